@@ -1,0 +1,55 @@
+# Spillway. `make help` lists the targets.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+# GoMLX multiplies matrices about eight times faster with Go's SIMD experiment; toolchains without it build the same program, slower.
+SIMD := $(shell GOEXPERIMENT=simd go env GOEXPERIMENT >/dev/null 2>&1 && echo simd)
+export GOEXPERIMENT := $(SIMD)
+
+BIN := bin
+TOOLS := GOEXPERIMENT= go tool -modfile=deploy/tools.mod
+PACKAGES := ./...
+
+.PHONY: help
+help: ## List the targets.
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: build ## Run the sample pipeline end to end on this machine.
+	@$(BIN)/spillway run digits
+
+.PHONY: build
+build: ## Build spillway and the sample app into bin/.
+	@mkdir -p $(BIN)
+	@.ci/progress "building spillway and the digits app (the first build compiles Temporal and takes minutes)" go build -o $(BIN)/ ./cmd/spillway ./cmd/digits
+
+.PHONY: install
+install: ## Install spillway and digits where `go install` puts programs.
+	@.ci/progress "installing spillway and digits (the first build takes minutes)" go install ./cmd/spillway ./cmd/digits
+
+.PHONY: test
+test: ## Run all tests.
+	@.ci/progress "compiling the tests (the first time takes minutes)" go build $(PACKAGES)
+	go test $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: race
+race: ## Run all tests under the race detector.
+	go test -race $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: bench
+bench: ## Run the benchmarks of the deciding code.
+	go test -run '^$$' -bench . -benchmem ./predictor/... ./workers/slot/...
+
+.PHONY: lint
+lint: ## Check style, import directions and determinism of workflows.
+	$(TOOLS) golangci-lint run $(PACKAGES)
+	$(TOOLS) workflowcheck ./workflows ./workflows/digits
+	go mod tidy -diff
+
+.PHONY: fmt
+fmt: ## Format the code.
+	$(TOOLS) golangci-lint fmt $(PACKAGES)
+
+.PHONY: clean
+clean: ## Remove what make built.
+	rm -rf $(BIN)

@@ -1,0 +1,202 @@
+package activities
+
+import (
+	"bytes"
+	"context"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"sync/atomic"
+
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// Attempt is what the running try of a task may use; whoever runs it makes one and puts it in the context.
+// Its methods are safe for concurrent use.
+type Attempt struct {
+	// Run, Stage and Task say what is being tried; Number counts from 1.
+	Run, Stage, Task string
+	Number           int
+	// Venue is where it runs.
+	Venue predictor.Venue
+	// Store keeps the artifacts; required.
+	Store Store
+	// Logger takes the stage's log lines; nil discards them.
+	Logger *slog.Logger
+	// Progress is told of each finished step; nil ignores it.
+	Progress func(step int, metrics map[string]float64)
+	// Checkpoint is told of each saved checkpoint; nil ignores it.
+	Checkpoint func(Ref)
+	// Resume is the checkpoint of an earlier attempt; the zero Ref when there is none.
+	Resume Ref
+
+	read, written atomic.Int64
+}
+
+// Read and Written tell how many artifact bytes the attempt has fetched and stored so far.
+func (a *Attempt) Read() int64 { return a.read.Load() }
+
+// Written tells how many artifact bytes the attempt has stored so far.
+func (a *Attempt) Written() int64 { return a.written.Load() }
+
+type attemptKey struct{}
+
+// NewContext returns a context in which stage code finds attempt.
+func NewContext(ctx context.Context, attempt *Attempt) context.Context {
+	return context.WithValue(ctx, attemptKey{}, attempt)
+}
+
+// ErrNoAttempt says that stage code was called outside an attempt.
+var ErrNoAttempt = errors.New("no attempt in this context: call it from a stage, with the context that the stage was given (tests: spillwaytest.Context)")
+
+// FromContext returns the attempt of ctx, or an error that wraps ErrNoAttempt.
+func FromContext(ctx context.Context) (*Attempt, error) {
+	if attempt, ok := ctx.Value(attemptKey{}).(*Attempt); ok {
+		return attempt, nil
+	}
+	return nil, ErrNoAttempt
+}
+
+// Log returns the logger of the attempt in ctx; outside an attempt it discards.
+func Log(ctx context.Context) *slog.Logger {
+	attempt, err := FromContext(ctx)
+	if err != nil || attempt.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return attempt.Logger
+}
+
+// Progress reports that step of a long stage is done, with its metrics (loss, accuracy). Steps count from 1.
+// It never fails: metrics that are not finite are left out, and outside an attempt the report is dropped.
+func Progress(ctx context.Context, step int, metrics map[string]float64) {
+	attempt, err := FromContext(ctx)
+	if err != nil || attempt.Progress == nil {
+		return
+	}
+	finite := make(map[string]float64, len(metrics))
+	for name, value := range metrics {
+		if !math.IsNaN(value) && !math.IsInf(value, 0) {
+			finite[name] = value
+		}
+	}
+	attempt.Progress(step, finite)
+}
+
+// Artifact is a typed reference to a stored value: tasks pass it instead of the data. The zero value refers to nothing.
+type Artifact[T any] struct {
+	Ref
+}
+
+// Put stores value and returns a reference to it. A []byte is stored as it is, an encoding.BinaryMarshaler by its own encoding, all else as JSON.
+func Put[T any](ctx context.Context, value T) (Artifact[T], error) {
+	attempt, err := FromContext(ctx)
+	if err != nil {
+		return Artifact[T]{}, fmt.Errorf("put artifact: %w", err)
+	}
+	encoded, err := encode(value)
+	if err != nil {
+		return Artifact[T]{}, fmt.Errorf("put artifact: %w", err)
+	}
+	ref, err := attempt.Store.Put(ctx, bytes.NewReader(encoded))
+	if err != nil {
+		return Artifact[T]{}, fmt.Errorf("put artifact: %w", err)
+	}
+	attempt.written.Add(ref.Bytes)
+	return Artifact[T]{ref}, nil
+}
+
+// Get fetches and decodes the value. Errors wrap ErrMissing or ErrCorrupt where these are the cause.
+func (a Artifact[T]) Get(ctx context.Context) (value T, err error) {
+	attempt, err := FromContext(ctx)
+	if err != nil {
+		return value, fmt.Errorf("get artifact %s: %w", a.Digest, err)
+	}
+	if a.Digest == "" {
+		return value, errors.New("get artifact: the reference is empty: it was never returned by Put")
+	}
+	encoded, err := ReadAll(ctx, attempt.Store, a.Digest)
+	if err != nil {
+		return value, fmt.Errorf("get artifact %s: %w", a.Digest, err)
+	}
+	attempt.read.Add(int64(len(encoded)))
+	if err := decode(encoded, &value); err != nil {
+		return value, fmt.Errorf("get artifact %s: %w", a.Digest, err)
+	}
+	return value, nil
+}
+
+// ReadAll returns all bytes of digest from store.
+func ReadAll(ctx context.Context, store Store, digest string) ([]byte, error) {
+	r, err := store.Open(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+// Checkpoint saves and restores the state of a long stage, so that an attempt after a crash goes on where the last one was.
+// The zero value is ready to use.
+type Checkpoint[T any] struct{}
+
+// Save stores state as the point from which the next attempt of this task starts. The newest replaces all before it.
+func (Checkpoint[T]) Save(ctx context.Context, state T) error {
+	attempt, err := FromContext(ctx)
+	if err != nil {
+		return fmt.Errorf("save checkpoint: %w", err)
+	}
+	saved, err := Put(ctx, state)
+	if err != nil {
+		return fmt.Errorf("save checkpoint: %w", err)
+	}
+	if attempt.Checkpoint != nil {
+		attempt.Checkpoint(saved.Ref)
+	}
+	return nil
+}
+
+// Restore returns the state that the last attempt saved; ok is false when there is none.
+func (Checkpoint[T]) Restore(ctx context.Context) (state T, ok bool, err error) {
+	attempt, err := FromContext(ctx)
+	if err != nil {
+		return state, false, fmt.Errorf("restore checkpoint: %w", err)
+	}
+	if attempt.Resume.Digest == "" {
+		return state, false, nil
+	}
+	state, err = Artifact[T]{attempt.Resume}.Get(ctx)
+	if err != nil {
+		return state, false, fmt.Errorf("restore checkpoint: %w", err)
+	}
+	return state, true, nil
+}
+
+func encode(value any) ([]byte, error) {
+	switch v := value.(type) {
+	case []byte:
+		return v, nil
+	case encoding.BinaryMarshaler:
+		return v.MarshalBinary()
+	default:
+		return json.Marshal(value)
+	}
+}
+
+func decode(data []byte, target any) error {
+	switch v := target.(type) {
+	case *[]byte:
+		*v = data
+		return nil
+	case encoding.BinaryUnmarshaler:
+		return v.UnmarshalBinary(data)
+	default:
+		return json.Unmarshal(data, target)
+	}
+}

@@ -1,0 +1,105 @@
+package wire
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// Environment variables by which the engine tells a user's binary what it is. None holds a secret.
+const (
+	// RoleEnvironment is one of the roles below; unset when a person starts the binary.
+	RoleEnvironment = "SPILLWAY_ROLE"
+	// ArtifactsEnvironment is the artifact store: a file:// URL.
+	ArtifactsEnvironment = "SPILLWAY_ARTIFACTS"
+	// TemporalEnvironment and NATSEnvironment are the addresses for the workflow worker.
+	TemporalEnvironment = "SPILLWAY_TEMPORAL"
+	NATSEnvironment     = "SPILLWAY_NATS"
+	// BuildEnvironment is the digest of the binary, as the engine computed it.
+	BuildEnvironment = "SPILLWAY_BUILD"
+	// WindowEnvironment is the number of tasks of one run and stage in flight at first.
+	WindowEnvironment = "SPILLWAY_WINDOW"
+)
+
+// Roles of a user's binary.
+const (
+	// RoleWorkflows polls the workflow queue.
+	RoleWorkflows = "workflows"
+	// RoleChild runs attempts that it is told of on file descriptor 3, and answers on 4.
+	RoleChild = "child"
+)
+
+// File descriptors of a child: one JSON message per line. Standard output and error are the stage's log.
+const (
+	ChildInput  = 3
+	ChildOutput = 4
+)
+
+// ToChild is a message from the supervisor to a child. Exactly one of the pointers is set.
+type ToChild struct {
+	Start  *StartAttempt  `json:"start,omitempty"`
+	Limit  *quantity.Size `json:"limit,omitempty"`  // the grant of the attempt going on is this from now on
+	Cancel bool           `json:"cancel,omitempty"` // the context of the attempt going on ends
+}
+
+// StartAttempt begins one attempt; the child is idle.
+type StartAttempt struct {
+	Task    Task            `json:"task"`
+	Attempt int             `json:"attempt"`
+	Input   json.RawMessage `json:"input"`
+	Grant   quantity.Size   `json:"grant"`
+	Resume  activities.Ref  `json:"resume"`
+}
+
+// FromChild is a message from a child to its supervisor. Exactly one of the fields is set.
+type FromChild struct {
+	// Ready is the first message: the child can take attempts.
+	Ready bool `json:"ready,omitempty"`
+	// Progress and Checkpoint belong to the attempt going on.
+	Progress   *Progress       `json:"progress,omitempty"`
+	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`
+	// Done ends the attempt.
+	Done *Answer `json:"done,omitempty"`
+}
+
+// Progress is one finished step of a long stage.
+type Progress struct {
+	Step    int                `json:"step"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+}
+
+// Answer is how user code ended, at every venue.
+type Answer struct {
+	// Output is the encoded output when Error is nil.
+	Output json.RawMessage `json:"output,omitempty"`
+	Error  *StageFailure   `json:"error,omitempty"`
+	// Read and Written are artifact bytes.
+	Read    quantity.Bytes `json:"read_bytes"`
+	Written quantity.Bytes `json:"written_bytes"`
+	// Wall and CPU are what the user's code took, as its process measured them; PeakMemory is the process's high-water mark.
+	Wall       time.Duration  `json:"wall_ns"`
+	CPU        time.Duration  `json:"cpu_ns"`
+	PeakMemory quantity.Bytes `json:"peak_memory_bytes"`
+	// Checkpoint and Progress are the newest ones; a function has no other way to tell them.
+	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`
+	Progress   *Progress       `json:"progress,omitempty"`
+}
+
+// StageFailure is an error of user code.
+type StageFailure struct {
+	Message string `json:"message"`
+	// Stack is set when the code panicked.
+	Stack string `json:"stack,omitempty"`
+	// Permanent is true when a retry cannot help: the input does not decode, or the code said so.
+	Permanent bool `json:"permanent,omitempty"`
+	// OutOfMemory is true when the code itself reported that memory was refused.
+	OutOfMemory bool `json:"out_of_memory,omitempty"`
+}
+
+// Invoke is the payload of a function call; the answer's payload is an Answer.
+type Invoke struct {
+	Version int          `json:"v"`
+	Start   StartAttempt `json:"start"`
+}

@@ -1,0 +1,83 @@
+package wire
+
+import "strings"
+
+// Streams of JetStream.
+const (
+	// LoopStream holds hints, samples, Records and decisions in one order; the autoscaler and the ledger fold it.
+	LoopStream = "SPILLWAY_LOOP"
+	// EventStream holds the events that trigger runs.
+	EventStream = "SPILLWAY_EVENTS"
+	// DeadStream holds events that could not start a run, with the reason.
+	DeadStream = "SPILLWAY_DEAD"
+	// DoneStream holds one completion event for every run that ended.
+	DoneStream = "SPILLWAY_DONE"
+)
+
+// Subjects.
+const (
+	// LoopSubjects is what LoopStream captures; the last token is the kind of message.
+	LoopSubjects = "spillway.loop.>"
+	// EventSubjects is what EventStream captures before any binding adds a subject of its own.
+	EventSubjects = "events.>"
+	// DeadSubjects is what DeadStream captures; the last token is the pipeline.
+	DeadSubjects = "spillway.dead.>"
+	// DoneSubjects is what DoneStream captures; the last token is the pipeline.
+	DoneSubjects = "spillway.done.>"
+)
+
+// Key-value buckets and keys.
+const (
+	// PlanBucket holds the plan in force under PlanKey, and the election term under TermKey.
+	PlanBucket = "spillway_plan"
+	PlanKey    = "current"
+	TermKey    = "term"
+	// HostBucket holds one leased inventory per host.
+	HostBucket = "spillway_hosts"
+	// StateBucket holds the autoscaler's checkpoint under StateKey.
+	StateBucket = "spillway_state"
+	StateKey    = "autoscaler"
+	// BindingBucket holds the bindings made by command.
+	BindingBucket = "spillway_bindings"
+)
+
+// Headers of messages.
+const (
+	// MessageIDHeader is the standard header that names an event; equal IDs are one event.
+	MessageIDHeader = "Nats-Msg-Id"
+	// ReasonHeader says why an event is dead.
+	ReasonHeader = "Spillway-Reason"
+	// SubjectHeader, SequenceHeader and IDHeader keep where a dead event came from.
+	SubjectHeader  = "Spillway-Subject"
+	SequenceHeader = "Spillway-Sequence"
+	IDHeader       = "Spillway-Event"
+	// GoalHeader carries a goal, as JSON, with an event.
+	GoalHeader = "Spillway-Goal"
+	// PipelineHeader names the pipeline that a dead event was meant for.
+	PipelineHeader = "Spillway-Pipeline"
+)
+
+// EventSubject is where events for pipeline are published when it declares no subject of its own.
+func EventSubject(pipeline string) string { return "events." + token(pipeline) }
+
+// DeadSubject is where events that could not start pipeline go.
+func DeadSubject(pipeline string) string { return "spillway.dead." + token(pipeline) }
+
+// DoneSubject is where completion events of pipeline go.
+func DoneSubject(pipeline string) string { return "spillway.done." + token(pipeline) }
+
+// LoopSubject is where messages of kind go.
+func LoopSubject(kind Kind) string { return "spillway.loop." + string(kind) }
+
+// token makes one subject token of name.
+func token(name string) string {
+	if name == "" {
+		return "_"
+	}
+	return strings.Map(func(r rune) rune {
+		if r == '.' || r == '*' || r == '>' || r <= ' ' || r == 0x7f {
+			return '_'
+		}
+		return r
+	}, name)
+}

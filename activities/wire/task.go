@@ -1,0 +1,68 @@
+package wire
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// Task is the first argument of every stage activity: what the engine must know to run it. The second is the user's input, which the engine never decodes.
+type Task struct {
+	Version  int               `json:"v"`
+	Run      string            `json:"run"`
+	Pipeline string            `json:"pipeline"`
+	Stage    predictor.StageID `json:"stage"`
+	// ID is unique within the run and the same at every attempt: "score-17".
+	ID string `json:"id"`
+	// Input is the size of the encoded input and of the artifacts that it names.
+	Input quantity.Bytes `json:"input_bytes"`
+	// Declared is the stage's hint; the zero Size when it has none.
+	Declared quantity.Size `json:"declared"`
+	// MaxAttempts is how many attempts may fail by the user's code, by running out of memory or out of time; at least 1.
+	MaxAttempts int `json:"max_attempts"`
+	// Timeout bounds one attempt; 0 means none.
+	Timeout time.Duration `json:"timeout_ns,omitempty"`
+	// PoolOnly says that the task is on the queue that functions do not poll.
+	PoolOnly bool `json:"pool_only,omitempty"`
+}
+
+// Result is what every stage activity returns.
+type Result struct {
+	// Output is the user's output, encoded.
+	Output json.RawMessage `json:"output"`
+	// Venue says where the attempt ran that succeeded.
+	Venue predictor.Venue `json:"venue"`
+	// Cost is what all attempts of the task cost together.
+	Cost quantity.Money `json:"cost_picodollars"`
+}
+
+// Heartbeat is the detail that an attempt leaves for the next one of the same task.
+type Heartbeat struct {
+	// Failures counts attempts that ended as Failed, OutOfMemory or TimedOut.
+	Failures int `json:"failures,omitempty"`
+	// OutOfMemory counts those among them that ran out of memory; LargestFailed is the largest memory grant at which one did.
+	OutOfMemory   int            `json:"out_of_memory,omitempty"`
+	LargestFailed quantity.Bytes `json:"largest_failed_bytes,omitempty"`
+	// Spent is what earlier attempts cost.
+	Spent quantity.Money `json:"spent_picodollars,omitempty"`
+	// Checkpoint is the newest checkpoint; the zero Ref when there is none.
+	Checkpoint activities.Ref `json:"checkpoint"`
+	// Step and Metrics are the newest progress.
+	Step    int                `json:"step,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+}
+
+// Types of application errors that cross Temporal.
+const (
+	// RefusedError says that a venue cannot run a task; the SDK schedules it again on the pool's own queue.
+	RefusedError = "SpillwayVenueRefused"
+	// StageError says that the user's code failed.
+	StageError = "SpillwayStageFailed"
+	// MemoryError says that an attempt ran out of memory.
+	MemoryError = "SpillwayOutOfMemory"
+	// TimeoutError says that an attempt ran past its timeout.
+	TimeoutError = "SpillwayTimedOut"
+)

@@ -1,0 +1,249 @@
+package predictor
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// StageID names one stage of one build of an app. The zero value names nothing.
+type StageID struct {
+	// App is the name given to app.Main.
+	App string `json:"app"`
+	// Build is the digest of the binary, so that a task runs the code that its run was started with.
+	Build string `json:"build"`
+	// Name is the stage's own name.
+	Name string `json:"name"`
+}
+
+// Queue is the task queue that the pool and the spill worker both poll.
+func (s StageID) Queue() string { return s.App + "@" + s.Build + "/" + s.Name }
+
+// PoolQueue is the task queue for what functions must not run; only the pool polls it.
+func (s StageID) PoolQueue() string { return s.Queue() + ".pool" }
+
+// Model is the name under which sizes are learned: it outlives builds.
+func (s StageID) Model() string { return s.App + "/" + s.Name }
+
+// String is the queue's name.
+func (s StageID) String() string { return s.Queue() }
+
+// ParseQueue is the inverse of Queue and PoolQueue; ok is false when the text is neither.
+func ParseQueue(queue string) (stage StageID, poolOnly, ok bool) {
+	app, rest, found := strings.Cut(queue, "@")
+	build, name, slash := strings.Cut(rest, "/")
+	name, poolOnly = strings.CutSuffix(name, ".pool")
+	if !found || !slash || app == "" || build == "" || name == "" {
+		return StageID{}, false, false
+	}
+	return StageID{App: app, Build: build, Name: name}, poolOnly, true
+}
+
+// Venue is where attempts execute.
+type Venue string
+
+// The venues.
+const (
+	// Pool is processes on hosts.
+	Pool Venue = "pool"
+	// Function is Lambda-style functions.
+	Function Venue = "function"
+)
+
+// Objective is what a run without a deadline and without a budget minimises.
+type Objective string
+
+// The objectives. The empty Objective buys time as long as an hour of it costs less than the configured value of time.
+const (
+	// Cost never pays more to finish earlier.
+	Cost Objective = "cost"
+	// Latency pays whatever the budget allows to finish earlier.
+	Latency Objective = "latency"
+)
+
+// Goal is what a run is to achieve. The zero value has neither deadline nor budget.
+type Goal struct {
+	// Deadline is how long after its start the run shall end; 0 means none.
+	Deadline time.Duration `json:"deadline_ns,omitempty"`
+	// Budget is the most that the run may cost; 0 means no limit.
+	Budget quantity.Money `json:"budget_picodollars,omitempty"`
+	// Minimise is the objective within deadline and budget.
+	Minimise Objective `json:"minimise,omitempty"`
+}
+
+// Event is one fact that Fold remembers. Implementations are the structs of this file, always by value.
+type Event interface {
+	// When is the time at which the fact happened, by the clock of whoever saw it.
+	When() time.Time
+}
+
+// RunStarted says that a run began.
+type RunStarted struct {
+	Run      string    `json:"run"`
+	Pipeline string    `json:"pipeline"`
+	App      string    `json:"app"`
+	Build    string    `json:"build"`
+	Goal     Goal      `json:"goal"`
+	Input    []byte    `json:"input,omitempty"` // the encoded input, cut to 1 KiB, for display
+	Event    string    `json:"event,omitempty"` // ID of the event that triggered the run
+	At       time.Time `json:"at"`
+}
+
+// GoalChanged says that the goal of a run going on is another from now on.
+type GoalChanged struct {
+	Run  string    `json:"run"`
+	Goal Goal      `json:"goal"`
+	At   time.Time `json:"at"`
+}
+
+// RunState is how a run stands.
+type RunState string
+
+// The states of a run.
+const (
+	RunRunning   RunState = "running"
+	RunSucceeded RunState = "succeeded"
+	RunFailed    RunState = "failed"
+	RunCancelled RunState = "cancelled"
+)
+
+// RunEnded says that a run is over.
+type RunEnded struct {
+	Run    string    `json:"run"`
+	State  RunState  `json:"state"`
+	Error  string    `json:"error,omitempty"`
+	Result []byte    `json:"result,omitempty"` // the encoded result, cut to 4 KiB, for display
+	At     time.Time `json:"at"`
+}
+
+// Scheduled is the hint that tasks were put on a stage's queue. A hint may be lost or doubled; BacklogObserved corrects it.
+type Scheduled struct {
+	Run      string         `json:"run"`
+	Stage    StageID        `json:"stage"`
+	Tasks    int            `json:"tasks"`               // how many; at least 1
+	PoolOnly bool           `json:"pool_only,omitempty"` // on the queue that functions do not poll
+	Input    quantity.Bytes `json:"input_bytes"`         // of one task: the encoded input and the artifacts it names
+	Declared quantity.Size  `json:"declared"`            // the stage's hint; the zero Size when it has none
+	Expected int            `json:"expected,omitempty"`  // tasks of this stage that the run is known to schedule from now on, these included
+	At       time.Time      `json:"at"`
+}
+
+// BacklogObserved is what the queue itself said: the corrective of hints.
+type BacklogObserved struct {
+	Stage    StageID   `json:"stage"`
+	PoolOnly bool      `json:"pool_only,omitempty"`
+	Tasks    int       `json:"tasks"` // waiting in the queue, not running
+	At       time.Time `json:"at"`
+}
+
+// AttemptStarted says that a venue took a task from the queue and that user code is about to run.
+type AttemptStarted struct {
+	Run      string        `json:"run"`
+	Stage    StageID       `json:"stage"`
+	Task     string        `json:"task"`
+	Attempt  int           `json:"attempt"`
+	Venue    Venue         `json:"venue"`
+	Host     string        `json:"host"`
+	PoolOnly bool          `json:"pool_only,omitempty"`
+	Queue    time.Duration `json:"queue_ns"` // from scheduling to here
+	Grant    quantity.Size `json:"grant"`
+	At       time.Time     `json:"at"`
+}
+
+// Sampled is one look at a running attempt.
+type Sampled struct {
+	Run     string             `json:"run"`
+	Stage   StageID            `json:"stage"`
+	Task    string             `json:"task"`
+	Attempt int                `json:"attempt"`
+	Venue   Venue              `json:"venue"`
+	Host    string             `json:"host"`
+	CPU     quantity.Milli     `json:"cpu_milli"`         // mean share since the last sample
+	Memory  quantity.Bytes     `json:"memory_bytes"`      // resident now
+	Grant   quantity.Size      `json:"grant"`             // held now
+	Step    int                `json:"step,omitempty"`    // last Progress step; 0 when none
+	Metrics map[string]float64 `json:"metrics,omitempty"` // last Progress metrics
+	At      time.Time          `json:"at"`
+}
+
+// Outcome is how an attempt ended.
+type Outcome string
+
+// The outcomes. Only OutOfMemory makes the next attempt larger; only Failed, OutOfMemory and TimedOut count against the stage's attempts.
+const (
+	Succeeded   Outcome = "succeeded"
+	Failed      Outcome = "failed"        // the user's code returned an error, panicked or exited
+	OutOfMemory Outcome = "out_of_memory" // killed at, or refused memory within, its grant
+	TimedOut    Outcome = "timed_out"     // ran past the stage's timeout or the function's limit
+	Cancelled   Outcome = "cancelled"     // the run was cancelled
+	Lost        Outcome = "lost"          // the host or its supervisor went away
+	Refused     Outcome = "refused"       // the venue cannot run this task; it goes to the pool
+)
+
+// Interval is a prediction with its spread, in the unit of the field that holds it. The zero value predicts nothing.
+type Interval struct {
+	// Low and High bound the middle 80 percent.
+	Low  float64 `json:"low"`
+	Mid  float64 `json:"mid"`
+	High float64 `json:"high"`
+}
+
+// Record is the durable line about one finished attempt.
+type Record struct {
+	Run      string  `json:"run"`
+	Pipeline string  `json:"pipeline"`
+	Stage    StageID `json:"stage"`
+	Task     string  `json:"task"`
+	Attempt  int     `json:"attempt"` // from 1
+	Venue    Venue   `json:"venue"`
+	Host     string  `json:"host"`
+	PoolOnly bool    `json:"pool_only,omitempty"`
+	Outcome  Outcome `json:"outcome"`
+	Error    string  `json:"error,omitempty"` // empty on success
+
+	ScheduledAt time.Time     `json:"scheduled_at"`
+	Queue       time.Duration `json:"queue_ns"` // waiting for a slot and for admission
+	Start       time.Duration `json:"start_ns"` // starting a child or an environment; near 0 when one was reused
+	Cold        bool          `json:"cold"`     // a new child or environment was started
+	At          time.Time     `json:"at"`       // the end
+
+	Grant     quantity.Size  `json:"grant"`
+	Predicted Prediction     `json:"predicted"`
+	Usage     quantity.Usage `json:"usage"`
+	Cost      quantity.Money `json:"cost_picodollars"`
+}
+
+// Prediction is what was expected of an attempt when it was admitted.
+type Prediction struct {
+	// Memory is the expected peak, in bytes.
+	Memory Interval `json:"memory_bytes"`
+	// Wall is the expected run time, in seconds.
+	Wall Interval `json:"wall_seconds"`
+	// Source says what the prediction rests on: "declared", "host's free room", "23 attempts", "grown after out of memory".
+	Source string `json:"source"`
+}
+
+// When returns At.
+func (e RunStarted) When() time.Time { return e.At }
+
+// When returns At.
+func (e GoalChanged) When() time.Time { return e.At }
+
+// When returns At.
+func (e RunEnded) When() time.Time { return e.At }
+
+// When returns At.
+func (e Scheduled) When() time.Time { return e.At }
+
+// When returns At.
+func (e BacklogObserved) When() time.Time { return e.At }
+
+// When returns At.
+func (e AttemptStarted) When() time.Time { return e.At }
+
+// When returns At.
+func (e Sampled) When() time.Time { return e.At }
+
+// When returns At.
+func (e Record) When() time.Time { return e.At }

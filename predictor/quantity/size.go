@@ -1,0 +1,95 @@
+package quantity
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Size is the room that one attempt holds: its grant. The zero value is no room.
+type Size struct {
+	// CPU is the share of cores, in thousandths.
+	CPU Milli `json:"cpu_milli"`
+	// Memory is the limit of resident memory, in bytes.
+	Memory Bytes `json:"memory_bytes"`
+	// GPU is the share of one GPU, in thousandths; 0 means none.
+	GPU Milli `json:"gpu_milli,omitempty"`
+	// GPUMemory is the limit of device memory, in bytes.
+	GPUMemory Bytes `json:"gpu_memory_bytes,omitempty"`
+	// DeviceClass names the device type that is needed, such as "h200"; empty means any CPU.
+	DeviceClass string `json:"device_class,omitempty"`
+}
+
+// Plus returns the sum of two sizes; the device class is that of s.
+func (s Size) Plus(other Size) Size {
+	s.CPU += other.CPU
+	s.Memory += other.Memory
+	s.GPU += other.GPU
+	s.GPUMemory += other.GPUMemory
+	return s
+}
+
+// Minus returns what is left of s without other; fields may become negative.
+func (s Size) Minus(other Size) Size {
+	s.CPU -= other.CPU
+	s.Memory -= other.Memory
+	s.GPU -= other.GPU
+	s.GPUMemory -= other.GPUMemory
+	return s
+}
+
+// Fits reports whether s can be held within room, field by field; an empty device class fits everywhere.
+func (s Size) Fits(room Size) bool {
+	return s.CPU <= room.CPU && s.Memory <= room.Memory && s.GPU <= room.GPU && s.GPUMemory <= room.GPUMemory &&
+		(s.DeviceClass == "" || s.DeviceClass == room.DeviceClass)
+}
+
+// AtMost returns s with every amount cut to that of ceiling.
+func (s Size) AtMost(ceiling Size) Size {
+	s.CPU = min(s.CPU, ceiling.CPU)
+	s.Memory = min(s.Memory, ceiling.Memory)
+	s.GPU = min(s.GPU, ceiling.GPU)
+	s.GPUMemory = min(s.GPUMemory, ceiling.GPUMemory)
+	return s
+}
+
+// IsZero reports whether s is no room at all.
+func (s Size) IsZero() bool { return s == Size{} }
+
+// String writes the size for people: "0.5 cores, 96 MiB".
+func (s Size) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s cores, %s", s.CPU, s.Memory)
+	if s.GPU > 0 || s.GPUMemory > 0 {
+		fmt.Fprintf(&text, ", %s GPU with %s", s.GPU, s.GPUMemory)
+	}
+	if s.DeviceClass != "" {
+		fmt.Fprintf(&text, " on %s", s.DeviceClass)
+	}
+	return text.String()
+}
+
+// Usage is what one attempt really took, from the kernel where the kernel tells.
+// The zero value means that nothing was measured.
+type Usage struct {
+	// CPU is the processor time consumed, user and system.
+	CPU time.Duration `json:"cpu_ns"`
+	// PeakMemory is the highest resident memory, in bytes.
+	PeakMemory Bytes `json:"peak_memory_bytes"`
+	// GPUPeakMemory is the highest device memory, in bytes.
+	GPUPeakMemory Bytes `json:"gpu_peak_memory_bytes,omitempty"`
+	// Wall is the time from the start of the user's code to its end.
+	Wall time.Duration `json:"wall_ns"`
+	// Input is the size of the encoded input and of the artifacts that the attempt read, in bytes.
+	Input Bytes `json:"input_bytes"`
+	// Output is the size of the encoded output and of the artifacts that the attempt wrote, in bytes.
+	Output Bytes `json:"output_bytes"`
+}
+
+// CPURate returns the mean share of cores that was used, in thousandths; 0 when the wall time is not positive.
+func (u Usage) CPURate() Milli {
+	if u.Wall <= 0 {
+		return 0
+	}
+	return Milli(float64(u.CPU) / float64(u.Wall) * float64(Core))
+}

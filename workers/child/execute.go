@@ -1,0 +1,116 @@
+package child
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows"
+)
+
+// Stages finds stages by name.
+type Stages map[string]workflows.AnyStage
+
+// NewStages indexes the listed stages.
+func NewStages(listed []workflows.AnyStage) Stages {
+	stages := make(Stages, len(listed))
+	for _, stage := range listed {
+		stages[stage.Name()] = stage
+	}
+	return stages
+}
+
+// hooks are told what an attempt reports while it runs; nil fields ignore it.
+type hooks struct {
+	progress   func(wire.Progress)
+	checkpoint func(activities.Ref)
+}
+
+// execute runs one attempt to its end. It never panics: a panic of user code becomes a failure with its stack.
+func (s Stages) execute(ctx context.Context, venue predictor.Venue, store activities.Store, logger *slog.Logger, start wire.StartAttempt, hooks hooks) (answer wire.Answer) {
+	var latest latest
+	attempt := &activities.Attempt{
+		Run: start.Task.Run, Stage: start.Task.Stage.Name, Task: start.Task.ID, Number: start.Attempt, Venue: venue,
+		Store: store, Resume: start.Resume,
+		Logger: logger.With("run", start.Task.Run, "stage", start.Task.Stage.Name, "task", start.Task.ID),
+		Progress: func(step int, metrics map[string]float64) {
+			progress := wire.Progress{Step: step, Metrics: metrics}
+			latest.setProgress(progress)
+			if hooks.progress != nil {
+				hooks.progress(progress)
+			}
+		},
+		Checkpoint: func(ref activities.Ref) {
+			latest.setCheckpoint(ref)
+			if hooks.checkpoint != nil {
+				hooks.checkpoint(ref)
+			}
+		},
+	}
+	began, before := time.Now(), processTime()
+	output, failure := s.call(activities.NewContext(ctx, attempt), start)
+	answer = wire.Answer{
+		Output: output, Error: failure,
+		Read: quantity.Bytes(attempt.Read()), Written: quantity.Bytes(attempt.Written()),
+		Wall: time.Since(began), CPU: processTime() - before, PeakMemory: peakMemory(),
+	}
+	answer.Progress, answer.Checkpoint = latest.values()
+	return answer
+}
+
+func (s Stages) call(ctx context.Context, start wire.StartAttempt) (output json.RawMessage, failure *wire.StageFailure) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			output, failure = nil, &wire.StageFailure{Message: fmt.Sprintf("stage %s panicked: %v", start.Task.Stage.Name, reason), Stack: string(debug.Stack())}
+		}
+	}()
+	stage, listed := s[start.Task.Stage.Name]
+	if !listed {
+		return nil, &wire.StageFailure{
+			Message:   fmt.Sprintf("stage %q is not listed in app.Main of this build: add it to Stages", start.Task.Stage.Name),
+			Permanent: true,
+		}
+	}
+	output, err := stage.Call(ctx, start.Input)
+	if err != nil {
+		return nil, &wire.StageFailure{
+			Message: err.Error(), Permanent: errors.Is(err, workflows.ErrInput) || errors.Is(err, workflows.ErrPermanent),
+			OutOfMemory: errors.Is(err, workflows.ErrOutOfMemory),
+		}
+	}
+	return output, nil
+}
+
+// latest keeps the newest report of an attempt; stage code may report from several goroutines.
+type latest struct {
+	mu         sync.Mutex
+	progress   *wire.Progress
+	checkpoint *activities.Ref
+}
+
+func (l *latest) setProgress(p wire.Progress) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.progress = &p
+}
+
+func (l *latest) setCheckpoint(ref activities.Ref) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.checkpoint = &ref
+}
+
+func (l *latest) values() (*wire.Progress, *activities.Ref) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.progress, l.checkpoint
+}

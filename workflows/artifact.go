@@ -1,0 +1,45 @@
+package workflows
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// Artifact is a typed reference to a stored value: tasks pass it instead of the data. The zero value refers to nothing.
+type Artifact[T any] = activities.Artifact[T]
+
+// Checkpoint saves and restores the state of a long stage, so that an attempt after a crash goes on where the last one was.
+// The zero value is ready to use.
+type Checkpoint[T any] = activities.Checkpoint[T]
+
+// Put stores value and returns a reference to it. A []byte is stored as it is, an encoding.BinaryMarshaler by its own encoding, all else as JSON.
+func Put[T any](ctx context.Context, value T) (Artifact[T], error) { return activities.Put(ctx, value) }
+
+// Progress reports that step of a long stage is done, with its metrics (loss, accuracy). Steps count from 1. It never fails.
+func Progress(ctx context.Context, step int, metrics map[string]float64) {
+	activities.Progress(ctx, step, metrics)
+}
+
+// Log returns the logger of the running attempt.
+func Log(ctx context.Context) *slog.Logger { return activities.Log(ctx) }
+
+// Goal is what a run is to achieve: a deadline, a budget, or which of the two to minimise.
+type Goal = predictor.Goal
+
+// The objectives of a Goal.
+const (
+	Cost    = predictor.Cost
+	Latency = predictor.Latency
+)
+
+// Units of hints and goals.
+const (
+	Core = quantity.Core
+	MiB  = quantity.MiB
+	GiB  = quantity.GiB
+	USD  = quantity.USD
+)

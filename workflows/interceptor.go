@@ -1,0 +1,230 @@
+package workflows
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// Keys of the memo with which a run is started.
+const (
+	GoalMemo     = "spillway.goal"
+	EventMemo    = "spillway.event"
+	BindingMemo  = "spillway.binding"
+	PipelineMemo = "spillway.pipeline"
+)
+
+// Names of the updates that a run answers.
+const (
+	// WindowUpdate takes a predictor.Window.
+	WindowUpdate = "spillway.window"
+	// GoalUpdate takes a Goal.
+	GoalUpdate = "spillway.goal"
+)
+
+// Host is what the workflow worker gives to the workflows that it runs.
+type Host struct {
+	// App and Build name the binary.
+	App, Build string
+	// Stages are those that app.Main lists.
+	Stages []AnyStage
+	// Window is the number of tasks of one run and stage in flight at first; 0 means the policy's default.
+	Window int
+	// Tell publishes a hint; it must not block. Nil publishes none.
+	Tell func(predictor.Event)
+	// Begin and End make the start and the end of a run durable; they may be called more than once with the same value.
+	Begin func(context.Context, predictor.RunStarted) error
+	End   func(context.Context, predictor.RunEnded, wire.Done) error
+}
+
+// Register registers the pipelines and the child workflow of Map.
+func Register(registry worker.WorkflowRegistry, host Host, pipelines []AnyPipeline) {
+	for _, pipeline := range pipelines {
+		registry.RegisterWorkflowWithOptions(pipeline.Workflow(), workflow.RegisterOptions{Name: pipeline.Name()})
+	}
+	registry.RegisterWorkflowWithOptions(runChunk(host), workflow.RegisterOptions{Name: MapWorkflow})
+}
+
+// NewInterceptor returns the interceptor that makes workflows of this worker runs of Spillway: it knows their goal, answers updates
+// and tells the engine when they start and end.
+func NewInterceptor(host Host) interceptor.WorkerInterceptor { return &workerInterceptor{host: host} }
+
+type workerInterceptor struct {
+	interceptor.WorkerInterceptorBase
+	host Host
+}
+
+func (w *workerInterceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &inbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, host: w.host}
+}
+
+type inbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+	host Host
+}
+
+// ExecuteWorkflow wraps the pipeline's function.
+func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+	info := workflow.GetInfo(ctx)
+	if info.WorkflowType.Name == MapWorkflow {
+		return i.Next.ExecuteWorkflow(ctx, in)
+	}
+	r := i.host.newRun(info)
+	if err := r.answerUpdates(ctx, i.host); err != nil {
+		return nil, err
+	}
+	started := predictor.RunStarted{
+		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Goal: r.goal, At: info.WorkflowStartTime,
+		Event: memo[string](info, EventMemo), Input: preview(in.Args, inputPreview),
+	}
+	if err := local(ctx, i.host.Begin != nil, i.host.Begin, started); err != nil {
+		return nil, err
+	}
+	result, err := i.Next.ExecuteWorkflow(workflow.WithValue(ctx, runKey{}, r), in)
+	if workflow.IsContinueAsNewError(err) {
+		return result, err
+	}
+	if endErr := i.end(ctx, r, started, result, err); endErr != nil {
+		return nil, endErr
+	}
+	return result, err
+}
+
+func (i *inbound) end(ctx workflow.Context, r *run, started predictor.RunStarted, result any, err error) error {
+	ended := predictor.RunEnded{Run: r.id, State: stateOf(err), At: workflow.Now(ctx)}
+	done := wire.Done{
+		Version: wire.Version, Run: r.id, Pipeline: r.pipeline, Event: started.Event, State: ended.State, Started: started.At, Ended: ended.At,
+	}
+	if err != nil {
+		ended.Error = rootMessage(err)
+		done.Error = ended.Error
+	} else {
+		ended.Result = preview([]any{result}, resultPreview)
+		done.Result = preview([]any{result}, donePreview)
+	}
+	detached, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	return local(detached, i.host.End != nil, func(ctx context.Context, e endOfRun) error { return i.host.End(ctx, e.Ended, e.Done) }, endOfRun{ended, done})
+}
+
+type endOfRun struct {
+	Ended predictor.RunEnded `json:"ended"`
+	Done  wire.Done          `json:"done"`
+}
+
+// Sizes up to which values are shown or sent along.
+const (
+	inputPreview  = 1 << 10
+	resultPreview = 4 << 10
+	donePreview   = 64 << 10
+)
+
+// preview encodes the first value when it is no larger than limit.
+func preview(values []any, limit int) json.RawMessage {
+	if len(values) == 0 {
+		return nil
+	}
+	encoded, err := json.Marshal(values[0])
+	if err != nil || len(encoded) > limit {
+		return nil
+	}
+	return encoded
+}
+
+// local runs a short effect as a local activity: it is done at least once and not again in a replay.
+func local[T any](ctx workflow.Context, enabled bool, effect func(context.Context, T) error, value T) error {
+	if !enabled {
+		return nil
+	}
+	ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		ScheduleToCloseTimeout: 10 * time.Minute,
+		StartToCloseTimeout:    10 * time.Second,
+		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 5 * time.Second},
+	})
+	return workflow.ExecuteLocalActivity(ctx, effect, value).Get(ctx, nil)
+}
+
+func (h Host) newRun(info *workflow.Info) *run {
+	r := newRun(info.WorkflowExecution.ID, h.Window)
+	r.pipeline, r.app, r.build, r.tell = info.WorkflowType.Name, h.App, h.Build, h.Tell
+	r.goal = memo[Goal](info, GoalMemo)
+	r.listed = map[string]bool{}
+	for _, stage := range h.Stages {
+		r.listed[stage.Name()] = true
+	}
+	return r
+}
+
+// part is the run as one chunk of a Map sees it.
+func (h Host) part(c chunk) *run {
+	r := newRun(c.Run, c.Window)
+	r.pipeline, r.app, r.build, r.tell = c.Pipeline, c.App, c.Build, h.Tell
+	r.goal.Budget = c.Budget
+	return r
+}
+
+func memo[T any](info *workflow.Info, key string) (value T) {
+	payload, found := info.Memo.GetFields()[key]
+	if found {
+		// A memo of another shape is one that Spillway did not write: the run then has no goal.
+		_ = converter.GetDefaultDataConverter().FromPayload(payload, &value)
+	}
+	return value
+}
+
+func (r *run) answerUpdates(ctx workflow.Context, host Host) error {
+	err := workflow.SetUpdateHandlerWithOptions(ctx, GoalUpdate, func(ctx workflow.Context, goal Goal) (Goal, error) {
+		r.goal = goal
+		if host.Tell != nil && !workflow.IsReplaying(ctx) {
+			host.Tell(predictor.GoalChanged{Run: r.id, Goal: goal, At: workflow.Now(ctx)})
+		}
+		return goal, nil
+	}, workflow.UpdateHandlerOptions{Validator: func(_ workflow.Context, goal Goal) error { return CheckGoal(goal) }})
+	if err != nil {
+		return fmt.Errorf("answer update %s: %w", GoalUpdate, err)
+	}
+	err = workflow.SetUpdateHandlerWithOptions(ctx, WindowUpdate, func(_ workflow.Context, window predictor.Window) error {
+		r.windows[window.Stage.Name] = window.Tasks
+		return nil
+	}, workflow.UpdateHandlerOptions{Validator: func(_ workflow.Context, window predictor.Window) error {
+		if window.Tasks < 1 {
+			return fmt.Errorf("window of %d tasks: at least 1 is needed", window.Tasks)
+		}
+		return nil
+	}})
+	if err != nil {
+		return fmt.Errorf("answer update %s: %w", WindowUpdate, err)
+	}
+	return nil
+}
+
+func stateOf(err error) predictor.RunState {
+	switch {
+	case err == nil:
+		return predictor.RunSucceeded
+	case temporal.IsCanceledError(err):
+		return predictor.RunCancelled
+	default:
+		return predictor.RunFailed
+	}
+}
+
+// rootMessage is the message of the failure itself, without the layers that Temporal puts around it.
+func rootMessage(err error) string {
+	var failed *temporal.ApplicationError
+	if errors.As(err, &failed) {
+		return failed.Message()
+	}
+	return err.Error()
+}

@@ -1,0 +1,228 @@
+package workflows
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// MapWorkflow is the name of the child workflow that runs a part of a Map. app.Main registers it.
+const MapWorkflow = "spillway.map"
+
+const (
+	// maxChunk bounds the shards of one child workflow: 500 shards take about 3,000 history events of Temporal's 51,200.
+	maxChunk = 500
+	// openChunks is how many chunks go on at a time at least: two, so that the stragglers of one leave no slot idle.
+	openChunks = 2
+	// windowSignal tells a chunk its part of the window.
+	windowSignal = "spillway.window"
+)
+
+// chunk is the input of one child workflow of a Map.
+type chunk struct {
+	Run      string            `json:"run"`
+	Pipeline string            `json:"pipeline"`
+	App      string            `json:"app"`
+	Build    string            `json:"build"`
+	Stage    wire.Stage        `json:"stage"`
+	First    int               `json:"first"` // number of the first task
+	Offset   int               `json:"offset"`
+	Inputs   []json.RawMessage `json:"inputs"`
+	Window   int               `json:"window"`
+	Expected int               `json:"expected"` // tasks of the whole Map from this chunk's first on
+	// Budget is what the chunk may spend; 0 means no limit.
+	Budget quantity.Money `json:"budget_picodollars,omitempty"`
+}
+
+// chunkResult is what the child workflow returns.
+type chunkResult struct {
+	Outputs []json.RawMessage `json:"outputs"`
+	Spent   quantity.Money    `json:"spent_picodollars"`
+	Highest quantity.Money    `json:"highest_picodollars"`
+}
+
+// Map calls the stage once for every input, as many at a time as the run's window allows, and returns the outputs in the order of the inputs.
+// It runs in child workflows of at most 500 tasks each. The first task that fails for good ends the Map; its error names the index.
+func (s Stage[In, Out]) Map(ctx workflow.Context, inputs []In) ([]Out, error) {
+	encoded := make([]json.RawMessage, len(inputs))
+	for i, in := range inputs {
+		one, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("stage %s: encode input %d (%T): %w", s.name, i, in, err)
+		}
+		encoded[i] = one
+	}
+	r := runOf(ctx)
+	outputs, err := r.fanOut(ctx, s.Describe(), encoded)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Out, len(outputs))
+	for i, one := range outputs {
+		if err := json.Unmarshal(one, &out[i]); err != nil {
+			return nil, fmt.Errorf("stage %s: decode output %d into %T: %w", s.name, i, out[i], err)
+		}
+	}
+	return out, nil
+}
+
+// fanOut runs the chunks of a Map.
+func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMessage) ([]json.RawMessage, error) {
+	outputs := make([]json.RawMessage, len(inputs))
+	if len(inputs) == 0 {
+		return outputs, nil
+	}
+	if _, err := r.newCall(stage, nil); err != nil {
+		return nil, err
+	}
+	first := r.next[stage.Name] - 1
+	r.next[stage.Name] = first + len(inputs)
+
+	sizes := chunkSizes(len(inputs))
+	group, cancel := workflow.WithCancel(ctx)
+	defer cancel()
+	open := map[string]workflow.ChildWorkflowFuture{}
+	var failure error
+	for i, offset := 0, 0; i < len(sizes); i, offset = i+1, offset+sizes[i] {
+		if err := workflow.Await(ctx, func() bool { return failure != nil || len(open) < r.concurrentChunks(stage.Name) }); err != nil {
+			return nil, err
+		}
+		if failure != nil {
+			break
+		}
+		part := r.chunkOf(stage, first, offset, inputs, sizes[i])
+		id := fmt.Sprintf("%s/%s-%d", workflow.GetInfo(ctx).WorkflowExecution.ID, stage.Name, part.First)
+		child := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(group, workflow.ChildWorkflowOptions{
+			WorkflowID:          id,
+			ParentClosePolicy:   enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL,
+			WaitForCancellation: true,
+		}), MapWorkflow, part)
+		open[id] = child
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			var result chunkResult
+			err := child.Get(ctx, &result)
+			delete(open, id)
+			r.ledger.spent += result.Spent
+			r.ledger.highest[stage.Name] = max(r.ledger.highest[stage.Name], result.Highest)
+			if err != nil && failure == nil {
+				failure = mapError(err)
+				cancel()
+			}
+			copy(outputs[part.Offset:], result.Outputs)
+		})
+	}
+	tasks := r.windowOf(stage.Name)
+	for {
+		if err := workflow.Await(ctx, func() bool { return len(open) == 0 || r.windowOf(stage.Name) != tasks }); err != nil {
+			return nil, err
+		}
+		if len(open) == 0 {
+			return outputs, failure
+		}
+		tasks = r.windowOf(stage.Name)
+		for _, id := range workflow.DeterministicKeys(open) {
+			open[id].SignalChildWorkflow(ctx, windowSignal, r.chunkWindow(stage.Name))
+		}
+	}
+}
+
+// chunkSizes divides n shards into chunks of nearly equal size, each of at most maxChunk, at least openChunks where there are so many shards.
+func chunkSizes(n int) []int {
+	chunks := max((n+maxChunk-1)/maxChunk, min(n, openChunks))
+	sizes := make([]int, chunks)
+	for i := range sizes {
+		sizes[i] = n / chunks
+		if i < n%chunks {
+			sizes[i]++
+		}
+	}
+	return sizes
+}
+
+func (r *run) concurrentChunks(stage string) int {
+	return max(openChunks, (r.windowOf(stage)+maxChunk-1)/maxChunk)
+}
+
+func (r *run) chunkWindow(stage string) int {
+	return max(1, r.windowOf(stage)/r.concurrentChunks(stage))
+}
+
+func (r *run) chunkOf(stage wire.Stage, first, offset int, inputs []json.RawMessage, size int) chunk {
+	part := chunk{
+		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Stage: stage, First: first + offset, Offset: offset,
+		Inputs: inputs[offset : offset+size], Window: r.chunkWindow(stage.Name), Expected: len(inputs) - offset,
+	}
+	if r.goal.Budget > 0 {
+		part.Budget = max(1, (r.goal.Budget-r.ledger.spent)/quantity.Money(r.concurrentChunks(stage.Name)))
+	}
+	return part
+}
+
+// shardError names the shard that failed; a cancellation stays what it is.
+func shardError(stage string, index int, err error) error {
+	var failed *temporal.ApplicationError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	return temporal.NewNonRetryableApplicationError(fmt.Sprintf("%s[%d]: %s", stage, index, failed.Message()), failed.Type(), err)
+}
+
+// mapError drops the layer that only says that a child workflow was in between.
+func mapError(err error) error {
+	var failed *temporal.ApplicationError
+	if errors.As(err, &failed) {
+		return failed
+	}
+	return err
+}
+
+// runChunk is the child workflow of a Map.
+func runChunk(host Host) func(workflow.Context, chunk) (chunkResult, error) {
+	return func(ctx workflow.Context, part chunk) (chunkResult, error) {
+		r := host.part(part)
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			for {
+				var tasks int
+				workflow.GetSignalChannel(ctx, windowSignal).Receive(ctx, &tasks)
+				r.window = max(1, tasks)
+			}
+		})
+		result := chunkResult{Outputs: make([]json.RawMessage, len(part.Inputs))}
+		group, cancel := workflow.WithCancel(ctx)
+		defer cancel()
+		started, done := 0, 0
+		var failure error
+		for i, input := range part.Inputs {
+			c := call{stage: part.Stage, id: fmt.Sprintf("%s-%d", part.Stage.Name, part.First+i), input: input}
+			if err := workflow.Await(ctx, func() bool { return failure != nil || started-done < r.window }); err != nil {
+				return chunkResult{}, err
+			}
+			if failure != nil {
+				break
+			}
+			workflow.Go(group, func(ctx workflow.Context) {
+				output, err := r.perform(ctx, c)
+				done++
+				result.Outputs[i] = output
+				if err != nil && failure == nil {
+					failure = shardError(part.Stage.Name, part.Offset+i, err)
+					cancel()
+				}
+			})
+			started++
+		}
+		settled, _ := workflow.NewDisconnectedContext(ctx)
+		if err := workflow.Await(settled, func() bool { return done == started }); err != nil {
+			return chunkResult{}, err
+		}
+		result.Spent, result.Highest = r.ledger.spent, r.ledger.highest[part.Stage.Name]
+		return result, failure
+	}
+}

@@ -1,0 +1,180 @@
+package workflows
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// run is what the SDK remembers of the run that a workflow is, or is a part of. Workflow code owns it: no lock is needed.
+type run struct {
+	id       string
+	pipeline string
+	app      string
+	build    string
+	goal     Goal
+	listed   map[string]bool // nil lists all (tests)
+	tell     func(predictor.Event)
+	window   int            // tasks of one stage in flight, where windows has no entry
+	windows  map[string]int // by stage
+	inFlight map[string]int // by stage
+	next     map[string]int // number of the next task, by stage
+	ledger   budget
+}
+
+type runKey struct{}
+
+// runOf returns the run of ctx; without the interceptor (plain unit tests) it is one that runs every stage on the workflow's own queue.
+func runOf(ctx workflow.Context) *run {
+	if r, ok := ctx.Value(runKey{}).(*run); ok {
+		return r
+	}
+	return newRun(workflow.GetInfo(ctx).WorkflowExecution.ID, 0)
+}
+
+func newRun(id string, window int) *run {
+	if window <= 0 {
+		window = predictor.DefaultPolicy().Window
+	}
+	return &run{
+		id: id, window: window,
+		windows: map[string]int{}, inFlight: map[string]int{}, next: map[string]int{},
+		ledger: budget{highest: map[string]quantity.Money{}},
+	}
+}
+
+// call is one task before it is scheduled.
+type call struct {
+	stage wire.Stage
+	id    string
+	input json.RawMessage
+}
+
+// newCall numbers a task of stage.
+func (r *run) newCall(stage wire.Stage, input json.RawMessage) (call, error) {
+	if r.listed != nil && !r.listed[stage.Name] {
+		return call{}, temporal.NewNonRetryableApplicationError(
+			fmt.Sprintf("stage %q is not listed in app.Main of app %q: add it to Stages", stage.Name, r.app), wire.StageError, nil)
+	}
+	number := r.next[stage.Name]
+	r.next[stage.Name]++
+	return call{stage: stage, id: fmt.Sprintf("%s-%d", stage.Name, number), input: input}, nil
+}
+
+// perform runs a task within the stage's window and the run's budget and returns its encoded output.
+func (r *run) perform(ctx workflow.Context, c call) (json.RawMessage, error) {
+	name := c.stage.Name
+	if err := workflow.Await(ctx, func() bool { return r.inFlight[name] < r.windowOf(name) }); err != nil {
+		return nil, err
+	}
+	r.inFlight[name]++
+	defer func() { r.inFlight[name]-- }()
+	if err := r.ledger.reserve(ctx, r, name); err != nil {
+		return nil, err
+	}
+	r.hint(ctx, c, 1, 1)
+	result, err := r.execute(ctx, c)
+	r.ledger.settle(name, result.Cost)
+	return result.Output, err
+}
+
+func (r *run) windowOf(stage string) int {
+	if tasks, set := r.windows[stage]; set {
+		return tasks
+	}
+	return r.window
+}
+
+// execute schedules the task on the stage's queue and, when a venue refuses it there, on the queue that only the pool polls.
+func (r *run) execute(ctx workflow.Context, c call) (wire.Result, error) {
+	result, err := r.schedule(ctx, c, c.stage.PoolOnly)
+	var refused *temporal.ApplicationError
+	if errors.As(err, &refused) && refused.Type() == wire.RefusedError && !c.stage.PoolOnly {
+		c.stage.PoolOnly = true
+		r.hint(ctx, c, 1, 1)
+		return r.schedule(ctx, c, true)
+	}
+	return result, err
+}
+
+// Limits of a stage activity. The engine counts failures and enforces the stage's timeout; Temporal retries whatever is lost.
+const (
+	heartbeatTimeout = 10 * time.Second
+	activityTimeout  = 30 * 24 * time.Hour
+)
+
+func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire.Result, err error) {
+	id := predictor.StageID{App: r.app, Build: r.build, Name: c.stage.Name}
+	queue, activity := id.Queue(), c.id
+	if poolOnly {
+		queue, activity = id.PoolQueue(), c.id+".pool"
+	}
+	if r.app == "" {
+		queue = workflow.GetInfo(ctx).TaskQueueName
+	}
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           queue,
+		ActivityID:          activity,
+		StartToCloseTimeout: activityTimeout,
+		HeartbeatTimeout:    heartbeatTimeout,
+		WaitForCancellation: true,
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval:    100 * time.Millisecond,
+			BackoffCoefficient: 2,
+			MaximumInterval:    10 * time.Second,
+		},
+	})
+	task := wire.Task{
+		Version: wire.Version, Run: r.id, Pipeline: r.pipeline, Stage: id, ID: c.id,
+		Input: inputBytes(c.input), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout, PoolOnly: poolOnly,
+	}
+	err = workflow.ExecuteActivity(ctx, c.stage.Name, task, c.input).Get(ctx, &result)
+	return result, err
+}
+
+// hint tells the loop that tasks like c were scheduled.
+func (r *run) hint(ctx workflow.Context, c call, tasks, expected int) {
+	if r.tell == nil || workflow.IsReplaying(ctx) {
+		return
+	}
+	r.tell(predictor.Scheduled{
+		Run: r.id, Stage: predictor.StageID{App: r.app, Build: r.build, Name: c.stage.Name}, Tasks: tasks,
+		PoolOnly: c.stage.PoolOnly, Input: inputBytes(c.input), Declared: c.stage.Declared, Expected: expected, At: workflow.Now(ctx),
+	})
+}
+
+// inputBytes is the size of an encoded input and of the artifacts that it names.
+func inputBytes(input json.RawMessage) quantity.Bytes {
+	total := quantity.Bytes(len(input))
+	var value any
+	if json.Unmarshal(input, &value) == nil {
+		total += artifactBytes(value)
+	}
+	return total
+}
+
+func artifactBytes(value any) (total quantity.Bytes) {
+	switch v := value.(type) {
+	case map[string]any:
+		digest, isRef := v["digest"].(string)
+		if bytes, ok := v["bytes"].(float64); isRef && ok && len(digest) == 64 && bytes > 0 && bytes < 1<<60 {
+			return quantity.Bytes(bytes)
+		}
+		for _, inner := range v {
+			total += artifactBytes(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			total += artifactBytes(inner)
+		}
+	}
+	return total
+}

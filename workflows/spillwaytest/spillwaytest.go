@@ -1,0 +1,96 @@
+// Package spillwaytest runs pipelines and stages in unit tests, without an engine, and replays recorded histories.
+package spillwaytest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workers/child"
+	"github.com/spillway-ml/spillway/workflows"
+)
+
+// Run runs pipeline on input with the real code of its stages, in Temporal's test environment with a skipping clock, and returns its result.
+func Run[In, Out any](t testing.TB, pipeline workflows.Pipeline[In, Out], input In, stages ...workflows.AnyStage) (Out, error) {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	host := workflows.Host{Stages: stages}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)}})
+	workflows.Register(env, host, []workflows.AnyPipeline{pipeline})
+	invoke := child.Function(child.NewStages(stages), store(t), slog.New(slog.DiscardHandler))
+	for _, stage := range stages {
+		env.RegisterActivityWithOptions(func(ctx context.Context, task wire.Task, encoded json.RawMessage) (wire.Result, error) {
+			answer, err := invoke(ctx, wire.Invoke{Version: wire.Version, Start: wire.StartAttempt{Task: task, Attempt: int(activity.GetInfo(ctx).Attempt), Input: encoded}})
+			if err != nil {
+				return wire.Result{}, err
+			}
+			if answer.Error != nil {
+				last := answer.Error.Permanent || int(activity.GetInfo(ctx).Attempt) >= task.MaxAttempts
+				return wire.Result{}, temporal.NewApplicationErrorWithOptions(answer.Error.Message, wire.StageError, temporal.ApplicationErrorOptions{NonRetryable: last})
+			}
+			return wire.Result{Output: answer.Output, Venue: predictor.Pool}, nil
+		}, activity.RegisterOptions{Name: stage.Name()})
+	}
+	env.ExecuteWorkflow(pipeline.Name(), input)
+	var out Out
+	if err := env.GetWorkflowError(); err != nil {
+		return out, fmt.Errorf("pipeline %s: %w", pipeline.Name(), err)
+	}
+	if err := env.GetWorkflowResult(&out); err != nil {
+		return out, fmt.Errorf("pipeline %s: decode result: %w", pipeline.Name(), err)
+	}
+	return out, nil
+}
+
+// Context returns a context in which the function of a stage can be called directly.
+func Context(t testing.TB) context.Context {
+	t.Helper()
+	return activities.NewContext(t.Context(), &activities.Attempt{
+		Run: t.Name(), Stage: "test", Task: "test-0", Number: 1, Venue: predictor.Pool, Store: store(t),
+	})
+}
+
+// Replay checks that the pipelines still take the same steps as in the recorded history: a JSON file written by `spillway show RUN --history`.
+// It fails the test when a run that is going on could not be continued with the code as it is now.
+func Replay(t testing.TB, history string, pipelines []workflows.AnyPipeline, stages ...workflows.AnyStage) {
+	t.Helper()
+	recorded := workflows.Host{App: "replay", Build: "replay", Stages: stages, Begin: begin, End: end}
+	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
+		Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(recorded)},
+	})
+	if err != nil {
+		t.Fatalf("replay %s: %v", history, err)
+	}
+	workflows.Register(replayer, recorded, pipelines)
+	if err := replayer.ReplayWorkflowHistoryFromJSONFile(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)), history); err != nil {
+		t.Fatalf("replay %s: %v\n  hint: the pipeline's steps changed. Runs that go on keep their old build; record a new history when the change is meant", history, err)
+	}
+}
+
+// begin and end stand where the engine's effects are: a replay takes their outcome from the history.
+func begin(context.Context, predictor.RunStarted) error        { return nil }
+func end(context.Context, predictor.RunEnded, wire.Done) error { return nil }
+
+func store(t testing.TB) activities.Store {
+	t.Helper()
+	files, err := artifact.Open(t.TempDir())
+	if err != nil {
+		t.Fatalf("artifact store: %v", err)
+	}
+	return files
+}

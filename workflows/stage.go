@@ -1,0 +1,165 @@
+package workflows
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// Stage is a named, typed function that a pipeline calls. Declare it once, as a package variable, and list it in app.Main.
+// It is a value: With returns a changed copy.
+type Stage[In, Out any] struct {
+	name  string
+	run   func(context.Context, In) (Out, error)
+	hints Hints
+}
+
+// Hints are what the author of a stage knows better than its history. None is needed: sizes are predicted.
+// The zero value gives no hint.
+type Hints struct {
+	// CPU is the share of cores that an attempt is given until its use is known; 0 means one core.
+	CPU quantity.Milli
+	// Memory is the limit until its use is known; 0 derives it from the host's free room and the input's size.
+	Memory quantity.Bytes
+	// Timeout bounds one attempt; 0 means none. An attempt past it is killed and counts as failed.
+	Timeout time.Duration
+	// MaxAttempts is how often the stage's own code may fail, run out of memory or run out of time; 0 means DefaultMaxAttempts.
+	// Attempts that were lost with their host do not count.
+	MaxAttempts int
+	// PoolOnly keeps the stage off functions.
+	PoolOnly bool
+}
+
+// DefaultMaxAttempts is how often a stage may fail when its hints do not say.
+const DefaultMaxAttempts = 3
+
+// NewStage declares a stage. It panics when the name is not a lower-case word of letters, digits, '-' and '_' (at most 40), or run is nil:
+// both are mistakes of the program that calls it.
+func NewStage[In, Out any](name string, run func(context.Context, In) (Out, error)) Stage[In, Out] {
+	mustName("stage", name)
+	if run == nil {
+		panic(fmt.Sprintf("spillway: stage %q has no function", name))
+	}
+	declare(name)
+	return Stage[In, Out]{name: name, run: run}
+}
+
+// With returns the stage with these hints. It panics when a hint is negative.
+func (s Stage[In, Out]) With(hints Hints) Stage[In, Out] {
+	if hints.CPU < 0 || hints.Memory < 0 || hints.Timeout < 0 || hints.MaxAttempts < 0 {
+		panic(fmt.Sprintf("spillway: stage %q has a negative hint: %+v", s.name, hints))
+	}
+	s.hints = hints
+	return s
+}
+
+// Name returns the name that the stage was declared with.
+func (s Stage[In, Out]) Name() string { return s.name }
+
+// Describe returns what the engine knows of the stage.
+func (s Stage[In, Out]) Describe() wire.Stage {
+	attempts := s.hints.MaxAttempts
+	if attempts == 0 {
+		attempts = DefaultMaxAttempts
+	}
+	return wire.Stage{
+		Name:        s.name,
+		Declared:    quantity.Size{CPU: s.hints.CPU, Memory: s.hints.Memory},
+		MaxAttempts: attempts,
+		Timeout:     s.hints.Timeout,
+		PoolOnly:    s.hints.PoolOnly || s.hints.Timeout > functionTimeout,
+	}
+}
+
+// functionTimeout is the longest that a function may run.
+const functionTimeout = 15 * time.Minute
+
+// ErrInput is wrapped by Call when the encoded input does not decode: no retry can help.
+var ErrInput = errors.New("input does not decode")
+
+// Call runs the stage's function on an encoded input and encodes what it returns. The engine calls it; pipelines use Run, Start and Map.
+func (s Stage[In, Out]) Call(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
+	var in In
+	if err := json.Unmarshal(input, &in); err != nil {
+		return nil, fmt.Errorf("stage %s: %w into %T: %w", s.name, ErrInput, in, err)
+	}
+	out, err := s.run(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := json.Marshal(out)
+	if err != nil {
+		return nil, fmt.Errorf("stage %s: encode output %T: %w", s.name, out, err)
+	}
+	return encoded, nil
+}
+
+// AnyStage is a Stage of any input and output.
+type AnyStage interface {
+	Name() string
+	Describe() wire.Stage
+	Call(ctx context.Context, input json.RawMessage) (json.RawMessage, error)
+}
+
+// Run calls the stage once and waits for its output. A failed attempt is tried again; an error means that the task has failed for good.
+func (s Stage[In, Out]) Run(ctx workflow.Context, in In) (Out, error) {
+	return s.Start(ctx, in).Get(ctx)
+}
+
+// Start calls the stage once and does not wait.
+func (s Stage[In, Out]) Start(ctx workflow.Context, in In) Future[Out] {
+	done, settle := workflow.NewFuture(ctx)
+	encoded, err := json.Marshal(in)
+	if err != nil {
+		settle.SetError(fmt.Errorf("stage %s: encode input %T: %w", s.name, in, err))
+		return Future[Out]{stage: s.name, future: done}
+	}
+	r := runOf(ctx)
+	call, err := r.newCall(s.Describe(), encoded)
+	if err != nil {
+		settle.SetError(err)
+		return Future[Out]{stage: s.name, future: done}
+	}
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		output, err := r.perform(ctx, call)
+		settle.Set(output, err)
+	})
+	return Future[Out]{stage: s.name, future: done}
+}
+
+// Future is the output that a started stage will have.
+type Future[Out any] struct {
+	stage  string
+	future workflow.Future
+}
+
+// Get waits for the output.
+func (f Future[Out]) Get(ctx workflow.Context) (out Out, err error) {
+	if f.future == nil {
+		return out, errors.New("spillway: Get of a Future that no Start returned")
+	}
+	var encoded json.RawMessage
+	if err := f.future.Get(ctx, &encoded); err != nil {
+		return out, err
+	}
+	if err := json.Unmarshal(encoded, &out); err != nil {
+		return out, fmt.Errorf("stage %s: decode output into %T: %w", f.stage, out, err)
+	}
+	return out, nil
+}
+
+var namePattern = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,39}$`)
+
+func mustName(kind, name string) {
+	if !namePattern.MatchString(name) {
+		panic(fmt.Sprintf("spillway: %s name %q: use a lower-case letter, then letters, digits, '-' or '_', at most 40", kind, name))
+	}
+}
