@@ -121,11 +121,11 @@ type RunEnded struct {
 type Scheduled struct {
 	Run      string         `json:"run"`
 	Stage    StageID        `json:"stage"`
-	Tasks    int            `json:"tasks"`               // how many; at least 1
+	Tasks    int            `json:"tasks"`               // how many; 0 only announces
 	PoolOnly bool           `json:"pool_only,omitempty"` // on the queue that functions do not poll
 	Input    quantity.Bytes `json:"input_bytes"`         // of one task: the encoded input and the artifacts it names
 	Declared quantity.Size  `json:"declared"`            // the stage's hint; the zero Size when it has none
-	Expected int            `json:"expected,omitempty"`  // tasks of this stage that the run is known to schedule from now on, these included
+	Expected int            `json:"expected,omitempty"`  // further tasks of this stage that the run announces: each is hinted again, and then used up, when it is scheduled
 	At       time.Time      `json:"at"`
 }
 

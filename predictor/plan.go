@@ -10,6 +10,8 @@ import (
 type Snapshot struct {
 	// Now is the time of the tick.
 	Now time.Time
+	// Term is the election that the deciding leader won; the Plan carries it and counts its Ticks within it.
+	Term uint64
 	// Hosts are the hosts whose lease is valid now.
 	Hosts []Host
 	// Functions says what the function venue offers.
@@ -105,7 +107,7 @@ type Plan struct {
 	Tick uint64 `json:"tick"`
 	// At is when it was decided.
 	At time.Time `json:"at"`
-	// Grants are sorted by stage, then venue. A stage and venue without a row holds nothing.
+	// Grants are sorted by stage (app, name, build), then venue. A stage and venue without a row holds nothing.
 	Grants []Grant `json:"grants,omitempty"`
 	// Placements say which host carries how many of a grant's pool slots, sorted by stage, then host.
 	Placements []Placement `json:"placements,omitempty"`
@@ -115,6 +117,11 @@ type Plan struct {
 	Sizings []Sizing `json:"sizings,omitempty"`
 	// Decisions are the rows that changed in this plan, each with its reason.
 	Decisions []Decision `json:"decisions,omitempty"`
+}
+
+// Supersedes reports whether p was decided after other: in a later term, or later in the same one.
+func (p Plan) Supersedes(other Plan) bool {
+	return p.Term > other.Term || p.Term == other.Term && p.Tick > other.Tick
 }
 
 // Grant is the room of one stage at one venue.

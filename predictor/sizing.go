@@ -15,7 +15,7 @@ type Sizing struct {
 	Base quantity.Size `json:"base"`
 	// MemoryPerInput is how many bytes of memory one byte of input adds; 0 or more.
 	MemoryPerInput float64 `json:"memory_per_input_byte,omitempty"`
-	// Floor is the least memory that is ever granted: the largest peak seen lately.
+	// Floor is the least memory that is ever granted: the largest peak seen lately, less what its input explains (MemoryPerInput x input).
 	Floor quantity.Bytes `json:"floor_bytes,omitempty"`
 	// Memory is the expected peak in bytes at an input of zero bytes, without head-room; MemoryPerInput applies to it as well.
 	Memory Interval `json:"memory_bytes"`

@@ -36,7 +36,6 @@ type chunk struct {
 	Offset   int               `json:"offset"`
 	Inputs   []json.RawMessage `json:"inputs"`
 	Window   int               `json:"window"`
-	Expected int               `json:"expected"` // tasks of the whole Map from this chunk's first on
 	// Budget is what the chunk may spend; 0 means no limit.
 	Budget quantity.Money `json:"budget_picodollars,omitempty"`
 }
@@ -85,6 +84,7 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 	first := r.next[stage.Name] - 1
 	r.next[stage.Name] = first + len(inputs)
 
+	r.announce(ctx, stage, len(inputs))
 	sizes := chunkSizes(len(inputs))
 	group, cancel := workflow.WithCancel(ctx)
 	defer cancel()
@@ -157,7 +157,7 @@ func (r *run) chunkWindow(stage string) int {
 func (r *run) chunkOf(stage wire.Stage, first, offset int, inputs []json.RawMessage, size int) chunk {
 	part := chunk{
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Stage: stage, First: first + offset, Offset: offset,
-		Inputs: inputs[offset : offset+size], Window: r.chunkWindow(stage.Name), Expected: len(inputs) - offset,
+		Inputs: inputs[offset : offset+size], Window: r.chunkWindow(stage.Name),
 	}
 	if r.goal.Budget > 0 {
 		part.Budget = max(1, (r.goal.Budget-r.ledger.spent)/quantity.Money(r.concurrentChunks(stage.Name)))

@@ -122,7 +122,9 @@ func (c checkedInput) Validate() error {
 
 func TestValidateRefusesAnInputBeforeAnyStageRuns(t *testing.T) {
 	t.Parallel()
-	pipeline := spillway.NewPipeline("checked", func(ctx workflow.Context, _ checkedInput) (int, error) { return sum.Run(ctx, spillway.Artifact[[]int]{}) })
+	pipeline := spillway.NewPipeline("checked", func(ctx workflow.Context, _ checkedInput) (int, error) {
+		return sum.Run(ctx, spillway.Artifact[[]int]{})
+	})
 	_, err := spillwaytest.Run(t, pipeline, checkedInput{Rate: -1}, sum)
 	if err == nil || !strings.Contains(err.Error(), "input of pipeline checked: rate is negative") {
 		t.Errorf("got %v, want the reason of Validate", err)

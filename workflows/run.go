@@ -80,7 +80,7 @@ func (r *run) perform(ctx workflow.Context, c call) (json.RawMessage, error) {
 	if err := r.ledger.reserve(ctx, r, name); err != nil {
 		return nil, err
 	}
-	r.hint(ctx, c, 1, 1)
+	r.hint(ctx, c)
 	result, err := r.execute(ctx, c)
 	r.ledger.settle(name, result.Cost)
 	return result.Output, err
@@ -98,8 +98,8 @@ func (r *run) execute(ctx workflow.Context, c call) (wire.Result, error) {
 	result, err := r.schedule(ctx, c, c.stage.PoolOnly)
 	var refused *temporal.ApplicationError
 	if errors.As(err, &refused) && refused.Type() == wire.RefusedError && !c.stage.PoolOnly {
-		c.stage.PoolOnly = true
-		r.hint(ctx, c, 1, 1)
+		c.stage.PoolOnly, c.id = true, c.id+".pool" // another task to everyone who counts attempts
+		r.hint(ctx, c)
 		return r.schedule(ctx, c, true)
 	}
 	return result, err
@@ -112,17 +112,17 @@ const (
 )
 
 func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire.Result, err error) {
-	id := predictor.StageID{App: r.app, Build: r.build, Name: c.stage.Name}
-	queue, activity := id.Queue(), c.id
+	id := r.stageID(c.stage.Name)
+	queue := id.Queue()
 	if poolOnly {
-		queue, activity = id.PoolQueue(), c.id+".pool"
+		queue = id.PoolQueue()
 	}
 	if r.app == "" {
 		queue = workflow.GetInfo(ctx).TaskQueueName
 	}
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           queue,
-		ActivityID:          activity,
+		ActivityID:          c.id,
 		StartToCloseTimeout: activityTimeout,
 		HeartbeatTimeout:    heartbeatTimeout,
 		WaitForCancellation: true,
@@ -140,15 +140,27 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 	return result, err
 }
 
-// hint tells the loop that tasks like c were scheduled.
-func (r *run) hint(ctx workflow.Context, c call, tasks, expected int) {
+// hint tells the loop that c was scheduled.
+func (r *run) hint(ctx workflow.Context, c call) {
 	if r.tell == nil || workflow.IsReplaying(ctx) {
 		return
 	}
 	r.tell(predictor.Scheduled{
-		Run: r.id, Stage: predictor.StageID{App: r.app, Build: r.build, Name: c.stage.Name}, Tasks: tasks,
-		PoolOnly: c.stage.PoolOnly, Input: inputBytes(c.input), Declared: c.stage.Declared, Expected: expected, At: workflow.Now(ctx),
+		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
+		Input: inputBytes(c.input), Declared: c.stage.Declared, At: workflow.Now(ctx),
 	})
+}
+
+// announce tells the loop that tasks of stage will be scheduled from now on.
+func (r *run) announce(ctx workflow.Context, stage wire.Stage, tasks int) {
+	if r.tell == nil || workflow.IsReplaying(ctx) {
+		return
+	}
+	r.tell(predictor.Scheduled{Run: r.id, Stage: r.stageID(stage.Name), Expected: tasks, PoolOnly: stage.PoolOnly, Declared: stage.Declared, At: workflow.Now(ctx)})
+}
+
+func (r *run) stageID(stage string) predictor.StageID {
+	return predictor.StageID{App: r.app, Build: r.build, Name: stage}
 }
 
 // inputBytes is the size of an encoded input and of the artifacts that it names.

@@ -191,6 +191,7 @@ type verifier struct {
 	end    error // what every Read after the last one returns
 }
 
+// Read reads from the file, and checks the sum at its end.
 func (v *verifier) Read(p []byte) (int, error) {
 	if v.end != nil {
 		return 0, v.end
@@ -207,4 +208,5 @@ func (v *verifier) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Close closes the file.
 func (v *verifier) Close() error { return v.file.Close() }

@@ -59,7 +59,11 @@ func (s Size) IsZero() bool { return s == Size{} }
 // String writes the size for people: "0.5 cores, 96 MiB".
 func (s Size) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s cores, %s", s.CPU, s.Memory)
+	noun := "cores"
+	if s.CPU == Core {
+		noun = "core"
+	}
+	fmt.Fprintf(&text, "%s %s, %s", s.CPU, noun, s.Memory)
 	if s.GPU > 0 || s.GPUMemory > 0 {
 		fmt.Fprintf(&text, ", %s GPU with %s", s.GPU, s.GPUMemory)
 	}

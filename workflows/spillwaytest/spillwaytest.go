@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
@@ -29,12 +30,14 @@ func Run[In, Out any](t testing.TB, pipeline workflows.Pipeline[In, Out], input 
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(testTimeout)
 	host := workflows.Host{Stages: stages}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)}})
 	workflows.Register(env, host, []workflows.AnyPipeline{pipeline})
 	invoke := child.Function(child.NewStages(stages), store(t), slog.New(slog.DiscardHandler))
 	for _, stage := range stages {
 		env.RegisterActivityWithOptions(func(ctx context.Context, task wire.Task, encoded json.RawMessage) (wire.Result, error) {
+			defer beat(ctx)()
 			answer, err := invoke(ctx, wire.Invoke{Version: wire.Version, Start: wire.StartAttempt{Task: task, Attempt: int(activity.GetInfo(ctx).Attempt), Input: encoded}})
 			if err != nil {
 				return wire.Result{}, err
@@ -55,6 +58,28 @@ func Run[In, Out any](t testing.TB, pipeline workflows.Pipeline[In, Out], input 
 		return out, fmt.Errorf("pipeline %s: decode result: %w", pipeline.Name(), err)
 	}
 	return out, nil
+}
+
+// testTimeout bounds one run, in real time: stages run for real here and may train for a while.
+const testTimeout = 10 * time.Minute
+
+// beat sends heartbeats, as an engine does, until the returned function is called.
+func beat(ctx context.Context) (stop func()) {
+	ended, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-ticker.C:
+				activity.RecordHeartbeat(ctx)
+			}
+		}
+	}()
+	return func() { close(ended); <-stopped }
 }
 
 // Context returns a context in which the function of a stage can be called directly.

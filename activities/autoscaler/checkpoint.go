@@ -1,0 +1,162 @@
+package autoscaler
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+const (
+	// compressOver is the size, in bytes, from which a checkpoint is compressed; JSON shrinks to about a tenth.
+	compressOver = 256 << 10
+	// maxCheckpoint bounds a checkpoint, in bytes, after it was expanded: a damaged one must not take all memory.
+	maxCheckpoint = 512 << 20
+	// headerRoom is what the headers of a stored value take at most.
+	headerRoom = 1 << 10
+)
+
+// errCheckpoint says that a checkpoint cannot be used; the stream can.
+var errCheckpoint = errors.New("checkpoint cannot be used")
+
+// checkpoint is a state and how far into the stream it reaches.
+type checkpoint struct {
+	Version int `json:"v"`
+	// Term is the term of the leader that saved it.
+	Term uint64 `json:"term"`
+	// Sequence is that of the last message folded into State.
+	Sequence uint64          `json:"sequence"`
+	State    predictor.State `json:"state"`
+}
+
+// encodeCheckpoint returns the bytes of c.
+func encodeCheckpoint(c checkpoint) ([]byte, error) {
+	data, err := json.Marshal(c)
+	if err != nil || len(data) <= compressOver {
+		return data, err
+	}
+	var small bytes.Buffer
+	w, err := gzip.NewWriterLevel(&small, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.Write(data)
+	if err := errors.Join(err, w.Close()); err != nil {
+		return nil, err
+	}
+	return small.Bytes(), nil
+}
+
+// decodeCheckpoint is the inverse of encodeCheckpoint. Its errors wrap errCheckpoint.
+func decodeCheckpoint(data []byte) (checkpoint, error) {
+	data, err := expand(data)
+	if err != nil {
+		return checkpoint{}, fmt.Errorf("%w: %w", errCheckpoint, err)
+	}
+	var outer struct {
+		Version int `json:"v"`
+	}
+	if err := json.Unmarshal(data, &outer); err != nil {
+		return checkpoint{}, fmt.Errorf("%w: %w", errCheckpoint, err)
+	}
+	if outer.Version != wire.Version {
+		return checkpoint{}, fmt.Errorf("%w: %w: %d, this build reads %d", errCheckpoint, wire.ErrVersion, outer.Version, wire.Version)
+	}
+	var c checkpoint
+	if err := json.Unmarshal(data, &c); err != nil {
+		return checkpoint{}, fmt.Errorf("%w: %w", errCheckpoint, err)
+	}
+	return c, nil
+}
+
+// expand undoes the compression where there is one: gzip starts with 1f 8b, JSON with a brace.
+func expand(data []byte) ([]byte, error) {
+	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		return data, nil
+	}
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	expanded, err := io.ReadAll(io.LimitReader(r, maxCheckpoint+1))
+	if err == nil && len(expanded) > maxCheckpoint {
+		err = fmt.Errorf("it expands to more than %d bytes", maxCheckpoint)
+	}
+	return expanded, err
+}
+
+// vault keeps the newest checkpoint.
+type vault struct {
+	bucket   jetstream.KeyValue
+	revision uint64 // of the checkpoint that this vault loaded or saved last; 0 when there is none
+	limit    int64  // bytes that the server takes
+}
+
+func openVault(ctx context.Context, js jetstream.JetStream) (*vault, error) {
+	bucket, err := js.KeyValue(ctx, wire.StateBucket)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", wire.StateBucket, err)
+	}
+	return &vault{bucket: bucket, limit: js.Conn().MaxPayload()}, nil
+}
+
+// load returns the newest checkpoint; the zero checkpoint when there is none. It wraps errCheckpoint when there is one that cannot be used.
+func (v *vault) load(ctx context.Context) (checkpoint, error) {
+	entry, err := v.bucket.Get(ctx, wire.StateKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		v.revision = 0
+		return checkpoint{}, nil
+	}
+	if err != nil {
+		return checkpoint{}, fmt.Errorf("load checkpoint: %w", err)
+	}
+	v.revision = entry.Revision()
+	c, err := decodeCheckpoint(entry.Value())
+	if err != nil {
+		return checkpoint{}, fmt.Errorf("load checkpoint: %w", err)
+	}
+	return c, nil
+}
+
+// save replaces the checkpoint by c. It wraps ErrDeposed when a leader of a later term has saved one.
+func (v *vault) save(ctx context.Context, c checkpoint) error {
+	data, err := encodeCheckpoint(c)
+	if err != nil {
+		return fmt.Errorf("save checkpoint: %w", err)
+	}
+	if v.limit > 0 && int64(len(data))+headerRoom > v.limit {
+		return fmt.Errorf("save checkpoint: it has %d bytes and the NATS server takes %d; raise max_payload", len(data), v.limit)
+	}
+	for {
+		revision, err := v.put(ctx, data)
+		if err == nil {
+			v.revision = revision
+			return nil
+		}
+		if !conflict(err) {
+			return fmt.Errorf("save checkpoint: %w", err)
+		}
+		other, err := v.load(ctx)
+		if err != nil && !errors.Is(err, errCheckpoint) {
+			return fmt.Errorf("save checkpoint: %w", err)
+		}
+		if other.Term > c.Term || errors.Is(err, wire.ErrVersion) {
+			return fmt.Errorf("save checkpoint in term %d: %w: term %d", c.Term, ErrDeposed, other.Term)
+		}
+	}
+}
+
+func (v *vault) put(ctx context.Context, data []byte) (uint64, error) {
+	if v.revision == 0 {
+		return v.bucket.Create(ctx, wire.StateKey, data)
+	}
+	return v.bucket.Update(ctx, wire.StateKey, data, v.revision)
+}

@@ -1,0 +1,136 @@
+package autoscaler
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// folded returns a state of n stages.
+func folded(n int) (state predictor.State) {
+	for i := range n {
+		stage := predictor.StageID{App: "digits", Build: "b1", Name: fmt.Sprintf("stage-%d", i)}
+		state = predictor.Fold(state, scheduled(stage, i+1))
+		for task := range 3 {
+			state = predictor.Fold(state, record(stage, fmt.Sprintf("task-%d-%d", i, task)))
+		}
+	}
+	return state
+}
+
+// asJSON is what a state remembers.
+func asJSON(t *testing.T, state predictor.State) string {
+	t.Helper()
+	data, err := json.Marshal(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestACheckpointComesBackAsItWas(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		stages     int
+		compressed bool
+	}{{0, false}, {3, false}, {1000, true}} {
+		want := checkpoint{Version: wire.Version, Term: 4, Sequence: 1234, State: folded(row.stages)}
+		data, err := encodeCheckpoint(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if compressed := !bytes.HasPrefix(data, []byte("{")); compressed != row.compressed {
+			t.Errorf("%d stages: %d bytes, compressed is %v, want %v", row.stages, len(data), compressed, row.compressed)
+		}
+		got, err := decodeCheckpoint(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Term != want.Term || got.Sequence != want.Sequence {
+			t.Errorf("term and sequence = %d, %d, want %d, %d", got.Term, got.Sequence, want.Term, want.Sequence)
+		}
+		if diff := cmp.Diff(asJSON(t, want.State), asJSON(t, got.State)); diff != "" {
+			t.Errorf("%d stages: state (-want +got):\n%s", row.stages, diff)
+		}
+	}
+}
+
+func TestADamagedCheckpointIsNeverUsed(t *testing.T) {
+	t.Parallel()
+	large, err := encodeCheckpoint(checkpoint{Version: wire.Version, Sequence: 9, State: folded(1000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{
+		"empty":                  nil,
+		"not JSON":               []byte("state"),
+		"cut short":              []byte(`{"v":1,"term":3`),
+		"of a later version":     []byte(`{"v":99,"term":1,"sequence":7,"state":{}}`),
+		"without a version":      []byte(`{"term":1}`),
+		"state of another shape": []byte(`{"v":1,"term":1,"sequence":7,"state":[1,2]}`),
+		"compressed, cut short":  large[:len(large)/2],
+		"compressed, flipped":    append(bytes.Clone(large[:len(large)-4]), 0, 0, 0, 0),
+		"only the gzip mark":     {0x1f, 0x8b},
+	} {
+		if got, err := decodeCheckpoint(data); !errors.Is(err, errCheckpoint) {
+			t.Errorf("%s: %+v, %v, want %v", name, got, err, errCheckpoint)
+		}
+	}
+}
+
+func TestOnlyTheNewestTermSavesCheckpoints(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	vaultOf := func() *vault {
+		v, err := openVault(t.Context(), js)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v.load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	save := func(v *vault, term, sequence uint64) error {
+		return v.save(t.Context(), checkpoint{Version: wire.Version, Term: term, Sequence: sequence})
+	}
+	old := vaultOf()
+	if err := save(old, 1, 10); err != nil {
+		t.Fatal(err)
+	}
+	fresh := vaultOf()
+	if err := save(old, 1, 20); err != nil { // not yet known to be deposed
+		t.Fatal(err)
+	}
+	if err := save(fresh, 2, 15); err != nil {
+		t.Errorf("the new leader's first checkpoint: %v", err)
+	}
+	if err := save(old, 1, 30); !errors.Is(err, ErrDeposed) {
+		t.Errorf("the old leader's checkpoint: %v, want %v", err, ErrDeposed)
+	}
+	got, err := vaultOf().load(t.Context())
+	if err != nil || got.Term != 2 || got.Sequence != 15 {
+		t.Errorf("newest checkpoint: term %d, sequence %d, %v; want 2, 15", got.Term, got.Sequence, err)
+	}
+}
+
+func TestACheckpointThatTheServerDoesNotTakeIsExplained(t *testing.T) {
+	t.Parallel()
+	v, err := openVault(t.Context(), stream(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.limit = 2 << 10
+	err = v.save(t.Context(), checkpoint{Version: wire.Version, State: folded(20)})
+	if err == nil || !strings.Contains(err.Error(), "max_payload") {
+		t.Errorf("save: %v, want advice on max_payload", err)
+	}
+}

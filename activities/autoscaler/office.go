@@ -1,0 +1,159 @@
+package autoscaler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// office is the right to replace the plan in force. It belongs to one term, and ends when a later one begins.
+//
+// Why one compare-and-set on the plan is enough: whoever takes a term first claims the plan, that is, posts the plan in force again under
+// the new term. From then on the revision that every earlier leader knows is wrong, so none of them can post any more, and the
+// term key need not be read again. A leader that claims too late finds a plan of a later term and is deposed before it ever posted.
+type office struct {
+	board    Board
+	term     uint64
+	revision uint64         // of the plan in force
+	inForce  predictor.Plan // what this office last put in force
+}
+
+// takeOffice takes the next term and claims the plan in force. It wraps ErrDeposed when another leader was faster with a later term.
+func takeOffice(ctx context.Context, js jetstream.JetStream, board Board, logger *slog.Logger) (*office, error) {
+	bucket, err := js.KeyValue(ctx, wire.PlanBucket)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", wire.PlanBucket, err)
+	}
+	plan, revision, err := readable(ctx, board, logger)
+	if err != nil {
+		return nil, fmt.Errorf("take office: %w", err)
+	}
+	term, err := takeTerm(ctx, bucket, plan.Term)
+	if err != nil {
+		return nil, fmt.Errorf("take office: %w", err)
+	}
+	o := &office{board: board, term: term}
+	for {
+		if plan.Term > term {
+			return nil, fmt.Errorf("take office for term %d: %w: term %d", term, ErrDeposed, plan.Term)
+		}
+		plan.Term, plan.Tick, plan.Decisions = term, 0, nil
+		o.revision, err = board.Replace(ctx, plan, revision)
+		if err == nil {
+			o.inForce = plan
+			return o, nil
+		}
+		// Another leader posted since, or it is not known whether this one did: both show in what is in force now.
+		seen, cause := revision, err
+		plan, revision, err = readable(ctx, board, logger)
+		if err != nil {
+			return nil, fmt.Errorf("take office for term %d: %w", term, errors.Join(cause, err))
+		}
+		if revision == seen {
+			return nil, fmt.Errorf("take office for term %d: %w", term, cause)
+		}
+	}
+}
+
+// readable returns the plan in force. One that nobody can read counts as none; one of a newer build is an error, and stays.
+func readable(ctx context.Context, board Board, logger *slog.Logger) (predictor.Plan, uint64, error) {
+	plan, revision, err := board.Current(ctx)
+	if err != nil && revision > 0 && !errors.Is(err, wire.ErrVersion) {
+		logger.WarnContext(ctx, "replace a plan that cannot be read", "revision", revision, "error", err)
+		return predictor.Plan{}, revision, nil
+	}
+	return plan, revision, err
+}
+
+// takeTerm raises the term by one with compare-and-set, above least, and returns it. No two callers get the same one.
+func takeTerm(ctx context.Context, bucket jetstream.KeyValue, least uint64) (uint64, error) {
+	for {
+		term, revision := least, uint64(0)
+		entry, err := bucket.Get(ctx, wire.TermKey)
+		switch {
+		case err == nil:
+			revision = entry.Revision()
+			stored, err := strconv.ParseUint(string(entry.Value()), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("the term %.40q in bucket %s is not a number: write one that is larger than every term so far", entry.Value(), wire.PlanBucket)
+			}
+			term = max(term, stored)
+		case !errors.Is(err, jetstream.ErrKeyNotFound):
+			return 0, fmt.Errorf("read the term: %w", err)
+		}
+		term++
+		value := []byte(strconv.FormatUint(term, 10))
+		if revision == 0 {
+			_, err = bucket.Create(ctx, wire.TermKey, value)
+		} else {
+			_, err = bucket.Update(ctx, wire.TermKey, value, revision)
+		}
+		if err == nil {
+			return term, nil
+		}
+		if !conflict(err) {
+			return 0, fmt.Errorf("take term %d: %w", term, err)
+		}
+	}
+}
+
+// conflict reports whether a compare-and-set lost against another.
+func conflict(err error) bool {
+	return errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists)
+}
+
+// post puts plan in force. It wraps ErrDeposed when a later term has begun; after any other error the office knows again what is in
+// force, or is as before, and the next plan can be posted.
+func (o *office) post(ctx context.Context, plan predictor.Plan) error {
+	if plan.Term != o.term {
+		return fmt.Errorf("post a plan of term %d in term %d", plan.Term, o.term) // a bug of ours
+	}
+	revision, err := o.board.Replace(ctx, plan, o.revision)
+	if err == nil {
+		o.revision, o.inForce = revision, plan
+		return nil
+	}
+	current, revision, lookErr := o.board.Current(ctx)
+	switch {
+	case lookErr != nil:
+		return errors.Join(err, lookErr)
+	case current.Term > o.term:
+		return fmt.Errorf("post plan %d of term %d: %w: term %d", plan.Tick, o.term, ErrDeposed, current.Term)
+	case current.Term == o.term && current.Tick == plan.Tick && revision != o.revision:
+		o.revision, o.inForce = revision, plan // it did arrive, only its answer did not
+		return nil
+	default:
+		o.revision, o.inForce = revision, current
+		return err
+	}
+}
+
+// change is how a plan differs from another.
+type change int
+
+// The changes: nothing; how attempts are sized or predicted, which may wait for the next regular tick; who holds what.
+const (
+	unchanged change = iota
+	sizings
+	holdings
+)
+
+// compare tells how next differs from last in what actuators obey.
+func compare(last, next predictor.Plan) change {
+	switch {
+	case !slices.Equal(last.Grants, next.Grants), !slices.Equal(last.Placements, next.Placements), !slices.Equal(last.Windows, next.Windows):
+		return holdings
+	case !slices.Equal(last.Sizings, next.Sizings):
+		return sizings
+	default:
+		return unchanged
+	}
+}

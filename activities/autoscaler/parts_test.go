@@ -1,0 +1,227 @@
+package autoscaler
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+func TestAHeartStopsExactlyHalfATimeoutAfterTheLastBeat(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("connection refused")
+	for name, row := range map[string]struct {
+		good int // beats before it fails
+		hang bool
+		fail error
+		want error
+		at   time.Duration
+	}{
+		"beats fail at once":                {good: 3, fail: refused, want: ErrSilent, at: 4*time.Second + 5*time.Second},
+		"beats hang":                        {good: 3, hang: true, want: ErrSilent, at: 4*time.Second + 5*time.Second},
+		"no beat ever":                      {good: 0, fail: refused, want: ErrSilent, at: 5 * time.Second},
+		"Temporal gave the task to another": {good: 2, fail: serviceerror.NewNotFound("gone"), want: &serviceerror.NotFound{}, at: 4 * time.Second},
+		"the workflow was cancelled":        {good: 1, fail: temporal.NewCanceledError(), want: temporal.NewCanceledError(), at: 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h, began, beats := newHeart(10*time.Second), time.Now(), 0
+				err := h.run(t.Context(), func(ctx context.Context) error {
+					if beats++; beats <= row.good {
+						return nil
+					}
+					if row.hang {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return row.fail
+				})
+				var gone *serviceerror.NotFound
+				matches := errors.Is(err, row.want) || temporal.IsCanceledError(row.want) && temporal.IsCanceledError(err) ||
+					errors.As(row.want, &gone) && errors.As(err, &gone)
+				if took := time.Since(began); !matches || took != row.at {
+					t.Errorf("run = %v after %v, want %v after %v", err, took, row.want, row.at)
+				}
+				if silent := h.left() <= 0; silent != errors.Is(row.want, ErrSilent) {
+					t.Errorf("left = %v", h.left())
+				}
+			})
+		})
+	}
+}
+
+func TestASuspendedLeaderKnowsThatItIsSilentBeforeItActs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHeart(10 * time.Second)
+		time.Sleep(4 * time.Second)
+		if h.left() != time.Second {
+			t.Errorf("left = %v after 4 s, want 1 s", h.left())
+		}
+		time.Sleep(time.Hour)
+		if h.left() > 0 {
+			t.Errorf("left = %v after an hour, want none", h.left())
+		}
+	})
+}
+
+func TestBacklogsAreLookedAtInTurnAndIdleStagesEveryFourthTime(t *testing.T) {
+	t.Parallel()
+	named := func(name string) predictor.StageID { return predictor.StageID{App: "a", Build: "b", Name: name} }
+	grants := func(names ...string) (rows []predictor.Grant) {
+		for _, name := range names {
+			rows = append(rows, predictor.Grant{Stage: named(name), Venue: predictor.Pool}, predictor.Grant{Stage: named(name), Venue: predictor.Function})
+		}
+		return rows
+	}
+	now := time.Unix(1000, 0)
+	for name, row := range map[string]struct {
+		active, heard, served []string
+		want                  []string
+	}{
+		"nothing is known": {want: []string{"", "", "", "", ""}},
+		"all are active":   {active: []string{"x", "y"}, served: []string{"x", "y"}, want: []string{"x", "y", "x", "y", "x", "y"}},
+		"all are idle":     {served: []string{"p", "q"}, want: []string{"", "", "", "p", "", "", "", "q", "", "", "", "p"}},
+		"some are idle":    {active: []string{"x", "y"}, served: []string{"x", "p"}, heard: []string{"q", "y"}, want: []string{"x", "y", "x", "p", "y", "x", "y", "q", "x", "y", "x", "p"}},
+	} {
+		var served []predictor.StageID
+		for _, stage := range row.served {
+			served = append(served, named(stage))
+		}
+		r := newRotation(func() []predictor.StageID { return served })
+		for _, stage := range row.heard {
+			r.hear(named(stage), now)
+		}
+		r.setActive(grants(row.active...), now)
+		var got []string
+		for range row.want {
+			stage, active, ok := r.pick()
+			if ok && active != slices.Contains(row.active, stage.Name) {
+				t.Errorf("%s: active is %v for %s", name, active, stage.Name)
+			}
+			got = append(got, stage.Name)
+		}
+		if diff := cmp.Diff(row.want, got); diff != "" {
+			t.Errorf("%s: stages looked at (-want +got):\n%s", name, diff)
+		}
+	}
+	r := newRotation(func() []predictor.StageID { return nil })
+	r.hear(named("old"), now)
+	r.setActive(nil, now.Add(2*rememberFor))
+	if len(r.heard) != 0 {
+		t.Errorf("still remembered after two hours: %v", r.heard)
+	}
+}
+
+func TestOnlyABacklogThatIsNewsIsTold(t *testing.T) {
+	t.Parallel()
+	l := leader(t, options(t, stream(t)))
+	for name, row := range map[string]struct {
+		tasks        int
+		err          error
+		active, want bool
+	}{
+		"tasks wait":                {tasks: 3, want: true},
+		"an active stage ran dry":   {active: true, want: true},
+		"an idle stage has nothing": {},
+		"Temporal does not answer":  {tasks: 3, active: true, err: errors.New("unavailable")},
+	} {
+		var got []predictor.Event
+		l.lookAt(t.Context(), train, true, row.active,
+			func(_ context.Context, queue string) (int, error) {
+				if queue != train.PoolQueue() {
+					t.Errorf("looked at %q, want %q", queue, train.PoolQueue())
+				}
+				return row.tasks, row.err
+			},
+			func(event predictor.Event) { got = append(got, event) })
+		if len(got) == 1 != row.want {
+			t.Errorf("%s: told %v", name, got)
+		}
+	}
+}
+
+func TestARunIsToldOfItsWindowOnceForEachChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var got []int
+		w := newWindows(func(_ context.Context, window predictor.Window) error {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, window.Tasks)
+			return serviceerror.NewNotFound("the run has ended")
+		}, quietly)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); w.run(ctx) }()
+		for _, tasks := range []int{64, 64, 128, 128, 64} {
+			w.obey([]predictor.Window{{Run: "run-1", Stage: train, Tasks: tasks, Priority: 3}})
+			synctest.Wait()
+		}
+		w.obey(nil) // a row that is gone changes nothing
+		w.forget("run-2")
+		w.obey([]predictor.Window{{Run: "run-1", Stage: train, Tasks: 64, Priority: 3}})
+		synctest.Wait()
+		if diff := cmp.Diff([]int{64, 128, 64}, got); diff != "" {
+			t.Errorf("windows sent (-want +got):\n%s", diff)
+		}
+		w.forget("run-1")
+		if len(w.sent) != 0 {
+			t.Errorf("still remembered: %v", w.sent)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestWindowsThatFindTheQueueFullAreSentLater(t *testing.T) {
+	t.Parallel()
+	w := newWindows(nil, quietly)
+	rows := make([]predictor.Window, 2*windowQueue)
+	for i := range rows {
+		rows[i] = predictor.Window{Run: "run", Stage: predictor.StageID{Name: string(rune('A' + i))}, Tasks: i + 1}
+	}
+	w.obey(rows)
+	for want := 1; want <= len(rows); want++ {
+		if want == windowQueue+1 {
+			w.obey(rows)
+		}
+		if got := <-w.jobs; got.Tasks != want {
+			t.Fatalf("window %d, want %d", got.Tasks, want)
+		}
+	}
+}
+
+func TestTheJournalStoresDecisionsInOrderAndAfterItsTerm(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	j := newJournal(js, quietly)
+	j.add(nil)
+	j.add([]predictor.Decision{{ID: "1/1/a"}, {ID: "1/1/b"}})
+	j.add([]predictor.Decision{{ID: "1/2/a"}, {ID: "1/1/a"}})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	j.run(ended)
+	var got []string
+	for _, message := range messages(t, js) {
+		got = append(got, message.Decision.ID)
+	}
+	if diff := cmp.Diff([]string{"1/1/a", "1/1/b", "1/2/a"}, got); diff != "" {
+		t.Errorf("stored (-want +got):\n%s", diff)
+	}
+	j.add(make([]predictor.Decision, 3*journalLimit))
+	if len(j.waiting) != journalLimit {
+		t.Errorf("%d decisions wait, want at most %d", len(j.waiting), journalLimit)
+	}
+}

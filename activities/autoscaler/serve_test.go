@@ -1,0 +1,247 @@
+package autoscaler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+func TestABurstIsAnsweredAtOnceAndItsDecisionsAreStored(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	opts := options(t, js)
+	opts.TickEvery = time.Hour // only the hint asks for a decision
+	var leading atomic.Int32
+	opts.Leading = func(leads bool) {
+		if leads {
+			leading.Add(1)
+		} else {
+			leading.Add(10)
+		}
+	}
+	term := serve(t, leader(t, opts), newTemporal().side(time.Minute))
+	eventually(t, "leading", func() bool { return leading.Load() == 1 })
+	publish(t, js, predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", At: time.Now()}, scheduled(train, 5))
+	eventually(t, "slots", func() bool { return slots(t, opts.Board, train) > 0 })
+	plan, _, err := opts.Board.Current(t.Context())
+	if err != nil || plan.Term != 1 || len(plan.Placements) == 0 || len(plan.Decisions) == 0 {
+		t.Errorf("plan in force: %+v, %v; want term 1 with placements and decisions", plan, err)
+	}
+	eventually(t, "decisions", func() bool {
+		var ids []string
+		for _, message := range messages(t, js) {
+			if message.Decision != nil {
+				ids = append(ids, message.Decision.ID)
+			}
+		}
+		return slices.ContainsFunc(plan.Decisions, func(d predictor.Decision) bool { return slices.Contains(ids, d.ID) })
+	})
+	term.stop()
+	if err := term.wait(t); !errors.Is(err, context.Canceled) || leading.Load() != 11 {
+		t.Errorf("the term ended with %v, leading told %d times", err, leading.Load())
+	}
+}
+
+func TestASecondLeaderDeposesTheFirst(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	opts := options(t, js)
+	first := serve(t, leader(t, opts), newTemporal().side(time.Minute))
+	publish(t, js, scheduled(train, 2))
+	eventually(t, "slots of the first", func() bool { return slots(t, opts.Board, train) > 0 })
+	serve(t, leader(t, opts), newTemporal().side(time.Minute))
+	eventually(t, "the second leads", func() bool {
+		plan, _, err := opts.Board.Current(t.Context())
+		return err == nil && plan.Term == 2
+	})
+	publish(t, js, scheduled(score, 3)) // both see it, one may act
+	eventually(t, "slots of the second", func() bool { return slots(t, opts.Board, score) > 0 })
+	if err := first.wait(t); !errors.Is(err, ErrDeposed) {
+		t.Errorf("the first leader ended with %v, want %v", err, ErrDeposed)
+	}
+	plan, _, err := opts.Board.Current(t.Context())
+	if err != nil || plan.Term != 2 {
+		t.Errorf("plan in force: term %d, %v; want 2", plan.Term, err)
+	}
+}
+
+func TestALeaderWithoutHeartbeatsStops(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	fake := newTemporal()
+	const timeout = time.Second
+	term := serve(t, leader(t, options(t, js)), fake.side(timeout))
+	eventually(t, "heartbeats", func() bool { return fake.beats.Load() > 2 })
+	fake.silent.Store(true)
+	began := time.Now()
+	if err := term.wait(t); !errors.Is(err, ErrSilent) {
+		t.Errorf("the term ended with %v, want %v", err, ErrSilent)
+	}
+	if took := time.Since(began); took > timeout {
+		t.Errorf("it went on for %v, Temporal elects after %v", took, timeout)
+	}
+}
+
+func TestAStoppingWorkerHandsOverWithACheckpoint(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	opts := options(t, js)
+	last := publish(t, js, scheduled(train, 2), record(train, "train-1"))
+	fake := newTemporal()
+	term := serve(t, leader(t, opts), fake.side(time.Minute))
+	eventually(t, "slots", func() bool { return slots(t, opts.Board, train) > 0 })
+	close(fake.stopping)
+	if err := term.wait(t); !errors.Is(err, errStopping) {
+		t.Errorf("the term ended with %v, want %v", err, errStopping)
+	}
+	v, err := openVault(t.Context(), js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, err := v.load(t.Context())
+	if err != nil || saved.Term != 1 || saved.Sequence < last {
+		t.Errorf("checkpoint: term %d, sequence %d, %v; want term 1 and at least sequence %d", saved.Term, saved.Sequence, err, last)
+	}
+}
+
+// recovered returns the state that a new leader starts with.
+func recovered(t *testing.T, js jetstream.JetStream, term uint64) predictor.State {
+	t.Helper()
+	l := leader(t, options(t, js))
+	tm := newTerm(l, &office{term: term}, newHeart(time.Minute), newTemporal().side(time.Minute))
+	from, err := tm.load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	incoming := make(chan read, 16)
+	done := make(chan error, 1)
+	go func() { done <- l.follow(ctx, from, incoming) }()
+	if err := tm.catchUp(t.Context(), incoming); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	return tm.state
+}
+
+func TestACheckpointAndItsTailAreAsGoodAsTheWholeStream(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var events []predictor.Event
+	for i := range 60 {
+		run, task, now := fmt.Sprintf("run-%d", i%4), fmt.Sprintf("train-%d", i), at.Add(time.Duration(i)*time.Second)
+		hint, line := scheduled(train, 3), record(train, task)
+		hint.Run, hint.At, line.Run, line.At = run, now, run, now
+		line.Usage.Input, line.Usage.PeakMemory = line.Usage.Input*line.Usage.Input, line.Usage.PeakMemory+line.Usage.Input
+		events = append(events, predictor.RunStarted{Run: run, Pipeline: "train", App: "digits", Build: "b1", At: now}, hint,
+			predictor.AttemptStarted{Run: run, Stage: train, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "laptop", At: now}, line,
+			predictor.BacklogObserved{Stage: train, Tasks: i, At: now})
+	}
+	var whole predictor.State
+	for _, event := range events {
+		whole = predictor.Fold(whole, event)
+	}
+	want := asJSON(t, whole)
+	for name, harm := range map[string]func(t *testing.T, js jetstream.JetStream, sequence uint64){
+		"a good checkpoint": func(*testing.T, jetstream.JetStream, uint64) {},
+		"a damaged checkpoint": func(t *testing.T, js jetstream.JetStream, _ uint64) {
+			t.Helper()
+			overwrite(t, js, "{]")
+		},
+		"a checkpoint of a later version": func(t *testing.T, js jetstream.JetStream, _ uint64) {
+			t.Helper()
+			overwrite(t, js, `{"v":99}`)
+		},
+		"a checkpoint of another stream": func(t *testing.T, js jetstream.JetStream, sequence uint64) {
+			t.Helper()
+			overwrite(t, js, fmt.Sprintf(`{"v":%d,"term":1,"sequence":%d,"state":{}}`, wire.Version, sequence+100_000))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			js := stream(t)
+			var state predictor.State
+			half := len(events) / 2
+			sequence := publish(t, js, events[:half]...)
+			for _, event := range events[:half] {
+				state = predictor.Fold(state, event)
+			}
+			v, err := openVault(t.Context(), js)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := v.save(t.Context(), checkpoint{Version: wire.Version, Term: 1, Sequence: sequence, State: state}); err != nil {
+				t.Fatal(err)
+			}
+			harm(t, js, sequence)
+			publish(t, js, events[half:]...)
+			if diff := cmp.Diff(want, asJSON(t, recovered(t, js, 2))); diff != "" {
+				t.Errorf("state (-whole stream +recovered):\n%s", diff)
+			}
+		})
+	}
+}
+
+func overwrite(t *testing.T, js jetstream.JetStream, value string) {
+	t.Helper()
+	bucket, err := js.KeyValue(t.Context(), wire.StateBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bucket.PutString(t.Context(), wire.StateKey, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUnreadableMessagesAndAPurgedStreamDoNotHoldUpALeader(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	publish(t, js, scheduled(train, 1))
+	if _, err := js.Publish(t.Context(), wire.LoopSubject(wire.KindRecord), []byte("gossip")); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	recovered(t, js, 1)
+	stream, err := js.Stream(t.Context(), wire.LoopStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	recovered(t, js, 2)
+	if took := time.Since(began); took > quiet {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestTheNextLeaderKnowsWhatTheLastOneKnew(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	opts := options(t, js)
+	publish(t, js, scheduled(train, 2))
+	fake := newTemporal()
+	fake.tasks = 2
+	first := serve(t, leader(t, opts), fake.side(time.Minute))
+	eventually(t, "slots", func() bool { return slots(t, opts.Board, train) == 2 })
+	first.stop() // as if killed: no checkpoint
+	_ = first.wait(t)
+	publish(t, js, scheduled(train, 1))
+	fake = newTemporal()
+	fake.tasks = 3
+	serve(t, leader(t, opts), fake.side(time.Minute))
+	eventually(t, "slots of the second", func() bool { return slots(t, opts.Board, train) == 3 })
+}

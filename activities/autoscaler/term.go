@@ -1,0 +1,192 @@
+package autoscaler
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+const (
+	// debounce is how long the leader waits after a message that asks for a decision: a Map schedules its tasks one hint after another.
+	debounce = 10 * time.Millisecond
+	// leastGap keeps decisions to 20 a second, however many messages ask for one.
+	leastGap = 50 * time.Millisecond
+	// callWait bounds one call to NATS within a term, so that the leader sees in time that it fell silent.
+	callWait = 2 * time.Second
+	// checkpointEvery and checkpointAfter say when the state is saved: after this time, or after this many messages.
+	checkpointEvery = 15 * time.Second
+	checkpointAfter = 5000
+)
+
+// term is one leader while it leads. Its state belongs to the goroutine of serve.
+type term struct {
+	leader  *Leader
+	log     *slog.Logger
+	office  *office
+	heart   *heart
+	vault   *vault
+	windows *windows
+	journal *journal
+	stages  *rotation
+
+	state    predictor.State
+	sequence uint64 // of the last message folded
+	saved    uint64 // sequence of the last checkpoint
+	target   uint64 // end of the stream when the term began; 0 when it was empty
+	hosts    []predictor.Host
+
+	// unsent are decisions of plans that are not in force yet because posting failed; the next plan that is posted holds their rows too.
+	unsent []predictor.Decision
+}
+
+func newTerm(l *Leader, office *office, heart *heart, temporal side) *term {
+	log := l.options.Logger.With("term", office.term)
+	t := &term{
+		leader: l, log: log, office: office, heart: heart,
+		windows: newWindows(temporal.window, log),
+		journal: newJournal(l.options.JetStream, log),
+		stages:  newRotation(l.options.Stages),
+	}
+	t.stages.setActive(office.inForce.Grants, time.Now())
+	return t
+}
+
+// decide folds and decides until ctx ends or the term does; it returns why.
+func (t *term) decide(ctx context.Context, messages <-chan read) error {
+	regular := time.NewTicker(t.leader.options.TickEvery)
+	defer regular.Stop()
+	save := time.NewTicker(checkpointEvery)
+	defer save.Stop()
+	var soon <-chan time.Time // set while a message waits for its decision
+	last := time.Now()
+	if err := t.tick(ctx, true); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case next := <-messages:
+			if t.fold(next) && soon == nil {
+				soon = time.After(max(debounce, leastGap-time.Since(last)))
+			}
+			if t.sequence >= t.saved+checkpointAfter {
+				if err := t.save(ctx); err != nil {
+					return err
+				}
+			}
+		case <-soon:
+			soon, last = nil, time.Now()
+			if err := t.tick(ctx, false); err != nil {
+				return err
+			}
+		case <-regular.C:
+			soon, last = nil, time.Now()
+			if err := t.tick(ctx, true); err != nil {
+				return err
+			}
+		case <-save.C:
+			if err := t.save(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// tick decides once. Only a regular tick asks for the hosts and posts plans in which nothing but predictions changed. It returns an
+// error only when the term is over.
+func (t *term) tick(ctx context.Context, regular bool) error {
+	if regular {
+		t.refreshHosts(ctx)
+	}
+	if t.heart.left() <= 0 {
+		return ErrSilent
+	}
+	var plan predictor.Plan
+	plan, t.state = predictor.Decide(t.state, predictor.Snapshot{
+		Term: t.office.term, Now: time.Now(), Hosts: t.hosts, Functions: t.leader.options.Functions, Policy: t.leader.options.Policy,
+	})
+	t.unsent = append(t.unsent, plan.Decisions...)
+	changed := compare(t.office.inForce, plan)
+	if changed == holdings || changed == sizings && regular {
+		if err := t.post(ctx, plan); err != nil {
+			return err
+		}
+	}
+	if changed == unchanged {
+		t.publish(ctx)
+		t.windows.obey(plan.Windows) // those that found the queue full
+	}
+	return nil
+}
+
+// post puts plan in force. When that fails for now, the next tick compares with what is in force and posts again.
+func (t *term) post(ctx context.Context, plan predictor.Plan) error {
+	plan.Decisions = t.unsent
+	limited, cancel := context.WithTimeout(ctx, callWait)
+	defer cancel()
+	err := t.office.post(limited, plan)
+	if errors.Is(err, ErrDeposed) {
+		return err
+	}
+	if err != nil {
+		t.log.WarnContext(ctx, "plan is not in force yet", "tick", plan.Tick, "error", err)
+		return nil
+	}
+	t.publish(ctx)
+	t.windows.obey(plan.Windows)
+	t.stages.setActive(plan.Grants, time.Now())
+	return nil
+}
+
+// publish hands the decisions to the journal: what they say is in force.
+func (t *term) publish(ctx context.Context) {
+	for _, decision := range t.unsent {
+		t.log.InfoContext(ctx, "decide", "id", decision.ID, "stage", decision.Stage, "venue", decision.Venue, "run", decision.Run,
+			"what", decision.What, "from", decision.From, "to", decision.To, "reason", decision.Reason)
+	}
+	t.journal.add(t.unsent)
+	t.unsent = nil
+}
+
+// refreshHosts asks for the hosts; when nobody answers, those of the last answer are still the best guess.
+func (t *term) refreshHosts(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callWait)
+	defer cancel()
+	hosts, err := t.leader.options.Hosts(ctx)
+	if err != nil {
+		t.log.DebugContext(ctx, "hosts are unknown", "error", err)
+		return
+	}
+	t.hosts = hosts
+}
+
+// save writes a checkpoint when anything was folded since the last one. It returns an error only when the term is over; a checkpoint that
+// cannot be written costs a longer tail at the next recovery, no more.
+func (t *term) save(ctx context.Context) error {
+	if t.sequence == t.saved {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callWait)
+	defer cancel()
+	t.saved = t.sequence // also when it fails: the next try is due after another interval
+	err := t.vault.save(ctx, checkpoint{Version: wire.Version, Term: t.office.term, Sequence: t.sequence, State: t.state})
+	if errors.Is(err, ErrDeposed) {
+		return err
+	}
+	if err != nil {
+		t.log.WarnContext(ctx, "checkpoint is not saved", "sequence", t.sequence, "error", err)
+	}
+	return nil
+}
+
+// leave saves what the next leader needs, after ctx has ended in good order.
+func (t *term) leave(ctx context.Context) {
+	if err := t.save(context.WithoutCancel(ctx)); err != nil {
+		t.log.DebugContext(ctx, "checkpoint is not saved", "error", err)
+	}
+}

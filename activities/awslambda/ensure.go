@@ -1,0 +1,286 @@
+package awslambda
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+)
+
+// A Build is a user's binary, which is also a bootstrap for the runtime provided.al2023.
+type Build struct {
+	// App is the name of the application; it becomes part of the function's name.
+	App string
+	// Digest is the sha256 of the binary in hex, with or without "sha256:". Builds with the same digest are the
+	// same.
+	Digest string
+	// Path is the file of the binary.
+	Path string
+	// Architecture is the processor that the binary is for, as Go ("amd64", "arm64") or AWS ("x86_64") names it.
+	// Empty means this machine's.
+	Architecture string
+}
+
+// Ensure makes sure that build is deployed with memory MB of memory, from 128 to 10240, and returns the name of its
+// function. Concurrent callers share one deployment; once it has succeeded, Ensure returns at once. A function of an
+// earlier process with the same code is used, with this Invoker's settings. The call waits until AWS has made the
+// function active, which takes seconds.
+func (iv *Invoker) Ensure(ctx context.Context, build Build, memory int) (functionName string, err error) {
+	digest := strings.TrimPrefix(build.Digest, "sha256:")
+	if !isDigest(digest) {
+		return "", fmt.Errorf("deploy %s: digest %q is not a sha256 in hex", build.App, build.Digest)
+	}
+	build.Digest = digest
+	name := functionNameOf(iv.opts.Prefix, build.App, digest, memory)
+	return iv.deployments.do(ctx, name, func() (string, error) {
+		if err := iv.deploy(ctx, build, name, memory); err != nil {
+			return "", fmt.Errorf("deploy %s as function %s: %w", build.App, name, err)
+		}
+		return name, nil
+	})
+}
+
+// deploy makes the function name what it should be.
+func (iv *Invoker) deploy(ctx context.Context, build Build, name string, memory int) error {
+	if iv.opts.Role == "" {
+		return errors.New("AWS asks for an IAM role that the function runs with: set SPILLWAY_LAMBDA_ROLE to its ARN")
+	}
+	want := iv.wanted(build, name, memory)
+	state, err := iv.state(ctx, name)
+	if errors.Is(err, ErrNotFound) {
+		if err := iv.create(ctx, build, want); err != nil {
+			return err
+		}
+		state, err = iv.state(ctx, name)
+	}
+	changes := 0
+	for delay := 50 * time.Millisecond; ; delay = min(2*delay, 2*time.Second) {
+		if err != nil {
+			return err
+		}
+		next, err := nextStep(want, state)
+		switch {
+		case err != nil:
+			return err
+		case next == done:
+			iv.log.InfoContext(ctx, "function deployed", "function", name, "memory_mb", memory)
+			return nil
+		case next == configure && changes == maxChanges:
+			return errors.New("the function does not take these settings; another process may be changing it too: use another prefix")
+		case next == configure:
+			changes++
+			if err := iv.configure(ctx, want); err != nil {
+				return err
+			}
+		}
+		if err := sleep(ctx, delay); err != nil {
+			return fmt.Errorf("wait until the function is active: %w", err)
+		}
+		if state, err = iv.state(ctx, name); err != nil {
+			return err
+		}
+	}
+}
+
+// maxChanges bounds how often a deployment changes the settings of a function, so that two processes with different
+// settings do not change them for ever.
+const maxChanges = 5
+
+// step is what a deployment does next.
+type step int
+
+const (
+	done      step = iota
+	wait           // until the function is active
+	configure      // the function has other settings
+)
+
+// nextStep decides how to go on from the state that a function is in.
+func nextStep(want *lambda.CreateFunctionInput, got *lambda.GetFunctionConfigurationOutput) (step, error) {
+	description := aws.ToString(got.Description)
+	switch {
+	case description != *want.Description:
+		return done, fmt.Errorf("a function of this name has other code (%q instead of %q): delete it or choose another prefix", description, *want.Description)
+	case got.State == types.StateFailed:
+		return done, fmt.Errorf("the function is in state Failed: %s", aws.ToString(got.StateReason))
+	case got.State == types.StatePending, got.LastUpdateStatus == types.LastUpdateStatusInProgress:
+		return wait, nil
+	case !sameSettings(want, got):
+		return configure, nil
+	default:
+		return done, nil
+	}
+}
+
+// sameSettings reports whether a function has the settings wanted.
+func sameSettings(want *lambda.CreateFunctionInput, got *lambda.GetFunctionConfigurationOutput) bool {
+	var variables map[string]string
+	if got.Environment != nil {
+		variables = got.Environment.Variables
+	}
+	return maps.Equal(want.Environment.Variables, variables) &&
+		aws.ToInt32(want.Timeout) == aws.ToInt32(got.Timeout) &&
+		aws.ToInt32(want.MemorySize) == aws.ToInt32(got.MemorySize) &&
+		aws.ToString(want.Role) == aws.ToString(got.Role)
+}
+
+// wanted returns the function that build should have, without its zip. Its description carries the digest, because
+// the name holds only a part, and the digest that AWS computes is of the zip and not of the binary.
+func (iv *Invoker) wanted(build Build, name string, memory int) *lambda.CreateFunctionInput {
+	return &lambda.CreateFunctionInput{
+		FunctionName:  &name,
+		Description:   aws.String("spillway build sha256:" + build.Digest),
+		Role:          &iv.opts.Role,
+		Runtime:       types.RuntimeProvidedal2023,
+		Handler:       aws.String("bootstrap"),
+		PackageType:   types.PackageTypeZip,
+		Architectures: []types.Architecture{architecture(build.Architecture)},
+		MemorySize:    aws.Int32(int32(memory)),
+		Timeout:       aws.Int32(int32(iv.opts.Timeout / time.Second)),
+		Environment:   &types.Environment{Variables: iv.opts.Environment},
+	}
+}
+
+// state returns what a function is at the moment.
+func (iv *Invoker) state(ctx context.Context, name string) (*lambda.GetFunctionConfigurationOutput, error) {
+	out, err := iv.client.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: &name})
+	return out, classify(err)
+}
+
+// create creates a function. One that someone else created in the meantime is as good.
+func (iv *Invoker) create(ctx context.Context, build Build, want *lambda.CreateFunctionInput) error {
+	code, err := iv.zips.get(build)
+	if err != nil {
+		return err
+	}
+	in := *want
+	in.Code = &types.FunctionCode{ZipFile: code}
+	_, err = iv.client.CreateFunction(ctx, &in)
+	if _, exists := errors.AsType[*types.ResourceConflictException](err); exists {
+		return nil
+	}
+	return classify(err)
+}
+
+// configure gives a function the settings wanted. A conflict means that another change is under way, after which
+// the deployment looks again.
+func (iv *Invoker) configure(ctx context.Context, want *lambda.CreateFunctionInput) error {
+	_, err := iv.client.UpdateFunctionConfiguration(ctx, &lambda.UpdateFunctionConfigurationInput{
+		FunctionName: want.FunctionName,
+		Role:         want.Role,
+		MemorySize:   want.MemorySize,
+		Timeout:      want.Timeout,
+		Environment:  want.Environment,
+	})
+	if _, conflict := errors.AsType[*types.ResourceConflictException](err); conflict {
+		return nil
+	}
+	return classify(err)
+}
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// architecture returns AWS's name of a processor.
+func architecture(a string) types.Architecture {
+	if a == "" {
+		a = runtime.GOARCH
+	}
+	if a == "amd64" {
+		return types.ArchitectureX8664
+	}
+	return types.Architecture(a)
+}
+
+var digestPattern = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
+
+func isDigest(s string) bool { return digestPattern.MatchString(s) }
+
+// functionNameOf returns <prefix>-<app>-<12 digits of the digest>-<MB>, with an app cut to what 64 characters leave
+// and freed of what a function name may not hold.
+func functionNameOf(prefix, app, digest string, memory int) string {
+	tail := "-" + digest[:12] + "-" + strconv.Itoa(memory)
+	app = clean(app)
+	return prefix + "-" + app[:min(len(app), 64-len(prefix)-1-len(tail))] + tail
+}
+
+// clean replaces every byte that a function name may not hold by a hyphen.
+func clean(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+			b[i] = '-'
+		}
+	}
+	return string(b)
+}
+
+// zipCache keeps the zip of the build deployed last: its memory classes need the same one, usually soon after each
+// other.
+type zipCache struct {
+	mu     sync.Mutex
+	digest string
+	zip    []byte
+}
+
+// get returns the zip of build.
+func (z *zipCache) get(build Build) ([]byte, error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.digest == build.Digest {
+		return z.zip, nil
+	}
+	b, err := zipBinary(build.Path)
+	if err != nil {
+		return nil, err
+	}
+	z.digest, z.zip = build.Digest, b
+	return b, nil
+}
+
+// zipBinary returns a zip with the binary in path as bootstrap. The same binary always gives the same zip.
+func zipBinary(path string) ([]byte, error) {
+	binary, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("zip the binary: %w", err)
+	}
+	defer binary.Close()
+	header := &zip.FileHeader{Name: "bootstrap", Method: zip.Deflate, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
+	header.SetMode(0o755)
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	w, err := z.CreateHeader(header)
+	if err == nil {
+		_, err = io.Copy(w, binary)
+	}
+	if err = errors.Join(err, z.Close()); err != nil {
+		return nil, fmt.Errorf("zip the binary %s: %w", path, err)
+	}
+	if b.Len() > maxUploadBytes {
+		return nil, fmt.Errorf("the zip of %s has %d MB and AWS takes 50: build with -ldflags='-s -w' or link less", path, b.Len()>>20)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,104 @@
+package loop
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// Leases is the inventory of hosts: each is in it for as long as it says so at least once per Lease.
+// Its methods are safe for concurrent use.
+type Leases struct {
+	bucket jetstream.KeyValue
+	plain  *regexp.Regexp
+	logger *slog.Logger
+}
+
+// leased is a host as the bucket holds it.
+type leased struct {
+	Version int            `json:"v"`
+	Host    predictor.Host `json:"host"`
+}
+
+// NewLeases returns the leases of the bucket that EnsureStreams made. A nil logger discards.
+func NewLeases(ctx context.Context, js jetstream.JetStream, logger *slog.Logger) (*Leases, error) {
+	bucket, err := js.KeyValue(ctx, wire.HostBucket)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", wire.HostBucket, err)
+	}
+	return &Leases{bucket: bucket, plain: regexp.MustCompile(`^[A-Za-z0-9][-_A-Za-z0-9]*(\.[-_A-Za-z0-9]+)*$`), logger: orDiscard(logger)}, nil
+}
+
+// PutHost says that the host is there, as described, and renews its lease.
+func (l *Leases) PutHost(ctx context.Context, host predictor.Host) error {
+	if host.ID == "" {
+		return errors.New("lease host: it has no ID")
+	}
+	data, err := json.Marshal(leased{wire.Version, host})
+	if err != nil {
+		return fmt.Errorf("lease host %s: %w", host.ID, err)
+	}
+	if _, err := l.bucket.Put(ctx, l.key(host.ID), data); err != nil {
+		return fmt.Errorf("lease host %s: %w", host.ID, err)
+	}
+	return nil
+}
+
+// DropHost ends the lease of a host that leaves, so that nothing is placed there from now on. A host without a lease is fine.
+func (l *Leases) DropHost(ctx context.Context, id string) error {
+	if err := l.bucket.Purge(ctx, l.key(id)); err != nil {
+		return fmt.Errorf("drop host %s: %w", id, err)
+	}
+	return nil
+}
+
+// Hosts returns the hosts whose lease is valid now, sorted by ID. A description that cannot be read is left out with a debug log line.
+func (l *Leases) Hosts(ctx context.Context) ([]predictor.Host, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watcher, err := l.bucket.WatchAll(ctx, jetstream.IgnoreDeletes())
+	if err != nil {
+		return nil, fmt.Errorf("list hosts: %w", err)
+	}
+	defer func() { _ = watcher.Stop() }()
+	var hosts []predictor.Host
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("list hosts: %w", ctx.Err())
+		case entry, open := <-watcher.Updates():
+			if !open {
+				return nil, errors.New("list hosts: the connection to NATS was closed")
+			}
+			if entry == nil { // all values of now have been delivered
+				slices.SortFunc(hosts, func(a, b predictor.Host) int { return cmp.Compare(a.ID, b.ID) })
+				return hosts, nil
+			}
+			var value leased
+			if err := json.Unmarshal(entry.Value(), &value); err != nil || value.Version != wire.Version || value.Host.ID == "" {
+				l.logger.DebugContext(ctx, "skip host", "key", entry.Key(), "version", value.Version, "error", err)
+				continue
+			}
+			hosts = append(hosts, value.Host)
+		}
+	}
+}
+
+// key returns the bucket's key for a host: its ID where that is a key, else an encoding of it that no ID equals.
+func (l *Leases) key(id string) string {
+	if l.plain.MatchString(id) {
+		return id
+	}
+	return "=" + base64.RawURLEncoding.EncodeToString([]byte(id))
+}

@@ -1,0 +1,199 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+const (
+	// defaultBuffer holds the samples of 1,000 attempts for four seconds without a connection.
+	defaultBuffer = 4096
+	// ackWait is how long one try to publish a Record waits for its acknowledgement.
+	ackWait = 5 * time.Second
+	// flushWait bounds Close when its context has no deadline.
+	flushWait = 5 * time.Second
+)
+
+// RecorderOptions configures a Recorder. The zero value is the default.
+type RecorderOptions struct {
+	// Buffer is how many facts Tell keeps while they cannot be sent; 0 means 4,096.
+	Buffer int
+	// Dropped is called once for every fact that Tell drops; nil ignores it. It must not block.
+	Dropped func()
+	// Logger takes debug lines; nil discards them.
+	Logger *slog.Logger
+}
+
+// Recorder publishes what venues have to tell the loop. Its methods are safe for concurrent use.
+type Recorder struct {
+	js      jetstream.JetStream
+	options RecorderOptions
+	facts   chan fact
+	closing chan struct{}
+	close   sync.Once
+	done    chan struct{}
+	dropped atomic.Uint64
+}
+
+var _ activities.Recorder = (*Recorder)(nil)
+
+// fact is one encoded event on its way out.
+type fact struct {
+	subject string
+	data    []byte
+}
+
+// NewRecorder returns a Recorder that publishes through js; nil options are the defaults. The caller closes it.
+func NewRecorder(js jetstream.JetStream, options *RecorderOptions) *Recorder {
+	r := &Recorder{js: js, closing: make(chan struct{}), done: make(chan struct{})}
+	if options != nil {
+		r.options = *options
+	}
+	if r.options.Buffer <= 0 {
+		r.options.Buffer = defaultBuffer
+	}
+	r.options.Logger = orDiscard(r.options.Logger)
+	r.facts = make(chan fact, r.options.Buffer)
+	go r.send()
+	return r
+}
+
+// Record makes the line about a finished attempt durable and returns once the server has acknowledged it. It tries again, ever more
+// slowly, until ctx ends; it gives up at once only when no further try can help. The same line may be recorded again without effect.
+func (r *Recorder) Record(ctx context.Context, record predictor.Record) error {
+	kind, data, err := wire.EncodeEvent(record)
+	if err != nil {
+		return fmt.Errorf("record attempt: %w", err)
+	}
+	id := recordID(record)
+	for wait := retryLeast; ; wait = min(2*wait, retryMost) {
+		err := r.publish(ctx, wire.LoopSubject(kind), id, data)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || hopeless(err) {
+			return fmt.Errorf("record attempt %s: %w", id, err)
+		}
+		r.options.Logger.DebugContext(ctx, "record attempt again", "id", id, "wait", wait, "error", err)
+		if ended := sleep(ctx, wait); ended != nil {
+			return fmt.Errorf("record attempt %s: %w", id, errors.Join(err, ended))
+		}
+	}
+}
+
+// Tell hands a fact to the sender and returns at once. A fact that finds the buffer full, that cannot be encoded or that comes after
+// Close is dropped and counted.
+func (r *Recorder) Tell(event predictor.Event) {
+	kind, data, err := wire.EncodeEvent(event)
+	if err != nil {
+		r.drop("encode", err)
+		return
+	}
+	select {
+	case <-r.closing:
+		r.drop(string(kind), errors.New("recorder is closed"))
+		return
+	default:
+	}
+	select {
+	case r.facts <- fact{wire.LoopSubject(kind), data}:
+	default:
+		r.drop(string(kind), errors.New("buffer is full"))
+	}
+}
+
+// Dropped returns how many facts Tell has dropped so far.
+func (r *Recorder) Dropped() uint64 { return r.dropped.Load() }
+
+// Close sends what Tell was given and flushes the connection, until ctx ends or, when it has no deadline, for five seconds.
+// It leaves the connection open: it is the caller's.
+func (r *Recorder) Close(ctx context.Context) error {
+	r.close.Do(func() { close(r.closing) })
+	ctx, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		return fmt.Errorf("close recorder: %w", ctx.Err())
+	}
+	if err := r.js.Conn().FlushWithContext(ctx); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		return fmt.Errorf("close recorder: %w", err)
+	}
+	return nil
+}
+
+func (r *Recorder) publish(ctx context.Context, subject, id string, data []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, ackWait)
+	defer cancel()
+	_, err := r.js.Publish(ctx, subject, data, jetstream.WithMsgID(id), jetstream.WithExpectStream(wire.LoopStream))
+	return err
+}
+
+// send publishes facts until Close, and then those that are left. JetStream stores what is published on the stream's subjects whether or
+// not the sender asks for an acknowledgement; not asking is what keeps samples cheap.
+func (r *Recorder) send() {
+	defer close(r.done)
+	for {
+		select {
+		case next := <-r.facts:
+			r.sendOne(next)
+		case <-r.closing:
+			for {
+				select {
+				case next := <-r.facts:
+					r.sendOne(next)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+func (r *Recorder) sendOne(next fact) {
+	if err := r.js.Conn().Publish(next.subject, next.data); err != nil {
+		r.drop(next.subject, err)
+	}
+}
+
+func (r *Recorder) drop(what string, err error) {
+	r.dropped.Add(1)
+	r.options.Logger.Debug("drop fact", "what", what, "error", err)
+	if r.options.Dropped != nil {
+		r.options.Dropped()
+	}
+}
+
+// recordID names an attempt, so that the server keeps one line for it. A task that a venue refused starts on the pool's own queue with
+// attempt 1 again: that is another attempt, and has another name.
+func recordID(record predictor.Record) string {
+	id := record.Run + "/" + record.Task + "/" + strconv.Itoa(record.Attempt)
+	if record.PoolOnly {
+		id += "/pool"
+	}
+	return id
+}
+
+// hopeless reports whether publishing the same bytes again cannot succeed.
+func hopeless(err error) bool {
+	var refused *jetstream.APIError
+	tooLarge := errors.As(err, &refused) && refused.ErrorCode == codeMessageTooLarge
+	return tooLarge || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubject)
+}
+
+// codeMessageTooLarge is the server's JSStreamMessageExceedsMaximumErr:
+// https://github.com/nats-io/nats-server/blob/main/server/errors.json
+const codeMessageTooLarge = 10054

@@ -1,0 +1,200 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// recorder returns a Recorder that the test closes.
+func recorder(t *testing.T, js jetstream.JetStream, options *loop.RecorderOptions) *loop.Recorder {
+	t.Helper()
+	r := loop.NewRecorder(js, options)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = r.Close(ctx)
+	})
+	return r
+}
+
+// lines returns all messages of the loop's stream.
+func lines(t *testing.T, js jetstream.JetStream) []wire.Message {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), wire.LoopStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := stream.CachedInfo().State.LastSeq
+	if last == 0 {
+		return nil
+	}
+	var all []wire.Message
+	done := errors.New("all read")
+	err = loop.Follow(t.Context(), js, 0, func(sequence uint64, message wire.Message) error {
+		all = append(all, message)
+		if sequence >= last {
+			return done
+		}
+		return nil
+	}, nil)
+	if !errors.Is(err, done) {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func record(task string, attempt int) predictor.Record {
+	return predictor.Record{Run: "run-1", Pipeline: "train", Stage: stage, Task: task, Attempt: attempt, Venue: predictor.Pool, Outcome: predictor.Succeeded}
+}
+
+func TestARecordIsInTheStreamOnceWhenRecordReturns(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	r := recorder(t, js, nil)
+	var all sync.WaitGroup
+	for worker := range 8 { // the same 20 lines, eight times over
+		all.Go(func() {
+			for task := range 20 {
+				if err := r.Record(t.Context(), record(fmt.Sprintf("train-%d", task), 1)); err != nil {
+					t.Errorf("worker %d: %v", worker, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := len(lines(t, js)); got != 20 {
+		t.Errorf("the stream has %d lines, want 20", got)
+	}
+}
+
+func TestWhatIsAnotherAttemptIsAnotherLine(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	r := recorder(t, js, nil)
+	first := record("train-1", 1)
+	refused := first
+	refused.Venue, refused.Outcome = predictor.Function, predictor.Refused
+	afterwards := record("train-2", 1)
+	onPoolQueue := first
+	onPoolQueue.PoolOnly = true // the same number again on the pool's own queue
+	second := record("train-1", 2)
+	want := []wire.Message{{Event: refused}, {Event: onPoolQueue}, {Event: afterwards}, {Event: second}}
+	for _, line := range want {
+		if err := r.Record(t.Context(), line.Event.(predictor.Record)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(want, lines(t, js)); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+func TestRecordWaitsForAServerThatComesBack(t *testing.T) {
+	t.Parallel()
+	server := startServer(t)
+	js := server.connect()
+	ensure(t, js)
+	r := recorder(t, js, nil)
+	server.stop()
+	finished := make(chan error, 1)
+	stop := background(t, func(ctx context.Context) error {
+		finished <- r.Record(ctx, record("train-1", 1))
+		return nil
+	})
+	select {
+	case err := <-finished:
+		t.Fatalf("Record returned %v while the server was down", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	server.start()
+	if err := receive(t, finished, "Record"); err != nil {
+		t.Error(err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if got := len(lines(t, js)); got != 1 {
+		t.Errorf("the stream has %d lines, want 1", got)
+	}
+}
+
+func TestRecordGivesUpOnlyWhenNoFurtherTryCanHelp(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	r := recorder(t, js, nil)
+	huge := record("train-1", 1)
+	huge.Error = strings.Repeat("x", 2<<20)
+	if err := r.Record(t.Context(), huge); !errors.Is(err, nats.ErrMaxPayload) {
+		t.Errorf("Record of 2 MiB: %v, want %v", err, nats.ErrMaxPayload)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Record(ended, record("train-2", 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Record after its context: %v, want %v", err, context.Canceled)
+	}
+	js.Conn().Close()
+	if err := r.Record(t.Context(), record("train-3", 1)); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("Record on a closed connection: %v, want %v", err, nats.ErrConnectionClosed)
+	}
+}
+
+func TestTellIsSentByCloseAtTheLatestAndDropsAfterwards(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	dropped := 0
+	r := recorder(t, js, &loop.RecorderOptions{Dropped: func() { dropped++ }})
+	var want []wire.Message
+	for step := range 100 {
+		event := predictor.Sampled{Run: "run-1", Stage: stage, Task: "train-1", Step: step, Metrics: map[string]float64{"loss": 0.5}}
+		r.Tell(event)
+		want = append(want, wire.Message{Event: event})
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, lines(t, js)); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	r.Tell(predictor.Sampled{})
+	r.Tell(nil)
+	if r.Dropped() != 2 || dropped != 2 {
+		t.Errorf("dropped %d, told of %d, want 2 and 2", r.Dropped(), dropped)
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+}
+
+func TestTellNeverWaits(t *testing.T) {
+	t.Parallel()
+	server := startServer(t)
+	js := server.connect()
+	r := recorder(t, js, &loop.RecorderOptions{Buffer: 1})
+	server.stop()
+	big := predictor.RunEnded{Run: "run-1", Error: strings.Repeat("e", 512<<10)}
+	told := make(chan struct{})
+	background(t, func(context.Context) error {
+		defer close(told)
+		for range 24 { // 12 MiB: more than the connection keeps while it is away
+			r.Tell(big)
+		}
+		return nil
+	})
+	receive(t, told, "end of 24 Tells without a server")
+	if r.Dropped() == 0 {
+		t.Error("nothing was dropped")
+	}
+}

@@ -1,0 +1,94 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+)
+
+const (
+	// loopAge and loopBytes bound the loop's stream; the oldest lines go first. The autoscaler's checkpoint outlives them.
+	loopAge   = 14 * 24 * time.Hour
+	loopBytes = 2 << 30
+	// duplicates is for how long the server drops a second line with the same Msg-Id; Fold drops those that come later.
+	duplicates = 2 * time.Minute
+	// Lease is how long a host stays in the inventory after it last said that it is there.
+	Lease = 5 * time.Second
+)
+
+// EnsureStreams creates the stream and the buckets of the loop, or brings them to this configuration. It may run any number of times,
+// also beside others; the number of replicas that an operator has set is kept.
+func EnsureStreams(ctx context.Context, js jetstream.JetStream) error {
+	err := ensureStream(ctx, js, jetstream.StreamConfig{
+		Name:        wire.LoopStream,
+		Description: "hints, samples, Records and decisions of Spillway's loop",
+		Subjects:    []string{wire.LoopSubjects},
+		Storage:     jetstream.FileStorage,
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardOld,
+		MaxAge:      loopAge,
+		MaxBytes:    loopBytes,
+		Duplicates:  duplicates,
+		AllowDirect: true,
+	})
+	if err != nil {
+		return err
+	}
+	for _, bucket := range []jetstream.KeyValueConfig{
+		{Bucket: wire.PlanBucket, Description: "the plan in force and the election term", History: 1, Storage: jetstream.FileStorage},
+		{Bucket: wire.HostBucket, Description: "leased inventories of hosts", History: 1, TTL: Lease, Storage: jetstream.MemoryStorage},
+		{Bucket: wire.StateBucket, Description: "the autoscaler's checkpoint", History: 1, Storage: jetstream.FileStorage},
+	} {
+		if err := ensureBucket(ctx, js, bucket); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) error {
+	replicas, err := replicasOf(ctx, js, config.Name)
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", config.Name, err)
+	}
+	config.Replicas = replicas
+	if _, err := js.CreateOrUpdateStream(ctx, config); err != nil {
+		return fmt.Errorf("create stream %s: %w; check that the NATS server has JetStream on and %d MiB of storage left", config.Name, err, loopBytes>>20)
+	}
+	return nil
+}
+
+func ensureBucket(ctx context.Context, js jetstream.JetStream, config jetstream.KeyValueConfig) error {
+	replicas, err := replicasOf(ctx, js, bucketStream(config.Bucket))
+	if err != nil {
+		return fmt.Errorf("look up bucket %s: %w", config.Bucket, err)
+	}
+	config.Replicas = replicas
+	if _, err := js.CreateOrUpdateKeyValue(ctx, config); err != nil {
+		return fmt.Errorf("create bucket %s: %w", config.Bucket, err)
+	}
+	return nil
+}
+
+// bucketStream is the stream in which the server keeps a bucket, and bucketSubject the subject of one of its keys:
+// https://github.com/nats-io/nats-architecture-and-design/blob/main/adr/ADR-8.md
+func bucketStream(bucket string) string { return "KV_" + bucket }
+
+func bucketSubject(bucket, key string) string { return "$KV." + bucket + "." + key }
+
+// replicasOf returns how many replicas the stream has; 1 when it does not exist yet.
+func replicasOf(ctx context.Context, js jetstream.JetStream, stream string) (int, error) {
+	existing, err := js.Stream(ctx, stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 1, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return existing.CachedInfo().Config.Replicas, nil
+}

@@ -1,0 +1,2 @@
+// Package telemetry shows what passes through the loop as Prometheus series.
+package telemetry

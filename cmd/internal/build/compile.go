@@ -1,0 +1,230 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+)
+
+const (
+	// experiment makes the Go matrix kernels eight times faster, so every build asks for it.
+	experiment = "simd"
+	// describeLimit bounds how long a binary may take to describe itself; ours take milliseconds.
+	describeLimit = 10 * time.Second
+	// killDelay is how long after a kill the output pipes are waited for.
+	killDelay = 2 * time.Second
+	// outputLimit bounds what is kept of a compiler's or a binary's output.
+	outputLimit = 64 << 10
+	// descriptionLimit bounds what a binary may say of itself.
+	descriptionLimit = 8 << 20
+	// progressEvery is how often progress is told.
+	progressEvery = time.Second
+)
+
+// compile runs `go build` on the package in dir. The build is independent of where the tree lies (-trimpath) and of the state of its
+// repository (-buildvcs=false), so that equal code has an equal digest.
+func (s *Store) compile(ctx context.Context, dir, target string) error {
+	target, err := filepath.Abs(target)
+	if err != nil {
+		return &Error{Source: dir, Err: err}
+	}
+	defer s.watch(Compile)()
+	output := &tail{limit: outputLimit}
+	cmd := groupCommand(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", target, ".")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), experimentSetting(ctx, dir)...)
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Run(); err != nil {
+		return compileError(ctx, dir, output.String(), err)
+	}
+	if info, err := os.Stat(target); err != nil || info.Mode().Perm()&0o111 == 0 {
+		return &Error{Source: dir, Problem: "the package is not a program", Hint: "give the directory whose package is main and calls app.Main"}
+	}
+	return nil
+}
+
+// compileError turns a failed `go build` into an error whose hint fits what the toolchain said.
+func compileError(ctx context.Context, dir, output string, err error) error {
+	failure := &Error{Source: dir, Problem: "go build failed", Output: output}
+	switch {
+	case ctx.Err() != nil:
+		failure.Problem, failure.Output, failure.Err = "interrupted", "", ctx.Err()
+	case errors.Is(err, exec.ErrNotFound):
+		failure.Problem, failure.Output = "there is no go command in PATH", ""
+		failure.Hint = "install Go from https://go.dev/dl, or give a binary that was built elsewhere"
+	case strings.Contains(output, "go.mod file not found"):
+		failure.Hint = "run `go mod init` in " + dir + ", or begin from `spillway init`"
+	case strings.Contains(output, "go.sum") || strings.Contains(output, "go mod tidy"):
+		failure.Hint = "run `go mod tidy` in " + dir
+	case strings.Contains(output, "no Go files") || strings.Contains(output, "matched no packages"):
+		failure.Hint = "give the directory whose package is main and calls app.Main"
+	case output == "":
+		failure.Err = err
+	}
+	return failure
+}
+
+// experimentSetting returns the environment that adds GOEXPERIMENT=simd to what the user has set, or nothing when the toolchain in
+// force in dir does not know it or the user has decided either way.
+func experimentSetting(ctx context.Context, dir string) []string {
+	current := os.Getenv("GOEXPERIMENT")
+	names := strings.FieldsFunc(current, func(r rune) bool { return r == ',' || r == ' ' })
+	if slices.Contains(names, experiment) || slices.Contains(names, "no"+experiment) {
+		return nil
+	}
+	setting := "GOEXPERIMENT=" + strings.Join(append(names, experiment), ",")
+	cmd := groupCommand(ctx, "go", "env", "GOEXPERIMENT")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), setting)
+	if cmd.Run() != nil {
+		return nil
+	}
+	return []string{setting}
+}
+
+// describe runs the binary with `describe --json` and nothing of this process's environment but what every program needs.
+func (s *Store) describe(ctx context.Context, source, binary string) (wire.App, error) {
+	defer s.watch(Describe)()
+	limited, cancel := context.WithTimeout(ctx, describeLimit)
+	defer cancel()
+	stdout, stderr := &tail{limit: descriptionLimit}, &tail{limit: outputLimit}
+	err := runFresh(func() *exec.Cmd {
+		cmd := groupCommand(limited, binary, "describe", "--json")
+		cmd.Env = cleanEnvironment()
+		cmd.Dir = filepath.Dir(binary)
+		cmd.Stdout, cmd.Stderr = stdout, stderr
+		return cmd
+	})
+	failure := &Error{
+		Source: source, Problem: "the program does not describe itself", Output: stderr.String(), Err: err,
+		Hint: "its main function must call app.Main of github.com/spillway-ml/spillway/workflows/app and do nothing before it",
+	}
+	if err != nil {
+		if limited.Err() != nil && ctx.Err() == nil {
+			failure.Err = fmt.Errorf("no answer to `describe --json` within %s", describeLimit)
+		}
+		return wire.App{}, failure
+	}
+	var descriptor wire.App
+	if err := json.Unmarshal(stdout.buffer.Bytes(), &descriptor); err != nil {
+		failure.Err = fmt.Errorf("its answer to `describe --json` is not a description: %w", err)
+		return wire.App{}, failure
+	}
+	if err := check(descriptor); err != nil {
+		failure.Problem, failure.Hint, failure.Err = "the program's description is refused", err.hint, err
+		return wire.App{}, failure
+	}
+	return descriptor, nil
+}
+
+// refusal is an error with what to do about it.
+type refusal struct{ problem, hint string }
+
+func (r *refusal) Error() string { return r.problem }
+
+// check refuses descriptions that the engine could not serve.
+func check(descriptor wire.App) *refusal {
+	switch {
+	case descriptor.Version != wire.Version:
+		return &refusal{
+			problem: fmt.Sprintf("it speaks version %d of the engine's messages, this engine version %d", descriptor.Version, wire.Version),
+			hint:    "build the app and the engine from the same version of github.com/spillway-ml/spillway",
+		}
+	case !validName.MatchString(descriptor.Name):
+		return &refusal{
+			problem: fmt.Sprintf("its name %q is not letters, digits, dots, dashes and underscores (at most 64)", descriptor.Name),
+			hint:    "change Name in the options of app.Main",
+		}
+	case len(descriptor.Pipelines) == 0:
+		return &refusal{problem: "it has no pipeline", hint: "list at least one in the options of app.Main"}
+	}
+	return nil
+}
+
+// cleanEnvironment is what a user's binary sees before it runs for a purpose: no secret of this process is in it.
+func cleanEnvironment() []string {
+	var environment []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ"} {
+		if value, set := os.LookupEnv(name); set {
+			environment = append(environment, name+"="+value)
+		}
+	}
+	return environment
+}
+
+// groupCommand is a command in its own process group that is killed whole when ctx ends: `go build` has children of its own.
+func groupCommand(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = killDelay
+	return cmd
+}
+
+// runFresh runs a binary that was written a moment ago. Another goroutine that forked meanwhile may still hold the writing
+// descriptor for an instant, and then Linux answers ETXTBSY (https://go.dev/issue/22315): try again shortly.
+func runFresh(newCommand func() *exec.Cmd) error {
+	for wait := time.Millisecond; ; wait *= 2 {
+		err := newCommand().Run()
+		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
+			return err
+		}
+		time.Sleep(wait)
+	}
+}
+
+// watch tells progress how old phase is until the returned function is called.
+func (s *Store) watch(phase Phase) (stop func()) {
+	if s.progress == nil {
+		return func() {}
+	}
+	start := time.Now()
+	done := make(chan struct{})
+	var ticking sync.WaitGroup
+	ticking.Go(func() {
+		ticker := time.NewTicker(progressEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				s.progress(phase, time.Since(start))
+			}
+		}
+	})
+	return func() {
+		close(done)
+		ticking.Wait()
+	}
+}
+
+// tail keeps the last bytes written to it, at most limit.
+type tail struct {
+	buffer bytes.Buffer
+	limit  int
+}
+
+// Write appends data and forgets what is over the limit. It never fails.
+func (t *tail) Write(data []byte) (int, error) {
+	n, err := t.buffer.Write(data)
+	if over := t.buffer.Len() - t.limit; over > 0 {
+		t.buffer.Next(over)
+	}
+	return n, err
+}
+
+// String returns what is kept, without the line end.
+func (t *tail) String() string { return strings.TrimRight(t.buffer.String(), "\n") }

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+)
+
+// deadListed is how many dead letters are listed.
+const deadListed = 1000
+
+func (t *tool) deadCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "dead COMMAND",
+		Short: "List and replay events that could not start a run",
+		Long: `An event that cannot start a run (it is not JSON, no pipeline is bound to its subject, its input is refused)
+is kept as a dead letter with the reason. Once the cause is mended it can be replayed: it then starts the
+run that it would have started, once.`,
+		Example: `  spillway dead list
+  spillway dead replay 17
+  spillway dead replay --all`,
+		Args: unknownVerb,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var asJSON, all bool
+	list := &cobra.Command{
+		Use: "list [FLAGS]", Short: "List dead letters, oldest first", Args: positional(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.deadList(cmd.Context(), asJSON) },
+	}
+	list.Flags().BoolVar(&asJSON, "json", false, "print the dead letters as JSON")
+	replay := &cobra.Command{
+		Use: "replay [SEQUENCE | --all]", Short: "Publish a dead letter again, or all of them",
+		RunE: func(cmd *cobra.Command, args []string) error { return t.deadReplay(cmd.Context(), args, all) },
+	}
+	replay.Flags().BoolVar(&all, "all", false, "replay every dead letter")
+	command.AddCommand(list, replay)
+	return command
+}
+
+func (t *tool) deadList(ctx context.Context, asJSON bool) error {
+	session, err := t.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer session.client.Close()
+	letters, err := session.client.Dead(ctx, deadListed)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		if letters == nil {
+			letters = []web.DeadLetter{}
+		}
+		return t.writeJSON(letters)
+	}
+	if len(letters) == 0 {
+		t.say("no dead letters\n")
+		return nil
+	}
+	table := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "SEQUENCE\tAT\tSUBJECT\tEVENT\tREASON")
+	for _, letter := range letters {
+		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n", letter.Sequence, letter.At.Local().Format(time.DateTime), letter.Subject, letter.Event, letter.Reason)
+	}
+	return table.Flush()
+}
+
+func (t *tool) deadReplay(ctx context.Context, args []string, all bool) error {
+	sequence, err := replayed(args, all)
+	if err != nil {
+		return err
+	}
+	session, err := t.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer session.client.Close()
+	replayed, err := session.client.Replay(ctx, sequence)
+	if err != nil {
+		return err
+	}
+	t.say("replayed: %d\n", replayed)
+	return nil
+}
+
+// replayed returns which dead letter is meant; 0 means all.
+func replayed(args []string, all bool) (uint64, error) {
+	const hint = "`spillway dead list` shows the sequences"
+	switch {
+	case len(args) > 1:
+		return 0, &usage{problem: fmt.Sprintf("it does not take the argument %q", args[1]), hint: "replay one at a time, or all with --all"}
+	case (len(args) == 1) == all:
+		return 0, &usage{problem: "it needs either the sequence of a dead letter or --all", hint: hint}
+	case all:
+		return 0, nil
+	}
+	sequence, err := strconv.ParseUint(args[0], 10, 64)
+	if err != nil || sequence == 0 {
+		return 0, &usage{problem: fmt.Sprintf("%q is not a sequence", args[0]), hint: hint}
+	}
+	return sequence, nil
+}

@@ -1,0 +1,108 @@
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// dev runs `spillway dev` until stop is called, which returns its exit code.
+func dev(t *testing.T, deps cli.Deps, args ...string) (out, complaints *buffer, stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, complaints = &buffer{}, &buffer{}
+	ended := make(chan int, 1)
+	deps.Version = "v0.1.0"
+	go func() { ended <- cli.Execute(ctx, append([]string{"dev"}, args...), out, complaints, deps) }()
+	return out, complaints, func() int {
+		cancel()
+		return <-ended
+	}
+}
+
+func eventually(t *testing.T, out *buffer, part string) {
+	t.Helper()
+	for range 1000 {
+		if strings.Contains(out.String(), part) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("still no %q after 10 s:\n%s", part, out)
+}
+
+func TestDevServesFollowsAndStops(t *testing.T) {
+	t.Parallel()
+	var stack *memoryStack
+	start, configs := starter(t, func(started *memoryStack) { stack = started })
+	out, complaints, stop := dev(t, cli.Deps{StartEngine: start}, "--state", t.TempDir(), "--app", script(t, "tiny"), "--predictor", "off", "--http-port", "7499")
+	eventually(t, out, "spillway trigger tiny")
+	eventually(t, out, "pipeline      tiny")
+	finish(stack, "tiny-1", "tiny", "0123456789ab", predictor.RunSucceeded, "{}", time.Now())
+	eventually(t, out, "run tiny-1 succeeded in 4.0 s for $0.000002000 (pool 1, function 1)")
+	if code := stop(); code != cli.ExitOK || complaints.String() != "" {
+		t.Errorf("got exit %d, stderr %q", code, complaints)
+	}
+	contains(t, "standard output", out.String(), "spillway v0.1.0 is ready", "stopping")
+	config := (*configs)[0]
+	if !config.Ports.Usual || config.Ports.HTTP != 7499 || !config.Policy.Static || config.Functions.Enabled {
+		t.Errorf("the stack was started with %+v", config)
+	}
+}
+
+func TestDevReloadsAnAppWhoseBinaryChanged(t *testing.T) {
+	t.Parallel()
+	var stack *memoryStack
+	start, _ := starter(t, func(started *memoryStack) { stack = started })
+	binary, state := script(t, "tiny"), t.TempDir()
+	out, _, stop := dev(t, cli.Deps{StartEngine: start}, "--state", state, "--app", binary)
+	eventually(t, out, "pipeline      tiny")
+	before, err := os.ReadFile(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, out, "stays in service")
+	if err := os.WriteFile(binary, append(before, "# changed\n"...), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// The engine in memory does not know the new build, which shows that it was asked to serve it.
+	eventually(t, out, "serve the new build")
+	_ = stack
+	if code := stop(); code != cli.ExitOK {
+		t.Errorf("got exit %d", code)
+	}
+}
+
+func TestDevIsRefusedWhereAStackRuns(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	startStack(t, state, web.App{App: wire.App{Name: "x"}})
+	code, _, stderr := execute(t, t.Context(), cli.Deps{}, "dev", "--state", state)
+	if code != cli.ExitFailure {
+		t.Errorf("got exit %d, want 1", code)
+	}
+	contains(t, "standard error", stderr, "a stack runs on "+state+" already", "use another state directory")
+}
+
+func TestDevSaysWhyTheStackDoesNotStart(t *testing.T) {
+	t.Parallel()
+	deps := cli.Deps{StartEngine: func(context.Context, cli.EngineConfig) (cli.RunningEngine, error) {
+		return nil, errors.New("port 4222 is taken")
+	}}
+	code, _, stderr := execute(t, t.Context(), deps, "dev", "--state", t.TempDir())
+	if code != cli.ExitFailure {
+		t.Errorf("got exit %d, want 1", code)
+	}
+	contains(t, "standard error", stderr, "spillway: dev: start the stack: port 4222 is taken")
+}

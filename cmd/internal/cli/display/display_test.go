@@ -1,0 +1,241 @@
+package display_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+var (
+	begin = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	both  = func(pool, function int) map[predictor.Venue]int {
+		return map[predictor.Venue]int{predictor.Pool: pool, predictor.Function: function}
+	}
+	score = predictor.StageID{App: "digits", Build: "0123456789ab", Name: "score"}
+	train = predictor.StageID{App: "digits", Build: "0123456789ab", Name: "train"}
+)
+
+// running is a run in the middle of its burst.
+func running() display.Model {
+	return display.Model{
+		Now: begin.Add(14200 * time.Millisecond), Page: "http://127.0.0.1:7474", TemporalUI: "http://127.0.0.1:8233", HostPrice: 44_625_000_000,
+		Run: ledger.RunView{
+			Run: "digits-7f3a9c", Pipeline: "digits", App: "digits", Build: "0123456789ab", State: predictor.RunRunning, StartedAt: begin,
+			Goal:   predictor.Goal{Deadline: time.Minute, Budget: quantity.USD / 2, Minimise: predictor.Cost},
+			Actual: ledger.RunActual{Seconds: 14},
+			Predicted: ledger.RunPrediction{
+				FinishSeconds: predictor.Interval{Low: 17.5, Mid: 22, High: 31},
+				Cost:          predictor.Interval{Low: 0.0002, Mid: 0.00031, High: 0.0004},
+			},
+			Stages: []ledger.StageView{
+				{
+					Name: "load", Scheduled: 1, Done: 1, Tasks: both(1, 0), Slots: both(1, 0), QueueSeconds: 0.02, StartSeconds: 0.1, RunSeconds: 0.084, CPUSeconds: 0.08,
+					PeakMemory: 24 * quantity.MiB, Grant: quantity.Size{CPU: 1000, Memory: 64 * quantity.MiB}, Cost: 2_310_000,
+				},
+				{
+					Name: "train", Scheduled: 1, Running: 1, Tasks: both(0, 0), Slots: both(1, 0), QueueSeconds: 0.03, StartSeconds: 0.1,
+					PeakMemory: 190 * quantity.MiB, Grant: quantity.Size{CPU: 1000, Memory: 256 * quantity.MiB}, Cost: 0,
+					Step: 7, Metrics: map[string]float64{"loss": 0.13471, "accuracy": 0.9513}, Failed: 1,
+				},
+				{
+					Name: "a-stage-with-a-long-name", Expected: 320, Scheduled: 64, Running: 3, Done: 47, Tasks: both(30, 17), Slots: both(1, 2),
+					QueueSeconds: 130, StartSeconds: 1.2, RunSeconds: 3.9, CPUSeconds: 3.8, PeakMemory: 11 * quantity.GiB, Grant: quantity.Size{CPU: 1000, Memory: 12 * quantity.GiB},
+					Cost: 212_345_678,
+				},
+			},
+			Totals: ledger.Totals{Tasks: both(31, 17), Attempts: 49, Failures: 1, Cost: 214_655_678, QueueSeconds: 130.05, RunSeconds: 3.984, CPUSeconds: 3.88, StartSeconds: 1.4},
+		},
+		Decisions: []predictor.Decision{
+			{ID: "0", Stage: train, Venue: predictor.Pool, What: "slots", From: "0 slots", To: "1 slot", Reason: "1 task waits", At: begin.Add(-time.Second)},
+			{ID: "1", Stage: score, Venue: predictor.Pool, What: "slots", From: "0 slots", To: "1 slot", Reason: "64 tasks wait", At: begin.Add(11 * time.Second)},
+			{
+				ID: "2", Stage: score, Venue: predictor.Function, What: "slots", From: "0 slots", To: "2 slots", At: begin.Add(12 * time.Second),
+				Reason: "240 tasks wait 24 s at 1 pool slot; 2 function slots finish 16 s sooner for $0.00021,\nless than the $0.0044 that 16 s are worth",
+				Inputs: map[string]float64{"backlog_tasks": 240}, Predicted: predictor.Interval{Low: 6, Mid: 8, High: 11}, PredictedUnit: "seconds",
+			},
+			{ID: "3", Stage: score, Venue: predictor.Pool, What: "size", From: "1 cores, 64 MiB", To: "1 cores, 96 MiB", Reason: "the 95th percentile of 12 peaks is 83 MiB", At: begin.Add(13 * time.Second)},
+			{ID: "4", Stage: score, Run: "digits-7f3a9c", What: "window", From: "64 tasks", To: "128 tasks", Reason: "3 slots \x1b[31mask for more", At: begin.Add(14 * time.Second)},
+			{ID: "5", Stage: score, Venue: predictor.Function, What: "slots", From: "2 slots", To: "1 slot", Reason: "the backlog is gone", At: begin.Add(14 * time.Second)},
+		},
+	}
+}
+
+// ended is the same run at its end.
+func ended() display.Model {
+	m := running()
+	m.Run.State, m.Run.EndedAt = predictor.RunSucceeded, begin.Add(23400*time.Millisecond)
+	m.Run.Result = json.RawMessage(`{"accuracy":0.9778,"shards":320}`)
+	m.Run.Stages[1].Running, m.Run.Stages[1].Done, m.Run.Stages[1].Tasks = 0, 1, both(1, 0)
+	m.Run.Stages[1].RunSeconds, m.Run.Stages[1].CPUSeconds, m.Run.Stages[1].ActualWall = 9.8, 9.7, 9.8
+	m.Run.Stages[1].PredictedWall = predictor.Interval{Low: 8, Mid: 9, High: 12}
+	m.Run.Stages[2].Done, m.Run.Stages[2].Tasks, m.Run.Stages[2].Running = 320, both(201, 119), 0
+	m.Run.Totals.Tasks = both(203, 119)
+	return m
+}
+
+func failed() display.Model {
+	m := running()
+	m.Run.State, m.Run.EndedAt, m.Run.Error = predictor.RunFailed, begin.Add(15*time.Second), "stage train: attempt 3: loss is NaN\nat epoch 7"
+	m.Run.Predicted, m.Decisions = ledger.RunPrediction{}, nil
+	return m
+}
+
+// starting is a run of which nothing is known yet.
+func starting() display.Model {
+	return display.Model{Now: begin, Run: ledger.RunView{Run: "digits-1", Pipeline: "digits", State: predictor.RunRunning, StartedAt: begin}}
+}
+
+func TestRenderingsAreAsTheGoldenFilesHaveThem(t *testing.T) {
+	t.Parallel()
+	narrow := display.Style{Width: 80, ASCII: true}
+	for name, lines := range map[string][]string{
+		"live":           display.Live(running(), narrow),
+		"live-unicode":   display.Live(running(), display.Style{Width: 120}),
+		"live-color":     display.Live(running(), display.Style{Width: 80, Color: true}),
+		"live-starting":  display.Live(starting(), narrow),
+		"summary":        display.Summary(ended(), narrow),
+		"summary-failed": display.Summary(failed(), narrow),
+		"decisions":      display.Decisions(ended()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			golden(t, name+".golden", []byte(strings.Join(lines, "\n")+"\n"))
+		})
+	}
+}
+
+func TestTheReportIsAsTheGoldenFileHasIt(t *testing.T) {
+	t.Parallel()
+	for name, model := range map[string]display.Model{"report": ended(), "report-running": starting()} {
+		text, err := json.MarshalIndent(display.NewReport(model, []int{0}, []int{1}), "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name+".golden", append(text, '\n'))
+	}
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if os.Getenv("SPILLWAY_UPDATE") == "1" {
+		if err := os.WriteFile(path, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; SPILLWAY_UPDATE=1 go test writes it", err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func TestLiveLinesFitTheTerminal(t *testing.T) {
+	t.Parallel()
+	for _, width := range []int{80, 100, 200} {
+		for _, model := range []display.Model{running(), ended(), failed(), starting()} {
+			for _, line := range display.Live(model, display.Style{Width: width}) {
+				if n := utf8.RuneCountInString(line); n >= width {
+					t.Errorf("%d columns in a terminal of %d: %s", n, width, line)
+				}
+			}
+		}
+	}
+}
+
+func TestAccuracyIsFoundWhereAResultHasIt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		result string
+		want   float64
+		found  bool
+	}{
+		"at the top":                    {`{"accuracy":0.5}`, 0.5, true},
+		"by another case":               {`{"Accuracy":0.5}`, 0.5, true},
+		"deeper":                        {`{"test":[{"accuracy":0.7}]}`, 0.7, true},
+		"the outermost wins":            {`{"a":{"accuracy":0.1},"accuracy":0.9}`, 0.9, true},
+		"a word is no accuracy":         {`{"accuracy":"high"}`, 0, false},
+		"a number alone is none":        {`0.5`, 0, false},
+		"nothing has none":              {``, 0, false},
+		"what was cut is not looked at": {`{"accuracy":0.`, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, found := display.Accuracy(json.RawMessage(test.result)); got != test.want || found != test.found {
+				t.Errorf("Accuracy(%s) = %v, %v; want %v, %v", test.result, got, found, test.want, test.found)
+			}
+		})
+	}
+}
+
+func TestALogSaysEachThingOnce(t *testing.T) {
+	t.Parallel()
+	log := display.NewRunLog()
+	var got []string
+	first := running()
+	first.Run.Stages = first.Run.Stages[:1]
+	first.Run.Stages[0].Done, first.Run.Stages[0].Running = 0, 1
+	for _, model := range []display.Model{first, first, running(), running(), ended(), ended()} {
+		got = append(got, log.Run(model.Run)...)
+	}
+	got = append(got, log.Decision(running().Decisions[2]))
+	golden(t, "log.golden", []byte(strings.Join(got, "\n")+"\n"))
+}
+
+func TestALogOfAllRunsTellsStartsAndEnds(t *testing.T) {
+	t.Parallel()
+	log := display.NewLog(begin)
+	lines := append(log.Run(running().Run), log.Run(ended().Run)...)
+	lines = append(lines, log.Run(ended().Run)...)
+	if old := display.NewLog(begin.Add(time.Hour)).Run(ended().Run); old != nil {
+		t.Errorf("a run that ended before: got %q", old)
+	}
+	if len(lines) != 2 || !strings.Contains(lines[0], "digits-7f3a9c of digits started, deadline 1m, budget $0.5000, minimise cost") ||
+		!strings.Contains(lines[1], "digits-7f3a9c succeeded in 23.4 s for $0.0002147 (pool 203, function 119)") {
+		t.Errorf("got %q", lines)
+	}
+}
+
+func TestAScreenRedrawsInPlaceAndFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	screen := display.NewScreen(&out)
+	for _, lines := range [][]string{{"a", "b"}, {"c"}} {
+		if err := screen.Draw(lines, 24); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := screen.Clear(); err != nil {
+		t.Fatal(err)
+	}
+	want := "a\x1b[K\nb\x1b[K\n\x1b[J" + "\x1b[2A\rc\x1b[K\n\x1b[J" + "\x1b[1A\r\x1b[J"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	out.Reset()
+	var many []string
+	for i := range 100 {
+		many = append(many, strconv.Itoa(i))
+	}
+	if err := display.NewScreen(&out).Draw(many, 10); err != nil {
+		t.Fatal(err)
+	}
+	if drawn := strings.Count(out.String(), "\n"); drawn != 9 {
+		t.Errorf("%d lines were drawn on 10 rows, want 9", drawn)
+	}
+}

@@ -1,0 +1,102 @@
+package display
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+// Log turns views and decisions into lines to append, each said once. It is for one goroutine.
+type Log struct {
+	runs   map[string]*logged
+	start  time.Time // times are since then; the zero time writes the time of day
+	stages bool
+	since  time.Time // runs that ended before are not told
+}
+
+// logged is what was said about one run.
+type logged struct {
+	state    predictor.RunState
+	started  map[string]bool
+	finished map[string]bool
+}
+
+// NewLog returns a log of all runs that have not ended before since: a line at the start and at the end of each, with the time of day.
+func NewLog(since time.Time) *Log { return &Log{runs: map[string]*logged{}, since: since} }
+
+// NewRunLog returns a log of one run that tells of its stages too, with the time since the run's start.
+func NewRunLog() *Log { return &Log{runs: map[string]*logged{}, stages: true} }
+
+// Run returns what is new in a view; often nothing.
+func (l *Log) Run(view ledger.RunView) []string {
+	if Ended(view) && view.EndedAt.Before(l.since) {
+		return nil
+	}
+	said, seen := l.runs[view.Run]
+	if !seen {
+		said = &logged{started: map[string]bool{}, finished: map[string]bool{}}
+		l.runs[view.Run] = said
+	}
+	if l.stages {
+		l.start = view.StartedAt
+	}
+	var lines []string
+	if !seen {
+		lines = append(lines, fmt.Sprintf("%s  run %s of %s started, %s", l.clock(view.StartedAt), clean(view.Run), clean(view.Pipeline), goal(view.Goal)))
+	}
+	if l.stages {
+		now := view.StartedAt.Add(time.Duration(view.Actual.Seconds * float64(time.Second)))
+		for _, line := range stageLines(view, said) {
+			lines = append(lines, l.clock(now)+"  "+line)
+		}
+	}
+	if Ended(view) && said.state != view.State {
+		lines = append(lines, l.clock(view.EndedAt)+"  "+endLine(view))
+	}
+	said.state = view.State
+	if Ended(view) && !l.stages {
+		said.started, said.finished = nil, nil // only the state is asked for again
+	}
+	return lines
+}
+
+// stageLines says which stages have started and finished since the last view.
+func stageLines(view ledger.RunView, said *logged) []string {
+	var lines []string
+	for _, stage := range view.Stages {
+		total := tasksOf(stage)
+		if total > 0 && !said.started[stage.Name] {
+			said.started[stage.Name] = true
+			lines = append(lines, fmt.Sprintf("stage %s started, %s known of", clean(stage.Name), plural(total, "task")))
+		}
+		if total > 0 && stage.Done >= total && stage.Running == 0 && !said.finished[stage.Name] {
+			said.finished[stage.Name] = true
+			lines = append(lines, fmt.Sprintf("stage %s: %s done (pool %d, function %d), %s, %s", clean(stage.Name), plural(stage.Done, "task"),
+				stage.Tasks[predictor.Pool], stage.Tasks[predictor.Function], seconds(stage.RunSeconds), stage.Cost))
+		}
+	}
+	return lines
+}
+
+func endLine(view ledger.RunView) string {
+	line := fmt.Sprintf("run %s %s in %s for %s (pool %d, function %d)", clean(view.Run), view.State, seconds(view.EndedAt.Sub(view.StartedAt).Seconds()),
+		view.Totals.Cost, view.Totals.Tasks[predictor.Pool], view.Totals.Tasks[predictor.Function])
+	if view.Error != "" {
+		line += ": " + clean(view.Error)
+	}
+	return line
+}
+
+// Decision returns the line of a decision.
+func (l *Log) Decision(decision predictor.Decision) string {
+	return l.clock(decision.At) + "  " + change(decision)
+}
+
+func (l *Log) clock(at time.Time) string {
+	if l.stages {
+		return fmt.Sprintf("%8s", seconds(max(at.Sub(l.start).Seconds(), 0)))
+	}
+	return at.Local().Format(time.TimeOnly)
+}

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// tree writes files below a new directory.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func check(t *testing.T, got finding, verdict verdict, found string) {
+	t.Helper()
+	if got.Verdict != verdict || !strings.Contains(got.Found, found) {
+		t.Errorf("got %+v, want %s with %q", got, verdict, found)
+	}
+}
+
+func TestCgroupModesAreToldApart(t *testing.T) {
+	t.Parallel()
+	v2 := tree(t, map[string]string{"cgroup.controllers": "cpu memory", "user.slice/x": "", "self": "0::/user.slice\n"})
+	check(t, examineCgroup(v2, filepath.Join(v2, "self")), fine, "v2, writable")
+	v1 := tree(t, map[string]string{"memory/job/x": "", "self": "4:cpu,cpuacct:/a\n3:memory:/job\n"})
+	check(t, examineCgroup(v1, filepath.Join(v1, "self")), fine, "v1, writable")
+	gone := tree(t, map[string]string{"memory/x": "", "self": "3:memory:/nowhere\n"})
+	check(t, examineCgroup(gone, filepath.Join(gone, "self")), notice, "v1, not writable")
+	check(t, examineCgroup(t.TempDir(), "/nowhere"), notice, "none")
+}
+
+func TestGPUsAreLookedForWithoutTheirLibrary(t *testing.T) {
+	t.Parallel()
+	check(t, examineGPU(t.TempDir()), fine, "no NVIDIA driver")
+	check(t, examineGPU(tree(t, map[string]string{"proc/driver/nvidia/gpus/0000:01/information": ""})), fine, "GPUs: 1")
+	check(t, examineGPU(tree(t, map[string]string{"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": ""})), notice, "library without a GPU")
+}
+
+func TestMemoryIsReadFromMeminfo(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{"good": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "low": "MemTotal: 8388608 kB\nMemAvailable: 1024 kB\n", "bad": "x"})
+	check(t, examineMemory(filepath.Join(root, "good")), fine, "8 GiB, 4 GiB available")
+	check(t, examineMemory(filepath.Join(root, "low")), notice, "1 MiB available")
+	check(t, examineMemory(filepath.Join(root, "bad")), problem, "MemTotal")
+	check(t, examineMemory(filepath.Join(root, "none")), problem, "no such file")
+}
+
+func TestATakenPortIsANotice(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := listener.Addr().(*net.TCPAddr).Port
+	check(t, examinePort(t.Context(), "NATS", number), notice, "taken")
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check(t, examinePort(t.Context(), "NATS", number), fine, "free")
+}
+
+func TestTheBuildOfTheBinaryIsToldWithItsMend(t *testing.T) {
+	t.Parallel()
+	check(t, examineOwnBuild("fieldtrack,simd"), fine, "with GOEXPERIMENT=simd")
+	without := examineOwnBuild("nosimd")
+	check(t, without, notice, "without GOEXPERIMENT=simd")
+	if !strings.Contains(without.Do, "GOEXPERIMENT=simd go install") {
+		t.Errorf("got %q, want the command", without.Do)
+	}
+}
+
+func TestAStateDirectoryThatCannotBeIsAProblem(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{"file": ""})
+	check(t, examineState(filepath.Join(root, "new", "deep")), fine, "writable")
+	check(t, examineState(filepath.Join(root, "file", "state")), problem, "cannot be written")
+	if entries, err := os.ReadDir(root); err != nil || len(entries) != 1 {
+		t.Errorf("something was left: %v, %v", entries, err)
+	}
+}
+
+func TestDoctorNeverShowsAValueOfAWS(t *testing.T) {
+	t.Parallel()
+	var out, complaints bytes.Buffer
+	environment := map[string]string{"AWS_SECRET_ACCESS_KEY": "tops3cret", "AWS_ENDPOINT_URL_LAMBDA": "http://10.1.2.3", "HOME": t.TempDir()}
+	deps := Deps{Version: "v0.1.0", Environment: func(name string) (string, bool) {
+		value, set := environment[name]
+		return value, set
+	}}
+	code := Execute(t.Context(), []string{"doctor", "--json", "--state", t.TempDir()}, &out, &complaints, deps)
+	var findings []finding
+	if err := json.Unmarshal(out.Bytes(), &findings); err != nil || code != ExitOK || len(findings) < 10 {
+		t.Fatalf("got exit %d, %v, %s%s", code, err, &out, &complaints)
+	}
+	if last := findings[len(findings)-1]; last.Found != "configured by AWS_ENDPOINT_URL_LAMBDA, AWS_SECRET_ACCESS_KEY" {
+		t.Errorf("got %+v", last)
+	}
+	if strings.Contains(out.String(), "tops3cret") || strings.Contains(out.String(), "10.1.2.3") {
+		t.Errorf("a value is shown: %s", &out)
+	}
+}
+
+func TestDoctorFailsWithAProblem(t *testing.T) {
+	t.Parallel()
+	var out, complaints bytes.Buffer
+	state := filepath.Join(tree(t, map[string]string{"file": ""}), "file", "state")
+	if code := Execute(t.Context(), []string{"doctor", "--state", state}, &out, &complaints, Deps{}); code != ExitFailure {
+		t.Errorf("got exit %d, want 1", code)
+	}
+	if !strings.Contains(out.String(), "-> choose another with --state DIR") || complaints.Len() > 0 {
+		t.Errorf("got %s%s", &out, &complaints)
+	}
+}

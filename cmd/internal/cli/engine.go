@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// Deps is what the commands need from outside: it lets tests run them against an engine in memory.
+type Deps struct {
+	// StartEngine starts the embedded stack and returns once a run could be started. It refuses a state directory that is in use.
+	StartEngine func(ctx context.Context, config EngineConfig) (RunningEngine, error)
+	// Version is that of this binary, such as "v0.1.0".
+	Version string
+	// Stdin is what `--input -` reads; nil is empty.
+	Stdin io.Reader
+	// Environment looks up an environment variable; nil means that none is set.
+	Environment func(name string) (value string, set bool)
+	// Interrupted yields a value at each interrupt after the first, which ends the context of Execute: `dev` then stops at once.
+	// Nil never yields.
+	Interrupted <-chan struct{}
+}
+
+// RunningEngine is the embedded stack while it runs.
+type RunningEngine interface {
+	// HTTPAddress is the URL of its API, such as "http://127.0.0.1:7474".
+	HTTPAddress() string
+	// Done is closed when the engine has ended, by Close or by a failure.
+	Done() <-chan struct{}
+	// Err is why it ended; nil before that and after Close.
+	Err() error
+	// Close drains the engine until ctx ends, then stops what is left. It returns once every process of it has ended.
+	Close(ctx context.Context) error
+}
+
+// EngineConfig is what the flags of `spillway dev` say, as plain values. Every field is set by the commands; no zero value stands for
+// another default unless the field says so.
+type EngineConfig struct {
+	// StateDir is the absolute path of the state directory; it exists.
+	StateDir string
+	// Version is that of this binary.
+	Version string
+	// Apps are served from the start.
+	Apps []build.App
+	// Ports are those to listen on.
+	Ports Ports
+	// NoUI leaves Temporal's web UI out.
+	NoUI bool
+	// Policy is the configuration of the autoscaler; Policy.Static is --predictor=off.
+	Policy predictor.Policy
+	// HostPrice is what holding the whole pool of this host costs, per hour.
+	HostPrice quantity.Money
+	// PoolCPUs are the CPU numbers of the pool; never empty.
+	PoolCPUs []int
+	// Functions configures the function venue.
+	Functions FunctionConfig
+	// Logger takes the engine's log; never nil.
+	Logger *slog.Logger
+}
+
+// Ports are TCP ports on the loopback interface. 0 means a free one.
+type Ports struct {
+	HTTP, Temporal, UI, NATS int
+	// Usual makes a port that is 0 the usual one (see the Usual constants) as long as that is free, else any free one.
+	// It is set by `dev`, so that a newcomer finds the addresses that documentation names.
+	Usual bool
+}
+
+// The usual ports: those that Temporal's and NATS's own tools expect, and the page's.
+const (
+	UsualHTTP     = 7474
+	UsualTemporal = 7233
+	UsualUI       = 8233
+	UsualNATS     = 4222
+)
+
+// FunctionConfig configures the function venue.
+type FunctionConfig struct {
+	// Enabled is false with --no-burst: nothing spills and no host of functions is started.
+	Enabled bool
+	// PriceFactor multiplies the catalogue's prices; positive.
+	PriceFactor float64
+	// Concurrency is the most environments at a time; at least 1.
+	Concurrency int
+	// ColdStart is added to the start of every local environment; 0 or more.
+	ColdStart time.Duration
+	// CPUs are the CPU numbers of the local function host; never empty while Enabled.
+	CPUs []int
+}

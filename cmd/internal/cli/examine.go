@@ -1,0 +1,277 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/spawn"
+)
+
+// toolLimit bounds how long one program that doctor asks may take.
+const toolLimit = 10 * time.Second
+
+// examine makes every check; an error means that the request itself was wrong.
+func (t *tool) examine(ctx context.Context, apps []string) ([]finding, error) {
+	dir, err := t.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	findings := []finding{
+		examineCPUs(), examineMemory("/proc/meminfo"), examineKernel(), examineCgroup("/sys/fs/cgroup", "/proc/self/cgroup"), examineGPU("/"),
+		examineGo(ctx), examineC(), examineOwnBuild(ownExperiments()),
+	}
+	for _, app := range apps {
+		findings = append(findings, t.examineApp(ctx, app))
+	}
+	findings = append(findings, t.examineStack(ctx)...)
+	return append(findings, examineState(dir), t.examineAWS()), nil
+}
+
+func examineCPUs() finding {
+	allowed, err := spawn.AllowedCPUs()
+	if err != nil {
+		return finding{"CPUs", problem, err.Error(), "the pool cannot keep its children on CPUs"}
+	}
+	found := finding{Check: "CPUs", Verdict: fine, Found: fmt.Sprintf("%d allowed (%s), %s", len(allowed), formatCPUs(allowed), runtime.GOARCH)}
+	if len(allowed) == 1 {
+		found.Verdict, found.Do = notice, "pool and local functions share the only CPU: spilling gains nothing here"
+	}
+	return found
+}
+
+func examineMemory(meminfo string) finding {
+	values, err := readMeminfo(meminfo)
+	if err != nil {
+		return finding{"memory", problem, err.Error(), "the pool's memory cannot be told; Spillway needs Linux"}
+	}
+	available := values["MemAvailable"]
+	found := finding{Check: "memory", Verdict: fine, Found: fmt.Sprintf("%s, %s available", values["MemTotal"], available)}
+	if available < quantity.GiB {
+		found.Verdict, found.Do = notice, "less than 1 GiB is available: end what is not needed"
+	}
+	return found
+}
+
+// readMeminfo reads lines such as "MemTotal:  8052244 kB".
+func readMeminfo(path string) (map[string]quantity.Bytes, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	values := map[string]quantity.Bytes{}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		name, rest, _ := strings.Cut(lines.Text(), ":")
+		fields := strings.Fields(rest)
+		if len(fields) == 2 && fields[1] == "kB" {
+			if kib, err := strconv.ParseInt(fields[0], 10, 53); err == nil {
+				values[name] = quantity.Bytes(kib) * quantity.KiB
+			}
+		}
+	}
+	if values["MemTotal"] == 0 {
+		return nil, fmt.Errorf("%s tells no MemTotal", path)
+	}
+	return values, nil
+}
+
+func examineKernel() finding {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return finding{"kernel", problem, err.Error(), ""}
+	}
+	return finding{"kernel", fine, unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:]), ""}
+}
+
+// examineCgroup says which cgroup version manages CPU and memory, and whether this process may make groups.
+func examineCgroup(root, self string) finding {
+	const advice = "sizes are kept by GOMAXPROCS, GOMEMLIMIT and admission instead of by the kernel"
+	version, group := "none", ""
+	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
+		version, group = "v2", filepath.Join(root, ownGroup(self, ""))
+	} else if _, err := os.Stat(filepath.Join(root, "memory")); err == nil {
+		version, group = "v1", filepath.Join(root, "memory", ownGroup(self, "memory"))
+	}
+	if version == "none" {
+		return finding{"cgroup", notice, "none", advice}
+	}
+	if unix.Access(group, unix.W_OK) != nil {
+		return finding{"cgroup", notice, version + ", not writable", advice}
+	}
+	return finding{"cgroup", fine, version + ", writable", ""}
+}
+
+// ownGroup returns this process's group in the hierarchy of controller (empty for v2) from lines such as "4:memory:/user.slice".
+func ownGroup(self, controller string) string {
+	text, err := os.ReadFile(self)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) == 3 && slices.Contains(strings.Split(parts[1], ","), controller) {
+			return parts[2]
+		}
+	}
+	return ""
+}
+
+// examineGPU looks for the driver's directory in /proc, and its library where the linker looks.
+func examineGPU(root string) finding {
+	cards, err := filepath.Glob(filepath.Join(root, "proc/driver/nvidia/gpus/*"))
+	if err == nil && len(cards) > 0 {
+		return finding{"GPU", fine, "NVIDIA driver, GPUs: " + strconv.Itoa(len(cards)), ""}
+	}
+	for _, pattern := range []string{"usr/lib/*/libnvidia-ml.so*", "usr/lib64/libnvidia-ml.so*", "usr/lib/libnvidia-ml.so*"} {
+		if found, err := filepath.Glob(filepath.Join(root, pattern)); err == nil && len(found) > 0 {
+			return finding{"GPU", notice, "NVIDIA library without a GPU", "load the kernel driver, or hand the GPU to this container"}
+		}
+	}
+	return finding{"GPU", fine, "no NVIDIA driver: stages run on CPUs", ""}
+}
+
+func examineGo(ctx context.Context) finding {
+	ctx, cancel := context.WithTimeout(ctx, toolLimit)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, "go", "version").Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return finding{"Go toolchain", notice, "no go command in PATH", "install Go from https://go.dev/dl to use --app DIR; binaries run without it"}
+	}
+	if err != nil {
+		return finding{"Go toolchain", problem, err.Error(), "see what `go version` says"}
+	}
+	return finding{"Go toolchain", fine, strings.TrimSpace(string(output)), ""}
+}
+
+func examineC() finding {
+	for _, name := range []string{"cc", "gcc", "clang"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return finding{"C compiler", fine, path, ""}
+		}
+	}
+	return finding{"C compiler", notice, "none", "only apps that use cgo need one"}
+}
+
+// hasSIMD reports whether the experiments include simd.
+func hasSIMD(experiments string) bool {
+	return slices.Contains(strings.Split(experiments, ","), "simd")
+}
+
+func examineOwnBuild(experiments string) finding {
+	if hasSIMD(experiments) {
+		return finding{"this binary", fine, "built with GOEXPERIMENT=simd", ""}
+	}
+	return finding{"this binary", notice, "built without GOEXPERIMENT=simd", "apps in Go train several times faster with it: GOEXPERIMENT=simd go install " + modulePath + "/cmd/spillway"}
+}
+
+// examineApp builds an app where needed and looks at how.
+func (t *tool) examineApp(ctx context.Context, source string) finding {
+	check := "app " + source
+	app, err := t.buildApp(ctx, source)
+	if err != nil {
+		return finding{check, problem, strings.ReplaceAll(err.Error(), "\n", "; "), adviceOf(err)}
+	}
+	info, err := buildinfo.ReadFile(app.Path)
+	if err != nil {
+		return finding{check, problem, "it is not a Go program: " + err.Error(), "build it with go build"}
+	}
+	if !hasSIMD(experiments(info)) {
+		return finding{check, notice, "built without GOEXPERIMENT=simd", "its matrix code runs several times faster with it: GOEXPERIMENT=simd go build"}
+	}
+	return finding{check, fine, fmt.Sprintf("app %s, build %s, built with GOEXPERIMENT=simd by %s", app.Descriptor.Name, app.Digest, info.GoVersion), ""}
+}
+
+// examineStack says whether a stack runs, and when none does, which usual ports are free.
+func (t *tool) examineStack(ctx context.Context) []finding {
+	running, err := t.connect(ctx)
+	if err == nil {
+		running.client.Close()
+		return []finding{{"stack", fine, fmt.Sprintf("runs at %s, process %d", running.stack.Addresses.HTTP, running.stack.PID), ""}}
+	}
+	if !errors.Is(err, errNoStack) {
+		return []finding{{"stack", problem, err.Error(), "look into spillway.log in the state directory"}}
+	}
+	findings := []finding{{"stack", fine, "none runs on this state directory", ""}}
+	for _, usual := range []struct {
+		name string
+		port int
+	}{{"HTTP", UsualHTTP}, {"Temporal", UsualTemporal}, {"Temporal UI", UsualUI}, {"NATS", UsualNATS}} {
+		findings = append(findings, examinePort(ctx, usual.name, usual.port))
+	}
+	return findings
+}
+
+func examinePort(ctx context.Context, name string, number int) finding {
+	check := "port " + strconv.Itoa(number)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(number)))
+	if err != nil {
+		return finding{check, notice, "taken, usually " + name, "another is chosen, and printed when the stack is ready"}
+	}
+	if err := listener.Close(); err != nil {
+		return finding{check, problem, err.Error(), ""}
+	}
+	return finding{check, fine, "free, for " + name, ""}
+}
+
+// examineState says whether the state directory can be written; it leaves nothing behind.
+func examineState(dir string) finding {
+	const check, advice = "state directory", "choose another with --state DIR"
+	nearest := dir
+	for {
+		if _, err := os.Stat(nearest); err == nil || filepath.Dir(nearest) == nearest {
+			break
+		}
+		nearest = filepath.Dir(nearest)
+	}
+	scratch, err := os.CreateTemp(nearest, ".spillway-doctor-*")
+	if err != nil {
+		return finding{check, problem, fmt.Sprintf("%s cannot be written: %v", dir, unwrapPath(err)), advice}
+	}
+	if err := errors.Join(scratch.Close(), os.Remove(scratch.Name())); err != nil {
+		return finding{check, problem, err.Error(), advice}
+	}
+	var file unix.Statfs_t
+	if err := unix.Statfs(nearest, &file); err != nil {
+		return finding{check, problem, err.Error(), advice}
+	}
+	free := quantity.Bytes(file.Bavail) * quantity.Bytes(file.Bsize)
+	found := finding{check, fine, fmt.Sprintf("%s, writable, %s free", dir, free), ""}
+	if free < quantity.GiB {
+		found.Verdict, found.Do = notice, "less than 1 GiB is free for builds, artifacts and histories"
+	}
+	return found
+}
+
+// examineAWS says which settings of AWS are present, never what they are.
+func (t *tool) examineAWS() finding {
+	var present []string
+	for _, name := range []string{"AWS_ENDPOINT_URL_LAMBDA", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"} {
+		if value, set := t.deps.Environment(name); set && value != "" {
+			present = append(present, name)
+		}
+	}
+	if home, set := t.deps.Environment("HOME"); set {
+		if _, err := os.Stat(filepath.Join(home, ".aws", "credentials")); err == nil {
+			present = append(present, "~/.aws/credentials")
+		}
+	}
+	if len(present) == 0 {
+		return finding{"AWS", fine, "not configured: functions run on this machine", ""}
+	}
+	return finding{"AWS", fine, "configured by " + strings.Join(present, ", "), ""}
+}

@@ -1,0 +1,166 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/cmd/internal/web/webtest"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// buffer is a bytes.Buffer for several goroutines.
+type buffer struct {
+	mutex sync.Mutex
+	text  bytes.Buffer
+}
+
+func (b *buffer) Write(data []byte) (int, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.text.Write(data)
+}
+
+func (b *buffer) String() string {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.text.String()
+}
+
+// memoryStack is a stack in memory behind the real API.
+type memoryStack struct {
+	*webtest.Engine
+	server *httptest.Server
+	state  string
+	done   chan struct{}
+	once   sync.Once
+}
+
+func (s *memoryStack) HTTPAddress() string         { return s.server.URL }
+func (s *memoryStack) Done() <-chan struct{}       { return s.done }
+func (s *memoryStack) Err() error                  { return nil }
+func (s *memoryStack) Close(context.Context) error { return s.stop() }
+
+func (s *memoryStack) stop() error {
+	s.once.Do(func() {
+		s.server.CloseClientConnections()
+		s.server.Close()
+		close(s.done)
+	})
+	return web.RemoveStackFile(s.state)
+}
+
+// startStack starts a stack with these apps and writes its file, as the engine does.
+func startStack(t *testing.T, state string, apps ...web.App) *memoryStack {
+	t.Helper()
+	stack := &memoryStack{state: state, done: make(chan struct{}), Engine: webtest.New(web.Stack{
+		Version: "v0.1.0", PID: os.Getpid(), StateDir: state, Apps: apps, PoolCPUs: []int{0}, FunctionCPUs: []int{1},
+		Hosts: []predictor.Host{{ID: "local", PricePerHour: 44 * quantity.USD / 1000}},
+	})}
+	stack.server = httptest.NewServer(web.New(web.Options{Engine: stack, Feed: &stack.Feed}))
+	stack.SetAddress(stack.server.URL)
+	if err := (web.StackFile{HTTP: stack.server.URL, PID: os.Getpid()}).Write(state); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stack.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return stack
+}
+
+var servedDigits = web.App{App: wire.App{Name: "digits", Pipelines: []wire.Pipeline{{Name: "digits"}}}, Build: "0123456789ab", Path: "/x", Current: true}
+
+// script is an app's binary as far as a build can tell, with one pipeline of its name.
+func script(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	text := "#!/bin/sh\necho '" + `{"v":1,"name":"` + name + `","pipelines":[{"name":"` + name + `","input_schema":null,"goal":{}}],"stages":null}` + "'\n"
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// starter returns a StartEngine that starts stacks in memory and keeps what it was asked for.
+func starter(t *testing.T, onStart func(*memoryStack)) (start func(context.Context, cli.EngineConfig) (cli.RunningEngine, error), configs *[]cli.EngineConfig) {
+	t.Helper()
+	configs = &[]cli.EngineConfig{}
+	return func(_ context.Context, config cli.EngineConfig) (cli.RunningEngine, error) {
+		*configs = append(*configs, config)
+		var apps []web.App
+		for _, app := range config.Apps {
+			apps = append(apps, web.App{App: app.Descriptor, Build: app.Digest, Path: app.Path, Current: true})
+		}
+		stack := startStack(t, config.StateDir, apps...)
+		if onStart != nil {
+			onStart(stack)
+		}
+		return stack, nil
+	}, configs
+}
+
+var errNoEngine = errors.New("this test starts no engine")
+
+// execute runs one command.
+func execute(t *testing.T, ctx context.Context, deps cli.Deps, args ...string) (code int, stdout, stderr string) { //nolint:revive // t first, as in all tests
+	t.Helper()
+	if deps.StartEngine == nil {
+		deps.StartEngine = func(context.Context, cli.EngineConfig) (cli.RunningEngine, error) { return nil, errNoEngine }
+	}
+	deps.Version = "v0.1.0"
+	var out, err buffer
+	code = cli.Execute(ctx, args, &out, &err, deps)
+	return code, out.String(), err.String()
+}
+
+var begin = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+
+// finish plays a whole run with two tasks that began at begin.
+func finish(stack *memoryStack, run, pipeline, build string, state predictor.RunState, result string, begin time.Time) {
+	stage := predictor.StageID{App: pipeline, Build: build, Name: "score"}
+	stack.Apply(run,
+		predictor.RunStarted{Run: run, Pipeline: pipeline, App: pipeline, Build: build, At: begin},
+		predictor.Scheduled{Run: run, Stage: stage, Tasks: 2, At: begin.Add(time.Second)},
+	)
+	stack.Decide(predictor.Plan{Term: 1, Tick: 1, Decisions: []predictor.Decision{{
+		ID: "1-1-1", Stage: stage, Venue: predictor.Function, What: "slots", From: "0 slots", To: "1 slot", Reason: "2 tasks wait 2 s", At: begin.Add(time.Second),
+	}}})
+	for i, venue := range []predictor.Venue{predictor.Pool, predictor.Function} {
+		stack.Apply(run, predictor.Record{
+			Run: run, Pipeline: pipeline, Stage: stage, Task: "score-" + string(rune('0'+i)), Attempt: 1, Venue: venue, Outcome: predictor.Succeeded,
+			ScheduledAt: begin.Add(time.Second), At: begin.Add(3 * time.Second), Cost: 1_000_000,
+			Usage: quantity.Usage{Wall: time.Second, CPU: time.Second, PeakMemory: 30 * quantity.MiB},
+		})
+	}
+	ended := predictor.RunEnded{Run: run, State: state, Result: []byte(result), At: begin.Add(4 * time.Second)}
+	if state == predictor.RunFailed {
+		ended.Error = "stage score: no luck"
+	}
+	stack.Apply(run, ended)
+}
+
+func contains(t *testing.T, what, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%s has no %q:\n%s", what, part, text)
+		}
+	}
+}

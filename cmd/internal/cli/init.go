@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+//go:embed template
+var templates embed.FS
+
+// tidyLimit bounds `go mod tidy`: the first one may fetch some hundred modules.
+const tidyLimit = 10 * time.Minute
+
+func (t *tool) initCommand() *cobra.Command {
+	var module string
+	var noTidy bool
+	command := &cobra.Command{
+		Use:   "init DIR [FLAGS]",
+		Short: "Begin an app: a module with a pipeline of two stages and its tests",
+		Long: `Write a Go module that is a whole Spillway app: a pipeline of two stages, its tests and a README. DIR is made
+when it is not there and must be empty. When this binary runs from its source tree, the module uses that
+tree through a replace line in its go.mod. At last ` + "`go mod tidy`" + ` completes go.mod and go.sum, which may
+fetch modules.`,
+		Example: `  spillway init myapp
+  spillway init ./apps/forecast --module example.com/forecast`,
+		Args: positional("a directory"),
+		RunE: func(cmd *cobra.Command, args []string) error { return t.init(cmd.Context(), args[0], module, !noTidy) },
+	}
+	command.Flags().StringVar(&module, "module", "", "`PATH` of the module (default the directory's name)")
+	command.Flags().BoolVar(&noTidy, "no-tidy", false, "leave go mod tidy to you")
+	return command
+}
+
+// scaffold is what the templates are filled with.
+type scaffold struct {
+	// Module is the module's path and App the name of the app and its pipeline.
+	Module, App string
+	// Go is the language version, Version that of Spillway, Replace the source tree or empty.
+	Go, Version, Replace string
+}
+
+func (t *tool) init(ctx context.Context, dir, module string, complete bool) error {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", dir, err)
+	}
+	filled, err := t.scaffold(absolute, module)
+	if err != nil {
+		return err
+	}
+	files, err := filled.files()
+	if err != nil {
+		return err
+	}
+	if err := makeEmptyDir(absolute); err != nil {
+		return err
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(absolute, name), content, 0o600); err != nil {
+			return fmt.Errorf("write the app: %w", err)
+		}
+	}
+	t.say("app %s is in %s\n", filled.App, dir)
+	if filled.Replace != "" {
+		t.say("its go.mod uses the source tree %s\n", filled.Replace)
+	}
+	next := "go mod tidy && "
+	if complete {
+		switch err := tidy(ctx, absolute); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			t.complain("note: go.sum is not complete yet: %v\n", err)
+		default:
+			next = ""
+		}
+	}
+	t.say("next: cd %s && %sspillway run %s --app .\n", dir, next, filled.App)
+	return nil
+}
+
+var (
+	releasedVersion = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
+	modulePathRule  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~-]*(/[A-Za-z0-9][A-Za-z0-9._~-]*)*$`)
+	notOfNames      = regexp.MustCompile(`[^a-z0-9_-]+`)
+)
+
+// nameLimit is the longest name of an app and of a pipeline.
+const nameLimit = 40
+
+// scaffold decides the names and versions of a new app.
+func (t *tool) scaffold(dir, module string) (scaffold, error) {
+	base := filepath.Base(dir)
+	if module == "" {
+		module = strings.ToLower(strings.ReplaceAll(base, " ", "-"))
+	}
+	if !modulePathRule.MatchString(module) {
+		return scaffold{}, &usage{problem: fmt.Sprintf("%q is not the path of a module", module), hint: "name one with --module, such as example.com/forecast"}
+	}
+	name := strings.Trim(notOfNames.ReplaceAllString(strings.ToLower(base), "-"), "-_")
+	if name == "" || len(name) > nameLimit {
+		return scaffold{}, &usage{
+			problem: fmt.Sprintf("the directory's name %q makes no name for an app", base),
+			hint:    fmt.Sprintf("use letters, digits and dashes, at most %d", nameLimit),
+		}
+	}
+	filled := scaffold{Module: module, App: name, Go: languageVersion(runtime.Version()), Version: t.deps.Version}
+	if tree, found := sourceTree(); found {
+		filled.Version, filled.Replace = "v0.0.0", tree
+	} else if !releasedVersion.MatchString(filled.Version) {
+		return scaffold{}, &advised{
+			fmt.Errorf("this binary is of no released version (%s) and its source tree is not here", filled.Version),
+			"run it from its source tree, or install a release",
+		}
+	}
+	return filled, nil
+}
+
+var goVersion = regexp.MustCompile(`^go(\d+\.\d+)`)
+
+// languageVersion turns "go1.26.8" into "1.26.0", so that any patch release builds the app; a toolchain without a number is a newer one
+// than the oldest that Spillway builds with.
+func languageVersion(version string) string {
+	if match := goVersion.FindStringSubmatch(version); match != nil {
+		return match[1] + ".0"
+	}
+	return "1.26.0"
+}
+
+// files renders every template.
+func (s scaffold) files() (map[string][]byte, error) {
+	entries, err := templates.ReadDir("template")
+	if err != nil {
+		return nil, fmt.Errorf("read the templates: %w", err)
+	}
+	files := map[string][]byte{}
+	for _, entry := range entries {
+		parsed, err := template.ParseFS(templates, "template/"+entry.Name())
+		if err != nil {
+			return nil, fmt.Errorf("read the template %s: %w", entry.Name(), err)
+		}
+		var content bytes.Buffer
+		if err := parsed.Execute(&content, s); err != nil {
+			return nil, fmt.Errorf("fill the template %s: %w", entry.Name(), err)
+		}
+		files[strings.TrimSuffix(entry.Name(), ".tmpl")] = content.Bytes()
+	}
+	return files, nil
+}
+
+// makeEmptyDir makes dir and refuses one that has anything in it.
+func makeEmptyDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return &advised{fmt.Errorf("make the directory: %w", err), "choose one that you may write"}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look into the directory: %w", err)
+	}
+	if len(entries) > 0 {
+		return &usage{problem: fmt.Sprintf("%s is not empty: it has %s", dir, entries[0].Name()), hint: "choose a new directory"}
+	}
+	return nil
+}
+
+// tidy completes go.mod and go.sum.
+func tidy(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, tidyLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "mod", "tidy")
+	cmd.Dir = dir
+	output, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	if said := strings.Fields(string(output)); len(said) > 0 {
+		return errors.New("go mod tidy: " + strings.Join(said, " "))
+	}
+	return fmt.Errorf("go mod tidy: %w", err)
+}

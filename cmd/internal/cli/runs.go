@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+func (t *tool) runsCommand() *cobra.Command {
+	query := web.RunQuery{Limit: 20}
+	var state string
+	var asJSON bool
+	command := &cobra.Command{
+		Use:   "runs [FLAGS]",
+		Short: "List runs, newest first",
+		Long: `List the runs of the running stack, newest first: their state, when they started, how long they took and
+what they cost.`,
+		Example: `  spillway runs --status running
+  spillway runs --pipeline train --limit 100 --json`,
+		Args: positional(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query.State = predictor.RunState(state)
+			return t.runs(cmd.Context(), query, asJSON)
+		},
+	}
+	flags := command.Flags()
+	flags.Var(count{&query.Limit, 1}, "limit", "the most runs to list, up to 1000")
+	flags.Var(choice{&state, []string{
+		string(predictor.RunRunning), string(predictor.RunSucceeded), string(predictor.RunFailed), string(predictor.RunCancelled),
+	}}, "status", "keep only runs that are so")
+	flags.StringVar(&query.Pipeline, "pipeline", "", "keep only runs of this `PIPELINE`")
+	flags.BoolVar(&asJSON, "json", false, "print the runs as JSON")
+	return command
+}
+
+func (t *tool) runs(ctx context.Context, query web.RunQuery, asJSON bool) error {
+	session, err := t.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer session.client.Close()
+	found, err := session.client.Runs(ctx, query)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		if found == nil {
+			found = []ledger.RunView{}
+		}
+		return t.writeJSON(found)
+	}
+	if len(found) == 0 {
+		t.say("no runs\n")
+		return nil
+	}
+	table := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "RUN\tPIPELINE\tSTATE\tSTARTED\tTIME\tCOST\tTASKS (POOL, FUNCTION)")
+	for _, run := range found {
+		took := display.Model{Now: time.Now(), Run: run}.Wall().Round(100 * time.Millisecond)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d, %d\n", run.Run, run.Pipeline, run.State, run.StartedAt.Local().Format(time.DateTime), took,
+			run.Totals.Cost, run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function])
+	}
+	return table.Flush()
+}

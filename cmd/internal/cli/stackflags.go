@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/spawn"
+)
+
+// pricePerCPU is what one CPU of the pool costs in an hour unless --host-price says otherwise: a quarter of a c7i.xlarge on demand in
+// us-east-1 ($0.1785 for 4 vCPU, 2026-01, https://aws.amazon.com/ec2/pricing/on-demand/).
+const pricePerCPU = 44_625 * quantity.USD / 1_000_000
+
+const (
+	usualConcurrency = 1000                   // AWS's account limit
+	usualColdStart   = 200 * time.Millisecond // a small Go binary on AWS; a local process takes 5 to 20 ms
+)
+
+// stackFlags configure the embedded stack, for `dev` and for a `run` that starts its own.
+type stackFlags struct {
+	apps         []string
+	ports        Ports
+	noUI         bool
+	predictor    string
+	noBurst      bool
+	priceFactor  float64
+	valueOfTime  quantity.Money
+	hostPrice    quantity.Money
+	poolCPUs     []int
+	functionCPUs []int
+	concurrency  int
+	coldStart    time.Duration
+	idleAfter    time.Duration
+	logLevel     string
+
+	set *pflag.FlagSet // the flags that configure the stack and nothing else
+}
+
+func (f *stackFlags) add(flags *pflag.FlagSet) {
+	policy := predictor.DefaultPolicy()
+	f.predictor, f.priceFactor, f.concurrency, f.coldStart = "on", 1, usualConcurrency, usualColdStart
+	f.valueOfTime, f.idleAfter, f.logLevel = policy.ValueOfTime, policy.IdleAfter, "info"
+
+	f.set = pflag.NewFlagSet("stack", pflag.ContinueOnError)
+	f.set.Var(port{&f.ports.HTTP}, "http-port", fmt.Sprintf("port of the API and the page (default %d, or a free one)", UsualHTTP))
+	f.set.Var(port{&f.ports.Temporal}, "temporal-port", fmt.Sprintf("port of Temporal's frontend (default %d, or a free one)", UsualTemporal))
+	f.set.Var(port{&f.ports.UI}, "ui-port", fmt.Sprintf("port of Temporal's web UI (default %d, or a free one)", UsualUI))
+	f.set.Var(port{&f.ports.NATS}, "nats-port", fmt.Sprintf("port of NATS (default %d, or a free one)", UsualNATS))
+	f.set.BoolVar(&f.noUI, "no-ui", false, "leave Temporal's web UI out")
+	f.set.Var(choice{value: &f.predictor, of: []string{"on", "off"}}, "predictor", "off keeps every stage at its declared or first size and never spills")
+	f.set.BoolVar(&f.noBurst, "no-burst", false, "never spill to functions")
+	f.set.Var(factor{&f.priceFactor}, "function-price-factor", "multiplies the price of functions")
+	f.set.Var(dollars{value: &f.valueOfTime}, "value-of-time", "what an hour of earlier finish is worth to a run that has no goal, in US dollars per hour")
+	f.set.Var(dollars{value: &f.hostPrice}, "host-price", fmt.Sprintf("what the whole pool costs, in US dollars per hour (default %s for each of its CPUs)", pricePerCPU))
+	f.set.Var(cpuList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half, all with --no-burst)")
+	f.set.Var(cpuList{&f.functionCPUs}, "function-cpus", "CPU numbers of local functions (default those that are not the pool's)")
+	f.set.Var(count{&f.concurrency, 1}, "function-concurrency", "the most function environments at a time")
+	f.set.Var(span{&f.coldStart, true}, "function-cold-start", "time added to the start of a local environment, which starts faster than on AWS")
+	f.set.Var(span{value: &f.idleAfter}, "idle-after", "how long a stage without work keeps its last slot")
+	f.set.Var(choice{value: &f.logLevel, of: []string{"debug", "info", "warn", "error"}}, "log-level", "least level of the engine's log, <state>/spillway.log")
+	flags.AddFlagSet(f.set)
+}
+
+// changed returns the flags that were given and that only a stack being started can obey.
+func (f *stackFlags) changed() []string {
+	var names []string
+	f.set.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed {
+			names = append(names, "--"+flag.Name)
+		}
+	})
+	return names
+}
+
+// config returns the configuration without the apps and the logger.
+func (f *stackFlags) config(stateDir, version string) (EngineConfig, error) {
+	allowed, err := spawn.AllowedCPUs()
+	if err != nil {
+		return EngineConfig{}, fmt.Errorf("find the CPUs of this machine: %w", err)
+	}
+	burst := !f.noBurst && f.predictor == "on"
+	pool, functions, err := splitCPUs(allowed, f.poolCPUs, f.functionCPUs, burst)
+	if err != nil {
+		return EngineConfig{}, err
+	}
+	policy := predictor.DefaultPolicy()
+	policy.Static, policy.ValueOfTime, policy.IdleAfter = f.predictor == "off", f.valueOfTime, f.idleAfter
+	hostPrice := f.hostPrice
+	if hostPrice == 0 && !f.set.Changed("host-price") {
+		hostPrice = pricePerCPU * quantity.Money(len(pool))
+	}
+	return EngineConfig{
+		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, Policy: policy, HostPrice: hostPrice, PoolCPUs: pool,
+		Functions: FunctionConfig{Enabled: burst, PriceFactor: f.priceFactor, Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions},
+	}, nil
+}
+
+// splitCPUs shares the CPUs that this process may use between the pool and local functions. What is given is kept; otherwise the pool has
+// the lower half, rounded up, and functions the rest. A single CPU is shared by both. Without burst the pool has all.
+func splitCPUs(allowed, pool, functions []int, burst bool) (poolCPUs, functionCPUs []int, err error) {
+	if err := errors.Join(checkCPUs("--pool-cpus", pool, allowed), checkCPUs("--function-cpus", functions, allowed)); err != nil {
+		return nil, nil, err
+	}
+	without := func(taken []int) []int {
+		return slices.DeleteFunc(slices.Clone(allowed), func(cpu int) bool { return slices.Contains(taken, cpu) })
+	}
+	switch {
+	case len(pool) == 0 && !burst:
+		pool = allowed
+	case len(pool) == 0 && len(functions) > 0:
+		pool = without(functions)
+	case len(pool) == 0:
+		pool = allowed[:(len(allowed)+1)/2]
+	}
+	if !burst {
+		functions = nil
+	} else if len(functions) == 0 {
+		functions = without(pool)
+	}
+	if len(pool) == 0 {
+		pool = allowed
+	}
+	if burst && len(functions) == 0 {
+		functions = allowed
+	}
+	return slices.Clone(pool), slices.Clone(functions), nil
+}
+
+// checkCPUs refuses CPUs that this process may not use.
+func checkCPUs(flag string, cpus, allowed []int) error {
+	for _, cpu := range cpus {
+		if !slices.Contains(allowed, cpu) {
+			return &usage{
+				problem: fmt.Sprintf("%s %s: this process may not use CPU %d", flag, formatCPUs(cpus), cpu),
+				hint:    "choose among " + formatCPUs(allowed),
+			}
+		}
+	}
+	return nil
+}
+
+// logLimit is the size at which the engine's log is put aside as spillway.log.1 when the next engine starts.
+const logLimit = 10 << 20
+
+// openLog opens the engine's log in the state directory.
+func openLog(stateDir, level string) (*slog.Logger, io.Closer, error) {
+	path := filepath.Join(stateDir, "spillway.log")
+	if info, err := os.Stat(path); err == nil && info.Size() > logLimit {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, nil, fmt.Errorf("put the old log aside: %w", err)
+		}
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, nil, &advised{fmt.Errorf("open the log: %w", err), "choose a writable state directory with --state DIR"}
+	}
+	var least slog.Level
+	if err := least.UnmarshalText([]byte(strings.ToUpper(level))); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("log level: %w", err), file.Close())
+	}
+	return slog.New(slog.NewTextHandler(file, &slog.HandlerOptions{Level: least})), file, nil
+}

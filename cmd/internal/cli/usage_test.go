@@ -1,0 +1,143 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+)
+
+func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
+	t.Parallel()
+	bad := filepath.Join(t.TempDir(), "bad.json")
+	if err := os.WriteFile(bad, []byte("{\n  \"a\": 1,\n  \"b\": é\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		args string
+		want string
+	}{
+		"an unknown verb names the nearest":      {"rum", "there is no command \"rum\"\n  hint: did you mean run, runs?"},
+		"an unknown verb without near ones":      {"kubernetes", "`spillway --help` lists the commands"},
+		"an unknown flag names the nearest":      {"run digits --deadlin 3s", "there is no flag --deadlin\n  hint: did you mean --deadline?"},
+		"an unknown short flag":                  {"run digits -q", "there is no flag -q"},
+		"a missing argument":                     {"run", "it needs the name of a pipeline\n  hint: usage: spillway run PIPELINE [FLAGS]"},
+		"one argument too many":                  {"cancel a b", "does not take the argument \"b\""},
+		"a negative deadline":                    {"run digits --deadline -5s", "run: --deadline -5s: it is negative\n  hint: write a duration"},
+		"a deadline of zero":                     {"run digits --deadline 0s", "--deadline 0s: it is zero"},
+		"a deadline without unit":                {"run digits --deadline 10", "--deadline 10: it is not a duration"},
+		"a deadline that is no number":           {"trigger digits --deadline NaN", "--deadline NaN: it is not a duration"},
+		"an endless deadline":                    {"trigger digits --deadline Inf", "--deadline Inf: it is not a duration"},
+		"a negative budget":                      {"run digits --budget -1", "--budget -1: it is negative\n  hint: write US dollars"},
+		"a budget that is no number":             {"run digits --budget NaN", "--budget NaN: it is not a finite number"},
+		"an endless budget":                      {"run digits --budget +Inf", "--budget +Inf: it is not a finite number"},
+		"a budget beyond all numbers":            {"run digits --budget 1e999", "--budget 1e999: it is not a finite number"},
+		"a budget beyond all money":              {"run digits --budget 1e9", "--budget 1e9: it is too large"},
+		"a budget of zero":                       {"run digits --budget 0", "--budget 0: it is zero"},
+		"a budget in words":                      {"run digits --budget lots", "--budget lots: it is not a number"},
+		"an objective that is none":              {"run digits --minimise fun", "--minimise fun: it is none of cost, latency"},
+		"a price factor of zero":                 {"dev --function-price-factor 0", "--function-price-factor 0: it is zero"},
+		"a negative value of time":               {"dev --value-of-time -3", "--value-of-time -3: it is negative"},
+		"a port beyond TCP":                      {"dev --http-port 70000", "--http-port 70000: it is not a TCP port"},
+		"CPU numbers that are none":              {"dev --pool-cpus 3-1", "--pool-cpus 3-1: it is not a list of CPU numbers"},
+		"CPUs that this machine has not":         {"dev --pool-cpus 8000", "--pool-cpus 8000: this process may not use CPU 8000"},
+		"a switch that is neither on nor off":    {"dev --no-burst=maybe", "--no-burst maybe: it is neither true nor false"},
+		"a predictor that is neither on nor off": {"dev --predictor maybe", "it is none of on, off"},
+		"a state of runs that there is not":      {"runs --status happy", "--status happy"},
+		"a limit of zero":                        {"runs --limit 0", "--limit 0: it is not a whole number in range"},
+		"an input that is not there":             {"run digits --input nowhere.json", "--input nowhere.json: no such file or directory"},
+		"an input that is a directory":           {"run digits --input " + full, "is a directory"},
+		"an input that is not JSON":              {"run digits --input " + bad, "bad.json is not JSON at line 3, column 8"},
+		"JSON that is cut":                       {`run digits --input {"a":`, "--input is not JSON at line 1"},
+		"standard input that is not JSON":        {"trigger digits --input -", "standard input is not JSON at line 1, column 1"},
+		"an unknown pipeline without a stack":    {"run digist", "there is no pipeline \"digist\"\n  hint: did you mean digits?"},
+		"an input that nobody would read":        {"bind a digits --input {}", "there is no --schedule"},
+		"a filter without value":                 {"bind a digits --filter kind", "--filter kind: it is not PATH=VALUE"},
+		"a filter given twice":                   {"bind a digits --filter k=1 --filter k=2", "given twice"},
+		"a replay of nothing in particular":      {"dead replay", "either the sequence of a dead letter or --all"},
+		"a replay of both":                       {"dead replay 3 --all", "either the sequence of a dead letter or --all"},
+		"a replay of no number":                  {"dead replay x", "\"x\" is not a sequence"},
+		"an unknown verb of dead":                {"dead lst", "did you mean list?"},
+		"an app into a full directory":           {"init " + full, "is not empty: it has file"},
+		"a module that is none":                  {"init " + filepath.Join(full, "new") + " --module a//b", "\"a//b\" is not the path of a module"},
+		"no home":                                {"runs --no-state", "neither XDG_STATE_HOME nor HOME is set"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := strings.Fields(test.args)
+			if last := args[len(args)-1]; last == "--no-state" {
+				args = args[:len(args)-1]
+			} else {
+				args = append(args, "--state", t.TempDir())
+			}
+			code, stdout, stderr := execute(t, t.Context(), cli.Deps{Stdin: strings.NewReader("@")}, args...)
+			if code != cli.ExitUsage || stdout != "" || !strings.HasPrefix(stderr, "spillway: ") {
+				t.Errorf("got exit %d, stdout %q, stderr %q; want exit 2 and an error", code, stdout, stderr)
+			}
+			contains(t, "standard error", stderr, test.want)
+		})
+	}
+}
+
+func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"", "run", "dev", "trigger", "runs", "show", "cancel", "bind", "unbind", "bindings", "dead", "init", "doctor", "version"} {
+		args := append(strings.Fields(verb), "--help")
+		code, stdout, stderr := execute(t, t.Context(), cli.Deps{}, args...)
+		if code != cli.ExitOK || stderr != "" {
+			t.Errorf("%v: got exit %d, stderr %q", args, code, stderr)
+		}
+		contains(t, verb, stdout, "Usage:\n  spillway", "Examples:\n  spillway")
+		for line := range strings.Lines(stdout) {
+			if len([]rune(line)) > 112 {
+				t.Errorf("%v: a line has %d columns: %s", args, len([]rune(line)), line)
+			}
+		}
+	}
+}
+
+func TestCommandsThatNeedAStackSayHowToStartOne(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"trigger digits", "runs", "show x", "cancel x", "bind a digits", "unbind x", "bindings", "dead list", "dead replay 3"} {
+		state := t.TempDir()
+		// A file that an engine left behind when it was killed is no stack.
+		if err := (web.StackFile{HTTP: "http://127.0.0.1:1", PID: 1}).Write(state); err != nil {
+			t.Fatal(err)
+		}
+		code, _, stderr := execute(t, t.Context(), cli.Deps{}, append(strings.Fields(verb), "--state", state)...)
+		if code != cli.ExitFailure {
+			t.Errorf("%s: got exit %d, want 1", verb, code)
+		}
+		contains(t, verb, stderr, "no stack runs on the state directory "+state, "hint: start one with `spillway dev`")
+	}
+}
+
+func TestTheStateDirectoryFollowsXDG(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	for name, test := range map[string]struct {
+		environment map[string]string
+		want        string
+	}{
+		"XDG_STATE_HOME is used where it is set": {map[string]string{"XDG_STATE_HOME": home, "HOME": "/h"}, home + "/spillway"},
+		"one that is relative is not":            {map[string]string{"XDG_STATE_HOME": "x", "HOME": home}, home + "/.local/state/spillway"},
+		"HOME is used otherwise":                 {map[string]string{"HOME": home}, home + "/.local/state/spillway"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			deps := cli.Deps{Environment: func(name string) (string, bool) {
+				value, set := test.environment[name]
+				return value, set
+			}}
+			_, _, stderr := execute(t, t.Context(), deps, "runs")
+			contains(t, "standard error", stderr, "state directory "+test.want+"\n")
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package devserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// DirError says why a state directory cannot be used, and what to do.
+type DirError struct {
+	// Dir is the state directory.
+	Dir string
+	// PID is the process that uses it; 0 when it is not in use or the process is unknown.
+	PID int
+	// Err is the cause; it is ErrDirInUse when another server has the directory.
+	Err error
+}
+
+// ErrDirInUse is the cause of a DirError when another server uses the directory.
+var ErrDirInUse = errors.New("in use")
+
+// Error implements error.
+func (e *DirError) Error() string {
+	switch {
+	case !errors.Is(e.Err, ErrDirInUse):
+		return fmt.Sprintf("state directory %s cannot be used: %v; make it writable or choose another with --state", e.Dir, e.Err)
+	case e.PID == 0:
+		return fmt.Sprintf("state directory %s is in use by another process; stop it or choose another with --state", e.Dir)
+	default:
+		return fmt.Sprintf("state directory %s is in use by process %d; stop it or choose another with --state", e.Dir, e.PID)
+	}
+}
+
+// Unwrap returns the cause.
+func (e *DirError) Unwrap() error { return e.Err }
+
+// dirLock is the right to use a state directory. The kernel takes it back when the process ends, however it ends, so a lock never
+// outlives its owner.
+type dirLock struct {
+	file *os.File
+}
+
+// lockDir makes the directory dir if it is missing and locks it. Its errors are *DirError.
+func lockDir(dir string) (*dirLock, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, &DirError{Dir: dir, Err: err}
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, &DirError{Dir: dir, Err: err}
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = ErrDirInUse
+		}
+		return nil, errors.Join(&DirError{Dir: dir, PID: owner(f), Err: err}, f.Close())
+	}
+	l := &dirLock{file: f}
+	if err := l.sign(); err != nil {
+		return nil, errors.Join(&DirError{Dir: dir, Err: err}, f.Close())
+	}
+	return l, nil
+}
+
+// sign writes this process into the lock file, for whoever is refused.
+func (l *dirLock) sign() error {
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := l.file.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
+	return err
+}
+
+// owner is the process that signed the lock file, or 0 when it cannot be told.
+func owner(f *os.File) int {
+	var b [20]byte
+	n, _ := f.ReadAt(b[:], 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+// unlock frees the directory. The file stays: removing it would let two processes lock two files of one name.
+func (l *dirLock) unlock() error {
+	return errors.Join(l.file.Truncate(0), l.file.Close())
+}

@@ -1,0 +1,275 @@
+package devserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/server/common/authorization"
+	clusterconfig "go.temporal.io/server/common/cluster"
+	"go.temporal.io/server/common/config"
+	"go.temporal.io/server/common/dynamicconfig"
+	"go.temporal.io/server/common/membership/static"
+	"go.temporal.io/server/common/primitives"
+	"go.temporal.io/server/temporal"
+)
+
+const (
+	// temporalStartTimeout bounds the start of Temporal: about 0.4 s on a quiet machine, many times that on a busy one.
+	temporalStartTimeout = 60 * time.Second
+	// probeTimeout bounds one try to learn whether Temporal is ready.
+	probeTimeout = 2 * time.Second
+	// firstPause and lastPause are the shortest and the longest pause between two tries.
+	firstPause, lastPause = 5 * time.Millisecond, 200 * time.Millisecond
+)
+
+// temporalServer is the Temporal server: its four services in this process.
+type temporalServer struct {
+	address  string
+	server   temporal.Server // nil before launch
+	client   client.Client   // nil before launch
+	db       *database
+	fatal    *fatality
+	stopping *atomic.Bool
+}
+
+// startTemporal starts Temporal on o.TemporalPort and returns once it starts workflows. A server that comes with an error
+// was started in part and is to be stopped.
+func startTemporal(ctx context.Context, o Options) (*temporalServer, error) {
+	ports, err := reserveTemporal(ctx, o.TemporalPort)
+	if err != nil {
+		return nil, err
+	}
+	defer ports.free()
+	t := &temporalServer{
+		address:  hostPort(ports.grpc.port),
+		db:       newDatabase(o.Dir, o.SyncAlways),
+		fatal:    &fatality{},
+		stopping: &atomic.Bool{},
+	}
+	if err := t.db.prepare(); err != nil {
+		return nil, err
+	}
+	if err := t.fatal.run(func() error { return t.launch(ports, temporalLog{o.Logger, t.fatal, t.stopping}) }); err != nil {
+		return t, fmt.Errorf("start temporal in %s: %w", o.Dir, err)
+	}
+	t.client, err = client.NewLazyClient(client.Options{
+		HostPort:  t.address,
+		Namespace: Namespace,
+		Logger:    log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	})
+	if err == nil {
+		err = t.awaitReady(ctx)
+	}
+	if err != nil {
+		return t, fmt.Errorf("start temporal in %s: %w", o.Dir, err)
+	}
+	return t, nil
+}
+
+// launch builds the server, which binds its ports, and starts its services.
+func (t *temporalServer) launch(ports *temporalPorts, logger temporalLog) error {
+	cfg := temporalConfig(ports, t.db)
+	authorizer, err := authorization.GetAuthorizerFromConfig(&cfg.Global.Authorization)
+	if err != nil {
+		return fmt.Errorf("configure authorization: %w", err)
+	}
+	claims, err := authorization.GetClaimMapperFromConfig(&cfg.Global.Authorization, logger)
+	if err != nil {
+		return fmt.Errorf("configure authorization: %w", err)
+	}
+	hosts := make(map[primitives.ServiceName]static.Hosts)
+	for name, service := range cfg.Services {
+		hosts[primitives.ServiceName(name)] = static.SingleLocalHost(hostPort(service.RPC.GRPCPort))
+	}
+	ports.handOver()
+	server, err := temporal.NewServer(
+		temporal.WithConfig(cfg),
+		temporal.ForServices(temporal.DefaultServices),
+		temporal.WithStaticHosts(hosts),
+		temporal.WithLogger(logger),
+		temporal.WithAuthorizer(authorizer),
+		temporal.WithClaimMapper(func(*config.Config) authorization.ClaimMapper { return claims }),
+		temporal.WithDynamicConfigClient(dynamicSettings()),
+	)
+	if err != nil {
+		return fmt.Errorf("build the server: %w", err)
+	}
+	t.server = server
+	return server.Start()
+}
+
+// temporalConfig is the static configuration of one Temporal process with all services.
+func temporalConfig(ports *temporalPorts, db *database) *config.Config {
+	const store = "sqlite"
+	cfg := &config.Config{}
+	cfg.Global.Membership.MaxJoinDuration = 30 * time.Second
+	cfg.Global.Membership.BroadcastAddress = loopback
+	cfg.Persistence = config.Persistence{
+		DefaultStore:     store,
+		VisibilityStore:  store,
+		NumHistoryShards: shards,
+		DataStores:       map[string]config.DataStore{store: {SQL: db.cfg}},
+	}
+	cfg.ClusterMetadata = &clusterconfig.Config{
+		FailoverVersionIncrement: 10,
+		MasterClusterName:        cluster,
+		CurrentClusterName:       cluster,
+		ClusterInformation: map[string]clusterconfig.ClusterInformation{cluster: {
+			Enabled:                true,
+			InitialFailoverVersion: 1,
+			RPCAddress:             hostPort(ports.grpc.port),
+			HTTPAddress:            hostPort(ports.http.port),
+			ClusterID:              "spillway",
+		}},
+	}
+	cfg.DCRedirectionPolicy.Policy = "noop"
+	cfg.PublicClient.HostPort = hostPort(ports.grpc.port)
+	const off = "disabled"
+	cfg.Archival.History.State, cfg.Archival.Visibility.State = off, off
+	cfg.NamespaceDefaults.Archival.History.State, cfg.NamespaceDefaults.Archival.Visibility.State = off, off
+	cfg.Services = map[string]config.Service{
+		string(primitives.FrontendService): {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.grpc.port, HTTPPort: ports.http.port}},
+		string(primitives.HistoryService):  {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.history.port}},
+		string(primitives.MatchingService): {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.matching.port}},
+		string(primitives.WorkerService):   {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.worker.port}},
+	}
+	return cfg
+}
+
+// dynamicSettings are the settings of Temporal that differ from its defaults, which are made for many hosts and tenants.
+func dynamicSettings() dynamicconfig.StaticClient {
+	const unlimited = 1_000_000 // a second; one machine comes nowhere near it
+	return dynamicconfig.StaticClient{
+		// A close of a run can be missed by a waiting client, which then learns of it only when its long poll ends: 20 s by default.
+		dynamicconfig.HistoryLongPollExpirationInterval.Key(): time.Second,
+		// A worker that stops takes its open polls back; otherwise a task that arrives just then waits for its heartbeat timeout.
+		dynamicconfig.EnableCancelWorkerPollsOnShutdown.Key(): true,
+		// Bursts of tasks must wait for room in the pool, never for a rate limit.
+		dynamicconfig.FrontendRPS.Key():                                         unlimited,
+		dynamicconfig.FrontendMaxNamespaceRPSPerInstance.Key():                  unlimited,
+		dynamicconfig.FrontendMaxNamespaceVisibilityRPSPerInstance.Key():        unlimited,
+		dynamicconfig.FrontendMaxConcurrentLongRunningRequestsPerInstance.Key(): 100_000,
+		dynamicconfig.MatchingRPS.Key():                                         unlimited,
+		dynamicconfig.HistoryRPS.Key():                                          unlimited,
+		dynamicconfig.FrontendPersistenceMaxQPS.Key():                           unlimited,
+		dynamicconfig.MatchingPersistenceMaxQPS.Key():                           unlimited,
+		dynamicconfig.HistoryPersistenceMaxQPS.Key():                            unlimited,
+		dynamicconfig.VisibilityPersistenceMaxReadQPS.Key():                     unlimited,
+		dynamicconfig.VisibilityPersistenceMaxWriteQPS.Key():                    unlimited,
+		// A newly registered search attribute or endpoint is to be seen at once.
+		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): true,
+		dynamicconfig.ForceNexusEndpointRefreshOnRead.Key():         true,
+		dynamicconfig.HistoryCacheHostLevelMaxSize.Key():            8096,
+		// One partition a task queue. More spread a queue over hosts, of which there is one here, and priorities order the tasks of
+		// a partition only. It must not be lowered for an existing database: tasks in a partition that is no longer read wait for ever.
+		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():  1,
+		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key(): 1,
+	}
+}
+
+// awaitReady waits until Temporal starts workflows.
+func (t *temporalServer) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, temporalStartTimeout)
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := t.probe(ctx)
+		if err == nil || t.fatal.cause() != nil {
+			return errors.Join(t.fatal.cause(), err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait until it is ready: %w (the last try: %w)", ctx.Err(), err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// probe asks for a workflow that does not exist. Temporal can say so only when the frontend serves, knows the namespace, and history
+// has the shard of the workflow: the same that starting it would take. Each probe asks for another one, so that tries after a
+// failed one are not all about one shard.
+func (t *temporalServer) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if _, err := t.client.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
+		return err
+	}
+	_, err := t.client.DescribeWorkflowExecution(ctx, fmt.Sprintf("spillway-probe-%016x", rand.Uint64()), "")
+	if _, absent := errors.AsType[*serviceerror.NotFound](err); absent {
+		return nil
+	}
+	return err
+}
+
+// check reports whether the frontend serves and no service has failed for good.
+func (t *temporalServer) check(ctx context.Context) error {
+	if err := t.fatal.cause(); err != nil {
+		return err
+	}
+	_, err := t.client.CheckHealth(ctx, &client.CheckHealthRequest{})
+	return err
+}
+
+// stop ends Temporal's services and leaves its database complete in one file.
+func (t *temporalServer) stop(ctx context.Context) error {
+	if t.client != nil {
+		t.client.Close()
+	}
+	if t.server == nil {
+		return nil
+	}
+	t.stopping.Store(true)
+	fresh := &fatality{} // what failed before is no news now
+	if err := await(ctx, "stop temporal", func() error { return fresh.run(t.server.Stop) }); err != nil {
+		return err
+	}
+	return t.db.checkpoint()
+}
+
+// temporalPorts are the ports that Temporal is told to listen on: the frontend's two, and one for each inner service.
+type temporalPorts struct {
+	grpc, http, history, matching, worker *reservation
+}
+
+// reserveTemporal reserves the ports, grpcPort for the frontend, or a free one for 0.
+func reserveTemporal(ctx context.Context, grpcPort int) (*temporalPorts, error) {
+	p := &temporalPorts{}
+	var err error
+	if p.grpc, err = reserve(ctx, grpcPort); err != nil {
+		return nil, &PortError{Name: "temporal-port", Port: grpcPort, Err: err}
+	}
+	for _, r := range []**reservation{&p.http, &p.history, &p.matching, &p.worker} {
+		if *r, err = reserve(ctx, 0); err != nil {
+			p.free()
+			return nil, fmt.Errorf("find a free port for a service of temporal: %w", err)
+		}
+	}
+	return p, nil
+}
+
+func (p *temporalPorts) all() []*reservation {
+	return []*reservation{p.grpc, p.http, p.history, p.matching, p.worker}
+}
+
+// handOver makes way for Temporal's listeners.
+func (p *temporalPorts) handOver() {
+	for _, r := range p.all() {
+		r.handOver()
+	}
+}
+
+// free ends the reservations that were made.
+func (p *temporalPorts) free() {
+	for _, r := range p.all() {
+		if r != nil {
+			r.free()
+		}
+	}
+}

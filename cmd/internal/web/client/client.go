@@ -1,0 +1,206 @@
+// Package client calls the engine's HTTP API.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+// callLimit bounds one call that is not a stream.
+const callLimit = 30 * time.Second
+
+// ErrUnreachable says that no engine answered.
+var ErrUnreachable = errors.New("the engine does not answer")
+
+// Client calls one engine. Its methods may be called concurrently. What the engine refuses comes back as a [web.Error];
+// an engine that is not there as an error that wraps [ErrUnreachable].
+type Client struct {
+	base   string
+	http   *http.Client
+	follow pace
+}
+
+// New returns a client of the engine whose API is at base, such as "http://127.0.0.1:7474". It connects at the first call.
+func New(base string) *Client {
+	transport := &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}
+	return &Client{base: base, http: &http.Client{Transport: transport}, follow: usualPace()}
+}
+
+// Close closes connections that are not in use.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Healthy returns nil when a run could be started now.
+func (c *Client) Healthy(ctx context.Context) error {
+	return c.call(ctx, http.MethodGet, "/healthz", nil, nil)
+}
+
+// Stack describes the running engine.
+func (c *Client) Stack(ctx context.Context) (stack web.Stack, err error) {
+	return stack, c.call(ctx, http.MethodGet, "/api/v1/stack", nil, &stack)
+}
+
+// Runs returns the runs that match, newest first. A Limit of 0 means the engine's default.
+func (c *Client) Runs(ctx context.Context, query web.RunQuery) ([]ledger.RunView, error) {
+	values := url.Values{}
+	set(values, "state", string(query.State))
+	set(values, "pipeline", query.Pipeline)
+	if query.Limit > 0 {
+		values.Set("limit", strconv.Itoa(query.Limit))
+	}
+	var answer struct{ Runs []ledger.RunView }
+	err := c.call(ctx, http.MethodGet, "/api/v1/runs?"+values.Encode(), nil, &answer)
+	return answer.Runs, err
+}
+
+// Run returns one run.
+func (c *Client) Run(ctx context.Context, run string) (view ledger.RunView, err error) {
+	return view, c.call(ctx, http.MethodGet, "/api/v1/runs/"+url.PathEscape(run), nil, &view)
+}
+
+// Decisions returns the decisions about one run, oldest first.
+func (c *Client) Decisions(ctx context.Context, run string) ([]predictor.Decision, error) {
+	var answer struct{ Decisions []predictor.Decision }
+	err := c.call(ctx, http.MethodGet, "/api/v1/runs/"+url.PathEscape(run)+"/decisions", nil, &answer)
+	return answer.Decisions, err
+}
+
+// History returns the recorded history of a run, for a replay.
+func (c *Client) History(ctx context.Context, run string) (history json.RawMessage, err error) {
+	return history, c.call(ctx, http.MethodGet, "/api/v1/runs/"+url.PathEscape(run)+"/history", nil, &history)
+}
+
+// Cancel asks that a run ends.
+func (c *Client) Cancel(ctx context.Context, run string) error {
+	return c.call(ctx, http.MethodPost, "/api/v1/runs/"+url.PathEscape(run)+"/cancel", struct{}{}, nil)
+}
+
+// Publish triggers a pipeline.
+func (c *Client) Publish(ctx context.Context, event web.Event) (published web.Published, err error) {
+	return published, c.call(ctx, http.MethodPost, "/api/v1/events", event, &published)
+}
+
+// Bindings returns every binding.
+func (c *Client) Bindings(ctx context.Context) ([]web.Binding, error) {
+	var answer struct{ Bindings []web.Binding }
+	err := c.call(ctx, http.MethodGet, "/api/v1/bindings", nil, &answer)
+	return answer.Bindings, err
+}
+
+// Bind makes a binding.
+func (c *Client) Bind(ctx context.Context, binding wire.Binding) (made web.Binding, err error) {
+	return made, c.call(ctx, http.MethodPost, "/api/v1/bindings", binding, &made)
+}
+
+// Unbind removes a binding.
+func (c *Client) Unbind(ctx context.Context, key string) error {
+	return c.call(ctx, http.MethodDelete, "/api/v1/bindings?"+url.Values{"key": {key}}.Encode(), nil, nil)
+}
+
+// Dead returns the dead letters, oldest first.
+func (c *Client) Dead(ctx context.Context, limit int) ([]web.DeadLetter, error) {
+	var answer struct{ Dead []web.DeadLetter }
+	err := c.call(ctx, http.MethodGet, "/api/v1/dead?limit="+strconv.Itoa(limit), nil, &answer)
+	return answer.Dead, err
+}
+
+// Replay publishes one dead letter again, or all of them when sequence is 0, and returns how many there were.
+func (c *Client) Replay(ctx context.Context, sequence uint64) (int, error) {
+	var answer struct{ Replayed int }
+	body := map[string]any{"all": true}
+	if sequence != 0 {
+		body = map[string]any{"sequence": sequence}
+	}
+	err := c.call(ctx, http.MethodPost, "/api/v1/dead/replay", body, &answer)
+	return answer.Replayed, err
+}
+
+// Register serves the stored build whose executable is path.
+func (c *Client) Register(ctx context.Context, path string) (app web.App, err error) {
+	return app, c.call(ctx, http.MethodPost, "/api/v1/apps", map[string]string{"path": path}, &app)
+}
+
+func set(values url.Values, name, value string) {
+	if value != "" {
+		values.Set(name, value)
+	}
+}
+
+// call makes one request; body and target may be nil.
+func (c *Client) call(ctx context.Context, method, path string, body, target any) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	response, err := c.send(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	if target == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, target); err != nil {
+		return fmt.Errorf("the answer to %s %s does not decode: %w", method, path, err)
+	}
+	return nil
+}
+
+// send makes a request and returns a response of status 200, whose body the caller closes.
+func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var reader io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("encode the request %s %s: %w", method, path, err)
+		}
+		reader = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the request %s %s: %w", method, path, err)
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return response, nil
+	}
+	return nil, errors.Join(refusal(response), response.Body.Close())
+}
+
+// refusal reads the error that the engine answered.
+func refusal(response *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	var answer struct{ Error json.RawMessage }
+	refused := web.Error{Status: response.StatusCode}
+	if json.Unmarshal(text, &answer) == nil && len(answer.Error) > 0 {
+		if json.Unmarshal(answer.Error, &refused) != nil { // /healthz says it in one string
+			_ = json.Unmarshal(answer.Error, &refused.Message)
+		}
+	}
+	if refused.Message == "" {
+		refused.Message = "the engine answered " + response.Status
+	}
+	return &refused
+}

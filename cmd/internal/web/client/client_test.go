@@ -1,0 +1,216 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/cmd/internal/web/webtest"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	begin = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	stage = predictor.StageID{App: "digits", Build: "0123456789ab", Name: "score"}
+)
+
+func start(t *testing.T, middle func(http.Handler) http.Handler) (*Client, *webtest.Engine) {
+	t.Helper()
+	engine := webtest.New(web.Stack{
+		Version: "v1", StateDir: t.TempDir(),
+		Apps: []web.App{{App: wire.App{Name: "digits", Pipelines: []wire.Pipeline{{Name: "digits"}}}, Build: stage.Build, Path: "x", Current: true}},
+	})
+	engine.Apply("digits-1", predictor.RunStarted{Run: "digits-1", Pipeline: "digits", App: stage.App, Build: stage.Build, At: begin})
+	var handler http.Handler = web.New(web.Options{Engine: engine, Feed: &engine.Feed})
+	if middle != nil {
+		handler = middle(handler)
+	}
+	server := httptest.NewServer(handler)
+	client := New(server.URL)
+	client.follow = pace{silence: time.Second, patience: 2 * time.Second, first: time.Millisecond, most: 10 * time.Millisecond}
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+	})
+	return client, engine
+}
+
+func TestEveryCallReachesItsHandler(t *testing.T) {
+	t.Parallel()
+	client, engine := start(t, nil)
+	engine.Bury(web.DeadLetter{Sequence: 4, Event: "e"})
+	ctx := t.Context()
+	if err := client.Healthy(ctx); err != nil {
+		t.Errorf("Healthy: %v", err)
+	}
+	if stack, err := client.Stack(ctx); err != nil || !cmp.Equal(stack.Pipelines(), []string{"digits"}) {
+		t.Errorf("Stack = %+v, %v", stack, err)
+	}
+	if runs, err := client.Runs(ctx, web.RunQuery{Limit: 5, State: predictor.RunRunning, Pipeline: "digits"}); err != nil || len(runs) != 1 {
+		t.Errorf("Runs = %v, %v", runs, err)
+	}
+	if view, err := client.Run(ctx, "digits-1"); err != nil || view.Pipeline != "digits" {
+		t.Errorf("Run = %+v, %v", view, err)
+	}
+	if decisions, err := client.Decisions(ctx, "digits-1"); err != nil || len(decisions) != 0 {
+		t.Errorf("Decisions = %v, %v", decisions, err)
+	}
+	if history, err := client.History(ctx, "digits-1"); err != nil || string(history) != `{"events":[]}` {
+		t.Errorf("History = %s, %v", history, err)
+	}
+	if err := client.Cancel(ctx, "digits-1"); err != nil {
+		t.Errorf("Cancel: %v", err)
+	}
+	if published, err := client.Publish(ctx, web.Event{Pipeline: "digits", ID: "9"}); err != nil || published != (web.Published{Event: "9", Run: "digits-9"}) {
+		t.Errorf("Publish = %+v, %v", published, err)
+	}
+	made, err := client.Bind(ctx, wire.Binding{Pipeline: "digits", Subject: "a.>"})
+	if err != nil {
+		t.Errorf("Bind: %v", err)
+	}
+	if bindings, err := client.Bindings(ctx); err != nil || len(bindings) != 1 || bindings[0].Key != made.Key {
+		t.Errorf("Bindings = %v, %v", bindings, err)
+	}
+	if err := client.Unbind(ctx, made.Key); err != nil {
+		t.Errorf("Unbind: %v", err)
+	}
+	if dead, err := client.Dead(ctx, 10); err != nil || len(dead) != 1 || dead[0].Sequence != 4 {
+		t.Errorf("Dead = %v, %v", dead, err)
+	}
+	if replayed, err := client.Replay(ctx, 4); err != nil || replayed != 1 {
+		t.Errorf("Replay = %d, %v", replayed, err)
+	}
+}
+
+func TestARefusalComesBackWithItsStatusAndHint(t *testing.T) {
+	t.Parallel()
+	client, _ := start(t, nil)
+	_, err := client.Publish(t.Context(), web.Event{Pipeline: "digist"})
+	var refused *web.Error
+	if !errors.As(err, &refused) {
+		t.Fatalf("got %v, want a web.Error", err)
+	}
+	want := &web.Error{Status: 400, Message: `there is no pipeline "digist"`, Hint: "did you mean digits?"}
+	if diff := cmp.Diff(want, refused); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAFailingEngineSaysWhy(t *testing.T) {
+	t.Parallel()
+	client, engine := start(t, nil)
+	engine.Fail(errors.New("the database is gone"))
+	if err := client.Healthy(t.Context()); err == nil || err.Error() != "the database is gone" {
+		t.Errorf("Healthy = %v, want the cause", err)
+	}
+}
+
+func TestNobodyThereIsUnreachable(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	client := New(server.URL)
+	if err := client.Healthy(t.Context()); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("got %v, want one that wraps ErrUnreachable", err)
+	}
+}
+
+func TestFollowGoesOnAfterABrokenConnectionAndTellsNoDecisionTwice(t *testing.T) {
+	t.Parallel()
+	var opened atomic.Int32
+	client, engine := start(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/api/v1/stream" && opened.Add(1) == 1 {
+				ctx, cancel := context.WithTimeout(r.Context(), 50*time.Millisecond)
+				defer cancel()
+				r = r.WithContext(ctx) // the first stream breaks soon
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	engine.Decide(predictor.Plan{Term: 1, Tick: 1, Decisions: []predictor.Decision{{ID: "first", Stage: stage, At: begin.Add(time.Second)}}})
+	told := map[string]int{}
+	err := client.Follow(t.Context(), "digits-1", func(message Message) error {
+		if message.Decision != nil {
+			told[message.Decision.ID]++
+		}
+		if message.Run != nil && opened.Load() == 2 && message.Run.State == predictor.RunRunning {
+			engine.Apply("digits-1", predictor.RunEnded{Run: "digits-1", State: predictor.RunSucceeded, At: begin.Add(time.Minute)})
+		}
+		if message.Run != nil && message.Run.State == predictor.RunSucceeded {
+			return ErrStop
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]int{"first": 1}, told); diff != "" {
+		t.Errorf("decisions told (-want +got):\n%s", diff)
+	}
+}
+
+func TestFollowReturnsTheErrorOfItsFunction(t *testing.T) {
+	t.Parallel()
+	client, _ := start(t, nil)
+	want := errors.New("enough")
+	if err := client.Follow(t.Context(), "digits-1", func(Message) error { return want }); !errors.Is(err, want) {
+		t.Errorf("got %v, want %v", err, want)
+	}
+}
+
+func TestFollowGivesUpOnAnEngineThatIsGone(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	client := New(server.URL)
+	client.follow = pace{silence: time.Second, patience: 20 * time.Millisecond, first: time.Millisecond, most: time.Millisecond}
+	err := client.Follow(t.Context(), "", func(Message) error { return nil })
+	if !errors.Is(err, ErrUnreachable) {
+		t.Errorf("got %v, want one that wraps ErrUnreachable", err)
+	}
+}
+
+func TestFollowEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	client, _ := start(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	err := client.Follow(ctx, "", func(Message) error {
+		cancel()
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+}
+
+func TestASilentStreamIsOpenedAgain(t *testing.T) {
+	t.Parallel()
+	var opened atomic.Int32
+	client, _ := start(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if opened.Add(1) == 1 {
+				w.WriteHeader(http.StatusOK)
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	client.follow.silence = 50 * time.Millisecond
+	if err := client.Follow(t.Context(), "digits-1", func(Message) error { return ErrStop }); err != nil || opened.Load() != 2 {
+		t.Errorf("got %v after %d streams, want none after 2", err, opened.Load())
+	}
+}

@@ -1,0 +1,149 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+// Message is one message of a stream. Exactly one of the fields is set.
+type Message struct {
+	Run      *ledger.RunView
+	Decision *predictor.Decision
+	Plan     *predictor.Plan
+}
+
+// ErrStop makes Follow return nil when the function that it calls returns it.
+var ErrStop = errors.New("stop following")
+
+// pace is how patient Follow is.
+type pace struct {
+	// silence is how long a stream may be silent, heartbeats included, before it is taken for dead.
+	silence time.Duration
+	// patience is how long the engine may be unreachable before Follow gives up.
+	patience time.Duration
+	// first and most bound the wait between two tries to connect.
+	first, most time.Duration
+}
+
+func usualPace() pace {
+	return pace{silence: 40 * time.Second, patience: 30 * time.Second, first: 100 * time.Millisecond, most: 2 * time.Second}
+}
+
+// Follow calls told with each message about run, or about all runs when run is empty, until ctx ends or told returns an error.
+// It returns that error, or nil for [ErrStop]. When the connection breaks it connects again; the engine then tells the state anew,
+// and a decision about the followed run is not told twice. It gives up after half a minute without an engine.
+func (c *Client) Follow(ctx context.Context, run string, told func(Message) error) error {
+	seen := map[string]struct{}{}
+	once := func(message Message) error {
+		if message.Decision != nil && run != "" {
+			if _, already := seen[message.Decision.ID]; already {
+				return nil
+			}
+			seen[message.Decision.ID] = struct{}{}
+		}
+		if err := told(message); err != nil {
+			return &callerError{err}
+		}
+		return nil
+	}
+	alive := time.Now()
+	for wait := c.follow.first; ; wait = min(wait*2, c.follow.most) {
+		heard, err := c.stream(ctx, run, once)
+		if handled, ok := errors.AsType[*callerError](err); ok {
+			if errors.Is(handled.err, ErrStop) {
+				return nil
+			}
+			return handled.err
+		}
+		if heard {
+			alive, wait = time.Now(), c.follow.first
+		}
+		switch refused, isRefusal := errors.AsType[*web.Error](err); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case isRefusal && refused.Status < http.StatusInternalServerError:
+			return err
+		case time.Since(alive) > c.follow.patience:
+			return fmt.Errorf("follow the engine: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// callerError marks an error as one of the caller's function.
+type callerError struct{ err error }
+
+func (t *callerError) Error() string { return t.err.Error() }
+
+// stream reads one connection until it breaks; heard is true when anything came.
+func (c *Client) stream(ctx context.Context, run string, told func(Message) error) (heard bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	silence := time.AfterFunc(c.follow.silence, cancel)
+	defer silence.Stop()
+	path := "/api/v1/stream"
+	if run != "" {
+		path += "?" + url.Values{"run": {run}}.Encode()
+	}
+	response, err := c.send(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = response.Body.Close() }() // the connection is given up either way
+	lines := bufio.NewReader(response.Body)
+	var kind string
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return heard, fmt.Errorf("%w: the stream ended: %w", ErrUnreachable, err)
+		}
+		heard = true
+		silence.Reset(c.follow.silence)
+		line = bytes.TrimRight(line, "\r\n")
+		switch name, value, _ := bytes.Cut(line, []byte(": ")); string(name) {
+		case "event":
+			kind = string(value)
+		case "data":
+			message, err := decode(kind, value)
+			if err != nil {
+				return heard, err
+			}
+			if message == (Message{}) {
+				continue // a kind that this client does not know yet
+			}
+			if err := told(message); err != nil {
+				return heard, err
+			}
+		}
+	}
+}
+
+func decode(kind string, data []byte) (message Message, err error) {
+	switch kind {
+	case web.StreamRun:
+		err = json.Unmarshal(data, &message.Run)
+	case web.StreamDecision:
+		err = json.Unmarshal(data, &message.Decision)
+	case web.StreamPlan:
+		err = json.Unmarshal(data, &message.Plan)
+	}
+	if err != nil {
+		return Message{}, fmt.Errorf("decode %s of the stream: %w", kind, err)
+	}
+	return message, nil
+}

@@ -1,0 +1,196 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// Engine is what the handlers need of the running engine. Its methods may be called concurrently. An error that is an [Error] is
+// answered with its status; any other is answered as a failure of the engine (500).
+type Engine interface {
+	Stacks
+	Runs
+	Events
+	Apps
+}
+
+// Stacks describes the running engine.
+type Stacks interface {
+	// Stack describes the stack as it is now.
+	Stack(ctx context.Context) (Stack, error)
+	// Check returns an error that names the part that does not work, or nil when a run could be started.
+	Check(ctx context.Context) error
+	// Plan returns the plan in force; the zero Plan before the first.
+	Plan(ctx context.Context) (predictor.Plan, error)
+}
+
+// Runs answers questions about runs.
+type Runs interface {
+	// Runs returns the runs that match, newest first.
+	Runs(ctx context.Context, query RunQuery) ([]ledger.RunView, error)
+	// Run returns one run; an Error with StatusNotFound when there is none.
+	Run(ctx context.Context, run string) (ledger.RunView, error)
+	// Decisions returns the decisions that match, oldest first: the newest Limit of them.
+	Decisions(ctx context.Context, query DecisionQuery) ([]predictor.Decision, error)
+	// History returns the recorded history of a run as JSON, in the form that Temporal's replayer reads; StatusNotFound when there is none.
+	History(ctx context.Context, run string) (json.RawMessage, error)
+	// Cancel asks that the run ends; it returns once the request is durable, not once the run has ended.
+	// An Error with StatusNotFound when there is no such run, with StatusConflict when it has ended already.
+	Cancel(ctx context.Context, run string) error
+}
+
+// RunQuery selects runs. Zero fields select all.
+type RunQuery struct {
+	// Limit is the most runs to return; at least 1 (the handler sets the default of 100).
+	Limit int
+	// State keeps only runs in this state.
+	State predictor.RunState
+	// Pipeline keeps only runs of this pipeline.
+	Pipeline string
+}
+
+// DecisionQuery selects decisions. Zero fields select all.
+type DecisionQuery struct {
+	// Limit is the most decisions to return; at least 1 (the handler sets the default of 1000).
+	Limit int
+	// Run keeps only decisions about this run's windows, or about the stages of its build while it ran.
+	Run string
+}
+
+// Events takes events in, and tells what became of those that started nothing.
+type Events interface {
+	// Publish makes the event durable and returns its ID and the run that it starts. It does not wait for the run to start.
+	// An Error with StatusBadRequest when the event can start nothing: unknown pipeline, an input that its schema refuses.
+	Publish(ctx context.Context, event Event) (Published, error)
+	// Bindings returns every binding, declared and made by command.
+	Bindings(ctx context.Context) ([]Binding, error)
+	// Bind makes a binding and returns it with its key; the same binding again changes nothing.
+	Bind(ctx context.Context, binding wire.Binding) (Binding, error)
+	// Unbind removes the binding made by command with this key; StatusNotFound when there is none.
+	Unbind(ctx context.Context, key string) error
+	// Dead returns the dead letters, oldest first, at most limit.
+	Dead(ctx context.Context, limit int) ([]DeadLetter, error)
+	// Replay publishes the dead letter with this sequence again, or all of them when sequence is 0, and returns how many there were.
+	Replay(ctx context.Context, sequence uint64) (int, error)
+}
+
+// Apps serves users' apps.
+type Apps interface {
+	// Register serves the stored build whose executable is path; from now on its pipelines start with it. The same build again changes nothing.
+	Register(ctx context.Context, path string) (App, error)
+}
+
+// Stack is what GET /api/v1/stack answers.
+type Stack struct {
+	// Version is that of the engine.
+	Version string `json:"version"`
+	// PID is the engine's process.
+	PID int `json:"pid"`
+	// StateDir is the absolute path of the state directory.
+	StateDir string `json:"state_dir"`
+	// StartedAt is when the engine was ready.
+	StartedAt time.Time `json:"started_at"`
+	// Addresses is where its parts listen.
+	Addresses Addresses `json:"addresses"`
+	// Hosts are the hosts of the pool; a laptop has one.
+	Hosts []predictor.Host `json:"hosts"`
+	// Apps are the builds that are served, sorted by name, newest build first.
+	Apps []App `json:"apps"`
+	// Policy is the configuration of the autoscaler.
+	Policy predictor.Policy `json:"policy"`
+	// Functions is the function venue.
+	Functions predictor.FunctionVenue `json:"functions"`
+	// PoolCPUs and FunctionCPUs are the CPU numbers that each venue may use here.
+	PoolCPUs     []int `json:"pool_cpus"`
+	FunctionCPUs []int `json:"function_cpus"`
+}
+
+// Addresses is where the parts of the stack listen. Empty when a part is off.
+type Addresses struct {
+	// HTTP is the URL of this API: "http://127.0.0.1:7474".
+	HTTP string `json:"http"`
+	// Temporal is host and port of Temporal's gRPC frontend.
+	Temporal string `json:"temporal"`
+	// TemporalUI is the URL of Temporal's web UI.
+	TemporalUI string `json:"temporal_ui,omitempty"`
+	// NATS is the URL of the NATS server.
+	NATS string `json:"nats"`
+}
+
+// App is one build that is served.
+type App struct {
+	wire.App
+	// Build is the digest of the binary.
+	Build string `json:"build"`
+	// Path is the stored executable.
+	Path string `json:"path"`
+	// Current is true for the build that new runs start with.
+	Current bool `json:"current"`
+}
+
+// Event is the body of POST /api/v1/events.
+type Event struct {
+	// Pipeline or Subject says what to start; exactly one is set.
+	Pipeline string `json:"pipeline,omitempty"`
+	Subject  string `json:"subject,omitempty"`
+	// ID makes the event the same as every other with this ID; empty makes a new one.
+	ID string `json:"id,omitempty"`
+	// Input is the pipeline's input; empty means {}.
+	Input json.RawMessage `json:"input,omitempty"`
+	// Goal is the run's goal; nil leaves the binding's or the pipeline's own.
+	Goal *predictor.Goal `json:"goal,omitempty"`
+}
+
+// Published is the answer of POST /api/v1/events.
+type Published struct {
+	// Event is the ID of the event.
+	Event string `json:"event"`
+	// Run is the ID of the run that it starts; empty when the event was published to a subject and not to a pipeline.
+	Run string `json:"run,omitempty"`
+}
+
+// Binding is a binding with its key.
+type Binding struct {
+	wire.Binding
+	// Key names the binding.
+	Key string `json:"key"`
+	// Declared is true when the pipeline's code declares it; such a binding cannot be removed by command.
+	Declared bool `json:"declared,omitempty"`
+	// Waiting is how many events wait for a run.
+	Waiting int `json:"waiting"`
+	// Running is how many of its runs go on.
+	Running int `json:"running"`
+}
+
+// DeadLetter is an event that could not start a run.
+type DeadLetter struct {
+	// Sequence names it for a replay.
+	Sequence uint64 `json:"sequence"`
+	// Event is the event's ID.
+	Event string `json:"event"`
+	// Pipeline is what it was meant for; empty when that is not known.
+	Pipeline string `json:"pipeline,omitempty"`
+	// Subject is where it was published.
+	Subject string `json:"subject"`
+	// Reason is one sentence that says what was wrong.
+	Reason string `json:"reason"`
+	// Body is the event's body, cut to 4 KiB.
+	Body string `json:"body"`
+	// At is when it was found dead.
+	At time.Time `json:"at"`
+}
+
+// HostPricePerHour is the price of holding all hosts of the stack for an hour.
+func (s Stack) HostPricePerHour() quantity.Money {
+	var sum quantity.Money
+	for _, host := range s.Hosts {
+		sum += host.PricePerHour
+	}
+	return sum
+}

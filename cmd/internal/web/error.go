@@ -1,0 +1,59 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// Error is what the API answers when it does not do what was asked: {"error":{"message":...,"hint":...}}.
+// Engines return it to choose the status; clients get it back.
+type Error struct {
+	// Status is the HTTP status, 400 to 599.
+	Status int `json:"-"`
+	// Message says what was wrong.
+	Message string `json:"message"`
+	// Hint says what to do; it may be empty.
+	Hint string `json:"hint,omitempty"`
+}
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }
+
+// Advice returns the hint.
+func (e *Error) Advice() string { return e.Hint }
+
+// NotFound returns an Error with status 404: what was asked for is not there.
+func NotFound(hint, format string, args ...any) *Error {
+	return &Error{Status: http.StatusNotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// Invalid returns an Error with status 400: the request itself is wrong and will be refused again.
+func Invalid(hint, format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// Conflict returns an Error with status 409: the request is right but not now.
+func Conflict(hint, format string, args ...any) *Error {
+	return &Error{Status: http.StatusConflict, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// statusOf returns the status with which err is answered, and what is said.
+func statusOf(err error) *Error {
+	if answer, ok := errors.AsType[*Error](err); ok {
+		status := answer.Status
+		if status < http.StatusBadRequest || status > 599 {
+			status = http.StatusInternalServerError
+		}
+		// The wrapping text of err says more than the answer alone.
+		return &Error{Status: status, Message: err.Error(), Hint: answer.Hint}
+	}
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &Error{
+			Status:  http.StatusRequestEntityTooLarge,
+			Message: fmt.Sprintf("the body is larger than %d MiB", tooLarge.Limit>>20),
+			Hint:    "put large data where the pipeline can read it and pass its name",
+		}
+	}
+	return &Error{Status: http.StatusInternalServerError, Message: err.Error(), Hint: "look into the engine's log in the state directory"}
+}

@@ -1,0 +1,300 @@
+package web
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/web/nearest"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+const (
+	usualRuns, mostRuns           = 100, 1000
+	usualDecisions, mostDecisions = 1000, 5000
+	usualDead, mostDead           = 100, 1000
+)
+
+// health answers GET /healthz: 200 "ok", or 503 with what does not work.
+func (s *Server) health(w http.ResponseWriter, r *http.Request) {
+	if err := s.engine.Check(r.Context()); err != nil {
+		s.write(w, r, http.StatusServiceUnavailable, map[string]string{"status": "failing", "error": err.Error()})
+		return
+	}
+	s.write(w, r, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+func (s *Server) stack(r *http.Request) (Stack, error) { return s.engine.Stack(r.Context()) }
+
+func (s *Server) plan(r *http.Request) (predictor.Plan, error) { return s.engine.Plan(r.Context()) }
+
+// runsAnswer is what GET /api/v1/runs answers.
+type runsAnswer struct {
+	Runs []ledger.RunView `json:"runs"`
+}
+
+func (s *Server) runs(r *http.Request) (answer runsAnswer, err error) {
+	query := RunQuery{State: predictor.RunState(r.FormValue("state")), Pipeline: r.FormValue("pipeline")}
+	if query.Limit, err = limitOf(r, usualRuns, mostRuns); err != nil {
+		return answer, err
+	}
+	states := []predictor.RunState{"", predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed, predictor.RunCancelled}
+	if !slices.Contains(states, query.State) {
+		return answer, Invalid("", "state %q is none of running, succeeded, failed, cancelled", query.State)
+	}
+	found, err := s.engine.Runs(r.Context(), query)
+	return runsAnswer{notNil(found)}, err
+}
+
+func (s *Server) run(r *http.Request) (ledger.RunView, error) {
+	return s.engine.Run(r.Context(), r.PathValue("run"))
+}
+
+func (s *Server) history(r *http.Request) (json.RawMessage, error) {
+	return s.engine.History(r.Context(), r.PathValue("run"))
+}
+
+type decisionsAnswer struct {
+	Decisions []predictor.Decision `json:"decisions"`
+}
+
+func (s *Server) decisions(r *http.Request) (answer decisionsAnswer, err error) {
+	query := DecisionQuery{Run: r.PathValue("run")}
+	if query.Limit, err = limitOf(r, usualDecisions, mostDecisions); err != nil {
+		return answer, err
+	}
+	if query.Run != "" { // an unknown run is refused, not answered with an empty list
+		if _, err := s.engine.Run(r.Context(), query.Run); err != nil {
+			return answer, err
+		}
+	}
+	found, err := s.engine.Decisions(r.Context(), query)
+	return decisionsAnswer{notNil(found)}, err
+}
+
+// nothing is the answer to a request that only does something: {}.
+type nothing struct{}
+
+func (s *Server) cancel(r *http.Request) (nothing, error) {
+	return nothing{}, s.engine.Cancel(r.Context(), r.PathValue("run"))
+}
+
+func (s *Server) publish(r *http.Request) (Published, error) {
+	var event Event
+	if err := decodeBody(r, &event); err != nil {
+		return Published{}, err
+	}
+	stack, err := s.engine.Stack(r.Context())
+	if err != nil {
+		return Published{}, err
+	}
+	if err := CheckEvent(event, stack.Pipelines()); err != nil {
+		return Published{}, err
+	}
+	return s.engine.Publish(r.Context(), event)
+}
+
+// CheckEvent returns an [Error] with status 400 when the event can start nothing, given the names of the pipelines that are served.
+// It does not look into the input.
+func CheckEvent(event Event, pipelines []string) error {
+	switch {
+	case (event.Pipeline == "") == (event.Subject == ""):
+		return Invalid("name a pipeline, or the subject that a pipeline is bound to", "an event needs either a pipeline or a subject")
+	case event.Pipeline != "" && !slices.Contains(pipelines, event.Pipeline):
+		return UnknownPipeline(event.Pipeline, pipelines)
+	case strings.ContainsAny(event.Subject, "*> \t\r\n"):
+		return Invalid("publish to one subject; only bindings have wildcards", "subject %q has a wildcard or a space", event.Subject)
+	case len(event.Input) > 0 && !json.Valid(event.Input):
+		return Invalid("", "the input is not JSON")
+	case event.Goal != nil:
+		return checkGoal(*event.Goal)
+	}
+	return nil
+}
+
+func checkGoal(goal predictor.Goal) error {
+	switch {
+	case goal.Deadline < 0:
+		return Invalid("leave the deadline out for none", "the deadline %s is negative", goal.Deadline)
+	case goal.Budget < 0:
+		return Invalid("leave the budget out for no limit", "the budget %s is negative", goal.Budget)
+	case !slices.Contains([]predictor.Objective{"", predictor.Cost, predictor.Latency}, goal.Minimise):
+		return Invalid("", "minimise %q is neither cost nor latency", goal.Minimise)
+	}
+	return nil
+}
+
+// UnknownPipeline returns the Error that says that no app serves the pipeline, and which names are near.
+func UnknownPipeline(name string, pipelines []string) *Error {
+	var hint string
+	switch near := nearest.Names(name, pipelines); {
+	case len(near) > 0:
+		hint = "did you mean " + strings.Join(near, ", ") + "?"
+	case len(pipelines) > 0:
+		hint = "there are: " + strings.Join(pipelines, ", ")
+	default:
+		hint = "no app is served: give one with --app DIR"
+	}
+	return Invalid(hint, "there is no pipeline %q", name)
+}
+
+// Pipelines returns the names of the pipelines that new runs can start, sorted.
+func (s Stack) Pipelines() []string {
+	var names []string
+	for _, app := range s.Apps {
+		if app.Current {
+			for _, pipeline := range app.Pipelines {
+				names = append(names, pipeline.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+type bindingsAnswer struct {
+	Bindings []Binding `json:"bindings"`
+}
+
+func (s *Server) bindings(r *http.Request) (bindingsAnswer, error) {
+	found, err := s.engine.Bindings(r.Context())
+	return bindingsAnswer{notNil(found)}, err
+}
+
+func (s *Server) bind(r *http.Request) (Binding, error) {
+	var binding wire.Binding
+	if err := decodeBody(r, &binding); err != nil {
+		return Binding{}, err
+	}
+	if binding.Subject == "" && binding.Schedule == "" {
+		return Binding{}, Invalid("", "a binding needs a subject or a schedule")
+	}
+	if binding.MaxRuns < 0 {
+		return Binding{}, Invalid("leave it out for no cap", "max_runs %d is negative", binding.MaxRuns)
+	}
+	if err := checkGoal(binding.Goal); err != nil {
+		return Binding{}, err
+	}
+	stack, err := s.engine.Stack(r.Context())
+	if err != nil {
+		return Binding{}, err
+	}
+	if pipelines := stack.Pipelines(); !slices.Contains(pipelines, binding.Pipeline) {
+		return Binding{}, UnknownPipeline(binding.Pipeline, pipelines)
+	}
+	return s.engine.Bind(r.Context(), binding)
+}
+
+func (s *Server) unbind(r *http.Request) (nothing, error) {
+	key := r.FormValue("key")
+	if key == "" {
+		return nothing{}, Invalid("GET /api/v1/bindings lists the keys", "the query has no key")
+	}
+	return nothing{}, s.engine.Unbind(r.Context(), key)
+}
+
+type deadAnswer struct {
+	Dead []DeadLetter `json:"dead"`
+}
+
+func (s *Server) dead(r *http.Request) (answer deadAnswer, err error) {
+	limit, err := limitOf(r, usualDead, mostDead)
+	if err != nil {
+		return answer, err
+	}
+	found, err := s.engine.Dead(r.Context(), limit)
+	return deadAnswer{notNil(found)}, err
+}
+
+// replayBody is the body of POST /api/v1/dead/replay: exactly one field is set.
+type replayBody struct {
+	Sequence uint64 `json:"sequence,omitempty"`
+	All      bool   `json:"all,omitempty"`
+}
+
+type replayAnswer struct {
+	Replayed int `json:"replayed"`
+}
+
+func (s *Server) replay(r *http.Request) (answer replayAnswer, err error) {
+	var body replayBody
+	if err := decodeBody(r, &body); err != nil {
+		return answer, err
+	}
+	if (body.Sequence != 0) == body.All {
+		return answer, Invalid("GET /api/v1/dead lists the sequences", "a replay needs either the sequence of a dead letter or all")
+	}
+	answer.Replayed, err = s.engine.Replay(r.Context(), body.Sequence)
+	return answer, err
+}
+
+type registerBody struct {
+	Path string `json:"path"`
+}
+
+// register serves a build. Only files of the state directory's own builds are accepted: whoever can write there could start a program
+// as this user anyway, and whoever can merely connect to the port cannot name any other program.
+func (s *Server) register(r *http.Request) (App, error) {
+	var body registerBody
+	if err := decodeBody(r, &body); err != nil {
+		return App{}, err
+	}
+	stack, err := s.engine.Stack(r.Context())
+	if err != nil {
+		return App{}, err
+	}
+	path, err := storedBuild(stack.StateDir, body.Path)
+	if err != nil {
+		return App{}, err
+	}
+	return s.engine.Register(r.Context(), path)
+}
+
+// storedBuild returns path when it is, links followed, a file among the builds of stateDir.
+func storedBuild(stateDir, path string) (string, error) {
+	resolved, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) || path == "" {
+		return "", NotFound("build it first: `spillway run --app DIR` does", "there is no build at %q", path)
+	}
+	if err != nil {
+		return "", Invalid("give the path that `spillway run --app DIR` has stored the build at", "find the build: %v", err)
+	}
+	builds, err := filepath.EvalSymlinks(filepath.Join(stateDir, "builds"))
+	if err != nil {
+		return "", fmt.Errorf("find the builds of the state directory: %w", err)
+	}
+	relative, err := filepath.Rel(builds, resolved)
+	if err != nil || !filepath.IsLocal(relative) || relative == "." {
+		return "", Invalid("build it with `spillway run --app DIR`, which stores it there", "%s is not among the builds of the state directory %s", path, stateDir)
+	}
+	return resolved, nil
+}
+
+// limitOf reads the query's limit.
+func limitOf(r *http.Request, usual, most int) (int, error) {
+	text := r.FormValue("limit")
+	if text == "" {
+		return usual, nil
+	}
+	limit, err := strconv.Atoi(text)
+	if err != nil || limit < 1 || limit > most {
+		return 0, Invalid("", "limit %q is not a number from 1 to %d", text, most)
+	}
+	return limit, nil
+}
+
+// notNil makes an empty list encode as [] and not as null.
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

@@ -1,0 +1,247 @@
+// Package webtest holds an engine in memory, for tests of the API and of what calls it.
+package webtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+// Engine accounts for events in a real ledger and runs nothing. Use New; its methods may be called concurrently.
+type Engine struct {
+	// Feed tells what Apply and Decide changed.
+	Feed web.Feed
+	// OnPublish is called with each event and the run that it starts, after Publish has answered for it; nil does nothing.
+	OnPublish func(event web.Event, run string)
+	// OnCancel is called with each run that is cancelled; nil does nothing.
+	OnCancel func(run string)
+
+	mutex    sync.Mutex
+	ledger   *ledger.Ledger // all below guarded by mutex
+	stack    web.Stack
+	plan     predictor.Plan
+	bindings []web.Binding
+	dead     []web.DeadLetter
+	events   int
+	failure  error
+}
+
+// New returns an engine with this stack.
+func New(stack web.Stack) *Engine {
+	return &Engine{ledger: ledger.New(), stack: stack}
+}
+
+// Apply accounts for events.
+func (e *Engine) Apply(run string, events ...predictor.Event) {
+	e.mutex.Lock()
+	for _, event := range events {
+		e.ledger.Apply(event)
+	}
+	e.mutex.Unlock()
+	e.Feed.RunChanged(run)
+}
+
+// Decide puts a plan in force and keeps its decisions.
+func (e *Engine) Decide(plan predictor.Plan) {
+	e.mutex.Lock()
+	e.plan = plan
+	e.ledger.SetPlan(plan)
+	for _, decision := range plan.Decisions {
+		e.ledger.Decided(decision)
+	}
+	e.mutex.Unlock()
+	for _, decision := range plan.Decisions {
+		e.Feed.Decided(decision)
+	}
+	e.Feed.Planned(plan)
+}
+
+// Bury adds a dead letter.
+func (e *Engine) Bury(letter web.DeadLetter) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.dead = append(e.dead, letter)
+}
+
+// Fail makes every method answer err from now on; nil ends that.
+func (e *Engine) Fail(err error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.failure = err
+}
+
+// Stack returns the stack.
+func (e *Engine) Stack(context.Context) (web.Stack, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	stack := e.stack
+	stack.Apps = slices.Clone(stack.Apps)
+	return stack, e.failure
+}
+
+// SetAddress sets the address that Stack tells.
+func (e *Engine) SetAddress(http string) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.stack.Addresses.HTTP = http
+}
+
+// Check returns the error of Fail.
+func (e *Engine) Check(context.Context) error {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return e.failure
+}
+
+// Plan returns the plan in force.
+func (e *Engine) Plan(context.Context) (predictor.Plan, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return e.plan, e.failure
+}
+
+// Runs returns runs from the ledger.
+func (e *Engine) Runs(_ context.Context, query web.RunQuery) ([]ledger.RunView, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return e.ledger.Runs(ledger.Query(query)), e.failure
+}
+
+// Run returns one run from the ledger.
+func (e *Engine) Run(_ context.Context, run string) (ledger.RunView, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	view, known := e.ledger.Run(run)
+	if !known {
+		return view, web.NotFound("`spillway runs` lists them", "there is no run %q", run)
+	}
+	return view, e.failure
+}
+
+// Decisions returns decisions from the ledger.
+func (e *Engine) Decisions(_ context.Context, query web.DecisionQuery) ([]predictor.Decision, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return e.ledger.Decisions(query.Run, query.Limit), e.failure
+}
+
+// History returns a history without events.
+func (e *Engine) History(ctx context.Context, run string) (json.RawMessage, error) {
+	_, err := e.Run(ctx, run)
+	return json.RawMessage(`{"events":[]}`), err
+}
+
+// Cancel tells OnCancel.
+func (e *Engine) Cancel(ctx context.Context, run string) error {
+	view, err := e.Run(ctx, run)
+	if err != nil {
+		return err
+	}
+	if view.State != predictor.RunRunning {
+		return web.Conflict("", "run %q has %s already", run, view.State)
+	}
+	if e.OnCancel != nil {
+		e.OnCancel(run)
+	}
+	return nil
+}
+
+// Publish answers with a run and tells OnPublish.
+func (e *Engine) Publish(_ context.Context, event web.Event) (web.Published, error) {
+	e.mutex.Lock()
+	if e.failure != nil {
+		defer e.mutex.Unlock()
+		return web.Published{}, e.failure
+	}
+	e.events++
+	published := web.Published{Event: event.ID}
+	if published.Event == "" {
+		published.Event = fmt.Sprintf("event-%d", e.events)
+	}
+	if event.Pipeline != "" {
+		published.Run = event.Pipeline + "-" + published.Event
+	}
+	e.mutex.Unlock()
+	if e.OnPublish != nil {
+		e.OnPublish(event, published.Run)
+	}
+	return published, nil
+}
+
+// Bindings returns what Bind made.
+func (e *Engine) Bindings(context.Context) ([]web.Binding, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return slices.Clone(e.bindings), e.failure
+}
+
+// Bind keeps a binding.
+func (e *Engine) Bind(_ context.Context, binding wire.Binding) (web.Binding, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	made := web.Binding{Binding: binding, Key: fmt.Sprintf("%s-%d", binding.Pipeline, len(e.bindings)+1)}
+	e.bindings = append(e.bindings, made)
+	return made, e.failure
+}
+
+// Unbind removes a binding.
+func (e *Engine) Unbind(_ context.Context, key string) error {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	before := len(e.bindings)
+	e.bindings = slices.DeleteFunc(e.bindings, func(b web.Binding) bool { return b.Key == key })
+	if len(e.bindings) == before {
+		return web.NotFound("`spillway bindings` lists the keys", "there is no binding %q", key)
+	}
+	return nil
+}
+
+// Dead returns the dead letters.
+func (e *Engine) Dead(_ context.Context, limit int) ([]web.DeadLetter, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return slices.Clone(e.dead[:min(limit, len(e.dead))]), e.failure
+}
+
+// Replay removes dead letters.
+func (e *Engine) Replay(_ context.Context, sequence uint64) (int, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	before := len(e.dead)
+	e.dead = slices.DeleteFunc(e.dead, func(letter web.DeadLetter) bool { return sequence == 0 || letter.Sequence == sequence })
+	if sequence != 0 && len(e.dead) == before {
+		return 0, web.NotFound("`spillway dead list` shows the sequences", "there is no dead letter %d", sequence)
+	}
+	return before - len(e.dead), nil
+}
+
+// errNoApp says that AddApp was not called for a path.
+var errNoApp = errors.New("no such app")
+
+// Register makes the app whose path it is the current one of its name.
+func (e *Engine) Register(_ context.Context, path string) (web.App, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	for i, app := range e.stack.Apps {
+		if app.Path == path {
+			e.stack.Apps[i].Current = true
+			return e.stack.Apps[i], nil
+		}
+	}
+	return web.App{}, fmt.Errorf("register %s: %w", path, errNoApp)
+}
+
+// AddApp makes Register know an app; it is served at once when it is current.
+func (e *Engine) AddApp(app web.App) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.stack.Apps = append(e.stack.Apps, app)
+}

@@ -1,0 +1,181 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workflows/trigger"
+)
+
+// apps knows which builds are served: the current one of each app, for new runs, and older ones as long as a run needs them.
+type apps struct {
+	store   *build.Store
+	workers *workflowWorkers
+	trigger *trigger.Trigger
+	client  client.Client
+	logger  *slog.Logger
+	life    context.Context //nolint:containedctx // workers live as long as the engine serves, not as long as the call that starts them
+
+	mu      sync.Mutex
+	current map[string]build.App // guarded by mu: by the app's name
+}
+
+// serve makes app the build that new runs of its pipelines start with.
+func (a *apps) serve(ctx context.Context, app build.App) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pipelines := map[string]string{}
+	for name, other := range a.current {
+		for _, pipeline := range other.Descriptor.Pipelines {
+			pipelines[pipeline.Name] = name
+		}
+	}
+	for _, pipeline := range app.Descriptor.Pipelines {
+		if owner, taken := pipelines[pipeline.Name]; taken && owner != app.Descriptor.Name {
+			return web.Conflict("rename one of them", "pipeline %q of app %q is served by app %q already", pipeline.Name, app.Descriptor.Name, owner)
+		}
+	}
+	before, had := a.current[app.Descriptor.Name]
+	a.current[app.Descriptor.Name] = app
+	if err := a.trigger.SetTargets(ctx, a.targets()); err != nil {
+		if had {
+			a.current[app.Descriptor.Name] = before
+		} else {
+			delete(a.current, app.Descriptor.Name)
+		}
+		return fmt.Errorf("serve app %s: %w", app.Descriptor.Name, err)
+	}
+	a.workers.keep(a.life, buildID{app.Descriptor.Name, app.Digest})
+	return nil
+}
+
+// targets are the pipelines that events may start. The caller holds mu.
+func (a *apps) targets() []trigger.Target {
+	var targets []trigger.Target
+	for _, app := range a.current {
+		for _, pipeline := range app.Descriptor.Pipelines {
+			targets = append(targets, trigger.Target{App: app.Descriptor.Name, Build: app.Digest, Pipeline: pipeline})
+		}
+	}
+	slices.SortFunc(targets, func(x, y trigger.Target) int { return cmp.Compare(x.Pipeline.Name, y.Pipeline.Name) })
+	return targets
+}
+
+// list describes the builds that are served now.
+func (a *apps) list() []web.App {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var served []web.App
+	for _, app := range a.current {
+		served = append(served, describeApp(app, true))
+	}
+	slices.SortFunc(served, func(x, y web.App) int { return cmp.Compare(x.Name, y.Name) })
+	return served
+}
+
+func describeApp(app build.App, current bool) web.App {
+	return web.App{App: app.Descriptor, Build: app.Digest, Path: app.Path, Current: current}
+}
+
+// stages lists the stages of all builds that are served.
+func (a *apps) stages() []predictor.StageID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var stages []predictor.StageID
+	for _, app := range a.current {
+		for _, stage := range app.Descriptor.Stages {
+			stages = append(stages, predictor.StageID{App: app.Descriptor.Name, Build: app.Digest, Name: stage.Name})
+		}
+	}
+	return stages
+}
+
+// isCurrent reports whether new runs start with id.
+func (a *apps) isCurrent(id buildID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.current[id.app].Digest == id.build
+}
+
+// tidyEvery is how often workers of old builds are looked at.
+const tidyEvery = 15 * time.Second
+
+// tidy keeps the workers of old builds while their runs go on and stops them after, until ctx ends.
+func (a *apps) tidy(ctx context.Context) {
+	ticker := time.NewTicker(tidyEvery)
+	defer ticker.Stop()
+	for {
+		needed, err := a.needed(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			a.logger.Debug("list the builds that runs need", "error", err)
+		default:
+			for id := range needed {
+				a.workers.keep(a.life, id)
+			}
+			for _, id := range a.workers.kept() {
+				if !needed[id] && !a.isCurrent(id) {
+					a.workers.drop(id)
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// needed lists the builds of runs that go on.
+func (a *apps) needed(ctx context.Context) (map[buildID]bool, error) {
+	needed := map[buildID]bool{}
+	var page []byte
+	for {
+		answer, err := a.client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+			Query: "ExecutionStatus = 'Running'", PageSize: 1000, NextPageToken: page,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list running workflows: %w", err)
+		}
+		for _, execution := range answer.GetExecutions() {
+			if app, digest, found := strings.Cut(execution.GetTaskQueue(), "@"); found {
+				needed[buildID{app, digest}] = true
+			}
+		}
+		if page = answer.GetNextPageToken(); len(page) == 0 {
+			return needed, nil
+		}
+	}
+}
+
+// Register serves the stored build whose executable is path.
+func (e *Engine) Register(ctx context.Context, path string) (web.App, error) {
+	stored, err := e.builds.List()
+	if err != nil {
+		return web.App{}, err
+	}
+	i := slices.IndexFunc(stored, func(app build.App) bool { return filepath.Clean(app.Path) == filepath.Clean(path) })
+	if i < 0 {
+		return web.App{}, web.Invalid("build it first: spillway dev --app DIR", "no stored build has its executable at %s", path)
+	}
+	if err := e.apps.serve(ctx, stored[i]); err != nil {
+		return web.App{}, err
+	}
+	return describeApp(stored[i], true), nil
+}

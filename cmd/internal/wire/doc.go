@@ -1,0 +1,2 @@
+// Package wire builds a running engine from a configuration: it is where the adapters meet.
+package wire

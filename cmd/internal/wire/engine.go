@@ -1,0 +1,348 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/autoscaler"
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/telemetry"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/devserver"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workers/agent"
+	"github.com/spillway-ml/spillway/workers/function"
+	"github.com/spillway-ml/spillway/workers/spawn"
+	"github.com/spillway-ml/spillway/workers/spill"
+	"github.com/spillway-ml/spillway/workflows/trigger"
+)
+
+// offloadOver is the size from which a payload goes to the artifact store and leaves a reference in the history; users' binaries use the same.
+const offloadOver = 64 << 10
+
+// Engine is the embedded stack while it runs.
+type Engine struct {
+	config    cli.EngineConfig
+	addresses web.Addresses
+	started   time.Time
+	logger    *slog.Logger
+
+	life      context.Context //nolint:containedctx // what the engine starts lives until Close, not as long as the call that starts it
+	end       context.CancelFunc
+	closers   []func(context.Context) error // in the order in which things were started
+	working   sync.WaitGroup
+	done      chan struct{}
+	closeOnce sync.Once
+	mu        sync.Mutex
+	err       error // guarded by mu: why the engine ended by itself
+
+	servers   *devserver.Server
+	stream    jetstream.JetStream
+	temporal  client.Client
+	plans     *loop.Plans
+	leases    *loop.Leases
+	recorder  *loop.Recorder
+	builds    *build.Store
+	apps      *apps
+	trigger   *trigger.Trigger
+	agent     *agent.Agent
+	observer  *observer
+	functions predictor.FunctionVenue
+	local     *function.Host // nil when functions are off, or run elsewhere
+}
+
+// Start starts the embedded stack and returns once a run could be started.
+func Start(ctx context.Context, config cli.EngineConfig) (cli.RunningEngine, error) {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	e := &Engine{config: config, logger: config.Logger, life: life, end: end, done: make(chan struct{})}
+	for _, step := range []func(context.Context) error{
+		e.startServers, e.connect, e.prepareStores, e.startObserver, e.startPool, e.startFunctions, e.startTrigger, e.startApps, e.startLeader, e.startAPI,
+	} {
+		if err := step(ctx); err != nil {
+			return nil, errors.Join(err, e.Close(ctx))
+		}
+	}
+	return e, nil
+}
+
+// HTTPAddress is the URL of the API.
+func (e *Engine) HTTPAddress() string { return e.addresses.HTTP }
+
+// Done is closed when the engine has ended.
+func (e *Engine) Done() <-chan struct{} { return e.done }
+
+// Err is why the engine ended by itself.
+func (e *Engine) Err() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// Close ends everything in the reverse order of its start.
+func (e *Engine) Close(ctx context.Context) error {
+	var err error
+	e.closeOnce.Do(func() {
+		for i := len(e.closers) - 1; i >= 0; i-- {
+			err = errors.Join(err, e.closers[i](ctx))
+		}
+		e.end()
+		e.working.Wait()
+		close(e.done)
+	})
+	return err
+}
+
+// onClose adds what Close does before all that was added earlier.
+func (e *Engine) onClose(closer func(context.Context) error) { e.closers = append(e.closers, closer) }
+
+// work runs a part of the engine until Close stops it. When it fails before, the whole engine ends: half a stack helps nobody.
+func (e *Engine) work(name string, part func(context.Context) error) {
+	ctx, stop := context.WithCancel(e.life)
+	ended := make(chan struct{})
+	e.working.Go(func() {
+		defer close(ended)
+		if err := part(ctx); err != nil && ctx.Err() == nil {
+			e.fail(fmt.Errorf("%s: %w", name, err))
+		}
+	})
+	e.onClose(func(context.Context) error {
+		stop()
+		<-ended
+		return nil
+	})
+}
+
+// fail ends the engine because of err.
+func (e *Engine) fail(err error) {
+	e.mu.Lock()
+	first := e.err == nil
+	if first {
+		e.err = err
+	}
+	e.mu.Unlock()
+	if first {
+		e.logger.Error("a part of the engine failed", "error", err)
+		go func() { _ = e.Close(context.WithoutCancel(e.life)) }()
+	}
+}
+
+func (e *Engine) startServers(ctx context.Context) error {
+	ports := e.config.Ports
+	if ports.Usual {
+		for _, port := range []struct {
+			chosen *int
+			usual  int
+		}{{&ports.HTTP, cli.UsualHTTP}, {&ports.Temporal, cli.UsualTemporal}, {&ports.UI, cli.UsualUI}, {&ports.NATS, cli.UsualNATS}} {
+			if *port.chosen != 0 {
+				continue
+			}
+			free, _, err := devserver.ChoosePort(ctx, port.usual)
+			if err != nil {
+				return err
+			}
+			*port.chosen = free
+		}
+	}
+	e.config.Ports = ports
+	servers, err := devserver.Start(ctx, devserver.Options{
+		Dir: e.config.StateDir, TemporalPort: ports.Temporal, UIPort: ports.UI, NATSPort: ports.NATS, NoUI: e.config.NoUI, Logger: e.logger,
+	})
+	if err != nil {
+		return err
+	}
+	e.servers = servers
+	e.addresses = web.Addresses{Temporal: servers.TemporalAddress(), TemporalUI: servers.UIURL(), NATS: servers.NATSURL()}
+	e.onClose(func(context.Context) error { return servers.Close() })
+	return nil
+}
+
+func (e *Engine) connect(ctx context.Context) error {
+	connection, err := nats.Connect("", nats.InProcessServer(e.servers.NATSInProcess()), nats.MaxReconnects(-1), nats.Name("spillway"))
+	if err != nil {
+		return fmt.Errorf("connect to NATS: %w", err)
+	}
+	e.onClose(func(context.Context) error { connection.Close(); return nil })
+	if e.stream, err = jetstream.New(connection); err != nil {
+		return fmt.Errorf("open JetStream: %w", err)
+	}
+	store, err := artifact.Open(e.artifactDir())
+	if err != nil {
+		return err
+	}
+	e.temporal, err = client.DialContext(ctx, client.Options{
+		HostPort:        e.addresses.Temporal,
+		Logger:          sdklog.NewStructuredLogger(e.logger),
+		ExternalStorage: artifact.Offload(store, offloadOver),
+	})
+	if err != nil {
+		return fmt.Errorf("connect to Temporal at %s: %w", e.addresses.Temporal, err)
+	}
+	e.onClose(func(context.Context) error { e.temporal.Close(); return nil })
+	return nil
+}
+
+func (e *Engine) artifactDir() string { return filepath.Join(e.config.StateDir, "artifacts") }
+
+func (e *Engine) artifactsURL() string { return "file://" + filepath.ToSlash(e.artifactDir()) }
+
+func (e *Engine) prepareStores(ctx context.Context) (err error) {
+	if err = loop.EnsureStreams(ctx, e.stream); err != nil {
+		return err
+	}
+	if e.plans, err = loop.NewPlans(ctx, e.stream, e.logger); err != nil {
+		return err
+	}
+	if e.leases, err = loop.NewLeases(ctx, e.stream, e.logger); err != nil {
+		return err
+	}
+	e.builds = build.NewStore(e.config.StateDir, nil)
+	return nil
+}
+
+func (e *Engine) startObserver(context.Context) error {
+	metrics := telemetry.NewMetrics()
+	e.recorder = loop.NewRecorder(e.stream, &loop.RecorderOptions{Logger: e.logger, Dropped: metrics.CountDropped})
+	e.onClose(e.recorder.Close)
+	e.observer = newObserver(metrics, e.logger)
+	e.work("follow the loop", func(ctx context.Context) error { return loop.Follow(ctx, e.stream, 0, e.observer.apply, e.logger) })
+	e.work("watch the plan", func(ctx context.Context) error {
+		return e.plans.Watch(ctx, func(plan predictor.Plan) { e.observer.obey(ctx, plan) })
+	})
+	return nil
+}
+
+func (e *Engine) startPool(context.Context) error {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	e.agent, err = agent.New(agent.Options{
+		Host: host, Client: e.temporal, CPUs: e.config.PoolCPUs, PricePerHour: e.config.HostPrice, ArtifactsURL: e.artifactsURL(),
+		Builds: e.builds, Recorder: e.recorder, Plans: e.plans, Inventory: e.leases.PutHost, Logger: e.logger,
+	})
+	if err != nil {
+		return err
+	}
+	e.work("pool", e.agent.Run)
+	return nil
+}
+
+func (e *Engine) startTrigger(ctx context.Context) (err error) {
+	e.trigger, err = trigger.New(trigger.Options{
+		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal), Scheduler: trigger.NewTemporalScheduler(e.temporal, autoscaler.Queue), Logger: e.logger,
+	})
+	if err != nil {
+		return err
+	}
+	return nil
+}
+
+func (e *Engine) startApps(ctx context.Context) error {
+	spawner, err := spawn.New(spawn.Options{})
+	if err != nil {
+		return err
+	}
+	e.onClose(func(context.Context) error { spawner.Close(); return nil })
+	workers := newWorkflowWorkers(e.builds, spawner, []string{
+		wire.TemporalEnvironment + "=" + e.addresses.Temporal,
+		wire.NATSEnvironment + "=" + e.addresses.NATS,
+		wire.ArtifactsEnvironment + "=" + e.artifactsURL(),
+		wire.WindowEnvironment + "=" + strconv.Itoa(e.config.Policy.Window),
+	}, e.logger)
+	e.apps = &apps{store: e.builds, workers: workers, trigger: e.trigger, client: e.temporal, logger: e.logger, current: map[string]build.App{}}
+	serving, stop := context.WithCancel(e.life)
+	e.apps.life = serving
+	e.onClose(func(context.Context) error {
+		stop()
+		workers.wait()
+		return nil
+	})
+	for _, app := range e.config.Apps {
+		if err := e.apps.serve(ctx, app); err != nil {
+			return err
+		}
+	}
+	e.work("old builds", func(ctx context.Context) error { e.apps.tidy(ctx); return nil })
+	e.work("trigger", e.trigger.Run)
+	e.work("silent runs", func(ctx context.Context) error { e.settle(ctx); return nil })
+	return nil
+}
+
+func (e *Engine) startLeader(ctx context.Context) error {
+	leader, err := autoscaler.New(autoscaler.Options{
+		JetStream: e.stream, Client: e.temporal, Board: e.plans, Hosts: e.leases.Hosts, Stages: e.apps.stages,
+		Follow: func(ctx context.Context, from uint64, handle func(uint64, wire.Message) error) error {
+			return loop.Follow(ctx, e.stream, from, handle, e.logger)
+		},
+		Policy: e.config.Policy, Functions: e.functions, Leading: e.observer.metrics.SetLeader, Logger: e.logger,
+	})
+	if err != nil {
+		return err
+	}
+	engine := worker.New(e.temporal, autoscaler.Queue, worker.Options{DisableEagerActivities: true, WorkerStopTimeout: 2 * time.Second})
+	autoscaler.Register(engine, leader)
+	trigger.RegisterSchedules(engine, e.stream)
+	if err := engine.Start(); err != nil {
+		return fmt.Errorf("poll the engine's queue: %w", err)
+	}
+	e.onClose(func(context.Context) error { engine.Stop(); return nil })
+	return autoscaler.Start(ctx, e.temporal)
+}
+
+func (e *Engine) startAPI(ctx context.Context) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(e.config.Ports.HTTP)))
+	if err != nil {
+		return fmt.Errorf("listen on port %d for the API: %w; choose another with --http-port", e.config.Ports.HTTP, err)
+	}
+	e.addresses.HTTP = "http://" + listener.Addr().String()
+	server := web.New(web.Options{Engine: e, Feed: &e.observer.feed, Metrics: e.observer.metrics.Handler(), Logger: e.logger})
+	e.started = time.Now()
+	e.working.Go(func() {
+		if err := server.Serve(listener); err != nil {
+			e.fail(err)
+		}
+	})
+	e.onClose(server.Close)
+	file := web.StackFile{HTTP: e.addresses.HTTP, PID: os.Getpid(), Version: e.config.Version, StartedAt: e.started}
+	if err := file.Write(e.config.StateDir); err != nil {
+		return err
+	}
+	e.onClose(func(context.Context) error { return web.RemoveStackFile(e.config.StateDir) })
+	return nil
+}
+
+func (e *Engine) startFunctions(ctx context.Context) error {
+	if !e.config.Functions.Enabled {
+		return nil
+	}
+	functions, err := e.openFunctions(ctx)
+	if err != nil {
+		return err
+	}
+	worker, err := spill.New(spill.Options{
+		Client: e.temporal, Functions: functions, Recorder: e.recorder, Plans: e.plans, Venue: e.functions, Logger: e.logger,
+	})
+	if err != nil {
+		return err
+	}
+	e.work("spill", worker.Run)
+	return nil
+}

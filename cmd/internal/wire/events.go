@@ -1,0 +1,103 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	loopwire "github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/workflows/trigger"
+)
+
+// Publish publishes an event.
+func (e *Engine) Publish(ctx context.Context, event web.Event) (web.Published, error) {
+	target := event.Pipeline
+	if target == "" {
+		target = event.Subject
+	}
+	body := event.Input
+	if len(body) == 0 {
+		body = []byte("{}")
+	}
+	id, run, err := e.trigger.Publish(ctx, target, event.ID, body, event.Goal)
+	if err != nil {
+		return web.Published{}, web.Invalid("", "%s", err)
+	}
+	return web.Published{Event: id, Run: run}, nil
+}
+
+// Bindings returns every binding.
+func (e *Engine) Bindings(ctx context.Context) ([]web.Binding, error) {
+	stats, err := e.trigger.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	bindings := make([]web.Binding, len(stats.Bindings))
+	for i, one := range stats.Bindings {
+		bindings[i] = bindingView(one.Bound)
+		bindings[i].Waiting, bindings[i].Running = int(min(one.Waiting, math.MaxInt32)), one.Running
+	}
+	return bindings, nil
+}
+
+func bindingView(bound trigger.Bound) web.Binding {
+	return web.Binding{Binding: bound.Binding, Key: bound.Key, Declared: bound.Origin != trigger.Command}
+}
+
+// Bind makes a binding.
+func (e *Engine) Bind(ctx context.Context, binding loopwire.Binding) (web.Binding, error) {
+	bound, err := e.trigger.Bind(ctx, binding)
+	if err != nil {
+		return web.Binding{}, web.Invalid("", "%s", err)
+	}
+	return bindingView(bound), nil
+}
+
+// Unbind removes a binding.
+func (e *Engine) Unbind(ctx context.Context, key string) error {
+	if err := e.trigger.Unbind(ctx, key); err != nil {
+		return web.NotFound("see spillway bindings", "%s", err)
+	}
+	return nil
+}
+
+// shownBody is how much of the body of a dead letter is shown.
+const shownBody = 4 << 10
+
+// Dead returns the dead letters.
+func (e *Engine) Dead(ctx context.Context, limit int) ([]web.DeadLetter, error) {
+	dead, err := e.trigger.DeadLetters(ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	letters := make([]web.DeadLetter, len(dead))
+	for i, d := range dead {
+		body := string(d.Body)
+		if len(body) > shownBody {
+			body = strings.ToValidUTF8(body[:shownBody], "")
+		}
+		// The newest come first from the trigger; people read them in the order in which they died.
+		letters[len(dead)-1-i] = web.DeadLetter{
+			Sequence: d.Sequence, Event: d.Event, Pipeline: d.Pipeline, Subject: d.Subject, Reason: d.Reason, Body: body, At: d.At,
+		}
+	}
+	return letters, nil
+}
+
+// Replay publishes dead letters again.
+func (e *Engine) Replay(ctx context.Context, sequence uint64) (int, error) {
+	if sequence == 0 {
+		return e.trigger.ReplayAll(ctx)
+	}
+	if err := e.trigger.Replay(ctx, sequence); err != nil {
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return 0, web.NotFound("see spillway dead list", "%s", err)
+		}
+		return 0, err
+	}
+	return 1, nil
+}

@@ -1,0 +1,210 @@
+package wire_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/cmd/internal/web/client"
+	"github.com/spillway-ml/spillway/cmd/internal/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+// asEngine makes this test binary the spillway command, so that tests can kill a whole engine.
+const asEngine = "SPILLWAY_TEST_AS_ENGINE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asEngine) != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		code := cli.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr, cli.Deps{StartEngine: wire.Start, Version: "test"})
+		stop()
+		os.Exit(code)
+	}
+	dir, err := os.MkdirTemp("", "spillway-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	binaries.dir = dir
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// binaries keeps the apps that tests share, by their number of wide stages.
+var binaries struct {
+	sync.Mutex
+	dir string
+}
+
+// buildApp compiles testdata/app with this many more stages.
+func buildApp(t testing.TB, wide int) string {
+	t.Helper()
+	binaries.Lock()
+	defer binaries.Unlock()
+	path := filepath.Join(binaries.dir, fmt.Sprintf("testapp-%d", wide))
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	output, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags", fmt.Sprintf("-X main.wideStages=%d", wide), "-o", path, "./testdata/app").CombinedOutput()
+	if err != nil {
+		t.Fatalf("build the test app: %v\n%s", err, output)
+	}
+	return path
+}
+
+// engine is a `spillway dev` in a process of its own.
+type engine struct {
+	t       testing.TB
+	state   string
+	command *exec.Cmd
+	ended   chan struct{} // closed when the process is gone
+	output  *bytes.Buffer // may be read once ended
+	client  *client.Client
+}
+
+// startEngine starts an engine on the state directory and returns once a run could be started.
+func startEngine(t testing.TB, state, app string, flags ...string) *engine {
+	t.Helper()
+	e := &engine{t: t, state: state, ended: make(chan struct{}), output: &bytes.Buffer{}}
+	arguments := append([]string{"dev", "--state", state, "--app", app, "--no-ui"}, flags...)
+	e.command = exec.Command(os.Args[0], arguments...) //nolint:noctx // the tests kill it
+	e.command.Env = append(os.Environ(), asEngine+"=1")
+	e.command.Stdout, e.command.Stderr = e.output, e.output
+	if err := e.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(e.ended)
+		_ = e.command.Wait()
+	}()
+	t.Cleanup(e.kill)
+	deadline := time.After(60 * time.Second)
+	for {
+		file, err := web.ReadStackFile(state)
+		if err == nil && file.PID == e.command.Process.Pid {
+			e.client = client.New(file.HTTP)
+			if err = e.client.Healthy(t.Context()); err == nil {
+				return e
+			}
+		}
+		select {
+		case <-e.ended:
+			t.Fatalf("the engine ended before it was ready:\n%s", e.output)
+		case <-deadline:
+			e.kill()
+			t.Fatalf("the engine was not ready within a minute (%v):\n%s", err, e.output)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// kill ends the engine as kill -9 does.
+func (e *engine) kill() {
+	_ = e.command.Process.Kill()
+	<-e.ended
+}
+
+// stop ends the engine as Ctrl-C does and fails the test when it does not end cleanly.
+func (e *engine) stop() {
+	e.t.Helper()
+	if err := e.command.Process.Signal(os.Interrupt); err != nil {
+		e.t.Error(err)
+	}
+	select {
+	case <-e.ended:
+	case <-time.After(60 * time.Second):
+		e.kill()
+		e.t.Errorf("the engine did not end within a minute of an interrupt:\n%s", e.output)
+	}
+}
+
+// publish triggers a pipeline, trying again while the engine is away.
+func (e *engine) publish(pipeline, id string, input any) (run string) {
+	e.t.Helper()
+	encoded, err := json.Marshal(input)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	published, err := e.client.Publish(e.t.Context(), web.Event{Pipeline: pipeline, ID: id, Input: encoded})
+	if err != nil {
+		e.t.Fatalf("publish %s %s: %v", pipeline, id, err)
+	}
+	return published.Run
+}
+
+// wait waits until the run has ended.
+func (e *engine) wait(run string, limit time.Duration) ledger.RunView {
+	e.t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		view, err := e.client.Run(e.t.Context(), run)
+		if err == nil && view.State != predictor.RunRunning {
+			return view
+		}
+		if time.Now().After(deadline) {
+			e.kill()
+			e.t.Fatalf("run %s did not end within %s: %v\n%+v\n%s", run, limit, err, view, e.output)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// succeed waits for the run and decodes its result.
+func succeed[Out any](e *engine, run string, limit time.Duration) (out Out) {
+	e.t.Helper()
+	view := e.wait(run, limit)
+	if view.State != predictor.RunSucceeded {
+		e.kill()
+		e.t.Fatalf("run %s %s: %s\n%s", run, view.State, view.Error, e.output)
+	}
+	if err := json.Unmarshal(view.Result, &out); err != nil {
+		e.t.Fatalf("result of run %s: %v", run, err)
+	}
+	return out
+}
+
+// children lists the processes that the engine's death must take along: those that run a stored build.
+func children(t testing.TB, state string) (found []string) {
+	t.Helper()
+	entries, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if target, err := os.Readlink(entry); err == nil && len(target) > len(state) && target[:len(state)] == state {
+			found = append(found, target)
+		}
+	}
+	return found
+}
+
+var errStillThere = errors.New("processes of the engine are still there")
+
+// gone waits until no process of the engine is left.
+func gone(t testing.TB, state string) error {
+	t.Helper()
+	for range 500 {
+		if len(children(t, state)) == 0 {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return fmt.Errorf("%w: %v", errStillThere, children(t, state))
+}

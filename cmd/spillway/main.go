@@ -1,0 +1,49 @@
+// Command spillway is the engine and its command line.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/wire"
+)
+
+func main() {
+	os.Exit(run())
+}
+
+func run() int {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	signals, interrupted := make(chan os.Signal, 1), make(chan struct{}, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() { // ends with the process
+		<-signals
+		stop()
+		for range signals {
+			select {
+			case interrupted <- struct{}{}:
+			default: // one that nobody has taken yet says as much as two
+			}
+		}
+	}()
+	return cli.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr, cli.Deps{
+		StartEngine: wire.Start,
+		Version:     version(),
+		Stdin:       os.Stdin,
+		Environment: os.LookupEnv,
+		Interrupted: interrupted,
+	})
+}
+
+// version is that of the module that this binary was built from; "(devel)" from a source tree without a tag.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

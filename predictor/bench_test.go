@@ -1,0 +1,110 @@
+package predictor_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// busy is a state in which n stages have a history of 64 attempts and a backlog.
+func busyState(n int) predictor.State {
+	var state predictor.State
+	state = fold(state, started("r", 0, predictor.Goal{}))
+	for i := range n {
+		stage := fmt.Sprintf("stage-%04d", i)
+		for task := range 64 {
+			line := record("earlier", stage, task, -100, 0.1+float64(task%7)/10)
+			line.Usage.PeakMemory = quantity.Bytes(task%13+50) * quantity.MiB
+			line.Usage.Input = quantity.Bytes(task%5) * quantity.MiB
+			state = fold(state, line)
+		}
+		state = fold(state, hint("r", stage, 10+i%50, 0))
+	}
+	return state
+}
+
+func BenchmarkDecide(b *testing.B) {
+	for _, stages := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprintf("stages=%d", stages), func(b *testing.B) {
+			state := busyState(stages)
+			snap := laptop(1, 64)
+			var plan predictor.Plan
+			plan, state = predictor.Decide(state, snap)
+			if len(plan.Sizings) != stages {
+				b.Fatalf("%d stages are sized, want %d", len(plan.Sizings), stages)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				plan, state = predictor.Decide(state, snap)
+			}
+			b.StopTimer()
+			if len(plan.Decisions) != 0 {
+				b.Fatalf("nothing changed, and yet: %v", reasons(plan))
+			}
+		})
+	}
+}
+
+// attempts are the start and the Record of n tasks of one stage.
+func attempts(n int) []predictor.Event {
+	events := make([]predictor.Event, 0, 2*n)
+	for i := range n {
+		events = append(events, start("r", "score", i, float64(i)/100), record("r", "score", i, float64(i)/100+0.1, 0.1))
+	}
+	return events
+}
+
+func BenchmarkFoldStartAndRecord(b *testing.B) {
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "score", 1_000_000, 0))
+	events := attempts(100_000)
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		state = predictor.Fold(state, events[i%len(events)])
+		state = predictor.Fold(state, events[(i+1)%len(events)])
+		i += 2
+	}
+}
+
+// BenchmarkRecovery rebuilds a state from a million Records.
+func BenchmarkRecovery(b *testing.B) {
+	const records = 1_000_000
+	events := make([]predictor.Event, 0, records)
+	for i := range records {
+		events = append(events, record("r", fmt.Sprintf("stage-%03d", i%100), i, float64(i)/1000, 0.1))
+	}
+	for b.Loop() {
+		state := fold(predictor.State{}, started("r", 0, predictor.Goal{}))
+		for _, event := range events {
+			state = predictor.Fold(state, event)
+		}
+	}
+	b.ReportMetric(float64(records)*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}
+
+func BenchmarkCheckpoint(b *testing.B) {
+	state := busyState(1000)
+	size := len(encode(b, state))
+	for b.Loop() {
+		encode(b, state)
+	}
+	b.ReportMetric(float64(size), "bytes")
+}
+
+func TestFoldingAnAttemptAllocatesNothing(t *testing.T) {
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "score", 1_000_000, 0))
+	events := attempts(60_000)
+	next := 0
+	warm := func(n int) {
+		for range n {
+			state = predictor.Fold(state, events[next])
+			next++
+		}
+	}
+	warm(20_000)
+	if got := testing.AllocsPerRun(1000, func() { warm(20) }); got > 0 {
+		t.Errorf("folding the starts and the Records of ten attempts allocates %v times, want 0", got)
+	}
+}

@@ -1,0 +1,261 @@
+package predictor_test
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// hosts are a snapshot of hosts of two cores each.
+func hosts(now float64, ids ...string) predictor.Snapshot {
+	snap := laptop(now, 2)
+	template := snap.Hosts[0]
+	snap.Hosts = nil
+	for _, id := range ids {
+		template.ID = id
+		snap.Hosts = append(snap.Hosts, template)
+	}
+	snap.Functions.Enabled = false
+	return snap
+}
+
+func placements(plan predictor.Plan) map[string]int {
+	placed := map[string]int{}
+	for _, p := range plan.Placements {
+		placed[p.Stage.Name+"@"+p.Host] += p.Slots
+	}
+	return placed
+}
+
+func TestSlotsSpreadOverHostsAndStayWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	state := fold(learn(predictor.State{}, "score", 10, 1), started("r", 0, predictor.Goal{}), hint("r", "score", 3, 0))
+	var plan predictor.Plan
+	plan, state = predictor.Decide(state, hosts(1, "a", "b"))
+	if diff := cmp.Diff(map[string]int{"score@a": 2, "score@b": 1}, placements(plan)); diff != "" {
+		t.Errorf("three slots on two hosts (-want +got):\n%s", diff)
+	}
+	plan, state = predictor.Decide(state, hosts(2, "c", "b", "a"))
+	if diff := cmp.Diff(map[string]int{"score@a": 2, "score@b": 1}, placements(plan)); diff != "" {
+		t.Errorf("after a third host joined (-want +got):\n%s", diff)
+	}
+	plan, state = predictor.Decide(state, hosts(3, "b", "c"))
+	if diff := cmp.Diff(map[string]int{"score@b": 2, "score@c": 1}, placements(plan)); diff != "" {
+		t.Errorf("after the first host left (-want +got):\n%s", diff)
+	}
+	plan, _ = predictor.Decide(state, hosts(4))
+	if len(plan.Placements) > 0 || !strings.Contains(strings.Join(reasons(plan), "\n"), "no host has a valid lease") {
+		t.Errorf("without hosts: %+v", plan)
+	}
+}
+
+func TestEveryStageWithWorkHasASlotAndTheNeediestTheRest(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	state = fold(state, started("r", 0, predictor.Goal{}))
+	for _, stage := range []string{"a", "b", "c"} {
+		state = learn(state, stage, 10, 1)
+	}
+	state = fold(state, hint("r", "a", 90, 0), hint("r", "b", 10, 0), hint("r", "c", 2, 0))
+	snap := laptop(1, 6)
+	snap.Functions.Enabled = false
+	plan, state := predictor.Decide(state, snap)
+	got := map[string]int{}
+	for _, g := range plan.Grants {
+		got[g.Stage.Name] = g.Slots
+	}
+	// 90/4 = 22.5 s, 10/1 = 10 s, 2/1 = 2 s: no other split of six slots ends earlier.
+	if diff := cmp.Diff(map[string]int{"a": 4, "b": 1, "c": 1}, got); diff != "" {
+		t.Errorf("slots of six cores (-want +got):\n%s", diff)
+	}
+	plan, _ = predictor.Decide(state, hosts(2, "small"))
+	if len(plan.Grants) != 3 {
+		t.Errorf("on a host for two, %d of three stages have a slot, want all", len(plan.Grants))
+	}
+}
+
+func TestADeadlineComesBeforeALongerBacklog(t *testing.T) {
+	t.Parallel()
+	state := learn(learn(predictor.State{}, "long", 10, 1), "urgent", 10, 1)
+	state = fold(
+		state, started("r", 0, predictor.Goal{}), started("u", 0, predictor.Goal{Deadline: 10 * time.Second}),
+		hint("r", "long", 500, 0), hint("u", "urgent", 30, 0),
+	)
+	snap := laptop(1, 4)
+	snap.Functions.Enabled = false
+	plan, _ := predictor.Decide(state, snap)
+	if got := slots(plan, "urgent", predictor.Pool); got != 3 {
+		t.Errorf("the stage that misses its deadline has %d of 4 slots, want 3", got)
+	}
+	var row predictor.Window
+	for _, w := range plan.Windows {
+		if w.Run == "u" {
+			row = w
+		}
+	}
+	if row.Priority != 2 && row.Priority != 1 {
+		t.Errorf("its tasks have priority %d, want 1 or 2: %+v", row.Priority, plan.Windows)
+	}
+}
+
+func TestWindowsGrowWithTheSlotsInPowersOfTwoAndStay(t *testing.T) {
+	t.Parallel()
+	state := fold(learn(predictor.State{}, "score", 10, 1), started("r", 0, predictor.Goal{}), hint("r", "score", 60, 0))
+	snap := laptop(1, 40)
+	snap.Functions.Enabled = false
+	plan, state := predictor.Decide(state, snap)
+	want := []predictor.Window{{Run: "r", Stage: stageNamed("score"), Tasks: 256, Priority: 3}}
+	if diff := cmp.Diff(want, plan.Windows); diff != "" {
+		t.Errorf("windows for 40 slots (-want +got):\n%s", diff)
+	}
+	if told := strings.Join(reasons(plan), "\n"); !strings.Contains(told, "window: 64 tasks, priority 3 -> 256 tasks, priority 3: 40 slots need 4 tasks in flight each") {
+		t.Errorf("decisions: %s", told)
+	}
+	plan, _ = predictor.Decide(state, laptop(2, 1))
+	if diff := cmp.Diff(want, plan.Windows); diff != "" {
+		t.Errorf("windows once fewer slots fit (-want +got):\n%s", diff)
+	}
+}
+
+func TestATermStartsItsTicksAnew(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	for _, want := range []struct{ term, tick uint64 }{{1, 1}, {1, 2}, {2, 1}, {2, 2}} {
+		snap := laptop(1, 1)
+		snap.Term = want.term
+		var plan predictor.Plan
+		plan, state = predictor.Decide(state, snap)
+		if plan.Term != want.term || plan.Tick != want.tick {
+			t.Errorf("plan %d.%d, want %d.%d", plan.Term, plan.Tick, want.term, want.tick)
+		}
+	}
+}
+
+func TestSilentAttemptsAndOldStagesAreForgotten(t *testing.T) {
+	t.Parallel()
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "score", 1, 0), start("r", "score", 0, 0))
+	plan, state := predictor.Decide(state, laptop(9*60, 1))
+	if slots(plan, "score", predictor.Pool) != 1 {
+		t.Errorf("nine minutes after its start an attempt holds %d slots, want 1", slots(plan, "score", predictor.Pool))
+	}
+	plan, state = predictor.Decide(state, laptop(11*60, 1))
+	if len(plan.Grants) != 0 {
+		t.Errorf("after eleven silent minutes it holds %+v", plan.Grants)
+	}
+	state = fold(state, predictor.RunEnded{Run: "r", State: predictor.RunFailed, At: after(700)})
+	_, state = predictor.Decide(state, laptop(3*3600, 1))
+	if text := string(encode(t, state)); strings.Contains(text, `"stages"`) {
+		t.Errorf("hours later the state still keeps the stage: %s", text)
+	}
+}
+
+func TestForecastsRestOnEarlierRunsThatCalledTheSameStages(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	finish := func(run string, at, took float64, stages ...string) {
+		state = fold(state, started(run, at, predictor.Goal{}))
+		for i, stage := range stages {
+			line := record(run, stage, i, at+took*float64(i+1)/float64(len(stages)), 1)
+			line.Cost = quantity.USD / 10
+			state = fold(state, hint(run, stage, 1, at+float64(i)), line)
+		}
+		state = fold(state, predictor.RunEnded{Run: run, State: predictor.RunSucceeded, At: after(at + took)})
+	}
+	forecast := func(now float64) (finish, cost predictor.Interval, known bool) {
+		return state.Forecast("now", after(now))
+	}
+	state = fold(state, started("now", 0, predictor.Goal{}))
+	if _, _, known := forecast(0); known {
+		t.Error("a forecast without any earlier run is known")
+	}
+	state = fold(state, predictor.RunEnded{Run: "now", State: predictor.RunCancelled, At: after(1)})
+	finish("one", 0, 100, "prep", "train")
+	finish("two", 200, 120, "prep", "train")
+	finish("three", 400, 140, "prep", "train", "score")
+	finish("else", 600, 1000, "other")
+	state = fold(state, started("now", 2000, predictor.Goal{}), hint("now", "prep", 1, 2001))
+	got, cost, known := forecast(2020)
+	if want := (predictor.Interval{Low: 80, Mid: 100, High: 120}); !known || !near(got, want) {
+		t.Errorf("after 20 s: %+v known %v, want %+v", got, known, want)
+	}
+	if want := (predictor.Interval{Low: 0.2, Mid: 0.2, High: 0.3}); !near(cost, want) {
+		t.Errorf("its cost: %+v, want %+v", cost, want)
+	}
+	state = fold(state, hint("now", "train", 1, 2050), hint("now", "score", 1, 2060))
+	if got, _, known = forecast(2100); !known || !near(got, predictor.Interval{Low: 40, Mid: 40, High: 40}) {
+		t.Errorf("once it called all three stages: %+v known %v, want 40 s as the run that did so too", got, known)
+	}
+	if _, _, known = forecast(2200); known {
+		t.Error("a run that takes longer than all before has a forecast")
+	}
+	if _, _, known = state.Forecast("nobody", after(0)); known {
+		t.Error("an unknown run has a forecast")
+	}
+	var none predictor.State
+	if _, _, known = none.Forecast("now", after(0)); known {
+		t.Error("the zero state has a forecast")
+	}
+}
+
+func near(a, b predictor.Interval) bool {
+	return math.Abs(a.Low-b.Low)+math.Abs(a.Mid-b.Mid)+math.Abs(a.High-b.High) < 1e-6
+}
+
+func TestWhatFollowsAStageCountsAgainstItsDeadline(t *testing.T) {
+	t.Parallel()
+	// In the earlier run, 30 s followed the end of the stage "score".
+	state := learn(predictor.State{}, "score", 10, 1)
+	line := record("one", "score", 0, -70, 1)
+	state = fold(
+		state, started("one", -100, predictor.Goal{}), hint("one", "score", 1, -100), line,
+		predictor.RunEnded{Run: "one", State: predictor.RunSucceeded, At: after(-40)},
+		started("r", 0, predictor.Goal{Deadline: 70 * time.Second}), hint("r", "score", 100, 0),
+	)
+	plan, _ := predictor.Decide(state, laptop(0, 1))
+	told := strings.Join(reasons(plan), "\n")
+	if slots(plan, "score", predictor.Function) != 2 || !strings.Contains(told, "with 40 s left to the deadline") {
+		t.Errorf("got\n%s\nwant two function slots, because 40 s of 70 s are left for the stage", told)
+	}
+}
+
+func TestACheckpointOfAnotherVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{"v":9}`:                  "version 9, this build reads 1",
+		`{"v":1,"recent":"AAAA"}`:  "cut short",
+		`{"v":1,"stages":7}`:       "decode state",
+		`{"v":1,"stages":[{}, 1]}`: "decode state",
+	} {
+		state := fold(predictor.State{}, started("r", 0, predictor.Goal{}))
+		before := string(encode(t, state))
+		if err := json.Unmarshal([]byte(text), &state); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q in it", text, err, want)
+		}
+		if got := string(encode(t, state)); got != before {
+			t.Errorf("%s: the state changed in spite of the error", text)
+		}
+	}
+	var state predictor.State
+	if err := json.Unmarshal([]byte(`{"v":1,"stages":[null,{"id":{"app":"a","build":"b","name":"n"},"shares":{"r":null}}],"runs":[null]}`), &state); err != nil {
+		t.Errorf("a checkpoint with holes: %v", err)
+	}
+	predictor.Decide(state, laptop(0, 1))
+}
+
+func TestTheRelativeErrorIsTheSameAboveAndBelow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ predicted, actual, want float64 }{
+		{10, 10, 0}, {10, 20, 1}, {20, 10, 1}, {1, 100, 99}, {0, 5, 0}, {5, 0, 0}, {math.NaN(), 1, 0}, {math.Inf(1), 1, 0}, {-1, 1, 0},
+	} {
+		if got := predictor.RelativeError(c.predicted, c.actual); got != c.want {
+			t.Errorf("RelativeError(%v, %v) = %v, want %v", c.predicted, c.actual, got, c.want)
+		}
+	}
+}

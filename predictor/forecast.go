@@ -1,0 +1,118 @@
+package predictor
+
+import (
+	"slices"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// maxRunsKept is how many finished runs of one pipeline forecasts rest on: the latest, because pipelines change.
+const maxRunsKept = 8
+
+// past is what the latest runs of one pipeline took.
+type past struct {
+	Pipeline string    `json:"pipeline"` // app/pipeline
+	Active   instant   `json:"active"`
+	Runs     []pastRun `json:"runs"` // oldest first
+}
+
+// pastRun is one run that succeeded.
+type pastRun struct {
+	Seconds float64        `json:"seconds"`
+	Cost    quantity.Money `json:"cost"`
+	Stages  []pastStage    `json:"stages,omitempty"` // in order of first scheduling
+}
+
+// pastStage is what one stage took in a run.
+type pastStage struct {
+	Name  string         `json:"name"`
+	Tasks int            `json:"tasks"`
+	End   float64        `json:"end"` // seconds after the run's start at which its last attempt ended
+	Cost  quantity.Money `json:"cost"`
+}
+
+// keepPast adds a run that succeeded to its pipeline's past.
+func (m *memory) keepPast(r *run, now instant) {
+	if !r.Known || now < r.Started || r.Started == 0 {
+		return
+	}
+	key := r.pipeline()
+	kept := m.pasts[key]
+	if kept == nil {
+		if len(m.pasts) >= maxPasts {
+			delete(m.pasts, leastRecent(m.pasts, func(v *past) instant { return v.Active }))
+		}
+		kept = &past{Pipeline: key}
+		m.pasts[key] = kept
+	}
+	done := pastRun{Seconds: now.since(r.Started), Cost: r.Spent}
+	for _, id := range r.Stages {
+		st := m.stages[id]
+		if st == nil || st.Shares[r.ID] == nil {
+			continue
+		}
+		part := st.Shares[r.ID]
+		done.Stages = append(done.Stages, pastStage{
+			Name: id.Name, Tasks: part.Scheduled, End: min(part.Last.since(r.Started), done.Seconds), Cost: part.Cost,
+		})
+	}
+	if len(kept.Runs) >= maxRunsKept {
+		kept.Runs = slices.Delete(kept.Runs, 0, 1)
+	}
+	kept.Runs = append(kept.Runs, done)
+	kept.Active = max(kept.Active, now)
+}
+
+// Forecast predicts in how many seconds from now a run will end and what it will have cost altogether, in US dollars. It compares the run
+// with the earlier runs of its pipeline that called the same stages first, in the same order: what is left is what they took less the time
+// that passed, and the interval is their spread. known is false for runs that are unknown or over, and when no earlier run is alike or this
+// run already took longer than all that are.
+func (s State) Forecast(run string, now time.Time) (finish, cost Interval, known bool) {
+	m := s.memory
+	if m == nil || m.runs[run] == nil || !m.runs[run].Known {
+		return Interval{}, Interval{}, false
+	}
+	r := m.runs[run]
+	elapsed := at(now).since(r.Started)
+	var left, total series
+	for _, earlier := range m.alike(r) {
+		if earlier.Seconds > elapsed {
+			left.push(earlier.Seconds-elapsed, maxRunsKept)
+			total.push(max(earlier.Cost, r.Spent).USD(), maxRunsKept)
+		}
+	}
+	if len(left.Values) == 0 {
+		return Interval{}, Interval{}, false
+	}
+	return left.interval(), total.interval(), true
+}
+
+// alike returns the earlier runs of r's pipeline whose first stages are those that r has called so far.
+func (m *memory) alike(r *run) []pastRun {
+	kept := m.pasts[r.pipeline()]
+	if kept == nil {
+		return nil
+	}
+	var found []pastRun
+	for _, earlier := range kept.Runs {
+		if len(earlier.Stages) >= len(r.Stages) && slices.EqualFunc(earlier.Stages[:len(r.Stages)], r.Stages,
+			func(a pastStage, b StageID) bool { return a.Name == b.Name }) {
+			found = append(found, earlier)
+		}
+	}
+	return found
+}
+
+// after is how many seconds of a run follow the end of a stage: the median over the earlier runs that are alike; 0 when there are none.
+func (m *memory) after(r *run, stage string) float64 {
+	var rests series
+	for _, earlier := range m.alike(r) {
+		for _, st := range earlier.Stages {
+			if st.Name == stage {
+				rests.push(earlier.Seconds-st.End, maxRunsKept)
+			}
+		}
+	}
+	return max(0, rests.quantile(0.5))
+}

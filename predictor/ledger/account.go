@@ -1,0 +1,352 @@
+package ledger
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// account is one run. Its size grows with its stages, and while it goes on by some bytes for each attempt.
+type account struct {
+	id, pipeline, app, build string
+	known                    bool // its start was seen
+	state                    predictor.RunState
+	goal                     predictor.Goal
+	startedAt, endedAt, last time.Time
+	failure, event           string
+	result                   json.RawMessage
+	stages                   []*stage // in order of first scheduling
+	decisions                int
+	predicted                RunPrediction
+
+	seen    map[uint64]struct{} // attempts recorded and tasks done; nil once the run is settled
+	running map[uint64]*stage   // attempts going on
+}
+
+// stage sums up one stage of a run.
+type stage struct {
+	id                    predictor.StageID
+	view                  StageView // what needs no further computing
+	pool, function        int       // tasks done
+	again                 int       // of view.Refused, those scheduled again for the pool
+	announced             int       // tasks that the run said are to come and has not scheduled yet
+	wallSum, walls        float64   // of successes
+	expected              predictor.Interval
+	predictions           float64
+	wallErrors, memErrors errorRing
+}
+
+// errorRing keeps the latest relative errors, of which the median is shown.
+type errorRing struct {
+	values []float64
+	next   int
+}
+
+const maxErrors = 128
+
+func (e *errorRing) add(predicted, actual float64) {
+	if !(predicted > 0) || !(actual > 0) || math.IsInf(predicted, 0) {
+		return
+	}
+	value := predictor.RelativeError(predicted, actual)
+	if len(e.values) < maxErrors {
+		e.values = append(e.values, value)
+		return
+	}
+	e.values[e.next] = value
+	e.next = (e.next + 1) % maxErrors
+}
+
+// median is that of the kept values, the lower of the middle two; 0 without values.
+func (e *errorRing) median() float64 {
+	if len(e.values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(e.values))
+	return sorted[(len(sorted)-1)/2]
+}
+
+func open(id string, at time.Time) *account {
+	return &account{
+		id: id, state: predictor.RunRunning, startedAt: at, last: at,
+		seen: map[uint64]struct{}{}, running: map[uint64]*stage{},
+	}
+}
+
+func (a *account) ended() bool { return a.state != predictor.RunRunning }
+
+// settled reports whether the run takes no events any more.
+func (a *account) settled() bool { return a.seen == nil }
+
+func (a *account) settle() { a.seen, a.running = nil, nil }
+
+func (a *account) heard(at time.Time) {
+	if at.After(a.last) && !a.ended() {
+		a.last = at
+	}
+}
+
+func (a *account) end(e predictor.RunEnded) {
+	a.state, a.endedAt, a.failure = e.State, e.At, e.Error
+	if a.state == "" || a.state == predictor.RunRunning {
+		a.state = predictor.RunFailed // an end that does not say how is no success
+	}
+	a.result = asJSON(e.Result)
+	clear(a.running)
+	for _, st := range a.stages {
+		st.view.Running = 0
+	}
+}
+
+// asJSON returns text if it is JSON, and as a JSON string if it is not, as after a cut.
+func asJSON(text []byte) json.RawMessage {
+	if len(text) == 0 {
+		return nil
+	}
+	if json.Valid(text) {
+		return slices.Clone(text)
+	}
+	quoted, err := json.Marshal(string(text))
+	if err != nil {
+		return nil // a string always encodes
+	}
+	return quoted
+}
+
+// stage returns the stage's sums, begun if there are none; nil for a stage without a name.
+func (a *account) stage(id predictor.StageID) *stage {
+	for _, st := range a.stages {
+		if st.id == id {
+			return st
+		}
+	}
+	if id.Name == "" {
+		return nil
+	}
+	st := &stage{id: id, view: StageView{Name: id.Name}}
+	a.stages = append(a.stages, st)
+	return st
+}
+
+func (a *account) scheduled(e predictor.Scheduled) {
+	st := a.stage(e.Stage)
+	if st == nil {
+		return
+	}
+	if e.PoolOnly && e.Tasks > 0 && st.again+e.Tasks <= st.view.Refused {
+		st.again += e.Tasks // counted already when it was scheduled for both venues
+		return
+	}
+	st.announced = max(0, st.announced-e.Tasks) + max(0, e.Expected)
+	st.view.Scheduled += e.Tasks
+	if st.announced > 0 || st.view.Expected > 0 {
+		st.view.Expected = max(st.view.Expected, st.view.Scheduled+st.announced)
+	}
+	st.view.Declared = e.Declared
+}
+
+func (a *account) attemptStarted(e predictor.AttemptStarted, key, before uint64) {
+	st := a.stage(e.Stage)
+	if _, recorded := a.seen[key]; st == nil || recorded || a.running[key] != nil || a.ended() {
+		return
+	}
+	if lost := a.running[before]; lost != nil { // its host died without a Record
+		lost.view.Running--
+		delete(a.running, before)
+	}
+	a.running[key] = st
+	st.view.Running++
+	st.view.Grant = e.Grant
+}
+
+func (a *account) sampled(e predictor.Sampled) {
+	st := a.stage(e.Stage)
+	if st == nil || a.ended() {
+		return
+	}
+	st.view.PeakMemory = max(st.view.PeakMemory, e.Memory)
+	if e.Step > 0 {
+		st.view.Step = e.Step
+	}
+	if len(e.Metrics) > 0 {
+		st.view.Metrics = finite(e.Metrics)
+	}
+}
+
+// finite keeps what JSON can hold.
+func finite(metrics map[string]float64) map[string]float64 {
+	kept := maps.Clone(metrics)
+	maps.DeleteFunc(kept, func(_ string, v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+	return kept
+}
+
+func (a *account) recorded(e predictor.Record, key, task uint64) {
+	st := a.stage(e.Stage)
+	if _, doubled := a.seen[key]; st == nil || doubled {
+		return
+	}
+	a.seen[key] = struct{}{}
+	if a.running[key] != nil {
+		st.view.Running--
+		delete(a.running, key)
+	}
+	st.add(e)
+	if e.Outcome != predictor.Succeeded {
+		return
+	}
+	if _, done := a.seen[task]; done {
+		return
+	}
+	a.seen[task] = struct{}{}
+	st.view.Done++
+	if e.Venue == predictor.Function {
+		st.function++
+	} else {
+		st.pool++
+	}
+}
+
+// add sums up one attempt. Negative amounts count as nothing.
+func (st *stage) add(e predictor.Record) {
+	v := &st.view
+	v.Attempts++
+	v.QueueSeconds += positive(e.Queue)
+	v.StartSeconds += positive(e.Start)
+	v.RunSeconds += positive(e.Usage.Wall)
+	v.CPUSeconds += positive(e.Usage.CPU)
+	v.PeakMemory = max(v.PeakMemory, e.Usage.PeakMemory)
+	v.Cost += min(max(0, e.Cost), math.MaxInt64/2-v.Cost)
+	v.Grant = e.Grant
+	switch e.Outcome {
+	case predictor.Succeeded:
+		st.compare(e)
+	case predictor.OutOfMemory:
+		v.OutOfMemory++
+		v.Failed++
+	case predictor.Failed, predictor.TimedOut:
+		v.Failed++
+	case predictor.Lost:
+		v.Lost++
+	case predictor.Refused:
+		v.Refused++
+	case predictor.Cancelled:
+	}
+}
+
+// compare joins what was predicted of an attempt that succeeded to what it took.
+func (st *stage) compare(e predictor.Record) {
+	wall, peak := e.Usage.Wall.Seconds(), float64(e.Usage.PeakMemory)
+	if wall > 0 {
+		st.wallSum += wall
+		st.walls++
+	}
+	if expected := e.Predicted.Wall; sound(expected) {
+		st.predictions++
+		st.expected.Low += (expected.Low - st.expected.Low) / st.predictions
+		st.expected.Mid += (expected.Mid - st.expected.Mid) / st.predictions
+		st.expected.High += (expected.High - st.expected.High) / st.predictions
+		st.wallErrors.add(expected.Mid, wall)
+	}
+	if expected := e.Predicted.Memory; sound(expected) {
+		memory := &st.view.PredictedMemory
+		memory.Low, memory.Mid, memory.High = max(memory.Low, expected.Low), max(memory.Mid, expected.Mid), max(memory.High, expected.High)
+		st.memErrors.add(expected.Mid, peak)
+	}
+}
+
+// sound reports whether an interval predicts something.
+func sound(i predictor.Interval) bool {
+	return i.Mid > 0 && i.Low >= 0 && i.High >= 0 && !math.IsInf(i.Mid, 0) && !math.IsInf(i.High, 0) && !math.IsInf(i.Low, 0)
+}
+
+func positive(d time.Duration) float64 { return max(0, d.Seconds()) }
+
+// concerns reports whether the decision is about this run, which goes on: about its windows, or about a stage of its build.
+func (a *account) concerns(decision predictor.Decision) bool {
+	return !a.ended() && a.about(decision)
+}
+
+// concerned is concerns for any time: the decision is from between the run's start and its end.
+func (a *account) concerned(decision predictor.Decision) bool {
+	return a.about(decision) && !decision.At.Before(a.startedAt) && (!a.ended() || !decision.At.After(a.endedAt))
+}
+
+func (a *account) about(decision predictor.Decision) bool {
+	if decision.Run != "" {
+		return decision.Run == a.id
+	}
+	return a.known && decision.Stage.App == a.app && decision.Stage.Build == a.build
+}
+
+func (a *account) view(plan map[predictor.StageID]map[predictor.Venue]int) RunView {
+	view := RunView{
+		Run: a.id, Pipeline: a.pipeline, App: a.app, Build: a.build, State: a.state, Goal: a.goal, StartedAt: a.startedAt, EndedAt: a.endedAt,
+		Error: a.failure, Result: a.result, Event: a.event, Stages: make([]StageView, 0, len(a.stages)), Decisions: a.decisions, Predicted: a.predicted,
+		Totals: Totals{Tasks: bothVenues(0, 0)},
+	}
+	for _, st := range a.stages {
+		stage := st.finished(plan[st.id], a.ended())
+		view.Stages = append(view.Stages, stage)
+		view.Totals.add(stage)
+	}
+	end := a.last
+	if a.ended() {
+		end = a.endedAt
+	}
+	view.Actual = RunActual{Seconds: max(0, end.Sub(a.startedAt).Seconds()), Cost: view.Totals.Cost}
+	return view
+}
+
+// finished completes the stage's view by what is computed when it is looked at.
+func (st *stage) finished(slots map[predictor.Venue]int, ended bool) StageView {
+	view := st.view
+	view.Tasks = bothVenues(st.pool, st.function)
+	view.Slots = bothVenues(0, 0)
+	if !ended {
+		view.Slots = bothVenues(slots[predictor.Pool], slots[predictor.Function])
+	}
+	view.PredictedWall = st.expected
+	if st.walls > 0 {
+		view.ActualWall = st.wallSum / st.walls
+	}
+	view.WallError, view.WallErrors = st.wallErrors.median(), len(st.wallErrors.values)
+	view.MemoryError, view.MemoryErrors = st.memErrors.median(), len(st.memErrors.values)
+	view.Metrics = maps.Clone(st.view.Metrics)
+	return view
+}
+
+func (t *Totals) add(stage StageView) {
+	t.QueueSeconds += stage.QueueSeconds
+	t.StartSeconds += stage.StartSeconds
+	t.RunSeconds += stage.RunSeconds
+	t.CPUSeconds += stage.CPUSeconds
+	for venue, tasks := range stage.Tasks {
+		t.Tasks[venue] += tasks
+	}
+	t.Attempts += stage.Attempts
+	t.Failures += stage.Failed
+	t.OutOfMemory += stage.OutOfMemory
+	t.Cost += min(stage.Cost, math.MaxInt64/2-t.Cost)
+}
+
+// PoolCost is what an attempt costs that held size on the host for held: the part of the host's price that the larger of its shares of
+// cores and of memory takes, because whoever holds all the memory leaves no core for others and the other way round.
+// It is 0 for a host without a price or without capacity, and never more than the whole host.
+func PoolCost(host predictor.Host, size quantity.Size, held time.Duration) quantity.Money {
+	part := 0.0
+	if host.Capacity.CPU > 0 {
+		part = max(part, float64(size.CPU)/float64(host.Capacity.CPU))
+	}
+	if host.Capacity.Memory > 0 {
+		part = max(part, float64(size.Memory)/float64(host.Capacity.Memory))
+	}
+	if host.Capacity.GPU > 0 {
+		part = max(part, float64(size.GPU)/float64(host.Capacity.GPU))
+	}
+	return host.PricePerHour.Times(min(part, 1) * max(0, held.Hours()))
+}

@@ -1,0 +1,12 @@
+// Package ledger accounts for runs: what each stage queued, ran, used, cost, and how good its predictions were.
+//
+// It folds the same events as the predictor, and the decisions, into plain views for people and programs:
+//
+//	l := ledger.New()
+//	l.Apply(event)       // once per event of the loop's stream
+//	l.Decided(decision)  // once per stored decision
+//	l.SetPlan(plan)      // whenever the plan changes
+//	view, known := l.Run(id)
+//
+// A Ledger reads no clock and does no I/O: folding the same stream again gives the same views.
+package ledger

@@ -1,0 +1,214 @@
+package ledger
+
+import (
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// Bounds of what is kept. Beyond them the oldest is forgotten, ended runs first.
+const (
+	maxRuns      = 1000
+	maxDecisions = 5000
+	// Records of a run may come a little after its end, doubled as others are: this many ended runs still tell them apart.
+	// Records of runs that ended earlier are ignored.
+	maxSettling = 8
+)
+
+// Ledger is the account of all runs. Use New; a Ledger must not be used concurrently.
+type Ledger struct {
+	runs      map[string]*account
+	order     []*account // by first event
+	settling  []*account // ended runs that still take Records, oldest first
+	decisions []predictor.Decision
+	plan      map[predictor.StageID]map[predictor.Venue]int
+	seed      maphash.Seed
+}
+
+// New returns an empty ledger.
+func New() *Ledger {
+	return &Ledger{runs: map[string]*account{}, seed: maphash.MakeSeed()}
+}
+
+// Apply accounts for one event. Doubled events count once; what contradicts itself or belongs to a run long over is ignored.
+func (l *Ledger) Apply(event predictor.Event) {
+	switch e := event.(type) {
+	case predictor.RunStarted:
+		l.started(e)
+	case predictor.GoalChanged:
+		if a := l.runs[e.Run]; a != nil && !a.ended() {
+			a.goal = e.Goal
+		}
+	case predictor.RunEnded:
+		l.endedRun(e)
+	case predictor.Scheduled:
+		if a := l.account(e.Run, e.At); a != nil && (e.Tasks > 0 || e.Expected > 0) {
+			a.scheduled(e)
+		}
+	case predictor.AttemptStarted:
+		if a := l.account(e.Run, e.At); a != nil {
+			a.attemptStarted(e, l.key(e.Task, e.Attempt), l.key(e.Task, e.Attempt-1))
+		}
+	case predictor.Sampled:
+		if a := l.account(e.Run, e.At); a != nil {
+			a.sampled(e)
+		}
+	case predictor.Record:
+		if a := l.account(e.Run, e.At); a != nil && e.Task != "" {
+			a.recorded(e, l.key(e.Task, e.Attempt), l.key(e.Task, wholeTask))
+		}
+	}
+}
+
+// Decided keeps a decision. The same decision again, recognised by its ID among the latest, is ignored.
+func (l *Ledger) Decided(decision predictor.Decision) {
+	latest := l.decisions[max(0, len(l.decisions)-maxSettling):]
+	if decision.ID != "" && slices.ContainsFunc(latest, func(d predictor.Decision) bool { return d.ID == decision.ID }) {
+		return
+	}
+	if len(l.decisions) >= 2*maxDecisions {
+		l.decisions = slices.Delete(l.decisions, 0, len(l.decisions)-maxDecisions+1)
+	}
+	l.decisions = append(l.decisions, decision)
+	for _, a := range l.order {
+		if a.concerns(decision) {
+			a.decisions++
+		}
+	}
+}
+
+// SetPlan takes the plan in force, of which the views show the slots.
+func (l *Ledger) SetPlan(plan predictor.Plan) {
+	l.plan = make(map[predictor.StageID]map[predictor.Venue]int, len(plan.Grants))
+	for _, grant := range plan.Grants {
+		if l.plan[grant.Stage] == nil {
+			l.plan[grant.Stage] = map[predictor.Venue]int{}
+		}
+		l.plan[grant.Stage][grant.Venue] += grant.Slots
+	}
+}
+
+// Forecast keeps what is expected of a run, as predictor.State.Forecast returned it at now, unless something was expected before: the first
+// forecast is the one that the end is compared with.
+func (l *Ledger) Forecast(run string, now time.Time, finish, cost predictor.Interval) {
+	a := l.runs[run]
+	if a == nil || a.ended() || !a.predicted.At.IsZero() {
+		return
+	}
+	elapsed := max(0, now.Sub(a.startedAt).Seconds())
+	a.predicted = RunPrediction{
+		FinishSeconds: predictor.Interval{Low: finish.Low + elapsed, Mid: finish.Mid + elapsed, High: finish.High + elapsed},
+		Cost:          cost, At: now,
+	}
+}
+
+// Run returns one run; known is false when there is none of that ID, or none any more.
+func (l *Ledger) Run(id string) (view RunView, known bool) {
+	a := l.runs[id]
+	if a == nil {
+		return RunView{}, false
+	}
+	return a.view(l.plan), true
+}
+
+// Runs returns the runs that match, the newest first.
+func (l *Ledger) Runs(query Query) []RunView {
+	views := []RunView{}
+	for _, a := range slices.Backward(l.order) {
+		if query.Limit > 0 && len(views) >= query.Limit {
+			break
+		}
+		if (query.State == "" || query.State == a.state) && (query.Pipeline == "" || query.Pipeline == a.pipeline) {
+			views = append(views, a.view(l.plan))
+		}
+	}
+	return views
+}
+
+// Decisions returns the newest limit decisions about a run, oldest first: about its windows, or about the stages of its build while it ran.
+// An empty run keeps all decisions, a limit of 0 is no limit.
+func (l *Ledger) Decisions(run string, limit int) []predictor.Decision {
+	found := []predictor.Decision{}
+	a := l.runs[run]
+	if run != "" && a == nil {
+		return found
+	}
+	kept := l.decisions[max(0, len(l.decisions)-maxDecisions):]
+	for _, decision := range slices.Backward(kept) {
+		if limit > 0 && len(found) >= limit {
+			break
+		}
+		if run == "" || a.concerned(decision) {
+			found = append(found, decision)
+		}
+	}
+	slices.Reverse(found)
+	return found
+}
+
+func (l *Ledger) started(e predictor.RunStarted) {
+	if a := l.runs[e.Run]; a != nil && a.ended() && e.At.After(a.endedAt) {
+		l.forget(a) // the same ID started again
+	}
+	a := l.account(e.Run, e.At)
+	if a == nil || a.known {
+		return
+	}
+	a.known = true
+	a.pipeline, a.app, a.build, a.goal, a.event, a.startedAt = e.Pipeline, e.App, e.Build, e.Goal, e.Event, e.At
+}
+
+func (l *Ledger) endedRun(e predictor.RunEnded) {
+	a := l.account(e.Run, e.At)
+	if a == nil || a.ended() {
+		return
+	}
+	a.end(e)
+	l.settling = append(l.settling, a)
+	if len(l.settling) > maxSettling {
+		l.settling[0].settle()
+		l.settling = slices.Delete(l.settling, 0, 1)
+	}
+}
+
+// account returns the account of a run, opened if there is none; nil when id is empty or the run was over long ago.
+func (l *Ledger) account(id string, at time.Time) *account {
+	if a := l.runs[id]; a != nil {
+		if a.settled() {
+			return nil
+		}
+		a.heard(at)
+		return a
+	}
+	if id == "" {
+		return nil
+	}
+	if len(l.order) >= maxRuns {
+		oldest := max(0, slices.IndexFunc(l.order, (*account).ended))
+		l.forget(l.order[oldest])
+	}
+	a := open(id, at)
+	l.runs[id] = a
+	l.order = append(l.order, a)
+	return a
+}
+
+func (l *Ledger) forget(a *account) {
+	same := func(other *account) bool { return other == a }
+	delete(l.runs, a.id)
+	l.order = slices.DeleteFunc(l.order, same)
+	l.settling = slices.DeleteFunc(l.settling, same)
+}
+
+// wholeTask stands for the attempt number of a task as a whole; attempts count from 1.
+const wholeTask = -1 << 62
+
+// key names an attempt within one run in 64 bits, so that a run of many tasks stays small.
+func (l *Ledger) key(task string, attempt int) uint64 {
+	return maphash.Comparable(l.seed, struct {
+		task    string
+		attempt int
+	}{task, attempt})
+}

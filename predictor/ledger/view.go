@@ -1,0 +1,144 @@
+package ledger
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// RunView is one run as it stands.
+type RunView struct {
+	// Run is the run's ID; Pipeline, App and Build say what runs. All but Run are empty while the run's start was not seen.
+	Run      string `json:"run"`
+	Pipeline string `json:"pipeline"`
+	App      string `json:"app"`
+	Build    string `json:"build"`
+	// State is how the run stands; RunRunning until its end was seen.
+	State predictor.RunState `json:"state"`
+	// Goal is the goal in force.
+	Goal predictor.Goal `json:"goal"`
+	// StartedAt is the start, or the first event of the run while its start was not seen.
+	StartedAt time.Time `json:"started_at"`
+	// EndedAt is the end; the zero time while the run goes on.
+	EndedAt time.Time `json:"ended_at,omitzero"`
+	// Error says why the run failed; empty otherwise.
+	Error string `json:"error,omitempty"`
+	// Result is the encoded result, cut to 4 KiB; a JSON string when what was left is not JSON.
+	Result json.RawMessage `json:"result,omitempty"`
+	// Event is the ID of the event that triggered the run; empty when none did.
+	Event string `json:"event,omitempty"`
+	// Stages are in the order in which the run first scheduled them.
+	Stages []StageView `json:"stages"`
+	// Totals are sums over all stages.
+	Totals Totals `json:"totals"`
+	// Decisions is how many decisions concerned the run: its windows, or the stages of its build while it ran.
+	Decisions int `json:"decisions"`
+	// Predicted is what was expected of the run when a forecast was first known; the zero value when none was.
+	Predicted RunPrediction `json:"predicted"`
+	// Actual is what the run has taken up to its end, or to its last event while it goes on.
+	Actual RunActual `json:"actual"`
+}
+
+// RunPrediction is what was expected of a run.
+type RunPrediction struct {
+	// FinishSeconds is the time from the run's start to its end.
+	FinishSeconds predictor.Interval `json:"finish_seconds"`
+	// Cost is what the run costs altogether, in US dollars.
+	Cost predictor.Interval `json:"cost_usd"`
+	// At is when this became known; the zero time when it never did.
+	At time.Time `json:"at,omitzero"`
+}
+
+// RunActual is what a run has taken.
+type RunActual struct {
+	// Seconds is the time since the run's start.
+	Seconds float64 `json:"seconds"`
+	// Cost is what its attempts cost.
+	Cost quantity.Money `json:"cost_picodollars"`
+}
+
+// Totals are sums over the attempts of all stages of a run.
+type Totals struct {
+	// QueueSeconds is the time spent waiting for a slot and for admission, StartSeconds for children and environments to start,
+	// RunSeconds in users' code, and CPUSeconds on processors.
+	QueueSeconds float64 `json:"queue_seconds"`
+	StartSeconds float64 `json:"start_seconds"`
+	RunSeconds   float64 `json:"run_seconds"`
+	CPUSeconds   float64 `json:"cpu_seconds"`
+	// Tasks counts finished tasks by venue; both venues are always present.
+	Tasks map[predictor.Venue]int `json:"tasks"`
+	// Attempts counts attempts that ended, Failures those that count against a stage's attempts, OutOfMemory those of them that ran out
+	// of memory.
+	Attempts    int `json:"attempts"`
+	Failures    int `json:"failures"`
+	OutOfMemory int `json:"out_of_memory"`
+	// Cost is what the attempts cost.
+	Cost quantity.Money `json:"cost_picodollars"`
+}
+
+// StageView is one stage of a run as it stands.
+type StageView struct {
+	// Name is the stage's own name.
+	Name string `json:"name"`
+	// Declared is the size that the stage's code asks for; the zero Size when it does not.
+	Declared quantity.Size `json:"declared"`
+	// Expected is how many tasks the run is known to have of this stage, scheduled or not yet; 0 when it did not say.
+	Expected int `json:"expected"`
+	// Scheduled, Running and Done count tasks put on the queue, attempts going on, and tasks finished.
+	Scheduled int `json:"scheduled"`
+	Running   int `json:"running"`
+	Done      int `json:"done"`
+	// Attempts counts attempts that ended. Failed counts those of them that count against the stage's attempts, OutOfMemory the part of
+	// these that ran out of memory, Lost those whose host went away, Refused those that the venue could not run.
+	Attempts    int `json:"attempts"`
+	Failed      int `json:"failed"`
+	OutOfMemory int `json:"out_of_memory"`
+	Lost        int `json:"lost"`
+	Refused     int `json:"refused"`
+	// Tasks counts finished tasks by venue; both venues are always present.
+	Tasks map[predictor.Venue]int `json:"tasks"`
+	// QueueSeconds, StartSeconds, RunSeconds and CPUSeconds are as in Totals.
+	QueueSeconds float64 `json:"queue_seconds"`
+	StartSeconds float64 `json:"start_seconds"`
+	RunSeconds   float64 `json:"run_seconds"`
+	CPUSeconds   float64 `json:"cpu_seconds"`
+	// PeakMemory is the highest memory of any attempt, in bytes.
+	PeakMemory quantity.Bytes `json:"peak_memory_bytes"`
+	// Grant is the size of the latest attempt.
+	Grant quantity.Size `json:"grant"`
+	// Slots is what the latest plan grants the stage by venue; both venues are always present, 0 once the run has ended.
+	Slots map[predictor.Venue]int `json:"slots"`
+	// PredictedWall is the mean of what was expected of attempts before they ran, in seconds, and ActualWall the mean of what those that
+	// succeeded took. A zero Interval means that nothing was expected.
+	PredictedWall predictor.Interval `json:"predicted_wall_seconds"`
+	ActualWall    float64            `json:"actual_wall_seconds"`
+	// PredictedMemory is the highest memory that was expected of any attempt, in bytes, to be compared with PeakMemory.
+	PredictedMemory predictor.Interval `json:"predicted_memory_bytes"`
+	// WallError and MemoryError are the medians of predictor.RelativeError over attempts that were predicted and succeeded: 0 is exact,
+	// 1 is twice as much or half. WallErrors and MemoryErrors say over how many, the latest at most.
+	WallError    float64 `json:"wall_error"`
+	MemoryError  float64 `json:"memory_error"`
+	WallErrors   int     `json:"wall_errors"`
+	MemoryErrors int     `json:"memory_errors"`
+	// Cost is what the attempts cost.
+	Cost quantity.Money `json:"cost_picodollars"`
+	// Step and Metrics are the latest that an attempt reported by Progress; 0 and empty when none did.
+	Step    int                `json:"step,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+}
+
+// Query selects runs. Zero fields select all.
+type Query struct {
+	// Limit is the most runs to return; 0 is no limit.
+	Limit int
+	// State keeps only runs in this state.
+	State predictor.RunState
+	// Pipeline keeps only runs of this pipeline.
+	Pipeline string
+}
+
+func bothVenues(pool, function int) map[predictor.Venue]int {
+	return map[predictor.Venue]int{predictor.Pool: pool, predictor.Function: function}
+}

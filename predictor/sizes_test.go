@@ -1,0 +1,209 @@
+package predictor_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// history folds one success for each peak (in MiB) and input (in MiB), at a rate of cores.
+func history(state predictor.State, stage string, cores float64, peaks []int, inputs []int) predictor.State {
+	for i, peak := range peaks {
+		line := record("earlier", stage, i, -1000+float64(i), 2)
+		line.Usage.PeakMemory = quantity.Bytes(peak) * quantity.MiB
+		line.Usage.CPU = time.Duration(cores * float64(line.Usage.Wall))
+		if inputs != nil {
+			line.Usage.Input = quantity.Bytes(inputs[i]) * quantity.MiB
+		}
+		state = predictor.Fold(state, line)
+	}
+	return state
+}
+
+// sized decides once for a stage with one task waiting, and returns its sizing and its slot.
+func sized(t *testing.T, state predictor.State, declared quantity.Size, input quantity.Bytes) (predictor.Sizing, quantity.Size, predictor.State) {
+	t.Helper()
+	scheduled := hint("r", "score", 1, 0)
+	scheduled.Declared, scheduled.Input = declared, input
+	state = fold(state, started("r", 0, predictor.Goal{}), scheduled)
+	plan, state := predictor.Decide(state, laptop(1, 4))
+	if len(plan.Sizings) != 1 || len(plan.Grants) == 0 {
+		t.Fatalf("got %d sizings and %d grants, want one stage: %+v", len(plan.Sizings), len(plan.Grants), plan)
+	}
+	return plan.Sizings[0], plan.Grants[len(plan.Grants)-1].Size, state
+}
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	declared := quantity.Size{CPU: 2 * quantity.Core, Memory: 700 * quantity.MiB}
+	for _, c := range []struct {
+		name     string
+		cores    float64
+		peaks    []int
+		declared quantity.Size
+		want     quantity.Size
+		source   string
+	}{
+		{"declared sizes hold while little is known", 1, []int{100, 100, 100, 100}, declared, declared, "declared by the stage"},
+		{"five attempts replace the declared size", 1, []int{100, 100, 100, 100, 100}, declared, quantity.Size{CPU: 1000, Memory: 115 * quantity.MiB}, "5 attempts"},
+		{"a stage nobody ran gets a part of the host", 1, nil, quantity.Size{}, quantity.Size{CPU: 1000, Memory: 4 * quantity.GiB}, "the host's free room"},
+		{"the floor is the largest peak, though the percentile leaves it out", 1, append(repeat(100, 40), 400), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 400 * quantity.MiB}, "41 attempts"},
+		{"memory is never below the policy's least", 1, repeat(3, 10), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 32 * quantity.MiB}, "10 attempts"},
+		{"a stage that mostly waits holds little of a core", 0.12, repeat(100, 10), quantity.Size{}, quantity.Size{CPU: 150, Memory: 115 * quantity.MiB}, "10 attempts"},
+		{"a stage that uses nearly one core gets one", 0.9, repeat(100, 10), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 115 * quantity.MiB}, "10 attempts"},
+		{"a stage that uses several cores gets them, up to the host's", 7.7, repeat(100, 10), quantity.Size{}, quantity.Size{CPU: 4000, Memory: 115 * quantity.MiB}, "10 attempts"},
+		{"a peak beyond the host is cut to it", 1, repeat(40_000, 10), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 16 * quantity.GiB}, "10 attempts"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			sizing, slot, _ := sized(t, history(predictor.State{}, "score", c.cores, c.peaks, nil), c.declared, 0)
+			if slot != c.want {
+				t.Errorf("a slot is %v, want %v", slot, c.want)
+			}
+			if !strings.Contains(sizing.Source, c.source) {
+				t.Errorf("the source is %q, want %q in it", sizing.Source, c.source)
+			}
+		})
+	}
+}
+
+func repeat(value, n int) []int {
+	values := make([]int, n)
+	for i := range values {
+		values[i] = value
+	}
+	return values
+}
+
+func TestMemoryFollowsTheInputWhereItDoes(t *testing.T) {
+	t.Parallel()
+	// Peaks are 50 MiB and three times the input, but for one outlier.
+	inputs, peaks := []int{10, 20, 30, 40, 50, 60, 70, 80}, []int{80, 110, 140, 170, 200, 230, 260, 600}
+	sizing, _, _ := sized(t, history(predictor.State{}, "score", 1, peaks, inputs), quantity.Size{}, 0)
+	if got := sizing.MemoryPerInput; got < 2.9 || got > 3.1 {
+		t.Errorf("memory grows by %.2f bytes for each byte of input, want 3", got)
+	}
+	capacity := laptop(0, 4).Hosts[0].Capacity
+	small, expected, _ := sizing.For(predictor.Need{Input: 10 * quantity.MiB}, capacity)
+	large, _, _ := sizing.For(predictor.Need{Input: 70 * quantity.MiB}, capacity)
+	if got, want := large.Memory-small.Memory, 180*quantity.MiB; got < want-quantity.MiB || got > want+quantity.MiB {
+		t.Errorf("60 MiB more of input are given %v more, want %v", got, want)
+	}
+	if mid := quantity.Bytes(expected.Memory.Mid); mid < 79*quantity.MiB || mid > 81*quantity.MiB {
+		t.Errorf("an input of 10 MiB is expected to take %v, want 80 MiB", mid)
+	}
+	for i, input := range inputs {
+		size, _, _ := sizing.For(predictor.Need{Input: quantity.Bytes(input) * quantity.MiB}, capacity)
+		if peak := quantity.Bytes(peaks[i]) * quantity.MiB; size.Memory < peak {
+			t.Errorf("an input of %d MiB took %v and is given %v", input, peak, size.Memory)
+		}
+	}
+}
+
+func TestASizeHoldsUntilItMovesByATenth(t *testing.T) {
+	t.Parallel()
+	_, before, state := sized(t, history(predictor.State{}, "score", 1, repeat(100, 60), nil), quantity.Size{}, 0)
+	grow := func(task, peak int) (quantity.Size, []string) {
+		line := record("r", "score", task, 1, 2)
+		line.Usage.PeakMemory = quantity.Bytes(peak) * quantity.MiB
+		state = fold(state, hint("r", "score", 1, 1), line)
+		var plan predictor.Plan
+		plan, state = predictor.Decide(state, laptop(2, 4))
+		return plan.Grants[len(plan.Grants)-1].Size, reasons(plan)
+	}
+	if slot, told := grow(1000, 120); slot != before || len(told) > 0 {
+		t.Errorf("a peak of 120 MiB within 10 percent of the slot's %v changed it to %v: %v", before.Memory, slot.Memory, told)
+	}
+	slot, told := grow(1001, 200)
+	if slot.Memory != 200*quantity.MiB || !strings.Contains(strings.Join(told, "\n"), "62 attempts") {
+		t.Errorf("a peak of 200 MiB made the slot %v (%v), want 200 MiB because of 62 attempts", slot.Memory, told)
+	}
+}
+
+func TestRunningOutOfMemoryRaisesTheSizeOfTheNextTasks(t *testing.T) {
+	t.Parallel()
+	state := history(predictor.State{}, "score", 1, repeat(100, 10), nil)
+	killed := record("earlier", "score", 500, -1, 1)
+	killed.Outcome, killed.Grant = predictor.OutOfMemory, quantity.Size{CPU: 1000, Memory: 115 * quantity.MiB}
+	_, slot, state := sized(t, predictor.Fold(state, killed), quantity.Size{}, 0)
+	if want := 230 * quantity.MiB; slot.Memory != want {
+		t.Errorf("after running out of memory at 115 MiB a slot has %v, want %v", slot.Memory, want)
+	}
+	grown := record("earlier", "score", 500, 0, 1)
+	grown.Attempt, grown.Usage.PeakMemory = 2, 130*quantity.MiB
+	plan, _ := predictor.Decide(fold(state, grown), laptop(2, 4))
+	if got := plan.Grants[len(plan.Grants)-1].Size.Memory; got < 130*quantity.MiB || got > 150*quantity.MiB {
+		t.Errorf("once a success took 130 MiB a slot has %v, want just above that", got)
+	}
+}
+
+func TestPredictionsThatAreFarOffFallBackToTheStaticSizeAndComeBack(t *testing.T) {
+	t.Parallel()
+	declared := quantity.Size{CPU: 2000, Memory: quantity.GiB}
+	state := history(predictor.State{}, "score", 1, repeat(100, 20), nil)
+	sizing, _, state := sized(t, state, declared, 0)
+	if !sizing.Learned {
+		t.Fatalf("twenty attempts taught nothing: %+v", sizing)
+	}
+	task := 1000
+	tick := func(expected, took float64, n int) (predictor.Sizing, string) {
+		for range n {
+			line := record("r", "score", task, 1, took)
+			line.Predicted.Wall.Mid = expected
+			scheduled := hint("r", "score", 1, 1)
+			scheduled.Declared = declared
+			state = fold(state, scheduled, line)
+			task++
+		}
+		scheduled := hint("r", "score", 1, 1)
+		scheduled.Declared = declared
+		state = fold(state, scheduled)
+		var plan predictor.Plan
+		plan, state = predictor.Decide(state, laptop(2, 4))
+		return plan.Sizings[0], strings.Join(reasons(plan), "\n")
+	}
+	sizing, told := tick(2, 20, 20)
+	if sizing.Learned || !sizing.Static || sizing.Base != declared || !strings.Contains(told, "off by 900 percent in the median of the last 20 attempts, more than the bound of 200 percent") {
+		t.Errorf("after predictions ten times too low: %+v\n%s\nwant the declared size and the reason", sizing, told)
+	}
+	sizing, told = tick(20, 20, 20)
+	if !sizing.Learned || sizing.Static || !strings.Contains(told, "attempts: ") {
+		t.Errorf("after predictions that were exact: %+v\n%s\nwant the learned size again", sizing, told)
+	}
+}
+
+func TestAStageThatFunctionsCannotHoldIsToldOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		peak   int
+		wall   float64
+		reason string
+	}{
+		{"too large", 12_000, 1, "functions cannot run this stage: it needs 13.5 GiB, more than the largest function has"},
+		{"too long", 100, 800, "functions cannot run this stage: a task may take 13m20s, too close to the limit of 15m0s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var state predictor.State
+			for i := range 10 {
+				line := record("earlier", "score", i, -1, c.wall)
+				line.Usage.PeakMemory = quantity.Bytes(c.peak) * quantity.MiB
+				state = predictor.Fold(state, line)
+			}
+			state = fold(state, started("r", 0, predictor.Goal{}), hint("r", "score", 50, 0))
+			told := 0
+			for tick := range 3 {
+				var plan predictor.Plan
+				plan, state = predictor.Decide(state, laptop(float64(tick), 4))
+				told += strings.Count(strings.Join(reasons(plan), "\n"), c.reason)
+			}
+			if told != 1 {
+				t.Errorf("%q was told %d times, want once", c.reason, told)
+			}
+		})
+	}
+}

@@ -1,0 +1,230 @@
+package predictor
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"math"
+	"time"
+)
+
+// maxSlots bounds the slots of one stage at one venue, and with them the time that a tick takes, whatever room is claimed.
+const maxSlots = 4096
+
+// shareHosts gives the room of the hosts to the stages.
+//
+// What runs keeps its slot. Every stage with work has at least one slot, even one that does not fit: admission makes its attempts wait,
+// so nothing starves. Then, as long as one fits, the next slot goes to the stage that would miss its deadline by most, else to the stage
+// that would finish last:
+//
+//	finish = (queued + running) x wall / slots
+//
+// Giving one slot at a time to the largest finish minimises the latest finish over the stages when slots are alike: moving a slot from any
+// stage to another could only make the giver the later one. Stages without work keep one slot, while it fits, until Policy.IdleAfter.
+func (d *decider) shareHosts() {
+	for _, w := range d.works {
+		w.wanted = max(min(w.demand(), maxSlots), w.running[Pool])
+		if w.wanted == 0 {
+			w.idle = true
+			continue
+		}
+		d.keepRunning(w)
+		if w.slots == 0 {
+			d.place(w, d.roomiest(w, true))
+		}
+	}
+	waiting := make(needs, 0, len(d.works))
+	for _, w := range d.works {
+		if !w.idle && w.slots < w.wanted {
+			waiting = append(waiting, w)
+		}
+	}
+	heap.Init(&waiting)
+	for len(waiting) > 0 {
+		w := waiting[0]
+		host := d.roomiest(w, false)
+		if host == nil {
+			w.limited = true
+			heap.Pop(&waiting)
+			continue
+		}
+		d.place(w, host)
+		if w.slots >= w.wanted {
+			heap.Pop(&waiting)
+			continue
+		}
+		heap.Fix(&waiting, 0)
+	}
+	for _, w := range d.works {
+		if w.idle && w.stage.Slots > 0 && d.age(w) < d.policy.IdleAfter {
+			d.place(w, d.roomiest(w, false))
+		}
+	}
+}
+
+// age is how long the stage has been without any event.
+func (d *decider) age(w *work) time.Duration {
+	return time.Duration(d.now - w.stage.Active)
+}
+
+// keepRunning holds a slot for every attempt that runs, where it runs. Attempts on hosts that are gone hold nothing: their tasks come back.
+func (d *decider) keepRunning(w *work) {
+	for _, host := range d.hosts {
+		for range w.held[host.ID] {
+			d.place(w, host)
+		}
+	}
+}
+
+// place gives the stage one slot on the host. Without any host the slot is granted nowhere: it is placed when one joins.
+func (d *decider) place(w *work, host *hostRoom) {
+	if host == nil {
+		return
+	}
+	w.slots++
+	w.placed[host.index]++
+	host.room = host.room.Minus(w.size)
+}
+
+// roomiest returns the host for the stage's next slot: one where it had more slots than it has got so far, so that placements do not
+// wander, else the one with the most cores free, then memory. When none has room it is nil, or with force the one with the most.
+func (d *decider) roomiest(w *work, force bool) *hostRoom {
+	var best *hostRoom
+	rank := func(h *hostRoom) (fits, had bool) {
+		return w.size.Fits(h.room), w.stage.Placed[h.ID] > w.placed[h.index]
+	}
+	for _, host := range d.hosts {
+		fits, had := rank(host)
+		if !fits && !force {
+			continue
+		}
+		if best == nil {
+			best = host
+			continue
+		}
+		bestFits, bestHad := rank(best)
+		order := cmp.Or(
+			trueFirst(fits, bestFits),
+			trueFirst(w.size.Fits(host.Capacity), w.size.Fits(best.Capacity)),
+			trueFirst(had, bestHad),
+			cmp.Compare(best.room.CPU, host.room.CPU),
+			cmp.Compare(best.room.Memory, host.room.Memory),
+		)
+		if order < 0 {
+			best = host
+		}
+	}
+	return best
+}
+
+func trueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// needs is a heap of stages that want another slot, the neediest first.
+type needs []*work
+
+// Len is the number of stages.
+func (n needs) Len() int { return len(n) }
+
+// Swap exchanges two stages.
+func (n needs) Swap(i, j int) { n[i], n[j] = n[j], n[i] }
+
+// Push adds a stage.
+func (n *needs) Push(w any) { *n = append(*n, w.(*work)) }
+
+// Pop removes the last stage.
+func (n *needs) Pop() any {
+	last := (*n)[len(*n)-1]
+	*n = (*n)[:len(*n)-1]
+	return last
+}
+
+// Less orders by the time by which a deadline would be missed, then by the predicted finish, the latest first.
+func (n needs) Less(i, j int) bool {
+	a, b := n[i], n[j]
+	spareA, spareB := min(0, a.slack-a.poolFinish()), min(0, b.slack-b.poolFinish())
+	return cmp.Or(
+		cmp.Compare(spareA, spareB),
+		cmp.Compare(b.poolFinish(), a.poolFinish()),
+		compareStages(a.stage.ID, b.stage.ID),
+	) < 0
+}
+
+// poolFinish is how many seconds the pool alone needs for what is queued and running.
+func (w *work) poolFinish() float64 {
+	if w.slots == 0 {
+		return math.Inf(1)
+	}
+	return float64(w.demand()) * w.wall / float64(w.slots)
+}
+
+// explainSlots writes a decision for every stage whose pool slots changed.
+func (d *decider) explainSlots() {
+	for _, w := range d.works {
+		if w.slots == w.stage.Slots {
+			continue
+		}
+		decision := Decision{
+			Stage: w.stage.ID, Venue: Pool, What: "slots", From: count(w.stage.Slots, "slot"), To: count(w.slots, "slot"),
+			Reason: d.slotsReason(w), Inputs: w.inputs(),
+		}
+		if _, variation, known := w.stage.model.pool(); known && w.slots > 0 && w.demand() > 0 {
+			decision.Predicted, decision.PredictedUnit = spread(w.poolFinish(), variation, float64(w.demand())), "seconds"
+		}
+		d.decide(decision)
+	}
+}
+
+func (w *work) inputs() map[string]float64 {
+	inputs := map[string]float64{
+		"backlog_tasks": float64(w.queued[0]), "pool_only_tasks": float64(w.queued[1]),
+		"running_tasks": float64(w.running[Pool]), "slot_cores": w.size.CPU.Cores(), "slot_memory_bytes": float64(w.size.Memory),
+	}
+	if mean, _, known := w.stage.model.pool(); known {
+		inputs["wall_seconds"] = mean
+	}
+	return inputs
+}
+
+func (d *decider) slotsReason(w *work) string {
+	work := fmt.Sprintf("%s and %s", waiting(w.queued[0]+w.queued[1]), runningNow(w.running[Pool]))
+	switch {
+	case w.idle && w.slots > 0:
+		return fmt.Sprintf("no task waits or runs; one slot stays for %s more", seconds((d.policy.IdleAfter - d.age(w)).Seconds()))
+	case w.idle && d.age(w) >= d.policy.IdleAfter:
+		return fmt.Sprintf("no task for %s: an idle stage holds nothing", seconds(d.age(w).Seconds()))
+	case w.idle:
+		return "no task waits or runs, and others need the room"
+	case len(d.hosts) == 0:
+		return work + ", but no host has a valid lease"
+	case w.slots < w.stage.Slots && !w.limited:
+		return work + ": no more slots are needed"
+	}
+	if _, _, known := w.stage.model.pool(); known {
+		work += fmt.Sprintf(", %s each: done in %s at the pool", seconds(w.wall), seconds(w.poolFinish()))
+	} else {
+		work += "; no attempt has ended yet to tell how long one takes"
+	}
+	if w.limited {
+		work += "; the hosts have no room for more slots"
+	}
+	return work
+}
+
+// spread is the interval around the time that n tasks take together, whose own times vary by variation: the middle 80 percent of a normal
+// distribution (z = 1.2816) around the sum, and five percent for what the model leaves out.
+func spread(mid, variation, n float64) Interval {
+	if math.IsInf(mid, 0) || math.IsNaN(mid) {
+		return Interval{}
+	}
+	around := min(1.2816*variation/math.Sqrt(max(n, 1))+0.05, 1)
+	return Interval{Low: mid * (1 - around), Mid: mid, High: mid * (1 + around)}
+}

@@ -1,0 +1,158 @@
+package predictor
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// lambda is Lambda's price list (us-east-1, x86).
+func lambda() FunctionVenue {
+	return FunctionVenue{
+		Enabled: true, Concurrency: 100, MaxMemory: 10 * quantity.GiB, MaxDuration: 15 * time.Minute,
+		PerGiBSecond: 16_666_700, PerRequest: 200_000,
+	}
+}
+
+func TestTheWorkedExampleOfTheSpillFormula(t *testing.T) {
+	t.Parallel()
+	o := offer{tasks: 240, slots: 1, wall: 0.1, function: 0.1, highest: 0.1, class: quantity.GiB, venue: lambda(), most: 1}
+	if got := o.duration(0); math.Abs(got-24) > 1e-9 {
+		t.Errorf("T(0) = %v s, want 24", got)
+	}
+	if got := o.duration(1); math.Abs(got-12) > 1e-9 {
+		t.Errorf("T(1) = %v s, want 12", got)
+	}
+	if got := o.price(1).String(); got != "$0.0002240" {
+		t.Errorf("M(1) = %s, want $0.0002240", got)
+	}
+	if got := o.best(quantity.USD); got != 1 {
+		t.Errorf("best n at $1 an hour = %d, want 1", got)
+	}
+	o.venue.PerGiBSecond *= 1000
+	o.venue.PerRequest *= 1000
+	if got := o.best(quantity.USD); got != 0 {
+		t.Errorf("best n at a price a thousand times as high = %d, want 0", got)
+	}
+}
+
+// simulated serves the tasks one by one: whoever is free first takes the next. It returns the time at which the last ends and how many
+// functions took.
+func simulated(o offer, n int) (finish float64, byFunctions int) {
+	type server struct {
+		free, takes float64
+		function    bool
+	}
+	var servers []server
+	for range o.slots {
+		servers = append(servers, server{takes: o.wall})
+	}
+	for range n {
+		servers = append(servers, server{free: o.cold, takes: o.function, function: true})
+	}
+	for range int(o.tasks) {
+		next := 0
+		for i, s := range servers {
+			if s.free < servers[next].free {
+				next = i
+			}
+		}
+		servers[next].free += servers[next].takes
+		finish = max(finish, servers[next].free)
+		if servers[next].function {
+			byFunctions++
+		}
+	}
+	return finish, byFunctions
+}
+
+func anOffer(t *rapid.T) offer {
+	venue := lambda()
+	venue.PerGiBSecond = venue.PerGiBSecond.Times(math.Pow(10, rapid.Float64Range(-1, 2).Draw(t, "price factor")))
+	wall := math.Pow(10, rapid.Float64Range(-1, 1.5).Draw(t, "wall"))
+	return offer{
+		tasks: float64(rapid.IntRange(1, 60).Draw(t, "tasks")), slots: rapid.IntRange(1, 4).Draw(t, "pool slots"), wall: wall,
+		function: wall * rapid.Float64Range(0.5, 4).Draw(t, "slowdown"), cold: rapid.Float64Range(0, 3).Draw(t, "cold"),
+		class: quantity.GiB, venue: venue, most: 8,
+	}
+}
+
+func TestSpillDurationAgreesWithServingTheTasksOneByOne(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		o := anOffer(t)
+		n := rapid.IntRange(0, o.most).Draw(t, "n")
+		served, _ := simulated(o, n)
+		// The formula lets tasks be split, so it may be off by one task of the slower venue on either side.
+		if off := math.Abs(o.duration(n) - served); off > max(o.wall, o.function+o.cold)+1e-9 {
+			t.Fatalf("T(%d) = %.3f s, one by one %.3f s, for %+v", n, o.duration(n), served, o)
+		}
+	})
+}
+
+// TestSpillChoice holds the chosen n against every other n, each served task by task: what it forgoes is at most the value of the time and
+// the price of the tasks by which the formula, which lets tasks be split, may be off.
+func TestSpillChoice(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		o := anOffer(t)
+		perHour := quantity.USD.Times(math.Pow(10, rapid.Float64Range(-2, 2).Draw(t, "value of time")))
+		task, start := o.venue.Price(o.class, span(o.function)), o.venue.Price(o.class, span(o.cold))-o.venue.PerRequest
+		worth := func(n int) float64 {
+			alone, _ := simulated(o, 0)
+			together, taken := simulated(o, n)
+			return (alone-together)/3600*float64(perHour) - float64(task)*float64(taken) - float64(start)*float64(n)
+		}
+		chosen, best := o.best(perHour), 0
+		for n := range o.most + 1 {
+			if worth(n) > worth(best) {
+				best = n
+			}
+		}
+		step := max(o.wall, o.function+o.cold)
+		allowed := 2*step/3600*float64(perHour) + float64(task)*float64(max(chosen, best)+1)
+		if regret := worth(best) - worth(chosen); regret > allowed {
+			t.Fatalf("n = %d is worth %.3g less than n = %d, allowed %.3g, for %+v", chosen, regret, best, allowed, o)
+		}
+	})
+}
+
+func TestSpillGoals(t *testing.T) {
+	t.Parallel()
+	base := offer{tasks: 100, slots: 1, wall: 1, function: 1, highest: 1, class: quantity.GiB, venue: lambda(), most: 20}
+	// T(n) = 100 / (1 + n)
+	if got := base.within(25); got != 3 {
+		t.Errorf("the least n that ends within 25 s = %d, want 3", got)
+	}
+	if got := base.within(100); got != 0 {
+		t.Errorf("the least n that ends within 100 s = %d, want 0: the pool does", got)
+	}
+	if got := base.within(0.5); got != base.most {
+		t.Errorf("the n for a time that none reaches = %d, want the fastest, %d", got, base.most)
+	}
+	if got := base.affordable(20, base.upperPrice(7), 1); got != 7 {
+		t.Errorf("the n that the price of 7 affords = %d, want 7", got)
+	}
+	if got := base.affordable(20, 0, 1); got != 0 {
+		t.Errorf("the n that nothing affords = %d, want 0", got)
+	}
+	slow := base
+	slow.function = 200
+	if got := slow.fastest(); got != 0 {
+		t.Errorf("the fastest n with functions slower than the whole backlog = %d, want 0", got)
+	}
+	alone := base
+	alone.slots = 0
+	if got := alone.within(25); got != 4 {
+		t.Errorf("the least n without a pool that ends within 25 s = %d, want 4", got)
+	}
+	for n := range base.most {
+		if base.duration(n+1) > base.duration(n) {
+			t.Errorf("T(%d) = %v > T(%d) = %v", n+1, base.duration(n+1), n, base.duration(n))
+		}
+	}
+}

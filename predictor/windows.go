@@ -1,0 +1,88 @@
+package predictor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Temporal's priority keys, of which 1 is served first.
+const (
+	priorityLate   = 1
+	priorityTight  = 2
+	priorityUsual  = 3
+	tightSlack     = 0.5 // the part of the time left that is spare, below which a deadline is tight
+	easySlack      = 0.7 // and above which it is no longer
+	tasksPerSlot   = 4   // a window this many times the slots keeps them busy between two ticks
+	windowCapacity = 2   // windows grow by this factor, so that a growing stage changes its window a few times only
+)
+
+// turnWindows writes the windows that differ from the default, and tells those that changed. A window grows while its run goes on and never
+// shrinks: a task that was scheduled cannot be taken back.
+func (d *decider) turnWindows() {
+	for _, w := range d.works {
+		slots := w.slots + w.functions
+		for _, id := range slices.Sorted(maps.Keys(w.stage.Shares)) {
+			part := w.stage.Shares[id]
+			before, urgency := cmp.Or(part.Window, d.policy.Window), cmp.Or(part.Priority, priorityUsual)
+			part.Window = min(before, d.policy.MaxWindow)
+			for part.Window < d.policy.MaxWindow && slots*tasksPerSlot > part.Window {
+				part.Window = min(part.Window*windowCapacity, d.policy.MaxWindow)
+			}
+			part.Priority = d.priority(w, part, urgency)
+			if part.Window != d.policy.Window || part.Priority != priorityUsual || part.Priority != urgency {
+				d.windowRow(w, id, part)
+			}
+			if part.Window != before || part.Priority != urgency {
+				d.decide(Decision{
+					Stage: w.stage.ID, Run: id, What: "window",
+					From: windowText(before, urgency), To: windowText(part.Window, part.Priority), Reason: d.windowReason(w, part, urgency),
+					Inputs: map[string]float64{"slots": float64(slots), "backlog_tasks": float64(w.queued[0] + w.queued[1])},
+				})
+			}
+		}
+	}
+	slices.SortFunc(d.plan.Windows, func(a, b Window) int {
+		return cmp.Or(cmp.Compare(a.Run, b.Run), compareStages(a.Stage, b.Stage))
+	})
+}
+
+func (d *decider) windowRow(w *work, run string, part *share) {
+	d.plan.Windows = append(d.plan.Windows, Window{Run: run, Stage: w.stage.ID, Tasks: part.Window, Priority: part.Priority})
+}
+
+// priority is that of the run's tasks by the slack of its deadline: late, tight or usual. It eases later than it tightens, so that it does
+// not swing with every attempt.
+func (d *decider) priority(w *work, part *share, before int) int {
+	left, limited := d.timeLeft(w.stage, part)
+	if !limited {
+		return priorityUsual
+	}
+	if part.Queued[0]+part.Queued[1]+part.Further == 0 {
+		return before
+	}
+	need := w.finish
+	switch {
+	case need > left:
+		return priorityLate
+	case need > (1-tightSlack)*left:
+		return min(before, priorityTight)
+	case need < (1-easySlack)*left:
+		return priorityUsual
+	default:
+		return before
+	}
+}
+
+func (d *decider) windowReason(w *work, part *share, before int) string {
+	left, limited := d.timeLeft(w.stage, part)
+	if limited && part.Priority != before {
+		return fmt.Sprintf("the backlog takes %s more and %s are left to the deadline", seconds(w.finish), seconds(max(left, 0)))
+	}
+	return fmt.Sprintf("%s need %d tasks in flight each to stay busy", count(w.slots+w.functions, "slot"), tasksPerSlot)
+}
+
+func windowText(tasks, priority int) string {
+	return fmt.Sprintf("%s, priority %d", count(tasks, "task"), priority)
+}

@@ -1,0 +1,314 @@
+// Package agent owns one host: its children, their sizes and who is admitted.
+//
+// It obeys the plan's placements for its host: each placed stage is polled with as many slots as the plan says. An attempt is sized
+// when it arrives, waits its turn until the host has that much room, runs in a child process of the user's build and gives the room
+// back. Sizes are reserved, and told to the child's runtime; no kernel limit enforces them yet.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/client"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/slot"
+	"github.com/spillway-ml/spillway/workers/spawn"
+)
+
+const (
+	defaultSampleEvery = time.Second
+	defaultChildIdle   = 30 * time.Second
+	defaultDrain       = 10 * time.Second
+	// availableShare is the part of the host's available memory that children get when no capacity is set; the rest is for the
+	// engine, the page cache and what attempts take above their sizes.
+	availableShare = 0.8
+	// inventoryEvery is how often the host describes itself at least; inventoryPause how often at most.
+	inventoryEvery = time.Second
+	inventoryPause = 100 * time.Millisecond
+	// idlePerCPU bounds the idle children that are kept.
+	idlePerCPU = 2
+)
+
+// Options configures an [Agent]. Host, Client, Builds, Recorder, Plans and Inventory are required.
+type Options struct {
+	// Host is the host's name, unique in the stack.
+	Host string
+	// Client is connected to Temporal.
+	Client client.Client
+	// Capacity is what the children may hold together. Zero memory means 80% of the memory that is available now, zero CPU one core
+	// for each of CPUs.
+	Capacity quantity.Size
+	// CPUs are the numbers of the CPUs that children are kept on; nil means all that this process may use.
+	CPUs []int
+	// PricePerHour is what holding the whole capacity costs, per hour.
+	PricePerHour quantity.Money
+	// ArtifactsURL is the artifact store that children are told.
+	ArtifactsURL string
+	// Environment is added to the environment of children, which else is PATH, HOME, TMPDIR, LANG and TZ of this process and what
+	// the engine says.
+	Environment map[string]string
+	// Builds finds the programs of children.
+	Builds activities.Builds
+	// Recorder takes Records, starts and samples.
+	Recorder activities.Recorder
+	// Plans hands out the plan.
+	Plans activities.Plans
+	// Inventory is told how the host stands every second and soon after each change. Calls do not overlap; an error is logged.
+	Inventory func(context.Context, predictor.Host) error
+	// SampleEvery is the time between two looks at a running attempt; 0 means a second.
+	SampleEvery time.Duration
+	// ChildIdle is how long a child without work is kept; 0 means 30 seconds.
+	ChildIdle time.Duration
+	// Drain is how long running attempts may go on when the agent is told to end; 0 means 10 seconds.
+	Drain time.Duration
+	// Logger takes the agent's log, and the stages' output at debug level; nil discards both.
+	Logger *slog.Logger
+}
+
+// Agent runs attempts on one host. All methods may be called concurrently.
+type Agent struct {
+	id          string
+	capacity    quantity.Size
+	cpus        []int
+	price       quantity.Money
+	recorder    activities.Recorder
+	plans       activities.Plans
+	inventory   func(context.Context, predictor.Host) error
+	sampleEvery time.Duration
+	childIdle   time.Duration
+	drain       time.Duration
+	logger      *slog.Logger
+	now         func() time.Time
+
+	admission *admission
+	children  *children
+	board     *slot.Board
+	changed   chan struct{} // the inventory is out of date
+
+	mu      sync.Mutex
+	sizings map[predictor.StageID]predictor.Sizing // of the stages that are placed here
+	running map[*running]struct{}
+}
+
+// New returns an agent that does nothing until Run.
+func New(options Options) (*Agent, error) {
+	if err := options.complete(); err != nil {
+		return nil, fmt.Errorf("make an agent: %w", err)
+	}
+	a := &Agent{
+		id: options.Host, capacity: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
+		recorder: options.Recorder, plans: options.Plans, inventory: options.Inventory,
+		sampleEvery: options.SampleEvery, childIdle: options.ChildIdle, drain: options.Drain,
+		logger: options.Logger.With("host", options.Host), now: time.Now,
+		changed: make(chan struct{}, 1),
+		sizings: make(map[predictor.StageID]predictor.Sizing), running: make(map[*running]struct{}),
+	}
+	a.admission = &admission{capacity: a.capacity, changed: a.touch}
+	a.children = &children{
+		builds: options.Builds, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment), logger: a.logger,
+		maxIdle: idlePerCPU * max(len(a.cpus), 1),
+	}
+	a.board = slot.NewBoard(options.Client, a.handle, a.logger)
+	return a, nil
+}
+
+// complete refuses what cannot work and fills in the defaults.
+func (o *Options) complete() error {
+	if o.Host == "" || o.Client == nil || o.Builds == nil || o.Recorder == nil || o.Plans == nil || o.Inventory == nil {
+		return errors.New("host, client, builds, recorder, plans and inventory are all required")
+	}
+	if o.Capacity.CPU < 0 || o.Capacity.Memory < 0 || o.PricePerHour < 0 {
+		return fmt.Errorf("capacity %s and price %s per hour must not be negative", o.Capacity, o.PricePerHour)
+	}
+	allowed, err := spawn.AllowedCPUs()
+	if err != nil {
+		return err
+	}
+	if len(o.CPUs) == 0 {
+		o.CPUs = allowed
+	}
+	for _, cpu := range o.CPUs {
+		if !slices.Contains(allowed, cpu) {
+			return fmt.Errorf("cpu %d is not available to this process; choose among %v", cpu, allowed)
+		}
+	}
+	if o.Capacity.CPU == 0 {
+		o.Capacity.CPU = quantity.Milli(len(o.CPUs)) * quantity.Core
+	}
+	if o.Capacity.Memory == 0 {
+		available, err := availableMemory()
+		if err != nil {
+			return err
+		}
+		o.Capacity.Memory = quantity.Bytes(availableShare * float64(available))
+	}
+	if o.SampleEvery <= 0 {
+		o.SampleEvery = defaultSampleEvery
+	}
+	if o.ChildIdle <= 0 {
+		o.ChildIdle = defaultChildIdle
+	}
+	if o.Drain <= 0 {
+		o.Drain = defaultDrain
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// Run obeys the plan until ctx ends. Then it polls no more, lets running attempts end for a while, interrupts the rest, kills all
+// children and returns. An interrupted attempt is Lost: it counts for nothing and is done again elsewhere. Run is called once.
+func (a *Agent) Run(ctx context.Context) error {
+	spawner, err := spawn.New(spawn.Options{CPUs: a.cpus})
+	if err != nil {
+		return fmt.Errorf("run the agent of %s: %w", a.id, err)
+	}
+	defer spawner.Close()
+	a.children.start = spawner.Start
+	var describing sync.WaitGroup
+	describing.Go(func() { a.describe(ctx) })
+	err = a.board.Run(ctx, a.plans, a.obey, a.drain)
+	describing.Wait()
+	a.children.reap(a.now().Add(time.Hour)) // all of them
+	if err != nil {
+		return fmt.Errorf("run the agent of %s: %w", a.id, err)
+	}
+	return nil
+}
+
+// describe reports the inventory and stops idle children until ctx ends.
+func (a *Agent) describe(ctx context.Context) {
+	ticker := time.NewTicker(inventoryEvery)
+	defer ticker.Stop()
+	pause := time.NewTicker(inventoryPause)
+	defer pause.Stop()
+	for ctx.Err() == nil {
+		if err := a.inventory(ctx, a.Host()); err != nil && ctx.Err() == nil {
+			a.logger.WarnContext(ctx, "the host's inventory was not taken; trying again", "error", err)
+		}
+		a.children.reap(a.now().Add(-a.childIdle))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+		select {
+		case <-a.changed:
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Host describes the host as it stands now.
+func (a *Agent) Host() predictor.Host {
+	return predictor.Host{
+		ID: a.id, Capacity: a.capacity, Free: a.admission.free(), PricePerHour: a.price, CPUs: slices.Clone(a.cpus),
+		Enforcement: "none", At: a.now(),
+	}
+}
+
+// Stages returns the stages that this host polls or still runs, sorted.
+func (a *Agent) Stages() []predictor.StageID { return a.board.Stages() }
+
+// Running tells how many attempts this host has taken from the queues and not ended, those that wait for room included.
+func (a *Agent) Running() int { return a.board.Running() }
+
+// Idle tells how many children wait for an attempt.
+func (a *Agent) Idle() int { return a.children.count() }
+
+// touch makes the inventory be reported soon.
+func (a *Agent) touch() {
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}
+
+// obey takes over a plan: it remembers the sizings of the stages placed here, resizes what runs and returns the slots.
+func (a *Agent) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
+	targets := placed(plan, a.id)
+	a.mu.Lock()
+	runs := slices.Collect(maps.Keys(a.running))
+	wanted := maps.Clone(targets)
+	for _, stage := range a.board.Stages() { // attempts of a stage that is placed here no more may still run, or arrive by an open poll
+		wanted[stage] = slot.Target{}
+	}
+	sizings := make(map[predictor.StageID]predictor.Sizing, len(wanted))
+	for _, sizing := range plan.Sizings {
+		if _, ok := wanted[sizing.Stage]; ok {
+			sizings[sizing.Stage] = sizing
+		}
+	}
+	before := a.sizings
+	a.sizings = sizings
+	a.mu.Unlock()
+	for _, r := range runs {
+		stage := r.try.Task.Stage
+		if sizing, ok := sizings[stage]; ok && sizing != before[stage] {
+			r.resize(sizing, a.now())
+		}
+	}
+	return targets
+}
+
+// placed returns what plan places on host; several devices of a host add up.
+func placed(plan predictor.Plan, host string) map[predictor.StageID]slot.Target {
+	targets := make(map[predictor.StageID]slot.Target)
+	for _, p := range plan.Placements {
+		if p.Host == host && p.Slots > 0 {
+			target := targets[p.Stage]
+			target.Slots += p.Slots
+			targets[p.Stage] = target
+		}
+	}
+	for _, g := range plan.Grants {
+		if target, ok := targets[g.Stage]; ok && g.Venue == predictor.Pool {
+			target.PoolOnly = g.PoolOnly
+			targets[g.Stage] = target
+		}
+	}
+	return targets
+}
+
+// size decides how large an attempt is; fits is false when this host has nothing larger than what failed.
+func (a *Agent) size(task wire.Task, need predictor.Need) (size quantity.Size, expected predictor.Prediction, fits bool) {
+	a.mu.Lock()
+	sizing, known := a.sizings[task.Stage]
+	a.mu.Unlock()
+	if !known {
+		sizing = predictor.FirstSizing(task.Stage, task.Declared, task.Input, a.admission.free(), a.capacity)
+	}
+	return sizing.For(need, a.capacity)
+}
+
+// begin notes that an attempt runs in c from now on, and says so.
+func (a *Agent) begin(r *running, c *child) {
+	now := a.now()
+	r.attach(c, now)
+	a.mu.Lock()
+	a.running[r] = struct{}{}
+	a.mu.Unlock()
+	task := r.try.Task
+	a.recorder.Tell(predictor.AttemptStarted{
+		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
+		PoolOnly: r.try.PoolOnly, Queue: r.try.Queue(now), Grant: r.held(), At: now,
+	})
+}
+
+// end notes that an attempt no longer runs.
+func (a *Agent) end(r *running) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.running, r)
+}

@@ -1,0 +1,336 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/slot"
+)
+
+const (
+	// cancelGrace is how long a stage may take to stop once its context has ended; termGrace what is added after SIGTERM.
+	cancelGrace = 5 * time.Second
+	termGrace   = time.Second
+)
+
+// running is one attempt between its admission and its end.
+type running struct {
+	agent *Agent
+	try   *slot.Attempt
+	room  *reservation
+
+	mu    sync.Mutex
+	grant quantity.Size
+	meter *meter
+	child *child // set while the attempt goes on in it
+	gauge *gauge
+	used  quantity.Bytes // resident at the last look
+}
+
+// account is what is known of an attempt when it is over, besides how it ended.
+type account struct {
+	queue, start time.Duration
+	cold         bool
+	usage        quantity.Usage
+}
+
+// handle runs one attempt on this host. It is the agent's [slot.Handler].
+func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+	try, err := slot.Begin(ctx, task)
+	if err != nil {
+		return wire.Result{}, err
+	}
+	defer try.Close()
+	size, predicted, fits := a.size(task, try.Need())
+	if impossible, found := unfit(a.id, a.capacity, size, try.Need(), fits); found {
+		_, err := slot.Settle(task, try.Number, try.State(), impossible)
+		return wire.Result{}, err
+	}
+	r := &running{agent: a, try: try, grant: size}
+	f, account := r.run(ctx, task, input)
+	ending, _ := ended(f)
+	ending.Grant, ending.Cost = r.held(), r.cost(a.now())
+	record := try.Record(predictor.Pool, a.id, ending)
+	record.Queue, record.Start, record.Cold = account.queue, account.start, account.cold
+	record.At, record.Usage, record.Predicted = a.now(), account.usage, predicted
+	var output json.RawMessage
+	if f.answer != nil {
+		output = f.answer.Output
+	}
+	return try.End(ctx, a.recorder, record, ending, output)
+}
+
+// unfit tells why an attempt can never run on a host; found is false when it can.
+func unfit(host string, capacity, size quantity.Size, need predictor.Need, fits bool) (ending slot.Ending, found bool) {
+	switch {
+	case !fits:
+		return slot.Ending{
+			Outcome: predictor.OutOfMemory, Permanent: true, Grant: size,
+			Message: fmt.Sprintf("it ran out of memory with %s, so it needs %s or more, and host %s has %s for all attempts; "+
+				"make the input smaller or add a larger host", need.LargestFailed, need.LargestFailed*predictor.GrowAfterOutOfMemory, host, capacity.Memory),
+		}, true
+	case !size.Fits(capacity): // amounts are cut to the capacity, so it is the device
+		return slot.Ending{
+			Outcome: predictor.Failed, Permanent: true, Grant: size,
+			Message: fmt.Sprintf("it needs a device of class %q, and host %s has class %q; add a host that has one", size.DeviceClass, host, capacity.DeviceClass),
+		}, true
+	}
+	return slot.Ending{}, false
+}
+
+// run admits the attempt, runs it in a child and gives both back.
+func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage) (f finish, account account) {
+	a := r.agent
+	room, err := a.admission.reserve(ctx, r.grant)
+	account.queue = r.try.Queue(a.now())
+	if err != nil {
+		f.stopped, f.reason = slot.Stopped(ctx)
+		return f, account
+	}
+	defer room.release()
+	admitted := a.now()
+	r.mu.Lock()
+	r.room, r.meter = room, newMeter(a.price, a.capacity, r.grant, admitted)
+	r.mu.Unlock()
+	defer func() { r.stopMeter(a.now()) }()
+	c, cold, output, err := a.children.take(ctx, build{task.Stage.App, task.Stage.Build}, r.grant)
+	account.cold = cold
+	account.start = a.now().Sub(admitted)
+	if err != nil {
+		return unstarted(ctx, err, output), account
+	}
+	a.begin(r, c)
+	defer a.end(r)
+	began := a.now()
+	kills := memoryKills()
+	f = r.supervise(ctx, c, task, input)
+	f.memoryKills = memoryKills() > kills
+	now := a.now()
+	account.usage = r.usage(f, now.Sub(began), now, task.Input)
+	r.detach()
+	if _, reusable := ended(f); reusable {
+		a.children.give(c, now)
+	} else {
+		c.kill()
+	}
+	return f, account
+}
+
+// unstarted tells what it means that no child could be had.
+func unstarted(ctx context.Context, err error, output string) (f finish) {
+	switch {
+	case ctx.Err() != nil:
+		f.stopped, f.reason = slot.Stopped(ctx)
+	case errors.Is(err, errUnavailable):
+		f.stopped, f.reason = predictor.Lost, err.Error()
+	default:
+		f.failed, f.tail = err, output
+	}
+	return f
+}
+
+// supervise tells the child to start and follows it to the end of the attempt.
+func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input json.RawMessage) (f finish) {
+	err := c.send(wire.ToChild{Start: &wire.StartAttempt{
+		Task: task, Attempt: r.try.Number, Input: input, Grant: r.held(), Resume: r.try.State().Checkpoint,
+	}})
+	if err != nil {
+		c.signal(syscall.SIGKILL)
+		f.failed = err
+	}
+	samples := time.NewTicker(r.agent.sampleEvery)
+	defer samples.Stop()
+	var timeout <-chan time.Time
+	if task.Timeout > 0 {
+		timer := time.NewTimer(task.Timeout)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	stop := stopping{child: c, done: ctx.Done()}
+	for {
+		select {
+		case message, open := <-c.messages:
+			switch {
+			case !open:
+				return gone(c, f)
+			case message.Progress != nil:
+				r.try.Progress(*message.Progress)
+			case message.Checkpoint != nil:
+				r.try.Checkpoint(*message.Checkpoint)
+			case message.Done != nil:
+				f.answer = message.Done
+				return f
+			}
+		case <-samples.C:
+			r.sample()
+		case <-timeout:
+			timeout = nil
+			f.stopped, f.reason = predictor.TimedOut, pastTimeout(task.Timeout)
+			c.signal(syscall.SIGKILL)
+		case <-stop.done:
+			if f.stopped == "" {
+				f.stopped, f.reason = slot.Stopped(ctx)
+			}
+			stop.ask(f.stopped)
+		case <-stop.next:
+			stop.force()
+		}
+	}
+}
+
+// stopping ends a child step by step: it is asked, then told to terminate, then killed.
+type stopping struct {
+	child      *child
+	done       <-chan struct{} // of the attempt's context, until it was seen
+	next       <-chan time.Time
+	terminated bool
+}
+
+// ask tells the stage that its context has ended; an attempt that is lost anyhow is not given time.
+func (s *stopping) ask(outcome predictor.Outcome) {
+	s.done = nil
+	if outcome != predictor.Cancelled || s.child.send(wire.ToChild{Cancel: true}) != nil {
+		s.child.signal(syscall.SIGKILL)
+		return
+	}
+	s.next = time.After(cancelGrace)
+}
+
+// force takes the next step.
+func (s *stopping) force() {
+	if s.terminated {
+		s.child.signal(syscall.SIGKILL)
+		s.next = nil
+		return
+	}
+	s.terminated = true
+	s.child.signal(syscall.SIGTERM)
+	s.next = time.After(termGrace)
+}
+
+// gone tells how a child went away that says no more.
+func gone(c *child, f finish) finish {
+	timer := time.NewTimer(exitGrace)
+	defer timer.Stop()
+	select {
+	case <-c.exited:
+	case <-timer.C: // it closed its channel but lives
+		c.signal(syscall.SIGKILL)
+		<-c.exited
+	}
+	if c.broken != nil {
+		f.failed = c.broken
+	}
+	f.exit = c.process.ProcessState.String()
+	status, ok := c.process.ProcessState.Sys().(syscall.WaitStatus)
+	f.killed = ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+	f.tail = c.tail.text()
+	return f
+}
+
+// sample publishes what the attempt takes now. An attempt that outgrew its grant is counted with what it holds, so that its neighbours
+// are not admitted into memory that is not there.
+func (r *running) sample() {
+	a := r.agent
+	now := a.now()
+	r.mu.Lock()
+	gauge := r.gauge
+	r.mu.Unlock()
+	l, rate, ok := gauge.sample(now)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	r.used = l.resident
+	r.mu.Unlock()
+	r.room.resize(func(held, _ quantity.Size) quantity.Size {
+		held.Memory = max(held.Memory, l.resident)
+		return held
+	})
+	state, task := r.try.State(), r.try.Task
+	a.recorder.Tell(predictor.Sampled{
+		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
+		CPU: rate, Memory: l.resident, Grant: r.held(), Step: state.Step, Metrics: state.Metrics, At: now,
+	})
+}
+
+// attach makes c the child of the attempt.
+func (r *running) attach(c *child, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.child, r.gauge = c, newGauge(c.process.Process.Pid, c.attempts == 0, now)
+}
+
+// detach ends the time in which the attempt can be resized.
+func (r *running) detach() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.child = nil
+}
+
+// resize gives the attempt what sizing says now, while it runs.
+func (r *running) resize(sizing predictor.Sizing, now time.Time) {
+	want, _, _ := sizing.For(r.try.Need(), r.agent.capacity)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.child == nil {
+		return
+	}
+	size := r.room.resize(func(held, free quantity.Size) quantity.Size { return resized(held, free, want, r.used) })
+	if size == r.grant {
+		return
+	}
+	r.grant = size
+	r.meter.hold(size, now)
+	if err := r.child.send(wire.ToChild{Limit: &size}); err != nil {
+		r.child.signal(syscall.SIGKILL) // half a message was written: nothing that follows would be understood
+	}
+}
+
+func (r *running) held() quantity.Size {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.grant
+}
+
+// stopMeter stops the cost at now.
+func (r *running) stopMeter(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.meter.hold(quantity.Size{}, now)
+}
+
+// cost is what the attempt cost until now; nothing when it was never admitted.
+func (r *running) cost(now time.Time) quantity.Money {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.meter == nil {
+		return 0
+	}
+	return r.meter.cost(now)
+}
+
+func (r *running) usage(f finish, wall time.Duration, now time.Time, input quantity.Bytes) quantity.Usage {
+	r.mu.Lock()
+	child, gauge := r.child, r.gauge
+	r.mu.Unlock()
+	var usage quantity.Usage
+	if f.exit != "" {
+		usage = gauge.usage(f.answer, child.process.ProcessState, wall, now)
+	} else {
+		usage = gauge.usage(f.answer, nil, wall, now)
+	}
+	usage.Input = input
+	if f.answer != nil {
+		usage.Output = quantity.Bytes(len(f.answer.Output)) + f.answer.Written
+	}
+	return usage
+}

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// TestMain makes the test binary the child of its own tests.
+func TestMain(m *testing.M) {
+	if os.Getenv(wire.RoleEnvironment) == wire.RoleChild {
+		if err := serve(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// order is the input of every test's stage.
+type order struct {
+	Do    string         `json:"do"`
+	Bytes quantity.Bytes `json:"bytes,omitempty"`
+}
+
+// report is its output.
+type report struct {
+	PID    int            `json:"pid"`
+	Env    []string       `json:"env,omitempty"`
+	Resume activities.Ref `json:"resume"`
+	Grant  quantity.Size  `json:"grant"`
+}
+
+// serve is a stage that does what its input orders.
+func serve() error {
+	if os.Getenv("TEST_NEVER_READY") != "" {
+		return errors.New("the model file is missing")
+	}
+	out := json.NewEncoder(os.NewFile(wire.ChildOutput, "out"))
+	messages := make(chan wire.ToChild)
+	go func() {
+		lines := bufio.NewScanner(os.NewFile(wire.ChildInput, "in"))
+		lines.Buffer(nil, maxMessage)
+		for lines.Scan() {
+			var message wire.ToChild
+			if json.Unmarshal(lines.Bytes(), &message) == nil {
+				messages <- message
+			}
+		}
+		close(messages)
+	}()
+	if err := out.Encode(wire.FromChild{Ready: true}); err != nil {
+		return err
+	}
+	for message := range messages {
+		answer := work(*message.Start, messages, out)
+		if err := out.Encode(wire.FromChild{Done: &answer}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func work(start wire.StartAttempt, messages <-chan wire.ToChild, out *json.Encoder) wire.Answer {
+	var order order
+	if err := json.Unmarshal(start.Input, &order); err != nil {
+		return wire.Answer{Error: &wire.StageFailure{Message: err.Error(), Permanent: true}}
+	}
+	tell := func(message wire.FromChild) {
+		if err := out.Encode(message); err != nil {
+			os.Exit(4)
+		}
+	}
+	report := report{PID: os.Getpid(), Resume: start.Resume, Grant: start.Grant}
+	switch order.Do {
+	case "fail":
+		return wire.Answer{Error: &wire.StageFailure{Message: "boom"}}
+	case "panic":
+		return wire.Answer{Error: &wire.StageFailure{Message: "boom", Stack: "main.go:1"}}
+	case "exit":
+		fmt.Println("last words")
+		os.Exit(3)
+	case "crash":
+		panic("in a goroutine of its own")
+	case "garble":
+		if _, err := os.NewFile(wire.ChildOutput, "out").WriteString("hello\n"); err != nil {
+			os.Exit(4)
+		}
+		select {}
+	case "need": // as much memory as it says
+		if start.Grant.Memory < order.Bytes {
+			return wire.Answer{Error: &wire.StageFailure{Message: "no memory", OutOfMemory: true}}
+		}
+	case "use":
+		block := make([]byte, order.Bytes)
+		for i := 0; i < len(block); i += 4096 {
+			block[i] = 1
+		}
+		tell(wire.FromChild{Progress: &wire.Progress{Step: int(block[0])}})
+	case "environment":
+		report.Env = os.Environ()
+	case "resume":
+		if start.Attempt == 1 {
+			tell(wire.FromChild{Checkpoint: &activities.Ref{Digest: "first"}})
+			os.Exit(3)
+		}
+	case "hang": // and ignore what one can ignore
+		signal.Ignore(syscall.SIGTERM)
+		tell(wire.FromChild{Progress: &wire.Progress{Step: 1}})
+		select {}
+	case "wait":
+		tell(wire.FromChild{Progress: &wire.Progress{Step: 1}})
+		for message := range messages {
+			if message.Cancel {
+				return wire.Answer{Error: &wire.StageFailure{Message: "context canceled"}}
+			}
+			if message.Limit != nil {
+				report.Grant = *message.Limit
+				break
+			}
+		}
+	}
+	encoded, err := json.Marshal(report)
+	if err != nil {
+		return wire.Answer{Error: &wire.StageFailure{Message: err.Error()}}
+	}
+	return wire.Answer{Output: encoded, Wall: time.Millisecond, Written: 5}
+}
+
+// builds says that the test binary is every build but "missing".
+type builds struct{}
+
+func (builds) Path(_ context.Context, _, digest string) (string, error) {
+	if digest == "missing" {
+		return "", errors.New("no such build")
+	}
+	return os.Executable()
+}

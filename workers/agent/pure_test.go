@@ -1,0 +1,318 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/slot"
+)
+
+func of(cores, mebibytes int) quantity.Size {
+	return quantity.Size{CPU: quantity.Milli(cores) * quantity.Core, Memory: quantity.Bytes(mebibytes) * quantity.MiB}
+}
+
+func TestTheLineIsServedInItsOrder(t *testing.T) {
+	t.Parallel()
+	capacity := of(4, 100)
+	for _, tt := range []struct {
+		name    string
+		held    quantity.Size
+		waiting []quantity.Size
+		want    int
+	}{
+		{"an empty line", of(0, 0), nil, 0},
+		{"all fit together", of(0, 0), []quantity.Size{of(1, 50), of(1, 50)}, 2},
+		{"nobody overtakes the first who does not fit", of(1, 60), []quantity.Size{of(1, 50), of(1, 1)}, 0},
+		{"those before it are served", of(1, 60), []quantity.Size{of(1, 40), of(1, 50), of(1, 1)}, 1},
+		{"cores count as well", of(4, 0), []quantity.Size{of(1, 1)}, 0},
+		{"a host that is overfull serves nobody", of(1, 120), []quantity.Size{of(0, 1)}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := admitted(tt.held, capacity, tt.waiting); got != tt.want {
+				t.Errorf("admitted: got %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAdmissionNeverGrantsMoreThanThereIsAndServesAllInOrder(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		capacity := of(8, 100)
+		var served []int
+		a := &admission{capacity: capacity, changed: func() {}}
+		var line []*reservation
+		n := rapid.IntRange(1, 20).Draw(t, "attempts")
+		for range n {
+			size := of(rapid.IntRange(1, 8).Draw(t, "cores"), rapid.IntRange(1, 100).Draw(t, "mebibytes"))
+			line = append(line, &reservation{admission: a, granted: make(chan struct{}), size: size})
+		}
+		a.waiting = slices.Clone(line)
+		a.admit()
+		for len(served) < n {
+			for i, r := range line {
+				if isGranted(r) && !slices.Contains(served, i) {
+					served = append(served, i)
+				}
+			}
+			if !a.held.Fits(capacity) {
+				t.Fatalf("held: got %s, want at most %s", a.held, capacity)
+			}
+			if len(served) == n {
+				break
+			}
+			for _, i := range served {
+				if !line[i].released {
+					line[i].release()
+					break
+				}
+			}
+		}
+		if !slices.IsSorted(served) {
+			t.Fatalf("served in the order %v, want the order of asking", served)
+		}
+	})
+}
+
+func isGranted(r *reservation) bool {
+	select {
+	case <-r.granted:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestARunningAttemptIsResizedWithinWhatIsFree(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name             string
+		held, free, want quantity.Size
+		used             quantity.Bytes
+		size             quantity.Size
+	}{
+		{"it grows into free room", of(1, 10), of(4, 50), of(2, 30), 0, of(2, 30)},
+		{"not beyond it", of(1, 10), of(0, 5), of(2, 30), 0, of(1, 15)},
+		{"it shrinks", of(2, 30), of(0, 0), of(1, 10), 5 * quantity.MiB, of(1, 10)},
+		{"not below what it uses", of(2, 30), of(0, 0), of(1, 10), 20 * quantity.MiB, of(1, 20)},
+		{"an overfull host takes nothing away", of(1, 10), of(-1, -5), of(2, 30), 0, of(1, 10)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(tt.size, resized(tt.held, tt.free, tt.want, tt.used)); diff != "" {
+				t.Errorf("size (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnAttemptCostsTheLargerOfItsShares(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(0, 0)
+	capacity := of(4, 100)
+	m := newMeter(quantity.USD, capacity, of(1, 50), start)
+	m.hold(of(4, 10), start.Add(time.Hour))
+	if got, want := m.cost(start.Add(90*time.Minute)), quantity.USD; got != want {
+		t.Errorf("an hour at half the memory and half an hour at all cores: got %s, want %s", got, want)
+	}
+	for _, tt := range []struct {
+		name           string
+		capacity, held quantity.Size
+		wall           time.Duration
+		want           quantity.Money
+	}{
+		{"no time costs nothing", capacity, of(1, 50), 0, 0},
+		{"a clock that went back costs nothing", capacity, of(1, 50), -time.Hour, 0},
+		{"a host of nothing costs nothing", quantity.Size{}, of(1, 50), time.Hour, 0},
+	} {
+		if got := price(quantity.USD, tt.capacity, tt.held, tt.wall); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestAnAttemptEndsAsWhatWasSeenSays(t *testing.T) {
+	t.Parallel()
+	failure := func(f wire.StageFailure) *wire.Answer { return &wire.Answer{Error: &f} }
+	for _, tt := range []struct {
+		name     string
+		finish   finish
+		want     slot.Ending
+		reusable bool
+	}{
+		{"an answer without an error", finish{answer: &wire.Answer{}}, slot.Ending{Outcome: predictor.Succeeded}, true},
+		{
+			"an error of the stage leaves the child usable",
+			finish{answer: failure(wire.StageFailure{Message: "boom", Permanent: true})},
+			slot.Ending{Outcome: predictor.Failed, Message: "boom", Permanent: true},
+			true,
+		},
+		{
+			"a panic does not",
+			finish{answer: failure(wire.StageFailure{Message: "boom", Stack: "main.go:1"})},
+			slot.Ending{Outcome: predictor.Failed, Message: "boom", Stack: "main.go:1"},
+			false,
+		},
+		{
+			"memory that the code was refused",
+			finish{answer: failure(wire.StageFailure{Message: "full", OutOfMemory: true})},
+			slot.Ending{Outcome: predictor.OutOfMemory, Message: "full"},
+			true,
+		},
+		{
+			"a success that crosses a cancellation is a success",
+			finish{answer: &wire.Answer{}, stopped: predictor.Cancelled},
+			slot.Ending{Outcome: predictor.Succeeded},
+			false,
+		},
+		{
+			"an error after a cancellation is the cancellation",
+			finish{answer: failure(wire.StageFailure{Message: "context canceled"}), stopped: predictor.Cancelled, reason: "the run"},
+			slot.Ending{Outcome: predictor.Cancelled, Message: "the run"},
+			false,
+		},
+		{
+			"killed at its timeout",
+			finish{stopped: predictor.TimedOut, reason: "late", exit: "signal: killed", killed: true, memoryKills: true},
+			slot.Ending{Outcome: predictor.TimedOut, Message: "late"},
+			false,
+		},
+		{
+			"killed by the kernel for memory",
+			finish{exit: "signal: killed", killed: true, memoryKills: true},
+			slot.Ending{Outcome: predictor.OutOfMemory, Message: "the kernel killed the stage's process because the host ran out of memory"},
+			false,
+		},
+		{
+			"killed by someone else",
+			finish{exit: "signal: killed", killed: true},
+			slot.Ending{Outcome: predictor.Failed, Message: "the stage's process ended: signal: killed"},
+			false,
+		},
+		{
+			"an exit tells its last words",
+			finish{exit: "exit status 3", tail: "one\ntwo\n"},
+			slot.Ending{Outcome: predictor.Failed, Message: "the stage's process ended: exit status 3: two"},
+			false,
+		},
+		{
+			"a crash tells its panic",
+			finish{exit: "exit status 2", tail: "log\npanic: nil map\n\ngoroutine 7\n"},
+			slot.Ending{Outcome: predictor.Failed, Message: "the stage's process ended: exit status 2: panic: nil map", Stack: "panic: nil map\n\ngoroutine 7\n"},
+			false,
+		},
+		{
+			"memory that the runtime was refused",
+			finish{exit: "exit status 2", tail: "fatal error: runtime: out of memory\n"},
+			slot.Ending{
+				Outcome: predictor.OutOfMemory, Message: "the stage's process ended: exit status 2: fatal error: runtime: out of memory",
+				Stack: "fatal error: runtime: out of memory\n",
+			},
+			false,
+		},
+		{
+			"a child that did not start",
+			finish{failed: errors.New("no such file")},
+			slot.Ending{Outcome: predictor.Failed, Message: "no such file"},
+			false,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, reusable := ended(tt.finish)
+			if diff := cmp.Diff(tt.want, got); diff != "" || reusable != tt.reusable {
+				t.Errorf("reusable %v, want %v; ending (-want +got):\n%s", reusable, tt.reusable, diff)
+			}
+		})
+	}
+}
+
+func TestAHostReadsItsOwnRowsOfAPlan(t *testing.T) {
+	t.Parallel()
+	a, b := predictor.StageID{App: "x", Build: "y", Name: "a"}, predictor.StageID{App: "x", Build: "y", Name: "b"}
+	plan := predictor.Plan{
+		Grants: []predictor.Grant{
+			{Stage: a, Venue: predictor.Pool, Slots: 9, PoolOnly: true},
+			{Stage: b, Venue: predictor.Pool, Slots: 9},
+			{Stage: b, Venue: predictor.Function, Slots: 9, PoolOnly: true},
+		},
+		Placements: []predictor.Placement{
+			{Stage: a, Host: "h1", Slots: 2}, {Stage: a, Host: "h1", Device: "gpu0", Slots: 1}, {Stage: b, Host: "h1", Slots: 0}, {Stage: b, Host: "h2", Slots: 4},
+		},
+	}
+	for host, want := range map[string]map[predictor.StageID]slot.Target{
+		"h1": {a: {Slots: 3, PoolOnly: true}}, "h2": {b: {Slots: 4}}, "h3": {},
+	} {
+		if diff := cmp.Diff(want, placed(plan, host)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", host, diff)
+		}
+	}
+}
+
+func TestAnAttemptThatCanNeverRunHereSaysWhy(t *testing.T) {
+	t.Parallel()
+	capacity, gpu := of(4, 100), of(1, 10)
+	gpu.DeviceClass = "h200"
+	for _, tt := range []struct {
+		name string
+		size quantity.Size
+		need predictor.Need
+		fits bool
+		want string
+	}{
+		{"one that fits", of(1, 10), predictor.Need{}, true, ""},
+		{"one that outgrew the host", of(1, 100), predictor.Need{LargestFailed: 100 * quantity.MiB}, false, "needs 200 MiB or more"},
+		{"one for another device", gpu, predictor.Need{}, true, `class "h200"`},
+	} {
+		got, found := unfit("h", capacity, tt.size, tt.need, tt.fits)
+		if found != (tt.want != "") || !strings.Contains(got.Message, tt.want) {
+			t.Errorf("%s: got %v %q, want it to say %q", tt.name, found, got.Message, tt.want)
+		}
+	}
+}
+
+func TestTheTailKeepsTheEndOfTheOutput(t *testing.T) {
+	t.Parallel()
+	output := &tail{logger: slog.New(slog.DiscardHandler)}
+	for range 10 * maxTail / 10 {
+		if _, err := output.Write([]byte("123456789\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := output.Write([]byte("the end")); err != nil {
+		t.Fatal(err)
+	}
+	got := output.text()
+	if len(got) > maxTail || !strings.HasPrefix(got, "123456789\n") || !strings.HasSuffix(got, "\nthe end") {
+		t.Errorf("tail: got %d bytes from %q to %q", len(got), got[:12], got[len(got)-12:])
+	}
+	output.reset()
+	if got := output.text(); got != "" {
+		t.Errorf("tail after reset: got %q, want none", got)
+	}
+}
+
+func TestAChildSeesOnlyWhatItShall(t *testing.T) {
+	t.Parallel()
+	host := map[string]string{"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "secret", "HOME": "/root", "GOMAXPROCS": "64"}
+	lookup := func(name string) (string, bool) { value, set := host[name]; return value, set }
+	got := environment(lookup, build{"digits", "b1"}, "file:///a", quantity.Size{CPU: 1500, Memory: 1000}, map[string]string{"MODEL": "x", "HOME": "/tmp", wire.RoleEnvironment: "evil"})
+	want := []string{
+		"GOMAXPROCS=2", "GOMEMLIMIT=900", "HOME=/tmp", "MODEL=x", "PATH=/bin",
+		"SPILLWAY_ARTIFACTS=file:///a", "SPILLWAY_BUILD=b1", "SPILLWAY_ROLE=child",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,238 @@
+// Package function runs AWS Lambda functions on this machine behind the Lambda Invoke API.
+//
+// A [Host] is an http.Handler that an unmodified AWS SDK reaches through its endpoint URL alone. Each execution
+// environment is one process: the function's unmodified bootstrap (runtime provided.al2023), which asks for its
+// invocations through the official Runtime API on a loopback port of its own. As on AWS, an invocation is complete
+// only when the runtime asks for the next one, an environment serves one invocation at a time, idle environments
+// are reused last in, first out, and an environment that fails, exits or runs too long is not used again.
+//
+// # What is enforced and what is not
+//
+//   - Time: a function's timeout and the limit on its init kill the environment.
+//   - Concurrency: the account's limit and reserved concurrency refuse with 429. AWS's rate of scaling out
+//     (1,000 environments each 10 s) is not modelled.
+//   - Payloads: 6 MB synchronous, 1 MB asynchronous, 6 MB answers; 50 MB of zip, 250 MB unzipped.
+//   - Memory, on Linux: the resident memory of the environment's process group is sampled each 50 ms, and an
+//     environment found above its memory size is killed. What a process takes and gives back between two samples is
+//     reported but not punished, pages shared between processes count once for each, and processes that leave the
+//     group are not seen. Go programs also get GOMEMLIMIT at 90% of the memory size, so that they collect garbage
+//     before they are killed. There is no cgroup: the kernel does not stop the allocation itself.
+//   - CPU: environments share [Options.CPUs]. The share that AWS gives in proportion to memory (one vCPU for each
+//     1,769 MB) is not enforced.
+//   - Files: each environment has a temporary directory of its own (TMPDIR), not a file system of its own.
+//   - Asynchronous invocations wait in memory, not in a durable queue.
+//
+// A Host checks no signature: whoever reaches its address can run code as this user. Listen on loopback only. It
+// refuses requests that carry no AWS signature at all or that come from a web page, so that no page that the user
+// visits can reach it through the browser.
+package function
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spillway-ml/spillway/workers/spawn"
+)
+
+// Options configures a [Host]. Only Dir is required.
+type Options struct {
+	// Dir keeps the functions: code in Dir/<name>/<sha256>, settings in Dir/<name>/function.json. A host that
+	// starts again on the same Dir has its functions again. It is created if it is missing and used by one host at
+	// a time.
+	Dir string
+	// KeepAlive is how long an idle environment is kept. Zero means 5 minutes.
+	KeepAlive time.Duration
+	// Concurrency is the account's limit: how many invocations may run at a time, over all functions. Zero means
+	// 1000, the limit of a new AWS account.
+	Concurrency int
+	// ColdStart is added before a new environment starts, and counted and reported as part of its init, because a
+	// local process starts much faster than an environment on AWS. Zero means none.
+	ColdStart time.Duration
+	// InitTimeout is how long a new environment may take, without ColdStart, until it asks for its first
+	// invocation. Zero means 10 s, the limit on AWS.
+	InitTimeout time.Duration
+	// CPUs are the numbers of the CPUs that environments may use; nil means all that this process may use. See
+	// [spawn.Options].
+	CPUs []int
+	// Logger receives what the host does, and at level Debug what functions print. Nil means no log.
+	Logger *slog.Logger
+}
+
+// withDefaults returns o with its zero fields set, or an error that names the field to mend.
+func (o Options) withDefaults() (Options, error) {
+	switch {
+	case o.Dir == "":
+		return o, errors.New("no directory for functions: set Dir")
+	case o.KeepAlive < 0 || o.Concurrency < 0 || o.ColdStart < 0 || o.InitTimeout < 0:
+		return o, fmt.Errorf("negative option: keep alive %v, concurrency %d, cold start %v, init timeout %v; zero means the default",
+			o.KeepAlive, o.Concurrency, o.ColdStart, o.InitTimeout)
+	}
+	o.KeepAlive = cmp.Or(o.KeepAlive, 5*time.Minute)
+	o.Concurrency = cmp.Or(o.Concurrency, 1000)
+	o.InitTimeout = cmp.Or(o.InitTimeout, 10*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return o, nil
+}
+
+// A Host runs functions. It is an http.Handler; the caller listens. All its methods may be called concurrently.
+// Close it to end its environments.
+type Host struct {
+	opts    Options
+	log     *slog.Logger
+	store   *store
+	spawner *spawn.Spawner
+	meter   *meter
+	mux     *http.ServeMux
+	closing chan struct{}  // closed by Close
+	work    sync.WaitGroup // requests, environments, events, the reaper
+
+	admin sync.Mutex // held over each change of a function, with its files; taken before mu
+
+	mu           sync.Mutex
+	closed       bool
+	functions    map[string]*function
+	codes        map[string]*code // by directory
+	environments map[*environment]struct{}
+	events       int // asynchronous invocations that wait or run
+}
+
+// FunctionStats counts what one function did since its host started.
+type FunctionStats struct {
+	// Function is the name of the function.
+	Function string
+	// Live is how many environments exist, those that still start included.
+	Live int
+	// Idle is how many environments wait for an invocation.
+	Idle int
+	// Busy is how many invocations run now.
+	Busy int
+	// Cold counts the environments that were started.
+	Cold int64
+	// Warm counts the invocations that found an idle environment.
+	Warm int64
+	// Throttled counts the invocations refused for lack of concurrency.
+	Throttled int64
+	// OOM counts the environments killed because they exceeded their memory size.
+	OOM int64
+	// Timeouts counts the invocations, and inits, that ran too long.
+	Timeouts int64
+}
+
+// New returns a Host with the functions found in opts.Dir, and removes there what a killed host left behind.
+func New(opts Options) (*Host, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	st, err := openStore(opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	configs, err := st.load(opts.Logger)
+	if err != nil {
+		return nil, errors.Join(err, st.close())
+	}
+	spawner, err := spawn.New(spawn.Options{CPUs: opts.CPUs})
+	if err != nil {
+		return nil, errors.Join(err, st.close())
+	}
+	h := &Host{
+		opts:         opts,
+		log:          opts.Logger,
+		store:        st,
+		spawner:      spawner,
+		meter:        newMeter(),
+		closing:      make(chan struct{}),
+		functions:    make(map[string]*function),
+		codes:        make(map[string]*code),
+		environments: make(map[*environment]struct{}),
+	}
+	for _, c := range configs {
+		h.functions[c.Name] = &function{config: c, code: h.holdLocked(st.codeDir(c.Name, c.CodeSHA256))}
+	}
+	h.mux = h.routes()
+	h.work.Go(h.reap)
+	return h, nil
+}
+
+// ServeHTTP answers one request of the Lambda API. An invocation that has begun runs to its end even when its
+// caller goes away, as on AWS.
+func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Amzn-Requestid", newID())
+	if err := checkCaller(r); err != nil {
+		h.writeError(w, r, err)
+		return
+	}
+	if !h.enter() {
+		h.writeError(w, r, errShutdown())
+		return
+	}
+	defer h.work.Done()
+	h.mux.ServeHTTP(w, r)
+}
+
+// enter registers one piece of work that Close waits for, or reports that the host is closed.
+func (h *Host) enter() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.work.Add(1)
+	return true
+}
+
+// Stats returns the counts of every function, sorted by name.
+func (h *Host) Stats() []FunctionStats {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]FunctionStats, 0, len(h.functions))
+	for name, f := range h.functions {
+		s := f.counts
+		s.Function, s.Live, s.Idle, s.Busy = name, f.live, len(f.idle), f.busy
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b FunctionStats) int { return cmp.Compare(a.Function, b.Function) })
+	return all
+}
+
+// Close kills every environment, drops the asynchronous invocations that still wait, and returns when nothing of
+// the host runs any more. The functions stay in Dir. Requests that are in progress end with an error.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		h.work.Wait()
+		return nil
+	}
+	h.closed = true
+	close(h.closing)
+	for env := range h.environments {
+		env.kill()
+	}
+	if h.events > 0 {
+		h.log.Warn("asynchronous invocations dropped", "count", h.events)
+	}
+	h.mu.Unlock()
+
+	h.work.Wait()
+	h.meter.close()
+	h.spawner.Close()
+	return h.store.close()
+}
+
+// isClosing reports whether Close has been called.
+func (h *Host) isClosing() bool {
+	select {
+	case <-h.closing:
+		return true
+	default:
+		return false
+	}
+}

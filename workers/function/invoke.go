@@ -1,0 +1,282 @@
+package function
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// maxEvents bounds the asynchronous invocations that wait or run: at most 1 GB of payloads.
+const maxEvents = 1000
+
+// request is one call of Invoke.
+type request struct {
+	id            string
+	traceID       string
+	clientContext string // JSON, or ""
+	payload       []byte
+}
+
+// result is what a request that ran came to.
+type result struct {
+	answer
+	tail []byte // the end of the log, with the report
+}
+
+// invoke serves Invoke: https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html.
+func (h *Host) invoke(w http.ResponseWriter, r *http.Request) error {
+	f, err := h.lookup(r)
+	if err != nil {
+		return err
+	}
+	kind := r.Header.Get("X-Amz-Invocation-Type")
+	req, err := readRequest(r, kind == "Event", w.Header().Get("X-Amzn-Requestid"))
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case "", "RequestResponse":
+	case "DryRun":
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	case "Event":
+		if err := h.enqueue(f, req); err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusAccepted)
+		return nil
+	default:
+		return errInvalid("'invocationType' %q failed to satisfy constraint: [Event, RequestResponse, DryRun]", kind)
+	}
+	res, err := h.execute(f, req)
+	if err != nil {
+		return err
+	}
+	header := w.Header()
+	header.Set("X-Amz-Executed-Version", latest)
+	header.Set("Content-Type", "application/json")
+	if res.failed {
+		header.Set("X-Amz-Function-Error", unhandled)
+	}
+	if r.Header.Get("X-Amz-Log-Type") == "Tail" {
+		header.Set("X-Amz-Log-Result", base64.StdEncoding.EncodeToString(res.tail))
+	}
+	h.write(w, res.payload)
+	return nil
+}
+
+// readRequest reads what Invoke sends.
+func readRequest(r *http.Request, async bool, id string) (request, error) {
+	limit := maxSyncBytes
+	if async {
+		limit = maxAsyncBytes
+	}
+	payload, err := readAtMost(r.Body, int64(limit))
+	switch {
+	case errors.Is(err, errTooLong):
+		return request{}, errTooLarge(limit)
+	case err != nil:
+		return request{}, errContent("Could not read request body: " + err.Error())
+	case len(payload) == 0:
+		payload = []byte("{}")
+	case !json.Valid(payload):
+		return request{}, errContent("Could not parse request body into json")
+	}
+	clientContext, err := base64.StdEncoding.DecodeString(r.Header.Get("X-Amz-Client-Context"))
+	if err != nil || len(clientContext) > 0 && !json.Valid(clientContext) {
+		return request{}, errContent("Client context must be a valid Base64-encoded JSON object.")
+	}
+	var compact bytes.Buffer // a header holds no line ends
+	if len(clientContext) > 0 {
+		if err := json.Compact(&compact, clientContext); err != nil {
+			return request{}, errContent("Client context must be a valid Base64-encoded JSON object.")
+		}
+	}
+	return request{id: id, traceID: newTraceID(time.Now()), clientContext: compact.String(), payload: payload}, nil
+}
+
+// execute runs req on an environment of f. An error means that the function did not run.
+func (h *Host) execute(f *function, req request) (result, error) {
+	if err := h.claim(f); err != nil {
+		return result{}, err
+	}
+	defer h.unclaim(f)
+	defer h.meter.begin()()
+	for {
+		env, fresh, err := h.take(f)
+		if err != nil {
+			return result{}, err
+		}
+		rep := report{id: req.id, memoryMB: env.config.MemoryMB}
+		var a answer
+		end := finished
+		if fresh {
+			started := time.Now()
+			a, end, err = h.initialize(env, req.id)
+			if err != nil {
+				return result{}, err
+			}
+			rep.initialized = time.Since(started)
+		}
+		if end == finished {
+			started := time.Now()
+			inv := &invocation{request: req, deadline: started.Add(env.config.timeout()), done: make(chan struct{})}
+			a, end = env.invoke(inv, env.config.timeout())
+			if end == undelivered && !fresh {
+				continue // it died while it was idle: no fault of this invocation
+			}
+			rep.duration = min(time.Since(started), env.config.timeout())
+		}
+		if a.failed && h.isClosing() {
+			return result{}, errShutdown()
+		}
+		return result{answer: a, tail: h.conclude(env, rep, a, end)}, nil
+	}
+}
+
+// initialize starts a fresh environment and waits until it is ready, which the ending finished says. With another
+// ending the environment is gone and the answer is that of the invocation.
+func (h *Host) initialize(env *environment, id string) (answer, ending, error) {
+	if h.opts.ColdStart > 0 {
+		timer := time.NewTimer(h.opts.ColdStart)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-h.closing:
+			h.gone(env)
+			return answer{}, exited, errShutdown()
+		}
+	}
+	if err := h.launch(env); errors.Is(err, errEntrypoint) {
+		return failure(id, "Runtime.InvalidEntrypoint", err.Error()), exited, nil
+	} else if err != nil {
+		return answer{}, exited, err
+	}
+	a, end := env.awaitReady(id, h.opts.InitTimeout)
+	if end != finished {
+		env.kill()
+		<-env.exited
+	}
+	return a, end, nil
+}
+
+// conclude gives env back if it can serve again, counts, and returns the end of the log of the invocation.
+func (h *Host) conclude(env *environment, rep report, a answer, end ending) []byte {
+	var outOfRoom bool
+	rep.maxMemoryMB, outOfRoom = env.memory()
+	switch {
+	case end == timedOut:
+		rep.status = "timeout"
+	case end != finished && outOfRoom:
+		rep.status, rep.errorType = "error", "Runtime.OutOfMemory"
+	case end != finished:
+		rep.status, rep.errorType = "error", a.errorType
+	}
+	printed := env.output.take()
+	if end == finished {
+		h.giveBack(env)
+	} else {
+		h.count(env.function, func(s *FunctionStats) {
+			switch rep.status {
+			case "timeout":
+				s.Timeouts++
+			default:
+				if outOfRoom {
+					s.OOM++
+				}
+			}
+		})
+		h.log.Warn("environment lost", "function", env.config.Name, "request_id", rep.id, "status", rep.status,
+			"error_type", rep.errorType, "max_memory_mb", rep.maxMemoryMB)
+	}
+	h.log.Debug("invocation ended", "function", env.config.Name, "request_id", rep.id, "failed", a.failed,
+		"duration", rep.duration, "init", rep.initialized)
+
+	var log bytes.Buffer
+	fmt.Fprintf(&log, "START RequestId: %s Version: %s\n%s", rep.id, latest, printed)
+	if len(printed) > 0 && printed[len(printed)-1] != '\n' {
+		log.WriteByte('\n')
+	}
+	fmt.Fprintf(&log, "END RequestId: %s\n%s\n", rep.id, rep)
+	return log.Bytes()[max(0, log.Len()-maxTailBytes):]
+}
+
+// enqueue accepts an asynchronous invocation.
+func (h *Host) enqueue(f *function, req request) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.events >= maxEvents {
+		f.counts.Throttled++
+		return errThrottled(reasonAccount)
+	}
+	h.events++
+	h.work.Go(func() {
+		defer func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.events--
+		}()
+		h.deliver(f, req, time.Now())
+	})
+	return nil
+}
+
+// deliver runs an asynchronous invocation until it succeeds or AWS would give up.
+func (h *Host) deliver(f *function, req request, since time.Time) {
+	for failures, refusals := 0, 0; ; {
+		res, err := h.execute(f, req)
+		refusal, _ := errors.AsType[*apiError](err)
+		switch {
+		case refusal != nil && refusal.status == http.StatusNotFound:
+			return // deleted in the meantime
+		case err != nil:
+			refusals++
+		case res.failed:
+			failures++
+		default:
+			return
+		}
+		delay, again := retryDelay(failures, refusals, err != nil, time.Since(since))
+		if !again {
+			h.log.Warn("asynchronous invocation dropped", "function", h.settings(f).Name, "request_id", req.id, "failures", failures, "error", err)
+			return
+		}
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+		case <-h.closing:
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// retryDelay returns how long an asynchronous invocation waits before its next attempt, and whether there is one.
+// The function's errors are retried twice, after one and two minutes; refusals for up to 6 hours, after 1 s that
+// doubles up to 5 minutes: https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html.
+func retryDelay(failures, refusals int, refused bool, age time.Duration) (delay time.Duration, again bool) {
+	if refused {
+		return min(time.Second<<min(refusals-1, 16), 5*time.Minute), age < 6*time.Hour
+	}
+	return time.Duration(failures) * time.Minute, failures <= 2
+}
+
+// newID returns a random UUID.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// newTraceID returns the trace header of an invocation that is not sampled.
+func newTraceID(now time.Time) string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return fmt.Sprintf("Root=1-%08x-%x;Sampled=0", now.Unix(), b)
+}

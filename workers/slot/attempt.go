@@ -1,0 +1,256 @@
+package slot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+const (
+	// maxBeat bounds the time between two heartbeats, because a cancellation is only seen in the answer to one.
+	maxBeat = 5 * time.Second
+	// beatShare is how many heartbeats fit into the heartbeat timeout, so that two may be lost.
+	beatShare = 3
+	// beatTimeout bounds a heartbeat that is sent at once.
+	beatTimeout = 5 * time.Second
+	// recordPause and maxRecordPause space the tries to make a Record durable, each bounded by recordTimeout;
+	// recordGrace is how long they go on when the attempt has no more time.
+	recordPause    = 50 * time.Millisecond
+	maxRecordPause = 5 * time.Second
+	recordTimeout  = 10 * time.Second
+	recordGrace    = 5 * time.Second
+)
+
+// Attempt is one try of a task as its supervisor sees it: it keeps the heartbeat going and its details up to date.
+// All methods may be called concurrently.
+type Attempt struct {
+	// Task is what is tried, Number which try it is, from 1.
+	Task   wire.Task
+	Number int
+	// ScheduledAt is when the task was put on its queue. For later attempts it is when this one was taken from the queue, because
+	// Temporal does not tell workers when it put the task back.
+	ScheduledAt time.Time
+	// PoolOnly says that the task came from the queue that functions do not poll.
+	PoolOnly bool
+
+	taken  time.Time     // when this process got it
+	queued time.Duration // before that
+
+	mu      sync.Mutex
+	state   wire.Heartbeat
+	urgent  chan struct{} // a checkpoint shall reach the server now
+	stop    chan struct{}
+	stopped chan struct{}
+	once    sync.Once
+}
+
+// Begin reads what earlier attempts left and starts the heartbeat. Ctx is that of a [Handler]. Call Close when the attempt is over.
+func Begin(ctx context.Context, task wire.Task) (*Attempt, error) {
+	info := activity.GetInfo(ctx)
+	a := &Attempt{
+		Task:        task,
+		Number:      int(info.Attempt),
+		ScheduledAt: info.ScheduledTime,
+		PoolOnly:    task.PoolOnly || info.TaskQueue == task.Stage.PoolQueue(),
+		taken:       time.Now(),
+		queued:      max(info.StartedTime.Sub(info.ScheduledTime), 0),
+		urgent:      make(chan struct{}, 1),
+		stop:        make(chan struct{}),
+		stopped:     make(chan struct{}),
+	}
+	if a.Number > 1 {
+		a.ScheduledAt, a.queued = info.StartedTime, 0
+	}
+	if activity.HasHeartbeatDetails(ctx) {
+		if err := activity.GetHeartbeatDetails(ctx, &a.state); err != nil {
+			return nil, temporal.NewNonRetryableApplicationError(
+				"read what the last attempt of "+task.ID+" left: the heartbeat is not one of this version of spillway", MalformedError, err)
+		}
+	}
+	every := maxBeat
+	if info.HeartbeatTimeout > 0 {
+		every = min(every, info.HeartbeatTimeout/beatShare)
+	}
+	go a.beat(ctx, every)
+	return a, nil
+}
+
+// Close ends the heartbeat. It may be called several times.
+func (a *Attempt) Close() {
+	a.once.Do(func() { close(a.stop) })
+	<-a.stopped
+}
+
+// State returns what the attempt would leave for the next one now.
+func (a *Attempt) State() wire.Heartbeat {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	state := a.state
+	state.Metrics = maps.Clone(state.Metrics)
+	return state
+}
+
+// Progress notes the newest finished step; the next heartbeat carries it.
+func (a *Attempt) Progress(progress wire.Progress) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.state.Step, a.state.Metrics = progress.Step, maps.Clone(progress.Metrics)
+}
+
+// Checkpoint notes the newest checkpoint and has it sent at once, so that a host that dies now loses no more than what came after it.
+func (a *Attempt) Checkpoint(ref activities.Ref) {
+	a.mu.Lock()
+	a.state.Checkpoint = ref
+	a.mu.Unlock()
+	select {
+	case a.urgent <- struct{}{}:
+	default: // one is on its way already and will carry this one
+	}
+}
+
+// Queue returns how long the attempt has waited in the queue and, since this process took it, until now.
+func (a *Attempt) Queue(now time.Time) time.Duration { return a.queued + now.Sub(a.taken) }
+
+// Need returns what is known about the attempt before it runs.
+func (a *Attempt) Need() predictor.Need {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return predictor.Need{Input: a.Task.Input, OutOfMemory: a.state.OutOfMemory, LargestFailed: a.state.LargestFailed}
+}
+
+// Record returns the start of the attempt's Record: who it is, where it ran and how it ended.
+func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) predictor.Record {
+	return predictor.Record{
+		Run: a.Task.Run, Pipeline: a.Task.Pipeline, Stage: a.Task.Stage, Task: a.Task.ID, Attempt: a.Number,
+		Venue: venue, Host: host, PoolOnly: a.PoolOnly, ScheduledAt: a.ScheduledAt,
+		Outcome: ending.Outcome, Error: clip(ending.Message, maxMessage), Grant: ending.Grant, Cost: ending.Cost,
+	}
+}
+
+// End closes the attempt: it makes record durable, leaves what the next attempt must know and returns what the handler returns.
+// When record cannot be made durable while ctx lasts, the attempt is lost and will be done again, because a result must not be known
+// before its cost is.
+func (a *Attempt) End(ctx context.Context, recorder activities.Recorder, record predictor.Record, ending Ending, output json.RawMessage) (wire.Result, error) {
+	if err := persist(ctx, recorder, record); err != nil {
+		ending = Ending{Outcome: predictor.Lost, Grant: ending.Grant, Cost: ending.Cost, Message: "the Record could not be stored: " + err.Error()}
+	}
+	a.Close()
+	after, err := Settle(a.Task, a.Number, a.State(), ending)
+	if err == nil {
+		return wire.Result{Output: output, Venue: record.Venue, Cost: after.Spent}, nil
+	}
+	activity.RecordHeartbeat(context.WithoutCancel(ctx), after) // Temporal's worker sends it before the error
+	return wire.Result{}, err
+}
+
+// persist stores record, trying again until recordGrace after ctx has ended: the loop's stream may be restarting.
+func persist(ctx context.Context, recorder activities.Recorder, record predictor.Record) error {
+	ctx, cancel := outlive(ctx, recordGrace)
+	defer cancel()
+	for pause := recordPause; ; pause = min(2*pause, maxRecordPause) {
+		try, done := context.WithTimeout(ctx, recordTimeout)
+		err := recorder.Record(try, record)
+		done()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
+}
+
+// outlive returns a context that ends grace after ctx.
+func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-late.Done():
+		}
+	})
+	return late, func() { stop(); cancel() }
+}
+
+// beat sends the state now and then until Close. It goes on when ctx has ended, because the attempt may still need time to stop.
+func (a *Attempt) beat(ctx context.Context, every time.Duration) {
+	defer close(a.stopped)
+	live := context.WithoutCancel(ctx)
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-a.stop:
+			return
+		case <-ticker.C:
+			activity.RecordHeartbeat(live, a.State())
+		case <-a.urgent:
+			state := a.State()
+			activity.RecordHeartbeat(live, state) // so that what Temporal's worker holds back is not older than what is sent below
+			beatNow(live, state)
+		}
+	}
+}
+
+type beaterKey struct{}
+
+// beater is the part of a Temporal client that sends a heartbeat at once.
+type beater interface {
+	RecordActivityHeartbeat(ctx context.Context, taskToken []byte, details ...any) error
+}
+
+func withBeater(ctx context.Context, c client.Client) context.Context {
+	return context.WithValue(ctx, beaterKey{}, beater(c))
+}
+
+// beatNow sends state past the batching of Temporal's worker, which holds details back for up to 80% of the heartbeat timeout.
+// A failure is of no consequence: the details go with the next heartbeat as well.
+func beatNow(ctx context.Context, state wire.Heartbeat) {
+	b, ok := ctx.Value(beaterKey{}).(beater)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	defer cancel()
+	if err := b.RecordActivityHeartbeat(ctx, activity.GetInfo(ctx).TaskToken, state); err != nil {
+		activity.GetLogger(ctx).Debug("checkpoint goes with the next heartbeat", "error", err)
+	}
+}
+
+// Stopped tells how an attempt ends whose context has ended, from the context's cause.
+func Stopped(ctx context.Context) (predictor.Outcome, string) {
+	cause := context.Cause(ctx)
+	var cancelled *temporal.CanceledError
+	var gone *serviceerror.NotFound
+	switch {
+	case cause == nil:
+		return predictor.Lost, ""
+	case errors.Is(cause, ErrInterrupted):
+		return predictor.Lost, ErrInterrupted.Error()
+	case errors.Is(cause, context.DeadlineExceeded):
+		return predictor.TimedOut, "the attempt ran past the start-to-close timeout of its activity"
+	case errors.As(cause, &cancelled), errors.As(cause, &gone), errors.Is(cause, context.Canceled):
+		return predictor.Cancelled, "the run was cancelled, or ended without this task"
+	default:
+		return predictor.Lost, "temporal gave the attempt up: " + cause.Error()
+	}
+}

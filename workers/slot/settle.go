@@ -1,0 +1,118 @@
+package slot
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// LostError is the type of the application error about an attempt whose host went away. It counts against nothing and is always retried.
+const LostError = "SpillwayAttemptLost"
+
+// Limits on what an error carries into a workflow's history.
+const (
+	maxMessage = 4 << 10
+	maxStack   = 16 << 10
+)
+
+// Ending is how an attempt ended, as its venue saw it.
+type Ending struct {
+	Outcome predictor.Outcome
+	// Message says why; empty on success.
+	Message string
+	// Stack is that of a panic.
+	Stack string
+	// Permanent says that a further attempt cannot help.
+	Permanent bool
+	// ToPool says that this venue cannot help but the pool may: the task is refused although the attempt counts as its Outcome says.
+	ToPool bool
+	// Grant is what the attempt held when it ended.
+	Grant quantity.Size
+	// Cost is what the attempt cost.
+	Cost quantity.Money
+}
+
+// Failure is the detail of every application error about a task.
+type Failure struct {
+	Stage string `json:"stage"`
+	Task  string `json:"task"`
+	// Attempt is the try that ended so; Failures counts those that count.
+	Attempt  int `json:"attempt"`
+	Failures int `json:"failures"`
+	// Outcome, Message and Stack say how it ended.
+	Outcome predictor.Outcome `json:"outcome"`
+	Message string            `json:"message"`
+	Stack   string            `json:"stack,omitempty"`
+	// Spent is what all attempts of the task cost so far.
+	Spent quantity.Money `json:"spent_picodollars"`
+}
+
+// Settle decides what an attempt leaves for the next one and what Temporal is told: nil on success, a cancellation, or an application
+// error that is final when the task's attempts are used up or a retry cannot help. Failed, OutOfMemory and TimedOut count as failures.
+func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (after wire.Heartbeat, err error) {
+	after = before
+	after.Spent += ending.Cost
+	var kind string
+	final := false
+	switch ending.Outcome {
+	case predictor.Succeeded:
+		return after, nil
+	case predictor.Cancelled:
+		return after, temporal.NewCanceledError(clip(ending.Message, maxMessage))
+	case predictor.Lost:
+		kind = LostError
+	case predictor.Refused:
+		kind, final = wire.RefusedError, true
+	case predictor.OutOfMemory:
+		kind = wire.MemoryError
+		after.OutOfMemory++
+		after.LargestFailed = max(after.LargestFailed, ending.Grant.Memory)
+		after.Failures++
+	case predictor.TimedOut:
+		kind = wire.TimeoutError
+		after.Failures++
+	case predictor.Failed:
+		kind = wire.StageError
+		after.Failures++
+	default:
+		panic(fmt.Sprintf("settle attempt %d of %s: unknown outcome %q", attempt, task.ID, ending.Outcome))
+	}
+	allowed := max(task.MaxAttempts, 1)
+	exhausted := after.Failures > before.Failures && after.Failures >= allowed
+	switch {
+	case exhausted || ending.Permanent:
+		final = ending.Outcome != predictor.Lost
+	case ending.ToPool:
+		kind, final = wire.RefusedError, true
+	}
+	detail := Failure{
+		Stage: task.Stage.Name, Task: task.ID, Attempt: attempt, Failures: after.Failures, Outcome: ending.Outcome,
+		Message: clip(ending.Message, maxMessage), Stack: clip(ending.Stack, maxStack), Spent: after.Spent,
+	}
+	text := fmt.Sprintf("stage %s, task %s, attempt %d: %s", detail.Stage, detail.Task, attempt, detail.Message)
+	if exhausted && allowed > 1 {
+		text += fmt.Sprintf(" (%d of %d attempts failed)", after.Failures, allowed)
+	}
+	return after, temporal.NewApplicationErrorWithOptions(text, kind, temporal.ApplicationErrorOptions{
+		NonRetryable: final,
+		Details:      []any{detail},
+	})
+}
+
+// clip cuts text to at most limit bytes, at the end of a rune, and says that it did.
+func clip(text string, limit int) string {
+	const mark = " … (cut)"
+	if len(text) <= limit {
+		return text
+	}
+	end := limit - len(mark)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + mark
+}

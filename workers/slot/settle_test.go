@@ -1,0 +1,146 @@
+package slot
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"go.temporal.io/sdk/temporal"
+	"pgregory.net/rapid"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+func TestAnAttemptIsSettledByItsOutcome(t *testing.T) {
+	t.Parallel()
+	checkpoint := activities.Ref{Digest: "d", Bytes: 1}
+	held := quantity.Size{Memory: 100}
+	for _, tt := range []struct {
+		name      string
+		attempts  int
+		before    wire.Heartbeat
+		ending    Ending
+		after     wire.Heartbeat
+		kind      string // of the application error; empty for none
+		final     bool
+		cancelled bool
+	}{
+		{
+			name: "success adds its cost and fails nothing", attempts: 3,
+			before: wire.Heartbeat{Spent: 5, Failures: 1}, ending: Ending{Outcome: predictor.Succeeded, Cost: 7},
+			after: wire.Heartbeat{Spent: 12, Failures: 1},
+		},
+		{
+			name: "a failure is tried again and keeps its checkpoint", attempts: 3,
+			before: wire.Heartbeat{Checkpoint: checkpoint}, ending: Ending{Outcome: predictor.Failed, Cost: 7},
+			after: wire.Heartbeat{Checkpoint: checkpoint, Failures: 1, Spent: 7}, kind: wire.StageError,
+		},
+		{
+			name: "the last allowed failure is final", attempts: 3,
+			before: wire.Heartbeat{Failures: 2}, ending: Ending{Outcome: predictor.Failed},
+			after: wire.Heartbeat{Failures: 3}, kind: wire.StageError, final: true,
+		},
+		{
+			name: "no allowance means one attempt", ending: Ending{Outcome: predictor.Failed},
+			after: wire.Heartbeat{Failures: 1}, kind: wire.StageError, final: true,
+		},
+		{
+			name: "a permanent failure is final at once", attempts: 3, ending: Ending{Outcome: predictor.Failed, Permanent: true},
+			after: wire.Heartbeat{Failures: 1}, kind: wire.StageError, final: true,
+		},
+		{
+			name: "running out of memory says at which grant", attempts: 3,
+			before: wire.Heartbeat{LargestFailed: 40}, ending: Ending{Outcome: predictor.OutOfMemory, Grant: held},
+			after: wire.Heartbeat{Failures: 1, OutOfMemory: 1, LargestFailed: 100}, kind: wire.MemoryError,
+		},
+		{
+			name: "running out of time counts", attempts: 2, ending: Ending{Outcome: predictor.TimedOut},
+			after: wire.Heartbeat{Failures: 1}, kind: wire.TimeoutError,
+		},
+		{
+			name: "a lost attempt counts for nothing", attempts: 1, ending: Ending{Outcome: predictor.Lost, Cost: 3},
+			after: wire.Heartbeat{Spent: 3}, kind: LostError,
+		},
+		{
+			name: "a lost attempt is tried again even when marked permanent", attempts: 1, ending: Ending{Outcome: predictor.Lost, Permanent: true},
+			kind: LostError,
+		},
+		{
+			name: "a refusal goes to the pool and counts for nothing", attempts: 1, ending: Ending{Outcome: predictor.Refused},
+			kind: wire.RefusedError, final: true,
+		},
+		{
+			name: "a venue's own limit counts and goes to the pool", attempts: 3, ending: Ending{Outcome: predictor.TimedOut, ToPool: true},
+			after: wire.Heartbeat{Failures: 1}, kind: wire.RefusedError, final: true,
+		},
+		{
+			name: "unless no attempt is left", attempts: 1, ending: Ending{Outcome: predictor.TimedOut, ToPool: true},
+			after: wire.Heartbeat{Failures: 1}, kind: wire.TimeoutError, final: true,
+		},
+		{
+			name: "a cancellation counts for nothing", attempts: 1, ending: Ending{Outcome: predictor.Cancelled, Cost: 2},
+			after: wire.Heartbeat{Spent: 2}, cancelled: true,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			task := wire.Task{ID: "score-1", Stage: predictor.StageID{Name: "score"}, MaxAttempts: tt.attempts}
+			after, err := Settle(task, 2, tt.before, tt.ending)
+			if diff := cmp.Diff(tt.after, after); diff != "" {
+				t.Errorf("left for the next attempt (-want +got):\n%s", diff)
+			}
+			var cancelled *temporal.CanceledError
+			if got := errors.As(err, &cancelled); got != tt.cancelled {
+				t.Errorf("cancelled: got %v (%v), want %v", got, err, tt.cancelled)
+			}
+			var failed *temporal.ApplicationError
+			if got := errors.As(err, &failed); got != (tt.kind != "") {
+				t.Fatalf("application error: got %v, want type %q", err, tt.kind)
+			}
+			if failed != nil && (failed.Type() != tt.kind || failed.NonRetryable() != tt.final) {
+				t.Errorf("error: got type %q, final %v, want %q, %v", failed.Type(), failed.NonRetryable(), tt.kind, tt.final)
+			}
+		})
+	}
+}
+
+func TestAnErrorTellsStageTaskAttemptMessageAndStack(t *testing.T) {
+	t.Parallel()
+	task := wire.Task{ID: "score-1", Stage: predictor.StageID{Name: "score"}, MaxAttempts: 2}
+	_, err := Settle(task, 4, wire.Heartbeat{Failures: 1, Spent: 1}, Ending{Outcome: predictor.Failed, Message: "boom", Stack: "goroutine 1", Cost: 2})
+	var failed *temporal.ApplicationError
+	if !errors.As(err, &failed) {
+		t.Fatalf("got %v, want an application error", err)
+	}
+	if want := "stage score, task score-1, attempt 4: boom (2 of 2 attempts failed)"; failed.Message() != want {
+		t.Errorf("message: got %q, want %q", failed.Message(), want)
+	}
+	var got Failure
+	if err := failed.Details(&got); err != nil {
+		t.Fatal(err)
+	}
+	want := Failure{Stage: "score", Task: "score-1", Attempt: 4, Failures: 2, Outcome: predictor.Failed, Message: "boom", Stack: "goroutine 1", Spent: 3}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("details (-want +got):\n%s", diff)
+	}
+}
+
+func TestClippedTextIsShortAndValid(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Repeat(rapid.StringN(1, 20, -1).Draw(t, "text"), 20)
+		limit := rapid.IntRange(20, 400).Draw(t, "limit")
+		got := clip(text, limit)
+		if len(got) > limit || !utf8.ValidString(got) {
+			t.Fatalf("clip(%q, %d): got %q of %d bytes", text, limit, got, len(got))
+		}
+		if len(text) <= limit && got != text {
+			t.Fatalf("clip(%q, %d): got %q, want it unchanged", text, limit, got)
+		}
+	})
+}

@@ -1,0 +1,212 @@
+package spill
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/slot"
+)
+
+const (
+	// maxPayload is what a synchronous invoke takes.
+	// Source: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+	maxPayload = 6 << 20
+	// perCore is the memory at which a function has one vCPU; CPU grows with memory.
+	// Source: https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
+	perCore = 1769 * quantity.MiB
+	// initAllowance is what an invoke may take on top of the stage's timeout: deployment is done, an environment may have to start.
+	initAllowance = 10 * time.Second
+	// nearClass is the share of the class at which a killed function is taken to have run out of memory.
+	nearClass = 0.9
+)
+
+// sizeOf returns the size of a function with this much memory.
+func sizeOf(memory quantity.Bytes) quantity.Size {
+	return quantity.Size{CPU: quantity.Milli(int64(memory) * int64(quantity.Core) / int64(perCore)), Memory: memory}
+}
+
+// needed returns how much memory an attempt shall have at a function, at least.
+func needed(venue predictor.FunctionVenue, row granted, need predictor.Need) (memory quantity.Bytes, expected predictor.Prediction) {
+	memory = row.size.Memory
+	if row.sizing.Stage.Name != "" {
+		// A size that the venue does not have must show, so the capacity is one that cuts nothing.
+		var size quantity.Size
+		size, expected, _ = row.sizing.For(need, quantity.Size{CPU: sizeOf(venue.MaxMemory).CPU, Memory: quantity.TiB})
+		memory = max(memory, size.Memory)
+	}
+	if need.OutOfMemory > 0 {
+		memory = max(memory, need.LargestFailed*predictor.GrowAfterOutOfMemory)
+		if need.LargestFailed < venue.MaxMemory {
+			memory = min(memory, venue.MaxMemory) // one more try with all that there is
+		}
+	}
+	return memory, expected
+}
+
+// class returns the smallest memory class that holds what the attempt needs; the largest when none does.
+func class(venue predictor.FunctionVenue, row granted, need predictor.Need) quantity.Bytes {
+	memory, _ := needed(venue, row, need)
+	for _, offered := range venue.Classes {
+		if offered >= memory {
+			return offered
+		}
+	}
+	return venue.Classes[len(venue.Classes)-1]
+}
+
+// refusedBefore decides whether a function can run the attempt at all, from what is known before; the Outcome is empty when it can.
+func refusedBefore(venue predictor.FunctionVenue, row granted, task wire.Task, need predictor.Need) (slot.Ending, predictor.Prediction) {
+	memory, expected := needed(venue, row, need)
+	if largest := min(venue.MaxMemory, venue.Classes[len(venue.Classes)-1]); memory > largest {
+		return refused("it needs %s, and the largest function has %s", memory, largest), expected
+	}
+	if task.PoolOnly {
+		return refused("it is for the pool only"), expected
+	}
+	if wall := time.Duration(expected.Wall.High * float64(time.Second)); row.sizing.Learned && wall > venue.MaxDuration {
+		return refused("it is expected to take up to %s, and a function may take %s", wall.Round(time.Second), venue.MaxDuration), expected
+	}
+	return slot.Ending{}, expected
+}
+
+// refused is the ending of an attempt that the venue cannot run.
+func refused(format string, arguments ...any) slot.Ending {
+	return slot.Ending{Outcome: predictor.Refused, Message: "a function cannot run this task: " + fmt.Sprintf(format, arguments...)}
+}
+
+// unreached decides what it means that the function could not be deployed or invoked, and so did not run or not to its end. The pool
+// can do what the venue says it cannot; anything else is tried again.
+func unreached(ctx context.Context, err error, what string) slot.Ending {
+	switch {
+	case ctx.Err() != nil:
+		outcome, reason := slot.Stopped(ctx)
+		return slot.Ending{Outcome: outcome, Message: reason}
+	case errors.Is(err, activities.ErrThrottled):
+		return refused("the venue takes no more invokes now: %s: %v", what, err)
+	case errors.Is(err, activities.ErrTooLarge), what == "deploy":
+		return refused("%s: %v", what, err)
+	default:
+		return slot.Ending{Outcome: predictor.Lost, Message: fmt.Sprintf("%s the function: %v", what, err)}
+	}
+}
+
+// functionError is how a function describes that it failed.
+// Source: https://docs.aws.amazon.com/lambda/latest/dg/invocation-retries.html
+type functionError struct {
+	Type    string `json:"errorType"`
+	Message string `json:"errorMessage"`
+}
+
+// returned decides how an attempt ended whose invoke returned. Errors of user code are part of the Answer; an error of the function
+// means that its environment died.
+func returned(venue predictor.FunctionVenue, task wire.Task, a activities.FunctionAnswer) (slot.Ending, wire.Answer) {
+	if a.Error != "" {
+		return died(venue, task, a), wire.Answer{}
+	}
+	var answer wire.Answer
+	if err := json.Unmarshal(a.Payload, &answer); err != nil {
+		return slot.Ending{Outcome: predictor.Failed, Message: "the function returned something that is no answer; build the app with this version of spillway: " + err.Error()}, wire.Answer{}
+	}
+	failure := answer.Error
+	switch {
+	case failure == nil:
+		return slot.Ending{Outcome: predictor.Succeeded}, answer
+	case failure.OutOfMemory:
+		return slot.Ending{Outcome: predictor.OutOfMemory, Message: failure.Message, Stack: failure.Stack, Permanent: failure.Permanent}, answer
+	default:
+		return slot.Ending{Outcome: predictor.Failed, Message: failure.Message, Stack: failure.Stack, Permanent: failure.Permanent}, answer
+	}
+}
+
+// died decides how an attempt ended whose environment died.
+func died(venue predictor.FunctionVenue, task wire.Task, a activities.FunctionAnswer) slot.Ending {
+	said := functionError{Message: string(a.Payload)}
+	if err := json.Unmarshal(a.Payload, &said); err != nil {
+		said = functionError{Message: strings.TrimSpace(string(a.Payload))}
+	}
+	message := strings.TrimSpace(said.Type + " " + said.Message)
+	switch {
+	case strings.Contains(said.Message, "Task timed out"):
+		return slot.Ending{
+			Outcome: predictor.TimedOut, ToPool: !bounded(venue, task.Timeout),
+			Message: "the function ran into its time limit: " + message,
+		}
+	case said.Type == "Runtime.OutOfMemory",
+		strings.Contains(said.Message, "signal: killed") && float64(a.PeakMemory) >= nearClass*float64(a.Memory):
+		return slot.Ending{
+			Outcome: predictor.OutOfMemory,
+			Message: fmt.Sprintf("the function was killed with %s of its %s used: %s", a.PeakMemory, a.Memory, message),
+		}
+	default:
+		return slot.Ending{Outcome: predictor.Failed, Message: "the function's process ended: " + message, Stack: panicked(a.Log)}
+	}
+}
+
+// panicked returns the panic at the end of a function's log; empty when there is none.
+func panicked(log string) string {
+	if at := strings.LastIndex(log, "panic: "); at >= 0 {
+		return log[at:]
+	}
+	return ""
+}
+
+// bounded reports whether the stage's own timeout ends an attempt before the venue's limit does.
+func bounded(venue predictor.FunctionVenue, timeout time.Duration) bool {
+	return timeout > 0 && timeout < venue.MaxDuration
+}
+
+// patience is how long to wait for an invoke: as long as the function may run, and an environment may take to start.
+func patience(venue predictor.FunctionVenue, timeout time.Duration) time.Duration {
+	if bounded(venue, timeout) {
+		return timeout + initAllowance
+	}
+	return venue.MaxDuration + initAllowance
+}
+
+// cost is what an invoke cost: what was billed, where the venue said so. An invoke that was abandoned goes on without us and is counted
+// as if it ran into its limit, because spending must never be understated. One that broke is counted for the time until it did, and one
+// that the venue did not take costs nothing.
+func cost(venue predictor.FunctionVenue, c call, timeout time.Duration, outcome predictor.Outcome) quantity.Money {
+	limit := venue.MaxDuration
+	if bounded(venue, timeout) {
+		limit = timeout
+	}
+	switch {
+	case c.invoked.IsZero(), c.err != nil && outcome == predictor.Refused:
+		return 0
+	case c.err == nil:
+		return venue.Price(c.class, c.answer.Billed)
+	case c.abandoned:
+		return venue.Price(c.class, limit)
+	default:
+		return venue.Price(c.class, min(c.ended.Sub(c.invoked), limit))
+	}
+}
+
+// started is how long it took until user code ran: the wait for the venue and, when cold, the start of an environment.
+func started(c call) time.Duration {
+	if c.invoked.IsZero() || c.err != nil {
+		return 0
+	}
+	return max(c.ended.Sub(c.begun)-c.answer.Duration, c.answer.Init)
+}
+
+// usage is what the attempt took, from the venue's report where user code measured nothing.
+func usage(c call, answer wire.Answer, input quantity.Bytes) quantity.Usage {
+	usage := quantity.Usage{
+		CPU: answer.CPU, Wall: answer.Wall, PeakMemory: max(c.answer.PeakMemory, answer.PeakMemory),
+		Input: input, Output: quantity.Bytes(len(answer.Output)) + answer.Written,
+	}
+	if usage.Wall <= 0 {
+		usage.Wall = c.answer.Duration
+	}
+	return usage
+}

@@ -1,0 +1,196 @@
+package spill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/slot"
+)
+
+var venue = predictor.FunctionVenue{
+	Enabled: true, Concurrency: 10, MaxMemory: 10240 * quantity.MiB, MaxDuration: 15 * time.Minute,
+	Classes:      []quantity.Bytes{512 * quantity.MiB, 1024 * quantity.MiB, 1769 * quantity.MiB, 10240 * quantity.MiB},
+	PerGiBSecond: 16_666_667, PerRequest: 200_000,
+}
+
+func TestTheClassIsTheSmallestThatHoldsTheNeed(t *testing.T) {
+	t.Parallel()
+	sizing := predictor.Sizing{
+		Stage: predictor.StageID{Name: "s"}, Base: quantity.Size{Memory: 600 * quantity.MiB}, MemoryPerInput: 2,
+		Wall: predictor.Interval{High: 60}, Learned: true,
+	}
+	slow := sizing
+	slow.Wall.High = 1000
+	for _, tt := range []struct {
+		name    string
+		row     granted
+		need    predictor.Need
+		task    wire.Task
+		class   quantity.Bytes
+		refused string
+	}{
+		{name: "nothing known", class: 512 * quantity.MiB},
+		{name: "the grant's size", row: granted{size: quantity.Size{Memory: 1769 * quantity.MiB}}, class: 1769 * quantity.MiB},
+		{name: "the sizing, when it is more", row: granted{size: quantity.Size{Memory: 512 * quantity.MiB}, sizing: sizing}, class: 1024 * quantity.MiB},
+		{name: "the input makes it grow", row: granted{sizing: sizing}, need: predictor.Need{Input: 500 * quantity.MiB}, class: 1769 * quantity.MiB},
+		{name: "running out of memory doubles it", need: predictor.Need{OutOfMemory: 1, LargestFailed: 512 * quantity.MiB}, class: 1024 * quantity.MiB},
+		{name: "up to all that there is", need: predictor.Need{OutOfMemory: 1, LargestFailed: 6000 * quantity.MiB}, class: 10240 * quantity.MiB},
+		{
+			name: "and no further", need: predictor.Need{OutOfMemory: 1, LargestFailed: 10240 * quantity.MiB}, class: 10240 * quantity.MiB,
+			refused: "it needs 20 GiB, and the largest function has 10 GiB",
+		},
+		{
+			name: "an input too large", row: granted{sizing: sizing}, need: predictor.Need{Input: 10 * quantity.GiB}, class: 10240 * quantity.MiB,
+			refused: "the largest function has 10 GiB",
+		},
+		{name: "too long", row: granted{sizing: slow}, class: 1024 * quantity.MiB, refused: "up to 16m40s, and a function may take 15m0s"},
+		{name: "for the pool only", task: wire.Task{PoolOnly: true}, class: 512 * quantity.MiB, refused: "for the pool only"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := class(venue, tt.row, tt.need); got != tt.class {
+				t.Errorf("class: got %s, want %s", got, tt.class)
+			}
+			ending, _ := refusedBefore(venue, tt.row, tt.task, tt.need)
+			if refused := ending.Outcome == predictor.Refused; refused != (tt.refused != "") || !strings.Contains(ending.Message, tt.refused) {
+				t.Errorf("refusal: got %q, want %q", ending.Message, tt.refused)
+			}
+		})
+	}
+}
+
+func TestAnAnswerIsReadByWhatTheFunctionSaid(t *testing.T) {
+	t.Parallel()
+	unhandled := func(payload string) activities.FunctionAnswer {
+		return activities.FunctionAnswer{Error: "Unhandled", Payload: []byte(payload), Memory: 512 * quantity.MiB, PeakMemory: 100 * quantity.MiB}
+	}
+	full := unhandled(`{"errorType":"Runtime.ExitError","errorMessage":"RequestId: 1 Error: Runtime exited with error: signal: killed"}`)
+	full.PeakMemory = 510 * quantity.MiB
+	crashed := unhandled(`{"errorType":"Runtime.ExitError","errorMessage":"exit status 2"}`)
+	crashed.Log = "log\npanic: nil map\n\ngoroutine 1"
+	for _, tt := range []struct {
+		name    string
+		answer  activities.FunctionAnswer
+		timeout time.Duration
+		want    slot.Ending
+		message string
+	}{
+		{name: "an output", answer: activities.FunctionAnswer{Payload: []byte(`{"output":1}`)}, want: slot.Ending{Outcome: predictor.Succeeded}},
+		{
+			name: "an error of the stage", answer: activities.FunctionAnswer{Payload: []byte(`{"error":{"message":"boom","stack":"x.go:1","permanent":true}}`)},
+			want: slot.Ending{Outcome: predictor.Failed, Stack: "x.go:1", Permanent: true}, message: "boom",
+		},
+		{
+			name: "memory refused to the stage", answer: activities.FunctionAnswer{Payload: []byte(`{"error":{"message":"full","out_of_memory":true}}`)},
+			want: slot.Ending{Outcome: predictor.OutOfMemory}, message: "full",
+		},
+		{name: "something else", answer: activities.FunctionAnswer{Payload: []byte(`"hello`)}, want: slot.Ending{Outcome: predictor.Failed}, message: "no answer"},
+		{
+			name: "the venue's time limit sends it to the pool", answer: unhandled(`{"errorMessage":"2026-01-01 id Task timed out after 900.00 seconds"}`),
+			want: slot.Ending{Outcome: predictor.TimedOut, ToPool: true}, message: "Task timed out",
+		},
+		{
+			name: "the stage's own does not", answer: unhandled(`{"errorMessage":"id Task timed out after 60.00 seconds"}`), timeout: time.Minute,
+			want: slot.Ending{Outcome: predictor.TimedOut}, message: "Task timed out",
+		},
+		{name: "killed near its class", answer: full, want: slot.Ending{Outcome: predictor.OutOfMemory}, message: "510 MiB of its 512 MiB"},
+		{
+			name: "killed far below it", answer: unhandled(`{"errorType":"Runtime.ExitError","errorMessage":"signal: killed"}`),
+			want: slot.Ending{Outcome: predictor.Failed}, message: "signal: killed",
+		},
+		{name: "a crash tells its panic", answer: crashed, want: slot.Ending{Outcome: predictor.Failed, Stack: "panic: nil map\n\ngoroutine 1"}, message: "exit status 2"},
+		{name: "a description that is no JSON", answer: unhandled("plain text"), want: slot.Ending{Outcome: predictor.Failed}, message: "plain text"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, _ := returned(venue, wire.Task{Timeout: tt.timeout}, tt.answer)
+			if !strings.Contains(got.Message, tt.message) {
+				t.Errorf("message: got %q, want it to say %q", got.Message, tt.message)
+			}
+			got.Message = ""
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("ending (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAVenueThatIsNotReachedRefusesOrLosesTheTask(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  error
+		what string
+		want predictor.Outcome
+	}{
+		{fmt.Errorf("429: %w", activities.ErrThrottled), "invoke", predictor.Refused},
+		{fmt.Errorf("413: %w", activities.ErrTooLarge), "invoke", predictor.Refused},
+		{errors.New("access denied"), "deploy", predictor.Refused},
+		{errors.New("connection reset"), "invoke", predictor.Lost},
+	} {
+		if got := unreached(context.Background(), tt.err, tt.what); got.Outcome != tt.want || !strings.Contains(got.Message, tt.err.Error()) {
+			t.Errorf("%s: %v: got %s %q, want %s", tt.what, tt.err, got.Outcome, got.Message, tt.want)
+		}
+	}
+}
+
+func TestAnInvokeCostsWhatIsBilledAndNeverLessThanWeKnow(t *testing.T) {
+	t.Parallel()
+	const memory = quantity.GiB
+	at := time.Unix(100, 0)
+	broken := errors.New("broken")
+	price := func(seconds int64) quantity.Money { return 200_000 + 16_666_667*quantity.Money(seconds) }
+	for _, tt := range []struct {
+		name    string
+		call    call
+		timeout time.Duration
+		outcome predictor.Outcome
+		want    quantity.Money
+	}{
+		{"never invoked", call{}, 0, predictor.Refused, 0},
+		{"billed", call{invoked: at, answer: activities.FunctionAnswer{Billed: 3 * time.Second}}, 0, predictor.Succeeded, price(3)},
+		{"not taken", call{invoked: at, err: broken}, 0, predictor.Refused, 0},
+		{"broken after two seconds", call{invoked: at, ended: at.Add(2 * time.Second), err: broken}, 0, predictor.Lost, price(2)},
+		{"abandoned runs into the venue's limit", call{invoked: at, ended: at.Add(time.Second), err: broken, abandoned: true}, 0, predictor.Cancelled, price(900)},
+		{"or the stage's own", call{invoked: at, ended: at.Add(time.Second), err: broken, abandoned: true}, time.Minute, predictor.Cancelled, price(60)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.call.class = memory
+			if got := cost(venue, tt.call, tt.timeout, tt.outcome); got != tt.want {
+				t.Errorf("cost: got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestStartingIsTheWaitForTheVenue(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(100, 0)
+	c := call{begun: at, invoked: at, ended: at.Add(5 * time.Second), answer: activities.FunctionAnswer{Duration: 3 * time.Second, Init: time.Second}}
+	if got := started(c); got != 2*time.Second {
+		t.Errorf("start: got %s, want 2s", got)
+	}
+	c.answer.Duration = 6 * time.Second // clocks differ
+	if got := started(c); got != time.Second {
+		t.Errorf("start with clocks that differ: got %s, want the init of 1s", got)
+	}
+}
+
+func TestPausesAreSpread(t *testing.T) {
+	t.Parallel()
+	for draw, want := range map[float64]time.Duration{0: time.Second / 2, 0.5: time.Second, 0.999: 1499 * time.Millisecond} {
+		if got := jittered(time.Second, draw); got != want {
+			t.Errorf("jittered(1s, %v): got %s, want %s", draw, got, want)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+// Package spill polls stage queues and forwards each task to a function.
+//
+// It is an extra poller: each stage's own queue is polled by the pool's hosts and, with as many slots as the plan grants to functions,
+// by this package. Whoever is free first takes the task. What a function cannot run is refused, and its workflow puts it on the queue
+// that only the pool polls.
+package spill
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/client"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/slot"
+)
+
+const (
+	defaultDrain = 10 * time.Second
+	// A throttled invoke is tried again this often, with twice the pause each time; then the pool may have the task.
+	throttleTries = 5
+	throttlePause = 200 * time.Millisecond
+)
+
+// Options configures a [Worker]. All but Drain and Logger are required.
+type Options struct {
+	// Client is connected to Temporal.
+	Client client.Client
+	// Functions runs the invokes.
+	Functions activities.Functions
+	// Recorder takes Records and starts.
+	Recorder activities.Recorder
+	// Plans hands out the plan.
+	Plans activities.Plans
+	// Venue says what functions offer and cost.
+	Venue predictor.FunctionVenue
+	// Drain is how long invokes may go on when the worker is told to end; 0 means 10 seconds.
+	Drain time.Duration
+	// Logger takes the worker's log; nil discards it.
+	Logger *slog.Logger
+}
+
+// Worker forwards tasks to functions. All methods may be called concurrently.
+type Worker struct {
+	functions activities.Functions
+	recorder  activities.Recorder
+	plans     activities.Plans
+	venue     predictor.FunctionVenue
+	drain     time.Duration
+	board     *slot.Board
+	now       func() time.Time
+
+	mu      sync.Mutex
+	granted map[predictor.StageID]granted
+}
+
+// granted is what the plan says of a stage that has function slots.
+type granted struct {
+	size   quantity.Size
+	sizing predictor.Sizing
+}
+
+// New returns a worker that does nothing until Run.
+func New(options Options) (*Worker, error) {
+	switch {
+	case options.Client == nil || options.Functions == nil || options.Recorder == nil || options.Plans == nil:
+		return nil, errors.New("make a spill worker: client, functions, recorder and plans are all required")
+	case len(options.Venue.Classes) == 0 || options.Venue.MaxMemory <= 0 || options.Venue.MaxDuration <= 0:
+		return nil, fmt.Errorf("make a spill worker: the venue needs memory classes, a largest memory and a longest duration; got %d, %s and %s",
+			len(options.Venue.Classes), options.Venue.MaxMemory, options.Venue.MaxDuration)
+	}
+	if options.Drain <= 0 {
+		options.Drain = defaultDrain
+	}
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	w := &Worker{
+		functions: options.Functions, recorder: options.Recorder, plans: options.Plans, venue: options.Venue, drain: options.Drain,
+		now: time.Now, granted: make(map[predictor.StageID]granted),
+	}
+	w.board = slot.NewBoard(options.Client, w.handle, options.Logger.With("venue", string(predictor.Function)))
+	return w, nil
+}
+
+// Run obeys the plan's function grants until ctx ends. Then it polls no more, waits a while for running invokes, and abandons the rest.
+func (w *Worker) Run(ctx context.Context) error {
+	if err := w.board.Run(ctx, w.plans, w.obey, w.drain); err != nil {
+		return fmt.Errorf("run the spill worker: %w", err)
+	}
+	return nil
+}
+
+// Stages returns the stages that are polled for functions, sorted.
+func (w *Worker) Stages() []predictor.StageID { return w.board.Stages() }
+
+// Running tells how many invokes are under way.
+func (w *Worker) Running() int { return w.board.Running() }
+
+// obey takes over a plan and returns its function slots.
+func (w *Worker) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
+	targets := make(map[predictor.StageID]slot.Target)
+	rows := make(map[predictor.StageID]granted)
+	for _, g := range plan.Grants {
+		if g.Venue == predictor.Function && g.Slots > 0 && w.venue.Enabled {
+			targets[g.Stage] = slot.Target{Slots: g.Slots}
+			rows[g.Stage] = granted{size: g.Size}
+		}
+	}
+	for _, sizing := range plan.Sizings {
+		if row, ok := rows[sizing.Stage]; ok {
+			row.sizing = sizing
+			rows[sizing.Stage] = row
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, stage := range w.board.Stages() { // an open poll may bring one more task of a stage that has no slots any more
+		if _, ok := rows[stage]; !ok {
+			rows[stage] = w.granted[stage]
+		}
+	}
+	w.granted = rows
+	return targets
+}
+
+// call is one attempt on its way to a function and back.
+type call struct {
+	function  string // its name, once deployed
+	class     quantity.Bytes
+	queue     time.Duration // until this process turned to it
+	begun     time.Time     // when that was
+	invoked   time.Time     // zero when it never was
+	ended     time.Time
+	answer    activities.FunctionAnswer
+	err       error // of the invoke
+	abandoned bool  // the invoke was given up by us and may still run
+}
+
+// handle runs one attempt as an invoke. It is the worker's [slot.Handler].
+func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+	try, err := slot.Begin(ctx, task)
+	if err != nil {
+		return wire.Result{}, err
+	}
+	defer try.Close()
+	w.mu.Lock()
+	row := w.granted[task.Stage]
+	w.mu.Unlock()
+	c := call{class: w.venue.Classes[0], begun: w.now()}
+	c.queue = try.Queue(c.begun)
+	ending, predicted := refusedBefore(w.venue, row, task, try.Need())
+	var answer wire.Answer
+	if ending.Outcome == "" {
+		c.class = class(w.venue, row, try.Need())
+		ending, answer = w.call(ctx, try, &c, input)
+	}
+	if c.ended.IsZero() {
+		c.ended = w.now()
+	}
+	ending.Grant = sizeOf(c.class)
+	ending.Cost = cost(w.venue, c, task.Timeout, ending.Outcome)
+	record := try.Record(predictor.Function, c.function, ending)
+	record.Queue, record.At, record.Predicted = c.queue, c.ended, predicted
+	record.Cold, record.Start, record.Usage = c.answer.Init > 0, started(c), usage(c, answer, task.Input)
+	return try.End(ctx, w.recorder, record, ending, answer.Output)
+}
+
+// call deploys and invokes the function, and tells how that ended.
+func (w *Worker) call(ctx context.Context, try *slot.Attempt, c *call, input json.RawMessage) (slot.Ending, wire.Answer) {
+	task := try.Task
+	payload, err := json.Marshal(wire.Invoke{Version: wire.Version, Start: wire.StartAttempt{
+		Task: task, Attempt: try.Number, Input: input, Grant: sizeOf(c.class), Resume: try.State().Checkpoint,
+	}})
+	if err != nil {
+		return slot.Ending{Outcome: predictor.Failed, Permanent: true, Message: "encode the invoke: " + err.Error()}, wire.Answer{}
+	}
+	if len(payload) > maxPayload {
+		return refused("its payload of %s is over the %s that a function takes; pass an artifact instead", quantity.Bytes(len(payload)), quantity.Bytes(maxPayload)), wire.Answer{}
+	}
+	c.function, err = w.functions.Ensure(ctx, task.Stage.App, task.Stage.Build, c.class)
+	if err != nil {
+		return unreached(ctx, err, "deploy"), wire.Answer{}
+	}
+	c.invoked = w.now()
+	w.recorder.Tell(predictor.AttemptStarted{
+		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
+		PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked), Grant: sizeOf(c.class), At: c.invoked,
+	})
+	invoking, cancel := context.WithTimeout(ctx, patience(w.venue, task.Timeout))
+	defer cancel()
+	c.answer, c.err = w.invoke(invoking, c.function, payload)
+	c.ended = w.now()
+	c.abandoned = invoking.Err() != nil
+	switch {
+	case ctx.Err() != nil && c.err != nil:
+		outcome, reason := slot.Stopped(ctx)
+		return slot.Ending{Outcome: outcome, Message: reason + "; the invoke was abandoned"}, wire.Answer{}
+	case invoking.Err() != nil && c.err != nil:
+		return slot.Ending{
+			Outcome: predictor.TimedOut, ToPool: !bounded(w.venue, task.Timeout),
+			Message: fmt.Sprintf("the function did not answer within %s", patience(w.venue, task.Timeout)),
+		}, wire.Answer{}
+	case c.err != nil:
+		return unreached(ctx, c.err, "invoke"), wire.Answer{}
+	}
+	ending, answer := returned(w.venue, task, c.answer)
+	if answer.Progress != nil {
+		try.Progress(*answer.Progress)
+	}
+	if answer.Checkpoint != nil {
+		try.Checkpoint(*answer.Checkpoint)
+	}
+	return ending, answer
+}
+
+// invoke calls the function, and again after a pause while it is throttled.
+func (w *Worker) invoke(ctx context.Context, name string, payload []byte) (answer activities.FunctionAnswer, err error) {
+	for try, pause := 1, throttlePause; ; try, pause = try+1, 2*pause {
+		answer, err = w.functions.Invoke(ctx, name, payload)
+		if !errors.Is(err, activities.ErrThrottled) || try == throttleTries {
+			return answer, err
+		}
+		timer := time.NewTimer(jittered(pause, rand.Float64()))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return answer, err
+		}
+	}
+}
+
+// jittered spreads pause over half to one and a half of itself; draw is in [0, 1). Callers that were throttled together come back apart.
+func jittered(pause time.Duration, draw float64) time.Duration {
+	return time.Duration(float64(pause) * (0.5 + draw))
+}

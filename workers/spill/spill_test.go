@@ -1,0 +1,277 @@
+package spill
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.uber.org/goleak"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/slot/slottest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var stage = predictor.StageID{App: "digits", Build: "b1", Name: "score"}
+
+// stack is a worker that runs against functions in memory.
+type stack struct {
+	*recorder
+	functions *functions
+	frontend  *slottest.Frontend
+	plans     *plans
+	worker    *Worker
+}
+
+func start(t *testing.T, body func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error)) *stack {
+	t.Helper()
+	frontend, c := slottest.Start(t)
+	s := &stack{recorder: &recorder{}, functions: &functions{body: body}, frontend: frontend, plans: &plans{next: make(chan predictor.Plan)}}
+	w, err := New(Options{Client: c, Functions: s.functions, Recorder: s.recorder, Plans: s.plans, Venue: venue, Drain: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.worker = w
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	s.plans.next <- grant(2)
+	return s
+}
+
+func grant(slots int) predictor.Plan {
+	return predictor.Plan{Grants: []predictor.Grant{
+		{Stage: stage, Venue: predictor.Function, Slots: slots, Size: quantity.Size{Memory: 512 * quantity.MiB}, PoolOnly: true},
+		{Stage: predictor.StageID{App: "digits", Build: "b1", Name: "pooled"}, Venue: predictor.Pool, Slots: 5},
+	}}
+}
+
+func (s *stack) submit(t *testing.T, input any) *slottest.Activity {
+	t.Helper()
+	return s.frontend.Submit(t, stage.Queue(), wire.Task{Version: wire.Version, Run: "r", Stage: stage, ID: "score-1", MaxAttempts: 3}, input)
+}
+
+func answer(t *testing.T, a wire.Answer) activities.FunctionAnswer {
+	t.Helper()
+	payload, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return activities.FunctionAnswer{Payload: payload, Init: 50 * time.Millisecond, Duration: time.Millisecond, Billed: 51 * time.Millisecond, PeakMemory: 77}
+}
+
+func TestATaskIsForwardedAndItsRecordWritten(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(_ context.Context, start wire.StartAttempt, _ quantity.Bytes) (activities.FunctionAnswer, error) {
+		return answer(t, wire.Answer{Output: start.Input, CPU: time.Second, Wall: 2 * time.Second}), nil
+	})
+	result, err := s.submit(t, "in").Wait(t)
+	if err != nil || string(result.Output) != `"in"` || result.Venue != predictor.Function {
+		t.Fatalf("result: got %+v, %v, want the input back from a function", result, err)
+	}
+	record := s.only(t)
+	want := venue.Price(512*quantity.MiB, 51*time.Millisecond)
+	if record.Cost != want || result.Cost != want || !record.Cold || record.Start < 50*time.Millisecond || record.Host != "digits-b1-512 MiB" ||
+		record.Usage.CPU != time.Second || record.Usage.PeakMemory != 77 || record.Grant.Memory != 512*quantity.MiB {
+		t.Errorf("Record: got %+v, want a cold invoke of %s with its usage", record, want)
+	}
+	if started := s.started(); len(started) != 1 || started[0].Venue != predictor.Function {
+		t.Errorf("starts told: got %+v, want one at the function venue", started)
+	}
+	if got := s.worker.Stages(); len(got) != 1 || got[0] != stage {
+		t.Errorf("stages polled: got %v, want only the one with function slots", got)
+	}
+	s.frontend.AwaitPolls(t, stage.PoolQueue(), 0)
+}
+
+func TestAnAttemptThatRanOutOfMemoryGetsALargerClassAndItsCheckpoint(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(_ context.Context, start wire.StartAttempt, memory quantity.Bytes) (activities.FunctionAnswer, error) {
+		if memory < 1024*quantity.MiB {
+			return answer(t, wire.Answer{Error: &wire.StageFailure{Message: "full", OutOfMemory: true}, Checkpoint: &activities.Ref{Digest: "half"}}), nil
+		}
+		return answer(t, wire.Answer{Output: json.RawMessage(fmt.Sprintf("%q", start.Resume.Digest))}), nil
+	})
+	result, err := s.submit(t, nil).Wait(t)
+	if err != nil || string(result.Output) != `"half"` {
+		t.Errorf("got %s, %v, want the checkpoint of the first attempt", result.Output, err)
+	}
+}
+
+func TestWhatAFunctionCannotRunGoesToThePool(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		input   any
+		body    func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error)
+		outcome predictor.Outcome
+	}{
+		{"a payload that is too large", strings.Repeat("x", maxPayload), nil, predictor.Refused},
+		{"an invoke that the venue finds too large", 1, func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error) {
+			return activities.FunctionAnswer{}, activities.ErrTooLarge
+		}, predictor.Refused},
+		{"the venue's time limit", 1, func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error) {
+			return activities.FunctionAnswer{Error: "Unhandled", Payload: []byte(`{"errorMessage":"Task timed out after 900.00 seconds"}`)}, nil
+		}, predictor.TimedOut},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, tt.body)
+			_, err := s.submit(t, tt.input).Wait(t)
+			var failed *temporal.ApplicationError
+			if !errors.As(err, &failed) || failed.Type() != wire.RefusedError || !failed.NonRetryable() {
+				t.Errorf("got %v, want a final %s", err, wire.RefusedError)
+			}
+			if got := s.only(t).Outcome; got != tt.outcome {
+				t.Errorf("outcome: got %s, want %s", got, tt.outcome)
+			}
+		})
+	}
+}
+
+func TestAThrottledInvokeIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	s := start(t, func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error) {
+		if tries++; tries == 1 {
+			return activities.FunctionAnswer{}, activities.ErrThrottled
+		}
+		return answer(t, wire.Answer{Output: json.RawMessage("1")}), nil
+	})
+	if _, err := s.submit(t, nil).Wait(t); err != nil || tries != 2 {
+		t.Errorf("got %v after %d tries, want success after 2", err, tries)
+	}
+}
+
+func TestACancelledInvokeIsAbandonedAndBilledToItsLimit(t *testing.T) {
+	t.Parallel()
+	invoked := make(chan struct{})
+	s := start(t, func(ctx context.Context, _ wire.StartAttempt, _ quantity.Bytes) (activities.FunctionAnswer, error) {
+		close(invoked)
+		<-ctx.Done()
+		return activities.FunctionAnswer{}, ctx.Err()
+	})
+	a := s.submit(t, nil)
+	<-invoked
+	a.Cancel()
+	_, err := a.Wait(t)
+	if _, cancelled := errors.AsType[*temporal.CanceledError](err); !cancelled {
+		t.Errorf("got %v, want a cancellation", err)
+	}
+	record := s.only(t)
+	if want := venue.Price(512*quantity.MiB, venue.MaxDuration); record.Outcome != predictor.Cancelled || record.Cost != want {
+		t.Errorf("Record: got %s for %s, want cancelled for %s", record.Outcome, record.Cost, want)
+	}
+}
+
+func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
+	t.Parallel()
+	if _, err := New(Options{}); err == nil {
+		t.Error("no options: got no error, want one")
+	}
+	_, c := slottest.Start(t)
+	if _, err := New(Options{Client: c, Functions: &functions{}, Recorder: &recorder{}, Plans: &plans{}}); err == nil {
+		t.Error("a venue without classes: got no error, want one")
+	}
+}
+
+// functions runs invokes in memory: every class of every build is a function.
+type functions struct {
+	body func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error)
+
+	mu       sync.Mutex
+	deployed map[string]quantity.Bytes
+}
+
+func (f *functions) Ensure(_ context.Context, app, build string, memory quantity.Bytes) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.deployed == nil {
+		f.deployed = make(map[string]quantity.Bytes)
+	}
+	name := fmt.Sprintf("%s-%s-%s", app, build, memory)
+	f.deployed[name] = memory
+	return name, nil
+}
+
+func (f *functions) Invoke(ctx context.Context, name string, payload []byte) (activities.FunctionAnswer, error) {
+	f.mu.Lock()
+	memory := f.deployed[name]
+	f.mu.Unlock()
+	var invoke wire.Invoke
+	if err := json.Unmarshal(payload, &invoke); err != nil {
+		return activities.FunctionAnswer{}, err
+	}
+	return f.body(ctx, invoke.Start, memory)
+}
+
+type plans struct{ next chan predictor.Plan }
+
+func (p *plans) Watch(ctx context.Context, obey func(predictor.Plan)) error {
+	for {
+		select {
+		case plan := <-p.next:
+			obey(plan)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+type recorder struct {
+	mu      sync.Mutex
+	records []predictor.Record
+	events  []predictor.Event
+}
+
+func (r *recorder) Record(_ context.Context, record predictor.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.records = append(r.records, record)
+	return nil
+}
+
+func (r *recorder) Tell(event predictor.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, event)
+}
+
+// only returns the one Record that there is.
+func (r *recorder) only(t *testing.T) predictor.Record {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.records) != 1 {
+		t.Fatalf("Records: got %d, want 1", len(r.records))
+	}
+	return r.records[0]
+}
+
+func (r *recorder) started() []predictor.AttemptStarted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var found []predictor.AttemptStarted
+	for _, event := range r.events {
+		if started, ok := event.(predictor.AttemptStarted); ok {
+			found = append(found, started)
+		}
+	}
+	return found
+}

@@ -1,0 +1,97 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/workflows"
+)
+
+// offloadOver is the size from which a payload goes to the artifact store and leaves a reference in the history.
+const offloadOver = 64 << 10
+
+// connectWait is how long the worker waits for the engine's servers before it gives up; the engine starts it again.
+const connectWait = 30 * time.Second
+
+// serveWorkflows polls the build's workflow queue until ctx ends.
+func serveWorkflows(ctx context.Context, options Options, description wire.App, getenv func(string) string, logger *slog.Logger) error {
+	build := getenv(wire.BuildEnvironment)
+	if build == "" {
+		return fmt.Errorf("%s is not set: a workflow worker is started by the engine only", wire.BuildEnvironment)
+	}
+	store, err := artifact.FromURL(getenv(wire.ArtifactsEnvironment))
+	if err != nil {
+		return err
+	}
+	connection, err := nats.Connect(getenv(wire.NATSEnvironment), nats.MaxReconnects(-1), nats.Timeout(connectWait), nats.Name(options.Name+"@"+build))
+	if err != nil {
+		return fmt.Errorf("connect to NATS at %s: %w", getenv(wire.NATSEnvironment), err)
+	}
+	defer connection.Close()
+	stream, err := jetstream.New(connection)
+	if err != nil {
+		return fmt.Errorf("open JetStream: %w", err)
+	}
+	recorder := loop.NewRecorder(stream, &loop.RecorderOptions{Logger: logger})
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		_ = recorder.Close(closing) // hints that cannot be sent any more are corrected by the backlog
+	}()
+
+	dialing, cancel := context.WithTimeout(ctx, connectWait)
+	defer cancel()
+	temporal, err := client.DialContext(dialing, client.Options{
+		HostPort:        getenv(wire.TemporalEnvironment),
+		Logger:          sdklog.NewStructuredLogger(logger),
+		ExternalStorage: artifact.Offload(store, offloadOver),
+	})
+	if err != nil {
+		return fmt.Errorf("connect to Temporal at %s: %w", getenv(wire.TemporalEnvironment), err)
+	}
+	defer temporal.Close()
+
+	window, err := strconv.Atoi(getenv(wire.WindowEnvironment))
+	if err != nil && getenv(wire.WindowEnvironment) != "" {
+		return fmt.Errorf("%s: %w", wire.WindowEnvironment, err)
+	}
+	host := workflows.Host{
+		App: options.Name, Build: build, Stages: options.Stages, Window: window,
+		Tell: recorder.Tell, Begin: recorder.Begin, End: recorder.End,
+	}
+	queue := worker.New(temporal, WorkflowQueue(description.Name, build), worker.Options{
+		Interceptors:            []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)},
+		DisableEagerActivities:  true,
+		WorkflowPanicPolicy:     worker.FailWorkflow,
+		WorkerStopTimeout:       2 * time.Second,
+		OnFatalError:            func(err error) { logger.Error("workflow worker", "error", err) },
+		LocalActivityWorkerOnly: true,
+	})
+	workflows.Register(queue, host, options.Pipelines)
+	if err := queue.Start(); err != nil {
+		return fmt.Errorf("poll %s: %w", WorkflowQueue(description.Name, build), err)
+	}
+	<-ctx.Done()
+	queue.Stop()
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil
+	}
+	return ctx.Err()
+}
+
+// WorkflowQueue is the task queue of the workflows of one build, so that a run is always replayed by the code that started it.
+func WorkflowQueue(app, build string) string { return app + "@" + build }

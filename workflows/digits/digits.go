@@ -1,0 +1,158 @@
+// Package digits is Spillway's sample pipeline: it learns to read handwritten digits and then labels every image it was given.
+package digits
+
+import (
+	"fmt"
+	"math"
+
+	"go.temporal.io/sdk/workflow"
+
+	spillway "github.com/spillway-ml/spillway/workflows"
+)
+
+// The stages, in the order in which a run calls them.
+var (
+	Load       = spillway.NewStage("load", load)
+	Preprocess = spillway.NewStage("preprocess", preprocess)
+	Train      = spillway.NewStage("train", train)
+	Evaluate   = spillway.NewStage("evaluate", evaluate)
+	Score      = spillway.NewStage("score", score)
+)
+
+// Digits is the pipeline: it trains a network on nine tenths of the images, measures it on the rest, and meanwhile labels all of them.
+func Digits(ctx workflow.Context, in Input) (Report, error) {
+	in = in.withDefaults()
+	raw, err := Load.Run(ctx, in)
+	if err != nil {
+		return Report{}, err
+	}
+	data, err := Preprocess.Run(ctx, PreprocessInput{Raw: raw, Seed: in.Seed})
+	if err != nil {
+		return Report{}, err
+	}
+	model, err := Train.Run(ctx, TrainInput{Data: data, Seed: in.Seed, MaxEpochs: in.MaxEpochs, LearningRate: in.LearningRate})
+	if err != nil {
+		return Report{}, err
+	}
+	evaluated := Evaluate.Start(ctx, EvaluateInput{Data: data, Model: model})
+	scores, err := Score.Map(ctx, shards(data, model, in.Shards))
+	if err != nil {
+		return Report{}, err
+	}
+	quality, err := evaluated.Get(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	return report(model, quality, scores), nil
+}
+
+// The values that zero fields of an Input stand for.
+const (
+	DefaultShards       = 320
+	DefaultMaxEpochs    = 30
+	DefaultSeed         = 1
+	DefaultLearningRate = 0.002
+)
+
+// The largest values that Validate accepts.
+const (
+	maxShards    = 100_000
+	maxMaxEpochs = 10_000
+)
+
+// Input is what a run is started with. The zero value is valid: it reads the 1,797 images of 8x8 pixels that the package brings along.
+type Input struct {
+	// Dir is a directory in the format of MNIST: train-images-idx3-ubyte and train-labels-idx1-ubyte, and t10k-images-idx3-ubyte and
+	// t10k-labels-idx1-ubyte where they exist, each plain or packed (.gz). Every host that runs the load stage must see it.
+	// Empty means the embedded images.
+	Dir string `json:"dir,omitempty"`
+	// Shards is into how many tasks the labelling of all images is divided, at most one for each image and 100,000; 0 means DefaultShards.
+	Shards int `json:"shards,omitempty"`
+	// MaxEpochs bounds training, which ends earlier when it no longer improves, 1 to 10,000; 0 means DefaultMaxEpochs.
+	MaxEpochs int `json:"max_epochs,omitempty"`
+	// Seed decides all that is random: on one kind of machine, the same seed gives the same report. 0 means DefaultSeed; it is not negative.
+	Seed int64 `json:"seed,omitempty"`
+	// LearningRate is Adam's step size at the start of training, above 0 and at most 1; 0 means DefaultLearningRate.
+	LearningRate float64 `json:"learning_rate,omitempty"`
+}
+
+// Validate refuses values that no run can use and says which are possible.
+func (in Input) Validate() error {
+	switch {
+	case in.Shards < 0 || in.Shards > maxShards:
+		return fmt.Errorf("shards is %d: give 1 to %d, or leave it out for %d", in.Shards, maxShards, DefaultShards)
+	case in.MaxEpochs < 0 || in.MaxEpochs > maxMaxEpochs:
+		return fmt.Errorf("max_epochs is %d: give 1 to %d, or leave it out for %d", in.MaxEpochs, maxMaxEpochs, DefaultMaxEpochs)
+	case in.Seed < 0:
+		return fmt.Errorf("seed is %d: give a whole number above 0, or leave it out for %d", in.Seed, DefaultSeed)
+	case math.IsNaN(in.LearningRate) || in.LearningRate < 0 || in.LearningRate > 1:
+		return fmt.Errorf("learning_rate is %g: give a number above 0 and at most 1, or leave it out for %g", in.LearningRate, DefaultLearningRate)
+	}
+	return nil
+}
+
+// withDefaults puts the defaults where zeros are.
+func (in Input) withDefaults() Input {
+	if in.Shards == 0 {
+		in.Shards = DefaultShards
+	}
+	if in.MaxEpochs == 0 {
+		in.MaxEpochs = DefaultMaxEpochs
+	}
+	if in.Seed == 0 {
+		in.Seed = DefaultSeed
+	}
+	if in.LearningRate == 0 {
+		in.LearningRate = DefaultLearningRate
+	}
+	return in
+}
+
+// Report is what a run found out.
+type Report struct {
+	// Accuracy is the share of held-out images that the network reads right, 0 to 1.
+	Accuracy float64 `json:"accuracy"`
+	// TestImages is how many images were held out.
+	TestImages int `json:"test_images"`
+	// Confusion counts the held-out images by their label (first index) and by what the network reads (second index).
+	Confusion [][]int `json:"confusion"`
+	// Epochs is how many epochs training took; BestEpoch is the one whose weights were kept, and Loss its validation loss in nats.
+	Epochs    int     `json:"epochs"`
+	BestEpoch int     `json:"best_epoch"`
+	Loss      float64 `json:"loss"`
+	// Images is how many images were labelled, and Shards in how many tasks.
+	Images int `json:"images"`
+	Shards int `json:"shards"`
+	// Disagreements is how many of them got another label than they came with.
+	Disagreements int `json:"disagreements"`
+	// Confidence is the mean probability of the labels given, 0 to 1.
+	Confidence float64 `json:"confidence"`
+}
+
+// report sums a run up.
+func report(model Model, quality Quality, scores []ShardScore) Report {
+	r := Report{
+		Accuracy: quality.Accuracy, TestImages: quality.Images, Confusion: quality.Confusion,
+		Epochs: model.Epochs, BestEpoch: model.BestEpoch, Loss: model.Loss, Shards: len(scores),
+	}
+	for _, s := range scores {
+		r.Images += len(s.Labels)
+		r.Disagreements += s.Disagreements
+		r.Confidence += s.Confidence * float64(len(s.Labels))
+	}
+	if r.Images > 0 {
+		r.Confidence /= float64(r.Images)
+	}
+	return r
+}
+
+// shards divides all images evenly among at most n tasks, each image in exactly one and none without an image.
+func shards(data Data, model Model, n int) []ScoreInput {
+	n = min(n, data.Count)
+	inputs := make([]ScoreInput, n)
+	for i := range inputs {
+		first, end := i*data.Count/n, (i+1)*data.Count/n
+		inputs[i] = ScoreInput{Images: data.Images, Weights: model.Weights, Shard: i, Span: Span{First: first, Count: end - first}}
+	}
+	return inputs
+}

@@ -1,0 +1,105 @@
+package trigger
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workflows"
+)
+
+// Publish publishes an event for a pipeline, or on a subject that a binding reads, and returns the event's ID and the run that it starts.
+// An empty id stands for a new one; publishing the same id again starts nothing and returns the same run. A nil goal leaves the binding's
+// or the pipeline's. What would become a dead letter is refused here, and so is what the binding's filter does not want. When several
+// pipelines are bound to a subject, run is that of the first by name of those that take the event.
+func (t *Trigger) Publish(ctx context.Context, target, id string, body []byte, goal *predictor.Goal) (eventID, run string, err error) {
+	if id == "" {
+		id = strings.ToLower(rand.Text()[:12])
+	} else if !isPrintable(id) || strings.TrimSpace(id) != id {
+		return "", "", fmt.Errorf("publish event %q: the ID has a character that cannot be printed, or a space at an end: use letters, digits and dashes", id)
+	}
+	e := event{id: id, header: nats.Header{}, body: body}
+	e.header.Set(wire.IDHeader, id)
+	if goal != nil {
+		if err := workflows.CheckGoal(*goal); err != nil {
+			return "", "", fmt.Errorf("publish event %s: %w", id, err)
+		}
+		encoded, err := json.Marshal(goal)
+		if err != nil {
+			return "", "", fmt.Errorf("publish event %s: encode goal: %w", id, err)
+		}
+		e.header.Set(wire.GoalHeader, string(encoded))
+	}
+	run, err = t.snapshot().address(target, &e)
+	if err != nil {
+		return "", "", fmt.Errorf("publish event for %q: %w", target, err)
+	}
+	message := &nats.Msg{Subject: e.subject, Header: e.header, Data: e.body}
+	// The subject is part of the message ID, since JetStream drops an ID that it has seen on any subject, and events for two pipelines may share one.
+	_, err = t.js.PublishMsg(ctx, message, jetstream.WithMsgID(e.subject+" "+id), jetstream.WithExpectStream(wire.EventStream))
+	if err != nil {
+		return "", "", fmt.Errorf("publish event %s on %s: %w", id, e.subject, err)
+	}
+	return id, run, nil
+}
+
+// address sets the subject of an event for target, a pipeline or a subject, and returns the run that it will start.
+func (t *table) address(target string, e *event) (run string, err error) {
+	_, isPipeline := t.pipelines[target]
+	var readers []Bound
+	for _, key := range slices.Sorted(maps.Keys(t.bounds)) {
+		bound := t.bounds[key]
+		if bound.Origin == Removed || bound.Binding.Subject == "" {
+			continue
+		}
+		if isPipeline && bound.Binding.Pipeline == target || !isPipeline && isCovered(target, bound.Binding.Subject) {
+			readers = append(readers, bound)
+		}
+	}
+	if !isPipeline && isWildcard(target) {
+		return "", errors.New("an event is published on one subject: replace the wildcards")
+	}
+	if len(readers) == 0 {
+		if strings.Contains(target, ".") {
+			return "", errors.New(t.unbound(target))
+		}
+		return "", fmt.Errorf("there is no pipeline of this name; %s", suggestion(target, t.pipelineNames()))
+	}
+	// A binding without wildcards first: it is the pipeline's plain address.
+	slices.SortStableFunc(readers, func(a, b Bound) int { return wildness(a) - wildness(b) })
+	var refusal string
+	for _, bound := range readers {
+		try := *e
+		try.subject = target
+		if isPipeline {
+			try.subject = concrete(bound.Binding.Subject)
+		}
+		decision := t.decide(bound, try)
+		if decision.verdict == startRun {
+			e.subject = try.subject
+			return decision.start.Run, nil
+		}
+		if refusal == "" || decision.verdict == bury {
+			refusal = decision.reason
+		}
+	}
+	return "", errors.New(refusal)
+}
+
+// wildness orders bindings by how plain their subjects are.
+func wildness(bound Bound) int {
+	if isWildcard(bound.Binding.Subject) {
+		return 1
+	}
+	return 0
+}

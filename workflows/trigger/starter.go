@@ -1,0 +1,62 @@
+package trigger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// ErrRefused says that a run cannot be started however often it is tried, because of what is in the event. The event becomes a dead letter.
+var ErrRefused = errors.New("the run was refused")
+
+// Start is all that is needed to start one run.
+type Start struct {
+	// Run is the workflow ID: RunID(Pipeline, Event).
+	Run string
+	// Pipeline is the workflow type.
+	Pipeline string
+	// App and Build name the binary that the run executes.
+	App, Build string
+	// TaskQueue is where that binary polls for workflow tasks: "App@Build".
+	TaskQueue string
+	// Input is the encoded input, checked against the pipeline's schema.
+	Input json.RawMessage
+	// Goal is the goal of the run; the zero value has neither deadline nor budget.
+	Goal predictor.Goal
+	// Event is the ID of the event, and Binding the Key of the binding that read it.
+	Event, Binding string
+}
+
+// Starter starts runs and knows which go on. Implementations must allow concurrent calls.
+type Starter interface {
+	// Start starts a run. It reports false when a run with the same ID exists, going on or ended; it then changes nothing. An error that wraps
+	// ErrRefused is final; after any other the run may or may not have been started, and Start is called again with the same ID.
+	Start(ctx context.Context, start Start) (started bool, err error)
+	// Running returns the IDs of the runs of pipeline that go on and were started with this binding's key. It may be a few seconds behind.
+	Running(ctx context.Context, pipeline, binding string) (runs []string, err error)
+	// Ended reports whether run is over, or does not exist. It must not be behind.
+	Ended(ctx context.Context, run string) (bool, error)
+}
+
+// Schedule is a cron expression in UTC with the event that each firing publishes.
+type Schedule struct {
+	// Key is the key of the binding; there is one schedule for a key.
+	Key string `json:"key"`
+	// Cron is the expression.
+	Cron string `json:"cron"`
+	// Subject is where the event is published, and Input its body; empty is an empty object.
+	Subject string          `json:"subject"`
+	Input   json.RawMessage `json:"input,omitempty"`
+}
+
+// Scheduler keeps schedules that outlive this process. Implementations must allow concurrent calls.
+type Scheduler interface {
+	// Keys returns the keys of all schedules. It may be a few seconds behind.
+	Keys(ctx context.Context) ([]string, error)
+	// Put makes the schedule, or changes the one with the same key.
+	Put(ctx context.Context, schedule Schedule) error
+	// Delete removes a schedule; one that does not exist is no error.
+	Delete(ctx context.Context, key string) error
+}

@@ -1,0 +1,113 @@
+package trigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/spillway-ml/spillway/workflows"
+)
+
+// temporalStarter is the Starter of production.
+type temporalStarter struct {
+	client client.Client
+}
+
+// NewTemporalStarter returns the Starter that starts runs as Temporal workflows. It does not close the client.
+func NewTemporalStarter(c client.Client) Starter { return temporalStarter{client: c} }
+
+// Start implements Starter. A workflow ID that exists, running or closed, is refused by Temporal itself, which is what makes a run start
+// exactly once; the refusal is asked for as an error, since only so does the client tell a new run from one that existed.
+func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
+	_, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID:                                       start.Run,
+		TaskQueue:                                start.TaskQueue,
+		WorkflowIDReusePolicy:                    enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		Memo: map[string]any{
+			workflows.GoalMemo:     start.Goal,
+			workflows.EventMemo:    start.Event,
+			workflows.PipelineMemo: start.Pipeline,
+			workflows.BindingMemo:  start.Binding,
+		},
+		StaticSummary: summary(start),
+	}, start.Pipeline, start.Input)
+	var exists *serviceerror.WorkflowExecutionAlreadyStarted
+	var invalid *serviceerror.InvalidArgument
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.As(err, &exists):
+		return false, nil
+	case errors.As(err, &invalid):
+		return false, fmt.Errorf("start run %s: %w: %w", start.Run, ErrRefused, err)
+	default:
+		return false, fmt.Errorf("start run %s: %w", start.Run, err)
+	}
+}
+
+// summary is one line for Temporal's own page, at most 200 bytes of it the event.
+func summary(start Start) string {
+	event := start.Event
+	if len(event) > maxID || !isPrintable(event) {
+		event = strings.TrimPrefix(start.Run, start.Pipeline+"-")
+	}
+	return fmt.Sprintf("%s for event %s, build %s", start.Pipeline, event, start.Build)
+}
+
+// Running implements Starter with Temporal's visibility store, which trails by up to a few seconds.
+func (s temporalStarter) Running(ctx context.Context, pipeline, binding string) ([]string, error) {
+	query := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", strings.ReplaceAll(pipeline, "'", "''"))
+	var runs []string
+	var page []byte
+	for {
+		answer, err := s.client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query, NextPageToken: page})
+		if err != nil {
+			return nil, fmt.Errorf("list runs of pipeline %s: %w", pipeline, err)
+		}
+		for _, info := range answer.GetExecutions() {
+			if bindingOf(info) == binding {
+				runs = append(runs, info.GetExecution().GetWorkflowId())
+			}
+		}
+		if page = answer.GetNextPageToken(); len(page) == 0 {
+			return runs, nil
+		}
+	}
+}
+
+// bindingOf is the key of the binding that started a run; empty when none did.
+func bindingOf(info *workflow.WorkflowExecutionInfo) string {
+	payload, found := info.GetMemo().GetFields()[workflows.BindingMemo]
+	if !found {
+		return ""
+	}
+	var binding string
+	if err := converter.GetDefaultDataConverter().FromPayload(payload, &binding); err != nil {
+		return "" // another program's memo
+	}
+	return binding
+}
+
+// Ended implements Starter with the workflow's own record, which is never behind.
+func (s temporalStarter) Ended(ctx context.Context, run string) (bool, error) {
+	answer, err := s.client.DescribeWorkflowExecution(ctx, run, "")
+	var missing *serviceerror.NotFound
+	switch {
+	case errors.As(err, &missing):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("look up run %s: %w", run, err)
+	default:
+		return answer.GetWorkflowExecutionInfo().GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+	}
+}

@@ -1,0 +1,295 @@
+package trigger
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+)
+
+// Options configures a Trigger.
+type Options struct {
+	// JetStream is where events come from. Required.
+	JetStream jetstream.JetStream
+	// Starter starts the runs. Required.
+	Starter Starter
+	// Scheduler keeps the schedules of bindings. Without one, bindings with a schedule are refused.
+	Scheduler Scheduler
+	// Logger takes the trigger's log; nil discards it.
+	Logger *slog.Logger
+	// AckWait is how long after a crash an event that was in hand is redelivered. Default 30 s; at least 1 s.
+	AckWait time.Duration
+	// Hold is how long events of a pipeline that no app offers any more wait for the app to come back, before they become dead letters. Default 2 min.
+	Hold time.Duration
+	// Replicas is how many NATS servers keep each stream that the trigger makes. Default 1; 3 in a cluster.
+	Replicas int
+}
+
+// Trigger turns events into runs. Its methods may be called concurrently.
+type Trigger struct {
+	js        jetstream.JetStream
+	starter   Starter
+	scheduler Scheduler
+	log       *slog.Logger
+	ackWait   time.Duration
+	hold      time.Duration
+	replicas  int
+	every     time.Duration // between looks at what changed outside
+
+	// applying is held while what is bound changes, on the server and here; it guards the three fields below.
+	applying  sync.Mutex
+	targets   []Target
+	scheduled map[string]Schedule // what this process has put into force
+	unsettled bool                // the schedules in force may not be those that are wanted
+
+	// mu guards the fields below.
+	mu       sync.Mutex
+	running  bool
+	table    *table
+	ready    bool                 // SetTargets was called
+	absent   map[string]time.Time // since when a pipeline that is bound has been in no app
+	gates    map[string]*gate
+	counters map[string]*counters
+	replayed uint64
+
+	changed chan struct{} // told when the table changed
+}
+
+// New returns a trigger that does nothing until SetTargets and Run are called.
+func New(options Options) (*Trigger, error) {
+	switch {
+	case options.JetStream == nil || options.Starter == nil:
+		return nil, errors.New("make trigger: JetStream and Starter are required")
+	case options.AckWait != 0 && options.AckWait < time.Second:
+		return nil, fmt.Errorf("make trigger: AckWait %s is too short: give at least 1s", options.AckWait)
+	case options.Hold < 0 || options.Replicas < 0:
+		return nil, fmt.Errorf("make trigger: Hold %s and Replicas %d must not be negative", options.Hold, options.Replicas)
+	}
+	log := options.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Trigger{
+		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, log: log,
+		ackWait:  cmp.Or(options.AckWait, 30*time.Second),
+		hold:     cmp.Or(options.Hold, 2*time.Minute),
+		replicas: cmp.Or(options.Replicas, 1),
+		every:    2 * time.Second,
+		table:    &table{}, scheduled: map[string]Schedule{}, absent: map[string]time.Time{},
+		gates: map[string]*gate{}, counters: map[string]*counters{},
+		changed: make(chan struct{}, 1),
+	}, nil
+}
+
+// SetTargets says which pipelines there are now: all of them, each of the newest build of its app. When it returns nil, events for them are
+// taken, those that are taken from now on start runs of these builds, and bindings that a pipeline no longer declares are gone. It may be
+// called before Run. When it fails, nothing has changed: a target is wrong, a subject is taken by another stream, or NATS is away.
+func (t *Trigger) SetTargets(ctx context.Context, targets []Target) error {
+	t.applying.Lock()
+	defer t.applying.Unlock()
+	if _, err := newTable(targets, nil); err != nil {
+		return fmt.Errorf("set targets: %w", err)
+	}
+	t.mu.Lock()
+	before, wasReady := t.targets, t.ready
+	t.ready = true
+	t.mu.Unlock()
+	t.targets = slices.Clone(targets)
+	if err := t.apply(ctx); err != nil {
+		t.targets = before
+		t.mu.Lock()
+		t.ready = wasReady
+		t.mu.Unlock()
+		return fmt.Errorf("set targets: %w", err)
+	}
+	return t.syncSchedules(ctx)
+}
+
+// Bind makes a binding by command, or changes the cap and the goal of the one with the same Key. It is kept across restarts. When it returns
+// nil, events that are published from now on are taken. It refuses an unknown pipeline and whatever else is wrong, and then changes nothing;
+// only when Temporal is away while the schedule is made does it fail after the binding is kept, and the schedule then follows.
+func (t *Trigger) Bind(ctx context.Context, binding wire.Binding) (Bound, error) {
+	bound, err := newBound(binding, Command)
+	if err != nil {
+		return Bound{}, err
+	}
+	t.applying.Lock()
+	defer t.applying.Unlock()
+	now := t.snapshot()
+	if _, known := now.pipelines[binding.Pipeline]; !known {
+		return Bound{}, fmt.Errorf("bind %q: pipeline %q is unknown; %s", binding.Subject, binding.Pipeline, suggestion(binding.Pipeline, now.pipelineNames()))
+	}
+	if bound.Binding.Schedule != "" && t.scheduler == nil {
+		return Bound{}, fmt.Errorf("bind pipeline %s to schedule %q: schedules are not available here", binding.Pipeline, binding.Schedule)
+	}
+	if err := now.checkScheduled(bound); err != nil {
+		return Bound{}, fmt.Errorf("bind: %w", err)
+	}
+	if err := t.ensureSubjects(ctx, now, bound.subjects()); err != nil {
+		return Bound{}, fmt.Errorf("bind %q to pipeline %s: %w", binding.Subject, binding.Pipeline, err)
+	}
+	if err := t.keep(ctx, bound); err != nil {
+		return Bound{}, err
+	}
+	if err := t.apply(ctx); err != nil {
+		return Bound{}, fmt.Errorf("bind %q to pipeline %s: %w", binding.Subject, binding.Pipeline, err)
+	}
+	return bound, t.syncSchedules(ctx)
+}
+
+// Unbind removes the binding with this key that was made by command. Events that it has read but not started become dead letters.
+func (t *Trigger) Unbind(ctx context.Context, key string) error {
+	t.applying.Lock()
+	defer t.applying.Unlock()
+	bound, found := t.snapshot().bounds[key]
+	switch {
+	case !found:
+		return fmt.Errorf("unbind %q: there is no such binding; see spillway bindings", key)
+	case bound.Origin != Command:
+		return fmt.Errorf("unbind %q: the binding is %s: change it in the app of pipeline %s", key, bound.Origin, bound.Binding.Pipeline)
+	}
+	bucket, err := t.bucket(ctx)
+	if err != nil {
+		return fmt.Errorf("unbind %q: %w", key, err)
+	}
+	if err := bucket.Delete(ctx, key); err != nil {
+		return fmt.Errorf("unbind %q: %w", key, err)
+	}
+	if err := t.apply(ctx); err != nil {
+		return fmt.Errorf("unbind %q: %w", key, err)
+	}
+	return t.syncSchedules(ctx)
+}
+
+// Bindings returns the bindings in force, sorted by pipeline and key.
+func (t *Trigger) Bindings() []Bound {
+	var bounds []Bound
+	for _, bound := range t.snapshot().bounds {
+		bounds = append(bounds, bound)
+	}
+	slices.SortFunc(bounds, func(a, b Bound) int {
+		return cmp.Or(strings.Compare(a.Binding.Pipeline, b.Binding.Pipeline), strings.Compare(a.Key, b.Key))
+	})
+	return bounds
+}
+
+// Run takes events until ctx ends; it then waits for the events in hand and returns nil. It fails when NATS is away at the start, and when
+// it is already running.
+func (t *Trigger) Run(ctx context.Context) error {
+	t.mu.Lock()
+	already := t.running
+	t.running = true
+	t.mu.Unlock()
+	if already {
+		return errors.New("run trigger: it is already running")
+	}
+	defer func() {
+		t.mu.Lock()
+		t.running = false
+		t.mu.Unlock()
+	}()
+	t.applying.Lock()
+	err := t.apply(ctx)
+	t.applying.Unlock()
+	if err != nil && ctx.Err() != nil {
+		return nil // told to stop while starting
+	}
+	if err != nil {
+		return fmt.Errorf("run trigger: %w", err)
+	}
+	stopWatching, err := t.watchDone()
+	if err != nil {
+		return fmt.Errorf("run trigger: %w", err)
+	}
+	defer stopWatching()
+
+	feeds := map[string]*feed{}
+	defer func() {
+		for _, w := range feeds {
+			w.cancel()
+		}
+		for _, w := range feeds {
+			<-w.done
+		}
+	}()
+	tick := time.NewTicker(t.every)
+	defer tick.Stop()
+	for {
+		t.staff(ctx, feeds)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.changed:
+		case <-tick.C:
+			t.retry(ctx)
+		}
+	}
+}
+
+// retry does again what could not be done.
+func (t *Trigger) retry(ctx context.Context) {
+	t.applying.Lock()
+	defer t.applying.Unlock()
+	if !t.unsettled {
+		return
+	}
+	if err := t.syncSchedules(ctx); err != nil && ctx.Err() == nil {
+		t.log.WarnContext(ctx, "schedules are not in force yet", "error", err)
+	}
+}
+
+// watchDone learns from completion events which runs are over.
+func (t *Trigger) watchDone() (stop func(), err error) {
+	subscription, err := t.js.Conn().Subscribe(wire.DoneSubjects, func(message *nats.Msg) { t.ended(message.Data) })
+	if err != nil {
+		return nil, fmt.Errorf("watch completions: %w", err)
+	}
+	return func() {
+		if err := subscription.Unsubscribe(); err != nil {
+			t.log.Debug("completions are still watched", "error", err)
+		}
+	}, nil
+}
+
+// ended counts a run no longer, whichever binding started it.
+func (t *Trigger) ended(data []byte) {
+	var done wire.Done
+	if err := json.Unmarshal(data, &done); err != nil || done.Run == "" {
+		t.log.Warn("a completion event cannot be read", "error", err)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, gate := range t.gates {
+		gate.end(done.Run)
+	}
+}
+
+// snapshot is what is bound now.
+func (t *Trigger) snapshot() *table {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.table
+}
+
+// isHeld reports whether events of a binding wait because its pipeline is in no app, and may come back.
+func (t *Trigger) isHeld(pipeline string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ready {
+		return true
+	}
+	since, absent := t.absent[pipeline]
+	return absent && time.Since(since) < t.hold
+}
