@@ -80,7 +80,7 @@ func (r *Recorder) Record(ctx context.Context, record predictor.Record) error {
 	}
 	id := recordID(record)
 	for wait := retryLeast; ; wait = min(2*wait, retryMost) {
-		err := r.publish(ctx, wire.LoopSubject(kind), id, data)
+		err := r.publish(ctx, wire.LoopStream, wire.LoopSubject(kind), id, data)
 		if err == nil {
 			return nil
 		}
@@ -135,10 +135,10 @@ func (r *Recorder) Close(ctx context.Context) error {
 	return nil
 }
 
-func (r *Recorder) publish(ctx context.Context, subject, id string, data []byte) error {
+func (r *Recorder) publish(ctx context.Context, stream, subject, id string, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, ackWait)
 	defer cancel()
-	_, err := r.js.Publish(ctx, subject, data, jetstream.WithMsgID(id), jetstream.WithExpectStream(wire.LoopStream))
+	_, err := r.js.Publish(ctx, subject, data, jetstream.WithMsgID(id), jetstream.WithExpectStream(stream))
 	return err
 }
 

@@ -20,7 +20,7 @@ func (r *Recorder) End(ctx context.Context, ended predictor.RunEnded, done wire.
 	if err != nil {
 		return fmt.Errorf("tell the end of run %s: %w", done.Run, err)
 	}
-	if err := r.publish(ctx, wire.DoneSubject(done.Pipeline), done.Run, encoded); err != nil {
+	if err := r.publish(ctx, wire.DoneStream, wire.DoneSubject(done.Pipeline), done.Run, encoded); err != nil {
 		return fmt.Errorf("tell the end of run %s: %w", done.Run, err)
 	}
 	return r.keep(ctx, ended, ended.Run+"/ended")
@@ -32,7 +32,7 @@ func (r *Recorder) keep(ctx context.Context, event predictor.Event, id string) e
 	if err != nil {
 		return err
 	}
-	if err := r.publish(ctx, wire.LoopSubject(kind), id, data); err != nil {
+	if err := r.publish(ctx, wire.LoopStream, wire.LoopSubject(kind), id, data); err != nil {
 		return fmt.Errorf("record %s: %w", id, err)
 	}
 	return nil

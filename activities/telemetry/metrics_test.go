@@ -189,3 +189,9 @@ func TestNumbersThatAreNotFiniteNeverReachASeries(t *testing.T) {
 	}
 	check(t, metrics, map[string]string{`spillway_prediction_relative_error_ratio_count{app="digits",quantity="wall",stage="train"}`: "0"})
 }
+
+var stage = predictor.StageID{App: "digits", Build: "b1", Name: "train"}
+
+func record(task string, attempt int) predictor.Record {
+	return predictor.Record{Run: "run-1", Pipeline: "train", Stage: stage, Task: task, Attempt: attempt, Venue: predictor.Pool, Outcome: predictor.Succeeded}
+}

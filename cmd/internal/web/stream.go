@@ -121,14 +121,14 @@ func (t *teller) follow(ctx context.Context, reader *reader) error {
 	case <-reader.news:
 	}
 	runs, decisions, plan := reader.take()
-	slices.Sort(runs)
-	for _, run := range runs {
-		if err := t.tellRun(ctx, run); err != nil {
+	for _, decision := range decisions { // before the runs: what is told last of a run is its end
+		if err := t.tellDecision(decision); err != nil {
 			return err
 		}
 	}
-	for _, decision := range decisions {
-		if err := t.tellDecision(decision); err != nil {
+	slices.Sort(runs)
+	for _, run := range runs {
+		if err := t.tellRun(ctx, run); err != nil {
 			return err
 		}
 	}

@@ -161,11 +161,11 @@ func TestChangesOfABurstAreToldOnce(t *testing.T) {
 		feed.RunChanged("digits-1")
 		feed.RunChanged("digits-2")
 	}
-	feed.Decided(predictor.Decision{ID: "last", Run: "digits-1"})
+	feed.Planned(predictor.Plan{Term: 1, Tick: 2, Decisions: []predictor.Decision{{ID: "last"}}}) // told after all runs
 	runs := 0
 	for {
 		name, _ := next(t, lines)
-		if name == StreamDecision {
+		if name == StreamPlan {
 			break
 		}
 		runs++
