@@ -64,7 +64,7 @@ type buildProgress struct {
 func (p *buildProgress) told(phase build.Phase, age time.Duration) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if phase != build.Compile || age < quietBuild || (!p.inPlace && p.last > 0 && age-p.last < wordEvery) {
+	if p.tool.quiet || phase != build.Compile || age < quietBuild || (!p.inPlace && p.last > 0 && age-p.last < wordEvery) {
 		return
 	}
 	p.last = age

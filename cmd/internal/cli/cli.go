@@ -52,6 +52,7 @@ type tool struct {
 	deps     Deps
 	out, err io.Writer
 	state    string // the value of --state
+	quiet    bool   // the value of --quiet: no progress is shown
 }
 
 func (t *tool) root() *cobra.Command {

@@ -22,7 +22,6 @@ type runFlags struct {
 	event eventFlags
 	stack stackFlags
 	json  bool
-	quiet bool
 }
 
 func (t *tool) runCommand() *cobra.Command {
@@ -48,7 +47,7 @@ display. The exit code is 0 when the run succeeded and 1 when it failed or was c
 	}
 	command.Flags().StringArrayVar(&flags.stack.apps, "app", nil, "`DIR` of a Go main package, or a binary, that has the pipeline")
 	command.Flags().BoolVar(&flags.json, "json", false, "write one JSON object to standard output at the end, and progress to standard error")
-	command.Flags().BoolVar(&flags.quiet, "quiet", false, "show no progress")
+	command.Flags().BoolVar(&t.quiet, "quiet", false, "show no progress")
 	flags.event.add(command.Flags())
 	flags.stack.add(command.Flags())
 	return command
@@ -73,7 +72,7 @@ func (t *tool) run(ctx context.Context, pipeline string, flags *runFlags) (err e
 	if err != nil {
 		return err
 	}
-	viewer := t.newViewer(session, t.viewOutput(flags.json, flags.quiet))
+	viewer := t.newViewer(session, t.viewOutput(flags.json))
 	model, err := t.followToEnd(ctx, session, published, viewer)
 	if err != nil {
 		return err
@@ -82,9 +81,9 @@ func (t *tool) run(ctx context.Context, pipeline string, flags *runFlags) (err e
 }
 
 // viewOutput is where progress goes.
-func (t *tool) viewOutput(asJSON, quiet bool) io.Writer {
+func (t *tool) viewOutput(asJSON bool) io.Writer {
 	switch {
-	case quiet:
+	case t.quiet:
 		return io.Discard
 	case asJSON:
 		return t.err

@@ -60,7 +60,7 @@ func (t *tool) show(ctx context.Context, run string, asJSON, follow bool) error 
 		return err
 	}
 	if follow {
-		viewer := t.newViewer(session, t.viewOutput(asJSON, false))
+		viewer := t.newViewer(session, t.viewOutput(asJSON))
 		model, err = t.followToEnd(ctx, session, web.Published{Run: run}, viewer)
 		if err != nil {
 			return err

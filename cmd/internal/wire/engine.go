@@ -54,6 +54,7 @@ type Engine struct {
 	mu        sync.Mutex
 	err       error // guarded by mu: why the engine ended by itself
 
+	listener  net.Listener
 	servers   *devserver.Server
 	stream    jetstream.JetStream
 	temporal  client.Client
@@ -144,34 +145,77 @@ func (e *Engine) fail(err error) {
 	}
 }
 
+// portTries is how often usual ports are chosen anew when another program takes one between the choice and its use.
+const portTries = 3
+
 func (e *Engine) startServers(ctx context.Context) error {
+	listener, err := e.listen(ctx)
+	if err != nil {
+		return err
+	}
+	e.listener = listener
+	e.addresses.HTTP = "http://" + listener.Addr().String()
+	e.onClose(func(context.Context) error {
+		if err := listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	for try := 1; ; try++ {
+		servers, err := e.startDevserver(ctx)
+		var occupied *devserver.DirError
+		if err != nil && e.config.Ports.Usual && try < portTries && !errors.As(err, &occupied) {
+			e.logger.Debug("start the servers again on other ports", "error", err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		e.servers = servers
+		e.addresses.Temporal, e.addresses.TemporalUI, e.addresses.NATS = servers.TemporalAddress(), servers.UIURL(), servers.NATSURL()
+		e.onClose(func(context.Context) error { return servers.Close() })
+		return nil
+	}
+}
+
+// listen opens the port of the API: the one that was asked for, else the usual one while it is free, else any.
+func (e *Engine) listen(ctx context.Context) (net.Listener, error) {
+	open := func(port int) (net.Listener, error) {
+		return new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	}
+	port := e.config.Ports.HTTP
+	if port == 0 && e.config.Ports.Usual {
+		if listener, err := open(cli.UsualHTTP); err == nil {
+			return listener, nil
+		}
+	}
+	listener, err := open(port)
+	if err != nil {
+		return nil, fmt.Errorf("listen on port %d for the API: %w; choose another with --http-port", port, err)
+	}
+	return listener, nil
+}
+
+func (e *Engine) startDevserver(ctx context.Context) (*devserver.Server, error) {
 	ports := e.config.Ports
 	if ports.Usual {
 		for _, port := range []struct {
 			chosen *int
 			usual  int
-		}{{&ports.HTTP, cli.UsualHTTP}, {&ports.Temporal, cli.UsualTemporal}, {&ports.UI, cli.UsualUI}, {&ports.NATS, cli.UsualNATS}} {
+		}{{&ports.Temporal, cli.UsualTemporal}, {&ports.UI, cli.UsualUI}, {&ports.NATS, cli.UsualNATS}} {
 			if *port.chosen != 0 {
 				continue
 			}
 			free, _, err := devserver.ChoosePort(ctx, port.usual)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			*port.chosen = free
 		}
 	}
-	e.config.Ports = ports
-	servers, err := devserver.Start(ctx, devserver.Options{
+	return devserver.Start(ctx, devserver.Options{
 		Dir: e.config.StateDir, TemporalPort: ports.Temporal, UIPort: ports.UI, NATSPort: ports.NATS, NoUI: e.config.NoUI, Logger: e.logger,
 	})
-	if err != nil {
-		return err
-	}
-	e.servers = servers
-	e.addresses = web.Addresses{Temporal: servers.TemporalAddress(), TemporalUI: servers.UIURL(), NATS: servers.NATSURL()}
-	e.onClose(func(context.Context) error { return servers.Close() })
-	return nil
 }
 
 func (e *Engine) connect(ctx context.Context) error {
@@ -307,16 +351,11 @@ func (e *Engine) startLeader(ctx context.Context) error {
 	return autoscaler.Start(ctx, e.temporal)
 }
 
-func (e *Engine) startAPI(ctx context.Context) error {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(e.config.Ports.HTTP)))
-	if err != nil {
-		return fmt.Errorf("listen on port %d for the API: %w; choose another with --http-port", e.config.Ports.HTTP, err)
-	}
-	e.addresses.HTTP = "http://" + listener.Addr().String()
+func (e *Engine) startAPI(context.Context) error {
 	server := web.New(web.Options{Engine: e, Feed: &e.observer.feed, Metrics: e.observer.metrics.Handler(), Logger: e.logger})
 	e.started = time.Now()
 	e.working.Go(func() {
-		if err := server.Serve(listener); err != nil {
+		if err := server.Serve(e.listener); err != nil {
 			e.fail(err)
 		}
 	})

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -70,8 +71,9 @@ func TestFailuresAreToldByStageAndTheEngineLivesOn(t *testing.T) {
 	}
 	succeed[map[string]int](e, e.publish("echo", "e", map[string]int{"index": 3}), time.Minute)
 	_, err := e.client.Publish(t.Context(), web.Event{Pipeline: "ecko", Input: []byte(`{}`)})
-	if err == nil || !strings.Contains(err.Error(), "echo") {
-		t.Errorf("an unknown pipeline: got %v, want the nearest name", err)
+	var refused *web.Error
+	if !errors.As(err, &refused) || !strings.Contains(refused.Hint, "echo") {
+		t.Errorf("an unknown pipeline: got %v, want a hint with the nearest name", err)
 	}
 	_, err = e.client.Publish(t.Context(), web.Event{Pipeline: "echo", Input: []byte(`{"index":"one"}`)})
 	if err == nil || !strings.Contains(err.Error(), "index") {

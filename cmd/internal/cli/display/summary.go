@@ -51,9 +51,9 @@ func compare(m Model, s Style) []string {
 	if accuracy, found := Accuracy(m.Run.Result); found {
 		rows = append(rows, [3]string{"accuracy", strconv.FormatFloat(accuracy, 'f', 4, 64), "unknown"})
 	}
-	lines := []string{s.paint(dim, fmt.Sprintf("  %-9s %-12s %s", "", "actual", "predicted"))}
+	lines := []string{s.paint(dim, fmt.Sprintf("  %-9s %-14s %s", "", "actual", "predicted"))}
 	for _, row := range rows {
-		lines = append(lines, strings.TrimRight(fmt.Sprintf("  %-9s %-12s %s", row[0], row[1], row[2]), " "))
+		lines = append(lines, strings.TrimRight(fmt.Sprintf("  %-9s %-14s %s", row[0], row[1], row[2]), " "))
 	}
 	return lines
 }
