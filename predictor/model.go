@@ -210,21 +210,42 @@ func fit(inputs, peaks []float64) line {
 	return found
 }
 
-// medianSlope is 0 unless the median of all pairwise slopes is positive.
+// A slope is believed only within bounds that keep noise out: with inputs of 20 to 60 bytes and peaks of 69 MiB that differ by 1 MiB for
+// other reasons, the median slope is 20,000 bytes a byte, and the first input of 1 MiB would be given the whole host
+// (TestNoiseOverTinyInputsIsNoSlope).
+const (
+	// maxSlope is the most memory that a byte of input takes, in bytes: text compressed a hundredfold, decoded and held several times over.
+	maxSlope = 1024
+	// agreement is the part of all pairs in which the larger input must have had the larger peak; chance gives one half.
+	agreement = 0.75
+)
+
+// medianSlope is 0 unless the inputs explain the peaks.
 func medianSlope(inputs, peaks []float64) float64 {
 	slopes := make([]float64, 0, len(inputs)*(len(inputs)-1)/2)
+	rising := 0
 	for i := range inputs {
 		for j := range i {
-			if across := inputs[i] - inputs[j]; across != 0 {
-				slopes = append(slopes, (peaks[i]-peaks[j])/across)
+			across := inputs[i] - inputs[j]
+			if across == 0 {
+				continue
 			}
+			slope := (peaks[i] - peaks[j]) / across
+			if slope > 0 {
+				rising++
+			}
+			slopes = append(slopes, slope)
 		}
 	}
-	if len(slopes) == 0 {
+	if len(slopes) == 0 || float64(rising) < agreement*float64(len(slopes)) {
 		return 0
 	}
 	slices.Sort(slopes)
-	return max(0, slopes[len(slopes)/2])
+	median := slopes[len(slopes)/2]
+	if median > maxSlope {
+		return 0
+	}
+	return max(0, median)
 }
 
 // pool returns the mean run time at the pool in seconds, its variation, and whether any is known.

@@ -88,7 +88,7 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Goal: r.goal, At: info.WorkflowStartTime,
 		Event: memo[string](info, EventMemo), Input: preview(in.Args, inputPreview),
 	}
-	if err := local(ctx, i.host.Begin != nil, i.host.Begin, started); err != nil {
+	if err := local(ctx, i.host.Begin != nil, effects{i.host}.begin, started); err != nil {
 		return nil, err
 	}
 	result, err := i.Next.ExecuteWorkflow(workflow.WithValue(ctx, runKey{}, r), in)
@@ -115,7 +115,19 @@ func (i *inbound) end(ctx workflow.Context, r *run, started predictor.RunStarted
 	}
 	detached, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	return local(detached, i.host.End != nil, func(ctx context.Context, e endOfRun) error { return i.host.End(ctx, e.Ended, e.Done) }, endOfRun{ended, done})
+	return local(detached, i.host.End != nil, effects{i.host}.end, endOfRun{ended, done})
+}
+
+// effects are the local activities around a run. Temporal records them under the names of these methods: renaming one breaks the replay of
+// every run that goes on.
+type effects struct{ host Host }
+
+func (e effects) begin(ctx context.Context, started predictor.RunStarted) error {
+	return e.host.Begin(ctx, started)
+}
+
+func (e effects) end(ctx context.Context, over endOfRun) error {
+	return e.host.End(ctx, over.Ended, over.Done)
 }
 
 type endOfRun struct {
