@@ -160,12 +160,26 @@ const sameprice = 1.05
 // class picks the memory class: among those that hold the stage and finish within the function's limit, the cheapest per task; among
 // almost equal prices the fastest, then the smallest. A class once chosen stays while it still holds the stage, because another one is
 // another function that starts cold.
+// firstPeaks is how many times the highest peak a function is given while too few attempts have ended to learn a size: the first size is a
+// part of the host, for which a function would be paid though the first attempts took a hundredth of it.
+const firstPeaks = 4
+
+// functionMemory is the memory that a function needs for the stage.
+func (d *decider) functionMemory(w *work) quantity.Bytes {
+	seen := w.stage.model.Peaks
+	if w.stage.Sizing.Learned || len(seen.Values) == 0 {
+		return w.size.Memory
+	}
+	return min(w.size.Memory, quantity.Bytes(firstPeaks*seen.largest()))
+}
+
 func (d *decider) class(w *work, wall, longest float64) (quantity.Bytes, refusal) {
 	rate := quantity.Milli(w.stage.model.Rates.quantile(0.9))
+	memory := d.functionMemory(w)
 	var fits []quantity.Bytes
 	tooLong := false
 	for _, class := range d.functions.Classes {
-		if class < w.size.Memory || w.size.GPU > 0 || w.size.DeviceClass != "" {
+		if class < memory || w.size.GPU > 0 || w.size.DeviceClass != "" {
 			continue
 		}
 		if limit := d.functions.MaxDuration; limit > 0 && longest*slowdown(class, rate) >= durationShare*limit.Seconds() {
@@ -180,7 +194,7 @@ func (d *decider) class(w *work, wall, longest float64) (quantity.Bytes, refusal
 	case len(fits) == 0 && tooLong:
 		return 0, refusal("a task may take " + seconds(longest) + ", too close to the limit of " + seconds(d.functions.MaxDuration.Seconds()))
 	case len(fits) == 0:
-		return 0, refusal("it needs " + w.size.Memory.String() + ", more than the largest function has")
+		return 0, refusal("it needs " + memory.String() + ", more than the largest function has")
 	case slices.Contains(fits, w.stage.Class):
 		return w.stage.Class, ""
 	}

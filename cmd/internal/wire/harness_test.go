@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -83,7 +85,8 @@ type engine struct {
 func startEngine(t testing.TB, state, app string, flags ...string) *engine {
 	t.Helper()
 	e := &engine{t: t, state: state, ended: make(chan struct{}), output: &bytes.Buffer{}}
-	arguments := append([]string{"dev", "--state", state, "--app", app, "--no-ui"}, flags...)
+	arguments := append([]string{"dev", "--state", state, "--app", app, "--no-ui"}, ports()...)
+	arguments = append(arguments, flags...)
 	e.command = exec.Command(os.Args[0], arguments...) //nolint:noctx // the tests kill it
 	e.command.Env = append(os.Environ(), asEngine+"=1")
 	e.command.Stdout, e.command.Stderr = e.output, e.output
@@ -112,6 +115,17 @@ func startEngine(t testing.TB, state, app string, flags ...string) *engine {
 			t.Fatalf("the engine was not ready within a minute (%v):\n%s", err, e.output)
 		case <-time.After(10 * time.Millisecond):
 		}
+	}
+}
+
+// started counts the engines of this test process.
+var started atomic.Int64
+
+// ports gives every engine ports of its own, below those that the kernel hands out: `dev` would have all engines try the usual ones.
+func ports() []string {
+	first := 20_000 + os.Getpid()%50*200 + int(started.Add(1))%40*5
+	return []string{
+		"--temporal-port", strconv.Itoa(first), "--nats-port", strconv.Itoa(first + 1), "--http-port", strconv.Itoa(first + 2),
 	}
 }
 
