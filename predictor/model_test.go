@@ -1,6 +1,9 @@
 package predictor
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 func TestNoiseOverTinyInputsIsNoSlope(t *testing.T) {
 	t.Parallel()
@@ -11,6 +14,26 @@ func TestNoiseOverTinyInputsIsNoSlope(t *testing.T) {
 	} {
 		if got := fit(inputs, peaks).slope; got != 0 {
 			t.Errorf("%s: got a slope of %g bytes a byte, want 0", name, got)
+		}
+	}
+}
+
+func TestShortTasksShareACore(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		wall float64
+		want float64
+	}{
+		"a millisecond": {0.001, 1.0 / 11},
+		"a second":      {1, 1 / 1.01},
+		"unknown":       {0, 1},
+	} {
+		m := model{Walls: map[Venue]series{}}
+		if test.wall > 0 {
+			m.keep(&m.Walls, Pool, test.wall)
+		}
+		if got := m.busy(); math.Abs(got-test.want) > 1e-9 {
+			t.Errorf("%s: got %g of a slot's time busy, want %g", name, got, test.want)
 		}
 	}
 }

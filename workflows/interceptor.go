@@ -43,9 +43,16 @@ type Host struct {
 	Window int
 	// Tell publishes a hint; it must not block. Nil publishes none.
 	Tell func(predictor.Event)
-	// Begin and End make the start and the end of a run durable; they may be called more than once with the same value.
-	Begin func(context.Context, predictor.RunStarted) error
-	End   func(context.Context, predictor.RunEnded, wire.Done) error
+	// End makes a run's end durable, and its start with it; it may be called more than once with the same value. Nil does nothing.
+	End func(context.Context, Ended) error
+}
+
+// Ended is all that is told when a run is over.
+type Ended struct {
+	// Started was told when the run began; it is repeated because that first word may have been lost in a crash.
+	Started predictor.RunStarted `json:"started"`
+	Ended   predictor.RunEnded   `json:"ended"`
+	Done    wire.Done            `json:"done"`
 }
 
 // Register registers the pipelines and the child workflow of Map.
@@ -88,8 +95,8 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Goal: r.goal, At: info.WorkflowStartTime,
 		Event: memo[string](info, EventMemo), Input: preview(in.Args, inputPreview),
 	}
-	if err := local(ctx, i.host.Begin != nil, effects{i.host}.begin, started); err != nil {
-		return nil, err
+	if r.tell != nil && !workflow.IsReplaying(ctx) {
+		r.tell(started)
 	}
 	result, err := i.Next.ExecuteWorkflow(workflow.WithValue(ctx, runKey{}, r), in)
 	if workflow.IsContinueAsNewError(err) {
@@ -115,25 +122,14 @@ func (i *inbound) end(ctx workflow.Context, r *run, started predictor.RunStarted
 	}
 	detached, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	return local(detached, i.host.End != nil, effects{i.host}.end, endOfRun{ended, done})
+	return local(detached, i.host.End != nil, effects{i.host}.end, Ended{Started: started, Ended: ended, Done: done})
 }
 
 // effects are the local activities around a run. Temporal records them under the names of these methods: renaming one breaks the replay of
 // every run that goes on.
 type effects struct{ host Host }
 
-func (e effects) begin(ctx context.Context, started predictor.RunStarted) error {
-	return e.host.Begin(ctx, started)
-}
-
-func (e effects) end(ctx context.Context, over endOfRun) error {
-	return e.host.End(ctx, over.Ended, over.Done)
-}
-
-type endOfRun struct {
-	Ended predictor.RunEnded `json:"ended"`
-	Done  wire.Done          `json:"done"`
-}
+func (e effects) end(ctx context.Context, over Ended) error { return e.host.End(ctx, over) }
 
 // Sizes up to which values are shown or sent along.
 const (

@@ -9,13 +9,12 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// Begin makes the start of a run durable and returns once it is. Telling the same start again has no effect.
-func (r *Recorder) Begin(ctx context.Context, started predictor.RunStarted) error {
-	return r.keep(ctx, started, started.Run+"/started")
-}
-
-// End makes the end of a run and its completion event durable and returns once they are. Telling the same end again has no effect.
-func (r *Recorder) End(ctx context.Context, ended predictor.RunEnded, done wire.Done) error {
+// End makes the end of a run and its completion event durable, and its start once more, and returns once they are.
+// Telling the same end again has no effect.
+func (r *Recorder) End(ctx context.Context, started predictor.RunStarted, ended predictor.RunEnded, done wire.Done) error {
+	if err := r.keep(ctx, started, started.Run+"/started"); err != nil {
+		return err
+	}
 	encoded, err := json.Marshal(done)
 	if err != nil {
 		return fmt.Errorf("tell the end of run %s: %w", done.Run, err)

@@ -71,7 +71,10 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 	}
 	host := workflows.Host{
 		App: options.Name, Build: build, Stages: options.Stages, Window: window,
-		Tell: recorder.Tell, Begin: recorder.Begin, End: recorder.End,
+		Tell: recorder.Tell,
+		End: func(ctx context.Context, over workflows.Ended) error {
+			return recorder.End(ctx, over.Started, over.Ended, over.Done)
+		},
 	}
 	queue := worker.New(temporal, WorkflowQueue(description.Name, build), worker.Options{
 		Interceptors:            []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)},

@@ -94,7 +94,7 @@ func Context(t testing.TB) context.Context {
 // It fails the test when a run that is going on could not be continued with the code as it is now.
 func Replay(t testing.TB, history string, pipelines []workflows.AnyPipeline, stages ...workflows.AnyStage) {
 	t.Helper()
-	recorded := workflows.Host{App: "replay", Build: "replay", Stages: stages, Begin: begin, End: end}
+	recorded := workflows.Host{App: "replay", Build: "replay", Stages: stages, End: end}
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
 		Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(recorded)},
 	})
@@ -107,9 +107,8 @@ func Replay(t testing.TB, history string, pipelines []workflows.AnyPipeline, sta
 	}
 }
 
-// begin and end stand where the engine's effects are: a replay takes their outcome from the history.
-func begin(context.Context, predictor.RunStarted) error        { return nil }
-func end(context.Context, predictor.RunEnded, wire.Done) error { return nil }
+// end stands where the engine's effect is: a replay takes its outcome from the history.
+func end(context.Context, workflows.Ended) error { return nil }
 
 func store(t testing.TB) activities.Store {
 	t.Helper()

@@ -137,7 +137,10 @@ func (e *Engine) settleRun(ctx context.Context, run ledger.RunView) error {
 	default: // it goes on, or has told its end itself
 		return nil
 	}
-	return e.recorder.End(ctx, ended, loopwire.Done{
+	started := predictor.RunStarted{
+		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, Goal: run.Goal, Event: run.Event, At: run.StartedAt,
+	}
+	return e.recorder.End(ctx, started, ended, loopwire.Done{
 		Version: loopwire.Version, Run: run.Run, Pipeline: run.Pipeline, Event: run.Event, State: ended.State, Error: ended.Error,
 		Started: run.StartedAt, Ended: ended.At,
 	})
