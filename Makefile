@@ -43,7 +43,7 @@ bench: ## Run the benchmarks of the deciding code.
 .PHONY: lint
 lint: ## Check style, import directions and determinism of workflows.
 	$(TOOLS) golangci-lint run $(PACKAGES)
-	$(TOOLS) workflowcheck ./workflows ./workflows/digits
+	$(TOOLS) workflowcheck -config deploy/workflowcheck.yaml ./workflows ./workflows/digits
 	go mod tidy -diff
 
 .PHONY: fmt

@@ -72,6 +72,7 @@ type workerInterceptor struct {
 	host Host
 }
 
+// InterceptWorkflow wraps every workflow of the worker.
 func (w *workerInterceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
 	return &inbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, host: w.host}
 }
@@ -230,8 +231,7 @@ func stateOf(err error) predictor.RunState {
 
 // rootMessage is the message of the failure itself, without the layers that Temporal puts around it.
 func rootMessage(err error) string {
-	var failed *temporal.ApplicationError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		return failed.Message()
 	}
 	return err.Error()

@@ -176,8 +176,7 @@ func shardError(stage string, index int, err error) error {
 
 // mapError drops the layer that only says that a child workflow was in between.
 func mapError(err error) error {
-	var failed *temporal.ApplicationError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		return failed
 	}
 	return err

@@ -3,6 +3,7 @@ package workflows
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.temporal.io/sdk/temporal"
@@ -49,7 +50,7 @@ func NewPipeline[In, Out any](name string, run func(workflow.Context, In) (Out, 
 
 // On returns the pipeline with one more binding. Without any, events on the subject "events.NAME" start it.
 func (p Pipeline[In, Out]) On(binding Binding) Pipeline[In, Out] {
-	p.bindings = append(p.bindings[:len(p.bindings):len(p.bindings)], binding)
+	p.bindings = append(slices.Clip(p.bindings), binding)
 	return p
 }
 

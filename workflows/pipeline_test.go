@@ -20,7 +20,7 @@ type square struct {
 
 var (
 	squared = spillway.NewStage("squared", func(_ context.Context, in square) (int, error) { return in.Number * in.Number, nil })
-	total   = spillway.NewStage("total", func(ctx context.Context, in []int) (spillway.Artifact[[]int], error) { return spillway.Put(ctx, in) })
+	total   = spillway.NewStage("total", spillway.Put[[]int])
 	sum     = spillway.NewStage("sum", func(ctx context.Context, in spillway.Artifact[[]int]) (int, error) {
 		values, err := in.Get(ctx)
 		if err != nil {
@@ -102,7 +102,7 @@ func TestAFailedShardEndsTheMapAndIsNamed(t *testing.T) {
 
 func TestAPanicOfAStageFailsTheRunAndNamesTheStage(t *testing.T) {
 	t.Parallel()
-	pipeline := spillway.NewPipeline("panics", func(ctx workflow.Context, in int) (int, error) { return panicking.Run(ctx, in) })
+	pipeline := spillway.NewPipeline("panics", panicking.Run)
 	_, err := spillwaytest.Run(t, pipeline, 1, panicking)
 	if err == nil || !strings.Contains(err.Error(), "stage panicking panicked: boom") {
 		t.Errorf("got %v, want the stage and the reason", err)

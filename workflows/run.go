@@ -180,8 +180,8 @@ func artifactBytes(value any) (total quantity.Bytes) {
 		if bytes, ok := v["bytes"].(float64); isRef && ok && len(digest) == 64 && bytes > 0 && bytes < 1<<60 {
 			return quantity.Bytes(bytes)
 		}
-		for _, inner := range v {
-			total += artifactBytes(inner)
+		for _, key := range workflow.DeterministicKeys(v) {
+			total += artifactBytes(v[key])
 		}
 	case []any:
 		for _, inner := range v {

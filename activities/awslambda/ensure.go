@@ -227,11 +227,14 @@ func functionNameOf(prefix, app, digest string, memory int) string {
 	return prefix + "-" + app[:min(len(app), 64-len(prefix)-1-len(tail))] + tail
 }
 
+// nameBytes are the bytes that a function name may hold.
+const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+
 // clean replaces every byte that a function name may not hold by a hyphen.
 func clean(s string) string {
 	b := []byte(s)
 	for i, c := range b {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+		if !strings.ContainsRune(nameBytes, rune(c)) {
 			b[i] = '-'
 		}
 	}
@@ -267,7 +270,7 @@ func zipBinary(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("zip the binary: %w", err)
 	}
-	defer binary.Close()
+	defer func() { _ = binary.Close() }()
 	header := &zip.FileHeader{Name: "bootstrap", Method: zip.Deflate, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
 	header.SetMode(0o755)
 	var b bytes.Buffer

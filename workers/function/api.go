@@ -86,7 +86,7 @@ func (h *Host) receive(r *http.Request, fields any, check func() error) (d deplo
 	}
 	remove = func() {
 		if err := errors.Join(removeIfThere(up.path), os.RemoveAll(d.dir)); err != nil {
-			h.log.Warn("upload not removed", "error", err)
+			h.log.WarnContext(r.Context(), "upload not removed", "error", err)
 		}
 	}
 	if err := json.Unmarshal(raw, fields); err != nil {
@@ -135,7 +135,7 @@ func (h *Host) createFunction(w http.ResponseWriter, r *http.Request) error {
 	h.mu.Lock()
 	h.functions[c.Name] = &function{config: c, code: held}
 	h.mu.Unlock()
-	h.log.Info("function created", "function", c.Name, "memory_mb", c.MemoryMB, "timeout_s", c.TimeoutS, "code_bytes", c.CodeBytes)
+	h.log.InfoContext(r.Context(), "function created", "function", c.Name, "memory_mb", c.MemoryMB, "timeout_s", c.TimeoutS, "code_bytes", c.CodeBytes)
 	h.writeJSON(w, http.StatusCreated, c.describe())
 	return nil
 }
@@ -201,7 +201,7 @@ func (h *Host) updateCode(w http.ResponseWriter, r *http.Request) error {
 	}
 	h.dropLocked(old)
 	h.mu.Unlock()
-	h.log.Info("function code updated", "function", c.Name, "code_bytes", c.CodeBytes)
+	h.log.InfoContext(r.Context(), "function code updated", "function", c.Name, "code_bytes", c.CodeBytes)
 	h.writeJSON(w, http.StatusOK, c.describe())
 	return nil
 }
@@ -230,7 +230,7 @@ func (h *Host) updateConfiguration(w http.ResponseWriter, r *http.Request) error
 	f.config = c
 	f.retireLocked()
 	h.mu.Unlock()
-	h.log.Info("function configuration updated", "function", c.Name, "memory_mb", c.MemoryMB, "timeout_s", c.TimeoutS)
+	h.log.InfoContext(r.Context(), "function configuration updated", "function", c.Name, "memory_mb", c.MemoryMB, "timeout_s", c.TimeoutS)
 	h.writeJSON(w, http.StatusOK, c.describe())
 	return nil
 }
@@ -265,7 +265,7 @@ func (h *Host) deleteFunction(w http.ResponseWriter, r *http.Request) error {
 	f.retireLocked()
 	h.dropLocked(f.code)
 	h.mu.Unlock()
-	h.log.Info("function deleted", "function", name)
+	h.log.InfoContext(r.Context(), "function deleted", "function", name)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

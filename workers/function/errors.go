@@ -77,7 +77,7 @@ func (h *Host) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if !ok {
 		kind = "Service"
 		e = &apiError{status: http.StatusInternalServerError, code: "ServiceException", message: "The function host failed; its log tells more."}
-		h.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		h.log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	w.Header().Set("X-Amzn-Errortype", e.code)
 	if e.status == http.StatusTooManyRequests {

@@ -15,7 +15,7 @@ func ExampleHost() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	host, err := function.New(function.Options{Dir: dir})
 	if err != nil {
 		fmt.Println(err)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -210,7 +211,7 @@ func (l local) call(t *testing.T, method, path string, body any, header ...strin
 		t.Errorf("%s %s: %v", method, path, err)
 		return answered{}
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	defer http.DefaultClient.CloseIdleConnections()
 	got, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -229,9 +230,7 @@ func (l local) create(t *testing.T, name string, changes fields) answered {
 	if _, ok := changes["Code"]; !ok {
 		in["Code"] = fields{"ZipFile": script(t)}
 	}
-	for k, v := range changes {
-		in[k] = v
-	}
+	maps.Copy(in, changes)
 	return l.call(t, http.MethodPost, "/2015-03-31/functions", in)
 }
 

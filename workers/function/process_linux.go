@@ -85,7 +85,7 @@ func processes() []int {
 	if err != nil {
 		return nil
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	names, _ := dir.Readdirnames(-1) // a partial listing is as good as an early one
 	pids := make([]int, 0, len(names))
 	for _, name := range names {

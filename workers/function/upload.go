@@ -230,12 +230,12 @@ func unzip(file, dir string) error {
 	if err != nil {
 		return fmt.Errorf("open the zip: %w", err)
 	}
-	defer archive.Close()
+	defer func() { _ = archive.Close() }()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("unzip: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	left := int64(maxUnzippedBytes)
 	for _, f := range archive.File {
 		n, err := extract(root, f, left)
@@ -265,7 +265,7 @@ func extract(root *os.Root, file *zip.File, limit int64) (n int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	out, err := root.OpenFile(file.Name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode.Perm()&^0o222|0o600)
 	if err != nil {
 		return 0, err

@@ -81,7 +81,7 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 		DisableEagerActivities:  true,
 		WorkflowPanicPolicy:     worker.FailWorkflow,
 		WorkerStopTimeout:       2 * time.Second,
-		OnFatalError:            func(err error) { logger.Error("workflow worker", "error", err) },
+		OnFatalError:            func(err error) { logger.ErrorContext(ctx, "workflow worker", "error", err) },
 		LocalActivityWorkerOnly: true,
 	})
 	workflows.Register(queue, host, options.Pipelines)

@@ -123,7 +123,7 @@ func (a *apps) tidy(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			a.logger.Debug("list the builds that runs need", "error", err)
+			a.logger.DebugContext(ctx, "list the builds that runs need", "error", err)
 		default:
 			for id := range needed {
 				a.workers.keep(a.life, id)

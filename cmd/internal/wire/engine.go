@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -101,8 +102,8 @@ func (e *Engine) Err() error {
 func (e *Engine) Close(ctx context.Context) error {
 	var err error
 	e.closeOnce.Do(func() {
-		for i := len(e.closers) - 1; i >= 0; i-- {
-			err = errors.Join(err, e.closers[i](ctx))
+		for _, closer := range slices.Backward(e.closers) {
+			err = errors.Join(err, closer(ctx))
 		}
 		e.end()
 		e.working.Wait()
@@ -165,7 +166,7 @@ func (e *Engine) startServers(ctx context.Context) error {
 		servers, err := e.startDevserver(ctx)
 		var occupied *devserver.DirError
 		if err != nil && e.config.Ports.Usual && try < portTries && !errors.As(err, &occupied) {
-			e.logger.Debug("start the servers again on other ports", "error", err)
+			e.logger.DebugContext(ctx, "start the servers again on other ports", "error", err)
 			continue
 		}
 		if err != nil {
@@ -289,7 +290,7 @@ func (e *Engine) startPool(context.Context) error {
 	return nil
 }
 
-func (e *Engine) startTrigger(ctx context.Context) (err error) {
+func (e *Engine) startTrigger(context.Context) (err error) {
 	e.trigger, err = trigger.New(trigger.Options{
 		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal), Scheduler: trigger.NewTemporalScheduler(e.temporal, autoscaler.Queue), Logger: e.logger,
 	})
@@ -376,12 +377,12 @@ func (e *Engine) startFunctions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	worker, err := spill.New(spill.Options{
+	spilling, err := spill.New(spill.Options{
 		Client: e.temporal, Functions: functions, Recorder: e.recorder, Plans: e.plans, Venue: e.functions, Logger: e.logger,
 	})
 	if err != nil {
 		return err
 	}
-	e.work("spill", worker.Run)
+	e.work("spill", spilling.Run)
 	return nil
 }

@@ -24,10 +24,10 @@ type fanResult struct {
 }
 
 // check fails the test unless every shard is in the result exactly once, at its place.
-func (r fanResult) check(t testing.TB, shards int) {
-	t.Helper()
+func (r fanResult) check(tb testing.TB, shards int) {
+	tb.Helper()
 	if want := (fanResult{Shards: shards, Sum: int64(shards) * int64(shards-1) / 2}); r != want {
-		t.Errorf("fan over %d shards: got %+v, want %+v", shards, r, want)
+		tb.Errorf("fan over %d shards: got %+v, want %+v", shards, r, want)
 	}
 }
 

@@ -56,17 +56,17 @@ var binaries struct {
 }
 
 // buildApp compiles testdata/app with this many more stages.
-func buildApp(t testing.TB, wide int) string {
-	t.Helper()
+func buildApp(tb testing.TB, wide int) string {
+	tb.Helper()
 	binaries.Lock()
 	defer binaries.Unlock()
 	path := filepath.Join(binaries.dir, fmt.Sprintf("testapp-%d", wide))
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	output, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags", fmt.Sprintf("-X main.wideStages=%d", wide), "-o", path, "./testdata/app").CombinedOutput()
+	output, err := exec.CommandContext(tb.Context(), "go", "build", "-ldflags", fmt.Sprintf("-X main.wideStages=%d", wide), "-o", path, "./testdata/app").CombinedOutput()
 	if err != nil {
-		t.Fatalf("build the test app: %v\n%s", err, output)
+		tb.Fatalf("build the test app: %v\n%s", err, output)
 	}
 	return path
 }
@@ -82,37 +82,37 @@ type engine struct {
 }
 
 // startEngine starts an engine on the state directory and returns once a run could be started.
-func startEngine(t testing.TB, state, app string, flags ...string) *engine {
-	t.Helper()
-	e := &engine{t: t, state: state, ended: make(chan struct{}), output: &bytes.Buffer{}}
+func startEngine(tb testing.TB, state, app string, flags ...string) *engine {
+	tb.Helper()
+	e := &engine{t: tb, state: state, ended: make(chan struct{}), output: &bytes.Buffer{}}
 	arguments := append([]string{"dev", "--state", state, "--app", app, "--no-ui"}, ports()...)
 	arguments = append(arguments, flags...)
-	e.command = exec.Command(os.Args[0], arguments...) //nolint:noctx // the tests kill it
+	e.command = exec.Command(os.Args[0], arguments...)
 	e.command.Env = append(os.Environ(), asEngine+"=1")
 	e.command.Stdout, e.command.Stderr = e.output, e.output
 	if err := e.command.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	go func() {
 		defer close(e.ended)
 		_ = e.command.Wait()
 	}()
-	t.Cleanup(e.kill)
+	tb.Cleanup(e.kill)
 	deadline := time.After(60 * time.Second)
 	for {
 		file, err := web.ReadStackFile(state)
 		if err == nil && file.PID == e.command.Process.Pid {
 			e.client = client.New(file.HTTP)
-			if err = e.client.Healthy(t.Context()); err == nil {
+			if err = e.client.Healthy(tb.Context()); err == nil {
 				return e
 			}
 		}
 		select {
 		case <-e.ended:
-			t.Fatalf("the engine ended before it was ready:\n%s", e.output)
+			tb.Fatalf("the engine ended before it was ready:\n%s", e.output)
 		case <-deadline:
 			e.kill()
-			t.Fatalf("the engine was not ready within a minute (%v):\n%s", err, e.output)
+			tb.Fatalf("the engine was not ready within a minute (%v):\n%s", err, e.output)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -195,11 +195,11 @@ func succeed[Out any](e *engine, run string, limit time.Duration) (out Out) {
 }
 
 // children lists the processes that the engine's death must take along: those that run a stored build.
-func children(t testing.TB, state string) (found []string) {
-	t.Helper()
+func children(tb testing.TB, state string) (found []string) {
+	tb.Helper()
 	entries, err := filepath.Glob("/proc/[0-9]*/exe")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, entry := range entries {
 		if target, err := os.Readlink(entry); err == nil && len(target) > len(state) && target[:len(state)] == state {
@@ -212,13 +212,13 @@ func children(t testing.TB, state string) (found []string) {
 var errStillThere = errors.New("processes of the engine are still there")
 
 // gone waits until no process of the engine is left.
-func gone(t testing.TB, state string) error {
-	t.Helper()
+func gone(tb testing.TB, state string) error {
+	tb.Helper()
 	for range 500 {
-		if len(children(t, state)) == 0 {
+		if len(children(tb, state)) == 0 {
 			return nil
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return fmt.Errorf("%w: %v", errStillThere, children(t, state))
+	return fmt.Errorf("%w: %v", errStillThere, children(tb, state))
 }

@@ -12,44 +12,51 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// peak and resident are the highest and the present resident memory of a process.
-func peak(t testing.TB, pid int) quantity.Bytes     { return status(t, pid, "VmHWM:") }
-func resident(t testing.TB, pid int) quantity.Bytes { return status(t, pid, "VmRSS:") }
+// peak is the highest resident memory of a process, and resident that of now.
+func peak(tb testing.TB, pid int) quantity.Bytes {
+	tb.Helper()
+	return status(tb, pid, "VmHWM:")
+}
 
-func status(t testing.TB, pid int, field string) quantity.Bytes {
-	t.Helper()
+func resident(tb testing.TB, pid int) quantity.Bytes {
+	tb.Helper()
+	return status(tb, pid, "VmRSS:")
+}
+
+func status(tb testing.TB, pid int, field string) quantity.Bytes {
+	tb.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		t.Skipf("needs /proc: %v", err)
+		tb.Skipf("needs /proc: %v", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		if rest, found := strings.CutPrefix(line, field); found {
 			kibibytes, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 			if err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 			return quantity.Bytes(kibibytes) * quantity.KiB
 		}
 	}
-	t.Fatalf("no %s in the status of process %d", field, pid)
+	tb.Fatalf("no %s in the status of process %d", field, pid)
 	return 0
 }
 
 // publishRaw publishes as any NATS client does.
-func publishRaw(t testing.TB, url, subject, id, body string) {
-	t.Helper()
+func publishRaw(tb testing.TB, url, subject, id, body string) {
+	tb.Helper()
 	connection, err := nats.Connect(url)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer connection.Close()
 	message := nats.NewMsg(subject)
 	message.Header.Set(nats.MsgIdHdr, id)
 	message.Data = []byte(body)
 	if err := connection.PublishMsg(message); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := connection.Flush(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }

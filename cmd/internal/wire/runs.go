@@ -112,7 +112,7 @@ func (e *Engine) settle(ctx context.Context) {
 		}
 		for _, run := range e.observer.silent(time.Now().Add(-settleAfter)) {
 			if err := e.settleRun(ctx, run); err != nil && ctx.Err() == nil {
-				e.logger.Debug("look at a silent run", "run", run.Run, "error", err)
+				e.logger.DebugContext(ctx, "look at a silent run", "run", run.Run, "error", err)
 			}
 		}
 	}
@@ -152,8 +152,7 @@ func (e *Engine) History(ctx context.Context, run string) (json.RawMessage, erro
 	events := e.temporal.GetWorkflowHistory(ctx, run, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for events.HasNext() {
 		event, err := events.Next()
-		var missing *serviceerror.NotFound
-		if errors.As(err, &missing) {
+		if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
 			return nil, web.NotFound("see spillway runs", "there is no run %q", run)
 		}
 		if err != nil {

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -127,8 +128,7 @@ func (e *engine) plan() (plan predictor.Plan) {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	if err := json.NewDecoder(answer.Body).Decode(&plan); err != nil {
+	if err := errors.Join(json.NewDecoder(answer.Body).Decode(&plan), answer.Body.Close()); err != nil {
 		e.t.Fatal(err)
 	}
 	return plan

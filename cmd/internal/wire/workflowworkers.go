@@ -91,7 +91,7 @@ func (w *workflowWorkers) supervise(ctx context.Context, build buildID) {
 		if time.Since(began) > longPause {
 			pause = firstPause
 		}
-		w.logger.Warn("workflow worker ended; it is started again", "build", build.String(), "error", err, "pause", pause)
+		w.logger.WarnContext(ctx, "workflow worker ended; it is started again", "build", build.String(), "error", err, "pause", pause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):

@@ -1,0 +1,347 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// Values of the messages below. Every field of every message is set, so that a field that is renamed or lost shows in a golden file;
+// TestEveryFieldOfAMessageIsInItsGoldenFile holds this up.
+var (
+	at    = time.Date(2026, 3, 4, 5, 6, 7, 890_000_000, time.UTC)
+	stage = predictor.StageID{App: "digits", Build: "f9310f35b488", Name: "score"}
+	size  = quantity.Size{CPU: 1500, Memory: 96 * quantity.MiB, GPU: 250, GPUMemory: 2 * quantity.GiB, DeviceClass: "h200"}
+	goal  = predictor.Goal{Deadline: time.Minute, Budget: quantity.USD / 2, Minimise: predictor.Latency}
+	ref   = activities.Ref{Digest: strings.Repeat("ab", 32), Bytes: 4096}
+	guess = predictor.Interval{Low: 1, Mid: 2.5, High: 4}
+	task  = wire.Task{
+		Version: wire.Version, Run: "digits-1", Pipeline: "digits", Stage: stage, ID: "score-17", Input: 350_356, Declared: size, MaxAttempts: 3,
+		Timeout: time.Minute, PoolOnly: true,
+	}
+	start    = wire.StartAttempt{Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref}
+	progress = wire.Progress{Step: 3, Metrics: map[string]float64{"loss": 0.25}}
+	answer   = wire.Answer{
+		Output: json.RawMessage(`{"labels":[1,2]}`), Read: 4096, Written: 512, Wall: 2 * time.Second, CPU: time.Second, PeakMemory: 64 * quantity.MiB,
+		Error:      &wire.StageFailure{Message: "out of room", Stack: "goroutine 1", Permanent: true, OutOfMemory: true},
+		Checkpoint: &ref, Progress: &progress,
+	}
+	bound = wire.Binding{
+		Pipeline: "digits", Subject: "images.>", Filter: map[string]any{"kind": "scan", "meta.size": float64(8)}, MaxRuns: 2, Schedule: "0 3 * * *",
+		Input: json.RawMessage(`{"shards":6}`), Goal: goal,
+	}
+)
+
+// loopMessages holds one message of each kind.
+func loopMessages() map[wire.Kind]wire.Message {
+	return map[wire.Kind]wire.Message{
+		wire.KindRunStarted: {Event: predictor.RunStarted{
+			Run: "digits-1", Pipeline: "digits", App: "digits", Build: "f9310f35b488", Goal: goal, Input: []byte(`{"shards":6}`), Event: "1", At: at,
+		}},
+		wire.KindRunEnded: {Event: predictor.RunEnded{
+			Run: "digits-1", State: predictor.RunFailed, Error: "stage score failed", Result: []byte(`{"accuracy":0.97}`), At: at,
+		}},
+		wire.KindGoalChanged: {Event: predictor.GoalChanged{Run: "digits-1", Goal: goal, At: at}},
+		wire.KindScheduled: {Event: predictor.Scheduled{
+			Run: "digits-1", Stage: stage, Tasks: 1, PoolOnly: true, Input: 350_356, Declared: size, Expected: 6, At: at,
+		}},
+		wire.KindBacklog: {Event: predictor.BacklogObserved{Stage: stage, PoolOnly: true, Tasks: 5, At: at}},
+		wire.KindAttemptStarted: {Event: predictor.AttemptStarted{
+			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Function, Host: "host-1", PoolOnly: true, Queue: 3 * time.Millisecond,
+			Grant: size, At: at,
+		}},
+		wire.KindSampled: {Event: predictor.Sampled{
+			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900, Memory: 60 * quantity.MiB, Grant: size,
+			Step: 3, Metrics: map[string]float64{"loss": 0.25}, At: at,
+		}},
+		wire.KindRecord: {Event: predictor.Record{
+			Run: "digits-1", Pipeline: "digits", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", PoolOnly: true,
+			Outcome: predictor.OutOfMemory, Error: "killed at its limit", ScheduledAt: at.Add(-time.Minute), Queue: 3 * time.Millisecond,
+			Start: 4 * time.Millisecond, Cold: true, At: at, Grant: size,
+			Predicted: predictor.Prediction{Memory: guess, Wall: guess, Source: "23 attempts"},
+			Usage: quantity.Usage{
+				CPU: time.Second, PeakMemory: 64 * quantity.MiB, GPUPeakMemory: quantity.GiB, Wall: 2 * time.Second, Input: 4096, Output: 512,
+			},
+			Cost: 5_542_794,
+		}},
+		wire.KindDecision: {Decision: &predictor.Decision{
+			ID: "1-2-score-pool", At: at, Stage: stage, Venue: predictor.Pool, Run: "digits-1", What: "slots", From: "1 slot", To: "3 slots",
+			Reason: "12 tasks wait", Inputs: map[string]float64{"backlog_tasks": 12}, Predicted: guess, PredictedUnit: "seconds",
+		}},
+	}
+}
+
+// plainMessages holds the messages that travel outside the loop's stream, by the name of their golden file.
+func plainMessages() map[string]any {
+	return map[string]any{
+		"task":   &task,
+		"result": &wire.Result{Output: json.RawMessage(`{"labels":[1,2]}`), Venue: predictor.Function, Cost: 5_542_794},
+		"heartbeat": &wire.Heartbeat{
+			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, Spent: 77_664, Checkpoint: ref, Step: 3, Metrics: map[string]float64{"loss": 0.25},
+		},
+		"to_child_start":        &wire.ToChild{Start: &start},
+		"to_child_limit":        &wire.ToChild{Limit: &size},
+		"to_child_cancel":       &wire.ToChild{Cancel: true},
+		"from_child_ready":      &wire.FromChild{Ready: true},
+		"from_child_progress":   &wire.FromChild{Progress: &progress},
+		"from_child_checkpoint": &wire.FromChild{Checkpoint: &ref},
+		"from_child_done":       &wire.FromChild{Done: &answer},
+		"invoke":                &wire.Invoke{Version: wire.Version, Start: start},
+		"answer":                &answer,
+		"app": &wire.App{
+			Version: wire.Version, Name: "digits", SIMD: true,
+			Pipelines: []wire.Pipeline{{Name: "digits", Input: json.RawMessage(`{"type":"object"}`), Goal: goal, Bindings: []wire.Binding{bound}}},
+			Stages:    []wire.Stage{{Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true}},
+		},
+		"done": &wire.Done{
+			Version: wire.Version, Run: "digits-1", Pipeline: "digits", Event: "1", State: predictor.RunSucceeded, Error: "none",
+			Result: json.RawMessage(`{"accuracy":0.97}`), Started: at, Ended: at.Add(time.Minute),
+		},
+		"binding": &bound,
+	}
+}
+
+func TestMessagesOfTheLoopKeepTheirEncoding(t *testing.T) {
+	t.Parallel()
+	for kind, message := range loopMessages() {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			encoded, got := encode(t, message)
+			if got != kind {
+				t.Errorf("kind: got %s, want %s", got, kind)
+			}
+			compareGolden(t, "loop_"+string(kind), encoded)
+			decoded, err := wire.DecodeMessage(readGolden(t, "loop_"+string(kind)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(message, decoded); diff != "" {
+				t.Errorf("decoded golden file (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMessagesOutsideTheLoopKeepTheirEncoding(t *testing.T) {
+	t.Parallel()
+	for name, message := range plainMessages() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			encoded, err := json.Marshal(message)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareGolden(t, name, encoded)
+			decoded := reflect.New(reflect.TypeOf(message).Elem()).Interface()
+			if err := json.Unmarshal(readGolden(t, name), decoded); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(message, decoded, rawJSON); diff != "" {
+				t.Errorf("decoded golden file (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEveryFieldOfAMessageIsInItsGoldenFile(t *testing.T) {
+	t.Parallel()
+	for kind, message := range loopMessages() {
+		value := reflect.ValueOf(message.Event)
+		if message.Decision != nil {
+			value = reflect.ValueOf(*message.Decision)
+		}
+		requireFilled(t, string(kind), value)
+	}
+	for name, message := range plainMessages() {
+		if strings.HasPrefix(name, "to_child") || strings.HasPrefix(name, "from_child") {
+			continue // exactly one field of these is set; their parts are other messages
+		}
+		requireFilled(t, name, reflect.ValueOf(message).Elem())
+	}
+}
+
+func TestAMessageThatIsNotUnderstoodIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		data    string
+		version bool
+		want    string
+	}{
+		"a version of the future":           {`{"v":2,"kind":"run_ended","body":{}}`, true, "2, this build reads 1"},
+		"no version":                        {`{"kind":"run_ended","body":{}}`, true, "0, this build reads 1"},
+		"a kind of the future":              {`{"v":1,"kind":"run_paused","body":{}}`, false, `unknown kind "run_paused"`},
+		"no kind":                           {`{"v":1,"body":{}}`, false, `unknown kind ""`},
+		"an event without a body":           {`{"v":1,"kind":"run_ended"}`, false, "decode run_ended"},
+		"a decision without a body":         {`{"v":1,"kind":"decision"}`, false, "decode decision"},
+		"a body of another shape":           {`{"v":1,"kind":"backlog","body":{"tasks":"many"}}`, false, "decode backlog"},
+		"a decision of another shape":       {`{"v":1,"kind":"decision","body":[]}`, false, "decode decision"},
+		"text":                              {`hello`, false, "decode loop message"},
+		"nothing":                           {``, false, "decode loop message"},
+		"the beginning of a message":        {`{"v":1,"kind":"run_ended","body":{"run":`, false, "decode loop message"},
+		"a future version of another shape": {`{"v":2,"kind":"run_ended","body":"packed"}`, true, "unknown message version"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			message, err := wire.DecodeMessage([]byte(c.data))
+			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, wire.ErrVersion) != c.version {
+				t.Errorf("%s: got %+v, %v; want an error that says %q (ErrVersion: %t)", c.data, message, err, c.want, c.version)
+			}
+			if message != (wire.Message{}) {
+				t.Errorf("%s: got %+v beside the error, want nothing", c.data, message)
+			}
+		})
+	}
+}
+
+func TestAnEventWithoutAKindIsNotEncoded(t *testing.T) {
+	t.Parallel()
+	if kind, data, err := wire.EncodeEvent(nil); err == nil || kind != "" || data != nil {
+		t.Errorf("got %q, %q, %v; want an error", kind, data, err)
+	}
+}
+
+func TestAFieldThatIsNotKnownIsIgnored(t *testing.T) {
+	t.Parallel()
+	for kind, message := range loopMessages() {
+		encoded, _ := encode(t, message)
+		var outer map[string]any
+		if err := json.Unmarshal(encoded, &outer); err != nil {
+			t.Fatal(err)
+		}
+		outer["added_later"] = true
+		outer["body"].(map[string]any)["added_later"] = map[string]any{"deep": []int{1}}
+		more, err := json.Marshal(outer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoded, err := wire.DecodeMessage(more)
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+			continue
+		}
+		if diff := cmp.Diff(message, decoded); diff != "" {
+			t.Errorf("%s with one more field (-want +got):\n%s", kind, diff)
+		}
+	}
+}
+
+func FuzzDecodeMessage(f *testing.F) {
+	for _, message := range loopMessages() {
+		encoded, _ := encode(f, message)
+		f.Add(encoded)
+	}
+	f.Add([]byte(`{"v":2,"kind":"run_ended","body":{}}`))
+	f.Add([]byte(`{"v":1,"kind":"scheduled","body":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		message, err := wire.DecodeMessage(data)
+		if err != nil {
+			if message != (wire.Message{}) {
+				t.Fatalf("%q: %+v beside the error %v", data, message, err)
+			}
+			return
+		}
+		if (message.Event == nil) == (message.Decision == nil) {
+			t.Fatalf("%q: exactly one of event and decision must be set: %+v", data, message)
+		}
+		encoded, _ := encode(t, message)
+		again, err := wire.DecodeMessage(encoded)
+		if err != nil {
+			t.Fatalf("%q encodes to %q, which does not decode: %v", data, encoded, err)
+		}
+		twice, _ := encode(t, again)
+		if !bytes.Equal(encoded, twice) {
+			t.Fatalf("%q encodes to %q and then to %q", data, encoded, twice)
+		}
+	})
+}
+
+// encode returns the bytes and the kind of message.
+func encode(t testing.TB, message wire.Message) ([]byte, wire.Kind) {
+	t.Helper()
+	var (
+		kind wire.Kind
+		data []byte
+		err  error
+	)
+	if message.Decision != nil {
+		kind, data, err = wire.EncodeDecision(*message.Decision)
+	} else {
+		kind, data, err = wire.EncodeEvent(message.Event)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data, kind
+}
+
+// rawJSON compares raw messages by what they say: golden files are indented.
+var rawJSON = cmp.Transformer("compact", func(raw json.RawMessage) string {
+	var compact bytes.Buffer
+	if json.Compact(&compact, raw) != nil {
+		return string(raw)
+	}
+	return compact.String()
+})
+
+func goldenPath(name string) string { return filepath.Join("testdata", name+".json") }
+
+func readGolden(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(goldenPath(name))
+	if err != nil {
+		t.Fatalf("%v\n  hint: SPILLWAY_UPDATE=1 go test ./activities/wire writes it", err)
+	}
+	return data
+}
+
+// compareGolden compares encoded with the golden file of this name, byte for byte after indentation; SPILLWAY_UPDATE=1 rewrites the file.
+func compareGolden(t *testing.T, name string, encoded []byte) {
+	t.Helper()
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, encoded, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	indented.WriteByte('\n')
+	if os.Getenv("SPILLWAY_UPDATE") == "1" {
+		if err := os.WriteFile(goldenPath(name), indented.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(string(readGolden(t, name)), indented.String()); diff != "" {
+		t.Errorf("the encoding of %s changed (-golden +got): readers of other builds must still understand it\n%s", name, diff)
+	}
+}
+
+// requireFilled fails the test when value, or anything in it, is zero.
+func requireFilled(t *testing.T, path string, value reflect.Value) {
+	t.Helper()
+	if value.IsZero() {
+		t.Errorf("%s is zero: set it, so that its golden file shows it", path)
+		return
+	}
+	switch {
+	case value.Kind() == reflect.Pointer:
+		requireFilled(t, path, value.Elem())
+	case value.Kind() == reflect.Slice && value.Type().Elem().Kind() == reflect.Struct:
+		for i := range value.Len() {
+			requireFilled(t, path, value.Index(i))
+		}
+	case value.Kind() == reflect.Struct && value.Type() != reflect.TypeFor[time.Time]():
+		for i := range value.NumField() {
+			requireFilled(t, path+"."+value.Type().Field(i).Name, value.Field(i))
+		}
+	}
+}
