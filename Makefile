@@ -33,12 +33,16 @@ test: ## Run all tests.
 	go test $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: race
-race: ## Run all tests under the race detector.
-	go test -race $(TESTFLAGS) $(PACKAGES)
+race: ## Run all tests under the race detector (GoMLX's assembly is left out of its pointer checks).
+	go test -race -gcflags='github.com/gomlx/compute/...=-d=checkptr=0' -timeout 60m $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: bench
 bench: ## Run the benchmarks of the deciding code.
-	go test -run '^$$' -bench . -benchmem ./predictor/... ./workers/slot/...
+	go test -run '^$$' -bench . -benchmem ./predictor/...
+
+.PHONY: measure
+measure: ## Take the end-to-end figures: scale, latency, overhead. Minutes, on an otherwise idle machine.
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run 'TestTenThousand|TestAThousand|TestEventTo|TestOverhead|TestTheBinary' ./cmd/internal/wire ./cmd/digits
 
 .PHONY: lint
 lint: ## Check style, import directions and determinism of workflows.

@@ -72,11 +72,15 @@ func (s *slot) obey(ctx context.Context, message wire.ToChild) {
 }
 
 func (s *slot) attempt(ctx context.Context, start wire.StartAttempt) {
-	answer := s.stages.execute(ctx, predictor.Pool, s.store, s.logger, start, hooks{
+	answer := wire.Answer{Error: &wire.StageFailure{
+		Message: fmt.Sprintf("stage %s ended its goroutine with runtime.Goexit: return an error instead", start.Task.Stage.Name),
+	}}
+	// Deferred, because Goexit runs nothing else: without an answer the supervisor would wait for the stage's timeout.
+	defer func() { s.report(wire.FromChild{Done: &answer}) }()
+	answer = s.stages.execute(ctx, predictor.Pool, s.store, s.logger, start, hooks{
 		progress:   func(p wire.Progress) { s.report(wire.FromChild{Progress: &p}) },
 		checkpoint: func(ref activities.Ref) { s.report(wire.FromChild{Checkpoint: &ref}) },
 	})
-	s.report(wire.FromChild{Done: &answer})
 }
 
 // report sends what can be sent; when the supervisor is gone there is nobody left to tell, and Serve ends by itself.

@@ -19,15 +19,11 @@ var (
 	recordedChunk = filepath.Join("testdata", "history-chunk.json")
 )
 
-func allStages() []spillway.AnyStage {
-	return []spillway.AnyStage{Load, Preprocess, Train, Evaluate, Score}
-}
-
 func TestTheRecordedRunGoesOnWithThePipelineAsItIsNow(t *testing.T) {
 	t.Parallel()
 	pipelines := []spillway.AnyPipeline{spillway.NewPipeline("digits", Digits)}
 	for _, history := range []string{recordedRun, recordedChunk} {
-		spillwaytest.Replay(t, history, pipelines, allStages()...)
+		spillwaytest.Replay(t, history, pipelines, allStages...)
 	}
 }
 
@@ -58,7 +54,7 @@ func TestThePipelineWithItsStagesInAnotherOrderIsRefusedByTheRecordedRun(t *test
 	done := make(chan struct{})
 	go func() { // Fatalf ends its goroutine, as it does in a real test
 		defer close(done)
-		spillwaytest.Replay(refused, recordedRun, []spillway.AnyPipeline{spillway.NewPipeline("digits", evaluateLast)}, allStages()...)
+		spillwaytest.Replay(refused, recordedRun, []spillway.AnyPipeline{spillway.NewPipeline("digits", evaluateLast)}, allStages...)
 	}()
 	<-done
 	if !strings.Contains(refused.text, "evaluate-0") || !strings.Contains(refused.text, "hint: the pipeline's steps changed") {

@@ -53,7 +53,7 @@ func (f *stackFlags) add(flags *pflag.FlagSet) {
 	f.valueOfTime, f.idleAfter, f.logLevel = policy.ValueOfTime, policy.IdleAfter, "info"
 
 	f.set = pflag.NewFlagSet("stack", pflag.ContinueOnError)
-	f.set.Var(port{&f.ports.HTTP}, "http-port", fmt.Sprintf("port of the API and the page (default %d, or a free one)", UsualHTTP))
+	f.set.Var(port{&f.ports.HTTP}, "http-port", fmt.Sprintf("port of the API (default %d, or a free one)", UsualHTTP))
 	f.set.Var(port{&f.ports.Temporal}, "temporal-port", fmt.Sprintf("port of Temporal's frontend (default %d, or a free one)", UsualTemporal))
 	f.set.Var(port{&f.ports.UI}, "ui-port", fmt.Sprintf("port of Temporal's web UI (default %d, or a free one)", UsualUI))
 	f.set.Var(port{&f.ports.NATS}, "nats-port", fmt.Sprintf("port of NATS (default %d, or a free one)", UsualNATS))
