@@ -120,7 +120,9 @@ func serve(t *testing.T, logger *slog.Logger) *supervisor {
 	out, toUs := io.Pipe()
 	s := &supervisor{t: t, in: in, out: out, messages: json.NewDecoder(out), ended: make(chan error, 1)}
 	store := openStore(t)
-	go func() { s.ended <- child.Serve(context.WithoutCancel(t.Context()), stages(), store, logger, fromUs, toUs) }()
+	go func() {
+		s.ended <- child.Serve(context.WithoutCancel(t.Context()), stages(), store, logger, fromUs, toUs)
+	}()
 	if first := s.next(); !first.Ready {
 		t.Fatalf("first message: got %+v, want ready", first)
 	}

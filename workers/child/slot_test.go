@@ -101,14 +101,14 @@ func TestAnAttemptThatFailsSaysWhatARetryCanHope(t *testing.T) {
 		want  wire.StageFailure
 		texts []string
 	}{
-		"an error":                      {attempt("fail", `""`), wire.StageFailure{}, []string{"it never works"}},
-		"a permanent error":             {attempt("fail", `"permanent"`), wire.StageFailure{Permanent: true}, []string{"the file is gone"}},
-		"memory that was refused":       {attempt("fail", `"memory"`), wire.StageFailure{OutOfMemory: true}, []string{"device: out of memory"}},
-		"an input of another type":      {attempt("double", `"two"`), wire.StageFailure{Permanent: true}, []string{"stage double", "input does not decode", "int"}},
-		"an object in place of a text":  {attempt("fail", `{}`), wire.StageFailure{Permanent: true}, []string{"stage fail", "input does not decode"}},
-		"a stage that is not listed":    {attempt("treble", "1"), wire.StageFailure{Permanent: true}, []string{`stage "treble" is not listed in app.Main`, "add it to Stages"}},
-		"a checkpoint that is missing":  {lost, wire.StageFailure{}, []string{"restore checkpoint", "missing"}},
-		"a goroutine that is ended":     {attempt("goexit", "1"), wire.StageFailure{}, []string{"stage goexit", "runtime.Goexit", "return an error"}},
+		"an error":                     {attempt("fail", `""`), wire.StageFailure{}, []string{"it never works"}},
+		"a permanent error":            {attempt("fail", `"permanent"`), wire.StageFailure{Permanent: true}, []string{"the file is gone"}},
+		"memory that was refused":      {attempt("fail", `"memory"`), wire.StageFailure{OutOfMemory: true}, []string{"device: out of memory"}},
+		"an input of another type":     {attempt("double", `"two"`), wire.StageFailure{Permanent: true}, []string{"stage double", "input does not decode", "int"}},
+		"an object in place of a text": {attempt("fail", `{}`), wire.StageFailure{Permanent: true}, []string{"stage fail", "input does not decode"}},
+		"a stage that is not listed":   {attempt("treble", "1"), wire.StageFailure{Permanent: true}, []string{`stage "treble" is not listed in app.Main`, "add it to Stages"}},
+		"a checkpoint that is missing": {lost, wire.StageFailure{}, []string{"restore checkpoint", "missing"}},
+		"a goroutine that is ended":    {attempt("goexit", "1"), wire.StageFailure{}, []string{"stage goexit", "runtime.Goexit", "return an error"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -222,7 +222,9 @@ func TestTheEndOfTheChannelEndsTheAttemptGoingOnAndWaitsForIt(t *testing.T) {
 	})})
 	var out bytes.Buffer
 	ended := make(chan error, 1)
-	go func() { ended <- child.Serve(context.WithoutCancel(t.Context()), listed, openStore(t), silent, fromUs, &out) }()
+	go func() {
+		ended <- child.Serve(context.WithoutCancel(t.Context()), listed, openStore(t), silent, fromUs, &out)
+	}()
 	slot := &supervisor{t: t, in: in}
 	slot.start(attempt("linger", "1"))
 	<-begun

@@ -125,24 +125,46 @@ func usage(app wire.App) string {
 	return text.String()
 }
 
+// require returns an error that names the first of these environment variables that is not set.
+func require(getenv func(string) string, names ...string) error {
+	for _, name := range names {
+		if getenv(name) == "" {
+			return fmt.Errorf("%s is not set: the engine starts an app in this role, and sets it; start the app with `spillway run` or `spillway dev`", name)
+		}
+	}
+	return nil
+}
+
 func serveSlot(ctx context.Context, options Options, getenv func(string) string, logger *slog.Logger) error {
+	if err := require(getenv, wire.ArtifactsEnvironment); err != nil {
+		return err
+	}
 	store, err := artifact.FromURL(getenv(wire.ArtifactsEnvironment))
 	if err != nil {
 		return err
 	}
+	if !isPipe(wire.ChildInput) || !isPipe(wire.ChildOutput) {
+		return fmt.Errorf("file descriptors %d and %d are no pipes: a slot process is started by the engine only", wire.ChildInput, wire.ChildOutput)
+	}
 	// The supervisor closes the pipe when it wants the child to end; an interrupt meant for the terminal's whole process group is not for it.
 	signal.Ignore(os.Interrupt)
 	in, out := os.NewFile(wire.ChildInput, "supervisor-in"), os.NewFile(wire.ChildOutput, "supervisor-out")
-	if in == nil || out == nil {
-		return fmt.Errorf("file descriptors %d and %d are not open: a slot process is started by the engine only", wire.ChildInput, wire.ChildOutput)
-	}
 	// What the stage starts must not hold the channel open: its end is how the supervisor learns of a crash.
 	syscall.CloseOnExec(wire.ChildInput)
 	syscall.CloseOnExec(wire.ChildOutput)
 	return child.Serve(ctx, child.NewStages(options.Stages), store, logger, in, out)
 }
 
+// isPipe reports whether descriptor is open and a pipe: without a supervisor the number may be closed, or the Go runtime's own.
+func isPipe(descriptor int) bool {
+	var status syscall.Stat_t
+	return syscall.Fstat(descriptor, &status) == nil && status.Mode&syscall.S_IFMT == syscall.S_IFIFO
+}
+
 func serveFunction(ctx context.Context, options Options, getenv func(string) string, logger *slog.Logger) error {
+	if err := require(getenv, wire.ArtifactsEnvironment); err != nil {
+		return err
+	}
 	store, err := artifact.FromURL(getenv(wire.ArtifactsEnvironment))
 	if err != nil {
 		return err

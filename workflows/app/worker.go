@@ -29,9 +29,13 @@ const connectWait = 30 * time.Second
 
 // serveWorkflows polls the build's workflow queue until ctx ends.
 func serveWorkflows(ctx context.Context, options Options, description wire.App, getenv func(string) string, logger *slog.Logger) error {
+	if err := require(getenv, wire.BuildEnvironment, wire.ArtifactsEnvironment, wire.TemporalEnvironment, wire.NATSEnvironment); err != nil {
+		return err
+	}
 	build := getenv(wire.BuildEnvironment)
-	if build == "" {
-		return fmt.Errorf("%s is not set: a workflow worker is started by the engine only", wire.BuildEnvironment)
+	window, err := strconv.Atoi(getenv(wire.WindowEnvironment))
+	if err != nil && getenv(wire.WindowEnvironment) != "" {
+		return fmt.Errorf("%s: %w", wire.WindowEnvironment, err)
 	}
 	store, err := artifact.FromURL(getenv(wire.ArtifactsEnvironment))
 	if err != nil {
@@ -65,10 +69,6 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 	}
 	defer temporal.Close()
 
-	window, err := strconv.Atoi(getenv(wire.WindowEnvironment))
-	if err != nil && getenv(wire.WindowEnvironment) != "" {
-		return fmt.Errorf("%s: %w", wire.WindowEnvironment, err)
-	}
 	host := workflows.Host{
 		App: options.Name, Build: build, Stages: options.Stages, Window: window,
 		Tell: recorder.Tell,
