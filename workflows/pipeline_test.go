@@ -57,6 +57,16 @@ func sumOfSquares(ctx workflow.Context, n int) (int, error) {
 	return sum.Run(ctx, stored)
 }
 
+// mapOnly maps and does nothing else.
+func mapOnly(ctx workflow.Context, n int) (int, error) {
+	inputs := make([]square, n)
+	for i := range inputs {
+		inputs[i] = square{Number: i}
+	}
+	squares, err := squared.Map(ctx, inputs)
+	return len(squares), err
+}
+
 func TestAPipelineOrdersStagesAndMapsKeepTheOrderOfTheirInputs(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 2, 3, 499, 1201} {

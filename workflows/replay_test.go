@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -63,13 +64,11 @@ func fanShards(in fanInput) []fanShard {
 	return shards
 }
 
-func failing(ctx workflow.Context, in fanShard) (int, error) { return fanFail.Run(ctx, in) }
-
 var fanStages = []spillway.AnyStage{fanWork, fanFail, fanCheck}
 
 func TestRecordedRunsGoOnWithTheCodeAsItIsNow(t *testing.T) {
 	t.Parallel()
-	pipelines := []spillway.AnyPipeline{spillway.NewPipeline("fan", fan), spillway.NewPipeline("fail", failing)}
+	pipelines := []spillway.AnyPipeline{spillway.NewPipeline("fan", fan), spillway.NewPipeline("fail", fanFail.Run)}
 	for name, file := range map[string]string{
 		"a Map":                    "fan.json",
 		"a chunk of a Map":         "fan-chunk.json",
@@ -112,7 +111,7 @@ func TestAReplayIsRefusedWhenTheStepsChanged(t *testing.T) {
 			return fanResult{Shards: in.Shards, Sum: 66}, nil
 		}), fanStages, "nondeterministic"},
 		"another stage takes the place of the failing one": {
-			"fail.json", spillway.NewPipeline("fail", func(ctx workflow.Context, in fanShard) (int, error) { return fanCheck.Run(ctx, in) }),
+			"fail.json", spillway.NewPipeline("fail", fanCheck.Run),
 			fanStages, "nondeterministic",
 		},
 		"the stage is not listed any more": {"fan.json", spillway.NewPipeline("fan", fan), []spillway.AnyStage{fanCheck}, "nondeterministic"},
@@ -122,13 +121,33 @@ func TestAReplayIsRefusedWhenTheStepsChanged(t *testing.T) {
 	for name, c := range changed {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			failure := refusal(t, func(t testing.TB) {
-				spillwaytest.Replay(t, filepath.Join("testdata", c.history), []spillway.AnyPipeline{c.pipeline}, c.stages...)
+			failure := refusal(t, func(tb testing.TB) {
+				tb.Helper()
+				spillwaytest.Replay(tb, filepath.Join("testdata", c.history), []spillway.AnyPipeline{c.pipeline}, c.stages...)
 			})
 			if !strings.Contains(strings.ToLower(failure), c.want) {
 				t.Errorf("got %q, want a failure that says %q", failure, c.want)
 			}
 		})
+	}
+}
+
+func TestAChunkWithOtherTasksIsRefused(t *testing.T) {
+	t.Parallel()
+	recorded, err := os.ReadFile(filepath.Join("testdata", "fan-chunk.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	altered := filepath.Join(t.TempDir(), "altered.json")
+	if err := os.WriteFile(altered, []byte(strings.Replace(string(recorded), `"activityId":"work-3"`, `"activityId":"work-9"`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	failure := refusal(t, func(tb testing.TB) {
+		tb.Helper()
+		spillwaytest.Replay(tb, altered, nil, fanStages...)
+	})
+	if !strings.Contains(failure, "work-9") {
+		t.Errorf("got %q, want a refusal that names the task work-9", failure)
 	}
 }
 

@@ -269,8 +269,8 @@ func FuzzDecodeMessage(f *testing.F) {
 }
 
 // encode returns the bytes and the kind of message.
-func encode(t testing.TB, message wire.Message) ([]byte, wire.Kind) {
-	t.Helper()
+func encode(tb testing.TB, message wire.Message) ([]byte, wire.Kind) {
+	tb.Helper()
 	var (
 		kind wire.Kind
 		data []byte
@@ -282,7 +282,7 @@ func encode(t testing.TB, message wire.Message) ([]byte, wire.Kind) {
 		kind, data, err = wire.EncodeEvent(message.Event)
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return data, kind
 }
@@ -298,11 +298,11 @@ var rawJSON = cmp.Transformer("compact", func(raw json.RawMessage) string {
 
 func goldenPath(name string) string { return filepath.Join("testdata", name+".json") }
 
-func readGolden(t testing.TB, name string) []byte {
-	t.Helper()
+func readGolden(tb testing.TB, name string) []byte {
+	tb.Helper()
 	data, err := os.ReadFile(goldenPath(name))
 	if err != nil {
-		t.Fatalf("%v\n  hint: SPILLWAY_UPDATE=1 go test ./activities/wire writes it", err)
+		tb.Fatalf("%v\n  hint: SPILLWAY_UPDATE=1 go test ./activities/wire writes it", err)
 	}
 	return data
 }

@@ -42,7 +42,7 @@ func stages() child.Stages {
 			if err != nil {
 				return seen{}, err
 			}
-			activities.Log(ctx).Info("looked")
+			activities.Log(ctx).InfoContext(ctx, "looked")
 			return seen{attempt.Run, attempt.Stage, attempt.Task, attempt.Number, attempt.Venue}, nil
 		}),
 		workflows.NewStage("fail", func(_ context.Context, kind string) (int, error) {
@@ -129,8 +129,11 @@ func serve(t *testing.T, logger *slog.Logger) *supervisor {
 	t.Cleanup(func() {
 		_ = in.Close()
 		_ = out.Close()
-		if s.ended != nil {
-			<-s.ended
+		if s.ended == nil {
+			return
+		}
+		if err := <-s.ended; err != nil {
+			t.Errorf("end of Serve: %v", err)
 		}
 	})
 	return s

@@ -20,7 +20,7 @@ import (
 
 const (
 	// maxBeat bounds the time between two heartbeats, because a cancellation is only seen in the answer to one.
-	maxBeat = 5 * time.Second
+	maxBeat = 2 * time.Second
 	// beatShare is how many heartbeats fit into the heartbeat timeout, so that two may be lost.
 	beatShare = 3
 	// beatTimeout bounds a heartbeat that is sent at once.
@@ -202,7 +202,9 @@ func (a *Attempt) beat(ctx context.Context, every time.Duration) {
 		case <-a.stop:
 			return
 		case <-ticker.C:
-			activity.RecordHeartbeat(live, a.State())
+			state := a.State()
+			activity.RecordHeartbeat(live, state)
+			beatNow(live, state) // Temporal's worker would ask for a cancellation only every eight seconds
 		case <-a.urgent:
 			state := a.State()
 			activity.RecordHeartbeat(live, state) // so that what Temporal's worker holds back is not older than what is sent below
@@ -213,13 +215,16 @@ func (a *Attempt) beat(ctx context.Context, every time.Duration) {
 
 type beaterKey struct{}
 
-// beater is the part of a Temporal client that sends a heartbeat at once.
-type beater interface {
-	RecordActivityHeartbeat(ctx context.Context, taskToken []byte, details ...any) error
+// beater sends heartbeats at once and ends the attempt's context when the answer asks for it.
+type beater struct {
+	client interface {
+		RecordActivityHeartbeat(ctx context.Context, taskToken []byte, details ...any) error
+	}
+	cancel context.CancelCauseFunc
 }
 
-func withBeater(ctx context.Context, c client.Client) context.Context {
-	return context.WithValue(ctx, beaterKey{}, beater(c))
+func withBeater(ctx context.Context, c client.Client, cancel context.CancelCauseFunc) context.Context {
+	return context.WithValue(ctx, beaterKey{}, beater{client: c, cancel: cancel})
 }
 
 // beatNow sends state past the batching of Temporal's worker, which holds details back for up to 80% of the heartbeat timeout.
@@ -231,8 +236,13 @@ func beatNow(ctx context.Context, state wire.Heartbeat) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
-	if err := b.RecordActivityHeartbeat(ctx, activity.GetInfo(ctx).TaskToken, state); err != nil {
-		activity.GetLogger(ctx).Debug("checkpoint goes with the next heartbeat", "error", err)
+	err := b.client.RecordActivityHeartbeat(ctx, activity.GetInfo(ctx).TaskToken, state)
+	if cancelled, yes := errors.AsType[*temporal.CanceledError](err); yes {
+		b.cancel(cancelled)
+		return
+	}
+	if err != nil {
+		activity.GetLogger(ctx).Debug("the details go with the next heartbeat", "error", err)
 	}
 }
 

@@ -238,8 +238,9 @@ func (w *Worker) run(ctx context.Context, args converter.EncodedValues) (wire.Re
 	if err != nil {
 		return wire.Result{}, err
 	}
-	ctx, cancel := context.WithCancelCause(withBeater(ctx, w.client))
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	ctx = withBeater(ctx, w.client, cancel)
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.temporal.io/sdk/workflow"
 	"go.uber.org/goleak"
 
 	"github.com/spillway-ml/spillway/activities/artifact"
@@ -43,8 +43,8 @@ var (
 		With(workflows.Hints{CPU: 500, Memory: 64 * workflows.MiB, Timeout: time.Minute, MaxAttempts: 5})
 	pack = workflows.NewStage("pack", func(_ context.Context, items int) (int, error) { return items, nil }).
 		With(workflows.Hints{PoolOnly: true})
-	sell = workflows.NewPipeline("sell", func(ctx workflow.Context, in order) (int, error) { return pick.Run(ctx, in) })
-	ship = workflows.NewPipeline("ship", func(ctx workflow.Context, in int) (int, error) { return pack.Run(ctx, in) })
+	sell = workflows.NewPipeline("sell", pick.Run)
+	ship = workflows.NewPipeline("ship", pack.Run)
 )
 
 // shop is an app of two pipelines and two stages.
@@ -177,10 +177,7 @@ func TestARoleThatLacksItsEnvironmentFailsByTheNameOfTheVariable(t *testing.T) {
 		wire.TemporalEnvironment: "127.0.0.1:1", wire.NATSEnvironment: "nats://127.0.0.1:1",
 	}
 	with := func(name, value string) map[string]string {
-		changed := map[string]string{}
-		for k, v := range complete {
-			changed[k] = v
-		}
+		changed := maps.Clone(complete)
 		changed[name] = value
 		return changed
 	}

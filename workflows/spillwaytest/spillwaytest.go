@@ -101,23 +101,23 @@ func Context(tb testing.TB) context.Context {
 //
 // Record a small run: inputs and outputs of 64 KiB and more are in the artifact store and not in the history, and do not replay.
 // How a run ended is compared for runs that succeeded; of others only the steps are.
-func Replay(t testing.TB, history string, pipelines []workflows.AnyPipeline, stages ...workflows.AnyStage) {
-	t.Helper()
+func Replay(tb testing.TB, history string, pipelines []workflows.AnyPipeline, stages ...workflows.AnyStage) {
+	tb.Helper()
 	recorded, execution, err := readHistory(history)
 	if err != nil {
-		t.Fatalf("replay %s: %v\n  hint: record one with `spillway show RUN --history > %s`", history, err, history)
+		tb.Fatalf("replay %s: %v\n  hint: record one with `spillway show RUN --history > %s`", history, err, history)
 	}
 	host := workflows.Host{App: "replay", Build: "replay", Stages: stages, End: end}
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
 		Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)},
 	})
 	if err != nil {
-		t.Fatalf("replay %s: %v", history, err)
+		tb.Fatalf("replay %s: %v", history, err)
 	}
 	workflows.Register(replayer, host, pipelines)
 	silent := sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	if err := replayer.ReplayWorkflowHistoryWithOptions(silent, recorded, worker.ReplayWorkflowHistoryOptions{OriginalExecution: execution}); err != nil {
-		t.Fatalf("replay %s: %v\n  hint: the pipeline's steps changed. Runs that go on keep their old build; record a new history when the change is meant", history, err)
+		tb.Fatalf("replay %s: %v\n  hint: the pipeline's steps changed. Runs that go on keep their old build; record a new history when the change is meant", history, err)
 	}
 }
 

@@ -286,6 +286,7 @@ func (e *Engine) startPool(context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.onClose(func(ctx context.Context) error { return e.leases.DropHost(ctx, host) })
 	e.work("pool", e.agent.Run)
 	return nil
 }
@@ -327,6 +328,7 @@ func (e *Engine) startApps(ctx context.Context) error {
 	}
 	e.work("old builds", func(ctx context.Context) error { e.apps.tidy(ctx); return nil })
 	e.work("trigger", e.trigger.Run)
+	e.work("count events", func(ctx context.Context) error { e.countEvents(ctx); return nil })
 	e.work("silent runs", func(ctx context.Context) error { e.settle(ctx); return nil })
 	return nil
 }

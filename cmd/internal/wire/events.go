@@ -5,9 +5,11 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/telemetry"
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/workflows/trigger"
@@ -100,4 +102,44 @@ func (e *Engine) Replay(ctx context.Context, sequence uint64) (int, error) {
 		return 0, err
 	}
 	return 1, nil
+}
+
+// countEvery is how often the trigger's counts are taken over into the metrics.
+const countEvery = 2 * time.Second
+
+// countEvents shows what became of events as metrics, until ctx ends.
+func (e *Engine) countEvents(ctx context.Context) {
+	ticker := time.NewTicker(countEvery)
+	defer ticker.Stop()
+	counted := map[telemetry.EventResult]uint64{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		stats, err := e.trigger.Stats(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				e.logger.DebugContext(ctx, "count events", "error", err)
+			}
+			continue
+		}
+		for result, total := range eventTotals(stats) {
+			for ; counted[result] < total; counted[result]++ {
+				e.observer.metrics.CountEvent(result)
+			}
+		}
+	}
+}
+
+// eventTotals sums the trigger's counts over its bindings.
+func eventTotals(stats trigger.Stats) map[telemetry.EventResult]uint64 {
+	totals := map[telemetry.EventResult]uint64{telemetry.EventDead: stats.Unbound}
+	for _, binding := range stats.Bindings {
+		totals[telemetry.EventStarted] += binding.Started
+		totals[telemetry.EventDuplicate] += binding.Duplicate
+		totals[telemetry.EventDead] += binding.Dead
+	}
+	return totals
 }

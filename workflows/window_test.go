@@ -1,0 +1,79 @@
+package workflows_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	spillway "github.com/spillway-ml/spillway/workflows"
+)
+
+// crowd counts how many attempts run at a time.
+type crowd struct{ now, most atomic.Int64 }
+
+func (c *crowd) attempt(_ context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+	c.most.Store(max(c.most.Load(), c.now.Add(1)))
+	defer c.now.Add(-1)
+	time.Sleep(time.Millisecond) // so that attempts overlap: the window is what keeps them apart
+	var in square
+	if err := json.Unmarshal(input, &in); err != nil {
+		return wire.Result{}, err
+	}
+	output, err := json.Marshal(in.Number * in.Number)
+	return wire.Result{Output: output}, err
+}
+
+// windowRun maps over 400 shards with a window of 8, which an update changes to another one at once.
+func windowRun(t *testing.T, change int) (most int64, err error) {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(time.Minute)
+	host := spillway.Host{Stages: []spillway.AnyStage{squared, total, sum}, Window: 8}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host)}})
+	pipeline := spillway.NewPipeline("squares", mapOnly)
+	spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
+	var seen crowd
+	env.RegisterActivityWithOptions(seen.attempt, activity.RegisterOptions{Name: squared.Name()})
+	var refused error
+	if change != 0 {
+		env.RegisterDelayedCallback(func() {
+			env.UpdateWorkflow(spillway.WindowUpdate, "w1", &testsuite.TestUpdateCallback{
+				OnAccept: func() {}, OnReject: func(err error) { refused = err }, OnComplete: func(any, error) {},
+			}, predictor.Window{Stage: predictor.StageID{Name: squared.Name()}, Tasks: change})
+		}, 0)
+	}
+	env.ExecuteWorkflow(pipeline.Name(), 400)
+	if err := env.GetWorkflowError(); err != nil {
+		t.Fatal(err)
+	}
+	return seen.most.Load(), refused
+}
+
+func TestAWindowBoundsTheTasksInFlightAndFollowsUpdates(t *testing.T) {
+	t.Parallel()
+	if most, _ := windowRun(t, 0); most > 8 {
+		t.Errorf("with a window of 8, %d attempts ran at a time", most)
+	}
+	if most, err := windowRun(t, 2); most > 8 || err != nil {
+		t.Errorf("lowered to 2: %d attempts at a time, refused: %v", most, err)
+	}
+	if most, err := windowRun(t, 100); most <= 8 || err != nil {
+		t.Errorf("raised to 100: %d attempts at a time, refused: %v; want more than the 8 of before", most, err)
+	}
+	if _, err := windowRun(t, -1); err == nil {
+		t.Error("a window of -1 was accepted")
+	}
+}
