@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -76,10 +77,19 @@ func (s *slot) attempt(ctx context.Context, start wire.StartAttempt) {
 		Message: fmt.Sprintf("stage %s ended its goroutine with runtime.Goexit: return an error instead", start.Task.Stage.Name),
 	}}
 	// Deferred, because Goexit runs nothing else: without an answer the supervisor would wait for the stage's timeout.
-	defer func() { s.report(wire.FromChild{Done: &answer}) }()
+	var over atomic.Bool // what a goroutine that the stage left behind reports belongs to no attempt
+	defer func() {
+		over.Store(true)
+		s.report(wire.FromChild{Done: &answer})
+	}()
+	tell := func(message wire.FromChild) {
+		if !over.Load() {
+			s.report(message)
+		}
+	}
 	answer = s.stages.execute(ctx, predictor.Pool, s.store, s.logger, start, hooks{
-		progress:   func(p wire.Progress) { s.report(wire.FromChild{Progress: &p}) },
-		checkpoint: func(ref activities.Ref) { s.report(wire.FromChild{Checkpoint: &ref}) },
+		progress:   func(p wire.Progress) { tell(wire.FromChild{Progress: &p}) },
+		checkpoint: func(ref activities.Ref) { tell(wire.FromChild{Checkpoint: &ref}) },
 	})
 }
 
