@@ -181,13 +181,20 @@ func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
 	if len(rates.Values) < enoughPeaks {
 		return otherwise
 	}
-	rate := quantity.Milli(math.Ceil(rates.quantile(0.9) * st.model.busy()))
+	rate := quantity.Milli(math.Ceil(rates.quantile(0.9)))
 	held := st.Slot.CPU
 	if st.Sizing.Learned && held > 0 && held < quantity.Core && float64(rate) >= heldBack*float64(held) {
 		rate = min(2*held, quantity.Core)
 	}
 	if rate >= oneCoreFrom && rate <= oneCoreTo {
 		rate = quantity.Core
+	}
+	share, worth := st.model.busy(), shortTask
+	if st.Sizing.Learned && held > 0 && held < quantity.Core {
+		worth = stillShort // a stage between the two keeps what it has
+	}
+	if share < worth {
+		rate = quantity.Milli(math.Ceil(float64(rate) * share))
 	}
 	ceiling := max(d.largestHost().CPU, leastCPU)
 	return min(max(roundUp(rate, cpuStep), leastCPU), ceiling)
@@ -197,6 +204,9 @@ func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
 // task. Counted as busy, it would leave a core idle for most of the time that tasks of a millisecond wait: at 1 ms each, one slot does 90 a
 // second and eleven do a thousand (TestShortTasksShareACore).
 const turnaround = 0.010
+
+// A stage shares cores when its slots are busy for less than shortTask of their time, and until they are for more than stillShort.
+const shortTask, stillShort = 0.70, 0.80
 
 // busy is the part of a slot's time in which it runs user code.
 func (m *model) busy() float64 {

@@ -165,28 +165,6 @@ func allSubjects() []string {
 	return all
 }
 
-func TestNearest(t *testing.T) {
-	t.Parallel()
-	known := []string{"digits", "digits-large", "train", "score"}
-	for name, test := range map[string]struct {
-		given string
-		want  []string
-	}{
-		"one letter wrong":               {"digitz", []string{"digits"}},
-		"letters swapped":                {"trian", []string{"train"}},
-		"another case":                   {"SCORE", []string{"score"}},
-		"a part of longer names as well": {"digit", []string{"digits", "digits-large"}},
-		"nothing like it":                {"zzzzzzzz", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if diff := cmp.Diff(test.want, nearest(test.given, known)); diff != "" {
-				t.Errorf("nearest(%q): -want +got:\n%s", test.given, diff)
-			}
-		})
-	}
-}
-
 func TestCheckCron(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{

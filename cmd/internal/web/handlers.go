@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/cmd/internal/web/nearest"
+	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )

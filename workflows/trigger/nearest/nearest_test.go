@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/spillway-ml/spillway/cmd/internal/web/nearest"
+	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
 )
 
 func TestNames(t *testing.T) {
