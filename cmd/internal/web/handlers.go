@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
 )
 
 const (

@@ -77,14 +77,36 @@ type engine struct {
 	state   string
 	command *exec.Cmd
 	ended   chan struct{} // closed when the process is gone
-	output  *bytes.Buffer // may be read once ended
+	output  *output
 	client  *client.Client
 }
+
+// output is what the engine has printed so far.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+// Write is called by the goroutine that copies the engine's output.
+func (o *output) Write(text []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(text)
+}
+
+// String returns it all.
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func (e *engine) printed() string { return e.output.String() }
 
 // startEngine starts an engine on the state directory and returns once a run could be started.
 func startEngine(tb testing.TB, state, app string, flags ...string) *engine {
 	tb.Helper()
-	e := &engine{t: tb, state: state, ended: make(chan struct{}), output: &bytes.Buffer{}}
+	e := &engine{t: tb, state: state, ended: make(chan struct{}), output: &output{}}
 	arguments := append([]string{"dev", "--state", state, "--app", app, "--no-ui"}, ports()...)
 	arguments = append(arguments, flags...)
 	e.command = exec.Command(os.Args[0], arguments...)
