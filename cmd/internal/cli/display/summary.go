@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // Summary returns the lines that are left when a run is over: time, cost and accuracy, predicted and actual, and where tasks ran.
@@ -66,13 +67,22 @@ func Decisions(m Model) []string {
 	lines := []string{"", "decisions"}
 	for _, decision := range m.Decisions {
 		line := "  " + decisionText(m, decision)
-		if known(decision.Predicted) {
-			line += fmt.Sprintf(" [predicted %s %s]", between(decision.Predicted, plain), clean(decision.PredictedUnit))
+		if decision.Predicted.Mid > 0 {
+			line += fmt.Sprintf(" [predicted %s]", between(decision.Predicted, inUnit(decision.PredictedUnit)))
 		}
 		lines = append(lines, line)
 	}
 	return lines
 }
 
-// plain writes a number with four digits.
-func plain(value float64) string { return strconv.FormatFloat(value, 'g', 4, 64) }
+// inUnit returns how numbers of a unit are written.
+func inUnit(unit string) func(float64) string {
+	switch unit {
+	case "seconds":
+		return seconds
+	case "bytes":
+		return func(value float64) string { return quantity.Bytes(value).String() }
+	default:
+		return func(value float64) string { return strconv.FormatFloat(value, 'g', 4, 64) + " " + clean(unit) }
+	}
+}
