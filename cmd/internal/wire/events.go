@@ -38,10 +38,14 @@ func (e *Engine) Bindings(ctx context.Context) ([]web.Binding, error) {
 	if err != nil {
 		return nil, err
 	}
-	bindings := make([]web.Binding, len(stats.Bindings))
-	for i, one := range stats.Bindings {
-		bindings[i] = bindingView(one.Bound)
-		bindings[i].Waiting, bindings[i].Running = int(min(one.Waiting, math.MaxInt32)), one.Running
+	bindings := make([]web.Binding, 0, len(stats.Bindings))
+	for _, one := range stats.Bindings {
+		if one.Bound.Origin == trigger.Removed {
+			continue // what it has read already is on its way to the dead letters
+		}
+		view := bindingView(one.Bound)
+		view.Waiting, view.Running = int(min(one.Waiting, math.MaxInt32)), one.Running
+		bindings = append(bindings, view)
 	}
 	return bindings, nil
 }

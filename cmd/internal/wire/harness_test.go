@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -119,7 +120,12 @@ func startEngine(tb testing.TB, state, app string, flags ...string) *engine {
 		defer close(e.ended)
 		_ = e.command.Wait()
 	}()
-	tb.Cleanup(e.kill)
+	tb.Cleanup(func() {
+		e.kill()
+		if strings.Contains(e.printed(), "DATA RACE") {
+			tb.Errorf("the race detector found something in the engine:\n%s", e.printed())
+		}
+	})
 	deadline := time.After(60 * time.Second)
 	for {
 		file, err := web.ReadStackFile(state)
