@@ -22,7 +22,7 @@ import (
 // crowd counts how many attempts run at a time.
 type crowd struct{ now, most atomic.Int64 }
 
-func (c *crowd) attempt(_ context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+func (c *crowd) attempt(_ context.Context, _ wire.Task, input json.RawMessage) (wire.Result, error) {
 	c.most.Store(max(c.most.Load(), c.now.Add(1)))
 	defer c.now.Add(-1)
 	time.Sleep(time.Millisecond) // so that attempts overlap: the window is what keeps them apart

@@ -36,7 +36,7 @@ func TestEventID(t *testing.T) {
 func TestRunID(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ pipeline, event, want string }{
-		"pipeline and event":                           {"digits", "e1", "digits-e1"},
+		"a pipeline and an event":                      {"digits", "e1", "digits-e1"},
 		"a UUID stays":                                 {"digits", "550e8400-e29b", "digits-550e8400-e29b"},
 		"a pipeline with a dash is parted by two":      {"digits-large", "e1", "digits-large--e1"},
 		"an ID of 200 bytes stays":                     {"p", strings.Repeat("a", 200), "p-" + strings.Repeat("a", 200)},
