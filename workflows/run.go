@@ -47,7 +47,7 @@ func newRun(id string, window int) *run {
 	return &run{
 		id: id, window: window,
 		windows: map[string]int{}, inFlight: map[string]int{}, next: map[string]int{},
-		ledger: budget{highest: map[string]quantity.Money{}},
+		ledger: newBudget(),
 	}
 }
 
@@ -77,12 +77,13 @@ func (r *run) perform(ctx workflow.Context, c call) (json.RawMessage, error) {
 	}
 	r.inFlight[name]++
 	defer func() { r.inFlight[name]-- }()
-	if err := r.ledger.reserve(ctx, r, name); err != nil {
+	held, err := r.ledger.reserve(ctx, r, name)
+	if err != nil {
 		return nil, err
 	}
 	r.hint(ctx, c)
 	result, err := r.execute(ctx, c)
-	r.ledger.settle(name, result.Cost)
+	r.ledger.settle(name, held, result.Cost)
 	return result.Output, err
 }
 
