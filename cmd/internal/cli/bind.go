@@ -27,7 +27,7 @@ func (t *tool) bindCommand() *cobra.Command {
 		Use:   "bind SUBJECT PIPELINE [FLAGS]",
 		Short: "Start a run of a pipeline for each event on a NATS subject",
 		Long: `Bind a NATS subject to a pipeline: each event on the subject starts exactly one run, with the event's body as
-its input. The subject may have wildcards. With --schedule events are published to the subject at those
+its input. The subject may have wildcards. With --schedule runs start at those
 times too. The binding is kept in the state directory until ` + "`spillway unbind`" + `.`,
 		Example: `  spillway bind uploads.images.> train
   spillway bind uploads.> train --filter kind=image --filter meta.size=large --max-runs 2
