@@ -51,39 +51,6 @@ func TestAReportIsReadFromTheEndOfALog(t *testing.T) {
 	}
 }
 
-func TestAClassIsTheSmallestThatHoldsTheBytes(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		bytes int64
-		mb    int
-		ok    bool
-	}{
-		{-1, 512, true},
-		{0, 512, true},
-		{512 << 20, 512, true},
-		{512<<20 + 1, 1024, true},
-		{10_240 << 20, 10_240, true},
-		{10_240<<20 + 1, 0, false},
-	} {
-		if mb, ok := Class(tt.bytes); mb != tt.mb || ok != tt.ok {
-			t.Errorf("Class(%d): got %d %v, want %d %v", tt.bytes, mb, ok, tt.mb, tt.ok)
-		}
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		b := rapid.Int64Range(0, 12<<30).Draw(t, "bytes")
-		want, wantOK := 0, false
-		for _, mb := range Classes() {
-			if int64(mb)<<20 >= b {
-				want, wantOK = mb, true
-				break
-			}
-		}
-		if mb, ok := Class(b); mb != want || ok != wantOK {
-			t.Errorf("Class(%d): got %d %v, want %d %v", b, mb, ok, want, wantOK)
-		}
-	})
-}
-
 func TestAFunctionNameIsOneThatLambdaAcceptsAndKeepsTheDigestAndTheSize(t *testing.T) {
 	t.Parallel()
 	digest := strings.Repeat("0123456789abcdef", 4)

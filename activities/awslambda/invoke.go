@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -149,18 +148,3 @@ func megabytes(s string) int {
 // and 1,024 are for small stages, and 10,240 is the most there is. A few classes, instead of the exact size of each task,
 // keep environments warm.
 func Classes() []int { return []int{512, 1024, 1769, 3538, 5307, 7076, 8845, 10_240} }
-
-// Class returns the smallest memory class, in MB, that holds bytes. ok is false if none does.
-func Class(bytes int64) (mb int, ok bool) {
-	classes := Classes()
-	i, _ := slices.BinarySearchFunc(classes, bytes, func(mb int, b int64) int {
-		if int64(mb)<<20 < b {
-			return -1
-		}
-		return 1
-	})
-	if i == len(classes) {
-		return 0, false
-	}
-	return classes[i], true
-}

@@ -2,12 +2,22 @@ package wire
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
+
+// WorkflowQueue is the task queue of the workflows of one build, so that a run is always replayed by the code that started it.
+func WorkflowQueue(app, build string) string { return app + "@" + build }
+
+// ParseWorkflowQueue is the inverse of WorkflowQueue; ok is false when the queue is not one of workflows.
+func ParseWorkflowQueue(queue string) (app, build string, ok bool) {
+	app, build, ok = strings.Cut(queue, "@")
+	return app, build, ok && app != "" && build != "" && !strings.Contains(build, "/")
+}
 
 // Task is the first argument of every stage activity: what the engine must know to run it. The second is the user's input, which the engine never decodes.
 type Task struct {

@@ -26,20 +26,6 @@ func TestAmountsReadAsPeopleWriteThem(t *testing.T) {
 	}
 }
 
-func TestBytesAreParsedOrRefused(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]quantity.Bytes{"1536": 1536, "512MiB": 512 * quantity.MiB, "1.5 GiB": 3 * quantity.GiB / 2, "2GB": 2e9, "0": 0} {
-		if got, err := quantity.ParseBytes(text); err != nil || got != want {
-			t.Errorf("%q is %v, %v; want %v", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "many", "-1MiB", "1 parsec", "1e30 TiB", "NaN"} {
-		if got, err := quantity.ParseBytes(text); !errors.Is(err, quantity.ErrQuantity) {
-			t.Errorf("%q is %v, %v; want an error of ErrQuantity", text, got, err)
-		}
-	}
-}
-
 func TestMoneyDoesNotOverflowOrVanish(t *testing.T) {
 	t.Parallel()
 	if got := quantity.USD.Times(math.NaN()); got <= quantity.USD {

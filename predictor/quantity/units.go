@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 )
 
 // Milli counts thousandths of one CPU core, or of one GPU. The zero value is nothing.
@@ -49,26 +48,8 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + " B"
 }
 
-// ErrQuantity is wrapped by every error of the parsers in this package.
+// ErrQuantity is wrapped by every error of this package.
 var ErrQuantity = errors.New("not a quantity")
-
-// ParseBytes reads a size such as "1536", "512MiB", "1.5 GiB" or "2GB" (GB, MB and kB are decimal; GiB, MiB and KiB binary).
-// Negative and non-finite numbers are refused.
-func ParseBytes(text string) (Bytes, error) {
-	trimmed := strings.TrimSpace(text)
-	end := strings.LastIndexAny(trimmed, "0123456789.") + 1
-	unit := strings.ToLower(strings.TrimSpace(trimmed[end:]))
-	factors := map[string]float64{
-		"": 1, "b": 1, "k": 1e3, "kb": 1e3, "kib": float64(KiB), "m": 1e6, "mb": 1e6, "mib": float64(MiB),
-		"g": 1e9, "gb": 1e9, "gib": float64(GiB), "t": 1e12, "tb": 1e12, "tib": float64(TiB),
-	}
-	factor, known := factors[unit]
-	number, err := strconv.ParseFloat(strings.TrimSpace(trimmed[:end]), 64)
-	if err != nil || !known || number < 0 || math.IsInf(number*factor, 0) || number*factor > math.MaxInt64/2 {
-		return 0, fmt.Errorf("bytes %q: %w; write a number with a unit, such as 512MiB or 2GB", text, ErrQuantity)
-	}
-	return Bytes(math.Round(number * factor)), nil
-}
 
 // Money is an exact amount in picodollars (10^-12 US dollars); one millisecond of the smallest function costs about 2,000 of them.
 // The range is about plus and minus 9.2 million dollars. The zero value is nothing.

@@ -136,7 +136,7 @@ func TestAnAttemptCostsTheLargerOfItsShares(t *testing.T) {
 		{"a clock that went back costs nothing", capacity, of(1, 50), -time.Hour, 0},
 		{"a host of nothing costs nothing", quantity.Size{}, of(1, 50), time.Hour, 0},
 	} {
-		if got := price(quantity.USD, tt.capacity, tt.held, tt.wall); got != tt.want {
+		if got := newMeter(quantity.USD, tt.capacity, tt.held, time.Unix(0, 0)).cost(time.Unix(0, 0).Add(tt.wall)); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
 	}

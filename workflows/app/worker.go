@@ -21,9 +21,6 @@ import (
 	"github.com/spillway-ml/spillway/workflows"
 )
 
-// offloadOver is the size from which a payload goes to the artifact store and leaves a reference in the history.
-const offloadOver = 64 << 10
-
 // connectWait is how long the worker waits for the engine's servers before it gives up; the engine starts it again.
 const connectWait = 30 * time.Second
 
@@ -62,7 +59,7 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 	temporal, err := client.DialContext(dialing, client.Options{
 		HostPort:        getenv(wire.TemporalEnvironment),
 		Logger:          sdklog.NewStructuredLogger(logger),
-		ExternalStorage: artifact.Offload(store, offloadOver),
+		ExternalStorage: artifact.Offload(store, artifact.OffloadThreshold),
 	})
 	if err != nil {
 		return fmt.Errorf("connect to Temporal at %s: %w", getenv(wire.TemporalEnvironment), err)
@@ -76,7 +73,7 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 			return recorder.End(ctx, over.Started, over.Ended, over.Done)
 		},
 	}
-	queue := worker.New(temporal, WorkflowQueue(description.Name, build), worker.Options{
+	queue := worker.New(temporal, wire.WorkflowQueue(description.Name, build), worker.Options{
 		Interceptors:            []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)},
 		DisableEagerActivities:  true,
 		WorkflowPanicPolicy:     worker.FailWorkflow,
@@ -86,7 +83,7 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 	})
 	workflows.Register(queue, host, options.Pipelines)
 	if err := queue.Start(); err != nil {
-		return fmt.Errorf("poll %s: %w", WorkflowQueue(description.Name, build), err)
+		return fmt.Errorf("poll %s: %w", wire.WorkflowQueue(description.Name, build), err)
 	}
 	<-ctx.Done()
 	queue.Stop()
@@ -95,6 +92,3 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 	}
 	return ctx.Err()
 }
-
-// WorkflowQueue is the task queue of the workflows of one build, so that a run is always replayed by the code that started it.
-func WorkflowQueue(app, build string) string { return app + "@" + build }

@@ -48,7 +48,7 @@ func newPipeline(target Target) (*pipeline, error) {
 }
 
 // queue is the task queue of the pipeline's workflows.
-func (p *pipeline) queue() string { return p.App + "@" + p.Build }
+func (p *pipeline) queue() string { return wire.WorkflowQueue(p.App, p.Build) }
 
 // check refuses an input that the pipeline cannot take, and says where it is wrong.
 func (p *pipeline) check(input any) error {

@@ -30,7 +30,7 @@ prints what the compiler said, and the build before it stays in service. Runs go
 started with. Without --app the apps that were served before are served again.`,
 		Example: `  spillway dev --app ./myapp
   spillway dev --app ./myapp --function-price-factor 10 --value-of-time 0.5
-  spillway dev --app ./myapp --no-burst --state /tmp/try`,
+  spillway dev --app ./myapp --no-burst --state ./try`,
 		Args: positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.dev(cmd.Context(), flags) },
 	}

@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
@@ -154,7 +154,7 @@ func (a *apps) needed(ctx context.Context) (map[buildID]bool, error) {
 			return nil, fmt.Errorf("list running workflows: %w", err)
 		}
 		for _, execution := range answer.GetExecutions() {
-			if app, digest, found := strings.Cut(execution.GetTaskQueue(), "@"); found {
+			if app, digest, found := wire.ParseWorkflowQueue(execution.GetTaskQueue()); found {
 				needed[buildID{app, digest}] = true
 			}
 		}

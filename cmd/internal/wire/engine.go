@@ -36,9 +36,6 @@ import (
 	"github.com/spillway-ml/spillway/workflows/trigger"
 )
 
-// offloadOver is the size from which a payload goes to the artifact store and leaves a reference in the history; users' binaries use the same.
-const offloadOver = 64 << 10
-
 // Engine is the embedded stack while it runs.
 type Engine struct {
 	config    cli.EngineConfig
@@ -235,7 +232,7 @@ func (e *Engine) connect(ctx context.Context) error {
 	e.temporal, err = client.DialContext(ctx, client.Options{
 		HostPort:        e.addresses.Temporal,
 		Logger:          sdklog.NewStructuredLogger(e.logger),
-		ExternalStorage: artifact.Offload(store, offloadOver),
+		ExternalStorage: artifact.Offload(store, artifact.OffloadThreshold),
 	})
 	if err != nil {
 		return fmt.Errorf("connect to Temporal at %s: %w", e.addresses.Temporal, err)
@@ -246,7 +243,7 @@ func (e *Engine) connect(ctx context.Context) error {
 
 func (e *Engine) artifactDir() string { return filepath.Join(e.config.StateDir, "artifacts") }
 
-func (e *Engine) artifactsURL() string { return "file://" + filepath.ToSlash(e.artifactDir()) }
+func (e *Engine) artifactsURL() string { return artifact.URL(e.artifactDir()) }
 
 func (e *Engine) prepareStores(ctx context.Context) (err error) {
 	if err = loop.EnsureStreams(ctx, e.stream); err != nil {
