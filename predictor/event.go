@@ -153,18 +153,20 @@ type AttemptStarted struct {
 
 // Sampled is one look at a running attempt.
 type Sampled struct {
-	Run     string             `json:"run"`
-	Stage   StageID            `json:"stage"`
-	Task    string             `json:"task"`
-	Attempt int                `json:"attempt"`
-	Venue   Venue              `json:"venue"`
-	Host    string             `json:"host"`
-	CPU     quantity.Milli     `json:"cpu_milli"`         // mean share since the last sample
-	Memory  quantity.Bytes     `json:"memory_bytes"`      // resident now
-	Grant   quantity.Size      `json:"grant"`             // held now
-	Step    int                `json:"step,omitempty"`    // last Progress step; 0 when none
-	Metrics map[string]float64 `json:"metrics,omitempty"` // last Progress metrics
-	At      time.Time          `json:"at"`
+	Run     string         `json:"run"`
+	Stage   StageID        `json:"stage"`
+	Task    string         `json:"task"`
+	Attempt int            `json:"attempt"`
+	Venue   Venue          `json:"venue"`
+	Host    string         `json:"host"`
+	CPU     quantity.Milli `json:"cpu_milli"`    // mean share since the last sample
+	Memory  quantity.Bytes `json:"memory_bytes"` // resident now
+	// Throttled is the share of the time since the last sample in which the CPU limit held the attempt back, 0 to 1.
+	Throttled float64            `json:"throttled,omitempty"`
+	Grant     quantity.Size      `json:"grant"`             // held now
+	Step      int                `json:"step,omitempty"`    // last Progress step; 0 when none
+	Metrics   map[string]float64 `json:"metrics,omitempty"` // last Progress metrics
+	At        time.Time          `json:"at"`
 }
 
 // Outcome is how an attempt ended.
@@ -179,6 +181,41 @@ const (
 	Cancelled   Outcome = "cancelled"     // the run was cancelled
 	Lost        Outcome = "lost"          // the host or its supervisor went away
 	Refused     Outcome = "refused"       // the venue cannot run this task; it goes to the pool
+)
+
+// Cause is what made an attempt end otherwise than well.
+type Cause string
+
+// The causes. The first four are OutOfMemory or, for CauseHostMemory on a host that enforces limits, Lost.
+const (
+	// CauseMemoryLimit says that the kernel killed the attempt at its own limit.
+	CauseMemoryLimit Cause = "memory_limit"
+	// CauseMemoryRefused says that the system gave it no more memory and it gave up.
+	CauseMemoryRefused Cause = "memory_refused"
+	// CauseHostMemory says that the kernel killed it because the host ran out of memory.
+	CauseHostMemory Cause = "host_memory"
+	// CauseDeviceMemory says that a GPU gave it no more memory.
+	CauseDeviceMemory Cause = "device_memory"
+	// CauseDisk says that it wrote more than it may.
+	CauseDisk Cause = "disk"
+	// CauseTimeout says that it ran past a time limit.
+	CauseTimeout Cause = "timeout"
+	// CauseError says that the user's code returned an error, CausePanic that it panicked.
+	CauseError Cause = "error"
+	CausePanic Cause = "panic"
+	// CauseExit says that the process ended by itself with an exit code, CauseSignal that somebody else killed it.
+	CauseExit   Cause = "exit"
+	CauseSignal Cause = "signal"
+	// CauseStart says that its process could not be started.
+	CauseStart Cause = "start"
+	// CauseImpossible says that no host has what it needs.
+	CauseImpossible Cause = "impossible"
+	// CauseCancelled says that its run was cancelled.
+	CauseCancelled Cause = "cancelled"
+	// CauseHostLost says that its host or supervisor went away: a crash, a reclaimed spot instance, a drain.
+	CauseHostLost Cause = "host_lost"
+	// CauseVenue says that its venue could not run it, for reasons of the venue.
+	CauseVenue Cause = "venue"
 )
 
 // Interval is a prediction with its spread, in the unit of the field that holds it. The zero value predicts nothing.
@@ -200,6 +237,7 @@ type Record struct {
 	Host     string  `json:"host"`
 	PoolOnly bool    `json:"pool_only,omitempty"`
 	Outcome  Outcome `json:"outcome"`
+	Cause    Cause   `json:"cause,omitempty"` // empty on success
 	Error    string  `json:"error,omitempty"` // empty on success
 
 	ScheduledAt time.Time     `json:"scheduled_at"`
@@ -211,7 +249,9 @@ type Record struct {
 	Grant     quantity.Size  `json:"grant"`
 	Predicted Prediction     `json:"predicted"`
 	Usage     quantity.Usage `json:"usage"`
-	Cost      quantity.Money `json:"cost_picodollars"`
+	// Features are the numbers that were known of the task before it ran, by name, besides the bytes of its input.
+	Features map[string]float64 `json:"features,omitempty"`
+	Cost     quantity.Money     `json:"cost_picodollars"`
 }
 
 // Prediction is what was expected of an attempt when it was admitted.

@@ -27,6 +27,6 @@ func FirstSizing(stage StageID, declared quantity.Size, input quantity.Bytes, fr
 		sizing.Base.CPU = min(quantity.Core, capacity.CPU)
 	}
 	sizing.Base = sizing.Base.AtMost(capacity)
-	sizing.Memory = Interval{High: float64(sizing.Base.Memory)}
+	sizing.Expected = Expected{Base: float64(sizing.Base.Memory), Ratio: Interval{High: 1}}
 	return sizing
 }

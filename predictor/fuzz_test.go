@@ -122,7 +122,7 @@ func FuzzFoldAndDecide(f *testing.F) {
 				}
 			}
 			for _, sizing := range plan.Sizings {
-				if sizing.Base.CPU < 0 || sizing.Base.Memory < 0 || sizing.Floor < 0 || sizing.MemoryPerInput < 0 {
+				if sizing.Base.CPU < 0 || sizing.Base.Memory < 0 || sizing.Floor < 0 || sizing.Term.PerUnit < 0 {
 					t.Fatalf("a negative sizing: %+v", sizing)
 				}
 			}

@@ -1,21 +1,22 @@
 package predictor
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 // How much of the past a model rests on. Stages of learning pipelines change with their data, so the latest attempts say more than all.
 const (
-	maxPeaks      = 64 // nearest-rank p95 of 64 leaves out the three largest; Floor covers those
+	maxRates      = 64
 	maxWalls      = 32
 	maxErrors     = 20
-	enoughPeaks   = 5
+	enoughRates   = 5
 	enoughErrors  = 5
-	failuresFade  = 64 // successes after which an old out-of-memory no longer holds the floor up
 	maxWall       = 30 * 24 * time.Hour
 	maxPeakMemory = quantity.Bytes(1) << 50
 	maxRate       = 1000 * quantity.Core
@@ -28,23 +29,27 @@ type model struct {
 	Attempts    int            `json:"attempts,omitempty"`
 	Successes   int            `json:"successes,omitempty"`
 	OutOfMemory int            `json:"out_of_memory,omitempty"`
-	Failed      quantity.Bytes `json:"failed,omitempty"`       // largest memory grant that was not enough
-	FailedInput quantity.Bytes `json:"failed_input,omitempty"` // of that attempt
-	FailedAt    int            `json:"failed_at,omitempty"`    // Successes then
-	First       Sizing         `json:"first"`                  // the static size, kept once settled
+	First       Sizing         `json:"first"` // the static size, kept once settled
 	FirstInput  quantity.Bytes `json:"first_input,omitempty"`
-	Fallen      bool           `json:"fallen,omitempty"` // the tracked error passed its bound
+	Fallen      string         `json:"fallen_from,omitempty"` // which tracked error passed its bound; empty while none has
 
-	Peaks       series           `json:"peaks"`  // bytes, of successes
-	Inputs      series           `json:"inputs"` // bytes, of the same attempts
-	Rates       series           `json:"rates"`  // thousandths of a core
-	Walls       map[Venue]series `json:"walls"`  // seconds, of successes
-	Colds       map[Venue]series `json:"colds"`  // seconds to start a child or an environment
+	Memory      usage.History    `json:"memory"`     // of the host, what attempts took and what was not enough
+	GPUMemory   usage.History    `json:"gpu_memory"` // of a device
+	Rates       series           `json:"rates"`      // thousandths of a core
+	Throttled   series           `json:"throttled"`  // of the same attempts, the part of their time in which the limit held them back
+	Walls       map[Venue]series `json:"walls"`      // seconds, of successes
+	Colds       map[Venue]series `json:"colds"`      // seconds to start a child or an environment
 	WallError   series           `json:"wall_error"`
 	MemoryError series           `json:"memory_error"`
 
-	fitted int  // Attempts when fit was computed
-	line   line // of peaks over inputs
+	fitted int // Attempts when needs were learned
+	need   learned
+}
+
+// learned is what attempts are learned to take; known is false while too few were measured.
+type learned struct {
+	memory, gpuMemory           usage.Need
+	memoryKnown, gpuMemoryKnown bool
 }
 
 // series is a ring of the latest values. The zero value is empty.
@@ -134,23 +139,24 @@ func (m *model) learn(e Record, now instant) {
 	case Succeeded:
 	case OutOfMemory:
 		m.OutOfMemory++
-		if failed := min(e.Grant.Memory, maxPeakMemory); failed >= m.Failed || m.Successes-m.FailedAt > failuresFade {
-			m.Failed, m.FailedInput, m.FailedAt = max(0, failed), min(max(0, e.Usage.Input), maxPeakMemory), m.Successes
-		}
+		m.ranOut(e)
 		return
 	default:
 		return
 	}
 	m.Successes++
 	if peak := e.Usage.PeakMemory; peak > 0 && peak <= maxPeakMemory {
-		m.Peaks.push(float64(peak), maxPeaks)
-		m.Inputs.push(float64(min(max(0, e.Usage.Input), maxPeakMemory)), maxPeaks)
+		remember(&m.Memory, e, peak, false)
 		if e.Predicted.Memory.Mid > 0 {
 			m.MemoryError.push(RelativeError(e.Predicted.Memory.Mid, float64(peak)), maxErrors)
 		}
 	}
+	if peak := e.Usage.GPUPeakMemory; peak > 0 && peak <= maxPeakMemory {
+		remember(&m.GPUMemory, e, peak, false)
+	}
 	if rate := e.Usage.CPURate(); rate > 0 && rate <= maxRate {
-		m.Rates.push(float64(rate), maxPeaks)
+		m.Rates.push(float64(rate), maxRates)
+		m.Throttled.push(min(float64(max(0, e.Usage.Throttled))/float64(e.Usage.Wall), 1), maxRates)
 	}
 	if wall := e.Usage.Wall; wall > 0 && wall <= maxWall {
 		m.keep(&m.Walls, e.Venue, wall.Seconds())
@@ -158,6 +164,44 @@ func (m *model) learn(e Record, now instant) {
 			m.WallError.push(RelativeError(e.Predicted.Wall.Mid, wall.Seconds()), maxErrors)
 		}
 	}
+}
+
+// ranOut takes the grant that was not enough.
+func (m *model) ranOut(e Record) {
+	m.OutOfMemory++
+	if e.Cause == CauseDeviceMemory {
+		if failed := min(e.Grant.GPUMemory, maxPeakMemory); failed > 0 {
+			remember(&m.GPUMemory, e, failed, true)
+		}
+		return
+	}
+	if failed := min(e.Grant.Memory, maxPeakMemory); failed > 0 {
+		remember(&m.Memory, e, failed, true)
+	}
+}
+
+// remember adds an attempt to a history, with the features that its Record names.
+func remember(h *usage.History, e Record, peak quantity.Bytes, exceeded bool) {
+	if len(h.Names) == 0 {
+		h.Follow(usage.InputBytes)
+	}
+	if len(e.Features) > 0 && len(h.Names) < usage.MaxFeatures {
+		for _, name := range slices.Sorted(maps.Keys(e.Features)) {
+			h.Follow(name)
+		}
+	}
+	need := Need{Input: min(max(0, e.Usage.Input), maxPeakMemory), Features: e.Features}
+	h.Add(usage.Attempt{Peak: float64(peak), Exceeded: exceeded, Features: need.feature})
+}
+
+// needs returns what attempts take, from memory while no attempt was added.
+func (m *model) needs(margin float64) learned {
+	if m.fitted != m.Attempts || m.fitted == 0 {
+		m.fitted = m.Attempts
+		m.need.memory, m.need.memoryKnown = usage.Learn(&m.Memory, margin)
+		m.need.gpuMemory, m.need.gpuMemoryKnown = usage.Learn(&m.GPUMemory, margin)
+	}
+	return m.need
 }
 
 func (m *model) keep(of *map[Venue]series, venue Venue, seconds float64) {
@@ -170,82 +214,6 @@ func (m *model) keep(of *map[Venue]series, venue Venue, seconds float64) {
 	values := (*of)[venue]
 	values.push(math.Round(seconds*1e6)/1e6, maxWalls) // microseconds say enough and keep checkpoints short
 	(*of)[venue] = values
-}
-
-// line is memory = intercept + slope x input, with quantiles of what it leaves unexplained. A slope of 0 means that inputs do not matter.
-type line struct {
-	slope float64  // bytes per byte of input, 0 or more
-	rest  series   // peaks less slope x input, 0 or more
-	over  Interval // p10, p50, p90 of rest
-}
-
-// minSpread is the ratio between the largest and the smallest input below which a slope says more about noise than about inputs.
-const minSpread = 2
-
-// fit returns the line of peaks over inputs, from memory while no attempt was added. The slope is the median of the slopes of all pairs
-// (Theil-Sen, https://doi.org/10.1007/978-94-011-2546-8_20): up to 29 percent of outliers do not move it.
-func (m *model) fit() line {
-	if m.fitted == m.Attempts && m.fitted > 0 {
-		return m.line
-	}
-	m.fitted, m.line = m.Attempts, fit(m.Inputs.Values, m.Peaks.Values)
-	return m.line
-}
-
-func fit(inputs, peaks []float64) line {
-	found := line{}
-	if len(inputs) >= enoughPeaks && len(inputs) == len(peaks) {
-		if smallest := slices.Min(inputs); slices.Max(inputs) > minSpread*max(smallest, 1) {
-			found.slope = medianSlope(inputs, peaks)
-		}
-	}
-	for i := range peaks {
-		explained := 0.0
-		if found.slope > 0 {
-			explained = found.slope * inputs[i]
-		}
-		found.rest.push(max(0, peaks[i]-explained), maxPeaks)
-	}
-	found.over = found.rest.interval()
-	return found
-}
-
-// A slope is believed only within bounds that keep noise out: with inputs of 20 to 60 bytes and peaks of 69 MiB that differ by 1 MiB for
-// other reasons, the median slope is 20,000 bytes a byte, and the first input of 1 MiB would be given the whole host
-// (TestNoiseOverTinyInputsIsNoSlope).
-const (
-	// maxSlope is the most memory that a byte of input takes, in bytes: text compressed a hundredfold, decoded and held several times over.
-	maxSlope = 1024
-	// agreement is the part of all pairs in which the larger input must have had the larger peak; chance gives one half.
-	agreement = 0.75
-)
-
-// medianSlope is 0 unless the inputs explain the peaks.
-func medianSlope(inputs, peaks []float64) float64 {
-	slopes := make([]float64, 0, len(inputs)*(len(inputs)-1)/2)
-	rising := 0
-	for i := range inputs {
-		for j := range i {
-			across := inputs[i] - inputs[j]
-			if across == 0 {
-				continue
-			}
-			slope := (peaks[i] - peaks[j]) / across
-			if slope > 0 {
-				rising++
-			}
-			slopes = append(slopes, slope)
-		}
-	}
-	if len(slopes) == 0 || float64(rising) < agreement*float64(len(slopes)) {
-		return 0
-	}
-	slices.Sort(slopes)
-	median := slopes[len(slopes)/2]
-	if median > maxSlope {
-		return 0
-	}
-	return max(0, median)
 }
 
 // pool returns the mean run time at the pool in seconds, its variation, and whether any is known.

@@ -70,6 +70,8 @@ func (f FunctionVenue) Price(memory quantity.Bytes, wall time.Duration) quantity
 type Policy struct {
 	// Static keeps every stage at its declared or first size and never spills (--predictor=off).
 	Static bool `json:"static"`
+	// Shadow sizes as Static does, but predicts what would have been granted, so that the predictions can be watched (--predictor=shadow).
+	Shadow bool `json:"shadow,omitempty"`
 	// ValueOfTime is what an hour of earlier finish is worth to a run whose goal does not say, per hour.
 	ValueOfTime quantity.Money `json:"value_of_time_picodollars_per_hour"`
 	// IdleAfter is how long a stage without work keeps its last slot.
@@ -78,11 +80,11 @@ type Policy struct {
 	Window int `json:"window"`
 	// MaxWindow bounds every window.
 	MaxWindow int `json:"max_window"`
-	// Margin is the head-room of memory above the quantile of past peaks, as a ratio: 0.15 means 15 percent.
+	// Margin is the head-room of memory above the largest of the past peaks for the same input, as a ratio: 0.1 means 10 percent.
 	Margin float64 `json:"margin"`
 	// MinMemory is the smallest memory grant.
 	MinMemory quantity.Bytes `json:"min_memory_bytes"`
-	// ErrorBound is the tracked error of wall-time predictions, as a ratio, above which a stage falls back to its static size and says so.
+	// ErrorBound is the tracked error of the predictions of run times and of peaks, as a ratio, above which a stage falls back to its static size and says so.
 	ErrorBound float64 `json:"error_bound"`
 }
 
@@ -93,7 +95,7 @@ func DefaultPolicy() Policy {
 		IdleAfter:   30 * time.Second,
 		Window:      64,
 		MaxWindow:   500,
-		Margin:      0.15,
+		Margin:      0.10,
 		MinMemory:   32 * quantity.MiB,
 		ErrorBound:  2,
 	}

@@ -204,8 +204,8 @@ func checkAmounts(t *rapid.T, plan predictor.Plan) {
 		}
 	}
 	for _, s := range plan.Sizings {
-		finite("a sizing", float64(s.Base.CPU), float64(s.Base.Memory), s.MemoryPerInput, float64(s.Floor),
-			s.Memory.Low, s.Memory.Mid, s.Memory.High, s.Wall.Low, s.Wall.Mid, s.Wall.High)
+		finite("a sizing", float64(s.Base.CPU), float64(s.Base.Memory), s.Term.PerUnit, float64(s.Floor),
+			s.Expected.Base, s.Expected.Ratio.Low, s.Expected.Ratio.Mid, s.Expected.Ratio.High, s.Wall.Low, s.Wall.Mid, s.Wall.High)
 	}
 	for _, w := range plan.Windows {
 		finite("a window", float64(w.Tasks-1), float64(w.Priority-1))

@@ -7,9 +7,10 @@ import (
 	"slices"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
-// sizeStep is by how much, as a ratio, a size must move before it is changed: a limit that follows every attempt would restart
+// sizeStep is by how much, as a ratio, a size must move before it is changed, but for growing memory: a limit that follows every attempt would restart
 // children and fill the ledger with decisions that change nothing.
 const sizeStep = 0.10
 
@@ -28,14 +29,15 @@ func (d *decider) resize(w *work) {
 	st := w.stage
 	next, slot := d.sizing(st)
 	before, held := st.Slot, st.Sizing
+	expected := next.Expected.At(largestNeed(st, next).feature)
 	switch {
 	case before.IsZero():
 		d.decide(Decision{
 			Stage: st.ID, Venue: Pool, What: "size", From: "none", To: slot.String(),
-			Reason: "first size: " + next.Source, Inputs: sizeInputs(st, next), Predicted: next.Memory, PredictedUnit: "bytes",
+			Reason: "first size: " + next.Source, Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
 		})
-	case !moved(before, slot) && held.Static == next.Static && held.Learned == next.Learned && closeTo(held.MemoryPerInput, next.MemoryPerInput):
-		held.Floor, held.Memory, held.Wall, held.Attempts = next.Floor, next.Memory, next.Wall, next.Attempts
+	case !moved(before, slot) && held.Static == next.Static && held.Learned == next.Learned && closeTerms(held.Term, next.Term):
+		held.Floor, held.Expected, held.Wall, held.Attempts = next.Floor, next.Expected, next.Wall, next.Attempts
 		if next.Learned {
 			held.Source = next.Source
 		}
@@ -43,7 +45,7 @@ func (d *decider) resize(w *work) {
 	case moved(before, slot) || held.Static != next.Static:
 		d.decide(Decision{
 			Stage: st.ID, Venue: Pool, What: "size", From: before.String(), To: slot.String(),
-			Reason: d.sizeReason(st, next), Inputs: sizeInputs(st, next), Predicted: next.Memory, PredictedUnit: "bytes",
+			Reason: d.sizeReason(st, next), Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
 		})
 	}
 	st.Sizing, st.Slot = next, slot
@@ -54,8 +56,8 @@ func (d *decider) resize(w *work) {
 func sizeInputs(st *stage, s Sizing) map[string]float64 {
 	return map[string]float64{
 		"attempts": float64(st.model.Attempts), "out_of_memory_attempts": float64(st.model.OutOfMemory),
-		"largest_peak_bytes": st.model.Peaks.largest(), "memory_per_input_byte": s.MemoryPerInput,
-		"wall_error_ratio": st.model.WallError.quantile(0.5),
+		"largest_peak_bytes": st.model.Memory.LargestPeak(), "memory_per_unit_of_feature_bytes": s.Term.PerUnit,
+		"wall_error_ratio": st.model.WallError.quantile(0.5), "memory_error_ratio": st.model.MemoryError.quantile(0.5),
 	}
 }
 
@@ -63,20 +65,24 @@ func (d *decider) sizeReason(st *stage, s Sizing) string {
 	known := st.model
 	switch {
 	case s.Learned:
-		return fmt.Sprintf("%s: %s peak at the 95th percentile and %d percent head-room, %s cores used at the 90th",
-			s.Source, quantity.Bytes(known.Peaks.quantile(0.95)), int(math.Round(100*d.policy.Margin)),
+		need := known.need.memory
+		return fmt.Sprintf("%s: peaks up to %s, %d percent above the usual for their input with %d percent head-room, %s cores used at the 90th percentile",
+			s.Source, quantity.Bytes(known.Memory.LargestPeak()), int(math.Round(100*(need.Bound-1))), int(math.Round(100*(need.Limit/need.Bound-1))),
 			quantity.Milli(math.Round(known.Rates.quantile(0.9))))
-	case known.Fallen:
-		return fmt.Sprintf("static size: predictions of the run time were off by %.0f percent in the median of the last %d attempts, more than the bound of %.0f percent",
-			100*known.WallError.quantile(0.5), len(known.WallError.Values), 100*d.policy.ErrorBound)
+	case known.Fallen != "":
+		return "static size: " + known.fallenReason(d.policy.ErrorBound)
 	default:
 		return s.Source
 	}
 }
 
-// moved reports whether any part of a size changed by more than sizeStep.
+// growStep is by how much, as a ratio, memory must grow before it is changed: head-room that is used up is given back at once.
+const growStep = 0.01
+
+// moved reports whether any part of a size changed enough to be changed.
 func moved(from, to quantity.Size) bool {
 	return !closeTo(float64(from.CPU), float64(to.CPU)) || !closeTo(float64(from.Memory), float64(to.Memory)) ||
+		float64(to.Memory) > (1+growStep)*float64(from.Memory) ||
 		from.GPU != to.GPU || from.GPUMemory != to.GPUMemory || from.DeviceClass != to.DeviceClass
 }
 
@@ -84,25 +90,52 @@ func closeTo(a, b float64) bool {
 	return math.Abs(a-b) <= sizeStep*max(math.Abs(a), math.Abs(b))
 }
 
+func closeTerms(a, b usage.Term) bool {
+	return a.Feature == b.Feature && a.Power == b.Power && closeTo(a.PerUnit, b.PerUnit)
+}
+
 // sizing models the stage afresh and returns the size of one slot at the largest input seen lately.
 func (d *decider) sizing(st *stage) (Sizing, quantity.Size) {
 	known := st.model
 	known.judge(d.policy.ErrorBound)
-	first := d.first(st)
-	if d.policy.Static || known.Fallen {
-		first.Static = true
-		first.Learned = false
-	} else if len(known.Peaks.Values) >= enoughPeaks {
-		first = d.learned(st, first)
+	needs := known.needs(d.policy.Margin)
+	s := d.first(st)
+	if needs.memoryKnown {
+		s.Expected = expectedOf(needs.memory)
 	}
-	first.Stage, first.Attempts, first.Wall = st.ID, known.Attempts, known.Walls[Pool].interval()
-	input := max(st.Input, quantity.Bytes(known.Inputs.largest()))
+	switch {
+	case d.policy.Static || d.policy.Shadow || known.Fallen != "":
+		s.Static = true
+		if d.policy.Shadow && needs.memoryKnown {
+			s.Source = fmt.Sprintf("%s (in shadow; sized: %s)", needs.memory, s.Source)
+		}
+	case needs.memoryKnown:
+		s = d.learned(st, s, needs)
+	default:
+		s.Floor = min(quantity.Bytes(known.Memory.Unmet()), maxPeakMemory) * GrowAfterOutOfMemory
+		s.Base.CPU = d.cpu(st, s.Base.CPU)
+	}
+	s.Stage, s.Attempts, s.Wall = st.ID, known.Attempts, known.Walls[Pool].interval()
 	capacity := d.largestHost()
 	if capacity.IsZero() {
-		return first, first.Base
+		return s, s.Base
 	}
-	slot, _, _ := first.For(Need{Input: input}, capacity)
-	return first, slot
+	slot, _, _ := s.For(largestNeed(st, s), capacity)
+	return s, slot
+}
+
+// largestNeed is the need of the largest attempt that was seen lately or that is announced.
+func largestNeed(st *stage, s Sizing) Need {
+	seen := &st.model.Memory
+	need := Need{Input: max(st.Input, quantity.Bytes(seen.Largest(usage.InputBytes)))}
+	if feature := s.Expected.Term.Feature; feature != "" {
+		need.Features = map[string]float64{feature: seen.Largest(feature)}
+	}
+	return need
+}
+
+func expectedOf(need usage.Need) Expected {
+	return Expected{Base: need.Base, Term: need.Term, Ratio: Interval{Low: need.Low, Mid: need.Mid, High: need.High}}
 }
 
 // first is the static size: the declared one, else the first that the host's room and the input gave. The latter is kept with the model,
@@ -110,7 +143,7 @@ func (d *decider) sizing(st *stage) (Sizing, quantity.Size) {
 func (d *decider) first(st *stage) Sizing {
 	known := st.model
 	capacity := d.largestHost()
-	if !st.Declared.IsZero() || known.First.Base.IsZero() || (known.Successes < enoughPeaks && st.Input > known.FirstInput) {
+	if !st.Declared.IsZero() || known.First.Base.IsZero() || (known.Memory.Known() < usage.Enough && st.Input > known.FirstInput) {
 		first := FirstSizing(st.ID, st.Declared, st.Input, d.freest(), capacity)
 		first.Base.Memory = min(max(first.Base.Memory, d.policy.MinMemory), max(capacity.Memory, d.policy.MinMemory))
 		first.Base.CPU = max(first.Base.CPU, leastCPU)
@@ -122,68 +155,75 @@ func (d *decider) first(st *stage) Sizing {
 	return known.First
 }
 
-// judge decides whether the predictions are good enough to size by: they fall from use when the median error of the run times of the last
-// attempts passes bound, and come back once it is below bound again by a tenth.
+// Why a model fell from use.
+const (
+	fallenWall   = "wall"
+	fallenMemory = "memory"
+)
+
+// judge decides whether the predictions are good enough to size by: they fall from use when the median error of the run times, or of the
+// peaks, of the last attempts passes bound, and come back once it is below bound again by a tenth.
 func (m *model) judge(bound float64) {
-	if bound <= 0 || len(m.WallError.Values) < enoughErrors {
-		m.Fallen = false
+	before := m.Fallen
+	m.Fallen = ""
+	if bound <= 0 {
 		return
 	}
-	typical := m.WallError.quantile(0.5)
-	if m.Fallen {
-		bound *= 1 - sizeStep
+	for _, tracked := range []struct {
+		name   string
+		errors series
+	}{{fallenMemory, m.MemoryError}, {fallenWall, m.WallError}} {
+		least := bound
+		if before == tracked.name {
+			least *= 1 - sizeStep
+		}
+		if len(tracked.errors.Values) >= enoughErrors && tracked.errors.quantile(0.5) > least {
+			m.Fallen = tracked.name
+		}
 	}
-	m.Fallen = typical > bound
 }
 
-// learned sizes by what attempts took. With peaks p, inputs x and the robust slope b of p over x (0 when inputs hardly vary):
-//
-//	rest = p - b x
-//	memory(x) = p95(rest) (1 + margin) + margin b max(x) + b x, up to whole MiB
-//
-// which is at least (1 + margin) times the expected 95th percentile at every input seen. Floor is the largest rest, so that no attempt
-// that was seen lately would have failed; after an attempt that ran out of memory at g, at least 2 g until a success shows the need.
-// The quantile and the margin follow the recommender of Kubernetes' vertical pod autoscaler
-// (https://github.com/kubernetes/autoscaler/tree/master/vertical-pod-autoscaler/pkg/recommender/logic).
-func (d *decider) learned(st *stage, first Sizing) Sizing {
-	known := st.model
-	over := known.fit()
-	margin := d.policy.Margin
-	memory := over.rest.quantile(0.95)*(1+margin) + margin*over.slope*known.Inputs.largest()
-	s := Sizing{
-		Base:           first.Base,
-		MemoryPerInput: over.slope,
-		Floor:          quantity.Bytes(math.Ceil(over.rest.largest())),
-		Memory:         over.over,
-		Source:         fmt.Sprintf("%d attempts", known.Attempts),
-		Learned:        true,
+func (m *model) fallenReason(bound float64) string {
+	what, tracked := "the run time", m.WallError
+	if m.Fallen == fallenMemory {
+		what, tracked = "the peak memory", m.MemoryError
 	}
-	s.Base.Memory = max(roundUp(quantity.Bytes(memory), quantity.MiB), d.policy.MinMemory)
-	if failed := known.stillFailing(); failed > 0 {
-		atZero := failed*GrowAfterOutOfMemory - quantity.Bytes(over.slope*float64(known.FailedInput))
-		s.Floor = max(s.Floor, atZero)
-	}
+	return fmt.Sprintf("predictions of %s were off by %.0f percent in the median of the last %d attempts, more than the bound of %.0f percent",
+		what, 100*tracked.quantile(0.5), len(tracked.Values), 100*bound)
+}
+
+// learned sizes by what attempts took: see [usage.Learn] for the memory.
+func (d *decider) learned(st *stage, first Sizing, needs learned) Sizing {
+	memory := needs.memory
+	s := first
+	s.Learned, s.Source = true, memory.String()
+	s.Term = usage.Term{Feature: memory.Term.Feature, Power: memory.Term.Power, PerUnit: memory.Term.PerUnit * memory.Limit}
+	s.Base.Memory = max(roundUp(quantity.Bytes(min(memory.Base*memory.Limit, mostMemory)), quantity.MiB), d.policy.MinMemory)
 	s.Base.CPU = d.cpu(st, first.Base.CPU)
+	if device := needs.gpuMemory; needs.gpuMemoryKnown && first.Base.GPU > 0 {
+		// The largest that was ever needed: one term travels with a sizing, and it is the host's.
+		s.Base.GPUMemory = roundUp(quantity.Bytes(min(st.model.GPUMemory.LargestPeak()*device.Limit/device.Bound, mostMemory)), quantity.MiB)
+	}
 	return s
 }
 
-// stillFailing is the largest grant that was not enough, as long as no success lately took more; 0 otherwise.
-func (m *model) stillFailing() quantity.Bytes {
-	if m.Failed <= 0 || m.Successes-m.FailedAt > failuresFade || float64(m.Failed) < m.Peaks.largest() {
-		return 0
-	}
-	return m.Failed
-}
+// throttledShare is the part of its time from which an attempt counts as held back by its limit of CPU.
+const throttledShare = 0.10
 
-// cpu is the 90th percentile of the rates in steps of 50, one core for what uses one, and double while a grant below one core holds back.
+// cpu is the 90th percentile of the rates in steps of 50, one core for what uses one, and double while the grant holds attempts back: where
+// the kernel tells how long it did, and below one core where the rate stays close to the grant.
 func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
 	rates := st.model.Rates
-	if len(rates.Values) < enoughPeaks {
+	if len(rates.Values) < enoughRates {
 		return otherwise
 	}
 	rate := quantity.Milli(math.Ceil(rates.quantile(0.9)))
 	held := st.Slot.CPU
-	if st.Sizing.Learned && held > 0 && held < quantity.Core && float64(rate) >= heldBack*float64(held) {
+	switch {
+	case held <= 0:
+	case st.model.Throttled.quantile(0.5) > throttledShare:
+		rate = max(rate, 2*held)
+	case st.Sizing.Learned && held < quantity.Core && float64(rate) >= heldBack*float64(held):
 		rate = min(2*held, quantity.Core)
 	}
 	if rate >= oneCoreFrom && rate <= oneCoreTo {

@@ -4,68 +4,103 @@ import (
 	"fmt"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 // Sizing is how attempts of one stage are sized when they are admitted: a model small enough to travel in the Plan.
 //
-// The memory limit is Base.Memory + MemoryPerInput x input bytes, never below Floor and never above the host.
+// The memory limit is Base.Memory + Term at the attempt's features, never below Floor and never above the host.
 type Sizing struct {
 	Stage StageID `json:"stage"`
-	// Base is the size at an input of zero bytes.
+	// Base is the size where Term is zero.
 	Base quantity.Size `json:"base"`
-	// MemoryPerInput is how many bytes of memory one byte of input adds; 0 or more.
-	MemoryPerInput float64 `json:"memory_per_input_byte,omitempty"`
-	// Floor is the least memory that is ever granted: the largest peak seen lately, less what its input explains (MemoryPerInput x input).
+	// Term is what the limit of memory grows with; the zero Term where it depends on nothing that is known before.
+	Term usage.Term `json:"memory_term"`
+	// Floor is the least memory that is ever granted.
 	Floor quantity.Bytes `json:"floor_bytes,omitempty"`
-	// Memory is the expected peak in bytes at an input of zero bytes, without head-room; MemoryPerInput applies to it as well.
-	Memory Interval `json:"memory_bytes"`
+	// Expected is the peak that is expected, without head-room.
+	Expected Expected `json:"expected"`
 	// Wall is the expected run time at the pool, in seconds.
 	Wall Interval `json:"wall_seconds"`
 	// Source says what the sizing rests on; it becomes the Prediction's Source.
 	Source string `json:"source"`
 	// Attempts is how many Records the model has seen.
 	Attempts int `json:"attempts"`
-	// Learned is true when the model rests on Records, false for declared and first sizes.
+	// Learned is true when the size rests on Records, false for declared and first sizes.
 	Learned bool `json:"learned,omitempty"`
-	// Static forbids growth by input (the predictor is off, or its tracked error passed its bound).
+	// Static says that what is learned is only predicted and not granted: the predictor is off or watches (shadow), or its tracked error
+	// passed its bound.
 	Static bool `json:"static,omitempty"`
+}
+
+// Expected is the peak of memory that attempts of a stage are expected to have: (Base + Term) x Ratio. The zero value expects nothing.
+type Expected struct {
+	// Base is in bytes.
+	Base float64 `json:"base_bytes"`
+	// Term adds to it.
+	Term usage.Term `json:"term"`
+	// Ratio bounds the middle 80 percent of peaks relative to the line.
+	Ratio Interval `json:"ratio"`
+}
+
+// At returns the expected peak at these features, in bytes.
+func (e Expected) At(features usage.Features) Interval {
+	line := e.Base + e.Term.At(features)
+	return Interval{Low: line * e.Ratio.Low, Mid: line * e.Ratio.Mid, High: line * e.Ratio.High}
 }
 
 // Need is what is known about an attempt before it runs.
 type Need struct {
 	// Input is the size of the encoded input and of the artifacts that it names.
 	Input quantity.Bytes
-	// OutOfMemory counts earlier attempts of this task that ran out of memory.
+	// Features are further numbers that are known of the task, by name.
+	Features map[string]float64
+	// OutOfMemory counts earlier attempts of this task that ran out of memory, of the host or of a device.
 	OutOfMemory int
-	// LargestFailed is the largest memory grant at which this task ran out of memory; 0 when it never did.
-	LargestFailed quantity.Bytes
+	// LargestFailed is the largest memory grant at which this task ran out of memory, LargestFailedGPU the largest grant of device memory;
+	// 0 when it never did.
+	LargestFailed    quantity.Bytes
+	LargestFailedGPU quantity.Bytes
+}
+
+// feature finds what is known of an attempt by name.
+func (n Need) feature(name string) (float64, bool) {
+	if name == usage.InputBytes {
+		return float64(max(n.Input, 0)), true
+	}
+	value, known := n.Features[name]
+	return value, known
 }
 
 // GrowAfterOutOfMemory is the least ratio between the memory grant of an attempt and that of the attempt before it that ran out of memory.
 // Doubling finds a need of n times the first grant in log2(n) attempts and overshoots by less than half.
 const GrowAfterOutOfMemory = 2
 
+// mostMemory bounds a limit, so that no sum overflows.
+const mostMemory = float64(quantity.TiB) * 1024
+
 // For returns the size of an attempt and what is expected of it, for a host whose children may hold capacity together.
 // It never returns more than capacity, and never a size with no CPU or no memory while capacity has some.
 // fits is false when the attempt already ran out of memory at all that the host has: no bigger size exists there.
 func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expected Prediction, fits bool) {
-	grow := max(s.MemoryPerInput, 0)
-	if s.Static {
-		grow = 0
-	}
-	byInput := grow * float64(max(need.Input, 0))
 	size = s.Base
-	size.Memory = max(size.Memory+quantity.Bytes(min(byInput, float64(quantity.TiB)*1024)), s.Floor)
-	expected = Prediction{
-		Memory: Interval{Low: s.Memory.Low + byInput, Mid: s.Memory.Mid + byInput, High: s.Memory.High + byInput},
-		Wall:   s.Wall,
-		Source: s.Source,
+	byFeature := 0.0
+	if !s.Static {
+		byFeature = s.Term.At(need.feature)
 	}
-	if need.OutOfMemory > 0 {
-		size.Memory = max(size.Memory, need.LargestFailed*GrowAfterOutOfMemory)
-		expected.Source = fmt.Sprintf("grown after running out of memory at %s", need.LargestFailed)
+	size.Memory = max(size.Memory+quantity.Bytes(min(byFeature, mostMemory)), s.Floor)
+	expected = Prediction{Memory: s.Expected.At(need.feature), Wall: s.Wall, Source: s.Source}
+	fits = true
+	if failed := need.LargestFailed; need.OutOfMemory > 0 && failed > 0 {
+		size.Memory = max(size.Memory, failed*GrowAfterOutOfMemory)
+		expected.Source = fmt.Sprintf("grown after running out of memory at %s", failed)
+		fits = failed < capacity.Memory
 	}
-	fits = need.OutOfMemory == 0 || need.LargestFailed < capacity.Memory
+	if failed := need.LargestFailedGPU; need.OutOfMemory > 0 && failed > 0 {
+		size.GPUMemory = max(size.GPUMemory, failed*GrowAfterOutOfMemory)
+		expected.Source = fmt.Sprintf("grown after running out of device memory at %s", failed)
+		fits = fits && failed < capacity.GPUMemory
+	}
 	size = size.AtMost(capacity)
 	if size.CPU <= 0 {
 		size.CPU = min(quantity.Core, capacity.CPU)
@@ -74,4 +109,18 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 		size.Memory = capacity.Memory
 	}
 	return size, expected, fits
+}
+
+// reliefAt is the part of its memory at which a running attempt is given more, and reliefStep how much more at once.
+const reliefAt, reliefStep = 0.90, 1.25
+
+// Relief returns the memory that a running attempt should hold that uses as much as used of held and was admitted with admitted: more
+// while it comes close to its limit and free room is there, held otherwise. It never gives more than the next attempt would get if this
+// one were killed, so that a leak does not eat the host.
+func Relief(held, admitted, used, free quantity.Bytes) quantity.Bytes {
+	if held <= 0 || float64(used) < reliefAt*float64(held) {
+		return held
+	}
+	want := min(quantity.Bytes(reliefStep*float64(held)), admitted*GrowAfterOutOfMemory, held+max(free, 0))
+	return max(held, want)
 }

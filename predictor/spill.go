@@ -166,11 +166,11 @@ const firstPeaks = 4
 
 // functionMemory is the memory that a function needs for the stage.
 func (d *decider) functionMemory(w *work) quantity.Bytes {
-	seen := w.stage.model.Peaks
-	if w.stage.Sizing.Learned || len(seen.Values) == 0 {
+	seen := w.stage.model.Memory.LargestPeak()
+	if w.stage.Sizing.Learned || seen == 0 {
 		return w.size.Memory
 	}
-	return min(w.size.Memory, quantity.Bytes(firstPeaks*seen.largest()))
+	return min(w.size.Memory, quantity.Bytes(firstPeaks*seen))
 }
 
 func (d *decider) class(w *work, wall, longest float64) (quantity.Bytes, refusal) {

@@ -36,6 +36,8 @@ type Stage struct {
 	MaxAttempts int           `json:"max_attempts"`
 	Timeout     time.Duration `json:"timeout_ns,omitempty"`
 	PoolOnly    bool          `json:"pool_only,omitempty"`
+	// Command says that the stage runs a program instead of a function of the app.
+	Command bool `json:"command,omitempty"`
 }
 
 // Binding says which events start a pipeline.

@@ -30,7 +30,7 @@ var (
 	guess = predictor.Interval{Low: 1, Mid: 2.5, High: 4}
 	task  = wire.Task{
 		Version: wire.Version, Run: "digits-1", Pipeline: "digits", Stage: stage, ID: "score-17", Input: 350_356, Declared: size, MaxAttempts: 3,
-		Timeout: time.Minute, PoolOnly: true,
+		Timeout: time.Minute, PoolOnly: true, Command: true,
 	}
 	start    = wire.StartAttempt{Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref}
 	progress = wire.Progress{Step: 3, Metrics: map[string]float64{"loss": 0.25}}
@@ -38,6 +38,17 @@ var (
 		Output: json.RawMessage(`{"labels":[1,2]}`), Read: 4096, Written: 512, Wall: 2 * time.Second, CPU: time.Second, PeakMemory: 64 * quantity.MiB,
 		Error:      &wire.StageFailure{Message: "out of room", Stack: "goroutine 1", Permanent: true, OutOfMemory: true},
 		Checkpoint: &ref, Progress: &progress,
+	}
+	command = wire.Command{
+		Arguments: []string{"python", "train.py", "--epochs", "3"}, Code: ref, InPlace: "/home/ada/model", Directory: "src",
+		Environment: map[string]string{"PYTHONHASHSEED": "0"}, Requirements: ref, Image: "python:3.12",
+		Files:   []wire.CommandFile{{Path: "data/clean.csv", Artifact: ref, Tree: true}},
+		Outputs: []wire.CommandOutput{{Name: "model", Path: "model.pt", Optional: true}}, KeepChanged: true,
+		Parameters: map[string]float64{"epochs": 3}, Grace: 10 * time.Second,
+	}
+	commandResult = wire.CommandResult{
+		Exit: 3, Outputs: map[string]wire.CommandFile{"model": {Path: "model.pt", Artifact: ref, Tree: true}}, Changed: ref,
+		Values: map[string]any{"accuracy": 0.97},
 	}
 	bound = wire.Binding{
 		Pipeline: "digits", Subject: "images.>", Filter: map[string]any{"kind": "scan", "meta.size": float64(8)}, MaxRuns: 2, Schedule: "0 3 * * *",
@@ -64,18 +75,20 @@ func loopMessages() map[wire.Kind]wire.Message {
 			Grant: size, At: at,
 		}},
 		wire.KindSampled: {Event: predictor.Sampled{
-			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900, Memory: 60 * quantity.MiB, Grant: size,
+			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900, Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size,
 			Step: 3, Metrics: map[string]float64{"loss": 0.25}, At: at,
 		}},
 		wire.KindRecord: {Event: predictor.Record{
 			Run: "digits-1", Pipeline: "digits", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", PoolOnly: true,
-			Outcome: predictor.OutOfMemory, Error: "killed at its limit", ScheduledAt: at.Add(-time.Minute), Queue: 3 * time.Millisecond,
+			Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Error: "killed at its limit", ScheduledAt: at.Add(-time.Minute), Queue: 3 * time.Millisecond,
 			Start: 4 * time.Millisecond, Cold: true, At: at, Grant: size,
 			Predicted: predictor.Prediction{Memory: guess, Wall: guess, Source: "23 attempts"},
 			Usage: quantity.Usage{
 				CPU: time.Second, PeakMemory: 64 * quantity.MiB, GPUPeakMemory: quantity.GiB, Wall: 2 * time.Second, Input: 4096, Output: 512,
+				Throttled: time.Second / 4, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
 			},
-			Cost: 5_542_794,
+			Features: map[string]float64{"epochs": 3},
+			Cost:     5_542_794,
 		}},
 		wire.KindDecision: {Decision: &predictor.Decision{
 			ID: "1-2-score-pool", At: at, Stage: stage, Venue: predictor.Pool, Run: "digits-1", What: "slots", From: "1 slot", To: "3 slots",
@@ -90,7 +103,7 @@ func plainMessages() map[string]any {
 		"task":   &task,
 		"result": &wire.Result{Output: json.RawMessage(`{"labels":[1,2]}`), Venue: predictor.Function, Cost: 5_542_794},
 		"heartbeat": &wire.Heartbeat{
-			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, Spent: 77_664, Checkpoint: ref, Step: 3, Metrics: map[string]float64{"loss": 0.25},
+			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, Spent: 77_664, Checkpoint: ref, Step: 3, Metrics: map[string]float64{"loss": 0.25},
 		},
 		"to_child_start":        &wire.ToChild{Start: &start},
 		"to_child_limit":        &wire.ToChild{Limit: &size},
@@ -104,13 +117,22 @@ func plainMessages() map[string]any {
 		"app": &wire.App{
 			Version: wire.Version, Name: "digits", SIMD: true,
 			Pipelines: []wire.Pipeline{{Name: "digits", Input: json.RawMessage(`{"type":"object"}`), Goal: goal, Bindings: []wire.Binding{bound}}},
-			Stages:    []wire.Stage{{Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true}},
+			Stages:    []wire.Stage{{Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true, Command: true}},
 		},
+		"command":        &command,
+		"command_result": &commandResult,
 		"done": &wire.Done{
 			Version: wire.Version, Run: "digits-1", Pipeline: "digits", Event: "1", State: predictor.RunSucceeded, Error: "none",
 			Result: json.RawMessage(`{"accuracy":0.97}`), Started: at, Ended: at.Add(time.Minute),
 		},
 		"binding": &bound,
+		"logs": &wire.Logs{
+			Version: wire.Version,
+			Source:  wire.LogSource{Run: "digits-1", Stage: "score", Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1"},
+			Lines: []wire.LogLine{
+				{At: at, Origin: wire.LogErr, Text: "epoch 3: 40%|####      |", Cut: true, Redrawn: true},
+			},
+		},
 	}
 }
 

@@ -1,6 +1,9 @@
 package wire
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Streams of JetStream.
 const (
@@ -12,6 +15,8 @@ const (
 	DeadStream = "SPILLWAY_DEAD"
 	// DoneStream holds one completion event for every run that ended.
 	DoneStream = "SPILLWAY_DONE"
+	// LogStream holds what attempts print.
+	LogStream = "SPILLWAY_LOGS"
 )
 
 // Subjects.
@@ -24,6 +29,8 @@ const (
 	DeadSubjects = "spillway.dead.>"
 	// DoneSubjects is what DoneStream captures; the last token is the pipeline.
 	DoneSubjects = "spillway.done.>"
+	// LogSubjects is what LogStream captures; the last tokens are run, stage, task and attempt.
+	LogSubjects = "spillway.logs.>"
 )
 
 // Key-value buckets and keys.
@@ -68,6 +75,28 @@ func DoneSubject(pipeline string) string { return "spillway.done." + token(pipel
 
 // LoopSubject is where messages of kind go.
 func LoopSubject(kind Kind) string { return "spillway.loop." + string(kind) }
+
+// LogSubject is where what an attempt prints goes.
+func LogSubject(source LogSource) string {
+	return "spillway.logs." + token(source.Run) + "." + token(source.Stage) + "." + token(source.Task) + "." + strconv.Itoa(source.Attempt)
+}
+
+// LogFilter is the subject under which the output of a run is found; an empty stage or task and an attempt of 0 stand for all. Names
+// that differ only in characters that a token cannot hold share a subject: the source in the message tells them apart.
+func LogFilter(run, stage, task string, attempt int) string {
+	number := "*"
+	if attempt != 0 {
+		number = strconv.Itoa(attempt)
+	}
+	return "spillway.logs." + token(run) + "." + anyToken(stage) + "." + anyToken(task) + "." + number
+}
+
+func anyToken(name string) string {
+	if name == "" {
+		return "*"
+	}
+	return token(name)
+}
 
 // token makes one subject token of name.
 func token(name string) string {

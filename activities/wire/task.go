@@ -37,6 +37,8 @@ type Task struct {
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
 	// PoolOnly says that the task is on the queue that functions do not poll.
 	PoolOnly bool `json:"pool_only,omitempty"`
+	// Command says that the input is a Command and the output a CommandResult, and that the host runs it itself.
+	Command bool `json:"command,omitempty"`
 }
 
 // Result is what every stage activity returns.
@@ -56,6 +58,8 @@ type Heartbeat struct {
 	// OutOfMemory counts those among them that ran out of memory; LargestFailed is the largest memory grant at which one did.
 	OutOfMemory   int            `json:"out_of_memory,omitempty"`
 	LargestFailed quantity.Bytes `json:"largest_failed_bytes,omitempty"`
+	// LargestFailedGPU is the same for device memory.
+	LargestFailedGPU quantity.Bytes `json:"largest_failed_gpu_bytes,omitempty"`
 	// Spent is what earlier attempts cost.
 	Spent quantity.Money `json:"spent_picodollars,omitempty"`
 	// Checkpoint is the newest checkpoint; the zero Ref when there is none.

@@ -88,6 +88,13 @@ type Usage struct {
 	Input Bytes `json:"input_bytes"`
 	// Output is the size of the encoded output and of the artifacts that the attempt wrote, in bytes.
 	Output Bytes `json:"output_bytes"`
+	// Throttled is the time in which the attempt was ready to run and its CPU limit held it back; 0 where nobody counts it.
+	Throttled time.Duration `json:"throttled_ns,omitempty"`
+	// Stalled is the time in which some of the attempt waited for memory (pressure stall information); 0 where nobody counts it.
+	Stalled time.Duration `json:"memory_stalled_ns,omitempty"`
+	// DiskRead and DiskWritten are what went to and from block devices, in bytes; 0 where nobody counts it.
+	DiskRead    Bytes `json:"disk_read_bytes,omitempty"`
+	DiskWritten Bytes `json:"disk_written_bytes,omitempty"`
 }
 
 // CPURate returns the mean share of cores that was used, in thousandths; 0 when the wall time is not positive.

@@ -45,8 +45,9 @@ type Attempt struct {
 	// PoolOnly says that the task came from the queue that functions do not poll.
 	PoolOnly bool
 
-	taken  time.Time     // when this process got it
-	queued time.Duration // before that
+	features map[string]float64
+	taken    time.Time     // when this process got it
+	queued   time.Duration // before that
 
 	mu      sync.Mutex
 	state   wire.Heartbeat
@@ -56,14 +57,16 @@ type Attempt struct {
 	once    sync.Once
 }
 
-// Begin reads what earlier attempts left and starts the heartbeat. Ctx is that of a [Handler]. Call Close when the attempt is over.
-func Begin(ctx context.Context, task wire.Task) (*Attempt, error) {
+// Begin reads what earlier attempts left and starts the heartbeat. Ctx, task and input are those of a [Handler]. Call Close when the
+// attempt is over.
+func Begin(ctx context.Context, task wire.Task, input json.RawMessage) (*Attempt, error) {
 	info := activity.GetInfo(ctx)
 	a := &Attempt{
 		Task:        task,
 		Number:      int(info.Attempt),
 		ScheduledAt: info.ScheduledTime,
 		PoolOnly:    task.PoolOnly || info.TaskQueue == task.Stage.PoolQueue(),
+		features:    wire.Features(task, input),
 		taken:       time.Now(),
 		queued:      max(info.StartedTime.Sub(info.ScheduledTime), 0),
 		urgent:      make(chan struct{}, 1),
@@ -127,7 +130,10 @@ func (a *Attempt) Queue(now time.Time) time.Duration { return a.queued + now.Sub
 func (a *Attempt) Need() predictor.Need {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return predictor.Need{Input: a.Task.Input, OutOfMemory: a.state.OutOfMemory, LargestFailed: a.state.LargestFailed}
+	return predictor.Need{
+		Input: a.Task.Input, Features: a.features,
+		OutOfMemory: a.state.OutOfMemory, LargestFailed: a.state.LargestFailed, LargestFailedGPU: a.state.LargestFailedGPU,
+	}
 }
 
 // Record returns the start of the attempt's Record: who it is, where it ran and how it ended.
@@ -135,7 +141,8 @@ func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) pred
 	return predictor.Record{
 		Run: a.Task.Run, Pipeline: a.Task.Pipeline, Stage: a.Task.Stage, Task: a.Task.ID, Attempt: a.Number,
 		Venue: venue, Host: host, PoolOnly: a.PoolOnly, ScheduledAt: a.ScheduledAt,
-		Outcome: ending.Outcome, Error: clip(ending.Message, maxMessage), Grant: ending.Grant, Cost: ending.Cost,
+		Outcome: ending.Outcome, Cause: ending.because(), Error: clip(ending.Message, maxMessage), Grant: ending.Grant, Cost: ending.Cost,
+		Features: a.features,
 	}
 }
 

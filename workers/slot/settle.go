@@ -23,6 +23,8 @@ const (
 // Ending is how an attempt ended, as its venue saw it.
 type Ending struct {
 	Outcome predictor.Outcome
+	// Cause says what made it so; empty means the usual one of the Outcome.
+	Cause predictor.Cause
 	// Message says why; empty on success.
 	Message string
 	// Stack is that of a panic.
@@ -37,6 +39,32 @@ type Ending struct {
 	Cost quantity.Money
 }
 
+// because is the Cause, or the usual one of the Outcome.
+func (e Ending) because() predictor.Cause {
+	if e.Cause != "" {
+		return e.Cause
+	}
+	switch e.Outcome {
+	case predictor.Succeeded:
+		return ""
+	case predictor.OutOfMemory:
+		return predictor.CauseMemoryLimit
+	case predictor.TimedOut:
+		return predictor.CauseTimeout
+	case predictor.Cancelled:
+		return predictor.CauseCancelled
+	case predictor.Lost:
+		return predictor.CauseHostLost
+	case predictor.Refused:
+		return predictor.CauseVenue
+	case predictor.Failed:
+		if e.Stack != "" {
+			return predictor.CausePanic
+		}
+	}
+	return predictor.CauseError
+}
+
 // Failure is the detail of every application error about a task.
 type Failure struct {
 	Stage string `json:"stage"`
@@ -46,6 +74,7 @@ type Failure struct {
 	Failures int `json:"failures"`
 	// Outcome, Message and Stack say how it ended.
 	Outcome predictor.Outcome `json:"outcome"`
+	Cause   predictor.Cause   `json:"cause,omitempty"`
 	Message string            `json:"message"`
 	Stack   string            `json:"stack,omitempty"`
 	// Spent is what all attempts of the task cost so far.
@@ -71,7 +100,11 @@ func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (
 	case predictor.OutOfMemory:
 		kind = wire.MemoryError
 		after.OutOfMemory++
-		after.LargestFailed = max(after.LargestFailed, ending.Grant.Memory)
+		if ending.Cause == predictor.CauseDeviceMemory {
+			after.LargestFailedGPU = max(after.LargestFailedGPU, ending.Grant.GPUMemory)
+		} else {
+			after.LargestFailed = max(after.LargestFailed, ending.Grant.Memory)
+		}
 		after.Failures++
 	case predictor.TimedOut:
 		kind = wire.TimeoutError
@@ -91,7 +124,7 @@ func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (
 		kind, final = wire.RefusedError, true
 	}
 	detail := Failure{
-		Stage: task.Stage.Name, Task: task.ID, Attempt: attempt, Failures: after.Failures, Outcome: ending.Outcome,
+		Stage: task.Stage.Name, Task: task.ID, Attempt: attempt, Failures: after.Failures, Outcome: ending.Outcome, Cause: ending.because(),
 		Message: clip(ending.Message, maxMessage), Stack: clip(ending.Stack, maxStack), Spent: after.Spent,
 	}
 	text := fmt.Sprintf("stage %s, task %s, attempt %d: %s", detail.Stage, detail.Task, attempt, detail.Message)

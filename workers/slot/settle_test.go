@@ -124,7 +124,7 @@ func TestAnErrorTellsStageTaskAttemptMessageAndStack(t *testing.T) {
 	if err := failed.Details(&got); err != nil {
 		t.Fatal(err)
 	}
-	want := Failure{Stage: "score", Task: "score-1", Attempt: 4, Failures: 2, Outcome: predictor.Failed, Message: "boom", Stack: "goroutine 1", Spent: 3}
+	want := Failure{Stage: "score", Task: "score-1", Attempt: 4, Failures: 2, Outcome: predictor.Failed, Cause: predictor.CausePanic, Message: "boom", Stack: "goroutine 1", Spent: 3}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("details (-want +got):\n%s", diff)
 	}

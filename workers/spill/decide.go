@@ -120,7 +120,7 @@ func returned(venue predictor.FunctionVenue, task wire.Task, a activities.Functi
 	case failure == nil:
 		return slot.Ending{Outcome: predictor.Succeeded}, answer
 	case failure.OutOfMemory:
-		return slot.Ending{Outcome: predictor.OutOfMemory, Message: failure.Message, Stack: failure.Stack, Permanent: failure.Permanent}, answer
+		return slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused, Message: failure.Message, Stack: failure.Stack, Permanent: failure.Permanent}, answer
 	default:
 		return slot.Ending{Outcome: predictor.Failed, Message: failure.Message, Stack: failure.Stack, Permanent: failure.Permanent}, answer
 	}
@@ -146,7 +146,7 @@ func died(venue predictor.FunctionVenue, task wire.Task, a activities.FunctionAn
 			Message: fmt.Sprintf("the function was killed with %s of its %s used: %s", a.PeakMemory, a.Memory, message),
 		}
 	default:
-		return slot.Ending{Outcome: predictor.Failed, Message: "the function's process ended: " + message, Stack: panicked(a.Log)}
+		return slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit, Message: "the function's process ended: " + message, Stack: panicked(a.Log)}
 	}
 }
 
@@ -199,8 +199,8 @@ func started(c call) time.Duration {
 	return max(c.ended.Sub(c.begun)-c.answer.Duration, c.answer.Init)
 }
 
-// usage is what the attempt took, from the venue's report where user code measured nothing.
-func usage(c call, answer wire.Answer, input quantity.Bytes) quantity.Usage {
+// usageOf is what the attempt took, from the venue's report where user code measured nothing.
+func usageOf(c call, answer wire.Answer, input quantity.Bytes) quantity.Usage {
 	usage := quantity.Usage{
 		CPU: answer.CPU, Wall: answer.Wall, PeakMemory: max(c.answer.PeakMemory, answer.PeakMemory),
 		Input: input, Output: quantity.Bytes(len(answer.Output)) + answer.Written,

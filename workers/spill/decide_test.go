@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
 
@@ -26,7 +27,7 @@ var venue = predictor.FunctionVenue{
 func TestTheClassIsTheSmallestThatHoldsTheNeed(t *testing.T) {
 	t.Parallel()
 	sizing := predictor.Sizing{
-		Stage: predictor.StageID{Name: "s"}, Base: quantity.Size{Memory: 600 * quantity.MiB}, MemoryPerInput: 2,
+		Stage: predictor.StageID{Name: "s"}, Base: quantity.Size{Memory: 600 * quantity.MiB}, Term: usage.Term{Feature: usage.InputBytes, Power: 1, PerUnit: 2},
 		Wall: predictor.Interval{High: 60}, Learned: true,
 	}
 	slow := sizing
@@ -92,7 +93,7 @@ func TestAnAnswerIsReadByWhatTheFunctionSaid(t *testing.T) {
 		},
 		{
 			name: "memory refused to the stage", answer: activities.FunctionAnswer{Payload: []byte(`{"error":{"message":"full","out_of_memory":true}}`)},
-			want: slot.Ending{Outcome: predictor.OutOfMemory}, message: "full",
+			want: slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused}, message: "full",
 		},
 		{name: "something else", answer: activities.FunctionAnswer{Payload: []byte(`"hello`)}, want: slot.Ending{Outcome: predictor.Failed}, message: "no answer"},
 		{
@@ -106,10 +107,10 @@ func TestAnAnswerIsReadByWhatTheFunctionSaid(t *testing.T) {
 		{name: "killed near its class", answer: full, want: slot.Ending{Outcome: predictor.OutOfMemory}, message: "510 MiB of its 512 MiB"},
 		{
 			name: "killed far below it", answer: unhandled(`{"errorType":"Runtime.ExitError","errorMessage":"signal: killed"}`),
-			want: slot.Ending{Outcome: predictor.Failed}, message: "signal: killed",
+			want: slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit}, message: "signal: killed",
 		},
-		{name: "a crash tells its panic", answer: crashed, want: slot.Ending{Outcome: predictor.Failed, Stack: "panic: nil map\n\ngoroutine 1"}, message: "exit status 2"},
-		{name: "a description that is no JSON", answer: unhandled("plain text"), want: slot.Ending{Outcome: predictor.Failed}, message: "plain text"},
+		{name: "a crash tells its panic", answer: crashed, want: slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit, Stack: "panic: nil map\n\ngoroutine 1"}, message: "exit status 2"},
+		{name: "a description that is no JSON", answer: unhandled("plain text"), want: slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit}, message: "plain text"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

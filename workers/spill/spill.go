@@ -148,7 +148,7 @@ type call struct {
 
 // handle runs one attempt as an invoke. It is the worker's [slot.Handler].
 func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
-	try, err := slot.Begin(ctx, task)
+	try, err := slot.Begin(ctx, task, input)
 	if err != nil {
 		return wire.Result{}, err
 	}
@@ -171,7 +171,7 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	ending.Cost = cost(w.venue, c, task.Timeout, ending.Outcome)
 	record := try.Record(predictor.Function, c.function, ending)
 	record.Queue, record.At, record.Predicted = c.queue, c.ended, predicted
-	record.Cold, record.Start, record.Usage = c.answer.Init > 0, started(c), usage(c, answer, task.Input)
+	record.Cold, record.Start, record.Usage = c.answer.Init > 0, started(c), usageOf(c, answer, task.Input)
 	return try.End(ctx, w.recorder, record, ending, answer.Output)
 }
 

@@ -58,7 +58,7 @@ func (f *stackFlags) add(flags *pflag.FlagSet) {
 	f.set.Var(port{&f.ports.UI}, "ui-port", fmt.Sprintf("port of Temporal's web UI (default %d, or a free one)", UsualUI))
 	f.set.Var(port{&f.ports.NATS}, "nats-port", fmt.Sprintf("port of NATS (default %d, or a free one)", UsualNATS))
 	f.set.BoolVar(&f.noUI, "no-ui", false, "leave Temporal's web UI out")
-	f.set.Var(choice{value: &f.predictor, of: []string{"on", "off"}}, "predictor", "off keeps every stage at its declared or first size and never spills")
+	f.set.Var(choice{value: &f.predictor, of: []string{"on", "shadow", "off"}}, "predictor", "off keeps every stage at its declared or first size and never spills; shadow does so too, and predicts")
 	f.set.BoolVar(&f.noBurst, "no-burst", false, "never spill to functions")
 	f.set.Var(factor{&f.priceFactor}, "function-price-factor", "multiplies the price of functions")
 	f.set.Var(dollars{value: &f.valueOfTime}, "value-of-time", "what an hour of earlier finish is worth to a run that has no goal, in US dollars per hour")
@@ -95,7 +95,7 @@ func (f *stackFlags) config(stateDir, version string) (EngineConfig, error) {
 		return EngineConfig{}, err
 	}
 	policy := predictor.DefaultPolicy()
-	policy.Static, policy.ValueOfTime, policy.IdleAfter = f.predictor == "off", f.valueOfTime, f.idleAfter
+	policy.Static, policy.Shadow, policy.ValueOfTime, policy.IdleAfter = f.predictor == "off", f.predictor == "shadow", f.valueOfTime, f.idleAfter
 	hostPrice := f.hostPrice
 	if hostPrice == 0 && !f.set.Changed("host-price") {
 		hostPrice = pricePerCPU * quantity.Money(len(pool))

@@ -1,0 +1,93 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+)
+
+// Command is the input of a command stage: a program to run, with the files it reads and writes.
+type Command struct {
+	// Arguments are the program and its arguments. A program without a slash is looked up in PATH, one with a slash below Directory.
+	Arguments []string `json:"arguments"`
+	// Code is a tree that is unpacked into the working directory; the zero Ref when there is none.
+	Code activities.Ref `json:"code"`
+	// InPlace is a directory of the host that the program runs in, and that is left as the program leaves it. Empty runs it in a
+	// directory of its own, which is deleted after the attempt.
+	InPlace string `json:"in_place,omitempty"`
+	// Directory is where in the tree, or below InPlace, the program starts; empty means its top. It never leaves the tree.
+	Directory string `json:"directory,omitempty"`
+	// Environment is set for the program, besides the few variables that every child has. It is in the run's history: no secrets.
+	Environment map[string]string `json:"environment,omitempty"`
+	// Requirements is a file of Python requirements from which a virtual environment is made, once for each digest and host; the zero
+	// Ref when there is none.
+	Requirements activities.Ref `json:"requirements"`
+	// Image is a container image in which the program runs; empty runs it on the host.
+	Image string `json:"image,omitempty"`
+	// Files are put into the working directory before the program starts.
+	Files []CommandFile `json:"files,omitempty"`
+	// Outputs are kept when the program has ended well.
+	Outputs []CommandOutput `json:"outputs,omitempty"`
+	// KeepChanged keeps the files that the program has made or changed besides, as one tree.
+	KeepChanged bool `json:"keep_changed,omitempty"`
+	// Parameters are the numbers that the size of an attempt may depend on, by name; those among the arguments are found without.
+	Parameters map[string]float64 `json:"parameters,omitempty"`
+	// Grace is the time between SIGTERM and SIGKILL when the program is stopped; 0 means 10 seconds.
+	Grace time.Duration `json:"grace_ns,omitempty"`
+}
+
+// CommandFile is an artifact in the working directory of a command.
+type CommandFile struct {
+	// Path is where it is put, with slashes, below the working directory.
+	Path string `json:"path"`
+	// Artifact is its content.
+	Artifact activities.Ref `json:"artifact"`
+	// Tree says that Artifact is a packed directory that is unpacked at Path.
+	Tree bool `json:"tree,omitempty"`
+}
+
+// CommandOutput names what a command leaves for later stages.
+type CommandOutput struct {
+	// Name is what later stages call it.
+	Name string `json:"name"`
+	// Path is the file or directory that holds it, with slashes, below the working directory.
+	Path string `json:"path"`
+	// Optional says that the command may leave it out.
+	Optional bool `json:"optional,omitempty"`
+}
+
+// CommandResult is the output of a command stage.
+type CommandResult struct {
+	// Exit is the program's exit code: 0 unless a command is allowed to fail.
+	Exit int `json:"exit"`
+	// Outputs are the files kept, by name.
+	Outputs map[string]CommandFile `json:"outputs,omitempty"`
+	// Changed are the files that were made or changed; the zero Ref when there are none or they were not asked for.
+	Changed activities.Ref `json:"changed"`
+	// Values are what the program reported as its result by the line protocol, by name: JSON values.
+	Values map[string]any `json:"values,omitempty"`
+}
+
+// ReportEnvironment names the file descriptor's path to which a command writes its reports, one JSON object a line:
+//
+//	{"progress": 3, "metrics": {"loss": 0.2}}   a step is done
+//	{"checkpoint": "path/to/file"}              a file or directory to resume from, stored before the next line is read
+//	{"result": {"accuracy": 0.98}}              values of the result; later lines add to earlier ones
+//	{"out_of_memory": "device"}                 memory was refused: "host" or "device"
+//
+// It is "/dev/fd/4". ResumeEnvironment names the path of the checkpoint of an earlier attempt; it is unset when there is none.
+const (
+	ReportEnvironment = "SPILLWAY_REPORT"
+	ResumeEnvironment = "SPILLWAY_RESUME"
+)
+
+// Environment variables that tell a command who and how large it is.
+const (
+	RunEnvironment     = "SPILLWAY_RUN"
+	StageEnvironment   = "SPILLWAY_STAGE"
+	TaskEnvironment    = "SPILLWAY_TASK"
+	AttemptEnvironment = "SPILLWAY_ATTEMPT"
+	// CPUEnvironment is the grant in thousandths of a core, MemoryEnvironment in bytes.
+	CPUEnvironment    = "SPILLWAY_CPU_MILLI"
+	MemoryEnvironment = "SPILLWAY_MEMORY_BYTES"
+)

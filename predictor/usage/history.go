@@ -1,0 +1,201 @@
+package usage
+
+import "math"
+
+// Limits of what is remembered of a stage's attempts.
+const (
+	// MaxAttempts is how many of the latest attempts a History keeps. Stages of learning pipelines change with their data, so the latest
+	// say more than all.
+	MaxAttempts = 64
+	// MaxFeatures is how many features a History follows; those that come later are left out.
+	MaxFeatures = 8
+)
+
+// InputBytes is the feature that every attempt has: the bytes of its encoded input and of the artifacts that it names.
+const InputBytes = "input_bytes"
+
+// Attempt is what one attempt tells about the need of the next ones.
+type Attempt struct {
+	// Peak is what it took at most, in bytes; of one that ran out of memory, the limit that was not enough.
+	Peak float64
+	// Exceeded says that the attempt needed more than Peak (a censored observation).
+	Exceeded bool
+	// Features are the numbers that were known before it ran, by name; zero or more each.
+	Features Features
+}
+
+// Features returns the value of the named number and whether it is known. InputBytes is one of the names.
+type Features func(name string) (value float64, known bool)
+
+// History is what is remembered of the attempts of one stage: the latest MaxAttempts, with at most MaxFeatures features each.
+// The zero value remembers nothing. It keeps its size in memory and as JSON, and adding to it allocates nothing once it is full.
+type History struct {
+	// Names are the features that are followed, in the order in which they came.
+	Names []string `json:"names,omitempty"`
+	// Next is where the next attempt goes once the columns are full.
+	Next int `json:"next,omitempty"`
+	// Peaks are Attempt.Peak, and Exceeded has the bit of each place that was exceeded.
+	Peaks    []float64 `json:"peaks,omitempty"`
+	Exceeded uint64    `json:"exceeded,omitempty"`
+	// Columns are the values of Names; 0 where a value was not known.
+	Columns [][]float64 `json:"columns,omitempty"`
+}
+
+// Follow makes the history remember the named feature from now on. It reports whether it does: one that comes after MaxFeatures is not.
+func (h *History) Follow(name string) bool {
+	for _, known := range h.Names {
+		if known == name {
+			return true
+		}
+	}
+	if len(h.Names) >= MaxFeatures || name == "" {
+		return false
+	}
+	h.Names = append(h.Names, name)
+	h.Columns = append(h.Columns, make([]float64, len(h.Peaks), MaxAttempts))
+	return true
+}
+
+// Add remembers a. Peaks that are not finite or not positive are left out, and so are such features; it reports whether a was taken.
+//
+// A measured peak takes the place of an attempt with the same features that ran out of memory below it: that it needed more is then
+// known exactly, and no longer has to be guessed.
+func (h *History) Add(a Attempt) bool {
+	if !(a.Peak > 0) || math.IsInf(a.Peak, 0) || !h.valid() {
+		return false
+	}
+	var row [MaxFeatures]float64
+	for i, name := range h.Names {
+		row[i] = a.value(name)
+	}
+	place := len(h.Peaks)
+	if known := h.explained(a, row); known >= 0 {
+		place = known
+	} else if place < MaxAttempts {
+		h.Peaks = append(h.Peaks, 0)
+		for i := range h.Columns {
+			h.Columns[i] = append(h.Columns[i], 0)
+		}
+	} else {
+		place = h.Next % MaxAttempts
+		h.Next = (place + 1) % MaxAttempts
+	}
+	h.Peaks[place] = a.Peak
+	h.Exceeded &^= 1 << place
+	if a.Exceeded {
+		h.Exceeded |= 1 << place
+	}
+	for i := range h.Columns {
+		h.Columns[i][place] = row[i]
+	}
+	return true
+}
+
+// value is the named feature of a, 0 where it is not known or no positive number.
+func (a Attempt) value(name string) float64 {
+	if a.Features == nil {
+		return 0
+	}
+	value, known := a.Features(name)
+	if !known || !(value > 0) || math.IsInf(value, 0) {
+		return 0
+	}
+	return value
+}
+
+// explained finds the place of an attempt that ran out of memory and whose need a measured one with the same features shows; -1 when
+// there is none.
+func (h *History) explained(a Attempt, row [MaxFeatures]float64) int {
+	if a.Exceeded || h.Exceeded == 0 {
+		return -1
+	}
+	for place, limit := range h.Peaks {
+		if !h.exceeded(place) || limit > a.Peak {
+			continue
+		}
+		same := true
+		for i := range h.Columns {
+			same = same && h.Columns[i][place] == row[i]
+		}
+		if same {
+			return place
+		}
+	}
+	return -1
+}
+
+// valid reports whether the columns fit each other; a checkpoint that was tampered with may not.
+func (h *History) valid() bool {
+	if len(h.Peaks) > MaxAttempts || len(h.Names) > MaxFeatures || len(h.Columns) != len(h.Names) || h.Next < 0 {
+		return false
+	}
+	for _, column := range h.Columns {
+		if len(column) != len(h.Peaks) {
+			return false
+		}
+	}
+	return true
+}
+
+// Len is how many attempts are remembered.
+func (h *History) Len() int { return len(h.Peaks) }
+
+// place is where the i-th attempt is, the oldest first.
+func (h *History) place(i int) int {
+	if len(h.Peaks) < MaxAttempts {
+		return i
+	}
+	return (h.Next + i) % MaxAttempts
+}
+
+// exceeded reports whether the attempt at place needed more than its Peak.
+func (h *History) exceeded(place int) bool { return h.Exceeded&(1<<place) != 0 }
+
+// Known is how many of the attempts ended with a peak that was measured to its end.
+func (h *History) Known() int {
+	known := len(h.Peaks)
+	for place := range h.Peaks {
+		if h.exceeded(place) {
+			known--
+		}
+	}
+	return known
+}
+
+// Largest is the largest value of the named feature, 0 when it is not followed.
+func (h *History) Largest(name string) float64 {
+	largest := 0.0
+	for i, known := range h.Names {
+		if known == name {
+			for _, value := range h.Columns[i] {
+				largest = max(largest, value)
+			}
+		}
+	}
+	return largest
+}
+
+// Unmet is the largest limit that was not enough and that no measured peak has passed since, in bytes; 0 when there is none.
+func (h *History) Unmet() float64 {
+	unmet := 0.0
+	for place, limit := range h.Peaks {
+		if h.exceeded(place) {
+			unmet = max(unmet, limit)
+		}
+	}
+	if unmet <= h.LargestPeak() {
+		return 0
+	}
+	return unmet
+}
+
+// LargestPeak is the largest peak that was measured to its end, in bytes; 0 when there is none.
+func (h *History) LargestPeak() float64 {
+	largest := 0.0
+	for place, peak := range h.Peaks {
+		if !h.exceeded(place) {
+			largest = max(largest, peak)
+		}
+	}
+	return largest
+}

@@ -1,0 +1,208 @@
+package usage
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// Enough is how many attempts must have been measured to their end before a Need rests on them.
+const Enough = 5
+
+// Need is what attempts of a stage will take, as learned from its history.
+// The zero value knows nothing.
+type Need struct {
+	// Base and Term are the line: an attempt is expected to take about Base + Term.At(features) bytes.
+	Base float64
+	Term Term
+	// Low, Mid and High bound the middle 80 percent of the peaks, relative to the line.
+	Low, Mid, High float64
+	// Bound is what peaks stayed below lately, and Limit what an attempt should be given, relative to the line: Bound with head-room.
+	Bound, Limit float64
+	// Attempts is how many peaks it rests on.
+	Attempts int
+	// Explained says in words what the need depends on: "input_bytes", "the square of length"; empty when on nothing known.
+	Explained string
+}
+
+// At returns the line at these features, in bytes.
+func (n Need) At(features Features) float64 { return n.Base + n.Term.At(features) }
+
+const (
+	// fade is how much less each attempt counts than the next one: after 33 attempts it has lost two thirds of its weight.
+	fade = 0.97
+	// simpler is by how much a feature must lower the cost before it is believed: with noise alone, one of several features always looks
+	// a little better than none (TestNoiseIsNotExplained).
+	simpler = 0.90
+	// spread is the ratio between the largest and the smallest value of a feature below which a slope says more about noise than about it.
+	spread = 1.5
+	// maxPerUnit bounds a slope over bytes of input: text compressed a hundredfold, decoded and held several times over.
+	maxPerUnit = 1024
+	// overCost is what an attempt costs that runs out of memory, in units of its own need held for its own time: it ran for nothing,
+	// the next one is twice as large, and somebody waits.
+	overCost = 30
+)
+
+// Learn finds what the attempts of a history need: it fits a line over each feature, its square, and over none, and takes the one whose
+// limits would have cost the least (each left-out attempt is given the limit that the others suggest; what is spare is paid for, and so is
+// running out of memory). Margin is the head-room, for a history that is full; it is larger for a shorter one:
+//
+//	limit = bound (1 + margin + 1/(2n))
+//
+// Bound is one of the largest ratios of actual to expected peaks: the largest of n exchangeable ratios is passed by the next one with
+// probability 1/(n+1) (Vovk et al., Algorithmic Learning in a Random World, 2005, on conformal prediction), so without a margin a stage with
+// 64 attempts would run out of memory in 1.5 percent of its attempts, and one with five in 17. A ratio that stands far above the others is
+// left out where all the others would pay more for it than it costs to try that one attempt again.
+// The attempts that ran out of memory enter as having needed somewhat more than their limit.
+// ok is false while fewer than Enough attempts were measured to their end.
+func Learn(h *History, margin float64) (need Need, ok bool) {
+	if h == nil || !h.valid() || h.Known() < Enough {
+		return Need{}, false
+	}
+	best, cost := h.candidate(-1, 0, margin)
+	for column, name := range h.Names {
+		if low, high := bounds(h.Columns[column]); high <= spread*low || high <= 0 {
+			continue
+		}
+		for exponent := 1; exponent <= 2; exponent++ {
+			next, price := h.candidate(column, exponent, margin)
+			if name == InputBytes && next.Term.PerUnit*power(h.Largest(name), exponent) > maxPerUnit*h.Largest(name) {
+				continue
+			}
+			if next.Term.PerUnit > 0 && price < simpler*cost {
+				best, cost = next, price
+			}
+		}
+	}
+	return best, true
+}
+
+// candidate fits one line and prices it. Column is the feature's, -1 for none.
+func (h *History) candidate(column, exponent int, margin float64) (Need, float64) {
+	points := make([]point, h.Len())
+	weight := 1.0
+	for i := h.Len() - 1; i >= 0; i-- { // the latest first
+		place := h.place(i)
+		p := point{y: h.Peaks[place], weight: weight}
+		if column >= 0 {
+			p.x = power(h.Columns[column][place], exponent)
+		}
+		points[i] = p
+		weight *= fade
+	}
+	withSlope := column >= 0
+	h.raiseExceeded(points, withSlope)
+	f := fitLine(points, withSlope)
+	need := Need{Base: f.base, Attempts: h.Known()}
+	if f.slope > 0 {
+		need.Term = Term{Feature: h.Names[column], Power: exponent, PerUnit: f.slope}
+		need.Explained = h.Names[column]
+		if exponent == 2 {
+			need.Explained = "the square of " + need.Explained
+		}
+	}
+	need.Low, need.Mid, need.High = quantile(f.ratios, 0.1), quantile(f.ratios, 0.5), quantile(f.ratios, 0.9)
+	n := float64(len(f.ratios))
+	headroom := 1 + margin + 1/(2*n)
+	need.Bound = bound(f.ratios, headroom)
+	need.Limit = need.Bound * headroom
+	return need, price(points, f, headroom)
+}
+
+// bound is the ratio, among the largest, at which what is spare and what runs out of memory cost the least together.
+func bound(ratios []float64, headroom float64) float64 {
+	sorted := slices.Sorted(slices.Values(ratios))
+	best, least := 0.0, math.Inf(1)
+	for out := 0; out <= len(sorted)/leftOut; out++ {
+		candidate := sorted[len(sorted)-1-out]
+		total := 0.0
+		for _, r := range sorted {
+			total += cost(candidate * headroom / r)
+		}
+		if total < least {
+			best, least = candidate, total
+		}
+	}
+	return best
+}
+
+// leftOut is the least number of attempts for each one that a bound may leave out.
+const leftOut = 16
+
+// cost is what an attempt costs that is given limit times its need, in units of that need, besides the need itself.
+func cost(limit float64) float64 {
+	if limit < 1 {
+		return overCost
+	}
+	return limit - 1
+}
+
+// raiseExceeded replaces the limit that an attempt exceeded by what it is thought to have needed: what the line through the others says
+// there, and at least exceededBy times the limit. This is the imputation step of expectation maximisation for censored data, once.
+func (h *History) raiseExceeded(points []point, withSlope bool) {
+	if h.Exceeded == 0 {
+		return
+	}
+	measured := make([]point, 0, len(points))
+	for i, p := range points {
+		if !h.exceeded(h.place(i)) {
+			measured = append(measured, p)
+		}
+	}
+	f := fitLine(measured, withSlope)
+	for i := range points {
+		if h.exceeded(h.place(i)) {
+			points[i].y = max(points[i].y*exceededBy, f.base+f.slope*points[i].x)
+		}
+	}
+}
+
+// exceededBy is how much more than its limit an attempt that passed it is thought to have needed at least.
+const exceededBy = 1.5
+
+// price is the mean cost of the attempts, had each been given the limit that the others suggest.
+func price(points []point, f fitted, headroom float64) float64 {
+	full := bound(f.ratios, headroom)
+	without := bound(others(f.ratios, full), headroom)
+	total, weights := 0.0, 0.0
+	for i, r := range f.ratios {
+		limit := full
+		if r == full {
+			limit = without
+		}
+		total += points[i].weight * cost(limit*headroom/r)
+		weights += points[i].weight
+	}
+	return total / weights
+}
+
+// others are the ratios without one that equals left.
+func others(ratios []float64, left float64) []float64 {
+	i := slices.Index(ratios, left)
+	return append(slices.Clone(ratios[:i]), ratios[i+1:]...)
+}
+
+// String says what the need rests on, for reasons: "23 attempts, by input_bytes".
+func (n Need) String() string {
+	text := strconv.Itoa(n.Attempts) + " attempts"
+	if n.Explained != "" {
+		text = fmt.Sprintf("%s, by %s", text, n.Explained)
+	}
+	return text
+}
+
+func bounds(values []float64) (low, high float64) {
+	low = math.Inf(1)
+	for _, value := range values {
+		low, high = min(low, value), max(high, value)
+	}
+	return low, high
+}
+
+// quantile is the nearest-rank quantile of values, which must not be empty.
+func quantile(values []float64, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	rank := int(math.Ceil(q*float64(len(sorted)))) - 1
+	return sorted[min(max(rank, 0), len(sorted)-1)]
+}

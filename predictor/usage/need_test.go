@@ -1,0 +1,300 @@
+package usage_test
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/spillway-ml/spillway/predictor/usage"
+)
+
+const (
+	mib    = 1 << 20
+	length = "length"
+	margin = 0.10
+)
+
+// known makes features of values.
+func known(values map[string]float64) usage.Features {
+	return func(name string) (float64, bool) { v, ok := values[name]; return v, ok }
+}
+
+// following is a history that follows the input's bytes and a length.
+func following() *usage.History {
+	h := &usage.History{}
+	h.Follow(usage.InputBytes)
+	h.Follow(length)
+	return h
+}
+
+// around is a factor with this spread, log-normal around 1.
+func around(r *rand.Rand, spread float64) float64 { return math.Exp(spread * r.NormFloat64()) }
+
+// Each world draws what is known of an attempt and what it takes; the learned limits are simulated against it, attempt after attempt, with
+// what runs out of memory tried again at twice the limit.
+func TestLimitsAreTightAndSeldomPassed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name         string
+		draw         func(r *rand.Rand) (input, length, need float64)
+		under, slack float64 // the most, as ratios of the attempts
+	}{
+		{"constant", func(r *rand.Rand) (float64, float64, float64) { return 100, 0, 60 * mib * around(r, 0.01) }, 0.001, 0.13},
+		{"constant with noise", func(r *rand.Rand) (float64, float64, float64) { return 100, 0, 60 * mib * around(r, 0.05) }, 0.003, 0.18},
+		{"linear in the input", func(r *rand.Rand) (float64, float64, float64) {
+			x := mib * (1 + 99*r.Float64())
+			return x, 0, (50*mib + 8*x) * around(r, 0.02)
+		}, 0.002, 0.15},
+		{"linear over two decades, with noise", func(r *rand.Rand) (float64, float64, float64) {
+			x := mib * math.Exp(5*r.Float64())
+			return x, 0, (20*mib + 5*x) * around(r, 0.1)
+		}, 0.015, 0.27},
+		{"the square of a parameter", func(r *rand.Rand) (float64, float64, float64) {
+			l := 64 * math.Exp2(float64(r.IntN(6)))
+			return 1000, l, (30*mib + 100*l*l) * around(r, 0.03)
+		}, 0.004, 0.17},
+		{"two kinds that nothing tells apart", func(r *rand.Rand) (float64, float64, float64) {
+			return 1000, 0, (100 + 50*float64(r.IntN(2))) * mib * around(r, 0.02)
+		}, 0.002, 0.30},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			under, within, slack := 0, 0, 0.0
+			for seed := range uint64(20) {
+				r := rand.New(rand.NewPCG(seed, 1))
+				h := following()
+				for range 200 {
+					input, l, need := c.draw(r)
+					features := known(map[string]float64{usage.InputBytes: input, length: l})
+					if learned, ok := usage.Learn(h, margin); ok {
+						limit := learned.At(features) * learned.Limit
+						if limit < need {
+							under++
+							h.Add(usage.Attempt{Peak: limit, Exceeded: true, Features: features})
+						} else {
+							within++
+							slack += (limit - need) / limit
+						}
+					}
+					h.Add(usage.Attempt{Peak: need, Features: features})
+				}
+			}
+			passed, spare := float64(under)/float64(under+within), slack/float64(within)
+			t.Logf("%.2f%% of attempts pass their limit, %.1f%% of limits are spare", 100*passed, 100*spare)
+			if passed > c.under || spare > c.slack {
+				t.Errorf("%.2f%% of attempts pass their limit and %.1f%% of limits are spare, want at most %.2f%% and %.1f%%",
+					100*passed, 100*spare, 100*c.under, 100*c.slack)
+			}
+		})
+	}
+}
+
+func TestNothingIsKnownBeforeFiveAttemptsWereMeasured(t *testing.T) {
+	t.Parallel()
+	h := following()
+	for range 4 {
+		h.Add(usage.Attempt{Peak: 100})
+	}
+	h.Add(usage.Attempt{Peak: 50, Exceeded: true})
+	if _, ok := usage.Learn(h, margin); ok {
+		t.Error("four peaks and a kill are enough, want five peaks")
+	}
+	if h.Add(usage.Attempt{Peak: 100}); h.Known() != 5 {
+		t.Fatalf("%d peaks are known, want 5", h.Known())
+	}
+	if _, ok := usage.Learn(h, margin); !ok {
+		t.Error("five peaks are not enough")
+	}
+}
+
+func TestNoiseIsNotExplained(t *testing.T) {
+	t.Parallel()
+	explained := 0
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		h := following()
+		for range 10 + seed%50 {
+			h.Add(usage.Attempt{
+				Peak:     100 * mib * around(r, 0.05),
+				Features: known(map[string]float64{usage.InputBytes: mib * (1 + r.Float64()*9), length: 1 + r.Float64()*9}),
+			})
+		}
+		if need, _ := usage.Learn(h, margin); need.Explained != "" {
+			explained++
+		}
+	}
+	if explained > 10 {
+		t.Errorf("noise was explained by a feature in %d of 200 histories, want at most 10", explained)
+	}
+}
+
+func TestASlopeOverTinyInputsIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	h := following()
+	for i := range 9 { // 20 kB more for each byte of input: the first input of a megabyte would be given the whole host
+		h.Add(usage.Attempt{Peak: 69e6 + 1e5*float64(i), Features: known(map[string]float64{usage.InputBytes: 20 + 5*float64(i)})})
+	}
+	if need, _ := usage.Learn(h, margin); need.Term.PerUnit != 0 {
+		t.Errorf("got a slope of %g bytes a byte, want 0", need.Term.PerUnit)
+	}
+}
+
+func TestAMeasuredPeakReplacesTheKillBelowIt(t *testing.T) {
+	t.Parallel()
+	h := following()
+	for range 10 {
+		h.Add(usage.Attempt{Peak: 100 * mib})
+	}
+	before, _ := usage.Learn(h, margin)
+	h.Add(usage.Attempt{Peak: 115 * mib, Exceeded: true})
+	killed, _ := usage.Learn(h, margin)
+	if killed.Base*killed.Limit < 1.5*115*mib {
+		t.Errorf("after a kill at 115 MiB the limit is %.0f MiB, want half as much again at least", killed.Base*killed.Limit/mib)
+	}
+	if h.Unmet() != 115*mib {
+		t.Errorf("the unmet limit is %.0f MiB, want 115", h.Unmet()/mib)
+	}
+	h.Add(usage.Attempt{Peak: 120 * mib})
+	after, _ := usage.Learn(h, margin)
+	if h.Len() != 11 || h.Unmet() != 0 || after.Base*after.Limit > 1.4*100*mib || after.Base*after.Limit < 120*mib {
+		t.Errorf("once 120 MiB were measured: %d attempts, %.0f MiB unmet, a limit of %.0f MiB (%.0f before), want the peak with head-room",
+			h.Len(), h.Unmet()/mib, after.Base*after.Limit/mib, before.Base*before.Limit/mib)
+	}
+}
+
+func TestPeaksAndFeaturesThatAreNoNumbersAreLeftOut(t *testing.T) {
+	t.Parallel()
+	h := following()
+	for _, peak := range []float64{0, -1, math.NaN(), math.Inf(1), math.Inf(-1)} {
+		if h.Add(usage.Attempt{Peak: peak}) {
+			t.Errorf("a peak of %v was taken", peak)
+		}
+	}
+	for i := range 20 {
+		h.Add(usage.Attempt{Peak: 100 + float64(i%3), Features: known(map[string]float64{usage.InputBytes: math.NaN(), length: math.Inf(1)})})
+	}
+	if need, ok := usage.Learn(h, margin); !ok || need.Explained != "" || need.Base < 100 || need.Base > 102 {
+		t.Errorf("got %+v, want a constant need of about 101", need)
+	}
+}
+
+func TestOnlySoManyFeaturesAreFollowed(t *testing.T) {
+	t.Parallel()
+	var h usage.History
+	for i := range usage.MaxFeatures + 3 {
+		if got, want := h.Follow(string(rune('a'+i))), i < usage.MaxFeatures; got != want {
+			t.Errorf("feature %d is followed: %v, want %v", i, got, want)
+		}
+	}
+	if !h.Follow("a") || h.Follow("") {
+		t.Error("a feature that is followed is refused, or one without a name is not")
+	}
+}
+
+// attempts draws a sequence of anything that may be measured.
+func attempts(t *rapid.T) []usage.Attempt {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) usage.Attempt {
+		features := map[string]float64{
+			usage.InputBytes: rapid.Float64Range(0, 1e12).Draw(t, "input"), length: rapid.SampledFrom([]float64{0, 1, 7, 1e9}).Draw(t, "length"),
+		}
+		return usage.Attempt{
+			Peak: rapid.Float64Range(1, 1e15).Draw(t, "peak"), Exceeded: rapid.Bool().Draw(t, "exceeded"), Features: known(features),
+		}
+	}), 0, 150).Draw(t, "attempts")
+}
+
+func TestANeedIsAlwaysANumberAndCoversMostOfWhatWasSeen(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		h := following()
+		for _, a := range attempts(t) {
+			h.Add(a)
+		}
+		need, ok := usage.Learn(h, margin)
+		if !ok {
+			return
+		}
+		for _, value := range []float64{need.Base, need.Term.PerUnit, need.Low, need.Mid, need.High, need.Bound, need.Limit} {
+			if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
+				t.Fatalf("got %+v, want finite numbers of 0 or more", need)
+			}
+		}
+		if need.Base+need.Term.PerUnit <= 0 || need.Limit < need.Bound {
+			t.Fatalf("got %+v, want a need of something and a limit above its bound", need)
+		}
+	})
+}
+
+func TestTwiceThePeaksNeedTwiceTheLimit(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		one, two := following(), following()
+		for _, a := range attempts(t) {
+			one.Add(a)
+			a.Peak *= 2
+			two.Add(a)
+		}
+		a, ok := usage.Learn(one, margin)
+		b, _ := usage.Learn(two, margin)
+		if ok && a.Term == (usage.Term{}) && b.Term == (usage.Term{}) && math.Abs(b.Base*b.Limit-2*a.Base*a.Limit) > 1e-6*b.Base*b.Limit {
+			t.Fatalf("limits of %g and %g, want the second to be twice the first", a.Base*a.Limit, b.Base*b.Limit)
+		}
+	})
+}
+
+func TestAHistorySurvivesJSON(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		h := following()
+		for _, a := range attempts(t) {
+			h.Add(a)
+		}
+		data, err := json.Marshal(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var twin usage.History
+		if err := json.Unmarshal(data, &twin); err != nil {
+			t.Fatal(err)
+		}
+		next := usage.Attempt{Peak: 12345}
+		h.Add(next)
+		twin.Add(next)
+		a, _ := usage.Learn(h, margin)
+		b, _ := usage.Learn(&twin, margin)
+		if diff := cmp.Diff(a, b); diff != "" {
+			t.Fatalf("a history that was stored and read learns something else:\n%s", diff)
+		}
+	})
+}
+
+func TestAddingToAFullHistoryAllocatesNothing(t *testing.T) {
+	h := following()
+	features := known(map[string]float64{usage.InputBytes: 1, length: 2})
+	add := func() { h.Add(usage.Attempt{Peak: 100, Features: features}) }
+	for range 2 * usage.MaxAttempts {
+		add()
+	}
+	if got := testing.AllocsPerRun(100, add); got > 0 {
+		t.Errorf("adding an attempt allocates %v times, want 0", got)
+	}
+}
+
+func BenchmarkLearn(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	h := following()
+	for range usage.MaxAttempts {
+		x := mib * (1 + 99*r.Float64())
+		h.Add(usage.Attempt{Peak: (50*mib + 8*x) * around(r, 0.02), Features: known(map[string]float64{usage.InputBytes: x, length: r.Float64()})})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if need, _ := usage.Learn(h, margin); need.Explained != usage.InputBytes {
+			b.Fatalf("got %+v, want the input", need)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package usage
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// The oracle: each point is left out and the line is fitted anew with the weights that the others have.
+func TestLeavingOneOutEqualsRefitting(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		n := 5 + r.IntN(30)
+		points, weights := make([]point, n), make([]float64, n)
+		for i := range points {
+			x := 100 * r.Float64()
+			points[i] = point{x: x, y: (20*r.Float64() + 5 + float64(seed%3)*x) * math.Exp(0.2*r.NormFloat64()), weight: 1}
+			weights[i] = 0.1 + r.Float64()
+		}
+		for _, withSlope := range []bool{false, true} {
+			l := least(points, weights, withSlope)
+			for i, p := range points {
+				var others []point
+				var theirs []float64
+				for j := range points {
+					if j != i {
+						others, theirs = append(others, points[j]), append(theirs, weights[j])
+					}
+				}
+				refitted := least(others, theirs, withSlope)
+				if refitted.kind != l.kind {
+					continue // without the point another bound holds
+				}
+				if got, want := l.without(p, weights[i]), refitted.at(p.x); math.Abs(got-want) > 1e-6*math.Abs(want) {
+					t.Fatalf("seed %d, slope %v, point %d: the closed form says %g, refitting %g", seed, withSlope, i, got, want)
+				}
+			}
+		}
+	}
+}
+
+// The oracle: no line on a fine grid around the solution has a smaller sum of weighted squares.
+func TestLeastSquaresAreLeast(t *testing.T) {
+	t.Parallel()
+	sum := func(points []point, weights []float64, base, slope float64) (total float64) {
+		for i, p := range points {
+			e := p.y - base - slope*p.x
+			total += weights[i] * e * e
+		}
+		return total
+	}
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		points, weights := make([]point, 12), make([]float64, 12)
+		for i := range points {
+			points[i] = point{x: 10 * r.Float64(), y: 1 + 10*r.Float64()}
+			weights[i] = 0.1 + r.Float64()
+		}
+		l := least(points, weights, true)
+		best := sum(points, weights, l.base, l.slope)
+		for base := 0.0; base <= 12; base += 0.25 {
+			for slope := 0.0; slope <= 3; slope += 0.05 {
+				if other := sum(points, weights, base, slope); other < best-1e-9 {
+					t.Fatalf("seed %d: %g + %g x leaves %g, %g + %g x only %g", seed, l.base, l.slope, best, base, slope, other)
+				}
+			}
+		}
+	}
+}
+
+// The oracle: all bounds are tried.
+func TestTheBoundCostsTheLeast(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		ratios := make([]float64, 5+r.IntN(60))
+		for i := range ratios {
+			ratios[i] = math.Exp(0.2*r.NormFloat64() + 2*math.Floor(r.Float64()*1.02))
+		}
+		total := func(bound float64) (sum float64) {
+			for _, ratio := range ratios {
+				sum += cost(bound * 1.1 / ratio)
+			}
+			return sum
+		}
+		got := bound(ratios, 1.1)
+		above := 0
+		for _, ratio := range ratios {
+			if ratio > got {
+				above++
+			}
+		}
+		if above > len(ratios)/leftOut {
+			t.Fatalf("seed %d: %d of %d ratios are left out", seed, above, len(ratios))
+		}
+		for _, ratio := range ratios {
+			higher := 0
+			for _, other := range ratios {
+				if other > ratio {
+					higher++
+				}
+			}
+			if higher <= len(ratios)/leftOut && total(ratio) < total(got)-1e-9 {
+				t.Fatalf("seed %d: a bound of %g costs %g, one of %g only %g", seed, got, total(got), ratio, total(ratio))
+			}
+		}
+	}
+}
