@@ -162,10 +162,19 @@ func (m *memory) sampled(e Sampled) {
 	key := attemptKey(e.Run, e.Task, e.Attempt)
 	if running, known := m.attempts[key]; known {
 		running.Heard = max(running.Heard, at(e.At))
-		m.attempts[key] = running
-		if st := m.stages[running.Stage]; st != nil {
+		st := m.stages[running.Stage]
+		if st != nil {
 			st.Active = max(st.Active, running.Heard)
 		}
+		running.Starving++
+		if e.Venue != Pool || !(e.Throttled > throttledShare) {
+			running.Starving = 0
+		}
+		if running.Starving >= starvedSamples && st != nil {
+			running.Starving = 0
+			st.model.starve(e.Grant.CPU)
+		}
+		m.attempts[key] = running
 	}
 }
 

@@ -33,12 +33,16 @@ type model struct {
 	FirstInput  quantity.Bytes `json:"first_input,omitempty"`
 	Fallen      string         `json:"fallen_from,omitempty"` // which tracked error passed its bound; empty while none has
 
-	Memory      usage.History    `json:"memory"`     // of the host, what attempts took and what was not enough
-	GPUMemory   usage.History    `json:"gpu_memory"` // of a device
-	Rates       series           `json:"rates"`      // thousandths of a core
-	Throttled   series           `json:"throttled"`  // of the same attempts, the part of their time in which the limit held them back
-	Walls       map[Venue]series `json:"walls"`      // seconds, of successes
-	Colds       map[Venue]series `json:"colds"`      // seconds to start a child or an environment
+	Function    usage.History    `json:"function"`             // the same at functions, whose runtime takes room besides
+	Memory      usage.History    `json:"memory"`               // of the host, what attempts took and what was not enough
+	GPUMemory   usage.History    `json:"gpu_memory"`           // of a device
+	Rates       series           `json:"rates"`                // thousandths of a core
+	Starved     quantity.Milli   `json:"starved,omitempty"`    // largest limit of CPU that held attempts back
+	StarvedAt   int              `json:"starved_at,omitempty"` // Successes then
+	Counted     bool             `json:"counted,omitempty"`    // some host tells how long its limits of CPU hold attempts back
+	Starving    int              `json:"starving,omitempty"`   // attempts that were held back since
+	Walls       map[Venue]series `json:"walls"`                // seconds, of successes
+	Colds       map[Venue]series `json:"colds"`                // seconds to start a child or an environment
 	WallError   series           `json:"wall_error"`
 	MemoryError series           `json:"memory_error"`
 
@@ -146,17 +150,23 @@ func (m *model) learn(e Record, now instant) {
 	}
 	m.Successes++
 	if peak := e.Usage.PeakMemory; peak > 0 && peak <= maxPeakMemory {
-		remember(&m.Memory, e, peak, false)
-		if e.Predicted.Memory.Mid > 0 {
+		remember(m.memoryAt(e.Venue), e, peak, false)
+		if e.Venue == Pool && e.Predicted.Memory.Mid > 0 {
 			m.MemoryError.push(RelativeError(e.Predicted.Memory.Mid, float64(peak)), maxErrors)
 		}
 	}
 	if peak := e.Usage.GPUPeakMemory; peak > 0 && peak <= maxPeakMemory {
 		remember(&m.GPUMemory, e, peak, false)
 	}
-	if rate := e.Usage.CPURate(); rate > 0 && rate <= maxRate {
+	if rate := e.Usage.CPURate(); e.Venue == Pool && rate > 0 && rate <= maxRate { // a function's is that of its class
 		m.Rates.push(float64(rate), maxRates)
-		m.Throttled.push(min(float64(max(0, e.Usage.Throttled))/float64(e.Usage.Wall), 1), maxRates)
+		m.Counted = m.Counted || e.Usage.Throttled > 0
+		if float64(e.Usage.Throttled) > throttledShare*float64(e.Usage.Wall) {
+			m.Starving++
+			if m.Starving >= enoughStarving {
+				m.starve(e.Grant.CPU)
+			}
+		}
 	}
 	if wall := e.Usage.Wall; wall > 0 && wall <= maxWall {
 		m.keep(&m.Walls, e.Venue, wall.Seconds())
@@ -165,6 +175,32 @@ func (m *model) learn(e Record, now instant) {
 		}
 	}
 }
+
+// memoryAt is the history of memory at a venue.
+func (m *model) memoryAt(venue Venue) *usage.History {
+	if venue == Function {
+		return &m.Function
+	}
+	return &m.Memory
+}
+
+// starve notes that attempts were held back by a limit of cpu.
+func (m *model) starve(cpu quantity.Milli) {
+	if cpu = min(max(0, cpu), maxRate); cpu >= m.Starved || !m.starved() {
+		m.Starved, m.StarvedAt, m.Starving = cpu, m.Successes, 0
+	}
+}
+
+// starved reports whether the largest limit that held attempts back still counts.
+func (m *model) starved() bool { return m.Starved > 0 && m.Successes-m.StarvedAt <= starvedFades }
+
+// How soon it is believed that a limit of CPU holds attempts back, in attempts and in samples of one, and for how many successes.
+const (
+	throttledShare = 0.10 // of its time
+	enoughStarving = 3
+	starvedSamples = 10
+	starvedFades   = 512
+)
 
 // ranOut takes the grant that was not enough.
 func (m *model) ranOut(e Record) {
@@ -176,7 +212,7 @@ func (m *model) ranOut(e Record) {
 		return
 	}
 	if failed := min(e.Grant.Memory, maxPeakMemory); failed > 0 {
-		remember(&m.Memory, e, failed, true)
+		remember(m.memoryAt(e.Venue), e, failed, true)
 	}
 }
 
@@ -190,8 +226,8 @@ func remember(h *usage.History, e Record, peak quantity.Bytes, exceeded bool) {
 			h.Follow(name)
 		}
 	}
-	need := Need{Input: min(max(0, e.Usage.Input), maxPeakMemory), Features: e.Features}
-	h.Add(usage.Attempt{Peak: float64(peak), Exceeded: exceeded, Features: need.feature})
+	input := float64(min(max(0, e.Usage.Input), maxPeakMemory))
+	h.Add(usage.Attempt{Peak: float64(peak), Exceeded: exceeded, Features: usage.Features{Input: input, Named: e.Features}})
 }
 
 // needs returns what attempts take, from memory while no attempt was added.

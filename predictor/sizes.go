@@ -29,7 +29,7 @@ func (d *decider) resize(w *work) {
 	st := w.stage
 	next, slot := d.sizing(st)
 	before, held := st.Slot, st.Sizing
-	expected := next.Expected.At(largestNeed(st, next).feature)
+	expected := next.Expected.At(largestNeed(st, next).features())
 	switch {
 	case before.IsZero():
 		d.decide(Decision{
@@ -207,24 +207,24 @@ func (d *decider) learned(st *stage, first Sizing, needs learned) Sizing {
 	return s
 }
 
-// throttledShare is the part of its time from which an attempt counts as held back by its limit of CPU.
-const throttledShare = 0.10
-
-// cpu is the 90th percentile of the rates in steps of 50, one core for what uses one, and double while the grant holds attempts back: where
-// the kernel tells how long it did, and below one core where the rate stays close to the grant.
+// cpu is the 90th percentile of the rates in steps of 50, one core for what uses one, and at least double the limit that held attempts
+// back. Where no host tells whether a limit did, one below a core is doubled while the rate stays close to it.
 func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
 	rates := st.model.Rates
+	ceiling := max(d.largestHost().CPU, leastCPU)
 	if len(rates.Values) < enoughRates {
+		if st.model.starved() {
+			return min(max(otherwise, 2*st.model.Starved), ceiling)
+		}
 		return otherwise
 	}
 	rate := quantity.Milli(math.Ceil(rates.quantile(0.9)))
 	held := st.Slot.CPU
-	switch {
-	case held <= 0:
-	case st.model.Throttled.quantile(0.5) > throttledShare:
-		rate = max(rate, 2*held)
-	case st.Sizing.Learned && held < quantity.Core && float64(rate) >= heldBack*float64(held):
+	if !st.model.Counted && st.Sizing.Learned && held > 0 && held < quantity.Core && float64(rate) >= heldBack*float64(held) {
 		rate = min(2*held, quantity.Core)
+	}
+	if st.model.starved() {
+		rate = max(rate, 2*st.model.Starved)
 	}
 	if rate >= oneCoreFrom && rate <= oneCoreTo {
 		rate = quantity.Core
@@ -236,7 +236,6 @@ func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
 	if share < worth {
 		rate = quantity.Milli(math.Ceil(float64(rate) * share))
 	}
-	ceiling := max(d.largestHost().CPU, leastCPU)
 	return min(max(roundUp(rate, cpuStep), leastCPU), ceiling)
 }
 

@@ -208,3 +208,46 @@ func TestAStageThatFunctionsCannotHoldIsToldOnce(t *testing.T) {
 		})
 	}
 }
+
+func TestALimitOfCPUThatHoldsAttemptsBackIsDoubled(t *testing.T) {
+	t.Parallel()
+	run := func(state predictor.State, from, n int, cores float64, grant quantity.Milli, throttled float64) predictor.State {
+		for i := range n {
+			line := record("earlier", "score", from+i, -1000+float64(from+i), 2)
+			line.Usage.CPU = time.Duration(cores * float64(line.Usage.Wall))
+			line.Usage.Throttled = time.Duration(throttled * float64(line.Usage.Wall))
+			line.Grant.CPU = grant
+			state = predictor.Fold(state, line)
+		}
+		return state
+	}
+	state := run(predictor.State{}, 0, 10, 0.4, 400, 0.3)
+	_, slot, state := sized(t, state, quantity.Size{}, 0)
+	if slot.CPU != 800 {
+		t.Errorf("held back at 0.4 cores, a slot has %s, want 0.8", slot.CPU)
+	}
+	state = run(state, 100, 60, 0.4, 800, 0.01)
+	plan, _ := predictor.Decide(fold(state, hint("r", "score", 1, 2)), laptop(2, 4))
+	if got := plan.Grants[len(plan.Grants)-1].Size.CPU; got != 800 {
+		t.Errorf("no longer held back, it has %s, want 0.8 still: with 0.4 it would be again", got)
+	}
+}
+
+func TestARunningAttemptThatIsHeldBackIsGivenMoreWhileItRuns(t *testing.T) {
+	t.Parallel()
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "train", 1, 0), start("r", "train", 0, 0))
+	plan, state := predictor.Decide(state, laptop(1, 4))
+	if got := plan.Sizings[0].Base.CPU; got != quantity.Core {
+		t.Fatalf("at first it has %s cores, want 1", got)
+	}
+	for second := range 12 {
+		state = predictor.Fold(state, predictor.Sampled{
+			Run: "r", Stage: stageNamed("train"), Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "laptop",
+			CPU: quantity.Core, Memory: quantity.MiB, Throttled: 0.5, Grant: quantity.Size{CPU: quantity.Core}, At: after(float64(second)),
+		})
+	}
+	plan, _ = predictor.Decide(state, laptop(13, 4))
+	if got := plan.Sizings[0].Base.CPU; got != 2*quantity.Core {
+		t.Errorf("after twelve samples in which one core held it back it has %s cores, want 2", got)
+	}
+}

@@ -63,13 +63,9 @@ type Need struct {
 	LargestFailedGPU quantity.Bytes
 }
 
-// feature finds what is known of an attempt by name.
-func (n Need) feature(name string) (float64, bool) {
-	if name == usage.InputBytes {
-		return float64(max(n.Input, 0)), true
-	}
-	value, known := n.Features[name]
-	return value, known
+// features are the numbers that are known of the attempt.
+func (n Need) features() usage.Features {
+	return usage.Features{Input: float64(n.Input), Named: n.Features}
 }
 
 // GrowAfterOutOfMemory is the least ratio between the memory grant of an attempt and that of the attempt before it that ran out of memory.
@@ -86,10 +82,10 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 	size = s.Base
 	byFeature := 0.0
 	if !s.Static {
-		byFeature = s.Term.At(need.feature)
+		byFeature = s.Term.At(need.features())
 	}
 	size.Memory = max(size.Memory+quantity.Bytes(min(byFeature, mostMemory)), s.Floor)
-	expected = Prediction{Memory: s.Expected.At(need.feature), Wall: s.Wall, Source: s.Source}
+	expected = Prediction{Memory: s.Expected.At(need.features()), Wall: s.Wall, Source: s.Source}
 	fits = true
 	if failed := need.LargestFailed; need.OutOfMemory > 0 && failed > 0 {
 		size.Memory = max(size.Memory, failed*GrowAfterOutOfMemory)

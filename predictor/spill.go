@@ -164,10 +164,18 @@ const sameprice = 1.05
 // part of the host, for which a function would be paid though the first attempts took a hundredth of it.
 const firstPeaks = 4
 
+// FunctionOverhead is what the runtime of a function takes besides what an attempt takes at the pool: the connection to the venue, and pages
+// of the program that processes of one host share.
+const FunctionOverhead = 32 * quantity.MiB
+
 // functionMemory is the memory that a function needs for the stage.
 func (d *decider) functionMemory(w *work) quantity.Bytes {
-	seen := w.stage.model.Memory.LargestPeak()
-	if w.stage.Sizing.Learned || seen == 0 {
+	known := w.stage.model
+	seen := max(known.Memory.LargestPeak(), known.Function.LargestPeak())
+	if w.stage.Sizing.Learned {
+		return max(w.size.Memory, quantity.Bytes(known.Function.LargestPeak()*(1+d.policy.Margin))) + FunctionOverhead
+	}
+	if seen == 0 {
 		return w.size.Memory
 	}
 	return min(w.size.Memory, quantity.Bytes(firstPeaks*seen))

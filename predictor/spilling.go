@@ -266,6 +266,11 @@ func (d *decider) setFunctions(w *work, o offer, picked choice) {
 		Stage: st.ID, Venue: Function, What: "slots",
 		From: count(st.Functions, "slot"), To: count(picked.n, "slot"), Reason: picked.why, Inputs: w.inputs(),
 	}
+	if picked.n == 0 && st.Functions > 0 {
+		for _, part := range st.Shares {
+			part.Declined = true // this decision tells it
+		}
+	}
 	if picked.n == st.Functions {
 		if picked.n > 0 || !d.firstTold(w, picked.told) {
 			return

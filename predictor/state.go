@@ -107,6 +107,7 @@ type attempt struct {
 	Venue    Venue   `json:"venue"`
 	Host     string  `json:"host,omitempty"`
 	PoolOnly bool    `json:"pool_only,omitempty"`
+	Starving uint8   `json:"starving,omitempty"` // samples in a row in which its limit of CPU held it back
 	Started  instant `json:"started"`
 	Heard    instant `json:"heard"` // last start or sample
 }

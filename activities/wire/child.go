@@ -19,6 +19,8 @@ const (
 	NATSEnvironment     = "SPILLWAY_NATS"
 	// BuildEnvironment is the digest of the binary, as the engine computed it.
 	BuildEnvironment = "SPILLWAY_BUILD"
+	// EnforcedEnvironment is "1" when the kernel holds a child to its grant, so that its runtime need not.
+	EnforcedEnvironment = "SPILLWAY_ENFORCED"
 	// WindowEnvironment is the number of tasks of one run and stage in flight at first.
 	WindowEnvironment = "SPILLWAY_WINDOW"
 )
@@ -36,6 +38,10 @@ const (
 	ChildInput  = 3
 	ChildOutput = 4
 )
+
+// OutputEnd is what a child writes to its standard output and to its standard error when an attempt is over and before it says so: all that
+// the attempt has printed comes before it. The supervisor takes it out.
+const OutputEnd = "\x00\x02spillway: end of attempt\x03\x00"
 
 // ToChild is a message from the supervisor to a child. Exactly one of the pointers is set.
 type ToChild struct {

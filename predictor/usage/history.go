@@ -20,12 +20,29 @@ type Attempt struct {
 	Peak float64
 	// Exceeded says that the attempt needed more than Peak (a censored observation).
 	Exceeded bool
-	// Features are the numbers that were known before it ran, by name; zero or more each.
+	// Features are the numbers that were known before it ran.
 	Features Features
 }
 
-// Features returns the value of the named number and whether it is known. InputBytes is one of the names.
-type Features func(name string) (value float64, known bool)
+// Features are the numbers that are known of an attempt before it runs. The zero value knows an input of no bytes.
+type Features struct {
+	// Input is the value of InputBytes.
+	Input float64
+	// Named are the others by name; 0 or more each.
+	Named map[string]float64
+}
+
+// Value returns the named number: 0 where it is not known, or no finite positive number.
+func (f Features) Value(name string) float64 {
+	value := f.Named[name]
+	if name == InputBytes {
+		value = f.Input
+	}
+	if !(value > 0) || math.IsInf(value, 0) {
+		return 0
+	}
+	return value
+}
 
 // History is what is remembered of the attempts of one stage: the latest MaxAttempts, with at most MaxFeatures features each.
 // The zero value remembers nothing. It keeps its size in memory and as JSON, and adding to it allocates nothing once it is full.
@@ -66,7 +83,7 @@ func (h *History) Add(a Attempt) bool {
 	}
 	var row [MaxFeatures]float64
 	for i, name := range h.Names {
-		row[i] = a.value(name)
+		row[i] = a.Features.Value(name)
 	}
 	place := len(h.Peaks)
 	if known := h.explained(a, row); known >= 0 {
@@ -89,18 +106,6 @@ func (h *History) Add(a Attempt) bool {
 		h.Columns[i][place] = row[i]
 	}
 	return true
-}
-
-// value is the named feature of a, 0 where it is not known or no positive number.
-func (a Attempt) value(name string) float64 {
-	if a.Features == nil {
-		return 0
-	}
-	value, known := a.Features(name)
-	if !known || !(value > 0) || math.IsInf(value, 0) {
-		return 0
-	}
-	return value
 }
 
 // explained finds the place of an attempt that ran out of memory and whose need a measured one with the same features shows; -1 when

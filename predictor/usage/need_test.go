@@ -20,7 +20,7 @@ const (
 
 // known makes features of values.
 func known(values map[string]float64) usage.Features {
-	return func(name string) (float64, bool) { v, ok := values[name]; return v, ok }
+	return usage.Features{Input: values[usage.InputBytes], Named: values}
 }
 
 // following is a history that follows the input's bytes and a length.

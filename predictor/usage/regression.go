@@ -14,14 +14,10 @@ type Term struct {
 
 // At returns what the term adds for an attempt with these features: 0 where its feature is not known, never negative, never NaN.
 func (t Term) At(features Features) float64 {
-	if t.PerUnit <= 0 || features == nil {
+	if !(t.PerUnit > 0) {
 		return 0
 	}
-	value, known := features(t.Feature)
-	if !known || !(value > 0) {
-		return 0
-	}
-	return min(t.PerUnit*power(value, t.Power), math.MaxFloat64/4)
+	return min(t.PerUnit*power(features.Value(t.Feature), t.Power), math.MaxFloat64/4)
 }
 
 func power(value float64, exponent int) float64 {

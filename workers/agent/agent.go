@@ -1,8 +1,8 @@
 // Package agent owns one host: its children, their sizes and who is admitted.
 //
 // It obeys the plan's placements for its host: each placed stage is polled with as many slots as the plan says. An attempt is sized
-// when it arrives, waits its turn until the host has that much room, runs in a child process of the user's build and gives the room
-// back. Sizes are reserved, and told to the child's runtime; no kernel limit enforces them yet.
+// when it arrives, waits its turn until the host has that much room, runs in a child process of the user's build, or as a command, and
+// gives the room back. Sizes are reserved, told to the child's runtime and held by the kernel where the host offers that.
 package agent
 
 import (
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +22,8 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/command"
+	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/slot"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
@@ -39,12 +42,16 @@ const (
 	idlePerCPU = 2
 )
 
-// Options configures an [Agent]. Host, Client, Builds, Recorder, Plans and Inventory are required.
+// Options configures an [Agent]. Host, Client, StateDir, Builds, Recorder, Plans and Inventory are required.
 type Options struct {
 	// Host is the host's name, unique in the stack.
 	Host string
 	// Client is connected to Temporal.
 	Client client.Client
+	// StateDir is an existing directory that no other agent uses at the same time.
+	StateDir string
+	// Enforcement is how sizes are held; empty means the best way that the host offers.
+	Enforcement enforce.Mode
 	// Capacity is what the children may hold together. Zero memory means 80% of the memory that is available now, zero CPU one core
 	// for each of CPUs.
 	Capacity quantity.Size
@@ -54,6 +61,10 @@ type Options struct {
 	PricePerHour quantity.Money
 	// ArtifactsURL is the artifact store that children are told.
 	ArtifactsURL string
+	// Store has the artifacts, for commands; nil refuses them.
+	Store activities.Store
+	// WorkspaceBytes is how much the files of one command may take; 0 means half of the disk that is free now.
+	WorkspaceBytes quantity.Bytes
 	// Environment is added to the environment of children, which else is PATH, HOME, TMPDIR, LANG and TZ of this process and what
 	// the engine says.
 	Environment map[string]string
@@ -63,6 +74,8 @@ type Options struct {
 	Recorder activities.Recorder
 	// Plans hands out the plan.
 	Plans activities.Plans
+	// Output opens what takes the standard output and error of an attempt; nil discards them, but for the log.
+	Output func(wire.LogSource) activities.Output
 	// Inventory is told how the host stands every second and soon after each change. Calls do not overlap; an error is logged.
 	Inventory func(context.Context, predictor.Host) error
 	// SampleEvery is the time between two looks at a running attempt; 0 means a second.
@@ -83,6 +96,7 @@ type Agent struct {
 	price       quantity.Money
 	recorder    activities.Recorder
 	plans       activities.Plans
+	output      func(wire.LogSource) activities.Output
 	inventory   func(context.Context, predictor.Host) error
 	sampleEvery time.Duration
 	childIdle   time.Duration
@@ -90,6 +104,8 @@ type Agent struct {
 	logger      *slog.Logger
 	now         func() time.Time
 
+	enforcer  *enforce.Enforcer
+	commands  command.Options
 	admission *admission
 	children  *children
 	board     *slot.Board
@@ -100,22 +116,32 @@ type Agent struct {
 	running map[*running]struct{}
 }
 
-// New returns an agent that does nothing until Run.
+// New returns an agent that does nothing until Run, which must be called: it gives back what New takes of the host.
 func New(options Options) (*Agent, error) {
 	if err := options.complete(); err != nil {
 		return nil, fmt.Errorf("make an agent: %w", err)
 	}
 	a := &Agent{
 		id: options.Host, capacity: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
-		recorder: options.Recorder, plans: options.Plans, inventory: options.Inventory,
+		recorder: options.Recorder, plans: options.Plans, output: options.Output, inventory: options.Inventory,
 		sampleEvery: options.SampleEvery, childIdle: options.ChildIdle, drain: options.Drain,
 		logger: options.Logger.With("host", options.Host), now: time.Now,
 		changed: make(chan struct{}, 1),
 		sizings: make(map[predictor.StageID]predictor.Sizing), running: make(map[*running]struct{}),
 	}
+	enforcer, err := enforce.Open(enforce.Options{StateDir: options.StateDir, Mode: options.Enforcement, Logger: a.logger})
+	if err != nil {
+		return nil, fmt.Errorf("make an agent: %w", err)
+	}
+	a.enforcer = enforcer
+	a.commands = command.Options{
+		Root: filepath.Join(options.StateDir, "workspaces"), Cache: filepath.Join(options.StateDir, "command-cache"), Store: options.Store,
+		MaxBytes: options.WorkspaceBytes,
+	}
+	a.capacity.CPU, a.capacity.Memory = min(a.capacity.CPU, enforcer.Limit().CPU), min(a.capacity.Memory, enforcer.Limit().Memory)
 	a.admission = &admission{capacity: a.capacity, changed: a.touch}
 	a.children = &children{
-		builds: options.Builds, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment), logger: a.logger,
+		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment), logger: a.logger,
 		maxIdle: idlePerCPU * max(len(a.cpus), 1),
 	}
 	a.board = slot.NewBoard(options.Client, a.handle, a.logger)
@@ -124,8 +150,8 @@ func New(options Options) (*Agent, error) {
 
 // complete refuses what cannot work and fills in the defaults.
 func (o *Options) complete() error {
-	if o.Host == "" || o.Client == nil || o.Builds == nil || o.Recorder == nil || o.Plans == nil || o.Inventory == nil {
-		return errors.New("host, client, builds, recorder, plans and inventory are all required")
+	if o.Host == "" || o.Client == nil || o.StateDir == "" || o.Builds == nil || o.Recorder == nil || o.Plans == nil || o.Inventory == nil {
+		return errors.New("host, client, state directory, builds, recorder, plans and inventory are all required")
 	}
 	if o.Capacity.CPU < 0 || o.Capacity.Memory < 0 || o.PricePerHour < 0 {
 		return fmt.Errorf("capacity %s and price %s per hour must not be negative", o.Capacity, o.PricePerHour)
@@ -152,6 +178,13 @@ func (o *Options) complete() error {
 		}
 		o.Capacity.Memory = quantity.Bytes(availableShare * float64(available))
 	}
+	if o.WorkspaceBytes <= 0 {
+		free, err := freeDisk(o.StateDir)
+		if err != nil {
+			return err
+		}
+		o.WorkspaceBytes = quantity.Bytes(workspaceShare * float64(free))
+	}
 	if o.SampleEvery <= 0 {
 		o.SampleEvery = defaultSampleEvery
 	}
@@ -161,6 +194,9 @@ func (o *Options) complete() error {
 	if o.Drain <= 0 {
 		o.Drain = defaultDrain
 	}
+	if o.Output == nil {
+		o.Output = func(wire.LogSource) activities.Output { return discarded{} }
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -169,13 +205,17 @@ func (o *Options) complete() error {
 
 // Run obeys the plan until ctx ends. Then it polls no more, lets running attempts end for a while, interrupts the rest, kills all
 // children and returns. An interrupted attempt is Lost: it counts for nothing and is done again elsewhere. Run is called once.
-func (a *Agent) Run(ctx context.Context) error {
+func (a *Agent) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, a.enforcer.Close()) }()
 	spawner, err := spawn.New(spawn.Options{CPUs: a.cpus})
 	if err != nil {
 		return fmt.Errorf("run the agent of %s: %w", a.id, err)
 	}
 	defer spawner.Close()
-	a.children.start = spawner.Start
+	a.children.start = spawner.StartBy
+	if _, err := command.Sweep(ctx, a.commands.Root); err != nil {
+		a.logger.WarnContext(ctx, "workspaces of a crashed agent are left", "error", err)
+	}
 	var describing sync.WaitGroup
 	describing.Go(func() { a.describe(ctx) })
 	err = a.board.Run(ctx, a.plans, a.obey, a.drain)
@@ -214,7 +254,7 @@ func (a *Agent) describe(ctx context.Context) {
 func (a *Agent) Host() predictor.Host {
 	return predictor.Host{
 		ID: a.id, Capacity: a.capacity, Free: a.admission.free(), PricePerHour: a.price, CPUs: slices.Clone(a.cpus),
-		Enforcement: "none", At: a.now(),
+		Enforcement: string(a.enforcer.Mode()), At: a.now(),
 	}
 }
 
@@ -292,10 +332,10 @@ func (a *Agent) size(task wire.Task, need predictor.Need) (size quantity.Size, e
 	return sizing.For(need, a.capacity)
 }
 
-// begin notes that an attempt runs in c from now on, and says so.
-func (a *Agent) begin(r *running, c *child) {
+// begin notes that an attempt runs in live from now on, and says so.
+func (a *Agent) begin(r *running, live target) {
 	now := a.now()
-	r.attach(c, now)
+	r.attach(live, now)
 	a.mu.Lock()
 	a.running[r] = struct{}{}
 	a.mu.Unlock()

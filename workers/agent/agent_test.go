@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"runtime"
 	"slices"
 	"strings"
@@ -39,7 +41,7 @@ func start(t *testing.T, slots int, edit func(*Options)) *host {
 	frontend, c := slottest.Start(t)
 	h := &host{recorder: newRecorder(), frontend: frontend, plans: &plans{next: make(chan predictor.Plan)}}
 	options := Options{
-		Host: "h1", Client: c, Capacity: of(4, 1024), PricePerHour: quantity.USD, ArtifactsURL: "file:///artifacts",
+		Host: "h1", StateDir: t.TempDir(), Client: c, Capacity: of(4, 1024), PricePerHour: quantity.USD, ArtifactsURL: "file:///artifacts",
 		Builds: builds{}, Recorder: h.recorder, Plans: h.plans, Inventory: h.inventory, SampleEvery: 10 * time.Millisecond,
 	}
 	if edit != nil {
@@ -135,11 +137,49 @@ func TestAnIdleChildServesTheNextAttempt(t *testing.T) {
 	}
 }
 
+func TestWhatAnAttemptPrintsIsItsOwn(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	printed := map[string]*printing{}
+	h := start(t, 1, func(o *Options) {
+		o.Output = func(source wire.LogSource) activities.Output {
+			mu.Lock()
+			defer mu.Unlock()
+			p := &printing{source: source}
+			printed[source.Task] = p
+			return p
+		}
+	})
+	for _, id := range []string{"score-1", "score-2"} {
+		decoded(t, h, h.submit(t, order{Do: "print"}, func(task *wire.Task) { task.ID = id }))
+		mu.Lock()
+		p := printed[id]
+		mu.Unlock()
+		if got, want := p.out.String()+p.err.String(), "1 to out\nto err, without an end"; got != want || !p.closed {
+			t.Errorf("%s: got %q, closed %v, want %q and closed", id, got, p.closed, want)
+		}
+		if want := (wire.LogSource{Run: "r", Stage: "score", Task: id, Attempt: 1, Venue: predictor.Pool, Host: "h1"}); p.source != want {
+			t.Errorf("source: got %+v, want %+v", p.source, want)
+		}
+	}
+}
+
+// printing keeps what an attempt prints; it is read once the attempt is over.
+type printing struct {
+	source   wire.LogSource
+	out, err bytes.Buffer
+	closed   bool
+}
+
+func (p *printing) Stdout() io.Writer           { return &p.out }
+func (p *printing) Stderr() io.Writer           { return &p.err }
+func (p *printing) Close(context.Context) error { p.closed = true; return nil }
+
 func TestAPeakOfMemoryIsThatOfItsAttempt(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, nil)
 	const large = 200 * quantity.MiB
-	h.done(t, order{Do: "use", Bytes: large})
+	decoded(t, h, h.submit(t, order{Do: "use", Bytes: large}, func(task *wire.Task) { task.Declared = of(1, 800) }))
 	if got := h.records()[0].Usage.PeakMemory; got < large || got > 4*large { // a child built with -race takes more than twice as much
 		t.Errorf("peak: got %s, want not far above %s", got, large)
 	}
@@ -238,12 +278,12 @@ func TestARunningAttemptIsResizedByANewerPlan(t *testing.T) {
 	h := start(t, 1, nil)
 	a := h.submit(t, order{Do: "wait"}, nil)
 	await[predictor.Sampled](t, h.recorder, "a sample after the first step", func(s predictor.Sampled) bool { return s.Step == 1 })
-	h.plans.next <- placement(1, predictor.Sizing{Stage: stage, Base: of(3, 300)})
-	if out, _ := decoded(t, h, a); out.Grant != of(3, 300) {
-		t.Errorf("grant that the child was told: got %s, want %s", out.Grant, of(3, 300))
+	h.plans.next <- placement(1, predictor.Sizing{Stage: stage, Base: of(2, 300)})
+	if out, _ := decoded(t, h, a); out.Grant != of(2, 300) {
+		t.Errorf("grant that the child was told: got %s, want %s", out.Grant, of(2, 300))
 	}
-	if got := h.records()[0].Grant; got != of(3, 300) {
-		t.Errorf("grant of the Record: got %s, want %s", got, of(3, 300))
+	if got := h.records()[0].Grant; got != of(2, 300) {
+		t.Errorf("grant of the Record: got %s, want %s", got, of(2, 300))
 	}
 	await[predictor.Host](t, h.recorder, "an inventory with all room free", func(host predictor.Host) bool { return host.Free == host.Capacity })
 }
@@ -299,7 +339,8 @@ func TestNoVariableOfTheHostReachesAChild(t *testing.T) {
 	for _, pair := range out.Env {
 		name, _, _ := strings.Cut(pair, "=")
 		switch name {
-		case "PATH", "HOME", "TMPDIR", "LANG", "TZ", "GOMAXPROCS", "GOMEMLIMIT", wire.RoleEnvironment, wire.ArtifactsEnvironment, wire.BuildEnvironment:
+		case "PATH", "HOME", "TMPDIR", "LANG", "TZ", "GOMAXPROCS", "GOMEMLIMIT", wire.RoleEnvironment, wire.ArtifactsEnvironment, wire.BuildEnvironment,
+			wire.EnforcedEnvironment:
 		default:
 			t.Errorf("the child sees %s", pair)
 		}
@@ -310,9 +351,10 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
 	_, c := slottest.Start(t)
 	r := newRecorder()
-	good := Options{Host: "h", Client: c, Builds: builds{}, Recorder: r, Plans: &plans{}, Inventory: r.inventory}
+	good := Options{Host: "h", StateDir: t.TempDir(), Client: c, Builds: builds{}, Recorder: r, Plans: &plans{}, Inventory: r.inventory}
 	for name, edit := range map[string]func(*Options){
 		"no host":            func(o *Options) { o.Host = "" },
+		"no state directory": func(o *Options) { o.StateDir = "" },
 		"no client":          func(o *Options) { o.Client = nil },
 		"a negative price":   func(o *Options) { o.PricePerHour = -1 },
 		"a cpu far too high": func(o *Options) { o.CPUs = []int{1 << 20} },
@@ -329,6 +371,11 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	}
 	if host := a.Host(); host.Capacity.Memory <= 0 || host.Capacity.CPU <= 0 || host.Free != host.Capacity {
 		t.Errorf("defaults: got %+v, want the host's own capacity, all free", host)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.Run(ctx); err != nil {
+		t.Errorf("Run that is told to end: %v", err)
 	}
 }
 

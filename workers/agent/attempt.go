@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"sync"
 	"syscall"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
 
@@ -27,12 +30,22 @@ type running struct {
 	try   *slot.Attempt
 	room  *reservation
 
+	admitted quantity.Size // the grant it began with
+
 	mu    sync.Mutex
 	grant quantity.Size
 	meter *meter
-	child *child // set while the attempt goes on in it
+	live  target // set while the attempt goes on in it
 	gauge *gauge
-	used  quantity.Bytes // resident at the last look
+	used  quantity.Bytes // memory at the last look
+}
+
+// target is what an attempt runs in and what its limits are set on.
+type target struct {
+	group *enforce.Group
+	// tell hands the new grant to the attempt; nil where there is nobody to tell. Abandon is called when it cannot be told.
+	tell    func(quantity.Size) error
+	abandon func()
 }
 
 // account is what is known of an attempt when it is over, besides how it ended.
@@ -54,7 +67,7 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 		_, err := slot.Settle(task, try.Number, try.State(), impossible)
 		return wire.Result{}, err
 	}
-	r := &running{agent: a, try: try, grant: size}
+	r := &running{agent: a, try: try, admitted: size, grant: size}
 	f, account := r.run(ctx, task, input)
 	ending, _ := ended(f)
 	ending.Grant, ending.Cost = r.held(), r.cost(a.now())
@@ -101,27 +114,57 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	r.room, r.meter = room, newMeter(a.price, a.capacity, r.grant, admitted)
 	r.mu.Unlock()
 	defer func() { r.stopMeter(a.now()) }()
-	c, cold, output, err := a.children.take(ctx, build{task.Stage.App, task.Stage.Build}, r.grant)
+	if task.Command {
+		return r.asCommand(ctx, task, input, &account), account
+	}
+	return r.inChild(ctx, task, input, &account), account
+}
+
+// inChild runs the attempt in a process of the user's build.
+func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMessage, account *account) (f finish) {
+	a := r.agent
+	admitted := a.now()
+	c, cold, output, err := a.children.take(ctx, build{task.Stage.App, task.Stage.Build}, task.Stage.Name, r.grant)
 	account.cold = cold
 	account.start = a.now().Sub(admitted)
 	if err != nil {
-		return unstarted(ctx, err, output), account
+		return unstarted(ctx, err, output)
 	}
-	a.begin(r, c)
+	a.begin(r, target{
+		group: c.group, tell: func(size quantity.Size) error { return c.send(wire.ToChild{Limit: &size}) },
+		abandon: func() { endAll(c.group) }, // half a message was written: nothing that follows would be understood
+	})
 	defer a.end(r)
 	began := a.now()
 	kills := memoryKills()
+	lines := a.output(r.source())
+	c.output.attach(lines)
 	f = r.supervise(ctx, c, task, input)
-	f.memoryKills = memoryKills() > kills
 	now := a.now()
-	account.usage = r.usage(f, now.Sub(began), now, task.Input)
+	if f.answer != nil && f.exit == nil {
+		c.output.drain()
+	}
+	if err := closeOutput(ctx, lines); err != nil {
+		a.logger.WarnContext(ctx, "the end of an attempt's output is lost", "task", task.ID, "error", err)
+	}
+	account.usage = r.usage(&f, c.process, now.Sub(began), now, task.Input)
+	f.hostKills = memoryKills() > kills
+	f.grant, f.peak = r.held(), account.usage.PeakMemory
 	r.detach()
 	if _, reusable := ended(f); reusable {
 		a.children.give(c, now)
 	} else {
 		c.kill()
 	}
-	return f, account
+	return f
+}
+
+// source says whose output it is.
+func (r *running) source() wire.LogSource {
+	task := r.try.Task
+	return wire.LogSource{
+		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: r.agent.id,
+	}
 }
 
 // unstarted tells what it means that no child could be had.
@@ -143,7 +186,7 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 		Task: task, Attempt: r.try.Number, Input: input, Grant: r.held(), Resume: r.try.State().Checkpoint,
 	}})
 	if err != nil {
-		c.signal(syscall.SIGKILL)
+		endAll(c.group)
 		f.failed = err
 	}
 	samples := time.NewTicker(r.agent.sampleEvery)
@@ -174,7 +217,7 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 		case <-timeout:
 			timeout = nil
 			f.stopped, f.reason = predictor.TimedOut, pastTimeout(task.Timeout)
-			c.signal(syscall.SIGKILL)
+			endAll(c.group)
 		case <-stop.done:
 			if f.stopped == "" {
 				f.stopped, f.reason = slot.Stopped(ctx)
@@ -198,7 +241,7 @@ type stopping struct {
 func (s *stopping) ask(outcome predictor.Outcome) {
 	s.done = nil
 	if outcome != predictor.Cancelled || s.child.send(wire.ToChild{Cancel: true}) != nil {
-		s.child.signal(syscall.SIGKILL)
+		endAll(s.child.group)
 		return
 	}
 	s.next = time.After(cancelGrace)
@@ -207,7 +250,7 @@ func (s *stopping) ask(outcome predictor.Outcome) {
 // force takes the next step.
 func (s *stopping) force() {
 	if s.terminated {
-		s.child.signal(syscall.SIGKILL)
+		endAll(s.child.group)
 		s.next = nil
 		return
 	}
@@ -223,75 +266,101 @@ func gone(c *child, f finish) finish {
 	select {
 	case <-c.exited:
 	case <-timer.C: // it closed its channel but lives
-		c.signal(syscall.SIGKILL)
+		endAll(c.group)
 		<-c.exited
 	}
 	if c.broken != nil {
 		f.failed = c.broken
 	}
-	f.exit = c.process.ProcessState.String()
-	status, ok := c.process.ProcessState.Sys().(syscall.WaitStatus)
-	f.killed = ok && status.Signaled() && status.Signal() == syscall.SIGKILL
-	f.tail = c.tail.text()
+	f.exit = statusOf(c.process.ProcessState)
+	f.tail = c.output.tail.text()
 	return f
 }
 
-// sample publishes what the attempt takes now. An attempt that outgrew its grant is counted with what it holds, so that its neighbours
-// are not admitted into memory that is not there.
+// sample publishes what the attempt takes now, and gives it more memory when it comes close to its limit. An attempt that outgrew its grant,
+// where nothing holds it, is counted with what it takes, so that its neighbours are not admitted into memory that is not there.
 func (r *running) sample() {
 	a := r.agent
 	now := a.now()
 	r.mu.Lock()
 	gauge := r.gauge
 	r.mu.Unlock()
-	l, rate, ok := gauge.sample(now)
+	l, ok := gauge.sample(now)
 	if !ok {
 		return
 	}
 	r.mu.Lock()
-	r.used = l.resident
+	r.used = l.memory
+	held := r.grant
 	r.mu.Unlock()
 	r.room.resize(func(held, _ quantity.Size) quantity.Size {
-		held.Memory = max(held.Memory, l.resident)
+		held.Memory = max(held.Memory, l.memory)
+		return held
+	})
+	r.change(now, func(held, free quantity.Size) quantity.Size {
+		held.Memory = predictor.Relief(held.Memory, r.admitted.Memory, l.memory, free.Memory)
 		return held
 	})
 	state, task := r.try.State(), r.try.Task
 	a.recorder.Tell(predictor.Sampled{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
-		CPU: rate, Memory: l.resident, Grant: r.held(), Step: state.Step, Metrics: state.Metrics, At: now,
+		CPU: l.rate, Memory: l.memory, Throttled: l.throttled, Grant: held, Step: state.Step, Metrics: state.Metrics, At: now,
 	})
 }
 
-// attach makes c the child of the attempt.
-func (r *running) attach(c *child, now time.Time) {
+// attach makes the attempt run in live from now on.
+func (r *running) attach(live target, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.child, r.gauge = c, newGauge(c.process.Process.Pid, c.attempts == 0, now)
+	r.live, r.gauge = live, newGauge(live.group, r.agent.enforcer.Mode(), now)
 }
 
 // detach ends the time in which the attempt can be resized.
 func (r *running) detach() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.child = nil
+	r.live = target{}
 }
 
 // resize gives the attempt what sizing says now, while it runs.
 func (r *running) resize(sizing predictor.Sizing, now time.Time) {
 	want, _, _ := sizing.For(r.try.Need(), r.agent.capacity)
 	r.mu.Lock()
+	used := r.used
+	r.mu.Unlock()
+	r.change(now, func(held, free quantity.Size) quantity.Size { return resized(held, free, want, used) })
+}
+
+// change gives the attempt what decide says, in the books, in the kernel and in the child's runtime. The kernel may hold more memory than
+// is asked for, when the attempt uses more.
+func (r *running) change(now time.Time, decide func(held, free quantity.Size) quantity.Size) {
+	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.child == nil {
+	if r.live.group == nil {
 		return
 	}
-	size := r.room.resize(func(held, free quantity.Size) quantity.Size { return resized(held, free, want, r.used) })
+	size := r.room.resize(decide)
 	if size == r.grant {
 		return
 	}
+	held, err := r.live.group.Resize(size)
+	if err != nil {
+		r.agent.logger.Warn("a running attempt keeps its limits", "task", r.try.Task.ID, "error", err)
+		held = r.grant
+	}
+	if err != nil || held.Memory > size.Memory {
+		size = r.room.resize(func(now, _ quantity.Size) quantity.Size {
+			now.Memory = held.Memory
+			return now
+		})
+	}
 	r.grant = size
 	r.meter.hold(size, now)
-	if err := r.child.send(wire.ToChild{Limit: &size}); err != nil {
-		r.child.signal(syscall.SIGKILL) // half a message was written: nothing that follows would be understood
+	if r.live.tell == nil {
+		return
+	}
+	if err := r.live.tell(size); err != nil {
+		r.live.abandon()
 	}
 }
 
@@ -318,16 +387,17 @@ func (r *running) cost(now time.Time) quantity.Money {
 	return r.meter.cost(now)
 }
 
-func (r *running) usage(f finish, wall time.Duration, now time.Time, input quantity.Bytes) quantity.Usage {
+// usage is what the attempt took, with what the end of its process adds; f is told what the kernel killed.
+func (r *running) usage(f *finish, process *exec.Cmd, wall time.Duration, now time.Time, input quantity.Bytes) quantity.Usage {
 	r.mu.Lock()
-	child, gauge := r.child, r.gauge
+	gauge := r.gauge
 	r.mu.Unlock()
-	var usage quantity.Usage
-	if f.exit != "" {
-		usage = gauge.usage(f.answer, child.process.ProcessState, wall, now)
-	} else {
-		usage = gauge.usage(f.answer, nil, wall, now)
+	var state *os.ProcessState
+	if f.exit != nil {
+		state = process.ProcessState
 	}
+	usage := gauge.usage(f.answer, state, wall, now)
+	f.kills, f.enforced = gauge.kills(), gauge.counted
 	usage.Input = input
 	if f.answer != nil {
 		usage.Output = quantity.Bytes(len(f.answer.Output)) + f.answer.Written

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
 const (
@@ -38,10 +39,11 @@ type build struct{ app, digest string }
 type child struct {
 	build     build
 	process   *exec.Cmd
-	in        *os.File // messages to the child
-	out       *os.File // messages from it
-	tail      *tail
-	attempts  int       // that it has ended
+	group     *enforce.Group // it and all that it starts
+	in        *os.File       // messages to the child
+	out       *os.File       // messages from it
+	output    *output
+	stage     string    // that it ran last
 	idleSince time.Time // owned by children
 
 	sending  sync.Mutex
@@ -49,12 +51,12 @@ type child struct {
 	broken   error               // why no more can come, when it is the child's fault; read after messages is closed
 	dropped  chan struct{}       // closed when nobody reads messages any more
 	dropOnce sync.Once
-	exited   chan struct{} // closed when the process is gone and all its output is in tail
+	exited   chan struct{} // closed when the process is gone and all its output was read
 	reading  sync.WaitGroup
 }
 
-// startChild starts cmd as a child and returns at once; its first message says that it is ready.
-func startChild(cmd *exec.Cmd, b build, output *tail, start func(*exec.Cmd) error) (*child, error) {
+// startChild starts cmd as a child in group and returns at once; its first message says that it is ready.
+func startChild(cmd *exec.Cmd, b build, output *output, group *enforce.Group, start starter) (*child, error) {
 	theirIn, in, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make a channel to a child: %w", err)
@@ -64,15 +66,15 @@ func startChild(cmd *exec.Cmd, b build, output *tail, start func(*exec.Cmd) erro
 		return nil, errors.Join(fmt.Errorf("make a channel from a child: %w", err), theirIn.Close(), in.Close())
 	}
 	cmd.ExtraFiles = []*os.File{wire.ChildInput - 3: theirIn, wire.ChildOutput - 3: theirOut}
-	cmd.Stdout, cmd.Stderr = output, output
+	cmd.Stdout, cmd.Stderr = &output.out, &output.err
 	cmd.WaitDelay = exitGrace
-	err = start(cmd)
+	err = start(cmd, group.Start)
 	err = errors.Join(err, theirIn.Close(), theirOut.Close())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", cmd.Path, err), in.Close(), out.Close())
 	}
 	c := &child{
-		build: b, process: cmd, in: in, out: out, tail: output,
+		build: b, process: cmd, group: group, in: in, out: out, output: output,
 		messages: make(chan wire.FromChild), dropped: make(chan struct{}), exited: make(chan struct{}),
 	}
 	c.reading.Go(c.read)
@@ -109,7 +111,7 @@ func (c *child) wait() {
 	defer close(c.exited)
 	// How the process ended is in ProcessState; an error of Wait adds nothing that an attempt could be told.
 	_ = c.process.Wait()
-	c.signal(syscall.SIGKILL)
+	endAll(c.group)
 	// A process that left the group may hold the channel open; what is in it now is read, what comes later is nobody's.
 	_ = c.out.SetReadDeadline(time.Now().Add(exitGrace))
 	c.reading.Wait()
@@ -156,7 +158,28 @@ func (c *child) ready(ctx context.Context) error {
 	}
 }
 
-// signal sends sig to the child and all processes it started.
+// starter starts a command by a function that may depend on the thread that calls it.
+type starter func(cmd *exec.Cmd, start func(*exec.Cmd) error) error
+
+// killTimeout bounds the wait for processes that were killed; one in an uninterruptible system call may take longer, and is swept when the
+// agent starts anew.
+const killTimeout = 10 * time.Second
+
+// endAll kills what is left in group.
+func endAll(group *enforce.Group) {
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	_ = group.Kill(ctx) // what cannot be killed now is killed by the enforcer's Close or its next Open
+}
+
+// removeGroup removes group, in which nothing runs any more.
+func removeGroup(group *enforce.Group) {
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	_ = group.Remove(ctx) // as above
+}
+
+// signal sends sig to the child and the processes of its process group.
 func (c *child) signal(sig syscall.Signal) {
 	// It fails when all of them are gone, which is as well.
 	_ = syscall.Kill(-c.process.Process.Pid, sig)
@@ -176,13 +199,15 @@ func (c *child) alive() bool {
 func (c *child) kill() {
 	c.dropOnce.Do(func() { close(c.dropped) })
 	if c.alive() {
-		c.signal(syscall.SIGKILL)
+		endAll(c.group)
 	}
 	<-c.exited
+	removeGroup(c.group)
 }
 
 // environment returns all variables of a child: few of the host's, found with lookup, what the engine says, and extra, which wins.
-func environment(lookup func(string) (string, bool), b build, artifacts string, size quantity.Size, extra map[string]string) []string {
+// The child sets the number of its threads by each grant, so GOMAXPROCS only holds until the first.
+func environment(lookup func(string) (string, bool), b build, artifacts string, size quantity.Size, enforced bool, extra map[string]string) []string {
 	values := make(map[string]string)
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ"} {
 		if value, set := lookup(name); set {
@@ -195,5 +220,8 @@ func environment(lookup func(string) (string, bool), b build, artifacts string, 
 	values[wire.RoleEnvironment] = wire.RoleChild
 	values[wire.ArtifactsEnvironment] = artifacts
 	values[wire.BuildEnvironment] = b.digest
+	if enforced {
+		values[wire.EnforcedEnvironment] = "1"
+	}
 	return sortedPairs(values)
 }

@@ -68,6 +68,12 @@ func serve() error {
 	}
 	for message := range messages {
 		answer := work(*message.Start, messages, out)
+		if _, err := fmt.Print(wire.OutputEnd); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprint(os.Stderr, wire.OutputEnd); err != nil {
+			return err
+		}
 		if err := out.Encode(wire.FromChild{Done: &answer}); err != nil {
 			return err
 		}
@@ -111,6 +117,9 @@ func work(start wire.StartAttempt, messages <-chan wire.ToChild, out *json.Encod
 			block[i] = 1
 		}
 		tell(wire.FromChild{Progress: &wire.Progress{Step: int(block[0])}})
+	case "print":
+		fmt.Printf("%d to out\n", start.Attempt)
+		fmt.Fprint(os.Stderr, "to err, without an end")
 	case "environment":
 		report.Env = os.Environ()
 	case "resume":

@@ -9,11 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
 // errUnavailable says that this host does not have a build: no fault of the stage.
@@ -22,7 +25,8 @@ var errUnavailable = errors.New("the build is not on this host")
 // children starts processes and keeps the idle ones for a while. An idle child serves any stage of its build.
 type children struct {
 	builds    activities.Builds
-	start     func(*exec.Cmd) error
+	groups    *enforce.Enforcer
+	start     starter
 	artifacts string
 	extra     map[string]string
 	logger    *slog.Logger
@@ -30,13 +34,18 @@ type children struct {
 	maxIdle int
 
 	mu   sync.Mutex
-	idle []*child // the longest idle first
+	idle []*child     // the longest idle first
+	made atomic.Int64 // groups
 }
 
-// take returns an idle child of b, or starts one, which makes it cold, and waits until it is ready. The caller gives it back or kills it.
-// When a new child is not ready, its output comes with the error.
-func (s *children) take(ctx context.Context, b build, size quantity.Size) (c *child, cold bool, output string, err error) {
-	if c := s.pick(b); c != nil {
+// take returns an idle child of b, or starts one, which makes it cold, and waits until it is ready. It is held to size. The caller gives it
+// back or kills it. When a new child is not ready, its output comes with the error.
+func (s *children) take(ctx context.Context, b build, stage string, size quantity.Size) (c *child, cold bool, output string, err error) {
+	if c := s.pick(b, stage); c != nil {
+		if _, err := c.group.Resize(size); err != nil {
+			c.kill()
+			return nil, false, "", err
+		}
 		return c, false, "", nil
 	}
 	path, err := s.builds.Path(ctx, b.app, b.digest)
@@ -44,27 +53,49 @@ func (s *children) take(ctx context.Context, b build, size quantity.Size) (c *ch
 		return nil, true, "", fmt.Errorf("%w: %s of %s: %w", errUnavailable, b.digest, b.app, err)
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path) // it outlives the attempt
-	cmd.Env = environment(os.LookupEnv, b, s.artifacts, size, s.extra)
-	c, err = startChild(cmd, b, &tail{logger: s.logger.With("app", b.app, "build", b.digest)}, s.start)
+	cmd.Env = environment(os.LookupEnv, b, s.artifacts, size, s.groups.Mode() != enforce.None, s.extra)
+	group, err := s.group(size)
 	if err != nil {
 		return nil, true, "", err
 	}
+	c, err = startChild(cmd, b, newOutput(&tail{logger: s.logger.With("app", b.app, "build", b.digest)}), group, s.start)
+	if err != nil {
+		removeGroup(group)
+		return nil, true, "", err
+	}
+	c.stage = stage
 	if err := c.ready(ctx); err != nil {
 		c.kill()
-		return nil, true, c.tail.text(), err
+		return nil, true, c.output.tail.text(), err
 	}
 	return c, true, "", nil
 }
 
-// pick takes the child of b that was idle for the shortest time, because its memory is warm.
-func (s *children) pick(b build) *child {
+// group makes a group of size.
+func (s *children) group(size quantity.Size) (*enforce.Group, error) {
+	group, err := s.groups.Group("slot-" + strconv.FormatInt(s.made.Add(1), 10))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := group.Resize(size); err != nil {
+		removeGroup(group)
+		return nil, err
+	}
+	return group, nil
+}
+
+// pick takes an idle child of b: one that ran stage before, as its memory holds what the stage needs and not what others needed; among
+// those the one that was idle for the shortest time, because its memory is warm.
+func (s *children) pick(b build, stage string) *child {
 	for {
 		s.mu.Lock()
 		at := -1
 		for i, c := range slices.Backward(s.idle) {
-			if c.build == b {
+			if c.build == b && (at < 0 || c.stage == stage) {
 				at = i
-				break
+				if c.stage == stage {
+					break
+				}
 			}
 		}
 		if at < 0 {
@@ -75,7 +106,8 @@ func (s *children) pick(b build) *child {
 		s.idle = slices.Delete(s.idle, at, at+1)
 		s.mu.Unlock()
 		if c.alive() {
-			c.tail.reset()
+			c.output.tail.reset()
+			c.stage = stage
 			return c
 		}
 		c.kill()
@@ -86,7 +118,6 @@ func (s *children) pick(b build) *child {
 func (s *children) give(c *child, now time.Time) {
 	s.mu.Lock()
 	c.idleSince = now
-	c.attempts++
 	s.idle = append(s.idle, c)
 	var surplus []*child
 	if n := len(s.idle) - s.maxIdle; n > 0 {

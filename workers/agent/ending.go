@@ -2,29 +2,61 @@ package agent
 
 import (
 	"fmt"
-	"strings"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/slot"
+	"github.com/spillway-ml/spillway/workers/verdict"
 )
 
 // finish is what was seen of an attempt when it was over. The zero value is a child that went away without a word.
 type finish struct {
 	// answer is what the child said last; nil when it did not.
 	answer *wire.Answer
-	// stopped is why the agent stopped the attempt: TimedOut, Cancelled or Lost; empty when it did not. Reason says it for people.
+	// stopped is why the agent stopped the attempt: TimedOut, Cancelled, Lost or, for too much written, Failed; empty when it did not.
+	// Reason says it for people.
 	stopped predictor.Outcome
 	reason  string
+	// cause is why, where the outcome does not tell.
+	cause predictor.Cause
 	// failed says that the child could not be started, or broke the protocol.
 	failed error
-	// exit is how the process ended: "exit status 2", "signal: killed"; empty while it lives.
-	exit string
-	// killed says that exit is SIGKILL; memoryKills that the kernel killed processes for memory while the attempt ran.
-	killed, memoryKills bool
+	// exit is how the process ended; nil while it lives.
+	exit *status
+	// kills is how many of the attempt's processes the kernel killed for memory; hostKills says that it killed some process of the host's
+	// meanwhile.
+	kills     int64
+	hostKills bool
+	// enforced says that the kernel held the attempt to its grant.
+	enforced bool
+	// grant is what the attempt held in the end, peak the most memory that it took.
+	grant quantity.Size
+	peak  quantity.Bytes
 	// tail is the end of the child's output.
 	tail string
+	// command says that the attempt was a program of its own, and refused which memory that said it was refused.
+	command bool
+	refused verdict.Memory
+}
+
+// status is how a process ended.
+type status struct {
+	code   int            // its exit code, when signal is 0
+	signal syscall.Signal // what killed it
+	words  string         // "exit status 2", "signal: killed"
+}
+
+// statusOf reads how a process ended.
+func statusOf(state *os.ProcessState) *status {
+	s := &status{code: state.ExitCode(), words: state.String()}
+	if own, ok := state.Sys().(syscall.WaitStatus); ok && own.Signaled() {
+		s.signal = own.Signal()
+	}
+	return s
 }
 
 // ended decides how an attempt ended and whether its child can take another.
@@ -34,66 +66,92 @@ type finish struct {
 func ended(f finish) (ending slot.Ending, reusable bool) {
 	switch {
 	case f.answer != nil && f.answer.Error == nil:
-		return slot.Ending{Outcome: predictor.Succeeded}, f.stopped == "" && f.exit == ""
+		return slot.Ending{Outcome: predictor.Succeeded}, f.stopped == "" && f.exit == nil && f.kills == 0
 	case f.stopped != "":
-		return slot.Ending{Outcome: f.stopped, Message: f.reason}, false
+		return slot.Ending{Outcome: f.stopped, Cause: f.cause, Message: f.reason}, false
+	case f.kills > 0: // also when the stage lived on and says that a program which it ran was killed
+		return slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Message: killed(f)}, false
 	case f.answer != nil:
-		failure := f.answer.Error
-		ending = slot.Ending{Outcome: predictor.Failed, Message: failure.Message, Stack: failure.Stack, Permanent: failure.Permanent}
-		if failure.OutOfMemory {
-			ending.Outcome = predictor.OutOfMemory
-		}
-		return ending, failure.Stack == "" && f.exit == ""
-	case f.killed && f.memoryKills:
-		return slot.Ending{Outcome: predictor.OutOfMemory, Message: "the kernel killed the stage's process because the host ran out of memory"}, false
+		return answered(f), f.answer.Error.Stack == "" && f.exit == nil
+	case f.hostKills && f.exit != nil && f.exit.signal == syscall.SIGKILL:
+		return hostKilled(f), false
 	}
 	return crashed(f), false
 }
 
-// crashed tells what became of a child that went away by itself.
-func crashed(f finish) slot.Ending {
-	message, stack := firstWords(f.tail)
-	ending := slot.Ending{Outcome: predictor.Failed, Stack: stack}
-	if refusedMemory(f.tail) {
-		ending.Outcome = predictor.OutOfMemory
+// answered tells how an attempt ended whose code returned an error.
+func answered(f finish) slot.Ending {
+	failure := f.answer.Error
+	ending := slot.Ending{
+		Outcome: predictor.Failed, Cause: predictor.CauseError, Message: failure.Message, Stack: failure.Stack, Permanent: failure.Permanent,
 	}
-	switch {
-	case f.failed != nil:
-		ending.Message = f.failed.Error()
-	case f.exit != "":
-		ending.Message = "the stage's process ended: " + f.exit
-	default:
-		ending.Message = "the stage's process closed its channel to the agent"
+	if f.cause != "" {
+		ending.Cause = f.cause
 	}
-	if message != "" {
-		ending.Message += ": " + message
+	if failure.Stack != "" {
+		ending.Cause = predictor.CausePanic
+	}
+	if failure.OutOfMemory {
+		ending.Outcome, ending.Cause = predictor.OutOfMemory, predictor.CauseMemoryRefused
+		if kind, detail := verdict.Text(failure.Message); kind == verdict.Device && !detail.EitherMemory {
+			ending.Cause = predictor.CauseDeviceMemory
+		}
 	}
 	return ending
 }
 
-// firstWords finds in a child's output what it died of: a panic and its stack, or else the last line.
-func firstWords(tail string) (message, stack string) {
-	for _, mark := range []string{"panic: ", "fatal error: "} {
-		at := strings.LastIndex("\n"+tail, "\n"+mark)
-		if at >= 0 {
-			stack = tail[at:]
-			message, _, _ = strings.Cut(stack, "\n")
-			return message, stack
-		}
-	}
-	lines := strings.Split(strings.TrimSpace(tail), "\n")
-	return lines[len(lines)-1], ""
+// killed says that the kernel killed an attempt at its limit.
+func killed(f finish) string {
+	return fmt.Sprintf("the kernel killed it at its memory limit of %s, of which it had taken %s", f.grant.Memory, min(f.peak, f.grant.Memory))
 }
 
-// refusedMemory reports whether the output of a dead process says that the system gave it no memory: how Go's runtime and the C
-// library say it.
-func refusedMemory(tail string) bool {
-	for _, words := range []string{"fatal error: runtime: out of memory", "fatal error: runtime: cannot allocate memory", "fatal error: out of memory", "std::bad_alloc", "MemoryError"} {
-		if strings.Contains(tail, words) {
-			return true
-		}
+// hostKilled tells of an attempt that was killed while the host as a whole ran out of memory. Where grants are held, it was within its own
+// and is done again as it was; where nothing holds them, it may have been the one that took too much.
+func hostKilled(f finish) slot.Ending {
+	ending := slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseHostMemory, Message: "the kernel killed the stage's process because the host ran out of memory"}
+	if f.enforced {
+		ending.Outcome = predictor.Lost
+		ending.Message += fmt.Sprintf(", though it had taken only %s of its %s", f.peak, f.grant.Memory)
 	}
-	return false
+	return ending
+}
+
+// crashed tells what became of a child that went away by itself.
+func crashed(f finish) slot.Ending {
+	if f.exit == nil {
+		message, stack := verdict.LastWords(f.tail)
+		ending := slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseStart, Stack: stack, Message: "the stage's process closed its channel to the agent"}
+		if f.failed != nil {
+			ending.Message = f.failed.Error()
+		}
+		if message != "" {
+			ending.Message += ": " + message
+		}
+		return ending
+	}
+	judged := verdict.Judge(verdict.Evidence{Code: f.exit.code, Signal: f.exit.signal, Tail: f.tail, Reported: f.refused, HasDevice: f.grant.GPU > 0})
+	ending := slot.Ending{Outcome: predictor.Failed, Message: "the stage's process ended: " + f.exit.words, Stack: judged.Stack}
+	switch judged.Cause {
+	case verdict.HostMemory:
+		ending.Outcome, ending.Cause = predictor.OutOfMemory, predictor.CauseMemoryRefused
+	case verdict.DeviceMemory:
+		ending.Outcome, ending.Cause = predictor.OutOfMemory, predictor.CauseDeviceMemory
+	case verdict.Signalled:
+		ending.Cause = predictor.CauseSignal
+	default:
+		ending.Cause = predictor.CauseExit
+	}
+	if f.command {
+		ending.Message = "the command ended with " + judged.Message
+		return ending
+	}
+	if f.failed != nil {
+		ending.Message = f.failed.Error()
+	}
+	if message, _ := verdict.LastWords(f.tail); message != "" {
+		ending.Message += ": " + message
+	}
+	return ending
 }
 
 // pastTimeout is the reason of an attempt that was stopped at its timeout.

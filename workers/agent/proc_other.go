@@ -8,11 +8,10 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// look knows nothing: only Linux tells. Usage then rests on what the child measured of itself.
-func look(int) (looked, bool) { return looked{}, false }
+// maxrssUnit is what a process's record of its highest memory is counted in.
+const maxrssUnit = quantity.Bytes(1)
 
-func resetPeak(int) bool { return false }
-
+// memoryKills knows nothing: only Linux tells.
 func memoryKills() int64 { return 0 }
 
 func availableMemory() (quantity.Bytes, error) {

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -145,6 +147,8 @@ func TestAnAttemptCostsTheLargerOfItsShares(t *testing.T) {
 func TestAnAttemptEndsAsWhatWasSeenSays(t *testing.T) {
 	t.Parallel()
 	failure := func(f wire.StageFailure) *wire.Answer { return &wire.Answer{Error: &f} }
+	sigkill := &status{signal: syscall.SIGKILL, words: "signal: killed"}
+	exited := func(code int) *status { return &status{code: code, words: "exit status " + strconv.Itoa(code)} }
 	for _, tt := range []struct {
 		name     string
 		finish   finish
@@ -155,19 +159,19 @@ func TestAnAttemptEndsAsWhatWasSeenSays(t *testing.T) {
 		{
 			"an error of the stage leaves the child usable",
 			finish{answer: failure(wire.StageFailure{Message: "boom", Permanent: true})},
-			slot.Ending{Outcome: predictor.Failed, Message: "boom", Permanent: true},
+			slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseError, Message: "boom", Permanent: true},
 			true,
 		},
 		{
 			"a panic does not",
 			finish{answer: failure(wire.StageFailure{Message: "boom", Stack: "main.go:1"})},
-			slot.Ending{Outcome: predictor.Failed, Message: "boom", Stack: "main.go:1"},
+			slot.Ending{Outcome: predictor.Failed, Cause: predictor.CausePanic, Message: "boom", Stack: "main.go:1"},
 			false,
 		},
 		{
 			"memory that the code was refused",
 			finish{answer: failure(wire.StageFailure{Message: "full", OutOfMemory: true})},
-			slot.Ending{Outcome: predictor.OutOfMemory, Message: "full"},
+			slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused, Message: "full"},
 			true,
 		},
 		{
@@ -184,39 +188,78 @@ func TestAnAttemptEndsAsWhatWasSeenSays(t *testing.T) {
 		},
 		{
 			"killed at its timeout",
-			finish{stopped: predictor.TimedOut, reason: "late", exit: "signal: killed", killed: true, memoryKills: true},
+			finish{stopped: predictor.TimedOut, reason: "late", exit: sigkill, kills: 1},
 			slot.Ending{Outcome: predictor.TimedOut, Message: "late"},
 			false,
 		},
 		{
-			"killed by the kernel for memory",
-			finish{exit: "signal: killed", killed: true, memoryKills: true},
-			slot.Ending{Outcome: predictor.OutOfMemory, Message: "the kernel killed the stage's process because the host ran out of memory"},
+			"killed by the kernel at its limit",
+			finish{exit: sigkill, kills: 1, enforced: true, grant: of(1, 100), peak: 99 * quantity.MiB},
+			slot.Ending{
+				Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit,
+				Message: "the kernel killed it at its memory limit of 100 MiB, of which it had taken 99 MiB",
+			},
+			false,
+		},
+		{
+			"a stage whose own child was killed at the limit",
+			finish{answer: failure(wire.StageFailure{Message: "convert: signal: killed"}), kills: 1, enforced: true, grant: of(1, 100), peak: 101 * quantity.MiB},
+			slot.Ending{
+				Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit,
+				Message: "the kernel killed it at its memory limit of 100 MiB, of which it had taken 100 MiB",
+			},
+			false,
+		},
+		{
+			"killed because the host ran out of memory, and nobody knows by whom",
+			finish{exit: sigkill, hostKills: true},
+			slot.Ending{
+				Outcome: predictor.OutOfMemory, Cause: predictor.CauseHostMemory,
+				Message: "the kernel killed the stage's process because the host ran out of memory",
+			},
+			false,
+		},
+		{
+			"killed because the host ran out of memory, within its own grant",
+			finish{exit: sigkill, hostKills: true, enforced: true, grant: of(1, 100), peak: 50 * quantity.MiB},
+			slot.Ending{
+				Outcome: predictor.Lost, Cause: predictor.CauseHostMemory,
+				Message: "the kernel killed the stage's process because the host ran out of memory, though it had taken only 50 MiB of its 100 MiB",
+			},
 			false,
 		},
 		{
 			"killed by someone else",
-			finish{exit: "signal: killed", killed: true},
-			slot.Ending{Outcome: predictor.Failed, Message: "the stage's process ended: signal: killed"},
+			finish{exit: sigkill},
+			slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseSignal, Message: "the stage's process ended: signal: killed"},
+			false,
+		},
+		{
+			"device memory that a library was refused",
+			finish{exit: exited(1), tail: "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n", grant: quantity.Size{GPU: 1000}},
+			slot.Ending{
+				Outcome: predictor.OutOfMemory, Cause: predictor.CauseDeviceMemory,
+				Message: "the stage's process ended: exit status 1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+			},
 			false,
 		},
 		{
 			"an exit tells its last words",
-			finish{exit: "exit status 3", tail: "one\ntwo\n"},
-			slot.Ending{Outcome: predictor.Failed, Message: "the stage's process ended: exit status 3: two"},
+			finish{exit: exited(3), tail: "one\ntwo\n"},
+			slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit, Message: "the stage's process ended: exit status 3: two"},
 			false,
 		},
 		{
 			"a crash tells its panic",
-			finish{exit: "exit status 2", tail: "log\npanic: nil map\n\ngoroutine 7\n"},
-			slot.Ending{Outcome: predictor.Failed, Message: "the stage's process ended: exit status 2: panic: nil map", Stack: "panic: nil map\n\ngoroutine 7\n"},
+			finish{exit: exited(2), tail: "log\npanic: nil map\n\ngoroutine 7\n"},
+			slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit, Message: "the stage's process ended: exit status 2: panic: nil map", Stack: "panic: nil map\n\ngoroutine 7\n"},
 			false,
 		},
 		{
 			"memory that the runtime was refused",
-			finish{exit: "exit status 2", tail: "fatal error: runtime: out of memory\n"},
+			finish{exit: exited(2), tail: "fatal error: runtime: out of memory\n"},
 			slot.Ending{
-				Outcome: predictor.OutOfMemory, Message: "the stage's process ended: exit status 2: fatal error: runtime: out of memory",
+				Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused, Message: "the stage's process ended: exit status 2: fatal error: runtime: out of memory",
 				Stack: "fatal error: runtime: out of memory\n",
 			},
 			false,
@@ -224,7 +267,7 @@ func TestAnAttemptEndsAsWhatWasSeenSays(t *testing.T) {
 		{
 			"a child that did not start",
 			finish{failed: errors.New("no such file")},
-			slot.Ending{Outcome: predictor.Failed, Message: "no such file"},
+			slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseStart, Message: "no such file"},
 			false,
 		},
 	} {
@@ -282,6 +325,30 @@ func TestAnAttemptThatCanNeverRunHereSaysWhy(t *testing.T) {
 	}
 }
 
+func TestMarksOfEndsAreFoundHoweverTheyCome(t *testing.T) {
+	t.Parallel()
+	text := "one\n" + wire.OutputEnd + "two\x00" + wire.OutputEnd + "three" + wire.OutputEnd[:5]
+	for size := 1; size <= len(text); size++ {
+		var sink strings.Builder
+		o := newOutput(&tail{logger: slog.New(slog.DiscardHandler)})
+		o.out.attach(&sink)
+		ends := 0
+		for at := 0; at < len(text); at += size {
+			if _, err := o.out.Write([]byte(text[at:min(at+size, len(text))])); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-o.out.ended:
+				ends++
+			default:
+			}
+		}
+		if got, want := sink.String(), "one\ntwo\x00three"; got != want || ends == 0 {
+			t.Errorf("in pieces of %d: got %q and %d ends, want %q", size, got, ends, want)
+		}
+	}
+}
+
 func TestTheTailKeepsTheEndOfTheOutput(t *testing.T) {
 	t.Parallel()
 	output := &tail{logger: slog.New(slog.DiscardHandler)}
@@ -307,10 +374,10 @@ func TestAChildSeesOnlyWhatItShall(t *testing.T) {
 	t.Parallel()
 	host := map[string]string{"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "secret", "HOME": "/root", "GOMAXPROCS": "64"}
 	lookup := func(name string) (string, bool) { value, set := host[name]; return value, set }
-	got := environment(lookup, build{"digits", "b1"}, "file:///a", quantity.Size{CPU: 1500, Memory: 1000}, map[string]string{"MODEL": "x", "HOME": "/tmp", wire.RoleEnvironment: "evil"})
+	got := environment(lookup, build{"digits", "b1"}, "file:///a", quantity.Size{CPU: 1500, Memory: 1000}, true, map[string]string{"MODEL": "x", "HOME": "/tmp", wire.RoleEnvironment: "evil"})
 	want := []string{
 		"GOMAXPROCS=2", "GOMEMLIMIT=900", "HOME=/tmp", "MODEL=x", "PATH=/bin",
-		"SPILLWAY_ARTIFACTS=file:///a", "SPILLWAY_BUILD=b1", "SPILLWAY_ROLE=child",
+		"SPILLWAY_ARTIFACTS=file:///a", "SPILLWAY_BUILD=b1", "SPILLWAY_ENFORCED=1", "SPILLWAY_ROLE=child",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)

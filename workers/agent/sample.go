@@ -3,65 +3,83 @@ package agent
 import (
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
-// looked is one look at a process.
+// looked is what an attempt takes now.
 type looked struct {
-	resident, peak quantity.Bytes
-	cpu            time.Duration
+	memory    quantity.Bytes // that cannot be taken away from it
+	rate      quantity.Milli // mean share of cores since the last look
+	throttled float64        // the part of the time since the last look in which its CPU limit held it back
 }
 
-// gauge follows what one attempt takes, from the kernel's numbers about its child. Its methods may be called concurrently.
+// gauge follows what one attempt takes, from the kernel's numbers about its group. Its methods may be called concurrently.
 type gauge struct {
-	pid   int
-	exact bool // the kernel's peak is that of this attempt
+	group   *enforce.Group
+	counted bool // the kernel counts the group's processes to their end
 
-	mu       sync.Mutex
-	started  looked
-	last     looked
-	lastAt   time.Time
-	resident quantity.Bytes // the highest that was seen
+	mu      sync.Mutex
+	started enforce.Usage
+	last    enforce.Usage
+	lastAt  time.Time
 }
 
-// newGauge starts to follow pid. Fresh says that the process has run no attempt before.
-func newGauge(pid int, fresh bool, now time.Time) *gauge {
-	g := &gauge{pid: pid, exact: resetPeak(pid) || fresh, lastAt: now}
-	g.started, _ = look(pid)
-	g.last, g.resident = g.started, g.started.resident
+// newGauge starts to follow the attempt that begins in group now, in this mode.
+func newGauge(group *enforce.Group, mode enforce.Mode, now time.Time) *gauge {
+	g := &gauge{group: group, counted: mode != enforce.None, lastAt: now}
+	// Numbers that cannot be read are zero, and then the child's own count.
+	_ = group.ResetPeak()
+	g.started, _ = group.Usage()
+	g.last = g.started
 	return g
 }
 
-// sample looks again; rate is the mean share of cores since the last look.
-func (g *gauge) sample(now time.Time) (l looked, rate quantity.Milli, ok bool) {
+// sample looks again; ok is false when the kernel's numbers cannot be read.
+func (g *gauge) sample(now time.Time) (l looked, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l, ok = look(g.pid)
-	if !ok {
-		return looked{}, 0, false
+	usage, err := g.group.Usage()
+	if err != nil {
+		return looked{}, false
 	}
-	rate = quantity.Usage{CPU: l.cpu - g.last.cpu, Wall: now.Sub(g.lastAt)}.CPURate()
-	g.last, g.lastAt, g.resident = l, now, max(g.resident, l.resident)
-	return l, max(rate, 0), true
+	since := now.Sub(g.lastAt)
+	l = looked{memory: usage.WorkingSet, rate: max(quantity.Usage{CPU: usage.CPU - g.last.CPU, Wall: since}.CPURate(), 0)}
+	if throttled := usage.Throttled - g.last.Throttled; since > 0 && throttled > 0 {
+		l.throttled = min(throttled.Seconds()/since.Seconds(), 1)
+	}
+	g.last, g.lastAt = usage, now
+	return l, true
 }
 
-// usage returns what the attempt took. Answer is what the child said, nil when it said nothing; state is how it ended, nil while it
-// lives. The kernel's numbers count more than the child's own.
-func (g *gauge) usage(answer *wire.Answer, state *os.ProcessState, wall time.Duration, now time.Time) quantity.Usage {
-	if state == nil {
-		g.sample(now)
-	}
+// kills is how many processes of the attempt the kernel has killed for memory.
+func (g *gauge) kills() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	usage := quantity.Usage{Wall: wall, CPU: g.last.cpu - g.started.cpu, PeakMemory: g.resident}
-	if g.exact {
-		usage.PeakMemory = max(g.last.peak, g.resident)
+	return g.last.OutOfMemory
+}
+
+// usage returns what the attempt took. Answer is what the child said, nil when it said nothing; state is how its process ended, nil while it
+// lives. The kernel's numbers count more than the child's own.
+func (g *gauge) usage(answer *wire.Answer, state *os.ProcessState, wall time.Duration, now time.Time) quantity.Usage {
+	g.sample(now)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	took := g.last
+	usage := quantity.Usage{
+		Wall: wall, CPU: took.CPU - g.started.CPU, PeakMemory: took.PeakWorkingSet,
+		Throttled: took.Throttled - g.started.Throttled, Stalled: took.MemoryPressure.Some - g.started.MemoryPressure.Some,
+		DiskRead: took.Read - g.started.Read, DiskWritten: took.Written - g.started.Written,
 	}
-	if state != nil {
-		usage.CPU = max(usage.CPU, state.UserTime()+state.SystemTime()-g.started.cpu)
+	if state != nil && !g.counted { // its processes took more between the last look and their end
+		usage.CPU = max(usage.CPU, state.UserTime()+state.SystemTime()-g.started.CPU)
+		if own, ok := state.SysUsage().(*syscall.Rusage); ok {
+			usage.PeakMemory = max(usage.PeakMemory, quantity.Bytes(own.Maxrss)*maxrssUnit)
+		}
 	}
 	if answer == nil {
 		return usage
@@ -72,8 +90,8 @@ func (g *gauge) usage(answer *wire.Answer, state *os.ProcessState, wall time.Dur
 	if answer.Wall > 0 {
 		usage.Wall = answer.Wall
 	}
-	if answer.CPU > 0 {
-		usage.CPU = answer.CPU // in finer steps than the kernel's
+	if !g.counted && answer.CPU > 0 {
+		usage.CPU = max(usage.CPU, answer.CPU) // in finer steps
 	}
 	return usage
 }

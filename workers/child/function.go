@@ -23,7 +23,7 @@ func Function(stages Stages, store activities.Store, logger *slog.Logger) func(c
 		if invoke.Version != wire.Version {
 			return wire.Answer{}, fmt.Errorf("invoke: %w: %d, this build reads %d", wire.ErrVersion, invoke.Version, wire.Version)
 		}
-		limit(invoke.Start.Grant)
+		limit(invoke.Start.Grant, false)
 		return stages.execute(ctx, predictor.Function, store, logger, invoke.Start, hooks{}), nil
 	}
 }

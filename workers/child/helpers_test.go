@@ -1,6 +1,7 @@
 package child_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -110,7 +111,8 @@ type supervisor struct {
 	in       *io.PipeWriter
 	out      *io.PipeReader
 	messages *json.Decoder
-	ended    chan error // the result of Serve
+	printed  bytes.Buffer // to be read between two attempts
+	ended    chan error   // the result of Serve
 }
 
 // serve starts a slot and waits until it is ready. The slot is ended, and waited for, when the test ends.
@@ -121,7 +123,7 @@ func serve(t *testing.T, logger *slog.Logger) *supervisor {
 	s := &supervisor{t: t, in: in, out: out, messages: json.NewDecoder(out), ended: make(chan error, 1)}
 	store := openStore(t)
 	go func() {
-		s.ended <- child.Serve(context.WithoutCancel(t.Context()), stages(), store, logger, fromUs, toUs)
+		s.ended <- child.Serve(context.WithoutCancel(t.Context()), stages(), store, logger, child.Channels{In: fromUs, Out: toUs, Printed: []io.Writer{&s.printed}})
 	}()
 	if first := s.next(); !first.Ready {
 		t.Fatalf("first message: got %+v, want ready", first)

@@ -20,17 +20,28 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Serve runs the attempts that arrive on in, one at a time, and answers on out, until in ends. A supervisor that goes away closes in,
-// and the attempt going on is cancelled.
-func Serve(ctx context.Context, stages Stages, store activities.Store, logger *slog.Logger, in io.Reader, out io.Writer) error {
-	s := &slot{stages: stages, store: store, logger: logger, out: json.NewEncoder(out)}
+// Channels are what connects a child with its supervisor.
+type Channels struct {
+	// In brings messages, and Out takes the answers.
+	In  io.Reader
+	Out io.Writer
+	// Printed are the streams that stages print to; each attempt's part of them is marked as ended.
+	Printed []io.Writer
+	// Enforced says that the kernel holds this process to its grant.
+	Enforced bool
+}
+
+// Serve runs the attempts that arrive, one at a time, and answers, until no more can arrive. A supervisor that goes away closes In, and the
+// attempt going on is cancelled.
+func Serve(ctx context.Context, stages Stages, store activities.Store, logger *slog.Logger, channels Channels) error {
+	s := &slot{stages: stages, store: store, logger: logger, out: json.NewEncoder(channels.Out), printed: channels.Printed, enforced: channels.Enforced}
 	if err := s.send(wire.FromChild{Ready: true}); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer s.running.Wait()
 	defer stop()
-	messages := json.NewDecoder(bufio.NewReaderSize(in, 64<<10))
+	messages := json.NewDecoder(bufio.NewReaderSize(channels.In, 64<<10))
 	for {
 		var message wire.ToChild
 		if err := messages.Decode(&message); errors.Is(err, io.EOF) {
@@ -44,9 +55,11 @@ func Serve(ctx context.Context, stages Stages, store activities.Store, logger *s
 
 // slot is the state of a child process.
 type slot struct {
-	stages Stages
-	store  activities.Store
-	logger *slog.Logger
+	stages   Stages
+	store    activities.Store
+	logger   *slog.Logger
+	printed  []io.Writer
+	enforced bool
 
 	running sync.WaitGroup
 	cancel  context.CancelFunc // of the attempt going on; owned by the loop of Serve
@@ -58,7 +71,7 @@ type slot struct {
 func (s *slot) obey(ctx context.Context, message wire.ToChild) {
 	switch {
 	case message.Start != nil:
-		limit(message.Start.Grant)
+		limit(message.Start.Grant, s.enforced)
 		ctx, cancel := context.WithCancel(ctx)
 		s.cancel = cancel
 		s.running.Go(func() {
@@ -66,7 +79,7 @@ func (s *slot) obey(ctx context.Context, message wire.ToChild) {
 			s.attempt(ctx, *message.Start)
 		})
 	case message.Limit != nil:
-		limit(*message.Limit)
+		limit(*message.Limit, s.enforced)
 	case message.Cancel && s.cancel != nil:
 		s.cancel()
 	}
@@ -80,6 +93,8 @@ func (s *slot) attempt(ctx context.Context, start wire.StartAttempt) {
 	var over atomic.Bool // what a goroutine that the stage left behind reports belongs to no attempt
 	defer func() {
 		over.Store(true)
+		s.endOutput()
+		giveBack() // before the supervisor can begin to measure the next attempt
 		s.report(wire.FromChild{Done: &answer})
 	}()
 	tell := func(message wire.FromChild) {
@@ -112,10 +127,39 @@ func (s *slot) send(message wire.FromChild) error {
 // memoryShare is the part of the grant at which the Go runtime collects harder: the rest is for stacks, code and what is not Go's.
 const memoryShare = 0.9
 
+// endOutput marks the end of the attempt's part of what was printed.
+func (s *slot) endOutput() {
+	for _, stream := range s.printed {
+		// A stage may have closed it; then the supervisor waits for a moment and goes on.
+		_, _ = io.WriteString(stream, wire.OutputEnd)
+	}
+}
+
+// hoard is how much memory that nothing uses a process may keep between two attempts. Below it, the next attempt gains more from it than
+// the host does.
+const hoard = 32 << 20
+
+// giveBack returns memory that the last attempt used to the system, so that the next one is not measured with it.
+func giveBack() {
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	if memory.HeapSys-memory.HeapReleased > hoard {
+		debug.FreeOSMemory()
+	}
+}
+
+// leastThreads is how many threads run Go code at least where the kernel holds the CPU, as in Go's own default for a quota: with one, code
+// that could use more would never be seen to be held back, and would never be given more.
+const leastThreads = 2
+
 // limit keeps this process within size as far as the Go runtime can: whole cores, and a soft limit of memory.
-func limit(size quantity.Size) {
+func limit(size quantity.Size, enforced bool) {
 	if size.CPU > 0 {
-		runtime.GOMAXPROCS(int(math.Ceil(size.CPU.Cores())))
+		threads := int(math.Ceil(size.CPU.Cores()))
+		if enforced {
+			threads = max(threads, min(leastThreads, runtime.NumCPU()))
+		}
+		runtime.GOMAXPROCS(threads)
 	}
 	if size.Memory > 0 {
 		debug.SetMemoryLimit(int64(float64(size.Memory) * memoryShare))

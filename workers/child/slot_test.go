@@ -223,7 +223,7 @@ func TestTheEndOfTheChannelEndsTheAttemptGoingOnAndWaitsForIt(t *testing.T) {
 	var out bytes.Buffer
 	ended := make(chan error, 1)
 	go func() {
-		ended <- child.Serve(context.WithoutCancel(t.Context()), listed, openStore(t), silent, fromUs, &out)
+		ended <- child.Serve(context.WithoutCancel(t.Context()), listed, openStore(t), silent, child.Channels{In: fromUs, Out: &out})
 	}()
 	slot := &supervisor{t: t, in: in}
 	slot.start(attempt("linger", "1"))
@@ -252,7 +252,7 @@ func TestASlotEndsWhenTheSupervisorIsGoneOrSpeaksNonsense(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := child.Serve(t.Context(), stages(), openStore(t), silent, strings.NewReader(c.in), c.out)
+			err := child.Serve(t.Context(), stages(), openStore(t), silent, child.Channels{In: strings.NewReader(c.in), Out: c.out})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error that says %q", err, c.want)
 			}
@@ -310,6 +310,18 @@ func TestAFunctionRefusesAVersionThatItDoesNotKnow(t *testing.T) {
 	for _, version := range []int{0, wire.Version + 1} {
 		if _, err := invoke(t.Context(), wire.Invoke{Version: version, Start: attempt("double", "4")}); !errors.Is(err, wire.ErrVersion) {
 			t.Errorf("version %d: got %v, want ErrVersion", version, err)
+		}
+	}
+}
+
+func TestEachAttemptMarksTheEndOfWhatItPrinted(t *testing.T) {
+	t.Parallel()
+	s := serve(t, silent)
+	for n := 1; n <= 2; n++ {
+		s.start(attempt("double", `21`))
+		s.done()
+		if got, want := s.printed.String(), strings.Repeat(wire.OutputEnd, n); got != want {
+			t.Errorf("after %d attempts: got %q, want %q", n, got, want)
 		}
 	}
 }

@@ -43,8 +43,9 @@ type Spawner struct {
 
 // request is one call of Start on its way to the spawning thread.
 type request struct {
-	cmd  *exec.Cmd
-	done chan error
+	cmd   *exec.Cmd
+	start func(*exec.Cmd) error
+	done  chan error
 }
 
 // New returns a running Spawner. It refuses CPUs that this process may not use.
@@ -69,8 +70,12 @@ func New(opts Options) (*Spawner, error) {
 // Start starts cmd like [exec.Cmd.Start], in a new process group (unless cmd asks for a new session, which
 // includes one) and, on Linux, with SIGKILL as its parent-death signal. The other fields of cmd.SysProcAttr are
 // kept. The caller waits for cmd as usual.
-func (s *Spawner) Start(cmd *exec.Cmd) error {
-	r := request{cmd: cmd, done: make(chan error, 1)}
+func (s *Spawner) Start(cmd *exec.Cmd) error { return s.StartBy(cmd, (*exec.Cmd).Start) }
+
+// StartBy is Start, but calls start where that calls cmd.Start: on the spawning thread, with cmd.SysProcAttr set. Start may change that
+// thread while it runs and leaves it as it was; it may not take long, as no other child is started meanwhile.
+func (s *Spawner) StartBy(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
+	r := request{cmd: cmd, start: start, done: make(chan error, 1)}
 	select {
 	case s.requests <- r:
 		return <-r.done
@@ -93,7 +98,7 @@ func (s *Spawner) answer() {
 		select {
 		case r := <-s.requests:
 			r.cmd.SysProcAttr = attributes(r.cmd.SysProcAttr)
-			r.done <- r.cmd.Start()
+			r.done <- r.start(r.cmd)
 		case <-s.closing:
 			return
 		}

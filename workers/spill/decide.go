@@ -40,7 +40,7 @@ func needed(venue predictor.FunctionVenue, row granted, need predictor.Need) (me
 		// A size that the venue does not have must show, so the capacity is one that cuts nothing.
 		var size quantity.Size
 		size, expected, _ = row.sizing.For(need, quantity.Size{CPU: sizeOf(venue.MaxMemory).CPU, Memory: quantity.TiB})
-		memory = max(memory, size.Memory)
+		memory = max(memory, size.Memory+predictor.FunctionOverhead)
 	}
 	if need.OutOfMemory > 0 {
 		memory = max(memory, need.LargestFailed*predictor.GrowAfterOutOfMemory)
@@ -209,4 +209,16 @@ func usageOf(c call, answer wire.Answer, input quantity.Bytes) quantity.Usage {
 		usage.Wall = c.answer.Duration
 	}
 	return usage
+}
+
+// printed is a function's log without the lines that the venue adds around an invoke.
+// Source: https://docs.aws.amazon.com/lambda/latest/dg/monitoring-logs.html
+func printed(log string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(log) {
+		if !strings.HasPrefix(line, "START RequestId:") && !strings.HasPrefix(line, "END RequestId:") && !strings.HasPrefix(line, "REPORT RequestId:") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
 }

@@ -195,3 +195,11 @@ func TestPausesAreSpread(t *testing.T) {
 		}
 	}
 }
+
+func TestALogIsWhatTheFunctionPrinted(t *testing.T) {
+	t.Parallel()
+	log := "START RequestId: 1 Version: $LATEST\none\n\tEND RequestId: of its own\nEND RequestId: 1\nREPORT RequestId: 1 Duration: 2 ms"
+	if got, want := printed(log), "one\n\tEND RequestId: of its own\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

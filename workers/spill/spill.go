@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -45,6 +46,8 @@ type Options struct {
 	Venue predictor.FunctionVenue
 	// Drain is how long invokes may go on when the worker is told to end; 0 means 10 seconds.
 	Drain time.Duration
+	// Output opens what takes the output of an attempt; nil discards it.
+	Output func(wire.LogSource) activities.Output
 	// Logger takes the worker's log; nil discards it.
 	Logger *slog.Logger
 }
@@ -57,6 +60,7 @@ type Worker struct {
 	venue     predictor.FunctionVenue
 	drain     time.Duration
 	board     *slot.Board
+	output    func(wire.LogSource) activities.Output
 	now       func() time.Time
 
 	mu      sync.Mutex
@@ -86,7 +90,7 @@ func New(options Options) (*Worker, error) {
 	}
 	w := &Worker{
 		functions: options.Functions, recorder: options.Recorder, plans: options.Plans, venue: options.Venue, drain: options.Drain,
-		now: time.Now, granted: make(map[predictor.StageID]granted),
+		output: options.Output, now: time.Now, granted: make(map[predictor.StageID]granted),
 	}
 	w.board = slot.NewBoard(options.Client, w.handle, options.Logger.With("venue", string(predictor.Function)))
 	return w, nil
@@ -164,6 +168,7 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 		c.class = class(w.venue, row, try.Need())
 		ending, answer = w.call(ctx, try, &c, input)
 	}
+	w.print(ctx, try, c)
 	if c.ended.IsZero() {
 		c.ended = w.now()
 	}
@@ -174,6 +179,25 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	record.Cold, record.Start, record.Usage = c.answer.Init > 0, started(c), usageOf(c, answer, task.Input)
 	return try.End(ctx, w.recorder, record, ending, answer.Output)
 }
+
+// print tells what the function printed: the last of it, as the venue's answer has no more.
+func (w *Worker) print(ctx context.Context, try *slot.Attempt, c call) {
+	text := printed(c.answer.Log)
+	if w.output == nil || text == "" {
+		return
+	}
+	task := try.Task
+	lines := w.output(wire.LogSource{
+		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
+	})
+	_, _ = io.WriteString(lines.Stderr(), text) // it never fails
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outputTimeout)
+	defer cancel()
+	_ = lines.Close(ctx) // output that cannot be kept is no reason to fail
+}
+
+// outputTimeout bounds how long output is made durable before the attempt's Record is.
+const outputTimeout = 5 * time.Second
 
 // call deploys and invokes the function, and tells how that ended.
 func (w *Worker) call(ctx context.Context, try *slot.Attempt, c *call, input json.RawMessage) (slot.Ending, wire.Answer) {

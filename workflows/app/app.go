@@ -152,7 +152,8 @@ func serveSlot(ctx context.Context, options Options, getenv func(string) string,
 	// What the stage starts must not hold the channel open: its end is how the supervisor learns of a crash.
 	syscall.CloseOnExec(wire.ChildInput)
 	syscall.CloseOnExec(wire.ChildOutput)
-	return child.Serve(ctx, child.NewStages(options.Stages), store, logger, in, out)
+	channels := child.Channels{In: in, Out: out, Printed: []io.Writer{os.Stdout, os.Stderr}, Enforced: getenv(wire.EnforcedEnvironment) == "1"}
+	return child.Serve(ctx, child.NewStages(options.Stages), store, logger, channels)
 }
 
 // isPipe reports whether descriptor is open and a pipe: without a supervisor the number may be closed, or the Go runtime's own.

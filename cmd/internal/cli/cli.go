@@ -76,7 +76,7 @@ each run meets its deadline or its budget at the least cost. This binary holds a
 	root.PersistentFlags().StringVar(&t.state, "state", "", "`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else ~/.local/state/spillway)")
 	root.AddCommand(
 		t.runCommand(), t.devCommand(), t.triggerCommand(),
-		t.runsCommand(), t.showCommand(), t.cancelCommand(),
+		t.runsCommand(), t.showCommand(), t.logsCommand(), t.cancelCommand(),
 		t.bindCommand(), t.unbindCommand(), t.bindingsCommand(), t.deadCommand(),
 		t.initCommand(), t.doctorCommand(), t.versionCommand(),
 	)

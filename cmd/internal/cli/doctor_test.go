@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
 // tree writes files below a new directory.
@@ -33,15 +35,15 @@ func check(t *testing.T, got finding, verdict verdict, found string) {
 	}
 }
 
-func TestCgroupModesAreToldApart(t *testing.T) {
+func TestWhatHoldsAttemptsIsTold(t *testing.T) {
 	t.Parallel()
-	v2 := tree(t, map[string]string{"cgroup.controllers": "cpu memory", "user.slice/x": "", "self": "0::/user.slice\n"})
-	check(t, examineCgroup(v2, filepath.Join(v2, "self")), fine, "v2, writable")
-	v1 := tree(t, map[string]string{"memory/job/x": "", "self": "4:cpu,cpuacct:/a\n3:memory:/job\n"})
-	check(t, examineCgroup(v1, filepath.Join(v1, "self")), fine, "v1, writable")
-	gone := tree(t, map[string]string{"memory/x": "", "self": "3:memory:/nowhere\n"})
-	check(t, examineCgroup(gone, filepath.Join(gone, "self")), notice, "v1, not writable")
-	check(t, examineCgroup(t.TempDir(), "/nowhere"), notice, "none")
+	no := enforce.Offer{Mode: enforce.Unified, Reason: "it is not mounted"}
+	none := enforce.Offer{Mode: enforce.None, Usable: true}
+	v1 := enforce.Offer{Mode: enforce.Legacy, Usable: true, Controllers: []string{"cpu", "memory"}}
+	check(t, examineLimits([]enforce.Offer{no, v1, none}), fine, "cgroup v1 (cpu, memory)")
+	v1.Reason = "without pids"
+	check(t, examineLimits([]enforce.Offer{no, v1, none}), notice, "cgroup v1 (cpu, memory)")
+	check(t, examineLimits([]enforce.Offer{no, none}), notice, "none; cgroup v2: it is not mounted")
 }
 
 func TestGPUsAreLookedForWithoutTheirLibrary(t *testing.T) {

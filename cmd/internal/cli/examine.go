@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
@@ -32,7 +33,7 @@ func (t *tool) examine(ctx context.Context, apps []string) ([]finding, error) {
 		return nil, err
 	}
 	findings := []finding{
-		examineCPUs(), examineMemory("/proc/meminfo"), examineKernel(), examineCgroup("/sys/fs/cgroup", "/proc/self/cgroup"), examineGPU("/"),
+		examineCPUs(), examineMemory("/proc/meminfo"), examineKernel(), examineLimits(enforce.Detect()), examineGPU("/"),
 		examineGo(ctx), examineC(), examineOwnBuild(ownExperiments()),
 	}
 	for _, app := range apps {
@@ -98,37 +99,27 @@ func examineKernel() finding {
 	return finding{"kernel", fine, unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:]), ""}
 }
 
-// examineCgroup says which cgroup version manages CPU and memory, and whether this process may make groups.
-func examineCgroup(root, self string) finding {
-	const advice = "sizes are kept by GOMAXPROCS, GOMEMLIMIT and admission instead of by the kernel"
-	version, group := "none", ""
-	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
-		version, group = "v2", filepath.Join(root, ownGroup(self, ""))
-	} else if _, err := os.Stat(filepath.Join(root, "memory")); err == nil {
-		version, group = "v1", filepath.Join(root, "memory", ownGroup(self, "memory"))
-	}
-	if version == "none" {
-		return finding{"cgroup", notice, "none", advice}
-	}
-	if unix.Access(group, unix.W_OK) != nil {
-		return finding{"cgroup", notice, version + ", not writable", advice}
-	}
-	return finding{"cgroup", fine, version + ", writable", ""}
-}
-
-// ownGroup returns this process's group in the hierarchy of controller (empty for v2) from lines such as "4:memory:/user.slice".
-func ownGroup(self, controller string) string {
-	text, err := os.ReadFile(self)
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(text)) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) == 3 && slices.Contains(strings.Split(parts[1], ","), controller) {
-			return parts[2]
+// examineLimits says what holds attempts to their sizes, and why nothing better does.
+func examineLimits(offers []enforce.Offer) finding {
+	var missing []string
+	for _, offer := range offers {
+		switch {
+		case offer.Usable && offer.Mode == enforce.None:
+			return finding{
+				"limits", notice, "none; " + strings.Join(missing, "; "),
+				"sizes are kept by GOMAXPROCS, GOMEMLIMIT and admission only; run as root, or in a cgroup that is delegated to you (systemd-run --user --scope -p Delegate=yes)",
+			}
+		case offer.Usable:
+			found := fmt.Sprintf("%s (%s)", offer.Mode, strings.Join(offer.Controllers, ", "))
+			if offer.Reason != "" {
+				return finding{"limits", notice, found, offer.Reason}
+			}
+			return finding{"limits", fine, found, ""}
+		default:
+			missing = append(missing, fmt.Sprintf("%s: %s", offer.Mode, offer.Reason))
 		}
 	}
-	return ""
+	return finding{"limits", notice, "none", "sizes are kept by GOMAXPROCS, GOMEMLIMIT and admission only"}
 }
 
 // examineGPU looks for the driver's directory in /proc, and its library where the linker looks.

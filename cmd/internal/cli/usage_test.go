@@ -49,7 +49,7 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 		"CPU numbers that are none":              {"dev --pool-cpus 3-1", "--pool-cpus 3-1: it is not a list of CPU numbers"},
 		"CPUs that this machine has not":         {"dev --pool-cpus 8000", "--pool-cpus 8000: this process may not use CPU 8000"},
 		"a switch that is neither on nor off":    {"dev --no-burst=maybe", "--no-burst maybe: it is neither true nor false"},
-		"a predictor that is neither on nor off": {"dev --predictor maybe", "it is none of on, off"},
+		"a predictor that is neither on nor off": {"dev --predictor maybe", "it is none of on, shadow, off"},
 		"a state of runs that there is not":      {"runs --status happy", "--status happy"},
 		"a limit of zero":                        {"runs --limit 0", "--limit 0: it is not a whole number in range"},
 		"an input that is not there":             {"run digits --input nowhere.json", "--input nowhere.json: no such file or directory"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -40,6 +41,9 @@ type Runs interface {
 	Decisions(ctx context.Context, query DecisionQuery) ([]predictor.Decision, error)
 	// History returns the recorded history of a run as JSON, in the form that Temporal's replayer reads; StatusNotFound when there is none.
 	History(ctx context.Context, run string) (json.RawMessage, error)
+	// Logs calls handle with what the attempts of query.Run have printed, and print until query.Until is closed, as logs.Follow does.
+	// The run is known. All lines of an attempt are there once the attempt's Record is.
+	Logs(ctx context.Context, query logs.Query, handle func(logs.Line) error) error
 	// Cancel asks that the run ends; it returns once the request is durable, not once the run has ended.
 	// An Error with StatusNotFound when there is no such run, with StatusConflict when it has ended already.
 	Cancel(ctx context.Context, run string) error

@@ -92,6 +92,7 @@ func (s *Server) routes(options Options) *http.ServeMux {
 	mux.HandleFunc("GET /api/v1/runs/{run}", answer(s, s.run))
 	mux.HandleFunc("GET /api/v1/runs/{run}/decisions", answer(s, s.decisions))
 	mux.HandleFunc("GET /api/v1/runs/{run}/history", answer(s, s.history))
+	mux.HandleFunc("GET /api/v1/runs/{run}/logs", s.logs)
 	mux.HandleFunc("POST /api/v1/runs/{run}/cancel", answer(s, s.cancel))
 	mux.HandleFunc("GET /api/v1/decisions", answer(s, s.decisions))
 	mux.HandleFunc("GET /api/v1/stream", s.stream)

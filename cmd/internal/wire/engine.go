@@ -19,8 +19,10 @@ import (
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/autoscaler"
+	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/telemetry"
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -55,10 +57,12 @@ type Engine struct {
 	listener  net.Listener
 	servers   *devserver.Server
 	stream    jetstream.JetStream
+	store     *artifact.Files
 	temporal  client.Client
 	plans     *loop.Plans
 	leases    *loop.Leases
 	recorder  *loop.Recorder
+	output    *logs.Writer
 	builds    *build.Store
 	apps      *apps
 	trigger   *trigger.Trigger
@@ -225,14 +229,13 @@ func (e *Engine) connect(ctx context.Context) error {
 	if e.stream, err = jetstream.New(connection); err != nil {
 		return fmt.Errorf("open JetStream: %w", err)
 	}
-	store, err := artifact.Open(e.artifactDir())
-	if err != nil {
+	if e.store, err = artifact.Open(e.artifactDir()); err != nil {
 		return err
 	}
 	e.temporal, err = client.DialContext(ctx, client.Options{
 		HostPort:        e.addresses.Temporal,
 		Logger:          sdklog.NewStructuredLogger(e.logger),
-		ExternalStorage: artifact.Offload(store, artifact.OffloadThreshold),
+		ExternalStorage: artifact.Offload(e.store, artifact.OffloadThreshold),
 	})
 	if err != nil {
 		return fmt.Errorf("connect to Temporal at %s: %w", e.addresses.Temporal, err)
@@ -249,6 +252,10 @@ func (e *Engine) prepareStores(ctx context.Context) (err error) {
 	if err = loop.EnsureStreams(ctx, e.stream); err != nil {
 		return err
 	}
+	if err = logs.EnsureStream(ctx, e.stream, logs.StreamOptions{}); err != nil {
+		return err
+	}
+	e.output = logs.NewWriter(e.stream, logs.WriterOptions{Logger: e.logger})
 	if e.plans, err = loop.NewPlans(ctx, e.stream, e.logger); err != nil {
 		return err
 	}
@@ -277,8 +284,8 @@ func (e *Engine) startPool(context.Context) error {
 		host = "localhost"
 	}
 	e.agent, err = agent.New(agent.Options{
-		Host: host, Client: e.temporal, CPUs: e.config.PoolCPUs, PricePerHour: e.config.HostPrice, ArtifactsURL: e.artifactsURL(),
-		Builds: e.builds, Recorder: e.recorder, Plans: e.plans, Inventory: e.leases.PutHost, Logger: e.logger,
+		Host: host, StateDir: e.config.StateDir, Client: e.temporal, CPUs: e.config.PoolCPUs, PricePerHour: e.config.HostPrice, ArtifactsURL: e.artifactsURL(),
+		Builds: e.builds, Store: e.store, Recorder: e.recorder, Plans: e.plans, Output: e.openOutput, Inventory: e.leases.PutHost, Logger: e.logger,
 	})
 	if err != nil {
 		return err
@@ -287,6 +294,9 @@ func (e *Engine) startPool(context.Context) error {
 	e.work("pool", e.agent.Run)
 	return nil
 }
+
+// openOutput takes what an attempt prints.
+func (e *Engine) openOutput(source wire.LogSource) activities.Output { return e.output.Attempt(source) }
 
 func (e *Engine) startTrigger(context.Context) (err error) {
 	e.trigger, err = trigger.New(trigger.Options{
@@ -377,7 +387,7 @@ func (e *Engine) startFunctions(ctx context.Context) error {
 		return err
 	}
 	spilling, err := spill.New(spill.Options{
-		Client: e.temporal, Functions: functions, Recorder: e.recorder, Plans: e.plans, Venue: e.functions, Logger: e.logger,
+		Client: e.temporal, Functions: functions, Recorder: e.recorder, Plans: e.plans, Venue: e.functions, Output: e.openOutput, Logger: e.logger,
 	})
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/spillway-ml/spillway/activities/logs"
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
@@ -73,6 +74,11 @@ func (e *Engine) Decisions(_ context.Context, query web.DecisionQuery) ([]predic
 	e.observer.mu.Lock()
 	defer e.observer.mu.Unlock()
 	return e.observer.ledger.Decisions(query.Run, query.Limit), nil
+}
+
+// Logs calls handle with what the attempts of a run print.
+func (e *Engine) Logs(ctx context.Context, query logs.Query, handle func(logs.Line) error) error {
+	return logs.Follow(ctx, e.stream, query, handle)
 }
 
 // Cancel asks that the run ends.

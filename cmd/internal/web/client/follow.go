@@ -57,9 +57,17 @@ func (c *Client) Follow(ctx context.Context, run string, told func(Message) erro
 		}
 		return nil
 	}
+	return c.persist(ctx, func() (heard bool, err error) { return c.stream(ctx, run, once) })
+}
+
+// persist calls read until it returns nil, the caller's function fails, ctx ends, or the engine refuses or is gone for long.
+func (c *Client) persist(ctx context.Context, read func() (heard bool, err error)) error {
 	alive := time.Now()
 	for wait := c.follow.first; ; wait = min(wait*2, c.follow.most) {
-		heard, err := c.stream(ctx, run, once)
+		heard, err := read()
+		if err == nil {
+			return nil
+		}
 		if handled, ok := errors.AsType[*callerError](err); ok {
 			if errors.Is(handled.err, ErrStop) {
 				return nil
@@ -92,14 +100,25 @@ func (t *callerError) Error() string { return t.err.Error() }
 
 // stream reads one connection until it breaks; heard is true when anything came.
 func (c *Client) stream(ctx context.Context, run string, told func(Message) error) (heard bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	silence := time.AfterFunc(c.follow.silence, cancel)
-	defer silence.Stop()
 	path := "/api/v1/stream"
 	if run != "" {
 		path += "?" + url.Values{"run": {run}}.Encode()
 	}
+	return c.events(ctx, path, func(kind string, data []byte) error {
+		message, err := decode(kind, data)
+		if err != nil || message == (Message{}) { // a kind that this client does not know yet
+			return err
+		}
+		return told(message)
+	})
+}
+
+// events reads the messages of one connection until it breaks or told returns an error; heard is true when anything came.
+func (c *Client) events(ctx context.Context, path string, told func(kind string, data []byte) error) (heard bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	silence := time.AfterFunc(c.follow.silence, cancel)
+	defer silence.Stop()
 	response, err := c.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return false, err
@@ -119,14 +138,7 @@ func (c *Client) stream(ctx context.Context, run string, told func(Message) erro
 		case "event":
 			kind = string(value)
 		case "data":
-			message, err := decode(kind, value)
-			if err != nil {
-				return heard, err
-			}
-			if message == (Message{}) {
-				continue // a kind that this client does not know yet
-			}
-			if err := told(message); err != nil {
+			if err := told(kind, value); err != nil {
 				return heard, err
 			}
 		}

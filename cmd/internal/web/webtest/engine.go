@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
@@ -31,12 +32,14 @@ type Engine struct {
 	bindings []web.Binding
 	dead     []web.DeadLetter
 	events   int
+	printed  []logs.Line
+	news     chan struct{} // closed by the next Print
 	failure  error
 }
 
 // New returns an engine with this stack.
 func New(stack web.Stack) *Engine {
-	return &Engine{ledger: ledger.New(), stack: stack}
+	return &Engine{ledger: ledger.New(), stack: stack, news: make(chan struct{})}
 }
 
 // Apply accounts for events.
@@ -137,6 +140,57 @@ func (e *Engine) Decisions(_ context.Context, query web.DecisionQuery) ([]predic
 func (e *Engine) History(ctx context.Context, run string) (json.RawMessage, error) {
 	_, err := e.Run(ctx, run)
 	return json.RawMessage(`{"events":[]}`), err
+}
+
+// Print adds lines to the log, each as a message of its own.
+func (e *Engine) Print(lines ...logs.Line) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	for _, line := range lines {
+		line.Sequence = uint64(len(e.printed) + 1)
+		line.Resume = line.Sequence + 1
+		e.printed = append(e.printed, line)
+	}
+	close(e.news)
+	e.news = make(chan struct{})
+}
+
+// Logs hands out what Print has added, and adds.
+func (e *Engine) Logs(ctx context.Context, query logs.Query, handle func(logs.Line) error) error {
+	next, ended := max(query.From, 1), query.Until == nil
+	for {
+		e.mutex.Lock()
+		printed, news, failure := e.printed, e.news, e.failure
+		e.mutex.Unlock()
+		if failure != nil {
+			return failure
+		}
+		found := slices.DeleteFunc(slices.Clone(printed[min(int(next)-1, len(printed)):]), func(line logs.Line) bool { return !selected(query, line) })
+		if query.Tail > 0 {
+			found = found[max(0, len(found)-query.Tail):]
+		}
+		for _, line := range found {
+			if err := handle(line); err != nil {
+				return err
+			}
+		}
+		if ended {
+			return nil
+		}
+		next, query.Tail = uint64(len(printed)+1), 0
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-query.Until:
+			ended = true
+		case <-news:
+		}
+	}
+}
+
+func selected(query logs.Query, line logs.Line) bool {
+	return line.Run == query.Run && (query.Stage == "" || line.Stage == query.Stage) && (query.Task == "" || line.Task == query.Task) &&
+		(query.Attempt == 0 || line.Attempt == query.Attempt) && !line.At.Before(query.Since)
 }
 
 // Cancel tells OnCancel.

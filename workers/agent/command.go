@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/command"
+	"github.com/spillway-ml/spillway/workers/enforce"
+	"github.com/spillway-ml/spillway/workers/slot"
+)
+
+// usualGrace is the time between SIGTERM and SIGKILL of a command that does not say.
+const usualGrace = 10 * time.Second
+
+// launched is a command while it runs.
+type launched struct {
+	workspace *command.Workspace
+	program   *command.Program
+	group     *enforce.Group
+	output    *output
+	lines     activities.Output
+	grace     time.Duration
+	exited    chan struct{} // closed when the program is gone, with all that it started
+	reported  chan command.Reported
+}
+
+// asCommand runs the attempt as a program of its own, in a workspace of its own.
+func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawMessage, account *account) (f finish) {
+	a := r.agent
+	account.cold = true
+	begun := a.now()
+	var c wire.Command
+	if err := json.Unmarshal(input, &c); err != nil {
+		return finish{answer: refusal(fmt.Errorf("the command does not decode: %w", err), true)}
+	}
+	workspace, err := command.Prepare(ctx, a.commands, c, r.try.State().Checkpoint)
+	if err != nil {
+		return unprepared(ctx, err)
+	}
+	defer func() {
+		if err := workspace.Remove(context.WithoutCancel(ctx)); err != nil {
+			a.logger.WarnContext(ctx, "a workspace is left until the agent starts again", "task", task.ID, "error", err)
+		}
+	}()
+	l, err := r.launch(task, c, workspace)
+	if err != nil {
+		return unprepared(ctx, err)
+	}
+	account.start = a.now().Sub(begun)
+	a.begin(r, target{group: l.group})
+	defer a.end(r)
+	began := a.now()
+	kills := memoryKills()
+	l.follow(ctx, r)
+	f = r.watch(ctx, task, l)
+	now := a.now()
+	account.usage = r.usage(&f, l.program.Command, now.Sub(began), now, task.Input)
+	f.hostKills = memoryKills() > kills
+	f.grant, f.peak = r.held(), account.usage.PeakMemory
+	r.detach()
+	removeGroup(l.group)
+	reported := <-l.reported
+	f.tail, f.refused, f.command = l.output.tail.text(), reported.OutOfMemory, true
+	if f.stopped == "" && f.exit.code == 0 && f.exit.signal == 0 {
+		f.answer = collected(ctx, workspace, reported)
+		account.usage.Output = workspace.Written()
+	}
+	if err := closeOutput(ctx, l.lines); err != nil {
+		a.logger.WarnContext(ctx, "the end of an attempt's output is lost", "task", task.ID, "error", err)
+	}
+	return f
+}
+
+// launch starts the program within the attempt's grant.
+func (r *running) launch(task wire.Task, c wire.Command, workspace *command.Workspace) (*launched, error) {
+	a := r.agent
+	program, err := workspace.Program(command.Launch{
+		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(), Extra: a.children.extra,
+	})
+	if err != nil {
+		return nil, err
+	}
+	group, err := a.children.group(r.held())
+	if err != nil {
+		return nil, errors.Join(err, program.Discard())
+	}
+	l := &launched{
+		workspace: workspace, program: program, group: group, lines: a.output(r.source()), grace: c.Grace,
+		output: newOutput(&tail{logger: a.logger.With("task", task.ID)}),
+		exited: make(chan struct{}), reported: make(chan command.Reported, 1),
+	}
+	if l.grace <= 0 {
+		l.grace = usualGrace
+	}
+	l.output.attach(l.lines)
+	program.Command.Stdout, program.Command.Stderr = &l.output.out, &l.output.err
+	program.Command.WaitDelay = exitGrace
+	if err := program.Start(func(cmd *exec.Cmd) error { return a.children.start(cmd, group.Start) }); err != nil {
+		removeGroup(group)
+		return nil, fmt.Errorf("%w: %w", command.ErrProgram, err)
+	}
+	return l, nil
+}
+
+// follow waits for the program and reads what it reports.
+func (l *launched) follow(ctx context.Context, r *running) {
+	go func() {
+		defer close(l.exited)
+		_ = l.program.Command.Wait() // how it ended is in its ProcessState
+		endAll(l.group)
+		_ = l.program.Ended() // reports that cannot be bounded in time end when the last of its processes does, and all are gone
+	}()
+	go func() {
+		l.reported <- l.workspace.Follow(context.WithoutCancel(ctx), l.program.Reports, command.Listener{
+			Progress: func(step int, metrics map[string]float64) {
+				r.try.Progress(wire.Progress{Step: step, Metrics: metrics})
+			},
+			Checkpoint: r.try.Checkpoint,
+			Warn: func(text string) {
+				_, _ = fmt.Fprintf(l.lines.Stderr(), "spillway: %s\n", text) // it never fails
+			},
+		})
+		_ = l.program.Reports.Close() // it was only read
+	}()
+}
+
+// watch follows the program to its end, and ends it where it must.
+func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f finish) {
+	samples := time.NewTicker(r.agent.sampleEvery)
+	defer samples.Stop()
+	var timeout, kill <-chan time.Time
+	if task.Timeout > 0 {
+		timer := time.NewTimer(task.Timeout)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	done := ctx.Done()
+	for {
+		select {
+		case <-l.exited:
+			f.exit = statusOf(l.program.Command.ProcessState)
+			return f
+		case <-samples.C:
+			r.sample()
+			if _, err := l.workspace.Used(ctx); errors.Is(err, command.ErrSpace) && f.stopped == "" {
+				f.stopped, f.cause, f.reason = predictor.Failed, predictor.CauseDisk, err.Error()
+				endAll(l.group)
+			}
+		case <-timeout:
+			timeout = nil
+			f.stopped, f.reason = predictor.TimedOut, pastTimeout(task.Timeout)
+			kill = l.terminate(l.grace)
+		case <-done:
+			done = nil
+			if f.stopped == "" {
+				f.stopped, f.reason = slot.Stopped(ctx)
+			}
+			if f.stopped == predictor.Cancelled {
+				kill = l.terminate(l.grace)
+			} else {
+				endAll(l.group)
+			}
+		case <-kill:
+			kill = nil
+			f.reason += fmt.Sprintf("; it did not end within %s of SIGTERM and was killed", l.grace)
+			endAll(l.group)
+		}
+	}
+}
+
+// terminate asks the program and its process group to end, and returns what fires when its time is over.
+func (l *launched) terminate(grace time.Duration) <-chan time.Time {
+	_ = syscall.Kill(-l.program.Command.Process.Pid, syscall.SIGTERM) // it fails when all of them are gone, which is as well
+	return time.After(grace)
+}
+
+// collected keeps what the program has left. An output that is missing is an error of the program's.
+func collected(ctx context.Context, workspace *command.Workspace, reported command.Reported) *wire.Answer {
+	result, err := workspace.Collect(ctx, reported.Values)
+	if err != nil {
+		return refusal(err, false)
+	}
+	encoded, err := json.Marshal(result)
+	if err != nil {
+		return refusal(fmt.Errorf("encode the command's result: %w", err), true)
+	}
+	return &wire.Answer{Output: encoded, Read: workspace.Read(), Written: workspace.Written()}
+}
+
+func refusal(err error, permanent bool) *wire.Answer {
+	return &wire.Answer{Error: &wire.StageFailure{Message: err.Error(), Permanent: permanent}}
+}
+
+// unprepared tells what it means that a command could not be started. What is wrong with the command itself, no further try can mend.
+func unprepared(ctx context.Context, err error) (f finish) {
+	var missing *command.MissingError
+	switch {
+	case ctx.Err() != nil:
+		f.stopped, f.reason = slot.Stopped(ctx)
+	case errors.Is(err, command.ErrInvalid), errors.Is(err, command.ErrProgram), errors.As(err, &missing):
+		f.answer, f.cause = refusal(err, true), predictor.CauseStart
+	default:
+		f.answer, f.cause = refusal(err, false), predictor.CauseStart
+	}
+	return f
+}
+
+// workspaceShare is the part of the free disk that one workspace may take when nobody says.
+const workspaceShare = 0.5
+
+// freeDisk is how much an ordinary user can still write where dir is.
+func freeDisk(dir string) (quantity.Bytes, error) {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(dir, &stat); err != nil {
+		return 0, fmt.Errorf("look at the disk of %s: %w", dir, err)
+	}
+	return quantity.Bytes(stat.Bavail) * quantity.Bytes(stat.Bsize), nil
+}

@@ -1,0 +1,296 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/command/commandtest"
+	"github.com/spillway-ml/spillway/workers/enforce"
+	"github.com/spillway-ml/spillway/workers/slot/slottest"
+)
+
+// shell is a command that runs a script.
+func shell(script string) wire.Command {
+	return wire.Command{Arguments: []string{"sh", "-c", script}, Grace: 200 * time.Millisecond}
+}
+
+// startWithStore runs an agent that may run commands, and keeps what they print by task and attempt.
+func startWithStore(t *testing.T, slots int, edit func(*Options)) (h *host, printed func(task string, attempt int) string, state string) {
+	t.Helper()
+	var mu sync.Mutex
+	all := map[string]*printing{}
+	key := func(task string, attempt int) string { return task + "#" + strconv.Itoa(attempt) }
+	state = t.TempDir()
+	h = start(t, slots, func(o *Options) {
+		o.StateDir, o.Store, o.WorkspaceBytes = state, commandtest.NewStore(), 256*quantity.MiB
+		o.Output = func(source wire.LogSource) activities.Output {
+			mu.Lock()
+			defer mu.Unlock()
+			p := &printing{source: source}
+			all[key(source.Task, source.Attempt)] = p
+			return p
+		}
+		if edit != nil {
+			edit(o)
+		}
+	})
+	return h, func(task string, attempt int) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if p := all[key(task, attempt)]; p != nil {
+			return p.out.String() + p.err.String()
+		}
+		return ""
+	}, state
+}
+
+func (h *host) command(t *testing.T, id string, c wire.Command, edit func(*wire.Task)) *slottest.Activity {
+	t.Helper()
+	task := wire.Task{
+		Version: wire.Version, Run: "r", Pipeline: "p", Stage: stage, ID: id, MaxAttempts: 1, Declared: of(1, 64), PoolOnly: true, Command: true,
+	}
+	if edit != nil {
+		edit(&task)
+	}
+	return h.frontend.Submit(t, stage.Queue(), task, c)
+}
+
+// enforced skips the test where the host cannot hold processes to a size.
+func enforced(t *testing.T) {
+	t.Helper()
+	offers := enforce.Detect()
+	if slices.ContainsFunc(offers, func(o enforce.Offer) bool { return o.Usable && o.Mode != enforce.None }) {
+		return
+	}
+	if slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "cgroup") {
+		t.Fatalf("no cgroup can be made here: %+v", offers)
+	}
+	t.Skipf("needs cgroups that this user may make: %+v", offers)
+}
+
+func TestACommandLeavesItsOutputsReportsAndLines(t *testing.T) {
+	t.Parallel()
+	h, printed, state := startWithStore(t, 1, nil)
+	c := shell(`echo hello; echo '{"progress": 2, "metrics": {"loss": 0.5}}' >$SPILLWAY_REPORT
+		echo '{"result": {"accuracy": 0.9}}' >$SPILLWAY_REPORT; echo "$SPILLWAY_TASK $SPILLWAY_ATTEMPT" >model; sleep 0.05`)
+	c.Outputs = []wire.CommandOutput{{Name: "model", Path: "model"}}
+	c.Parameters = map[string]float64{"epochs": 3}
+	result, err := h.command(t, "train-1", c, nil).Wait(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out wire.CommandResult
+	if err := json.Unmarshal(result.Output, &out); err != nil {
+		t.Fatal(err)
+	}
+	if out.Outputs["model"].Artifact.Bytes != int64(len("train-1 1\n")) || out.Values["accuracy"] != 0.9 {
+		t.Errorf("result: got %+v, want the model and its accuracy", out)
+	}
+	if got := printed("train-1", 1); got != "hello\n" {
+		t.Errorf("printed: got %q, want hello", got)
+	}
+	record := h.records()[0]
+	if record.Outcome != predictor.Succeeded || !record.Cold || record.Features["epochs"] != 3 || record.Usage.Wall < 50*time.Millisecond || record.Cost <= 0 {
+		t.Errorf("Record: got %+v, want a success with its features, time and cost", record)
+	}
+	await[predictor.Sampled](t, h.recorder, "a sample with the step", func(s predictor.Sampled) bool { return s.Step == 2 && s.Metrics["loss"] == 0.5 })
+	if left, err := os.ReadDir(filepath.Join(state, "workspaces")); err != nil || len(left) > 0 {
+		t.Errorf("workspaces: %v, %v, want none", left, err)
+	}
+}
+
+func TestACommandFailsWithItsCause(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		command wire.Command
+		outcome predictor.Outcome
+		cause   predictor.Cause
+		message string
+		tries   int // of three
+	}{
+		{"an exit code", shell("echo one; echo two >&2; exit 3"), predictor.Failed, predictor.CauseExit, "exit code 3: two", 3},
+		{"a signal", shell("kill -SEGV $$"), predictor.Failed, predictor.CauseSignal, "SIGSEGV", 3},
+		{"a program that is not there", wire.Command{Arguments: []string{"no-such-program"}}, predictor.Failed, predictor.CauseStart, `"no-such-program" is not in PATH`, 1},
+		{"a command of nothing", wire.Command{}, predictor.Failed, predictor.CauseStart, "names no program", 1},
+		{
+			"an output that is missing", wire.Command{Arguments: []string{"true"}, Outputs: []wire.CommandOutput{{Name: "m", Path: "m"}}},
+			predictor.Failed, predictor.CauseError, "ended without making m", 3,
+		},
+		{
+			"an input that is gone", wire.Command{Arguments: []string{"true"}, Files: []wire.CommandFile{{Path: "x", Artifact: activities.Ref{Digest: strings.Repeat("0", 64), Bytes: 1}}}},
+			predictor.Failed, predictor.CauseStart, "run the stage that makes it again", 1,
+		},
+		{"memory that Python was refused", shell("echo MemoryError >&2; exit 1"), predictor.OutOfMemory, predictor.CauseMemoryRefused, "it was refused memory", 3},
+		{"memory that it reports", shell(`echo '{"out_of_memory": "device"}' >$SPILLWAY_REPORT; sleep 0.1; exit 1`), predictor.OutOfMemory, predictor.CauseDeviceMemory, "refused device memory", 3},
+		{"exit code 137 alone", shell("exit 137"), predictor.Failed, predictor.CauseExit, "exit code 137", 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h, _, _ := startWithStore(t, 1, nil)
+			_, err := h.command(t, "train-1", c.command, func(task *wire.Task) { task.MaxAttempts = 3 }).Wait(t)
+			var failed *temporal.ApplicationError
+			if !errors.As(err, &failed) || !strings.Contains(failed.Message(), c.message) {
+				t.Errorf("got %v, want an error that says %q", err, c.message)
+			}
+			records := h.records()
+			if len(records) != c.tries {
+				t.Errorf("got %d attempts, want %d", len(records), c.tries)
+			}
+			for _, record := range records {
+				if record.Outcome != c.outcome || record.Cause != c.cause {
+					t.Errorf("Record: got %s because of %s (%s), want %s because of %s", record.Outcome, record.Cause, record.Error, c.outcome, c.cause)
+				}
+			}
+			grown := records[len(records)-1].Grant.Memory > records[0].Grant.Memory
+			if want := c.outcome == predictor.OutOfMemory && c.cause != predictor.CauseDeviceMemory && c.tries > 1; grown != want {
+				t.Errorf("memory from %s to %s: only running out of it makes the next attempt larger", records[0].Grant.Memory, records[len(records)-1].Grant.Memory)
+			}
+		})
+	}
+}
+
+func TestACommandThatIgnoresSIGTERMIsKilledWithAllThatItStarted(t *testing.T) {
+	t.Parallel()
+	h, printed, _ := startWithStore(t, 1, nil)
+	// A child in a session of its own, and one that ignores the signal as well.
+	c := shell(`trap '' TERM; setsid sleep 300 & echo $!; sleep 300 & echo $!; echo started; while :; do sleep 0.1; done`)
+	a := h.command(t, "train-1", c, func(task *wire.Task) { task.Timeout = 500 * time.Millisecond })
+	_, err := a.Wait(t)
+	var failed *temporal.ApplicationError
+	if !errors.As(err, &failed) || failed.Type() != wire.TimeoutError || !strings.Contains(failed.Message(), "did not end within 200ms of SIGTERM and was killed") {
+		t.Errorf("got %v, want a timeout that says that it had to be killed", err)
+	}
+	lines := strings.Fields(printed("train-1", 1))
+	if len(lines) != 3 {
+		t.Fatalf("printed %q, want two process numbers", lines)
+	}
+	for _, line := range lines[:2] {
+		pid, err := strconv.Atoi(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) && !zombie(pid) {
+			t.Errorf("process %d: got %v, want it gone", pid, err)
+		}
+	}
+}
+
+// zombie reports whether the process has ended and only waits to be collected, by whoever adopted it.
+func zombie(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err != nil || strings.Contains(string(stat), ") Z ")
+}
+
+func TestACommandOnTermMayEndInItsOwnWay(t *testing.T) {
+	t.Parallel()
+	h, printed, _ := startWithStore(t, 1, nil)
+	c := shell(`trap 'echo goodbye; exit 0' TERM; echo started; while :; do sleep 0.02; done`)
+	c.Grace = time.Minute
+	a := h.command(t, "train-1", c, nil)
+	await[predictor.Sampled](t, h.recorder, "a sample", func(predictor.Sampled) bool { return strings.Contains(printedNow(printed), "started") })
+	a.Cancel()
+	if _, err := a.Wait(t); err == nil {
+		t.Error("got no error, want a cancellation")
+	}
+	if got := printed("train-1", 1); !strings.Contains(got, "goodbye") {
+		t.Errorf("printed %q, want its last words", got)
+	}
+	if record := h.records()[0]; record.Outcome != predictor.Cancelled {
+		t.Errorf("Record: got %s, want cancelled", record.Outcome)
+	}
+}
+
+func printedNow(printed func(string, int) string) string { return printed("train-1", 1) }
+
+func TestAMemoryHogIsKilledAtItsLimitAndItsNeighbourLives(t *testing.T) {
+	t.Parallel()
+	enforced(t)
+	h, _, _ := startWithStore(t, 2, nil)
+	neighbour := h.command(t, "calm-1", shell(`for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done; echo '{"result": {"lived": true}}' >$SPILLWAY_REPORT`), nil)
+	hog := h.command(t, "hog-1", shell(`head -c 700000000 /dev/zero | tail -c 700000000 >/dev/null`), func(task *wire.Task) { task.MaxAttempts = 2 })
+	_, err := hog.Wait(t)
+	var failed *temporal.ApplicationError
+	if !errors.As(err, &failed) || failed.Type() != wire.MemoryError || !strings.Contains(failed.Message(), "killed it at its memory limit of") {
+		t.Errorf("the hog: got %v, want a %s", err, wire.MemoryError)
+	}
+	if _, err := neighbour.Wait(t); err != nil {
+		t.Errorf("its neighbour: %v", err)
+	}
+	var grants []quantity.Bytes
+	for _, record := range h.records() {
+		if record.Task == "hog-1" {
+			grants = append(grants, record.Grant.Memory)
+			if record.Cause != predictor.CauseMemoryLimit {
+				t.Errorf("cause: got %s, want %s", record.Cause, predictor.CauseMemoryLimit)
+			}
+		}
+	}
+	if len(grants) != 2 || grants[1] < 2*grants[0] {
+		t.Errorf("grants: got %v, want the second to be twice the first", grants)
+	}
+}
+
+func TestAForkBombIsContainedAndFullyKilled(t *testing.T) {
+	t.Parallel()
+	enforced(t)
+	h, printed, _ := startWithStore(t, 2, nil)
+	bomb := h.command(t, "bomb-1", shell(`echo $$; bomb() { bomb | bomb & }; bomb; sleep 300`), func(task *wire.Task) {
+		task.Timeout, task.Declared = 2*time.Second, of(1, 200)
+	})
+	neighbour := h.command(t, "calm-1", shell(`sleep 1; echo calm`), nil)
+	if _, err := neighbour.Wait(t); err != nil {
+		t.Errorf("its neighbour: %v", err)
+	}
+	if _, err := bomb.Wait(t); err == nil {
+		t.Error("the bomb: got no error, want one")
+	}
+	if len(printed("bomb-1", 1)) == 0 {
+		t.Error("the bomb printed nothing, so it did not run")
+	}
+}
+
+func TestADiskFillerIsStopped(t *testing.T) {
+	t.Parallel()
+	h, _, state := startWithStore(t, 1, func(o *Options) { o.WorkspaceBytes = 20 * quantity.MiB })
+	_, err := h.command(t, "fill-1", shell(`while :; do head -c 1000000 /dev/zero >>big; sleep 0.002; done`), func(task *wire.Task) { task.Declared = of(1, 256) }).Wait(t)
+	var failed *temporal.ApplicationError
+	if !errors.As(err, &failed) || !strings.Contains(failed.Message(), "may be 20 MiB") {
+		t.Errorf("got %v, want an error that says how much it may take", err)
+	}
+	if record := h.records()[0]; record.Outcome != predictor.Failed || record.Cause != predictor.CauseDisk {
+		t.Errorf("Record: got %s because of %s, want %s", record.Outcome, record.Cause, predictor.CauseDisk)
+	}
+	if left, err := os.ReadDir(filepath.Join(state, "workspaces")); err != nil || len(left) > 0 {
+		t.Errorf("workspaces: %v, %v, want none", left, err)
+	}
+}
+
+func TestACheckpointOfACommandIsWhereTheNextAttemptStarts(t *testing.T) {
+	t.Parallel()
+	h, _, _ := startWithStore(t, 1, nil)
+	c := shell(`if [ -n "$SPILLWAY_RESUME" ]; then echo "{\"result\": {\"from\": $(cat "$SPILLWAY_RESUME")}}" >$SPILLWAY_REPORT; sleep 0.1; exit 0; fi
+		echo 7 >state; echo '{"checkpoint": "state"}' >$SPILLWAY_REPORT; sleep 0.3; exit 1`)
+	result, err := h.command(t, "train-1", c, func(task *wire.Task) { task.MaxAttempts = 2 }).Wait(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(result.Output), `"from":7`) {
+		t.Errorf("got %s, want the second attempt to have resumed from 7", result.Output)
+	}
+}

@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+)
+
+const (
+	// markTimeout is how long the end of an attempt's output is waited for; only a stage that has closed its own output takes so long.
+	markTimeout = time.Second
+	// outputTimeout bounds how long output is made durable before the attempt's Record is.
+	outputTimeout = 5 * time.Second
+)
+
+// output takes the standard output and error of a child: the last of both is kept for errors, and all of it goes to the attempt that runs.
+type output struct {
+	tail     *tail
+	out, err stream
+}
+
+func newOutput(tail *tail) *output {
+	o := &output{tail: tail}
+	o.out.tail, o.err.tail = tail, tail
+	o.out.ended, o.err.ended = make(chan struct{}, 1), make(chan struct{}, 1)
+	return o
+}
+
+// attach sends what comes from now on to an attempt.
+func (o *output) attach(to activities.Output) {
+	o.out.attach(to.Stdout())
+	o.err.attach(to.Stderr())
+}
+
+// drain waits until all that the attempt wrote has come, which the child marks, and detaches it.
+func (o *output) drain() {
+	timer := time.NewTimer(markTimeout)
+	defer timer.Stop()
+	for _, s := range []*stream{&o.out, &o.err} {
+		select {
+		case <-s.ended:
+		case <-timer.C:
+			timer.Reset(0)
+		}
+		s.attach(nil)
+	}
+}
+
+// closeOutput makes an attempt's output durable.
+func closeOutput(ctx context.Context, to activities.Output) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outputTimeout)
+	defer cancel()
+	return to.Close(ctx)
+}
+
+// stream is one of the two.
+type stream struct {
+	tail  *tail
+	ended chan struct{}
+
+	mu   sync.Mutex
+	sink io.Writer // nil while no attempt runs
+	rest []byte    // what may be the beginning of a mark
+}
+
+func (s *stream) attach(sink io.Writer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sink, s.rest = sink, nil
+	select {
+	case <-s.ended: // the mark of an attempt that nobody waited for
+	default:
+	}
+}
+
+// Write never fails. It takes the marks of ends out.
+func (s *stream) Write(data []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := data
+	if len(s.rest) > 0 {
+		text = append(s.rest, data...)
+		s.rest = nil
+	}
+	for {
+		before, after, found := bytes.Cut(text, []byte(wire.OutputEnd))
+		if !found {
+			break
+		}
+		s.pass(before)
+		select {
+		case s.ended <- struct{}{}:
+		default:
+		}
+		text = after
+	}
+	keep := beginning(text, wire.OutputEnd)
+	s.pass(text[:len(text)-keep])
+	s.rest = bytes.Clone(text[len(text)-keep:])
+	return len(data), nil
+}
+
+func (s *stream) pass(text []byte) {
+	if len(text) == 0 {
+		return
+	}
+	_, _ = s.tail.Write(text) // it never fails, as an Output's writers
+	if s.sink != nil {
+		_, _ = s.sink.Write(text)
+	}
+}
+
+// beginning is how many bytes at the end of text are the beginning of mark.
+func beginning(text []byte, mark string) int {
+	for n := min(len(text), len(mark)-1); n > 0; n-- {
+		if string(text[len(text)-n:]) == mark[:n] {
+			return n
+		}
+	}
+	return 0
+}
+
+// discarded is the Output of an agent that nobody gave one.
+type discarded struct{}
+
+func (discarded) Stdout() io.Writer           { return io.Discard }
+func (discarded) Stderr() io.Writer           { return io.Discard }
+func (discarded) Close(context.Context) error { return nil }

@@ -1,0 +1,350 @@
+package command
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/command/tree"
+	"github.com/spillway-ml/spillway/workers/verdict"
+)
+
+const (
+	// maxReport bounds one line of a report. Results are in the run's history, where Temporal takes 2 MiB at most.
+	maxReport = 1 << 20
+	// maxValues bounds all values of a result together, as JSON.
+	maxValues = 1 << 20
+	// maxWarnings is how many warnings are told; a program that writes its log to the wrong descriptor makes one a line.
+	maxWarnings = 20
+	// maxQuoted is how much of what a program wrote a warning repeats.
+	maxQuoted = 200
+)
+
+// Listener is told what a program reports. Nil functions are not called. They are called one at a time, and reading waits for them.
+type Listener struct {
+	// Progress is told of each finished step, with its metrics, all of them finite.
+	Progress func(step int, metrics map[string]float64)
+	// Checkpoint is told of each checkpoint that is stored: a tree with one entry, which Prepare restores.
+	Checkpoint func(activities.Ref)
+	// Warn is told what could not be understood, and why, with the number of the line; at most 20 times.
+	Warn func(text string)
+}
+
+// Reported is what a program has reported besides its progress.
+type Reported struct {
+	// Values are those of its result: JSON values, by name, with numbers as json.Number.
+	Values map[string]any
+	// OutOfMemory is the memory that it said it was refused.
+	OutOfMemory verdict.Memory
+	// Lines counts what was read.
+	Lines int
+}
+
+// Follow reads a program's reports from r until its end, until reading fails, or until ctx ends where r has deadlines. Lines that cannot be understood become warnings and are passed over, whatever they hold:
+// reports never fail an attempt.
+//
+// Checkpoints are stored while reading goes on, one at a time; a newer one takes the place of one that waits, so a program that makes them
+// faster than they can be stored is not held up. The program must not write to a checkpoint after it has reported it, other than by renaming
+// another file to its name; it may delete it when it has reported a newer one. What was changed meanwhile is not kept, with a warning. Follow
+// returns when the last checkpoint is stored.
+func (w *Workspace) Follow(ctx context.Context, r io.Reader, listener Listener) Reported {
+	if pipe, ok := r.(interface{ SetReadDeadline(t time.Time) error }); ok {
+		stop := context.AfterFunc(ctx, func() { _ = pipe.SetReadDeadline(time.Unix(1, 0)) }) // it fails when the pipe is closed, which is as well
+		defer stop()
+	}
+	f := follower{workspace: w, listener: listener, values: make(map[string]json.RawMessage)}
+	var keeping sync.WaitGroup
+	checkpoints := make(chan string, 1)
+	keeping.Go(func() { f.keep(ctx, checkpoints) })
+	lines := bufio.NewReaderSize(r, 64<<10)
+	for ctx.Err() == nil {
+		line, tooLong, err := readLine(lines)
+		if err == nil || len(line) > 0 || tooLong {
+			f.reported.Lines++
+			f.take(line, tooLong, checkpoints)
+		}
+		if err != nil {
+			break
+		}
+	}
+	close(checkpoints)
+	keeping.Wait()
+	return f.reported
+}
+
+// readLine reads one line without its end. Of a line that is too long the rest is read and dropped.
+func readLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if !tooLong {
+			line = append(line, part...)
+			tooLong = len(line) > maxReport
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			if tooLong {
+				line = nil
+			}
+			return bytes.TrimRight(line, "\r\n"), tooLong, err
+		}
+	}
+}
+
+// follower follows one program.
+type follower struct {
+	workspace *Workspace
+	reported  Reported
+	values    map[string]json.RawMessage // by which the size of the result is known
+
+	telling  sync.Mutex // reading and keeping checkpoints tell at the same time
+	listener Listener
+	warnings int
+}
+
+// take understands one line.
+func (f *follower) take(line []byte, tooLong bool, checkpoints chan string) {
+	if tooLong {
+		f.warnLine("it is longer than %s; keep large values in files", quantity.Bytes(maxReport))
+		return
+	}
+	if len(bytes.TrimSpace(line)) == 0 {
+		return
+	}
+	keys, err := object(line)
+	if err != nil {
+		finite, replaced := withoutNaN(line)
+		if keys, err = object(finite); err != nil || !replaced {
+			f.warnLine("%q is not a JSON object", quote(line))
+			return
+		}
+		f.warnLine("%q has a NaN or Infinity, which JSON has not; it is taken for null", quote(line))
+	}
+	if _, found := keys["metrics"]; found && keys["progress"] == nil {
+		f.warnLine("it has metrics without progress, the number of the step")
+	}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		var err error
+		switch key {
+		case "progress":
+			err = f.progress(keys[key], keys["metrics"])
+		case "metrics": // with progress
+		case "checkpoint":
+			err = f.checkpoint(keys[key], checkpoints)
+		case "result":
+			err = f.result(keys[key])
+		case "out_of_memory":
+			err = f.outOfMemory(keys[key])
+		default:
+			err = errors.New("no such key is known")
+		}
+		if err != nil {
+			f.warnLine("%q: %w", quote([]byte(key)), err)
+		}
+	}
+}
+
+// object decodes one JSON object, by key.
+func object(line []byte) (map[string]json.RawMessage, error) {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(line, &keys); err != nil {
+		return nil, err
+	}
+	if keys == nil {
+		return nil, errors.New("it is null")
+	}
+	return keys, nil
+}
+
+// notFinite are numbers as Python's json module writes them when a loss has diverged, and text, in which they mean nothing.
+var notFinite = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?\bInfinity\b|\bNaN\b`)
+
+// withoutNaN returns the line with null in place of numbers that JSON does not have, so that the step is not lost with its metric.
+func withoutNaN(line []byte) (finite []byte, replaced bool) {
+	finite = notFinite.ReplaceAllFunc(line, func(found []byte) []byte {
+		if found[0] == '"' {
+			return found
+		}
+		replaced = true
+		return []byte("null")
+	})
+	return finite, replaced
+}
+
+func (f *follower) progress(step, metrics json.RawMessage) error {
+	var number float64
+	if err := json.Unmarshal(step, &number); err != nil || number != math.Trunc(number) || number < 0 || number > math.MaxInt32 {
+		return fmt.Errorf("%s is not the number of a step", quote(step))
+	}
+	finite := make(map[string]float64)
+	var refused []string
+	if metrics != nil {
+		var all map[string]any
+		if err := json.Unmarshal(metrics, &all); err != nil {
+			return fmt.Errorf("metrics: %s is not an object of numbers", quote(metrics))
+		}
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			switch value := all[name].(type) {
+			case float64:
+				finite[name] = value
+			case nil: // there is no value
+			default:
+				refused = append(refused, name)
+			}
+		}
+	}
+	f.telling.Lock()
+	if f.listener.Progress != nil {
+		f.listener.Progress(int(number), finite)
+	}
+	f.telling.Unlock()
+	if len(refused) > 0 {
+		return fmt.Errorf("the metrics %s are not numbers", strings.Join(refused, ", "))
+	}
+	return nil
+}
+
+func (f *follower) result(value json.RawMessage) error {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(value, &values); err != nil || values == nil {
+		return fmt.Errorf("%s is not an object", quote(value))
+	}
+	merged := maps.Clone(f.values)
+	maps.Copy(merged, values)
+	size := 0
+	for name, value := range merged {
+		size += len(name) + len(value)
+	}
+	if size > maxValues {
+		return fmt.Errorf("the result would be larger than %s; leave it in a file that is an output", quantity.Bytes(maxValues))
+	}
+	f.values = merged
+	if f.reported.Values == nil {
+		f.reported.Values = make(map[string]any)
+	}
+	for name, value := range values {
+		var decoded any
+		exact := json.NewDecoder(bytes.NewReader(value))
+		exact.UseNumber() // what is passed on must not be rounded
+		if err := exact.Decode(&decoded); err != nil {
+			return fmt.Errorf("%s: %w", quote([]byte(name)), err)
+		}
+		f.reported.Values[name] = decoded
+	}
+	return nil
+}
+
+func (f *follower) outOfMemory(value json.RawMessage) error {
+	var kind verdict.Memory
+	if err := json.Unmarshal(value, &kind); err != nil || (kind != verdict.Host && kind != verdict.Device) {
+		return fmt.Errorf("%s is neither %q nor %q", quote(value), verdict.Host, verdict.Device)
+	}
+	f.reported.OutOfMemory = kind
+	return nil
+}
+
+// checkpoint hands a path to keep; it takes the place of one that waits.
+func (f *follower) checkpoint(value json.RawMessage, checkpoints chan string) error {
+	var name string
+	if err := json.Unmarshal(value, &name); err != nil || name == "" {
+		return fmt.Errorf("%s is not a path", quote(value))
+	}
+	resolved, err := f.workspace.resolve(name)
+	if err != nil {
+		return err
+	}
+	select { // only this goroutine sends, so there is room when the waiting one is taken out
+	case <-checkpoints:
+	default:
+	}
+	checkpoints <- resolved
+	return nil
+}
+
+// keep stores checkpoints until there are no more.
+func (f *follower) keep(ctx context.Context, checkpoints <-chan string) {
+	for file := range checkpoints {
+		ref, err := tree.Pack(ctx, f.workspace.store, filepath.Dir(file), tree.Options{Only: []string{filepath.Base(file)}, MaxBytes: tree.Unlimited})
+		f.telling.Lock()
+		switch {
+		case err != nil:
+			f.warn(fmt.Errorf("the checkpoint %s is not kept: %w", filepath.Base(file), err).Error())
+		case f.listener.Checkpoint != nil:
+			f.listener.Checkpoint(ref)
+		}
+		f.telling.Unlock()
+	}
+}
+
+// warnLine warns of the line that was read last.
+func (f *follower) warnLine(format string, arguments ...any) {
+	f.telling.Lock()
+	defer f.telling.Unlock()
+	f.warn(fmt.Errorf("report line %d: %w", f.reported.Lines, fmt.Errorf(format, arguments...)).Error())
+}
+
+// warn tells a warning, unless there were too many. The caller holds telling.
+func (f *follower) warn(text string) {
+	f.warnings++
+	if f.warnings > maxWarnings || f.listener.Warn == nil {
+		return
+	}
+	if f.warnings == maxWarnings {
+		text += " (further warnings are not shown)"
+	}
+	f.listener.Warn(text)
+}
+
+// quote shortens what a program wrote.
+func quote(data []byte) string {
+	if len(data) > maxQuoted {
+		return strings.ToValidUTF8(string(data[:maxQuoted]), "") + "..."
+	}
+	return strings.ToValidUTF8(string(data), "�")
+}
+
+// resolve returns the file on the host that a program names: relative to where it starts, or absolute. Links are followed; what is not in
+// the workspace, or in the directory of a program in place, is refused.
+func (w *Workspace) resolve(name string) (string, error) {
+	file := filepath.FromSlash(name)
+	if w.engine != "" && filepath.IsAbs(file) { // a path of the container
+		if below, found := strings.CutPrefix(file, containerRoot+"/"); found {
+			file = filepath.Join(w.dir, below)
+		} else if below, found := strings.CutPrefix(file, containerWork+"/"); found {
+			file = filepath.Join(w.work, below)
+		}
+	}
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(w.Directory(), file)
+	}
+	resolved, err := filepath.EvalSymlinks(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("there is nothing at %s", name)
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, top := range []string{w.work, w.home(), w.temporary()} {
+		top, err := filepath.EvalSymlinks(top)
+		if err != nil {
+			return "", err
+		}
+		if below, err := filepath.Rel(top, resolved); err == nil && filepath.IsLocal(below) && below != "." {
+			return resolved, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not below the working directory", name)
+}

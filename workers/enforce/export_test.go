@@ -1,0 +1,4 @@
+package enforce
+
+// TreeName lets tests find the cgroups of an owner.
+var TreeName = treeName

@@ -1,0 +1,248 @@
+package enforce
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+func TestTheOwnCgroupIsFoundInEachHierarchy(t *testing.T) {
+	t.Parallel()
+	const (
+		hybrid = `31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+33 31 0:30 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+34 31 0:31 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
+35 31 0:32 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+`
+		hybridOwn = "4:memory:/a/b\n2:cpuacct,cpu:/\n1:name=systemd:/\n0::/c\n"
+		container = "9 8 0:3 /docker/7 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"
+		elsewhere = "9 8 0:3 /other /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"
+	)
+	unified, legacy := parseHierarchies([]byte(hybrid), []byte(hybridOwn))
+	want := []hierarchy{
+		{mount: "/sys/fs/cgroup/cpu,cpuacct", own: "/sys/fs/cgroup/cpu,cpuacct", controllers: []string{"cpu", "cpuacct"}},
+		{mount: "/sys/fs/cgroup/memory", own: "/sys/fs/cgroup/memory/a/b", controllers: []string{"memory"}},
+	}
+	if diff := cmp.Diff(want, legacy, cmp.AllowUnexported(hierarchy{})); diff != "" {
+		t.Errorf("v1 (-want +got):\n%s", diff)
+	}
+	if unified == nil || unified.own != "/sys/fs/cgroup/unified/c" {
+		t.Errorf("v2: got %+v", unified)
+	}
+	above := legacy[1].above()
+	if diff := cmp.Diff([]directory{"/sys/fs/cgroup/memory/a/b", "/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/memory"}, above); diff != "" {
+		t.Errorf("above (-want +got):\n%s", diff)
+	}
+	if _, legacy := parseHierarchies([]byte(container), []byte("4:memory:/docker/7/x\n")); len(legacy) != 1 || legacy[0].own != "/sys/fs/cgroup/memory/x" {
+		t.Errorf("a container sees its part only: got %+v", legacy)
+	}
+	if _, legacy := parseHierarchies([]byte(elsewhere), []byte("4:memory:/docker/7\n")); len(legacy) != 0 {
+		t.Errorf("a mount that does not show the own cgroup: got %+v", legacy)
+	}
+}
+
+func TestASiteIsTheInnermostCgroupThatCanHoldGroups(t *testing.T) {
+	t.Parallel()
+	both := []string{"cpu", "memory"}
+	limited := quantity.Size{Memory: quantity.GiB}
+	for _, c := range []struct {
+		name       string
+		candidates []candidate
+		want       site
+		refusal    string
+	}{
+		{
+			"at the root, groups and processes are side by side",
+			[]candidate{{directory: "/", top: true, offered: both, others: 90, holdsSelf: true}},
+			site{directory: "/", enable: both},
+			"",
+		},
+		{
+			"alone in a cgroup, this process moves aside",
+			[]candidate{{directory: "/service", offered: both, holdsSelf: true, limit: limited}, {directory: "/", top: true, offered: both}},
+			site{directory: "/service", enable: both, move: true},
+			"",
+		},
+		{
+			"beside others, the groups are made around",
+			[]candidate{{directory: "/slice/scope", offered: both, others: 2, holdsSelf: true}, {directory: "/slice", offered: append(both, "pids"), enabled: both}},
+			site{directory: "/slice", enable: []string{"pids"}},
+			"",
+		},
+		{
+			"a limit is not evaded",
+			[]candidate{{directory: "/scope", offered: both, others: 2, holdsSelf: true, limit: limited}, {directory: "/", top: true, offered: both}},
+			site{},
+			"not evaded",
+		},
+		{
+			"without controllers there is none",
+			[]candidate{{directory: "/", top: true, offered: []string{"hugetlb"}}},
+			site{},
+			"lacks the controllers cpu, memory",
+		},
+		{
+			"what cannot be written is none",
+			[]candidate{{directory: "/", refusal: "read-only", top: true, offered: both}},
+			site{},
+			"read-only",
+		},
+	} {
+		got, refusal := chooseSite(c.candidates)
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(site{})); diff != "" || !strings.Contains(refusal, c.refusal) || (refusal == "") != (c.refusal == "") {
+			t.Errorf("%s: refusal %q (-want +got):\n%s", c.name, refusal, diff)
+		}
+	}
+}
+
+func TestTheKernelsTextsAreRead(t *testing.T) {
+	t.Parallel()
+	pressure := parsePressure([]byte("some avg10=0.12 avg60=0.00 avg300=0.00 total=1500\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"))
+	if want := (Pressure{Some: 1500 * time.Microsecond, Full: 7 * time.Microsecond}); pressure != want {
+		t.Errorf("pressure: got %v, want %v", pressure, want)
+	}
+	if read, written := parseIO([]byte("8:0 rbytes=1 wbytes=20 rios=3 wios=4\n8:16 rbytes=5 wbytes=60\n")); read != 6 || written != 80 {
+		t.Errorf("io.stat: got %d and %d, want 6 and 80", read, written)
+	}
+	if read, written := parseLegacyIO([]byte("8:0 Read 1\n8:0 Write 20\n8:16 Read 5\nTotal 26\n")); read != 6 || written != 20 {
+		t.Errorf("blkio: got %d and %d, want 6 and 20", read, written)
+	}
+	if got := value([]byte("oom_kill_disable 0\nunder_oom 1\noom_kill 3\n"), "oom_kill"); got != 3 {
+		t.Errorf("oom_kill: got %d, want 3", got)
+	}
+	p, ok := parseStat(7, []byte("7 (a) (b c) S 1 5 6 0 -1 4 0 0 0 0 20 30 0 0 20 0 1 0 99 4096 3 18446744073709551615\n"), 4096)
+	want := process{pid: 7, parent: 1, group: 5, session: 6, born: 99, cpu: 500 * time.Millisecond, resident: 3 * 4096}
+	if diff := cmp.Diff(want, p, cmp.AllowUnexported(process{})); diff != "" || !ok {
+		t.Errorf("stat: %t (-want +got):\n%s", ok, diff)
+	}
+	if got := parsePIDs([]byte("1\n0\n22\n3\n"), 22); !slices.Equal(got, []int{1, 3}) {
+		t.Errorf("processes: got %v, want 1 and 3, without this one", got)
+	}
+}
+
+func FuzzTheKernelsTexts(f *testing.F) {
+	f.Add("9 8 0:3 /docker/7 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n", "4:memory:/docker/7/x\n0::/a")
+	f.Add("some avg10=0.12 total=1500", "7 (a) (b c) S 1 5 6 0 -1 4 0 0 0 0 20 30 0 0 20 0 1 0 99 4096 3 1")
+	f.Add("8:0 rbytes=1 wbytes=-20", "max")
+	f.Fuzz(func(t *testing.T, first, second string) {
+		a, b := []byte(first), []byte(second)
+		unified, legacy := parseHierarchies(a, b)
+		if unified != nil {
+			legacy = append(legacy, *unified)
+		}
+		for _, h := range legacy {
+			if inside, err := filepath.Rel(string(h.mount), string(h.own)); err != nil || strings.HasPrefix(inside, "../") || inside == ".." {
+				t.Errorf("own cgroup %q outside of its mount %q", h.own, h.mount)
+			}
+			h.above()
+		}
+		for _, text := range [][]byte{a, b} {
+			parsePressure(text)
+			parseIO(text)
+			parseLegacyIO(text)
+			parseStat(1, text, 4096)
+			kilobytes(text, "VmHWM:")
+			for _, pid := range parsePIDs(text, 5) {
+				if pid <= 0 || pid == 5 {
+					t.Errorf("process %d, which must not be signalled", pid)
+				}
+			}
+		}
+	})
+}
+
+func TestOnlyCgroupsOfOwnersAreSwept(t *testing.T) {
+	t.Parallel()
+	precious := filepath.Join(t.TempDir(), namePrefix+"precious")
+	if err := os.Mkdir(precious, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/", "/sys/fs/cgroup", "", precious} {
+		if err := sweep(t.Context(), []string{path}); err == nil {
+			t.Errorf("sweep(%q): got no error", path)
+		}
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDescendantsAreFoundByParentGroupSessionAndMemory(t *testing.T) {
+	t.Parallel()
+	table := map[int]process{
+		1:  {pid: 1, born: 1},
+		5:  {pid: 5, parent: 1, group: 5, session: 5, born: 2},    // the owner
+		10: {pid: 10, parent: 5, group: 10, session: 5, born: 10}, // a child
+		11: {pid: 11, parent: 10, group: 11, session: 11, born: 11},
+		12: {pid: 12, parent: 1, group: 10, session: 5, born: 12},  // its parent has ended
+		13: {pid: 13, parent: 1, group: 13, session: 13, born: 13}, // has left, and was seen before
+		14: {pid: 14, parent: 1, group: 14, session: 14, born: 99}, // has the number of one that was seen before
+		15: {pid: 15, parent: 5, group: 15, session: 5, born: 15},  // another child
+	}
+	before := map[int]process{13: {pid: 13, born: 13}, 14: {pid: 14, born: 14}}
+	var got []int
+	for pid := range descendants(table, map[int]int64{10: 10}, before, 5) {
+		got = append(got, pid)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]int{10, 11, 12, 13}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestInModeNoneUsageIsSummedAndTheTreeIsKilled(t *testing.T) {
+	t.Parallel()
+	e, err := Open(Options{StateDir: t.TempDir(), Mode: None})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	g, err := e.Group("shell")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "sleep 100 & (while :; do :; done) & wait")
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("no shell")
+	}
+	if err := g.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	var u Usage
+	for u.Processes < 3 || u.CPU == 0 {
+		if u, err = g.Usage(); err != nil || time.Now().After(deadline) {
+			t.Fatalf("usage: got %+v, %v, want three processes and some CPU", u, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if u.Memory == 0 || u.PeakWorkingSet < u.Memory {
+		t.Errorf("memory: got %s, peak %s", u.Memory, u.PeakWorkingSet)
+	}
+	if err := g.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("the shell ended by itself, want it killed")
+	}
+	after, err := g.Usage()
+	if err != nil || after.Processes != 0 || after.CPU < u.CPU {
+		t.Errorf("usage afterwards: got %+v, %v, want no process, and no less CPU than %s", after, err, u.CPU)
+	}
+}
