@@ -135,7 +135,8 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 	})
 	task := wire.Task{
 		Version: wire.Version, Run: r.id, Pipeline: r.pipeline, Stage: id, ID: c.id,
-		Input: inputBytes(c.input), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout, PoolOnly: poolOnly,
+		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout, PoolOnly: poolOnly,
+		Command: c.stage.Command,
 	}
 	err = workflow.ExecuteActivity(ctx, c.stage.Name, task, c.input).Get(ctx, &result)
 	return result, err
@@ -148,7 +149,7 @@ func (r *run) hint(ctx workflow.Context, c call) {
 	}
 	r.tell(predictor.Scheduled{
 		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
-		Input: inputBytes(c.input), Declared: c.stage.Declared, At: workflow.Now(ctx),
+		Input: c.inputBytes(), Declared: c.stage.Declared, At: workflow.Now(ctx),
 	})
 }
 
@@ -164,6 +165,17 @@ func (r *run) stageID(stage string) predictor.StageID {
 	return predictor.StageID{App: r.app, Build: r.build, Name: stage}
 }
 
+// inputBytes is what the size of an attempt is expected to depend on.
+func (c call) inputBytes() quantity.Bytes {
+	if c.stage.Command {
+		return fileBytes(c.input)
+	}
+	return inputBytes(c.input)
+}
+
+// maxArtifact is more than any artifact holds, so that a few of them cannot overflow a sum.
+const maxArtifact = 1 << 60
+
 // inputBytes is the size of an encoded input and of the artifacts that it names.
 func inputBytes(input json.RawMessage) quantity.Bytes {
 	total := quantity.Bytes(len(input))
@@ -178,7 +190,7 @@ func artifactBytes(value any) (total quantity.Bytes) {
 	switch v := value.(type) {
 	case map[string]any:
 		digest, isRef := v["digest"].(string)
-		if bytes, ok := v["bytes"].(float64); isRef && ok && len(digest) == 64 && bytes > 0 && bytes < 1<<60 {
+		if bytes, ok := v["bytes"].(float64); isRef && ok && len(digest) == 64 && bytes > 0 && bytes < maxArtifact {
 			return quantity.Bytes(bytes)
 		}
 		for _, key := range workflow.DeterministicKeys(v) {

@@ -17,9 +17,10 @@ import (
 // Stage is a named, typed function that a pipeline calls. Declare it once, as a package variable, and list it in app.Main.
 // It is a value: With returns a changed copy.
 type Stage[In, Out any] struct {
-	name  string
-	run   func(context.Context, In) (Out, error)
-	hints Hints
+	name    string
+	run     func(context.Context, In) (Out, error)
+	hints   Hints
+	command bool // a host runs the program that the input names, and run only says so
 }
 
 // Hints are what the author of a stage knows better than its history. None is needed: sizes are predicted.
@@ -75,7 +76,8 @@ func (s Stage[In, Out]) Describe() wire.Stage {
 		Declared:    quantity.Size{CPU: s.hints.CPU, Memory: s.hints.Memory},
 		MaxAttempts: attempts,
 		Timeout:     s.hints.Timeout,
-		PoolOnly:    s.hints.PoolOnly || s.hints.Timeout > functionTimeout,
+		PoolOnly:    s.hints.PoolOnly || s.command || s.hints.Timeout > functionTimeout,
+		Command:     s.command,
 	}
 }
 
@@ -158,8 +160,16 @@ func (f Future[Out]) Get(ctx workflow.Context) (out Out, err error) {
 
 var namePattern = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,39}$`)
 
-func mustName(kind, name string) {
+// CheckName refuses what is no name of a stage or a pipeline.
+func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
-		panic(fmt.Sprintf("spillway: %s name %q: use a lower-case letter, then letters, digits, '-' or '_', at most 40", kind, name))
+		return fmt.Errorf("name %q: use a lower-case letter, then letters, digits, '-' or '_', at most 40", name)
+	}
+	return nil
+}
+
+func mustName(kind, name string) {
+	if err := CheckName(name); err != nil {
+		panic(fmt.Sprintf("spillway: %s %v", kind, err))
 	}
 }

@@ -1,6 +1,9 @@
 package usage
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Limits of what is remembered of a stage's attempts.
 const (
@@ -60,10 +63,8 @@ type History struct {
 
 // Follow makes the history remember the named feature from now on. It reports whether it does: one that comes after MaxFeatures is not.
 func (h *History) Follow(name string) bool {
-	for _, known := range h.Names {
-		if known == name {
-			return true
-		}
+	if slices.Contains(h.Names, name) {
+		return true
 	}
 	if len(h.Names) >= MaxFeatures || name == "" {
 		return false

@@ -206,7 +206,7 @@ func (o *Options) complete() error {
 // Run obeys the plan until ctx ends. Then it polls no more, lets running attempts end for a while, interrupts the rest, kills all
 // children and returns. An interrupted attempt is Lost: it counts for nothing and is done again elsewhere. Run is called once.
 func (a *Agent) Run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, a.enforcer.Close()) }()
+	defer func() { err = errors.Join(err, a.enforcer.Close()) }() //nolint:contextcheck // groups are removed also when ctx has ended
 	spawner, err := spawn.New(spawn.Options{CPUs: a.cpus})
 	if err != nil {
 		return fmt.Errorf("run the agent of %s: %w", a.id, err)
@@ -220,7 +220,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	describing.Go(func() { a.describe(ctx) })
 	err = a.board.Run(ctx, a.plans, a.obey, a.drain)
 	describing.Wait()
-	a.children.reap(a.now().Add(time.Hour)) // all of them
+	a.children.reap(ctx, a.now().Add(time.Hour)) // all of them
 	if err != nil {
 		return fmt.Errorf("run the agent of %s: %w", a.id, err)
 	}
@@ -237,7 +237,7 @@ func (a *Agent) describe(ctx context.Context) {
 		if err := a.inventory(ctx, a.Host()); err != nil && ctx.Err() == nil {
 			a.logger.WarnContext(ctx, "the host's inventory was not taken; trying again", "error", err)
 		}
-		a.children.reap(a.now().Add(-a.childIdle))
+		a.children.reap(ctx, a.now().Add(-a.childIdle))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():

@@ -132,7 +132,7 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 	}
 	a.begin(r, target{
 		group: c.group, tell: func(size quantity.Size) error { return c.send(wire.ToChild{Limit: &size}) },
-		abandon: func() { endAll(c.group) }, // half a message was written: nothing that follows would be understood
+		abandon: func() { endAll(ctx, c.group) }, // half a message was written: nothing that follows would be understood
 	})
 	defer a.end(r)
 	began := a.now()
@@ -152,9 +152,9 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 	f.grant, f.peak = r.held(), account.usage.PeakMemory
 	r.detach()
 	if _, reusable := ended(f); reusable {
-		a.children.give(c, now)
+		a.children.give(ctx, c, now)
 	} else {
-		c.kill()
+		c.kill(ctx)
 	}
 	return f
 }
@@ -186,7 +186,7 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 		Task: task, Attempt: r.try.Number, Input: input, Grant: r.held(), Resume: r.try.State().Checkpoint,
 	}})
 	if err != nil {
-		endAll(c.group)
+		endAll(ctx, c.group)
 		f.failed = err
 	}
 	samples := time.NewTicker(r.agent.sampleEvery)
@@ -203,7 +203,7 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 		case message, open := <-c.messages:
 			switch {
 			case !open:
-				return gone(c, f)
+				return gone(ctx, c, f)
 			case message.Progress != nil:
 				r.try.Progress(*message.Progress)
 			case message.Checkpoint != nil:
@@ -217,14 +217,14 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 		case <-timeout:
 			timeout = nil
 			f.stopped, f.reason = predictor.TimedOut, pastTimeout(task.Timeout)
-			endAll(c.group)
+			endAll(ctx, c.group)
 		case <-stop.done:
 			if f.stopped == "" {
 				f.stopped, f.reason = slot.Stopped(ctx)
 			}
-			stop.ask(f.stopped)
+			stop.ask(ctx, f.stopped)
 		case <-stop.next:
-			stop.force()
+			stop.force(ctx)
 		}
 	}
 }
@@ -238,19 +238,19 @@ type stopping struct {
 }
 
 // ask tells the stage that its context has ended; an attempt that is lost anyhow is not given time.
-func (s *stopping) ask(outcome predictor.Outcome) {
+func (s *stopping) ask(ctx context.Context, outcome predictor.Outcome) {
 	s.done = nil
 	if outcome != predictor.Cancelled || s.child.send(wire.ToChild{Cancel: true}) != nil {
-		endAll(s.child.group)
+		endAll(ctx, s.child.group)
 		return
 	}
 	s.next = time.After(cancelGrace)
 }
 
 // force takes the next step.
-func (s *stopping) force() {
+func (s *stopping) force(ctx context.Context) {
 	if s.terminated {
-		endAll(s.child.group)
+		endAll(ctx, s.child.group)
 		s.next = nil
 		return
 	}
@@ -260,13 +260,13 @@ func (s *stopping) force() {
 }
 
 // gone tells how a child went away that says no more.
-func gone(c *child, f finish) finish {
+func gone(ctx context.Context, c *child, f finish) finish {
 	timer := time.NewTimer(exitGrace)
 	defer timer.Stop()
 	select {
 	case <-c.exited:
 	case <-timer.C: // it closed its channel but lives
-		endAll(c.group)
+		endAll(ctx, c.group)
 		<-c.exited
 	}
 	if c.broken != nil {

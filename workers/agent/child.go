@@ -56,7 +56,7 @@ type child struct {
 }
 
 // startChild starts cmd as a child in group and returns at once; its first message says that it is ready.
-func startChild(cmd *exec.Cmd, b build, output *output, group *enforce.Group, start starter) (*child, error) {
+func startChild(ctx context.Context, cmd *exec.Cmd, b build, output *output, group *enforce.Group, start starter) (*child, error) {
 	theirIn, in, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make a channel to a child: %w", err)
@@ -78,7 +78,7 @@ func startChild(cmd *exec.Cmd, b build, output *output, group *enforce.Group, st
 		messages: make(chan wire.FromChild), dropped: make(chan struct{}), exited: make(chan struct{}),
 	}
 	c.reading.Go(c.read)
-	go c.wait()
+	go c.wait(context.WithoutCancel(ctx))
 	return c, nil
 }
 
@@ -107,11 +107,11 @@ func (c *child) read() {
 }
 
 // wait waits for the process, ends what it left running and lets read end.
-func (c *child) wait() {
+func (c *child) wait(ctx context.Context) {
 	defer close(c.exited)
 	// How the process ended is in ProcessState; an error of Wait adds nothing that an attempt could be told.
 	_ = c.process.Wait()
-	endAll(c.group)
+	endAll(ctx, c.group)
 	// A process that left the group may hold the channel open; what is in it now is read, what comes later is nobody's.
 	_ = c.out.SetReadDeadline(time.Now().Add(exitGrace))
 	c.reading.Wait()
@@ -165,16 +165,16 @@ type starter func(cmd *exec.Cmd, start func(*exec.Cmd) error) error
 // agent starts anew.
 const killTimeout = 10 * time.Second
 
-// endAll kills what is left in group.
-func endAll(group *enforce.Group) {
-	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+// endAll kills what is left in group, also when ctx has ended.
+func endAll(ctx context.Context, group *enforce.Group) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
 	_ = group.Kill(ctx) // what cannot be killed now is killed by the enforcer's Close or its next Open
 }
 
-// removeGroup removes group, in which nothing runs any more.
-func removeGroup(group *enforce.Group) {
-	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+// removeGroup removes group, in which nothing runs any more, also when ctx has ended.
+func removeGroup(ctx context.Context, group *enforce.Group) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
 	_ = group.Remove(ctx) // as above
 }
@@ -196,13 +196,13 @@ func (c *child) alive() bool {
 }
 
 // kill ends the child, whatever it does, and waits until it is gone.
-func (c *child) kill() {
+func (c *child) kill(ctx context.Context) {
 	c.dropOnce.Do(func() { close(c.dropped) })
 	if c.alive() {
-		endAll(c.group)
+		endAll(ctx, c.group)
 	}
 	<-c.exited
-	removeGroup(c.group)
+	removeGroup(ctx, c.group)
 }
 
 // environment returns all variables of a child: few of the host's, found with lookup, what the engine says, and extra, which wins.

@@ -41,9 +41,9 @@ type children struct {
 // take returns an idle child of b, or starts one, which makes it cold, and waits until it is ready. It is held to size. The caller gives it
 // back or kills it. When a new child is not ready, its output comes with the error.
 func (s *children) take(ctx context.Context, b build, stage string, size quantity.Size) (c *child, cold bool, output string, err error) {
-	if c := s.pick(b, stage); c != nil {
+	if c := s.pick(ctx, b, stage); c != nil {
 		if _, err := c.group.Resize(size); err != nil {
-			c.kill()
+			c.kill(ctx)
 			return nil, false, "", err
 		}
 		return c, false, "", nil
@@ -54,31 +54,31 @@ func (s *children) take(ctx context.Context, b build, stage string, size quantit
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path) // it outlives the attempt
 	cmd.Env = environment(os.LookupEnv, b, s.artifacts, size, s.groups.Mode() != enforce.None, s.extra)
-	group, err := s.group(size)
+	group, err := s.group(ctx, size)
 	if err != nil {
 		return nil, true, "", err
 	}
-	c, err = startChild(cmd, b, newOutput(&tail{logger: s.logger.With("app", b.app, "build", b.digest)}), group, s.start)
+	c, err = startChild(ctx, cmd, b, newOutput(&tail{logger: s.logger.With("app", b.app, "build", b.digest)}), group, s.start)
 	if err != nil {
-		removeGroup(group)
+		removeGroup(ctx, group)
 		return nil, true, "", err
 	}
 	c.stage = stage
 	if err := c.ready(ctx); err != nil {
-		c.kill()
+		c.kill(ctx)
 		return nil, true, c.output.tail.text(), err
 	}
 	return c, true, "", nil
 }
 
 // group makes a group of size.
-func (s *children) group(size quantity.Size) (*enforce.Group, error) {
+func (s *children) group(ctx context.Context, size quantity.Size) (*enforce.Group, error) {
 	group, err := s.groups.Group("slot-" + strconv.FormatInt(s.made.Add(1), 10))
 	if err != nil {
 		return nil, err
 	}
 	if _, err := group.Resize(size); err != nil {
-		removeGroup(group)
+		removeGroup(ctx, group)
 		return nil, err
 	}
 	return group, nil
@@ -86,7 +86,7 @@ func (s *children) group(size quantity.Size) (*enforce.Group, error) {
 
 // pick takes an idle child of b: one that ran stage before, as its memory holds what the stage needs and not what others needed; among
 // those the one that was idle for the shortest time, because its memory is warm.
-func (s *children) pick(b build, stage string) *child {
+func (s *children) pick(ctx context.Context, b build, stage string) *child {
 	for {
 		s.mu.Lock()
 		at := -1
@@ -110,12 +110,12 @@ func (s *children) pick(b build, stage string) *child {
 			c.stage = stage
 			return c
 		}
-		c.kill()
+		c.kill(ctx)
 	}
 }
 
 // give makes c idle at now and kills the longest idle child when there are too many.
-func (s *children) give(c *child, now time.Time) {
+func (s *children) give(ctx context.Context, c *child, now time.Time) {
 	s.mu.Lock()
 	c.idleSince = now
 	s.idle = append(s.idle, c)
@@ -125,11 +125,11 @@ func (s *children) give(c *child, now time.Time) {
 		s.idle = slices.Delete(s.idle, 0, n)
 	}
 	s.mu.Unlock()
-	killAll(surplus)
+	killAll(ctx, surplus)
 }
 
 // reap kills the children that are idle since before.
-func (s *children) reap(before time.Time) {
+func (s *children) reap(ctx context.Context, before time.Time) {
 	s.mu.Lock()
 	n := 0
 	for n < len(s.idle) && s.idle[n].idleSince.Before(before) {
@@ -138,7 +138,7 @@ func (s *children) reap(before time.Time) {
 	old := slices.Clone(s.idle[:n])
 	s.idle = slices.Delete(s.idle, 0, n)
 	s.mu.Unlock()
-	killAll(old)
+	killAll(ctx, old)
 }
 
 // count tells how many children are idle.
@@ -148,9 +148,9 @@ func (s *children) count() int {
 	return len(s.idle)
 }
 
-func killAll(all []*child) {
+func killAll(ctx context.Context, all []*child) {
 	for _, c := range all {
-		c.kill()
+		c.kill(ctx)
 	}
 }
 

@@ -51,7 +51,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 			a.logger.WarnContext(ctx, "a workspace is left until the agent starts again", "task", task.ID, "error", err)
 		}
 	}()
-	l, err := r.launch(task, c, workspace)
+	l, err := r.launch(ctx, task, c, workspace)
 	if err != nil {
 		return unprepared(ctx, err)
 	}
@@ -67,7 +67,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	f.hostKills = memoryKills() > kills
 	f.grant, f.peak = r.held(), account.usage.PeakMemory
 	r.detach()
-	removeGroup(l.group)
+	removeGroup(ctx, l.group)
 	reported := <-l.reported
 	f.tail, f.refused, f.command = l.output.tail.text(), reported.OutOfMemory, true
 	if f.stopped == "" && f.exit.code == 0 && f.exit.signal == 0 {
@@ -81,7 +81,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 }
 
 // launch starts the program within the attempt's grant.
-func (r *running) launch(task wire.Task, c wire.Command, workspace *command.Workspace) (*launched, error) {
+func (r *running) launch(ctx context.Context, task wire.Task, c wire.Command, workspace *command.Workspace) (*launched, error) {
 	a := r.agent
 	program, err := workspace.Program(command.Launch{
 		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(), Extra: a.children.extra,
@@ -89,7 +89,7 @@ func (r *running) launch(task wire.Task, c wire.Command, workspace *command.Work
 	if err != nil {
 		return nil, err
 	}
-	group, err := a.children.group(r.held())
+	group, err := a.children.group(ctx, r.held())
 	if err != nil {
 		return nil, errors.Join(err, program.Discard())
 	}
@@ -105,7 +105,7 @@ func (r *running) launch(task wire.Task, c wire.Command, workspace *command.Work
 	program.Command.Stdout, program.Command.Stderr = &l.output.out, &l.output.err
 	program.Command.WaitDelay = exitGrace
 	if err := program.Start(func(cmd *exec.Cmd) error { return a.children.start(cmd, group.Start) }); err != nil {
-		removeGroup(group)
+		removeGroup(ctx, group)
 		return nil, fmt.Errorf("%w: %w", command.ErrProgram, err)
 	}
 	return l, nil
@@ -116,7 +116,7 @@ func (l *launched) follow(ctx context.Context, r *running) {
 	go func() {
 		defer close(l.exited)
 		_ = l.program.Command.Wait() // how it ended is in its ProcessState
-		endAll(l.group)
+		endAll(ctx, l.group)
 		_ = l.program.Ended() // reports that cannot be bounded in time end when the last of its processes does, and all are gone
 	}()
 	go func() {
@@ -153,7 +153,7 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 			r.sample()
 			if _, err := l.workspace.Used(ctx); errors.Is(err, command.ErrSpace) && f.stopped == "" {
 				f.stopped, f.cause, f.reason = predictor.Failed, predictor.CauseDisk, err.Error()
-				endAll(l.group)
+				endAll(ctx, l.group)
 			}
 		case <-timeout:
 			timeout = nil
@@ -167,12 +167,12 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 			if f.stopped == predictor.Cancelled {
 				kill = l.terminate(l.grace)
 			} else {
-				endAll(l.group)
+				endAll(ctx, l.group)
 			}
 		case <-kill:
 			kill = nil
 			f.reason += fmt.Sprintf("; it did not end within %s of SIGTERM and was killed", l.grace)
-			endAll(l.group)
+			endAll(ctx, l.group)
 		}
 	}
 }

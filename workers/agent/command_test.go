@@ -129,11 +129,13 @@ func TestACommandFailsWithItsCause(t *testing.T) {
 		{"a program that is not there", wire.Command{Arguments: []string{"no-such-program"}}, predictor.Failed, predictor.CauseStart, `"no-such-program" is not in PATH`, 1},
 		{"a command of nothing", wire.Command{}, predictor.Failed, predictor.CauseStart, "names no program", 1},
 		{
-			"an output that is missing", wire.Command{Arguments: []string{"true"}, Outputs: []wire.CommandOutput{{Name: "m", Path: "m"}}},
+			"an output that is missing",
+			wire.Command{Arguments: []string{"true"}, Outputs: []wire.CommandOutput{{Name: "m", Path: "m"}}},
 			predictor.Failed, predictor.CauseError, "ended without making m", 3,
 		},
 		{
-			"an input that is gone", wire.Command{Arguments: []string{"true"}, Files: []wire.CommandFile{{Path: "x", Artifact: activities.Ref{Digest: strings.Repeat("0", 64), Bytes: 1}}}},
+			"an input that is gone",
+			wire.Command{Arguments: []string{"true"}, Files: []wire.CommandFile{{Path: "x", Artifact: activities.Ref{Digest: strings.Repeat("0", 64), Bytes: 1}}}},
 			predictor.Failed, predictor.CauseStart, "run the stage that makes it again", 1,
 		},
 		{"memory that Python was refused", shell("echo MemoryError >&2; exit 1"), predictor.OutOfMemory, predictor.CauseMemoryRefused, "it was refused memory", 3},

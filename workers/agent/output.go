@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -82,11 +83,8 @@ func (s *stream) attach(sink io.Writer) {
 func (s *stream) Write(data []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := data
-	if len(s.rest) > 0 {
-		text = append(s.rest, data...)
-		s.rest = nil
-	}
+	text := slices.Concat(s.rest, data)
+	s.rest = nil
 	for {
 		before, after, found := bytes.Cut(text, []byte(wire.OutputEnd))
 		if !found {
@@ -128,6 +126,11 @@ func beginning(text []byte, mark string) int {
 // discarded is the Output of an agent that nobody gave one.
 type discarded struct{}
 
-func (discarded) Stdout() io.Writer           { return io.Discard }
-func (discarded) Stderr() io.Writer           { return io.Discard }
+// Stdout discards.
+func (discarded) Stdout() io.Writer { return io.Discard }
+
+// Stderr discards.
+func (discarded) Stderr() io.Writer { return io.Discard }
+
+// Close does nothing.
 func (discarded) Close(context.Context) error { return nil }
