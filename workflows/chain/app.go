@@ -1,0 +1,110 @@
+package chain
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/workflows"
+)
+
+// App describes the chain as an app describes itself with `describe --json`: one pipeline, of the app's own name.
+func (c Chain) App() wire.App {
+	described, err := pipeline{c}.Describe()
+	if err != nil {
+		panic(fmt.Sprintf("chain %s has no description: %v", c.d.Name, err)) // Parse has checked all that it depends on
+	}
+	app := wire.App{Version: wire.Version, Name: c.d.Name, Pipelines: []wire.Pipeline{described}}
+	for _, stage := range c.Stages() {
+		app.Stages = append(app.Stages, stage.Describe())
+	}
+	return app
+}
+
+// Stages returns the stages, in the order of the file, for workflows.Host.
+func (c Chain) Stages() []workflows.AnyStage {
+	stages := make([]workflows.AnyStage, len(c.d.Stages))
+	for i := range c.d.Stages {
+		stages[i] = c.d.Stages[i].command()
+	}
+	return stages
+}
+
+// Pipeline returns the pipeline, for workflows.Register. Its result is a Result.
+func (c Chain) Pipeline() workflows.AnyPipeline { return pipeline{c} }
+
+// command is the stage as the SDK has it.
+func (s *stage) command() workflows.Stage[wire.Command, wire.CommandResult] {
+	return workflows.CommandStage(s.Name, workflows.Hints{CPU: s.CPU, Memory: s.Memory, Timeout: s.Timeout, MaxAttempts: s.MaxAttempts})
+}
+
+// pipeline makes a chain a workflows.AnyPipeline.
+type pipeline struct{ chain Chain }
+
+// Name returns the chain's name.
+func (p pipeline) Name() string { return p.chain.d.Name }
+
+// Describe returns what the engine knows of the pipeline.
+func (p pipeline) Describe() (wire.Pipeline, error) {
+	schema, err := p.chain.schema()
+	if err != nil {
+		return wire.Pipeline{}, fmt.Errorf("chain %s: input schema: %w", p.Name(), err)
+	}
+	return wire.Pipeline{Name: p.Name(), Input: schema, Goal: p.chain.d.Goal, Bindings: p.chain.d.Bindings}, nil
+}
+
+// Workflow returns the workflow function as it is registered with Temporal.
+func (p pipeline) Workflow() any {
+	if p.chain.d.Single {
+		return p.chain.runSingle
+	}
+	return func(ctx workflow.Context, in json.RawMessage) (Result, error) { return p.chain.run(ctx, in) }
+}
+
+// schema is the JSON Schema of the run's input.
+func (c Chain) schema() (json.RawMessage, error) {
+	if c.d.Single {
+		schema, err := jsonschema.For[SingleInput](nil)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(schema)
+	}
+	schema := object()
+	for _, p := range c.d.Parameters {
+		schema.Properties[p.Name] = p.schema()
+		if p.Default == nil {
+			schema.Required = append(schema.Required, p.Name)
+		}
+	}
+	if len(c.d.Inputs) > 0 {
+		ref, err := jsonschema.For[activities.Ref](nil)
+		if err != nil {
+			return nil, err
+		}
+		inputs := object()
+		inputs.Description = "artifacts that take the place of inputs of the chain"
+		for _, in := range c.d.Inputs {
+			inputs.Properties[in.Name] = ref
+		}
+		schema.Properties[inputsField] = inputs
+	}
+	return json.Marshal(schema)
+}
+
+// object is the schema of an object of which every field is named.
+func object() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}, AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
+}
+
+func (p *parameter) schema() *jsonschema.Schema {
+	schema := &jsonschema.Schema{Type: p.Type, Default: p.Default}
+	if p.Type == "array" {
+		schema.Items = &jsonschema.Schema{Types: []string{"boolean", "number", "string"}}
+	}
+	return schema
+}

@@ -1,0 +1,221 @@
+package chain_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/workflows/chain"
+)
+
+var sorted = cmpopts.SortSlices(func(a, b string) bool { return a < b })
+
+func encoded(tb testing.TB, c chain.Chain) []byte {
+	tb.Helper()
+	text, err := json.Marshal(c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return text
+}
+
+func decoded(tb testing.TB, text []byte) chain.Chain {
+	tb.Helper()
+	var c chain.Chain
+	if err := json.Unmarshal(text, &c); err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+// ref is a reference to bytes that nobody reads here.
+func ref(digit string) activities.Ref {
+	return activities.Ref{Digest: strings.Repeat(digit, 64), Bytes: 10}
+}
+
+// packed packs everything that the chain names, each as what it usually is.
+func packed(tb testing.TB, c chain.Chain) chain.Chain {
+	tb.Helper()
+	artifacts := map[string]chain.Packed{}
+	for i, local := range c.Files() {
+		artifacts[local.Use] = chain.Packed{Artifact: ref(string("abcdef"[i])), Tree: local.Use == "code"}
+	}
+	c, err := c.With(artifacts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+func TestAChainSaysWhatMustBePackedAndTakesIt(t *testing.T) {
+	t.Parallel()
+	c := mustParse(t, churn)
+	want := []chain.Local{{Use: "code", Path: "."}, {Use: "requirements", Path: "requirements.txt"}, {Use: "inputs.raw", Path: "data/raw.csv"}}
+	if diff := cmp.Diff(want, c.Files()); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	all := func() map[string]chain.Packed {
+		return map[string]chain.Packed{
+			"code": {Artifact: ref("a"), Tree: true}, "requirements": {Artifact: ref("b")}, "inputs.raw": {Artifact: ref("c")},
+		}
+	}
+	with, err := c.With(all())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := all()
+	other["inputs.raw"] = chain.Packed{Artifact: ref("d")}
+	changed, err := c.With(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digests := []string{c.Digest(), with.Digest(), changed.Digest(), mustParse(t, churn+"    cpu: 2\n").Digest()}
+	if distinct := slices.Compact(slices.Sorted(slices.Values(digests))); len(distinct) != 4 || len(c.Digest()) != 12 {
+		t.Errorf("digests %v: want four different ones of 12 digits", digests)
+	}
+	if mustParse(t, churn).Digest() != c.Digest() || decoded(t, encoded(t, with)).Digest() != with.Digest() {
+		t.Error("the digest of the same chain changes")
+	}
+	for use, bad := range map[string]chain.Packed{
+		"code": {Artifact: ref("a")}, "requirements": {Artifact: ref("b"), Tree: true}, "inputs.raw": {},
+	} {
+		wrong := all()
+		wrong[use] = bad
+		if _, err := c.With(wrong); err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(use, "inputs.")) {
+			t.Errorf("%s packed as %+v: got %v, want a refusal", use, bad, err)
+		}
+	}
+}
+
+func TestAChainDescribesItselfAsAnAppDoes(t *testing.T) {
+	t.Parallel()
+	app := mustParse(t, churn).App()
+	if app.Name != "churn" || len(app.Pipelines) != 1 || app.Pipelines[0].Name != "churn" {
+		t.Fatalf("app %+v: want one pipeline of the app's name", app)
+	}
+	text, err := json.MarshalIndent(app.Stages, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantStages := `[
+  {"name":"prepare","declared":{"cpu_milli":0,"memory_bytes":1073741824},"max_attempts":3,"pool_only":true,"command":true},
+  {"name":"train","declared":{"cpu_milli":0,"memory_bytes":0},"max_attempts":3,"pool_only":true,"command":true},
+  {"name":"pick","declared":{"cpu_milli":0,"memory_bytes":0},"max_attempts":3,"pool_only":true,"command":true}]`
+	if diff := cmp.Diff(value(t, wantStages), value(t, string(text))); diff != "" {
+		t.Errorf("stages (-want +got):\n%s", diff)
+	}
+	pipeline, err := json.Marshal(app.Pipelines[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantPipeline := `{"name":"churn","goal":{"deadline_ns":1800000000000,"budget_picodollars":2000000000000,"minimise":"cost"},
+	"bindings":[{"pipeline":"churn","subject":"data.new","filter":{"kind":"csv"},"max_runs":1,"goal":{}},
+	{"pipeline":"churn","schedule":"@daily","input":{"epochs":10},"goal":{}}],
+	"input_schema":{"type":"object","additionalProperties":false,"properties":{"epochs":{"type":"integer","default":3},"lr":{"type":"number","default":0.1},
+	"inputs":{"type":"object","description":"artifacts that take the place of inputs of the chain","additionalProperties":false,
+	"properties":{"raw":{"type":"object","additionalProperties":false,"required":["digest","bytes"],
+	"properties":{"digest":{"type":"string"},"bytes":{"type":"integer"}}}}}}}}`
+	if diff := cmp.Diff(value(t, wantPipeline), value(t, string(pipeline))); diff != "" {
+		t.Errorf("pipeline (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheInputSchemaTakesWhatARunTakes(t *testing.T) {
+	t.Parallel()
+	c := mustParse(t, top("parameters: {epochs: 3, lr: 0.1, tag: x, fast: true, rates: [1, 2], path: {type: string}}", "inputs: {raw: r}"))
+	var schema jsonschema.Schema
+	if err := json.Unmarshal(c.App().Pipelines[0].Input, &schema); err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := schema.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for input, want := range map[string]bool{
+		`{"path":"p"}`:                       true,
+		`{}`:                                 false, // path has no default
+		`{"path":"p","epochs":5,"lr":1}`:     true,
+		`{"path":"p","epochs":5.0}`:          true,
+		`{"path":"p","epochs":5.5}`:          false,
+		`{"path":"p","lr":1e-5}`:             true,
+		`{"path":"p","epochs":"5"}`:          false,
+		`{"path":"p","epoch":5}`:             false,
+		`{"path":"p","fast":false,"tag":""}`: true,
+		`{"path":"p","fast":1}`:              false,
+		`{"path":"p","rates":[]}`:            true,
+		`{"path":"p","rates":[1,"a",true]}`:  true,
+		`{"path":"p","rates":[[1]]}`:         false,
+		`{"path":"p","rates":[null]}`:        false,
+		`{"path":"p","rates":3}`:             false,
+		`{"path":null}`:                      false,
+		`{"path":"p","inputs":{"raw":{"digest":"` + strings.Repeat("a", 64) + `","bytes":1}}}`: true,
+		`{"path":"p","inputs":{"row":{"digest":"` + strings.Repeat("a", 64) + `","bytes":1}}}`: false,
+		`{"path":"p","inputs":{}}`: true,
+	} {
+		if err := resolved.Validate(value(t, input)); (err == nil) != want {
+			t.Errorf("the schema on %s: got %v, want it to be taken: %v", input, err, want)
+		}
+		_, err := start(t, packed(t, c), json.RawMessage(input), echo)
+		if (err == nil) != want {
+			t.Errorf("a run with %s: got %v, want it to be taken: %v", input, err, want)
+		}
+	}
+}
+
+func TestASingleIsTheSameBuildWhateverItRuns(t *testing.T) {
+	t.Parallel()
+	first, err := chain.Single("train")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files := first.Files(); len(files) > 0 {
+		t.Errorf("files %v: want none, the command comes with the run", files)
+	}
+	app := first.App()
+	if len(app.Stages) != 1 || !app.Stages[0].Command || app.Stages[0].Name != "train" || app.Pipelines[0].Name != "train" {
+		t.Errorf("app %+v: want one command stage of the pipeline's name", app)
+	}
+	var schema jsonschema.Schema
+	if err := json.Unmarshal(app.Pipelines[0].Input, &schema); err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := schema.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	input, err := json.Marshal(chain.SingleInput{Command: wire.Command{
+		Arguments: []string{"python", "train.py"}, Code: ref("a"), Environment: map[string]string{"A": "b"},
+		Files: []wire.CommandFile{{Path: "x", Artifact: ref("b")}}, Outputs: []wire.CommandOutput{{Name: "m", Path: "m"}}, KeepChanged: true,
+	}, MaxAttempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resolved.Validate(value(t, string(input))); err != nil {
+		t.Errorf("the schema refuses %s: %v", input, err)
+	}
+	if err := resolved.Validate(value(t, `{"arguments":["x"]}`)); err == nil {
+		t.Error("the schema takes an input without a command")
+	}
+	if restored := decoded(t, encoded(t, first)); restored.Digest() != first.Digest() {
+		t.Error("the digest changes when it is stored")
+	}
+	if _, err := chain.Single("No Name"); err == nil {
+		t.Error("a name that is none was accepted")
+	}
+}
+
+// value is a JSON text as Go values.
+func value(tb testing.TB, text string) (decoded any) {
+	tb.Helper()
+	if err := json.Unmarshal([]byte(text), &decoded); err != nil {
+		tb.Fatalf("%v in %s", err, text)
+	}
+	return decoded
+}

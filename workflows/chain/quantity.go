@@ -1,0 +1,125 @@
+package chain
+
+import (
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// longest bounds every duration of a chain: Temporal would end an attempt that takes longer.
+const longest = 30 * 24 * time.Hour
+
+// duration reads a time such as 10m or 1h30m.
+func (r *reader) duration(node *yaml.Node, what string) time.Duration {
+	text, ok := r.plain(node, what, "10m or 1h30m")
+	if !ok {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		r.report(at(node), "%s is %q; give a time with its unit, such as 30s, 10m or 1h30m", what, text)
+	case d <= 0 || d > longest:
+		r.report(at(node), "%s is %s; give a time of more than 0 and at most %.0fh", what, text, longest.Hours())
+	}
+	return d
+}
+
+var dollarAmount = regexp.MustCompile(`^\$?([0-9]+(?:\.[0-9]+)?)$`)
+
+// dollars reads an amount such as 2, 0.50 or $0.50.
+func (r *reader) dollars(node *yaml.Node, what string) quantity.Money {
+	text, ok := r.plain(node, what, "2.00")
+	if !ok {
+		return 0
+	}
+	match := dollarAmount.FindStringSubmatch(text)
+	if match == nil {
+		r.report(at(node), "%s is %q; give US dollars, such as 2 or 0.50", what, text)
+		return 0
+	}
+	amount, err := strconv.ParseFloat(match[1], 64)
+	if err != nil {
+		amount = math.Inf(1)
+	}
+	money, err := quantity.Dollars(amount)
+	if err != nil || money <= 0 {
+		r.report(at(node), "%s is %s; give more than 0 and less than 4 million US dollars", what, text)
+	}
+	return money
+}
+
+var cpuAmount = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(m?)$`)
+
+// maxCores and maxMemory are more than any host has.
+const (
+	maxCores  = 10_000
+	maxMemory = 1 << 50
+)
+
+// cpu reads cores such as 2 or 0.5, or thousandths of them such as 500m.
+func (r *reader) cpu(node *yaml.Node) quantity.Milli {
+	text, ok := r.plain(node, "cpu", "2, 0.5 or 500m")
+	if !ok {
+		return 0
+	}
+	match := cpuAmount.FindStringSubmatch(text)
+	if match == nil {
+		r.report(at(node), "cpu is %q; give cores, such as 2, 0.5 or 500m", text)
+		return 0
+	}
+	amount, err := strconv.ParseFloat(match[1], 64)
+	if match[2] == "" {
+		amount *= float64(quantity.Core)
+	}
+	if milli := math.Round(amount); err == nil && milli >= 1 && milli <= maxCores*float64(quantity.Core) {
+		return quantity.Milli(milli)
+	}
+	r.report(at(node), "cpu is %s; give at least 0.001 and at most %d cores", text, maxCores)
+	return 0
+}
+
+var memoryAmount = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)$`)
+
+// memoryUnits are the binary units, and the decimal ones.
+func memoryUnits() map[string]float64 {
+	return map[string]float64{
+		"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "KB": 1e3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+		"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, // as Kubernetes writes them
+	}
+}
+
+// memory reads bytes with their unit, such as 512MiB, 1.5GiB or 2GB.
+func (r *reader) memory(node *yaml.Node) quantity.Bytes {
+	text, ok := r.plain(node, "memory", "512MiB or 2GB")
+	if !ok {
+		return 0
+	}
+	match := memoryAmount.FindStringSubmatch(text)
+	if match == nil {
+		r.report(at(node), "memory is %q; give a number and its unit, such as 512MiB, 1.5GiB or 2GB", text)
+		return 0
+	}
+	unit, known := memoryUnits()[match[2]]
+	if !known {
+		offered := []string{"B", "KB", "KiB", "MB", "MiB", "GB", "GiB", "TB", "TiB"}
+		if near := slices.IndexFunc(offered, func(name string) bool { return strings.EqualFold(name, match[2]) }); near >= 0 {
+			offered = offered[near : near+1]
+		}
+		r.report(at(node), "memory is %q: %s is no unit; use %s", text, match[2], strings.Join(offered, ", "))
+		return 0
+	}
+	amount, err := strconv.ParseFloat(match[1], 64)
+	if size := math.Round(amount * unit); err == nil && size >= 1 && size <= maxMemory {
+		return quantity.Bytes(size)
+	}
+	r.report(at(node), "memory is %s; give at least 1B and at most 1024TiB", text)
+	return 0
+}

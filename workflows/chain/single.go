@@ -1,0 +1,54 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows"
+)
+
+// Single returns a chain of one stage of the same name, whose command comes with each run: the runs of one name are runs of one app and one
+// build, whatever they run, so that what was learnt of it stays. It fails when name is no name of a stage.
+func Single(name string) (Chain, error) {
+	if err := checkStage(name); err != nil {
+		return Chain{}, fmt.Errorf("command: %w", err)
+	}
+	return Chain{definition{Name: name, Stages: []stage{{Name: name}}, Single: true}}, nil
+}
+
+// SingleInput is the input of the pipeline of a Single. All but Command may be left out.
+type SingleInput struct {
+	// Command is what to run.
+	Command wire.Command `json:"command"`
+	// CPU and Memory are what an attempt is given until its use is known; 0 leaves it to Spillway.
+	CPU    quantity.Milli `json:"cpu_milli,omitempty"`
+	Memory quantity.Bytes `json:"memory_bytes,omitempty"`
+	// Timeout bounds one attempt; 0 means none.
+	Timeout time.Duration `json:"timeout_ns,omitempty"`
+	// MaxAttempts is how often the command may fail; 0 means workflows.DefaultMaxAttempts.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+}
+
+// Validate refuses what no host can run.
+func (in SingleInput) Validate() error {
+	switch {
+	case len(in.Command.Arguments) == 0 || in.Command.Arguments[0] == "":
+		return errors.New("command has no program: give it after --, such as -- python train.py")
+	case in.CPU < 0 || in.CPU > maxCores*quantity.Core:
+		return fmt.Errorf("cpu is %s cores: give 0 to %d", in.CPU, maxCores)
+	case in.Memory < 0 || in.Memory > maxMemory:
+		return fmt.Errorf("memory is %s: give 0 to %s", in.Memory, quantity.Bytes(maxMemory))
+	case in.Timeout < 0 || in.Timeout > longest:
+		return fmt.Errorf("timeout is %s: give 0 to %s", in.Timeout, longest)
+	case in.MaxAttempts < 0 || in.MaxAttempts > maxAttempts:
+		return fmt.Errorf("max_attempts is %d: give 0 to %d", in.MaxAttempts, maxAttempts)
+	}
+	return nil
+}
+
+func (in SingleInput) hints() workflows.Hints {
+	return workflows.Hints{CPU: in.CPU, Memory: in.Memory, Timeout: in.Timeout, MaxAttempts: in.MaxAttempts}
+}

@@ -1,0 +1,74 @@
+package workflows
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// The messages of a command stage.
+type (
+	// Command is a program to run, with the files that it reads and writes.
+	Command = wire.Command
+	// CommandFile is an artifact in the working directory of a command.
+	CommandFile = wire.CommandFile
+	// CommandOutput names what a command leaves for later stages.
+	CommandOutput = wire.CommandOutput
+	// CommandResult is the output of a command stage.
+	CommandResult = wire.CommandResult
+	// Ref addresses the bytes of an artifact, such as a file of a command.
+	Ref = activities.Ref
+)
+
+// NewCommand declares a stage that runs a program, in any language, instead of a Go function:
+//
+//	var Train = spillway.NewCommand("train").With(spillway.Hints{Memory: 2 * spillway.GiB})
+//
+//	result, err := Train.Run(ctx, spillway.Command{Arguments: []string{"python3", "train.py"}, Code: in.Code})
+//
+// It runs on hosts of the pool only. Declare it once, as a package variable, and list it in app.Main, like every stage.
+// It panics when the name is no name (see NewStage).
+func NewCommand(name string) Stage[Command, CommandResult] {
+	mustName("stage", name)
+	declare(name)
+	return newCommand(name)
+}
+
+// CommandStage is NewCommand for a stage that is made from data, such as those of a chain: app.Main need not list it.
+// It panics when the name is no name or a hint is negative, so check the data first (see CheckName).
+func CommandStage(name string, hints Hints) Stage[Command, CommandResult] {
+	mustName("stage", name)
+	return newCommand(name).With(hints)
+}
+
+// ErrHostRuns is wrapped by Call of a command stage: it has no function to call.
+var ErrHostRuns = errors.New("a host runs the program of a command stage")
+
+func newCommand(name string) Stage[Command, CommandResult] {
+	return Stage[Command, CommandResult]{name: name, command: true, run: func(context.Context, Command) (CommandResult, error) {
+		return CommandResult{}, fmt.Errorf("stage %s: %w: run the pipeline with an engine, such as `spillway run`; %w", name, ErrHostRuns, ErrPermanent)
+	}}
+}
+
+// fileBytes is the size of the files that an encoded Command is given; its code and its requirements are the same for every task.
+func fileBytes(input json.RawMessage) (total quantity.Bytes) {
+	var command struct {
+		Files []struct {
+			Artifact activities.Ref `json:"artifact"`
+		} `json:"files"`
+	}
+	if json.Unmarshal(input, &command) != nil {
+		return 0 // the host refuses it, and says why
+	}
+	for _, file := range command.Files {
+		if bytes := file.Artifact.Bytes; bytes > 0 && bytes < maxArtifact {
+			total += quantity.Bytes(bytes)
+		}
+	}
+	return total
+}

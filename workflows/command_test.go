@@ -1,0 +1,118 @@
+package workflows_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	spillway "github.com/spillway-ml/spillway/workflows"
+)
+
+var shell = spillway.NewCommand("shell").With(spillway.Hints{CPU: 2 * spillway.Core, Memory: spillway.GiB, MaxAttempts: 2})
+
+// ref is a reference to bytes that nobody reads here.
+func ref(digit string, bytes int64) spillway.Ref {
+	return spillway.Ref{Digest: strings.Repeat(digit, 64), Bytes: bytes}
+}
+
+var listing = spillway.Command{
+	Arguments: []string{"ls", "-l"}, Code: ref("a", 1000), Requirements: ref("b", 2000),
+	Files: []spillway.CommandFile{{Path: "x", Artifact: ref("c", 30)}, {Path: "y", Artifact: ref("d", 4), Tree: true}},
+}
+
+func TestACommandStageTellsTheEngineThatAHostRunsIt(t *testing.T) {
+	t.Parallel()
+	want := wire.Stage{
+		Name: "shell", Declared: quantity.Size{CPU: 2 * quantity.Core, Memory: quantity.GiB}, MaxAttempts: 2, PoolOnly: true, Command: true,
+	}
+	if diff := cmp.Diff(want, shell.Describe()); diff != "" {
+		t.Errorf("description (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, spillway.CommandStage("shell", spillway.Hints{CPU: 2000, Memory: quantity.GiB, MaxAttempts: 2}).Describe()); diff != "" {
+		t.Errorf("description of a stage made from data (-want +got):\n%s", diff)
+	}
+}
+
+func TestACommandStageIsNotAFunctionToCall(t *testing.T) {
+	t.Parallel()
+	_, err := shell.Call(t.Context(), json.RawMessage(`{"arguments":["true"]}`))
+	if !errors.Is(err, spillway.ErrHostRuns) || !errors.Is(err, spillway.ErrPermanent) || !strings.Contains(err.Error(), "stage shell") {
+		t.Errorf("got %v, want ErrHostRuns, permanent, and the stage", err)
+	}
+}
+
+func TestACommandMadeFromDataNeedNotBeListed(t *testing.T) {
+	t.Parallel()
+	spillway.CommandStage("from-data", spillway.Hints{})
+	if err := spillway.CheckListed(nil); err == nil || strings.Contains(err.Error(), "from-data") || !strings.Contains(err.Error(), `stage "shell"`) {
+		t.Errorf("got %v, want the stage that Go code declares and not the one made from data", err)
+	}
+}
+
+func TestTheTaskOfACommandCarriesItsFilesAndNoFunctionMayTakeIt(t *testing.T) {
+	t.Parallel()
+	for name, pipeline := range map[string]spillway.AnyPipeline{
+		"one task": spillway.NewPipeline("one", shell.Run),
+		"a Map": spillway.NewPipeline("many", func(ctx workflow.Context, in spillway.Command) (spillway.CommandResult, error) {
+			all, err := shell.Map(ctx, []spillway.Command{in})
+			if err != nil {
+				return spillway.CommandResult{}, err
+			}
+			return all[0], nil
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var suite testsuite.WorkflowTestSuite
+			suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+			env := suite.NewTestWorkflowEnvironment()
+			env.SetTestTimeout(time.Minute)
+			var hinted predictor.Scheduled
+			host := spillway.Host{Stages: []spillway.AnyStage{shell}, Tell: func(e predictor.Event) {
+				if scheduled, ok := e.(predictor.Scheduled); ok && scheduled.Tasks > 0 {
+					hinted = scheduled
+				}
+			}}
+			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host)}})
+			spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
+			var task wire.Task
+			var command spillway.Command
+			env.RegisterActivityWithOptions(func(_ context.Context, given wire.Task, input json.RawMessage) (wire.Result, error) {
+				task = given
+				return wire.Result{Output: json.RawMessage(`{"exit":0,"values":{"files":2}}`)}, json.Unmarshal(input, &command)
+			}, activity.RegisterOptions{Name: "shell"})
+			env.ExecuteWorkflow(pipeline.Name(), listing)
+			var result spillway.CommandResult
+			if err := env.GetWorkflowResult(&result); err != nil {
+				t.Fatal(err)
+			}
+			if !task.Command || !task.PoolOnly || task.Input != 34 || task.MaxAttempts != 2 {
+				t.Errorf("task %+v: want a command for the pool only with 34 bytes of files and 2 attempts", task)
+			}
+			if hinted.Input != 34 || !hinted.PoolOnly {
+				t.Errorf("hint %+v: want 34 bytes for the pool only", hinted)
+			}
+			if diff := cmp.Diff(listing, command); diff != "" {
+				t.Errorf("the input of the activity (-want +got):\n%s", diff)
+			}
+			if result.Values["files"] != 2.0 {
+				t.Errorf("result %+v lacks the reported value", result)
+			}
+		})
+	}
+}
