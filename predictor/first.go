@@ -21,6 +21,7 @@ func FirstSizing(stage StageID, declared quantity.Size, input quantity.Bytes, fr
 	room := min(max(free.Memory, capacity.Memory/firstShare), capacity.Memory)
 	if declared.Memory <= 0 {
 		sizing.Base.Memory = min(max(capacity.Memory/firstShare, input*firstPerInput), room)
+		sizing.Guess = true
 		sizing.Source = fmt.Sprintf("no history: %s from the host's free room of %s and an input of %s", sizing.Base.Memory, free.Memory, input)
 	}
 	if declared.CPU <= 0 {

@@ -196,7 +196,7 @@ func (m *model) fallenReason(bound float64) string {
 func (d *decider) learned(st *stage, first Sizing, needs learned) Sizing {
 	memory := needs.memory
 	s := first
-	s.Learned, s.Source = true, memory.String()
+	s.Learned, s.Guess, s.Source = true, false, memory.String()
 	s.Term = usage.Term{Feature: memory.Term.Feature, Power: memory.Term.Power, PerUnit: memory.Term.PerUnit * memory.Limit}
 	s.Base.Memory = max(roundUp(quantity.Bytes(min(memory.Base*memory.Limit, mostMemory)), quantity.MiB), d.policy.MinMemory)
 	s.Base.CPU = d.cpu(st, first.Base.CPU)

@@ -28,6 +28,8 @@ type Sizing struct {
 	Attempts int `json:"attempts"`
 	// Learned is true when the size rests on Records, false for declared and first sizes.
 	Learned bool `json:"learned,omitempty"`
+	// Guess is true while nobody has declared or measured the memory: the base is a part of the host.
+	Guess bool `json:"guess,omitempty"`
 	// Static says that what is learned is only predicted and not granted: the predictor is off or watches (shadow), or its tracked error
 	// passed its bound.
 	Static bool `json:"static,omitempty"`
@@ -72,6 +74,10 @@ func (n Need) features() usage.Features {
 // Doubling finds a need of n times the first grant in log2(n) attempts and overshoots by less than half.
 const GrowAfterOutOfMemory = 2
 
+// growGuess is the same while nothing is known: a guess says little about the need, and one attempt alone with a whole host costs less than a
+// row of kills.
+const growGuess = 4
+
 // mostMemory bounds a limit, so that no sum overflows.
 const mostMemory = float64(quantity.TiB) * 1024
 
@@ -88,7 +94,11 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 	expected = Prediction{Memory: s.Expected.At(need.features()), Wall: s.Wall, Source: s.Source}
 	fits = true
 	if failed := need.LargestFailed; need.OutOfMemory > 0 && failed > 0 {
-		size.Memory = max(size.Memory, failed*GrowAfterOutOfMemory)
+		grow := quantity.Bytes(GrowAfterOutOfMemory)
+		if s.Guess {
+			grow = growGuess
+		}
+		size.Memory = max(size.Memory, failed*grow)
 		expected.Source = fmt.Sprintf("grown after running out of memory at %s", failed)
 		fits = failed < capacity.Memory
 	}

@@ -135,7 +135,7 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 	})
 	task := wire.Task{
 		Version: wire.Version, Run: r.id, Pipeline: r.pipeline, Stage: id, ID: c.id,
-		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout, PoolOnly: poolOnly,
+		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout, PoolOnly: poolOnly, Recommends: c.stage.Recommends,
 		Command: c.stage.Command,
 	}
 	err = workflow.ExecuteActivity(ctx, c.stage.Name, task, c.input).Get(ctx, &result)

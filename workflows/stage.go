@@ -17,10 +17,11 @@ import (
 // Stage is a named, typed function that a pipeline calls. Declare it once, as a package variable, and list it in app.Main.
 // It is a value: With returns a changed copy.
 type Stage[In, Out any] struct {
-	name    string
-	run     func(context.Context, In) (Out, error)
-	hints   Hints
-	command bool // a host runs the program that the input names, and run only says so
+	name        string
+	run         func(context.Context, In) (Out, error)
+	hints       Hints
+	recommender Recommender[In] // nil leaves sizes to Spillway
+	command     bool            // a host runs the program that the input names, and run only says so
 }
 
 // Hints are what the author of a stage knows better than its history. None is needed: sizes are predicted.
@@ -76,8 +77,9 @@ func (s Stage[In, Out]) Describe() wire.Stage {
 		Declared:    quantity.Size{CPU: s.hints.CPU, Memory: s.hints.Memory},
 		MaxAttempts: attempts,
 		Timeout:     s.hints.Timeout,
-		PoolOnly:    s.hints.PoolOnly || s.command || s.hints.Timeout > functionTimeout,
+		PoolOnly:    s.hints.PoolOnly || s.command || s.recommender != nil || s.hints.Timeout > functionTimeout,
 		Command:     s.command,
+		Recommends:  s.recommender != nil,
 	}
 }
 
@@ -109,6 +111,7 @@ type AnyStage interface {
 	Name() string
 	Describe() wire.Stage
 	Call(ctx context.Context, input json.RawMessage) (json.RawMessage, error)
+	Recommend(ctx context.Context, input json.RawMessage, proposed Proposal) (Size, error)
 }
 
 // Run calls the stage once and waits for its output. A failed attempt is tried again; an error means that the task has failed for good.

@@ -38,6 +38,8 @@ type Stage struct {
 	PoolOnly    bool          `json:"pool_only,omitempty"`
 	// Command says that the stage runs a program instead of a function of the app.
 	Command bool `json:"command,omitempty"`
+	// Recommends says that the stage decides the sizes of its attempts.
+	Recommends bool `json:"recommends,omitempty"`
 }
 
 // Binding says which events start a pipeline.

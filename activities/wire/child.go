@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -48,6 +49,38 @@ type ToChild struct {
 	Start  *StartAttempt  `json:"start,omitempty"`
 	Limit  *quantity.Size `json:"limit,omitempty"`  // the grant of the attempt going on is this from now on
 	Cancel bool           `json:"cancel,omitempty"` // the context of the attempt going on ends
+	// Propose asks an idle child which size an attempt shall have; it answers with Recommended.
+	Propose *ProposeSize `json:"propose,omitempty"`
+}
+
+// ProposeSize asks a stage's own recommender.
+type ProposeSize struct {
+	Task     Task            `json:"task"`
+	Input    json.RawMessage `json:"input"`
+	Proposal Proposal        `json:"proposal"`
+}
+
+// Proposal is what an attempt would be given, and what that rests on.
+type Proposal struct {
+	// Size is what is proposed.
+	Size quantity.Size `json:"size"`
+	// Expected is the peak of memory that is expected, in bytes, and Source what that rests on.
+	Expected predictor.Interval `json:"expected_bytes"`
+	Source   string             `json:"source"`
+	// Input is the size of the input with its artifacts.
+	Input quantity.Bytes `json:"input_bytes"`
+	// Attempt counts from 1; OutOfMemory counts those before that ran out of memory, LargestFailed is the most memory that was not enough.
+	Attempt       int            `json:"attempt"`
+	OutOfMemory   int            `json:"out_of_memory,omitempty"`
+	LargestFailed quantity.Bytes `json:"largest_failed_bytes,omitempty"`
+	// Capacity is all that the host has.
+	Capacity quantity.Size `json:"capacity"`
+}
+
+// Recommended is the answer to ProposeSize: a size, or why there is none.
+type Recommended struct {
+	Size  quantity.Size `json:"size"`
+	Error string        `json:"error,omitempty"`
 }
 
 // StartAttempt begins one attempt; the child is idle.
@@ -68,6 +101,8 @@ type FromChild struct {
 	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`
 	// Done ends the attempt.
 	Done *Answer `json:"done,omitempty"`
+	// Recommended answers Propose.
+	Recommended *Recommended `json:"recommended,omitempty"`
 }
 
 // Progress is one finished step of a long stage.

@@ -30,7 +30,7 @@ var (
 	guess = predictor.Interval{Low: 1, Mid: 2.5, High: 4}
 	task  = wire.Task{
 		Version: wire.Version, Run: "digits-1", Pipeline: "digits", Stage: stage, ID: "score-17", Input: 350_356, Declared: size, MaxAttempts: 3,
-		Timeout: time.Minute, PoolOnly: true, Command: true,
+		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true,
 	}
 	start    = wire.StartAttempt{Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref}
 	progress = wire.Progress{Step: 3, Metrics: map[string]float64{"loss": 0.25}}
@@ -105,19 +105,23 @@ func plainMessages() map[string]any {
 		"heartbeat": &wire.Heartbeat{
 			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, Spent: 77_664, Checkpoint: ref, Step: 3, Metrics: map[string]float64{"loss": 0.25},
 		},
-		"to_child_start":        &wire.ToChild{Start: &start},
-		"to_child_limit":        &wire.ToChild{Limit: &size},
-		"to_child_cancel":       &wire.ToChild{Cancel: true},
-		"from_child_ready":      &wire.FromChild{Ready: true},
-		"from_child_progress":   &wire.FromChild{Progress: &progress},
-		"from_child_checkpoint": &wire.FromChild{Checkpoint: &ref},
-		"from_child_done":       &wire.FromChild{Done: &answer},
-		"invoke":                &wire.Invoke{Version: wire.Version, Start: start},
-		"answer":                &answer,
+		"to_child_start":  &wire.ToChild{Start: &start},
+		"to_child_limit":  &wire.ToChild{Limit: &size},
+		"to_child_cancel": &wire.ToChild{Cancel: true},
+		"to_child_propose": &wire.ToChild{Propose: &wire.ProposeSize{Task: task, Input: json.RawMessage(`{"shard":17}`), Proposal: wire.Proposal{
+			Size: size, Expected: guess, Source: "23 attempts", Input: 4096, Attempt: 2, OutOfMemory: 1, LargestFailed: quantity.GiB, Capacity: size,
+		}}},
+		"from_child_recommended": &wire.FromChild{Recommended: &wire.Recommended{Size: size, Error: "no model"}},
+		"from_child_ready":       &wire.FromChild{Ready: true},
+		"from_child_progress":    &wire.FromChild{Progress: &progress},
+		"from_child_checkpoint":  &wire.FromChild{Checkpoint: &ref},
+		"from_child_done":        &wire.FromChild{Done: &answer},
+		"invoke":                 &wire.Invoke{Version: wire.Version, Start: start},
+		"answer":                 &answer,
 		"app": &wire.App{
 			Version: wire.Version, Name: "digits", SIMD: true,
 			Pipelines: []wire.Pipeline{{Name: "digits", Input: json.RawMessage(`{"type":"object"}`), Goal: goal, Bindings: []wire.Binding{bound}}},
-			Stages:    []wire.Stage{{Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true, Command: true}},
+			Stages:    []wire.Stage{{Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true}},
 		},
 		"command":        &command,
 		"command_result": &commandResult,

@@ -39,6 +39,8 @@ type Task struct {
 	PoolOnly bool `json:"pool_only,omitempty"`
 	// Command says that the input is a Command and the output a CommandResult, and that the host runs it itself.
 	Command bool `json:"command,omitempty"`
+	// Recommends says that the app is asked for the size of each attempt.
+	Recommends bool `json:"recommends,omitempty"`
 }
 
 // Result is what every stage activity returns.

@@ -51,3 +51,30 @@ func TestTheCPURateIsCPUTimeOverWallTime(t *testing.T) {
 		t.Errorf("without wall time the rate is %d, want 0", got)
 	}
 }
+
+func TestAmountsAreReadAsPeopleWriteThem(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]quantity.Bytes{
+		"1": 1, "100000": 100_000, "512MiB": 512 * quantity.MiB, "1.5GiB": 3 * quantity.GiB / 2, "1.5 GiB": 3 * quantity.GiB / 2,
+		"2GB": 2_000_000_000, "2G": 2_000_000_000, "4Ki": 4096, "64 KiB": 64 * quantity.KiB, "1PiB": 1 << 50,
+	} {
+		if got, err := quantity.ParseBytes(text); err != nil || got != want {
+			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "x", "1.5.2G", "1 GiB extra", "2PiB", "0.1", "NaN", "1e9", "GiB"} {
+		if got, err := quantity.ParseBytes(text); !errors.Is(err, quantity.ErrQuantity) {
+			t.Errorf("%q: got %v, %v, want an error of ErrQuantity", text, got, err)
+		}
+	}
+	for text, want := range map[string]quantity.Milli{"2": 2000, "0.5": 500, "500m": 500, "1m": 1, "10000": 10_000_000} {
+		if got, err := quantity.ParseCores(text); err != nil || got != want {
+			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "0", "0m", "-1", "10001", "0.0001", "two", "1,5", "Inf"} {
+		if got, err := quantity.ParseCores(text); !errors.Is(err, quantity.ErrQuantity) {
+			t.Errorf("%q: got %v, %v, want an error of ErrQuantity", text, got, err)
+		}
+	}
+}

@@ -252,6 +252,30 @@ func TestMoreMemoryThanTheHostHasIsAFinalError(t *testing.T) {
 	}
 }
 
+func TestAStageMayDecideItsOwnSizes(t *testing.T) {
+	t.Parallel()
+	h := start(t, 1, nil)
+	recommends := func(task *wire.Task) { task.Recommends, task.Declared = true, of(2, 64) }
+	for _, c := range []struct {
+		order  order
+		memory quantity.Bytes
+		source string
+	}{
+		{order{Do: "report", Bytes: 100 * quantity.MiB}, 100 * quantity.MiB, "the stage's recommender; proposed: "},
+		{order{Do: "report", Bytes: quantity.TiB}, 1024 * quantity.MiB, "the stage's recommender; proposed: "},
+		{order{Do: "refuse"}, 64 * quantity.MiB, "was not followed: no opinion"},
+		{order{Do: "report", Bytes: -1}, 64 * quantity.MiB, "was not followed: it wants "},
+		{order{Do: "silent"}, 64 * quantity.MiB, "was not followed: it did not answer in time"},
+	} {
+		out, _ := decoded(t, h, h.submit(t, c.order, recommends))
+		records := h.records()
+		record := records[len(records)-1]
+		if out.Grant.Memory != c.memory || out.Grant.CPU != 2*quantity.Core || !strings.Contains(record.Predicted.Source, c.source) {
+			t.Errorf("%+v: got %s because of %q, want 2 cores, %s because of %q", c.order, out.Grant, record.Predicted.Source, c.memory, c.source)
+		}
+	}
+}
+
 func TestACheckpointIsWhereTheNextAttemptStarts(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, nil)

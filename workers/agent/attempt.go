@@ -31,6 +31,7 @@ type running struct {
 	room  *reservation
 
 	admitted quantity.Size // the grant it began with
+	fixed    bool          // the stage decides its sizes: plans do not change them
 
 	mu    sync.Mutex
 	grant quantity.Size
@@ -67,7 +68,10 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 		_, err := slot.Settle(task, try.Number, try.State(), impossible)
 		return wire.Result{}, err
 	}
-	r := &running{agent: a, try: try, admitted: size, grant: size}
+	if task.Recommends && !task.Command {
+		size, predicted = a.recommended(ctx, try, input, size, predicted)
+	}
+	r := &running{agent: a, try: try, admitted: size, grant: size, fixed: task.Recommends}
 	f, account := r.run(ctx, task, input)
 	ending, _ := ended(f)
 	ending.Grant, ending.Cost = r.held(), r.cost(a.now())
@@ -324,6 +328,9 @@ func (r *running) detach() {
 
 // resize gives the attempt what sizing says now, while it runs.
 func (r *running) resize(sizing predictor.Sizing, now time.Time) {
+	if r.fixed {
+		return
+	}
 	want, _, _ := sizing.For(r.try.Need(), r.agent.capacity)
 	r.mu.Lock()
 	used := r.used

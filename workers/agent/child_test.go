@@ -67,6 +67,12 @@ func serve() error {
 		return err
 	}
 	for message := range messages {
+		if message.Propose != nil {
+			if err := out.Encode(wire.FromChild{Recommended: recommend(*message.Propose)}); err != nil {
+				return err
+			}
+			continue
+		}
 		answer := work(*message.Start, messages, out)
 		if _, err := fmt.Print(wire.OutputEnd); err != nil {
 			return err
@@ -79,6 +85,18 @@ func serve() error {
 		}
 	}
 	return nil
+}
+
+// recommend wants what the order says, for tests of recommenders.
+func recommend(asked wire.ProposeSize) *wire.Recommended {
+	var order order
+	if err := json.Unmarshal(asked.Input, &order); err != nil || order.Do == "refuse" {
+		return &wire.Recommended{Error: "no opinion"}
+	}
+	if order.Do == "silent" {
+		select {}
+	}
+	return &wire.Recommended{Size: quantity.Size{Memory: order.Bytes * quantity.Bytes(asked.Proposal.Attempt)}}
 }
 
 func work(start wire.StartAttempt, messages <-chan wire.ToChild, out *json.Encoder) wire.Answer {

@@ -82,7 +82,31 @@ func (s *slot) obey(ctx context.Context, message wire.ToChild) {
 		limit(*message.Limit, s.enforced)
 	case message.Cancel && s.cancel != nil:
 		s.cancel()
+	case message.Propose != nil:
+		s.running.Go(func() { s.recommend(ctx, *message.Propose) })
 	}
+}
+
+// recommend asks the stage. A panic of its recommender is an answer like any other.
+func (s *slot) recommend(ctx context.Context, asked wire.ProposeSize) {
+	var answer wire.Recommended
+	defer func() {
+		if reason := recover(); reason != nil {
+			answer.Error = fmt.Sprintf("the recommender of stage %s panicked: %v", asked.Task.Stage.Name, reason)
+		}
+		s.report(wire.FromChild{Recommended: &answer})
+	}()
+	stage, listed := s.stages[asked.Task.Stage.Name]
+	if !listed {
+		answer.Error = fmt.Sprintf("stage %q is not listed in app.Main of this build", asked.Task.Stage.Name)
+		return
+	}
+	size, err := stage.Recommend(ctx, asked.Input, asked.Proposal)
+	if err != nil {
+		answer.Error = err.Error()
+		return
+	}
+	answer.Size = size
 }
 
 func (s *slot) attempt(ctx context.Context, start wire.StartAttempt) {

@@ -5,10 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/spillway-ml/spillway/activities"
 	spillway "github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/app"
 )
@@ -46,6 +51,71 @@ func burn(_ context.Context, in shard) (int, error) {
 	for n := 0; time.Now().Before(end); n++ {
 	}
 	return in.Index, nil
+}
+
+// hungry is work whose memory depends on its input: 20 MiB, and 40 bytes for each row, give or take noise.
+type hungry struct {
+	Index int   `json:"index"`
+	Rows  int64 `json:"rows"`
+	// Bytes is what it really takes; the engine cannot know it, as it is written as text.
+	Bytes string `json:"bytes"`
+	// FailFirst makes the first attempt end with an error, Exit and Timeout in the ways that they name.
+	FailFirst string `json:"fail_first,omitempty"`
+}
+
+type feastInput struct {
+	Tasks int    `json:"tasks"`
+	Seed  uint64 `json:"seed"`
+	Most  int64  `json:"most_rows"`
+}
+
+type feastResult struct {
+	Done int `json:"done"`
+}
+
+var eat = spillway.NewStage("eat", consume).With(spillway.Hints{MaxAttempts: 4})
+
+// consume holds as much memory as its input says, and touches it.
+func consume(ctx context.Context, in hungry) (int, error) {
+	attempt, err := activities.FromContext(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if attempt.Number == 1 {
+		switch in.FailFirst {
+		case "error":
+			return 0, errors.New("the first attempt fails")
+		case "panic":
+			panic("the first attempt panics")
+		case "exit":
+			os.Exit(9)
+		}
+	}
+	var size int64
+	if _, err := fmt.Sscan(in.Bytes, &size); err != nil {
+		return 0, err
+	}
+	block := make([]byte, size)
+	for i := 0; i < len(block); i += 4096 {
+		block[i] = 1
+	}
+	runtime.KeepAlive(block)
+	return in.Index, nil
+}
+
+func feast(ctx workflow.Context, in feastInput) (feastResult, error) {
+	r := rand.New(rand.NewPCG(in.Seed, 7)) //workflowcheck:ignore seeded by the input
+	inputs := make([]hungry, in.Tasks)
+	for i := range inputs {
+		rows := 1 + r.Int64N(in.Most)
+		size := float64(20<<20+40*rows) * math.Exp(0.03*r.NormFloat64())
+		inputs[i] = hungry{Index: i, Rows: rows, Bytes: fmt.Sprint(int64(size))}
+		if i%10 == 3 {
+			inputs[i].FailFirst = []string{"error", "panic", "exit"}[i/10%3]
+		}
+	}
+	done, err := eat.Map(ctx, inputs)
+	return feastResult{len(done)}, err
 }
 
 func fan(ctx workflow.Context, in fanInput) (fanResult, error) {
@@ -100,9 +170,9 @@ func one[In, Out any](name string, stage spillway.Stage[In, Out]) spillway.AnyPi
 }
 
 func main() {
-	stages := []spillway.AnyStage{echo, stamp, work, count, fail, boom}
+	stages := []spillway.AnyStage{echo, stamp, work, count, fail, boom, eat}
 	pipelines := []spillway.AnyPipeline{
-		spillway.NewPipeline("fan", fan),
+		spillway.NewPipeline("fan", fan), spillway.NewPipeline("feast", feast),
 		one("echo", echo), one("stamp", stamp), one("count", count), one("fail", fail), one("boom", boom),
 	}
 	// wideStages says how many more stages the app declares.
