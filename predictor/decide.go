@@ -120,6 +120,9 @@ func (d *decider) forget() {
 	}
 	for id, st := range m.stages {
 		st.Active = min(st.Active, d.now) // a clock that ran ahead must not keep a stage warm for ever
+		if !used[id] {
+			m.unfollow(st)
+		}
 		if !used[id] && d.now-st.Active > forgotten && len(st.Shares) == 0 && st.Slots == 0 && st.Functions == 0 {
 			delete(m.stages, id)
 		}

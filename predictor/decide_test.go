@@ -228,10 +228,10 @@ func TestWhatFollowsAStageCountsAgainstItsDeadline(t *testing.T) {
 func TestACheckpointOfAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`{"v":9}`:                  "version 9, this build reads 1",
-		`{"v":1,"recent":"AAAA"}`:  "cut short",
-		`{"v":1,"stages":7}`:       "decode state",
-		`{"v":1,"stages":[{}, 1]}`: "decode state",
+		`{"v":9}`:                  "version 9, this build reads 2",
+		`{"v":2,"recent":"AAAA"}`:  "cut short",
+		`{"v":2,"stages":7}`:       "decode state",
+		`{"v":2,"stages":[{}, 1]}`: "decode state",
 	} {
 		state := fold(predictor.State{}, started("r", 0, predictor.Goal{}))
 		before := string(encode(t, state))
@@ -243,7 +243,7 @@ func TestACheckpointOfAnotherVersionIsRefused(t *testing.T) {
 		}
 	}
 	var state predictor.State
-	if err := json.Unmarshal([]byte(`{"v":1,"stages":[null,{"id":{"app":"a","build":"b","name":"n"},"shares":{"r":null}}],"runs":[null]}`), &state); err != nil {
+	if err := json.Unmarshal([]byte(`{"v":2,"stages":[null,{"id":{"app":"a","build":"b","name":"n"},"shares":{"r":null}}],"runs":[null]}`), &state); err != nil {
 		t.Errorf("a checkpoint with holes: %v", err)
 	}
 	predictor.Decide(state, laptop(0, 1))

@@ -175,6 +175,9 @@ func (m *memory) sampled(e Sampled) {
 			st.model.starve(e.Grant.CPU)
 		}
 		m.attempts[key] = running
+		if st != nil {
+			m.follow(st, e)
+		}
 	}
 }
 

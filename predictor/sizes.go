@@ -37,7 +37,7 @@ func (d *decider) resize(w *work) {
 			Reason: "first size: " + next.Source, Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
 		})
 	case !moved(before, slot) && held.Static == next.Static && held.Learned == next.Learned && closeTerms(held.Term, next.Term):
-		held.Floor, held.Expected, held.Wall, held.Attempts = next.Floor, next.Expected, next.Wall, next.Attempts
+		held.Floor, held.Expected, held.Wall, held.Attempts, held.Live = next.Floor, next.Expected, next.Wall, next.Attempts, next.Live
 		if next.Learned {
 			held.Source = next.Source
 		}
@@ -116,6 +116,7 @@ func (d *decider) sizing(st *stage) (Sizing, quantity.Size) {
 		s.Base.CPU = d.cpu(st, s.Base.CPU)
 	}
 	s.Stage, s.Attempts, s.Wall = st.ID, known.Attempts, known.Walls[Pool].interval()
+	s.Live = d.liveSize(st, s)
 	capacity := d.largestHost()
 	if capacity.IsZero() {
 		return s, s.Base

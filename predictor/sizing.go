@@ -20,6 +20,9 @@ type Sizing struct {
 	Floor quantity.Bytes `json:"floor_bytes,omitempty"`
 	// Expected is the peak that is expected, without head-room.
 	Expected Expected `json:"expected"`
+	// Live is what attempts that have run for a while hold, as long as nothing is learned from attempts that have ended; the zero Size leaves
+	// them what they were admitted with.
+	Live quantity.Size `json:"live"`
 	// Wall is the expected run time at the pool, in seconds.
 	Wall Interval `json:"wall_seconds"`
 	// Source says what the sizing rests on; it becomes the Prediction's Source.

@@ -28,6 +28,7 @@ type memory struct {
 	pasts      map[string]*past // by app/pipeline
 	attempts   map[uint64]attempt
 	recent     recent
+	followed   int // stages that have a live
 }
 
 // Bounds of what is remembered. Beyond them the least recently active entry is forgotten, so that no input makes a State grow for ever.
@@ -49,6 +50,9 @@ type stage struct {
 	Shares   map[string]*share `json:"shares,omitempty"`
 	Active   instant           `json:"active"`            // last time anything happened
 	Backlog  instant           `json:"backlog,omitempty"` // last tick with an ordinary task waiting
+
+	// Live follows attempts that run; nil while none needs it.
+	Live *live `json:"live,omitempty"`
 
 	// What the last plan said.
 	Sizing    Sizing         `json:"sizing"`
@@ -163,6 +167,7 @@ func (m *memory) model(name string, now instant) *model {
 		oldest := leastRecent(m.models, func(v *model) instant { return v.Active })
 		for _, st := range m.stages {
 			if st.model == m.models[oldest] {
+				m.unfollow(st)
 				delete(m.stages, st.ID)
 			}
 		}
@@ -231,6 +236,7 @@ func (m *memory) forgetStage() {
 			oldest = st
 		}
 	}
+	m.unfollow(oldest)
 	delete(m.stages, oldest.ID)
 }
 
@@ -260,7 +266,7 @@ type saved struct {
 }
 
 // savedVersion is the version that MarshalJSON writes and the only one that UnmarshalJSON reads.
-const savedVersion = 1
+const savedVersion = 2
 
 // MarshalJSON encodes the state for a checkpoint; equal states are equal bytes.
 func (s State) MarshalJSON() ([]byte, error) {
@@ -334,6 +340,9 @@ func (m *memory) adopt(st *stage) {
 			continue
 		}
 		part.run = m.runs[id]
+	}
+	if st.Live != nil {
+		m.followed++
 	}
 	m.stages[st.ID] = st
 }

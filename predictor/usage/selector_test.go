@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -542,4 +543,23 @@ func BenchmarkObserve(b *testing.B) {
 	if s.Limit().Value < 100 {
 		b.Fatalf("the limit is %+v", s.Limit())
 	}
+}
+
+func ExampleSelector() {
+	memory, err := NewSelector(SelectorOptions{First: 4096}) // MiB, as declared
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for i := range 1000 {
+		memory.Observe(minute(i, 1000+float64(i%10)))
+	}
+	limit := memory.Limit()
+	fmt.Printf("%.0f MiB: %v after %d samples\n", limit.Value, limit.Model, limit.Samples)
+
+	memory.Observe(Observation{At: minute(1000, 0).At, Value: limit.Value, Exceeded: true}) // killed
+	fmt.Printf("%.0f MiB after a kill\n", memory.Limit().Value)
+	// Output:
+	// 1019 MiB: 2h maximum +1% after 1000 samples
+	// 1235 MiB after a kill
 }

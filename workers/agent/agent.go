@@ -321,11 +321,17 @@ func placed(plan predictor.Plan, host string) map[predictor.StageID]slot.Target 
 	return targets
 }
 
+// sizing is what the plan says of a stage that is placed here.
+func (a *Agent) sizing(stage predictor.StageID) (sizing predictor.Sizing, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	sizing, known = a.sizings[stage]
+	return sizing, known
+}
+
 // size decides how large an attempt is; fits is false when this host has nothing larger than what failed.
 func (a *Agent) size(task wire.Task, need predictor.Need) (size quantity.Size, expected predictor.Prediction, fits bool) {
-	a.mu.Lock()
-	sizing, known := a.sizings[task.Stage]
-	a.mu.Unlock()
+	sizing, known := a.sizing(task.Stage)
 	if !known {
 		sizing = predictor.FirstSizing(task.Stage, task.Declared, task.Input, a.admission.free(), a.capacity)
 	}

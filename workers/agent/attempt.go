@@ -31,6 +31,7 @@ type running struct {
 	room  *reservation
 
 	admitted quantity.Size // the grant it began with
+	began    time.Time     // when it was admitted
 	fixed    bool          // the stage decides its sizes: plans do not change them
 
 	mu    sync.Mutex
@@ -115,6 +116,7 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	defer room.release()
 	admitted := a.now()
 	r.mu.Lock()
+	r.began = admitted
 	r.room, r.meter = room, newMeter(a.price, a.capacity, r.grant, admitted)
 	r.mu.Unlock()
 	defer func() { r.stopMeter(a.now()) }()
@@ -301,6 +303,9 @@ func (r *running) sample() {
 		held.Memory = max(held.Memory, l.memory)
 		return held
 	})
+	if sizing, known := a.sizing(r.try.Task.Stage); known && !sizing.Live.IsZero() {
+		r.resize(sizing, now)
+	}
 	r.change(now, func(held, free quantity.Size) quantity.Size {
 		held.Memory = predictor.Relief(held.Memory, r.admitted.Memory, l.memory, free.Memory)
 		return held
@@ -326,6 +331,9 @@ func (r *running) detach() {
 	r.live = target{}
 }
 
+// liveAfter is how long an attempt must have run before it is sized by what attempts that run take: its start says little about what follows.
+const liveAfter = time.Minute
+
 // resize gives the attempt what sizing says now, while it runs.
 func (r *running) resize(sizing predictor.Sizing, now time.Time) {
 	if r.fixed {
@@ -333,8 +341,14 @@ func (r *running) resize(sizing predictor.Sizing, now time.Time) {
 	}
 	want, _, _ := sizing.For(r.try.Need(), r.agent.capacity)
 	r.mu.Lock()
-	used := r.used
+	used, held := r.used, r.grant
 	r.mu.Unlock()
+	if !sizing.Live.IsZero() && now.Sub(r.began) >= liveAfter {
+		want.CPU, want.Memory = sizing.Live.CPU, sizing.Live.Memory
+		if predictor.Relief(held.Memory, r.admitted.Memory, used, held.Memory) > held.Memory {
+			want.Memory = max(want.Memory, held.Memory) // it has just been given more, or is about to be
+		}
+	}
 	r.change(now, func(held, free quantity.Size) quantity.Size { return resized(held, free, want, used) })
 }
 
