@@ -115,6 +115,9 @@ func (r *running) launch(ctx context.Context, task wire.Task, c wire.Command, wo
 func (l *launched) follow(ctx context.Context, r *running) {
 	go func() {
 		defer close(l.exited)
+		// What the program left running is ended first: it holds the pipes that Wait reads to their ends.
+		awaitExit(l.program.Command.Process.Pid)
+		endAll(ctx, l.group)
 		_ = l.program.Command.Wait() // how it ended is in its ProcessState
 		endAll(ctx, l.group)
 		_ = l.program.Ended() // reports that cannot be bounded in time end when the last of its processes does, and all are gone
