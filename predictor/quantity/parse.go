@@ -2,6 +2,7 @@ package quantity
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 )
@@ -13,7 +14,7 @@ const (
 )
 
 var (
-	bytesPattern = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([kKMGTP]i?)?[Bb]?$`)
+	bytesPattern = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?(?:([kKMGTP]i?)[Bb]?|[Bb])$`)
 	coresPattern = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(m?)$`)
 )
 
@@ -23,7 +24,7 @@ var units = map[string]float64{
 	"ki": 1 << 10, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50,
 }
 
-// ParseBytes reads an amount of memory as people write it: "512MiB", "1.5 GiB", "2G" (2,000,000,000), "100000". It is more than 0 and at most
+// ParseBytes reads an amount of memory as people write it: "512MiB", "1.5 GiB", "2G" (2,000,000,000), "4096 B"; a number without a unit is refused. It is more than 0 and at most
 // a pebibyte; any other text is an error that wraps ErrQuantity.
 func ParseBytes(text string) (Bytes, error) {
 	const hint = "write memory with its unit, such as 512MiB, 1.5GiB or 2GB"
@@ -36,7 +37,7 @@ func ParseBytes(text string) (Bytes, error) {
 	if err != nil || amount < 1 || amount > mostMemory {
 		return 0, fmt.Errorf("%q is not between 1 byte and %s: %w; %s", text, Bytes(mostMemory), ErrQuantity, hint)
 	}
-	return Bytes(amount), nil
+	return Bytes(math.Round(amount)), nil
 }
 
 // ParseCores reads a share of cores as people write it: "2", "0.5", "500m" (thousandths). It is more than 0 and at most 10,000 cores; any other
@@ -54,5 +55,5 @@ func ParseCores(text string) (Milli, error) {
 	if err != nil || amount < 1 || amount > float64(mostCores*Core) {
 		return 0, fmt.Errorf("%q is not between 0.001 and %d cores: %w; %s", text, mostCores, ErrQuantity, hint)
 	}
-	return Milli(amount), nil
+	return Milli(math.Round(amount)), nil
 }

@@ -55,14 +55,14 @@ func TestTheCPURateIsCPUTimeOverWallTime(t *testing.T) {
 func TestAmountsAreReadAsPeopleWriteThem(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]quantity.Bytes{
-		"1": 1, "100000": 100_000, "512MiB": 512 * quantity.MiB, "1.5GiB": 3 * quantity.GiB / 2, "1.5 GiB": 3 * quantity.GiB / 2,
+		"1B": 1, "100000 B": 100_000, "512MiB": 512 * quantity.MiB, "1.5GiB": 3 * quantity.GiB / 2, "1.5 GiB": 3 * quantity.GiB / 2,
 		"2GB": 2_000_000_000, "2G": 2_000_000_000, "4Ki": 4096, "64 KiB": 64 * quantity.KiB, "1PiB": 1 << 50,
 	} {
 		if got, err := quantity.ParseBytes(text); err != nil || got != want {
 			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "0", "-1", "x", "1.5.2G", "1 GiB extra", "2PiB", "0.1", "NaN", "1e9", "GiB"} {
+	for _, text := range []string{"", "0", "0B", "4096", "-1", "x", "1.5.2G", "1 GiB extra", "2PiB", "0.1", "NaN", "1e9", "GiB"} {
 		if got, err := quantity.ParseBytes(text); !errors.Is(err, quantity.ErrQuantity) {
 			t.Errorf("%q: got %v, %v, want an error of ErrQuantity", text, got, err)
 		}

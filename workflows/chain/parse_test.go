@@ -107,15 +107,15 @@ func TestEachProblemIsNamedWithItsPlaceAndWhatToDo(t *testing.T) {
 		"a run without a program":     {"name: n\nstages: {a: {run: []}}\n", "c.yaml:2:19: run names no program; begin the list with one, such as [python, train.py]"},
 		"a run that is a mapping":     {"name: n\nstages: {a: {run: {x: y}}}\n", "c.yaml:2:19: run is a mapping; give text, such as python train.py or [python, train.py]"},
 		"an argument that is a list":  {"name: n\nstages: {a: {run: [x, [y]]}}\n", "c.yaml:2:23: argument 1 of run is a list; give text, such as python"},
-		"cpu that is a word":          {one("cpu: many"), `c.yaml:5:10: cpu is "many"; give cores, such as 2, 0.5 or 500m`},
-		"negative cpu":                {one("cpu: -1"), `c.yaml:5:10: cpu is "-1"; give cores, such as 2, 0.5 or 500m`},
-		"too little cpu":              {one("cpu: 0.0001"), "c.yaml:5:10: cpu is 0.0001; give at least 0.001 and at most 10000 cores"},
+		"cpu that is a word":          {one("cpu: many"), `c.yaml:5:10: cpu is "many"; give 0.001 to 10000 cores, such as 2, 0.5 or 500m`},
+		"negative cpu":                {one("cpu: -1"), `c.yaml:5:10: cpu is "-1"; give 0.001 to 10000 cores, such as 2, 0.5 or 500m`},
+		"too little cpu":              {one("cpu: 0.0001"), `c.yaml:5:10: cpu is "0.0001"; give 0.001 to 10000 cores, such as 2, 0.5 or 500m`},
 		"cpu that is a list":          {one("cpu: [1]"), "c.yaml:5:10: cpu is a list; give text, such as 2, 0.5 or 500m"},
-		"memory without a unit":       {one("memory: 512"), `c.yaml:5:13: memory is "512"; give a number and its unit, such as 512MiB, 1.5GiB or 2GB`},
-		"memory in another case":      {one("memory: 512mib"), `c.yaml:5:13: memory is "512mib": mib is no unit; use MiB`},
-		"memory in an unknown unit":   {one("memory: 2 PB"), `c.yaml:5:13: memory is "2 PB": PB is no unit; use B, KB, KiB, MB, MiB, GB, GiB, TB, TiB`},
-		"no memory":                   {one("memory: 0GiB"), "c.yaml:5:13: memory is 0GiB; give at least 1B and at most 1024TiB"},
-		"endless memory":              {one("memory: 99999999999999999999TiB"), "c.yaml:5:13: memory is 99999999999999999999TiB; give at least 1B and at most 1024TiB"},
+		"memory without a unit":       {one("memory: 512"), `c.yaml:5:13: memory is "512"; give at most 1024 TiB with its unit, such as 512MiB, 1.5GiB or 2GB`},
+		"memory in another case":      {one("memory: 512mib"), `c.yaml:5:13: memory is "512mib"; give at most 1024 TiB with its unit, such as 512MiB, 1.5GiB or 2GB`},
+		"memory in an unknown unit":   {one("memory: 2 PB"), `c.yaml:5:13: memory is "2 PB"; give at most 1024 TiB with its unit, such as 512MiB, 1.5GiB or 2GB`},
+		"no memory":                   {one("memory: 0GiB"), `c.yaml:5:13: memory is "0GiB"; give at most 1024 TiB with its unit, such as 512MiB, 1.5GiB or 2GB`},
+		"endless memory":              {one("memory: 99999999999999999999TiB"), `c.yaml:5:13: memory is "99999999999999999999TiB"; give at most 1024 TiB with its unit, such as 512MiB, 1.5GiB or 2GB`},
 		"a timeout without a unit":    {one("timeout: 10"), `c.yaml:5:14: timeout is "10"; give a time with its unit, such as 30s, 10m or 1h30m`},
 		"a negative grace":            {one("grace: -1s"), "c.yaml:5:12: grace is -1s; give a time of more than 0 and at most 720h"},
 		"no attempts":                 {one("attempts: 0"), "c.yaml:5:15: attempts is 0; give a whole number from 1 to 100"},
@@ -251,7 +251,7 @@ func TestAllProblemsAreGatheredInTheOrderOfTheFile(t *testing.T) {
 	want := `c.yaml:1:7: name of the chain: name "N": use a lower-case letter, then letters, digits, '-' or '_', at most 40
 c.yaml:2:21: a value of parameter p is a mapping; give a number, true, false or text
 c.yaml:7:1: ${nope} is no parameter and no variable of for_each; known: p; write $${nope} to leave it to the shell
-c.yaml:8:10: cpu is "none"; give cores, such as 2, 0.5 or 500m
+c.yaml:8:10: cpu is "none"; give 0.001 to 10000 cores, such as 2, 0.5 or 500m
 c.yaml:9:3: stage b has no run; give the program to run, such as run: python train.py
 c.yaml:10:13: no stage is named "c"; known: a, b`
 	if diff := cmp.Diff(want, problemsOf(t, text, chain.Checks{})); diff != "" {

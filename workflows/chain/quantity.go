@@ -3,9 +3,7 @@ package chain
 import (
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -56,8 +54,6 @@ func (r *reader) dollars(node *yaml.Node, what string) quantity.Money {
 	return money
 }
 
-var cpuAmount = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(m?)$`)
-
 // maxCores and maxMemory are more than any host has.
 const (
 	maxCores  = 10_000
@@ -70,30 +66,11 @@ func (r *reader) cpu(node *yaml.Node) quantity.Milli {
 	if !ok {
 		return 0
 	}
-	match := cpuAmount.FindStringSubmatch(text)
-	if match == nil {
-		r.report(at(node), "cpu is %q; give cores, such as 2, 0.5 or 500m", text)
-		return 0
+	cores, err := quantity.ParseCores(text)
+	if err != nil {
+		r.report(at(node), "cpu is %q; give 0.001 to %d cores, such as 2, 0.5 or 500m", text, maxCores)
 	}
-	amount, err := strconv.ParseFloat(match[1], 64)
-	if match[2] == "" {
-		amount *= float64(quantity.Core)
-	}
-	if milli := math.Round(amount); err == nil && milli >= 1 && milli <= maxCores*float64(quantity.Core) {
-		return quantity.Milli(milli)
-	}
-	r.report(at(node), "cpu is %s; give at least 0.001 and at most %d cores", text, maxCores)
-	return 0
-}
-
-var memoryAmount = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)$`)
-
-// memoryUnits are the binary units, and the decimal ones.
-func memoryUnits() map[string]float64 {
-	return map[string]float64{
-		"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "KB": 1e3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
-		"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, // as Kubernetes writes them
-	}
+	return cores
 }
 
 // memory reads bytes with their unit, such as 512MiB, 1.5GiB or 2GB.
@@ -102,24 +79,9 @@ func (r *reader) memory(node *yaml.Node) quantity.Bytes {
 	if !ok {
 		return 0
 	}
-	match := memoryAmount.FindStringSubmatch(text)
-	if match == nil {
-		r.report(at(node), "memory is %q; give a number and its unit, such as 512MiB, 1.5GiB or 2GB", text)
-		return 0
+	bytes, err := quantity.ParseBytes(text)
+	if err != nil {
+		r.report(at(node), "memory is %q; give at most %s with its unit, such as 512MiB, 1.5GiB or 2GB", text, quantity.Bytes(maxMemory))
 	}
-	unit, known := memoryUnits()[match[2]]
-	if !known {
-		offered := []string{"B", "KB", "KiB", "MB", "MiB", "GB", "GiB", "TB", "TiB"}
-		if near := slices.IndexFunc(offered, func(name string) bool { return strings.EqualFold(name, match[2]) }); near >= 0 {
-			offered = offered[near : near+1]
-		}
-		r.report(at(node), "memory is %q: %s is no unit; use %s", text, match[2], strings.Join(offered, ", "))
-		return 0
-	}
-	amount, err := strconv.ParseFloat(match[1], 64)
-	if size := math.Round(amount * unit); err == nil && size >= 1 && size <= maxMemory {
-		return quantity.Bytes(size)
-	}
-	r.report(at(node), "memory is %s; give at least 1B and at most 1024TiB", text)
-	return 0
+	return bytes
 }
