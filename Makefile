@@ -9,6 +9,8 @@ export GOEXPERIMENT := $(SIMD)
 BIN := bin
 TOOLS := GOEXPERIMENT= go tool -modfile=deploy/tools.mod
 PACKAGES := ./...
+# The evaluator is a module of its own, so that the Kubernetes code it measures against is in no product binary.
+EVAL := cmd/spillway-eval
 
 .PHONY: help
 help: ## List the targets.
@@ -31,6 +33,7 @@ install: ## Install spillway and digits where `go install` puts programs.
 test: ## Run all tests.
 	@.ci/progress "compiling the tests (the first time takes minutes)" go build $(PACKAGES)
 	go test $(TESTFLAGS) $(PACKAGES)
+	cd $(EVAL) && go test $(TESTFLAGS) ./...
 
 .PHONY: race
 race: ## Run all tests under the race detector (GoMLX's assembly is left out of its pointer checks).
@@ -44,11 +47,21 @@ bench: ## Run the benchmarks of the deciding code.
 measure: ## Take the end-to-end figures: scale, latency, overhead. Minutes, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run 'TestTenThousand|TestAThousand|TestEventTo|TestOverhead|TestTheBinary' ./cmd/internal/wire ./cmd/digits
 
+.PHONY: measure-sizes
+measure-sizes: ## Take the figures of sizes: how close they are, how fast they change, what is left behind. Minutes, on an otherwise idle machine.
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestTenRuns|TestUtilisation|TestRunningOutOfMemory|TestIdleStages' ./cmd/internal/wire
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 10m -run 'TestManyAttempts|TestMeasure|TestWhatAWorkspaceCosts' ./workers/agent ./workers/enforce ./workers/command
+
+.PHONY: eval
+eval: ## Replay recorded data against the predictor: make eval DATA=DIR
+	cd $(EVAL) && go run . sizing --data $(abspath $(DATA))
+
 .PHONY: lint
 lint: ## Check style, import directions and determinism of workflows.
 	$(TOOLS) golangci-lint run $(PACKAGES)
-	$(TOOLS) workflowcheck -config deploy/workflowcheck.yaml ./workflows ./workflows/digits
+	$(TOOLS) workflowcheck -config deploy/workflowcheck.yaml ./workflows ./workflows/chain ./workflows/digits
 	go mod tidy -diff
+	cd $(EVAL) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 
 .PHONY: fmt
 fmt: ## Format the code.

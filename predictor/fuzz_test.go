@@ -57,14 +57,21 @@ func (r *reader) event() predictor.Event {
 	case 5:
 		return predictor.AttemptStarted{Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: "h", At: r.time()}
 	case 6:
-		return predictor.Sampled{Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Memory: quantity.Bytes(r.int64()), At: r.time()}
+		return predictor.Sampled{
+			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Memory: quantity.Bytes(r.int64()), CPU: quantity.Milli(r.int64()),
+			Throttled: r.float(), Grant: r.size(), At: r.time(),
+		}
 	default:
 		return predictor.Record{
-			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Outcome: predictor.Succeeded, At: r.time(),
-			Queue: time.Duration(r.int64()), Start: time.Duration(r.int64()), Cold: true, Grant: r.size(), Cost: quantity.Money(r.int64()),
+			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, At: r.time(),
+			Outcome:  []predictor.Outcome{predictor.Succeeded, predictor.Succeeded, predictor.OutOfMemory, predictor.Failed}[r.small(4)],
+			Cause:    []predictor.Cause{"", predictor.CauseDeviceMemory}[r.small(2)],
+			Features: map[string]float64{"rows": r.float(), fmt.Sprint("f", r.small(20)): r.float()},
+			Queue:    time.Duration(r.int64()), Start: time.Duration(r.int64()), Cold: true, Grant: r.size(), Cost: quantity.Money(r.int64()),
 			Predicted: predictor.Prediction{Memory: r.interval(), Wall: r.interval()},
 			Usage: quantity.Usage{
 				CPU: time.Duration(r.int64()), Wall: time.Duration(r.int64()), PeakMemory: quantity.Bytes(r.int64()), Input: quantity.Bytes(r.int64()),
+				GPUPeakMemory: quantity.Bytes(r.int64()), Throttled: time.Duration(r.int64()),
 			},
 		}
 	}
@@ -85,7 +92,7 @@ func (r *reader) snapshot() predictor.Snapshot {
 		f.Classes = append(f.Classes, quantity.Bytes(r.int64()))
 		snap.Policy = predictor.Policy{
 			ValueOfTime: quantity.Money(r.int64()), IdleAfter: time.Duration(r.int64()), Window: int(r.int64()), MaxWindow: int(r.int64()),
-			Margin: r.float(), MinMemory: quantity.Bytes(r.int64()), ErrorBound: r.float(),
+			Margin: r.float(), MinMemory: quantity.Bytes(r.int64()), ErrorBound: r.float(), Shadow: r.small(2) == 0,
 		}
 	}
 	return snap
@@ -122,7 +129,7 @@ func FuzzFoldAndDecide(f *testing.F) {
 				}
 			}
 			for _, sizing := range plan.Sizings {
-				if sizing.Base.CPU < 0 || sizing.Base.Memory < 0 || sizing.Floor < 0 || sizing.Term.PerUnit < 0 {
+				if sizing.Base.CPU < 0 || sizing.Base.Memory < 0 || sizing.Floor < 0 || sizing.Term.PerUnit < 0 || sizing.Live.CPU < 0 || sizing.Live.Memory < 0 {
 					t.Fatalf("a negative sizing: %+v", sizing)
 				}
 			}

@@ -13,7 +13,7 @@ type live struct {
 	CPU    usage.Selector `json:"cpu"`    // thousandths of a core
 	Memory usage.Selector `json:"memory"` // bytes
 	// Told is the size that was last advised; zero before the first.
-	Told quantity.Size `json:"told"`
+	Told quantity.Size `json:"told,omitzero"`
 }
 
 // maxLive bounds the stages that are followed at a time, because each takes some tens of kilobytes of a checkpoint.

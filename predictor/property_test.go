@@ -46,7 +46,10 @@ func anEvent(t *rapid.T) predictor.Event {
 			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: host, PoolOnly: poolOnly, At: when,
 		}
 	case 6:
-		return predictor.Sampled{Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: host, Memory: memory, At: when}
+		return predictor.Sampled{
+			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: host, Memory: memory, CPU: quantity.Milli(wall / time.Millisecond),
+			Throttled: rapid.Float64Range(0, 1).Draw(t, "throttled"), Grant: quantity.Size{CPU: 1000, Memory: memory}, At: when,
+		}
 	default:
 		return predictor.Record{
 			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: host, PoolOnly: poolOnly, At: when,
@@ -55,7 +58,8 @@ func anEvent(t *rapid.T) predictor.Event {
 			}).Draw(t, "outcome"),
 			Start: wall / 10, Cold: poolOnly, Cost: quantity.Money(wall), Grant: quantity.Size{CPU: 1000, Memory: memory},
 			Predicted: predictor.Prediction{Wall: predictor.Interval{Mid: rapid.Float64Range(0, 100).Draw(t, "predicted")}},
-			Usage:     quantity.Usage{CPU: wall / 2, Wall: wall, PeakMemory: memory, Input: memory / 100},
+			Usage:     quantity.Usage{CPU: wall / 2, Wall: wall, PeakMemory: memory, Input: memory / 100, Throttled: wall / 5},
+			Features:  map[string]float64{"rows": rapid.Float64Range(0, 1e6).Draw(t, "rows")},
 		}
 	}
 }
@@ -78,6 +82,7 @@ func aSnapshot(t *rapid.T, now float64) predictor.Snapshot {
 	snap.Functions.Enabled = rapid.IntRange(0, 3).Draw(t, "burst") > 0
 	snap.Functions.Cores = quantity.Milli(rapid.SampledFrom([]int{0, 0, 500, 2000}).Draw(t, "function cores"))
 	snap.Policy.Static = rapid.IntRange(0, 5).Draw(t, "static") == 0
+	snap.Policy.Shadow = rapid.IntRange(0, 5).Draw(t, "shadow") == 0
 	return snap
 }
 

@@ -15,14 +15,14 @@ type Sizing struct {
 	// Base is the size where Term is zero.
 	Base quantity.Size `json:"base"`
 	// Term is what the limit of memory grows with; the zero Term where it depends on nothing that is known before.
-	Term usage.Term `json:"memory_term"`
+	Term usage.Term `json:"memory_term,omitzero"`
 	// Floor is the least memory that is ever granted.
 	Floor quantity.Bytes `json:"floor_bytes,omitempty"`
 	// Expected is the peak that is expected, without head-room.
 	Expected Expected `json:"expected"`
 	// Live is what attempts that have run for a while hold, as long as nothing is learned from attempts that have ended; the zero Size leaves
 	// them what they were admitted with.
-	Live quantity.Size `json:"live"`
+	Live quantity.Size `json:"live,omitzero"`
 	// Wall is the expected run time at the pool, in seconds.
 	Wall Interval `json:"wall_seconds"`
 	// Source says what the sizing rests on; it becomes the Prediction's Source.
@@ -43,7 +43,7 @@ type Expected struct {
 	// Base is in bytes.
 	Base float64 `json:"base_bytes"`
 	// Term adds to it.
-	Term usage.Term `json:"term"`
+	Term usage.Term `json:"term,omitzero"`
 	// Ratio bounds the middle 80 percent of peaks relative to the line.
 	Ratio Interval `json:"ratio"`
 }
