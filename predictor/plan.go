@@ -96,7 +96,7 @@ func DefaultPolicy() Policy {
 		Window:      64,
 		MaxWindow:   500,
 		Margin:      0.10,
-		MinMemory:   24 * quantity.MiB,
+		MinMemory:   16 * quantity.MiB,
 		ErrorBound:  2,
 	}
 }

@@ -52,7 +52,7 @@ func TestSizes(t *testing.T) {
 		{"a stage nobody ran gets a part of the host", 1, nil, quantity.Size{}, quantity.Size{CPU: 1000, Memory: 4 * quantity.GiB}, "the host's free room"},
 		{"one attempt far above all others is left to be tried again", 1, append(repeat(100, 40), 400), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 112 * quantity.MiB}, "41 attempts"},
 		{"but not one a little above them", 1, append(repeat(100, 40), 130), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 145 * quantity.MiB}, "41 attempts"},
-		{"memory is never below the policy's least", 1, repeat(3, 10), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 24 * quantity.MiB}, "10 attempts"},
+		{"memory is never below the policy's least", 1, repeat(3, 10), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 16 * quantity.MiB}, "10 attempts"},
 		{"a stage that mostly waits holds little of a core", 0.12, repeat(100, 10), quantity.Size{}, quantity.Size{CPU: 150, Memory: 115 * quantity.MiB}, "10 attempts"},
 		{"a stage that uses nearly one core gets one", 0.9, repeat(100, 10), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 115 * quantity.MiB}, "10 attempts"},
 		{"a stage that uses several cores gets them, up to the host's", 7.7, repeat(100, 10), quantity.Size{}, quantity.Size{CPU: 4000, Memory: 115 * quantity.MiB}, "10 attempts"},

@@ -85,7 +85,7 @@ func (p *buildProgress) end() {
 }
 
 // appsFor returns the apps that a run of pipeline needs besides those that stack (nil for a new one) serves: those of the flags, else
-// none when the pipeline is served, else the newest stored build that has it, else the sample.
+// none when the pipeline is served, else the newest stored build that has it, else none when it is a stored chain; or the sample.
 func (t *tool) appsFor(ctx context.Context, pipeline string, sources []string, stack *web.Stack) ([]build.App, error) {
 	if len(sources) > 0 {
 		apps, err := t.buildApps(ctx, sources)
@@ -116,6 +116,16 @@ func (t *tool) appsFor(ctx context.Context, pipeline string, sources []string, s
 		if slices.Contains(pipelinesOf(app), pipeline) {
 			return []build.App{app}, nil
 		}
+	}
+	chains, err := build.NewChains(dir).Newest()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range chains {
+		if c.Name() == pipeline {
+			return nil, nil // serveStoredChain serves it
+		}
+		stored = append(stored, build.App{Descriptor: c.App()})
 	}
 	return nil, knownAmong(pipeline, stored, stack)
 }

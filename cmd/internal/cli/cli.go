@@ -21,7 +21,8 @@ import (
 
 // Exit codes of Execute.
 const (
-	// ExitOK says that what was asked for was done; for `run` that the run succeeded.
+	// ExitOK says that what was asked for was done; for `run` that the run succeeded. A command that `run` runs may end with any other
+	// code, which is then that of `run`.
 	ExitOK = 0
 	// ExitFailure says that it was tried and did not work; for `run` that the run failed or was cancelled.
 	ExitFailure = 1
@@ -59,10 +60,13 @@ func (t *tool) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "spillway",
 		Short: "Run machine-learning pipelines on this machine's pool and spill the excess to functions",
-		Long: `Spillway runs machine-learning pipelines written as Go Temporal workflows. Every second it decides how
-much CPU and memory each stage holds, and whether the excess spills to Lambda-style functions, so that
-each run meets its deadline or its budget at the least cost. This binary holds all of it.`,
+		Long: `Spillway runs machine-learning pipelines: Go Temporal workflows, chains of commands in any language, and
+single commands. Every second it decides how much CPU and memory each stage holds, and whether the excess
+spills to Lambda-style functions, so that each run meets its deadline or its budget at the least cost.
+This binary holds all of it.`,
 		Example: `  spillway run digits                        train and score on real handwritten digits
+  spillway run -- python train.py            run a command, in any language
+  spillway run churn.yaml                    run a chain of commands
   spillway dev --app ./myapp                 serve your own app and reload it when it changes
   spillway trigger train --deadline 10m      start a run on the stack that dev has started`,
 		Args:          unknownVerb,
@@ -78,7 +82,7 @@ each run meets its deadline or its budget at the least cost. This binary holds a
 		t.runCommand(), t.devCommand(), t.triggerCommand(),
 		t.runsCommand(), t.showCommand(), t.logsCommand(), t.cancelCommand(),
 		t.bindCommand(), t.unbindCommand(), t.bindingsCommand(), t.deadCommand(),
-		t.initCommand(), t.doctorCommand(), t.versionCommand(),
+		t.initCommand(), t.checkCommand(), t.doctorCommand(), t.versionCommand(),
 	)
 	for _, command := range root.Commands() {
 		command.DisableFlagsInUseLine = true
@@ -135,6 +139,12 @@ func (a *advised) Advice() string { return a.hint }
 // errReported ends a command with ExitFailure when everything has been said already.
 var errReported = errors.New("reported")
 
+// exitError ends a command with the exit code of the program that it has run, when everything has been said already.
+type exitError struct{ code int }
+
+// Error names the code.
+func (e *exitError) Error() string { return fmt.Sprintf("the program ended with exit code %d", e.code) }
+
 // report prints err and returns the exit code.
 func (t *tool) report(command *cobra.Command, err error) int {
 	if err == nil {
@@ -142,6 +152,9 @@ func (t *tool) report(command *cobra.Command, err error) int {
 	}
 	if errors.Is(err, errReported) {
 		return ExitFailure
+	}
+	if program, ok := errors.AsType[*exitError](err); ok {
+		return program.code
 	}
 	what := ""
 	if command != nil && command.HasParent() {

@@ -12,8 +12,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
-// tree writes files below a new directory.
-func tree(t *testing.T, files map[string]string) string {
+// directoryOf writes files below a new directory.
+func directoryOf(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range files {
@@ -49,13 +49,13 @@ func TestWhatHoldsAttemptsIsTold(t *testing.T) {
 func TestGPUsAreLookedForWithoutTheirLibrary(t *testing.T) {
 	t.Parallel()
 	check(t, examineGPU(t.TempDir()), fine, "no NVIDIA driver")
-	check(t, examineGPU(tree(t, map[string]string{"proc/driver/nvidia/gpus/0000:01/information": ""})), fine, "GPUs: 1")
-	check(t, examineGPU(tree(t, map[string]string{"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": ""})), notice, "library without a GPU")
+	check(t, examineGPU(directoryOf(t, map[string]string{"proc/driver/nvidia/gpus/0000:01/information": ""})), fine, "GPUs: 1")
+	check(t, examineGPU(directoryOf(t, map[string]string{"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": ""})), notice, "library without a GPU")
 }
 
 func TestMemoryIsReadFromMeminfo(t *testing.T) {
 	t.Parallel()
-	root := tree(t, map[string]string{"good": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "low": "MemTotal: 8388608 kB\nMemAvailable: 1024 kB\n", "bad": "x"})
+	root := directoryOf(t, map[string]string{"good": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "low": "MemTotal: 8388608 kB\nMemAvailable: 1024 kB\n", "bad": "x"})
 	check(t, examineMemory(filepath.Join(root, "good")), fine, "8 GiB, 4 GiB available")
 	check(t, examineMemory(filepath.Join(root, "low")), notice, "1 MiB available")
 	check(t, examineMemory(filepath.Join(root, "bad")), problem, "MemTotal")
@@ -88,7 +88,7 @@ func TestTheBuildOfTheBinaryIsToldWithItsMend(t *testing.T) {
 
 func TestAStateDirectoryThatCannotBeIsAProblem(t *testing.T) {
 	t.Parallel()
-	root := tree(t, map[string]string{"file": ""})
+	root := directoryOf(t, map[string]string{"file": ""})
 	check(t, examineState(filepath.Join(root, "new", "deep")), fine, "writable")
 	check(t, examineState(filepath.Join(root, "file", "state")), problem, "cannot be written")
 	if entries, err := os.ReadDir(root); err != nil || len(entries) != 1 {
@@ -120,7 +120,7 @@ func TestDoctorNeverShowsAValueOfAWS(t *testing.T) {
 func TestDoctorFailsWithAProblem(t *testing.T) {
 	t.Parallel()
 	var out, complaints bytes.Buffer
-	state := filepath.Join(tree(t, map[string]string{"file": ""}), "file", "state")
+	state := filepath.Join(directoryOf(t, map[string]string{"file": ""}), "file", "state")
 	if code := Execute(t.Context(), []string{"doctor", "--state", state}, &out, &complaints, Deps{}); code != ExitFailure {
 		t.Errorf("got exit %d, want 1", code)
 	}

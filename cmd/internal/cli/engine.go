@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
 // Deps is what the commands need from outside: it lets tests run them against an engine in memory.
@@ -57,6 +58,10 @@ type EngineConfig struct {
 	HostPrice quantity.Money
 	// PoolCPUs are the CPU numbers of the pool; never empty.
 	PoolCPUs []int
+	// PoolMemory is the memory of the pool; 0 means 80% of what is available when the engine starts.
+	PoolMemory quantity.Bytes
+	// Limits is what holds attempts to their sizes; empty means the best that the host offers.
+	Limits enforce.Mode
 	// Functions configures the function venue.
 	Functions FunctionConfig
 	// Logger takes the engine's log; never nil.

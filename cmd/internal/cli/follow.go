@@ -20,7 +20,19 @@ const (
 	deadEvery = 2 * time.Second
 )
 
-// viewer shows one run: redrawn in place on a terminal, as appended lines elsewhere.
+// view shows one run while it goes on. One goroutine calls it.
+type view interface {
+	// take shows a message of the stream, redraw the state as time passes, and clear leaves the terminal to others.
+	take(message client.Message)
+	redraw()
+	clear()
+	// complete is told everything once the run has ended.
+	complete(model display.Model)
+	// known is what was told so far.
+	known() display.Model
+}
+
+// viewer is a view of stages and decisions: redrawn in place on a terminal, as appended lines elsewhere.
 type viewer struct {
 	tool   *tool
 	out    io.Writer
@@ -42,6 +54,8 @@ func (t *tool) newViewer(session *session, out io.Writer) *viewer {
 	}
 	return v
 }
+
+func (v *viewer) known() display.Model { return v.model }
 
 // said reports whether lines are left above what is written next.
 func (v *viewer) said() bool { return v.out == v.tool.out && v.lines > 0 }
@@ -109,7 +123,7 @@ func (v *viewer) clear() {
 var errDetached = errors.New("interrupted")
 
 // followToEnd shows the run that an event starts until it has ended, and returns everything about it.
-func (t *tool) followToEnd(ctx context.Context, session *session, published web.Published, viewer *viewer) (display.Model, error) {
+func (t *tool) followToEnd(ctx context.Context, session *session, published web.Published, viewer view, interrupted onInterrupt) (display.Model, error) {
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	messages, ended := make(chan client.Message, 64), make(chan error, 1)
 	var working sync.WaitGroup
@@ -130,7 +144,7 @@ func (t *tool) followToEnd(ctx context.Context, session *session, published web.
 	defer working.Wait()
 	defer stop()
 
-	loop := &followLoop{tool: t, session: session, published: published, viewer: viewer}
+	loop := &followLoop{tool: t, session: session, published: published, viewer: viewer, interrupted: interrupted}
 	err := loop.wait(ctx, messages)
 	viewer.clear()
 	if err != nil {
@@ -139,7 +153,7 @@ func (t *tool) followToEnd(ctx context.Context, session *session, published web.
 	if err := <-ended; err != nil {
 		return display.Model{}, err
 	}
-	model, err := t.fetch(context.WithoutCancel(ctx), session, published.Run, viewer.model)
+	model, err := t.fetch(context.WithoutCancel(ctx), session, published.Run, viewer.known())
 	if err != nil {
 		return display.Model{}, err
 	}
@@ -166,8 +180,18 @@ type followLoop struct {
 	tool      *tool
 	session   *session
 	published web.Published
-	viewer    *viewer
+	viewer    view
+
+	interrupted onInterrupt
 }
+
+// onInterrupt says what becomes of a run of a running stack when whoever follows it presses Ctrl-C.
+type onInterrupt bool
+
+const (
+	leave     onInterrupt = false
+	cancelRun onInterrupt = true
+)
 
 // wait shows messages until their channel is closed.
 func (l *followLoop) wait(ctx context.Context, messages <-chan client.Message) error {
@@ -209,13 +233,17 @@ func (l *followLoop) wait(ctx context.Context, messages <-chan client.Message) e
 	}
 }
 
-// interrupt cancels the run of a stack of our own, which nobody else knows of, and leaves every other run alone.
+// interrupt cancels the run of a stack of our own, which nobody else knows of, and those that end with whoever follows them.
 func (l *followLoop) interrupt(ctx context.Context) error {
-	if l.session.engine == nil {
+	if l.session.engine == nil && l.interrupted == leave {
 		return l.abandon()
 	}
 	l.viewer.clear()
-	l.tool.complain("cancelling run %s (Ctrl-C again stops at once)\n", l.published.Run)
+	again := "stops at once"
+	if l.session.engine == nil {
+		again = "does not wait for its end"
+	}
+	l.tool.complain("cancelling run %s (Ctrl-C again %s)\n", l.published.Run, again)
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelLimit)
 	defer cancel()
 	if err := l.session.client.Cancel(limited, l.published.Run); err != nil {
@@ -234,7 +262,7 @@ func (l *followLoop) abandon() error {
 
 // dead returns an error when the event has not started the run because it is a dead letter.
 func (l *followLoop) dead(ctx context.Context) error {
-	if l.viewer.model.Run.Run != "" || l.published.Event == "" {
+	if l.viewer.known().Run.Run != "" || l.published.Event == "" {
 		return nil
 	}
 	letters, err := l.session.client.Dead(ctx, deadListed)

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
@@ -46,6 +47,7 @@ func (b *buffer) String() string {
 type memoryStack struct {
 	*webtest.Engine
 	server *httptest.Server
+	store  *artifact.Files
 	state  string
 	done   chan struct{}
 	once   sync.Once
@@ -72,7 +74,12 @@ func startStack(t *testing.T, state string, apps ...web.App) *memoryStack {
 		Version: "v0.1.0", PID: os.Getpid(), StateDir: state, Apps: apps, PoolCPUs: []int{0}, FunctionCPUs: []int{1},
 		Hosts: []predictor.Host{{ID: "local", PricePerHour: 44 * quantity.USD / 1000}},
 	})}
-	stack.server = httptest.NewServer(web.New(web.Options{Engine: stack, Feed: &stack.Feed}))
+	store, err := artifact.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack.store = store
+	stack.server = httptest.NewServer(web.New(web.Options{Engine: stack, Artifacts: store, Feed: &stack.Feed}))
 	stack.SetAddress(stack.server.URL)
 	if err := (web.StackFile{HTTP: stack.server.URL, PID: os.Getpid()}).Write(state); err != nil {
 		t.Fatal(err)

@@ -76,7 +76,7 @@ func TestLanguageVersionsLeaveThePatchOut(t *testing.T) {
 
 func TestFingerprintsChangeWithWhatABuildReads(t *testing.T) {
 	t.Parallel()
-	root := tree(t, map[string]string{"go.mod": "module m", "a.go": "package m", "data/x.csv": "1", "a_test.go": "package m", ".git/HEAD": "x", "testdata/x": "y"})
+	root := directoryOf(t, map[string]string{"go.mod": "module m", "a.go": "package m", "data/x.csv": "1", "a_test.go": "package m", ".git/HEAD": "x", "testdata/x": "y"})
 	before := fingerprint(root)
 	later := time.Now().Add(time.Hour)
 	for name, changes := range map[string]bool{"a_test.go": false, ".git/HEAD": false, "testdata/x": false, "a.go": true, "data/x.csv": true, "go.mod": true} {
@@ -105,7 +105,7 @@ func TestFingerprintsChangeWithWhatABuildReads(t *testing.T) {
 
 func TestTheWholeModuleIsWatched(t *testing.T) {
 	t.Parallel()
-	root := tree(t, map[string]string{"go.mod": "module m", "cmd/app/main.go": "package main"})
+	root := directoryOf(t, map[string]string{"go.mod": "module m", "cmd/app/main.go": "package main"})
 	if got := watchRoot(filepath.Join(root, "cmd", "app")); got != root {
 		t.Errorf("got %s, want %s", got, root)
 	}

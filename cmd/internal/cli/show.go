@@ -61,7 +61,7 @@ func (t *tool) show(ctx context.Context, run string, asJSON, follow bool) error 
 	}
 	if follow {
 		viewer := t.newViewer(session, t.viewOutput(asJSON))
-		model, err = t.followToEnd(ctx, session, web.Published{Run: run}, viewer)
+		model, err = t.followToEnd(ctx, session, web.Published{Run: run}, viewer, leave)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
@@ -43,12 +44,15 @@ type stackFlags struct {
 	coldStart    time.Duration
 	idleAfter    time.Duration
 	logLevel     string
+	limits       string
+	poolMemory   quantity.Bytes
 
 	set *pflag.FlagSet // the flags that configure the stack and nothing else
 }
 
 func (f *stackFlags) add(flags *pflag.FlagSet) {
 	policy := predictor.DefaultPolicy()
+	f.limits = "best"
 	f.predictor, f.priceFactor, f.concurrency, f.coldStart = "on", 1, usualConcurrency, usualColdStart
 	f.valueOfTime, f.idleAfter, f.logLevel = policy.ValueOfTime, policy.IdleAfter, "info"
 
@@ -64,6 +68,8 @@ func (f *stackFlags) add(flags *pflag.FlagSet) {
 	f.set.Var(dollars{value: &f.valueOfTime}, "value-of-time", "what an hour of earlier finish is worth to a run that has no goal, in US dollars per hour")
 	f.set.Var(dollars{value: &f.hostPrice}, "host-price", fmt.Sprintf("what the whole pool costs, in US dollars per hour (default %s for each of its CPUs)", pricePerCPU))
 	f.set.Var(cpuList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half, all with --no-burst)")
+	f.set.Var(memory{&f.poolMemory}, "pool-memory", "memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
+	f.set.Var(choice{value: &f.limits, of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits", "what holds attempts to their sizes; `spillway doctor` says what this machine offers")
 	f.set.Var(cpuList{&f.functionCPUs}, "function-cpus", "CPU numbers of local functions (default those that are not the pool's)")
 	f.set.Var(count{&f.concurrency, 1}, "function-concurrency", "the most function environments at a time")
 	f.set.Var(span{&f.coldStart, true}, "function-cold-start", "time added to the start of a local environment, which starts faster than on AWS")
@@ -102,9 +108,13 @@ func (f *stackFlags) config(stateDir, version string) (EngineConfig, error) {
 	}
 	return EngineConfig{
 		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, Policy: policy, HostPrice: hostPrice, PoolCPUs: pool,
+		PoolMemory: f.poolMemory, Limits: limitModes[f.limits],
 		Functions: FunctionConfig{Enabled: burst, PriceFactor: f.priceFactor, Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions},
 	}, nil
 }
+
+// limitModes are the values of --limits.
+var limitModes = map[string]enforce.Mode{"best": "", "cgroup-v2": enforce.Unified, "cgroup-v1": enforce.Legacy, "none": enforce.None}
 
 // splitCPUs shares the CPUs that this process may use between the pool and local functions. What is given is kept; otherwise the pool has
 // the lower half, rounded up, and functions the rest. A single CPU is shared by both. Without burst the pool has all.

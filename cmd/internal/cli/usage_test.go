@@ -3,6 +3,7 @@ package cli_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,7 +29,40 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 		"an unknown verb without near ones":      {"kubernetes", "`spillway --help` lists the commands"},
 		"an unknown flag names the nearest":      {"run digits --deadlin 3s", "there is no flag --deadlin\n  hint: did you mean --deadline?"},
 		"an unknown short flag":                  {"run digits -q", "there is no flag -q"},
-		"a missing argument":                     {"run", "it needs the name of a pipeline\n  hint: usage: spillway run PIPELINE [FLAGS]"},
+		"a missing argument":                     {"run", "it needs the name of a pipeline, the file of a chain, or a command after --\n  hint: usage: spillway run PIPELINE, "},
+		"a command without --":                   {"run python train.py", "it does not take the argument \"train.py\"\n  hint: a command stands after --: spillway run -- python train.py"},
+		"a pipeline before --":                   {"run digits -- python", "\"digits\" stands before --"},
+		"nothing after --":                       {"run --", "there is no program after --"},
+		"a flag of commands for a pipeline":      {"run digits --memory 1GiB", "--memory is not for a pipeline of an app\n  hint: a command stands after --, as in spillway run --memory -- PROGRAM"},
+		"a directory for a pipeline":             {"run digits --out x", "--out is not for a pipeline"},
+		"an input of a command":                  {"run --input {} -- x", "--input is not for a command"},
+		"an app of a command":                    {"run --app . -- x", "--app is not for a command"},
+		"a flag of commands for a chain":         {"run x.yaml --cpu 2", "--cpu is not for a chain"},
+		"an app of a chain":                      {"run x.yml --app .", "--app is not for a chain"},
+		"a chain that is not there":              {"run x.yaml", "read x.yaml: no such file or directory"},
+		"a chain to check that is not there":     {"check x.yaml", "read x.yaml: no such file or directory"},
+		"no chain to check":                      {"check", "it needs the file of a chain"},
+		"memory that is none":                    {"run --memory lots -- x", "--memory lots: it is not an amount of memory"},
+		"cores that are none":                    {"run --cpu -1 -- x", "--cpu -1: it is not a number of cores"},
+		"attempts that are none":                 {"run --attempts 0 -- x", "--attempts 0: it is not a whole number in range"},
+		"attempts beyond all patience":           {"run --attempts 101 -- x", "max_attempts is 101: give 0 to 100"},
+		"code that is not there":                 {"run --code nowhere -- x", "--code nowhere: no such file or directory"},
+		"code that is a file":                    {"run --code " + bad + " -- x", "it is no directory"},
+		"requirements that are not there":        {"run --requirements nowhere -- x", "--requirements nowhere: no such file or directory"},
+		"requirements of an image":               {"run --requirements x --image y -- x", "--requirements and --image exclude each other"},
+		"code in place":                          {"run --in-place --code x -- x", "--in-place and --code exclude each other"},
+		"an image in place":                      {"run --in-place --image x -- x", "--in-place and --image exclude each other"},
+		"a variable that is not set":             {"run --env NOWHERE -- x", "--env NOWHERE: it is not set in this shell"},
+		"a variable of no name":                  {"run --env =1 -- x", "\"\" is not the name of a variable"},
+		"a variable of Spillway":                 {"run --env SPILLWAY_RUN=1 -- x", "names that begin with SPILLWAY_ are set by Spillway"},
+		"an output without a path":               {"run --output model -- x", "--output model: it is not NAME=PATH"},
+		"an output outside":                      {"run --output model=../m -- x", "it is not NAME=PATH with a path below"},
+		"two outputs of one name":                {"run --output m=a --output m=b -- x", "given twice"},
+		"a file without a place":                 {"run --file a.csv -- x", "--file a.csv: it is not PATH=FILE"},
+		"a file outside":                         {"run --file /etc/x=y -- x", "it is not PATH=FILE with a path below"},
+		"a file that is not there":               {"run --file a=nowhere -- x", "--file nowhere: no such file or directory"},
+		"a name that is none":                    {"run --name Train -- x", "name \"Train\": use a lower-case letter"},
+		"a name of something else":               {"run --name inputs -- x", "use another\n  hint: give it another name with --name"},
 		"one argument too many":                  {"cancel a b", "does not take the argument \"b\""},
 		"a negative deadline":                    {"run digits --deadline -5s", "run: --deadline -5s: it is negative\n  hint: write a duration"},
 		"a deadline of zero":                     {"run digits --deadline 0s", "--deadline 0s: it is zero"},
@@ -75,7 +109,7 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 			if last := args[len(args)-1]; last == "--no-state" {
 				args = args[:len(args)-1]
 			} else {
-				args = append(args, "--state", t.TempDir())
+				args = slices.Insert(args, 1, "--state", t.TempDir())
 			}
 			code, stdout, stderr := execute(t, t.Context(), cli.Deps{Stdin: strings.NewReader("@")}, args...)
 			if code != cli.ExitUsage || stdout != "" || !strings.HasPrefix(stderr, "spillway: ") {
@@ -88,7 +122,7 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 
 func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{"", "run", "dev", "trigger", "runs", "show", "cancel", "bind", "unbind", "bindings", "dead", "init", "doctor", "version"} {
+	for _, verb := range []string{"", "run", "dev", "trigger", "runs", "show", "cancel", "bind", "unbind", "bindings", "dead", "init", "check", "logs", "doctor", "version"} {
 		args := append(strings.Fields(verb), "--help")
 		code, stdout, stderr := execute(t, t.Context(), cli.Deps{}, args...)
 		if code != cli.ExitOK || stderr != "" {

@@ -81,6 +81,50 @@ func (d dollars) Set(text string) error {
 	return nil
 }
 
+// memory is a flag that takes an amount of memory.
+type memory struct{ value *quantity.Bytes }
+
+// String returns the amount with its unit; empty for none.
+func (m memory) String() string {
+	if m.value == nil || *m.value == 0 {
+		return ""
+	}
+	return m.value.String()
+}
+
+// Type is the placeholder in the usage.
+func (m memory) Type() string { return "MEMORY" }
+
+// Set reads "512MiB", "1.5GiB" or "2GB".
+func (m memory) Set(text string) (err error) {
+	if *m.value, err = quantity.ParseBytes(text); err != nil {
+		return &usage{problem: "it is not an amount of memory", hint: "write it with its unit, such as 512MiB, 1.5GiB or 2GB"}
+	}
+	return nil
+}
+
+// cores is a flag that takes a share of cores.
+type cores struct{ value *quantity.Milli }
+
+// String returns the number of cores; empty for none.
+func (c cores) String() string {
+	if c.value == nil || *c.value == 0 {
+		return ""
+	}
+	return c.value.String()
+}
+
+// Type is the placeholder in the usage.
+func (c cores) Type() string { return "CORES" }
+
+// Set reads "2", "0.5" or "500m".
+func (c cores) Set(text string) (err error) {
+	if *c.value, err = quantity.ParseCores(text); err != nil {
+		return &usage{problem: "it is not a number of cores", hint: "write cores, such as 2, 0.5 or 500m"}
+	}
+	return nil
+}
+
 // factor is a flag that takes a positive ratio.
 type factor struct{ value *float64 }
 

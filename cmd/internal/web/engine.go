@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
 // Engine is what the handlers need of the running engine. Its methods may be called concurrently. An error that is an [Error] is
@@ -41,6 +42,9 @@ type Runs interface {
 	Decisions(ctx context.Context, query DecisionQuery) ([]predictor.Decision, error)
 	// History returns the recorded history of a run as JSON, in the form that Temporal's replayer reads; StatusNotFound when there is none.
 	History(ctx context.Context, run string) (json.RawMessage, error)
+	// Result returns the encoded result of a run that has succeeded, whatever its size; StatusNotFound when there is no such run,
+	// StatusConflict when it goes on or has not succeeded.
+	Result(ctx context.Context, run string) (json.RawMessage, error)
 	// Logs calls handle with what the attempts of query.Run have printed, and print until query.Until is closed, as logs.Follow does.
 	// The run is known. All lines of an attempt are there once the attempt's Record is.
 	Logs(ctx context.Context, query logs.Query, handle func(logs.Line) error) error
@@ -84,10 +88,13 @@ type Events interface {
 	Replay(ctx context.Context, sequence uint64) (int, error)
 }
 
-// Apps serves users' apps.
+// Apps serves users' apps and chains.
 type Apps interface {
 	// Register serves the stored build whose executable is path; from now on its pipelines start with it. The same build again changes nothing.
 	Register(ctx context.Context, path string) (App, error)
+	// RegisterChain stores a chain and serves it; from now on its runs start with it. The same chain again changes nothing. All that it
+	// needs is packed, and its names and numbers are right. An Error with StatusConflict when its name is that of another app.
+	RegisterChain(ctx context.Context, c chain.Chain) (App, error)
 }
 
 // Stack is what GET /api/v1/stack answers.
@@ -130,10 +137,12 @@ type Addresses struct {
 // App is one build that is served.
 type App struct {
 	wire.App
-	// Build is the digest of the binary.
+	// Build is the digest of the binary, or of the chain.
 	Build string `json:"build"`
-	// Path is the stored executable.
+	// Path is the stored executable, or the stored chain.
 	Path string `json:"path"`
+	// Chain is true for a chain of commands, which has no binary.
+	Chain bool `json:"chain,omitempty"`
 	// Current is true for the build that new runs start with.
 	Current bool `json:"current"`
 }

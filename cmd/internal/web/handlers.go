@@ -62,6 +62,10 @@ func (s *Server) history(r *http.Request) (json.RawMessage, error) {
 	return s.engine.History(r.Context(), r.PathValue("run"))
 }
 
+func (s *Server) result(r *http.Request) (json.RawMessage, error) {
+	return s.engine.Result(r.Context(), r.PathValue("run"))
+}
+
 type decisionsAnswer struct {
 	Decisions []predictor.Decision `json:"decisions"`
 }

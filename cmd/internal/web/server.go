@@ -13,6 +13,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/spillway-ml/spillway/activities"
 )
 
 // bodyLimit bounds the body of a request: the size of JetStream's largest message.
@@ -25,6 +27,8 @@ const headerLimit = 10 * time.Second
 type Options struct {
 	// Engine answers; required.
 	Engine Engine
+	// Artifacts is what PUT and GET /api/v1/artifacts write and read; nil leaves both out.
+	Artifacts activities.Store
 	// Feed tells what changed; nil means that streams tell only what is there when they open.
 	Feed *Feed
 	// Metrics answers GET /metrics; nil leaves it out.
@@ -37,18 +41,19 @@ type Options struct {
 
 // Server answers HTTP requests. Use [New].
 type Server struct {
-	engine  Engine
-	feed    *Feed
-	logger  *slog.Logger
-	pace    pace
-	handler http.Handler
-	server  *http.Server
-	closing chan struct{} // closed when Close begins: streams end
+	engine    Engine
+	artifacts activities.Store
+	feed      *Feed
+	logger    *slog.Logger
+	pace      pace
+	handler   http.Handler
+	server    *http.Server
+	closing   chan struct{} // closed when Close begins: streams end
 }
 
 // New returns a Server.
 func New(options Options) *Server {
-	s := &Server{engine: options.Engine, feed: options.Feed, logger: options.Logger, pace: usualPace(), closing: make(chan struct{})}
+	s := &Server{engine: options.Engine, artifacts: options.Artifacts, feed: options.Feed, logger: options.Logger, pace: usualPace(), closing: make(chan struct{})}
 	if s.feed == nil {
 		s.feed = &Feed{}
 	}
@@ -92,6 +97,7 @@ func (s *Server) routes(options Options) *http.ServeMux {
 	mux.HandleFunc("GET /api/v1/runs/{run}", answer(s, s.run))
 	mux.HandleFunc("GET /api/v1/runs/{run}/decisions", answer(s, s.decisions))
 	mux.HandleFunc("GET /api/v1/runs/{run}/history", answer(s, s.history))
+	mux.HandleFunc("GET /api/v1/runs/{run}/result", answer(s, s.result))
 	mux.HandleFunc("GET /api/v1/runs/{run}/logs", s.logs)
 	mux.HandleFunc("POST /api/v1/runs/{run}/cancel", answer(s, s.cancel))
 	mux.HandleFunc("GET /api/v1/decisions", answer(s, s.decisions))
@@ -103,6 +109,11 @@ func (s *Server) routes(options Options) *http.ServeMux {
 	mux.HandleFunc("GET /api/v1/dead", answer(s, s.dead))
 	mux.HandleFunc("POST /api/v1/dead/replay", answer(s, s.replay))
 	mux.HandleFunc("POST /api/v1/apps", answer(s, s.register))
+	mux.HandleFunc("POST /api/v1/chains", answer(s, s.registerChain))
+	if options.Artifacts != nil {
+		mux.HandleFunc("PUT /api/v1/artifacts", answer(s, s.putArtifact))
+		mux.HandleFunc("GET /api/v1/artifacts/{digest}", s.artifact)
+	}
 	mux.HandleFunc("/api/", answer(s, func(r *http.Request) (any, error) {
 		return nil, NotFound("GET /api/v1/stack shows that the API is here", "the API has no %s %s", r.Method, r.URL.Path)
 	}))
@@ -113,14 +124,16 @@ func (s *Server) routes(options Options) *http.ServeMux {
 }
 
 // guard refuses what did not come from this machine's user: names that resolve here from elsewhere (DNS rebinding), requests that a
-// page of another origin makes, and posts that a browser sends without asking first because they are not JSON.
+// page of another origin makes, and posts that a browser sends without asking first because of their content type.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := admit(r); err != nil {
 			s.refuse(w, r, err)
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, bodyLimit)
+		if r.Method != http.MethodPut { // an artifact goes to the disk as it comes, which is its only limit
+			r.Body = http.MaxBytesReader(w, r.Body, bodyLimit)
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -135,15 +148,28 @@ func admit(r *http.Request) error {
 	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
 		return &Error{Status: http.StatusForbidden, Message: fmt.Sprintf("pages of %s may not use the API", origin)}
 	}
-	if r.Method == http.MethodPost {
-		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-			return &Error{
-				Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("the content type %q is not application/json", r.Header.Get("Content-Type")),
-				Hint: "send JSON with the header Content-Type: application/json",
-			}
-		}
+	switch r.Method {
+	case http.MethodPost:
+		return admitContent(r, "application/json", "send JSON")
+	case http.MethodPut:
+		return admitContent(r, octets, "send bytes")
+	default:
+		return nil
 	}
-	return nil
+}
+
+// octets is the content type of artifacts. Like JSON it is none that a page can send to another origin without asking.
+const octets = "application/octet-stream"
+
+func admitContent(r *http.Request, wanted, advice string) error {
+	given := r.Header.Get("Content-Type")
+	if kind, _, err := mime.ParseMediaType(given); err == nil && kind == wanted {
+		return nil
+	}
+	return &Error{
+		Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("the content type %q is not %s", given, wanted),
+		Hint: advice + " with the header Content-Type: " + wanted,
+	}
 }
 
 // loopback reports whether host, with or without a port, names this machine's loopback interface.

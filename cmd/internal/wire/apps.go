@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workflows/chain"
 	"github.com/spillway-ml/spillway/workflows/trigger"
 )
 
@@ -30,13 +31,29 @@ type apps struct {
 	life    context.Context //nolint:containedctx // workers live as long as the engine serves, not as long as the call that starts them
 
 	mu      sync.Mutex
-	current map[string]build.App // guarded by mu: by the app's name
+	current map[string]served // guarded by mu: by the app's name
+}
+
+// served is a build that new runs start with.
+type served struct {
+	build.App
+
+	chain *chain.Chain // nil for a binary
 }
 
 // serve makes app the build that new runs of its pipelines start with.
-func (a *apps) serve(ctx context.Context, app build.App) error {
+func (a *apps) serve(ctx context.Context, app served) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	before, had := a.current[app.Descriptor.Name]
+	if had && app.chain != nil && before.Digest == app.Digest {
+		return nil
+	}
+	if had {
+		if err := replaceable(before, app); err != nil {
+			return err
+		}
+	}
 	pipelines := map[string]string{}
 	for name, other := range a.current {
 		for _, pipeline := range other.Descriptor.Pipelines {
@@ -45,10 +62,9 @@ func (a *apps) serve(ctx context.Context, app build.App) error {
 	}
 	for _, pipeline := range app.Descriptor.Pipelines {
 		if owner, taken := pipelines[pipeline.Name]; taken && owner != app.Descriptor.Name {
-			return web.Conflict("rename one of them", "pipeline %q of app %q is served by app %q already", pipeline.Name, app.Descriptor.Name, owner)
+			return web.Conflict("rename one of them; a command takes --name", "pipeline %q of app %q is served by app %q already", pipeline.Name, app.Descriptor.Name, owner)
 		}
 	}
-	before, had := a.current[app.Descriptor.Name]
 	a.current[app.Descriptor.Name] = app
 	if err := a.trigger.SetTargets(ctx, a.targets()); err != nil {
 		if had {
@@ -60,6 +76,19 @@ func (a *apps) serve(ctx context.Context, app build.App) error {
 	}
 	a.workers.keep(a.life, buildID{app.Descriptor.Name, app.Digest})
 	return nil
+}
+
+// replaceable refuses an app that has the name of another and is no newer build of it.
+func replaceable(before, app served) error {
+	name := app.Descriptor.Name
+	switch {
+	case (before.chain == nil) != (app.chain == nil):
+		return web.Conflict("rename one of them; a command takes --name", "the name %q is that of an app that is served already", name)
+	case takesAnyCommand(app.chain) && !takesAnyCommand(before.chain):
+		return web.Conflict("give the command another name with --name", "the name %q is that of a chain that is served already", name)
+	default:
+		return nil
+	}
 }
 
 // targets are the pipelines that events may start. The caller holds mu.
@@ -78,16 +107,16 @@ func (a *apps) targets() []trigger.Target {
 func (a *apps) list() []web.App {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var served []web.App
+	var all []web.App
 	for _, app := range a.current {
-		served = append(served, describeApp(app, true))
+		all = append(all, describeApp(app, true))
 	}
-	slices.SortFunc(served, func(x, y web.App) int { return cmp.Compare(x.Name, y.Name) })
-	return served
+	slices.SortFunc(all, func(x, y web.App) int { return cmp.Compare(x.Name, y.Name) })
+	return all
 }
 
-func describeApp(app build.App, current bool) web.App {
-	return web.App{App: app.Descriptor, Build: app.Digest, Path: app.Path, Current: current}
+func describeApp(app served, current bool) web.App {
+	return web.App{App: app.Descriptor, Build: app.Digest, Path: app.Path, Chain: app.chain != nil, Current: current}
 }
 
 // stages lists the stages of all builds that are served.
@@ -174,8 +203,9 @@ func (e *Engine) Register(ctx context.Context, path string) (web.App, error) {
 	if i < 0 {
 		return web.App{}, web.Invalid("build it first: spillway dev --app DIR", "no stored build has its executable at %s", path)
 	}
-	if err := e.apps.serve(ctx, stored[i]); err != nil {
+	app := served{App: stored[i]}
+	if err := e.apps.serve(ctx, app); err != nil {
 		return web.App{}, err
 	}
-	return describeApp(stored[i], true), nil
+	return describeApp(app, true), nil
 }

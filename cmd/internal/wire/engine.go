@@ -31,6 +31,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/agent"
 	"github.com/spillway-ml/spillway/workers/function"
 	"github.com/spillway-ml/spillway/workers/spawn"
@@ -64,6 +65,7 @@ type Engine struct {
 	recorder  *loop.Recorder
 	output    *logs.Writer
 	builds    *build.Store
+	chains    *build.Chains
 	apps      *apps
 	trigger   *trigger.Trigger
 	agent     *agent.Agent
@@ -262,7 +264,7 @@ func (e *Engine) prepareStores(ctx context.Context) (err error) {
 	if e.leases, err = loop.NewLeases(ctx, e.stream, e.logger); err != nil {
 		return err
 	}
-	e.builds = build.NewStore(e.config.StateDir, nil)
+	e.builds, e.chains = build.NewStore(e.config.StateDir, nil), build.NewChains(e.config.StateDir)
 	return nil
 }
 
@@ -284,7 +286,7 @@ func (e *Engine) startPool(context.Context) error {
 		host = "localhost"
 	}
 	e.agent, err = agent.New(agent.Options{
-		Host: host, StateDir: e.config.StateDir, Client: e.temporal, CPUs: e.config.PoolCPUs, PricePerHour: e.config.HostPrice, ArtifactsURL: e.artifactsURL(),
+		Host: host, StateDir: e.config.StateDir, Enforcement: e.config.Limits, Capacity: quantity.Size{Memory: e.config.PoolMemory}, Client: e.temporal, CPUs: e.config.PoolCPUs, PricePerHour: e.config.HostPrice, ArtifactsURL: e.artifactsURL(),
 		Builds: e.builds, Store: e.store, Recorder: e.recorder, Plans: e.plans, Output: e.openOutput, Inventory: e.leases.PutHost, Logger: e.logger,
 	})
 	if err != nil {
@@ -314,13 +316,14 @@ func (e *Engine) startApps(ctx context.Context) error {
 		return err
 	}
 	e.onClose(func(context.Context) error { spawner.Close(); return nil })
-	workers := newWorkflowWorkers(e.builds, spawner, []string{
+	chains := &chainWorkers{stored: e.chains, temporal: e.temporal, recorder: e.recorder, window: e.config.Policy.Window}
+	workers := newWorkflowWorkers(e.builds, chains, spawner, []string{
 		wire.TemporalEnvironment + "=" + e.addresses.Temporal,
 		wire.NATSEnvironment + "=" + e.addresses.NATS,
 		wire.ArtifactsEnvironment + "=" + e.artifactsURL(),
 		wire.WindowEnvironment + "=" + strconv.Itoa(e.config.Policy.Window),
 	}, e.logger)
-	e.apps = &apps{store: e.builds, workers: workers, trigger: e.trigger, client: e.temporal, logger: e.logger, current: map[string]build.App{}}
+	e.apps = &apps{store: e.builds, workers: workers, trigger: e.trigger, client: e.temporal, logger: e.logger, current: map[string]served{}}
 	serving, stop := context.WithCancel(e.life)
 	e.apps.life = serving
 	e.onClose(func(context.Context) error {
@@ -329,9 +332,12 @@ func (e *Engine) startApps(ctx context.Context) error {
 		return nil
 	})
 	for _, app := range e.config.Apps {
-		if err := e.apps.serve(ctx, app); err != nil {
+		if err := e.apps.serve(ctx, served{App: app}); err != nil {
 			return err
 		}
+	}
+	if err := e.serveStoredChains(ctx); err != nil {
+		return err
 	}
 	e.work("old builds", func(ctx context.Context) error { e.apps.tidy(ctx); return nil })
 	e.work("trigger", e.trigger.Run)
@@ -362,7 +368,7 @@ func (e *Engine) startLeader(ctx context.Context) error {
 }
 
 func (e *Engine) startAPI(context.Context) error {
-	server := web.New(web.Options{Engine: e, Feed: &e.observer.feed, Metrics: e.observer.metrics.Handler(), Logger: e.logger})
+	server := web.New(web.Options{Engine: e, Artifacts: e.store, Feed: &e.observer.feed, Metrics: e.observer.metrics.Handler(), Logger: e.logger})
 	e.started = time.Now()
 	e.working.Go(func() {
 		if err := server.Serve(e.listener); err != nil {

@@ -104,11 +104,14 @@ func (o *output) String() string {
 
 func (e *engine) printed() string { return e.output.String() }
 
-// startEngine starts an engine on the state directory and returns once a run could be started.
+// startEngine starts an engine on the state directory and returns once a run could be started. Without an app it serves what it has stored.
 func startEngine(tb testing.TB, state, app string, flags ...string) *engine {
 	tb.Helper()
 	e := &engine{t: tb, state: state, ended: make(chan struct{}), output: &output{}}
-	arguments := append([]string{"dev", "--state", state, "--app", app, "--no-ui"}, ports()...)
+	arguments := append([]string{"dev", "--state", state, "--no-ui"}, ports()...)
+	if app != "" {
+		arguments = append(arguments, "--app", app)
+	}
 	arguments = append(arguments, flags...)
 	e.command = exec.Command(os.Args[0], arguments...)
 	e.command.Env = append(os.Environ(), asEngine+"=1")

@@ -13,12 +13,14 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
-// workflowWorkers keeps one workflow-worker process going for every build whose runs may need it.
+// workflowWorkers keeps one workflow worker going for every build whose runs may need it: of a binary a process, of a chain a part of this one.
 type workflowWorkers struct {
 	builds      activities.Builds
+	chains      *chainWorkers
 	spawner     *spawn.Spawner
 	environment []string // of every worker, the build's own aside
 	logger      *slog.Logger
@@ -40,29 +42,29 @@ const (
 	workerGrace = 5 * time.Second
 )
 
-func newWorkflowWorkers(builds activities.Builds, spawner *spawn.Spawner, environment []string, logger *slog.Logger) *workflowWorkers {
-	return &workflowWorkers{builds: builds, spawner: spawner, environment: environment, logger: logger, stop: map[buildID]context.CancelFunc{}}
+func newWorkflowWorkers(builds activities.Builds, chains *chainWorkers, spawner *spawn.Spawner, environment []string, logger *slog.Logger) *workflowWorkers {
+	return &workflowWorkers{builds: builds, chains: chains, spawner: spawner, environment: environment, logger: logger, stop: map[buildID]context.CancelFunc{}}
 }
 
 // keep starts the worker of build unless it runs, and starts it again whenever it ends, until stopped or ctx ends.
-func (w *workflowWorkers) keep(ctx context.Context, build buildID) {
+func (w *workflowWorkers) keep(ctx context.Context, id buildID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, runs := w.stop[build]; runs {
+	if _, runs := w.stop[id]; runs {
 		return
 	}
 	ctx, stop := context.WithCancel(ctx)
-	w.stop[build] = stop
-	w.running.Go(func() { w.supervise(ctx, build) })
+	w.stop[id] = stop
+	w.running.Go(func() { w.supervise(ctx, id) })
 }
 
 // drop stops the worker of build: no run needs it any more.
-func (w *workflowWorkers) drop(build buildID) {
+func (w *workflowWorkers) drop(id buildID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if stop, runs := w.stop[build]; runs {
+	if stop, runs := w.stop[id]; runs {
 		stop()
-		delete(w.stop, build)
+		delete(w.stop, id)
 	}
 }
 
@@ -71,8 +73,8 @@ func (w *workflowWorkers) kept() []buildID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	builds := make([]buildID, 0, len(w.stop))
-	for build := range w.stop {
-		builds = append(builds, build)
+	for id := range w.stop {
+		builds = append(builds, id)
 	}
 	return builds
 }
@@ -80,18 +82,18 @@ func (w *workflowWorkers) kept() []buildID {
 // wait returns once every worker whose context has ended is gone.
 func (w *workflowWorkers) wait() { w.running.Wait() }
 
-func (w *workflowWorkers) supervise(ctx context.Context, build buildID) {
+func (w *workflowWorkers) supervise(ctx context.Context, id buildID) {
 	pause := firstPause
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := w.once(ctx, build)
+		err := w.once(ctx, id)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) > longPause {
 			pause = firstPause
 		}
-		w.logger.WarnContext(ctx, "workflow worker ended; it is started again", "build", build.String(), "error", err, "pause", pause)
+		w.logger.WarnContext(ctx, "workflow worker ended; it is started again", "build", id.String(), "error", err, "pause", pause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -101,18 +103,23 @@ func (w *workflowWorkers) supervise(ctx context.Context, build buildID) {
 }
 
 // once runs the worker until it ends or ctx does.
-func (w *workflowWorkers) once(ctx context.Context, build buildID) error {
-	path, err := w.builds.Path(ctx, build.app, build.build)
+func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
+	if c, err := w.chains.stored.Get(id.app, id.build); err == nil {
+		return w.chains.run(ctx, id, c)
+	} else if !errors.Is(err, build.ErrUnknownBuild) {
+		return err
+	}
+	path, err := w.builds.Path(ctx, id.app, id.build)
 	if err != nil {
 		return err
 	}
 	worker := exec.Command(path) //nolint:noctx // it is stopped by a signal first and by force only after a grace
 	worker.Env = append(hostEnvironment(), w.environment...)
-	worker.Env = append(worker.Env, wire.RoleEnvironment+"="+wire.RoleWorkflows, wire.BuildEnvironment+"="+build.build)
-	logs := &lineLogger{logger: w.logger.With("build", build.String())}
+	worker.Env = append(worker.Env, wire.RoleEnvironment+"="+wire.RoleWorkflows, wire.BuildEnvironment+"="+id.build)
+	logs := &lineLogger{logger: w.logger.With("build", id.String())}
 	worker.Stdout, worker.Stderr = logs, logs
 	if err := w.spawner.Start(worker); err != nil {
-		return fmt.Errorf("start workflow worker %s: %w", build, err)
+		return fmt.Errorf("start workflow worker %s: %w", id, err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Wait() }()

@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
 // callLimit bounds one call that is not a stream.
@@ -82,6 +83,11 @@ func (c *Client) History(ctx context.Context, run string) (history json.RawMessa
 	return history, c.call(ctx, http.MethodGet, "/api/v1/runs/"+url.PathEscape(run)+"/history", nil, &history)
 }
 
+// Result returns the encoded result of a run that has succeeded.
+func (c *Client) Result(ctx context.Context, run string) (result json.RawMessage, err error) {
+	return result, c.call(ctx, http.MethodGet, "/api/v1/runs/"+url.PathEscape(run)+"/result", nil, &result)
+}
+
 // Cancel asks that a run ends.
 func (c *Client) Cancel(ctx context.Context, run string) error {
 	return c.call(ctx, http.MethodPost, "/api/v1/runs/"+url.PathEscape(run)+"/cancel", struct{}{}, nil)
@@ -132,6 +138,11 @@ func (c *Client) Register(ctx context.Context, path string) (app web.App, err er
 	return app, c.call(ctx, http.MethodPost, "/api/v1/apps", map[string]string{"path": path}, &app)
 }
 
+// RegisterChain serves a chain whose files are packed.
+func (c *Client) RegisterChain(ctx context.Context, packed chain.Chain) (app web.App, err error) {
+	return app, c.call(ctx, http.MethodPost, "/api/v1/chains", packed, &app)
+}
+
 func set(values url.Values, name, value string) {
 	if value != "" {
 		values.Set(name, value)
@@ -176,6 +187,11 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
+	return c.do(request)
+}
+
+// do makes a request and returns a response of status 200, whose body the caller closes.
+func (c *Client) do(request *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
 // Engine accounts for events in a real ledger and runs nothing. Use New; its methods may be called concurrently.
@@ -24,6 +25,8 @@ type Engine struct {
 	OnPublish func(event web.Event, run string)
 	// OnCancel is called with each run that is cancelled; nil does nothing.
 	OnCancel func(run string)
+	// Results are the results of runs whose ledger does not have them whole.
+	Results map[string]json.RawMessage
 
 	mutex    sync.Mutex
 	ledger   *ledger.Ledger // all below guarded by mutex
@@ -134,6 +137,23 @@ func (e *Engine) Decisions(_ context.Context, query web.DecisionQuery) ([]predic
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	return e.ledger.Decisions(query.Run, query.Limit), e.failure
+}
+
+// Result returns what Results has, else what the ledger does.
+func (e *Engine) Result(ctx context.Context, run string) (json.RawMessage, error) {
+	view, err := e.Run(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	if view.State != predictor.RunSucceeded {
+		return nil, web.Conflict("", "run %q is %s and has no result", run, view.State)
+	}
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	if result, found := e.Results[run]; found {
+		return result, nil
+	}
+	return view.Result, nil
 }
 
 // History returns a history without events.
@@ -291,6 +311,16 @@ func (e *Engine) Register(_ context.Context, path string) (web.App, error) {
 		}
 	}
 	return web.App{}, fmt.Errorf("register %s: %w", path, errNoApp)
+}
+
+// RegisterChain makes the chain the current build of its name.
+func (e *Engine) RegisterChain(_ context.Context, c chain.Chain) (web.App, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	app := web.App{App: c.App(), Build: c.Digest(), Path: "/chains/" + c.Name(), Chain: true, Current: true}
+	e.stack.Apps = slices.DeleteFunc(e.stack.Apps, func(other web.App) bool { return other.Name == app.Name })
+	e.stack.Apps = append(e.stack.Apps, app)
+	return app, e.failure
 }
 
 // AddApp makes Register know an app; it is served at once when it is current.

@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/cmd/internal/web/client"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/command/tree"
+	"github.com/spillway-ml/spillway/workflows/chain"
+)
+
+// packing says what is sent to the engine.
+type packing struct {
+	// path is the file or directory.
+	path string
+	// code leaves out of a directory what tree.ReadIgnore names, and bounds it: all else is taken as it is.
+	code bool
+}
+
+// send packs a file or a directory into the engine's artifact store. What the engine has already is not sent again: the digest is known
+// from reading alone.
+func (t *tool) send(ctx context.Context, calls *client.Client, what packing) (chain.Packed, error) {
+	packed, err := what.into(ctx, digester{})
+	if err != nil {
+		return chain.Packed{}, err
+	}
+	has, err := calls.Has(ctx, packed.Artifact.Digest)
+	if err != nil || has {
+		return packed, err
+	}
+	progress := &sending{tool: t, path: what.path, total: quantity.Bytes(packed.Artifact.Bytes), inPlace: isTerminal(t.err), began: time.Now()}
+	defer progress.end()
+	return what.into(ctx, watched{calls, progress})
+}
+
+// into packs into a store.
+func (p packing) into(ctx context.Context, store activities.Store) (chain.Packed, error) {
+	info, err := os.Stat(p.path)
+	if err != nil {
+		return chain.Packed{}, err
+	}
+	if info.IsDir() {
+		options := tree.Options{MaxBytes: tree.Unlimited}
+		if p.code {
+			options.MaxBytes = 0
+			if options.Ignore, err = tree.ReadIgnore(p.path); err != nil {
+				return chain.Packed{}, &usage{problem: err.Error(), hint: "correct the file " + tree.IgnoreFile}
+			}
+		}
+		ref, err := tree.Pack(ctx, store, p.path, options)
+		if tooLarge, ok := errors.AsType[*tree.SizeError](err); ok {
+			return chain.Packed{}, &usage{problem: tooLarge.Error(), hint: "large inputs are sent by name: `inputs` of a chain, --file of a command"}
+		}
+		return chain.Packed{Artifact: ref, Tree: true}, err
+	}
+	file, err := os.Open(p.path)
+	if err != nil {
+		return chain.Packed{}, err
+	}
+	ref, err := store.Put(ctx, file)
+	return chain.Packed{Artifact: ref}, errors.Join(err, file.Close())
+}
+
+// digester is a store that keeps nothing: it tells the address that bytes would have.
+type digester struct{ activities.Store }
+
+// Put reads r to its end.
+func (digester) Put(ctx context.Context, r io.Reader) (activities.Ref, error) {
+	sum := sha256.New()
+	read, err := io.Copy(sum, reader(func(p []byte) (int, error) {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		return r.Read(p)
+	}))
+	return activities.Ref{Digest: hex.EncodeToString(sum.Sum(nil)), Bytes: read}, err
+}
+
+// watched is the engine's store that tells how much was sent.
+type watched struct {
+	activities.Store
+
+	progress *sending
+}
+
+// Put sends what r yields.
+func (w watched) Put(ctx context.Context, r io.Reader) (activities.Ref, error) {
+	return w.Store.Put(ctx, reader(func(p []byte) (int, error) {
+		n, err := r.Read(p)
+		w.progress.sent(n)
+		return n, err
+	}))
+}
+
+// reader is an io.Reader.
+type reader func([]byte) (int, error)
+
+// Read calls r.
+func (r reader) Read(p []byte) (int, error) { return r(p) }
+
+const (
+	// quietSending is how long sending may take before it is worth a word, and then a word a second on a terminal.
+	quietSending = time.Second
+)
+
+// sending says how far an artifact is on its way. It is for one goroutine at a time.
+type sending struct {
+	tool    *tool
+	path    string
+	total   quantity.Bytes
+	inPlace bool
+	began   time.Time
+	told    time.Time
+	done    quantity.Bytes
+}
+
+func (s *sending) sent(n int) {
+	s.done += quantity.Bytes(n)
+	now := time.Now()
+	pause := quietSending
+	if !s.inPlace {
+		pause = wordEvery
+	}
+	if s.tool.quiet || now.Sub(s.began) < quietSending || !s.told.IsZero() && now.Sub(s.told) < pause {
+		return
+	}
+	s.told = now
+	text := fmt.Sprintf("sending %s ... %s of %s", s.path, s.done, s.total)
+	if s.inPlace {
+		s.tool.complain("\r\x1b[K%s", text)
+	} else {
+		s.tool.complain("%s\n", text)
+	}
+}
+
+func (s *sending) end() {
+	if s.inPlace && !s.told.IsZero() {
+		s.tool.complain("\r\x1b[K")
+	}
+}
+
+// receive writes an artifact below dir: a file whole or not at all, a packed directory joined with what is there.
+func receive(ctx context.Context, store activities.Store, dir, name string, artifact activities.Ref, isTree bool) error {
+	if !filepath.IsLocal(name) {
+		return fmt.Errorf("the result names %q, which is not below a directory", name)
+	}
+	path := filepath.Join(dir, name)
+	if isTree {
+		return tree.Unpack(ctx, store, artifact, path)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	content, err := store.Open(ctx, artifact.Digest)
+	if err != nil {
+		return err
+	}
+	scratch, err := os.OpenFile(path+".part", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	if err != nil {
+		return errors.Join(err, content.Close())
+	}
+	_, err = io.Copy(scratch, content)
+	if err := errors.Join(err, content.Close(), scratch.Close()); err != nil {
+		return errors.Join(err, os.Remove(scratch.Name()))
+	}
+	return os.Rename(scratch.Name(), path)
+}

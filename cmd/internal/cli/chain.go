@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workflows/chain"
+)
+
+// isChainFile reports whether an argument of `run` names a file and not a pipeline.
+func isChainFile(argument string) bool {
+	extension := strings.ToLower(filepath.Ext(argument))
+	return extension == ".yaml" || extension == ".yml"
+}
+
+func (t *tool) checkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE.yaml",
+		Short: "Say all that is wrong with a chain of commands, or in which order its stages run",
+		Long: `Read the file of a chain and say everything that is wrong with it, with line and column; the files and
+directories that it names must be there. Without a mistake, its stages are listed in an order in which
+they can run, with those that each waits for. Nothing is started.`,
+		Example: `  spillway check churn.yaml`,
+		Args:    positional("the file of a chain"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := t.readChain(args[0])
+			if err != nil {
+				return err
+			}
+			stages, err := stagesOf(c)
+			if err != nil {
+				return err
+			}
+			t.say("chain %s: %s\n", c.Name(), counted(len(stages), "stage"))
+			for _, stage := range stages {
+				t.say("  %s\n", stage)
+			}
+			return nil
+		},
+	}
+}
+
+// readChain reads a chain's file and prints all that is wrong with it.
+func (t *tool) readChain(file string) (chain.Chain, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return chain.Chain{}, &usage{problem: fmt.Sprintf("read %s: %v", file, unwrapPath(err)), hint: "give the file of a chain; a pipeline's name has no .yaml"}
+	}
+	directory := os.DirFS(filepath.Dir(file))
+	c, err := chain.Parse(file, text, chain.Checks{Stat: func(path string) (fs.FileInfo, error) { return fs.Stat(directory, path) }})
+	if wrong, ok := errors.AsType[*chain.Error](err); ok {
+		for _, problem := range wrong.Problems {
+			t.complain("%s\n", problem)
+		}
+		return chain.Chain{}, &usage{problem: fmt.Sprintf("%s has %s", file, counted(len(wrong.Problems), "mistake")), hint: "correct the file; `spillway check " + file + "` reads it again"}
+	}
+	return c, err
+}
+
+func counted(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + one + "s"
+}
+
+func (t *tool) runChain(ctx context.Context, file string, flags *runFlags) (err error) {
+	given := changed(flags.command.set)
+	if len(flags.stack.apps) > 0 {
+		given = append(given, "--app")
+	}
+	if err := refuse(given, "a chain", "its file says it, stage by stage"); err != nil {
+		return err
+	}
+	c, err := t.readChain(file)
+	if err != nil {
+		return err
+	}
+	stages, err := stagesOf(c)
+	if err != nil {
+		return err
+	}
+	input, err := readInput(flags.event.input, t.deps.Stdin)
+	if err != nil {
+		return err
+	}
+	if flags.out != "" {
+		if err := os.MkdirAll(flags.out, 0o755); err != nil {
+			return &usage{problem: "--out: " + err.Error(), hint: "give a directory that can be written"}
+		}
+	}
+	session, err := t.connectOrStart(ctx, &flags.stack, noApps)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.closeForcibly(ctx, session)) }()
+	if c, err = t.pack(ctx, session, c, filepath.Dir(file)); err != nil {
+		return err
+	}
+	if _, err := session.client.RegisterChain(ctx, c); err != nil {
+		return fmt.Errorf("serve chain %s: %w", c.Name(), err)
+	}
+	published, err := session.client.Publish(ctx, web.Event{Pipeline: c.Name(), ID: flags.event.id, Input: input, Goal: flags.event.goalOrNil()})
+	if err != nil {
+		return err
+	}
+	viewer := t.newViewer(session, t.viewOutput(flags.json))
+	model, err := t.followToEnd(ctx, session, published, viewer, leave)
+	if err != nil {
+		return err
+	}
+	return t.concludeChain(ctx, session, model, stages, flags, viewer)
+}
+
+// noApps is for stacks that need no app of ours.
+func noApps(context.Context, *web.Stack) ([]build.App, error) { return nil, nil }
+
+// pack sends all that hosts need of a chain's directory.
+func (t *tool) pack(ctx context.Context, session *session, c chain.Chain, directory string) (chain.Chain, error) {
+	packed := map[string]chain.Packed{}
+	for _, one := range c.Files() {
+		sent, err := t.send(ctx, session.client, packing{path: filepath.Join(directory, filepath.FromSlash(one.Path)), code: one.Use == "code"})
+		if err != nil {
+			return c, fmt.Errorf("%s of chain %s: %w", one.Use, c.Name(), err)
+		}
+		packed[one.Use] = sent
+	}
+	return c.With(packed)
+}
+
+// serveStoredChain serves the newest stored chain of this name, if there is one.
+func (t *tool) serveStoredChain(ctx context.Context, session *session, name string) error {
+	stored, err := build.NewChains(session.stack.StateDir).Newest()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(stored, func(c build.StoredChain) bool { return c.Name() == name })
+	if i < 0 {
+		return nil
+	}
+	if _, err := session.client.RegisterChain(ctx, stored[i].Chain); err != nil {
+		return fmt.Errorf("serve chain %s: %w", name, err)
+	}
+	session.stack, err = session.client.Stack(ctx)
+	return err
+}
+
+// concludeChain prints what is left of a run of a chain and fetches what was asked for.
+func (t *tool) concludeChain(ctx context.Context, session *session, model display.Model, stages []stageOrder, flags *runFlags, viewer *viewer) error {
+	if model.Run.State != predictor.RunSucceeded {
+		return t.conclude(model, session.stack, flags.json, viewer)
+	}
+	encoded, err := session.client.Result(ctx, model.Run.Run)
+	if err != nil {
+		return err
+	}
+	model.Run.Result = encoded // the ledger keeps only small ones
+	var result chain.Result
+	if err := json.Unmarshal(encoded, &result); err != nil {
+		return fmt.Errorf("decode the result of run %s: %w", model.Run.Run, err)
+	}
+	if err := t.conclude(model, session.stack, flags.json, viewer); err != nil {
+		return err
+	}
+	if !flags.json {
+		style, _ := t.styleOf(t.out)
+		for _, line := range display.Outputs(result, names(stages), style) {
+			t.say("%s\n", line)
+		}
+	}
+	if flags.out == "" {
+		return nil
+	}
+	return t.download(ctx, session, result, stages, flags.out)
+}
+
+// download fetches the outputs of the stages that no other waits for.
+func (t *tool) download(ctx context.Context, session *session, result chain.Result, stages []stageOrder, dir string) error {
+	fetched := 0
+	for _, stage := range stages {
+		if !stage.last {
+			continue
+		}
+		for _, files := range result.Stages[stage.name].Outputs {
+			for task, file := range files {
+				if file.Artifact.Digest == "" {
+					continue // an optional one that was left out
+				}
+				where := stage.name
+				if stage.fansOut {
+					where = filepath.Join(where, strconv.Itoa(task))
+				}
+				if err := receive(ctx, session.client, dir, filepath.Join(where, filepath.FromSlash(file.Path)), file.Artifact, file.Tree); err != nil {
+					return fmt.Errorf("fetch %s of stage %s: %w", file.Path, stage.name, err)
+				}
+				fetched++
+			}
+		}
+	}
+	if !t.quiet {
+		t.complain("%s of the last stages in %s\n", counted(fetched, "output"), cmp.Or(dir, "."))
+	}
+	return nil
+}
