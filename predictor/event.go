@@ -172,7 +172,7 @@ type Sampled struct {
 // Outcome is how an attempt ended.
 type Outcome string
 
-// The outcomes. Only OutOfMemory makes the next attempt larger; only Failed, OutOfMemory and TimedOut count against the stage's attempts.
+// The outcomes. Only OutOfMemory makes the next attempt larger; only Failed and TimedOut count against the stage's attempts.
 const (
 	Succeeded   Outcome = "succeeded"
 	Failed      Outcome = "failed"        // the user's code returned an error, panicked or exited

@@ -33,8 +33,8 @@ type Hints struct {
 	Memory quantity.Bytes
 	// Timeout bounds one attempt; 0 means none. An attempt past it is killed and counts as failed.
 	Timeout time.Duration
-	// MaxAttempts is how often the stage's own code may fail, run out of memory or run out of time; 0 means DefaultMaxAttempts.
-	// Attempts that were lost with their host do not count.
+	// MaxAttempts is how often the stage's own code may fail or run out of time; 0 means DefaultMaxAttempts. Attempts that were lost with
+	// their host do not count, and what runs out of memory is tried again with more.
 	MaxAttempts int
 	// PoolOnly keeps the stage off functions.
 	PoolOnly bool

@@ -31,7 +31,8 @@ type Task struct {
 	Input quantity.Bytes `json:"input_bytes"`
 	// Declared is the stage's hint; the zero Size when it has none.
 	Declared quantity.Size `json:"declared"`
-	// MaxAttempts is how many attempts may fail by the user's code, by running out of memory or out of time; at least 1.
+	// MaxAttempts is how many attempts may fail by the user's code or by running out of time; at least 1. What runs out of memory is tried
+	// again with more, beyond it.
 	MaxAttempts int `json:"max_attempts"`
 	// Timeout bounds one attempt; 0 means none.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
@@ -55,9 +56,9 @@ type Result struct {
 
 // Heartbeat is the detail that an attempt leaves for the next one of the same task.
 type Heartbeat struct {
-	// Failures counts attempts that ended as Failed, OutOfMemory or TimedOut.
+	// Failures counts attempts that ended as Failed or TimedOut, and those that ran out of memory where no more could be given.
 	Failures int `json:"failures,omitempty"`
-	// OutOfMemory counts those among them that ran out of memory; LargestFailed is the largest memory grant at which one did.
+	// OutOfMemory counts those that ran out of memory; LargestFailed is the largest memory grant at which one did.
 	OutOfMemory   int            `json:"out_of_memory,omitempty"`
 	LargestFailed quantity.Bytes `json:"largest_failed_bytes,omitempty"`
 	// LargestFailedGPU is the same for device memory.

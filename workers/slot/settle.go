@@ -81,8 +81,12 @@ type Failure struct {
 	Spent quantity.Money `json:"spent_picodollars"`
 }
 
+// maxHealed bounds how often a task may run out of memory: doubling ten times is a thousandfold.
+const maxHealed = 10
+
 // Settle decides what an attempt leaves for the next one and what Temporal is told: nil on success, a cancellation, or an application
-// error that is final when the task's attempts are used up or a retry cannot help. Failed, OutOfMemory and TimedOut count as failures.
+// error that is final when the task's attempts are used up or a retry cannot help. Failed and TimedOut count as failures. So does
+// OutOfMemory where the next attempt cannot have more; elsewhere it is the engine's to heal, and uses up none of the stage's attempts.
 func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (after wire.Heartbeat, err error) {
 	after = before
 	after.Spent += ending.Cost
@@ -105,7 +109,9 @@ func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (
 		} else {
 			after.LargestFailed = max(after.LargestFailed, ending.Grant.Memory)
 		}
-		after.Failures++
+		if ending.Cause == predictor.CauseDeviceMemory && ending.Grant.GPUMemory == 0 {
+			after.Failures++ // nothing that is granted was too little
+		}
 	case predictor.TimedOut:
 		kind = wire.TimeoutError
 		after.Failures++
@@ -118,7 +124,7 @@ func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (
 	allowed := max(task.MaxAttempts, 1)
 	exhausted := after.Failures > before.Failures && after.Failures >= allowed
 	switch {
-	case exhausted || ending.Permanent:
+	case exhausted || ending.Permanent || after.OutOfMemory > maxHealed:
 		final = ending.Outcome != predictor.Lost
 	case ending.ToPool:
 		kind, final = wire.RefusedError, true

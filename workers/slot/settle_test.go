@@ -56,7 +56,22 @@ func TestAnAttemptIsSettledByItsOutcome(t *testing.T) {
 		{
 			name: "running out of memory says at which grant", attempts: 3,
 			before: wire.Heartbeat{LargestFailed: 40}, ending: Ending{Outcome: predictor.OutOfMemory, Grant: held},
-			after: wire.Heartbeat{Failures: 1, OutOfMemory: 1, LargestFailed: 100}, kind: wire.MemoryError,
+			after: wire.Heartbeat{OutOfMemory: 1, LargestFailed: 100}, kind: wire.MemoryError,
+		},
+		{
+			name: "running out of memory uses up no attempt", attempts: 1, before: wire.Heartbeat{OutOfMemory: 3, LargestFailed: 100},
+			ending: Ending{Outcome: predictor.OutOfMemory, Grant: quantity.Size{Memory: 200}},
+			after:  wire.Heartbeat{OutOfMemory: 4, LargestFailed: 200}, kind: wire.MemoryError,
+		},
+		{
+			name: "but it does not go on for ever", attempts: 1, before: wire.Heartbeat{OutOfMemory: 10, LargestFailed: 100},
+			ending: Ending{Outcome: predictor.OutOfMemory, Grant: quantity.Size{Memory: 200}},
+			after:  wire.Heartbeat{OutOfMemory: 11, LargestFailed: 200}, kind: wire.MemoryError, final: true,
+		},
+		{
+			name: "device memory that nobody granted cannot grow, so it counts", attempts: 1,
+			ending: Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseDeviceMemory},
+			after:  wire.Heartbeat{Failures: 1, OutOfMemory: 1}, kind: wire.MemoryError, final: true,
 		},
 		{
 			name: "running out of time counts", attempts: 2, ending: Ending{Outcome: predictor.TimedOut},

@@ -90,6 +90,12 @@ func compact(input json.RawMessage) json.RawMessage {
 }
 
 // newBound checks a binding as far as that goes without its pipeline.
+// Check refuses a binding that could start no run: without a pipeline, a subject or a schedule, or with ones that NATS or Temporal would not take.
+func Check(binding wire.Binding) error {
+	_, err := newBound(binding, Declared)
+	return err
+}
+
 func newBound(binding wire.Binding, origin Origin) (Bound, error) {
 	refuse := func(err error) (Bound, error) {
 		return Bound{}, fmt.Errorf("bind %q to pipeline %s: %w", binding.Subject, binding.Pipeline, err)

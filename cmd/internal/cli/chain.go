@@ -20,6 +20,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows/chain"
+	"github.com/spillway-ml/spillway/workflows/trigger"
 )
 
 // isChainFile reports whether an argument of `run` names a file and not a pipeline.
@@ -42,13 +43,10 @@ they can run, with those that each waits for. Nothing is started.`,
 			if err != nil {
 				return err
 			}
-			stages, err := stagesOf(c)
-			if err != nil {
-				return err
-			}
-			t.say("chain %s: %s\n", c.Name(), counted(len(stages), "stage"))
-			for _, stage := range stages {
-				t.say("  %s\n", stage)
+			steps := c.Steps()
+			t.say("chain %s: %s\n", c.Name(), counted(len(steps), "stage"))
+			for _, step := range steps {
+				t.say("  %s\n", step)
 			}
 			return nil
 		},
@@ -62,7 +60,9 @@ func (t *tool) readChain(file string) (chain.Chain, error) {
 		return chain.Chain{}, &usage{problem: fmt.Sprintf("read %s: %v", file, unwrapPath(err)), hint: "give the file of a chain; a pipeline's name has no .yaml"}
 	}
 	directory := os.DirFS(filepath.Dir(file))
-	c, err := chain.Parse(file, text, chain.Checks{Stat: func(path string) (fs.FileInfo, error) { return fs.Stat(directory, path) }})
+	c, err := chain.Parse(file, text, chain.Checks{
+		Stat: func(path string) (fs.FileInfo, error) { return fs.Stat(directory, path) }, Binding: trigger.Check,
+	})
 	if wrong, ok := errors.AsType[*chain.Error](err); ok {
 		for _, problem := range wrong.Problems {
 			t.complain("%s\n", problem)
@@ -88,10 +88,6 @@ func (t *tool) runChain(ctx context.Context, file string, flags *runFlags) (err 
 		return err
 	}
 	c, err := t.readChain(file)
-	if err != nil {
-		return err
-	}
-	stages, err := stagesOf(c)
 	if err != nil {
 		return err
 	}
@@ -124,7 +120,7 @@ func (t *tool) runChain(ctx context.Context, file string, flags *runFlags) (err 
 	if err != nil {
 		return err
 	}
-	return t.concludeChain(ctx, session, model, stages, flags, viewer)
+	return t.concludeChain(ctx, session, model, c.Steps(), flags, viewer)
 }
 
 // noApps is for stacks that need no app of ours.
@@ -161,7 +157,7 @@ func (t *tool) serveStoredChain(ctx context.Context, session *session, name stri
 }
 
 // concludeChain prints what is left of a run of a chain and fetches what was asked for.
-func (t *tool) concludeChain(ctx context.Context, session *session, model display.Model, stages []stageOrder, flags *runFlags, viewer *viewer) error {
+func (t *tool) concludeChain(ctx context.Context, session *session, model display.Model, steps []chain.Step, flags *runFlags, viewer *viewer) error {
 	if model.Run.State != predictor.RunSucceeded {
 		return t.conclude(model, session.stack, flags.json, viewer)
 	}
@@ -179,34 +175,34 @@ func (t *tool) concludeChain(ctx context.Context, session *session, model displa
 	}
 	if !flags.json {
 		style, _ := t.styleOf(t.out)
-		for _, line := range display.Outputs(result, names(stages), style) {
+		for _, line := range display.Outputs(result, stagesOf(steps), style) {
 			t.say("%s\n", line)
 		}
 	}
 	if flags.out == "" {
 		return nil
 	}
-	return t.download(ctx, session, result, stages, flags.out)
+	return t.download(ctx, session, result, steps, flags.out)
 }
 
 // download fetches the outputs of the stages that no other waits for.
-func (t *tool) download(ctx context.Context, session *session, result chain.Result, stages []stageOrder, dir string) error {
+func (t *tool) download(ctx context.Context, session *session, result chain.Result, steps []chain.Step, dir string) error {
 	fetched := 0
-	for _, stage := range stages {
-		if !stage.last {
+	for _, step := range steps {
+		if !step.Last {
 			continue
 		}
-		for _, files := range result.Stages[stage.name].Outputs {
+		for _, files := range result.Stages[step.Stage].Outputs {
 			for task, file := range files {
 				if file.Artifact.Digest == "" {
 					continue // an optional one that was left out
 				}
-				where := stage.name
-				if stage.fansOut {
+				where := step.Stage
+				if len(step.Over) > 0 {
 					where = filepath.Join(where, strconv.Itoa(task))
 				}
 				if err := receive(ctx, session.client, dir, filepath.Join(where, filepath.FromSlash(file.Path)), file.Artifact, file.Tree); err != nil {
-					return fmt.Errorf("fetch %s of stage %s: %w", file.Path, stage.name, err)
+					return fmt.Errorf("fetch %s of stage %s: %w", file.Path, step.Stage, err)
 				}
 				fetched++
 			}
@@ -216,4 +212,13 @@ func (t *tool) download(ctx context.Context, session *session, result chain.Resu
 		t.complain("%s of the last stages in %s\n", counted(fetched, "output"), cmp.Or(dir, "."))
 	}
 	return nil
+}
+
+// stagesOf are the names of the stages, in the order of steps.
+func stagesOf(steps []chain.Step) []string {
+	names := make([]string, len(steps))
+	for i, step := range steps {
+		names[i] = step.Stage
+	}
+	return names
 }

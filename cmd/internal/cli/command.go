@@ -53,7 +53,7 @@ func (f *commandFlags) add(flags *pflag.FlagSet) {
 	f.set.Var(cores{&f.cpu}, "cpu", "cores that an attempt is given until its use is known, such as 2 or 500m")
 	f.set.Var(memory{&f.memory}, "memory", "memory that an attempt is given until its use is known, such as 2GiB")
 	f.set.Var(span{value: &f.timeout}, "timeout", "how long one attempt may take (default no limit)")
-	f.set.Var(count{&f.attempts, 1}, "attempts", "how often the command may fail, for want of memory too (default 3)")
+	f.set.Var(count{&f.attempts, 1}, "attempts", "how often the command may fail (default 1); what runs out of memory is tried again with more besides")
 	f.set.StringArrayVar(&f.outputs, "output", nil, "`NAME=PATH` of a file or directory that the program must leave")
 	f.set.StringArrayVar(&f.files, "file", nil, "`PATH=FILE`: a file or directory of this machine, and where the program finds it")
 	flags.AddFlagSet(f.set)
@@ -84,7 +84,7 @@ type prepared struct {
 func (f *commandFlags) prepare(arguments []string, environment func(string) (string, bool), workingDirectory string) (prepared, error) {
 	p := prepared{name: f.name, directory: f.code, input: chain.SingleInput{
 		Command: wire.Command{Arguments: arguments, Image: f.image, KeepChanged: !f.inPlace, Parameters: numbers(arguments)},
-		CPU:     f.cpu, Memory: f.memory, Timeout: f.timeout, MaxAttempts: f.attempts,
+		CPU:     f.cpu, Memory: f.memory, Timeout: f.timeout, MaxAttempts: max(f.attempts, 1),
 	}}
 	if p.name == "" {
 		p.name = nameOf(arguments)

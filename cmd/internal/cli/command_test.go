@@ -225,37 +225,3 @@ func TestEveryFailedAttemptButTheLastIsTold(t *testing.T) {
 		}
 	}
 }
-
-func TestStagesAreListedInAnOrderInWhichTheyCanRun(t *testing.T) {
-	t.Parallel()
-	c, err := chain.Parse("c.yaml", []byte(`name: c
-code: none
-parameters: {epochs: 3}
-inputs: {raw: raw}
-stages:
-  last: {run: 'x ${first.result.k} $${middle.result.k}', after: side}
-  middle: {run: [x], for_each: {shard: first.result.shards, seed: [1, 2]}, files: {raw: inputs.raw}}
-  side: {run: x, environment: {K: "${first.result.k}"}}
-  first: {run: 'x ${epochs}', outputs: {o: o}}
-  alone: {run: x, files: {o: first.o}}
-`), chain.Checks{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stages, err := stagesOf(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, stage := range stages {
-		line := stage.String()
-		if stage.last {
-			line += " (last)"
-		}
-		got = append(got, line)
-	}
-	want := []string{"first", "middle for each shard and seed, after first (last)", "side, after first", "last, after first, side (last)", "alone, after first (last)"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
-}

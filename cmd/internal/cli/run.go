@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
 // runFlags configure `run`.
@@ -135,22 +136,22 @@ func (t *tool) run(ctx context.Context, pipeline string, flags *runFlags) (err e
 	if err != nil {
 		return err
 	}
-	if stages := chainStages(session.stack, pipeline); len(stages) > 0 {
-		return t.concludeChain(ctx, session, model, stages, flags, viewer)
+	if steps := chainSteps(session.stack, pipeline); len(steps) > 0 {
+		return t.concludeChain(ctx, session, model, steps, flags, viewer)
 	}
 	return t.conclude(model, session.stack, flags.json, viewer)
 }
 
-// chainStages returns the stages of the chain that is served under a pipeline's name, in the order of its file; none when it is no chain.
-func chainStages(stack web.Stack, pipeline string) (stages []stageOrder) {
+// chainSteps returns the stages of the chain that is served under a pipeline's name, in the order of its file; none when it is no chain.
+func chainSteps(stack web.Stack, pipeline string) (steps []chain.Step) {
 	for _, app := range stack.Apps {
 		if app.Chain && app.Current && app.Name == pipeline {
 			for _, stage := range app.Stages {
-				stages = append(stages, stageOrder{name: stage.Name})
+				steps = append(steps, chain.Step{Stage: stage.Name})
 			}
 		}
 	}
-	return stages
+	return steps
 }
 
 // viewOutput is where progress goes.

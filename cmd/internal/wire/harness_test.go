@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -24,6 +25,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
 // asEngine makes this test binary the spillway command, so that tests can kill a whole engine.
@@ -125,6 +127,7 @@ func startEngine(tb testing.TB, state, app string, flags ...string) *engine {
 	}()
 	tb.Cleanup(func() {
 		e.kill()
+		sweepGroups(tb, state)
 		if strings.Contains(e.printed(), "DATA RACE") {
 			tb.Errorf("the race detector found something in the engine:\n%s", e.printed())
 		}
@@ -146,6 +149,18 @@ func startEngine(tb testing.TB, state, app string, flags ...string) *engine {
 			tb.Fatalf("the engine was not ready within a minute (%v):\n%s", err, e.output)
 		case <-time.After(10 * time.Millisecond):
 		}
+	}
+}
+
+// sweepGroups removes the groups that a killed engine has left, as the next engine on its state directory would.
+func sweepGroups(tb testing.TB, state string) {
+	tb.Helper()
+	enforcer, err := enforce.Open(enforce.Options{StateDir: state})
+	if err == nil {
+		err = enforcer.Close()
+	}
+	if err != nil && !errors.Is(err, enforce.ErrOwned) && !errors.Is(err, fs.ErrNotExist) {
+		tb.Errorf("sweep the groups of a killed engine: %v", err)
 	}
 }
 
