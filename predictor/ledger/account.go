@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -338,15 +339,5 @@ func (t *Totals) add(stage StageView) {
 // cores and of memory takes, because whoever holds all the memory leaves no core for others and the other way round.
 // It is 0 for a host without a price or without capacity, and never more than the whole host.
 func PoolCost(host predictor.Host, size quantity.Size, held time.Duration) quantity.Money {
-	part := 0.0
-	if host.Capacity.CPU > 0 {
-		part = max(part, float64(size.CPU)/float64(host.Capacity.CPU))
-	}
-	if host.Capacity.Memory > 0 {
-		part = max(part, float64(size.Memory)/float64(host.Capacity.Memory))
-	}
-	if host.Capacity.GPU > 0 {
-		part = max(part, float64(size.GPU)/float64(host.Capacity.GPU))
-	}
-	return host.PricePerHour.Times(min(part, 1) * max(0, held.Hours()))
+	return pricing.Host{PerHour: host.PricePerHour, Capacity: host.Capacity}.For(size, held)
 }

@@ -29,6 +29,7 @@ type launched struct {
 	output    *output
 	lines     activities.Output
 	grace     time.Duration
+	began     time.Time
 	exited    chan struct{} // closed when the program is gone, with all that it started
 	reported  chan command.Reported
 }
@@ -58,12 +59,11 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	account.start = a.now().Sub(begun)
 	a.begin(r, target{group: l.group})
 	defer a.end(r)
-	began := a.now()
 	kills := memoryKills()
 	l.follow(ctx, r)
 	f = r.watch(ctx, task, l)
 	now := a.now()
-	account.usage = r.usage(&f, l.program.Command, now.Sub(began), now, task.Input)
+	account.usage = r.usage(&f, l.program.Command, now.Sub(l.began), now, task.Input)
 	f.hostKills = memoryKills() > kills
 	f.grant, f.peak = r.held(), account.usage.PeakMemory
 	r.detach()
@@ -104,6 +104,7 @@ func (r *running) launch(ctx context.Context, task wire.Task, c wire.Command, wo
 	l.output.attach(l.lines)
 	program.Command.Stdout, program.Command.Stderr = &l.output.out, &l.output.err
 	program.Command.WaitDelay = exitGrace
+	l.began = a.now()
 	if err := program.Start(func(cmd *exec.Cmd) error { return a.children.start(cmd, group.Start) }); err != nil {
 		removeGroup(ctx, group)
 		return nil, fmt.Errorf("%w: %w", command.ErrProgram, err)

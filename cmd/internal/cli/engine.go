@@ -88,8 +88,8 @@ const (
 type FunctionConfig struct {
 	// Enabled is false with --no-burst: nothing spills and no host of functions is started.
 	Enabled bool
-	// PriceFactor multiplies the catalogue's prices; positive.
-	PriceFactor float64
+	// PerGiBSecond and PerRequest are what functions cost.
+	PerGiBSecond, PerRequest quantity.Money
 	// Concurrency is the most environments at a time; at least 1.
 	Concurrency int
 	// ColdStart is added to the start of every local environment; 0 or more.

@@ -14,14 +14,18 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
-// pricePerCPU is what one CPU of the pool costs in an hour unless --host-price says otherwise: a quarter of a c7i.xlarge on demand in
-// us-east-1 ($0.1785 for 4 vCPU, 2026-01, https://aws.amazon.com/ec2/pricing/on-demand/).
-const pricePerCPU = 44_625 * quantity.USD / 1_000_000
+// What the pool and functions cost unless flags say otherwise: a CPU of the pool is a part of this host on demand, and functions are those.
+const (
+	usualRegion   = "us-east-1"
+	usualHost     = "c7i.xlarge"
+	usualFunction = "lambda-x86"
+)
 
 const (
 	usualConcurrency = 1000                   // AWS's account limit
@@ -45,6 +49,7 @@ type stackFlags struct {
 	idleAfter    time.Duration
 	logLevel     string
 	limits       string
+	prices       string
 	poolMemory   quantity.Bytes
 
 	set *pflag.FlagSet // the flags that configure the stack and nothing else
@@ -66,7 +71,8 @@ func (f *stackFlags) add(flags *pflag.FlagSet) {
 	f.set.BoolVar(&f.noBurst, "no-burst", false, "never spill to functions")
 	f.set.Var(factor{&f.priceFactor}, "function-price-factor", "multiplies the price of functions")
 	f.set.Var(dollars{value: &f.valueOfTime}, "value-of-time", "what an hour of earlier finish is worth to a run that has no goal, in US dollars per hour")
-	f.set.Var(dollars{value: &f.hostPrice}, "host-price", fmt.Sprintf("what the whole pool costs, in US dollars per hour (default %s for each of its CPUs)", pricePerCPU))
+	f.set.Var(dollars{value: &f.hostPrice}, "host-price", "what the whole pool costs, in US dollars per hour (default for each of its CPUs: a CPU of a "+usualHost+" in the catalogue of prices)")
+	f.set.StringVar(&f.prices, "prices", "", "`FILE` of a catalogue of prices instead of the embedded one (see predictor/pricing)")
 	f.set.Var(cpuList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half, all with --no-burst)")
 	f.set.Var(memory{&f.poolMemory}, "pool-memory", "memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
 	f.set.Var(choice{value: &f.limits, of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits", "what holds attempts to their sizes; `spillway doctor` says what this machine offers")
@@ -102,15 +108,43 @@ func (f *stackFlags) config(stateDir, version string) (EngineConfig, error) {
 	}
 	policy := predictor.DefaultPolicy()
 	policy.Static, policy.Shadow, policy.ValueOfTime, policy.IdleAfter = f.predictor == "off", f.predictor == "shadow", f.valueOfTime, f.idleAfter
+	cpu, function, err := f.usualPrices()
+	if err != nil {
+		return EngineConfig{}, err
+	}
 	hostPrice := f.hostPrice
 	if hostPrice == 0 && !f.set.Changed("host-price") {
-		hostPrice = pricePerCPU * quantity.Money(len(pool))
+		hostPrice = cpu * quantity.Money(len(pool))
 	}
 	return EngineConfig{
 		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, Policy: policy, HostPrice: hostPrice, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, Limits: limitModes[f.limits],
-		Functions: FunctionConfig{Enabled: burst, PriceFactor: f.priceFactor, Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions},
+		Functions: FunctionConfig{
+			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor), PerRequest: function.Request.Times(f.priceFactor), Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,
+		},
 	}, nil
+}
+
+// usualPrices returns what a CPU of the pool costs in an hour, and what functions cost.
+func (f *stackFlags) usualPrices() (cpu quantity.Money, function pricing.Price, err error) {
+	catalogue, source := pricing.Default(), "the embedded catalogue"
+	if f.prices != "" {
+		source = f.prices
+		file, err := os.Open(f.prices)
+		if err != nil {
+			return 0, function, &usage{problem: "--prices: " + err.Error(), hint: "give a file as predictor/pricing/prices.csv is"}
+		}
+		catalogue, err = pricing.Parse(file, time.Now())
+		if err := errors.Join(err, file.Close()); err != nil {
+			return 0, function, &usage{problem: fmt.Sprintf("--prices %s: %v", f.prices, err), hint: "correct the file, or leave the flag out for the embedded catalogue"}
+		}
+	}
+	host, known := catalogue.Lookup(pricing.OnDemandHost, usualRegion, usualHost)
+	functions, offered := catalogue.Lookup(pricing.Function, usualRegion, usualFunction)
+	if !known || !offered || host.Capacity.CPU <= 0 {
+		return 0, function, &usage{problem: fmt.Sprintf("%s has no %s or no %s in %s", source, usualHost, usualFunction, usualRegion), hint: "add both rows: they are the defaults of --host-price and of functions"}
+	}
+	return host.Host().For(quantity.Size{CPU: quantity.Core}, time.Hour), functions.Price, nil
 }
 
 // limitModes are the values of --limits.

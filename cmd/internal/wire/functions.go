@@ -28,20 +28,15 @@ const endpointVariable = "AWS_ENDPOINT_URL_LAMBDA"
 // roleVariable names the IAM role that functions run as on AWS.
 const roleVariable = "SPILLWAY_LAMBDA_ROLE"
 
-// Prices and limits of AWS Lambda, us-east-1, x86, as published in 2026-01: https://aws.amazon.com/lambda/pricing/ and
-// https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
-const (
-	perGiBSecond        = 16_666_700 // picodollars: $0.0000166667
-	perRequest          = 200_000    // picodollars: $0.20 for a million
-	functionMaxDuration = 15 * time.Minute
-)
+// functionMaxDuration is AWS Lambda's limit: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+const functionMaxDuration = 15 * time.Minute
 
 // openFunctions returns the functions to spill to and fills in what their venue offers.
 func (e *Engine) openFunctions(ctx context.Context) (activities.Functions, error) {
 	config := e.config.Functions
 	e.functions = predictor.FunctionVenue{
 		Enabled: true, Concurrency: config.Concurrency, MaxDuration: functionMaxDuration, ColdStart: config.ColdStart,
-		PerGiBSecond: quantity.Money(perGiBSecond).Times(config.PriceFactor), PerRequest: quantity.Money(perRequest).Times(config.PriceFactor),
+		PerGiBSecond: config.PerGiBSecond, PerRequest: config.PerRequest,
 	}
 	for _, megabytes := range awslambda.Classes() {
 		e.functions.Classes = append(e.functions.Classes, quantity.Bytes(megabytes)*quantity.MiB)
