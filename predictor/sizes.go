@@ -10,7 +10,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
-// sizeStep is by how much, as a ratio, a size must move before it is changed, but for growing memory: a limit that follows every attempt would restart
+// sizeStep is by how much, as a ratio, a size must move before it is changed, but for memory: a limit that follows every attempt would restart
 // children and fill the ledger with decisions that change nothing.
 const sizeStep = 0.10
 
@@ -76,13 +76,14 @@ func (d *decider) sizeReason(st *stage, s Sizing) string {
 	}
 }
 
-// growStep is by how much, as a ratio, memory must grow before it is changed: head-room that is used up is given back at once.
-const growStep = 0.01
+// growStep and shrinkStep are by how much, as ratios, memory must grow or shrink before it is changed: head-room that is used up is given
+// back at once, and what is spare soon, because memory is what attempts wait for.
+const growStep, shrinkStep = 0.01, 0.05
 
 // moved reports whether any part of a size changed enough to be changed.
 func moved(from, to quantity.Size) bool {
-	return !closeTo(float64(from.CPU), float64(to.CPU)) || !closeTo(float64(from.Memory), float64(to.Memory)) ||
-		float64(to.Memory) > (1+growStep)*float64(from.Memory) ||
+	return !closeTo(float64(from.CPU), float64(to.CPU)) ||
+		float64(to.Memory) > (1+growStep)*float64(from.Memory) || float64(to.Memory) < (1-shrinkStep)*float64(from.Memory) ||
 		from.GPU != to.GPU || from.GPUMemory != to.GPUMemory || from.DeviceClass != to.DeviceClass
 }
 

@@ -279,7 +279,7 @@ func gone(ctx context.Context, c *child, f finish) finish {
 		f.failed = c.broken
 	}
 	f.exit = statusOf(c.process.ProcessState)
-	f.tail = c.output.tail.text()
+	f.tail = c.output.text()
 	return f
 }
 

@@ -58,7 +58,7 @@ func (s *children) take(ctx context.Context, b build, stage string, size quantit
 	if err != nil {
 		return nil, true, "", err
 	}
-	c, err = startChild(ctx, cmd, b, newOutput(&tail{logger: s.logger.With("app", b.app, "build", b.digest)}), group, s.start)
+	c, err = startChild(ctx, cmd, b, newOutput(s.logger.With("app", b.app, "build", b.digest)), group, s.start)
 	if err != nil {
 		removeGroup(ctx, group)
 		return nil, true, "", err
@@ -66,7 +66,7 @@ func (s *children) take(ctx context.Context, b build, stage string, size quantit
 	c.stage = stage
 	if err := c.ready(ctx); err != nil {
 		c.kill(ctx)
-		return nil, true, c.output.tail.text(), err
+		return nil, true, c.output.text(), err
 	}
 	return c, true, "", nil
 }
@@ -106,7 +106,7 @@ func (s *children) pick(ctx context.Context, b build, stage string) *child {
 		s.idle = slices.Delete(s.idle, at, at+1)
 		s.mu.Unlock()
 		if c.alive() {
-			c.output.tail.reset()
+			c.output.reset()
 			c.stage = stage
 			return c
 		}

@@ -69,7 +69,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	r.detach()
 	removeGroup(ctx, l.group)
 	reported := <-l.reported
-	f.tail, f.refused, f.command = l.output.tail.text(), reported.OutOfMemory, true
+	f.tail, f.refused, f.command = l.output.text(), reported.OutOfMemory, true
 	if f.stopped == "" && f.exit.code == 0 && f.exit.signal == 0 {
 		f.answer = collected(ctx, workspace, reported)
 		account.usage.Output = workspace.Written()
@@ -95,7 +95,7 @@ func (r *running) launch(ctx context.Context, task wire.Task, c wire.Command, wo
 	}
 	l := &launched{
 		workspace: workspace, program: program, group: group, lines: a.output(r.source()), grace: c.Grace,
-		output: newOutput(&tail{logger: a.logger.With("task", task.ID)}),
+		output: newOutput(a.logger.With("task", task.ID)),
 		exited: make(chan struct{}), reported: make(chan command.Reported, 1),
 	}
 	if l.grace <= 0 {

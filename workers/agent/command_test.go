@@ -253,9 +253,9 @@ func TestAForkBombIsContainedAndFullyKilled(t *testing.T) {
 	enforced(t)
 	h, printed, _ := startWithStore(t, 2, nil)
 	bomb := h.command(t, "bomb-1", shell(`echo $$; bomb() { bomb | bomb & }; bomb; sleep 300`), func(task *wire.Task) {
-		task.Timeout, task.Declared = 2*time.Second, of(1, 200)
+		task.Timeout, task.Declared = 700*time.Millisecond, of(1, 64)
 	})
-	neighbour := h.command(t, "calm-1", shell(`sleep 1; echo calm`), nil)
+	neighbour := h.command(t, "calm-1", shell(`sleep 0.5; echo calm`), nil)
 	if _, err := neighbour.Wait(t); err != nil {
 		t.Errorf("its neighbour: %v", err)
 	}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,16 +22,28 @@ const (
 )
 
 // output takes the standard output and error of a child: the last of both is kept for errors, and all of it goes to the attempt that runs.
-type output struct {
-	tail     *tail
-	out, err stream
-}
+type output struct{ out, err stream }
 
-func newOutput(tail *tail) *output {
-	o := &output{tail: tail}
-	o.out.tail, o.err.tail = tail, tail
+func newOutput(logger *slog.Logger) *output {
+	o := &output{}
+	o.out.tail, o.err.tail = &tail{logger: logger}, &tail{logger: logger}
 	o.out.ended, o.err.ended = make(chan struct{}, 1), make(chan struct{}, 1)
 	return o
+}
+
+// text is the last of what was printed: that of the standard output first, because last words are on the other one.
+func (o *output) text() string {
+	text := o.out.tail.text()
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return text + o.err.tail.text()
+}
+
+// reset forgets what was printed.
+func (o *output) reset() {
+	o.out.tail.reset()
+	o.err.tail.reset()
 }
 
 // attach sends what comes from now on to an attempt.

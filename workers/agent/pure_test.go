@@ -330,7 +330,7 @@ func TestMarksOfEndsAreFoundHoweverTheyCome(t *testing.T) {
 	text := "one\n" + wire.OutputEnd + "two\x00" + wire.OutputEnd + "three" + wire.OutputEnd[:5]
 	for size := 1; size <= len(text); size++ {
 		var sink strings.Builder
-		o := newOutput(&tail{logger: slog.New(slog.DiscardHandler)})
+		o := newOutput(slog.New(slog.DiscardHandler))
 		o.out.attach(&sink)
 		ends := 0
 		for at := 0; at < len(text); at += size {

@@ -15,7 +15,7 @@ const (
 	maxLine = 8 << 10
 )
 
-// tail takes a child's standard output and error: it logs the lines at debug level and keeps the last of them. It may be written and
+// tail takes one stream of what a child prints: it logs the lines at debug level and keeps the last of them. It may be written and
 // read concurrently.
 type tail struct {
 	logger *slog.Logger
