@@ -150,6 +150,9 @@ func (m *model) learn(e Record, now instant) {
 	}
 	m.Successes++
 	if peak := e.Usage.PeakMemory; peak > 0 && peak <= maxPeakMemory {
+		if e.Usage.Squeezed {
+			peak += peak / squeezedPart
+		}
 		remember(m.memoryAt(e.Venue), e, peak, false)
 		if e.Venue == Pool && e.Predicted.Memory.Mid > 0 {
 			m.MemoryError.push(RelativeError(e.Predicted.Memory.Mid, float64(peak)), maxErrors)
@@ -193,6 +196,10 @@ func (m *model) starve(cpu quantity.Milli) {
 
 // starved reports whether the largest limit that held attempts back still counts.
 func (m *model) starved() bool { return m.Starved > 0 && m.Successes-m.StarvedAt <= starvedFades }
+
+// squeezedPart is the part that is added to the peak of an attempt whose garbage collector kept it down: without it, each limit teaches a
+// lower one, until attempts do little but collect garbage (TestASqueezeTeachesNoSmallerLimit).
+const squeezedPart = 10
 
 // How soon it is believed that a limit of CPU holds attempts back, in attempts and in samples of one, and for how many successes.
 const (

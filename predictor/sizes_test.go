@@ -251,3 +251,25 @@ func TestARunningAttemptThatIsHeldBackIsGivenMoreWhileItRuns(t *testing.T) {
 		t.Errorf("after twelve samples in which one core held it back it has %s cores, want 2", got)
 	}
 }
+
+func TestASqueezeTeachesNoSmallerLimit(t *testing.T) {
+	t.Parallel()
+	// A program that would take 100 MiB makes do with 90 percent of its limit where that is less, and says so.
+	var state predictor.State
+	limit := 400 * quantity.MiB
+	for i := range 400 {
+		line := record("earlier", "score", i, -1000+float64(i), 2)
+		line.Grant.Memory = limit
+		line.Usage.PeakMemory = min(100*quantity.MiB, limit*9/10)
+		line.Usage.Squeezed = line.Usage.PeakMemory < 100*quantity.MiB
+		state = predictor.Fold(state, line)
+		if i >= 5 {
+			plan, next := predictor.Decide(fold(state, hint("r", "score", 1, 0)), laptop(1, 4))
+			state = next
+			limit = plan.Sizings[0].Base.Memory
+		}
+	}
+	if limit < 95*quantity.MiB {
+		t.Errorf("after 400 attempts the limit is %s, want one that hardly squeezes a program of 100 MiB", limit)
+	}
+}

@@ -123,6 +123,8 @@ type Answer struct {
 	Wall       time.Duration  `json:"wall_ns"`
 	CPU        time.Duration  `json:"cpu_ns"`
 	PeakMemory quantity.Bytes `json:"peak_memory_bytes"`
+	// Squeezed says that the process collected garbage harder than it would have with more memory: its peak is then that of its limit.
+	Squeezed bool `json:"squeezed,omitempty"`
 	// Checkpoint and Progress are the newest ones; a function has no other way to tell them.
 	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`
 	Progress   *Progress       `json:"progress,omitempty"`

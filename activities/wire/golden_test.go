@@ -37,6 +37,7 @@ var (
 	answer   = wire.Answer{
 		Output: json.RawMessage(`{"labels":[1,2]}`), Read: 4096, Written: 512, Wall: 2 * time.Second, CPU: time.Second, PeakMemory: 64 * quantity.MiB,
 		Error:      &wire.StageFailure{Message: "out of room", Stack: "goroutine 1", Permanent: true, OutOfMemory: true},
+		Squeezed:   true,
 		Checkpoint: &ref, Progress: &progress,
 	}
 	command = wire.Command{
@@ -85,7 +86,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 			Predicted: predictor.Prediction{Memory: guess, Wall: guess, Source: "23 attempts"},
 			Usage: quantity.Usage{
 				CPU: time.Second, PeakMemory: 64 * quantity.MiB, GPUPeakMemory: quantity.GiB, Wall: 2 * time.Second, Input: 4096, Output: 512,
-				Throttled: time.Second / 4, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
+				Squeezed: true, Throttled: time.Second / 4, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
 			},
 			Features: map[string]float64{"epochs": 3},
 			Cost:     5_542_794,

@@ -80,6 +80,8 @@ type Usage struct {
 	CPU time.Duration `json:"cpu_ns"`
 	// PeakMemory is the highest resident memory, in bytes.
 	PeakMemory Bytes `json:"peak_memory_bytes"`
+	// Squeezed says that the attempt made do with its limit and would have taken more: its garbage collector ran because of it.
+	Squeezed bool `json:"squeezed,omitempty"`
 	// GPUPeakMemory is the highest device memory, in bytes.
 	GPUPeakMemory Bytes `json:"gpu_peak_memory_bytes,omitempty"`
 	// Wall is the time from the start of the user's code to its end.

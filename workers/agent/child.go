@@ -29,7 +29,7 @@ const (
 	// exitGrace is how long a process may take to be gone, and its output to be read, after its end was seen.
 	exitGrace = time.Second
 	// memoryShare is the part of a grant that Go's runtime is told to stay within; the rest is for what it does not count.
-	memoryShare = 0.9
+	memoryShare = 0.95
 )
 
 // build names the program of a child.

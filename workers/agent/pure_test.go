@@ -376,7 +376,7 @@ func TestAChildSeesOnlyWhatItShall(t *testing.T) {
 	lookup := func(name string) (string, bool) { value, set := host[name]; return value, set }
 	got := environment(lookup, build{"digits", "b1"}, "file:///a", quantity.Size{CPU: 1500, Memory: 1000}, true, map[string]string{"MODEL": "x", "HOME": "/tmp", wire.RoleEnvironment: "evil"})
 	want := []string{
-		"GOMAXPROCS=2", "GOMEMLIMIT=900", "HOME=/tmp", "MODEL=x", "PATH=/bin",
+		"GOMAXPROCS=2", "GOMEMLIMIT=950", "HOME=/tmp", "MODEL=x", "PATH=/bin",
 		"SPILLWAY_ARTIFACTS=file:///a", "SPILLWAY_BUILD=b1", "SPILLWAY_ENFORCED=1", "SPILLWAY_ROLE=child",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

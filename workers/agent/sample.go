@@ -84,6 +84,7 @@ func (g *gauge) usage(answer *wire.Answer, state *os.ProcessState, wall time.Dur
 	if answer == nil {
 		return usage
 	}
+	usage.Squeezed = answer.Squeezed
 	if usage.PeakMemory == 0 {
 		usage.PeakMemory = answer.PeakMemory
 	}

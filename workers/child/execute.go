@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"runtime/metrics"
 	"sync"
 	"time"
 
@@ -61,11 +62,31 @@ func (s Stages) execute(ctx context.Context, venue predictor.Venue, store activi
 	answer = wire.Answer{
 		Output: output, Error: failure,
 		Read: quantity.Bytes(attempt.Read()), Written: quantity.Bytes(attempt.Written()),
-		Wall: time.Since(began), CPU: processTime() - before, PeakMemory: peakMemory(),
+		Wall: time.Since(began), CPU: processTime() - before, PeakMemory: peakMemory(), Squeezed: squeezed(),
 	}
 	answer.Progress, answer.Checkpoint = latest.values()
 	return answer
 }
+
+// squeezed reports whether the memory limit, and not the usual growth of the heap, decides when garbage is collected now.
+func squeezed() bool {
+	const live, goal, percent = "/gc/heap/live:bytes", "/gc/heap/goal:bytes", "/gc/gogc:percent"
+	samples := []metrics.Sample{{Name: live}, {Name: goal}, {Name: percent}}
+	metrics.Read(samples)
+	for _, sample := range samples {
+		if sample.Value.Kind() != metrics.KindUint64 {
+			return false
+		}
+	}
+	growth := float64(samples[2].Value.Uint64())
+	if growth > maxGrowth { // the collector is off but for the limit
+		return false
+	}
+	return float64(samples[1].Value.Uint64()) < goalSlack*float64(samples[0].Value.Uint64())*(1+growth/100)
+}
+
+// maxGrowth is more than anybody sets GOGC to; goalSlack is what the goal may lie below the usual one for other reasons.
+const maxGrowth, goalSlack = 1e6, 0.95
 
 func (s Stages) call(ctx context.Context, start wire.StartAttempt) (output json.RawMessage, failure *wire.StageFailure) {
 	defer func() {

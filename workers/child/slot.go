@@ -148,8 +148,9 @@ func (s *slot) send(message wire.FromChild) error {
 	return nil
 }
 
-// memoryShare is the part of the grant at which the Go runtime collects harder: the rest is for stacks, code and what is not Go's.
-const memoryShare = 0.9
+// memoryShare is the part of the grant at which the Go runtime collects harder: the rest is for what is not Go's. Less would squeeze attempts
+// whose limit is a tenth above their peaks.
+const memoryShare = 0.95
 
 // endOutput marks the end of the attempt's part of what was printed.
 func (s *slot) endOutput() {

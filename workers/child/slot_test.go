@@ -183,12 +183,12 @@ func TestALimitHoldsFromTheMessageOn(t *testing.T) {
 		cores        string
 		memory       int64
 	}{
-		{"whole cores", quantity.Size{CPU: 3000, Memory: 4 * quantity.GiB}, quantity.Size{}, "3", 4 << 30 / 10 * 9},
-		{"a part of a core is one", quantity.Size{CPU: 100, Memory: 4 * quantity.GiB}, quantity.Size{}, "1", 4 << 30 / 10 * 9},
-		{"a part more is one more", quantity.Size{CPU: 1001}, quantity.Size{}, "2", 4 << 30 / 10 * 9},
-		{"raised while it runs", quantity.Size{CPU: 1000, Memory: quantity.GiB}, quantity.Size{CPU: 4000, Memory: 2 * quantity.GiB}, "4", 2 << 30 / 10 * 9},
-		{"lowered while it runs", quantity.Size{CPU: 4000, Memory: 2 * quantity.GiB}, quantity.Size{CPU: 2000, Memory: quantity.GiB}, "2", 1 << 30 / 10 * 9},
-		{"no room is no limit", quantity.Size{}, quantity.Size{}, "2", 1 << 30 / 10 * 9},
+		{"whole cores", quantity.Size{CPU: 3000, Memory: 4 * quantity.GiB}, quantity.Size{}, "3", 4 << 30 * 95 / 100},
+		{"a part of a core is one", quantity.Size{CPU: 100, Memory: 4 * quantity.GiB}, quantity.Size{}, "1", 4 << 30 * 95 / 100},
+		{"a part more is one more", quantity.Size{CPU: 1001}, quantity.Size{}, "2", 4 << 30 * 95 / 100},
+		{"raised while it runs", quantity.Size{CPU: 1000, Memory: quantity.GiB}, quantity.Size{CPU: 4000, Memory: 2 * quantity.GiB}, "4", 2 << 30 * 95 / 100},
+		{"lowered while it runs", quantity.Size{CPU: 4000, Memory: 2 * quantity.GiB}, quantity.Size{CPU: 2000, Memory: quantity.GiB}, "2", 1 << 30 * 95 / 100},
+		{"no room is no limit", quantity.Size{}, quantity.Size{}, "2", 1 << 30 * 95 / 100},
 	} {
 		start := attempt("wait", "1")
 		start.Grant = c.grant
