@@ -84,16 +84,34 @@ func (s *children) group(ctx context.Context, size quantity.Size) (*enforce.Grou
 	return group, nil
 }
 
-// pick takes an idle child of b: one that ran stage before, as its memory holds what the stage needs and not what others needed; among
-// those the one that was idle for the shortest time, because its memory is warm.
+// strangersMemory is the most that an idle child may hold to serve another stage than it did. A stage that finds the memory of another
+// is measured with it, and its limit is then too large for all its attempts; a new child costs some ten milliseconds once.
+// Where nothing is held, the pages of the program itself are counted too.
+const strangersMemory, programMemory = 16 * quantity.MiB, 32 * quantity.MiB
+
+// serves reports whether c, which is idle, may run stage of b.
+func (s *children) serves(c *child, b build, stage string) bool {
+	if c.build != b || c.stage == stage {
+		return c.build == b
+	}
+	usage, err := c.group.Usage()
+	most := strangersMemory
+	if s.groups.Mode() == enforce.None {
+		most += programMemory
+	}
+	return err == nil && usage.WorkingSet <= most
+}
+
+// pick takes an idle child of b: one that ran stage before where there is one, else one that holds little; among those the one that was
+// idle for the shortest time, because its memory is warm.
 func (s *children) pick(ctx context.Context, b build, stage string) *child {
 	for {
 		s.mu.Lock()
 		at := -1
 		for i, c := range slices.Backward(s.idle) {
-			if c.build == b && (at < 0 || c.stage == stage) {
+			if same := c.stage == stage; (at < 0 || same) && s.serves(c, b, stage) {
 				at = i
-				if c.stage == stage {
+				if same {
 					break
 				}
 			}
