@@ -63,6 +63,12 @@ lint: ## Check style, import directions and determinism of workflows.
 	go mod tidy -diff
 	cd $(EVAL) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 
+PAGE := cmd/internal/web/ui
+
+.PHONY: page
+page: ## Check and rebuild the page from its sources (needs Node 20; building the engine does not).
+	cd $(PAGE) && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
+
 .PHONY: fmt
 fmt: ## Format the code.
 	$(TOOLS) golangci-lint fmt $(PACKAGES)

@@ -368,7 +368,7 @@ func (e *Engine) startLeader(ctx context.Context) error {
 }
 
 func (e *Engine) startAPI(context.Context) error {
-	server := web.New(web.Options{Engine: e, Artifacts: e.store, Feed: &e.observer.feed, Metrics: e.observer.metrics.Handler(), Logger: e.logger})
+	server := web.New(web.Options{Engine: e, Page: web.Page(), Artifacts: e.store, Feed: &e.observer.feed, Metrics: e.observer.metrics.Handler(), Logger: e.logger})
 	e.started = time.Now()
 	e.working.Go(func() {
 		if err := server.Serve(e.listener); err != nil {

@@ -1,0 +1,88 @@
+import { describe, expect, it } from 'vitest';
+import { between, bytes, clean, clock, cores, deviation, dollars, duration, goal, input, money, peakOfGrant, ranges, seconds, size, unknown } from './format';
+
+// What is expected is what the Go code writes: the tests and golden files of predictor/quantity and cmd/internal/cli/display have the same.
+describe('numbers are written as the command line writes them', () => {
+  it.each([
+    [0, '0.000 s'],
+    [0.084, '0.084 s'],
+    [0.25, '0.2 s'],
+    [0.35, '0.3 s'],
+    [0.75, '0.8 s'],
+    [9.8, '9.8 s'],
+    [99.94, '99.9 s'],
+    [99.95, '1m40s'],
+    [130, '2m10s'],
+    [3599, '59m59s'],
+    [11_220, '3h07m'],
+    [-1, unknown],
+    [NaN, unknown],
+    [1e9, unknown],
+  ])('%d seconds', (value, want) => expect(seconds(value)).toBe(want));
+
+  it.each([
+    [512, '512 B'],
+    [-2048, '-2 KiB'],
+    [96 * 2 ** 20, '96 MiB'],
+    [1.5 * 2 ** 30, '1.5 GiB'],
+    [1.25 * 2 ** 30, '1.2 GiB'],
+    [1.75 * 2 ** 30, '1.8 GiB'],
+    [100.5 * 2 ** 20, '100 MiB'],
+    [2 ** 40, '1 TiB'],
+  ])('%d bytes', (value, want) => expect(bytes(value)).toBe(want));
+
+  it.each([
+    [0, '$0'],
+    [12.5e12, '$12.50'],
+    [0.5e12, '$0.5000'],
+    [0.995e12, '$0.99'],
+    [210_000_000, '$0.0002100'],
+    [214_655_678, '$0.0002147'],
+    [2_310_000, '$0.000002310'],
+    [-4_400_000_000, '$-0.004400'],
+  ])('%d picodollars', (value, want) => expect(money(value)).toBe(want));
+
+  it('sizes, goals and durations', () => {
+    expect(size({ cpu_milli: 1000, memory_bytes: 96 * 2 ** 20 })).toBe('1 core, 96 MiB');
+    expect(size({ cpu_milli: 2000, memory_bytes: 0, gpu_milli: 500, gpu_memory_bytes: 2 ** 30, device_class: 'h200' })).toBe('2 cores, 0 B, 0.5 GPU with 1 GiB on h200');
+    expect(cores(250)).toBe('0.25 cores');
+    expect(goal({ deadline_ns: 60e9, budget_picodollars: 0.5e12, minimise: 'cost' })).toBe('deadline 1m, budget $0.5000, minimise cost');
+    expect(goal({})).toBe('no goal');
+    expect([200e6, 1.5e9, 90e9, 900e9, 7200e9].map(duration)).toEqual(['200ms', '1.5s', '1m30s', '15m', '2h']);
+    expect(peakOfGrant(190 * 2 ** 20, 256 * 2 ** 20)).toBe('190/256 MiB');
+    expect(peakOfGrant(11 * 2 ** 30, 12 * 2 ** 30)).toBe('11/12 GiB');
+    expect(peakOfGrant(0, 0)).toBe(unknown);
+    expect(between({ low: 6, mid: 8, high: 11 }, seconds)).toBe('8.0 s (6.0 s to 11.0 s)');
+    expect(between({ low: 8, mid: 8, high: 8 }, seconds)).toBe('8.0 s');
+    expect(dollars(Infinity)).toBe(unknown);
+  });
+});
+
+it('inputs of decisions carry their units', () => {
+  expect(input('pool_wait_seconds', 24)).toEqual(['pool wait', '24.0 s']);
+  expect(input('largest_peak_bytes', 24 * 2 ** 20)).toEqual(['largest peak', '24 MiB']);
+  expect(input('wall_error_ratio', 0.1791)).toEqual(['wall error', '17.91%']);
+  expect(input('backlog_tasks', 240)).toEqual(['backlog tasks', '240']);
+  expect(input('value_of_time_usd_per_hour', 1)).toEqual(['value of time', '$1.00/h']);
+  expect(input('seconds', 2)).toEqual(['seconds', '2']);
+});
+
+it('a deviation has its sign', () => {
+  expect([deviation(25, 23.4), deviation(10, 15), deviation(10, 10), deviation(0, 3)]).toEqual(['\u22126%', '+50%', '0%', unknown]);
+});
+
+it('CPU numbers are drawn together', () => {
+  expect([ranges([]), ranges([3]), ranges([11, 0, 1, 2, 3, 8, 10])]).toEqual(['', '3', '0-3, 8, 10-11']);
+});
+
+it('control characters and terminal sequences of programs are left out', () => {
+  expect(clean('\x1b[31mred\x1b[0m\ttab\x07 bell')).toBe('red\ttab  bell');
+});
+
+it('a time of another day has its date, and no time has none', () => {
+  const now = new Date(2026, 10, 21, 12).getTime();
+  expect(clock(new Date(2026, 10, 21, 9, 5, 7).toISOString(), now)).toBe('09:05:07');
+  expect(clock(new Date(2026, 10, 20, 9, 5, 7).toISOString(), now)).toBe('20 Nov 09:05:07');
+  expect(clock(new Date(2025, 10, 20, 9, 5, 7).toISOString(), now)).toBe('20 Nov 2025 09:05:07');
+  expect([clock('0001-01-01T00:00:00Z', now), clock(undefined, now)]).toEqual([unknown, unknown]);
+});

@@ -1,0 +1,185 @@
+// Numbers as the command line writes them: see cmd/internal/cli/display and predictor/quantity.
+import type { Goal, Interval, Size } from './api';
+
+/** What stands for a value that is not known. */
+export const unknown = '–';
+
+export const isKnown = (interval: Interval | undefined): interval is Interval =>
+  interval !== undefined && (interval.low !== 0 || interval.mid !== 0 || interval.high !== 0);
+
+/** A number with so many digits after the point; a tie goes to the even digit, as in Go. */
+function fixed(value: number, digits: number): string {
+  const scaled = Math.abs(value) * 10 ** digits;
+  const whole = Math.floor(scaled);
+  if (scaled - whole === 0.5 && whole % 2 === 0) return (((value < 0 ? -1 : 1) * whole) / 10 ** digits).toFixed(digits);
+  return value.toFixed(digits);
+}
+
+const two = (n: number) => String(n).padStart(2, '0');
+
+/** A time with two to three digits: "0.080 s", "12.3 s", "4m05s", "3h07m". */
+export function seconds(value: number): string {
+  if (!(value >= 0) || value >= 1e9) return unknown;
+  if (value < 0.1) return fixed(value, 3) + ' s';
+  if (value < 99.95) return fixed(value, 1) + ' s';
+  if (value < 3600) {
+    const whole = Math.round(value);
+    return `${Math.floor(whole / 60)}m${two(whole % 60)}s`;
+  }
+  const minutes = Math.round(value / 60);
+  return `${Math.floor(minutes / 60)}h${two(minutes % 60)}m`;
+}
+
+/** An amount of memory in the largest binary unit that keeps it at or above one: "512 B", "1.5 GiB". */
+export function bytes(value: number): string {
+  for (const [size, name] of [
+    [2 ** 40, 'TiB'],
+    [2 ** 30, 'GiB'],
+    [2 ** 20, 'MiB'],
+    [2 ** 10, 'KiB'],
+  ] as const) {
+    if (Math.abs(value) >= size) {
+      const scaled = value / size;
+      return fixed(scaled, Math.abs(scaled) >= 100 || Number.isInteger(scaled) ? 0 : 1) + ' ' + name;
+    }
+  }
+  return Math.round(value) + ' B';
+}
+
+/** Peak and grant of memory in one unit, rounded up: "190/256 MiB". */
+export function peakOfGrant(peak: number, grant: number): string {
+  if (peak <= 0 && grant <= 0) return unknown;
+  const [unit, name] = Math.max(peak, grant) >= 10 * 2 ** 30 ? [2 ** 30, 'GiB'] : [2 ** 20, 'MiB'];
+  const write = (b: number) => (b <= 0 ? unknown : String(Math.ceil(b / unit)));
+  return `${write(peak)}/${write(grant)} ${name}`;
+}
+
+/** US dollars with four significant digits: "$0.0001234", "$12.50". */
+export function dollars(usd: number): string {
+  if (!Number.isFinite(usd)) return unknown;
+  const magnitude = Math.abs(usd);
+  if (magnitude === 0) return '$0';
+  if (magnitude >= 0.995) return '$' + fixed(usd, 2);
+  return '$' + fixed(usd, Math.min(100, 3 - Math.floor(Math.log10(magnitude))));
+}
+
+/** Picodollars, the unit of all amounts of money in the API. */
+export const money = (picodollars: number) => dollars(picodollars / 1e12);
+
+/** A number without needless digits: "1", "0.25". */
+export const plain = (value: number) => String(Number(value.toPrecision(4)));
+
+/** Thousandths of a core: "1 core", "0.25 cores". */
+export const cores = (milli: number) => `${milli / 1000} ${milli === 1000 ? 'core' : 'cores'}`;
+
+/** A size: "0.5 cores, 96 MiB". */
+export function size(of: Size): string {
+  let text = `${cores(of.cpu_milli)}, ${bytes(of.memory_bytes)}`;
+  if (of.gpu_milli || of.gpu_memory_bytes) text += `, ${(of.gpu_milli ?? 0) / 1000} GPU with ${bytes(of.gpu_memory_bytes ?? 0)}`;
+  if (of.device_class) text += ` on ${of.device_class}`;
+  return text;
+}
+
+export const isNoSize = (of: Size) => !of.cpu_milli && !of.memory_bytes && !of.gpu_milli && !of.gpu_memory_bytes && !of.device_class;
+
+/** A configured duration: "300ms", "30s", "1m30s", "15m", "2h". */
+export function duration(nanoseconds: number): string {
+  if (nanoseconds < 1e9) return plain(nanoseconds / 1e6) + 'ms';
+  const hours = Math.floor(nanoseconds / 3.6e12);
+  const minutes = Math.floor((nanoseconds % 3.6e12) / 6e10);
+  const rest = Number(((nanoseconds % 6e10) / 1e9).toFixed(3));
+  return (hours ? `${hours}h` : '') + (minutes ? `${minutes}m` : '') + (rest ? `${rest}s` : '');
+}
+
+/** A goal; "no goal" for none. */
+export function goal(of: Goal): string {
+  const parts: string[] = [];
+  if (of.deadline_ns) parts.push('deadline ' + duration(of.deadline_ns));
+  if (of.budget_picodollars) parts.push('budget ' + money(of.budget_picodollars));
+  if (of.minimise) parts.push('minimise ' + of.minimise);
+  return parts.join(', ') || 'no goal';
+}
+
+/** The ends of an interval: "6.1 s to 11.2 s". */
+export const range = (of: Interval, write: (value: number) => string) => `${write(of.low)} to ${write(of.high)}`;
+
+/** An interval with its middle: "8.0 s (6.1 s to 11.2 s)". */
+export const between = (of: Interval, write: (value: number) => string) =>
+  of.low === of.high ? write(of.mid) : `${write(of.mid)} (${range(of, write)})`;
+
+/** How numbers of a unit are written. */
+export function inUnit(unit: string): (value: number) => string {
+  switch (unit) {
+    case 'seconds':
+      return seconds;
+    case 'bytes':
+      return bytes;
+    case 'usd':
+      return dollars;
+    case 'picodollars':
+      return money;
+    case 'milli':
+      return (value) => cores(Number(plain(value)));
+    case 'ratio':
+      return (value) => plain(value * 100) + '%';
+    default:
+      return (value) => `${plain(value)} ${unit}`.trimEnd();
+  }
+}
+
+/** A named number of a decision, whose last word is its unit: pool_wait_seconds of 2 is ["pool wait", "2.0 s"]. */
+export function input(name: string, value: number): [name: string, value: string] {
+  if (name.endsWith('_usd_per_hour')) return [name.slice(0, -'_usd_per_hour'.length).replaceAll('_', ' '), dollars(value) + '/h'];
+  const words = name.split('_');
+  const unit = words.at(-1) ?? '';
+  if (words.length > 1 && ['seconds', 'bytes', 'usd', 'picodollars', 'milli', 'ratio'].includes(unit)) {
+    return [words.slice(0, -1).join(' '), inUnit(unit)(value)];
+  }
+  return [words.join(' '), plain(value)];
+}
+
+/** By how much what came differs from what was predicted: "+6%", "-12%". */
+export function deviation(predicted: number, actual: number): string {
+  if (!(predicted > 0) || !(actual > 0)) return unknown;
+  const percent = Math.round((actual / predicted - 1) * 100);
+  return `${percent > 0 ? '+' : percent < 0 ? '\u2212' : ''}${Math.abs(percent)}%`;
+}
+
+/** A ratio as a percentage: "12%". */
+export const percent = (ratio: number) => Math.round(ratio * 100) + '%';
+
+export const count = (n: number, noun: string) => `${n.toLocaleString('en')} ${noun}${n === 1 ? '' : 's'}`;
+
+const isZeroTime = (text: string | undefined): text is undefined => !text || text.startsWith('0001-01-01');
+
+/** Milliseconds since the epoch; NaN for no time. */
+export const instant = (text: string | undefined) => (isZeroTime(text) ? NaN : Date.parse(text));
+
+/** A point in time, in the reader's zone: "14:05:09" today, "20 Nov 14:05:09" on another day. */
+export function clock(text: string | undefined, now: number): string {
+  const at = instant(text);
+  if (Number.isNaN(at)) return unknown;
+  const date = new Date(at);
+  const time = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  if (date.toDateString() === new Date(now).toDateString()) return time;
+  const year = date.getFullYear() === new Date(now).getFullYear() ? '' : ` ${date.getFullYear()}`;
+  return `${date.getDate()} ${date.toLocaleString('en', { month: 'short' })}${year} ${time}`;
+}
+
+/** Numbers of CPUs with runs drawn together: "0-3, 8". */
+export function ranges(numbers: readonly number[]): string {
+  const parts: string[] = [];
+  const sorted = [...numbers].sort((a, b) => a - b);
+  for (let i = 0; i < sorted.length; ) {
+    let j = i;
+    while (j + 1 < sorted.length && sorted[j + 1] === sorted[j]! + 1) j++;
+    parts.push(i === j ? `${sorted[i]}` : `${sorted[i]}-${sorted[j]}`);
+    i = j + 1;
+  }
+  return parts.join(', ');
+}
+
+/** Text of a user's program without control characters and terminal sequences. */
+export function clean(text: string): string {
+  return text.replace(/\x1b\[[0-?]*[ -/]*[@-~]/g, '').replace(/[\x00-\x08\x0b-\x1f\x7f-\x9f]/g, ' ');
+}
