@@ -89,7 +89,7 @@ func TestTenRunsOfDigits(t *testing.T) {
 
 // used is what attempts took of what they were granted, in core-seconds and byte-seconds.
 type used struct {
-	cpu, cpuGranted, memory, memoryGranted, seconds float64
+	cpu, cpuGranted, memory, memoryGranted float64
 }
 
 func (u *used) add(a predictor.Record) {
