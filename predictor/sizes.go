@@ -20,6 +20,9 @@ const (
 	// A mean rate between these uses one core whenever it may run: reading input and waiting for a neighbour keep it below, a garbage
 	// collector lifts it above. A limit below one core would slow it by exactly the part it is short.
 	oneCoreFrom, oneCoreTo quantity.Milli = 850, 1050
+	// A stage of which one attempt used a whole core, and most at least half of one, uses one: a busy host kept the others waiting, which
+	// their rates do not tell from waiting for input. A limit by such rates would slow the stage once the host is idle again.
+	keptWaiting quantity.Milli = 500
 	// A rate this close to its grant may have been held back by it, as a ratio.
 	heldBack = 0.95
 )
@@ -228,7 +231,8 @@ func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
 	if st.model.starved() {
 		rate = max(rate, 2*st.model.Starved)
 	}
-	if rate >= oneCoreFrom && rate <= oneCoreTo {
+	fastest := quantity.Milli(rates.largest())
+	if rate >= oneCoreFrom && rate <= oneCoreTo || rate >= keptWaiting && rate < oneCoreFrom && fastest >= oneCoreFrom {
 		rate = quantity.Core
 	}
 	share, worth := st.model.busy(), shortTask

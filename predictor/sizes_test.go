@@ -273,3 +273,13 @@ func TestASqueezeTeachesNoSmallerLimit(t *testing.T) {
 		t.Errorf("after 400 attempts the limit is %s, want one that hardly squeezes a program of 100 MiB", limit)
 	}
 }
+
+func TestABusyHostTeachesNoSmallerShareOfACore(t *testing.T) {
+	t.Parallel()
+	state := history(predictor.State{}, "score", 0.7, repeat(100, 40), nil)
+	fast := record("earlier", "score", 500, -1, 2)
+	fast.Usage.CPU = time.Duration(0.95 * float64(fast.Usage.Wall))
+	if _, slot, _ := sized(t, predictor.Fold(state, fast), quantity.Size{}, 0); slot.CPU != quantity.Core {
+		t.Errorf("one attempt used a core and the others were kept waiting: a slot has %s cores, want 1", slot.CPU)
+	}
+}
