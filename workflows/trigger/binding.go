@@ -89,13 +89,13 @@ func compact(input json.RawMessage) json.RawMessage {
 	return short.Bytes()
 }
 
-// newBound checks a binding as far as that goes without its pipeline.
 // Check refuses a binding that could start no run: without a pipeline, a subject or a schedule, or with ones that NATS or Temporal would not take.
 func Check(binding wire.Binding) error {
 	_, err := newBound(binding, Declared)
 	return err
 }
 
+// newBound checks a binding as far as that goes without its pipeline.
 func newBound(binding wire.Binding, origin Origin) (Bound, error) {
 	refuse := func(err error) (Bound, error) {
 		return Bound{}, fmt.Errorf("bind %q to pipeline %s: %w", binding.Subject, binding.Pipeline, err)
