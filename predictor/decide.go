@@ -71,12 +71,33 @@ type work struct {
 	wanted, slots int
 	placed        []int // per host
 	idle, limited bool
+	unfinished    bool
 	functions     int
 	finish        float64 // predicted seconds until the backlog is done
 }
 
-// demand is how many slots the stage could use now.
-func (w *work) demand() int { return w.queued[0] + w.queued[1] + w.running[Pool] }
+// demand is how many slots the stage could use now: at least one while tasks that a run has scheduled are not done and nobody runs them.
+func (w *work) demand() int {
+	known := w.queued[0] + w.queued[1] + w.running[Pool]
+	if known == 0 && w.running[Function] == 0 && w.unfinished {
+		return 1
+	}
+	return known
+}
+
+// probeFor is how long after the last word of a run's tasks its stage is polled although its queue is said to be empty.
+const probeFor = instant(10 * time.Minute)
+
+// unfinished reports whether a run has scheduled tasks that are not done. A server that was killed may count a queue as empty until
+// somebody polls it: nobody would poll it then, and the count would stay right for ever.
+func (st *stage) unfinished(now instant) bool {
+	for _, part := range st.Shares {
+		if part.Scheduled > part.Done && now-part.Last <= probeFor {
+			return true
+		}
+	}
+	return false
+}
 
 func begin(m *memory, snap Snapshot) *decider {
 	d := &decider{
@@ -143,7 +164,7 @@ func (d *decider) gather() {
 	found := map[StageID]*work{}
 	for id, st := range m.stages {
 		idle := time.Duration(d.now-st.Active) < d.policy.IdleAfter
-		if st.Queues[0].Tasks > 0 || st.Queues[1].Tasks > 0 || st.Slots > 0 || st.Functions > 0 || (idle && !st.Slot.IsZero()) {
+		if st.Queues[0].Tasks > 0 || st.Queues[1].Tasks > 0 || st.Slots > 0 || st.Functions > 0 || (idle && !st.Slot.IsZero()) || st.unfinished(d.now) {
 			found[id] = d.newWork(st)
 		}
 	}
@@ -167,7 +188,7 @@ func (d *decider) gather() {
 
 func (d *decider) newWork(st *stage) *work {
 	return &work{
-		stage: st, queued: [2]int{st.Queues[0].Tasks, st.Queues[1].Tasks},
+		stage: st, unfinished: st.unfinished(d.now), queued: [2]int{st.Queues[0].Tasks, st.Queues[1].Tasks},
 		running: map[Venue]int{}, held: map[string]int{}, placed: make([]int, len(d.hosts)),
 	}
 }

@@ -259,3 +259,22 @@ func TestTheRelativeErrorIsTheSameAboveAndBelow(t *testing.T) {
 		}
 	}
 }
+
+func TestAStageWithUnfinishedTasksIsPolledThoughItsQueueIsSaidToBeEmpty(t *testing.T) {
+	t.Parallel()
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "score", 40, 0))
+	for second := range 30 { // a server that was killed counts nothing until somebody polls
+		state = predictor.Fold(state, predictor.BacklogObserved{Stage: stageNamed("score"), At: after(float64(20 + second))})
+	}
+	plan, state := predictor.Decide(state, laptop(60, 1))
+	if got := slots(plan, "score", predictor.Pool); got != 1 {
+		t.Errorf("forty tasks are not done and the queue is said to be empty: %d slots, want 1", got)
+	}
+	for i := range 40 {
+		state = predictor.Fold(state, record("r", "score", i, 61, 0.1))
+	}
+	plan, _ = predictor.Decide(state, laptop(200, 1))
+	if got := slots(plan, "score", predictor.Pool); got != 0 {
+		t.Errorf("once all are done: %d slots, want 0", got)
+	}
+}

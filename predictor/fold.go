@@ -222,6 +222,9 @@ func (m *memory) charge(st *stage, e Record, now instant) {
 		return
 	}
 	part := m.share(st, e.Run, now)
+	if e.Outcome == Succeeded {
+		part.Done = min(part.Done+1, maxTasks)
+	}
 	cost := min(max(0, e.Cost), maxCost)
 	part.Cost = min(part.Cost+cost, maxCost)
 	part.run.Spent = min(part.run.Spent+cost, maxCost)

@@ -77,6 +77,7 @@ type share struct {
 	Queued    [2]int         `json:"queued"`
 	Further   int            `json:"further,omitempty"` // tasks that the run is known to schedule later
 	Scheduled int            `json:"scheduled,omitempty"`
+	Done      int            `json:"done,omitempty"` // of those, as their Records say
 	Cost      quantity.Money `json:"cost,omitempty"`
 	First     instant        `json:"first"`
 	Last      instant        `json:"last"`
