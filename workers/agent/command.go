@@ -69,7 +69,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	r.detach()
 	removeGroup(ctx, l.group)
 	reported := <-l.reported
-	f.tail, f.refused, f.command = l.output.text(), reported.OutOfMemory, true
+	f.tail, f.refused, f.command, f.container = l.output.text(), reported.OutOfMemory, true, c.Image != ""
 	if f.stopped == "" && f.exit.code == 0 && f.exit.signal == 0 {
 		f.answer = collected(ctx, workspace, reported)
 		account.usage.Output = workspace.Written()

@@ -41,6 +41,8 @@ type finish struct {
 	// command says that the attempt was a program of its own, and refused which memory that said it was refused.
 	command bool
 	refused verdict.Memory
+	// container says that the exit code is that of a container engine.
+	container bool
 }
 
 // status is how a process ended.
@@ -129,7 +131,7 @@ func crashed(f finish) slot.Ending {
 		}
 		return ending
 	}
-	judged := verdict.Judge(verdict.Evidence{Code: f.exit.code, Signal: f.exit.signal, Tail: f.tail, Reported: f.refused, HasDevice: f.grant.GPU > 0})
+	judged := verdict.Judge(verdict.Evidence{Code: f.exit.code, Signal: f.exit.signal, Tail: f.tail, Reported: f.refused, HasDevice: f.grant.GPU > 0, Container: f.container})
 	ending := slot.Ending{Outcome: predictor.Failed, Message: "the stage's process ended: " + f.exit.words, Stack: judged.Stack}
 	switch judged.Cause {
 	case verdict.HostMemory:

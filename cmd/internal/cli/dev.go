@@ -112,7 +112,7 @@ func (t *tool) closeForcibly(ctx context.Context, session *session) error {
 
 func (t *tool) sayAddresses(stack web.Stack) {
 	t.say("spillway %s is ready\n", stack.Version)
-	t.say("  API           %s\n", stack.Addresses.HTTP)
+	t.say("  page, API     %s\n", stack.Addresses.HTTP)
 	if stack.Addresses.TemporalUI != "" {
 		t.say("  Temporal UI   %s\n", stack.Addresses.TemporalUI)
 	}

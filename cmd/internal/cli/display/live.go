@@ -57,7 +57,7 @@ func header(m Model, s Style) []string {
 	lines := []string{first, cut("  "+now, s.columns()), cut("  "+cost, s.columns())}
 	var places []string
 	if m.Page != "" {
-		places = append(places, "API "+m.Page)
+		places = append(places, "page "+m.Page)
 	}
 	if m.TemporalUI != "" {
 		places = append(places, "Temporal UI "+m.TemporalUI)
