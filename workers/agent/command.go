@@ -21,7 +21,7 @@ import (
 // usualGrace is the time between SIGTERM and SIGKILL of a command that does not say.
 const usualGrace = 10 * time.Second
 
-// launched is a command while it runs.
+// launched is a command that is about to run, or runs.
 type launched struct {
 	workspace *command.Workspace
 	program   *command.Program
@@ -56,10 +56,16 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	if err != nil {
 		return unprepared(ctx, err)
 	}
-	account.start = a.now().Sub(begun)
-	a.begin(r, target{group: l.group})
+	a.begin(r, target{group: l.group}) // before the start: a program may be killed for memory at once
 	defer a.end(r)
 	kills := memoryKills()
+	l.began = a.now()
+	if err := l.program.Start(func(cmd *exec.Cmd) error { return a.children.start(cmd, l.group.Start) }); err != nil {
+		r.detach()
+		removeGroup(ctx, l.group)
+		return unprepared(ctx, fmt.Errorf("%w: %w", command.ErrProgram, err))
+	}
+	account.start = a.now().Sub(begun)
 	l.follow(ctx, r)
 	f = r.watch(ctx, task, l)
 	now := a.now()
@@ -80,7 +86,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	return f
 }
 
-// launch starts the program within the attempt's grant.
+// launch prepares the program and a group that holds it to the attempt's grant.
 func (r *running) launch(ctx context.Context, task wire.Task, c wire.Command, workspace *command.Workspace) (*launched, error) {
 	a := r.agent
 	program, err := workspace.Program(command.Launch{
@@ -104,11 +110,6 @@ func (r *running) launch(ctx context.Context, task wire.Task, c wire.Command, wo
 	l.output.attach(l.lines)
 	program.Command.Stdout, program.Command.Stderr = &l.output.out, &l.output.err
 	program.Command.WaitDelay = exitGrace
-	l.began = a.now()
-	if err := program.Start(func(cmd *exec.Cmd) error { return a.children.start(cmd, group.Start) }); err != nil {
-		removeGroup(ctx, group)
-		return nil, fmt.Errorf("%w: %w", command.ErrProgram, err)
-	}
 	return l, nil
 }
 
