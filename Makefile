@@ -11,6 +11,8 @@ TOOLS := GOEXPERIMENT= go tool -modfile=deploy/tools.mod
 PACKAGES := ./...
 # The evaluator is a module of its own, so that the Kubernetes code it measures against is in no product binary.
 EVAL := cmd/spillway-eval
+# The check of dashboards and rules is another, because it parses them with Prometheus's own code.
+CHECK := deploy/check
 
 .PHONY: help
 help: ## List the targets.
@@ -18,7 +20,7 @@ help: ## List the targets.
 
 .PHONY: run
 run: build ## Run the sample pipeline end to end on this machine.
-	@$(BIN)/spillway run digits
+	@$(BIN)/spillway run digits --no-cache
 
 .PHONY: build
 build: ## Build spillway and the sample app into bin/.
@@ -34,6 +36,7 @@ test: ## Run all tests.
 	@.ci/progress "compiling the tests (the first time takes minutes)" go build $(PACKAGES)
 	go test $(TESTFLAGS) $(PACKAGES)
 	cd $(EVAL) && go test $(TESTFLAGS) ./...
+	cd $(CHECK) && go test $(TESTFLAGS) ./...
 
 .PHONY: race
 race: ## Run all tests under the race detector (GoMLX's assembly is left out of its pointer checks).
@@ -45,7 +48,8 @@ bench: ## Run the benchmarks of the deciding code.
 
 .PHONY: measure
 measure: ## Take the end-to-end figures: scale, latency, overhead. Minutes, on an otherwise idle machine.
-	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run 'TestTenThousand|TestAThousand|TestEventTo|TestOverhead|TestTheBinary' ./cmd/internal/wire ./cmd/digits
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run 'TestTenThousand|TestAThousand|TestEventTo|TestOverhead|TestTheBinary|TestWhereTheTime|TestTheLedger|TestACachedRerun|TestWatchingCosts' ./cmd/internal/wire ./cmd/digits
+	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestTwoHundred|TestAPageOfTenThousand' ./cmd/internal/web ./cmd/internal/web/browsertest
 
 .PHONY: measure-sizes
 measure-sizes: ## Take the figures of sizes: how close they are, how fast they change, what is left behind. Minutes, on an otherwise idle machine.
@@ -62,6 +66,7 @@ lint: ## Check style, import directions and determinism of workflows.
 	$(TOOLS) workflowcheck -config deploy/workflowcheck.yaml ./workflows ./workflows/chain ./workflows/digits
 	go mod tidy -diff
 	cd $(EVAL) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
+	cd $(CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 
 PAGE := cmd/internal/web/ui
 

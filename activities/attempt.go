@@ -10,7 +10,9 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -21,6 +23,8 @@ type Attempt struct {
 	// Run, Stage and Task say what is being tried; Number counts from 1.
 	Run, Stage, Task string
 	Number           int
+	// Traceparent is the trace context below which spans of the stage's own belong, as W3C Trace Context writes it; empty for none.
+	Traceparent string
 	// Venue is where it runs.
 	Venue predictor.Venue
 	// Store keeps the artifacts; required.
@@ -34,7 +38,8 @@ type Attempt struct {
 	// Resume is the checkpoint of an earlier attempt; the zero Ref when there is none.
 	Resume Ref
 
-	read, written atomic.Int64
+	read, written  atomic.Int64
+	fetch, publish stopwatch
 }
 
 // Read and Written tell how many artifact bytes the attempt has fetched and stored so far.
@@ -42,6 +47,48 @@ func (a *Attempt) Read() int64 { return a.read.Load() }
 
 // Written tells how many artifact bytes the attempt has stored so far.
 func (a *Attempt) Written() int64 { return a.written.Load() }
+
+// Fetched and Published tell for how long the attempt has waited for artifacts to be fetched and to be stored; what overlaps counts once.
+func (a *Attempt) Fetched() time.Duration { return a.fetch.elapsed() }
+
+// Published tells for how long the attempt has waited for artifacts to be stored.
+func (a *Attempt) Published() time.Duration { return a.publish.elapsed() }
+
+// stopwatch adds up the time in which at least one thing goes on.
+type stopwatch struct {
+	mu    sync.Mutex
+	going int
+	since time.Time
+	total time.Duration
+}
+
+// start begins one thing; call what it returns when that is over.
+func (s *stopwatch) start() (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.going == 0 {
+		s.since = time.Now()
+	}
+	s.going++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.going--
+		if s.going == 0 {
+			s.total += time.Since(s.since)
+		}
+	}
+}
+
+// elapsed includes what goes on.
+func (s *stopwatch) elapsed() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.going > 0 {
+		return s.total + time.Since(s.since)
+	}
+	return s.total
+}
 
 type attemptKey struct{}
 
@@ -68,6 +115,16 @@ func Log(ctx context.Context) *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return attempt.Logger
+}
+
+// Traceparent returns the trace context of the attempt in ctx, as W3C Trace Context writes it: spans of the stage's own belong below it.
+// It is empty outside an attempt.
+func Traceparent(ctx context.Context) string {
+	attempt, err := FromContext(ctx)
+	if err != nil {
+		return ""
+	}
+	return attempt.Traceparent
 }
 
 // Progress reports that step of a long stage is done, with its metrics (loss, accuracy). Steps count from 1.
@@ -97,6 +154,7 @@ func Put[T any](ctx context.Context, value T) (Artifact[T], error) {
 	if err != nil {
 		return Artifact[T]{}, fmt.Errorf("put artifact: %w", err)
 	}
+	defer attempt.publish.start()()
 	encoded, err := encode(value)
 	if err != nil {
 		return Artifact[T]{}, fmt.Errorf("put artifact: %w", err)
@@ -118,6 +176,7 @@ func (a Artifact[T]) Get(ctx context.Context) (value T, err error) {
 	if a.Digest == "" {
 		return value, errors.New("get artifact: the reference is empty: it was never returned by Put")
 	}
+	defer attempt.fetch.start()()
 	encoded, err := ReadAll(ctx, attempt.Store, a.Digest)
 	if err != nil {
 		return value, fmt.Errorf("get artifact %s: %w", a.Digest, err)

@@ -20,15 +20,20 @@ import (
 func Decide(s State, snap Snapshot) (Plan, State) {
 	m := s.own()
 	d := begin(m, snap)
+	d.settle()
+	d.turnWindows()
+	d.finish()
+	return d.plan, State{m}
+}
+
+// settle sizes the stages and gives them their slots at both venues.
+func (d *decider) settle() {
 	for _, w := range d.works {
 		d.resize(w)
 	}
 	d.shareHosts()
 	d.explainSlots()
 	d.spill()
-	d.turnWindows()
-	d.finish()
-	return d.plan, State{m}
 }
 
 // silence is how long an attempt may go without a start, a sample or a Record before it is no longer counted as running: its supervisor

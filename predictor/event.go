@@ -80,14 +80,20 @@ type Event interface {
 
 // RunStarted says that a run began.
 type RunStarted struct {
-	Run      string    `json:"run"`
-	Pipeline string    `json:"pipeline"`
-	App      string    `json:"app"`
-	Build    string    `json:"build"`
-	Goal     Goal      `json:"goal"`
-	Input    []byte    `json:"input,omitempty"` // the encoded input, cut to 1 KiB, for display
-	Event    string    `json:"event,omitempty"` // ID of the event that triggered the run
-	At       time.Time `json:"at"`
+	Run      string `json:"run"`
+	Pipeline string `json:"pipeline"`
+	App      string `json:"app"`
+	Build    string `json:"build"`
+	Goal     Goal   `json:"goal"`
+	Input    []byte `json:"input,omitempty"` // the encoded input, cut to 1 KiB, for display
+	Event    string `json:"event,omitempty"` // ID of the event that triggered the run
+	// EventAt is when that event was published; the zero time when none was.
+	EventAt time.Time `json:"event_at,omitzero"`
+	// RetryOf is the run that this one tries again; empty for none.
+	RetryOf string `json:"retry_of,omitempty"`
+	// Traceparent is the trace context that came with the event, as W3C Trace Context writes it; empty for none.
+	Traceparent string    `json:"traceparent,omitempty"`
+	At          time.Time `json:"at"`
 }
 
 // GoalChanged says that the goal of a run going on is another from now on.
@@ -127,6 +133,28 @@ type Scheduled struct {
 	Declared quantity.Size  `json:"declared"`            // the stage's hint; the zero Size when it has none
 	Expected int            `json:"expected,omitempty"`  // further tasks of this stage that the run announces: each is hinted again, and then used up, when it is scheduled
 	At       time.Time      `json:"at"`
+}
+
+// Reused says that a run took results of earlier runs instead of running tasks.
+type Reused struct {
+	Run   string  `json:"run"`
+	Stage StageID `json:"stage"`
+	Tasks int     `json:"tasks"`
+	// From is the run of which the latest of them came.
+	From string `json:"from"`
+	// Saved is what the tasks cost when they ran, Wall for how long.
+	Saved quantity.Money `json:"saved_picodollars"`
+	Wall  time.Duration  `json:"saved_ns"`
+	At    time.Time      `json:"at"`
+}
+
+// HostHeld says that a host of the pool was there, held or not, from From to At: what it costs is owed by somebody.
+type HostHeld struct {
+	Host         string         `json:"host"`
+	Capacity     quantity.Size  `json:"capacity"`
+	PricePerHour quantity.Money `json:"price_per_hour_picodollars"`
+	From         time.Time      `json:"from"`
+	At           time.Time      `json:"at"`
 }
 
 // BacklogObserved is what the queue itself said: the corrective of hints.
@@ -244,7 +272,9 @@ type Record struct {
 	Queue       time.Duration `json:"queue_ns"` // waiting for a slot and for admission
 	Start       time.Duration `json:"start_ns"` // starting a child or an environment; near 0 when one was reused
 	Cold        bool          `json:"cold"`     // a new child or environment was started
-	At          time.Time     `json:"at"`       // the end
+	// Settle is the time from the end of the user's code to At: its answer was delivered, its output closed.
+	Settle time.Duration `json:"settle_ns,omitempty"`
+	At     time.Time     `json:"at"` // the end
 
 	Grant     quantity.Size  `json:"grant"`
 	Predicted Prediction     `json:"predicted"`
@@ -275,6 +305,12 @@ func (e RunEnded) When() time.Time { return e.At }
 
 // When returns At.
 func (e Scheduled) When() time.Time { return e.At }
+
+// When returns At.
+func (e Reused) When() time.Time { return e.At }
+
+// When returns At.
+func (e HostHeld) When() time.Time { return e.At }
 
 // When returns At.
 func (e BacklogObserved) When() time.Time { return e.At }

@@ -106,6 +106,11 @@ func (m *memory) alike(r *run) []pastRun {
 
 // after is how many seconds of a run follow the end of a stage: the median over the earlier runs that are alike; 0 when there are none.
 func (m *memory) after(r *run, stage string) float64 {
+	return max(0, m.rests(r, stage).quantile(0.5))
+}
+
+// rests is how many seconds of each earlier run that is alike followed the end of a stage.
+func (m *memory) rests(r *run, stage string) series {
 	var rests series
 	for _, earlier := range m.alike(r) {
 		for _, st := range earlier.Stages {
@@ -114,5 +119,18 @@ func (m *memory) after(r *run, stage string) float64 {
 			}
 		}
 	}
-	return max(0, rests.quantile(0.5))
+	return rests
+}
+
+// laterCosts is what the stages that r has not called yet cost each earlier run that is alike, in US dollars.
+func (m *memory) laterCosts(r *run) series {
+	var costs series
+	for _, earlier := range m.alike(r) {
+		sum := quantity.Money(0)
+		for _, st := range earlier.Stages[len(r.Stages):] {
+			sum = min(maxCost, sum+min(st.Cost, maxCost))
+		}
+		costs.push(sum.USD(), maxRunsKept)
+	}
+	return costs
 }

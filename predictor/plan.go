@@ -1,6 +1,7 @@
 package predictor
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -60,10 +61,24 @@ type FunctionVenue struct {
 	ColdStart time.Duration `json:"cold_start_ns"`
 }
 
-// Price returns the cost of one invoke that holds memory for wall, rounded up to the millisecond, as AWS bills it.
+// Price returns the cost of one invoke that holds memory for wall, rounded up to the millisecond, as AWS bills it. It is exact until it is
+// rounded once, half up, to the picodollar, so that a bill can be checked against the venue's own log to the last unit.
 func (f FunctionVenue) Price(memory quantity.Bytes, wall time.Duration) quantity.Money {
-	milliseconds := (wall + time.Millisecond - 1) / time.Millisecond
-	return f.PerRequest + f.PerGiBSecond.Times(float64(memory)/float64(quantity.GiB)*float64(milliseconds)/1000)
+	milliseconds := (max(wall, 0) + time.Millisecond - 1) / time.Millisecond
+	memory = max(memory, 0)
+	// The product of three fits 128 bits for any price that somebody may ask: then nothing is allocated, and plans try thousands of prices.
+	const whole = uint64(quantity.GiB) * 1000
+	high, product := bits.Mul64(uint64(max(f.PerGiBSecond, 0)), uint64(memory))
+	overflows := high > 0
+	high, product = bits.Mul64(product, uint64(milliseconds))
+	product, carry := bits.Add64(product, whole/2, 0)
+	if high += carry; !overflows && high < whole {
+		if held, _ := bits.Div64(high, product, whole); held < 1<<62 {
+			return f.PerRequest.Plus(quantity.Money(held))
+		}
+	}
+	return f.PerRequest.Plus(f.PerGiBSecond.Prorated(
+		quantity.Fraction{Of: int64(memory), In: int64(quantity.GiB)}, quantity.Fraction{Of: int64(milliseconds), In: 1000}))
 }
 
 // Policy is the configuration of the autoscaler. The zero value is not useful; use DefaultPolicy.

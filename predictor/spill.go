@@ -73,9 +73,14 @@ func (o offer) priceAt(n int, wall float64) quantity.Money {
 	if n <= 0 {
 		return 0
 	}
+	return o.bill(o.spilled(n), n, wall)
+}
+
+// bill is the price of so many tasks of wall seconds each at functions, and of starting so many environments.
+func (o offer) bill(tasks float64, starts int, wall float64) quantity.Money {
 	task := o.venue.Price(o.class, span(wall))
 	start := o.venue.Price(o.class, span(o.cold)) - o.venue.PerRequest
-	return min(task.Times(math.Ceil(o.spilled(n)-1e-9)), maxCost) + min(start.Times(float64(n)), maxCost)
+	return min(task.Times(math.Ceil(tasks-1e-9)), maxCost) + min(start.Times(float64(starts)), maxCost)
 }
 
 // worth is what finishing in T(n) instead of T(0) is worth, less its price.

@@ -27,6 +27,10 @@ func Progress(ctx context.Context, step int, metrics map[string]float64) {
 // Log returns the logger of the running attempt.
 func Log(ctx context.Context) *slog.Logger { return activities.Log(ctx) }
 
+// Traceparent returns the trace context of the running attempt, as W3C Trace Context writes it: give it to an OpenTelemetry SDK, and spans of
+// the stage's own lie below its attempt in the trace of the run.
+func Traceparent(ctx context.Context) string { return activities.Traceparent(ctx) }
+
 // Goal is what a run is to achieve: a deadline, a budget, or which of the two to minimise.
 type Goal = predictor.Goal
 

@@ -23,6 +23,7 @@ const (
 	EventMemo    = "spillway.event"
 	BindingMemo  = "spillway.binding"
 	PipelineMemo = "spillway.pipeline"
+	OptionsMemo  = "spillway.options"
 )
 
 // Names of the updates that a run answers.
@@ -43,6 +44,8 @@ type Host struct {
 	Window int
 	// Tell publishes a hint; it must not block. Nil publishes none.
 	Tell func(predictor.Event)
+	// Find returns for each key of a lookup a result of an earlier run, or nil. Nil finds none.
+	Find func(context.Context, wire.Lookup) ([]*wire.Kept, error)
 	// End makes a run's end durable, and its start with it; it may be called more than once with the same value. Nil does nothing.
 	End func(context.Context, Ended) error
 }
@@ -95,6 +98,7 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 	started := predictor.RunStarted{
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Goal: r.goal, At: info.WorkflowStartTime,
 		Event: memo[string](info, EventMemo), Input: preview(in.Args, inputPreview),
+		EventAt: r.options.EventAt, RetryOf: r.options.RetryOf, Traceparent: r.options.Traceparent,
 	}
 	if r.tell != nil && !workflow.IsReplaying(ctx) {
 		r.tell(started)
@@ -168,6 +172,9 @@ func (h Host) newRun(info *workflow.Info) *run {
 	r := newRun(info.WorkflowExecution.ID, h.Window)
 	r.pipeline, r.app, r.build, r.tell = info.WorkflowType.Name, h.App, h.Build, h.Tell
 	r.goal = memo[Goal](info, GoalMemo)
+	if _, told := info.Memo.GetFields()[OptionsMemo]; told { // a run that began before there were results to take goes on without
+		r.options, r.find = memo[wire.RunOptions](info, OptionsMemo), h.Find
+	}
 	r.listed = map[string]bool{}
 	for _, stage := range h.Stages {
 		r.listed[stage.Name()] = true
@@ -179,7 +186,7 @@ func (h Host) newRun(info *workflow.Info) *run {
 func (h Host) part(c chunk) *run {
 	r := newRun(c.Run, c.Window)
 	r.pipeline, r.app, r.build, r.tell = c.Pipeline, c.App, c.Build, h.Tell
-	r.goal.Budget = c.Budget
+	r.goal.Budget, r.options.Traceparent = c.Budget, c.Trace
 	return r
 }
 

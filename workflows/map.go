@@ -32,12 +32,22 @@ type chunk struct {
 	App      string            `json:"app"`
 	Build    string            `json:"build"`
 	Stage    wire.Stage        `json:"stage"`
-	First    int               `json:"first"` // number of the first task
-	Offset   int               `json:"offset"`
+	First    int               `json:"first"`            // number of the first task
+	Offset   int               `json:"offset"`           // the shard of the first input
+	Shards   []int             `json:"shards,omitempty"` // that of each input; nil when they follow one another
 	Inputs   []json.RawMessage `json:"inputs"`
+	Trace    string            `json:"traceparent,omitempty"`
 	Window   int               `json:"window"`
 	// Budget is what the chunk may spend; 0 means no limit.
 	Budget quantity.Money `json:"budget_picodollars,omitempty"`
+}
+
+// shard is the index, in the whole Map, of input i.
+func (c chunk) shard(i int) int {
+	if c.Shards == nil {
+		return c.Offset + i
+	}
+	return c.Shards[i]
 }
 
 // chunkResult is what the child workflow returns.
@@ -84,8 +94,22 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 	first := r.next[stage.Name] - 1
 	r.next[stage.Name] = first + len(inputs)
 
-	r.announce(ctx, stage, len(inputs))
-	sizes := chunkSizes(len(inputs))
+	kept, err := r.reuse(ctx, stage, inputs)
+	if err != nil {
+		return nil, err
+	}
+	copy(outputs, kept)
+	var shards []int
+	for i, output := range outputs {
+		if output == nil {
+			shards = append(shards, i)
+		}
+	}
+	if len(shards) == 0 {
+		return outputs, nil
+	}
+	r.announce(ctx, stage, len(shards))
+	sizes := chunkSizes(len(shards))
 	group, cancel := workflow.WithCancel(ctx)
 	defer cancel()
 	open := map[string]workflow.ChildWorkflowFuture{}
@@ -97,7 +121,7 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 		if failure != nil {
 			break
 		}
-		part := r.chunkOf(stage, first, offset, inputs, sizes[i])
+		part := r.chunkOf(stage, first, shards[offset:offset+sizes[i]], inputs)
 		id := fmt.Sprintf("%s/%s-%d", workflow.GetInfo(ctx).WorkflowExecution.ID, stage.Name, part.First)
 		child := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(group, workflow.ChildWorkflowOptions{
 			WorkflowID:          id,
@@ -115,7 +139,9 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 				failure = mapError(err)
 				cancel()
 			}
-			copy(outputs[part.Offset:], result.Outputs)
+			for i, output := range result.Outputs {
+				outputs[part.shard(i)] = output
+			}
 		})
 	}
 	tasks := r.windowOf(stage.Name)
@@ -154,10 +180,16 @@ func (r *run) chunkWindow(stage string) int {
 	return max(1, r.windowOf(stage)/r.concurrentChunks(stage))
 }
 
-func (r *run) chunkOf(stage wire.Stage, first, offset int, inputs []json.RawMessage, size int) chunk {
+func (r *run) chunkOf(stage wire.Stage, first int, shards []int, inputs []json.RawMessage) chunk {
 	part := chunk{
-		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Stage: stage, First: first + offset, Offset: offset,
-		Inputs: inputs[offset : offset+size], Window: r.chunkWindow(stage.Name),
+		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Stage: stage, First: first + shards[0], Offset: shards[0],
+		Inputs: make([]json.RawMessage, len(shards)), Window: r.chunkWindow(stage.Name), Trace: r.options.Traceparent,
+	}
+	for i, shard := range shards {
+		part.Inputs[i] = inputs[shard]
+	}
+	if shards[len(shards)-1]-shards[0] != len(shards)-1 {
+		part.Shards = shards
 	}
 	if r.goal.Budget > 0 {
 		part.Budget = max(1, (r.goal.Budget-r.ledger.spent)/quantity.Money(r.concurrentChunks(stage.Name)))
@@ -199,7 +231,8 @@ func runChunk(host Host) func(workflow.Context, chunk) (chunkResult, error) {
 		started, done := 0, 0
 		var failure error
 		for i, input := range part.Inputs {
-			c := call{stage: part.Stage, id: fmt.Sprintf("%s-%d", part.Stage.Name, part.First+i), input: input}
+			shard := part.shard(i)
+			c := call{stage: part.Stage, id: fmt.Sprintf("%s-%d", part.Stage.Name, part.First-part.Offset+shard), input: input}
 			if err := workflow.Await(ctx, func() bool { return failure != nil || started-done < r.window }); err != nil {
 				return chunkResult{}, err
 			}
@@ -207,11 +240,11 @@ func runChunk(host Host) func(workflow.Context, chunk) (chunkResult, error) {
 				break
 			}
 			workflow.Go(group, func(ctx workflow.Context) {
-				output, err := r.perform(ctx, c)
+				output, err := r.runTask(ctx, c)
 				done++
 				result.Outputs[i] = output
 				if err != nil && failure == nil {
-					failure = shardError(part.Stage.Name, part.Offset+i, err)
+					failure = shardError(part.Stage.Name, shard, err)
 					cancel()
 				}
 			})

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,7 +22,9 @@ type run struct {
 	app      string
 	build    string
 	goal     Goal
-	listed   map[string]bool // nil lists all (tests)
+	options  wire.RunOptions
+	find     func(context.Context, wire.Lookup) ([]*wire.Kept, error) // nil where results are not kept
+	listed   map[string]bool                                          // nil lists all (tests)
 	tell     func(predictor.Event)
 	window   int            // tasks of one stage in flight, where windows has no entry
 	windows  map[string]int // by stage
@@ -69,8 +72,20 @@ func (r *run) newCall(stage wire.Stage, input json.RawMessage) (call, error) {
 	return call{stage: stage, id: fmt.Sprintf("%s-%d", stage.Name, number), input: input}, nil
 }
 
-// perform runs a task within the stage's window and the run's budget and returns its encoded output.
+// perform returns the encoded output of a task: that of an earlier run where one is to be had, else what running it returns.
 func (r *run) perform(ctx workflow.Context, c call) (json.RawMessage, error) {
+	found, err := r.reuse(ctx, c.stage, []json.RawMessage{c.input})
+	if err != nil {
+		return nil, err
+	}
+	if found != nil && found[0] != nil {
+		return found[0], nil
+	}
+	return r.runTask(ctx, c)
+}
+
+// runTask runs a task within the stage's window and the run's budget and returns its encoded output.
+func (r *run) runTask(ctx workflow.Context, c call) (json.RawMessage, error) {
 	name := c.stage.Name
 	if err := workflow.Await(ctx, func() bool { return r.inFlight[name] < r.windowOf(name) }); err != nil {
 		return nil, err
@@ -136,7 +151,7 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 	task := wire.Task{
 		Version: wire.Version, Run: r.id, Pipeline: r.pipeline, Stage: id, ID: c.id,
 		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout, PoolOnly: poolOnly, Recommends: c.stage.Recommends,
-		Command: c.stage.Command,
+		Command: c.stage.Command, Traceparent: r.options.Traceparent,
 	}
 	err = workflow.ExecuteActivity(ctx, c.stage.Name, task, c.input).Get(ctx, &result)
 	return result, err

@@ -38,6 +38,9 @@ type Hints struct {
 	MaxAttempts int
 	// PoolOnly keeps the stage off functions.
 	PoolOnly bool
+	// NoCache says that the stage depends on more than its input (a directory, a clock, a service) or is run for its effect: its result is
+	// never taken from another run. Without it, a run takes the result that the same build made of the same input before.
+	NoCache bool
 }
 
 // DefaultMaxAttempts is how often a stage may fail when its hints do not say.
@@ -80,6 +83,7 @@ func (s Stage[In, Out]) Describe() wire.Stage {
 		PoolOnly:    s.hints.PoolOnly || s.command || s.recommender != nil || s.hints.Timeout > functionTimeout,
 		Command:     s.command,
 		Recommends:  s.recommender != nil,
+		NoCache:     s.hints.NoCache,
 	}
 }
 

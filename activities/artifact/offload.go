@@ -87,7 +87,11 @@ func (d *driver) storeOne(ctx context.Context, payload *commonpb.Payload) (conve
 }
 
 func (d *driver) retrieveOne(ctx context.Context, claim converter.StorageDriverClaim) (*commonpb.Payload, error) {
-	digest, found := claim.ClaimData[claimDigest]
+	return d.retrieveClaim(ctx, claim.ClaimData)
+}
+
+func (d *driver) retrieveClaim(ctx context.Context, claim map[string]string) (*commonpb.Payload, error) {
+	digest, found := claim[claimDigest]
 	if !found {
 		return nil, errors.New("retrieve payload: the reference in the history has no digest; it was not written by this driver")
 	}

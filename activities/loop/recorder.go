@@ -94,6 +94,19 @@ func (r *Recorder) Record(ctx context.Context, record predictor.Record) error {
 	}
 }
 
+// Held makes the line about the time for which a host was held durable, and tries once: whoever tells it tells the rest the next time.
+func (r *Recorder) Held(ctx context.Context, held predictor.HostHeld) error {
+	kind, data, err := wire.EncodeEvent(held)
+	if err != nil {
+		return fmt.Errorf("record that host %s was held: %w", held.Host, err)
+	}
+	id := "held/" + held.Host + "/" + strconv.FormatInt(held.From.UnixNano(), 10)
+	if err := r.publish(ctx, wire.LoopStream, wire.LoopSubject(kind), id, data); err != nil {
+		return fmt.Errorf("record that host %s was held: %w", held.Host, err)
+	}
+	return nil
+}
+
 // Tell hands a fact to the sender and returns at once. A fact that finds the buffer full, that cannot be encoded or that comes after
 // Close is dropped and counted.
 func (r *Recorder) Tell(event predictor.Event) {

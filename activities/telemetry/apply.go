@@ -4,8 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -22,9 +20,18 @@ func (m *Metrics) Apply(message wire.Message) {
 	case predictor.BacklogObserved:
 		m.applyBacklog(event)
 	case predictor.RunStarted:
-		m.runs.WithLabelValues(string(predictor.RunRunning)).Inc()
+		m.applyRunStarted(event)
+	case predictor.GoalChanged:
+		m.applyGoalChanged(event)
 	case predictor.RunEnded:
 		m.applyRunEnded(event)
+	case predictor.Reused:
+		m.applyReused(event)
+	case predictor.HostHeld:
+		m.applyHostHeld(event)
+	}
+	if message.Event != nil {
+		m.forgetHosts(message.Event.When())
 	}
 	if decision := message.Decision; decision != nil {
 		labels := m.known(decision.Stage)
@@ -75,15 +82,26 @@ func (m *Metrics) applyRecord(record predictor.Record) {
 	if !slices.Contains(outcomes(), outcome) {
 		outcome = other
 	}
-	m.attempts.WithLabelValues(append(values, string(outcome))...).Inc()
-	observe(m.queue.WithLabelValues(values...), record.Queue.Seconds())
-	observe(m.start.WithLabelValues(values...), record.Start.Seconds())
-	observe(m.run.WithLabelValues(values...), record.Usage.Wall.Seconds())
-	if record.Usage.PeakMemory > 0 {
-		m.peak.WithLabelValues(values...).Set(float64(record.Usage.PeakMemory))
+	run := m.exemplarOf(record.Run, record.At)
+	addFor(m.attempts.WithLabelValues(append(values, string(outcome))...), 1, run)
+	observeRun(m.queue.WithLabelValues(values...), record.Queue.Seconds(), run)
+	observeRun(m.start.WithLabelValues(values...), record.Start.Seconds(), run)
+	observeRun(m.run.WithLabelValues(values...), record.Usage.Wall.Seconds(), run)
+	if record.Usage.Wall > 0 {
+		observeRun(m.fetch.WithLabelValues(values...), record.Usage.Fetch.Seconds(), run)
+		observeRun(m.publish.WithLabelValues(values...), record.Usage.Publish.Seconds(), run)
+	}
+	if peak, grant := float64(record.Usage.PeakMemory), float64(record.Grant.Memory); peak > 0 {
+		m.peak.WithLabelValues(values...).Set(peak)
+		if grant > 0 {
+			observeRun(m.memoryGranted.WithLabelValues(values...), peak/grant, run)
+		}
 	}
 	if record.Cost > 0 {
-		m.cost.WithLabelValues(values...).Add(record.Cost.USD())
+		addFor(m.cost.WithLabelValues(values...), record.Cost.USD(), run)
+		if going, known := m.going[record.Run]; known {
+			going.cost = going.cost.Plus(record.Cost)
+		}
 	}
 	if outcome != predictor.Succeeded {
 		return // how long a failed attempt ran says nothing about the prediction
@@ -93,7 +111,7 @@ func (m *Metrics) applyRecord(record predictor.Record) {
 		memory: {record.Predicted.Memory.Mid, float64(record.Usage.PeakMemory)},
 	} {
 		if predicted, actual := pair[0], pair[1]; predicted > 0 && actual > 0 {
-			observe(m.relativeError.WithLabelValues(labels.app, labels.stage, what), math.Abs(predicted-actual)/actual)
+			observeRun(m.relativeError.WithLabelValues(labels.app, labels.stage, what), math.Abs(predicted-actual)/actual, run)
 		}
 	}
 }
@@ -121,20 +139,14 @@ func (m *Metrics) applyBacklog(observed predictor.BacklogObserved) {
 	m.backlog.WithLabelValues(labels.app, labels.stage).Set(float64(total))
 }
 
-func (m *Metrics) applyRunEnded(event predictor.RunEnded) {
-	state := string(event.State)
-	switch event.State {
-	case predictor.RunSucceeded, predictor.RunFailed, predictor.RunCancelled:
-	default:
-		state = other
+func (m *Metrics) applyReused(event predictor.Reused) {
+	labels := m.known(event.Stage)
+	run := m.exemplarOf(event.Run, event.At)
+	if event.Tasks > 0 {
+		addFor(m.reused.WithLabelValues(labels.app, labels.stage), float64(event.Tasks), run)
 	}
-	m.runs.WithLabelValues(state).Inc()
-}
-
-// observe adds a finite value that is not negative.
-func observe(histogram prometheus.Observer, value float64) {
-	if value >= 0 && !math.IsInf(value, 1) {
-		histogram.Observe(value)
+	if event.Saved > 0 {
+		addFor(m.saved.WithLabelValues(labels.app, labels.stage), event.Saved.USD(), run)
 	}
 }
 

@@ -161,9 +161,7 @@ func TestMadeUpStagesShareOneSetOfSeries(t *testing.T) {
 
 func TestNamesOfSeriesKeepToPrometheusConventions(t *testing.T) {
 	t.Parallel()
-	metrics := telemetry.NewMetrics()
-	metrics.Apply(wire.Message{Event: record("train-1", 1)})
-	families, err := metrics.Gatherer().Gather()
+	families, err := everything().Gatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,6 +40,8 @@ type Stage struct {
 	Command bool `json:"command,omitempty"`
 	// Recommends says that the stage decides the sizes of its attempts.
 	Recommends bool `json:"recommends,omitempty"`
+	// NoCache says that results of the stage are not taken by other runs, because it depends on more than its input.
+	NoCache bool `json:"no_cache,omitempty"`
 }
 
 // Binding says which events start a pipeline.

@@ -119,10 +119,15 @@ type Answer struct {
 	// Read and Written are artifact bytes.
 	Read    quantity.Bytes `json:"read_bytes"`
 	Written quantity.Bytes `json:"written_bytes"`
+	// BeganAt is when the user's code began, by the clock of where it ran.
+	BeganAt time.Time `json:"began_at,omitzero"`
 	// Wall and CPU are what the user's code took, as its process measured them; PeakMemory is the process's high-water mark.
 	Wall       time.Duration  `json:"wall_ns"`
 	CPU        time.Duration  `json:"cpu_ns"`
 	PeakMemory quantity.Bytes `json:"peak_memory_bytes"`
+	// Fetch and Publish are the parts of Wall in which the code waited for artifacts to be read and to be written.
+	Fetch   time.Duration `json:"fetch_ns,omitempty"`
+	Publish time.Duration `json:"publish_ns,omitempty"`
 	// Squeezed says that the process collected garbage harder than it would have with more memory: its peak is then that of its limit.
 	Squeezed bool `json:"squeezed,omitempty"`
 	// Checkpoint and Progress are the newest ones; a function has no other way to tell them.

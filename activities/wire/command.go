@@ -90,4 +90,6 @@ const (
 	// CPUEnvironment is the grant in thousandths of a core, MemoryEnvironment in bytes.
 	CPUEnvironment    = "SPILLWAY_CPU_MILLI"
 	MemoryEnvironment = "SPILLWAY_MEMORY_BYTES"
+	// TraceEnvironment is the trace context below which the program's own spans belong.
+	TraceEnvironment = "TRACEPARENT"
 )

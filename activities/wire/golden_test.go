@@ -22,20 +22,22 @@ import (
 // Values of the messages below. Every field of every message is set, so that a field that is renamed or lost shows in a golden file;
 // TestEveryFieldOfAMessageIsInItsGoldenFile holds this up.
 var (
-	at    = time.Date(2026, 3, 4, 5, 6, 7, 890_000_000, time.UTC)
-	stage = predictor.StageID{App: "digits", Build: "f9310f35b488", Name: "score"}
-	size  = quantity.Size{CPU: 1500, Memory: 96 * quantity.MiB, GPU: 250, GPUMemory: 2 * quantity.GiB, DeviceClass: "h200"}
-	goal  = predictor.Goal{Deadline: time.Minute, Budget: quantity.USD / 2, Minimise: predictor.Latency}
-	ref   = activities.Ref{Digest: strings.Repeat("ab", 32), Bytes: 4096}
-	guess = predictor.Interval{Low: 1, Mid: 2.5, High: 4}
-	task  = wire.Task{
+	at          = time.Date(2026, 3, 4, 5, 6, 7, 890_000_000, time.UTC)
+	stage       = predictor.StageID{App: "digits", Build: "f9310f35b488", Name: "score"}
+	size        = quantity.Size{CPU: 1500, Memory: 96 * quantity.MiB, GPU: 250, GPUMemory: 2 * quantity.GiB, DeviceClass: "h200"}
+	goal        = predictor.Goal{Deadline: time.Minute, Budget: quantity.USD / 2, Minimise: predictor.Latency}
+	ref         = activities.Ref{Digest: strings.Repeat("ab", 32), Bytes: 4096}
+	traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	guess       = predictor.Interval{Low: 1, Mid: 2.5, High: 4}
+	task        = wire.Task{
 		Version: wire.Version, Run: "digits-1", Pipeline: "digits", Stage: stage, ID: "score-17", Input: 350_356, Declared: size, MaxAttempts: 3,
-		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true,
+		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, Traceparent: traceparent,
 	}
 	start    = wire.StartAttempt{Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref}
 	progress = wire.Progress{Step: 3, Metrics: map[string]float64{"loss": 0.25}}
 	answer   = wire.Answer{
 		Output: json.RawMessage(`{"labels":[1,2]}`), Read: 4096, Written: 512, Wall: 2 * time.Second, CPU: time.Second, PeakMemory: 64 * quantity.MiB,
+		BeganAt: at, Fetch: time.Millisecond, Publish: 2 * time.Millisecond,
 		Error:      &wire.StageFailure{Message: "out of room", Stack: "goroutine 1", Permanent: true, OutOfMemory: true},
 		Squeezed:   true,
 		Checkpoint: &ref, Progress: &progress,
@@ -62,7 +64,12 @@ func loopMessages() map[wire.Kind]wire.Message {
 	return map[wire.Kind]wire.Message{
 		wire.KindRunStarted: {Event: predictor.RunStarted{
 			Run: "digits-1", Pipeline: "digits", App: "digits", Build: "f9310f35b488", Goal: goal, Input: []byte(`{"shards":6}`), Event: "1", At: at,
+			EventAt: at.Add(-time.Second), RetryOf: "digits-0", Traceparent: traceparent,
 		}},
+		wire.KindReused: {Event: predictor.Reused{
+			Run: "digits-1", Stage: stage, Tasks: 2, From: "digits-0", Saved: 5_542_794, Wall: 2 * time.Second, At: at,
+		}},
+		wire.KindHostHeld: {Event: predictor.HostHeld{Host: "host-1", Capacity: size, PricePerHour: quantity.USD, From: at.Add(-time.Minute), At: at}},
 		wire.KindRunEnded: {Event: predictor.RunEnded{
 			Run: "digits-1", State: predictor.RunFailed, Error: "stage score failed", Result: []byte(`{"accuracy":0.97}`), At: at,
 		}},
@@ -82,11 +89,11 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindRecord: {Event: predictor.Record{
 			Run: "digits-1", Pipeline: "digits", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", PoolOnly: true,
 			Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Error: "killed at its limit", ScheduledAt: at.Add(-time.Minute), Queue: 3 * time.Millisecond,
-			Start: 4 * time.Millisecond, Cold: true, At: at, Grant: size,
+			Start: 4 * time.Millisecond, Settle: time.Millisecond, Cold: true, At: at, Grant: size,
 			Predicted: predictor.Prediction{Memory: guess, Wall: guess, Source: "23 attempts"},
 			Usage: quantity.Usage{
 				CPU: time.Second, PeakMemory: 64 * quantity.MiB, GPUPeakMemory: quantity.GiB, Wall: 2 * time.Second, Input: 4096, Output: 512,
-				Squeezed: true, Throttled: time.Second / 4, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
+				Fetch: time.Millisecond, Publish: 2 * time.Millisecond, Squeezed: true, Throttled: time.Second / 4, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
 			},
 			Features: map[string]float64{"epochs": 3},
 			Cost:     5_542_794,
@@ -122,9 +129,15 @@ func plainMessages() map[string]any {
 		"app": &wire.App{
 			Version: wire.Version, Name: "digits", SIMD: true,
 			Pipelines: []wire.Pipeline{{Name: "digits", Input: json.RawMessage(`{"type":"object"}`), Goal: goal, Bindings: []wire.Binding{bound}}},
-			Stages:    []wire.Stage{{Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true}},
+			Stages:    []wire.Stage{{Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, NoCache: true}},
 		},
-		"command":        &command,
+		"command": &command,
+		"options": &wire.RunOptions{NoCache: true, RetryOf: "digits-0", Only: []string{"score"}, EventAt: at, Traceparent: traceparent},
+		"kept": &wire.Kept{
+			Version: wire.Version, Key: wire.ResultKey{Content: ref.Digest, Code: "f9310f35b488"}, Run: "digits-0", Stage: "score", Task: "score-17",
+			Output: json.RawMessage(`{"labels":[1,2]}`), Stored: ref, Cost: 5_542_794, Wall: 2 * time.Second, At: at,
+		},
+		"lookup":         &wire.Lookup{Run: "digits-0", Shared: true, Keys: []wire.ResultKey{{Content: ref.Digest, Code: wire.CommandCode}}},
 		"command_result": &commandResult,
 		"done": &wire.Done{
 			Version: wire.Version, Run: "digits-1", Pipeline: "digits", Event: "1", State: predictor.RunSucceeded, Error: "none",

@@ -21,6 +21,8 @@ const (
 	KindGoalChanged    Kind = "goal_changed"
 	KindScheduled      Kind = "scheduled"
 	KindBacklog        Kind = "backlog"
+	KindReused         Kind = "reused"
+	KindHostHeld       Kind = "host_held"
 	KindAttemptStarted Kind = "attempt_started"
 	KindSampled        Kind = "sampled"
 	KindRecord         Kind = "record"
@@ -76,6 +78,10 @@ func DecodeMessage(data []byte) (Message, error) {
 		return decodeEvent[predictor.Scheduled](outer)
 	case KindBacklog:
 		return decodeEvent[predictor.BacklogObserved](outer)
+	case KindReused:
+		return decodeEvent[predictor.Reused](outer)
+	case KindHostHeld:
+		return decodeEvent[predictor.HostHeld](outer)
 	case KindAttemptStarted:
 		return decodeEvent[predictor.AttemptStarted](outer)
 	case KindSampled:
@@ -105,6 +111,10 @@ func kindOf(event predictor.Event) (Kind, bool) {
 		return KindScheduled, true
 	case predictor.BacklogObserved:
 		return KindBacklog, true
+	case predictor.Reused:
+		return KindReused, true
+	case predictor.HostHeld:
+		return KindHostHeld, true
 	case predictor.AttemptStarted:
 		return KindAttemptStarted, true
 	case predictor.Sampled:

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
 	"strings"
 )
@@ -15,6 +17,8 @@ const (
 	DeadStream = "SPILLWAY_DEAD"
 	// DoneStream holds one completion event for every run that ended.
 	DoneStream = "SPILLWAY_DONE"
+	// ResultStream holds the results of tasks that later runs may take.
+	ResultStream = "SPILLWAY_RESULTS"
 	// LogStream holds what attempts print.
 	LogStream = "SPILLWAY_LOGS"
 )
@@ -29,6 +33,10 @@ const (
 	DeadSubjects = "spillway.dead.>"
 	// DoneSubjects is what DoneStream captures; the last token is the pipeline.
 	DoneSubjects = "spillway.done.>"
+	// AlertSubjects is where alerts go; the last token is the pipeline.
+	AlertSubjects = "spillway.alert.>"
+	// ResultSubjects is what ResultStream captures; the last tokens are content, code and run.
+	ResultSubjects = "spillway.results.>"
 	// LogSubjects is what LogStream captures; the last tokens are run, stage, task and attempt.
 	LogSubjects = "spillway.logs.>"
 )
@@ -60,6 +68,10 @@ const (
 	IDHeader       = "Spillway-Event"
 	// GoalHeader carries a goal, as JSON, with an event.
 	GoalHeader = "Spillway-Goal"
+	// TraceHeader carries the trace context of whoever published an event, as W3C Trace Context writes it.
+	TraceHeader = "traceparent"
+	// RunHeader carries RunOptions, as JSON, with an event.
+	RunHeader = "Spillway-Run"
 	// PipelineHeader names the pipeline that a dead event was meant for.
 	PipelineHeader = "Spillway-Pipeline"
 )
@@ -75,6 +87,23 @@ func DoneSubject(pipeline string) string { return "spillway.done." + token(pipel
 
 // LoopSubject is where messages of kind go.
 func LoopSubject(kind Kind) string { return "spillway.loop." + string(kind) }
+
+// ResultSubject is where a result of a run is kept. An empty Code stands for any code, and an empty run for any run.
+func ResultSubject(key ResultKey, run string) string {
+	return "spillway.results." + anyToken(key.Content) + "." + anyToken(key.Code) + "." + anyToken(digestToken(run))
+}
+
+// digestToken is a token for a name that may hold any character and be long; empty for an empty name.
+func digestToken(name string) string {
+	if name == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:16])
+}
+
+// AlertSubject is where alerts about runs of pipeline go.
+func AlertSubject(pipeline string) string { return "spillway.alert." + token(pipeline) }
 
 // LogSubject is where what an attempt prints goes.
 func LogSubject(source LogSource) string {

@@ -40,6 +40,8 @@ type Task struct {
 	PoolOnly bool `json:"pool_only,omitempty"`
 	// Command says that the input is a Command and the output a CommandResult, and that the host runs it itself.
 	Command bool `json:"command,omitempty"`
+	// Traceparent is the trace context that came with the run's event; empty for none.
+	Traceparent string `json:"traceparent,omitempty"`
 	// Recommends says that the app is asked for the size of each attempt.
 	Recommends bool `json:"recommends,omitempty"`
 }

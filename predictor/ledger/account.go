@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -19,11 +20,17 @@ type account struct {
 	state                    predictor.RunState
 	goal                     predictor.Goal
 	startedAt, endedAt, last time.Time
-	failure, event           string
+	eventAt                  time.Time
+	failure, event, retryOf  string
+	input                    uint64 // its fingerprint; 0 when it is not known
 	result                   json.RawMessage
 	stages                   []*stage // in order of first scheduling
 	decisions                int
-	predicted                RunPrediction
+	predicted, latest        RunPrediction
+	compared                 Static // with static sizes, as last computed
+	comparedAt               int    // the revision of prices for which it was computed
+	stale, frozen            bool   // compared is to be computed again; it is final
+	detail                   detail
 
 	seen    map[uint64]struct{} // attempts recorded and tasks done; nil once the run is settled
 	running map[uint64]*stage   // attempts going on
@@ -32,6 +39,8 @@ type account struct {
 // stage sums up one stage of a run.
 type stage struct {
 	id                    predictor.StageID
+	owner                 *spend.Owner
+	hints                 []hint    // of tasks that were put on the queue and not taken yet
 	view                  StageView // what needs no further computing
 	pool, function        int       // tasks done
 	again                 int       // of view.Refused, those scheduled again for the pool
@@ -84,7 +93,10 @@ func (a *account) ended() bool { return a.state != predictor.RunRunning }
 // settled reports whether the run takes no events any more.
 func (a *account) settled() bool { return a.seen == nil }
 
-func (a *account) settle() { a.seen, a.running = nil, nil }
+func (a *account) settle() {
+	a.seen, a.running, a.detail.places = nil, nil, nil
+	a.frozen = true
+}
 
 func (a *account) heard(at time.Time) {
 	if at.After(a.last) && !a.ended() {
@@ -129,7 +141,7 @@ func (a *account) stage(id predictor.StageID) *stage {
 	if id.Name == "" {
 		return nil
 	}
-	st := &stage{id: id, view: StageView{Name: id.Name}}
+	st := &stage{id: id, view: StageView{Name: id.Name}, owner: &spend.Owner{Run: a.id, Pipeline: a.pipeline, Stage: id.Model()}}
 	a.stages = append(a.stages, st)
 	return st
 }
@@ -138,6 +150,9 @@ func (a *account) scheduled(e predictor.Scheduled) {
 	st := a.stage(e.Stage)
 	if st == nil {
 		return
+	}
+	if e.Tasks > 0 {
+		st.hinted(e.At, e.Tasks)
 	}
 	if e.PoolOnly && e.Tasks > 0 && st.again+e.Tasks <= st.view.Refused {
 		st.again += e.Tasks // counted already when it was scheduled for both venues
@@ -149,12 +164,23 @@ func (a *account) scheduled(e predictor.Scheduled) {
 		st.view.Expected = max(st.view.Expected, st.view.Scheduled+st.announced)
 	}
 	st.view.Declared = e.Declared
+	a.stale = true
 }
 
-func (a *account) attemptStarted(e predictor.AttemptStarted, key, before uint64) {
-	st := a.stage(e.Stage)
+// reused counts what was taken from an earlier run.
+func (st *stage) reused(e predictor.Reused) {
+	r := &st.view.Reused
+	r.Tasks += max(0, e.Tasks)
+	r.Saved = r.Saved.Plus(max(0, e.Saved))
+	r.Seconds += positive(e.Wall)
+	r.From = e.From
+}
+
+// attemptStarted counts an attempt that goes on; begun is false when it is known already, or over.
+func (a *account) attemptStarted(e predictor.AttemptStarted, key, before uint64) (st *stage, begun bool) {
+	st = a.stage(e.Stage)
 	if _, recorded := a.seen[key]; st == nil || recorded || a.running[key] != nil || a.ended() {
-		return
+		return nil, false
 	}
 	if lost := a.running[before]; lost != nil { // its host died without a Record
 		lost.view.Running--
@@ -163,12 +189,14 @@ func (a *account) attemptStarted(e predictor.AttemptStarted, key, before uint64)
 	a.running[key] = st
 	st.view.Running++
 	st.view.Grant = e.Grant
+	return st, true
 }
 
-func (a *account) sampled(e predictor.Sampled) {
+// sampled takes a sample; counts is false for one that tells nothing.
+func (a *account) sampled(e predictor.Sampled) (counts bool) {
 	st := a.stage(e.Stage)
 	if st == nil || a.ended() {
-		return
+		return false
 	}
 	st.view.PeakMemory = max(st.view.PeakMemory, e.Memory)
 	if e.Step > 0 {
@@ -177,6 +205,7 @@ func (a *account) sampled(e predictor.Sampled) {
 	if len(e.Metrics) > 0 {
 		st.view.Metrics = finite(e.Metrics)
 	}
+	return true
 }
 
 // finite keeps what JSON can hold.
@@ -186,11 +215,13 @@ func finite(metrics map[string]float64) map[string]float64 {
 	return kept
 }
 
-func (a *account) recorded(e predictor.Record, key, task uint64) {
-	st := a.stage(e.Stage)
+// recorded sums up an attempt that ended; st is nil when it was counted before. Finished says that it was the first to finish its task.
+func (a *account) recorded(e predictor.Record, key, task uint64) (st *stage, finished bool) {
+	st = a.stage(e.Stage)
 	if _, doubled := a.seen[key]; st == nil || doubled {
-		return
+		return nil, false
 	}
+	a.stale = true
 	a.seen[key] = struct{}{}
 	if a.running[key] != nil {
 		st.view.Running--
@@ -198,10 +229,10 @@ func (a *account) recorded(e predictor.Record, key, task uint64) {
 	}
 	st.add(e)
 	if e.Outcome != predictor.Succeeded {
-		return
+		return st, false
 	}
 	if _, done := a.seen[task]; done {
-		return
+		return st, false
 	}
 	a.seen[task] = struct{}{}
 	st.view.Done++
@@ -210,6 +241,7 @@ func (a *account) recorded(e predictor.Record, key, task uint64) {
 	} else {
 		st.pool++
 	}
+	return st, true
 }
 
 // add sums up one attempt. Negative amounts count as nothing.
@@ -287,13 +319,14 @@ func (a *account) about(decision predictor.Decision) bool {
 func (a *account) view(plan map[predictor.StageID]map[predictor.Venue]int) RunView {
 	view := RunView{
 		Run: a.id, Pipeline: a.pipeline, App: a.app, Build: a.build, State: a.state, Goal: a.goal, StartedAt: a.startedAt, EndedAt: a.endedAt,
-		Error: a.failure, Result: a.result, Event: a.event, Stages: make([]StageView, 0, len(a.stages)), Decisions: a.decisions, Predicted: a.predicted,
+		Error: a.failure, Result: a.result, Event: a.event, EventAt: a.eventAt, RetryOf: a.retryOf, Stages: make([]StageView, 0, len(a.stages)), Decisions: a.decisions, Predicted: a.predicted, Latest: a.latest,
 		Totals: Totals{Tasks: bothVenues(0, 0)},
 	}
 	for _, st := range a.stages {
 		stage := st.finished(plan[st.id], a.ended())
 		view.Stages = append(view.Stages, stage)
 		view.Totals.add(stage)
+		view.Reused.add(stage.Reused)
 	}
 	end := a.last
 	if a.ended() {
@@ -301,6 +334,16 @@ func (a *account) view(plan map[predictor.StageID]map[predictor.Venue]int) RunVi
 	}
 	view.Actual = RunActual{Seconds: max(0, end.Sub(a.startedAt).Seconds()), Cost: view.Totals.Cost}
 	return view
+}
+
+// add adds what another stage reused. It is from the run of which the last stage that took something did.
+func (r *Reuse) add(other Reuse) {
+	r.Tasks += other.Tasks
+	r.Saved = r.Saved.Plus(other.Saved)
+	r.Seconds += other.Seconds
+	if other.From != "" {
+		r.From = other.From
+	}
 }
 
 // finished completes the stage's view by what is computed when it is looked at.

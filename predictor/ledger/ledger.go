@@ -2,10 +2,12 @@ package ledger
 
 import (
 	"hash/maphash"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 )
 
 // Bounds of what is kept. Beyond them the oldest is forgotten, ended runs first.
@@ -25,15 +27,29 @@ type Ledger struct {
 	decisions []predictor.Decision
 	plan      map[predictor.StageID]map[predictor.Venue]int
 	seed      maphash.Seed
+	book      *spend.Book
+	kept      usage
+	bounds    bounds
+	latest    int64 // the latest time of any event
 }
+
+// bounds are variables for tests.
+type bounds struct{ attempts, looks, runLooks, points int }
 
 // New returns an empty ledger.
 func New() *Ledger {
-	return &Ledger{runs: map[string]*account{}, seed: maphash.MakeSeed()}
+	return &Ledger{
+		runs: map[string]*account{}, seed: maphash.MakeSeed(), book: spend.New(),
+		bounds: bounds{attempts: maxAttempts, looks: maxLooks, runLooks: maxRunLooks, points: maxPoints},
+	}
 }
 
 // Apply accounts for one event. Doubled events count once; what contradicts itself or belongs to a run long over is ignored.
 func (l *Ledger) Apply(event predictor.Event) {
+	if event == nil {
+		return
+	}
+	l.latest = max(l.latest, spend.Nanoseconds(event.When()))
 	switch e := event.(type) {
 	case predictor.RunStarted:
 		l.started(e)
@@ -48,17 +64,18 @@ func (l *Ledger) Apply(event predictor.Event) {
 			a.scheduled(e)
 		}
 	case predictor.AttemptStarted:
-		if a := l.account(e.Run, e.At); a != nil {
-			a.attemptStarted(e, l.key(e.Task, e.Attempt), l.key(e.Task, e.Attempt-1))
-		}
+		l.attemptStarted(e)
 	case predictor.Sampled:
-		if a := l.account(e.Run, e.At); a != nil {
-			a.sampled(e)
+		if a := l.account(e.Run, e.At); a != nil && a.sampled(e) {
+			l.look(a, e, l.key(e.Task, e.Attempt))
+			l.report(a, e)
 		}
 	case predictor.Record:
-		if a := l.account(e.Run, e.At); a != nil && e.Task != "" {
-			a.recorded(e, l.key(e.Task, e.Attempt), l.key(e.Task, wholeTask))
-		}
+		l.recorded(e)
+	case predictor.Reused:
+		l.reused(e)
+	case predictor.HostHeld:
+		l.book.Present(e)
 	}
 }
 
@@ -90,17 +107,20 @@ func (l *Ledger) SetPlan(plan predictor.Plan) {
 	}
 }
 
-// Forecast keeps what is expected of a run, as predictor.State.Forecast returned it at now, unless something was expected before: the first
-// forecast is the one that the end is compared with.
+// Forecast keeps what is expected of a run, as predictor.State.Forecast returned it at now: as what is expected latest, and, if nothing was
+// expected before, as the first forecast, which is the one that the end is compared with.
 func (l *Ledger) Forecast(run string, now time.Time, finish, cost predictor.Interval) {
 	a := l.runs[run]
-	if a == nil || a.ended() || !a.predicted.At.IsZero() {
+	if a == nil || a.ended() {
 		return
 	}
 	elapsed := max(0, now.Sub(a.startedAt).Seconds())
-	a.predicted = RunPrediction{
+	a.latest = RunPrediction{
 		FinishSeconds: predictor.Interval{Low: finish.Low + elapsed, Mid: finish.Mid + elapsed, High: finish.High + elapsed},
 		Cost:          cost, At: now,
+	}
+	if a.predicted.At.IsZero() {
+		a.predicted = a.latest
 	}
 }
 
@@ -110,7 +130,7 @@ func (l *Ledger) Run(id string) (view RunView, known bool) {
 	if a == nil {
 		return RunView{}, false
 	}
-	return a.view(l.plan), true
+	return l.view(a), true
 }
 
 // Runs returns the runs that match, the newest first.
@@ -121,10 +141,18 @@ func (l *Ledger) Runs(query Query) []RunView {
 			break
 		}
 		if (query.State == "" || query.State == a.state) && (query.Pipeline == "" || query.Pipeline == a.pipeline) {
-			views = append(views, a.view(l.plan))
+			views = append(views, l.view(a))
 		}
 	}
 	return views
+}
+
+// view is a run as it stands.
+func (l *Ledger) view(a *account) RunView {
+	view := a.view(l.plan)
+	view.Static = a.static(l.book)
+	view.Static.Sizes = maps.Clone(view.Static.Sizes)
+	return view
 }
 
 // Decisions returns the newest limit decisions about a run, oldest first: about its windows, or about the stages of its build while it ran.
@@ -158,6 +186,85 @@ func (l *Ledger) started(e predictor.RunStarted) {
 	}
 	a.known = true
 	a.pipeline, a.app, a.build, a.goal, a.event, a.startedAt = e.Pipeline, e.App, e.Build, e.Goal, e.Event, e.At
+	a.eventAt, a.retryOf, a.input = e.EventAt, e.RetryOf, l.input(e.Input)
+	for _, st := range a.stages {
+		st.owner.Pipeline = e.Pipeline
+	}
+}
+
+func (l *Ledger) attemptStarted(e predictor.AttemptStarted) {
+	a := l.account(e.Run, e.At)
+	if a == nil {
+		return
+	}
+	key, before := l.key(e.Task, e.Attempt), l.key(e.Task, e.Attempt-1)
+	st, begun := a.attemptStarted(e, key, before)
+	if !begun {
+		return
+	}
+	if e.Attempt <= 1 {
+		st.taken()
+	}
+	if i, known := a.detail.places[before]; known && a.detail.attempts[i].ended == 0 {
+		a.detail.attempts[i].lose(spend.Nanoseconds(e.At) - int64(max(0, e.Queue)))
+	}
+	if kept, known := l.place(a, key); known {
+		kept.stage, kept.task, kept.number = st, e.Task, int32(e.Attempt)
+		kept.begin(e)
+	}
+}
+
+func (l *Ledger) recorded(e predictor.Record) {
+	a := l.account(e.Run, e.At)
+	if a == nil || e.Task == "" {
+		return
+	}
+	key := l.key(e.Task, e.Attempt)
+	_, begun := a.detail.places[key]
+	st, finished := a.recorded(e, key, l.key(e.Task, wholeTask))
+	if st == nil {
+		return
+	}
+	if !begun && e.Attempt <= 1 {
+		st.taken()
+	}
+	if st.owner.Pipeline == "" {
+		st.owner.Pipeline = e.Pipeline
+	}
+	kept, known := l.place(a, key)
+	if !known {
+		kept = &attempt{}
+	}
+	kept.stage, kept.task, kept.number, kept.finished = st, e.Task, int32(e.Attempt), finished
+	kept.record(e)
+	span := kept.span()
+	if span.Venue == predictor.Pool {
+		l.book.Hold(span)
+	}
+	if !known {
+		l.book.Keep(span)
+	}
+}
+
+func (l *Ledger) reused(e predictor.Reused) {
+	a := l.account(e.Run, e.At)
+	if a == nil || e.Tasks <= 0 {
+		return
+	}
+	st := a.stage(e.Stage)
+	at := spend.Nanoseconds(e.At)
+	key := maphash.Comparable(l.seed, struct {
+		stage predictor.StageID
+		from  string
+		tasks int
+		at    int64
+	}{e.Stage, e.From, e.Tasks, at})
+	if _, doubled := a.seen[key]; st == nil || doubled {
+		return
+	}
+	a.seen[key] = struct{}{}
+	st.reused(e)
+	l.book.Keep(spend.Span{Owner: st.owner, From: at, To: at, Counted: at, Sums: spend.Sums{Reused: e.Tasks}})
 }
 
 func (l *Ledger) endedRun(e predictor.RunEnded) {
@@ -168,6 +275,7 @@ func (l *Ledger) endedRun(e predictor.RunEnded) {
 	a.end(e)
 	l.settling = append(l.settling, a)
 	if len(l.settling) > maxSettling {
+		l.settling[0].static(l.book) // at the prices of its time
 		l.settling[0].settle()
 		l.settling = slices.Delete(l.settling, 0, 1)
 	}
@@ -196,6 +304,7 @@ func (l *Ledger) account(id string, at time.Time) *account {
 }
 
 func (l *Ledger) forget(a *account) {
+	l.drop(a)
 	same := func(other *account) bool { return other == a }
 	delete(l.runs, a.id)
 	l.order = slices.DeleteFunc(l.order, same)

@@ -29,6 +29,10 @@ type RunView struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	// Event is the ID of the event that triggered the run; empty when none did.
 	Event string `json:"event,omitempty"`
+	// EventAt is when that event was published; the zero time when nobody told.
+	EventAt time.Time `json:"event_at,omitzero"`
+	// RetryOf is the run that this one tries again; empty for none.
+	RetryOf string `json:"retry_of,omitempty"`
 	// Stages are in the order in which the run first scheduled them.
 	Stages []StageView `json:"stages"`
 	// Totals are sums over all stages.
@@ -37,6 +41,12 @@ type RunView struct {
 	Decisions int `json:"decisions"`
 	// Predicted is what was expected of the run when a forecast was first known; the zero value when none was.
 	Predicted RunPrediction `json:"predicted"`
+	// Latest is what is expected of the run now; of a run that has ended, what was expected last.
+	Latest RunPrediction `json:"latest"`
+	// Static is what the run would have cost at static sizes.
+	Static Static `json:"static"`
+	// Reused is what the run took from earlier runs, over all stages.
+	Reused Reuse `json:"reused"`
 	// Actual is what the run has taken up to its end, or to its last event while it goes on.
 	Actual RunActual `json:"actual"`
 }
@@ -124,6 +134,8 @@ type StageView struct {
 	MemoryErrors int     `json:"memory_errors"`
 	// Cost is what the attempts cost.
 	Cost quantity.Money `json:"cost_picodollars"`
+	// Reused is what the stage took from earlier runs.
+	Reused Reuse `json:"reused"`
 	// Step and Metrics are the latest that an attempt reported by Progress; 0 and empty when none did.
 	Step    int                `json:"step,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`

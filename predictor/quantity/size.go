@@ -86,6 +86,9 @@ type Usage struct {
 	GPUPeakMemory Bytes `json:"gpu_peak_memory_bytes,omitempty"`
 	// Wall is the time from the start of the user's code to its end.
 	Wall time.Duration `json:"wall_ns"`
+	// Fetch and Publish are the parts of Wall in which the user's code waited for artifacts to be read and to be written; what overlaps counts once.
+	Fetch   time.Duration `json:"fetch_ns,omitempty"`
+	Publish time.Duration `json:"publish_ns,omitempty"`
 	// Input is the size of the encoded input and of the artifacts that the attempt read, in bytes.
 	Input Bytes `json:"input_bytes"`
 	// Output is the size of the encoded output and of the artifacts that the attempt wrote, in bytes.

@@ -72,12 +72,17 @@ type Options struct {
 	Builds activities.Builds
 	// Recorder takes Records, starts and samples.
 	Recorder activities.Recorder
+	// Results keeps results for later runs; nil keeps none.
+	Results slot.Keeper
 	// Plans hands out the plan.
 	Plans activities.Plans
 	// Output opens what takes the standard output and error of an attempt; nil discards them, but for the log.
 	Output func(wire.LogSource) activities.Output
 	// Inventory is told how the host stands every second and soon after each change. Calls do not overlap; an error is logged.
 	Inventory func(context.Context, predictor.Host) error
+	// Held is told about once a minute for how long the host was held, whoever used it; nil is not told. Calls do not overlap; an error is
+	// logged, and the same is told again before what comes next.
+	Held func(context.Context, predictor.HostHeld) error
 	// SampleEvery is the time between two looks at a running attempt; 0 means a second.
 	SampleEvery time.Duration
 	// ChildIdle is how long a child without work is kept; 0 means 30 seconds.
@@ -95,9 +100,11 @@ type Agent struct {
 	cpus        []int
 	price       quantity.Money
 	recorder    activities.Recorder
+	keeper      slot.Keeper
 	plans       activities.Plans
 	output      func(wire.LogSource) activities.Output
 	inventory   func(context.Context, predictor.Host) error
+	held        func(context.Context, predictor.HostHeld) error
 	sampleEvery time.Duration
 	childIdle   time.Duration
 	drain       time.Duration
@@ -123,7 +130,7 @@ func New(options Options) (*Agent, error) {
 	}
 	a := &Agent{
 		id: options.Host, capacity: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
-		recorder: options.Recorder, plans: options.Plans, output: options.Output, inventory: options.Inventory,
+		recorder: options.Recorder, keeper: options.Results, plans: options.Plans, output: options.Output, inventory: options.Inventory, held: options.Held,
 		sampleEvery: options.SampleEvery, childIdle: options.ChildIdle, drain: options.Drain,
 		logger: options.Logger.With("host", options.Host), now: time.Now,
 		changed: make(chan struct{}, 1),
@@ -218,7 +225,10 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}
 	var describing sync.WaitGroup
 	describing.Go(func() { a.describe(ctx) })
+	holding, release := context.WithCancel(context.WithoutCancel(ctx))
+	describing.Go(func() { a.tellHeld(holding) })
 	err = a.board.Run(ctx, a.plans, a.obey, a.drain)
+	release()
 	describing.Wait()
 	a.children.reap(ctx, a.now().Add(time.Hour)) // all of them
 	if err != nil {

@@ -128,7 +128,7 @@ func TestAnIdleChildServesTheNextAttempt(t *testing.T) {
 		Cold: true, Grant: of(1, 64), Predicted: predictor.Prediction{Memory: predictor.Interval{High: float64(64 * quantity.MiB)}, Source: "declared by the stage"},
 		Usage: quantity.Usage{Wall: time.Millisecond, Output: quantity.Bytes(len(result.Output)) + 5},
 	}
-	got.ScheduledAt, got.At, got.Queue, got.Start, got.Cost, got.Usage.PeakMemory, got.Usage.CPU = time.Time{}, time.Time{}, 0, 0, 0, 0, 0
+	got.ScheduledAt, got.At, got.Queue, got.Start, got.Settle, got.Cost, got.Usage.PeakMemory, got.Usage.CPU = time.Time{}, time.Time{}, 0, 0, 0, 0, 0, 0
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Record (-want +got):\n%s", diff)
 	}

@@ -53,6 +53,7 @@ type target struct {
 // account is what is known of an attempt when it is over, besides how it ended.
 type account struct {
 	queue, start time.Duration
+	began        time.Time // of the user's code; the zero time when it did not
 	cold         bool
 	usage        quantity.Usage
 }
@@ -79,11 +80,14 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	record := try.Record(predictor.Pool, a.id, ending)
 	record.Queue, record.Start, record.Cold = account.queue, account.start, account.cold
 	record.At, record.Usage, record.Predicted = a.now(), account.usage, predicted
+	if !account.began.IsZero() {
+		record.Settle = max(record.At.Sub(account.began)-account.usage.Wall, 0)
+	}
 	var output json.RawMessage
 	if f.answer != nil {
 		output = f.answer.Output
 	}
-	return try.End(ctx, a.recorder, record, ending, output)
+	return try.End(ctx, slot.Durable{Recorder: a.recorder, Keeper: a.keeper}, record, ending, output)
 }
 
 // unfit tells why an attempt can never run on a host; found is false when it can.
@@ -118,6 +122,10 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	r.mu.Lock()
 	r.began = admitted
 	r.room, r.meter = room, newMeter(a.price, a.capacity, r.grant, admitted)
+	r.meter.told = func(size quantity.Size, held time.Duration) {
+		a.logger.DebugContext(ctx, "held", "run", task.Run, "task", task.ID, "attempt", r.try.Number, "pool_only", r.try.PoolOnly,
+			"cpu_milli", int64(size.CPU), "memory_bytes", int64(size.Memory), "gpu_milli", int64(size.GPU), "held_ns", int64(held))
+	}
 	r.mu.Unlock()
 	defer func() { r.stopMeter(a.now()) }()
 	if task.Command {
@@ -142,6 +150,7 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 	})
 	defer a.end(r)
 	began := a.now()
+	account.began = began
 	kills := memoryKills()
 	lines := a.output(r.source())
 	c.output.attach(lines)
@@ -152,6 +161,10 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 	}
 	if err := closeOutput(ctx, lines); err != nil {
 		a.logger.WarnContext(ctx, "the end of an attempt's output is lost", "task", task.ID, "error", err)
+	}
+	if f.answer != nil && f.answer.BeganAt.After(began) { // the child has the same clock
+		account.start += f.answer.BeganAt.Sub(began)
+		account.began = f.answer.BeganAt
 	}
 	account.usage = r.usage(&f, c.process, now.Sub(began), now, task.Input)
 	f.hostKills = memoryKills() > kills

@@ -65,7 +65,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 		removeGroup(ctx, l.group)
 		return unprepared(ctx, fmt.Errorf("%w: %w", command.ErrProgram, err))
 	}
-	account.start = a.now().Sub(begun)
+	account.start, account.began = a.now().Sub(begun), l.began
 	l.follow(ctx, r)
 	f = r.watch(ctx, task, l)
 	now := a.now()
@@ -77,8 +77,11 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	reported := <-l.reported
 	f.tail, f.refused, f.command, f.container = l.output.text(), reported.OutOfMemory, true, c.Image != ""
 	if f.stopped == "" && f.exit.code == 0 && f.exit.signal == 0 {
+		ended := a.now()
 		f.answer = collected(ctx, workspace, reported)
 		account.usage.Output = workspace.Written()
+		account.usage.Publish = a.now().Sub(ended)
+		account.usage.Wall += account.usage.Publish
 	}
 	if err := closeOutput(ctx, l.lines); err != nil {
 		a.logger.WarnContext(ctx, "the end of an attempt's output is lost", "task", task.ID, "error", err)
@@ -91,6 +94,7 @@ func (r *running) launch(ctx context.Context, task wire.Task, c wire.Command, wo
 	a := r.agent
 	program, err := workspace.Program(command.Launch{
 		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(), Extra: a.children.extra,
+		Traceparent: wire.AttemptTraceparent(task.Run, task.Traceparent, task.ID, r.try.Number, r.try.PoolOnly),
 	})
 	if err != nil {
 		return nil, err

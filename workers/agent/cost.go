@@ -14,6 +14,8 @@ type meter struct {
 	held  quantity.Size
 	since time.Time
 	total quantity.Money
+	// told is called with every time for which one size was held: the host's own account of what was held, beside the Records.
+	told func(size quantity.Size, held time.Duration)
 }
 
 // newMeter starts to count at now, for an attempt that holds size.
@@ -23,7 +25,11 @@ func newMeter(perHour quantity.Money, capacity, size quantity.Size, now time.Tim
 
 // hold says that the attempt holds size from now on.
 func (m *meter) hold(size quantity.Size, now time.Time) {
-	m.total += ledger.PoolCost(m.host, m.held, now.Sub(m.since))
+	held := now.Sub(m.since)
+	m.total += ledger.PoolCost(m.host, m.held, held)
+	if m.told != nil && !m.held.IsZero() {
+		m.told(m.held, held)
+	}
 	m.held, m.since = size, now
 }
 

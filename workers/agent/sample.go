@@ -84,7 +84,7 @@ func (g *gauge) usage(answer *wire.Answer, state *os.ProcessState, wall time.Dur
 	if answer == nil {
 		return usage
 	}
-	usage.Squeezed = answer.Squeezed
+	usage.Squeezed, usage.Fetch, usage.Publish = answer.Squeezed, answer.Fetch, answer.Publish
 	if usage.PeakMemory == 0 {
 		usage.PeakMemory = answer.PeakMemory
 	}

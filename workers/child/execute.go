@@ -42,6 +42,7 @@ func (s Stages) execute(ctx context.Context, venue predictor.Venue, store activi
 	attempt := &activities.Attempt{
 		Run: start.Task.Run, Stage: start.Task.Stage.Name, Task: start.Task.ID, Number: start.Attempt, Venue: venue,
 		Store: store, Resume: start.Resume,
+		Traceparent: wire.AttemptTraceparent(start.Task.Run, start.Task.Traceparent, start.Task.ID, start.Attempt, start.Task.PoolOnly),
 		Logger: logger.With("run", start.Task.Run, "stage", start.Task.Stage.Name, "task", start.Task.ID),
 		Progress: func(step int, metrics map[string]float64) {
 			progress := wire.Progress{Step: step, Metrics: metrics}
@@ -62,7 +63,7 @@ func (s Stages) execute(ctx context.Context, venue predictor.Venue, store activi
 	answer = wire.Answer{
 		Output: output, Error: failure,
 		Read: quantity.Bytes(attempt.Read()), Written: quantity.Bytes(attempt.Written()),
-		Wall: time.Since(began), CPU: processTime() - before, PeakMemory: peakMemory(), Squeezed: squeezed(),
+		BeganAt: began, Wall: time.Since(began), Fetch: attempt.Fetched(), Publish: attempt.Published(), CPU: processTime() - before, PeakMemory: peakMemory(), Squeezed: squeezed(),
 	}
 	answer.Progress, answer.Checkpoint = latest.values()
 	return answer

@@ -41,6 +41,8 @@ type Launch struct {
 	// Devices are the indices or UUIDs of the GPUs that the program may use, as CUDA names them; nil says nothing about GPUs. A container
 	// has these only, numbered from 0.
 	Devices []string
+	// Traceparent is the trace context below which the program's own spans belong; empty tells it none.
+	Traceparent string
 	// Extra are variables of the operator; those of the command win over them.
 	Extra map[string]string
 }
@@ -162,6 +164,9 @@ func (w *Workspace) common(launch Launch) map[string]string {
 	}
 	maps.Copy(values, launch.Extra)
 	maps.Copy(values, w.command.Environment)
+	if launch.Traceparent != "" {
+		values[wire.TraceEnvironment] = launch.Traceparent
+	}
 	values[wire.RunEnvironment], values[wire.StageEnvironment], values[wire.TaskEnvironment] = launch.Run, launch.Stage, launch.Task
 	values[wire.AttemptEnvironment] = strconv.Itoa(launch.Attempt)
 	return values

@@ -195,7 +195,7 @@ func (h *Host) conclude(env *environment, rep report, a answer, end ending) []by
 			"error_type", rep.errorType, "max_memory_mb", rep.maxMemoryMB)
 	}
 	h.log.Debug("invocation ended", "function", env.config.Name, "request_id", rep.id, "failed", a.failed,
-		"duration", rep.duration, "init", rep.initialized)
+		"memory_mb", rep.memoryMB, "billed_ms", rep.billed(), "report", rep.String())
 
 	var log bytes.Buffer
 	fmt.Fprintf(&log, "START RequestId: %s Version: %s\n%s", rep.id, latest, printed)

@@ -45,6 +45,7 @@ type Attempt struct {
 	// PoolOnly says that the task came from the queue that functions do not poll.
 	PoolOnly bool
 
+	input    json.RawMessage
 	features map[string]float64
 	taken    time.Time     // when this process got it
 	queued   time.Duration // before that
@@ -66,6 +67,7 @@ func Begin(ctx context.Context, task wire.Task, input json.RawMessage) (*Attempt
 		Number:      int(info.Attempt),
 		ScheduledAt: info.ScheduledTime,
 		PoolOnly:    task.PoolOnly || info.TaskQueue == task.Stage.PoolQueue(),
+		input:       input,
 		features:    wire.Features(task, input),
 		taken:       time.Now(),
 		queued:      max(info.StartedTime.Sub(info.ScheduledTime), 0),
@@ -146,11 +148,25 @@ func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) pred
 	}
 }
 
-// End closes the attempt: it makes record durable, leaves what the next attempt must know and returns what the handler returns.
-// When record cannot be made durable while ctx lasts, the attempt is lost and will be done again, because a result must not be known
-// before its cost is.
-func (a *Attempt) End(ctx context.Context, recorder activities.Recorder, record predictor.Record, ending Ending, output json.RawMessage) (wire.Result, error) {
-	if err := persist(ctx, recorder, record); err != nil {
+// Keeper keeps results for later runs.
+type Keeper interface {
+	// Keep makes a result durable.
+	Keep(ctx context.Context, kept wire.Kept) error
+}
+
+// Durable is where an attempt leaves what outlives it. Recorder is required; Keeper is nil where nobody keeps results.
+type Durable struct {
+	Recorder activities.Recorder
+	Keeper   Keeper
+}
+
+// End closes the attempt: it makes record durable, keeps the result, leaves what the next attempt must know and returns what the handler
+// returns. When record cannot be made durable while ctx lasts, the attempt is lost and will be done again, because a result must not be
+// known before its cost is. A result that cannot be kept is made again when it is needed again.
+func (a *Attempt) End(ctx context.Context, durable Durable, record predictor.Record, ending Ending, output json.RawMessage) (wire.Result, error) {
+	kept := a.keep(ctx, durable.Keeper, record, ending, output)
+	defer func() { <-kept }()
+	if err := persist(ctx, durable.Recorder, record); err != nil {
 		ending = Ending{Outcome: predictor.Lost, Grant: ending.Grant, Cost: ending.Cost, Message: "the Record could not be stored: " + err.Error()}
 	}
 	a.Close()
@@ -160,6 +176,31 @@ func (a *Attempt) End(ctx context.Context, recorder activities.Recorder, record 
 	}
 	activity.RecordHeartbeat(context.WithoutCancel(ctx), after) // Temporal's worker sends it before the error
 	return wire.Result{}, err
+}
+
+// keepTimeout bounds the try to keep a result.
+const keepTimeout = 2 * time.Second
+
+// keep begins to keep the result of an attempt that has succeeded; the channel is closed when that is over.
+func (a *Attempt) keep(ctx context.Context, keeper Keeper, record predictor.Record, ending Ending, output json.RawMessage) <-chan struct{} {
+	over := make(chan struct{})
+	if keeper == nil || ending.Outcome != predictor.Succeeded {
+		close(over)
+		return over
+	}
+	kept := wire.Kept{
+		Key: wire.NewResultKey(a.Task.Stage, a.Task.Command, a.input), Run: a.Task.Run, Stage: a.Task.Stage.Name, Task: a.Task.ID,
+		Output: output, Cost: a.State().Spent + ending.Cost, Wall: record.Usage.Wall, At: record.At,
+	}
+	go func() {
+		defer close(over)
+		ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+		defer cancel()
+		if err := keeper.Keep(ctx, kept); err != nil {
+			activity.GetLogger(ctx).Debug("a result is not kept", "task", kept.Task, "error", err)
+		}
+	}()
+	return over
 }
 
 // persist stores record, trying again until recordGrace after ctx has ended: the loop's stream may be restarting.

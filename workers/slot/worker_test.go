@@ -202,7 +202,7 @@ func TestTheNextAttemptKnowsWhatTheLastOneLeft(t *testing.T) {
 		}
 		a.Progress(wire.Progress{Step: a.Number})
 		a.Checkpoint(checkpoint)
-		return a.End(ctx, recorder, a.Record(predictor.Pool, "h", ending), ending, input)
+		return a.End(ctx, slot.Durable{Recorder: recorder}, a.Record(predictor.Pool, "h", ending), ending, input)
 	})
 	set(t, w, 1, false)
 	result, err := f.Submit(t, stage.Queue(), task("score-1"), "in").Wait(t)
@@ -229,7 +229,7 @@ func TestACheckpointReachesTheServerAtOnceAndACancellationTheAttempt(t *testing.
 		<-ctx.Done()
 		outcome, message := slot.Stopped(ctx)
 		ending := slot.Ending{Outcome: outcome, Message: message}
-		return a.End(ctx, &recorder{}, a.Record(predictor.Pool, "h", ending), ending, nil)
+		return a.End(ctx, slot.Durable{Recorder: &recorder{}}, a.Record(predictor.Pool, "h", ending), ending, nil)
 	})
 	set(t, w, 1, false)
 	a := f.Submit(t, stage.Queue(), task("score-1"), nil)

@@ -202,7 +202,7 @@ func started(c call) time.Duration {
 // usageOf is what the attempt took, from the venue's report where user code measured nothing.
 func usageOf(c call, answer wire.Answer, input quantity.Bytes) quantity.Usage {
 	usage := quantity.Usage{
-		CPU: answer.CPU, Wall: answer.Wall, PeakMemory: max(c.answer.PeakMemory, answer.PeakMemory),
+		CPU: answer.CPU, Wall: answer.Wall, Fetch: answer.Fetch, Publish: answer.Publish, PeakMemory: max(c.answer.PeakMemory, answer.PeakMemory),
 		Input: input, Output: quantity.Bytes(len(answer.Output)) + answer.Written,
 	}
 	if usage.Wall <= 0 {

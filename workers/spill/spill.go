@@ -40,6 +40,8 @@ type Options struct {
 	Functions activities.Functions
 	// Recorder takes Records and starts.
 	Recorder activities.Recorder
+	// Results keeps results for later runs; nil keeps none.
+	Results slot.Keeper
 	// Plans hands out the plan.
 	Plans activities.Plans
 	// Venue says what functions offer and cost.
@@ -56,6 +58,7 @@ type Options struct {
 type Worker struct {
 	functions activities.Functions
 	recorder  activities.Recorder
+	keeper    slot.Keeper
 	plans     activities.Plans
 	venue     predictor.FunctionVenue
 	drain     time.Duration
@@ -89,7 +92,7 @@ func New(options Options) (*Worker, error) {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
 	w := &Worker{
-		functions: options.Functions, recorder: options.Recorder, plans: options.Plans, venue: options.Venue, drain: options.Drain,
+		functions: options.Functions, recorder: options.Recorder, keeper: options.Results, plans: options.Plans, venue: options.Venue, drain: options.Drain,
 		output: options.Output, now: time.Now, granted: make(map[predictor.StageID]granted),
 	}
 	w.board = slot.NewBoard(options.Client, w.handle, options.Logger.With("venue", string(predictor.Function)))
@@ -177,7 +180,7 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	record := try.Record(predictor.Function, c.function, ending)
 	record.Queue, record.At, record.Predicted = c.queue, c.ended, predicted
 	record.Cold, record.Start, record.Usage = c.answer.Init > 0, started(c), usageOf(c, answer, task.Input)
-	return try.End(ctx, w.recorder, record, ending, answer.Output)
+	return try.End(ctx, slot.Durable{Recorder: w.recorder, Keeper: w.keeper}, record, ending, answer.Output)
 }
 
 // print tells what the function printed: the last of it, as the venue's answer has no more.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/results"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workflows"
 )
@@ -68,7 +69,7 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 
 	host := workflows.Host{
 		App: options.Name, Build: build, Stages: options.Stages, Window: window,
-		Tell: recorder.Tell,
+		Tell: recorder.Tell, Find: results.New(stream, store).Find,
 		End: func(ctx context.Context, over workflows.Ended) error {
 			return recorder.End(ctx, over.Started, over.Ended, over.Done)
 		},

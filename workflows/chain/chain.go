@@ -74,6 +74,7 @@ type stage struct {
 	Timeout     time.Duration        `json:"timeout_ns,omitempty"`
 	Grace       time.Duration        `json:"grace_ns,omitempty"`
 	MaxAttempts int                  `json:"max_attempts,omitempty"`
+	NoCache     bool                 `json:"no_cache,omitempty"`
 }
 
 // file is a reference to what is put at a path; a path with a slash at its end is a directory.

@@ -49,6 +49,7 @@ func (in SingleInput) Validate() error {
 	return nil
 }
 
+// hints never allow the cache: whoever runs a command wants it to run.
 func (in SingleInput) hints() workflows.Hints {
-	return workflows.Hints{CPU: in.CPU, Memory: in.Memory, Timeout: in.Timeout, MaxAttempts: in.MaxAttempts}
+	return workflows.Hints{CPU: in.CPU, Memory: in.Memory, Timeout: in.Timeout, MaxAttempts: in.MaxAttempts, NoCache: true}
 }

@@ -84,6 +84,7 @@ func (c *chainReader) stage(name string, node *yaml.Node, index int) {
 			attempts, _ := c.whole(n, "attempts", 1, maxAttempts)
 			s.MaxAttempts = int(attempts)
 		},
+		"cache": func(n *yaml.Node) { s.NoCache = !c.boolean(n, "cache") },
 		"directory": func(n *yaml.Node) {
 			if value, ok := c.text(n, "directory", "src"); ok {
 				if s.Directory, _ = c.path(n, value, "directory", true); s.Directory == "." {

@@ -268,9 +268,13 @@ func (t *table) decide(bound Bound, e event) decision {
 	if err != nil {
 		return dead(err.Error())
 	}
+	options, err := e.options()
+	if err != nil {
+		return dead(err.Error())
+	}
 	return decision{verdict: startRun, start: Start{
 		Run: RunID(binding.Pipeline, e.id), Pipeline: binding.Pipeline, App: p.App, Build: p.Build, TaskQueue: p.queue(),
-		Input: input, Goal: goal, Event: e.id, Binding: bound.Key,
+		Input: input, Goal: goal, Options: options, Event: e.id, Binding: bound.Key,
 	}}
 }
 

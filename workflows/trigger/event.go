@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -33,6 +34,7 @@ type event struct {
 	sequence uint64
 	header   nats.Header
 	body     []byte
+	at       time.Time // when it was published; the zero time before
 }
 
 // newEvent names the event. The ID is that of the header wire.IDHeader (a replay keeps its first ID this way), else Nats-Msg-Id, else
@@ -103,6 +105,19 @@ func describeSyntax(data []byte, err error) error {
 	line := 1 + bytes.Count(before, []byte("\n"))
 	column := len(before) - (bytes.LastIndexByte(before, '\n') + 1)
 	return fmt.Errorf("body is not JSON: line %d, column %d: %w", line, max(column, 1), err)
+}
+
+// options is how the event wants its run to be started.
+func (e event) options() (options wire.RunOptions, err error) {
+	if text := e.header.Get(wire.RunHeader); text != "" {
+		decoder := json.NewDecoder(strings.NewReader(text))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&options); err != nil {
+			return options, fmt.Errorf(`header %s does not say how to run: %w: write it like {"no_cache":true}`, wire.RunHeader, err)
+		}
+	}
+	options.EventAt, options.Traceparent = e.at, e.header.Get(wire.TraceHeader)
+	return options, nil
 }
 
 // goal is the goal that came with the event; found is false when none did.

@@ -214,6 +214,7 @@ func (t *Trigger) handle(ctx context.Context, w *feed, message jetstream.Msg) {
 		return // it is redelivered
 	}
 	e := newEvent(metadata.Stream, metadata.Sequence.Stream, message.Subject(), message.Headers(), message.Data())
+	e.at = metadata.Timestamp
 	switch {
 	case ctx.Err() != nil:
 		err = ctx.Err()

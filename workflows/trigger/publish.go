@@ -20,9 +20,9 @@ import (
 
 // Publish publishes an event for a pipeline, or on a subject that a binding reads, and returns the event's ID and the run that it starts.
 // An empty id stands for a new one; publishing the same id again starts nothing and returns the same run. A nil goal leaves the binding's
-// or the pipeline's. What would become a dead letter is refused here, and so is what the binding's filter does not want. When several
+// or the pipeline's; options say how the run is started besides. What would become a dead letter is refused here, and so is what the binding's filter does not want. When several
 // pipelines are bound to a subject, run is that of the first by name of those that take the event.
-func (t *Trigger) Publish(ctx context.Context, target, id string, body []byte, goal *predictor.Goal) (eventID, run string, err error) {
+func (t *Trigger) Publish(ctx context.Context, target, id string, body []byte, goal *predictor.Goal, options wire.RunOptions) (eventID, run string, err error) {
 	if id == "" {
 		id = strings.ToLower(rand.Text()[:12])
 	} else if !isPrintable(id) || strings.TrimSpace(id) != id {
@@ -39,6 +39,13 @@ func (t *Trigger) Publish(ctx context.Context, target, id string, body []byte, g
 			return "", "", fmt.Errorf("publish event %s: encode goal: %w", id, err)
 		}
 		e.header.Set(wire.GoalHeader, string(encoded))
+	}
+	if !options.IsZero() {
+		encoded, err := json.Marshal(options)
+		if err != nil {
+			return "", "", fmt.Errorf("publish event %s: encode its options: %w", id, err)
+		}
+		e.header.Set(wire.RunHeader, string(encoded))
 	}
 	run, err = t.snapshot().address(target, &e)
 	if err != nil {

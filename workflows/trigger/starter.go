@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
 
@@ -25,6 +26,8 @@ type Start struct {
 	Input json.RawMessage
 	// Goal is the goal of the run; the zero value has neither deadline nor budget.
 	Goal predictor.Goal
+	// Options is how the run is started besides.
+	Options wire.RunOptions
 	// Event is the ID of the event, and Binding the Key of the binding that read it.
 	Event, Binding string
 }

@@ -38,6 +38,7 @@ func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
 			workflows.EventMemo:    start.Event,
 			workflows.PipelineMemo: start.Pipeline,
 			workflows.BindingMemo:  start.Binding,
+			workflows.OptionsMemo:  start.Options,
 		},
 		StaticSummary: summary(start),
 	}, start.Pipeline, start.Input)

@@ -34,6 +34,12 @@ func TestAnEventStartsARunWithAllThatItBrings(t *testing.T) {
 	first, second := base, base
 	first.Run, first.Event, first.Input, first.Goal = "digits-e1", "e1", json.RawMessage(`{"epochs":3}`), goal(5)
 	second.Run, second.Event, second.Input, second.Goal = "digits-e2", "e2", json.RawMessage(`{}`), goal(time.Hour)
+	for i := range got { // the server's time
+		if got[i].Options.EventAt.IsZero() {
+			t.Errorf("%s: the event has no time", got[i].Run)
+		}
+		got[i].Options.EventAt = time.Time{}
+	}
 	if diff := cmp.Diff([]Start{first, second}, got); diff != "" {
 		t.Errorf("starts: -want +got:\n%s", diff)
 	}
@@ -526,7 +532,7 @@ func TestPublish(t *testing.T) {
 		"an ID that cannot be printed":        {target: "digits", id: "a\nb", wrong: "printed"},
 		"an ID with a space at its beginning": {target: "digits", id: " a", wrong: "space"},
 	} {
-		id, run, err := s.Publish(t.Context(), test.target, test.id, []byte(test.body), test.goal)
+		id, run, err := s.Publish(t.Context(), test.target, test.id, []byte(test.body), test.goal, wire.RunOptions{})
 		if test.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), test.wrong) {
 				t.Errorf("%s: %v, want an error with %q", name, err, test.wrong)
@@ -537,8 +543,8 @@ func TestPublish(t *testing.T) {
 			t.Errorf("%s: %q, %q, %v, want run %q", name, id, run, err, test.wantRun)
 		}
 	}
-	one, runOne, err1 := s.Publish(t.Context(), "digits", "", nil, &predictor.Goal{Deadline: 7})
-	two, _, err2 := s.Publish(t.Context(), "digits", "", nil, nil)
+	one, runOne, err1 := s.Publish(t.Context(), "digits", "", nil, &predictor.Goal{Deadline: 7}, wire.RunOptions{})
+	two, _, err2 := s.Publish(t.Context(), "digits", "", nil, nil, wire.RunOptions{})
 	if err1 != nil || err2 != nil || one == two || one == "" {
 		t.Errorf("Publish without an ID: %q, %q, %v, %v", one, two, err1, err2)
 	}

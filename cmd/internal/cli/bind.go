@@ -19,6 +19,7 @@ type bindFlags struct {
 	maxRuns  int
 	schedule string
 	event    eventFlags
+	json     bool
 }
 
 func (t *tool) bindCommand() *cobra.Command {
@@ -26,20 +27,22 @@ func (t *tool) bindCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "bind SUBJECT PIPELINE [FLAGS]",
 		Short: "Start a run of a pipeline for each event on a NATS subject",
-		Long: `Bind a NATS subject to a pipeline: each event on the subject starts exactly one run, with the event's body as
-its input. The subject may have wildcards. With --schedule runs start at those
-times too. The binding is kept in the state directory until ` + "`spillway unbind`" + `.`,
+		Long: `Bind a NATS subject to a pipeline: each event on the subject starts exactly one run, with the
+event's body as its input. The subject may have wildcards. With --schedule runs start at those times
+too. The binding is kept in the state directory until ` + "`spillway unbind`" + `.`,
 		Example: `  spillway bind uploads.images.> train
   spillway bind uploads.> train --filter kind=image --filter meta.size=large --max-runs 2
   spillway bind nightly train --schedule "0 3 * * *" --input '{"full": true}' --budget 2`,
-		Args: positional("a NATS subject", "the name of a pipeline"),
-		RunE: func(cmd *cobra.Command, args []string) error { return t.bind(cmd.Context(), args[0], args[1], flags) },
+		Args:              positional("a NATS subject", "the name of a pipeline"),
+		ValidArgsFunction: t.complete(noNames, pipelineNames),
+		RunE:              func(cmd *cobra.Command, args []string) error { return t.bind(cmd.Context(), args[0], args[1], flags) },
 	}
 	set := command.Flags()
 	set.StringArrayVar(&flags.filter, "filter", nil, "keep only events whose body has this value at this path, as `PATH=VALUE`; may be given several times")
 	set.Var(count{&flags.maxRuns, 1}, "max-runs", "the most runs of this binding at a time; events over it wait (default no cap)")
 	set.StringVar(&flags.schedule, "schedule", "", "`CRON` expression of five fields, in UTC, at which an event is published too")
 	set.StringVar(&flags.event.input, "input", "", "body of scheduled events: `JSON`, the name of a file, or - for standard input (default {})")
+	set.BoolVar(&flags.json, "json", false, "print the binding as JSON")
 	flags.event.addGoal(set)
 	return command
 }
@@ -69,6 +72,9 @@ func (t *tool) bind(ctx context.Context, subject, pipeline string, flags *bindFl
 	if err != nil {
 		return err
 	}
+	if flags.json {
+		return t.writeJSON(made)
+	}
 	t.say("binding %s: events on %s start %s\n", made.Key, subject, pipeline)
 	return nil
 }
@@ -97,17 +103,23 @@ func parseFilter(pairs []string) (map[string]any, error) {
 }
 
 func (t *tool) unbindCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "unbind KEY",
-		Short:   "Remove a binding",
-		Long:    `Remove a binding that was made by command. Runs that it has started go on; events that wait for it stay unread.`,
+	var asJSON bool
+	command := &cobra.Command{
+		Use:   "unbind KEY [FLAGS]",
+		Short: "Remove a binding",
+		Long: `Remove a binding that was made by command. Runs that it has started go on; events that wait for it
+stay unread.`,
 		Example: `  spillway unbind "$(spillway bindings | awk '/nightly/ {print $1}')"`,
 		Args:    positional("the key of a binding"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return t.unbind(cmd.Context(), args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return t.unbind(cmd.Context(), args[0], asJSON) },
+
+		ValidArgsFunction: t.complete(bindingKeys),
 	}
+	command.Flags().BoolVar(&asJSON, "json", false, "print the key as JSON")
+	return command
 }
 
-func (t *tool) unbind(ctx context.Context, key string) error {
+func (t *tool) unbind(ctx context.Context, key string, asJSON bool) error {
 	session, err := t.connect(ctx)
 	if err != nil {
 		return err
@@ -116,6 +128,9 @@ func (t *tool) unbind(ctx context.Context, key string) error {
 	if err := session.client.Unbind(ctx, key); err != nil {
 		return err
 	}
+	if asJSON {
+		return t.writeJSON(map[string]string{"key": key})
+	}
 	t.say("binding %s is removed\n", key)
 	return nil
 }
@@ -123,12 +138,13 @@ func (t *tool) unbind(ctx context.Context, key string) error {
 func (t *tool) bindingsCommand() *cobra.Command {
 	var asJSON bool
 	command := &cobra.Command{
-		Use:     "bindings [FLAGS]",
-		Short:   "List which events start which pipelines",
-		Long:    `List every binding: those that pipelines declare in code and those made by command.`,
-		Example: `  spillway bindings`,
-		Args:    positional(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return t.bindings(cmd.Context(), asJSON) },
+		Use:   "bindings [FLAGS]",
+		Short: "List which events start which pipelines",
+		Long:  `List every binding: those that pipelines declare in code and those made by command.`,
+		Example: `  spillway bindings
+  spillway bindings --json | jq -r '.[] | select(.waiting > 0) | .key'`,
+		Args: positional(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.bindings(cmd.Context(), asJSON) },
 	}
 	command.Flags().BoolVar(&asJSON, "json", false, "print the bindings as JSON")
 	return command

@@ -30,20 +30,27 @@ func isChainFile(argument string) bool {
 }
 
 func (t *tool) checkCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "check FILE.yaml",
+	var asJSON bool
+	command := &cobra.Command{
+		Use:   "check FILE.yaml [FLAGS]",
 		Short: "Say all that is wrong with a chain of commands, or in which order its stages run",
-		Long: `Read the file of a chain and say everything that is wrong with it, with line and column; the files and
-directories that it names must be there. Without a mistake, its stages are listed in an order in which
-they can run, with those that each waits for. Nothing is started.`,
-		Example: `  spillway check churn.yaml`,
-		Args:    positional("the file of a chain"),
+		Long: `Read the file of a chain and say everything that is wrong with it, with line and column; the files
+and directories that it names must be there. Without a mistake, its stages are listed in an order in
+which they can run, with those that each waits for. Nothing is started.
+
+The exit code is 0 without a mistake, and 2 with one.`,
+		Example: `  spillway check churn.yaml
+  spillway check churn.yaml --json | jq -r '.stages[].stage'`,
+		Args: positional("the file of a chain"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := t.readChain(args[0])
 			if err != nil {
 				return err
 			}
 			steps := c.Steps()
+			if asJSON {
+				return t.writeJSON(checked{Chain: c.Name(), Stages: steps})
+			}
 			t.say("chain %s: %s\n", c.Name(), counted(len(steps), "stage"))
 			for _, step := range steps {
 				t.say("  %s\n", step)
@@ -51,6 +58,14 @@ they can run, with those that each waits for. Nothing is started.`,
 			return nil
 		},
 	}
+	command.Flags().BoolVar(&asJSON, "json", false, "print the chain and its stages as JSON")
+	return command
+}
+
+// checked is the JSON of a chain without a mistake.
+type checked struct {
+	Chain  string       `json:"chain"`
+	Stages []chain.Step `json:"stages"`
 }
 
 // readChain reads a chain's file and prints all that is wrong with it.
@@ -111,7 +126,7 @@ func (t *tool) runChain(ctx context.Context, file string, flags *runFlags) (err 
 	if _, err := session.client.RegisterChain(ctx, c); err != nil {
 		return fmt.Errorf("serve chain %s: %w", c.Name(), err)
 	}
-	published, err := session.client.Publish(ctx, web.Event{Pipeline: c.Name(), ID: flags.event.id, Input: input, Goal: flags.event.goalOrNil()})
+	published, err := session.client.Publish(ctx, web.Event{Pipeline: c.Name(), ID: flags.event.id, Input: input, Goal: flags.event.goalOrNil(), NoCache: flags.event.noCache})
 	if err != nil {
 		return err
 	}

@@ -60,31 +60,37 @@ func (t *tool) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "spillway",
 		Short: "Run machine-learning pipelines on this machine's pool and spill the excess to functions",
-		Long: `Spillway runs machine-learning pipelines: Go Temporal workflows, chains of commands in any language, and
-single commands. Every second it decides how much CPU and memory each stage holds, and whether the excess
-spills to Lambda-style functions, so that each run meets its deadline or its budget at the least cost.
-This binary holds all of it.`,
+		Long: `Spillway runs machine-learning pipelines: Go Temporal workflows, chains of commands in any language,
+and single commands. Every second it decides how much CPU and memory each stage holds, and whether
+the excess spills to Lambda-style functions, so that each run meets its deadline or its budget at
+the least cost. This binary holds all of it.`,
 		Example: `  spillway run digits                        train and score on real handwritten digits
   spillway run -- python train.py            run a command, in any language
   spillway run churn.yaml                    run a chain of commands
   spillway dev --app ./myapp                 serve your own app and reload it when it changes
-  spillway trigger train --deadline 10m      start a run on the stack that dev has started`,
+  spillway trigger train --deadline 10m      start a run on the stack that dev has started
+  spillway top                               watch that stack
+  spillway retry train-7f3a9c                run again what failed, and reuse what did not
+  spillway cost --by pipeline --since 24h    who spent what`,
 		Args:          unknownVerb,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.CompletionOptions.DisableDefaultCmd = true // ours is in completion.go
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().StringVar(&t.state, "state", "", "`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else ~/.local/state/spillway)")
 	root.AddCommand(
 		t.runCommand(), t.devCommand(), t.triggerCommand(),
-		t.runsCommand(), t.showCommand(), t.logsCommand(), t.cancelCommand(),
+		t.runsCommand(), t.showCommand(), t.logsCommand(), t.topCommand(),
+		t.goalCommand(), t.retryCommand(), t.cancelCommand(), t.costCommand(), t.diffCommand(),
 		t.bindCommand(), t.unbindCommand(), t.bindingsCommand(), t.deadCommand(),
-		t.initCommand(), t.checkCommand(), t.doctorCommand(), t.versionCommand(),
+		t.initCommand(), t.checkCommand(), t.doctorCommand(), t.versionCommand(), t.completionCommand(),
 	)
+	root.AddCommand(topics()...)
 	for _, command := range root.Commands() {
+		completeChoices(command)
 		command.DisableFlagsInUseLine = true
 		for _, below := range command.Commands() {
 			below.DisableFlagsInUseLine = true
@@ -101,6 +107,9 @@ Examples:
 {{.Example}}{{end}}{{if .HasAvailableSubCommands}}
 
 Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .HasHelpSubCommands}}
+
+Topics of "{{.CommandPath}} help TOPIC":{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
   {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
 
 Flags:
@@ -109,7 +118,7 @@ Flags:
 Flags of every command:
 {{.InheritedFlags.FlagUsagesWrapped 100 | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableSubCommands}}
 
-Exit codes: 0 done, 1 tried and failed, 2 refused at the door.
+Exit codes: 0 done, 1 tried and failed, 2 refused at the door ("spillway help exit-codes").
 "{{.CommandPath}} COMMAND --help" tells more about a command.{{end}}
 `
 
@@ -195,7 +204,7 @@ func isUsage(err error) bool {
 		return true
 	}
 	refused, ok := errors.AsType[*web.Error](err)
-	return ok && refused.Status == http.StatusBadRequest
+	return ok && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusUnprocessableEntity)
 }
 
 // complain writes to standard error; if that is gone there is nobody left to tell.
@@ -258,6 +267,20 @@ func plainCause(err error) string {
 		return "it is neither true nor false"
 	}
 	return err.Error()
+}
+
+// exclusive refuses flags that exclude each other when more than one of them is given.
+func exclusive(names []string, given ...bool) error {
+	var both []string
+	for i, name := range names {
+		if given[i] {
+			both = append(both, name)
+		}
+	}
+	if len(both) < 2 {
+		return nil
+	}
+	return &usage{problem: strings.Join(both, " and ") + " exclude each other", hint: "leave one of them out"}
 }
 
 // positional returns a check for exactly the named arguments.

@@ -19,25 +19,38 @@ func (t *tool) deadCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "dead COMMAND",
 		Short: "List and replay events that could not start a run",
-		Long: `An event that cannot start a run (it is not JSON, no pipeline is bound to its subject, its input is refused)
-is kept as a dead letter with the reason. Once the cause is mended it can be replayed: it then starts the
-run that it would have started, once.`,
+		Long: `An event that cannot start a run (it is not JSON, no pipeline is bound to its subject, its input is
+refused) is kept as a dead letter with the reason. Once the cause is mended it can be replayed: it
+then starts the run that it would have started, once.`,
 		Example: `  spillway dead list
   spillway dead replay 17
   spillway dead replay --all`,
 		Args: unknownVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	var asJSON, all bool
+	var asJSON, replayedJSON, all bool
 	list := &cobra.Command{
 		Use: "list [FLAGS]", Short: "List dead letters, oldest first", Args: positional(),
+		Long: `List the dead letters, oldest first, with the sequence that names each for a replay. With --json an
+array is printed, empty when there are none, with the beginning of each event's body.`,
+		Example: `  spillway dead list
+  spillway dead list --json | jq -r '.[] | .reason'`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.deadList(cmd.Context(), asJSON) },
 	}
 	list.Flags().BoolVar(&asJSON, "json", false, "print the dead letters as JSON")
 	replay := &cobra.Command{
 		Use: "replay [SEQUENCE | --all]", Short: "Publish a dead letter again, or all of them",
-		RunE: func(cmd *cobra.Command, args []string) error { return t.deadReplay(cmd.Context(), args, all) },
+		Long: `Publish a dead letter again, by its sequence, or all of them. One that can start a run by now does
+so, once, and is no longer a dead letter; one that cannot becomes a dead letter again.
+
+The exit code is 0 when they were published, and 1 when there is no such dead letter.`,
+		Example: `  spillway dead replay 17
+  spillway dead replay --all --json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.deadReplay(cmd.Context(), args, all, replayedJSON)
+		},
 	}
+	replay.Flags().BoolVar(&replayedJSON, "json", false, "print how many there were as JSON")
 	replay.Flags().BoolVar(&all, "all", false, "replay every dead letter")
 	command.AddCommand(list, replay)
 	return command
@@ -71,7 +84,7 @@ func (t *tool) deadList(ctx context.Context, asJSON bool) error {
 	return table.Flush()
 }
 
-func (t *tool) deadReplay(ctx context.Context, args []string, all bool) error {
+func (t *tool) deadReplay(ctx context.Context, args []string, all, asJSON bool) error {
 	sequence, err := replayed(args, all)
 	if err != nil {
 		return err
@@ -84,6 +97,9 @@ func (t *tool) deadReplay(ctx context.Context, args []string, all bool) error {
 	replayed, err := session.client.Replay(ctx, sequence)
 	if err != nil {
 		return err
+	}
+	if asJSON {
+		return t.writeJSON(map[string]int{"replayed": replayed})
 	}
 	t.say("replayed: %d\n", replayed)
 	return nil

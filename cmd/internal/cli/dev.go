@@ -21,16 +21,30 @@ func (t *tool) devCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "dev [FLAGS]",
 		Short: "Start the whole stack on this machine and follow its runs",
-		Long: `Start Temporal, NATS, the pool, local functions and the autoscaler in one process, listening on the loopback
-interface only; print the addresses when a run could be started; and print a line for what happens until
-Ctrl-C. The state directory keeps everything: runs that were going on resume at the next start.
+		Long: `Start Temporal, NATS, the pool, local functions and the autoscaler in one process, listening on the
+loopback interface only; print the addresses when a run could be started; and print a line for what
+happens until Ctrl-C. The state directory keeps everything: runs that were going on resume at the
+next start.
 
-Apps given with --app are built, served, and built again when their sources change. A build that fails
-prints what the compiler said, and the build before it stays in service. Runs go on with the build they
-started with. Without --app the apps that were served before are served again.`,
+Apps given with --app are built, served, and built again when their sources change. A build that
+fails prints what the compiler said, and the build before it stays in service. Runs go on with the
+build they started with. Without --app the apps that were served before are served again.
+
+An alert is raised when the goal of a run is going to be missed, and another one when that is over:
+it is shown here and on the page, published on NATS, and posted to each --alert-webhook as JSON,
+again and again for ten minutes while the receiver is away.
+
+Traces, one per run, go to a collector when the environment says so as OpenTelemetry has it:
+OTEL_EXPORTER_OTLP_ENDPOINT (such as http://127.0.0.1:4318) or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
+OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME; OTEL_SDK_DISABLED=true turns them off.
+
+The exit code is 0 after Ctrl-C, 1 when the stack does not start or ends by itself, and 2 when a
+flag, a variable or an app is wrong.`,
 		Example: `  spillway dev --app ./myapp
   spillway dev --app ./myapp --function-price-factor 10 --value-of-time 0.5
-  spillway dev --app ./myapp --no-burst --state ./try`,
+  spillway dev --app ./myapp --no-burst --state ./try
+  spillway dev --app ./myapp --alert-webhook https://hooks.example.com/alerts
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 spillway dev --app ./myapp`,
 		Args: positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.dev(cmd.Context(), flags) },
 	}
@@ -161,6 +175,8 @@ func (t *tool) followAll(ctx context.Context, calls *client.Client, output *line
 			}
 		case message.Decision != nil:
 			output.printf("%s\n", log.Decision(*message.Decision))
+		case message.Alert != nil:
+			output.printf("%s\n", log.Alert(*message.Alert))
 		}
 		return nil
 	})

@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/traces"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
 )
@@ -52,10 +54,14 @@ type EngineConfig struct {
 	Ports Ports
 	// NoUI leaves Temporal's web UI out.
 	NoUI bool
+	// NoMetrics leaves the series for Prometheus out: nothing is counted, and /metrics is not there.
+	NoMetrics bool
 	// Policy is the configuration of the autoscaler; Policy.Static is --predictor=off.
 	Policy predictor.Policy
 	// HostPrice is what holding the whole pool of this host costs, per hour.
 	HostPrice quantity.Money
+	// Prices is the catalogue that --prices names.
+	Prices pricing.Catalogue
 	// PoolCPUs are the CPU numbers of the pool; never empty.
 	PoolCPUs []int
 	// PoolMemory is the memory of the pool; 0 means 80% of what is available when the engine starts.
@@ -64,6 +70,10 @@ type EngineConfig struct {
 	Limits enforce.Mode
 	// Functions configures the function venue.
 	Functions FunctionConfig
+	// AlertWebhooks are the URLs to which alerts are posted, each checked by alerts.CheckWebhook; they may hold secrets. Empty for none.
+	AlertWebhooks []string
+	// Traces says where traces go; an empty Endpoint exports none. The engine sets Instance, Since and Logger.
+	Traces traces.Options
 	// Logger takes the engine's log; never nil.
 	Logger *slog.Logger
 }

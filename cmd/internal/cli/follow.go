@@ -73,6 +73,11 @@ func (v *viewer) take(message client.Message) {
 		if v.screen == nil {
 			v.append(v.log.Decision(*message.Decision))
 		}
+	case message.Alert != nil && message.Alert.Run == v.model.Run.Run:
+		v.model.Alerts = append(v.model.Alerts, *message.Alert)
+		if v.screen == nil {
+			v.append(v.log.Alert(*message.Alert))
+		}
 	}
 }
 

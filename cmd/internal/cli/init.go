@@ -26,22 +26,34 @@ const tidyLimit = 10 * time.Minute
 
 func (t *tool) initCommand() *cobra.Command {
 	var module string
-	var noTidy bool
+	var noTidy, asJSON bool
 	command := &cobra.Command{
 		Use:   "init DIR [FLAGS]",
 		Short: "Begin an app: a module with a pipeline of two stages and its tests",
-		Long: `Write a Go module that is a whole Spillway app: a pipeline of two stages, its tests and a README. DIR is made
-when it is not there and must be empty. When this binary runs from its source tree, the module uses that
-tree through a replace line in its go.mod. At last ` + "`go mod tidy`" + ` completes go.mod and go.sum, which may
-fetch modules.`,
+		Long: `Write a Go module that is a whole Spillway app: a pipeline of two stages, its tests and a README.
+DIR is made when it is not there and must be empty. When this binary runs from its source tree, the
+module uses that tree through a replace line in its go.mod. At last ` + "`go mod tidy`" + ` completes go.mod
+and go.sum, which may fetch modules.`,
 		Example: `  spillway init myapp
   spillway init ./apps/forecast --module example.com/forecast`,
 		Args: positional("a directory"),
-		RunE: func(cmd *cobra.Command, args []string) error { return t.init(cmd.Context(), args[0], module, !noTidy) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.init(cmd.Context(), args[0], module, !noTidy, asJSON)
+		},
 	}
 	command.Flags().StringVar(&module, "module", "", "`PATH` of the module (default the directory's name)")
+	command.Flags().BoolVar(&asJSON, "json", false, "print the app, its module and its directory as JSON")
 	command.Flags().BoolVar(&noTidy, "no-tidy", false, "leave go mod tidy to you")
 	return command
+}
+
+// begun is the JSON of `init`.
+type begun struct {
+	App    string `json:"app"`
+	Module string `json:"module"`
+	Dir    string `json:"dir"`
+	// Tidy is false when go.mod and go.sum are not complete yet.
+	Tidy bool `json:"tidy"`
 }
 
 // scaffold is what the templates are filled with.
@@ -52,7 +64,7 @@ type scaffold struct {
 	Go, Version, Replace string
 }
 
-func (t *tool) init(ctx context.Context, dir, module string, complete bool) error {
+func (t *tool) init(ctx context.Context, dir, module string, complete, asJSON bool) error {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return fmt.Errorf("find %s: %w", dir, err)
@@ -73,8 +85,10 @@ func (t *tool) init(ctx context.Context, dir, module string, complete bool) erro
 			return fmt.Errorf("write the app: %w", err)
 		}
 	}
-	t.say("app %s is in %s\n", filled.App, dir)
-	if filled.Replace != "" {
+	if !asJSON {
+		t.say("app %s is in %s\n", filled.App, dir)
+	}
+	if !asJSON && filled.Replace != "" {
 		t.say("its go.mod uses the source tree %s\n", filled.Replace)
 	}
 	next := "go mod tidy && "
@@ -87,6 +101,9 @@ func (t *tool) init(ctx context.Context, dir, module string, complete bool) erro
 		default:
 			next = ""
 		}
+	}
+	if asJSON {
+		return t.writeJSON(begun{App: filled.App, Module: filled.Module, Dir: absolute, Tidy: next == ""})
 	}
 	t.say("next: cd %s && %sspillway run %s --app .\n", dir, next, filled.App)
 	return nil

@@ -20,6 +20,7 @@ const inputLimit = 7 << 20
 type eventFlags struct {
 	id       string
 	input    string
+	noCache  bool
 	goal     predictor.Goal
 	minimise string
 }
@@ -27,6 +28,7 @@ type eventFlags struct {
 func (f *eventFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.id, "id", "", "`ID` of the event; equal IDs start one run (default a new one)")
 	flags.StringVar(&f.input, "input", "", "input of the pipeline: `JSON`, the name of a file, or - for standard input (default {})")
+	flags.BoolVar(&f.noCache, "no-cache", false, "run every stage, whatever earlier runs have done")
 	f.addGoal(flags)
 }
 

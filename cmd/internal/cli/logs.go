@@ -31,10 +31,11 @@ func (t *tool) logsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "logs RUN [STAGE] [FLAGS]",
 		Short: "Show what the attempts of a run print",
-		Long: `Show what the attempts of a run have printed to standard output and standard error, and what they print
-until the run has ended. Each line begins with its stage, task and attempt, then "|" for standard output,
-"!" for standard error, or "*" where spillway says something about the output itself. Interrupting it ends
-the display only. Nothing is redacted: what a program prints is kept for a week.`,
+		Long: `Show what the attempts of a run have printed to standard output and standard error, and what they
+print until the run has ended. Each line begins with its stage, task and attempt, then "|" for
+standard output, "!" for standard error, or "*" where spillway says something about the output
+itself. Interrupting it ends the display only. Nothing is redacted: what a program prints is kept
+for a week. With --json each line is one JSON object, on a line of its own.`,
 		Example: `  spillway logs digits-7f3a9c
   spillway logs digits-7f3a9c train --tail 20
   spillway logs digits-7f3a9c --task train-2 --no-follow --json | jq -r .text`,
@@ -44,6 +45,7 @@ the display only. Nothing is redacted: what a program prints is kept for a week.
 			}
 			return positional("the name of a run")(cmd, args)
 		},
+		ValidArgsFunction: t.complete(runNames, stageNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags.query.Run = args[0]
 			if len(args) == 2 {
@@ -88,10 +90,13 @@ func (t *tool) logs(ctx context.Context, flags logFlags) error {
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) && !flags.noFollow {
 		return nil // whoever follows ends it that way; the run goes on
 	}
-	if err == nil && shown == 0 {
+	if err != nil {
+		return t.withNearRuns(ctx, session, err, flags.query.Run)
+	}
+	if shown == 0 {
 		t.complain("no lines\n")
 	}
-	return err
+	return nil
 }
 
 // linePrinter writes lines for people.

@@ -69,7 +69,7 @@ func (t *tool) runProgram(ctx context.Context, arguments []string, flags *runFla
 	if err != nil {
 		return fmt.Errorf("encode command %s: %w", p.name, err)
 	}
-	published, err := session.client.Publish(ctx, web.Event{Pipeline: p.name, ID: flags.event.id, Input: input, Goal: flags.event.goalOrNil()})
+	published, err := session.client.Publish(ctx, web.Event{Pipeline: p.name, ID: flags.event.id, Input: input, Goal: flags.event.goalOrNil(), NoCache: true})
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,9 @@ func (t *tool) newProgramView(ctx context.Context, session *session, most int, a
 
 // take begins to follow the log with the run's first message, and says why an attempt is followed by another.
 func (v *programView) take(message client.Message) {
+	if message.Alert != nil && message.Alert.Run == v.model.Run.Run {
+		v.note("alert: %s", printable(message.Alert.Message))
+	}
 	if message.Run == nil {
 		return
 	}

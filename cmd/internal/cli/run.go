@@ -33,27 +33,30 @@ func (t *tool) runCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "run PIPELINE|FILE.yaml [FLAGS] | run [FLAGS] -- PROGRAM ARGS...",
 		Short: "Run a pipeline, a chain of commands or one command, show it live, and wait for its end",
-		Long: `Run a pipeline to its end: trigger it with an event, show its stages, sizes, costs and the decisions about
-them while it goes on, and print what was predicted and what came. The pipeline is that of the app given
-with --app; else one that the stack serves or has stored; else, for "digits", the sample that comes with
-Spillway. A name that ends in .yaml or .yml is the file of a chain of commands.
+		Long: `Run a pipeline to its end: trigger it with an event, show its stages, sizes, costs and the decisions
+about them while it goes on, and print what was predicted and what came. The pipeline is that of the
+app given with --app; else one that the stack serves or has stored; else, for "digits", the sample
+that comes with Spillway. A name that ends in .yaml or .yml is the file of a chain of commands.
 
-After -- stands one command, in any language. Its directory is sent along, what it prints is shown as it
-comes, and the files that it made or changed are brought back when it has succeeded; a file that was
-changed here meanwhile is never overwritten. The exit code is the program's own.
+After -- stands one command, in any language. Its directory is sent along, what it prints is shown
+as it comes, and the files that it made or changed are brought back when it has succeeded; a file
+that was changed here meanwhile is never overwritten. The exit code is the program's own. A command
+always runs; stages of pipelines and chains whose inputs are the same as in an earlier run take its
+results, unless --no-cache is given.
 
-The stack that runs on the state directory is used; without one, a stack is started for the occasion, with
-the flags below, and stopped afterwards. Ctrl-C cancels the run of a stack that was started for the
-occasion, and that of a command; otherwise the run goes on without a display. The exit code is 0 when the
-run succeeded and 1 when it failed or was cancelled.`,
+The stack that runs on the state directory is used; without one, a stack is started for the
+occasion, with the flags below, and stopped afterwards. Ctrl-C cancels the run of a stack that was
+started for the occasion, and that of a command; otherwise the run goes on without a display. The
+exit code is 0 when the run succeeded and 1 when it failed or was cancelled.`,
 		Example: `  spillway run digits --input '{"shards": 640}' --deadline 60s
   spillway run train --app ./myapp --input input.json --budget 0.50 --minimise latency
   spillway run train --app ./myapp --json --quiet > report.json
   spillway run churn.yaml --input '{"epochs": 5}' --out results
   spillway run -- python train.py --epochs 3
-  spillway run --memory 2GiB --requirements requirements.txt --output model=model.pt -- python train.py
+  spillway run --memory 2GiB --requirements needs.txt --output model=model.pt -- python train.py
   spillway run --in-place --env CUDA_VISIBLE_DEVICES -- ./benchmark > figures.txt`,
-		Args: runArguments,
+		Args:              runArguments,
+		ValidArgsFunction: t.completeRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case cmd.ArgsLenAtDash() == 0:
@@ -127,7 +130,7 @@ func (t *tool) run(ctx context.Context, pipeline string, flags *runFlags) (err e
 	if known := session.stack.Pipelines(); !slices.Contains(known, pipeline) {
 		return web.UnknownPipeline(pipeline, known)
 	}
-	published, err := session.client.Publish(ctx, web.Event{Pipeline: pipeline, ID: flags.event.id, Input: input, Goal: flags.event.goalOrNil()})
+	published, err := session.client.Publish(ctx, web.Event{Pipeline: pipeline, ID: flags.event.id, Input: input, Goal: flags.event.goalOrNil(), NoCache: flags.event.noCache})
 	if err != nil {
 		return err
 	}

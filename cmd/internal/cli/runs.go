@@ -21,11 +21,16 @@ func (t *tool) runsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "runs [FLAGS]",
 		Short: "List runs, newest first",
-		Long: `List the runs of the running stack, newest first: their state, when they started, how long they took and
-what they cost.`,
+		Long: `List the runs of the running stack, newest first: their state, when they started, how long they
+took, their goal, for how long they are or were expected to go on, what they cost, and how many
+tasks were done at the pool and at functions. With --json an array is printed, empty when there are
+none.
+
+The exit code is 0, also when there are none.`,
 		Example: `  spillway runs --status running
   spillway runs --pipeline train --limit 100 --json`,
-		Args: positional(),
+		Args:              positional(),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			query.State = predictor.RunState(state)
 			return t.runs(cmd.Context(), query, asJSON)
@@ -38,6 +43,7 @@ what they cost.`,
 	}}, "status", "keep only runs that are so")
 	flags.StringVar(&query.Pipeline, "pipeline", "", "keep only runs of this `PIPELINE`")
 	flags.BoolVar(&asJSON, "json", false, "print the runs as JSON")
+	t.completeFlag(command, "pipeline", pipelineNames)
 	return command
 }
 
@@ -61,12 +67,26 @@ func (t *tool) runs(ctx context.Context, query web.RunQuery, asJSON bool) error 
 		t.say("no runs\n")
 		return nil
 	}
+	now := time.Now()
 	table := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "RUN\tPIPELINE\tSTATE\tSTARTED\tTIME\tCOST\tTASKS (POOL, FUNCTION)")
+	_, _ = fmt.Fprintln(table, "RUN\tPIPELINE\tSTATE\tSTARTED\tTIME\tPREDICTED\tGOAL\tCOST\tPOOL+FN")
 	for _, run := range found {
-		took := display.Model{Now: time.Now(), Run: run}.Wall().Round(100 * time.Millisecond)
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d, %d\n", run.Run, run.Pipeline, run.State, run.StartedAt.Local().Format(time.DateTime), took,
-			run.Totals.Cost, run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function])
+		finish, _ := display.Expected(run)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d+%d\n", run.Run, run.Pipeline, run.State, startedAt(run.StartedAt, now), display.Took(run, now), finish,
+			display.GoalInShort(run.Goal), run.Totals.Cost, run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function])
 	}
 	return table.Flush()
+}
+
+// startedAt writes a time of today as such, and others with their day.
+func startedAt(at, now time.Time) string {
+	at, now = at.Local(), now.Local()
+	switch {
+	case at.Format(time.DateOnly) == now.Format(time.DateOnly):
+		return at.Format(time.TimeOnly)
+	case at.Year() == now.Year():
+		return at.Format("Jan 02 15:04")
+	default:
+		return at.Format(time.DateOnly)
+	}
 }

@@ -92,7 +92,7 @@ func (t *tool) start(ctx context.Context, flags *stackFlags, apps []build.App, u
 	if err != nil {
 		return nil, err
 	}
-	config, err := flags.config(dir, t.deps.Version)
+	config, err := flags.config(dir, t.deps.Version, t.deps.Environment)
 	if err != nil {
 		return nil, err
 	}

@@ -10,28 +10,48 @@ import (
 )
 
 func (t *tool) showCommand() *cobra.Command {
-	var asJSON, follow, history bool
+	var asJSON, follow, history, why bool
 	command := &cobra.Command{
 		Use:   "show RUN [FLAGS]",
-		Short: "Show a run: its stages, what was predicted and what came, and every decision with its reason",
-		Long: `Show one run: time, cost and accuracy, predicted and actual; what each stage queued, ran, used and cost; and
-every decision about it with the reason. With --follow a run that goes on is shown live until its end.`,
+		Short: "Show a run: stages, what was predicted and what came, every decision and its reason",
+		Long: `Show one run: time, cost and accuracy, predicted and actual; what each stage queued, ran, used and
+cost; and every decision about it with the reason. With --follow a run that goes on is shown live
+until its end.
+
+With --why it explains the run: where its time went, row by row, so that the rows sum to its time
+and what nobody can tell is a row of its own; what static sizes would have cost; what was reused of
+earlier runs, and which runs try each other again; for each stage what was predicted and what came,
+what it holds, and the latest decision about its size and its slots with the reason; and the latest
+attempts that failed, with their cause and their last words.
+
+The exit code is 0 when the run was shown, 1 when there is none, and with --follow that of run.`,
 		Example: `  spillway show digits-7f3a9c
+  spillway show digits-7f3a9c --why
   spillway show digits-7f3a9c --json | jq .stages
   spillway show digits-7f3a9c --history > testdata/first.json`,
-		Args: positional("the name of a run"),
+		Args:              positional("the name of a run"),
+		ValidArgsFunction: t.complete(runNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if history {
-				return t.history(cmd.Context(), args[0])
+			if err := exclusive([]string{"--history", "--follow", "--why"}, history, follow, why); err != nil {
+				return err
 			}
-			return t.show(cmd.Context(), args[0], asJSON, follow)
+			if err := exclusive([]string{"--history", "--json"}, history, asJSON); err != nil {
+				return err
+			}
+			switch {
+			case history:
+				return t.history(cmd.Context(), args[0])
+			case why:
+				return t.explain(cmd.Context(), args[0], asJSON)
+			default:
+				return t.show(cmd.Context(), args[0], asJSON, follow)
+			}
 		},
 	}
+	command.Flags().BoolVar(&why, "why", false, "explain what it holds, and where its time and money went")
 	command.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	command.Flags().BoolVar(&follow, "follow", false, "show it live until it has ended; the exit code is then that of `run`")
 	command.Flags().BoolVar(&history, "history", false, "print the run's recorded history as JSON, for the replay test of its pipeline")
-	command.MarkFlagsMutuallyExclusive("history", "follow")
-	command.MarkFlagsMutuallyExclusive("history", "json")
 	return command
 }
 
@@ -43,7 +63,7 @@ func (t *tool) history(ctx context.Context, run string) error {
 	defer session.client.Close()
 	history, err := session.client.History(ctx, run)
 	if err != nil {
-		return err
+		return t.withNearRuns(ctx, session, err, run)
 	}
 	t.say("%s\n", history)
 	return nil
@@ -57,7 +77,7 @@ func (t *tool) show(ctx context.Context, run string, asJSON, follow bool) error 
 	defer session.client.Close()
 	model, err := t.fetch(ctx, session, run, display.Model{})
 	if err != nil {
-		return err
+		return t.withNearRuns(ctx, session, err, run)
 	}
 	if follow {
 		viewer := t.newViewer(session, t.viewOutput(asJSON))
@@ -66,6 +86,14 @@ func (t *tool) show(ctx context.Context, run string, asJSON, follow bool) error 
 			return err
 		}
 		return t.conclude(model, session.stack, asJSON, viewer)
+	}
+	breakdown, err := session.client.Breakdown(ctx, run)
+	switch {
+	case gone(err): // an engine of another version does not tell it
+	case err != nil:
+		return err
+	default:
+		model.Breakdown = &breakdown
 	}
 	if asJSON {
 		return t.writeJSON(display.NewReport(model, session.stack.PoolCPUs, session.stack.FunctionCPUs))

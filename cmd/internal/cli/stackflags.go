@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/spillway-ml/spillway/activities/alerts"
+	"github.com/spillway-ml/spillway/activities/traces"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -37,6 +39,7 @@ type stackFlags struct {
 	apps         []string
 	ports        Ports
 	noUI         bool
+	noMetrics    bool
 	predictor    string
 	noBurst      bool
 	priceFactor  float64
@@ -51,6 +54,7 @@ type stackFlags struct {
 	limits       string
 	prices       string
 	poolMemory   quantity.Bytes
+	webhooks     []string
 
 	set *pflag.FlagSet // the flags that configure the stack and nothing else
 }
@@ -67,6 +71,7 @@ func (f *stackFlags) add(flags *pflag.FlagSet) {
 	f.set.Var(port{&f.ports.UI}, "ui-port", fmt.Sprintf("port of Temporal's web UI (default %d, or a free one)", UsualUI))
 	f.set.Var(port{&f.ports.NATS}, "nats-port", fmt.Sprintf("port of NATS (default %d, or a free one)", UsualNATS))
 	f.set.BoolVar(&f.noUI, "no-ui", false, "leave Temporal's web UI out")
+	f.set.BoolVar(&f.noMetrics, "no-metrics", false, "leave the series for Prometheus out")
 	f.set.Var(choice{value: &f.predictor, of: []string{"on", "shadow", "off"}}, "predictor", "off keeps every stage at its declared or first size and never spills; shadow does so too, and predicts")
 	f.set.BoolVar(&f.noBurst, "no-burst", false, "never spill to functions")
 	f.set.Var(factor{&f.priceFactor}, "function-price-factor", "multiplies the price of functions")
@@ -80,6 +85,7 @@ func (f *stackFlags) add(flags *pflag.FlagSet) {
 	f.set.Var(count{&f.concurrency, 1}, "function-concurrency", "the most function environments at a time")
 	f.set.Var(span{&f.coldStart, true}, "function-cold-start", "time added to the start of a local environment, which starts faster than on AWS")
 	f.set.Var(span{value: &f.idleAfter}, "idle-after", "how long a stage without work keeps its last slot")
+	f.set.StringArrayVar(&f.webhooks, "alert-webhook", nil, "`URL` to which alerts about goals are posted as JSON; may be given several times")
 	f.set.Var(choice{value: &f.logLevel, of: []string{"debug", "info", "warn", "error"}}, "log-level", "least level of the engine's log, <state>/spillway.log")
 	flags.AddFlagSet(f.set)
 }
@@ -96,7 +102,14 @@ func (f *stackFlags) changed() []string {
 }
 
 // config returns the configuration without the apps and the logger.
-func (f *stackFlags) config(stateDir, version string) (EngineConfig, error) {
+func (f *stackFlags) config(stateDir, version string, environment func(string) (string, bool)) (EngineConfig, error) {
+	if err := checkWebhooks(f.webhooks); err != nil {
+		return EngineConfig{}, err
+	}
+	traced, err := tracesFrom(environment)
+	if err != nil {
+		return EngineConfig{}, err
+	}
 	allowed, err := spawn.AllowedCPUs()
 	if err != nil {
 		return EngineConfig{}, fmt.Errorf("find the CPUs of this machine: %w", err)
@@ -108,7 +121,11 @@ func (f *stackFlags) config(stateDir, version string) (EngineConfig, error) {
 	}
 	policy := predictor.DefaultPolicy()
 	policy.Static, policy.Shadow, policy.ValueOfTime, policy.IdleAfter = f.predictor == "off", f.predictor == "shadow", f.valueOfTime, f.idleAfter
-	cpu, function, err := f.usualPrices()
+	prices, source, err := f.catalogue()
+	if err != nil {
+		return EngineConfig{}, err
+	}
+	cpu, function, err := usualPrices(prices, source)
 	if err != nil {
 		return EngineConfig{}, err
 	}
@@ -117,28 +134,57 @@ func (f *stackFlags) config(stateDir, version string) (EngineConfig, error) {
 		hostPrice = cpu * quantity.Money(len(pool))
 	}
 	return EngineConfig{
-		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, Policy: policy, HostPrice: hostPrice, PoolCPUs: pool,
-		PoolMemory: f.poolMemory, Limits: limitModes[f.limits],
+		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics, Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
+		PoolMemory: f.poolMemory, Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
 		Functions: FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor), PerRequest: function.Request.Times(f.priceFactor), Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,
 		},
 	}, nil
 }
 
-// usualPrices returns what a CPU of the pool costs in an hour, and what functions cost.
-func (f *stackFlags) usualPrices() (cpu quantity.Money, function pricing.Price, err error) {
-	catalogue, source := pricing.Default(), "the embedded catalogue"
-	if f.prices != "" {
-		source = f.prices
-		file, err := os.Open(f.prices)
-		if err != nil {
-			return 0, function, &usage{problem: "--prices: " + err.Error(), hint: "give a file as predictor/pricing/prices.csv is"}
-		}
-		catalogue, err = pricing.Parse(file, time.Now())
-		if err := errors.Join(err, file.Close()); err != nil {
-			return 0, function, &usage{problem: fmt.Sprintf("--prices %s: %v", f.prices, err), hint: "correct the file, or leave the flag out for the embedded catalogue"}
+// checkWebhooks refuses what alerts cannot be posted to. It never repeats a URL: its path and query may be secrets.
+func checkWebhooks(webhooks []string) error {
+	for i, webhook := range webhooks {
+		if err := alerts.CheckWebhook(webhook); err != nil {
+			return &usage{problem: fmt.Sprintf("--alert-webhook (the %d. of %d): %v", i+1, len(webhooks), err), hint: "give a URL such as https://hooks.example.com/alerts"}
 		}
 	}
+	return nil
+}
+
+// tracesFrom returns where traces go, by the environment variables of OpenTelemetry; the zero value when they say nowhere.
+func tracesFrom(environment func(string) (string, bool)) (traces.Options, error) {
+	options, wanted, err := traces.FromEnvironment(func(name string) string {
+		value, _ := environment(name)
+		return value
+	})
+	if err != nil {
+		return traces.Options{}, &usage{problem: err.Error(), hint: "correct the variable, or unset it to export no traces"}
+	}
+	if !wanted {
+		return traces.Options{}, nil
+	}
+	return options, nil
+}
+
+// catalogue returns the prices in force and where they are from.
+func (f *stackFlags) catalogue() (prices pricing.Catalogue, source string, err error) {
+	if f.prices == "" {
+		return pricing.Default(), "the embedded catalogue", nil
+	}
+	file, err := os.Open(f.prices)
+	if err != nil {
+		return prices, "", &usage{problem: "--prices: " + err.Error(), hint: "give a file as predictor/pricing/prices.csv is"}
+	}
+	prices, err = pricing.Parse(file, time.Now())
+	if err := errors.Join(err, file.Close()); err != nil {
+		return prices, "", &usage{problem: fmt.Sprintf("--prices %s: %v", f.prices, err), hint: "correct the file, or leave the flag out for the embedded catalogue"}
+	}
+	return prices, f.prices, nil
+}
+
+// usualPrices returns what a CPU of the pool costs in an hour, and what functions cost.
+func usualPrices(catalogue pricing.Catalogue, source string) (cpu quantity.Money, function pricing.Price, err error) {
 	host, known := catalogue.Lookup(pricing.OnDemandHost, usualRegion, usualHost)
 	functions, offered := catalogue.Lookup(pricing.Function, usualRegion, usualFunction)
 	if !known || !offered || host.Capacity.CPU <= 0 {

@@ -14,13 +14,18 @@ func (t *tool) triggerCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "trigger PIPELINE [FLAGS]",
 		Short: "Start a run on the running stack and do not wait for it",
-		Long: `Publish an event that starts a run of a pipeline, and print the run's name. The stack must be running
-(` + "`spillway dev`" + `). An event with the ID of an earlier one starts nothing, so a trigger may be repeated safely
-when its ID is given.`,
+		Long: `Publish an event that starts a run of a pipeline, and print the run's name. The stack must be
+running (` + "`spillway dev`" + `). An event with the ID of an earlier one starts nothing, so a trigger may be
+repeated safely when its ID is given. Stages whose inputs are the same as in an earlier run take its
+results; with --no-cache every stage runs.
+
+The exit code is 0 when the event is durable, 1 when no stack runs, and 2 when there is no such
+pipeline or the event can start nothing.`,
 		Example: `  spillway trigger digits
   spillway trigger train --id nightly-2026-11-20 --input input.json --deadline 2h --budget 1.50`,
-		Args: positional("the name of a pipeline"),
-		RunE: func(cmd *cobra.Command, args []string) error { return t.trigger(cmd.Context(), args[0], flags, asJSON) },
+		Args:              positional("the name of a pipeline"),
+		ValidArgsFunction: t.complete(pipelineNames),
+		RunE:              func(cmd *cobra.Command, args []string) error { return t.trigger(cmd.Context(), args[0], flags, asJSON) },
 	}
 	command.Flags().BoolVar(&asJSON, "json", false, "print the event and the run as JSON")
 	flags.add(command.Flags())
@@ -37,7 +42,7 @@ func (t *tool) trigger(ctx context.Context, pipeline string, flags *eventFlags, 
 		return err
 	}
 	defer session.client.Close()
-	published, err := session.client.Publish(ctx, web.Event{Pipeline: pipeline, ID: flags.id, Input: input, Goal: flags.goalOrNil()})
+	published, err := session.client.Publish(ctx, web.Event{Pipeline: pipeline, ID: flags.id, Input: input, Goal: flags.goalOrNil(), NoCache: flags.noCache})
 	if err != nil {
 		return err
 	}

@@ -122,7 +122,10 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 
 func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{"", "run", "dev", "trigger", "runs", "show", "cancel", "bind", "unbind", "bindings", "dead", "init", "check", "logs", "doctor", "version"} {
+	for _, verb := range []string{
+		"", "run", "dev", "trigger", "runs", "show", "cancel", "bind", "unbind", "bindings", "dead", "init", "check", "logs", "doctor", "version",
+		"cost", "goal", "retry", "diff", "top", "completion", "dead list", "dead replay",
+	} {
 		args := append(strings.Fields(verb), "--help")
 		code, stdout, stderr := execute(t, t.Context(), cli.Deps{}, args...)
 		if code != cli.ExitOK || stderr != "" {
@@ -130,7 +133,7 @@ func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 		}
 		contains(t, verb, stdout, "Usage:\n  spillway", "Examples:\n  spillway")
 		for line := range strings.Lines(stdout) {
-			if len([]rune(line)) > 112 {
+			if len([]rune(line)) > 101 { // with its end
 				t.Errorf("%v: a line has %d columns: %s", args, len([]rune(line)), line)
 			}
 		}
@@ -139,7 +142,10 @@ func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 
 func TestCommandsThatNeedAStackSayHowToStartOne(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{"trigger digits", "runs", "show x", "cancel x", "bind a digits", "unbind x", "bindings", "dead list", "dead replay 3"} {
+	for _, verb := range []string{
+		"trigger digits", "runs", "show x", "cancel x", "bind a digits", "unbind x", "bindings", "dead list", "dead replay 3",
+		"cost", "goal x", "retry x", "diff x y", "top", "show x --why", "logs x",
+	} {
 		state := t.TempDir()
 		// A file that an engine left behind when it was killed is no stack.
 		if err := (web.StackFile{HTTP: "http://127.0.0.1:1", PID: 1}).Write(state); err != nil {

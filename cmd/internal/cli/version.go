@@ -8,17 +8,32 @@ import (
 )
 
 func (t *tool) versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version of this binary",
-		Long:    `Print the version of this binary, the Go version that built it, and the platform.`,
-		Example: `  spillway version`,
-		Args:    positional(),
+	var asJSON bool
+	command := &cobra.Command{
+		Use:   "version [FLAGS]",
+		Short: "Print the version of this binary",
+		Long:  `Print the version of this binary, the Go version that built it, and the platform.`,
+		Example: `  spillway version
+  spillway version --json | jq -r .version`,
+		Args: positional(),
 		RunE: func(*cobra.Command, []string) error {
+			if asJSON {
+				return t.writeJSON(versions{Version: t.deps.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Experiments: ownExperiments()})
+			}
 			t.say("spillway %s %s %s/%s GOEXPERIMENT=%s\n", t.deps.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, orDash(ownExperiments()))
 			return nil
 		},
 	}
+	command.Flags().BoolVar(&asJSON, "json", false, "print them as JSON")
+	return command
+}
+
+// versions is the JSON of `version`.
+type versions struct {
+	Version     string `json:"version"`
+	Go          string `json:"go"`
+	Platform    string `json:"platform"`
+	Experiments string `json:"goexperiment"`
 }
 
 // ownExperiments is the GOEXPERIMENT that this binary was built with.

@@ -17,14 +17,16 @@ const mostStages = 200
 
 // chainShape is the part of an encoded chain that the engine relies on before a run checks the rest.
 type chainShape struct {
-	Name   string `json:"name"`
-	Stages []struct {
-		Name        string         `json:"name"`
-		CPU         quantity.Milli `json:"cpu_milli"`
-		Memory      quantity.Bytes `json:"memory_bytes"`
-		Timeout     time.Duration  `json:"timeout_ns"`
-		MaxAttempts int            `json:"max_attempts"`
-	} `json:"stages"`
+	Name   string       `json:"name"`
+	Stages []stageShape `json:"stages"`
+}
+
+type stageShape struct {
+	Name        string         `json:"name"`
+	CPU         quantity.Milli `json:"cpu_milli,omitempty"`
+	Memory      quantity.Bytes `json:"memory_bytes,omitempty"`
+	Timeout     time.Duration  `json:"timeout_ns,omitempty"`
+	MaxAttempts int            `json:"max_attempts,omitempty"`
 }
 
 // registerChain serves a chain whose files are packed. The client has read it from a file and checked it; what the engine would fail on is

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -9,7 +10,9 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/timeline"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
@@ -20,6 +23,8 @@ type Engine interface {
 	Runs
 	Events
 	Apps
+	Steering
+	Accounts
 }
 
 // Stacks describes the running engine.
@@ -51,6 +56,67 @@ type Runs interface {
 	// Cancel asks that the run ends; it returns once the request is durable, not once the run has ended.
 	// An Error with StatusNotFound when there is no such run, with StatusConflict when it has ended already.
 	Cancel(ctx context.Context, run string) error
+}
+
+// Steering changes what goes on.
+type Steering interface {
+	// SetGoal gives a run that goes on another goal and returns what is expected under it; it returns once the run has taken it.
+	// An Error with StatusNotFound when there is no such run, with StatusConflict when it has ended, with StatusUnprocessableEntity when the
+	// goal cannot be met: its message says why, its hint what could be.
+	SetGoal(ctx context.Context, run string, goal predictor.Goal) (predictor.Outlook, error)
+	// Outlook returns what would be expected of a run under goal, and changes nothing. Errors are those of Run.
+	Outlook(ctx context.Context, run string, goal predictor.Goal) (predictor.Outlook, error)
+	// Retry starts a run again that has ended, with the build that is current now and with all results that are still good. An Error with
+	// StatusConflict when it goes on or nothing of it is kept, with StatusGone when artifacts of kept results are gone: it says which.
+	Retry(ctx context.Context, run string, request Retry) (Retried, error)
+}
+
+// Retry is the body of POST /api/v1/runs/{run}/retry.
+type Retry struct {
+	// From is the first stage, in the order of the run, of which nothing is reused; empty reuses whatever succeeded.
+	From string `json:"from,omitempty"`
+}
+
+// Retried is the answer of POST /api/v1/runs/{run}/retry.
+type Retried struct {
+	// Run is the new run, Event the event that starts it.
+	Run   string `json:"run"`
+	Event string `json:"event"`
+	// Stages are those whose results are reused where the inputs are the same, Tasks how many results there are.
+	Stages []string `json:"stages"`
+	Tasks  int      `json:"tasks"`
+}
+
+// Accounts tells what runs did and cost. For a run that there is not, each answers as Run does.
+type Accounts interface {
+	// Timeline lays out the attempts of a run in at most about marks marks.
+	Timeline(ctx context.Context, run string, marks int) (timeline.View, error)
+	// Attempts returns attempts of a run by when they were scheduled.
+	Attempts(ctx context.Context, query AttemptQuery) ([]timeline.Attempt, error)
+	// Allocation returns what each stage of a run held and used, at about so many points in time.
+	Allocation(ctx context.Context, run string, points int) ([]timeline.Allocation, error)
+	// Breakdown returns where the time of a run went.
+	Breakdown(ctx context.Context, run string) (timeline.Breakdown, error)
+	// Curves returns what the tasks of a run reported as progress.
+	Curves(ctx context.Context, run string) ([]timeline.Curve, error)
+	// Bill returns who spent what.
+	Bill(ctx context.Context, query ledger.BillQuery) (ledger.Bill, error)
+	// Diff compares two runs.
+	Diff(ctx context.Context, a, b string) (ledger.Diff, error)
+	// Prices returns the catalogue of prices in force.
+	Prices(ctx context.Context) ([]pricing.Row, error)
+	// Alerts returns the latest alerts, newest first, at most limit.
+	Alerts(ctx context.Context, limit int) ([]predictor.Alert, error)
+}
+
+// AttemptQuery selects attempts of a run.
+type AttemptQuery struct {
+	Run string
+	// Stage keeps only attempts of this stage, Outcome those that ended so; empty keeps all. "running" keeps those that go on.
+	Stage   string
+	Outcome string
+	// Offset is how many to leave out, Limit the most to return; at least 1 (the handler sets the default of 1000).
+	Offset, Limit int
 }
 
 // RunQuery selects runs. Zero fields select all.
@@ -158,6 +224,8 @@ type Event struct {
 	Input json.RawMessage `json:"input,omitempty"`
 	// Goal is the run's goal; nil leaves the binding's or the pipeline's own.
 	Goal *predictor.Goal `json:"goal,omitempty"`
+	// NoCache runs every stage, whatever earlier runs have done.
+	NoCache bool `json:"no_cache,omitempty"`
 }
 
 // Published is the answer of POST /api/v1/events.
@@ -206,4 +274,20 @@ func (s Stack) HostPricePerHour() quantity.Money {
 		sum += host.PricePerHour
 	}
 	return sum
+}
+
+// Running selects, as the Outcome of an AttemptQuery, the attempts that go on.
+const Running = "running"
+
+// Select returns those of the attempts that match.
+func (q AttemptQuery) Select(attempts []timeline.Attempt) []timeline.Attempt {
+	kept := []timeline.Attempt{}
+	for _, attempt := range attempts {
+		outcome := cmp.Or(string(attempt.Outcome), Running)
+		if (q.Stage == "" || q.Stage == attempt.Stage) && (q.Outcome == "" || q.Outcome == outcome) {
+			kept = append(kept, attempt)
+		}
+	}
+	kept = kept[min(max(q.Offset, 0), len(kept)):]
+	return kept[:min(q.Limit, len(kept))]
 }

@@ -38,6 +38,16 @@ func Conflict(hint, format string, args ...any) *Error {
 	return &Error{Status: http.StatusConflict, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
+// Gone returns an Error with status 410: what was there is there no more.
+func Gone(hint, format string, args ...any) *Error {
+	return &Error{Status: http.StatusGone, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// Unprocessable returns an Error with status 422: the request is well formed, and what it asks for cannot be.
+func Unprocessable(hint, format string, args ...any) *Error {
+	return &Error{Status: http.StatusUnprocessableEntity, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
 // statusOf returns the status with which err is answered, and what is said.
 func statusOf(err error) *Error {
 	if answer, ok := errors.AsType[*Error](err); ok {

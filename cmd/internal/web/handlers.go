@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -17,19 +16,34 @@ import (
 	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
 )
 
-const (
-	usualRuns, mostRuns           = 100, 1000
-	usualDecisions, mostDecisions = 1000, 5000
-	usualDead, mostDead           = 100, 1000
+const usualRuns, usualDecisions = 100, 1000
+
+// The parameters of lists.
+var (
+	runsParameter      = whole("limit", "the most runs to answer", 1, 1000, usualRuns)
+	decisionsParameter = whole("limit", "the most decisions to answer: the newest of them", 1, 5000, usualDecisions)
+	deadParameter      = whole("limit", "the most dead letters to answer", 1, 1000, 100)
+	stateParameter     = choice("state", "keeps only runs in this state", predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed, predictor.RunCancelled)
+	pipelineParameter  = words("pipeline", "keeps only what is of this pipeline")
+	runParameter       = words("run", "keeps only what is of this run")
+	keyParameter       = words("key", "the key of the binding; GET /api/v1/bindings lists them").must()
 )
+
+// healthAnswer is what GET /healthz answers.
+type healthAnswer struct {
+	// Status is "ok" or "failing".
+	Status string `json:"status"`
+	// Error says what does not work.
+	Error string `json:"error,omitempty"`
+}
 
 // health answers GET /healthz: 200 "ok", or 503 with what does not work.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	if err := s.engine.Check(r.Context()); err != nil {
-		s.write(w, r, http.StatusServiceUnavailable, map[string]string{"status": "failing", "error": err.Error()})
+		s.write(w, r, http.StatusServiceUnavailable, healthAnswer{Status: "failing", Error: err.Error()})
 		return
 	}
-	s.write(w, r, http.StatusOK, map[string]string{"status": "ok"})
+	s.write(w, r, http.StatusOK, healthAnswer{Status: "ok"})
 }
 
 func (s *Server) stack(r *http.Request) (Stack, error) { return s.engine.Stack(r.Context()) }
@@ -42,14 +56,15 @@ type runsAnswer struct {
 }
 
 func (s *Server) runs(r *http.Request) (answer runsAnswer, err error) {
-	query := RunQuery{State: predictor.RunState(r.FormValue("state")), Pipeline: r.FormValue("pipeline")}
-	if query.Limit, err = limitOf(r, usualRuns, mostRuns); err != nil {
+	limit, err := runsParameter.number(r)
+	if err != nil {
 		return answer, err
 	}
-	states := []predictor.RunState{"", predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed, predictor.RunCancelled}
-	if !slices.Contains(states, query.State) {
-		return answer, Invalid("", "state %q is none of running, succeeded, failed, cancelled", query.State)
+	state, err := stateParameter.text(r)
+	if err != nil {
+		return answer, err
 	}
+	query := RunQuery{Limit: int(limit), State: predictor.RunState(state), Pipeline: r.FormValue("pipeline")}
 	found, err := s.engine.Runs(r.Context(), query)
 	return runsAnswer{notNil(found)}, err
 }
@@ -71,10 +86,11 @@ type decisionsAnswer struct {
 }
 
 func (s *Server) decisions(r *http.Request) (answer decisionsAnswer, err error) {
-	query := DecisionQuery{Run: r.PathValue("run")}
-	if query.Limit, err = limitOf(r, usualDecisions, mostDecisions); err != nil {
+	limit, err := decisionsParameter.number(r)
+	if err != nil {
 		return answer, err
 	}
+	query := DecisionQuery{Run: r.PathValue("run"), Limit: int(limit)}
 	if query.Run != "" { // an unknown run is refused, not answered with an empty list
 		if _, err := s.engine.Run(r.Context(), query.Run); err != nil {
 			return answer, err
@@ -198,11 +214,7 @@ func (s *Server) bind(r *http.Request) (Binding, error) {
 }
 
 func (s *Server) unbind(r *http.Request) (nothing, error) {
-	key := r.FormValue("key")
-	if key == "" {
-		return nothing{}, Invalid("GET /api/v1/bindings lists the keys", "the query has no key")
-	}
-	return nothing{}, s.engine.Unbind(r.Context(), key)
+	return nothing{}, s.engine.Unbind(r.Context(), r.FormValue("key"))
 }
 
 type deadAnswer struct {
@@ -210,11 +222,11 @@ type deadAnswer struct {
 }
 
 func (s *Server) dead(r *http.Request) (answer deadAnswer, err error) {
-	limit, err := limitOf(r, usualDead, mostDead)
+	limit, err := deadParameter.number(r)
 	if err != nil {
 		return answer, err
 	}
-	found, err := s.engine.Dead(r.Context(), limit)
+	found, err := s.engine.Dead(r.Context(), int(limit))
 	return deadAnswer{notNil(found)}, err
 }
 
@@ -280,19 +292,6 @@ func storedBuild(stateDir, path string) (string, error) {
 		return "", Invalid("build it with `spillway run --app DIR`, which stores it there", "%s is not among the builds of the state directory %s", path, stateDir)
 	}
 	return resolved, nil
-}
-
-// limitOf reads the query's limit.
-func limitOf(r *http.Request, usual, most int) (int, error) {
-	text := r.FormValue("limit")
-	if text == "" {
-		return usual, nil
-	}
-	limit, err := strconv.Atoi(text)
-	if err != nil || limit < 1 || limit > most {
-		return 0, Invalid("", "limit %q is not a number from 1 to %d", text, most)
-	}
-	return limit, nil
 }
 
 // notNil makes an empty list encode as [] and not as null.

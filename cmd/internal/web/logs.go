@@ -3,17 +3,14 @@ package web
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
+	"reflect"
 	"sync"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
 )
 
 // Names of the messages of GET /api/v1/runs/{run}/logs; the data of each is one JSON value.
@@ -25,6 +22,10 @@ const (
 	// LogError carries an Error, and ends the stream.
 	LogError = "error"
 )
+
+func logMessages() map[string]reflect.Type {
+	return map[string]reflect.Type{LogLine: reflect.TypeFor[logs.Line](), LogEnd: reflect.TypeFor[nothing](), LogError: reflect.TypeFor[Error]()}
+}
 
 const (
 	// mostTail bounds the lines that are held for a tail.
@@ -38,7 +39,7 @@ const (
 func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	reader := s.feed.join(r.PathValue("run")) // before the run is looked at, so that its end is not missed
 	defer reader.leave()
-	query, follow, err := logQuery(r)
+	query, follow, err := logQuery(r, time.Now())
 	if err != nil {
 		s.refuse(w, r, err)
 		return
@@ -52,117 +53,61 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t := &logTeller{
-		teller: teller{server: s, pace: s.pace, w: w, control: http.NewResponseController(w), run: query.Run},
-		lines:  make(chan logs.Line, 256), ended: make(chan error, 1),
+		server: s, run: query.Run, out: newEventWriter(w, s.pace.stall), lines: make(chan logs.Line, 256), ended: make(chan error, 1),
 	}
 	if follow && view.State == predictor.RunRunning {
 		t.until = make(chan struct{})
 		query.Until = t.until
 	}
-	header := w.Header()
-	header.Set("Content-Type", "text/event-stream")
-	header.Set("Cache-Control", "no-store")
-	w.WriteHeader(http.StatusOK)
 	if err := t.tell(r.Context(), query, reader); err != nil && !errors.Is(err, errEnded) && r.Context().Err() == nil {
 		s.logger.DebugContext(r.Context(), "log dropped", "run", query.Run, "error", err)
 	}
 }
 
+// The parameters of GET /api/v1/runs/{run}/logs.
+var (
+	taskParameter    = words("task", "keeps only lines of this task")
+	attemptParameter = whole("attempt", "keeps only lines of the attempt with this number", 1, 1_000_000, -1)
+	tailParameter    = whole("tail", "begins with so many of the latest lines", 1, mostTail, -1)
+	fromParameter    = whole("from", "begins at a sequence: the resume of the last line that was told", 0, math.MaxInt64, -1)
+	printedParameter = moment("since", "keeps only lines that were printed no earlier")
+	followParameter  = flag("follow", "goes on until the run has ended")
+)
+
 // logQuery reads which lines are asked for.
-func logQuery(r *http.Request) (query logs.Query, follow bool, err error) {
-	query = logs.Query{Run: r.PathValue("run"), Stage: r.FormValue("stage"), Task: r.FormValue("task")}
-	for _, number := range []struct {
-		name  string
-		value *int
-		most  int
-	}{{"attempt", &query.Attempt, 1_000_000}, {"tail", &query.Tail, mostTail}} {
-		text := r.FormValue(number.name)
-		if text == "" {
-			continue
-		}
-		if *number.value, err = strconv.Atoi(text); err != nil || *number.value < 1 || *number.value > number.most {
-			return query, false, Invalid("leave it out for all", "%s %q is not a number from 1 to %d", number.name, text, number.most)
-		}
-	}
-	if text := r.FormValue("from"); text != "" {
-		if query.From, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return query, false, Invalid("give the resume of a line", "from %q is not a sequence", text)
-		}
-	}
-	if text := r.FormValue("since"); text != "" {
-		if query.Since, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return query, false, Invalid("write it as 2026-03-04T05:06:07Z", "since %q is not a time", text)
-		}
-	}
-	if text := r.FormValue("follow"); text != "" {
-		if follow, err = strconv.ParseBool(text); err != nil {
-			return query, false, Invalid("", "follow %q is neither true nor false", text)
-		}
-	}
-	return query, follow, nil
-}
-
-// knownRun returns a run; when there is none the error names those that are near.
-func (s *Server) knownRun(ctx context.Context, run string) (ledger.RunView, error) {
-	view, err := s.engine.Run(ctx, run)
-	refused, isRefusal := errors.AsType[*Error](err)
-	if !isRefusal || refused.Status != http.StatusNotFound {
-		return view, err
-	}
-	others, listed := s.engine.Runs(ctx, RunQuery{Limit: usualRuns})
-	if listed != nil {
-		return view, err
-	}
-	var names []string
-	for _, other := range others {
-		names = append(names, other.Run)
-	}
-	if near := nearest.Names(run, names); len(near) > 0 {
-		return view, NotFound("did you mean "+strings.Join(near, ", ")+"?", "%s", refused.Message)
-	}
-	return view, err
-}
-
-// knownStage refuses a stage that neither the run has scheduled nor its build has.
-func (s *Server) knownStage(ctx context.Context, view ledger.RunView, stage string) error {
-	var names []string
-	for _, known := range view.Stages {
-		names = append(names, known.Name)
-	}
-	if slices.Contains(names, stage) {
-		return nil
-	}
-	stack, err := s.engine.Stack(ctx)
+func logQuery(r *http.Request, now time.Time) (query logs.Query, follow bool, err error) {
+	attempt, err := attemptParameter.number(r)
 	if err != nil {
-		return err
+		return query, false, err
 	}
-	for _, app := range stack.Apps {
-		if app.Name == view.App && app.Build == view.Build {
-			for _, known := range app.Stages {
-				names = append(names, known.Name)
-			}
-		}
+	tail, err := tailParameter.number(r)
+	if err != nil {
+		return query, false, err
 	}
-	if slices.Contains(names, stage) {
-		return nil
+	from, err := fromParameter.number(r)
+	if err != nil {
+		return query, false, err
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	hint := "the run has scheduled no stage yet"
-	if near := nearest.Names(stage, names); len(near) > 0 {
-		hint = "did you mean " + strings.Join(near, ", ") + "?"
-	} else if len(names) > 0 {
-		hint = "there are: " + strings.Join(names, ", ")
+	since, err := printedParameter.moment(r, now)
+	if err != nil {
+		return query, false, err
 	}
-	return NotFound(hint, "run %q has no stage %q", view.Run, stage)
+	query = logs.Query{
+		Run: r.PathValue("run"), Stage: r.FormValue("stage"), Task: r.FormValue("task"), Attempt: int(attempt), Tail: int(tail),
+		From: uint64(from), Since: since,
+	}
+	follow, err = followParameter.yes(r)
+	return query, follow, err
 }
 
 // logTeller writes one stream of lines.
 type logTeller struct {
-	teller
-	lines chan logs.Line
-	ended chan error    // how the engine's Logs has ended, after the last of lines
-	until chan struct{} // closed when the run has ended; nil when that need not be told
+	server *Server
+	run    string
+	out    *eventWriter
+	lines  chan logs.Line
+	ended  chan error    // how the engine's Logs has ended, after the last of lines
+	until  chan struct{} // closed when the run has ended; nil when that need not be told
 }
 
 // tell writes lines until all are written, the reader leaves or the server closes.
@@ -181,10 +126,10 @@ func (t *logTeller) tell(ctx context.Context, query logs.Query, reader *reader) 
 	})
 	defer reading.Wait()
 	defer cancel()
-	if err := t.flush(); err != nil { // the header: the run is known
+	if err := t.out.flush(); err != nil { // the header: the run is known
 		return err
 	}
-	gap, heartbeat := time.NewTicker(max(t.pace.gap, time.Millisecond)), time.NewTicker(t.pace.heartbeat)
+	gap, heartbeat := time.NewTicker(max(t.server.pace.gap, time.Millisecond)), time.NewTicker(t.server.pace.heartbeat)
 	defer gap.Stop()
 	defer heartbeat.Stop()
 	for {
@@ -197,11 +142,11 @@ func (t *logTeller) tell(ctx context.Context, query logs.Query, reader *reader) 
 		case <-gap.C:
 			err = t.flushLines(1)
 		case <-heartbeat.C:
-			t.buffer.WriteString(": heartbeat\n\n")
-			err = t.flush()
+			t.out.heartbeat()
+			err = t.out.flush()
 			t.look(ctx) // the feed tells of the end, but not whether the engine has started anew before
 		case <-reader.news:
-			reader.take()
+			reader.begin()
 			t.look(ctx)
 		case <-ctx.Done():
 			return errEnded
@@ -215,7 +160,7 @@ func (t *logTeller) tell(ctx context.Context, query logs.Query, reader *reader) 
 }
 
 func (t *logTeller) line(line logs.Line) error {
-	if err := t.put(LogLine, line); err != nil {
+	if err := t.out.put(LogLine, line); err != nil {
 		return err
 	}
 	return t.flushLines(logBurst)
@@ -223,10 +168,10 @@ func (t *logTeller) line(line logs.Line) error {
 
 // flushLines writes the lines that wait if they are at least as many bytes.
 func (t *logTeller) flushLines(least int) error {
-	if t.buffer.Len() < least {
+	if t.out.waiting < least {
 		return nil
 	}
-	return t.flush()
+	return t.out.flush()
 }
 
 // look lets the lines end when the run has.
@@ -249,7 +194,7 @@ func (t *logTeller) end(err error) error {
 		}
 	}
 	if err != nil {
-		return errors.Join(t.put(LogError, statusOf(err)), t.flush(), err)
+		return errors.Join(t.out.put(LogError, statusOf(err)), t.out.flush(), err)
 	}
-	return errors.Join(t.put(LogEnd, nothing{}), t.flush())
+	return errors.Join(t.out.put(LogEnd, nothing{}), t.out.flush())
 }

@@ -106,8 +106,8 @@ func TestALogOfWhatIsNotThereIsRefused(t *testing.T) {
 		"digits-1/logs?stage=deployment":  {404, "there are: train"},
 		"digits-1/logs?tail=0":            {400, "1 to 100000"},
 		"digits-1/logs?attempt=first":     {400, "first"},
-		"digits-1/logs?from=-1":           {400, "not a sequence"},
-		"digits-1/logs?since=yesterday":   {400, "not a time"},
+		"digits-1/logs?from=-1":           {400, "not a number from 0"},
+		"digits-1/logs?since=yesterday":   {400, "neither a time nor a duration"},
 		"digits-1/logs?follow=eventually": {400, "neither true nor false"},
 	} {
 		status, answer := ask(t, server, http.MethodGet, "/api/v1/runs/"+target, "", nil)

@@ -68,7 +68,7 @@ func Page() http.Handler {
 // isView reports whether a view has this address; ui/src/lib/route.ts reads them.
 func isView(address string) bool {
 	run, ofRun := strings.CutPrefix(address, "/runs/")
-	return address == "/" || address == "/decisions" || address == "/capacity" || ofRun && run != ""
+	return address == "/" || address == "/decisions" || address == "/capacity" || address == "/compare" || address == "/costs" || ofRun && run != ""
 }
 
 func (f pageFile) serve(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
@@ -46,6 +47,8 @@ type Server struct {
 	feed      *Feed
 	logger    *slog.Logger
 	pace      pace
+	table     []route
+	described func() (json.RawMessage, error) // the document of the table
 	handler   http.Handler
 	server    *http.Server
 	closing   chan struct{} // closed when Close begins: streams end
@@ -60,7 +63,8 @@ func New(options Options) *Server {
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
 	}
-	s.handler = s.guard(s.routes(options))
+	s.described = sync.OnceValues(s.document)
+	s.handler = s.guard(s.mux(options))
 	s.server = &http.Server{Handler: s.handler, ReadHeaderTimeout: headerLimit, ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)}
 	s.server.RegisterOnShutdown(func() { close(s.closing) })
 	return s
@@ -85,48 +89,13 @@ func (s *Server) Close(ctx context.Context) error {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-func (s *Server) routes(options Options) *http.ServeMux {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", s.health)
-	if options.Metrics != nil {
-		mux.Handle("GET /metrics", options.Metrics)
-	}
-	mux.HandleFunc("GET /api/v1/stack", answer(s, s.stack))
-	mux.HandleFunc("GET /api/v1/plan", answer(s, s.plan))
-	mux.HandleFunc("GET /api/v1/runs", answer(s, s.runs))
-	mux.HandleFunc("GET /api/v1/runs/{run}", answer(s, s.run))
-	mux.HandleFunc("GET /api/v1/runs/{run}/decisions", answer(s, s.decisions))
-	mux.HandleFunc("GET /api/v1/runs/{run}/history", answer(s, s.history))
-	mux.HandleFunc("GET /api/v1/runs/{run}/result", answer(s, s.result))
-	mux.HandleFunc("GET /api/v1/runs/{run}/logs", s.logs)
-	mux.HandleFunc("POST /api/v1/runs/{run}/cancel", answer(s, s.cancel))
-	mux.HandleFunc("GET /api/v1/decisions", answer(s, s.decisions))
-	mux.HandleFunc("GET /api/v1/stream", s.stream)
-	mux.HandleFunc("POST /api/v1/events", answer(s, s.publish))
-	mux.HandleFunc("GET /api/v1/bindings", answer(s, s.bindings))
-	mux.HandleFunc("POST /api/v1/bindings", answer(s, s.bind))
-	mux.HandleFunc("DELETE /api/v1/bindings", answer(s, s.unbind))
-	mux.HandleFunc("GET /api/v1/dead", answer(s, s.dead))
-	mux.HandleFunc("POST /api/v1/dead/replay", answer(s, s.replay))
-	mux.HandleFunc("POST /api/v1/apps", answer(s, s.register))
-	mux.HandleFunc("POST /api/v1/chains", answer(s, s.registerChain))
-	if options.Artifacts != nil {
-		mux.HandleFunc("PUT /api/v1/artifacts", answer(s, s.putArtifact))
-		mux.HandleFunc("GET /api/v1/artifacts/{digest}", s.artifact)
-	}
-	mux.HandleFunc("/api/", answer(s, func(r *http.Request) (any, error) {
-		return nil, NotFound("GET /api/v1/stack shows that the API is here", "the API has no %s %s", r.Method, r.URL.Path)
-	}))
-	if options.Page != nil {
-		mux.Handle("/", options.Page)
-	}
-	return mux
-}
-
 // guard refuses what did not come from this machine's user: names that resolve here from elsewhere (DNS rebinding), requests that a
 // page of another origin makes, and posts that a browser sends without asking first because of their content type.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("X-Content-Type-Options", "nosniff") // names, errors and logs may be anybody's HTML
+		header.Set("Referrer-Policy", "no-referrer")
 		if err := admit(r); err != nil {
 			s.refuse(w, r, err)
 			return

@@ -44,6 +44,10 @@ func (e oneRun) Plan(context.Context) (predictor.Plan, error) {
 	return predictor.Plan{Term: 1, Tick: 1}, nil
 }
 
+var begun = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+
+func (e oneRun) Alerts(context.Context, int) ([]predictor.Alert, error) { return nil, nil }
+
 var shared = predictor.StageID{App: "digits", Build: "0123456789ab", Name: "score"}
 
 func streaming(t *testing.T, p pace) (server *Server, feed *Feed, base string) {
@@ -105,7 +109,11 @@ func next(t *testing.T, lines *bufio.Reader) (name, data string) {
 func readers(feed *Feed) int {
 	feed.mutex.Lock()
 	defer feed.mutex.Unlock()
-	return len(feed.readers)
+	count := 0
+	for _, readers := range feed.readers {
+		count += len(readers)
+	}
+	return count
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -124,7 +132,7 @@ func TestAStreamTellsTheStateFirstAndThenWhatConcernsTheRun(t *testing.T) {
 	_, feed, base := streaming(t, pace{gap: time.Millisecond, heartbeat: time.Minute, stall: time.Minute})
 	lines, end := open(t, base+"/api/v1/stream?run=digits-1")
 	defer end()
-	for _, want := range []string{StreamRun, StreamDecision, StreamPlan} {
+	for _, want := range []string{StreamReset, StreamDecision, StreamRun, StreamPlan} {
 		if name, data := next(t, lines); name != want {
 			t.Fatalf("got %s %s, want %s first", name, data, want)
 		}
@@ -154,7 +162,7 @@ func TestChangesOfABurstAreToldOnce(t *testing.T) {
 	_, feed, base := streaming(t, pace{gap: 50 * time.Millisecond, heartbeat: time.Minute, stall: time.Minute})
 	lines, end := open(t, base+"/api/v1/stream?run=digits-1")
 	defer end()
-	for range 3 { // run, decision, plan
+	for range 4 { // reset, run, decision, plan
 		next(t, lines)
 	}
 	for range 1000 {
@@ -180,7 +188,7 @@ func TestAStreamWithoutRunTellsOfAll(t *testing.T) {
 	_, feed, base := streaming(t, pace{gap: time.Millisecond, heartbeat: time.Minute, stall: time.Minute})
 	lines, end := open(t, base+"/api/v1/stream")
 	defer end()
-	for _, want := range []string{StreamRun, StreamPlan} {
+	for _, want := range []string{StreamReset, StreamRun, StreamPlan} {
 		if name, _ := next(t, lines); name != want {
 			t.Fatalf("got %s, want %s", name, want)
 		}
@@ -196,8 +204,10 @@ func TestARunThatIsNotKnownYetIsWaitedForWithHeartbeats(t *testing.T) {
 	_, _, base := streaming(t, pace{gap: time.Millisecond, heartbeat: 5 * time.Millisecond, stall: time.Minute})
 	lines, end := open(t, base+"/api/v1/stream?run=not-yet")
 	defer end()
-	if name, _ := next(t, lines); name != StreamPlan {
-		t.Fatalf("got %s, want the plan", name)
+	for _, want := range []string{StreamReset, StreamPlan} {
+		if name, _ := next(t, lines); name != want {
+			t.Fatalf("got %s, want %s", name, want)
+		}
 	}
 	for range 3 {
 		if name, _ := next(t, lines); name != "comment" {
@@ -243,19 +253,60 @@ func TestAReaderThatLeavesIsForgotten(t *testing.T) {
 	eventually(t, "the reader was forgotten", func() bool { return readers(feed) == 0 })
 }
 
-func TestASlowReaderMissesTheOldestDecisionsOnly(t *testing.T) {
+func TestAReaderThatIsTooFarBehindIsTold(t *testing.T) {
 	t.Parallel()
 	var feed Feed
 	r := feed.join("")
 	defer r.leave()
-	for i := range feedDecisions + 5 {
+	for i := range feedEntries {
 		feed.Decided(predictor.Decision{ID: strconv.Itoa(i)})
 	}
-	_, decisions, _ := r.take()
-	if len(decisions) != feedDecisions || decisions[0].ID != "5" {
-		t.Errorf("got %d decisions from %q, want %d from 5", len(decisions), decisions[0].ID, feedDecisions)
+	mark := feed.mark(0)
+	if next := r.take(begun, 0); next.lost || len(next.changes) != feedEntries || next.changes[0].id != "0" {
+		t.Errorf("got %d changes, lost %t; want all %d", len(next.changes), next.lost, feedEntries)
 	}
-	if runs, decisions, plan := r.take(); runs != nil || decisions != nil || plan != nil {
-		t.Errorf("taken twice: %v %v %v", runs, decisions, plan)
+	if next := r.take(begun, 0); next.lost || len(next.changes) != 0 || next.wait != 0 {
+		t.Errorf("taken twice: %+v", next)
+	}
+	other := feed.join("")
+	defer other.leave()
+	if !other.resume(mark) {
+		t.Error("what is remembered whole is not resumed")
+	}
+	feed.Decided(predictor.Decision{ID: "one too many"})
+	if next := other.take(begun, 0); !next.lost {
+		t.Errorf("got %d changes, want to be told that one was forgotten", len(next.changes))
+	}
+	if other.resume(mark) {
+		t.Error("what was forgotten is resumed")
+	}
+}
+
+func TestTheEndOfARunIsToldAfterWhatCameBeforeIt(t *testing.T) {
+	t.Parallel()
+	const run = "digits-1"
+	feed := &Feed{}
+	server := New(Options{Engine: oneRun{view: ledger.RunView{Run: run, State: predictor.RunSucceeded}}, Feed: feed})
+	reader := feed.join(run)
+	defer reader.leave()
+	recorder := httptest.NewRecorder()
+	told := &teller{server: server, reader: reader, out: newEventWriter(recorder, time.Minute)}
+	feed.RunChanged(run)
+	first := reader.take(begun, 0)
+	feed.Decided(predictor.Decision{ID: "last", Run: run}) // and then the run ends, before the first change was told
+	feed.RunChanged(run)
+	for _, next := range []taken{first, reader.take(begun, 0)} {
+		for _, c := range next.changes {
+			if err := told.tellChange(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := told.out.flush(); err != nil {
+		t.Fatal(err)
+	}
+	text := recorder.Body.String()
+	if decided, ended := strings.Index(text, "event: decision"), strings.Index(text, "event: run"); decided < 0 || ended < decided || strings.Count(text, "event: run") != 1 {
+		t.Errorf("got %s\nwant the decision and then the run, once", text)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/results"
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
@@ -25,6 +26,7 @@ type chainWorkers struct {
 	stored   *build.Chains
 	temporal client.Client
 	recorder *loop.Recorder
+	results  *results.Results
 	window   int // of a run at first, in tasks of one stage
 }
 
@@ -34,7 +36,7 @@ const workerStop = 2 * time.Second
 // run polls the workflow queue of a chain until ctx ends or polling fails for good.
 func (w *chainWorkers) run(ctx context.Context, id buildID, c chain.Chain) error {
 	host := workflows.Host{
-		App: id.app, Build: id.build, Stages: c.Stages(), Window: w.window, Tell: w.recorder.Tell,
+		App: id.app, Build: id.build, Stages: c.Stages(), Window: w.window, Tell: w.recorder.Tell, Find: w.results.Find,
 		End: func(ctx context.Context, over workflows.Ended) error {
 			return w.recorder.End(ctx, over.Started, over.Ended, over.Done)
 		},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,11 +21,14 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/alerts"
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/autoscaler"
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/results"
 	"github.com/spillway-ml/spillway/activities/telemetry"
+	"github.com/spillway-ml/spillway/activities/traces"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
@@ -63,6 +67,7 @@ type Engine struct {
 	plans     *loop.Plans
 	leases    *loop.Leases
 	recorder  *loop.Recorder
+	results   *results.Results
 	output    *logs.Writer
 	builds    *build.Store
 	chains    *build.Chains
@@ -70,6 +75,7 @@ type Engine struct {
 	trigger   *trigger.Trigger
 	agent     *agent.Agent
 	observer  *observer
+	alerts    *alerts.Sender
 	functions predictor.FunctionVenue
 	local     *function.Host // nil when functions are off, or run elsewhere
 }
@@ -79,7 +85,7 @@ func Start(ctx context.Context, config cli.EngineConfig) (cli.RunningEngine, err
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	e := &Engine{config: config, logger: config.Logger, life: life, end: end, done: make(chan struct{})}
 	for _, step := range []func(context.Context) error{
-		e.startServers, e.connect, e.prepareStores, e.startObserver, e.startPool, e.startFunctions, e.startTrigger, e.startApps, e.startLeader, e.startAPI,
+		e.startServers, e.connect, e.prepareStores, e.startObserver, e.startPool, e.startFunctions, e.startTrigger, e.startApps, e.startLeader, e.startAlerts, e.startAPI,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, e.Close(ctx))
@@ -257,6 +263,10 @@ func (e *Engine) prepareStores(ctx context.Context) (err error) {
 	if err = logs.EnsureStream(ctx, e.stream, logs.StreamOptions{}); err != nil {
 		return err
 	}
+	if err = results.EnsureStream(ctx, e.stream); err != nil {
+		return err
+	}
+	e.results = results.New(e.stream, e.store)
 	e.output = logs.NewWriter(e.stream, logs.WriterOptions{Logger: e.logger})
 	if e.plans, err = loop.NewPlans(ctx, e.stream, e.logger); err != nil {
 		return err
@@ -268,14 +278,38 @@ func (e *Engine) prepareStores(ctx context.Context) (err error) {
 	return nil
 }
 
-func (e *Engine) startObserver(context.Context) error {
+func (e *Engine) startObserver(ctx context.Context) error {
 	metrics := telemetry.NewMetrics()
 	e.recorder = loop.NewRecorder(e.stream, &loop.RecorderOptions{Logger: e.logger, Dropped: metrics.CountDropped})
 	e.onClose(e.recorder.Close)
-	e.observer = newObserver(metrics, e.logger)
+	e.observer = newObserver(metrics, !e.config.NoMetrics, e.logger)
+	if err := e.startTraces(ctx); err != nil {
+		return err
+	}
 	e.work("follow the loop", func(ctx context.Context) error { return loop.Follow(ctx, e.stream, 0, e.observer.apply, e.logger) })
 	e.work("watch the plan", func(ctx context.Context) error {
 		return e.plans.Watch(ctx, func(plan predictor.Plan) { e.observer.obey(ctx, plan) })
+	})
+	return nil
+}
+
+// startTraces sends what passes through the loop as traces, where somebody wants them.
+func (e *Engine) startTraces(ctx context.Context) error {
+	if e.config.Traces.Endpoint == "" {
+		return nil
+	}
+	options := e.config.Traces
+	options.Since, options.Logger = time.Now(), e.logger
+	tracer, err := traces.New(ctx, options)
+	if err != nil {
+		return err
+	}
+	e.observer.tracer = tracer
+	e.onClose(func(ctx context.Context) error {
+		if err := tracer.Close(ctx); err != nil { // a collector that is away is no failure of the engine
+			e.logger.WarnContext(ctx, "the last spans are lost", "error", err)
+		}
+		return nil
 	})
 	return nil
 }
@@ -287,7 +321,7 @@ func (e *Engine) startPool(context.Context) error {
 	}
 	e.agent, err = agent.New(agent.Options{
 		Host: host, StateDir: e.config.StateDir, Enforcement: e.config.Limits, Capacity: quantity.Size{Memory: e.config.PoolMemory}, Client: e.temporal, CPUs: e.config.PoolCPUs, PricePerHour: e.config.HostPrice, ArtifactsURL: e.artifactsURL(),
-		Builds: e.builds, Store: e.store, Recorder: e.recorder, Plans: e.plans, Output: e.openOutput, Inventory: e.leases.PutHost, Logger: e.logger,
+		Builds: e.builds, Store: e.store, Recorder: e.recorder, Results: e.results, Plans: e.plans, Output: e.openOutput, Inventory: e.leases.PutHost, Held: e.recorder.Held, Logger: e.logger,
 	})
 	if err != nil {
 		return err
@@ -316,7 +350,7 @@ func (e *Engine) startApps(ctx context.Context) error {
 		return err
 	}
 	e.onClose(func(context.Context) error { spawner.Close(); return nil })
-	chains := &chainWorkers{stored: e.chains, temporal: e.temporal, recorder: e.recorder, window: e.config.Policy.Window}
+	chains := &chainWorkers{stored: e.chains, temporal: e.temporal, recorder: e.recorder, results: e.results, window: e.config.Policy.Window}
 	workers := newWorkflowWorkers(e.builds, chains, spawner, []string{
 		wire.TemporalEnvironment + "=" + e.addresses.Temporal,
 		wire.NATSEnvironment + "=" + e.addresses.NATS,
@@ -368,7 +402,11 @@ func (e *Engine) startLeader(ctx context.Context) error {
 }
 
 func (e *Engine) startAPI(context.Context) error {
-	server := web.New(web.Options{Engine: e, Page: web.Page(), Artifacts: e.store, Feed: &e.observer.feed, Metrics: e.observer.metrics.Handler(), Logger: e.logger})
+	var metrics http.Handler
+	if !e.config.NoMetrics {
+		metrics = e.observer.metrics.Handler()
+	}
+	server := web.New(web.Options{Engine: e, Page: web.Page(), Artifacts: e.store, Feed: &e.observer.feed, Metrics: metrics, Logger: e.logger})
 	e.started = time.Now()
 	e.working.Go(func() {
 		if err := server.Serve(e.listener); err != nil {
@@ -393,7 +431,7 @@ func (e *Engine) startFunctions(ctx context.Context) error {
 		return err
 	}
 	spilling, err := spill.New(spill.Options{
-		Client: e.temporal, Functions: functions, Recorder: e.recorder, Plans: e.plans, Venue: e.functions, Output: e.openOutput, Logger: e.logger,
+		Client: e.temporal, Functions: functions, Recorder: e.recorder, Results: e.results, Plans: e.plans, Venue: e.functions, Output: e.openOutput, Logger: e.logger,
 	})
 	if err != nil {
 		return err

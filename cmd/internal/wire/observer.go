@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/telemetry"
+	"github.com/spillway-ml/spillway/activities/traces"
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
@@ -16,6 +17,8 @@ import (
 // observer follows the loop's stream and keeps what people ask for: the ledger, the metrics and the feed of the page.
 type observer struct {
 	metrics *telemetry.Metrics
+	counts  bool           // metrics are wanted
+	tracer  *traces.Tracer // nil where nobody wants traces
 	feed    web.Feed
 	logger  *slog.Logger
 
@@ -26,13 +29,16 @@ type observer struct {
 	seen   uint64          // guarded by mu: the last sequence that was applied
 }
 
-func newObserver(metrics *telemetry.Metrics, logger *slog.Logger) *observer {
-	return &observer{metrics: metrics, logger: logger, ledger: ledger.New()}
+func newObserver(metrics *telemetry.Metrics, counts bool, logger *slog.Logger) *observer {
+	return &observer{metrics: metrics, counts: counts, logger: logger, ledger: ledger.New()}
 }
 
 // apply takes one message of the stream.
 func (o *observer) apply(sequence uint64, message loopwire.Message) error {
-	o.metrics.Apply(message)
+	if o.counts {
+		o.metrics.Apply(message)
+	}
+	o.tracer.Apply(sequence, message)
 	run := runOf(message.Event)
 	o.mu.Lock()
 	if message.Event != nil {
@@ -83,9 +89,12 @@ func (o *observer) silent(since time.Time) []ledger.RunView {
 
 // obey takes a new plan.
 func (o *observer) obey(_ context.Context, plan predictor.Plan) {
-	o.metrics.ApplyPlan(plan)
+	if o.counts {
+		o.metrics.ApplyPlan(plan)
+	}
 	o.mu.Lock()
 	o.plan = plan
+	o.state = predictor.Obey(o.state, plan)
 	o.ledger.SetPlan(plan)
 	o.mu.Unlock()
 	o.feed.Planned(plan)
@@ -107,6 +116,8 @@ func runOf(event predictor.Event) string {
 	case predictor.Sampled:
 		return e.Run
 	case predictor.Record:
+		return e.Run
+	case predictor.Reused:
 		return e.Run
 	default:
 		return ""

@@ -21,6 +21,12 @@ const (
 // Live returns the lines that show a run while it goes on: header, a line per stage, the newest decisions.
 func Live(m Model, s Style) []string {
 	lines := header(m, s)
+	if last := len(m.Alerts) - 1; last >= 0 {
+		lines = append(lines, alertLine(m, m.Alerts[last], s)...)
+	}
+	if text := reused(m.Run); text != "" {
+		lines = append(lines, cut("  "+text, s.columns()))
+	}
 	if len(m.Run.Stages) > 0 {
 		lines = append(lines, "", s.paint(dim, stageHeader()))
 	}
@@ -123,4 +129,21 @@ func change(decision predictor.Decision) string {
 		subject += " at " + string(decision.Venue)
 	}
 	return fmt.Sprintf("%s: %s -> %s: %s", subject, clean(decision.From), clean(decision.To), clean(decision.Reason))
+}
+
+// alertLine is an alert with the time since the run's start, broken into lines that fit.
+func alertLine(m Model, alert predictor.Alert, s Style) []string {
+	at := ""
+	if age := alert.At.Sub(m.Run.StartedAt); age >= 0 && !m.Run.StartedAt.IsZero() {
+		at = " at " + seconds(age.Seconds())
+	}
+	code := red
+	if alert.Kind == predictor.Recovered {
+		code = green
+	}
+	lines := wrapped("  alert"+at+": ", alert.Message, min(s.columns(), tableWidth))
+	for i := range lines {
+		lines[i] = s.paint(code, lines[i])
+	}
+	return lines
 }

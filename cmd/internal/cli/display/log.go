@@ -94,6 +94,11 @@ func (l *Log) Decision(decision predictor.Decision) string {
 	return l.clock(decision.At) + "  " + change(decision)
 }
 
+// Alert returns the line of an alert.
+func (l *Log) Alert(alert predictor.Alert) string {
+	return fmt.Sprintf("%s  alert: run %s: %s", l.clock(alert.At), clean(alert.Run), clean(alert.Message))
+}
+
 func (l *Log) clock(at time.Time) string {
 	if l.stages {
 		return fmt.Sprintf("%8s", seconds(max(at.Sub(l.start).Seconds(), 0)))

@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
 // Model is everything that is shown of one run.
@@ -28,6 +29,10 @@ type Model struct {
 	Page, TemporalUI string
 	// HostPrice is what the pool costs, per hour.
 	HostPrice quantity.Money
+	// Alerts are those about it that came while it was followed, oldest first.
+	Alerts []predictor.Alert
+	// Breakdown is where its time went; nil when that was not asked for.
+	Breakdown *timeline.Breakdown
 }
 
 // Style is how lines are written.

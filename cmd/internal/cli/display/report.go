@@ -7,6 +7,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
 // Report is the JSON object that `run --json` and `show --json` write. Times are in seconds, memory in bytes, money in US dollars;
@@ -18,12 +19,17 @@ type Report struct {
 	Build       string                          `json:"build"`
 	State       predictor.RunState              `json:"state"`
 	Error       string                          `json:"error,omitempty"`
+	RetryOf     string                          `json:"retry_of,omitempty"`
 	Goal        predictor.Goal                  `json:"goal"`
 	StartedAt   time.Time                       `json:"started_at"`
 	EndedAt     *time.Time                      `json:"ended_at"`
 	WallSeconds Compared                        `json:"wall_seconds"`
 	CostUSD     Compared                        `json:"cost_usd"`
 	Accuracy    Compared                        `json:"accuracy"`
+	Static      *ReportStatic                   `json:"static"`
+	Reused      ReportReuse                     `json:"reused"`
+	Breakdown   *timeline.Breakdown             `json:"breakdown,omitempty"`
+	Alerts      []predictor.Alert               `json:"alerts,omitempty"`
 	Venues      map[predictor.Venue]ReportVenue `json:"venues"`
 	Stages      []ReportStage                   `json:"stages"`
 	Totals      ReportTotals                    `json:"totals"`
@@ -42,6 +48,19 @@ type ReportVenue struct {
 	CPUs []int `json:"cpus"`
 }
 
+// ReportStatic is what the run would have cost at static sizes, and how many of its attempts would have run out of memory at them.
+type ReportStatic struct {
+	CostUSD       float64 `json:"cost_usd"`
+	ShortAttempts int     `json:"short_attempts"`
+}
+
+// ReportReuse is what was taken from earlier runs: how many results, and what they took and cost when they were made.
+type ReportReuse struct {
+	Tasks        int     `json:"tasks"`
+	SavedSeconds float64 `json:"saved_seconds"`
+	SavedUSD     float64 `json:"saved_usd"`
+}
+
 // ReportStage is what one stage queued, ran, used and cost.
 type ReportStage struct {
 	Name             string                  `json:"name"`
@@ -53,6 +72,7 @@ type ReportStage struct {
 	GrantMemoryBytes quantity.Bytes          `json:"grant_memory_bytes"`
 	Tasks            map[predictor.Venue]int `json:"tasks"`
 	FailedAttempts   int                     `json:"failed_attempts"`
+	ReusedTasks      int                     `json:"reused_tasks"`
 	Predicted        StagePrediction         `json:"predicted"`
 	Actual           StageActual             `json:"actual"`
 	CostUSD          float64                 `json:"cost_usd"`
@@ -87,18 +107,23 @@ type ReportTotals struct {
 func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 	run := m.Run
 	report := Report{
-		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, State: run.State, Error: run.Error, Goal: run.Goal, StartedAt: run.StartedAt,
+		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, State: run.State, Error: run.Error, RetryOf: run.RetryOf, Goal: run.Goal, StartedAt: run.StartedAt,
 		WallSeconds: Compared{Predicted: orNil(run.Predicted.FinishSeconds)},
 		CostUSD:     Compared{Predicted: orNil(run.Predicted.Cost), Actual: new(run.Totals.Cost.USD())},
 		Venues: map[predictor.Venue]ReportVenue{
 			predictor.Pool:     {CPUs: notNil(poolCPUs)},
 			predictor.Function: {CPUs: notNil(functionCPUs)},
 		},
+		Reused:    ReportReuse{Tasks: run.Reused.Tasks, SavedSeconds: run.Reused.Seconds, SavedUSD: run.Reused.Saved.USD()},
+		Breakdown: m.Breakdown, Alerts: m.Alerts,
 		Stages: make([]ReportStage, 0, len(run.Stages)), Decisions: notNil(m.Decisions), Result: json.RawMessage("null"),
 	}
 	if Ended(run) {
 		report.EndedAt = new(run.EndedAt)
 		report.WallSeconds.Actual = new(m.Wall().Seconds())
+	}
+	if run.Static.Known {
+		report.Static = &ReportStatic{CostUSD: run.Static.Cost.USD(), ShortAttempts: run.Static.Short}
 	}
 	if len(run.Result) > 0 && json.Valid(run.Result) {
 		report.Result = run.Result
@@ -120,7 +145,7 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 func reportStage(stage ledger.StageView) ReportStage {
 	reported := ReportStage{
 		Name: stage.Name, QueueSeconds: stage.QueueSeconds, StartSeconds: stage.StartSeconds, RunSeconds: stage.RunSeconds, CPUSeconds: stage.CPUSeconds,
-		PeakMemoryBytes: stage.PeakMemory, GrantMemoryBytes: stage.Grant.Memory, Tasks: bothVenues(stage.Tasks), FailedAttempts: stage.Failed,
+		PeakMemoryBytes: stage.PeakMemory, GrantMemoryBytes: stage.Grant.Memory, Tasks: bothVenues(stage.Tasks), FailedAttempts: stage.Failed, ReusedTasks: stage.Reused.Tasks,
 		Predicted: StagePrediction{WallSeconds: orNil(stage.PredictedWall), MemoryBytes: orNil(stage.PredictedMemory)},
 		CostUSD:   stage.Cost.USD(),
 	}

@@ -17,6 +17,13 @@ func Summary(m Model, s Style) []string {
 		lines = append(lines, "  error     "+clean(run.Error))
 	}
 	lines = append(lines, compare(m, s)...)
+	for _, alert := range m.Alerts {
+		lines = append(lines, alertLine(m, alert, s)...)
+	}
+	lines = append(lines, savings(run)...)
+	if m.Breakdown != nil {
+		lines = append(lines, breakdownLine(*m.Breakdown)...)
+	}
 	if len(run.Stages) > 0 {
 		lines = append(lines, "", s.paint(dim, fmt.Sprintf("  %-*s %6s %8s %8s %8s %8s  %-16s %10s", nameWidth, "stage", "pool", "function", "queue", "run", "CPU", "peak/grant", "cost")))
 	}

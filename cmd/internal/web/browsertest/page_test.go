@@ -39,7 +39,9 @@ const wide = `[...document.querySelectorAll('body *')].filter((e) => e.getBoundi
 func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
 	t.Parallel()
 	b := openTab(t)
-	e := newEngine(t, time.Now())
+	now := time.Now()
+	e := newEngine(t, now)
+	e.history(t, now)
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, e, listener)
 	done, err := e.Run(t.Context(), "digits-done")
@@ -52,17 +54,24 @@ func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
 	}{
 		{"runs", "/", []string{
 			"digits-running", "digits-done", "digits-failed", "running", "succeeded", "failed", "23.4 s", "20.0 s to 31.0 s", done.Totals.Cost.String(),
-			"$0.0002000 to $0.0004000", "deadline 1m30s, budget $0.5000, minimise cost", "\u22126%",
+			"$0.0002000 to $0.0004000", "deadline 1m30s, budget $0.5000, minimise cost", "\u22126%", "2 reused", "deadline at risk", "expected after 2m05s",
 		}},
 		{"run", "/runs/digits-running", []string{
 			"running", "train", "step 7", "accuracy 0.9513", "40/360", "190/256 MiB", "predicted 71.0 s (58.0 s to 95.0 s)", "epoch 14", "240 tasks wait 24 s",
-			"8.0 s (6.0 s to 11.0 s)", "Temporal’s history",
+			"8.0 s (6.0 s to 11.0 s)", "Temporal’s history", "Cancel run", "what could be had", "as it is now: 2 functions", "runs at a function", "Unattributed", "Altogether", "Cores",
 		}},
-		{"run-done", "/runs/digits-done", []string{"succeeded", "201 + 119", "61/96 MiB", done.Totals.Cost.String(), "off by", `"accuracy": 0.9778`, "nightly-17"}},
+		{"run-done", "/runs/digits-done", []string{"succeeded", "201 + 119", "61/96 MiB", done.Totals.Cost.String(), "off by", `"accuracy": 0.9778`, "nightly-17", "took 23.4 s", "predicted at first", "Retry from here"}},
 		{"run-failed", "/runs/digits-failed", []string{"failed", "loss is NaN <img src=x", "The run scheduled no stage.", "Nothing was printed."}},
-		{"decisions", "/decisions", []string{"14 decisions", "240 tasks wait", "pool wait", "24.0 s", "$0.004400", "24 MiB", "17.9%"}},
+		{"run-retried", "/runs/digits-retried", []string{
+			"failed", "goroutine 1 [running]", "train: failed (panic)", "2 results", "tries digits-done again", "3.0 s after it", "loss", "holds more after", "out of memory", hostile,
+		}},
+		{"compare", "/compare?a=digits-done&b=digits-retried", []string{"train only in B", "B against A", "≠\u00a0differs", "≠\u00a0+"}},
+		{"costs", "/costs?by=stage", []string{"last 24 hours", "digits/train", "Wasted", "nobody", "while nothing ran at all", "CSV"}},
+		{"costs-run", "/costs?by=run&since=24h", []string{"digits-retried", "idle"}},
+		{"decisions", "/decisions", []string{"1 run at risk", "15 decisions", "actual 230 MiB", "240 tasks wait", "pool wait", "24.0 s", "$0.004400", "24 MiB", "17.9%"}},
 		{"capacity", "/capacity", []string{
 			"workstation", "cgroup v2", "2.5 of 4 cores", "5 GiB of 16 GiB", "0-3, 8, 10-11", "$0.1785/h", "0.6 of 1", "1.7 GiB", "$0.1037/h", "15m", "2ddeea7a933f", "1 core, 96 MiB", "learned",
+			"host on demand", "aws us-east-1",
 		}},
 		{"missing", "/runs/nobody", []string{"There is no run nobody."}},
 	}

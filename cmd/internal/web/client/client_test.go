@@ -129,24 +129,30 @@ func TestNobodyThereIsUnreachable(t *testing.T) {
 func TestFollowGoesOnAfterABrokenConnectionAndTellsNoDecisionTwice(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Int32
+	var resumed atomic.Value
+	again := make(chan struct{})
 	client, engine := start(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/api/v1/stream" && opened.Add(1) == 1 {
+			if opened.Add(1) == 1 {
 				ctx, cancel := context.WithTimeout(r.Context(), 50*time.Millisecond)
 				defer cancel()
 				r = r.WithContext(ctx) // the first stream breaks soon
+			} else {
+				resumed.Store(r.FormValue("after"))
+				close(again)
 			}
 			next.ServeHTTP(w, r)
 		})
 	})
+	go func() {
+		<-again
+		engine.Apply("digits-1", predictor.RunEnded{Run: "digits-1", State: predictor.RunSucceeded, At: begin.Add(time.Minute)})
+	}()
 	engine.Decide(predictor.Plan{Term: 1, Tick: 1, Decisions: []predictor.Decision{{ID: "first", Stage: stage, At: begin.Add(time.Second)}}})
 	told := map[string]int{}
 	err := client.Follow(t.Context(), "digits-1", func(message Message) error {
 		if message.Decision != nil {
 			told[message.Decision.ID]++
-		}
-		if message.Run != nil && opened.Load() == 2 && message.Run.State == predictor.RunRunning {
-			engine.Apply("digits-1", predictor.RunEnded{Run: "digits-1", State: predictor.RunSucceeded, At: begin.Add(time.Minute)})
 		}
 		if message.Run != nil && message.Run.State == predictor.RunSucceeded {
 			return ErrStop
@@ -158,6 +164,9 @@ func TestFollowGoesOnAfterABrokenConnectionAndTellsNoDecisionTwice(t *testing.T)
 	}
 	if diff := cmp.Diff(map[string]int{"first": 1}, told); diff != "" {
 		t.Errorf("decisions told (-want +got):\n%s", diff)
+	}
+	if resumed.Load() == "" {
+		t.Error("the second stream began anew, want it to go on after the last message")
 	}
 }
 

@@ -21,6 +21,7 @@ type Message struct {
 	Run      *ledger.RunView
 	Decision *predictor.Decision
 	Plan     *predictor.Plan
+	Alert    *predictor.Alert
 }
 
 // ErrStop makes Follow return nil when the function that it calls returns it.
@@ -41,23 +42,36 @@ func usualPace() pace {
 }
 
 // Follow calls told with each message about run, or about all runs when run is empty, until ctx ends or told returns an error.
-// It returns that error, or nil for [ErrStop]. When the connection breaks it connects again; the engine then tells the state anew,
-// and a decision about the followed run is not told twice. It gives up after half a minute without an engine.
+// It returns that error, or nil for [ErrStop]. When the connection breaks it connects again and goes on after the last message; where the
+// engine no longer knows what came after it, because it was started anew or the break was long, it tells the state anew, and a decision or
+// alert about the followed run is still not told twice. It gives up after half a minute without an engine.
 func (c *Client) Follow(ctx context.Context, run string, told func(Message) error) error {
 	seen := map[string]struct{}{}
 	once := func(message Message) error {
-		if message.Decision != nil && run != "" {
-			if _, already := seen[message.Decision.ID]; already {
+		if id := message.id(); id != "" && run != "" {
+			if _, already := seen[id]; already {
 				return nil
 			}
-			seen[message.Decision.ID] = struct{}{}
+			seen[id] = struct{}{}
 		}
 		if err := told(message); err != nil {
 			return &callerError{err}
 		}
 		return nil
 	}
-	return c.persist(ctx, func() (heard bool, err error) { return c.stream(ctx, run, once) })
+	var after string
+	return c.persist(ctx, func() (heard bool, err error) { return c.stream(ctx, run, &after, once) })
+}
+
+// id is what makes a message the same as another one; empty for the state of something.
+func (m Message) id() string {
+	switch {
+	case m.Decision != nil:
+		return "decision " + m.Decision.ID
+	case m.Alert != nil:
+		return "alert " + m.Alert.ID
+	}
+	return ""
 }
 
 // persist calls read until it returns nil, the caller's function fails, ctx ends, or the engine refuses or is gone for long.
@@ -98,13 +112,13 @@ type callerError struct{ err error }
 
 func (t *callerError) Error() string { return t.err.Error() }
 
-// stream reads one connection until it breaks; heard is true when anything came.
-func (c *Client) stream(ctx context.Context, run string, told func(Message) error) (heard bool, err error) {
-	path := "/api/v1/stream"
-	if run != "" {
-		path += "?" + url.Values{"run": {run}}.Encode()
-	}
-	return c.events(ctx, path, func(kind string, data []byte) error {
+// stream reads one connection until it breaks; heard is true when anything came. It begins after the message that after names, and keeps
+// there which was the last.
+func (c *Client) stream(ctx context.Context, run string, after *string, told func(Message) error) (heard bool, err error) {
+	values := url.Values{}
+	set(values, "run", run)
+	set(values, "after", *after)
+	return c.events(ctx, "/api/v1/stream?"+values.Encode(), after, func(kind string, data []byte) error {
 		message, err := decode(kind, data)
 		if err != nil || message == (Message{}) { // a kind that this client does not know yet
 			return err
@@ -113,8 +127,9 @@ func (c *Client) stream(ctx context.Context, run string, told func(Message) erro
 	})
 }
 
-// events reads the messages of one connection until it breaks or told returns an error; heard is true when anything came.
-func (c *Client) events(ctx context.Context, path string, told func(kind string, data []byte) error) (heard bool, err error) {
+// events reads the messages of one connection until it breaks or told returns an error; heard is true when anything came. Each ID goes to
+// after once its message was told, that is with the line that ends it; after may be nil.
+func (c *Client) events(ctx context.Context, path string, after *string, told func(kind string, data []byte) error) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silence := time.AfterFunc(c.follow.silence, cancel)
@@ -125,7 +140,7 @@ func (c *Client) events(ctx context.Context, path string, told func(kind string,
 	}
 	defer func() { _ = response.Body.Close() }() // the connection is given up either way
 	lines := bufio.NewReader(response.Body)
-	var kind string
+	var event message
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
@@ -133,15 +148,37 @@ func (c *Client) events(ctx context.Context, path string, told func(kind string,
 		}
 		heard = true
 		silence.Reset(c.follow.silence)
-		line = bytes.TrimRight(line, "\r\n")
-		switch name, value, _ := bytes.Cut(line, []byte(": ")); string(name) {
-		case "event":
-			kind = string(value)
-		case "data":
-			if err := told(kind, value); err != nil {
+		if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
+			event.read(line)
+			continue
+		}
+		if event.data != nil {
+			if err := told(event.kind, event.data); err != nil {
 				return heard, err
 			}
 		}
+		if after != nil && event.id != "" {
+			*after = event.id
+		}
+		event = message{}
+	}
+}
+
+// message is one server-sent event as it is read.
+type message struct {
+	id, kind string
+	data     []byte
+}
+
+// read takes one line; comments and fields that the engine does not send are left out.
+func (m *message) read(line []byte) {
+	switch name, value, _ := bytes.Cut(line, []byte(": ")); string(name) {
+	case "id":
+		m.id = string(value)
+	case "event":
+		m.kind = string(value)
+	case "data":
+		m.data = value
 	}
 }
 
@@ -153,6 +190,8 @@ func decode(kind string, data []byte) (message Message, err error) {
 		err = json.Unmarshal(data, &message.Decision)
 	case web.StreamPlan:
 		err = json.Unmarshal(data, &message.Plan)
+	case web.StreamAlert:
+		err = json.Unmarshal(data, &message.Alert)
 	}
 	if err != nil {
 		return Message{}, fmt.Errorf("decode %s of the stream: %w", kind, err)

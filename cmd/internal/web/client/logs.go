@@ -50,7 +50,7 @@ func (c *Client) Logs(ctx context.Context, query logs.Query, follow bool, told f
 		if resume := seen.Resume(); resume > 0 {
 			query.From, query.Tail = resume, 0
 		}
-		heard, err = c.events(ctx, "/api/v1/runs/"+url.PathEscape(query.Run)+"/logs?"+logValues(query, follow).Encode(), once)
+		heard, err = c.events(ctx, "/api/v1/runs/"+url.PathEscape(query.Run)+"/logs?"+logValues(query, follow).Encode(), nil, once)
 		if errors.Is(err, errAllTold) {
 			err = nil
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -17,7 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
-// Engine accounts for events in a real ledger and runs nothing. Use New; its methods may be called concurrently.
+// Engine accounts for events in a real ledger and runs nothing. Use New; its methods may be called concurrently, once its fields are set.
 type Engine struct {
 	// Feed tells what Apply and Decide changed.
 	Feed web.Feed
@@ -25,6 +26,12 @@ type Engine struct {
 	OnPublish func(event web.Event, run string)
 	// OnCancel is called with each run that is cancelled; nil does nothing.
 	OnCancel func(run string)
+	// OnOutlook answers Outlook, and SetGoal before a goal is taken; nil knows nothing.
+	OnOutlook func(run string, goal predictor.Goal) predictor.Outlook
+	// OnRetry answers Retry of a run that has ended; nil starts it again in name only.
+	OnRetry func(run string, request web.Retry) (web.Retried, error)
+	// Clock is the time up to which runs that go on are accounted for; nil is time.Now.
+	Clock func() time.Time
 	// Results are the results of runs whose ledger does not have them whole.
 	Results map[string]json.RawMessage
 
@@ -34,6 +41,7 @@ type Engine struct {
 	plan     predictor.Plan
 	bindings []web.Binding
 	dead     []web.DeadLetter
+	alerts   []predictor.Alert
 	events   int
 	printed  []logs.Line
 	news     chan struct{} // closed by the next Print
@@ -45,26 +53,26 @@ func New(stack web.Stack) *Engine {
 	return &Engine{ledger: ledger.New(), stack: stack, news: make(chan struct{})}
 }
 
-// Apply accounts for events.
+// Apply accounts for events, and tells the streams that run has changed; an empty run tells nothing.
 func (e *Engine) Apply(run string, events ...predictor.Event) {
 	e.mutex.Lock()
+	defer e.mutex.Unlock()
 	for _, event := range events {
 		e.ledger.Apply(event)
 	}
-	e.mutex.Unlock()
-	e.Feed.RunChanged(run)
+	if run != "" {
+		e.Feed.RunChanged(run)
+	}
 }
 
 // Decide puts a plan in force and keeps its decisions.
 func (e *Engine) Decide(plan predictor.Plan) {
 	e.mutex.Lock()
+	defer e.mutex.Unlock()
 	e.plan = plan
 	e.ledger.SetPlan(plan)
 	for _, decision := range plan.Decisions {
 		e.ledger.Decided(decision)
-	}
-	e.mutex.Unlock()
-	for _, decision := range plan.Decisions {
 		e.Feed.Decided(decision)
 	}
 	e.Feed.Planned(plan)
@@ -127,7 +135,7 @@ func (e *Engine) Run(_ context.Context, run string) (ledger.RunView, error) {
 	defer e.mutex.Unlock()
 	view, known := e.ledger.Run(run)
 	if !known {
-		return view, web.NotFound("`spillway runs` lists them", "there is no run %q", run)
+		return view, unknown(run)
 	}
 	return view, e.failure
 }

@@ -164,15 +164,63 @@ func countSteps(ctx context.Context, in steps) (began int, err error) {
 	return began, nil
 }
 
+// The stages of relay: gather makes an artifact, work and mend read it, and finish sums up. A build may be broken: its mend fails.
+var (
+	gather = spillway.NewStage("gather", func(ctx context.Context, in fanInput) (spillway.Artifact[[]int], error) {
+		numbers := make([]int, in.Shards)
+		for i := range numbers {
+			numbers[i] = i
+		}
+		return spillway.Put(ctx, numbers)
+	})
+	mend = spillway.NewStage("mend", func(ctx context.Context, in spillway.Artifact[[]int]) (int, error) {
+		if broken != "" {
+			return 0, fmt.Errorf("this build is broken: <b>%s</b>", broken)
+		}
+		numbers, err := in.Get(ctx)
+		sum := 0
+		for _, n := range numbers {
+			sum += n
+		}
+		return sum, err
+	}).With(spillway.Hints{MaxAttempts: 1})
+	finish = spillway.NewStage("finish", func(_ context.Context, sum int) (fanResult, error) { return fanResult{Sum: int64(sum)}, nil })
+)
+
+// broken is set with -ldflags "-X main.broken=yes".
+var broken string
+
+func relay(ctx workflow.Context, in fanInput) (fanResult, error) {
+	numbers, err := gather.Run(ctx, in)
+	if err != nil {
+		return fanResult{}, err
+	}
+	shards := make([]shard, in.Shards)
+	for i := range shards {
+		shards[i] = shard{Index: i, Milliseconds: in.Milliseconds}
+	}
+	outputs, err := work.Map(ctx, shards)
+	if err != nil {
+		return fanResult{}, err
+	}
+	sum, err := mend.Run(ctx, numbers)
+	if err != nil {
+		return fanResult{}, err
+	}
+	result, err := finish.Run(ctx, sum)
+	result.Shards = len(outputs)
+	return result, err
+}
+
 // one makes a pipeline of one stage.
 func one[In, Out any](name string, stage spillway.Stage[In, Out]) spillway.AnyPipeline {
 	return spillway.NewPipeline(name, func(ctx workflow.Context, in In) (Out, error) { return stage.Run(ctx, in) })
 }
 
 func main() {
-	stages := []spillway.AnyStage{echo, stamp, work, count, fail, boom, eat}
+	stages := []spillway.AnyStage{echo, stamp, work, count, fail, boom, eat, gather, mend, finish}
 	pipelines := []spillway.AnyPipeline{
-		spillway.NewPipeline("fan", fan), spillway.NewPipeline("feast", feast),
+		spillway.NewPipeline("fan", fan), spillway.NewPipeline("feast", feast), spillway.NewPipeline("relay", relay),
 		one("echo", echo), one("stamp", stamp), one("count", count), one("fail", fail), one("boom", boom),
 	}
 	// wideStages says how many more stages the app declares.

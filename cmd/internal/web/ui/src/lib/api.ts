@@ -58,8 +58,23 @@ export interface Stage {
   wall_errors: number;
   memory_errors: number;
   cost_picodollars: number;
+  reused: Reuse;
   step?: number;
   metrics?: Record<string, number>;
+}
+
+/** What was taken from earlier runs, and what it cost when it was made. */
+export interface Reuse {
+  tasks: number;
+  saved_picodollars: number;
+  saved_seconds: number;
+  from: string;
+}
+
+export interface Prediction {
+  finish_seconds: Interval;
+  cost_usd: Interval;
+  at?: string;
 }
 
 export interface Run {
@@ -74,6 +89,8 @@ export interface Run {
   error?: string;
   result?: unknown;
   event?: string;
+  event_at?: string;
+  retry_of?: string;
   stages: Stage[] | null;
   totals: {
     queue_seconds: number;
@@ -87,7 +104,11 @@ export interface Run {
     cost_picodollars: number;
   };
   decisions: number;
-  predicted: { finish_seconds: Interval; cost_usd: Interval; at?: string };
+  /** What was expected at first, and what is expected now or was expected last. */
+  predicted: Prediction;
+  latest: Prediction;
+  static: { actual_picodollars: number; cost_picodollars: number; known: boolean; short?: number; sizes?: Record<string, Size> };
+  reused: Reuse;
   actual: { seconds: number; cost_picodollars: number };
 }
 
@@ -187,6 +208,175 @@ export interface LogLine {
   resume: number;
 }
 
+export type Outcome = 'succeeded' | 'failed' | 'out_of_memory' | 'timed_out' | 'cancelled' | 'lost' | 'refused';
+
+/** Times that are not known yet are left out. */
+export interface Attempt {
+  stage: string;
+  task: string;
+  attempt: number;
+  venue: Venue;
+  host?: string;
+  outcome?: Outcome;
+  cause?: string;
+  error?: string;
+  scheduled_at?: string;
+  admitted_at?: string;
+  started_at?: string;
+  ended_at?: string;
+  wall_ns?: number;
+  fetch_ns?: number;
+  publish_ns?: number;
+  cold?: boolean;
+  grant: Size;
+  cpu_ns?: number;
+  peak_memory_bytes?: number;
+  predicted_wall_seconds?: number;
+  predicted_memory_bytes?: number;
+  cost_picodollars?: number;
+}
+
+/** A part of time in a lane: mean numbers of attempts in each state, and counts of those that ended. */
+export interface Bin {
+  queued: number;
+  starting: number;
+  pool: number;
+  function: number;
+  ended: number;
+  failed: number;
+  out_of_memory: number;
+}
+
+export interface TimelineLane {
+  stage: string;
+  count: number;
+  attempts?: Attempt[];
+  bins?: Bin[];
+}
+
+export interface TimelineView {
+  from: string;
+  to: string;
+  lanes: TimelineLane[] | null;
+}
+
+export interface Held {
+  pool: number;
+  function: number;
+  granted_cpu_cores: number;
+  used_cpu_cores: number;
+  granted_memory_bytes: number;
+  used_memory_bytes: number;
+}
+
+export interface StageAllocation {
+  stage: string;
+  from: string;
+  step_ns: number;
+  points: Held[] | null;
+}
+
+export type BreakdownRow = 'broker' | 'engine' | 'queue' | 'start' | 'fetch' | 'compute' | 'publish' | 'unattributed';
+export type Breakdown = Record<`${BreakdownRow | 'wall'}_ns`, number>;
+
+export interface Curve {
+  stage: string;
+  task: string;
+  metric: string;
+  points: { step: number; value: number; at: string }[] | null;
+}
+
+export interface Alternative {
+  name: string;
+  functions?: Record<string, number>;
+  finish_seconds: Interval;
+  cost_usd: Interval;
+}
+
+export interface Outlook {
+  run: string;
+  goal: Goal;
+  at: string;
+  elapsed_seconds: number;
+  spent_usd: number;
+  known: boolean;
+  why?: string;
+  chosen: Alternative;
+  present: Alternative;
+  alternatives: Alternative[] | null;
+  feasible: boolean;
+  verdict: string;
+}
+
+export interface Alert {
+  id: string;
+  run: string;
+  pipeline: string;
+  kind: 'deadline_at_risk' | 'budget_at_risk' | 'recovered';
+  at: string;
+  goal: Goal;
+  finish_seconds: Interval;
+  cost_usd: Interval;
+  message: string;
+}
+
+export interface Retried {
+  run: string;
+  event: string;
+  stages: string[] | null;
+  tasks: number;
+}
+
+export type Dimension = 'run' | 'pipeline' | 'stage' | 'venue' | 'host';
+
+export interface BillLine {
+  name: string;
+  attempts: number;
+  tasks: number;
+  reused?: number;
+  held_ns: number;
+  pool_picodollars: number;
+  function_picodollars: number;
+  idle_picodollars: number;
+  total_picodollars: number;
+  wasted_picodollars: number;
+}
+
+export interface Bill {
+  by: Dimension;
+  since: string;
+  until: string;
+  lines: BillLine[] | null;
+  attempts_picodollars: number;
+  pool_picodollars: number;
+  function_picodollars: number;
+  idle_picodollars: number;
+  unused_picodollars: number;
+  total_picodollars: number;
+}
+
+export interface Price {
+  kind: string;
+  provider: string;
+  region: string;
+  name: string;
+  capacity: Size;
+  price_picodollars: number;
+  unit: string;
+  dated: string;
+  valid_until?: string;
+  source: string;
+}
+
+export interface Diff {
+  a: Run;
+  b: Run;
+  same_input: boolean;
+  same_build: boolean;
+  same_goal: boolean;
+  stages: { name: string; a?: Stage; b?: Stage }[] | null;
+}
+
 /** What the engine answered instead of what was asked for; status is 0 when there was no answer at all. */
 export class APIError extends Error {
   constructor(
@@ -201,11 +391,11 @@ export class APIError extends Error {
 /** How long an answer may take: the engine answers from memory. */
 const patience = 20_000;
 
-/** Gets one answer of the API; every failure is an APIError. */
-export async function get<T>(path: string): Promise<T> {
+/** Asks for one answer of the API; every failure is an APIError. */
+async function ask<T>(path: string, request: RequestInit): Promise<T> {
   let response: Response;
   try {
-    response = await fetch('/api/v1/' + path, { headers: { accept: 'application/json' }, signal: AbortSignal.timeout(patience) });
+    response = await fetch('/api/v1/' + path, { ...request, signal: AbortSignal.timeout(patience) });
   } catch {
     throw new APIError(0, 'the engine does not answer', 'is `spillway dev` still running?');
   }
@@ -216,6 +406,11 @@ export async function get<T>(path: string): Promise<T> {
   }
   return body as T;
 }
+
+export const get = <T>(path: string) => ask<T>(path, { headers: { accept: 'application/json' } });
+
+const post = <T>(path: string, body: unknown) =>
+  ask<T>(path, { method: 'POST', headers: { accept: 'application/json', 'content-type': 'application/json' }, body: JSON.stringify(body) });
 
 /** Most that the API gives in one answer. */
 export const mostRuns = 1000;
@@ -228,7 +423,46 @@ export function runs(state: string, pipeline: string): Promise<Run[]> {
   return get<{ runs: Run[] }>('runs?' + query).then((answer) => answer.runs);
 }
 
-export const run = (id: string) => get<Run>('runs/' + encodeURIComponent(id));
+const ofRun = (id: string, what = '') => 'runs/' + encodeURIComponent(id) + what;
+const parameters = (values: Record<string, string | number | undefined>) =>
+  new URLSearchParams(Object.entries(values).flatMap(([name, value]) => (value ? [[name, String(value)]] : []))).toString();
+
+export const run = (id: string) => get<Run>(ofRun(id));
+
+/** Most marks of a timeline and points of an allocation: more than a wide window has room for would not be seen. */
+const marks = 1000;
+const points = 300;
+
+export const timeline = (id: string) => get<TimelineView>(ofRun(id, `/timeline?marks=${marks}`));
+export const allocation = (id: string) => get<{ stages: StageAllocation[] | null }>(ofRun(id, `/allocation?points=${points}`)).then((answer) => answer.stages ?? []);
+export const breakdown = (id: string) => get<Breakdown>(ofRun(id, '/breakdown'));
+export const curves = (id: string) => get<{ curves: Curve[] | null }>(ofRun(id, '/curves')).then((answer) => answer.curves ?? []);
+
+export const attempts = (id: string, query: { stage?: string; outcome?: string; offset?: number; limit: number }) =>
+  get<{ attempts: Attempt[] | null }>(ofRun(id, '/attempts?' + parameters(query))).then((answer) => answer.attempts ?? []);
+
+/** What would be expected of a run under a goal; under the goal in force without one. */
+export const outlook = (id: string, goal?: Goal) => get<Outlook>(ofRun(id, '/outlook' + (goal ? '?' + goalQuery(goal) : '')));
+
+/** A goal that asks for nothing is a parameter too: without any the engine takes the goal in force. */
+function goalQuery(goal: Goal): string {
+  return new URLSearchParams({
+    deadline_ns: String(goal.deadline_ns ?? 0),
+    budget_picodollars: String(goal.budget_picodollars ?? 0),
+    ...(goal.minimise ? { minimise: goal.minimise } : {}),
+  }).toString();
+}
+
+export const setGoal = (id: string, goal: Goal) => post<Outlook>(ofRun(id, '/goal'), goal);
+export const retry = (id: string, from: string) => post<Retried>(ofRun(id, '/retry'), from ? { from } : {});
+export const cancel = (id: string) => post<unknown>(ofRun(id, '/cancel'), {});
+
+export const compare = (a: string, b: string) => get<Diff>('diff?' + parameters({ a, b }));
+export const alerts = () => get<{ alerts: Alert[] | null }>('alerts?limit=100').then((answer) => answer.alerts ?? []);
+
+/** Parameters of a bill; since is a duration back from now, such as 24h. */
+export const billQuery = (by: string, since: string, pipeline: string) => parameters({ by, since, pipeline });
+export const cost = (query: string) => get<Bill>('cost?' + query);
 
 /** Decisions, oldest first; those that concern one run when it is given. */
 export function decisions(run = ''): Promise<Decision[]> {
@@ -238,3 +472,4 @@ export function decisions(run = ''): Promise<Decision[]> {
 
 export const stack = () => get<Stack>('stack');
 export const plan = () => get<Plan>('plan');
+export const prices = () => get<{ prices: Price[] | null }>('prices').then((answer) => answer.prices ?? []);

@@ -1,5 +1,5 @@
 // What the engine tells as it happens: GET /api/v1/stream.
-import type { Decision, Plan, Run } from './api';
+import type { Alert, Decision, Plan, Run } from './api';
 import { pause } from './pause';
 
 export type Connection = 'connecting' | 'open' | 'lost';
@@ -80,18 +80,19 @@ export class Source {
 
 /** A view that wants to know what happens. A burst of messages is told as one. */
 export interface Listener {
-  /** The stream is open (again): what happened before is not told, so that the view reads its state anew. */
-  opened?(): void;
+  /** The stream begins (again), or goes on after a gap: what happened before is not told, so that the view reads its state anew. */
+  reset?(): void;
   told?(news: News): void;
 }
 
 export interface News {
   runs: Run[];
   decisions: Decision[];
+  alerts: Alert[];
   plan: Plan | undefined;
 }
 
-const nothing = (): News => ({ runs: [], decisions: [], plan: undefined });
+const nothing = (): News => ({ runs: [], decisions: [], alerts: [], plan: undefined });
 
 /** The one stream of the page. */
 class Live {
@@ -105,14 +106,15 @@ class Live {
     this.#source ??= new Source(
       () => '/api/v1/stream',
       {
+        reset: () => {
+          for (const listener of this.#listeners) listener.reset?.();
+        },
         run: (data) => this.#keep((news) => news.runs.push(JSON.parse(data) as Run)),
         decision: (data) => this.#keep((news) => news.decisions.push(JSON.parse(data) as Decision)),
+        alert: (data) => this.#keep((news) => news.alerts.push(JSON.parse(data) as Alert)),
         plan: (data) => this.#keep((news) => (news.plan = JSON.parse(data) as Plan)),
       },
-      (state) => {
-        this.connection = state;
-        if (state === 'open') for (const listener of this.#listeners) listener.opened?.();
-      },
+      (state) => (this.connection = state),
     );
   }
 

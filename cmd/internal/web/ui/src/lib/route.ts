@@ -5,12 +5,16 @@ export type Route =
   | { view: 'run'; run: string }
   | { view: 'decisions' }
   | { view: 'capacity' }
+  | { view: 'compare' }
+  | { view: 'costs' }
   | { view: 'missing' };
 
 export function parse(path: string): Route {
   if (path === '/') return { view: 'runs' };
   if (path === '/decisions') return { view: 'decisions' };
   if (path === '/capacity') return { view: 'capacity' };
+  if (path === '/compare') return { view: 'compare' };
+  if (path === '/costs') return { view: 'costs' };
   const encoded = /^\/runs\/([^/]+)$/.exec(path)?.[1];
   try {
     return encoded ? { view: 'run', run: decodeURIComponent(encoded) } : { view: 'missing' };
@@ -20,3 +24,5 @@ export function parse(path: string): Route {
 }
 
 export const runPath = (run: string) => '/runs/' + encodeURIComponent(run);
+
+export const comparePath = (a: string, b: string) => '/compare?' + new URLSearchParams({ a, b });

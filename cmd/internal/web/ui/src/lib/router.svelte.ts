@@ -10,7 +10,7 @@ class Router {
     document.addEventListener('click', (event) => {
       const link = event.target instanceof Element ? event.target.closest('a') : null;
       const elsewhere = event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey || event.defaultPrevented;
-      if (!link || elsewhere || link.target || link.origin !== location.origin || link.hash) return;
+      if (!link || elsewhere || link.target || link.hasAttribute('download') || link.origin !== location.origin || link.hash) return;
       event.preventDefault();
       this.go(link.pathname + link.search);
     });

@@ -1,0 +1,96 @@
+package alerts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// Stream is the stream of JetStream that stores alerts.
+const Stream = "SPILLWAY_ALERTS"
+
+const (
+	// streamAge and streamBytes bound the stream; the oldest alerts go first.
+	streamAge   = 90 * 24 * time.Hour
+	streamBytes = 64 << 20
+	// duplicates is for how long the server drops a second alert with the same ID: an engine that starts again reads its history anew.
+	duplicates = 24 * time.Hour
+	// ackWait bounds one try to store an alert.
+	ackWait = 5 * time.Second
+)
+
+// EnsureStream creates the stream that stores alerts, or brings it to this configuration. It may run any number of times; the number of
+// replicas that an operator has set is kept.
+func EnsureStream(ctx context.Context, js jetstream.JetStream) error {
+	replicas := 1
+	existing, err := js.Stream(ctx, Stream)
+	switch {
+	case err == nil:
+		replicas = existing.CachedInfo().Config.Replicas
+	case !errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("look up stream %s: %w", Stream, err)
+	}
+	_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: Stream, Description: "goals of runs at risk, and recovered", Subjects: []string{wire.AlertSubjects},
+		Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
+		MaxAge: streamAge, MaxBytes: streamBytes, Duplicates: duplicates, AllowDirect: true, Replicas: replicas,
+	})
+	if err != nil {
+		return fmt.Errorf("create stream %s: %w; check that the NATS server has JetStream on and %d MiB of storage left", Stream, err, streamBytes>>20)
+	}
+	return nil
+}
+
+// Stored returns the latest limit alerts of the stream, newest first. An alert that this build cannot read is left out.
+func Stored(ctx context.Context, js jetstream.JetStream, limit int) ([]predictor.Alert, error) {
+	stream, err := js.Stream(ctx, Stream)
+	if err != nil {
+		return nil, fmt.Errorf("read stored alerts: %w", err)
+	}
+	state := stream.CachedInfo().State
+	var found []predictor.Alert
+	for sequence := state.LastSeq; sequence >= max(state.FirstSeq, 1) && len(found) < limit; sequence-- {
+		message, err := stream.GetMsg(ctx, sequence)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // deleted by hand
+		}
+		if err != nil {
+			return found, fmt.Errorf("read stored alert %d: %w", sequence, err)
+		}
+		var alert predictor.Alert
+		if json.Unmarshal(message.Data, &alert) == nil && alert.ID != "" {
+			found = append(found, alert)
+		}
+	}
+	return slices.Clip(found), nil
+}
+
+// store publishes an alert so that the stream keeps it once. It is also an ordinary publication: whoever subscribes to the subject gets it.
+func store(ctx context.Context, js jetstream.JetStream, alert predictor.Alert, data []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, ackWait)
+	defer cancel()
+	_, err := js.Publish(ctx, wire.AlertSubject(alert.Pipeline), data, jetstream.WithMsgID(alert.ID), jetstream.WithExpectStream(Stream))
+	return err
+}
+
+// stream is the stream as a destination.
+type stream struct{ js jetstream.JetStream }
+
+func (s stream) name() string { return Stream }
+
+func (s stream) deliver(ctx context.Context, alert predictor.Alert, data []byte) error {
+	err := store(ctx, s.js, alert, data)
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubject) {
+		return fmt.Errorf("%w: %w", errHopeless, err)
+	}
+	return err
+}

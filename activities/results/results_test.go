@@ -1,0 +1,166 @@
+package results_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/results"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// open returns results on a real server, and the directory of their artifacts.
+func open(t *testing.T) (*results.Results, string) {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: t.TempDir(), NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	connection, err := nats.Connect("", nats.InProcessServer(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(connection.Close)
+	js, err := jetstream.New(connection)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // it may be made again
+		if err := results.EnsureStream(t.Context(), js); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	store, err := artifact.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results.New(js, store), dir
+}
+
+func key(stage, build, input string) wire.ResultKey {
+	return wire.NewResultKey(predictor.StageID{App: "app", Build: build, Name: stage}, false, json.RawMessage(input))
+}
+
+func keep(t *testing.T, r *results.Results, run, stage, build, input, output string) {
+	t.Helper()
+	kept := wire.Kept{
+		Key: key(stage, build, input), Run: run, Stage: stage, Task: stage + "-0", Output: json.RawMessage(output),
+		Cost: 7, Wall: time.Second, At: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC),
+	}
+	if err := r.Keep(t.Context(), kept); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func find(t *testing.T, r *results.Results, lookup wire.Lookup) []string {
+	t.Helper()
+	found, err := r.Find(t.Context(), lookup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputs := make([]string, len(found))
+	for i, one := range found {
+		if one != nil {
+			outputs[i] = one.Run + ": " + string(one.Output)
+		}
+	}
+	return outputs
+}
+
+func TestAResultIsFoundByWhatItWasMadeOf(t *testing.T) {
+	t.Parallel()
+	r, _ := open(t)
+	keep(t, r, "first run", "train", "b1", `{"seed":1}`, `"one"`)
+	keep(t, r, "second.run", "train", "b1", `{"seed":1}`, `"two"`)
+	keep(t, r, "second.run", "train", "b2", `{"seed":2}`, `null`)
+	for _, c := range []struct {
+		name   string
+		lookup wire.Lookup
+		want   string
+	}{
+		{"the latest of the same code and input", wire.Lookup{Shared: true, Keys: []wire.ResultKey{key("train", "b1", `{"seed":1}`)}}, `second.run: "two"`},
+		{"that of the run first", wire.Lookup{Run: "first run", Shared: true, Keys: []wire.ResultKey{key("train", "b1", `{"seed":1}`)}}, `first run: "one"`},
+		{"that of the run by other code", wire.Lookup{Run: "second.run", Keys: []wire.ResultKey{key("train", "b9", `{"seed":2}`)}}, `second.run: null`},
+		{"none of other code", wire.Lookup{Shared: true, Keys: []wire.ResultKey{key("train", "b2", `{"seed":1}`)}}, ""},
+		{"none of another input", wire.Lookup{Shared: true, Keys: []wire.ResultKey{key("train", "b1", `{"seed":3}`)}}, ""},
+		{"none of another stage", wire.Lookup{Shared: true, Keys: []wire.ResultKey{key("test", "b1", `{"seed":1}`)}}, ""},
+		{"none of others when only the run's are wanted", wire.Lookup{Run: "third", Keys: []wire.ResultKey{key("train", "b1", `{"seed":1}`)}}, ""},
+	} {
+		if diff := cmp.Diff([]string{c.want}, find(t, r, c.lookup)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+}
+
+func TestACommandIsFoundWhateverItsChain(t *testing.T) {
+	t.Parallel()
+	a := wire.NewResultKey(predictor.StageID{Build: "b1", Name: "prepare"}, true, json.RawMessage(`{}`))
+	b := wire.NewResultKey(predictor.StageID{Build: "b2", Name: "prepare"}, true, json.RawMessage(`{}`))
+	if a != b {
+		t.Errorf("got %v and %v, want one key: what a command runs is part of its input", a, b)
+	}
+}
+
+func TestALargeOutputIsAnArtifactAndNoResultWhenItIsGone(t *testing.T) {
+	t.Parallel()
+	r, dir := open(t)
+	large := `"` + string(bytes.Repeat([]byte("x"), 1<<20)) + `"`
+	keep(t, r, "run", "train", "b1", `1`, large)
+	lookup := wire.Lookup{Shared: true, Keys: []wire.ResultKey{key("train", "b1", `1`), key("train", "b1", `2`)}}
+	if diff := cmp.Diff([]string{"run: " + large, ""}, find(t, r, lookup)); diff != "" {
+		t.Errorf("a large output (-want +got):\n%s", diff)
+	}
+	kept, err := r.OfRun(t.Context(), "run")
+	if err != nil || len(kept) != 1 || kept[0].Stored == (activities.Ref{}) {
+		t.Fatalf("got %d results of the run and error %v, want one that is stored", len(kept), err)
+	}
+	err = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			return os.Remove(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"", ""}, find(t, r, lookup)); diff != "" {
+		t.Errorf("an output that is gone (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheResultsOfARunAreListed(t *testing.T) {
+	t.Parallel()
+	r, _ := open(t)
+	if kept, err := r.OfRun(t.Context(), "run"); err != nil || len(kept) != 0 {
+		t.Errorf("a run of which nothing is kept: got %d results and error %v", len(kept), err)
+	}
+	for _, input := range []string{"1", "2", "3", "2"} {
+		keep(t, r, "run", "score", "b1", input, input)
+	}
+	keep(t, r, "other", "score", "b1", "4", "4")
+	kept, err := r.OfRun(t.Context(), "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var outputs []string
+	for _, one := range kept {
+		outputs = append(outputs, string(one.Output))
+	}
+	if diff := cmp.Diff([]string{"1", "3", "2"}, outputs); diff != "" {
+		t.Errorf("outputs (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,74 @@
+package telemetry
+
+import (
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// hostSilence is after how long, by the times of the stream, a host that nobody held any more has no series.
+const hostSilence = 5 * time.Minute
+
+// DeviceReading is what one GPU did over the last period of whoever reads it.
+type DeviceReading struct {
+	// GPU is the index of the device on its host, UUID its own name ("GPU-604ac76c-..."), Device the driver's ("nvidia0").
+	GPU, UUID, Device string
+	// Model is the product ("NVIDIA H200"), Host the host's name.
+	Model, Host string
+	// Busy is the share of the time in which a kernel was running, 0 to 1; EngineActive that in which the graphics or compute engine was. They are
+	// negative where nobody counts them.
+	Busy, EngineActive float64
+	// Used and Free are its memory.
+	Used, Free quantity.Bytes
+}
+
+// SetDevice shows what one GPU did. Nothing of Spillway reads GPUs yet: until a host with devices calls it, the series are declared and empty, and
+// the dashboards show those of NVIDIA's exporter, which are the same.
+func (m *Metrics) SetDevice(reading DeviceReading) {
+	const percent = 100
+	values := []string{label(reading.GPU), label(reading.UUID), label(reading.Device), label(reading.Model), label(reading.Host)}
+	share := func(gauge *prometheus.GaugeVec, value, unit float64) {
+		if value >= 0 && !math.IsInf(value, 1) {
+			gauge.WithLabelValues(values...).Set(value * unit)
+		}
+	}
+	share(m.utilisation, reading.Busy, percent)
+	share(m.graphics, reading.EngineActive, 1)
+	share(m.used, float64(reading.Used), 1/float64(quantity.MiB))
+	share(m.free, float64(reading.Free), 1/float64(quantity.MiB))
+}
+
+func (m *Metrics) applyHostHeld(event predictor.HostHeld) {
+	host := label(event.Host)
+	if _, known := m.hosts[host]; !known && len(m.hosts) >= maxHosts {
+		host = other
+	}
+	if m.hosts[host].Before(event.At) {
+		m.hosts[host] = event.At
+	}
+	m.price.WithLabelValues(host).Set(event.PricePerHour.USD())
+	m.hostCPU.WithLabelValues(host).Set(event.Capacity.CPU.Cores())
+	m.hostMemory.WithLabelValues(host).Set(float64(event.Capacity.Memory))
+	m.gpus.WithLabelValues(host).Set(event.Capacity.GPU.Cores())
+}
+
+// forgetHosts drops the series of hosts that were not heard of for a while: a gauge would show for ever what is not there any more.
+func (m *Metrics) forgetHosts(now time.Time) {
+	if now.Sub(m.swept) < hostSilence/10 {
+		return
+	}
+	m.swept = now
+	for host, at := range m.hosts {
+		if now.Sub(at) <= hostSilence {
+			continue
+		}
+		delete(m.hosts, host)
+		for _, gauge := range []*prometheus.GaugeVec{m.price, m.hostCPU, m.hostMemory, m.gpus} {
+			gauge.DeleteLabelValues(host)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// RunOptions is how a run is started, besides its input and its goal. The zero value is an ordinary run.
+type RunOptions struct {
+	// NoCache runs every stage, whatever earlier runs have done.
+	NoCache bool `json:"no_cache,omitempty"`
+	// RetryOf is the run that this one tries again: what it has finished is taken from it, wherever the input is the same, also by another build.
+	RetryOf string `json:"retry_of,omitempty"`
+	// Only are the only stages whose results are taken from earlier runs; empty means all.
+	Only []string `json:"only,omitempty"`
+	// EventAt is when the event was published, Traceparent the trace context that came with it.
+	EventAt     time.Time `json:"event_at,omitzero"`
+	Traceparent string    `json:"traceparent,omitempty"`
+}
+
+// IsZero reports whether the run is an ordinary one.
+func (o RunOptions) IsZero() bool {
+	return !o.NoCache && o.RetryOf == "" && len(o.Only) == 0 && o.EventAt.IsZero() && o.Traceparent == ""
+}
+
+// Reuses reports whether a run may take results of a stage from earlier runs instead of running it.
+func (o RunOptions) Reuses(stage Stage) bool {
+	if o.NoCache {
+		return false
+	}
+	if len(o.Only) > 0 && !slices.Contains(o.Only, stage.Name) {
+		return false
+	}
+	return o.RetryOf != "" || !stage.NoCache
+}
+
+// ResultKey names the result of a task by what it was made of. Equal keys have the same result, as far as stages depend on their input alone.
+type ResultKey struct {
+	// Content is the digest of the stage's name and its encoded input; Code is what ran: the digest of the build, or CommandCode.
+	Content string `json:"content"`
+	Code    string `json:"code"`
+}
+
+// CommandCode is the Code of every command: what it runs is part of its input.
+const CommandCode = "command"
+
+// NewResultKey names the result of a task of stage, which is a command or a function of its build.
+func NewResultKey(stage predictor.StageID, command bool, input json.RawMessage) ResultKey {
+	digest := sha256.New()
+	digest.Write([]byte(stage.Name))
+	digest.Write([]byte{0})
+	digest.Write(input)
+	key := ResultKey{Content: hex.EncodeToString(digest.Sum(nil)), Code: stage.Build}
+	if command {
+		key.Code = CommandCode
+	}
+	return key
+}
+
+// Kept is a result that later runs may take.
+type Kept struct {
+	Version int       `json:"v"`
+	Key     ResultKey `json:"key"`
+	Run     string    `json:"run"`
+	Stage   string    `json:"stage"`
+	Task    string    `json:"task"`
+	// Output is the encoded output, or Stored its address when it is large.
+	Output json.RawMessage `json:"output,omitempty"`
+	Stored activities.Ref  `json:"stored"`
+	// Cost is what all attempts of the task cost, Wall for how long the last one ran.
+	Cost quantity.Money `json:"cost_picodollars"`
+	Wall time.Duration  `json:"wall_ns"`
+	At   time.Time      `json:"at"`
+}
+
+// Lookup asks for results that a run may take.
+type Lookup struct {
+	// Run is a run whose own results are taken whatever code made them; empty for none.
+	Run string `json:"run,omitempty"`
+	// Shared says that results of all runs are taken that the same code made.
+	Shared bool        `json:"shared"`
+	Keys   []ResultKey `json:"keys"`
+}

@@ -1,0 +1,102 @@
+package display
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/timeline"
+)
+
+// static says what a run would have cost at static sizes; empty when that cannot be said.
+func static(run ledger.RunView) string {
+	if !run.Static.Known {
+		return ""
+	}
+	text := "static sizes would have cost " + run.Static.Cost.String()
+	if factor := times(run.Static.Cost, run.Static.Actual); factor != "" {
+		text += " (" + factor + ")"
+	}
+	if run.Static.Short > 0 {
+		text += fmt.Sprintf(", and %s would have run out of memory", plural(run.Static.Short, "attempt"))
+	}
+	return text
+}
+
+// reused says what a run took from earlier runs; empty when it took nothing.
+func reused(run ledger.RunView) string {
+	if run.Reused.Tasks == 0 {
+		return ""
+	}
+	var stages []string
+	for _, stage := range run.Stages {
+		if stage.Reused.Tasks > 0 {
+			stages = append(stages, clean(stage.Name))
+		}
+	}
+	return fmt.Sprintf("reused: %s (%s, saved %s and %s)", strings.Join(stages, ", "), plural(run.Reused.Tasks, "task"), seconds(run.Reused.Seconds), run.Reused.Saved)
+}
+
+// savings says what sizes and earlier runs have saved, as far as that is known.
+func savings(run ledger.RunView) []string {
+	var lines []string
+	for _, text := range []string{static(run), reused(run)} {
+		if text != "" {
+			lines = append(lines, wrapped("  ", text, tableWidth)...)
+		}
+	}
+	return lines
+}
+
+// part is one row of a breakdown.
+type part struct {
+	name string
+	took time.Duration
+	// what says what it is.
+	what string
+}
+
+// parts are all rows of a breakdown in the order of a task's life; they sum to its Wall.
+func parts(b timeline.Breakdown) []part {
+	return []part{
+		{"broker", b.Broker, "the event was on its way"},
+		{"engine", b.Engine, "the workflow decided what is next, or its end was told"},
+		{"queue", b.Queue, "tasks waited for a slot, for admission or for the next attempt"},
+		{"start", b.Start, "processes or environments were started"},
+		{"fetch", b.Fetch, "artifacts were read"},
+		{"compute", b.Compute, "stages computed"},
+		{"publish", b.Publish, "artifacts were written"},
+		{"unattributed", b.Unattributed, "attempts went on and nothing tells what they did"},
+	}
+}
+
+// breakdownLine says in one line, or two, where a run's time went, without the rows that took nothing; none for a run that took no time.
+func breakdownLine(b timeline.Breakdown) []string {
+	words := []string{"time went to"}
+	for _, row := range parts(b) {
+		if row.took > 0 {
+			words = append(words, row.name+" "+seconds(row.took.Seconds())+",")
+		}
+	}
+	if len(words) == 1 {
+		return nil
+	}
+	last := len(words) - 1
+	words[last] = strings.TrimSuffix(words[last], ",")
+	return wrappedWords("  ", words, tableWidth)
+}
+
+// breakdownTable returns every row of a breakdown with its share; unattributed is always one of them.
+func breakdownTable(b timeline.Breakdown, s Style) []string {
+	t := newTable("time", ">took", ">share", "while")
+	for _, row := range parts(b) {
+		share := 0.0
+		if b.Wall > 0 {
+			share = row.took.Seconds() / b.Wall.Seconds()
+		}
+		t.add(row.name, seconds(row.took.Seconds()), percent(share), row.what)
+	}
+	t.add("in all", seconds(b.Wall.Seconds()), "", "")
+	return t.lines(s, "  ")
+}

@@ -1,0 +1,111 @@
+package display
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// tableWidth is the most columns of a table: two halves of a wide terminal, or one page of an editor.
+	tableWidth = 100
+	// leastName is the narrowest that the names of a table are cut to.
+	leastName = 12
+)
+
+// table is rows of cells under a header, written in columns. A row may be shorter than the header.
+type table struct {
+	// right says which columns are numbers and end in line; all others begin in line.
+	right []bool
+	rows  [][]string
+	// terminal is the most columns of a terminal that must not wrap a line; 0 when the table is no part of a screen.
+	terminal int
+}
+
+// newTable returns a table whose columns have these titles; a title that begins with ">" is that of numbers.
+func newTable(titles ...string) *table {
+	t := &table{right: make([]bool, len(titles))}
+	header := make([]string, len(titles))
+	for i, title := range titles {
+		header[i], t.right[i] = strings.CutPrefix(title, ">")
+	}
+	t.rows = [][]string{header}
+	return t
+}
+
+// add appends a row.
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// lines writes the table, each line after indent. Where it is wider than fits, the first column, which has the names, is cut.
+func (t *table) lines(s Style, indent string) []string {
+	widths := make([]int, len(t.right))
+	for _, row := range t.rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	total := len(indent) - 2
+	for _, width := range widths {
+		total += width + 2
+	}
+	fits := tableWidth
+	if t.terminal > 0 {
+		fits = t.terminal
+	}
+	if excess := total - fits; excess > 0 {
+		widths[0] = max(widths[0]-excess, min(widths[0], leastName))
+	}
+	lines := make([]string, 0, len(t.rows))
+	for number, row := range t.rows {
+		line := strings.TrimRight(t.line(row, widths, indent), " ")
+		if t.terminal > 0 {
+			line = cut(line, t.terminal)
+		}
+		if number == 0 {
+			line = s.paint(dim, line)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func (t *table) line(row []string, widths []int, indent string) string {
+	var text strings.Builder
+	text.WriteString(indent)
+	for i, cell := range row {
+		if i == 0 {
+			cell = cut(cell, widths[0])
+		} else {
+			text.WriteString("  ")
+		}
+		pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+		if t.right[i] {
+			text.WriteString(pad + cell)
+		} else {
+			text.WriteString(cell + pad)
+		}
+	}
+	return text.String()
+}
+
+// wrapped breaks text at spaces into lines of at most width characters, the later ones indented as deep as the first begins.
+func wrapped(first, text string, width int) []string {
+	return wrappedWords(first, strings.Fields(clean(text)), width)
+}
+
+// wrappedWords is wrapped for words that may have spaces in them, where no line ends.
+func wrappedWords(first string, words []string, width int) []string {
+	indent := strings.Repeat(" ", utf8.RuneCountInString(first))
+	var lines []string
+	line, empty := first, true
+	for _, word := range words {
+		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines = append(lines, line)
+			line, empty = indent, true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	return append(lines, strings.TrimRight(line, " "))
+}

@@ -1,0 +1,237 @@
+package display
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/timeline"
+)
+
+// Overview is everything that `top` shows. Its JSON is that of `top --json`.
+type Overview struct {
+	// Now is when it is shown, Version that of the engine.
+	Now     time.Time `json:"now"`
+	Version string    `json:"version"`
+	// Hosts are the hosts of the pool, Functions the function venue.
+	Hosts     []predictor.Host        `json:"hosts"`
+	Functions predictor.FunctionVenue `json:"functions"`
+	// Runs are those that go on, newest first.
+	Runs []ledger.RunView `json:"runs"`
+	// Running are the attempts that go on, by run.
+	Running map[string][]timeline.Attempt `json:"running_attempts"`
+	// Use is what the stages of a run held and used last, by run and stage.
+	Use map[string]map[string]timeline.Held `json:"use"`
+	// Alerts are the latest alerts, newest first.
+	Alerts []predictor.Alert `json:"alerts"`
+	// Lost says why what is shown is not what is now; empty when it is.
+	Lost string `json:"-"`
+}
+
+const (
+	// topAlerts and topRuns are how many alerts and runs are shown.
+	topAlerts = 3
+	topRuns   = 20
+)
+
+// Top returns the lines that show a whole stack: its hosts, the runs that go on, and their stages.
+func Top(o Overview, s Style) []string {
+	title := fmt.Sprintf("spillway %s  %s  %s, %s", clean(o.Version), o.Now.Local().Format(time.TimeOnly), plural(len(o.Hosts), "host"), plural(len(o.Runs), "run"))
+	lines := []string{s.paint(bold, cut(title, s.columns()))}
+	if o.Lost != "" {
+		lines = append(lines, s.paint(red, cut("  "+clean(o.Lost), s.columns())))
+	}
+	lines = append(lines, "")
+	lines = append(lines, hostLines(o, s)...)
+	lines = append(lines, "")
+	if len(o.Runs) == 0 {
+		lines = append(lines, "no run goes on")
+	} else {
+		lines = append(lines, runTable(o, s)...)
+		lines = append(lines, "")
+		lines = append(lines, stageTable(o, s)...)
+	}
+	if len(o.Alerts) > 0 {
+		lines = append(lines, "", s.paint(dim, "alerts"))
+		for _, alert := range o.Alerts[:min(topAlerts, len(o.Alerts))] {
+			lines = append(lines, cut(fmt.Sprintf("  %s  %s: %s", alert.At.Local().Format(time.TimeOnly), clean(alert.Run), clean(alert.Message)), s.columns()))
+		}
+	}
+	return lines
+}
+
+// hostLines show what hosts have granted, and what the attempts on them have taken.
+func hostLines(o Overview, s Style) []string {
+	t := newTable("host", ">attempts", ">cores granted", ">memory granted", ">memory used", ">per hour")
+	t.terminal = s.columns()
+	for _, host := range o.Hosts {
+		attempts, used := 0, quantity.Bytes(0)
+		for _, running := range o.Running {
+			for _, attempt := range running {
+				if attempt.Host == host.ID && attempt.Venue == predictor.Pool {
+					attempts++
+					used += attempt.PeakMemory
+				}
+			}
+		}
+		granted := host.Capacity.Minus(host.Free)
+		t.add(clean(host.ID), strconv.Itoa(attempts), fmt.Sprintf("%s of %s", cores(granted.CPU.Cores()), cores(host.Capacity.CPU.Cores())),
+			fmt.Sprintf("%s of %s", granted.Memory, host.Capacity.Memory), orDash(orUnknown(inUnit("bytes"))(float64(used))), host.PricePerHour.String())
+	}
+	lines := t.lines(s, "")
+	if len(o.Hosts) == 0 {
+		lines = []string{"no host is known"}
+	}
+	functions := 0
+	for _, running := range o.Running {
+		for _, attempt := range running {
+			if attempt.Venue == predictor.Function {
+				functions++
+			}
+		}
+	}
+	if !o.Functions.Enabled {
+		return append(lines, "functions  off")
+	}
+	return append(lines, cut(fmt.Sprintf("functions  %s, %s of at most %d", plural(functions, "attempt"), plural(functionSlots(o.Runs), "slot"), o.Functions.Concurrency), s.columns()))
+}
+
+// functionSlots is how many slots stages have at functions; runs of one build share them.
+func functionSlots(runs []ledger.RunView) (sum int) {
+	slots := map[predictor.StageID]int{}
+	for _, run := range runs {
+		for _, stage := range run.Stages {
+			id := predictor.StageID{App: run.App, Build: run.Build, Name: stage.Name}
+			slots[id] = max(slots[id], stage.Slots[predictor.Function])
+		}
+	}
+	for _, n := range slots {
+		sum += n
+	}
+	return sum
+}
+
+// runTable has a line for each run: its goal, and what is expected of it.
+func runTable(o Overview, s Style) []string {
+	t := newTable("run", "goal", ">elapsed", ">ends after", ">cost", ">will cost")
+	t.terminal = s.columns()
+	for _, run := range o.Runs[:min(topRuns, len(o.Runs))] {
+		t.add(clean(run.Run), GoalInShort(run.Goal), seconds(Model{Now: o.Now, Run: run}.Wall().Seconds()), middle(expected(run).FinishSeconds, seconds),
+			run.Totals.Cost.String(), middle(expected(run).Cost, money))
+	}
+	lines := t.lines(s, "")
+	if hidden := len(o.Runs) - topRuns; hidden > 0 {
+		lines = append(lines, s.paint(dim, fmt.Sprintf("%d more", hidden)))
+	}
+	return lines
+}
+
+// stageTable has a line for each stage that has work, the busiest first.
+func stageTable(o Overview, s Style) []string {
+	type row struct {
+		run   string
+		stage ledger.StageView
+	}
+	var rows []row
+	for _, run := range o.Runs {
+		for _, stage := range run.Stages {
+			if stage.Running > 0 || queued(stage) > 0 || stage.Slots[predictor.Pool]+stage.Slots[predictor.Function] > 0 {
+				rows = append(rows, row{run.Run, stage})
+			}
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(b.stage.Running, a.stage.Running), cmp.Compare(queued(b.stage), queued(a.stage)))
+	})
+	t := newTable("stage", ">queue", ">run", ">done", ">slots", "size of one", "cores used", "memory used")
+	t.terminal = s.columns()
+	for _, one := range rows {
+		stage := one.stage
+		use := o.Use[one.run][stage.Name]
+		name := clean(stage.Name)
+		if len(o.Runs) > 1 {
+			name += " " + clean(one.run)
+		}
+		t.add(name, strconv.Itoa(queued(stage)), strconv.Itoa(stage.Running), fmt.Sprintf("%d/%d", stage.Done, tasksOf(stage)),
+			fmt.Sprintf("%d+%d", stage.Slots[predictor.Pool], stage.Slots[predictor.Function]), grantOf(stage), share(use.UsedCPU, use.GrantedCPU, cores),
+			share(use.UsedMemory, use.GrantedMemory, inUnit("bytes")))
+	}
+	if len(rows) == 0 {
+		return []string{"no stage has work"}
+	}
+	return t.lines(s, "")
+}
+
+// queued is how many tasks of a stage wait.
+func queued(stage ledger.StageView) int { return max(stage.Scheduled-stage.Done-stage.Running, 0) }
+
+func grantOf(stage ledger.StageView) string {
+	if stage.Grant.IsZero() {
+		return "-"
+	}
+	return stage.Grant.String()
+}
+
+// share writes what was used of what was granted; "-" when nothing was.
+func share(used, granted float64, write func(float64) string) string {
+	if granted <= 0 {
+		return "-"
+	}
+	return write(used) + " of " + write(granted)
+}
+
+// cores writes a number of cores with two digits at most.
+func cores(value float64) string {
+	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(value, 'f', 2, 64), "0"), ".")
+}
+
+// expected is what is expected of a run now, or else what was at first.
+func expected(run ledger.RunView) ledger.RunPrediction {
+	expected := run.Latest
+	if !known(expected.FinishSeconds) {
+		expected.FinishSeconds = run.Predicted.FinishSeconds
+	}
+	if !known(expected.Cost) {
+		expected.Cost = run.Predicted.Cost
+	}
+	return expected
+}
+
+// middle writes the middle of an interval; "-" when nothing is predicted.
+func middle(interval predictor.Interval, write func(float64) string) string {
+	if !known(interval) {
+		return "-"
+	}
+	return write(interval.Mid)
+}
+
+// Expected writes for how long a run is expected to go on from its start, and what it is expected to cost; "-" for what is not predicted.
+func Expected(run ledger.RunView) (finish, cost string) {
+	return middle(expected(run).FinishSeconds, seconds), middle(expected(run).Cost, money)
+}
+
+// Took writes how long a run has taken, or took.
+func Took(run ledger.RunView, now time.Time) string {
+	return seconds(Model{Now: now, Run: run}.Wall().Seconds())
+}
+
+// GoalInShort writes a goal in few columns: "10m, $0.50, cost"; "-" for none.
+func GoalInShort(g predictor.Goal) string {
+	var parts []string
+	if g.Deadline > 0 {
+		parts = append(parts, duration(g.Deadline))
+	}
+	if g.Budget > 0 {
+		parts = append(parts, g.Budget.String())
+	}
+	if g.Minimise != "" {
+		parts = append(parts, string(g.Minimise))
+	}
+	return orDash(strings.Join(parts, ", "))
+}

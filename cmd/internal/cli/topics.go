@@ -1,0 +1,87 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+// topics are pages of help that are no commands: `spillway help TOPIC` prints them.
+func topics() []*cobra.Command {
+	return []*cobra.Command{
+		{
+			Use:   "exit-codes",
+			Short: "What the exit code of a command says",
+			Long: `The exit codes of spillway:
+
+  0   What was asked for was done. For run, and for show and retry that follow a run, the run
+      succeeded.
+  1   It was tried and did not work: the run failed or was cancelled, no stack runs, there is no
+      such run, a run has ended or has not, doctor found a problem.
+  2   It was refused at the door, and the same command can never work: a flag or an argument is
+      wrong, an input is not JSON, there is no such pipeline, a goal cannot be met.
+  N   "spillway run -- PROGRAM" ends with the exit code of the program, 1 to 255. Where the program
+      was killed or could not be started, it ends with 1.
+
+What went wrong is written to standard error as "spillway: COMMAND: what was wrong", with what to do
+about it on the next line. Standard output then holds nothing, or with --json one JSON value that is
+whole.`,
+		},
+		{
+			Use:   "goals",
+			Short: "What the goal of a run is, and how it is kept",
+			Long: `The goal of a run is any of these, given to run, trigger and bind, and changed with "spillway goal
+RUN":
+
+  --deadline 10m        how long after its start the run shall end
+  --budget 0.50         the most that it may cost, in US dollars
+  --minimise cost       never pay more to finish earlier
+  --minimise latency    pay whatever the budget allows to finish earlier
+
+The deadline wins over the objective: as much is spilled to functions as it needs. The budget bounds
+both: the upper price of a task is reserved before the task is scheduled. A run without an objective
+buys time as long as an hour of earlier finish costs less than --value-of-time of dev and run.
+
+What is expected of a run comes with an interval in which 8 of 10 such runs end. Until an earlier
+run matches, it is unknown, and only what is impossible for certain is refused: a deadline that has
+passed, a budget that is spent. When a goal is going to be missed, an alert says so: in the live
+display, on NATS, and to each --alert-webhook; another one says when that is over.
+
+"spillway goal RUN" shows what else could be had, "--dry-run" what another goal would change.`,
+		},
+		{
+			Use:   "sizes",
+			Short: "How much CPU and memory an attempt gets",
+			Long: `Nobody has to say how large a stage is.
+
+The first attempts get what the stage's code declares, else a quarter of the host. From five
+attempts on, memory is a line over what is known before an attempt runs (the bytes of its input, or
+the number in it that explains the peaks best), raised so far above past peaks as their spread
+demands. CPU follows what was used and how long the limit held attempts back. What is learned
+outlives restarts and new builds.
+
+An attempt that runs out of memory is tried again with twice as much, and counts as one of the
+attempts of its stage. Errors, panics, exit codes, timeouts and lost hosts raise nothing. A stage
+whose predictions are off by more than a bound goes back to its static size and says so.
+
+"spillway show RUN --why" tells for every stage what it holds, why, and how well that was predicted;
+"--predictor shadow" of dev and run predicts and grants nothing.`,
+		},
+		{
+			Use:   "money",
+			Short: "What things cost, and who pays",
+			Long: `Amounts are US dollars with four digits; JSON has whole picodollars (1e-12 dollars), so that sums
+are exact. Prices come from a catalogue with the date and source of each; --prices FILE of dev and
+run gives another, --host-price the price of the whole pool.
+
+  pool       An attempt pays for the part of its host that it holds, for as long as it holds it.
+  function   An attempt pays as AWS Lambda bills: each GiB of its memory class for each second, by
+             the millisecond, and each invoke, times --function-price-factor.
+  idle       What a host costs while nobody holds it is shared out, minute by minute, to those who
+             held something of it in that minute; a minute in which nobody did is told as nobody's.
+  wasted     What attempts cost that did not succeed.
+  reused     Results of earlier runs cost nothing again; what they cost when they were made is told
+             as saved.
+  static     What the same attempts would have cost had each held one size for its stage: what its
+             code asks for, or else what its attempts were seen to need.
+
+"spillway cost" prints the bill.`,
+		},
+	}
+}

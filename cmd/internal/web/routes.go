@@ -1,0 +1,216 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// route is one line of the table that both the mux and the document are made of.
+type route struct {
+	method, path, summary string
+	query                 []parameter
+	// body is an example of the body, whose type is that of the body; nil for none. bodyKind is its content type.
+	body     any
+	bodyKind string
+	// answer is the type of the answer as JSON; nil when kinds says what it is instead.
+	answer reflect.Type
+	kinds  []string
+	// messages are the types of the messages of a stream by name.
+	messages map[string]reflect.Type
+	// refusals are the statuses of answers that say why not, besides those that every route has.
+	refusals []int
+	handler  http.HandlerFunc
+}
+
+// asking is a route that answers with a T as JSON.
+func asking[T any](s *Server, method, path, summary string, handle func(*http.Request) (T, error)) route {
+	return route{method: method, path: path, summary: summary, answer: reflect.TypeFor[T](), handler: answer(s, handle)}
+}
+
+func (t route) with(query ...parameter) route {
+	t.query = query
+	return t
+}
+
+func (t route) taking(example any) route {
+	t.body, t.bodyKind = example, "application/json"
+	return t
+}
+
+func (t route) refusing(statuses ...int) route {
+	t.refusals = statuses
+	return t
+}
+
+// routes is the table.
+func (s *Server) routes(options Options) []route {
+	routes := slices.Concat(s.stackRoutes(options), s.runRoutes(), s.accountRoutes(), s.eventRoutes(), s.appRoutes(options))
+	return append(routes, asking(s, "GET", "/api/v1/openapi.json", "Describes this API.", s.openAPI))
+}
+
+const notFound, conflict, gone, unprocessable = http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusUnprocessableEntity
+
+func (s *Server) stackRoutes(options Options) []route {
+	routes := []route{
+		{method: "GET", path: "/healthz", summary: "Says whether a run could be started now.", answer: reflect.TypeFor[healthAnswer](), refusals: []int{http.StatusServiceUnavailable}, handler: s.health},
+		asking(s, "GET", "/api/v1/stack", "Describes the stack as it is now.", s.stack),
+		asking(s, "GET", "/api/v1/plan", "Returns the plan in force.", s.plan),
+		asking(s, "GET", "/api/v1/decisions", "Lists the decisions of the autoscaler, oldest first.", s.decisions).with(decisionsParameter),
+		asking(s, "GET", "/api/v1/alerts", "Lists the latest alerts, newest first.", s.alerts).with(alertsParameter),
+		{
+			method: "GET", path: "/api/v1/stream", summary: "Tells what changes as it happens.", query: []parameter{followedParameter, afterParameter},
+			kinds: []string{"text/event-stream"}, messages: streamMessages(), handler: s.stream,
+		},
+	}
+	if options.Metrics != nil {
+		routes = append(routes, route{method: "GET", path: "/metrics", summary: "Returns the metrics for Prometheus.", kinds: []string{"text/plain"}, handler: options.Metrics.ServeHTTP})
+	}
+	return routes
+}
+
+func (s *Server) runRoutes() []route {
+	goal := predictor.Goal{Deadline: 900e9, Budget: quantity.Money(2e12), Minimise: predictor.Cost}
+	return []route{
+		asking(s, "GET", "/api/v1/runs", "Lists runs, newest first.", s.runs).with(runsParameter, stateParameter, pipelineParameter),
+		asking(s, "GET", "/api/v1/runs/{run}", "Returns one run.", s.run).refusing(notFound),
+		asking(s, "GET", "/api/v1/runs/{run}/decisions", "Lists the decisions about a run, oldest first.", s.decisions).with(decisionsParameter).refusing(notFound),
+		asking(s, "GET", "/api/v1/runs/{run}/history", "Returns the recorded history of a run, in the form that Temporal's replayer reads.", s.history).refusing(notFound),
+		asking(s, "GET", "/api/v1/runs/{run}/result", "Returns the whole result of a run that has succeeded.", s.result).refusing(notFound, conflict),
+		{
+			method: "GET", path: "/api/v1/runs/{run}/logs", summary: "Tells what the attempts of a run print.",
+			query: []parameter{stageParameter, taskParameter, attemptParameter, printedParameter, fromParameter, tailParameter, followParameter},
+			kinds: []string{"text/event-stream"}, messages: logMessages(), refusals: []int{notFound}, handler: s.logs,
+		},
+		asking(s, "POST", "/api/v1/runs/{run}/cancel", "Asks that a run ends.", s.cancel).taking(nothing{}).refusing(notFound, conflict),
+		asking(s, "GET", "/api/v1/runs/{run}/outlook", "Says what would be expected of a run under a goal; without a parameter, under the goal in force.", s.outlook).
+			with(deadlineParameter, budgetParameter, minimiseParameter).refusing(notFound),
+		asking(s, "POST", "/api/v1/runs/{run}/goal", "Gives a run that goes on another goal, and says what is expected under it.", s.setGoal).
+			taking(goal).refusing(notFound, conflict, unprocessable),
+		asking(s, "POST", "/api/v1/runs/{run}/retry", "Starts a run again that has ended, reusing what succeeded.", s.retry).
+			taking(Retry{From: "score"}).refusing(notFound, conflict, gone),
+	}
+}
+
+func (s *Server) accountRoutes() []route {
+	return []route{
+		asking(s, "GET", "/api/v1/runs/{run}/timeline", "Lays out the attempts of a run in time.", s.timeline).with(marksParameter).refusing(notFound),
+		asking(s, "GET", "/api/v1/runs/{run}/attempts", "Lists the attempts of a run by when they were scheduled.", s.attempts).
+			with(stageParameter, outcomeParameter, offsetParameter, attemptsParameter).refusing(notFound),
+		asking(s, "GET", "/api/v1/runs/{run}/allocation", "Says what each stage of a run held and used over time.", s.allocation).with(pointsParameter).refusing(notFound),
+		asking(s, "GET", "/api/v1/runs/{run}/breakdown", "Says where the time of a run went.", s.breakdown).refusing(notFound),
+		asking(s, "GET", "/api/v1/runs/{run}/curves", "Returns what the tasks of a run reported as progress.", s.curves).refusing(notFound),
+		asking(s, "GET", "/api/v1/diff", "Compares two runs.", s.diff).with(firstParameter, secondParameter).refusing(notFound),
+		{
+			method: "GET", path: "/api/v1/cost", summary: "Says who spent what.",
+			query:  []parameter{byParameter, sinceParameter, untilParameter, runParameter, pipelineParameter, formatParameter},
+			answer: reflect.TypeFor[ledger.Bill](), kinds: []string{"text/csv"}, refusals: []int{notFound}, handler: s.cost,
+		},
+		asking(s, "GET", "/api/v1/prices", "Lists the prices in force.", s.prices),
+	}
+}
+
+func (s *Server) eventRoutes() []route {
+	event := Event{Pipeline: "digits", ID: "upload-7", Input: json.RawMessage(`{}`)}
+	return []route{
+		asking(s, "POST", "/api/v1/events", "Publishes an event, which starts a run.", s.publish).taking(event),
+		asking(s, "GET", "/api/v1/bindings", "Lists which events start which pipelines.", s.bindings),
+		asking(s, "POST", "/api/v1/bindings", "Makes a binding.", s.bind).taking(wire.Binding{Pipeline: "digits", Subject: "uploads.>", MaxRuns: 2}),
+		asking(s, "DELETE", "/api/v1/bindings", "Removes a binding that was made here.", s.unbind).with(keyParameter).refusing(notFound),
+		asking(s, "GET", "/api/v1/dead", "Lists the events that could not start a run, oldest first.", s.dead).with(deadParameter),
+		asking(s, "POST", "/api/v1/dead/replay", "Publishes dead letters again.", s.replay).taking(replayBody{All: true}).refusing(notFound),
+	}
+}
+
+func (s *Server) appRoutes(options Options) []route {
+	routes := []route{
+		asking(s, "POST", "/api/v1/apps", "Serves a build of the state directory.", s.register).taking(registerBody{Path: "/var/spillway/builds/digits@0123456789ab/digits"}).refusing(notFound),
+		{
+			method: "POST", path: "/api/v1/chains", summary: "Serves a chain of commands whose files are packed.", body: chainShape{Name: "digits", Stages: []stageShape{{Name: "score"}}},
+			bodyKind: "application/json", answer: reflect.TypeFor[App](), refusals: []int{conflict}, handler: answer(s, s.registerChain),
+		},
+	}
+	if options.Artifacts == nil {
+		return routes
+	}
+	put := asking(s, "PUT", "/api/v1/artifacts", "Stores bytes and answers with their address once they are durable.", s.putArtifact)
+	put.body, put.bodyKind = []byte(nil), octets
+	return append(routes, put, route{
+		method: "GET", path: "/api/v1/artifacts/{digest}", summary: "Returns the bytes of an artifact.",
+		kinds: []string{octets}, refusals: []int{notFound}, handler: s.artifact,
+	})
+}
+
+// mux answers the routes, and says of all else below /api/ why it is not there.
+func (s *Server) mux(options Options) *http.ServeMux {
+	mux := http.NewServeMux()
+	s.table = s.routes(options)
+	for _, route := range s.table {
+		mux.HandleFunc(route.method+" "+route.path, s.checked(route))
+	}
+	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
+		s.refuse(w, r, s.missing(w.Header(), r))
+	})
+	if options.Page != nil {
+		mux.Handle("/", options.Page)
+	}
+	return mux
+}
+
+// checked refuses queries that the route does not know before it handles anything.
+func (s *Server) checked(t route) http.HandlerFunc {
+	if !strings.HasPrefix(t.path, "/api/") {
+		return t.handler
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := checkQuery(r.URL.Query(), t.query); err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		t.handler(w, r)
+	}
+}
+
+// missing says why the API has nothing at an address: another version, another method, or nothing at all.
+func (s *Server) missing(header http.Header, r *http.Request) error {
+	const here = "the API is at /api/v1"
+	version, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/"), "/")
+	if number, isVersion := strings.CutPrefix(version, "v"); isVersion && version != "v1" {
+		if number, err := strconv.ParseUint(number, 10, 32); err == nil {
+			refusal := NotFound("ask for /api/v1/"+rest+", or upgrade the engine", "%s: this engine does not have version %d yet", here, number)
+			if number < 1 {
+				refusal = &Error{Status: gone, Message: fmt.Sprintf("%s: version %d is gone", here, number), Hint: "ask for /api/v1/" + rest}
+			}
+			return refusal
+		}
+	}
+	var methods []string
+	for _, route := range s.table {
+		if matches(route.path, r.URL.Path) {
+			methods = append(methods, route.method)
+		}
+	}
+	if len(methods) > 0 {
+		allowed := strings.Join(methods, ", ")
+		header.Set("Allow", allowed)
+		return &Error{Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s takes no %s", r.URL.Path, r.Method), Hint: "it takes " + allowed}
+	}
+	return NotFound(here+", and GET /api/v1/openapi.json describes it", "the API has no %s %s", r.Method, r.URL.Path)
+}
+
+// matches reports whether path is one that pattern names.
+func matches(pattern, path string) bool {
+	wanted, given := strings.Split(pattern, "/"), strings.Split(path, "/")
+	return slices.EqualFunc(wanted, given, func(want, have string) bool {
+		return want == have || strings.HasPrefix(want, "{") && have != ""
+	})
+}

@@ -1,0 +1,92 @@
+package web
+
+import (
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// The parameters of GET /api/v1/runs/{run}/outlook. Without any the goal in force is asked about.
+var (
+	deadlineParameter = whole("deadline_ns", "the deadline to ask about, in nanoseconds from the run's start; 0 is none", 0, math.MaxInt64, -1)
+	budgetParameter   = whole("budget_picodollars", "the budget to ask about, in 10^-12 US dollars; 0 is no limit", 0, math.MaxInt64, -1)
+	minimiseParameter = choice("minimise", "what to minimise within deadline and budget", predictor.Cost, predictor.Latency)
+)
+
+// outlook answers GET /api/v1/runs/{run}/outlook.
+func (s *Server) outlook(r *http.Request) (outlook predictor.Outlook, err error) {
+	goal, err := goalOf(r)
+	if err != nil {
+		return outlook, err
+	}
+	view, err := s.knownRun(r.Context(), r.PathValue("run"))
+	if err != nil {
+		return outlook, err
+	}
+	if len(r.URL.Query()) == 0 {
+		goal = view.Goal
+	}
+	outlook, err = s.engine.Outlook(r.Context(), view.Run, goal)
+	outlook.Alternatives = notNil(outlook.Alternatives)
+	return outlook, err
+}
+
+func goalOf(r *http.Request) (goal predictor.Goal, err error) {
+	deadline, err := deadlineParameter.number(r)
+	if err != nil {
+		return goal, err
+	}
+	budget, err := budgetParameter.number(r)
+	if err != nil {
+		return goal, err
+	}
+	minimise, err := minimiseParameter.text(r)
+	return predictor.Goal{Deadline: time.Duration(deadline), Budget: quantity.Money(budget), Minimise: predictor.Objective(minimise)}, err
+}
+
+// setGoal answers POST /api/v1/runs/{run}/goal.
+func (s *Server) setGoal(r *http.Request) (outlook predictor.Outlook, err error) {
+	var goal predictor.Goal
+	if err := decodeBody(r, &goal); err != nil {
+		return outlook, err
+	}
+	if err := checkGoal(goal); err != nil {
+		return outlook, err
+	}
+	view, err := s.knownRun(r.Context(), r.PathValue("run"))
+	if err != nil {
+		return outlook, err
+	}
+	if view.State != predictor.RunRunning {
+		return outlook, Conflict("start it again with another goal: POST /api/v1/events", "run %q has %s already: its goal can no longer change", view.Run, view.State)
+	}
+	outlook, err = s.engine.SetGoal(r.Context(), view.Run, goal)
+	outlook.Alternatives = notNil(outlook.Alternatives)
+	return outlook, err
+}
+
+// retry answers POST /api/v1/runs/{run}/retry.
+func (s *Server) retry(r *http.Request) (retried Retried, err error) {
+	var request Retry
+	if err := decodeBody(r, &request); err != nil {
+		return retried, err
+	}
+	view, err := s.knownRun(r.Context(), r.PathValue("run"))
+	if err != nil {
+		return retried, err
+	}
+	if view.State == predictor.RunRunning {
+		return retried, Conflict("wait for its end, or cancel it first", "run %q goes on: only a run that has ended can be retried", view.Run)
+	}
+	if request.From != "" {
+		if err := s.knownStage(r.Context(), view, request.From); err != nil {
+			return retried, err
+		}
+	}
+	retried, err = s.engine.Retry(r.Context(), view.Run, request)
+	retried.Stages = notNil(retried.Stages)
+	return retried, err
+}

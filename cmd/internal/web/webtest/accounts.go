@@ -1,0 +1,164 @@
+package webtest
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/pricing"
+	"github.com/spillway-ml/spillway/predictor/timeline"
+)
+
+// account asks the ledger about a run, at the time of the clock.
+func account[T any](e *Engine, run string, ask func(l *ledger.Ledger, now time.Time) (T, bool)) (T, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	found, known := ask(e.ledger, e.now())
+	if e.failure != nil {
+		return found, e.failure
+	}
+	if !known {
+		return found, unknown(run)
+	}
+	return found, nil
+}
+
+func unknown(run string) error {
+	return web.NotFound("`spillway runs` lists them", "there is no run %q", run)
+}
+
+// now is the time of Clock.
+func (e *Engine) now() time.Time {
+	if e.Clock == nil {
+		return time.Now()
+	}
+	return e.Clock()
+}
+
+// Timeline lays out the attempts of a run.
+func (e *Engine) Timeline(_ context.Context, run string, marks int) (timeline.View, error) {
+	return account(e, run, func(l *ledger.Ledger, now time.Time) (timeline.View, bool) { return l.Timeline(run, now, marks) })
+}
+
+// Attempts returns attempts of a run.
+func (e *Engine) Attempts(_ context.Context, query web.AttemptQuery) ([]timeline.Attempt, error) {
+	all, err := account(e, query.Run, func(l *ledger.Ledger, _ time.Time) ([]timeline.Attempt, bool) { return l.Attempts(query.Run) })
+	return query.Select(all), err
+}
+
+// Allocation returns what each stage of a run held and used.
+func (e *Engine) Allocation(_ context.Context, run string, points int) ([]timeline.Allocation, error) {
+	return account(e, run, func(l *ledger.Ledger, now time.Time) ([]timeline.Allocation, bool) {
+		return l.Allocation(run, now, points)
+	})
+}
+
+// Breakdown returns where the time of a run went.
+func (e *Engine) Breakdown(_ context.Context, run string) (timeline.Breakdown, error) {
+	return account(e, run, func(l *ledger.Ledger, now time.Time) (timeline.Breakdown, bool) { return l.Breakdown(run, now) })
+}
+
+// Curves returns what the tasks of a run reported as progress.
+func (e *Engine) Curves(_ context.Context, run string) ([]timeline.Curve, error) {
+	return account(e, run, func(l *ledger.Ledger, _ time.Time) ([]timeline.Curve, bool) { return l.Curves(run) })
+}
+
+// Bill returns who spent what.
+func (e *Engine) Bill(_ context.Context, query ledger.BillQuery) (ledger.Bill, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return e.ledger.Bill(query, e.now()), e.failure
+}
+
+// Diff compares two runs.
+func (e *Engine) Diff(_ context.Context, a, b string) (ledger.Diff, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	diff, missing := e.ledger.Diff(a, b)
+	if missing != "" {
+		return ledger.Diff{}, unknown(missing)
+	}
+	return diff, e.failure
+}
+
+// Prices returns the catalogue that is built in.
+func (e *Engine) Prices(context.Context) ([]pricing.Row, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return pricing.Default().Rows(), e.failure
+}
+
+// Alert keeps an alert and tells it to the streams.
+func (e *Engine) Alert(alert predictor.Alert) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.alerts = append(e.alerts, alert)
+	e.Feed.Alerted(alert)
+}
+
+// Alerts returns what Alert was given, newest first.
+func (e *Engine) Alerts(_ context.Context, limit int) ([]predictor.Alert, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	newest := slices.Clone(e.alerts[max(0, len(e.alerts)-limit):])
+	slices.Reverse(newest)
+	return newest, e.failure
+}
+
+// Outlook answers with OnOutlook; without it nothing is known.
+func (e *Engine) Outlook(ctx context.Context, run string, goal predictor.Goal) (predictor.Outlook, error) {
+	if _, err := e.Run(ctx, run); err != nil {
+		return predictor.Outlook{}, err
+	}
+	if e.OnOutlook == nil {
+		return predictor.Outlook{Run: run, Goal: goal, At: e.now(), Why: "nothing is predicted here"}, nil
+	}
+	return e.OnOutlook(run, goal), nil
+}
+
+// SetGoal puts the goal in force when OnOutlook does not call it impossible.
+func (e *Engine) SetGoal(ctx context.Context, run string, goal predictor.Goal) (predictor.Outlook, error) {
+	view, err := e.Run(ctx, run)
+	if err != nil {
+		return predictor.Outlook{}, err
+	}
+	if view.State != predictor.RunRunning {
+		return predictor.Outlook{}, web.Conflict("", "run %q has %s already", run, view.State)
+	}
+	outlook, err := e.Outlook(ctx, run, goal)
+	if err != nil {
+		return outlook, err
+	}
+	if outlook.Known && !outlook.Feasible {
+		return outlook, &web.Error{Status: http.StatusUnprocessableEntity, Message: outlook.Verdict, Hint: "choose one of the alternatives of the outlook"}
+	}
+	e.Apply(run, predictor.GoalChanged{Run: run, Goal: goal, At: e.now()})
+	return outlook, nil
+}
+
+// Retry answers with OnRetry; without it a run that has ended starts again as RUN-again.
+func (e *Engine) Retry(ctx context.Context, run string, request web.Retry) (web.Retried, error) {
+	view, err := e.Run(ctx, run)
+	if err != nil {
+		return web.Retried{}, err
+	}
+	if view.State == predictor.RunRunning {
+		return web.Retried{}, web.Conflict("wait for its end or cancel it", "run %q goes on", run)
+	}
+	if e.OnRetry != nil {
+		return e.OnRetry(run, request)
+	}
+	retried := web.Retried{Run: run + "-again", Event: "again", Stages: []string{}}
+	for _, stage := range view.Stages {
+		if stage.Name == request.From {
+			break
+		}
+		retried.Stages = append(retried.Stages, stage.Name)
+		retried.Tasks += stage.Done
+	}
+	return retried, nil
+}

@@ -1,0 +1,76 @@
+package wire
+
+import (
+	"context"
+	"time"
+
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/pricing"
+	"github.com/spillway-ml/spillway/predictor/timeline"
+)
+
+// unknownRun says that there is no such run.
+func unknownRun(run string) error {
+	return web.NotFound("see spillway runs", "there is no run %q", run)
+}
+
+// account asks the ledger about a run.
+func account[T any](e *Engine, run string, ask func(*ledger.Ledger, time.Time) (T, bool)) (T, error) {
+	e.observer.mu.Lock()
+	defer e.observer.mu.Unlock()
+	found, known := ask(e.observer.ledger, time.Now())
+	if !known {
+		return found, unknownRun(run)
+	}
+	return found, nil
+}
+
+// Timeline lays out the attempts of a run.
+func (e *Engine) Timeline(_ context.Context, run string, marks int) (timeline.View, error) {
+	return account(e, run, func(l *ledger.Ledger, now time.Time) (timeline.View, bool) { return l.Timeline(run, now, marks) })
+}
+
+// Attempts returns attempts of a run.
+func (e *Engine) Attempts(_ context.Context, query web.AttemptQuery) ([]timeline.Attempt, error) {
+	all, err := account(e, query.Run, func(l *ledger.Ledger, _ time.Time) ([]timeline.Attempt, bool) { return l.Attempts(query.Run) })
+	return query.Select(all), err
+}
+
+// Allocation returns what each stage of a run held and used.
+func (e *Engine) Allocation(_ context.Context, run string, points int) ([]timeline.Allocation, error) {
+	return account(e, run, func(l *ledger.Ledger, now time.Time) ([]timeline.Allocation, bool) {
+		return l.Allocation(run, now, points)
+	})
+}
+
+// Breakdown returns where the time of a run went.
+func (e *Engine) Breakdown(_ context.Context, run string) (timeline.Breakdown, error) {
+	return account(e, run, func(l *ledger.Ledger, now time.Time) (timeline.Breakdown, bool) { return l.Breakdown(run, now) })
+}
+
+// Curves returns what the tasks of a run reported as progress.
+func (e *Engine) Curves(_ context.Context, run string) ([]timeline.Curve, error) {
+	return account(e, run, func(l *ledger.Ledger, _ time.Time) ([]timeline.Curve, bool) { return l.Curves(run) })
+}
+
+// Bill returns who spent what.
+func (e *Engine) Bill(_ context.Context, query ledger.BillQuery) (ledger.Bill, error) {
+	e.observer.mu.Lock()
+	defer e.observer.mu.Unlock()
+	return e.observer.ledger.Bill(query, time.Now()), nil
+}
+
+// Diff compares two runs.
+func (e *Engine) Diff(_ context.Context, a, b string) (ledger.Diff, error) {
+	e.observer.mu.Lock()
+	defer e.observer.mu.Unlock()
+	diff, missing := e.observer.ledger.Diff(a, b)
+	if missing != "" {
+		return ledger.Diff{}, unknownRun(missing)
+	}
+	return diff, nil
+}
+
+// Prices returns the catalogue of prices in force.
+func (e *Engine) Prices(context.Context) ([]pricing.Row, error) { return e.config.Prices.Rows(), nil }

@@ -1,0 +1,91 @@
+package wire
+
+import (
+	"context"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/alerts"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+const (
+	// watchEvery is how often it is asked how the runs that go on will end.
+	watchEvery = time.Second
+	// alertsKept is how many alerts are shown, and remembered over a restart.
+	alertsKept = 1000
+)
+
+// startAlerts opens the way of alerts to those who want them.
+func (e *Engine) startAlerts(ctx context.Context) error {
+	if err := alerts.EnsureStream(ctx, e.stream); err != nil {
+		return err
+	}
+	earlier, err := alerts.Stored(ctx, e.stream, alertsKept)
+	if err != nil {
+		return err
+	}
+	e.alerts, err = alerts.New(alerts.Options{JetStream: e.stream, Webhooks: e.config.AlertWebhooks, Earlier: earlier, Logger: e.logger})
+	if err != nil {
+		return err
+	}
+	e.onClose(e.alerts.Close)
+	e.work("watch goals", func(ctx context.Context) error {
+		e.watchGoals(ctx, alerting.Resume(earlier))
+		return nil
+	})
+	return nil
+}
+
+// watchGoals asks again and again how the runs that go on will end, and tells of goals at risk, until ctx ends.
+func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Watch) {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		hosts, err := e.leases.Hosts(ctx)
+		if err != nil {
+			e.logger.DebugContext(ctx, "look at the hosts for forecasts", "error", err)
+			continue
+		}
+		snapshot := predictor.Snapshot{Now: time.Now(), Hosts: hosts, Functions: e.functions, Policy: e.config.Policy}
+		going := map[string]alerting.Watch{}
+		for _, reading := range e.observer.readings(snapshot) {
+			watch, alert, due := alerting.Next(watches[reading.Run], reading)
+			going[reading.Run] = watch
+			if due {
+				e.logger.WarnContext(ctx, "a goal", "run", alert.Run, "kind", string(alert.Kind), "message", alert.Message)
+				e.alerts.Send(alert)
+				e.observer.metrics.CountAlert(alert)
+				e.observer.feed.Alerted(alert)
+			}
+		}
+		watches = going
+	}
+}
+
+// readings forecasts every run that goes on, and returns what is expected of those that have a deadline or a budget.
+func (o *observer) readings(snapshot predictor.Snapshot) []alerting.Reading {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var readings []alerting.Reading
+	for _, run := range o.ledger.Runs(ledger.Query{State: predictor.RunRunning}) {
+		if finish, cost, known := o.state.Forecast(run.Run, snapshot.Now); known {
+			o.ledger.Forecast(run.Run, snapshot.Now, finish, cost)
+		}
+		if run.Goal.Deadline > 0 || run.Goal.Budget > 0 {
+			readings = append(readings, alerting.Read(run.Pipeline, o.state.Outlook(run.Run, run.Goal, snapshot)))
+		}
+	}
+	return readings
+}
+
+// Alerts returns the latest alerts.
+func (e *Engine) Alerts(_ context.Context, limit int) ([]predictor.Alert, error) {
+	return e.alerts.Recent(limit), nil
+}

@@ -1,0 +1,114 @@
+package wire_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+// timed runs the sample once and returns how long it took from its event to its end.
+func (e *engine) timed(id string, noCache bool) (time.Duration, ledger.RunView) {
+	e.t.Helper()
+	published, err := e.client.Publish(e.t.Context(), web.Event{Pipeline: "digits", ID: id, Input: []byte(`{}`), NoCache: noCache})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	view := e.wait(published.Run, 10*time.Minute)
+	if view.State != predictor.RunSucceeded {
+		e.t.Fatalf("run %s %s: %s", view.Run, view.State, view.Error)
+	}
+	return view.EndedAt.Sub(view.StartedAt), view
+}
+
+// TestWatchingCostsLittle runs the sample in turn on an engine whose metrics are fetched every second and whose spans go to a collector, and on
+// one without either, and tells the ratio of the medians.
+func TestWatchingCostsLittle(t *testing.T) {
+	needMeasure(t)
+	var spans atomic.Int64
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		spans.Add(n)
+	}))
+	defer collector.Close()
+	app := buildDigits(t)
+	bare := startEngine(t, t.TempDir(), app, "--no-metrics")
+	if err := os.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL); err != nil {
+		t.Fatal(err)
+	}
+	watched := startEngine(t, t.TempDir(), app)
+	if err := os.Unsetenv("OTEL_EXPORTER_OTLP_ENDPOINT"); err != nil {
+		t.Fatal(err)
+	}
+	var scrapes atomic.Int64
+	stack, err := watched.client.Stack(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			select {
+			case <-t.Context().Done():
+				return
+			case <-ticker.C:
+			}
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, stack.Addresses.HTTP+"/metrics", http.NoBody)
+			if err != nil {
+				return
+			}
+			if answer, err := http.DefaultClient.Do(request); err == nil {
+				_, _ = io.Copy(io.Discard, answer.Body)
+				_ = answer.Body.Close()
+				scrapes.Add(1)
+			}
+		}
+	}()
+	bare.timed("warm", true)
+	watched.timed("warm", true)
+	var without, with []float64
+	for n := range 8 {
+		id := "r" + string(rune('a'+n))
+		first, second := bare, watched
+		if n%2 == 1 {
+			first, second = watched, bare
+		}
+		for _, e := range []*engine{first, second} {
+			took, _ := e.timed(id, true)
+			if e == bare {
+				without = append(without, took.Seconds())
+			} else {
+				with = append(with, took.Seconds())
+			}
+		}
+	}
+	t.Logf("the sample took %.2f s without and %.2f s with metrics and traces at the median of %d runs each, interleaved: %+.1f%%; %d scrapes, %d bytes of spans",
+		median(without), median(with), len(with), 100*(median(with)/median(without)-1), scrapes.Load(), spans.Load())
+	if spans.Load() == 0 || scrapes.Load() == 0 {
+		t.Error("nothing was watched")
+	}
+}
+
+// TestACachedRerunOfDigits runs the sample twice with the same input, and tells what ran.
+func TestACachedRerunOfDigits(t *testing.T) {
+	needMeasure(t)
+	e := startEngine(t, t.TempDir(), buildDigits(t))
+	first, before := e.timed("first", false)
+	second, after := e.timed("second", false)
+	t.Logf("the first run: %.2f s, %s, attempts %s", first.Seconds(), before.Totals.Cost, attemptsOf(before))
+	t.Logf("the second run: %.2f s, %s, attempts %s; %d results reused that cost %s and %.1f s of attempts", second.Seconds(), after.Totals.Cost,
+		attemptsOf(after), after.Reused.Tasks, after.Reused.Saved, after.Reused.Seconds)
+	if string(before.Result) != string(after.Result) {
+		t.Errorf("results differ: %s and %s", before.Result, after.Result)
+	}
+}

@@ -1,0 +1,34 @@
+package predictor
+
+import "time"
+
+// AlertKind is what an alert is about.
+type AlertKind string
+
+// The kinds of alerts.
+const (
+	// DeadlineAtRisk says that a run is expected to end after its deadline, or is past it.
+	DeadlineAtRisk AlertKind = "deadline_at_risk"
+	// BudgetAtRisk says that a run is expected to cost more than its budget, or has.
+	BudgetAtRisk AlertKind = "budget_at_risk"
+	// Recovered says that an earlier alert of the run holds no more.
+	Recovered AlertKind = "recovered"
+)
+
+// Alert says that the goal of a run is going to be missed, or no longer.
+type Alert struct {
+	// ID is the same whenever the same alert is sent again.
+	ID       string    `json:"id"`
+	Run      string    `json:"run"`
+	Pipeline string    `json:"pipeline"`
+	Kind     AlertKind `json:"kind"`
+	// Recovers is, for Recovered, the kind of the alert that holds no more; empty for the others.
+	Recovers AlertKind `json:"recovers,omitempty"`
+	At       time.Time `json:"at"`
+	Goal     Goal      `json:"goal"`
+	// FinishSeconds is when the run is expected to end, from its start, CostUSD what it is expected to cost altogether, in US dollars.
+	FinishSeconds Interval `json:"finish_seconds"`
+	CostUSD       Interval `json:"cost_usd"`
+	// Message is one sentence with the numbers, for people.
+	Message string `json:"message"`
+}

@@ -1,0 +1,2 @@
+// Package alerting decides when people are told that the goal of a run is at risk.
+package alerting

@@ -1,0 +1,148 @@
+package alerting
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// A forecast swings with every attempt that ends. Without these two, a run whose expected finish wanders around its deadline by a percent
+// would send an alert with every swing (TestNoiseAroundTheGoalSendsOneAlert).
+const (
+	// doubts is how many readings in a row must expect the goal to be missed.
+	doubts = 2
+	// relief is by which part of the goal the forecast must be below it before the goal counts as safe again.
+	relief = 0.05
+)
+
+// Reading is what is known of a run at one time.
+type Reading struct {
+	Run      string
+	Pipeline string
+	At       time.Time
+	Goal     predictor.Goal
+	// Elapsed is how long the run has gone on, in seconds, and Spent what it has cost.
+	Elapsed float64
+	Spent   quantity.Money
+	// Known is false while nothing is known of how the run ends: then only what has happened counts.
+	Known bool
+	// Finish is when the run is expected to end, in seconds from its start, and Cost what it is expected to cost altogether, in US dollars.
+	Finish predictor.Interval
+	Cost   predictor.Interval
+}
+
+// Read makes a reading of an outlook under the goal in force: what the next tick will do counts.
+func Read(pipeline string, outlook predictor.Outlook) Reading {
+	return Reading{
+		Run: outlook.Run, Pipeline: pipeline, At: outlook.At, Goal: outlook.Goal, Elapsed: outlook.Elapsed,
+		Spent: quantity.USD.Times(outlook.Spent), Known: outlook.Known, Finish: outlook.Chosen.FinishSeconds, Cost: outlook.Chosen.CostUSD,
+	}
+}
+
+// Watch is what has been told of one run. The zero Watch has told nothing. It is a value: keep what Next returns.
+type Watch struct {
+	goal     predictor.Goal
+	deadline risk
+	budget   risk
+	told     [len(kinds)]int // alerts by kind
+}
+
+// risk is how one limit of a goal stands.
+type risk struct {
+	open   bool // an alert was sent and holds
+	moved  bool // the limit was changed with the last reading
+	doubts int  // readings in a row that expect the limit to be missed
+}
+
+// kinds is the order in which they are counted.
+var kinds = [...]predictor.AlertKind{predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered}
+
+// Next takes a reading and returns what is told by then, and the alert to send, if there is one. The same readings lead to the same alerts
+// with the same IDs: run, kind and how many of that kind the run had.
+//
+// A limit is at risk when the middle of the forecast is past it in two readings in a row, or the whole forecast is (its low end), or it has
+// been passed. It is safe again when the middle is 5 percent below it, or the goal was changed to one that is not at risk. Each turn is told
+// once; two that fall together are told one after the other, risks first.
+func Next(w Watch, r Reading) (Watch, predictor.Alert, bool) {
+	deadline, budget := deadlineOf(r), budgetOf(r)
+	w.deadline.note(deadline, w.goal.Deadline != r.Goal.Deadline)
+	w.budget.note(budget, w.goal.Budget != r.Goal.Budget)
+	w.goal = r.Goal
+	alert := predictor.Alert{Run: r.Run, Pipeline: r.Pipeline, At: r.At, Goal: r.Goal, FinishSeconds: r.Finish, CostUSD: r.Cost}
+	switch {
+	case w.deadline.rises(deadline):
+		w.deadline.open = true
+		alert.Kind, alert.Message = predictor.DeadlineAtRisk, lateMessage(r)
+	case w.budget.rises(budget):
+		w.budget.open = true
+		alert.Kind, alert.Message = predictor.BudgetAtRisk, dearMessage(r)
+	case w.deadline.falls(deadline):
+		w.deadline = risk{}
+		alert.Kind, alert.Recovers, alert.Message = predictor.Recovered, predictor.DeadlineAtRisk, inTimeMessage(r)
+	case w.budget.falls(budget):
+		w.budget = risk{}
+		alert.Kind, alert.Recovers, alert.Message = predictor.Recovered, predictor.BudgetAtRisk, inBudgetMessage(r)
+	default:
+		return w, predictor.Alert{}, false
+	}
+	kind := slices.Index(kinds[:], alert.Kind)
+	w.told[kind]++
+	alert.ID = fmt.Sprintf("%s/%s/%d", r.Run, alert.Kind, w.told[kind])
+	return w, alert, true
+}
+
+// standing is how one limit of a goal stands in one reading.
+type standing struct {
+	limited bool // there is such a limit
+	passed  bool // it has been passed, whatever comes
+	known   bool // something is expected
+	certain bool // even the low end of what is expected is past it
+	past    bool // the middle is
+	safe    bool // the middle is well below it
+}
+
+func deadlineOf(r Reading) standing {
+	limit := r.Goal.Deadline.Seconds()
+	return stand(limit, r.Elapsed >= limit, r.Known, r.Finish)
+}
+
+func budgetOf(r Reading) standing {
+	return stand(r.Goal.Budget.USD(), r.Spent > r.Goal.Budget, r.Known, r.Cost)
+}
+
+func stand(limit float64, passed, known bool, expected predictor.Interval) standing {
+	return standing{
+		limited: limit > 0, passed: limit > 0 && passed, known: known,
+		certain: known && expected.Low > limit, past: known && expected.Mid > limit, safe: known && !passed && expected.Mid <= (1-relief)*limit,
+	}
+}
+
+// note counts the doubts of a reading. A limit that was moved starts anew, and an alert about it holds on only while it may recover.
+func (k *risk) note(s standing, moved bool) {
+	if moved {
+		k.doubts = 0
+		if k.open && s.limited && (s.passed || s.past) {
+			k.open = false // told again, with the new limit
+		}
+	}
+	switch {
+	case !s.limited:
+		k.doubts = 0
+	case s.past:
+		k.doubts++
+	case s.known:
+		k.doubts = 0
+	}
+	k.moved = moved
+}
+
+func (k *risk) rises(s standing) bool {
+	return s.limited && !k.open && (s.passed || s.certain || k.doubts >= doubts)
+}
+
+func (k *risk) falls(s standing) bool {
+	return k.open && (!s.limited || s.safe || k.moved && !s.passed && !s.past)
+}

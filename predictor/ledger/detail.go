@@ -1,0 +1,81 @@
+package ledger
+
+import (
+	"github.com/spillway-ml/spillway/predictor/timeline"
+)
+
+// Bounds of what is kept of runs beyond their sums, over all runs. Beyond them that of the oldest ended runs is dropped. A single attempt
+// takes about 200 bytes, a look 32, a point of a curve 40.
+const (
+	maxAttempts = 250_000
+	maxLooks    = 500_000
+	maxPoints   = 500_000
+)
+
+// detail is what is kept of a run beyond its sums.
+type detail struct {
+	attempts []attempt
+	places   map[uint64]int32 // where an attempt is, by key; nil once the run is settled
+	looks    []look
+	curves   []*curve
+	points   int // of all curves
+}
+
+// usage counts what is kept over all runs.
+type usage struct{ attempts, looks, points int }
+
+// place returns where the attempt of this key is, with room made for it if there is none; known is false when there is no room: runs that
+// go on have taken it all.
+func (l *Ledger) place(a *account, key uint64) (kept *attempt, known bool) {
+	if i, found := a.detail.places[key]; found {
+		return &a.detail.attempts[i], true
+	}
+	for l.kept.attempts >= l.bounds.attempts {
+		if !l.dropOldest(func(d *detail) bool { return len(d.attempts) > 0 }) {
+			return nil, false
+		}
+	}
+	if a.detail.places == nil {
+		a.detail.places = map[uint64]int32{}
+	}
+	a.detail.places[key] = int32(len(a.detail.attempts))
+	a.detail.attempts = append(a.detail.attempts, attempt{})
+	l.kept.attempts++
+	return &a.detail.attempts[len(a.detail.attempts)-1], true
+}
+
+// dropOldest drops the detail of the oldest ended run that has some of what is asked for.
+func (l *Ledger) dropOldest(has func(*detail) bool) bool {
+	for _, a := range l.order {
+		if a.ended() && has(&a.detail) {
+			l.drop(a)
+			return true
+		}
+	}
+	return false
+}
+
+// drop forgets the detail of a run. What its attempts cost is kept by the hour, and what static sizes would have cost is computed for the
+// last time.
+func (l *Ledger) drop(a *account) {
+	a.static(l.book)
+	a.frozen = true
+	for i := range a.detail.attempts {
+		if attempt := &a.detail.attempts[i]; attempt.recorded {
+			l.book.Keep(attempt.span())
+		}
+	}
+	l.kept.attempts -= len(a.detail.attempts)
+	l.kept.looks -= len(a.detail.looks)
+	l.kept.points -= a.detail.points
+	a.detail = detail{}
+}
+
+// attempts are the attempts as others see them, in the order in which they were first heard of.
+func (a *account) attempts() []timeline.Attempt {
+	views := make([]timeline.Attempt, len(a.detail.attempts))
+	for i := range views {
+		views[i] = a.detail.attempts[i].view(a)
+	}
+	return views
+}

@@ -1,0 +1,121 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"unique"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger/spend"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/timeline"
+)
+
+// look is one sample of an attempt, by its place in the run's detail.
+type look struct {
+	at      int64
+	memory  quantity.Bytes
+	grant   unique.Handle[quantity.Size]
+	cpu     int32 // quantity.Milli
+	attempt int32
+}
+
+// maxRunLooks is how many looks a run has before they are thinned: half an hour of four attempts, looked at every second.
+const maxRunLooks = 8192
+
+// look keeps a sample of an attempt that is known and has not ended.
+func (l *Ledger) look(a *account, e predictor.Sampled, key uint64) {
+	place, known := a.detail.places[key]
+	if !known || a.detail.attempts[place].ended != 0 {
+		return
+	}
+	if l.kept.looks >= l.bounds.looks && !l.thinOldest() {
+		return
+	}
+	a.detail.looks = append(a.detail.looks, look{
+		at: spend.Nanoseconds(e.At), memory: max(0, e.Memory), grant: unique.Make(e.Grant), cpu: int32(max(0, min(e.CPU, 1<<31-1))), attempt: place,
+	})
+	l.kept.looks++
+	if len(a.detail.looks) > l.bounds.runLooks {
+		l.thin(a)
+	}
+}
+
+// thinOldest makes room for looks at the expense of the oldest ended run that has some: half of them, or all of the last few.
+func (l *Ledger) thinOldest() bool {
+	const few = 64
+	for _, a := range l.order {
+		if count := len(a.detail.looks); a.ended() && count > 0 {
+			l.thin(a)
+			if count <= few || len(a.detail.looks) == count {
+				l.kept.looks -= len(a.detail.looks)
+				a.detail.looks = nil
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// thin joins every two looks of each attempt: the CPU is the mean over the time of both, the memory is the higher, grant and time are those of the
+// later. The last look of an attempt that has ended and was looked at once is left out: its Record says the same.
+func (l *Ledger) thin(a *account) {
+	looks := a.detail.looks
+	slices.SortStableFunc(looks, func(a, b look) int { return cmp.Or(cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.at, b.at)) })
+	kept := looks[:0]
+	for start := 0; start < len(looks); {
+		end := start
+		for end < len(looks) && looks[end].attempt == looks[start].attempt {
+			end++
+		}
+		of := &a.detail.attempts[looks[start].attempt]
+		before := of.started
+		for i := start; i < end; i += 2 {
+			switch {
+			case i+1 < end:
+				joined := join(before, looks[i], looks[i+1])
+				before = joined.at
+				kept = append(kept, joined)
+			case end-start > 1 || of.ended == 0:
+				kept = append(kept, looks[i])
+			}
+		}
+		start = end
+	}
+	if len(kept) > len(looks)*3/4 { // of many attempts that were looked at once
+		kept = everySecond(kept)
+	}
+	l.kept.looks -= len(looks) - len(kept)
+	a.detail.looks = slices.Clone(kept)
+}
+
+func everySecond(looks []look) []look {
+	kept := looks[:0]
+	for i := 0; i < len(looks); i += 2 {
+		kept = append(kept, looks[i])
+	}
+	return kept
+}
+
+// join is two looks as one; the first is about the time since before.
+func join(before int64, first, second look) look {
+	early, late := max(0, first.at-before), max(0, second.at-first.at)
+	if whole := early + late; whole > 0 {
+		second.cpu = int32((float64(first.cpu)*float64(early) + float64(second.cpu)*float64(late)) / float64(whole))
+	}
+	second.memory = max(first.memory, second.memory)
+	return second
+}
+
+// looks are the looks as others see them.
+func (a *account) looks() []timeline.Look {
+	views := make([]timeline.Look, len(a.detail.looks))
+	for i, look := range a.detail.looks {
+		of := &a.detail.attempts[look.attempt]
+		views[i] = timeline.Look{
+			Stage: of.stage.id.Name, Task: of.task, Attempt: int(of.number), Venue: of.manner.Value().venue, At: timeOf(look.at),
+			CPU: quantity.Milli(look.cpu), Memory: look.memory, Grant: look.grant.Value(),
+		}
+	}
+	return views
+}
