@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
@@ -173,7 +174,7 @@ func (s *statement) bill(now time.Time) Bill {
 }
 
 // WriteCSV writes the bill as CSV (RFC 4180): a header that names the dimension and the units, then one record for each line, in the order of
-// the lines. Amounts are US dollars with all their digits, times seconds. An error is that of w.
+// the lines. Amounts are US dollars with all their digits, times seconds. A name that a spreadsheet would compute begins with an apostrophe. An error is that of w.
 func (b Bill) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	rows := [][]string{{
@@ -181,7 +182,7 @@ func (b Bill) WriteCSV(w io.Writer) error {
 	}}
 	for _, line := range b.Lines {
 		rows = append(rows, []string{
-			line.Name, strconv.Itoa(line.Count), strconv.Itoa(line.Tasks), strconv.Itoa(line.Reused), seconds(line.Held),
+			cell(line.Name), strconv.Itoa(line.Count), strconv.Itoa(line.Tasks), strconv.Itoa(line.Reused), seconds(line.Held),
 			line.Pool.Decimal(), line.Function.Decimal(), line.Idle.Decimal(), line.Total.Decimal(), line.Wasted.Decimal(),
 			b.Since.UTC().Format(time.RFC3339Nano), b.Until.UTC().Format(time.RFC3339Nano),
 		})
@@ -190,6 +191,15 @@ func (b Bill) WriteCSV(w io.Writer) error {
 		return fmt.Errorf("write a bill of %d lines: %w", len(b.Lines), err)
 	}
 	return nil
+}
+
+// cell keeps a name from being computed: a spreadsheet takes what begins with one of these characters for a formula
+// (https://owasp.org/www-community/attacks/CSV_Injection).
+func cell(name string) string {
+	if name != "" && strings.IndexByte("=+-@\t\r", name[0]) >= 0 {
+		return "'" + name
+	}
+	return name
 }
 
 // seconds writes a duration in seconds with all its digits.

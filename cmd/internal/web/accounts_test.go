@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
@@ -178,10 +179,10 @@ func TestABillAsCSVHasTheSameNumbers(t *testing.T) {
 	if err != nil || len(rows) != len(bill.Lines)+1 || len(rows) < 3 {
 		t.Fatalf("got %d rows, %v; want %d and the names", len(rows), err, len(bill.Lines))
 	}
-	var sum int64
+	var sum quantity.Money
 	guarded := false
 	for i, row := range rows[1:] {
-		total, err := strconv.ParseInt(row[8], 10, 64)
+		total, err := quantity.ParseDollars(row[8])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,8 +192,8 @@ func TestABillAsCSVHasTheSameNumbers(t *testing.T) {
 			t.Errorf("line %d: got %q, want %q", i, name, bill.Lines[i].Name)
 		}
 	}
-	if sum != int64(bill.Total) {
-		t.Errorf("the totals sum to %d, want %d", sum, bill.Total)
+	if sum != bill.Total {
+		t.Errorf("the totals sum to %s, want %s", sum, bill.Total)
 	}
 	if !guarded {
 		t.Errorf("a spreadsheet would compute the name %s", formula)

@@ -1,12 +1,8 @@
 package web
 
 import (
-	"encoding/csv"
-	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -87,7 +83,7 @@ func (s *Server) cost(w http.ResponseWriter, r *http.Request) {
 		header.Set("Content-Type", "text/csv; charset=utf-8")
 		header.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", "spillway-cost-by-"+string(query.By)+".csv"))
 		header.Set("Cache-Control", "no-store")
-		if err := writeBill(csv.NewWriter(w), bill); err != nil && r.Context().Err() == nil {
+		if err := bill.WriteCSV(w); err != nil && r.Context().Err() == nil {
 			s.logger.DebugContext(r.Context(), "bill not answered to its end", "error", err)
 		}
 	default:
@@ -121,36 +117,4 @@ func (s *Server) billQuery(r *http.Request, now time.Time) (query ledger.BillQue
 		return query, s.knownPipeline(r.Context(), query.Pipeline)
 	}
 	return query, nil
-}
-
-// billColumns are the names in the first line of a bill, after that of the dimension. Money is in whole picodollars: sums over the lines
-// are exact.
-var billColumns = []string{
-	"attempts", "tasks", "reused", "held_seconds",
-	"pool_picodollars", "function_picodollars", "idle_picodollars", "total_picodollars", "wasted_picodollars",
-}
-
-// writeBill writes the lines of a bill.
-func writeBill(w *csv.Writer, bill ledger.Bill) error {
-	err := w.Write(append([]string{string(bill.By)}, billColumns...))
-	for _, line := range bill.Lines {
-		err = errors.Join(err, w.Write([]string{
-			cell(line.Name), strconv.Itoa(line.Count), strconv.Itoa(line.Tasks), strconv.Itoa(line.Reused),
-			strconv.FormatFloat(line.Held.Seconds(), 'f', -1, 64),
-			money(line.Pool), money(line.Function), money(line.Idle), money(line.Total), money(line.Wasted),
-		}))
-	}
-	w.Flush()
-	return errors.Join(err, w.Error())
-}
-
-func money(amount quantity.Money) string { return strconv.FormatInt(int64(amount), 10) }
-
-// cell keeps a name from being computed: a spreadsheet takes what begins with one of these characters for a formula
-// (https://owasp.org/www-community/attacks/CSV_Injection).
-func cell(name string) string {
-	if name != "" && slices.Contains([]byte("=+-@\t\r"), name[0]) {
-		return "'" + name
-	}
-	return name
 }

@@ -41,6 +41,7 @@ func (o *observer) apply(sequence uint64, message loopwire.Message) error {
 	o.tracer.Apply(sequence, message)
 	run := runOf(message.Event)
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	if message.Event != nil {
 		o.ledger.Apply(message.Event)
 		o.state = predictor.Fold(o.state, message.Event)
@@ -50,7 +51,7 @@ func (o *observer) apply(sequence uint64, message loopwire.Message) error {
 		o.ledger.Decided(*message.Decision)
 	}
 	o.seen = sequence
-	o.mu.Unlock()
+	// The feed is told while nobody can look: what a stream that opens now is shown, it is not told again.
 	if run != "" {
 		o.feed.RunChanged(run)
 	}
@@ -93,10 +94,10 @@ func (o *observer) obey(_ context.Context, plan predictor.Plan) {
 		o.metrics.ApplyPlan(plan)
 	}
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.plan = plan
 	o.state = predictor.Obey(o.state, plan)
 	o.ledger.SetPlan(plan)
-	o.mu.Unlock()
 	o.feed.Planned(plan)
 }
 
