@@ -94,19 +94,9 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 	first := r.next[stage.Name] - 1
 	r.next[stage.Name] = first + len(inputs)
 
-	kept, err := r.reuse(ctx, stage, inputs)
-	if err != nil {
-		return nil, err
-	}
-	copy(outputs, kept)
-	var shards []int
-	for i, output := range outputs {
-		if output == nil {
-			shards = append(shards, i)
-		}
-	}
-	if len(shards) == 0 {
-		return outputs, nil
+	shards, err := r.reuseShards(ctx, stage, inputs, outputs)
+	if err != nil || len(shards) == 0 {
+		return outputs, err
 	}
 	r.announce(ctx, stage, len(shards))
 	sizes := chunkSizes(len(shards))
@@ -157,6 +147,21 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 			open[id].SignalChildWorkflow(ctx, windowSignal, r.chunkWindow(stage.Name))
 		}
 	}
+}
+
+// reuseShards puts the outputs that earlier runs have made into outputs, and returns the shards that are left to run.
+func (r *run) reuseShards(ctx workflow.Context, stage wire.Stage, inputs, outputs []json.RawMessage) (left []int, err error) {
+	kept, err := r.reuse(ctx, stage, inputs)
+	if err != nil {
+		return nil, err
+	}
+	copy(outputs, kept)
+	for i, output := range outputs {
+		if output == nil {
+			left = append(left, i)
+		}
+	}
+	return left, nil
 }
 
 // chunkSizes divides n shards into chunks of nearly equal size, each of at most maxChunk, at least openChunks where there are so many shards.

@@ -120,9 +120,9 @@ func (r *Results) last(ctx context.Context, stream jetstream.Stream, subject str
 	if err != nil {
 		return nil, fmt.Errorf("look up a result: %w", err)
 	}
-	var kept wire.Kept
-	if json.Unmarshal(message.Data, &kept) != nil || kept.Version != wire.Version {
-		return nil, nil // another version's: the task runs again
+	kept, readable := decode(message.Data)
+	if !readable {
+		return nil, nil
 	}
 	if kept.Stored.Digest == "" {
 		return &kept, nil
@@ -136,6 +136,12 @@ func (r *Results) last(ctx context.Context, stream jetstream.Stream, subject str
 	}
 	kept.Output = output
 	return &kept, nil
+}
+
+// decode reads a result; readable is false for that of another version: the task then runs again.
+func decode(data []byte) (kept wire.Kept, readable bool) {
+	err := json.Unmarshal(data, &kept)
+	return kept, err == nil && kept.Version == wire.Version
 }
 
 // OfRun returns what is kept of a run, in the order in which it was kept. Large outputs are not read: Stored tells where they are.
@@ -168,8 +174,7 @@ func (r *Results) OfRun(ctx context.Context, run string) ([]wire.Kept, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list the results of run %s: %w", run, err)
 		}
-		var one wire.Kept
-		if json.Unmarshal(message.Data(), &one) == nil && one.Version == wire.Version && one.Run == run {
+		if one, readable := decode(message.Data()); readable && one.Run == run {
 			kept = append(kept, one)
 		}
 		if metadata, err := message.Metadata(); err == nil && metadata.NumPending == 0 {

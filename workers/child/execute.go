@@ -43,7 +43,7 @@ func (s Stages) execute(ctx context.Context, venue predictor.Venue, store activi
 		Run: start.Task.Run, Stage: start.Task.Stage.Name, Task: start.Task.ID, Number: start.Attempt, Venue: venue,
 		Store: store, Resume: start.Resume,
 		Traceparent: wire.AttemptTraceparent(start.Task.Run, start.Task.Traceparent, start.Task.ID, start.Attempt, start.Task.PoolOnly),
-		Logger: logger.With("run", start.Task.Run, "stage", start.Task.Stage.Name, "task", start.Task.ID),
+		Logger:      logger.With("run", start.Task.Run, "stage", start.Task.Stage.Name, "task", start.Task.ID),
 		Progress: func(step int, metrics map[string]float64) {
 			progress := wire.Progress{Step: step, Metrics: metrics}
 			latest.setProgress(progress)

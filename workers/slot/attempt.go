@@ -25,6 +25,8 @@ const (
 	beatShare = 3
 	// beatTimeout bounds a heartbeat that is sent at once.
 	beatTimeout = 5 * time.Second
+	// longestDelivery bounds the time that a task is taken to be on its way from the server, as the clocks of two hosts differ.
+	longestDelivery = time.Second
 	// recordPause and maxRecordPause space the tries to make a Record durable, each bounded by recordTimeout;
 	// recordGrace is how long they go on when the attempt has no more time.
 	recordPause    = 50 * time.Millisecond
@@ -78,6 +80,8 @@ func Begin(ctx context.Context, task wire.Task, input json.RawMessage) (*Attempt
 	if a.Number > 1 {
 		a.ScheduledAt, a.queued = info.StartedTime, 0
 	}
+	// Between the server's word that the attempt has started and this line the task was on its way here.
+	a.queued += min(max(a.taken.Sub(info.StartedTime), 0), longestDelivery)
 	if activity.HasHeartbeatDetails(ctx) {
 		if err := activity.GetHeartbeatDetails(ctx, &a.state); err != nil {
 			return nil, temporal.NewNonRetryableApplicationError(

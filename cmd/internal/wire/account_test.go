@@ -181,8 +181,15 @@ func TestWhereTheTimeGoes(t *testing.T) {
 	worst := 0.0
 	add := func(b timeline.Breakdown) {
 		for _, row := range []struct{ to, of *time.Duration }{
-			{&all.Wall, &b.Wall}, {&all.Broker, &b.Broker}, {&all.Engine, &b.Engine}, {&all.Queue, &b.Queue}, {&all.Start, &b.Start},
-			{&all.Fetch, &b.Fetch}, {&all.Compute, &b.Compute}, {&all.Publish, &b.Publish}, {&all.Unattributed, &b.Unattributed},
+			{&all.Wall, &b.Wall},
+			{&all.Broker, &b.Broker},
+			{&all.Engine, &b.Engine},
+			{&all.Queue, &b.Queue},
+			{&all.Start, &b.Start},
+			{&all.Fetch, &b.Fetch},
+			{&all.Compute, &b.Compute},
+			{&all.Publish, &b.Publish},
+			{&all.Unattributed, &b.Unattributed},
 		} {
 			*row.to += *row.of
 		}
@@ -197,12 +204,12 @@ func TestWhereTheTimeGoes(t *testing.T) {
 	}
 	t.Log("100 runs of all kinds: " + shares(all) + fmt.Sprintf(", the worst run %.2f%% unattributed", 100*worst))
 
-	// A stage of 50 ms on one slot at 60% load: an event every 83 ms, at random as they come in life.
+	// A pipeline of one stage that computes for 50 ms, at 60% of one core: an event every 83 ms, at random as they come in life.
 	all, worst = timeline.Breakdown{}, 0
 	r := rand.New(rand.NewPCG(5, 6))
 	var runs []string
-	for n := range 150 {
-		published, err := e.client.Publish(t.Context(), web.Event{Pipeline: "fan", ID: fmt.Sprintf("l%d", n), Input: fmt.Appendf(nil, `{"shards":1,"milliseconds":50}`), NoCache: true})
+	for n := range 200 {
+		published, err := e.client.Publish(t.Context(), web.Event{Pipeline: "count", ID: fmt.Sprintf("l%d", n), Input: []byte(`{"steps":1,"milliseconds":50}`), NoCache: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +224,7 @@ func TestWhereTheTimeGoes(t *testing.T) {
 		}
 		add(b)
 	}
-	t.Log("150 runs of one 50 ms stage at 60% load: " + shares(all) + fmt.Sprintf(", the worst run %.2f%% unattributed", 100*worst))
+	t.Logf("200 runs of one 50 ms stage at 60%% load, %s each: %s, the worst run %.2f%% unattributed", (all.Wall / 200).Round(time.Millisecond), shares(all), 100*worst)
 }
 
 // shares writes the rows of a breakdown in percent of its wall.

@@ -34,7 +34,7 @@ const asEngine = "SPILLWAY_TEST_AS_ENGINE"
 func TestMain(m *testing.M) {
 	if os.Getenv(asEngine) != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		code := cli.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr, cli.Deps{StartEngine: wire.Start, Version: "test"})
+		code := cli.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr, cli.Deps{StartEngine: wire.Start, Version: "test", Environment: os.LookupEnv})
 		stop()
 		os.Exit(code)
 	}

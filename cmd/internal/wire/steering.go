@@ -198,8 +198,7 @@ func (e *Engine) inputOf(ctx context.Context, run string) (json.RawMessage, erro
 		return nil, unknownRun(run)
 	}
 	first, err := events.Next()
-	var missing *serviceerror.NotFound
-	if errors.As(err, &missing) {
+	if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
 		return nil, web.Gone("start a new run with the same input", "the history of run %q is gone, and its input with it", run)
 	}
 	if err != nil {

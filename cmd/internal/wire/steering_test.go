@@ -71,7 +71,7 @@ func TestARetryRunsOnlyTheFixedStageAndWhatFollows(t *testing.T) {
 	if view := e.wait(again.Run, time.Minute); attemptsOf(view) != "map[finish:1 gather:0 mend:1 work:6]" {
 		t.Errorf("from work: got attempts %s", attemptsOf(view))
 	}
-	if _, err := e.client.Retry(t.Context(), run, web.Retry{From: "wrok"}); answered(t, err).Status != http.StatusNotFound || !strings.Contains(err.Error(), `no stage "wrok"`) {
+	if _, err := e.client.Retry(t.Context(), run, web.Retry{From: "polish"}); answered(t, err).Status != http.StatusNotFound || !strings.Contains(err.Error(), `no stage "polish"`) {
 		t.Errorf("a stage that is not in the run: got %v", err)
 	}
 
