@@ -108,10 +108,22 @@ func TestAResultIsFoundByWhatItWasMadeOf(t *testing.T) {
 
 func TestACommandIsFoundWhateverItsChain(t *testing.T) {
 	t.Parallel()
-	a := wire.NewResultKey(predictor.StageID{Build: "b1", Name: "prepare"}, true, json.RawMessage(`{}`))
-	b := wire.NewResultKey(predictor.StageID{Build: "b2", Name: "prepare"}, true, json.RawMessage(`{}`))
-	if a != b {
-		t.Errorf("got %v and %v, want one key: what a command runs is part of its input", a, b)
+	of := func(build, code, argument string) wire.ResultKey {
+		input, err := json.Marshal(wire.Command{Arguments: []string{argument}, Code: activities.Ref{Digest: code}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wire.NewResultKey(predictor.StageID{Build: build, Name: "prepare"}, true, input)
+	}
+	one := of("b1", "c1", "x")
+	if other := of("b2", "c1", "x"); one != other {
+		t.Errorf("of two chains: got %v and %v, want one key", one, other)
+	}
+	if other := of("b1", "c2", "x"); one.Content != other.Content || one.Code == other.Code {
+		t.Errorf("of other code: got %v and %v, want the same content and another code", one, other)
+	}
+	if other := of("b1", "c1", "y"); one.Content == other.Content {
+		t.Errorf("with another argument: got %v and %v, want another content", one, other)
 	}
 }
 

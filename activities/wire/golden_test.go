@@ -137,7 +137,7 @@ func plainMessages() map[string]any {
 			Version: wire.Version, Key: wire.ResultKey{Content: ref.Digest, Code: "f9310f35b488"}, Run: "digits-0", Stage: "score", Task: "score-17",
 			Output: json.RawMessage(`{"labels":[1,2]}`), Stored: ref, Cost: 5_542_794, Wall: 2 * time.Second, At: at,
 		},
-		"lookup":         &wire.Lookup{Run: "digits-0", Shared: true, Keys: []wire.ResultKey{{Content: ref.Digest, Code: wire.CommandCode}}},
+		"lookup":         &wire.Lookup{Run: "digits-0", Shared: true, Keys: []wire.ResultKey{{Content: ref.Digest, Code: "f9310f35b488"}}},
 		"command_result": &commandResult,
 		"done": &wire.Done{
 			Version: wire.Version, Run: "digits-1", Pipeline: "digits", Event: "1", State: predictor.RunSucceeded, Error: "none",

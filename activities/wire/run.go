@@ -43,24 +43,29 @@ func (o RunOptions) Reuses(stage Stage) bool {
 
 // ResultKey names the result of a task by what it was made of. Equal keys have the same result, as far as stages depend on their input alone.
 type ResultKey struct {
-	// Content is the digest of the stage's name and its encoded input; Code is what ran: the digest of the build, or CommandCode.
+	// Content is the digest of the stage's name and its encoded input.
 	Content string `json:"content"`
-	Code    string `json:"code"`
+	// Code is what ran: the digest of the build or, for a command, that of its code, its requirements and its image.
+	Code string `json:"code"`
 }
-
-// CommandCode is the Code of every command: what it runs is part of its input.
-const CommandCode = "command"
 
 // NewResultKey names the result of a task of stage, which is a command or a function of its build.
 func NewResultKey(stage predictor.StageID, command bool, input json.RawMessage) ResultKey {
+	key := ResultKey{Code: stage.Build}
+	var c Command
+	if command && json.Unmarshal(input, &c) == nil {
+		// A retry takes what other code has made of the same input, so code is no part of the input.
+		key.Code = digestToken(c.Code.Digest + " " + c.Requirements.Digest + " " + c.Image)
+		c.Code, c.Requirements, c.Image = activities.Ref{}, activities.Ref{}, ""
+		if encoded, err := json.Marshal(c); err == nil {
+			input = encoded
+		}
+	}
 	digest := sha256.New()
 	digest.Write([]byte(stage.Name))
 	digest.Write([]byte{0})
 	digest.Write(input)
-	key := ResultKey{Content: hex.EncodeToString(digest.Sum(nil)), Code: stage.Build}
-	if command {
-		key.Code = CommandCode
-	}
+	key.Content = hex.EncodeToString(digest.Sum(nil))
 	return key
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,7 @@ import (
 
 // retryFlags are the flags of `retry`.
 type retryFlags struct {
-	from           string
+	from, app      string
 	follow, detach bool
 	json           bool
 }
@@ -27,7 +28,8 @@ func (t *tool) retryCommand() *cobra.Command {
 		Long: `Start a run that has ended again, as a new run, with its input, its goal, and the build that is
 current now. Results of stages that succeeded are reused where their inputs are the same and their
 artifacts are still there; all else runs. With --from, nothing is reused of that stage and of those
-that were first scheduled after it.
+that were first scheduled after it. --app serves the fix first: the directory of an app, or the file
+of a chain. An app that ` + "`spillway dev --app`" + ` watches needs no such word.
 
 On a terminal the new run is shown live until its end, as ` + "`spillway run`" + ` does; Ctrl-C leaves it
 alone. With --detach, or where the output is no terminal and --follow is not given, its name is
@@ -38,6 +40,7 @@ there is no such run, it goes on, its artifacts are gone, or the new run failed,
 is wrong.`,
 		Example: `  spillway retry digits-7f3a9c
   spillway retry digits-7f3a9c --from train --follow
+  spillway retry fit-dd2jk36nuyno --app fit.yaml
   spillway retry digits-7f3a9c --detach --json | jq -r .run`,
 		Args:              positional("the name of a run"),
 		ValidArgsFunction: t.complete(runNames),
@@ -45,6 +48,7 @@ is wrong.`,
 	}
 	set := command.Flags()
 	set.StringVar(&flags.from, "from", "", "first `STAGE` of which nothing is reused (default: reuse whatever succeeded)")
+	set.StringVar(&flags.app, "app", "", "serve this app (`DIR`) or chain (FILE.yaml) first")
 	set.BoolVar(&flags.follow, "follow", false, "show the new run until its end, also where the output is no terminal")
 	set.BoolVar(&flags.detach, "detach", false, "do not show the new run")
 	set.BoolVar(&flags.json, "json", false, "print the new run and what is reused as JSON and do not show it; with --follow, print the report at its end")
@@ -67,6 +71,11 @@ func (t *tool) retry(ctx context.Context, run string, flags *retryFlags) error {
 	}
 	if flags.from != "" {
 		if err := stageOf(view, flags.from); err != nil {
+			return err
+		}
+	}
+	if flags.app != "" {
+		if err := t.serveFix(ctx, session, flags.app); err != nil {
 			return err
 		}
 	}
@@ -95,6 +104,27 @@ func (t *tool) retry(ctx context.Context, run string, flags *retryFlags) error {
 		return t.concludeChain(ctx, session, model, steps, &runFlags{json: flags.json}, viewer)
 	}
 	return t.conclude(model, session.stack, flags.json, viewer)
+}
+
+// serveFix makes an app or a chain what new runs start with.
+func (t *tool) serveFix(ctx context.Context, session *session, source string) error {
+	if !isChainFile(source) {
+		app, err := t.buildApp(ctx, source)
+		if err != nil {
+			return err
+		}
+		_, err = session.client.Register(ctx, app.Path)
+		return err
+	}
+	c, err := t.readChain(source)
+	if err != nil {
+		return err
+	}
+	if c, err = t.pack(ctx, session, c, filepath.Dir(source)); err != nil {
+		return err
+	}
+	_, err = session.client.RegisterChain(ctx, c)
+	return err
 }
 
 // reuseOf says what a new run takes from the one that it tries again.

@@ -37,6 +37,9 @@ func Summary(m Model, s Style) []string {
 			lines = append(lines, s.paint(red, fmt.Sprintf("  %s: %s", cut(clean(stage.Name), nameWidth), plural(stage.Failed, "failed attempt"))))
 		}
 	}
+	if run.State == predictor.RunFailed {
+		lines = append(lines, fmt.Sprintf("  after a fix, `spillway retry %s` runs only what failed and what follows (--app serves the fix)", clean(run.Run)))
+	}
 	if len(m.Decisions) > 0 {
 		lines = append(lines, fmt.Sprintf("  %s; `spillway show %s` lists them with their reasons", plural(len(m.Decisions), "decision"), clean(run.Run)))
 	}
