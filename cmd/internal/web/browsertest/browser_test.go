@@ -25,7 +25,7 @@ import (
 )
 
 // patience bounds each test; it decides nothing but how long a hang may last.
-const patience = 2 * time.Minute
+const patience = 8 * time.Minute
 
 // needChromium returns the browser's path, or skips the test.
 func needChromium(t *testing.T) string {
