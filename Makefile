@@ -57,8 +57,9 @@ measure-sizes: ## Take the figures of sizes: how close they are, how fast they c
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 10m -run 'TestManyAttempts|TestMeasure|TestWhatAWorkspaceCosts' ./workers/agent ./workers/enforce ./workers/command
 
 .PHONY: eval
-eval: ## Replay recorded data against the predictor: make eval DATA=DIR
+eval: ## Replay recorded data against the predictor and the planner: make eval DATA=DIR
 	cd $(EVAL) && go run . sizing --data $(abspath $(DATA))
+	cd $(EVAL) && go run . partition --data $(abspath $(DATA))
 
 .PHONY: lint
 lint: ## Check style, import directions and determinism of workflows.

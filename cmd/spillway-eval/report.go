@@ -15,7 +15,7 @@ type figure struct {
 	Set    string `json:"set"`
 	Case   string `json:"case"`
 	Metric string `json:"metric"`
-	// Unit is "ratio" (0 to 1) or "per_hour".
+	// Unit is "ratio" (0 to 1), "per_hour", "ms" or "s".
 	Unit string `json:"unit"`
 	// Ours is Spillway's.
 	Ours float64 `json:"ours"`
@@ -83,10 +83,14 @@ func (r *report) table(figures []figure) error {
 }
 
 func (f figure) text(value float64) string {
-	if f.Unit == "ratio" {
+	switch f.Unit {
+	case "ratio":
 		return fmt.Sprintf("%.3f%%", value*100)
+	case "s":
+		return fmt.Sprintf("%.4g", value)
+	default:
+		return fmt.Sprintf("%.2f", value)
 	}
-	return fmt.Sprintf("%.2f", value)
 }
 
 // close returns the first error of writing.

@@ -1,0 +1,330 @@
+package partition
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/spillway-ml/spillway/workers/graph"
+)
+
+// Contiguous solves for [Throughput] with stages that are differences of ideals: no tensor of the forward pass leaves a stage and enters it again.
+// The plan is the best of all such plans where the graph has at most MostIdeals ideals, and the best along several linear orders otherwise. Within
+// Links.Pairs, loads are counted as if every link were Links.Between, and measured afterwards.
+//
+//	best(I, D) = min over ideals J of I and kinds d in D of max(best(J, D - d), load(I \ J, d))
+//
+// where load is the work of a stage and the transfers over its border, each tensor once; a stage is never wider than the best plan known, which is
+// what keeps the pairs (I, J) few (J. Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020,
+// https://arxiv.org/abs/2006.16423).
+func Contiguous(p Problem) (Plan, error) {
+	in, err := newInstance(p)
+	if err != nil {
+		return Plan{}, err
+	}
+	return in.contiguous()
+}
+
+// Linearised is [Contiguous] along linear orders only, whatever the number of ideals: the paper's DPL.
+func Linearised(p Problem) (Plan, error) {
+	in, err := newInstance(p)
+	if err != nil {
+		return Plan{}, err
+	}
+	place, order, ok := in.linearised()
+	if !ok {
+		return Plan{}, in.unfit()
+	}
+	plan, err := in.plan(place, "stages along the order "+order)
+	plan.Stages = in.stagesOf(place)
+	return plan, err
+}
+
+func (in *instance) contiguous() (Plan, error) {
+	limit := in.p.MostIdeals
+	if limit == 0 {
+		limit = defaultIdeals
+	}
+	place, order, ok := in.linearised()
+	reason, optimal := "stages along the order "+order, false
+	ideals, err := graph.EnumerateIdeals(in.next, limit)
+	if err == nil && ideals.Count*in.states() <= mostCells {
+		bound := math.Inf(1)
+		if ok {
+			bound = slices.Max(in.loads(place)) * (1 + 1e-9) // the search adds up in another order
+		}
+		optimal = true
+		reason = fmt.Sprintf("the best of all contiguous plans over %d ideals", ideals.Count)
+		if better, _, found := in.search(ideals, bound); found {
+			place, ok = better, true
+		}
+	}
+	if !ok {
+		return Plan{}, in.unfit()
+	}
+	plan, err := in.plan(place, reason)
+	plan.Optimal = optimal && len(in.p.Links.Pairs) == 0 && in.p.Links.ThroughHost
+	plan.Stages = in.stagesOf(place)
+	return plan, err
+}
+
+// mostCells bounds the table of the search: 12 bytes each.
+const mostCells = 40_000_000
+
+// states is how many sets of devices there are, by the number of each kind.
+func (in *instance) states() int {
+	n := 1
+	for _, k := range in.kinds {
+		if n *= len(k.devices) + 1; n > mostCells {
+			return n
+		}
+	}
+	return n
+}
+
+// linearised searches along several orders and returns the best placement with its order's name.
+func (in *instance) linearised() (place []int, name string, ok bool) {
+	if in.states() > mostCells/(len(in.blocks)+1) {
+		return nil, "", false
+	}
+	best := math.Inf(1)
+	pairs := 0
+	for _, order := range in.orders() {
+		if pairs > mostPairs {
+			break
+		}
+		ideals := graph.Prefixes(order.blocks)
+		// No plan is known at first: widen the bound until there is one, as the pairs grow with it.
+		bounds := []float64{best}
+		if math.IsInf(best, 1) {
+			low := in.bound()
+			bounds = []float64{1.1 * low, 1.4 * low, 2 * low, 4 * low, 16 * low, best}
+		}
+		for _, bound := range bounds {
+			candidate, seen, found := in.search(ideals, bound)
+			pairs += seen
+			if found {
+				if load := slices.Max(in.loads(candidate)); load < best {
+					best, place, name, ok = load, candidate, order.name, true
+				}
+				break
+			}
+		}
+	}
+	return place, name, ok
+}
+
+// mostPairs bounds how many stages are looked at before the next order is left out: one order suffices for graphs of ten thousand operations.
+const mostPairs = 3_000_000
+
+// search is the dynamic programme. It looks for plans whose stages have at most bound seconds of load; found is false when there is none. pairs is
+// how many stages it looked at.
+func (in *instance) search(ideals *graph.Ideals, bound float64) (place []int, pairs int, found bool) {
+	s := newSearch(in, ideals, bound)
+	for id := 1; id < ideals.Count; id++ {
+		s.at(id)
+	}
+	place, found = s.trace()
+	return place, s.pairs, found
+}
+
+// search holds best(I, D) for all ideals and sets of devices.
+type search struct {
+	*instance
+	ideals *graph.Ideals
+	bound  float64
+	sum    bool  // add the loads of the stages up instead of taking the largest
+	stride []int // of each kind in the number of a state
+	states int
+	counts [][]int // of devices of each kind, by state
+
+	best  []float64 // state + states*ideal
+	prior []int32   // the ideal before
+	by    []int8    // the kind of the last stage; -1 for none
+
+	// The stage that is being widened.
+	inside   []bool
+	readers  []int32 // of each tensor, how many are in the stage
+	work     []float64
+	border   []float64
+	barred   []int // how many of its blocks the kind cannot run
+	held     float64
+	visited  []int32
+	top      int32
+	loads    []float64
+	feasible []int8
+	pairs    int
+}
+
+func newSearch(in *instance, ideals *graph.Ideals, bound float64) *search {
+	s := &search{
+		instance: in, ideals: ideals, bound: bound, states: in.states(),
+		inside: make([]bool, len(in.blocks)), readers: make([]int32, len(in.tensors)), visited: make([]int32, ideals.Count),
+		work: make([]float64, len(in.kinds)), border: make([]float64, len(in.kinds)), loads: make([]float64, len(in.kinds)),
+	}
+	s.stride = make([]int, len(in.kinds))
+	size := 1
+	for k, kind := range in.kinds {
+		s.stride[k] = size
+		size *= len(kind.devices) + 1
+	}
+	for state := range s.states {
+		counts := make([]int, len(in.kinds))
+		for k, kind := range in.kinds {
+			counts[k] = state / s.stride[k] % (len(kind.devices) + 1)
+		}
+		s.counts = append(s.counts, counts)
+	}
+	cells := s.states * ideals.Count
+	s.best, s.prior, s.by = make([]float64, cells), make([]int32, cells), make([]int8, cells)
+	for i := range s.best {
+		s.best[i] = math.Inf(1)
+		s.by[i] = -1
+	}
+	s.barred = make([]int, len(in.kinds))
+	for state := range s.states {
+		s.best[state] = 0
+	}
+	return s
+}
+
+// at fills best(I, D) of one ideal I from those of all its ideals J that leave a stage within the bound.
+func (s *search) at(ideal int) {
+	s.top = int32(ideal) //nolint:gosec // bounded by MostIdeals
+	s.descend(s.top)
+}
+
+// descend widens the stage by each vertex that can be last in the ideal below, and takes it back.
+func (s *search) descend(below int32) {
+	for _, step := range s.ideals.Below[below] {
+		if s.visited[step.Ideal] == s.top {
+			continue
+		}
+		s.visited[step.Ideal] = s.top
+		s.pairs++
+		s.turn(int(step.Vertex), true)
+		if s.consider(step.Ideal) {
+			s.descend(step.Ideal)
+		}
+		s.turn(int(step.Vertex), false)
+	}
+}
+
+// turn puts a block into the stage or takes it out.
+func (s *search) turn(block int, into bool) {
+	sign := 1.0
+	if !into {
+		sign = -1
+	}
+	for k := range s.kinds {
+		if work := s.kinds[k].work[block]; math.IsInf(work, 1) {
+			s.barred[k] += int(sign)
+		} else {
+			s.work[k] += sign * work
+		}
+	}
+	s.held += sign * s.memory[block]
+	for _, t := range s.from[block] {
+		s.cross(t, -1)
+	}
+	for _, t := range s.into[block] {
+		s.cross(t, -1)
+		if into {
+			s.readers[t]++
+		} else {
+			s.readers[t]--
+		}
+	}
+	s.inside[block] = into
+	for _, t := range s.from[block] {
+		s.cross(t, 1)
+	}
+	for _, t := range s.into[block] {
+		s.cross(t, 1)
+	}
+}
+
+// cross adds the transfer of a tensor over the stage's border, if it crosses it.
+func (s *search) cross(t int32, sign float64) {
+	made := &s.tensors[t]
+	crosses := s.readers[t] > 0
+	if s.inside[made.from] {
+		crosses = int(s.readers[t]) < len(made.readers)
+	}
+	if crosses {
+		for k := range s.kinds {
+			s.border[k] += sign * s.kinds[k].send[t]
+		}
+	}
+}
+
+// consider extends the plans of the ideal by the stage. It returns false when no wider stage can be part of a plan.
+func (s *search) consider(ideal int32) bool {
+	wider := false
+	s.feasible = s.feasible[:0]
+	for k := range s.kinds {
+		if s.barred[k] > 0 || s.work[k] > s.bound || s.held > s.kinds[k].room {
+			continue
+		}
+		wider = true
+		if s.loads[k] = s.work[k] + s.border[k]; s.loads[k] <= s.bound {
+			s.feasible = append(s.feasible, int8(k)) //nolint:gosec // there are at most mostDevices kinds; more than 127 are refused by mostCells
+		}
+	}
+	if len(s.feasible) == 0 {
+		return wider
+	}
+	from, to := s.best[int(ideal)*s.states:][:s.states], s.best[int(s.top)*s.states:][:s.states]
+	for _, k := range s.feasible {
+		load, stride := s.loads[k], s.stride[k]
+		for state := stride; state < s.states; state++ {
+			if s.counts[state][k] == 0 {
+				continue
+			}
+			value := max(from[state-stride], load)
+			if s.sum {
+				value = from[state-stride] + load
+			}
+			if value < to[state] {
+				to[state] = value
+				cell := int(s.top)*s.states + state
+				s.prior[cell], s.by[cell] = ideal, k
+			}
+		}
+	}
+	return wider
+}
+
+// trace reads the best plan from the table; among equals, the one with the fewest devices.
+func (s *search) trace() (place []int, found bool) {
+	last := (s.ideals.Count - 1) * s.states
+	chosen, value, devices := -1, math.Inf(1), 0
+	for state := range s.states {
+		n := 0
+		for _, count := range s.counts[state] {
+			n += count
+		}
+		v := s.best[last+state]
+		if math.IsInf(v, 1) {
+			continue
+		}
+		if chosen < 0 || v < value || (v == value && n < devices) {
+			chosen, value, devices = state, v, n
+		}
+	}
+	if chosen < 0 {
+		return nil, false
+	}
+	place = make([]int, len(s.blocks))
+	state := chosen
+	for ideal := int32(s.ideals.Count - 1); ideal > 0; { //nolint:gosec // bounded by MostIdeals
+		cell := int(ideal)*s.states + state
+		k := int(s.by[cell])
+		device := s.kinds[k].devices[s.counts[state][k]-1]
+		for _, block := range s.ideals.Difference(int(ideal), int(s.prior[cell])) {
+			place[block] = device
+		}
+		ideal, state = s.prior[cell], state-s.stride[k]
+	}
+	return place, true
+}

@@ -1,0 +1,231 @@
+package partition
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/spillway-ml/spillway/workers/graph"
+)
+
+// latency places a graph for [Latency]: several starting points, the best two of which a local search on the simulator improves.
+func (in *instance) latency() (Plan, error) {
+	type start struct {
+		name  string
+		place []int
+		span  float64
+	}
+	var starts []start
+	least := math.Inf(1)
+	loose := in.loose
+	add := func(name string, place []int, ok bool) {
+		if ok && len(place) != len(loose.blocks) {
+			place = in.loosely(place)
+		}
+		if !ok || !loose.placeFits(place) {
+			return
+		}
+		if !slices.ContainsFunc(starts, func(s start) bool { return slices.Equal(s.place, place) }) {
+			starts = append(starts, start{name, place, loose.makespan(place)})
+			least = min(least, starts[len(starts)-1].span)
+		}
+	}
+	place, ok := loose.list(loose.favourites())
+	add("small communication times", place, ok)
+	place, ok = loose.list(nil)
+	add("earliest task first", place, ok)
+	place, ok = in.topologicalFill()
+	add("topological fill", place, ok)
+	for _, k := range in.kinds {
+		add("one device", slices.Repeat([]int{k.devices[0]}, len(in.blocks)), true)
+	}
+	for _, order := range in.orders() {
+		place, ok = in.cheapestCuts(order.blocks, least)
+		add("cheapest cuts along the order "+order.name, place, ok)
+		place, ok = in.fill(order.blocks, func(d int) float64 { return in.p.Devices[d].room() })
+		add("fill along the order "+order.name, place, ok)
+	}
+	if len(starts) == 0 {
+		return Plan{}, in.unfit()
+	}
+	slices.SortStableFunc(starts, func(a, b start) int { return compare(a.span, b.span) })
+	best := starts[0]
+	for _, s := range starts[:min(2, len(starts))] {
+		if place, span := loose.quicken(s.place, s.span); span < best.span*(1-1e-9) {
+			best = start{s.name + ", then moves", place, span}
+		}
+	}
+	plan, err := loose.plan(best.place, best.name)
+	plan.Stages = loose.stagesOf(best.place)
+	return plan, err
+}
+
+// placeFits reports whether every device can run and hold what it is given.
+func (in *instance) placeFits(place []int) bool {
+	held := make([]float64, len(in.p.Devices))
+	for b, d := range place {
+		held[d] += in.memory[b]
+		if !in.runs(b, d) || held[d] > in.p.Devices[d].room() {
+			return false
+		}
+	}
+	return true
+}
+
+// mostCuts bounds the work of cheapestCuts, which grows with the square of the blocks where memory does not stop it.
+const mostCuts = 20_000_000
+
+// cheapestCuts cuts a linear order so that work and transfers add up to the least: the latency of a chain. Chains, and graphs that are almost
+// chains, gain nothing from more devices than their memory needs, and list schedules do not see that. No part takes longer than bound.
+func (in *instance) cheapestCuts(order []int, bound float64) (place []int, ok bool) {
+	if n := len(in.blocks) + 1; in.states() > mostCells/n || in.states()*n > mostCuts/n {
+		return nil, false
+	}
+	s := newSearch(in, graph.Prefixes(order), bound)
+	s.sum = true
+	for id := 1; id < s.ideals.Count; id++ {
+		s.at(id)
+	}
+	return s.trace()
+}
+
+// quicken moves runs of blocks between devices as long as that shortens the makespan, and now and then where it does not.
+func (in *instance) quicken(place []int, span float64) (better []int, least float64) {
+	moves := in.p.Moves
+	if moves == 0 {
+		moves = defaultMoves
+	}
+	// A simulation takes as long as a move of the other search does for each operation.
+	moves = moves * 3 / 2 / (len(in.blockOf) + 8)
+	if moves <= 0 || len(in.p.Devices) < 2 {
+		return place, span
+	}
+	q := quickening{
+		instance: in, random: rand.New(rand.NewPCG(in.p.Seed, uint64(len(in.blocks)))), order: in.firsts(),
+		place: slices.Clone(place), held: make([]float64, len(in.p.Devices)),
+	}
+	q.at = make([]int, len(q.order))
+	for i, b := range q.order {
+		q.at[b] = i
+	}
+	for b, d := range place {
+		q.held[d] += in.memory[b]
+	}
+	better, least = slices.Clone(place), span
+	now, heat := span, 0.03
+	cool := math.Pow(0.01, 1/float64(moves))
+	for range moves {
+		heat *= cool
+		undo, moved := q.shift()
+		if !moved {
+			continue
+		}
+		after := in.makespan(q.place)
+		if after > now && q.random.Float64() >= math.Exp((now-after)/(now*heat)) {
+			undo()
+			continue
+		}
+		now = after
+		if now < least*(1-1e-12) {
+			least = now
+			copy(better, q.place)
+		}
+	}
+	return better, least
+}
+
+// firsts is the blocks in the order of their first operations.
+func (in *instance) firsts() []int {
+	order, err := in.p.Graph.Order()
+	if err != nil {
+		panic("the order of a validated graph: " + err.Error())
+	}
+	var blocks []int
+	seen := make([]bool, len(in.blocks))
+	for _, op := range order {
+		if b := in.blockOf[op]; !seen[b] {
+			seen[b] = true
+			blocks = append(blocks, b)
+		}
+	}
+	return blocks
+}
+
+// quickening is a placement whose blocks are moved.
+type quickening struct {
+	*instance
+	random *rand.Rand
+	order  []int
+	at     []int // the position of each block in the order
+	place  []int
+	held   []float64
+}
+
+// longestRun bounds how many neighbours in topological order move at once; single moves do not cross the hump of two cuts in a chain.
+const longestRun = 16
+
+// shift moves a run of blocks of one device to another device, or swaps it with as many there; moved is false when that does not fit.
+func (q *quickening) shift() (undo func(), moved bool) {
+	b := q.random.IntN(len(q.blocks))
+	from, to := q.place[b], q.neighbour(b)
+	if to == from {
+		return nil, false
+	}
+	var run []int
+	for i, n := q.at[b], 1+q.random.IntN(longestRun); i < len(q.order) && len(run) < n; i++ {
+		if q.place[q.order[i]] == from {
+			run = append(run, q.order[i])
+		}
+	}
+	if q.random.IntN(2) == 0 {
+		run = run[:1]
+	}
+	var back []int
+	if q.random.IntN(3) == 0 {
+		c := q.random.IntN(len(q.blocks))
+		if q.place[c] == to {
+			back = []int{c}
+		}
+	}
+	q.put(run, to)
+	q.put(back, from)
+	undo = func() {
+		q.put(back, to)
+		q.put(run, from)
+	}
+	for _, d := range []int{from, to} {
+		if q.held[d] > q.p.Devices[d].room() {
+			undo()
+			return nil, false
+		}
+	}
+	for _, c := range slices.Concat(run, back) {
+		if !q.runs(c, q.place[c]) {
+			undo()
+			return nil, false
+		}
+	}
+	return undo, true
+}
+
+func (q *quickening) put(blocks []int, device int) {
+	for _, b := range blocks {
+		q.held[q.place[b]] -= q.memory[b]
+		q.held[device] += q.memory[b]
+		q.place[b] = device
+	}
+}
+
+// neighbour is usually the device of a block that this one reads from or feeds, else any.
+func (q *quickening) neighbour(block int) int {
+	if q.random.IntN(5) > 0 {
+		if into := q.into[block]; len(into) > 0 && q.random.IntN(2) == 0 {
+			return q.place[q.tensors[into[q.random.IntN(len(into))]].from]
+		}
+		if out := q.from[block]; len(out) > 0 {
+			readers := q.tensors[out[q.random.IntN(len(out))]].readers
+			return q.place[readers[q.random.IntN(len(readers))]]
+		}
+	}
+	return q.random.IntN(len(q.p.Devices))
+}

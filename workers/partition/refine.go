@@ -1,0 +1,221 @@
+package partition
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Refine improves a placement for [Throughput] by moving blocks between devices and swapping them, stages being contiguous or not. It never
+// returns a plan with more load than the given assignment has, if that fits. The search is simulated annealing (S. Kirkpatrick et al.,
+// Optimization by Simulated Annealing, Science 220, 1983, https://doi.org/10.1126/science.220.4598.671) on the logarithm of the 16-norm of the
+// loads: the maximum alone has large plateaus, on which a change of the second busiest device is invisible.
+func Refine(p Problem, assignment []int) (Plan, error) {
+	in, err := newInstance(p)
+	if err != nil {
+		return Plan{}, err
+	}
+	in = in.loose
+	place, err := in.placeOf(assignment)
+	if err != nil {
+		return Plan{}, err
+	}
+	before, err := in.plan(place, "given")
+	if err != nil {
+		return before, err
+	}
+	return in.refined(before, place)
+}
+
+// refined returns the better of a plan and what the local search makes of its placement.
+func (in *instance) refined(before Plan, place []int) (Plan, error) {
+	if better, improved := in.refine(place); improved {
+		plan, err := in.plan(better, before.Reason+", then moves and swaps")
+		if err != nil {
+			return Plan{}, err
+		}
+		plan.LowerBound = before.LowerBound
+		plan.Stages = in.stagesOf(better)
+		return plan, nil
+	}
+	return before, nil
+}
+
+// refine anneals from the placement several times and returns the best one it saw; improved is false when that is the first.
+func (in *instance) refine(place []int) (better []int, improved bool) {
+	moves := in.p.Moves
+	if moves == 0 {
+		moves = defaultMoves
+	}
+	if moves < 0 || len(in.p.Devices) < 2 || len(in.blocks) < 2 {
+		return place, false
+	}
+	a := newAnneal(in, place)
+	first := a.most()
+	best, bestMost := slices.Clone(place), first
+	// The first rounds start anew: one in five ends in a bad valley. The later ones start from the best so far, cooler, and polish it.
+	rounds := []struct {
+		heat float64
+		anew bool
+	}{{0.1, true}, {0.1, true}, {0.05, true}, {0.02, false}, {0.005, false}}
+	for _, r := range rounds {
+		if r.anew {
+			a.restore(place)
+		} else {
+			a.restore(best)
+		}
+		if most, found := a.round(moves/len(rounds), r.heat, bestMost); most < bestMost*(1-1e-12) {
+			best, bestMost = found, most
+		}
+	}
+	return best, bestMost < first*(1-1e-9)
+}
+
+// anneal is a placement with all that a change of it touches.
+type anneal struct {
+	*instance
+	random  *rand.Rand
+	place   []int
+	loads   []float64
+	held    []float64
+	readers []int32 // of tensor t on device d, at t*devices+d
+	devices int
+}
+
+func newAnneal(in *instance, place []int) *anneal {
+	a := &anneal{instance: in, random: rand.New(rand.NewPCG(in.p.Seed, uint64(len(in.blocks)))), devices: len(in.p.Devices)}
+	a.restore(place)
+	return a
+}
+
+// restore starts from a placement anew, which also removes what rounding has added to the loads.
+func (a *anneal) restore(place []int) {
+	a.place = slices.Clone(place)
+	a.loads = a.instance.loads(place)
+	a.held = make([]float64, a.devices)
+	a.readers = make([]int32, len(a.tensors)*a.devices)
+	for b, d := range place {
+		a.held[d] += a.memory[b]
+	}
+	for t, made := range a.tensors {
+		for _, reader := range made.readers {
+			a.readers[t*a.devices+place[reader]]++
+		}
+	}
+}
+
+func (a *anneal) most() float64 { return slices.Max(a.loads) }
+
+// energy is the logarithm of the 16-norm of the loads.
+func (a *anneal) energy() float64 {
+	base := a.most()
+	if base <= 0 {
+		return -math.MaxFloat64
+	}
+	sum := 0.0
+	for _, load := range a.loads {
+		x := load / base
+		x *= x
+		x *= x
+		x *= x
+		sum += x * x
+	}
+	return math.Log(base) + math.Log(sum)/16
+}
+
+// round tries moves from the present placement while it cools from heat to a hundredth of it, and returns the best placement it passed.
+func (a *anneal) round(moves int, heat, best float64) (most float64, place []int) {
+	most = best
+	place = slices.Clone(a.place)
+	energy := a.energy()
+	cool := math.Pow(0.01, 1/float64(max(moves, 1)))
+	for range moves {
+		heat *= cool
+		b := a.random.IntN(len(a.blocks))
+		from, to := a.place[b], a.target(b)
+		if to == from || !a.runs(b, to) {
+			continue
+		}
+		swap := -1
+		if a.random.IntN(4) == 0 {
+			if c := a.random.IntN(len(a.blocks)); a.place[c] == to && a.runs(c, from) {
+				swap = c
+			}
+		}
+		a.move(b, to)
+		if swap >= 0 {
+			a.move(swap, from)
+		}
+		after := a.energy()
+		if a.fits(from) && a.fits(to) && (after <= energy || a.random.Float64() < math.Exp((energy-after)/heat)) {
+			energy = after
+			if now := a.most(); now < most*(1-1e-12) {
+				most = now
+				copy(place, a.place)
+			}
+			continue
+		}
+		if swap >= 0 {
+			a.move(swap, to)
+		}
+		a.move(b, from)
+	}
+	return most, place
+}
+
+// target is where a block may go: usually to a device that has a neighbour of it, else anywhere.
+func (a *anneal) target(block int) int {
+	out, into := a.from[block], a.into[block]
+	if n := len(out) + len(into); n > 0 && a.random.IntN(8) > 0 {
+		i := a.random.IntN(n)
+		if i < len(into) {
+			return a.place[a.tensors[into[i]].from]
+		}
+		readers := a.tensors[out[i-len(into)]].readers
+		return a.place[readers[a.random.IntN(len(readers))]]
+	}
+	return a.random.IntN(a.devices)
+}
+
+func (a *anneal) fits(device int) bool { return a.held[device] <= a.kinds[a.kindOf[device]].room }
+
+// move puts a block on a device and keeps loads, memory and readers true.
+func (a *anneal) move(block, to int) {
+	from := a.place[block]
+	a.loads[from] -= a.kinds[a.kindOf[from]].work[block]
+	a.loads[to] += a.kinds[a.kindOf[to]].work[block]
+	a.held[from] -= a.memory[block]
+	a.held[to] += a.memory[block]
+	for _, t := range a.from[block] {
+		a.carry(int(t), -1)
+	}
+	for _, t := range a.into[block] {
+		a.carry(int(t), -1)
+		a.readers[int(t)*a.devices+from]--
+		a.readers[int(t)*a.devices+to]++
+	}
+	a.place[block] = to
+	for _, t := range a.from[block] {
+		a.carry(int(t), 1)
+	}
+	for _, t := range a.into[block] {
+		a.carry(int(t), 1)
+	}
+}
+
+// carry adds the transfers of a tensor to the loads.
+func (a *anneal) carry(t int, sign float64) {
+	home := a.place[a.tensors[t].from]
+	sends := 0
+	for d, readers := range a.readers[t*a.devices : (t+1)*a.devices] {
+		if readers == 0 || d == home {
+			continue
+		}
+		sends++
+		out, arrive := a.transfer(t, home, d)
+		a.loads[d] += sign * arrive
+		if sends == 1 || !a.p.Links.ThroughHost {
+			a.loads[home] += sign * out
+		}
+	}
+}
