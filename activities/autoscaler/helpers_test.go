@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
-	natsserver "github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.temporal.io/sdk/client"
 	"go.uber.org/goleak"
 
 	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -30,30 +29,7 @@ var (
 // stream returns a JetStream context on an in-process NATS server with the loop's streams.
 func stream(t *testing.T) jetstream.JetStream {
 	t.Helper()
-	server, err := natsserver.NewServer(&natsserver.Options{
-		DontListen: true, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, MaxPayload: 8 << 20, JetStreamMaxStore: 8 << 30,
-		JetStreamMaxMemory: 256 << 20,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.Start()
-	t.Cleanup(func() {
-		server.Shutdown()
-		server.WaitForShutdown()
-	})
-	if !server.ReadyForConnections(10 * time.Second) {
-		t.Fatal("NATS is not ready")
-	}
-	connection, err := nats.Connect("", nats.InProcessServer(server))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(connection.Close)
-	js, err := jetstream.New(connection)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.Start(t).Connect()
 	if err := loop.EnsureStreams(t.Context(), js); err != nil {
 		t.Fatal(err)
 	}

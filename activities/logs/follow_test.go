@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/logs"
+	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -153,7 +154,7 @@ func TestFollowEndsWithItsContextItsFunctionAndWithoutAStream(t *testing.T) {
 	if err := logs.Follow(t.Context(), js, query, func(logs.Line) error { calls++; return full }); !errors.Is(err, full) || calls != 1 {
 		t.Errorf("after its function: %v, %d calls", err, calls)
 	}
-	none := startServer(t).connect()
+	none := natstest.Start(t).Connect()
 	if err := logs.Follow(t.Context(), none, query, nil); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("without a stream: %v", err)
 	}
@@ -161,19 +162,19 @@ func TestFollowEndsWithItsContextItsFunctionAndWithoutAStream(t *testing.T) {
 
 func TestAReaderThatIsStoppedWhileTheServerIsAwayStopsAtOnce(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
-	js := server.connect()
+	server := natstest.Start(t)
+	js := server.Connect()
 	ensure(t, js)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- logs.Follow(ctx, js, logs.Query{Run: "run.1", Until: make(chan struct{})}, func(logs.Line) error { return nil })
 	}()
-	server.stop()
+	server.Stop()
 	eventually(t, "the connection is seen to be gone", func() bool { return !js.Conn().IsConnected() })
 	cancel()
 	if err := receive(t, ended, "the end of Follow"); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	server.start() // for the cleanup
+	server.Restart() // for the cleanup
 }

@@ -3,16 +3,14 @@ package logs_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"testing"
 	"time"
 
-	natsserver "github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
 	"github.com/spillway-ml/spillway/activities/logs"
+	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -22,63 +20,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// server is an in-process NATS server that can be stopped and started again on the same files and port.
-type server struct {
-	t       *testing.T
-	dir     string
-	port    int
-	running *natsserver.Server
-}
-
-func startServer(t *testing.T) *server {
-	t.Helper()
-	s := &server{t: t, dir: t.TempDir(), port: natsserver.RANDOM_PORT}
-	s.start()
-	t.Cleanup(s.stop)
-	return s
-}
-
-func (s *server) start() {
-	s.t.Helper()
-	running, err := natsserver.NewServer(&natsserver.Options{
-		Host: "127.0.0.1", Port: s.port, JetStream: true, StoreDir: s.dir, NoSigs: true, NoLog: true,
-		JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 256 << 20,
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	running.Start()
-	if !running.ReadyForConnections(10 * time.Second) {
-		s.t.Fatal("NATS is not ready")
-	}
-	s.running = running
-	s.port = running.Addr().(*net.TCPAddr).Port
-}
-
-func (s *server) stop() {
-	s.running.Shutdown()
-	s.running.WaitForShutdown()
-}
-
-// connect returns a JetStream context on a connection of its own.
-func (s *server) connect() jetstream.JetStream {
-	s.t.Helper()
-	connection, err := nats.Connect(s.running.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(connection.Close)
-	js, err := jetstream.New(connection)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return js
-}
-
 // stream returns a JetStream context with the stream.
 func stream(t *testing.T) jetstream.JetStream {
 	t.Helper()
-	js := startServer(t).connect()
+	js := natstest.Start(t).Connect()
 	ensure(t, js)
 	return js
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/logs"
+	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -59,10 +60,10 @@ func TestWhatAnAttemptPrintsIsThereWhenItsLinesAreClosed(t *testing.T) {
 
 func TestARestartOfTheServerLosesNothing(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
-	js := server.connect()
+	server := natstest.Start(t)
+	js := server.Connect()
 	ensure(t, js)
-	reader := server.connect()
+	reader := server.Connect()
 	lines, end := follow(t, reader, logs.Query{})
 	l := attempt(t, logs.NewWriter(js, fast), source("train", "train-1", 1))
 	var want []string
@@ -74,9 +75,9 @@ func TestARestartOfTheServerLosesNothing(t *testing.T) {
 	if got := receive(t, lines, "line before").Text; got != "before" {
 		t.Fatalf("got %q", got)
 	}
-	server.stop()
+	server.Stop()
 	tell("while it is down")
-	server.start()
+	server.Restart()
 	tell("after")
 	for _, text := range []string{"while it is down", "after"} {
 		if got := receive(t, lines, text).Text; got != text {
@@ -94,12 +95,12 @@ func TestARestartOfTheServerLosesNothing(t *testing.T) {
 
 func TestPrintingNeverWaitsAndMemoryIsBoundedWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
-	js := server.connect()
+	server := natstest.Start(t)
+	js := server.Connect()
 	ensure(t, js)
 	w := logs.NewWriter(js, logs.WriterOptions{FlushEvery: 5 * time.Millisecond, Rate: quantity.GiB, Burst: 256 * quantity.KiB, Memory: 384 * quantity.KiB, PerAttempt: quantity.GiB})
 	first, second := attempt(t, w, source("train", "train-1", 1)), attempt(t, w, source("train", "train-2", 1))
-	server.stop()
+	server.Stop()
 	eventually(t, "the connection is seen to be gone", func() bool { return !js.Conn().IsConnected() })
 	line := strings.Repeat("x", 960) // 1 KiB each
 	for i := range 10_000 {
@@ -109,7 +110,7 @@ func TestPrintingNeverWaitsAndMemoryIsBoundedWhileTheServerIsAway(t *testing.T) 
 	if dropped := w.Dropped(); dropped < 20_000-384 || dropped > 20_000-256 {
 		t.Errorf("%d of 20,000 lines of 1 KiB were dropped with room for 384", dropped)
 	}
-	server.start()
+	server.Restart()
 	say(first, "done\n")
 	eventually(t, "the failed tries are counted", func() bool { return w.Failed() > 0 })
 	closeLines(t, first)
@@ -128,12 +129,12 @@ func TestPrintingNeverWaitsAndMemoryIsBoundedWhileTheServerIsAway(t *testing.T) 
 
 func TestCloseTellsHowMuchIsLost(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
-	js := server.connect()
+	server := natstest.Start(t)
+	js := server.Connect()
 	ensure(t, js)
 	w := logs.NewWriter(js, fast)
 	lines := attempt(t, w, source("train", "train-1", 1))
-	server.stop()
+	server.Stop()
 	say(lines, "a\nb\nc")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -144,7 +145,7 @@ func TestCloseTellsHowMuchIsLost(t *testing.T) {
 	if w.Dropped() != 3 {
 		t.Errorf("%d lines were dropped, want 3", w.Dropped())
 	}
-	server.start() // for the cleanup
+	server.Restart() // for the cleanup
 }
 
 func TestAnAttemptThatPrintsTooMuchIsTold(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -98,8 +99,8 @@ func TestFollowReturnsTheErrorOfItsFunction(t *testing.T) {
 
 func TestFollowHandsOutEverythingOnceAcrossARestartOfTheServer(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
-	js := server.connect()
+	server := natstest.Start(t)
+	js := server.Connect()
 	ensure(t, js)
 	r := recorder(t, js, nil)
 	calls, _ := follow(t, js, 0)
@@ -109,8 +110,8 @@ func TestFollowHandsOutEverythingOnceAcrossARestartOfTheServer(t *testing.T) {
 			t.Fatalf("got sequence %d, want %d", got, want)
 		}
 	}
-	server.stop()
-	server.start()
+	server.Stop()
+	server.Restart()
 	recordTasks(t, r, 6, 11)
 	for want := uint64(6); want <= 10; want++ {
 		if got := receive(t, calls, "after").sequence; got != want {

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -126,15 +127,15 @@ func TestAPlanThatIsTooLargeGoesWithoutItsDecisions(t *testing.T) {
 
 func TestWatchGoesOnAcrossARestartOfTheServer(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
-	js := server.connect()
+	server := natstest.Start(t)
+	js := server.Connect()
 	ensure(t, js)
 	p := plans(t, js)
 	obeyed := watch(t, p)
 	post(t, p, plan(1, 1, 1))
 	receive(t, obeyed, "plan before")
-	server.stop()
-	server.start()
+	server.Stop()
+	server.Restart()
 	post(t, p, plan(1, 2, 2))
 	if diff := cmp.Diff(plan(1, 2, 2), receive(t, obeyed, "plan after")); diff != "" {
 		t.Errorf("plan after (-want +got):\n%s", diff)

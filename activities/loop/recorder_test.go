@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -104,11 +105,11 @@ func TestWhatIsAnotherAttemptIsAnotherLine(t *testing.T) {
 
 func TestRecordWaitsForAServerThatComesBack(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
-	js := server.connect()
+	server := natstest.Start(t)
+	js := server.Connect()
 	ensure(t, js)
 	r := recorder(t, js, nil)
-	server.stop()
+	server.Stop()
 	finished := make(chan error, 1)
 	stop := background(t, func(ctx context.Context) error {
 		finished <- r.Record(ctx, record("train-1", 1))
@@ -119,7 +120,7 @@ func TestRecordWaitsForAServerThatComesBack(t *testing.T) {
 		t.Fatalf("Record returned %v while the server was down", err)
 	case <-time.After(100 * time.Millisecond):
 	}
-	server.start()
+	server.Restart()
 	if err := receive(t, finished, "Record"); err != nil {
 		t.Error(err)
 	}
@@ -184,10 +185,10 @@ func TestTellIsSentByCloseAtTheLatestAndDropsAfterwards(t *testing.T) {
 
 func TestTellNeverWaits(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
-	js := server.connect()
+	server := natstest.Start(t)
+	js := server.Connect()
 	r := recorder(t, js, &loop.RecorderOptions{Buffer: 1})
-	server.stop()
+	server.Stop()
 	big := predictor.RunEnded{Run: "run-1", Error: strings.Repeat("e", 512<<10)}
 	told := make(chan struct{})
 	background(t, func(context.Context) error {

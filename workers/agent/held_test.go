@@ -1,0 +1,51 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+func TestAHostTellsForHowLongItIsHeldWithoutAGapOrAnOverlap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var told []predictor.HostHeld
+		calls := 0
+		a := &Agent{
+			id: "h1", capacity: quantity.Size{CPU: 2000}, price: quantity.USD, now: time.Now, logger: slog.New(slog.DiscardHandler),
+			held: func(_ context.Context, held predictor.HostHeld) error {
+				if calls++; calls == 2 || calls == 3 { // the stream is away, over two minutes
+					return errors.New("no acknowledgement")
+				}
+				told = append(told, held)
+				return nil
+			},
+		}
+		ctx, end := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			a.tellHeld(ctx)
+		}()
+		time.Sleep(4*time.Minute + 20*time.Second)
+		end()
+		<-over
+		at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
+		var want []predictor.HostHeld
+		for _, span := range [][2]int{{0, 60}, {60, 120}, {120, 180}, {180, 240}, {240, 260}} {
+			want = append(want, predictor.HostHeld{Host: "h1", Capacity: a.capacity, PricePerHour: a.price, From: at(span[0]), At: at(span[1])})
+		}
+		if diff := cmp.Diff(want, told); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
