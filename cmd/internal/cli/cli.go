@@ -86,7 +86,7 @@ the least cost. This binary holds all of it.`,
 		t.runsCommand(), t.showCommand(), t.logsCommand(), t.topCommand(),
 		t.goalCommand(), t.retryCommand(), t.cancelCommand(), t.costCommand(), t.diffCommand(),
 		t.bindCommand(), t.unbindCommand(), t.bindingsCommand(), t.deadCommand(),
-		t.initCommand(), t.checkCommand(), t.doctorCommand(), t.versionCommand(), t.completionCommand(),
+		t.initCommand(), t.checkCommand(), t.planCommand(), t.doctorCommand(), t.versionCommand(), t.completionCommand(),
 	)
 	root.AddCommand(topics()...)
 	for _, command := range root.Commands() {

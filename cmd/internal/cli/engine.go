@@ -12,12 +12,16 @@ import (
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
+	"github.com/spillway-ml/spillway/workers/graph"
 )
 
 // Deps is what the commands need from outside: it lets tests run them against an engine in memory.
 type Deps struct {
 	// StartEngine starts the embedded stack and returns once a run could be started. It refuses a state directory that is in use.
 	StartEngine func(ctx context.Context, config EngineConfig) (RunningEngine, error)
+	// ProbeModel looks into the PyTorch model that FILE.py:FUNCTION returns, in batches of so many samples, 1 or more, and returns its
+	// op graph; nil when this build cannot.
+	ProbeModel func(ctx context.Context, reference string, batch int) (graph.Graph, error)
 	// Version is that of this binary, such as "v0.1.0".
 	Version string
 	// Stdin is what `--input -` reads; nil is empty.

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,12 +12,14 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workflows/digits/digitstest"
 )
 
-// timed runs the sample once and returns how long it took from its event to its end.
-func (e *engine) timed(id string, noCache bool) (time.Duration, ledger.RunView) {
+// timed runs the sample once and returns how long it took from its start to its end.
+func (e *engine) timed(id string, event web.Event) (time.Duration, ledger.RunView) {
 	e.t.Helper()
-	published, err := e.client.Publish(e.t.Context(), web.Event{Pipeline: "digits", ID: id, Input: []byte(`{"shards":24,"max_epochs":4}`), NoCache: noCache})
+	event.Pipeline, event.ID = "digits", id
+	published, err := e.client.Publish(e.t.Context(), event)
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -28,7 +31,8 @@ func (e *engine) timed(id string, noCache bool) (time.Duration, ledger.RunView) 
 }
 
 // TestWatchingCostsLittle runs the sample in turn on an engine whose metrics are fetched every second and whose spans go to a collector, and on
-// one without either, and tells the ratio of the medians.
+// one without either, and tells the ratio of the medians. Sizes are static: what one engine learns and the other does not would be more than what
+// is measured.
 func TestWatchingCostsLittle(t *testing.T) {
 	needMeasure(t)
 	var spans atomic.Int64
@@ -38,9 +42,9 @@ func TestWatchingCostsLittle(t *testing.T) {
 	}))
 	defer collector.Close()
 	app := buildDigits(t)
-	bare := startEngine(t, t.TempDir(), app, "--no-burst", "--no-metrics")
+	bare := startEngine(t, t.TempDir(), app, "--predictor", "off", "--no-metrics")
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
-	watched := startEngine(t, t.TempDir(), app, "--no-burst")
+	watched := startEngine(t, t.TempDir(), app, "--predictor", "off")
 	var scrapes atomic.Int64
 	stack, err := watched.client.Stack(t.Context())
 	if err != nil {
@@ -68,17 +72,22 @@ func TestWatchingCostsLittle(t *testing.T) {
 			}
 		}
 	}()
-	bare.timed("warm", true)
-	watched.timed("warm", true)
+	input, err := json.Marshal(map[string]any{"shards": 100, "max_epochs": 6, "dir": digitstest.Images(t, 300)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := web.Event{Input: input, NoCache: true}
+	bare.timed("warm", event)
+	watched.timed("warm", event)
 	var without, with []float64
-	for n := range 4 {
+	for n := range 12 {
 		id := "r" + string(rune('a'+n))
 		first, second := bare, watched
 		if n%2 == 1 {
 			first, second = watched, bare
 		}
 		for _, e := range []*engine{first, second} {
-			took, _ := e.timed(id, true)
+			took, _ := e.timed(id, event)
 			if e == bare {
 				without = append(without, took.Seconds())
 			} else {
@@ -97,8 +106,8 @@ func TestWatchingCostsLittle(t *testing.T) {
 func TestACachedRerunOfDigits(t *testing.T) {
 	needMeasure(t)
 	e := startEngine(t, t.TempDir(), buildDigits(t))
-	first, before := e.timed("first", false)
-	second, after := e.timed("second", false)
+	first, before := e.timed("first", web.Event{})
+	second, after := e.timed("second", web.Event{})
 	t.Logf("the first run: %.2f s, %s, attempts %s", first.Seconds(), before.Totals.Cost, attemptsOf(before))
 	t.Logf("the second run: %.2f s, %s, attempts %s; %d results reused that cost %s and %.1f s of attempts", second.Seconds(), after.Totals.Cost,
 		attemptsOf(after), after.Reused.Tasks, after.Reused.Saved, after.Reused.Seconds)

@@ -2,11 +2,9 @@ package browsertest
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/url"
 	"os"
 	"os/exec"
@@ -21,6 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workflows/digits/digitstest"
 )
 
 // stackWait bounds the start of a whole engine, and of each run, on a busy machine.
@@ -138,33 +137,6 @@ func (s *realStack) wait(run, what string, holds func(ledger.RunView) bool) ledg
 	}
 }
 
-// fewImages writes 300 images in the format of MNIST, of which each shows its label as a bar: the sample reads them in seconds.
-func fewImages(t *testing.T) (dir string) {
-	t.Helper()
-	const count, side = 300, 8
-	images := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 0x803), count), side), side)
-	labels := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 0x801), count)
-	r := rand.New(rand.NewPCG(1, 2))
-	for range count {
-		label := r.IntN(10)
-		labels = append(labels, byte(label))
-		for pixel := range side * side {
-			value := r.IntN(60)
-			if row, column := pixel/side, pixel%side; label < side && row == label || label >= side && column == label-side {
-				value += 180
-			}
-			images = append(images, byte(value))
-		}
-	}
-	dir = t.TempDir()
-	for name, content := range map[string][]byte{"train-images-idx3-ubyte": images, "train-labels-idx1-ubyte": labels} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 func (s *realStack) page(run string) string { return s.address + "/runs/" + url.PathEscape(run) }
 
 // atBothWidths keeps a picture at the width of a desk and at that of a phone.
@@ -206,7 +178,7 @@ func TestThePageDrivesTheRealStack(t *testing.T) {
 	b := openTab(t)
 
 	// A run of the sample is watched from its start to its end.
-	run := s.publish("digits", map[string]any{"shards": 24, "max_epochs": 6, "dir": fewImages(t)})
+	run := s.publish("digits", map[string]any{"shards": 24, "max_epochs": 6, "dir": digitstest.Images(t, 300)})
 	s.wait(run, "its start", func(ledger.RunView) bool { return true })
 	b.open(s.page(run))
 	b.until(`document.body.innerText.includes('running')`)

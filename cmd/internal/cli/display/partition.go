@@ -1,0 +1,146 @@
+package display
+
+import "github.com/spillway-ml/spillway/predictor/quantity"
+
+// Partition is everything that `spillway plan` tells: how a model would be divided among devices, and what that comes to.
+type Partition struct {
+	Graph PartitionGraph `json:"graph"`
+	// Objective is what is made small: "throughput", "step" or "latency".
+	Objective string `json:"objective"`
+	Training  bool   `json:"training"`
+	// Plan is the one that was chosen; nil when nothing fits.
+	Plan *PartitionPlan `json:"plan"`
+	// Front are the plans that no other one beats in both time and idle memory, fastest first.
+	Front []PartitionChoice `json:"front"`
+	// Baselines are what simpler ways come to.
+	Baselines []PartitionBaseline `json:"baselines"`
+	// Verdict says why nothing fits; nil when something does.
+	Verdict *PartitionVerdict `json:"verdict,omitempty"`
+	// Notes say what the figures leave out.
+	Notes []string `json:"notes"`
+}
+
+// PartitionGraph is the op graph in a few numbers.
+type PartitionGraph struct {
+	Name            string         `json:"name"`
+	Format          string         `json:"format"`
+	Ops             int            `json:"ops"`
+	Edges           int            `json:"edges"`
+	BackwardOps     int            `json:"backward_ops"`
+	ParameterBytes  quantity.Bytes `json:"parameter_bytes"`
+	ActivationBytes quantity.Bytes `json:"activation_bytes"`
+	WorkspaceBytes  quantity.Bytes `json:"workspace_bytes"`
+	// TransfersMeasured says that the graph has times for its edges, and no sizes.
+	TransfersMeasured bool `json:"transfers_measured"`
+	// TotalSeconds is the time of all operations, forward and backward, by device class; a class that cannot run them all is absent.
+	TotalSeconds map[string]float64 `json:"total_seconds"`
+}
+
+// PartitionPlan is one way to divide a graph.
+type PartitionPlan struct {
+	// Seconds is what the objective measures.
+	Seconds float64 `json:"seconds"`
+	// LowerBoundSeconds is a time that no plan beats.
+	LowerBoundSeconds float64 `json:"lower_bound_seconds"`
+	Optimal           bool    `json:"optimal"`
+	MicroBatches      int     `json:"micro_batches"`
+	// MostReplicas is that of the stage with most.
+	MostReplicas       int            `json:"most_replicas"`
+	IdleBytes          quantity.Bytes `json:"idle_bytes"`
+	PicodollarsPerHour quantity.Money `json:"picodollars_per_hour"`
+	Reason             string         `json:"reason"`
+	// Stages are those of a pipeline in order; empty when the plan is none.
+	Stages []PartitionStage `json:"stages"`
+	// Devices are all that were given, in their order.
+	Devices []PartitionDevice `json:"devices"`
+	// Schedule is what each stage does when; nil for plans that are no pipeline.
+	Schedule *PartitionSchedule `json:"schedule,omitempty"`
+}
+
+// PartitionStage is a part of a pipeline. Times are of one micro-batch.
+type PartitionStage struct {
+	Devices          []string `json:"devices"`
+	Ops              []string `json:"ops"`
+	ForwardSeconds   float64  `json:"forward_seconds"`
+	BackwardSeconds  float64  `json:"backward_seconds"`
+	SendSeconds      float64  `json:"send_seconds"`
+	AllReduceSeconds float64  `json:"all_reduce_seconds"`
+	InFlight         int      `json:"micro_batches_in_flight"`
+	Recompute        bool     `json:"recompute"`
+}
+
+// PartitionDevice is a device and what it is given.
+type PartitionDevice struct {
+	ID    string `json:"id"`
+	Class string `json:"class"`
+	// Stage counts from 1; 0 when the device is not used or the plan is no pipeline.
+	Stage int `json:"stage"`
+	// Ops are the IDs of the operations; empty when the device is not used.
+	Ops         []string       `json:"ops"`
+	LoadSeconds float64        `json:"load_seconds"`
+	PeakBytes   quantity.Bytes `json:"peak_bytes"`
+	MemoryBytes quantity.Bytes `json:"memory_bytes"`
+	SentBytes   quantity.Bytes `json:"sent_bytes"`
+}
+
+// PartitionSchedule is a simulated run of the pipeline's schedule.
+type PartitionSchedule struct {
+	// Name is that of the kind of schedule: "1f1b", or "stream" for batches that follow each other without end.
+	Name string `json:"name"`
+	// Seconds is from the first instruction to the last.
+	Seconds float64 `json:"seconds"`
+	// Bubble is the part of the stages' time in which they do not compute, from 0 to 1.
+	Bubble float64 `json:"bubble"`
+	// Spans are sorted by stage, then time; empty where there are too many to show.
+	Spans []PartitionSpan `json:"spans"`
+}
+
+// PartitionSpan is a time in which a stage is busy with one thing.
+type PartitionSpan struct {
+	// Stage counts from 1.
+	Stage int `json:"stage"`
+	// Kind is "forward", "backward", "all-reduce" or "batch".
+	Kind string `json:"kind"`
+	// MicroBatch counts from 1.
+	MicroBatch   int     `json:"micro_batch"`
+	StartSeconds float64 `json:"start_seconds"`
+	EndSeconds   float64 `json:"end_seconds"`
+}
+
+// PartitionChoice is a plan of the front in a line.
+type PartitionChoice struct {
+	Chosen             bool           `json:"chosen"`
+	Seconds            float64        `json:"seconds"`
+	IdleBytes          quantity.Bytes `json:"idle_bytes"`
+	Devices            int            `json:"devices"`
+	Stages             int            `json:"stages"`
+	MicroBatches       int            `json:"micro_batches"`
+	PicodollarsPerHour quantity.Money `json:"picodollars_per_hour"`
+}
+
+// PartitionBaseline is what a simpler way comes to.
+type PartitionBaseline struct {
+	Name string `json:"name"`
+	// Seconds is 0 when it does not fit or cannot be.
+	Seconds float64 `json:"seconds"`
+	// ShortDevice lacks ShortBytes; empty when it fits.
+	ShortDevice string         `json:"short_device,omitempty"`
+	ShortBytes  quantity.Bytes `json:"short_bytes,omitempty"`
+	// Problem says why there is no figure.
+	Problem string `json:"problem,omitempty"`
+}
+
+// PartitionVerdict says why nothing fits and what would help.
+type PartitionVerdict struct {
+	Reason string `json:"reason"`
+	// ShortDevice lacks ShortBytes in the plan that is short of the least; empty where more memory alone does not help.
+	ShortDevice string            `json:"short_device"`
+	ShortBytes  quantity.Bytes    `json:"short_bytes"`
+	Remedies    []PartitionRemedy `json:"remedies"`
+}
+
+// PartitionRemedy is a change after which a plan was found.
+type PartitionRemedy struct {
+	Change  string  `json:"change"`
+	Seconds float64 `json:"seconds"`
+}

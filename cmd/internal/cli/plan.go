@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/workers/graph"
+	"github.com/spillway-ml/spillway/workers/partition"
+)
+
+// usualBatch is how many samples a model is run with that is looked into.
+const usualBatch = 32
+
+var errNothingFits = errors.New("nothing fits")
+
+func (t *tool) planCommand() *cobra.Command {
+	flags := &planFlags{format: formatAuto, weightBytes: usualWeight}
+	command := &cobra.Command{
+		Use:   "plan GRAPH|MODEL.py:FUNCTION --devices FILE [FLAGS]",
+		Short: "Divide a model among devices, and say what that comes to",
+		Long: `Read the op graph of a model, divide it among devices, and say what each device runs and holds, how
+long a batch or a training step takes, how far that is from the least possible, and which other
+plans leave less memory idle. Nothing is started.
+
+GRAPH is a recorded graph: the JSON of Spillway, of dnn-partitioning or of Piper, or the text of a
+profile of PipeDream or DAPPLE. MODEL.py:FUNCTION is a function that returns a PyTorch model, which
+is run once to be measured.
+
+The file of devices is YAML. An entry with a count stands for devices ID-1, ID-2 and so on; class
+is one that the graph has costs for, and speed divides them. Links join two devices, or all that
+have no link of their own:
+
+  devices:
+    - {id: gpu, class: accelerator, count: 4, memory: 16GiB, speed: 1.0, price: 2.50}
+  links:
+    - {between: all, bandwidth: 10GiB/s, latency: 10us}
+
+--objective says which time is made small: "throughput" that between two batches of an endless
+stream, "step" that of a synchronous training step (a pipeline of stages with replicas and
+micro-batches), "latency" that of one batch from its first operation to its last. With --lambda
+idle memory of the devices in use counts as well.
+
+The exit code is 0 with a plan, 1 when nothing fits, with what is lacking and what would help, and 2
+when a file or a flag is wrong.`,
+		Example: `  spillway plan vgg16.txt --devices devices.yaml
+  spillway plan bert.json --devices devices.yaml --inference --objective latency
+  spillway plan train.py:model --devices devices.yaml --batch 64 --recompute --zero 1 --svg plan.svg
+  spillway plan vgg16.txt --devices devices.yaml --lambda 0.5 --json | jq '.front'`,
+		Args: positional("the file of a recorded graph, or MODEL.py:FUNCTION"),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return t.plan(cmd.Context(), args[0], flags) },
+	}
+	flags.add(command.Flags())
+	return command
+}
+
+func (t *tool) plan(ctx context.Context, name string, flags *planFlags) error {
+	if err := flags.check(); err != nil {
+		return err
+	}
+	devices, err := t.readDevices(flags.devices)
+	if err != nil {
+		return err
+	}
+	found, err := t.opGraph(ctx, name, flags)
+	if err != nil {
+		return err
+	}
+	devices, leftOut, err := t.runnable(flags.devices, devices, found.graph)
+	if err != nil {
+		return err
+	}
+	problem, err := flags.problem(found, devices)
+	if err != nil {
+		return err
+	}
+	report, err := planned(ctx, problem)
+	if err != nil {
+		return err
+	}
+	report.Graph.Format = found.format
+	report.Notes = slices.Concat([]string{}, leftOut, notesOf(problem, devices))
+	if flags.svg != "" {
+		if err := os.WriteFile(flags.svg, display.PlanSVG(report), 0o644); err != nil {
+			return &usage{problem: fmt.Sprintf("--svg %s: %v", flags.svg, unwrapPath(err)), hint: "give a file that can be written"}
+		}
+	}
+	return t.tellPlan(report, flags.json)
+}
+
+func (t *tool) tellPlan(report display.Partition, asJSON bool) error {
+	if asJSON {
+		if err := t.writeJSON(report); err != nil {
+			return err
+		}
+	} else {
+		style, _ := t.styleOf(t.out)
+		for _, line := range display.Plan(report, style) {
+			t.say("%s\n", line)
+		}
+	}
+	if report.Plan != nil {
+		return nil
+	}
+	none := &advised{errNothingFits, "give more memory, or other devices"}
+	if v := report.Verdict; v.ShortDevice != "" {
+		none.error = fmt.Errorf("%w: %s lacks %s", errNothingFits, v.ShortDevice, v.ShortBytes)
+	}
+	if len(report.Verdict.Remedies) > 0 {
+		none.hint = report.Verdict.Remedies[0].Change + " would do"
+	}
+	return none
+}
+
+// readDevices reads the file of devices and prints all that is wrong with it.
+func (t *tool) readDevices(file string) (deviceList, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return deviceList{}, &usage{problem: fmt.Sprintf("--devices %s: %v", file, unwrapPath(err)), hint: "give a file of devices; `spillway plan --help` shows one"}
+	}
+	list, mistakes := parseDevices(text)
+	return list, t.complainOf(file, mistakes)
+}
+
+// complainOf prints mistakes in a file, each with its place; nil without any.
+func (t *tool) complainOf(file string, mistakes []mistake) error {
+	if len(mistakes) == 0 {
+		return nil
+	}
+	for _, m := range mistakes {
+		t.complain("%s:%d:%d: %s\n", file, m.line, m.column, m.text)
+	}
+	return &usage{problem: fmt.Sprintf("%s has %s", file, counted(len(mistakes), "mistake")), hint: "correct the file"}
+}
+
+// runnable returns the devices that run something of the graph, and notes which ones do not: one list serves graphs of several kinds. It refuses a
+// list of which no device is left.
+func (t *tool) runnable(file string, list deviceList, g graph.Graph) (left deviceList, notes []string, err error) {
+	classes := map[string]bool{}
+	for _, op := range g.Ops {
+		for class := range op.Costs {
+			classes[class] = true
+		}
+	}
+	names := slices.Sorted(maps.Keys(classes))
+	left = deviceList{links: list.links, linked: list.linked}
+	left.links.Pairs = maps.Clone(list.links.Pairs)
+	var mistakes []mistake
+	for i, device := range list.devices {
+		if classes[device.Class] {
+			left.devices = append(left.devices, device)
+			continue
+		}
+		where := list.classes[i]
+		where.text = fmt.Sprintf("the graph has no cost of class %q; %s", device.Class, nearby(device.Class, names))
+		if len(mistakes) == 0 || mistakes[len(mistakes)-1] != where { // once for a count
+			mistakes = append(mistakes, where)
+		}
+		maps.DeleteFunc(left.links.Pairs, func(pair [2]string, _ partition.Link) bool { return pair[0] == device.ID || pair[1] == device.ID })
+	}
+	if len(left.devices) == 0 {
+		return left, nil, t.complainOf(file, mistakes)
+	}
+	for _, m := range mistakes {
+		notes = append(notes, fmt.Sprintf("devices of %s:%d are left out: %s", file, m.line, m.text))
+	}
+	return left, notes, nil
+}
+
+// opGraph reads a recorded graph or looks into a model.
+func (t *tool) opGraph(ctx context.Context, name string, flags *planFlags) (recorded, error) {
+	if !modelReference.MatchString(name) {
+		return readOpGraph(name, flags.format, flags.batch)
+	}
+	if flags.format != formatAuto {
+		return recorded{}, &usage{problem: "--format is for recorded graphs", hint: "leave it out"}
+	}
+	if t.deps.ProbeModel == nil {
+		return recorded{}, &usage{problem: "this build cannot look into models", hint: "give a recorded graph"}
+	}
+	samples := cmp.Or(flags.batch, usualBatch)
+	g, err := t.deps.ProbeModel(ctx, name, samples)
+	if err != nil {
+		return recorded{}, fmt.Errorf("look into %s: %w", name, err)
+	}
+	if err := checkOpGraph(g); err != nil {
+		return recorded{}, fmt.Errorf("the graph of %s: %w", name, err)
+	}
+	if g.Name == "" {
+		g.Name = name
+	}
+	return recorded{graph: g, format: formatModel, samples: samples}, nil
+}
+
+// notesOf says what the figures leave out.
+func notesOf(p partition.Problem, list deviceList) []string {
+	var notes []string
+	switch {
+	case p.Links.ThroughHost:
+		notes = append(notes, "the graph holds measured transfers between a device and the memory of its host: they are used, and links are not")
+	case !list.linked && len(list.devices) > 1:
+		notes = append(notes, "no links are given: tensors travel in no time")
+	case p.Objective == partition.Step && len(list.links.Pairs) > 0:
+		notes = append(notes, fmt.Sprintf("a training step is priced with the slowest link for all pairs: %.3g GB/s, %v s latency",
+			p.Links.Between.BytesPerSecond/1e9, float64(p.Links.Between.Latency)))
+	}
+	return notes
+}
+
+// planned plans, and returns early when ctx ends; the search is pure and then ends with the process.
+func planned(ctx context.Context, p partition.Problem) (display.Partition, error) {
+	if err := ctx.Err(); err != nil {
+		return display.Partition{}, err
+	}
+	type answer struct {
+		report display.Partition
+		err    error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		report, err := planReport(p)
+		done <- answer{report, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return display.Partition{}, ctx.Err()
+	case a := <-done:
+		if errors.Is(a.err, partition.ErrProblem) {
+			return a.report, &usage{problem: a.err.Error(), hint: "change the devices or the graph"}
+		}
+		return a.report, a.err
+	}
+}
