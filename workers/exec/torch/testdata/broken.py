@@ -1,0 +1,5 @@
+import nonexistent_library
+
+
+def build():
+    return None

@@ -1,0 +1,22 @@
+"""Models of the size at which measuring makes sense."""
+
+import torch
+from torch import nn
+
+from models import Transformer
+
+
+def mlp():
+    layers = [layer for _ in range(8) for layer in (nn.Linear(1024, 1024), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(1024, 10))
+
+
+def cnn():
+    layers = []
+    for before, after in ((1, 32), (32, 64), (64, 64)):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 9, 128), nn.ReLU(), nn.Linear(128, 10)), torch.randn(64, 1, 28, 28)
+
+
+def transformer():
+    return Transformer(tokens=1000, length=128, width=256, heads=8, layers=4), torch.randint(0, 1000, (8, 128))
