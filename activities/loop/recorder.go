@@ -100,7 +100,7 @@ func (r *Recorder) Held(ctx context.Context, held predictor.HostHeld) error {
 	if err != nil {
 		return fmt.Errorf("record that host %s was held: %w", held.Host, err)
 	}
-	id := "held/" + held.Host + "/" + strconv.FormatInt(held.From.UnixNano(), 10)
+	id := "held/" + held.Host + "/" + strconv.FormatInt(held.From.UnixNano(), 10) + "/" + strconv.FormatInt(held.At.UnixNano(), 10)
 	if err := r.publish(ctx, wire.LoopStream, wire.LoopSubject(kind), id, data); err != nil {
 		return fmt.Errorf("record that host %s was held: %w", held.Host, err)
 	}

@@ -14,7 +14,7 @@ const (
 	heldGrace = 2 * time.Second
 )
 
-// tellHeld tells every minute, and when ctx has ended, for how long the host has been held since the last time. What could not be told is
+// tellHeld tells at once, every minute, and when ctx has ended, for how long the host has been held since the last time. What could not be told is
 // told before what comes next.
 func (a *Agent) tellHeld(ctx context.Context) {
 	if a.held == nil {
@@ -33,6 +33,7 @@ func (a *Agent) tellHeld(ctx context.Context) {
 			}
 		}
 	}
+	tell(ctx) // for no time yet: what the host costs is known from now on
 	ticker := time.NewTicker(heldEvery)
 	defer ticker.Stop()
 	for {

@@ -23,7 +23,7 @@ func TestAHostTellsForHowLongItIsHeldWithoutAGapOrAnOverlap(t *testing.T) {
 		a := &Agent{
 			id: "h1", capacity: quantity.Size{CPU: 2000}, price: quantity.USD, now: time.Now, logger: slog.New(slog.DiscardHandler),
 			held: func(_ context.Context, held predictor.HostHeld) error {
-				if calls++; calls == 2 || calls == 3 { // the stream is away, over two minutes
+				if calls++; calls == 3 || calls == 4 { // the stream is away, over two minutes
 					return errors.New("no acknowledgement")
 				}
 				told = append(told, held)
@@ -41,7 +41,7 @@ func TestAHostTellsForHowLongItIsHeldWithoutAGapOrAnOverlap(t *testing.T) {
 		<-over
 		at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
 		var want []predictor.HostHeld
-		for _, span := range [][2]int{{0, 60}, {60, 120}, {120, 180}, {180, 240}, {240, 260}} {
+		for _, span := range [][2]int{{0, 0}, {0, 60}, {60, 120}, {120, 180}, {180, 240}, {240, 260}} {
 			want = append(want, predictor.HostHeld{Host: "h1", Capacity: a.capacity, PricePerHour: a.price, From: at(span[0]), At: at(span[1])})
 		}
 		if diff := cmp.Diff(want, told); diff != "" {
