@@ -37,6 +37,10 @@ type Attempt struct {
 	Checkpoint func(Ref)
 	// Resume is the checkpoint of an earlier attempt; the zero Ref when there is none.
 	Resume Ref
+	// Trained is told how a split training goes; nil ignores it.
+	Trained func(predictor.Training)
+	// Past is how earlier split trainings of the stage went, newest first.
+	Past []predictor.Training
 
 	read, written  atomic.Int64
 	fetch, publish stopwatch

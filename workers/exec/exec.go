@@ -1,0 +1,198 @@
+// Package exec trains a model whose parts run one after another on devices of their own: the port that executors implement, and the engine that
+// drives a schedule over the parts.
+package exec
+
+import (
+	"context"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/graph"
+)
+
+// Executor runs one model, with its data and its loss. The engine owns placement, schedule, checkpoints and failure; the executor owns tensors.
+// Its methods are safe for concurrent use.
+type Executor interface {
+	// Name is the kind of executor: "torch", "gomlx".
+	Name() string
+	// Probe runs the model once, unsplit, and measures its operations.
+	Probe(ctx context.Context, options ProbeOptions) (Probe, error)
+	// Load loads every part of a split with its parameters as the seed makes them: the same ones whatever the split. The pipeline
+	// lives until Close or the end of ctx.
+	Load(ctx context.Context, layout Layout) (Pipeline, error)
+}
+
+// ProbeOptions say how a model is probed.
+type ProbeOptions struct {
+	// Samples is how many samples are run at once, from 1.
+	Samples int
+	// Device is where.
+	Device Device
+}
+
+// Probe is what an executor finds out about a model.
+type Probe struct {
+	// Graph holds the operations with what they cost and hold for Samples samples. IDs are stable: the same model has the same.
+	Graph graph.Graph
+	// Samples is how many samples that was.
+	Samples int
+	// Forward and Backward are measured over the whole model, unsplit.
+	Forward, Backward graph.Seconds
+	// Model is a digest of the names, shapes and types of the parameters; checkpoints of one model fit no other.
+	Model string
+	// Dataset is how many samples the data has; 0 where it does not say.
+	Dataset int
+	// Base is what a worker's process holds before it holds a part; 0 where parts share a process.
+	Base quantity.Bytes
+}
+
+// Kind of devices.
+const (
+	CPU  = "cpu"
+	CUDA = "cuda"
+)
+
+// Device is what a part runs on.
+type Device struct {
+	// ID is for people: "cpu-0", "cuda:1". It is unique in a layout, unless parts share the device.
+	ID string
+	// Kind is CPU or CUDA; empty is CPU.
+	Kind string
+	// Index is the number of a CUDA device.
+	Index int
+	// Threads is how many CPU threads one operation may use; 0 leaves it to the executor.
+	Threads int
+	// CPUs are the cores that a worker with a process of its own is pinned to; nil pins nothing.
+	CPUs []int
+	// Memory is what the part may hold on the device; 0 means no bound. It is kept on CUDA devices; on CPUs the attempt's own limit counts.
+	Memory quantity.Bytes
+}
+
+// Precision is the type in which a model computes.
+type Precision string
+
+// The precisions.
+const (
+	Float32  Precision = "float32"
+	BFloat16 Precision = "bfloat16" // parameters stay float32, products are computed in bfloat16; CUDA only
+)
+
+// Layout says how a model is split and trained.
+type Layout struct {
+	// Parts are the parts in the order in which a sample passes them; one part is the unsplit model. No tensor goes backwards.
+	Parts []Part
+	// Batch is the number of samples of one step, MicroBatches into how many micro-batches it is cut: micro-batch m has the samples from
+	// m*Batch/MicroBatches to (m+1)*Batch/MicroBatches, rounded down.
+	Batch, MicroBatches int
+	// Seed makes parameters, the order of samples and dropout masks.
+	Seed uint64
+	// Precision is Float32 where empty.
+	Precision Precision
+	// Optimizer updates the parameters.
+	Optimizer Optimizer
+}
+
+// Part is a subgraph on a device.
+type Part struct {
+	// Ops are the IDs of the probed graph's operations; nil is all, for a layout of one part.
+	Ops []string
+	// Device is where it runs.
+	Device Device
+	// InFlight is how many micro-batches may be between their forward and backward pass, from 1.
+	InFlight int
+	// Recompute says that Stage.Recompute is called before every Backward, so that Forward need not keep activations.
+	Recompute bool
+}
+
+// Optimizers.
+const (
+	SGD      = "sgd"
+	Momentum = "momentum"
+	Adam     = "adam"
+	AdamW    = "adamw"
+)
+
+// Optimizer says how gradients become updates; the formulas are those of torch.optim. The zero value is the model's own or, without one, Adam
+// at 0.001.
+type Optimizer struct {
+	// Kind is one of those above.
+	Kind string `json:"kind,omitempty"`
+	// LearningRate is above 0; 0 is 0.001 for Adam and AdamW and 0.01 for the others.
+	LearningRate float64 `json:"learning_rate,omitempty"`
+	// Momentum is that of Momentum, from 0 to 1; 0 is 0.9.
+	Momentum float64 `json:"momentum,omitempty"`
+	// Beta1, Beta2 and Epsilon are Adam's; 0 is 0.9, 0.999 and 1e-8.
+	Beta1   float64 `json:"beta1,omitempty"`
+	Beta2   float64 `json:"beta2,omitempty"`
+	Epsilon float64 `json:"epsilon,omitempty"`
+	// WeightDecay is added to gradients, times the parameters; AdamW takes it off the parameters instead, and 0 is 0.01 there.
+	WeightDecay float64 `json:"weight_decay,omitempty"`
+}
+
+// Message is what one part hands to others for one micro-batch. Only its executor knows what is in it; tensors need not leave their device
+// or their shared memory.
+type Message any
+
+// Pipeline is a loaded split.
+type Pipeline interface {
+	// Stages are the loaded parts, in order.
+	Stages() []Stage
+	// Data describes the data.
+	Data() Data
+	// Batch returns the inputs and targets of a step, from 0. The same layout has the same batch for the same step, whatever was asked before. It is
+	// called when no stage runs, and what it returned before is no longer used then.
+	Batch(ctx context.Context, step int64) (Batch, error)
+	// Write makes the trained model of exported parts, in the form that its users load: a state_dict for PyTorch. It is called when no stage runs.
+	Write(ctx context.Context, parts []string, path string) error
+	// Close ends every stage. It is called once.
+	Close() error
+}
+
+// Data describes what a pipeline is trained on.
+type Data struct {
+	// Samples is how many there are; 0 where the data does not say.
+	Samples int
+	// StepsPerEpoch is how many batches one pass over the data has; 0 where the data does not say.
+	StepsPerEpoch int64
+	// Model is Probe.Model.
+	Model string
+}
+
+// Batch is the inputs and targets of one step.
+type Batch struct {
+	// MicroBatches hold, for each micro-batch, what stages read of it.
+	MicroBatches []Message
+	// Samples counts those of each micro-batch.
+	Samples []int
+}
+
+// Stage is a loaded part. One goroutine at a time calls its methods, except what Export returns.
+type Stage interface {
+	// Forward computes a micro-batch, counted from 0 in each step. from holds, by the number of the stage that made them, the messages of earlier stages. The last stage computes
+	// the loss, too, weighed by the micro-batch's share of the batch's samples; its message may be nil.
+	Forward(ctx context.Context, step int64, microBatch int, batch Message, from []Message) (Message, error)
+	// Recompute repeats Forward from the inputs that it kept.
+	Recompute(ctx context.Context, microBatch int) error
+	// Backward computes the gradients of a micro-batch and adds those of the parameters up in the order of calls. cotangents holds, by the number of the stage that made
+	// them, the messages of later stages to this one; the answer holds those to earlier stages by their number, nil where nothing was read. The cotangents of a tensor
+	// are added up from the last stage that read it to the first.
+	Backward(ctx context.Context, microBatch int, cotangents []Message) ([]Message, error)
+	// GradientSquares is the sum of the squares of the gradients, for clipping.
+	GradientSquares(ctx context.Context) (float64, error)
+	// Step applies the gradients, each multiplied by scale, and forgets them. It returns the loss of the step where this is the last stage, else 0.
+	Step(ctx context.Context, scale float64) (loss float64, err error)
+	// Export takes a copy of the parameters, buffers and optimizer state; training may go on when it returns. wait, which is called once and from any goroutine, returns when the
+	// copy is in the file, in the format of package state, and on the disk.
+	Export(ctx context.Context, path string) (wait func() error, err error)
+	// Import replaces them by those in files of a split that need not be this one.
+	Import(ctx context.Context, paths []string) error
+	// Usage tells what the stage holds.
+	Usage(ctx context.Context) (Usage, error)
+}
+
+// Usage is what a stage holds on its device.
+type Usage struct {
+	// Parameters, Gradients, Optimizer and Buffers are sizes of tensors.
+	Parameters, Gradients, Optimizer, Buffers quantity.Bytes
+	// Peak is the most that was held since the stage was loaded, activations and all else included, and Probe.Base left out; 0 where that cannot be measured for a part.
+	Peak quantity.Bytes
+}

@@ -1,0 +1,94 @@
+// Package training is the training stage: it divides a model among the devices at hand, trains it over the parts, reports, and keeps checkpoints.
+package training
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workers/exec"
+)
+
+// Job is what to train and how. The zero value of a field but Executor and Directory is its default.
+type Job struct {
+	// Executor runs the model.
+	Executor exec.Executor
+	// Partitions is into how many parts the model is split; 0 chooses by the predicted time of a step, 1 does not split.
+	Partitions int
+	// Devices are those that may be used, one part each; nil is what this process may use.
+	Devices []exec.Device
+	// Schedule is OneForwardOneBackward or GPipe; empty is the first.
+	Schedule string
+	// Batch is the number of samples of a step; 0 is 64.
+	Batch int
+	// MicroBatches is into how many parts a batch is cut; 0 chooses.
+	MicroBatches int
+	// Steps is how many steps to train; 0 is Epochs passes over the data.
+	Steps int64
+	// Epochs is how many passes over the data, where Steps is 0; 0 is 1. Data of unknown size needs Steps.
+	Epochs int
+	// Seed makes parameters, the order of samples and dropout masks.
+	Seed uint64
+	// Precision is float32 where empty.
+	Precision exec.Precision
+	// Optimizer is the model's own where it is zero.
+	Optimizer exec.Optimizer
+	// ClipNorm bounds the norm of all gradients together; 0 does not.
+	ClipNorm float64
+	// Recompute is RecomputeAuto, RecomputeNever or RecomputeAlways; empty is the first, which recomputes where memory would not do.
+	Recompute string
+	// Directory gets checkpoints and the result; required.
+	Directory string
+	// CheckpointEvery is the time between checkpoints; 0 is half a minute, a negative number makes none but the last.
+	CheckpointEvery time.Duration
+	// Resume is a checkpoint to go on from; empty is none.
+	Resume string
+	// Past is how earlier trainings went, which corrects the plan where the model is the same.
+	Past []predictor.Training
+	// Logger gets what the model prints and what is done; nil discards it.
+	Logger *slog.Logger
+}
+
+// Schedules.
+const (
+	OneForwardOneBackward = "1f1b"
+	GPipe                 = "gpipe"
+)
+
+// When activations are computed again instead of kept.
+const (
+	RecomputeAuto   = "auto"
+	RecomputeNever  = "never"
+	RecomputeAlways = "always"
+)
+
+// Observer is told how a training goes. Its functions are called one at a time; nil ones are not.
+type Observer struct {
+	// Planned is told once, before anything is loaded, and Progressed after steps, at most every tenth of a second and after the last.
+	Planned    func(predictor.Training)
+	Progressed func(Progress)
+	// Checkpointed is told of each complete checkpoint. It stays until the next two are complete.
+	Checkpointed func(directory string, step int64)
+}
+
+// Progress is how far a training is.
+type Progress struct {
+	// Training has the steps that are done and what was measured so far.
+	Training predictor.Training
+	// Loss is that of the last step, SamplesPerSecond the speed since the last Progress.
+	Loss             float64
+	SamplesPerSecond float64
+	// Data is the part of the time in which batches were waited for, from 0 to 1.
+	Data float64
+}
+
+// Result is what a training comes to.
+type Result struct {
+	// Model is the file of the trained model, in the executor's usual form; Checkpoint is the directory of the last checkpoint.
+	Model, Checkpoint string
+	// Loss is the last step's, Losses every step's since the start or the resumed checkpoint.
+	Loss   float64
+	Losses []float64
+	// Training is what was planned and what came.
+	Training predictor.Training
+}
