@@ -32,6 +32,7 @@ Each recorded graph is planned as its file says, and the plans of others are mea
   max_load       load of the busiest device of a stream of batches, ms; ours is free to give a device parts that are apart
   makespan       time of one batch from the first operation to the last, ms, in our simulator
   block_latency  the same where each device runs each of its contiguous parts as one call, ms: the model of the greedy baseline
+  exact_ratio    20 parts of 12 neighbouring operations on two accelerators: makespan over that of the best of all placements, the worst of them
   step_time      time of a synchronous training step under 1F1B, s
   batch_time     time between two batches of PipeDream's asynchronous pipeline by its own cost, s
   plan_ms        how long planning took on this machine
@@ -147,7 +148,7 @@ func evaluatePlacements(ctx context.Context, folder string, into *report) error 
 			}
 			instance := path.Join(filepath.Base(filepath.Dir(name)), strings.TrimSuffix(filepath.Base(name), ".json"))
 			if kind == "latency-inputs" {
-				err = w.latency(instance, into)
+				err = errors.Join(w.latency(instance, into), w.exact(instance, into))
 			} else {
 				err = w.throughput(instance, expertOf(folder, instance), oracle[instance], into)
 			}

@@ -15,7 +15,7 @@ type figure struct {
 	Set    string `json:"set"`
 	Case   string `json:"case"`
 	Metric string `json:"metric"`
-	// Unit is "ratio" (0 to 1), "per_hour", "ms" or "s".
+	// Unit is "ratio", "per_hour", "ms" or "s".
 	Unit string `json:"unit"`
 	// Ours is Spillway's.
 	Ours float64 `json:"ours"`
