@@ -34,7 +34,7 @@ func TestPartitionPrintsEverySetCaseAndMetric(t *testing.T) {
 		"dnn_partitioning/throughput Made/branch/max_load": 1, "dnn_partitioning/throughput Made/branch/plan_ms": 1,
 		"dnn_partitioning/latency Made/branch/makespan": 1, "dnn_partitioning/latency Made/branch/block_latency": 1,
 		"dnn_partitioning/latency Made/branch/plan_ms": 1, "dnn_partitioning/latency Made/branch/exact_ratio": 1,
-		"pipedream_profiles/made on 4/batch_time":      2, "pipedream_profiles/made on 16/batch_time": 2,
+		"pipedream_profiles/made on 4/batch_time": 2, "pipedream_profiles/made on 16/batch_time": 2,
 		"pipedream_profiles/made on 4/step_time": 1, "pipedream_profiles/made on 16/step_time": 1,
 		"pipedream_profiles/made on 4/plan_ms": 1, "pipedream_profiles/made on 16/plan_ms": 1,
 		"dapple_profiles/made-pbs-1 on 16/step_time": 1, "dapple_profiles/made-pbs-1 on 16/plan_ms": 1,
