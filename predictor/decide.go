@@ -22,6 +22,7 @@ func Decide(s State, snap Snapshot) (Plan, State) {
 	d := begin(m, snap)
 	d.settle()
 	d.turnWindows()
+	d.past()
 	d.finish()
 	return d.plan, State{m}
 }

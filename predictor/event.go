@@ -194,7 +194,10 @@ type Sampled struct {
 	Grant     quantity.Size      `json:"grant"`             // held now
 	Step      int                `json:"step,omitempty"`    // last Progress step; 0 when none
 	Metrics   map[string]float64 `json:"metrics,omitempty"` // last Progress metrics
-	At        time.Time          `json:"at"`
+	// Training is how a split training goes; nil when it has told nothing new since the sample before. Its alternatives and reason are left
+	// out while they are those of an earlier sample.
+	Training *Training `json:"training,omitempty"`
+	At       time.Time `json:"at"`
 }
 
 // Outcome is how an attempt ended.
@@ -281,7 +284,9 @@ type Record struct {
 	Usage     quantity.Usage `json:"usage"`
 	// Features are the numbers that were known of the task before it ran, by name, besides the bytes of its input.
 	Features map[string]float64 `json:"features,omitempty"`
-	Cost     quantity.Money     `json:"cost_picodollars"`
+	// Training is how a split training went, as the attempt told it last; nil when it told nothing.
+	Training *Training      `json:"training,omitempty"`
+	Cost     quantity.Money `json:"cost_picodollars"`
 }
 
 // Prediction is what was expected of an attempt when it was admitted.

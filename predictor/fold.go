@@ -199,6 +199,7 @@ func (m *memory) recorded(e Record) {
 		m.take(st, e.Run, queue, now)
 	}
 	st.model.learn(e, now)
+	st.model.trained(e.Training)
 	m.charge(st, e, now)
 	switch e.Outcome {
 	case Failed, OutOfMemory, TimedOut, Lost:

@@ -69,6 +69,10 @@ func (r *reader) event() predictor.Event {
 			Features: map[string]float64{"rows": r.float(), fmt.Sprint("f", r.small(20)): r.float()},
 			Queue:    time.Duration(r.int64()), Start: time.Duration(r.int64()), Cold: true, Grant: r.size(), Cost: quantity.Money(r.int64()),
 			Predicted: predictor.Prediction{Memory: r.interval(), Wall: r.interval()},
+			Training: &predictor.Training{
+				StepSeconds: r.float(), Bubble: r.float(), Parts: make([]predictor.TrainingPart, r.small(80)),
+				Alternatives: []predictor.TrainingAlternative{{StepSeconds: r.float(), PeakBytes: quantity.Bytes(r.int64())}},
+			},
 			Usage: quantity.Usage{
 				CPU: time.Duration(r.int64()), Wall: time.Duration(r.int64()), PeakMemory: quantity.Bytes(r.int64()), Input: quantity.Bytes(r.int64()),
 				GPUPeakMemory: quantity.Bytes(r.int64()), Throttled: time.Duration(r.int64()),

@@ -45,6 +45,7 @@ type model struct {
 	Colds       map[Venue]series `json:"colds"`                // seconds to start a child or an environment
 	WallError   series           `json:"wall_error"`
 	MemoryError series           `json:"memory_error"`
+	Trainings   []Training       `json:"trainings,omitempty"` // the newest first
 
 	fitted int // Attempts when needs were learned
 	need   learned

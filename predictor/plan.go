@@ -132,6 +132,9 @@ type Plan struct {
 	Windows []Window `json:"windows,omitempty"`
 	// Sizings say how attempts are sized at admission, sorted by stage.
 	Sizings []Sizing `json:"sizings,omitempty"`
+	// Trainings tell attempts how earlier split trainings of their stage went, sorted by stage. A stage without a row had none, or there was
+	// no room for them.
+	Trainings []PastTraining `json:"trainings,omitempty"`
 	// Decisions are the rows that changed in this plan, each with its reason.
 	Decisions []Decision `json:"decisions,omitempty"`
 }

@@ -56,7 +56,8 @@ func anEvent(t *rapid.T) predictor.Event {
 			Outcome: rapid.SampledFrom([]predictor.Outcome{
 				predictor.Succeeded, predictor.Succeeded, predictor.Succeeded, predictor.Failed, predictor.OutOfMemory, predictor.Lost,
 			}).Draw(t, "outcome"),
-			Start: wall / 10, Cold: poolOnly, Cost: quantity.Money(wall), Grant: quantity.Size{CPU: 1000, Memory: memory},
+			Training: &predictor.Training{StepSeconds: wall.Seconds(), Steps: int64(attempt), Parts: make([]predictor.TrainingPart, attempt%3)},
+			Start:    wall / 10, Cold: poolOnly, Cost: quantity.Money(wall), Grant: quantity.Size{CPU: 1000, Memory: memory},
 			Predicted: predictor.Prediction{Wall: predictor.Interval{Mid: rapid.Float64Range(0, 100).Draw(t, "predicted")}},
 			Usage:     quantity.Usage{CPU: wall / 2, Wall: wall, PeakMemory: memory, Input: memory / 100, Throttled: wall / 5},
 			Features:  map[string]float64{"rows": rapid.Float64Range(0, 1e6).Draw(t, "rows")},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -151,9 +152,17 @@ func compare(last, next predictor.Plan) change {
 	switch {
 	case !slices.Equal(last.Grants, next.Grants), !slices.Equal(last.Placements, next.Placements), !slices.Equal(last.Windows, next.Windows):
 		return holdings
-	case !slices.Equal(last.Sizings, next.Sizings):
+	case !slices.Equal(last.Sizings, next.Sizings), !slices.EqualFunc(last.Trainings, next.Trainings, samePast):
 		return sizings
 	default:
 		return unchanged
 	}
+}
+
+// samePast reports whether two rows tell attempts the same of earlier trainings: the newest come first, and none of them changes.
+func samePast(a, b predictor.PastTraining) bool {
+	if a.Stage != b.Stage || len(a.Newest) != len(b.Newest) || len(a.Newest) == 0 {
+		return a.Stage == b.Stage && len(a.Newest) == len(b.Newest)
+	}
+	return reflect.DeepEqual(a.Newest[0], b.Newest[0])
 }

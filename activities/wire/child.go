@@ -90,6 +90,8 @@ type StartAttempt struct {
 	Input   json.RawMessage `json:"input"`
 	Grant   quantity.Size   `json:"grant"`
 	Resume  activities.Ref  `json:"resume"`
+	// Past is how earlier split trainings of the stage went, newest first; functions are told of none.
+	Past []predictor.Training `json:"past,omitempty"`
 }
 
 // FromChild is a message from a child to its supervisor. Exactly one of the fields is set.
@@ -99,6 +101,8 @@ type FromChild struct {
 	// Progress and Checkpoint belong to the attempt going on.
 	Progress   *Progress       `json:"progress,omitempty"`
 	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`
+	// Training is how a split training of the attempt going on goes; it replaces all before it.
+	Training *predictor.Training `json:"training,omitempty"`
 	// Done ends the attempt.
 	Done *Answer `json:"done,omitempty"`
 	// Recommended answers Propose.

@@ -74,6 +74,7 @@ type CommandResult struct {
 //	{"checkpoint": "path/to/file"}              a file or directory to resume from; written to no more, but for a rename of another to it
 //	{"result": {"accuracy": 0.98}}              values of the result; later lines add to earlier ones
 //	{"out_of_memory": "device"}                 memory was refused: "host" or "device"
+//	{"training": {"steps": 3, "parts": [...]}}  how a split training goes beside its plan; a later line replaces it (predictor.Training)
 //
 // It is "/dev/fd/4". ResumeEnvironment names the path of the checkpoint of an earlier attempt; it is unset when there is none.
 const (
@@ -92,4 +93,7 @@ const (
 	MemoryEnvironment = "SPILLWAY_MEMORY_BYTES"
 	// TraceEnvironment is the trace context below which the program's own spans belong.
 	TraceEnvironment = "TRACEPARENT"
+	// TrainingsEnvironment is how earlier split trainings of the stage went: a JSON list of predictor.Training, newest first. It is unset when
+	// there are none.
+	TrainingsEnvironment = "SPILLWAY_TRAININGS"
 )

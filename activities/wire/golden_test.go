@@ -33,7 +33,20 @@ var (
 		Version: wire.Version, Run: "digits-1", Pipeline: "digits", Stage: stage, ID: "score-17", Input: 350_356, Declared: size, MaxAttempts: 3,
 		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, Traceparent: traceparent,
 	}
-	start    = wire.StartAttempt{Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref}
+	training = predictor.Training{
+		Model: "3b2a", Executor: "torch", Schedule: "1f1b", Batch: 64, MicroBatches: 8, Steps: 40, TotalSteps: 100,
+		PredictedStepSeconds: 0.5, StepSeconds: 0.55, Bubble: 0.2,
+		Parts: []predictor.TrainingPart{{
+			Device: "cuda:0", Kind: "cuda", Threads: 2, Ops: 31, First: "embed", Last: "block.3.mlp", Recompute: true,
+			PredictedPeakBytes: quantity.GiB, PeakBytes: quantity.GiB + quantity.MiB, CapacityBytes: 2 * quantity.GiB,
+			PredictedBusySeconds: 0.4, BusySeconds: 0.44,
+		}},
+		Alternatives: []predictor.TrainingAlternative{{Partitions: 1, MicroBatches: 1, StepSeconds: 0.9, PeakBytes: 3 * quantity.GiB, Reason: "it does not fit"}},
+		Reason:       "the fastest that fits",
+	}
+	start = wire.StartAttempt{
+		Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref, Past: []predictor.Training{training},
+	}
 	progress = wire.Progress{Step: 3, Metrics: map[string]float64{"loss": 0.25}}
 	answer   = wire.Answer{
 		Output: json.RawMessage(`{"labels":[1,2]}`), Read: 4096, Written: 512, Wall: 2 * time.Second, CPU: time.Second, PeakMemory: 64 * quantity.MiB,
@@ -84,7 +97,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 		}},
 		wire.KindSampled: {Event: predictor.Sampled{
 			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900, Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size,
-			Step: 3, Metrics: map[string]float64{"loss": 0.25}, At: at,
+			Step: 3, Metrics: map[string]float64{"loss": 0.25}, Training: &training, At: at,
 		}},
 		wire.KindRecord: {Event: predictor.Record{
 			Run: "digits-1", Pipeline: "digits", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", PoolOnly: true,
@@ -96,6 +109,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 				Fetch: time.Millisecond, Publish: 2 * time.Millisecond, Squeezed: true, Throttled: time.Second / 4, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
 			},
 			Features: map[string]float64{"epochs": 3},
+			Training: &training,
 			Cost:     5_542_794,
 		}},
 		wire.KindDecision: {Decision: &predictor.Decision{
@@ -123,6 +137,7 @@ func plainMessages() map[string]any {
 		"from_child_ready":       &wire.FromChild{Ready: true},
 		"from_child_progress":    &wire.FromChild{Progress: &progress},
 		"from_child_checkpoint":  &wire.FromChild{Checkpoint: &ref},
+		"from_child_training":    &wire.FromChild{Training: &training},
 		"from_child_done":        &wire.FromChild{Done: &answer},
 		"invoke":                 &wire.Invoke{Version: wire.Version, Start: start},
 		"answer":                 &answer,
@@ -274,6 +289,39 @@ func TestAFieldThatIsNotKnownIsIgnored(t *testing.T) {
 		}
 		if diff := cmp.Diff(message, decoded); diff != "" {
 			t.Errorf("%s with one more field (-want +got):\n%s", kind, diff)
+		}
+	}
+}
+
+// A message that an older build wrote says nothing of trainings.
+func TestAMessageOfABuildThatKnewNoTrainingsIsRead(t *testing.T) {
+	t.Parallel()
+	for kind, message := range loopMessages() {
+		encoded, _ := encode(t, message)
+		var outer map[string]any
+		if err := json.Unmarshal(encoded, &outer); err != nil {
+			t.Fatal(err)
+		}
+		delete(outer["body"].(map[string]any), "training")
+		older, err := json.Marshal(outer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch want := message.Event.(type) {
+		case predictor.Sampled:
+			want.Training = nil
+			message.Event = want
+		case predictor.Record:
+			want.Training = nil
+			message.Event = want
+		}
+		decoded, err := wire.DecodeMessage(older)
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+			continue
+		}
+		if diff := cmp.Diff(message, decoded); diff != "" {
+			t.Errorf("%s without a training (-want +got):\n%s", kind, diff)
 		}
 	}
 }

@@ -19,10 +19,12 @@ type detail struct {
 	looks    []look
 	curves   []*curve
 	points   int // of all curves
+
+	trainings []*TrainingView
 }
 
 // usage counts what is kept over all runs.
-type usage struct{ attempts, looks, points int }
+type usage struct{ attempts, looks, points, trainings int }
 
 // place returns where the attempt of this key is, with room made for it if there is none; known is false when there is no room: runs that
 // go on have taken it all.
@@ -68,6 +70,7 @@ func (l *Ledger) drop(a *account) {
 	l.kept.attempts -= len(a.detail.attempts)
 	l.kept.looks -= len(a.detail.looks)
 	l.kept.points -= a.detail.points
+	l.kept.trainings -= len(a.detail.trainings)
 	a.detail = detail{}
 }
 

@@ -34,13 +34,13 @@ type Ledger struct {
 }
 
 // bounds are variables for tests.
-type bounds struct{ attempts, looks, runLooks, points int }
+type bounds struct{ attempts, looks, runLooks, points, trainings int }
 
 // New returns an empty ledger.
 func New() *Ledger {
 	return &Ledger{
 		runs: map[string]*account{}, seed: maphash.MakeSeed(), book: spend.New(),
-		bounds: bounds{attempts: maxAttempts, looks: maxLooks, runLooks: maxRunLooks, points: maxPoints},
+		bounds: bounds{attempts: maxAttempts, looks: maxLooks, runLooks: maxRunLooks, points: maxPoints, trainings: maxTrainings},
 	}
 }
 
@@ -69,6 +69,9 @@ func (l *Ledger) Apply(event predictor.Event) {
 		if a := l.account(e.Run, e.At); a != nil && a.sampled(e) {
 			l.look(a, e, l.key(e.Task, e.Attempt))
 			l.report(a, e)
+			if e.Training != nil {
+				l.train(a, TrainingView{Stage: e.Stage.Name, Task: e.Task, Attempt: e.Attempt, Host: e.Host, At: e.At, Training: *e.Training})
+			}
 		}
 	case predictor.Record:
 		l.recorded(e)
@@ -230,6 +233,9 @@ func (l *Ledger) recorded(e predictor.Record) {
 	}
 	if st.owner.Pipeline == "" {
 		st.owner.Pipeline = e.Pipeline
+	}
+	if e.Training != nil {
+		l.train(a, TrainingView{Stage: e.Stage.Name, Task: e.Task, Attempt: e.Attempt, Host: e.Host, Outcome: e.Outcome, At: e.At, Training: *e.Training})
 	}
 	kept, known := l.place(a, key)
 	if !known {

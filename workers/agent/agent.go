@@ -118,9 +118,10 @@ type Agent struct {
 	board     *slot.Board
 	changed   chan struct{} // the inventory is out of date
 
-	mu      sync.Mutex
-	sizings map[predictor.StageID]predictor.Sizing // of the stages that are placed here
-	running map[*running]struct{}
+	mu        sync.Mutex
+	sizings   map[predictor.StageID]predictor.Sizing     // of the stages that are placed here
+	trainings map[predictor.StageID][]predictor.Training // of the same
+	running   map[*running]struct{}
 }
 
 // New returns an agent that does nothing until Run, which must be called: it gives back what New takes of the host.
@@ -300,8 +301,14 @@ func (a *Agent) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 			sizings[sizing.Stage] = sizing
 		}
 	}
+	trainings := make(map[predictor.StageID][]predictor.Training, len(plan.Trainings))
+	for _, past := range plan.Trainings {
+		if _, ok := wanted[past.Stage]; ok {
+			trainings[past.Stage] = past.Newest
+		}
+	}
 	before := a.sizings
-	a.sizings = sizings
+	a.sizings, a.trainings = sizings, trainings
 	a.mu.Unlock()
 	for _, r := range runs {
 		stage := r.try.Task.Stage
@@ -337,6 +344,13 @@ func (a *Agent) sizing(stage predictor.StageID) (sizing predictor.Sizing, known 
 	defer a.mu.Unlock()
 	sizing, known = a.sizings[stage]
 	return sizing, known
+}
+
+// past is how earlier split trainings of the stage went, newest first. It must not be changed.
+func (a *Agent) past(stage predictor.StageID) []predictor.Training {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.trainings[stage]
 }
 
 // size decides how large an attempt is; fits is false when this host has nothing larger than what failed.

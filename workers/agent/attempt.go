@@ -202,7 +202,7 @@ func unstarted(ctx context.Context, err error, output string) (f finish) {
 // supervise tells the child to start and follows it to the end of the attempt.
 func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input json.RawMessage) (f finish) {
 	err := c.send(wire.ToChild{Start: &wire.StartAttempt{
-		Task: task, Attempt: r.try.Number, Input: input, Grant: r.held(), Resume: r.try.State().Checkpoint,
+		Task: task, Attempt: r.try.Number, Input: input, Grant: r.held(), Resume: r.try.State().Checkpoint, Past: r.agent.past(task.Stage),
 	}})
 	if err != nil {
 		endAll(ctx, c.group)
@@ -227,6 +227,8 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 				r.try.Progress(*message.Progress)
 			case message.Checkpoint != nil:
 				r.try.Checkpoint(*message.Checkpoint)
+			case message.Training != nil:
+				r.trained(ctx, *message.Training)
 			case message.Done != nil:
 				f.answer = message.Done
 				return f
@@ -246,6 +248,15 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 			stop.force(ctx)
 		}
 	}
+}
+
+// trained takes over what a child tells of a split training. The child has refused what is not sound; a child of another version may not have.
+func (r *running) trained(ctx context.Context, training predictor.Training) {
+	if err := training.Validate(); err != nil {
+		r.agent.logger.WarnContext(ctx, "what an attempt tells of its training is left out", "task", r.try.Task.ID, "error", err)
+		return
+	}
+	r.try.Trained(training)
 }
 
 // stopping ends a child step by step: it is asked, then told to terminate, then killed.
@@ -326,7 +337,8 @@ func (r *running) sample() {
 	state, task := r.try.State(), r.try.Task
 	a.recorder.Tell(predictor.Sampled{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
-		CPU: l.rate, Memory: l.memory, Throttled: l.throttled, Grant: held, Step: state.Step, Metrics: state.Metrics, At: now,
+		CPU: l.rate, Memory: l.memory, Throttled: l.throttled, Grant: held, Step: state.Step, Metrics: state.Metrics,
+		Training: r.try.News(), At: now,
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -43,6 +44,7 @@ type report struct {
 	Env    []string       `json:"env,omitempty"`
 	Resume activities.Ref `json:"resume"`
 	Grant  quantity.Size  `json:"grant"`
+	Past   int            `json:"past,omitempty"`
 }
 
 // serve is a stage that does what its input orders.
@@ -109,7 +111,7 @@ func work(start wire.StartAttempt, messages <-chan wire.ToChild, out *json.Encod
 			os.Exit(4)
 		}
 	}
-	report := report{PID: os.Getpid(), Resume: start.Resume, Grant: start.Grant}
+	report := report{PID: os.Getpid(), Resume: start.Resume, Grant: start.Grant, Past: len(start.Past)}
 	switch order.Do {
 	case "fail":
 		return wire.Answer{Error: &wire.StageFailure{Message: "boom"}}
@@ -145,6 +147,15 @@ func work(start wire.StartAttempt, messages <-chan wire.ToChild, out *json.Encod
 			tell(wire.FromChild{Checkpoint: &activities.Ref{Digest: "first"}})
 			os.Exit(3)
 		}
+	case "train": // until it is told to stop, and with a last word that is none
+		tell(wire.FromChild{Training: &predictor.Training{Executor: "gomlx", Steps: 1, TotalSteps: 2}})
+		for message := range messages {
+			if message.Limit != nil {
+				break
+			}
+		}
+		tell(wire.FromChild{Training: &predictor.Training{Executor: "gomlx", Steps: 2, TotalSteps: 2}})
+		tell(wire.FromChild{Training: &predictor.Training{Steps: -1}})
 	case "hang": // and ignore what one can ignore
 		signal.Ignore(syscall.SIGTERM)
 		tell(wire.FromChild{Progress: &wire.Progress{Step: 1}})

@@ -94,6 +94,7 @@ func (r *running) launch(ctx context.Context, task wire.Task, c wire.Command, wo
 	a := r.agent
 	program, err := workspace.Program(command.Launch{
 		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(), Extra: a.children.extra,
+		Trainings:   a.past(task.Stage),
 		Traceparent: wire.AttemptTraceparent(task.Run, task.Traceparent, task.ID, r.try.Number, r.try.PoolOnly),
 	})
 	if err != nil {
@@ -134,6 +135,7 @@ func (l *launched) follow(ctx context.Context, r *running) {
 				r.try.Progress(wire.Progress{Step: step, Metrics: metrics})
 			},
 			Checkpoint: r.try.Checkpoint,
+			Training:   r.try.Trained,
 			Warn: func(text string) {
 				_, _ = fmt.Fprintf(l.lines.Stderr(), "spillway: %s\n", text) // it never fails
 			},

@@ -34,6 +34,7 @@ func NewStages(listed []workflows.AnyStage) Stages {
 type hooks struct {
 	progress   func(wire.Progress)
 	checkpoint func(activities.Ref)
+	trained    func(predictor.Training)
 }
 
 // execute runs one attempt to its end. It never panics: a panic of user code becomes a failure with its stack.
@@ -41,7 +42,7 @@ func (s Stages) execute(ctx context.Context, venue predictor.Venue, store activi
 	var latest latest
 	attempt := &activities.Attempt{
 		Run: start.Task.Run, Stage: start.Task.Stage.Name, Task: start.Task.ID, Number: start.Attempt, Venue: venue,
-		Store: store, Resume: start.Resume,
+		Store: store, Resume: start.Resume, Past: start.Past,
 		Traceparent: wire.AttemptTraceparent(start.Task.Run, start.Task.Traceparent, start.Task.ID, start.Attempt, start.Task.PoolOnly),
 		Logger:      logger.With("run", start.Task.Run, "stage", start.Task.Stage.Name, "task", start.Task.ID),
 		Progress: func(step int, metrics map[string]float64) {
@@ -57,6 +58,15 @@ func (s Stages) execute(ctx context.Context, venue predictor.Venue, store activi
 				hooks.checkpoint(ref)
 			}
 		},
+	}
+	if hooks.trained != nil {
+		attempt.Trained = func(training predictor.Training) {
+			if err := training.Validate(); err != nil {
+				attempt.Logger.WarnContext(ctx, "what the stage tells of its training is left out", "error", err)
+				return
+			}
+			hooks.trained(training)
+		}
 	}
 	began, before := time.Now(), processTime()
 	output, failure := s.call(activities.NewContext(ctx, attempt), start)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"runtime"
 	"testing"
 
@@ -62,6 +63,7 @@ func stages() child.Stages {
 			return 0, nil
 		}),
 		workflows.NewStage("count", countTo),
+		workflows.NewStage("train", train),
 		workflows.NewStage("wait", func(ctx context.Context, _ int) (int, error) {
 			<-ctx.Done()
 			return runtime.GOMAXPROCS(0), nil
@@ -83,6 +85,19 @@ func countTo(ctx context.Context, last int) (int, error) {
 		activities.Progress(ctx, step, map[string]float64{"done": float64(step) / float64(last)})
 	}
 	return began, nil
+}
+
+// train tells how three steps of a training go, with one report that no training can be, and returns how long the steps of the trainings
+// before were.
+func train(ctx context.Context, _ int) (before []float64, err error) {
+	for _, past := range activities.PastTrainings(ctx) {
+		before = append(before, past.StepSeconds)
+	}
+	for step := range int64(3) {
+		activities.Trained(ctx, predictor.Training{Executor: "gomlx", Steps: step + 1, TotalSteps: 3})
+	}
+	activities.Trained(ctx, predictor.Training{StepSeconds: math.NaN()})
+	return before, nil
 }
 
 // attempt is the first attempt of a task of stage.

@@ -60,6 +60,37 @@ func TestAStageKnowsItsAttemptAndItsLogLinesNameIt(t *testing.T) {
 	}
 }
 
+func TestATrainingIsToldAsItGoesAndKnowsThoseBefore(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	slot := serve(t, slog.New(slog.NewTextHandler(&log, nil)))
+	start := attempt("train", "0")
+	start.Past = []predictor.Training{{StepSeconds: 2}, {StepSeconds: 3}}
+	slot.start(start)
+	for step := int64(1); step <= 3; step++ {
+		want := predictor.Training{Executor: "gomlx", Steps: step, TotalSteps: 3}
+		if diff := cmp.Diff(&want, slot.next().Training); diff != "" {
+			t.Errorf("step %d (-want +got):\n%s", step, diff)
+		}
+	}
+	if answer := slot.done(); string(answer.Output) != "[2,3]" {
+		t.Errorf("what the stage knew of earlier trainings: got %s, want [2,3]", answer.Output)
+	}
+	slot.start(attempt("train", "0"))
+	for range 3 {
+		slot.next()
+	}
+	if answer := slot.done(); string(answer.Output) != "null" {
+		t.Errorf("what the next attempt knew: got %s, want nothing of the one before", answer.Output)
+	}
+	if err := slot.hangUp(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "training is left out") {
+		t.Errorf("log: got %q, want that a training that cannot be is left out", log.String())
+	}
+}
+
 func TestProgressAndCheckpointsAreToldAtOnceAndTheNextAttemptGoesOnFromTheLast(t *testing.T) {
 	t.Parallel()
 	slot := serve(t, silent)

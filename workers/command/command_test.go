@@ -21,6 +21,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command"
 	"github.com/spillway-ml/spillway/workers/command/commandtest"
@@ -258,6 +259,45 @@ func TestAProgramIsToldWhoItIsAndNoSecrets(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}
+
+func TestAProgramIsToldOfEarlierTrainingsAsFarAsThereIsRoom(t *testing.T) {
+	t.Parallel()
+	long := predictor.Training{StepSeconds: 1}
+	for range 64 {
+		long.Parts = append(long.Parts, predictor.TrainingPart{First: strings.Repeat("x", 500)})
+	}
+	for name, c := range map[string]struct {
+		past []predictor.Training
+		want int
+	}{
+		"none":           {nil, -1},
+		"two":            {[]predictor.Training{{StepSeconds: 2}, {StepSeconds: 3}}, 2},
+		"more than kept": {make([]predictor.Training, 20), predictor.PastTrainings},
+		"large ones":     {slices.Repeat([]predictor.Training{long}, 8), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newHost(t).prepare(t, wire.Command{Arguments: sh(`printf '%s' "${SPILLWAY_TRAININGS-none}"`)}, activities.Ref{})
+			r := run(t, w, command.Launch{Trainings: c.past})
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			if c.want < 0 {
+				if r.output != "none" {
+					t.Errorf("got %q, want the variable unset", r.output)
+				}
+				return
+			}
+			var told []predictor.Training
+			if err := json.Unmarshal([]byte(r.output), &told); err != nil {
+				t.Fatalf("%.100q: %v", r.output, err)
+			}
+			if diff := cmp.Diff(c.past[:c.want], told); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package command
 
 import (
 	"debug/elf"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -41,6 +43,8 @@ type Launch struct {
 	// Devices are the indices or UUIDs of the GPUs that the program may use, as CUDA names them; nil says nothing about GPUs. A container
 	// has these only, numbered from 0.
 	Devices []string
+	// Trainings are how earlier split trainings of the stage went, newest first, at most predictor.PastTrainings of them.
+	Trainings []predictor.Training
 	// Traceparent is the trace context below which the program's own spans belong; empty tells it none.
 	Traceparent string
 	// Extra are variables of the operator; those of the command win over them.
@@ -167,9 +171,26 @@ func (w *Workspace) common(launch Launch) map[string]string {
 	if launch.Traceparent != "" {
 		values[wire.TraceEnvironment] = launch.Traceparent
 	}
+	if past := trainings(launch.Trainings); past != "" {
+		values[wire.TrainingsEnvironment] = past
+	}
 	values[wire.RunEnvironment], values[wire.StageEnvironment], values[wire.TaskEnvironment] = launch.Run, launch.Stage, launch.Task
 	values[wire.AttemptEnvironment] = strconv.Itoa(launch.Attempt)
 	return values
+}
+
+// maxTrainings bounds the variable that tells of earlier trainings, in bytes: Linux takes 128 KiB for one variable.
+const maxTrainings = 96 << 10
+
+// trainings returns the newest of past that there is room for, as a JSON list; empty when there are none.
+func trainings(past []predictor.Training) string {
+	for n := min(len(past), predictor.PastTrainings); n > 0; n-- {
+		// Numbers that JSON has not are in none that was folded; such a list would be left out.
+		if encoded, err := json.Marshal(past[:n]); err == nil && len(encoded) <= maxTrainings {
+			return string(encoded)
+		}
+	}
+	return ""
 }
 
 // pairs returns variables as an environment, sorted by name.

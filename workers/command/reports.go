@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/tree"
 	"github.com/spillway-ml/spillway/workers/verdict"
@@ -29,6 +30,8 @@ const (
 	maxReport = 1 << 20
 	// maxValues bounds all values of a result together, as JSON.
 	maxValues = 1 << 20
+	// maxTraining bounds what one line says of a split training.
+	maxTraining = 256 << 10
 	// maxWarnings is how many warnings are told; a program that writes its log to the wrong descriptor makes one a line.
 	maxWarnings = 20
 	// maxQuoted is how much of what a program wrote a warning repeats.
@@ -41,6 +44,8 @@ type Listener struct {
 	Progress func(step int, metrics map[string]float64)
 	// Checkpoint is told of each checkpoint that is stored: a tree with one entry, which Prepare restores.
 	Checkpoint func(activities.Ref)
+	// Training is told how a split training goes beside its plan; all of them are sound, and a later one replaces all before it.
+	Training func(predictor.Training)
 	// Warn is told what could not be understood, and why, with the number of the line; at most 20 times.
 	Warn func(text string)
 }
@@ -148,6 +153,8 @@ func (f *follower) take(line []byte, tooLong bool, checkpoints chan string) {
 			err = f.result(keys[key])
 		case "out_of_memory":
 			err = f.outOfMemory(keys[key])
+		case "training":
+			err = f.training(keys[key])
 		default:
 			err = errors.New("no such key is known")
 		}
@@ -253,6 +260,28 @@ func (f *follower) outOfMemory(value json.RawMessage) error {
 		return fmt.Errorf("%s is neither %q nor %q", quote(value), verdict.Host, verdict.Device)
 	}
 	f.reported.OutOfMemory = kind
+	return nil
+}
+
+func (f *follower) training(value json.RawMessage) error {
+	if len(value) > maxTraining {
+		return fmt.Errorf("it is longer than %s; leave alternatives out", quantity.Bytes(maxTraining))
+	}
+	var training *predictor.Training
+	if err := json.Unmarshal(value, &training); err != nil {
+		return fmt.Errorf("%s does not tell how a training goes: %w", quote(value), err)
+	}
+	if training == nil {
+		return errors.New("it is null")
+	}
+	if err := training.Validate(); err != nil {
+		return err
+	}
+	f.telling.Lock()
+	defer f.telling.Unlock()
+	if f.listener.Training != nil {
+		f.listener.Training(*training)
+	}
 	return nil
 }
 

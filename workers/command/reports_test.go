@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/command"
 	"github.com/spillway-ml/spillway/workers/command/commandtest"
 	"github.com/spillway-ml/spillway/workers/verdict"
@@ -34,7 +35,10 @@ func follow(tb testing.TB, w *command.Workspace, text string) ran {
 			r.told = append(r.told, string(line))
 		},
 		Checkpoint: func(ref activities.Ref) { r.kept = append(r.kept, ref) },
-		Warn:       func(text string) { r.told = append(r.told, "warning: "+text) },
+		Training: func(training predictor.Training) {
+			r.told = append(r.told, fmt.Sprintf("training: %d of %d steps in %d parts", training.Steps, training.TotalSteps, len(training.Parts)))
+		},
+		Warn: func(text string) { r.told = append(r.told, "warning: "+text) },
 	})
 	return r
 }
@@ -71,7 +75,12 @@ func TestALineThatCannotBeUnderstoodIsAWarningAndTheNextIsRead(t *testing.T) {
 		`epoch 1: loss 0.5`: "not a JSON object",
 		`[1]`:               "not a JSON object",
 		`null`:              "not a JSON object",
-		`{"progress": 1, "metrics": {"loss": 1e999}}`:             "metrics",
+		`{"progress": 1, "metrics": {"loss": 1e999}}`: "metrics",
+		`{"training": 3}`:                                         "does not tell how a training goes",
+		`{"training": null}`:                                      "null",
+		`{"training": {"steps": "many"}}`:                         "does not tell how a training goes",
+		`{"training": {"step_seconds": -1}}`:                      "must be between 0 and",
+		`{"training": {"parts": [{}, {"peak_bytes": -1}]}}`:       "part 1: a peak of -1 bytes",
 		`{"progress": 1.5}`:                                       "not the number of a step",
 		`{"progress": -1}`:                                        "not the number of a step",
 		`{"progress": "1"}`:                                       "not the number of a step",
@@ -122,6 +131,18 @@ func TestAResultThatIsTooLargeIsRefusedAsAWhole(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]any{"a": json.Number("1")}, r.reported.Values); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
+	}
+}
+
+func TestATrainingIsToldAndOneThatIsTooLongIsAWarning(t *testing.T) {
+	t.Parallel()
+	w := newHost(t).prepare(t, wire.Command{Arguments: []string{"true"}}, activities.Ref{})
+	r := follow(t, w, `{"training": {"executor": "torch", "steps": 2, "total_steps": 9, "parts": [{"device": "cpu:0"}, {"device": "cpu:1"}], "added_later": 1}}`+"\n"+
+		fmt.Sprintf(`{"training": {"steps": 3, "added_later": %q}}`, strings.Repeat("x", 257<<10))+"\n"+
+		`{"training": {"steps": 4, "total_steps": 9, "step_seconds": NaN}}`)
+	if len(r.told) != 4 || r.told[0] != "training: 2 of 9 steps in 2 parts" || !strings.Contains(r.told[1], "longer than 256 KiB") ||
+		!strings.Contains(r.told[2], "NaN") || r.told[3] != "training: 4 of 9 steps in 0 parts" {
+		t.Errorf("told: got %q, want the first and the last, and why the second is not understood", r.told)
 	}
 }
 
@@ -290,6 +311,7 @@ func FuzzFollow(f *testing.F) {
 	f.Add([]byte(`{"progress": 1, "metrics": {"loss": 0.5}}` + "\n" + `{"checkpoint": "x"}` + "\n" + `{"result": {"a": [1]}}`))
 	f.Add([]byte("\n{\n{}\nnull\n{\"result\": null, \"out_of_memory\": \"host\"}"))
 	f.Add([]byte(`{"progress": 1e300, "checkpoint": "../.."}`))
+	f.Add([]byte(`{"training": {"steps": 1, "step_seconds": 1e300, "parts": [{"peak_bytes": 1}]}}` + "\n" + `{"training": {"bubble": 0.5, "parts": null}}`))
 	dir := f.TempDir()
 	options := command.Options{Root: filepath.Join(dir, "root"), Cache: filepath.Join(dir, "cache"), Store: commandtest.NewStore()}
 	w, err := command.Prepare(f.Context(), options, wire.Command{Arguments: []string{"true"}}, activities.Ref{})
@@ -309,6 +331,11 @@ func FuzzFollow(f *testing.F) {
 					if step < 0 || math.IsNaN(value) || math.IsInf(value, 0) {
 						t.Errorf("step %d, metric %q: got %v", step, name, value)
 					}
+				}
+			},
+			Training: func(training predictor.Training) {
+				if err := training.Validate(); err != nil {
+					t.Errorf("training %+v: %v", training, err)
 				}
 			},
 			Warn: func(string) { warnings++ },

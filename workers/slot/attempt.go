@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,8 +53,12 @@ type Attempt struct {
 	taken    time.Time     // when this process got it
 	queued   time.Duration // before that
 
-	mu      sync.Mutex
-	state   wire.Heartbeat
+	mu       sync.Mutex
+	state    wire.Heartbeat
+	training *predictor.Training // the newest that was told; replaced, never changed
+	fresh    bool                // nobody has asked for it yet
+	told     *predictor.Training // what was returned to who asked last
+
 	urgent  chan struct{} // a checkpoint shall reach the server now
 	stop    chan struct{}
 	stopped chan struct{}
@@ -118,6 +123,29 @@ func (a *Attempt) Progress(progress wire.Progress) {
 	a.state.Step, a.state.Metrics = progress.Step, maps.Clone(progress.Metrics)
 }
 
+// Trained notes how a split training goes, which Validate has found sound; it replaces all before it, and goes with the attempt's Record.
+func (a *Attempt) Trained(training predictor.Training) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.training, a.fresh = &training, true
+}
+
+// News returns how a split training goes, once for each time that it was told; nil when nothing was told since. What was not chosen, and why,
+// is left out where News has told it before: a training of a day has a sample a second. The Record tells it again.
+func (a *Attempt) News() *predictor.Training {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.fresh {
+		return nil
+	}
+	news, told := *a.training, a.told
+	a.fresh, a.told = false, a.training
+	if told != nil && told.Reason == news.Reason && slices.Equal(told.Alternatives, news.Alternatives) {
+		news.Reason, news.Alternatives = "", nil
+	}
+	return &news
+}
+
 // Checkpoint notes the newest checkpoint and has it sent at once, so that a host that dies now loses no more than what came after it.
 func (a *Attempt) Checkpoint(ref activities.Ref) {
 	a.mu.Lock()
@@ -144,11 +172,14 @@ func (a *Attempt) Need() predictor.Need {
 
 // Record returns the start of the attempt's Record: who it is, where it ran and how it ended.
 func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) predictor.Record {
+	a.mu.Lock()
+	training := a.training
+	a.mu.Unlock()
 	return predictor.Record{
 		Run: a.Task.Run, Pipeline: a.Task.Pipeline, Stage: a.Task.Stage, Task: a.Task.ID, Attempt: a.Number,
 		Venue: venue, Host: host, PoolOnly: a.PoolOnly, ScheduledAt: a.ScheduledAt,
 		Outcome: ending.Outcome, Cause: ending.because(), Error: clip(ending.Message, maxMessage), Grant: ending.Grant, Cost: ending.Cost,
-		Features: a.features,
+		Features: a.features, Training: training,
 	}
 }
 

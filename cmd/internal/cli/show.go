@@ -2,11 +2,18 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 func (t *tool) showCommand() *cobra.Command {
@@ -98,9 +105,57 @@ func (t *tool) show(ctx context.Context, run string, asJSON, follow bool) error 
 	if asJSON {
 		return t.writeJSON(display.NewReport(model, session.stack.PoolCPUs, session.stack.FunctionCPUs))
 	}
+	trainings, err := session.client.Trainings(ctx, run)
+	if err != nil && !gone(err) {
+		return err
+	}
 	style, _ := t.styleOf(t.out)
-	for _, line := range append(display.Summary(model, style), display.Decisions(model)...) {
+	for _, line := range slices.Concat(display.Summary(model, style), trainingLines(trainings), display.Decisions(model)) {
 		t.say("%s\n", line)
 	}
 	return nil
+}
+
+// trainingLines tell of each stage that trains a split model what the plan of its latest attempt said beside what came. The peak is that of the
+// fullest part.
+func trainingLines(trainings []ledger.TrainingView) (lines []string) {
+	latest := map[string]predictor.Training{}
+	for _, view := range trainings { // in the order in which they were first heard of
+		latest[view.Stage] = view.Training
+	}
+	for _, stage := range slices.Sorted(maps.Keys(latest)) {
+		training := latest[stage]
+		var predicted, peak quantity.Bytes
+		for _, part := range training.Parts {
+			predicted, peak = max(predicted, part.PredictedPeakBytes), max(peak, part.PeakBytes)
+		}
+		parts := fmt.Sprintf("%d parts", len(training.Parts))
+		if len(training.Parts) == 1 {
+			parts = "1 part"
+		}
+		lines = append(lines, fmt.Sprintf("  training  %s: %s, %s, step %d/%d; a step takes %s; the fullest part holds %s", printable(stage), parts, printable(training.Schedule),
+			training.Steps, training.TotalSteps, besides(training.PredictedStepSeconds, training.StepSeconds, stepTime),
+			besides(float64(predicted), float64(peak), func(bytes float64) string { return quantity.Bytes(bytes).String() })))
+	}
+	return lines
+}
+
+// besides writes what came beside what was predicted, and by how much it differs.
+func besides(predicted, came float64, write func(float64) string) string {
+	switch {
+	case came <= 0:
+		return write(predicted) + " as predicted, not measured yet"
+	case predicted <= 0:
+		return write(came) + ", not predicted"
+	default:
+		return fmt.Sprintf("%s, predicted %s (%+.0f%%)", write(came), write(predicted), 100*(came/predicted-1))
+	}
+}
+
+// stepTime writes the time of a step with three digits: "8.25 ms", "0.82 s".
+func stepTime(seconds float64) string {
+	if seconds < 0.1 {
+		return strconv.FormatFloat(1000*seconds, 'g', 3, 64) + " ms"
+	}
+	return strconv.FormatFloat(seconds, 'g', 3, 64) + " s"
 }

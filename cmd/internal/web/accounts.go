@@ -109,6 +109,19 @@ func (s *Server) curves(r *http.Request) (answer curvesAnswer, err error) {
 	return curvesAnswer{notNil(found)}, err
 }
 
+type trainingsAnswer struct {
+	Trainings []ledger.TrainingView `json:"trainings"`
+}
+
+// trainings answers GET /api/v1/runs/{run}/trainings.
+func (s *Server) trainings(r *http.Request) (answer trainingsAnswer, err error) {
+	if _, err := s.knownRun(r.Context(), r.PathValue("run")); err != nil {
+		return answer, err
+	}
+	found, err := s.engine.Trainings(r.Context(), r.PathValue("run"))
+	return trainingsAnswer{notNil(found)}, err
+}
+
 // diff answers GET /api/v1/diff.
 func (s *Server) diff(r *http.Request) (diff ledger.Diff, err error) {
 	a, b := r.FormValue("a"), r.FormValue("b")

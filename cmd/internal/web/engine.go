@@ -99,6 +99,8 @@ type Accounts interface {
 	Breakdown(ctx context.Context, run string) (timeline.Breakdown, error)
 	// Curves returns what the tasks of a run reported as progress.
 	Curves(ctx context.Context, run string) ([]timeline.Curve, error)
+	// Trainings returns how the split trainings of a run go, or went, beside their plans.
+	Trainings(ctx context.Context, run string) ([]ledger.TrainingView, error)
 	// Bill returns who spent what.
 	Bill(ctx context.Context, query ledger.BillQuery) (ledger.Bill, error)
 	// Diff compares two runs.

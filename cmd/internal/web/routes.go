@@ -109,6 +109,7 @@ func (s *Server) accountRoutes() []route {
 		asking(s, "GET", "/api/v1/runs/{run}/allocation", "Says what each stage of a run held and used over time.", s.allocation).with(pointsParameter).refusing(notFound),
 		asking(s, "GET", "/api/v1/runs/{run}/breakdown", "Says where the time of a run went.", s.breakdown).refusing(notFound),
 		asking(s, "GET", "/api/v1/runs/{run}/curves", "Returns what the tasks of a run reported as progress.", s.curves).refusing(notFound),
+		asking(s, "GET", "/api/v1/runs/{run}/trainings", "Says what the plans of a run's split trainings predicted, and what came.", s.trainings).refusing(notFound),
 		asking(s, "GET", "/api/v1/diff", "Compares two runs.", s.diff).with(firstParameter, secondParameter).refusing(notFound),
 		{
 			method: "GET", path: "/api/v1/cost", summary: "Says who spent what.",

@@ -54,6 +54,11 @@ func (e *Engine) Curves(_ context.Context, run string) ([]timeline.Curve, error)
 	return account(e, run, func(l *ledger.Ledger, _ time.Time) ([]timeline.Curve, bool) { return l.Curves(run) })
 }
 
+// Trainings returns how the split trainings of a run go, or went, beside their plans.
+func (e *Engine) Trainings(_ context.Context, run string) ([]ledger.TrainingView, error) {
+	return account(e, run, func(l *ledger.Ledger, _ time.Time) ([]ledger.TrainingView, bool) { return l.Trainings(run) })
+}
+
 // Bill returns who spent what.
 func (e *Engine) Bill(_ context.Context, query ledger.BillQuery) (ledger.Bill, error) {
 	e.observer.mu.Lock()

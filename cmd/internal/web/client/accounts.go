@@ -57,6 +57,13 @@ func (c *Client) Curves(ctx context.Context, run string) ([]timeline.Curve, erro
 	return answer.Curves, err
 }
 
+// Trainings returns how the split trainings of a run go, or went, beside their plans.
+func (c *Client) Trainings(ctx context.Context, run string) ([]ledger.TrainingView, error) {
+	var answer struct{ Trainings []ledger.TrainingView }
+	err := c.call(ctx, http.MethodGet, ofRun(run, "trainings", nil), nil, &answer)
+	return answer.Trainings, err
+}
+
 // Diff compares two runs.
 func (c *Client) Diff(ctx context.Context, a, b string) (diff ledger.Diff, err error) {
 	return diff, c.call(ctx, http.MethodGet, "/api/v1/diff?"+url.Values{"a": {a}, "b": {b}}.Encode(), nil, &diff)

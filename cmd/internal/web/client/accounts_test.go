@@ -95,6 +95,20 @@ func TestAccountsComeBackAsTheEngineGivesThem(t *testing.T) {
 	if curves, err := client.Curves(ctx, run); err != nil || len(curves) != 0 {
 		t.Errorf("Curves = %v, %v; want none", curves, err)
 	}
+	if trainings, err := client.Trainings(ctx, run); err != nil || len(trainings) != 0 {
+		t.Errorf("Trainings = %v, %v; want none", trainings, err)
+	}
+	told := predictor.Training{Executor: "torch", Steps: 2, TotalSteps: 3, Parts: []predictor.TrainingPart{{Device: "cpu:0", PeakBytes: 5}}}
+	engine.Apply(run, predictor.Sampled{Run: run, Stage: predictor.StageID{App: "digits", Build: "b", Name: "fit"}, Task: "fit-0", Attempt: 1, At: time.Now(), Training: &told})
+	if trainings, err := client.Trainings(ctx, run); err != nil || len(trainings) != 1 || !cmp.Equal(told, trainings[0].Training) {
+		t.Errorf("Trainings = %+v, %v; want %+v", trainings, err, told)
+	}
+	if _, err := client.Trainings(ctx, "none"); !isStatus(err, 404) {
+		t.Errorf("Trainings of no run: got %v, want 404", err)
+	}
+	if plan, err := client.Plan(ctx); err != nil || !cmp.Equal(plan, predictor.Plan{}) {
+		t.Errorf("Plan = %+v, %v; want none", plan, err)
+	}
 	var text bytes.Buffer
 	if err := client.CostCSV(ctx, bill, &text); err != nil || !strings.HasPrefix(text.String(), "run,attempts,") || !strings.Contains(text.String(), "\ndigits-1,") {
 		t.Errorf("CostCSV wrote %q, %v", text.String(), err)

@@ -53,6 +53,11 @@ func (c *Client) Stack(ctx context.Context) (stack web.Stack, err error) {
 	return stack, c.call(ctx, http.MethodGet, "/api/v1/stack", nil, &stack)
 }
 
+// Plan returns the plan in force.
+func (c *Client) Plan(ctx context.Context) (plan predictor.Plan, err error) {
+	return plan, c.call(ctx, http.MethodGet, "/api/v1/plan", nil, &plan)
+}
+
 // Runs returns the runs that match, newest first. A Limit of 0 means the engine's default.
 func (c *Client) Runs(ctx context.Context, query web.RunQuery) ([]ledger.RunView, error) {
 	values := url.Values{}

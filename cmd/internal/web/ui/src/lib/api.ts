@@ -286,6 +286,49 @@ export interface Curve {
   points: { step: number; value: number; at: string }[] | null;
 }
 
+/** What the plan of a split training said beside what came; what is not measured yet is left out. */
+export interface Training {
+  model: string;
+  executor: string;
+  schedule: string;
+  batch: number;
+  micro_batches: number;
+  steps: number;
+  total_steps: number;
+  predicted_step_seconds: number;
+  step_seconds?: number;
+  bubble?: number;
+  parts: TrainingPart[] | null;
+  alternatives?: { partitions: number; micro_batches: number; step_seconds: number; peak_bytes: number; reason?: string }[];
+  reason?: string;
+}
+
+export interface TrainingPart {
+  device: string;
+  kind: string;
+  threads?: number;
+  ops: number;
+  first?: string;
+  last?: string;
+  recompute?: boolean;
+  predicted_peak_bytes: number;
+  peak_bytes?: number;
+  capacity_bytes?: number;
+  predicted_busy_seconds: number;
+  busy_seconds?: number;
+}
+
+/** The training of one attempt; without an outcome while the attempt goes on. */
+export interface TrainingView {
+  stage: string;
+  task: string;
+  attempt: number;
+  host?: string;
+  outcome?: Outcome;
+  at: string;
+  training: Training;
+}
+
 export interface Alternative {
   name: string;
   functions?: Record<string, number>;
@@ -437,6 +480,8 @@ export const timeline = (id: string) => get<TimelineView>(ofRun(id, `/timeline?m
 export const allocation = (id: string) => get<{ stages: StageAllocation[] | null }>(ofRun(id, `/allocation?points=${points}`)).then((answer) => answer.stages ?? []);
 export const breakdown = (id: string) => get<Breakdown>(ofRun(id, '/breakdown'));
 export const curves = (id: string) => get<{ curves: Curve[] | null }>(ofRun(id, '/curves')).then((answer) => answer.curves ?? []);
+
+export const trainings = (id: string) => get<{ trainings: TrainingView[] | null }>(ofRun(id, '/trainings')).then((answer) => answer.trainings ?? []);
 
 export const attempts = (id: string, query: { stage?: string; outcome?: string; offset?: number; limit: number }) =>
   get<{ attempts: Attempt[] | null }>(ofRun(id, '/attempts?' + parameters(query))).then((answer) => answer.attempts ?? []);

@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// pasts is a plan that tells stage how long the steps of its trainings were.
+func pasts(sizing predictor.Sizing, steps ...float64) predictor.Plan {
+	plan := placement(1, sizing)
+	plan.Trainings = []predictor.PastTraining{{Stage: predictor.StageID{App: "another"}, Newest: []predictor.Training{{StepSeconds: 99}}}, {Stage: stage}}
+	for _, step := range steps {
+		plan.Trainings[1].Newest = append(plan.Trainings[1].Newest, predictor.Training{StepSeconds: step})
+	}
+	return plan
+}
+
+// obeyed hands out a plan and returns once it is obeyed: a second one is only taken then.
+func (h *host) obeyed(plan predictor.Plan) {
+	h.plans.next <- plan
+	h.plans.next <- plan
+}
+
+// tellings are the samples that tell how a training goes.
+func (h *host) tellings() (found []predictor.Training) {
+	for _, sample := range told[predictor.Sampled](h.recorder) {
+		if sample.Training != nil {
+			found = append(found, *sample.Training)
+		}
+	}
+	return found
+}
+
+func TestATrainingIsSampledOnceForEachReportAndKeptInTheRecord(t *testing.T) {
+	t.Parallel()
+	h := start(t, 1, nil)
+	h.obeyed(pasts(predictor.Sizing{Stage: stage, Base: of(1, 64)}, 2, 3))
+	a := h.submit(t, order{Do: "train"}, nil)
+	first := predictor.Training{Executor: "gomlx", Steps: 1, TotalSteps: 2}
+	await[predictor.Sampled](t, h.recorder, "a sample with the training", func(s predictor.Sampled) bool { return s.Training != nil })
+	later := len(told[predictor.Sampled](h.recorder)) + 3
+	await[predictor.Sampled](t, h.recorder, "three samples more", func(predictor.Sampled) bool { return len(told[predictor.Sampled](h.recorder)) >= later })
+	if diff := cmp.Diff([]predictor.Training{first}, h.tellings()); diff != "" {
+		t.Errorf("told while it ran (-want +got):\n%s", diff)
+	}
+	h.obeyed(pasts(predictor.Sizing{Stage: stage, Base: of(2, 64)}))
+	out, _ := decoded(t, h, a)
+	if out.Past != 2 {
+		t.Errorf("the attempt knew %d trainings, want the 2 of its stage", out.Past)
+	}
+	want := predictor.Training{Executor: "gomlx", Steps: 2, TotalSteps: 2}
+	if diff := cmp.Diff(&want, h.records()[0].Training); diff != "" {
+		t.Errorf("the Record's training (-want +got):\n%s", diff)
+	}
+	h.seen(out.PID)
+	if out, _ := h.done(t, order{}); out.Past != 0 {
+		t.Errorf("the next attempt knew %d trainings, want those of the newest plan, none", out.Past)
+	}
+	if told := h.records()[1].Training; told != nil {
+		t.Errorf("the next Record's training: %+v, want none", told)
+	}
+}
+
+func TestACommandTellsItsTrainingAndKnowsThoseBefore(t *testing.T) {
+	t.Parallel()
+	h, printed, _ := startWithStore(t, 1, nil)
+	h.obeyed(pasts(predictor.Sizing{}, 2, 3))
+	result, err := h.command(t, "train-1", shell(`printf '{"result": {"past": %s}}\n' "$SPILLWAY_TRAININGS" >$SPILLWAY_REPORT
+		echo '{"training": {"executor": "torch", "steps": 7, "step_seconds": 0.5}}' >$SPILLWAY_REPORT
+		echo '{"training": {"steps": -7}}' >$SPILLWAY_REPORT`), nil).Wait(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out wire.CommandResult
+	if err := json.Unmarshal(result.Output, &out); err != nil {
+		t.Fatal(err)
+	}
+	known, err := json.Marshal(out.Values["past"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var past []predictor.Training
+	if err := json.Unmarshal(known, &past); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]predictor.Training{{StepSeconds: 2}, {StepSeconds: 3}}, past); diff != "" {
+		t.Errorf("what the command knew (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(&predictor.Training{Executor: "torch", Steps: 7, StepSeconds: 0.5}, h.records()[0].Training); diff != "" {
+		t.Errorf("the Record's training (-want +got):\n%s", diff)
+	}
+	if got := printed("train-1", 1); got != "spillway: report line 3: \"training\": -7 steps of 0 are done: neither can be negative\n" {
+		t.Errorf("printed: %q, want what is wrong with the last report", got)
+	}
+}
