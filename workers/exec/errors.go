@@ -1,0 +1,48 @@
+package exec
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spillway-ml/spillway/workers/schedule"
+)
+
+// StageError says which stage failed, and at what.
+type StageError struct {
+	// Instruction has the stage, the micro-batch and what was to be done.
+	Instruction schedule.Instruction
+	// Err is why.
+	Err error
+}
+
+// Error names the instruction and the reason.
+func (e *StageError) Error() string { return fmt.Sprintf("%v: %v", e.Instruction, e.Err) }
+
+// Unwrap returns the reason.
+func (e *StageError) Unwrap() error { return e.Err }
+
+// ErrLoss is wrapped by the error of a step whose loss or gradients are infinite or not numbers.
+var ErrLoss = errors.New("the loss is not finite")
+
+// LossError says how a step diverged.
+type LossError struct {
+	// Step is which one, from 0.
+	Step int64
+	// Loss is that of the step; 0 where it is not known, as the gradients were looked at first.
+	Loss float64
+	// GradientNorm is the norm of all gradients; 0 where it is not known, as nothing is clipped.
+	GradientNorm float64
+	// Updated says that the parameters were updated before the loss was known. Where gradients are clipped and not finite, they were not.
+	Updated bool
+}
+
+// Error tells the value that is not finite.
+func (e *LossError) Error() string {
+	if !e.Updated {
+		return fmt.Sprintf("%v: the norm of the gradients is %v in step %d, and the parameters are those before it", ErrLoss, e.GradientNorm, e.Step)
+	}
+	return fmt.Sprintf("%v: it is %v in step %d; go on from a checkpoint with a lower learning rate or with clipped gradients", ErrLoss, e.Loss, e.Step)
+}
+
+// Unwrap returns [ErrLoss].
+func (e *LossError) Unwrap() error { return ErrLoss }

@@ -1,0 +1,203 @@
+package exec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// unfinished is in the names of directories of checkpoints in the making: ".NAME.unfinished-RANDOM".
+const unfinished = ".unfinished-"
+
+// tries is how often a directory is made anew that another process swept away between its making and its locking.
+const tries = 5
+
+// Save copies the state of every stage and returns; then training may go on while wait, which is called once and from any goroutine, brings the copy to
+// directory. The directory has its name when all is on the disk: a crash at any moment leaves what was there before, or the new checkpoint. A
+// checkpoint that is there already is replaced. What crashes left unfinished beside it is removed. When ctx ends before wait does, nothing is left.
+func Save(ctx context.Context, pipeline Pipeline, directory string, meta Meta) (wait func() (Checkpoint, error), err error) {
+	s := saving{directory: filepath.Clean(directory), meta: meta}
+	s.meta.Model = pipeline.Data().Model
+	if err := s.begin(); err != nil {
+		return nil, fmt.Errorf("save checkpoint %s: %w", directory, err)
+	}
+	for n, stage := range pipeline.Stages() {
+		written, err := stage.Export(ctx, filepath.Join(s.temporary, partName(n)))
+		if err != nil {
+			err = fmt.Errorf("save checkpoint %s: export stage %d: %w", directory, n, err)
+			return nil, errors.Join(err, s.abandon())
+		}
+		s.waits = append(s.waits, written)
+	}
+	return func() (Checkpoint, error) {
+		c, err := s.finish(ctx)
+		if err != nil {
+			return Checkpoint{}, fmt.Errorf("save checkpoint %s: %w", directory, errors.Join(err, s.abandon()))
+		}
+		return c, nil
+	}, nil
+}
+
+func partName(stage int) string { return fmt.Sprintf("part-%d.safetensors", stage) }
+
+// saving is a checkpoint in the making.
+type saving struct {
+	directory, temporary string
+	lock                 *os.File // of temporary: others see that it is not left over
+	meta                 Meta
+	waits                []func() error
+}
+
+// begin makes the temporary directory and removes what crashes have left.
+func (s *saving) begin() error {
+	parent := filepath.Dir(s.directory)
+	if err := os.MkdirAll(parent, 0o777); err != nil { //nolint:gosec // the user's umask decides
+		return err
+	}
+	if err := sweep(parent); err != nil {
+		return err
+	}
+	var err error
+	for range tries {
+		if s.temporary, err = os.MkdirTemp(parent, "."+filepath.Base(s.directory)+unfinished); err != nil {
+			return err
+		}
+		if s.lock, err = lock(s.temporary); err != nil {
+			continue
+		}
+		if _, err = os.Stat(s.temporary); err == nil {
+			return nil
+		}
+		err = errors.Join(err, s.lock.Close())
+	}
+	return err
+}
+
+// finish waits for the files, names them in a manifest and gives the directory its name.
+func (s *saving) finish(ctx context.Context) (Checkpoint, error) {
+	m := manifest{Version: CheckpointVersion, Meta: s.meta}
+	waits := s.waits
+	for n := range waits {
+		s.waits = waits[n+1:]
+		if err := waits[n](); err != nil {
+			return Checkpoint{}, fmt.Errorf("export stage %d: %w", n, err)
+		}
+		if err := context.Cause(ctx); err != nil {
+			return Checkpoint{}, err
+		}
+		file, err := digest(filepath.Join(s.temporary, partName(n)))
+		if err != nil {
+			return Checkpoint{}, fmt.Errorf("export stage %d: %w", n, err)
+		}
+		m.Parts = append(m.Parts, file)
+	}
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	if err := writeSynced(filepath.Join(s.temporary, Manifest), append(text, '\n')); err != nil {
+		return Checkpoint{}, err
+	}
+	if err := syncDirectory(s.temporary); err != nil {
+		return Checkpoint{}, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return Checkpoint{}, err
+	}
+	if err := s.publish(); err != nil {
+		return Checkpoint{}, err
+	}
+	return Checkpoint{Directory: s.directory, Meta: m.Meta, Files: m.Parts}, nil
+}
+
+// publish gives the finished directory its name. What had the name before is then in the temporary one.
+func (s *saving) publish() error {
+	err := os.Chmod(s.temporary, 0o755) //nolint:gosec // MkdirTemp's mode is for secrets; a checkpoint is none
+	if err != nil {
+		return err
+	}
+	if _, there := os.Lstat(s.directory); errors.Is(there, fs.ErrNotExist) {
+		err = os.Rename(s.temporary, s.directory)
+	} else {
+		err = errors.Join(there, exchange(s.temporary, s.directory))
+	}
+	if err != nil {
+		return err
+	}
+	if err := syncDirectory(filepath.Dir(s.directory)); err != nil {
+		return err
+	}
+	return errors.Join(os.RemoveAll(s.temporary), s.lock.Close())
+}
+
+// abandon waits for the writers that still run, and removes what they wrote.
+func (s *saving) abandon() error {
+	var problems []error
+	for _, wait := range s.waits {
+		_ = wait() // its file is removed
+	}
+	s.waits = nil
+	problems = append(problems, os.RemoveAll(s.temporary))
+	if err := s.lock.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
+}
+
+// sweep removes the unfinished directories that nobody is writing any more.
+func sweep(parent string) error {
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), ".") || !strings.Contains(e.Name(), unfinished) {
+			continue
+		}
+		path := filepath.Join(parent, e.Name())
+		held, err := lock(path)
+		if err != nil {
+			continue // its owner is alive, or was faster
+		}
+		if err := errors.Join(os.RemoveAll(path), held.Close()); err != nil {
+			return fmt.Errorf("remove what a crash left: %w", err)
+		}
+	}
+	return nil
+}
+
+// lock takes a directory for this process, until the file is closed or the process ends. It does not wait.
+func lock(directory string) (*os.File, error) {
+	file, err := os.Open(directory)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", directory, err), file.Close())
+	}
+	return file, nil
+}
+
+func writeSynced(path string, text []byte) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// syncDirectory puts the names of a directory on the disk.
+func syncDirectory(path string) error {
+	directory, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(directory.Sync(), directory.Close())
+}
