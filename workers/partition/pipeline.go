@@ -375,8 +375,8 @@ func (in *instance) partsOf(stages []Stage) ([]stageOf, error) {
 			}
 			of[op] = i
 		}
-		if len(s.Devices) == 0 {
-			return nil, fmt.Errorf("stage %d has no device", i)
+		if most := in.p.mostReplicas(); len(s.Devices) == 0 || len(s.Devices) > most {
+			return nil, fmt.Errorf("stage %d has %d devices; want 1 to %d", i, len(s.Devices), most)
 		}
 		for _, d := range s.Devices {
 			if d < 0 || d >= len(busy) || busy[d] || in.kindOf[d] != in.kindOf[s.Devices[0]] {

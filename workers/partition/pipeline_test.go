@@ -61,6 +61,7 @@ func TestThePipelineIsTheBestOfAllCutsReplicasAndOrders(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawChain(t, 5, 4)
+		p.MostReplicas = rapid.IntRange(0, 2).Draw(t, "most replicas")
 		want := everyPipeline(t, p)
 		got, err := partition.Solve(p)
 		if errors.Is(err, partition.ErrUnfit) || errors.Is(err, partition.ErrProblem) {
@@ -71,6 +72,9 @@ func TestThePipelineIsTheBestOfAllCutsReplicasAndOrders(t *testing.T) {
 		}
 		if err != nil {
 			t.Fatal(err)
+		}
+		if i := slices.IndexFunc(got.Stages, func(s partition.Stage) bool { return p.MostReplicas > 0 && len(s.Devices) > p.MostReplicas }); i >= 0 {
+			t.Fatalf("stage %d has %d replicas of at most %d", i, len(got.Stages[i].Devices), p.MostReplicas)
 		}
 		if !near(float64(got.StepTime), want) {
 			t.Fatalf("%d stages take %v, the best of all takes %v", len(got.Stages), got.StepTime, want)
@@ -109,7 +113,7 @@ func everyPipeline(t *rapid.T, p partition.Problem) float64 {
 				ops = append(ops, i)
 			}
 			for class, devices := range classes {
-				for n := 1; used[class]+n <= len(devices); n++ {
+				for n := 1; used[class]+n <= len(devices) && (p.MostReplicas == 0 || n <= p.MostReplicas); n++ {
 					stage := partition.Stage{Ops: ops, Devices: devices[used[class] : used[class]+n]}
 					used[class] += n
 					extend(end, used, append(slices.Clone(stages), stage))
@@ -292,5 +296,21 @@ func TestAStepIsNeverSlowerThanPipeDreamsPlanOrDataParallelism(t *testing.T) {
 				t.Errorf("seed %d: %v, %s %v", seed, plan.StepTime, name, other.StepTime)
 			}
 		}
+	}
+}
+
+func TestAStageWithMoreReplicasThanItMayHaveIsRefused(t *testing.T) {
+	t.Parallel()
+	p := partition.Problem{
+		Graph:     graph.Graph{Ops: []graph.Op{{ID: "a", Costs: map[string]graph.Cost{fast: {Forward: 1, Backward: 2}}}}},
+		Devices:   equal(2, 0),
+		Objective: partition.Step, Training: true, MostReplicas: 1,
+	}
+	if _, err := partition.EvaluateStages(p, []partition.Stage{{Ops: []int{0}, Devices: []int{0, 1}}}, 1); err == nil {
+		t.Error("two replicas are taken, though one is the most")
+	}
+	p.MostReplicas = -1
+	if _, err := partition.Solve(p); !errors.Is(err, partition.ErrProblem) {
+		t.Errorf("at most -1 replicas: got the error %v", err)
 	}
 }

@@ -57,8 +57,11 @@ func (c *contest) enter(x *pipe, stages []stageOf, reason string) {
 	}
 }
 
-// starts are PipeDream's plans.
+// starts are PipeDream's plans; none where stages have no replicas, which are what these plans are good for.
 func (in *instance) starts() [][]stageOf {
+	if in.p.MostReplicas == 1 {
+		return nil
+	}
 	var starts [][]stageOf
 	for _, activations := range []bool{true, false} {
 		if !activations && len(in.blocks)*len(in.p.Devices) > mostStarts {
@@ -322,9 +325,10 @@ func (x *pipeSearch) memoryGrows(t timing, kind int) bool {
 	return !t.recompute || t.memory > 2*x.kinds[kind].room
 }
 
-// replicaCounts are the numbers of replicas that are tried: all up to 8, then even steps.
+// replicaCounts are the numbers of replicas that are tried: all up to 8, then even steps, up to the problem's bound.
 func (x *pipeSearch) replicaCounts(left int) []int {
 	var counts []int
+	left = min(left, x.p.mostReplicas())
 	for r := 1; r <= left; r++ {
 		if r <= 8 || r%4 == 0 || r == left {
 			counts = append(counts, r)
@@ -379,7 +383,7 @@ func (x *pipeSearch) leastTotal(c chainOf, used, start int) float64 {
 		return math.Inf(1)
 	}
 	work := x.line.least[start] / x.micro
-	c.sum += work / float64(most)
+	c.sum += work / float64(min(most, x.p.mostReplicas()))
 	c.period = max(c.period, work/float64(left))
 	c.residual = 0
 	return x.total(c)

@@ -23,8 +23,11 @@ func (x *pipe) polish(stages []stageOf) ([]stageOf, float64) {
 	return stages, best
 }
 
-// feasible is the total of a pipeline, +Inf where a stage does not fit.
+// feasible is the total of a pipeline, +Inf where a stage does not fit or has too many replicas.
 func (x *pipe) feasible(stages []stageOf) float64 {
+	if slices.ContainsFunc(stages, func(s stageOf) bool { return s.replicas > x.p.mostReplicas() }) {
+		return math.Inf(1)
+	}
 	total, timings, _ := x.assess(stages)
 	if slices.ContainsFunc(timings, func(t timing) bool { return !t.fits }) {
 		return math.Inf(1)

@@ -115,6 +115,8 @@ type Problem struct {
 	MicroBatches int
 	// MostMicroBatches is the number of samples of a batch; 0 means 64.
 	MostMicroBatches int
+	// MostReplicas is how many devices of a plan for Step may share one stage; 0 means any number.
+	MostReplicas int
 	// Launch is what each micro-batch costs a stage besides, in each direction.
 	Launch graph.Seconds
 	// Contiguous keeps plans to stages that no tensor leaves and enters again.
@@ -168,9 +170,9 @@ func (p Problem) Validate() error {
 	if !finite(m.Weight) || !finite(m.Gradient) || !finite(m.Optimizer) || m.ZeRO < 0 || m.ZeRO > 3 {
 		return fmt.Errorf("%w: memory %+v; want finite amounts from 0 and a ZeRO stage of 0 to 3", ErrProblem, m)
 	}
-	if !finite(p.IdleWeight) || !finite(float64(p.Launch)) || p.MicroBatches < 0 || p.MostMicroBatches < 0 {
-		return fmt.Errorf("%w: idle weight %v, launch %v, micro-batches %d of at most %d; want 0 or more",
-			ErrProblem, p.IdleWeight, p.Launch, p.MicroBatches, p.MostMicroBatches)
+	if !finite(p.IdleWeight) || !finite(float64(p.Launch)) || p.MicroBatches < 0 || p.MostMicroBatches < 0 || p.MostReplicas < 0 {
+		return fmt.Errorf("%w: idle weight %v, launch %v, micro-batches %d of at most %d, at most %d replicas; want 0 or more",
+			ErrProblem, p.IdleWeight, p.Launch, p.MicroBatches, p.MostMicroBatches, p.MostReplicas)
 	}
 	if p.Objective < Throughput || p.Objective > Latency {
 		return fmt.Errorf("%w: %v is unknown", ErrProblem, p.Objective)
@@ -194,6 +196,14 @@ func (d Device) room() float64 {
 		return math.Inf(1)
 	}
 	return float64(d.Memory)
+}
+
+// mostReplicas is the bound with its default.
+func (p Problem) mostReplicas() int {
+	if p.MostReplicas == 0 {
+		return len(p.Devices)
+	}
+	return p.MostReplicas
 }
 
 // seconds is how long the link takes for a tensor.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/exec"
 )
@@ -21,7 +22,7 @@ type Job struct {
 	Schedule string
 	// Batch is the number of samples of a step; 0 is 64.
 	Batch int
-	// MicroBatches is into how many parts a batch is cut; 0 chooses.
+	// MicroBatches is into how many parts a batch is cut; 0 takes those of Resume where the batch is the same, and chooses otherwise.
 	MicroBatches int
 	// Steps is how many steps to train; 0 is Epochs passes over the data.
 	Steps int64
@@ -37,7 +38,7 @@ type Job struct {
 	ClipNorm float64
 	// Recompute is RecomputeAuto, RecomputeNever or RecomputeAlways; empty is the first, which recomputes where memory would not do.
 	Recompute string
-	// Directory gets checkpoints and the result; required.
+	// Directory gets checkpoints and the result; required, but for InStage.
 	Directory string
 	// CheckpointEvery is the time between checkpoints; 0 is half a minute, a negative number makes none but the last.
 	CheckpointEvery time.Duration
@@ -86,6 +87,8 @@ type Progress struct {
 type Result struct {
 	// Model is the file of the trained model, in the executor's usual form; Checkpoint is the directory of the last checkpoint.
 	Model, Checkpoint string
+	// Artifact is the trained model in the attempt's store, where InStage trained it.
+	Artifact activities.Artifact[[]byte]
 	// Loss is the last step's, Losses every step's since the start or the resumed checkpoint.
 	Loss   float64
 	Losses []float64

@@ -1,0 +1,263 @@
+package training
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/graph"
+)
+
+// A micro-batch of n samples takes an operation
+//
+//	t(n) = a + b n
+//
+// a is what a call costs whatever it works on, which is what makes small micro-batches dear. The line goes through two probes, of few and of many
+// samples; neither a nor b is negative, and the line always goes through the second probe. The times of operations, which are measured one by one, are
+// first scaled so that they add up to the time of the unsplit model.
+
+// line is a time by the number of samples, in seconds.
+type line struct{ fixed, each float64 }
+
+func (l line) at(samples float64) float64 { return l.fixed + l.each*samples }
+
+// through returns the line through two measurements.
+func through(few, many int, fewSeconds, manySeconds float64) line {
+	if few >= many {
+		return line{each: manySeconds / float64(many)}
+	}
+	each := (manySeconds - fewSeconds) / float64(many-few)
+	each = min(max(each, 0), manySeconds/float64(many))
+	return line{fixed: manySeconds - each*float64(many), each: each}
+}
+
+// work is what the two passes of an operation take on one class of device.
+type work struct{ forward, backward line }
+
+// model is what probes tell about a model.
+type model struct {
+	digest  string
+	dataset int
+	base    quantity.Bytes
+	// shape is the graph of the largest probe; its sizes are those of samples samples, and its costs are not used.
+	shape   graph.Graph
+	samples int
+	order   []int // of the operations, topological
+	rank    []int // of each operation in it
+	// tensors are those of shape; coloured says that some of its operations must be together.
+	tensors  []graph.Tensor
+	coloured bool
+	// classes has the costs of all operations by class of device.
+	classes map[string][]work
+}
+
+// classOf tells apart the devices that were probed on their own.
+func classOf(d exec.Device) string {
+	kind := d.Kind
+	if kind == "" {
+		kind = exec.CPU
+	}
+	return kind + "/" + strconv.Itoa(d.Threads)
+}
+
+// prober measures a model on classes of devices, each once.
+type prober struct {
+	executor exec.Executor
+	batch    int
+	model    model
+}
+
+// fewer is by how much the small probe is smaller than the large one.
+const fewer = 8
+
+// class measures the model on a device unless one of its class was measured.
+func (p *prober) class(ctx context.Context, device exec.Device, state float64) error {
+	name := classOf(device)
+	if _, known := p.model.classes[name]; known {
+		return nil
+	}
+	many := p.batch
+	if device.Memory > 0 { // the whole model with a whole batch may be more than the device holds: one sample tells
+		one, err := p.probe(ctx, device, 1)
+		if err != nil {
+			return err
+		}
+		many = mostSamples(one.Graph, p.batch, state, device.Memory-one.Base)
+	}
+	few := max(1, many/fewer)
+	small, err := p.probe(ctx, device, few)
+	if err != nil {
+		return err
+	}
+	if small.Dataset > 0 && p.batch > small.Dataset {
+		return fmt.Errorf("a batch of %d of %d samples of data; choose a smaller one", p.batch, small.Dataset)
+	}
+	large := small
+	if many > few {
+		if large, err = p.probe(ctx, device, many); err != nil {
+			return err
+		}
+	}
+	return p.learn(name, small, large)
+}
+
+func (p *prober) probe(ctx context.Context, device exec.Device, samples int) (exec.Probe, error) {
+	probe, err := p.executor.Probe(ctx, exec.ProbeOptions{Samples: samples, Device: device})
+	if err != nil {
+		return exec.Probe{}, fmt.Errorf("probe the model with %d samples on %s: %w", samples, device.ID, err)
+	}
+	if err := probe.Graph.Validate(); err != nil {
+		return exec.Probe{}, fmt.Errorf("probe the model with %d samples on %s: %w", samples, device.ID, err)
+	}
+	if probe.Samples == 0 {
+		probe.Samples = samples
+	}
+	if len(probe.Graph.Ops) == 0 {
+		return exec.Probe{}, fmt.Errorf("probe the model with %d samples on %s: it has no operations", samples, device.ID)
+	}
+	return probe, nil
+}
+
+// mostSamples is how many samples, from one to a batch, the unsplit model can train at once in some memory, by what one sample takes.
+func mostSamples(g graph.Graph, batch int, state float64, memory quantity.Bytes) int {
+	summary := g.Summary()
+	rest := float64(memory) - float64(summary.Parameters)*(2+state/parameterBytes) - float64(summary.Workspace)
+	each := float64(summary.Activation + largest(g))
+	if each == 0 {
+		return batch
+	}
+	return max(1, min(batch, int(0.8*rest/each)))
+}
+
+// largest is the largest tensor or activation of an operation.
+func largest(g graph.Graph) quantity.Bytes {
+	var most quantity.Bytes
+	for _, op := range g.Ops {
+		most = max(most, op.Activation)
+	}
+	for _, t := range g.Tensors() {
+		most = max(most, t.Bytes)
+	}
+	return most
+}
+
+// learn adds the costs on a class of device.
+func (p *prober) learn(class string, small, large exec.Probe) error {
+	m := &p.model
+	if m.classes == nil {
+		order, err := large.Graph.Order()
+		if err != nil {
+			return fmt.Errorf("order the model's operations: %w", err)
+		}
+		*m = model{classes: map[string][]work{}, digest: large.Model, dataset: large.Dataset, base: large.Base, order: order, rank: make([]int, len(order))}
+		for i, op := range order {
+			m.rank[op] = i
+		}
+	}
+	if large.Model != m.digest || small.Model != m.digest {
+		return fmt.Errorf("probe the model: it has other parameters each time it is made (%s, then %s); make it without choices by chance", m.digest, large.Model)
+	}
+	if large.Samples > m.samples {
+		m.shape, m.samples, m.tensors = large.Graph, large.Samples, large.Graph.Tensors()
+		m.coloured = slices.ContainsFunc(m.shape.Ops, func(op graph.Op) bool { return op.Colour != "" })
+	}
+	few, err := scaled(small)
+	if err != nil {
+		return err
+	}
+	many, err := scaled(large)
+	if err != nil {
+		return err
+	}
+	works := make([]work, len(m.shape.Ops))
+	for i, op := range m.shape.Ops {
+		a, inSmall := few[op.ID]
+		b, inLarge := many[op.ID]
+		if !inSmall || !inLarge || len(few) != len(works) || len(many) != len(works) {
+			return fmt.Errorf("probe the model: it has other operations with %d samples than with %d (%q); make it the same for every number of samples",
+				small.Samples, large.Samples, op.ID)
+		}
+		works[i] = work{
+			forward:  through(small.Samples, large.Samples, float64(a.Forward), float64(b.Forward)),
+			backward: through(small.Samples, large.Samples, float64(a.Backward), float64(b.Backward)),
+		}
+	}
+	m.classes[class] = works
+	return nil
+}
+
+// scaled returns the times of a probe's operations so that they add up to those of the whole model; where none has a time, all have the same.
+func scaled(p exec.Probe) (map[string]graph.Cost, error) {
+	costs := make(map[string]graph.Cost, len(p.Graph.Ops))
+	var sum graph.Cost
+	for _, op := range p.Graph.Ops {
+		cost, err := only(op)
+		if err != nil {
+			return nil, err
+		}
+		costs[op.ID] = cost
+		sum.Forward += cost.Forward
+		sum.Backward += cost.Backward
+	}
+	part := func(whole, sum, own graph.Seconds) graph.Seconds {
+		switch {
+		case whole <= 0: // not measured as a whole
+			return own
+		case sum == 0:
+			return whole / graph.Seconds(len(costs))
+		default:
+			return own * whole / sum
+		}
+	}
+	for id, cost := range costs {
+		costs[id] = graph.Cost{Forward: part(p.Forward, sum.Forward, cost.Forward), Backward: part(p.Backward, sum.Backward, cost.Backward)}
+	}
+	return costs, nil
+}
+
+// only returns the cost of an operation on the one class of device that a probe measures.
+func only(op graph.Op) (graph.Cost, error) {
+	if len(op.Costs) > 1 {
+		return graph.Cost{}, fmt.Errorf("probe the model: operation %q has costs on %d classes of device; a probe measures one", op.ID, len(op.Costs))
+	}
+	var cost graph.Cost // an input has none
+	for _, measured := range op.Costs {
+		cost = measured
+	}
+	if op.Backward || op.BackwardOf != "" {
+		return graph.Cost{}, fmt.Errorf("probe the model: operation %q is one of the backward pass, which an executor derives", op.ID)
+	}
+	return cost, nil
+}
+
+// batchGraph is the graph of a batch that is cut into micro-batches: its costs and sizes are those of one micro-batch times their number.
+func (m model) batchGraph(batch, microBatches int) graph.Graph {
+	g := graph.Graph{Name: m.shape.Name, Ops: slices.Clone(m.shape.Ops), Edges: slices.Clone(m.shape.Edges)}
+	each, count := float64(batch)/float64(microBatches), float64(microBatches)
+	size := float64(batch) / float64(m.samples)
+	for i := range g.Ops {
+		op := &g.Ops[i]
+		op.Costs = make(map[string]graph.Cost, len(m.classes))
+		for class, works := range m.classes {
+			op.Costs[class] = graph.Cost{
+				Forward:  graph.Seconds(works[i].forward.at(each) * count),
+				Backward: graph.Seconds(works[i].backward.at(each) * count),
+			}
+		}
+		op.Activation = times(op.Activation, size)
+		op.Recompute = nil
+	}
+	for i := range g.Edges {
+		g.Edges[i].Bytes = times(g.Edges[i].Bytes, size)
+		g.Edges[i].Transfer = 0
+	}
+	return g
+}
+
+func times(size quantity.Bytes, factor float64) quantity.Bytes {
+	return min(quantity.Bytes(math.Ceil(float64(size)*factor)), graph.MostBytes)
+}

@@ -1,0 +1,149 @@
+package training
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/spawn"
+)
+
+// Devices returns what this process may use: a device of one thread for each CPU of its affinity mask, as many as the CPU quotas of its cgroups allow,
+// rounded down, and one at least. Where a quota leaves fewer than the mask has, they are not pinned: the quota holds wherever they run.
+// CUDA devices are not looked for; name them in [Job.Devices].
+func Devices() ([]exec.Device, error) {
+	cpus, err := spawn.AllowedCPUs()
+	if err != nil {
+		return nil, fmt.Errorf("find the devices: %w", err)
+	}
+	quota, err := cpuQuota(os.DirFS("/"))
+	if err != nil {
+		return nil, fmt.Errorf("find the devices: %w", err)
+	}
+	return processors(cpus, quota), nil
+}
+
+// processors are the devices of some CPUs under a quota of cores.
+func processors(cpus []int, quota float64) []exec.Device {
+	count := max(1, len(cpus))
+	pinned := len(cpus) > 0
+	if quota < float64(count) {
+		count, pinned = max(1, int(quota)), false
+	}
+	devices := make([]exec.Device, count)
+	for i := range devices {
+		devices[i] = exec.Device{ID: "cpu-" + strconv.Itoa(i), Kind: exec.CPU, Threads: 1}
+		if pinned {
+			devices[i].CPUs = []int{cpus[i]}
+		}
+	}
+	return devices
+}
+
+// joined makes k equal devices of more: each has the threads and the CPUs of as many neighbours as there are for it. Those that are left over stay idle.
+func joined(devices []exec.Device, k int) []exec.Device {
+	each := len(devices) / k
+	all := make([]exec.Device, k)
+	for i := range all {
+		all[i] = exec.Device{ID: "cpu-" + strconv.Itoa(i), Kind: exec.CPU}
+		for _, d := range devices[i*each : (i+1)*each] {
+			all[i].Threads += d.Threads
+			all[i].CPUs = append(all[i].CPUs, d.CPUs...)
+		}
+	}
+	return all
+}
+
+// cpuQuota is how many cores the cgroups around this process let it use, from the files of the system's root; +Inf where none bounds it.
+func cpuQuota(root fs.FS) (float64, error) {
+	groups, err := fs.ReadFile(root, "proc/self/cgroup")
+	if errors.Is(err, fs.ErrNotExist) {
+		return math.Inf(1), nil // no cgroups: not Linux, or a kernel without them
+	} else if err != nil {
+		return 0, fmt.Errorf("read the cgroups of this process: %w", err)
+	}
+	mounts, err := fs.ReadFile(root, "proc/self/mountinfo")
+	if err != nil {
+		return 0, fmt.Errorf("read the mounts of this process: %w", err)
+	}
+	least := math.Inf(1)
+	for line := range strings.Lines(string(groups)) { // number:controllers:path
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		unified := fields[0] == "0" && fields[1] == ""
+		if !unified && !slices.Contains(strings.Split(fields[1], ","), "cpu") {
+			continue
+		}
+		top, shown, found := hierarchy(string(mounts), unified)
+		if !found {
+			continue
+		}
+		below, inside := strings.CutPrefix(path.Clean("/"+fields[2]), strings.TrimSuffix(shown, "/"))
+		if !inside {
+			below = "/" // the group is outside what is mounted here
+		}
+		for at := path.Join(top, below); ; at = path.Dir(at) {
+			least = min(least, quotaOf(root, at, unified))
+			if at == top || len(at) <= len(top) {
+				break
+			}
+		}
+	}
+	return least, nil
+}
+
+// hierarchy finds where a hierarchy with the CPU controller is mounted, and which cgroup is at its top there. Paths are without a leading slash for
+// the first, and with one for the second.
+func hierarchy(mountinfo string, unified bool) (top, shown string, found bool) {
+	for line := range strings.Lines(mountinfo) { // https://docs.kernel.org/filesystems/proc.html, section 3.5
+		before, after, split := strings.Cut(strings.TrimSpace(line), " - ")
+		fields, kind := strings.Fields(before), strings.Fields(after)
+		if !split || len(fields) < 5 || len(kind) < 3 {
+			continue
+		}
+		if (unified && kind[0] == "cgroup2") || (!unified && kind[0] == "cgroup" && slices.Contains(strings.Split(kind[2], ","), "cpu")) {
+			return strings.TrimPrefix(fields[4], "/"), fields[3], true
+		}
+	}
+	return "", "", false
+}
+
+// quotaOf is the quota of one cgroup in cores; +Inf where it has none or its files are not there.
+func quotaOf(root fs.FS, group string, unified bool) float64 {
+	number := func(file string) float64 {
+		text, err := fs.ReadFile(root, path.Join(group, file))
+		if err != nil {
+			return math.NaN()
+		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+		if err != nil {
+			return math.NaN()
+		}
+		return value
+	}
+	quota, period := math.NaN(), math.NaN()
+	if unified { // "max 100000" or "150000 100000"
+		text, err := fs.ReadFile(root, path.Join(group, "cpu.max"))
+		if err == nil {
+			_, err = fmt.Sscanf(string(text), "%f %f", &quota, &period)
+		}
+		if err != nil {
+			return math.Inf(1)
+		}
+	} else {
+		quota, period = number("cpu.cfs_quota_us"), number("cpu.cfs_period_us")
+	}
+	if quota > 0 && period > 0 { // -1 is none
+		return quota / period
+	}
+	return math.Inf(1)
+}

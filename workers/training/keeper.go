@@ -1,0 +1,169 @@
+package training
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-ml/spillway/workers/exec"
+)
+
+const (
+	// checkpoints is the directory of checkpoints, below that of the training.
+	checkpoints = "checkpoints"
+	// prefix begins the name of each; the number of finished steps follows.
+	prefix = "step-"
+	// kept is how many complete checkpoints stay.
+	kept = 2
+)
+
+// keeper makes checkpoints while training goes on, one at a time, and removes those that are too old. One goroutine calls its methods.
+type keeper struct {
+	directory string        // absolute
+	every     time.Duration // negative: none but the last
+	meta      exec.Meta
+	pipeline  exec.Pipeline
+	logger    *slog.Logger
+
+	told func(exec.Checkpoint) // is told of each that is complete, from another goroutine
+
+	complete []exec.Checkpoint // oldest first; those of an earlier run have a directory and a step only
+	begun    time.Time         // when the last was begun, or the training
+	saving   chan saved        // nil where none is in the making
+}
+
+// saved is a checkpoint or why there is none.
+type saved struct {
+	checkpoint exec.Checkpoint
+	err        error
+}
+
+func newKeeper(job Job, layout exec.Layout, pipeline exec.Pipeline, told func(exec.Checkpoint)) keeper {
+	return keeper{
+		directory: filepath.Join(job.Directory, checkpoints), every: job.CheckpointEvery, meta: exec.Describe(job.Executor.Name(), layout),
+		pipeline: pipeline, logger: job.Logger, begun: time.Now(), told: told,
+	}
+}
+
+// adopt takes the checkpoint that the training goes on from, if it is in its own directory, and those before it there: they are removed when two newer ones are complete.
+func (k *keeper) adopt(from exec.Checkpoint) error {
+	if !k.owns(from.Directory) {
+		k.complete = []exec.Checkpoint{from} // it is somebody else's to remove
+		return nil
+	}
+	entries, err := os.ReadDir(k.directory)
+	if err != nil {
+		return fmt.Errorf("find earlier checkpoints: %w", err)
+	}
+	for _, e := range entries {
+		step, err := strconv.ParseInt(strings.TrimPrefix(e.Name(), prefix), 10, 64)
+		if e.IsDir() && strings.HasPrefix(e.Name(), prefix) && err == nil && step < from.Meta.Step {
+			k.complete = append(k.complete, exec.Checkpoint{Directory: filepath.Join(k.directory, e.Name()), Meta: exec.Meta{Step: step}})
+		}
+	}
+	slices.SortFunc(k.complete, func(a, b exec.Checkpoint) int { return int(a.Meta.Step - b.Meta.Step) })
+	k.complete = append(k.complete, from)
+	return nil
+}
+
+// owns reports whether a checkpoint is one of this directory; both are absolute.
+func (k *keeper) owns(checkpoint string) bool { return filepath.Dir(checkpoint) == k.directory }
+
+// newest is the directory of the newest complete checkpoint; empty where there is none.
+func (k *keeper) newest() string {
+	if len(k.complete) == 0 {
+		return ""
+	}
+	return k.complete[len(k.complete)-1].Directory
+}
+
+// due begins a checkpoint if it is time for one and none is in the making. step is how many are finished. What goes wrong is logged: the next one may be
+// made, and the last must.
+func (k *keeper) due(ctx context.Context, step int64, loss float64) {
+	if k.every < 0 || k.saving != nil || time.Since(k.begun) < k.every {
+		return
+	}
+	k.begun = time.Now()
+	if err := k.begin(ctx, step, loss); err != nil {
+		k.logger.WarnContext(ctx, "a checkpoint could not be made", "step", step, "error", err)
+	}
+}
+
+// begin copies the state; the files are written while training goes on.
+func (k *keeper) begin(ctx context.Context, step int64, loss float64) error {
+	meta := k.meta
+	meta.Step, meta.Loss = step, loss
+	wait, err := exec.Save(ctx, k.pipeline, filepath.Join(k.directory, fmt.Sprintf("%s%09d", prefix, step)), meta)
+	if err != nil {
+		return err
+	}
+	done := make(chan saved, 1)
+	go func() {
+		checkpoint, err := wait()
+		if err == nil {
+			k.told(checkpoint) // now, as a step may be long
+		}
+		done <- saved{checkpoint, err}
+	}()
+	k.saving = done
+	return nil
+}
+
+// poll counts in a checkpoint that is complete by now.
+func (k *keeper) poll() {
+	if k.saving == nil {
+		return
+	}
+	select {
+	case s := <-k.saving:
+		k.take(s)
+	default:
+	}
+}
+
+// drain waits for the checkpoint in the making. Where the context of the training has ended, that is soon.
+func (k *keeper) drain() {
+	if k.saving != nil {
+		k.take(<-k.saving)
+	}
+}
+
+// take counts a complete checkpoint in and removes the one that it makes superfluous.
+func (k *keeper) take(s saved) {
+	k.saving = nil
+	if s.err != nil {
+		k.logger.Warn("a checkpoint could not be made", "error", s.err)
+		return
+	}
+	k.complete = append(k.complete, s.checkpoint)
+	for len(k.complete) > kept {
+		old := k.complete[0]
+		k.complete = k.complete[1:]
+		if !k.owns(old.Directory) {
+			continue
+		}
+		if err := os.RemoveAll(old.Directory); err != nil {
+			k.logger.Warn("an old checkpoint could not be removed", "checkpoint", old.Directory, "error", err)
+		}
+	}
+}
+
+// last returns the checkpoint of the last step; it makes it where it is not there.
+func (k *keeper) last(ctx context.Context, step int64, loss float64) (exec.Checkpoint, error) {
+	k.drain()
+	if n := len(k.complete); n > 0 && k.complete[n-1].Meta.Step == step {
+		return k.complete[n-1], nil
+	}
+	if err := k.begin(ctx, step, loss); err != nil {
+		return exec.Checkpoint{}, err
+	}
+	s := <-k.saving
+	k.take(s)
+	return s.checkpoint, s.err
+}

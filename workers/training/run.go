@@ -1,0 +1,324 @@
+package training
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/partition"
+)
+
+const (
+	// progressEvery is the least time between two reports.
+	progressEvery = 100 * time.Millisecond
+	// usageEvery is the least time between two looks at what stages hold: each is a call to a stage.
+	usageEvery = 2 * time.Second
+)
+
+// Run plans a training, trains, and writes the model. Where Resume is given it goes on from there: with the same seed, batch and micro-batches the losses are
+// those of a training that was never interrupted, however the model is split now. A training that is finished already is not repeated.
+//
+// When ctx ends, Run returns soon and leaves no half checkpoint. A loss that is not finite ends it with an error that wraps [exec.ErrLoss]; checkpoints
+// from before stay.
+func Run(ctx context.Context, job Job, observer Observer) (Result, error) {
+	result, err := run(ctx, job, observer)
+	if err != nil {
+		return result, fmt.Errorf("train: %w", err)
+	}
+	return result, nil
+}
+
+func run(ctx context.Context, job Job, observer Observer) (result Result, err error) {
+	job, devices, err := job.normalized()
+	if err != nil {
+		return Result{}, err
+	}
+	if err := writable(job.Directory); err != nil {
+		return Result{}, err
+	}
+	if job.Directory, err = filepath.Abs(job.Directory); err != nil {
+		return Result{}, fmt.Errorf("find the directory of checkpoints: %w", err)
+	}
+	var from *exec.Checkpoint
+	if job.Resume != "" {
+		checkpoint, err := openAbsolute(job.Resume)
+		if err != nil {
+			return Result{}, fmt.Errorf("resume: %w", err)
+		}
+		from = &checkpoint
+	}
+	made, err := planToResume(ctx, job, devices, from)
+	if err != nil {
+		return Result{}, err
+	}
+	t := &trainer{job: job, observer: observer, planned: made, training: made.training}
+	if err := t.begin(from); err != nil {
+		return Result{}, err
+	}
+	if observer.Planned != nil {
+		observer.Planned(t.training)
+	}
+	pipeline, err := job.Executor.Load(ctx, made.layout)
+	if err != nil {
+		return Result{}, fmt.Errorf("load the parts: %w", err)
+	}
+	defer func() {
+		if closing := pipeline.Close(); closing != nil && err == nil {
+			err = fmt.Errorf("end the parts: %w", closing)
+		}
+	}()
+	t.pipeline = pipeline
+	return t.train(ctx, from)
+}
+
+// openAbsolute opens a checkpoint and checks it.
+func openAbsolute(directory string) (exec.Checkpoint, error) {
+	absolute, err := filepath.Abs(directory)
+	if err != nil {
+		return exec.Checkpoint{}, fmt.Errorf("find checkpoint %s: %w", directory, err)
+	}
+	return exec.OpenCheckpoint(absolute)
+}
+
+// writable makes a directory where there is none, and tries to write there.
+func writable(directory string) error {
+	if directory == "" {
+		return errors.New("there is no directory for checkpoints and the result; name one")
+	}
+	if err := os.MkdirAll(directory, 0o777); err != nil { //nolint:gosec // the user's umask decides
+		return fmt.Errorf("make the directory of checkpoints: %w", err)
+	}
+	probe, err := os.CreateTemp(directory, ".writable-")
+	if err != nil {
+		return fmt.Errorf("write to the directory of checkpoints: %w", err)
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}
+
+// planToResume plans with the micro-batches of the checkpoint where nobody wants others: they decide in which order gradients are added up, and so the last bits of
+// every loss.
+func planToResume(ctx context.Context, job Job, devices deviceSet, from *exec.Checkpoint) (planned, error) {
+	if from != nil && job.MicroBatches == 0 && from.Meta.Batch == job.Batch && from.Meta.MicroBatches > 0 {
+		same := job
+		same.MicroBatches = from.Meta.MicroBatches
+		made, err := plan(ctx, same, devices)
+		if !errors.Is(err, partition.ErrUnfit) {
+			return made, err
+		}
+	}
+	return plan(ctx, job, devices)
+}
+
+// trainer runs one training.
+type trainer struct {
+	job      Job
+	telling  sync.Mutex // one observer's function at a time
+	observer Observer
+	planned  planned
+	pipeline exec.Pipeline
+	training predictor.Training
+
+	start, total int64
+	losses       []float64
+	loss         float64
+	measured     measured
+	keeper       keeper
+	reported     time.Time // when Progressed was called last
+	looked       time.Time // when usage was read last
+	samples      int       // since reported
+	waited       time.Duration
+}
+
+// begin decides where to start and, as well as the probe tells, where to end.
+func (t *trainer) begin(from *exec.Checkpoint) error {
+	if t.planned.dataset == 0 && t.job.Steps == 0 {
+		return errors.New("the data does not say how many samples it has, so there are no epochs; give the number of steps")
+	}
+	t.total = t.totalSteps(int64(t.planned.dataset / t.job.Batch))
+	if from != nil {
+		if err := from.Fits(t.training.Model); err != nil {
+			return fmt.Errorf("resume: %w", err)
+		}
+		t.start, t.loss = from.Meta.Step, from.Meta.Loss
+		if from.Meta.Seed != t.job.Seed || from.Meta.Batch != t.job.Batch {
+			t.job.Logger.Warn("the checkpoint was made with another seed or batch, so the order of the data changes from here on",
+				"checkpoint_seed", from.Meta.Seed, "seed", t.job.Seed, "checkpoint_batch", from.Meta.Batch, "batch", t.job.Batch)
+		}
+	}
+	t.training.Steps, t.training.TotalSteps = t.start, t.total
+	return nil
+}
+
+// totalSteps is how many steps are wanted.
+func (t *trainer) totalSteps(stepsPerEpoch int64) int64 {
+	if t.job.Steps > 0 {
+		return t.job.Steps
+	}
+	epochs := int64(max(t.job.Epochs, 1))
+	if stepsPerEpoch > math.MaxInt64/epochs {
+		return math.MaxInt64
+	}
+	return stepsPerEpoch * epochs
+}
+
+// train does the steps that are left and writes the result.
+func (t *trainer) train(ctx context.Context, from *exec.Checkpoint) (Result, error) {
+	if perEpoch := t.pipeline.Data().StepsPerEpoch; perEpoch > 0 {
+		t.total = t.totalSteps(perEpoch)
+		t.training.TotalSteps = t.total
+	}
+	t.keeper = newKeeper(t.job, t.planned.layout, t.pipeline, t.told)
+	if from != nil {
+		if err := exec.Restore(ctx, t.pipeline, *from); err != nil {
+			return Result{}, fmt.Errorf("resume: %w", err)
+		}
+		if err := t.keeper.adopt(*from); err != nil {
+			return Result{}, err
+		}
+		t.job.Logger.InfoContext(ctx, "training goes on from a checkpoint", "checkpoint", from.Directory, "step", t.start)
+	}
+	if err := t.steps(ctx); err != nil {
+		return Result{}, err
+	}
+	last, err := t.keeper.last(ctx, max(t.total, t.start), t.loss)
+	if err != nil {
+		return Result{}, fmt.Errorf("save the last checkpoint: %w", err)
+	}
+	model, err := t.write(ctx, last)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Model: model, Checkpoint: last.Directory, Loss: t.loss, Losses: t.losses, Training: t.training}, nil
+}
+
+// steps trains until the last step.
+func (t *trainer) steps(ctx context.Context) error {
+	microBatches, parts := t.planned.layout.MicroBatches, t.planned.layout.Parts
+	recompute := false
+	for _, p := range parts {
+		recompute = recompute || p.Recompute
+	}
+	order, err := instructions(t.job.Schedule, len(parts), microBatches, recompute)
+	if err != nil {
+		return err
+	}
+	engine, err := exec.NewEngine(t.pipeline, order, exec.EngineOptions{ClipNorm: t.job.ClipNorm, Layout: t.planned.layout})
+	if err != nil {
+		return err
+	}
+	t.measured = newMeasured(len(parts))
+	t.reported = time.Now()
+	for step := t.start; step < t.total; step++ {
+		report, err := engine.Step(ctx, step)
+		if err != nil {
+			return t.failed(ctx, err)
+		}
+		t.losses, t.loss = append(t.losses, report.Loss), report.Loss
+		t.training.Steps = step + 1
+		t.measured.add(report)
+		t.samples += report.Samples
+		t.waited += report.Data
+		if err := t.progress(ctx, step+1 == t.total); err != nil {
+			return t.failed(ctx, err)
+		}
+		t.keeper.poll()
+		if step+1 < t.total { // the last one comes anyway
+			t.keeper.due(ctx, step+1, report.Loss)
+		}
+	}
+	return nil
+}
+
+// failed waits for a checkpoint in the making, as it may be the last good one, and says where to go on.
+func (t *trainer) failed(ctx context.Context, cause error) error {
+	t.keeper.drain()
+	if ctx.Err() != nil {
+		if why := context.Cause(ctx); !errors.Is(cause, why) {
+			cause = errors.Join(cause, why)
+		}
+	}
+	if good := t.keeper.newest(); good != "" {
+		return fmt.Errorf("%w; the last good checkpoint is %s", cause, good)
+	}
+	return fmt.Errorf("%w; there is no checkpoint from before", cause)
+}
+
+// progress measures and tells, unless that was done a moment ago.
+func (t *trainer) progress(ctx context.Context, last bool) error {
+	now := time.Now()
+	if last || now.Sub(t.looked) >= usageEvery {
+		t.looked = now
+		if err := t.usage(ctx); err != nil {
+			return err
+		}
+	}
+	elapsed := now.Sub(t.reported)
+	first := len(t.losses) == 1
+	if !last && !first && elapsed < progressEvery {
+		return nil
+	}
+	t.measured.fill(&t.training)
+	samples, waited := t.samples, t.waited
+	t.reported, t.samples, t.waited = now, 0, 0
+	if t.observer.Progressed != nil && elapsed > 0 {
+		t.telling.Lock()
+		defer t.telling.Unlock()
+		t.observer.Progressed(Progress{
+			Training: t.training, Loss: t.loss, SamplesPerSecond: float64(samples) / elapsed.Seconds(), Data: min(1, waited.Seconds()/elapsed.Seconds()),
+		})
+	}
+	return nil
+}
+
+// usage asks every stage what it holds.
+func (t *trainer) usage(ctx context.Context) error {
+	parts := make([]predictor.TrainingPart, len(t.training.Parts)) // observers may keep what they were given
+	copy(parts, t.training.Parts)
+	for i, stage := range t.pipeline.Stages() {
+		usage, err := stage.Usage(ctx)
+		if err != nil {
+			return fmt.Errorf("ask stage %d what it holds: %w", i, err)
+		}
+		parts[i].PeakBytes = usage.Peak
+	}
+	t.training.Parts = parts
+	return nil
+}
+
+// told passes a complete checkpoint on.
+func (t *trainer) told(c exec.Checkpoint) {
+	t.job.Logger.Debug("a checkpoint is complete", "checkpoint", c.Directory, "step", c.Meta.Step, "bytes", int64(c.Bytes()))
+	if t.observer.Checkpointed != nil {
+		t.telling.Lock()
+		defer t.telling.Unlock()
+		t.observer.Checkpointed(c.Directory, c.Meta.Step)
+	}
+}
+
+// write makes the model's file of the last checkpoint.
+func (t *trainer) write(ctx context.Context, last exec.Checkpoint) (string, error) {
+	path := filepath.Join(t.job.Directory, modelName(t.job.Executor.Name()))
+	unfinished := filepath.Join(t.job.Directory, "unfinished-"+filepath.Base(path))
+	if err := t.pipeline.Write(ctx, last.Paths(), unfinished); err != nil {
+		return "", errors.Join(fmt.Errorf("write the model: %w", err), os.RemoveAll(unfinished))
+	}
+	if err := os.Rename(unfinished, path); err != nil {
+		return "", fmt.Errorf("write the model: %w", err)
+	}
+	return path, nil
+}
+
+// modelName is the usual name of the file of a trained model.
+func modelName(executor string) string {
+	if executor == "torch" {
+		return "model.pt"
+	}
+	return "model.safetensors"
+}

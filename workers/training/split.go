@@ -1,0 +1,381 @@
+package training
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/graph"
+	"github.com/spillway-ml/spillway/workers/partition"
+	"github.com/spillway-ml/spillway/workers/schedule"
+)
+
+// parameterBytes is the size of a trained parameter and of its gradient: float32, whatever the precision of products.
+const parameterBytes = 4
+
+// machine is what the host does besides computing.
+type machine struct {
+	// copyRate is how fast memory is copied, in bytes a second; 0 is at once.
+	copyRate float64
+	// call is what each call of a part takes besides its work, in seconds.
+	call float64
+}
+
+// setup is what all splits of a training have in common.
+type setup struct {
+	model     model
+	machine   machine
+	batch     int
+	schedule  string
+	state     float64 // bytes of optimizer state for each parameter
+	recompute string
+}
+
+// part is one part of a split, priced.
+type part struct {
+	ops                []int // in topological order
+	device             exec.Device
+	flight             int
+	recompute          bool
+	forward, backward  float64 // of one micro-batch, in seconds; recomputation is extra
+	step               float64 // of the optimizer, in seconds
+	send               float64 // of one micro-batch to the next part, in seconds
+	peak, capacity     float64 // in bytes; capacity is +Inf where nothing bounds it
+	microBatches       int
+	parameters, buffer float64 // in bytes
+}
+
+// busy is how long the part works in a step.
+func (p part) busy() float64 {
+	pass := p.forward + p.backward
+	if p.recompute {
+		pass += p.forward
+	}
+	return pass*float64(p.microBatches) + p.step
+}
+
+// candidate is a split that is priced.
+type candidate struct {
+	parts        []part
+	microBatches int
+	seconds      float64
+	bubble       float64
+}
+
+// over is by how many bytes the fullest part exceeds its device, and which one; 0 where all fit.
+func (c candidate) over() (bytes float64, device string) {
+	for _, p := range c.parts {
+		if p.peak-p.capacity > bytes {
+			bytes, device = p.peak-p.capacity, p.device.ID
+		}
+	}
+	return bytes, device
+}
+
+// peak is what the fullest part holds.
+func (c candidate) peak() float64 {
+	most := 0.0
+	for _, p := range c.parts {
+		most = max(most, p.peak)
+	}
+	return most
+}
+
+// capacity is what a part on the device may hold: its process holds some already.
+func (s setup) capacity(d exec.Device) float64 {
+	if d.Memory == 0 {
+		return math.Inf(1)
+	}
+	if d.Kind == exec.CUDA {
+		return float64(d.Memory)
+	}
+	return max(float64(d.Memory-s.model.base), 1)
+}
+
+// split divides the model into one part for each device, for a number of micro-batches, and prices that with corrected times and sizes. A split that fits nowhere is
+// an error that wraps [partition.ErrUnfit]; the candidate that comes closest is returned besides.
+func (s setup) split(devices []exec.Device, microBatches int, by correction) (candidate, error) {
+	if len(devices) == 1 {
+		made, err := s.price([][]int{s.model.order}, devices, microBatches, by)
+		if err != nil {
+			return candidate{}, err
+		}
+		return made, made.fits()
+	}
+	p := s.problem(devices, microBatches)
+	bounded := false
+	for i, d := range devices {
+		if room := s.capacity(d); !math.IsInf(room, 1) {
+			p.Devices[i].Memory = max(1, quantity.Bytes(room/by.peak))
+			bounded = true
+		}
+	}
+	best, err := s.solve(p, devices, by)
+	if err != nil && !errors.Is(err, partition.ErrUnfit) {
+		return candidate{}, err
+	}
+	if excess, _ := best.over(); bounded && (best.parts == nil || excess > 0) { // the fastest split that does not fit is another place to start from
+		for i := range p.Devices {
+			p.Devices[i].Memory = 0
+		}
+		other, err := s.solve(p, devices, by)
+		if err != nil {
+			return candidate{}, err
+		}
+		if best.parts == nil || other.better(best) {
+			best = other
+		}
+	}
+	return best, best.fits()
+}
+
+// solve divides the model as package partition would, and improves that.
+func (s setup) solve(p partition.Problem, devices []exec.Device, by correction) (candidate, error) {
+	plan, err := partition.Solve(p)
+	if err != nil {
+		return candidate{}, fmt.Errorf("divide the model into %d parts: %w", len(devices), err)
+	}
+	var from placed
+	for _, stage := range plan.Stages {
+		from.stages = append(from.stages, s.ordered(stage.Ops))
+		from.devices = append(from.devices, devices[stage.Devices[0]])
+	}
+	made, err := s.cut(from, devices, p.MicroBatches, by)
+	if err != nil {
+		return candidate{}, err
+	}
+	return s.refined(made, by)
+}
+
+// fits refuses a candidate that exceeds a device.
+func (c candidate) fits() error {
+	excess, device := c.over()
+	if excess == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d parts of %d micro-batches: %s is short of %v: the model %w", len(c.parts), c.microBatches, device, quantity.Bytes(math.Ceil(excess)), partition.ErrUnfit)
+}
+
+// problem is the one that package partition solves.
+func (s setup) problem(devices []exec.Device, microBatches int) partition.Problem {
+	g := s.model.batchGraph(s.batch, microBatches)
+	if s.recompute == RecomputeAlways {
+		for i := range g.Ops {
+			for class, cost := range g.Ops[i].Costs {
+				g.Ops[i].Costs[class] = graph.Cost{Forward: cost.Forward, Backward: cost.Backward + cost.Forward}
+			}
+			g.Ops[i].Activation /= quantity.Bytes(microBatches)
+		}
+	}
+	p := partition.Problem{
+		Graph: g, Objective: partition.Step, Training: true, MicroBatches: microBatches, MostReplicas: 1, Launch: graph.Seconds(s.machine.call),
+		Links:  partition.Links{Between: partition.Link{BytesPerSecond: s.machine.copyRate}},
+		Memory: partition.Memory{Weight: parameterBytes, Gradient: parameterBytes, Optimizer: s.state, Recompute: s.recompute == RecomputeAuto},
+	}
+	for _, d := range devices {
+		p.Devices = append(p.Devices, partition.Device{ID: d.ID, Class: classOf(d)})
+	}
+	return p
+}
+
+// price simulates given stages on given devices.
+func (s setup) price(stages [][]int, devices []exec.Device, microBatches int, by correction) (candidate, error) {
+	home := make([]int, len(s.model.order))
+	for i, ops := range stages {
+		for _, op := range ops {
+			home[op] = i
+		}
+	}
+	made := candidate{microBatches: microBatches, parts: make([]part, len(stages))}
+	traffic, err := s.traffic(home, len(stages), microBatches)
+	if err != nil {
+		return candidate{}, err
+	}
+	for i, ops := range stages {
+		made.parts[i] = s.part(ops, devices[i], i, len(stages), microBatches, traffic[i], by)
+	}
+	result, err := simulate(s.schedule, made.parts, microBatches)
+	if err != nil {
+		return candidate{}, err
+	}
+	made.seconds, made.bubble = result.Makespan*by.time, result.Bubble()
+	return made, nil
+}
+
+// traffic is what goes in and out of a part with one micro-batch, in bytes.
+type traffic struct {
+	in, out float64 // of tensors that it reads and makes
+	passed  float64 // over the border to the next part, those that are passed on included
+	largest float64 // tensor or activation of one of its operations
+}
+
+// traffic follows every tensor from its part to those that read it.
+func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
+	all := make([]traffic, parts)
+	scale := float64(s.batch) / float64(microBatches) / float64(s.model.samples)
+	for i, op := range s.model.shape.Ops {
+		all[home[i]].largest = max(all[home[i]].largest, float64(op.Activation)*scale)
+	}
+	for _, t := range s.model.tensors {
+		bytes, from, last := float64(t.Bytes)*scale, home[t.From], home[t.From]
+		all[from].largest = max(all[from].largest, bytes)
+		var readers []int
+		for _, reader := range t.Readers {
+			to := home[reader]
+			if to < from {
+				return nil, errors.New("divide the model: a tensor would go backwards; this is a bug of the planner")
+			}
+			if to > from && !slices.Contains(readers, to) {
+				readers = append(readers, to)
+				all[to].in += bytes
+			}
+			last = max(last, to)
+		}
+		if last > from {
+			all[from].out += bytes
+		}
+		for border := from; border < last; border++ {
+			all[border].passed += bytes
+		}
+	}
+	return all, nil
+}
+
+// part prices one part. It holds
+//
+//	P (2 + state/4) + buffers + F A + F in + 2 out + in + largest
+//
+// bytes: parameters P with gradients and optimizer state; for each of F micro-batches in flight the kept activations A and the tensors that came in; for
+// the one at work what goes out, the gradients of both, and the largest tensor. With recomputation, A is held for the one at work only.
+func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, t traffic, by correction) part {
+	p := part{ops: ops, device: device, flight: inFlight(s.schedule, at, parts, microBatches), microBatches: microBatches, capacity: s.capacity(device)}
+	works := s.model.classes[classOf(device)]
+	each := float64(s.batch) / float64(microBatches)
+	activation := 0.0
+	for _, i := range ops {
+		op := s.model.shape.Ops[i]
+		p.forward += works[i].forward.at(each)
+		p.backward += works[i].backward.at(each)
+		p.parameters += float64(op.Parameters)
+		p.buffer += float64(op.Workspace)
+		activation += float64(op.Activation) * each / float64(s.model.samples)
+	}
+	p.forward += s.machine.call
+	p.backward += s.machine.call
+	if s.machine.copyRate > 0 {
+		// The optimizer reads the parameter, the gradient and its state and writes the first and the last.
+		p.step = p.parameters * (3 + 2*s.state/parameterBytes) / s.machine.copyRate / 2
+		p.send = t.passed / s.machine.copyRate
+	}
+	flight := float64(p.flight)
+	fixed := p.parameters*(2+s.state/parameterBytes) + p.buffer + flight*t.in + t.in + 2*t.out + t.largest
+	p.peak = (fixed + flight*activation) * by.peak
+	again := (fixed + activation) * by.peak
+	if s.recompute == RecomputeAlways || (s.recompute == RecomputeAuto && p.peak > p.capacity && again < p.peak) {
+		p.peak, p.recompute = again, true
+	}
+	return p
+}
+
+// inFlight is how many micro-batches a part holds at most.
+func inFlight(kind string, at, parts, microBatches int) int {
+	if kind == GPipe {
+		return microBatches
+	}
+	return min(parts-at, microBatches)
+}
+
+// instructions makes a schedule; with recompute, every part computes its activations again.
+func instructions(kind string, parts, microBatches int, recompute bool) (schedule.Schedule, error) {
+	order := schedule.OneForwardOneBackward
+	if kind == GPipe {
+		order = schedule.GPipe
+	}
+	s, err := order(parts, microBatches, schedule.Options{Recompute: recompute})
+	if err != nil {
+		return schedule.Schedule{}, fmt.Errorf("order the work: %w", err)
+	}
+	return s, nil
+}
+
+// simulate runs the schedule of parts with what they cost.
+func simulate(kind string, parts []part, microBatches int) (schedule.Result, error) {
+	var costs schedule.Costs
+	recompute := false
+	for i, p := range parts {
+		recompute = recompute || p.recompute
+		again := 0.0
+		if p.recompute {
+			again = p.forward
+		}
+		costs.Forward = append(costs.Forward, p.forward)
+		costs.Backward = append(costs.Backward, p.backward)
+		costs.Recompute = append(costs.Recompute, again)
+		costs.Step = append(costs.Step, p.step)
+		if i+1 < len(parts) {
+			costs.Send = append(costs.Send, p.send)
+		}
+	}
+	s, err := instructions(kind, len(parts), microBatches, recompute)
+	if err != nil {
+		return schedule.Result{}, err
+	}
+	return schedule.Simulate(s, costs)
+}
+
+// correction is by what predictions are multiplied. The zero value is no valid one; see unchanged.
+type correction struct{ time, peak float64 }
+
+// unchanged leaves predictions as they are.
+var unchanged = correction{time: 1, peak: 1}
+
+// mostPast is how many trainings correct a plan.
+const mostPast = 5
+
+// corrected learns from past trainings of a model, newest first: the medians of what was measured over what is predicted for the same plan today, without
+// any correction, over at most five of them. today prices a past training and returns false where it is of another kind. That what was predicted at that time is
+// not used is why a correction does not swing: it held the correction of its own day.
+func corrected(past []predictor.Training, today func(predictor.Training) (candidate, bool)) (by correction, used int) {
+	var times, peaks []float64
+	for _, t := range past {
+		if used == mostPast {
+			break
+		}
+		made, alike := today(t)
+		if !alike {
+			continue
+		}
+		used++
+		times = appendRatio(times, t.StepSeconds, made.seconds)
+		held, predicted := 0.0, 0.0
+		for i, p := range t.Parts {
+			if p.PeakBytes > 0 && i < len(made.parts) {
+				held, predicted = max(held, float64(p.PeakBytes)), max(predicted, made.parts[i].peak)
+			}
+		}
+		peaks = appendRatio(peaks, held, predicted)
+	}
+	return correction{time: median(times, 1), peak: median(peaks, 1)}, used
+}
+
+// appendRatio appends measured over predicted where both are known.
+func appendRatio(to []float64, measured, predicted float64) []float64 {
+	if ratio := measured / predicted; measured > 0 && predicted > 0 && !math.IsInf(ratio, 1) {
+		return append(to, ratio)
+	}
+	return to
+}
+
+// median is the middle of values, the mean of both of an even number; without any it is none.
+func median(values []float64, none float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return none
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
