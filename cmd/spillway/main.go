@@ -10,8 +10,6 @@ import (
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/wire"
-	"github.com/spillway-ml/spillway/workers/exec/torch"
-	"github.com/spillway-ml/spillway/workers/graph"
 )
 
 func main() {
@@ -39,14 +37,9 @@ func run() int {
 		Stdin:       os.Stdin,
 		Environment: os.LookupEnv,
 		Interrupted: interrupted,
-		ProbeModel:  probe,
+		ProbeModel:  wire.ProbeModel,
+		Executor:    wire.Executor,
 	})
-}
-
-// probe looks into a PyTorch model.
-func probe(ctx context.Context, reference string, batch int) (graph.Graph, error) {
-	found, _, err := torch.Probe(ctx, torch.Options{Model: reference, Batch: batch})
-	return found, err
 }
 
 // version is that of the module that this binary was built from; "(devel)" from a source tree without a tag.

@@ -67,6 +67,7 @@ the least cost. This binary holds all of it.`,
 		Example: `  spillway run digits                        train and score on real handwritten digits
   spillway run -- python train.py            run a command, in any language
   spillway run churn.yaml                    run a chain of commands
+  spillway train model.py:build --data text  train a model that is split over the devices
   spillway dev --app ./myapp                 serve your own app and reload it when it changes
   spillway trigger train --deadline 10m      start a run on the stack that dev has started
   spillway top                               watch that stack
@@ -82,7 +83,7 @@ the least cost. This binary holds all of it.`,
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().StringVar(&t.state, "state", "", "`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else ~/.local/state/spillway)")
 	root.AddCommand(
-		t.runCommand(), t.devCommand(), t.triggerCommand(),
+		t.runCommand(), t.trainCommand(), t.devCommand(), t.triggerCommand(),
 		t.runsCommand(), t.showCommand(), t.logsCommand(), t.topCommand(),
 		t.goalCommand(), t.retryCommand(), t.cancelCommand(), t.costCommand(), t.diffCommand(),
 		t.bindCommand(), t.unbindCommand(), t.bindingsCommand(), t.deadCommand(),

@@ -62,24 +62,29 @@ func (t *tool) runProgram(ctx context.Context, arguments []string, flags *runFla
 	if err != nil {
 		return err
 	}
-	if _, err := session.client.RegisterChain(ctx, single); err != nil {
-		return fmt.Errorf("run command %s: %w", p.name, err)
-	}
-	input, err := json.Marshal(p.input)
-	if err != nil {
-		return fmt.Errorf("encode command %s: %w", p.name, err)
-	}
-	published, err := session.client.Publish(ctx, web.Event{Pipeline: p.name, ID: flags.event.id, Input: input, Goal: flags.event.goalOrNil(), NoCache: true})
-	if err != nil {
-		return err
-	}
 	output := t.newProgramView(ctx, session, cmp.Or(p.input.MaxAttempts, workflows.DefaultMaxAttempts), flags.json)
 	defer output.close()
-	model, err := t.followToEnd(ctx, session, published, output, cancelRun)
+	model, err := t.runPrepared(ctx, session, single, p, &flags.event, output)
 	if err != nil {
 		return err
 	}
 	return t.concludeProgram(ctx, session, model, p, here, flags)
+}
+
+// runPrepared starts a command whose files are sent, and shows it until its end.
+func (t *tool) runPrepared(ctx context.Context, session *session, single chain.Chain, p prepared, event *eventFlags, output view) (display.Model, error) {
+	if _, err := session.client.RegisterChain(ctx, single); err != nil {
+		return display.Model{}, fmt.Errorf("run command %s: %w", p.name, err)
+	}
+	input, err := json.Marshal(p.input)
+	if err != nil {
+		return display.Model{}, fmt.Errorf("encode command %s: %w", p.name, err)
+	}
+	published, err := session.client.Publish(ctx, web.Event{Pipeline: p.name, ID: event.id, Input: input, Goal: event.goalOrNil(), NoCache: true})
+	if err != nil {
+		return display.Model{}, err
+	}
+	return t.followToEnd(ctx, session, published, output, cancelRun)
 }
 
 // checkFiles refuses local files that are not there, before anything is started.

@@ -124,7 +124,7 @@ func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{
 		"", "run", "dev", "trigger", "runs", "show", "cancel", "bind", "unbind", "bindings", "dead", "init", "check", "logs", "doctor", "version",
-		"cost", "goal", "retry", "diff", "top", "plan", "completion", "dead list", "dead replay",
+		"cost", "goal", "retry", "diff", "top", "plan", "train", "completion", "dead list", "dead replay",
 	} {
 		args := append(strings.Fields(verb), "--help")
 		code, stdout, stderr := execute(t, t.Context(), cli.Deps{}, args...)

@@ -24,6 +24,9 @@ type findings struct {
 	CUDA       string         `json:"cuda"`
 	Threads    int            `json:"threads"`
 	Device     string         `json:"device"`
+	Base       quantity.Bytes `json:"base"`
+	Model      string         `json:"model"`
+	Dataset    int            `json:"dataset"`
 }
 
 type foundOp struct {

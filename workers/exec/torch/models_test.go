@@ -34,14 +34,14 @@ var pythonWithTorch = sync.OnceValue(func() string {
 	return ""
 })
 
-func requireTorch(t *testing.T) string {
-	t.Helper()
+func requireTorch(tb testing.TB) string {
+	tb.Helper()
 	python := pythonWithTorch()
 	if python == "" {
 		if slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "torch") {
-			t.Fatal("neither python3 nor /usr/bin/python3 has torch, and SPILLWAY_TEST_REQUIRE names it")
+			tb.Fatal("neither python3 nor /usr/bin/python3 has torch, and SPILLWAY_TEST_REQUIRE names it")
 		}
-		t.Skip("neither python3 nor /usr/bin/python3 has torch; install python3-torch")
+		tb.Skip("neither python3 nor /usr/bin/python3 has torch; install python3-torch")
 	}
 	return python
 }
@@ -49,7 +49,7 @@ func requireTorch(t *testing.T) string {
 // looker returns a function that probes models in one Python process, which takes a second or two to start.
 func looker(t *testing.T) func(*testing.T, Options) (graph.Graph, Report, error) {
 	t.Helper()
-	r, err := start(t.Context(), requireTorch(t), 1, slog.New(slog.DiscardHandler))
+	r, err := start(t.Context(), launching{python: requireTorch(t), threads: 1, logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +125,21 @@ func TestAGraphIsThatOfTheModel(t *testing.T) {
 		{"models.py:integer", Options{Shape: []int{7}, Type: "int64", Batch: 2}, func(t *testing.T, g graph.Graph, _ Report) {
 			t.Helper()
 			equal(t, "bytes of the tokens", g.Edges[0].Bytes, 2*7*8)
+		}},
+		{"training.py:rewritten", Options{Batch: 16}, func(t *testing.T, g graph.Graph, _ Report) {
+			t.Helper()
+			equal(t, "operations", ids(g), "x one tanh mul_ add add_1 two")
+			colour := op(t, g, "mul_").Colour
+			if colour == "" {
+				t.Error("what writes to a value that others read is free")
+			}
+			for _, id := range []string{"one", "tanh", "mul_", "add", "add_1", "two"} {
+				want := colour
+				if id == "one" || id == "two" || id == "add_1" {
+					want = ""
+				}
+				equal(t, "colour of "+id, op(t, g, id).Colour, want)
+			}
 		}},
 		{"blocks.py:build", Options{Batch: 16}, func(t *testing.T, g graph.Graph, r Report) {
 			t.Helper()

@@ -3,7 +3,7 @@ package torch
 import (
 	"bufio"
 	"context"
-	_ "embed" // holds the runner
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,23 +11,26 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
-//go:embed runner.py
-var source string
+//go:embed *.py
+var files embed.FS
 
-// boot runs what comes as the first line on file descriptor 3. It is plain enough for any Python, so that one that is too old can say so.
+// sources are run in this order in one namespace.
+var sources = [...]string{"runner.py", "model.py", "probe.py", "dropout.py", "recipe.py", "memory.py", "parts.py", "train.py"}
+
+// boot runs what comes as the first line on file descriptor 3: names and texts. It is plain enough for any Python, so that one that is too old can say so.
 // The two pipes are for this process alone: one that it starts would keep them open.
 const boot = `
 import json, os, sys
 requests, answers = os.fdopen(3), os.fdopen(4, "w")
 def fail(**fields):
-    answers.write(json.dumps({"error": fields}) + "\n")
+    answers.write(json.dumps({"id": 0, "error": fields}) + "\n")
     answers.flush()
     sys.exit(1)
 if sys.version_info < (3, 8):
@@ -37,7 +40,8 @@ os.set_inheritable(4, False)
 os.register_at_fork(after_in_child=lambda: (requests.close(), answers.close()))
 runner = {"__name__": "runner"}
 try:
-    exec(compile(json.loads(requests.readline()), "runner.py", "exec"), runner)
+    for name, text in json.loads(requests.readline()):
+        exec(compile(text, "<" + name + ">", "exec"), runner)
 except Exception as error:
     fail(**getattr(error, "fields", {"kind": "runner", "message": repr(error)}))
 runner["serve"](requests, answers)
@@ -48,48 +52,70 @@ const (
 	mostAnswer = 256 << 20
 	// exitGrace is how long what the model printed may take to be read after its end.
 	exitGrace = time.Second
+	// readyID is the number of the answer to the sources.
+	readyID = 0
 )
 
-// runner is a Python process that runs commands one after another. One goroutine uses it.
+// runner is a Python process that runs commands one after another. Its methods may be called concurrently.
 type runner struct {
 	python  string
 	process *exec.Cmd
 	spawner *spawn.Spawner
 	in      *os.File // requests
 	out     *os.File // answers
-	lines   *bufio.Scanner
 	printed *tail
-	release func() bool // of the context
-	ended   bool
+	release func() bool   // of the context
+	gone    chan struct{} // closed when the process has ended and why is set
+	why     error
+
+	mu      sync.Mutex // guards what is below, and writes
+	closing bool
+	last    uint64                 // the number that was given last
+	waiting map[uint64]chan answer // by number
+}
+
+type answer struct {
+	ID     uint64          `json:"id"`
+	Result json.RawMessage `json:"result"`
+	Error  *ModelError     `json:"error"`
+}
+
+// launching says how a runner is started.
+type launching struct {
+	python  string
+	threads int      // 0 leaves it to PyTorch
+	cpus    []int    // nil pins nothing
+	shared  *os.File // file descriptor 5 of the process; nil where it has none
+	logger  *slog.Logger
 }
 
 // start starts a runner that lives until close, the end of ctx or that of this process. The error says what the Python lacks.
-func start(ctx context.Context, python string, threads int, logger *slog.Logger) (*runner, error) {
-	path, err := exec.LookPath(python)
+func start(ctx context.Context, how launching) (*runner, error) {
+	path, err := exec.LookPath(how.python)
 	if err != nil {
 		return nil, fmt.Errorf("find Python: %w; install python3 or name another", err)
 	}
-	spawner, err := spawn.New(spawn.Options{})
+	spawner, err := spawn.New(spawn.Options{CPUs: how.cpus})
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
-	r := &runner{python: path, spawner: spawner, printed: &tail{logger: logger}}
-	if err := r.launch(ctx, path, threads); err != nil {
+	r := &runner{
+		python: path, spawner: spawner, printed: &tail{logger: how.logger},
+		gone: make(chan struct{}), waiting: map[uint64]chan answer{readyID: make(chan answer, 1)},
+	}
+	if err := r.launch(ctx, path, how); err != nil {
 		spawner.Close()
 		return nil, err
 	}
-	var ready struct {
-		Torch string `json:"torch"`
-	}
-	if err := r.exchange(ctx, source, &ready); err != nil {
+	go r.read(ctx)
+	if err := r.boot(ctx, how.logger); err != nil {
 		r.close()
 		return nil, err
 	}
-	logger.DebugContext(ctx, "torch runner is ready", "python", path, "torch", ready.Torch)
 	return r, nil
 }
 
-func (r *runner) launch(ctx context.Context, path string, threads int) error {
+func (r *runner) launch(ctx context.Context, path string, how launching) error {
 	theirIn, in, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe to %s: %w", path, err)
@@ -101,10 +127,13 @@ func (r *runner) launch(ctx context.Context, path string, threads int) error {
 	cmd := exec.CommandContext(ctx, path, "-B", "-u", "-c", boot) // -B: nothing is written beside the model
 	// Threads of OpenMP that spin while they wait take the cores of the other processes.
 	cmd.Env = append(cmd.Environ(), "OMP_WAIT_POLICY=PASSIVE")
-	if threads > 0 {
-		cmd.Env = append(cmd.Env, "OMP_NUM_THREADS="+strconv.Itoa(threads))
+	if how.threads > 0 {
+		cmd.Env = append(cmd.Env, "OMP_NUM_THREADS="+strconv.Itoa(how.threads))
 	}
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut}
+	if how.shared != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, how.shared)
+	}
 	cmd.Stdout, cmd.Stderr = r.printed, r.printed
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = exitGrace
@@ -113,8 +142,6 @@ func (r *runner) launch(ctx context.Context, path string, threads int) error {
 		return errors.Join(fmt.Errorf("start %s: %w", path, err), in.Close(), out.Close())
 	}
 	r.process, r.in, r.out = cmd, in, out
-	r.lines = bufio.NewScanner(out)
-	r.lines.Buffer(nil, mostAnswer)
 	// A process that left the group may hold the pipes open; nobody waits for it.
 	r.release = context.AfterFunc(ctx, func() {
 		past := time.Unix(1, 0)
@@ -123,124 +150,177 @@ func (r *runner) launch(ctx context.Context, path string, threads int) error {
 	return nil
 }
 
-// call runs a command of runner.py with the fields of request, a struct or map, and reads its result.
-func (r *runner) call(ctx context.Context, command string, request map[string]any, result any) error {
-	request["command"] = command
-	return r.exchange(ctx, request, result)
+// boot sends the sources and waits until they have been run.
+func (r *runner) boot(ctx context.Context, logger *slog.Logger) error {
+	var texts [len(sources)][2]string
+	for i, name := range sources {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("read the runner: %w", err)
+		}
+		texts[i] = [2]string{name, string(text)}
+	}
+	var ready struct {
+		Torch string `json:"torch"`
+	}
+	r.mu.Lock()
+	result := r.waiting[readyID]
+	r.mu.Unlock()
+	if err := r.write(texts); err != nil {
+		return err
+	}
+	if err := r.await(ctx, readyID, result, &ready); err != nil {
+		return err
+	}
+	logger.DebugContext(ctx, "torch runner is ready", "python", r.python, "torch", ready.Torch, "pid", r.process.Process.Pid)
+	return nil
 }
 
-// exchange sends one message and reads the answer to it. An error of the model is a *ModelError.
-func (r *runner) exchange(ctx context.Context, message, result any) error {
+// call runs a command with the fields of request and reads its result, which may be nil. An error of the model is a [*ModelError]. When ctx ends first, the command
+// goes on and its answer is dropped.
+func (r *runner) call(ctx context.Context, command string, request map[string]any, result any) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("ask %s: %w", r.python, context.Cause(ctx))
+	}
+	id, answers := r.number()
+	request["id"], request["command"] = id, command
+	if err := r.write(request); err != nil {
+		r.forget(id)
+		return err
+	}
+	return r.await(ctx, id, answers, result)
+}
+
+// number returns a number for a request and where its answer will come.
+func (r *runner) number() (uint64, chan answer) {
+	answers := make(chan answer, 1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	r.waiting[r.last] = answers
+	return r.last, answers
+}
+
+func (r *runner) forget(id uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.waiting, id)
+}
+
+// write sends a line.
+func (r *runner) write(message any) error {
 	line, err := json.Marshal(message)
 	if err != nil {
 		return fmt.Errorf("encode a request to %s: %w", r.python, err)
 	}
-	// A runner that cannot be written to has ended; what it said before tells more than the failed write.
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// A runner that cannot be written to has ended; why it did tells more than the failed write.
 	_, _ = r.in.Write(append(line, '\n'))
-	if !r.lines.Scan() {
-		return r.lost(ctx)
+	return nil
+}
+
+func (r *runner) await(ctx context.Context, id uint64, answers chan answer, result any) error {
+	var got answer
+	select {
+	case got = <-answers:
+	case <-r.gone:
+		select {
+		case got = <-answers: // it came just before the end
+		default:
+			return r.why
+		}
+	case <-ctx.Done():
+		r.forget(id)
+		select {
+		case <-r.gone:
+			return r.why
+		default:
+			return fmt.Errorf("wait for %s: %w", r.python, context.Cause(ctx))
+		}
 	}
-	var answer struct {
-		Result json.RawMessage `json:"result"`
-		Error  *ModelError     `json:"error"`
+	if got.Error != nil {
+		return got.Error
 	}
-	if err := json.Unmarshal(r.lines.Bytes(), &answer); err != nil {
-		return fmt.Errorf("%s wrote something on file descriptor 4 that is no answer; leave that descriptor alone: %w", r.python, err)
+	if result == nil {
+		return nil
 	}
-	if answer.Error != nil {
-		return answer.Error
-	}
-	if err := json.Unmarshal(answer.Result, result); err != nil {
+	if err := json.Unmarshal(got.Result, result); err != nil {
 		return fmt.Errorf("read the answer of %s: %w", r.python, err)
 	}
 	return nil
 }
 
-// lost tells why no answer came.
-func (r *runner) lost(ctx context.Context) error {
-	reading := r.lines.Err()
-	killed := reading != nil && ctx.Err() == nil // it would wait for ever
-	r.end(killed)
-	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("%s was ended: %w", r.python, context.Cause(ctx))
-	case killed:
-		return fmt.Errorf("read the answer of %s: %w", r.python, reading)
+// read hands answers to those who wait for them until there are no more, and then tells all why.
+func (r *runner) read(ctx context.Context) {
+	lines := bufio.NewScanner(r.out)
+	lines.Buffer(nil, mostAnswer)
+	var wrong error
+	for lines.Scan() {
+		var got answer
+		if wrong = json.Unmarshal(lines.Bytes(), &got); wrong != nil {
+			wrong = fmt.Errorf("%s wrote something on file descriptor 4 that is no answer; leave that descriptor alone: %w", r.python, wrong)
+			break
+		}
+		r.mu.Lock()
+		if answers, waits := r.waiting[got.ID]; waits {
+			answers <- got
+			delete(r.waiting, got.ID)
+		}
+		r.mu.Unlock()
 	}
-	words := r.printed.text()
-	if words == "" {
-		words = "it printed nothing"
+	if err := lines.Err(); err != nil && wrong == nil {
+		wrong = fmt.Errorf("read the answers of %s: %w", r.python, err)
 	}
-	return fmt.Errorf("%s ended without an answer (%s); the last that it printed:\n%s", r.python, r.process.ProcessState, words)
+	r.end(ctx, wrong)
 }
 
-// close ends the process with all that it started in its group, and waits until they are gone.
-func (r *runner) close() { r.end(true) }
-
-// end waits for the process. The group is killed before the process is collected, while its number cannot belong to another.
-func (r *runner) end(kill bool) {
-	if r.ended {
-		return
-	}
-	r.ended = true
-	// It fails for what has gone already.
-	end := func() { _ = syscall.Kill(-r.process.Process.Pid, syscall.SIGKILL) }
-	if !kill { // its pipe is closed, so it is about to exit; how it does is worth knowing
-		late := time.AfterFunc(exitGrace, end)
+// end waits for the process and tells all why it ended. The group is killed before the process is collected, while its number cannot belong to another.
+func (r *runner) end(ctx context.Context, wrong error) {
+	kill := func() { _ = syscall.Kill(-r.process.Process.Pid, syscall.SIGKILL) } // it fails for what has gone already
+	r.mu.Lock()
+	closing := r.closing
+	r.closing = true
+	r.mu.Unlock()
+	if !closing && wrong == nil && ctx.Err() == nil { // its pipe is closed, so it is about to exit; how it does is worth knowing
+		late := time.AfterFunc(exitGrace, kill)
 		awaitExit(r.process.Process.Pid)
 		late.Stop()
 	}
-	end()
+	kill()
 	_ = r.process.Wait() // how it ended is in ProcessState
 	r.release()
 	_ = errors.Join(r.in.Close(), r.out.Close())
 	r.spawner.Close()
+	words := r.printed.text()
+	if words == "" {
+		words = "it printed nothing"
+	}
+	switch {
+	case closing:
+		r.why = fmt.Errorf("%s: %w", r.python, errClosed)
+	case ctx.Err() != nil:
+		r.why = fmt.Errorf("%s was ended: %w", r.python, context.Cause(ctx))
+	case wrong != nil:
+		r.why = wrong
+	default:
+		r.why = fmt.Errorf("%s ended without an answer (%s); the last that it printed:\n%s", r.python, r.process.ProcessState, words)
+	}
+	close(r.gone)
 }
 
-// ModelError is something that the author of a model, or who installed Python, can change.
-type ModelError struct {
-	// Kind is what it is about, in one word of runner.py.
-	Kind string `json:"kind"`
-	// Message is what is wrong.
-	Message string `json:"message"`
-	// Place is a file, or file:line, of the user's; empty where there is none.
-	Place string `json:"at"`
-	// Hint is what to do; it may be empty.
-	Hint string `json:"hint"`
-	// Traceback is the end of Python's, where it helps.
-	Traceback string `json:"trace"`
-}
+// errClosed is what calls of a closed runner return.
+var errClosed = errors.New("it was closed")
 
-var (
-	// ErrNoTorch is matched by the error about a Python that has no PyTorch.
-	ErrNoTorch = errors.New("no PyTorch")
-	// ErrUntraceable is matched by the error about a model whose operations depend on the values of tensors.
-	ErrUntraceable = errors.New("the model cannot be traced")
-)
-
-// Error returns the message, the place and the hint on one line, and the traceback below.
-func (e *ModelError) Error() string {
-	var text strings.Builder
-	if e.Place != "" {
-		text.WriteString(e.Place + ": ")
+// close ends the process with all that it started in its group, and waits until they are gone. It may be called several times.
+func (r *runner) close() {
+	r.mu.Lock()
+	first := !r.closing
+	r.closing = true
+	r.mu.Unlock()
+	if first {
+		_ = syscall.Kill(-r.process.Process.Pid, syscall.SIGKILL) // nobody has collected it, as closing was not set
+		_ = r.out.SetDeadline(time.Unix(1, 0))                    // a process that left the group may hold the pipe open
 	}
-	text.WriteString(e.Message)
-	if e.Hint != "" {
-		text.WriteString("; " + e.Hint)
-	}
-	if e.Traceback != "" {
-		text.WriteString("\n" + e.Traceback)
-	}
-	return text.String()
-}
-
-// Is reports whether the error is one of this package's sentinels.
-func (e *ModelError) Is(target error) bool {
-	switch target {
-	case ErrNoTorch:
-		return e.Kind == "no_torch"
-	case ErrUntraceable:
-		return e.Kind == "untraceable"
-	}
-	return false
+	<-r.gone
 }

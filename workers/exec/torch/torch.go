@@ -1,4 +1,4 @@
-// Package torch looks into PyTorch models: it runs them in a Python process and measures their operations.
+// Package torch trains and measures PyTorch models, which it runs in Python processes.
 package torch
 
 import (
@@ -37,6 +37,8 @@ type Options struct {
 	Shape []int
 	// Type is torch's name of the elements of Shape; empty is float32. Integers are drawn below the size of the smallest embedding.
 	Type string
+	// Data is the path that the file's data(path) gets when a model is trained; without that function an .npz, .pt or .csv file. Probe does not look at it.
+	Data string
 	// Device is CPU or CUDA; empty is CPU.
 	Device string
 	// Repeats is how often each operation is timed, from 1, after a warm-up; 0 is 7. The median counts.
@@ -136,7 +138,7 @@ func probe(ctx context.Context, opts Options) (graph.Graph, Report, error) {
 	if _, _, err := opts.locate(); err != nil { // before anything starts
 		return graph.Graph{}, Report{}, err
 	}
-	r, err := start(ctx, opts.Python, opts.Threads, opts.Logger)
+	r, err := start(ctx, launching{python: opts.Python, threads: opts.Threads, logger: opts.Logger})
 	if err != nil {
 		return graph.Graph{}, Report{}, err
 	}

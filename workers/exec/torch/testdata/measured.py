@@ -20,3 +20,20 @@ def cnn():
 
 def transformer():
     return Transformer(tokens=1000, length=128, width=256, heads=8, layers=4), torch.randint(0, 1000, (8, 128))
+
+
+def narrow():
+    return nn.Sequential(nn.Linear(8, 8), nn.Identity(), nn.Identity(), nn.Linear(8, 8))
+
+
+def wide():
+    """Between its first two operations passes 1 MB for each sample."""
+    return nn.Sequential(nn.Linear(8, 1 << 18, bias=False), nn.Unflatten(1, (-1, 8)), nn.AdaptiveAvgPool2d((1, 8)), nn.Flatten())
+
+
+def data(kind):
+    torch.manual_seed(5)
+    if kind == "transformer":
+        return torch.randint(0, 1000, (256, 128)), torch.randint(0, 1000, (256, 128))
+    shape = {"mlp": (1024,), "cnn": (1, 28, 28), "narrow": (8,), "wide": (8,)}[kind]
+    return torch.randn(256, *shape), torch.randint(0, 8, (256,))

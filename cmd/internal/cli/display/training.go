@@ -1,0 +1,282 @@
+package display
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// TrainingPlan returns the lines that tell how a training is divided, before it begins.
+func TrainingPlan(plan predictor.Training, s Style) []string {
+	text := fmt.Sprintf("a step of %s takes %s: %s, %s", plural(plan.Batch, "sample"), brief(plan.PredictedStepSeconds), plural(len(plan.Parts), "part"), batches(plan.MicroBatches))
+	if len(plan.Parts) > 1 {
+		text += ", schedule " + clean(plan.Schedule)
+	}
+	lines := append(wrapped("plan   ", text, tableWidth), wrapped("why    ", cmp.Or(plan.Reason, "it was asked for"), tableWidth)...)
+	lines = append(append(lines, ""), partLines(plan, s)...)
+	if len(plan.Alternatives) > 0 {
+		lines = append(append(lines, ""), alternativeLines(plan, s)...)
+	}
+	return lines
+}
+
+// partLines tell each part with its device, its operations and its memory.
+func partLines(plan predictor.Training, s Style) []string {
+	t := newTable("part", "device", ">ops", "first .. last operation", ">busy in a step", "peak memory", ">")
+	again := false
+	for i, part := range plan.Parts {
+		device := cut(clean(part.Device), 18)
+		if part.Threads > 1 {
+			device += " x" + strconv.Itoa(part.Threads)
+		}
+		busy := brief(part.PredictedBusySeconds)
+		if part.Recompute {
+			again = true
+			busy += "*"
+		}
+		memory := PartitionDevice{PeakBytes: part.PredictedPeakBytes, MemoryBytes: part.CapacityBytes}
+		bar := ""
+		if part.CapacityBytes > 0 {
+			bar = Style{ASCII: s.ASCII}.bar(columnsOf(memory), memoryBar, memoryBar)
+		}
+		t.add(strconv.Itoa(i+1), device, strconv.Itoa(part.Ops), endsOf(part), busy, bar, peak(memory))
+	}
+	lines := t.lines(s, "")
+	if again {
+		lines = append(lines, "* with activations that are computed again")
+	}
+	return lines
+}
+
+func endsOf(part predictor.TrainingPart) string {
+	if part.First == part.Last {
+		return ends([]string{part.First})
+	}
+	return ends([]string{part.First, part.Last})
+}
+
+func alternativeLines(plan predictor.Training, s Style) []string {
+	t := newTable("other plans", ">step", ">micro-batches", ">fullest part", "why not")
+	for _, other := range plan.Alternatives {
+		step := "-"
+		if other.StepSeconds > 0 {
+			step = brief(other.StepSeconds)
+		}
+		t.add(plural(other.Partitions, "part"), step, dashed(other.MicroBatches), other.PeakBytes.String(), cut(clean(other.Reason), 48))
+	}
+	return t.lines(s, "")
+}
+
+// progressBar is how wide the bar of a training's progress is.
+const progressBar = 16
+
+// TrainingLine returns one line that says how far a training is. It fits the style's width; what matters least is left out first.
+func TrainingLine(now predictor.Training, loss, samplesPerSecond float64, s Style) string {
+	parts := []string{
+		fmt.Sprintf("step %d/%d", now.Steps, now.TotalSteps),
+		"loss " + number(loss),
+		number(samplesPerSecond) + " samples/s",
+	}
+	if now.StepSeconds > 0 {
+		parts = append(parts, brief(now.StepSeconds)+" a step", remaining(now), fmt.Sprintf("plan %s", brief(now.PredictedStepSeconds)))
+		if len(now.Parts) > 1 {
+			parts = append(parts, "bubble "+percent(now.Bubble))
+		}
+	}
+	width := s.columns()
+	line := ""
+	for _, part := range parts {
+		longer := strings.TrimPrefix(line+"  "+part, "  ")
+		if len(longer) > width {
+			break
+		}
+		line = longer
+	}
+	if width-len(line) >= progressBar+2 && now.TotalSteps > 0 {
+		line = s.bar(int(now.Steps*progressBar/now.TotalSteps), progressBar, progressBar) + "  " + line
+	}
+	return cutPlain(line, width, s)
+}
+
+// cutPlain cuts a line that has no colours; those that have were measured before.
+func cutPlain(line string, width int, s Style) string {
+	if s.Color {
+		return line
+	}
+	return cut(line, width)
+}
+
+// remaining is the time that the rest takes.
+func remaining(now predictor.Training) string {
+	left := float64(max(now.TotalSteps-now.Steps, 0)) * now.StepSeconds
+	if left == 0 {
+		return "done"
+	}
+	return seconds(left) + " left"
+}
+
+// number writes a number with four digits.
+func number(value float64) string {
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		return strconv.FormatFloat(value, 'f', -1, 64)
+	}
+	if math.Abs(value) >= 1000 && math.Abs(value) < 1e9 {
+		return strconv.FormatFloat(value, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(value, 'g', 4, 64)
+}
+
+// The size of a curve of losses.
+const (
+	curveRows    = 6
+	curveColumns = 60
+)
+
+// LossCurve draws losses by step, from left to right: each column is the mean of its steps. It is empty for less than two finite losses.
+func LossCurve(losses []float64, s Style) []string {
+	values := columnsOfCurve(losses, min(curveColumns, s.columns()-12))
+	if len(values) < 2 {
+		return nil
+	}
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, value := range values {
+		low, high = min(low, value), max(high, value)
+	}
+	dot, bar := "•", "│"
+	if s.ASCII {
+		dot, bar = "*", "|"
+	}
+	rows := make([][]string, curveRows)
+	for r := range rows {
+		rows[r] = strings.Split(strings.Repeat(" ", len(values)), "")
+	}
+	for column, value := range values {
+		row := 0
+		if high > low {
+			row = int(math.Round((high - value) / (high - low) * (curveRows - 1)))
+		}
+		rows[row][column] = dot
+	}
+	lines := make([]string, 0, curveRows)
+	for r, row := range rows {
+		label := ""
+		switch r {
+		case 0:
+			label = number(high)
+		case curveRows - 1:
+			label = number(low)
+		}
+		lines = append(lines, strings.TrimRight(fmt.Sprintf("%9s %s", label, bar)+strings.Join(row, ""), " "))
+	}
+	return lines
+}
+
+// columnsOfCurve returns the means of at most most equal parts of the finite losses.
+func columnsOfCurve(losses []float64, most int) []float64 {
+	finite := make([]float64, 0, len(losses))
+	for _, loss := range losses {
+		if !math.IsNaN(loss) && !math.IsInf(loss, 0) {
+			finite = append(finite, loss)
+		}
+	}
+	columns := min(most, len(finite))
+	values := make([]float64, 0, max(columns, 0))
+	for c := range columns {
+		first, end := c*len(finite)/columns, (c+1)*len(finite)/columns
+		mean := 0.0
+		for _, loss := range finite[first:end] {
+			mean += loss / float64(end-first)
+		}
+		values = append(values, mean)
+	}
+	return values
+}
+
+// Trained is what a training has come to. It is what `spillway train --json` ends with.
+type Trained struct {
+	// Model is the file of the trained model, Checkpoint the directory of the last checkpoint.
+	Model      string `json:"model"`
+	Checkpoint string `json:"checkpoint"`
+	// Function is the name of the Python function that makes the model; File is where.
+	File     string `json:"-"`
+	Function string `json:"-"`
+	// Loss is the last step's; Losses are all since Resumed, thinned out to at most a few hundred where there are more.
+	Loss   float64   `json:"loss"`
+	Losses []float64 `json:"losses"`
+	// Resumed is how many steps the checkpoint had behind it from which the training went on; 0 without one.
+	Resumed int64 `json:"resumed,omitempty"`
+	// Seconds is how long the training took, all included.
+	Seconds float64 `json:"seconds"`
+	// Training is what was planned beside what came.
+	Training predictor.Training `json:"training"`
+	// Run is that of the engine; empty without one.
+	Run string `json:"run,omitempty"`
+}
+
+// TrainingEnd returns the lines that are left when a training is over.
+func TrainingEnd(end Trained, s Style) []string {
+	lines := LossCurve(end.Losses, s)
+	if len(lines) > 0 {
+		lines = append(lines, "")
+	}
+	loss := number(end.Loss)
+	if len(end.Losses) > 1 {
+		loss = number(end.Losses[0]) + " -> " + loss
+	}
+	done := end.Training
+	since := ""
+	if end.Resumed > 0 {
+		since = fmt.Sprintf(" since the checkpoint of step %d", end.Resumed)
+	}
+	lines = append(lines, fmt.Sprintf("loss   %s after %s of %s, %s%s", loss, plural(int(done.Steps), "step"), plural(done.Batch, "sample"), seconds(end.Seconds), since))
+	lines = append(lines, "model  "+clean(end.Model))
+	if end.Checkpoint != "" {
+		lines = append(lines, "state  "+clean(end.Checkpoint)+" (go on from it with --resume)")
+	}
+	if done.StepSeconds > 0 {
+		lines = append(append(lines, ""), comparedLines(done, s)...)
+	}
+	if end.Function != "" && done.Executor == "torch" {
+		module := strings.TrimSuffix(end.File, ".py")
+		lines = append(lines, "", "in plain PyTorch:",
+			fmt.Sprintf("  import torch, %s", clean(module)),
+			fmt.Sprintf("  trained = %s.%s()", clean(module), clean(end.Function)),
+			fmt.Sprintf("  trained.load_state_dict(torch.load(%s))", strconv.Quote(end.Model)))
+	}
+	return lines
+}
+
+// comparedLines put what was predicted beside what was measured, of a training that has done a step.
+func comparedLines(done predictor.Training, s Style) []string {
+	t := newTable("", ">predicted", ">measured", ">difference")
+	t.add("step", brief(done.PredictedStepSeconds), brief(done.StepSeconds), difference(done.PredictedStepSeconds, done.StepSeconds))
+	for i, part := range done.Parts {
+		if part.PeakBytes > 0 {
+			t.add(fmt.Sprintf("peak memory of part %d", i+1), part.PredictedPeakBytes.String(), part.PeakBytes.String(), differenceOf(part.PredictedPeakBytes, part.PeakBytes))
+		}
+		if part.BusySeconds > 0 && len(done.Parts) > 1 {
+			t.add(fmt.Sprintf("part %d busy in a step", i+1), brief(part.PredictedBusySeconds), brief(part.BusySeconds), difference(part.PredictedBusySeconds, part.BusySeconds))
+		}
+	}
+	if len(done.Parts) > 1 {
+		t.add("bubble", "", percent(done.Bubble), "")
+	}
+	return t.lines(s, "")
+}
+
+func differenceOf(predicted, measured quantity.Bytes) string {
+	return difference(float64(predicted), float64(measured))
+}
+
+// difference is by how many percent the second is above the first.
+func difference(predicted, measured float64) string {
+	if predicted <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%+.0f%%", 100*(measured-predicted)/predicted)
+}

@@ -1,0 +1,274 @@
+package cli
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/training"
+)
+
+// trainFlags are the flags of `train`.
+type trainFlags struct {
+	data, devices, resume, out string
+	here, dataInPlace, json    bool
+	partitions, microBatches   int
+	batch, epochs              int
+	steps                      int64
+	schedule, precision        string
+	recompute                  string
+	optimizer                  string
+	learningRate, weightDecay  float64
+	momentum, clipNorm         float64
+	seed                       uint64
+	checkpointEvery            time.Duration
+	// followed and leave are for a command that this one starts as the program of a run: how its caller shows what it prints, and where it
+	// leaves its last checkpoint when it is stopped.
+	followed, leave string
+
+	command commandFlags
+	stack   stackFlags
+	// how are the flags that say how to train, and nothing of where.
+	how *pflag.FlagSet
+}
+
+func (f *trainFlags) add(flags *pflag.FlagSet) {
+	f.schedule, f.precision, f.recompute = training.OneForwardOneBackward, string(exec.Float32), training.RecomputeAuto
+	f.how = pflag.NewFlagSet("how", pflag.ContinueOnError)
+	f.how.Var(automatic{&f.partitions}, "partitions", "into how many parts the model is split, one on each device (default auto: by the predicted time of a step)")
+	f.how.Var(large{&f.steps}, "steps", "how many steps to train (default: one epoch)")
+	f.how.Var(count{&f.epochs, 1}, "epochs", "how many passes over the data to train (default 1)")
+	f.how.Var(count{&f.batch, 1}, "batch", "samples of a step (default 64)")
+	f.how.Var(automatic{&f.microBatches}, "micro-batches", "into how many parts a batch is cut (default auto)")
+	f.how.Var(choice{&f.schedule, []string{training.OneForwardOneBackward, training.GPipe}}, "schedule", "the order of forward and backward passes of the parts")
+	f.how.Var(choice{&f.optimizer, []string{exec.SGD, exec.Momentum, exec.Adam, exec.AdamW}}, "optimizer", "what updates the parameters (default the model's own, else Adam at 0.001)")
+	f.how.Var(weight{&f.learningRate, 0}, "learning-rate", "that of --optimizer (default 0.001 for adam and adamw, 0.01 for the others)")
+	f.how.Var(weight{&f.weightDecay, 0}, "weight-decay", "that of --optimizer (default 0, and 0.01 for adamw)")
+	f.how.Var(weight{&f.momentum, 0}, "momentum", "that of --optimizer momentum (default 0.9)")
+	f.how.Var(weight{&f.clipNorm, 0}, "clip-norm", "the most that the norm of all gradients together may be (default no bound)")
+	f.how.Var(seed{&f.seed}, "seed", "makes parameters, the order of samples and dropout masks (default 0)")
+	f.how.Var(choice{&f.precision, []string{string(exec.Float32), string(exec.BFloat16)}}, "precision", "the type in which the model computes; bfloat16 is for GPUs")
+	f.how.Var(choice{&f.recompute, []string{training.RecomputeAuto, training.RecomputeNever, training.RecomputeAlways}}, "recompute",
+		"when activations are computed again instead of kept; auto is where memory would not do")
+	f.how.Var(span{value: &f.checkpointEvery}, "checkpoint-every", "the time between checkpoints (default 30s)")
+	flags.AddFlagSet(f.how)
+	flags.StringVar(&f.data, "data", "", "`FILE|DIR` of the data, given to the model's data()")
+	flags.BoolVar(&f.dataInPlace, "data-in-place", false, "read the data where it is, at a path that every host has, instead of sending it along")
+	flags.StringVar(&f.devices, "devices", "", "`FILE` of the devices that may be used, as `spillway plan` reads it (default what the attempt is given)")
+	flags.StringVar(&f.resume, "resume", "", "`DIR` of a checkpoint to go on from; the split may be another")
+	flags.StringVar(&f.out, "out", "", "`DIR` for the trained model and the last checkpoint (default MODEL-trained)")
+	flags.BoolVar(&f.here, "here", false, "train in this process, without an engine: implied in a stage of a chain")
+	flags.BoolVar(&f.json, "json", false, "write the plan, the progress and the result to standard output as JSON, one object a line")
+	flags.Var(choice{&f.followed, []string{followedByTerminal, followedByLines, followedByJSON}}, "followed", "how a caller shows the output")
+	flags.StringVar(&f.leave, "leave", "", "`DIR` that gets the last checkpoint of a stopped training")
+	for _, internal := range []string{"followed", "leave"} {
+		flags.Lookup(internal).Hidden = true
+	}
+	f.addCommand(flags)
+	f.stack.add(flags)
+}
+
+// trainAttempts is how often a training may fail: an attempt goes on from the checkpoint of the one before.
+const trainAttempts = 5
+
+// addCommand adds those flags of a command that mean something here.
+func (f *trainFlags) addCommand(flags *pflag.FlagSet) {
+	c := &f.command
+	c.attempts, c.noFetch = trainAttempts, true
+	c.set = pflag.NewFlagSet("command", pflag.ContinueOnError)
+	c.set.StringVar(&c.name, "name", "", "`NAME` under which what was learnt of the training is kept (default that of the model)")
+	c.set.StringVar(&c.code, "code", "", "`DIR` that is sent along, with the file of the model in it (default the directory of that file)")
+	c.set.StringArrayVar(&c.environment, "env", nil, "`NAME[=VALUE]` of an environment variable, without a value that of this shell; it is kept with the run: no secrets")
+	c.set.StringVar(&c.requirements, "requirements", "", "`FILE` of Python requirements, installed once for each content")
+	c.set.Var(cores{&c.cpu}, "cpu", "cores that an attempt is given until its use is known (default one for each part)")
+	c.set.Var(memory{&c.memory}, "memory", "memory that an attempt is given until its use is known, such as 2GiB")
+	c.set.Var(span{value: &c.timeout}, "timeout", "how long one attempt may take (default no limit)")
+	c.set.Var(count{&c.attempts, 1}, "attempts", "how often the training may fail; each attempt goes on from the last checkpoint")
+	flags.AddFlagSet(c.set)
+}
+
+// modelFile is a reference to a model, taken apart.
+type modelFile struct {
+	// path is the file's, function the name of the function.
+	path, function string
+}
+
+// readModel splits FILE.py:FUNCTION and refuses what is none.
+func readModel(reference string) (modelFile, error) {
+	const hint = "give FILE.py:FUNCTION, where the function returns a torch.nn.Module"
+	at := strings.LastIndexByte(reference, ':')
+	if !modelReference.MatchString(reference) {
+		if strings.HasSuffix(reference, ".py") {
+			return modelFile{}, &usage{problem: reference + " names no function", hint: "write " + reference + ":build, if build is what returns the model"}
+		}
+		return modelFile{}, &usage{problem: fmt.Sprintf("%q is not a model", reference), hint: hint}
+	}
+	m := modelFile{path: reference[:at], function: reference[at+1:]}
+	info, err := os.Stat(m.path)
+	switch {
+	case err != nil:
+		return m, &usage{problem: fmt.Sprintf("%s: %v", m.path, unwrapPath(err)), hint: hint}
+	case !info.Mode().IsRegular():
+		return m, &usage{problem: m.path + " is no file", hint: hint}
+	}
+	return m, nil
+}
+
+func (m modelFile) stem() string { return strings.TrimSuffix(filepath.Base(m.path), ".py") }
+
+// commonStems say nothing about a model: its directory does.
+var commonStems = []string{"model", "models", "main", "train", "net", "network"}
+
+// name is that under which trainings of the model are known.
+func (m modelFile) name() string {
+	stem := m.stem()
+	if slices.Contains(commonStems, stem) {
+		if absolute, err := filepath.Abs(m.path); err == nil {
+			stem = filepath.Base(filepath.Dir(absolute))
+		}
+	}
+	return validName("train-" + stem)
+}
+
+// check refuses flags that contradict each other and files that are not there.
+func (f *trainFlags) check() error {
+	if err := exclusive([]string{"--steps", "--epochs"}, f.steps > 0, f.epochs > 0); err != nil {
+		return err
+	}
+	if f.optimizer == "" {
+		for _, name := range []string{"learning-rate", "weight-decay", "momentum"} {
+			if f.how.Changed(name) {
+				return &usage{problem: "--" + name + " is for --optimizer", hint: "say which: --optimizer adam, or set it in the model's optimizer()"}
+			}
+		}
+	}
+	if f.how.Changed("momentum") && f.optimizer != exec.Momentum {
+		return &usage{problem: "--momentum is for --optimizer momentum", hint: "write --optimizer momentum, or leave it out"}
+	}
+	if f.momentum >= 1 {
+		return &usage{problem: "--momentum " + strconv.FormatFloat(f.momentum, 'g', -1, 64) + " is not below 1", hint: "write a number from 0 to 1, such as 0.9"}
+	}
+	if batch := f.batch; f.microBatches > max(batch, 1) && batch > 0 || batch == 0 && f.microBatches > usualTrainingBatch {
+		return &usage{
+			problem: fmt.Sprintf("a batch of %d samples cannot be cut into %d micro-batches", orUsual(batch), f.microBatches),
+			hint:    "give at most one micro-batch for each sample, or a larger --batch",
+		}
+	}
+	for _, one := range []struct{ flag, path string }{{"--data", f.data}, {"--devices", f.devices}, {"--resume", f.resume}} {
+		if one.path == "" {
+			continue
+		}
+		info, err := os.Stat(one.path)
+		if err != nil {
+			return &usage{problem: fmt.Sprintf("%s %s: %v", one.flag, one.path, unwrapPath(err)), hint: "give one that is there"}
+		}
+		if one.flag == "--resume" && !info.IsDir() {
+			return &usage{problem: "--resume " + one.path + ": it is no directory", hint: "give the directory of a checkpoint: the result directory of a training has one"}
+		}
+	}
+	if f.dataInPlace && f.data == "" {
+		return &usage{problem: "--data-in-place is for --data", hint: "say which data"}
+	}
+	return nil
+}
+
+// usualTrainingBatch is training.Job's.
+const usualTrainingBatch = 64
+
+func orUsual(batch int) int {
+	if batch == 0 {
+		return usualTrainingBatch
+	}
+	return batch
+}
+
+// checkOut refuses a result directory with files in it, so that no trained model is lost. A training that goes on may add to its own.
+func checkOut(dir string, resumed bool) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case os.IsNotExist(err):
+		return nil
+	case err != nil:
+		return &usage{problem: fmt.Sprintf("--out %s: %v", dir, unwrapPath(err)), hint: "give a directory that can be written, or is not there yet"}
+	case len(entries) > 0 && !resumed:
+		return &usage{
+			problem: fmt.Sprintf("the result directory %s is not empty: it has %s", dir, entries[0].Name()),
+			hint:    "give another with --out DIR, or go on from a checkpoint in it with --resume " + filepath.Join(dir, checkpointsDirectory, "step-N"),
+		}
+	}
+	return nil
+}
+
+// complete sets what the flags say of how to train.
+func (f *trainFlags) complete(job *training.Job) {
+	job.Partitions, job.Schedule, job.Batch, job.MicroBatches = f.partitions, f.schedule, f.batch, f.microBatches
+	job.Steps, job.Epochs, job.Seed, job.CheckpointEvery = f.steps, f.epochs, f.seed, f.checkpointEvery
+	job.Precision, job.ClipNorm, job.Recompute = exec.Precision(f.precision), f.clipNorm, f.recompute
+	job.Optimizer = exec.Optimizer{Kind: f.optimizer, LearningRate: f.learningRate, Momentum: f.momentum, WeightDecay: f.weightDecay}
+}
+
+// automatic is a flag that takes a number, or auto.
+type automatic struct{ value *int }
+
+// String returns the number; empty for auto.
+func (a automatic) String() string { return microBatches(a).String() }
+
+// Type is the placeholder in the usage.
+func (automatic) Type() string { return "auto|N" }
+
+// Set reads "2" or "auto".
+func (a automatic) Set(text string) error { return microBatches(a).Set(text) }
+
+// large is a flag that takes a number of at least 1 that may be beyond 32 bits.
+type large struct{ value *int64 }
+
+// String returns the number; empty for zero.
+func (l large) String() string {
+	if l.value == nil || *l.value == 0 {
+		return ""
+	}
+	return strconv.FormatInt(*l.value, 10)
+}
+
+// Type is the placeholder in the usage.
+func (large) Type() string { return "N" }
+
+// Set reads a number.
+func (l large) Set(text string) error {
+	value, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || value < 1 || value > math.MaxInt32*1024 {
+		return &usage{problem: "it is not a whole number in range", hint: "write a number of at least 1"}
+	}
+	*l.value = value
+	return nil
+}
+
+// seed is a flag that takes a number of 64 bits.
+type seed struct{ value *uint64 }
+
+// String returns the number; empty for zero.
+func (s seed) String() string {
+	if s.value == nil || *s.value == 0 {
+		return ""
+	}
+	return strconv.FormatUint(*s.value, 10)
+}
+
+// Type is the placeholder in the usage.
+func (seed) Type() string { return "N" }
+
+// Set reads a number.
+func (s seed) Set(text string) (err error) {
+	if *s.value, err = strconv.ParseUint(text, 10, 64); err != nil {
+		return &usage{problem: "it is not a seed", hint: "write a whole number from 0 to 18446744073709551615"}
+	}
+	return nil
+}

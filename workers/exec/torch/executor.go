@@ -1,0 +1,236 @@
+package torch
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+
+	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/graph"
+)
+
+// Executor trains a PyTorch model, each part in a Python process of its own. It is safe for concurrent use.
+type Executor struct {
+	options Options
+}
+
+var _ exec.Executor = (*Executor)(nil)
+
+// New returns an executor of the model that the options name. Of the options, Batch, Shape, Type, Device and Threads are not looked at: the data says what the
+// inputs are, and probes and layouts say where to run.
+//
+// The file says how the model is trained: data(path) returns (inputs, targets), a Dataset or a DataLoader; loss(output, target), optimizer(parameters)
+// and scheduler(optimizer) are optional. Options.Data is the path.
+func New(options Options) (*Executor, error) {
+	options, err := options.normalized()
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := options.locate(); err != nil {
+		return nil, err
+	}
+	return &Executor{options: options}, nil
+}
+
+// Name is "torch".
+func (e *Executor) Name() string { return "torch" }
+
+// Probe runs the model on the first samples of the data and measures its operations. The loss is the operation "loss"; what nobody reads leads to it with an edge of
+// no bytes, so that it is in the last part of every split.
+func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.Probe, error) {
+	if options.Samples < 1 {
+		return exec.Probe{}, fmt.Errorf("probe %s: %d samples; want 1 or more", e.options.Model, options.Samples)
+	}
+	if err := checkDevice(options.Device); err != nil {
+		return exec.Probe{}, fmt.Errorf("probe %s: %w", e.options.Model, err)
+	}
+	file, function, err := e.options.locate()
+	if err != nil {
+		return exec.Probe{}, err
+	}
+	r, err := e.start(ctx, options.Device, nil)
+	if err != nil {
+		return exec.Probe{}, fmt.Errorf("probe %s: %w", e.options.Model, err)
+	}
+	defer r.close()
+	var found findings
+	err = r.call(ctx, "probe", map[string]any{
+		"file": file, "function": function, "batch": options.Samples, "device": deviceName(options.Device), "repeats": e.options.Repeats,
+		"threads": options.Device.Threads, "training": true, "data": e.options.Data,
+	}, &found)
+	if err != nil {
+		return exec.Probe{}, fmt.Errorf("probe %s: %w", e.options.Model, err)
+	}
+	class := graph.CPU
+	if options.Device.Kind == exec.CUDA {
+		class = graph.Accelerator
+	}
+	g, _, err := found.graph(class)
+	if err != nil {
+		return exec.Probe{}, fmt.Errorf("probe %s: read what was measured: %w", e.options.Model, err)
+	}
+	g.Name = e.options.Model
+	return exec.Probe{
+		Graph: g, Samples: options.Samples, Forward: found.Forward, Backward: found.Backward, Model: found.Model,
+		Dataset: found.Dataset, Base: found.Base,
+	}, nil
+}
+
+// start starts a runner for a device.
+func (e *Executor) start(ctx context.Context, device exec.Device, shared *os.File) (*runner, error) {
+	how := launching{
+		python: cmp.Or(e.options.Python, usualPython), threads: device.Threads, cpus: device.CPUs, shared: shared, logger: e.options.Logger,
+	}
+	r, err := start(ctx, how)
+	if e.options.Python != "" || !errors.Is(err, ErrNoTorch) {
+		return r, err
+	}
+	how.python = systemPython
+	if r, other := start(ctx, how); !errors.Is(other, ErrNoTorch) && !errors.Is(other, fs.ErrNotExist) {
+		return r, other
+	}
+	return nil, err
+}
+
+// Load starts a process for each part. They load one after the other, so that the host holds one whole model at a time beside the parts.
+func (e *Executor) Load(ctx context.Context, layout exec.Layout) (exec.Pipeline, error) {
+	p, err := e.load(ctx, layout)
+	if err != nil {
+		return nil, fmt.Errorf("load %s in %d parts: %w", e.options.Model, len(layout.Parts), err)
+	}
+	return p, nil
+}
+
+func (e *Executor) load(ctx context.Context, layout exec.Layout) (*pipeline, error) {
+	if err := checkLayout(layout); err != nil {
+		return nil, err
+	}
+	shared, err := newArena()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = shared.Close() }() // the processes have it open
+	// A file that is as large as all parts' stretches, none of which takes memory before it is written.
+	if err := shared.Truncate(int64(len(layout.Parts)) * stretch); err != nil {
+		return nil, fmt.Errorf("make shared memory: %w", err)
+	}
+	p := &pipeline{stages: make([]*stage, len(layout.Parts))}
+	if err := e.startAll(ctx, layout, shared, p); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	if err := e.loadAll(ctx, layout, p); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// stretch is how much of the shared file each part owns, as memory.py has it.
+const stretch = 1 << 40
+
+func (e *Executor) startAll(ctx context.Context, layout exec.Layout, shared *os.File, p *pipeline) error {
+	errs := make([]error, len(layout.Parts))
+	var starting sync.WaitGroup
+	for i, part := range layout.Parts {
+		p.stages[i] = &stage{number: i, name: cmp.Or(part.Device.ID, deviceName(part.Device))}
+		starting.Go(func() { p.stages[i].runner, errs[i] = e.start(ctx, part.Device, shared) })
+	}
+	starting.Wait()
+	for i, err := range errs {
+		if err != nil { // the others say the same, or were ended
+			return fmt.Errorf("part %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// loadAll loads the parts in order. The first one, which has the data, tells the others what an input is.
+func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline) error {
+	file, function, err := e.options.locate()
+	if err != nil {
+		return err
+	}
+	ops := make([][]string, len(layout.Parts))
+	for i, part := range layout.Parts {
+		ops[i] = part.Ops
+	}
+	var example string
+	for i, part := range layout.Parts {
+		var loaded struct {
+			Model         string `json:"model"`
+			Reads         []int  `json:"reads"`
+			ReadsBatch    bool   `json:"reads_batch"`
+			Example       string `json:"example"`
+			Samples       int    `json:"samples"`
+			StepsPerEpoch int64  `json:"steps_per_epoch"`
+		}
+		err := p.stages[i].runner.call(ctx, "load", map[string]any{
+			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops, "index": i, "example": example,
+			"batch": layout.Batch, "micro_batches": layout.MicroBatches, "in_flight": part.InFlight, "recompute": part.Recompute,
+			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer, "device": deviceName(part.Device),
+			"threads": part.Device.Threads, "memory": part.Device.Memory,
+		}, &loaded)
+		if err != nil {
+			return fmt.Errorf("part %d on %s: %w", i, p.stages[i].name, err)
+		}
+		p.stages[i].reads, p.stages[i].readsBatch = loaded.Reads, loaded.ReadsBatch
+		if i == 0 {
+			example = loaded.Example
+			p.data = exec.Data{Samples: loaded.Samples, StepsPerEpoch: loaded.StepsPerEpoch, Model: loaded.Model}
+		} else if loaded.Model != p.data.Model {
+			return fmt.Errorf("part %d on %s: the model is another one than that of part 0; let the function build the same model each time it is called", i, p.stages[i].name)
+		}
+	}
+	return nil
+}
+
+// checkLayout refuses layouts that no model can be trained with.
+func checkLayout(layout exec.Layout) error {
+	switch {
+	case len(layout.Parts) == 0:
+		return errors.New("a layout without parts; one part is the unsplit model")
+	case layout.Batch < 1 || layout.MicroBatches < 1 || layout.MicroBatches > layout.Batch:
+		return fmt.Errorf("a batch of %d samples in %d micro-batches; want 1 micro-batch or more, of 1 sample or more", layout.Batch, layout.MicroBatches)
+	case layout.Precision != "" && layout.Precision != exec.Float32 && layout.Precision != exec.BFloat16:
+		return fmt.Errorf("precision %q; want %s or %s", layout.Precision, exec.Float32, exec.BFloat16)
+	}
+	for i, part := range layout.Parts {
+		if err := checkDevice(part.Device); err != nil {
+			return fmt.Errorf("part %d: %w", i, err)
+		}
+		switch {
+		case part.InFlight < 1:
+			return fmt.Errorf("part %d: %d micro-batches in flight; want 1 or more", i, part.InFlight)
+		case part.Ops == nil && len(layout.Parts) > 1:
+			return fmt.Errorf("part %d names no operations; only an only part may leave them to be all", i)
+		case layout.Precision == exec.BFloat16 && part.Device.Kind != exec.CUDA:
+			return fmt.Errorf("part %d: %s on %s; want a %s device, or %s", i, exec.BFloat16, deviceName(part.Device), exec.CUDA, exec.Float32)
+		}
+	}
+	return nil
+}
+
+func checkDevice(device exec.Device) error {
+	switch {
+	case device.Kind != "" && device.Kind != exec.CPU && device.Kind != exec.CUDA:
+		return fmt.Errorf("device %q is of kind %q; want %s or %s", device.ID, device.Kind, exec.CPU, exec.CUDA)
+	case device.Index < 0 || device.Threads < 0 || device.Memory < 0:
+		return fmt.Errorf("device %q has number %d, %d threads and %d bytes; want none below 0", device.ID, device.Index, device.Threads, device.Memory)
+	}
+	return nil
+}
+
+// deviceName is torch's name of a device.
+func deviceName(device exec.Device) string {
+	if device.Kind == exec.CUDA {
+		return fmt.Sprintf("cuda:%d", device.Index)
+	}
+	return "cpu"
+}
+
+// message is what a part passes on: where in the shared memory its tensors are, as memory.py writes it. It is never nil in a [exec.Message].
+type message = json.RawMessage

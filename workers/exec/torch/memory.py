@@ -1,0 +1,131 @@
+"""Tensors that pass from part to part, in memory that all parts share.
+
+This file is run after runner.py, in its namespace.
+"""
+
+import base64
+import ctypes
+import mmap
+import pickle
+
+SHARED_FILE = 5  # the descriptor of the memory that all parts share
+STRETCH = 1 << 40  # bytes of the file that belong to each part; the file is sparse, so that what nobody wrote takes no memory
+ALIGNMENT = 64  # bytes, of each tensor, for vector instructions
+
+TYPE_NAMES = {str(t)[6:]: t for t in vars(torch).values() if isinstance(t, torch.dtype)}
+
+
+class Arena:
+    """The shared memory. A part writes only to ranges of its own; messages tell others where."""
+
+    def __init__(self, part, pinned):
+        self.end, self.pinned = part * STRETCH, pinned
+        self.mapped = {}  # by place in the file
+        os.set_inheritable(SHARED_FILE, False)
+
+    def take(self, count):
+        """The place of a range of count bytes, a multiple of the page size."""
+        at = self.end
+        self.end += count
+        return at
+
+    def give_back(self, at, count):
+        """Frees the memory of a range of this part's; others may have it mapped, but read it no more."""
+        self.unmap(at)
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            libc.fallocate(SHARED_FILE, 3, ctypes.c_int64(at), ctypes.c_int64(count))  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+        except (OSError, AttributeError):
+            pass  # of systems without it: the range stays until the end
+
+    def map(self, at, count):
+        memory = self.mapped.get(at)
+        if memory is None:
+            memory = self.mapped[at] = mmap.mmap(SHARED_FILE, count, offset=at)
+            if self.pinned:  # so that copies to and from the GPU need no buffer in between
+                check_cuda(torch.cuda.cudart().cudaHostRegister(address(memory), count, 0))
+        return memory
+
+    def unmap(self, at):
+        memory = self.mapped.pop(at, None)
+        if memory is not None and self.pinned:
+            check_cuda(torch.cuda.cudart().cudaHostUnregister(address(memory)))
+
+    def tensor(self, at, count, offset, kind, shape):
+        """A tensor that lies in a range, without a copy."""
+        elements = math.prod(shape)
+        if elements == 0:
+            return torch.empty(shape, dtype=kind)
+        return torch.frombuffer(self.map(at, count), dtype=kind, count=elements, offset=offset).view(shape)
+
+
+def address(memory):
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def check_cuda(result):
+    if int(result) != 0:
+        raise RuntimeError("CUDA answers %s to page-locking of shared memory" % (result,))
+
+
+class Slot:
+    """A range that is written again and again, and moves when something does not fit."""
+
+    def __init__(self, arena, number):
+        self.arena, self.number, self.at, self.count = arena, number, 0, 0
+
+    def fit(self, count):
+        if count <= self.count:
+            return
+        if self.count:
+            self.arena.give_back(self.at, self.count)
+        self.count = -(-count // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        self.at = self.arena.take(self.count)
+
+    def write(self, tensors):
+        """Copies tensors here. Returns the copies and where they are, [offset, type, shape] each."""
+        offsets, end = [], 0
+        for t in tensors:
+            offsets.append(end)
+            end += -(-size(t) // ALIGNMENT) * ALIGNMENT
+        self.fit(end)
+        copies, places = [], []
+        for t, offset in zip(tensors, offsets):
+            copy = self.arena.tensor(self.at, self.count, offset, t.dtype, t.shape)
+            copy.copy_(t.detach(), non_blocking=True)
+            copies.append(copy)
+            places.append([offset, str(t.dtype)[6:], list(t.shape)])
+        if any(t.is_cuda for t in tensors):
+            torch.cuda.current_stream().synchronize()  # others read it as soon as they are told
+        return copies, places
+
+
+def flatten(value, found):
+    """The form of value in JSON; its tensors are appended to found and stand in it as numbers."""
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+        return len(found) - 1
+    if isinstance(value, torch.Size):
+        return {"size": list(value)}
+    if isinstance(value, (tuple, list)):
+        return {"tuple" if isinstance(value, tuple) else "list": [flatten(v, found) for v in value]}
+    if type(value) is dict:
+        return {"dict": [[flatten(k, found), flatten(v, found)] for k, v in value.items()]}
+    if value is None or type(value) in (bool, int, str) or type(value) is float and math.isfinite(value):
+        return {"value": value}  # JSON has no NaN
+    return {"pickle": base64.b64encode(pickle.dumps(value)).decode()}
+
+
+def restore(form, tensor):
+    """The value of a form; tensor(number) is called for each tensor."""
+    if isinstance(form, int):
+        return tensor(form)
+    (kind, content), = form.items()
+    if kind in ("tuple", "list"):
+        items = [restore(f, tensor) for f in content]
+        return tuple(items) if kind == "tuple" else items
+    if kind == "dict":
+        return {restore(k, tensor): restore(v, tensor) for k, v in content}
+    if kind == "size":
+        return torch.Size(content)
+    return content if kind == "value" else pickle.loads(base64.b64decode(content))

@@ -1,0 +1,231 @@
+package torch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/exec"
+)
+
+// pipeline is a loaded split: a runner for each part.
+type pipeline struct {
+	stages []*stage
+	data   exec.Data
+}
+
+// Stages are the parts in order.
+func (p *pipeline) Stages() []exec.Stage {
+	stages := make([]exec.Stage, len(p.stages))
+	for i, s := range p.stages {
+		stages[i] = s
+	}
+	return stages
+}
+
+// Data describes what the first part reads.
+func (p *pipeline) Data() exec.Data { return p.data }
+
+// Batch has the first part fetch a batch and put into the shared memory what others read of it.
+func (p *pipeline) Batch(ctx context.Context, step int64) (exec.Batch, error) {
+	if step < 0 {
+		return exec.Batch{}, fmt.Errorf("batch of step %d; steps count from 0", step)
+	}
+	var fetched struct {
+		MicroBatches []message `json:"micro_batches"`
+		Samples      []int     `json:"samples"`
+	}
+	if err := p.stages[0].runner.call(ctx, "batch", map[string]any{"step": step}, &fetched); err != nil {
+		return exec.Batch{}, fmt.Errorf("batch of step %d: %w", step, err)
+	}
+	batch := exec.Batch{Samples: fetched.Samples}
+	batch.MicroBatches = make([]exec.Message, len(fetched.MicroBatches))
+	for i, m := range fetched.MicroBatches {
+		if !isNull(m) {
+			batch.MicroBatches[i] = m
+		}
+	}
+	return batch, nil
+}
+
+// Write makes a state_dict with the names of the unsplit model, which load_state_dict takes.
+func (p *pipeline) Write(ctx context.Context, parts []string, path string) error {
+	paths, err := absolute(append([]string{path}, parts...))
+	if err != nil {
+		return fmt.Errorf("write the trained model: %w", err)
+	}
+	if err := p.stages[0].runner.call(ctx, "write", map[string]any{"paths": paths[1:], "path": paths[0]}, nil); err != nil {
+		return fmt.Errorf("write the trained model to %s: %w", path, err)
+	}
+	return nil
+}
+
+// Close ends the processes and waits until they are gone.
+func (p *pipeline) Close() error {
+	for _, s := range p.stages {
+		if s != nil && s.runner != nil {
+			s.runner.close()
+		}
+	}
+	return nil
+}
+
+// stage is a part in its process.
+type stage struct {
+	runner     *runner
+	number     int
+	name       string // of the device
+	reads      []int  // the parts whose messages it reads
+	readsBatch bool
+}
+
+// call runs a command of the part; its errors name the part.
+func (s *stage) call(ctx context.Context, command string, request map[string]any, result any) error {
+	if err := s.runner.call(ctx, command, request, result); err != nil {
+		return fmt.Errorf("part %d on %s: %s: %w", s.number, s.name, command, err)
+	}
+	return nil
+}
+
+// Forward runs the part's module.
+func (s *stage) Forward(ctx context.Context, step int64, microBatch int, batch exec.Message, from []exec.Message) (exec.Message, error) {
+	request := map[string]any{"step": step, "micro_batch": microBatch}
+	if s.readsBatch {
+		request["batch"] = batch
+	}
+	if len(s.reads) > 0 {
+		read := make(map[string]exec.Message, len(s.reads))
+		for _, i := range s.reads {
+			if i >= len(from) || from[i] == nil {
+				return nil, fmt.Errorf("part %d on %s: forward: the message of part %d is missing", s.number, s.name, i)
+			}
+			read[strconv.Itoa(i)] = from[i]
+		}
+		request["from"] = read
+	}
+	var made message
+	if err := s.call(ctx, "forward", request, &made); err != nil || isNull(made) {
+		return nil, err
+	}
+	return made, nil
+}
+
+// Recompute repeats Forward from its inputs, and leaves the buffers as that left them.
+func (s *stage) Recompute(ctx context.Context, microBatch int) error {
+	return s.call(ctx, "recompute", map[string]any{"micro_batch": microBatch}, nil)
+}
+
+// Backward runs autograd from the cotangents of later parts. Gradients are added up in float32, micro-batch by micro-batch in the order of calls; the cotangents of a
+// tensor, from the last part that read it to the first.
+func (s *stage) Backward(ctx context.Context, microBatch int, cotangents []exec.Message) ([]exec.Message, error) {
+	request := map[string]any{"micro_batch": microBatch}
+	read := map[string]exec.Message{}
+	for i, m := range cotangents {
+		if m != nil {
+			read[strconv.Itoa(i)] = m
+		}
+	}
+	if len(read) > 0 {
+		request["cotangents"] = read
+	}
+	var made map[string]message
+	if err := s.call(ctx, "backward", request, &made); err != nil {
+		return nil, err
+	}
+	messages := make([]exec.Message, s.number)
+	for i := range messages {
+		if m, there := made[strconv.Itoa(i)]; there {
+			messages[i] = m
+		}
+	}
+	return messages, nil
+}
+
+// GradientSquares adds in double precision.
+func (s *stage) GradientSquares(ctx context.Context) (float64, error) {
+	var sum number
+	err := s.call(ctx, "gradient_squares", map[string]any{}, &sum)
+	return float64(sum), err
+}
+
+// Step runs the optimizer, then the scheduler.
+func (s *stage) Step(ctx context.Context, scale float64) (float64, error) {
+	var loss number
+	err := s.call(ctx, "step", map[string]any{"scale": scale}, &loss)
+	return float64(loss), err
+}
+
+// Export copies tensors within the process, which then writes them while it goes on.
+func (s *stage) Export(ctx context.Context, path string) (func() error, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("part %d: export: %w", s.number, err)
+	}
+	id, written := s.runner.number()
+	if err := s.call(ctx, "export", map[string]any{"path": path, "written": id}, nil); err != nil {
+		s.runner.forget(id)
+		return nil, err
+	}
+	return func() error {
+		if err := s.runner.await(context.WithoutCancel(ctx), id, written, nil); err != nil {
+			return fmt.Errorf("part %d on %s: export to %s: %w", s.number, s.name, path, err)
+		}
+		return nil
+	}, nil
+}
+
+// Import reads the files of any split of the same model.
+func (s *stage) Import(ctx context.Context, paths []string) error {
+	paths, err := absolute(paths)
+	if err != nil {
+		return fmt.Errorf("part %d: import: %w", s.number, err)
+	}
+	return s.call(ctx, "import", map[string]any{"paths": paths}, nil)
+}
+
+// Usage is the peak of the process beyond what it held before the model, with the shared memory that it touched; on a GPU, that of torch's allocator.
+func (s *stage) Usage(ctx context.Context) (exec.Usage, error) {
+	var used struct {
+		Parameters quantity.Bytes `json:"parameters"`
+		Gradients  quantity.Bytes `json:"gradients"`
+		Optimizer  quantity.Bytes `json:"optimizer"`
+		Buffers    quantity.Bytes `json:"buffers"`
+		Peak       quantity.Bytes `json:"peak"`
+	}
+	err := s.call(ctx, "usage", map[string]any{}, &used)
+	return exec.Usage(used), err
+}
+
+func absolute(paths []string) ([]string, error) {
+	made := make([]string, len(paths))
+	var err error
+	for i, path := range paths {
+		if made[i], err = filepath.Abs(path); err != nil {
+			return nil, fmt.Errorf("find %s: %w", path, err)
+		}
+	}
+	return made, nil
+}
+
+func isNull(m message) bool { return string(m) == "null" }
+
+// number is a float that Python writes; its NaN and infinities are no JSON, so they come as text.
+type number float64
+
+// UnmarshalJSON reads a number or its name.
+func (n *number) UnmarshalJSON(text []byte) error {
+	var name string
+	if json.Unmarshal(text, &name) == nil {
+		value, err := strconv.ParseFloat(name, 64)
+		if err != nil {
+			return errors.New("neither a number nor the name of one")
+		}
+		*n = number(value)
+		return nil
+	}
+	return json.Unmarshal(text, (*float64)(n))
+}

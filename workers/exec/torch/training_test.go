@@ -1,0 +1,229 @@
+package torch_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	spillway "github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/exec/exectest"
+	"github.com/spillway-ml/spillway/workers/exec/torch"
+	"github.com/spillway-ml/spillway/workers/schedule"
+)
+
+func newExecutor(tb testing.TB, model, data string) *torch.Executor {
+	tb.Helper()
+	e, err := torch.New(torch.Options{Python: torch.RequirePython(tb), Model: "testdata/" + model, Data: data, Repeats: 1})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return e
+}
+
+func TestTheExecutorKeepsTheContract(t *testing.T) {
+	t.Parallel()
+	torch.RequirePython(t)
+	if os.Getenv("SPILLWAY_MEASURE") != "1" && !slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "torch") {
+		t.Skip("it starts a hundred Python processes, which takes minutes; set SPILLWAY_MEASURE=1, or name torch in SPILLWAY_TEST_REQUIRE")
+	}
+	models := map[string][2]string{
+		"mlp": {"training.py:mlp", "points"}, "batchnorm": {"training.py:batchnorm", "points"}, "cnn": {"training.py:cnn", "images"},
+		"transformer": {"training.py:transformer", "words"}, "recurrent": {"training.py:recurrent", "sequences"}, "blocks": {"chain.py:build", "points"},
+	}
+	exectest.Run(t, exectest.Subject{
+		Name: "torch",
+		New: func(tb testing.TB, model string) spillway.Executor {
+			tb.Helper()
+			return newExecutor(tb, models[model][0], models[model][1])
+		},
+		Device: func(int) spillway.Device { return spillway.Device{ID: "cpu", Kind: spillway.CPU, Threads: 1} },
+		Models: []string{"mlp", "batchnorm", "cnn", "transformer", "recurrent", "blocks"},
+	})
+}
+
+// layout is one of parts with these operations; none is the unsplit model.
+func layout(parts ...string) spillway.Layout {
+	l := spillway.Layout{Batch: 10, MicroBatches: 4, Seed: 3, Optimizer: spillway.Optimizer{Kind: spillway.Adam, LearningRate: 0.02}}
+	for i, ops := range parts {
+		l.Parts = append(l.Parts, spillway.Part{
+			Ops: strings.Fields(ops), InFlight: 4, Device: spillway.Device{ID: "cpu-" + strconv.Itoa(i), Threads: 1},
+		})
+	}
+	if len(parts) == 0 {
+		l.Parts = []spillway.Part{{InFlight: 4, Device: spillway.Device{Threads: 1}}}
+	}
+	return l
+}
+
+func load(t *testing.T, e *torch.Executor, l spillway.Layout) spillway.Pipeline {
+	t.Helper()
+	p, err := e.Load(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func engine(t *testing.T, p spillway.Pipeline, l spillway.Layout) *spillway.Engine {
+	t.Helper()
+	s, err := schedule.OneForwardOneBackward(len(l.Parts), l.MicroBatches, schedule.Options{Recompute: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := spillway.NewEngine(p, s, spillway.EngineOptions{Layout: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func train(t *testing.T, p spillway.Pipeline, l spillway.Layout, steps int64) []float64 {
+	t.Helper()
+	run := engine(t, p, l)
+	var losses []float64
+	for step := range steps {
+		report, err := run.Step(t.Context(), step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		losses = append(losses, report.Loss)
+	}
+	return losses
+}
+
+// export writes the state of all parts.
+func export(t *testing.T, p spillway.Pipeline) []string {
+	t.Helper()
+	var paths []string
+	for i, s := range p.Stages() {
+		path := filepath.Join(t.TempDir(), strconv.Itoa(i))
+		wait, err := s.Export(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+func TestASplitModelLearnsAsTheWholeOneAndPyTorchLoadsIt(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t, "training.py:mlp", "points")
+	probe, err := e.Probe(t.Context(), spillway.ProbeOptions{Samples: 6, Device: spillway.Device{Threads: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := layout()
+	unsplit := load(t, e, whole)
+	if got := unsplit.Data(); got != (spillway.Data{Samples: 512, StepsPerEpoch: 51, Model: probe.Model}) {
+		t.Errorf("got %+v, want 512 samples in batches of 10 of model %s", got, probe.Model)
+	}
+	if last := probe.Graph.Ops[len(probe.Graph.Ops)-1]; last.ID != "loss" || probe.Dataset != 512 || probe.Base < 32<<20 {
+		t.Errorf("a probe of %d samples that ends with %s, and a base of %s", probe.Dataset, last.ID, probe.Base)
+	}
+	want := train(t, unsplit, whole, 40)
+	split := layout("x first tanh second", "relu drop third tanh_1", "drop_1 add last loss")
+	split.Parts[1].Recompute = true
+	p := load(t, e, split)
+	if diff := cmp.Diff(want, train(t, p, split, 40)); diff != "" {
+		t.Errorf("losses of three parts (-unsplit +split):\n%s", diff)
+	}
+	if err := unsplit.Stages()[0].Import(t.Context(), export(t, p)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.pt")
+	if err := p.Write(t.Context(), export(t, unsplit), path); err != nil {
+		t.Fatal(err)
+	}
+	const check = `import sys, torch
+sys.path.insert(0, "testdata")
+import training
+model = training.mlp()
+model.load_state_dict(torch.load(sys.argv[1]), strict=True)
+x, y = training.data("points")
+model.eval()
+print((model(x).argmax(1) == y).sum().item())`
+	cmd := exec.CommandContext(t.Context(), torch.RequirePython(t), "-B", "-c", check, path)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	printed, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, complaints.String())
+	}
+	if right, err := strconv.Atoi(strings.TrimSpace(string(printed))); err != nil || right < 512/2 {
+		t.Errorf("%s of 512 are right, want more than guesses", printed)
+	}
+}
+
+func TestAPartThatDiesIsNamedWithItsLastWordsAndNoProcessIsLeft(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t, "training.py:dies", "points")
+	l := layout("input_1 _0", "fatal _2 loss") // of 10 samples in 4 micro-batches, the second has 3
+	p := load(t, e, l)
+	numbers := torch.Processes(p)
+	_, err := engine(t, p, l).Step(t.Context(), 0)
+	if err == nil {
+		t.Fatal("the step succeeds")
+	}
+	for _, want := range []string{"part 1 on cpu-1", "signal: killed", "these are the last words"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in the error:\n%v", want, err)
+		}
+	}
+	if _, err := p.Stages()[1].Usage(t.Context()); err == nil || !strings.Contains(err.Error(), "signal: killed") {
+		t.Errorf("a later call: got %v, want how it ended", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range numbers {
+		if err := syscall.Kill(number, 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("process %d is left: %v", number, err)
+		}
+	}
+}
+
+func TestLayoutsThatMakeNoSenseAreRefusedBeforeAnythingStarts(t *testing.T) {
+	t.Parallel()
+	e, err := torch.New(torch.Options{Python: "no-such-python", Model: "testdata/training.py:mlp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*spillway.Layout){
+		"without parts":             func(l *spillway.Layout) { l.Parts = nil },
+		"11 micro-batches":          func(l *spillway.Layout) { l.MicroBatches = 11 },
+		"0 micro-batches in flight": func(l *spillway.Layout) { l.Parts[0].InFlight = 0 },
+		"names no operations":       func(l *spillway.Layout) { l.Parts = append(l.Parts, l.Parts[0]) },
+		"bfloat16 on cpu":           func(l *spillway.Layout) { l.Precision = spillway.BFloat16 },
+		`precision "float8"`:        func(l *spillway.Layout) { l.Precision = "float8" },
+		`of kind "tpu"`:             func(l *spillway.Layout) { l.Parts[0].Device.Kind = "tpu" },
+		"-1 threads":                func(l *spillway.Layout) { l.Parts[0].Device.Threads = -1 },
+		"install python3":           func(*spillway.Layout) {},
+	} {
+		l := layout()
+		change(&l)
+		if p, err := e.Load(t.Context(), l); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, %v; want %q in the error", p, err, want)
+		}
+	}
+	if _, err := e.Probe(t.Context(), spillway.ProbeOptions{}); err == nil || !strings.Contains(err.Error(), "0 samples") {
+		t.Errorf("a probe of nothing: got %v", err)
+	}
+}
