@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 CONTEXT = 32  # characters that the model sees before the one that it predicts
-WIDTH, HEADS, LAYERS = 64, 4, 3
+WIDTH, HEADS, LAYERS = 64, 4, 4
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # all else is read as "?"
 STRIDE = 5  # characters between the beginnings of two samples
 
