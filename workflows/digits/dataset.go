@@ -161,11 +161,8 @@ func checkSide(side int) error {
 	return nil
 }
 
-// The random streams of one seed: each purpose draws from its own, so that one cannot disturb another.
-const (
-	streamShuffle = iota + 1
-	streamTraining
-)
+// streamShuffle is the random stream of a seed from which the order of all images is drawn; training draws from others.
+const streamShuffle = 1
 
 // newRandom returns the random numbers of a seed for one purpose.
 func newRandom(seed int64, stream uint64) *rand.Rand {

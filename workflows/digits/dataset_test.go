@@ -207,7 +207,7 @@ func FuzzDecoders(f *testing.F) {
 	f.Add(images)
 	f.Add(dataset)
 	f.Add([]byte("DGW1\x08\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff"))
-	f.Add([]byte("DGT1"))
+	f.Add([]byte("DGT2"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var m Images
 		if err := m.UnmarshalBinary(data); err == nil {
@@ -221,9 +221,9 @@ func FuzzDecoders(f *testing.F) {
 		if err := w.UnmarshalBinary(data); err == nil {
 			again(t, data, w)
 		}
-		var s training
-		if err := s.UnmarshalBinary(data); err == nil {
-			again(t, data, s)
+		var p progress
+		if err := p.UnmarshalBinary(data); err == nil {
+			again(t, data, p)
 		}
 	})
 }

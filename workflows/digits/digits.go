@@ -30,7 +30,7 @@ func Digits(ctx workflow.Context, in Input) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	model, err := Train.Run(ctx, TrainInput{Data: data, Seed: in.Seed, MaxEpochs: in.MaxEpochs, LearningRate: in.LearningRate})
+	model, err := Train.Run(ctx, TrainInput{Data: data, Seed: in.Seed, MaxEpochs: in.MaxEpochs, LearningRate: in.LearningRate, Partitions: in.Partitions})
 	if err != nil {
 		return Report{}, err
 	}
@@ -52,12 +52,14 @@ const (
 	DefaultMaxEpochs    = 30
 	DefaultSeed         = 1
 	DefaultLearningRate = 0.002
+	DefaultPartitions   = 1
 )
 
 // The largest values that Validate accepts.
 const (
-	maxShards    = 100_000
-	maxMaxEpochs = 10_000
+	maxShards     = 100_000
+	maxMaxEpochs  = 10_000
+	maxPartitions = 4 // one for each layer
 )
 
 // Input is what a run is started with. The zero value is valid: it reads the 1,797 images of 8x8 pixels that the package brings along.
@@ -74,6 +76,9 @@ type Input struct {
 	Seed int64 `json:"seed,omitempty"`
 	// LearningRate is Adam's step size at the start of training, above 0 and at most 1; 0 means DefaultLearningRate.
 	LearningRate float64 `json:"learning_rate,omitempty"`
+	// Partitions is into how many parts the network is split for training, 1 to 4, which work at the same time where there are as many cores; 0
+	// means DefaultPartitions, which does not split. A split network learns the same, but for rounding.
+	Partitions int `json:"partitions,omitempty"`
 }
 
 // Validate refuses values that no run can use and says which are possible.
@@ -87,6 +92,8 @@ func (in Input) Validate() error {
 		return fmt.Errorf("seed is %d: give a whole number above 0, or leave it out for %d", in.Seed, DefaultSeed)
 	case math.IsNaN(in.LearningRate) || in.LearningRate < 0 || in.LearningRate > 1:
 		return fmt.Errorf("learning_rate is %g: give a number above 0 and at most 1, or leave it out for %g", in.LearningRate, DefaultLearningRate)
+	case in.Partitions < 0 || in.Partitions > maxPartitions:
+		return fmt.Errorf("partitions is %d: give 1 to %d, or leave it out for %d", in.Partitions, maxPartitions, DefaultPartitions)
 	}
 	return nil
 }
@@ -104,6 +111,9 @@ func (in Input) withDefaults() Input {
 	}
 	if in.LearningRate == 0 {
 		in.LearningRate = DefaultLearningRate
+	}
+	if in.Partitions == 0 {
+		in.Partitions = DefaultPartitions
 	}
 	return in
 }

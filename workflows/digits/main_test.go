@@ -1,6 +1,7 @@
 package digits
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -37,6 +38,22 @@ func someEngine(tb testing.TB, side int) *engine {
 	}
 	tb.Cleanup(e.close)
 	return e
+}
+
+// someParameters draws parameters as training starts with them: biases 0 and weights of variance 2/fan-in.
+func someParameters(n network) []float32 {
+	source := random()
+	parameters := make([]float32, 0, n.size())
+	for _, a := range n.arrays() {
+		for range product(a.dimensions) {
+			value := 0.0
+			if len(a.dimensions) == 2 {
+				value = source.NormFloat64() * math.Sqrt(2/float64(a.dimensions[0]))
+			}
+			parameters = append(parameters, float32(value))
+		}
+	}
+	return parameters
 }
 
 // random returns the random numbers of a test: the same ones in every run.

@@ -1,13 +1,19 @@
 package digits
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
 	"math"
-	"math/rand/v2"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
+
+	"github.com/spillway-ml/spillway/workers/exec/gomlx"
+	"github.com/spillway-ml/spillway/workers/exec/state"
 )
 
 // classes is the number of digits.
@@ -24,24 +30,37 @@ const (
 const kernel = 3
 
 // network is the shape of the classifier for images of side x side pixels: three 3x3 convolutions with rectifiers, the first two followed
-// by a 2x2 maximum, dropout, and a dense layer with softmax. Its parameters are one vector, so that an optimiser, a checkpoint and an
-// artifact handle them as plain numbers.
+// by a 2x2 maximum, dropout, and a dense layer with softmax. Training computes it as blocks, which may be on several devices; a trained one
+// is one vector of parameters, which an artifact handles as plain numbers.
 type network struct {
 	side int // a multiple of 4
 }
 
-// arrays returns the dimensions of the parameter arrays in the order in which the vector holds them: weights, then biases, layer by layer.
-func (n network) arrays() [][]int {
-	return [][]int{
-		{kernel * kernel, channels1},
-		{channels1},
-		{kernel * kernel * channels1, channels2},
-		{channels2},
-		{kernel * kernel * channels2, channels3},
-		{channels3},
-		{n.features(), classes},
-		{classes},
+// blocks are the network in training, up to the softmax. They are where it can be split.
+func (n network) blocks() []gomlx.Block {
+	return []gomlx.Block{
+		gomlx.Sequence("layer1", gomlx.Convolution("convolution", kernel, 1, channels1), gomlx.Relu("relu"), gomlx.MaxPool("pool", 2)),
+		gomlx.Sequence("layer2", gomlx.Convolution("convolution", kernel, channels1, channels2), gomlx.Relu("relu"), gomlx.MaxPool("pool", 2)),
+		gomlx.Sequence("layer3", gomlx.Convolution("convolution", kernel, channels2, channels3), gomlx.Relu("relu"), gomlx.Flatten("features")),
+		gomlx.Sequence("out", gomlx.Dropout("dropout", dropRate), gomlx.Dense("dense", n.features(), classes)),
 	}
+}
+
+// array is some parameters of the network.
+type array struct {
+	name       string
+	dimensions []int
+}
+
+// arrays returns the parameter arrays in the order in which the vector holds them: weights, then biases, layer by layer.
+func (n network) arrays() []array {
+	var all []array
+	for _, b := range n.blocks() {
+		for _, p := range b.Parameters {
+			all = append(all, array{b.Name + "." + p.Name, p.Shape})
+		}
+	}
+	return all
 }
 
 // features is the number of values of one image that reach the dense layer.
@@ -50,30 +69,37 @@ func (n network) features() int { return n.side / 4 * (n.side / 4) * channels3 }
 // size is the number of parameters.
 func (n network) size() int {
 	total := 0
-	for _, dimensions := range n.arrays() {
-		total += product(dimensions)
+	for _, a := range n.arrays() {
+		total += product(a.dimensions)
 	}
 	return total
 }
 
-// initial draws parameters: biases 0 and weights normal with variance 2/fan-in, which keeps the variance of rectified layers
-// (He et al., 2015, https://arxiv.org/abs/1502.01852, equation 10).
-func (n network) initial(random *rand.Rand) []float32 {
-	parameters := make([]float32, 0, n.size())
-	for _, dimensions := range n.arrays() {
-		deviation := 0.0
-		if len(dimensions) == 2 {
-			deviation = math.Sqrt(2 / float64(dimensions[0]))
+// gather copies the parameters that a stage exported to their places in the vector.
+func (n network) gather(path string, parameters []float32) (err error) {
+	file, err := state.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	offset := 0
+	for _, a := range n.arrays() {
+		into := parameters[offset : offset+product(a.dimensions)]
+		offset += len(into)
+		tensor, err := file.Read("parameter/" + a.name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // another part has it
+			continue
+		case err != nil:
+			return err
+		case len(tensor.Data) != 4*len(into):
+			return fmt.Errorf("%q has %d bytes, expected %d: %w", tensor.Name, len(tensor.Data), 4*len(into), errEncoding)
 		}
-		for range product(dimensions) {
-			value := 0.0
-			if deviation > 0 {
-				value = deviation * random.NormFloat64()
-			}
-			parameters = append(parameters, float32(value))
+		for i := range into {
+			into[i] = math.Float32frombits(binary.LittleEndian.Uint32(tensor.Data[4*i:]))
 		}
 	}
-	return parameters
+	return nil
 }
 
 func (n network) parameterTensor(parameters []float32) *tensors.Tensor {
@@ -87,36 +113,23 @@ func (n network) imageTensor(pixels []float32) *tensors.Tensor {
 // forwardGraph builds the graph from a batch of images to ten probabilities each.
 func (n network) forwardGraph(parameters, images *graph.Node) *graph.Node {
 	arrays := n.split(parameters)
-	return graph.Softmax(dense(n.featuresGraph(arrays, images), arrays[6], arrays[7]), -1)
-}
-
-// learnGraph builds the graph to the mean cross entropy of a batch and to its gradient for each array of parameters.
-func (n network) learnGraph(parameters, images, labels, mask *graph.Node) []*graph.Node {
-	arrays := n.split(parameters)
-	logits := dense(graph.Mul(n.featuresGraph(arrays, images), mask), arrays[6], arrays[7])
-	picked := graph.Mul(graph.OneHot(labels, classes, dtypes.Float32), graph.LogSoftmax(logits, -1))
-	loss := graph.Neg(graph.ReduceAllMean(graph.ReduceSum(picked, -1)))
-	return append([]*graph.Node{loss}, graph.Gradient(loss, arrays...)...)
+	x := pool(rectify(convolve(images, arrays[0], arrays[1])))
+	x = pool(rectify(convolve(x, arrays[2], arrays[3])))
+	x = rectify(convolve(x, arrays[4], arrays[5]))
+	x = graph.Reshape(x, x.Shape().Dim(0), n.features())
+	return graph.Softmax(dense(x, arrays[6], arrays[7]), -1)
 }
 
 // split cuts the vector of parameters into its arrays.
 func (n network) split(parameters *graph.Node) []*graph.Node {
 	var arrays []*graph.Node
 	offset := 0
-	for _, dimensions := range n.arrays() {
-		end := offset + product(dimensions)
-		arrays = append(arrays, graph.Reshape(graph.Slice(parameters, graph.AxisRange(offset, end)), dimensions...))
+	for _, a := range n.arrays() {
+		end := offset + product(a.dimensions)
+		arrays = append(arrays, graph.Reshape(graph.Slice(parameters, graph.AxisRange(offset, end)), a.dimensions...))
 		offset = end
 	}
 	return arrays
-}
-
-// featuresGraph builds the convolution layers.
-func (n network) featuresGraph(arrays []*graph.Node, images *graph.Node) *graph.Node {
-	x := pool(rectify(convolve(images, arrays[0], arrays[1])))
-	x = pool(rectify(convolve(x, arrays[2], arrays[3])))
-	x = rectify(convolve(x, arrays[4], arrays[5]))
-	return graph.Reshape(x, x.Shape().Dim(0), n.features())
 }
 
 // convolve is a 3x3 convolution with zero padding: every pixel's neighbourhood becomes a row, and one product of matrices does the rest,

@@ -3,17 +3,22 @@ package digits
 import (
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
+	"strconv"
 	"testing"
+
+	"github.com/spillway-ml/spillway/workers/exec/gomlx"
 )
 
 // naive computes the network in float64 with loops over pixels, as the definition of a convolution reads.
-// It returns the ten logits of one image; mask scales the features.
-func naive(n network, parameters, image, mask []float64) []float64 {
+// It returns the ten logits of one image.
+func naive(n network, parameters, image []float64) []float64 {
 	var arrays [][]float64
 	offset := 0
-	for _, dimensions := range n.arrays() {
-		arrays = append(arrays, parameters[offset:offset+product(dimensions)])
-		offset += product(dimensions)
+	for _, a := range n.arrays() {
+		arrays = append(arrays, parameters[offset:offset+product(a.dimensions)])
+		offset += product(a.dimensions)
 	}
 	x, side, in := image, n.side, 1
 	for layer, out := range []int{channels1, channels2, channels3} {
@@ -28,7 +33,7 @@ func naive(n network, parameters, image, mask []float64) []float64 {
 	copy(logits, arrays[7])
 	for i, v := range x {
 		for c := range logits {
-			logits[c] += v * mask[i] * arrays[6][i*classes+c]
+			logits[c] += v * arrays[6][i*classes+c]
 		}
 	}
 	return logits
@@ -65,15 +70,6 @@ func naivePool(x []float64, side, channels int) []float64 {
 	return y
 }
 
-func naiveLoss(n network, parameters, pixels []float64, labels []int32, mask []float64) float64 {
-	loss := 0.0
-	for i, label := range labels {
-		logits := naive(n, parameters, pixels[i*n.side*n.side:(i+1)*n.side*n.side], mask[i*n.features():(i+1)*n.features()])
-		loss += logSum(logits) - logits[label]
-	}
-	return loss / float64(len(labels))
-}
-
 func logSum(logits []float64) float64 {
 	sum := 0.0
 	for _, l := range logits {
@@ -103,7 +99,7 @@ func TestProbabilitiesAgreeWithANaiveConvolution(t *testing.T) {
 	t.Parallel()
 	for _, side := range []int{8, 12, 28} {
 		e := someEngine(t, side)
-		parameters := e.network.initial(random())
+		parameters := someParameters(e.network)
 		for i := range parameters {
 			parameters[i] += 0.01 // no bias is left at 0
 		}
@@ -113,12 +109,8 @@ func TestProbabilitiesAgreeWithANaiveConvolution(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := make([]float64, e.network.features())
-		for i := range all {
-			all[i] = 1
-		}
 		for i := range images {
-			logits := naive(e.network, wide(parameters), wide(pixels[i*side*side:(i+1)*side*side]), all)
+			logits := naive(e.network, wide(parameters), wide(pixels[i*side*side:(i+1)*side*side]))
 			for c := range classes {
 				want := math.Exp(logits[c] - logSum(logits))
 				if math.Abs(float64(got[i*classes+c])-want) > 1e-4 {
@@ -129,80 +121,93 @@ func TestProbabilitiesAgreeWithANaiveConvolution(t *testing.T) {
 	}
 }
 
-func TestGradientAgreesWithFiniteDifferences(t *testing.T) {
+func TestInitialWeightsKeepTheVariance(t *testing.T) {
 	t.Parallel()
-	e := someEngine(t, 8)
-	n := e.network
-	parameters := n.initial(random())
-	labels := []int32{3, 0, 9}
-	pixels := uniform(len(labels) * n.side * n.side)
-	mask := uniform(len(labels) * n.features())
-	gradient := make([]float32, n.size())
-	loss, err := e.gradient(parameters, pixels, labels, mask, gradient)
+	r := someTrainer(t, someData(t, 100), 1, DefaultLearningRate, 2)
+	_, parameters, err := r.export(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	exact, images, kept := wide(parameters), wide(pixels), wide(mask)
-	if want := naiveLoss(n, exact, images, labels, kept); math.Abs(loss-want) > 1e-4 {
-		t.Errorf("loss is %g, want %g", loss, want)
-	}
-	source, offset := random(), 0
-	for array, dimensions := range n.arrays() {
-		for range 12 {
-			const step = 1e-6 // of float64: far smaller than the distance to a kink of max
-			i := offset + source.IntN(product(dimensions))
-			value := exact[i]
-			exact[i] = value + step
-			above := naiveLoss(n, exact, images, labels, kept)
-			exact[i] = value - step
-			below := naiveLoss(n, exact, images, labels, kept)
-			exact[i] = value
-			want := (above - below) / (2 * step)
-			if got := float64(gradient[i]); math.Abs(got-want) > 1e-4+1e-3*math.Abs(want) {
-				t.Errorf("array %d, parameter %d: gradient is %g, want %g", array, i, got, want)
-			}
-		}
-		offset += product(dimensions)
-	}
-}
-
-func TestInitialWeightsKeepTheVariance(t *testing.T) {
-	t.Parallel()
-	n := network{28}
-	parameters := n.initial(random())
-	if len(parameters) != n.size() {
-		t.Fatalf("got %d parameters, want %d", len(parameters), n.size())
-	}
 	offset := 0
-	for i, dimensions := range n.arrays() {
+	for _, a := range r.engine.network.arrays() {
 		square := 0.0
-		for _, p := range parameters[offset : offset+product(dimensions)] {
+		for _, p := range parameters[offset : offset+product(a.dimensions)] {
 			square += float64(p) * float64(p)
 		}
-		offset += product(dimensions)
+		offset += product(a.dimensions)
 		want := 0.0
-		if len(dimensions) == 2 {
-			want = 2 / float64(dimensions[0])
+		if len(a.dimensions) == 2 {
+			want = 2 / float64(a.dimensions[0])
 		}
-		if got := square / float64(product(dimensions)); math.Abs(got-want) > 0.2*want {
-			t.Errorf("array %d: variance is %g, want about %g", i, got, want)
+		if got := square / float64(product(a.dimensions)); math.Abs(got-want) > 0.2*want {
+			t.Errorf("%s: variance is %g, want about %g", a.name, got, want)
 		}
 	}
 }
 
-func BenchmarkGradient(b *testing.B) {
+// TestClassifyingComputesWhatTrainingLearns compares the two ways in which the network is written down: as a graph that classifies and as blocks that learn.
+func TestClassifyingComputesWhatTrainingLearns(t *testing.T) {
+	t.Parallel()
+	for _, side := range []int{8, 12} {
+		d := Dataset{Side: side, Pixels: make([]byte, fewestImages*side*side), Labels: make([]byte, fewestImages)}
+		for i := range d.Pixels {
+			d.Pixels[i] = byte(i * i)
+		}
+		r := someTrainer(t, d, 1, DefaultLearningRate, 3)
+		state := start(side)
+		if err := r.run(t.Context(), &state, func(float64, float64) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		var paths []string
+		for i, part := range state.parts {
+			paths = append(paths, filepath.Join(t.TempDir(), strconv.Itoa(i)))
+			if err := os.WriteFile(paths[i], part, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		whole := filepath.Join(t.TempDir(), "network")
+		if err := r.pipeline.Write(t.Context(), paths, whole); err != nil {
+			t.Fatal(err)
+		}
+		blocks, err := gomlx.Open(gomlx.Model{Name: "digits", Blocks: r.engine.network.blocks()}, whole, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pixels := uniform(2 * side * side)
+		logits, err := blocks.Predict(gomlx.Array{Shape: []int{side, side, 1}, Float32: pixels})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.engine.probabilities(state.bestSoFar, pixels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range got {
+			image := i / classes * classes
+			want := math.Exp(float64(logits.Float32[i]) - logSum(wide(logits.Float32[image:image+classes])))
+			if math.Abs(float64(got[i])-want) > 1e-5 {
+				t.Errorf("side %d, image %d: probability of %d is %g, and %g by the blocks", side, i/classes, i%classes, got[i], want)
+			}
+		}
+		if err := blocks.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// BenchmarkStep takes a step of the unsplit network.
+func BenchmarkStep(b *testing.B) {
 	for _, side := range []int{8, 28} {
-		e := someEngine(b, side)
-		n := e.network
-		parameters, gradient := n.initial(random()), make([]float32, n.size())
-		pixels, mask := uniform(batch*side*side), uniform(batch*n.features())
-		labels := make([]int32, batch)
+		d := Dataset{Side: side, Pixels: make([]byte, 2*batch*side*side), Labels: make([]byte, 2*batch)}
+		r := someTrainer(b, d, 1, DefaultLearningRate, 1)
+		step := int64(0)
 		b.Run(fmt.Sprintf("side=%d", side), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := e.gradient(parameters, pixels, labels, mask, gradient); err != nil {
+				if _, err := r.steps.Step(b.Context(), step); err != nil {
 					b.Fatal(err)
 				}
+				step++
 			}
 		})
 	}

@@ -75,6 +75,8 @@ type TrainInput struct {
 	MaxEpochs int `json:"max_epochs"`
 	// LearningRate is Adam's step size at the start, above 0.
 	LearningRate float64 `json:"learning_rate"`
+	// Partitions is into how many parts the network is split; 0 is 1.
+	Partitions int `json:"partitions"`
 }
 
 // Model refers to a trained network.
@@ -90,36 +92,33 @@ type Model struct {
 }
 
 // train fits the network. It saves a checkpoint after every epoch, so that an attempt that is lost costs at most one.
-func train(ctx context.Context, in TrainInput) (Model, error) {
+func train(ctx context.Context, in TrainInput) (_ Model, err error) {
 	d, err := datasetOf(ctx, in.Images)
 	if err != nil {
 		return Model{}, err
 	}
-	e, err := newEngine(network{d.Side})
-	if err != nil {
-		return Model{}, err
-	}
-	defer e.close()
-	trainer, err := newTrainer(e, d, in.Train, in.MaxEpochs, in.LearningRate)
+	trainer, err := newTrainer(d, in)
 	if err != nil {
 		return Model{}, fmt.Errorf("%w: %w", spillway.ErrPermanent, err)
 	}
-
-	var checkpoint spillway.Checkpoint[training]
-	state, resumed, err := checkpoint.Restore(ctx)
-	switch {
-	case err != nil:
+	defer func() { err = errors.Join(err, trainer.close()) }()
+	if err := trainer.load(ctx, in.Seed, in.Partitions, spillway.PastTrainings(ctx)); err != nil {
 		return Model{}, err
-	case !resumed:
-		state = start(e.network, in.Seed)
-	case state.side != d.Side:
-		return Model{}, fmt.Errorf("the checkpoint is for images of side %d, the images have %d: %w", state.side, d.Side, errEncoding)
-	default:
-		spillway.Log(ctx).InfoContext(ctx, "training resumed", "epoch", state.epoch)
+	}
+	state, err := resume(ctx, d.Side)
+	if err != nil {
+		return Model{}, err
+	}
+	split := in.Partitions > 1
+	if split {
+		spillway.Trained(ctx, trainer.report(state.epoch))
 	}
 	err = trainer.run(ctx, &state, func(loss, accuracy float64) error {
 		spillway.Progress(ctx, state.epoch, map[string]float64{"loss": loss, "accuracy": accuracy})
-		return checkpoint.Save(ctx, state)
+		if split {
+			spillway.Trained(ctx, trainer.report(state.epoch))
+		}
+		return spillway.Checkpoint[progress]{}.Save(ctx, state)
 	})
 	if errors.Is(err, errDiverges) {
 		return Model{}, fmt.Errorf("%w: %w", spillway.ErrPermanent, err)
@@ -129,6 +128,21 @@ func train(ctx context.Context, in TrainInput) (Model, error) {
 	}
 	stored, err := spillway.Put(ctx, Weights{Side: d.Side, Parameters: state.bestSoFar})
 	return Model{Weights: stored, Epochs: state.epoch, BestEpoch: state.bestEpoch, Loss: state.bestLoss, Accuracy: state.bestAccuracy}, err
+}
+
+// resume returns where the last attempt was, or training before its first epoch.
+func resume(ctx context.Context, side int) (progress, error) {
+	state, resumed, err := spillway.Checkpoint[progress]{}.Restore(ctx)
+	switch {
+	case err != nil:
+		return progress{}, err
+	case !resumed:
+		return start(side), nil
+	case state.side != side:
+		return progress{}, fmt.Errorf("the checkpoint is for images of side %d, the images have %d: %w", state.side, side, errEncoding)
+	}
+	spillway.Log(ctx).InfoContext(ctx, "training resumed", "epoch", state.epoch)
+	return state, nil
 }
 
 // EvaluateInput is the input of the stage Evaluate.

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/predictor"
 	spillway "github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
@@ -103,6 +104,47 @@ func TestAnAttemptGoesOnFromTheCheckpointOfTheLastOne(t *testing.T) {
 	}
 }
 
+func TestASplitTrainingReportsItsPlanAndHowItTurnsOut(t *testing.T) {
+	t.Parallel()
+	ctx := spillwaytest.Context(t)
+	attempt, err := activities.FromContext(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := spillway.Put(ctx, someData(t, 200))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reports []predictor.Training
+	attempt.Trained = func(report predictor.Training) { reports = append(reports, report) }
+	in := TrainInput{Data: Data{Images: stored, Count: 200, Train: Span{0, 180}}, Seed: 1, MaxEpochs: 2, LearningRate: 0.002}
+	if _, err := train(ctx, in); err != nil || len(reports) != 0 {
+		t.Fatalf("%d reports of an unsplit training, error %v", len(reports), err)
+	}
+	in.Partitions = 2
+	if _, err := train(ctx, in); err != nil {
+		t.Fatal(err)
+	}
+	if len(reports) != 3 {
+		t.Fatalf("%d reports, want the plan and one of each of 2 epochs", len(reports))
+	}
+	for epoch, r := range reports {
+		ops := 0
+		for _, part := range r.Parts {
+			ops += part.Ops
+			if measured := part.BusySeconds > 0; part.PredictedBusySeconds <= 0 || measured != (epoch > 0) {
+				t.Errorf("after epoch %d: part %+v", epoch, part)
+			}
+		}
+		if len(r.Parts) != 2 || ops != len(network{8}.blocks()) || r.Batch != 64 || r.MicroBatches != microBatches || r.Schedule != "1f1b" {
+			t.Errorf("after epoch %d: %+v is no plan of two parts that have all layers", epoch, r)
+		}
+		if r.Steps != int64(2*epoch) || r.TotalSteps != 4 || r.PredictedStepSeconds <= 0 || (r.StepSeconds > 0) != (epoch > 0) {
+			t.Errorf("after epoch %d: %+v, want %d of 4 steps", epoch, r, 2*epoch)
+		}
+	}
+}
+
 func TestStagesRefuseForGoodWhatNoRetryCanMend(t *testing.T) {
 	t.Parallel()
 	ctx := spillwaytest.Context(t)
@@ -114,7 +156,7 @@ func TestStagesRefuseForGoodWhatNoRetryCanMend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	weights, err := spillway.Put(ctx, Weights{Side: 12, Parameters: network{12}.initial(random())})
+	weights, err := spillway.Put(ctx, Weights{Side: 12, Parameters: someParameters(network{12})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +216,7 @@ func TestValidate(t *testing.T) {
 		want string // part of the error; empty: none
 	}{
 		{"the zero input is valid", Input{}, ""},
-		{"the largest values are valid", Input{Shards: maxShards, MaxEpochs: maxMaxEpochs, Seed: math.MaxInt64, LearningRate: 1}, ""},
+		{"the largest values are valid", Input{Shards: maxShards, MaxEpochs: maxMaxEpochs, Seed: math.MaxInt64, LearningRate: 1, Partitions: maxPartitions}, ""},
 		{"negative shards", Input{Shards: -1}, "shards is -1: give 1 to 100000"},
 		{"too many shards", Input{Shards: maxShards + 1}, "shards is 100001"},
 		{"negative epochs", Input{MaxEpochs: -5}, "max_epochs is -5"},
@@ -183,6 +225,8 @@ func TestValidate(t *testing.T) {
 		{"a negative learning rate", Input{LearningRate: -0.1}, "learning_rate is -0.1"},
 		{"a learning rate over 1", Input{LearningRate: 1.5}, "learning_rate is 1.5"},
 		{"a learning rate that is no number", Input{LearningRate: math.NaN()}, "learning_rate is NaN"},
+		{"negative partitions", Input{Partitions: -1}, "partitions is -1: give 1 to 4, or leave it out for 1"},
+		{"more partitions than layers", Input{Partitions: 5}, "partitions is 5"},
 		{"an infinite learning rate", Input{LearningRate: math.Inf(1)}, "learning_rate is +Inf"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -243,7 +287,7 @@ func BenchmarkScore(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	weights, err := spillway.Put(ctx, Weights{Side: d.Side, Parameters: network{d.Side}.initial(random())})
+	weights, err := spillway.Put(ctx, Weights{Side: d.Side, Parameters: someParameters(network{d.Side})})
 	if err != nil {
 		b.Fatal(err)
 	}

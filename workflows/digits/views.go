@@ -1,8 +1,11 @@
 package digits
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
+
+	"github.com/spillway-ml/spillway/workers/exec/gomlx"
 )
 
 // view is a slight change of an image as a hand might have made it: a turn, a change of size and a move.
@@ -26,6 +29,30 @@ func randomView(random *rand.Rand, side int) view {
 		angle: draw(mostTurn), zoom: 1 + draw(mostZoom),
 		dx: draw(mostMove * float64(side)), dy: draw(mostMove * float64(side)),
 	}
+}
+
+// augmented gives training the images of a span, each time in another view.
+type augmented struct {
+	data Dataset
+	span Span
+}
+
+var _ gomlx.Dataset = augmented{}
+
+// Samples is how many images the span has.
+func (a augmented) Samples() int { return a.span.Count }
+
+// Batch returns random views of the chosen images, and their labels.
+func (a augmented) Batch(_ context.Context, chosen []int, random *rand.Rand) (inputs []gomlx.Array, target gomlx.Array, err error) {
+	side, size := a.data.Side, a.data.Side*a.data.Side
+	images := gomlx.Array{Shape: []int{side, side, 1}, Float32: make([]float32, len(chosen)*size)}
+	labels := gomlx.Array{Int32: make([]int32, len(chosen))}
+	for i, c := range chosen {
+		image := a.span.First + c
+		randomView(random, side).apply(a.data.image(image), side, images.Float32[i*size:(i+1)*size])
+		labels.Int32[i] = int32(a.data.Labels[image])
+	}
+	return []gomlx.Array{images}, labels, nil
 }
 
 // scoringViews returns the 189 views over which a score is averaged: 7 turns, 3 sizes and 9 moves. The unchanged image is one of them.

@@ -41,9 +41,9 @@ occasion. With --here there is no engine; so it is in a stage of a chain, which 
     run: [spillway, train, "model.py:build", --data, text, --partitions, 2, --out, trained]
     outputs: {trained: trained}
 
-Ctrl-C stops the training and says how to go on from its last checkpoint. The exit code is 0 when
-the model is trained, 1 when the training failed or was stopped, and 2 when a flag or a file is
-wrong.`,
+Ctrl-C stops the training after the step that is going on, makes a last checkpoint and says how to
+go on from it; a second one stops at once. The exit code is 0 when the model is trained, 1 when the
+training failed or was stopped, and 2 when a flag or a file is wrong.`,
 		Example: `  spillway train model.py:build --data train.npz --epochs 3
   spillway train model.py:build --data text --partitions 2 --micro-batches 4 --steps 400
   spillway train model.py:build --data text --resume model-trained/checkpoints/step-000000400

@@ -63,7 +63,10 @@ func (t *tool) trainJob(ctx context.Context, model modelFile, flags *trainFlags,
 		return end, &advised{fmt.Errorf("make the result directory: %w", err), "choose another with --out DIR"}
 	}
 	began := time.Now()
-	result, err := training.Run(ctx, job, observer)
+	job.Stop = ctx.Done()
+	running, done := t.inGoodOrder(ctx)
+	defer done()
+	result, err := training.Run(running, job, observer)
 	if err != nil {
 		return end, t.stopped(ctx, view, flags, err)
 	}
@@ -71,6 +74,28 @@ func (t *tool) trainJob(ctx context.Context, model modelFile, flags *trainFlags,
 		Model: within(flags.out, result.Model), Checkpoint: within(flags.out, result.Checkpoint), File: filepath.Base(model.path), Function: model.function,
 		Loss: result.Loss, Losses: thinned(result.Losses), Resumed: result.Training.Steps - int64(len(result.Losses)), Seconds: time.Since(began).Seconds(), Training: result.Training,
 	}, nil
+}
+
+// stopGrace is how long a training that is to stop may take for the step that is going on and a last checkpoint.
+const stopGrace = 30 * time.Second
+
+// inGoodOrder returns a context that ends stopGrace after ctx, or at a second interrupt; call done when it is no longer needed.
+func (t *tool) inGoodOrder(ctx context.Context) (later context.Context, done func()) {
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(stopGrace)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-t.deps.Interrupted:
+		case <-later.Done():
+		}
+		cancel()
+	})
+	return later, func() {
+		stop()
+		cancel()
+	}
 }
 
 // trainingDevices are the devices of --devices; without it nil, which is what this process may use, or as many as parts were asked for.

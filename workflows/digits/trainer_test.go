@@ -9,23 +9,39 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// beginTraining prepares short training on a few images.
-func beginTraining(t *testing.T, maxEpochs int, rate float64) (*trainer, training) {
-	t.Helper()
-	d := someData(t, 300)
-	e := someEngine(t, d.Side)
-	r, err := newTrainer(e, d, d.all(), maxEpochs, rate)
+// someTrainer prepares training on all images of d.
+func someTrainer(tb testing.TB, d Dataset, maxEpochs int, rate float64, partitions int) *trainer {
+	tb.Helper()
+	r, err := newTrainer(d, TrainInput{Data: Data{Train: d.all()}, MaxEpochs: maxEpochs, LearningRate: rate})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	return r, start(e.network, 1)
+	tb.Cleanup(func() {
+		if err := r.close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	if err := r.load(tb.Context(), 1, partitions, nil); err != nil {
+		tb.Fatal(err)
+	}
+	return r
 }
 
-func encoded(t *testing.T, s training) string {
+// beginTraining prepares short training on a few images.
+func beginTraining(t *testing.T, maxEpochs int, rate float64) (*trainer, progress) {
 	t.Helper()
-	data, err := s.MarshalBinary()
+	d := someData(t, 300)
+	return someTrainer(t, d, maxEpochs, rate, 1), start(d.Side)
+}
+
+func encoded(t *testing.T, p progress) string {
+	t.Helper()
+	data, err := p.MarshalBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +73,7 @@ func TestResumedTrainingIsBitForBitTheSame(t *testing.T) {
 	}
 	for epoch, checkpoint := range checkpoints {
 		resumed, _ := beginTraining(t, epochs, DefaultLearningRate)
-		var state training
+		var state progress
 		if err := state.UnmarshalBinary([]byte(checkpoint)); err != nil {
 			t.Fatal(err)
 		}
@@ -66,6 +82,65 @@ func TestResumedTrainingIsBitForBitTheSame(t *testing.T) {
 		}
 		if encoded(t, state) != encoded(t, whole) {
 			t.Errorf("training resumed after epoch %d ended in another state", epoch+1)
+		}
+	}
+}
+
+// lossesOf trains in some parts, from p on, and returns the loss of every step.
+func lossesOf(t *testing.T, d Dataset, p *progress, maxEpochs, partitions int) []float64 {
+	t.Helper()
+	r := someTrainer(t, d, maxEpochs, DefaultLearningRate, partitions)
+	var losses []float64
+	err := r.run(t.Context(), p, func(float64, float64) error {
+		for _, step := range r.last {
+			losses = append(losses, step.Loss)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return losses
+}
+
+func TestASplitNetworkHasTheLossesOfTheUnsplitOne(t *testing.T) {
+	t.Parallel()
+	d := someData(t, 200)
+	var all [][]float64
+	for partitions := range maxPartitions {
+		p := start(d.Side)
+		all = append(all, lossesOf(t, d, &p, 2, partitions+1))
+	}
+	if len(all[0]) != 4 {
+		t.Fatalf("%d losses of 2 epochs of 2 steps", len(all[0]))
+	}
+	near := cmpopts.EquateApprox(1e-5, 0)
+	for i, losses := range all[1:] {
+		if diff := cmp.Diff(all[0], losses, near); diff != "" {
+			t.Errorf("losses (-unsplit +%d parts):\n%s", i+2, diff)
+		}
+		if diff := cmp.Diff(all[1], losses); diff != "" {
+			t.Errorf("losses differ by where the network is cut (-2 parts +%d parts):\n%s", i+2, diff)
+		}
+	}
+}
+
+func TestACheckpointOfAnySplitGoesOnInAnyOther(t *testing.T) {
+	t.Parallel()
+	const epochs = 3
+	d := someData(t, 200)
+	whole := start(d.Side)
+	want := lossesOf(t, d, &whole, epochs, 1)
+	for _, test := range []struct{ before, after int }{{1, 2}, {2, 1}} {
+		p := start(d.Side)
+		got := lossesOf(t, d, &p, 1, test.before)
+		var resumed progress
+		if err := resumed.UnmarshalBinary([]byte(encoded(t, p))); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, lossesOf(t, d, &resumed, epochs, test.after)...)
+		if diff := cmp.Diff(want, got, cmpopts.EquateApprox(1e-5, 0)); diff != "" {
+			t.Errorf("losses (-never stopped +%d parts, then %d):\n%s", test.before, test.after, diff)
 		}
 	}
 }
@@ -108,9 +183,9 @@ func TestEarlyStopping(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := training{bestLoss: math.Inf(1)}
+			s := start(8)
 			for _, loss := range test.losses {
-				s.observe(loss, 0)
+				s.observe(nil, loss, 0)
 			}
 			if got := s.finished(test.maxEpochs); got != test.want || s.bestEpoch != test.best {
 				t.Errorf("finished is %v with best epoch %d, want %v with %d", got, s.bestEpoch, test.want, test.best)
@@ -131,7 +206,8 @@ func TestTheLearningRateFallsAlongHalfACosine(t *testing.T) {
 	}
 }
 
-// TestAccuracy trains in full: with one seed, or with those that SPILLWAY_DIGITS_SEEDS lists, separated by commas.
+// TestAccuracy trains in full: with one seed, or with those that SPILLWAY_DIGITS_SEEDS lists, separated by commas; unsplit, or in as many parts as
+// SPILLWAY_DIGITS_PARTITIONS says.
 func TestAccuracy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains for 10 s")
@@ -139,6 +215,13 @@ func TestAccuracy(t *testing.T) {
 	seeds := "3"
 	if listed := os.Getenv("SPILLWAY_DIGITS_SEEDS"); listed != "" {
 		seeds = listed
+	}
+	partitions := 1
+	if wanted := os.Getenv("SPILLWAY_DIGITS_PARTITIONS"); wanted != "" {
+		var err error
+		if partitions, err = strconv.Atoi(wanted); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for field := range strings.SplitSeq(seeds, ",") {
 		seed, err := strconv.ParseInt(field, 10, 64)
@@ -154,23 +237,29 @@ func TestAccuracy(t *testing.T) {
 			t.Fatal(err)
 		}
 		learn, test := split(len(d.Labels))
-		e := someEngine(t, d.Side)
-		r, err := newTrainer(e, d, learn, DefaultMaxEpochs, DefaultLearningRate)
+		r, err := newTrainer(d, TrainInput{Data: Data{Train: learn}, MaxEpochs: DefaultMaxEpochs, LearningRate: DefaultLearningRate})
 		if err != nil {
 			t.Fatal(err)
 		}
-		began, state := time.Now(), start(e.network, seed)
+		began, state := time.Now(), start(d.Side)
+		if err := r.load(t.Context(), seed, partitions, nil); err != nil {
+			t.Fatal(err)
+		}
 		if err := r.run(t.Context(), &state, func(float64, float64) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
-		probabilities, err := classify(t.Context(), e, state.bestSoFar, d, test)
+		probabilities, err := classify(t.Context(), r.engine, state.bestSoFar, d, test)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, accuracy := measure(probabilities, d.Labels[test.First:])
-		t.Logf("seed %d: accuracy %.4f, best epoch %d of %d, %.1f s", seed, accuracy, state.bestEpoch, state.epoch, time.Since(began).Seconds())
+		t.Logf("seed %d: accuracy %.4f, best epoch %d of %d, %.1f s, a step %.1f ms",
+			seed, accuracy, state.bestEpoch, state.epoch, time.Since(began).Seconds(), 1000*r.report(state.epoch).StepSeconds)
 		if accuracy < 0.97 {
 			t.Errorf("seed %d: accuracy on held-out images is %.4f, want at least 0.97", seed, accuracy)
+		}
+		if err := r.close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
