@@ -171,6 +171,21 @@ func Put[T any](ctx context.Context, value T) (Artifact[T], error) {
 	return Artifact[T]{ref}, nil
 }
 
+// PutStream stores all that r yields, which need not fit into memory, and returns its address.
+func PutStream(ctx context.Context, r io.Reader) (Ref, error) {
+	attempt, err := FromContext(ctx)
+	if err != nil {
+		return Ref{}, fmt.Errorf("put a stream: %w", err)
+	}
+	defer attempt.publish.start()()
+	ref, err := attempt.Store.Put(ctx, r)
+	if err != nil {
+		return Ref{}, fmt.Errorf("put a stream: %w", err)
+	}
+	attempt.written.Add(ref.Bytes)
+	return ref, nil
+}
+
 // Get fetches and decodes the value. Errors wrap ErrMissing or ErrCorrupt where these are the cause.
 func (a Artifact[T]) Get(ctx context.Context) (value T, err error) {
 	attempt, err := FromContext(ctx)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -46,6 +48,23 @@ func TestValuesComeBackAsTheyWerePut(t *testing.T) {
 	}
 }
 
+func TestAStreamIsStoredAndCounted(t *testing.T) {
+	t.Parallel()
+	ctx, a := attempt(t, activities.Ref{})
+	ref, err := activities.PutStream(ctx, strings.NewReader("twelve bytes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := activities.Artifact[[]byte]{Ref: ref}.Get(ctx)
+	if string(got) != "twelve bytes" || err != nil || a.Written() != 12 || a.Published() <= 0 {
+		t.Errorf("got %q, %v; %d bytes in %v are counted", got, err, a.Written(), a.Published())
+	}
+	broken := errors.New("the reader breaks")
+	if _, err := activities.PutStream(ctx, iotest.ErrReader(broken)); !errors.Is(err, broken) || a.Written() != 12 {
+		t.Errorf("got %v, %d bytes", err, a.Written())
+	}
+}
+
 func TestACheckpointIsWhatTheNextAttemptStartsFrom(t *testing.T) {
 	t.Parallel()
 	ctx, a := attempt(t, activities.Ref{})
@@ -81,8 +100,9 @@ func TestOutsideAnAttemptEveryCallSaysSoOrDoesNothing(t *testing.T) {
 	activities.Progress(ctx, 1, nil)
 	activities.Log(ctx).Info("discarded")
 	_, put := activities.Put(ctx, 1)
+	_, stream := activities.PutStream(ctx, strings.NewReader(""))
 	_, get := activities.Artifact[int]{Ref: activities.Ref{Digest: "x"}}.Get(ctx)
-	for name, err := range map[string]error{"put": put, "get": get, "save": activities.Checkpoint[int]{}.Save(ctx, 1)} {
+	for name, err := range map[string]error{"put": put, "put a stream": stream, "get": get, "save": activities.Checkpoint[int]{}.Save(ctx, 1)} {
 		if !errors.Is(err, activities.ErrNoAttempt) {
 			t.Errorf("%s: got %v, want ErrNoAttempt", name, err)
 		}

@@ -3,6 +3,7 @@ package training
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"strconv"
@@ -53,6 +54,8 @@ type model struct {
 	coloured bool
 	// classes has the costs of all operations by class of device.
 	classes map[string][]work
+	// performances has the classes that were rehearsed.
+	performances map[string]performance
 }
 
 // classOf tells apart the devices that were probed on their own.
@@ -66,16 +69,25 @@ func classOf(d exec.Device) string {
 
 // prober measures a model on classes of devices, each once.
 type prober struct {
-	executor exec.Executor
-	batch    int
-	model    model
+	executor  exec.Executor
+	batch     int
+	optimizer exec.Optimizer
+	precision exec.Precision
+	clip      bool
+	recompute bool // every part computes its activations again
+	// microBatches is their number where it is decided, else 0.
+	microBatches int
+	// logger is told of models that cannot be rehearsed; nil rehearses none.
+	logger *slog.Logger
+	model  model
+	call   float64 // what a call to another process takes, in seconds
 }
 
 // fewer is by how much the small probe is smaller than the large one.
 const fewer = 8
 
-// class measures the model on a device unless one of its class was measured.
-func (p *prober) class(ctx context.Context, device exec.Device, state float64) error {
+// class measures the model on a device unless one of its class was measured. beside are the devices of the class that work at the same time, itself included.
+func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.Device, state float64) error {
 	name := classOf(device)
 	if _, known := p.model.classes[name]; known {
 		return nil
@@ -88,7 +100,13 @@ func (p *prober) class(ctx context.Context, device exec.Device, state float64) e
 		}
 		many = mostSamples(one.Graph, p.batch, state, device.Memory-one.Base)
 	}
-	few := max(1, many/fewer)
+	least := (p.batch + many - 1) / many // micro-batches
+	many = p.batch / least
+	most := min(p.batch, least*fewer)
+	if p.microBatches > least {
+		most = p.microBatches
+	}
+	few := p.batch / most
 	small, err := p.probe(ctx, device, few)
 	if err != nil {
 		return err
@@ -102,7 +120,24 @@ func (p *prober) class(ctx context.Context, device exec.Device, state float64) e
 			return err
 		}
 	}
-	return p.learn(name, small, large)
+	if p.logger == nil {
+		return p.learn(name, small, large, nil)
+	}
+	p.model.base = large.Base
+	if large.Base > 0 && p.call == 0 {
+		p.call = roundTrip()
+	}
+	made, err := p.perform(ctx, beside, least, most)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		p.logger.WarnContext(ctx, "the unsplit model cannot be tried out, so that predictions are less certain", "device", device.ID, "error", err)
+		return p.learn(name, small, large, nil)
+	}
+	small.Forward, small.Backward = graph.Seconds(made.small.pace.forward), graph.Seconds(made.small.pace.backward)
+	large.Forward, large.Backward = graph.Seconds(made.large.pace.forward), graph.Seconds(made.large.pace.backward)
+	return p.learn(name, small, large, &made)
 }
 
 func (p *prober) probe(ctx context.Context, device exec.Device, samples int) (exec.Probe, error) {
@@ -146,14 +181,14 @@ func largest(g graph.Graph) quantity.Bytes {
 }
 
 // learn adds the costs on a class of device.
-func (p *prober) learn(class string, small, large exec.Probe) error {
+func (p *prober) learn(class string, small, large exec.Probe, made *performance) error {
 	m := &p.model
 	if m.classes == nil {
 		order, err := large.Graph.Order()
 		if err != nil {
 			return fmt.Errorf("order the model's operations: %w", err)
 		}
-		*m = model{classes: map[string][]work{}, digest: large.Model, dataset: large.Dataset, base: large.Base, order: order, rank: make([]int, len(order))}
+		*m = model{classes: map[string][]work{}, performances: map[string]performance{}, digest: large.Model, dataset: large.Dataset, base: large.Base, order: order, rank: make([]int, len(order))}
 		for i, op := range order {
 			m.rank[op] = i
 		}
@@ -187,6 +222,9 @@ func (p *prober) learn(class string, small, large exec.Probe) error {
 		}
 	}
 	m.classes[class] = works
+	if made != nil {
+		m.performances[class] = *made
+	}
 	return nil
 }
 

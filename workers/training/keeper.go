@@ -90,7 +90,7 @@ func (k *keeper) due(ctx context.Context, step int64, loss float64) {
 		return
 	}
 	k.begun = time.Now()
-	if err := k.begin(ctx, step, loss); err != nil {
+	if err := k.begin(ctx, step, loss); err != nil && ctx.Err() == nil {
 		k.logger.WarnContext(ctx, "a checkpoint could not be made", "step", step, "error", err)
 	}
 }
@@ -116,29 +116,31 @@ func (k *keeper) begin(ctx context.Context, step int64, loss float64) error {
 }
 
 // poll counts in a checkpoint that is complete by now.
-func (k *keeper) poll() {
+func (k *keeper) poll(ctx context.Context) {
 	if k.saving == nil {
 		return
 	}
 	select {
 	case s := <-k.saving:
-		k.take(s)
+		k.take(ctx, s)
 	default:
 	}
 }
 
 // drain waits for the checkpoint in the making. Where the context of the training has ended, that is soon.
-func (k *keeper) drain() {
+func (k *keeper) drain(ctx context.Context) {
 	if k.saving != nil {
-		k.take(<-k.saving)
+		k.take(ctx, <-k.saving)
 	}
 }
 
-// take counts a complete checkpoint in and removes the one that it makes superfluous.
-func (k *keeper) take(s saved) {
+// take counts a complete checkpoint in and removes the one that it makes superfluous. That one was not made because ctx ended needs no words.
+func (k *keeper) take(ctx context.Context, s saved) {
 	k.saving = nil
 	if s.err != nil {
-		k.logger.Warn("a checkpoint could not be made", "error", s.err)
+		if ctx.Err() == nil {
+			k.logger.WarnContext(ctx, "a checkpoint could not be made", "error", s.err)
+		}
 		return
 	}
 	k.complete = append(k.complete, s.checkpoint)
@@ -149,14 +151,14 @@ func (k *keeper) take(s saved) {
 			continue
 		}
 		if err := os.RemoveAll(old.Directory); err != nil {
-			k.logger.Warn("an old checkpoint could not be removed", "checkpoint", old.Directory, "error", err)
+			k.logger.WarnContext(ctx, "an old checkpoint could not be removed", "checkpoint", old.Directory, "error", err)
 		}
 	}
 }
 
 // last returns the checkpoint of the last step; it makes it where it is not there.
 func (k *keeper) last(ctx context.Context, step int64, loss float64) (exec.Checkpoint, error) {
-	k.drain()
+	k.drain(ctx)
 	if n := len(k.complete); n > 0 && k.complete[n-1].Meta.Step == step {
 		return k.complete[n-1], nil
 	}
@@ -164,6 +166,6 @@ func (k *keeper) last(ctx context.Context, step int64, loss float64) (exec.Check
 		return exec.Checkpoint{}, err
 	}
 	s := <-k.saving
-	k.take(s)
+	k.take(ctx, s)
 	return s.checkpoint, s.err
 }

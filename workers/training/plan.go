@@ -24,8 +24,9 @@ const (
 	worthAPart = 1.03
 )
 
-// Plan looks into the model and decides how it is split: it probes the model on each kind of device, prices the best split into every number of
-// parts by a simulation of its schedule, and takes the fewest parts within 3 % of the shortest step. Nothing is loaded. A model that fits nowhere is an error that wraps [partition.ErrUnfit] and says by how
+// Plan looks into the model and decides how it is split: it probes the model on each kind of device, trains it there unsplit for a few steps, on up to four devices of
+// the host at once, prices the best split into every number of parts by a simulation of its schedule, and takes the fewest parts within 3 % of the shortest step. What it
+// loaded is closed when it returns. A model that cannot be trained unsplit is planned by its probes alone, and the log says so. A model that fits nowhere is an error that wraps [partition.ErrUnfit] and says by how
 // much and what would help.
 func Plan(ctx context.Context, job Job) (predictor.Training, exec.Layout, error) {
 	job, devices, err := job.normalized()
@@ -48,11 +49,16 @@ type planned struct {
 
 func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	s := setup{batch: job.Batch, schedule: job.Schedule, recompute: job.Recompute, state: stateBytes(job.Optimizer)}
-	p := prober{executor: job.Executor, batch: job.Batch}
+	p := prober{
+		executor: job.Executor, batch: job.Batch, optimizer: job.Optimizer, precision: job.Precision, clip: job.ClipNorm > 0,
+		recompute: job.Recompute == RecomputeAlways, microBatches: job.MicroBatches, logger: job.Logger,
+	}
 	numbers := partNumbers(job.Partitions, len(devices.all))
 	for _, k := range numbers {
-		for _, d := range devices.of(k) {
-			if err := p.class(ctx, d, s.state); err != nil {
+		on := devices.of(k)
+		for _, d := range on {
+			beside := slices.DeleteFunc(slices.Clone(on), func(other exec.Device) bool { return classOf(other) != classOf(d) })
+			if err := p.class(ctx, d, beside, s.state); err != nil {
 				return planned{}, err
 			}
 		}
@@ -61,6 +67,7 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	if err := s.checkParts(job.Partitions); err != nil {
 		return planned{}, err
 	}
+	s.learn()
 	s.machine = measureMachine(p.model.base > 0)
 	c, err := s.choose(ctx, job, devices, numbers)
 	if err != nil {
@@ -302,7 +309,7 @@ func (c choice) training(s setup, job Job) predictor.Training {
 		first, last := s.model.shape.Ops[p.ops[0]], s.model.shape.Ops[p.ops[len(p.ops)-1]]
 		one := predictor.TrainingPart{
 			Device: p.device.ID, Kind: kind, Threads: p.device.Threads, Ops: len(p.ops), First: cmp.Or(first.Name, first.ID), Last: cmp.Or(last.Name, last.ID),
-			Recompute: p.recompute, PredictedPeakBytes: quantity.Bytes(math.Ceil(p.peak)), PredictedBusySeconds: p.busy() * c.by.time,
+			Recompute: p.recompute, PredictedPeakBytes: quantity.Bytes(math.Ceil(p.peak)), PredictedBusySeconds: p.busy,
 		}
 		if !math.IsInf(p.capacity, 1) {
 			one.CapacityBytes = quantity.Bytes(p.capacity)

@@ -33,14 +33,22 @@ func (s setup) refined(from candidate, by correction) (candidate, error) {
 	return best, nil
 }
 
-// better reports whether a split is short of less memory, or of as much and faster; differences by rounding do not count.
+// better reports whether the parts of a split are together short of less memory, or of as much and faster; differences by rounding do not count.
 func (c candidate) better(than candidate) bool {
-	mine, _ := c.over()
-	other, _ := than.over()
+	mine, other := c.short(), than.short()
 	if mine != other {
 		return mine < other
 	}
 	return c.seconds < than.seconds*(1-1e-9)
+}
+
+// short is by how many bytes all parts together exceed their devices. Unlike the most of one part, it tells when another one gets better.
+func (c candidate) short() float64 {
+	sum := 0.0
+	for _, p := range c.parts {
+		sum += max(0, p.peak-p.capacity)
+	}
+	return sum
 }
 
 // placed are stages and the device of each.
@@ -64,6 +72,19 @@ func (s setup) neighbours(c candidate) []placed {
 			}
 			stages := slices.Clone(now.stages)
 			stages[i], stages[i+1] = s.ordered(both[:at]), s.ordered(both[at:])
+			all = append(all, placed{stages, now.devices})
+		}
+	}
+	for i := 1; i+1 < len(now.stages); i++ { // a part in the middle that goes to and fro as a whole
+		for _, width := range []int{1, -1, 2, -2} {
+			three := slices.Concat(now.stages[i-1], now.stages[i], now.stages[i+1])
+			from := len(now.stages[i-1]) + width
+			to := from + len(now.stages[i])
+			if from < 1 || to >= len(three) || !s.separable(three[:from], three[from:]) || !s.separable(three[:to], three[to:]) {
+				continue
+			}
+			stages := slices.Clone(now.stages)
+			stages[i-1], stages[i], stages[i+1] = s.ordered(three[:from]), s.ordered(three[from:to]), s.ordered(three[to:])
 			all = append(all, placed{stages, now.devices})
 		}
 	}

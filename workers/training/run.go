@@ -25,7 +25,7 @@ const (
 // Run plans a training, trains, and writes the model. Where Resume is given it goes on from there: with the same seed, batch and micro-batches the losses are
 // those of a training that was never interrupted, however the model is split now. A training that is finished already is not repeated.
 //
-// When ctx ends, Run returns soon and leaves no half checkpoint. A loss that is not finite ends it with an error that wraps [exec.ErrLoss]; checkpoints
+// When [Job.Stop] yields, Run makes a checkpoint and returns an error that wraps [ErrStopped] and names it. When ctx ends, Run returns soon and leaves no half checkpoint. A loss that is not finite ends it with an error that wraps [exec.ErrLoss]; checkpoints
 // from before stay.
 func Run(ctx context.Context, job Job, observer Observer) (Result, error) {
 	result, err := run(ctx, job, observer)
@@ -54,8 +54,14 @@ func run(ctx context.Context, job Job, observer Observer) (result Result, err er
 		}
 		from = &checkpoint
 	}
-	made, err := planToResume(ctx, job, devices, from)
+	planning, planned := unlessStopped(ctx, job.Stop)
+	made, err := planToResume(planning, job, devices, from)
+	stopped := errors.Is(context.Cause(planning), ErrStopped)
+	planned()
 	if err != nil {
+		if stopped {
+			return Result{}, fmt.Errorf("%w while the model was probed", ErrStopped)
+		}
 		return Result{}, err
 	}
 	t := &trainer{job: job, observer: observer, planned: made, training: made.training}
@@ -76,6 +82,24 @@ func run(ctx context.Context, job Job, observer Observer) (result Result, err er
 	}()
 	t.pipeline = pipeline
 	return t.train(ctx, from)
+}
+
+// unlessStopped returns a context that ends with ctx, or when stop yields, which makes the cause ErrStopped; call done when it is no longer needed.
+func unlessStopped(ctx context.Context, stop <-chan struct{}) (until context.Context, done func()) {
+	until, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-stop:
+			cancel(ErrStopped)
+		case <-until.Done():
+		}
+	}()
+	return until, func() {
+		cancel(nil)
+		<-ended
+	}
 }
 
 // openAbsolute opens a checkpoint and checks it.
@@ -216,6 +240,9 @@ func (t *trainer) steps(ctx context.Context) error {
 	t.measured = newMeasured(len(parts))
 	t.reported = time.Now()
 	for step := t.start; step < t.total; step++ {
+		if t.stopped() {
+			return t.stop(ctx, step)
+		}
 		report, err := engine.Step(ctx, step)
 		if err != nil {
 			return t.failed(ctx, err)
@@ -228,7 +255,7 @@ func (t *trainer) steps(ctx context.Context) error {
 		if err := t.progress(ctx, step+1 == t.total); err != nil {
 			return t.failed(ctx, err)
 		}
-		t.keeper.poll()
+		t.keeper.poll(ctx)
 		if step+1 < t.total { // the last one comes anyway
 			t.keeper.due(ctx, step+1, report.Loss)
 		}
@@ -236,9 +263,31 @@ func (t *trainer) steps(ctx context.Context) error {
 	return nil
 }
 
+// stopped reports whether the training is to end.
+func (t *trainer) stopped() bool {
+	select {
+	case <-t.job.Stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop makes a checkpoint of what was done, and says where to go on.
+func (t *trainer) stop(ctx context.Context, step int64) error {
+	if step == 0 {
+		return fmt.Errorf("%w before its first step; there is no checkpoint", ErrStopped)
+	}
+	last, err := t.keeper.last(ctx, step, t.loss)
+	if err != nil {
+		return t.failed(ctx, fmt.Errorf("%w after step %d, and its checkpoint could not be made: %w", ErrStopped, step, err))
+	}
+	return fmt.Errorf("%w after step %d of %d; go on from checkpoint %s", ErrStopped, step, t.total, last.Directory)
+}
+
 // failed waits for a checkpoint in the making, as it may be the last good one, and says where to go on.
 func (t *trainer) failed(ctx context.Context, cause error) error {
-	t.keeper.drain()
+	t.keeper.drain(ctx)
 	if ctx.Err() != nil {
 		if why := context.Cause(ctx); !errors.Is(cause, why) {
 			cause = errors.Join(cause, why)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -249,6 +251,62 @@ func TestACancelledTrainingReturnsSoonAndLeavesWholeCheckpointsOnly(t *testing.T
 				t.Errorf("cancelled at step %d: %v", step, err)
 			}
 		}
+	}
+}
+
+func TestAStoppedTrainingMakesACheckpointAndGoesOnWithTheSameLosses(t *testing.T) {
+	t.Parallel()
+	whole, err := training.Run(t.Context(), job(t, exectest.Options{}), training.Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	first := job(t, exectest.Options{Fail: func(_ context.Context, step int64, stage int) error {
+		if step == 3 && stage == 0 {
+			close(stop)
+		}
+		return nil
+	}})
+	first.CheckpointEvery, first.Stop, first.MicroBatches = -1, stop, 1
+	var told []int64
+	_, err = training.Run(t.Context(), first, training.Observer{Checkpointed: func(_ string, step int64) { told = append(told, step) }})
+	from, done := newest(t, first.Directory)
+	if !errors.Is(err, training.ErrStopped) || !strings.Contains(err.Error(), from) || done != 4 || !slices.Equal(told, []int64{4}) {
+		t.Fatalf("got the error %v, a checkpoint of step %d, and was told of %v; want the one of the step that was going on, 4", err, done, told)
+	}
+	again := first
+	again.Resume = from
+	if _, err = training.Run(t.Context(), again, training.Observer{}); !errors.Is(err, training.ErrStopped) {
+		t.Errorf("stopped before it began: got %v", err)
+	}
+	second := job(t, exectest.Options{})
+	second.Directory, second.Resume = first.Directory, from
+	got, err := training.Run(t.Context(), second, training.Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Losses) != 4 || math.Abs(got.Loss-whole.Loss) > 1e-9 {
+		t.Errorf("the losses are %v; want the end of %v", got.Losses, whole.Losses)
+	}
+}
+
+func TestACancelledTrainingComplainsOfNoCheckpoint(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var log strings.Builder
+	j := job(t, exectest.Options{Fail: func(_ context.Context, step int64, stage int) error {
+		if step == 2 && stage == 2 {
+			cancel()
+		}
+		return nil
+	}})
+	j.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	if _, err := training.Run(ctx, j, training.Observer{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if strings.Contains(log.String(), "WARN") {
+		t.Errorf("the log is %s", log.String())
 	}
 }
 

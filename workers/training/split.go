@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/graph"
@@ -27,11 +26,13 @@ type machine struct {
 
 // setup is what all splits of a training have in common.
 type setup struct {
-	model     model
-	machine   machine
-	batch     int
-	schedule  string
-	state     float64 // bytes of optimizer state for each parameter
+	model    model
+	machine  machine
+	batch    int
+	schedule string
+	state    float64 // bytes of optimizer state for each parameter
+	// rests are what processes held in rehearsals besides what is known, in bytes by those of the activations, by class of device.
+	rests     map[string]line
 	recompute string
 }
 
@@ -41,21 +42,14 @@ type part struct {
 	device             exec.Device
 	flight             int
 	recompute          bool
-	forward, backward  float64 // of one micro-batch, in seconds; recomputation is extra
+	forward, backward  float64 // of one micro-batch, in seconds
+	again              float64 // its recomputation, where there is one
 	step               float64 // of the optimizer, in seconds
 	send               float64 // of one micro-batch to the next part, in seconds
 	peak, capacity     float64 // in bytes; capacity is +Inf where nothing bounds it
-	microBatches       int
 	parameters, buffer float64 // in bytes
-}
-
-// busy is how long the part works in a step.
-func (p part) busy() float64 {
-	pass := p.forward + p.backward
-	if p.recompute {
-		pass += p.forward
-	}
-	return pass*float64(p.microBatches) + p.step
+	contention         contention
+	busy               float64 // in a step, in seconds, beside the other parts
 }
 
 // candidate is a split that is priced.
@@ -203,12 +197,18 @@ func (s setup) price(stages [][]int, devices []exec.Device, microBatches int, by
 		return candidate{}, err
 	}
 	made.seconds, made.bubble = result.Makespan*by.time, result.Bubble()
+	for i := range made.parts {
+		made.parts[i].busy = result.Busy[i] * by.time
+	}
 	return made, nil
 }
 
 // traffic is what goes in and out of a part with one micro-batch, in bytes.
 type traffic struct {
 	in, out float64 // of tensors that it reads and makes
+	// shared is what lies in memory that processes share: what the part sends for each micro-batch in flight and the gradients that come back, and
+	// what it receives and answers, for each that is in flight where that comes from.
+	shared  float64
 	passed  float64 // over the border to the next part, those that are passed on included
 	largest float64 // tensor or activation of one of its operations
 }
@@ -232,11 +232,15 @@ func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
 			if to > from && !slices.Contains(readers, to) {
 				readers = append(readers, to)
 				all[to].in += bytes
+				slots := bytes * float64(inFlight(s.schedule, from, parts, microBatches))
+				all[to].shared += 2 * slots
+				all[from].shared += slots
 			}
 			last = max(last, to)
 		}
 		if last > from {
 			all[from].out += bytes
+			all[from].shared += bytes * float64(inFlight(s.schedule, from, parts, microBatches))
 		}
 		for border := from; border < last; border++ {
 			all[border].passed += bytes
@@ -247,34 +251,55 @@ func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
 
 // part prices one part. It holds
 //
-//	P (2 + state/4) + buffers + F A + F in + 2 out + in + largest
+//	P (2 + state/4) + buffers + F A + passing + largest + added + rest
 //
-// bytes: parameters P with gradients and optimizer state; for each of F micro-batches in flight the kept activations A and the tensors that came in; for
-// the one at work what goes out, the gradients of both, and the largest tensor. With recomputation, A is held for the one at work only.
+// bytes: parameters P with gradients and optimizer state; for each of F micro-batches in flight the kept activations A; what passes between parts; for the micro-batch at
+// work the largest tensor; where there are several, the largest gradient before it is added to that of the others; and what a rehearsal held besides all that. With
+// recomputation, A is held for the one at work only. In one process, what passes is F in + 2 out + in: tensors that came in, and for the one at work what goes out and the
+// gradients of both. Processes keep a place in shared memory for each message in flight, and it counts in all that read or write it.
 func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, t traffic, by correction) part {
-	p := part{ops: ops, device: device, flight: inFlight(s.schedule, at, parts, microBatches), microBatches: microBatches, capacity: s.capacity(device)}
+	p := part{ops: ops, device: device, flight: inFlight(s.schedule, at, parts, microBatches), capacity: s.capacity(device)}
 	works := s.model.classes[classOf(device)]
 	each := float64(s.batch) / float64(microBatches)
-	activation := 0.0
+	activation, gradient := 0.0, 0.0
 	for _, i := range ops {
 		op := s.model.shape.Ops[i]
 		p.forward += works[i].forward.at(each)
 		p.backward += works[i].backward.at(each)
 		p.parameters += float64(op.Parameters)
 		p.buffer += float64(op.Workspace)
+		gradient = max(gradient, float64(op.Parameters))
 		activation += float64(op.Activation) * each / float64(s.model.samples)
+	}
+	performed, rehearsed := s.model.performances[classOf(device)]
+	if whole := float64(performed.small.usage.Parameters); rehearsed && whole > 0 {
+		p.step = performed.small.pace.step*p.parameters/whole + s.machine.call
+		p.contention = performed.contention
+	} else if s.machine.copyRate > 0 {
+		// The optimizer reads the parameter, the gradient and its state and writes the first and the last.
+		p.step = p.parameters * (3 + 2*s.state/parameterBytes) / s.machine.copyRate / 2
+	}
+	p.again = p.forward + s.machine.call
+	if pace := performed.small.pace; pace.again > 0 && pace.forward > 0 {
+		p.again = p.forward*pace.again/pace.forward + s.machine.call
 	}
 	p.forward += s.machine.call
 	p.backward += s.machine.call
 	if s.machine.copyRate > 0 {
-		// The optimizer reads the parameter, the gradient and its state and writes the first and the last.
-		p.step = p.parameters * (3 + 2*s.state/parameterBytes) / s.machine.copyRate / 2
 		p.send = t.passed / s.machine.copyRate
 	}
 	flight := float64(p.flight)
-	fixed := p.parameters*(2+s.state/parameterBytes) + p.buffer + flight*t.in + t.in + 2*t.out + t.largest
-	p.peak = (fixed + flight*activation) * by.peak
-	again := (fixed + activation) * by.peak
+	passing := flight*t.in + t.in + 2*t.out
+	if s.model.base > 0 {
+		passing = t.shared
+	}
+	fixed := p.parameters*(2+s.state/parameterBytes) + p.buffer + passing + t.largest
+	if microBatches > 1 {
+		fixed += gradient
+	}
+	rest := s.rests[classOf(device)]
+	p.peak = (fixed + flight*activation + rest.at(flight*activation)) * by.peak
+	again := (fixed + activation + rest.at(activation)) * by.peak
 	if s.recompute == RecomputeAlways || (s.recompute == RecomputeAuto && p.peak > p.capacity && again < p.peak) {
 		p.peak, p.recompute = again, true
 	}
@@ -310,7 +335,7 @@ func simulate(kind string, parts []part, microBatches int) (schedule.Result, err
 		recompute = recompute || p.recompute
 		again := 0.0
 		if p.recompute {
-			again = p.forward
+			again = p.again
 		}
 		costs.Forward = append(costs.Forward, p.forward)
 		costs.Backward = append(costs.Backward, p.backward)
@@ -324,58 +349,8 @@ func simulate(kind string, parts []part, microBatches int) (schedule.Result, err
 	if err != nil {
 		return schedule.Result{}, err
 	}
+	if contended(parts) {
+		return slowed(s, parts)
+	}
 	return schedule.Simulate(s, costs)
-}
-
-// correction is by what predictions are multiplied. The zero value is no valid one; see unchanged.
-type correction struct{ time, peak float64 }
-
-// unchanged leaves predictions as they are.
-var unchanged = correction{time: 1, peak: 1}
-
-// mostPast is how many trainings correct a plan.
-const mostPast = 5
-
-// corrected learns from past trainings of a model, newest first: the medians of what was measured over what is predicted for the same plan today, without
-// any correction, over at most five of them. today prices a past training and returns false where it is of another kind. That what was predicted at that time is
-// not used is why a correction does not swing: it held the correction of its own day.
-func corrected(past []predictor.Training, today func(predictor.Training) (candidate, bool)) (by correction, used int) {
-	var times, peaks []float64
-	for _, t := range past {
-		if used == mostPast {
-			break
-		}
-		made, alike := today(t)
-		if !alike {
-			continue
-		}
-		used++
-		times = appendRatio(times, t.StepSeconds, made.seconds)
-		held, predicted := 0.0, 0.0
-		for i, p := range t.Parts {
-			if p.PeakBytes > 0 && i < len(made.parts) {
-				held, predicted = max(held, float64(p.PeakBytes)), max(predicted, made.parts[i].peak)
-			}
-		}
-		peaks = appendRatio(peaks, held, predicted)
-	}
-	return correction{time: median(times, 1), peak: median(peaks, 1)}, used
-}
-
-// appendRatio appends measured over predicted where both are known.
-func appendRatio(to []float64, measured, predicted float64) []float64 {
-	if ratio := measured / predicted; measured > 0 && predicted > 0 && !math.IsInf(ratio, 1) {
-		return append(to, ratio)
-	}
-	return to
-}
-
-// median is the middle of values, the mean of both of an even number; without any it is none.
-func median(values []float64, none float64) float64 {
-	n := len(values)
-	if n == 0 {
-		return none
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }

@@ -73,7 +73,7 @@ func inStage(ctx context.Context, job Job) (result Result, err error) {
 			return Result{}, err
 		}
 	}
-	u := newUploader(ctx, attempt.Store, job)
+	u := newUploader(ctx, job)
 	result, err = Run(ctx, job, Observer{
 		Planned: func(t predictor.Training) { activities.Trained(ctx, t) },
 		Progressed: func(p Progress) {
@@ -86,7 +86,7 @@ func inStage(ctx context.Context, job Job) (result Result, err error) {
 	if err != nil {
 		return Result{}, errors.Unwrap(err) // its "train" is said
 	}
-	ref, err := store(ctx, attempt.Store, result.Model)
+	ref, err := store(ctx, result.Model)
 	if err != nil {
 		return Result{}, fmt.Errorf("store the model: %w", err)
 	}
@@ -102,13 +102,13 @@ func metrics(p Progress) map[string]float64 {
 	return map[string]float64{"loss": p.Loss, "samples_per_second": p.SamplesPerSecond, "step_seconds": p.Training.StepSeconds}
 }
 
-// store streams a file into a store.
-func store(ctx context.Context, to activities.Store, path string) (activities.Ref, error) {
+// store streams a file into the attempt's store.
+func store(ctx context.Context, path string) (activities.Ref, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return activities.Ref{}, err
 	}
-	ref, err := to.Put(ctx, file)
+	ref, err := activities.PutStream(ctx, file)
 	return ref, errors.Join(err, file.Close())
 }
 
@@ -180,7 +180,6 @@ func fetchFile(ctx context.Context, from activities.Store, f storedFile, path st
 // may be removed.
 type uploader struct {
 	ctx     context.Context
-	store   activities.Store
 	job     Job
 	waiting chan opened
 	done    sync.WaitGroup
@@ -192,11 +191,11 @@ type opened struct {
 	files []*os.File
 }
 
-func newUploader(ctx context.Context, to activities.Store, job Job) *uploader {
-	u := &uploader{ctx: ctx, store: to, job: job, waiting: make(chan opened, 1)}
+func newUploader(ctx context.Context, job Job) *uploader {
+	u := &uploader{ctx: ctx, job: job, waiting: make(chan opened, 1)}
 	u.done.Go(func() {
 		for o := range u.waiting {
-			if err := u.keep(o); err != nil {
+			if err := u.keep(o); err != nil && ctx.Err() == nil {
 				job.Logger.WarnContext(ctx, "a checkpoint could not be stored", "step", o.step, "error", err)
 			}
 		}
@@ -254,7 +253,7 @@ func (u *uploader) keep(o opened) (err error) {
 	defer func() { err = errors.Join(err, o.close()) }()
 	c := stored{Step: o.step}
 	for _, file := range o.files {
-		ref, err := u.store.Put(u.ctx, file)
+		ref, err := activities.PutStream(u.ctx, file)
 		if err != nil {
 			return fmt.Errorf("store %s: %w", filepath.Base(file.Name()), err)
 		}

@@ -103,7 +103,7 @@ func equalDevices(n int, memory quantity.Bytes) []exec.Device {
 func setupOf(t rapid.TB, s synthetic, batch int, device exec.Device) setup {
 	t.Helper()
 	p := prober{executor: s, batch: batch}
-	if err := p.class(context.Background(), device, 8); err != nil {
+	if err := p.class(context.Background(), device, []exec.Device{device}, 8); err != nil {
 		t.Fatal(err)
 	}
 	return setup{model: p.model, machine: machine{copyRate: 1e6, call: 1e-4}, batch: batch, schedule: OneForwardOneBackward, state: 8, recompute: RecomputeAuto}

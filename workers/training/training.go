@@ -2,6 +2,7 @@
 package training
 
 import (
+	"errors"
 	"log/slog"
 	"time"
 
@@ -44,11 +45,17 @@ type Job struct {
 	CheckpointEvery time.Duration
 	// Resume is a checkpoint to go on from; empty is none.
 	Resume string
+	// Stop ends the training in good order when it is closed or yields: after the step that is going on a last checkpoint is made, and [Run] returns an error that
+	// wraps [ErrStopped]. Nil never does.
+	Stop <-chan struct{}
 	// Past is how earlier trainings went, which corrects the plan where the model is the same.
 	Past []predictor.Training
 	// Logger gets what the model prints and what is done; nil discards it.
 	Logger *slog.Logger
 }
+
+// ErrStopped says that [Job.Stop] ended a training.
+var ErrStopped = errors.New("the training was stopped")
 
 // Schedules.
 const (

@@ -2,33 +2,302 @@ package torch_test
 
 import (
 	"bufio"
+	"bytes"
+	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	spillway "github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/exec/torch"
+	"github.com/spillway-ml/spillway/workers/graph"
 	"github.com/spillway-ml/spillway/workers/schedule"
 )
+
+func requireMeasuring(t *testing.T) {
+	t.Helper()
+	if os.Getenv("SPILLWAY_MEASURE") != "1" {
+		t.Skip("it measures for a minute or more; set SPILLWAY_MEASURE=1")
+	}
+}
+
+// logLoad prints how busy the machine is, as figures are worth little on a busy one.
+func logLoad(t *testing.T) {
+	t.Helper()
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		t.Logf("load: %s on %d cores", strings.TrimSpace(string(load)), runtime.NumCPU())
+	}
+}
+
+func median(list []float64) float64 {
+	list = slices.Clone(list)
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+func milliseconds(list []float64) string { return fmt.Sprintf("%.2f ms", median(list)*1e3) }
+
+// core is a device of one thread on a core of its own.
+func core(number int) spillway.Device {
+	return spillway.Device{ID: "core-" + strconv.Itoa(number), Threads: 1, CPUs: []int{number}}
+}
+
+// cutInTwo is the unsplit model's operations in two parts of the costs that come closest to each other, on two cores.
+func cutInTwo(t *testing.T, e *torch.Executor, samples int) []spillway.Part {
+	t.Helper()
+	probe, err := e.Probe(t.Context(), spillway.ProbeOptions{Samples: samples, Device: core(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops := probe.Graph.Ops
+	total, sum := 0.0, 0.0
+	cost := func(op graph.Op) float64 { return float64(op.Costs[graph.CPU].Forward + op.Costs[graph.CPU].Backward) }
+	for _, op := range ops {
+		total += cost(op)
+	}
+	cut, nearest := 0, math.Inf(1)
+	for i, op := range ops {
+		sum += cost(op)
+		if distance := math.Abs(sum - total/2); distance < nearest {
+			cut, nearest = i+1, distance
+		}
+	}
+	parts := []spillway.Part{{Device: core(0)}, {Device: core(1)}}
+	for i, op := range ops {
+		part := &parts[0]
+		if i >= cut {
+			part = &parts[1]
+		}
+		part.Ops = append(part.Ops, op.ID)
+	}
+	return parts
+}
+
+func measured(t *testing.T, model string) *torch.Executor {
+	t.Helper()
+	e, err := torch.New(torch.Options{Python: torch.RequirePython(t), Model: "testdata/measured.py:" + model, Data: model, Repeats: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// started is a pipeline with an engine for each schedule. Each part may hold all micro-batches.
+func started(t *testing.T, e *torch.Executor, parts []spillway.Part, batch, microBatches int, schedules ...func(int, int, schedule.Options) (schedule.Schedule, error)) []*spillway.Engine {
+	t.Helper()
+	l := spillway.Layout{Batch: batch, MicroBatches: microBatches, Seed: 3, Parts: slices.Clone(parts), Optimizer: spillway.Optimizer{Kind: spillway.SGD, LearningRate: 0.001}}
+	for i := range l.Parts {
+		l.Parts[i].InFlight = microBatches
+	}
+	p := load(t, e, l)
+	var engines []*spillway.Engine
+	for _, made := range schedules {
+		s, err := made(len(parts), microBatches, schedule.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := spillway.NewEngine(p, s, spillway.EngineOptions{Layout: l})
+		if err != nil {
+			t.Fatal(err)
+		}
+		engines = append(engines, run)
+	}
+	return engines
+}
+
+// The bubble of equal stages is (K-1)/(M+K-1) (Y. Huang et al., GPipe, https://arxiv.org/abs/1811.06965, section 2.3).
+func TestMeasureTheBubbleOfTwoProcessesBesideItsFormula(t *testing.T) {
+	requireMeasuring(t)
+	if runtime.NumCPU() < 2 {
+		t.Skip("it needs two cores")
+	}
+	const samples, rounds = 128, 7 // samples of a micro-batch
+	e := measured(t, "halves")
+	parts := []spillway.Part{
+		{Ops: strings.Fields("input_1 _0 _1 _2 _3 _4 _5 _6 _7 _8"), Device: core(0)},
+		{Ops: strings.Fields("_9 _10 _11 _12 _13 _14 _15 _16 _17 loss"), Device: core(1)},
+	}
+	for _, microBatches := range []int{1, 2, 4, 8, 16, 32} {
+		t.Run(fmt.Sprintf("%d micro-batches", microBatches), func(t *testing.T) {
+			engines := started(t, e, parts, samples*microBatches, microBatches, schedule.GPipe, schedule.OneForwardOneBackward)
+			bubbles, durations := make([][]float64, 2), make([][]float64, 2)
+			step := int64(0)
+			for round := range rounds + 1 {
+				for i, run := range engines {
+					report, err := run.Step(t.Context(), step)
+					if err != nil {
+						t.Fatal(err)
+					}
+					step++
+					if round > 0 { // the first allocates
+						bubbles[i], durations[i] = append(bubbles[i], report.Bubble()), append(durations[i], report.Duration.Seconds())
+					}
+				}
+			}
+			formula := 1 / float64(microBatches+1)
+			for i, name := range []string{"GPipe", "1F1B"} {
+				bubble := median(bubbles[i])
+				fastest := slices.Index(durations[i], slices.Min(durations[i])) // the step that others on the machine disturbed least
+				t.Logf("%-5s M = %2d: formula %.3f, bubble %.3f (%.3f to %.3f), %+.1f points; in the fastest step %.3f, %+.1f points; steps of %s, at least %.2f ms",
+					name, microBatches, formula, bubble, slices.Min(bubbles[i]), slices.Max(bubbles[i]), 100*(bubble-formula),
+					bubbles[i][fastest], 100*(bubbles[i][fastest]-formula), milliseconds(durations[i]), durations[i][fastest]*1e3)
+				if bubble <= 0 || bubble >= 1 {
+					t.Errorf("%s: a bubble of %v", name, bubble)
+				}
+			}
+			logLoad(t)
+		})
+	}
+}
+
+// TestMeasureTwoPartsBesideOne prints how long a step of two parts on a core each takes beside one of the whole model on one core, the same samples in each.
+func TestMeasureTwoPartsBesideOne(t *testing.T) {
+	requireMeasuring(t)
+	if runtime.NumCPU() < 2 {
+		t.Skip("it needs two cores")
+	}
+	for _, tt := range []struct {
+		model               string
+		batch, microBatches int
+	}{{"cnn", 256, 8}, {"halves", 2048, 8}, {"untied", 16, 8}} {
+		t.Run(fmt.Sprintf("%s in %d micro-batches", tt.model, tt.microBatches), func(t *testing.T) {
+			e := measured(t, tt.model)
+			split := started(t, e, cutInTwo(t, e, tt.batch/tt.microBatches), tt.batch, tt.microBatches, schedule.OneForwardOneBackward)[0]
+			whole := started(t, e, []spillway.Part{{Device: core(0)}}, tt.batch, 1, schedule.GPipe)[0]
+			cut := started(t, e, []spillway.Part{{Device: core(0)}}, tt.batch, tt.microBatches, schedule.OneForwardOneBackward)[0]
+			var inTwo, inOne, inOneCut, bubbles []float64
+			for step := range int64(8) {
+				for engine, durations := range map[*spillway.Engine]*[]float64{split: &inTwo, whole: &inOne, cut: &inOneCut} {
+					report, err := engine.Step(t.Context(), step)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if step < 2 {
+						continue
+					}
+					*durations = append(*durations, report.Duration.Seconds())
+					if engine == split {
+						bubbles = append(bubbles, report.Bubble())
+					}
+				}
+			}
+			t.Logf("%s, batch %d: 2 parts of %d micro-batches %s, bubble %.3f; 1 part of one micro-batch %s, ratio %.3f; 1 part of %d %s, ratio %.3f", tt.model, tt.batch,
+				tt.microBatches, milliseconds(inTwo), median(bubbles), milliseconds(inOne), median(inTwo)/median(inOne),
+				tt.microBatches, milliseconds(inOneCut), median(inTwo)/median(inOneCut))
+			t.Logf("fastest steps: %.2f, %.2f (%.3f) and %.2f ms (%.3f)", slices.Min(inTwo)*1e3, slices.Min(inOne)*1e3, slices.Min(inTwo)/slices.Min(inOne),
+				slices.Min(inOneCut)*1e3, slices.Min(inTwo)/slices.Min(inOneCut))
+			logLoad(t)
+		})
+	}
+}
+
+// TestMeasureThePassageOfTensors prints the speed at which a tensor goes to the next process and its gradient comes back, beside a copy of as many bytes within a process.
+// A passage is written once, by the part that sends it, and read where it lies.
+func TestMeasureThePassageOfTensors(t *testing.T) {
+	requireMeasuring(t)
+	if runtime.NumCPU() < 2 {
+		t.Skip("it needs two cores")
+	}
+	var overhead float64 // of the four calls
+	for _, tt := range []struct {
+		model string
+		size  int
+	}{{"one_number", 4}, {"megabyte", 1 << 20}, {"megabytes4", 4 << 20}, {"megabytes16", 16 << 20}, {"megabytes64", 64 << 20}} {
+		e, err := torch.New(torch.Options{Python: torch.RequirePython(t), Model: "testdata/passing.py:" + tt.model})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := spillway.Layout{Batch: 1, MicroBatches: 1, Optimizer: spillway.Optimizer{Kind: spillway.SGD, LearningRate: 1}, Parts: []spillway.Part{
+			{Ops: []string{"input0", "giver"}, InFlight: 1, Device: core(0)}, {Ops: []string{"taker", "loss"}, InFlight: 1, Device: core(1)},
+		}}
+		p := load(t, e, l)
+		source, target := bytes.Repeat([]byte{1}, tt.size), make([]byte, tt.size) // written to, as pages that nobody wrote are all the same one
+		var there, back, copies []float64
+		for step := range int64(40) {
+			forward, backward := pass(t, p, step)
+			began := time.Now()
+			copy(target, source)
+			copies = append(copies, time.Since(began).Seconds())
+			there, back = append(there, forward), append(back, backward)
+		}
+		there, back, copies = there[8:], back[8:], copies[8:]
+		if overhead == 0 {
+			overhead = median(there) + median(back)
+			t.Logf("one number there and back: %s in 4 calls", fmt.Sprintf("%.0f us", overhead*1e6))
+			continue
+		}
+		speed := func(times float64, seconds float64) float64 { return times * float64(tt.size) / seconds / 1e9 }
+		both := median(there) + median(back)
+		t.Logf("%2d MiB: there %s, %.2f GB/s; back %s, %.2f GB/s; both %.2f GB/s (%.2f without the calls); memcpy %s, %.2f GB/s; ratio %.2f",
+			tt.size>>20, milliseconds(there), speed(1, median(there)), milliseconds(back), speed(1, median(back)), speed(2, both), speed(2, both-overhead),
+			milliseconds(copies), speed(1, median(copies)), both/2/median(copies))
+	}
+	logLoad(t)
+}
+
+// pass trains one step and returns the seconds of both forward and both backward passes.
+func pass(t *testing.T, p spillway.Pipeline, step int64) (there, back float64) {
+	t.Helper()
+	b, err := p.Batch(t.Context(), step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := p.Stages()[0], p.Stages()[1]
+	began := time.Now()
+	message, err := first.Forward(t.Context(), step, 0, b.MicroBatches[0], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Forward(t.Context(), step, 0, b.MicroBatches[0], []spillway.Message{message}); err != nil {
+		t.Fatal(err)
+	}
+	there = time.Since(began).Seconds()
+	began = time.Now()
+	cotangents, err := second.Backward(t.Context(), 0, make([]spillway.Message, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Backward(t.Context(), 0, []spillway.Message{nil, cotangents[0]}); err != nil {
+		t.Fatal(err)
+	}
+	back = time.Since(began).Seconds()
+	squares, err := first.GradientSquares(t.Context())
+	if err != nil || squares != 25 {
+		t.Fatalf("what came back ends with the root of %v, %v; want 5", squares, err)
+	}
+	if _, err := first.Step(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	loss, err := second.Step(t.Context(), 1)
+	if err != nil || loss != float64(3-step) { // its anchor falls by the gradient, which is 1
+		t.Fatalf("a loss of %v, %v; want %v", loss, err, 3-step)
+	}
+	return there, back
+}
 
 // bareLoop trains a model of measured.py in PyTorch alone, and prints the seconds of each step. It reads a line before each, so that turns can be taken.
 const bareLoop = `
 import sys, time, torch
 sys.path.insert(0, "testdata")
 import measured
-torch.set_num_threads(1)
+threads, batch = int(sys.argv[2]), int(sys.argv[3])
+torch.set_num_threads(threads)
 torch.manual_seed(3)
 model, (inputs, targets) = getattr(measured, sys.argv[1])(), measured.data(sys.argv[1])
 model = model[0] if isinstance(model, tuple) else model
+model.train()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
 order = torch.randperm(len(inputs))
 for step, _ in enumerate(sys.stdin):
     began = time.perf_counter()
-    rows = order[step % 4 * 64:][:64]
+    rows = order[step % (len(inputs) // batch) * batch:][:batch]
     output = model(inputs.index_select(0, rows))
     loss = torch.nn.functional.cross_entropy(output.flatten(0, -2), targets.index_select(0, rows).flatten())
     loss.backward()
@@ -40,34 +309,26 @@ for step, _ in enumerate(sys.stdin):
 
 // TestMeasureTheExecutorBesideABareLoop prints what a step costs in the executor, and what it costs in PyTorch alone; both take turns.
 func TestMeasureTheExecutorBesideABareLoop(t *testing.T) {
-	if os.Getenv("SPILLWAY_MEASURE") != "1" {
-		t.Skip("measures for minutes; set SPILLWAY_MEASURE=1")
-	}
-	for _, model := range []string{"mlp", "cnn", "transformer"} {
-		t.Run(model, func(t *testing.T) { measureBeside(t, model) })
+	requireMeasuring(t)
+	for _, threads := range []int{1, 2} {
+		for _, tt := range []struct {
+			model string
+			batch int
+		}{{"mlp", 64}, {"cnn", 64}, {"transformer", 8}} {
+			t.Run(fmt.Sprintf("%s with %d threads", tt.model, threads), func(t *testing.T) { measureBeside(t, tt.model, tt.batch, threads) })
+		}
 	}
 }
 
-func measureBeside(t *testing.T, model string) {
+func measureBeside(t *testing.T, model string, batch, threads int) {
 	t.Helper()
-	e, err := torch.New(torch.Options{Python: torch.RequirePython(t), Model: "testdata/measured.py:" + model, Data: model})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := spillway.Layout{Batch: 64, MicroBatches: 1, Seed: 3, Optimizer: spillway.Optimizer{Kind: spillway.Adam}, Parts: []spillway.Part{
-		{InFlight: 1, Device: spillway.Device{ID: "cpu-0", Threads: 1}},
+	l := spillway.Layout{Batch: batch, MicroBatches: 1, Seed: 3, Optimizer: spillway.Optimizer{Kind: spillway.Adam}, Parts: []spillway.Part{
+		{InFlight: 1, Device: spillway.Device{ID: "cpu-0", Threads: threads}},
 	}}
-	p := load(t, e, l)
-	s, err := schedule.GPipe(1, 1, schedule.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	run, err := spillway.NewEngine(p, s, spillway.EngineOptions{Layout: l})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), torch.RequirePython(t), "-B", "-c", bareLoop, model)
-	cmd.Env, cmd.Stderr = append(cmd.Environ(), "OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE"), os.Stderr
+	p := load(t, measured(t, model), l)
+	run := engine(t, p, l)
+	cmd := exec.CommandContext(t.Context(), torch.RequirePython(t), "-B", "-c", bareLoop, model, strconv.Itoa(threads), strconv.Itoa(batch))
+	cmd.Env, cmd.Stderr = append(cmd.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(threads), "OMP_WAIT_POLICY=PASSIVE"), os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -80,13 +341,14 @@ func measureBeside(t *testing.T, model string) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(out)
-	var ours, bare []float64
-	for step := range int64(15) {
+	var ours, bare, data []float64
+	for step := range int64(35) {
 		began := time.Now()
-		if _, err := run.Step(t.Context(), step); err != nil {
+		report, err := run.Step(t.Context(), step)
+		if err != nil {
 			t.Fatal(err)
 		}
-		ours = append(ours, time.Since(began).Seconds())
+		ours, data = append(ours, time.Since(began).Seconds()), append(data, report.Data.Seconds())
 		if _, err := in.Write([]byte("\n")); err != nil || !lines.Scan() {
 			t.Fatal("the bare loop ended")
 		}
@@ -102,14 +364,14 @@ func measureBeside(t *testing.T, model string) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	a, b := median(ours[3:]), median(bare[3:])
-	t.Logf("%s, 1 thread, batch 64: %.2f ms a step, bare loop %.2f ms (%.3f); least %.2f and %.2f (%.3f)", model, a*1e3, b*1e3, a/b,
-		slices.Min(ours)*1e3, slices.Min(bare)*1e3, slices.Min(ours)/slices.Min(bare))
+	ours, bare, data = ours[5:], bare[5:], data[5:]
+	t.Logf("%s, %d threads, batch %d: %s a step, %s of it for data; bare loop %s; ratio %.3f; least %.2f and %.2f ms, ratio %.3f", model, threads, batch,
+		milliseconds(ours), milliseconds(data), milliseconds(bare), median(ours)/median(bare), slices.Min(ours)*1e3, slices.Min(bare)*1e3, slices.Min(ours)/slices.Min(bare))
 	stage := p.Stages()[0]
 	const calls = 1000
 	began := time.Now()
 	for range calls {
-		if _, err := stage.GradientSquares(t.Context()); err != nil {
+		if _, err := stage.GradientSquares(t.Context()); err != nil { // there are none
 			t.Fatal(err)
 		}
 	}
@@ -128,37 +390,5 @@ func measureBeside(t *testing.T, model string) {
 		t.Fatal(err)
 	}
 	t.Logf("%s: copied for export in %v, written after %v; %+v", model, copied, time.Since(began), used)
-}
-
-func median(list []float64) float64 {
-	list = slices.Clone(list)
-	slices.Sort(list)
-	return list[len(list)/2]
-}
-
-// TestMeasureWhatPassesBetweenParts prints the time of a step of two parts that compute nearly nothing and pass large tensors.
-func TestMeasureWhatPassesBetweenParts(t *testing.T) {
-	if os.Getenv("SPILLWAY_MEASURE") != "1" {
-		t.Skip("measures; set SPILLWAY_MEASURE=1")
-	}
-	for _, model := range []string{"narrow", "wide"} {
-		e, err := torch.New(torch.Options{Python: torch.RequirePython(t), Model: "testdata/measured.py:" + model, Data: model})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, l := range []spillway.Layout{layout(), layout("input_1 _0", "_1 _2 _3 loss")} {
-			l.Batch, l.MicroBatches = 64, 4
-			p := load(t, e, l)
-			run := engine(t, p, l)
-			var durations []float64
-			for step := range int64(15) {
-				report, err := run.Step(t.Context(), step)
-				if err != nil {
-					t.Fatal(err)
-				}
-				durations = append(durations, report.Duration.Seconds())
-			}
-			t.Logf("%s in %d parts: %.2f ms a step of 4 micro-batches, at least %.2f", model, len(l.Parts), median(durations[3:])*1e3, slices.Min(durations)*1e3)
-		}
-	}
+	logLoad(t)
 }

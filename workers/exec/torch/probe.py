@@ -209,7 +209,11 @@ def probe(request, _):
         raise Refusal("device", "torch %s finds no CUDA device" % torch.__version__, hint="probe on the cpu, or install the driver and a torch with CUDA")
     if request.get("threads"):
         torch.set_num_threads(request["threads"])
-    source, inputs, found = Source(request["file"]), None, {"base": resident()}
+    if request.get("training") and request["device"] == "cpu":
+        warm_up()
+    source, inputs = Source(request["file"]), None
+    trim()
+    found = {"base": resident()}
     if request.get("training"):
         data = Data(source, request["data"], None, 0)
         (inputs, target), found["dataset"] = data.example_batch(request["batch"]), data.samples
@@ -223,16 +227,24 @@ def probe(request, _):
 
         add_loss(graph, loss)
     walk = Walk(graph, model, placeholders)
-    rows = account(walk)
+    keyed, within = None, contextlib.nullcontext
+    if request.get("training"):  # the masks that it draws cost other times than torch's and keep other tensors
+        keyed = KeyedDropout(0)
+        within = lambda: keyed.micro_batch(0, 0, model.batch)
+    with within():
+        rows = account(walk)
     edges = connect(graph, rows)
     clock = Clock(model.device)
 
     def visit(operation, args, kwargs):
+        if keyed is not None:
+            keyed.operation(operation.name)
         value, costs = time_operation(clock, request["repeats"], operation, args, kwargs)
         rows[operation.node].update(costs)
         return value
 
-    walk.run(visit)
+    with within():
+        walk.run(visit)
     weights = [p for p in model.module.parameters() if p.requires_grad]
     with model.source.blamed("run", "the model fails", "make it run on the example inputs first"):
         _, forward, backward = measure(clock, request["repeats"], lambda _: model.run(), weights)

@@ -46,6 +46,25 @@ def trim():
         pass  # another C library
 
 
+def warm_up():
+    """Trains a small model of the usual layers for a step, on the CPU, and lets it go.
+
+    The first passes of a process load the code of operations and allocate what libraries keep from then on: threads, the buffers of matrix products, tables of kernels. All that
+    belongs to the process, whatever part it holds, and is to be there before it is asked what it holds. Random numbers are left as they were.
+    """
+    state = torch.get_rng_state()
+    images, words = torch.rand(2, 3, 16, 16), torch.zeros(2, 8, dtype=torch.int64)
+    sight = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 512))
+    speech = nn.Sequential(nn.Embedding(4, 64), nn.TransformerEncoderLayer(64, 2, 64), nn.Flatten())
+    parameters = list(sight.parameters()) + list(speech.parameters())
+    optimizer = torch.optim.Adam(parameters)
+    products = nn.functional.linear(torch.rand(512, 512), sight[-1].weight)  # as large as those whose blocks fill the buffers
+    losses = [nn.functional.cross_entropy(t, words[:, 0]) for t in (sight(images), speech(words))] + [nn.functional.gelu(products).square().mean()]
+    sum(losses).backward()
+    optimizer.step()
+    torch.set_rng_state(state)
+
+
 class Flight:
     """A micro-batch between its forward and its backward pass."""
 
@@ -67,7 +86,10 @@ class Part:
         self.batch_samples, self.micro_batches = request["batch"], request["micro_batches"]
         self.recompute = request["recompute"]
         self.set_device(request)
+        if self.device.type == "cpu":
+            warm_up()
         self.source = Source(request["file"])
+        trim()
         self.base = resident()
         self.data = self.example = None
         if self.index == 0:

@@ -3,10 +3,8 @@ package torch_test
 import (
 	"bytes"
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,15 +30,12 @@ func newExecutor(tb testing.TB, model, data string) *torch.Executor {
 func TestTheExecutorKeepsTheContract(t *testing.T) {
 	t.Parallel()
 	torch.RequirePython(t)
-	if os.Getenv("SPILLWAY_MEASURE") != "1" && !slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "torch") {
-		t.Skip("it starts a hundred Python processes, which takes minutes; set SPILLWAY_MEASURE=1, or name torch in SPILLWAY_TEST_REQUIRE")
-	}
 	models := map[string][2]string{
 		"mlp": {"training.py:mlp", "points"}, "batchnorm": {"training.py:batchnorm", "points"}, "cnn": {"training.py:cnn", "images"},
 		"transformer": {"training.py:transformer", "words"}, "recurrent": {"training.py:recurrent", "sequences"}, "blocks": {"chain.py:build", "points"},
 	}
 	exectest.Run(t, exectest.Subject{
-		Name: "torch",
+		Name: "torch", Dear: true,
 		New: func(tb testing.TB, model string) spillway.Executor {
 			tb.Helper()
 			return newExecutor(tb, models[model][0], models[model][1])
@@ -169,6 +164,81 @@ print((model(x).argmax(1) == y).sum().item())`
 	}
 	if right, err := strconv.Atoi(strings.TrimSpace(string(printed))); err != nil || right < 512/2 {
 		t.Errorf("%s of 512 are right, want more than guesses", printed)
+	}
+}
+
+// The head of the model has the weights of its embedding, so that both are in one part; what is split off is the loss.
+func TestPyTorchLoadsAModelWithTiedWeights(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t, "training.py:tied", "words")
+	probe, err := e.Probe(t.Context(), spillway.ProbeOptions{Samples: 6, Device: spillway.Device{Threads: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ops []string
+	for _, op := range probe.Graph.Ops {
+		ops = append(ops, op.ID)
+	}
+	last := len(ops) - 1
+	const check = `import sys, torch
+sys.path.insert(0, "testdata")
+import training
+torch.manual_seed(1)
+model = training.tied()
+before = model.head.weight.detach().clone()
+state = torch.load(sys.argv[1])
+assert state["head.weight"].data_ptr() == state["embed.weight"].data_ptr(), "two copies of one weight"
+model.load_state_dict(state, strict=True)
+assert model.head.weight is model.embed.weight and not torch.equal(before, model.head.weight)
+x, y = training.data("words")
+model.eval()
+print((model(x).argmax(2) == y).float().mean().item())`
+	var want []float64
+	for _, l := range []spillway.Layout{layout(), layout(strings.Join(ops[:last], " "), ops[last])} {
+		p := load(t, e, l)
+		losses := train(t, p, l, 60)
+		if want == nil {
+			want = losses
+		} else if diff := cmp.Diff(want, losses); diff != "" {
+			t.Errorf("losses of two parts (-unsplit +split):\n%s", diff)
+		}
+		path := filepath.Join(t.TempDir(), "model.pt")
+		if err := p.Write(t.Context(), export(t, p), path); err != nil {
+			t.Fatal(err)
+		}
+		printed, err := exec.CommandContext(t.Context(), torch.RequirePython(t), "-B", "-c", check, path).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, printed)
+		}
+		if right, err := strconv.ParseFloat(strings.TrimSpace(string(printed)), 64); err != nil || right < 0.5 {
+			t.Errorf("%s of the next words are right, want more than half; guesses are a thirtieth", printed)
+		}
+	}
+	tied := layout(strings.Join(ops[:last-1], " "), strings.Join(ops[last-1:], " ")) // from the head on
+	if p, err := e.Load(t.Context(), tied); err == nil {
+		t.Error("a split between the embedding and the head that share weights is loaded")
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What the process itself grows by in its first step is in the base, so that predictions of small parts are not off by it.
+func TestASmallPartHoldsLittleBesideTheBase(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t, "training.py:mlp", "points")
+	l := layout()
+	p := load(t, e, l)
+	train(t, p, l, 5)
+	used, err := p.Stages()[0].Usage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used.Peak == 0 {
+		t.Skip("the system does not tell the peak of a process")
+	}
+	if used.Peak > 4<<20 {
+		t.Errorf("a part with %s of parameters peaks %s above the base; want at most 4 MiB", used.Parameters, used.Peak)
 	}
 }
 

@@ -19,7 +19,21 @@ def cnn():
 
 
 def transformer():
+    """With dropout of weights and of what attention returns."""
     return Transformer(tokens=1000, length=128, width=256, heads=8, layers=4), torch.randint(0, 1000, (8, 128))
+
+
+def untied():
+    """The same with a head of its own, so that the layers may be cut from each other."""
+    model, tokens = transformer()
+    model.head = nn.Linear(256, 1000, bias=False)
+    return model, tokens
+
+
+def halves():
+    """Eight equal layers between two small ones: cut in the middle, both halves compute the same products."""
+    layers = [layer for _ in range(8) for layer in (nn.Linear(1024, 1024), nn.ReLU())]
+    return nn.Sequential(nn.Linear(8, 1024), *layers, nn.Linear(1024, 8))
 
 
 def narrow():
@@ -33,7 +47,8 @@ def wide():
 
 def data(kind):
     torch.manual_seed(5)
-    if kind == "transformer":
+    if kind in ("transformer", "untied"):
         return torch.randint(0, 1000, (256, 128)), torch.randint(0, 1000, (256, 128))
-    shape = {"mlp": (1024,), "cnn": (1, 28, 28), "narrow": (8,), "wide": (8,)}[kind]
-    return torch.randn(256, *shape), torch.randint(0, 8, (256,))
+    samples = 8192 if kind == "halves" else 256
+    shape = {"mlp": (1024,), "cnn": (1, 28, 28), "halves": (8,), "narrow": (8,), "wide": (8,)}[kind]
+    return torch.randn(samples, *shape), torch.randint(0, 8, (samples,))

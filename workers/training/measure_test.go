@@ -1,0 +1,294 @@
+package training_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"text/template"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/exec/torch"
+	"github.com/spillway-ml/spillway/workers/training"
+)
+
+// Of how much of what was measured a prediction may be off.
+const (
+	timeBar = 0.15
+	peakBar = 0.10
+)
+
+// disturbed is the part of the CPUs that other programs may take for a time to be worth something.
+const disturbed = 0.05
+
+// measuredSteps of each case: the medians pass over the first, in which memory is allocated.
+const measuredSteps = 15
+
+// models are the files of the families; what varies is filled in.
+var models = map[string]*template.Template{
+	"mlp": template.Must(template.New("mlp").Parse(`
+import torch
+from torch import nn
+
+def model():
+    torch.manual_seed(1)
+    layers = []
+    for _ in range({{.Depth}}):
+        layers += [nn.Linear({{.Width}}, {{.Width}}), nn.ReLU(){{if .Dropout}}, nn.Dropout(0.1){{end}}]
+    return nn.Sequential(*layers, nn.Linear({{.Width}}, 10))
+
+def data():
+    torch.manual_seed(2)
+    return torch.randn(1024, {{.Width}}), torch.randint(0, 10, (1024,))
+`)),
+	"cnn": template.Must(template.New("cnn").Parse(`
+import torch
+from torch import nn
+
+def model():
+    torch.manual_seed(1)
+    layers, before = [], 3
+    for i in range({{.Depth}}):
+        layers += [nn.Conv2d(before, {{.Width}}, 3, padding=1), nn.BatchNorm2d({{.Width}}), nn.ReLU(){{if .Dropout}}, nn.Dropout(0.1){{end}}]
+        layers += [nn.MaxPool2d(2)] if i in (0, 2) else []
+        before = {{.Width}}
+    side = 8 if {{.Depth}} > 2 else 16
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear({{.Width}} * side * side, 256), nn.ReLU(), nn.Linear(256, 10))
+
+def data():
+    torch.manual_seed(2)
+    return torch.randn(512, 3, 32, 32), torch.randint(0, 10, (512,))
+`)),
+	"transformer": template.Must(template.New("transformer").Parse(`
+import math
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear({{.Width}}, 3 * {{.Width}}), nn.Linear({{.Width}}, {{.Width}})
+        self.norm1, self.norm2, self.drop = nn.LayerNorm({{.Width}}), nn.LayerNorm({{.Width}}), nn.Dropout({{if .Dropout}}0.1{{else}}0.0{{end}})
+        self.up, self.down = nn.Linear({{.Width}}, 4 * {{.Width}}), nn.Linear(4 * {{.Width}}, {{.Width}})
+
+    def forward(self, x):
+        batch, length, width = x.size(0), x.size(1), x.size(2)
+        q, k, v = torch.chunk(self.qkv(self.norm1(x)), 3, dim=2)
+        q, k, v = (t.view(batch, length, 4, -1).transpose(1, 2) for t in (q, k, v))
+        weights = self.drop(F.softmax(q @ k.transpose(-2, -1) / math.sqrt({{.Width}} / 4), dim=-1))
+        x = x + self.drop(self.out((weights @ v).transpose(1, 2).reshape(batch, length, width)))
+        return x + self.drop(self.down(F.gelu(self.up(self.norm2(x)))))
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(1000, {{.Width}}), nn.Linear({{.Width}}, 1000)
+        self.layers = nn.ModuleList(Layer() for _ in range({{.Depth}}))
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+def model():
+    torch.manual_seed(1)
+    return Model()
+
+def data():
+    torch.manual_seed(2)
+    return torch.randint(0, 1000, (256, {{.Length}})), torch.randint(0, 1000, (256, {{.Length}}))
+`)),
+}
+
+// trial is one case: a model and how it is trained.
+type trial struct {
+	Family               string
+	Width, Depth, Length int
+	Dropout              bool
+
+	batch, parts, microBatches     int
+	schedule, recompute, optimizer string
+}
+
+func (c trial) String() string {
+	return fmt.Sprintf("%s %dx%d length %d dropout %t, batch %d in %d, %d parts, %s, recompute %s, %s",
+		c.Family, c.Depth, c.Width, c.Length, c.Dropout, c.batch, c.microBatches, c.parts, c.schedule, c.recompute, c.optimizer)
+}
+
+// drawTrial draws a case whose steps take 20 to 300 ms.
+func drawTrial(r *rand.Rand) trial {
+	one := func(of ...int) int { return of[r.IntN(len(of))] }
+	word := func(of ...string) string { return of[r.IntN(len(of))] }
+	c := trial{Family: word("mlp", "cnn", "transformer"), Dropout: r.IntN(2) == 0}
+	switch c.Family {
+	case "mlp":
+		c.Width, c.Depth, c.batch = one(768, 1024, 1536, 2048), 3+r.IntN(4), one(64, 128, 256)
+	case "cnn":
+		c.Width, c.Depth, c.batch = one(24, 32, 48), 3+r.IntN(3), one(32, 48, 64)
+	default:
+		c.Width, c.Depth, c.Length, c.batch = one(128, 192, 256), 2+r.IntN(3), one(32, 64, 128), one(8, 16)
+	}
+	c.parts, c.microBatches = 1+r.IntN(2), one(1, 2, 4, 8)
+	c.schedule, c.recompute = word(training.OneForwardOneBackward, training.GPipe), word(training.RecomputeNever, training.RecomputeAlways)
+	c.optimizer = word(exec.SGD, exec.Momentum, exec.Adam, exec.AdamW)
+	return c
+}
+
+// outcome is a case's predictions over what was measured.
+type outcome struct {
+	time   float64
+	peaks  []float64
+	others float64 // the part of the CPUs that other programs took
+}
+
+// TestMeasurePredictions trains models drawn by chance and prints how far the plan was off: of the time of a step, and of what each part held at most.
+// Cases can be run a few at a time: -run 'TestMeasurePredictions/(00|01)$'.
+func TestMeasurePredictions(t *testing.T) {
+	if os.Getenv("SPILLWAY_MEASURE") != "1" {
+		t.Skip("measures for minutes; set SPILLWAY_MEASURE=1")
+	}
+	const seed, cases = 2027, 30
+	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // cases, no secrets
+	var all []outcome
+	for i := range cases {
+		c := drawTrial(r)
+		t.Run(fmt.Sprintf("%02d", i), func(t *testing.T) { all = append(all, predicted(t, c)) })
+	}
+	var times, peaks []float64
+	for _, o := range all {
+		peaks = append(peaks, worst(o.peaks))
+		if o.others <= disturbed {
+			times = append(times, math.Abs(o.time-1))
+		}
+	}
+	t.Logf("in %d of %d cases other programs took more than %.0f %% of the CPUs; their times are left out", len(all)-len(times), len(all), 100*disturbed)
+	summary(t, "time of a step", times, timeBar)
+	summary(t, "peak of the part that is farthest off", peaks, peakBar)
+}
+
+// worst is the largest distance from 1.
+func worst(ratios []float64) float64 {
+	most := 0.0
+	for _, r := range ratios {
+		most = max(most, math.Abs(r-1))
+	}
+	return most
+}
+
+func summary(t *testing.T, what string, off []float64, bar float64) {
+	t.Helper()
+	if len(off) == 0 {
+		return
+	}
+	slices.Sort(off)
+	within := 0
+	for _, o := range off {
+		if o <= bar {
+			within++
+		}
+	}
+	t.Logf("%s: %d of %d within %.0f %%; off by %.1f %% in the median, %.1f %% at worst", what, within, len(off), 100*bar, 100*off[len(off)/2], 100*off[len(off)-1])
+}
+
+// predicted trains one case.
+func predicted(t *testing.T, c trial) outcome {
+	t.Helper()
+	var text bytes.Buffer
+	if err := models[c.Family].Execute(&text, c); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.py")
+	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := torch.New(torch.Options{Model: path + ":model"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := usedSoFar(t)
+	result, err := training.Run(t.Context(), training.Job{
+		Executor: e, Partitions: c.parts, Batch: c.batch, MicroBatches: c.microBatches, Schedule: c.schedule, Recompute: c.recompute, Seed: 3,
+		Optimizer: exec.Optimizer{Kind: c.optimizer, LearningRate: 1e-4}, Steps: measuredSteps, Directory: t.TempDir(), CheckpointEvery: -1,
+	}, training.Observer{})
+	if errors.Is(err, torch.ErrNoTorch) || errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("needs a Python with PyTorch: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compare(t, c, result.Training, before.others(t))
+}
+
+// used is CPU time: that of the whole machine, the part of it that was not idle, and that of this process and of its children that have ended.
+type used struct{ all, busy, own float64 }
+
+func usedSoFar(t *testing.T) used {
+	t.Helper()
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return used{}
+	}
+	var u used
+	first, _, _ := strings.Cut(string(text), "\n")
+	for i, field := range strings.Fields(first)[1:9] {
+		n, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.all += n
+		if i != 3 && i != 4 { // idle, and waiting for disks
+			u.busy += n
+		}
+	}
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var r syscall.Rusage
+		if err := syscall.Getrusage(who, &r); err != nil {
+			t.Fatal(err)
+		}
+		u.own += float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
+	}
+	return u
+}
+
+// others is the part of the CPUs that other programs took since.
+func (u used) others(t *testing.T) float64 {
+	t.Helper()
+	now := usedSoFar(t)
+	const ticks = 100 // a second; see proc(5)
+	if now.all <= u.all {
+		return 0
+	}
+	return max(0, ((now.busy-u.busy)/ticks-(now.own-u.own))*ticks/(now.all-u.all))
+}
+
+// compare prints a case and fails on nonsense.
+func compare(t *testing.T, c trial, r predictor.Training, others float64) outcome {
+	t.Helper()
+	o := outcome{time: r.PredictedStepSeconds / r.StepSeconds, others: others}
+	var parts []string
+	for _, p := range r.Parts {
+		ratio := float64(p.PredictedPeakBytes) / float64(p.PeakBytes)
+		o.peaks = append(o.peaks, ratio)
+		parts = append(parts, fmt.Sprintf("%v for %v (%.2f), busy %.1f for %.1f ms",
+			p.PredictedPeakBytes, p.PeakBytes, ratio, p.PredictedBusySeconds*1e3, p.BusySeconds*1e3))
+	}
+	t.Logf("%v: predicted %.1f for %.1f ms (%.2f); %s; others took %.0f %% of the CPUs", c, r.PredictedStepSeconds*1e3, r.StepSeconds*1e3, o.time, strings.Join(parts, "; "), 100*others)
+	for _, ratio := range append(o.peaks, o.time) {
+		if !(ratio > 0) || math.IsInf(ratio, 0) {
+			t.Errorf("a prediction is %v of what was measured; want both above 0", ratio)
+		}
+	}
+	return o
+}
