@@ -16,7 +16,7 @@ CHECK := deploy/check
 
 .PHONY: help
 help: ## List the targets.
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## Run the sample pipeline end to end on this machine.
@@ -55,6 +55,11 @@ measure: ## Take the end-to-end figures: scale, latency, overhead. Minutes, on a
 measure-sizes: ## Take the figures of sizes: how close they are, how fast they change, what is left behind. Minutes, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestTenRuns|TestUtilisation|TestRunningOutOfMemory|TestIdleStages' ./cmd/internal/wire
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 10m -run 'TestManyAttempts|TestMeasure|TestWhatAWorkspaceCosts' ./workers/agent ./workers/enforce ./workers/command
+
+.PHONY: measure-training
+measure-training: ## Take the figures of split training: the same result, bubbles, speed beside plain PyTorch, predictions. Half an hour, on an otherwise idle machine.
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -p 1 -run 'TestMeasure|TheExecutorKeepsTheContract|TestStagesRunAtTheSameTime' ./workers/exec/torch ./workers/exec/gomlx
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestMeasurePredictions' ./workers/training
 
 .PHONY: eval
 eval: ## Replay recorded data against the predictor and the planner: make eval DATA=DIR

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 const (
@@ -26,24 +27,24 @@ type output struct{ out, err stream }
 
 func newOutput(logger *slog.Logger) *output {
 	o := &output{}
-	o.out.tail, o.err.tail = &tail{logger: logger}, &tail{logger: logger}
+	o.out.tail, o.err.tail = spawn.NewTail(logger, "stage output"), spawn.NewTail(logger, "stage output")
 	o.out.ended, o.err.ended = make(chan struct{}, 1), make(chan struct{}, 1)
 	return o
 }
 
 // text is the last of what was printed: that of the standard output first, because last words are on the other one.
 func (o *output) text() string {
-	text := o.out.tail.text()
+	text := o.out.tail.Text()
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
-	return text + o.err.tail.text()
+	return text + o.err.tail.Text()
 }
 
 // reset forgets what was printed.
 func (o *output) reset() {
-	o.out.tail.reset()
-	o.err.tail.reset()
+	o.out.tail.Reset()
+	o.err.tail.Reset()
 }
 
 // attach sends what comes from now on to an attempt.
@@ -75,7 +76,7 @@ func closeOutput(ctx context.Context, to activities.Output) error {
 
 // stream is one of the two.
 type stream struct {
-	tail  *tail
+	tail  *spawn.Tail
 	ended chan struct{}
 
 	mu   sync.Mutex

@@ -349,27 +349,6 @@ func TestMarksOfEndsAreFoundHoweverTheyCome(t *testing.T) {
 	}
 }
 
-func TestTheTailKeepsTheEndOfTheOutput(t *testing.T) {
-	t.Parallel()
-	output := &tail{logger: slog.New(slog.DiscardHandler)}
-	for range 10 * maxTail / 10 {
-		if _, err := output.Write([]byte("123456789\n")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := output.Write([]byte("the end")); err != nil {
-		t.Fatal(err)
-	}
-	got := output.text()
-	if len(got) > maxTail || !strings.HasPrefix(got, "123456789\n") || !strings.HasSuffix(got, "\nthe end") {
-		t.Errorf("tail: got %d bytes from %q to %q", len(got), got[:12], got[len(got)-12:])
-	}
-	output.reset()
-	if got := output.text(); got != "" {
-		t.Errorf("tail after reset: got %q, want none", got)
-	}
-}
-
 func TestAChildSeesOnlyWhatItShall(t *testing.T) {
 	t.Parallel()
 	host := map[string]string{"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "secret", "HOME": "/root", "GOMAXPROCS": "64"}

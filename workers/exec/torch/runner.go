@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -63,7 +64,7 @@ type runner struct {
 	spawner *spawn.Spawner
 	in      *os.File // requests
 	out     *os.File // answers
-	printed *tail
+	printed *spawn.Tail
 	release func() bool   // of the context
 	gone    chan struct{} // closed when the process has ended and why is set
 	why     error
@@ -100,7 +101,7 @@ func start(ctx context.Context, how launching) (*runner, error) {
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
 	r := &runner{
-		python: path, spawner: spawner, printed: &tail{logger: how.logger},
+		python: path, spawner: spawner, printed: spawn.NewTail(how.logger, "model output"),
 		gone: make(chan struct{}), waiting: map[uint64]chan answer{readyID: make(chan answer, 1)},
 	}
 	if err := r.launch(ctx, path, how); err != nil {
@@ -298,7 +299,7 @@ func (r *runner) end(ctx context.Context, wrong error) {
 	r.release()
 	_ = errors.Join(r.in.Close(), r.out.Close())
 	r.spawner.Close()
-	words := r.printed.text()
+	words := strings.TrimSpace(r.printed.Text())
 	if words == "" {
 		words = "it printed nothing"
 	}
