@@ -27,7 +27,7 @@ type output struct{ out, err stream }
 
 func newOutput(logger *slog.Logger) *output {
 	o := &output{}
-	o.out.tail, o.err.tail = spawn.NewTail(logger, "stage output"), spawn.NewTail(logger, "stage output")
+	o.out.tail, o.err.tail = spawn.NewTail(logger), spawn.NewTail(logger)
 	o.out.ended, o.err.ended = make(chan struct{}, 1), make(chan struct{}, 1)
 	return o
 }

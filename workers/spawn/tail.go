@@ -18,18 +18,15 @@ const (
 // Tail takes one stream of what a child prints: it logs the lines at debug level and keeps the last of them. It may be written and
 // read concurrently.
 type Tail struct {
-	logger  *slog.Logger
-	message string
+	logger *slog.Logger
 
 	mu   sync.Mutex
 	kept []byte
 	line []byte // the line that has no end yet
 }
 
-// NewTail returns a tail that logs each line under a message.
-func NewTail(logger *slog.Logger, message string) *Tail {
-	return &Tail{logger: logger, message: message}
-}
+// NewTail returns a tail that logs to logger.
+func NewTail(logger *slog.Logger) *Tail { return &Tail{logger: logger} }
 
 // Write never fails.
 func (t *Tail) Write(data []byte) (int, error) {
@@ -46,7 +43,7 @@ func (t *Tail) Write(data []byte) (int, error) {
 		if !found {
 			return len(data), nil
 		}
-		t.logger.Log(context.Background(), slog.LevelDebug, t.message, "line", string(t.line))
+		t.logger.Log(context.Background(), slog.LevelDebug, "output of a child", "line", string(t.line))
 		t.line, rest = t.line[:0], after
 	}
 }

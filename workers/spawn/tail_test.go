@@ -10,7 +10,7 @@ import (
 
 func TestTheTailKeepsTheEndOfTheOutput(t *testing.T) {
 	t.Parallel()
-	output := spawn.NewTail(slog.New(slog.DiscardHandler), "output")
+	output := spawn.NewTail(slog.New(slog.DiscardHandler))
 	for range 10 * spawn.MaxTail / 10 {
 		if _, err := output.Write([]byte("123456789\n")); err != nil {
 			t.Fatal(err)

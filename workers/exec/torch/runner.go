@@ -101,7 +101,7 @@ func start(ctx context.Context, how launching) (*runner, error) {
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
 	r := &runner{
-		python: path, spawner: spawner, printed: spawn.NewTail(how.logger, "model output"),
+		python: path, spawner: spawner, printed: spawn.NewTail(how.logger),
 		gone: make(chan struct{}), waiting: map[uint64]chan answer{readyID: make(chan answer, 1)},
 	}
 	if err := r.launch(ctx, path, how); err != nil {
