@@ -14,18 +14,34 @@ class Alerts {
   readonly open = $derived(standing(this.all.value ?? [], this.#running));
 
   start(): void {
+    // What is told while an answer is under way is newer than the answer.
+    const told = new Map<string, boolean>();
+    let asked = 0;
     const load = () => {
       this.all.load();
-      readRuns('running', '').then(
-        (runs) => (this.#running = new Set(runs.map((run) => run.run))),
-        () => undefined, // whoever reads the alerts or the runs says so
-      );
+      asked++;
+      readRuns('running', '')
+        .then(
+          (runs) => {
+            const running = new Set(runs.map((run) => run.run));
+            for (const [run, goesOn] of told) {
+              if (goesOn) running.add(run);
+              else running.delete(run);
+            }
+            this.#running = running;
+          },
+          () => undefined, // whoever reads the alerts or the runs says so
+        )
+        .finally(() => {
+          if (--asked === 0) told.clear();
+        });
     };
     load();
     live.listen({
       reset: load,
       told: (news) => {
         this.all.told(news);
+        if (asked > 0) for (const run of news.runs) told.set(run.run, !run.ended_at);
         const changed = news.runs.filter((run) => !run.ended_at !== this.#running.has(run.run));
         if (changed.length === 0) return;
         const running = new Set(this.#running);
