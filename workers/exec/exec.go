@@ -45,7 +45,7 @@ type Probe struct {
 	Base quantity.Bytes
 }
 
-// Kind of devices.
+// Kinds of devices.
 const (
 	CPU  = "cpu"
 	CUDA = "cuda"
