@@ -175,6 +175,7 @@ func (h Host) newRun(info *workflow.Info) *run {
 	if _, told := info.Memo.GetFields()[OptionsMemo]; told { // a run that began before there were results to take goes on without
 		r.options, r.find = memo[wire.RunOptions](info, OptionsMemo), h.Find
 	}
+	r.version = r.options.Version
 	r.listed = map[string]bool{}
 	for _, stage := range h.Stages {
 		r.listed[stage.Name()] = true
@@ -185,7 +186,7 @@ func (h Host) newRun(info *workflow.Info) *run {
 // part is the run as one chunk of a Map sees it.
 func (h Host) part(c chunk) *run {
 	r := newRun(c.Run, c.Window)
-	r.pipeline, r.app, r.build, r.tell = c.Pipeline, c.App, c.Build, h.Tell
+	r.pipeline, r.app, r.build, r.tell, r.version = c.Pipeline, c.App, c.Build, h.Tell, c.Version
 	r.goal.Budget, r.options.Traceparent = c.Budget, c.Trace
 	return r
 }

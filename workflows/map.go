@@ -37,6 +37,7 @@ type chunk struct {
 	Shards   []int             `json:"shards,omitempty"` // that of each input; nil when they follow one another
 	Inputs   []json.RawMessage `json:"inputs"`
 	Trace    string            `json:"traceparent,omitempty"`
+	Version  int               `json:"version,omitempty"` // that of the run
 	Window   int               `json:"window"`
 	// Budget is what the chunk may spend; 0 means no limit.
 	Budget quantity.Money `json:"budget_picodollars,omitempty"`
@@ -188,7 +189,7 @@ func (r *run) chunkWindow(stage string) int {
 func (r *run) chunkOf(stage wire.Stage, first int, shards []int, inputs []json.RawMessage) chunk {
 	part := chunk{
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Stage: stage, First: first + shards[0], Offset: shards[0],
-		Inputs: make([]json.RawMessage, len(shards)), Window: r.chunkWindow(stage.Name), Trace: r.options.Traceparent,
+		Inputs: make([]json.RawMessage, len(shards)), Window: r.chunkWindow(stage.Name), Trace: r.options.Traceparent, Version: r.version,
 	}
 	for i, shard := range shards {
 		part.Inputs[i] = inputs[shard]

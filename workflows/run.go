@@ -23,6 +23,7 @@ type run struct {
 	build    string
 	goal     Goal
 	options  wire.RunOptions
+	version  int                                                      // of the steps it takes: wire.WorkflowVersion when it was started
 	find     func(context.Context, wire.Lookup) ([]*wire.Kept, error) // nil where results are not kept
 	listed   map[string]bool                                          // nil lists all (tests)
 	tell     func(predictor.Event)

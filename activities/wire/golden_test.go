@@ -147,7 +147,7 @@ func plainMessages() map[string]any {
 			Stages:    []wire.Stage{{Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, NoCache: true}},
 		},
 		"command": &command,
-		"options": &wire.RunOptions{NoCache: true, RetryOf: "digits-0", Only: []string{"score"}, EventAt: at, Traceparent: traceparent},
+		"options": &wire.RunOptions{Version: wire.WorkflowVersion, Window: 64, NoCache: true, RetryOf: "digits-0", Only: []string{"score"}, EventAt: at, Traceparent: traceparent},
 		"kept": &wire.Kept{
 			Version: wire.Version, Key: wire.ResultKey{Content: ref.Digest, Code: "f9310f35b488"}, Run: "digits-0", Stage: "score", Task: "score-17",
 			Output: json.RawMessage(`{"labels":[1,2]}`), Stored: ref, Cost: 5_542_794, Wall: 2 * time.Second, At: at,

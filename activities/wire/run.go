@@ -23,7 +23,16 @@ type RunOptions struct {
 	// EventAt is when the event was published, Traceparent the trace context that came with it.
 	EventAt     time.Time `json:"event_at,omitzero"`
 	Traceparent string    `json:"traceparent,omitempty"`
+	// Version is the WorkflowVersion with which the run was started; 0 is that of engines which did not say. The starter sets it.
+	Version int `json:"version,omitempty"`
+	// Window is how many tasks of one stage are in flight at first; 0 is that of the process that runs the workflow. The starter sets it.
+	Window int `json:"window,omitempty"`
 }
+
+// WorkflowVersion is that of the steps that runs take beside their pipeline's own: how money is reserved, chunks are told, results looked up.
+// A run keeps the version it was started with, so that a newer engine replays it step by step. Whatever changes steps raises it, and keeps
+// the steps of every version before that a run may still have.
+const WorkflowVersion = 1
 
 // IsZero reports whether the run is an ordinary one.
 func (o RunOptions) IsZero() bool {

@@ -8,9 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/exec"
@@ -38,7 +36,8 @@ type trainer struct {
 	pipeline exec.Pipeline
 	steps    *exec.Engine
 	plan     predictor.Training // of a split network; else zero
-	last     []exec.StepReport  // of the last epoch
+	losses   []float64          // of the steps of the last epoch
+	meter    *training.Meter
 }
 
 // newTrainer prepares training on the images of a span: the first tenth validates, the rest is learnt. The error is one that no retry mends.
@@ -84,6 +83,7 @@ func (r *trainer) load(ctx context.Context, seed int64, partitions int, past []p
 	if r.pipeline, err = executor.Load(ctx, layout); err != nil {
 		return err
 	}
+	r.meter = training.NewMeter(len(layout.Parts))
 	r.steps, err = exec.NewEngine(r.pipeline, order, exec.EngineOptions{Layout: layout})
 	return err
 }
@@ -148,7 +148,7 @@ func (r *trainer) run(ctx context.Context, p *progress, save func(loss, accuracy
 
 // pass learns from every image once, in random order and each in a random view.
 func (r *trainer) pass(ctx context.Context, epoch int) error {
-	r.last = r.last[:0]
+	r.losses = r.losses[:0]
 	first := int64(epoch) * r.stepsPerEpoch()
 	for step := first; step < first+r.stepsPerEpoch(); step++ {
 		report, err := r.steps.Step(ctx, step)
@@ -158,7 +158,8 @@ func (r *trainer) pass(ctx context.Context, epoch int) error {
 		if err != nil {
 			return err
 		}
-		r.last = append(r.last, report)
+		r.losses = append(r.losses, report.Loss)
+		r.meter.Add(report)
 	}
 	return nil
 }
@@ -237,32 +238,10 @@ func inDirectory(use func(path func(part int) string) error) error {
 	return errors.Join(err, os.RemoveAll(directory))
 }
 
-// report is the plan of a split network beside how the steps of the last epoch went: times are medians.
+// report is the plan of a split network beside how the last steps went.
 func (r *trainer) report(epochs int) predictor.Training {
 	t := r.plan
 	t.Steps = int64(epochs) * r.stepsPerEpoch()
-	t.Parts = slices.Clone(t.Parts)
-	t.StepSeconds = r.median(func(s exec.StepReport) time.Duration { return s.Duration })
-	busy := 0.0
-	for i := range t.Parts {
-		t.Parts[i].BusySeconds = r.median(func(s exec.StepReport) time.Duration { return s.Busy[i] })
-		busy += t.Parts[i].BusySeconds
-	}
-	if whole := t.StepSeconds * float64(len(t.Parts)); whole > 0 {
-		t.Bubble = min(max(1-busy/whole, 0), 1)
-	}
+	r.meter.Fill(&t)
 	return t
-}
-
-// median is the upper one of a time of the last epoch's steps, in seconds; 0 without steps.
-func (r *trainer) median(of func(exec.StepReport) time.Duration) float64 {
-	if len(r.last) == 0 {
-		return 0
-	}
-	times := make([]time.Duration, len(r.last))
-	for i, s := range r.last {
-		times[i] = of(s)
-	}
-	slices.Sort(times)
-	return times[len(times)/2].Seconds()
 }

@@ -92,9 +92,7 @@ func lossesOf(t *testing.T, d Dataset, p *progress, maxEpochs, partitions int) [
 	r := someTrainer(t, d, maxEpochs, DefaultLearningRate, partitions)
 	var losses []float64
 	err := r.run(t.Context(), p, func(float64, float64) error {
-		for _, step := range r.last {
-			losses = append(losses, step.Loss)
-		}
+		losses = append(losses, r.losses...)
 		return nil
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workflows"
 )
 
@@ -27,6 +28,7 @@ func NewTemporalStarter(c client.Client) Starter { return temporalStarter{client
 // Start implements Starter. A workflow ID that exists, running or closed, is refused by Temporal itself, which is what makes a run start
 // exactly once; the refusal is asked for as an error, since only so does the client tell a new run from one that existed.
 func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
+	start.Options.Version = wire.WorkflowVersion
 	_, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID:                                       start.Run,
 		TaskQueue:                                start.TaskQueue,

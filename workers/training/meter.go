@@ -11,17 +11,18 @@ import (
 // recentSteps is of how many steps the medians are: enough to pass over a slow one, few enough to follow a change.
 const recentSteps = 256
 
-// measured keeps how long the last steps took.
-type measured struct {
+// Meter keeps how long the last steps took, for the report of a training. One goroutine uses it.
+type Meter struct {
 	steps []time.Duration
 	busy  [][]time.Duration // by part
 	count int
 }
 
-func newMeasured(parts int) measured { return measured{busy: make([][]time.Duration, parts)} }
+// NewMeter returns a meter of a training in so many parts.
+func NewMeter(parts int) *Meter { return &Meter{busy: make([][]time.Duration, parts)} }
 
-// add takes a step; the oldest of many makes room.
-func (m *measured) add(r exec.StepReport) {
+// Add takes a step; the oldest of 256 makes room.
+func (m *Meter) Add(r exec.StepReport) {
 	put := func(to []time.Duration, value time.Duration) []time.Duration {
 		if len(to) < recentSteps {
 			return append(to, value)
@@ -38,8 +39,8 @@ func (m *measured) add(r exec.StepReport) {
 	m.count++
 }
 
-// fill writes the medians into a report, whose parts it replaces.
-func (m *measured) fill(t *predictor.Training) {
+// Fill writes the medians into a report, whose parts it replaces. Without a step they are 0.
+func (m *Meter) Fill(t *predictor.Training) {
 	step := middle(m.steps)
 	t.StepSeconds = step.Seconds()
 	t.Parts = slices.Clone(t.Parts)
