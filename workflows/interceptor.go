@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/converter"
@@ -119,7 +120,7 @@ func (i *inbound) end(ctx workflow.Context, r *run, started predictor.RunStarted
 		Version: wire.Version, Run: r.id, Pipeline: r.pipeline, Event: started.Event, State: ended.State, Started: started.At, Ended: ended.At,
 	}
 	if err != nil {
-		ended.Error = rootMessage(err)
+		ended.Error = short(rootMessage(err), errorPreview)
 		done.Error = ended.Error
 	} else {
 		ended.Result = preview([]any{result}, resultPreview)
@@ -141,7 +142,16 @@ const (
 	inputPreview  = 1 << 10
 	resultPreview = 4 << 10
 	donePreview   = 64 << 10
+	errorPreview  = 16 << 10
 )
+
+// short is text cut to so many bytes, with an ellipsis where something is missing: a message that no server takes could never be told.
+func short(text string, bytes int) string {
+	if len(text) <= bytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:bytes], "") + "…"
+}
 
 // preview encodes the first value when it is no larger than limit.
 func preview(values []any, limit int) json.RawMessage {
@@ -155,15 +165,18 @@ func preview(values []any, limit int) json.RawMessage {
 	return encoded
 }
 
-// local runs a short effect as a local activity: it is done at least once and not again in a replay.
+// local runs a short effect as a local activity: it is done at least once and not again in a replay. It is tried until it succeeds, however
+// long that takes: a run that has its result must not fail because nobody could be told. At first it is tried again within the workflow task;
+// where the next try is further away than a workflow task may take, the SDK sets a timer instead, so that a long wait costs seven events of
+// the history in two minutes and no worker.
 func local[T any](ctx workflow.Context, enabled bool, effect func(context.Context, T) error, value T) error {
 	if !enabled {
 		return nil
 	}
 	ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		ScheduleToCloseTimeout: 10 * time.Minute,
+		ScheduleToCloseTimeout: 10 * 365 * 24 * time.Hour, // without one the SDK takes the StartToCloseTimeout
 		StartToCloseTimeout:    10 * time.Second,
-		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 5 * time.Second},
+		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 2 * time.Minute},
 	})
 	return workflow.ExecuteLocalActivity(ctx, effect, value).Get(ctx, nil)
 }

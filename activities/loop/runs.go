@@ -3,26 +3,108 @@ package loop
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
 
+const (
+	// fresh is for how long after a run's end the server is sure to drop a second telling of it by itself: half of the streams' window, since
+	// the clocks of hosts differ.
+	fresh = duplicates / 2
+	// skew is by how much the server's clock may be behind that of whoever told the start of a run.
+	skew = time.Minute
+)
+
 // End makes the end of a run and its completion event durable, and its start once more, and returns once they are.
-// Telling the same end again has no effect.
+// Telling the same end again has no effect, however much later: what the streams have is looked up then. A run whose pipeline is not known has no
+// completion event, because nobody listens where it would go.
 func (r *Recorder) End(ctx context.Context, started predictor.RunStarted, ended predictor.RunEnded, done wire.Done) error {
+	told, complete := false, false
+	if passed := time.Since(ended.At); passed < 0 || passed > fresh {
+		var err error
+		if told, complete, err = r.toldBefore(ctx, started, ended, done); err != nil {
+			return fmt.Errorf("tell the end of run %s: %w", ended.Run, err)
+		}
+	}
+	if told {
+		return nil
+	}
 	if err := r.keep(ctx, started, started.Run+"/started"); err != nil {
 		return err
 	}
-	encoded, err := json.Marshal(done)
-	if err != nil {
-		return fmt.Errorf("tell the end of run %s: %w", done.Run, err)
-	}
-	if err := r.publish(ctx, wire.DoneStream, wire.DoneSubject(done.Pipeline), done.Run, encoded); err != nil {
-		return fmt.Errorf("tell the end of run %s: %w", done.Run, err)
+	if !complete && done.Pipeline != "" {
+		encoded, err := json.Marshal(done)
+		if err != nil {
+			return fmt.Errorf("tell the end of run %s: %w", done.Run, err)
+		}
+		if err := r.publish(ctx, wire.DoneStream, wire.DoneSubject(done.Pipeline), done.Run, encoded); err != nil {
+			return fmt.Errorf("tell the end of run %s: %w", done.Run, err)
+		}
 	}
 	return r.keep(ctx, ended, ended.Run+"/ended")
+}
+
+// toldBefore looks up in the streams whether all that End tells was told before, and whether the completion event was.
+func (r *Recorder) toldBefore(ctx context.Context, started predictor.RunStarted, ended predictor.RunEnded, done wire.Done) (told, complete bool, err error) {
+	kind, _, err := wire.EncodeEvent(ended)
+	if err != nil {
+		return false, false, err
+	}
+	since := started.At.Add(-skew)
+	told, err = r.holds(ctx, wire.LoopStream, wire.LoopSubject(kind), since, func(data []byte) bool {
+		message, err := wire.DecodeMessage(data)
+		end, isEnd := message.Event.(predictor.RunEnded)
+		return err == nil && isEnd && end.Run == ended.Run
+	})
+	if err != nil || told || done.Pipeline == "" {
+		return told, told, err
+	}
+	complete, err = r.holds(ctx, wire.DoneStream, wire.DoneSubject(done.Pipeline), since, func(data []byte) bool {
+		var other wire.Done
+		return json.Unmarshal(data, &other) == nil && other.Run == done.Run
+	})
+	return false, complete, err
+}
+
+// holds reports whether a stream has a message on subject, stored since then, that matches.
+func (r *Recorder) holds(ctx context.Context, stream, subject string, since time.Time, matches func(data []byte) bool) (found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, ackWait)
+	defer cancel()
+	consumer, err := r.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		FilterSubject: subject, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since, AckPolicy: jetstream.AckNonePolicy,
+		InactiveThreshold: consumerIdle, MemoryStorage: true,
+	})
+	if err != nil {
+		return false, fmt.Errorf("look into stream %s: %w", stream, err)
+	}
+	info := consumer.CachedInfo()
+	defer func() { err = errors.Join(err, r.js.DeleteConsumer(context.WithoutCancel(ctx), stream, info.Name)) }()
+	if info.NumPending == 0 {
+		return false, nil
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return false, fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	defer messages.Stop()
+	for {
+		message, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return false, fmt.Errorf("read stream %s: %w", stream, err)
+		}
+		if matches(message.Data()) {
+			return true, nil
+		}
+		if metadata, err := message.Metadata(); err != nil || metadata.NumPending == 0 {
+			return false, err
+		}
+	}
 }
 
 // keep publishes one event and waits for its acknowledgement; the caller tries again.
