@@ -93,32 +93,32 @@ func expand(data []byte) ([]byte, error) {
 	return expanded, err
 }
 
-// vault keeps the newest checkpoint.
-type vault struct {
+// checkpointStore keeps the newest checkpoint.
+type checkpointStore struct {
 	bucket   jetstream.KeyValue
-	revision uint64 // of the checkpoint that this vault loaded or saved last; 0 when there is none
+	revision uint64 // of the checkpoint that this store loaded or saved last; 0 when there is none
 	limit    int64  // bytes that the server takes
 }
 
-func openVault(ctx context.Context, js jetstream.JetStream) (*vault, error) {
+func openCheckpoints(ctx context.Context, js jetstream.JetStream) (*checkpointStore, error) {
 	bucket, err := js.KeyValue(ctx, wire.StateBucket)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", wire.StateBucket, err)
 	}
-	return &vault{bucket: bucket, limit: js.Conn().MaxPayload()}, nil
+	return &checkpointStore{bucket: bucket, limit: js.Conn().MaxPayload()}, nil
 }
 
 // load returns the newest checkpoint; the zero checkpoint when there is none. It wraps errCheckpoint when there is one that cannot be used.
-func (v *vault) load(ctx context.Context) (checkpoint, error) {
-	entry, err := v.bucket.Get(ctx, wire.StateKey)
+func (s *checkpointStore) load(ctx context.Context) (checkpoint, error) {
+	entry, err := s.bucket.Get(ctx, wire.StateKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		v.revision = 0
+		s.revision = 0
 		return checkpoint{}, nil
 	}
 	if err != nil {
 		return checkpoint{}, fmt.Errorf("load checkpoint: %w", err)
 	}
-	v.revision = entry.Revision()
+	s.revision = entry.Revision()
 	c, err := decodeCheckpoint(entry.Value())
 	if err != nil {
 		return checkpoint{}, fmt.Errorf("load checkpoint: %w", err)
@@ -127,24 +127,24 @@ func (v *vault) load(ctx context.Context) (checkpoint, error) {
 }
 
 // save replaces the checkpoint by c. It wraps ErrDeposed when a leader of a later term has saved one.
-func (v *vault) save(ctx context.Context, c checkpoint) error {
+func (s *checkpointStore) save(ctx context.Context, c checkpoint) error {
 	data, err := encodeCheckpoint(c)
 	if err != nil {
 		return fmt.Errorf("save checkpoint: %w", err)
 	}
-	if v.limit > 0 && int64(len(data))+headerRoom > v.limit {
-		return fmt.Errorf("save checkpoint: it has %d bytes and the NATS server takes %d; raise max_payload", len(data), v.limit)
+	if s.limit > 0 && int64(len(data))+headerRoom > s.limit {
+		return fmt.Errorf("save checkpoint: it has %d bytes and the NATS server takes %d; raise max_payload", len(data), s.limit)
 	}
 	for {
-		revision, err := v.put(ctx, data)
+		revision, err := s.put(ctx, data)
 		if err == nil {
-			v.revision = revision
+			s.revision = revision
 			return nil
 		}
 		if !conflict(err) {
 			return fmt.Errorf("save checkpoint: %w", err)
 		}
-		other, err := v.load(ctx)
+		other, err := s.load(ctx)
 		if err != nil && !errors.Is(err, errCheckpoint) {
 			return fmt.Errorf("save checkpoint: %w", err)
 		}
@@ -154,9 +154,9 @@ func (v *vault) save(ctx context.Context, c checkpoint) error {
 	}
 }
 
-func (v *vault) put(ctx context.Context, data []byte) (uint64, error) {
-	if v.revision == 0 {
-		return v.bucket.Create(ctx, wire.StateKey, data)
+func (s *checkpointStore) put(ctx context.Context, data []byte) (uint64, error) {
+	if s.revision == 0 {
+		return s.bucket.Create(ctx, wire.StateKey, data)
 	}
-	return v.bucket.Update(ctx, wire.StateKey, data, v.revision)
+	return s.bucket.Update(ctx, wire.StateKey, data, s.revision)
 }

@@ -89,8 +89,8 @@ func TestADamagedCheckpointIsNeverUsed(t *testing.T) {
 func TestOnlyTheNewestTermSavesCheckpoints(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
-	vaultOf := func() *vault {
-		v, err := openVault(t.Context(), js)
+	storeOf := func() *checkpointStore {
+		v, err := openCheckpoints(t.Context(), js)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,14 +99,14 @@ func TestOnlyTheNewestTermSavesCheckpoints(t *testing.T) {
 		}
 		return v
 	}
-	save := func(v *vault, term, sequence uint64) error {
+	save := func(v *checkpointStore, term, sequence uint64) error {
 		return v.save(t.Context(), checkpoint{Version: wire.Version, Term: term, Sequence: sequence})
 	}
-	old := vaultOf()
+	old := storeOf()
 	if err := save(old, 1, 10); err != nil {
 		t.Fatal(err)
 	}
-	fresh := vaultOf()
+	fresh := storeOf()
 	if err := save(old, 1, 20); err != nil { // not yet known to be deposed
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestOnlyTheNewestTermSavesCheckpoints(t *testing.T) {
 	if err := save(old, 1, 30); !errors.Is(err, ErrDeposed) {
 		t.Errorf("the old leader's checkpoint: %v, want %v", err, ErrDeposed)
 	}
-	got, err := vaultOf().load(t.Context())
+	got, err := storeOf().load(t.Context())
 	if err != nil || got.Term != 2 || got.Sequence != 15 {
 		t.Errorf("newest checkpoint: term %d, sequence %d, %v; want 2, 15", got.Term, got.Sequence, err)
 	}
@@ -124,7 +124,7 @@ func TestOnlyTheNewestTermSavesCheckpoints(t *testing.T) {
 
 func TestACheckpointThatTheServerDoesNotTakeIsExplained(t *testing.T) {
 	t.Parallel()
-	v, err := openVault(t.Context(), stream(t))
+	v, err := openCheckpoints(t.Context(), stream(t))
 	if err != nil {
 		t.Fatal(err)
 	}

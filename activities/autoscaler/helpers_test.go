@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.temporal.io/sdk/client"
+	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	"go.uber.org/goleak"
 
 	"github.com/spillway-ml/spillway/activities/loop"
@@ -99,7 +99,7 @@ func options(t *testing.T, js jetstream.JetStream) Options {
 			return loop.Follow(ctx, js, from, handle, nil)
 		},
 		Hosts:     func(context.Context) ([]predictor.Host, error) { return []predictor.Host{laptop}, nil },
-		Client:    &struct{ client.Client }{},
+		Client:    &fakeClient{stats: &taskqueuepb.TaskQueueStats{ApproximateBacklogCount: 3}},
 		TickEvery: 50 * time.Millisecond,
 	}
 }
@@ -113,30 +113,26 @@ func leader(t *testing.T, options Options) *Leader {
 	return l
 }
 
-// fakeTemporal is Temporal as far as a term sees it.
-type fakeTemporal struct {
-	beats    atomic.Int64
-	silent   atomic.Bool // heartbeats fail from now on
-	stopping chan struct{}
-	tasks    int // in every shared queue
+// fakePorts is the lease and Temporal as far as a term sees them.
+type fakePorts struct {
+	renewals atomic.Int64
+	silent   atomic.Bool // renewals fail from now on
+	tasks    int         // in every shared queue
 
 	mu      sync.Mutex
 	windows []predictor.Window
 }
 
-func newTemporal() *fakeTemporal { return &fakeTemporal{stopping: make(chan struct{})} }
-
-func (f *fakeTemporal) side(timeout time.Duration) side {
-	return side{
-		beat: func(context.Context) error {
+func (f *fakePorts) ports() ports {
+	return ports{
+		taken: time.Now(),
+		renew: func(context.Context) error {
 			if f.silent.Load() {
 				return errors.New("connection refused")
 			}
-			f.beats.Add(1)
+			f.renewals.Add(1)
 			return nil
 		},
-		timeout:  timeout,
-		stopping: f.stopping,
 		backlog: func(_ context.Context, queue string) (int, error) {
 			if _, poolOnly, _ := predictor.ParseQueue(queue); poolOnly {
 				return 0, nil
@@ -160,16 +156,30 @@ type serving struct {
 }
 
 // serve lets l lead in the background until the test ends.
-func serve(t *testing.T, l *Leader, temporal side) *serving {
+func serve(t *testing.T, l *Leader, outside ports) *serving {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &serving{stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		s.err = l.serve(ctx, temporal)
+		s.err = l.serve(ctx, outside)
 	}()
 	t.Cleanup(func() { cancel(); <-s.done })
 	return s
+}
+
+// lead lets l campaign and lead in the background until it is stopped, at the latest when the test ends.
+func lead(t *testing.T, l *Leader) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.Run(ctx)
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
 }
 
 // wait returns why the term ended.
@@ -178,7 +188,7 @@ func (s *serving) wait(t *testing.T) error {
 	select {
 	case <-s.done:
 		return s.err
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the term does not end")
 		return nil
 	}
@@ -187,9 +197,9 @@ func (s *serving) wait(t *testing.T) error {
 // eventually polls until ok; what it waits for crosses a real server.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
+			t.Fatalf("%s: not within a minute", what)
 		}
 	}
 }

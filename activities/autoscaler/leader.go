@@ -3,13 +3,14 @@ package autoscaler
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -18,9 +19,6 @@ import (
 
 // ErrDeposed says that another leader has taken a later term.
 var ErrDeposed = errors.New("another leader has taken a later term")
-
-// ErrSilent says that no heartbeat reached Temporal for half the heartbeat timeout, so that another leader may be elected soon.
-var ErrSilent = errors.New("no heartbeat reached Temporal in time")
 
 // Board is where the plan in force is.
 type Board interface {
@@ -31,10 +29,19 @@ type Board interface {
 	Replace(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error)
 }
 
+const (
+	// firstPause and lastPause bound the wait before the next campaign after a term that failed; one that lasted steady counts as none.
+	firstPause = 200 * time.Millisecond
+	lastPause  = 5 * time.Second
+	steady     = time.Minute
+)
+
 // Options is what a Leader needs. All fields without a default are required.
 type Options struct {
 	// JetStream keeps the term and the checkpoint, and takes decisions; its streams and buckets exist.
 	JetStream jetstream.JetStream
+	// LeaseJetStream keeps the lease. It should have a connection of its own, so that no renewal waits behind other messages; nil means JetStream.
+	LeaseJetStream jetstream.JetStream
 	// Board has the plan in force.
 	Board Board
 	// Follow calls handle with every message of the loop's stream from sequence from on, in order, until ctx ends or handle fails.
@@ -44,7 +51,7 @@ type Options struct {
 	Hosts func(ctx context.Context) ([]predictor.Host, error)
 	// Stages returns the stages that are served, so that the backlog of each is looked at also when every hint of it was lost. Nil means none.
 	Stages func() []predictor.StageID
-	// Client takes heartbeats and windows, and tells backlogs.
+	// Client takes windows and tells backlogs.
 	Client client.Client
 	// Namespace is the Client's; empty means "default".
 	Namespace string
@@ -54,15 +61,19 @@ type Options struct {
 	Functions predictor.FunctionVenue
 	// Leading is told when this process begins and ends to lead; nil ignores it.
 	Leading func(leads bool)
+	// Failed is told each time that a term or a campaign ends although the process goes on; nil ignores it.
+	Failed func()
 	// TickEvery is how often the leader decides without being asked; 0 means every second.
 	TickEvery time.Duration
 	// Logger takes one line per decision; nil discards.
 	Logger *slog.Logger
 }
 
-// Leader can lead the loop. One Leader serves one process; Temporal decides when it leads.
+// Leader can lead the loop. One Leader serves one process; the lease decides when it leads.
 type Leader struct {
 	options Options
+	id      string        // names this process in the lease
+	lasts   time.Duration // how long a lease lasts
 }
 
 // New returns a Leader, or an error that names the option that is missing.
@@ -80,6 +91,12 @@ func New(options Options) (*Leader, error) {
 	if options.Policy == (predictor.Policy{}) {
 		options.Policy = predictor.DefaultPolicy()
 	}
+	if options.LeaseJetStream == nil {
+		options.LeaseJetStream = options.JetStream
+	}
+	if options.Failed == nil {
+		options.Failed = func() {}
+	}
 	if options.Leading == nil {
 		options.Leading = func(bool) {}
 	}
@@ -89,44 +106,62 @@ func New(options Options) (*Leader, error) {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Leader{options}, nil
+	return &Leader{options: options, id: rand.Text(), lasts: leaseTime}, nil
 }
 
-// Lead is the activity: it leads until it is deposed, the worker stops, or serveFor has passed, when it returns nil so that the next
-// one starts with a fresh timeout. It sends its heartbeats itself: only a heartbeat that Temporal has acknowledged counts as one.
-func (l *Leader) Lead(ctx context.Context) error {
-	info := activity.GetInfo(ctx)
-	ctx, cancel := context.WithTimeoutCause(ctx, serveFor, errServed)
-	defer cancel()
-	err := l.serve(ctx, side{
-		beat: func(ctx context.Context) error {
-			return l.options.Client.RecordActivityHeartbeat(ctx, info.TaskToken)
-		},
-		timeout:  cmp.Or(info.HeartbeatTimeout, heartbeatTimeout),
-		stopping: activity.GetWorkerStopChannel(ctx),
-		backlog:  l.backlog,
-		window:   l.sendWindow,
-	})
-	if errors.Is(err, errServed) {
-		return nil
+// Run leads the loop whenever the lease is this process's, until ctx ends. A term that fails is told, and after a pause the lease is campaigned
+// for anew: the last plan stays in force meanwhile, and whatever else this process does goes on.
+func (l *Leader) Run(ctx context.Context) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		began := time.Now()
+		err := l.once(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > steady {
+			pause = firstPause
+		}
+		l.options.Failed()
+		l.options.Logger.WarnContext(ctx, "the lead was lost; campaign for it again", "error", err, "pause", pause)
+		if !sleep(ctx, pause) {
+			return
+		}
 	}
-	return fmt.Errorf("lead the loop: %w", err)
 }
 
-// errServed ends a leader whose time is over; errStopping one whose worker stops.
-var (
-	errServed   = errors.New("served long enough")
-	errStopping = errors.New("the worker is stopping")
-)
+// once waits for the lease and leads one term. It returns why that ended, which is never nil.
+func (l *Leader) once(ctx context.Context) error {
+	own, err := openLeases(ctx, l.options.LeaseJetStream, l.id)
+	if err != nil {
+		return err
+	}
+	if err := own.campaign(ctx, l.lasts); err != nil {
+		return err
+	}
+	err = l.survive(ctx, ports{taken: time.Now(), renew: own.renew, backlog: l.backlog, window: l.sendWindow})
+	if !errors.Is(err, ErrLeaseLost) {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		defer cancel()
+		err = errors.Join(err, own.release(last))
+	}
+	return err
+}
 
-// side is what a leader needs of Temporal.
-type side struct {
-	// beat returns nil once Temporal has acknowledged a heartbeat.
-	beat func(ctx context.Context) error
-	// timeout is how long Temporal waits for one before it elects again.
-	timeout time.Duration
-	// stopping is closed when the worker begins to stop.
-	stopping <-chan struct{}
+// survive leads one term, and makes an error of a panic: what decides is fed with whatever users' runs are, and a fault of it must not end what runs.
+func (l *Leader) survive(ctx context.Context, outside ports) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("the leader panicked: %v\n%s", fault, debug.Stack())
+		}
+	}()
+	return l.serve(ctx, outside)
+}
+
+// ports is what a term needs of NATS's lease and of Temporal.
+type ports struct {
+	// taken is when the lease was taken; renew renews it, and wraps ErrLeaseLost when another process holds it.
+	taken time.Time
+	renew func(ctx context.Context) error
 	// backlog returns how many tasks wait in a task queue.
 	backlog func(ctx context.Context, queue string) (int, error)
 	// window tells a run of its window.

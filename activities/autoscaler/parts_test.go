@@ -11,33 +11,31 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-func TestAHeartStopsExactlyHalfATimeoutAfterTheLastBeat(t *testing.T) {
+func TestALeaderStopsExactlyHalfALeaseAfterTheLastRenewal(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("connection refused")
 	for name, row := range map[string]struct {
-		good int // beats before it fails
+		good int // renewals before they fail
 		hang bool
 		fail error
 		want error
 		at   time.Duration
 	}{
-		"beats fail at once":                {good: 3, fail: refused, want: ErrSilent, at: 4*time.Second + 5*time.Second},
-		"beats hang":                        {good: 3, hang: true, want: ErrSilent, at: 4*time.Second + 5*time.Second},
-		"no beat ever":                      {good: 0, fail: refused, want: ErrSilent, at: 5 * time.Second},
-		"Temporal gave the task to another": {good: 2, fail: serviceerror.NewNotFound("gone"), want: &serviceerror.NotFound{}, at: 4 * time.Second},
-		"the workflow was cancelled":        {good: 1, fail: temporal.NewCanceledError(), want: temporal.NewCanceledError(), at: 2 * time.Second},
+		"renewals fail at once":          {good: 3, fail: refused, want: ErrSilent, at: 2*time.Second + 5*time.Second},
+		"renewals hang":                  {good: 3, hang: true, want: ErrSilent, at: 2*time.Second + 5*time.Second},
+		"no renewal ever":                {good: 0, fail: refused, want: ErrSilent, at: 5 * time.Second},
+		"another process took the lease": {good: 2, fail: ErrLeaseLost, want: ErrLeaseLost, at: 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h, began, beats := newHeart(10*time.Second), time.Now(), 0
-				err := h.run(t.Context(), func(ctx context.Context) error {
-					if beats++; beats <= row.good {
+				r, began, tries := newRenewal(10*time.Second, time.Now()), time.Now(), 0
+				err := r.run(t.Context(), func(ctx context.Context) error {
+					if tries++; tries <= row.good {
 						return nil
 					}
 					if row.hang {
@@ -46,31 +44,46 @@ func TestAHeartStopsExactlyHalfATimeoutAfterTheLastBeat(t *testing.T) {
 					}
 					return row.fail
 				})
-				var gone *serviceerror.NotFound
-				matches := errors.Is(err, row.want) || temporal.IsCanceledError(row.want) && temporal.IsCanceledError(err) ||
-					errors.As(row.want, &gone) && errors.As(err, &gone)
-				if took := time.Since(began); !matches || took != row.at {
+				if took := time.Since(began); !errors.Is(err, row.want) || took != row.at {
 					t.Errorf("run = %v after %v, want %v after %v", err, took, row.want, row.at)
 				}
-				if silent := h.left() <= 0; silent != errors.Is(row.want, ErrSilent) {
-					t.Errorf("left = %v", h.left())
+				if silent := r.left() <= 0; silent != errors.Is(row.want, ErrSilent) {
+					t.Errorf("left = %v", r.left())
 				}
 			})
 		})
 	}
 }
 
+func TestASlowNATSDoesNotCostTheLead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewal(10*time.Second, time.Now())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		err := r.run(ctx, func(ctx context.Context) error {
+			if !sleep(ctx, 2*time.Second) { // each answer
+				return ctx.Err()
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("run = %v, want it to lead for the whole hour", err)
+		}
+	})
+}
+
 func TestASuspendedLeaderKnowsThatItIsSilentBeforeItActs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHeart(10 * time.Second)
+		r := newRenewal(10*time.Second, time.Now())
 		time.Sleep(4 * time.Second)
-		if h.left() != time.Second {
-			t.Errorf("left = %v after 4 s, want 1 s", h.left())
+		if r.left() != time.Second {
+			t.Errorf("left = %v after 4 s, want 1 s", r.left())
 		}
 		time.Sleep(time.Hour)
-		if h.left() > 0 {
-			t.Errorf("left = %v after an hour, want none", h.left())
+		if r.left() > 0 {
+			t.Errorf("left = %v after an hour, want none", r.left())
 		}
 	})
 }

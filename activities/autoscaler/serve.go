@@ -24,9 +24,9 @@ type read struct {
 	message  wire.Message
 }
 
-// serve leads one term, from taking office to the reason why it ends, which is never nil.
-func (l *Leader) serve(ctx context.Context, temporal side) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+// serve leads one term, from claiming the plan to the reason why it ends, which is never nil.
+func (l *Leader) serve(whole context.Context, outside ports) error {
+	ctx, cancel := context.WithCancelCause(whole)
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
 	defer cancel(context.Canceled)
@@ -38,15 +38,14 @@ func (l *Leader) serve(ctx context.Context, temporal side) error {
 			}
 		})
 	}
-	heart := newHeart(temporal.timeout)
-	start(func(ctx context.Context) error { return heart.run(ctx, temporal.beat) })
-	start(func(ctx context.Context) error { return stopped(ctx, temporal.stopping) })
+	renewal := newRenewal(l.lasts, outside.taken)
+	start(func(ctx context.Context) error { return renewal.run(ctx, outside.renew) })
 
-	office, err := takeOffice(ctx, l.options.JetStream, l.options.Board, l.options.Logger)
+	plan, err := claimPlan(ctx, l.options.JetStream, l.options.Board, l.options.Logger)
 	if err != nil {
 		return cause(ctx, err)
 	}
-	t := newTerm(l, office, heart, temporal)
+	t := newTerm(l, plan, renewal, outside)
 	from, err := t.load(ctx)
 	if err != nil {
 		return cause(ctx, err)
@@ -57,21 +56,21 @@ func (l *Leader) serve(ctx context.Context, temporal side) error {
 		return cause(ctx, err)
 	}
 
-	l.options.Logger.InfoContext(ctx, "lead the loop", "term", office.term, "sequence", t.sequence)
+	l.options.Logger.InfoContext(ctx, "lead the loop", "term", plan.term, "sequence", t.sequence)
 	l.options.Leading(true)
 	defer l.options.Leading(false)
 	start(func(ctx context.Context) error { t.windows.run(ctx); return nil })
 	start(func(ctx context.Context) error {
-		l.watchBacklog(ctx, t.stages, temporal.backlog, t.journal.tell)
+		l.watchBacklog(ctx, t.stages, outside.backlog, t.journal.tell)
 		return nil
 	})
 	// The journal outlives the term by a moment, so that the last decisions reach the stream.
 	helpers.Go(func() { t.journal.run(ctx) })
 	err = cause(ctx, t.decide(ctx, messages))
-	if errors.Is(err, errStopping) || errors.Is(err, errServed) {
+	if whole.Err() != nil { // this process stops in good order
 		t.leave(ctx)
 	}
-	l.options.Logger.InfoContext(ctx, "no longer lead the loop", "term", office.term, "reason", err)
+	l.options.Logger.InfoContext(ctx, "no longer lead the loop", "term", plan.term, "reason", err)
 	return err
 }
 
@@ -91,16 +90,6 @@ func (l *Leader) follow(ctx context.Context, from uint64, messages chan<- read) 
 	return nil // the term has ended, and that is why
 }
 
-// stopped returns errStopping once stopping is closed.
-func stopped(ctx context.Context, stopping <-chan struct{}) error {
-	select {
-	case <-stopping:
-		return errStopping
-	case <-ctx.Done():
-		return nil
-	}
-}
-
 // cause says why ctx ended where it has, because that is what made err happen.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -111,7 +100,7 @@ func cause(ctx context.Context, err error) error {
 
 // load restores the newest checkpoint and returns the sequence from which the stream is to be folded.
 func (t *term) load(ctx context.Context) (from uint64, err error) {
-	t.vault, err = openVault(ctx, t.leader.options.JetStream)
+	t.saves, err = openCheckpoints(ctx, t.leader.options.JetStream)
 	if err != nil {
 		return 0, err
 	}
@@ -120,7 +109,7 @@ func (t *term) load(ctx context.Context) (from uint64, err error) {
 		return 0, fmt.Errorf("look up stream %s: %w", wire.LoopStream, err)
 	}
 	state := stream.CachedInfo().State
-	saved, err := t.vault.load(ctx)
+	saved, err := t.saves.load(ctx)
 	switch {
 	case errors.Is(err, errCheckpoint):
 		t.log.WarnContext(ctx, "fold the whole stream", "reason", err)

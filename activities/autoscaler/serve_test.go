@@ -29,7 +29,7 @@ func TestABurstIsAnsweredAtOnceAndItsDecisionsAreStored(t *testing.T) {
 			leading.Add(10)
 		}
 	}
-	term := serve(t, leader(t, opts), newTemporal().side(time.Minute))
+	term := serve(t, leader(t, opts), new(fakePorts).ports())
 	eventually(t, "leading", func() bool { return leading.Load() == 1 })
 	publish(t, js, predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", At: time.Now()}, scheduled(train, 5))
 	eventually(t, "slots", func() bool { return slots(t, opts.Board, train) > 0 })
@@ -56,10 +56,10 @@ func TestASecondLeaderDeposesTheFirst(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
 	opts := options(t, js)
-	first := serve(t, leader(t, opts), newTemporal().side(time.Minute))
+	first := serve(t, leader(t, opts), new(fakePorts).ports())
 	publish(t, js, scheduled(train, 2))
 	eventually(t, "slots of the first", func() bool { return slots(t, opts.Board, train) > 0 })
-	serve(t, leader(t, opts), newTemporal().side(time.Minute))
+	serve(t, leader(t, opts), new(fakePorts).ports())
 	eventually(t, "the second leads", func() bool {
 		plan, _, err := opts.Board.Current(t.Context())
 		return err == nil && plan.Term == 2
@@ -75,40 +75,36 @@ func TestASecondLeaderDeposesTheFirst(t *testing.T) {
 	}
 }
 
-func TestALeaderWithoutHeartbeatsStops(t *testing.T) {
+func TestALeaderWithoutRenewalsStops(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
-	fake := newTemporal()
-	const timeout = time.Second
-	term := serve(t, leader(t, options(t, js)), fake.side(timeout))
-	eventually(t, "heartbeats", func() bool { return fake.beats.Load() > 2 })
+	fake := new(fakePorts)
+	l := leader(t, options(t, js))
+	l.lasts = time.Second
+	term := serve(t, l, fake.ports())
+	eventually(t, "renewals", func() bool { return fake.renewals.Load() > 2 })
 	fake.silent.Store(true)
-	began := time.Now()
 	if err := term.wait(t); !errors.Is(err, ErrSilent) {
 		t.Errorf("the term ended with %v, want %v", err, ErrSilent)
 	}
-	if took := time.Since(began); took > timeout {
-		t.Errorf("it went on for %v, Temporal elects after %v", took, timeout)
-	}
 }
 
-func TestAStoppingWorkerHandsOverWithACheckpoint(t *testing.T) {
+func TestAStoppingProcessHandsOverWithACheckpoint(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
 	opts := options(t, js)
 	last := publish(t, js, scheduled(train, 2), record(train, "train-1"))
-	fake := newTemporal()
-	term := serve(t, leader(t, opts), fake.side(time.Minute))
+	term := serve(t, leader(t, opts), new(fakePorts).ports())
 	eventually(t, "slots", func() bool { return slots(t, opts.Board, train) > 0 })
-	close(fake.stopping)
-	if err := term.wait(t); !errors.Is(err, errStopping) {
-		t.Errorf("the term ended with %v, want %v", err, errStopping)
+	term.stop()
+	if err := term.wait(t); !errors.Is(err, context.Canceled) {
+		t.Errorf("the term ended with %v, want %v", err, context.Canceled)
 	}
-	v, err := openVault(t.Context(), js)
+	saves, err := openCheckpoints(t.Context(), js)
 	if err != nil {
 		t.Fatal(err)
 	}
-	saved, err := v.load(t.Context())
+	saved, err := saves.load(t.Context())
 	if err != nil || saved.Term != 1 || saved.Sequence < last {
 		t.Errorf("checkpoint: term %d, sequence %d, %v; want term 1 and at least sequence %d", saved.Term, saved.Sequence, err, last)
 	}
@@ -118,7 +114,7 @@ func TestAStoppingWorkerHandsOverWithACheckpoint(t *testing.T) {
 func recovered(t *testing.T, js jetstream.JetStream, term uint64) predictor.State {
 	t.Helper()
 	l := leader(t, options(t, js))
-	tm := newTerm(l, &office{term: term}, newHeart(time.Minute), newTemporal().side(time.Minute))
+	tm := newTerm(l, &planWriter{term: term}, newRenewal(time.Minute, time.Now()), new(fakePorts).ports())
 	from, err := tm.load(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +175,7 @@ func TestACheckpointAndItsTailAreAsGoodAsTheWholeStream(t *testing.T) {
 			for _, event := range events[:half] {
 				state = predictor.Fold(state, event)
 			}
-			v, err := openVault(t.Context(), js)
+			v, err := openCheckpoints(t.Context(), js)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -233,15 +229,17 @@ func TestTheNextLeaderKnowsWhatTheLastOneKnew(t *testing.T) {
 	js := stream(t)
 	opts := options(t, js)
 	publish(t, js, scheduled(train, 2))
-	fake := newTemporal()
+	fake := new(fakePorts)
 	fake.tasks = 2
-	first := serve(t, leader(t, opts), fake.side(time.Minute))
+	l := leader(t, opts)
+	l.lasts = 2 * time.Second
+	first := serve(t, l, fake.ports())
 	eventually(t, "slots", func() bool { return slots(t, opts.Board, train) == 2 })
-	first.stop() // as if killed: no checkpoint
+	fake.silent.Store(true) // as if killed: no checkpoint
 	_ = first.wait(t)
 	publish(t, js, scheduled(train, 1))
-	fake = newTemporal()
+	fake = new(fakePorts)
 	fake.tasks = 3
-	serve(t, leader(t, opts), fake.side(time.Minute))
+	serve(t, leader(t, opts), fake.ports())
 	eventually(t, "slots of the second", func() bool { return slots(t, opts.Board, train) == 3 })
 }

@@ -26,9 +26,9 @@ const (
 type term struct {
 	leader  *Leader
 	log     *slog.Logger
-	office  *office
-	heart   *heart
-	vault   *vault
+	plan    *planWriter
+	renewal *renewal
+	saves   *checkpointStore
 	windows *windows
 	journal *journal
 	stages  *rotation
@@ -43,15 +43,15 @@ type term struct {
 	unsent []predictor.Decision
 }
 
-func newTerm(l *Leader, office *office, heart *heart, temporal side) *term {
-	log := l.options.Logger.With("term", office.term)
+func newTerm(l *Leader, plan *planWriter, renewal *renewal, outside ports) *term {
+	log := l.options.Logger.With("term", plan.term)
 	t := &term{
-		leader: l, log: log, office: office, heart: heart,
-		windows: newWindows(temporal.window, log),
+		leader: l, log: log, plan: plan, renewal: renewal,
+		windows: newWindows(outside.window, log),
 		journal: newJournal(l.options.JetStream, log),
 		stages:  newRotation(l.options.Stages),
 	}
-	t.stages.setActive(office.inForce.Grants, time.Now())
+	t.stages.setActive(plan.inForce.Grants, time.Now())
 	return t
 }
 
@@ -90,7 +90,7 @@ func (t *term) decide(ctx context.Context, messages <-chan read) error {
 				return err
 			}
 		case <-save.C:
-			if err := t.save(ctx); err != nil {
+			if err := t.keep(ctx); err != nil {
 				return err
 			}
 		}
@@ -103,15 +103,15 @@ func (t *term) tick(ctx context.Context, regular bool) error {
 	if regular {
 		t.refreshHosts(ctx)
 	}
-	if t.heart.left() <= 0 {
+	if t.renewal.left() <= 0 {
 		return ErrSilent
 	}
 	var plan predictor.Plan
 	plan, t.state = predictor.Decide(t.state, predictor.Snapshot{
-		Term: t.office.term, Now: time.Now(), Hosts: t.hosts, Functions: t.leader.options.Functions, Policy: t.leader.options.Policy,
+		Term: t.plan.term, Now: time.Now(), Hosts: t.hosts, Functions: t.leader.options.Functions, Policy: t.leader.options.Policy,
 	})
 	t.unsent = append(t.unsent, plan.Decisions...)
-	changed := compare(t.office.inForce, plan)
+	changed := compare(t.plan.inForce, plan)
 	if changed == holdings || changed == sizings && regular {
 		if err := t.post(ctx, plan); err != nil {
 			return err
@@ -129,7 +129,7 @@ func (t *term) post(ctx context.Context, plan predictor.Plan) error {
 	plan.Decisions = t.unsent
 	limited, cancel := context.WithTimeout(ctx, callWait)
 	defer cancel()
-	err := t.office.post(limited, plan)
+	err := t.plan.post(limited, plan)
 	if errors.Is(err, ErrDeposed) {
 		return err
 	}
@@ -165,6 +165,23 @@ func (t *term) refreshHosts(ctx context.Context) {
 	t.hosts = hosts
 }
 
+// keep saves the state and looks whether somebody did something to the plan. It returns an error only when the term is over.
+func (t *term) keep(ctx context.Context) error {
+	if err := t.save(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callWait)
+	defer cancel()
+	err := t.plan.look(ctx)
+	if errors.Is(err, ErrDeposed) {
+		return err
+	}
+	if err != nil {
+		t.log.DebugContext(ctx, "the plan in force is unknown", "error", err)
+	}
+	return nil
+}
+
 // save writes a checkpoint when anything was folded since the last one. It returns an error only when the term is over; a checkpoint that
 // cannot be written costs a longer tail at the next recovery, no more.
 func (t *term) save(ctx context.Context) error {
@@ -174,7 +191,7 @@ func (t *term) save(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callWait)
 	defer cancel()
 	t.saved = t.sequence // also when it fails: the next try is due after another interval
-	err := t.vault.save(ctx, checkpoint{Version: wire.Version, Term: t.office.term, Sequence: t.sequence, State: t.state})
+	err := t.saves.save(ctx, checkpoint{Version: wire.Version, Term: t.plan.term, Sequence: t.sequence, State: t.state})
 	if errors.Is(err, ErrDeposed) {
 		return err
 	}

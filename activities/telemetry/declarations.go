@@ -61,6 +61,7 @@ const (
 	hostMemory         = "spillway_host_capacity_memory_bytes"
 	hostGPUs           = "spillway_host_capacity_gpus"
 	leaderGauge        = "spillway_leader"
+	leaderFailures     = "spillway_leader_failures_total"
 	planTerm           = "spillway_plan_term"
 	planTick           = "spillway_plan_tick"
 	droppedMessages    = "spillway_dropped_messages_total"
@@ -172,6 +173,7 @@ func hostSeries() []Declaration {
 func loopSeries() []Declaration {
 	return []Declaration{
 		{Name: leaderGauge, Kind: Gauge, Unit: oneUnit, Help: "1 while this process leads the loop, else 0."},
+		{Name: leaderFailures, Kind: Counter, Unit: oneUnit, Help: "Terms and campaigns that this process had to end; it then tries again."},
 		{Name: planTerm, Kind: Gauge, Unit: oneUnit, Help: "Term of the plan in force."},
 		{Name: planTick, Kind: Gauge, Unit: oneUnit, Help: "Tick of the plan in force within its term."},
 		{Name: droppedMessages, Kind: Counter, Unit: messagesUnit, Help: "Hints and samples that were not sent because the connection or the buffer did not take them."},

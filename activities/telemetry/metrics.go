@@ -65,6 +65,7 @@ type Metrics struct {
 	utilisation, used, free, graphics *prometheus.GaugeVec     // gpu, UUID, device, modelName, Hostname
 	leader, term, tick                prometheus.Gauge
 	droppedMessages, unreadMessages   prometheus.Counter
+	leaderFailures                    prometheus.Counter
 
 	limit int              // of stages
 	now   func() time.Time // by which exemplars are left
@@ -125,6 +126,7 @@ func (m *Metrics) keepCounters(all declared) {
 	m.deadlines, m.late = all.counters[runDeadlinesTotal], all.counters[runDeadlineMisses]
 	m.budgets, m.over = all.counters[runBudgetsTotal], all.counters[runBudgetMisses]
 	m.droppedMessages, m.unreadMessages = all.counters[droppedMessages].WithLabelValues(), all.counters[unreadableMessages].WithLabelValues()
+	m.leaderFailures = all.counters[leaderFailures].WithLabelValues()
 }
 
 func (m *Metrics) keepGauges(all declared) {
@@ -163,6 +165,9 @@ func (m *Metrics) CountEvent(result EventResult) {
 
 // CountDropped counts one fact that was not sent; it is what RecorderOptions.Dropped wants.
 func (m *Metrics) CountDropped() { m.droppedMessages.Inc() }
+
+// CountLeaderFailure counts one term or campaign that this process had to end.
+func (m *Metrics) CountLeaderFailure() { m.leaderFailures.Inc() }
 
 // SetLeader says whether this process leads the loop.
 func (m *Metrics) SetLeader(leads bool) {

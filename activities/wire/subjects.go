@@ -43,10 +43,13 @@ const (
 
 // Key-value buckets and keys.
 const (
-	// PlanBucket holds the plan in force under PlanKey, and the election term under TermKey.
+	// PlanBucket holds the plan in force under PlanKey, and the term under TermKey.
 	PlanBucket = "spillway_plan"
 	PlanKey    = "current"
 	TermKey    = "term"
+	// LeaseBucket holds, under LeaseKey, who leads the loop.
+	LeaseBucket = "spillway_lead"
+	LeaseKey    = "lease"
 	// HostBucket holds one leased inventory per host.
 	HostBucket = "spillway_hosts"
 	// StateBucket holds the autoscaler's checkpoint under StateKey.

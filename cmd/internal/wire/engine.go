@@ -155,6 +155,9 @@ func (e *Engine) fail(err error) {
 	}
 }
 
+// engineQueue is the task queue of what the engine itself runs on Temporal: the firings of schedules.
+const engineQueue = "spillway-engine"
+
 // portTries is how often usual ports are chosen anew when another program takes one between the choice and its use.
 const portTries = 3
 
@@ -229,13 +232,9 @@ func (e *Engine) startDevserver(ctx context.Context) (*devserver.Server, error) 
 }
 
 func (e *Engine) connect(ctx context.Context) error {
-	connection, err := nats.Connect("", nats.InProcessServer(e.servers.NATSInProcess()), nats.MaxReconnects(-1), nats.Name("spillway"))
-	if err != nil {
-		return fmt.Errorf("connect to NATS: %w", err)
-	}
-	e.onClose(func(context.Context) error { connection.Close(); return nil })
-	if e.stream, err = jetstream.New(connection); err != nil {
-		return fmt.Errorf("open JetStream: %w", err)
+	var err error
+	if e.stream, err = e.connectNATS("spillway"); err != nil {
+		return err
 	}
 	if e.store, err = artifact.Open(e.artifactDir()); err != nil {
 		return err
@@ -250,6 +249,20 @@ func (e *Engine) connect(ctx context.Context) error {
 	}
 	e.onClose(func(context.Context) error { e.temporal.Close(); return nil })
 	return nil
+}
+
+// connectNATS returns JetStream on a connection of its own.
+func (e *Engine) connectNATS(name string) (jetstream.JetStream, error) {
+	connection, err := nats.Connect("", nats.InProcessServer(e.servers.NATSInProcess()), nats.MaxReconnects(-1), nats.Name(name))
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	e.onClose(func(context.Context) error { connection.Close(); return nil })
+	stream, err := jetstream.New(connection)
+	if err != nil {
+		return nil, fmt.Errorf("open JetStream: %w", err)
+	}
+	return stream, nil
 }
 
 func (e *Engine) artifactDir() string { return filepath.Join(e.config.StateDir, "artifacts") }
@@ -336,7 +349,7 @@ func (e *Engine) openOutput(source wire.LogSource) activities.Output { return e.
 
 func (e *Engine) startTrigger(context.Context) (err error) {
 	e.trigger, err = trigger.New(trigger.Options{
-		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal), Scheduler: trigger.NewTemporalScheduler(e.temporal, autoscaler.Queue), Logger: e.logger,
+		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal), Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger,
 	})
 	if err != nil {
 		return err
@@ -381,24 +394,32 @@ func (e *Engine) startApps(ctx context.Context) error {
 }
 
 func (e *Engine) startLeader(ctx context.Context) error {
+	if err := autoscaler.EndFormer(ctx, e.temporal); err != nil {
+		return err
+	}
+	lease, err := e.connectNATS("spillway lead")
+	if err != nil {
+		return err
+	}
 	leader, err := autoscaler.New(autoscaler.Options{
-		JetStream: e.stream, Client: e.temporal, Board: e.plans, Hosts: e.leases.Hosts, Stages: e.apps.stages,
+		JetStream: e.stream, LeaseJetStream: lease, Client: e.temporal, Board: e.plans, Hosts: e.leases.Hosts, Stages: e.apps.stages,
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, wire.Message) error) error {
 			return loop.Follow(ctx, e.stream, from, handle, e.logger)
 		},
-		Policy: e.config.Policy, Functions: e.functions, Leading: e.observer.metrics.SetLeader, Logger: e.logger,
+		Policy: e.config.Policy, Functions: e.functions, Leading: e.observer.metrics.SetLeader, Failed: e.observer.metrics.CountLeaderFailure,
+		Logger: e.logger,
 	})
 	if err != nil {
 		return err
 	}
-	engine := worker.New(e.temporal, autoscaler.Queue, worker.Options{DisableEagerActivities: true, WorkerStopTimeout: 2 * time.Second})
-	autoscaler.Register(engine, leader)
+	engine := worker.New(e.temporal, engineQueue, worker.Options{DisableEagerActivities: true, WorkerStopTimeout: 2 * time.Second})
 	trigger.RegisterSchedules(engine, e.stream)
 	if err := engine.Start(); err != nil {
 		return fmt.Errorf("poll the engine's queue: %w", err)
 	}
 	e.onClose(func(context.Context) error { engine.Stop(); return nil })
-	return autoscaler.Start(ctx, e.temporal)
+	e.work("lead the loop", func(ctx context.Context) error { leader.Run(ctx); return nil })
+	return nil
 }
 
 func (e *Engine) startAPI(context.Context) error {

@@ -15,51 +15,52 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// office is the right to replace the plan in force. It belongs to one term, and ends when a later one begins.
+// planWriter may replace the plan in force. It belongs to one term, and can write no more once a later one has begun.
 //
 // Why one compare-and-set on the plan is enough: whoever takes a term first claims the plan, that is, posts the plan in force again under
 // the new term. From then on the revision that every earlier leader knows is wrong, so none of them can post any more, and the
 // term key need not be read again. A leader that claims too late finds a plan of a later term and is deposed before it ever posted.
-type office struct {
+type planWriter struct {
 	board    Board
+	logger   *slog.Logger
 	term     uint64
 	revision uint64         // of the plan in force
-	inForce  predictor.Plan // what this office last put in force
+	inForce  predictor.Plan // what this writer last put in force
 }
 
-// takeOffice takes the next term and claims the plan in force. It wraps ErrDeposed when another leader was faster with a later term.
-func takeOffice(ctx context.Context, js jetstream.JetStream, board Board, logger *slog.Logger) (*office, error) {
+// claimPlan takes the next term and claims the plan in force. It wraps ErrDeposed when another leader was faster with a later term.
+func claimPlan(ctx context.Context, js jetstream.JetStream, board Board, logger *slog.Logger) (*planWriter, error) {
 	bucket, err := js.KeyValue(ctx, wire.PlanBucket)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", wire.PlanBucket, err)
 	}
 	plan, revision, err := readable(ctx, board, logger)
 	if err != nil {
-		return nil, fmt.Errorf("take office: %w", err)
+		return nil, fmt.Errorf("claim the plan: %w", err)
 	}
 	term, err := takeTerm(ctx, bucket, plan.Term)
 	if err != nil {
-		return nil, fmt.Errorf("take office: %w", err)
+		return nil, fmt.Errorf("claim the plan: %w", err)
 	}
-	o := &office{board: board, term: term}
+	w := &planWriter{board: board, logger: logger, term: term}
 	for {
 		if plan.Term > term {
-			return nil, fmt.Errorf("take office for term %d: %w: term %d", term, ErrDeposed, plan.Term)
+			return nil, fmt.Errorf("claim the plan for term %d: %w: term %d", term, ErrDeposed, plan.Term)
 		}
 		plan.Term, plan.Tick, plan.Decisions = term, 0, nil
-		o.revision, err = board.Replace(ctx, plan, revision)
+		w.revision, err = board.Replace(ctx, plan, revision)
 		if err == nil {
-			o.inForce = plan
-			return o, nil
+			w.inForce = plan
+			return w, nil
 		}
 		// Another leader posted since, or it is not known whether this one did: both show in what is in force now.
 		seen, cause := revision, err
 		plan, revision, err = readable(ctx, board, logger)
 		if err != nil {
-			return nil, fmt.Errorf("take office for term %d: %w", term, errors.Join(cause, err))
+			return nil, fmt.Errorf("claim the plan for term %d: %w", term, errors.Join(cause, err))
 		}
 		if revision == seen {
-			return nil, fmt.Errorf("take office for term %d: %w", term, cause)
+			return nil, fmt.Errorf("claim the plan for term %d: %w", term, cause)
 		}
 	}
 }
@@ -111,30 +112,42 @@ func conflict(err error) bool {
 	return errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists)
 }
 
-// post puts plan in force. It wraps ErrDeposed when a later term has begun; after any other error the office knows again what is in
+// post puts plan in force. It wraps ErrDeposed when a later term has begun; after any other error the writer knows again what is in
 // force, or is as before, and the next plan can be posted.
-func (o *office) post(ctx context.Context, plan predictor.Plan) error {
-	if plan.Term != o.term {
-		return fmt.Errorf("post a plan of term %d in term %d", plan.Term, o.term) // a bug of ours
+func (w *planWriter) post(ctx context.Context, plan predictor.Plan) error {
+	if plan.Term != w.term {
+		return fmt.Errorf("post a plan of term %d in term %d", plan.Term, w.term) // a bug of ours
 	}
-	revision, err := o.board.Replace(ctx, plan, o.revision)
+	revision, err := w.board.Replace(ctx, plan, w.revision)
 	if err == nil {
-		o.revision, o.inForce = revision, plan
+		w.revision, w.inForce = revision, plan
 		return nil
 	}
-	current, revision, lookErr := o.board.Current(ctx)
-	switch {
-	case lookErr != nil:
+	before := w.revision
+	if lookErr := w.look(ctx); lookErr != nil {
 		return errors.Join(err, lookErr)
-	case current.Term > o.term:
-		return fmt.Errorf("post plan %d of term %d: %w: term %d", plan.Tick, o.term, ErrDeposed, current.Term)
-	case current.Term == o.term && current.Tick == plan.Tick && revision != o.revision:
-		o.revision, o.inForce = revision, plan // it did arrive, only its answer did not
+	}
+	if w.revision != before && w.inForce.Term == w.term && w.inForce.Tick == plan.Tick {
+		w.inForce = plan // it did arrive, only its answer did not
 		return nil
-	default:
-		o.revision, o.inForce = revision, current
+	}
+	return err
+}
+
+// look learns what is in force now. It wraps ErrDeposed when a later term has begun. A plan that nobody can read, or that was deleted, counts
+// as an empty one: the next tick finds that what it decides differs, and posts.
+func (w *planWriter) look(ctx context.Context) error {
+	current, revision, err := readable(ctx, w.board, w.logger)
+	if err != nil {
 		return err
 	}
+	if current.Term > w.term {
+		return fmt.Errorf("write plans of term %d: %w: term %d", w.term, ErrDeposed, current.Term)
+	}
+	if revision != w.revision {
+		w.revision, w.inForce = revision, current
+	}
+	return nil
 }
 
 // change is how a plan differs from another.

@@ -18,9 +18,9 @@ import (
 
 var quietly = slog.New(slog.DiscardHandler)
 
-func take(t *testing.T, js jetstream.JetStream, plans Board) *office {
+func take(t *testing.T, js jetstream.JetStream, plans Board) *planWriter {
 	t.Helper()
-	o, err := takeOffice(t.Context(), js, plans, quietly)
+	o, err := claimPlan(t.Context(), js, plans, quietly)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,19 +128,19 @@ func TestALeaderThatClaimsTooLateNeverPosts(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
 	plans := board(t, js)
-	var newer *office
+	var newer *planWriter
 	late := &wrapped{Board: plans}
 	late.replace = func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
 		if newer == nil { // the term is taken, the plan not yet claimed
 			var err error
-			if newer, err = takeOffice(ctx, js, plans, quietly); err != nil {
+			if newer, err = claimPlan(ctx, js, plans, quietly); err != nil {
 				t.Error(err)
 			}
 		}
 		return plans.Replace(ctx, plan, revision)
 	}
-	if _, err := takeOffice(t.Context(), js, late, quietly); !errors.Is(err, ErrDeposed) {
-		t.Errorf("takeOffice: %v, want %v", err, ErrDeposed)
+	if _, err := claimPlan(t.Context(), js, late, quietly); !errors.Is(err, ErrDeposed) {
+		t.Errorf("claimPlan: %v, want %v", err, ErrDeposed)
 	}
 	inForce(t, plans, predictor.Plan{Term: 2})
 }
@@ -187,7 +187,7 @@ func TestWhatIsInForceIsKnownAlsoAfterALostAnswer(t *testing.T) {
 	}
 }
 
-func TestTakingOfficeSurvivesWhatPeopleDoToTheBucket(t *testing.T) {
+func TestClaimingThePlanSurvivesWhatPeopleDoToTheBucket(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		harm func(ctx context.Context, bucket jetstream.KeyValue) error
@@ -232,11 +232,11 @@ func TestTakingOfficeSurvivesWhatPeopleDoToTheBucket(t *testing.T) {
 			if err := row.harm(t.Context(), bucket); err != nil {
 				t.Fatal(err)
 			}
-			o, err := takeOffice(t.Context(), js, plans, quietly)
+			o, err := claimPlan(t.Context(), js, plans, quietly)
 			switch {
 			case row.fail != "":
 				if err == nil || !strings.Contains(err.Error(), row.fail) {
-					t.Errorf("takeOffice: %v, want an error with %q", err, row.fail)
+					t.Errorf("claimPlan: %v, want an error with %q", err, row.fail)
 				}
 			case err != nil:
 				t.Error(err)
