@@ -181,14 +181,16 @@ type AttemptStarted struct {
 
 // Sampled is one look at a running attempt.
 type Sampled struct {
-	Run     string         `json:"run"`
-	Stage   StageID        `json:"stage"`
-	Task    string         `json:"task"`
-	Attempt int            `json:"attempt"`
-	Venue   Venue          `json:"venue"`
-	Host    string         `json:"host"`
-	CPU     quantity.Milli `json:"cpu_milli"`    // mean share since the last sample
-	Memory  quantity.Bytes `json:"memory_bytes"` // resident now
+	Run     string  `json:"run"`
+	Stage   StageID `json:"stage"`
+	Task    string  `json:"task"`
+	Attempt int     `json:"attempt"`
+	Venue   Venue   `json:"venue"`
+	Host    string  `json:"host"`
+	// PoolOnly says that the attempt is of the queue that functions do not poll, on which a task that they refused counts from 1 again.
+	PoolOnly bool           `json:"pool_only,omitempty"`
+	CPU      quantity.Milli `json:"cpu_milli"`    // mean share since the last sample
+	Memory   quantity.Bytes `json:"memory_bytes"` // resident now
 	// Throttled is the share of the time since the last sample in which the CPU limit held the attempt back, 0 to 1.
 	Throttled float64            `json:"throttled,omitempty"`
 	Grant     quantity.Size      `json:"grant"`             // held now
@@ -284,6 +286,10 @@ type Record struct {
 	Usage     quantity.Usage `json:"usage"`
 	// Features are the numbers that were known of the task before it ran, by name, besides the bytes of its input.
 	Features map[string]float64 `json:"features,omitempty"`
+	// Step is the last step that this attempt reported as done, and Metrics are those that came with it: what came after the last sample is
+	// in no other event. 0 and nil when it reported none, or when it was an attempt of an engine that did not tell.
+	Step    int                `json:"step,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 	// Training is how a split training went, as the attempt told it last; nil when it told nothing.
 	Training *Training      `json:"training,omitempty"`
 	Cost     quantity.Money `json:"cost_picodollars"`

@@ -96,7 +96,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 			Grant: size, At: at,
 		}},
 		wire.KindSampled: {Event: predictor.Sampled{
-			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900, Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size,
+			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", PoolOnly: true, CPU: 900, Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size,
 			Step: 3, Metrics: map[string]float64{"loss": 0.25}, Training: &training, At: at,
 		}},
 		wire.KindRecord: {Event: predictor.Record{
@@ -109,6 +109,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 				Fetch: time.Millisecond, Publish: 2 * time.Millisecond, Squeezed: true, Throttled: time.Second / 4, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
 			},
 			Features: map[string]float64{"epochs": 3},
+			Step:     3, Metrics: map[string]float64{"loss": 0.25},
 			Training: &training,
 			Cost:     5_542_794,
 		}},

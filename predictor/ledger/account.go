@@ -192,20 +192,25 @@ func (a *account) attemptStarted(e predictor.AttemptStarted, key, before uint64)
 	return st, true
 }
 
-// sampled takes a sample; counts is false for one that tells nothing.
-func (a *account) sampled(e predictor.Sampled) (counts bool) {
+// sampled takes a sample of the attempt of this key; counts is false for one that tells nothing: its run or its attempt is over.
+func (a *account) sampled(e predictor.Sampled, key uint64) (counts bool) {
 	st := a.stage(e.Stage)
-	if st == nil || a.ended() {
+	if _, over := a.seen[key]; st == nil || over || a.ended() {
 		return false
 	}
 	st.view.PeakMemory = max(st.view.PeakMemory, e.Memory)
-	if e.Step > 0 {
-		st.view.Step = e.Step
-	}
-	if len(e.Metrics) > 0 {
-		st.view.Metrics = finite(e.Metrics)
-	}
+	st.reported(e.Step, e.Metrics)
 	return true
+}
+
+// reported keeps what an attempt of the stage told last.
+func (st *stage) reported(step int, metrics map[string]float64) {
+	if step > 0 {
+		st.view.Step = step
+	}
+	if len(metrics) > 0 {
+		st.view.Metrics = finite(metrics)
+	}
 }
 
 // finite keeps what JSON can hold.
@@ -255,6 +260,7 @@ func (st *stage) add(e predictor.Record) {
 	v.PeakMemory = max(v.PeakMemory, e.Usage.PeakMemory)
 	v.Cost += min(max(0, e.Cost), math.MaxInt64/2-v.Cost)
 	v.Grant = e.Grant
+	st.reported(e.Step, e.Metrics)
 	switch e.Outcome {
 	case predictor.Succeeded:
 		st.compare(e)

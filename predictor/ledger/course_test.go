@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -194,6 +195,70 @@ func TestCurvesKeepOnePointForEachStepWithinTheirBounds(t *testing.T) {
 		if point.Step <= points[i].Step {
 			t.Fatalf("step %d comes after step %d", point.Step, points[i].Step)
 		}
+	}
+}
+
+func TestTheLastWordOfAnAttemptEndsItsCurve(t *testing.T) {
+	t.Parallel()
+	l := apply(started("r"))
+	sample := func(step int, at, loss float64) predictor.Sampled {
+		return predictor.Sampled{Run: "r", Stage: score, Task: "t0", Attempt: 1, Step: step, Metrics: map[string]float64{"loss": loss}, At: after(at)}
+	}
+	for step := 1; step <= 3; step++ {
+		l.Apply(sample(step, float64(step), 1/float64(step)))
+	}
+	end := record(0, 1, predictor.Pool, predictor.Succeeded)
+	end.Step, end.Metrics = 5, map[string]float64{"loss": 0.125, "accuracy": 0.9}
+	l.Apply(end)
+	check := func(when string, losses ...float64) {
+		t.Helper()
+		curves, _ := l.Curves("r")
+		var got []float64
+		for _, point := range curves[0].Points {
+			got = append(got, point.Value)
+		}
+		if !slices.Equal(got, losses) || len(curves) != 2 || curves[1].Metric != "accuracy" {
+			t.Errorf("%s: got %v of %d curves, want %v and the accuracy", when, got, len(curves), losses)
+		}
+		if got := view(t, l, "r").Stages[0]; got.Step != 5 || got.Metrics["loss"] != 0.125 {
+			t.Errorf("%s: the stage is at step %d with %v, want the last word", when, got.Step, got.Metrics)
+		}
+	}
+	check("when it ended", 1, 0.5, 1.0/3, 0.125)
+	l.Apply(end)
+	l.Apply(sample(3, 9, 1.0/3))
+	l.Apply(sample(4, 9.5, 0.25))
+	check("told twice, and by late samples", 1, 0.5, 1.0/3, 0.125)
+}
+
+func TestTheLastWordOfAnAttemptThatWasSampledIsNoPointMore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		last float64
+		want []float64
+	}{
+		"the same value":                   {0.5, []float64{1, 0.5}},
+		"another value of the latest step": {0.25, []float64{1, 0.25}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := apply(started("r"))
+			for step := 1; step <= 2; step++ {
+				metrics := map[string]float64{"loss": 1 / float64(step)}
+				l.Apply(predictor.Sampled{Run: "r", Stage: score, Task: "t0", Attempt: 1, Step: step, Metrics: metrics, At: after(float64(step))})
+			}
+			end := record(0, 1, predictor.Pool, predictor.Succeeded)
+			end.Step, end.Metrics = 2, map[string]float64{"loss": c.last}
+			l.Apply(end)
+			curves, _ := l.Curves("r")
+			var got []float64
+			for _, point := range curves[0].Points {
+				got = append(got, point.Value)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
 	}
 }
 

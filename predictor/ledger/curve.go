@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
-	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
@@ -22,18 +22,18 @@ type curve struct {
 	points              []timeline.CurvePoint // by step
 }
 
-// report keeps the metrics of a sample, one point for each step.
-func (l *Ledger) report(a *account, e predictor.Sampled) {
-	if e.Step <= 0 || len(e.Metrics) == 0 {
+// report keeps the metrics that a task reported with a step, as they were seen at at: one point for each step.
+func (l *Ledger) report(a *account, stage, task string, step int, metrics map[string]float64, at time.Time) {
+	if step <= 0 || len(metrics) == 0 {
 		return
 	}
-	for _, metric := range slices.Sorted(maps.Keys(finite(e.Metrics))) {
-		c := a.curve(e.Stage.Name, e.Task, metric)
+	for _, metric := range slices.Sorted(maps.Keys(finite(metrics))) {
+		c := a.curve(stage, task, metric)
 		if c == nil {
 			continue
 		}
 		before := len(c.points)
-		c.add(timeline.CurvePoint{Step: e.Step, Value: e.Metrics[metric], At: e.At})
+		c.add(timeline.CurvePoint{Step: step, Value: metrics[metric], At: at})
 		a.detail.points += len(c.points) - before
 		l.kept.points += len(c.points) - before
 	}
@@ -69,12 +69,13 @@ func (a *account) curve(stage, task, metric string) *curve {
 }
 
 // add keeps a point. A step that was reported before and is reported again later, by an attempt that went on from a checkpoint, takes the
-// place of the earlier one and of all steps after it. What comes late or doubled is ignored.
+// place of the earlier one and of all steps after it. The latest step may be told again with another value, which counts. What comes late
+// or doubled is ignored.
 func (c *curve) add(point timeline.CurvePoint) {
 	i, again := slices.BinarySearchFunc(c.points, point.Step, func(p timeline.CurvePoint, step int) int { return cmp.Compare(p.Step, step) })
 	last := len(c.points) - 1
 	switch {
-	case again && i == last: // the same step, looked at again
+	case again && i == last && point.Value == c.points[i].Value: // the same step, looked at again
 		return
 	case i <= last && !point.At.After(c.points[last].At):
 		return

@@ -226,6 +226,22 @@ func TestAnAttemptFailsWithItsCause(t *testing.T) {
 	}
 }
 
+func TestTheLastWordOfAnAttemptIsInItsRecordAndInNoOther(t *testing.T) {
+	t.Parallel()
+	h := start(t, 1, func(o *Options) { o.SampleEvery = time.Hour })
+	decoded(t, h, h.submit(t, order{Do: "learn"}, nil))
+	records := h.records()
+	if len(records) != 2 || records[0].Outcome != predictor.Failed || records[0].Step != 9 || records[0].Metrics["loss"] != 1.0/9 {
+		t.Fatalf("Records: got %+v, want a failure at step 9 with its loss, and a success", records)
+	}
+	if records[1].Step != 0 || records[1].Metrics != nil {
+		t.Errorf("the second Record: got step %d and %v, want none: that attempt reported nothing", records[1].Step, records[1].Metrics)
+	}
+	if samples := told[predictor.Sampled](h.recorder); len(samples) > 0 {
+		t.Errorf("got %d samples, want none: nothing but the Record can have told", len(samples))
+	}
+}
+
 func TestMemoryGrowsUntilTheAttemptSucceeds(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, nil)

@@ -147,6 +147,13 @@ func work(start wire.StartAttempt, messages <-chan wire.ToChild, out *json.Encod
 			tell(wire.FromChild{Checkpoint: &activities.Ref{Digest: "first"}})
 			os.Exit(3)
 		}
+	case "learn": // and stop in the middle, without a word more the second time
+		if start.Attempt == 1 {
+			for step := 1; step <= 9; step++ {
+				tell(wire.FromChild{Progress: &wire.Progress{Step: step, Metrics: map[string]float64{"loss": 1 / float64(step)}}})
+			}
+			os.Exit(3)
+		}
 	case "train": // until it is told to stop, and with a last word that is none
 		tell(wire.FromChild{Training: &predictor.Training{Executor: "gomlx", Steps: 1, TotalSteps: 2}})
 		for message := range messages {

@@ -85,7 +85,7 @@ func enforced(t *testing.T) {
 
 func TestACommandLeavesItsOutputsReportsAndLines(t *testing.T) {
 	t.Parallel()
-	h, printed, state := startWithStore(t, 1, nil)
+	h, printed, state := startWithStore(t, 1, func(o *Options) { o.SampleEvery = time.Hour })
 	c := shell(`echo hello; echo '{"progress": 2, "metrics": {"loss": 0.5}}' >$SPILLWAY_REPORT
 		echo '{"result": {"accuracy": 0.9}}' >$SPILLWAY_REPORT; echo "$SPILLWAY_TASK $SPILLWAY_ATTEMPT" >model; sleep 0.05`)
 	c.Outputs = []wire.CommandOutput{{Name: "model", Path: "model"}}
@@ -108,9 +108,26 @@ func TestACommandLeavesItsOutputsReportsAndLines(t *testing.T) {
 	if record.Outcome != predictor.Succeeded || !record.Cold || record.Features["epochs"] != 3 || record.Usage.Wall < 50*time.Millisecond || record.Cost <= 0 {
 		t.Errorf("Record: got %+v, want a success with its features, time and cost", record)
 	}
-	await[predictor.Sampled](t, h.recorder, "a sample with the step", func(s predictor.Sampled) bool { return s.Step == 2 && s.Metrics["loss"] == 0.5 })
+	if record.Step != 2 || record.Metrics["loss"] != 0.5 {
+		t.Errorf("Record: got step %d and %v, want the last that it reported", record.Step, record.Metrics)
+	}
 	if left, err := os.ReadDir(filepath.Join(state, "workspaces")); err != nil || len(left) > 0 {
 		t.Errorf("workspaces: %v, %v, want none", left, err)
+	}
+}
+
+func TestACommandIsSampledWithWhatItReported(t *testing.T) {
+	t.Parallel()
+	h, _, _ := startWithStore(t, 1, nil)
+	enough := filepath.Join(t.TempDir(), "enough")
+	c := shell(`echo '{"progress": 2, "metrics": {"loss": 0.5}}' >$SPILLWAY_REPORT; until [ -e "` + enough + `" ]; do sleep 0.01; done`)
+	a := h.command(t, "train-1", c, nil)
+	await[predictor.Sampled](t, h.recorder, "a sample with the step", func(s predictor.Sampled) bool { return s.Step == 2 && s.Metrics["loss"] == 0.5 })
+	if err := os.WriteFile(enough, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Wait(t); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -55,6 +55,7 @@ type Attempt struct {
 
 	mu       sync.Mutex
 	state    wire.Heartbeat
+	reported wire.Progress       // the newest of this attempt; state has that of an earlier one until then
 	training *predictor.Training // the newest that was told; replaced, never changed
 	fresh    bool                // nobody has asked for it yet
 	told     *predictor.Training // what was returned to who asked last
@@ -116,11 +117,32 @@ func (a *Attempt) State() wire.Heartbeat {
 	return state
 }
 
-// Progress notes the newest finished step; the next heartbeat carries it.
+// Progress notes the newest finished step; the next heartbeat carries it, and the attempt's Record has the last. Of more than 64 metrics
+// the first by name are kept, of those whose names have at most 200 bytes: a Record that is too large could never be stored.
 func (a *Attempt) Progress(progress wire.Progress) {
+	progress.Metrics = fewest(progress.Metrics)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.state.Step, a.state.Metrics = progress.Step, maps.Clone(progress.Metrics)
+	a.reported = progress
+	a.state.Step, a.state.Metrics = progress.Step, progress.Metrics
+}
+
+// maxMetrics and maxMetricName bound what is kept of one report.
+const (
+	maxMetrics    = 64
+	maxMetricName = 200
+)
+
+// fewest returns a copy of metrics within the bounds; nil for none.
+func fewest(metrics map[string]float64) map[string]float64 {
+	kept := maps.Clone(metrics)
+	maps.DeleteFunc(kept, func(name string, _ float64) bool { return len(name) > maxMetricName })
+	if len(kept) > maxMetrics {
+		for _, name := range slices.Sorted(maps.Keys(kept))[maxMetrics:] {
+			delete(kept, name)
+		}
+	}
+	return kept
 }
 
 // Trained notes how a split training goes, which Validate has found sound; it replaces all before it, and goes with the attempt's Record.
@@ -170,16 +192,16 @@ func (a *Attempt) Need() predictor.Need {
 	}
 }
 
-// Record returns the start of the attempt's Record: who it is, where it ran and how it ended.
+// Record returns the start of the attempt's Record: who it is, where it ran, how it ended and what it said last.
 func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) predictor.Record {
 	a.mu.Lock()
-	training := a.training
+	training, reported := a.training, a.reported
 	a.mu.Unlock()
 	return predictor.Record{
 		Run: a.Task.Run, Pipeline: a.Task.Pipeline, Stage: a.Task.Stage, Task: a.Task.ID, Attempt: a.Number,
 		Venue: venue, Host: host, PoolOnly: a.PoolOnly, ScheduledAt: a.ScheduledAt,
 		Outcome: ending.Outcome, Cause: ending.because(), Error: clip(ending.Message, maxMessage), Grant: ending.Grant, Cost: ending.Cost,
-		Features: a.features, Training: training,
+		Features: a.features, Step: reported.Step, Metrics: maps.Clone(reported.Metrics), Training: training,
 	}
 }
 

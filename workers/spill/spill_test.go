@@ -79,7 +79,8 @@ func answer(t *testing.T, a wire.Answer) activities.FunctionAnswer {
 func TestATaskIsForwardedAndItsRecordWritten(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(_ context.Context, start wire.StartAttempt, _ quantity.Bytes) (activities.FunctionAnswer, error) {
-		return answer(t, wire.Answer{Output: start.Input, CPU: time.Second, Wall: 2 * time.Second}), nil
+		last := wire.Progress{Step: 3, Metrics: map[string]float64{"loss": 0.25}}
+		return answer(t, wire.Answer{Output: start.Input, CPU: time.Second, Wall: 2 * time.Second, Progress: &last}), nil
 	})
 	result, err := s.submit(t, "in").Wait(t)
 	if err != nil || string(result.Output) != `"in"` || result.Venue != predictor.Function {
@@ -90,6 +91,9 @@ func TestATaskIsForwardedAndItsRecordWritten(t *testing.T) {
 	if record.Cost != want || result.Cost != want || !record.Cold || record.Start < 50*time.Millisecond || record.Host != "digits-b1-512 MiB" ||
 		record.Usage.CPU != time.Second || record.Usage.PeakMemory != 77 || record.Grant.Memory != 512*quantity.MiB {
 		t.Errorf("Record: got %+v, want a cold invoke of %s with its usage", record, want)
+	}
+	if record.Step != 3 || record.Metrics["loss"] != 0.25 {
+		t.Errorf("Record: got step %d and %v, want what the function reported last", record.Step, record.Metrics)
 	}
 	if started := s.started(); len(started) != 1 || started[0].Venue != predictor.Function {
 		t.Errorf("starts told: got %+v, want one at the function venue", started)

@@ -92,10 +92,10 @@ func stageLine(stage ledger.StageView, s Style) string {
 		fmt.Sprintf("%d/%d", stage.Done, total), ran, slots, megabytes(stage.PeakMemory, stage.Grant.Memory), stage.Cost)
 }
 
-// progressLine shows what a long stage reports of itself while it runs, and failures; empty when there is nothing to show.
+// progressLine shows what a long stage reported of itself last, and failures; empty when there is nothing to show.
 func progressLine(stage ledger.StageView, s Style) string {
 	var parts []string
-	if stage.Step > 0 && stage.Running > 0 {
+	if stage.Step > 0 {
 		parts = append(parts, "step "+strconv.Itoa(stage.Step))
 		for _, name := range slices.Sorted(maps.Keys(stage.Metrics)) {
 			parts = append(parts, fmt.Sprintf("%s %s", clean(name), strconv.FormatFloat(stage.Metrics[name], 'g', 4, 64)))
