@@ -181,16 +181,14 @@ type AttemptStarted struct {
 
 // Sampled is one look at a running attempt.
 type Sampled struct {
-	Run     string  `json:"run"`
-	Stage   StageID `json:"stage"`
-	Task    string  `json:"task"`
-	Attempt int     `json:"attempt"`
-	Venue   Venue   `json:"venue"`
-	Host    string  `json:"host"`
-	// PoolOnly says that the attempt is of the queue that functions do not poll, on which a task that they refused counts from 1 again.
-	PoolOnly bool           `json:"pool_only,omitempty"`
-	CPU      quantity.Milli `json:"cpu_milli"`    // mean share since the last sample
-	Memory   quantity.Bytes `json:"memory_bytes"` // resident now
+	Run     string         `json:"run"`
+	Stage   StageID        `json:"stage"`
+	Task    string         `json:"task"`
+	Attempt int            `json:"attempt"`
+	Venue   Venue          `json:"venue"`
+	Host    string         `json:"host"`
+	CPU     quantity.Milli `json:"cpu_milli"`    // mean share since the last sample
+	Memory  quantity.Bytes `json:"memory_bytes"` // resident now
 	// Throttled is the share of the time since the last sample in which the CPU limit held the attempt back, 0 to 1.
 	Throttled float64            `json:"throttled,omitempty"`
 	Grant     quantity.Size      `json:"grant"`             // held now

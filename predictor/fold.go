@@ -127,7 +127,7 @@ func (st *stage) settleShares(queue int) {
 
 func (m *memory) attemptStarted(e AttemptStarted) {
 	now := at(e.At)
-	key := attemptKey(e.Run, e.Task, e.Attempt, e.PoolOnly)
+	key := attemptKey(e.Run, e.Task, e.Attempt)
 	if _, running := m.attempts[key]; running || m.recent.has(key) {
 		return
 	}
@@ -136,7 +136,7 @@ func (m *memory) attemptStarted(e AttemptStarted) {
 		return
 	}
 	st.Active = max(st.Active, now)
-	before := attemptKey(e.Run, e.Task, e.Attempt-1, e.PoolOnly)
+	before := attemptKey(e.Run, e.Task, e.Attempt-1)
 	if _, lost := m.attempts[before]; lost {
 		delete(m.attempts, before) // its venue died without a Record; its task never came back through the queue's count
 	} else {
@@ -159,7 +159,7 @@ func (m *memory) take(st *stage, run string, queue int, now instant) {
 }
 
 func (m *memory) sampled(e Sampled) {
-	key := attemptKey(e.Run, e.Task, e.Attempt, e.PoolOnly)
+	key := attemptKey(e.Run, e.Task, e.Attempt)
 	if running, known := m.attempts[key]; known {
 		running.Heard = max(running.Heard, at(e.At))
 		st := m.stages[running.Stage]
@@ -182,7 +182,7 @@ func (m *memory) sampled(e Sampled) {
 }
 
 func (m *memory) recorded(e Record) {
-	key := attemptKey(e.Run, e.Task, e.Attempt, e.PoolOnly)
+	key := attemptKey(e.Run, e.Task, e.Attempt)
 	if e.Task == "" || !m.recent.add(key) {
 		return
 	}

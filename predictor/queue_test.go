@@ -6,7 +6,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 func TestParseQueueIsTheInverseOfQueueAndPoolQueue(t *testing.T) {
@@ -49,21 +48,5 @@ func TestWhatIsNoQueueOfAStageIsRefused(t *testing.T) {
 		if stage, _, ok := predictor.ParseQueue(queue); ok {
 			t.Errorf("%q is taken for the queue of %+v", queue, stage)
 		}
-	}
-}
-
-func TestThePoolsAttemptOfARefusedTaskCounts(t *testing.T) {
-	t.Parallel()
-	refused := costly(record("r", "score", 0, 2, 0.1), 0)
-	refused.Venue, refused.Outcome = predictor.Function, predictor.Refused
-	done := costly(record("r", "score", 0, 4, 1), 3*quantity.USD) // it counts from 1 again on the queue that only the pool polls
-	done.PoolOnly = true
-	state := fold(
-		predictor.State{}, started("before", -200, predictor.Goal{}), hint("before", "score", 1, -200), record("before", "score", 0, -101, 99),
-		predictor.RunEnded{Run: "before", State: predictor.RunSucceeded, At: after(-100)},
-		started("r", 0, predictor.Goal{}), hint("r", "score", 1, 0), refused, done, done,
-	)
-	if _, cost, known := state.Forecast("r", after(5)); !known || cost.Mid != 3 {
-		t.Errorf("the run comes to %+v USD (known: %v), want the 3 USD that the pool's attempt cost", cost, known)
 	}
 }

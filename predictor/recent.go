@@ -98,13 +98,9 @@ func hash(sum uint64, text string) uint64 {
 	return (sum ^ 0xff) * fnvPrime // ends the field: 0xff is in no UTF-8 text
 }
 
-// attemptKey names one attempt; never 0. Two attempts share a key once in 2^64 pairs. A task that functions refused counts its attempts from
-// 1 again on the queue that only the pool polls, hence poolOnly.
-func attemptKey(run, task string, number int, poolOnly bool) uint64 {
+// attemptKey names one attempt; never 0. Two attempts share a key once in 2^64 pairs.
+func attemptKey(run, task string, number int) uint64 {
 	sum := hash(hash(fnvOffset, run), task)
-	if poolOnly {
-		sum = hash(sum, "pool")
-	}
 	return max(1, (sum^uint64(number))*fnvPrime)
 }
 

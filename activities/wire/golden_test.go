@@ -96,7 +96,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 			Grant: size, At: at,
 		}},
 		wire.KindSampled: {Event: predictor.Sampled{
-			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", PoolOnly: true, CPU: 900, Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size,
+			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900, Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size,
 			Step: 3, Metrics: map[string]float64{"loss": 0.25}, Training: &training, At: at,
 		}},
 		wire.KindRecord: {Event: predictor.Record{

@@ -66,7 +66,7 @@ func (l *Ledger) Apply(event predictor.Event) {
 	case predictor.AttemptStarted:
 		l.attemptStarted(e)
 	case predictor.Sampled:
-		key := l.key(e.Task, e.Attempt, e.PoolOnly)
+		key := l.key(e.Task, e.Attempt)
 		if a := l.account(e.Run, e.At); a != nil && a.sampled(e, key) {
 			l.look(a, e, key)
 			l.report(a, e.Stage.Name, e.Task, e.Step, e.Metrics, e.At)
@@ -201,7 +201,7 @@ func (l *Ledger) attemptStarted(e predictor.AttemptStarted) {
 	if a == nil {
 		return
 	}
-	key, before := l.key(e.Task, e.Attempt, e.PoolOnly), l.key(e.Task, e.Attempt-1, e.PoolOnly)
+	key, before := l.key(e.Task, e.Attempt), l.key(e.Task, e.Attempt-1)
 	st, begun := a.attemptStarted(e, key, before)
 	if !begun {
 		return
@@ -223,9 +223,9 @@ func (l *Ledger) recorded(e predictor.Record) {
 	if a == nil || e.Task == "" {
 		return
 	}
-	key := l.key(e.Task, e.Attempt, e.PoolOnly)
+	key := l.key(e.Task, e.Attempt)
 	_, begun := a.detail.places[key]
-	st, finished := a.recorded(e, key, l.key(e.Task, wholeTask, false))
+	st, finished := a.recorded(e, key, l.key(e.Task, wholeTask))
 	if st == nil {
 		return
 	}
@@ -322,12 +322,10 @@ func (l *Ledger) forget(a *account) {
 // wholeTask stands for the attempt number of a task as a whole; attempts count from 1.
 const wholeTask = -1 << 62
 
-// key names an attempt within one run in 64 bits, so that a run of many tasks stays small. A task that functions refused counts its attempts
-// from 1 again on the queue that only the pool polls.
-func (l *Ledger) key(task string, attempt int, poolOnly bool) uint64 {
+// key names an attempt within one run in 64 bits, so that a run of many tasks stays small.
+func (l *Ledger) key(task string, attempt int) uint64 {
 	return maphash.Comparable(l.seed, struct {
-		task     string
-		attempt  int
-		poolOnly bool
-	}{task, attempt, poolOnly})
+		task    string
+		attempt int
+	}{task, attempt})
 }

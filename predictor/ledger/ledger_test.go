@@ -171,26 +171,6 @@ func TestATaskThatAVenueRefusedIsScheduledOnce(t *testing.T) {
 	}
 }
 
-func TestTheAttemptsOfARefusedTaskAreAccountedForBesideTheRefusal(t *testing.T) {
-	t.Parallel()
-	begun := predictor.AttemptStarted{Run: "r", Stage: score, Task: "t0", Attempt: 1, Venue: predictor.Pool, Host: "h", PoolOnly: true, At: after(4)}
-	sample := predictor.Sampled{Run: "r", Stage: score, Task: "t0", Attempt: 1, Venue: predictor.Pool, Host: "h", PoolOnly: true, Step: 2, At: after(5)}
-	done := record(0, 1, predictor.Pool, predictor.Succeeded) // it counts from 1 again on the queue that only the pool polls
-	done.PoolOnly = true
-	l := apply(started("r"), record(0, 1, predictor.Function, predictor.Refused), begun, sample)
-	if got := view(t, l, "r").Stages[0]; got.Running != 1 || got.Step != 2 {
-		t.Errorf("while it runs: %+v, want one attempt at step 2", got)
-	}
-	l.Apply(done)
-	l.Apply(done)
-	if got := view(t, l, "r").Stages[0]; got.Done != 1 || got.Attempts != 2 || got.Running != 0 || got.Cost != 2000 {
-		t.Errorf("the pool's attempt of a refused task: %+v, want it done, and the cost of both", got)
-	}
-	if attempts, _ := l.Attempts("r"); len(attempts) != 2 {
-		t.Errorf("got %d attempts, want the refused one and the one that ran", len(attempts))
-	}
-}
-
 func TestARunIDThatStartsAgainBeginsANewAccount(t *testing.T) {
 	t.Parallel()
 	again := started("r")

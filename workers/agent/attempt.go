@@ -336,7 +336,7 @@ func (r *running) sample() {
 	})
 	state, task := r.try.State(), r.try.Task
 	a.recorder.Tell(predictor.Sampled{
-		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id, PoolOnly: r.try.PoolOnly,
+		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
 		CPU: l.rate, Memory: l.memory, Throttled: l.throttled, Grant: held, Step: state.Step, Metrics: state.Metrics,
 		Training: r.try.News(), At: now,
 	})
