@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,7 +42,8 @@ type Host struct {
 	App, Build string
 	// Stages are those that app.Main lists.
 	Stages []AnyStage
-	// Window is the number of tasks of one run and stage in flight at first; 0 means the policy's default.
+	// Window is the number of tasks of one run and stage in flight at first, for runs that do not say so themselves (those of earlier
+	// engines); 0 means the policy's default.
 	Window int
 	// Tell publishes a hint; it must not block. Nil publishes none.
 	Tell func(predictor.Event)
@@ -182,13 +184,13 @@ func local[T any](ctx workflow.Context, enabled bool, effect func(context.Contex
 }
 
 func (h Host) newRun(info *workflow.Info) *run {
-	r := newRun(info.WorkflowExecution.ID, h.Window)
+	options := memo[wire.RunOptions](info, OptionsMemo)
+	r := newRun(info.WorkflowExecution.ID, cmp.Or(options.Window, h.Window)) // what a run began with does not change when an engine is started with another
 	r.pipeline, r.app, r.build, r.tell = info.WorkflowType.Name, h.App, h.Build, h.Tell
-	r.goal = memo[Goal](info, GoalMemo)
+	r.goal, r.options, r.version = memo[Goal](info, GoalMemo), options, options.Version
 	if _, told := info.Memo.GetFields()[OptionsMemo]; told { // a run that began before there were results to take goes on without
-		r.options, r.find = memo[wire.RunOptions](info, OptionsMemo), h.Find
+		r.find = h.Find
 	}
-	r.version = r.options.Version
 	r.listed = map[string]bool{}
 	for _, stage := range h.Stages {
 		r.listed[stage.Name()] = true

@@ -115,7 +115,7 @@ func TestAReplayIsRefusedWhenTheStepsChanged(t *testing.T) {
 			fanStages, "nondeterministic",
 		},
 		"the stage is not listed any more": {"fan.json", spillway.NewPipeline("fan", fan), []spillway.AnyStage{fanCheck}, "nondeterministic"},
-		"the pipeline is gone":             {"fan.json", spillway.NewPipeline("other", fan), fanStages, "unable to find workflow type: fan"},
+		"the pipeline is gone":             {"fan.json", spillway.NewPipeline("other", fan), fanStages, `a run of pipeline "fan", and this test is about other`},
 		"there is no such file":            {"missing.json", spillway.NewPipeline("fan", fan), fanStages, "hint: record one with"},
 	}
 	for name, c := range changed {

@@ -4,22 +4,17 @@ package spillwaytest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
-	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
@@ -94,55 +89,6 @@ func Context(tb testing.TB) context.Context {
 		Run: tb.Name(), Stage: "test", Task: "test-0", Number: 1, Venue: predictor.Pool, Store: store(tb),
 	})
 }
-
-// Replay checks that the pipelines still take the same steps as in the recorded history: a JSON file written by `spillway show RUN --history`.
-// It fails the test when a run that is going on could not be continued with the code as it is now. The history of one chunk of a Map replays
-// too: `spillway show RUN/STAGE-FIRST --history`, where FIRST is the number of the chunk's first task, such as "digits-7f3a9c/score-0".
-//
-// Record a small run: inputs and outputs of 64 KiB and more are in the artifact store and not in the history, and do not replay.
-// How a run ended is compared for runs that succeeded; of others only the steps are.
-func Replay(tb testing.TB, history string, pipelines []workflows.AnyPipeline, stages ...workflows.AnyStage) {
-	tb.Helper()
-	recorded, execution, err := readHistory(history)
-	if err != nil {
-		tb.Fatalf("replay %s: %v\n  hint: record one with `spillway show RUN --history > %s`", history, err, history)
-	}
-	host := workflows.Host{App: "replay", Build: "replay", Stages: stages, End: end}
-	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
-		Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)},
-	})
-	if err != nil {
-		tb.Fatalf("replay %s: %v", history, err)
-	}
-	workflows.Register(replayer, host, pipelines)
-	silent := sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	if err := replayer.ReplayWorkflowHistoryWithOptions(silent, recorded, worker.ReplayWorkflowHistoryOptions{OriginalExecution: execution}); err != nil {
-		tb.Fatalf("replay %s: %v\n  hint: the pipeline's steps changed. Runs that go on keep their old build; record a new history when the change is meant", history, err)
-	}
-}
-
-// readHistory reads a recorded history and whose it is: the chunks of a Map are named after their run, so a replay needs the run's own name.
-func readHistory(file string) (*historypb.History, workflow.Execution, error) {
-	opened, err := os.Open(file)
-	if err != nil {
-		return nil, workflow.Execution{}, err
-	}
-	history, err := client.HistoryFromJSON(opened, client.HistoryJSONOptions{})
-	if err := errors.Join(err, opened.Close()); err != nil {
-		return nil, workflow.Execution{}, fmt.Errorf("decode: %w", err)
-	}
-	if len(history.GetEvents()) == 0 {
-		return nil, workflow.Execution{}, errors.New("it holds no events")
-	}
-	started := history.GetEvents()[0].GetWorkflowExecutionStartedEventAttributes()
-	if started.GetWorkflowId() == "" {
-		return nil, workflow.Execution{}, errors.New("its first event does not name the run")
-	}
-	return history, workflow.Execution{ID: started.GetWorkflowId(), RunID: started.GetOriginalExecutionRunId()}, nil
-}
-
-// end stands where the engine's effect is: a replay takes its outcome from the history.
-func end(context.Context, workflows.Ended) error { return nil }
 
 func store(tb testing.TB) activities.Store {
 	tb.Helper()

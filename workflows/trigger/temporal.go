@@ -20,15 +20,19 @@ import (
 // temporalStarter is the Starter of production.
 type temporalStarter struct {
 	client client.Client
+	window int
 }
 
-// NewTemporalStarter returns the Starter that starts runs as Temporal workflows. It does not close the client.
-func NewTemporalStarter(c client.Client) Starter { return temporalStarter{client: c} }
+// NewTemporalStarter returns the Starter that starts runs as Temporal workflows, with window tasks of one stage in flight at first; 0 leaves
+// that to the process that runs the workflow. It does not close the client.
+func NewTemporalStarter(c client.Client, window int) Starter {
+	return temporalStarter{client: c, window: window}
+}
 
 // Start implements Starter. A workflow ID that exists, running or closed, is refused by Temporal itself, which is what makes a run start
 // exactly once; the refusal is asked for as an error, since only so does the client tell a new run from one that existed.
 func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
-	start.Options.Version = wire.WorkflowVersion
+	start.Options.Version, start.Options.Window = wire.WorkflowVersion, s.window
 	_, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID:                                       start.Run,
 		TaskQueue:                                start.TaskQueue,

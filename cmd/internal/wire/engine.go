@@ -349,7 +349,7 @@ func (e *Engine) openOutput(source wire.LogSource) activities.Output { return e.
 
 func (e *Engine) startTrigger(context.Context) (err error) {
 	e.trigger, err = trigger.New(trigger.Options{
-		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal), Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger,
+		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal, e.config.Policy.Window), Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger,
 	})
 	if err != nil {
 		return err

@@ -67,13 +67,19 @@ func buildApp(tb testing.TB, wide int) string {
 // buildAppWith compiles testdata/app with these linker flags, once for each name.
 func buildAppWith(tb testing.TB, name, flags string) string {
 	tb.Helper()
+	return buildPackage(tb, name, "./testdata/app", flags)
+}
+
+// buildPackage compiles a command with these linker flags, once for each name.
+func buildPackage(tb testing.TB, name, command, flags string) string {
+	tb.Helper()
 	binaries.Lock()
 	defer binaries.Unlock()
 	path := filepath.Join(binaries.dir, name)
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	output, err := exec.CommandContext(tb.Context(), "go", "build", "-ldflags", flags, "-o", path, "./testdata/app").CombinedOutput()
+	output, err := exec.CommandContext(tb.Context(), "go", "build", "-ldflags", flags, "-o", path, command).CombinedOutput()
 	if err != nil {
 		tb.Fatalf("build the test app: %v\n%s", err, output)
 	}

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/logs"
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
@@ -152,7 +153,7 @@ func (e *Engine) settleRun(ctx context.Context, run ledger.RunView) error {
 	})
 }
 
-// History returns the recorded history of a run, as Temporal's replayer reads it.
+// History returns the recorded history of a run, as Temporal's replayer reads it, with all of its payloads in it.
 func (e *Engine) History(ctx context.Context, run string) (json.RawMessage, error) {
 	var history historypb.History
 	events := e.temporal.GetWorkflowHistory(ctx, run, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
@@ -165,6 +166,9 @@ func (e *Engine) History(ctx context.Context, run string) (json.RawMessage, erro
 			return nil, fmt.Errorf("read the history of run %s: %w", run, err)
 		}
 		history.Events = append(history.Events, event)
+	}
+	if err := artifact.Restore(ctx, e.store, &history); err != nil {
+		return nil, web.Gone("start the run again and record that one", "the history of run %q is not whole any more: %v", run, err)
 	}
 	return protojson.Marshal(&history)
 }

@@ -1,0 +1,151 @@
+// Package forms holds one small pipeline for each form that a run can take. The engine's tests record runs of them and replay what they
+// recorded; testdata keeps such histories by the version of the engine's steps, and each must replay for as long as runs of that version may go on.
+package forms
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/chain"
+)
+
+// App is the name of the app that has Pipelines and Stages.
+const App = "forms"
+
+// Signal lets a run of the pipeline `steered` go on; Broken ends the name of a run of `mended` whose second stage fails.
+const (
+	Signal = "go"
+	Broken = "-broken"
+)
+
+// Input is the input of every pipeline.
+type Input struct {
+	// Number is what is worked on: how many shards a Map has, or how many bytes a large value.
+	Number int `json:"number"`
+	// From is the number of a Map's first shard.
+	From int `json:"from,omitempty"`
+}
+
+var (
+	double = workflows.NewStage("double", func(_ context.Context, in Input) (int, error) { return 2 * in.Number, nil })
+	fail   = workflows.NewStage("fail", func(context.Context, Input) (int, error) { return 0, errors.New("it never works") }).
+		With(workflows.Hints{MaxAttempts: 2})
+	mend   = workflows.NewStage("mend", mendUnlessBroken).With(workflows.Hints{MaxAttempts: 1})
+	linger = workflows.NewStage("linger", lingerOn)
+	repeat = workflows.NewStage("repeat", func(_ context.Context, in Input) (string, error) { return strings.Repeat("x", in.Number), nil })
+	length = workflows.NewStage("length", func(_ context.Context, text string) (int, error) { return len(text), nil })
+)
+
+func mendUnlessBroken(ctx context.Context, in int) (int, error) {
+	attempt, err := activities.FromContext(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if strings.HasSuffix(attempt.Run, Broken) {
+		return 0, errors.New("this run is broken")
+	}
+	return in, nil
+}
+
+// lingerOn goes on until it is stopped, and says that it has begun.
+func lingerOn(ctx context.Context, _ Input) (int, error) {
+	workflows.Progress(ctx, 1, nil)
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// Stages are those of Pipelines.
+func Stages() []workflows.AnyStage {
+	return []workflows.AnyStage{double, fail, mend, linger, repeat, length}
+}
+
+// Pipelines are one for each form of run.
+func Pipelines() []workflows.AnyPipeline {
+	return []workflows.AnyPipeline{
+		workflows.NewPipeline("plain", plain), workflows.NewPipeline("mapped", mapped), workflows.NewPipeline("failing", fail.Run),
+		workflows.NewPipeline("mended", mended), workflows.NewPipeline("lingering", linger.Run), workflows.NewPipeline("steered", steered),
+		workflows.NewPipeline("large", large),
+	}
+}
+
+// plain runs two tasks beside each other and one after them.
+func plain(ctx workflow.Context, in Input) (int, error) {
+	first, second := double.Start(ctx, in), double.Start(ctx, Input{Number: in.Number + 1})
+	sum := 0
+	for _, future := range []workflows.Future[int]{first, second} {
+		one, err := future.Get(ctx)
+		if err != nil {
+			return 0, err
+		}
+		sum += one
+	}
+	return double.Run(ctx, Input{Number: sum})
+}
+
+func mapped(ctx workflow.Context, in Input) (int, error) {
+	inputs := make([]Input, in.Number)
+	for i := range inputs {
+		inputs[i].Number = in.From + i
+	}
+	doubled, err := double.Map(ctx, inputs)
+	sum := 0
+	for _, one := range doubled {
+		sum += one
+	}
+	return sum, err
+}
+
+func mended(ctx workflow.Context, in Input) (int, error) {
+	doubled, err := double.Run(ctx, in)
+	if err != nil {
+		return 0, err
+	}
+	return mend.Run(ctx, doubled)
+}
+
+// steered waits between its tasks, so that somebody can steer it.
+func steered(ctx workflow.Context, in Input) (int, error) {
+	if _, err := double.Run(ctx, in); err != nil {
+		return 0, err
+	}
+	if more := workflow.GetSignalChannel(ctx, Signal).Receive(ctx, nil); !more {
+		return 0, fmt.Errorf("signal %s: its channel is closed", Signal)
+	}
+	return double.Run(ctx, in)
+}
+
+// large passes values on that are too large for a history.
+func large(ctx workflow.Context, in Input) (int, error) {
+	text, err := repeat.Run(ctx, in)
+	if err != nil {
+		return 0, err
+	}
+	lengths, err := length.Map(ctx, []string{text, text + "y"})
+	sum := 0
+	for _, one := range lengths {
+		sum += one
+	}
+	return sum, err
+}
+
+//go:embed chain.yaml
+var chainText []byte
+
+// Chain is a chain of three stages, of which the second fans out.
+func Chain() (chain.Chain, error) {
+	c, err := chain.Parse("chain.yaml", chainText, chain.Checks{})
+	if err != nil {
+		return chain.Chain{}, err
+	}
+	return c.With(nil)
+}
+
+// Single is the chain of a single command.
+func Single() (chain.Chain, error) { return chain.Single("single") }
