@@ -42,6 +42,14 @@ test: ## Run all tests.
 race: ## Run all tests under the race detector (GoMLX's assembly is left out of its pointer checks).
 	go test -race -gcflags='github.com/gomlx/compute/...=-d=checkptr=0' -timeout 60m $(TESTFLAGS) $(PACKAGES)
 
+KILLS := 200
+SEED := 1
+
+.PHONY: chaos
+chaos: build ## Kill the engine and its processes at seeded moments, fill its disk, skew its clocks, and check what is left: make chaos KILLS=200 SEED=1
+	@go build -o $(BIN)/chaos/ ./cmd/internal/chaos/app ./cmd/internal/chaos/program
+	@$(BIN)/chaos/program --engine $(BIN)/spillway --app $(BIN)/chaos/app --kills $(KILLS) --seed $(SEED)
+
 .PHONY: bench
 bench: ## Run the benchmarks of the deciding code.
 	go test -run '^$$' -bench . -benchmem ./predictor/...
@@ -55,10 +63,6 @@ measure: ## Take the end-to-end figures: scale, latency, overhead. Minutes, on a
 measure-sizes: ## Take the figures of sizes: how close they are, how fast they change, what is left behind. Minutes, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestTenRuns|TestUtilisation|TestRunningOutOfMemory|TestIdleStages' ./cmd/internal/wire
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 10m -run 'TestManyAttempts|TestMeasure|TestWhatAWorkspaceCosts' ./workers/agent ./workers/enforce ./workers/command
-
-.PHONY: measure-overload
-measure-overload: ## Take the figures of bursts: 500 and 5,000 runs at once, at rest and beside busy cores, beside bare Temporal. Half an hour, on an otherwise idle machine.
-	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 90m -run 'TestOverload$$' ./cmd/internal/wire
 
 .PHONY: measure-training
 measure-training: ## Take the figures of split training: the same result, bubbles, speed beside plain PyTorch, predictions. Half an hour, on an otherwise idle machine.

@@ -2,12 +2,14 @@ package wire_test
 
 import (
 	"errors"
-	"fmt"
-	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/cmd/internal/chaos"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -102,44 +104,26 @@ func TestACancelledRunEndsItsAttempts(t *testing.T) {
 	}
 }
 
-// TestKillsAtAnyMomentLoseNothing kills the whole stack at 20 seeded moments while events keep coming, each sent three times.
+// TestKillsAtAnyMomentLoseNothing is a small run of what `make chaos` does.
 func TestKillsAtAnyMomentLoseNothing(t *testing.T) {
 	if testing.Short() {
-		t.Skip("kills the stack twenty times: takes minutes")
+		t.Skip("kills the stack again and again: takes minutes")
 	}
 	t.Parallel()
-	const kills, shards = 20, 40
-	random := rand.New(rand.NewPCG(1, 20))
-	state, app := t.TempDir(), buildApp(t, 0)
-	var runs []string
-	counting := ""
-	for i := range kills {
-		e := startEngine(t, state, app)
-		id := fmt.Sprintf("k%d", i)
-		for range 3 {
-			runs = append(runs, e.publish("fan", id, fanInput{Shards: shards, Milliseconds: 10}))
-		}
-		if i == 0 {
-			counting = e.publish("count", "long", map[string]int{"steps": 400, "milliseconds": 20})
-		}
-		time.Sleep(time.Duration(random.Int64N(int64(1500 * time.Millisecond))))
-		e.kill()
-		if err := gone(t, state); err != nil {
-			t.Fatalf("after kill %d: %v", i+1, err)
-		}
+	app := filepath.Join(t.TempDir(), "app")
+	if output, err := exec.CommandContext(t.Context(), "go", "build", "-o", app, "../chaos/app").CombinedOutput(); err != nil {
+		t.Fatalf("build the app: %v\n%s", err, output)
 	}
-	e := startEngine(t, state, app)
-	for _, run := range runs {
-		succeed[fanResult](e, run, 3*time.Minute).check(t, shards)
-	}
-	if began := succeed[int](e, counting, 3*time.Minute); began == 0 {
-		t.Error("the long stage began from the start although it had saved checkpoints")
-	}
-	listed, err := e.client.Runs(t.Context(), web.RunQuery{Limit: 1000})
+	checks, err := chaos.Run(t.Context(), chaos.Config{
+		Engine: os.Args[0], Environment: []string{asEngine + "=1"}, App: app, Dir: t.TempDir(), Kills: 8, Seed: 1, Patience: 10 * time.Minute, Output: t.Output(),
+	})
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
-	if want := kills + 1; len(listed) != want {
-		t.Errorf("runs: got %d, want %d: one for each event, however often it was sent", len(listed), want)
+	for _, check := range checks {
+		t.Log(check)
+		if len(check.Wrong) > 0 {
+			t.Errorf("%s: %d things are wrong", check.Name, len(check.Wrong))
+		}
 	}
 }

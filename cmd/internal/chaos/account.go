@@ -1,0 +1,209 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/timeline"
+)
+
+// account is what the hosts wrote into their own log, over all lives of the engine.
+type account struct {
+	attempts map[string]*held  // by run, task and number
+	invokes  map[string][]held // of functions, by cost: their log does not name the attempt
+	count    int               // of invokes
+}
+
+// held is what one attempt or invoke cost, in picodollars, and whether the engine was killed before its Record was sure to be kept.
+type held struct {
+	cost *big.Int
+	late bool
+}
+
+// grace is how long before a kill an attempt may have ended whose Record was not kept: it is lost with the engine, and the attempt made again.
+const grace = 3 * time.Second
+
+// span is a piece of time.
+type span struct{ began, ended time.Time }
+
+// late says whether what ended at this time may be in no Record, because the engine was killed soon after, or soon after the disk had room again.
+func (l life) late(at time.Time, full []span) bool {
+	for _, f := range full {
+		if !at.Before(f.began) && l.ended.Before(f.ended.Add(grace)) {
+			return true
+		}
+	}
+	return l.ended.Sub(at) < grace
+}
+
+var field = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S+)`)
+
+// readLogs adds up the logs of all lives.
+func readLogs(lives []life, full []span, host predictor.Host, functions predictor.FunctionVenue) (account, error) {
+	a := account{attempts: map[string]*held{}, invokes: map[string][]held{}}
+	for _, l := range lives {
+		file, err := os.Open(l.log)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was killed before it wrote a line
+		}
+		if err != nil {
+			return a, fmt.Errorf("read the log of a life: %w", err)
+		}
+		lines := bufio.NewScanner(file)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			a.add(lines.Text(), func(at time.Time) bool { return l.late(at, full) }, host, functions)
+		}
+		if err := errors.Join(lines.Err(), file.Close()); err != nil {
+			return a, fmt.Errorf("read the log of a life: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// add takes one line; the last of a killed engine may be cut.
+func (a *account) add(line string, isLate func(time.Time) bool, host predictor.Host, functions predictor.FunctionVenue) {
+	isHeld := strings.Contains(line, `msg=held `)
+	if !isHeld && !strings.Contains(line, `msg="invocation ended"`) {
+		return
+	}
+	fields := map[string]string{}
+	for _, found := range field.FindAllStringSubmatch(line, -1) {
+		fields[found[1]] = strings.Trim(found[2], `"`)
+	}
+	whole := true
+	number := func(name string) int64 {
+		n, err := strconv.ParseInt(fields[name], 10, 64)
+		whole = whole && err == nil
+		return n
+	}
+	at, err := time.Parse(time.RFC3339Nano, fields["time"])
+	late := err != nil || isLate(at)
+	if !isHeld {
+		cost := big.NewRat(number("memory_mb"), 1024)
+		cost.Mul(cost, big.NewRat(number("billed_ms"), 1000)).Mul(cost, big.NewRat(int64(functions.PerGiBSecond), 1))
+		if total := new(big.Int).Add(rounded(cost), big.NewInt(int64(functions.PerRequest))); whole {
+			a.invokes[total.String()] = append(a.invokes[total.String()], held{total, late})
+			a.count++
+		}
+		return
+	}
+	share := big.NewRat(number("cpu_milli"), int64(host.Capacity.CPU))
+	if memory := big.NewRat(number("memory_bytes"), int64(host.Capacity.Memory)); memory.Cmp(share) > 0 {
+		share = memory
+	}
+	cost := share.Mul(share, big.NewRat(int64(host.PricePerHour), 1))
+	cost.Mul(cost, big.NewRat(number("held_ns"), int64(time.Hour)))
+	if !whole {
+		return
+	}
+	key := attemptKey(fields["run"], fields["task"], fields["attempt"])
+	if a.attempts[key] == nil {
+		a.attempts[key] = &held{cost: new(big.Int)}
+	}
+	a.attempts[key].cost.Add(a.attempts[key].cost, rounded(cost))
+	a.attempts[key].late = late
+}
+
+func attemptKey(run, task, number string) string { return run + " " + task + " " + number }
+
+// rounded is the nearest integer, half up.
+func rounded(of *big.Rat) *big.Int {
+	doubled := new(big.Int).Lsh(of.Num(), 1)
+	doubled.Add(doubled, of.Denom())
+	return doubled.Div(doubled, new(big.Int).Lsh(of.Denom(), 1))
+}
+
+// balance compares the ledger with the hosts' own account, attempt by attempt.
+type balance struct {
+	attempts, lost, unrecorded int
+	sum                        quantity.Money
+	wrong                      []string
+}
+
+func (b *balance) find(format string, values ...any) {
+	b.wrong = append(b.wrong, fmt.Sprintf(format, values...))
+}
+
+// attempts asks the engine for every attempt of every run.
+func (e *engine) attempts(ctx context.Context, views map[string]ledger.RunView) (map[string][]timeline.Attempt, error) {
+	all := make(map[string][]timeline.Attempt, len(views))
+	for run := range views {
+		attempts, err := e.client.Attempts(ctx, web.AttemptQuery{Run: run, Limit: 10_000})
+		if err != nil {
+			return nil, fmt.Errorf("attempts of run %s: %w", run, err)
+		}
+		all[run] = attempts
+	}
+	return all, nil
+}
+
+// compare takes what the ledger has from the own account, and looks at what is left of it.
+func compare(listed map[string][]timeline.Attempt, views map[string]ledger.RunView, own account) (b balance) {
+	for run, attempts := range listed {
+		var sum quantity.Money
+		for _, attempt := range attempts {
+			sum += attempt.Cost
+			b.attempts++
+			b.check(run, attempt, own)
+		}
+		if cost := views[run].Totals.Cost; sum != cost {
+			b.find("run %s costs %d picodollars, its attempts %d", run, cost, sum)
+		}
+		b.sum += sum
+	}
+	for key, left := range own.attempts {
+		b.unrecorded++
+		if !left.late {
+			b.find("attempt %s held for %s picodollars and is in no Record", key, left.cost)
+		}
+	}
+	for cost, left := range own.invokes {
+		for _, invoke := range left {
+			b.unrecorded++
+			if !invoke.late {
+				b.find("an invoke cost %s picodollars and is in no Record", cost)
+			}
+		}
+	}
+	return b
+}
+
+// check takes from the own account what the ledger has of an attempt.
+func (b *balance) check(run string, attempt timeline.Attempt, own account) {
+	key := attemptKey(run, attempt.Task, strconv.Itoa(attempt.Number))
+	wants := big.NewInt(int64(attempt.Cost))
+	if attempt.Outcome == predictor.Lost {
+		b.lost++
+		delete(own.attempts, key)
+		return
+	}
+	if attempt.Venue == predictor.Function {
+		if same := own.invokes[wants.String()]; len(same) > 0 {
+			own.invokes[wants.String()] = same[1:]
+		} else if attempt.Outcome == predictor.Succeeded {
+			b.find("attempt %s (%s) cost %s picodollars at a function, no invoke did", key, attempt.Outcome, wants)
+		}
+		return
+	}
+	got := own.attempts[key]
+	delete(own.attempts, key)
+	if got == nil && attempt.Cost != 0 {
+		b.find("attempt %s (%s) cost %s picodollars, the host held nothing for it", key, attempt.Outcome, wants)
+	} else if got != nil && got.cost.Cmp(wants) != 0 {
+		b.find("attempt %s (%s) cost %s picodollars, the host held for %s", key, attempt.Outcome, wants, got.cost)
+	}
+}

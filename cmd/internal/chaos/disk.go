@@ -1,0 +1,58 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+)
+
+// diskSize is how large the file system of the state directory is, in memory that is taken when it is used: NATS wants room for all that
+// its streams may hold.
+const diskSize = "12g"
+
+// disk is the file system of the state directory, which can be filled where it is one of its own.
+type disk struct {
+	mounted string // where; empty when the machine does not let us
+}
+
+// mount gives dir a file system of its own, where that is allowed.
+func mount(dir string) (disk, error) {
+	if os.Getuid() != 0 {
+		return disk{}, errors.New("only root may mount a file system to fill")
+	}
+	if output, err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+diskSize, "tmpfs", dir).CombinedOutput(); err != nil { //nolint:noctx // it takes no time
+		return disk{}, fmt.Errorf("mount a file system to fill: %w: %s", err, output)
+	}
+	return disk{mounted: dir}, nil
+}
+
+// unmount gives the file system back, with all that is in it.
+func (d disk) unmount() error {
+	if d.mounted == "" {
+		return nil
+	}
+	if output, err := exec.Command("umount", d.mounted).CombinedOutput(); err != nil { //nolint:noctx // it takes no time
+		return fmt.Errorf("unmount %s: %w: %s", d.mounted, err, output)
+	}
+	return nil
+}
+
+// fill leaves no room beyond what is used, until the function that it returns is called.
+func (d disk) fill() (free func() error, err error) {
+	var now syscall.Statfs_t
+	if err := syscall.Statfs(d.mounted, &now); err != nil {
+		return nil, fmt.Errorf("measure the disk: %w", err)
+	}
+	used := int64(now.Blocks-now.Bfree) + 1 // a size of 0 would be no limit
+	return func() error { return d.resize(diskSize) }, d.resize(strconv.FormatInt(used*now.Bsize, 10))
+}
+
+func (d disk) resize(size string) error {
+	if output, err := exec.Command("mount", "-o", "remount,size="+size, d.mounted).CombinedOutput(); err != nil { //nolint:noctx // it takes no time
+		return fmt.Errorf("resize the file system at %s: %w: %s", d.mounted, err, output)
+	}
+	return nil
+}
