@@ -64,6 +64,10 @@ measure-sizes: ## Take the figures of sizes: how close they are, how fast they c
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestTenRuns|TestUtilisation|TestRunningOutOfMemory|TestIdleStages' ./cmd/internal/wire
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 10m -run 'TestManyAttempts|TestMeasure|TestWhatAWorkspaceCosts' ./workers/agent ./workers/enforce ./workers/command
 
+.PHONY: measure-overload
+measure-overload: ## Take the figures of bursts: 500 and 5,000 runs at once, at rest and beside busy cores, beside bare Temporal. Half an hour, on an otherwise idle machine.
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 90m -run 'TestOverload$$' ./cmd/internal/wire
+
 .PHONY: measure-training
 measure-training: ## Take the figures of split training: the same result, bubbles, speed beside plain PyTorch, predictions. Half an hour, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -p 1 -run 'TestMeasure|TheExecutorKeepsTheContract|TestStagesRunAtTheSameTime' ./workers/exec/torch ./workers/exec/gomlx

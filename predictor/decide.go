@@ -37,10 +37,6 @@ func (d *decider) settle() {
 	d.spill()
 }
 
-// silence is how long an attempt may go without a start, a sample or a Record before it is no longer counted as running: its supervisor
-// is gone and Temporal has long given the task to another.
-const silence = instant(10 * time.Minute)
-
 // forgotten is how long a stage of a build is kept without work; its model is kept on.
 const forgotten = instant(time.Hour)
 
@@ -114,7 +110,7 @@ func begin(m *memory, snap Snapshot) *decider {
 		m.term, m.tick = snap.Term, 0
 	}
 	m.tick++
-	m.now = d.now
+	m.advance(d.now)
 	d.plan = Plan{Term: m.term, Tick: m.tick, At: snap.Now}
 	d.openHosts(snap.Hosts)
 	d.forget()
@@ -137,14 +133,7 @@ func (d *decider) openHosts(hosts []Host) {
 // forget drops attempts that went silent and stages that have had nothing to do for long.
 func (d *decider) forget() {
 	m := d.memory
-	used := map[StageID]bool{}
-	for key, running := range m.attempts {
-		if m.stages[running.Stage] == nil || d.now-running.Heard > silence+instant(d.functions.MaxDuration)*functionTurn(running.Venue) {
-			delete(m.attempts, key)
-			continue
-		}
-		used[running.Stage] = true
-	}
+	used := d.forgetAttempts()
 	for id, st := range m.stages {
 		st.Active = min(st.Active, d.now) // a clock that ran ahead must not keep a stage warm for ever
 		if !used[id] {
@@ -154,14 +143,6 @@ func (d *decider) forget() {
 			delete(m.stages, id)
 		}
 	}
-}
-
-// functionTurn is 1 for functions, which may be silent up to their limit, and 0 for the pool, whose supervisors send samples.
-func functionTurn(venue Venue) instant {
-	if venue == Function {
-		return 1
-	}
-	return 0
 }
 
 // gather lists the stages that hold or want room.
@@ -175,6 +156,9 @@ func (d *decider) gather() {
 		}
 	}
 	for _, running := range m.attempts {
+		if !running.runs() {
+			continue
+		}
 		w := found[running.Stage]
 		if w == nil {
 			w = d.newWork(m.stages[running.Stage])

@@ -167,16 +167,31 @@ type BacklogObserved struct {
 
 // AttemptStarted says that a venue took a task from the queue and that user code is about to run.
 type AttemptStarted struct {
-	Run      string        `json:"run"`
-	Stage    StageID       `json:"stage"`
-	Task     string        `json:"task"`
-	Attempt  int           `json:"attempt"`
-	Venue    Venue         `json:"venue"`
-	Host     string        `json:"host"`
-	PoolOnly bool          `json:"pool_only,omitempty"`
-	Queue    time.Duration `json:"queue_ns"` // from scheduling to here
-	Grant    quantity.Size `json:"grant"`
-	At       time.Time     `json:"at"`
+	Run     string  `json:"run"`
+	Stage   StageID `json:"stage"`
+	Task    string  `json:"task"`
+	Attempt int     `json:"attempt"`
+	Venue   Venue   `json:"venue"`
+	Host    string  `json:"host"`
+	// Supervisor is the host of the process that supervises the attempt; empty means Host. Instance is which start of that process it is.
+	Supervisor string        `json:"supervisor,omitempty"`
+	Instance   string        `json:"instance,omitempty"`
+	PoolOnly   bool          `json:"pool_only,omitempty"`
+	Queue      time.Duration `json:"queue_ns"` // from scheduling to here
+	Grant      quantity.Size `json:"grant"`
+	At         time.Time     `json:"at"`
+}
+
+// HostStarted says that the process which supervises the attempts of a venue on a host has started anew: whatever an earlier instance of it
+// ran there is lost. It is told, durably, before the new instance takes its first task.
+type HostStarted struct {
+	// Host is the host of the supervisor: for functions that of the spill worker.
+	Host string `json:"host"`
+	// Venue is where the attempts run that it supervises.
+	Venue Venue `json:"venue"`
+	// Instance names this start among all of the same host and venue; it is random.
+	Instance string    `json:"instance"`
+	At       time.Time `json:"at"`
 }
 
 // Sampled is one look at a running attempt.
@@ -326,6 +341,9 @@ func (e BacklogObserved) When() time.Time { return e.At }
 
 // When returns At.
 func (e AttemptStarted) When() time.Time { return e.At }
+
+// When returns At.
+func (e HostStarted) When() time.Time { return e.At }
 
 // When returns At.
 func (e Sampled) When() time.Time { return e.At }

@@ -25,6 +25,8 @@ func Fold(s State, e Event) State {
 		m.scheduled(e)
 	case BacklogObserved:
 		m.backlogObserved(e)
+	case HostStarted:
+		m.hostStarted(e)
 	case AttemptStarted:
 		m.attemptStarted(e)
 	case Sampled:
@@ -125,59 +127,12 @@ func (st *stage) settleShares(queue int) {
 	}
 }
 
-func (m *memory) attemptStarted(e AttemptStarted) {
-	now := at(e.At)
-	key := attemptKey(e.Run, e.Task, e.Attempt)
-	if _, running := m.attempts[key]; running || m.recent.has(key) {
-		return
-	}
-	st := m.stage(e.Stage, now)
-	if st == nil || (e.Venue != Pool && e.Venue != Function) {
-		return
-	}
-	st.Active = max(st.Active, now)
-	before := attemptKey(e.Run, e.Task, e.Attempt-1)
-	if _, lost := m.attempts[before]; lost {
-		delete(m.attempts, before) // its venue died without a Record; its task never came back through the queue's count
-	} else {
-		m.take(st, e.Run, queueOf(e.PoolOnly), now)
-	}
-	if len(m.attempts) < maxAttempts {
-		m.attempts[key] = attempt{
-			Key: key, Stage: e.Stage, Run: e.Run, Venue: e.Venue, Host: e.Host, PoolOnly: e.PoolOnly, Started: now, Heard: now,
-		}
-	}
-}
-
 // take removes one task from the queue.
 func (m *memory) take(st *stage, run string, queue int, now instant) {
 	st.Queues[queue].Tasks = max(0, st.Queues[queue].Tasks-1)
 	st.Queues[queue].Starts.add(now, 1)
 	if part := st.Shares[run]; part != nil {
 		part.Queued[queue] = max(0, part.Queued[queue]-1)
-	}
-}
-
-func (m *memory) sampled(e Sampled) {
-	key := attemptKey(e.Run, e.Task, e.Attempt)
-	if running, known := m.attempts[key]; known {
-		running.Heard = max(running.Heard, at(e.At))
-		st := m.stages[running.Stage]
-		if st != nil {
-			st.Active = max(st.Active, running.Heard)
-		}
-		running.Starving++
-		if e.Venue != Pool || !(e.Throttled > throttledShare) {
-			running.Starving = 0
-		}
-		if running.Starving >= starvedSamples && st != nil {
-			running.Starving = 0
-			st.model.starve(e.Grant.CPU)
-		}
-		m.attempts[key] = running
-		if st != nil {
-			m.follow(st, e)
-		}
 	}
 }
 
@@ -193,29 +148,22 @@ func (m *memory) recorded(e Record) {
 	}
 	st.Active = max(st.Active, now)
 	queue := queueOf(e.PoolOnly)
-	if _, running := m.attempts[key]; running {
-		delete(m.attempts, key)
-	} else {
+	running, known := m.attempts[key]
+	delete(m.attempts, key)
+	if !known || running.Lost && !running.Replaced {
 		m.take(st, e.Run, queue, now)
 	}
 	st.model.learn(e, now)
 	st.model.trained(e.Training)
 	m.charge(st, e, now)
+	if running.Replaced {
+		return // its task was taken again already
+	}
 	switch e.Outcome {
 	case Failed, OutOfMemory, TimedOut, Lost:
 		m.again(st, e.Run, queue)
 	case Succeeded, Cancelled, Refused: // done, or hinted anew for the pool's own queue
 	}
-}
-
-// again puts a task back that will be tried again. When that was its last try, the next observation of the backlog corrects the count.
-func (m *memory) again(st *stage, run string, queue int) {
-	part := st.Shares[run]
-	if part == nil {
-		return
-	}
-	st.Queues[queue].Tasks = min(st.Queues[queue].Tasks+1, maxTasks)
-	part.Queued[queue] = min(part.Queued[queue]+1, maxTasks)
 }
 
 func (m *memory) charge(st *stage, e Record, now instant) {

@@ -39,7 +39,9 @@ func (r *reader) event() predictor.Event {
 	run, stage := fmt.Sprint("r", r.small(3)), predictor.StageID{App: "app", Build: "b", Name: fmt.Sprint("s", r.small(3))}
 	task, attempt := fmt.Sprint("t", r.small(10)), int(r.small(4))
 	venue := []predictor.Venue{predictor.Pool, predictor.Function, "", "moon"}[r.small(4)]
-	switch r.small(8) {
+	switch r.small(9) {
+	case 8:
+		return predictor.HostStarted{Host: "h", Venue: venue, Instance: fmt.Sprint(r.small(3)), At: r.time()}
 	case 0:
 		goal := predictor.Goal{Deadline: time.Duration(r.int64()), Budget: quantity.Money(r.int64()), Minimise: predictor.Cost}
 		return predictor.RunStarted{Run: run, Goal: goal, At: r.time()}

@@ -167,7 +167,7 @@ func (c course) limit(d *decider, w *work) int {
 func (d *decider) attemptsOf(id StageID) []attempt {
 	var found []attempt
 	for _, running := range d.memory.attempts {
-		if running.Stage == id {
+		if running.Stage == id && running.runs() {
 			found = append(found, running)
 		}
 	}

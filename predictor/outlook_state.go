@@ -64,7 +64,7 @@ func (m *memory) copied() *memory {
 	for id, st := range m.stages {
 		twin.stages[id] = st.copied(&twin)
 	}
-	twin.attempts = maps.Clone(m.attempts)
+	twin.attempts, twin.leased = maps.Clone(m.attempts), maps.Clone(m.leased)
 	return &twin
 }
 

@@ -27,7 +27,8 @@ func anEvent(t *rapid.T) predictor.Event {
 	poolOnly := rapid.Bool().Draw(t, "pool only")
 	wall := time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "wall"))
 	memory := quantity.Bytes(rapid.Int64Range(0, int64(3*quantity.GiB)).Draw(t, "memory"))
-	switch rapid.IntRange(0, 7).Draw(t, "kind") {
+	instance := rapid.SampledFrom([]string{"", "first", "second"}).Draw(t, "instance")
+	switch rapid.IntRange(0, 8).Draw(t, "kind") {
 	case 0:
 		return predictor.RunStarted{Run: run, Pipeline: "p", App: "app", Build: "b1", Goal: aGoal(t), At: when}
 	case 1:
@@ -43,8 +44,10 @@ func anEvent(t *rapid.T) predictor.Event {
 		return predictor.BacklogObserved{Stage: stage, PoolOnly: poolOnly, Tasks: rapid.IntRange(0, 300).Draw(t, "tasks"), At: when}
 	case 5:
 		return predictor.AttemptStarted{
-			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: host, PoolOnly: poolOnly, At: when,
+			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: host, Instance: instance, PoolOnly: poolOnly, At: when,
 		}
+	case 7:
+		return predictor.HostStarted{Host: host, Venue: venue, Instance: instance, At: when}
 	case 6:
 		return predictor.Sampled{
 			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: host, Memory: memory, CPU: quantity.Milli(wall / time.Millisecond),
@@ -174,9 +177,11 @@ func runningOnHosts(t *rapid.T, state predictor.State, snap predictor.Snapshot) 
 	}
 	var saved struct {
 		Attempts []struct {
-			Stage predictor.StageID `json:"stage"`
-			Venue predictor.Venue   `json:"venue"`
-			Host  string            `json:"host"`
+			Stage    predictor.StageID `json:"stage"`
+			Venue    predictor.Venue   `json:"venue"`
+			Host     string            `json:"host"`
+			Lost     bool              `json:"lost"`
+			Replaced bool              `json:"replaced"`
 		} `json:"attempts"`
 	}
 	if err := json.Unmarshal(data, &saved); err != nil {
@@ -187,7 +192,7 @@ func runningOnHosts(t *rapid.T, state predictor.State, snap predictor.Snapshot) 
 		running[host.ID] = map[string]int{}
 	}
 	for _, attempt := range saved.Attempts {
-		if attempt.Venue == predictor.Pool && running[attempt.Host] != nil {
+		if attempt.Venue == predictor.Pool && !attempt.Lost && !attempt.Replaced && running[attempt.Host] != nil {
 			running[attempt.Host][attempt.Stage.Name]++
 		}
 	}

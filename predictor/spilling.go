@@ -86,7 +86,7 @@ func (d *decider) limit(class quantity.Bytes, slots int, cores quantity.Milli) i
 func (d *decider) commit() {
 	for _, running := range d.memory.attempts {
 		st := d.memory.stages[running.Stage]
-		if running.Venue != Function || st == nil || st.Class == 0 {
+		if running.Venue != Function || !running.runs() || st == nil || st.Class == 0 {
 			continue
 		}
 		longest := max(st.model.Walls[Function].largest(), st.model.Walls[Pool].largest()*slowdown(st.Class, 0))

@@ -22,11 +22,13 @@ type State struct{ memory *memory }
 type memory struct {
 	term, tick uint64
 	now        instant // of the last tick
+	clock      instant // what passed from tick to tick, by their own times but for jumps
 	stages     map[StageID]*stage
 	models     map[string]*model
 	runs       map[string]*run
 	pasts      map[string]*past // by app/pipeline
 	attempts   map[uint64]attempt
+	leased     map[string]instant // by host: the clock when it last had a lease
 	recent     recent
 	followed   int // stages that have a live
 }
@@ -104,19 +106,6 @@ type run struct {
 // pipeline is the key under which finished runs are kept.
 func (r *run) pipeline() string { return r.App + "/" + r.Pipeline }
 
-// attempt is one that runs now.
-type attempt struct {
-	Key      uint64  `json:"key"`
-	Stage    StageID `json:"stage"`
-	Run      string  `json:"run"`
-	Venue    Venue   `json:"venue"`
-	Host     string  `json:"host,omitempty"`
-	PoolOnly bool    `json:"pool_only,omitempty"`
-	Starving uint8   `json:"starving,omitempty"` // samples in a row in which its limit of CPU held it back
-	Started  instant `json:"started"`
-	Heard    instant `json:"heard"` // last start or sample
-}
-
 // instant is a time in nanoseconds since 1970; 0 is unknown. It survives JSON unchanged, whatever clock and zone it came from.
 type instant int64
 
@@ -140,7 +129,7 @@ func (s State) own() *memory {
 	}
 	return &memory{
 		stages: map[StageID]*stage{}, models: map[string]*model{}, runs: map[string]*run{}, pasts: map[string]*past{},
-		attempts: map[uint64]attempt{},
+		attempts: map[uint64]attempt{}, leased: map[string]instant{},
 	}
 }
 
@@ -254,16 +243,18 @@ func compareStages(a, b StageID) int {
 
 // saved is the JSON form of a State: sorted, so that equal states are equal bytes.
 type saved struct {
-	Version  int       `json:"v"`
-	Term     uint64    `json:"term"`
-	Tick     uint64    `json:"tick"`
-	Now      instant   `json:"now"`
-	Stages   []*stage  `json:"stages,omitempty"`
-	Models   []*model  `json:"models,omitempty"`
-	Runs     []*run    `json:"runs,omitempty"`
-	Pasts    []*past   `json:"pasts,omitempty"`
-	Attempts []attempt `json:"attempts,omitempty"`
-	Recent   []byte    `json:"recent,omitempty"`
+	Version  int                `json:"v"`
+	Term     uint64             `json:"term"`
+	Tick     uint64             `json:"tick"`
+	Now      instant            `json:"now"`
+	Clock    instant            `json:"clock,omitempty"`
+	Stages   []*stage           `json:"stages,omitempty"`
+	Models   []*model           `json:"models,omitempty"`
+	Runs     []*run             `json:"runs,omitempty"`
+	Pasts    []*past            `json:"pasts,omitempty"`
+	Attempts []attempt          `json:"attempts,omitempty"`
+	Leased   map[string]instant `json:"leased,omitempty"`
+	Recent   []byte             `json:"recent,omitempty"`
 }
 
 // savedVersion is the version that MarshalJSON writes and the only one that UnmarshalJSON reads.
@@ -273,7 +264,7 @@ const savedVersion = 2
 func (s State) MarshalJSON() ([]byte, error) {
 	m := s.own()
 	return json.Marshal(saved{
-		Version: savedVersion, Term: m.term, Tick: m.tick, Now: m.now,
+		Version: savedVersion, Term: m.term, Tick: m.tick, Now: m.now, Clock: m.clock, Leased: m.leased,
 		Stages: slices.SortedFunc(maps.Values(m.stages), func(a, b *stage) int { return compareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *model) int { return strings.Compare(a.Name, b.Name) }),
 		Runs:   slices.SortedFunc(maps.Values(m.runs), func(a, b *run) int { return strings.Compare(a.ID, b.ID) }),
@@ -295,7 +286,8 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("decode state: version %d, this build reads %d; fold the events from the start instead", from.Version, savedVersion)
 	}
 	m := State{}.own()
-	m.term, m.tick, m.now = from.Term, from.Tick, from.Now
+	m.term, m.tick, m.now, m.clock = from.Term, from.Tick, from.Now, from.Clock
+	maps.Copy(m.leased, from.Leased)
 	if err := m.recent.decode(from.Recent); err != nil {
 		return fmt.Errorf("decode state: %w", err)
 	}
@@ -315,6 +307,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		}
 	}
 	for _, v := range from.Attempts {
+		v.Heard = min(v.Heard, m.clock) // earlier builds wrote a time
 		m.attempts[v.Key] = v
 	}
 	for _, v := range from.Stages {

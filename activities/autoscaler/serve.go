@@ -170,7 +170,7 @@ func (t *term) fold(next read) (urgent bool) {
 	case predictor.RunEnded:
 		t.windows.forget(event.Run)
 		return true
-	case predictor.GoalChanged:
+	case predictor.GoalChanged, predictor.HostStarted:
 		return true
 	default:
 		return false

@@ -96,15 +96,29 @@ func (r *Recorder) Record(ctx context.Context, record predictor.Record) error {
 
 // Held makes the line about the time for which a host was held durable, and tries once: whoever tells it tells the rest the next time.
 func (r *Recorder) Held(ctx context.Context, held predictor.HostHeld) error {
-	kind, data, err := wire.EncodeEvent(held)
-	if err != nil {
-		return fmt.Errorf("record that host %s was held: %w", held.Host, err)
-	}
 	id := "held/" + held.Host + "/" + strconv.FormatInt(held.From.UnixNano(), 10) + "/" + strconv.FormatInt(held.At.UnixNano(), 10)
-	if err := r.publish(ctx, wire.LoopStream, wire.LoopSubject(kind), id, data); err != nil {
+	if err := r.once(ctx, id, held); err != nil {
 		return fmt.Errorf("record that host %s was held: %w", held.Host, err)
 	}
 	return nil
+}
+
+// Started makes it durable that a supervisor has started anew, and tries once.
+func (r *Recorder) Started(ctx context.Context, started predictor.HostStarted) error {
+	id := "started/" + started.Host + "/" + string(started.Venue) + "/" + started.Instance
+	if err := r.once(ctx, id, started); err != nil {
+		return fmt.Errorf("record that host %s has started: %w", started.Host, err)
+	}
+	return nil
+}
+
+// once tries once to make an event durable.
+func (r *Recorder) once(ctx context.Context, id string, event predictor.Event) error {
+	kind, data, err := wire.EncodeEvent(event)
+	if err != nil {
+		return err
+	}
+	return r.publish(ctx, wire.LoopStream, wire.LoopSubject(kind), id, data)
 }
 
 // Tell hands a fact to the sender and returns at once. A fact that finds the buffer full, that cannot be encoded or that comes after

@@ -82,7 +82,8 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindReused: {Event: predictor.Reused{
 			Run: "digits-1", Stage: stage, Tasks: 2, From: "digits-0", Saved: 5_542_794, Wall: 2 * time.Second, At: at,
 		}},
-		wire.KindHostHeld: {Event: predictor.HostHeld{Host: "host-1", Capacity: size, PricePerHour: quantity.USD, From: at.Add(-time.Minute), At: at}},
+		wire.KindHostHeld:    {Event: predictor.HostHeld{Host: "host-1", Capacity: size, PricePerHour: quantity.USD, From: at.Add(-time.Minute), At: at}},
+		wire.KindHostStarted: {Event: predictor.HostStarted{Host: "host-1", Venue: predictor.Function, Instance: "8f0e2b6c", At: at}},
 		wire.KindRunEnded: {Event: predictor.RunEnded{
 			Run: "digits-1", State: predictor.RunFailed, Error: "stage score failed", Result: []byte(`{"accuracy":0.97}`), At: at,
 		}},
@@ -92,8 +93,8 @@ func loopMessages() map[wire.Kind]wire.Message {
 		}},
 		wire.KindBacklog: {Event: predictor.BacklogObserved{Stage: stage, PoolOnly: true, Tasks: 5, At: at}},
 		wire.KindAttemptStarted: {Event: predictor.AttemptStarted{
-			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Function, Host: "host-1", PoolOnly: true, Queue: 3 * time.Millisecond,
-			Grant: size, At: at,
+			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Function, Host: "digits-1769", PoolOnly: true, Queue: 3 * time.Millisecond,
+			Supervisor: "host-1", Instance: "8f0e2b6c", Grant: size, At: at,
 		}},
 		wire.KindSampled: {Event: predictor.Sampled{
 			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900, Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size,

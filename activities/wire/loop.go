@@ -23,6 +23,7 @@ const (
 	KindBacklog        Kind = "backlog"
 	KindReused         Kind = "reused"
 	KindHostHeld       Kind = "host_held"
+	KindHostStarted    Kind = "host_started"
 	KindAttemptStarted Kind = "attempt_started"
 	KindSampled        Kind = "sampled"
 	KindRecord         Kind = "record"
@@ -82,6 +83,8 @@ func DecodeMessage(data []byte) (Message, error) {
 		return decodeEvent[predictor.Reused](outer)
 	case KindHostHeld:
 		return decodeEvent[predictor.HostHeld](outer)
+	case KindHostStarted:
+		return decodeEvent[predictor.HostStarted](outer)
 	case KindAttemptStarted:
 		return decodeEvent[predictor.AttemptStarted](outer)
 	case KindSampled:
@@ -115,6 +118,8 @@ func kindOf(event predictor.Event) (Kind, bool) {
 		return KindReused, true
 	case predictor.HostHeld:
 		return KindHostHeld, true
+	case predictor.HostStarted:
+		return KindHostStarted, true
 	case predictor.AttemptStarted:
 		return KindAttemptStarted, true
 	case predictor.Sampled:

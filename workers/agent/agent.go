@@ -7,6 +7,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -83,6 +84,8 @@ type Options struct {
 	// Held is told about once a minute for how long the host was held, whoever used it; nil is not told. Calls do not overlap; an error is
 	// logged, and the same is told again before what comes next.
 	Held func(context.Context, predictor.HostHeld) error
+	// Started makes durable that the agent has started anew, before it takes its first task; it is tried again until it has. Nil tells nobody.
+	Started func(context.Context, predictor.HostStarted) error
 	// SampleEvery is the time between two looks at a running attempt; 0 means a second.
 	SampleEvery time.Duration
 	// ChildIdle is how long a child without work is kept; 0 means 30 seconds.
@@ -96,6 +99,7 @@ type Options struct {
 // Agent runs attempts on one host. All methods may be called concurrently.
 type Agent struct {
 	id          string
+	instance    string
 	capacity    quantity.Size
 	cpus        []int
 	price       quantity.Money
@@ -105,6 +109,7 @@ type Agent struct {
 	output      func(wire.LogSource) activities.Output
 	inventory   func(context.Context, predictor.Host) error
 	held        func(context.Context, predictor.HostHeld) error
+	started     func(context.Context, predictor.HostStarted) error
 	sampleEvery time.Duration
 	childIdle   time.Duration
 	drain       time.Duration
@@ -112,6 +117,8 @@ type Agent struct {
 	now         func() time.Time
 
 	enforcer  *enforce.Enforcer
+	client    client.Client
+	journal   *slot.Journal
 	commands  command.Options
 	admission *admission
 	children  *children
@@ -130,7 +137,7 @@ func New(options Options) (*Agent, error) {
 		return nil, fmt.Errorf("make an agent: %w", err)
 	}
 	a := &Agent{
-		id: options.Host, capacity: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
+		id: options.Host, instance: rand.Text(), client: options.Client, started: options.Started, capacity: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
 		recorder: options.Recorder, keeper: options.Results, plans: options.Plans, output: options.Output, inventory: options.Inventory, held: options.Held,
 		sampleEvery: options.SampleEvery, childIdle: options.ChildIdle, drain: options.Drain,
 		logger: options.Logger.With("host", options.Host), now: time.Now,
@@ -142,6 +149,10 @@ func New(options Options) (*Agent, error) {
 		return nil, fmt.Errorf("make an agent: %w", err)
 	}
 	a.enforcer = enforcer
+	a.journal, err = slot.OpenJournal(filepath.Join(options.StateDir, "attempts", string(predictor.Pool)), predictor.Pool, a.id, a.instance, a.logger)
+	if err != nil {
+		return nil, fmt.Errorf("make an agent: %w", errors.Join(err, enforcer.Close()))
+	}
 	a.commands = command.Options{
 		Root: filepath.Join(options.StateDir, "workspaces"), Cache: filepath.Join(options.StateDir, "command-cache"), Store: options.Store,
 		MaxBytes: options.WorkspaceBytes,
@@ -228,9 +239,12 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	describing.Go(func() { a.describe(ctx) })
 	holding, release := context.WithCancel(context.WithoutCancel(ctx))
 	describing.Go(func() { a.tellHeld(holding) })
+	slot.TellStarted(ctx, a.started, predictor.HostStarted{Host: a.id, Venue: predictor.Pool, Instance: a.instance, At: a.now()}, a.logger)
+	describing.Go(func() { a.journal.GiveBack(ctx, a.client, a.recorder) })
 	err = a.board.Run(ctx, a.plans, a.obey, a.drain)
 	release()
 	describing.Wait()
+	err = errors.Join(err, a.journal.Close())
 	a.children.reap(ctx, a.now().Add(time.Hour)) // all of them
 	if err != nil {
 		return fmt.Errorf("run the agent of %s: %w", a.id, err)
@@ -371,7 +385,7 @@ func (a *Agent) begin(r *running, live target) {
 	a.mu.Unlock()
 	task := r.try.Task
 	a.recorder.Tell(predictor.AttemptStarted{
-		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
+		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id, Instance: a.instance,
 		PoolOnly: r.try.PoolOnly, Queue: r.try.Queue(now), Grant: r.held(), At: now,
 	})
 }

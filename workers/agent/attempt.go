@@ -60,7 +60,7 @@ type account struct {
 
 // handle runs one attempt on this host. It is the agent's [slot.Handler].
 func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
-	try, err := slot.Begin(ctx, task, input)
+	try, err := slot.Begin(ctx, task, input, a.journal)
 	if err != nil {
 		return wire.Result{}, err
 	}
@@ -192,7 +192,7 @@ func unstarted(ctx context.Context, err error, output string) (f finish) {
 	case ctx.Err() != nil:
 		f.stopped, f.reason = slot.Stopped(ctx)
 	case errors.Is(err, errUnavailable):
-		f.stopped, f.reason = predictor.Lost, err.Error()
+		f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseVenue, err.Error()
 	default:
 		f.failed, f.tail = err, output
 	}

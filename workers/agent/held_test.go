@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,4 +49,31 @@ func TestAHostTellsForHowLongItIsHeldWithoutAGapOrAnOverlap(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestNoTaskIsTakenBeforeItIsKnownThatTheHostStartedAnew refuses the first word of it.
+func TestNoTaskIsTakenBeforeItIsKnownThatTheHostStartedAnew(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var said []predictor.HostStarted
+	h := start(t, 1, func(o *Options) {
+		o.Started = func(_ context.Context, started predictor.HostStarted) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if said = append(said, started); len(said) == 1 {
+				return errors.New("the stream has no leader")
+			}
+			return nil
+		}
+	})
+	h.done(t, order{Do: "report"})
+	mu.Lock()
+	defer mu.Unlock()
+	begun := told[predictor.AttemptStarted](h.recorder)
+	if len(said) != 2 || said[0] != said[1] || said[0].Host != "h1" || said[0].Venue != predictor.Pool || said[0].Instance == "" {
+		t.Errorf("told %+v, want the same twice: that the pool of h1 has started", said)
+	}
+	if len(begun) != 1 || begun[0].Instance != said[0].Instance || begun[0].At.Before(said[0].At) {
+		t.Errorf("attempts %+v, want one of the instance that was told before", begun)
+	}
 }

@@ -60,15 +60,18 @@ type Attempt struct {
 	fresh    bool                // nobody has asked for it yet
 	told     *predictor.Training // what was returned to who asked last
 
+	journal *Journal
+	entry   int // in the journal
+
 	urgent  chan struct{} // a checkpoint shall reach the server now
 	stop    chan struct{}
 	stopped chan struct{}
 	once    sync.Once
 }
 
-// Begin reads what earlier attempts left and starts the heartbeat. Ctx, task and input are those of a [Handler]. Call Close when the
-// attempt is over.
-func Begin(ctx context.Context, task wire.Task, input json.RawMessage) (*Attempt, error) {
+// Begin reads what earlier attempts left, writes the attempt down in the journal and starts the heartbeat. Ctx, task and input are those of a
+// [Handler]. Call Close when the attempt is over.
+func Begin(ctx context.Context, task wire.Task, input json.RawMessage, journal *Journal) (*Attempt, error) {
 	info := activity.GetInfo(ctx)
 	a := &Attempt{
 		Task:        task,
@@ -79,6 +82,7 @@ func Begin(ctx context.Context, task wire.Task, input json.RawMessage) (*Attempt
 		features:    wire.Features(task, input),
 		taken:       time.Now(),
 		queued:      max(info.StartedTime.Sub(info.ScheduledTime), 0),
+		journal:     journal,
 		urgent:      make(chan struct{}, 1),
 		stop:        make(chan struct{}),
 		stopped:     make(chan struct{}),
@@ -98,13 +102,17 @@ func Begin(ctx context.Context, task wire.Task, input json.RawMessage) (*Attempt
 	if info.HeartbeatTimeout > 0 {
 		every = min(every, info.HeartbeatTimeout/beatShare)
 	}
+	a.entry = journal.take(a, info.TaskToken)
 	go a.beat(ctx, every)
 	return a, nil
 }
 
-// Close ends the heartbeat. It may be called several times.
+// Close ends the heartbeat. It may be called several times, but not concurrently with End.
 func (a *Attempt) Close() {
-	a.once.Do(func() { close(a.stop) })
+	a.once.Do(func() {
+		close(a.stop)
+		a.journal.leave(a.entry)
+	})
 	<-a.stopped
 }
 
@@ -225,6 +233,8 @@ func (a *Attempt) End(ctx context.Context, durable Durable, record predictor.Rec
 	defer func() { <-kept }()
 	if err := persist(ctx, durable.Recorder, record); err != nil {
 		ending = Ending{Outcome: predictor.Lost, Grant: ending.Grant, Cost: ending.Cost, Message: "the Record could not be stored: " + err.Error()}
+	} else {
+		a.journal.recorded(a.entry)
 	}
 	a.Close()
 	after, err := Settle(a.Task, a.Number, a.State(), ending)

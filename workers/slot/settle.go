@@ -2,6 +2,7 @@ package slot
 
 import (
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"go.temporal.io/sdk/temporal"
@@ -13,6 +14,10 @@ import (
 
 // LostError is the type of the application error about an attempt whose host went away. It counts against nothing and is always retried.
 const LostError = "SpillwayAttemptLost"
+
+// lostDelay is how long a task waits that is put back because its host went away: another has room, and nothing about the task is at fault.
+// Temporal's own pause would double with each attempt, whatever ended it.
+const lostDelay = 100 * time.Millisecond
 
 // Limits on what an error carries into a workflow's history.
 const (
@@ -137,10 +142,11 @@ func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (
 	if exhausted && allowed > 1 {
 		text += fmt.Sprintf(" (%d of %d attempts failed)", after.Failures, allowed)
 	}
-	return after, temporal.NewApplicationErrorWithOptions(text, kind, temporal.ApplicationErrorOptions{
-		NonRetryable: final,
-		Details:      []any{detail},
-	})
+	options := temporal.ApplicationErrorOptions{NonRetryable: final, Details: []any{detail}}
+	if ending.Outcome == predictor.Lost && detail.Cause == predictor.CauseHostLost {
+		options.NextRetryDelay = lostDelay
+	}
+	return after, temporal.NewApplicationErrorWithOptions(text, kind, options)
 }
 
 // clip cuts text to at most limit bytes, at the end of a rune, and says that it did.

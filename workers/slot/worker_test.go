@@ -189,7 +189,7 @@ func TestTheNextAttemptKnowsWhatTheLastOneLeft(t *testing.T) {
 	checkpoint := activities.Ref{Digest: "abc", Bytes: 3}
 	recorder := &recorder{}
 	w := start(t, c, func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
-		a, err := slot.Begin(ctx, task, nil)
+		a, err := slot.Begin(ctx, task, nil, nil)
 		if err != nil {
 			return wire.Result{}, err
 		}
@@ -219,7 +219,7 @@ func TestACheckpointReachesTheServerAtOnceAndACancellationTheAttempt(t *testing.
 	t.Parallel()
 	f, c := slottest.Start(t)
 	w := start(t, c, func(ctx context.Context, task wire.Task, _ json.RawMessage) (wire.Result, error) {
-		a, err := slot.Begin(ctx, task, nil)
+		a, err := slot.Begin(ctx, task, nil, nil)
 		if err != nil {
 			return wire.Result{}, err
 		}

@@ -94,7 +94,7 @@ func unreached(ctx context.Context, err error, what string) slot.Ending {
 	case errors.Is(err, activities.ErrTooLarge), what == "deploy":
 		return refused("%s: %v", what, err)
 	default:
-		return slot.Ending{Outcome: predictor.Lost, Message: fmt.Sprintf("%s the function: %v", what, err)}
+		return slot.Ending{Outcome: predictor.Lost, Cause: predictor.CauseVenue, Message: fmt.Sprintf("%s the function: %v", what, err)}
 	}
 }
 

@@ -7,12 +7,14 @@ package spill
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
+	random "math/rand/v2"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -32,14 +34,21 @@ const (
 	throttlePause = 200 * time.Millisecond
 )
 
-// Options configures a [Worker]. All but Drain and Logger are required.
+// Options configures a [Worker]. Client, Functions, Recorder, Plans and Venue are required.
 type Options struct {
+	// Host is the name of the host that the worker runs on.
+	Host string
+	// StateDir is an existing directory that no other spill worker uses at the same time: attempts in hand are written down there, so that the
+	// next worker can give them back after a crash. Empty writes nothing down.
+	StateDir string
 	// Client is connected to Temporal.
 	Client client.Client
 	// Functions runs the invokes.
 	Functions activities.Functions
 	// Recorder takes Records and starts.
 	Recorder activities.Recorder
+	// Started makes durable that the worker has started anew, before it takes its first task; it is tried again until it has. Nil tells nobody.
+	Started func(context.Context, predictor.HostStarted) error
 	// Results keeps results for later runs; nil keeps none.
 	Results slot.Keeper
 	// Plans hands out the plan.
@@ -56,6 +65,12 @@ type Options struct {
 
 // Worker forwards tasks to functions. All methods may be called concurrently.
 type Worker struct {
+	host      string
+	instance  string
+	client    client.Client
+	started   func(context.Context, predictor.HostStarted) error
+	journal   *slot.Journal // nil where none is kept
+	logger    *slog.Logger
 	functions activities.Functions
 	recorder  activities.Recorder
 	keeper    slot.Keeper
@@ -92,8 +107,17 @@ func New(options Options) (*Worker, error) {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
 	w := &Worker{
+		host: options.Host, instance: rand.Text(), client: options.Client, started: options.Started, logger: options.Logger,
 		functions: options.Functions, recorder: options.Recorder, keeper: options.Results, plans: options.Plans, venue: options.Venue, drain: options.Drain,
 		output: options.Output, now: time.Now, granted: make(map[predictor.StageID]granted),
+	}
+	if options.StateDir != "" {
+		journal, err := slot.OpenJournal(
+			filepath.Join(options.StateDir, "attempts", string(predictor.Function)), predictor.Function, w.host, w.instance, options.Logger)
+		if err != nil {
+			return nil, fmt.Errorf("make a spill worker: %w", err)
+		}
+		w.journal = journal
 	}
 	w.board = slot.NewBoard(options.Client, w.handle, options.Logger.With("venue", string(predictor.Function)))
 	return w, nil
@@ -101,7 +125,12 @@ func New(options Options) (*Worker, error) {
 
 // Run obeys the plan's function grants until ctx ends. Then it polls no more, waits a while for running invokes, and abandons the rest.
 func (w *Worker) Run(ctx context.Context) error {
-	if err := w.board.Run(ctx, w.plans, w.obey, w.drain); err != nil {
+	slot.TellStarted(ctx, w.started, predictor.HostStarted{Host: w.host, Venue: predictor.Function, Instance: w.instance, At: w.now()}, w.logger)
+	var giving sync.WaitGroup
+	giving.Go(func() { w.journal.GiveBack(ctx, w.client, w.recorder) })
+	err := w.board.Run(ctx, w.plans, w.obey, w.drain)
+	giving.Wait()
+	if err = errors.Join(err, w.journal.Close()); err != nil {
 		return fmt.Errorf("run the spill worker: %w", err)
 	}
 	return nil
@@ -155,7 +184,7 @@ type call struct {
 
 // handle runs one attempt as an invoke. It is the worker's [slot.Handler].
 func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
-	try, err := slot.Begin(ctx, task, input)
+	try, err := slot.Begin(ctx, task, input, w.journal)
 	if err != nil {
 		return wire.Result{}, err
 	}
@@ -221,7 +250,7 @@ func (w *Worker) call(ctx context.Context, try *slot.Attempt, c *call, input jso
 	c.invoked = w.now()
 	w.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
-		PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked), Grant: sizeOf(c.class), At: c.invoked,
+		Supervisor: w.host, Instance: w.instance, PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked), Grant: sizeOf(c.class), At: c.invoked,
 	})
 	invoking, cancel := context.WithTimeout(ctx, patience(w.venue, task.Timeout))
 	defer cancel()
@@ -257,7 +286,7 @@ func (w *Worker) invoke(ctx context.Context, name string, payload []byte) (answe
 		if !errors.Is(err, activities.ErrThrottled) || try == throttleTries {
 			return answer, err
 		}
-		timer := time.NewTimer(jittered(pause, rand.Float64()))
+		timer := time.NewTimer(jittered(pause, random.Float64()))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

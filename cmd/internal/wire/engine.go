@@ -327,14 +327,22 @@ func (e *Engine) startTraces(ctx context.Context) error {
 	return nil
 }
 
-func (e *Engine) startPool(context.Context) error {
-	host, err := os.Hostname()
+// hostName is the name of this host.
+func hostName() string {
+	name, err := os.Hostname()
 	if err != nil {
-		host = "localhost"
+		return "localhost"
 	}
+	return name
+}
+
+func (e *Engine) startPool(context.Context) (err error) {
+	host := hostName()
 	e.agent, err = agent.New(agent.Options{
-		Host: host, StateDir: e.config.StateDir, Enforcement: e.config.Limits, Capacity: quantity.Size{Memory: e.config.PoolMemory}, Client: e.temporal, CPUs: e.config.PoolCPUs, PricePerHour: e.config.HostPrice, ArtifactsURL: e.artifactsURL(),
-		Builds: e.builds, Store: e.store, Recorder: e.recorder, Results: e.results, Plans: e.plans, Output: e.openOutput, Inventory: e.leases.PutHost, Held: e.recorder.Held, Logger: e.logger,
+		Host: host, StateDir: e.config.StateDir, Enforcement: e.config.Limits, Capacity: quantity.Size{Memory: e.config.PoolMemory},
+		Client: e.temporal, CPUs: e.config.PoolCPUs, PricePerHour: e.config.HostPrice, ArtifactsURL: e.artifactsURL(),
+		Builds: e.builds, Store: e.store, Recorder: e.recorder, Results: e.results, Plans: e.plans, Output: e.openOutput,
+		Inventory: e.leases.PutHost, Held: e.recorder.Held, Started: e.recorder.Started, Logger: e.logger,
 	})
 	if err != nil {
 		return err
@@ -452,7 +460,8 @@ func (e *Engine) startFunctions(ctx context.Context) error {
 		return err
 	}
 	spilling, err := spill.New(spill.Options{
-		Client: e.temporal, Functions: functions, Recorder: e.recorder, Results: e.results, Plans: e.plans, Venue: e.functions, Output: e.openOutput, Logger: e.logger,
+		Host: hostName(), StateDir: e.config.StateDir, Client: e.temporal, Functions: functions, Recorder: e.recorder, Started: e.recorder.Started,
+		Results: e.results, Plans: e.plans, Venue: e.functions, Output: e.openOutput, Logger: e.logger,
 	})
 	if err != nil {
 		return err

@@ -38,6 +38,13 @@ func TestMain(m *testing.M) {
 		stop()
 		os.Exit(code)
 	}
+	if address := os.Getenv(asBare); address != "" {
+		if err := serveBare(address); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	dir, err := os.MkdirTemp("", "spillway-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -4,6 +4,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,8 +31,8 @@ func (e *engine) dialTemporal() client.Client {
 	return temporal
 }
 
-// metric returns the value of a series without labels, as /metrics writes it; empty when it is not there.
-func (e *engine) metric(name string) string {
+// metric is the sum of a metric's series with all of these labels, each written as /metrics does.
+func (e *engine) metric(name string, labels ...string) (sum float64) {
 	e.t.Helper()
 	stack, err := e.client.Stack(e.t.Context())
 	if err != nil {
@@ -50,17 +52,24 @@ func (e *engine) metric(name string) string {
 		e.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if value, found := strings.CutPrefix(line, name+" "); found {
-			return strings.TrimSpace(value)
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if found, _, _ := strings.Cut(series, "{"); found != name ||
+			slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(series, label) }) {
+			continue
 		}
+		one, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			e.t.Fatalf("metric %q: %v", line, err)
+		}
+		sum += one
 	}
-	return ""
+	return sum
 }
 
 // leads waits until the engine leads the loop.
 func (e *engine) leads() {
 	e.t.Helper()
-	for deadline := time.Now().Add(time.Minute); e.metric("spillway_leader") != "1"; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); e.metric("spillway_leader") != 1; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			e.t.Fatalf("the engine does not lead after a minute:\n%s", e.printed())
 		}
@@ -82,8 +91,8 @@ func TestAnEngineLeadsAfterAKilledOneAndEndsTheWorkflowThatLedBefore(t *testing.
 	e.kill()
 	e = startEngine(t, state, "")
 	e.leads()
-	if failed := e.metric("spillway_leader_failures_total"); failed != "0" {
-		t.Errorf("the lead failed %s times", failed)
+	if failed := e.metric("spillway_leader_failures_total"); failed != 0 {
+		t.Errorf("the lead failed %v times", failed)
 	}
 	temporal = e.dialTemporal()
 	defer temporal.Close()

@@ -1,18 +1,13 @@
 package wire_test
 
 import (
-	"context"
-	"log/slog"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
 
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
-	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/spillway-ml/spillway/workflows/trigger"
 )
@@ -28,19 +23,10 @@ func TestOverheadOfOneStage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	temporal, err := client.DialContext(t.Context(), client.Options{
-		HostPort: stack.Addresses.Temporal, Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	temporal := e.dialTemporal()
 	defer temporal.Close()
-	bare := worker.New(temporal, "bare", worker.Options{DisableEagerActivities: true})
-	bare.RegisterActivityWithOptions(func(_ context.Context, in map[string]int) (map[string]int, error) { return in, nil }, activity.RegisterOptions{Name: "echo"})
-	bare.RegisterWorkflowWithOptions(func(ctx workflow.Context, in map[string]int) (out map[string]int, err error) {
-		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
-		return out, workflow.ExecuteActivity(ctx, "echo", in).Get(ctx, &out)
-	}, workflow.RegisterOptions{Name: "bare"})
+	bare := worker.New(temporal, bareQueue, worker.Options{DisableEagerActivities: true})
+	registerBare(bare)
 	if err := bare.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +49,7 @@ func TestOverheadOfOneStage(t *testing.T) {
 	var through, plain []time.Duration
 	for i := range runs {
 		through = append(through, once(queue, "echo", trigger.RunID("echo", "o"+strconv.Itoa(i))))
-		plain = append(plain, once("bare", "bare", "bare-"+strconv.Itoa(i)))
+		plain = append(plain, once(bareQueue, bareRun, "bare-"+strconv.Itoa(i)))
 	}
 	slices.Sort(through)
 	slices.Sort(plain)

@@ -1,0 +1,303 @@
+package slot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+const (
+	// answerGrace is how long an entry is kept after its attempt, until Temporal's worker has surely delivered the answer.
+	answerGrace = time.Second
+	// entryBytes is the room of an entry: one page, so that the kernel writes it whole or not at all.
+	entryBytes = 4096
+	// givers is how many attempts of a former self are given back at a time. Each try takes up to giveTimeout, and after givePause comes the
+	// next, until giveFor has passed: by then the server has given the task to another anyhow.
+	givers      = 8
+	giveTimeout = 5 * time.Second
+	givePause   = 200 * time.Millisecond
+	giveFor     = time.Minute
+)
+
+// The first byte of an entry says how its attempt stands: free, in hand, or with a durable Record. Two bytes of length and the text follow.
+const (
+	entryFree     byte = 0
+	entryInHand   byte = 'h'
+	entryRecorded byte = 'r'
+	entryHead          = 3
+)
+
+// lostMessage says what became of an attempt of a former self.
+const lostMessage = "the process that ran the attempt ended without a word; the task is taken again"
+
+// Journal keeps on disk which attempts a supervisor has in hand, so that whoever comes after a crash can give them back at once: without it,
+// their tasks wait until Temporal misses their heartbeat. Nothing is synced: after a loss of power, the heartbeat is what helps. A nil Journal
+// keeps nothing. Its methods may be called concurrently.
+//
+// It is one file of entries that are written in place, because making and removing a file for each attempt takes a hundred times as long.
+type Journal struct {
+	venue  predictor.Venue
+	host   string
+	logger *slog.Logger
+	left   []string // files of former selves
+	file   *os.File
+
+	mu      sync.Mutex
+	entries int     // in the file
+	free    []int   // of those
+	ended   []ended // in the order in which their attempts did
+}
+
+// ended is the entry of an attempt that has ended, and when it may go.
+type ended struct {
+	entry int
+	due   time.Time
+}
+
+// line is what an entry says.
+type line struct {
+	Version     int       `json:"v"`
+	Token       []byte    `json:"token"` // Temporal's name of the attempt
+	Task        wire.Task `json:"task"`
+	Attempt     int       `json:"attempt"`
+	PoolOnly    bool      `json:"pool_only,omitempty"`
+	ScheduledAt time.Time `json:"scheduled_at"`
+	// Queue is how long the task had waited when it was taken.
+	Queue time.Duration `json:"queue_ns"`
+}
+
+// OpenJournal opens the journal of the supervisor of venue on host in dir, which no other process uses; instance names this start of it.
+func OpenJournal(dir string, venue predictor.Venue, host, instance string, logger *slog.Logger) (*Journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open the journal of attempts: %w", err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the journal of attempts: %w", err)
+	}
+	j := &Journal{venue: venue, host: host, logger: logger}
+	for _, file := range files {
+		j.left = append(j.left, filepath.Join(dir, file.Name()))
+	}
+	j.file, err = os.OpenFile(filepath.Join(dir, instance), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the journal of attempts: %w", err)
+	}
+	return j, nil
+}
+
+// noEntry is that of an attempt that is not written down.
+const noEntry = -1
+
+// take writes down an attempt that is about to begin and returns its entry. One that cannot be written down goes on without.
+func (j *Journal) take(a *Attempt, token []byte) (entry int) {
+	if j == nil {
+		return noEntry
+	}
+	text, err := json.Marshal(line{
+		Version: wire.Version, Token: token, Task: a.Task, Attempt: a.Number, PoolOnly: a.PoolOnly, ScheduledAt: a.ScheduledAt, Queue: a.queued,
+	})
+	if err != nil || entryHead+len(text) > entryBytes {
+		j.logger.Debug("an attempt is not written down", "task", a.Task.ID, "bytes", len(text), "error", err)
+		return noEntry
+	}
+	head := []byte{entryInHand, byte(len(text) >> 8), byte(len(text))}
+	entry = j.reserve(time.Now())
+	if _, err := j.file.WriteAt(append(head, text...), int64(entry)*entryBytes); err != nil {
+		j.logger.Debug("an attempt is not written down", "task", a.Task.ID, "error", err)
+	}
+	return entry
+}
+
+// reserve returns an entry that is free at now.
+func (j *Journal) reserve(now time.Time) (entry int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for len(j.ended) > 0 && now.After(j.ended[0].due) {
+		j.mark(j.ended[0].entry, entryFree)
+		j.free = append(j.free, j.ended[0].entry)
+		j.ended = j.ended[1:]
+	}
+	if n := len(j.free); n > 0 {
+		entry, j.free = j.free[n-1], j.free[:n-1]
+		return entry
+	}
+	j.entries++
+	return j.entries - 1
+}
+
+// mark changes how the attempt of an entry stands.
+func (j *Journal) mark(entry int, standing byte) {
+	if _, err := j.file.WriteAt([]byte{standing}, int64(entry)*entryBytes); err != nil {
+		j.logger.Debug("an entry of the journal stays as it was", "entry", entry, "error", err)
+	}
+}
+
+// recorded notes that the Record of an attempt is durable.
+func (j *Journal) recorded(entry int) {
+	if j != nil && entry != noEntry {
+		j.mark(entry, entryRecorded)
+	}
+}
+
+// leave notes that an attempt has ended: its entry goes when its answer has surely been delivered.
+func (j *Journal) leave(entry int) {
+	if j == nil || entry == noEntry {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.ended = append(j.ended, ended{entry: entry, due: time.Now().Add(answerGrace)})
+}
+
+// Close removes the file. All attempts must have ended and their answers have been delivered.
+func (j *Journal) Close() error {
+	if j == nil {
+		return nil
+	}
+	err := errors.Join(j.file.Close(), os.Remove(j.file.Name()))
+	_ = os.Remove(filepath.Dir(j.file.Name())) // if it is empty
+	return err
+}
+
+// GiveBack fails, at Temporal, the attempts that former selves had in hand when they ended, and makes their Records durable. What the server
+// does not know any more is done. It returns when all are given back, when ctx ends or after a minute; what is left then is tried again by the
+// next self.
+func (j *Journal) GiveBack(ctx context.Context, c client.Client, recorder activities.Recorder) {
+	if j == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, giveFor)
+	defer cancel()
+	for _, path := range j.left {
+		if err := j.giveBackAll(ctx, c, recorder, path); err != nil {
+			j.logger.WarnContext(ctx, "attempts of a former self are not all given back; their tasks wait until their heartbeats are missed", "error", err)
+		}
+	}
+}
+
+// giveBackAll gives back what one former self had in hand, and removes its file once nothing is left.
+func (j *Journal) giveBackAll(ctx context.Context, c client.Client, recorder activities.Recorder, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	entries := make(chan []byte)
+	var (
+		giving sync.WaitGroup
+		count  atomic.Int64
+	)
+	for range givers {
+		giving.Go(func() {
+			for entry := range entries {
+				if j.giveBack(ctx, c, recorder, entry) {
+					count.Add(1)
+				}
+			}
+		})
+	}
+	whole := true
+	for entry := range slices.Chunk(text, entryBytes) {
+		if entry[0] != entryInHand && entry[0] != entryRecorded {
+			continue
+		}
+		select {
+		case entries <- entry:
+		case <-ctx.Done():
+			whole = false
+		}
+	}
+	close(entries)
+	giving.Wait()
+	if ctx.Err() != nil || !whole {
+		return ctx.Err()
+	}
+	j.logger.InfoContext(ctx, "attempts of a former self are given back", "attempts", count.Load())
+	return os.Remove(path)
+}
+
+// giveBack gives one attempt back, trying until ctx ends, and reports whether there was one.
+func (j *Journal) giveBack(ctx context.Context, c client.Client, recorder activities.Recorder, entry []byte) bool {
+	kept, err := decodeEntry(entry)
+	if err != nil {
+		j.logger.DebugContext(ctx, "an entry of the journal cannot be read", "error", err)
+		return false
+	}
+	for recorded := entry[0] == entryRecorded; ctx.Err() == nil; {
+		if !recorded {
+			err = j.record(ctx, recorder, kept)
+			recorded = err == nil
+		}
+		if recorded {
+			err = fail(ctx, c, kept)
+		}
+		if err == nil {
+			break
+		}
+		j.logger.DebugContext(ctx, "give an attempt back again", "task", kept.Task.ID, "error", err)
+		timer := time.NewTimer(givePause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+	return true
+}
+
+// decodeEntry reads an entry that is not free. One that its process was killed over is an error.
+func decodeEntry(entry []byte) (kept line, err error) {
+	if len(entry) < entryHead {
+		return line{}, errors.New("it is cut short")
+	}
+	length := int(entry[1])<<8 | int(entry[2])
+	if entryHead+length > len(entry) {
+		return line{}, fmt.Errorf("%d bytes of %d are there", len(entry)-entryHead, length)
+	}
+	if err := json.Unmarshal(entry[entryHead:entryHead+length], &kept); err != nil {
+		return line{}, err
+	}
+	if kept.Version != wire.Version || kept.Task.ID == "" || len(kept.Token) == 0 {
+		return line{}, fmt.Errorf("it is of version %d, this build reads %d", kept.Version, wire.Version)
+	}
+	return kept, nil
+}
+
+// record makes the Record of a lost attempt durable. Where the attempt has one already, the first one counts.
+func (j *Journal) record(ctx context.Context, recorder activities.Recorder, kept line) error {
+	ctx, cancel := context.WithTimeout(ctx, giveTimeout)
+	defer cancel()
+	task := kept.Task
+	return recorder.Record(ctx, predictor.Record{
+		Run: task.Run, Pipeline: task.Pipeline, Stage: task.Stage, Task: task.ID, Attempt: kept.Attempt, Venue: j.venue, Host: j.host,
+		PoolOnly: kept.PoolOnly, ScheduledAt: kept.ScheduledAt, Queue: kept.Queue, At: time.Now(),
+		Outcome: predictor.Lost, Cause: predictor.CauseHostLost, Error: lostMessage,
+	})
+}
+
+// fail tells Temporal that the attempt is lost.
+func fail(ctx context.Context, c client.Client, kept line) error {
+	ctx, cancel := context.WithTimeout(ctx, giveTimeout)
+	defer cancel()
+	_, lost := Settle(kept.Task, kept.Attempt, wire.Heartbeat{}, Ending{Outcome: predictor.Lost, Message: lostMessage})
+	err := c.CompleteActivity(ctx, kept.Token, nil, lost)
+	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,176 @@
+package slot_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workers/slot"
+	"github.com/spillway-ml/spillway/workers/slot/slottest"
+)
+
+func openJournal(tb testing.TB, dir, instance string) *slot.Journal {
+	tb.Helper()
+	j, err := slot.OpenJournal(dir, predictor.Pool, "h", instance, slog.New(slog.DiscardHandler))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return j
+}
+
+func files(tb testing.TB, dir string) (names []string) {
+	tb.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		tb.Fatal(err)
+	}
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// TestTheNextSelfGivesBackWhatTheFormerOneHadInHand leaves an attempt in hand, as a process does that is killed, and opens its journal again.
+func TestTheNextSelfGivesBackWhatTheFormerOneHadInHand(t *testing.T) {
+	t.Parallel()
+	f, c := slottest.Start(t)
+	dir := filepath.Join(t.TempDir(), "attempts")
+	former, records := openJournal(t, dir, "a"), &kept{}
+	begun, end := make(chan struct{}), make(chan struct{})
+	w := start(t, c, func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+		journal := former
+		if _, known := records.first(); known {
+			journal = nil
+		}
+		a, err := slot.Begin(ctx, task, input, journal)
+		if err != nil {
+			return wire.Result{}, err
+		}
+		if a.Number == 1 {
+			close(begun)
+			<-end // the former self never comes to the end of it
+		}
+		ending := slot.Ending{Outcome: predictor.Succeeded}
+		return a.End(ctx, slot.Durable{Recorder: records}, a.Record(predictor.Pool, "h", ending), ending, input)
+	})
+	set(t, w, 2, false)
+	a := f.Submit(t, stage.Queue(), task("score-1"), "in")
+	<-begun
+	if err := os.WriteFile(filepath.Join(dir, "torn"), []byte("h\x01\x00{\"v\":1,\"tok"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next := openJournal(t, dir, "b")
+	next.GiveBack(t.Context(), c, records)
+	if result, err := a.Wait(t); err != nil || string(result.Output) != `"in"` {
+		t.Errorf("result: got %s, %v, want that of the second attempt", result.Output, err)
+	}
+	var lost *temporal.ApplicationError
+	failures := a.Failures()
+	if len(failures) != 1 || !errors.As(failures[0], &lost) || lost.Type() != slot.LostError || lost.NextRetryDelay() > time.Second {
+		t.Errorf("failures: got %v, want one lost attempt whose task is put back at once", failures)
+	}
+	record, _ := records.first()
+	if record.Outcome != predictor.Lost || record.Cause != predictor.CauseHostLost || record.Task != "score-1" || record.Attempt != 1 ||
+		record.Host != "h" || record.Venue != predictor.Pool || record.ScheduledAt.IsZero() || record.At.IsZero() {
+		t.Errorf("Record of the lost attempt: got %+v", record)
+	}
+	if got := files(t, dir); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("files once all was given back: got %v, want only that of the next self", got)
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+	close(end)
+}
+
+// TestAnAttemptThatHasItsRecordGetsNoOther ends attempts before their journal is opened again: what was answered needs no giving back, and no
+// second Record.
+func TestAnAttemptThatHasItsRecordGetsNoOther(t *testing.T) {
+	t.Parallel()
+	f, c := slottest.Start(t)
+	dir := filepath.Join(t.TempDir(), "attempts")
+	former, records := openJournal(t, dir, "a"), &kept{}
+	w := start(t, c, func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+		a, err := slot.Begin(ctx, task, input, former)
+		if err != nil {
+			return wire.Result{}, err
+		}
+		ending := slot.Ending{Outcome: predictor.Succeeded}
+		return a.End(ctx, slot.Durable{Recorder: records}, a.Record(predictor.Pool, "h", ending), ending, input)
+	})
+	set(t, w, 1, false)
+	for i := range 3 {
+		if _, err := f.Submit(t, stage.Queue(), task(fmt.Sprint("score-", i)), "in").Wait(t); err != nil {
+			t.Fatal(err)
+		}
+	}
+	openJournal(t, dir, "b").GiveBack(t.Context(), c, records)
+	if got := records.outcomes(); !slices.Equal(got, []predictor.Outcome{predictor.Succeeded, predictor.Succeeded, predictor.Succeeded}) {
+		t.Errorf("Records: got %v, want the three of the attempts themselves", got)
+	}
+}
+
+// TestALostTaskIsTakenAgainSoonHoweverOftenItWasLost: Temporal's own pause doubles with each attempt.
+func TestALostTaskIsTakenAgainSoonHoweverOftenItWasLost(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ending slot.Ending
+		own    bool
+	}{
+		{slot.Ending{Outcome: predictor.Lost}, true},
+		{slot.Ending{Outcome: predictor.Lost, Cause: predictor.CauseVenue}, false}, // it may be so again at once
+		{slot.Ending{Outcome: predictor.Lost, Cause: predictor.CauseHostMemory}, false},
+		{slot.Ending{Outcome: predictor.Failed}, false},
+	} {
+		_, err := slot.Settle(task("score-1"), 40, wire.Heartbeat{}, c.ending)
+		var failed *temporal.ApplicationError
+		if !errors.As(err, &failed) || (failed.NextRetryDelay() > 0) != c.own || failed.NextRetryDelay() > time.Second {
+			t.Errorf("%+v: got %v with a delay of %v, want one of its own: %v", c.ending, err, failed.NextRetryDelay(), c.own)
+		}
+	}
+}
+
+// kept keeps Records.
+type kept struct {
+	mu      sync.Mutex
+	records []predictor.Record
+}
+
+func (k *kept) Record(_ context.Context, record predictor.Record) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.records = append(k.records, record)
+	return nil
+}
+
+func (k *kept) Tell(predictor.Event) {}
+
+func (k *kept) first() (record predictor.Record, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.records) == 0 {
+		return predictor.Record{}, false
+	}
+	return k.records[0], true
+}
+
+func (k *kept) outcomes() (outcomes []predictor.Outcome) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, record := range k.records {
+		outcomes = append(outcomes, record.Outcome)
+	}
+	return outcomes
+}
