@@ -117,9 +117,17 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 }
 
 func (i *inbound) end(ctx workflow.Context, r *run, started predictor.RunStarted, result any, err error) error {
-	ended := predictor.RunEnded{Run: r.id, State: stateOf(err), At: workflow.Now(ctx)}
+	over := Conclude(started, result, err, workflow.Now(ctx))
+	detached, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	return local(detached, i.host.End != nil, effects{i.host}.end, over)
+}
+
+// Conclude returns what is told of a run that ended at a time, with a result, or with an error that says why it has none.
+func Conclude(started predictor.RunStarted, result any, err error, at time.Time) Ended {
+	ended := predictor.RunEnded{Run: started.Run, State: stateOf(err), At: at}
 	done := wire.Done{
-		Version: wire.Version, Run: r.id, Pipeline: r.pipeline, Event: started.Event, State: ended.State, Started: started.At, Ended: ended.At,
+		Version: wire.Version, Run: started.Run, Pipeline: started.Pipeline, Event: started.Event, State: ended.State, Started: started.At, Ended: at,
 	}
 	if err != nil {
 		ended.Error = short(rootMessage(err), errorPreview)
@@ -128,9 +136,7 @@ func (i *inbound) end(ctx workflow.Context, r *run, started predictor.RunStarted
 		ended.Result = preview([]any{result}, resultPreview)
 		done.Result = preview([]any{result}, donePreview)
 	}
-	detached, cancel := workflow.NewDisconnectedContext(ctx)
-	defer cancel()
-	return local(detached, i.host.End != nil, effects{i.host}.end, Ended{Started: started, Ended: ended, Done: done})
+	return Ended{Started: started, Ended: ended, Done: done}
 }
 
 // effects are the local activities around a run. Temporal records them under the names of these methods: renaming one breaks the replay of

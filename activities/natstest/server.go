@@ -25,7 +25,13 @@ type Server struct {
 // Start returns a server that runs until the test ends.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
-	s := &Server{tb: tb, dir: tb.TempDir(), port: server.RANDOM_PORT}
+	return StartOn(tb, tb.TempDir())
+}
+
+// StartOn returns a server that runs until the test ends on the files of another one that is not running.
+func StartOn(tb testing.TB, dir string) *Server {
+	tb.Helper()
+	s := &Server{tb: tb, dir: dir, port: server.RANDOM_PORT}
 	s.Restart()
 	tb.Cleanup(s.Stop)
 	return s

@@ -14,24 +14,31 @@ import (
 func (m *Metrics) Apply(message wire.Message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.count(message) // first: it asks what was known before
+	m.follow(message)
+}
+
+// Replay takes in one message that was in the stream before this process began: gauges and what is known of runs that go on follow it, and
+// nothing is counted.
+func (m *Metrics) Replay(message wire.Message) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.follow(message)
+}
+
+// count adds a message to the counters and histograms. The caller holds m.mu.
+func (m *Metrics) count(message wire.Message) {
 	switch event := message.Event.(type) {
 	case predictor.Record:
-		m.applyRecord(event)
-	case predictor.BacklogObserved:
-		m.applyBacklog(event)
+		m.countRecord(event)
 	case predictor.RunStarted:
-		m.applyRunStarted(event)
-	case predictor.GoalChanged:
-		m.applyGoalChanged(event)
+		if _, again := m.going[event.Run]; !again { // a start is told twice: at once, and durably with the end
+			m.runs.WithLabelValues(string(predictor.RunRunning)).Inc()
+		}
 	case predictor.RunEnded:
-		m.applyRunEnded(event)
+		m.countRunEnded(event)
 	case predictor.Reused:
-		m.applyReused(event)
-	case predictor.HostHeld:
-		m.applyHostHeld(event)
-	}
-	if message.Event != nil {
-		m.forgetHosts(message.Event.When())
+		m.countReused(event)
 	}
 	if decision := message.Decision; decision != nil {
 		labels := m.known(decision.Stage)
@@ -39,6 +46,34 @@ func (m *Metrics) Apply(message wire.Message) {
 	}
 	if message.Event == nil && message.Decision == nil {
 		m.unreadMessages.Inc()
+	}
+}
+
+// follow brings the gauges and what is known of runs up to a message. The caller holds m.mu.
+func (m *Metrics) follow(message wire.Message) {
+	switch event := message.Event.(type) {
+	case predictor.Record:
+		m.followRecord(event)
+	case predictor.BacklogObserved:
+		m.followBacklog(event)
+	case predictor.RunStarted:
+		m.followRunStarted(event)
+	case predictor.GoalChanged:
+		if run, known := m.going[event.Run]; known {
+			run.goal = event.Goal
+		}
+	case predictor.RunEnded:
+		delete(m.going, event.Run)
+	case predictor.Reused:
+		m.known(event.Stage)
+	case predictor.HostHeld:
+		m.followHostHeld(event)
+	}
+	if message.Event != nil {
+		m.forgetHosts(message.Event.When())
+	}
+	if decision := message.Decision; decision != nil {
+		m.known(decision.Stage)
 	}
 }
 
@@ -75,7 +110,17 @@ func (m *Metrics) ApplyPlan(plan predictor.Plan) {
 	}
 }
 
-func (m *Metrics) applyRecord(record predictor.Record) {
+func (m *Metrics) followRecord(record predictor.Record) {
+	labels := m.known(record.Stage)
+	if peak := float64(record.Usage.PeakMemory); peak > 0 {
+		m.peak.WithLabelValues(labels.app, labels.stage, venueLabel(record.Venue)).Set(peak)
+	}
+	if going, known := m.going[record.Run]; known && record.Cost > 0 {
+		going.cost = going.cost.Plus(record.Cost)
+	}
+}
+
+func (m *Metrics) countRecord(record predictor.Record) {
 	labels := m.known(record.Stage)
 	values := []string{labels.app, labels.stage, venueLabel(record.Venue)}
 	outcome := record.Outcome
@@ -91,17 +136,11 @@ func (m *Metrics) applyRecord(record predictor.Record) {
 		observeRun(m.fetch.WithLabelValues(values...), record.Usage.Fetch.Seconds(), run)
 		observeRun(m.publish.WithLabelValues(values...), record.Usage.Publish.Seconds(), run)
 	}
-	if peak, grant := float64(record.Usage.PeakMemory), float64(record.Grant.Memory); peak > 0 {
-		m.peak.WithLabelValues(values...).Set(peak)
-		if grant > 0 {
-			observeRun(m.memoryGranted.WithLabelValues(values...), peak/grant, run)
-		}
+	if peak, grant := float64(record.Usage.PeakMemory), float64(record.Grant.Memory); peak > 0 && grant > 0 {
+		observeRun(m.memoryGranted.WithLabelValues(values...), peak/grant, run)
 	}
 	if record.Cost > 0 {
 		addFor(m.cost.WithLabelValues(values...), record.Cost.USD(), run)
-		if going, known := m.going[record.Run]; known {
-			going.cost = going.cost.Plus(record.Cost)
-		}
 	}
 	if outcome != predictor.Succeeded {
 		return // how long a failed attempt ran says nothing about the prediction
@@ -116,7 +155,7 @@ func (m *Metrics) applyRecord(record predictor.Record) {
 	}
 }
 
-func (m *Metrics) applyBacklog(observed predictor.BacklogObserved) {
+func (m *Metrics) followBacklog(observed predictor.BacklogObserved) {
 	labels := m.known(observed.Stage)
 	before := m.waiting[observed.Stage]
 	after := before
@@ -139,7 +178,7 @@ func (m *Metrics) applyBacklog(observed predictor.BacklogObserved) {
 	m.backlog.WithLabelValues(labels.app, labels.stage).Set(float64(total))
 }
 
-func (m *Metrics) applyReused(event predictor.Reused) {
+func (m *Metrics) countReused(event predictor.Reused) {
 	labels := m.known(event.Stage)
 	run := m.exemplarOf(event.Run, event.At)
 	if event.Tasks > 0 {

@@ -42,7 +42,7 @@ func (m *Metrics) SetDevice(reading DeviceReading) {
 	share(m.free, float64(reading.Free), 1/float64(quantity.MiB))
 }
 
-func (m *Metrics) applyHostHeld(event predictor.HostHeld) {
+func (m *Metrics) followHostHeld(event predictor.HostHeld) {
 	host := label(event.Host)
 	if _, known := m.hosts[host]; !known && len(m.hosts) >= maxHosts {
 		host = other

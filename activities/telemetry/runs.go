@@ -37,12 +37,8 @@ func (m *Metrics) CountAlert(alert predictor.Alert) {
 	m.alerts.WithLabelValues(string(kind)).Inc()
 }
 
-func (m *Metrics) applyRunStarted(event predictor.RunStarted) {
-	if _, again := m.going[event.Run]; again {
-		return // a start is told twice: at once, and durably with the end
-	}
-	m.runs.WithLabelValues(string(predictor.RunRunning)).Inc()
-	if len(m.going) >= maxRuns {
+func (m *Metrics) followRunStarted(event predictor.RunStarted) {
+	if _, again := m.going[event.Run]; again || len(m.going) >= maxRuns {
 		return
 	}
 	m.going[event.Run] = &goingRun{
@@ -50,15 +46,9 @@ func (m *Metrics) applyRunStarted(event predictor.RunStarted) {
 	}
 }
 
-func (m *Metrics) applyGoalChanged(event predictor.GoalChanged) {
-	if run, known := m.going[event.Run]; known {
-		run.goal = event.Goal
-	}
-}
-
-// applyRunEnded counts a run that is over. Its cost is that of the Records that came before its end; what it had to do in time and within
+// countRunEnded counts a run that is over. Its cost is that of the Records that came before its end; what it had to do in time and within
 // its budget is the goal in force at its end.
-func (m *Metrics) applyRunEnded(event predictor.RunEnded) {
+func (m *Metrics) countRunEnded(event predictor.RunEnded) {
 	state := string(event.State)
 	switch event.State {
 	case predictor.RunSucceeded, predictor.RunFailed, predictor.RunCancelled:
@@ -71,7 +61,6 @@ func (m *Metrics) applyRunEnded(event predictor.RunEnded) {
 		return
 	}
 	exemplar := m.exemplarOf(event.Run, event.At)
-	delete(m.going, event.Run)
 	took := event.At.Sub(run.start)
 	observeRun(m.runSeconds.WithLabelValues(run.pipeline, state), took.Seconds(), exemplar)
 	observeRun(m.runCost.WithLabelValues(run.pipeline, state), run.cost.USD(), exemplar)

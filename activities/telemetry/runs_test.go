@@ -123,3 +123,38 @@ func BenchmarkApplyRecord(b *testing.B) {
 		})
 	}
 }
+
+func TestWhatWasThereBeforeIsShownAndNotCounted(t *testing.T) {
+	t.Parallel()
+	metrics := telemetry.NewMetrics()
+	goal, stage := predictor.Goal{Deadline: time.Minute, Budget: quantity.USD}, record("train-1", 1).Stage
+	started := predictor.RunStarted{Run: "over", Pipeline: "train", Goal: goal, At: noon}
+	for _, message := range []wire.Message{
+		{Event: started}, {Event: paid("over", quantity.USD)}, {Event: predictor.RunEnded{Run: "over", State: predictor.RunFailed, At: noon}},
+		{Event: predictor.RunStarted{Run: "on", Pipeline: "train", Goal: goal, At: noon}}, {Event: paid("on", quantity.USD)},
+		{Event: predictor.BacklogObserved{Stage: stage, Tasks: 7, At: noon}}, {Event: predictor.Reused{Run: "on", Stage: stage, Tasks: 3, At: noon}},
+		{Event: predictor.HostHeld{Host: "h", PricePerHour: quantity.USD, From: noon, At: noon}},
+		{Decision: &predictor.Decision{Stage: stage, Venue: predictor.Pool, What: "slots"}}, {},
+	} {
+		metrics.Replay(message)
+	}
+	check(t, metrics, map[string]string{
+		`spillway_runs_total{state="running"}`:                                                 "0",
+		`spillway_runs_total{state="failed"}`:                                                  "0",
+		`spillway_attempts_total{app="digits",outcome="succeeded",stage="train",venue="pool"}`: "0",
+		`spillway_cost_dollars_total{app="digits",stage="train",venue="pool"}`:                 "0",
+		`spillway_run_deadlines_total{pipeline="train"}`:                                       "0",
+		`spillway_unreadable_messages_total`:                                                   "0",
+		`spillway_backlog_tasks{app="digits",stage="train"}`:                                   "7",
+		`spillway_host_price_dollars_per_hour{host="h"}`:                                       "1",
+	})
+	// A run that goes on is counted at its end, with all that it has cost.
+	apply(metrics, paid("on", quantity.USD), predictor.RunEnded{Run: "on", State: predictor.RunSucceeded, At: noon.Add(2 * time.Minute)})
+	check(t, metrics, map[string]string{
+		`spillway_runs_total{state="succeeded"}`:                            "1",
+		`spillway_run_deadline_missed_total{pipeline="train"}`:              "1",
+		`spillway_run_budget_missed_total{pipeline="train"}`:                "1",
+		`spillway_run_seconds_sum{pipeline="train",state="succeeded"}`:      "120",
+		`spillway_run_cost_dollars_sum{pipeline="train",state="succeeded"}`: "2",
+	})
+}

@@ -82,6 +82,8 @@ type EngineConfig struct {
 	AlertWebhooks []string
 	// Traces says where traces go; an empty Endpoint exports none. The engine sets Instance, Since and Logger.
 	Traces traces.Options
+	// Starting is told, about once a second, what the start still waits for; nil tells nobody.
+	Starting func(progress string)
 	// Logger takes the engine's log; never nil.
 	Logger *slog.Logger
 }

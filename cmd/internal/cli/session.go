@@ -17,6 +17,8 @@ import (
 const (
 	// probeLimit bounds how long a running stack may take to answer that it is healthy.
 	probeLimit = 3 * time.Second
+	// progressGap is the least time between two lines about a stack that is starting.
+	progressGap = 3 * time.Second
 	// drainLimit bounds how long a stack of our own may take to end.
 	drainLimit = 30 * time.Second
 )
@@ -80,10 +82,25 @@ func (t *tool) connect(ctx context.Context) (*session, error) {
 		session.client.Close()
 		return nil, fmt.Errorf("ask the stack at %s (process %d): %w", file.HTTP, file.PID, err)
 	}
+	if err := session.client.Ready(ctx, t.sayStarting()); err != nil {
+		session.client.Close()
+		return nil, fmt.Errorf("wait for the stack at %s (process %d): %w", file.HTTP, file.PID, err)
+	}
 	if session.stack.Version != t.deps.Version {
 		t.complain("note: the running stack is version %s, this binary is %s\n", session.stack.Version, t.deps.Version)
 	}
 	return session, nil
+}
+
+// sayStarting returns a function that tells the user what the start of a stack waits for: a line when that has changed by much.
+func (t *tool) sayStarting() func(progress string) {
+	var said time.Time
+	return func(progress string) {
+		if now := time.Now(); now.Sub(said) >= progressGap {
+			said = now
+			t.complain("%s\n", progress)
+		}
+	}
 }
 
 // start starts a stack of our own with the apps and connects to it.
@@ -101,7 +118,7 @@ func (t *tool) start(ctx context.Context, flags *stackFlags, apps []build.App, u
 	if err != nil {
 		return nil, err
 	}
-	config.Logger = logger
+	config.Logger, config.Starting = logger, t.sayStarting()
 	engine, err := t.deps.StartEngine(ctx, config)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the stack: %w", err), log.Close())

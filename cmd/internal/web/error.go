@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 )
 
 // Error is what the API answers when it does not do what was asked: {"error":{"message":...,"hint":...}}.
@@ -15,6 +16,8 @@ type Error struct {
 	Message string `json:"message"`
 	// Hint says what to do; it may be empty.
 	Hint string `json:"hint,omitempty"`
+	// RetryAfter is when to ask again, in whole seconds; 0 says nothing about that.
+	RetryAfter time.Duration `json:"-"`
 }
 
 // Error returns the message.
@@ -48,6 +51,15 @@ func Unprocessable(hint, format string, args ...any) *Error {
 	return &Error{Status: http.StatusUnprocessableEntity, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
+// Starting returns an Error with status 503: the engine does not answer yet, and soon will. How far it has come stands behind "catching up", or
+// what else it waits for.
+func Starting(format string, args ...any) *Error {
+	return &Error{
+		Status: http.StatusServiceUnavailable, Message: fmt.Sprintf(format, args...), Hint: "ask again in a moment; GET /healthz says when the engine is ready",
+		RetryAfter: time.Second,
+	}
+}
+
 // statusOf returns the status with which err is answered, and what is said.
 func statusOf(err error) *Error {
 	if answer, ok := errors.AsType[*Error](err); ok {
@@ -56,7 +68,7 @@ func statusOf(err error) *Error {
 			status = http.StatusInternalServerError
 		}
 		// The wrapping text of err says more than the answer alone.
-		return &Error{Status: status, Message: err.Error(), Hint: answer.Hint}
+		return &Error{Status: status, Message: err.Error(), Hint: answer.Hint, RetryAfter: answer.RetryAfter}
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &Error{

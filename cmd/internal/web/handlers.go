@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -29,17 +30,26 @@ var (
 	keyParameter       = words("key", "the key of the binding; GET /api/v1/bindings lists them").must()
 )
 
+// statusStarting is the status of an engine that is not ready yet.
+const statusStarting = "starting"
+
 // healthAnswer is what GET /healthz answers.
 type healthAnswer struct {
-	// Status is "ok" or "failing".
+	// Status is "ok", "starting" while the engine catches up with what happened before it began, or "failing".
 	Status string `json:"status"`
-	// Error says what does not work.
+	// Error says what does not work, or how far the engine has come.
 	Error string `json:"error,omitempty"`
 }
 
-// health answers GET /healthz: 200 "ok", or 503 with what does not work.
+// health answers GET /healthz: 200 "ok", or 503 with what does not work, or not yet.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
-	if err := s.engine.Check(r.Context()); err != nil {
+	err := s.engine.Check(r.Context())
+	if yet, ok := errors.AsType[*Error](err); ok && yet.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", strconv.Itoa(int(yet.RetryAfter.Seconds())))
+		s.write(w, r, http.StatusServiceUnavailable, healthAnswer{Status: statusStarting, Error: err.Error()})
+		return
+	}
+	if err != nil {
 		s.write(w, r, http.StatusServiceUnavailable, healthAnswer{Status: "failing", Error: err.Error()})
 		return
 	}

@@ -141,7 +141,7 @@ func (t route) responses(made *schemas) (object, error) {
 
 // statuses are those of all refusals of the route, sorted.
 func (t route) statuses() []int {
-	statuses := append([]int{http.StatusForbidden, http.StatusInternalServerError}, t.refusals...)
+	statuses := append([]int{http.StatusForbidden, http.StatusInternalServerError, http.StatusServiceUnavailable}, t.refusals...)
 	if strings.HasPrefix(t.path, "/api/") {
 		statuses = append(statuses, http.StatusBadRequest)
 	}

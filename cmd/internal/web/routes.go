@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -62,7 +64,7 @@ const notFound, conflict, gone, unprocessable = http.StatusNotFound, http.Status
 
 func (s *Server) stackRoutes(options Options) []route {
 	routes := []route{
-		{method: "GET", path: "/healthz", summary: "Says whether a run could be started now.", answer: reflect.TypeFor[healthAnswer](), refusals: []int{http.StatusServiceUnavailable}, handler: s.health},
+		{method: "GET", path: "/healthz", summary: "Says whether a run could be started now.", answer: reflect.TypeFor[healthAnswer](), handler: s.health},
 		asking(s, "GET", "/api/v1/stack", "Describes the stack as it is now.", s.stack),
 		asking(s, "GET", "/api/v1/plan", "Returns the plan in force.", s.plan),
 		asking(s, "GET", "/api/v1/decisions", "Lists the decisions of the autoscaler, oldest first.", s.decisions).with(decisionsParameter),
@@ -167,8 +169,30 @@ func (s *Server) mux(options Options) *http.ServeMux {
 	return mux
 }
 
+// readyLimit is how long a request waits for an engine that is starting. Most have caught up by then, and nobody has to ask twice.
+const readyLimit = 5 * time.Second
+
+// whole keeps the requests of a route waiting until the engine's answers are whole: one that knows half of what happened would say that there is
+// no such run, or that one goes on which has ended. What says how far the engine has come is answered at any time.
+func (s *Server) whole(t route) http.HandlerFunc {
+	if slices.Contains([]string{"/healthz", "/api/v1/stack", "/api/v1/openapi.json"}, t.path) {
+		return t.handler
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
+		err := s.ready(ctx)
+		cancel()
+		if err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		t.handler(w, r)
+	}
+}
+
 // checked refuses queries that the route does not know before it handles anything.
 func (s *Server) checked(t route) http.HandlerFunc {
+	t.handler = s.whole(t)
 	if !strings.HasPrefix(t.path, "/api/") {
 		return t.handler
 	}

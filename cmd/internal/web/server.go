@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,8 @@ type Options struct {
 	Artifacts activities.Store
 	// Feed tells what changed; nil means that streams tell only what is there when they open.
 	Feed *Feed
+	// Ready waits until the engine's answers are whole, and returns why not when ctx ends before: an Error of Starting. Nil means always.
+	Ready func(ctx context.Context) error
 	// Metrics answers GET /metrics; nil leaves it out.
 	Metrics http.Handler
 	// Page answers every path that is not of the API; nil answers them with 404.
@@ -45,6 +48,7 @@ type Server struct {
 	engine    Engine
 	artifacts activities.Store
 	feed      *Feed
+	ready     func(context.Context) error
 	logger    *slog.Logger
 	pace      pace
 	table     []route
@@ -56,9 +60,12 @@ type Server struct {
 
 // New returns a Server.
 func New(options Options) *Server {
-	s := &Server{engine: options.Engine, artifacts: options.Artifacts, feed: options.Feed, logger: options.Logger, pace: usualPace(), closing: make(chan struct{})}
+	s := &Server{engine: options.Engine, artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready, logger: options.Logger, pace: usualPace(), closing: make(chan struct{})}
 	if s.feed == nil {
 		s.feed = &Feed{}
+	}
+	if s.ready == nil {
+		s.ready = func(context.Context) error { return nil }
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -170,7 +177,9 @@ func answer[T any](s *Server, handle func(*http.Request) (T, error)) http.Handle
 // refuse answers with err; a failure of the engine is logged too, because its user may not be the one who can mend it.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	said := statusOf(err)
-	if said.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
+	if said.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(said.RetryAfter.Seconds())))
+	} else if said.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
 		s.logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	s.write(w, r, said.Status, struct {

@@ -163,6 +163,53 @@ func TestAFailingEngineIsToldAsSuch(t *testing.T) {
 	}
 }
 
+func TestAnEngineThatIsStartingSaysHowFarItIsAndAnswersNothingHalf(t *testing.T) {
+	t.Parallel()
+	engine := newEngine(t)
+	yet := web.Starting("catching up: 12,345 of 45,000 messages")
+	engine.Fail(yet)
+	ready := make(chan struct{})
+	asked := make(chan struct{}, 1)
+	server := web.New(web.Options{Engine: engine, Metrics: http.NotFoundHandler(), Ready: func(ctx context.Context) error {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		select {
+		case <-ready:
+			return nil
+		case <-ctx.Done():
+			return yet
+		}
+	}})
+	answer := httptest.NewRecorder()
+	server.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/healthz", nil))
+	const want = `{"status":"starting","error":"catching up: 12,345 of 45,000 messages"}`
+	if answer.Code != http.StatusServiceUnavailable || strings.TrimSpace(answer.Body.String()) != want || answer.Header().Get("Retry-After") != "1" {
+		t.Errorf("health: got %d %s, want 503 %s and Retry-After", answer.Code, answer.Body, want)
+	}
+
+	// A request whose client goes away before the engine is ready is refused; one that stays is answered once it is.
+	for _, target := range []string{"/api/v1/runs", "/metrics"} {
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		answer = httptest.NewRecorder()
+		server.ServeHTTP(answer, httptest.NewRequestWithContext(gone, http.MethodGet, "http://127.0.0.1"+target, nil))
+		if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") != "1" {
+			t.Errorf("GET %s while it starts: got %d %s, want 503 and Retry-After", target, answer.Code, answer.Body)
+		}
+	}
+	<-asked
+	engine.Fail(nil)
+	go func() {
+		<-asked
+		close(ready)
+	}()
+	if status, text := ask(t, server, "GET", "/api/v1/runs", "", nil); status != http.StatusOK || !strings.Contains(text, "runs") {
+		t.Errorf("GET /api/v1/runs once it is ready: got %d %s", status, text)
+	}
+}
+
 func TestTheStackFileIsReadAsWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

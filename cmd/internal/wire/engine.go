@@ -47,6 +47,7 @@ import (
 type Engine struct {
 	config    cli.EngineConfig
 	addresses web.Addresses
+	began     time.Time // when Start was called
 	started   time.Time
 	logger    *slog.Logger
 
@@ -83,9 +84,9 @@ type Engine struct {
 // Start starts the embedded stack and returns once a run could be started.
 func Start(ctx context.Context, config cli.EngineConfig) (cli.RunningEngine, error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	e := &Engine{config: config, logger: config.Logger, life: life, end: end, done: make(chan struct{})}
+	e := &Engine{config: config, logger: config.Logger, life: life, end: end, done: make(chan struct{}), began: time.Now()}
 	for _, step := range []func(context.Context) error{
-		e.startServers, e.connect, e.prepareStores, e.startObserver, e.startPool, e.startFunctions, e.startTrigger, e.startApps, e.startLeader, e.startAlerts, e.startAPI,
+		e.startServers, e.connect, e.prepareStores, e.startObserver, e.startPool, e.startFunctions, e.startTrigger, e.startApps, e.startLeader, e.startAlerts, e.startAPI, e.awaitReady,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, e.Close(ctx))
@@ -295,7 +296,15 @@ func (e *Engine) startObserver(ctx context.Context) error {
 	metrics := telemetry.NewMetrics()
 	e.recorder = loop.NewRecorder(e.stream, &loop.RecorderOptions{Logger: e.logger, Dropped: metrics.CountDropped})
 	e.onClose(e.recorder.Close)
-	e.observer = newObserver(metrics, !e.config.NoMetrics, e.logger)
+	first, last, err := loop.Extent(ctx, e.stream)
+	if err != nil {
+		return err
+	}
+	plan, revision, err := e.plans.Current(ctx)
+	if err != nil && revision == 0 { // one that cannot be read is the leader's to replace
+		return err
+	}
+	e.observer = newObserver(metrics, !e.config.NoMetrics, extent{first, last}, plan.Term, e.logger)
 	if err := e.startTraces(ctx); err != nil {
 		return err
 	}
@@ -303,6 +312,35 @@ func (e *Engine) startObserver(ctx context.Context) error {
 	e.work("watch the plan", func(ctx context.Context) error {
 		return e.plans.Watch(ctx, func(plan predictor.Plan) { e.observer.obey(ctx, plan) })
 	})
+	return nil
+}
+
+// tellEvery is how often those who wait for the start of the engine are told how far it is.
+const tellEvery = time.Second
+
+// awaitReady returns once all that happened before was taken in and a leader has put a plan in force.
+func (e *Engine) awaitReady(ctx context.Context) error {
+	ticker := time.NewTicker(tellEvery)
+	defer ticker.Stop()
+	for _, step := range []<-chan struct{}{e.observer.caughtUp, e.observer.planned} {
+		for waiting := true; waiting; {
+			select {
+			case <-step:
+				waiting = false
+			case <-ticker.C:
+				if err := e.observer.starting(); err != nil && e.config.Starting != nil {
+					e.config.Starting(err.Error())
+				}
+			case <-e.life.Done():
+				return errors.New("the engine was closed while it started")
+			case <-e.done:
+				return e.Err()
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	e.logger.InfoContext(ctx, "ready", "after", time.Since(e.began))
 	return nil
 }
 
@@ -397,7 +435,6 @@ func (e *Engine) startApps(ctx context.Context) error {
 	e.work("old builds", func(ctx context.Context) error { e.apps.tidy(ctx); return nil })
 	e.work("trigger", e.trigger.Run)
 	e.work("count events", func(ctx context.Context) error { e.countEvents(ctx); return nil })
-	e.work("silent runs", func(ctx context.Context) error { e.settle(ctx); return nil })
 	return nil
 }
 
@@ -435,7 +472,7 @@ func (e *Engine) startAPI(context.Context) error {
 	if !e.config.NoMetrics {
 		metrics = e.observer.metrics.Handler()
 	}
-	server := web.New(web.Options{Engine: e, Page: web.Page(), Artifacts: e.store, Feed: &e.observer.feed, Metrics: metrics, Logger: e.logger})
+	server := web.New(web.Options{Engine: e, Page: web.Page(), Artifacts: e.store, Feed: &e.observer.feed, Ready: e.observer.whole, Metrics: metrics, Logger: e.logger})
 	e.started = time.Now()
 	e.working.Go(func() {
 		if err := server.Serve(e.listener); err != nil {

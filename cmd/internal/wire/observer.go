@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -22,26 +23,57 @@ type observer struct {
 	feed    web.Feed
 	logger  *slog.Logger
 
+	// before is what happened before this process began: it is taken in, and nobody is told of it again.
+	before   extent
+	earlier  uint64        // the term of the plan that was in force before
+	began    time.Time     // when it began to take in messages
+	caughtUp chan struct{} // closed once all that happened before was taken in
+	planned  chan struct{} // closed once a leader of a later term has put a plan in force
+
 	mu     sync.Mutex
 	ledger *ledger.Ledger  // guarded by mu
 	state  predictor.State // guarded by mu: forecasts come from the same fold that decides
-	plan   predictor.Plan  // guarded by mu
+	plan   predictor.Plan  // guarded by mu; state obeys it from when all that happened before was taken in
 	seen   uint64          // guarded by mu: the last sequence that was applied
 }
 
-func newObserver(metrics *telemetry.Metrics, counts bool, logger *slog.Logger) *observer {
-	return &observer{metrics: metrics, counts: counts, logger: logger, ledger: ledger.New()}
+// extent is a part of the loop's stream, by its first and last sequence; both are 0 when it is empty.
+type extent struct{ first, last uint64 }
+
+// progress is how many messages of the extent have been taken in once sequence seen was, and how many there are.
+func (x extent) progress(seen uint64) (done, all uint64) {
+	if x.last == 0 {
+		return 0, 0
+	}
+	done = min(max(seen+1, x.first), x.last+1) - x.first
+	return done, x.last + 1 - x.first
+}
+
+// newObserver returns an observer that tells of nothing that is in the extent before. The plan in force is of the term earlier.
+func newObserver(metrics *telemetry.Metrics, counts bool, before extent, earlier uint64, logger *slog.Logger) *observer {
+	o := &observer{
+		metrics: metrics, counts: counts, logger: logger, ledger: ledger.New(), before: before, earlier: earlier, began: time.Now(),
+		caughtUp: make(chan struct{}), planned: make(chan struct{}),
+	}
+	if before.last == 0 {
+		close(o.caughtUp)
+	}
+	return o
 }
 
 // apply takes one message of the stream.
 func (o *observer) apply(sequence uint64, message loopwire.Message) error {
-	if o.counts {
-		o.metrics.Apply(message)
-	}
+	news := sequence > o.before.last
 	o.tracer.Apply(sequence, message)
 	run := runOf(message.Event)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.reach(sequence - 1) // where the last message of before has been deleted meanwhile
+	if o.counts && news {
+		o.metrics.Apply(message)
+	} else if o.counts {
+		o.metrics.Replay(message)
+	}
 	if message.Event != nil {
 		o.ledger.Apply(message.Event)
 		o.state = predictor.Fold(o.state, message.Event)
@@ -50,7 +82,10 @@ func (o *observer) apply(sequence uint64, message loopwire.Message) error {
 	if message.Decision != nil {
 		o.ledger.Decided(*message.Decision)
 	}
-	o.seen = sequence
+	o.reach(sequence)
+	if !news {
+		return nil
+	}
 	// The feed is told while nobody can look: what a stream that opens now is shown, it is not told again.
 	if run != "" {
 		o.feed.RunChanged(run)
@@ -59,6 +94,63 @@ func (o *observer) apply(sequence uint64, message loopwire.Message) error {
 		o.feed.Decided(*message.Decision)
 	}
 	return nil
+}
+
+// reach says that all messages up to sequence were taken in. The caller holds mu.
+func (o *observer) reach(sequence uint64) {
+	was := o.seen
+	o.seen = max(o.seen, sequence)
+	if was < o.before.last && o.seen >= o.before.last {
+		o.state = predictor.Obey(o.state, o.plan)
+		_, all := o.before.progress(o.seen)
+		o.logger.Info("caught up with what happened before", "messages", all, "took", time.Since(o.began))
+		close(o.caughtUp)
+	}
+}
+
+// current reports whether all that happened before was taken in. The caller holds mu.
+func (o *observer) current() bool { return o.seen >= o.before.last }
+
+// whole waits until all that happened before was taken in; it says how far it is when ctx ends first.
+func (o *observer) whole(ctx context.Context) error {
+	select {
+	case <-o.caughtUp:
+		return nil
+	default:
+	}
+	select {
+	case <-o.caughtUp:
+		return nil
+	case <-ctx.Done():
+		return o.starting()
+	}
+}
+
+// starting says what is waited for before the engine is ready; nil once nothing is.
+func (o *observer) starting() error {
+	select {
+	case <-o.caughtUp:
+	default:
+		o.mu.Lock()
+		done, all := o.before.progress(o.seen)
+		o.mu.Unlock()
+		return web.Starting("catching up with what happened before: %s of %s messages", grouped(done), grouped(all))
+	}
+	select {
+	case <-o.planned:
+		return nil
+	default:
+		return web.Starting("waiting for the first plan of the leader")
+	}
+}
+
+// grouped writes a number with a comma between thousands.
+func grouped(number uint64) string {
+	text := strconv.FormatUint(number, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
 }
 
 // forecast asks what is expected of a run, whenever it has taken a step that tells more. The caller holds mu.
@@ -80,8 +172,7 @@ func (o *observer) silent(since time.Time) []ledger.RunView {
 	defer o.mu.Unlock()
 	var silent []ledger.RunView
 	for _, run := range o.ledger.Runs(ledger.Query{State: predictor.RunRunning}) {
-		heard := run.StartedAt.Add(time.Duration(run.Actual.Seconds * float64(time.Second)))
-		if heard.Before(since) {
+		if heard(run).Before(since) {
 			silent = append(silent, run)
 		}
 	}
@@ -95,10 +186,16 @@ func (o *observer) obey(_ context.Context, plan predictor.Plan) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	first := o.plan.Term <= o.earlier && plan.Term > o.earlier
 	o.plan = plan
-	o.state = predictor.Obey(o.state, plan)
 	o.ledger.SetPlan(plan)
-	o.feed.Planned(plan)
+	if o.current() { // the plan of now says nothing about the past that is folded before
+		o.state = predictor.Obey(o.state, plan)
+		o.feed.Planned(plan)
+	}
+	if first {
+		close(o.planned)
+	}
 }
 
 // runOf is the run that an event is about; empty when it is about none.

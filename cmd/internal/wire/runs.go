@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/logs"
-	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -37,9 +35,12 @@ func (e *Engine) Stack(ctx context.Context) (web.Stack, error) {
 	return stack, nil
 }
 
-// Check returns an error that names the part that does not work.
+// Check returns an error that names the part that does not work, or says what is waited for before a run is watched over as it should be.
 func (e *Engine) Check(ctx context.Context) error {
 	if err := e.Err(); err != nil {
+		return err
+	}
+	if err := e.observer.starting(); err != nil {
 		return err
 	}
 	return e.servers.Check(ctx)
@@ -98,59 +99,6 @@ func (e *Engine) Cancel(ctx context.Context, run string) error {
 		return fmt.Errorf("cancel run %s: %w", run, err)
 	}
 	return nil
-}
-
-const (
-	// settleEvery is how often runs are looked for whose end nobody told: those that were terminated from outside.
-	settleEvery = 10 * time.Second
-	// settleAfter is how long a run must have been silent before it is looked at.
-	settleAfter = 30 * time.Second
-)
-
-// settle tells the loop of runs that ended without saying so.
-func (e *Engine) settle(ctx context.Context) {
-	ticker := time.NewTicker(settleEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		for _, run := range e.observer.silent(time.Now().Add(-settleAfter)) {
-			if err := e.settleRun(ctx, run); err != nil && ctx.Err() == nil {
-				e.logger.DebugContext(ctx, "look at a silent run", "run", run.Run, "error", err)
-			}
-		}
-	}
-}
-
-func (e *Engine) settleRun(ctx context.Context, run ledger.RunView) error {
-	described, err := e.temporal.DescribeWorkflowExecution(ctx, run.Run, "")
-	if err != nil {
-		return err
-	}
-	info := described.GetWorkflowExecutionInfo()
-	ended := predictor.RunEnded{Run: run.Run, At: info.GetCloseTime().AsTime()}
-	switch info.GetStatus() {
-	case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED:
-		ended.State, ended.Error = predictor.RunFailed, "the workflow was terminated from outside"
-	case enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
-		ended.State, ended.Error = predictor.RunFailed, "the workflow ran past its timeout"
-	case enums.WORKFLOW_EXECUTION_STATUS_FAILED:
-		ended.State, ended.Error = predictor.RunFailed, "the workflow failed before it could say why; see its history"
-	case enums.WORKFLOW_EXECUTION_STATUS_CANCELED:
-		ended.State, ended.Error = predictor.RunCancelled, "the run was cancelled before its first step"
-	default: // it goes on, or has told its end itself
-		return nil
-	}
-	started := predictor.RunStarted{
-		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, Goal: run.Goal, Event: run.Event, At: run.StartedAt,
-	}
-	return e.recorder.End(ctx, started, ended, loopwire.Done{
-		Version: loopwire.Version, Run: run.Run, Pipeline: run.Pipeline, Event: run.Event, State: ended.State, Error: ended.Error,
-		Started: run.StartedAt, Ended: ended.At,
-	})
 }
 
 // History returns the recorded history of a run, as Temporal's replayer reads it, with all of its payloads in it.

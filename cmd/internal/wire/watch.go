@@ -2,6 +2,8 @@ package wire
 
 import (
 	"context"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/alerts"
@@ -31,15 +33,30 @@ func (e *Engine) startAlerts(ctx context.Context) error {
 		return err
 	}
 	e.onClose(e.alerts.Close)
-	e.work("watch goals", func(ctx context.Context) error {
-		e.watchGoals(ctx, alerting.Resume(earlier))
+	e.work("watch over runs", func(ctx context.Context) error {
+		e.watchOver(ctx, alerting.Resume(earlier))
 		return nil
 	})
 	return nil
 }
 
-// watchGoals asks again and again how the runs that go on will end, and tells of goals at risk, until ctx ends.
-func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Watch) {
+// watchOver settles runs that are over and watches the goals of those that go on, once all that happened before is known: else runs of yesterday
+// would seem to go on, long past their deadlines.
+func (e *Engine) watchOver(ctx context.Context, watches map[string]alerting.Watch) {
+	if e.observer.whole(ctx) != nil {
+		return
+	}
+	settler := newSettler(e)
+	over := settler.first(ctx)
+	var settling sync.WaitGroup
+	settling.Go(func() { settler.run(ctx) })
+	e.watchGoals(ctx, watches, over)
+	settling.Wait()
+}
+
+// watchGoals asks again and again how the runs that go on will end, and tells of goals at risk, until ctx ends. Of the runs that are over nothing
+// is told, whatever the ledger says of them yet.
+func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Watch, over map[string]bool) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for {
@@ -54,8 +71,12 @@ func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Wat
 			continue
 		}
 		snapshot := predictor.Snapshot{Now: time.Now(), Hosts: hosts, Functions: e.functions, Policy: e.config.Policy}
-		going := map[string]alerting.Watch{}
+		going, goals := map[string]alerting.Watch{}, map[string]bool{}
 		for _, reading := range e.observer.readings(snapshot) {
+			goals[reading.Run] = true
+			if over[reading.Run] {
+				continue
+			}
 			watch, alert, due := alerting.Next(watches[reading.Run], reading)
 			going[reading.Run] = watch
 			if due {
@@ -66,6 +87,10 @@ func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Wat
 			}
 		}
 		watches = going
+		maps.DeleteFunc(over, func(run string, _ bool) bool { // the ledger has heard; the same ID may start again
+			_, still := goals[run]
+			return !still
+		})
 	}
 }
 

@@ -48,6 +48,30 @@ func (c *Client) Healthy(ctx context.Context) error {
 	return c.call(ctx, http.MethodGet, "/healthz", nil, nil)
 }
 
+// progressEvery is how often an engine that is starting is asked how far it has come.
+const progressEvery = 500 * time.Millisecond
+
+// Ready waits until the engine has caught up with what happened before it began, and tells waiting, which must not be nil, how far it has come.
+// An engine in which something does not work is not waited for: it answers what it can.
+func (c *Client) Ready(ctx context.Context, waiting func(progress string)) error {
+	for {
+		err := c.Healthy(ctx)
+		yet, refused := errors.AsType[*web.Error](err)
+		if refused && yet.RetryAfter == 0 {
+			return nil
+		}
+		if !refused {
+			return err
+		}
+		waiting(yet.Message)
+		select {
+		case <-time.After(progressEvery):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // Stack describes the running engine.
 func (c *Client) Stack(ctx context.Context) (stack web.Stack, err error) {
 	return stack, c.call(ctx, http.MethodGet, "/api/v1/stack", nil, &stack)
@@ -215,6 +239,9 @@ func refusal(response *http.Response) error {
 	}
 	var answer struct{ Error json.RawMessage }
 	refused := web.Error{Status: response.StatusCode}
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
+		refused.RetryAfter = time.Duration(max(seconds, 0)) * time.Second
+	}
 	if json.Unmarshal(text, &answer) == nil && len(answer.Error) > 0 {
 		if json.Unmarshal(answer.Error, &refused) != nil { // /healthz says it in one string
 			_ = json.Unmarshal(answer.Error, &refused.Message)

@@ -116,6 +116,26 @@ func TestAFailingEngineSaysWhy(t *testing.T) {
 	}
 }
 
+func TestAnEngineThatIsStartingIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	client, engine := start(t, nil)
+	engine.Fail(web.Starting("catching up: 12,345 of 45,000 messages"))
+	var told []string
+	err := client.Ready(t.Context(), func(progress string) {
+		told = append(told, progress)
+		if len(told) == 2 {
+			engine.Fail(nil)
+		}
+	})
+	if want := []string{"catching up: 12,345 of 45,000 messages", "catching up: 12,345 of 45,000 messages"}; err != nil || !cmp.Equal(want, told) {
+		t.Errorf("got %v, told %q: want nil once it is ready, and its progress before", err, told)
+	}
+	engine.Fail(errors.New("the database is gone"))
+	if err := client.Ready(t.Context(), func(string) { t.Error("an engine that fails is waited for") }); err != nil {
+		t.Errorf("an engine in which something fails: got %v, want nil", err)
+	}
+}
+
 func TestNobodyThereIsUnreachable(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())

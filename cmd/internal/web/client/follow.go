@@ -91,7 +91,11 @@ func (c *Client) persist(ctx context.Context, read func() (heard bool, err error
 		if heard {
 			alive, wait = time.Now(), c.follow.first
 		}
-		switch refused, isRefusal := errors.AsType[*web.Error](err); {
+		refused, isRefusal := errors.AsType[*web.Error](err)
+		if isRefusal && refused.RetryAfter > 0 {
+			alive = time.Now() // it is starting, however long that takes
+		}
+		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case isRefusal && refused.Status < http.StatusInternalServerError:

@@ -1,0 +1,84 @@
+package wire
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/telemetry"
+	loopwire "github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+// waits says what the observer waits for; empty when nothing.
+func waits(o *observer) string {
+	if err := o.starting(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func TestAnObserverIsReadyWhenItHasCaughtUpAndALeaderOfNowHasAPlan(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		sequence uint64 // of a message; 0 for a plan
+		term     uint64 // of a plan
+		want     string // part of what is waited for then
+	}
+	for name, c := range map[string]struct {
+		before extent
+		steps  []step
+	}{
+		"an empty stream":  {extent{}, []step{{term: 3, want: "first plan"}, {term: 4}, {sequence: 1}}},
+		"messages, a plan": {extent{11, 12}, []step{{sequence: 11, want: "1 of 2"}, {sequence: 12, want: "first plan"}, {term: 3, want: "first plan"}, {term: 4}}},
+		"a plan, messages": {extent{1, 2}, []step{{term: 4, want: "0 of 2"}, {sequence: 1, want: "1 of 2"}, {sequence: 2}, {sequence: 3}}},
+		"the last message was deleted meanwhile": {extent{1, 12_345}, []step{
+			{term: 4, want: "0 of 12,345"}, {sequence: 12_344, want: "12,344 of 12,345"}, {sequence: 12_346},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newObserver(telemetry.NewMetrics(), true, c.before, 3, slog.New(slog.DiscardHandler))
+			for _, s := range c.steps {
+				if s.sequence == 0 {
+					o.obey(t.Context(), predictor.Plan{Term: s.term, Tick: 1})
+				} else if err := o.apply(s.sequence, loopwire.Message{Event: predictor.RunStarted{Run: "r"}}); err != nil {
+					t.Fatal(err)
+				}
+				got := waits(o)
+				if s.want == "" && got != "" || !strings.Contains(got, s.want) {
+					t.Errorf("after %+v: waits for %q, want %q", s, got, s.want)
+				}
+			}
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := o.whole(ended); err != nil {
+				t.Errorf("whole, once all was taken in: %v", err)
+			}
+		})
+	}
+}
+
+func TestASweepLooksAtAFewRunsInTurn(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	var runs []ledger.RunView
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		runs = append(runs, ledger.RunView{Run: name, StartedAt: begin})
+	}
+	looked := map[string]time.Time{}
+	var order []string
+	for range 5 {
+		for _, run := range leastRecent(runs, looked, 2) {
+			order = append(order, run.Run)
+			looked[run.Run] = begin.Add(time.Duration(len(order)) * time.Second)
+		}
+	}
+	if want := strings.Split("abcdeabcde", ""); !slices.Equal(want, order) {
+		t.Errorf("looked at %v, want every run in turn: %v", order, want)
+	}
+}
