@@ -71,6 +71,7 @@ type work struct {
 	slack   float64        // seconds until the stage must be done for the earliest deadline; +Inf without one
 
 	wanted, slots int
+	kept          int   // slots that the stage keeps while there is room, though fewer may be needed now
 	placed        []int // per host
 	idle, limited bool
 	unfinished    bool

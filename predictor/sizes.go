@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/usage"
@@ -32,6 +33,10 @@ func (d *decider) resize(w *work) {
 	st := w.stage
 	next, slot := d.sizing(st)
 	before, held := st.Slot, st.Sizing
+	if base := d.settled(st, next, slot); base != next.Base {
+		next.Base = base
+		slot = d.slotOf(st, next)
+	}
 	expected := next.Expected.At(largestNeed(st, next).features())
 	switch {
 	case before.IsZero():
@@ -80,7 +85,7 @@ func (d *decider) sizeReason(st *stage, s Sizing) string {
 }
 
 // growStep and shrinkStep are by how much, as ratios, memory must grow or shrink before it is changed: head-room that is used up is given
-// back at once, and what is spare soon, because memory is what attempts wait for.
+// back at once, and what is spare once it has been for settleFor, because memory is what attempts wait for.
 const growStep, shrinkStep = 0.01, 0.05
 
 // moved reports whether any part of a size changed enough to be changed.
@@ -121,12 +126,45 @@ func (d *decider) sizing(st *stage) (Sizing, quantity.Size) {
 	}
 	s.Stage, s.Attempts, s.Wall = st.ID, known.Attempts, known.Walls[Pool].interval()
 	s.Live = d.liveSize(st, s)
+	return s, d.slotOf(st, s)
+}
+
+// slotOf is the size of one slot at the largest input seen lately.
+func (d *decider) slotOf(st *stage, s Sizing) quantity.Size {
 	capacity := d.largestHost()
 	if capacity.IsZero() {
-		return s, s.Base
+		return s.Base
 	}
 	slot, _, _ := s.For(largestNeed(st, s), capacity)
-	return s, slot
+	return slot
+}
+
+// settleFor is how long a smaller size must have been enough before it is taken: what the last attempts took goes up and down, and a limit
+// that follows it is another within the second. What is far too large, and what was guessed or declared, gives way at once.
+const (
+	settleFor   = instant(30 * time.Second)
+	farTooLarge = 0.8
+)
+
+// settled is the base of a size that does not shrink before it has settled: that of the size held, or the largest that was needed meanwhile.
+func (d *decider) settled(st *stage, next Sizing, slot quantity.Size) quantity.Size {
+	held, base := st.Sizing, next.Base
+	if !next.Learned || !held.Learned || next.Term.Feature != held.Term.Feature || slot.CPU >= st.Slot.CPU && slot.Memory >= st.Slot.Memory ||
+		float64(slot.Memory) < farTooLarge*float64(st.Slot.Memory) {
+		st.Smaller, st.Needed = 0, quantity.Size{}
+		return base
+	}
+	clock := max(1, d.memory.clock)
+	if st.Smaller == 0 {
+		st.Smaller, st.Needed = clock, quantity.Size{}
+	}
+	st.Needed.CPU, st.Needed.Memory = max(st.Needed.CPU, base.CPU), max(st.Needed.Memory, base.Memory)
+	least := held.Base
+	if clock-st.Smaller >= settleFor {
+		least, st.Smaller = st.Needed, 0
+	}
+	base.CPU, base.Memory = max(base.CPU, least.CPU), max(base.Memory, least.Memory)
+	return base
 }
 
 // largestNeed is the need of the largest attempt that was seen lately or that is announced.

@@ -20,10 +20,12 @@ const maxSlots = 4096
 //	finish = (queued + running) x wall / slots
 //
 // Giving one slot at a time to the largest finish minimises the latest finish over the stages when slots are alike: moving a slot from any
-// stage to another could only make the giver the later one. Stages without work keep one slot, while it fits, until Policy.IdleAfter.
+// stage to another could only make the giver the later one. What fits beside is kept for a while by stages that needed it lately (calm).
+// Stages without work keep one slot, while it fits, until Policy.IdleAfter.
 func (d *decider) shareHosts() {
 	for _, w := range d.works {
 		w.wanted = max(min(w.demand(), maxSlots), w.running[Pool])
+		w.kept = d.calm(w.stage, w.wanted)
 		if w.wanted == 0 {
 			w.idle = true
 			continue
@@ -33,6 +35,57 @@ func (d *decider) shareHosts() {
 			d.place(w, d.roomiest(w, true))
 		}
 	}
+	d.shareNeeded()
+	for _, w := range d.works {
+		switch {
+		case w.idle && d.age(w) >= d.policy.IdleAfter:
+			w.kept = 0
+		case w.idle && w.stage.Slots > 0:
+			w.kept = max(w.kept, 1)
+		}
+		for host := d.roomiest(w, false); w.slots < w.kept && host != nil; host = d.roomiest(w, false) {
+			d.place(w, host)
+		}
+	}
+}
+
+// Slots are polls that are open, and those that come and go with every task tell nobody anything: a steady flow of tasks of a millisecond
+// needs now one and now five. So more slots are given at once, and a quarter more than were held, and fewer only when no more were needed
+// for calmFor, and then only when that is a quarter fewer.
+const (
+	calmFor  = instant(20 * time.Second)
+	calmStep = 4 // the part of the slots that a change takes or gives at least
+)
+
+// calm is how many slots a stage that needs so many now keeps while there is room.
+func (d *decider) calm(st *stage, needed int) int {
+	held := st.Slots
+	if needed > held {
+		st.Eased, st.Most = 0, 0
+		if held == 0 || needed >= maxSlots {
+			return needed
+		}
+		return max(needed, held+held/calmStep)
+	}
+	if needed+max(1, held/calmStep) > held {
+		st.Eased, st.Most = 0, 0
+		return held
+	}
+	clock := max(1, d.memory.clock)
+	if st.Eased == 0 {
+		st.Eased, st.Most = clock, 0
+	}
+	st.Most = max(st.Most, needed)
+	if clock-st.Eased < calmFor {
+		return held
+	}
+	most := st.Most
+	st.Eased, st.Most = clock, needed
+	return most
+}
+
+// shareNeeded gives the slots that are needed now, one at a time to whoever needs it most.
+func (d *decider) shareNeeded() {
 	waiting := make(needs, 0, len(d.works))
 	for _, w := range d.works {
 		if !w.idle && w.slots < w.wanted {
@@ -54,11 +107,6 @@ func (d *decider) shareHosts() {
 			continue
 		}
 		heap.Fix(&waiting, 0)
-	}
-	for _, w := range d.works {
-		if w.idle && w.stage.Slots > 0 && d.age(w) < d.policy.IdleAfter {
-			d.place(w, d.roomiest(w, false))
-		}
 	}
 }
 
@@ -163,8 +211,11 @@ func (w *work) poolFinish() float64 {
 	if w.slots == 0 {
 		return math.Inf(1)
 	}
-	return float64(w.demand()) * w.wall / float64(w.slots)
+	return float64(w.demand()) * w.wall / float64(w.serving())
 }
+
+// serving is how many of the stage's slots have something to do.
+func (w *work) serving() int { return min(w.slots, max(w.demand(), 1)) }
 
 // explainSlots writes a decision for every stage whose pool slots changed.
 func (d *decider) explainSlots() {
@@ -198,7 +249,7 @@ func (d *decider) slotsReason(w *work) string {
 	work := fmt.Sprintf("%s and %s", waiting(w.queued[0]+w.queued[1]), runningNow(w.running[Pool]))
 	switch {
 	case w.idle && w.slots > 0:
-		return fmt.Sprintf("no task waits or runs; one slot stays for %s more", seconds((d.policy.IdleAfter - d.age(w)).Seconds()))
+		return fmt.Sprintf("no task waits or runs; %s for %s more", stays(w.slots), seconds((d.policy.IdleAfter - d.age(w)).Seconds()))
 	case w.idle && d.age(w) >= d.policy.IdleAfter:
 		return fmt.Sprintf("no task for %s: an idle stage holds nothing", seconds(d.age(w).Seconds()))
 	case w.idle:
@@ -217,6 +268,14 @@ func (d *decider) slotsReason(w *work) string {
 		work += "; the hosts have no room for more slots"
 	}
 	return work
+}
+
+// stays writes "one slot stays", "2 slots stay".
+func stays(slots int) string {
+	if slots == 1 {
+		return "one slot stays"
+	}
+	return count(slots, "slot") + " stay"
 }
 
 // spread is the interval around the time that n tasks take together, whose own times vary by variation: the middle 80 percent of a normal

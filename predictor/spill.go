@@ -242,7 +242,7 @@ func (d *decider) offer(w *work) (o offer, why refusal, known bool) {
 	rate := quantity.Milli(w.stage.model.Rates.quantile(0.9))
 	factor := slowdown(class, rate)
 	o = offer{
-		tasks: float64(w.queued[0]), slots: w.slots, wall: w.wall, class: class, venue: d.functions,
+		tasks: float64(w.queued[0]), slots: w.serving(), wall: w.wall, class: class, venue: d.functions,
 		function: max(w.wall*factor, 0.001), highest: longest * factor, cold: d.functions.ColdStart.Seconds(),
 	}
 	if walls := w.stage.model.Walls[Function]; len(walls.Values) > 0 && (w.stage.Class == 0 || w.stage.Class == class) {

@@ -28,7 +28,7 @@ func TestTimeLines(t *testing.T) {
 		moments []moment
 	}{
 		{
-			name: "a stage gets its slots on the first hint, keeps one while idle, then none, and is back on the next hint", known: 1, cores: 2,
+			name: "a stage gets its slots on the first hint, keeps them while idle, then none, and is back on the next hint", known: 1, cores: 2,
 			change: func(s *predictor.Snapshot) { s.Functions.Enabled = false },
 			moments: []moment{
 				{at: 0},
@@ -37,8 +37,10 @@ func TestTimeLines(t *testing.T) {
 				{at: 3, events: []predictor.Event{
 					record("r", "score", 0, 2.1, 1), record("r", "score", 1, 2.1, 1), start("r", "score", 2, 2.2), start("r", "score", 3, 2.2),
 				}, pool: 2},
-				{at: 4, events: []predictor.Event{record("r", "score", 2, 3.1, 1), record("r", "score", 3, 3.2, 1), start("r", "score", 4, 3.3)}, pool: 1, reason: "no task waits and 1 runs: no more slots are needed"},
-				{at: 5, events: []predictor.Event{record("r", "score", 4, 5, 1)}, pool: 1},
+				{at: 4, events: []predictor.Event{record("r", "score", 2, 3.1, 1), record("r", "score", 3, 3.2, 1), start("r", "score", 4, 3.3)}, pool: 2},
+				{at: 5, events: []predictor.Event{record("r", "score", 4, 5, 1)}, pool: 2},
+				{at: 10, pool: 2}, {at: 15, pool: 2}, {at: 20, pool: 2}, // the second was needed lately
+				{at: 25, pool: 1, reason: "no task waits or runs; one slot stays for 10 s more"},
 				{at: 34, pool: 1},
 				{at: 35, pool: 0, reason: "no task for 30 s: an idle stage holds nothing"},
 				{at: 36},
@@ -123,7 +125,9 @@ func TestTimeLines(t *testing.T) {
 				{at: 20, events: []predictor.Event{
 					start("r", "score", 0, 0), start("r", "score", 1, 0), start("r", "score", 2, 0),
 					predictor.BacklogObserved{Stage: stageNamed("score"), Tasks: 0, At: after(20)},
-				}, pool: 3, reason: "no task waits and 3 run"},
+				}, pool: 4},
+				{at: 25, pool: 4}, {at: 30, pool: 4}, {at: 35, pool: 4},
+				{at: 40, pool: 3, reason: "no task waits and 3 run: no more slots are needed"},
 			},
 		},
 		{

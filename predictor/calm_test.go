@@ -1,0 +1,173 @@
+package predictor_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// flow is a stage at whose queue tasks of so many seconds arrive by chance, so many a second, served by the slots that the plan gives it.
+type flow struct {
+	state     predictor.State
+	draw      *rand.Rand
+	rate      float64 // tasks a second
+	wall      float64 // seconds
+	turn      float64 // seconds between two tasks of a slot
+	queue     []int
+	ends      map[int]float64 // of what runs, by task
+	tasks     int
+	arrival   float64 // of the next task
+	slots     int
+	lastTick  float64
+	changes   []float64 // when the slots changed
+	sizes     []float64 // when the size did
+	memory    func(task int) quantity.Bytes
+	worstWait float64
+	since     map[int]float64
+}
+
+func newFlow(seed uint64, rate, wall float64) *flow {
+	f := &flow{
+		draw: rand.New(rand.NewPCG(seed, 1)), rate: rate, wall: wall, turn: 0.010, ends: map[int]float64{}, since: map[int]float64{},
+		memory: func(int) quantity.Bytes { return 20 * quantity.MiB },
+	}
+	f.state = fold(learn(predictor.State{}, "score", 10, wall), started("r", 0, predictor.Goal{}))
+	return f
+}
+
+// run serves from..to seconds in steps of 5 ms; a decision follows every message within 50 ms, and one comes each second.
+func (f *flow) run(from, to float64) {
+	for i := range int((to - from) / 0.005) {
+		now, heard := from+float64(i)*0.005, false
+		for task, end := range f.ends {
+			if end+f.turn <= now {
+				delete(f.ends, task)
+				line := record("r", "score", task, end, f.wall)
+				line.Usage.PeakMemory = f.memory(task)
+				f.state, heard = fold(f.state, line), true
+			}
+		}
+		for f.rate > 0 && f.arrival <= now {
+			f.arrival += f.draw.ExpFloat64() / f.rate
+			f.state, heard = fold(f.state, hint("r", "score", 1, now)), true
+			f.queue, f.since[f.tasks] = append(f.queue, f.tasks), now
+			f.tasks++
+		}
+		for len(f.queue) > 0 && len(f.ends) < f.slots {
+			task := f.queue[0]
+			f.queue, f.ends[task] = f.queue[1:], now+f.wall
+			f.worstWait = max(f.worstWait, now-f.since[task])
+			f.state = fold(f.state, start("r", "score", task, now))
+		}
+		if heard && now-f.lastTick >= 0.050 || now-f.lastTick >= 1 {
+			f.tick(now)
+		}
+	}
+}
+
+func (f *flow) tick(now float64) {
+	var plan predictor.Plan
+	snap := laptop(now, 2)
+	snap.Functions.Enabled = false
+	plan, f.state = predictor.Decide(f.state, snap)
+	f.lastTick, f.slots = now, slots(plan, "score", predictor.Pool)
+	for _, decision := range plan.Decisions {
+		switch decision.What {
+		case "slots":
+			f.changes = append(f.changes, now)
+		case "size":
+			f.sizes = append(f.sizes, now)
+		}
+	}
+}
+
+// most is the largest number of times within a minute.
+func most(times []float64) int {
+	largest := 0
+	for i, first := range times {
+		n := 0
+		for _, t := range times[i:] {
+			if t < first+60 {
+				n++
+			}
+		}
+		largest = max(largest, n)
+	}
+	return largest
+}
+
+// TestASteadyFlowChangesItsSlotsSeldom serves steady flows of short tasks for five minutes.
+func TestASteadyFlowChangesItsSlotsSeldom(t *testing.T) {
+	t.Parallel()
+	for _, wall := range []float64{0.001, 0.020, 0.3} {
+		for _, load := range []float64{0.02, 0.1, 0.3, 0.6, 1.2} { // slots that are busy in the mean
+			rate := load / (wall + 0.010)
+			t.Run(fmt.Sprintf("%v s at %.1f/s", wall, rate), func(t *testing.T) {
+				t.Parallel()
+				for seed := range uint64(3) {
+					f := newFlow(seed, rate, wall)
+					f.run(0, 330)
+					steady := f.changes
+					for len(steady) > 0 && steady[0] < 30 {
+						steady = steady[1:]
+					}
+					if got := most(steady); got > 10 {
+						t.Errorf("seed %d: the slots changed %d times within a minute, want at most 10", seed, got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestABurstGetsItsSlotsAtOnce lets 200 tasks of 0.1 s come to a stage that has had a trickle for a minute; afterwards the stage goes to zero.
+func TestABurstGetsItsSlotsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFlow(1, 2, 0.1)
+	f.run(0, 60)
+	f.state = fold(f.state, hint("r", "score", 200, 60))
+	f.tick(60)
+	if f.slots != 2 {
+		t.Errorf("slots at the first tick after the burst: %d, want all 2", f.slots)
+	}
+	for task := range 200 {
+		f.queue, f.since[f.tasks+task] = append(f.queue, f.tasks+task), 60
+	}
+	f.tasks, f.rate = f.tasks+200, 0
+	f.run(60, 110)
+	if f.slots != 0 {
+		t.Errorf("slots 38 s after the last task: %d, want 0", f.slots)
+	}
+}
+
+// TestTheMemoryLimitDoesNotFlap ends attempts whose peaks differ in several ways.
+func TestTheMemoryLimitDoesNotFlap(t *testing.T) {
+	t.Parallel()
+	for name, peak := range map[string]func(f *flow, task int) quantity.Bytes{
+		"evenly": func(f *flow, _ int) quantity.Bytes {
+			return 20*quantity.MiB + quantity.Bytes(f.draw.IntN(int(4*quantity.MiB)))
+		},
+		"with a tail": func(f *flow, _ int) quantity.Bytes {
+			return quantity.Bytes((20 + f.draw.ExpFloat64()) * float64(quantity.MiB))
+		},
+		"now and then larger": func(f *flow, task int) quantity.Bytes { return quantity.Bytes(20+task%23/22*4) * quantity.MiB },
+		"in turns":            func(_ *flow, task int) quantity.Bytes { return quantity.Bytes(20+task/70%2*3) * quantity.MiB },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFlow(1, 50, 0.001)
+			f.memory = func(task int) quantity.Bytes { return peak(f, task) }
+			f.run(0, 180)
+			steady := f.sizes
+			for len(steady) > 0 && steady[0] < 30 {
+				steady = steady[1:]
+			}
+			if got := most(steady); got > 4 {
+				t.Errorf("the size changed %d times within a minute, want at most 4", got)
+			}
+		})
+	}
+}
