@@ -12,8 +12,8 @@ import (
 // formerWorkflow is the ID of the workflow whose activity led the loop until 2026-11-22.
 const formerWorkflow = "spillway-autoscaler"
 
-// EndFormer ends what led the loop in a namespace that an engine of before 2026-11-22 has used: a workflow, of which nothing is left here to
-// run it. Where there is none, that is fine.
+// EndFormer ends what led the loop in a namespace that an engine of before 2026-11-22 has used: a workflow, of which
+// nothing is left here to run it. Where there is none, that is fine.
 func EndFormer(ctx context.Context, c client.Client) error {
 	err := c.TerminateWorkflow(ctx, formerWorkflow, "", "the lead is a lease in NATS now")
 	var none *serviceerror.NotFound

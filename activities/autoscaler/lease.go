@@ -13,17 +13,19 @@ import (
 )
 
 const (
-	// leaseTime is how long the others leave a lease alone whose value does not change: the longest that nobody leads after the leader's
-	// host was lost. A leader stops after half of it.
+	// leaseTime is how long the others leave a lease alone whose value does not change: the longest that nobody leads
+	// after the leader's host was lost. A leader stops after half of it.
 	leaseTime = 10 * time.Second
-	// renewalsPerLease is how often a lease is renewed, and looked at by others: with ten, four renewals may be lost in a row.
+	// renewalsPerLease is how often a lease is renewed, and looked at by others: with ten, four renewals may be lost in a
+	// row.
 	renewalsPerLease = 10
 )
 
 // ErrLeaseLost says that another process has taken the lease.
 var ErrLeaseLost = errors.New("another process holds the lease")
 
-// lease is the value under wire.LeaseKey. Each renewal writes it again, and so gives it another revision; there is no time in it.
+// lease is the value under wire.LeaseKey. Each renewal writes it again, and so gives it another revision; there is no
+// time in it.
 type lease struct {
 	Version int `json:"v"`
 	// Holder is the random ID of the process that leads; empty once it has given the lease up.
@@ -43,8 +45,9 @@ type sight struct {
 // unknownHolder stands for whoever wrote a lease that cannot be read.
 const unknownHolder = "?"
 
-// free reports whether candidate may take the lease. No two clocks are compared: what counts is that the candidate itself has seen nothing
-// of the holder for as long as a lease lasts, while the holder stops after half of that without a renewal.
+// free reports whether candidate may take the lease. No two clocks are compared: what counts is that the candidate
+// itself has seen nothing of the holder for as long as a lease lasts, while the holder stops after half of that without
+// a renewal.
 func (s sight) free(candidate string, lasts time.Duration) bool {
 	return s.revision == 0 || s.holder == "" || s.holder == candidate || s.unchanged >= lasts
 }
@@ -56,9 +59,9 @@ type leases struct {
 	revision uint64 // of the lease while this process holds it
 }
 
-// openLeases opens the bucket of the lease, or makes it with as many replicas as the plan's. It is in memory: a lease of servers that were
-// all started anew is void, since its holder can have renewed it nowhere. So the engine that follows a killed one on its state directory, where
-// the directory's lock lets only one run, leads at once.
+// openLeases opens the bucket of the lease, or makes it with as many replicas as the plan's. It is in memory: a lease
+// of servers that were all started anew is void, since its holder can have renewed it nowhere. So the engine that
+// follows a killed one on its state directory, where the directory's lock lets only one run, leads at once.
 func openLeases(ctx context.Context, js jetstream.JetStream, id string) (*leases, error) {
 	bucket, err := js.KeyValue(ctx, wire.LeaseBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -141,8 +144,9 @@ func (l *leases) campaign(ctx context.Context, lasts time.Duration) error {
 	}
 }
 
-// renew writes the lease again. It wraps ErrLeaseLost when another process holds it. A lease that was deleted or overwritten by something
-// that is no lease, and one whose last renewal was stored without its answer, is still this process's.
+// renew writes the lease again. It wraps ErrLeaseLost when another process holds it. A lease that was deleted or
+// overwritten by something that is no lease, and one whose last renewal was stored without its answer, is still this
+// process's.
 func (l *leases) renew(ctx context.Context) error {
 	err := l.put(ctx, l.id, l.revision)
 	for conflict(err) {

@@ -40,8 +40,8 @@ func TestWhoMayTakeALease(t *testing.T) {
 	}
 }
 
-// TestNoTwoLeadAtATime plays processes that are suspended at will, whose calls to NATS take any time: whoever acts within the rules of
-// renewal.left acts alone.
+// TestNoTwoLeadAtATime plays processes that are suspended at will, whose calls to NATS take any time: whoever acts
+// within the rules of renewal.left acts alone.
 func TestNoTwoLeadAtATime(t *testing.T) {
 	t.Parallel()
 	const lasts = 10 * time.Second
@@ -208,7 +208,8 @@ func TestALeaseThatIsHeldIsTakenOnlyAfterItsWholeTime(t *testing.T) {
 	}
 }
 
-// TestAfterAKillTheNextProcessLeadsAtOnce: the leader and its servers die together, as the embedded ones do with the engine.
+// TestAfterAKillTheNextProcessLeadsAtOnce: the leader and its servers die together, as the embedded ones do with the
+// engine.
 func TestAfterAKillTheNextProcessLeadsAtOnce(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)

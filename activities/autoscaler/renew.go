@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// ErrSilent says that the lease could not be renewed for half of the time that it lasts, so that another process may take it soon.
+// ErrSilent says that the lease could not be renewed for half of the time that it lasts, so that another process may
+// take it soon.
 var ErrSilent = errors.New("the lease could not be renewed in time")
 
 // renewal renews the lease and knows when it was last renewed.
@@ -23,8 +24,8 @@ func newRenewal(lasts time.Duration, taken time.Time) *renewal {
 	return &renewal{lasts: lasts, born: taken}
 }
 
-// left is how long the leader may go on without another renewal; it is not positive once it has fallen silent. A leader whose process was
-// suspended finds out here, before it acts.
+// left is how long the leader may go on without another renewal; it is not positive once it has fallen silent. A leader
+// whose process was suspended finds out here, before it acts.
 func (r *renewal) left() time.Duration {
 	return r.lasts/2 - (time.Since(r.born) - time.Duration(r.last.Load()))
 }
@@ -40,7 +41,8 @@ func (r *renewal) run(ctx context.Context, renew func(ctx context.Context) error
 	return nil
 }
 
-// once tries one renewal, for as long as there is time for it. One that failed is no error while the next may succeed in time.
+// once tries one renewal, for as long as there is time for it. One that failed is no error while the next may succeed
+// in time.
 func (r *renewal) once(ctx context.Context, limit time.Duration, renew func(ctx context.Context) error) error {
 	began := time.Since(r.born)
 	ctx, cancel := context.WithTimeout(ctx, min(limit, r.left()))

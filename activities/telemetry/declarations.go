@@ -56,6 +56,8 @@ const (
 	runBudgetMisses    = "spillway_run_budget_missed_total"
 	alertsTotal        = "spillway_alerts_total"
 	eventsTotal        = "spillway_events_total"
+	eventsWaiting      = "spillway_events_waiting"
+	startLimit         = "spillway_start_limit"
 	hostPrice          = "spillway_host_price_dollars_per_hour"
 	hostCPU            = "spillway_host_capacity_cpu_cores"
 	hostMemory         = "spillway_host_capacity_memory_bytes"
@@ -150,6 +152,8 @@ func runSeries() []Declaration {
 		{Name: runBudgetMisses, Kind: Counter, Unit: runsUnit, Help: "Runs that cost more than their budget.", Labels: pipeline},
 		{Name: alertsTotal, Kind: Counter, Unit: "alerts", Help: "Alerts about goals at risk, by kind.", Labels: []string{"kind"}},
 		{Name: eventsTotal, Kind: Counter, Unit: "events", Help: "Events that were to start a run, by what became of them.", Labels: []string{"result"}},
+		{Name: eventsWaiting, Kind: Gauge, Unit: "events", Help: "Events that wait for their run: for a cap, or until starts are quick enough for theirs."},
+		{Name: startLimit, Kind: Gauge, Unit: runsUnit, Help: "Runs that may be started at a time, by how long starts take."},
 	}
 }
 

@@ -64,6 +64,7 @@ type Metrics struct {
 	price, hostCPU, hostMemory, gpus  *prometheus.GaugeVec     // host
 	utilisation, used, free, graphics *prometheus.GaugeVec     // gpu, UUID, device, modelName, Hostname
 	leader, term, tick                prometheus.Gauge
+	eventsWaiting, startLimit         prometheus.Gauge
 	droppedMessages, unreadMessages   prometheus.Counter
 	leaderFailures                    prometheus.Counter
 
@@ -135,6 +136,7 @@ func (m *Metrics) keepGauges(all declared) {
 	m.price, m.hostCPU, m.hostMemory, m.gpus = all.gauges[hostPrice], all.gauges[hostCPU], all.gauges[hostMemory], all.gauges[hostGPUs]
 	m.utilisation, m.used = all.gauges[deviceUtilisation], all.gauges[deviceMemoryUsed]
 	m.free, m.graphics = all.gauges[deviceMemoryFree], all.gauges[deviceEngineActive]
+	m.eventsWaiting, m.startLimit = all.gauges[eventsWaiting].WithLabelValues(), all.gauges[startLimit].WithLabelValues()
 	m.leader, m.term, m.tick = all.gauges[leaderGauge].WithLabelValues(), all.gauges[planTerm].WithLabelValues(), all.gauges[planTick].WithLabelValues()
 }
 
@@ -161,6 +163,12 @@ func (m *Metrics) CountEvent(result EventResult) {
 		result = other
 	}
 	m.events.WithLabelValues(string(result)).Inc()
+}
+
+// SetEventsWaiting says how many events wait for their run, and how many runs may be started at a time.
+func (m *Metrics) SetEventsWaiting(events uint64, limit int) {
+	m.eventsWaiting.Set(float64(events))
+	m.startLimit.Set(float64(limit))
 }
 
 // CountDropped counts one fact that was not sent; it is what RecorderOptions.Dropped wants.

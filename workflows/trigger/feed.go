@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// startLimit bounds one call of the Starter.
-	startLimit = 10 * time.Second
+	// startLimit bounds one call of the Starter, from its admission on. The Temporal client repeats a request within it after ten seconds.
+	startLimit = 30 * time.Second
 	// ackLimit bounds an acknowledgement, also after the trigger was told to stop.
 	ackLimit = 5 * time.Second
 	// firstDelay and lastDelay are the bounds of the back-off of redelivery.
@@ -261,9 +261,7 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 	}
 	run := decision.start.Run
 	w.gate.begin(run)
-	limited, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	started, err := t.starter.Start(limited, decision.start)
+	started, err := t.start(ctx, w.key, decision.start)
 	w.gate.settle(run)
 	switch {
 	case errors.Is(err, ErrRefused):
@@ -283,6 +281,19 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 		}
 	}
 	return nil
+}
+
+// start starts a run when it is the binding's turn.
+func (t *Trigger) start(ctx context.Context, key string, run Start) (bool, error) {
+	admitted, err := t.admission.enter(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	limited, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	started, err := t.starter.Start(limited, run)
+	admitted.leave(err != nil && !errors.Is(err, ErrRefused))
+	return started, err
 }
 
 // handleUnbound buries an event that no binding reads. While bindings change it waits, so that no event has a dead letter and a run.

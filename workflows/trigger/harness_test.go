@@ -57,6 +57,7 @@ type memory struct {
 	over      map[string]bool
 	most      int // runs that went on at a time
 	down      bool
+	hold      func(start Start)                    // while a start is under way
 	fault     func(start Start, exists bool) error // after the effect
 	schedules map[string]Schedule
 }
@@ -68,6 +69,9 @@ func newMemory() *memory {
 var errAway = errors.New("temporal is away")
 
 func (m *memory) Start(_ context.Context, start Start) (bool, error) {
+	if m.hold != nil {
+		m.hold(start)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.down {

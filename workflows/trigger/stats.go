@@ -21,6 +21,8 @@ type Stats struct {
 	Unbound uint64
 	// Replayed counts dead letters that were published again.
 	Replayed uint64
+	// StartLimit is how many starts of runs may be under way at a time now, by how long they take.
+	StartLimit int
 }
 
 // BindingStats counts the events of one binding.
@@ -30,7 +32,8 @@ type BindingStats struct {
 	// Started counts events that started a run, Duplicate those whose run existed already, Dead those that became dead letters, and Skipped
 	// those that the filter did not want.
 	Started, Duplicate, Dead, Skipped uint64
-	// Waiting is how many events are in the stream that this binding has not dealt with: above its cap, or not yet taken.
+	// Waiting is how many events are in the stream that this binding has not dealt with: above its cap, not yet taken, or
+	// waiting until starts are quick enough for theirs.
 	Waiting uint64
 	// Running is how many runs count against the cap; 0 when there is none.
 	Running int
@@ -38,7 +41,7 @@ type BindingStats struct {
 
 // Stats returns what became of the events. It asks the server how many wait.
 func (t *Trigger) Stats(ctx context.Context) (Stats, error) {
-	stats := Stats{Unbound: t.count(unboundKey).dead.Load()}
+	stats := Stats{Unbound: t.count(unboundKey).dead.Load(), StartLimit: t.admission.limit()}
 	t.mu.Lock()
 	stats.Replayed = t.replayed
 	t.mu.Unlock()

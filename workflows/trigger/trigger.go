@@ -46,6 +46,7 @@ type Trigger struct {
 	hold      time.Duration
 	replicas  int
 	every     time.Duration // between looks at what changed outside
+	admission *admission
 
 	// applying is held while what is bound changes, on the server and here; it guards the three fields below.
 	applying  sync.Mutex
@@ -85,8 +86,8 @@ func New(options Options) (*Trigger, error) {
 		ackWait:  cmp.Or(options.AckWait, 30*time.Second),
 		hold:     cmp.Or(options.Hold, 2*time.Minute),
 		replicas: cmp.Or(options.Replicas, 1),
-		every:    2 * time.Second,
-		table:    &table{}, scheduled: map[string]Schedule{}, absent: map[string]time.Time{},
+		every:    2 * time.Second, admission: newAdmission(),
+		table: &table{}, scheduled: map[string]Schedule{}, absent: map[string]time.Time{},
 		gates: map[string]*gate{}, counters: map[string]*counters{},
 		changed: make(chan struct{}, 1),
 	}, nil

@@ -129,6 +129,7 @@ func (e *Engine) countEvents(ctx context.Context) {
 			}
 			continue
 		}
+		e.observer.metrics.SetEventsWaiting(eventsWaiting(stats), stats.StartLimit)
 		for result, total := range eventTotals(stats) {
 			for ; counted[result] < total; counted[result]++ {
 				e.observer.metrics.CountEvent(result)
@@ -146,4 +147,12 @@ func eventTotals(stats trigger.Stats) map[telemetry.EventResult]uint64 {
 		totals[telemetry.EventDead] += binding.Dead
 	}
 	return totals
+}
+
+// eventsWaiting is how many events wait for their run, over all bindings.
+func eventsWaiting(stats trigger.Stats) (events uint64) {
+	for _, binding := range stats.Bindings {
+		events += binding.Waiting
+	}
+	return events
 }

@@ -130,7 +130,8 @@ func (f *flood) through(n int) time.Duration {
 	return f.until("echo", before+n, began)
 }
 
-// bare starts n workflows of one activity, as many at a time as a program of a user might, and returns how long it took until all had ended.
+// bare starts n workflows of one activity, as many at a time as a program of a user might, and returns how long it took
+// until all had ended.
 func (f *flood) bare(n int) time.Duration {
 	f.t.Helper()
 	const starters = 64
@@ -180,7 +181,8 @@ func (f *flood) until(kind string, total int, began time.Time) time.Duration {
 	return time.Since(began)
 }
 
-// onceEach fails the test unless every event so far has had one run, which succeeded and was told once, and nobody but this engine ever led.
+// onceEach fails the test unless every event so far has had one run, which succeeded and was told once, and nobody but
+// this engine ever led.
 func (f *flood) onceEach() {
 	f.t.Helper()
 	told := map[string]int{}
@@ -243,8 +245,8 @@ func TestABurstBesideBusyCoresCostsNeitherTheLeadNorARun(t *testing.T) {
 	f.onceEach()
 }
 
-// TestOverload runs bursts through Spillway and through bare Temporal, in turn and on the same servers: at rest, and beside a busy loop for
-// each core.
+// TestOverload runs bursts through Spillway and through bare Temporal, in turn and on the same servers: at rest, and
+// beside a busy loop for each core.
 func TestOverload(t *testing.T) {
 	needMeasure(t)
 	const (
