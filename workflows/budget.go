@@ -6,11 +6,15 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
+// This file is how runs of version 0 keep their money: each chunk of a Map on its own. Such runs go on, and must replay step by step; nothing
+// else uses it. Package account does it for all others.
+
 // BudgetError is the type of the application error with which a run fails that cannot go on within its budget.
-const BudgetError = "SpillwayBudget"
+const BudgetError = wire.BudgetError
 
 // upperPrice is how much more than the costliest task of its stage so far a task is expected to cost at most.
 const upperPrice = 1.5

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workflows/internal/account"
 )
 
 // Keys of the memo with which a run is started.
@@ -97,6 +98,9 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 	r := i.host.newRun(info)
 	if err := r.answerUpdates(ctx, i.host); err != nil {
 		return nil, err
+	}
+	if r.version >= versionAccount {
+		r.hearChunks(ctx)
 	}
 	started := predictor.RunStarted{
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Goal: r.goal, At: info.WorkflowStartTime,
@@ -197,6 +201,7 @@ func (h Host) newRun(info *workflow.Info) *run {
 	if _, told := info.Memo.GetFields()[OptionsMemo]; told { // a run that began before there were results to take goes on without
 		r.find = h.Find
 	}
+	r.account = account.New(r.goal.Budget, account.Carried{})
 	r.listed = map[string]bool{}
 	for _, stage := range h.Stages {
 		r.listed[stage.Name()] = true
@@ -208,7 +213,8 @@ func (h Host) newRun(info *workflow.Info) *run {
 func (h Host) part(c chunk) *run {
 	r := newRun(c.Run, c.Window)
 	r.pipeline, r.app, r.build, r.tell, r.version = c.Pipeline, c.App, c.Build, h.Tell, c.Version
-	r.goal.Budget, r.options.Traceparent = c.Budget, c.Trace
+	r.goal.Budget, r.options.Traceparent, r.options.Prices = c.Budget, c.Trace, c.Prices
+	r.account = account.NewPart(c.Stage.Name, len(c.Inputs), c.Money)
 	return r
 }
 
@@ -224,13 +230,19 @@ func memo[T any](info *workflow.Info, key string) (value T) {
 func (r *run) answerUpdates(ctx workflow.Context, host Host) error {
 	err := workflow.SetUpdateHandlerWithOptions(ctx, GoalUpdate, func(ctx workflow.Context, goal Goal) (Goal, error) {
 		r.goal = goal
+		r.account.SetLimit(goal.Budget)
 		if host.Tell != nil && !workflow.IsReplaying(ctx) {
 			host.Tell(predictor.GoalChanged{Run: r.id, Goal: goal, At: workflow.Now(ctx)})
 		}
 		return goal, nil
-	}, workflow.UpdateHandlerOptions{Validator: func(_ workflow.Context, goal Goal) error { return CheckGoal(goal) }})
+	}, workflow.UpdateHandlerOptions{Validator: func(_ workflow.Context, goal Goal) error { return r.checkGoal(goal) }})
 	if err != nil {
 		return fmt.Errorf("answer update %s: %w", GoalUpdate, err)
+	}
+	if r.version >= versionAccount {
+		if err := r.answerReserve(ctx); err != nil {
+			return err
+		}
 	}
 	err = workflow.SetUpdateHandlerWithOptions(ctx, WindowUpdate, func(_ workflow.Context, window predictor.Window) error {
 		r.windows[window.Stage.Name] = window.Tasks
@@ -243,6 +255,17 @@ func (r *run) answerUpdates(ctx workflow.Context, host Host) error {
 	}})
 	if err != nil {
 		return fmt.Errorf("answer update %s: %w", WindowUpdate, err)
+	}
+	return nil
+}
+
+// checkGoal refuses a goal that this run cannot have any more.
+func (r *run) checkGoal(goal Goal) error {
+	if err := CheckGoal(goal); err != nil {
+		return err
+	}
+	if spent := r.account.Spent(); goal.Budget > 0 && goal.Budget < spent {
+		return fmt.Errorf("a budget of %s is lower than the %s that the run has spent: give it more, or cancel it", goal.Budget, spent)
 	}
 	return nil
 }

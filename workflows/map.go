@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows/internal/account"
 )
 
 // MapWorkflow is the name of the child workflow that runs a part of a Map. app.Main registers it.
@@ -39,7 +40,10 @@ type chunk struct {
 	Trace    string            `json:"traceparent,omitempty"`
 	Version  int               `json:"version,omitempty"` // that of the run
 	Window   int               `json:"window"`
-	// Budget is what the chunk may spend; 0 means no limit.
+	// Money is what the chunk has to begin with, and Prices are those of the run.
+	Money  account.Block `json:"money,omitzero"`
+	Prices *wire.Prices  `json:"prices,omitempty"`
+	// Budget is what the chunk of a run of version 0 may spend; 0 means no limit.
 	Budget quantity.Money `json:"budget_picodollars,omitempty"`
 }
 
@@ -56,6 +60,8 @@ type chunkResult struct {
 	Outputs []json.RawMessage `json:"outputs"`
 	Spent   quantity.Money    `json:"spent_picodollars"`
 	Highest quantity.Money    `json:"highest_picodollars"`
+	// Price is what the chunk knows of the stage's price.
+	Price account.Price `json:"price,omitzero"`
 }
 
 // Map calls the stage once for every input, as many at a time as the run's window allows, and returns the outputs in the order of the inputs.
@@ -114,6 +120,9 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 		}
 		part := r.chunkOf(stage, first, shards[offset:offset+sizes[i]], inputs)
 		id := fmt.Sprintf("%s/%s-%d", workflow.GetInfo(ctx).WorkflowExecution.ID, stage.Name, part.First)
+		if r.version >= versionAccount {
+			part.Money = r.account.Open(id, stage.Name, len(part.Inputs), r.quote(stage))
+		}
 		child := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(group, workflow.ChildWorkflowOptions{
 			WorkflowID:          id,
 			ParentClosePolicy:   enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL,
@@ -124,8 +133,7 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 			var result chunkResult
 			err := child.Get(ctx, &result)
 			delete(open, id)
-			r.ledger.spent += result.Spent
-			r.ledger.highest[stage.Name] = max(r.ledger.highest[stage.Name], result.Highest)
+			r.closeChunk(id, stage.Name, result, err)
 			if err != nil && failure == nil {
 				failure = mapError(err)
 				cancel()
@@ -134,6 +142,9 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 				outputs[part.shard(i)] = output
 			}
 		})
+		if r.version >= versionAccount {
+			r.tellChunk(ctx, id, child, func() bool { return open[id] == nil })
+		}
 	}
 	tasks := r.windowOf(stage.Name)
 	for {
@@ -148,6 +159,20 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 			open[id].SignalChildWorkflow(ctx, windowSignal, r.chunkWindow(stage.Name))
 		}
 	}
+}
+
+// closeChunk counts what a chunk that is over has cost.
+func (r *run) closeChunk(id, stage string, result chunkResult, err error) {
+	if r.version < versionAccount {
+		r.ledger.spent += result.Spent
+		r.ledger.highest[stage] = max(r.ledger.highest[stage], result.Highest)
+		return
+	}
+	cost, told := spending{Spent: result.Spent, Price: result.Price}, true
+	if err != nil {
+		cost, told = spendingOf(err)
+	}
+	r.account.Close(id, cost.Spent, cost.Price, told)
 }
 
 // reuseShards puts the outputs that earlier runs have made into outputs, and returns the shards that are left to run.
@@ -197,7 +222,7 @@ func (r *run) chunkOf(stage wire.Stage, first int, shards []int, inputs []json.R
 	if shards[len(shards)-1]-shards[0] != len(shards)-1 {
 		part.Shards = shards
 	}
-	if r.goal.Budget > 0 {
+	if part.Prices = r.options.Prices; r.goal.Budget > 0 && r.version < versionAccount {
 		part.Budget = max(1, (r.goal.Budget-r.ledger.spent)/quantity.Money(r.concurrentChunks(stage.Name)))
 	}
 	return part
@@ -224,6 +249,12 @@ func mapError(err error) error {
 func runChunk(host Host) func(workflow.Context, chunk) (chunkResult, error) {
 	return func(ctx workflow.Context, part chunk) (chunkResult, error) {
 		r := host.part(part)
+		if r.version >= versionAccount {
+			r.hearRun(ctx)
+			if err := r.answerReserve(ctx); err != nil {
+				return chunkResult{}, err
+			}
+		}
 		workflow.Go(ctx, func(ctx workflow.Context) {
 			for {
 				var tasks int
@@ -234,13 +265,16 @@ func runChunk(host Host) func(workflow.Context, chunk) (chunkResult, error) {
 		result := chunkResult{Outputs: make([]json.RawMessage, len(part.Inputs))}
 		group, cancel := workflow.WithCancel(ctx)
 		defer cancel()
-		started, done := 0, 0
+		started, done, failed := 0, 0, 0
 		var failure error
 		for i, input := range part.Inputs {
 			shard := part.shard(i)
 			c := call{stage: part.Stage, id: fmt.Sprintf("%s-%d", part.Stage.Name, part.First-part.Offset+shard), input: input}
 			if err := workflow.Await(ctx, func() bool { return failure != nil || started-done < r.window }); err != nil {
-				return chunkResult{}, err
+				if r.version < versionAccount {
+					return chunkResult{}, err
+				}
+				failure = err // what runs is waited for: it has cost something
 			}
 			if failure != nil {
 				break
@@ -250,7 +284,7 @@ func runChunk(host Host) func(workflow.Context, chunk) (chunkResult, error) {
 				done++
 				result.Outputs[i] = output
 				if err != nil && failure == nil {
-					failure = shardError(part.Stage.Name, shard, err)
+					failure, failed = err, shard
 					cancel()
 				}
 			})
@@ -260,7 +294,11 @@ func runChunk(host Host) func(workflow.Context, chunk) (chunkResult, error) {
 		if err := workflow.Await(settled, func() bool { return done == started }); err != nil {
 			return chunkResult{}, err
 		}
-		result.Spent, result.Highest = r.ledger.spent, r.ledger.highest[part.Stage.Name]
-		return result, failure
+		if r.version < versionAccount {
+			result.Spent, result.Highest = r.ledger.spent, r.ledger.highest[part.Stage.Name]
+			return result, shardError(part.Stage.Name, failed, failure)
+		}
+		result.Spent, result.Price = r.account.Spent(), r.account.Price()
+		return result, withSpending(failure, part.Stage.Name, failed, spending{Spent: result.Spent, Price: result.Price})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -13,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows/internal/account"
 )
 
 // run is what the SDK remembers of the run that a workflow is, or is a part of. Workflow code owns it: no lock is needed.
@@ -31,8 +33,15 @@ type run struct {
 	windows  map[string]int // by stage
 	inFlight map[string]int // by stage
 	next     map[string]int // number of the next task, by stage
-	ledger   budget
+
+	account *account.Account          // what the run spends
+	before  map[string]quantity.Money // what a task has cost where it was refused, by task
+	ledger  budget                    // in place of account in runs of version 0, with held, what they reserved by task
+	held    map[string]quantity.Money
 }
+
+// versionAccount is the version from which on a run keeps an account of its money, together with its chunks.
+const versionAccount = 1
 
 type runKey struct{}
 
@@ -51,7 +60,8 @@ func newRun(id string, window int) *run {
 	return &run{
 		id: id, window: window,
 		windows: map[string]int{}, inFlight: map[string]int{}, next: map[string]int{},
-		ledger: newBudget(),
+		before: map[string]quantity.Money{}, ledger: newBudget(), held: map[string]quantity.Money{},
+		account: account.New(0, account.Carried{}),
 	}
 }
 
@@ -93,13 +103,12 @@ func (r *run) runTask(ctx workflow.Context, c call) (json.RawMessage, error) {
 	}
 	r.inFlight[name]++
 	defer func() { r.inFlight[name]-- }()
-	held, err := r.ledger.reserve(ctx, r, name)
-	if err != nil {
+	if err := r.admit(ctx, c); err != nil {
 		return nil, err
 	}
 	r.hint(ctx, c)
 	result, err := r.execute(ctx, c)
-	r.ledger.settle(name, held, result.Cost)
+	r.settle(c, result.Cost, err)
 	return result.Output, err
 }
 
@@ -110,14 +119,23 @@ func (r *run) windowOf(stage string) int {
 	return r.window
 }
 
-// execute schedules the task on the stage's queue and, when a venue refuses it there, on the queue that only the pool polls.
+// poolSuffix ends the ID under which a task that a venue refused is scheduled again.
+const poolSuffix = ".pool"
+
+// execute schedules the task on the stage's queue and, when a venue refuses it there, on the queue that only the pool polls. The result has
+// the cost of both, also when the task failed.
 func (r *run) execute(ctx workflow.Context, c call) (wire.Result, error) {
 	result, err := r.schedule(ctx, c, c.stage.PoolOnly)
 	var refused *temporal.ApplicationError
 	if errors.As(err, &refused) && refused.Type() == wire.RefusedError && !c.stage.PoolOnly {
-		c.stage.PoolOnly, c.id = true, c.id+".pool" // another task to everyone who counts attempts
+		r.before[c.id] = result.Cost
+		c.stage.PoolOnly, c.id = true, c.id+poolSuffix // another task to everyone who counts attempts
 		r.hint(ctx, c)
-		return r.schedule(ctx, c, true)
+		before := result.Cost
+		result, err = r.schedule(ctx, c, true)
+		if r.version >= versionAccount { // runs of earlier engines repeat what they did
+			result.Cost += before
+		}
 	}
 	return result, err
 }
@@ -154,7 +172,14 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout, PoolOnly: poolOnly, Recommends: c.stage.Recommends,
 		Command: c.stage.Command, Traceparent: r.options.Traceparent,
 	}
+	if own := strings.TrimSuffix(c.id, poolSuffix); r.account.Limited() {
+		task.Budgeted, task.Reserved = true, r.account.Reserved(own)-r.before[own]
+	}
 	err = workflow.ExecuteActivity(ctx, c.stage.Name, task, c.input).Get(ctx, &result)
+	if err != nil {
+		cost, _ := spendingOf(err)
+		result.Cost = cost.Spent
+	}
 	return result, err
 }
 

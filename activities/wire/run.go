@@ -27,6 +27,8 @@ type RunOptions struct {
 	Version int `json:"version,omitempty"`
 	// Window is how many tasks of one stage are in flight at first; 0 is that of the process that runs the workflow. The starter sets it.
 	Window int `json:"window,omitempty"`
+	// Prices are those in force when the run was started; nil when nobody said. The starter sets it.
+	Prices *Prices `json:"prices,omitempty"`
 }
 
 // WorkflowVersion is that of the steps that runs take beside their pipeline's own: how money is reserved, chunks are told, results looked up.

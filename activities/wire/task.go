@@ -44,6 +44,9 @@ type Task struct {
 	Traceparent string `json:"traceparent,omitempty"`
 	// Recommends says that the app is asked for the size of each attempt.
 	Recommends bool `json:"recommends,omitempty"`
+	// Budgeted says that the task may cost no more than Reserved, all attempts together, unless ReserveUpdate is given more.
+	Budgeted bool           `json:"budgeted,omitempty"`
+	Reserved quantity.Money `json:"reserved_picodollars,omitempty"`
 }
 
 // Result is what every stage activity returns.
@@ -65,8 +68,11 @@ type Heartbeat struct {
 	LargestFailed quantity.Bytes `json:"largest_failed_bytes,omitempty"`
 	// LargestFailedGPU is the same for device memory.
 	LargestFailedGPU quantity.Bytes `json:"largest_failed_gpu_bytes,omitempty"`
-	// Spent is what earlier attempts cost.
-	Spent quantity.Money `json:"spent_picodollars,omitempty"`
+	// Spent is what earlier attempts cost, Running what this one has cost so far: if it is lost, that is what it is taken to have cost.
+	Spent   quantity.Money `json:"spent_picodollars,omitempty"`
+	Running quantity.Money `json:"running_picodollars,omitempty"`
+	// Reserved is what the run has reserved for the task since it was scheduled, where that is more than before.
+	Reserved quantity.Money `json:"reserved_picodollars,omitempty"`
 	// Checkpoint is the newest checkpoint; the zero Ref when there is none.
 	Checkpoint activities.Ref `json:"checkpoint"`
 	// Step and Metrics are the newest progress.

@@ -21,18 +21,20 @@ import (
 type temporalStarter struct {
 	client client.Client
 	window int
+	prices *wire.Prices
 }
 
 // NewTemporalStarter returns the Starter that starts runs as Temporal workflows, with window tasks of one stage in flight at first; 0 leaves
-// that to the process that runs the workflow. It does not close the client.
-func NewTemporalStarter(c client.Client, window int) Starter {
-	return temporalStarter{client: c, window: window}
+// that to the process that runs the workflow. Prices are those that runs reckon with before they know better; nil when they are not known.
+// It does not close the client.
+func NewTemporalStarter(c client.Client, window int, prices *wire.Prices) Starter {
+	return temporalStarter{client: c, window: window, prices: prices}
 }
 
 // Start implements Starter. A workflow ID that exists, running or closed, is refused by Temporal itself, which is what makes a run start
 // exactly once; the refusal is asked for as an error, since only so does the client tell a new run from one that existed.
 func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
-	start.Options.Version, start.Options.Window = wire.WorkflowVersion, s.window
+	start.Options.Version, start.Options.Window, start.Options.Prices = wire.WorkflowVersion, s.window, s.prices
 	_, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID:                                       start.Run,
 		TaskQueue:                                start.TaskQueue,

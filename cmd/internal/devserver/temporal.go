@@ -164,6 +164,9 @@ func dynamicSettings() dynamicconfig.StaticClient {
 		dynamicconfig.HistoryPersistenceMaxQPS.Key():                            unlimited,
 		dynamicconfig.VisibilityPersistenceMaxReadQPS.Key():                     unlimited,
 		dynamicconfig.VisibilityPersistenceMaxWriteQPS.Key():                    unlimited,
+		// Every task in flight of a run may ask it for more money at a time.
+		dynamicconfig.WorkflowExecutionMaxInFlightUpdates.Key(): 1_000,
+		dynamicconfig.WorkflowExecutionMaxTotalUpdates.Key():    10_000,
 		// A newly registered search attribute or endpoint is to be seen at once.
 		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): true,
 		dynamicconfig.ForceNexusEndpointRefreshOnRead.Key():         true,

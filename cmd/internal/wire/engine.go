@@ -395,12 +395,22 @@ func (e *Engine) openOutput(source wire.LogSource) activities.Output { return e.
 
 func (e *Engine) startTrigger(context.Context) (err error) {
 	e.trigger, err = trigger.New(trigger.Options{
-		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal, e.config.Policy.Window), Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger,
+		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal, e.config.Policy.Window, e.prices()), Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger,
 	})
 	if err != nil {
 		return err
 	}
 	return nil
+}
+
+// prices are those in force on this engine.
+func (e *Engine) prices() *wire.Prices {
+	host := e.agent.Host()
+	prices := wire.Prices{HostPerHour: host.PricePerHour, HostCapacity: host.Capacity}
+	if e.functions.Enabled {
+		prices.FunctionPerGiBSecond, prices.FunctionPerRequest = e.functions.PerGiBSecond, e.functions.PerRequest
+	}
+	return &prices
 }
 
 func (e *Engine) startApps(ctx context.Context) error {
