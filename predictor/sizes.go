@@ -143,7 +143,7 @@ func (d *decider) slotOf(st *stage, s Sizing) quantity.Size {
 // that follows it is another within the second. What is far too large, and what was guessed or declared, gives way at once.
 const (
 	settleFor   = instant(30 * time.Second)
-	farTooLarge = 0.8
+	farTooLarge = 0.5
 )
 
 // settled is the base of a size that does not shrink before it has settled: that of the size held, or the largest that was needed meanwhile.
