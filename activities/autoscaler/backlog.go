@@ -156,6 +156,6 @@ func (l *Leader) lookAt(ctx context.Context, stage predictor.StageID, poolOnly, 
 		return
 	}
 	if active || tasks > 0 {
-		tell(predictor.BacklogObserved{Stage: stage, PoolOnly: poolOnly, Tasks: tasks, At: time.Now()})
+		tell(predictor.BacklogObserved{Stage: stage, PoolOnly: poolOnly, Tasks: tasks, At: l.options.Now()})
 	}
 }

@@ -65,6 +65,8 @@ type Options struct {
 	Failed func()
 	// TickEvery is how often the leader decides without being asked; 0 means every second.
 	TickEvery time.Duration
+	// Now is the clock by which it is decided; nil means time.Now. It may be set back and forward while the leader leads.
+	Now func() time.Time
 	// Logger takes one line per decision; nil discards.
 	Logger *slog.Logger
 }
@@ -93,6 +95,9 @@ func New(options Options) (*Leader, error) {
 	}
 	if options.LeaseJetStream == nil {
 		options.LeaseJetStream = options.JetStream
+	}
+	if options.Now == nil {
+		options.Now = time.Now
 	}
 	if options.Failed == nil {
 		options.Failed = func() {}

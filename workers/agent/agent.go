@@ -92,6 +92,8 @@ type Options struct {
 	ChildIdle time.Duration
 	// Drain is how long running attempts may go on when the agent is told to end; 0 means 10 seconds.
 	Drain time.Duration
+	// Now is the host's clock, by which what happens is told; nil means time.Now.
+	Now func() time.Time
 	// Logger takes the agent's log, and the stages' output at debug level; nil discards both.
 	Logger *slog.Logger
 }
@@ -140,7 +142,7 @@ func New(options Options) (*Agent, error) {
 		id: options.Host, instance: rand.Text(), client: options.Client, started: options.Started, capacity: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
 		recorder: options.Recorder, keeper: options.Results, plans: options.Plans, output: options.Output, inventory: options.Inventory, held: options.Held,
 		sampleEvery: options.SampleEvery, childIdle: options.ChildIdle, drain: options.Drain,
-		logger: options.Logger.With("host", options.Host), now: time.Now,
+		logger: options.Logger.With("host", options.Host), now: options.Now,
 		changed: make(chan struct{}, 1),
 		sizings: make(map[predictor.StageID]predictor.Sizing), running: make(map[*running]struct{}),
 	}
@@ -178,6 +180,9 @@ func (o *Options) complete() error {
 	allowed, err := spawn.AllowedCPUs()
 	if err != nil {
 		return err
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if len(o.CPUs) == 0 {
 		o.CPUs = allowed

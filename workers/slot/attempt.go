@@ -71,7 +71,7 @@ type Attempt struct {
 
 // Begin reads what earlier attempts left, writes the attempt down in the journal and starts the heartbeat. Ctx, task and input are those of a
 // [Handler]. Call Close when the attempt is over.
-func Begin(ctx context.Context, task wire.Task, input json.RawMessage, journal *Journal) (*Attempt, error) {
+func Begin(ctx context.Context, task wire.Task, input json.RawMessage, journal *Journal, taken time.Time) (*Attempt, error) {
 	info := activity.GetInfo(ctx)
 	a := &Attempt{
 		Task:        task,
@@ -80,7 +80,7 @@ func Begin(ctx context.Context, task wire.Task, input json.RawMessage, journal *
 		PoolOnly:    task.PoolOnly || info.TaskQueue == task.Stage.PoolQueue(),
 		input:       input,
 		features:    wire.Features(task, input),
-		taken:       time.Now(),
+		taken:       taken,
 		queued:      max(info.StartedTime.Sub(info.ScheduledTime), 0),
 		journal:     journal,
 		urgent:      make(chan struct{}, 1),

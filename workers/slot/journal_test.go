@@ -54,7 +54,7 @@ func TestTheNextSelfGivesBackWhatTheFormerOneHadInHand(t *testing.T) {
 		if _, known := records.first(); known {
 			journal = nil
 		}
-		a, err := slot.Begin(ctx, task, input, journal)
+		a, err := slot.Begin(ctx, task, input, journal, time.Now())
 		if err != nil {
 			return wire.Result{}, err
 		}
@@ -103,7 +103,7 @@ func TestAnAttemptThatHasItsRecordGetsNoOther(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "attempts")
 	former, records := openJournal(t, dir, "a"), &kept{}
 	w := start(t, c, func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
-		a, err := slot.Begin(ctx, task, input, former)
+		a, err := slot.Begin(ctx, task, input, former, time.Now())
 		if err != nil {
 			return wire.Result{}, err
 		}

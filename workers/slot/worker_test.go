@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.temporal.io/sdk/client"
@@ -189,7 +190,7 @@ func TestTheNextAttemptKnowsWhatTheLastOneLeft(t *testing.T) {
 	checkpoint := activities.Ref{Digest: "abc", Bytes: 3}
 	recorder := &recorder{}
 	w := start(t, c, func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
-		a, err := slot.Begin(ctx, task, nil, nil)
+		a, err := slot.Begin(ctx, task, nil, nil, time.Now())
 		if err != nil {
 			return wire.Result{}, err
 		}
@@ -219,7 +220,7 @@ func TestACheckpointReachesTheServerAtOnceAndACancellationTheAttempt(t *testing.
 	t.Parallel()
 	f, c := slottest.Start(t)
 	w := start(t, c, func(ctx context.Context, task wire.Task, _ json.RawMessage) (wire.Result, error) {
-		a, err := slot.Begin(ctx, task, nil, nil)
+		a, err := slot.Begin(ctx, task, nil, nil, time.Now())
 		if err != nil {
 			return wire.Result{}, err
 		}

@@ -59,6 +59,8 @@ type Options struct {
 	Drain time.Duration
 	// Output opens what takes the output of an attempt; nil discards it.
 	Output func(wire.LogSource) activities.Output
+	// Now is the clock by which what happens is told; nil means time.Now.
+	Now func() time.Time
 	// Logger takes the worker's log; nil discards it.
 	Logger *slog.Logger
 }
@@ -103,13 +105,16 @@ func New(options Options) (*Worker, error) {
 	if options.Drain <= 0 {
 		options.Drain = defaultDrain
 	}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
 	w := &Worker{
 		host: options.Host, instance: rand.Text(), client: options.Client, started: options.Started, logger: options.Logger,
 		functions: options.Functions, recorder: options.Recorder, keeper: options.Results, plans: options.Plans, venue: options.Venue, drain: options.Drain,
-		output: options.Output, now: time.Now, granted: make(map[predictor.StageID]granted),
+		output: options.Output, now: options.Now, granted: make(map[predictor.StageID]granted),
 	}
 	if options.StateDir != "" {
 		journal, err := slot.OpenJournal(
@@ -184,7 +189,7 @@ type call struct {
 
 // handle runs one attempt as an invoke. It is the worker's [slot.Handler].
 func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
-	try, err := slot.Begin(ctx, task, input, w.journal)
+	try, err := slot.Begin(ctx, task, input, w.journal, w.now())
 	if err != nil {
 		return wire.Result{}, err
 	}

@@ -84,6 +84,8 @@ type EngineConfig struct {
 	Traces traces.Options
 	// Starting is told, about once a second, what the start still waits for; nil tells nobody.
 	Starting func(progress string)
+	// Clock is what decisions and accounts go by, HostClock what the host and functions tell of themselves; never nil.
+	Clock, HostClock func() time.Time
 	// Logger takes the engine's log; never nil.
 	Logger *slog.Logger
 }

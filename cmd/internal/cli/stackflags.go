@@ -133,8 +133,9 @@ func (f *stackFlags) config(stateDir, version string, environment func(string) (
 	if hostPrice == 0 && !f.set.Changed("host-price") {
 		hostPrice = cpu * quantity.Money(len(pool))
 	}
+	clocks, _ := environment(clocksEnvironment)
 	return EngineConfig{
-		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics, Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
+		StateDir: stateDir, Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false), Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics, Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
 		Functions: FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor), PerRequest: function.Request.Times(f.priceFactor), Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,

@@ -19,7 +19,7 @@ func unknownRun(run string) error {
 func account[T any](e *Engine, run string, ask func(*ledger.Ledger, time.Time) (T, bool)) (T, error) {
 	e.observer.mu.Lock()
 	defer e.observer.mu.Unlock()
-	found, known := ask(e.observer.ledger, time.Now())
+	found, known := ask(e.observer.ledger, e.now())
 	if !known {
 		return found, unknownRun(run)
 	}
@@ -63,7 +63,7 @@ func (e *Engine) Trainings(_ context.Context, run string) ([]ledger.TrainingView
 func (e *Engine) Bill(_ context.Context, query ledger.BillQuery) (ledger.Bill, error) {
 	e.observer.mu.Lock()
 	defer e.observer.mu.Unlock()
-	return e.observer.ledger.Bill(query, time.Now()), nil
+	return e.observer.ledger.Bill(query, e.now()), nil
 }
 
 // Diff compares two runs.

@@ -95,6 +95,9 @@ func Start(ctx context.Context, config cli.EngineConfig) (cli.RunningEngine, err
 	return e, nil
 }
 
+// now is the time by the engine's clock.
+func (e *Engine) now() time.Time { return e.config.Clock() }
+
 // HTTPAddress is the URL of the API.
 func (e *Engine) HTTPAddress() string { return e.addresses.HTTP }
 
@@ -380,7 +383,8 @@ func (e *Engine) startPool(context.Context) (err error) {
 		Host: host, StateDir: e.config.StateDir, Enforcement: e.config.Limits, Capacity: quantity.Size{Memory: e.config.PoolMemory},
 		Client: e.temporal, CPUs: e.config.PoolCPUs, PricePerHour: e.config.HostPrice, ArtifactsURL: e.artifactsURL(),
 		Builds: e.builds, Store: e.store, Recorder: e.recorder, Results: e.results, Plans: e.plans, Output: e.openOutput,
-		Inventory: e.leases.PutHost, Held: e.recorder.Held, Started: e.recorder.Started, Logger: e.logger,
+		Inventory: e.leases.PutHost, Held: e.recorder.Held, Started: e.recorder.Started,
+		Now: e.config.HostClock, Logger: e.logger,
 	})
 	if err != nil {
 		return err
@@ -462,7 +466,7 @@ func (e *Engine) startLeader(ctx context.Context) error {
 			return loop.Follow(ctx, e.stream, from, handle, e.logger)
 		},
 		Policy: e.config.Policy, Functions: e.functions, Leading: e.observer.metrics.SetLeader, Failed: e.observer.metrics.CountLeaderFailure,
-		Logger: e.logger,
+		Now: e.now, Logger: e.logger,
 	})
 	if err != nil {
 		return err
@@ -508,7 +512,7 @@ func (e *Engine) startFunctions(ctx context.Context) error {
 	}
 	spilling, err := spill.New(spill.Options{
 		Host: hostName(), StateDir: e.config.StateDir, Client: e.temporal, Functions: functions, Recorder: e.recorder, Started: e.recorder.Started,
-		Results: e.results, Plans: e.plans, Venue: e.functions, Output: e.openOutput, Logger: e.logger,
+		Results: e.results, Plans: e.plans, Venue: e.functions, Output: e.openOutput, Now: e.config.HostClock, Logger: e.logger,
 	})
 	if err != nil {
 		return err

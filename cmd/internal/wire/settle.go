@@ -69,7 +69,7 @@ func (s *settler) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		silent := s.engine.observer.silent(time.Now().Add(-settleAfter))
+		silent := s.engine.observer.silent(s.engine.now().Add(-settleAfter))
 		s.forget(silent)
 		s.sweep(ctx, leastRecent(silent, s.looked, settleMost))
 	}

@@ -70,7 +70,7 @@ func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Wat
 			e.logger.DebugContext(ctx, "look at the hosts for forecasts", "error", err)
 			continue
 		}
-		snapshot := predictor.Snapshot{Now: time.Now(), Hosts: hosts, Functions: e.functions, Policy: e.config.Policy}
+		snapshot := predictor.Snapshot{Now: e.now(), Hosts: hosts, Functions: e.functions, Policy: e.config.Policy}
 		going, goals := map[string]alerting.Watch{}, map[string]bool{}
 		for _, reading := range e.observer.readings(snapshot) {
 			goals[reading.Run] = true
