@@ -20,7 +20,7 @@ help: ## List the targets.
 
 .PHONY: run
 run: build ## Run the sample pipeline end to end on this machine.
-	@$(BIN)/spillway run digits --no-cache
+	@$(BIN)/spillway run digits
 
 .PHONY: build
 build: ## Build spillway and the sample app into bin/.

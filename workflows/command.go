@@ -39,11 +39,14 @@ func NewCommand(name string) Stage[Command, CommandResult] {
 	return newCommand(name)
 }
 
-// CommandStage is NewCommand for a stage that is made from data, such as those of a chain: app.Main need not list it.
-// It panics when the name is no name or a hint is negative, so check the data first (see CheckName).
-func CommandStage(name string, hints Hints) Stage[Command, CommandResult] {
+// CommandStage is NewCommand for a stage that is made from data, such as those of a chain: app.Main need not list it. It refuses
+// results of other runs, also where its run asks for them, when refuses is set.
+// It panics when the name is no name or a hint is wrong (see With), so check the data first (see CheckName).
+func CommandStage(name string, hints Hints, refuses bool) Stage[Command, CommandResult] {
 	mustName("stage", name)
-	return newCommand(name).With(hints)
+	stage := newCommand(name).With(hints)
+	stage.refuses = refuses
+	return stage
 }
 
 // ErrHostRuns is wrapped by Call of a command stage: it has no function to call.

@@ -43,7 +43,7 @@ func TestACommandStageTellsTheEngineThatAHostRunsIt(t *testing.T) {
 	if diff := cmp.Diff(want, shell.Describe()); diff != "" {
 		t.Errorf("description (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(want, spillway.CommandStage("shell", spillway.Hints{CPU: 2000, Memory: quantity.GiB, MaxAttempts: 2}).Describe()); diff != "" {
+	if diff := cmp.Diff(want, spillway.CommandStage("shell", spillway.Hints{CPU: 2000, Memory: quantity.GiB, MaxAttempts: 2}, false).Describe()); diff != "" {
 		t.Errorf("description of a stage made from data (-want +got):\n%s", diff)
 	}
 }
@@ -58,7 +58,7 @@ func TestACommandStageIsNotAFunctionToCall(t *testing.T) {
 
 func TestACommandMadeFromDataNeedNotBeListed(t *testing.T) {
 	t.Parallel()
-	spillway.CommandStage("from-data", spillway.Hints{})
+	spillway.CommandStage("from-data", spillway.Hints{}, false)
 	if err := spillway.CheckListed(nil); err == nil || strings.Contains(err.Error(), "from-data") || !strings.Contains(err.Error(), `stage "shell"`) {
 		t.Errorf("got %v, want the stage that Go code declares and not the one made from data", err)
 	}

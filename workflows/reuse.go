@@ -39,13 +39,17 @@ func (r *run) reuse(ctx workflow.Context, stage wire.Stage, inputs []json.RawMes
 		return nil, nil
 	}
 	outputs := make([]json.RawMessage, len(inputs))
-	id := r.stageID(stage.Name)
-	told := predictor.Reused{Run: r.id, Stage: id, At: workflow.Now(ctx)}
+	id, now := r.stageID(stage.Name), workflow.Now(ctx)
+	told := predictor.Reused{Run: r.id, Stage: id, At: now}
+	lookup := wire.Lookup{Run: r.options.RetryOf, Shared: r.options.Shares(stage), For: r.id}
+	if stage.CacheFor > 0 {
+		lookup.NotBefore = now.Add(-stage.CacheFor)
+	}
 	for first := 0; first < len(inputs); first += lookupBatch {
 		batch := inputs[first:min(first+lookupBatch, len(inputs))]
-		lookup := wire.Lookup{Run: r.options.RetryOf, Shared: !stage.NoCache, Keys: make([]wire.ResultKey, len(batch))}
+		lookup.Keys = make([]wire.ResultKey, len(batch))
 		for i, input := range batch {
-			lookup.Keys[i] = wire.NewResultKey(id, stage.Command, input)
+			lookup.Keys[i] = wire.NewResultKey(id, stage.Command, stage.CacheVersion, input)
 		}
 		var answer found
 		err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{

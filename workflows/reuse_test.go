@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
@@ -31,6 +33,7 @@ type memory struct {
 	ran    []string // stages, one for each attempt
 	told   []predictor.Reused
 	broken bool
+	now    time.Time // of the next run; the zero time is that of the test environment
 }
 
 // find is what activities/results does on a server.
@@ -43,7 +46,7 @@ func (m *memory) find(_ context.Context, lookup wire.Lookup) ([]*wire.Kept, erro
 	found := make([]*wire.Kept, len(lookup.Keys))
 	for i, key := range lookup.Keys {
 		for _, kept := range m.kept {
-			if kept.Key == key && lookup.Shared || kept.Key.Content == key.Content && kept.Run == lookup.Run {
+			if kept.Key == key && lookup.Shared && !kept.At.Before(lookup.NotBefore) || kept.Key.Content == key.Content && kept.Run == lookup.Run {
 				found[i] = &kept
 			}
 		}
@@ -62,18 +65,19 @@ func (m *memory) attempt(fails func(stage string) bool) func(context.Context, wi
 		if fails != nil && fails(task.ID) {
 			return wire.Result{}, failing
 		}
-		key := wire.NewResultKey(task.Stage, task.Command, input)
-		m.kept = append(m.kept, wire.Kept{Key: key, Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Output: input, Cost: quantity.USD})
+		key := wire.NewResultKey(task.Stage, task.Command, task.CacheVersion, input)
+		m.kept = append(m.kept, wire.Kept{Key: key, Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Output: input, Cost: quantity.USD, At: m.now})
 		return wire.Result{Output: input, Cost: quantity.USD}, nil
 	}
 }
 
-// Stages that return their input.
+// Stages that return their input. Two of them declare a cache.
 var (
 	first = spillway.NewStage("first", func(_ context.Context, in int) (int, error) { return in, nil })
-	many  = spillway.NewStage("many", func(_ context.Context, in int) (int, error) { return in, nil })
-	clock = spillway.NewStage("clock", func(_ context.Context, in int) (int, error) { return in, nil }).With(spillway.Hints{NoCache: true})
-	last  = spillway.NewStage("last", func(_ context.Context, in []int) ([]int, error) { return in, nil })
+	many  = spillway.NewStage("many", func(_ context.Context, in int) (int, error) { return in, nil }).With(spillway.Hints{Cache: true})
+	clock = spillway.NewStage("clock", func(_ context.Context, in int) (int, error) { return in, nil })
+	last  = spillway.NewStage("last", func(_ context.Context, in []int) ([]int, error) { return in, nil }).
+		With(spillway.Hints{Cache: true, CacheFor: time.Hour, CacheVersion: "2"})
 )
 
 // chainOfStages calls first, many for each number below what it returned, clock and last.
@@ -103,6 +107,9 @@ func (m *memory) run(t *testing.T, build string, n int, options *wire.RunOptions
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
+	if !m.now.IsZero() {
+		env.SetStartTime(m.now)
+	}
 	if options != nil {
 		if err := env.SetMemoOnStart(map[string]any{spillway.OptionsMemo: *options}); err != nil {
 			t.Fatal(err)
@@ -143,25 +150,35 @@ func (m *memory) run(t *testing.T, build string, n int, options *wire.RunOptions
 	return attempts, nil
 }
 
-func TestARunTakesWhatEarlierRunsHaveMadeOfTheSameInput(t *testing.T) {
+func TestARunTakesWhatOtherRunsHaveMadeWhereThatIsAskedFor(t *testing.T) {
 	t.Parallel()
-	m := &memory{}
-	ordinary := &wire.RunOptions{}
+	m := &memory{now: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)}
+	ordinary := &wire.RunOptions{Version: wire.WorkflowVersion}
+	of := func(edit func(*wire.RunOptions)) *wire.RunOptions {
+		options := *ordinary
+		edit(&options)
+		return &options
+	}
 	for _, c := range []struct {
 		name    string
 		build   string
 		n       int
+		later   time.Duration
 		options *wire.RunOptions
 		want    string
 	}{
-		{"nothing is kept yet", "b1", 3, ordinary, "map[clock:1 first:1 last:1 many:3]"},
-		{"all but what depends on more than its input", "b1", 3, ordinary, "map[clock:1]"},
-		{"shards that are new", "b1", 5, ordinary, "map[clock:1 first:1 last:1 many:2]"},
-		{"another build", "b2", 3, ordinary, "map[clock:1 first:1 last:1 many:3]"},
-		{"the cache is not wanted", "b1", 3, &wire.RunOptions{NoCache: true}, "map[clock:1 first:1 last:1 many:3]"},
-		{"a run that began before there was a cache", "b1", 3, nil, "map[clock:1 first:1 last:1 many:3]"},
-		{"of some stages only", "b1", 3, &wire.RunOptions{Only: []string{"first"}}, "map[clock:1 last:1 many:3]"},
+		{"nothing is kept yet", "b1", 3, 0, ordinary, "map[clock:1 first:1 last:1 many:3]"},
+		{"stages run again that declare no cache", "b1", 3, time.Hour, ordinary, "map[clock:1 first:1]"},
+		{"shards that are new", "b1", 5, 0, ordinary, "map[clock:1 first:1 last:1 many:2]"},
+		{"another build", "b2", 3, 0, ordinary, "map[clock:1 first:1 last:1 many:3]"},
+		{"the run asks for all", "b1", 3, 0, of(func(o *wire.RunOptions) { o.Cache = true }), "map[]"},
+		{"a result is too old", "b1", 3, time.Second, ordinary, "map[clock:1 first:1 last:1]"},
+		{"nothing is wanted", "b1", 3, 0, of(func(o *wire.RunOptions) { o.NoCache = true }), "map[clock:1 first:1 last:1 many:3]"},
+		{"of some stages only", "b1", 3, 0, of(func(o *wire.RunOptions) { o.Only = []string{"many"} }), "map[clock:1 first:1 last:1]"},
+		{"a run that an engine began which shared by default", "b1", 3, 0, &wire.RunOptions{}, "map[]"},
+		{"a run that began before there was a cache", "b1", 3, 0, nil, "map[clock:1 first:1 last:1 many:3]"},
 	} {
+		m.now = m.now.Add(c.later)
 		attempts, err := m.run(t, c.build, c.n, c.options, nil)
 		if got := fmt.Sprint(attempts); got != c.want || err != nil {
 			t.Errorf("%s: got attempts %s and error %v, want %s", c.name, got, err, c.want)
@@ -173,15 +190,60 @@ func TestARunTakesWhatEarlierRunsHaveMadeOfTheSameInput(t *testing.T) {
 	}
 }
 
+func TestAStageThatRefusesIsNeverTakenFromAnotherRun(t *testing.T) {
+	t.Parallel()
+	plain, cached, refusing := wire.Stage{Name: "s"}, wire.Stage{Name: "s", Cache: true}, wire.Stage{Name: "s", NoCache: true}
+	for _, c := range []struct {
+		name    string
+		options wire.RunOptions
+		stage   wire.Stage
+		shares  bool
+	}{
+		{"by default", wire.RunOptions{Version: 1}, plain, false},
+		{"declared", wire.RunOptions{Version: 1}, cached, true},
+		{"asked for", wire.RunOptions{Version: 1, Cache: true}, plain, true},
+		{"asked for and refused", wire.RunOptions{Version: 1, Cache: true}, refusing, false},
+		{"by the default of version 0", wire.RunOptions{}, plain, true},
+		{"refused in version 0", wire.RunOptions{}, refusing, false},
+	} {
+		if got := c.options.Shares(c.stage); got != c.shares {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.shares)
+		}
+		c.options.RetryOf = "before"
+		if !c.options.Reuses(c.stage) {
+			t.Errorf("%s: a retry does not take what the run before has finished", c.name)
+		}
+	}
+}
+
+func TestACacheVersionIsAShortText(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"", "2", "mnist 2026-11", strings.Repeat("v", 100)} {
+		if err := spillway.CheckCacheVersion(version); err != nil {
+			t.Errorf("%q: %v", version, err)
+		}
+	}
+	for _, hints := range []spillway.Hints{{CacheVersion: "a\x00b"}, {CacheVersion: "a\nb"}, {CacheVersion: strings.Repeat("v", 101)}, {CacheVersion: "\xff"}, {CacheFor: -1}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%+v is taken, want a panic", hints)
+				}
+			}()
+			first.With(hints)
+		}()
+	}
+}
+
 func TestARetryRunsOnlyWhatIsNeededAlsoWithAnotherBuild(t *testing.T) {
 	t.Parallel()
 	m := &memory{}
-	attempts, err := m.run(t, "b1", 4, &wire.RunOptions{}, func(task string) bool { return task == "many-2" })
+	attempts, err := m.run(t, "b1", 4, &wire.RunOptions{Version: wire.WorkflowVersion}, func(task string) bool { return task == "many-2" })
 	if err == nil || attempts["last"] != 0 {
 		t.Fatalf("the run with the failure: got attempts %v and error %v", attempts, err)
 	}
 	run := m.kept[0].Run
-	attempts, err = m.run(t, "b2", 4, &wire.RunOptions{RetryOf: run}, nil)
+	attempts, err = m.run(t, "b2", 4, &wire.RunOptions{Version: wire.WorkflowVersion, RetryOf: run}, nil)
 	if err != nil || attempts["first"] != 0 || attempts["many"] < 1 || attempts["clock"] != 1 || attempts["last"] != 1 {
 		t.Errorf("the retry: got attempts %v and error %v, want only what failed and what follows", attempts, err)
 	}

@@ -170,7 +170,7 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 	task := wire.Task{
 		Version: wire.Version, Run: r.id, Pipeline: r.pipeline, Stage: id, ID: c.id,
 		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout, PoolOnly: poolOnly, Recommends: c.stage.Recommends,
-		Command: c.stage.Command, Traceparent: r.options.Traceparent,
+		Command: c.stage.Command, CacheVersion: c.stage.CacheVersion, Traceparent: r.options.Traceparent,
 	}
 	if own := strings.TrimSuffix(c.id, poolSuffix); r.account.Limited() {
 		task.Budgeted, task.Reserved = true, r.account.Reserved(own)-r.before[own]

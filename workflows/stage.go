@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -22,6 +25,7 @@ type Stage[In, Out any] struct {
 	hints       Hints
 	recommender Recommender[In] // nil leaves sizes to Spillway
 	command     bool            // a host runs the program that the input names, and run only says so
+	refuses     bool            // it never takes results of other runs, also where its run asks for them
 }
 
 // Hints are what the author of a stage knows better than its history. None is needed: sizes are predicted.
@@ -38,9 +42,35 @@ type Hints struct {
 	MaxAttempts int
 	// PoolOnly keeps the stage off functions.
 	PoolOnly bool
-	// NoCache says that the stage depends on more than its input (a directory, a clock, a service) or is run for its effect: its result is
-	// never taken from another run. Without it, a run takes the result that the same build made of the same input before.
-	NoCache bool
+	// Cache says that the stage's output depends on its code and its input alone, and that it is run for its output alone: a run then takes
+	// what another run has made of the same input with the same build. Without it only a retry takes results, those of the run that it
+	// tries again. Leave it out where a stage reads a directory, a clock or a service, writes to a database or sends a message.
+	Cache bool
+	// CacheVersion tells results of the same input apart, such as those of two states of a data set: results of another version are never
+	// taken. At most 100 bytes of printable characters; the empty one is a version as well.
+	CacheVersion string
+	// CacheFor is how old a result of another run may be; 0 means as old as results are kept, which is 30 days.
+	CacheFor time.Duration
+}
+
+// maxCacheVersion bounds a cache version, in bytes.
+const maxCacheVersion = 100
+
+// check returns what is wrong with the hints.
+func (h Hints) check() error {
+	if h.CPU < 0 || h.Memory < 0 || h.Timeout < 0 || h.MaxAttempts < 0 || h.CacheFor < 0 {
+		return fmt.Errorf("it has a negative hint: %+v", h)
+	}
+	return CheckCacheVersion(h.CacheVersion)
+}
+
+// CheckCacheVersion returns an error when version is no CacheVersion.
+func CheckCacheVersion(version string) error {
+	strange := func(r rune) bool { return !unicode.IsPrint(r) }
+	if len(version) > maxCacheVersion || !utf8.ValidString(version) || strings.ContainsFunc(version, strange) {
+		return fmt.Errorf("the cache version %q is no text of at most %d printable characters", version, maxCacheVersion)
+	}
+	return nil
 }
 
 // DefaultMaxAttempts is how often a stage may fail when its hints do not say.
@@ -57,10 +87,10 @@ func NewStage[In, Out any](name string, run func(context.Context, In) (Out, erro
 	return Stage[In, Out]{name: name, run: run}
 }
 
-// With returns the stage with these hints. It panics when a hint is negative.
+// With returns the stage with these hints. It panics when a hint is negative, or a cache version is no short text.
 func (s Stage[In, Out]) With(hints Hints) Stage[In, Out] {
-	if hints.CPU < 0 || hints.Memory < 0 || hints.Timeout < 0 || hints.MaxAttempts < 0 {
-		panic(fmt.Sprintf("spillway: stage %q has a negative hint: %+v", s.name, hints))
+	if err := hints.check(); err != nil {
+		panic(fmt.Sprintf("spillway: stage %q: %v", s.name, err))
 	}
 	s.hints = hints
 	return s
@@ -76,14 +106,17 @@ func (s Stage[In, Out]) Describe() wire.Stage {
 		attempts = DefaultMaxAttempts
 	}
 	return wire.Stage{
-		Name:        s.name,
-		Declared:    quantity.Size{CPU: s.hints.CPU, Memory: s.hints.Memory},
-		MaxAttempts: attempts,
-		Timeout:     s.hints.Timeout,
-		PoolOnly:    s.hints.PoolOnly || s.command || s.recommender != nil || s.hints.Timeout > functionTimeout,
-		Command:     s.command,
-		Recommends:  s.recommender != nil,
-		NoCache:     s.hints.NoCache,
+		Name:         s.name,
+		Declared:     quantity.Size{CPU: s.hints.CPU, Memory: s.hints.Memory},
+		MaxAttempts:  attempts,
+		Timeout:      s.hints.Timeout,
+		PoolOnly:     s.hints.PoolOnly || s.command || s.recommender != nil || s.hints.Timeout > functionTimeout,
+		Command:      s.command,
+		Recommends:   s.recommender != nil,
+		Cache:        s.hints.Cache,
+		CacheVersion: s.hints.CacheVersion,
+		CacheFor:     s.hints.CacheFor,
+		NoCache:      s.refuses,
 	}
 }
 

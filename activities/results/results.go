@@ -67,6 +67,11 @@ func (r *Results) Keep(ctx context.Context, kept wire.Kept) error {
 		}
 		kept.Output, kept.Stored = nil, ref
 	}
+	return r.publish(ctx, kept)
+}
+
+// publish stores a result whose output is not too large for the stream.
+func (r *Results) publish(ctx context.Context, kept wire.Kept) error {
 	encoded, err := json.Marshal(kept)
 	if err != nil {
 		return fmt.Errorf("keep the result of %s: %w", kept.Task, err)
@@ -78,7 +83,8 @@ func (r *Results) Keep(ctx context.Context, kept wire.Kept) error {
 }
 
 // Find returns for each key of lookup the latest result that may be taken, with its output, or nil where there is none: that of
-// lookup.Run first, then that of any run that the same code made. A result whose output is gone is none.
+// lookup.Run first, then that of any run that the same code made. A result whose output is gone is none. What is found is kept as a result
+// of lookup.For as well, where that is set.
 func (r *Results) Find(ctx context.Context, lookup wire.Lookup) ([]*wire.Kept, error) {
 	stream, err := r.js.Stream(ctx, wire.ResultStream)
 	if err != nil {
@@ -98,20 +104,32 @@ func (r *Results) Find(ctx context.Context, lookup wire.Lookup) ([]*wire.Kept, e
 	return found, errors.Join(errs...)
 }
 
-func (r *Results) find(ctx context.Context, stream jetstream.Stream, lookup wire.Lookup, key wire.ResultKey) (*wire.Kept, error) {
+func (r *Results) find(ctx context.Context, stream jetstream.Stream, lookup wire.Lookup, key wire.ResultKey) (kept *wire.Kept, err error) {
 	if lookup.Run != "" {
 		own := wire.ResultKey{Content: key.Content}
-		if kept, err := r.last(ctx, stream, wire.ResultSubject(own, lookup.Run)); kept != nil || err != nil {
-			return kept, err
+		if kept, err = r.last(ctx, stream, wire.ResultSubject(own, lookup.Run)); err != nil {
+			return nil, err
 		}
 	}
-	if !lookup.Shared {
+	if kept == nil && lookup.Shared {
+		kept, err = r.last(ctx, stream, wire.ResultSubject(key, ""))
+		if err != nil || kept == nil || kept.At.Before(lookup.NotBefore) {
+			return nil, err
+		}
+	}
+	if kept == nil {
 		return nil, nil
 	}
-	return r.last(ctx, stream, wire.ResultSubject(key, ""))
+	found, err := r.read(ctx, *kept)
+	if found != nil && lookup.For != "" && lookup.For != kept.Run {
+		kept.Run = lookup.For
+		// Where it cannot be kept, a retry of the run makes it again.
+		_ = r.publish(ctx, *kept)
+	}
+	return found, err
 }
 
-// last returns the latest result on a subject with its output; nil when there is none.
+// last returns the latest result on a subject as it is stored; nil when there is none.
 func (r *Results) last(ctx context.Context, stream jetstream.Stream, subject string) (*wire.Kept, error) {
 	message, err := stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -124,6 +142,11 @@ func (r *Results) last(ctx context.Context, stream jetstream.Stream, subject str
 	if !readable {
 		return nil, nil
 	}
+	return &kept, nil
+}
+
+// read returns a result with its output; nil when the output is gone.
+func (r *Results) read(ctx context.Context, kept wire.Kept) (*wire.Kept, error) {
 	if kept.Stored.Digest == "" {
 		return &kept, nil
 	}

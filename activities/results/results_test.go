@@ -36,7 +36,7 @@ func open(t *testing.T) (*results.Results, string) {
 }
 
 func key(stage, build, input string) wire.ResultKey {
-	return wire.NewResultKey(predictor.StageID{App: "app", Build: build, Name: stage}, false, json.RawMessage(input))
+	return wire.NewResultKey(predictor.StageID{App: "app", Build: build, Name: stage}, false, "", json.RawMessage(input))
 }
 
 func keep(t *testing.T, r *results.Results, run, stage, build, input, output string) {
@@ -90,6 +90,51 @@ func TestAResultIsFoundByWhatItWasMadeOf(t *testing.T) {
 	}
 }
 
+func TestOnlyResultsOfTheSameVersionAreFoundAndNoneThatAreTooOld(t *testing.T) {
+	t.Parallel()
+	r, _ := open(t)
+	keep(t, r, "one", "train", "b1", `1`, `"old"`) // kept at the first second of a day
+	midnight := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	plain := key("train", "b1", `1`)
+	second := wire.NewResultKey(predictor.StageID{App: "app", Build: "b1", Name: "train"}, false, "2", json.RawMessage(`1`))
+	for _, c := range []struct {
+		name   string
+		lookup wire.Lookup
+		want   string
+	}{
+		{"of any age", wire.Lookup{Shared: true, Keys: []wire.ResultKey{plain}}, `one: "old"`},
+		{"just young enough", wire.Lookup{Shared: true, NotBefore: midnight, Keys: []wire.ResultKey{plain}}, `one: "old"`},
+		{"too old", wire.Lookup{Shared: true, NotBefore: midnight.Add(time.Nanosecond), Keys: []wire.ResultKey{plain}}, ""},
+		{"too old, but what the run itself had finished", wire.Lookup{Run: "one", NotBefore: midnight.Add(time.Hour), Keys: []wire.ResultKey{plain}}, `one: "old"`},
+		{"of another version", wire.Lookup{Shared: true, Keys: []wire.ResultKey{second}}, ""},
+		{"of another version, of the run itself", wire.Lookup{Run: "one", Keys: []wire.ResultKey{second}}, ""},
+	} {
+		if diff := cmp.Diff([]string{c.want}, find(t, r, c.lookup)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+}
+
+func TestWhatARunTookIsItsOwnFromThenOn(t *testing.T) {
+	t.Parallel()
+	r, _ := open(t)
+	large := `"` + string(bytes.Repeat([]byte("x"), 1<<15)) + `"`
+	keep(t, r, "one", "train", "b1", `1`, large)
+	keep(t, r, "one", "train", "b1", `2`, `"two"`)
+	keys := []wire.ResultKey{key("train", "b2", `1`), key("train", "b2", `2`), key("train", "b2", `3`)}
+	find(t, r, wire.Lookup{Run: "one", Keys: keys}) // a run that keeps nothing
+	if diff := cmp.Diff([]string{"one: " + large, `one: "two"`, ""}, find(t, r, wire.Lookup{Run: "one", Keys: keys, For: "two"})); diff != "" {
+		t.Errorf("a retry by another build (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"two: " + large, `two: "two"`, ""}, find(t, r, wire.Lookup{Run: "two", Keys: keys, For: "three"})); diff != "" {
+		t.Errorf("a retry of the retry (-want +got):\n%s", diff)
+	}
+	kept, err := r.OfRun(t.Context(), "two")
+	if err != nil || len(kept) != 2 || !kept[0].At.Equal(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)) || kept[0].Cost != 7 {
+		t.Errorf("kept of the retry: got %+v and error %v, want both as they were made", kept, err)
+	}
+}
+
 func TestACommandIsFoundWhateverItsChain(t *testing.T) {
 	t.Parallel()
 	of := func(build, code, argument string) wire.ResultKey {
@@ -97,7 +142,7 @@ func TestACommandIsFoundWhateverItsChain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return wire.NewResultKey(predictor.StageID{Build: build, Name: "prepare"}, true, input)
+		return wire.NewResultKey(predictor.StageID{Build: build, Name: "prepare"}, true, "", input)
 	}
 	one := of("b1", "c1", "x")
 	if other := of("b2", "c1", "x"); one != other {

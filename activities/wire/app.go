@@ -40,7 +40,13 @@ type Stage struct {
 	Command bool `json:"command,omitempty"`
 	// Recommends says that the stage decides the sizes of its attempts.
 	Recommends bool `json:"recommends,omitempty"`
-	// NoCache says that results of the stage are not taken by other runs, because it depends on more than its input.
+	// Cache says that a run takes what other runs have made of the same input with the same code.
+	Cache bool `json:"cache,omitempty"`
+	// CacheVersion is a part of what results are made of: those of another version are not taken. CacheFor is how old one of another run may
+	// be; 0 means as old as there are.
+	CacheVersion string        `json:"cache_version,omitempty"`
+	CacheFor     time.Duration `json:"cache_for_ns,omitempty"`
+	// NoCache says that no run takes what other runs have made, also where it asks for it. Runs of version 0 take it unless this is set.
 	NoCache bool `json:"no_cache,omitempty"`
 }
 

@@ -32,6 +32,7 @@ var (
 	task        = wire.Task{
 		Version: wire.Version, Run: "digits-1", Pipeline: "digits", Stage: stage, ID: "score-17", Input: 350_356, Declared: size, MaxAttempts: 3,
 		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, Traceparent: traceparent, Budgeted: true, Reserved: 7,
+		CacheVersion: "2",
 	}
 	training = predictor.Training{
 		Model: "3b2a", Executor: "torch", Schedule: "1f1b", Batch: 64, MicroBatches: 8, Steps: 40, TotalSteps: 100,
@@ -146,11 +147,14 @@ func plainMessages() map[string]any {
 		"app": &wire.App{
 			Version: wire.Version, Name: "digits", SIMD: true,
 			Pipelines: []wire.Pipeline{{Name: "digits", Input: json.RawMessage(`{"type":"object"}`), Goal: goal, Bindings: []wire.Binding{bound}}},
-			Stages:    []wire.Stage{{Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, NoCache: true}},
+			Stages: []wire.Stage{{
+				Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true,
+				Cache: true, CacheVersion: "2", CacheFor: time.Hour, NoCache: true,
+			}},
 		},
 		"command": &command,
 		"options": &wire.RunOptions{
-			Version: wire.WorkflowVersion, Window: 64, NoCache: true, RetryOf: "digits-0", Only: []string{"score"}, EventAt: at, Traceparent: traceparent,
+			Version: wire.WorkflowVersion, Window: 64, Cache: true, NoCache: true, RetryOf: "digits-0", Only: []string{"score"}, EventAt: at, Traceparent: traceparent,
 			Prices: &wire.Prices{HostPerHour: quantity.USD / 5, HostCapacity: size, FunctionPerGiBSecond: 16_666_667, FunctionPerRequest: 200_000},
 		},
 		"reserve":  &wire.Reserve{Task: "score-17", Least: 1_000, Want: 2_000, Waits: true},
@@ -159,7 +163,9 @@ func plainMessages() map[string]any {
 			Version: wire.Version, Key: wire.ResultKey{Content: ref.Digest, Code: "f9310f35b488"}, Run: "digits-0", Stage: "score", Task: "score-17",
 			Output: json.RawMessage(`{"labels":[1,2]}`), Stored: ref, Cost: 5_542_794, Wall: 2 * time.Second, At: at,
 		},
-		"lookup":         &wire.Lookup{Run: "digits-0", Shared: true, Keys: []wire.ResultKey{{Content: ref.Digest, Code: "f9310f35b488"}}},
+		"lookup": &wire.Lookup{
+			Run: "digits-0", Shared: true, NotBefore: at, Keys: []wire.ResultKey{{Content: ref.Digest, Code: "f9310f35b488"}}, For: "digits-1",
+		},
 		"command_result": &commandResult,
 		"done": &wire.Done{
 			Version: wire.Version, Run: "digits-1", Pipeline: "digits", Event: "1", State: predictor.RunSucceeded, Error: "none",

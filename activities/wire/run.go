@@ -14,6 +14,9 @@ import (
 
 // RunOptions is how a run is started, besides its input and its goal. The zero value is an ordinary run.
 type RunOptions struct {
+	// Cache takes what other runs have made of the same input with the same code, also of stages that do not declare it. Commands that come
+	// with their run refuse.
+	Cache bool `json:"cache,omitempty"`
 	// NoCache runs every stage, whatever earlier runs have done.
 	NoCache bool `json:"no_cache,omitempty"`
 	// RetryOf is the run that this one tries again: what it has finished is taken from it, wherever the input is the same, also by another build.
@@ -38,10 +41,11 @@ const WorkflowVersion = 1
 
 // IsZero reports whether the run is an ordinary one.
 func (o RunOptions) IsZero() bool {
-	return !o.NoCache && o.RetryOf == "" && len(o.Only) == 0 && o.EventAt.IsZero() && o.Traceparent == ""
+	return !o.Cache && !o.NoCache && o.RetryOf == "" && len(o.Only) == 0 && o.EventAt.IsZero() && o.Traceparent == ""
 }
 
-// Reuses reports whether a run may take results of a stage from earlier runs instead of running it.
+// Reuses reports whether a run may take results of a stage from earlier runs instead of running it: those of the run that it tries again, or
+// those that it shares.
 func (o RunOptions) Reuses(stage Stage) bool {
 	if o.NoCache {
 		return false
@@ -49,19 +53,26 @@ func (o RunOptions) Reuses(stage Stage) bool {
 	if len(o.Only) > 0 && !slices.Contains(o.Only, stage.Name) {
 		return false
 	}
-	return o.RetryOf != "" || !stage.NoCache
+	return o.RetryOf != "" || o.Shares(stage)
+}
+
+// Shares reports whether a run may take results of a stage from any run: where the stage declares it or the run asks for it, and the stage
+// does not refuse. Runs of version 0 ask always.
+func (o RunOptions) Shares(stage Stage) bool {
+	return !stage.NoCache && (stage.Cache || o.Cache || o.Version == 0)
 }
 
 // ResultKey names the result of a task by what it was made of. Equal keys have the same result, as far as stages depend on their input alone.
 type ResultKey struct {
-	// Content is the digest of the stage's name and its encoded input.
+	// Content is the digest of the stage's name, the version of its cache where it has one, and its encoded input.
 	Content string `json:"content"`
 	// Code is what ran: the digest of the build or, for a command, that of its code, its requirements and its image.
 	Code string `json:"code"`
 }
 
-// NewResultKey names the result of a task of stage, which is a command or a function of its build.
-func NewResultKey(stage predictor.StageID, command bool, input json.RawMessage) ResultKey {
+// NewResultKey names the result of a task of stage, which is a command or a function of its build. Version is that of the stage's cache; the
+// empty one is no part of the name.
+func NewResultKey(stage predictor.StageID, command bool, version string, input json.RawMessage) ResultKey {
 	key := ResultKey{Code: stage.Build}
 	var c Command
 	if command && json.Unmarshal(input, &c) == nil {
@@ -75,6 +86,10 @@ func NewResultKey(stage predictor.StageID, command bool, input json.RawMessage) 
 	digest := sha256.New()
 	digest.Write([]byte(stage.Name))
 	digest.Write([]byte{0})
+	if version != "" { // no name, version or JSON holds a zero byte
+		digest.Write([]byte(version))
+		digest.Write([]byte{0})
+	}
 	digest.Write(input)
 	key.Content = hex.EncodeToString(digest.Sum(nil))
 	return key
@@ -100,7 +115,11 @@ type Kept struct {
 type Lookup struct {
 	// Run is a run whose own results are taken whatever code made them; empty for none.
 	Run string `json:"run,omitempty"`
-	// Shared says that results of all runs are taken that the same code made.
-	Shared bool        `json:"shared"`
-	Keys   []ResultKey `json:"keys"`
+	// Shared says that results of all runs are taken that the same code made, where they are not from before NotBefore. The zero NotBefore
+	// takes them all.
+	Shared    bool        `json:"shared"`
+	NotBefore time.Time   `json:"not_before,omitzero"`
+	Keys      []ResultKey `json:"keys"`
+	// For is the run that asks: what it takes is kept as its own, so that a retry of it finds that as well. Empty keeps nothing.
+	For string `json:"for,omitempty"`
 }

@@ -42,6 +42,8 @@ type Task struct {
 	Command bool `json:"command,omitempty"`
 	// Traceparent is the trace context that came with the run's event; empty for none.
 	Traceparent string `json:"traceparent,omitempty"`
+	// CacheVersion is that of the stage's results; empty for none.
+	CacheVersion string `json:"cache_version,omitempty"`
 	// Recommends says that the app is asked for the size of each attempt.
 	Recommends bool `json:"recommends,omitempty"`
 	// Budgeted says that the task may cost no more than Reserved, all attempts together, unless ReserveUpdate is given more.

@@ -256,7 +256,7 @@ func (a *Attempt) keep(ctx context.Context, keeper Keeper, record predictor.Reco
 		return over
 	}
 	kept := wire.Kept{
-		Key: wire.NewResultKey(a.Task.Stage, a.Task.Command, a.input), Run: a.Task.Run, Stage: a.Task.Stage.Name, Task: a.Task.ID,
+		Key: wire.NewResultKey(a.Task.Stage, a.Task.Command, a.Task.CacheVersion, a.input), Run: a.Task.Run, Stage: a.Task.Stage.Name, Task: a.Task.ID,
 		Output: output, Cost: a.State().Spent + ending.Cost, Wall: record.Usage.Wall, At: record.At,
 	}
 	go func() {

@@ -39,7 +39,10 @@ func (c Chain) Pipeline() workflows.AnyPipeline { return pipeline{c} }
 
 // command is the stage as the SDK has it.
 func (s *stage) command() workflows.Stage[wire.Command, wire.CommandResult] {
-	return workflows.CommandStage(s.Name, workflows.Hints{CPU: s.CPU, Memory: s.Memory, Timeout: s.Timeout, MaxAttempts: s.MaxAttempts, NoCache: s.NoCache})
+	return workflows.CommandStage(s.Name, workflows.Hints{
+		CPU: s.CPU, Memory: s.Memory, Timeout: s.Timeout, MaxAttempts: s.MaxAttempts,
+		Cache: s.Cache, CacheVersion: s.CacheVersion, CacheFor: s.CacheFor,
+	}, s.NoCache)
 }
 
 // pipeline makes a chain a workflows.AnyPipeline.

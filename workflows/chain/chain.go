@@ -74,7 +74,12 @@ type stage struct {
 	Timeout     time.Duration        `json:"timeout_ns,omitempty"`
 	Grace       time.Duration        `json:"grace_ns,omitempty"`
 	MaxAttempts int                  `json:"max_attempts,omitempty"`
-	NoCache     bool                 `json:"no_cache,omitempty"`
+	Cache       bool                 `json:"cache,omitempty"`
+	// CacheVersion tells results apart, CacheFor is how old one of another run may be.
+	CacheVersion string        `json:"cache_version,omitempty"`
+	CacheFor     time.Duration `json:"cache_for_ns,omitempty"`
+	// NoCache is what cache: false meant to earlier engines: it is in the chains that they stored, and their runs go by it.
+	NoCache bool `json:"no_cache,omitempty"`
 }
 
 // file is a reference to what is put at a path; a path with a slash at its end is a directory.

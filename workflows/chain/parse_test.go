@@ -1,6 +1,7 @@
 package chain_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -118,6 +120,10 @@ func TestEachProblemIsNamedWithItsPlaceAndWhatToDo(t *testing.T) {
 		"endless memory":              {one("memory: 99999999999999999999TiB"), `c.yaml:5:13: memory is "99999999999999999999TiB"; give at most 1024 TiB with its unit, such as 512MiB, 1.5GiB or 2GB`},
 		"a timeout without a unit":    {one("timeout: 10"), `c.yaml:5:14: timeout is "10"; give a time with its unit, such as 30s, 10m or 1h30m`},
 		"a negative grace":            {one("grace: -1s"), "c.yaml:5:12: grace is -1s; give a time of more than 0 and at most 720h"},
+		"a cache that is a number":    {one("cache: 1"), "c.yaml:5:12: cache is the number 1; give true or false"},
+		"a cache version of nothing":  {one(`cache: {version: ""}`), `c.yaml:5:22: version "" is no text of 1 to 100 printable characters; give one, such as 2`},
+		"a cache for no time":         {one("cache: {for: 0s}"), "c.yaml:5:18: for is 0s; give a time of more than 0 and at most 720h"},
+		"a cache of another kind":     {one("cache: {until: 1h}"), `c.yaml:5:13: unknown key "until" in cache of stage a; known: for, version`},
 		"no attempts":                 {one("attempts: 0"), "c.yaml:5:15: attempts is 0; give a whole number from 1 to 100"},
 		"half an attempt":             {one("attempts: 1.5"), "c.yaml:5:15: attempts is the number 1.5; give a whole number"},
 		"an empty image":              {one(`image: ""`), "c.yaml:5:12: image is empty; give one, such as python:3.12, or leave the key out"},
@@ -294,6 +300,44 @@ func TestBindingsAreCheckedByTheirOwner(t *testing.T) {
 	want := "c.yaml:2:6: subject has an empty part: put one dot between the parts"
 	if diff := cmp.Diff(want, problemsOf(t, top("on: [{subject: bad..subject}]"), checks)); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+func TestAStageMayDeclareACache(t *testing.T) {
+	t.Parallel()
+	none := mustParse(t, one()).Digest()
+	for _, c := range []struct {
+		cache string
+		want  wire.Stage
+	}{
+		{"false", wire.Stage{}},
+		{"true", wire.Stage{Cache: true}},
+		{"{}", wire.Stage{Cache: true}},
+		{`{version: "2"}`, wire.Stage{Cache: true, CacheVersion: "2"}},
+		{"{version: 2, for: 24h}", wire.Stage{Cache: true, CacheVersion: "2", CacheFor: 24 * time.Hour}},
+	} {
+		parsed := mustParse(t, one("cache: "+c.cache))
+		got := parsed.App().Stages[0]
+		got = wire.Stage{Cache: got.Cache, CacheVersion: got.CacheVersion, CacheFor: got.CacheFor, NoCache: got.NoCache}
+		if got != c.want || (parsed.Digest() == none) != (c.cache == "false") {
+			t.Errorf("cache: %s: got %+v of build %s, want %+v; without a cache the build is %s", c.cache, got, parsed.Digest(), c.want, none)
+		}
+		var again chain.Chain
+		if err := json.Unmarshal(encoded(t, parsed), &again); err != nil || again.Digest() != parsed.Digest() {
+			t.Errorf("cache: %s: stored and read again it is build %s (error %v), want %s", c.cache, again.Digest(), err, parsed.Digest())
+		}
+	}
+}
+
+func TestAChainThatAnEarlierEngineStoredKeepsItsBuildAndItsStagesThatRefuse(t *testing.T) {
+	t.Parallel()
+	const stored = `{"name":"n","stages":[{"name":"a","script":"x","no_cache":true}]}`
+	var c chain.Chain
+	if err := json.Unmarshal([]byte(stored), &c); err != nil {
+		t.Fatal(err)
+	}
+	if text := string(encoded(t, c)); !c.App().Stages[0].NoCache || !strings.Contains(text, `"no_cache":true`) || strings.Contains(text, `"cache`) {
+		t.Errorf("got %s of %+v, want what was stored", text, c.App().Stages[0])
 	}
 }
 

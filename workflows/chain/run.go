@@ -149,7 +149,7 @@ func (c Chain) runSingle(ctx workflow.Context, in SingleInput) (Result, error) {
 	if err := in.Validate(); err != nil {
 		return Result{}, refuse(workflows.InputError, fmt.Errorf("input of pipeline %s: %w", c.d.Name, err))
 	}
-	result, err := c.d.Stages[0].command().With(in.hints()).Run(ctx, in.Command)
+	result, err := in.stage(c.d.Stages[0].Name).Run(ctx, in.Command)
 	if err != nil {
 		return Result{}, err
 	}

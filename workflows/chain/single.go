@@ -49,7 +49,8 @@ func (in SingleInput) Validate() error {
 	return nil
 }
 
-// hints never allow the cache: whoever runs a command wants it to run.
-func (in SingleInput) hints() workflows.Hints {
-	return workflows.Hints{CPU: in.CPU, Memory: in.Memory, Timeout: in.Timeout, MaxAttempts: in.MaxAttempts, NoCache: true}
+// stage is the command as the SDK has it. It never takes a result of another run: whoever runs a command wants it to run,
+// and one that runs in place depends on what lies there.
+func (in SingleInput) stage(name string) workflows.Stage[wire.Command, wire.CommandResult] {
+	return workflows.CommandStage(name, workflows.Hints{CPU: in.CPU, Memory: in.Memory, Timeout: in.Timeout, MaxAttempts: in.MaxAttempts}, true)
 }

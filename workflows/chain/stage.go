@@ -84,7 +84,7 @@ func (c *chainReader) stage(name string, node *yaml.Node, index int) {
 			attempts, _ := c.whole(n, "attempts", 1, maxAttempts)
 			s.MaxAttempts = int(attempts)
 		},
-		"cache": func(n *yaml.Node) { s.NoCache = !c.boolean(n, "cache") },
+		"cache": func(n *yaml.Node) { c.cache(n, name, s) },
 		"directory": func(n *yaml.Node) {
 			if value, ok := c.text(n, "directory", "src"); ok {
 				if s.Directory, _ = c.path(n, value, "directory", true); s.Directory == "." {
@@ -97,6 +97,27 @@ func (c *chainReader) stage(name string, node *yaml.Node, index int) {
 	if !hasRun && resolve(node).Kind == yaml.MappingNode {
 		c.report(c.names[name], "stage %s has no run; give the program to run, such as run: python train.py", name)
 	}
+}
+
+// cache reads true, false, or what results are to be taken of.
+func (c *chainReader) cache(node *yaml.Node, name string, s *stage) {
+	if resolve(node).Kind != yaml.MappingNode {
+		s.Cache = c.boolean(node, "cache")
+		return
+	}
+	s.Cache = true
+	c.fields(node, "cache of stage "+name, map[string]func(*yaml.Node){
+		"for": func(n *yaml.Node) { s.CacheFor = c.duration(n, "for") },
+		"version": func(n *yaml.Node) {
+			text, ok := c.plain(n, "version", "2")
+			if !ok {
+				return
+			}
+			if s.CacheVersion = text; workflows.CheckCacheVersion(text) != nil || text == "" {
+				c.report(at(n), "version %q is no text of 1 to 100 printable characters; give one, such as 2", text)
+			}
+		},
+	})
 }
 
 // run reads a text for the shell, or a list of arguments.

@@ -12,7 +12,7 @@ import (
 
 // The stages, in the order in which a run calls them.
 var (
-	Load       = spillway.NewStage("load", load).With(spillway.Hints{NoCache: true}) // it reads a directory, which may change
+	Load       = spillway.NewStage("load", load)
 	Preprocess = spillway.NewStage("preprocess", preprocess)
 	Train      = spillway.NewStage("train", train)
 	Evaluate   = spillway.NewStage("evaluate", evaluate)

@@ -113,7 +113,7 @@ func (e event) options() (options wire.RunOptions, err error) {
 		decoder := json.NewDecoder(strings.NewReader(text))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&options); err != nil {
-			return options, fmt.Errorf(`header %s does not say how to run: %w: write it like {"no_cache":true}`, wire.RunHeader, err)
+			return options, fmt.Errorf(`header %s does not say how to run: %w: write it like {"cache":true}`, wire.RunHeader, err)
 		}
 	}
 	options.EventAt, options.Traceparent = e.at, e.header.Get(wire.TraceHeader)

@@ -20,7 +20,7 @@ const inputLimit = 7 << 20
 type eventFlags struct {
 	id       string
 	input    string
-	noCache  bool
+	cache    bool
 	goal     predictor.Goal
 	minimise string
 }
@@ -28,7 +28,7 @@ type eventFlags struct {
 func (f *eventFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.id, "id", "", "`ID` of the event; equal IDs start one run (default a new one)")
 	flags.StringVar(&f.input, "input", "", "input of the pipeline: `JSON`, the name of a file, or - for standard input (default {})")
-	flags.BoolVar(&f.noCache, "no-cache", false, "run every stage, whatever earlier runs have done")
+	flags.BoolVar(&f.cache, "cache", false, "take what other runs of the same code have made of the same input, of every stage")
 	f.addGoal(flags)
 }
 

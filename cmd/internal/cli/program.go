@@ -30,7 +30,7 @@ func (t *tool) runProgram(ctx context.Context, arguments []string, flags *runFla
 	for _, one := range []struct {
 		name string
 		set  bool
-	}{{"--app", len(flags.stack.apps) > 0}, {"--input", flags.event.input != ""}, {"--out", flags.out != ""}} {
+	}{{"--app", len(flags.stack.apps) > 0}, {"--input", flags.event.input != ""}, {"--cache", flags.event.cache}, {"--out", flags.out != ""}} {
 		if one.set {
 			given = append(given, one.name)
 		}
@@ -80,7 +80,7 @@ func (t *tool) runPrepared(ctx context.Context, session *session, single chain.C
 	if err != nil {
 		return display.Model{}, fmt.Errorf("encode command %s: %w", p.name, err)
 	}
-	published, err := session.client.Publish(ctx, web.Event{Pipeline: p.name, ID: event.id, Input: input, Goal: event.goalOrNil(), NoCache: true})
+	published, err := session.client.Publish(ctx, web.Event{Pipeline: p.name, ID: event.id, Input: input, Goal: event.goalOrNil()})
 	if err != nil {
 		return display.Model{}, err
 	}

@@ -41,8 +41,8 @@ that comes with Spillway. A name that ends in .yaml or .yml is the file of a cha
 After -- stands one command, in any language. Its directory is sent along, what it prints is shown
 as it comes, and the files that it made or changed are brought back when it has succeeded; a file
 that was changed here meanwhile is never overwritten. The exit code is the program's own. A command
-always runs; stages of pipelines and chains whose inputs are the same as in an earlier run take its
-results, unless --no-cache is given.
+always runs, and so do stages of pipelines and chains, but for those that declare a cache: they take
+the result of an earlier run of the same code whose input was the same. With --cache all stages do.
 
 The stack that runs on the state directory is used; without one, a stack is started for the
 occasion, with the flags below, and stopped afterwards. Ctrl-C cancels the run of a stack that was
@@ -130,7 +130,7 @@ func (t *tool) run(ctx context.Context, pipeline string, flags *runFlags) (err e
 	if known := session.stack.Pipelines(); !slices.Contains(known, pipeline) {
 		return web.UnknownPipeline(pipeline, known)
 	}
-	published, err := session.client.Publish(ctx, web.Event{Pipeline: pipeline, ID: flags.event.id, Input: input, Goal: flags.event.goalOrNil(), NoCache: flags.event.noCache})
+	published, err := session.client.Publish(ctx, web.Event{Pipeline: pipeline, ID: flags.event.id, Input: input, Goal: flags.event.goalOrNil(), Cache: flags.event.cache})
 	if err != nil {
 		return err
 	}

@@ -175,7 +175,7 @@ func TestJSONIsTheAnswerOfTheAPI(t *testing.T) {
 		"runs --json":                                   &[]ledger.RunView{},
 		"bindings --json":                               &[]web.Binding{},
 		"dead list --json":                              &[]web.DeadLetter{},
-		"trigger digits --no-cache --json":              &web.Published{},
+		"trigger digits --cache --json":                 &web.Published{},
 	} {
 		code, stdout, stderr := execute(t, t.Context(), cli.Deps{}, append(strings.Fields(args), "--state", state)...)
 		decoder := json.NewDecoder(strings.NewReader(stdout))
@@ -232,7 +232,7 @@ func TestCSVIsWhatTheEngineWrites(t *testing.T) {
 	}
 }
 
-func TestNoCacheTravelsWithTheEvent(t *testing.T) {
+func TestCacheTravelsWithTheEvent(t *testing.T) {
 	t.Parallel()
 	stack, state := steered(t)
 	got := make(chan web.Event, 1)
@@ -240,12 +240,12 @@ func TestNoCacheTravelsWithTheEvent(t *testing.T) {
 		got <- event
 		finish(stack, run, "digits", servedDigits.Build, predictor.RunSucceeded, "{}", begin)
 	}
-	for args, want := range map[string]bool{"trigger digits": false, "trigger digits --no-cache": true, "run digits": false, "run digits --no-cache": true} {
+	for args, want := range map[string]bool{"trigger digits": false, "trigger digits --cache": true, "run digits": false, "run digits --cache": true} {
 		if code, _, stderr := execute(t, t.Context(), cli.Deps{}, append(strings.Fields(args), "--state", state)...); code != cli.ExitOK {
 			t.Errorf("%s: got exit %d: %s", args, code, stderr)
 		}
-		if event := <-got; event.NoCache != want {
-			t.Errorf("%s: no_cache is %v", args, event.NoCache)
+		if event := <-got; event.Cache != want {
+			t.Errorf("%s: cache is %v", args, event.Cache)
 		}
 	}
 }

@@ -16,8 +16,8 @@ func (t *tool) triggerCommand() *cobra.Command {
 		Short: "Start a run on the running stack and do not wait for it",
 		Long: `Publish an event that starts a run of a pipeline, and print the run's name. The stack must be
 running (` + "`spillway dev`" + `). An event with the ID of an earlier one starts nothing, so a trigger may be
-repeated safely when its ID is given. Stages whose inputs are the same as in an earlier run take its
-results; with --no-cache every stage runs.
+repeated safely when its ID is given. Stages that declare a cache take the result of an earlier run
+of the same code whose input was the same; with --cache all stages do.
 
 The exit code is 0 when the event is durable, 1 when no stack runs, and 2 when there is no such
 pipeline or the event can start nothing.`,
@@ -42,7 +42,7 @@ func (t *tool) trigger(ctx context.Context, pipeline string, flags *eventFlags, 
 		return err
 	}
 	defer session.client.Close()
-	published, err := session.client.Publish(ctx, web.Event{Pipeline: pipeline, ID: flags.id, Input: input, Goal: flags.goalOrNil(), NoCache: flags.noCache})
+	published, err := session.client.Publish(ctx, web.Event{Pipeline: pipeline, ID: flags.id, Input: input, Goal: flags.goalOrNil(), Cache: flags.cache})
 	if err != nil {
 		return err
 	}

@@ -226,8 +226,8 @@ type Event struct {
 	Input json.RawMessage `json:"input,omitempty"`
 	// Goal is the run's goal; nil leaves the binding's or the pipeline's own.
 	Goal *predictor.Goal `json:"goal,omitempty"`
-	// NoCache runs every stage, whatever earlier runs have done.
-	NoCache bool `json:"no_cache,omitempty"`
+	// Cache takes what other runs have made of the same input with the same code, also of stages that do not declare it.
+	Cache bool `json:"cache,omitempty"`
 }
 
 // Published is the answer of POST /api/v1/events.

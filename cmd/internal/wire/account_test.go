@@ -209,7 +209,7 @@ func TestWhereTheTimeGoes(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	var runs []string
 	for n := range 200 {
-		published, err := e.client.Publish(t.Context(), web.Event{Pipeline: "count", ID: fmt.Sprintf("l%d", n), Input: []byte(`{"steps":1,"milliseconds":50}`), NoCache: true})
+		published, err := e.client.Publish(t.Context(), web.Event{Pipeline: "count", ID: fmt.Sprintf("l%d", n), Input: []byte(`{"steps":1,"milliseconds":50}`)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func (e *Engine) Publish(ctx context.Context, event web.Event) (web.Published, e
 	if len(body) == 0 {
 		body = []byte("{}")
 	}
-	id, run, err := e.trigger.Publish(ctx, target, event.ID, body, event.Goal, loopwire.RunOptions{NoCache: event.NoCache})
+	id, run, err := e.trigger.Publish(ctx, target, event.ID, body, event.Goal, loopwire.RunOptions{Cache: event.Cache})
 	if err != nil {
 		return web.Published{}, web.Invalid("", "%s", err)
 	}

@@ -221,7 +221,7 @@ func (e *engine) publish(pipeline, id string, input any) (run string) {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	published, err := e.client.Publish(e.t.Context(), web.Event{Pipeline: pipeline, ID: id, Input: encoded, NoCache: true})
+	published, err := e.client.Publish(e.t.Context(), web.Event{Pipeline: pipeline, ID: id, Input: encoded})
 	if err != nil {
 		e.t.Fatalf("publish %s %s: %v", pipeline, id, err)
 	}

@@ -76,7 +76,7 @@ func TestWatchingCostsLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	event := web.Event{Input: input, NoCache: true}
+	event := web.Event{Input: input}
 	bare.timed("warm", event)
 	watched.timed("warm", event)
 	var without, with []float64
@@ -107,7 +107,7 @@ func TestACachedRerunOfDigits(t *testing.T) {
 	needMeasure(t)
 	e := startEngine(t, t.TempDir(), buildDigits(t))
 	first, before := e.timed("first", web.Event{})
-	second, after := e.timed("second", web.Event{})
+	second, after := e.timed("second", web.Event{Cache: true})
 	t.Logf("the first run: %.2f s, %s, attempts %s", first.Seconds(), before.Totals.Cost, attemptsOf(before))
 	t.Logf("the second run: %.2f s, %s, attempts %s; %d results reused that cost %s and %.1f s of attempts", second.Seconds(), after.Totals.Cost,
 		attemptsOf(after), after.Reused.Tasks, after.Reused.Saved, after.Reused.Seconds)

@@ -156,7 +156,7 @@ func TestAnEventPassesThroughWhole(t *testing.T) {
 	client, engine := start(t, nil)
 	var got web.Event
 	engine.OnPublish = func(event web.Event, _ string) { got = event }
-	want := web.Event{Pipeline: "digits", ID: "7", Input: []byte(`{"a":1}`), Goal: &predictor.Goal{Budget: 3}, NoCache: true}
+	want := web.Event{Pipeline: "digits", ID: "7", Input: []byte(`{"a":1}`), Goal: &predictor.Goal{Budget: 3}, Cache: true}
 	if _, err := client.Publish(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
