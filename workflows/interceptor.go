@@ -213,6 +213,7 @@ func (h Host) newRun(info *workflow.Info) *run {
 func (h Host) part(c chunk) *run {
 	r := newRun(c.Run, c.Window)
 	r.pipeline, r.app, r.build, r.tell, r.version = c.Pipeline, c.App, c.Build, h.Tell, c.Version
+	r.urgency[c.Stage.Name] = c.Priority
 	r.goal.Budget, r.options.Traceparent, r.options.Prices = c.Budget, c.Trace, c.Prices
 	r.account = account.NewPart(c.Stage.Name, len(c.Inputs), c.Money)
 	return r
@@ -226,6 +227,9 @@ func memo[T any](info *workflow.Info, key string) (value T) {
 	}
 	return value
 }
+
+// lastPriority is the largest of Temporal's priority keys.
+const lastPriority = 5
 
 func (r *run) answerUpdates(ctx workflow.Context, host Host) error {
 	err := workflow.SetUpdateHandlerWithOptions(ctx, GoalUpdate, func(ctx workflow.Context, goal Goal) (Goal, error) {
@@ -246,10 +250,16 @@ func (r *run) answerUpdates(ctx workflow.Context, host Host) error {
 	}
 	err = workflow.SetUpdateHandlerWithOptions(ctx, WindowUpdate, func(_ workflow.Context, window predictor.Window) error {
 		r.windows[window.Stage.Name] = window.Tasks
+		if r.version >= versionPriority {
+			r.urgency[window.Stage.Name] = window.Priority
+		}
 		return nil
 	}, workflow.UpdateHandlerOptions{Validator: func(_ workflow.Context, window predictor.Window) error {
 		if window.Tasks < 1 {
 			return fmt.Errorf("window of %d tasks: at least 1 is needed", window.Tasks)
+		}
+		if window.Priority < 0 || window.Priority > lastPriority {
+			return fmt.Errorf("window of priority %d: 1 is first, %d last, 0 the usual", window.Priority, lastPriority)
 		}
 		return nil
 	}})

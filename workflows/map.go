@@ -24,6 +24,8 @@ const (
 	openChunks = 2
 	// windowSignal tells a chunk its part of the window.
 	windowSignal = "spillway.window"
+	// prioritySignal tells a chunk the priority of its tasks.
+	prioritySignal = "spillway.priority"
 )
 
 // chunk is the input of one child workflow of a Map.
@@ -40,6 +42,7 @@ type chunk struct {
 	Trace    string            `json:"traceparent,omitempty"`
 	Version  int               `json:"version,omitempty"` // that of the run
 	Window   int               `json:"window"`
+	Priority int               `json:"priority,omitempty"` // 0 is the usual one
 	// Money is what the chunk has to begin with, and Prices are those of the run.
 	Money  account.Block `json:"money,omitzero"`
 	Prices *wire.Prices  `json:"prices,omitempty"`
@@ -146,17 +149,29 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 			r.tellChunk(ctx, id, child, func() bool { return open[id] == nil })
 		}
 	}
-	tasks := r.windowOf(stage.Name)
+	if err := r.followWindow(ctx, stage.Name, open); err != nil {
+		return nil, err
+	}
+	return outputs, failure
+}
+
+// followWindow tells the chunks of a stage its window and its priority when they change, until none is open.
+func (r *run) followWindow(ctx workflow.Context, stage string, open map[string]workflow.ChildWorkflowFuture) error {
+	tasks, urgency := r.windowOf(stage), r.urgency[stage]
 	for {
-		if err := workflow.Await(ctx, func() bool { return len(open) == 0 || r.windowOf(stage.Name) != tasks }); err != nil {
-			return nil, err
+		changed := func() bool { return r.windowOf(stage) != tasks || r.urgency[stage] != urgency }
+		if err := workflow.Await(ctx, func() bool { return len(open) == 0 || changed() }); err != nil || len(open) == 0 {
+			return err
 		}
-		if len(open) == 0 {
-			return outputs, failure
-		}
-		tasks = r.windowOf(stage.Name)
+		wider, hurried := r.windowOf(stage) != tasks, r.urgency[stage] != urgency
+		tasks, urgency = r.windowOf(stage), r.urgency[stage]
 		for _, id := range workflow.DeterministicKeys(open) {
-			open[id].SignalChildWorkflow(ctx, windowSignal, r.chunkWindow(stage.Name))
+			if wider {
+				open[id].SignalChildWorkflow(ctx, windowSignal, r.chunkWindow(stage))
+			}
+			if hurried {
+				open[id].SignalChildWorkflow(ctx, prioritySignal, urgency)
+			}
 		}
 	}
 }
@@ -215,6 +230,7 @@ func (r *run) chunkOf(stage wire.Stage, first int, shards []int, inputs []json.R
 	part := chunk{
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Stage: stage, First: first + shards[0], Offset: shards[0],
 		Inputs: make([]json.RawMessage, len(shards)), Window: r.chunkWindow(stage.Name), Trace: r.options.Traceparent, Version: r.version,
+		Priority: r.urgency[stage.Name],
 	}
 	for i, shard := range shards {
 		part.Inputs[i] = inputs[shard]
@@ -262,6 +278,15 @@ func runChunk(host Host) func(workflow.Context, chunk) (chunkResult, error) {
 				r.window = max(1, tasks)
 			}
 		})
+		if r.version >= versionPriority {
+			workflow.Go(ctx, func(ctx workflow.Context) {
+				for {
+					var urgency int
+					workflow.GetSignalChannel(ctx, prioritySignal).Receive(ctx, &urgency)
+					r.urgency[part.Stage.Name] = urgency
+				}
+			})
+		}
 		result := chunkResult{Outputs: make([]json.RawMessage, len(part.Inputs))}
 		group, cancel := workflow.WithCancel(ctx)
 		defer cancel()

@@ -31,6 +31,7 @@ type run struct {
 	tell     func(predictor.Event)
 	window   int            // tasks of one stage in flight, where windows has no entry
 	windows  map[string]int // by stage
+	urgency  map[string]int // Temporal's priority key of tasks, by stage; the usual one where there is no entry
 	inFlight map[string]int // by stage
 	next     map[string]int // number of the next task, by stage
 
@@ -42,6 +43,18 @@ type run struct {
 
 // versionAccount is the version from which on a run keeps an account of its money, together with its chunks.
 const versionAccount = 1
+
+// versionPriority is the version from which on tasks bear the priority that the plan gives them, and the key of their pipeline.
+const versionPriority = 1
+
+// priority is that of the tasks of a stage. Tasks of one queue share it fairly by their pipelines, so that one that floods starves no other; by
+// runs, a flood of small runs would outweigh one large run of another pipeline.
+func (r *run) priority(stage string) temporal.Priority {
+	if r.version < versionPriority {
+		return temporal.Priority{}
+	}
+	return temporal.Priority{PriorityKey: r.urgency[stage], FairnessKey: r.pipeline}
+}
 
 type runKey struct{}
 
@@ -59,7 +72,7 @@ func newRun(id string, window int) *run {
 	}
 	return &run{
 		id: id, window: window,
-		windows: map[string]int{}, inFlight: map[string]int{}, next: map[string]int{},
+		windows: map[string]int{}, urgency: map[string]int{}, inFlight: map[string]int{}, next: map[string]int{},
 		before: map[string]quantity.Money{}, ledger: newBudget(), held: map[string]quantity.Money{},
 		account: account.New(0, account.Carried{}),
 	}
@@ -161,6 +174,7 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 		StartToCloseTimeout: activityTimeout,
 		HeartbeatTimeout:    heartbeatTimeout,
 		WaitForCancellation: true,
+		Priority:            r.priority(c.stage.Name),
 		RetryPolicy: &temporal.RetryPolicy{
 			InitialInterval:    100 * time.Millisecond,
 			BackoffCoefficient: 2,

@@ -3,16 +3,21 @@ package workflows_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
 	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -76,4 +81,85 @@ func TestAWindowBoundsTheTasksInFlightAndFollowsUpdates(t *testing.T) {
 	if _, err := windowRun(t, -1); err == nil {
 		t.Error("a window of -1 was accepted")
 	}
+}
+
+// TestTheNewestPriorityOfAStageReachesItsTasks maps over shards in chunks while an update makes the run urgent, in runs of either version.
+func TestTheNewestPriorityOfAStageReachesItsTasks(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[int]map[temporal.Priority]bool{
+		0: {temporal.Priority{}: true},
+		1: {temporal.Priority{FairnessKey: "squares"}: true, temporal.Priority{PriorityKey: 1, FairnessKey: "squares"}: true},
+	} {
+		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
+			t.Parallel()
+			var suite testsuite.WorkflowTestSuite
+			suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+			env := suite.NewTestWorkflowEnvironment()
+			env.SetTestTimeout(time.Minute)
+			host := spillway.Host{Stages: []spillway.AnyStage{squared, total, sum}, Window: 8}
+			options := &scheduled{seen: map[temporal.Priority]bool{}}
+			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host), options}})
+			if err := env.SetMemoOnStart(map[string]any{spillway.OptionsMemo: wire.RunOptions{Version: version}}); err != nil {
+				t.Fatal(err)
+			}
+			pipeline := spillway.NewPipeline("squares", mapOnly)
+			spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
+			var refused error
+			var once sync.Once
+			env.RegisterActivityWithOptions(func(context.Context, wire.Task, json.RawMessage) (wire.Result, error) {
+				once.Do(func() {
+					for i, priority := range []int{1, 6} {
+						env.UpdateWorkflow(spillway.WindowUpdate, fmt.Sprint("w", i), &testsuite.TestUpdateCallback{
+							OnAccept: func() {}, OnReject: func(err error) { refused = err }, OnComplete: func(any, error) {},
+						}, predictor.Window{Stage: predictor.StageID{Name: squared.Name()}, Tasks: 8, Priority: priority})
+					}
+				})
+				return wire.Result{Output: json.RawMessage("1")}, nil
+			}, activity.RegisterOptions{Name: squared.Name()})
+			env.ExecuteWorkflow(pipeline.Name(), 400)
+			if err := env.GetWorkflowError(); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, options.seen); diff != "" {
+				t.Errorf("priorities of the tasks (-want +got):\n%s", diff)
+			}
+			if refused == nil {
+				t.Error("a priority of 6 was accepted")
+			}
+		})
+	}
+}
+
+// scheduled notes the priorities with which tasks are scheduled.
+type scheduled struct {
+	interceptor.WorkerInterceptorBase
+	mu   sync.Mutex
+	seen map[temporal.Priority]bool
+}
+
+func (s *scheduled) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &scheduledInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, scheduled: s}
+}
+
+type scheduledInbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+	scheduled *scheduled
+}
+
+func (i *scheduledInbound) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
+	return i.Next.Init(&scheduledOutbound{
+		WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, scheduled: i.scheduled,
+	})
+}
+
+type scheduledOutbound struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	scheduled *scheduled
+}
+
+func (o *scheduledOutbound) ExecuteActivity(ctx workflow.Context, name string, arguments ...any) workflow.Future {
+	o.scheduled.mu.Lock()
+	o.scheduled.seen[workflow.GetActivityOptions(ctx).Priority] = true
+	o.scheduled.mu.Unlock()
+	return o.Next.ExecuteActivity(ctx, name, arguments...)
 }

@@ -198,6 +198,48 @@ func TestARunIsToldOfItsWindowOnceForEachChange(t *testing.T) {
 	})
 }
 
+// TestAWindowThatDidNotReachItsRunIsSentAgain fails the first try of each window; one that a newer replaces is not sent again.
+func TestAWindowThatDidNotReachItsRunIsSentAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var got []int
+		failing := true
+		w := newWindows(func(context.Context, predictor.Window) error { return nil }, quietly)
+		w.send = func(_ context.Context, window predictor.Window) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if failing {
+				return context.DeadlineExceeded
+			}
+			got = append(got, window.Tasks)
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); w.run(ctx) }()
+		obey := func(rows ...predictor.Window) {
+			w.obey(rows)
+			synctest.Wait()
+		}
+		obey(predictor.Window{Run: "run-1", Stage: train, Tasks: 64}, predictor.Window{Run: "run-2", Stage: train, Tasks: 8})
+		obey(predictor.Window{Run: "run-1", Stage: train, Tasks: 128})
+		mu.Lock()
+		failing = false
+		mu.Unlock()
+		obey() // the plan has no row for them any more: they are sent all the same
+		obey()
+		mu.Lock()
+		slices.Sort(got)
+		if diff := cmp.Diff([]int{8, 128}, got); diff != "" {
+			t.Errorf("windows that reached their runs (-want +got):\n%s", diff)
+		}
+		mu.Unlock()
+		cancel()
+		<-done
+	})
+}
+
 func TestWindowsThatFindTheQueueFullAreSentLater(t *testing.T) {
 	t.Parallel()
 	w := newWindows(nil, quietly)

@@ -47,24 +47,67 @@ type windows struct {
 	send   func(ctx context.Context, window predictor.Window) error
 	logger *slog.Logger
 	jobs   chan predictor.Window
-	sent   map[windowKey]predictor.Window
+	failed chan predictor.Window          // did not reach their runs
+	sent   map[windowKey]predictor.Window // or on their way
+	due    map[windowKey]predictor.Window // to be sent
+	order  []windowKey                    // in which they became so
 }
 
 func newWindows(send func(ctx context.Context, window predictor.Window) error, logger *slog.Logger) *windows {
-	return &windows{send: send, logger: logger, jobs: make(chan predictor.Window, windowQueue), sent: map[windowKey]predictor.Window{}}
+	return &windows{
+		send: send, logger: logger, jobs: make(chan predictor.Window, windowQueue), failed: make(chan predictor.Window, windowQueue+windowSenders),
+		sent: map[windowKey]predictor.Window{}, due: map[windowKey]predictor.Window{},
+	}
 }
 
-// obey queues the rows that differ from what their run was told last; it never waits. A row that finds the queue full is left for the
-// next plan. A run and stage without a row keeps what it has.
+// obey queues the rows that differ from what their run was told last, and those that did not reach it and that no newer one replaces; it never
+// waits. A row that finds the queue full is due the next time. A run and stage without a row keeps what it has.
 func (w *windows) obey(rows []predictor.Window) {
+	w.again()
 	for _, row := range rows {
 		key := windowKey{row.Run, row.Stage}
 		if w.sent[key] == row {
-			continue
+			delete(w.due, key)
+		} else {
+			w.owe(key, row)
 		}
+	}
+	for len(w.order) > 0 {
+		key := w.order[0]
+		if row, still := w.due[key]; still {
+			select {
+			case w.jobs <- row:
+				w.sent[key] = row
+				delete(w.due, key)
+			default:
+				return
+			}
+		}
+		w.order = w.order[1:]
+	}
+}
+
+// owe makes a row due, in place of an older one of its run and stage.
+func (w *windows) owe(key windowKey, row predictor.Window) {
+	if _, known := w.due[key]; !known {
+		w.order = append(w.order, key)
+	}
+	w.due[key] = row
+}
+
+// again makes the rows due that did not reach their runs.
+func (w *windows) again() {
+	for {
 		select {
-		case w.jobs <- row:
-			w.sent[key] = row
+		case row := <-w.failed:
+			key := windowKey{row.Run, row.Stage}
+			if w.sent[key] != row {
+				continue // replaced, or its run has ended
+			}
+			delete(w.sent, key)
+			if _, newer := w.due[key]; !newer {
+				w.owe(key, row)
+			}
 		default:
 			return
 		}
@@ -73,14 +116,16 @@ func (w *windows) obey(rows []predictor.Window) {
 
 // forget drops what was told to a run that has ended.
 func (w *windows) forget(run string) {
-	for key := range w.sent {
-		if key.run == run {
-			delete(w.sent, key)
+	for _, rows := range []map[windowKey]predictor.Window{w.sent, w.due} {
+		for key := range rows {
+			if key.run == run {
+				delete(rows, key)
+			}
 		}
 	}
 }
 
-// run sends until ctx ends. Failures do no harm: a run without the window keeps its last one.
+// run sends until ctx ends. A run that a window did not reach keeps its last one until it is sent again.
 func (w *windows) run(ctx context.Context) {
 	var senders sync.WaitGroup
 	for range windowSenders {
@@ -105,6 +150,10 @@ func (w *windows) sendOne(ctx context.Context, row predictor.Window) {
 	var gone *serviceerror.NotFound
 	if err == nil || errors.As(err, &gone) {
 		return
+	}
+	select {
+	case w.failed <- row:
+	default: // more than are on their way cannot fail before obey looks again
 	}
 	w.logger.DebugContext(ctx, "window did not reach its run", "run", row.Run, "stage", row.Stage, "error", fmt.Errorf("update window: %w", err))
 }

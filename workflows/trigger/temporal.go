@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workflows"
@@ -49,6 +50,7 @@ func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
 			workflows.OptionsMemo:  start.Options,
 		},
 		StaticSummary: summary(start),
+		Priority:      temporal.Priority{FairnessKey: start.Pipeline},
 	}, start.Pipeline, start.Input)
 	var exists *serviceerror.WorkflowExecutionAlreadyStarted
 	var invalid *serviceerror.InvalidArgument
