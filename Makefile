@@ -42,6 +42,12 @@ test: ## Run all tests.
 race: ## Run all tests under the race detector (GoMLX's assembly is left out of its pointer checks).
 	go test -race -gcflags='github.com/gomlx/compute/...=-d=checkptr=0' -timeout 60m $(TESTFLAGS) $(PACKAGES)
 
+FUZZTIME := 60s
+
+.PHONY: fuzz
+fuzz: ## Give every fuzz target FUZZTIME, and those of the evaluator; tell each: make fuzz FUZZTIME=10m
+	@.ci/fuzz $(FUZZTIME) . $(EVAL)
+
 KILLS := 200
 SEED := 1
 

@@ -102,7 +102,7 @@ func present(root *os.Root, name string) string {
 	if dir != "." {
 		where = filepath.ToSlash(dir)
 	}
-	entries, err := fs.ReadDir(root.FS(), filepath.ToSlash(dir))
+	entries, err := fs.ReadDir(tree.FS(root), filepath.ToSlash(dir))
 	if err != nil || len(entries) == 0 {
 		return where + " is empty"
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -83,13 +84,16 @@ const MostBytes quantity.Bytes = 1 << 43
 // MostSeconds bounds every time.
 const MostSeconds Seconds = 1e9
 
-// Validate refuses graphs with repeated or missing IDs, edges to nowhere, two sizes of one tensor, and amounts that are negative, not finite or
+// Validate refuses graphs with repeated or missing IDs, names that tell things apart and are not UTF-8 (encoded, two of them may be one), edges to nowhere, two sizes of one tensor, and amounts that are negative, not finite or
 // beyond MostBytes and MostSeconds. It does not look for cycles: Order and Contract do.
 func (g Graph) Validate() error {
 	seen := make(map[string]int, len(g.Ops))
 	for i, op := range g.Ops {
 		if op.ID == "" {
 			return fmt.Errorf("operation %d has no ID; give it one", i)
+		}
+		if !utf8.ValidString(op.ID) || !utf8.ValidString(op.Colour) {
+			return fmt.Errorf("operation %d: its ID %q or its colour %q is no UTF-8 text; write the file in UTF-8", i, op.ID, op.Colour)
 		}
 		if before, twice := seen[op.ID]; twice {
 			return fmt.Errorf("operations %d and %d are both %q; IDs must be unique", before, i, op.ID)
@@ -110,6 +114,9 @@ func (g Graph) Validate() error {
 func (o Op) validate() error {
 	for _, class := range slices.Sorted(maps.Keys(o.Costs)) {
 		cost := o.Costs[class]
+		if !utf8.ValidString(class) {
+			return fmt.Errorf("device class %q is no UTF-8 text; write it in UTF-8", class)
+		}
 		if !cost.Forward.valid() || !cost.Backward.valid() {
 			return fmt.Errorf("costs %v and %v seconds on %q; want finite times from 0 to %v", cost.Forward, cost.Backward, class, MostSeconds)
 		}

@@ -139,6 +139,7 @@ func TestRefusalsNameThePlace(t *testing.T) {
 		{pipedream, edit("small.pipedream.txt", "node2 -- node3", "node2 -- node9"), "line 5: edge node2 -- node9 names a layer"},
 		{pipedream, edit("small.pipedream.txt", "node3 -- Linear", "node2 -- Linear"), `line 3: layer "node2" is described twice`},
 		{pipedream, edit("small.pipedream.txt", "node1 -- node2", "node1"), "line 4"},
+		{pipedream, strings.ReplaceAll(fixture(t, "small.pipedream.txt"), "node3", "node\xff"), `its ID "node\xff"`},
 		{dnn, "", "line 1"},
 		{dnn, "{\n\"nodes\": [\n{\"id\": \"x\"}]}", "line 3"},
 		{dnn, edit("small.dnn.json", `"cpuLatency": 30.0`, `"cpuLatency": -3`), "nodes[1].cpuLatency"},
@@ -186,6 +187,7 @@ func check(t *testing.T, g graph.Graph) {
 
 func FuzzReadPipeDream(f *testing.F) {
 	f.Add(fixture(f, "small.pipedream.txt"))
+	f.Add(strings.NewReplacer("node1", "\xff", "node2", "\xfe").Replace(fixture(f, "small.pipedream.txt"))) // two IDs that were one when encoded
 	f.Fuzz(func(t *testing.T, text string) {
 		if g, err := graph.ReadPipeDream(strings.NewReader(text)); err == nil {
 			check(t, g)

@@ -91,9 +91,9 @@ func cpuQuota(root fs.FS) (float64, error) {
 		if !inside {
 			below = "/" // the group is outside what is mounted here
 		}
-		for at := path.Join(top, below); ; at = path.Dir(at) {
-			least = min(least, quotaOf(root, at, unified))
-			if at == top || len(at) <= len(top) {
+		for group := path.Clean("/" + below); ; group = path.Dir(group) {
+			least = min(least, quotaOf(root, strings.TrimPrefix(path.Join(top, group), "/"), unified))
+			if group == "/" {
 				break
 			}
 		}
@@ -101,17 +101,16 @@ func cpuQuota(root fs.FS) (float64, error) {
 	return least, nil
 }
 
-// hierarchy finds where a hierarchy with the CPU controller is mounted, and which cgroup is at its top there. Paths are without a leading slash for
-// the first, and with one for the second.
+// hierarchy finds where a hierarchy with the CPU controller is mounted, and which cgroup is at its top there. Both are absolute paths.
 func hierarchy(mountinfo string, unified bool) (top, shown string, found bool) {
 	for line := range strings.Lines(mountinfo) { // https://docs.kernel.org/filesystems/proc.html, section 3.5
 		before, after, split := strings.Cut(strings.TrimSpace(line), " - ")
 		fields, kind := strings.Fields(before), strings.Fields(after)
-		if !split || len(fields) < 5 || len(kind) < 3 {
+		if !split || len(fields) < 5 || len(kind) < 3 || !path.IsAbs(fields[4]) {
 			continue
 		}
 		if (unified && kind[0] == "cgroup2") || (!unified && kind[0] == "cgroup" && slices.Contains(strings.Split(kind[2], ","), "cpu")) {
-			return strings.TrimPrefix(fields[4], "/"), fields[3], true
+			return fields[4], fields[3], true
 		}
 	}
 	return "", "", false
@@ -142,8 +141,8 @@ func quotaOf(root fs.FS, group string, unified bool) float64 {
 	} else {
 		quota, period = number("cpu.cfs_quota_us"), number("cpu.cfs_period_us")
 	}
-	if quota > 0 && period > 0 { // -1 is none
-		return quota / period
+	if cores := quota / period; quota > 0 && period > 0 && cores > 0 { // -1 is none
+		return cores
 	}
 	return math.Inf(1)
 }

@@ -103,6 +103,13 @@ func TestTheLeastQuotaOfAllCgroupsAroundCounts(t *testing.T) {
 			"proc/self/cgroup": "3:cpu:/elsewhere\n", "proc/self/mountinfo": podMount,
 			"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "300000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
 		}, 3},
+		"mounted at the root": {map[string]string{
+			"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": "29 23 0:26 / / rw - cgroup2 cgroup2 rw\n", "a/cpu.max": "150000 100000\n",
+		}, 1.5},
+		"mounted at no absolute path": {map[string]string{
+			"proc/self/cgroup": "0::/a\n", "proc/self/mountinfo": "29 23 0:26 / ../.. rw - cgroup2 cgroup2 rw\n" + unifiedMount,
+			"sys/fs/cgroup/a/cpu.max": "150000 100000\n",
+		}, 1.5},
 		"malformed": {map[string]string{
 			"proc/self/cgroup": "nonsense\n0::/a\n", "proc/self/mountinfo": "nonsense\n" + unifiedMount, "sys/fs/cgroup/a/cpu.max": "many\n",
 		}, math.Inf(1)},
@@ -120,6 +127,8 @@ func TestTheLeastQuotaOfAllCgroupsAroundCounts(t *testing.T) {
 func FuzzCPUQuota(f *testing.F) {
 	f.Add("0::/a/b\n", unifiedMount, "150000 100000\n")
 	f.Add("3:cpu:/pods/a/b\n", podMount, "max")
+	f.Add("0::/a\n", "29 23 0:26 / ../.. rw - cgroup2 cgroup2 rw\n", "150000 100000\n") // it went round for ever
+	f.Add("0::/a\n", unifiedMount, "Inf Inf\n")
 	f.Fuzz(func(t *testing.T, groups, mounts, quota string) {
 		got, err := cpuQuota(fstest.MapFS{
 			"proc/self/cgroup": &fstest.MapFile{Data: []byte(groups)}, "proc/self/mountinfo": &fstest.MapFile{Data: []byte(mounts)},

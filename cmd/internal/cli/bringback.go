@@ -84,7 +84,7 @@ func (l local) bringBack(ctx context.Context, store activities.Store, changed ac
 		}
 	}
 	top := path.Base(scratch)
-	err = fs.WalkDir(root.FS(), top, func(name string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(tree.FS(root), top, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}

@@ -166,7 +166,7 @@ func sorted(entries []entry) []entry {
 // walk returns what is at start and below. What is deleted meanwhile is passed over, but for start itself.
 func walk(ctx context.Context, root *os.Root, ignore *Ignore, start string, links leaving) ([]entry, error) {
 	var entries []entry
-	err := fs.WalkDir(root.FS(), start, func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(FS(root), start, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)

@@ -113,6 +113,8 @@ func TestWhatIsPackedIsUnpacked(t *testing.T) {
 		"a-b":                              "sorts between a and a/",
 		"Ünïcode — 名":                      "words",
 		"latin-\xe9.md":                    "a name that is not UTF-8",
+		"latin-\xe9/":                      "",
+		"latin-\xe9/\xff":                  "nor is that of its directory",
 		"x/":                               "",
 		"x/" + strings.Repeat("long/", 60): "",
 		"x/" + strings.Repeat("long/", 60) + "file": "deeper than tar's first hundred bytes",
@@ -469,7 +471,7 @@ func FuzzUnpack(f *testing.F) {
 		f.Add(data)
 	}
 	seeds := commandtest.NewStore()
-	ref := pack(f, seeds, plant(f, map[string]string{"a/b": "x", "l": "-> a/b", "run": "#!/bin/sh"}), tree.Options{})
+	ref := pack(f, seeds, plant(f, map[string]string{"a/b": "x", "l": "-> a/b", "run": "#!/bin/sh", "latin-\xe9/\xff": "x"}), tree.Options{})
 	good, err := activities.ReadAll(f.Context(), seeds, ref.Digest)
 	if err != nil {
 		f.Fatal(err)

@@ -13,6 +13,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(append(head, 1, 2, 3, 4))
 	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))
+	f.Add(make([]byte, 8)) // it was an EOF
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, err := parse(bytes.NewReader(data), int64(len(data)))
 		if err != nil {

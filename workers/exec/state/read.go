@@ -55,6 +55,9 @@ func parse(source io.ReaderAt, length int64) (*File, error) {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint64(prefix[:])
+	if n == 0 {
+		return nil, fmt.Errorf("%w: it has no header", ErrFormat)
+	}
 	if n > mostHeader {
 		return nil, fmt.Errorf("%w: a header of %d bytes; at most %d are read", ErrFormat, n, mostHeader)
 	}
