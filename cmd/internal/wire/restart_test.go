@@ -151,7 +151,7 @@ func TestARestartTellsNothingOfYesterdayAgain(t *testing.T) {
 	succeed[fanResult](e, e.publish("fan", "before", fanInput{Shards: 3, Milliseconds: 1}), time.Minute).check(t, 3)
 	failed := e.wait(e.publish("fail", "before", map[string]int{"index": 1}), time.Minute)
 	late, err := e.client.Publish(t.Context(), web.Event{ // it misses its deadline, and is told of
-		Pipeline: "fan", ID: "late", Input: json.RawMessage(`{"shards":1,"milliseconds":3000}`), Goal: &predictor.Goal{Deadline: time.Second}, NoCache: true,
+		Pipeline: "fan", ID: "late", Input: json.RawMessage(`{"shards":1,"milliseconds":3000}`), Goal: &predictor.Goal{Deadline: time.Second},
 	})
 	if err != nil {
 		t.Fatal(err)
