@@ -260,6 +260,8 @@ const (
 	CauseCancelled Cause = "cancelled"
 	// CauseHostLost says that its host or supervisor went away: a crash, a reclaimed spot instance, a drain.
 	CauseHostLost Cause = "host_lost"
+	// CauseBudget says that its run's budget had no more for it.
+	CauseBudget Cause = "budget"
 	// CauseVenue says that its venue could not run it, for reasons of the venue.
 	CauseVenue Cause = "venue"
 )

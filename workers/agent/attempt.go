@@ -13,6 +13,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/slot"
@@ -111,6 +112,13 @@ func unfit(host string, capacity, size quantity.Size, need predictor.Need, fits 
 // run admits the attempt, runs it in a child and gives both back.
 func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage) (f finish, account account) {
 	a := r.agent
+	if !r.try.Secure(ctx, securedLooks*r.perLook()) {
+		account.queue = r.try.Queue(a.now())
+		if f.stopped, f.reason = slot.Stopped(ctx); ctx.Err() == nil {
+			r.unaffordable(&f)
+		}
+		return f, account
+	}
 	room, err := a.admission.reserve(ctx, r.grant)
 	account.queue = r.try.Queue(a.now())
 	if err != nil {
@@ -235,6 +243,10 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 			}
 		case <-samples.C:
 			r.sample()
+			if f.stopped == "" && !r.affords(ctx) {
+				r.unaffordable(&f)
+				endAll(ctx, c.group)
+			}
 		case <-timeout:
 			timeout = nil
 			f.stopped, f.reason = predictor.TimedOut, pastTimeout(task.Timeout)
@@ -248,6 +260,26 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 			stop.force(ctx)
 		}
 	}
+}
+
+// securedLooks is for how many looks an attempt must have money before it begins.
+const securedLooks = 2
+
+// perLook is what the attempt costs from one look to the next.
+func (r *running) perLook() quantity.Money {
+	a := r.agent
+	return ledger.PoolCost(predictor.Host{PricePerHour: a.price, Capacity: a.capacity}, r.held(), a.sampleEvery)
+}
+
+// affords reports whether the run's money allows the attempt to go on until the next look.
+func (r *running) affords(ctx context.Context) bool {
+	return r.try.Afford(ctx, r.cost(r.agent.now()), r.perLook())
+}
+
+// unaffordable ends an attempt that may cost no more.
+func (r *running) unaffordable(f *finish) {
+	ending := r.try.Unaffordable()
+	f.stopped, f.cause, f.reason = ending.Outcome, ending.Cause, ending.Message
 }
 
 // trained takes over what a child tells of a split training. The child has refused what is not sound; a child of another version may not have.

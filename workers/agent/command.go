@@ -162,6 +162,10 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 			return f
 		case <-samples.C:
 			r.sample()
+			if f.stopped == "" && !r.affords(ctx) {
+				r.unaffordable(&f)
+				endAll(ctx, l.group)
+			}
 			if _, err := l.workspace.Used(ctx); errors.Is(err, command.ErrSpace) && f.stopped == "" {
 				f.stopped, f.cause, f.reason = predictor.Failed, predictor.CauseDisk, err.Error()
 				endAll(ctx, l.group)

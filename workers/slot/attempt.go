@@ -59,6 +59,8 @@ type Attempt struct {
 	training *predictor.Training // the newest that was told; replaced, never changed
 	fresh    bool                // nobody has asked for it yet
 	told     *predictor.Training // what was returned to who asked last
+	money    money
+	asks     sync.WaitGroup // that ask for more of it
 
 	journal *Journal
 	entry   int // in the journal
@@ -103,6 +105,9 @@ func Begin(ctx context.Context, task wire.Task, input json.RawMessage, journal *
 		every = min(every, info.HeartbeatTimeout/beatShare)
 	}
 	a.entry = journal.take(a, info.TaskToken)
+	a.state.Spent += a.state.Running // an attempt that was lost has cost something as well
+	a.state.Running = 0
+	a.money = money{bounded: task.Budgeted, reserved: max(task.Reserved, a.state.Reserved)}
 	go a.beat(ctx, every)
 	return a, nil
 }
@@ -114,6 +119,7 @@ func (a *Attempt) Close() {
 		a.journal.leave(a.entry)
 	})
 	<-a.stopped
+	a.asks.Wait()
 }
 
 // State returns what the attempt would leave for the next one now.

@@ -94,14 +94,17 @@ const maxHealed = 10
 // OutOfMemory where the next attempt cannot have more; elsewhere it is the engine's to heal, and uses up none of the stage's attempts.
 func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (after wire.Heartbeat, err error) {
 	after = before
-	after.Spent += ending.Cost
+	after.Spent, after.Running = after.Spent+ending.Cost, 0
 	var kind string
 	final := false
 	switch ending.Outcome {
 	case predictor.Succeeded:
 		return after, nil
 	case predictor.Cancelled:
-		return after, temporal.NewCanceledError(clip(ending.Message, maxMessage))
+		return after, temporal.NewCanceledError(clip(ending.Message, maxMessage), Failure{
+			Stage: task.Stage.Name, Task: task.ID, Attempt: attempt, Failures: after.Failures, Outcome: ending.Outcome, Cause: ending.because(),
+			Spent: after.Spent,
+		})
 	case predictor.Lost:
 		kind = LostError
 	case predictor.Refused:
@@ -133,6 +136,9 @@ func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (
 		final = ending.Outcome != predictor.Lost
 	case ending.ToPool:
 		kind, final = wire.RefusedError, true
+	}
+	if ending.Cause == predictor.CauseBudget && ending.Outcome == predictor.Failed {
+		kind = wire.BudgetError
 	}
 	detail := Failure{
 		Stage: task.Stage.Name, Task: task.ID, Attempt: attempt, Failures: after.Failures, Outcome: ending.Outcome, Cause: ending.because(),

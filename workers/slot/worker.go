@@ -240,7 +240,7 @@ func (w *Worker) run(ctx context.Context, args converter.EncodedValues) (wire.Re
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ctx = withBeater(ctx, w.client, cancel)
+	ctx = context.WithValue(withBeater(ctx, w.client, cancel), reserverKey{}, reserver{client: w.client})
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)

@@ -38,7 +38,7 @@ func newSchemas() *schemas {
 		reflect.TypeFor[predictor.AlertKind](): enum(predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered),
 		reflect.TypeFor[predictor.Cause](): enum(predictor.CauseMemoryLimit, predictor.CauseMemoryRefused, predictor.CauseHostMemory, predictor.CauseDeviceMemory,
 			predictor.CauseDisk, predictor.CauseTimeout, predictor.CauseError, predictor.CausePanic, predictor.CauseExit, predictor.CauseSignal,
-			predictor.CauseStart, predictor.CauseImpossible, predictor.CauseCancelled, predictor.CauseHostLost, predictor.CauseVenue),
+			predictor.CauseStart, predictor.CauseImpossible, predictor.CauseCancelled, predictor.CauseHostLost, predictor.CauseBudget, predictor.CauseVenue),
 		reflect.TypeFor[ledger.Dimension](): enum(ledger.ByRun, ledger.ByPipeline, ledger.ByStage, ledger.ByVenue, ledger.ByHost),
 		reflect.TypeFor[pricing.Kind](): enum(pricing.OnDemandHost, pricing.SpotHost, pricing.Function, pricing.Container, pricing.StorageRequest,
 			pricing.StorageMonth),

@@ -14,9 +14,11 @@ import (
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/api/enums/v1"
 	failurepb "go.temporal.io/api/failure/v1"
 	namespacepb "go.temporal.io/api/namespace/v1"
 	"go.temporal.io/api/serviceerror"
+	updatepb "go.temporal.io/api/update/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
@@ -44,6 +46,7 @@ type Frontend struct {
 	byToken  map[string]*Activity
 	polls    map[string]int
 	shutdown map[string]bool // worker instances that poll no more
+	answer   func(wire.Reserve) wire.Reserved
 	tokens   int
 }
 
@@ -276,6 +279,33 @@ func (f *Frontend) RecordActivityTaskHeartbeat(_ context.Context, r *workflowser
 		return nil, serviceerror.ToStatus(serviceerror.NewNotFound("activity is gone")).Err()
 	}
 	return &workflowservice.RecordActivityTaskHeartbeatResponse{CancelRequested: cancel}, nil
+}
+
+// Answer makes the frontend answer those who ask for more money with what answer returns; it refuses them before that.
+func (f *Frontend) Answer(answer func(wire.Reserve) wire.Reserved) {
+	f.change(func() { f.answer = answer })
+}
+
+// UpdateWorkflowExecution answers an attempt that asks for more money.
+func (f *Frontend) UpdateWorkflowExecution(_ context.Context, r *workflowservice.UpdateWorkflowExecutionRequest) (*workflowservice.UpdateWorkflowExecutionResponse, error) {
+	var answer func(wire.Reserve) wire.Reserved
+	f.change(func() { answer = f.answer })
+	if answer == nil {
+		return nil, serviceerror.ToStatus(serviceerror.NewNotFound("nobody answers updates")).Err()
+	}
+	var ask wire.Reserve
+	if err := converter.GetDefaultDataConverter().FromPayloads(r.GetRequest().GetInput().GetArgs(), &ask); err != nil {
+		return nil, serviceerror.ToStatus(serviceerror.NewInvalidArgument(err.Error())).Err()
+	}
+	encoded, err := converter.GetDefaultDataConverter().ToPayloads(answer(ask))
+	if err != nil {
+		return nil, serviceerror.ToStatus(serviceerror.NewInternal(err.Error())).Err()
+	}
+	return &workflowservice.UpdateWorkflowExecutionResponse{
+		UpdateRef: &updatepb.UpdateRef{WorkflowExecution: r.GetWorkflowExecution(), UpdateId: r.GetRequest().GetMeta().GetUpdateId()},
+		Stage:     enums.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED,
+		Outcome:   &updatepb.Outcome{Value: &updatepb.Outcome_Success{Success: encoded}},
+	}, nil
 }
 
 // RespondActivityTaskCompleted ends an activity with its result.

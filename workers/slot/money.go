@@ -1,0 +1,163 @@
+package slot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+const (
+	// askAhead is for how many more looks an attempt shall have money: it asks for more when it has less.
+	askAhead = 4
+	// askShare is the part of a reservation that is asked before, so that an ordinary task never asks.
+	askShare = 4
+	// askTimeout bounds one try to ask, and askPause is the time between two.
+	askTimeout = 20 * time.Second
+	askPause   = 250 * time.Millisecond
+	// securePatience is how long an attempt waits for money before it runs. The run refuses what nothing in flight
+	// could make room for; it cannot where the server lets no more attempts ask at a time.
+	securePatience = 2 * time.Minute
+)
+
+// money is what an attempt of a run with a budget may cost. The Attempt's mutex guards it.
+type money struct {
+	bounded  bool
+	reserved quantity.Money // for all attempts of the task together
+	budget   quantity.Money // of the run, as it was told last; 0 when it was not
+	asking   bool
+}
+
+// Afford notes that the attempt has cost so much so far, and reports whether it may go on until the next look, which
+// will cost next. It asks the run for more before what is reserved is used up; the attempt goes on meanwhile.
+func (a *Attempt) Afford(ctx context.Context, cost, next quantity.Money) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.state.Running = cost
+	if !a.money.bounded {
+		return true
+	}
+	spent := a.state.Spent + cost
+	if short := spent + max(askAhead*next, a.money.reserved/askShare) - a.money.reserved; short > 0 && !a.money.asking {
+		a.money.asking = true
+		ask := wire.Reserve{Task: a.Task.ID, Least: a.money.reserved + max(short, 1)}
+		ask.Want = max(ask.Least, 2*a.money.reserved)
+		a.asks.Go(func() {
+			ctx, cancel := a.untilClose(ctx)
+			defer cancel()
+			a.reserve(ctx, ask)
+		})
+	}
+	return spent+next <= a.money.reserved
+}
+
+// Secure waits until the attempt, which does not run yet, may cost so much, and reports whether it may.
+func (a *Attempt) Secure(ctx context.Context, cost quantity.Money) bool {
+	a.mu.Lock()
+	bounded, least, reserved := a.money.bounded, a.state.Spent+cost, a.money.reserved
+	a.mu.Unlock()
+	if !bounded || least <= reserved {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, securePatience)
+	defer cancel()
+	return a.reserve(ctx, wire.Reserve{Task: a.Task.ID, Least: least, Want: max(least, 2*reserved), Waits: true})
+}
+
+// Left is what the attempt may cost before it has to ask; bounded is false when it may cost anything.
+func (a *Attempt) Left() (left quantity.Money, bounded bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return max(a.money.reserved-a.state.Spent, 0), a.money.bounded
+}
+
+// Unaffordable is how an attempt ends that may cost no more.
+func (a *Attempt) Unaffordable() Ending {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	of := "the run's budget"
+	if a.money.budget > 0 {
+		of = fmt.Sprintf("the run's budget of %s", a.money.budget)
+	}
+	return Ending{
+		Outcome: predictor.Failed, Cause: predictor.CauseBudget, Permanent: true,
+		Message: fmt.Sprintf("%s has no more than %s for this task, and that is used up: raise --budget", of, a.money.reserved),
+	}
+}
+
+// reserve asks the run for more, until it answers or ctx ends, and reports whether it has given what was asked at
+// least.
+func (a *Attempt) reserve(ctx context.Context, ask wire.Reserve) bool {
+	var given wire.Reserved
+	err := errors.ErrUnsupported
+	if reserver, ok := ctx.Value(reserverKey{}).(reserver); ok {
+		given, err = reserver.ask(ctx, ask)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.money.asking = false
+	if err != nil {
+		activity.GetLogger(ctx).Debug("the run was not asked for more money", "task", ask.Task, "error", err)
+		return false
+	}
+	a.money.bounded, a.money.budget = !given.Unlimited, given.Budget
+	a.money.reserved = max(a.money.reserved, given.Amount)
+	a.state.Reserved = a.money.reserved
+	return given.Unlimited || given.Amount >= ask.Least
+}
+
+// untilClose returns a context that ends when the attempt is over.
+func (a *Attempt) untilClose(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	a.asks.Go(func() {
+		select {
+		case <-a.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return ctx, cancel
+}
+
+type reserverKey struct{}
+
+// reserver asks the workflow that scheduled an activity.
+type reserver struct {
+	client interface {
+		UpdateWorkflow(ctx context.Context, options client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error)
+	}
+}
+
+// ask tries until the workflow answers, is gone, or ctx ends.
+func (r reserver) ask(ctx context.Context, ask wire.Reserve) (given wire.Reserved, err error) {
+	execution := activity.GetInfo(ctx).WorkflowExecution
+	for {
+		try, cancel := context.WithTimeout(ctx, askTimeout)
+		handle, err := r.client.UpdateWorkflow(try, client.UpdateWorkflowOptions{
+			WorkflowID: execution.ID, RunID: execution.RunID, UpdateName: wire.ReserveUpdate, Args: []any{ask},
+			WaitForStage: client.WorkflowUpdateStageCompleted,
+		})
+		if err == nil {
+			err = handle.Get(try, &given)
+		}
+		cancel()
+		var gone *serviceerror.NotFound
+		if err == nil || ctx.Err() != nil || errors.As(err, &gone) {
+			return given, err
+		}
+		timer := time.NewTimer(askPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
