@@ -115,7 +115,7 @@ const countEvery = 2 * time.Second
 func (e *Engine) countEvents(ctx context.Context) {
 	ticker := time.NewTicker(countEvery)
 	defer ticker.Stop()
-	counted := map[telemetry.EventResult]uint64{}
+	counted := map[eventCount]uint64{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -130,21 +130,37 @@ func (e *Engine) countEvents(ctx context.Context) {
 			continue
 		}
 		e.observer.metrics.SetEventsWaiting(eventsWaiting(stats), stats.StartLimit)
-		for result, total := range eventTotals(stats) {
-			for ; counted[result] < total; counted[result]++ {
-				e.observer.metrics.CountEvent(result)
-			}
+		for _, result := range grown(counted, eventTotals(stats)) {
+			e.observer.metrics.CountEvent(result)
 		}
 	}
 }
 
-// eventTotals sums the trigger's counts over its bindings.
-func eventTotals(stats trigger.Stats) map[telemetry.EventResult]uint64 {
-	totals := map[telemetry.EventResult]uint64{telemetry.EventDead: stats.Unbound}
+// eventCount names one count of the trigger. What became of the events of a binding is counted for itself: with their sum, the events of others
+// would not count after a binding was removed until they were as many as had been its own.
+type eventCount struct {
+	binding string // its key; empty for events that no binding reads
+	result  telemetry.EventResult
+}
+
+// grown returns a result for each event by which the totals are above what was counted, and counts it.
+func grown(counted, totals map[eventCount]uint64) (results []telemetry.EventResult) {
+	for count, total := range totals {
+		for ; counted[count] < total; counted[count]++ {
+			results = append(results, count.result)
+		}
+	}
+	return results
+}
+
+// eventTotals are the trigger's counts.
+func eventTotals(stats trigger.Stats) map[eventCount]uint64 {
+	totals := map[eventCount]uint64{{result: telemetry.EventDead}: stats.Unbound}
 	for _, binding := range stats.Bindings {
-		totals[telemetry.EventStarted] += binding.Started
-		totals[telemetry.EventDuplicate] += binding.Duplicate
-		totals[telemetry.EventDead] += binding.Dead
+		key := binding.Bound.Key
+		totals[eventCount{key, telemetry.EventStarted}] = binding.Started
+		totals[eventCount{key, telemetry.EventDuplicate}] = binding.Duplicate
+		totals[eventCount{key, telemetry.EventDead}] = binding.Dead
 	}
 	return totals
 }

@@ -12,6 +12,7 @@ import (
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workflows/trigger"
 )
 
 // waits says what the observer waits for; empty when nothing.
@@ -80,5 +81,26 @@ func TestASweepLooksAtAFewRunsInTurn(t *testing.T) {
 	}
 	if want := strings.Split("abcdeabcde", ""); !slices.Equal(want, order) {
 		t.Errorf("looked at %v, want every run in turn: %v", order, want)
+	}
+}
+
+func TestEventsCountAlsoAfterABindingWasRemoved(t *testing.T) {
+	t.Parallel()
+	binding := func(key string, started uint64) trigger.BindingStats {
+		return trigger.BindingStats{Bound: trigger.Bound{Key: key}, Started: started}
+	}
+	counted := map[eventCount]uint64{}
+	for _, c := range []struct {
+		bindings []trigger.BindingStats
+		want     int
+	}{
+		{[]trigger.BindingStats{binding("a", 5), binding("b", 1)}, 6},
+		{[]trigger.BindingStats{binding("a", 5), binding("b", 1)}, 0},
+		{[]trigger.BindingStats{binding("b", 3)}, 2}, // a is gone
+		{[]trigger.BindingStats{binding("a", 6), binding("b", 3)}, 1},
+	} {
+		if got := len(grown(counted, eventTotals(trigger.Stats{Bindings: c.bindings}))); got != c.want {
+			t.Errorf("%+v: %d more events, want %d", c.bindings, got, c.want)
+		}
 	}
 }

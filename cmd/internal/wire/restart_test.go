@@ -215,15 +215,7 @@ func TestARunWhoseWorkflowIsGoneOrWasTerminatedIsSettled(t *testing.T) {
 
 	// While the engine is off nobody can hear what becomes of the runs: the workflows end before the observer looks.
 	e = startEngine(t, state, "", "--no-burst")
-	stack, err := e.client.Stack(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls, err := client.DialContext(t.Context(), client.Options{HostPort: stack.Addresses.Temporal})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer calls.Close()
+	calls := e.temporal()
 	if err := calls.TerminateWorkflow(t.Context(), runs["terminated"], "", "by hand"); err != nil {
 		t.Fatal(err)
 	}
