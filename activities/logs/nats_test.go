@@ -69,7 +69,7 @@ func read(t *testing.T, js jetstream.JetStream, query logs.Query) []logs.Line {
 	t.Helper()
 	var all []logs.Line
 	query.Run = "run.1"
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	err := logs.Follow(ctx, js, query, func(line logs.Line) error {
 		all = append(all, line)
@@ -97,7 +97,7 @@ func texts(lines []logs.Line) []string {
 // follow collects what Follow hands out until the returned function is called, which closes the query's Until and returns Follow's error.
 func follow(t *testing.T, js jetstream.JetStream, query logs.Query) (lines <-chan logs.Line, end func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	until, handed, ended := make(chan struct{}), make(chan logs.Line, 10_000), make(chan error, 1)
 	query.Run, query.Until = "run.1", until
 	go func() {
@@ -117,13 +117,16 @@ func follow(t *testing.T, js jetstream.JetStream, query logs.Query) (lines <-cha
 	}
 }
 
-// receive returns the next value, or fails the test after some seconds.
+// patience is how long a test waits for what must happen; it decides nothing.
+const patience = 5 * time.Minute
+
+// receive returns the next value.
 func receive[T any](t *testing.T, from <-chan T, what string) T {
 	t.Helper()
 	select {
 	case value := <-from:
 		return value
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("%s: nothing came", what)
 		panic("unreachable")
 	}

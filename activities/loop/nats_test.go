@@ -52,13 +52,16 @@ func background(t *testing.T, work func(ctx context.Context) error) (stop func()
 	return stop
 }
 
-// receive returns the next value, or fails the test after some seconds.
+// patience is how long a test waits for what must happen; it decides nothing.
+const patience = 5 * time.Minute
+
+// receive returns the next value.
 func receive[T any](t *testing.T, from <-chan T, what string) T {
 	t.Helper()
 	select {
 	case value := <-from:
 		return value
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("%s: nothing came", what)
 		panic("unreachable")
 	}

@@ -167,7 +167,7 @@ func TestTellIsSentByCloseAtTheLatestAndDropsAfterwards(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Close has handed everything to the server, which stores it in its own time.
-	for deadline := time.Now().Add(10 * time.Second); len(lines(t, js)) < len(want) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); len(lines(t, js)) < len(want) && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	if diff := cmp.Diff(want, lines(t, js)); diff != "" {

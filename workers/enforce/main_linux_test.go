@@ -231,7 +231,7 @@ func patience() time.Duration {
 	if err != nil || factor < 1 {
 		factor = 1
 	}
-	return time.Duration(factor) * 20 * time.Second
+	return time.Duration(factor) * 3 * time.Minute
 }
 
 // eventually polls until is true.

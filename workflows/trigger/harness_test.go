@@ -209,7 +209,7 @@ func (s *stack) run() {
 			if err != nil {
 				s.t.Errorf("Run: %v", err)
 			}
-		case <-time.After(15 * time.Second):
+		case <-time.After(patience):
 			s.t.Error("Run does not end")
 		}
 	})
@@ -278,10 +278,13 @@ func filters(config jetstream.ConsumerConfig) []string {
 	}
 }
 
-// await waits until what holds, at most ten seconds.
+// patience is how long a test waits for what must happen; it decides nothing.
+const patience = 5 * time.Minute
+
+// await waits until what holds.
 func (s *stack) await(what string, holds func() (bool, string)) {
 	s.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		ok, state := holds()
 		if ok {

@@ -45,7 +45,7 @@ func (e *engine) randomRuns(count int, seed uint64) (views []ledger.RunView) {
 		time.Sleep(time.Duration(r.IntN(80)) * time.Millisecond)
 	}
 	for _, run := range runs {
-		views = append(views, e.wait(run, 3*time.Minute))
+		views = append(views, e.wait(run, patience))
 	}
 	return views
 }
@@ -217,7 +217,7 @@ func TestWhereTheTimeGoes(t *testing.T) {
 		time.Sleep(time.Duration(r.ExpFloat64() * float64(50*time.Millisecond) / 0.6))
 	}
 	for _, run := range runs {
-		e.wait(run, time.Minute)
+		e.wait(run, patience)
 		b, err := e.client.Breakdown(t.Context(), run)
 		if err != nil {
 			t.Fatal(err)

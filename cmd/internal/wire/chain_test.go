@@ -133,7 +133,7 @@ func TestAChainOfCommandsRunsFromItsFileToItsOutputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := e.publish("squares", "second", map[string]any{"inputs": map[string]activities.Ref{"words": other}})
-	result := succeed[chain.Result](e, run, time.Minute)
+	result := succeed[chain.Result](e, run, patience)
 	if result.Stages["square"].Tasks != 3 || len(result.Stages["gather"].Values) != 1 || result.Stages["gather"].Values[0]["rows"] != 3.0 {
 		t.Errorf("result: %+v, want three tasks and rows", result)
 	}
@@ -192,7 +192,7 @@ func TestAnInterruptedCommandIsCancelled(t *testing.T) {
 		code, _, stderr := command(t, ctx, e.state, "run", "--code", "none", "--name", "sleeper", "--", "sleep", "600")
 		ended <- fmt.Sprintf("%d %s", code, stderr)
 	}()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		runs, err := e.client.Runs(t.Context(), web.RunQuery{Pipeline: "sleeper"})
 		if err == nil && len(runs) == 1 && len(runs[0].Stages) == 1 && runs[0].Stages[0].Running == 1 {
 			break
@@ -207,7 +207,7 @@ func TestAnInterruptedCommandIsCancelled(t *testing.T) {
 		if !strings.HasPrefix(said, "1 ") || !strings.Contains(said, "cancelling run sleeper-") || !strings.Contains(said, "cancelled in") {
 			t.Errorf("got %s, want exit code 1 and a run that was cancelled", said)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Fatal("an interrupted command goes on")
 	}
 	if running, cancelled := e.runsOf("sleeper"); running != 0 || cancelled != 1 {
@@ -248,14 +248,14 @@ stages:
 		t.Fatal(err)
 	}
 	run := e.publish("slow", "k", struct{}{})
-	for deadline := time.Now().Add(time.Minute); len(contentOf(t, marks)) == 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); len(contentOf(t, marks)) == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the second stage never began\n%s", e.printed())
 		}
 	}
 	e.kill()
 	e = startEngine(t, state, "")
-	result := succeed[chain.Result](e, run, 2*time.Minute)
+	result := succeed[chain.Result](e, run, patience)
 	if result.Stages["third"].Values[0]["lines"] != 4.0 {
 		t.Errorf("result: %+v, want 4 lines", result)
 	}
@@ -293,7 +293,7 @@ func TestAStoredChainWithABindingIsServedAgainAndAnotherKeepsItsName(t *testing.
 		t.Errorf("after a restart there are %v, want bound but neither unbound nor wrong", pipelines)
 	}
 	publishRaw(t, stack.Addresses.NATS, "files.new", "one", `{"n": 2}`)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		runs, err := e.client.Runs(t.Context(), web.RunQuery{Pipeline: "bound"})
 		if err == nil && len(runs) == 1 && runs[0].State != predictor.RunRunning {
 			if runs[0].State != predictor.RunSucceeded {
@@ -315,7 +315,7 @@ func TestAResultThatTheLedgerCutsIsReadWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := e.publish("wide", "w", struct{}{})
-	if view := e.wait(run, time.Minute); view.State != predictor.RunSucceeded || len(view.Result) != 0 {
+	if view := e.wait(run, patience); view.State != predictor.RunSucceeded || len(view.Result) != 0 {
 		t.Fatalf("the run %s: %s, with %d bytes of its result; want a success whose result is not kept", view.State, view.Error, len(view.Result))
 	}
 	encoded, err := e.client.Result(t.Context(), run)

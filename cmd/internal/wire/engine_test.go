@@ -37,9 +37,9 @@ func TestARunGoesFromEventToSummaryAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	e := startEngine(t, state, buildApp(t, 0))
-	succeed[fanResult](e, e.publish("fan", "a", fanInput{Shards: 60, Milliseconds: 5}), time.Minute).check(t, 60)
+	succeed[fanResult](e, e.publish("fan", "a", fanInput{Shards: 60, Milliseconds: 5}), patience).check(t, 60)
 
-	view := e.wait("fan-a", time.Second)
+	view := e.wait("fan-a", patience)
 	if got := view.Totals.Tasks[predictor.Pool] + view.Totals.Tasks[predictor.Function]; got != 60 {
 		t.Errorf("tasks done: got %d, want 60", got)
 	}
@@ -62,16 +62,16 @@ func TestARunGoesFromEventToSummaryAndLeavesNothing(t *testing.T) {
 func TestFailuresAreToldByStageAndTheEngineLivesOn(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), buildApp(t, 0))
-	failed := e.wait(e.publish("fail", "f", map[string]int{"index": 1}), time.Minute)
+	failed := e.wait(e.publish("fail", "f", map[string]int{"index": 1}), patience)
 	if failed.State != predictor.RunFailed || !strings.Contains(failed.Error, "stage fail") || !strings.Contains(failed.Error, "it never works") ||
 		failed.Stages[0].Failed != 2 {
 		t.Errorf("a stage that fails: got %s, %q, %d failures, want the stage, its message and two attempts", failed.State, failed.Error, failed.Stages[0].Failed)
 	}
-	panicked := e.wait(e.publish("boom", "b", map[string]int{"index": 1}), time.Minute)
+	panicked := e.wait(e.publish("boom", "b", map[string]int{"index": 1}), patience)
 	if panicked.State != predictor.RunFailed || !strings.Contains(panicked.Error, "stage boom panicked: boom") {
 		t.Errorf("a stage that panics: got %s, %q", panicked.State, panicked.Error)
 	}
-	succeed[map[string]int](e, e.publish("echo", "e", map[string]int{"index": 3}), time.Minute)
+	succeed[map[string]int](e, e.publish("echo", "e", map[string]int{"index": 3}), patience)
 	_, err := e.client.Publish(t.Context(), web.Event{Pipeline: "ecko", Input: []byte(`{}`)})
 	var refused *web.Error
 	if !errors.As(err, &refused) || !strings.Contains(refused.Hint, "echo") {
@@ -87,7 +87,7 @@ func TestACancelledRunEndsItsAttempts(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), buildApp(t, 0))
 	run := e.publish("count", "c", map[string]int{"steps": 100_000, "milliseconds": 10})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		view, err := e.client.Run(t.Context(), run)
 		if err == nil && len(view.Stages) > 0 && view.Stages[0].Step > 0 {
 			break
@@ -99,7 +99,7 @@ func TestACancelledRunEndsItsAttempts(t *testing.T) {
 	if err := e.client.Cancel(t.Context(), run); err != nil {
 		t.Fatal(err)
 	}
-	if view := e.wait(run, time.Minute); view.State != predictor.RunCancelled {
+	if view := e.wait(run, patience); view.State != predictor.RunCancelled {
 		t.Errorf("state: got %s (%s), want cancelled", view.State, view.Error)
 	}
 }

@@ -28,6 +28,9 @@ import (
 	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
+// patience is how long a test waits for what must happen. It decides nothing: a machine may be slow, and a test that waits for longer hangs.
+const patience = 8 * time.Minute
+
 // asEngine makes this test binary the spillway command, so that tests can kill a whole engine.
 const asEngine = "SPILLWAY_TEST_AS_ENGINE"
 
@@ -151,7 +154,7 @@ func startEngine(tb testing.TB, state, app string, flags ...string) *engine {
 			tb.Errorf("the race detector found something in the engine:\n%s", e.printed())
 		}
 	})
-	deadline := time.After(60 * time.Second)
+	deadline := time.After(patience)
 	for {
 		file, err := web.ReadStackFile(state)
 		if err == nil && file.PID == e.command.Process.Pid {
@@ -165,7 +168,7 @@ func startEngine(tb testing.TB, state, app string, flags ...string) *engine {
 			tb.Fatalf("the engine ended before it was ready:\n%s", e.output)
 		case <-deadline:
 			e.kill()
-			tb.Fatalf("the engine was not ready within a minute (%v):\n%s", err, e.output)
+			tb.Fatalf("the engine was not ready within %s (%v):\n%s", patience, err, e.output)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -208,9 +211,9 @@ func (e *engine) stop() {
 	}
 	select {
 	case <-e.ended:
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		e.kill()
-		e.t.Errorf("the engine did not end within a minute of an interrupt:\n%s", e.output)
+		e.t.Errorf("the engine did not end within %s of an interrupt:\n%s", patience, e.output)
 	}
 }
 
@@ -279,11 +282,10 @@ var errStillThere = errors.New("processes of the engine are still there")
 // gone waits until no process of the engine is left.
 func gone(tb testing.TB, state string) error {
 	tb.Helper()
-	for range 500 {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if len(children(tb, state)) == 0 {
 			return nil
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	return fmt.Errorf("%w: %v", errStillThere, children(tb, state))
 }

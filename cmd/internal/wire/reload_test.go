@@ -69,12 +69,12 @@ func TestAnAppIsReloadedAndABrokenOneKeepsTheBuildBefore(t *testing.T) {
 	id := 0
 	says := func() string {
 		id++
-		return succeed[string](e, e.publish("version", "v"+string(rune('a'+id%26))+time.Now().Format("150405.000000000"), struct{}{}), time.Minute)
+		return succeed[string](e, e.publish("version", "v"+string(rune('a'+id%26))+time.Now().Format("150405.000000000"), struct{}{}), patience)
 	}
 	becomes := func(want string) {
 		t.Helper()
 		var got string
-		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 			if got = says(); got == want {
 				return
 			}
@@ -85,7 +85,7 @@ func TestAnAppIsReloadedAndABrokenOneKeepsTheBuildBefore(t *testing.T) {
 	write("second")
 	becomes("second")
 	write(`broken" + nothing + "`)
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(e.printed(), "undefined: nothing"); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !strings.Contains(e.printed(), "undefined: nothing"); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the compiler's message was not shown:\n%s", e.printed())
 		}

@@ -30,12 +30,12 @@ func buildDigits(tb testing.TB) string {
 func runDigits(t *testing.T, e *engine, records func(func(predictor.Record) bool) []predictor.Record, id string) []predictor.Record {
 	t.Helper()
 	run := e.publish("digits", id, map[string]any{})
-	view := e.wait(run, 10*time.Minute)
+	view := e.wait(run, patience)
 	if view.State != predictor.RunSucceeded {
 		t.Fatalf("run %s %s: %s\n%s", run, view.State, view.Error, e.output)
 	}
 	mine := func(r predictor.Record) bool { return r.Run == run && r.Venue == predictor.Pool }
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
 		tasks := map[string]bool{}
 		for _, record := range records(func(r predictor.Record) bool { return r.Run == run && r.Outcome == predictor.Succeeded }) {
@@ -145,7 +145,7 @@ func TestUtilisationOfThePool(t *testing.T) {
 func TestIdleStagesCostLittle(t *testing.T) {
 	needMeasure(t)
 	e := startEngine(t, t.TempDir(), buildApp(t, 100), "--no-burst", "--idle-after", "5s")
-	if done := succeed[int](e, e.publish("wide", "wide", map[string]any{"shards": 100}), 5*time.Minute); done != 100 {
+	if done := succeed[int](e, e.publish("wide", "wide", map[string]any{"shards": 100}), patience); done != 100 {
 		t.Fatalf("%d stages ran, want 100", done)
 	}
 	time.Sleep(40 * time.Second) // idle children are kept for half a minute

@@ -42,7 +42,7 @@ func TestARetryRunsOnlyTheFixedStageAndWhatFollows(t *testing.T) {
 	state := t.TempDir()
 	e := startEngine(t, state, buildAppWith(t, "testapp-broken", "-X main.broken=yes"), "--no-burst")
 	run := e.publish("relay", "r1", map[string]int{"shards": 6, "milliseconds": 1})
-	if view := e.wait(run, time.Minute); view.State != predictor.RunFailed || !strings.Contains(view.Error, "<b>yes</b>") {
+	if view := e.wait(run, patience); view.State != predictor.RunFailed || !strings.Contains(view.Error, "<b>yes</b>") {
 		t.Fatalf("the broken build: got %s: %q", view.State, view.Error)
 	}
 	e.stop()
@@ -55,8 +55,8 @@ func TestARetryRunsOnlyTheFixedStageAndWhatFollows(t *testing.T) {
 	if got := strings.Join(retried.Stages, " "); retried.Tasks != 7 || !strings.Contains(got, "gather") || !strings.Contains(got, "work") {
 		t.Errorf("reused: got %d tasks of %q, want the 7 of gather and work", retried.Tasks, got)
 	}
-	result := succeed[struct{ Shards, Sum int }](e, retried.Run, time.Minute)
-	view := e.wait(retried.Run, time.Minute)
+	result := succeed[struct{ Shards, Sum int }](e, retried.Run, patience)
+	view := e.wait(retried.Run, patience)
 	if got := attemptsOf(view); result.Shards != 6 || result.Sum != 15 || got != "map[finish:1 gather:0 mend:1 work:0]" {
 		t.Errorf("the retry: got %+v with attempts %s, want mend and finish alone to run", result, got)
 	}
@@ -68,7 +68,7 @@ func TestARetryRunsOnlyTheFixedStageAndWhatFollows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if view := e.wait(again.Run, time.Minute); attemptsOf(view) != "map[finish:1 gather:0 mend:1 work:6]" {
+	if view := e.wait(again.Run, patience); attemptsOf(view) != "map[finish:1 gather:0 mend:1 work:6]" {
 		t.Errorf("from work: got attempts %s", attemptsOf(view))
 	}
 	if _, err := e.client.Retry(t.Context(), run, web.Retry{From: "polish"}); answered(t, err).Status != http.StatusNotFound || !strings.Contains(err.Error(), `no stage "polish"`) {
@@ -84,7 +84,7 @@ func TestARetryRunsOnlyTheFixedStageAndWhatFollows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if view := e.wait(fresh.Run, time.Minute); view.State != predictor.RunSucceeded || view.Reused.Tasks != 0 {
+	if view := e.wait(fresh.Run, patience); view.State != predictor.RunSucceeded || view.Reused.Tasks != 0 {
 		t.Errorf("made again: got %s, reused %+v", view.State, view.Reused)
 	}
 	e.stop()
@@ -128,7 +128,7 @@ func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
 	run := e.publish("count", "g1", map[string]int{"steps": 3000, "milliseconds": 10})
 	goal := predictor.Goal{Deadline: time.Hour, Budget: quantity.USD}
 	var err error
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) { // the event may not have started it yet
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // the event may not have started it yet
 		if _, err = e.client.SetGoal(t.Context(), run, goal); err == nil || time.Now().After(deadline) {
 			break
 		}
@@ -161,7 +161,7 @@ func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
 		if alert.Run != run || alert.Kind != predictor.DeadlineAtRisk || alert.Goal.Deadline != soon {
 			t.Errorf("got alert %+v, want one about the deadline of %s", alert, soon)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Error("no alert came although the deadline has passed")
 	}
 	if told, err := e.client.Alerts(t.Context(), 10); err != nil || len(told) != 1 {
@@ -170,7 +170,7 @@ func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
 	if err := e.client.Cancel(t.Context(), run); err != nil {
 		t.Fatal(err)
 	}
-	if view := e.wait(run, time.Minute); view.State != predictor.RunCancelled {
+	if view := e.wait(run, patience); view.State != predictor.RunCancelled {
 		t.Errorf("got %s, want a cancelled run", view.State)
 	}
 	_, err = e.client.SetGoal(t.Context(), run, goal)
@@ -183,7 +183,7 @@ func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
 // waitFor waits until something holds.
 func waitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited half a minute for %s", what)
 		}

@@ -62,7 +62,7 @@ func past(t *testing.T, result chain.Result) (steps []float64) {
 // until waits until holds says so.
 func (e *engine) until(what string, holds func() bool) {
 	e.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			e.kill()
 			e.t.Fatalf("not within a minute: %s\n%s", what, e.printed())
@@ -100,7 +100,7 @@ func TestWhatATrainingMeasuredReachesTheNextAttempt(t *testing.T) {
 	if err := os.WriteFile(seen, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if known := past(t, succeed[chain.Result](e, first, time.Minute)); known != nil {
+	if known := past(t, succeed[chain.Result](e, first, patience)); known != nil {
 		t.Errorf("the first attempt knew of trainings of %v s a step, want none", known)
 	}
 	found := e.trainings(first)
@@ -111,7 +111,7 @@ func TestWhatATrainingMeasuredReachesTheNextAttempt(t *testing.T) {
 		plan, err := e.client.Plan(t.Context())
 		return err == nil && len(plan.Trainings) == 1
 	})
-	second := succeed[chain.Result](e, e.publish("fitting", "2", struct{}{}), time.Minute)
+	second := succeed[chain.Result](e, e.publish("fitting", "2", struct{}{}), patience)
 	if diff := cmp.Diff([]float64{0.75}, past(t, second)); diff != "" {
 		t.Errorf("the second attempt knew of steps in seconds (-want +got):\n%s", diff)
 	}
@@ -120,7 +120,7 @@ func TestWhatATrainingMeasuredReachesTheNextAttempt(t *testing.T) {
 	if _, err := e.client.RegisterChain(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	third := succeed[chain.Result](e, e.publish("fitting", "3", struct{}{}), time.Minute)
+	third := succeed[chain.Result](e, e.publish("fitting", "3", struct{}{}), patience)
 	if diff := cmp.Diff([]float64{0.75, 0.75}, past(t, third)); diff != "" {
 		t.Errorf("the third attempt, of another engine, knew of steps in seconds (-want +got):\n%s", diff)
 	}

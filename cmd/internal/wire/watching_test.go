@@ -23,7 +23,7 @@ func (e *engine) timed(id string, event web.Event) (time.Duration, ledger.RunVie
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	view := e.wait(published.Run, 10*time.Minute)
+	view := e.wait(published.Run, patience)
 	if view.State != predictor.RunSucceeded {
 		e.t.Fatalf("run %s %s: %s", view.Run, view.State, view.Error)
 	}

@@ -169,7 +169,7 @@ func TestFollowTellsAlertsOnce(t *testing.T) {
 	t.Parallel()
 	client, engine := start(t, nil)
 	lived(engine)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var told []string
 	var raise sync.Once
