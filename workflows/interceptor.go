@@ -81,12 +81,18 @@ type workerInterceptor struct {
 
 // InterceptWorkflow wraps every workflow of the worker.
 func (w *workerInterceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &inbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, host: w.host}
+	return &inbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, host: w.host, guard: &guard{}}
 }
 
 type inbound struct {
 	interceptor.WorkflowInboundInterceptorBase
-	host Host
+	host  Host
+	guard *guard
+}
+
+// Init puts this run's guard around the coroutines that it will start.
+func (i *inbound) Init(next interceptor.WorkflowOutboundInterceptor) error {
+	return i.Next.Init(&outbound{WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: next}, guard: i.guard})
 }
 
 // ExecuteWorkflow wraps the pipeline's function.
@@ -96,6 +102,7 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 		return i.Next.ExecuteWorkflow(ctx, in)
 	}
 	r := i.host.newRun(info)
+	mustKnow(r.version)
 	if err := r.answerUpdates(ctx, i.host); err != nil {
 		return nil, err
 	}
@@ -110,7 +117,9 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 	if r.tell != nil && !workflow.IsReplaying(ctx) {
 		r.tell(started)
 	}
-	result, err := i.Next.ExecuteWorkflow(workflow.WithValue(ctx, runKey{}, r), in)
+	result, err := i.guard.run(workflow.WithValue(ctx, runKey{}, r), r.version, func(ctx workflow.Context) (any, error) {
+		return i.Next.ExecuteWorkflow(ctx, in)
+	})
 	if workflow.IsContinueAsNewError(err) {
 		return result, err
 	}

@@ -264,6 +264,7 @@ func mapError(err error) error {
 // runChunk is the child workflow of a Map.
 func runChunk(host Host) func(workflow.Context, chunk) (chunkResult, error) {
 	return func(ctx workflow.Context, part chunk) (chunkResult, error) {
+		mustKnow(part.Version)
 		r := host.part(part)
 		if r.version >= versionAccount {
 			r.hearRun(ctx)

@@ -16,6 +16,8 @@ type App struct {
 	Stages    []Stage    `json:"stages"`
 	// SIMD is whether the binary was built with GOEXPERIMENT=simd.
 	SIMD bool `json:"simd"`
+	// WorkflowVersion is the newest version of steps that the app's workflow code takes; 0 when it was built before there were versions.
+	WorkflowVersion int `json:"workflow_version,omitempty"`
 }
 
 // Pipeline describes one pipeline of an app.

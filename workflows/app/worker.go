@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/interceptor"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 
@@ -74,14 +73,9 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 			return recorder.End(ctx, over.Started, over.Ended, over.Done)
 		},
 	}
-	queue := worker.New(temporal, wire.WorkflowQueue(description.Name, build), worker.Options{
-		Interceptors:            []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)},
-		DisableEagerActivities:  true,
-		WorkflowPanicPolicy:     worker.FailWorkflow,
-		WorkerStopTimeout:       2 * time.Second,
-		OnFatalError:            func(err error) { logger.ErrorContext(ctx, "workflow worker", "error", err) },
-		LocalActivityWorkerOnly: true,
-	})
+	polling := workflows.WorkerOptions(host)
+	polling.OnFatalError = func(err error) { logger.ErrorContext(ctx, "workflow worker", "error", err) }
+	queue := worker.New(temporal, wire.WorkflowQueue(description.Name, build), polling)
 	workflows.Register(queue, host, options.Pipelines)
 	if err := queue.Start(); err != nil {
 		return fmt.Errorf("poll %s: %w", wire.WorkflowQueue(description.Name, build), err)

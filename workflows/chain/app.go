@@ -18,7 +18,7 @@ func (c Chain) App() wire.App {
 	if err != nil {
 		panic(fmt.Sprintf("chain %s has no description: %v", c.d.Name, err)) // Parse has checked all that it depends on
 	}
-	app := wire.App{Version: wire.Version, Name: c.d.Name, Pipelines: []wire.Pipeline{described}}
+	app := wire.App{Version: wire.Version, Name: c.d.Name, Pipelines: []wire.Pipeline{described}, WorkflowVersion: wire.WorkflowVersion}
 	for _, stage := range c.Stages() {
 		app.Stages = append(app.Stages, stage.Describe())
 	}

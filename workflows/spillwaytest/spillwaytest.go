@@ -31,6 +31,9 @@ func Run[In, Out any](tb testing.TB, pipeline workflows.Pipeline[In, Out], input
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(testTimeout)
+	if err := env.SetMemoOnStart(map[string]any{workflows.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
+		tb.Fatalf("start pipeline %s: %v", pipeline.Name(), err)
+	}
 	host := workflows.Host{Stages: stages}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)}})
 	workflows.Register(env, host, []workflows.AnyPipeline{pipeline})

@@ -274,7 +274,7 @@ func (t *table) decide(bound Bound, e event) decision {
 	}
 	return decision{verdict: startRun, start: Start{
 		Run: RunID(binding.Pipeline, e.id), Pipeline: binding.Pipeline, App: p.App, Build: p.Build, TaskQueue: p.queue(),
-		Input: input, Goal: goal, Options: options, Event: e.id, Binding: bound.Key,
+		Version: p.Version, Input: input, Goal: goal, Options: options, Event: e.id, Binding: bound.Key,
 	}}
 }
 

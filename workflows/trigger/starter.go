@@ -26,6 +26,8 @@ type Start struct {
 	Input json.RawMessage
 	// Goal is the goal of the run; the zero value has neither deadline nor budget.
 	Goal predictor.Goal
+	// Version is the newest version of steps that the binary takes.
+	Version int
 	// Options is how the run is started besides.
 	Options wire.RunOptions
 	// Event is the ID of the event, and Binding the Key of the binding that read it.

@@ -16,6 +16,8 @@ import (
 type Target struct {
 	// App is the app's name, and Build the digest of its binary. New runs start on the task queue "App@Build".
 	App, Build string
+	// Version is the newest version of steps that the build takes (see wire.WorkflowVersion).
+	Version int
 	// Pipeline is what the app says of the pipeline. An empty Input schema takes every JSON value.
 	Pipeline wire.Pipeline
 }

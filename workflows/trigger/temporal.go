@@ -35,7 +35,7 @@ func NewTemporalStarter(c client.Client, window int, prices *wire.Prices) Starte
 // Start implements Starter. A workflow ID that exists, running or closed, is refused by Temporal itself, which is what makes a run start
 // exactly once; the refusal is asked for as an error, since only so does the client tell a new run from one that existed.
 func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
-	start.Options.Version, start.Options.Window, start.Options.Prices = wire.WorkflowVersion, s.window, s.prices
+	start.Options.Version, start.Options.Window, start.Options.Prices = min(start.Version, wire.WorkflowVersion), s.window, s.prices
 	_, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID:                                       start.Run,
 		TaskQueue:                                start.TaskQueue,

@@ -96,7 +96,9 @@ func (a *apps) targets() []trigger.Target {
 	var targets []trigger.Target
 	for _, app := range a.current {
 		for _, pipeline := range app.Descriptor.Pipelines {
-			targets = append(targets, trigger.Target{App: app.Descriptor.Name, Build: app.Digest, Pipeline: pipeline})
+			targets = append(targets, trigger.Target{
+				App: app.Descriptor.Name, Build: app.Digest, Version: app.Descriptor.WorkflowVersion, Pipeline: pipeline,
+			})
 		}
 	}
 	slices.SortFunc(targets, func(x, y trigger.Target) int { return cmp.Compare(x.Pipeline.Name, y.Pipeline.Name) })

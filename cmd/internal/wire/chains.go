@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/worker"
 
 	"github.com/spillway-ml/spillway/activities/loop"
@@ -30,9 +29,6 @@ type chainWorkers struct {
 	window   int // of a run at first, in tasks of one stage
 }
 
-// workerStop is how long a worker may take to finish the workflow tasks in its hands.
-const workerStop = 2 * time.Second
-
 // run polls the workflow queue of a chain until ctx ends or polling fails for good.
 func (w *chainWorkers) run(ctx context.Context, id buildID, c chain.Chain) error {
 	host := workflows.Host{
@@ -42,19 +38,14 @@ func (w *chainWorkers) run(ctx context.Context, id buildID, c chain.Chain) error
 		},
 	}
 	failed := make(chan error, 1)
-	queue := worker.New(w.temporal, loopwire.WorkflowQueue(id.app, id.build), worker.Options{
-		Interceptors:            []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)},
-		DisableEagerActivities:  true,
-		WorkflowPanicPolicy:     worker.FailWorkflow,
-		WorkerStopTimeout:       workerStop,
-		LocalActivityWorkerOnly: true,
-		OnFatalError: func(err error) {
-			select {
-			case failed <- err:
-			default: // one is enough to start it again
-			}
-		},
-	})
+	polling := workflows.WorkerOptions(host)
+	polling.OnFatalError = func(err error) {
+		select {
+		case failed <- err:
+		default: // one is enough to start it again
+		}
+	}
+	queue := worker.New(w.temporal, loopwire.WorkflowQueue(id.app, id.build), polling)
 	workflows.Register(queue, host, []workflows.AnyPipeline{c.Pipeline()})
 	if err := queue.Start(); err != nil {
 		return fmt.Errorf("poll %s: %w", loopwire.WorkflowQueue(id.app, id.build), err)

@@ -1,0 +1,47 @@
+package workflows_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	spillway "github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/spillwaytest"
+)
+
+var unused = spillway.NewStage("unused", func(_ context.Context, in int) (int, error) { return in, nil })
+
+func TestAPanicOfThePipelineFailsTheRunAndSaysWhere(t *testing.T) {
+	t.Parallel()
+	for name, pipeline := range map[string]func(workflow.Context, int) (int, error){
+		"in the pipeline's function": func(workflow.Context, int) (int, error) { panic("no such column") },
+		"in a coroutine that it waits for": func(ctx workflow.Context, _ int) (int, error) {
+			done := workflow.NewChannel(ctx)
+			workflow.Go(ctx, func(ctx workflow.Context) {
+				if _, err := unused.Run(ctx, 1); err != nil {
+					return
+				}
+				panic("no such column")
+			})
+			done.Receive(ctx, nil) // nobody sends: without the panic's failure the run would wait for ever
+			return 0, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := spillwaytest.Run(t, spillway.NewPipeline("panicky", pipeline), 1, unused)
+			var failed *temporal.ApplicationError
+			if !errors.As(err, &failed) || failed.Type() != spillway.PanicError || !failed.NonRetryable() || !strings.Contains(failed.Message(), "no such column") {
+				t.Fatalf("got %v, want a final failure of type %s", err, spillway.PanicError)
+			}
+			var stack string
+			if err := failed.Details(&stack); err != nil || !strings.Contains(stack, "guard_test.go") {
+				t.Errorf("its details are %q (%v), want the stack", stack, err)
+			}
+		})
+	}
+}
