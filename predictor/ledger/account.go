@@ -22,6 +22,7 @@ type account struct {
 	startedAt, endedAt, last time.Time
 	eventAt                  time.Time
 	failure, event, retryOf  string
+	notice                   string // empty once the run has ended
 	input                    uint64 // its fingerprint; 0 when it is not known
 	result                   json.RawMessage
 	stages                   []*stage // in order of first scheduling
@@ -105,7 +106,7 @@ func (a *account) heard(at time.Time) {
 }
 
 func (a *account) end(e predictor.RunEnded) {
-	a.state, a.endedAt, a.failure = e.State, e.At, e.Error
+	a.state, a.endedAt, a.failure, a.notice = e.State, e.At, e.Error, ""
 	if a.state == "" || a.state == predictor.RunRunning {
 		a.state = predictor.RunFailed // an end that does not say how is no success
 	}
@@ -325,7 +326,7 @@ func (a *account) about(decision predictor.Decision) bool {
 func (a *account) view(plan map[predictor.StageID]map[predictor.Venue]int) RunView {
 	view := RunView{
 		Run: a.id, Pipeline: a.pipeline, App: a.app, Build: a.build, State: a.state, Goal: a.goal, StartedAt: a.startedAt, EndedAt: a.endedAt,
-		Error: a.failure, Result: a.result, Event: a.event, EventAt: a.eventAt, RetryOf: a.retryOf, Stages: make([]StageView, 0, len(a.stages)), Decisions: a.decisions, Predicted: a.predicted, Latest: a.latest,
+		Error: a.failure, Notice: a.notice, Result: a.result, Event: a.event, EventAt: a.eventAt, RetryOf: a.retryOf, Stages: make([]StageView, 0, len(a.stages)), Decisions: a.decisions, Predicted: a.predicted, Latest: a.latest,
 		Totals: Totals{Tasks: bothVenues(0, 0)},
 	}
 	for _, st := range a.stages {

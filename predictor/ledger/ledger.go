@@ -151,6 +151,27 @@ func (l *Ledger) Runs(query Query) []RunView {
 	return views
 }
 
+// Going lists the runs that go on, the oldest first.
+func (l *Ledger) Going() (runs []string) {
+	for _, a := range l.order {
+		if !a.ended() {
+			runs = append(runs, a.id)
+		}
+	}
+	return runs
+}
+
+// Note keeps what somebody should know of a run that goes on, in the place of what was noted before; empty is nothing. It reports whether that
+// is another than before.
+func (l *Ledger) Note(run, text string) (news bool) {
+	a := l.runs[run]
+	if a == nil || a.ended() || a.notice == text {
+		return false
+	}
+	a.notice = text
+	return true
+}
+
 // view is a run as it stands.
 func (l *Ledger) view(a *account) RunView {
 	view := a.view(l.plan)

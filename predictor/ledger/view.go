@@ -25,6 +25,8 @@ type RunView struct {
 	EndedAt time.Time `json:"ended_at,omitzero"`
 	// Error says why the run failed; empty otherwise.
 	Error string `json:"error,omitempty"`
+	// Notice is what somebody should know of a run that goes on: that it is blocked and why, or that its history is nearly full. Empty otherwise.
+	Notice string `json:"notice,omitempty"`
 	// Result is the encoded result, cut to 4 KiB; a JSON string when what was left is not JSON.
 	Result json.RawMessage `json:"result,omitempty"`
 	// Event is the ID of the event that triggered the run; empty when none did.

@@ -75,7 +75,15 @@ func (t *tool) runs(ctx context.Context, query web.RunQuery, asJSON bool) error 
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d+%d\n", run.Run, run.Pipeline, run.State, startedAt(run.StartedAt, now), display.Took(run, now), finish,
 			display.GoalInShort(run.Goal), run.Totals.Cost, run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function])
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, run := range found {
+		if run.Notice != "" {
+			t.say("%s: %s\n", printable(run.Run), printable(run.Notice))
+		}
+	}
+	return nil
 }
 
 // startedAt writes a time of today as such, and others with their day.

@@ -152,6 +152,9 @@ func dynamicSettings() dynamicconfig.StaticClient {
 		dynamicconfig.HistoryLongPollExpirationInterval.Key(): time.Second,
 		// A worker that stops takes its open polls back; otherwise a task that arrives just then waits for its heartbeat timeout.
 		dynamicconfig.EnableCancelWorkerPollsOnShutdown.Key(): true,
+		// A run that is blocked goes on soon after the code that can replay it is back (ten minutes by default), and is told before that.
+		dynamicconfig.WorkflowTaskRetryMaxInterval.Key():                               10 * time.Second,
+		dynamicconfig.NumConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute.Key(): 2,
 		// Bursts of tasks must wait for room in the pool, never for a rate limit.
 		dynamicconfig.FrontendRPS.Key():                                         unlimited,
 		dynamicconfig.FrontendMaxNamespaceRPSPerInstance.Key():                  unlimited,

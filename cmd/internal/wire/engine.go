@@ -449,6 +449,7 @@ func (e *Engine) startApps(ctx context.Context) error {
 	e.work("old builds", func(ctx context.Context) error { e.apps.tidy(ctx); return nil })
 	e.work("trigger", e.trigger.Run)
 	e.work("count events", func(ctx context.Context) error { e.countEvents(ctx); return nil })
+	e.work("runs that need somebody", func(ctx context.Context) error { e.noticeRuns(ctx); return nil })
 	return nil
 }
 

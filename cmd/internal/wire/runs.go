@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
@@ -94,6 +95,9 @@ func (e *Engine) Cancel(ctx context.Context, run string) error {
 		return fmt.Errorf("cancel run %s: %w", run, err)
 	case described.GetWorkflowExecutionInfo().GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		return web.Conflict("", "run %q has ended already", run)
+	}
+	if view, err := e.Run(ctx, run); err == nil && strings.HasPrefix(view.Notice, blockedPrefix) {
+		return e.endBlocked(ctx, view)
 	}
 	if err := e.temporal.CancelWorkflow(ctx, run, ""); err != nil {
 		return fmt.Errorf("cancel run %s: %w", run, err)

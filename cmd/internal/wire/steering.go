@@ -51,6 +51,9 @@ func (e *Engine) SetGoal(ctx context.Context, run string, goal predictor.Goal) (
 	if view.State != predictor.RunRunning {
 		return predictor.Outlook{}, web.Conflict("only a run that goes on has a goal to change", "run %q has %s", run, view.State)
 	}
+	if strings.HasPrefix(view.Notice, blockedPrefix) {
+		return predictor.Outlook{}, web.Conflict("let it go on first, or cancel it: spillway cancel "+run, "run %q takes no goal now: %s", run, view.Notice)
+	}
 	outlook, err := e.Outlook(ctx, run, goal)
 	if err != nil {
 		return predictor.Outlook{}, err

@@ -16,6 +16,9 @@ func Summary(m Model, s Style) []string {
 	if run.Error != "" {
 		lines = append(lines, "  error     "+clean(run.Error))
 	}
+	if run.Notice != "" {
+		lines = append(lines, wrapped("  notice    ", run.Notice, tableWidth)...)
+	}
 	lines = append(lines, compare(m, s)...)
 	for _, alert := range m.Alerts {
 		lines = append(lines, alertLine(m, alert, s)...)

@@ -87,6 +87,7 @@ export interface Run {
   started_at: string;
   ended_at?: string;
   error?: string;
+  notice?: string;
   result?: unknown;
   event?: string;
   event_at?: string;

@@ -1,0 +1,219 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/enums/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	loopwire "github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/devserver"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+const (
+	// noticeEvery is how often it is asked which runs somebody should know of.
+	noticeEvery = 2 * time.Second
+	// measureMost is of how many runs the history is measured at a time, and measureAgain after how long again.
+	measureMost  = 20
+	measureAgain = 30 * time.Second
+	// Temporal ends a run whose history passes these; a run is told of at four fifths of them.
+	mostEvents, mostHistory = 50 << 10, 50 << 20
+	// lastEvents is how far back the reason for a block is looked for. What comes in while a run is blocked comes after it.
+	lastEvents = 1000
+)
+
+// blockedQuery finds the workflows whose workflow task failed again and again; Temporal clears the attribute with the next that succeeds.
+const blockedQuery = "TemporalReportedProblems IN ('category=WorkflowTaskFailed', 'category=WorkflowTaskTimedOut') AND ExecutionStatus = 'Running'"
+
+// blockedPrefix begins the notice of a run that cannot go on.
+const blockedPrefix = "blocked: "
+
+// notices finds the runs that cannot go on, or soon cannot, and why.
+type notices struct {
+	temporal client.Client
+	measured map[string]measurement // of runs that go on
+}
+
+// measurement is what was found of the history of a run.
+type measurement struct {
+	at     time.Time
+	notice string
+}
+
+// noticeRuns keeps what people should know of runs up to date, until ctx ends.
+func (e *Engine) noticeRuns(ctx context.Context) {
+	found := &notices{temporal: e.temporal, measured: map[string]measurement{}}
+	ticker := time.NewTicker(noticeEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			if err := e.notice(ctx, found, now); err != nil && ctx.Err() == nil {
+				e.logger.DebugContext(ctx, "look for runs that cannot go on", "error", err)
+			}
+		}
+	}
+}
+
+func (e *Engine) notice(ctx context.Context, found *notices, now time.Time) error {
+	blocked, err := found.blocked(ctx)
+	if err != nil {
+		return err
+	}
+	going := e.observer.going()
+	known := map[string]bool{}
+	for _, run := range going {
+		known[run] = true
+	}
+	for run, why := range blocked {
+		if !known[run] && why.info != nil { // a run that was blocked before its first word
+			e.recorder.Tell(startOf(why.info))
+		}
+	}
+	found.measure(ctx, going, now)
+	for _, run := range going {
+		text := found.measured[run].notice
+		if why, stands := blocked[run]; stands {
+			text = why.text
+		}
+		if e.observer.note(run, text) && text != "" {
+			e.logger.WarnContext(ctx, "a run needs somebody", "run", run, "notice", text)
+		}
+	}
+	return nil
+}
+
+// block is why a run cannot go on.
+type block struct {
+	text string
+	info *workflowpb.WorkflowExecutionInfo // of the run itself; nil when only a part of it is blocked
+}
+
+// blocked returns the runs that cannot go on, by their ID.
+func (n *notices) blocked(ctx context.Context) (map[string]block, error) {
+	blocked := map[string]block{}
+	var page []byte
+	for {
+		answer, err := n.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: blockedQuery, NextPageToken: page})
+		if err != nil {
+			return nil, fmt.Errorf("list blocked runs: %w", err)
+		}
+		for _, info := range answer.GetExecutions() {
+			why, err := blockedBy(ctx, n.temporal, info.GetExecution())
+			if err != nil {
+				return nil, err
+			}
+			run, part, isPart := strings.Cut(info.GetExecution().GetWorkflowId(), "/")
+			switch {
+			case why == "": // it is only slow, or has gone on meanwhile
+			case isPart && blocked[run].text == "":
+				blocked[run] = block{text: fmt.Sprintf("%spart %s of a Map cannot go on: %s", blockedPrefix, part, why)}
+			case !isPart:
+				blocked[run] = block{text: blockedPrefix + why, info: info}
+			}
+		}
+		if page = answer.GetNextPageToken(); len(page) == 0 {
+			return blocked, nil
+		}
+	}
+}
+
+// blockedBy says why the last workflow task of an execution failed; empty when it did not.
+func blockedBy(ctx context.Context, c client.Client, execution *common.WorkflowExecution) (string, error) {
+	answer, err := c.WorkflowService().GetWorkflowExecutionHistoryReverse(ctx, &workflowservice.GetWorkflowExecutionHistoryReverseRequest{
+		Namespace: devserver.Namespace, Execution: execution, MaximumPageSize: lastEvents,
+	})
+	if err != nil {
+		return "", fmt.Errorf("read the end of the history of %s: %w", execution.GetWorkflowId(), err)
+	}
+	for _, event := range answer.GetHistory().GetEvents() {
+		switch event.GetEventType() { //nolint:exhaustive // all others say nothing of it
+		case enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+			return "", nil
+		case enums.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+			failed := event.GetWorkflowTaskFailedEventAttributes()
+			why := failed.GetFailure().GetMessage()
+			if failed.GetCause() == enums.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR {
+				why = "its code takes other steps than its history has. Start the engine, or serve the build, that the run was started with, and it goes on; or cancel it: " + why
+			}
+			return why, nil
+		}
+	}
+	return "", nil
+}
+
+// measure looks at the histories of the runs that were looked at the longest ago.
+func (n *notices) measure(ctx context.Context, going []string, now time.Time) {
+	fresh := map[string]measurement{}
+	looked := 0
+	for _, run := range going {
+		last, seen := n.measured[run]
+		if !seen {
+			last.at = now // a run is young when it is first seen
+		}
+		if now.Sub(last.at) >= measureAgain && looked < measureMost {
+			looked++
+			if described, err := n.temporal.DescribeWorkflowExecution(ctx, run, ""); err == nil {
+				info := described.GetWorkflowExecutionInfo()
+				last = measurement{at: now, notice: fullness(info.GetHistoryLength(), info.GetHistorySizeBytes())}
+			}
+		}
+		fresh[run] = last
+	}
+	n.measured = fresh
+}
+
+// fullness tells of a history that is nearly full; empty for one that is not.
+func fullness(events, bytes int64) string {
+	if events*5 < mostEvents*4 && bytes*5 < mostHistory*4 {
+		return ""
+	}
+	return fmt.Sprintf("its history is nearly full: %d of %d events, %d of %d MiB. Temporal ends the run there; one that goes on for long continues as new: "+
+		"see spillway.Repeat", events, mostEvents, bytes>>20, mostHistory>>20)
+}
+
+// startOf is the word that a run would have said at its start.
+func startOf(info *workflowpb.WorkflowExecutionInfo) predictor.RunStarted {
+	app, build, _ := loopwire.ParseWorkflowQueue(info.GetTaskQueue())
+	return predictor.RunStarted{
+		Run: info.GetExecution().GetWorkflowId(), Pipeline: info.GetType().GetName(), App: app, Build: build, At: info.GetStartTime().AsTime(),
+	}
+}
+
+// going lists the runs that go on.
+func (o *observer) going() (runs []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ledger.Going()
+}
+
+// note keeps what should be known of a run, and reports whether that is news.
+func (o *observer) note(run, text string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.ledger.Note(run, text) {
+		return false
+	}
+	o.feed.RunChanged(run)
+	return true
+}
+
+// endBlocked ends a run that could not answer a request to cancel it.
+func (e *Engine) endBlocked(ctx context.Context, run ledger.RunView) error {
+	const reason = "it was cancelled while it was blocked"
+	if err := e.temporal.TerminateWorkflow(ctx, run.Run, "", reason); err != nil {
+		return fmt.Errorf("end the blocked run %s: %w", run.Run, err)
+	}
+	return newSettler(e).end(ctx, run, nil, temporal.NewCanceledError(reason), time.Now())
+}
