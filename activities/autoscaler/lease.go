@@ -79,7 +79,8 @@ func makeLeases(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue
 		replicas = plans.CachedInfo().Config.Replicas
 	}
 	return js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: wire.LeaseBucket, Description: "who leads the loop", History: 1, Storage: jetstream.MemoryStorage, Replicas: replicas,
+		Bucket: wire.LeaseBucket, Description: "who leads the loop", History: 1,
+		Storage: jetstream.MemoryStorage, Replicas: replicas,
 	})
 }
 

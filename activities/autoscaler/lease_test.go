@@ -146,8 +146,12 @@ func TestOneLeadsAndTheNextWhenItGivesUp(t *testing.T) {
 func TestALeaderOutlivesWhatPeopleDoToItsLease(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(ctx context.Context, bucket jetstream.KeyValue) error{
-		"it was deleted": func(ctx context.Context, bucket jetstream.KeyValue) error { return bucket.Delete(ctx, wire.LeaseKey) },
-		"it was purged":  func(ctx context.Context, bucket jetstream.KeyValue) error { return bucket.Purge(ctx, wire.LeaseKey) },
+		"it was deleted": func(ctx context.Context, bucket jetstream.KeyValue) error {
+			return bucket.Delete(ctx, wire.LeaseKey)
+		},
+		"it was purged": func(ctx context.Context, bucket jetstream.KeyValue) error {
+			return bucket.Purge(ctx, wire.LeaseKey)
+		},
 		"it is not JSON": func(ctx context.Context, bucket jetstream.KeyValue) error {
 			_, err := bucket.PutString(ctx, wire.LeaseKey, "{]")
 			return err

@@ -83,7 +83,8 @@ func TestAnEngineLeadsAfterAKilledOneAndEndsTheWorkflowThatLedBefore(t *testing.
 	e.leads()
 	temporal := e.dialTemporal()
 	// What an engine of before the lease leaves behind.
-	_, err := temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "spillway-autoscaler", TaskQueue: "spillway-engine"}, "spillway.autoscaler")
+	options := client.StartWorkflowOptions{ID: "spillway-autoscaler", TaskQueue: "spillway-engine"}
+	_, err := temporal.ExecuteWorkflow(t.Context(), options, "spillway.autoscaler")
 	temporal.Close()
 	if err != nil {
 		t.Fatal(err)
