@@ -64,6 +64,26 @@ func TestARetryRunsOnlyTheFixedStageAndWhatFollows(t *testing.T) {
 		t.Errorf("the retry's account: got retry of %q, reused %+v", view.RetryOf, view.Reused)
 	}
 
+	twice, err := e.client.Retry(t.Context(), retried.Run, web.Retry{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view := e.wait(twice.Run, time.Minute); twice.Tasks != 9 || view.Reused.Tasks != 9 || attemptsOf(view) != "map[finish:0 gather:0 mend:0 work:0]" {
+		t.Errorf("a retry of the retry: got %d results, %d of them reused, and attempts %s, want what the first run and its retry had finished",
+			twice.Tasks, view.Reused.Tasks, attemptsOf(view))
+	}
+	plain := e.publish("relay", "r2", map[string]int{"shards": 6, "milliseconds": 1})
+	if view := e.wait(plain, time.Minute); view.Reused.Tasks != 0 || attemptsOf(view) != "map[finish:1 gather:1 mend:1 work:6]" {
+		t.Errorf("the same input in a run that asks for nothing: got %d reused, attempts %s", view.Reused.Tasks, attemptsOf(view))
+	}
+	asked, err := e.client.Publish(t.Context(), web.Event{Pipeline: "relay", ID: "r3", Input: []byte(`{"milliseconds":1,"shards":6}`), Cache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view := e.wait(asked.Run, time.Minute); view.Reused.Tasks != 9 {
+		t.Errorf("in one that asks for all: got %d reused, attempts %s", view.Reused.Tasks, attemptsOf(view))
+	}
+
 	again, err := e.client.Retry(t.Context(), run, web.Retry{From: "work"})
 	if err != nil {
 		t.Fatal(err)
