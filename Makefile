@@ -63,6 +63,7 @@ bench: ## Run the benchmarks of the deciding code.
 .PHONY: measure
 measure: ## Take the end-to-end figures: scale, latency, overhead. Minutes, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run 'TestTenThousand|TestAThousand|TestEventTo|TestOverhead|TestTheBinary|TestWhereTheTime|TestTheLedger|TestACachedRerun|TestWatchingCosts' ./cmd/internal/wire ./cmd/digits
+	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestNoRunPasses|TestABudgetThat' ./workflows/internal/account
 	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestTwoHundred|TestAPageOfTenThousand' ./cmd/internal/web ./cmd/internal/web/browsertest
 
 .PHONY: measure-sizes

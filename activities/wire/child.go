@@ -92,6 +92,8 @@ type StartAttempt struct {
 	Resume  activities.Ref  `json:"resume"`
 	// Past is how earlier split trainings of the stage went, newest first; functions are told of none.
 	Past []predictor.Training `json:"past,omitempty"`
+	// Bound is how long a function may take before its run's money for the task is used up; 0 means no bound.
+	Bound time.Duration `json:"bound_ns,omitempty"`
 }
 
 // FromChild is a message from a child to its supervisor. Exactly one of the fields is set.
@@ -148,7 +150,12 @@ type StageFailure struct {
 	Permanent bool `json:"permanent,omitempty"`
 	// OutOfMemory is true when the code itself reported that memory was refused.
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
+	// Bounded is true when the code was stopped at the attempt's Bound.
+	Bounded bool `json:"bounded,omitempty"`
 }
+
+// BoundPassed is what a function's environment says that ended because the code did not stop at the attempt's Bound.
+const BoundPassed = "the attempt used up its run's money and did not stop"
 
 // Invoke is the payload of a function call; the answer's payload is an Answer.
 type Invoke struct {

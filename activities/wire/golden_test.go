@@ -46,13 +46,13 @@ var (
 		Reason:       "the fastest that fits",
 	}
 	start = wire.StartAttempt{
-		Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref, Past: []predictor.Training{training},
+		Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref, Past: []predictor.Training{training}, Bound: time.Minute,
 	}
 	progress = wire.Progress{Step: 3, Metrics: map[string]float64{"loss": 0.25}}
 	answer   = wire.Answer{
 		Output: json.RawMessage(`{"labels":[1,2]}`), Read: 4096, Written: 512, Wall: 2 * time.Second, CPU: time.Second, PeakMemory: 64 * quantity.MiB,
 		BeganAt: at, Fetch: time.Millisecond, Publish: 2 * time.Millisecond,
-		Error:      &wire.StageFailure{Message: "out of room", Stack: "goroutine 1", Permanent: true, OutOfMemory: true},
+		Error:      &wire.StageFailure{Message: "out of room", Stack: "goroutine 1", Permanent: true, OutOfMemory: true, Bounded: true},
 		Squeezed:   true,
 		Checkpoint: &ref, Progress: &progress,
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
 
@@ -24,6 +25,35 @@ func Function(stages Stages, store activities.Store, logger *slog.Logger) func(c
 			return wire.Answer{}, fmt.Errorf("invoke: %w: %d, this build reads %d", wire.ErrVersion, invoke.Version, wire.Version)
 		}
 		limit(invoke.Start.Grant, false)
-		return stages.execute(ctx, predictor.Function, store, logger, invoke.Start, hooks{}), nil
+		run := func(ctx context.Context) wire.Answer {
+			return stages.execute(ctx, predictor.Function, store, logger, invoke.Start, hooks{})
+		}
+		if invoke.Start.Bound > 0 {
+			return bounded(ctx, invoke.Start.Bound, run), nil
+		}
+		return run(ctx), nil
+	}
+}
+
+// boundGrace is how long code may take to stop at its bound.
+const boundGrace = 500 * time.Millisecond
+
+// bounded ends the context of run at its bound. Code that does not stop then ends with its environment: what goes on costs money that the run
+// does not have.
+func bounded(ctx context.Context, bound time.Duration, run func(context.Context) wire.Answer) wire.Answer {
+	ctx, cancel := context.WithTimeout(ctx, max(bound-boundGrace, 1))
+	defer cancel()
+	answers := make(chan wire.Answer, 1)
+	go func() { answers <- run(ctx) }()
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	select {
+	case answer := <-answers:
+		if answer.Error != nil && ctx.Err() != nil {
+			answer.Error.Bounded = true
+		}
+		return answer
+	case <-timer.C:
+		panic(wire.BoundPassed)
 	}
 }

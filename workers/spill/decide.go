@@ -98,6 +98,47 @@ func unreached(ctx context.Context, err error, what string) slot.Ending {
 	}
 }
 
+// overBudget is the ending of an attempt that a function may not run because of what it costs: the pool may be cheaper.
+func overBudget(format string, arguments ...any) slot.Ending {
+	ending := refused(format, arguments...)
+	ending.Cause = predictor.CauseBudget
+	return ending
+}
+
+// slower is how much longer than expected of the pool an invoke may take, as a function may have less of a core.
+const slower = 2
+
+// longest is how long an invoke is expected to take at most; as long as it may when nothing is known.
+func longest(venue predictor.FunctionVenue, timeout time.Duration, expected predictor.Prediction) time.Duration {
+	limit := venue.MaxDuration
+	if bounded(venue, timeout) {
+		limit = timeout
+	}
+	if wall := slower * expected.Wall.High; wall > 0 && wall < limit.Seconds() {
+		return time.Duration(wall * float64(time.Second))
+	}
+	return limit
+}
+
+// bound is how long an invoke may take with what is left of the run's money for it, a cold start set aside; 0 means as long as any.
+func bound(
+	venue predictor.FunctionVenue, class quantity.Bytes, timeout time.Duration, left quantity.Money, isBounded bool,
+) time.Duration {
+	perSecond := venue.Price(class, time.Second) - venue.PerRequest
+	if !isBounded || perSecond <= 0 {
+		return 0
+	}
+	limit := venue.MaxDuration
+	if bounded(venue, timeout) {
+		limit = timeout
+	}
+	seconds := float64(left-venue.PerRequest)/float64(perSecond) - venue.ColdStart.Seconds()
+	if seconds >= limit.Seconds() {
+		return 0
+	}
+	return max(time.Duration(seconds*float64(time.Second)), time.Millisecond)
+}
+
 // functionError is how a function describes that it failed.
 // Source: https://docs.aws.amazon.com/lambda/latest/dg/invocation-retries.html
 type functionError struct {
@@ -119,6 +160,8 @@ func returned(venue predictor.FunctionVenue, task wire.Task, a activities.Functi
 	switch {
 	case failure == nil:
 		return slot.Ending{Outcome: predictor.Succeeded}, answer
+	case failure.Bounded:
+		return overBudget("it used up what the run's budget has for this task: %s", failure.Message), answer
 	case failure.OutOfMemory:
 		return slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused, Message: failure.Message, Stack: failure.Stack, Permanent: failure.Permanent}, answer
 	default:
@@ -134,6 +177,8 @@ func died(venue predictor.FunctionVenue, task wire.Task, a activities.FunctionAn
 	}
 	message := strings.TrimSpace(said.Type + " " + said.Message)
 	switch {
+	case strings.Contains(said.Message, wire.BoundPassed):
+		return overBudget("%s", said.Message)
 	case strings.Contains(said.Message, "Task timed out"):
 		return slot.Ending{
 			Outcome: predictor.TimedOut, ToPool: !bounded(venue, task.Timeout),

@@ -203,7 +203,7 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	var answer wire.Answer
 	if ending.Outcome == "" {
 		c.class = class(w.venue, row, try.Need())
-		ending, answer = w.call(ctx, try, &c, input)
+		ending, answer = w.call(ctx, try, &c, input, longest(w.venue, task.Timeout, predicted))
 	}
 	w.print(ctx, try, c)
 	if c.ended.IsZero() {
@@ -237,10 +237,22 @@ func (w *Worker) print(ctx context.Context, try *slot.Attempt, c call) {
 const outputTimeout = 5 * time.Second
 
 // call deploys and invokes the function, and tells how that ended.
-func (w *Worker) call(ctx context.Context, try *slot.Attempt, c *call, input json.RawMessage) (slot.Ending, wire.Answer) {
+// A run with a budget is asked for what it costs when it takes as long as expected, if that is more than is reserved.
+func (w *Worker) call(
+	ctx context.Context, try *slot.Attempt, c *call, input json.RawMessage, expected time.Duration,
+) (slot.Ending, wire.Answer) {
 	task := try.Task
+	need := w.venue.Price(c.class, w.venue.ColdStart+expected)
+	if !try.Secure(ctx, need) {
+		if ctx.Err() != nil {
+			return unreached(ctx, ctx.Err(), "pay for"), wire.Answer{}
+		}
+		return overBudget("an invoke may cost %s, and the run's budget has less for this task", need), wire.Answer{}
+	}
+	left, isBounded := try.Left()
 	payload, err := json.Marshal(wire.Invoke{Version: wire.Version, Start: wire.StartAttempt{
 		Task: task, Attempt: try.Number, Input: input, Grant: sizeOf(c.class), Resume: try.State().Checkpoint,
+		Bound: bound(w.venue, c.class, task.Timeout, left, isBounded),
 	}})
 	if err != nil {
 		return slot.Ending{Outcome: predictor.Failed, Permanent: true, Message: "encode the invoke: " + err.Error()}, wire.Answer{}
