@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 )
 
@@ -17,6 +18,7 @@ func TestAFiringPublishesOneEventHoweverOftenItIsTried(t *testing.T) {
 	t.Parallel()
 	var suite testsuite.WorkflowTestSuite
 	environment := suite.NewTestWorkflowEnvironment()
+	environment.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // the machine may be busy
 	environment.RegisterWorkflowWithOptions(publishWorkflow, workflow.RegisterOptions{Name: publishName})
 	var ids []string
 	environment.RegisterActivityWithOptions(func(_ context.Context, fired firing) error {
