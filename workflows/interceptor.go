@@ -110,18 +110,23 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 		r.hearChunks(ctx)
 	}
 	started := predictor.RunStarted{
-		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Goal: r.goal, At: info.WorkflowStartTime,
+		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Goal: r.goal, At: r.startedAt,
 		Event: memo[string](info, EventMemo), Input: preview(in.Args, inputPreview),
 		EventAt: r.options.EventAt, RetryOf: r.options.RetryOf, Traceparent: r.options.Traceparent,
 	}
-	if r.tell != nil && !workflow.IsReplaying(ctx) {
+	if r.tell != nil && !r.continued && !workflow.IsReplaying(ctx) {
 		r.tell(started)
 	}
 	result, err := i.guard.run(workflow.WithValue(ctx, runKey{}, r), r.version, func(ctx workflow.Context) (any, error) {
 		return i.Next.ExecuteWorkflow(ctx, in)
 	})
 	if workflow.IsContinueAsNewError(err) {
-		return result, err
+		if r.version >= 1 {
+			err = r.continueAsNew(ctx, err)
+		}
+		if workflow.IsContinueAsNewError(err) {
+			return nil, err
+		}
 	}
 	if endErr := i.end(ctx, r, started, result, err); endErr != nil {
 		return nil, endErr
@@ -210,7 +215,7 @@ func (h Host) newRun(info *workflow.Info) *run {
 	if _, told := info.Memo.GetFields()[OptionsMemo]; told { // a run that began before there were results to take goes on without
 		r.find = h.Find
 	}
-	r.account = account.New(r.goal.Budget, account.Carried{})
+	r.resume(memo[carried](info, CarriedMemo), info.WorkflowStartTime)
 	r.listed = map[string]bool{}
 	for _, stage := range h.Stages {
 		r.listed[stage.Name()] = true

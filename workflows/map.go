@@ -98,6 +98,8 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 	if len(inputs) == 0 {
 		return outputs, nil
 	}
+	r.open++
+	defer func() { r.open-- }()
 	if _, err := r.newCall(stage, nil); err != nil {
 		return nil, err
 	}

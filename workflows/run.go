@@ -34,6 +34,10 @@ type run struct {
 	urgency  map[string]int // Temporal's priority key of tasks, by stage; the usual one where there is no entry
 	inFlight map[string]int // by stage
 	next     map[string]int // number of the next task, by stage
+	open     int            // tasks and Maps that have begun and not ended
+	// startedAt is when the whole run began, and continued says that this is not its first part.
+	startedAt time.Time
+	continued bool
 
 	account *account.Account          // what the run spends
 	before  map[string]quantity.Money // what a task has cost where it was refused, by task

@@ -170,7 +170,9 @@ func (s Stage[In, Out]) Start(ctx workflow.Context, in In) Future[Out] {
 		settle.SetError(err)
 		return Future[Out]{stage: s.name, future: done}
 	}
+	r.open++
 	workflow.Go(ctx, func(ctx workflow.Context) {
+		defer func() { r.open-- }()
 		output, err := r.perform(ctx, call)
 		settle.Set(output, err)
 	})

@@ -37,6 +37,21 @@ func Run[In, Out any](tb testing.TB, pipeline workflows.Pipeline[In, Out], input
 	host := workflows.Host{Stages: stages}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)}})
 	workflows.Register(env, host, []workflows.AnyPipeline{pipeline})
+	RegisterStages(tb, env, stages...)
+	env.ExecuteWorkflow(pipeline.Name(), input)
+	var out Out
+	if err := env.GetWorkflowError(); err != nil {
+		return out, fmt.Errorf("pipeline %s: %w", pipeline.Name(), err)
+	}
+	if err := env.GetWorkflowResult(&out); err != nil {
+		return out, fmt.Errorf("pipeline %s: decode result: %w", pipeline.Name(), err)
+	}
+	return out, nil
+}
+
+// RegisterStages gives env the real code of stages, for tests that run a pipeline in a test environment of their own.
+func RegisterStages(tb testing.TB, env *testsuite.TestWorkflowEnvironment, stages ...workflows.AnyStage) {
+	tb.Helper()
 	invoke := child.Function(child.NewStages(stages), store(tb), slog.New(slog.DiscardHandler))
 	for _, stage := range stages {
 		env.RegisterActivityWithOptions(func(ctx context.Context, task wire.Task, encoded json.RawMessage) (wire.Result, error) {
@@ -52,15 +67,6 @@ func Run[In, Out any](tb testing.TB, pipeline workflows.Pipeline[In, Out], input
 			return wire.Result{Output: answer.Output, Venue: predictor.Pool}, nil
 		}, activity.RegisterOptions{Name: stage.Name()})
 	}
-	env.ExecuteWorkflow(pipeline.Name(), input)
-	var out Out
-	if err := env.GetWorkflowError(); err != nil {
-		return out, fmt.Errorf("pipeline %s: %w", pipeline.Name(), err)
-	}
-	if err := env.GetWorkflowResult(&out); err != nil {
-		return out, fmt.Errorf("pipeline %s: decode result: %w", pipeline.Name(), err)
-	}
-	return out, nil
 }
 
 // testTimeout bounds one run, in real time: stages run for real here and may train for a while.

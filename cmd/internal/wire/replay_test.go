@@ -90,7 +90,8 @@ var allForms = map[string]form{
 		}
 		return publishForm(single.Name(), "a", chain.SingleInput{Command: loopwire.Command{Arguments: []string{"true"}}}, nil)(t, e)
 	}},
-	largeForm: {predictor.RunSucceeded, publishForm("large", "a", forms.Input{Number: 100_000}, nil)},
+	"continued": {predictor.RunSucceeded, continueForm},
+	largeForm:   {predictor.RunSucceeded, publishForm("large", "a", forms.Input{Number: 100_000}, nil)},
 }
 
 // largeForm is the form whose payloads are too large for a history, and its history too large to be kept here.
@@ -139,6 +140,36 @@ func steerForm(t *testing.T, e *engine) string {
 	return run
 }
 
+// continueForm takes a run through four parts, with another goal from the first on. Nobody outside sees that there were four.
+func continueForm(t *testing.T, e *engine) string {
+	t.Helper()
+	const steps = 7 // of two in each part, and a task beside them at the end of the first three
+	run := publishForm("continued", "a", forms.Progress{Of: steps}, &predictor.Goal{Budget: quantity.USD})(t, e)
+	view := e.wait(run, formLimit)
+	var result forms.Progress
+	if err := json.Unmarshal(view.Result, &result); err != nil || result != (forms.Progress{Steps: steps, Of: steps, Sum: steps * (steps - 1)}) {
+		t.Errorf("the run that continued as new returned %+v (%v): %s", result, err, view.Error)
+	}
+	if len(view.Stages) != 1 || view.Stages[0].Done != steps+3 || view.Stages[0].Scheduled != steps+3 || view.Goal.Budget != quantity.USD {
+		t.Errorf("its account: %+v, want one stage whose %d tasks count once", view, steps+3)
+	}
+	described, err := e.temporal().DescribeWorkflowExecution(t.Context(), run, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := described.GetWorkflowExecutionInfo()
+	if info.GetFirstRunId() == info.GetExecution().GetRunId() || !view.StartedAt.Before(info.GetStartTime().AsTime()) {
+		t.Errorf("its last part began at %s and the account says %s: want that it is a later part", info.GetStartTime().AsTime(), view.StartedAt)
+	}
+	if again := publishForm("continued", "a", forms.Progress{Of: steps}, nil)(t, e); again != run {
+		t.Errorf("the same event again: got run %s, want %s", again, run)
+	}
+	if runs, err := e.client.Runs(t.Context(), web.RunQuery{Pipeline: "continued"}); err != nil || len(runs) != 1 {
+		t.Errorf("%d runs (%v), want one", len(runs), err)
+	}
+	return run
+}
+
 // temporal is a client of the engine's Temporal.
 func (e *engine) temporal() client.Client {
 	e.t.Helper()
@@ -161,6 +192,26 @@ func (quiet) Debug(string, ...any) {}
 func (quiet) Info(string, ...any)  {}
 func (quiet) Warn(string, ...any)  {}
 func (quiet) Error(string, ...any) {}
+
+func TestARunThatRepeatsContinuesAsNewWhenItIsSuggested(t *testing.T) {
+	t.Parallel()
+	e := startEngine(t, t.TempDir(), buildPackage(t, "forms", "./testdata/forms", ""), "--no-burst")
+	const steps = 25 // of some 220 events each: Temporal suggests it at 4,096
+	run := publishForm("repeated", "a", forms.Progress{Of: steps}, nil)(t, e)
+	view := e.wait(run, 2*formLimit)
+	var result forms.Progress
+	if err := json.Unmarshal(view.Result, &result); err != nil || result != (forms.Progress{Steps: steps, Of: steps, Sum: steps * (steps - 1)}) {
+		t.Errorf("it returned %+v (%v): %s", result, err, view.Error)
+	}
+	described, err := e.temporal().DescribeWorkflowExecution(t.Context(), run, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := described.GetWorkflowExecutionInfo(); info.GetFirstRunId() == info.GetExecution().GetRunId() {
+		t.Errorf("its history has %d events and it never continued as new", info.GetHistoryLength())
+	}
+	e.stop()
+}
 
 // TestEveryFormOfRunReplaysAsTheEngineRecordedIt holds the engine and package spillwaytest together: what one records the other replays. With
 // SPILLWAY_UPDATE=1 it keeps the histories in the testdata of package forms.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -71,7 +72,7 @@ func Pipelines() []workflows.AnyPipeline {
 	return []workflows.AnyPipeline{
 		workflows.NewPipeline("plain", plain), workflows.NewPipeline("mapped", mapped), workflows.NewPipeline("failing", fail.Run),
 		workflows.NewPipeline("mended", mended), workflows.NewPipeline("lingering", linger.Run), workflows.NewPipeline("steered", steered),
-		workflows.NewPipeline("large", large),
+		workflows.NewPipeline("large", large), workflows.NewPipeline("continued", continued), workflows.NewPipeline("repeated", repeated),
 	}
 }
 
@@ -133,6 +134,55 @@ func large(ctx workflow.Context, in Input) (int, error) {
 		sum += one
 	}
 	return sum, err
+}
+
+// Progress is the state of a run that goes on: how many steps it has taken of how many, and the sum of what they returned.
+type Progress struct {
+	Steps int `json:"steps,omitempty"`
+	Of    int `json:"of"`
+	Sum   int `json:"sum,omitempty"`
+}
+
+func (p Progress) step(ctx workflow.Context) (Progress, error) {
+	doubled, err := double.Run(ctx, Input{Number: p.Steps})
+	p.Steps, p.Sum = p.Steps+1, p.Sum+doubled
+	return p, err
+}
+
+// continued takes two steps, then continues as new by itself; a task is in flight as it does.
+func continued(ctx workflow.Context, in Progress) (Progress, error) {
+	for range 2 {
+		next, err := in.step(ctx)
+		if err != nil || next.Steps >= in.Of {
+			return next, err
+		}
+		in = next
+	}
+	double.Start(ctx, Input{Number: -in.Steps})
+	return in, workflow.NewContinueAsNewError(ctx, "continued", in)
+}
+
+// timers is how many timers each step of `repeated` sets: about two events of its history each.
+const timers = 100
+
+// repeated repeats a step until it is done; Temporal suggests when to continue as new.
+func repeated(ctx workflow.Context, in Progress) (Progress, error) {
+	return workflows.Repeat(ctx, in, func(ctx workflow.Context, state Progress) (Progress, error) {
+		waits := make([]workflow.Future, timers)
+		for i := range waits {
+			waits[i] = workflow.NewTimer(ctx, time.Millisecond)
+		}
+		for _, wait := range waits {
+			if err := wait.Get(ctx, nil); err != nil {
+				return state, err
+			}
+		}
+		next, err := state.step(ctx)
+		if err == nil && next.Steps >= next.Of {
+			err = workflows.ErrStop
+		}
+		return next, err
+	})
 }
 
 //go:embed chain.yaml

@@ -1,0 +1,85 @@
+package workflows
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/workflows/internal/account"
+)
+
+// ErrStop ends a Repeat: the step that returns it, or an error that wraps it, was the last.
+var ErrStop = errors.New("stop")
+
+// Repeat calls step again and again, each time with the state that the step before returned, and so may go on for ever: between two steps it
+// continues the run as new whenever Temporal suggests it, long before the run's history is full. To everyone outside it stays one run: its
+// name, goal, money, task numbers and trace go on.
+//
+// It must be the last thing that a pipeline does, and the pipeline's input must be the state: a run that continues begins the pipeline anew,
+// with the newest state as its input.
+//
+//	func Watch(ctx workflow.Context, in State) (State, error) { return spillway.Repeat(ctx, in, step) }
+//
+// Repeat ends with the state of the step that returned ErrStop, or with the error of the step that failed; a cancelled run ends at the next
+// thing that its step waits for. A step must wait for something: a stage, a signal, a timer.
+func Repeat[State any](ctx workflow.Context, state State, step func(workflow.Context, State) (State, error)) (State, error) {
+	for {
+		next, err := step(ctx, state)
+		switch {
+		case errors.Is(err, ErrStop):
+			return next, nil
+		case err != nil:
+			return next, err
+		}
+		state = next
+		if info := workflow.GetInfo(ctx); info.GetContinueAsNewSuggested() {
+			return state, workflow.NewContinueAsNewError(ctx, info.WorkflowType.Name, state)
+		}
+	}
+}
+
+// CarriedMemo is the key of the memo with what a run that continues as new takes along.
+const CarriedMemo = "spillway.carried"
+
+// carried is what a run that continues as new takes along besides its memo. The zero value is a run's beginning.
+type carried struct {
+	// StartedAt is the start of the whole run.
+	StartedAt time.Time       `json:"started_at,omitzero"`
+	Next      map[string]int  `json:"next,omitempty"`
+	Windows   map[string]int  `json:"windows,omitempty"`
+	Urgency   map[string]int  `json:"urgency,omitempty"`
+	Money     account.Carried `json:"money"`
+}
+
+// carry returns what the run takes along. Nothing may be in flight.
+func (r *run) carry() carried {
+	return carried{StartedAt: r.startedAt, Next: r.next, Windows: r.windows, Urgency: r.urgency, Money: r.account.Carry()}
+}
+
+// resume begins the run where the one before has continued as new.
+func (r *run) resume(from carried, begun time.Time) {
+	r.startedAt, r.continued = cmp.Or(from.StartedAt, begun), !from.StartedAt.IsZero()
+	maps.Copy(r.next, from.Next)
+	maps.Copy(r.windows, from.Windows)
+	maps.Copy(r.urgency, from.Urgency)
+	r.account = account.New(r.goal.Budget, from.Money)
+}
+
+// continueAsNew ends this part of a run, of which err says how the next begins: once nothing is in flight any more, and unless it was cancelled.
+func (r *run) continueAsNew(ctx workflow.Context, err error) error {
+	settled, _ := workflow.NewDisconnectedContext(ctx)
+	if err := workflow.Await(settled, func() bool { return r.open == 0 && workflow.AllHandlersFinished(ctx) }); err != nil {
+		return err
+	}
+	if ctx.Err() != nil { // the next part would not know
+		return ctx.Err()
+	}
+	if memoErr := workflow.UpsertMemo(ctx, map[string]any{GoalMemo: r.goal, CarriedMemo: r.carry()}); memoErr != nil {
+		return fmt.Errorf("continue run %s as new: %w", r.id, memoErr)
+	}
+	return err
+}
