@@ -132,13 +132,13 @@ func (t *term) load(ctx context.Context) (from uint64, err error) {
 
 // catchUp folds until the end that the stream had when the term began, so that the first decision knows everything up to there.
 func (t *term) catchUp(ctx context.Context, messages <-chan read) error {
-	timer := time.NewTimer(quiet)
+	timer := time.NewTimer(t.quiet)
 	defer timer.Stop()
 	for t.sequence < t.target {
 		select {
 		case next := <-messages:
 			t.fold(next)
-			timer.Reset(quiet)
+			timer.Reset(t.quiet)
 		case <-timer.C:
 			t.log.WarnContext(ctx, "the end of the stream does not come; go on without it", "sequence", t.sequence, "last", t.target)
 			return nil

@@ -115,6 +115,7 @@ func recovered(t *testing.T, js jetstream.JetStream, term uint64) predictor.Stat
 	t.Helper()
 	l := leader(t, options(t, js))
 	tm := newTerm(l, &planWriter{term: term}, newRenewal(time.Minute, time.Now()), new(fakePorts).ports())
+	tm.quiet = time.Hour // whatever the machine does: a stream that is held up never ends
 	from, err := tm.load(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +124,9 @@ func recovered(t *testing.T, js jetstream.JetStream, term uint64) predictor.Stat
 	incoming := make(chan read, 16)
 	done := make(chan error, 1)
 	go func() { done <- l.follow(ctx, from, incoming) }()
-	if err := tm.catchUp(t.Context(), incoming); err != nil {
+	limited, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	if err := tm.catchUp(limited, incoming); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
@@ -209,7 +212,6 @@ func TestUnreadableMessagesAndAPurgedStreamDoNotHoldUpALeader(t *testing.T) {
 	if _, err := js.Publish(t.Context(), wire.LoopSubject(wire.KindRecord), []byte("gossip")); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
 	recovered(t, js, 1)
 	stream, err := js.Stream(t.Context(), wire.LoopStream)
 	if err != nil {
@@ -219,9 +221,6 @@ func TestUnreadableMessagesAndAPurgedStreamDoNotHoldUpALeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	recovered(t, js, 2)
-	if took := time.Since(began); took > quiet {
-		t.Errorf("it took %v", took)
-	}
 }
 
 func TestTheNextLeaderKnowsWhatTheLastOneKnew(t *testing.T) {

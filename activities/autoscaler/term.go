@@ -38,6 +38,7 @@ type term struct {
 	saved    uint64 // sequence of the last checkpoint
 	target   uint64 // end of the stream when the term began; 0 when it was empty
 	hosts    []predictor.Host
+	quiet    time.Duration // ends the catching up when no message came for so long
 
 	// unsent are decisions of plans that are not in force yet because posting failed; the next plan that is posted holds their rows too.
 	unsent []predictor.Decision
@@ -46,7 +47,7 @@ type term struct {
 func newTerm(l *Leader, plan *planWriter, renewal *renewal, outside ports) *term {
 	log := l.options.Logger.With("term", plan.term)
 	t := &term{
-		leader: l, log: log, plan: plan, renewal: renewal,
+		leader: l, log: log, plan: plan, renewal: renewal, quiet: quiet,
 		windows: newWindows(outside.window, log),
 		journal: newJournal(l.options.JetStream, log),
 		stages:  newRotation(l.options.Stages),
