@@ -112,7 +112,7 @@ func unfit(host string, capacity, size quantity.Size, need predictor.Need, fits 
 // run admits the attempt, runs it in a child and gives both back.
 func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage) (f finish, account account) {
 	a := r.agent
-	if !r.try.Secure(ctx, securedLooks*r.perLook()) {
+	if !r.try.Secure(ctx, min(r.perLook(), 1)) {
 		account.queue = r.try.Queue(a.now())
 		if f.stopped, f.reason = slot.Stopped(ctx); ctx.Err() == nil {
 			r.unaffordable(&f)
@@ -261,9 +261,6 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 		}
 	}
 }
-
-// securedLooks is for how many looks an attempt must have money before it begins.
-const securedLooks = 2
 
 // perLook is what the attempt costs from one look to the next.
 func (r *running) perLook() quantity.Money {

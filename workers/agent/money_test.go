@@ -61,8 +61,8 @@ func TestAnAttemptThatOutgrowsItsReservationAsksAndIsStopped(t *testing.T) {
 func TestAnAttemptThatCannotPayForItsStartDoesNotStart(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, nil)
-	h.frontend.Answer(func(wire.Reserve) wire.Reserved { return wire.Reserved{Amount: 1, Budget: 5} })
-	_, err := h.submit(t, order{Do: "report"}, func(task *wire.Task) { task.Budgeted, task.Reserved = true, 1 }).Wait(t)
+	h.frontend.Answer(func(wire.Reserve) wire.Reserved { return wire.Reserved{Budget: 5} })
+	_, err := h.submit(t, order{Do: "report"}, func(task *wire.Task) { task.Budgeted = true }).Wait(t)
 	if detail := budgetFailure(t, err); detail.Spent != 0 {
 		t.Errorf("it has cost %s", detail.Spent)
 	}

@@ -34,6 +34,7 @@ type money struct {
 	reserved quantity.Money // for all attempts of the task together
 	budget   quantity.Money // of the run, as it was told last; 0 when it was not
 	asking   bool
+	asked    bool // at least once
 }
 
 // Afford notes that the attempt has cost so much so far, and reports whether it may go on until the next look, which
@@ -46,8 +47,9 @@ func (a *Attempt) Afford(ctx context.Context, cost, next quantity.Money) bool {
 		return true
 	}
 	spent := a.state.Spent + cost
+	first := false // a short task never asks, so a longer one has one look to be answered
 	if short := spent + max(askAhead*next, a.money.reserved/askShare) - a.money.reserved; short > 0 && !a.money.asking {
-		a.money.asking = true
+		first, a.money.asked, a.money.asking = !a.money.asked, true, true
 		ask := wire.Reserve{Task: a.Task.ID, Least: a.money.reserved + max(short, 1)}
 		ask.Want = max(ask.Least, 2*a.money.reserved)
 		a.asks.Go(func() {
@@ -56,7 +58,7 @@ func (a *Attempt) Afford(ctx context.Context, cost, next quantity.Money) bool {
 			a.reserve(ctx, ask)
 		})
 	}
-	return spent+next <= a.money.reserved
+	return first || spent+next <= a.money.reserved
 }
 
 // Secure waits until the attempt, which does not run yet, may cost so much, and reports whether it may.
