@@ -59,8 +59,12 @@ func newEngine(config Config, state, logs string) (*engine, error) {
 		e.ports[i] = listener.Addr().(*net.TCPAddr).Port
 	}
 	e.client = client.New("http://127.0.0.1:" + strconv.Itoa(e.ports[2]))
-	return e, errors.Join(os.MkdirAll(filepath.Join(logs, "tmp"), 0o700), os.WriteFile(e.clocks(), nil, 0o600))
+	return e, errors.Join(os.MkdirAll(filepath.Join(logs, "tmp"), 0o700), os.WriteFile(e.clocks(), nil, 0o600),
+		os.Symlink(e.log(), filepath.Join(state, "spillway.log")))
 }
+
+// log is where the log of the life that goes on is: on another disk than the state directory, so that it has every line when that is full.
+func (e *engine) log() string { return filepath.Join(e.logs, "spillway.log") }
 
 // clocks is the file that says what is added to the clocks of the engine and of its host.
 func (e *engine) clocks() string { return filepath.Join(e.logs, "clocks") }
@@ -97,7 +101,7 @@ func (e *engine) start() error {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.lives[len(e.lives)-1].ended = time.Now()
-		if err := move(filepath.Join(e.state, "spillway.log"), log); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Rename(e.log(), log); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			fmt.Fprintln(e.config.Output, "put the log aside:", err)
 		}
 		if !e.killed {
@@ -106,15 +110,6 @@ func (e *engine) start() error {
 		close(ended)
 	}()
 	return nil
-}
-
-// move takes a file to where another file system may be.
-func move(from, to string) error {
-	text, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.WriteFile(to, text, 0o600), os.Remove(from))
 }
 
 // ready waits until a run could be started. It starts the engine again when it ends by itself, as a supervisor would.
