@@ -131,8 +131,8 @@ func (d *decider) refused(w *work, why refusal) choice {
 	return refusal
 }
 
-// choose decides by the goals of the runs whose tasks wait. Their tasks share a queue, so the run that wants most function slots decides,
-// and the tightest budget bounds them. Slots once given stay until the backlog is gone, the advantage reverses or the budget ends.
+// choose decides by the goals of the runs whose tasks wait. Their tasks share a queue, so the run that wants most function slots, of those
+// that it can pay for, decides. Slots once given stay until the backlog is gone, the advantage reverses or the budget ends.
 func (d *decider) choose(w *work, o offer, limit int) choice {
 	held, queued := w.stage.Functions, w.queued[0]
 	further := o.tasks > float64(queued)
@@ -153,21 +153,22 @@ func (d *decider) choose(w *work, o offer, limit int) choice {
 	if picked.n > held && held > 0 && picked.n < held+max(1, held/4) {
 		picked.n = held // a slot more than a few is not worth a decision
 	}
-	return d.bound(w, o, picked)
+	return picked
 }
 
-// wish asks every run that waits how many slots it wants; keep is whether any of them still gains by those held.
+// wish asks every run that waits how many slots it wants and can pay for; keep is whether any of them still gains by those held.
 func (d *decider) wish(w *work, o offer, held int) (picked choice, keep bool) {
-	for _, id := range slices.Sorted(maps.Keys(w.parts())) {
+	parts := w.parts()
+	for _, id := range slices.Sorted(maps.Keys(parts)) {
 		part := w.stage.Shares[id]
 		goal := part.run.Goal
 		left, limited := d.timeLeft(w.stage, part)
-		mine := d.byGoal(o, goal, max(left, 0), limited)
+		mine := d.bound(o, d.byGoal(o, goal, max(left, 0), limited), part.run, parts[id])
 		mine.told = id
 		if picked.told == "" || mine.n > picked.n {
 			picked = mine
 		}
-		keep = keep || d.keeps(o, held, goal, max(left, 0), limited)
+		keep = keep || d.keeps(o, held, goal, max(left, 0), limited) && d.bound(o, choice{n: held}, part.run, parts[id]).n == held
 	}
 	if picked.told == "" {
 		return d.byGoal(o, Goal{}, 0, false), d.keeps(o, held, Goal{}, 0, false)
@@ -234,23 +235,19 @@ func (d *decider) keeps(o offer, held int, goal Goal, left float64, limited bool
 	return o.value(held, d.policy.ValueOfTime)*valueRelief >= float64(o.price(held))
 }
 
-// bound cuts a choice to what every run's budget has left for its part of the tasks.
-func (d *decider) bound(w *work, o offer, picked choice) choice {
-	parts := w.parts()
-	for _, id := range slices.Sorted(maps.Keys(parts)) {
-		r := w.stage.Shares[id].run
-		if r.Goal.Budget <= 0 || picked.n == 0 {
-			continue
-		}
-		left := max(0, r.Goal.Budget-r.Spent-d.committed[id])
-		if n := o.affordable(picked.n, left, parts[id]); n < picked.n {
-			wanted := o.upperPrice(picked.n).Times(parts[id])
-			picked.n, picked.told = n, id
-			picked.why += fmt.Sprintf("; %s of the budget of %s is left and that may cost %s, so it is %s",
-				left, r.Goal.Budget, wanted, count(n, "slot"))
-		}
+// bound cuts what a run wants to what its budget has left for its part of the tasks. It says nothing of other runs: a task of theirs that a
+// slot takes which this one pays for is kept within their budget by their own account, which the venue asks before it runs the task.
+func (d *decider) bound(o offer, wanted choice, r *run, part float64) choice {
+	if r.Goal.Budget <= 0 || wanted.n == 0 {
+		return wanted
 	}
-	return picked
+	left := max(0, r.Goal.Budget-r.Spent-d.committed[r.ID])
+	if n := o.affordable(wanted.n, left, part); n < wanted.n {
+		wanted.why += fmt.Sprintf("; %s of the budget of %s is left and that may cost %s, so it is %s",
+			left, r.Goal.Budget, o.upperPrice(wanted.n).Times(part), count(n, "slot"))
+		wanted.n = n
+	}
+	return wanted
 }
 
 // setFunctions settles the stage's function slots and tells what changed. That nothing spills is told once for each run and stage, and only
