@@ -56,6 +56,9 @@ type Options struct {
 	SyncAlways bool
 	// Logger receives what the servers log as an error; nil discards it.
 	Logger *slog.Logger
+
+	// unfair makes Temporal serve tasks in the order in which they came, as it did until 2026-11-22; for tests of databases from before.
+	unfair bool
 }
 
 // validate refuses options that no server can be started with.

@@ -38,6 +38,7 @@ type temporalServer struct {
 	db       *database
 	fatal    *fatality
 	stopping *atomic.Bool
+	settings dynamicconfig.StaticClient
 }
 
 // startTemporal starts Temporal on o.TemporalPort and returns once it starts workflows. A server that comes with an error
@@ -53,6 +54,10 @@ func startTemporal(ctx context.Context, o Options) (*temporalServer, error) {
 		db:       newDatabase(o.Dir, o.SyncAlways),
 		fatal:    &fatality{},
 		stopping: &atomic.Bool{},
+		settings: dynamicSettings(),
+	}
+	if o.unfair {
+		delete(t.settings, dynamicconfig.MatchingEnableFairness.Key())
 	}
 	if err := t.db.prepare(); err != nil {
 		return nil, err
@@ -97,7 +102,7 @@ func (t *temporalServer) launch(ports *temporalPorts, logger temporalLog) error 
 		temporal.WithLogger(logger),
 		temporal.WithAuthorizer(authorizer),
 		temporal.WithClaimMapper(func(*config.Config) authorization.ClaimMapper { return claims }),
-		temporal.WithDynamicConfigClient(dynamicSettings()),
+		temporal.WithDynamicConfigClient(t.settings),
 	)
 	if err != nil {
 		return fmt.Errorf("build the server: %w", err)
@@ -178,6 +183,9 @@ func dynamicSettings() dynamicconfig.StaticClient {
 		// a partition only. It must not be lowered for an existing database: tasks in a partition that is no longer read wait for ever.
 		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():  1,
 		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key(): 1,
+		// Tasks of one priority are served in turn by their fairness keys, which are their pipelines. What waits in the queues of a database
+		// from before is served first; a server without it serves what waits in those of this one.
+		dynamicconfig.MatchingEnableFairness.Key(): true,
 	}
 }
 
