@@ -3,6 +3,7 @@ package predictor_test
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -239,7 +240,7 @@ func TestTasksAreCountedOnceWhateverDies(t *testing.T) {
 						owing = append(owing, line)
 					}
 				}
-				state = fold(state, anew(predictor.Pool, fmt.Sprint(selves), now))
+				state = fold(state, anew(predictor.Pool, strconv.Itoa(selves), now))
 			case action == 1 && len(owing) > 0:
 				state = fold(state, owing[0], owing[0])
 				owing = owing[1:]
@@ -254,7 +255,7 @@ func TestTasksAreCountedOnceWhateverDies(t *testing.T) {
 			default:
 				attempt[task]++
 				runs[task] = true
-				state = fold(state, by(fmt.Sprint(selves), again(start("r", "score", task, now), attempt[task])))
+				state = fold(state, by(strconv.Itoa(selves), again(start("r", "score", task, now), attempt[task])))
 			}
 			wantRunning, wantWaiting := 0, 0
 			for i := range tasks {

@@ -155,7 +155,7 @@ func TestTheMemoryLimitDoesNotFlap(t *testing.T) {
 		"with a tail": func(f *flow, _ int) quantity.Bytes {
 			return quantity.Bytes((20 + f.draw.ExpFloat64()) * float64(quantity.MiB))
 		},
-		"now and then larger": func(f *flow, task int) quantity.Bytes { return quantity.Bytes(20+task%23/22*4) * quantity.MiB },
+		"now and then larger": func(_ *flow, task int) quantity.Bytes { return quantity.Bytes(20+task%23/22*4) * quantity.MiB },
 		"in turns":            func(_ *flow, task int) quantity.Bytes { return quantity.Bytes(20+task/70%2*3) * quantity.MiB },
 	} {
 		t.Run(name, func(t *testing.T) {

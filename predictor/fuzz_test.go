@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func (r *reader) event() predictor.Event {
 	venue := []predictor.Venue{predictor.Pool, predictor.Function, "", "moon"}[r.small(4)]
 	switch r.small(9) {
 	case 8:
-		return predictor.HostStarted{Host: "h", Venue: venue, Instance: fmt.Sprint(r.small(3)), At: r.time()}
+		return predictor.HostStarted{Host: "h", Venue: venue, Instance: strconv.FormatInt(r.small(3), 10), At: r.time()}
 	case 0:
 		goal := predictor.Goal{Deadline: time.Duration(r.int64()), Budget: quantity.Money(r.int64()), Minimise: predictor.Cost}
 		return predictor.RunStarted{Run: run, Goal: goal, At: r.time()}

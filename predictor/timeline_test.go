@@ -39,7 +39,9 @@ func TestTimeLines(t *testing.T) {
 				}, pool: 2},
 				{at: 4, events: []predictor.Event{record("r", "score", 2, 3.1, 1), record("r", "score", 3, 3.2, 1), start("r", "score", 4, 3.3)}, pool: 2},
 				{at: 5, events: []predictor.Event{record("r", "score", 4, 5, 1)}, pool: 2},
-				{at: 10, pool: 2}, {at: 15, pool: 2}, {at: 20, pool: 2}, // the second was needed lately
+				{at: 10, pool: 2},
+				{at: 15, pool: 2},
+				{at: 20, pool: 2}, // the second was needed lately
 				{at: 25, pool: 1, reason: "no task waits or runs; one slot stays for 10 s more"},
 				{at: 34, pool: 1},
 				{at: 35, pool: 0, reason: "no task for 30 s: an idle stage holds nothing"},
@@ -126,7 +128,9 @@ func TestTimeLines(t *testing.T) {
 					start("r", "score", 0, 0), start("r", "score", 1, 0), start("r", "score", 2, 0),
 					predictor.BacklogObserved{Stage: stageNamed("score"), Tasks: 0, At: after(20)},
 				}, pool: 4},
-				{at: 25, pool: 4}, {at: 30, pool: 4}, {at: 35, pool: 4},
+				{at: 25, pool: 4},
+				{at: 30, pool: 4},
+				{at: 35, pool: 4},
 				{at: 40, pool: 3, reason: "no task waits and 3 run: no more slots are needed"},
 			},
 		},

@@ -128,13 +128,13 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 			return nil, err
 		}
 	}
-	if endErr := i.end(ctx, r, started, result, err); endErr != nil {
+	if endErr := i.end(ctx, started, result, err); endErr != nil {
 		return nil, endErr
 	}
 	return result, err
 }
 
-func (i *inbound) end(ctx workflow.Context, r *run, started predictor.RunStarted, result any, err error) error {
+func (i *inbound) end(ctx workflow.Context, started predictor.RunStarted, result any, err error) error {
 	over := Conclude(started, result, err, workflow.Now(ctx))
 	detached, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()

@@ -268,27 +268,8 @@ func runChunk(host Host) func(workflow.Context, chunk) (chunkResult, error) {
 	return func(ctx workflow.Context, part chunk) (chunkResult, error) {
 		mustKnow(part.Version)
 		r := host.part(part)
-		if r.version >= versionAccount {
-			r.hearRun(ctx)
-			if err := r.answerReserve(ctx); err != nil {
-				return chunkResult{}, err
-			}
-		}
-		workflow.Go(ctx, func(ctx workflow.Context) {
-			for {
-				var tasks int
-				workflow.GetSignalChannel(ctx, windowSignal).Receive(ctx, &tasks)
-				r.window = max(1, tasks)
-			}
-		})
-		if r.version >= versionPriority {
-			workflow.Go(ctx, func(ctx workflow.Context) {
-				for {
-					var urgency int
-					workflow.GetSignalChannel(ctx, prioritySignal).Receive(ctx, &urgency)
-					r.urgency[part.Stage.Name] = urgency
-				}
-			})
+		if err := r.hearParent(ctx, part.Stage.Name); err != nil {
+			return chunkResult{}, err
 		}
 		result := chunkResult{Outputs: make([]json.RawMessage, len(part.Inputs))}
 		group, cancel := workflow.WithCancel(ctx)
@@ -329,4 +310,32 @@ func runChunk(host Host) func(workflow.Context, chunk) (chunkResult, error) {
 		result.Spent, result.Price = r.account.Spent(), r.account.Price()
 		return result, withSpending(failure, part.Stage.Name, failed, spending{Spent: result.Spent, Price: result.Price})
 	}
+}
+
+// hearParent has a chunk listen to its run: to money, its part of the window and the priority of its tasks.
+func (r *run) hearParent(ctx workflow.Context, stage string) error {
+	if r.version >= versionAccount {
+		r.hearRun(ctx)
+		if err := r.answerReserve(ctx); err != nil {
+			return err
+		}
+	}
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for {
+			var tasks int
+			workflow.GetSignalChannel(ctx, windowSignal).Receive(ctx, &tasks)
+			r.window = max(1, tasks)
+		}
+	})
+	if r.version < versionPriority {
+		return nil
+	}
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for {
+			var urgency int
+			workflow.GetSignalChannel(ctx, prioritySignal).Receive(ctx, &urgency)
+			r.urgency[stage] = urgency
+		}
+	})
+	return nil
 }

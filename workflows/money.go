@@ -32,12 +32,11 @@ type spending struct {
 // spendingOf reads what a task or a chunk that failed or was cancelled has cost; told is false when the error does
 // not say.
 func spendingOf(err error) (cost spending, told bool) {
-	var cancelled *temporal.CanceledError
 	if failed, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		return cost, failed.HasDetails() && failed.Details(&cost) == nil
 	}
-	var message string
-	if errors.As(err, &cancelled) {
+	if cancelled, ok := errors.AsType[*temporal.CanceledError](err); ok {
+		var message string
 		return cost, cancelled.HasDetails() && cancelled.Details(&message, &cost) == nil
 	}
 	return cost, false

@@ -130,11 +130,16 @@ func TestWhatWasThereBeforeIsShownAndNotCounted(t *testing.T) {
 	goal, stage := predictor.Goal{Deadline: time.Minute, Budget: quantity.USD}, record("train-1", 1).Stage
 	started := predictor.RunStarted{Run: "over", Pipeline: "train", Goal: goal, At: noon}
 	for _, message := range []wire.Message{
-		{Event: started}, {Event: paid("over", quantity.USD)}, {Event: predictor.RunEnded{Run: "over", State: predictor.RunFailed, At: noon}},
-		{Event: predictor.RunStarted{Run: "on", Pipeline: "train", Goal: goal, At: noon}}, {Event: paid("on", quantity.USD)},
-		{Event: predictor.BacklogObserved{Stage: stage, Tasks: 7, At: noon}}, {Event: predictor.Reused{Run: "on", Stage: stage, Tasks: 3, At: noon}},
+		{Event: started},
+		{Event: paid("over", quantity.USD)},
+		{Event: predictor.RunEnded{Run: "over", State: predictor.RunFailed, At: noon}},
+		{Event: predictor.RunStarted{Run: "on", Pipeline: "train", Goal: goal, At: noon}},
+		{Event: paid("on", quantity.USD)},
+		{Event: predictor.BacklogObserved{Stage: stage, Tasks: 7, At: noon}},
+		{Event: predictor.Reused{Run: "on", Stage: stage, Tasks: 3, At: noon}},
 		{Event: predictor.HostHeld{Host: "h", PricePerHour: quantity.USD, From: noon, At: noon}},
-		{Decision: &predictor.Decision{Stage: stage, Venue: predictor.Pool, What: "slots"}}, {},
+		{Decision: &predictor.Decision{Stage: stage, Venue: predictor.Pool, What: "slots"}},
+		{},
 	} {
 		metrics.Replay(message)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
@@ -105,7 +106,7 @@ func Run(ctx context.Context, config Config) (checks []Check, err error) {
 
 // say tells what happens.
 func (t *trial) say(format string, values ...any) {
-	fmt.Fprintf(t.config.Output, "%s "+format+"\n", append([]any{time.Now().Format("15:04:05")}, values...)...)
+	_, _ = fmt.Fprintf(t.config.Output, "%s "+format+"\n", append([]any{time.Now().Format("15:04:05")}, values...)...)
 }
 
 // disturb sends events and does all that is scheduled meanwhile. It returns which runs with how much of their work were left at the last kill,
@@ -189,7 +190,7 @@ func (t *trial) act(ctx context.Context, n int, a action) error {
 		}
 		free, err := t.disk.fill()
 		if err != nil {
-			return err
+			return fmt.Errorf("fill the disk: %w", err)
 		}
 		began := time.Now()
 		time.Sleep(longestPause)
@@ -222,7 +223,7 @@ func (s *sender) remaining(views map[string]ledger.RunView) (left []event) {
 				e.Input.Shards -= min(stage.Done, e.Input.Shards-1)
 			}
 			if stage.Name == "count" {
-				e.Input.Shards -= min(int(stage.Step), e.Input.Shards-1)
+				e.Input.Shards -= min(stage.Step, e.Input.Shards-1)
 			}
 		}
 		e.Goal, e.Input.Salt = nil, e.Input.Salt+" again"
@@ -436,12 +437,9 @@ func (c Check) String() string {
 	if c.Skipped != "" {
 		text += " (" + c.Skipped + ")"
 	}
-	for i, wrong := range c.Wrong {
-		if i == mostTold {
-			text += fmt.Sprintf("\n          and %d more", len(c.Wrong)-i)
-			break
-		}
-		text += "\n          " + wrong
+	lines := append([]string{text}, c.Wrong[:min(len(c.Wrong), mostTold)]...)
+	if more := len(c.Wrong) - mostTold; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
-	return text
+	return strings.Join(lines, "\n          ")
 }

@@ -102,7 +102,7 @@ func (e *engine) start() error {
 		defer e.mu.Unlock()
 		e.lives[len(e.lives)-1].ended = time.Now()
 		if err := os.Rename(e.log(), log); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			fmt.Fprintln(e.config.Output, "put the log aside:", err)
+			_, _ = fmt.Fprintln(e.config.Output, "put the log aside:", err)
 		}
 		if !e.killed {
 			e.byself++

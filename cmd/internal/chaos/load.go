@@ -2,9 +2,11 @@ package chaos
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -13,8 +15,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	_ "embed" // the chain
 
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
@@ -114,11 +114,7 @@ func (s *sender) fail(err error) {
 func (s *sender) expected() map[string]event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[string]event, len(s.runs))
-	for run, e := range s.runs {
-		all[run] = e
-	}
-	return all
+	return maps.Clone(s.runs)
 }
 
 // flow keeps so many runs in flight until ctx ends, and returns how many events it has sent. In doubt, while the engine is away, it waits.

@@ -36,8 +36,14 @@ type action struct {
 
 // Each hand of kills is this one, shuffled; every so many kills there is an action that kills nothing.
 var hand = []action{
-	{kind: killEngine}, {kind: killEngine}, {kind: killEngine}, {kind: killEngine, early: true},
-	{kind: killChild}, {kind: killChild}, {kind: killFunction}, {kind: killFunction},
+	{kind: killEngine},
+	{kind: killEngine},
+	{kind: killEngine},
+	{kind: killEngine, early: true},
+	{kind: killChild},
+	{kind: killChild},
+	{kind: killFunction},
+	{kind: killFunction},
 }
 
 const (

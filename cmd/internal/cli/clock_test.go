@@ -16,7 +16,7 @@ func TestATestsClocksAreReadFromItsFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	offset := func(now func() time.Time) time.Duration { return now().Sub(time.Now()).Round(time.Minute) }
+	offset := func(now func() time.Time) time.Duration { return time.Until(now()).Round(time.Minute) }
 	write("engine -1h0m0s\nhost 2h\n")
 	engine, host, other := clock(path, "engine", true), clock(path, "host", false), clock(path, "other", true)
 	if offset(engine) != -time.Hour || offset(host) != 2*time.Hour || offset(other) != 0 || offset(clock("", "engine", true)) != 0 {

@@ -46,7 +46,7 @@ func (e *engine) metric(name string, labels ...string) (sum float64) {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		e.t.Fatal(err)

@@ -179,7 +179,7 @@ func (s *settler) outcome(ctx context.Context, info *workflow.WorkflowExecutionI
 		return nil, nil, false
 	case err != nil: // a result that cannot be read any more is no failure of the run
 		s.engine.logger.WarnContext(ctx, "read the result of a run", "run", execution.GetWorkflowId(), "error", err)
-		return nil, nil, true
+		return nil, nil, true //nolint:nilerr // it ended; only what it returned is not known
 	default:
 		return result, nil, true
 	}

@@ -183,7 +183,7 @@ func (a *Account) recall(head string) {
 	var asked []*part
 	for _, id := range sorted(a.parts) {
 		p := a.parts[id]
-		if id != head && p.held() > 0 && p.lack == 0 && !(p.isFresh() && p.report.Stuck) {
+		if id != head && p.held() > 0 && p.lack == 0 && (!p.isFresh() || !p.report.Stuck) {
 			asked = append(asked, p)
 		}
 	}

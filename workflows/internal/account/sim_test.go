@@ -40,7 +40,6 @@ type piece struct {
 	window    int
 	cancelled bool
 	dead      bool
-	price     Price
 }
 
 // work is one task.
