@@ -51,6 +51,11 @@ fuzz: ## Give every fuzz target FUZZTIME, and those of the evaluator; tell each:
 KILLS := 200
 SEED := 1
 
+.PHONY: upgrade-check
+upgrade-check: ## Start runs with the engine of an earlier commit, kill it half-way and finish them with this one: make upgrade-check FROM=COMMIT
+	SPILLWAY_UPGRADE_FROM=$(or $(FROM),$(error name the earlier commit: make upgrade-check FROM=COMMIT)) \
+		go test -count=1 -v -timeout 30m -run TestRunsThatAnEarlierEngineBeganFinish ./cmd/internal/wire
+
 .PHONY: chaos
 chaos: build ## Kill the engine and its processes at seeded moments, fill its disk, skew its clocks, and check what is left: make chaos KILLS=200 SEED=1
 	@go build -o $(BIN)/chaos/ ./cmd/internal/chaos/app ./cmd/internal/chaos/program

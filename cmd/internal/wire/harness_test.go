@@ -131,13 +131,19 @@ func (e *engine) printed() string { return e.output.String() }
 // startEngine starts an engine on the state directory and returns once a run could be started. Without an app it serves what it has stored.
 func startEngine(tb testing.TB, state, app string, flags ...string) *engine {
 	tb.Helper()
+	return startEngineOf(tb, os.Args[0], state, app, flags...)
+}
+
+// startEngineOf is startEngine with another program in the place of this one.
+func startEngineOf(tb testing.TB, program, state, app string, flags ...string) *engine {
+	tb.Helper()
 	e := &engine{t: tb, state: state, ended: make(chan struct{}), output: &output{}}
 	arguments := append([]string{"dev", "--state", state, "--no-ui"}, ports()...)
 	if app != "" {
 		arguments = append(arguments, "--app", app)
 	}
 	arguments = append(arguments, flags...)
-	e.command = exec.Command(os.Args[0], arguments...)
+	e.command = exec.Command(program, arguments...)
 	e.command.Env = append(os.Environ(), asEngine+"=1")
 	e.command.Stdout, e.command.Stderr = e.output, e.output
 	if err := e.command.Start(); err != nil {
