@@ -220,7 +220,8 @@ func one[In, Out any](name string, stage spillway.Stage[In, Out]) spillway.AnyPi
 func main() {
 	stages := []spillway.AnyStage{echo, stamp, work, count, fail, boom, eat, gather, mend, finish}
 	pipelines := []spillway.AnyPipeline{
-		spillway.NewPipeline("fan", fan), spillway.NewPipeline("feast", feast), spillway.NewPipeline("relay", relay),
+		spillway.NewPipeline("fan", fan), spillway.NewPipeline("fan-too", fan),
+		spillway.NewPipeline("feast", feast), spillway.NewPipeline("relay", relay),
 		one("echo", echo), one("stamp", stamp), one("count", count), one("fail", fail), one("boom", boom),
 	}
 	// wideStages says how many more stages the app declares.
