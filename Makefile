@@ -69,7 +69,7 @@ bench: ## Run the benchmarks of the deciding code.
 measure: ## Take the end-to-end figures: scale, latency, overhead. Minutes, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run 'TestTenThousand|TestAThousand|TestEventTo|TestOverhead|TestTheBinary|TestWhereTheTime|TestTheLedger|TestACachedRerun|TestWatchingCosts' ./cmd/internal/wire ./cmd/digits
 	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestNoRunPasses|TestABudgetThat' ./workflows/internal/account
-	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestTwoHundred|TestAPageOfTenThousand' ./cmd/internal/web ./cmd/internal/web/browsertest
+	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestIdleStreamsCostLittle|TestARunOfTenThousandAttempts' ./cmd/internal/web ./cmd/internal/web/browsertest
 
 .PHONY: measure-sizes
 measure-sizes: ## Take the figures of sizes: how close they are, how fast they change, what is left behind. Minutes, on an otherwise idle machine.

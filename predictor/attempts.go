@@ -79,7 +79,7 @@ func (m *memory) lose(key uint64, running attempt) {
 }
 
 // forgetAttempts loses the attempts whose host has been gone for too long and forgets those of which nothing was heard for longer still.
-// Their stages are returned.
+// It returns the stages of those that run.
 func (d *decider) forgetAttempts() (used map[StageID]bool) {
 	m := d.memory
 	for _, host := range d.hosts {

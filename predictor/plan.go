@@ -11,7 +11,7 @@ import (
 type Snapshot struct {
 	// Now is the time of the tick.
 	Now time.Time
-	// Term is the election that the deciding leader won; the Plan carries it and counts its Ticks within it.
+	// Term is that of the deciding leader: whoever takes the lead takes the next one. The Plan carries it and counts its Ticks within it.
 	Term uint64
 	// Hosts are the hosts whose lease is valid now.
 	Hosts []Host
@@ -118,7 +118,7 @@ func DefaultPolicy() Policy {
 
 // Plan is what every venue holds from now on. It is one value: actuators obey their rows and reject plans of a lower term.
 type Plan struct {
-	// Term is the election that the deciding leader won; a higher term always wins.
+	// Term is that of the leader that decided; a higher term always wins.
 	Term uint64 `json:"term"`
 	// Tick counts plans within a term.
 	Tick uint64 `json:"tick"`

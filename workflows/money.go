@@ -143,7 +143,7 @@ func (r *run) tellChunk(ctx workflow.Context, id string, child workflow.ChildWor
 	})
 }
 
-// hearRun takes over what a chunk's run tells of its money, and tellRun sends what there is to say back.
+// hearRun takes over what a chunk's run tells of its money, and sends what the chunk has to say back.
 func (r *run) hearRun(ctx workflow.Context) {
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for {

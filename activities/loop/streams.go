@@ -40,7 +40,7 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream) error {
 		return err
 	}
 	for _, bucket := range []jetstream.KeyValueConfig{
-		{Bucket: wire.PlanBucket, Description: "the plan in force and the election term", History: 1, Storage: jetstream.FileStorage},
+		{Bucket: wire.PlanBucket, Description: "the plan in force and the term", History: 1, Storage: jetstream.FileStorage},
 		{Bucket: wire.HostBucket, Description: "leased inventories of hosts", History: 1, TTL: Lease, Storage: jetstream.MemoryStorage},
 		{Bucket: wire.StateBucket, Description: "the autoscaler's checkpoint", History: 1, Storage: jetstream.FileStorage},
 	} {

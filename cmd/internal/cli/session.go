@@ -92,7 +92,7 @@ func (t *tool) connect(ctx context.Context) (*session, error) {
 	return session, nil
 }
 
-// sayStarting returns a function that tells the user what the start of a stack waits for: a line when that has changed by much.
+// sayStarting returns a function that tells the user what the start of a stack waits for, in a line every progressGap at most.
 func (t *tool) sayStarting() func(progress string) {
 	var said time.Time
 	return func(progress string) {

@@ -51,8 +51,8 @@ func Unprocessable(hint, format string, args ...any) *Error {
 	return &Error{Status: http.StatusUnprocessableEntity, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// Starting returns an Error with status 503: the engine does not answer yet, and soon will. How far it has come stands behind "catching up", or
-// what else it waits for.
+// Starting returns an Error with status 503: the engine is not ready yet and soon will be. The text says how far it has come, or what else it
+// waits for.
 func Starting(format string, args ...any) *Error {
 	return &Error{
 		Status: http.StatusServiceUnavailable, Message: fmt.Sprintf(format, args...), Hint: "ask again in a moment; GET /healthz says when the engine is ready",

@@ -86,7 +86,7 @@ func (a *Account) Refused(id string) *Refusal {
 	return nil
 }
 
-// Reserved is what is held for a task, Limited whether it may cost no more.
+// Reserved is what is held for a task; 0 for one that is not known.
 func (a *Account) Reserved(id string) quantity.Money {
 	if t := a.tasks[id]; t != nil {
 		return t.reserved
