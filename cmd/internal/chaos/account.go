@@ -9,6 +9,7 @@ import (
 	"math/big"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -192,8 +193,10 @@ func (b *balance) check(run string, attempt timeline.Attempt, own account) {
 		return
 	}
 	if attempt.Venue == predictor.Function {
+		// Invokes of the same cost are told apart by nothing else: those that must be in a Record are taken first.
 		if same := own.invokes[wants.String()]; len(same) > 0 {
-			own.invokes[wants.String()] = same[1:]
+			taken := max(slices.IndexFunc(same, func(h held) bool { return !h.late }), 0)
+			own.invokes[wants.String()] = slices.Delete(same, taken, taken+1)
 		} else if attempt.Outcome == predictor.Succeeded {
 			b.find("attempt %s (%s) cost %s picodollars at a function, no invoke did", key, attempt.Outcome, wants)
 		}
