@@ -33,6 +33,7 @@ const (
 	defaultSampleEvery = time.Second
 	defaultChildIdle   = 30 * time.Second
 	defaultDrain       = 10 * time.Second
+	defaultReady       = 30 * time.Second
 	// availableShare is the part of the host's available memory that children get when no capacity is set; the rest is for the
 	// engine, the page cache and what attempts take above their sizes.
 	availableShare = 0.8
@@ -90,6 +91,8 @@ type Options struct {
 	SampleEvery time.Duration
 	// ChildIdle is how long a child without work is kept; 0 means 30 seconds.
 	ChildIdle time.Duration
+	// ReadyTimeout is how long a child may take from its start until it is ready for an attempt, which else fails; 0 means 30 seconds.
+	ReadyTimeout time.Duration
 	// Drain is how long running attempts may go on when the agent is told to end; 0 means 10 seconds.
 	Drain time.Duration
 	// Now is the host's clock, by which what happens is told; nil means time.Now.
@@ -163,7 +166,7 @@ func New(options Options) (*Agent, error) {
 	a.admission = &admission{capacity: a.capacity, changed: a.touch}
 	a.children = &children{
 		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment), logger: a.logger,
-		maxIdle: idlePerCPU * max(len(a.cpus), 1),
+		maxIdle: idlePerCPU * max(len(a.cpus), 1), patience: options.ReadyTimeout,
 	}
 	a.board = slot.NewBoard(options.Client, a.handle, a.logger)
 	return a, nil
@@ -211,6 +214,9 @@ func (o *Options) complete() error {
 	}
 	if o.SampleEvery <= 0 {
 		o.SampleEvery = defaultSampleEvery
+	}
+	if o.ReadyTimeout <= 0 {
+		o.ReadyTimeout = defaultReady
 	}
 	if o.ChildIdle <= 0 {
 		o.ChildIdle = defaultChildIdle

@@ -353,6 +353,53 @@ func TestABuildThatIsNotReadyOrNotHereSaysSo(t *testing.T) {
 	}
 }
 
+func TestAChildThatNeverSaysThatItIsReadyFailsItsAttempts(t *testing.T) {
+	t.Parallel()
+	h := start(t, 1, func(o *Options) {
+		o.Environment = map[string]string{"TEST_STUCK": "1"}
+		o.ReadyTimeout = 5 * time.Second // as long as a busy machine may take until the child prints
+	})
+	a := h.submit(t, order{Do: "report"}, nil)
+	_, err := a.Wait(t)
+	var failed *temporal.ApplicationError
+	if !errors.As(err, &failed) || !failed.NonRetryable() {
+		t.Fatalf("got %v, want a failure that is not tried again", err)
+	}
+	records := h.records()
+	if len(records) != 2 || len(a.Failures()) != 1 {
+		t.Fatalf("got %d Records and %d failures to be tried again, want one for each of the two attempts, and one", len(records), len(a.Failures()))
+	}
+	for _, record := range records {
+		if record.Outcome != predictor.Failed || record.Cause != predictor.CauseStart {
+			t.Errorf("outcome: got %s for %s, want failed for %s", record.Outcome, record.Cause, predictor.CauseStart)
+		}
+		for _, said := range []string{"waited 5s", "that it is ready", "do less before app.Main", "printed last: looking for the model"} {
+			if !strings.Contains(record.Error, said) || !strings.Contains(err.Error(), said) {
+				t.Errorf("Record %q, error %q: want %q in both", record.Error, err, said)
+			}
+		}
+	}
+}
+
+func TestAnAttemptWhoseChildIsNotReadyCanBeCancelled(t *testing.T) {
+	t.Parallel()
+	h := start(t, 1, func(o *Options) {
+		o.Environment = map[string]string{"TEST_STUCK": "1"}
+		o.ReadyTimeout = time.Hour
+	})
+	a := h.submit(t, order{Do: "report"}, nil)
+	for h.agent.Running() < 1 {
+		runtime.Gosched()
+	}
+	a.Cancel()
+	if _, err := a.Wait(t); err == nil {
+		t.Error("got no error, want the cancellation")
+	}
+	if got := h.records()[0].Outcome; got != predictor.Cancelled {
+		t.Errorf("outcome: got %s, want cancelled", got)
+	}
+}
+
 func TestAttemptsThatDoNotFitWaitForTheirTurn(t *testing.T) {
 	t.Parallel()
 	h := start(t, 4, nil)

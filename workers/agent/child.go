@@ -24,8 +24,6 @@ const (
 	maxMessage = 8 << 20
 	// sendTimeout bounds a message to a child that does not read.
 	sendTimeout = 10 * time.Second
-	// readyTimeout is how long a build may take from its start until it can take an attempt.
-	readyTimeout = 30 * time.Second
 	// exitGrace is how long a process may take to be gone, and its output to be read, after its end was seen.
 	exitGrace = time.Second
 	// memoryShare is the part of a grant that Go's runtime is told to stay within; the rest is for what it does not count.
@@ -137,9 +135,18 @@ func (c *child) send(message wire.ToChild) error {
 	return nil
 }
 
-// ready waits for the child's first message.
-func (c *child) ready(ctx context.Context) error {
-	timer := time.NewTimer(readyTimeout)
+// unreadyError is the error of a child that lives and has not said in time that it is ready.
+type unreadyError struct{ waited time.Duration }
+
+// Error says what was waited for and what to do. What the child printed is told by whoever has it.
+func (e *unreadyError) Error() string {
+	return fmt.Sprintf("waited %s for the stage's process to say that it is ready, which it does in app.Main; "+
+		"do less before app.Main, and wait for nothing there: what takes long belongs into a stage", e.waited)
+}
+
+// ready waits for the child's first message, no longer than patience.
+func (c *child) ready(ctx context.Context, patience time.Duration) error {
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case message, open := <-c.messages:
@@ -154,7 +161,7 @@ func (c *child) ready(ctx context.Context) error {
 		<-c.exited
 		return fmt.Errorf("the stage's process ended before it could take an attempt: %s", c.process.ProcessState)
 	case <-timer.C:
-		return fmt.Errorf("the stage's process was not ready within %s of its start; do less before app.Main", readyTimeout)
+		return &unreadyError{patience}
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -52,6 +52,10 @@ func serve() error {
 	if os.Getenv("TEST_NEVER_READY") != "" {
 		return errors.New("the model file is missing")
 	}
+	if os.Getenv("TEST_STUCK") != "" {
+		fmt.Fprintln(os.Stderr, "looking for the model")
+		select {}
+	}
 	out := json.NewEncoder(os.NewFile(wire.ChildOutput, "out"))
 	messages := make(chan wire.ToChild)
 	go func() {

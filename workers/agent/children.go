@@ -32,6 +32,8 @@ type children struct {
 	logger    *slog.Logger
 	// maxIdle bounds the idle children, because their memory is reserved for nobody.
 	maxIdle int
+	// patience is how long a child may take from its start until it is ready.
+	patience time.Duration
 
 	mu   sync.Mutex
 	idle []*child     // the longest idle first
@@ -64,7 +66,7 @@ func (s *children) take(ctx context.Context, b build, stage string, size quantit
 		return nil, true, "", err
 	}
 	c.stage = stage
-	if err := c.ready(ctx); err != nil {
+	if err := c.ready(ctx, s.patience); err != nil {
 		c.kill(ctx)
 		return nil, true, c.output.text(), err
 	}

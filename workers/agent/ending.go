@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -126,7 +127,13 @@ func crashed(f finish) slot.Ending {
 		if f.failed != nil {
 			ending.Message = f.failed.Error()
 		}
-		if message != "" {
+		_, unready := errors.AsType[*unreadyError](f.failed)
+		switch {
+		case unready && message == "":
+			ending.Message += "; it printed nothing"
+		case unready:
+			ending.Message += "; it printed last: " + message
+		case message != "":
 			ending.Message += ": " + message
 		}
 		return ending
