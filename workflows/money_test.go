@@ -157,6 +157,20 @@ func TestTwoMapsAtOnceStayWithinTheBudget(t *testing.T) {
 	}
 }
 
+// TestTasksOfARunOfAnEarlierEngineDoNotAskForMoney: such a run has no handler that could answer them.
+func TestTasksOfARunOfAnEarlierEngineDoNotAskForMoney(t *testing.T) {
+	t.Parallel()
+	p, err := budgeted(t, 5000, 0, nil, func(ctx workflow.Context) error {
+		if _, err := dear.Run(ctx, priced{Cost: 20}); err != nil {
+			return err
+		}
+		return both(ctx, costing(5, 10), costing(5, 20))
+	})
+	if err != nil || p.tasks != 11 || p.unbounded != p.tasks {
+		t.Errorf("got %v and %d tasks, of which %d may cost what they like; want 11 and all of them", err, p.tasks, p.unbounded)
+	}
+}
+
 func TestABudgetThatIsTooSmallEndsTheRunBeforeItIsPassed(t *testing.T) {
 	t.Parallel()
 	p, err := budgeted(t, 900, 1, nil, func(ctx workflow.Context) error { return both(ctx, costing(60, 10), costing(20, 100)) })

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.temporal.io/sdk/temporal"
 
@@ -68,6 +69,19 @@ func TestAnAttemptThatCannotPayForItsStartDoesNotStart(t *testing.T) {
 	}
 	if started := told[predictor.AttemptStarted](h.recorder); len(started) != 0 {
 		t.Errorf("starts told: %+v, want none", started)
+	}
+}
+
+// TestAWorkflowThatRefusesToBeAskedIsAskedOnce: an answer that will not change is not waited for.
+func TestAWorkflowThatRefusesToBeAskedIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	h := start(t, 1, nil)
+	h.frontend.Reject("unknown update " + wire.ReserveUpdate)
+	began := time.Now()
+	_, err := h.submit(t, order{Do: "report"}, func(task *wire.Task) { task.Budgeted = true }).Wait(t)
+	budgetFailure(t, err)
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("it was asked for %s", took)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -138,7 +139,7 @@ type reserver struct {
 	}
 }
 
-// ask tries until the workflow answers, is gone, or ctx ends.
+// ask tries until the workflow answers, refuses to be asked, is gone, or ctx ends.
 func (r reserver) ask(ctx context.Context, ask wire.Reserve) (given wire.Reserved, err error) {
 	execution := activity.GetInfo(ctx).WorkflowExecution
 	for {
@@ -151,8 +152,7 @@ func (r reserver) ask(ctx context.Context, ask wire.Reserve) (given wire.Reserve
 			err = handle.Get(try, &given)
 		}
 		cancel()
-		var gone *serviceerror.NotFound
-		if err == nil || ctx.Err() != nil || errors.As(err, &gone) {
+		if err == nil || ctx.Err() != nil || isFinal(err) {
 			return given, err
 		}
 		timer := time.NewTimer(askPause)
@@ -162,4 +162,12 @@ func (r reserver) ask(ctx context.Context, ask wire.Reserve) (given wire.Reserve
 			timer.Stop()
 		}
 	}
+}
+
+// isFinal reports whether asking again cannot help: the workflow is gone, takes no more updates, or refuses this one.
+func isFinal(err error) bool {
+	var gone *serviceerror.NotFound
+	var full *serviceerror.FailedPrecondition
+	var rejected *temporal.ApplicationError
+	return errors.As(err, &gone) || errors.As(err, &full) || errors.As(err, &rejected)
 }

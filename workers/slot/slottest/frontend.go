@@ -47,6 +47,7 @@ type Frontend struct {
 	polls    map[string]int
 	shutdown map[string]bool // worker instances that poll no more
 	answer   func(wire.Reserve) wire.Reserved
+	reject   string // why every update is refused; empty when it is not
 	tokens   int
 }
 
@@ -286,10 +287,18 @@ func (f *Frontend) Answer(answer func(wire.Reserve) wire.Reserved) {
 	f.change(func() { f.answer = answer })
 }
 
+// Reject makes the frontend refuse those who ask for more money, as a workflow without a handler for it does.
+func (f *Frontend) Reject(message string) { f.change(func() { f.reject = message }) }
+
 // UpdateWorkflowExecution answers an attempt that asks for more money.
 func (f *Frontend) UpdateWorkflowExecution(_ context.Context, r *workflowservice.UpdateWorkflowExecutionRequest) (*workflowservice.UpdateWorkflowExecutionResponse, error) {
 	var answer func(wire.Reserve) wire.Reserved
-	f.change(func() { answer = f.answer })
+	var rejection string
+	f.change(func() { answer, rejection = f.answer, f.reject })
+	if rejection != "" {
+		failure := temporal.GetDefaultFailureConverter().ErrorToFailure(temporal.NewApplicationError(rejection, ""))
+		return updated(r, &updatepb.Outcome{Value: &updatepb.Outcome_Failure{Failure: failure}}), nil
+	}
 	if answer == nil {
 		return nil, serviceerror.ToStatus(serviceerror.NewNotFound("nobody answers updates")).Err()
 	}
@@ -301,11 +310,16 @@ func (f *Frontend) UpdateWorkflowExecution(_ context.Context, r *workflowservice
 	if err != nil {
 		return nil, serviceerror.ToStatus(serviceerror.NewInternal(err.Error())).Err()
 	}
+	return updated(r, &updatepb.Outcome{Value: &updatepb.Outcome_Success{Success: encoded}}), nil
+}
+
+// updated is the answer to an update that is over.
+func updated(r *workflowservice.UpdateWorkflowExecutionRequest, outcome *updatepb.Outcome) *workflowservice.UpdateWorkflowExecutionResponse {
 	return &workflowservice.UpdateWorkflowExecutionResponse{
 		UpdateRef: &updatepb.UpdateRef{WorkflowExecution: r.GetWorkflowExecution(), UpdateId: r.GetRequest().GetMeta().GetUpdateId()},
 		Stage:     enums.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED,
-		Outcome:   &updatepb.Outcome{Value: &updatepb.Outcome_Success{Success: encoded}},
-	}, nil
+		Outcome:   outcome,
+	}
 }
 
 // RespondActivityTaskCompleted ends an activity with its result.
