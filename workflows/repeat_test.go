@@ -52,8 +52,9 @@ func watch(ctx workflow.Context, in running) (running, error) {
 	})
 }
 
-// watching is a test environment of the sample in which Temporal suggests to continue as new, or does not, and a signal comes.
-func watching(t *testing.T, suggested bool, in running) *testsuite.TestWorkflowEnvironment {
+// watching is a test environment of the sample in which Temporal suggests to continue as new, or does not, and signals come, one or so many
+// at a time, two times.
+func watching(t *testing.T, suggested bool, signals, events int, in running) *testsuite.TestWorkflowEnvironment {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
@@ -62,13 +63,18 @@ func watching(t *testing.T, suggested bool, in running) *testsuite.TestWorkflowE
 		t.Fatal(err)
 	}
 	env.SetContinueAsNewSuggested(suggested)
+	env.SetCurrentHistoryLength(events)
 	host := spillway.Host{Stages: []spillway.AnyStage{learn}}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host)}})
 	pipeline := spillway.NewPipeline("watch", watch)
 	spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
 	spillwaytest.RegisterStages(t, env, learn)
 	for i := range 2 {
-		env.RegisterDelayedCallback(func() { env.SignalWorkflow("batch", []int{1, 3}) }, time.Duration(i+1)*time.Second)
+		env.RegisterDelayedCallback(func() {
+			for range signals {
+				env.SignalWorkflow("batch", []int{1, 3})
+			}
+		}, time.Duration(i+1)*time.Second)
 	}
 	env.ExecuteWorkflow(pipeline.Name(), in)
 	return env
@@ -77,17 +83,28 @@ func watching(t *testing.T, suggested bool, in running) *testsuite.TestWorkflowE
 func TestRepeatGoesOnUntilItStopsOrIsToContinueAsNew(t *testing.T) {
 	t.Parallel()
 	var stopped running
-	env := watching(t, false, running{Last: 2})
+	env := watching(t, false, 1, 0, running{Last: 2})
 	if err := env.GetWorkflowResult(&stopped); err != nil || stopped != (running{Batches: 2, Mean: 2, Last: 2}) {
 		t.Errorf("the sample ended with %+v, %v; want two batches", stopped, err)
 	}
-	env = watching(t, true, running{Last: 5})
-	var continued *workflow.ContinueAsNewError
-	if err := env.GetWorkflowError(); !errors.As(err, &continued) {
-		t.Fatalf("got %v, want that it continues as new", err)
-	}
-	var next running
-	if err := converter.GetDefaultDataConverter().FromPayloads(continued.Input, &next); err != nil || next != (running{Batches: 1, Mean: 2, Last: 5}) {
-		t.Errorf("it continues with %+v, %v; want the state after one batch", next, err)
+	for name, c := range map[string]struct {
+		signals, events int // at a time; of the history
+		batches         int
+	}{
+		"each signal was read":        {signals: 1, batches: 1},
+		"signals came during a step":  {signals: 3, batches: 3},
+		"the history is nearly full":  {signals: 3, events: 46_080, batches: 1},
+		"the history is not full yet": {signals: 3, events: 46_079, batches: 3},
+	} {
+		env := watching(t, true, c.signals, c.events, running{Last: 7})
+		var continued *workflow.ContinueAsNewError
+		if err := env.GetWorkflowError(); !errors.As(err, &continued) {
+			t.Fatalf("%s: got %v, want that it continues as new", name, err)
+		}
+		var next running
+		want := running{Batches: c.batches, Mean: 2, Last: 7}
+		if err := converter.GetDefaultDataConverter().FromPayloads(continued.Input, &next); err != nil || next != want {
+			t.Errorf("%s: it continues with %+v, %v; want %+v", name, next, err, want)
+		}
 	}
 }

@@ -179,8 +179,8 @@ func fullness(events, bytes int64) string {
 	if events*5 < mostEvents*4 && bytes*5 < mostHistory*4 {
 		return ""
 	}
-	return fmt.Sprintf("its history is nearly full: %d of %d events, %d of %d MiB. Temporal ends the run there; one that goes on for long continues as new: "+
-		"see spillway.Repeat", events, mostEvents, bytes>>20, mostHistory>>20)
+	return fmt.Sprintf("its history is nearly full: %d of %d events, %d of %d MiB. Temporal ends the run there; one that goes on for long continues as new "+
+		"once it has read its signals: see spillway.Repeat", events, mostEvents, bytes>>20, mostHistory>>20)
 }
 
 // startOf is the word that a run would have said at its start.
