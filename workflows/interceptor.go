@@ -201,7 +201,7 @@ func local[T any](ctx workflow.Context, enabled bool, effect func(context.Contex
 	}
 	ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		ScheduleToCloseTimeout: 10 * 365 * 24 * time.Hour, // without one the SDK takes the StartToCloseTimeout
-		StartToCloseTimeout:    10 * time.Second,
+		StartToCloseTimeout:    time.Minute,               // an end that an earlier engine may have told is looked for in the streams
 		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 2 * time.Minute},
 	})
 	return workflow.ExecuteLocalActivity(ctx, effect, value).Get(ctx, nil)

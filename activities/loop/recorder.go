@@ -46,6 +46,9 @@ type Recorder struct {
 	close   sync.Once
 	done    chan struct{}
 	dropped atomic.Uint64
+
+	opening sync.Mutex
+	ends    *endsBook // nil until it is open
 }
 
 var _ activities.Recorder = (*Recorder)(nil)

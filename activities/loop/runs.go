@@ -19,22 +19,42 @@ const (
 	fresh = duplicates / 2
 	// skew is by how much the server's clock may be behind that of whoever told the start of a run.
 	skew = time.Minute
+	// lookWait is how long one look through a stream may take. Two of them fit into what a run gives to the telling of its end.
+	lookWait = 25 * time.Second
 )
 
 // End makes the end of a run and its completion event durable, and its start once more, and returns once they are.
-// Telling the same end again has no effect, however much later: what the streams have is looked up then. A run whose pipeline is not known has no
-// completion event, because nobody listens where it would go.
+// Telling the same end again has no effect, however much later: the bucket of ends says how far it was told, and the streams are looked through only
+// where it cannot. A run whose pipeline is not known has no completion event, because nobody listens where it would go.
 func (r *Recorder) End(ctx context.Context, started predictor.RunStarted, ended predictor.RunEnded, done wire.Done) error {
-	told, complete := false, false
-	if passed := time.Since(ended.At); passed < 0 || passed > fresh {
-		var err error
+	stands, err := r.beginEnd(ctx, started, ended)
+	if err != nil {
+		return fmt.Errorf("tell the end of run %s: %w", ended.Run, err)
+	}
+	told, complete := stands.over, false
+	if stands.look && !told {
 		if told, complete, err = r.toldBefore(ctx, started, ended, done); err != nil {
 			return fmt.Errorf("tell the end of run %s: %w", ended.Run, err)
 		}
 	}
-	if told {
+	if !told {
+		if err := r.tellEnd(ctx, started, ended, done, complete); err != nil {
+			return err
+		}
+	}
+	if stands.over {
 		return nil
 	}
+	if err := stands.done(ctx); err != nil { // all is told; whoever tells it again looks for it
+		r.options.Logger.DebugContext(ctx, "an end was told, and that is not written down", "run", ended.Run, "error", err)
+	}
+	return nil
+}
+
+// tellEnd publishes all that is told of an end. Complete says that the completion event was published before.
+func (r *Recorder) tellEnd(
+	ctx context.Context, started predictor.RunStarted, ended predictor.RunEnded, done wire.Done, complete bool,
+) error {
 	if err := r.keep(ctx, started, started.Run+"/started"); err != nil {
 		return err
 	}
@@ -74,7 +94,7 @@ func (r *Recorder) toldBefore(ctx context.Context, started predictor.RunStarted,
 
 // holds reports whether a stream has a message on subject, stored since then, that matches.
 func (r *Recorder) holds(ctx context.Context, stream, subject string, since time.Time, matches func(data []byte) bool) (found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, ackWait)
+	ctx, cancel := context.WithTimeout(ctx, lookWait)
 	defer cancel()
 	consumer, err := r.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		FilterSubject: subject, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since, AckPolicy: jetstream.AckNonePolicy,

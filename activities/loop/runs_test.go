@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,6 +148,95 @@ func TestAnEndThatWasToldHalfIsToldToItsEnd(t *testing.T) {
 	forgotten(t, js)
 	if err := r.End(t.Context(), e.started, e.ended, e.done); err != nil {
 		t.Fatal(err)
+	}
+	if counts := completions(t, js); counts["run-1"] != 1 || ends(t, js, "run-1") != 1 {
+		t.Errorf("completion events %v, ends %d: want one of each", counts, ends(t, js, "run-1"))
+	}
+}
+
+// consumersMade returns a function that tells how many consumers were made on the server since.
+func consumersMade(t *testing.T, js jetstream.JetStream) func() int {
+	t.Helper()
+	advisories, err := js.Conn().SubscribeSync("$JS.EVENT.ADVISORY.CONSUMER.CREATED.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() int {
+		// The advisory of a consumer that is made now comes after all those of before.
+		_, err := js.CreateConsumer(t.Context(), wire.DoneStream, jetstream.ConsumerConfig{Name: "last", MemoryStorage: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for made := 0; ; made++ {
+			advisory, err := advisories.NextMsgWithContext(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(advisory.Subject, ".last") {
+				return made
+			}
+		}
+	}
+}
+
+func TestEndsAreToldLateWithoutALookThroughTheStreams(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	forgetful(t, js)
+	r := recorder(t, js, nil)
+	past := endingOf("run-1", "train", time.Hour) // an engine that wrote nothing down may have told it
+	if err := r.End(t.Context(), past.started, past.ended, past.done); err != nil {
+		t.Fatal(err)
+	}
+	forgotten(t, js)
+	made := consumersMade(t, js)
+	// To one whose clock is ahead, the end of a run comes well after the bucket was made: as one that is told after a long outage.
+	for _, e := range []ending{past, endingOf("run-2", "train", -10*time.Minute), past, endingOf("run-2", "train", -10*time.Minute)} {
+		if err := r.End(t.Context(), e.started, e.ended, e.done); err != nil {
+			t.Fatal(err)
+		}
+		forgotten(t, js)
+	}
+	if got := made(); got != 0 {
+		t.Errorf("%d looks through streams, want none", got)
+	}
+	counts := completions(t, js)
+	if counts["run-1"] != 1 || counts["run-2"] != 1 || ends(t, js, "run-1") != 1 || ends(t, js, "run-2") != 1 {
+		t.Errorf("completion events %v, ends %d and %d: want one of each", counts, ends(t, js, "run-1"), ends(t, js, "run-2"))
+	}
+}
+
+func TestARunOfANameThatAnotherHadIsToldAsWell(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	forgetful(t, js)
+	r := recorder(t, js, nil)
+	for _, ahead := range []time.Duration{0, 3 * time.Hour} {
+		e := endingOf("run-1", "train", -ahead)
+		if err := r.End(t.Context(), e.started, e.ended, e.done); err != nil {
+			t.Fatal(err)
+		}
+		forgotten(t, js)
+	}
+	if counts := completions(t, js); counts["run-1"] != 2 || ends(t, js, "run-1") != 2 {
+		t.Errorf("completion events %v, ends %d: want two of each", counts, ends(t, js, "run-1"))
+	}
+}
+
+func TestAnEndIsToldWhereTheEngineKeepsNoBucketOfEnds(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	forgetful(t, js)
+	if err := js.DeleteKeyValue(t.Context(), wire.EndBucket); err != nil {
+		t.Fatal(err)
+	}
+	r := recorder(t, js, nil)
+	e := endingOf("run-1", "train", time.Hour)
+	for range 2 {
+		if err := r.End(t.Context(), e.started, e.ended, e.done); err != nil {
+			t.Fatal(err)
+		}
+		forgotten(t, js)
 	}
 	if counts := completions(t, js); counts["run-1"] != 1 || ends(t, js, "run-1") != 1 {
 		t.Errorf("completion events %v, ends %d: want one of each", counts, ends(t, js, "run-1"))

@@ -42,6 +42,7 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream) error {
 	for _, bucket := range []jetstream.KeyValueConfig{
 		{Bucket: wire.PlanBucket, Description: "the plan in force and the term", History: 1, Storage: jetstream.FileStorage},
 		{Bucket: wire.HostBucket, Description: "leased inventories of hosts", History: 1, TTL: Lease, Storage: jetstream.MemoryStorage},
+		{Bucket: wire.EndBucket, Description: "which ends of runs were told", History: 1, TTL: endsAge, Storage: jetstream.FileStorage},
 		{Bucket: wire.StateBucket, Description: "the autoscaler's checkpoint", History: 1, Storage: jetstream.FileStorage},
 	} {
 		if err := ensureBucket(ctx, js, bucket); err != nil {

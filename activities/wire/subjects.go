@@ -55,6 +55,8 @@ const (
 	// StateBucket holds the autoscaler's checkpoint under StateKey.
 	StateBucket = "spillway_state"
 	StateKey    = "autoscaler"
+	// EndBucket holds, under the digest of a run's name, how far its end was told.
+	EndBucket = "spillway_ends"
 	// BindingBucket holds the bindings made by command.
 	BindingBucket = "spillway_bindings"
 )
