@@ -51,6 +51,9 @@ const versionAccount = 1
 // versionPriority is the version from which on tasks bear the priority that the plan gives them, and the key of their pipeline.
 const versionPriority = 1
 
+// versionLost is the version from which on a task that was asked to stop and then lost counts as cancelled.
+const versionLost = 1
+
 // priority is that of the tasks of a stage. Tasks of one queue share it fairly by their pipelines, so that one that floods starves no other; by
 // runs, a flood of small runs would outweigh one large run of another pipeline.
 func (r *run) priority(stage string) temporal.Priority {
@@ -146,6 +149,7 @@ func (r *run) execute(ctx workflow.Context, c call) (wire.Result, error) {
 	var refused *temporal.ApplicationError
 	if errors.As(err, &refused) && refused.Type() == wire.RefusedError && !c.stage.PoolOnly {
 		r.before[c.id] = result.Cost
+		r.account.Withdraw(c.id)
 		c.stage.PoolOnly, c.id = true, c.id+poolSuffix // another task to everyone who counts attempts
 		r.hint(ctx, c)
 		before := result.Cost
@@ -197,8 +201,20 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 	if err != nil {
 		cost, _ := spendingOf(err)
 		result.Cost = cost.Spent
+		if r.version >= versionLost && ctx.Err() != nil {
+			err = lostIsCancelled(err, cost)
+		}
 	}
 	return result, err
+}
+
+// lostIsCancelled returns what became of a task that was asked to stop: where its host went away before it could answer, the server tries it no
+// more and says that it was lost.
+func lostIsCancelled(err error, cost spending) error {
+	if lost, ok := errors.AsType[*temporal.ApplicationError](err); ok && lost.Type() == wire.LostError {
+		return temporal.NewCanceledError(lost.Message(), cost)
+	}
+	return err
 }
 
 // hint tells the loop that c was scheduled.

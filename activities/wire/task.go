@@ -90,6 +90,8 @@ const (
 	StageError = "SpillwayStageFailed"
 	// MemoryError says that an attempt ran out of memory.
 	MemoryError = "SpillwayOutOfMemory"
+	// LostError says that an attempt's host went away, or could not go on with it. It counts against nothing and is always retried.
+	LostError = "SpillwayAttemptLost"
 	// TimeoutError says that an attempt ran past its timeout.
 	TimeoutError = "SpillwayTimedOut"
 )

@@ -23,6 +23,8 @@ const (
 	// cancelGrace is how long a stage may take to stop once its context has ended; termGrace what is added after SIGTERM.
 	cancelGrace = 5 * time.Second
 	termGrace   = time.Second
+	// moneyPatience is how long an attempt waits in its slot for the run's word that it may cost something.
+	moneyPatience = 2 * time.Minute
 )
 
 // running is one attempt between its admission and its end.
@@ -112,7 +114,7 @@ func unfit(host string, capacity, size quantity.Size, need predictor.Need, fits 
 // run admits the attempt, runs it in a child and gives both back.
 func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage) (f finish, account account) {
 	a := r.agent
-	if !r.try.Secure(ctx, min(r.perLook(), 1)) {
+	if !r.try.Secure(ctx, min(r.perLook(), 1), moneyPatience) {
 		account.queue = r.try.Queue(a.now())
 		if f.stopped, f.reason = slot.Stopped(ctx); ctx.Err() == nil {
 			r.unaffordable(&f)

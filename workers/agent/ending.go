@@ -71,7 +71,8 @@ func ended(f finish) (ending slot.Ending, reusable bool) {
 	case f.answer != nil && f.answer.Error == nil:
 		return slot.Ending{Outcome: predictor.Succeeded}, f.stopped == "" && f.exit == nil && f.kills == 0
 	case f.stopped != "":
-		return slot.Ending{Outcome: f.stopped, Cause: f.cause, Message: f.reason, Permanent: f.cause == predictor.CauseBudget}, false
+		refused := f.stopped == predictor.Failed && f.cause == predictor.CauseBudget
+		return slot.Ending{Outcome: f.stopped, Cause: f.cause, Message: f.reason, Permanent: refused}, false
 	case f.kills > 0: // also when the stage lived on and says that a program which it ran was killed
 		return slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Message: killed(f)}, false
 	case f.answer != nil:

@@ -72,6 +72,33 @@ func TestAnAttemptThatCannotPayForItsStartDoesNotStart(t *testing.T) {
 	}
 }
 
+// TestAnAttemptWhoseRunDoesNotAnswerIsTakenAgain: no answer is no refusal.
+func TestAnAttemptWhoseRunDoesNotAnswerIsTakenAgain(t *testing.T) {
+	t.Parallel()
+	h := start(t, 1, nil)
+	back := make(chan struct{})
+	h.frontend.Answer(func(wire.Reserve) wire.Reserved {
+		<-back
+		return wire.Reserved{Budget: 5}
+	})
+	task := h.submit(t, order{Do: "hang"}, func(task *wire.Task) { task.Budgeted, task.Reserved, task.MaxAttempts = true, 70_000_000, 1 })
+	for len(task.Failures()) == 0 && t.Context().Err() == nil {
+		select {
+		case <-task.Closed():
+			_, err := task.Wait(t)
+			t.Fatalf("it ended with %v before the run had answered", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	var lost *temporal.ApplicationError
+	if !errors.As(task.Failures()[0], &lost) || lost.Type() != wire.LostError || lost.NonRetryable() {
+		t.Errorf("without an answer it ended with %v, want that it is taken again", task.Failures()[0])
+	}
+	close(back)
+	_, err := task.Wait(t)
+	budgetFailure(t, err)
+}
+
 // TestAWorkflowThatRefusesToBeAskedIsAskedOnce: an answer that will not change is not waited for.
 func TestAWorkflowThatRefusesToBeAskedIsAskedOnce(t *testing.T) {
 	t.Parallel()

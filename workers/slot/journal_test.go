@@ -78,7 +78,7 @@ func TestTheNextSelfGivesBackWhatTheFormerOneHadInHand(t *testing.T) {
 	}
 	var lost *temporal.ApplicationError
 	failures := a.Failures()
-	if len(failures) != 1 || !errors.As(failures[0], &lost) || lost.Type() != slot.LostError || lost.NextRetryDelay() > time.Second {
+	if len(failures) != 1 || !errors.As(failures[0], &lost) || lost.Type() != wire.LostError || lost.NextRetryDelay() > time.Second {
 		t.Errorf("failures: got %v, want one lost attempt whose task is put back at once", failures)
 	}
 	record, _ := records.first()

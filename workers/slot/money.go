@@ -24,9 +24,6 @@ const (
 	// askTimeout bounds one try to ask, and askPause is the time between two.
 	askTimeout = 20 * time.Second
 	askPause   = 250 * time.Millisecond
-	// securePatience is how long an attempt waits for money before it runs. The run refuses what nothing in flight
-	// could make room for; it cannot where the server lets no more attempts ask at a time.
-	securePatience = 2 * time.Minute
 )
 
 // money is what an attempt of a run with a budget may cost. The Attempt's mutex guards it.
@@ -36,6 +33,7 @@ type money struct {
 	budget   quantity.Money // of the run, as it was told last; 0 when it was not
 	asking   bool
 	asked    bool // at least once
+	refused  bool // the newest answer was less than was asked for at least
 }
 
 // Afford notes that the attempt has cost so much so far, and reports whether it may go on until the next look, which
@@ -62,15 +60,16 @@ func (a *Attempt) Afford(ctx context.Context, cost, next quantity.Money) bool {
 	return first || spent+next <= a.money.reserved
 }
 
-// Secure waits until the attempt, which does not run yet, may cost so much, and reports whether it may.
-func (a *Attempt) Secure(ctx context.Context, cost quantity.Money) bool {
+// Secure waits until the attempt, which does not run yet, may cost so much, and reports whether it may. After patience
+// without an answer it may not now; Unaffordable tells that from a refusal.
+func (a *Attempt) Secure(ctx context.Context, cost quantity.Money, patience time.Duration) bool {
 	a.mu.Lock()
 	bounded, least, reserved := a.money.bounded, a.state.Spent+cost, a.money.reserved
 	a.mu.Unlock()
 	if !bounded || least <= reserved {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, securePatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return a.reserve(ctx, wire.Reserve{Task: a.Task.ID, Least: least, Want: max(least, 2*reserved), Waits: true})
 }
@@ -82,10 +81,17 @@ func (a *Attempt) Left() (left quantity.Money, bounded bool) {
 	return max(a.money.reserved-a.state.Spent, 0), a.money.bounded
 }
 
-// Unaffordable is how an attempt ends that may cost no more.
+// Unaffordable is how an attempt ends that may cost no more. Where the run has not answered, because it is blocked, its
+// worker is away or another task holds the money, that is no failure: the next attempt asks again before it goes on.
 func (a *Attempt) Unaffordable() Ending {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if !a.money.refused {
+		return Ending{
+			Outcome: predictor.Lost, Cause: predictor.CauseBudget,
+			Message: fmt.Sprintf("the run has not answered yet whether this task may cost more than %s: it is taken again", a.money.reserved),
+		}
+	}
 	of := "the run's budget"
 	if a.money.budget > 0 {
 		of = fmt.Sprintf("the run's budget of %s", a.money.budget)
@@ -108,13 +114,15 @@ func (a *Attempt) reserve(ctx context.Context, ask wire.Reserve) bool {
 	defer a.mu.Unlock()
 	a.money.asking = false
 	if err != nil {
+		a.money.refused = a.money.refused || isFinal(err)
 		activity.GetLogger(ctx).Debug("the run was not asked for more money", "task", ask.Task, "error", err)
 		return false
 	}
 	a.money.bounded, a.money.budget = !given.Unlimited, given.Budget
 	a.money.reserved = max(a.money.reserved, given.Amount)
 	a.state.Reserved = a.money.reserved
-	return given.Unlimited || given.Amount >= ask.Least
+	a.money.refused = !given.Unlimited && given.Amount < ask.Least
+	return !a.money.refused
 }
 
 // untilClose returns a context that ends when the attempt is over.
@@ -139,13 +147,15 @@ type reserver struct {
 	}
 }
 
-// ask tries until the workflow answers, refuses to be asked, is gone, or ctx ends.
+// ask tries until the workflow answers, refuses to be asked, is gone, or ctx ends. The ID is the same at every try and
+// in later attempts, so that a wish that waits is one update however often it is made.
 func (r reserver) ask(ctx context.Context, ask wire.Reserve) (given wire.Reserved, err error) {
 	execution := activity.GetInfo(ctx).WorkflowExecution
+	id := fmt.Sprintf("%s/%s/%d/%t", wire.ReserveUpdate, ask.Task, ask.Least, ask.Waits)
 	for {
 		try, cancel := context.WithTimeout(ctx, askTimeout)
 		handle, err := r.client.UpdateWorkflow(try, client.UpdateWorkflowOptions{
-			WorkflowID: execution.ID, RunID: execution.RunID, UpdateName: wire.ReserveUpdate, Args: []any{ask},
+			WorkflowID: execution.ID, RunID: execution.RunID, UpdateName: wire.ReserveUpdate, UpdateID: id, Args: []any{ask},
 			WaitForStage: client.WorkflowUpdateStageCompleted,
 		})
 		if err == nil {
@@ -169,5 +179,5 @@ func isFinal(err error) bool {
 	var gone *serviceerror.NotFound
 	var full *serviceerror.FailedPrecondition
 	var rejected *temporal.ApplicationError
-	return errors.As(err, &gone) || errors.As(err, &full) || errors.As(err, &rejected)
+	return errors.Is(err, errors.ErrUnsupported) || errors.As(err, &gone) || errors.As(err, &full) || errors.As(err, &rejected)
 }

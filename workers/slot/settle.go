@@ -12,9 +12,6 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// LostError is the type of the application error about an attempt whose host went away. It counts against nothing and is always retried.
-const LostError = "SpillwayAttemptLost"
-
 // lostDelay is how long a task waits that is put back because its host went away: another has room, and nothing about the task is at fault.
 // Temporal's own pause would double with each attempt, whatever ended it.
 const lostDelay = 100 * time.Millisecond
@@ -106,7 +103,7 @@ func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (
 			Spent: after.Spent,
 		})
 	case predictor.Lost:
-		kind = LostError
+		kind = wire.LostError
 	case predictor.Refused:
 		kind, final = wire.RefusedError, true
 	case predictor.OutOfMemory:

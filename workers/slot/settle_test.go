@@ -79,11 +79,11 @@ func TestAnAttemptIsSettledByItsOutcome(t *testing.T) {
 		},
 		{
 			name: "a lost attempt counts for nothing", attempts: 1, ending: Ending{Outcome: predictor.Lost, Cost: 3},
-			after: wire.Heartbeat{Spent: 3}, kind: LostError,
+			after: wire.Heartbeat{Spent: 3}, kind: wire.LostError,
 		},
 		{
 			name: "a lost attempt is tried again even when marked permanent", attempts: 1, ending: Ending{Outcome: predictor.Lost, Permanent: true},
-			kind: LostError,
+			kind: wire.LostError,
 		},
 		{
 			name: "a refusal goes to the pool and counts for nothing", attempts: 1, ending: Ending{Outcome: predictor.Refused},

@@ -32,6 +32,8 @@ const (
 	// A throttled invoke is tried again this often, with twice the pause each time; then the pool may have the task.
 	throttleTries = 5
 	throttlePause = 200 * time.Millisecond
+	// moneyPatience is how long an invoke waits for the run's word that it may cost so much: the pool takes it for less.
+	moneyPatience = 3 * time.Second
 )
 
 // Options configures a [Worker]. Client, Functions, Recorder, Plans and Venue are required.
@@ -243,7 +245,7 @@ func (w *Worker) call(
 ) (slot.Ending, wire.Answer) {
 	task := try.Task
 	need := w.venue.Price(c.class, w.venue.ColdStart+expected)
-	if !try.Secure(ctx, need) {
+	if !try.Secure(ctx, need, moneyPatience) {
 		if ctx.Err() != nil {
 			return unreached(ctx, ctx.Err(), "pay for"), wire.Answer{}
 		}

@@ -149,6 +149,9 @@ func (a *Activity) Wait(tb testing.TB) (wire.Result, error) {
 	return result, nil
 }
 
+// Closed is closed when the activity is over.
+func (a *Activity) Closed() <-chan struct{} { return a.closed }
+
 // Cancel asks for the activity's cancellation, which its worker sees in the answer to a heartbeat.
 func (a *Activity) Cancel() { a.frontend.change(func() { a.cancel = true }) }
 

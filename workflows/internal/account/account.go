@@ -111,6 +111,15 @@ func (a *Account) Grow(id string, least, want quantity.Money, waits bool) {
 	a.serve()
 }
 
+// Withdraw takes back what a task in flight asks for: it goes on where it needs less.
+func (a *Account) Withdraw(id string) {
+	if t := a.tasks[id]; t != nil && t.more != nil {
+		t.more = nil
+		a.leave(id)
+		a.serve()
+	}
+}
+
 // Growing reports whether the task's wish for more is open.
 func (a *Account) Growing(id string) bool { t := a.tasks[id]; return t != nil && t.more != nil }
 
