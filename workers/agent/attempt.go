@@ -148,10 +148,14 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMessage, account *account) (f finish) {
 	a := r.agent
 	admitted := a.now()
-	c, cold, output, err := a.children.take(ctx, build{task.Stage.App, task.Stage.Build}, task.Stage.Name, r.grant)
+	c, cold, output, err := r.child(ctx, task)
 	account.cold = cold
 	account.start = a.now().Sub(admitted)
-	if err != nil {
+	switch {
+	case errors.Is(err, errUnaffordable):
+		r.unaffordable(&f)
+		return f
+	case err != nil:
 		return unstarted(ctx, err, output)
 	}
 	a.begin(r, target{
@@ -186,6 +190,37 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 		c.kill(ctx)
 	}
 	return f
+}
+
+// errUnaffordable says that the run's money does not allow to wait for a child any longer.
+var errUnaffordable = errors.New("the run's money does not allow to wait for the stage's process any longer")
+
+// child takes a child for the attempt. What waits for one holds its room and pays for it, so it waits no longer than the run's money allows.
+func (r *running) child(ctx context.Context, task wire.Task) (c *child, cold bool, output string, err error) {
+	a := r.agent
+	waiting, stop := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer stop(nil)
+	watch.Go(func() {
+		samples := time.NewTicker(a.sampleEvery)
+		defer samples.Stop()
+		for {
+			select {
+			case <-waiting.Done():
+				return
+			case <-samples.C:
+				if !r.affords(ctx) { // what it asks for is also for the time after the start
+					stop(errUnaffordable)
+				}
+			}
+		}
+	})
+	c, cold, output, err = a.children.take(waiting, build{task.Stage.App, task.Stage.Build}, task.Stage.Name, r.grant)
+	if err != nil && errors.Is(context.Cause(waiting), errUnaffordable) {
+		err = errUnaffordable
+	}
+	return c, cold, output, err
 }
 
 // source says whose output it is.

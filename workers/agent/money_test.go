@@ -112,6 +112,22 @@ func TestAWorkflowThatRefusesToBeAskedIsAskedOnce(t *testing.T) {
 	}
 }
 
+// TestAnAttemptThatCannotPayForTheWaitForItsChildIsStopped has a child that is never ready, on the same host as above.
+func TestAnAttemptThatCannotPayForTheWaitForItsChildIsStopped(t *testing.T) {
+	t.Parallel()
+	const most quantity.Money = 70_000_000
+	h := start(t, 1, func(o *Options) {
+		o.Environment = map[string]string{"TEST_STUCK": "1"}
+		o.ReadyTimeout = time.Hour
+	})
+	h.frontend.Answer(func(ask wire.Reserve) wire.Reserved { return wire.Reserved{Amount: min(ask.Want, most), Budget: most} })
+	_, err := h.submit(t, order{Do: "report"}, func(task *wire.Task) { task.Budgeted = true }).Wait(t)
+	detail := budgetFailure(t, err)
+	if records := h.records(); len(records) != 1 || records[0].Cause != predictor.CauseBudget || records[0].Cost != detail.Spent || detail.Spent <= 0 {
+		t.Errorf("Records: got %+v, want one that says why, with a cost of %s", records, detail.Spent)
+	}
+}
+
 func TestATaskWithoutABudgetNeverAsks(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, nil)
