@@ -67,24 +67,24 @@ func (r *Results) Keep(ctx context.Context, kept wire.Kept) error {
 		}
 		kept.Output, kept.Stored = nil, ref
 	}
-	return r.publish(ctx, kept)
+	return r.publish(ctx, wire.ResultSubject(kept.Key, kept.Run), kept)
 }
 
 // publish stores a result whose output is not too large for the stream.
-func (r *Results) publish(ctx context.Context, kept wire.Kept) error {
+func (r *Results) publish(ctx context.Context, subject string, kept wire.Kept) error {
 	encoded, err := json.Marshal(kept)
 	if err != nil {
 		return fmt.Errorf("keep the result of %s: %w", kept.Task, err)
 	}
-	if _, err := r.js.Publish(ctx, wire.ResultSubject(kept.Key, kept.Run), encoded, jetstream.WithExpectStream(wire.ResultStream)); err != nil {
+	if _, err := r.js.Publish(ctx, subject, encoded, jetstream.WithExpectStream(wire.ResultStream)); err != nil {
 		return fmt.Errorf("keep the result of %s: %w", kept.Task, err)
 	}
 	return nil
 }
 
 // Find returns for each key of lookup the latest result that may be taken, with its output, or nil where there is none: that of
-// lookup.Run first, then that of any run that the same code made. A result whose output is gone is none. What is found is kept as a result
-// of lookup.For as well, where that is set.
+// lookup.Run first, then that of any run that the same code made, but none that was made more than 30 days ago. A result whose output is gone is
+// none. What is found is kept as a result of lookup.For as well, where that is set: for retries of that run, other runs do not find it there.
 func (r *Results) Find(ctx context.Context, lookup wire.Lookup) ([]*wire.Kept, error) {
 	stream, err := r.js.Stream(ctx, wire.ResultStream)
 	if err != nil {
@@ -113,7 +113,7 @@ func (r *Results) find(ctx context.Context, stream jetstream.Stream, lookup wire
 	}
 	if kept == nil && lookup.Shared {
 		kept, err = r.last(ctx, stream, wire.ResultSubject(key, ""))
-		if err != nil || kept == nil || kept.At.Before(lookup.NotBefore) {
+		if err != nil || kept == nil || kept.At.Before(lookup.NotBefore) || time.Since(kept.At) > keptAge {
 			return nil, err
 		}
 	}
@@ -124,7 +124,7 @@ func (r *Results) find(ctx context.Context, stream jetstream.Stream, lookup wire
 	if found != nil && lookup.For != "" && lookup.For != kept.Run {
 		kept.Run = lookup.For
 		// Where it cannot be kept, a retry of the run makes it again.
-		_ = r.publish(ctx, *kept)
+		_ = r.publish(ctx, wire.TakenSubject(kept.Key, kept.Run), *kept)
 	}
 	return found, err
 }

@@ -39,11 +39,19 @@ func key(stage, build, input string) wire.ResultKey {
 	return wire.NewResultKey(predictor.StageID{App: "app", Build: build, Name: stage}, false, "", json.RawMessage(input))
 }
 
+// midnight is when most results are made: the first second of a day.
+var midnight = time.Now().UTC().Truncate(24 * time.Hour)
+
 func keep(t *testing.T, r *results.Results, run, stage, build, input, output string) {
+	t.Helper()
+	keepAt(t, r, midnight, run, stage, build, input, output)
+}
+
+func keepAt(t *testing.T, r *results.Results, at time.Time, run, stage, build, input, output string) {
 	t.Helper()
 	kept := wire.Kept{
 		Key: key(stage, build, input), Run: run, Stage: stage, Task: stage + "-0", Output: json.RawMessage(output),
-		Cost: 7, Wall: time.Second, At: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC),
+		Cost: 7, Wall: time.Second, At: at,
 	}
 	if err := r.Keep(t.Context(), kept); err != nil {
 		t.Fatal(err)
@@ -93,8 +101,7 @@ func TestAResultIsFoundByWhatItWasMadeOf(t *testing.T) {
 func TestOnlyResultsOfTheSameVersionAreFoundAndNoneThatAreTooOld(t *testing.T) {
 	t.Parallel()
 	r, _ := open(t)
-	keep(t, r, "one", "train", "b1", `1`, `"old"`) // kept at the first second of a day
-	midnight := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	keep(t, r, "one", "train", "b1", `1`, `"old"`)
 	plain := key("train", "b1", `1`)
 	second := wire.NewResultKey(predictor.StageID{App: "app", Build: "b1", Name: "train"}, false, "2", json.RawMessage(`1`))
 	for _, c := range []struct {
@@ -130,8 +137,32 @@ func TestWhatARunTookIsItsOwnFromThenOn(t *testing.T) {
 		t.Errorf("a retry of the retry (-want +got):\n%s", diff)
 	}
 	kept, err := r.OfRun(t.Context(), "two")
-	if err != nil || len(kept) != 2 || !kept[0].At.Equal(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)) || kept[0].Cost != 7 {
+	if err != nil || len(kept) != 2 || !kept[0].At.Equal(midnight) || kept[0].Cost != 7 {
 		t.Errorf("kept of the retry: got %+v and error %v, want both as they were made", kept, err)
+	}
+}
+
+func TestWhatARunTookIsNotSharedOn(t *testing.T) {
+	t.Parallel()
+	r, _ := open(t)
+	keys := []wire.ResultKey{key("train", "b1", `1`)}
+	shared := wire.Lookup{Shared: true, Keys: keys, For: "taker"}
+	keepAt(t, r, midnight.Add(-31*24*time.Hour), "ancient", "train", "b1", `1`, `"ancient"`)
+	if diff := cmp.Diff([]string{""}, find(t, r, shared)); diff != "" {
+		t.Errorf("made more than 30 days ago (-want +got):\n%s", diff)
+	}
+	keepAt(t, r, midnight.Add(-time.Hour), "older", "train", "b1", `1`, `"older"`)
+	keep(t, r, "newer", "train", "b1", `1`, `"newer"`)
+	if diff := cmp.Diff([]string{`older: "older"`}, find(t, r, wire.Lookup{Run: "older", Keys: keys, For: "retry"})); diff != "" {
+		t.Errorf("the retry of an older run (-want +got):\n%s", diff)
+	}
+	for range 2 {
+		if diff := cmp.Diff([]string{`newer: "newer"`}, find(t, r, shared)); diff != "" {
+			t.Errorf("the newest that was made (-want +got):\n%s", diff)
+		}
+	}
+	if diff := cmp.Diff([]string{`retry: "older"`}, find(t, r, wire.Lookup{Run: "retry", Keys: keys})); diff != "" {
+		t.Errorf("what the retry took (-want +got):\n%s", diff)
 	}
 }
 
