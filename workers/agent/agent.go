@@ -255,7 +255,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	err = a.board.Run(ctx, a.plans, a.obey, a.drain)
 	release()
 	describing.Wait()
-	err = errors.Join(err, a.journal.Close())
+	err = errors.Join(err, a.journal.Close(err == nil))
 	a.children.reap(ctx, a.now().Add(time.Hour)) // all of them
 	if err != nil {
 		return fmt.Errorf("run the agent of %s: %w", a.id, err)

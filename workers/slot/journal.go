@@ -165,10 +165,14 @@ func (j *Journal) leave(entry int) {
 	j.ended = append(j.ended, ended{entry: entry, due: time.Now().Add(answerGrace)})
 }
 
-// Close removes the file. All attempts must have ended and their answers have been delivered.
-func (j *Journal) Close() error {
+// Close removes the file once all attempts have ended and their answers were delivered. Where some did not return, allEnded is false: the file
+// stays, so that the next self gives them back.
+func (j *Journal) Close(allEnded bool) error {
 	if j == nil {
 		return nil
+	}
+	if !allEnded {
+		return j.file.Close()
 	}
 	err := errors.Join(j.file.Close(), os.Remove(j.file.Name()))
 	_ = os.Remove(filepath.Dir(j.file.Name())) // if it is empty

@@ -24,7 +24,7 @@ func BenchmarkJournal(b *testing.B) {
 		j.leave(entry)
 		j.ended[0].due = time.Time{}
 	}
-	if err := j.Close(); err != nil {
+	if err := j.Close(true); err != nil {
 		b.Error(err)
 	}
 }

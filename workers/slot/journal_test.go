@@ -71,6 +71,9 @@ func TestTheNextSelfGivesBackWhatTheFormerOneHadInHand(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "torn"), []byte("h\x01\x00{\"v\":1,\"tok"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := former.Close(false); err != nil { // as after attempts that did not return
+		t.Error(err)
+	}
 	next := openJournal(t, dir, "b")
 	next.GiveBack(t.Context(), c, records)
 	if result, err := a.Wait(t); err != nil || string(result.Output) != `"in"` {
@@ -89,7 +92,7 @@ func TestTheNextSelfGivesBackWhatTheFormerOneHadInHand(t *testing.T) {
 	if got := files(t, dir); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("files once all was given back: got %v, want only that of the next self", got)
 	}
-	if err := next.Close(); err != nil {
+	if err := next.Close(true); err != nil {
 		t.Error(err)
 	}
 	close(end)

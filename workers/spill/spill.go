@@ -137,7 +137,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	giving.Go(func() { w.journal.GiveBack(ctx, w.client, w.recorder) })
 	err := w.board.Run(ctx, w.plans, w.obey, w.drain)
 	giving.Wait()
-	if err = errors.Join(err, w.journal.Close()); err != nil {
+	if err = errors.Join(err, w.journal.Close(err == nil)); err != nil {
 		return fmt.Errorf("run the spill worker: %w", err)
 	}
 	return nil
