@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -117,6 +118,45 @@ func TestARunThatCannotBeReplayedIsBlockedAndToldAndGoesOnLater(t *testing.T) {
 	runs, err := e.client.Runs(t.Context(), web.RunQuery{State: predictor.RunCancelled})
 	if err != nil || len(runs) != 1 {
 		t.Errorf("cancelled runs: %+v, %v; want one", runs, err)
+	}
+	e.stop()
+}
+
+func TestCancellingARunWhoseMapIsBlockedLeavesNoPartOfItBehind(t *testing.T) {
+	t.Parallel()
+	e := startEngine(t, t.TempDir(), "")
+	c := e.temporal()
+	const run, part = "mapping", "mapping/draw-0"
+	open := make(chan struct{})
+	opened := sync.OnceFunc(func() { close(open) })
+	stop := serveElsewhere(t, c, func(ctx workflow.Context, _ int) (out int, err error) {
+		newer := map[string]any{"run": run, "version": loopwire.WorkflowVersion + 98}
+		child := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+			WorkflowID: part, WaitForCancellation: true, ParentClosePolicy: enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL,
+		}), workflows.MapWorkflow, newer)
+		if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
+			return 0, err
+		}
+		opened()
+		return out, child.Get(ctx, nil)
+	})
+	startElsewhere(t, c, run, loopwire.WorkflowVersion)
+	<-open
+	stop()
+	defer serveElsewhere(t, c, func(ctx workflow.Context, in int) (int, error) { return in, workflow.Sleep(ctx, time.Hour) })()
+	if err := c.SignalWorkflow(t.Context(), run, "", forms.Signal, nil); err != nil {
+		t.Fatal(err)
+	}
+	e.noticed(t, run, func(notice string) bool { return strings.HasPrefix(notice, "blocked: ") })
+	if err := e.client.Cancel(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+	if view := e.wait(run, time.Minute); view.State != predictor.RunCancelled {
+		t.Errorf("the run that was cancelled has %s: %s", view.State, view.Error)
+	}
+	described, err := c.DescribeWorkflowExecution(t.Context(), part, "")
+	if status := described.GetWorkflowExecutionInfo().GetStatus(); err != nil || status != enums.WORKFLOW_EXECUTION_STATUS_TERMINATED {
+		t.Errorf("the part that was blocked is %s, %v; want it ended", status, err)
 	}
 	e.stop()
 }

@@ -2,12 +2,14 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
@@ -209,11 +211,18 @@ func (o *observer) note(run, text string) bool {
 	return true
 }
 
-// endBlocked ends a run that could not answer a request to cancel it.
-func (e *Engine) endBlocked(ctx context.Context, run ledger.RunView) error {
+// endBlocked ends a run that could not answer a request to cancel it, and its parts: nobody is left to stop one that is blocked.
+func (e *Engine) endBlocked(ctx context.Context, run ledger.RunView, parts []*workflowpb.PendingChildExecutionInfo) error {
 	const reason = "it was cancelled while it was blocked"
 	if err := e.temporal.TerminateWorkflow(ctx, run.Run, "", reason); err != nil {
 		return fmt.Errorf("end the blocked run %s: %w", run.Run, err)
 	}
-	return newSettler(e).end(ctx, run, nil, temporal.NewCanceledError(reason), time.Now())
+	var failed error
+	for _, part := range parts {
+		err := e.temporal.TerminateWorkflow(ctx, part.GetWorkflowId(), part.GetRunId(), reason)
+		if _, over := errors.AsType[*serviceerror.NotFound](err); err != nil && !over {
+			failed = errors.Join(failed, fmt.Errorf("end part %s of the blocked run: %w", part.GetWorkflowId(), err))
+		}
+	}
+	return errors.Join(failed, newSettler(e).end(ctx, run, nil, temporal.NewCanceledError(reason), time.Now()))
 }

@@ -97,7 +97,7 @@ func (e *Engine) Cancel(ctx context.Context, run string) error {
 		return web.Conflict("", "run %q has ended already", run)
 	}
 	if view, err := e.Run(ctx, run); err == nil && strings.HasPrefix(view.Notice, blockedPrefix) {
-		return e.endBlocked(ctx, view)
+		return e.endBlocked(ctx, view, described.GetPendingChildren())
 	}
 	if err := e.temporal.CancelWorkflow(ctx, run, ""); err != nil {
 		return fmt.Errorf("cancel run %s: %w", run, err)
