@@ -3,12 +3,19 @@ package workflows_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
+	"go.temporal.io/sdk/interceptor"
+	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/spillway-ml/spillway/predictor"
 	spillway "github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
@@ -43,5 +50,26 @@ func TestAPanicOfThePipelineFailsTheRunAndSaysWhere(t *testing.T) {
 				t.Errorf("its details are %q (%v), want the stack", stack, err)
 			}
 		})
+	}
+}
+
+func TestAPanicInAChunkOfAMapIsNoSilence(t *testing.T) {
+	t.Parallel()
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(20 * time.Second)
+	host := spillway.Host{Stages: []spillway.AnyStage{unused}, Tell: func(event predictor.Event) {
+		if scheduled, is := event.(predictor.Scheduled); is && scheduled.Tasks > 0 {
+			panic("no such shard")
+		}
+	}}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host)}})
+	pipeline := spillway.NewPipeline("mapping", func(ctx workflow.Context, in []int) ([]int, error) { return unused.Map(ctx, in) })
+	spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
+	spillwaytest.RegisterStages(t, env, unused)
+	env.ExecuteWorkflow(pipeline.Name(), []int{1, 2})
+	if err := env.GetWorkflowError(); err == nil || !strings.Contains(err.Error(), "no such shard") {
+		t.Errorf("got %v, want what the chunk panicked with", err)
 	}
 }
