@@ -97,7 +97,7 @@ func (r *run) resume(from carried, begun time.Time) {
 
 // finished waits until nothing of the run is in flight.
 func (r *run) finished(ctx workflow.Context) error {
-	return workflow.Await(ctx, func() bool { return r.open == 0 && workflow.AllHandlersFinished(ctx) })
+	return workflow.Await(ctx, func() bool { return r.open == 0 && !r.account.Parted() && workflow.AllHandlersFinished(ctx) })
 }
 
 // continueAsNew ends this part of a run, of which err says how the next begins: once nothing is in flight any more, and unless it was cancelled.

@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -106,5 +107,30 @@ func TestRepeatGoesOnUntilItStopsOrIsToContinueAsNew(t *testing.T) {
 		if err := converter.GetDefaultDataConverter().FromPayloads(continued.Input, &next); err != nil || next != want {
 			t.Errorf("%s: it continues with %+v, %v; want %+v", name, next, err, want)
 		}
+	}
+}
+
+func TestARunContinuesAsNewOnceItsChunksAreOver(t *testing.T) {
+	t.Parallel()
+	began, over := 0, 0
+	_, err := budgeted(t, 0, wire.WorkflowVersion, nil, func(ctx workflow.Context) error {
+		group, cancel := workflow.WithCancel(ctx)
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			_ = workflow.Await(ctx, func() bool { return began == 2 })
+			cancel()
+		})
+		if _, err := cheap.Map(group, costing(2, 1)); !temporal.IsCanceledError(err) {
+			return err
+		}
+		return workflow.NewContinueAsNewError(ctx, "spender", 0)
+	}, func(env *testsuite.TestWorkflowEnvironment) {
+		env.SetOnChildWorkflowStartedListener(func(*workflow.Info, workflow.Context, converter.EncodedValues) { began++ })
+		env.SetOnChildWorkflowCompletedListener(func(*workflow.Info, converter.EncodedValue, error) { over++ })
+	})
+	if !workflow.IsContinueAsNewError(err) {
+		t.Fatalf("got %v, want that it continues as new", err)
+	}
+	if began != 2 || over != began {
+		t.Errorf("it continued when %d of %d chunks were over", over, began)
 	}
 }

@@ -50,6 +50,9 @@ func New(limit quantity.Money, carried Carried) *Account {
 // Carry returns what a run that continues as new takes along. Nothing may be in flight.
 func (a *Account) Carry() Carried { return Carried{Spent: a.spent, Prices: maps.Clone(a.prices)} }
 
+// Parted reports whether parts are open, whose money is not known for good.
+func (a *Account) Parted() bool { return len(a.parts) > 0 }
+
 // Spent is what is known to be spent, by the parts as well.
 func (a *Account) Spent() quantity.Money {
 	spent := a.spent
