@@ -13,7 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// account is one run. Its size grows with its stages, and while it goes on by some bytes for each attempt.
+// account is one run. Its size grows with its stages, and while it goes on by some bytes for each of its latest attempts.
 type account struct {
 	id, pipeline, app, build string
 	known                    bool // its start was seen
@@ -33,8 +33,8 @@ type account struct {
 	stale, frozen            bool   // compared is to be computed again; it is final
 	detail                   detail
 
-	seen    map[uint64]struct{} // attempts recorded and tasks done; nil once the run is settled
-	running map[uint64]*stage   // attempts going on
+	seen    *recent           // attempts recorded and tasks done; nil once the run is settled
+	running map[uint64]*stage // attempts going on
 }
 
 // stage sums up one stage of a run.
@@ -85,7 +85,7 @@ func (e *errorRing) median() float64 {
 func open(id string, at time.Time) *account {
 	return &account{
 		id: id, state: predictor.RunRunning, startedAt: at, last: at,
-		seen: map[uint64]struct{}{}, running: map[uint64]*stage{},
+		seen: newRecent(), running: map[uint64]*stage{},
 	}
 }
 
@@ -180,7 +180,7 @@ func (st *stage) reused(e predictor.Reused) {
 // attemptStarted counts an attempt that goes on; begun is false when it is known already, or over.
 func (a *account) attemptStarted(e predictor.AttemptStarted, key, before uint64) (st *stage, begun bool) {
 	st = a.stage(e.Stage)
-	if _, recorded := a.seen[key]; st == nil || recorded || a.running[key] != nil || a.ended() {
+	if st == nil || a.seen.has(key) || a.running[key] != nil || a.ended() {
 		return nil, false
 	}
 	if lost := a.running[before]; lost != nil { // its host died without a Record
@@ -196,7 +196,7 @@ func (a *account) attemptStarted(e predictor.AttemptStarted, key, before uint64)
 // sampled takes a sample of the attempt of this key; counts is false for one that tells nothing: its run or its attempt is over.
 func (a *account) sampled(e predictor.Sampled, key uint64) (counts bool) {
 	st := a.stage(e.Stage)
-	if _, over := a.seen[key]; st == nil || over || a.ended() {
+	if st == nil || a.seen.has(key) || a.ended() {
 		return false
 	}
 	st.view.PeakMemory = max(st.view.PeakMemory, e.Memory)
@@ -224,11 +224,11 @@ func finite(metrics map[string]float64) map[string]float64 {
 // recorded sums up an attempt that ended; st is nil when it was counted before. Finished says that it was the first to finish its task.
 func (a *account) recorded(e predictor.Record, key, task uint64) (st *stage, finished bool) {
 	st = a.stage(e.Stage)
-	if _, doubled := a.seen[key]; st == nil || doubled {
+	if st == nil || a.seen.has(key) {
 		return nil, false
 	}
 	a.stale = true
-	a.seen[key] = struct{}{}
+	a.seen.add(key)
 	if a.running[key] != nil {
 		st.view.Running--
 		delete(a.running, key)
@@ -237,10 +237,10 @@ func (a *account) recorded(e predictor.Record, key, task uint64) (st *stage, fin
 	if e.Outcome != predictor.Succeeded {
 		return st, false
 	}
-	if _, done := a.seen[task]; done {
+	if a.seen.has(task) {
 		return st, false
 	}
-	a.seen[task] = struct{}{}
+	a.seen.add(task)
 	st.view.Done++
 	if e.Venue == predictor.Function {
 		st.function++

@@ -288,10 +288,10 @@ func (l *Ledger) reused(e predictor.Reused) {
 		tasks int
 		at    int64
 	}{e.Stage, e.From, e.Tasks, at})
-	if _, doubled := a.seen[key]; st == nil || doubled {
+	if st == nil || a.seen.has(key) {
 		return
 	}
-	a.seen[key] = struct{}{}
+	a.seen.add(key)
 	st.reused(e)
 	l.book.Keep(spend.Span{Owner: st.owner, From: at, To: at, Counted: at, Sums: spend.Sums{Reused: e.Tasks}})
 }
