@@ -139,7 +139,7 @@ func (f *fakePorts) ports() ports {
 			}
 			return f.tasks, nil
 		},
-		window: func(_ context.Context, window predictor.Window) error {
+		window: func(_ context.Context, window predictor.Window, _ string) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.windows = append(f.windows, window)

@@ -170,5 +170,5 @@ type ports struct {
 	// backlog returns how many tasks wait in a task queue.
 	backlog func(ctx context.Context, queue string) (int, error)
 	// window tells a run of its window.
-	window func(ctx context.Context, window predictor.Window) error
+	window func(ctx context.Context, window predictor.Window, id string) error
 }

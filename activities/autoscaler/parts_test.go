@@ -3,6 +3,7 @@ package autoscaler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -169,7 +170,7 @@ func TestARunIsToldOfItsWindowOnceForEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var got []int
-		w := newWindows(func(_ context.Context, window predictor.Window) error {
+		w := newWindows(func(_ context.Context, window predictor.Window, _ string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, window.Tasks)
@@ -205,8 +206,8 @@ func TestAWindowThatDidNotReachItsRunIsSentAgain(t *testing.T) {
 		var mu sync.Mutex
 		var got []int
 		failing := true
-		w := newWindows(func(context.Context, predictor.Window) error { return nil }, quietly)
-		w.send = func(_ context.Context, window predictor.Window) error {
+		w := newWindows(func(context.Context, predictor.Window, string) error { return nil }, quietly)
+		w.send = func(_ context.Context, window predictor.Window, _ string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if failing {
@@ -227,8 +228,8 @@ func TestAWindowThatDidNotReachItsRunIsSentAgain(t *testing.T) {
 		mu.Lock()
 		failing = false
 		mu.Unlock()
+		time.Sleep(awayMost)
 		obey() // the plan has no row for them any more: they are sent all the same
-		obey()
 		mu.Lock()
 		slices.Sort(got)
 		if diff := cmp.Diff([]int{8, 128}, got); diff != "" {
@@ -237,6 +238,57 @@ func TestAWindowThatDidNotReachItsRunIsSentAgain(t *testing.T) {
 		mu.Unlock()
 		cancel()
 		<-done
+	})
+}
+
+// TestRunsThatDoNotAnswerDelayNoOther tells forty runs whose worker is away, and once one that answers.
+func TestRunsThatDoNotAnswerDelayNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		tries, ids := map[string]int{}, map[string]bool{}
+		var reached time.Time
+		w := newWindows(func(ctx context.Context, window predictor.Window, id string) error {
+			mu.Lock()
+			tries[window.Run]++
+			ids[id] = true
+			mu.Unlock()
+			if window.Run == "here" {
+				reached = time.Now()
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}, quietly)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); w.run(ctx) }()
+		var rows []predictor.Window
+		for i := range 40 {
+			rows = append(rows, predictor.Window{Run: fmt.Sprint("away-", i), Stage: train, Tasks: 64})
+		}
+		var changed time.Time
+		for second := range 600 {
+			if second == 300 {
+				changed = time.Now()
+				rows = append(rows, predictor.Window{Run: "here", Stage: train, Tasks: 8})
+			}
+			w.obey(rows)
+			time.Sleep(time.Second)
+		}
+		cancel()
+		<-done
+		if late := reached.Sub(changed); reached.IsZero() || late > 0 {
+			t.Errorf("the run that answers heard of its window after %s, want at once", late)
+		}
+		for run, count := range tries {
+			if count > 10 {
+				t.Errorf("%s was tried %d times in ten minutes", run, count)
+			}
+		}
+		if len(ids) != len(rows) {
+			t.Errorf("%d names for %d tellings: a try again must be the same telling", len(ids), len(rows))
+		}
 	})
 }
 

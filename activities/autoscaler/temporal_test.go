@@ -92,11 +92,11 @@ func TestWhatTheLeaderAsksOfTemporal(t *testing.T) {
 		t.Errorf("backlog without statistics = %d, want an error", tasks)
 	}
 	window := predictor.Window{Run: "run-1", Stage: train, Tasks: 128, Priority: 2}
-	if err := l.sendWindow(t.Context(), window); err != nil {
+	if err := l.sendWindow(t.Context(), window, "1"); err != nil {
 		t.Fatal(err)
 	}
 	got := fake.updates[0]
-	if got.WorkflowID != "run-1" || got.UpdateName != workflows.WindowUpdate || len(got.Args) != 1 || got.Args[0] != any(window) || got.WaitForStage != client.WorkflowUpdateStageAccepted {
+	if got.UpdateID != "1" || got.WorkflowID != "run-1" || got.UpdateName != workflows.WindowUpdate || len(got.Args) != 1 || got.Args[0] != any(window) || got.WaitForStage != client.WorkflowUpdateStageAccepted {
 		t.Errorf("update %+v", got)
 	}
 }

@@ -2,9 +2,11 @@ package autoscaler
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,11 +25,15 @@ const (
 	windowQueue   = 256
 	// windowWait is how long one may take to reach its run. A run whose worker is away does not answer; its next window replaces this one.
 	windowWait = 5 * time.Second
+	// awayLeast and awayMost bound the pause before a run that a window did not reach is tried again; it doubles.
+	awayLeast = time.Second
+	awayMost  = 2 * time.Minute
 )
 
-// sendWindow tells a run of its window and returns once the run has accepted it.
-func (l *Leader) sendWindow(ctx context.Context, window predictor.Window) error {
+// sendWindow tells a run of its window and returns once the run has accepted it. The same ID again is the same telling.
+func (l *Leader) sendWindow(ctx context.Context, window predictor.Window, id string) error {
 	_, err := l.options.Client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		UpdateID:     id,
 		WorkflowID:   window.Run,
 		UpdateName:   windowUpdate,
 		Args:         []any{window},
@@ -42,67 +48,116 @@ type windowKey struct {
 	stage predictor.StageID
 }
 
-// windows sends the rows that changed to their runs. All but run is for one goroutine.
-type windows struct {
-	send   func(ctx context.Context, window predictor.Window) error
-	logger *slog.Logger
-	jobs   chan predictor.Window
-	failed chan predictor.Window          // did not reach their runs
-	sent   map[windowKey]predictor.Window // or on their way
-	due    map[windowKey]predictor.Window // to be sent
-	order  []windowKey                    // in which they became so
+// windowRow is a row and the name of its telling, which its tries share: a run takes it once, however often it is sent.
+type windowRow struct {
+	predictor.Window
+	id string
 }
 
-func newWindows(send func(ctx context.Context, window predictor.Window) error, logger *slog.Logger) *windows {
+// away is how long a run that did not answer is left alone. The zero value is a run that answers.
+type away struct {
+	pause time.Duration
+	until time.Time
+}
+
+// windows sends the rows that changed to their runs. All but run is for one goroutine.
+type windows struct {
+	send   func(ctx context.Context, window predictor.Window, id string) error
+	logger *slog.Logger
+	jobs   chan windowRow
+	slow   chan windowRow          // of runs that did not answer: they have a sender of their own, so that they delay no other
+	failed chan windowRow          // did not reach their runs
+	sent   map[windowKey]windowRow // or on their way
+	due    map[windowKey]windowRow // to be sent
+	order  []windowKey             // in which they became so
+	away   map[string]away         // by run
+	name   string                  // of this start, for names of tellings
+	named  int
+}
+
+func newWindows(send func(ctx context.Context, window predictor.Window, id string) error, logger *slog.Logger) *windows {
 	return &windows{
-		send: send, logger: logger, jobs: make(chan predictor.Window, windowQueue), failed: make(chan predictor.Window, windowQueue+windowSenders),
-		sent: map[windowKey]predictor.Window{}, due: map[windowKey]predictor.Window{},
+		send: send, logger: logger, jobs: make(chan windowRow, windowQueue), slow: make(chan windowRow, windowQueue),
+		failed: make(chan windowRow, 2*windowQueue+windowSenders+1),
+		sent:   map[windowKey]windowRow{}, due: map[windowKey]windowRow{}, away: map[string]away{}, name: rand.Text(),
 	}
 }
 
 // obey queues the rows that differ from what their run was told last, and those that did not reach it and that no newer one replaces; it never
-// waits. A row that finds the queue full is due the next time. A run and stage without a row keeps what it has.
+// waits. A row that finds the queue full is due the next time, that of a run which did not answer after a pause. A run and stage without a row
+// keeps what it has.
 func (w *windows) obey(rows []predictor.Window) {
-	w.again()
+	now := time.Now()
+	w.again(now)
 	for _, row := range rows {
 		key := windowKey{row.Run, row.Stage}
-		if w.sent[key] == row {
+		switch due, known := w.due[key]; {
+		case w.sent[key].Window == row:
 			delete(w.due, key)
-		} else {
-			w.owe(key, row)
+		case !known || due.Window != row:
+			w.named++
+			w.owe(key, windowRow{row, w.name + "/" + strconv.Itoa(w.named)})
 		}
 	}
-	for len(w.order) > 0 {
-		key := w.order[0]
-		if row, still := w.due[key]; still {
-			select {
-			case w.jobs <- row:
-				w.sent[key] = row
-				delete(w.due, key)
-			default:
-				return
-			}
+	var rest []windowKey
+	for _, key := range w.order {
+		row, still := w.due[key]
+		if !still {
+			continue
 		}
-		w.order = w.order[1:]
+		if w.queue(row, now) {
+			w.sent[key] = row
+			delete(w.due, key)
+		} else {
+			rest = append(rest, key)
+		}
+	}
+	w.order = rest
+}
+
+// queue hands a row to the senders, and reports whether it could.
+func (w *windows) queue(row windowRow, now time.Time) bool {
+	lane := w.jobs
+	if silent, is := w.away[row.Run]; is {
+		if now.Before(silent.until) {
+			return false
+		}
+		lane = w.slow
+	}
+	select {
+	case lane <- row:
+		return true
+	default:
+		return false
 	}
 }
 
 // owe makes a row due, in place of an older one of its run and stage.
-func (w *windows) owe(key windowKey, row predictor.Window) {
+func (w *windows) owe(key windowKey, row windowRow) {
 	if _, known := w.due[key]; !known {
 		w.order = append(w.order, key)
 	}
 	w.due[key] = row
 }
 
-// again makes the rows due that did not reach their runs.
-func (w *windows) again() {
+// again makes the rows due that did not reach their runs, and trusts runs again of which that has not been so for a while.
+func (w *windows) again(now time.Time) {
+	for run, silent := range w.away {
+		if now.After(silent.until.Add(awayMost)) {
+			delete(w.away, run)
+		}
+	}
 	for {
 		select {
 		case row := <-w.failed:
 			key := windowKey{row.Run, row.Stage}
 			if w.sent[key] != row {
 				continue // replaced, or its run has ended
+			}
+			if silent := w.away[row.Run]; !now.Before(silent.until) { // one pause for all rows that were on their way
+				silent.pause = min(max(2*silent.pause, awayLeast), awayMost)
+				silent.until = now.Add(silent.pause)
+				w.away[row.Run] = silent
 			}
 			delete(w.sent, key)
 			if _, newer := w.due[key]; !newer {
@@ -116,7 +171,8 @@ func (w *windows) again() {
 
 // forget drops what was told to a run that has ended.
 func (w *windows) forget(run string) {
-	for _, rows := range []map[windowKey]predictor.Window{w.sent, w.due} {
+	delete(w.away, run)
+	for _, rows := range []map[windowKey]windowRow{w.sent, w.due} {
 		for key := range rows {
 			if key.run == run {
 				delete(rows, key)
@@ -128,25 +184,28 @@ func (w *windows) forget(run string) {
 // run sends until ctx ends. A run that a window did not reach keeps its last one until it is sent again.
 func (w *windows) run(ctx context.Context) {
 	var senders sync.WaitGroup
+	senders.Go(func() { w.sendAll(ctx, w.slow) })
 	for range windowSenders {
-		senders.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case row := <-w.jobs:
-					w.sendOne(ctx, row)
-				}
-			}
-		})
+		senders.Go(func() { w.sendAll(ctx, w.jobs) })
 	}
 	senders.Wait()
 }
 
-func (w *windows) sendOne(ctx context.Context, row predictor.Window) {
+func (w *windows) sendAll(ctx context.Context, rows <-chan windowRow) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case row := <-rows:
+			w.sendOne(ctx, row)
+		}
+	}
+}
+
+func (w *windows) sendOne(ctx context.Context, row windowRow) {
 	ctx, cancel := context.WithTimeout(ctx, windowWait)
 	defer cancel()
-	err := w.send(ctx, row)
+	err := w.send(ctx, row.Window, row.id)
 	var gone *serviceerror.NotFound
 	if err == nil || errors.As(err, &gone) {
 		return
