@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +25,8 @@ import (
 const (
 	// noticeEvery is how often it is asked which runs somebody should know of.
 	noticeEvery = 2 * time.Second
-	// measureMost is of how many runs the history is measured at a time, and measureAgain after how long again.
+	// measureMost is how many runs are looked at in one sweep, for how full their history is and for why they are blocked, and measureAgain
+	// after how long again.
 	measureMost  = 20
 	measureAgain = 30 * time.Second
 	// Temporal ends a run whose history passes these; a run is told of at four fifths of them.
@@ -42,7 +44,15 @@ const blockedPrefix = "blocked: "
 // notices finds the runs that cannot go on, or soon cannot, and why.
 type notices struct {
 	temporal client.Client
-	measured map[string]measurement // of runs that go on
+	reason   func(context.Context, *common.WorkflowExecution) (string, error) // why an execution is blocked; empty when it is not
+	measured map[string]measurement                                           // of runs that go on
+	reasons  map[string]reason                                                // of executions that are blocked, by Temporal's run ID
+}
+
+// reason is what was found when an execution was last looked at that is listed as blocked.
+type reason struct {
+	at  time.Time
+	why string // empty when it is only slow, or has gone on meanwhile
 }
 
 // measurement is what was found of the history of a run.
@@ -54,6 +64,9 @@ type measurement struct {
 // noticeRuns keeps what people should know of runs up to date, until ctx ends.
 func (e *Engine) noticeRuns(ctx context.Context) {
 	found := &notices{temporal: e.temporal, measured: map[string]measurement{}}
+	found.reason = func(ctx context.Context, execution *common.WorkflowExecution) (string, error) {
+		return blockedBy(ctx, e.temporal, execution)
+	}
 	ticker := time.NewTicker(noticeEvery)
 	defer ticker.Stop()
 	for {
@@ -69,7 +82,7 @@ func (e *Engine) noticeRuns(ctx context.Context) {
 }
 
 func (e *Engine) notice(ctx context.Context, found *notices, now time.Time) error {
-	blocked, err := found.blocked(ctx)
+	blocked, err := found.blocked(ctx, now)
 	if err != nil {
 		return err
 	}
@@ -103,32 +116,57 @@ type block struct {
 }
 
 // blocked returns the runs that cannot go on, by their ID.
-func (n *notices) blocked(ctx context.Context) (map[string]block, error) {
-	blocked := map[string]block{}
-	var page []byte
-	for {
+func (n *notices) blocked(ctx context.Context, now time.Time) (map[string]block, error) {
+	var listed []*workflowpb.WorkflowExecutionInfo
+	for page, more := []byte(nil), true; more; more = len(page) > 0 {
 		answer, err := n.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: blockedQuery, NextPageToken: page})
 		if err != nil {
 			return nil, fmt.Errorf("list blocked runs: %w", err)
 		}
-		for _, info := range answer.GetExecutions() {
-			why, err := blockedBy(ctx, n.temporal, info.GetExecution())
-			if err != nil {
-				return nil, err
-			}
-			run, part, isPart := strings.Cut(info.GetExecution().GetWorkflowId(), "/")
-			switch {
-			case why == "": // it is only slow, or has gone on meanwhile
-			case isPart && blocked[run].text == "":
-				blocked[run] = block{text: fmt.Sprintf("%spart %s of a Map cannot go on: %s", blockedPrefix, part, why)}
-			case !isPart:
-				blocked[run] = block{text: blockedPrefix + why, info: info}
-			}
-		}
-		if page = answer.GetNextPageToken(); len(page) == 0 {
-			return blocked, nil
+		listed, page = append(listed, answer.GetExecutions()...), answer.GetNextPageToken()
+	}
+	n.explain(ctx, listed, now)
+	blocked := map[string]block{}
+	for _, info := range listed {
+		why := n.reasons[info.GetExecution().GetRunId()].why
+		run, part, isPart := strings.Cut(info.GetExecution().GetWorkflowId(), "/")
+		switch {
+		case why == "":
+		case isPart && blocked[run].text == "":
+			blocked[run] = block{text: fmt.Sprintf("%spart %s of a Map cannot go on: %s", blockedPrefix, part, why)}
+		case !isPart:
+			blocked[run] = block{text: blockedPrefix + why, info: info}
 		}
 	}
+	return blocked, nil
+}
+
+// explain looks for the reasons of those of the listed that were looked at the longest ago: at once where none is known, else now and then. One
+// that cannot be read, because it has just ended or Temporal does not answer, keeps no other from being told.
+func (n *notices) explain(ctx context.Context, listed []*workflowpb.WorkflowExecutionInfo, now time.Time) {
+	known, due := map[string]reason{}, []*common.WorkflowExecution{}
+	for _, info := range listed {
+		execution := info.GetExecution()
+		last, seen := n.reasons[execution.GetRunId()]
+		if seen {
+			known[execution.GetRunId()] = last
+		}
+		if last.why == "" || now.Sub(last.at) >= measureAgain {
+			due = append(due, execution)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b *common.WorkflowExecution) int {
+		return known[a.GetRunId()].at.Compare(known[b.GetRunId()].at)
+	})
+	for _, execution := range due[:min(len(due), measureMost)] {
+		last := known[execution.GetRunId()]
+		if why, err := n.reason(ctx, execution); err == nil {
+			last.why = why
+		}
+		last.at = now
+		known[execution.GetRunId()] = last
+	}
+	n.reasons = known
 }
 
 // blockedBy says why the last workflow task of an execution failed; empty when it did not.
