@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 const (
@@ -63,7 +64,9 @@ type Attempt struct {
 	asks     sync.WaitGroup // that ask for more of it
 
 	journal *Journal
-	entry   int // in the journal
+	entry   int        // in the journal
+	kept    line       // what it says
+	keeping sync.Mutex // of kept, once it has begun
 
 	urgent  chan struct{} // a checkpoint shall reach the server now
 	stop    chan struct{}
@@ -104,9 +107,9 @@ func Begin(ctx context.Context, task wire.Task, input json.RawMessage, journal *
 	if info.HeartbeatTimeout > 0 {
 		every = min(every, info.HeartbeatTimeout/beatShare)
 	}
-	a.entry = journal.take(a, info.TaskToken)
 	a.state.Spent += a.state.Running // an attempt that was lost has cost something as well
 	a.state.Running = 0
+	a.entry = journal.take(a, info.TaskToken)
 	a.money = money{bounded: task.Budgeted, reserved: max(task.Reserved, a.state.Reserved)}
 	go a.beat(ctx, every)
 	return a, nil
@@ -116,9 +119,9 @@ func Begin(ctx context.Context, task wire.Task, input json.RawMessage, journal *
 func (a *Attempt) Close() {
 	a.once.Do(func() {
 		close(a.stop)
+		<-a.stopped // it writes to the entry
 		a.journal.leave(a.entry)
 	})
-	<-a.stopped
 	a.asks.Wait()
 }
 
@@ -324,6 +327,7 @@ func (a *Attempt) beat(ctx context.Context, every time.Duration) {
 			return
 		case <-ticker.C:
 			state := a.State()
+			a.writeCost(state)
 			activity.RecordHeartbeat(live, state)
 			beatNow(live, state) // Temporal's worker would ask for a cancellation only every eight seconds
 		case <-a.urgent:
@@ -331,6 +335,28 @@ func (a *Attempt) beat(ctx context.Context, every time.Duration) {
 			activity.RecordHeartbeat(live, state) // so that what Temporal's worker holds back is not older than what is sent below
 			beatNow(live, state)
 		}
+	}
+}
+
+// Risk notes, where it outlives this process, that the attempt will have cost so much if it is lost from now on.
+func (a *Attempt) Risk(ctx context.Context, most quantity.Money) {
+	a.mu.Lock()
+	a.state.Running = most
+	a.mu.Unlock()
+	if most > 0 {
+		state := a.State()
+		a.writeCost(state)
+		beatNow(ctx, state)
+	}
+}
+
+// writeCost writes down in the journal what the attempt has cost, where that has changed.
+func (a *Attempt) writeCost(state wire.Heartbeat) {
+	a.keeping.Lock()
+	defer a.keeping.Unlock()
+	if a.kept.Running != state.Running {
+		a.kept.Running = state.Running
+		a.journal.cost(a.entry, a.kept)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 const (
@@ -79,6 +80,9 @@ type line struct {
 	ScheduledAt time.Time `json:"scheduled_at"`
 	// Queue is how long the task had waited when it was taken.
 	Queue time.Duration `json:"queue_ns"`
+	// Spent is what earlier attempts cost, Running what this one is taken to have cost if it is lost.
+	Spent   quantity.Money `json:"spent_picodollars,omitempty"`
+	Running quantity.Money `json:"running_picodollars,omitempty"`
 }
 
 // OpenJournal opens the journal of the supervisor of venue on host in dir, which no other process uses; instance names this start of it.
@@ -109,9 +113,11 @@ func (j *Journal) take(a *Attempt, token []byte) (entry int) {
 	if j == nil {
 		return noEntry
 	}
-	text, err := json.Marshal(line{
+	a.kept = line{
 		Version: wire.Version, Token: token, Task: a.Task, Attempt: a.Number, PoolOnly: a.PoolOnly, ScheduledAt: a.ScheduledAt, Queue: a.queued,
-	})
+		Spent: a.state.Spent,
+	}
+	text, err := json.Marshal(a.kept)
 	if err != nil || entryHead+len(text) > entryBytes {
 		j.logger.Debug("an attempt is not written down", "task", a.Task.ID, "bytes", len(text), "error", err)
 		return noEntry
@@ -122,6 +128,21 @@ func (j *Journal) take(a *Attempt, token []byte) (entry int) {
 		j.logger.Debug("an attempt is not written down", "task", a.Task.ID, "error", err)
 	}
 	return entry
+}
+
+// cost writes down what an attempt in hand has cost so far; how it stands stays as it is.
+func (j *Journal) cost(entry int, kept line) {
+	if j == nil || entry == noEntry {
+		return
+	}
+	text, err := json.Marshal(kept)
+	if err == nil && entryHead+len(text) <= entryBytes {
+		size := []byte{byte(len(text) >> 8), byte(len(text))}
+		_, err = j.file.WriteAt(append(size, text...), int64(entry)*entryBytes+1)
+	}
+	if err != nil {
+		j.logger.Debug("what an attempt costs is not written down", "task", kept.Task.ID, "error", err)
+	}
 }
 
 // reserve returns an entry that is free at now.
@@ -290,7 +311,7 @@ func (j *Journal) record(ctx context.Context, recorder activities.Recorder, kept
 	return recorder.Record(ctx, predictor.Record{
 		Run: task.Run, Pipeline: task.Pipeline, Stage: task.Stage, Task: task.ID, Attempt: kept.Attempt, Venue: j.venue, Host: j.host,
 		PoolOnly: kept.PoolOnly, ScheduledAt: kept.ScheduledAt, Queue: kept.Queue, At: time.Now(),
-		Outcome: predictor.Lost, Cause: predictor.CauseHostLost, Error: lostMessage,
+		Outcome: predictor.Lost, Cause: predictor.CauseHostLost, Error: lostMessage, Cost: kept.Running,
 	})
 }
 
@@ -298,7 +319,8 @@ func (j *Journal) record(ctx context.Context, recorder activities.Recorder, kept
 func fail(ctx context.Context, c client.Client, kept line) error {
 	ctx, cancel := context.WithTimeout(ctx, giveTimeout)
 	defer cancel()
-	_, lost := Settle(kept.Task, kept.Attempt, wire.Heartbeat{}, Ending{Outcome: predictor.Lost, Message: lostMessage})
+	before := wire.Heartbeat{Spent: kept.Spent}
+	_, lost := Settle(kept.Task, kept.Attempt, before, Ending{Outcome: predictor.Lost, Message: lostMessage, Cost: kept.Running})
 	err := c.CompleteActivity(ctx, kept.Token, nil, lost)
 	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
 		return nil

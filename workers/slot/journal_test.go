@@ -59,6 +59,7 @@ func TestTheNextSelfGivesBackWhatTheFormerOneHadInHand(t *testing.T) {
 			return wire.Result{}, err
 		}
 		if a.Number == 1 {
+			a.Risk(ctx, 40)
 			close(begun)
 			<-end // the former self never comes to the end of it
 		}
@@ -76,15 +77,22 @@ func TestTheNextSelfGivesBackWhatTheFormerOneHadInHand(t *testing.T) {
 	}
 	next := openJournal(t, dir, "b")
 	next.GiveBack(t.Context(), c, records)
-	if result, err := a.Wait(t); err != nil || string(result.Output) != `"in"` {
-		t.Errorf("result: got %s, %v, want that of the second attempt", result.Output, err)
+	if result, err := a.Wait(t); err != nil || string(result.Output) != `"in"` || result.Cost != 40 {
+		t.Errorf("result: got %s for %s, %v, want that of the second attempt, with what the first has cost", result.Output, result.Cost, err)
 	}
 	var lost *temporal.ApplicationError
 	failures := a.Failures()
 	if len(failures) != 1 || !errors.As(failures[0], &lost) || lost.Type() != wire.LostError || lost.NextRetryDelay() > time.Second {
 		t.Errorf("failures: got %v, want one lost attempt whose task is put back at once", failures)
 	}
+	var detail slot.Failure
+	if err := lost.Details(&detail); err != nil || detail.Spent != 40 {
+		t.Errorf("the failure says that %s is spent (%v), want 40", detail.Spent, err)
+	}
 	record, _ := records.first()
+	if record.Cost != 40 {
+		t.Errorf("the lost attempt cost %s, want 40", record.Cost)
+	}
 	if record.Outcome != predictor.Lost || record.Cause != predictor.CauseHostLost || record.Task != "score-1" || record.Attempt != 1 ||
 		record.Host != "h" || record.Venue != predictor.Pool || record.ScheduledAt.IsZero() || record.At.IsZero() {
 		t.Errorf("Record of the lost attempt: got %+v", record)

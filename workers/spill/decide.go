@@ -139,6 +139,18 @@ func bound(
 	return max(time.Duration(seconds*float64(time.Second)), time.Millisecond)
 }
 
+// most is what an invoke can cost that goes on without us: as long as it may take, with a cold start where its money bounds it.
+func most(venue predictor.FunctionVenue, class quantity.Bytes, timeout, within time.Duration) quantity.Money {
+	limit := venue.MaxDuration
+	if bounded(venue, timeout) {
+		limit = timeout
+	}
+	if within > 0 {
+		limit = min(limit, within+venue.ColdStart)
+	}
+	return venue.Price(class, limit)
+}
+
 // functionError is how a function describes that it failed.
 // Source: https://docs.aws.amazon.com/lambda/latest/dg/invocation-retries.html
 type functionError struct {

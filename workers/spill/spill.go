@@ -252,9 +252,10 @@ func (w *Worker) call(
 		return overBudget("an invoke may cost %s, and the run's budget has less for this task", need), wire.Answer{}
 	}
 	left, isBounded := try.Left()
+	within := bound(w.venue, c.class, task.Timeout, left, isBounded)
 	payload, err := json.Marshal(wire.Invoke{Version: wire.Version, Start: wire.StartAttempt{
 		Task: task, Attempt: try.Number, Input: input, Grant: sizeOf(c.class), Resume: try.State().Checkpoint,
-		Bound: bound(w.venue, c.class, task.Timeout, left, isBounded),
+		Bound: within,
 	}})
 	if err != nil {
 		return slot.Ending{Outcome: predictor.Failed, Permanent: true, Message: "encode the invoke: " + err.Error()}, wire.Answer{}
@@ -266,6 +267,7 @@ func (w *Worker) call(
 	if err != nil {
 		return unreached(ctx, err, "deploy"), wire.Answer{}
 	}
+	try.Risk(ctx, most(w.venue, c.class, task.Timeout, within)) // it goes on and is billed also when this process ends
 	c.invoked = w.now()
 	w.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
