@@ -49,3 +49,22 @@ func TestAnInvokeIsBoundedByTheMoneyForItsTask(t *testing.T) {
 		t.Errorf("with money for 3 s: bounded to %s", got)
 	}
 }
+
+// TestAnInvokeThatIsLostCostsWhatItMay: before it begins, the server knows what it costs if nobody hears of it again.
+func TestAnInvokeThatIsLostCostsWhatItMay(t *testing.T) {
+	t.Parallel()
+	invoked, end := make(chan struct{}), make(chan struct{})
+	s := start(t, func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error) {
+		close(invoked)
+		<-end
+		return answer(t, wire.Answer{Output: []byte("1")}), nil
+	})
+	a := s.submit(t, nil)
+	<-invoked
+	want := venue.Price(512*quantity.MiB, venue.MaxDuration)
+	a.AwaitDetails(t, "the price at its limit", func(left wire.Heartbeat) bool { return left.Running == want })
+	close(end)
+	if result, err := a.Wait(t); err != nil || result.Cost >= want {
+		t.Errorf("got %s, %v; want what it has cost", result.Cost, err)
+	}
+}
