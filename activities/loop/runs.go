@@ -31,8 +31,8 @@ func (r *Recorder) End(ctx context.Context, started predictor.RunStarted, ended 
 	if err != nil {
 		return fmt.Errorf("tell the end of run %s: %w", ended.Run, err)
 	}
-	told, complete := stands.over, false
-	if stands.look && !told {
+	told, complete := false, false
+	if stands.look { // also where all was told: the server may have lost it, as after a power cut
 		if told, complete, err = r.toldBefore(ctx, started, ended, done); err != nil {
 			return fmt.Errorf("tell the end of run %s: %w", ended.Run, err)
 		}
