@@ -78,7 +78,7 @@ type stage struct {
 	// CacheVersion tells results apart, CacheFor is how old one of another run may be.
 	CacheVersion string        `json:"cache_version,omitempty"`
 	CacheFor     time.Duration `json:"cache_for_ns,omitempty"`
-	// NoCache is what cache: false meant to earlier engines: it is in the chains that they stored, and their runs go by it.
+	// NoCache says that the file refuses, by cache: false: results of other runs are not taken for --cache either.
 	NoCache bool `json:"no_cache,omitempty"`
 }
 

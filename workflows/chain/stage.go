@@ -103,6 +103,7 @@ func (c *chainReader) stage(name string, node *yaml.Node, index int) {
 func (c *chainReader) cache(node *yaml.Node, name string, s *stage) {
 	if resolve(node).Kind != yaml.MappingNode {
 		s.Cache = c.boolean(node, "cache")
+		s.NoCache = !s.Cache // said, not left out: --cache does not make it so
 		return
 	}
 	s.Cache = true

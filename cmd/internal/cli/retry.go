@@ -15,6 +15,7 @@ import (
 
 // retryFlags are the flags of `retry`.
 type retryFlags struct {
+	goal           goalFlags
 	from, app      string
 	follow, detach bool
 	json           bool
@@ -28,8 +29,10 @@ func (t *tool) retryCommand() *cobra.Command {
 		Long: `Start a run that has ended again, as a new run, with its input, its goal, and the build that is
 current now. Results of stages that succeeded are reused where their inputs are the same and their
 artifacts are still there; all else runs. With --from, nothing is reused of that stage and of those
-that were first scheduled after it. --app serves the fix first: the directory of an app, or the file
-of a chain. An app that ` + "`spillway dev --app`" + ` watches needs no such word.
+that were first scheduled after it. What is given of --deadline, --budget and --minimise replaces
+that part of the goal: the new run has a budget of its own, to which the old one's cost is not
+charged. --app serves the fix first: the directory of an app, or the file of a chain. An app that
+` + "`spillway dev --app`" + ` watches needs no such word.
 
 On a terminal the new run is shown live until its end, as ` + "`spillway run`" + ` does; Ctrl-C leaves it
 alone. With --detach, or where the output is no terminal and --follow is not given, its name is
@@ -41,6 +44,7 @@ is wrong.`,
 		Example: `  spillway retry digits-7f3a9c
   spillway retry digits-7f3a9c --from train --follow
   spillway retry fit-dd2jk36nuyno --app fit.yaml
+  spillway retry fit-dd2jk36nuyno --budget 0.50
   spillway retry digits-7f3a9c --detach --json | jq -r .run`,
 		Args:              positional("the name of a run"),
 		ValidArgsFunction: t.complete(runNames),
@@ -49,6 +53,7 @@ is wrong.`,
 	set := command.Flags()
 	set.StringVar(&flags.from, "from", "", "first `STAGE` of which nothing is reused (default: reuse whatever succeeded)")
 	set.StringVar(&flags.app, "app", "", "serve this app (`DIR`) or chain (FILE.yaml) first")
+	flags.goal.event.addGoal(set)
 	set.BoolVar(&flags.follow, "follow", false, "show the new run until its end, also where the output is no terminal")
 	set.BoolVar(&flags.detach, "detach", false, "do not show the new run")
 	set.BoolVar(&flags.json, "json", false, "print the new run and what is reused as JSON and do not show it; with --follow, print the report at its end")
@@ -69,6 +74,10 @@ func (t *tool) retry(ctx context.Context, run string, flags *retryFlags) error {
 	if err != nil {
 		return t.withNearRuns(ctx, session, err, run)
 	}
+	request := web.Retry{From: flags.from}
+	if goal, said := flags.goal.over(view.Goal); said {
+		request.Goal = &goal
+	}
 	if flags.from != "" {
 		if err := stageOf(view, flags.from); err != nil {
 			return err
@@ -79,7 +88,7 @@ func (t *tool) retry(ctx context.Context, run string, flags *retryFlags) error {
 			return err
 		}
 	}
-	retried, err := session.client.Retry(ctx, run, web.Retry{From: flags.from})
+	retried, err := session.client.Retry(ctx, run, request)
 	if err != nil {
 		return adviseOnRetry(err)
 	}

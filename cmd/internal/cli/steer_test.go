@@ -278,6 +278,26 @@ func TestARetryIsFollowedToItsEnd(t *testing.T) {
 	}
 }
 
+func TestARetryMayHaveAnotherGoal(t *testing.T) {
+	t.Parallel()
+	stack, state := steered(t)
+	again := stack.OnRetry
+	var asked []web.Retry
+	stack.OnRetry = func(run string, request web.Retry) (web.Retried, error) {
+		asked = append(asked, request)
+		return again(run, request)
+	}
+	for _, flags := range [][]string{{"--budget", "0.5"}, nil} {
+		arguments := append([]string{"retry", "digits-2", "--detach", "--state", state}, flags...)
+		if code, _, stderr := execute(t, t.Context(), cli.Deps{}, arguments...); code != cli.ExitOK {
+			t.Fatalf("got exit %d: %s", code, stderr)
+		}
+	}
+	if len(asked) != 2 || asked[0].Goal == nil || asked[0].Goal.Budget != quantity.USD/2 || asked[1].Goal != nil {
+		t.Errorf("asked for %+v, want a budget of half a dollar, and then the goal of before", asked)
+	}
+}
+
 func TestNamesAreCompletedFromTheEngine(t *testing.T) {
 	t.Parallel()
 	_, state := steered(t)

@@ -60,14 +60,14 @@ func (s *served) times() map[string]int {
 }
 
 // startOrders starts n workflows of a fairness key and returns their names.
-func startOrders(t testing.TB, c client.Client, key string, n int, priority temporal.Priority) (names []string) {
-	t.Helper()
+func startOrders(tb testing.TB, c client.Client, key string, n int, priority temporal.Priority) (names []string) {
+	tb.Helper()
 	for i := range n {
 		name := fmt.Sprint(key, "-", i)
-		if _, err := c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
+		if _, err := c.ExecuteWorkflow(tb.Context(), client.StartWorkflowOptions{
 			ID: name, TaskQueue: ordersQueue, Priority: priority,
 		}, order, name); err != nil {
-			t.Fatalf("start workflow %s: %v", name, err)
+			tb.Fatalf("start workflow %s: %v", name, err)
 		}
 		names = append(names, name)
 	}
@@ -75,35 +75,34 @@ func startOrders(t testing.TB, c client.Client, key string, n int, priority temp
 }
 
 // serveOrders polls for workflows, not for activities.
-func serveOrders(t testing.TB, c client.Client) worker.Worker {
-	t.Helper()
+func serveOrders(tb testing.TB, c client.Client) worker.Worker {
+	tb.Helper()
 	w := worker.New(c, ordersQueue, worker.Options{})
 	w.RegisterWorkflow(order)
 	if err := w.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return w
 }
 
 // serveTasks serves activities one after another.
-func (s *served) serveTasks(t testing.TB, c client.Client, parallel int) worker.Worker {
-	t.Helper()
+func (s *served) serveTasks(tb testing.TB, c client.Client, parallel int) worker.Worker {
+	tb.Helper()
 	w := worker.New(c, tasksQueue, worker.Options{
 		DisableWorkflowWorker: true, MaxConcurrentActivityExecutionSize: parallel, MaxConcurrentActivityTaskPollers: min(parallel, 4),
 	})
 	w.RegisterActivityWithOptions(s.serve, activity.RegisterOptions{Name: "serve"})
 	if err := w.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return w
 }
 
 // awaitBacklog waits until at least this many tasks wait in the queue.
-func awaitBacklog(t testing.TB, c client.Client, queue string, kind client.TaskQueueType, want int64) {
-	t.Helper()
+func awaitBacklog(tb testing.TB, c client.Client, queue string, kind client.TaskQueueType, want int64) {
+	tb.Helper()
 	for deadline := time.Now().Add(fairnessPatience); ; time.Sleep(50 * time.Millisecond) {
-		//nolint:staticcheck // the newer way is for queues of versioned workers
-		d, err := c.DescribeTaskQueueEnhanced(t.Context(), client.DescribeTaskQueueEnhancedOptions{
+		d, err := c.DescribeTaskQueueEnhanced(tb.Context(), client.DescribeTaskQueueEnhancedOptions{
 			TaskQueue: queue, TaskQueueTypes: []client.TaskQueueType{kind}, ReportStats: true,
 		})
 		var got int64
@@ -118,7 +117,7 @@ func awaitBacklog(t testing.TB, c client.Client, queue string, kind client.TaskQ
 			}
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d tasks wait in %s, want %d: %v", got, queue, want, err)
+			tb.Fatalf("%d tasks wait in %s, want %d: %v", got, queue, want, err)
 		}
 	}
 }
@@ -161,12 +160,12 @@ func TestWhatWaitsInADatabaseFromBeforeFairnessIsServedOnce(t *testing.T) {
 }
 
 // awaitOrders waits until the workflows have completed.
-func awaitOrders(t testing.TB, c client.Client, names []string) {
-	t.Helper()
+func awaitOrders(tb testing.TB, c client.Client, names []string) {
+	tb.Helper()
 	for _, name := range names {
 		var got string
-		if err := c.GetWorkflow(t.Context(), name, "").Get(t.Context(), &got); err != nil || got != name {
-			t.Fatalf("result of workflow %s: %q, %v", name, got, err)
+		if err := c.GetWorkflow(tb.Context(), name, "").Get(tb.Context(), &got); err != nil || got != name {
+			tb.Fatalf("result of workflow %s: %q, %v", name, got, err)
 		}
 	}
 }

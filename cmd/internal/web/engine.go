@@ -75,6 +75,8 @@ type Steering interface {
 type Retry struct {
 	// From is the first stage, in the order of the run, of which nothing is reused; empty reuses whatever succeeded.
 	From string `json:"from,omitempty"`
+	// Goal is that of the new run; nil takes the goal of the run that is tried again.
+	Goal *predictor.Goal `json:"goal,omitempty"`
 }
 
 // Retried is the answer of POST /api/v1/runs/{run}/retry.

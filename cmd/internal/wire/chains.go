@@ -79,19 +79,18 @@ func servedChain(c chain.Chain, path string) served {
 	return served{App: build.App{Descriptor: c.App(), Digest: c.Digest(), Path: path}, chain: &c}
 }
 
-// serveStoredChains serves the newest chains again that events or schedules start. Others are served when their file is run, and runs that
-// go on find their worker by apps.tidy.
+// serveStoredChains serves the newest chain of each name again, so that events, retries and schedules find it after a restart. The chain of a
+// single command is served when a command is run, and runs of older chains that go on find their worker by apps.tidy.
 func (e *Engine) serveStoredChains(ctx context.Context) error {
 	newest, err := e.chains.Newest()
 	if err != nil {
 		return err
 	}
 	for _, stored := range newest {
-		app := servedChain(stored.Chain, stored.Path)
-		if len(app.Descriptor.Pipelines[0].Bindings) == 0 {
+		if takesAnyCommand(&stored.Chain) {
 			continue
 		}
-		if err := e.apps.serve(ctx, app); err != nil {
+		if err := e.apps.serve(ctx, servedChain(stored.Chain, stored.Path)); err != nil {
 			e.logger.WarnContext(ctx, "a stored chain is not served", "chain", stored.Name(), "path", stored.Path, "error", err)
 		}
 	}

@@ -176,10 +176,10 @@ func (s *settler) outcome(ctx context.Context, info *workflow.WorkflowExecutionI
 	case isFailure:
 		return nil, cmp.Or(failed.Unwrap(), error(failed)), true
 	case err != nil && ctx.Err() != nil:
-		return nil, nil, false
+		return nil, nil, false //nolint:nilerr // the engine ends: the next one settles the run
 	case err != nil: // a result that cannot be read any more is no failure of the run
 		s.engine.logger.WarnContext(ctx, "read the result of a run", "run", execution.GetWorkflowId(), "error", err)
-		return nil, nil, true //nolint:nilerr // it ended; only what it returned is not known
+		return nil, nil, true
 	default:
 		return result, nil, true
 	}

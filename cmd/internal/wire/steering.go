@@ -132,7 +132,11 @@ func (e *Engine) Retry(ctx context.Context, run string, request web.Retry) (web.
 	if err != nil {
 		return web.Retried{}, err
 	}
-	retried.Event, retried.Run, err = e.trigger.Publish(ctx, view.Pipeline, "", input, &view.Goal, options)
+	goal := view.Goal
+	if request.Goal != nil {
+		goal = *request.Goal
+	}
+	retried.Event, retried.Run, err = e.trigger.Publish(ctx, view.Pipeline, "", input, &goal, options)
 	if err != nil {
 		return web.Retried{}, web.Conflict("", "%s", err)
 	}
