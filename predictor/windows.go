@@ -25,19 +25,19 @@ func (d *decider) turnWindows() {
 		slots := w.slots + w.functions
 		for _, id := range slices.Sorted(maps.Keys(w.stage.Shares)) {
 			part := w.stage.Shares[id]
-			before, urgency := cmp.Or(part.Window, d.policy.Window), cmp.Or(part.Priority, priorityUsual)
+			before, priority := cmp.Or(part.Window, d.policy.Window), cmp.Or(part.Priority, priorityUsual)
 			part.Window = min(before, d.policy.MaxWindow)
 			for part.Window < d.policy.MaxWindow && slots*tasksPerSlot > part.Window {
 				part.Window = min(part.Window*windowCapacity, d.policy.MaxWindow)
 			}
-			part.Priority = d.priority(w, part, urgency)
-			if part.Window != d.policy.Window || part.Priority != priorityUsual || part.Priority != urgency {
+			part.Priority = d.priority(w, part, priority)
+			if part.Window != d.policy.Window || part.Priority != priorityUsual || part.Priority != priority {
 				d.windowRow(w, id, part)
 			}
-			if part.Window != before || part.Priority != urgency {
+			if part.Window != before || part.Priority != priority {
 				d.decide(Decision{
 					Stage: w.stage.ID, Run: id, What: "window",
-					From: windowText(before, urgency), To: windowText(part.Window, part.Priority), Reason: d.windowReason(w, part, urgency),
+					From: windowText(before, priority), To: windowText(part.Window, part.Priority), Reason: d.windowReason(w, part, priority),
 					Inputs: map[string]float64{"slots": float64(slots), "backlog_tasks": float64(w.queued[0] + w.queued[1])},
 				})
 			}

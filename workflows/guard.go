@@ -92,9 +92,9 @@ func (o *outbound) Go(ctx workflow.Context, name string, f func(workflow.Context
 	})
 }
 
-// run returns what main returns, or the failure of the first panic anywhere in the run. Before version 1 a coroutine's panic did not reach here.
+// run returns what main returns, or the failure of the first panic anywhere in the run. Before versionGuard a coroutine's panic did not reach here.
 func (g *guard) run(ctx workflow.Context, version int, main func(workflow.Context) (any, error)) (result any, err error) {
-	if version < 1 {
+	if version < versionGuard {
 		func() {
 			defer g.catch()
 			result, err = main(ctx)

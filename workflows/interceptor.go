@@ -121,7 +121,7 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 		return i.Next.ExecuteWorkflow(ctx, in)
 	})
 	if workflow.IsContinueAsNewError(err) {
-		if r.version >= 1 {
+		if r.version >= versionCarry {
 			err = r.continueAsNew(ctx, err)
 		}
 		if workflow.IsContinueAsNewError(err) {
@@ -227,7 +227,7 @@ func (h Host) newRun(info *workflow.Info) *run {
 func (h Host) part(c chunk) *run {
 	r := newRun(c.Run, c.Window)
 	r.pipeline, r.app, r.build, r.tell, r.version = c.Pipeline, c.App, c.Build, h.Tell, c.Version
-	r.urgency[c.Stage.Name] = c.Priority
+	r.priorities[c.Stage.Name] = c.Priority
 	r.goal.Budget, r.options.Traceparent, r.options.Prices = c.Budget, c.Trace, c.Prices
 	r.account = account.NewPart(c.Stage.Name, len(c.Inputs), c.Money)
 	return r
@@ -265,7 +265,7 @@ func (r *run) answerUpdates(ctx workflow.Context, host Host) error {
 	err = workflow.SetUpdateHandlerWithOptions(ctx, WindowUpdate, func(_ workflow.Context, window predictor.Window) error {
 		r.windows[window.Stage.Name] = window.Tasks
 		if r.version >= versionPriority {
-			r.urgency[window.Stage.Name] = window.Priority
+			r.priorities[window.Stage.Name] = window.Priority
 		}
 		return nil
 	}, workflow.UpdateHandlerOptions{Validator: func(_ workflow.Context, window predictor.Window) error {

@@ -159,20 +159,20 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 
 // followWindow tells the chunks of a stage its window and its priority when they change, until none is open.
 func (r *run) followWindow(ctx workflow.Context, stage string, open map[string]workflow.ChildWorkflowFuture) error {
-	tasks, urgency := r.windowOf(stage), r.urgency[stage]
+	tasks, priority := r.windowOf(stage), r.priorities[stage]
 	for {
-		changed := func() bool { return r.windowOf(stage) != tasks || r.urgency[stage] != urgency }
+		changed := func() bool { return r.windowOf(stage) != tasks || r.priorities[stage] != priority }
 		if err := workflow.Await(ctx, func() bool { return len(open) == 0 || changed() }); err != nil || len(open) == 0 {
 			return err
 		}
-		wider, hurried := r.windowOf(stage) != tasks, r.urgency[stage] != urgency
-		tasks, urgency = r.windowOf(stage), r.urgency[stage]
+		wider, moved := r.windowOf(stage) != tasks, r.priorities[stage] != priority
+		tasks, priority = r.windowOf(stage), r.priorities[stage]
 		for _, id := range workflow.DeterministicKeys(open) {
 			if wider {
 				open[id].SignalChildWorkflow(ctx, windowSignal, r.chunkWindow(stage))
 			}
-			if hurried {
-				open[id].SignalChildWorkflow(ctx, prioritySignal, urgency)
+			if moved {
+				open[id].SignalChildWorkflow(ctx, prioritySignal, priority)
 			}
 		}
 	}
@@ -232,7 +232,7 @@ func (r *run) chunkOf(stage wire.Stage, first int, shards []int, inputs []json.R
 	part := chunk{
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Stage: stage, First: first + shards[0], Offset: shards[0],
 		Inputs: make([]json.RawMessage, len(shards)), Window: r.chunkWindow(stage.Name), Trace: r.options.Traceparent, Version: r.version,
-		Priority: r.urgency[stage.Name],
+		Priority: r.priorities[stage.Name],
 	}
 	for i, shard := range shards {
 		part.Inputs[i] = inputs[shard]
@@ -332,9 +332,9 @@ func (r *run) hearParent(ctx workflow.Context, stage string) error {
 	}
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for {
-			var urgency int
-			workflow.GetSignalChannel(ctx, prioritySignal).Receive(ctx, &urgency)
-			r.urgency[stage] = urgency
+			var priority int
+			workflow.GetSignalChannel(ctx, prioritySignal).Receive(ctx, &priority)
+			r.priorities[stage] = priority
 		}
 	})
 	return nil

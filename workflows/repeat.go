@@ -74,16 +74,16 @@ const CarriedMemo = "spillway.carried"
 // carried is what a run that continues as new takes along besides its memo. The zero value is a run's beginning.
 type carried struct {
 	// StartedAt is the start of the whole run.
-	StartedAt time.Time       `json:"started_at,omitzero"`
-	Next      map[string]int  `json:"next,omitempty"`
-	Windows   map[string]int  `json:"windows,omitempty"`
-	Urgency   map[string]int  `json:"urgency,omitempty"`
-	Money     account.Carried `json:"money"`
+	StartedAt  time.Time       `json:"started_at,omitzero"`
+	Next       map[string]int  `json:"next,omitempty"`
+	Windows    map[string]int  `json:"windows,omitempty"`
+	Priorities map[string]int  `json:"priorities,omitempty"`
+	Money      account.Carried `json:"money"`
 }
 
 // carry returns what the run takes along. Nothing may be in flight.
 func (r *run) carry() carried {
-	return carried{StartedAt: r.startedAt, Next: r.next, Windows: r.windows, Urgency: r.urgency, Money: r.account.Carry()}
+	return carried{StartedAt: r.startedAt, Next: r.next, Windows: r.windows, Priorities: r.priorities, Money: r.account.Carry()}
 }
 
 // resume begins the run where the one before has continued as new.
@@ -91,7 +91,7 @@ func (r *run) resume(from carried, begun time.Time) {
 	r.startedAt, r.continued = cmp.Or(from.StartedAt, begun), !from.StartedAt.IsZero()
 	maps.Copy(r.next, from.Next)
 	maps.Copy(r.windows, from.Windows)
-	maps.Copy(r.urgency, from.Urgency)
+	maps.Copy(r.priorities, from.Priorities)
 	r.account = account.New(r.goal.Budget, from.Money)
 }
 

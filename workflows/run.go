@@ -17,24 +17,38 @@ import (
 	"github.com/spillway-ml/spillway/workflows/internal/account"
 )
 
+// The versions of steps (see wire.WorkflowVersion) from which on a run takes these.
+const (
+	// versionAccount: the run keeps an account of its money, together with its chunks.
+	versionAccount = 1
+	// versionPriority: tasks bear the priority that the plan gives them, and the key of their pipeline.
+	versionPriority = 1
+	// versionGuard: the pipeline's code runs in a coroutine of its own, and a panic in any coroutine fails the run.
+	versionGuard = 1
+	// versionCarry: a run that continues as new takes along what it knows, once nothing is in flight.
+	versionCarry = 1
+	// versionLost: a task that was asked to stop and then lost counts as cancelled.
+	versionLost = 1
+)
+
 // run is what the SDK remembers of the run that a workflow is, or is a part of. Workflow code owns it: no lock is needed.
 type run struct {
-	id       string
-	pipeline string
-	app      string
-	build    string
-	goal     Goal
-	options  wire.RunOptions
-	version  int                                                      // of the steps it takes: wire.WorkflowVersion when it was started
-	find     func(context.Context, wire.Lookup) ([]*wire.Kept, error) // nil where results are not kept
-	listed   map[string]bool                                          // nil lists all (tests)
-	tell     func(predictor.Event)
-	window   int            // tasks of one stage in flight, where windows has no entry
-	windows  map[string]int // by stage
-	urgency  map[string]int // Temporal's priority key of tasks, by stage; the usual one where there is no entry
-	inFlight map[string]int // by stage
-	next     map[string]int // number of the next task, by stage
-	open     int            // tasks and Maps that have begun and not ended
+	id         string
+	pipeline   string
+	app        string
+	build      string
+	goal       Goal
+	options    wire.RunOptions
+	version    int                                                      // of the steps it takes: wire.WorkflowVersion when it was started
+	find       func(context.Context, wire.Lookup) ([]*wire.Kept, error) // nil where results are not kept
+	listed     map[string]bool                                          // nil lists all (tests)
+	tell       func(predictor.Event)
+	window     int            // tasks of one stage in flight, where windows has no entry
+	windows    map[string]int // by stage
+	priorities map[string]int // Temporal's priority key of tasks, by stage; the usual one where there is no entry
+	inFlight   map[string]int // by stage
+	next       map[string]int // number of the next task, by stage
+	open       int            // tasks and Maps that have begun and not ended
 	// startedAt is when the whole run began, and continued says that this is not its first part.
 	startedAt time.Time
 	continued bool
@@ -45,22 +59,13 @@ type run struct {
 	held    map[string]quantity.Money
 }
 
-// versionAccount is the version from which on a run keeps an account of its money, together with its chunks.
-const versionAccount = 1
-
-// versionPriority is the version from which on tasks bear the priority that the plan gives them, and the key of their pipeline.
-const versionPriority = 1
-
-// versionLost is the version from which on a task that was asked to stop and then lost counts as cancelled.
-const versionLost = 1
-
 // priority is that of the tasks of a stage. Tasks of one queue share it fairly by their pipelines, so that one that floods starves no other; by
 // runs, a flood of small runs would outweigh one large run of another pipeline.
 func (r *run) priority(stage string) temporal.Priority {
 	if r.version < versionPriority {
 		return temporal.Priority{}
 	}
-	return temporal.Priority{PriorityKey: r.urgency[stage], FairnessKey: r.pipeline}
+	return temporal.Priority{PriorityKey: r.priorities[stage], FairnessKey: r.pipeline}
 }
 
 type runKey struct{}
@@ -79,7 +84,7 @@ func newRun(id string, window int) *run {
 	}
 	return &run{
 		id: id, window: window,
-		windows: map[string]int{}, urgency: map[string]int{}, inFlight: map[string]int{}, next: map[string]int{},
+		windows: map[string]int{}, priorities: map[string]int{}, inFlight: map[string]int{}, next: map[string]int{},
 		before: map[string]quantity.Money{}, ledger: newBudget(), held: map[string]quantity.Money{},
 		account: account.New(0, account.Carried{}),
 	}

@@ -12,6 +12,11 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
+// WorkflowVersion is that of the steps that runs take beside their pipeline's own: how money is reserved, chunks are told, results looked up.
+// A run keeps the version it was started with, so that a newer engine replays it step by step. Whatever changes steps raises it, and keeps
+// the steps of every version before that a run may still have.
+const WorkflowVersion = 1
+
 // RunOptions is how a run is started, besides its input and its goal. The zero value is an ordinary run.
 type RunOptions struct {
 	// Cache takes what other runs have made of the same input with the same code, also of stages that do not declare it. Commands that come
@@ -33,11 +38,6 @@ type RunOptions struct {
 	// Prices are those in force when the run was started; nil when nobody said. The starter sets it.
 	Prices *Prices `json:"prices,omitempty"`
 }
-
-// WorkflowVersion is that of the steps that runs take beside their pipeline's own: how money is reserved, chunks are told, results looked up.
-// A run keeps the version it was started with, so that a newer engine replays it step by step. Whatever changes steps raises it, and keeps
-// the steps of every version before that a run may still have.
-const WorkflowVersion = 1
 
 // IsZero reports whether the run is an ordinary one.
 func (o RunOptions) IsZero() bool {

@@ -290,13 +290,21 @@ func persist(ctx context.Context, recorder activities.Recorder, record predictor
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, pause) {
 			return err
 		}
+	}
+}
+
+// sleep waits, until ctx ends at the latest, and reports whether all of wait has passed.
+func sleep(ctx context.Context, wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -90,12 +90,7 @@ func (b *Board) watch(ctx context.Context, plans activities.Plans, read func(pre
 			return
 		}
 		b.logger.WarnContext(ctx, "the plan cannot be watched; the last grants stay", "error", err)
-		timer := time.NewTimer(watchPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		sleep(ctx, watchPause)
 	}
 }
 

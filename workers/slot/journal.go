@@ -275,12 +275,7 @@ func (j *Journal) giveBack(ctx context.Context, c client.Client, recorder activi
 			break
 		}
 		j.logger.DebugContext(ctx, "give an attempt back again", "task", kept.Task.ID, "error", err)
-		timer := time.NewTimer(givePause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		sleep(ctx, givePause)
 	}
 	return true
 }

@@ -165,12 +165,7 @@ func (r reserver) ask(ctx context.Context, ask wire.Reserve) (given wire.Reserve
 		if err == nil || ctx.Err() != nil || isFinal(err) {
 			return given, err
 		}
-		timer := time.NewTimer(askPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		sleep(ctx, askPause)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// startLimit bounds one call of the Starter, from its admission on. The Temporal client repeats a request within it after ten seconds.
-	startLimit = 30 * time.Second
+	// startTimeout bounds one call of the Starter, from its admission on. The Temporal client repeats a request within it after ten seconds.
+	startTimeout = 30 * time.Second
 	// ackLimit bounds an acknowledgement, also after the trigger was told to stop.
 	ackLimit = 5 * time.Second
 	// firstDelay and lastDelay are the bounds of the back-off of redelivery.
@@ -289,7 +289,7 @@ func (t *Trigger) start(ctx context.Context, key string, run Start) (bool, error
 	if err != nil {
 		return false, err
 	}
-	limited, cancel := context.WithTimeout(ctx, startLimit)
+	limited, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	started, err := t.starter.Start(limited, run)
 	admitted.leave(err != nil && !errors.Is(err, ErrRefused))

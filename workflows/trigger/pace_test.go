@@ -54,7 +54,7 @@ func drained(q *queue, n int) (starts []sample, paces []pace) {
 	for begun := 0; len(starts) < n; {
 		for ; begun < n && len(underWay) < p.starts(); begun++ {
 			q.busyUntil = max(q.busyUntil, now) + q.service(now)
-			underWay = append(underWay, sample{began: now, ended: q.busyUntil, failed: q.busyUntil-now > startLimit})
+			underWay = append(underWay, sample{began: now, ended: q.busyUntil, failed: q.busyUntil-now > startTimeout})
 		}
 		s := underWay[0]
 		s.full = len(underWay) >= p.starts()

@@ -126,7 +126,7 @@ func (t *tool) runChain(ctx context.Context, file string, flags *runFlags) (err 
 	if _, err := session.client.RegisterChain(ctx, c); err != nil {
 		return fmt.Errorf("serve chain %s: %w", c.Name(), err)
 	}
-	published, err := session.client.Publish(ctx, web.Event{Pipeline: c.Name(), ID: flags.event.id, Input: input, Goal: flags.event.goalOrNil(), Cache: flags.event.cache})
+	published, err := session.client.Publish(ctx, flags.event.event(c.Name(), input))
 	if err != nil {
 		return err
 	}

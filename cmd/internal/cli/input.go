@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 )
 
@@ -47,6 +48,11 @@ func (f *eventFlags) goalOrNil() *predictor.Goal {
 		return nil
 	}
 	return &goal
+}
+
+// event returns the event that starts a run of the pipeline as the flags say.
+func (f *eventFlags) event(pipeline string, input json.RawMessage) web.Event {
+	return web.Event{Pipeline: pipeline, ID: f.id, Input: input, Goal: f.goalOrNil(), Cache: f.cache}
 }
 
 // readInput returns the input that the flag says, checked to be JSON. What begins as JSON does ({, [, " or a digit, true, false, null)

@@ -17,7 +17,6 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
-	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workflows"
@@ -80,7 +79,7 @@ func (t *tool) runPrepared(ctx context.Context, session *session, single chain.C
 	if err != nil {
 		return display.Model{}, fmt.Errorf("encode command %s: %w", p.name, err)
 	}
-	published, err := session.client.Publish(ctx, web.Event{Pipeline: p.name, ID: event.id, Input: input, Goal: event.goalOrNil()})
+	published, err := session.client.Publish(ctx, event.event(p.name, input))
 	if err != nil {
 		return display.Model{}, err
 	}

@@ -130,7 +130,7 @@ func (t *tool) run(ctx context.Context, pipeline string, flags *runFlags) (err e
 	if known := session.stack.Pipelines(); !slices.Contains(known, pipeline) {
 		return web.UnknownPipeline(pipeline, known)
 	}
-	published, err := session.client.Publish(ctx, web.Event{Pipeline: pipeline, ID: flags.event.id, Input: input, Goal: flags.event.goalOrNil(), Cache: flags.event.cache})
+	published, err := session.client.Publish(ctx, flags.event.event(pipeline, input))
 	if err != nil {
 		return err
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
-
-	"github.com/spillway-ml/spillway/cmd/internal/web"
 )
 
 func (t *tool) triggerCommand() *cobra.Command {
@@ -42,7 +40,7 @@ func (t *tool) trigger(ctx context.Context, pipeline string, flags *eventFlags, 
 		return err
 	}
 	defer session.client.Close()
-	published, err := session.client.Publish(ctx, web.Event{Pipeline: pipeline, ID: flags.id, Input: input, Goal: flags.goalOrNil(), Cache: flags.cache})
+	published, err := session.client.Publish(ctx, flags.event(pipeline, input))
 	if err != nil {
 		return err
 	}
