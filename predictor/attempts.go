@@ -66,7 +66,7 @@ func instanceKey(instance string) uint32 {
 	if instance == "" {
 		return 0
 	}
-	return max(1, uint32(hash(fnvOffset, instance)>>32)) //nolint:gosec // the upper half fits
+	return max(1, uint32(hash(fnvOffset, instance)>>32))
 }
 
 // lose puts the task of an attempt back that does not run any more.

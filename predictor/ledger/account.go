@@ -326,7 +326,8 @@ func (a *account) about(decision predictor.Decision) bool {
 func (a *account) view(plan map[predictor.StageID]map[predictor.Venue]int) RunView {
 	view := RunView{
 		Run: a.id, Pipeline: a.pipeline, App: a.app, Build: a.build, State: a.state, Goal: a.goal, StartedAt: a.startedAt, EndedAt: a.endedAt,
-		Error: a.failure, Notice: a.notice, Result: a.result, Event: a.event, EventAt: a.eventAt, RetryOf: a.retryOf, Stages: make([]StageView, 0, len(a.stages)), Decisions: a.decisions, Predicted: a.predicted, Latest: a.latest,
+		Error: a.failure, Notice: a.notice, Result: a.result, Event: a.event, EventAt: a.eventAt, RetryOf: a.retryOf,
+		Stages: make([]StageView, 0, len(a.stages)), Decisions: a.decisions, Predicted: a.predicted, Latest: a.latest,
 		Totals: Totals{Tasks: bothVenues(0, 0)},
 	}
 	for _, st := range a.stages {

@@ -142,7 +142,8 @@ func New(options Options) (*Agent, error) {
 		return nil, fmt.Errorf("make an agent: %w", err)
 	}
 	a := &Agent{
-		id: options.Host, instance: rand.Text(), client: options.Client, started: options.Started, capacity: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
+		id: options.Host, instance: rand.Text(), client: options.Client, started: options.Started,
+		capacity: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
 		recorder: options.Recorder, keeper: options.Results, plans: options.Plans, output: options.Output, inventory: options.Inventory, held: options.Held,
 		sampleEvery: options.SampleEvery, childIdle: options.ChildIdle, drain: options.Drain,
 		logger: options.Logger.With("host", options.Host), now: options.Now,

@@ -114,6 +114,7 @@ func unfit(host string, capacity, size quantity.Size, need predictor.Need, fits 
 // run admits the attempt, runs it in a child and gives both back.
 func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage) (f finish, account account) {
 	a := r.agent
+	// A picodollar, where the pool costs anything: an attempt whose task has nothing left does not begin.
 	if !r.try.Secure(ctx, min(r.perLook(), 1), moneyPatience) {
 		account.queue = r.try.Queue(a.now())
 		if f.stopped, f.reason = slot.Stopped(ctx); ctx.Err() == nil {

@@ -84,8 +84,9 @@ const MostBytes quantity.Bytes = 1 << 43
 // MostSeconds bounds every time.
 const MostSeconds Seconds = 1e9
 
-// Validate refuses graphs with repeated or missing IDs, names that tell things apart and are not UTF-8 (encoded, two of them may be one), edges to nowhere, two sizes of one tensor, and amounts that are negative, not finite or
-// beyond MostBytes and MostSeconds. It does not look for cycles: Order and Contract do.
+// Validate refuses graphs with repeated or missing IDs, names that tell things apart and are not UTF-8 (encoded, two
+// of them may be one), edges to nowhere, two sizes of one tensor, and amounts that are negative, not finite or beyond
+// MostBytes and MostSeconds. It does not look for cycles: Order and Contract do.
 func (g Graph) Validate() error {
 	seen := make(map[string]int, len(g.Ops))
 	for i, op := range g.Ops {

@@ -152,7 +152,7 @@ type trainer struct {
 	start, total int64
 	losses       []float64
 	loss         float64
-	measured     *Meter
+	meter        *Meter
 	keeper       keeper
 	reported     time.Time // when Progressed was called last
 	looked       time.Time // when usage was read last
@@ -237,7 +237,7 @@ func (t *trainer) steps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.measured = NewMeter(len(parts))
+	t.meter = NewMeter(len(parts))
 	t.reported = time.Now()
 	for step := t.start; step < t.total; step++ {
 		if t.stopped() {
@@ -249,7 +249,7 @@ func (t *trainer) steps(ctx context.Context) error {
 		}
 		t.losses, t.loss = append(t.losses, report.Loss), report.Loss
 		t.training.Steps = step + 1
-		t.measured.Add(report)
+		t.meter.Add(report)
 		t.samples += report.Samples
 		t.waited += report.Data
 		if err := t.progress(ctx, step+1 == t.total); err != nil {
@@ -313,7 +313,7 @@ func (t *trainer) progress(ctx context.Context, last bool) error {
 	if !last && !first && elapsed < progressEvery {
 		return nil
 	}
-	t.measured.Fill(&t.training)
+	t.meter.Fill(&t.training)
 	samples, waited := t.samples, t.waited
 	t.reported, t.samples, t.waited = now, 0, 0
 	if t.observer.Progressed != nil && elapsed > 0 {

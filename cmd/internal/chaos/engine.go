@@ -37,7 +37,7 @@ type engine struct {
 	ended   chan struct{} // guarded by mu: closed when the process is gone
 	killed  bool          // guarded by mu: somebody ended it on purpose
 	lives   []life        // guarded by mu
-	byself  int           // guarded by mu: lives that ended by themselves
+	ownEnds int           // guarded by mu: lives that ended by themselves
 	served  bool          // guarded by mu: the app has been stored, later lives serve it from there
 }
 
@@ -105,7 +105,7 @@ func (e *engine) start() error {
 			_, _ = fmt.Fprintln(e.config.Output, "put the log aside:", err)
 		}
 		if !e.killed {
-			e.byself++
+			e.ownEnds++
 		}
 		close(ended)
 	}()
@@ -177,8 +177,8 @@ func (e *engine) kill() error { return e.end(syscall.SIGKILL) }
 func (e *engine) stop() error { return e.end(syscall.SIGINT) }
 
 // history returns the lives there were, and how many ended by themselves.
-func (e *engine) history() (lives []life, byself int) {
+func (e *engine) history() (lives []life, ownEnds int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append(lives, e.lives...), e.byself
+	return append(lives, e.lives...), e.ownEnds
 }

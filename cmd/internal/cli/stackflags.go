@@ -135,10 +135,13 @@ func (f *stackFlags) config(stateDir, version string, environment func(string) (
 	}
 	clocks, _ := environment(clocksEnvironment)
 	return EngineConfig{
-		StateDir: stateDir, Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false), Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics, Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
+		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics,
+		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
+		Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
 		Functions: FunctionConfig{
-			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor), PerRequest: function.Request.Times(f.priceFactor), Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,
+			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor), PerRequest: function.Request.Times(f.priceFactor),
+			Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,
 		},
 	}, nil
 }

@@ -30,9 +30,6 @@ var (
 	keyParameter       = words("key", "the key of the binding; GET /api/v1/bindings lists them").must()
 )
 
-// statusStarting is the status of an engine that is not ready yet.
-const statusStarting = "starting"
-
 // healthAnswer is what GET /healthz answers.
 type healthAnswer struct {
 	// Status is "ok", "starting" while the engine catches up with what happened before it began, or "failing".
@@ -44,9 +41,9 @@ type healthAnswer struct {
 // health answers GET /healthz: 200 "ok", or 503 with what does not work, or not yet.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	err := s.engine.Check(r.Context())
-	if yet, ok := errors.AsType[*Error](err); ok && yet.Status == http.StatusServiceUnavailable {
+	if yet, ok := errors.AsType[*Error](err); ok && yet.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(yet.RetryAfter.Seconds())))
-		s.write(w, r, http.StatusServiceUnavailable, healthAnswer{Status: statusStarting, Error: err.Error()})
+		s.write(w, r, http.StatusServiceUnavailable, healthAnswer{Status: "starting", Error: err.Error()})
 		return
 	}
 	if err != nil {

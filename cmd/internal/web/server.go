@@ -60,7 +60,10 @@ type Server struct {
 
 // New returns a Server.
 func New(options Options) *Server {
-	s := &Server{engine: options.Engine, artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready, logger: options.Logger, pace: usualPace(), closing: make(chan struct{})}
+	s := &Server{
+		engine: options.Engine, artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready, logger: options.Logger,
+		pace: usualPace(), closing: make(chan struct{}),
+	}
 	if s.feed == nil {
 		s.feed = &Feed{}
 	}

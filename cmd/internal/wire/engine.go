@@ -86,7 +86,8 @@ func Start(ctx context.Context, config cli.EngineConfig) (cli.RunningEngine, err
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	e := &Engine{config: config, logger: config.Logger, life: life, end: end, done: make(chan struct{}), began: time.Now()}
 	for _, step := range []func(context.Context) error{
-		e.startServers, e.connect, e.prepareStores, e.startObserver, e.startPool, e.startFunctions, e.startTrigger, e.startApps, e.startLeader, e.startAlerts, e.startAPI, e.awaitReady,
+		e.startServers, e.connect, e.prepareStores, e.startObserver, e.startPool, e.startFunctions,
+		e.startTrigger, e.startApps, e.startLeader, e.startAlerts, e.startAPI, e.awaitReady,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, e.Close(ctx))
@@ -399,7 +400,8 @@ func (e *Engine) openOutput(source wire.LogSource) activities.Output { return e.
 
 func (e *Engine) startTrigger(context.Context) (err error) {
 	e.trigger, err = trigger.New(trigger.Options{
-		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal, e.config.Policy.Window, e.prices()), Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger,
+		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal, e.config.Policy.Window, e.prices()),
+		Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger,
 	})
 	if err != nil {
 		return err
@@ -487,7 +489,9 @@ func (e *Engine) startAPI(context.Context) error {
 	if !e.config.NoMetrics {
 		metrics = e.observer.metrics.Handler()
 	}
-	server := web.New(web.Options{Engine: e, Page: web.Page(), Artifacts: e.store, Feed: &e.observer.feed, Ready: e.observer.whole, Metrics: metrics, Logger: e.logger})
+	server := web.New(web.Options{
+		Engine: e, Page: web.Page(), Artifacts: e.store, Feed: &e.observer.feed, Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
+	})
 	e.started = time.Now()
 	e.working.Go(func() {
 		if err := server.Serve(e.listener); err != nil {

@@ -209,6 +209,17 @@ func (e *engine) kill() {
 	<-e.ended
 }
 
+// until waits until holds says so.
+func (e *engine) until(what string, holds func() bool) {
+	e.t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			e.kill()
+			e.t.Fatalf("not within %s: %s\n%s", patience, what, e.printed())
+		}
+	}
+}
+
 // stop ends the engine as Ctrl-C does and fails the test when it does not end cleanly.
 func (e *engine) stop() {
 	e.t.Helper()

@@ -185,7 +185,8 @@ func blockedBy(ctx context.Context, c client.Client, execution *common.WorkflowE
 			failed := event.GetWorkflowTaskFailedEventAttributes()
 			why := failed.GetFailure().GetMessage()
 			if failed.GetCause() == enums.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR {
-				why = "its code takes other steps than its history has. Start the engine, or serve the build, that the run was started with, and it goes on; or cancel it: " + why
+				why = "its code takes other steps than its history has. Start the engine, or serve the build, that the run was started with, " +
+					"and it goes on; or cancel it: " + why
 			}
 			return why, nil
 		}

@@ -35,7 +35,7 @@ func TestAFloodOfOnePipelineHoldsUpNoOther(t *testing.T) {
 	for i := range runs {
 		flood = append(flood, e.publish("fan", fmt.Sprint("flood-", i), shards(each)))
 	}
-	waitFor(t, "the flood", func() bool {
+	e.until("the flood waits", func() bool {
 		_, scheduled := e.tasksDone(flood...)
 		return scheduled == runs*each
 	})

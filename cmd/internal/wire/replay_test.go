@@ -58,7 +58,7 @@ var allForms = map[string]form{
 	"cancelled": {predictor.RunCancelled, func(t *testing.T, e *engine) string {
 		t.Helper()
 		run := publishForm("lingering", "a", forms.Input{}, nil)(t, e)
-		waitFor(t, "the stage to begin", func() bool {
+		e.until("the stage begins", func() bool {
 			view, err := e.client.Run(t.Context(), run)
 			return err == nil && len(view.Stages) > 0 && view.Stages[0].Step > 0
 		})
@@ -116,7 +116,7 @@ func publishForm(pipeline, id string, input any, goal *predictor.Goal) func(*tes
 func steerForm(t *testing.T, e *engine) string {
 	t.Helper()
 	run := publishForm("steered", "a", forms.Input{Number: 500}, nil)(t, e)
-	waitFor(t, "the first task to end", func() bool {
+	e.until("the first task ends", func() bool {
 		view, err := e.client.Run(t.Context(), run)
 		return err == nil && len(view.Stages) > 0 && view.Stages[0].Done == 1
 	})

@@ -42,8 +42,8 @@ func newSettler(e *Engine) *settler {
 	return &settler{engine: e, looked: map[string]time.Time{}, missing: map[string]int{}}
 }
 
-// first looks at all runs of which nothing was heard since the engine began, and returns those that do not go on: what the ledger says of them is out of date
-// until it has heard. It goes on without an answer when Temporal has none for a while.
+// first looks at all runs of which nothing was heard since the engine began, and returns those that do not go on: what the
+// ledger says of them is out of date until it has heard. It goes on without an answer when Temporal has none for a while.
 func (s *settler) first(ctx context.Context) (over map[string]bool) {
 	for range firstSweeps {
 		var failed bool

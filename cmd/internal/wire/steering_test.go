@@ -160,7 +160,7 @@ func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
 	if err != nil || !strings.Contains(string(history), "spillway.goal") {
 		t.Errorf("the run's history does not have the update: %v", err)
 	}
-	waitFor(t, "the goal in the account", func() bool {
+	e.until("the goal is in the account", func() bool {
 		view, err := e.client.Run(t.Context(), run)
 		return err == nil && view.Goal == goal
 	})
@@ -198,14 +198,4 @@ func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
 		t.Errorf("the goal of a run that has ended: got %d %q", said.Status, said.Message)
 	}
 	e.stop()
-}
-
-// waitFor waits until something holds.
-func waitFor(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited half a minute for %s", what)
-		}
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -57,17 +56,6 @@ func past(t *testing.T, result chain.Result) (steps []float64) {
 		steps = append(steps, training.StepSeconds)
 	}
 	return steps
-}
-
-// until waits until holds says so.
-func (e *engine) until(what string, holds func() bool) {
-	e.t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			e.kill()
-			e.t.Fatalf("not within a minute: %s\n%s", what, e.printed())
-		}
-	}
 }
 
 // trainings returns how the trainings of a run go.

@@ -82,7 +82,7 @@ func TestRunsThatAnEarlierEngineBeganFinish(t *testing.T) {
 	linked := e.publish("half", "u", struct{}{})
 	waits := `touch "$0/begun-single"; while ! test -e "$0/open"; do sleep 0.1; done`
 	waiter := e.publish("waiter", "u", chain.SingleInput{Command: loopwire.Command{Arguments: []string{"sh", "-c", waits, gate}}})
-	waitFor(t, "the chain and the command to begin", func() bool {
+	e.until("the chain and the command begin", func() bool {
 		begun, err := filepath.Glob(filepath.Join(gate, "begun-*"))
 		return err == nil && len(begun) >= 2
 	})
@@ -90,7 +90,7 @@ func TestRunsThatAnEarlierEngineBeganFinish(t *testing.T) {
 	fanned := e.publish("fan", "u", fanInput{Shards: shards, Milliseconds: 200})
 	trained := e.publish("digits", "u", map[string]int{"shards": 6, "max_epochs": 1})
 	for _, run := range []string{counting, fanned, trained} {
-		waitFor(t, run+" to begin", func() bool {
+		e.until(run+" begins", func() bool {
 			view, err := e.client.Run(t.Context(), run)
 			return err == nil && len(view.Stages) > 0 && view.Stages[0].Running+view.Stages[0].Done > 0
 		})

@@ -1,6 +1,10 @@
 package account
 
-import "github.com/spillway-ml/spillway/predictor/quantity"
+import (
+	"slices"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
 
 // verdict is what became of one who waits for money.
 type verdict int
@@ -28,7 +32,7 @@ func (a *Account) serve() {
 
 // hand goes along the line, tasks in flight first, and returns the first that lacks money; empty when nobody does.
 func (a *Account) hand() (head string) {
-	waiting := append([]string(nil), a.queue...)
+	waiting := slices.Clone(a.queue)
 	for _, inFlight := range []bool{true, false} {
 		for _, id := range waiting {
 			if a.isInFlight(id) != inFlight {
