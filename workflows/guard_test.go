@@ -65,7 +65,7 @@ func TestAPanicInAChunkOfAMapIsNoSilence(t *testing.T) {
 		}
 	}}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host)}})
-	pipeline := spillway.NewPipeline("mapping", func(ctx workflow.Context, in []int) ([]int, error) { return unused.Map(ctx, in) })
+	pipeline := spillway.NewPipeline("mapping", unused.Map)
 	spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
 	spillwaytest.RegisterStages(t, env, unused)
 	env.ExecuteWorkflow(pipeline.Name(), []int{1, 2})
