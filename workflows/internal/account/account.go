@@ -56,6 +56,7 @@ func (a *Account) Parted() bool { return len(a.parts) > 0 }
 // Spent is what is known to be spent, by the parts as well.
 func (a *Account) Spent() quantity.Money {
 	spent := a.spent
+	//workflowcheck:ignore the order changes nothing
 	for _, p := range a.parts {
 		spent = spent.Plus(p.report.Spent)
 	}
@@ -161,6 +162,7 @@ func (a *Account) leave(id string) {
 func (a *Account) free() quantity.Money {
 	left := a.limit - a.spent - a.reserved
 	blind := false
+	//workflowcheck:ignore the order changes nothing
 	for _, p := range a.parts {
 		left -= p.report.Spent + p.held()
 		blind = blind || p.blind > 0

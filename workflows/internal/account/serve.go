@@ -129,11 +129,13 @@ func (a *Account) grow(t *task, behind bool) verdict {
 
 // isTried reports whether a task of the stage is in flight, which will tell its price.
 func (a *Account) isTried(stage string) bool {
+	//workflowcheck:ignore the order changes nothing
 	for _, t := range a.tasks {
 		if t.stage == stage && t.started {
 			return true
 		}
 	}
+	//workflowcheck:ignore the order changes nothing
 	for _, p := range a.parts {
 		if p.stage == stage && p.isBusy() {
 			return true
@@ -144,11 +146,13 @@ func (a *Account) isTried(stage string) bool {
 
 // busy reports whether something runs whose end could make room.
 func (a *Account) busy() bool {
+	//workflowcheck:ignore the order changes nothing
 	for _, t := range a.tasks {
 		if t.started && (t.more == nil || !t.more.waits) {
 			return true
 		}
 	}
+	//workflowcheck:ignore the order changes nothing
 	for _, p := range a.parts {
 		if p.isBusy() {
 			return true
@@ -182,7 +186,8 @@ func (a *Account) turnAway(t *task, limit, spent quantity.Money) {
 func (a *Account) SetLimit(limit quantity.Money) {
 	changed := a.limited != (limit > 0)
 	a.limited, a.limit = limit > 0, limit
-	for _, p := range a.parts {
+	for _, id := range sorted(a.parts) {
+		p := a.parts[id]
 		if changed {
 			p.due, p.lack, p.blind = true, 0, p.seq+1
 		}
@@ -194,7 +199,7 @@ func (a *Account) SetLimit(limit quantity.Money) {
 		}
 	}
 	if !a.limited {
-		for id := range a.parts {
+		for _, id := range sorted(a.parts) {
 			a.leave(id)
 		}
 	}
