@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -218,6 +220,36 @@ func (e *engine) until(what string, holds func() bool) {
 			e.t.Fatalf("not within %s: %s\n%s", patience, what, e.printed())
 		}
 	}
+}
+
+// series reads /metrics: the value of each series, by its name with its labels.
+func (e *engine) series() map[string]float64 {
+	e.t.Helper()
+	stack, err := e.client.Stack(e.t.Context())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, stack.Addresses.HTTP+"/metrics", http.NoBody)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		e.t.Fatalf("metrics: %s, %v", answer.Status, err)
+	}
+	all := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if number, err := strconv.ParseFloat(value, 64); err == nil {
+			all[series] = number
+		}
+	}
+	return all
 }
 
 // stop ends the engine as Ctrl-C does and fails the test when it does not end cleanly.

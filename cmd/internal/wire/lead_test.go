@@ -1,11 +1,8 @@
 package wire_test
 
 import (
-	"io"
 	"log/slog"
-	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -34,34 +31,11 @@ func (e *engine) dialTemporal() client.Client {
 // metric is the sum of a metric's series with all of these labels, each written as /metrics does.
 func (e *engine) metric(name string, labels ...string) (sum float64) {
 	e.t.Helper()
-	stack, err := e.client.Stack(e.t.Context())
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	request, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, stack.Addresses.HTTP+"/metrics", http.NoBody)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if found, _, _ := strings.Cut(series, "{"); found != name ||
-			slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(series, label) }) {
-			continue
+	for series, value := range e.series() {
+		if found, _, _ := strings.Cut(series, "{"); found == name &&
+			!slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(series, label) }) {
+			sum += value
 		}
-		one, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			e.t.Fatalf("metric %q: %v", line, err)
-		}
-		sum += one
 	}
 	return sum
 }

@@ -3,12 +3,11 @@ package wire_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -59,32 +58,12 @@ func tell(t *testing.T, stream jetstream.JetStream, event predictor.Event) {
 // counters reads the counters of Spillway that are not zero.
 func (e *engine) counters() map[string]float64 {
 	e.t.Helper()
-	stack, err := e.client.Stack(e.t.Context())
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	request, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, stack.Addresses.HTTP+"/metrics", http.NoBody)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	text, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		e.t.Fatalf("metrics: %s, %v", answer.Status, err)
-	}
-	_ = answer.Body.Close()
-	counters := map[string]float64{}
-	for line := range strings.Lines(string(text)) {
-		name, value, found := strings.Cut(strings.TrimSpace(line), " ")
-		number, err := strconv.ParseFloat(value, 64)
-		base, _, _ := strings.Cut(name, "{")
-		if found && err == nil && number != 0 && strings.HasPrefix(name, "spillway_") && (strings.HasSuffix(base, "_total") || strings.HasSuffix(base, "_count")) {
-			counters[name] = number
-		}
-	}
+	counters := e.series()
+	maps.DeleteFunc(counters, func(series string, value float64) bool {
+		base, _, _ := strings.Cut(series, "{")
+		isCounter := strings.HasSuffix(base, "_total") || strings.HasSuffix(base, "_count")
+		return value == 0 || !strings.HasPrefix(base, "spillway_") || !isCounter
+	})
 	return counters
 }
 
