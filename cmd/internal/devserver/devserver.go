@@ -4,6 +4,7 @@
 // goes on where the last one stopped, however it stopped:
 //
 //	lock            who uses the directory
+//	keys            its credentials (see package access)
 //	temporal.db     namespaces, runs and their histories (SQLite, write-ahead log)
 //	nats/jetstream  streams, key-value buckets and object stores
 //
@@ -20,6 +21,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/spillway-ml/spillway/activities/access"
 )
 
 // loopback is the only address that anything here listens on.
@@ -87,6 +90,7 @@ func (o Options) ports() []namedPort {
 // Server is a running pair of servers. Its methods may be called concurrently. The zero value is not useful; use Start.
 type Server struct {
 	lock     *dirLock
+	keys     *access.Keys
 	nats     *natsServer
 	temporal *temporalServer
 	ui       *uiServer // nil when the UI is off
@@ -125,6 +129,9 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if s.lock, err = lockDir(o.Dir); err != nil {
 		return err
 	}
+	if s.keys, err = access.Open(o.Dir); err != nil {
+		return err
+	}
 	if !o.NoUI { // before what takes longer, so that a taken port is told at once
 		if s.ui, err = listenUI(ctx, o); err != nil {
 			return err
@@ -141,6 +148,9 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	}
 	return nil
 }
+
+// Keys are the credentials of the state directory.
+func (s *Server) Keys() *access.Keys { return s.keys }
 
 // TemporalAddress is the host and port of Temporal's gRPC frontend.
 func (s *Server) TemporalAddress() string { return s.temporal.address }

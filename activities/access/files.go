@@ -1,0 +1,122 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Error says what is wrong with a file or directory of credentials, and what to do, in one line.
+type Error struct {
+	Path   string
+	Wrong  string // what is wrong with it
+	Advice string // what to do
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Path + ": " + e.Wrong + "; " + e.Advice }
+
+const (
+	othersRead  = 0o077
+	othersWrite = 0o022
+	// longest is the size of the largest file that is read here, in bytes.
+	longest = 4 << 10
+)
+
+// claim takes the rights of others to a directory in which there is nothing yet but a lock: it was made with this user's usual mode.
+func claim(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look into the state directory: %w", err)
+	}
+	if len(entries) > 1 || len(entries) == 1 && entries[0].Name() != "lock" {
+		return nil
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the state directory: %w", err)
+	}
+	if owner, known := info.Sys().(*syscall.Stat_t); !info.IsDir() || !known || int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&othersRead == 0 {
+		return nil
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("make the state directory its owner's own: %w", err)
+	}
+	return nil
+}
+
+// openOwn opens a directory that belongs to this user and that nobody else can write to.
+func openOwn(dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the state directory: %w", err)
+	}
+	if err := checkDir(root, dir, "."); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return root, nil
+}
+
+// checkDir refuses a directory below root, which is that of dir, that others own or can write to.
+func checkDir(root *os.Root, dir, name string) error {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", filepath.Join(dir, name), err)
+	}
+	if !info.IsDir() {
+		return &Error{filepath.Join(dir, name), "is no directory", "remove it, or choose another state directory with --state"}
+	}
+	return check(info, filepath.Join(dir, name), othersWrite)
+}
+
+// readOwn reads a small file that belongs to this user and that nobody else can read.
+func readOwn(root *os.Root, dir, name string) ([]byte, error) {
+	path := filepath.Join(dir, name)
+	// A FIFO that somebody put there must not be waited for, nor a link be followed.
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, &Error{path, err.Error(), "remove it and start the engine again: it writes it anew"}
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("look at %s: %w", path, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &Error{path, "is no plain file", "remove it and start the engine again: it writes it anew"}
+	}
+	if err := check(info, path, othersRead); err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(io.LimitReader(file, longest))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return content, nil
+}
+
+// check refuses what belongs to another user, or gives others any of the rights in forbidden.
+func check(info fs.FileInfo, path string, forbidden fs.FileMode) error {
+	owner, known := info.Sys().(*syscall.Stat_t)
+	if known && int(owner.Uid) != os.Geteuid() {
+		return &Error{
+			path, fmt.Sprintf("belongs to user %d, and this is user %d", owner.Uid, os.Geteuid()),
+			"run as its owner, or choose another state directory with --state",
+		}
+	}
+	if mode := info.Mode().Perm(); mode&forbidden != 0 {
+		rights := "go-rwx"
+		if info.IsDir() {
+			rights = "go-w"
+		}
+		return &Error{path, fmt.Sprintf("others have rights to it (mode %04o)", mode), fmt.Sprintf("take them away: chmod %s %s", rights, path)}
+	}
+	return nil
+}

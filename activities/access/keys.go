@@ -1,0 +1,184 @@
+package access
+
+import (
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Names of the files of a state directory, relative to it.
+const (
+	keysDir     = "keys"
+	secretFile  = "keys/secret"
+	TokenFile   = "keys/token"   // TokenFile holds the owner's token.
+	MetricsFile = "keys/metrics" // MetricsFile holds the token of Prometheus.
+)
+
+// secretSize is the size of the secret, in bytes.
+const secretSize = 32
+
+// Keys are the credentials of a state directory. They are safe for concurrent use and never change. The zero value is not useful; use Open.
+type Keys struct {
+	secret [secretSize]byte
+}
+
+// Open reads the keys of the state directory dir, and makes what is missing; only who has the directory's lock may call it. It refuses, with an
+// *Error that says what to do, a directory and files that others can write, secrets that others can read, and whatever belongs to another user.
+// A new directory that others have rights to is made the owner's own.
+func Open(dir string) (*Keys, error) {
+	if err := claim(dir); err != nil {
+		return nil, err
+	}
+	root, err := openOwn(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }() // it was only read from, or what was written has been synced
+	if err := root.Mkdir(keysDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, &Error{filepath.Join(dir, keysDir), err.Error(), "make the state directory writable, or choose another with --state"}
+	}
+	if err := checkDir(root, dir, keysDir); err != nil {
+		return nil, err
+	}
+	k := &Keys{}
+	if err := k.load(root, dir); err != nil {
+		return nil, err
+	}
+	for name, token := range map[string]string{TokenFile: k.Token(), MetricsFile: k.MetricsToken()} {
+		if err := keep(root, dir, name, token); err != nil {
+			return nil, err
+		}
+	}
+	return k, nil
+}
+
+// load reads the secret, or makes it.
+func (k *Keys) load(root *os.Root, dir string) error {
+	held, err := readOwn(root, dir, secretFile)
+	if err == nil {
+		if len(held) != secretSize {
+			return &Error{
+				filepath.Join(dir, secretFile), fmt.Sprintf("has %d bytes, not %d", len(held), secretSize),
+				"put it back from a copy, or remove it: new credentials are made then, and results kept by other runs are made anew",
+			}
+		}
+		copy(k.secret[:], held)
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, err := rand.Read(k.secret[:]); err != nil {
+		return fmt.Errorf("make the credentials of %s: %w", dir, err)
+	}
+	return write(root, dir, secretFile, k.secret[:])
+}
+
+// keep writes a derived token, unless it is there already.
+func keep(root *os.Root, dir, name, token string) error {
+	held, err := readOwn(root, dir, name)
+	if err == nil && string(held) == token+"\n" {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return write(root, dir, name, []byte(token+"\n"))
+}
+
+// write makes a file that only its owner can read, whole or not at all.
+func write(root *os.Root, dir, name string, content []byte) error {
+	failed := func(err error) error {
+		return &Error{filepath.Join(dir, name), err.Error(), "make the state directory writable, or choose another with --state"}
+	}
+	part := name + "." + rand.Text()
+	file, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return failed(err)
+	}
+	_, err = file.Write(content)
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = root.Rename(part, name)
+	}
+	if err != nil {
+		return errors.Join(failed(err), root.Remove(part))
+	}
+	return nil
+}
+
+// derive is a key of its own for each purpose.
+func (k *Keys) derive(purpose string) []byte {
+	mac := hmac.New(sha256.New, k.secret[:])
+	_, _ = io.WriteString(mac, "spillway "+purpose) // a hash takes everything
+	return mac.Sum(nil)
+}
+
+func (k *Keys) token(purpose string) string {
+	return base64.RawURLEncoding.EncodeToString(k.derive(purpose))
+}
+
+// Token is the owner's: everything that the engine can be asked for.
+func (k *Keys) Token() string { return k.token("owner") }
+
+// MetricsToken is that of Prometheus: it may read /metrics.
+func (k *Keys) MetricsToken() string { return k.token("metrics") }
+
+// BuildToken is that of the workflow worker of a user's build, such as "digits@0123456789ab".
+func (k *Keys) BuildToken(build string) string { return k.token("build " + build) }
+
+// FunctionSecret is the secret access key with which calls to the local function host are signed.
+func (k *Keys) FunctionSecret() string { return k.token("functions") }
+
+// IsToken says whether shown is the owner's token. It takes the same time whatever is shown.
+func (k *Keys) IsToken(shown string) bool { return same(shown, k.Token()) }
+
+// IsMetricsToken says whether shown is the token of Prometheus.
+func (k *Keys) IsMetricsToken(shown string) bool { return same(shown, k.MetricsToken()) }
+
+// IsBuildToken says whether shown is the token of the workflow worker of build.
+func (k *Keys) IsBuildToken(build, shown string) bool { return same(shown, k.BuildToken(build)) }
+
+func same(shown, want string) bool { return hmac.Equal([]byte(shown), []byte(want)) }
+
+// signing is the key that results are signed with (RFC 8032).
+func (k *Keys) signing() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(k.derive("results")) }
+
+// Sign signs a message for Verify.
+func (k *Keys) Sign(message []byte) []byte { return ed25519.Sign(k.signing(), message) }
+
+// PublicKey verifies what Sign signed; it is no secret. It is written in hexadecimal digits, or so, by whoever hands it on.
+func (k *Keys) PublicKey() ed25519.PublicKey {
+	public, _ := k.signing().Public().(ed25519.PublicKey) // it is of no other type
+	return public
+}
+
+// ReadToken is the owner's token of the state directory dir, for a command that talks to the engine there. It refuses what Open refuses, and
+// makes nothing: the error is fs.ErrNotExist where no engine of this version has run yet.
+func ReadToken(dir string) (string, error) {
+	root, err := openOwn(dir)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = root.Close() }()
+	if err := checkDir(root, dir, keysDir); err != nil {
+		return "", err
+	}
+	held, err := readOwn(root, dir, TokenFile)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSuffix(string(held), "\n")
+	if decoded, err := base64.RawURLEncoding.DecodeString(token); err != nil || len(decoded) != sha256.Size {
+		return "", &Error{filepath.Join(dir, TokenFile), "holds no token", "remove it and start the engine again: it writes it anew"}
+	}
+	return token, nil
+}
