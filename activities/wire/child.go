@@ -157,6 +157,13 @@ type StageFailure struct {
 // BoundPassed is what a function's environment says that ended because the code did not stop at the attempt's Bound.
 const BoundPassed = "the attempt used up its run's money and did not stop"
 
+// MaxBoundGrace is the longest BoundGrace.
+const MaxBoundGrace = 500 * time.Millisecond
+
+// BoundGrace is how long before an attempt's Bound the context of its code ends, so that it has time to stop: a quarter
+// of the Bound, and half a second at most. It is less than the Bound: code always has time to begin.
+func BoundGrace(bound time.Duration) time.Duration { return min(MaxBoundGrace, bound/4) }
+
 // Invoke is the payload of a function call; the answer's payload is an Answer.
 type Invoke struct {
 	Version int          `json:"v"`

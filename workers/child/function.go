@@ -2,6 +2,7 @@ package child
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -35,23 +36,27 @@ func Function(stages Stages, store activities.Store, logger *slog.Logger) func(c
 	}
 }
 
-// boundGrace is how long code may take to stop at its bound.
-const boundGrace = 500 * time.Millisecond
+// errBound is why the context of code ends that is near its bound.
+var errBound = errors.New("the run's money for the attempt is used up")
 
-// bounded ends the context of run at its bound. Code that does not stop then ends with its environment: what goes on costs money that the run
-// does not have.
+// bounded ends the context of run a while before its bound. Code that does not stop then ends with its environment:
+// what goes on costs money that the run does not have. An error is put down to the bound only where the context had
+// ended because of it when the code did.
 func bounded(ctx context.Context, bound time.Duration, run func(context.Context) wire.Answer) wire.Answer {
-	ctx, cancel := context.WithTimeout(ctx, max(bound-boundGrace, 1))
+	ctx, cancel := context.WithTimeoutCause(ctx, bound-wire.BoundGrace(bound), errBound)
 	defer cancel()
 	answers := make(chan wire.Answer, 1)
-	go func() { answers <- run(ctx) }()
+	go func() {
+		answer := run(ctx)
+		if answer.Error != nil {
+			answer.Error.Bounded = errors.Is(context.Cause(ctx), errBound)
+		}
+		answers <- answer
+	}()
 	timer := time.NewTimer(bound)
 	defer timer.Stop()
 	select {
 	case answer := <-answers:
-		if answer.Error != nil && ctx.Err() != nil {
-			answer.Error.Bounded = true
-		}
 		return answer
 	case <-timer.C:
 		panic(wire.BoundPassed)

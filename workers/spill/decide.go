@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sort"
 	"strings"
 	"time"
 
@@ -110,41 +111,55 @@ const slower = 2
 
 // longest is how long an invoke is expected to take at most; as long as it may when nothing is known.
 func longest(venue predictor.FunctionVenue, timeout time.Duration, expected predictor.Prediction) time.Duration {
-	limit := venue.MaxDuration
-	if bounded(venue, timeout) {
-		limit = timeout
-	}
+	limit := limitOf(venue, timeout)
 	if wall := slower * expected.Wall.High; wall > 0 && wall < limit.Seconds() {
 		return time.Duration(wall * float64(time.Second))
 	}
 	return limit
 }
 
-// bound is how long an invoke may take with what is left of the run's money for it, a cold start set aside; 0 means as long as any.
+// limitOf is how long an invoke may take if its run's money does not end it before.
+func limitOf(venue predictor.FunctionVenue, timeout time.Duration) time.Duration {
+	if bounded(venue, timeout) {
+		return timeout
+	}
+	return venue.MaxDuration
+}
+
+// needs is the money that an invoke shall have before it begins: for a cold start, and for a bound that leaves its code
+// as long as expected. A run that has to be asked, because less is left, is asked for the longest grace at once: code
+// of a few milliseconds is late by more than its share when it starts for the first time.
+func needs(
+	venue predictor.FunctionVenue, class quantity.Bytes, timeout, expected time.Duration, left quantity.Money,
+) quantity.Money {
+	priced := func(grace time.Duration) quantity.Money {
+		return venue.Price(class, venue.ColdStart+min(expected+grace, limitOf(venue, timeout)))
+	}
+	// A quarter of four thirds is the third: what the grace takes of a short bound is what is added here.
+	if enough := priced(min(wire.MaxBoundGrace, expected/3+time.Millisecond)); enough <= left {
+		return enough
+	}
+	return priced(wire.MaxBoundGrace)
+}
+
+// bound is how long an invoke may take with what is left of the run's money for it, a cold start set aside; 0 means as
+// long as any. It is whole milliseconds, as it is billed, so that the invoke costs no more than is left.
 func bound(
 	venue predictor.FunctionVenue, class quantity.Bytes, timeout time.Duration, left quantity.Money, isBounded bool,
 ) time.Duration {
-	perSecond := venue.Price(class, time.Second) - venue.PerRequest
-	if !isBounded || perSecond <= 0 {
+	within := venue.ColdStart + limitOf(venue, timeout)
+	if !isBounded || venue.Price(class, within) <= left {
 		return 0
 	}
-	limit := venue.MaxDuration
-	if bounded(venue, timeout) {
-		limit = timeout
-	}
-	seconds := float64(left-venue.PerRequest)/float64(perSecond) - venue.ColdStart.Seconds()
-	if seconds >= limit.Seconds() {
-		return 0
-	}
-	return max(time.Duration(seconds*float64(time.Second)), time.Millisecond)
+	tooLong := sort.Search(int(within/time.Millisecond), func(milliseconds int) bool {
+		return venue.Price(class, time.Duration(milliseconds)*time.Millisecond) > left
+	})
+	return max(time.Duration(tooLong-1)*time.Millisecond-venue.ColdStart, time.Millisecond)
 }
 
 // most is what an invoke can cost that goes on without us: as long as it may take, with a cold start where its money bounds it.
 func most(venue predictor.FunctionVenue, class quantity.Bytes, timeout, within time.Duration) quantity.Money {
-	limit := venue.MaxDuration
-	if bounded(venue, timeout) {
-		limit = timeout
-	}
+	limit := limitOf(venue, timeout)
 	if within > 0 {
 		limit = min(limit, within+venue.ColdStart)
 	}
@@ -222,29 +237,24 @@ func bounded(venue predictor.FunctionVenue, timeout time.Duration) bool {
 
 // patience is how long to wait for an invoke: as long as the function may run, and an environment may take to start.
 func patience(venue predictor.FunctionVenue, timeout time.Duration) time.Duration {
-	if bounded(venue, timeout) {
-		return timeout + initAllowance
-	}
-	return venue.MaxDuration + initAllowance
+	return limitOf(venue, timeout) + initAllowance
 }
 
-// cost is what an invoke cost: what was billed, where the venue said so. An invoke that was abandoned goes on without us and is counted
-// as if it ran into its limit, because spending must never be understated. One that broke is counted for the time until it did, and one
-// that the venue did not take costs nothing.
-func cost(venue predictor.FunctionVenue, c call, timeout time.Duration, outcome predictor.Outcome) quantity.Money {
-	limit := venue.MaxDuration
-	if bounded(venue, timeout) {
-		limit = timeout
-	}
+// cost is what an invoke cost: what was billed, where the venue said so. An invoke that was abandoned goes on without
+// us and is counted as if it ran into its limit, or into the bound that its run's money sets it, because spending must
+// never be understated. One that broke is counted for the time until it did, and one that the venue did not take costs
+// nothing.
+func cost(venue predictor.FunctionVenue, c call, timeout time.Duration) quantity.Money {
+	highest := most(venue, c.class, timeout, c.within)
 	switch {
-	case c.invoked.IsZero(), c.err != nil && outcome == predictor.Refused:
+	case c.invoked.IsZero(), errors.Is(c.err, activities.ErrThrottled), errors.Is(c.err, activities.ErrTooLarge):
 		return 0
 	case c.err == nil:
 		return venue.Price(c.class, c.answer.Billed)
 	case c.abandoned:
-		return venue.Price(c.class, limit)
+		return highest
 	default:
-		return venue.Price(c.class, min(c.ended.Sub(c.invoked), limit))
+		return min(venue.Price(c.class, c.ended.Sub(c.invoked)), highest)
 	}
 }
 

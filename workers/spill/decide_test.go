@@ -146,28 +146,31 @@ func TestAVenueThatIsNotReachedRefusesOrLosesTheTask(t *testing.T) {
 
 func TestAnInvokeCostsWhatIsBilledAndNeverLessThanWeKnow(t *testing.T) {
 	t.Parallel()
-	const memory = quantity.GiB
+	const memory, within = quantity.GiB, 20 * time.Second
 	at := time.Unix(100, 0)
-	broken := errors.New("broken")
+	broken, throttled := errors.New("broken"), fmt.Errorf("429: %w", activities.ErrThrottled)
 	price := func(seconds int64) quantity.Money { return 200_000 + 16_666_667*quantity.Money(seconds) }
 	for _, tt := range []struct {
 		name    string
 		call    call
 		timeout time.Duration
-		outcome predictor.Outcome
 		want    quantity.Money
 	}{
-		{"never invoked", call{}, 0, predictor.Refused, 0},
-		{"billed", call{invoked: at, answer: activities.FunctionAnswer{Billed: 3 * time.Second}}, 0, predictor.Succeeded, price(3)},
-		{"not taken", call{invoked: at, err: broken}, 0, predictor.Refused, 0},
-		{"broken after two seconds", call{invoked: at, ended: at.Add(2 * time.Second), err: broken}, 0, predictor.Lost, price(2)},
-		{"abandoned runs into the venue's limit", call{invoked: at, ended: at.Add(time.Second), err: broken, abandoned: true}, 0, predictor.Cancelled, price(900)},
-		{"or the stage's own", call{invoked: at, ended: at.Add(time.Second), err: broken, abandoned: true}, time.Minute, predictor.Cancelled, price(60)},
+		{"never invoked", call{}, 0, 0},
+		{"billed", call{invoked: at, answer: activities.FunctionAnswer{Billed: 3 * time.Second}}, 0, price(3)},
+		{"throttled", call{invoked: at, err: throttled}, 0, 0},
+		{"throttled until it was given up", call{invoked: at, err: throttled, abandoned: true}, 0, 0},
+		{"too large", call{invoked: at, err: fmt.Errorf("413: %w", activities.ErrTooLarge)}, 0, 0},
+		{"broken after two seconds", call{invoked: at, ended: at.Add(2 * time.Second), err: broken}, 0, price(2)},
+		{"broken after its bound", call{invoked: at, ended: at.Add(time.Hour), err: broken, within: within}, 0, price(20)},
+		{"abandoned runs into the venue's limit", call{invoked: at, ended: at, err: broken, abandoned: true}, 0, price(900)},
+		{"or the stage's own", call{invoked: at, ended: at, err: broken, abandoned: true}, time.Minute, price(60)},
+		{"or its bound", call{invoked: at, ended: at, err: broken, abandoned: true, within: within}, time.Minute, price(20)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tt.call.class = memory
-			if got := cost(venue, tt.call, tt.timeout, tt.outcome); got != tt.want {
+			if got := cost(venue, tt.call, tt.timeout); got != tt.want {
 				t.Errorf("cost: got %s, want %s", got, tt.want)
 			}
 		})

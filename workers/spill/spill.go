@@ -180,6 +180,7 @@ func (w *Worker) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 type call struct {
 	function  string // its name, once deployed
 	class     quantity.Bytes
+	within    time.Duration // how long the run's money lets it take; 0 as long as any
 	queue     time.Duration // until this process turned to it
 	begun     time.Time     // when that was
 	invoked   time.Time     // zero when it never was
@@ -212,7 +213,7 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 		c.ended = w.now()
 	}
 	ending.Grant = sizeOf(c.class)
-	ending.Cost = cost(w.venue, c, task.Timeout, ending.Outcome)
+	ending.Cost = cost(w.venue, c, task.Timeout)
 	record := try.Record(predictor.Function, c.function, ending)
 	record.Queue, record.At, record.Predicted = c.queue, c.ended, predicted
 	record.Cold, record.Start, record.Usage = c.answer.Init > 0, started(c), usageOf(c, answer, task.Input)
@@ -244,7 +245,8 @@ func (w *Worker) call(
 	ctx context.Context, try *slot.Attempt, c *call, input json.RawMessage, expected time.Duration,
 ) (slot.Ending, wire.Answer) {
 	task := try.Task
-	need := w.venue.Price(c.class, w.venue.ColdStart+expected)
+	left, _ := try.Left()
+	need := needs(w.venue, c.class, task.Timeout, expected, left)
 	if !try.Secure(ctx, need, moneyPatience) {
 		if ctx.Err() != nil {
 			return unreached(ctx, ctx.Err(), "pay for"), wire.Answer{}
@@ -252,10 +254,10 @@ func (w *Worker) call(
 		return overBudget("an invoke may cost %s, and the run's budget has less for this task", need), wire.Answer{}
 	}
 	left, isBounded := try.Left()
-	within := bound(w.venue, c.class, task.Timeout, left, isBounded)
+	c.within = bound(w.venue, c.class, task.Timeout, left, isBounded)
 	payload, err := json.Marshal(wire.Invoke{Version: wire.Version, Start: wire.StartAttempt{
 		Task: task, Attempt: try.Number, Input: input, Grant: sizeOf(c.class), Resume: try.State().Checkpoint,
-		Bound: within,
+		Bound: c.within,
 	}})
 	if err != nil {
 		return slot.Ending{Outcome: predictor.Failed, Permanent: true, Message: "encode the invoke: " + err.Error()}, wire.Answer{}
@@ -267,7 +269,7 @@ func (w *Worker) call(
 	if err != nil {
 		return unreached(ctx, err, "deploy"), wire.Answer{}
 	}
-	try.Risk(ctx, most(w.venue, c.class, task.Timeout, within)) // it goes on and is billed also when this process ends
+	try.Risk(ctx, most(w.venue, c.class, task.Timeout, c.within)) // it goes on and is billed also when this process ends
 	c.invoked = w.now()
 	w.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,

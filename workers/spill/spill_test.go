@@ -31,6 +31,7 @@ type stack struct {
 	frontend  *slottest.Frontend
 	plans     *plans
 	worker    *Worker
+	stop      func() // the worker, and waits until it has ended
 }
 
 func start(t *testing.T, body func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error)) *stack {
@@ -45,12 +46,13 @@ func start(t *testing.T, body func(context.Context, wire.StartAttempt, quantity.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	t.Cleanup(func() {
+	s.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
+	t.Cleanup(s.stop)
 	s.plans.next <- grant(2)
 	return s
 }
