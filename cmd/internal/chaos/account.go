@@ -26,6 +26,8 @@ type account struct {
 	attempts map[string]*held  // by run, task and number
 	invokes  map[string][]held // of functions, by cost: their log does not name the attempt
 	count    int               // of invokes
+	whole    *big.Int          // what the whole host costs over all lives: more than any attempt of the pool
+	venue    predictor.FunctionVenue
 }
 
 // held is what one attempt or invoke cost, in picodollars, and whether the engine was killed before its Record was sure to be kept.
@@ -54,8 +56,10 @@ var field = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S+)`)
 
 // readLogs adds up the logs of all lives.
 func readLogs(lives []life, full []span, host predictor.Host, functions predictor.FunctionVenue) (account, error) {
-	a := account{attempts: map[string]*held{}, invokes: map[string][]held{}}
+	a := account{attempts: map[string]*held{}, invokes: map[string][]held{}, venue: functions}
+	var lived time.Duration
 	for _, l := range lives {
+		lived += l.ended.Sub(l.began)
 		file, err := os.Open(l.log)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it was killed before it wrote a line
@@ -72,6 +76,8 @@ func readLogs(lives []life, full []span, host predictor.Host, functions predicto
 			return a, fmt.Errorf("read the log of a life: %w", err)
 		}
 	}
+	whole := big.NewRat(int64(lived), int64(time.Hour))
+	a.whole = rounded(whole.Mul(whole, big.NewRat(int64(host.PricePerHour), 1)))
 	return a, nil
 }
 
@@ -159,7 +165,7 @@ func compare(listed map[string][]timeline.Attempt, views map[string]ledger.RunVi
 		for _, attempt := range attempts {
 			sum += attempt.Cost
 			b.attempts++
-			b.check(run, attempt, own)
+			b.check(run, attempt, views[run].Goal.Budget, own)
 		}
 		if cost := views[run].Totals.Cost; sum != cost {
 			b.find("run %s costs %d picodollars, its attempts %d", run, cost, sum)
@@ -183,30 +189,61 @@ func compare(listed map[string][]timeline.Attempt, views map[string]ledger.RunVi
 	return b
 }
 
-// check takes from the own account what the ledger has of an attempt.
-func (b *balance) check(run string, attempt timeline.Attempt, own account) {
+// check takes from the own account what the ledger has of an attempt. Budget is that of its run; 0 is none.
+func (b *balance) check(run string, attempt timeline.Attempt, budget quantity.Money, own account) {
 	key := attemptKey(run, attempt.Task, strconv.Itoa(attempt.Number))
 	wants := big.NewInt(int64(attempt.Cost))
 	if attempt.Outcome == predictor.Lost {
 		b.lost++
-		delete(own.attempts, key)
-		return
+		if most := own.most(key, attempt, budget); wants.Cmp(most) > 0 {
+			b.find("attempt %s (lost at the %s) cost %s picodollars, it can have cost %s", key, attempt.Venue, wants, most)
+		}
 	}
 	if attempt.Venue == predictor.Function {
-		// Invokes of the same cost are told apart by nothing else: those that must be in a Record are taken first.
-		if same := own.invokes[wants.String()]; len(same) > 0 {
-			taken := max(slices.IndexFunc(same, func(h held) bool { return !h.late }), 0)
-			own.invokes[wants.String()] = slices.Delete(same, taken, taken+1)
-		} else if attempt.Outcome == predictor.Succeeded {
+		if !own.take(wants) && attempt.Outcome == predictor.Succeeded {
 			b.find("attempt %s (%s) cost %s picodollars at a function, no invoke did", key, attempt.Outcome, wants)
 		}
 		return
 	}
 	got := own.attempts[key]
 	delete(own.attempts, key)
+	if attempt.Outcome == predictor.Lost {
+		return
+	}
 	if got == nil && attempt.Cost != 0 {
 		b.find("attempt %s (%s) cost %s picodollars, the host held nothing for it", key, attempt.Outcome, wants)
 	} else if got != nil && got.cost.Cmp(wants) != 0 {
 		b.find("attempt %s (%s) cost %s picodollars, the host held for %s", key, attempt.Outcome, wants, got.cost)
 	}
+}
+
+// take takes an invoke that cost so much, and reports whether there was one. Invokes of the same cost are told apart by
+// nothing else: those that must be in a Record are taken first.
+func (a account) take(cost *big.Int) bool {
+	same := a.invokes[cost.String()]
+	if len(same) == 0 {
+		return false
+	}
+	taken := max(slices.IndexFunc(same, func(h held) bool { return !h.late }), 0)
+	a.invokes[cost.String()] = slices.Delete(same, taken, taken+1)
+	return true
+}
+
+// most is what an attempt can have cost that is lost, and so counts as its last heartbeat said: what its host held for
+// it, or an invoke that runs into the venue's limit; where its run has a budget, no more than that.
+func (a account) most(key string, attempt timeline.Attempt, budget quantity.Money) *big.Int {
+	most := a.whole
+	if attempt.Venue == predictor.Function {
+		memory := attempt.Grant.Memory
+		if memory == 0 {
+			memory = a.venue.MaxMemory
+		}
+		most = big.NewInt(int64(a.venue.Price(memory, a.venue.MaxDuration)))
+	} else if own := a.attempts[key]; own != nil {
+		most = own.cost
+	}
+	if within := big.NewInt(int64(budget + overshoot)); budget > 0 && within.Cmp(most) < 0 {
+		return within
+	}
+	return most
 }
