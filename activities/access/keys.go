@@ -20,6 +20,7 @@ const (
 	keysDir     = "keys"
 	secretFile  = "keys/secret"
 	TokenFile   = "keys/token"   // TokenFile holds the owner's token.
+	HeaderFile  = "keys/header"  // HeaderFile holds the header with it: curl --header @FILE.
 	MetricsFile = "keys/metrics" // MetricsFile holds the token of Prometheus.
 )
 
@@ -53,8 +54,10 @@ func Open(dir string) (*Keys, error) {
 	if err := k.load(root, dir); err != nil {
 		return nil, err
 	}
-	for name, token := range map[string]string{TokenFile: k.Token(), MetricsFile: k.MetricsToken()} {
-		if err := keep(root, dir, name, token); err != nil {
+	for name, text := range map[string]string{
+		TokenFile: k.Token(), HeaderFile: "Authorization: Bearer " + k.Token(), MetricsFile: k.MetricsToken(),
+	} {
+		if err := keep(root, dir, name, text); err != nil {
 			return nil, err
 		}
 	}
@@ -83,16 +86,16 @@ func (k *Keys) load(root *os.Root, dir string) error {
 	return write(root, dir, secretFile, k.secret[:])
 }
 
-// keep writes a derived token, unless it is there already.
-func keep(root *os.Root, dir, name, token string) error {
+// keep writes a line with a derived token, unless it is there already.
+func keep(root *os.Root, dir, name, line string) error {
 	held, err := readOwn(root, dir, name)
-	if err == nil && string(held) == token+"\n" {
+	if err == nil && string(held) == line+"\n" {
 		return nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return write(root, dir, name, []byte(token+"\n"))
+	return write(root, dir, name, []byte(line+"\n"))
 }
 
 // write makes a file that only its owner can read, whole or not at all.

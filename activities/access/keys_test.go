@@ -171,3 +171,35 @@ func replace(t *testing.T, path string, put func(path string) error) {
 		t.Fatal(err)
 	}
 }
+
+func TestAnEngineLivesWhileItHoldsTheLock(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	lives := func(want bool) {
+		t.Helper()
+		if got, err := EngineLives(dir); got != want || err != nil {
+			t.Errorf("EngineLives: got %t, %v; want %t", got, err, want)
+		}
+	}
+	lives(false)
+	lock, err := os.Create(filepath.Join(dir, lockFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives(false)
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		t.Fatalf("the lock after somebody has looked at it: %v", err)
+	}
+	lives(true)
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lives(false)
+	chmod(t, dir, 0o777)
+	if _, err := EngineLives(dir); err == nil {
+		t.Error("EngineLives of a directory that others can write to: got no error")
+	}
+	if got, err := EngineLives(filepath.Join(dir, "nothing")); got || err != nil {
+		t.Errorf("EngineLives of no directory: got %t, %v; want false", got, err)
+	}
+}

@@ -57,6 +57,8 @@ type Options struct {
 	// SyncAlways flushes every write of NATS and of SQLite to the disk before it is acknowledged. Without it, a killed process loses
 	// nothing, but a power cut may lose what was acknowledged last: the last transactions of Temporal and up to two minutes of NATS.
 	SyncAlways bool
+	// Locked is called once the directory is this server's alone and before anything of it is used; nil does nothing.
+	Locked func() error
 	// Logger receives what the servers log as an error; nil discards it.
 	Logger *slog.Logger
 
@@ -128,6 +130,11 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	var err error
 	if s.lock, err = lockDir(o.Dir); err != nil {
 		return err
+	}
+	if o.Locked != nil {
+		if err := o.Locked(); err != nil {
+			return err
+		}
 	}
 	if s.keys, err = access.Open(o.Dir); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // DirError says why a state directory cannot be used, and what to do.
@@ -53,7 +54,7 @@ func lockDir(dir string) (*dirLock, error) {
 	if err != nil {
 		return nil, &DirError{Dir: dir, Err: err}
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := flock(f); err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			err = ErrDirInUse
 		}
@@ -64,6 +65,26 @@ func lockDir(dir string) (*dirLock, error) {
 		return nil, errors.Join(&DirError{Dir: dir, Err: err}, f.Close())
 	}
 	return l, nil
+}
+
+// lockTries is how often a lock that another process has is asked for, with lockGap between: a command that looks whether an engine lives has it
+// for a moment (access.EngineLives).
+const (
+	lockTries = 10
+	lockGap   = 10 * time.Millisecond
+)
+
+// flock locks the file; its error is EWOULDBLOCK when another process keeps the lock.
+func flock(f *os.File) (err error) {
+	for try := range lockTries {
+		if try > 0 {
+			time.Sleep(lockGap)
+		}
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+	}
+	return err
 }
 
 // sign writes this process into the lock file, for whoever is refused.

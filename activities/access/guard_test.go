@@ -1,0 +1,365 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// guarded answers with who asks and what was sent.
+var guarded = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if refusal, is := errors.AsType[*Refusal](err); is {
+		http.Error(w, refusal.Message, refusal.Status)
+		return
+	}
+	_, _ = fmt.Fprintf(w, "caller %d, body %q, authorization %q", CallerOf(r.Context()), body, r.Header.Get("Authorization"))
+})
+
+// newGuard needs a token of Prometheus for /metrics, none for /open, JSON for what is posted, and 100 bytes at most.
+func newGuard(keys *Keys) *Guard {
+	return &Guard{
+		Keys: keys,
+		Needs: func(r *http.Request) Caller {
+			return map[string]Caller{"/open": Anyone, "/metrics": Scraper}[r.URL.Path]
+		},
+		Content: func(r *http.Request) string {
+			return map[string]string{http.MethodPost: "application/json"}[r.Method]
+		},
+		MaxBody: func(*http.Request) int64 { return 100 },
+	}
+}
+
+// request is one that came in at port 7474.
+func request(t *testing.T, method, path, body string, header http.Header) *http.Request {
+	t.Helper()
+	ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7474})
+	r := httptest.NewRequestWithContext(ctx, method, "http://127.0.0.1:7474"+path, strings.NewReader(body))
+	if body == "" {
+		r.Body = http.NoBody
+	}
+	for name, values := range header {
+		if name == "Host" {
+			r.Host = values[0]
+			continue
+		}
+		r.Header[name] = values
+	}
+	return r
+}
+
+func answer(g *Guard, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	g.Wrap(guarded).ServeHTTP(w, r)
+	return w
+}
+
+// fetched is what a browser says of a request that a page of another site makes.
+func fetched(site, mode, dest string, more ...string) http.Header {
+	header := http.Header{"Sec-Fetch-Site": {site}, "Sec-Fetch-Mode": {mode}, "Sec-Fetch-Dest": {dest}}
+	for i := 0; i < len(more); i += 2 {
+		header.Set(more[i], more[i+1])
+	}
+	return header
+}
+
+func TestAttackOnAGuardedPort(t *testing.T) {
+	t.Parallel()
+	keys, others := open(t, newDir(t)), open(t, newDir(t))
+	owner := func(more ...string) http.Header {
+		header := http.Header{"Authorization": {"Bearer " + keys.Token()}}
+		for i := 0; i < len(more); i += 2 {
+			header.Set(more[i], more[i+1])
+		}
+		return header
+	}
+	const posted = "application/json"
+	for name, test := range map[string]struct {
+		method, path, body string
+		header             http.Header
+		status             int
+		contains           string
+	}{
+		"the owner":                                  {"GET", "/", "", owner(), 200, `caller 0, body "", authorization ""`},
+		"the owner by another spelling":              {"GET", "/", "", http.Header{"Authorization": {"bearer  " + keys.Token()}}, 200, "caller 0"},
+		"the owner posts":                            {"POST", "/", "{}", owner("Content-Type", posted+"; charset=utf-8"), 200, `body "{}"`},
+		"the owner's page":                           {"POST", "/", "{}", owner("Content-Type", posted, "Origin", "http://127.0.0.1:7474", "Sec-Fetch-Site", "same-origin"), 200, "caller 0"},
+		"localhost":                                  {"GET", "/", "", owner("Host", "localhost:7474"), 200, "caller 0"},
+		"IPv6":                                       {"GET", "/", "", owner("Host", "[::1]:7474"), 200, "caller 0"},
+		"what is open, without a credential":         {"GET", "/open", "", nil, 200, "caller 2"},
+		"what is open, with a wrong one":             {"GET", "/open", "", http.Header{"Authorization": {"Bearer x"}}, 200, "caller 2"},
+		"what is open, with a token":                 {"GET", "/open", "", owner(), 200, "caller 0"},
+		"metrics by Prometheus":                      {"GET", "/metrics", "", http.Header{"Authorization": {"Bearer " + keys.MetricsToken()}}, 200, "caller 1"},
+		"metrics by the owner":                       {"GET", "/metrics", "", owner(), 200, "caller 0"},
+		"a link to a page":                           {"GET", "/open", "", fetched("cross-site", "navigate", "document"), 200, "caller 2"},
+		"nobody":                                     {"GET", "/", "", nil, 401, "spillway open"},
+		"nobody posts":                               {"POST", "/", "{}", http.Header{"Content-Type": {posted}}, 401, "no credential"},
+		"nobody reads metrics":                       {"GET", "/metrics", "", nil, 401, "no credential"},
+		"a token of another directory":               {"GET", "/", "", http.Header{"Authorization": {"Bearer " + others.Token()}}, 401, "not one of this engine's"},
+		"an empty token":                             {"GET", "/", "", http.Header{"Authorization": {"Bearer "}}, 401, "not one of this engine's"},
+		"a longer token":                             {"GET", "/", "", owner("Authorization", "Bearer "+keys.Token()+"x"), 401, "not one of this engine's"},
+		"the token as a password":                    {"GET", "/", "", owner("Authorization", "Basic "+keys.Token()), 401, "not one of this engine's"},
+		"the token of a build":                       {"GET", "/", "", owner("Authorization", "Bearer "+keys.BuildToken("digits@0")), 401, "not one of this engine's"},
+		"Prometheus asks for more":                   {"GET", "/", "", http.Header{"Authorization": {"Bearer " + keys.MetricsToken()}}, 403, "/metrics and nothing else"},
+		"a rebound name":                             {"GET", "/open", "", owner("Host", "evil.example:7474"), 403, "evil.example"},
+		"a rebound name that begins like an address": {"GET", "/open", "", owner("Host", "127.0.0.1.evil.example:7474"), 403, "loopback"},
+		"a name below localhost":                     {"GET", "/open", "", owner("Host", "evil.localhost:7474"), 403, "loopback"},
+		"an address of the world":                    {"GET", "/open", "", owner("Host", "10.0.0.1:7474"), 403, "loopback"},
+		"another port":                               {"GET", "/open", "", owner("Host", "127.0.0.1:7475"), 403, "7475"},
+		"no port":                                    {"GET", "/open", "", owner("Host", "127.0.0.1"), 403, "127.0.0.1:7474"},
+		"no host":                                    {"GET", "/open", "", owner("Host", ""), 403, "loopback"},
+		"a page of elsewhere":                        {"POST", "/open", "{}", owner("Content-Type", posted, "Origin", "https://evil.example"), 403, "evil.example"},
+		"a page without an origin":                   {"POST", "/open", "{}", owner("Content-Type", posted, "Origin", "null"), 403, "null"},
+		"a page of another port":                     {"GET", "/open", "", owner("Origin", "http://127.0.0.1:9999"), 403, "9999"},
+		"a script of elsewhere":                      {"GET", "/open", "", fetched("cross-site", "no-cors", "script"), 403, "cross-site"},
+		"a frame of elsewhere":                       {"GET", "/open", "", fetched("cross-site", "navigate", "iframe"), 403, "cross-site"},
+		"a form of elsewhere":                        {"POST", "/open", "a=b", fetched("cross-site", "navigate", "document", "Content-Type", "text/plain"), 403, "cross-site"},
+		"a fetch of another port":                    {"GET", "/open", "", fetched("same-site", "cors", "empty"), 403, "same-site"},
+		"a form":                                     {"POST", "/", "a=b", owner("Content-Type", "application/x-www-form-urlencoded"), 415, "application/json"},
+		"plain text":                                 {"POST", "/", "{}", owner("Content-Type", "text/plain"), 415, "application/json"},
+		"a post without a type":                      {"POST", "/", "{}", owner(), 415, "application/json"},
+		"a large body":                               {"POST", "/", strings.Repeat("x", 101), owner("Content-Type", posted), 413, "larger"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := answer(newGuard(keys), request(t, test.method, test.path, test.body, test.header))
+			if got.Code != test.status || !strings.Contains(got.Body.String(), test.contains) {
+				t.Errorf("got %d %s, want %d with %q", got.Code, got.Body, test.status, test.contains)
+			}
+			if text := got.Body.String(); strings.Contains(text, keys.Token()) || strings.Contains(text, keys.MetricsToken()) {
+				t.Errorf("the answer has a token: %s", text)
+			}
+			if challenge := got.Header().Get("WWW-Authenticate"); (challenge != "") != (test.status == http.StatusUnauthorized) {
+				t.Errorf("status %d with the challenge %q", test.status, challenge)
+			}
+		})
+	}
+	t.Run("a request through no port", func(t *testing.T) {
+		t.Parallel()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:7474/open", nil)
+		if got := answer(newGuard(keys), r); got.Code != http.StatusForbidden {
+			t.Errorf("got %d, want %d", got.Code, http.StatusForbidden)
+		}
+	})
+	t.Run("a guard that was not configured", func(t *testing.T) {
+		t.Parallel()
+		if got := answer(&Guard{}, request(t, http.MethodGet, "/", "", owner())); got.Code != http.StatusUnauthorized {
+			t.Errorf("got %d, want %d", got.Code, http.StatusUnauthorized)
+		}
+	})
+}
+
+func TestSessionsLastAndEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		keys, others := open(t, newDir(t)), open(t, newDir(t))
+		cookieOf := func(w *httptest.ResponseRecorder) *http.Cookie {
+			for _, cookie := range w.Result().Cookies() {
+				return cookie
+			}
+			return nil
+		}
+		ask := func(cookie *http.Cookie) *httptest.ResponseRecorder {
+			r := request(t, http.MethodGet, "/", "", nil)
+			r.AddCookie(cookie)
+			return answer(newGuard(keys), r)
+		}
+		w := httptest.NewRecorder()
+		keys.SetSession(w)
+		cookie := cookieOf(w)
+		if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, keys.Token()) {
+			t.Errorf("the cookie is %+v, want one that no script reads and no other site sends, and not the token", cookie)
+		}
+		got := ask(cookie)
+		if got.Code != http.StatusOK || !strings.Contains(got.Body.String(), "caller 0") || cookieOf(got) != nil {
+			t.Errorf("with a new session: got %d %s, cookie %v; want the owner, and no other cookie", got.Code, got.Body, cookieOf(got))
+		}
+		time.Sleep(sessionLife - time.Minute)
+		got = ask(cookie)
+		renewed := cookieOf(got)
+		if got.Code != http.StatusOK || renewed == nil || renewed.Value == cookie.Value {
+			t.Fatalf("with an old session: got %d, cookie %v; want another", got.Code, renewed)
+		}
+		time.Sleep(time.Hour)
+		if got := ask(cookie); got.Code != http.StatusUnauthorized {
+			t.Errorf("with a session that is over: got %d, want %d", got.Code, http.StatusUnauthorized)
+		}
+		if got := ask(renewed); got.Code != http.StatusOK {
+			t.Errorf("with its successor: got %d, want %d", got.Code, http.StatusOK)
+		}
+		w = httptest.NewRecorder()
+		others.SetSession(w)
+		foreign := cookieOf(w)
+		if foreign.Name == renewed.Name {
+			t.Error("two state directories have one cookie: each logs the other out")
+		}
+		for name, value := range map[string]string{
+			"of another directory": foreign.Value, "the token": keys.Token(), "empty": "", "cut": renewed.Value[1:],
+			"later": keys.session(time.Now().Add(time.Hour))[:11] + renewed.Value[11:],
+		} {
+			if got := ask(&http.Cookie{Name: renewed.Name, Value: value}); got.Code != http.StatusUnauthorized {
+				t.Errorf("with the session %q (%s): got %d, want %d", value, name, got.Code, http.StatusUnauthorized)
+			}
+		}
+	})
+}
+
+func TestALoginIsForOneBrowserAndMinutes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var logins Logins
+		code := logins.Code()
+		if logins.Redeem("") || logins.Redeem(code+"x") || !logins.Redeem(code) || logins.Redeem(code) {
+			t.Error("a code works not exactly once")
+		}
+		late := logins.Code()
+		time.Sleep(loginLife)
+		if logins.Redeem(late) {
+			t.Error("a code works after its time")
+		}
+		for range 10 * mostLogins {
+			logins.Code()
+		}
+		if len(logins.codes) > mostLogins {
+			t.Errorf("%d codes are kept, want %d at most", len(logins.codes), mostLogins)
+		}
+	})
+}
+
+// pipes is a listener whose connections are pipes, so that a test decides over time.
+type pipes struct {
+	made   chan net.Conn
+	closed chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.made:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.closed); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7474} }
+
+// pipeEnd says of a pipe what a connection says of itself.
+type pipeEnd struct{ net.Conn }
+
+func (pipeEnd) LocalAddr() net.Addr { return (*pipes)(nil).Addr() }
+
+// serve serves the guard; dial makes connections to it.
+func serve(t *testing.T, g *Guard, handler http.Handler) (dial func() net.Conn) {
+	t.Helper()
+	listener := &pipes{made: make(chan net.Conn), closed: make(chan struct{})}
+	server := NewServer(g.Wrap(handler), slog.New(slog.DiscardHandler))
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return func() net.Conn {
+		client, server := net.Pipe()
+		listener.made <- pipeEnd{server}
+		return client
+	}
+}
+
+// TestAttackWithBodiesThatDoNotCome sends the half of a body on many connections: each is answered, and closed, when its time is over.
+func TestAttackWithBodiesThatDoNotCome(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		keys := open(t, newDir(t))
+		dial := serve(t, newGuard(keys), guarded)
+		for name, authorization := range map[string]string{"by the owner": "Bearer " + keys.Token(), "by nobody": "Bearer x"} {
+			began := time.Now()
+			ended := make(chan string)
+			const many = 20
+			for range many {
+				connection := dial()
+				go func() {
+					_, _ = fmt.Fprintf(connection, "POST / HTTP/1.1\r\nHost: 127.0.0.1:7474\r\nAuthorization: %s\r\n"+
+						"Content-Type: application/json\r\nContent-Length: 90\r\n\r\nhalf of", authorization)
+					text, _ := io.ReadAll(connection) // until the server closes it
+					ended <- string(text)
+				}()
+			}
+			want := map[string]string{"by the owner": "408 Request Timeout", "by nobody": "401 Unauthorized"}[name]
+			for range many {
+				if text := <-ended; !strings.Contains(text, want) {
+					t.Errorf("half a body %s: got %q, want %q", name, text, want)
+				}
+			}
+			if took := time.Since(began); took > bodyPatience+time.Second {
+				t.Errorf("half bodies %s were held for %s, want %s at most", name, took, bodyPatience)
+			}
+		}
+	})
+}
+
+func TestASlowBodyAndALongAnswerAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		keys := open(t, newDir(t))
+		long := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-time.After(10 * bodyPatience): // as a stream does
+			case <-r.Context().Done():
+				t.Error("the request was given up while it was answered")
+			}
+			_, _ = w.Write(body)
+		})
+		connection := serve(t, newGuard(keys), long)()
+		body := strings.Repeat("x", 20)
+		go func() {
+			_, _ = fmt.Fprintf(connection, "POST / HTTP/1.1\r\nHost: 127.0.0.1:7474\r\nAuthorization: Bearer %s\r\n"+
+				"Content-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", keys.Token(), len(body))
+			for i := range body {
+				time.Sleep(bodyPatience - time.Second)
+				_, _ = io.WriteString(connection, body[i:i+1])
+			}
+		}()
+		text, err := io.ReadAll(connection)
+		if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 200") || !strings.HasSuffix(string(text), body) {
+			t.Errorf("got %q, %v; want the body back", text, err)
+		}
+	})
+}
+
+func BenchmarkGuard(b *testing.B) {
+	keys, err := Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	handler := (&Guard{Keys: keys}).Wrap(nothing)
+	ctx := context.WithValue(b.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7474})
+	for name, h := range map[string]http.Handler{"guarded": handler, "bare": nothing} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:7474/", nil)
+				r.Header.Set("Authorization", "Bearer "+keys.Token())
+				h.ServeHTTP(httptest.NewRecorder(), r)
+			}
+		})
+	}
+}

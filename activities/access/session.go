@@ -1,0 +1,101 @@
+package access
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// sessionLife is how long a browser stays logged in after it was last seen, sessionRenewal how old its session is when it is given a new one.
+	sessionLife    = 7 * 24 * time.Hour
+	sessionRenewal = 24 * time.Hour
+	// loginLife is how long a code for a login may be used, and mostLogins how many may wait to be.
+	loginLife  = 10 * time.Minute
+	mostLogins = 100
+)
+
+// SetSession logs the browser in that w is the answer to. It is the owner on every port of the engine until it has not been seen for a week:
+// browsers send cookies to all ports of a host, which is why its name is of this state directory, and its value is not the token.
+// No page of another site makes a browser send it, and no script reads it.
+func (k *Keys) SetSession(w http.ResponseWriter) { k.setSession(w, time.Now()) }
+
+func (k *Keys) setSession(w http.ResponseWriter, now time.Time) {
+	http.SetCookie(w, &http.Cookie{
+		Name: k.sessionName(), Value: k.session(now.Add(sessionLife)), Path: "/", MaxAge: int(sessionLife.Seconds()),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode,
+	})
+}
+
+// hasSession says whether a request comes with a session, and renews one that is old.
+func (k *Keys) hasSession(w http.ResponseWriter, r *http.Request, now time.Time) bool {
+	cookie, err := r.Cookie(k.sessionName())
+	if err != nil {
+		return false
+	}
+	shown, err := base64.RawURLEncoding.DecodeString(cookie.Value)
+	if err != nil || len(shown) != 8+sha256.Size {
+		return false
+	}
+	until := time.Unix(int64(binary.BigEndian.Uint64(shown)), 0)
+	if !same(cookie.Value, k.session(until)) || !now.Before(until) {
+		return false
+	}
+	if until.Sub(now) < sessionLife-sessionRenewal {
+		k.setSession(w, now)
+	}
+	return true
+}
+
+// sessionName is that of the cookie. Another engine of this host has another, so that none logs the other out.
+func (k *Keys) sessionName() string {
+	return "spillway_" + hex.EncodeToString(k.derive("session name")[:4])
+}
+
+// session is the value of the cookie of a session that ends then.
+func (k *Keys) session(until time.Time) string {
+	stated := binary.BigEndian.AppendUint64(nil, uint64(until.Unix()))
+	mac := hmac.New(sha256.New, k.derive("session"))
+	mac.Write(stated)
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(stated))
+}
+
+// Logins are codes with each of which one browser can log in, once. They are kept in memory only, so a link with one is worth nothing after
+// ten minutes or a restart. The zero value has none; methods may be called concurrently.
+type Logins struct {
+	mu    sync.Mutex
+	codes map[[sha256.Size]byte]time.Time // guarded by mu: until when each may be used, by the code's digest
+}
+
+// Code returns a new code.
+func (l *Logins) Code() string {
+	code, now := rand.Text(), time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for old, until := range l.codes {
+		if !now.Before(until) || len(l.codes) >= mostLogins {
+			delete(l.codes, old)
+		}
+	}
+	if l.codes == nil {
+		l.codes = map[[sha256.Size]byte]time.Time{}
+	}
+	l.codes[sha256.Sum256([]byte(code))] = now.Add(loginLife)
+	return code
+}
+
+// Redeem reports whether code may be used to log in now, and takes it.
+func (l *Logins) Redeem(code string) bool {
+	digest := sha256.Sum256([]byte(code))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	until, known := l.codes[digest]
+	delete(l.codes, digest)
+	return known && time.Now().Before(until)
+}
