@@ -131,7 +131,6 @@ func temporalConfig(ports *temporalPorts, db *database) *config.Config {
 			Enabled:                true,
 			InitialFailoverVersion: 1,
 			RPCAddress:             hostPort(ports.grpc.port),
-			HTTPAddress:            hostPort(ports.http.port),
 			ClusterID:              "spillway",
 		}},
 	}
@@ -141,7 +140,7 @@ func temporalConfig(ports *temporalPorts, db *database) *config.Config {
 	cfg.Archival.History.State, cfg.Archival.Visibility.State = off, off
 	cfg.NamespaceDefaults.Archival.History.State, cfg.NamespaceDefaults.Archival.Visibility.State = off, off
 	cfg.Services = map[string]config.Service{
-		string(primitives.FrontendService): {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.grpc.port, HTTPPort: ports.http.port}},
+		string(primitives.FrontendService): {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.grpc.port}},
 		string(primitives.HistoryService):  {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.history.port}},
 		string(primitives.MatchingService): {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.matching.port}},
 		string(primitives.WorkerService):   {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.worker.port}},
@@ -247,9 +246,10 @@ func (t *temporalServer) stop(ctx context.Context) error {
 	return t.db.checkpoint()
 }
 
-// temporalPorts are the ports that Temporal is told to listen on: the frontend's two, and one for each inner service.
+// temporalPorts are the ports that Temporal is told to listen on: the frontend's and one for each inner service. The frontend has a second one,
+// of HTTP, which is left out: it takes what any web page can make a browser send.
 type temporalPorts struct {
-	grpc, http, history, matching, worker *reservation
+	grpc, history, matching, worker *reservation
 }
 
 // reserveTemporal reserves the ports, grpcPort for the frontend, or a free one for 0.
@@ -259,7 +259,7 @@ func reserveTemporal(ctx context.Context, grpcPort int) (*temporalPorts, error) 
 	if p.grpc, err = reserve(ctx, grpcPort); err != nil {
 		return nil, &PortError{Name: "temporal-port", Port: grpcPort, Err: err}
 	}
-	for _, r := range []**reservation{&p.http, &p.history, &p.matching, &p.worker} {
+	for _, r := range []**reservation{&p.history, &p.matching, &p.worker} {
 		if *r, err = reserve(ctx, 0); err != nil {
 			p.free()
 			return nil, fmt.Errorf("find a free port for a service of temporal: %w", err)
@@ -269,7 +269,7 @@ func reserveTemporal(ctx context.Context, grpcPort int) (*temporalPorts, error) 
 }
 
 func (p *temporalPorts) all() []*reservation {
-	return []*reservation{p.grpc, p.http, p.history, p.matching, p.worker}
+	return []*reservation{p.grpc, p.history, p.matching, p.worker}
 }
 
 // handOver makes way for Temporal's listeners.
