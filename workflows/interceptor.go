@@ -114,7 +114,7 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 		Event: memo[string](info, EventMemo), Input: preview(in.Args, inputPreview),
 		EventAt: r.options.EventAt, RetryOf: r.options.RetryOf, Traceparent: r.options.Traceparent,
 	}
-	if r.tell != nil && !r.continued && !workflow.IsReplaying(ctx) {
+	if r.tell != nil && !workflow.IsReplaying(ctx) { // by each part: the loop forgets what is older than two weeks
 		r.tell(started)
 	}
 	result, err := i.guard.run(workflow.WithValue(ctx, runKey{}, r), r.version, func(ctx workflow.Context) (any, error) {

@@ -150,6 +150,9 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 		if r.version >= versionAccount {
 			r.tellChunk(ctx, id, child, func() bool { return open[id] == nil })
 		}
+		if r.version >= versionTold {
+			r.steerChunk(ctx, part, child, func() bool { return open[id] == nil })
+		}
 	}
 	if err := r.followWindow(ctx, stage.Name, open); err != nil {
 		return nil, err
@@ -157,8 +160,36 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 	return outputs, failure
 }
 
-// followWindow tells the chunks of a stage its window and its priority when they change, until none is open.
+// steerChunk tells a chunk its part of the window and its priority whenever they are not what it was told last, until it is over.
+func (r *run) steerChunk(ctx workflow.Context, part chunk, child workflow.ChildWorkflowFuture, over func() bool) {
+	stage, tasks, priority := part.Stage.Name, part.Window, part.Priority
+	changed := func() bool { return r.chunkWindow(stage) != tasks || r.priorities[stage] != priority }
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		if child.GetChildWorkflowExecution().Get(ctx, nil) != nil {
+			return // it was not started, which its own future tells
+		}
+		for {
+			if err := workflow.Await(ctx, func() bool { return over() || changed() }); err != nil || over() {
+				return
+			}
+			if now := r.chunkWindow(stage); now != tasks {
+				tasks = now
+				child.SignalChildWorkflow(ctx, windowSignal, tasks)
+			}
+			if now := r.priorities[stage]; now != priority {
+				priority = now
+				child.SignalChildWorkflow(ctx, prioritySignal, priority)
+			}
+		}
+	})
+}
+
+// followWindow waits until no chunk is open. In runs of earlier versions it tells them until then the window and the priority of their stage
+// when those change.
 func (r *run) followWindow(ctx workflow.Context, stage string, open map[string]workflow.ChildWorkflowFuture) error {
+	if r.version >= versionTold {
+		return workflow.Await(ctx, func() bool { return len(open) == 0 })
+	}
 	tasks, priority := r.windowOf(stage), r.priorities[stage]
 	for {
 		changed := func() bool { return r.windowOf(stage) != tasks || r.priorities[stage] != priority }

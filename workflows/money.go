@@ -42,6 +42,19 @@ func spendingOf(err error) (cost spending, told bool) {
 	return cost, false
 }
 
+// costOf is what a task has cost whose activity ended with err. Of one that nobody heard of again the last heartbeat tells, and the failure
+// that the error is about is that of an earlier attempt.
+func (r *run) costOf(err error) spending {
+	if silent, ok := errors.AsType[*temporal.TimeoutError](err); ok && r.version >= versionSilent && silent.HasLastHeartbeatDetails() {
+		var last wire.Heartbeat
+		if silent.LastHeartbeatDetails(&last) == nil {
+			return spending{Spent: last.Spent.Plus(last.Running)}
+		}
+	}
+	cost, _ := spendingOf(err)
+	return cost
+}
+
 // quote is what an attempt of the stage can cost at most as far as its hints and the prices of the run say; 0 when
 // that is not known.
 func (r *run) quote(stage wire.Stage) quantity.Money {
@@ -165,8 +178,11 @@ func (r *run) hearRun(ctx workflow.Context) {
 	})
 }
 
-// withSpending makes a chunk's error say what the chunk has spent.
+// withSpending makes a chunk's error say what the chunk has spent; nil stays nil.
 func withSpending(err error, stage string, shard int, cost spending) error {
+	if err == nil {
+		return nil
+	}
 	if failed, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		text := fmt.Sprintf("%s[%d]: %s", stage, shard, failed.Message())
 		return temporal.NewNonRetryableApplicationError(text, failed.Type(), err, cost)
@@ -174,5 +190,5 @@ func withSpending(err error, stage string, shard int, cost spending) error {
 	if temporal.IsCanceledError(err) {
 		return temporal.NewCanceledError("the chunk was cancelled", cost)
 	}
-	return err
+	return temporal.NewNonRetryableApplicationError(fmt.Sprintf("%s[%d]: %s", stage, shard, rootMessage(err)), wire.LostError, err, cost)
 }

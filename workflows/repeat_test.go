@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	spillway "github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
@@ -132,5 +133,36 @@ func TestARunContinuesAsNewOnceItsChunksAreOver(t *testing.T) {
 	}
 	if began != 2 || over != began {
 		t.Errorf("it continued when %d of %d chunks were over", over, began)
+	}
+}
+
+// TestEachPartOfARunTellsItsStart: whoever has lost the first word, or has forgotten it, hears of the run again.
+func TestEachPartOfARunTellsItsStart(t *testing.T) {
+	t.Parallel()
+	begun := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	if err := env.SetMemoOnStart(map[string]any{
+		spillway.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}, spillway.GoalMemo: spillway.Goal{Budget: 7}, spillway.EventMemo: "e1",
+		spillway.CarriedMemo: map[string]any{"started_at": begun},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var told []predictor.RunStarted
+	host := spillway.Host{App: "app", Build: "b1", Tell: func(event predictor.Event) {
+		if started, ok := event.(predictor.RunStarted); ok {
+			told = append(told, started)
+		}
+	}}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host)}})
+	pipeline := spillway.NewPipeline("idle", func(_ workflow.Context, in int) (int, error) { return in, nil })
+	spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
+	env.ExecuteWorkflow(pipeline.Name(), 3)
+	if err := env.GetWorkflowError(); err != nil || len(told) != 1 {
+		t.Fatalf("the start was told %d times, %v; want once", len(told), err)
+	}
+	if one := told[0]; !one.At.Equal(begun) || one.Pipeline != "idle" || one.Goal.Budget != 7 || one.Event != "e1" {
+		t.Errorf("got %+v, want the start of the whole run, with its goal and event", one)
 	}
 }

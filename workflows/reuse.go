@@ -33,46 +33,55 @@ type reused struct {
 	Wall   time.Duration   `json:"wall_ns"`
 }
 
+// inquiry is what the local activity is asked.
+type inquiry struct {
+	wire.Lookup
+	// Had says of each key that the result of the run which is tried again was taken before.
+	Had []bool `json:"had"`
+}
+
 // reuse returns for each input the output that an earlier run has made of it, nil where there is none; nothing at all when none is asked for.
+//
+// Of the run that this one tries again each result is taken by one call, and none once this run has continued as new: a step that repeats with
+// the same input would get its one old output for ever.
 func (r *run) reuse(ctx workflow.Context, stage wire.Stage, inputs []json.RawMessage) ([]json.RawMessage, error) {
 	if r.find == nil || len(inputs) == 0 || !r.options.Reuses(stage) {
 		return nil, nil
 	}
-	outputs := make([]json.RawMessage, len(inputs))
-	id, now := r.stageID(stage.Name), workflow.Now(ctx)
-	told := predictor.Reused{Run: r.id, Stage: id, At: now}
-	lookup := wire.Lookup{Run: r.options.RetryOf, Shared: r.options.Shares(stage), For: r.id}
-	if stage.CacheFor > 0 {
-		lookup.NotBefore = now.Add(-stage.CacheFor)
+	lookup := r.lookup(stage, workflow.Now(ctx))
+	if lookup.Run == "" && !lookup.Shared && r.version >= versionAnew {
+		return nil, nil
 	}
+	outputs := make([]json.RawMessage, len(inputs))
+	id := r.stageID(stage.Name)
+	told := predictor.Reused{Run: r.id, Stage: id, At: workflow.Now(ctx)}
+	var taken []string
 	for first := 0; first < len(inputs); first += lookupBatch {
 		batch := inputs[first:min(first+lookupBatch, len(inputs))]
-		lookup.Keys = make([]wire.ResultKey, len(batch))
+		asked := inquiry{Lookup: lookup, Had: make([]bool, len(batch))}
+		asked.Keys = make([]wire.ResultKey, len(batch))
 		for i, input := range batch {
-			lookup.Keys[i] = wire.NewResultKey(id, stage.Command, stage.CacheVersion, input)
+			asked.Keys[i] = wire.NewResultKey(id, stage.Command, stage.CacheVersion, input)
+			asked.Had[i] = r.taken[asked.Keys[i].Content]
 		}
-		var answer found
-		err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-			ScheduleToCloseTimeout: 3 * lookupTimeout,
-			StartToCloseTimeout:    2 * lookupTimeout,
-			RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
-		}), effects{Host{Find: r.find}}.find, lookup).Get(ctx, &answer)
-		if temporal.IsCanceledError(err) {
+		results, err := r.lookUp(ctx, asked)
+		if err != nil {
 			return nil, err
 		}
-		if err != nil || len(answer.Results) != len(batch) {
-			continue // it is run instead
-		}
-		for i, one := range answer.Results {
+		for i, one := range results {
 			if one == nil {
 				continue
 			}
 			outputs[first+i] = one.Output
+			taken = append(taken, asked.Keys[i].Content)
 			told.Tasks++
 			told.From = one.From
 			told.Saved += one.Cost
 			told.Wall += one.Wall
 		}
+	}
+	for _, content := range taken { // equal inputs of one Map take it together
+		r.taken[content] = true
 	}
 	if told.Tasks > 0 && r.tell != nil && !workflow.IsReplaying(ctx) {
 		r.tell(told)
@@ -80,19 +89,72 @@ func (r *run) reuse(ctx workflow.Context, stage wire.Stage, inputs []json.RawMes
 	return outputs, nil
 }
 
+// lookup is what is asked of every result of a stage now.
+func (r *run) lookup(stage wire.Stage, now time.Time) wire.Lookup {
+	lookup := wire.Lookup{Run: r.options.RetryOf, Shared: r.options.Shares(stage), For: r.id}
+	if r.continued {
+		lookup.Run = ""
+	}
+	if stage.CacheFor > 0 {
+		lookup.NotBefore = now.Add(-stage.CacheFor)
+	}
+	return lookup
+}
+
+// lookUp returns a result or nil for each key; nothing at all when nobody answers. It fails only when the run is cancelled.
+func (r *run) lookUp(ctx workflow.Context, asked inquiry) ([]*reused, error) {
+	var answer found
+	err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		ScheduleToCloseTimeout: 3 * lookupTimeout,
+		StartToCloseTimeout:    2 * lookupTimeout,
+		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
+	}), effects{Host{Find: r.find}}.find, asked).Get(ctx, &answer)
+	if temporal.IsCanceledError(err) {
+		return nil, err
+	}
+	if err != nil || len(answer.Results) != len(asked.Keys) {
+		return nil, nil // it is run instead
+	}
+	return answer.Results, nil
+}
+
 // find looks results up. Where that fails nothing is found, and what is not found is run.
-func (e effects) find(ctx context.Context, lookup wire.Lookup) (found, error) {
+func (e effects) find(ctx context.Context, asked inquiry) (found, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	kept, err := e.host.Find(ctx, lookup)
-	if err != nil {
-		return found{}, nil
-	}
-	answer := found{Results: make([]*reused, len(kept))}
-	for i, one := range kept {
-		if one != nil {
-			answer.Results[i] = &reused{Output: one.Output, From: one.Run, Cost: one.Cost, Wall: one.Wall}
+	answer := found{Results: make([]*reused, len(asked.Keys))}
+	for _, had := range []bool{false, true} {
+		lookup := asked.Lookup
+		if had {
+			lookup.Run = ""
+		}
+		places := asked.places(had)
+		if len(places) == 0 || lookup.Run == "" && !lookup.Shared {
+			continue
+		}
+		lookup.Keys = make([]wire.ResultKey, len(places))
+		for i, place := range places {
+			lookup.Keys[i] = asked.Keys[place]
+		}
+		kept, err := e.host.Find(ctx, lookup)
+		if err != nil {
+			return found{}, nil
+		}
+		for i, one := range kept {
+			if one != nil {
+				answer.Results[places[i]] = &reused{Output: one.Output, From: one.Run, Cost: one.Cost, Wall: one.Wall}
+			}
 		}
 	}
 	return answer, nil
+}
+
+// places are those of the keys whose result was taken before, or was not.
+func (i inquiry) places(had bool) (places []int) {
+	for place := range i.Keys {
+		if i.Had[place] == had {
+			places = append(places, place)
+		}
+	}
+	return places
 }

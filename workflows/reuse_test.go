@@ -258,3 +258,59 @@ func TestARetryRunsOnlyWhatIsNeededAlsoWithAnotherBuild(t *testing.T) {
 		t.Errorf("told of %d results, want %d: all that did not run", saved, want)
 	}
 }
+
+// TestARetryTakesAResultOnce: a step that repeats with the same input gets the result that the run before had of it at first, and then new ones.
+func TestARetryTakesAResultOnce(t *testing.T) {
+	t.Parallel()
+	polls := func(ctx workflow.Context, in int) (int, error) {
+		for range 3 {
+			if _, err := first.Run(ctx, in); err != nil {
+				return 0, err
+			}
+		}
+		_, err := clock.Map(ctx, []int{in, in}) // equal shards of one Map take one result together
+		return in, err
+	}
+	carried := map[string]any{"started_at": time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	for _, version := range []int{1, wire.WorkflowVersion} {
+		for name, c := range map[string]struct {
+			memo map[string]any
+			want string
+		}{
+			"at first":                      {map[string]any{}, "map[first:2]"},
+			"after it has continued as new": {map[string]any{spillway.CarriedMemo: carried}, "map[clock:2 first:3]"},
+		} {
+			t.Run(fmt.Sprintf("%s, version %d", name, version), func(t *testing.T) {
+				t.Parallel()
+				var suite testsuite.WorkflowTestSuite
+				suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+				env := suite.NewTestWorkflowEnvironment()
+				c.memo[spillway.OptionsMemo] = wire.RunOptions{Version: version, RetryOf: "before"}
+				if err := env.SetMemoOnStart(c.memo); err != nil {
+					t.Fatal(err)
+				}
+				m := &memory{}
+				for _, stage := range []string{"first", "clock"} {
+					key := wire.NewResultKey(predictor.StageID{App: "app", Build: "b0", Name: stage}, false, "", json.RawMessage("7"))
+					m.kept = append(m.kept, wire.Kept{Key: key, Run: "before", Output: json.RawMessage("7")})
+				}
+				stages := []spillway.AnyStage{first, clock}
+				host := spillway.Host{App: "app", Build: "b1", Stages: stages, Find: m.find}
+				env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host)}})
+				pipeline := spillway.NewPipeline("polls", polls)
+				spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
+				for _, stage := range stages {
+					env.RegisterActivityWithOptions(m.attempt(nil), activity.RegisterOptions{Name: stage.Name()})
+				}
+				env.ExecuteWorkflow(pipeline.Name(), 7)
+				attempts := map[string]int{}
+				for _, stage := range m.ran {
+					attempts[stage]++
+				}
+				if err := env.GetWorkflowError(); err != nil || fmt.Sprint(attempts) != c.want {
+					t.Errorf("got attempts %v and error %v, want %s", attempts, err, c.want)
+				}
+			})
+		}
+	}
+}

@@ -29,6 +29,12 @@ const (
 	versionCarry = 1
 	// versionLost: a task that was asked to stop and then lost counts as cancelled.
 	versionLost = 1
+	// versionSilent: so does one that nobody heard of again, and it costs what its last heartbeat said.
+	versionSilent = 2
+	// versionAnew: nothing is looked up where nothing may be found.
+	versionAnew = 2
+	// versionTold: each chunk of a Map is told its window and its priority from its beginning on.
+	versionTold = 2
 )
 
 // run is what the SDK remembers of the run that a workflow is, or is a part of. Workflow code owns it: no lock is needed.
@@ -49,6 +55,8 @@ type run struct {
 	inFlight   map[string]int // by stage
 	next       map[string]int // number of the next task, by stage
 	open       int            // tasks and Maps that have begun and not ended
+	// taken are the results that were taken from the run which this one tries again, by the content of their keys.
+	taken map[string]bool
 	// startedAt is when the whole run began, and continued says that this is not its first part.
 	startedAt time.Time
 	continued bool
@@ -85,6 +93,7 @@ func newRun(id string, window int) *run {
 	return &run{
 		id: id, window: window,
 		windows: map[string]int{}, priorities: map[string]int{}, inFlight: map[string]int{}, next: map[string]int{},
+		taken:  map[string]bool{},
 		before: map[string]quantity.Money{}, ledger: newBudget(), held: map[string]quantity.Money{},
 		account: account.New(0, account.Carried{}),
 	}
@@ -204,18 +213,24 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 	}
 	err = workflow.ExecuteActivity(ctx, c.stage.Name, task, c.input).Get(ctx, &result)
 	if err != nil {
-		cost, _ := spendingOf(err)
+		cost := r.costOf(err)
 		result.Cost = cost.Spent
-		if r.version >= versionLost && ctx.Err() != nil {
-			err = lostIsCancelled(err, cost)
+		if ctx.Err() != nil {
+			err = r.lostIsCancelled(err, cost)
 		}
 	}
 	return result, err
 }
 
 // lostIsCancelled returns what became of a task that was asked to stop: where its host went away before it could answer, the server tries it no
-// more and says that it was lost.
-func lostIsCancelled(err error, cost spending) error {
+// more. It says that the task was lost, when the host came back to say so, or that it has timed out.
+func (r *run) lostIsCancelled(err error, cost spending) error {
+	if r.version < versionLost {
+		return err
+	}
+	if silent, ok := errors.AsType[*temporal.TimeoutError](err); ok && r.version >= versionSilent {
+		return temporal.NewCanceledError(silent.Message(), cost)
+	}
 	if lost, ok := errors.AsType[*temporal.ApplicationError](err); ok && lost.Type() == wire.LostError {
 		return temporal.NewCanceledError(lost.Message(), cost)
 	}

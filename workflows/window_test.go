@@ -89,6 +89,7 @@ func TestTheNewestPriorityOfAStageReachesItsTasks(t *testing.T) {
 	for version, want := range map[int]map[temporal.Priority]bool{
 		0: {temporal.Priority{}: true},
 		1: {temporal.Priority{FairnessKey: "squares"}: true, temporal.Priority{PriorityKey: 1, FairnessKey: "squares"}: true},
+		2: {temporal.Priority{FairnessKey: "squares"}: true, temporal.Priority{PriorityKey: 1, FairnessKey: "squares"}: true},
 	} {
 		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
 			t.Parallel()
@@ -97,7 +98,7 @@ func TestTheNewestPriorityOfAStageReachesItsTasks(t *testing.T) {
 			env := suite.NewTestWorkflowEnvironment()
 			env.SetTestTimeout(time.Minute)
 			host := spillway.Host{Stages: []spillway.AnyStage{squared, total, sum}, Window: 8}
-			options := &scheduled{seen: map[temporal.Priority]bool{}}
+			options := &scheduled{seen: map[temporal.Priority]int{}}
 			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host), options}})
 			if err := env.SetMemoOnStart(map[string]any{spillway.OptionsMemo: wire.RunOptions{Version: version}}); err != nil {
 				t.Fatal(err)
@@ -120,7 +121,11 @@ func TestTheNewestPriorityOfAStageReachesItsTasks(t *testing.T) {
 			if err := env.GetWorkflowError(); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, options.seen); diff != "" {
+			seen := map[temporal.Priority]bool{}
+			for priority := range options.seen {
+				seen[priority] = true
+			}
+			if diff := cmp.Diff(want, seen); diff != "" {
 				t.Errorf("priorities of the tasks (-want +got):\n%s", diff)
 			}
 			if refused == nil {
@@ -130,11 +135,48 @@ func TestTheNewestPriorityOfAStageReachesItsTasks(t *testing.T) {
 	}
 }
 
+// TestAPriorityReachesTheOpenChunksWhileOthersAreStillToBeOpened: a Map of four chunks, of which two are open at a time, becomes urgent as its
+// first task runs.
+func TestAPriorityReachesTheOpenChunksWhileOthersAreStillToBeOpened(t *testing.T) {
+	t.Parallel()
+	const shards, perChunk = 2000, 500
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(time.Minute)
+	host := spillway.Host{Stages: []spillway.AnyStage{squared}, Window: 8}
+	options := &scheduled{seen: map[temporal.Priority]int{}}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host), options}})
+	if err := env.SetMemoOnStart(map[string]any{spillway.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
+		t.Fatal(err)
+	}
+	pipeline := spillway.NewPipeline("squares", mapOnly)
+	spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
+	var once sync.Once
+	env.RegisterActivityWithOptions(func(context.Context, wire.Task, json.RawMessage) (wire.Result, error) {
+		once.Do(func() {
+			env.UpdateWorkflow(spillway.WindowUpdate, "w1", &testsuite.TestUpdateCallback{
+				OnAccept: func() {}, OnReject: func(err error) { t.Error(err) }, OnComplete: func(any, error) {},
+			}, predictor.Window{Stage: predictor.StageID{Name: squared.Name()}, Tasks: 16, Priority: 1})
+		})
+		return wire.Result{Output: json.RawMessage("1")}, nil
+	}, activity.RegisterOptions{Name: squared.Name()})
+	env.ExecuteWorkflow(pipeline.Name(), shards)
+	if err := env.GetWorkflowError(); err != nil {
+		t.Fatal(err)
+	}
+	usual := options.seen[temporal.Priority{FairnessKey: "squares"}]
+	urgent := options.seen[temporal.Priority{PriorityKey: 1, FairnessKey: "squares"}]
+	if usual+urgent != shards || usual >= perChunk {
+		t.Errorf("%d tasks went without the priority and %d with it; want fewer than the %d of one chunk of %d without", usual, urgent, perChunk, shards)
+	}
+}
+
 // scheduled notes the priorities with which tasks are scheduled.
 type scheduled struct {
 	interceptor.WorkerInterceptorBase
 	mu   sync.Mutex
-	seen map[temporal.Priority]bool
+	seen map[temporal.Priority]int // how many tasks
 }
 
 func (s *scheduled) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
@@ -159,7 +201,7 @@ type scheduledOutbound struct {
 
 func (o *scheduledOutbound) ExecuteActivity(ctx workflow.Context, name string, arguments ...any) workflow.Future {
 	o.scheduled.mu.Lock()
-	o.scheduled.seen[workflow.GetActivityOptions(ctx).Priority] = true
+	o.scheduled.seen[workflow.GetActivityOptions(ctx).Priority]++
 	o.scheduled.mu.Unlock()
 	return o.Next.ExecuteActivity(ctx, name, arguments...)
 }

@@ -7,6 +7,8 @@ type Block struct {
 	Seq int `json:"seq"`
 	// Unlimited says that the run has no budget: the part takes what it needs, and keeps count.
 	Unlimited bool `json:"unlimited,omitempty"`
+	// Blind asks for a Report: the run has had no budget meanwhile, and does not know what the part has taken.
+	Blind bool `json:"blind,omitempty"`
 	// Granted is all that the part was ever given.
 	Granted quantity.Money `json:"granted_picodollars,omitempty"`
 	// Probe says that nobody knows the stage's price, and that this part finds it out: one task may have all that is

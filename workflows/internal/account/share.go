@@ -46,8 +46,11 @@ func (a *Account) Told(block Block) {
 	}
 	newest := block.Seq > s.seen
 	if newest {
-		if s.seen > 0 && !a.limited && !block.Unlimited { // the run has a budget now, and must know what is in flight
+		bounded := s.seen > 0 && !a.limited && !block.Unlimited
+		if bounded {
 			s.take(a, 0)
+		}
+		if bounded || block.Blind { // the run must know what is in flight, also where this part has never heard that there was no budget
 			s.due, s.asked, s.urgent = true, false, false
 		}
 		a.limited = !block.Unlimited
