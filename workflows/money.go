@@ -117,8 +117,10 @@ func (r *run) answerReserve(ctx workflow.Context) error {
 		id := strings.TrimSuffix(ask.Task, poolSuffix)
 		before := r.before[id]
 		r.account.Grow(id, ask.Least+before, ask.Want+before, ask.Waits)
-		if err := workflow.Await(ctx, func() bool { return !r.account.Growing(id) }); err != nil {
-			return wire.Reserved{}, err
+		if !ask.Unlimited { // who knows of no budget goes on without an answer, and must hear of one first
+			if err := workflow.Await(ctx, func() bool { return !r.account.Growing(id) }); err != nil {
+				return wire.Reserved{}, err
+			}
 		}
 		return wire.Reserved{
 			Unlimited: !r.account.Limited(), Amount: r.account.Reserved(id) - before, Budget: r.account.Limit(), Spent: r.account.Spent(),

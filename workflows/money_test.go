@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
@@ -43,6 +44,7 @@ type till struct {
 	tasks           int
 	worst           quantity.Money // the most that was spent and reserved when a task started
 	unbounded       int            // tasks that came without a reservation
+	mute            int            // tasks that never ask
 }
 
 func (p *till) enter(task wire.Task) {
@@ -54,6 +56,9 @@ func (p *till) enter(task wire.Task) {
 	p.reserved += task.Reserved
 	if !task.Budgeted {
 		p.unbounded++
+	}
+	if !task.Asks {
+		p.mute++
 	}
 	p.worst = max(p.worst, p.spent+p.reserved)
 }
@@ -335,5 +340,46 @@ func TestATaskInFlightIsGivenMoreWhileThereIsAny(t *testing.T) {
 	}
 	if len(given) != 2 || given[0].Amount < 300 || given[0].Amount > 1000 || given[1].Amount >= 5000 || given[1].Budget != 1000 {
 		t.Errorf("got %+v, want at least 300 and then no 5,000 of a budget of 1,000", given)
+	}
+}
+
+// TestABudgetThatComesLaterReachesATaskInFlight: the task was scheduled without one, and asks so that it hears of it.
+func TestABudgetThatComesLaterReachesATaskInFlight(t *testing.T) {
+	t.Parallel()
+	var given []wire.Reserved
+	steer := func(env *testsuite.TestWorkflowEnvironment) {
+		update := func(name string, argument any) {
+			env.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{
+				OnAccept: func() {}, OnReject: func(err error) { t.Error(err) },
+				OnComplete: func(answer any, err error) {
+					if reserved, ok := answer.(wire.Reserved); ok && err == nil {
+						given = append(given, reserved)
+					}
+				},
+			}, argument)
+		}
+		var once sync.Once
+		env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) {
+			once.Do(func() {
+				update(wire.ReserveUpdate, wire.Reserve{Task: "dear-0", Least: 300, Want: 600, Unlimited: true})
+				update(spillway.GoalUpdate, spillway.Goal{Budget: 1000})
+				update(wire.ReserveUpdate, wire.Reserve{Task: "dear-0", Least: 900, Want: 1200, Unlimited: true})
+				update(wire.ReserveUpdate, wire.Reserve{Task: "dear-0", Least: 5000, Want: 9000, Unlimited: true})
+			})
+		})
+	}
+	p, err := budgeted(t, 0, 1, nil, func(ctx workflow.Context) error {
+		if _, err := dear.Run(ctx, priced{Cost: 400}); err != nil {
+			return err
+		}
+		_, err := dear.Run(ctx, priced{Cost: 400})
+		return err
+	}, steer)
+	if err != nil || p.mute > 0 || p.worst < 600 {
+		t.Fatalf("%v; %d tasks do not ask, %d reserved at most; want that both ask, and that the second comes with what the first tells", err, p.mute, p.worst)
+	}
+	want := []wire.Reserved{{Unlimited: true, Amount: 600}, {Amount: 900, Budget: 1000}, {Amount: 900, Budget: 1000}}
+	if diff := cmp.Diff(want, given); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
 	}
 }

@@ -208,8 +208,8 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout, PoolOnly: poolOnly, Recommends: c.stage.Recommends,
 		Command: c.stage.Command, CacheVersion: c.stage.CacheVersion, Traceparent: r.options.Traceparent,
 	}
-	if own := strings.TrimSuffix(c.id, poolSuffix); r.version >= versionAccount && r.account.Limited() {
-		task.Budgeted, task.Reserved = true, r.account.Reserved(own)-r.before[own]
+	if own := strings.TrimSuffix(c.id, poolSuffix); r.version >= versionAccount {
+		task.Budgeted, task.Reserved, task.Asks = r.account.Limited(), r.account.Reserved(own)-r.before[own], true
 	}
 	err = workflow.ExecuteActivity(ctx, c.stage.Name, task, c.input).Get(ctx, &result)
 	if err != nil {

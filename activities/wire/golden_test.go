@@ -31,7 +31,7 @@ var (
 	guess       = predictor.Interval{Low: 1, Mid: 2.5, High: 4}
 	task        = wire.Task{
 		Version: wire.Version, Run: "digits-1", Pipeline: "digits", Stage: stage, ID: "score-17", Input: 350_356, Declared: size, MaxAttempts: 3,
-		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, Traceparent: traceparent, Budgeted: true, Reserved: 7,
+		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, Traceparent: traceparent, Budgeted: true, Reserved: 7, Asks: true,
 		CacheVersion: "2",
 	}
 	training = predictor.Training{
@@ -128,7 +128,7 @@ func plainMessages() map[string]any {
 		"task":   &task,
 		"result": &wire.Result{Output: json.RawMessage(`{"labels":[1,2]}`), Venue: predictor.Function, Cost: 5_542_794},
 		"heartbeat": &wire.Heartbeat{
-			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, Spent: 77_664, Running: 512, Reserved: 200_000, Checkpoint: ref, Step: 3, Metrics: map[string]float64{"loss": 0.25},
+			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, Spent: 77_664, Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Metrics: map[string]float64{"loss": 0.25},
 		},
 		"to_child_start":  &wire.ToChild{Start: &start},
 		"to_child_limit":  &wire.ToChild{Limit: &size},
@@ -157,7 +157,7 @@ func plainMessages() map[string]any {
 			Version: wire.WorkflowVersion, Window: 64, Cache: true, NoCache: true, RetryOf: "digits-0", Only: []string{"score"}, EventAt: at, Traceparent: traceparent,
 			Prices: &wire.Prices{HostPerHour: quantity.USD / 5, HostCapacity: size, FunctionPerGiBSecond: 16_666_667, FunctionPerRequest: 200_000},
 		},
-		"reserve":  &wire.Reserve{Task: "score-17", Least: 1_000, Want: 2_000, Waits: true},
+		"reserve":  &wire.Reserve{Task: "score-17", Least: 1_000, Want: 2_000, Waits: true, Unlimited: true},
 		"reserved": &wire.Reserved{Unlimited: true, Amount: 2_000, Budget: quantity.USD, Spent: 77_664},
 		"kept": &wire.Kept{
 			Version: wire.Version, Key: wire.ResultKey{Content: ref.Digest, Code: "f9310f35b488"}, Run: "digits-0", Stage: "score", Task: "score-17",

@@ -21,6 +21,8 @@ type Reserve struct {
 	Want  quantity.Money `json:"want_picodollars"`
 	// Waits says that the attempt does not run until it has it, so that its end makes no room for others.
 	Waits bool `json:"waits,omitempty"`
+	// Unlimited says that the attempt knows of no budget. It is answered at once, with what it has when there is one now.
+	Unlimited bool `json:"unlimited,omitempty"`
 }
 
 // Reserved is what a task may cost now. It is less than what was asked for when the run has no more.

@@ -49,6 +49,8 @@ type Task struct {
 	// Budgeted says that the task may cost no more than Reserved, all attempts together, unless ReserveUpdate is given more.
 	Budgeted bool           `json:"budgeted,omitempty"`
 	Reserved quantity.Money `json:"reserved_picodollars,omitempty"`
+	// Asks says that the run answers ReserveUpdate also while it has no budget, so that a long task hears of one that comes later.
+	Asks bool `json:"asks,omitempty"`
 }
 
 // Result is what every stage activity returns.
@@ -73,8 +75,10 @@ type Heartbeat struct {
 	// Spent is what earlier attempts cost, Running what this one has cost so far: if it is lost, that is what it is taken to have cost.
 	Spent   quantity.Money `json:"spent_picodollars,omitempty"`
 	Running quantity.Money `json:"running_picodollars,omitempty"`
-	// Reserved is what the run has reserved for the task since it was scheduled, where that is more than before.
+	// Reserved is what the run has reserved for the task since it was scheduled, where that is more than before. Budgeted says that the run
+	// was given a budget since.
 	Reserved quantity.Money `json:"reserved_picodollars,omitempty"`
+	Budgeted bool           `json:"budgeted,omitempty"`
 	// Checkpoint is the newest checkpoint; the zero Ref when there is none.
 	Checkpoint activities.Ref `json:"checkpoint"`
 	// Step and Metrics are the newest progress.

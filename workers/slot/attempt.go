@@ -110,7 +110,7 @@ func Begin(ctx context.Context, task wire.Task, input json.RawMessage, journal *
 	a.state.Spent += a.state.Running // an attempt that was lost has cost something as well
 	a.state.Running = 0
 	a.entry = journal.take(a, info.TaskToken)
-	a.money = money{bounded: task.Budgeted, reserved: max(task.Reserved, a.state.Reserved)}
+	a.money = newMoney(task, a.state)
 	go a.beat(ctx, every)
 	return a, nil
 }

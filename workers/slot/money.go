@@ -21,14 +21,17 @@ const (
 	askAhead = 4
 	// askShare is the part of a reservation that is asked before, so that an ordinary task never asks.
 	askShare = 4
+	// unboundedLooks is for how many looks an attempt without a budget asks nobody: nearly all have ended by then.
+	unboundedLooks = 60
 	// askTimeout bounds one try to ask, and askPause is the time between two.
 	askTimeout = 20 * time.Second
 	askPause   = 250 * time.Millisecond
 )
 
-// money is what an attempt of a run with a budget may cost. The Attempt's mutex guards it.
+// money is what an attempt may cost. The Attempt's mutex guards it.
 type money struct {
-	bounded  bool
+	bounded  bool           // it may cost no more than what is reserved
+	asks     bool           // its run answers also where it is not bounded
 	reserved quantity.Money // for all attempts of the task together
 	budget   quantity.Money // of the run, as it was told last; 0 when it was not
 	asking   bool
@@ -36,28 +39,39 @@ type money struct {
 	refused  bool // the newest answer was less than was asked for at least
 }
 
+func newMoney(task wire.Task, left wire.Heartbeat) money {
+	return money{
+		bounded: task.Budgeted || left.Budgeted, asks: task.Budgeted || task.Asks, reserved: max(task.Reserved, left.Reserved),
+	}
+}
+
 // Afford notes that the attempt has cost so much so far, and reports whether it may go on until the next look, which
-// will cost next. It asks the run for more before what is reserved is used up; the attempt goes on meanwhile.
+// will cost next. It asks the run for more before what is reserved is used up; the attempt goes on meanwhile. Without a
+// budget it may always go on, and asks so that the run knows what it costs, and it hears of a budget that comes later.
 func (a *Attempt) Afford(ctx context.Context, cost, next quantity.Money) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.state.Running = cost
-	if !a.money.bounded {
+	bounded, has := a.money.bounded, a.money.reserved
+	switch {
+	case !bounded && !a.money.asks:
 		return true
+	case !bounded:
+		has = max(has, unboundedLooks*next)
 	}
 	spent := a.state.Spent + cost
 	first := false // a short task never asks, so a longer one has one look to be answered
-	if short := spent + max(askAhead*next, a.money.reserved/askShare) - a.money.reserved; short > 0 && !a.money.asking {
+	if short := spent + max(askAhead*next, has/askShare) - has; short > 0 && !a.money.asking {
 		first, a.money.asked, a.money.asking = !a.money.asked, true, true
-		ask := wire.Reserve{Task: a.Task.ID, Least: a.money.reserved + max(short, 1)}
-		ask.Want = max(ask.Least, 2*a.money.reserved)
+		ask := wire.Reserve{Task: a.Task.ID, Least: has + max(short, 1), Unlimited: !bounded}
+		ask.Want = max(ask.Least, 2*has)
 		a.asks.Go(func() {
 			ctx, cancel := a.untilClose(ctx)
 			defer cancel()
 			a.reserve(ctx, ask)
 		})
 	}
-	return first || spent+next <= a.money.reserved
+	return !bounded || first || spent+next <= has
 }
 
 // Secure waits until the attempt, which does not run yet, may cost so much, and reports whether it may. After patience
@@ -114,14 +128,17 @@ func (a *Attempt) reserve(ctx context.Context, ask wire.Reserve) bool {
 	defer a.mu.Unlock()
 	a.money.asking = false
 	if err != nil {
-		a.money.refused = a.money.refused || isFinal(err)
+		if isFinal(err) {
+			a.money.refused, a.money.asks = true, a.money.bounded
+		}
 		activity.GetLogger(ctx).Debug("the run was not asked for more money", "task", ask.Task, "error", err)
 		return false
 	}
 	a.money.bounded, a.money.budget = !given.Unlimited, given.Budget
 	a.money.reserved = max(a.money.reserved, given.Amount)
-	a.state.Reserved = a.money.reserved
-	a.money.refused = !given.Unlimited && given.Amount < ask.Least
+	a.state.Reserved, a.state.Budgeted = a.money.reserved, a.money.bounded
+	a.money.asked = a.money.asked && !ask.Unlimited // who hears of a budget now asks again within it
+	a.money.refused = a.money.bounded && !ask.Unlimited && given.Amount < ask.Least
 	return !a.money.refused
 }
 
@@ -152,6 +169,9 @@ type reserver struct {
 func (r reserver) ask(ctx context.Context, ask wire.Reserve) (given wire.Reserved, err error) {
 	execution := activity.GetInfo(ctx).WorkflowExecution
 	id := fmt.Sprintf("%s/%s/%d/%t", wire.ReserveUpdate, ask.Task, ask.Least, ask.Waits)
+	if ask.Unlimited { // it has been answered when the same is asked within a budget
+		id += "/unlimited"
+	}
 	for {
 		try, cancel := context.WithTimeout(ctx, askTimeout)
 		handle, err := r.client.UpdateWorkflow(try, client.UpdateWorkflowOptions{

@@ -3,6 +3,7 @@ package slot_test
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,5 +55,76 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 	poor.Budgeted = true
 	if _, err := f.Submit(t, stage.Queue(), poor, "in").Wait(t); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestATaskOfARunWithoutABudgetHearsOfOneThatComesLater lets a task run on while it costs ever more: it asks seldom, is never stopped for want
+// of an answer, and obeys the budget once there is one.
+func TestATaskOfARunWithoutABudgetHearsOfOneThatComesLater(t *testing.T) {
+	t.Parallel()
+	f, c := slottest.Start(t)
+	var mu sync.Mutex
+	var asked []wire.Reserve
+	answers := []wire.Reserved{{Unlimited: true, Amount: 120}, {Amount: 120, Budget: 150}, {Amount: 150, Budget: 150}}
+	f.Answer(func(ask wire.Reserve) wire.Reserved {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, ask)
+		return answers[min(len(asked), len(answers))-1]
+	})
+	w := start(t, c, func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+		a, err := slot.Begin(ctx, task, input, nil, time.Now())
+		if err != nil {
+			return wire.Result{}, err
+		}
+		defer a.Close()
+		// until goes from look to look until the attempt may go on no more, or the cost is reached.
+		until := func(from, to quantity.Money) quantity.Money {
+			for cost := from; cost < to; cost++ {
+				if !a.Afford(ctx, cost, 1) {
+					return cost
+				}
+			}
+			return to
+		}
+		await := func(what string, happened func() bool) {
+			for limit := time.Now().Add(time.Minute); !happened(); time.Sleep(time.Millisecond) {
+				if time.Now().After(limit) {
+					t.Errorf("waited a minute until %s", what)
+					return
+				}
+			}
+		}
+		heard := func(budgeted bool, reserved quantity.Money) {
+			await("the answer is heard", func() bool { state := a.State(); return state.Reserved == reserved && state.Budgeted == budgeted })
+		}
+		if at := until(0, 50); at != 50 {
+			t.Errorf("without a budget it was stopped at %d", at)
+		}
+		heard(false, 120)
+		if at := until(50, 95); at != 95 {
+			t.Errorf("without a budget it was stopped at %d", at)
+		}
+		heard(true, 120)
+		a.Afford(ctx, 96, 1)
+		heard(true, 150)
+		if at := until(97, 200); at > 152 {
+			t.Errorf("with 150 for it, it went on until %d", at)
+		}
+		await("the refusal is heard", func() bool { return a.Unaffordable().Outcome == predictor.Failed })
+		return wire.Result{Output: input}, nil
+	})
+	set(t, w, 1, false)
+	rich := task("score-1")
+	rich.Asks = true
+	if _, err := f.Submit(t, stage.Queue(), rich, "in").Wait(t); err != nil {
+		t.Error(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for i, ask := range asked {
+		if ask.Unlimited != (i < 2) {
+			t.Errorf("question %d of %d: %+v; want two without a budget, and the others within it", i, len(asked), ask)
+		}
 	}
 }
