@@ -23,8 +23,14 @@ const (
 	// windowSenders is how many windows are on their way at a time, windowQueue how many more may wait.
 	windowSenders = 4
 	windowQueue   = 256
-	// windowWait is how long one may take to reach its run. A run whose worker is away does not answer; its next window replaces this one.
-	windowWait = 5 * time.Second
+	// windowWait is how long one may take to reach its run. A run whose worker is away does not answer. One that is slow takes it later, and then
+	// the next try, which is of the same telling, is answered at once: a try that ends early loses nothing.
+	windowWait = 2 * time.Second
+	// silentAfter is how many tries in a row fail before a run counts as silent: one answer may be slow.
+	silentAfter = 2
+	// silentSenders send to runs that are silent, and silentWait is how long each such try may take.
+	silentSenders = 4
+	silentWait    = time.Second
 	// awayLeast and awayMost bound the pause before a run that a window did not reach is tried again; it doubles.
 	awayLeast = time.Second
 	awayMost  = 2 * time.Minute
@@ -54,10 +60,18 @@ type windowRow struct {
 	id string
 }
 
-// away is how long a run that did not answer is left alone. The zero value is a run that answers.
+// away is how often in a row a run did not answer, and how long it is left alone. The zero value is a run that answers.
 type away struct {
-	pause time.Duration
-	until time.Time
+	failures int
+	pause    time.Duration
+	until    time.Time
+}
+
+// telling is what became of a row that was sent.
+type telling struct {
+	windowRow
+
+	reached bool // its run has it, or has ended
 }
 
 // windows sends the rows that changed to their runs. All but run is for one goroutine.
@@ -65,9 +79,10 @@ type windows struct {
 	send   func(ctx context.Context, window predictor.Window, id string) error
 	logger *slog.Logger
 	jobs   chan windowRow
-	slow   chan windowRow          // of runs that did not answer: they have a sender of their own, so that they delay no other
-	failed chan windowRow          // did not reach their runs
+	slow   chan windowRow // of silent runs: they have senders of their own, so that they delay no other
+	told   chan telling
 	sent   map[windowKey]windowRow // or on their way
+	onWay  map[windowKey]bool      // one row of a run and stage at a time, so that no older one comes after it
 	due    map[windowKey]windowRow // to be sent
 	order  []windowKey             // in which they became so
 	away   map[string]away         // by run
@@ -77,18 +92,18 @@ type windows struct {
 
 func newWindows(send func(ctx context.Context, window predictor.Window, id string) error, logger *slog.Logger) *windows {
 	return &windows{
-		send: send, logger: logger, jobs: make(chan windowRow, windowQueue), slow: make(chan windowRow, windowQueue),
-		failed: make(chan windowRow, 2*windowQueue+windowSenders+1),
-		sent:   map[windowKey]windowRow{}, due: map[windowKey]windowRow{}, away: map[string]away{}, name: rand.Text(),
+		send: send, logger: logger,
+		jobs: make(chan windowRow, windowQueue), slow: make(chan windowRow, silentSenders), told: make(chan telling, windowQueue),
+		sent: map[windowKey]windowRow{}, onWay: map[windowKey]bool{}, due: map[windowKey]windowRow{}, away: map[string]away{}, name: rand.Text(),
 	}
 }
 
 // obey queues the rows that differ from what their run was told last, and those that did not reach it and that no newer one replaces; it never
-// waits. A row that finds the queue full is due the next time, that of a run which did not answer after a pause. A run and stage without a row
-// keeps what it has.
+// waits. A row that finds its queue full, or an older one of its run and stage on its way, is due the next time, and that of a run which did
+// not answer after a pause. A run and stage without a row keeps what it has.
 func (w *windows) obey(rows []predictor.Window) {
 	now := time.Now()
-	w.again(now)
+	w.hear(now)
 	for _, row := range rows {
 		key := windowKey{row.Run, row.Stage}
 		switch due, known := w.due[key]; {
@@ -105,8 +120,8 @@ func (w *windows) obey(rows []predictor.Window) {
 		if !still {
 			continue
 		}
-		if w.queue(row, now) {
-			w.sent[key] = row
+		if w.queue(key, row, now) {
+			w.sent[key], w.onWay[key] = row, true
 			delete(w.due, key)
 		} else {
 			rest = append(rest, key)
@@ -116,12 +131,13 @@ func (w *windows) obey(rows []predictor.Window) {
 }
 
 // queue hands a row to the senders, and reports whether it could.
-func (w *windows) queue(row windowRow, now time.Time) bool {
+func (w *windows) queue(key windowKey, row windowRow, now time.Time) bool {
+	silent := w.away[row.Run]
+	if w.onWay[key] || now.Before(silent.until) {
+		return false
+	}
 	lane := w.jobs
-	if silent, is := w.away[row.Run]; is {
-		if now.Before(silent.until) {
-			return false
-		}
+	if silent.failures >= silentAfter {
 		lane = w.slow
 	}
 	select {
@@ -140,33 +156,38 @@ func (w *windows) owe(key windowKey, row windowRow) {
 	w.due[key] = row
 }
 
-// again makes the rows due that did not reach their runs, and trusts runs again of which that has not been so for a while.
-func (w *windows) again(now time.Time) {
-	for run, silent := range w.away {
-		if now.After(silent.until.Add(awayMost)) {
-			delete(w.away, run)
-		}
-	}
+// hear takes in what became of rows: those that did not reach their runs are due again, and a run that one reached answers again.
+func (w *windows) hear(now time.Time) {
 	for {
 		select {
-		case row := <-w.failed:
-			key := windowKey{row.Run, row.Stage}
-			if w.sent[key] != row {
-				continue // replaced, or its run has ended
-			}
-			if silent := w.away[row.Run]; !now.Before(silent.until) { // one pause for all rows that were on their way
-				silent.pause = min(max(2*silent.pause, awayLeast), awayMost)
-				silent.until = now.Add(silent.pause)
-				w.away[row.Run] = silent
-			}
-			delete(w.sent, key)
-			if _, newer := w.due[key]; !newer {
-				w.owe(key, row)
+		case told := <-w.told:
+			key := windowKey{told.Run, told.Stage}
+			delete(w.onWay, key)
+			if told.reached {
+				delete(w.away, told.Run)
+			} else if w.sent[key] == told.windowRow { // otherwise its run has ended
+				w.missed(told.Run, now)
+				delete(w.sent, key)
+				if _, newer := w.due[key]; !newer {
+					w.owe(key, told.windowRow)
+				}
 			}
 		default:
 			return
 		}
 	}
+}
+
+// missed notes that a run did not answer: once for all rows that were on their way to it.
+func (w *windows) missed(run string, now time.Time) {
+	silent := w.away[run]
+	if now.Before(silent.until) {
+		return
+	}
+	silent.failures++
+	silent.pause = min(max(2*silent.pause, awayLeast), awayMost)
+	silent.until = now.Add(silent.pause)
+	w.away[run] = silent
 }
 
 // forget drops what was told to a run that has ended.
@@ -184,35 +205,39 @@ func (w *windows) forget(run string) {
 // run sends until ctx ends. A run that a window did not reach keeps its last one until it is sent again.
 func (w *windows) run(ctx context.Context) {
 	var senders sync.WaitGroup
-	senders.Go(func() { w.sendAll(ctx, w.slow) })
 	for range windowSenders {
-		senders.Go(func() { w.sendAll(ctx, w.jobs) })
+		senders.Go(func() { w.sendAll(ctx, w.jobs, windowWait) })
+	}
+	for range silentSenders {
+		senders.Go(func() { w.sendAll(ctx, w.slow, silentWait) })
 	}
 	senders.Wait()
 }
 
-func (w *windows) sendAll(ctx context.Context, rows <-chan windowRow) {
+func (w *windows) sendAll(ctx context.Context, rows <-chan windowRow, patience time.Duration) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case row := <-rows:
-			w.sendOne(ctx, row)
+			select {
+			case w.told <- telling{row, w.sendOne(ctx, row, patience)}:
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }
 
-func (w *windows) sendOne(ctx context.Context, row windowRow) {
-	ctx, cancel := context.WithTimeout(ctx, windowWait)
+// sendOne reports whether the row reached its run, or its run has ended.
+func (w *windows) sendOne(ctx context.Context, row windowRow, patience time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := w.send(ctx, row.Window, row.id)
 	var gone *serviceerror.NotFound
 	if err == nil || errors.As(err, &gone) {
-		return
-	}
-	select {
-	case w.failed <- row:
-	default: // more than are on their way cannot fail before obey looks again
+		return true
 	}
 	w.logger.DebugContext(ctx, "window did not reach its run", "run", row.Run, "stage", row.Stage, "error", fmt.Errorf("update window: %w", err))
+	return false
 }
