@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/spillway-ml/spillway/predictor"
@@ -69,5 +70,41 @@ func TestADeadlineThatAClockJumpHasPassedIsToldAndSteered(t *testing.T) {
 	state = fold(state, predictor.GoalChanged{Run: "r", Goal: predictor.Goal{Deadline: 10 * time.Hour}, At: after(2*3600 + 1)})
 	if got := priority(2*3600 + 2); got != 3 {
 		t.Errorf("with a later deadline the run has priority %d, want the usual 3", got)
+	}
+}
+
+// TestAPriorityThatHasEasedStaysInThePlan has one run that was late and one that never was: what takes the priority back is in every plan from
+// then on, also of a leader that knows from the plan in force only that the run was late.
+func TestAPriorityThatHasEasedStaysInThePlan(t *testing.T) {
+	t.Parallel()
+	decide := func(state predictor.State, now float64, term uint64) ([]predictor.Window, predictor.State) {
+		snap := laptop(now, 1)
+		snap.Functions.Enabled, snap.Term = false, term
+		plan, next := predictor.Decide(state, snap)
+		return plan.Windows, next
+	}
+	facts := []predictor.Event{
+		started("late", 0, predictor.Goal{Deadline: time.Second}), started("other", 0, predictor.Goal{}),
+		hint("late", "score", 10, 0), hint("other", "score", 10, 0),
+	}
+	eases := predictor.GoalChanged{Run: "late", At: after(20)}
+	row := predictor.Window{Run: "late", Stage: stageNamed("score"), Tasks: 64, Priority: 1}
+	rows, state := decide(fold(learn(predictor.State{}, "score", 10, 1), facts...), 10, 1)
+	if diff := cmp.Diff([]predictor.Window{row}, rows); diff != "" {
+		t.Fatalf("windows of a late run (-want +got):\n%s", diff)
+	}
+	usual := row
+	usual.Priority = 3
+	state = fold(state, eases)
+	for second := range 3 {
+		rows, state = decide(state, 21+float64(second), 1)
+		if diff := cmp.Diff([]predictor.Window{usual}, rows); diff != "" {
+			t.Errorf("windows %d s after the goal was lifted (-want +got):\n%s", second+1, diff)
+		}
+	}
+	state = fold(fold(learn(predictor.State{}, "score", 10, 1), facts...), eases)
+	state = predictor.ObeyWindows(state, []predictor.Window{row, {Run: "unknown", Stage: row.Stage, Tasks: 1, Priority: 1}})
+	if rows, _ = decide(state, 21, 2); !cmp.Equal([]predictor.Window{usual}, rows) {
+		t.Errorf("windows of the next leader: %+v, want %+v", rows, usual)
 	}
 }

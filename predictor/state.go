@@ -91,6 +91,7 @@ type share struct {
 	Last      instant        `json:"last"`
 	Window    int            `json:"window,omitempty"`
 	Priority  int            `json:"priority,omitempty"`
+	Steered   bool           `json:"steered,omitempty"`  // the run was told a window that is not the default
 	Declined  bool           `json:"declined,omitempty"` // that nothing spills was already told
 
 	run *run

@@ -9,6 +9,8 @@ import (
 
 // Temporal's priority keys, of which 1 is served first.
 const (
+	priorityFirst  = 1
+	priorityLast   = 5
 	priorityLate   = 1
 	priorityTight  = 2
 	priorityUsual  = 3
@@ -18,7 +20,8 @@ const (
 	windowCapacity = 2   // windows grow by this factor, so that a growing stage changes its window a few times only
 )
 
-// turnWindows writes the windows that differ from the default, and tells those that changed. A window grows while its run goes on and never
+// turnWindows writes the windows of runs that were ever told another than the default, and tells those that changed. Such a row stays as long as
+// there is work at its stage: a plan or a telling may be lost, and the next one says the same. A window grows while its run goes on and never
 // shrinks: a task that was scheduled cannot be taken back.
 func (d *decider) turnWindows() {
 	for _, w := range d.works {
@@ -31,10 +34,12 @@ func (d *decider) turnWindows() {
 				part.Window = min(part.Window*windowCapacity, d.policy.MaxWindow)
 			}
 			part.Priority = d.priority(w, part, priority)
-			if part.Window != d.policy.Window || part.Priority != priorityUsual || part.Priority != priority {
+			changed := part.Window != before || part.Priority != priority
+			part.Steered = part.Steered || changed || part.Window != d.policy.Window || part.Priority != priorityUsual
+			if part.Steered {
 				d.windowRow(w, id, part)
 			}
-			if part.Window != before || part.Priority != priority {
+			if changed {
 				d.decide(Decision{
 					Stage: w.stage.ID, Run: id, What: "window",
 					From: windowText(before, priority), To: windowText(part.Window, part.Priority), Reason: d.windowReason(w, part, priority),

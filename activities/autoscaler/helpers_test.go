@@ -98,6 +98,7 @@ func options(t *testing.T, js jetstream.JetStream) Options {
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, wire.Message) error) error {
 			return loop.Follow(ctx, js, from, handle, nil)
 		},
+		Extent:    func(ctx context.Context) (uint64, uint64, error) { return loop.Extent(ctx, js) },
 		Hosts:     func(context.Context) ([]predictor.Host, error) { return []predictor.Host{laptop}, nil },
 		Client:    &fakeClient{stats: &taskqueuepb.TaskQueueStats{ApproximateBacklogCount: 3}},
 		TickEvery: 50 * time.Millisecond,
@@ -146,6 +147,18 @@ func (f *fakePorts) ports() ports {
 			return nil
 		},
 	}
+}
+
+// priority is that which a run was told last; 0 when it was told none.
+func (f *fakePorts) priority(run string) (priority int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, window := range f.windows {
+		if window.Run == run {
+			priority = window.Priority
+		}
+	}
+	return priority
 }
 
 // serving is a term in the background.

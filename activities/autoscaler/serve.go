@@ -14,7 +14,7 @@ import (
 const (
 	// incoming is how many messages may be read ahead of the fold.
 	incoming = 512
-	// quiet ends the catching up when no message came for so long: the last message of the stream may have been deleted.
+	// quiet is after how long without a message the catching up asks where the stream ends now: its last message may have been deleted.
 	quiet = 2 * time.Second
 )
 
@@ -55,10 +55,10 @@ func (l *Leader) serve(whole context.Context, outside ports) error {
 	if err := t.catchUp(ctx, messages); err != nil {
 		return cause(ctx, err)
 	}
+	t.state = predictor.ObeyWindows(t.state, plan.inForce.Windows)
 
 	l.options.Logger.InfoContext(ctx, "lead the loop", "term", plan.term, "sequence", t.sequence)
-	l.options.Leading(true)
-	defer l.options.Leading(false)
+	defer t.lead(false)
 	start(func(ctx context.Context) error { t.windows.run(ctx); return nil })
 	start(func(ctx context.Context) error {
 		l.watchBacklog(ctx, t.stages, outside.backlog, t.journal.tell)
@@ -130,7 +130,8 @@ func (t *term) load(ctx context.Context) (from uint64, err error) {
 	return t.sequence + 1, nil
 }
 
-// catchUp folds until the end that the stream had when the term began, so that the first decision knows everything up to there.
+// catchUp folds until the end that the stream had when the term began, so that the first decision knows everything up to there. A stream that
+// is slow is waited for, however long: whoever decides on half of what happened gives away what the other half holds.
 func (t *term) catchUp(ctx context.Context, messages <-chan read) error {
 	timer := time.NewTimer(t.quiet)
 	defer timer.Stop()
@@ -138,15 +139,29 @@ func (t *term) catchUp(ctx context.Context, messages <-chan read) error {
 		select {
 		case next := <-messages:
 			t.fold(next)
-			timer.Reset(t.quiet)
 		case <-timer.C:
-			t.log.WarnContext(ctx, "the end of the stream does not come; go on without it", "sequence", t.sequence, "last", t.target)
-			return nil
+			if t.atEnd(ctx) {
+				return nil
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		timer.Reset(t.quiet)
 	}
 	return nil
+}
+
+// atEnd reports whether the stream holds no message behind the last that was folded.
+func (t *term) atEnd(ctx context.Context) bool {
+	limited, cancel := context.WithTimeout(ctx, callWait)
+	defer cancel()
+	_, last, err := t.leader.options.Extent(limited)
+	if err != nil || last > t.sequence {
+		t.log.WarnContext(ctx, "the end of the stream does not come; wait for it", "sequence", t.sequence, "last", t.target, "error", err)
+		return false
+	}
+	t.log.InfoContext(ctx, "the end of the stream was deleted; go on without it", "sequence", t.sequence, "last", t.target)
+	return true
 }
 
 // fold takes one message in and reports whether it asks for a decision before the next regular one.

@@ -242,3 +242,98 @@ func TestTheNextLeaderKnowsWhatTheLastOneKnew(t *testing.T) {
 	serve(t, leader(t, opts), fake.ports())
 	eventually(t, "slots of the second", func() bool { return slots(t, opts.Board, train) == 3 })
 }
+
+// TestALeaderLeadsOnceAPlanOfItsOwnIsInForce refuses all plans but the one that is claimed, until nobody can have missed that it is.
+func TestALeaderLeadsOnceAPlanOfItsOwnIsInForce(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	opts := options(t, js)
+	plans := opts.Board
+	var refused atomic.Int32
+	var leads, open atomic.Bool
+	opts.Leading = leads.Store
+	opts.Board = &wrapped{plans, func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
+		if plan.Tick > 0 && !open.Load() {
+			refused.Add(1)
+			return 0, errors.New("no space left on device")
+		}
+		return plans.Replace(ctx, plan, revision)
+	}}
+	publish(t, js, scheduled(train, 2))
+	serve(t, leader(t, opts), new(fakePorts).ports())
+	eventually(t, "plans that are refused", func() bool { return refused.Load() > 2 })
+	if leads.Load() {
+		t.Error("it says that it leads before a plan of its own is in force")
+	}
+	open.Store(true)
+	eventually(t, "leading", leads.Load)
+	if slots(t, plans, train) == 0 {
+		t.Error("it leads, and no plan that it decided is in force")
+	}
+}
+
+// TestALeaderWaitsForAStreamThatIsSlow holds the last message back until the leader has asked twice whether there is more.
+func TestALeaderWaitsForAStreamThatIsSlow(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	opts := options(t, js)
+	const last = 2
+	var asked atomic.Int32
+	incoming := make(chan read, last)
+	incoming <- read{sequence: 1}
+	opts.Extent = func(context.Context) (uint64, uint64, error) {
+		switch asked.Add(1) {
+		case 1:
+			return 0, 0, errors.New("no answer")
+		case 2:
+			incoming <- read{sequence: last}
+		}
+		return 1, last, nil
+	}
+	tm := newTerm(leader(t, opts), &planWriter{term: 1}, newRenewal(time.Minute, time.Now()), new(fakePorts).ports())
+	tm.quiet, tm.target = time.Millisecond, last
+	if err := tm.catchUp(t.Context(), incoming); err != nil || tm.sequence != last {
+		t.Errorf("caught up at %d, %v; want at %d", tm.sequence, err, last)
+	}
+}
+
+// TestAPriorityEasesAlsoWhenThePlanThatSaysSoIsLost refuses the first plan with the usual priority for a run that was late.
+func TestAPriorityEasesAlsoWhenThePlanThatSaysSoIsLost(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	opts := options(t, js)
+	plans := opts.Board
+	var lost atomic.Bool
+	opts.Board = &wrapped{plans, func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
+		eased := slices.ContainsFunc(plan.Windows, func(w predictor.Window) bool { return w.Priority == 3 })
+		if eased && lost.CompareAndSwap(false, true) {
+			return 0, errors.New("no answer in time")
+		}
+		return plans.Replace(ctx, plan, revision)
+	}}
+	fake := new(fakePorts)
+	began := time.Now().Add(-time.Hour)
+	publish(t, js,
+		predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", Goal: predictor.Goal{Deadline: time.Minute}, At: began},
+		scheduled(train, 2))
+	serve(t, leader(t, opts), fake.ports())
+	eventually(t, "the run overtakes", func() bool { return fake.priority("run-1") == 1 })
+	publish(t, js, predictor.GoalChanged{Run: "run-1", At: time.Now()})
+	eventually(t, "the run overtakes no longer", func() bool { return fake.priority("run-1") == 3 })
+}
+
+// TestAPriorityThatEasesBetweenTwoTermsIsTakenBack has the plan of a leader that is gone, and what happened since.
+func TestAPriorityThatEasesBetweenTwoTermsIsTakenBack(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	opts := options(t, js)
+	before := planOf(1, 1, 1)
+	before.Windows = []predictor.Window{{Run: "run-1", Stage: train, Tasks: 64, Priority: 1}}
+	if _, err := opts.Board.Replace(t.Context(), before, 0); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, js, predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", At: time.Now()}, scheduled(train, 2))
+	fake := new(fakePorts)
+	serve(t, leader(t, opts), fake.ports())
+	eventually(t, "the run overtakes no longer", func() bool { return fake.priority("run-1") == 3 })
+}

@@ -32,6 +32,7 @@ type term struct {
 	windows *windows
 	journal *journal
 	stages  *rotation
+	leads   bool // a plan of this term's own decision is in force
 
 	state    predictor.State
 	sequence uint64 // of the last message folded
@@ -119,8 +120,7 @@ func (t *term) tick(ctx context.Context, regular bool) error {
 		}
 	}
 	if changed == unchanged {
-		t.publish(ctx)
-		t.windows.obey(plan.Windows) // those that found the queue full
+		t.obey(ctx, plan)
 	}
 	return nil
 }
@@ -138,10 +138,25 @@ func (t *term) post(ctx context.Context, plan predictor.Plan) error {
 		t.log.WarnContext(ctx, "plan is not in force yet", "tick", plan.Tick, "error", err)
 		return nil
 	}
-	t.publish(ctx)
-	t.windows.obey(plan.Windows)
+	t.obey(ctx, plan)
 	t.stages.setActive(plan.Grants, time.Now())
 	return nil
+}
+
+// obey follows up a plan that is in force, also one that was before: rows of it may not have reached their runs.
+func (t *term) obey(ctx context.Context, plan predictor.Plan) {
+	t.publish(ctx)
+	t.windows.obey(plan.Windows)
+	t.lead(true)
+}
+
+// lead tells when this process begins and ends to lead: from when it first decided what is in force. The plan that a new term claims is the last
+// leader's, and stays so while what happened meanwhile is taken in.
+func (t *term) lead(leads bool) {
+	if leads != t.leads {
+		t.leads = leads
+		t.leader.options.Leading(leads)
+	}
 }
 
 // publish hands the decisions to the journal: what they say is in force.

@@ -304,11 +304,7 @@ func (e *Engine) startObserver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	plan, revision, err := e.plans.Current(ctx)
-	if err != nil && revision == 0 { // one that cannot be read is the leader's to replace
-		return err
-	}
-	e.observer = newObserver(metrics, !e.config.NoMetrics, extent{first, last}, plan.Term, e.logger)
+	e.observer = newObserver(metrics, !e.config.NoMetrics, extent{first, last}, e.logger)
 	if err := e.startTraces(ctx); err != nil {
 		return err
 	}
@@ -322,7 +318,7 @@ func (e *Engine) startObserver(ctx context.Context) error {
 // tellEvery is how often those who wait for the start of the engine are told how far it is.
 const tellEvery = time.Second
 
-// awaitReady returns once all that happened before was taken in and a leader has put a plan in force.
+// awaitReady returns once all that happened before was taken in and the leader has decided what is in force.
 func (e *Engine) awaitReady(ctx context.Context) error {
 	ticker := time.NewTicker(tellEvery)
 	defer ticker.Stop()
@@ -468,7 +464,8 @@ func (e *Engine) startLeader(ctx context.Context) error {
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, wire.Message) error) error {
 			return loop.Follow(ctx, e.stream, from, handle, e.logger)
 		},
-		Policy: e.config.Policy, Functions: e.functions, Leading: e.observer.metrics.SetLeader, Failed: e.observer.metrics.CountLeaderFailure,
+		Extent: func(ctx context.Context) (first, last uint64, err error) { return loop.Extent(ctx, e.stream) },
+		Policy: e.config.Policy, Functions: e.functions, Leading: e.observer.leading, Failed: e.observer.metrics.CountLeaderFailure,
 		Now: e.now, Logger: e.logger,
 	})
 	if err != nil {

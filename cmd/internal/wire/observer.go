@@ -25,12 +25,12 @@ type observer struct {
 
 	// before is what happened before this process began: it is taken in, and nobody is told of it again.
 	before   extent
-	earlier  uint64        // the term of the plan that was in force before
 	began    time.Time     // when it began to take in messages
 	caughtUp chan struct{} // closed once all that happened before was taken in
-	planned  chan struct{} // closed once a leader of a later term has put a plan in force
+	planned  chan struct{} // closed once the leader has decided what is in force
 
 	mu     sync.Mutex
+	led    bool            // guarded by mu: planned is closed
 	ledger *ledger.Ledger  // guarded by mu
 	state  predictor.State // guarded by mu: forecasts come from the same fold that decides
 	plan   predictor.Plan  // guarded by mu; state obeys it from when all that happened before was taken in
@@ -49,10 +49,10 @@ func (x extent) progress(seen uint64) (done, all uint64) {
 	return done, x.last + 1 - x.first
 }
 
-// newObserver returns an observer that tells of nothing that is in the extent before. The plan in force is of the term earlier.
-func newObserver(metrics *telemetry.Metrics, counts bool, before extent, earlier uint64, logger *slog.Logger) *observer {
+// newObserver returns an observer that tells of nothing that is in the extent before.
+func newObserver(metrics *telemetry.Metrics, counts bool, before extent, logger *slog.Logger) *observer {
 	o := &observer{
-		metrics: metrics, counts: counts, logger: logger, ledger: ledger.New(), before: before, earlier: earlier, began: time.Now(),
+		metrics: metrics, counts: counts, logger: logger, ledger: ledger.New(), before: before, began: time.Now(),
 		caughtUp: make(chan struct{}), planned: make(chan struct{}),
 	}
 	if before.last == 0 {
@@ -186,14 +186,21 @@ func (o *observer) obey(_ context.Context, plan predictor.Plan) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	first := o.plan.Term <= o.earlier && plan.Term > o.earlier
 	o.plan = plan
 	o.ledger.SetPlan(plan)
 	if o.current() { // the plan of now says nothing about the past that is folded before
 		o.state = predictor.Obey(o.state, plan)
 		o.feed.Planned(plan)
 	}
-	if first {
+}
+
+// leading is told when this process begins and ends to lead.
+func (o *observer) leading(leads bool) {
+	o.metrics.SetLeader(leads)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if leads && !o.led {
+		o.led = true
 		close(o.planned)
 	}
 }

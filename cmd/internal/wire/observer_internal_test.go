@@ -23,30 +23,34 @@ func waits(o *observer) string {
 	return ""
 }
 
-func TestAnObserverIsReadyWhenItHasCaughtUpAndALeaderOfNowHasAPlan(t *testing.T) {
+func TestAnObserverIsReadyWhenItHasCaughtUpAndTheLeaderHasDecided(t *testing.T) {
 	t.Parallel()
 	type step struct {
-		sequence uint64 // of a message; 0 for a plan
-		term     uint64 // of a plan
+		sequence uint64 // of a message; 0 for a plan that a new term claims
+		leads    bool
 		want     string // part of what is waited for then
 	}
 	for name, c := range map[string]struct {
 		before extent
 		steps  []step
 	}{
-		"an empty stream":  {extent{}, []step{{term: 3, want: "first plan"}, {term: 4}, {sequence: 1}}},
-		"messages, a plan": {extent{11, 12}, []step{{sequence: 11, want: "1 of 2"}, {sequence: 12, want: "first plan"}, {term: 3, want: "first plan"}, {term: 4}}},
-		"a plan, messages": {extent{1, 2}, []step{{term: 4, want: "0 of 2"}, {sequence: 1, want: "1 of 2"}, {sequence: 2}, {sequence: 3}}},
+		"an empty stream": {extent{}, []step{{want: "first plan"}, {leads: true}, {sequence: 1}}},
+		"messages, a decision": {extent{11, 12}, []step{
+			{sequence: 11, want: "1 of 2"}, {sequence: 12, want: "first plan"}, {want: "first plan"}, {leads: true}, {leads: true}, {},
+		}},
+		"a decision, messages": {extent{1, 2}, []step{{leads: true, want: "0 of 2"}, {sequence: 1, want: "1 of 2"}, {sequence: 2}, {sequence: 3}}},
 		"the last message was deleted meanwhile": {extent{1, 12_345}, []step{
-			{term: 4, want: "0 of 12,345"}, {sequence: 12_344, want: "12,344 of 12,345"}, {sequence: 12_346},
+			{leads: true, want: "0 of 12,345"}, {sequence: 12_344, want: "12,344 of 12,345"}, {sequence: 12_346},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := newObserver(telemetry.NewMetrics(), true, c.before, 3, slog.New(slog.DiscardHandler))
+			o := newObserver(telemetry.NewMetrics(), true, c.before, slog.New(slog.DiscardHandler))
 			for _, s := range c.steps {
-				if s.sequence == 0 {
-					o.obey(t.Context(), predictor.Plan{Term: s.term, Tick: 1})
+				if s.leads {
+					o.leading(true)
+				} else if s.sequence == 0 {
+					o.obey(t.Context(), predictor.Plan{Term: 4})
 				} else if err := o.apply(s.sequence, loopwire.Message{Event: predictor.RunStarted{Run: "r"}}); err != nil {
 					t.Fatal(err)
 				}
