@@ -18,12 +18,13 @@ type disk struct {
 	mounted string // where; empty when the machine does not let us
 }
 
-// mount gives dir a file system of its own, where that is allowed.
+// mount gives dir a file system of its own, where that is allowed. Nobody else has rights to it.
 func mount(dir string) (disk, error) {
 	if os.Getuid() != 0 {
 		return disk{}, errors.New("only root may mount a file system to fill")
 	}
-	if output, err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+diskSize, "tmpfs", dir).CombinedOutput(); err != nil { //nolint:noctx // it takes no time
+	command := exec.Command("mount", "-t", "tmpfs", "-o", "mode=0700,size="+diskSize, "tmpfs", dir) //nolint:noctx // it takes no time
+	if output, err := command.CombinedOutput(); err != nil {
 		return disk{}, fmt.Errorf("mount a file system to fill: %w: %s", err, output)
 	}
 	return disk{mounted: dir}, nil
@@ -40,14 +41,22 @@ func (d disk) unmount() error {
 	return nil
 }
 
+// fillTries bounds how often the disk is measured anew, because what is written meanwhile makes it too small to be made that small.
+const fillTries = 20
+
 // fill leaves no room beyond what is used, until the function that it returns is called.
 func (d disk) fill() (free func() error, err error) {
-	var now syscall.Statfs_t
-	if err := syscall.Statfs(d.mounted, &now); err != nil {
-		return nil, fmt.Errorf("measure the disk: %w", err)
+	for range fillTries {
+		var now syscall.Statfs_t
+		if err := syscall.Statfs(d.mounted, &now); err != nil {
+			return nil, fmt.Errorf("measure the disk: %w", err)
+		}
+		used := int64(now.Blocks-now.Bfree) + 1 // a size of 0 would be no limit
+		if err = d.resize(strconv.FormatInt(used*now.Bsize, 10)); err == nil {
+			return func() error { return d.resize(diskSize) }, nil
+		}
 	}
-	used := int64(now.Blocks-now.Bfree) + 1 // a size of 0 would be no limit
-	return func() error { return d.resize(diskSize) }, d.resize(strconv.FormatInt(used*now.Bsize, 10))
+	return nil, err
 }
 
 func (d disk) resize(size string) error {
