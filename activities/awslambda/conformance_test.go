@@ -21,6 +21,7 @@ import (
 
 	awslambdago "github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
@@ -33,6 +34,9 @@ import (
 
 // hostVar makes the test binary a function host on the directory that it names, until its input ends.
 const hostVar = "AWSLAMBDA_TEST_HOST"
+
+// hostSecret is the secret key of the hosts in these tests.
+const hostSecret = "a secret of 40 characters, or of any other"
 
 // TestMain makes the test binary also the bootstrap of the functions, an unmodified aws-lambda-go program, and a
 // function host that can be killed.
@@ -114,7 +118,7 @@ func meet(dir string, n int) error {
 
 // serveHost runs a function host and prints its address.
 func serveHost(dir string) error {
-	h, err := function.New(function.Options{Dir: dir})
+	h, err := function.New(function.Options{Dir: dir, Secret: hostSecret})
 	if err != nil {
 		return err
 	}
@@ -129,11 +133,12 @@ func serveHost(dir string) error {
 }
 
 // host starts a function host, and returns it and a client that knows its address.
-func host(t *testing.T, opts function.Options) (*function.Host, *lambda.Client) {
+func host(t testing.TB, opts function.Options) (*function.Host, *lambda.Client) {
 	t.Helper()
 	if opts.Dir == "" {
 		opts.Dir = t.TempDir()
 	}
+	opts.Secret = hostSecret
 	h, err := function.New(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -151,11 +156,11 @@ func host(t *testing.T, opts function.Options) (*function.Host, *lambda.Client) 
 func client(endpoint string, hc *http.Client) *lambda.Client {
 	return lambda.New(lambda.Options{
 		Region: "us-east-1", BaseEndpoint: &endpoint, HTTPClient: hc,
-		Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
+		Credentials: credentials.NewStaticCredentialsProvider(function.AccessKeyID, hostSecret, ""),
 	})
 }
 
-func invoker(t *testing.T, opts awslambda.Options) *awslambda.Invoker {
+func invoker(t testing.TB, opts awslambda.Options) *awslambda.Invoker {
 	t.Helper()
 	iv, err := awslambda.New(t.Context(), opts)
 	if err != nil {
@@ -166,7 +171,7 @@ func invoker(t *testing.T, opts awslambda.Options) *awslambda.Invoker {
 
 // build returns a build whose binary is a shell script that executes this test binary, followed by padding that is
 // never read: as large as a test wants it.
-func build(t *testing.T, padding ...byte) awslambda.Build {
+func build(t testing.TB, padding ...byte) awslambda.Build {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -181,7 +186,7 @@ func build(t *testing.T, padding ...byte) awslambda.Build {
 	return awslambda.Build{App: "conformance", Digest: "sha256:" + hex.EncodeToString(sum[:]), Path: path}
 }
 
-func ensure(t *testing.T, iv *awslambda.Invoker, b awslambda.Build, memory int) string {
+func ensure(t testing.TB, iv *awslambda.Invoker, b awslambda.Build, memory int) string {
 	t.Helper()
 	name, err := iv.Ensure(t.Context(), b, memory)
 	if err != nil {
@@ -360,7 +365,7 @@ func TestADeploymentSurvivesARestartAndTakesNewSettings(t *testing.T) {
 	b := build(t)
 	var name string
 	for i, value := range []string{"one", "two", "two"} {
-		h, err := function.New(function.Options{Dir: dir})
+		h, err := function.New(function.Options{Dir: dir, Secret: hostSecret})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -429,8 +434,79 @@ func TestTheSDKReadsWhatTheHostSaysOfAFunction(t *testing.T) {
 	}
 }
 
-func TestTheEndpointVariableIsAllTheConfigurationThatALocalHostNeeds(t *testing.T) {
-	h, err := function.New(function.Options{Dir: t.TempDir()})
+func TestAnyRequestOfTheSDKIsTakenAsItSignsIt(t *testing.T) {
+	t.Parallel()
+	_, c := host(t, function.Options{})
+	claiming := lambda.New(c.Options(), lambda.WithAPIOptions(v4.AddContentSHA256HeaderMiddleware))
+	name := ensure(t, invoker(t, awslambda.Options{Client: claiming}), build(t), 128) // an upload whose digest is a header
+	for _, c := range []*lambda.Client{c, claiming} {
+		got, err := c.GetFunction(t.Context(), &lambda.GetFunctionInput{FunctionName: &name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		arn := got.Configuration.FunctionArn // its colons are escaped in the path, and the escapes in what is signed
+		for _, payload := range []string{"", "{}", `{"op":"`} {
+			out, err := c.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: arn, Qualifier: aws.String("$LATEST"), Payload: []byte(payload), ClientContext: aws.String("e30=")})
+			invalid, _ := errors.AsType[*types.InvalidRequestContentException](err)
+			if wrong := payload == `{"op":"`; wrong != (invalid != nil) || !wrong && (err != nil || out.FunctionError != nil) {
+				t.Errorf("invoke with payload %q: got %+v, %v", payload, out, err)
+			}
+		}
+		if _, err := c.ListFunctions(t.Context(), &lambda.ListFunctionsInput{Marker: aws.String("a b+c/d?e=é~*&"), MaxItems: aws.Int32(3)}); err != nil {
+			t.Errorf("list: %v", err)
+		}
+		if _, err := c.UpdateFunctionConfiguration(t.Context(), &lambda.UpdateFunctionConfigurationInput{FunctionName: arn, Description: aws.String("é\n")}); err != nil {
+			t.Errorf("update: %v", err)
+		}
+	}
+}
+
+func TestAStreamedBodyIsTakenOnceItsWholeIsAsSigned(t *testing.T) {
+	t.Parallel()
+	_, c := host(t, function.Options{})
+	name := ensure(t, invoker(t, awslambda.Options{Client: c}), build(t), 128)
+	for body, want := range map[string]int{`{"op":"print"}`: http.StatusOK, `{"op":"forged"}`: http.StatusForbidden} {
+		streamed := io.MultiReader(strings.NewReader(body)) // of no known length: it goes in chunks
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, *c.Options().BaseEndpoint+"/2015-03-31/functions/"+name+"/invocations", streamed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256([]byte(`{"op":"print"}`))
+		key := aws.Credentials{AccessKeyID: function.AccessKeyID, SecretAccessKey: hostSecret}
+		if err := v4.NewSigner().SignHTTP(t.Context(), key, req, hex.EncodeToString(sum[:]), "lambda", "us-east-1", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.Options().HTTPClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := resp.Body.Close(); err != nil || resp.StatusCode != want {
+			t.Errorf("%s, signed as another: got %d, %v, want %d", body, resp.StatusCode, err, want)
+		}
+	}
+}
+
+func BenchmarkWarmInvoke(b *testing.B) {
+	for _, size := range []int{100, 1 << 20} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			_, c := host(b, function.Options{})
+			name := ensure(b, invoker(b, awslambda.Options{Client: c}), build(b), 1769)
+			payload, err := json.Marshal(map[string]string{"pad": strings.Repeat("x", size)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			iv := invoker(b, awslambda.Options{Client: c})
+			for b.Loop() {
+				if a, err := iv.Invoke(b.Context(), name, payload); err != nil || a.FunctionError != "" {
+					b.Fatal(a, err)
+				}
+			}
+		})
+	}
+}
+
+func TestTheVariablesOfTheSDKAreAllTheConfigurationThatALocalHostNeeds(t *testing.T) {
+	h, err := function.New(function.Options{Dir: t.TempDir(), Secret: hostSecret})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -448,6 +524,12 @@ func TestTheEndpointVariableIsAllTheConfigurationThatALocalHostNeeds(t *testing.
 	}
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("AWS_ENDPOINT_URL_LAMBDA", server.URL)
+	if _, err := invoker(t, awslambda.Options{}).Ensure(t.Context(), build(t), 512); err == nil ||
+		!strings.Contains(err.Error(), `access key "local" is not the key of this function host`) {
+		t.Errorf("without a key: got %v, want a refusal that says so", err)
+	}
+	t.Setenv("AWS_ACCESS_KEY_ID", function.AccessKeyID)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", hostSecret)
 	iv := invoker(t, awslambda.Options{})
 	if a, _ := invoke(t, iv, ensure(t, iv, build(t), 512), order{}); a.FunctionError != "" {
 		t.Errorf("got %s", a.Payload)

@@ -16,25 +16,35 @@ import (
 // https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html.
 func (h *Host) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	handle := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) {
+	// Each operation sees only requests that are the owner's, body and all; the two that take code see to that themselves.
+	receive := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := serve(w, r); err != nil {
 				h.writeError(w, r, err)
 			}
 		})
 	}
-	handle("POST /2015-03-31/functions", h.createFunction)
+	handle := func(pattern string, serve func(w http.ResponseWriter, r *http.Request, body []byte) error) {
+		receive(pattern, func(w http.ResponseWriter, r *http.Request) error {
+			body, err := h.body(w, r)
+			if err != nil {
+				return err
+			}
+			return serve(w, r, body)
+		})
+	}
+	receive("POST /2015-03-31/functions", h.createFunction)
 	handle("GET /2015-03-31/functions", h.listFunctions)
 	handle("GET /2015-03-31/functions/{name}", h.getFunction)
 	handle("GET /2015-03-31/functions/{name}/configuration", h.getConfiguration)
 	handle("PUT /2015-03-31/functions/{name}/configuration", h.updateConfiguration)
-	handle("PUT /2015-03-31/functions/{name}/code", h.updateCode)
+	receive("PUT /2015-03-31/functions/{name}/code", h.updateCode)
 	handle("DELETE /2015-03-31/functions/{name}", h.deleteFunction)
 	handle("PUT /2017-10-31/functions/{name}/concurrency", h.putConcurrency)
 	handle("DELETE /2017-10-31/functions/{name}/concurrency", h.deleteConcurrency)
 	handle("GET /2019-09-30/functions/{name}/concurrency", h.getConcurrency)
 	handle("POST /2015-03-31/functions/{name}/invocations", h.invoke)
-	handle("/", func(http.ResponseWriter, *http.Request) error {
+	handle("/", func(http.ResponseWriter, *http.Request, []byte) error {
 		return &apiError{status: http.StatusNotFound, code: "UnknownOperationException", message: "This function host does not have the operation."}
 	})
 	return mux
@@ -70,24 +80,15 @@ type deployment struct {
 
 // receive reads a request that brings code: its zip is unzipped, and the rest decoded into fields. The caller
 // calls remove in any case.
-func (h *Host) receive(r *http.Request, fields any, check func() error) (d deployment, remove func(), err error) {
-	remove = func() {}
-	body := &io.LimitedReader{R: r.Body, N: maxUploadBytes + 1}
-	up, raw, err := h.store.receiveUpload(body)
-	if body.N <= 0 {
-		_, _ = io.CopyN(io.Discard, r.Body, 4*maxUploadBytes) // lets the client finish, so that it reads the refusal
-		err = errors.Join(errUploadTooLarge(), err)
-	}
-	switch {
-	case errors.Is(err, errSyntax), errors.Is(err, errFieldsTooLong):
-		return d, remove, errContent(err.Error())
-	case err != nil:
-		return d, remove, err
-	}
+func (h *Host) receive(w http.ResponseWriter, r *http.Request, fields any, check func() error) (d deployment, remove func(), err error) {
+	up, raw, err := h.upload(w, r)
 	remove = func() {
 		if err := errors.Join(removeIfThere(up.path), os.RemoveAll(d.dir)); err != nil {
 			h.log.WarnContext(r.Context(), "upload not removed", "error", err)
 		}
+	}
+	if err != nil {
+		return d, remove, err
 	}
 	if err := json.Unmarshal(raw, fields); err != nil {
 		return d, remove, errContent("Could not parse request body into json: " + err.Error())
@@ -108,10 +109,31 @@ func (h *Host) receive(r *http.Request, fields any, check func() error) (d deplo
 	return d, remove, os.Remove(up.path)
 }
 
+// upload receives the zip of a request that is the owner's. The path of what it returns, if any, is the caller's to remove, after an error too.
+func (h *Host) upload(w http.ResponseWriter, r *http.Request) (up upload, fields []byte, err error) {
+	a, err := h.arrive(w, r)
+	if err != nil {
+		return up, nil, err
+	}
+	defer a.leave()
+	body := &io.LimitedReader{R: a, N: maxUploadBytes + 1}
+	up, fields, err = h.store.receiveUpload(body)
+	if refusal := a.prove(); refusal != nil { // reads on to the end, so that the client finishes and reads the refusal
+		return up, nil, refusal
+	}
+	switch {
+	case body.N <= 0:
+		return up, nil, errUploadTooLarge()
+	case errors.Is(err, errSyntax), errors.Is(err, errFieldsTooLong):
+		return up, nil, errContent(err.Error())
+	}
+	return up, fields, err
+}
+
 func (h *Host) createFunction(w http.ResponseWriter, r *http.Request) error {
 	var in createInput
 	var c config
-	d, remove, err := h.receive(r, &in, func() (err error) {
+	d, remove, err := h.receive(w, r, &in, func() (err error) {
 		c, err = in.config()
 		if err == nil && h.exists(c.Name) {
 			err = errExists(c.Name) // before the work of unzipping; checked again below
@@ -168,12 +190,14 @@ func (h *Host) adopt(d deployment, c config) (*code, error) {
 }
 
 func (h *Host) updateCode(w http.ResponseWriter, r *http.Request) error {
-	f, err := h.lookup(r)
-	if err != nil {
-		return err
-	}
 	var in updateInput
-	d, remove, err := h.receive(r, &in, func() error { return in.check(in.Architectures) })
+	var f *function
+	d, remove, err := h.receive(w, r, &in, func() (err error) {
+		if f, err = h.lookup(r); err != nil {
+			return err
+		}
+		return in.check(in.Architectures)
+	})
 	defer remove()
 	if err != nil {
 		return err
@@ -207,9 +231,9 @@ func (h *Host) updateCode(w http.ResponseWriter, r *http.Request) error {
 }
 
 // updateConfiguration changes the settings of a function. Invocations that run keep the old ones.
-func (h *Host) updateConfiguration(w http.ResponseWriter, r *http.Request) error {
+func (h *Host) updateConfiguration(w http.ResponseWriter, r *http.Request, body []byte) error {
 	var in settingsInput
-	if err := readFields(r, &in); err != nil {
+	if err := readFields(body, &in); err != nil {
 		return err
 	}
 	h.admin.Lock()
@@ -236,19 +260,18 @@ func (h *Host) updateConfiguration(w http.ResponseWriter, r *http.Request) error
 }
 
 // readFields decodes the body of a request without a zip.
-func readFields(r *http.Request, fields any) error {
-	body, err := readAtMost(r.Body, maxFieldBytes)
-	if err == nil {
-		err = json.Unmarshal(body, fields)
+func readFields(body []byte, fields any) error {
+	if len(body) > maxFieldBytes {
+		return errContent(errFieldsTooLong.Error())
 	}
-	if err != nil {
+	if err := json.Unmarshal(body, fields); err != nil {
 		return errContent("Could not parse request body into json: " + err.Error())
 	}
 	return nil
 }
 
 // deleteFunction removes a function. Invocations that run come to their end.
-func (h *Host) deleteFunction(w http.ResponseWriter, r *http.Request) error {
+func (h *Host) deleteFunction(w http.ResponseWriter, r *http.Request, _ []byte) error {
 	h.admin.Lock()
 	defer h.admin.Unlock()
 	f, err := h.lookup(r)
@@ -271,7 +294,7 @@ func (h *Host) deleteFunction(w http.ResponseWriter, r *http.Request) error {
 }
 
 // listFunctions answers with all functions on one page.
-func (h *Host) listFunctions(w http.ResponseWriter, _ *http.Request) error {
+func (h *Host) listFunctions(w http.ResponseWriter, _ *http.Request, _ []byte) error {
 	h.mu.Lock()
 	all := make([]configuration, 0, len(h.functions))
 	for _, f := range h.functions {
@@ -288,7 +311,7 @@ type concurrency struct {
 	ReservedConcurrentExecutions *int `json:",omitempty"`
 }
 
-func (h *Host) getFunction(w http.ResponseWriter, r *http.Request) error {
+func (h *Host) getFunction(w http.ResponseWriter, r *http.Request, _ []byte) error {
 	f, err := h.lookup(r)
 	if err != nil {
 		return err
@@ -307,7 +330,7 @@ func (h *Host) getFunction(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (h *Host) getConfiguration(w http.ResponseWriter, r *http.Request) error {
+func (h *Host) getConfiguration(w http.ResponseWriter, r *http.Request, _ []byte) error {
 	f, err := h.lookup(r)
 	if err != nil {
 		return err
@@ -316,7 +339,7 @@ func (h *Host) getConfiguration(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (h *Host) getConcurrency(w http.ResponseWriter, r *http.Request) error {
+func (h *Host) getConcurrency(w http.ResponseWriter, r *http.Request, _ []byte) error {
 	f, err := h.lookup(r)
 	if err != nil {
 		return err
@@ -325,9 +348,9 @@ func (h *Host) getConcurrency(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (h *Host) putConcurrency(w http.ResponseWriter, r *http.Request) error {
+func (h *Host) putConcurrency(w http.ResponseWriter, r *http.Request, body []byte) error {
 	var in concurrency
-	if err := readFields(r, &in); err != nil {
+	if err := readFields(body, &in); err != nil {
 		return err
 	}
 	if in.ReservedConcurrentExecutions == nil || *in.ReservedConcurrentExecutions < 0 {
@@ -340,7 +363,7 @@ func (h *Host) putConcurrency(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (h *Host) deleteConcurrency(w http.ResponseWriter, r *http.Request) error {
+func (h *Host) deleteConcurrency(w http.ResponseWriter, r *http.Request, _ []byte) error {
 	if err := h.reserve(r, nil); err != nil {
 		return err
 	}

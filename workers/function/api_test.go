@@ -173,7 +173,7 @@ func TestARestartKeepsFunctionsAndSweepsWhatACrashLeft(t *testing.T) {
 	dir := t.TempDir()
 	first := newLocal(t, Options{Dir: dir})
 	first.deploy(t, "f", fields{"MemorySize": 200, "Environment": fields{"Variables": fields{"AA": "b"}}})
-	if _, err := New(Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := New(Options{Dir: dir, Secret: testSecret}); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second host on the directory: got %v, want a refusal", err)
 	}
 	want := first.stored("f")
@@ -226,7 +226,10 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 
 func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, opts := range []Options{{}, {Dir: "d", KeepAlive: -1}, {Dir: "d", Concurrency: -1}, {Dir: "d", ColdStart: -1}, {Dir: t.TempDir(), CPUs: []int{-1}}} {
+	for _, opts := range []Options{
+		{}, {Dir: "d"}, {Dir: "d", Secret: "s", KeepAlive: -1}, {Dir: "d", Secret: "s", Concurrency: -1},
+		{Dir: "d", Secret: "s", ColdStart: -1}, {Dir: t.TempDir(), Secret: "s", CPUs: []int{-1}},
+	} {
 		if h, err := New(opts); err == nil {
 			t.Errorf("New(%+v): got no error", opts)
 			_ = h.Close()

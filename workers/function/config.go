@@ -27,6 +27,8 @@ const (
 	maxTimeoutS      = 900
 	maxVariableBytes = 4 << 10
 	maxUnzippedBytes = 262_144_000
+	maxUnzippedFiles = 10_000     // directories included; our own limit, as is the next
+	maxUnzippedDepth = 64         // directories around a file
 	maxUploadBytes   = 70_167_211 // a request with 50 MB of zip in base64
 )
 

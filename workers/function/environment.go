@@ -2,6 +2,7 @@ package function
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,6 +24,7 @@ type environment struct {
 	config   config // as it was when the environment was made
 	code     *code
 	edition  int
+	stall    time.Duration // how long the next byte of a body may take
 
 	output *output
 	work   chan *invocation // to the runtime's request for the next invocation
@@ -54,12 +56,13 @@ type invocation struct {
 // errEntrypoint marks a bootstrap that cannot be executed: an error of the function, not of the host.
 var errEntrypoint = errors.New("invalid entrypoint")
 
-func newEnvironment(f *function, logger *slog.Logger) *environment {
+func newEnvironment(f *function, stall time.Duration, logger *slog.Logger) *environment {
 	return &environment{
 		function: f,
 		config:   f.config,
 		code:     f.code,
 		edition:  f.edition,
+		stall:    stall,
 		output:   newOutput(f.config.Name, logger),
 		work:     make(chan *invocation),
 		ready:    make(chan struct{}),
@@ -105,7 +108,8 @@ func (h *Host) launchIn(env *environment, tmp string) (wait func(), err error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	cmd, err := h.startProcess(env, listener.Addr().String(), tmp, sink)
+	address, secret := listener.Addr().String(), rand.Text()
+	cmd, err := h.startProcess(env, address+"/"+secret, tmp, sink)
 	closeErr := sink.Close() // the child has its own
 	if err != nil {
 		env.output.close()
@@ -116,7 +120,7 @@ func (h *Host) launchIn(env *environment, tmp string) (wait func(), err error) {
 	env.mu.Unlock()
 	h.meter.add(env)
 
-	server := &http.Server{Handler: env.runtimeAPI(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelDebug)}
+	server := &http.Server{Handler: env.runtimeAPI(address, secret), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelDebug)}
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 )
 
 // apiError is a refusal in the form of the Lambda API:
@@ -56,18 +55,6 @@ func errThrottled(reason string) error {
 
 func errShutdown() error {
 	return &apiError{status: http.StatusServiceUnavailable, code: "ServiceException", message: "The function host is shutting down."}
-}
-
-// checkCaller refuses what no AWS client sends. A web page can make a browser post to a loopback address, but not
-// with an Authorization header unless the server allows it, and not without naming the page's origin.
-func checkCaller(r *http.Request) error {
-	if r.Header.Get("Origin") != "" || !strings.HasPrefix(r.Header.Get("Authorization"), "AWS4-") {
-		return &apiError{
-			status: http.StatusForbidden, code: "MissingAuthenticationTokenException",
-			message: "Missing Authentication Token: sign the request as an AWS SDK does, with any credentials.",
-		}
-	}
-	return nil
 }
 
 // writeError answers with err. An error that is not the caller's is logged and not shown in detail.

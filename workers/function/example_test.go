@@ -8,7 +8,7 @@ import (
 	"github.com/spillway-ml/spillway/workers/function"
 )
 
-// The caller listens; AWS clients find the host through the environment variable AWS_ENDPOINT_URL_LAMBDA.
+// The caller listens; AWS clients find the host through the environment variable AWS_ENDPOINT_URL_LAMBDA, and sign with its key.
 func ExampleHost() {
 	dir, err := os.MkdirTemp("", "functions-*")
 	if err != nil {
@@ -16,7 +16,7 @@ func ExampleHost() {
 		return
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	host, err := function.New(function.Options{Dir: dir})
+	host, err := function.New(function.Options{Dir: dir, Secret: "AWS_SECRET_ACCESS_KEY of its callers"})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -22,9 +22,13 @@
 //   - Files: each environment has a temporary directory of its own (TMPDIR), not a file system of its own.
 //   - Asynchronous invocations wait in memory, not in a durable queue.
 //
-// A Host checks no signature: whoever reaches its address can run code as this user. Listen on loopback only. It
-// refuses requests that carry no AWS signature at all or that come from a web page, so that no page that the user
-// visits can reach it through the browser.
+// # Who may call
+//
+// A Host acts only on requests whose AWS signature (Signature Version 4, the whole body included) was made with its own key:
+// [AccessKeyID] and [Options.Secret]. It refuses those of web pages and those to another host's name. Listen on loopback only: nothing is
+// encrypted. The Runtime API of an environment lies below a path that nobody can guess and that only its process is told, as part of
+// AWS_LAMBDA_RUNTIME_API (host:port/path): runtimes that put the value into a URL, such as that of Go, take it as it is, but those that
+// take it apart into a host and a port do not run here.
 package function
 
 import (
@@ -40,12 +44,14 @@ import (
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
-// Options configures a [Host]. Only Dir is required.
+// Options configures a [Host]. Only Dir and Secret are required.
 type Options struct {
 	// Dir keeps the functions: code in Dir/<name>/<sha256>, settings in Dir/<name>/function.json. A host that
 	// starts again on the same Dir has its functions again. It is created if it is missing and used by one host at
 	// a time.
 	Dir string
+	// Secret is the secret access key that belongs to [AccessKeyID].
+	Secret string
 	// KeepAlive is how long an idle environment is kept. Zero means 5 minutes.
 	KeepAlive time.Duration
 	// Concurrency is the account's limit: how many invocations may run at a time, over all functions. Zero means
@@ -69,6 +75,8 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Dir == "":
 		return o, errors.New("no directory for functions: set Dir")
+	case o.Secret == "":
+		return o, errors.New("no secret, with which callers sign their requests: set Secret")
 	case o.KeepAlive < 0 || o.Concurrency < 0 || o.ColdStart < 0 || o.InitTimeout < 0:
 		return o, fmt.Errorf("negative option: keep alive %v, concurrency %d, cold start %v, init timeout %v; zero means the default",
 			o.KeepAlive, o.Concurrency, o.ColdStart, o.InitTimeout)
@@ -89,8 +97,11 @@ type Host struct {
 	spawner *spawn.Spawner
 	meter   *meter
 	mux     *http.ServeMux
-	closing chan struct{}  // closed by Close
-	work    sync.WaitGroup // requests, environments, events, the reaper
+	// unproven holds a place for each body that arrives from a caller of whom nothing is proven yet.
+	unproven chan struct{}
+	stall    time.Duration  // how long the next byte of a body may take
+	closing  chan struct{}  // closed by Close
+	work     sync.WaitGroup // requests, environments, events, the reaper
 
 	admin sync.Mutex // held over each change of a function, with its files; taken before mu
 
@@ -148,6 +159,8 @@ func New(opts Options) (*Host, error) {
 		store:        st,
 		spawner:      spawner,
 		meter:        newMeter(),
+		unproven:     make(chan struct{}, maxUnproven),
+		stall:        bodyStall,
 		closing:      make(chan struct{}),
 		functions:    make(map[string]*function),
 		codes:        make(map[string]*code),
@@ -165,6 +178,9 @@ func New(opts Options) (*Host, error) {
 // caller goes away, as on AWS.
 func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Amzn-Requestid", newID())
+	if r.Body != http.NoBody {
+		allowBody(w, time.Now().Add(h.stall)) // also for what is refused without a look at it: the server reads it to its end
+	}
 	if err := checkCaller(r); err != nil {
 		h.writeError(w, r, err)
 		return

@@ -29,13 +29,13 @@ type result struct {
 }
 
 // invoke serves Invoke: https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html.
-func (h *Host) invoke(w http.ResponseWriter, r *http.Request) error {
+func (h *Host) invoke(w http.ResponseWriter, r *http.Request, payload []byte) error {
 	f, err := h.lookup(r)
 	if err != nil {
 		return err
 	}
 	kind := r.Header.Get("X-Amz-Invocation-Type")
-	req, err := readRequest(r, kind == "Event", w.Header().Get("X-Amzn-Requestid"))
+	req, err := readRequest(r, payload, kind == "Event", w.Header().Get("X-Amzn-Requestid"))
 	if err != nil {
 		return err
 	}
@@ -71,17 +71,10 @@ func (h *Host) invoke(w http.ResponseWriter, r *http.Request) error {
 }
 
 // readRequest reads what Invoke sends.
-func readRequest(r *http.Request, async bool, id string) (request, error) {
-	limit := maxSyncBytes
-	if async {
-		limit = maxAsyncBytes
-	}
-	payload, err := readAtMost(r.Body, int64(limit))
+func readRequest(r *http.Request, payload []byte, async bool, id string) (request, error) {
 	switch {
-	case errors.Is(err, errTooLong):
-		return request{}, errTooLarge(limit)
-	case err != nil:
-		return request{}, errContent("Could not read request body: " + err.Error())
+	case async && len(payload) > maxAsyncBytes:
+		return request{}, errTooLarge(maxAsyncBytes)
 	case len(payload) == 0:
 		payload = []byte("{}")
 	case !json.Valid(payload):

@@ -124,8 +124,6 @@ func TestARequestThatCannotRunIsRefusedAsAWSRefusesIt(t *testing.T) {
 		{"a client context that is not JSON", "f/invocations", order{}, []string{"X-Amz-Client-Context", "AAAA"}, 400, "InvalidRequestContentException"},
 		{"an unknown invocation type", "f/invocations", order{}, []string{"X-Amz-Invocation-Type", "Later"}, 400, "InvalidParameterValueException"},
 		{"an operation that this host does not have", "f/versions", order{}, nil, 404, "UnknownOperationException"},
-		{"a request without a signature", "f/invocations", order{}, []string{"Authorization", ""}, 403, "MissingAuthenticationTokenException"},
-		{"a request from a web page", "f/invocations", order{}, []string{"Origin", "https://example.com"}, 403, "MissingAuthenticationTokenException"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -297,6 +295,15 @@ func TestAFunctionSeesItsOwnEnvironmentOnly(t *testing.T) {
 	} {
 		if env[k] != want {
 			t.Errorf("%s: got %q, want %q", k, env[k], want)
+		}
+	}
+	known := []string{"AWS_LAMBDA_RUNTIME_API", "LAMBDA_TASK_ROOT", "TMPDIR", "PATH", "TZ", "MINE", "LANG", "GOMEMLIMIT", "_HANDLER", "_X_AMZN_TRACE_ID"}
+	for name, value := range env {
+		if strings.HasPrefix(name, "AWS_LAMBDA_") || strings.HasSuffix(name, "_REGION") || slices.Contains([]string{"PWD", "OLDPWD", "SHLVL", "_"}, name) {
+			continue // named by AWS, or of the shell that is the bootstrap
+		}
+		if !slices.Contains(known, name) || strings.Contains(value, testSecret) {
+			t.Errorf("got %s=%s, which no function needs", name, value)
 		}
 	}
 	if !strings.HasPrefix(env["TMPDIR"], l.store.temp()) {

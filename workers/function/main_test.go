@@ -4,7 +4,9 @@ import (
 	"archive/zip"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +24,8 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"go.uber.org/goleak"
 
 	"github.com/spillway-ml/spillway/workers/spawn"
@@ -125,6 +129,9 @@ func meet(dir string, n int) error {
 	}
 }
 
+// testSecret signs the requests of tests.
+const testSecret = "the secret of the tests"
+
 // local is a host under test and its address.
 type local struct {
 	*Host
@@ -136,6 +143,7 @@ func newLocal(t *testing.T, opts Options) local {
 	if opts.Dir == "" {
 		opts.Dir = t.TempDir()
 	}
+	opts.Secret = testSecret
 	h, err := New(opts)
 	if err != nil {
 		t.Fatalf("New: %v", err)
@@ -202,20 +210,36 @@ func (l local) call(t *testing.T, method, path string, body any, header ...strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test")
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
+	sign(t, req, b, AccessKeyID, testSecret, time.Now())
+	return l.send(t, req)
+}
+
+// sign signs a request as an AWS SDK does.
+func sign(t *testing.T, req *http.Request, body []byte, id, secret string, at time.Time) {
+	t.Helper()
+	sum := sha256.Sum256(body)
+	key := aws.Credentials{AccessKeyID: id, SecretAccessKey: secret}
+	if err := v4.NewSigner().SignHTTP(t.Context(), key, req, hex.EncodeToString(sum[:]), "lambda", "us-east-1", at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// send sends a request as it is.
+func (l local) send(t *testing.T, req *http.Request) answered {
+	t.Helper()
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Errorf("%s %s: %v", method, path, err)
+		t.Errorf("%s %s: %v", req.Method, req.URL, err)
 		return answered{}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	defer http.DefaultClient.CloseIdleConnections()
 	got, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Errorf("%s %s: %v", method, path, err)
+		t.Errorf("%s %s: %v", req.Method, req.URL, err)
 	}
 	return answered{resp.StatusCode, resp.Header, string(got)}
 }

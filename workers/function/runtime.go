@@ -1,26 +1,50 @@
 package function
 
 import (
+	"crypto/hmac"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // maxErrorBytes bounds an error that a runtime posts.
 const maxErrorBytes = 1 << 20
 
-// runtimeAPI returns the Runtime API of one environment:
-// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html.
-func (e *environment) runtimeAPI() http.Handler {
+// runtimeAPI returns the Runtime API of one environment, below the path /secret of its address:
+// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html. Others, web pages among them, learn nothing there and can do nothing.
+func (e *environment) runtimeAPI(address, secret string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", e.serveNext)
 	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/response", e.serveResponse)
 	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/error", e.serveError)
 	mux.HandleFunc("POST /2018-06-01/runtime/init/error", e.serveInitError)
-	return mux
+	own := http.StripPrefix("/"+secret, mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != http.NoBody {
+			allowBody(w, time.Now().Add(e.stall))
+		}
+		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		switch {
+		case !hmac.Equal([]byte(first), []byte(secret)):
+			w.Header().Set("Connection", "close")
+			refuse(w, http.StatusNotFound, "UnknownOperation", "there is nothing here")
+		case r.Host != address || r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "":
+			w.Header().Set("Connection", "close")
+			refuse(w, http.StatusForbidden, "AccessDenied", "only the runtime of this environment may ask, at the address that it was given")
+		default:
+			own.ServeHTTP(w, r)
+		}
+	})
+}
+
+// allowBody lets the body of a request arrive until then.
+func allowBody(w http.ResponseWriter, until time.Time) {
+	_ = http.NewResponseController(w).SetReadDeadline(until) // not supported without a connection
 }
 
 // serveNext completes the invocation before, if there was one, and waits for another.
@@ -69,6 +93,16 @@ func (e *environment) completeCurrent() bool {
 	return true
 }
 
+// deadline returns until when the answer to invocation id may arrive: a handler that streams it may pause for as long as it may run.
+func (e *environment) deadline(id string) time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.current == nil || e.current.id != id || e.current.posted != nil {
+		return time.Now().Add(e.stall)
+	}
+	return e.current.deadline.Add(e.stall)
+}
+
 // post stores the answer to invocation id. It returns false if that invocation does not wait for one.
 func (e *environment) post(id string, a answer) bool {
 	e.mu.Lock()
@@ -83,6 +117,7 @@ func (e *environment) post(id string, a answer) bool {
 // serveResponse takes the payload of the current invocation. A handler that streams its answer reports an error
 // halfway in the trailers.
 func (e *environment) serveResponse(w http.ResponseWriter, r *http.Request) {
+	allowBody(w, e.deadline(r.PathValue("id")))
 	payload, err := readAtMost(r.Body, maxAnswerBytes)
 	a := answer{payload: payload}
 	status := http.StatusAccepted

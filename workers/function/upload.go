@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"strconv"
+	"strings"
 )
 
 // maxFieldBytes bounds a request without its zip.
@@ -32,7 +33,7 @@ type upload struct {
 }
 
 // receiveUpload reads the body of CreateFunction or UpdateFunctionCode. The zip, which may have 50 MB, goes to a
-// temporary file as it arrives and is never in memory as a whole; fields is the JSON around it.
+// temporary file as it arrives and is never in memory as a whole; fields is the JSON around it. The caller removes the file, after an error too.
 func (s *store) receiveUpload(body io.Reader) (u upload, fields []byte, err error) {
 	f, err := s.tempFile()
 	if err != nil {
@@ -40,12 +41,8 @@ func (s *store) receiveUpload(body io.Reader) (u upload, fields []byte, err erro
 	}
 	sum := sha256.New()
 	fields, u.bytes, err = extractZip(body, io.MultiWriter(f, sum))
-	err = errors.Join(err, f.Close())
 	u.path, u.sha256 = f.Name(), hex.EncodeToString(sum.Sum(nil))
-	if err != nil {
-		return u, nil, errors.Join(err, os.Remove(f.Name()))
-	}
-	return u, fields, nil
+	return u, fields, errors.Join(err, f.Close())
 }
 
 // extractZip copies a JSON object from r, except the value of its field ZipFile, or of the field ZipFile in its
@@ -236,15 +233,47 @@ func unzip(file, dir string) error {
 		return fmt.Errorf("unzip: %w", err)
 	}
 	defer func() { _ = root.Close() }()
+	if err := checkArchive(archive.File); err != nil {
+		return err
+	}
 	left := int64(maxUnzippedBytes)
 	for _, f := range archive.File {
 		n, err := extract(root, f, left)
 		if err != nil {
-			return fmt.Errorf("unzip %q: %w", f.Name, err)
+			return fmt.Errorf("unzip %.200q: %w", f.Name, err)
 		}
 		left -= n
 	}
 	return nil
+}
+
+// checkArchive refuses, before anything of it is written, a zip of too many files and directories, those that it only implies included, of
+// too deep ones, and of more bytes than it may hold by its own account.
+func checkArchive(files []*zip.File) error {
+	var total uint64
+	entries := make(map[string]struct{})
+	for _, f := range files {
+		if total += f.UncompressedSize64; total > maxUnzippedBytes || f.UncompressedSize64 > maxUnzippedBytes {
+			return errUnzippedTooLarge()
+		}
+		name := path.Clean(f.Name)
+		if depth := strings.Count(name, "/"); depth > maxUnzippedDepth {
+			return fmt.Errorf("%.200q lies in %d directories; at most %d can be deployed", f.Name, depth, maxUnzippedDepth)
+		}
+		for ; name != "." && name != "/"; name = path.Dir(name) {
+			if _, known := entries[name]; known {
+				break
+			}
+			if entries[name] = struct{}{}; len(entries) > maxUnzippedFiles {
+				return fmt.Errorf("it has more than %d files and directories, the most that can be deployed: leave out what the bootstrap does not need", maxUnzippedFiles)
+			}
+		}
+	}
+	return nil
+}
+
+func errUnzippedTooLarge() error {
+	return fmt.Errorf("unzipped size must be smaller than %d bytes", maxUnzippedBytes)
 }
 
 // extract writes one file of a zip and returns its size, at most limit bytes.
@@ -276,7 +305,7 @@ func extract(root *os.Root, file *zip.File, limit int64) (n int64, err error) {
 		return n, err
 	}
 	if n > limit {
-		return n, fmt.Errorf("unzipped size must be smaller than %d bytes", maxUnzippedBytes)
+		return n, errUnzippedTooLarge()
 	}
 	return n, out.Sync()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
@@ -27,6 +29,9 @@ const endpointVariable = "AWS_ENDPOINT_URL_LAMBDA"
 
 // roleVariable names the IAM role that functions run as on AWS.
 const roleVariable = "SPILLWAY_LAMBDA_ROLE"
+
+// functionIdle is how long a connection to the local function host may lie idle: longer than the AWS SDK keeps one, which is 90 s.
+const functionIdle = 2 * time.Minute
 
 // functionMaxDuration is AWS Lambda's limit: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 const functionMaxDuration = 15 * time.Minute
@@ -52,7 +57,7 @@ func (e *Engine) openFunctions(ctx context.Context) (activities.Functions, error
 		if err != nil {
 			return nil, err
 		}
-		options.Client = localClient(endpoint)
+		options.Client = localClient(endpoint, e.servers.Keys().FunctionSecret())
 		e.functions.Cores = quantity.Milli(len(config.CPUs)) * quantity.Core
 	}
 	invoker, err := awslambda.New(ctx, options)
@@ -62,18 +67,19 @@ func (e *Engine) openFunctions(ctx context.Context) (activities.Functions, error
 	return lambdaFunctions{invoker: invoker, builds: e.builds}, nil
 }
 
-// localClient calls the local function host. It signs as every client of AWS does; the host does not look at the key.
-func localClient(endpoint string) *lambda.Client {
+// localClient calls the local function host. It signs as every client of AWS does, and the digest of the body as a header too, so that the
+// host knows it before the body.
+func localClient(endpoint, secret string) *lambda.Client {
 	return lambda.New(lambda.Options{
 		BaseEndpoint: &endpoint, Region: "us-east-1", Retryer: aws.NopRetryer{},
-		Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
-	})
+		Credentials: credentials.NewStaticCredentialsProvider(function.AccessKeyID, secret, ""),
+	}, lambda.WithAPIOptions(v4.AddContentSHA256HeaderMiddleware))
 }
 
 // startFunctionHost serves the Lambda API on this machine and returns its URL.
 func (e *Engine) startFunctionHost(ctx context.Context) (string, error) {
 	host, err := function.New(function.Options{
-		Dir: filepath.Join(e.config.StateDir, "functions"), Concurrency: e.config.Functions.Concurrency,
+		Dir: filepath.Join(e.config.StateDir, "functions"), Secret: e.servers.Keys().FunctionSecret(), Concurrency: e.config.Functions.Concurrency,
 		ColdStart: e.config.Functions.ColdStart, CPUs: e.config.Functions.CPUs, Logger: e.logger,
 	})
 	if err != nil {
@@ -85,7 +91,10 @@ func (e *Engine) startFunctionHost(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("listen for the local function host: %w", err)
 	}
-	server := &http.Server{Handler: host, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{
+		Handler: host, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: functionIdle,
+		ErrorLog: slog.NewLogLogger(e.logger.Handler(), slog.LevelDebug),
+	}
 	e.working.Go(func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			e.fail(fmt.Errorf("serve the local function host: %w", err))
