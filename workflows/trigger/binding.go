@@ -209,6 +209,16 @@ func (t *table) isBound(e event) bool {
 	return false
 }
 
+// implicit returns the binding of the pipeline that declares no subject and listens on this one.
+func (t *table) implicit(subject string) (Bound, bool) {
+	for _, bound := range t.bounds {
+		if bound.Origin == Implicit && bound.Binding.Subject == subject {
+			return bound, true
+		}
+	}
+	return Bound{}, false
+}
+
 // pipelineNames are the names of all pipelines.
 func (t *table) pipelineNames() []string { return slices.Sorted(maps.Keys(t.pipelines)) }
 

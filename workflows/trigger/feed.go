@@ -219,7 +219,7 @@ func (t *Trigger) handle(ctx context.Context, w *feed, message jetstream.Msg) {
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case w.key == unboundKey:
-		err = t.handleUnbound(ctx, e)
+		err = t.handleUnbound(ctx, w, e)
 	default:
 		err = t.handleBound(ctx, w, e)
 	}
@@ -296,8 +296,9 @@ func (t *Trigger) start(ctx context.Context, key string, run Start) (bool, error
 	return started, err
 }
 
-// handleUnbound buries an event that no binding reads. While bindings change it waits, so that no event has a dead letter and a run.
-func (t *Trigger) handleUnbound(ctx context.Context, e event) error {
+// handleUnbound buries an event that no binding reads, unless its pipeline is served now that it is wanted: the binding reads what came after
+// the event, so the event itself is dealt with here. While bindings change it waits, so that no event has a dead letter and a run.
+func (t *Trigger) handleUnbound(ctx context.Context, w *feed, e event) error {
 	if t.snapshot().isBound(e) {
 		return nil
 	}
@@ -306,6 +307,12 @@ func (t *Trigger) handleUnbound(ctx context.Context, e event) error {
 	t.applying.Unlock()
 	if now.isBound(e) {
 		return nil
+	}
+	if t.wanted(ctx, e.subject) {
+		now = t.snapshot()
+		if bound, found := now.implicit(e.subject); found {
+			return t.handleBound(ctx, &feed{key: bound.Key, bound: bound, gate: w.gate}, e)
+		}
 	}
 	return t.buryCounted(ctx, unboundKey, "", e, now.unbound(e.subject))
 }

@@ -26,6 +26,9 @@ type Options struct {
 	Starter Starter
 	// Scheduler keeps the schedules of bindings. Without one, bindings with a schedule are refused.
 	Scheduler Scheduler
+	// Wanted is told the subject of an event that no binding reads, before the event becomes a dead letter. It reports whether the subject is
+	// that of a pipeline without a subject of its own which SetTargets knows by now; the event then starts its run. Nil knows no other pipelines.
+	Wanted func(ctx context.Context, subject string) bool
 	// Logger takes the trigger's log; nil discards it.
 	Logger *slog.Logger
 	// AckWait is how long after a crash an event that was in hand is redelivered. Default 30 s; at least 1 s.
@@ -41,6 +44,7 @@ type Trigger struct {
 	js        jetstream.JetStream
 	starter   Starter
 	scheduler Scheduler
+	wanted    func(ctx context.Context, subject string) bool
 	log       *slog.Logger
 	ackWait   time.Duration
 	hold      time.Duration
@@ -81,8 +85,12 @@ func New(options Options) (*Trigger, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	wanted := options.Wanted
+	if wanted == nil {
+		wanted = func(context.Context, string) bool { return false }
+	}
 	return &Trigger{
-		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, log: log,
+		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, wanted: wanted, log: log,
 		ackWait:  cmp.Or(options.AckWait, 30*time.Second),
 		hold:     cmp.Or(options.Hold, 2*time.Minute),
 		replicas: cmp.Or(options.Replicas, 1),

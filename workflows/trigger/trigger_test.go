@@ -480,6 +480,38 @@ func TestEventsOfAnAppThatStaysAwayAreDead(t *testing.T) {
 	}
 }
 
+// TestAnEventOfAPipelineThatIsServedWhenWantedStartsItsRun publishes for a pipeline that is served only then, for one that is not, and again; the
+// first start fails, so that the event comes again.
+func TestAnEventOfAPipelineThatIsServedWhenWantedStartsItsRun(t *testing.T) {
+	t.Parallel()
+	s := idle(t, newJetStream(t), newMemory())
+	s.wanted = func(ctx context.Context, subject string) bool {
+		return subject == "events.digits" && s.SetTargets(ctx, []Target{digits()}) == nil
+	}
+	var failed atomic.Bool
+	s.mem.fault = func(Start, bool) error {
+		if failed.CompareAndSwap(false, true) {
+			return errAway
+		}
+		return nil
+	}
+	if err := s.SetTargets(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	s.run()
+	s.publish("events.digits", `{}`, "Nats-Msg-Id", "a")
+	s.publish("events.letters", `{}`, "Nats-Msg-Id", "b")
+	s.settled()
+	s.publish("events.digits", `{}`, "Nats-Msg-Id", "c")
+	s.settled()
+	if diff := cmp.Diff([]string{"digits-a", "digits-c"}, s.mem.names()); diff != "" {
+		t.Errorf("runs: -want +got:\n%s", diff)
+	}
+	if reasons := s.reasons(); len(reasons) != 1 || !strings.Contains(reasons[0], "events.letters") {
+		t.Errorf("dead letters %q, want one of the pipeline that there is not", reasons)
+	}
+}
+
 func TestSetTargetsRefuses(t *testing.T) {
 	t.Parallel()
 	js := newJetStream(t)

@@ -29,7 +29,7 @@ type StoredChain struct {
 
 	// Path is its file.
 	Path string
-	// StoredAt is when it was put last.
+	// StoredAt is when it was put or touched last.
 	StoredAt time.Time
 }
 
@@ -89,6 +89,36 @@ func (s *Chains) Remove(name, digest string) error {
 	return nil
 }
 
+// Touch makes a chain the newest of its name, and notes that it is in use; it is no error when there is none.
+func (s *Chains) Touch(name, digest string) error {
+	path, known := s.path(name, digest)
+	if !known {
+		return nil
+	}
+	if err := os.Chtimes(path, time.Time{}, time.Now()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("note the use of chain %s: %w", name, err)
+	}
+	return nil
+}
+
+// Forget removes the chains that were last put or touched before then, but for those that keep names.
+func (s *Chains) Forget(then time.Time, keep func(name, digest string) bool) error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("list chains: %w", err)
+	}
+	var problems []error
+	for _, entry := range entries {
+		name, digest, isChain := s.parse(entry.Name())
+		info, err := entry.Info()
+		if !isChain || err != nil || !info.ModTime().Before(then) || keep(name, digest) {
+			continue
+		}
+		problems = append(problems, s.Remove(name, digest))
+	}
+	return errors.Join(problems...)
+}
+
 // Newest returns the newest stored chain of every name, sorted by name. Files that are no chains are left out.
 func (s *Chains) Newest() ([]StoredChain, error) {
 	entries, err := os.ReadDir(s.dir)
@@ -100,13 +130,12 @@ func (s *Chains) Newest() ([]StoredChain, error) {
 	}
 	newest := map[string]StoredChain{}
 	for _, entry := range entries {
-		base, isChain := strings.CutSuffix(entry.Name(), chainSuffix)
-		name, digest, _ := strings.Cut(base, "@")
-		path, known := s.path(name, digest)
+		name, digest, isChain := s.parse(entry.Name())
 		info, err := entry.Info()
-		if !isChain || !known || err != nil || !info.ModTime().After(newest[name].StoredAt) {
+		if !isChain || err != nil || !info.ModTime().After(newest[name].StoredAt) {
 			continue
 		}
+		path, _ := s.path(name, digest)
 		if c, err := readChain(path, name); err == nil {
 			newest[name] = StoredChain{Chain: c, Path: path, StoredAt: info.ModTime()}
 		}
@@ -117,6 +146,14 @@ func (s *Chains) Newest() ([]StoredChain, error) {
 	}
 	slices.SortFunc(chains, func(a, b StoredChain) int { return cmp.Compare(a.Name(), b.Name()) })
 	return chains, nil
+}
+
+// parse reads the name of a chain's file; false for other files.
+func (s *Chains) parse(file string) (name, digest string, isChain bool) {
+	base, isChain := strings.CutSuffix(file, chainSuffix)
+	name, digest, _ = strings.Cut(base, "@")
+	_, known := s.path(name, digest)
+	return name, digest, isChain && known
 }
 
 // path is the file of a chain; false for what names none.

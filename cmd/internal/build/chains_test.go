@@ -65,6 +65,46 @@ func TestChainsAreKeptByNameAndDigest(t *testing.T) {
 	check(newer)
 }
 
+func TestChainsThatWereNotUsedForLongAreForgotten(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	chains := build.NewChains(state)
+	then := time.Now().Add(-time.Hour)
+	if err := chains.Forget(then, nil); err != nil {
+		t.Errorf("before the first: %v", err)
+	}
+	old, needed, used, young := parsed(t, "old", "a"), parsed(t, "needed", "a"), parsed(t, "used", "a"), parsed(t, "young", "a")
+	for _, c := range []chain.Chain{old, needed, used, young} {
+		path, _, err := chains.Put(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Name() == "young" {
+			continue
+		}
+		if err := os.Chtimes(path, then, then.Add(-time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := filepath.Join(state, "chains", "notes.txt")
+	err := errors.Join(os.WriteFile(other, nil, 0o600), os.Chtimes(other, then, then.Add(-time.Minute)),
+		chains.Touch(used.Name(), used.Digest()), chains.Touch("../x", used.Digest()), chains.Touch("no-such", used.Digest()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := chains.Forget(then, func(name, digest string) bool { return name == "needed" && digest == needed.Digest() }); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []chain.Chain{old, needed, used, young} {
+		if _, err := chains.Get(c.Name(), c.Digest()); errors.Is(err, build.ErrUnknownBuild) != (c.Name() == "old") {
+			t.Errorf("chain %s: %v", c.Name(), err)
+		}
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAChainThatIsNotKeptIsUnknownAndADamagedOneIsSaidToBe(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()

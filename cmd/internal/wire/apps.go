@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,9 +23,10 @@ import (
 	"github.com/spillway-ml/spillway/workflows/trigger"
 )
 
-// apps knows which builds are served: the current one of each app, for new runs, and older ones as long as a run needs them.
+// apps knows which builds are served: the current one of each app, for new runs, and older ones as long as a run needs them. A chain that no
+// event can reach by a subject of its own is served when a run of it is wanted, and until it was idle for a while.
 type apps struct {
-	store   *build.Store
+	chains  *build.Chains
 	workers *workflowWorkers
 	trigger *trigger.Trigger
 	client  client.Client
@@ -31,7 +34,9 @@ type apps struct {
 	life    context.Context //nolint:containedctx // workers live as long as the engine serves, not as long as the call that starts them
 
 	mu      sync.Mutex
-	current map[string]served // guarded by mu: by the app's name
+	current map[string]served    // guarded by mu: by the app's name
+	stored  map[string]served    // guarded by mu: the newest chain of each name, served or not
+	used    map[string]time.Time // guarded by mu: when a chain that is served was last wanted
 }
 
 // served is a build that new runs start with.
@@ -41,13 +46,54 @@ type served struct {
 	chain *chain.Chain // nil for a binary
 }
 
-// serve makes app the build that new runs of its pipelines start with.
-func (a *apps) serve(ctx context.Context, app served) error {
+// serve makes these the builds that new runs of their pipelines start with: all or none.
+func (a *apps) serve(ctx context.Context, batch ...served) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	before, had := a.current[app.Descriptor.Name]
-	if had && app.chain != nil && before.Digest == app.Digest {
-		return nil
+	return a.change(ctx, batch, nil)
+}
+
+// change makes the builds of batch current, and those of the apps in gone no longer: all or nothing. The caller holds mu.
+func (a *apps) change(ctx context.Context, batch []served, gone []string) error {
+	before := a.current
+	a.current = maps.Clone(before)
+	for _, name := range gone {
+		delete(a.current, name)
+	}
+	changed := len(gone) > 0
+	var names []string
+	for _, app := range batch {
+		name := app.Descriptor.Name
+		if err := a.admit(app); err != nil {
+			a.current = before
+			return err
+		}
+		changed = changed || app.chain == nil || a.current[name].Digest != app.Digest
+		names = append(names, name)
+		a.current[name] = app
+	}
+	if changed {
+		if err := a.trigger.SetTargets(ctx, a.targets()); err != nil {
+			a.current = before
+			return fmt.Errorf("serve app %s: %w", strings.Join(names, ", "), err)
+		}
+	}
+	for _, app := range batch {
+		a.workers.keep(a.life, buildID{app.Descriptor.Name, app.Digest})
+		if app.chain != nil {
+			a.stored[app.Descriptor.Name] = app
+			a.use(ctx, app)
+		}
+	}
+	return nil
+}
+
+// admit refuses an app that has the name or a pipeline of another. The caller holds mu.
+func (a *apps) admit(app served) error {
+	name := app.Descriptor.Name
+	before, had := a.current[name]
+	if !had && app.chain != nil { // a chain that is not served now keeps its name among chains, but yields it to an app
+		before, had = a.stored[name]
 	}
 	if had {
 		if err := replaceable(before, app); err != nil {
@@ -61,20 +107,10 @@ func (a *apps) serve(ctx context.Context, app served) error {
 		}
 	}
 	for _, pipeline := range app.Descriptor.Pipelines {
-		if owner, taken := pipelines[pipeline.Name]; taken && owner != app.Descriptor.Name {
-			return web.Conflict("rename one of them; a command takes --name", "pipeline %q of app %q is served by app %q already", pipeline.Name, app.Descriptor.Name, owner)
+		if owner, taken := pipelines[pipeline.Name]; taken && owner != name {
+			return web.Conflict("rename one of them; a command takes --name", "pipeline %q of app %q is served by app %q already", pipeline.Name, name, owner)
 		}
 	}
-	a.current[app.Descriptor.Name] = app
-	if err := a.trigger.SetTargets(ctx, a.targets()); err != nil {
-		if had {
-			a.current[app.Descriptor.Name] = before
-		} else {
-			delete(a.current, app.Descriptor.Name)
-		}
-		return fmt.Errorf("serve app %s: %w", app.Descriptor.Name, err)
-	}
-	a.workers.keep(a.life, buildID{app.Descriptor.Name, app.Digest})
 	return nil
 }
 
@@ -105,13 +141,18 @@ func (a *apps) targets() []trigger.Target {
 	return targets
 }
 
-// list describes the builds that are served now.
+// list describes the builds that new runs start with: those that are served, and the chains that are when they are wanted.
 func (a *apps) list() []web.App {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var all []web.App
 	for _, app := range a.current {
 		all = append(all, describeApp(app, true))
+	}
+	for _, app := range a.waiting() {
+		if !takesAnyCommand(app.chain) { // its command comes with a run, which serves it
+			all = append(all, describeApp(app, true))
+		}
 	}
 	slices.SortFunc(all, func(x, y web.App) int { return cmp.Compare(x.Name, y.Name) })
 	return all
@@ -144,11 +185,11 @@ func (a *apps) isCurrent(id buildID) bool {
 // tidyEvery is how often workers of old builds are looked at.
 const tidyEvery = 15 * time.Second
 
-// tidy keeps the workers of old builds while their runs go on and stops them after, until ctx ends.
+// tidy keeps the workers of old builds while their runs go on and stops them after, and serves the chains that are needed, until ctx ends.
 func (a *apps) tidy(ctx context.Context) {
 	ticker := time.NewTicker(tidyEvery)
 	defer ticker.Stop()
-	for {
+	for first := true; ; first = false {
 		needed, err := a.needed(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -156,6 +197,10 @@ func (a *apps) tidy(ctx context.Context) {
 		case err != nil:
 			a.logger.DebugContext(ctx, "list the builds that runs need", "error", err)
 		default:
+			a.tend(ctx, needed)
+			if !first { // by now the trigger knows all bindings, and what they need is served
+				a.forget(ctx, needed)
+			}
 			for id := range needed {
 				a.workers.keep(a.life, id)
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -306,6 +307,67 @@ func TestStoredChainsAreServedAgainAndKeepTheirNames(t *testing.T) {
 			t.Fatalf("no run was started: %v\n%s", err, e.printed())
 		}
 	}
+}
+
+// TestChainsThatNothingNeedsAreServedWhenTheyAreWanted restarts an engine that has seen five chains, of one of which a run goes on.
+func TestChainsThatNothingNeedsAreServedWhenTheyAreWanted(t *testing.T) {
+	t.Parallel()
+	state, gate := t.TempDir(), t.TempDir()
+	e := startEngine(t, state, "")
+	chains := []chain.Chain{half(t, gate), packedChain(t, "name: listens\ncode: none\non: {subject: files.new}\nstages: {only: {run: [\"true\"]}}\n")}
+	for _, name := range []string{"named", "told", "retried"} {
+		chains = append(chains, packedChain(t, "name: "+name+"\ncode: none\nstages: {only: {run: [\"true\"]}}\n"))
+	}
+	for _, c := range chains {
+		if _, err := e.client.RegisterChain(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	earlier := e.publish("retried", "r", struct{}{})
+	succeed[chain.Result](e, earlier, patience)
+	going := e.publish("half", "g", struct{}{})
+	e.until("the chain begins", func() bool {
+		begun, err := filepath.Glob(filepath.Join(gate, "begun-*"))
+		return err == nil && len(begun) > 0
+	})
+	e.kill()
+	e = startEngine(t, state, "")
+	bindings, err := e.client.Bindings(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := map[string]bool{}
+	for _, binding := range bindings {
+		served[binding.Pipeline] = true
+	}
+	// An engine that was killed may not know any more that the event of the one that ended was dealt with.
+	if delete(served, "retried"); !maps.Equal(served, map[string]bool{"half": true, "listens": true}) {
+		t.Errorf("after a restart %v are served, want the one of a run that goes on and the one with a subject of its own", served)
+	}
+	stack, err := e.client.Stack(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"half", "listens", "named", "retried", "told"}, stack.Pipelines()); diff != "" {
+		t.Errorf("pipelines that can be run (-want +got):\n%s", diff)
+	}
+	if err := os.WriteFile(filepath.Join(gate, "open"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if result := succeed[chain.Result](e, going, patience); result.Stages["third"].Values[0]["lines"] != 4.0 {
+		t.Errorf("the chain: %+v, want 4 lines", result)
+	}
+	succeed[chain.Result](e, e.publish("named", "n", struct{}{}), patience)
+	again, err := e.client.Retry(t.Context(), earlier, web.Retry{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	succeed[chain.Result](e, again.Run, patience)
+	publishRaw(t, stack.Addresses.NATS, "events.told", "one", `{}`)
+	e.until("the run of an event", func() bool {
+		runs, err := e.client.Runs(t.Context(), web.RunQuery{Pipeline: "told", State: predictor.RunSucceeded})
+		return err == nil && len(runs) == 1
+	})
 }
 
 func TestAResultThatTheLedgerCutsIsReadWhole(t *testing.T) {

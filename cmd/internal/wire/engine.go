@@ -395,14 +395,16 @@ func (e *Engine) startPool(context.Context) (err error) {
 func (e *Engine) openOutput(source wire.LogSource) activities.Output { return e.output.Attempt(source) }
 
 func (e *Engine) startTrigger(context.Context) (err error) {
+	e.apps = &apps{
+		chains: e.chains, client: e.temporal, logger: e.logger,
+		current: map[string]served{}, stored: map[string]served{}, used: map[string]time.Time{},
+	}
 	e.trigger, err = trigger.New(trigger.Options{
 		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal, e.config.Policy.Window, e.prices()),
-		Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger,
+		Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger, Wanted: e.apps.wanted,
 	})
-	if err != nil {
-		return err
-	}
-	return nil
+	e.apps.trigger = e.trigger
+	return err
 }
 
 // prices are those in force on this engine.
@@ -428,7 +430,7 @@ func (e *Engine) startApps(ctx context.Context) error {
 		wire.ArtifactsEnvironment + "=" + e.artifactsURL(),
 		wire.WindowEnvironment + "=" + strconv.Itoa(e.config.Policy.Window),
 	}, e.logger)
-	e.apps = &apps{store: e.builds, workers: workers, trigger: e.trigger, client: e.temporal, logger: e.logger, current: map[string]served{}}
+	e.apps.workers = workers
 	serving, stop := context.WithCancel(e.life)
 	e.apps.life = serving
 	e.onClose(func(context.Context) error {

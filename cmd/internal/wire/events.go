@@ -21,6 +21,9 @@ func (e *Engine) Publish(ctx context.Context, event web.Event) (web.Published, e
 	if target == "" {
 		target = event.Subject
 	}
+	if _, err := e.apps.want(ctx, target); err != nil {
+		return web.Published{}, err
+	}
 	body := event.Input
 	if len(body) == 0 {
 		body = []byte("{}")
@@ -56,6 +59,9 @@ func bindingView(bound trigger.Bound) web.Binding {
 
 // Bind makes a binding.
 func (e *Engine) Bind(ctx context.Context, binding loopwire.Binding) (web.Binding, error) {
+	if _, err := e.apps.want(ctx, binding.Pipeline); err != nil {
+		return web.Binding{}, err
+	}
 	bound, err := e.trigger.Bind(ctx, binding)
 	if err != nil {
 		return web.Binding{}, web.Invalid("", "%s", err)

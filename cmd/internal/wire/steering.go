@@ -136,6 +136,9 @@ func (e *Engine) Retry(ctx context.Context, run string, request web.Retry) (web.
 	if request.Goal != nil {
 		goal = *request.Goal
 	}
+	if _, err := e.apps.want(ctx, view.Pipeline); err != nil {
+		return web.Retried{}, err
+	}
 	retried.Event, retried.Run, err = e.trigger.Publish(ctx, view.Pipeline, "", input, &goal, options)
 	if err != nil {
 		return web.Retried{}, web.Conflict("", "%s", err)
