@@ -24,6 +24,7 @@ type Ledger struct {
 	runs      map[string]*account
 	order     []*account // by first event
 	settling  []*account // ended runs that still take Records, oldest first
+	over      *recent    // ended runs that were forgotten
 	decisions []predictor.Decision
 	plan      map[predictor.StageID]map[predictor.Venue]int
 	seed      maphash.Seed
@@ -39,7 +40,7 @@ type bounds struct{ attempts, looks, runLooks, points, trainings int }
 // New returns an empty ledger.
 func New() *Ledger {
 	return &Ledger{
-		runs: map[string]*account{}, seed: maphash.MakeSeed(), book: spend.New(),
+		runs: map[string]*account{}, over: newRecent(), seed: maphash.MakeSeed(), book: spend.New(),
 		bounds: bounds{attempts: maxAttempts, looks: maxLooks, runLooks: maxRunLooks, points: maxPoints, trainings: maxTrainings},
 	}
 }
@@ -205,6 +206,7 @@ func (l *Ledger) started(e predictor.RunStarted) {
 	if a := l.runs[e.Run]; a != nil && a.ended() && e.At.After(a.endedAt) {
 		l.forget(a) // the same ID started again
 	}
+	l.over.remove(l.runKey(e.Run))
 	a := l.account(e.Run, e.At)
 	if a == nil || a.known {
 		return
@@ -310,7 +312,8 @@ func (l *Ledger) endedRun(e predictor.RunEnded) {
 	}
 }
 
-// account returns the account of a run, opened if there is none; nil when id is empty or the run was over long ago.
+// account returns the account of a run, opened if there is none; nil when id is empty or the run was over long ago:
+// a late word about one that was forgotten would make it a run that goes on, whose end nobody tells again.
 func (l *Ledger) account(id string, at time.Time) *account {
 	if a := l.runs[id]; a != nil {
 		if a.settled() {
@@ -319,12 +322,15 @@ func (l *Ledger) account(id string, at time.Time) *account {
 		a.heard(at)
 		return a
 	}
-	if id == "" {
+	if id == "" || l.over.has(l.runKey(id)) {
 		return nil
 	}
 	if len(l.order) >= maxRuns {
-		oldest := max(0, slices.IndexFunc(l.order, (*account).ended))
-		l.forget(l.order[oldest])
+		oldest := l.order[max(0, slices.IndexFunc(l.order, (*account).ended))]
+		if oldest.ended() {
+			l.over.add(l.runKey(oldest.id))
+		}
+		l.forget(oldest)
 	}
 	a := open(id, at)
 	l.runs[id] = a
@@ -342,6 +348,9 @@ func (l *Ledger) forget(a *account) {
 
 // wholeTask stands for the attempt number of a task as a whole; attempts count from 1.
 const wholeTask = -1 << 62
+
+// runKey names a run in 64 bits.
+func (l *Ledger) runKey(run string) uint64 { return maphash.String(l.seed, run) }
 
 // key names an attempt within one run in 64 bits, so that a run of many tasks stays small.
 func (l *Ledger) key(task string, attempt int) uint64 {

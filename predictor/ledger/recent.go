@@ -26,3 +26,8 @@ func (r *recent) add(key uint64) {
 	}
 	r.newer[key] = struct{}{}
 }
+
+func (r *recent) remove(key uint64) {
+	delete(r.newer, key)
+	delete(r.older, key)
+}
