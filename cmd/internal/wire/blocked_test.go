@@ -76,7 +76,8 @@ func TestARunThatCannotBeReplayedIsBlockedAndToldAndGoesOnLater(t *testing.T) {
 	}
 	stop := serveElsewhere(t, c, right)
 	defer func() { stop() }()
-	startElsewhere(t, c, "newer", loopwire.WorkflowVersion+98)
+	const newer = "newer/1" // as of an event whose ID has a slash
+	startElsewhere(t, c, newer, loopwire.WorkflowVersion+98)
 	startElsewhere(t, c, "changed", loopwire.WorkflowVersion)
 	<-waiting
 	stop()
@@ -92,17 +93,17 @@ func TestARunThatCannotBeReplayedIsBlockedAndToldAndGoesOnLater(t *testing.T) {
 	if notice := e.noticed(t, "changed", blocked); !strings.Contains(notice, "other steps than its history has") {
 		t.Errorf("the run whose code changed: %q", notice)
 	}
-	if notice := e.noticed(t, "newer", blocked); !strings.Contains(notice, "a newer engine started this run") {
+	if notice := e.noticed(t, newer, blocked); !strings.Contains(notice, "a newer engine started this run") {
 		t.Errorf("the run of a newer engine: %q", notice)
 	}
-	_, err := e.client.SetGoal(t.Context(), "newer", predictor.Goal{Deadline: time.Hour})
+	_, err := e.client.SetGoal(t.Context(), newer, predictor.Goal{Deadline: time.Hour})
 	if said := answered(t, err); said.Status != http.StatusConflict || !strings.Contains(said.Message, "takes no goal now") {
 		t.Errorf("the goal of a blocked run: got %d %q", said.Status, said.Message)
 	}
-	if err := e.client.Cancel(t.Context(), "newer"); err != nil {
+	if err := e.client.Cancel(t.Context(), newer); err != nil {
 		t.Fatal(err)
 	}
-	if view := e.wait("newer", time.Minute); view.State != predictor.RunCancelled {
+	if view := e.wait(newer, time.Minute); view.State != predictor.RunCancelled {
 		t.Errorf("the blocked run that was cancelled has %s: %s", view.State, view.Error)
 	}
 

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,12 +15,15 @@ import (
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workflows"
 )
 
 const (
@@ -87,13 +91,14 @@ func (e *Engine) notice(ctx context.Context, found *notices, now time.Time) erro
 		return err
 	}
 	going := e.observer.going()
-	known := map[string]bool{}
-	for _, run := range going {
-		known[run] = true
-	}
+	lookMore := measureMost
 	for run, why := range blocked {
-		if !known[run] && why.info != nil { // a run that was blocked before its first word
-			e.recorder.Tell(startOf(why.info))
+		if why.info != nil {
+			e.tellStart(startOf(why.info))
+		}
+		if len(why.parts) > 0 && lookMore > 0 && !slices.Contains(going, run) {
+			e.endLeftBehind(ctx, run, why.parts)
+			lookMore--
 		}
 	}
 	found.measure(ctx, going, now)
@@ -111,8 +116,9 @@ func (e *Engine) notice(ctx context.Context, found *notices, now time.Time) erro
 
 // block is why a run cannot go on.
 type block struct {
-	text string
-	info *workflowpb.WorkflowExecutionInfo // of the run itself; nil when only a part of it is blocked
+	text  string
+	info  *workflowpb.WorkflowExecutionInfo // of the run itself; nil when only a part of it is blocked
+	parts []*common.WorkflowExecution       // those of its parts that are blocked
 }
 
 // blocked returns the runs that cannot go on, by their ID.
@@ -123,22 +129,42 @@ func (n *notices) blocked(ctx context.Context, now time.Time) (map[string]block,
 		if err != nil {
 			return nil, fmt.Errorf("list blocked runs: %w", err)
 		}
-		listed, page = append(listed, answer.GetExecutions()...), answer.GetNextPageToken()
+		for _, info := range answer.GetExecutions() {
+			if _, _, ours := loopwire.ParseWorkflowQueue(info.GetTaskQueue()); ours {
+				listed = append(listed, info)
+			}
+		}
+		page = answer.GetNextPageToken()
 	}
 	n.explain(ctx, listed, now)
 	blocked := map[string]block{}
 	for _, info := range listed {
 		why := n.reasons[info.GetExecution().GetRunId()].why
-		run, part, isPart := strings.Cut(info.GetExecution().GetWorkflowId(), "/")
-		switch {
-		case why == "":
-		case isPart && blocked[run].text == "":
-			blocked[run] = block{text: fmt.Sprintf("%spart %s of a Map cannot go on: %s", blockedPrefix, part, why)}
-		case !isPart:
-			blocked[run] = block{text: blockedPrefix + why, info: info}
+		if why == "" {
+			continue
 		}
+		run, part := runAndPart(info)
+		found := blocked[run]
+		if part == "" {
+			found.text, found.info = blockedPrefix+why, info
+		} else {
+			found.parts = append(found.parts, info.GetExecution())
+			found.text = cmp.Or(found.text, fmt.Sprintf("%spart %s of a Map cannot go on: %s", blockedPrefix, part, why))
+		}
+		blocked[run] = found
 	}
 	return blocked, nil
+}
+
+// runAndPart returns the run that a workflow is, or is a part of, and which part, empty for the run itself. The ID of
+// an event may have slashes, and so may a run's; the name of a stage has none.
+func runAndPart(info *workflowpb.WorkflowExecutionInfo) (run, part string) {
+	id := info.GetExecution().GetWorkflowId()
+	slash := strings.LastIndexByte(id, '/')
+	if info.GetType().GetName() != workflows.MapWorkflow || slash < 0 {
+		return id, ""
+	}
+	return id[:slash], id[slash+1:]
 }
 
 // explain looks for the reasons of those of the listed that were looked at the longest ago: at once where none is known, else now and then. One
@@ -155,10 +181,8 @@ func (n *notices) explain(ctx context.Context, listed []*workflowpb.WorkflowExec
 			due = append(due, execution)
 		}
 	}
-	slices.SortStableFunc(due, func(a, b *common.WorkflowExecution) int {
-		return known[a.GetRunId()].at.Compare(known[b.GetRunId()].at)
-	})
-	for _, execution := range due[:min(len(due), measureMost)] {
+	looked := func(execution *common.WorkflowExecution) time.Time { return known[execution.GetRunId()].at }
+	for _, execution := range leastRecent(due, looked, measureMost) {
 		last := known[execution.GetRunId()]
 		if why, err := n.reason(ctx, execution); err == nil {
 			last.why = why
@@ -194,21 +218,24 @@ func blockedBy(ctx context.Context, c client.Client, execution *common.WorkflowE
 	return "", nil
 }
 
-// measure looks at the histories of the runs that were looked at the longest ago.
+// measure looks at the histories of the runs that were looked at the longest ago, now and then at each.
 func (n *notices) measure(ctx context.Context, going []string, now time.Time) {
-	fresh := map[string]measurement{}
-	looked := 0
+	fresh, due := map[string]measurement{}, []string{}
 	for _, run := range going {
 		last, seen := n.measured[run]
 		if !seen {
 			last.at = now // a run is young when it is first seen
 		}
-		if now.Sub(last.at) >= measureAgain && looked < measureMost {
-			looked++
-			if described, err := n.temporal.DescribeWorkflowExecution(ctx, run, ""); err == nil {
-				info := described.GetWorkflowExecutionInfo()
-				last = measurement{at: now, notice: fullness(info.GetHistoryLength(), info.GetHistorySizeBytes())}
-			}
+		fresh[run] = last
+		if now.Sub(last.at) >= measureAgain {
+			due = append(due, run)
+		}
+	}
+	for _, run := range leastRecent(due, func(run string) time.Time { return fresh[run].at }, measureMost) {
+		last := measurement{at: now, notice: fresh[run].notice}
+		if described, err := n.temporal.DescribeWorkflowExecution(ctx, run, ""); err == nil {
+			info := described.GetWorkflowExecutionInfo()
+			last.notice = fullness(info.GetHistoryLength(), info.GetHistorySizeBytes())
 		}
 		fresh[run] = last
 	}
@@ -224,12 +251,48 @@ func fullness(events, bytes int64) string {
 		"once it has read its signals: see spillway.Repeat", events, mostEvents, bytes>>20, mostHistory>>20)
 }
 
-// startOf is the word that a run would have said at its start.
+// startOf is the word that a run says at its start, as its memo has it: all but its input.
 func startOf(info *workflowpb.WorkflowExecutionInfo) predictor.RunStarted {
-	app, build, _ := loopwire.ParseWorkflowQueue(info.GetTaskQueue())
-	return predictor.RunStarted{
-		Run: info.GetExecution().GetWorkflowId(), Pipeline: info.GetType().GetName(), App: app, Build: build, At: info.GetStartTime().AsTime(),
+	var (
+		started = predictor.RunStarted{Run: info.GetExecution().GetWorkflowId(), Pipeline: info.GetType().GetName()}
+		options loopwire.RunOptions
+		carried struct {
+			StartedAt time.Time `json:"started_at"`
+		}
+	)
+	for key, value := range map[string]any{
+		workflows.GoalMemo: &started.Goal, workflows.EventMemo: &started.Event, workflows.OptionsMemo: &options,
+		workflows.CarriedMemo: &carried,
+	} {
+		if payload, told := info.GetMemo().GetFields()[key]; told {
+			_ = converter.GetDefaultDataConverter().FromPayload(payload, value) // one of another shape is another program's
+		}
 	}
+	started.App, started.Build, _ = loopwire.ParseWorkflowQueue(info.GetTaskQueue())
+	started.EventAt, started.RetryOf, started.Traceparent = options.EventAt, options.RetryOf, options.Traceparent
+	started.At = cmp.Or(carried.StartedAt, info.GetStartTime().AsTime()) // a run that has continued as new began before
+	return started
+}
+
+// tellStart tells the start of a run that was blocked before its first word, or whose first word has left the stream.
+func (e *Engine) tellStart(started predictor.RunStarted) {
+	view, known := e.observer.run(started.Run)
+	switch {
+	case !known:
+	case view.State == predictor.RunRunning && view.Pipeline == "":
+		started.Goal = cmp.Or(view.Goal, started.Goal) // it may have been given another since
+	case view.State != predictor.RunRunning && started.At.After(view.EndedAt): // a run of a name that another had
+	default:
+		return
+	}
+	e.recorder.Tell(started)
+}
+
+// run returns what the ledger says of a run; known is false when that is nothing.
+func (o *observer) run(id string) (view ledger.RunView, known bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ledger.Run(id)
 }
 
 // going lists the runs that go on.
@@ -250,18 +313,55 @@ func (o *observer) note(run, text string) bool {
 	return true
 }
 
-// endBlocked ends a run that could not answer a request to cancel it, and its parts: nobody is left to stop one that is blocked.
+// cancelledBlocked is why Temporal says that a run was terminated that was cancelled while it was blocked, or its part.
+const cancelledBlocked = "it was cancelled while it was blocked"
+
+// endWithin bounds how long a blocked run is being ended, whether or not whoever asked for it still waits.
+const endWithin = time.Minute
+
+// endBlocked ends a run that could not answer a request to cancel it, and its parts: nobody is left to stop one that
+// is blocked. The run goes first: one that goes on, and of which only a part is blocked, would fail as soon as that part
+// ended. What is left of a run whose end broke off half-way is the next sweep's (see endLeftBehind) and the settler's.
 func (e *Engine) endBlocked(ctx context.Context, run ledger.RunView, parts []*workflowpb.PendingChildExecutionInfo) error {
-	const reason = "it was cancelled while it was blocked"
-	if err := e.temporal.TerminateWorkflow(ctx, run.Run, "", reason); err != nil {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	defer stop()
+	err := e.temporal.TerminateWorkflow(ctx, run.Run, "", cancelledBlocked)
+	if _, over := errors.AsType[*serviceerror.NotFound](err); over {
+		return web.Conflict("", "run %q has just ended", run.Run)
+	}
+	if err != nil {
 		return fmt.Errorf("end the blocked run %s: %w", run.Run, err)
 	}
 	var failed error
 	for _, part := range parts {
-		err := e.temporal.TerminateWorkflow(ctx, part.GetWorkflowId(), part.GetRunId(), reason)
-		if _, over := errors.AsType[*serviceerror.NotFound](err); err != nil && !over {
-			failed = errors.Join(failed, fmt.Errorf("end part %s of the blocked run: %w", part.GetWorkflowId(), err))
+		failed = errors.Join(failed, e.endPart(ctx, part.GetWorkflowId(), part.GetRunId()))
+	}
+	return errors.Join(failed, newSettler(e).end(ctx, run, nil, temporal.NewCanceledError(cancelledBlocked), time.Now()))
+}
+
+// endPart ends a part of a run that is over.
+func (e *Engine) endPart(ctx context.Context, id, execution string) error {
+	err := e.temporal.TerminateWorkflow(ctx, id, execution, cancelledBlocked)
+	if _, over := errors.AsType[*serviceerror.NotFound](err); err != nil && !over {
+		return fmt.Errorf("end part %s of a blocked run: %w", id, err)
+	}
+	return nil
+}
+
+// endLeftBehind ends parts that are blocked where their run is over: it has asked them to stop, which they cannot hear.
+// So it is after a run was cancelled before anybody knew that a part is blocked, and after an engine was killed while
+// it ended a run.
+func (e *Engine) endLeftBehind(ctx context.Context, run string, parts []*common.WorkflowExecution) {
+	described, err := e.temporal.DescribeWorkflowExecution(ctx, run, "")
+	_, gone := errors.AsType[*serviceerror.NotFound](err)
+	goesOn := described.GetWorkflowExecutionInfo().GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING
+	if goesOn || err != nil && !gone {
+		return
+	}
+	e.logger.InfoContext(ctx, "end blocked parts of a run that is over", "run", run, "parts", len(parts))
+	for _, part := range parts {
+		if err := e.endPart(ctx, part.GetWorkflowId(), part.GetRunId()); err != nil {
+			e.logger.DebugContext(ctx, "try again in the next sweep", "error", err)
 		}
 	}
-	return errors.Join(failed, newSettler(e).end(ctx, run, nil, temporal.NewCanceledError(reason), time.Now()))
 }

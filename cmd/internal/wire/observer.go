@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workflows"
 )
 
 // observer follows the loop's stream and keeps what people ask for: the ledger, the metrics and the feed of the page.
@@ -166,7 +168,18 @@ func (o *observer) forecast(event predictor.Event) {
 	}
 }
 
-// silent lists the runs that seem to go on and of which nothing was heard since.
+// settled takes in the end of a run. Where the stream told it before, and a late word has opened the run again since,
+// it tells it no more; where it tells it yet, that is nothing new. The state is left as it is: it knows so late a run by
+// its name only, and what it is told twice it would take for two runs.
+func (o *observer) settled(over workflows.Ended) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ledger.Apply(over.Started)
+	o.ledger.Apply(over.Ended)
+	o.feed.RunChanged(over.Ended.Run)
+}
+
+// silent lists the runs that seem to go on and of which nothing was heard since, the oldest first.
 func (o *observer) silent(since time.Time) []ledger.RunView {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -176,6 +189,7 @@ func (o *observer) silent(since time.Time) []ledger.RunView {
 			silent = append(silent, run)
 		}
 	}
+	slices.Reverse(silent)
 	return silent
 }
 

@@ -78,7 +78,7 @@ func TestASweepLooksAtAFewRunsInTurn(t *testing.T) {
 	looked := map[string]time.Time{}
 	var order []string
 	for range 5 {
-		for _, run := range leastRecent(runs, looked, 2) {
+		for _, run := range leastRecent(runs, func(run ledger.RunView) time.Time { return looked[run.Run] }, 2) {
 			order = append(order, run.Run)
 			looked[run.Run] = begin.Add(time.Duration(len(order)) * time.Second)
 		}

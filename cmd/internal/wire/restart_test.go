@@ -186,7 +186,7 @@ func TestARunWhoseWorkflowIsGoneOrWasTerminatedIsSettled(t *testing.T) {
 	state := t.TempDir()
 	e := startEngine(t, state, buildApp(t, 0), "--no-burst")
 	runs := map[string]string{}
-	for _, id := range []string{"terminated", "gone", "on"} {
+	for _, id := range []string{"terminated", "cancelled", "gone", "on"} {
 		runs[id] = e.publish("fan", id, fanInput{Shards: 1, Milliseconds: 600_000})
 		e.scheduled(runs[id])
 	}
@@ -195,8 +195,12 @@ func TestARunWhoseWorkflowIsGoneOrWasTerminatedIsSettled(t *testing.T) {
 	// While the engine is off nobody can hear what becomes of the runs: the workflows end before the observer looks.
 	e = startEngine(t, state, "", "--no-burst")
 	calls := e.temporal()
-	if err := calls.TerminateWorkflow(t.Context(), runs["terminated"], "", "by hand"); err != nil {
-		t.Fatal(err)
+	for id, reason := range map[string]string{
+		"terminated": "by hand", "cancelled": "it was cancelled while it was blocked",
+	} {
+		if err := calls.TerminateWorkflow(t.Context(), runs[id], "", reason); err != nil {
+			t.Fatal(err)
+		}
 	}
 	description, err := calls.DescribeWorkflowExecution(t.Context(), runs["gone"], "")
 	if err != nil {
@@ -218,6 +222,9 @@ func TestARunWhoseWorkflowIsGoneOrWasTerminatedIsSettled(t *testing.T) {
 		if _, err := e.client.Retry(t.Context(), runs[id], web.Retry{}); err == nil && id == "gone" {
 			t.Error("a run whose history is gone was started again without its input")
 		}
+	}
+	if view := e.wait(runs["cancelled"], 3*time.Minute); view.State != predictor.RunCancelled {
+		t.Errorf("the run that was cancelled while it was blocked: got %s, %q, want cancelled", view.State, view.Error)
 	}
 	view, err := e.client.Run(t.Context(), runs["on"])
 	if err != nil || view.State != predictor.RunRunning {

@@ -63,9 +63,7 @@ func (e *Engine) Runs(_ context.Context, query web.RunQuery) ([]ledger.RunView, 
 
 // Run returns one run.
 func (e *Engine) Run(_ context.Context, run string) (ledger.RunView, error) {
-	e.observer.mu.Lock()
-	defer e.observer.mu.Unlock()
-	view, known := e.observer.ledger.Run(run)
+	view, known := e.observer.run(run)
 	if !known {
 		return ledger.RunView{}, web.NotFound("see spillway runs", "there is no run %q", run)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflow/v1"
@@ -71,7 +72,7 @@ func (s *settler) run(ctx context.Context) {
 		}
 		silent := s.engine.observer.silent(s.engine.now().Add(-settleAfter))
 		s.forget(silent)
-		s.sweep(ctx, leastRecent(silent, s.looked, settleMost))
+		s.sweep(ctx, leastRecent(silent, func(run ledger.RunView) time.Time { return s.looked[run.Run] }, settleMost))
 	}
 }
 
@@ -89,11 +90,9 @@ func (s *settler) forget(silent []ledger.RunView) {
 	}
 }
 
-// leastRecent returns those of the runs, at most so many, that were not looked at for the longest time.
-func leastRecent(runs []ledger.RunView, looked map[string]time.Time, most int) []ledger.RunView {
-	sorted := slices.SortedStableFunc(slices.Values(runs), func(a, b ledger.RunView) int {
-		return cmp.Or(looked[a.Run].Compare(looked[b.Run]), a.StartedAt.Compare(b.StartedAt))
-	})
+// leastRecent returns those, at most so many, that were not looked at for the longest time, the first of equals first.
+func leastRecent[T any](all []T, looked func(T) time.Time, most int) []T {
+	sorted := slices.SortedStableFunc(slices.Values(all), func(a, b T) int { return looked(a).Compare(looked(b)) })
 	return sorted[:min(len(sorted), most)]
 }
 
@@ -153,16 +152,21 @@ func heard(run ledger.RunView) time.Time {
 
 // complete fills in what the loop's stream does not say of a run whose start it has no more.
 func complete(run *ledger.RunView, info *workflow.WorkflowExecutionInfo) {
-	if run.Pipeline == "" {
-		run.Pipeline, run.StartedAt = info.GetType().GetName(), info.GetStartTime().AsTime()
+	if run.Pipeline != "" {
+		return
 	}
+	started := startOf(info)
+	run.Pipeline, run.App, run.Build, run.StartedAt = started.Pipeline, started.App, started.Build, started.At
+	run.Goal, run.Event = cmp.Or(run.Goal, started.Goal), started.Event
+	run.EventAt, run.RetryOf = started.EventAt, started.RetryOf
 }
 
 // outcome returns the result of a workflow that is over, or why it has none. Over is false for one that goes on, or of which Temporal cannot tell.
 func (s *settler) outcome(ctx context.Context, info *workflow.WorkflowExecutionInfo) (result json.RawMessage, failure error, over bool) {
 	switch info.GetStatus() {
 	case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED:
-		return nil, errTerminated, true
+		failure, over = s.terminated(ctx, info.GetExecution())
+		return nil, failure, over
 	case enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
 		return nil, errTimedOut, true
 	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED, enums.WORKFLOW_EXECUTION_STATUS_FAILED, enums.WORKFLOW_EXECUTION_STATUS_CANCELED:
@@ -185,6 +189,24 @@ func (s *settler) outcome(ctx context.Context, info *workflow.WorkflowExecutionI
 	}
 }
 
+// terminated says why a workflow has no result that was terminated: a run that is cancelled while it is blocked ends so
+// too. Over is false when Temporal cannot tell.
+func (s *settler) terminated(ctx context.Context, execution *common.WorkflowExecution) (why error, over bool) {
+	last := s.engine.temporal.GetWorkflowHistory(
+		ctx, execution.GetWorkflowId(), execution.GetRunId(), false, enums.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT)
+	for last.HasNext() {
+		event, err := last.Next()
+		if err != nil {
+			s.engine.logger.WarnContext(ctx, "read why a run was terminated", "run", execution.GetWorkflowId(), "error", err)
+			return nil, false
+		}
+		if event.GetWorkflowExecutionTerminatedEventAttributes().GetReason() == cancelledBlocked {
+			return temporal.NewCanceledError(cancelledBlocked), true
+		}
+	}
+	return errTerminated, true
+}
+
 // end tells the loop of the end of a run.
 func (s *settler) end(ctx context.Context, run ledger.RunView, result json.RawMessage, failure error, at time.Time) error {
 	s.engine.logger.InfoContext(ctx, "settle a run whose end nobody told", "run", run.Run, "error", failure)
@@ -193,5 +215,9 @@ func (s *settler) end(ctx context.Context, run ledger.RunView, result json.RawMe
 		RetryOf: run.RetryOf, At: run.StartedAt,
 	}
 	over := workflows.Conclude(started, result, failure, at)
-	return s.engine.recorder.End(ctx, over.Started, over.Ended, over.Done)
+	if err := s.engine.recorder.End(ctx, over.Started, over.Ended, over.Done); err != nil {
+		return err
+	}
+	s.engine.observer.settled(over)
+	return nil
 }
