@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// bodyPatience is how long the next bytes of a body may take to come.
+// bodyPatience is how long the next bytes of a body may take to come where a Guard does not say.
 const bodyPatience = 30 * time.Second
 
 // TooLarge is the refusal of a body of more than limit bytes.
@@ -21,12 +21,12 @@ func TooLarge(limit int64) *Refusal {
 }
 
 // watchBody makes a body that stops coming an error of whoever reads it, a Refusal, and lets the server give up what nobody reads.
-func watchBody(w http.ResponseWriter, r *http.Request) {
+func watchBody(w http.ResponseWriter, r *http.Request, patience time.Duration) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	body := &watchedBody{ReadCloser: r.Body, connection: http.NewResponseController(w)}
-	body.wait(bodyPatience)
+	body := &watchedBody{ReadCloser: r.Body, connection: http.NewResponseController(w), patience: patience}
+	body.wait(patience)
 	r.Body = body
 }
 
@@ -35,6 +35,7 @@ func watchBody(w http.ResponseWriter, r *http.Request) {
 type watchedBody struct {
 	io.ReadCloser
 	connection *http.ResponseController
+	patience   time.Duration
 	ended      bool
 }
 
@@ -50,13 +51,13 @@ func (b *watchedBody) wait(patience time.Duration) {
 // Read implements io.Reader.
 func (b *watchedBody) Read(p []byte) (int, error) {
 	if !b.ended {
-		b.wait(bodyPatience)
+		b.wait(b.patience)
 	}
 	n, err := b.ReadCloser.Read(p)
 	switch {
 	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = &Refusal{http.StatusRequestTimeout, fmt.Sprintf("nothing more of the body came for %s", bodyPatience), "send it again"}
+		err = &Refusal{http.StatusRequestTimeout, fmt.Sprintf("nothing more of the body came for %s", b.patience), "send it again"}
 	case !b.ended:
 		b.ended = true
 		b.wait(0)

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -49,6 +50,8 @@ type Guard struct {
 	Content func(*http.Request) string
 	// MaxBody bounds the body of a request, in bytes; 0 is no bound. Nil means none.
 	MaxBody func(*http.Request) int64
+	// Patience is how long the next bytes of a body may take to come; 0 is 30 s.
+	Patience time.Duration
 	// Refuse answers a request that is refused; nil writes the message and the hint as text.
 	Refuse func(http.ResponseWriter, *http.Request, *Refusal)
 }
@@ -60,7 +63,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		header := w.Header()
 		header.Set("X-Content-Type-Options", "nosniff") // names, errors and logs may be anybody's HTML
 		header.Set("Referrer-Policy", "no-referrer")
-		watchBody(w, r)
+		watchBody(w, r, cmp.Or(g.Patience, bodyPatience))
 		caller, refusal := g.admit(w, r)
 		if refusal != nil {
 			if r.ContentLength != 0 {

@@ -26,7 +26,7 @@ func (h *Host) routes() *http.ServeMux {
 	}
 	handle := func(pattern string, serve func(w http.ResponseWriter, r *http.Request, body []byte) error) {
 		receive(pattern, func(w http.ResponseWriter, r *http.Request) error {
-			body, err := h.body(w, r)
+			body, err := h.body(r)
 			if err != nil {
 				return err
 			}
@@ -80,8 +80,8 @@ type deployment struct {
 
 // receive reads a request that brings code: its zip is unzipped, and the rest decoded into fields. The caller
 // calls remove in any case.
-func (h *Host) receive(w http.ResponseWriter, r *http.Request, fields any, check func() error) (d deployment, remove func(), err error) {
-	up, raw, err := h.upload(w, r)
+func (h *Host) receive(r *http.Request, fields any, check func() error) (d deployment, remove func(), err error) {
+	up, raw, err := h.upload(r)
 	remove = func() {
 		if err := errors.Join(removeIfThere(up.path), os.RemoveAll(d.dir)); err != nil {
 			h.log.WarnContext(r.Context(), "upload not removed", "error", err)
@@ -109,9 +109,10 @@ func (h *Host) receive(w http.ResponseWriter, r *http.Request, fields any, check
 	return d, remove, os.Remove(up.path)
 }
 
-// upload receives the zip of a request that is the owner's. The path of what it returns, if any, is the caller's to remove, after an error too.
-func (h *Host) upload(w http.ResponseWriter, r *http.Request) (up upload, fields []byte, err error) {
-	a, err := h.arrive(w, r)
+// upload receives the zip of a request that is the owner's. The path of what it returns, if any, is the caller's to
+// remove, after an error too.
+func (h *Host) upload(r *http.Request) (up upload, fields []byte, err error) {
+	a, err := h.arrive(r)
 	if err != nil {
 		return up, nil, err
 	}
@@ -133,7 +134,7 @@ func (h *Host) upload(w http.ResponseWriter, r *http.Request) (up upload, fields
 func (h *Host) createFunction(w http.ResponseWriter, r *http.Request) error {
 	var in createInput
 	var c config
-	d, remove, err := h.receive(w, r, &in, func() (err error) {
+	d, remove, err := h.receive(r, &in, func() (err error) {
 		c, err = in.config()
 		if err == nil && h.exists(c.Name) {
 			err = errExists(c.Name) // before the work of unzipping; checked again below
@@ -192,7 +193,7 @@ func (h *Host) adopt(d deployment, c config) (*code, error) {
 func (h *Host) updateCode(w http.ResponseWriter, r *http.Request) error {
 	var in updateInput
 	var f *function
-	d, remove, err := h.receive(w, r, &in, func() (err error) {
+	d, remove, err := h.receive(r, &in, func() (err error) {
 		if f, err = h.lookup(r); err != nil {
 			return err
 		}

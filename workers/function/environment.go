@@ -24,7 +24,7 @@ type environment struct {
 	config   config // as it was when the environment was made
 	code     *code
 	edition  int
-	stall    time.Duration // how long the next byte of a body may take
+	patience time.Duration // how long the next bytes of a body may take to come
 
 	output *output
 	work   chan *invocation // to the runtime's request for the next invocation
@@ -56,13 +56,13 @@ type invocation struct {
 // errEntrypoint marks a bootstrap that cannot be executed: an error of the function, not of the host.
 var errEntrypoint = errors.New("invalid entrypoint")
 
-func newEnvironment(f *function, stall time.Duration, logger *slog.Logger) *environment {
+func newEnvironment(f *function, patience time.Duration, logger *slog.Logger) *environment {
 	return &environment{
 		function: f,
 		config:   f.config,
 		code:     f.code,
 		edition:  f.edition,
-		stall:    stall,
+		patience: patience,
 		output:   newOutput(f.config.Name, logger),
 		work:     make(chan *invocation),
 		ready:    make(chan struct{}),

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/spillway-ml/spillway/activities/access"
 )
 
 // apiError is a refusal in the form of the Lambda API:
@@ -57,9 +59,25 @@ func errShutdown() error {
 	return &apiError{status: http.StatusServiceUnavailable, code: "ServiceException", message: "The function host is shutting down."}
 }
 
+// errRefused is a refusal of the guard.
+func errRefused(refusal *access.Refusal) error {
+	code := "AccessDeniedException"
+	if refusal.Status == http.StatusRequestTimeout {
+		code = "RequestTimeoutException"
+	}
+	message := refusal.Message
+	if refusal.Hint != "" {
+		message += "; " + refusal.Hint
+	}
+	return &apiError{status: refusal.Status, code: code, message: message}
+}
+
 // writeError answers with err. An error that is not the caller's is logged and not shown in detail.
 func (h *Host) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	kind := "User"
+	if refusal, guarded := errors.AsType[*access.Refusal](err); guarded {
+		err = errRefused(refusal)
+	}
 	e, ok := errors.AsType[*apiError](err)
 	if !ok {
 		kind = "Service"

@@ -96,7 +96,7 @@ func (h *Host) take(f *function) (env *environment, fresh bool, err error) {
 	if f.deleted {
 		return nil, false, errNotFound(f.config.Name)
 	}
-	env = newEnvironment(f, h.stall, h.opts.Logger)
+	env = newEnvironment(f, h.opts.patience, h.opts.Logger)
 	f.code.refs++
 	f.live++
 	f.counts.Cold++

@@ -41,6 +41,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
@@ -66,6 +67,8 @@ type Options struct {
 	// CPUs are the numbers of the CPUs that environments may use; nil means all that this process may use. See
 	// [spawn.Options].
 	CPUs []int
+	// patience is how long the next bytes of a body may take to come; zero means 30 s. Tests have less.
+	patience time.Duration
 	// Logger receives what the host does, and at level Debug what functions print. Nil means no log.
 	Logger *slog.Logger
 }
@@ -84,6 +87,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.KeepAlive = cmp.Or(o.KeepAlive, 5*time.Minute)
 	o.Concurrency = cmp.Or(o.Concurrency, 1000)
 	o.InitTimeout = cmp.Or(o.InitTimeout, 10*time.Second)
+	o.patience = cmp.Or(o.patience, 30*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o, nil
 }
@@ -97,9 +101,9 @@ type Host struct {
 	spawner *spawn.Spawner
 	meter   *meter
 	mux     *http.ServeMux
+	handler http.Handler // the mux, behind a guard
 	// unproven holds a place for each body that arrives from a caller of whom nothing is proven yet.
 	unproven chan struct{}
-	stall    time.Duration  // how long the next byte of a body may take
 	closing  chan struct{}  // closed by Close
 	work     sync.WaitGroup // requests, environments, events, the reaper
 
@@ -160,7 +164,6 @@ func New(opts Options) (*Host, error) {
 		spawner:      spawner,
 		meter:        newMeter(),
 		unproven:     make(chan struct{}, maxUnproven),
-		stall:        bodyStall,
 		closing:      make(chan struct{}),
 		functions:    make(map[string]*function),
 		codes:        make(map[string]*code),
@@ -170,6 +173,11 @@ func New(opts Options) (*Host, error) {
 		h.functions[c.Name] = &function{config: c, code: h.holdLocked(st.codeDir(c.Name, c.CodeSHA256))}
 	}
 	h.mux = h.routes()
+	guard := access.Guard{
+		Needs: func(*http.Request) access.Caller { return access.Anyone }, Patience: opts.patience,
+		Refuse: func(w http.ResponseWriter, r *http.Request, refusal *access.Refusal) { h.writeError(w, r, refusal) },
+	}
+	h.handler = guard.Wrap(http.HandlerFunc(h.serve))
 	h.work.Go(h.reap)
 	return h, nil
 }
@@ -178,13 +186,11 @@ func New(opts Options) (*Host, error) {
 // caller goes away, as on AWS.
 func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Amzn-Requestid", newID())
-	if r.Body != http.NoBody {
-		allowBody(w, time.Now().Add(h.stall)) // also for what is refused without a look at it: the server reads it to its end
-	}
-	if err := checkCaller(r); err != nil {
-		h.writeError(w, r, err)
-		return
-	}
+	h.handler.ServeHTTP(w, r)
+}
+
+// serve answers what the guard admits: any caller of this machine that is no web page. Who it is only its signature tells.
+func (h *Host) serve(w http.ResponseWriter, r *http.Request) {
 	if !h.enter() {
 		h.writeError(w, r, errShutdown())
 		return

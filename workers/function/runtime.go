@@ -16,7 +16,8 @@ import (
 const maxErrorBytes = 1 << 20
 
 // runtimeAPI returns the Runtime API of one environment, below the path /secret of its address:
-// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html. Others, web pages among them, learn nothing there and can do nothing.
+// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html. Others, web pages among them, learn nothing there and can
+// do nothing.
 func (e *environment) runtimeAPI(address, secret string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", e.serveNext)
@@ -26,7 +27,7 @@ func (e *environment) runtimeAPI(address, secret string) http.Handler {
 	own := http.StripPrefix("/"+secret, mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != http.NoBody {
-			allowBody(w, time.Now().Add(e.stall))
+			allowBody(w, time.Now().Add(e.patience))
 		}
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		switch {
@@ -35,7 +36,7 @@ func (e *environment) runtimeAPI(address, secret string) http.Handler {
 			refuse(w, http.StatusNotFound, "UnknownOperation", "there is nothing here")
 		case r.Host != address || r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "":
 			w.Header().Set("Connection", "close")
-			refuse(w, http.StatusForbidden, "AccessDenied", "only the runtime of this environment may ask, at the address that it was given")
+			refuse(w, http.StatusForbidden, "AccessDenied", "only the runtime of this environment may ask, where it was told to")
 		default:
 			own.ServeHTTP(w, r)
 		}
@@ -93,14 +94,15 @@ func (e *environment) completeCurrent() bool {
 	return true
 }
 
-// deadline returns until when the answer to invocation id may arrive: a handler that streams it may pause for as long as it may run.
+// deadline returns until when the answer to invocation id may arrive: a handler that streams it may pause for as long as
+// it may run.
 func (e *environment) deadline(id string) time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.current == nil || e.current.id != id || e.current.posted != nil {
-		return time.Now().Add(e.stall)
+		return time.Now().Add(e.patience)
 	}
-	return e.current.deadline.Add(e.stall)
+	return e.current.deadline.Add(e.patience)
 }
 
 // post stores the answer to invocation id. It returns false if that invocation does not wait for one.

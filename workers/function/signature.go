@@ -53,7 +53,8 @@ func parseSignature(r *http.Request, now time.Time) (signature, error) {
 	if id != AccessKeyID {
 		return signature{}, &apiError{
 			status: http.StatusForbidden, code: "UnrecognizedClientException",
-			message: fmt.Sprintf("The access key %.40q is not the key of this function host, which is %q with the secret that its engine keeps to itself.", id, AccessKeyID),
+			message: fmt.Sprintf("The access key %.40q is not the key of this function host, which is %q with the secret "+
+				"that its engine keeps to itself.", id, AccessKeyID),
 		}
 	}
 	s.scope, s.time = scope, r.Header.Get(dateHeader)
@@ -90,15 +91,15 @@ func parseAuthorization(header string) (credential string, s signature, err erro
 func (s signature) checkTime(day string, now time.Time) error {
 	at, err := time.Parse(timeLayout, s.time)
 	if err != nil || s.time[:len("20060102")] != day {
-		return errIncomplete("its header X-Amz-Date is missing, or is not a time like " + timeLayout + " on the day of its Credential")
+		return errIncomplete("its header X-Amz-Date is not a time like " + timeLayout + " on the day of its Credential")
 	}
 	if skew := now.Sub(at); skew.Abs() > clockSkew {
 		what := "Signature expired"
 		if skew < 0 {
 			what = "Signature not yet current"
 		}
-		return errSignature(fmt.Sprintf("%s: it was made at %s, and here it is %s; they may differ by %d minutes: set the clock of the caller or of this machine right",
-			what, s.time, now.UTC().Format(timeLayout), int(clockSkew.Minutes())))
+		return errSignature(fmt.Sprintf("%s: it was made at %s, and here it is %s; they may differ by %d minutes: "+
+			"set the clock of the caller or of this machine right", what, s.time, now.UTC().Format(timeLayout), int(clockSkew.Minutes())))
 	}
 	return nil
 }
@@ -116,8 +117,8 @@ func (s signature) checkNames(r *http.Request) error {
 	return nil
 }
 
-// verify reports whether who signed r knew the secret and meant a body with this digest, in hexadecimal digits. It takes the same time
-// whatever is wrong with the signature.
+// verify reports whether who signed r knew the secret and meant a body with this digest, in hexadecimal digits. It takes
+// the same time whatever is wrong with the signature.
 func (s signature) verify(r *http.Request, secret, digest string) bool {
 	request := sha256.Sum256([]byte(s.canonical(r, digest)))
 	text := strings.Join([]string{algorithm, s.time, s.scope, hex.EncodeToString(request[:])}, "\n")
@@ -171,7 +172,9 @@ func canonicalQuery(query url.Values) string {
 			pairs = append(pairs, pair{escape(name, ""), escape(value, "")})
 		}
 	}
-	slices.SortFunc(pairs, func(a, b pair) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.value, b.value)) })
+	slices.SortFunc(pairs, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.value, b.value))
+	})
 	text := make([]string, len(pairs))
 	for i, p := range pairs {
 		text[i] = p.name + "=" + p.value

@@ -33,7 +33,8 @@ type upload struct {
 }
 
 // receiveUpload reads the body of CreateFunction or UpdateFunctionCode. The zip, which may have 50 MB, goes to a
-// temporary file as it arrives and is never in memory as a whole; fields is the JSON around it. The caller removes the file, after an error too.
+// temporary file as it arrives and is never in memory as a whole; fields is the JSON around it. The caller removes the
+// file, after an error too.
 func (s *store) receiveUpload(body io.Reader) (u upload, fields []byte, err error) {
 	f, err := s.tempFile()
 	if err != nil {
@@ -247,8 +248,8 @@ func unzip(file, dir string) error {
 	return nil
 }
 
-// checkArchive refuses, before anything of it is written, a zip of too many files and directories, those that it only implies included, of
-// too deep ones, and of more bytes than it may hold by its own account.
+// checkArchive refuses, before anything of it is written, a zip of too many files and directories, those that it only
+// implies included, of too deep ones, and of more bytes than it may hold by its own account.
 func checkArchive(files []*zip.File) error {
 	var total uint64
 	entries := make(map[string]struct{})
@@ -265,7 +266,8 @@ func checkArchive(files []*zip.File) error {
 				break
 			}
 			if entries[name] = struct{}{}; len(entries) > maxUnzippedFiles {
-				return fmt.Errorf("it has more than %d files and directories, the most that can be deployed: leave out what the bootstrap does not need", maxUnzippedFiles)
+				return fmt.Errorf("it has more than %d files and directories, the most that can be deployed: "+
+					"leave out what the bootstrap does not need", maxUnzippedFiles)
 			}
 		}
 	}

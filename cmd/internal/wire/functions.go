@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/awslambda"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -29,9 +29,6 @@ const endpointVariable = "AWS_ENDPOINT_URL_LAMBDA"
 
 // roleVariable names the IAM role that functions run as on AWS.
 const roleVariable = "SPILLWAY_LAMBDA_ROLE"
-
-// functionIdle is how long a connection to the local function host may lie idle: longer than the AWS SDK keeps one, which is 90 s.
-const functionIdle = 2 * time.Minute
 
 // functionMaxDuration is AWS Lambda's limit: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 const functionMaxDuration = 15 * time.Minute
@@ -67,8 +64,8 @@ func (e *Engine) openFunctions(ctx context.Context) (activities.Functions, error
 	return lambdaFunctions{invoker: invoker, builds: e.builds}, nil
 }
 
-// localClient calls the local function host. It signs as every client of AWS does, and the digest of the body as a header too, so that the
-// host knows it before the body.
+// localClient calls the local function host. It signs as every client of AWS does, and the digest of the body as a header
+// too, so that the host knows it before the body.
 func localClient(endpoint, secret string) *lambda.Client {
 	return lambda.New(lambda.Options{
 		BaseEndpoint: &endpoint, Region: "us-east-1", Retryer: aws.NopRetryer{},
@@ -79,8 +76,9 @@ func localClient(endpoint, secret string) *lambda.Client {
 // startFunctionHost serves the Lambda API on this machine and returns its URL.
 func (e *Engine) startFunctionHost(ctx context.Context) (string, error) {
 	host, err := function.New(function.Options{
-		Dir: filepath.Join(e.config.StateDir, "functions"), Secret: e.servers.Keys().FunctionSecret(), Concurrency: e.config.Functions.Concurrency,
-		ColdStart: e.config.Functions.ColdStart, CPUs: e.config.Functions.CPUs, Logger: e.logger,
+		Dir: filepath.Join(e.config.StateDir, "functions"), Secret: e.servers.Keys().FunctionSecret(),
+		Concurrency: e.config.Functions.Concurrency,
+		ColdStart:   e.config.Functions.ColdStart, CPUs: e.config.Functions.CPUs, Logger: e.logger,
 	})
 	if err != nil {
 		return "", err
@@ -91,10 +89,7 @@ func (e *Engine) startFunctionHost(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("listen for the local function host: %w", err)
 	}
-	server := &http.Server{
-		Handler: host, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: functionIdle,
-		ErrorLog: slog.NewLogLogger(e.logger.Handler(), slog.LevelDebug),
-	}
+	server := access.NewServer(host, e.logger)
 	e.working.Go(func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			e.fail(fmt.Errorf("serve the local function host: %w", err))
