@@ -27,26 +27,35 @@ const (
 	longest = 4 << 10
 )
 
-// claim takes the rights of others to a directory in which there is nothing yet but a lock: it was made with this user's usual mode.
+// claim takes the rights of others to a directory that has no keys yet, if this user owns it and everything in it: it was made with the user's
+// usual mode, and nobody has put anything there.
 func claim(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("look into the state directory: %w", err)
-	}
-	if len(entries) > 1 || len(entries) == 1 && entries[0].Name() != "lock" {
-		return nil
-	}
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return fmt.Errorf("look at the state directory: %w", err)
 	}
-	if owner, known := info.Sys().(*syscall.Stat_t); !info.IsDir() || !known || int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&othersRead == 0 {
+	if !info.IsDir() || !own(info) || info.Mode().Perm()&othersWrite == 0 {
 		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look into the state directory: %w", err)
+	}
+	for _, entry := range entries {
+		if held, err := entry.Info(); err != nil || !own(held) || entry.Name() == keysDir {
+			return nil // Open says what is wrong
+		}
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return fmt.Errorf("make the state directory its owner's own: %w", err)
 	}
 	return nil
+}
+
+// own says whether this user owns a file. Where files have no owners, they are everybody's.
+func own(info fs.FileInfo) bool {
+	owner, known := info.Sys().(*syscall.Stat_t)
+	return !known || int(owner.Uid) == os.Geteuid()
 }
 
 // openOwn opens a directory that belongs to this user and that nobody else can write to.
@@ -104,8 +113,7 @@ func readOwn(root *os.Root, dir, name string) ([]byte, error) {
 
 // check refuses what belongs to another user, or gives others any of the rights in forbidden.
 func check(info fs.FileInfo, path string, forbidden fs.FileMode) error {
-	owner, known := info.Sys().(*syscall.Stat_t)
-	if known && int(owner.Uid) != os.Geteuid() {
+	if owner, known := info.Sys().(*syscall.Stat_t); known && !own(info) {
 		return &Error{
 			path, fmt.Sprintf("belongs to user %d, and this is user %d", owner.Uid, os.Geteuid()),
 			"run as its owner, or choose another state directory with --state",

@@ -18,7 +18,7 @@ func TestKeysAreMadeOnceAndStay(t *testing.T) {
 		t.Errorf("ReadToken before there is one: got %v, want %v", err, fs.ErrNotExist)
 	}
 	chmod(t, dir, 0o775) // as a user's own umask may make it
-	if err := os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "spillway.log"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	first := open(t, dir)

@@ -275,15 +275,14 @@ func (e *Engine) artifactDir() string { return filepath.Join(e.config.StateDir, 
 func (e *Engine) artifactsURL() string { return artifact.URL(e.artifactDir()) }
 
 func (e *Engine) prepareStores(ctx context.Context) (err error) {
-	if err = loop.EnsureStreams(ctx, e.stream); err != nil {
+	if err = ensureStores(ctx, e.stream); err != nil {
 		return err
 	}
-	if err = logs.EnsureStream(ctx, e.stream, logs.StreamOptions{}); err != nil {
-		return err
-	}
-	if err = results.EnsureStream(ctx, e.stream); err != nil {
-		return err
-	}
+	e.work("keep the streams", func(ctx context.Context) error {
+		return keepStores(ctx, e.stream, func(missing []string) {
+			e.logger.Error("streams were gone, with all that was in them; they were made anew", "streams", missing)
+		})
+	})
 	e.results = results.New(e.stream, e.store)
 	e.output = logs.NewWriter(e.stream, logs.WriterOptions{Logger: e.logger})
 	if e.plans, err = loop.NewPlans(ctx, e.stream, e.logger); err != nil {

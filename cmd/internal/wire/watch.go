@@ -21,9 +21,6 @@ const (
 
 // startAlerts opens the way of alerts to those who want them.
 func (e *Engine) startAlerts(ctx context.Context) error {
-	if err := alerts.EnsureStream(ctx, e.stream); err != nil {
-		return err
-	}
 	earlier, err := alerts.Stored(ctx, e.stream, alertsKept)
 	if err != nil {
 		return err

@@ -1,0 +1,75 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/alerts"
+	"github.com/spillway-ml/spillway/activities/logs"
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/results"
+	"github.com/spillway-ml/spillway/activities/wire"
+)
+
+// storeLook is how often the streams are looked for.
+const storeLook = 2 * time.Second
+
+// stores are the streams that the loop cannot do without. The trigger keeps those of events, and who leads the one of the lease.
+func stores() []string {
+	names := []string{wire.LoopStream, wire.LogStream, wire.ResultStream, alerts.Stream}
+	for _, bucket := range []string{wire.PlanBucket, wire.HostBucket, wire.EndBucket, wire.StateBucket} {
+		names = append(names, "KV_"+bucket)
+	}
+	return names
+}
+
+// ensureStores makes the streams of stores, where they are missing.
+func ensureStores(ctx context.Context, js jetstream.JetStream) error {
+	if err := loop.EnsureStreams(ctx, js); err != nil {
+		return err
+	}
+	if err := logs.EnsureStream(ctx, js, logs.StreamOptions{}); err != nil {
+		return err
+	}
+	if err := alerts.EnsureStream(ctx, js); err != nil {
+		return err
+	}
+	return results.EnsureStream(ctx, js)
+}
+
+// keepStores makes streams anew that somebody has deleted, and those in memory that are gone after NATS had to open its store anew.
+func keepStores(ctx context.Context, js jetstream.JetStream, tell func(missing []string)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(storeLook):
+		}
+		missing, err := missingStores(ctx, js)
+		if err != nil || len(missing) == 0 {
+			continue // without an answer, Check says what is wrong with NATS
+		}
+		if ensureStores(ctx, js) == nil {
+			tell(missing)
+		}
+	}
+}
+
+// missingStores names the streams of stores that there are not.
+func missingStores(ctx context.Context, js jetstream.JetStream) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	there := js.StreamNames(ctx)
+	missing := stores()
+	for name := range there.Name() {
+		missing = slices.DeleteFunc(missing, func(wanted string) bool { return wanted == name })
+	}
+	if err := there.Err(); err != nil {
+		return nil, fmt.Errorf("list the streams: %w", err)
+	}
+	return missing, nil
+}
