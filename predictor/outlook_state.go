@@ -42,13 +42,15 @@ func Obey(s State, plan Plan) State {
 	return ObeyWindows(State{m}, plan.Windows)
 }
 
-// ObeyWindows makes a state know the windows of the plan in force, as if it had decided them; those of runs and stages that it does not know,
-// and rows that make no sense, are ignored. A leader calls it when its term begins: its state may be from before what the last leader told the runs. It takes s over, as Fold does.
+// ObeyWindows makes a state know the windows of the plan in force, as if it had decided them; those of runs and stages
+// that it does not know, and rows that make no sense, are ignored. A leader calls it when its term begins: its state
+// may be from before what the last leader told the runs. It takes s over, as Fold does.
 func ObeyWindows(s State, rows []Window) State {
 	m := s.own()
 	for _, row := range rows {
 		st := m.stages[row.Stage]
-		if st == nil || st.Shares[row.Run] == nil || row.Tasks < 1 || row.Priority < priorityFirst || row.Priority > priorityLast {
+		sane := row.Tasks >= 1 && row.Priority >= priorityFirst && row.Priority <= priorityLast
+		if st == nil || st.Shares[row.Run] == nil || !sane {
 			continue
 		}
 		part := st.Shares[row.Run]

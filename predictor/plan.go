@@ -162,7 +162,8 @@ type Placement struct {
 	Slots  int     `json:"slots"`
 }
 
-// Window bounds how many tasks of one run and stage are in flight. A run and stage without a row keeps what it has: the default unless there was one.
+// Window bounds how many tasks of one run and stage are in flight. A run and stage without a row keeps what it has: the
+// default unless there was one.
 type Window struct {
 	Run   string  `json:"run"`
 	Stage StageID `json:"stage"`

@@ -73,8 +73,8 @@ func TestADeadlineThatAClockJumpHasPassedIsToldAndSteered(t *testing.T) {
 	}
 }
 
-// TestAPriorityThatHasEasedStaysInThePlan has one run that was late and one that never was: what takes the priority back is in every plan from
-// then on, also of a leader that knows from the plan in force only that the run was late.
+// TestAPriorityThatHasEasedStaysInThePlan has one run that was late and one that never was: what takes the priority
+// back is in every plan from then on, also of a leader that knows from the plan in force only that the run was late.
 func TestAPriorityThatHasEasedStaysInThePlan(t *testing.T) {
 	t.Parallel()
 	decide := func(state predictor.State, now float64, term uint64) ([]predictor.Window, predictor.State) {

@@ -20,9 +20,9 @@ const (
 	windowCapacity = 2   // windows grow by this factor, so that a growing stage changes its window a few times only
 )
 
-// turnWindows writes the windows of runs that were ever told another than the default, and tells those that changed. Such a row stays as long as
-// there is work at its stage: a plan or a telling may be lost, and the next one says the same. A window grows while its run goes on and never
-// shrinks: a task that was scheduled cannot be taken back.
+// turnWindows writes the windows of runs that were ever told another than the default, and tells those that changed.
+// Such a row stays as long as there is work at its stage: a plan or a telling may be lost, and the next one says the
+// same. A window grows while its run goes on and never shrinks: a task that was scheduled cannot be taken back.
 func (d *decider) turnWindows() {
 	for _, w := range d.works {
 		slots := w.slots + w.functions

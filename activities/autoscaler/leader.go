@@ -47,7 +47,8 @@ type Options struct {
 	// Follow calls handle with every message of the loop's stream from sequence from on, in order, until ctx ends or handle fails.
 	// A message that cannot be read is the zero Message.
 	Follow func(ctx context.Context, from uint64, handle func(sequence uint64, message wire.Message) error) error
-	// Extent returns the sequences of the oldest and of the newest message that the loop's stream holds now; both are 0 when it holds none.
+	// Extent returns the sequences of the oldest and of the newest message that the loop's stream holds now; both are 0
+	// when it holds none.
 	Extent func(ctx context.Context) (first, last uint64, err error)
 	// Hosts returns the hosts whose lease is valid.
 	Hosts func(ctx context.Context) ([]predictor.Host, error)
@@ -61,7 +62,8 @@ type Options struct {
 	Policy predictor.Policy
 	// Functions is what the function venue offers.
 	Functions predictor.FunctionVenue
-	// Leading is told when this process begins and ends to lead: it does from when a plan that it decided is in force. Nil ignores it.
+	// Leading is told when this process begins and ends to lead: it does from when a plan that it decided is in force.
+	// Nil ignores it.
 	Leading func(leads bool)
 	// Failed is told each time that a term or a campaign ends although the process goes on; nil ignores it.
 	Failed func()

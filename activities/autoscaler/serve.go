@@ -14,7 +14,8 @@ import (
 const (
 	// incoming is how many messages may be read ahead of the fold.
 	incoming = 512
-	// quiet is after how long without a message the catching up asks where the stream ends now: its last message may have been deleted.
+	// quiet is after how long without a message the catching up asks where the stream ends now: its last message may
+	// have been deleted.
 	quiet = 2 * time.Second
 )
 
@@ -130,8 +131,9 @@ func (t *term) load(ctx context.Context) (from uint64, err error) {
 	return t.sequence + 1, nil
 }
 
-// catchUp folds until the end that the stream had when the term began, so that the first decision knows everything up to there. A stream that
-// is slow is waited for, however long: whoever decides on half of what happened gives away what the other half holds.
+// catchUp folds until the end that the stream had when the term began, so that the first decision knows everything up
+// to there. A stream that is slow is waited for, however long: whoever decides on half of what happened gives away what
+// the other half holds.
 func (t *term) catchUp(ctx context.Context, messages <-chan read) error {
 	timer := time.NewTimer(t.quiet)
 	defer timer.Stop()
@@ -157,10 +159,12 @@ func (t *term) atEnd(ctx context.Context) bool {
 	defer cancel()
 	_, last, err := t.leader.options.Extent(limited)
 	if err != nil || last > t.sequence {
-		t.log.WarnContext(ctx, "the end of the stream does not come; wait for it", "sequence", t.sequence, "last", t.target, "error", err)
+		t.log.WarnContext(ctx, "the end of the stream does not come; wait for it",
+			"sequence", t.sequence, "last", t.target, "error", err)
 		return false
 	}
-	t.log.InfoContext(ctx, "the end of the stream was deleted; go on without it", "sequence", t.sequence, "last", t.target)
+	t.log.InfoContext(ctx, "the end of the stream was deleted; go on without it",
+		"sequence", t.sequence, "last", t.target)
 	return true
 }
 

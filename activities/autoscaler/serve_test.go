@@ -243,7 +243,8 @@ func TestTheNextLeaderKnowsWhatTheLastOneKnew(t *testing.T) {
 	eventually(t, "slots of the second", func() bool { return slots(t, opts.Board, train) == 3 })
 }
 
-// TestALeaderLeadsOnceAPlanOfItsOwnIsInForce refuses all plans but the one that is claimed, until nobody can have missed that it is.
+// TestALeaderLeadsOnceAPlanOfItsOwnIsInForce refuses all plans but the one that is claimed, until nobody can have
+// missed that it is.
 func TestALeaderLeadsOnceAPlanOfItsOwnIsInForce(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
@@ -272,7 +273,8 @@ func TestALeaderLeadsOnceAPlanOfItsOwnIsInForce(t *testing.T) {
 	}
 }
 
-// TestALeaderWaitsForAStreamThatIsSlow holds the last message back until the leader has asked twice whether there is more.
+// TestALeaderWaitsForAStreamThatIsSlow holds the last message back until the leader has asked twice whether there is
+// more.
 func TestALeaderWaitsForAStreamThatIsSlow(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
@@ -297,7 +299,8 @@ func TestALeaderWaitsForAStreamThatIsSlow(t *testing.T) {
 	}
 }
 
-// TestAPriorityEasesAlsoWhenThePlanThatSaysSoIsLost refuses the first plan with the usual priority for a run that was late.
+// TestAPriorityEasesAlsoWhenThePlanThatSaysSoIsLost refuses the first plan with the usual priority for a run that was
+// late.
 func TestAPriorityEasesAlsoWhenThePlanThatSaysSoIsLost(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
@@ -312,10 +315,9 @@ func TestAPriorityEasesAlsoWhenThePlanThatSaysSoIsLost(t *testing.T) {
 		return plans.Replace(ctx, plan, revision)
 	}}
 	fake := new(fakePorts)
-	began := time.Now().Add(-time.Hour)
-	publish(t, js,
-		predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", Goal: predictor.Goal{Deadline: time.Minute}, At: began},
-		scheduled(train, 2))
+	late := predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", At: time.Now().Add(-time.Hour)}
+	late.Goal.Deadline = time.Minute
+	publish(t, js, late, scheduled(train, 2))
 	serve(t, leader(t, opts), fake.ports())
 	eventually(t, "the run overtakes", func() bool { return fake.priority("run-1") == 1 })
 	publish(t, js, predictor.GoalChanged{Run: "run-1", At: time.Now()})
@@ -332,7 +334,8 @@ func TestAPriorityThatEasesBetweenTwoTermsIsTakenBack(t *testing.T) {
 	if _, err := opts.Board.Replace(t.Context(), before, 0); err != nil {
 		t.Fatal(err)
 	}
-	publish(t, js, predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", At: time.Now()}, scheduled(train, 2))
+	start := predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", At: time.Now()}
+	publish(t, js, start, scheduled(train, 2))
 	fake := new(fakePorts)
 	serve(t, leader(t, opts), fake.ports())
 	eventually(t, "the run overtakes no longer", func() bool { return fake.priority("run-1") == 3 })

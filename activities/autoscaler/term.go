@@ -150,8 +150,8 @@ func (t *term) obey(ctx context.Context, plan predictor.Plan) {
 	t.lead(true)
 }
 
-// lead tells when this process begins and ends to lead: from when it first decided what is in force. The plan that a new term claims is the last
-// leader's, and stays so while what happened meanwhile is taken in.
+// lead tells when this process begins and ends to lead: from when it first decided what is in force. The plan that a
+// new term claims is the last leader's, and stays so while what happened meanwhile is taken in.
 func (t *term) lead(leads bool) {
 	if leads != t.leads {
 		t.leads = leads

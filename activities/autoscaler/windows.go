@@ -23,8 +23,9 @@ const (
 	// windowSenders is how many windows are on their way at a time, windowQueue how many more may wait.
 	windowSenders = 4
 	windowQueue   = 256
-	// windowWait is how long one may take to reach its run. A run whose worker is away does not answer. One that is slow takes it later, and then
-	// the next try, which is of the same telling, is answered at once: a try that ends early loses nothing.
+	// windowWait is how long one may take to reach its run. A run whose worker is away does not answer. One that is
+	// slow takes it later, and then the next try, which is of the same telling, is answered at once: a try that ends
+	// early loses nothing.
 	windowWait = 2 * time.Second
 	// silentAfter is how many tries in a row fail before a run counts as silent: one answer may be slow.
 	silentAfter = 2
@@ -93,14 +94,16 @@ type windows struct {
 func newWindows(send func(ctx context.Context, window predictor.Window, id string) error, logger *slog.Logger) *windows {
 	return &windows{
 		send: send, logger: logger,
-		jobs: make(chan windowRow, windowQueue), slow: make(chan windowRow, silentSenders), told: make(chan telling, windowQueue),
-		sent: map[windowKey]windowRow{}, onWay: map[windowKey]bool{}, due: map[windowKey]windowRow{}, away: map[string]away{}, name: rand.Text(),
+		jobs: make(chan windowRow, windowQueue), slow: make(chan windowRow, silentSenders),
+		told: make(chan telling, windowQueue), name: rand.Text(),
+		sent: map[windowKey]windowRow{}, onWay: map[windowKey]bool{}, due: map[windowKey]windowRow{}, away: map[string]away{},
 	}
 }
 
-// obey queues the rows that differ from what their run was told last, and those that did not reach it and that no newer one replaces; it never
-// waits. A row that finds its queue full, or an older one of its run and stage on its way, is due the next time, and that of a run which did
-// not answer after a pause. A run and stage without a row keeps what it has.
+// obey queues the rows that differ from what their run was told last, and those that did not reach it and that no newer
+// one replaces; it never waits. A row that finds its queue full, or an older one of its run and stage on its way, is
+// due the next time, and that of a run which did not answer after a pause. A run and stage without a row keeps what it
+// has.
 func (w *windows) obey(rows []predictor.Window) {
 	now := time.Now()
 	w.hear(now)
@@ -156,7 +159,8 @@ func (w *windows) owe(key windowKey, row windowRow) {
 	w.due[key] = row
 }
 
-// hear takes in what became of rows: those that did not reach their runs are due again, and a run that one reached answers again.
+// hear takes in what became of rows: those that did not reach their runs are due again, and a run that one reached
+// answers again.
 func (w *windows) hear(now time.Time) {
 	for {
 		select {

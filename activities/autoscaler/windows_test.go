@@ -51,7 +51,8 @@ func TestARunIsToldOfItsWindowOnceForEachChange(t *testing.T) {
 	})
 }
 
-// TestAWindowThatDidNotReachItsRunIsSentAgain fails the first try of each window; one that a newer replaces is not sent again.
+// TestAWindowThatDidNotReachItsRunIsSentAgain fails the first try of each window; one that a newer replaces is not sent
+// again.
 func TestAWindowThatDidNotReachItsRunIsSentAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -144,8 +145,8 @@ func TestRunsThatDoNotAnswerDelayNoOther(t *testing.T) {
 	})
 }
 
-// TestOneSlowAnswerPutsARunBehindNoOther blocks forty runs, and tells one that answers, but the first time too late, and later one of
-// the forty that was unblocked.
+// TestOneSlowAnswerPutsARunBehindNoOther blocks forty runs, and tells one that answers, but the first time too late,
+// and later one of the forty that was unblocked.
 func TestOneSlowAnswerPutsARunBehindNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,7 +200,8 @@ func TestOneSlowAnswerPutsARunBehindNoOther(t *testing.T) {
 		<-done
 		for _, row := range []predictor.Window{late, second} {
 			if at, was := reached[row]; !was || at.After(told) {
-				t.Errorf("%s heard of its window for %s after %s (%v), want at once", row.Run, row.Stage.Name, at.Sub(told), was)
+				t.Errorf("%s heard of its window for %s after %s (%v), want at once",
+					row.Run, row.Stage.Name, at.Sub(told), was)
 			}
 		}
 		if at, was := reached[rows[39]]; !was || at.Sub(unblocked) > awayMost+40*silentWait {

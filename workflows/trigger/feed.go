@@ -296,8 +296,9 @@ func (t *Trigger) start(ctx context.Context, key string, run Start) (bool, error
 	return started, err
 }
 
-// handleUnbound buries an event that no binding reads, unless its pipeline is served now that it is wanted: the binding reads what came after
-// the event, so the event itself is dealt with here. While bindings change it waits, so that no event has a dead letter and a run.
+// handleUnbound buries an event that no binding reads, unless its pipeline is served now that it is wanted: the binding
+// reads what came after the event, so the event itself is dealt with here. While bindings change it waits, so that no
+// event has a dead letter and a run.
 func (t *Trigger) handleUnbound(ctx context.Context, w *feed, e event) error {
 	if t.snapshot().isBound(e) {
 		return nil

@@ -26,8 +26,9 @@ type Options struct {
 	Starter Starter
 	// Scheduler keeps the schedules of bindings. Without one, bindings with a schedule are refused.
 	Scheduler Scheduler
-	// Wanted is told the subject of an event that no binding reads, before the event becomes a dead letter. It reports whether the subject is
-	// that of a pipeline without a subject of its own which SetTargets knows by now; the event then starts its run. Nil knows no other pipelines.
+	// Wanted is told the subject of an event that no binding reads, before the event becomes a dead letter. It reports
+	// whether the subject is that of a pipeline without a subject of its own which SetTargets knows by now; the event
+	// then starts its run. Nil knows no other pipelines.
 	Wanted func(ctx context.Context, subject string) bool
 	// Logger takes the trigger's log; nil discards it.
 	Logger *slog.Logger

@@ -480,8 +480,8 @@ func TestEventsOfAnAppThatStaysAwayAreDead(t *testing.T) {
 	}
 }
 
-// TestAnEventOfAPipelineThatIsServedWhenWantedStartsItsRun publishes for a pipeline that is served only then, for one that is not, and again; the
-// first start fails, so that the event comes again.
+// TestAnEventOfAPipelineThatIsServedWhenWantedStartsItsRun publishes for a pipeline that is served only then, for one
+// that is not, and again; the first start fails, so that the event comes again.
 func TestAnEventOfAPipelineThatIsServedWhenWantedStartsItsRun(t *testing.T) {
 	t.Parallel()
 	s := idle(t, newJetStream(t), newMemory())

@@ -73,7 +73,8 @@ func TestChainsThatWereNotUsedForLongAreForgotten(t *testing.T) {
 	if err := chains.Forget(then, nil); err != nil {
 		t.Errorf("before the first: %v", err)
 	}
-	old, needed, used, young := parsed(t, "old", "a"), parsed(t, "needed", "a"), parsed(t, "used", "a"), parsed(t, "young", "a")
+	old, needed := parsed(t, "old", "a"), parsed(t, "needed", "a")
+	used, young := parsed(t, "used", "a"), parsed(t, "young", "a")
 	for _, c := range []chain.Chain{old, needed, used, young} {
 		path, _, err := chains.Put(c)
 		if err != nil {
@@ -88,11 +89,13 @@ func TestChainsThatWereNotUsedForLongAreForgotten(t *testing.T) {
 	}
 	other := filepath.Join(state, "chains", "notes.txt")
 	err := errors.Join(os.WriteFile(other, nil, 0o600), os.Chtimes(other, then, then.Add(-time.Minute)),
-		chains.Touch(used.Name(), used.Digest()), chains.Touch("../x", used.Digest()), chains.Touch("no-such", used.Digest()))
+		chains.Touch(used.Name(), used.Digest()), chains.Touch("../x", used.Digest()),
+		chains.Touch("no-such", used.Digest()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := chains.Forget(then, func(name, digest string) bool { return name == "needed" && digest == needed.Digest() }); err != nil {
+	keep := func(name, digest string) bool { return name == "needed" && digest == needed.Digest() }
+	if err := chains.Forget(then, keep); err != nil {
 		t.Error(err)
 	}
 	for _, c := range []chain.Chain{old, needed, used, young} {

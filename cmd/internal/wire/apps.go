@@ -23,8 +23,9 @@ import (
 	"github.com/spillway-ml/spillway/workflows/trigger"
 )
 
-// apps knows which builds are served: the current one of each app, for new runs, and older ones as long as a run needs them. A chain that no
-// event can reach by a subject of its own is served when a run of it is wanted, and until it was idle for a while.
+// apps knows which builds are served: the current one of each app, for new runs, and older ones as long as a run needs
+// them. A chain that no event can reach by a subject of its own is served when a run of it is wanted, and until it was
+// idle for a while.
 type apps struct {
 	chains  *build.Chains
 	workers *workflowWorkers
@@ -53,7 +54,8 @@ func (a *apps) serve(ctx context.Context, batch ...served) error {
 	return a.change(ctx, batch, nil)
 }
 
-// change makes the builds of batch current, and those of the apps in gone no longer: all or nothing. The caller holds mu.
+// change makes the builds of batch current, and those of the apps in gone no longer: all or nothing. The caller holds
+// mu.
 func (a *apps) change(ctx context.Context, batch []served, gone []string) error {
 	before := a.current
 	a.current = maps.Clone(before)
@@ -108,7 +110,8 @@ func (a *apps) admit(app served) error {
 	}
 	for _, pipeline := range app.Descriptor.Pipelines {
 		if owner, taken := pipelines[pipeline.Name]; taken && owner != name {
-			return web.Conflict("rename one of them; a command takes --name", "pipeline %q of app %q is served by app %q already", pipeline.Name, name, owner)
+			return web.Conflict("rename one of them; a command takes --name",
+				"pipeline %q of app %q is served by app %q already", pipeline.Name, name, owner)
 		}
 	}
 	return nil
@@ -141,7 +144,8 @@ func (a *apps) targets() []trigger.Target {
 	return targets
 }
 
-// list describes the builds that new runs start with: those that are served, and the chains that are when they are wanted.
+// list describes the builds that new runs start with: those that are served, and the chains that are when they are
+// wanted.
 func (a *apps) list() []web.App {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -185,7 +189,8 @@ func (a *apps) isCurrent(id buildID) bool {
 // tidyEvery is how often workers of old builds are looked at.
 const tidyEvery = 15 * time.Second
 
-// tidy keeps the workers of old builds while their runs go on and stops them after, and serves the chains that are needed, until ctx ends.
+// tidy keeps the workers of old builds while their runs go on and stops them after, and serves the chains that are
+// needed, until ctx ends.
 func (a *apps) tidy(ctx context.Context) {
 	ticker := time.NewTicker(tidyEvery)
 	defer ticker.Stop()

@@ -309,12 +309,14 @@ func TestStoredChainsAreServedAgainAndKeepTheirNames(t *testing.T) {
 	}
 }
 
-// TestChainsThatNothingNeedsAreServedWhenTheyAreWanted restarts an engine that has seen five chains, of one of which a run goes on.
+// TestChainsThatNothingNeedsAreServedWhenTheyAreWanted restarts an engine that has seen five chains, of one of which a
+// run goes on.
 func TestChainsThatNothingNeedsAreServedWhenTheyAreWanted(t *testing.T) {
 	t.Parallel()
 	state, gate := t.TempDir(), t.TempDir()
 	e := startEngine(t, state, "")
-	chains := []chain.Chain{half(t, gate), packedChain(t, "name: listens\ncode: none\non: {subject: files.new}\nstages: {only: {run: [\"true\"]}}\n")}
+	listens := packedChain(t, "name: listens\ncode: none\non: {subject: files.new}\nstages: {only: {run: [\"true\"]}}\n")
+	chains := []chain.Chain{half(t, gate), listens}
 	for _, name := range []string{"named", "told", "retried"} {
 		chains = append(chains, packedChain(t, "name: "+name+"\ncode: none\nstages: {only: {run: [\"true\"]}}\n"))
 	}
@@ -342,7 +344,7 @@ func TestChainsThatNothingNeedsAreServedWhenTheyAreWanted(t *testing.T) {
 	}
 	// An engine that was killed may not know any more that the event of the one that ended was dealt with.
 	if delete(served, "retried"); !maps.Equal(served, map[string]bool{"half": true, "listens": true}) {
-		t.Errorf("after a restart %v are served, want the one of a run that goes on and the one with a subject of its own", served)
+		t.Errorf("after a restart %v are served, want those of a run that goes on and with a subject of its own", served)
 	}
 	stack, err := e.client.Stack(t.Context())
 	if err != nil {

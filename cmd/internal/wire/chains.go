@@ -84,11 +84,13 @@ func servedChain(c chain.Chain, path string) served {
 	return served{App: build.App{Descriptor: c.App(), Digest: c.Digest(), Path: path}, chain: &c}
 }
 
-// chainIdle is how long a chain that nothing needs is served after it was wanted last. Until then an event finds it at once.
+// chainIdle is how long a chain that nothing needs is served after it was wanted last. Until then an event finds it at
+// once.
 const chainIdle = time.Hour
 
-// serveStoredChains serves the chains of before that must be: those that events reach by a subject or a schedule of their own, and those of
-// runs that go on. The others are served when they are wanted. Runs of older chains that go on find their worker by apps.tidy.
+// serveStoredChains serves the chains of before that must be: those that events reach by a subject or a schedule of
+// their own, and those of runs that go on. The others are served when they are wanted. Runs of older chains that go on
+// find their worker by apps.tidy.
 func (e *Engine) serveStoredChains(ctx context.Context) error {
 	newest, err := e.chains.Newest()
 	if err != nil {
@@ -127,14 +129,16 @@ func (a *apps) serveBound(ctx context.Context) {
 	a.serveEach(ctx, bound)
 }
 
-// serveEach serves all of these chains at once, or, where one of them cannot be served, each that can. The caller holds mu.
+// serveEach serves all of these chains at once, or, where one of them cannot be served, each that can. The caller holds
+// mu.
 func (a *apps) serveEach(ctx context.Context, batch []served) {
 	if len(batch) == 0 || a.change(ctx, batch, nil) == nil {
 		return
 	}
 	for _, app := range batch {
 		if err := a.change(ctx, []served{app}, nil); err != nil {
-			a.logger.WarnContext(ctx, "a stored chain is not served", "chain", app.Descriptor.Name, "path", app.Path, "error", err)
+			a.logger.WarnContext(ctx, "a stored chain is not served",
+				"chain", app.Descriptor.Name, "path", app.Path, "error", err)
 		}
 	}
 }
@@ -170,7 +174,8 @@ func (a *apps) use(ctx context.Context, app served) {
 	}
 }
 
-// want serves the stored chain of this name, or whose runs events on this subject start, if there is one. It reports whether one is served.
+// want serves the stored chain of this name, or whose runs events on this subject start, if there is one. It reports
+// whether one is served.
 func (a *apps) want(ctx context.Context, target string) (bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -200,8 +205,8 @@ func (a *apps) wanted(ctx context.Context, subject string) bool {
 	return served
 }
 
-// tend serves the stored chains that runs which go on, events that wait or bindings by command need, and serves those no longer that nothing
-// needs and that were not wanted for a while.
+// tend serves the stored chains that runs which go on, events that wait or bindings by command need, and serves those
+// no longer that nothing needs and that were not wanted for a while.
 func (a *apps) tend(ctx context.Context, needed map[buildID]bool) {
 	stats, err := a.trigger.Stats(ctx)
 	if err != nil {
@@ -227,8 +232,8 @@ func (a *apps) tend(ctx context.Context, needed map[buildID]bool) {
 	}
 }
 
-// idle lists the chains that are served, though nothing needs them and nobody wanted them for a while. The busy ones are wanted now. The caller
-// holds mu.
+// idle lists the chains that are served, though nothing needs them and nobody wanted them for a while. The busy ones
+// are wanted now. The caller holds mu.
 func (a *apps) idle(busy map[string]bool, now time.Time) (idle []string) {
 	for name, app := range a.current {
 		switch {

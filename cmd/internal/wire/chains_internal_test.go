@@ -15,7 +15,8 @@ import (
 // servedText is a chain of this name with one stage, and whatever more its text says.
 func servedText(t *testing.T, name, more string) served {
 	t.Helper()
-	c, err := chain.Parse("c.yaml", []byte("name: "+name+"\ncode: none\n"+more+"stages: {only: {run: a}}\n"), chain.Checks{})
+	text := "name: " + name + "\ncode: none\n" + more + "stages: {only: {run: a}}\n"
+	c, err := chain.Parse("c.yaml", []byte(text), chain.Checks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +25,8 @@ func servedText(t *testing.T, name, more string) served {
 
 // servedBinary is an app with one pipeline.
 func servedBinary(name, pipeline string) served {
-	return served{App: build.App{Digest: "b1", Descriptor: loopwire.App{Name: name, Pipelines: []loopwire.Pipeline{{Name: pipeline}}}}}
+	described := loopwire.App{Name: name, Pipelines: []loopwire.Pipeline{{Name: pipeline}}}
+	return served{App: build.App{Digest: "b1", Descriptor: described}}
 }
 
 func TestOnlyChainsThatNothingNeedsBecomeIdle(t *testing.T) {
@@ -57,7 +59,8 @@ func TestAChainThatIsNotServedYieldsItsNameToAnAppOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &apps{current: map[string]served{}, stored: map[string]served{"prep": servedText(t, "prep", ""), "other": servedText(t, "other", "")}}
+	stored := map[string]served{"prep": servedText(t, "prep", ""), "other": servedText(t, "other", "")}
+	a := &apps{current: map[string]served{}, stored: stored}
 	for name, c := range map[string]struct {
 		app     served
 		refused bool
