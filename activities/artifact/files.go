@@ -94,6 +94,30 @@ func (f *Files) Open(ctx context.Context, digest string) (io.ReadCloser, error) 
 	return &verifier{file: file, digest: digest, sum: sha256.New()}, nil
 }
 
+// Usage returns how many bytes the files of the store take, those of Puts that go on among them.
+func (f *Files) Usage() (bytes int64, err error) {
+	err = filepath.WalkDir(f.dir, func(_ string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a Put has renamed it meanwhile
+		}
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			bytes += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("measure the artifact store %s: %w", f.dir, err)
+	}
+	return bytes, nil
+}
+
 func (f *Files) partial() string { return filepath.Join(f.dir, partial) }
 
 func (f *Files) path(digest string) string {

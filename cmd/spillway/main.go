@@ -37,6 +37,7 @@ func run() int {
 		Stdin:       os.Stdin,
 		Environment: os.LookupEnv,
 		Interrupted: interrupted,
+		OpenBrowser: cli.OpenBrowser,
 		ProbeModel:  wire.ProbeModel,
 		Executor:    wire.Executor,
 	})

@@ -285,7 +285,7 @@ func TestTheConfigurationIsRead(t *testing.T) {
 		config = regexp.MustCompile(`(?m)^ *scrape_native_histograms: true\n`).ReplaceAll(config, nil)
 	}
 	dir := t.TempDir()
-	for name, data := range map[string][]byte{"prometheus.yml": config, "rules.yml": read(t, "rules.yml"), "alerts.yml": read(t, "alerts.yml")} {
+	for name, data := range map[string][]byte{"prometheus.yml": config, "rules.yml": read(t, "rules.yml"), "alerts.yml": read(t, "alerts.yml"), "spillway-metrics-token": nil} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			t.Fatal(err)
 		}

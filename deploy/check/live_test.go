@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/activities/telemetry"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -33,7 +35,8 @@ func busy(t *testing.T) *httptest.Server {
 	size := quantity.Size{CPU: 1000, Memory: 128 * quantity.MiB}
 	var scrapes atomic.Int64
 	serve := metrics.Handler()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+	guard := &access.Guard{Keys: accesstest.Keys(), Needs: func(*http.Request) access.Caller { return access.Scraper }}
+	server := httptest.NewServer(guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		run, now := fmt.Sprint("run-", scrapes.Add(1)), time.Now()
 		events := []predictor.Event{
 			predictor.RunStarted{Run: run, Pipeline: "digits", Goal: predictor.Goal{Deadline: time.Second, Budget: quantity.USD}, At: now.Add(-time.Minute)},
@@ -60,7 +63,7 @@ func busy(t *testing.T) *httptest.Server {
 		metrics.CountEvent(telemetry.EventDead)
 		metrics.SetDevice(telemetry.DeviceReading{GPU: "0", UUID: "GPU-1", Device: "nvidia0", Model: "H200", Host: "host-1", Busy: 1, EngineActive: 1, Used: 1, Free: 1})
 		serve.ServeHTTP(w, request)
-	}))
+	})))
 	t.Cleanup(server.Close)
 	return server
 }
@@ -88,11 +91,13 @@ func startPrometheus(t *testing.T, target string, flags ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs: [{job_name: spillway, static_configs: [{targets: [%q]}]}]\n",
-		rules, strings.TrimPrefix(target, "http://"))
+	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n"+
+		"- {job_name: spillway, authorization: {credentials_file: token}, static_configs: [{targets: [%q]}]}\n", rules, strings.TrimPrefix(target, "http://"))
 	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{file: config, filepath.Join(dir, "token"): accesstest.Keys().MetricsToken() + "\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	command := exec.CommandContext(t.Context(), path, append(flags, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)...)
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }

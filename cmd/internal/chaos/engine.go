@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
 )
@@ -30,7 +31,7 @@ type engine struct {
 	state  string
 	logs   string // where the log of each life is put
 	ports  [3]int
-	client *client.Client
+	client *client.Client // set when the first life is ready
 
 	mu      sync.Mutex
 	command *exec.Cmd     // guarded by mu
@@ -58,7 +59,6 @@ func newEngine(config Config, state, logs string) (*engine, error) {
 		defer func() { _ = listener.Close() }() // all three are held until each has been chosen
 		e.ports[i] = listener.Addr().(*net.TCPAddr).Port
 	}
-	e.client = client.New("http://127.0.0.1:" + strconv.Itoa(e.ports[2]))
 	return e, errors.Join(os.MkdirAll(filepath.Join(logs, "tmp"), 0o700), os.WriteFile(e.clocks(), nil, 0o600),
 		os.Symlink(e.log(), filepath.Join(state, "spillway.log")))
 }
@@ -116,7 +116,7 @@ func (e *engine) start() error {
 func (e *engine) ready(ctx context.Context) error {
 	tries := 0
 	for began := time.Now(); ; {
-		if file, err := web.ReadStackFile(e.state); err == nil && file.PID == e.pid() && e.client.Healthy(ctx) == nil {
+		if e.healthy(ctx) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.served = true
@@ -139,6 +139,22 @@ func (e *engine) ready(ctx context.Context) error {
 			return fmt.Errorf("the engine is not ready after %s; see %s", e.config.Patience, e.logs)
 		}
 	}
+}
+
+// healthy reports whether the life that goes on says that a run could be started.
+func (e *engine) healthy(ctx context.Context) bool {
+	file, err := web.ReadStackFile(e.state)
+	if err != nil || file.PID != e.pid() {
+		return false
+	}
+	if e.client == nil {
+		token, err := access.ReadToken(e.state)
+		if err != nil {
+			return false
+		}
+		e.client = client.New(file.HTTP, token)
+	}
+	return e.client.Healthy(ctx) == nil
 }
 
 func (e *engine) pid() int {

@@ -84,7 +84,7 @@ the least cost. This binary holds all of it.`,
 	root.PersistentFlags().StringVar(&t.state, "state", "", "`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else ~/.local/state/spillway)")
 	root.AddCommand(
 		t.runCommand(), t.trainCommand(), t.devCommand(), t.triggerCommand(),
-		t.runsCommand(), t.showCommand(), t.logsCommand(), t.topCommand(),
+		t.runsCommand(), t.showCommand(), t.logsCommand(), t.topCommand(), t.openCommand(),
 		t.goalCommand(), t.retryCommand(), t.cancelCommand(), t.costCommand(), t.diffCommand(),
 		t.bindCommand(), t.unbindCommand(), t.bindingsCommand(), t.deadCommand(),
 		t.initCommand(), t.checkCommand(), t.planCommand(), t.doctorCommand(), t.versionCommand(), t.completionCommand(),

@@ -127,11 +127,7 @@ func mustComplete(err error) {
 
 // ask asks the engine that runs on the state directory.
 func (t *tool) ask(cmd *cobra.Command, of names, args []string) []cobra.Completion {
-	dir, err := t.stateDir()
-	if err != nil {
-		return nil
-	}
-	file, err := web.ReadStackFile(dir)
+	_, file, token, err := t.findStack()
 	if err != nil {
 		return nil
 	}
@@ -141,7 +137,7 @@ func (t *tool) ask(cmd *cobra.Command, of names, args []string) []cobra.Completi
 	}
 	ctx, cancel := context.WithTimeout(ctx, completeLimit)
 	defer cancel()
-	calls := client.New(file.HTTP)
+	calls := client.New(file.HTTP, token)
 	defer calls.Close()
 	found, err := of(ctx, calls, args)
 	if err != nil {

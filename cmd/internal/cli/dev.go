@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
@@ -71,7 +72,11 @@ func (t *tool) dev(ctx context.Context, flags *stackFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	t.sayAddresses(session.stack)
+	link, err := session.link(ctx, "/")
+	if err != nil {
+		return errors.Join(err, session.close(ctx))
+	}
+	t.sayAddresses(session.stack, link)
 
 	following, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup
@@ -124,9 +129,10 @@ func (t *tool) closeForcibly(ctx context.Context, session *session) error {
 	return err
 }
 
-func (t *tool) sayAddresses(stack web.Stack) {
+func (t *tool) sayAddresses(stack web.Stack, link string) {
 	t.say("spillway %s is ready\n", stack.Version)
-	t.say("  page, API     %s\n", stack.Addresses.HTTP)
+	t.say("  page          %s (logs one browser in, within 10 minutes; `spillway open` prints another)\n", link)
+	t.say("  API           %s (header: %s)\n", stack.Addresses.HTTP, filepath.Join(stack.StateDir, access.HeaderFile))
 	if stack.Addresses.TemporalUI != "" {
 		t.say("  Temporal UI   %s\n", stack.Addresses.TemporalUI)
 	}

@@ -32,6 +32,8 @@ type Deps struct {
 	Stdin io.Reader
 	// Environment looks up an environment variable; nil means that none is set.
 	Environment func(name string) (value string, set bool)
+	// OpenBrowser shows a file of this machine in a browser, if there is one; nil does not.
+	OpenBrowser func(ctx context.Context, file string) error
 	// Interrupted yields a value at each interrupt after the first, which ends the context of Execute: `dev` then stops at once.
 	// Nil never yields.
 	Interrupted <-chan struct{}
@@ -74,6 +76,8 @@ type EngineConfig struct {
 	PoolCPUs []int
 	// PoolMemory is the memory of the pool; 0 means 80% of what is available when the engine starts.
 	PoolMemory quantity.Bytes
+	// ArtifactsMax is what artifacts that are sent to the engine may take together with all others; 0 is no bound.
+	ArtifactsMax quantity.Bytes
 	// Limits is what holds attempts to their sizes; empty means the best that the host offers.
 	Limits enforce.Mode
 	// Functions configures the function venue.

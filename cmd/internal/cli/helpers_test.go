@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
@@ -49,6 +51,8 @@ type memoryStack struct {
 	server *httptest.Server
 	store  *artifact.Files
 	state  string
+	keys   *access.Keys
+	lock   *os.File // held, as an engine that lives holds it
 	done   chan struct{}
 	once   sync.Once
 }
@@ -58,13 +62,14 @@ func (s *memoryStack) Done() <-chan struct{}       { return s.done }
 func (s *memoryStack) Err() error                  { return nil }
 func (s *memoryStack) Close(context.Context) error { return s.stop() }
 
-func (s *memoryStack) stop() error {
+func (s *memoryStack) stop() (err error) {
 	s.once.Do(func() {
 		s.server.CloseClientConnections()
 		s.server.Close()
+		err = errors.Join(web.RemoveStackFile(s.state), s.lock.Close())
 		close(s.done)
 	})
-	return web.RemoveStackFile(s.state)
+	return err
 }
 
 // startStack starts a stack with these apps and writes its file, as the engine does.
@@ -79,7 +84,11 @@ func startStack(t *testing.T, state string, apps ...web.App) *memoryStack {
 		t.Fatal(err)
 	}
 	stack.store = store
-	stack.server = httptest.NewServer(web.New(web.Options{Engine: stack, Artifacts: store, Feed: &stack.Feed}))
+	if stack.keys, err = access.Open(state); err != nil {
+		t.Fatal(err)
+	}
+	stack.lock = lockState(t, state)
+	stack.server = httptest.NewServer(web.New(web.Options{Engine: stack, Keys: stack.keys, Artifacts: store, Feed: &stack.Feed}))
 	stack.SetAddress(stack.server.URL)
 	if err := (web.StackFile{HTTP: stack.server.URL, PID: os.Getpid()}).Write(state); err != nil {
 		t.Fatal(err)
@@ -90,6 +99,19 @@ func startStack(t *testing.T, state string, apps ...web.App) *memoryStack {
 		}
 	})
 	return stack
+}
+
+// lockState holds the lock of a state directory until it is closed.
+func lockState(t *testing.T, state string) *os.File {
+	t.Helper()
+	lock, err := os.OpenFile(filepath.Join(state, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
 }
 
 var servedDigits = web.App{App: wire.App{Name: "digits", Pipelines: []wire.Pipeline{{Name: "digits"}}}, Build: "0123456789ab", Path: "/x", Current: true}

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
@@ -52,31 +55,62 @@ func (s *session) closeWithin(ctx context.Context) error {
 // errNoStack says that no stack runs on the state directory.
 var errNoStack = errors.New("no stack runs")
 
+// findStack returns where the stack that runs on the state directory is, and the token to show it; it wraps errNoStack when there is none.
+// A token goes only to an engine that lives: at the address that a dead one has left anybody may listen by now.
+func (t *tool) findStack() (dir string, file web.StackFile, token string, err error) {
+	dir, err = t.stateDir()
+	if err != nil {
+		return "", file, "", err
+	}
+	lives, err := access.EngineLives(dir)
+	if err != nil {
+		return "", file, "", err
+	}
+	file, err = web.ReadStackFile(dir)
+	if !lives || errors.Is(err, fs.ErrNotExist) {
+		return "", file, "", noStack(dir)
+	}
+	if err != nil {
+		return "", file, "", err
+	}
+	token, err = access.ReadToken(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = &advised{
+			fmt.Errorf("the stack at %s (process %d, version %s) has no credentials in %s", file.HTTP, file.PID, file.Version, filepath.Join(dir, access.TokenFile)),
+			"stop it, and start it again with this version of spillway: it makes them",
+		}
+	}
+	return dir, file, token, err
+}
+
+func noStack(dir string) error {
+	return &advised{fmt.Errorf("%w on the state directory %s", errNoStack, dir), "start one with `spillway dev`, or name another directory with --state DIR"}
+}
+
 // connect finds the stack that runs on the state directory; it wraps errNoStack when there is none.
 func (t *tool) connect(ctx context.Context) (*session, error) {
-	dir, err := t.stateDir()
+	dir, file, token, err := t.findStack()
 	if err != nil {
 		return nil, err
 	}
-	file, err := web.ReadStackFile(dir)
-	none := &advised{fmt.Errorf("%w on the state directory %s", errNoStack, dir), "start one with `spillway dev`, or name another directory with --state DIR"}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, none
-	}
-	if err != nil {
-		return nil, err
-	}
-	session := &session{client: client.New(file.HTTP)}
+	session := &session{client: client.New(file.HTTP, token)}
 	probe, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	session.stack, err = session.client.Stack(probe)
 	if errors.Is(err, client.ErrUnreachable) && ctx.Err() == nil {
 		session.client.Close()
-		return nil, none // it died without removing its file
+		return nil, noStack(dir) // it has died since
 	}
 	if err == nil && session.stack.StateDir != dir {
 		session.client.Close()
-		return nil, none // its port belongs to another stack by now
+		return nil, noStack(dir) // its port belongs to another stack by now
+	}
+	if refused, ok := errors.AsType[*web.Error](err); ok && refused.Status == http.StatusUnauthorized {
+		session.client.Close()
+		return nil, &advised{
+			fmt.Errorf("the stack at %s (process %d) does not take the token in %s", file.HTTP, file.PID, filepath.Join(dir, access.TokenFile)),
+			"the credentials were changed since it started: stop it and start it again",
+		}
 	}
 	if err != nil {
 		session.client.Close()
@@ -123,7 +157,12 @@ func (t *tool) start(ctx context.Context, flags *stackFlags, apps []build.App, u
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the stack: %w", err), log.Close())
 	}
-	session := &session{client: client.New(engine.HTTPAddress()), engine: engine, log: log}
+	session := &session{client: client.New(engine.HTTPAddress(), ""), engine: engine, log: log}
+	token, err := access.ReadToken(dir)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("talk to the stack that was just started: %w", err), session.close(ctx))
+	}
+	session.client = client.New(engine.HTTPAddress(), token)
 	if session.stack, err = session.client.Stack(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("ask the stack that was just started: %w", err), session.close(ctx))
 	}

@@ -54,6 +54,7 @@ type stackFlags struct {
 	limits       string
 	prices       string
 	poolMemory   quantity.Bytes
+	artifactsMax quantity.Bytes
 	webhooks     []string
 
 	set *pflag.FlagSet // the flags that configure the stack and nothing else
@@ -80,6 +81,7 @@ func (f *stackFlags) add(flags *pflag.FlagSet) {
 	f.set.StringVar(&f.prices, "prices", "", "`FILE` of a catalogue of prices instead of the embedded one (see predictor/pricing)")
 	f.set.Var(cpuList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half, all with --no-burst)")
 	f.set.Var(memory{&f.poolMemory}, "pool-memory", "memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
+	f.set.Var(memory{&f.artifactsMax}, "artifacts-max", "what artifacts may take together, such as 200GiB: more is refused (default no bound)")
 	f.set.Var(choice{value: &f.limits, of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits", "what holds attempts to their sizes; `spillway doctor` says what this machine offers")
 	f.set.Var(cpuList{&f.functionCPUs}, "function-cpus", "CPU numbers of local functions (default those that are not the pool's)")
 	f.set.Var(count{&f.concurrency, 1}, "function-concurrency", "the most function environments at a time")
@@ -138,7 +140,7 @@ func (f *stackFlags) config(stateDir, version string, environment func(string) (
 		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
-		PoolMemory: f.poolMemory, Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
+		PoolMemory: f.poolMemory, ArtifactsMax: f.artifactsMax, Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
 		Functions: FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor), PerRequest: function.Request.Times(f.priceFactor),
 			Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,

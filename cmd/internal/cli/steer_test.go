@@ -213,6 +213,7 @@ func TestCSVIsWhatTheEngineWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	request.Header.Set("Authorization", "Bearer "+stack.keys.Token())
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)

@@ -144,7 +144,7 @@ func TestCommandsThatNeedAStackSayHowToStartOne(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{
 		"trigger digits", "runs", "show x", "cancel x", "bind a digits", "unbind x", "bindings", "dead list", "dead replay 3",
-		"cost", "goal x", "retry x", "diff x y", "top", "show x --why", "logs x",
+		"cost", "goal x", "retry x", "diff x y", "top", "show x --why", "logs x", "open",
 	} {
 		state := t.TempDir()
 		// A file that an engine left behind when it was killed is no stack.

@@ -25,6 +25,8 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities/access"
 )
 
 // childDir names, in the environment of a test binary, the state directory that it shall serve from until it is killed.
@@ -434,5 +436,23 @@ func TestStartEndsWithItsContext(t *testing.T) {
 	}
 	if err := l.unlock(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestWhatIsDoneOnceTheDirectoryIsLockedComesBeforeAllElse(t *testing.T) {
+	t.Parallel()
+	dir, enough := t.TempDir(), errors.New("enough")
+	_, err := Start(t.Context(), Options{Dir: dir, Locked: func() error {
+		if lives, err := access.EngineLives(dir); !lives || err != nil {
+			t.Errorf("when Locked is called: EngineLives is %t, %v; want true", lives, err)
+		}
+		return enough
+	}})
+	if !errors.Is(err, enough) {
+		t.Fatalf("Start: got %v, want %v", err, enough)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "lock" {
+		t.Errorf("there are %v, %v; want the lock and nothing else", entries, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -85,7 +86,7 @@ func TestQuestionsAboutRunsAreAnsweredOrRefused(t *testing.T) {
 			t.Parallel()
 			engine := newEngine(t)
 			live(engine)
-			status, answer := ask(t, web.New(web.Options{Engine: engine, Feed: &engine.Feed}), test.method, test.target, test.body, nil)
+			status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed}), test.method, test.target, test.body, nil)
 			if status != test.status || !strings.Contains(answer, test.contains) {
 				t.Errorf("%s %s: got %d %s, want %d and %q", test.method, test.target, status, answer, test.status, test.contains)
 			}
@@ -99,7 +100,7 @@ func TestAGoalIsInForceOnceItIsSet(t *testing.T) {
 	engine.OnOutlook = func(run string, goal predictor.Goal) predictor.Outlook {
 		return predictor.Outlook{Run: run, Goal: goal, Known: true, Feasible: goal.Deadline != time.Second, Verdict: "it cannot end in 1 s; 1 min is the least"}
 	}
-	server := web.New(web.Options{Engine: engine, Feed: &engine.Feed})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed})
 	if status, answer := ask(t, server, "POST", "/api/v1/runs/digits-1/goal", `{"deadline_ns":1000000000}`, nil); status != 422 || !strings.Contains(answer, "1 min is the least") {
 		t.Errorf("an impossible goal: got %d %s, want 422 and why", status, answer)
 	}
@@ -121,7 +122,7 @@ func TestARetryWhoseArtifactsAreGoneSaysWhich(t *testing.T) {
 	engine.OnRetry = func(string, web.Retry) (web.Retried, error) {
 		return web.Retried{}, &web.Error{Status: http.StatusGone, Message: "artifact 0123 of score is gone", Hint: "retry from score"}
 	}
-	status, answer := ask(t, web.New(web.Options{Engine: engine}), "POST", "/api/v1/runs/digits-2/retry", `{}`, nil)
+	status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: engine}), "POST", "/api/v1/runs/digits-2/retry", `{}`, nil)
 	if status != 410 || !strings.Contains(answer, "artifact 0123 of score is gone") || !strings.Contains(answer, "retry from score") {
 		t.Errorf("got %d %s, want 410 and what is gone", status, answer)
 	}
@@ -131,7 +132,7 @@ func TestPagesOfAttemptsAreTheWholeList(t *testing.T) {
 	t.Parallel()
 	engine := newEngine(t)
 	live(engine)
-	server := web.New(web.Options{Engine: engine})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine})
 	page := func(query string) (tasks []string) {
 		var answer struct{ Attempts []timeline.Attempt }
 		if status, text := ask(t, server, "GET", "/api/v1/runs/digits-1/attempts"+query, "", nil); status != 200 || json.Unmarshal([]byte(text), &answer) != nil {
@@ -160,12 +161,12 @@ func TestABillAsCSVHasTheSameNumbers(t *testing.T) {
 	const formula = "=HYPERLINK(1)"
 	engine.Apply(formula, predictor.RunStarted{Run: formula, Pipeline: formula, App: "digits", Build: stage.Build, At: begin},
 		predictor.Record{Run: formula, Pipeline: formula, Stage: stage, Task: "t", Attempt: 1, Outcome: predictor.Succeeded, Venue: predictor.Function, ScheduledAt: begin, Cost: 7, At: begin.Add(time.Second)})
-	server := web.New(web.Options{Engine: engine})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine})
 	var bill ledger.Bill
 	if _, text := ask(t, server, "GET", "/api/v1/cost?by=run", "", nil); json.Unmarshal([]byte(text), &bill) != nil {
 		t.Fatal(text)
 	}
-	request := httptest.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1:7474/api/v1/cost?by=run&format=csv", nil)
+	request := accesstest.Arrived(accesstest.Show(httptest.NewRequestWithContext(t.Context(), "GET", "/api/v1/cost?by=run&format=csv", nil)), 7474)
 	recorder := httptest.NewRecorder()
 	server.ServeHTTP(recorder, request)
 	for header, want := range map[string]string{
@@ -209,13 +210,13 @@ func TestWhatUsersWriteNeverBecomesAPage(t *testing.T) {
 		predictor.RunEnded{Run: script, State: predictor.RunFailed, Error: script, At: begin.Add(time.Second)})
 	line := printed("score", "score-1", 1, script)
 	engine.Print(line)
-	server := web.New(web.Options{Engine: engine, Feed: &engine.Feed, Page: web.Page()})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed, Page: web.Page()})
 	for target, kind := range map[string]string{
 		"/api/v1/runs": "application/json", "/api/v1/runs/%3Cscript%3E": "application/json", "/api/v1/cost?by=run": "application/json",
 		"/api/v1/runs/digits-1/logs": "text/event-stream", "/api/v1/cost?by=%3Cscript%3E": "application/json", "/api/v1/%3Cscript%3E": "application/json",
 		"/api/v1/runs/digits-1/attempts": "application/json", "/api/v1/runs/digits-2/result": "application/json", "/api/v3/%3Cscript%3E": "application/json", "/healthz?%3Cscript%3E": "application/json",
 	} {
-		request := httptest.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1:7474"+target, nil)
+		request := accesstest.Arrived(accesstest.Show(httptest.NewRequestWithContext(t.Context(), "GET", target, nil)), 7474)
 		recorder := httptest.NewRecorder()
 		server.ServeHTTP(recorder, request)
 		if strings.ContainsAny(recorder.Body.String(), "<>") {
@@ -229,7 +230,7 @@ func TestWhatUsersWriteNeverBecomesAPage(t *testing.T) {
 	}
 	for _, target := range []string{"/", "/runs/%3Cscript%3E", "/nothing"} {
 		recorder := httptest.NewRecorder()
-		server.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1:7474"+target, nil))
+		server.ServeHTTP(recorder, accesstest.Arrived(accesstest.Show(httptest.NewRequestWithContext(t.Context(), "GET", target, nil)), 7474))
 		policy := recorder.Header().Get("Content-Security-Policy")
 		for _, want := range []string{"default-src 'self'", "object-src 'none'", "base-uri 'none'", "frame-ancestors 'none'"} {
 			if !strings.Contains(policy, want) || strings.Contains(policy, "unsafe") {

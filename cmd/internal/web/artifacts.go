@@ -2,16 +2,41 @@ package web
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
+
+// maxArtifact is the size of the largest artifact that the API takes, in bytes.
+const maxArtifact = 5 << 30
 
 // putArtifact answers PUT /api/v1/artifacts: it stores the body, as it is, and answers with its address once it is durable.
 func (s *Server) putArtifact(r *http.Request) (activities.Ref, error) {
-	return s.artifacts.Put(r.Context(), r.Body)
+	if err := s.room.measure(); err != nil {
+		return activities.Ref{}, err
+	}
+	content := &counted{Reader: r.Body, room: &s.room}
+	ref, err := s.artifacts.Put(r.Context(), content)
+	if err == nil {
+		return ref, nil
+	}
+	_ = s.room.take(-content.taken) // it is refused nothing
+	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case isTooLarge:
+		return ref, &Error{
+			Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the artifact is larger than %s", quantity.Bytes(tooLarge.Limit)),
+			Hint: "send it in parts, or put it where the pipeline can read it and pass its name",
+		}
+	case full(err):
+		return ref, insufficient("there is no room on the disk for the artifact")
+	default:
+		return ref, err
+	}
 }
 
 // artifactDigest is what names an artifact: its SHA-256.

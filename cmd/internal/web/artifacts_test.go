@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
@@ -25,8 +26,8 @@ func serveArtifacts(t *testing.T) (*client.Client, *artifact.Files, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(web.New(web.Options{Engine: newEngine(t), Artifacts: store}))
-	calls := client.New(server.URL)
+	server := httptest.NewServer(web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Artifacts: store}))
+	calls := client.New(server.URL, accesstest.Keys().Token())
 	t.Cleanup(func() {
 		calls.Close()
 		server.Close()
@@ -102,9 +103,9 @@ func TestBytesThatChangeOnTheWayAreRefusedByTheClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(flipping{web.New(web.Options{Engine: newEngine(t), Artifacts: store})})
+	server := httptest.NewServer(flipping{web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Artifacts: store})})
 	defer server.Close()
-	calls := client.New(server.URL)
+	calls := client.New(server.URL, accesstest.Keys().Token())
 	defer calls.Close()
 	ref, err := calls.Put(t.Context(), strings.NewReader("weights"))
 	if err != nil {
@@ -121,7 +122,7 @@ func TestAPageOfElsewhereStoresNoArtifacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := web.New(web.Options{Engine: newEngine(t), Artifacts: store})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Artifacts: store})
 	octets := []string{"application/octet-stream"}
 	for name, test := range map[string]struct {
 		header http.Header
@@ -137,7 +138,7 @@ func TestAPageOfElsewhereStoresNoArtifacts(t *testing.T) {
 			t.Errorf("%s: got %d %s, want %d", name, status, answer, test.status)
 		}
 	}
-	if status, _ := ask(t, web.New(web.Options{Engine: newEngine(t)}), http.MethodPut, "/api/v1/artifacts", "x", http.Header{"Content-Type": octets}); status != http.StatusNotFound {
+	if status, _ := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPut, "/api/v1/artifacts", "x", http.Header{"Content-Type": octets}); status != http.StatusNotFound {
 		t.Errorf("without a store: got %d, want 404", status)
 	}
 }
@@ -153,7 +154,7 @@ func TestAnArtifactIsNoPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := http.DefaultTransport.RoundTrip(request)
+	response, err := http.DefaultTransport.RoundTrip(accesstest.Show(request))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +191,7 @@ func TestOnlyChainsThatCanRunAreServed(t *testing.T) {
 		"another type":           {stages(`{"name":"a","arguments":"x"}`), 400, "no chain"},
 		"too much":               {`"` + strings.Repeat("x", 9<<20) + `"`, 413, "8 MiB"},
 	} {
-		status, answer := ask(t, web.New(web.Options{Engine: newEngine(t)}), http.MethodPost, "/api/v1/chains", test.body, nil)
+		status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPost, "/api/v1/chains", test.body, nil)
 		if status != test.status || !strings.Contains(answer, test.want) {
 			t.Errorf("%s: got %d %.300s, want %d and %q", name, status, answer, test.status, test.want)
 		}
@@ -203,7 +204,7 @@ func FuzzChainsThatComeFromOutsideNeverEndTheEngine(f *testing.F) {
 	f.Add(`{"name":"c","stages":[{"name":"a"}],"parameters":[{"name":"p","type":"fun","default":{}}],"bindings":[{"subject":"a.>"}],"single":true}`)
 	f.Add(`{"name":"c","stages":[{"name":"a","max_attempts":-1}]}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		status, answer := ask(t, web.New(web.Options{Engine: newEngine(t)}), http.MethodPost, "/api/v1/chains", body, nil)
+		status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPost, "/api/v1/chains", body, nil)
 		if status != http.StatusOK && status != http.StatusBadRequest && status != http.StatusRequestEntityTooLarge || !json.Valid([]byte(answer)) {
 			t.Errorf("%q: got %d %s", body, status, answer)
 		}
@@ -214,7 +215,7 @@ func TestTheResultOfARunIsThereOnceItHasSucceeded(t *testing.T) {
 	t.Parallel()
 	engine := newEngine(t)
 	engine.Results = map[string]json.RawMessage{"digits-1": json.RawMessage(`{"large":true}`)}
-	server := web.New(web.Options{Engine: engine})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine})
 	if status, answer := ask(t, server, http.MethodGet, "/api/v1/runs/digits-1/result", "", nil); status != http.StatusConflict {
 		t.Errorf("while it goes on: got %d %s, want 409", status, answer)
 	}

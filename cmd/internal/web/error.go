@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/spillway-ml/spillway/activities/access"
 )
 
 // Error is what the API answers when it does not do what was asked: {"error":{"message":...,"hint":...}}.
@@ -71,11 +73,10 @@ func statusOf(err error) *Error {
 		return &Error{Status: status, Message: err.Error(), Hint: answer.Hint, RetryAfter: answer.RetryAfter}
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &Error{
-			Status:  http.StatusRequestEntityTooLarge,
-			Message: fmt.Sprintf("the body is larger than %d MiB", tooLarge.Limit>>20),
-			Hint:    "put large data where the pipeline can read it and pass its name",
-		}
+		return statusOf(access.TooLarge(tooLarge.Limit))
+	}
+	if refusal, ok := errors.AsType[*access.Refusal](err); ok {
+		return &Error{Status: refusal.Status, Message: refusal.Message, Hint: refusal.Hint}
 	}
 	return &Error{Status: http.StatusInternalServerError, Message: err.Error(), Hint: "look into the engine's log in the state directory"}
 }

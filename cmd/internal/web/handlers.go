@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -34,23 +35,26 @@ var (
 type healthAnswer struct {
 	// Status is "ok", "starting" while the engine catches up with what happened before it began, or "failing".
 	Status string `json:"status"`
-	// Error says what does not work, or how far the engine has come.
+	// Error says what does not work, or how far the engine has come. Only who shows a credential is told.
 	Error string `json:"error,omitempty"`
 }
 
 // health answers GET /healthz: 200 "ok", or 503 with what does not work, or not yet.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	err := s.engine.Check(r.Context())
+	if err == nil {
+		s.write(w, r, http.StatusOK, healthAnswer{Status: "ok"})
+		return
+	}
+	answer := healthAnswer{Status: "failing"}
 	if yet, ok := errors.AsType[*Error](err); ok && yet.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(yet.RetryAfter.Seconds())))
-		s.write(w, r, http.StatusServiceUnavailable, healthAnswer{Status: "starting", Error: err.Error()})
-		return
+		answer.Status = "starting"
 	}
-	if err != nil {
-		s.write(w, r, http.StatusServiceUnavailable, healthAnswer{Status: "failing", Error: err.Error()})
-		return
+	if access.CallerOf(r.Context()) != access.Anyone {
+		answer.Error = err.Error()
 	}
-	s.write(w, r, http.StatusOK, healthAnswer{Status: "ok"})
+	s.write(w, r, http.StatusServiceUnavailable, answer)
 }
 
 func (s *Server) stack(r *http.Request) (Stack, error) { return s.engine.Stack(r.Context()) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
@@ -76,7 +77,7 @@ func allTold(t *testing.T, stream *bufio.Reader) []string {
 
 func TestALogTellsTheLinesThatAreAskedForAndItsEnd(t *testing.T) {
 	t.Parallel()
-	server := web.New(web.Options{Engine: newPrintingEngine(t)})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newPrintingEngine(t)})
 	for query, want := range map[string][]string{
 		"":                                 {"a", "b", "c", "end {}"},
 		"?stage=train":                     {"b", "c", "end {}"},
@@ -95,7 +96,7 @@ func TestALogTellsTheLinesThatAreAskedForAndItsEnd(t *testing.T) {
 
 func TestALogOfWhatIsNotThereIsRefused(t *testing.T) {
 	t.Parallel()
-	server := web.New(web.Options{Engine: newPrintingEngine(t)})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newPrintingEngine(t)})
 	for target, test := range map[string]struct {
 		status int
 		want   string
@@ -127,7 +128,7 @@ func openLog(t *testing.T, server http.Handler, query string) *bufio.Reader {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{}
-	response, err := (&http.Client{Transport: transport}).Do(request)
+	response, err := (&http.Client{Transport: transport}).Do(accesstest.Show(request))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func openLog(t *testing.T, server http.Handler, query string) *bufio.Reader {
 func TestAFollowedLogEndsWithItsRunAndTellsAllThatIsPrintedByThen(t *testing.T) {
 	t.Parallel()
 	engine := newPrintingEngine(t)
-	stream := openLog(t, web.New(web.Options{Engine: engine, Feed: &engine.Feed}), "?follow=true&tail=1")
+	stream := openLog(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed}), "?follow=true&tail=1")
 	if got := told(t, stream); got != "c" {
 		t.Fatalf("got %q, want the last line", got)
 	}
@@ -164,7 +165,7 @@ func TestAFollowedLogEndsWithItsRunAndTellsAllThatIsPrintedByThen(t *testing.T) 
 func TestALogSaysWhyItEndsEarly(t *testing.T) {
 	t.Parallel()
 	engine := newPrintingEngine(t)
-	stream := openLog(t, web.New(web.Options{Engine: engine, Feed: &engine.Feed}), "?follow=true&tail=1")
+	stream := openLog(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed}), "?follow=true&tail=1")
 	if got := told(t, stream); got != "c" {
 		t.Fatalf("got %q, want the last line", got)
 	}
@@ -179,7 +180,7 @@ func TestALogIsBrokenOffWhenTheServerCloses(t *testing.T) {
 	t.Parallel()
 	engine := newPrintingEngine(t)
 	listening := httptest.NewUnstartedServer(nil)
-	server := web.New(web.Options{Engine: engine, Feed: &engine.Feed})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed})
 	listener := listening.Listener
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -189,7 +190,7 @@ func TestALogIsBrokenOffWhenTheServerCloses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := (&http.Client{Transport: transport}).Do(request)
+	response, err := (&http.Client{Transport: transport}).Do(accesstest.Show(request))
 	if err != nil {
 		t.Fatal(err)
 	}

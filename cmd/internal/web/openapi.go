@@ -46,11 +46,17 @@ func (s *Server) document() (json.RawMessage, error) {
 		"info": object{
 			"title": "Spillway", "version": apiVersion,
 			"description": "Times are RFC 3339; durations are nanoseconds, money is 10^-12 US dollars, sizes are bytes and thousandths of a core where the names say so. " +
-				"Whoever asks must be on this machine: other hosts and origins are refused with 403.",
+				"Whoever asks must be on this machine: other hosts and origins are refused with 403. The owner's token is in the file keys/token of the " +
+				"state directory; keys/header has it as a header for curl.",
 		},
-		"servers": []object{{"url": "http://127.0.0.1:7474"}},
-		"paths":   paths,
+		"servers":  []object{{"url": "http://127.0.0.1:7474"}},
+		"security": []object{{"token": []string{}}, {"session": []string{}}},
+		"paths":    paths,
 		"components": object{
+			"securitySchemes": object{
+				"token":   object{"type": "http", "scheme": "bearer", "description": "The token in keys/token; for /metrics that in keys/metrics does too."},
+				"session": object{"type": "apiKey", "in": "cookie", "name": "spillway_ID", "description": "What POST /api/v1/session sets; ID is of the state directory."},
+			},
 			"schemas": made.named,
 			"responses": object{"Refusal": object{
 				"description": "Why what was asked is not done, and what to do.",
@@ -80,6 +86,9 @@ func (t route) operation(made *schemas) (object, error) {
 		return nil, err
 	}
 	operation := object{"operationId": t.name(), "summary": t.summary, "parameters": parameters, "responses": responses}
+	if t.path == "/healthz" || t.path == sessionPath {
+		operation["security"] = []object{} // no credential
+	}
 	if t.bodyKind == "" {
 		return operation, nil
 	}
@@ -145,12 +154,11 @@ func (t route) statuses() []int {
 	if strings.HasPrefix(t.path, "/api/") {
 		statuses = append(statuses, http.StatusBadRequest)
 	}
-	switch t.bodyKind {
-	case octets:
-		statuses = append(statuses, http.StatusUnsupportedMediaType)
-	case "":
-	default:
-		statuses = append(statuses, http.StatusUnsupportedMediaType, http.StatusRequestEntityTooLarge)
+	if t.path != "/healthz" {
+		statuses = append(statuses, http.StatusUnauthorized)
+	}
+	if t.bodyKind != "" {
+		statuses = append(statuses, http.StatusRequestTimeout, http.StatusUnsupportedMediaType, http.StatusRequestEntityTooLarge)
 	}
 	slices.Sort(statuses)
 	return slices.Compact(statuses)

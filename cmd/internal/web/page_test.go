@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 )
 
@@ -111,9 +112,9 @@ func TestAnUnchangedDocumentIsNotSentAgain(t *testing.T) {
 
 func TestThePageIsAnsweredBesideTheAPI(t *testing.T) {
 	t.Parallel()
-	server := web.New(web.Options{Engine: newEngine(t), Page: web.Page()})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Page: web.Page()})
 	for path, want := range map[string]string{"/": "text/html; charset=utf-8", "/api/v1/stack": "application/json", "/api/nowhere": "application/json"} {
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1"+path, http.NoBody)
+		request := accesstest.Arrived(httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody), 7474)
 		recorder := httptest.NewRecorder()
 		server.ServeHTTP(recorder, request)
 		if got := recorder.Header().Get("Content-Type"); got != want {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -81,7 +82,7 @@ func connect(t *testing.T, address string) io.ReadCloser {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{DisableKeepAlives: true}
-	response, err := (&http.Client{Transport: transport}).Do(request) //nolint:bodyclose // the caller closes it
+	response, err := (&http.Client{Transport: transport}).Do(accesstest.Show(request)) //nolint:bodyclose // the caller closes it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestAStreamThatIsCutAnywhereTellsEverythingOnce(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 1))
 			engine := newEngine(t)
-			server := web.New(web.Options{Engine: engine, Feed: &engine.Feed})
+			server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed})
 			server.SetPace(time.Millisecond, time.Second, time.Minute)
 			listening := httptest.NewServer(server)
 			defer listening.Close()
@@ -190,7 +191,7 @@ func TestAStreamThatIsCutAnywhereTellsEverythingOnce(t *testing.T) {
 func TestAnIDOfAnotherEngineBeginsAnew(t *testing.T) {
 	t.Parallel()
 	engine := newEngine(t)
-	server := web.New(web.Options{Engine: engine, Feed: &engine.Feed})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed})
 	for _, query := range []string{"", "?after=another-7", "?run=digits-1&after=another-0"} {
 		if e := openStream(t, server, query).next(t); e.name != web.StreamReset {
 			t.Errorf("%q begins with %+v, want a reset", query, e)
@@ -204,7 +205,7 @@ func TestAnIDOfAnotherEngineBeginsAnew(t *testing.T) {
 func TestAHeartbeatTellsHowFarTheStreamHasGot(t *testing.T) {
 	t.Parallel()
 	engine := newEngine(t)
-	server := web.New(web.Options{Engine: engine, Feed: &engine.Feed})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed})
 	server.SetPace(time.Millisecond, 5*time.Millisecond, time.Minute)
 	stream := openStream(t, server, "?run=digits-1")
 	first := ""
@@ -223,7 +224,7 @@ func TestAHeartbeatTellsHowFarTheStreamHasGot(t *testing.T) {
 func TestIdleStreamsCostLittle(t *testing.T) {
 	const streams = 200
 	engine := newEngine(t)
-	server := web.New(web.Options{Engine: engine, Feed: &engine.Feed})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed})
 	listening := httptest.NewServer(server)
 	defer listening.Close()
 	measure := func() (bytes uint64, goroutines int) {
@@ -239,7 +240,8 @@ func TestIdleStreamsCostLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = connection.Close() }()
-		if _, err := fmt.Fprintf(connection, "GET /api/v1/stream?run=idle-%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", i); err != nil {
+		if _, err := fmt.Fprintf(connection, "GET /api/v1/stream?run=idle-%d HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n",
+			i, connection.RemoteAddr(), accesstest.Keys().Token()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -278,19 +280,25 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
+// atPort is a connection that came in at a port of this machine.
+type atPort struct{ net.Conn }
+
+func (atPort) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7474} }
+
 // TestABrowserThatIsDeadIsNoticed has one reader that vanishes without closing its connection, and one that goes on.
 func TestABrowserThatIsDeadIsNoticed(t *testing.T) {
 	t.Parallel()
 	engine := newEngine(t)
-	server := web.New(web.Options{Engine: engine, Feed: &engine.Feed})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed})
 	server.SetPace(time.Millisecond, 20*time.Millisecond, 100*time.Millisecond)
 	listener := &pipeListener{connections: make(chan net.Conn), closed: make(chan struct{})}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	dial := func() (net.Conn, eventStream) {
 		near, far := net.Pipe()
-		listener.connections <- far
-		if _, err := fmt.Fprintf(near, "GET /api/v1/stream?run=digits-1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
+		listener.connections <- atPort{far}
+		if _, err := fmt.Fprintf(near, "GET /api/v1/stream?run=digits-1 HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n",
+			atPort{}.LocalAddr(), accesstest.Keys().Token()); err != nil {
 			t.Fatal(err)
 		}
 		response, err := http.ReadResponse(bufio.NewReader(near), nil) //nolint:bodyclose // the connection is closed

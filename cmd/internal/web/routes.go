@@ -69,6 +69,11 @@ func (s *Server) stackRoutes(options Options) []route {
 		asking(s, "GET", "/api/v1/plan", "Returns the plan in force.", s.plan),
 		asking(s, "GET", "/api/v1/decisions", "Lists the decisions of the autoscaler, oldest first.", s.decisions).with(decisionsParameter),
 		asking(s, "GET", "/api/v1/alerts", "Lists the latest alerts, newest first.", s.alerts).with(alertsParameter),
+		asking(s, "POST", "/api/v1/logins", "Makes a code with which one browser can log in, once, within ten minutes.", s.newLogin).taking(nothing{}),
+		{
+			method: "POST", path: "/api/v1/session", summary: "Logs a browser in with such a code: the answer sets a cookie.", body: Login{Code: "2UF3T7NQZKEXAMPLE"},
+			bodyKind: "application/json", answer: reflect.TypeFor[nothing](), handler: s.logIn,
+		},
 		{
 			method: "GET", path: "/api/v1/stream", summary: "Tells what changes as it happens.", query: []parameter{followedParameter, afterParameter},
 			kinds: []string{"text/event-stream"}, messages: streamMessages(), handler: s.stream,
@@ -145,7 +150,8 @@ func (s *Server) appRoutes(options Options) []route {
 	if options.Artifacts == nil {
 		return routes
 	}
-	put := asking(s, "PUT", "/api/v1/artifacts", "Stores bytes and answers with their address once they are durable.", s.putArtifact)
+	put := asking(s, "PUT", "/api/v1/artifacts", "Stores bytes and answers with their address once they are durable.", s.putArtifact).
+		refusing(http.StatusInsufficientStorage)
 	put.body, put.bodyKind = []byte(nil), octets
 	return append(routes, put, route{
 		method: "GET", path: "/api/v1/artifacts/{digest}", summary: "Returns the bytes of an artifact.",
@@ -175,7 +181,7 @@ const readyLimit = 5 * time.Second
 // whole keeps the requests of a route waiting until the engine's answers are whole: one that knows half of what happened would say that there is
 // no such run, or that one goes on which has ended. What says how far the engine has come is answered at any time.
 func (s *Server) whole(t route) http.HandlerFunc {
-	if slices.Contains([]string{"/healthz", "/api/v1/stack", "/api/v1/openapi.json"}, t.path) {
+	if slices.Contains([]string{"/healthz", "/api/v1/stack", "/api/v1/openapi.json", "/api/v1/logins", sessionPath}, t.path) {
 		return t.handler
 	}
 	return func(w http.ResponseWriter, r *http.Request) {

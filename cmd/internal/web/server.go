@@ -7,30 +7,32 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"mime"
 	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // bodyLimit bounds the body of a request: the size of JetStream's largest message.
 const bodyLimit = 8 << 20
 
-// headerLimit is how long a client may take to send the header of a request.
-const headerLimit = 10 * time.Second
-
 // Options configures a [Server].
 type Options struct {
 	// Engine answers; required.
 	Engine Engine
+	// Keys tell who asks; nil lets nobody in.
+	Keys *access.Keys
 	// Artifacts is what PUT and GET /api/v1/artifacts write and read; nil leaves both out.
 	Artifacts activities.Store
+	// ArtifactsMax bounds what artifacts take together; 0 is no bound. ArtifactsUsage says what they take; it is asked once a minute at most, and
+	// required with a bound.
+	ArtifactsMax   quantity.Bytes
+	ArtifactsUsage func() (quantity.Bytes, error)
 	// Feed tells what changed; nil means that streams tell only what is there when they open.
 	Feed *Feed
 	// Ready waits until the engine's answers are whole, and returns why not when ctx ends before: an Error of Starting. Nil means always.
@@ -48,6 +50,9 @@ type Server struct {
 	engine    Engine
 	artifacts activities.Store
 	feed      *Feed
+	logins    access.Logins
+	room      room
+	keys      *access.Keys
 	ready     func(context.Context) error
 	logger    *slog.Logger
 	pace      pace
@@ -61,8 +66,8 @@ type Server struct {
 // New returns a Server.
 func New(options Options) *Server {
 	s := &Server{
-		engine: options.Engine, artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready, logger: options.Logger,
-		pace: usualPace(), closing: make(chan struct{}),
+		engine: options.Engine, keys: options.Keys, artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready, logger: options.Logger,
+		room: room{most: options.ArtifactsMax, usage: options.ArtifactsUsage}, pace: usualPace(), closing: make(chan struct{}),
 	}
 	if s.feed == nil {
 		s.feed = &Feed{}
@@ -74,8 +79,8 @@ func New(options Options) *Server {
 		s.logger = slog.New(slog.DiscardHandler)
 	}
 	s.described = sync.OnceValues(s.document)
-	s.handler = s.guard(s.mux(options))
-	s.server = &http.Server{Handler: s.handler, ReadHeaderTimeout: headerLimit, ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)}
+	s.handler = s.guard(options.Keys).Wrap(s.mux(options))
+	s.server = access.NewServer(s.handler, s.logger)
 	s.server.RegisterOnShutdown(func() { close(s.closing) })
 	return s
 }
@@ -99,70 +104,42 @@ func (s *Server) Close(ctx context.Context) error {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// guard refuses what did not come from this machine's user: names that resolve here from elsewhere (DNS rebinding), requests that a
-// page of another origin makes, and posts that a browser sends without asking first because of their content type.
-func (s *Server) guard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header := w.Header()
-		header.Set("X-Content-Type-Options", "nosniff") // names, errors and logs may be anybody's HTML
-		header.Set("Referrer-Policy", "no-referrer")
-		if err := admit(r); err != nil {
-			s.refuse(w, r, err)
-			return
-		}
-		if r.Method != http.MethodPut { // an artifact goes to the disk as it comes, which is its only limit
-			r.Body = http.MaxBytesReader(w, r.Body, bodyLimit)
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func admit(r *http.Request) error {
-	if !loopback(r.Host) {
-		return &Error{
-			Status: http.StatusForbidden, Message: fmt.Sprintf("the API is for this machine only, and the host %q is not a loopback name", r.Host),
-			Hint: "use http://127.0.0.1 or http://localhost with the port",
-		}
-	}
-	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
-		return &Error{Status: http.StatusForbidden, Message: fmt.Sprintf("pages of %s may not use the API", origin)}
-	}
-	switch r.Method {
-	case http.MethodPost:
-		return admitContent(r, "application/json", "send JSON")
-	case http.MethodPut:
-		return admitContent(r, octets, "send bytes")
-	default:
-		return nil
-	}
-}
-
 // octets is the content type of artifacts. Like JSON it is none that a page can send to another origin without asking.
 const octets = "application/octet-stream"
 
-func admitContent(r *http.Request, wanted, advice string) error {
-	given := r.Header.Get("Content-Type")
-	if kind, _, err := mime.ParseMediaType(given); err == nil && kind == wanted {
-		return nil
+// guard lets the owner in, Prometheus to the metrics, and everybody of this machine to what tells nothing: the files of the page, whether the
+// engine is well, and where a browser logs in.
+func (s *Server) guard(keys *access.Keys) *access.Guard {
+	return &access.Guard{
+		Keys: keys,
+		Needs: func(r *http.Request) access.Caller {
+			switch {
+			case r.URL.Path == "/metrics":
+				return access.Scraper
+			case r.URL.Path == sessionPath, !strings.HasPrefix(r.URL.Path, "/api/"):
+				return access.Anyone
+			default:
+				return access.Owner
+			}
+		},
+		Content: func(r *http.Request) string {
+			switch r.Method {
+			case http.MethodPost:
+				return "application/json"
+			case http.MethodPut:
+				return octets
+			default:
+				return ""
+			}
+		},
+		MaxBody: func(r *http.Request) int64 {
+			if r.Method == http.MethodPut {
+				return maxArtifact
+			}
+			return bodyLimit
+		},
+		Refuse: func(w http.ResponseWriter, r *http.Request, refusal *access.Refusal) { s.refuse(w, r, refusal) },
 	}
-	return &Error{
-		Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("the content type %q is not %s", given, wanted),
-		Hint: advice + " with the header Content-Type: " + wanted,
-	}
-}
-
-// loopback reports whether host, with or without a port, names this machine's loopback interface.
-func loopback(host string) bool {
-	name := host
-	if bare, _, err := net.SplitHostPort(host); err == nil {
-		name = bare
-	}
-	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
-	if strings.EqualFold(name, "localhost") {
-		return true
-	}
-	address, err := netip.ParseAddr(name)
-	return err == nil && address.IsLoopback()
 }
 
 // answer makes a handler that writes what handle returns as JSON.
@@ -216,6 +193,9 @@ func decodeBody(r *http.Request, target any) error {
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge
+	}
+	if refusal, ok := errors.AsType[*access.Refusal](err); ok {
+		return refusal
 	}
 	if errors.Is(err, io.EOF) {
 		err = errors.New("it is empty")

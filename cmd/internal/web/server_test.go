@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/webtest"
@@ -38,7 +39,10 @@ func newEngine(t *testing.T) *webtest.Engine {
 
 func ask(t *testing.T, server *web.Server, method, target, body string, header http.Header) (status int, answer string) {
 	t.Helper()
-	request := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1:7474"+target, strings.NewReader(body))
+	request := accesstest.Arrived(httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body)), 7474)
+	if _, shown := header["Authorization"]; !shown {
+		accesstest.Show(request)
+	}
 	if method == http.MethodPost {
 		request.Header.Set("Content-Type", "application/json")
 	}
@@ -106,12 +110,12 @@ func TestRequestsAreAnsweredOrRefused(t *testing.T) {
 		"an address of the world is refused":           {"GET", "/api/v1/stack", "", http.Header{"Host": {"10.0.0.1:7474"}}, 403, "loopback"},
 		"a page of elsewhere is refused":               {"POST", "/api/v1/events", `{"pipeline":"digits"}`, http.Header{"Origin": {"https://evil.example"}}, 403, "evil.example"},
 		"the own page is admitted":                     {"POST", "/api/v1/events", `{"pipeline":"digits"}`, http.Header{"Origin": {"http://127.0.0.1:7474"}}, 200, "run"},
-		"a form is refused":                            {"POST", "/api/v1/events", "pipeline=digits", http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, 415, "JSON"},
+		"a form is refused":                            {"POST", "/api/v1/events", "pipeline=digits", http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, 415, "application/json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "spillway_up 1\n") })
-			server := web.New(web.Options{Engine: newEngine(t), Metrics: metrics})
+			server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Metrics: metrics})
 			status, answer := ask(t, server, test.method, test.target, test.body, test.header)
 			if status != test.status || !strings.Contains(answer, test.contains) {
 				t.Errorf("%s %s: got %d %s, want %d and %q", test.method, test.target, status, answer, test.status, test.contains)
@@ -142,7 +146,7 @@ func TestOnlyStoredBuildsAreRegistered(t *testing.T) {
 	if err := os.Symlink(outside, link); err != nil {
 		t.Fatal(err)
 	}
-	server := web.New(web.Options{Engine: engine})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine})
 	for path, want := range map[string]int{stored: 200, outside: 400, link: 400, stored + "/../../../builds": 400, "": 404} {
 		if got, _ := ask(t, server, "POST", "/api/v1/apps", `{"path":"`+path+`"}`, nil); got != want {
 			t.Errorf("register %q: got %d, want %d", path, got, want)
@@ -154,7 +158,7 @@ func TestAFailingEngineIsToldAsSuch(t *testing.T) {
 	t.Parallel()
 	engine := newEngine(t)
 	engine.Fail(errors.New("the database is gone"))
-	server := web.New(web.Options{Engine: engine})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine})
 	for target, want := range map[string]int{"/healthz": 503, "/api/v1/stack": 500, "/api/v1/runs": 500} {
 		status, answer := ask(t, server, "GET", target, "", nil)
 		if status != want || !strings.Contains(answer, "the database is gone") {
@@ -170,7 +174,7 @@ func TestAnEngineThatIsStartingSaysHowFarItIsAndAnswersNothingHalf(t *testing.T)
 	engine.Fail(yet)
 	ready := make(chan struct{})
 	asked := make(chan struct{}, 1)
-	server := web.New(web.Options{Engine: engine, Metrics: http.NotFoundHandler(), Ready: func(ctx context.Context) error {
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Metrics: http.NotFoundHandler(), Ready: func(ctx context.Context) error {
 		select {
 		case asked <- struct{}{}:
 		default:
@@ -183,7 +187,7 @@ func TestAnEngineThatIsStartingSaysHowFarItIsAndAnswersNothingHalf(t *testing.T)
 		}
 	}})
 	answer := httptest.NewRecorder()
-	server.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/healthz", nil))
+	server.ServeHTTP(answer, accesstest.Arrived(accesstest.Show(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", nil)), 7474))
 	const want = `{"status":"starting","error":"catching up: 12,345 of 45,000 messages"}`
 	if answer.Code != http.StatusServiceUnavailable || strings.TrimSpace(answer.Body.String()) != want || answer.Header().Get("Retry-After") != "1" {
 		t.Errorf("health: got %d %s, want 503 %s and Retry-After", answer.Code, answer.Body, want)
@@ -194,7 +198,7 @@ func TestAnEngineThatIsStartingSaysHowFarItIsAndAnswersNothingHalf(t *testing.T)
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		answer = httptest.NewRecorder()
-		server.ServeHTTP(answer, httptest.NewRequestWithContext(gone, http.MethodGet, "http://127.0.0.1"+target, nil))
+		server.ServeHTTP(answer, accesstest.Arrived(accesstest.Show(httptest.NewRequestWithContext(gone, http.MethodGet, target, nil)), 7474))
 		if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") != "1" {
 			t.Errorf("GET %s while it starts: got %d %s, want 503 and Retry-After", target, answer.Code, answer.Body)
 		}
@@ -245,7 +249,7 @@ func TestTheStackFileIsReadAsWritten(t *testing.T) {
 
 func TestCloseEndsStreams(t *testing.T) {
 	t.Parallel()
-	server := web.New(web.Options{Engine: newEngine(t)})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)})
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +262,7 @@ func TestCloseEndsStreams(t *testing.T) {
 	}
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	response, err := (&http.Client{Transport: transport}).Do(request)
+	response, err := (&http.Client{Transport: transport}).Do(accesstest.Show(request))
 	if err != nil {
 		t.Fatal(err)
 	}

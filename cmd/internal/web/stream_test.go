@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
@@ -57,7 +58,7 @@ func streaming(t *testing.T, p pace) (server *Server, feed *Feed, base string) {
 		view:      ledger.RunView{Run: "digits-1", App: shared.App, Build: shared.Build, State: predictor.RunRunning},
 		decisions: []predictor.Decision{{ID: "early", Stage: shared}},
 	}
-	server = New(Options{Engine: engine, Feed: feed})
+	server = New(Options{Keys: accesstest.Keys(), Engine: engine, Feed: feed})
 	server.pace = p
 	listening := httptest.NewServer(server)
 	t.Cleanup(listening.Close)
@@ -73,7 +74,7 @@ func open(t *testing.T, url string) (lines *bufio.Reader, end func()) {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{}
-	response, err := (&http.Client{Transport: transport}).Do(request) //nolint:bodyclose // end closes it
+	response, err := (&http.Client{Transport: transport}).Do(accesstest.Show(request)) //nolint:bodyclose // end closes it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +228,7 @@ func TestAStalledReaderIsDropped(t *testing.T) {
 	if err := connection.(*net.TCPConn).SetReadBuffer(4096); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fmt.Fprintf(connection, "GET /api/v1/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
+	if _, err := fmt.Fprintf(connection, "GET /api/v1/stream HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", connection.RemoteAddr(), accesstest.Keys().Token()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the reader joined", func() bool { return readers(feed) == 1 })
@@ -286,7 +287,7 @@ func TestTheEndOfARunIsToldAfterWhatCameBeforeIt(t *testing.T) {
 	t.Parallel()
 	const run = "digits-1"
 	feed := &Feed{}
-	server := New(Options{Engine: oneRun{view: ledger.RunView{Run: run, State: predictor.RunSucceeded}}, Feed: feed})
+	server := New(Options{Keys: accesstest.Keys(), Engine: oneRun{view: ledger.RunView{Run: run, State: predictor.RunSucceeded}}, Feed: feed})
 	reader := feed.join(run)
 	defer reader.leave()
 	recorder := httptest.NewRecorder()

@@ -233,6 +233,8 @@ func (e *Engine) startDevserver(ctx context.Context) (*devserver.Server, error) 
 	}
 	return devserver.Start(ctx, devserver.Options{
 		Dir: e.config.StateDir, TemporalPort: ports.Temporal, UIPort: ports.UI, NATSPort: ports.NATS, NoUI: e.config.NoUI, Logger: e.logger,
+		// What a killed engine has left must not make anybody show a token at a port that is not this engine's.
+		Locked: func() error { return web.RemoveStackFile(e.config.StateDir) },
 	})
 }
 
@@ -488,7 +490,11 @@ func (e *Engine) startAPI(context.Context) error {
 		metrics = e.observer.metrics.Handler()
 	}
 	server := web.New(web.Options{
-		Engine: e, Page: web.Page(), Artifacts: e.store, Feed: &e.observer.feed, Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
+		Engine: e, Keys: e.servers.Keys(), Page: web.Page(), Artifacts: e.store, Feed: &e.observer.feed, Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
+		ArtifactsMax: e.config.ArtifactsMax, ArtifactsUsage: func() (quantity.Bytes, error) {
+			used, err := e.store.Usage()
+			return quantity.Bytes(used), err
+		},
 	})
 	e.started = time.Now()
 	e.working.Go(func() {

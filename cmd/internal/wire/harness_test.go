@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
@@ -106,6 +107,8 @@ type engine struct {
 	ended   chan struct{} // closed when the process is gone
 	output  *output
 	client  *client.Client
+	address string // of the API
+	token   string // that its owner shows; empty at an engine from before there were any
 }
 
 // output is what the engine has printed so far.
@@ -166,7 +169,10 @@ func startEngineOf(tb testing.TB, program, state, app string, flags ...string) *
 	for {
 		file, err := web.ReadStackFile(state)
 		if err == nil && file.PID == e.command.Process.Pid {
-			e.client = client.New(file.HTTP)
+			if e.token, err = access.ReadToken(state); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				tb.Fatal(err)
+			}
+			e.address, e.client = file.HTTP, client.New(file.HTTP, e.token)
 			if err = e.client.Healthy(tb.Context()); err == nil {
 				return e
 			}
@@ -222,21 +228,25 @@ func (e *engine) until(what string, holds func() bool) {
 	}
 }
 
-// series reads /metrics: the value of each series, by its name with its labels.
-func (e *engine) series() map[string]float64 {
+// get asks the API for what its client has no method for; the caller closes the body.
+func (e *engine) get(ctx context.Context, path string) *http.Response {
 	e.t.Helper()
-	stack, err := e.client.Stack(e.t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.address+path, http.NoBody)
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	request, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, stack.Addresses.HTTP+"/metrics", http.NoBody)
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	request.Header.Set("Authorization", "Bearer "+e.token)
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	return answer
+}
+
+// series reads /metrics: the value of each series, by its name with its labels.
+func (e *engine) series() map[string]float64 {
+	e.t.Helper()
+	answer := e.get(e.t.Context(), "/metrics")
 	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {

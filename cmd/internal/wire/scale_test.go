@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -116,18 +115,7 @@ func TestAThousandStages(t *testing.T) {
 // plan is the plan in force.
 func (e *engine) plan() (plan predictor.Plan) {
 	e.t.Helper()
-	file, err := web.ReadStackFile(e.state)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	request, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, file.HTTP+"/api/v1/plan", http.NoBody)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	answer := e.get(e.t.Context(), "/api/v1/plan")
 	if err := errors.Join(json.NewDecoder(answer.Body).Decode(&plan), answer.Body.Close()); err != nil {
 		e.t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -21,6 +22,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 )
 
@@ -52,7 +54,27 @@ type tab struct {
 	hosts    []string // that were asked; guarded by mutex
 }
 
+// openTab returns a tab of a browser that is logged in to the engines of serve.
 func openTab(t *testing.T) *tab {
+	t.Helper()
+	b := newTab(t)
+	given := httptest.NewRecorder()
+	accesstest.Keys().SetSession(given)
+	cookie := given.Result().Cookies()[0]
+	logIn := chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, network.SetCookie, network.SetCookieParams{
+			Name: cookie.Name, Value: cookie.Value, Domain: "127.0.0.1", Path: "/", HTTPOnly: new(true), SameSite: network.CookieSameSiteStrict,
+		})
+		return err
+	})
+	if err := chromedp.Do(b.ctx, logIn); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// newTab returns a tab of a browser that nobody knows.
+func newTab(t *testing.T) *tab {
 	t.Helper()
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(needChromium(t)), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience) // the browser is closed when the test's context has ended
@@ -182,7 +204,7 @@ func (b *tab) keep(name string) {
 // serve serves the page and the API of e on listener until the test ends or the function is called.
 func serve(t *testing.T, e engine, listener net.Listener) (stop func()) {
 	t.Helper()
-	server := web.New(web.Options{Engine: e, Feed: &e.Feed, Page: web.Page()})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: e, Feed: &e.Feed, Page: web.Page()})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	stop = sync.OnceFunc(func() {

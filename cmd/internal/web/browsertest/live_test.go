@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
 	"github.com/spillway-ml/spillway/predictor"
@@ -76,7 +77,11 @@ func startStack(t *testing.T, dir, state string, apps ...string) *realStack {
 	t.Cleanup(s.stop)
 	for deadline := time.Now().Add(stackWait); ; time.Sleep(20 * time.Millisecond) {
 		if file, err := web.ReadStackFile(state); err == nil && file.PID == s.command.Process.Pid {
-			s.Client, s.address = client.New(file.HTTP), file.HTTP
+			token, err := access.ReadToken(state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Client, s.address = client.New(file.HTTP, token), file.HTTP
 			if s.Healthy(t.Context()) == nil {
 				return s
 			}
@@ -175,7 +180,13 @@ func TestThePageDrivesTheRealStack(t *testing.T) {
 	}
 	dir, state := buildAll(t), t.TempDir()
 	s := startStack(t, dir, state, "digits", "broken")
-	b := openTab(t)
+	b := newTab(t)
+	code, err := s.NewLogin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.open(s.address + "/#login=" + code) // as `spillway open` does; the browser stays logged in when the engine is started again
+	b.until(`document.querySelector('.connection')?.textContent === 'live'`)
 
 	// A run of the sample is watched from its start to its end.
 	run := s.publish("digits", map[string]any{"shards": 24, "max_epochs": 6, "dir": digitstest.Images(t, 300)})

@@ -30,14 +30,17 @@ var ErrUnreachable = errors.New("the engine does not answer")
 // an engine that is not there as an error that wraps [ErrUnreachable].
 type Client struct {
 	base   string
+	token  string
 	http   *http.Client
 	follow pace
 }
 
-// New returns a client of the engine whose API is at base, such as "http://127.0.0.1:7474". It connects at the first call.
-func New(base string) *Client {
+// New returns a client of the engine whose API is at base, such as "http://127.0.0.1:7474", that shows the token of its owner
+// (access.ReadToken). It connects at the first call, and shows the token nowhere else: make sure that the engine lives before.
+func New(base, token string) *Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}
-	return &Client{base: base, http: &http.Client{Transport: transport}, follow: usualPace()}
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{base: base, token: token, http: &http.Client{Transport: transport, CheckRedirect: stay}, follow: usualPace()}
 }
 
 // Close closes connections that are not in use.
@@ -75,6 +78,13 @@ func (c *Client) Ready(ctx context.Context, waiting func(progress string)) error
 // Stack describes the running engine.
 func (c *Client) Stack(ctx context.Context) (stack web.Stack, err error) {
 	return stack, c.call(ctx, http.MethodGet, "/api/v1/stack", nil, &stack)
+}
+
+// NewLogin returns a code with which one browser can log in (see web.Login).
+func (c *Client) NewLogin(ctx context.Context) (code string, err error) {
+	var login web.Login
+	err = c.call(ctx, http.MethodPost, "/api/v1/logins", struct{}{}, &login)
+	return login.Code, err
 }
 
 // Plan returns the plan in force.
@@ -221,6 +231,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 
 // do makes a request and returns a response of status 200, whose body the caller closes.
 func (c *Client) do(request *http.Request) (*http.Response, error) {
+	request.Header.Set("Authorization", "Bearer "+c.token)
 	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/webtest"
@@ -32,12 +33,12 @@ func start(t *testing.T, middle func(http.Handler) http.Handler) (*Client, *webt
 		Apps: []web.App{{App: wire.App{Name: "digits", Pipelines: []wire.Pipeline{{Name: "digits"}}}, Build: stage.Build, Path: "x", Current: true}},
 	})
 	engine.Apply("digits-1", predictor.RunStarted{Run: "digits-1", Pipeline: "digits", App: stage.App, Build: stage.Build, At: begin})
-	var handler http.Handler = web.New(web.Options{Engine: engine, Feed: &engine.Feed})
+	var handler http.Handler = web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed})
 	if middle != nil {
 		handler = middle(handler)
 	}
 	server := httptest.NewServer(handler)
-	client := New(server.URL)
+	client := New(server.URL, accesstest.Keys().Token())
 	client.follow = pace{silence: time.Second, patience: 2 * time.Second, first: time.Millisecond, most: 10 * time.Millisecond}
 	t.Cleanup(func() {
 		client.Close()
@@ -140,7 +141,7 @@ func TestNobodyThereIsUnreachable(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	client := New(server.URL)
+	client := New(server.URL, accesstest.Keys().Token())
 	if err := client.Healthy(t.Context()); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("got %v, want one that wraps ErrUnreachable", err)
 	}
@@ -203,7 +204,7 @@ func TestFollowGivesUpOnAnEngineThatIsGone(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	client := New(server.URL)
+	client := New(server.URL, accesstest.Keys().Token())
 	client.follow = pace{silence: time.Second, patience: 20 * time.Millisecond, first: time.Millisecond, most: time.Millisecond}
 	err := client.Follow(t.Context(), "", func(Message) error { return nil })
 	if !errors.Is(err, ErrUnreachable) {

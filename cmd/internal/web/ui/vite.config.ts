@@ -1,15 +1,22 @@
 import { svelte } from '@sveltejs/vite-plugin-svelte';
+import { existsSync, readFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
 
 // The engine that `npm run dev` passes requests on to; the page itself is served by Vite.
 const engine = process.env.SPILLWAY_ENGINE ?? 'http://127.0.0.1:7474';
+// Its credential, by which the proxy is its owner: the browser that is shown the page of Vite needs none.
+const state = process.env.SPILLWAY_STATE ?? join(process.env.XDG_STATE_HOME ?? join(homedir(), '.local', 'state'), 'spillway');
+const token = join(state, 'keys', 'token');
+const authorization = existsSync(token) ? { authorization: 'Bearer ' + readFileSync(token, 'utf8').trim() } : {};
 
 export default defineConfig({
   plugins: [svelte()],
   server: {
     host: '127.0.0.1',
     // The engine refuses the pages of other origins, so that the proxy speaks as one of its own.
-    proxy: { '/api': { target: engine, changeOrigin: true, headers: { origin: engine } } },
+    proxy: { '/api': { target: engine, changeOrigin: true, headers: { origin: engine, ...authorization } } },
   },
   build: {
     outDir: '../dist',

@@ -4,7 +4,9 @@ import './app.css';
 import { alerts } from './lib/alerts.svelte';
 import { live, time } from './lib/live.svelte';
 import { router } from './lib/router.svelte';
+import { session } from './lib/session.svelte';
 
+await session.start();
 router.start();
 time.start();
 live.start();

@@ -1,5 +1,7 @@
 // The engine's JSON API as this page reads it. Field names are those of the Go types in cmd/internal/web, predictor and predictor/ledger.
 
+import { session } from './session.svelte';
+
 export type RunState = 'running' | 'succeeded' | 'failed' | 'cancelled';
 export type Venue = 'pool' | 'function';
 
@@ -446,6 +448,7 @@ async function ask<T>(path: string, request: RequestInit): Promise<T> {
   const body: unknown = await response.json().catch(() => undefined);
   if (!response.ok || body === undefined) {
     const said = (body as { error?: { message?: string; hint?: string } } | undefined)?.error;
+    if (response.status === 401) session.refused = said?.message ?? 'no credential was shown';
     throw new APIError(response.status, said?.message ?? `the engine answered ${response.status}`, said?.hint ?? '');
   }
   return body as T;

@@ -1,6 +1,7 @@
 // What the engine tells as it happens: GET /api/v1/stream.
-import type { Alert, Decision, Plan, Run } from './api';
+import { stack, type Alert, type Decision, type Plan, type Run } from './api';
 import { pause } from './pause';
+import { session } from './session.svelte';
 
 export type Connection = 'connecting' | 'open' | 'lost';
 
@@ -53,6 +54,7 @@ export class Source {
 
   #connect(): void {
     this.#drop();
+    if (session.refused) return; // until the page is loaded again
     this.onState('connecting');
     this.#opened = Infinity;
     const source = new EventSource(this.address());
@@ -67,6 +69,7 @@ export class Source {
       this.#drop();
       if (this.#closed) return;
       this.onState('lost');
+      if (this.#opened === Infinity) void stack().catch(() => undefined); // an EventSource does not say that it was refused, and why
       if (Date.now() - this.#opened > lasting) this.#failures = 0;
       this.#timer = setTimeout(() => this.#connect(), pause(this.#failures++, Math.random()));
     };

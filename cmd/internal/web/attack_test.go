@@ -1,0 +1,152 @@
+package web_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/access/accesstest"
+	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// TestAttackWithoutACredential asks every route of the document without a credential, with a wrong one and with that of Prometheus: nothing is told
+// and nothing is done.
+func TestAttackWithoutACredential(t *testing.T) {
+	t.Parallel()
+	server, engine, document, _ := served(t)
+	tried := 0
+	for path, operations := range document.Paths {
+		for method, operation := range operations {
+			kind, body := "application/json", "{}"
+			for accepted, content := range operation.RequestBody.Content {
+				if kind = accepted; len(content.Example) > 0 {
+					body = string(content.Example)
+				}
+			}
+			target := strings.NewReplacer("{run}", "digits-1", "{digest}", strings.Repeat("0", 64)).Replace(path)
+			for who, shown := range map[string][]string{"nobody": {}, "a stranger": {"Bearer x"}, "Prometheus": {"Bearer " + accesstest.Keys().MetricsToken()}} {
+				tried++
+				status, answer := ask(t, server, strings.ToUpper(method), target, body, http.Header{"Authorization": shown, "Content-Type": {kind}})
+				want := http.StatusUnauthorized
+				switch {
+				case path == "/healthz":
+					want = http.StatusOK
+				case path == "/metrics" && who == "Prometheus":
+					want = http.StatusNotFound // the handler of this test
+				case who == "Prometheus" && path != "/api/v1/session":
+					want = http.StatusForbidden
+				}
+				if status != want {
+					t.Errorf("%s %s by %s: got %d %s, want %d", method, path, who, status, answer, want)
+				}
+			}
+		}
+	}
+	if tried < 90 {
+		t.Errorf("only %d requests were made", tried)
+	}
+	bindings, err := engine.Bindings(t.Context())
+	runs, err2 := engine.Runs(t.Context(), web.RunQuery{Limit: 100})
+	if err != nil || err2 != nil || len(bindings) != 0 || len(runs) != 2 {
+		t.Errorf("the engine has the bindings %v and %d runs (%v, %v), want none and the 2 that it had", bindings, len(runs), err, err2)
+	}
+}
+
+func TestABrowserLogsInOnceWithACode(t *testing.T) {
+	t.Parallel()
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)})
+	status, answer := ask(t, server, http.MethodPost, "/api/v1/logins", "{}", nil)
+	var login web.Login
+	if err := json.Unmarshal([]byte(answer), &login); err != nil || status != http.StatusOK || login.Code == "" {
+		t.Fatalf("a code: got %d %s, %v", status, answer, err)
+	}
+	logIn := func(body string) *httptest.ResponseRecorder {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/session", strings.NewReader(body))
+		request.Header.Set("Content-Type", "application/json")
+		recorder := httptest.NewRecorder()
+		server.ServeHTTP(recorder, accesstest.Arrived(request, 7474))
+		return recorder
+	}
+	if wrong := logIn(`{"code":"x"}`); wrong.Code != http.StatusUnauthorized || len(wrong.Result().Cookies()) != 0 {
+		t.Errorf("with a wrong code: got %d, cookies %v", wrong.Code, wrong.Result().Cookies())
+	}
+	right := logIn(answer)
+	cookies := right.Result().Cookies()
+	if right.Code != http.StatusOK || len(cookies) != 1 {
+		t.Fatalf("with the code: got %d %s, cookies %v", right.Code, right.Body, cookies)
+	}
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/stack", nil)
+	request.AddCookie(cookies[0])
+	recorder := httptest.NewRecorder()
+	server.ServeHTTP(recorder, accesstest.Arrived(request, 7474))
+	if recorder.Code != http.StatusOK {
+		t.Errorf("with the cookie: got %d %s", recorder.Code, recorder.Body)
+	}
+	if again := logIn(answer); again.Code != http.StatusUnauthorized || !strings.Contains(again.Body.String(), "spillway open") {
+		t.Errorf("with the code again: got %d %s, want a refusal that says what to do", again.Code, again.Body)
+	}
+}
+
+func TestAttackWithLargeArtifacts(t *testing.T) {
+	t.Parallel()
+	store, err := artifact.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Artifacts: store})
+	request := accesstest.Arrived(accesstest.Show(httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/api/v1/artifacts", strings.NewReader("x"))), 7474)
+	request.Header.Set("Content-Type", "application/octet-stream")
+	request.ContentLength = 5<<30 + 1
+	recorder := httptest.NewRecorder()
+	server.ServeHTTP(recorder, request)
+	if recorder.Code != http.StatusRequestEntityTooLarge || !strings.Contains(recorder.Body.String(), "5120 MiB") {
+		t.Errorf("more than 5 GiB: got %d %s, want 413", recorder.Code, recorder.Body)
+	}
+}
+
+// TestAttackWithMoreThanThereIsRoomFor fills the store up to its bound: what is refused takes no room.
+func TestAttackWithMoreThanThereIsRoomFor(t *testing.T) {
+	t.Parallel()
+	store, err := artifact.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Put(t.Context(), strings.NewReader(strings.Repeat("a", 50))); err != nil { // of a stage
+		t.Fatal(err)
+	}
+	server := web.New(web.Options{
+		Keys: accesstest.Keys(), Engine: newEngine(t), Artifacts: store, ArtifactsMax: 100, ArtifactsUsage: func() (quantity.Bytes, error) {
+			used, err := store.Usage()
+			return quantity.Bytes(used), err
+		},
+	})
+	for i, test := range []struct{ bytes, status int }{{40, 200}, {20, 507}, {200, 507}, {10, 200}, {1, 507}} {
+		body := strings.Repeat(string(rune('b'+i)), test.bytes)
+		status, answer := ask(t, server, http.MethodPut, "/api/v1/artifacts", body, http.Header{"Content-Type": {"application/octet-stream"}})
+		if status != test.status || status == http.StatusInsufficientStorage && !strings.Contains(answer, "--artifacts-max") {
+			t.Errorf("%d. %d bytes: got %d %s, want %d", i, test.bytes, status, answer, test.status)
+		}
+	}
+	if used, err := store.Usage(); used != 100 || err != nil {
+		t.Errorf("the store takes %d bytes, %v; want 100", used, err)
+	}
+}
+
+// TestAttackOnHealth asks an engine that fails: whoever shows nothing is not told why.
+func TestAttackOnHealth(t *testing.T) {
+	t.Parallel()
+	engine := newEngine(t)
+	engine.Fail(&access.Refusal{Message: "the disk of /home/secret is full"})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine})
+	if status, answer := ask(t, server, http.MethodGet, "/healthz", "", http.Header{"Authorization": {}}); status != http.StatusServiceUnavailable || strings.Contains(answer, "secret") {
+		t.Errorf("nobody asks: got %d %s, want 503 without the cause", status, answer)
+	}
+	if status, answer := ask(t, server, http.MethodGet, "/healthz", "", nil); status != http.StatusServiceUnavailable || !strings.Contains(answer, "secret") {
+		t.Errorf("the owner asks: got %d %s, want 503 with the cause", status, answer)
+	}
+}
