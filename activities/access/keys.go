@@ -98,6 +98,17 @@ func keep(root *os.Root, dir, name, line string) error {
 	return write(root, dir, name, []byte(line+"\n"))
 }
 
+// Write keeps the configuration of a tool, which holds a token, in a file of the state directory dir that only its owner can read, and ends it
+// with a line feed. Name is below the directory's keys. A file that says the same stays.
+func Write(dir, name, content string) error {
+	root, err := openOwn(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // what was written has been synced
+	return keep(root, dir, name, content)
+}
+
 // write makes a file that only its owner can read, whole or not at all.
 func write(root *os.Root, dir, name string, content []byte) error {
 	failed := func(err error) error {

@@ -2,7 +2,10 @@
 package natstest
 
 import (
+	"crypto/rand"
 	"net"
+	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,12 +17,48 @@ import (
 // readyWait bounds the start of a server on a busy machine.
 const readyWait = 10 * time.Second
 
-// Server is a server in this process that can be stopped and started again on the same files and port.
+// Server is a server in this process that can be stopped and started again on the same files and port. Who gives no name may do everything.
 type Server struct {
 	tb      testing.TB
 	dir     string
 	port    int
 	running *server.Server
+	users   users
+}
+
+// users are who may connect with a name.
+type users struct {
+	mu    sync.Mutex
+	known map[string]*server.User // guarded by mu
+}
+
+// Check implements server.Authentication.
+func (u *users) Check(client server.ClientAuthentication) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	shown := client.GetOpts()
+	if shown.Username == "" {
+		return true
+	}
+	user, known := u.known[shown.Username]
+	if !known || user.Password != shown.Password {
+		return false
+	}
+	client.RegisterUser(user)
+	return true
+}
+
+// Admit lets a user in who may publish on some subjects and subscribe to some, and returns the URL with which he connects. Admitted again, he has
+// another password and these rights at his next connection.
+func (s *Server) Admit(name string, publish, subscribe []string) string {
+	s.users.mu.Lock()
+	defer s.users.mu.Unlock()
+	user := &server.User{Username: name, Password: rand.Text(), Permissions: &server.Permissions{
+		Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: subscribe},
+	}}
+	s.users.known[name] = user
+	address := url.URL{Scheme: "nats", User: url.UserPassword(name, user.Password), Host: s.running.Addr().String()}
+	return address.String()
 }
 
 // Start returns a server that runs until the test ends.
@@ -31,7 +70,7 @@ func Start(tb testing.TB) *Server {
 // StartOn returns a server that runs until the test ends on the files of another one that is not running.
 func StartOn(tb testing.TB, dir string) *Server {
 	tb.Helper()
-	s := &Server{tb: tb, dir: dir, port: server.RANDOM_PORT}
+	s := &Server{tb: tb, dir: dir, port: server.RANDOM_PORT, users: users{known: map[string]*server.User{}}}
 	s.Restart()
 	tb.Cleanup(s.Stop)
 	return s
@@ -42,7 +81,7 @@ func (s *Server) Restart() {
 	s.tb.Helper()
 	running, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: s.port, JetStream: true, StoreDir: s.dir, NoSigs: true, NoLog: true,
-		JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 256 << 20,
+		CustomClientAuthentication: &s.users, JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 256 << 20,
 	})
 	if err != nil {
 		s.tb.Fatal(err)
@@ -64,7 +103,13 @@ func (s *Server) Stop() {
 // Connect returns JetStream on a connection of its own, which lasts until the test ends and comes back when the server does.
 func (s *Server) Connect() jetstream.JetStream {
 	s.tb.Helper()
-	connection, err := nats.Connect(s.running.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	return s.Dial(s.running.ClientURL())
+}
+
+// Dial is Connect to an address, such as that of a user who was admitted, with more options.
+func (s *Server) Dial(address string, options ...nats.Option) jetstream.JetStream {
+	s.tb.Helper()
+	connection, err := nats.Connect(address, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))...)
 	if err != nil {
 		s.tb.Fatal(err)
 	}

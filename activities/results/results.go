@@ -3,12 +3,12 @@ package results
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities"
@@ -27,13 +27,14 @@ const (
 
 // Results is the store of results. Its methods may be called concurrently.
 type Results struct {
-	js    jetstream.JetStream
-	store activities.Store
+	js      jetstream.JetStream
+	store   activities.Store
+	signing Signing
 }
 
-// New returns the results in the stream that EnsureStream makes, with large outputs in store.
-func New(js jetstream.JetStream, store activities.Store) *Results {
-	return &Results{js: js, store: store}
+// New returns the results in the stream that EnsureStream makes, with large outputs in store. Those that signing does not hold for are none.
+func New(js jetstream.JetStream, store activities.Store, signing Signing) *Results {
+	return &Results{js: js, store: store, signing: signing}
 }
 
 // EnsureStream creates the stream, or brings it to this configuration; the number of replicas that an operator has set is kept.
@@ -57,7 +58,7 @@ func EnsureStream(ctx context.Context, js jetstream.JetStream) error {
 	return nil
 }
 
-// Keep makes a result durable. The same key of the same run again replaces it.
+// Keep signs a result and makes it durable. The same key of the same run again replaces it.
 func (r *Results) Keep(ctx context.Context, kept wire.Kept) error {
 	kept.Version = wire.Version
 	if len(kept.Output) > inline {
@@ -67,17 +68,18 @@ func (r *Results) Keep(ctx context.Context, kept wire.Kept) error {
 		}
 		kept.Output, kept.Stored = nil, ref
 	}
-	return r.publish(ctx, wire.ResultSubject(kept.Key, kept.Run), kept)
-}
-
-// publish stores a result whose output is not too large for the stream.
-func (r *Results) publish(ctx context.Context, subject string, kept wire.Kept) error {
-	encoded, err := json.Marshal(kept)
+	message, err := r.signing.sign(kept)
 	if err != nil {
 		return fmt.Errorf("keep the result of %s: %w", kept.Task, err)
 	}
-	if _, err := r.js.Publish(ctx, subject, encoded, jetstream.WithExpectStream(wire.ResultStream)); err != nil {
-		return fmt.Errorf("keep the result of %s: %w", kept.Task, err)
+	return r.publish(ctx, wire.ResultSubject(kept.Key, kept.Run), message)
+}
+
+// publish stores a signed result on a subject.
+func (r *Results) publish(ctx context.Context, subject string, message signed) error {
+	_, err := r.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: message.data, Header: message.header()}, jetstream.WithExpectStream(wire.ResultStream))
+	if err != nil {
+		return fmt.Errorf("keep the result of %s: %w", message.kept.Task, err)
 	}
 	return nil
 }
@@ -104,33 +106,40 @@ func (r *Results) Find(ctx context.Context, lookup wire.Lookup) ([]*wire.Kept, e
 	return found, errors.Join(errs...)
 }
 
-func (r *Results) find(ctx context.Context, stream jetstream.Stream, lookup wire.Lookup, key wire.ResultKey) (kept *wire.Kept, err error) {
+func (r *Results) find(ctx context.Context, stream jetstream.Stream, lookup wire.Lookup, key wire.ResultKey) (*wire.Kept, error) {
+	var message *signed
+	var err error
 	if lookup.Run != "" {
 		own := wire.ResultKey{Content: key.Content}
-		if kept, err = r.last(ctx, stream, wire.ResultSubject(own, lookup.Run)); err != nil {
+		if message, err = r.last(ctx, stream, wire.ResultSubject(own, lookup.Run)); err != nil {
 			return nil, err
 		}
 	}
-	if kept == nil && lookup.Shared {
-		kept, err = r.last(ctx, stream, wire.ResultSubject(key, ""))
-		if err != nil || kept == nil || kept.At.Before(lookup.NotBefore) || time.Since(kept.At) > keptAge {
+	held := lookup.Run // the run that has it, whether it made it or took it
+	if message == nil && lookup.Shared {
+		message, err = r.last(ctx, stream, wire.ResultSubject(key, ""))
+		if err != nil || message == nil || message.kept.At.Before(lookup.NotBefore) || time.Since(message.kept.At) > keptAge {
 			return nil, err
 		}
+		held = message.kept.Run
 	}
-	if kept == nil {
+	if message == nil {
 		return nil, nil
 	}
-	found, err := r.read(ctx, *kept)
-	if found != nil && lookup.For != "" && lookup.For != kept.Run {
-		kept.Run = lookup.For
-		// Where it cannot be kept, a retry of the run makes it again.
-		_ = r.publish(ctx, wire.TakenSubject(kept.Key, kept.Run), *kept)
+	found, err := r.read(ctx, message.kept)
+	if found == nil {
+		return nil, err
 	}
-	return found, err
+	found.Run = held
+	if lookup.For != "" && lookup.For != held {
+		// Where it cannot be kept, a retry of the run makes it again.
+		_ = r.publish(ctx, wire.TakenSubject(found.Key, lookup.For), *message)
+	}
+	return found, nil
 }
 
-// last returns the latest result on a subject as it is stored; nil when there is none.
-func (r *Results) last(ctx context.Context, stream jetstream.Stream, subject string) (*wire.Kept, error) {
+// last returns the latest result on a subject as it is stored; nil when there is none that this store may take.
+func (r *Results) last(ctx context.Context, stream jetstream.Stream, subject string) (*signed, error) {
 	message, err := stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
@@ -138,11 +147,11 @@ func (r *Results) last(ctx context.Context, stream jetstream.Stream, subject str
 	if err != nil {
 		return nil, fmt.Errorf("look up a result: %w", err)
 	}
-	kept, readable := decode(message.Data)
-	if !readable {
+	read, genuine := r.signing.verify(message.Subject, message.Header, message.Data)
+	if !genuine || read.kept.Version != wire.Version { // that of another version: the task runs again
 		return nil, nil
 	}
-	return &kept, nil
+	return &read, nil
 }
 
 // read returns a result with its output; nil when the output is gone.
@@ -161,48 +170,59 @@ func (r *Results) read(ctx context.Context, kept wire.Kept) (*wire.Kept, error) 
 	return &kept, nil
 }
 
-// decode reads a result; readable is false for that of another version: the task then runs again.
-func decode(data []byte) (kept wire.Kept, readable bool) {
-	err := json.Unmarshal(data, &kept)
-	return kept, err == nil && kept.Version == wire.Version
+// OfRun returns what is kept of a run, in the order in which it was kept, and how much more there is that is not signed by this engine: it was
+// kept by an engine of an earlier version, before the credentials were made anew, or by somebody else, and is not taken. Large outputs are not
+// read: Stored tells where they are.
+func (r *Results) OfRun(ctx context.Context, run string) (kept []wire.Kept, unsigned int, err error) {
+	subject := wire.ResultSubject(wire.ResultKey{}, run)
+	err = r.each(ctx, subject, func(message jetstream.Msg) {
+		read, genuine := r.signing.verify(message.Subject(), message.Headers(), message.Data())
+		switch {
+		case !genuine:
+			unsigned++
+		case read.kept.Version == wire.Version:
+			read.kept.Run = run // it has it, whether it made it or took it
+			kept = append(kept, read.kept)
+		}
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("list the results of run %s: %w", run, err)
+	}
+	return kept, unsigned, nil
 }
 
-// OfRun returns what is kept of a run, in the order in which it was kept. Large outputs are not read: Stored tells where they are.
-func (r *Results) OfRun(ctx context.Context, run string) ([]wire.Kept, error) {
+// each calls handle with the messages that the stream has now on the subjects that match filter, oldest first.
+func (r *Results) each(ctx context.Context, filter string, handle func(jetstream.Msg)) error {
 	stream, err := r.js.Stream(ctx, wire.ResultStream)
 	if err != nil {
-		return nil, fmt.Errorf("list the results of run %s: %w", run, err)
+		return err
 	}
-	subject := wire.ResultSubject(wire.ResultKey{}, run)
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
-		return nil, fmt.Errorf("list the results of run %s: %w", run, err)
+		return err
 	}
 	left := len(info.State.Subjects)
 	if left == 0 {
-		return nil, nil
+		return nil
 	}
-	consumer, err := r.js.OrderedConsumer(ctx, wire.ResultStream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
+	consumer, err := r.js.OrderedConsumer(ctx, wire.ResultStream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
 	if err != nil {
-		return nil, fmt.Errorf("list the results of run %s: %w", run, err)
+		return err
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
-		return nil, fmt.Errorf("list the results of run %s: %w", run, err)
+		return err
 	}
 	defer messages.Stop()
-	kept := make([]wire.Kept, 0, left)
 	for ; left > 0; left-- {
 		message, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return nil, fmt.Errorf("list the results of run %s: %w", run, err)
+			return err
 		}
-		if one, readable := decode(message.Data()); readable && one.Run == run {
-			kept = append(kept, one)
-		}
+		handle(message)
 		if metadata, err := message.Metadata(); err == nil && metadata.NumPending == 0 {
 			break
 		}
 	}
-	return kept, nil
+	return nil
 }

@@ -2,6 +2,7 @@ package results_test
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
@@ -21,6 +23,23 @@ import (
 // open returns results on a real server, and the directory of their artifacts.
 func open(t *testing.T) (*results.Results, string) {
 	t.Helper()
+	r, _, dir := openOn(t, newSigning(t))
+	return r, dir
+}
+
+// newSigning returns the keys of an engine.
+func newSigning(t *testing.T) results.Signing {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results.Signing{Public: public, Sign: func(message []byte) []byte { return ed25519.Sign(private, message) }}
+}
+
+// openOn returns results on a real server as an engine with these keys has them, the server's JetStream, and the directory of their artifacts.
+func openOn(t *testing.T, signing results.Signing) (*results.Results, jetstream.JetStream, string) {
+	t.Helper()
 	js := natstest.Start(t).Connect()
 	for range 2 { // it may be made again
 		if err := results.EnsureStream(t.Context(), js); err != nil {
@@ -32,7 +51,7 @@ func open(t *testing.T) (*results.Results, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return results.New(js, store), dir
+	return results.New(js, store, signing), js, dir
 }
 
 func key(stage, build, input string) wire.ResultKey {
@@ -136,8 +155,8 @@ func TestWhatARunTookIsItsOwnFromThenOn(t *testing.T) {
 	if diff := cmp.Diff([]string{"two: " + large, `two: "two"`, ""}, find(t, r, wire.Lookup{Run: "two", Keys: keys, For: "three"})); diff != "" {
 		t.Errorf("a retry of the retry (-want +got):\n%s", diff)
 	}
-	kept, err := r.OfRun(t.Context(), "two")
-	if err != nil || len(kept) != 2 || !kept[0].At.Equal(midnight) || kept[0].Cost != 7 {
+	kept, unsigned, err := r.OfRun(t.Context(), "two")
+	if err != nil || len(kept) != 2 || unsigned != 0 || !kept[0].At.Equal(midnight) || kept[0].Cost != 7 {
 		t.Errorf("kept of the retry: got %+v and error %v, want both as they were made", kept, err)
 	}
 }
@@ -196,7 +215,7 @@ func TestALargeOutputIsAnArtifactAndNoResultWhenItIsGone(t *testing.T) {
 	if diff := cmp.Diff([]string{"run: " + large, ""}, find(t, r, lookup)); diff != "" {
 		t.Errorf("a large output (-want +got):\n%s", diff)
 	}
-	kept, err := r.OfRun(t.Context(), "run")
+	kept, _, err := r.OfRun(t.Context(), "run")
 	if err != nil || len(kept) != 1 || kept[0].Stored == (activities.Ref{}) {
 		t.Fatalf("got %d results of the run and error %v, want one that is stored", len(kept), err)
 	}
@@ -217,14 +236,14 @@ func TestALargeOutputIsAnArtifactAndNoResultWhenItIsGone(t *testing.T) {
 func TestTheResultsOfARunAreListed(t *testing.T) {
 	t.Parallel()
 	r, _ := open(t)
-	if kept, err := r.OfRun(t.Context(), "run"); err != nil || len(kept) != 0 {
+	if kept, _, err := r.OfRun(t.Context(), "run"); err != nil || len(kept) != 0 {
 		t.Errorf("a run of which nothing is kept: got %d results and error %v", len(kept), err)
 	}
 	for _, input := range []string{"1", "2", "3", "2"} {
 		keep(t, r, "run", "score", "b1", input, input)
 	}
 	keep(t, r, "other", "score", "b1", "4", "4")
-	kept, err := r.OfRun(t.Context(), "run")
+	kept, _, err := r.OfRun(t.Context(), "run")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,8 @@ type App struct {
 	SIMD bool `json:"simd"`
 	// WorkflowVersion is the newest version of steps that the app's workflow code takes; 0 when it was built before there were versions.
 	WorkflowVersion int `json:"workflow_version,omitempty"`
+	// OwnInbox says that the app's workflow workers take answers of NATS under InboxPrefix, and not where everybody does.
+	OwnInbox bool `json:"own_inbox,omitempty"`
 }
 
 // Pipeline describes one pipeline of an app.

@@ -9,19 +9,22 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Environment variables by which the engine tells a user's binary what it is. None holds a secret.
+// Environment variables by which the engine tells a user's binary what it is. Only that of NATS holds a secret, and only
+// workflow workers are given it.
 const (
 	// RoleEnvironment is one of the roles below; unset when a person starts the binary.
 	RoleEnvironment = "SPILLWAY_ROLE"
 	// ArtifactsEnvironment is the artifact store: a file:// URL.
 	ArtifactsEnvironment = "SPILLWAY_ARTIFACTS"
-	// TemporalEnvironment and NATSEnvironment are the addresses for the workflow worker.
+	// TemporalEnvironment and NATSEnvironment are the addresses for the workflow worker; that of NATS holds the name and the password of its build.
 	TemporalEnvironment = "SPILLWAY_TEMPORAL"
 	NATSEnvironment     = "SPILLWAY_NATS"
 	// BuildEnvironment is the digest of the binary, as the engine computed it.
 	BuildEnvironment = "SPILLWAY_BUILD"
 	// EnforcedEnvironment is "1" when the kernel holds a child to its grant, so that its runtime need not.
 	EnforcedEnvironment = "SPILLWAY_ENFORCED"
+	// ResultsKeyEnvironment is the public key, in hexadecimal digits, of the engine that signs results. A workflow worker without one takes none.
+	ResultsKeyEnvironment = "SPILLWAY_RESULTS_KEY"
 	// WindowEnvironment is the number of tasks of one run and stage in flight at first.
 	WindowEnvironment = "SPILLWAY_WINDOW"
 )

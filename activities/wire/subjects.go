@@ -77,6 +77,8 @@ const (
 	TraceHeader = "traceparent"
 	// RunHeader carries RunOptions, as JSON, with an event.
 	RunHeader = "Spillway-Run"
+	// SignatureHeader is the engine's signature of a result's bytes (Ed25519, base64).
+	SignatureHeader = "Spillway-Signature"
 	// PipelineHeader names the pipeline that a dead event was meant for.
 	PipelineHeader = "Spillway-Pipeline"
 )

@@ -82,7 +82,7 @@ func describe(options Options) (wire.App, error) {
 	if err := workflows.CheckListed(options.Stages); err != nil {
 		return wire.App{}, err
 	}
-	description := wire.App{Version: wire.Version, Name: options.Name, SIMD: builtWithSIMD(), WorkflowVersion: wire.WorkflowVersion}
+	description := wire.App{Version: wire.Version, Name: options.Name, SIMD: builtWithSIMD(), WorkflowVersion: wire.WorkflowVersion, OwnInbox: true}
 	seen := map[string]bool{}
 	for _, pipeline := range options.Pipelines {
 		described, err := pipeline.Describe()

@@ -78,7 +78,7 @@ func TestAnAppDescribesItsPipelinesAndStages(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := wire.App{
-		Version: wire.Version, Name: "shop", SIMD: builtWithSIMD(), WorkflowVersion: wire.WorkflowVersion,
+		Version: wire.Version, Name: "shop", SIMD: builtWithSIMD(), WorkflowVersion: wire.WorkflowVersion, OwnInbox: true,
 		Pipelines: []wire.Pipeline{
 			{
 				Name: "sell", Goal: predictor.Goal{Budget: quantity.USD},

@@ -1,10 +1,13 @@
 package app
 
 import (
+	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -38,9 +41,13 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 	if err != nil {
 		return err
 	}
-	connection, err := nats.Connect(getenv(wire.NATSEnvironment), nats.MaxReconnects(-1), nats.Timeout(connectWait), nats.Name(options.Name+"@"+build))
+	public, err := hex.DecodeString(getenv(wire.ResultsKeyEnvironment))
 	if err != nil {
-		return fmt.Errorf("connect to NATS at %s: %w", getenv(wire.NATSEnvironment), err)
+		return fmt.Errorf("%s: %w", wire.ResultsKeyEnvironment, err)
+	}
+	connection, closed, err := connectNATS(getenv(wire.NATSEnvironment), options.Name, build)
+	if err != nil {
+		return err
 	}
 	defer connection.Close()
 	stream, err := jetstream.New(connection)
@@ -68,7 +75,7 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 
 	host := workflows.Host{
 		App: options.Name, Build: build, Stages: options.Stages, Window: window,
-		Tell: recorder.Tell, Find: results.New(stream, store).Find,
+		Tell: recorder.Tell, Find: results.New(stream, store, results.Signing{Public: public}).Find,
 		End: func(ctx context.Context, over workflows.Ended) error {
 			return recorder.End(ctx, over.Started, over.Ended, over.Done)
 		},
@@ -80,10 +87,38 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 	if err := queue.Start(); err != nil {
 		return fmt.Errorf("poll %s: %w", wire.WorkflowQueue(description.Name, build), err)
 	}
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case err := <-closed:
+		queue.Stop()
+		return err
+	}
 	queue.Stop()
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return nil
 	}
 	return ctx.Err()
+}
+
+// connectNATS connects the workflow worker of a build to the engine's NATS. When the engine refuses it later, as after its keys were made anew,
+// that is told on closed: without hints and results a worker is of no use, and the engine starts it again.
+func connectNATS(address, name, build string) (connection *nats.Conn, closed <-chan error, err error) {
+	parsed, err := url.Parse(address)
+	if err != nil { // which shows the password
+		return nil, nil, errors.New("connect to NATS: " + wire.NATSEnvironment + " holds no address")
+	}
+	shown := parsed.Redacted()
+	refused := make(chan error, 1)
+	connection, err = nats.Connect(address, nats.MaxReconnects(-1), nats.Timeout(connectWait), nats.Name(name+"@"+build),
+		nats.CustomInboxPrefix(wire.InboxPrefix(name, build)),
+		nats.ClosedHandler(func(closed *nats.Conn) {
+			refused <- fmt.Errorf("the connection to NATS at %s is closed: %w", shown, cmp.Or(closed.LastError(), nats.ErrConnectionClosed))
+		}))
+	if errors.Is(err, nats.ErrAuthorization) {
+		return nil, nil, fmt.Errorf("connect to NATS at %s: %w; it takes only workflow workers that its own engine starts: `spillway dev --app DIR`", shown, err)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to NATS at %s: %w", shown, err)
+	}
+	return connection, refused, nil
 }

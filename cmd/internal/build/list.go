@@ -57,6 +57,18 @@ func (s *Store) List() ([]App, error) {
 	return apps, nil
 }
 
+// Descriptor returns what the build of app with this digest said of itself.
+func (s *Store) Descriptor(app, digest string) (wire.App, error) {
+	if !validName.MatchString(app) || !validDigest.MatchString(digest) {
+		return wire.App{}, fmt.Errorf("find build %q of app %q: %w", digest, app, ErrUnknownBuild)
+	}
+	descriptor, err := readDescriptor(filepath.Join(s.dir, app+"@"+digest, descriptorName))
+	if err != nil {
+		return wire.App{}, fmt.Errorf("read what build %s of app %s is: %w", digest, app, err)
+	}
+	return descriptor, nil
+}
+
 // Newest returns the newest stored build of every app, sorted by name.
 func (s *Store) Newest() ([]App, error) {
 	all, err := s.List()

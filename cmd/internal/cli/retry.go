@@ -138,10 +138,15 @@ func (t *tool) serveFix(ctx context.Context, session *session, source string) er
 
 // reuseOf says what a new run takes from the one that it tries again.
 func reuseOf(retried web.Retried) string {
-	if retried.Tasks == 0 {
-		return "reuses nothing of it"
+	reused := "reuses nothing of it"
+	if retried.Tasks > 0 {
+		reused = fmt.Sprintf("reuses %s of %s", counted(retried.Tasks, "result"), strings.Join(retried.Stages, ", "))
 	}
-	return fmt.Sprintf("reuses %s of %s", counted(retried.Tasks, "result"), strings.Join(retried.Stages, ", "))
+	if retried.Unsigned > 0 {
+		reused += fmt.Sprintf("; it makes %s again that this engine did not sign (kept by an earlier version, or before its keys were made anew)",
+			counted(retried.Unsigned, "result"))
+	}
+	return reused
 }
 
 // adviseOnRetry says what to do where the engine does not.

@@ -54,7 +54,7 @@ func steered(t *testing.T) (stack *memoryStack, state string) {
 		default:
 			retried := web.Retried{Run: run + "-again", Event: "again", Stages: []string{"score"}, Tasks: 2}
 			if request.From != "" {
-				retried.Stages, retried.Tasks = nil, 0
+				retried.Stages, retried.Tasks, retried.Unsigned = nil, 0, 3
 			}
 			return retried, nil
 		}
@@ -101,7 +101,7 @@ func TestCommandsThatSteerAndAccount(t *testing.T) {
 		{"goal digits-9 --budget -1", 2, "it is negative"},
 
 		{"retry digits-2", 0, "run digits-2-again tries digits-2 again, and reuses 2 results of score"},
-		{"retry digits-2 --from score --detach", 0, "and reuses nothing of it"},
+		{"retry digits-2 --from score --detach", 0, "and reuses nothing of it; it makes 3 results again that this engine did not sign"},
 		{"retry digits-2 --from scor", 2, "run digits-2 has no stage \"scor\"\n  hint: did you mean score?"},
 		{"retry digits-2 --from xyz", 2, "its stages are score, train"},
 		{"retry digits-1", 1, "artifact 3b1f of stage score is gone\n  hint: run the stages that made them again: --from STAGE"},

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"path/filepath"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 // loopback is the only address that anything here listens on.
@@ -144,7 +146,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	if s.nats, err = startNATS(ctx, o); err != nil {
+	if s.nats, err = startNATS(ctx, o, s.keys); err != nil {
 		return err
 	}
 	if s.temporal, err = startTemporal(ctx, o); err != nil {
@@ -170,8 +172,20 @@ func (s *Server) UIURL() string {
 	return s.ui.url
 }
 
-// NATSURL is the address for NATS clients of other processes, such as nats://127.0.0.1:4222.
+// NATSURL is the address for NATS clients of other processes, such as nats://127.0.0.1:4222. They show NATSOwner and the owner's token, or what
+// AdmitBuild has given them.
 func (s *Server) NATSURL() string { return s.nats.url }
+
+// AdmitBuild lets the workflow worker of a build connect to NATS and returns the address for it, which holds its password. It may do what
+// wire.BuildRights says.
+func (s *Server) AdmitBuild(app wire.App, build string) (*url.URL, error) {
+	address, err := url.Parse(s.nats.url)
+	if err != nil {
+		return nil, fmt.Errorf("address of nats: %w", err)
+	}
+	address.User = s.nats.clients.admit(app, build)
+	return address, nil
+}
 
 // NATSInProcess lets NATS clients in this process connect without a socket:
 //

@@ -254,7 +254,11 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 	}
 
 	runWorkflow(t, address, "before")
-	nc, err := nats.Connect(url)
+	token, err := access.ReadToken(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(url, nats.UserInfo(NATSOwner, token))
 	if err != nil {
 		t.Fatalf("connect to nats at %s: %v", url, err)
 	}

@@ -32,15 +32,7 @@ func TestAStreamThatCouldNotWriteGoesOnOnceItCan(t *testing.T) {
 		return
 	}
 	signal.Ignore(unix.SIGXFSZ)
-	n, err := startNATS(t.Context(), Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	n := startNATSAlone(t, t.TempDir(), slog.New(slog.DiscardHandler)).nats
 	nc, err := nats.Connect("", nats.InProcessServer(n.server))
 	if err != nil {
 		t.Fatal(err)

@@ -142,9 +142,13 @@ func (natsLog) Noticef(string, ...any) {}
 // Warnf drops the message.
 func (natsLog) Warnf(string, ...any) {}
 
-// Errorf passes the message on.
+// Errorf passes the message on; at Debug when it is about a client, who is told it, too.
 func (l natsLog) Errorf(format string, args ...any) {
-	l.logger.LogAttrs(context.Background(), slog.LevelError, "nats reported an error",
+	level := slog.LevelError
+	if ofClient(format) {
+		level = slog.LevelDebug
+	}
+	l.logger.LogAttrs(context.Background(), level, "nats reported an error",
 		slog.String("nats_message", fmt.Sprintf(format, args...)))
 }
 

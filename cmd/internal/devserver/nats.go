@@ -10,6 +10,9 @@ import (
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+
+	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 const (
@@ -23,10 +26,11 @@ const (
 
 // natsServer is the NATS server with its JetStream store.
 type natsServer struct {
-	server *natsserver.Server
-	url    string
-	fatal  *fatality
-	logger *slog.Logger
+	server  *natsserver.Server
+	clients *natsClients
+	url     string
+	fatal   *fatality
+	logger  *slog.Logger
 
 	store    natsserver.JetStreamConfig // of the open store
 	stopping chan struct{}              // closed when mend shall end
@@ -34,13 +38,14 @@ type natsServer struct {
 }
 
 // startNATS starts NATS on o.NATSPort and returns once it accepts connections. A server that comes with an error is to be stopped.
-func startNATS(ctx context.Context, o Options) (*natsServer, error) {
+func startNATS(ctx context.Context, o Options, keys *access.Keys) (*natsServer, error) {
 	r, err := reserve(ctx, o.NATSPort)
 	if err != nil {
 		return nil, &PortError{Name: "nats-port", Port: o.NATSPort, Err: err}
 	}
 	defer r.free()
 	storeDir := filepath.Join(o.Dir, "nats")
+	clients := &natsClients{keys: keys, builds: map[string]wire.Rights{}}
 	s, err := natsserver.NewServer(&natsserver.Options{
 		ServerName: "spillway",
 		Host:       loopback,
@@ -50,11 +55,14 @@ func startNATS(ctx context.Context, o Options) (*natsServer, error) {
 		StoreDir:   storeDir,
 		SyncAlways: o.SyncAlways,
 		NoSigs:     true,
+		MaxConn:    maxClients,
+
+		CustomClientAuthentication: clients,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start nats in %s: %w", o.Dir, err)
 	}
-	n := &natsServer{server: s, fatal: &fatality{}, logger: o.Logger, stopping: make(chan struct{})}
+	n := &natsServer{server: s, clients: clients, fatal: &fatality{}, logger: o.Logger, stopping: make(chan struct{})}
 	s.SetLoggerV2(natsLog{o.Logger, n.fatal}, false, false, false)
 	r.handOver()
 	s.Start()
@@ -62,6 +70,9 @@ func startNATS(ctx context.Context, o Options) (*natsServer, error) {
 		return n, fmt.Errorf("start nats in %s: %w", o.Dir, err)
 	}
 	n.url = s.ClientURL()
+	if err := writeContext(o.Dir, n.url, keys); err != nil {
+		return n, err
+	}
 	n.store = *s.JetStreamConfig()
 	n.store.StoreDir = storeDir
 	n.mended = make(chan struct{})

@@ -87,6 +87,9 @@ type Retried struct {
 	// Stages are those whose results are reused where the inputs are the same, Tasks how many results there are.
 	Stages []string `json:"stages"`
 	Tasks  int      `json:"tasks"`
+	// Unsigned is how many results are not taken because this engine did not sign them: one of an earlier version kept them, or the credentials
+	// have been made anew since. Their tasks run again.
+	Unsigned int `json:"unsigned,omitempty"`
 }
 
 // Accounts tells what runs did and cost. For a run that there is not, each answers as Run does.

@@ -294,7 +294,7 @@ func TestStoredChainsAreServedAgainAndKeepTheirNames(t *testing.T) {
 	if !slices.Contains(pipelines, "bound") || !slices.Contains(pipelines, "unbound") || slices.Contains(pipelines, "wrong") {
 		t.Errorf("after a restart there are %v, want bound and unbound but not wrong", pipelines)
 	}
-	publishRaw(t, stack.Addresses.NATS, "files.new", "one", `{"n": 2}`)
+	e.publishRaw("files.new", "one", `{"n": 2}`)
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		runs, err := e.client.Runs(t.Context(), web.RunQuery{Pipeline: "bound"})
 		if err == nil && len(runs) == 1 && runs[0].State != predictor.RunRunning {
@@ -365,7 +365,7 @@ func TestChainsThatNothingNeedsAreServedWhenTheyAreWanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	succeed[chain.Result](e, again.Run, patience)
-	publishRaw(t, stack.Addresses.NATS, "events.told", "one", `{}`)
+	e.publishRaw("events.told", "one", `{}`)
 	e.until("the run of an event", func() bool {
 		runs, err := e.client.Runs(t.Context(), web.RunQuery{Pipeline: "told", State: predictor.RunSucceeded})
 		return err == nil && len(runs) == 1

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -260,7 +261,8 @@ func (e *Engine) connect(ctx context.Context) error {
 
 // connectNATS returns JetStream on a connection of its own.
 func (e *Engine) connectNATS(name string) (jetstream.JetStream, error) {
-	connection, err := nats.Connect("", nats.InProcessServer(e.servers.NATSInProcess()), nats.MaxReconnects(-1), nats.Name(name))
+	connection, err := nats.Connect("", nats.InProcessServer(e.servers.NATSInProcess()), nats.MaxReconnects(-1), nats.Name(name),
+		nats.CustomInboxPrefix("_INBOX_engine")) // builds of earlier versions read _INBOX
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
@@ -285,7 +287,8 @@ func (e *Engine) prepareStores(ctx context.Context) (err error) {
 			e.logger.Error("streams were gone, with all that was in them; they were made anew", "streams", missing)
 		})
 	})
-	e.results = results.New(e.stream, e.store)
+	keys := e.servers.Keys()
+	e.results = results.New(e.stream, e.store, results.Signing{Public: keys.PublicKey(), Sign: keys.Sign})
 	e.output = logs.NewWriter(e.stream, logs.WriterOptions{Logger: e.logger})
 	if e.plans, err = loop.NewPlans(ctx, e.stream, e.logger); err != nil {
 		return err
@@ -427,10 +430,11 @@ func (e *Engine) startApps(ctx context.Context) error {
 	chains := &chainWorkers{stored: e.chains, temporal: e.temporal, recorder: e.recorder, results: e.results, window: e.config.Policy.Window}
 	workers := newWorkflowWorkers(e.builds, chains, spawner, []string{
 		wire.TemporalEnvironment + "=" + e.addresses.Temporal,
-		wire.NATSEnvironment + "=" + e.addresses.NATS,
 		wire.ArtifactsEnvironment + "=" + e.artifactsURL(),
+		wire.ResultsKeyEnvironment + "=" + hex.EncodeToString(e.servers.Keys().PublicKey()),
 		wire.WindowEnvironment + "=" + strconv.Itoa(e.config.Policy.Window),
 	}, e.logger)
+	workers.admit = e.servers.AdmitBuild
 	e.apps.workers = workers
 	serving, stop := context.WithCancel(e.life)
 	e.apps.life = serving

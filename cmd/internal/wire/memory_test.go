@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/loop"
@@ -37,14 +36,7 @@ func needCgroup(t *testing.T) {
 // followRecords collects the Records of an engine until the test ends; the function returns those that match so far.
 func (e *engine) followRecords() func(match func(predictor.Record) bool) []predictor.Record {
 	e.t.Helper()
-	stack, err := e.client.Stack(e.t.Context())
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	connection, err := nats.Connect(stack.Addresses.NATS)
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	connection := e.dialNATS()
 	stream, err := jetstream.New(connection)
 	if err != nil {
 		e.t.Fatal(err)

@@ -121,15 +121,9 @@ func newFlood(e *engine) *flood {
 	e.t.Helper()
 	f := &flood{engine: e, temporal: e.dialTemporal()}
 	e.t.Cleanup(f.temporal.Close)
-	stack, err := e.client.Stack(e.t.Context())
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	connection, err := nats.Connect(stack.Addresses.NATS)
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	connection := e.dialNATS()
 	e.t.Cleanup(connection.Close)
+	var err error
 	if f.js, err = jetstream.New(connection); err != nil {
 		e.t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -42,21 +44,36 @@ func status(tb testing.TB, pid int, field string) quantity.Bytes {
 	return 0
 }
 
-// publishRaw publishes as any NATS client does.
-func publishRaw(tb testing.TB, url, subject, id, body string) {
-	tb.Helper()
-	connection, err := nats.Connect(url)
+// dialNATS connects to the engine's NATS as the owner of its state directory.
+func (e *engine) dialNATS() *nats.Conn {
+	e.t.Helper()
+	stack, err := e.client.Stack(e.t.Context())
 	if err != nil {
-		tb.Fatal(err)
+		e.t.Fatal(err)
 	}
+	token, err := access.ReadToken(e.state)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	connection, err := nats.Connect(stack.Addresses.NATS, nats.UserInfo(devserver.NATSOwner, token))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return connection
+}
+
+// publishRaw publishes as any NATS client of the owner does.
+func (e *engine) publishRaw(subject, id, body string) {
+	e.t.Helper()
+	connection := e.dialNATS()
 	defer connection.Close()
 	message := nats.NewMsg(subject)
 	message.Header.Set(nats.MsgIdHdr, id)
 	message.Data = []byte(body)
 	if err := connection.PublishMsg(message); err != nil {
-		tb.Fatal(err)
+		e.t.Fatal(err)
 	}
 	if err := connection.Flush(); err != nil {
-		tb.Fatal(err)
+		e.t.Fatal(err)
 	}
 }

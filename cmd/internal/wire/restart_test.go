@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
@@ -27,14 +26,7 @@ import (
 // stream opens JetStream on the engine's server.
 func (e *engine) stream() jetstream.JetStream {
 	e.t.Helper()
-	stack, err := e.client.Stack(e.t.Context())
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	connection, err := nats.Connect(stack.Addresses.NATS)
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	connection := e.dialNATS()
 	e.t.Cleanup(connection.Close)
 	stream, err := jetstream.New(connection)
 	if err != nil {

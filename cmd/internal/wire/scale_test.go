@@ -185,15 +185,12 @@ func reasons(decisions []predictor.Decision) string {
 func TestDeadLettersAreListedAndReplayed(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), buildApp(t, 0))
-	stack, err := e.client.Stack(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	publishRaw(t, stack.Addresses.NATS, "events.echo", "bad", "{not json")
-	publishRaw(t, stack.Addresses.NATS, "events.nobody", "lost", "{}")
-	publishRaw(t, stack.Addresses.NATS, "events.echo", "good", `{"index":4}`)
+	e.publishRaw("events.echo", "bad", "{not json")
+	e.publishRaw("events.nobody", "lost", "{}")
+	e.publishRaw("events.echo", "good", `{"index":4}`)
 	succeed[map[string]int](e, "echo-good", time.Minute)
 	var dead []web.DeadLetter
+	var err error
 	for deadline := time.Now().Add(20 * time.Second); len(dead) < 2 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if dead, err = e.client.Dead(t.Context(), 10); err != nil {
 			t.Fatal(err)

@@ -111,11 +111,11 @@ func (e *Engine) Retry(ctx context.Context, run string, request web.Retry) (web.
 		}
 		options.NoCache = first == 0
 	}
-	kept, err := e.results.OfRun(ctx, run)
+	kept, unsigned, err := e.results.OfRun(ctx, run)
 	if err != nil {
 		return web.Retried{}, err
 	}
-	retried := web.Retried{Stages: []string{}}
+	retried := web.Retried{Stages: []string{}, Unsigned: unsigned}
 	for _, result := range kept {
 		if !options.Reuses(loopwire.Stage{Name: result.Stage}) {
 			continue

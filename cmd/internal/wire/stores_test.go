@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -15,14 +14,7 @@ func TestBucketsInMemoryThatAreGoneAreMadeAnew(t *testing.T) {
 	e.leads()
 	succeed[map[string]int](e, e.publish("echo", "before", map[string]int{"index": 1}), time.Minute)
 
-	stack, err := e.client.Stack(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	connection, err := nats.Connect(stack.Addresses.NATS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	connection := e.dialNATS()
 	defer connection.Close()
 	js, err := jetstream.New(connection)
 	if err != nil {

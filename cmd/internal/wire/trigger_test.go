@@ -64,21 +64,14 @@ func TestACapHoldsEventsBackAndEveryRunTellsItsEnd(t *testing.T) {
 	if _, err := e.client.Bind(t.Context(), wire.Binding{Pipeline: "count", Subject: "events.capped", MaxRuns: 1}); err != nil {
 		t.Fatal(err)
 	}
-	stack, err := e.client.Stack(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	connection, err := nats.Connect(stack.Addresses.NATS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	connection := e.dialNATS()
 	defer connection.Close()
 	told := make(chan *nats.Msg, 16)
 	if _, err := connection.ChanSubscribe(wire.DoneSubject("count"), told); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"a", "b", "c"} {
-		publishRaw(t, stack.Addresses.NATS, "events.capped", id, `{"steps":10,"milliseconds":20}`)
+		e.publishRaw("events.capped", id, `{"steps":10,"milliseconds":20}`)
 	}
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		running, ended := e.runsOf("count")

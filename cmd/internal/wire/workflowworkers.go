@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/workers/spawn"
@@ -19,10 +20,11 @@ import (
 
 // workflowWorkers keeps one workflow worker going for every build whose runs may need it: of a binary a process, of a chain a part of this one.
 type workflowWorkers struct {
-	builds      activities.Builds
+	builds      *build.Store
 	chains      *chainWorkers
 	spawner     *spawn.Spawner
-	environment []string // of every worker, the build's own aside
+	environment []string                                           // of every worker, the build's own aside
+	admit       func(app wire.App, build string) (*url.URL, error) // lets a build's worker connect to NATS
 	logger      *slog.Logger
 
 	running sync.WaitGroup
@@ -42,7 +44,7 @@ const (
 	workerGrace = 5 * time.Second
 )
 
-func newWorkflowWorkers(builds activities.Builds, chains *chainWorkers, spawner *spawn.Spawner, environment []string, logger *slog.Logger) *workflowWorkers {
+func newWorkflowWorkers(builds *build.Store, chains *chainWorkers, spawner *spawn.Spawner, environment []string, logger *slog.Logger) *workflowWorkers {
 	return &workflowWorkers{builds: builds, chains: chains, spawner: spawner, environment: environment, logger: logger, stop: map[buildID]context.CancelFunc{}}
 }
 
@@ -113,10 +115,20 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 	if err != nil {
 		return err
 	}
+	descriptor, err := w.builds.Descriptor(id.app, id.build)
+	if err != nil {
+		return err
+	}
+	messages, err := w.admit(descriptor, id.build)
+	if err != nil {
+		return err
+	}
 	worker := exec.Command(path) //nolint:noctx // it is stopped by a signal first and by force only after a grace
 	worker.Env = append(hostEnvironment(), w.environment...)
-	worker.Env = append(worker.Env, wire.RoleEnvironment+"="+wire.RoleWorkflows, wire.BuildEnvironment+"="+id.build)
-	logs := &lineLogger{logger: w.logger.With("build", id.String())}
+	worker.Env = append(worker.Env, wire.RoleEnvironment+"="+wire.RoleWorkflows, wire.BuildEnvironment+"="+id.build,
+		wire.NATSEnvironment+"="+messages.String())
+	password, _ := messages.User.Password()
+	logs := &lineLogger{logger: w.logger.With("build", id.String()), secret: password}
 	worker.Stdout, worker.Stderr = logs, logs
 	if err := w.spawner.Start(worker); err != nil {
 		return fmt.Errorf("start workflow worker %s: %w", id, err)
@@ -159,6 +171,7 @@ func hostEnvironment() []string {
 // lineLogger logs what a process prints, line by line.
 type lineLogger struct {
 	logger *slog.Logger
+	secret string // is not logged; never empty
 	rest   []byte
 }
 
@@ -178,12 +191,17 @@ func (l *lineLogger) Write(text []byte) (int, error) {
 		}
 		if end < 0 {
 			if len(l.rest) > longestLine {
-				l.logger.Info("workflow worker says", "line", string(l.rest))
+				l.say(l.rest)
 				l.rest = nil
 			}
 			return len(text), nil
 		}
-		l.logger.Info("workflow worker says", "line", string(l.rest[:end]))
+		l.say(l.rest[:end])
 		l.rest = l.rest[end+1:]
 	}
+}
+
+// say logs a line. Workers of earlier versions print the address of NATS, with their password, when they cannot connect.
+func (l *lineLogger) say(line []byte) {
+	l.logger.Info("workflow worker says", "line", strings.ReplaceAll(string(line), l.secret, "[hidden]"))
 }

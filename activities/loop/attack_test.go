@@ -1,0 +1,142 @@
+package loop_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/natstest"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// workerOf connects as the workflow worker of a build of an app with one pipeline. What the server forbids it comes on the channel.
+func workerOf(server *natstest.Server, app, pipeline string, ownInbox bool) (jetstream.JetStream, <-chan error) {
+	described := wire.App{Name: app, Pipelines: []wire.Pipeline{{Name: pipeline}}, OwnInbox: ownInbox}
+	rights := wire.BuildRights(described, "0123456789ab")
+	forbidden := make(chan error, 100)
+	options := []nats.Option{nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { forbidden <- err })}
+	if ownInbox {
+		options = append(options, nats.CustomInboxPrefix(wire.InboxPrefix(app, "0123456789ab")))
+	}
+	return server.Dial(server.Admit(app+"@0123456789ab", rights.Publish, rights.Subscribe), options...), forbidden
+}
+
+func TestAWorkflowWorkerMayTellAllThatItHasToTell(t *testing.T) {
+	t.Parallel()
+	for name, ownInbox := range map[string]bool{"of this version": true, "of an earlier version": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := natstest.Start(t)
+			engine := server.Connect()
+			ensure(t, engine)
+			forgetful(t, engine)
+			js, forbidden := workerOf(server, "app", "pipe.line", ownInbox)
+			recorder := loop.NewRecorder(js, nil)
+			now := time.Now()
+			recorder.Tell(predictor.RunStarted{Run: "run", Pipeline: "pipe.line", At: now})
+			recorder.Tell(predictor.Scheduled{Run: "run", Stage: predictor.StageID{App: "app", Build: "b", Name: "s"}, Expected: 1, At: now})
+			recorder.Tell(predictor.GoalChanged{Run: "run", Goal: predictor.Goal{Budget: quantity.USD}, At: now})
+			recorder.Tell(predictor.Reused{Run: "run", Stage: predictor.StageID{App: "app", Build: "b", Name: "s"}, Tasks: 1, At: now})
+			for _, ago := range []time.Duration{0, 5 * time.Minute, 5 * 24 * time.Hour} { // the streams are looked through for the late ones
+				end := endingOf("run "+ago.String(), "pipe.line", ago)
+				for again := range 2 {
+					if again > 0 && ago == 0 {
+						break // the server drops by itself what is told twice just now
+					}
+					forgotten(t, engine)
+					if err := recorder.End(t.Context(), end.started, end.ended, end.done); err != nil {
+						t.Fatalf("an end %s ago: %v", ago, err)
+					}
+				}
+				if told, complete := ends(t, engine, end.ended.Run), completions(t, engine)[end.ended.Run]; told != 1 || complete != 1 {
+					t.Errorf("an end %s ago: told %d times, completed %d times; want once", ago, told, complete)
+				}
+			}
+			if err := recorder.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-forbidden:
+				t.Error(err)
+			default:
+			}
+			kinds := map[string]int{}
+			for _, message := range lines(t, engine) {
+				switch message.Event.(type) {
+				case predictor.Scheduled, predictor.GoalChanged, predictor.Reused:
+					kinds["hint"]++
+				}
+			}
+			if kinds["hint"] != 3 {
+				t.Errorf("%d hints have come, want 3", kinds["hint"])
+			}
+		})
+	}
+}
+
+func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	engine := server.Connect()
+	ensure(t, engine)
+	forgetful(t, engine)
+	before := contents(t, engine)
+	js, forbidden := workerOf(server, "app", "own", true)
+	refused := func(what string) {
+		t.Helper()
+		if err := js.Conn().FlushTimeout(patience); err != nil {
+			t.Fatal(err)
+		}
+		if err := receive(t, forbidden, "refusal of "+what); !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Errorf("%s: got %v, want a refusal", what, err)
+		}
+	}
+	for _, subject := range []string{
+		"events.own", wire.LoopSubject(wire.KindDecision), wire.LoopSubject(wire.KindRecord), wire.LoopSubject(wire.KindSampled),
+		wire.LoopSubject(wire.KindHostHeld), wire.LoopSubject(wire.KindHostStarted), wire.LoopSubject(wire.KindAttemptStarted),
+		wire.LoopSubject(wire.KindBacklog), wire.DoneSubject("other"), wire.DeadSubject("own"), wire.AlertSubject("own"),
+		wire.LogSubject(wire.LogSource{Run: "run", Stage: "s", Task: "t", Attempt: 1}),
+		"$KV." + wire.PlanBucket + "." + wire.PlanKey, "$KV." + wire.PlanBucket + "." + wire.TermKey, "$KV." + wire.LeaseBucket + "." + wire.LeaseKey,
+		"$KV." + wire.HostBucket + ".host", "$KV." + wire.StateBucket + "." + wire.StateKey, "$KV." + wire.BindingBucket + ".b",
+		"$JS.API.STREAM.DELETE." + wire.LoopStream, "$JS.API.STREAM.PURGE." + wire.LoopStream, "$JS.API.STREAM.UPDATE." + wire.LoopStream,
+		"$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.MSG.DELETE." + wire.LoopStream, "$JS.API.STREAM.MSG.GET." + wire.LoopStream,
+		"$JS.API.STREAM.NAMES", "$JS.API.DIRECT.GET." + wire.LoopStream, "$JS.API.DIRECT.GET.KV_" + wire.PlanBucket + ".$KV." + wire.PlanBucket + ".current",
+		"$JS.API.CONSUMER.CREATE." + wire.LoopStream, "$JS.API.CONSUMER.CREATE." + wire.LoopStream + ".name",
+		"$JS.API.CONSUMER.CREATE." + wire.LoopStream + ".name." + wire.LoopSubject(wire.KindRecord),
+		"$JS.API.CONSUMER.CREATE." + wire.DoneStream + ".name." + wire.DoneSubject("other"),
+		"$JS.API.CONSUMER.NAMES." + wire.LoopStream, "_INBOX.x", "$SYS.REQ.SERVER.PING",
+	} {
+		if err := js.Conn().Publish(subject, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		refused("publishing on " + subject)
+	}
+	for _, subject := range []string{">", "_INBOX.>", "spillway.>", wire.LoopSubjects, wire.ResultSubjects, wire.LogSubjects, "$KV.>", "events.>", "$JS.>"} {
+		if _, err := js.Conn().SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		refused("subscribing to " + subject)
+	}
+	if after := contents(t, engine); after != before {
+		t.Errorf("the streams hold %d messages, want the %d from before", after, before)
+	}
+}
+
+// contents counts the messages of all streams.
+func contents(t *testing.T, js jetstream.JetStream) (count uint64) {
+	t.Helper()
+	all := js.ListStreams(t.Context())
+	for info := range all.Info() {
+		count += info.State.Msgs
+	}
+	if err := all.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
