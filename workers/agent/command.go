@@ -43,7 +43,9 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	if err := json.Unmarshal(input, &c); err != nil {
 		return finish{answer: refusal(fmt.Errorf("the command does not decode: %w", err), true)}
 	}
-	workspace, err := command.Prepare(ctx, a.commands, c, r.try.State().Checkpoint)
+	commands := a.commands
+	commands.Assist = a.assist(ctx, r.held())
+	workspace, err := command.Prepare(ctx, commands, c, r.try.State().Checkpoint)
 	if err != nil {
 		return unprepared(ctx, err)
 	}
@@ -87,6 +89,31 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 		a.logger.WarnContext(ctx, "the end of an attempt's output is lost", "task", task.ID, "error", err)
 	}
 	return f
+}
+
+// assist runs programs that prepare an attempt of a size, such as pip, each in a group of its own that ends with it, with ctx, and with the next
+// agent if not with this one. It may take half of the host, or the size where that is more: to install takes more than many programs that use
+// what was installed.
+func (a *Agent) assist(ctx context.Context, size quantity.Size) func(*exec.Cmd) error {
+	size.CPU, size.Memory = max(size.CPU, a.capacity.CPU/2), max(size.Memory, a.capacity.Memory/2)
+	return func(cmd *exec.Cmd) error {
+		group, err := a.children.group(ctx, size)
+		if err != nil {
+			return err
+		}
+		defer removeGroup(ctx, group)
+		cmd.Cancel = func() error { endAll(ctx, group); return nil }
+		if err := a.children.start(cmd, group.Start); err != nil {
+			return err
+		}
+		awaitExit(cmd.Process.Pid)
+		endAll(ctx, group) // what it left running holds the pipes that Wait reads to their ends
+		err = cmd.Wait()
+		if usage, look := group.Usage(); err != nil && look == nil && usage.OutOfMemory > 0 {
+			return fmt.Errorf("it took more than the %s of memory that it may: %w", size.Memory, err)
+		}
+		return err
+	}
 }
 
 // launch prepares the program and a group that holds it to the attempt's grant.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 const (
@@ -196,7 +197,7 @@ func engine(ctx context.Context, program string, arguments ...string) (string, e
 	cmd := exec.CommandContext(ctx, program, arguments...) //nolint:gosec // findEngine chose it
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
+	if err := spawn.Run(cmd); err != nil {
 		return out.String(), fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(arguments, " "), err, strings.TrimSpace(out.String()))
 	}
 	return out.String(), nil

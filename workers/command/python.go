@@ -13,10 +13,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 const (
@@ -101,7 +101,7 @@ func hasRequirements(content []byte) bool {
 	return lines.Err() != nil
 }
 
-// python3 runs Python and returns its standard output. What it starts ends with ctx, and with this process.
+// python3 runs Python and returns its standard output. What it starts ends with ctx, compilers and all, and Python with this process.
 func (w *Workspace) python3(ctx context.Context, what string, arguments ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, arguments[0], arguments[1:]...) //nolint:gosec // the interpreter is the operator's choice
 	cmd.Env = w.pipEnvironment()
@@ -109,10 +109,12 @@ func (w *Workspace) python3(ctx context.Context, what string, arguments ...strin
 	var out bytes.Buffer
 	all := &lastLines{max: pipLines}
 	cmd.Stdout, cmd.Stderr = &teeBuffer{&out, all}, all
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // compilers and all
 	cmd.WaitDelay = pipGrace
-	if err := cmd.Run(); ctx.Err() != nil {
+	run := w.options.Assist
+	if run == nil {
+		run = spawn.Run
+	}
+	if err := run(cmd); ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	} else if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w\n%s", ErrRequirements, what, err, all)

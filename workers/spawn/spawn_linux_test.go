@@ -39,6 +39,11 @@ func host() error {
 	}
 	defer s.Close()
 	cmd := exec.CommandContext(context.Background(), "sleep", "60")
+	if os.Getenv(helperVar) == "run" {
+		cmd = exec.CommandContext(context.Background(), "sh", "-c", "echo $$; exec sleep 60")
+		cmd.Stdout = os.Stdout
+		return spawn.Run(cmd)
+	}
 	if err := s.Start(cmd); err != nil {
 		return err
 	}
@@ -79,12 +84,22 @@ func TestAChildRunsOnItsCPUsAndThisProcessKeepsItsOwn(t *testing.T) {
 
 func TestAChildDiesWhenItsHostIsKilled(t *testing.T) {
 	t.Parallel()
+	for _, how := range []string{"start", "run"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			diesWithItsHost(t, how)
+		})
+	}
+}
+
+func diesWithItsHost(t *testing.T, how string) {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), exe)
-	cmd.Env = append(os.Environ(), helperVar+"=1")
+	cmd.Env = append(os.Environ(), helperVar+"="+how)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 const (
@@ -42,11 +43,11 @@ func (s *Store) compile(ctx context.Context, dir, target string) error {
 	}
 	defer s.watch(Compile)()
 	output := &tail{limit: outputLimit}
-	cmd := groupCommand(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", target, ".")
+	cmd := helper(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", target, ".")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), experimentSetting(ctx, dir)...)
 	cmd.Stdout, cmd.Stderr = output, output
-	if err := cmd.Run(); err != nil {
+	if err := spawn.Run(cmd); err != nil {
 		return compileError(ctx, dir, output.String(), err)
 	}
 	if info, err := os.Stat(target); err != nil || info.Mode().Perm()&0o111 == 0 {
@@ -85,10 +86,10 @@ func experimentSetting(ctx context.Context, dir string) []string {
 		return nil
 	}
 	setting := "GOEXPERIMENT=" + strings.Join(append(names, experiment), ",")
-	cmd := groupCommand(ctx, "go", "env", "GOEXPERIMENT")
+	cmd := helper(ctx, "go", "env", "GOEXPERIMENT")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), setting)
-	if cmd.Run() != nil {
+	if spawn.Run(cmd) != nil {
 		return nil
 	}
 	return []string{setting}
@@ -101,7 +102,7 @@ func (s *Store) describe(ctx context.Context, source, binary string) (wire.App, 
 	defer cancel()
 	stdout, stderr := &tail{limit: descriptionLimit}, &tail{limit: outputLimit}
 	err := runFresh(func() *exec.Cmd {
-		cmd := groupCommand(limited, binary, "describe", "--json")
+		cmd := helper(limited, binary, "describe", "--json")
 		cmd.Env = cleanEnvironment()
 		cmd.Dir = filepath.Dir(binary)
 		cmd.Stdout, cmd.Stderr = stdout, stderr
@@ -164,11 +165,9 @@ func cleanEnvironment() []string {
 	return environment
 }
 
-// groupCommand is a command in its own process group that is killed whole when ctx ends: `go build` has children of its own.
-func groupCommand(ctx context.Context, name string, args ...string) *exec.Cmd {
+// helper is a command for spawn.Run, which ends with ctx and with this process.
+func helper(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = killDelay
 	return cmd
 }
@@ -177,7 +176,7 @@ func groupCommand(ctx context.Context, name string, args ...string) *exec.Cmd {
 // descriptor for an instant, and then Linux answers ETXTBSY (https://go.dev/issue/22315): try again shortly.
 func runFresh(newCommand func() *exec.Cmd) error {
 	for wait := time.Millisecond; ; wait *= 2 {
-		err := newCommand().Run()
+		err := spawn.Run(newCommand())
 		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
 			return err
 		}
