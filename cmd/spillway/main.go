@@ -27,7 +27,8 @@ func run() int {
 		for range signals {
 			select {
 			case interrupted <- struct{}{}:
-			default: // one that nobody has taken yet says as much as two
+			default: // nobody takes the one before: what should end hangs
+				os.Exit(1)
 			}
 		}
 	}()

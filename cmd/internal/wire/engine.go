@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -54,12 +53,15 @@ type Engine struct {
 
 	life      context.Context //nolint:containedctx // what the engine starts lives until Close, not as long as the call that starts it
 	end       context.CancelFunc
-	closers   []func(context.Context) error // in the order in which things were started
+	closing   context.Context //nolint:containedctx // of Close: as long as parts may take to end in good order
+	hurry     context.CancelFunc
 	working   sync.WaitGroup
 	done      chan struct{}
 	closeOnce sync.Once
 	mu        sync.Mutex
-	err       error // guarded by mu: why the engine ended by itself
+	closers   []closer // guarded by mu: what Close has still to do, in the order in which things were started
+	left      error    // what Close has met; to be read once done is closed
+	err       error    // guarded by mu: why the engine ended by itself
 
 	listener  net.Listener
 	servers   *devserver.Server
@@ -85,13 +87,16 @@ type Engine struct {
 // Start starts the embedded stack and returns once a run could be started.
 func Start(ctx context.Context, config cli.EngineConfig) (cli.RunningEngine, error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	e := &Engine{config: config, logger: config.Logger, life: life, end: end, done: make(chan struct{}), began: time.Now()}
+	closing, hurry := context.WithCancel(context.WithoutCancel(ctx))
+	e := &Engine{
+		config: config, logger: config.Logger, life: life, end: end, closing: closing, hurry: hurry, done: make(chan struct{}), began: time.Now(),
+	}
 	for _, step := range []func(context.Context) error{
 		e.startServers, e.connect, e.prepareStores, e.startObserver, e.startPool, e.startFunctions,
 		e.startTrigger, e.startApps, e.startLeader, e.startAlerts, e.startAPI, e.awaitReady,
 	} {
 		if err := step(ctx); err != nil {
-			return nil, errors.Join(err, e.Close(ctx))
+			return nil, errors.Join(err, e.Close(context.WithoutCancel(ctx)))
 		}
 	}
 	return e, nil
@@ -111,54 +116,6 @@ func (e *Engine) Err() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.err
-}
-
-// Close ends everything in the reverse order of its start.
-func (e *Engine) Close(ctx context.Context) error {
-	var err error
-	e.closeOnce.Do(func() {
-		for _, closer := range slices.Backward(e.closers) {
-			err = errors.Join(err, closer(ctx))
-		}
-		e.end()
-		e.working.Wait()
-		close(e.done)
-	})
-	return err
-}
-
-// onClose adds what Close does before all that was added earlier.
-func (e *Engine) onClose(closer func(context.Context) error) { e.closers = append(e.closers, closer) }
-
-// work runs a part of the engine until Close stops it. When it fails before, the whole engine ends: half a stack helps nobody.
-func (e *Engine) work(name string, part func(context.Context) error) {
-	ctx, stop := context.WithCancel(e.life)
-	ended := make(chan struct{})
-	e.working.Go(func() {
-		defer close(ended)
-		if err := part(ctx); err != nil && ctx.Err() == nil {
-			e.fail(fmt.Errorf("%s: %w", name, err))
-		}
-	})
-	e.onClose(func(context.Context) error {
-		stop()
-		<-ended
-		return nil
-	})
-}
-
-// fail ends the engine because of err.
-func (e *Engine) fail(err error) {
-	e.mu.Lock()
-	first := e.err == nil
-	if first {
-		e.err = err
-	}
-	e.mu.Unlock()
-	if first {
-		e.logger.Error("a part of the engine failed", "error", err)
-		go func() { _ = e.Close(context.WithoutCancel(e.life)) }()
-	}
 }
 
 // engineQueue is the task queue of what the engine itself runs on Temporal: the firings of schedules.
@@ -192,7 +149,7 @@ func (e *Engine) startServers(ctx context.Context) error {
 		}
 		e.servers = servers
 		e.addresses.Temporal, e.addresses.TemporalUI, e.addresses.NATS = servers.TemporalAddress(), servers.UIURL(), servers.NATSURL()
-		e.onClose(func(context.Context) error { return servers.Close() })
+		e.onCloseOf("the servers", func(context.Context) error { return servers.Close() })
 		return nil
 	}
 }

@@ -1,0 +1,35 @@
+package wire_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// deleteStreams deletes everything that NATS keeps.
+func (e *engine) deleteStreams(js jetstream.JetStream) {
+	e.t.Helper()
+	names := js.StreamNames(e.t.Context())
+	var all []string
+	for name := range names.Name() {
+		all = append(all, name)
+	}
+	if names.Err() != nil || len(all) == 0 {
+		e.t.Fatalf("streams %v: %v", all, names.Err())
+	}
+	for _, name := range all {
+		if err := js.DeleteStream(e.t.Context(), name); err != nil {
+			e.t.Errorf("delete %s: %v", name, err)
+		}
+	}
+}
+
+func TestAttackDeletedStreamsDoNotKeepTheEngineFromEnding(t *testing.T) {
+	t.Parallel()
+	e := startEngine(t, t.TempDir(), buildApp(t, 0))
+	succeed[map[string]int](e, e.publish("echo", "before", map[string]int{"index": 1}), time.Minute)
+	e.publish("echo", "going-on", map[string]int{"index": 2})
+	e.deleteStreams(e.stream())
+	e.stop()
+}
