@@ -74,6 +74,9 @@ func decodeCheckpoint(data []byte) (checkpoint, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return checkpoint{}, fmt.Errorf("%w: %w", errCheckpoint, err)
 	}
+	if c.Term > wire.MaxTerm {
+		return checkpoint{}, fmt.Errorf("%w: there is no term %d", errCheckpoint, c.Term)
+	}
 	return c, nil
 }
 

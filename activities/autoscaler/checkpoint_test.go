@@ -75,6 +75,7 @@ func TestADamagedCheckpointIsNeverUsed(t *testing.T) {
 		"cut short":              []byte(`{"v":1,"term":3`),
 		"of a later version":     []byte(`{"v":99,"term":1,"sequence":7,"state":{}}`),
 		"without a version":      []byte(`{"term":1}`),
+		"of the largest term":    []byte(`{"v":1,"term":18446744073709551615,"sequence":7,"state":{}}`),
 		"state of another shape": []byte(`{"v":1,"term":1,"sequence":7,"state":[1,2]}`),
 		"compressed, cut short":  large[:len(large)/2],
 		"compressed, flipped":    append(bytes.Clone(large[:len(large)-4]), 0, 0, 0, 0),

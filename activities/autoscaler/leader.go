@@ -80,6 +80,7 @@ type Leader struct {
 	options Options
 	id      string        // names this process in the lease
 	lasts   time.Duration // how long a lease lasts
+	term    uint64        // the last that this process took; 0 before the first. It belongs to the goroutine of Run
 }
 
 // New returns a Leader, or an error that names the option that is missing.

@@ -28,8 +28,8 @@ type planWriter struct {
 	inForce  predictor.Plan // what this writer last put in force
 }
 
-// claimPlan takes the next term and claims the plan in force. It wraps ErrDeposed when another leader was faster with a later term.
-func claimPlan(ctx context.Context, js jetstream.JetStream, board Board, logger *slog.Logger) (*planWriter, error) {
+// claimPlan takes the next term, later than least, and claims the plan in force. It wraps ErrDeposed when another leader was faster with a later term.
+func claimPlan(ctx context.Context, js jetstream.JetStream, board Board, least uint64, logger *slog.Logger) (*planWriter, error) {
 	bucket, err := js.KeyValue(ctx, wire.PlanBucket)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", wire.PlanBucket, err)
@@ -38,7 +38,7 @@ func claimPlan(ctx context.Context, js jetstream.JetStream, board Board, logger 
 	if err != nil {
 		return nil, fmt.Errorf("claim the plan: %w", err)
 	}
-	term, err := takeTerm(ctx, bucket, plan.Term)
+	term, err := takeTerm(ctx, bucket, max(least, plan.Term), logger)
 	if err != nil {
 		return nil, fmt.Errorf("claim the plan: %w", err)
 	}
@@ -69,14 +69,15 @@ func claimPlan(ctx context.Context, js jetstream.JetStream, board Board, logger 
 func readable(ctx context.Context, board Board, logger *slog.Logger) (predictor.Plan, uint64, error) {
 	plan, revision, err := board.Current(ctx)
 	if err != nil && revision > 0 && !errors.Is(err, wire.ErrVersion) {
-		logger.WarnContext(ctx, "replace a plan that cannot be read", "revision", revision, "error", err)
+		logger.ErrorContext(ctx, "replace a plan that cannot be read", "revision", revision, "error", err)
 		return predictor.Plan{}, revision, nil
 	}
 	return plan, revision, err
 }
 
-// takeTerm raises the term by one with compare-and-set, above least, and returns it. No two callers get the same one.
-func takeTerm(ctx context.Context, bucket jetstream.KeyValue, least uint64) (uint64, error) {
+// takeTerm raises the term by one with compare-and-set, above least, and returns it. No two callers get the same one. A term that cannot be was
+// written by no leader: it is replaced by the one after least, which is larger than all that count, because the plan in force is of the last.
+func takeTerm(ctx context.Context, bucket jetstream.KeyValue, least uint64, logger *slog.Logger) (uint64, error) {
 	for {
 		term, revision := least, uint64(0)
 		entry, err := bucket.Get(ctx, wire.TermKey)
@@ -84,8 +85,9 @@ func takeTerm(ctx context.Context, bucket jetstream.KeyValue, least uint64) (uin
 		case err == nil:
 			revision = entry.Revision()
 			stored, err := strconv.ParseUint(string(entry.Value()), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("the term %.40q in bucket %s is not a number: write one that is larger than every term so far", entry.Value(), wire.PlanBucket)
+			if err != nil || stored >= wire.MaxTerm {
+				logger.ErrorContext(ctx, "replace a term that cannot be", "term", fmt.Sprintf("%.40q", entry.Value()), "last", least)
+				stored = 0
 			}
 			term = max(term, stored)
 		case !errors.Is(err, jetstream.ErrKeyNotFound):

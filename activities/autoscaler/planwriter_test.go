@@ -20,7 +20,7 @@ var quietly = slog.New(slog.DiscardHandler)
 
 func take(t *testing.T, js jetstream.JetStream, plans Board) *planWriter {
 	t.Helper()
-	o, err := claimPlan(t.Context(), js, plans, quietly)
+	o, err := claimPlan(t.Context(), js, plans, 0, quietly)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestATermIsTakenByOneLeaderOnly(t *testing.T) {
 	for range 10 {
 		all.Go(func() {
 			for range 5 {
-				term, err := takeTerm(t.Context(), bucket, 0)
+				term, err := takeTerm(t.Context(), bucket, 0, quietly)
 				if err != nil {
 					t.Error(err)
 				}
@@ -133,13 +133,13 @@ func TestALeaderThatClaimsTooLateNeverPosts(t *testing.T) {
 	late.replace = func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
 		if newer == nil { // the term is taken, the plan not yet claimed
 			var err error
-			if newer, err = claimPlan(ctx, js, plans, quietly); err != nil {
+			if newer, err = claimPlan(ctx, js, plans, 0, quietly); err != nil {
 				t.Error(err)
 			}
 		}
 		return plans.Replace(ctx, plan, revision)
 	}
-	if _, err := claimPlan(t.Context(), js, late, quietly); !errors.Is(err, ErrDeposed) {
+	if _, err := claimPlan(t.Context(), js, late, 0, quietly); !errors.Is(err, ErrDeposed) {
 		t.Errorf("claimPlan: %v, want %v", err, ErrDeposed)
 	}
 	inForce(t, plans, predictor.Plan{Term: 2})
@@ -187,7 +187,7 @@ func TestWhatIsInForceIsKnownAlsoAfterALostAnswer(t *testing.T) {
 	}
 }
 
-func TestClaimingThePlanSurvivesWhatPeopleDoToTheBucket(t *testing.T) {
+func TestAttackClaimingThePlanSurvivesWhatPeopleDoToTheBucket(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		harm func(ctx context.Context, bucket jetstream.KeyValue) error
@@ -216,7 +216,19 @@ func TestClaimingThePlanSurvivesWhatPeopleDoToTheBucket(t *testing.T) {
 			harm: func(ctx context.Context, bucket jetstream.KeyValue) error {
 				_, err := bucket.PutString(ctx, wire.TermKey, "two")
 				return err
-			}, fail: "is not a number",
+			}, want: 3,
+		},
+		"the term is the largest number": {
+			harm: func(ctx context.Context, bucket jetstream.KeyValue) error {
+				_, err := bucket.PutString(ctx, wire.TermKey, "18446744073709551615")
+				return err
+			}, want: 3,
+		},
+		"the plan is of the largest term": {
+			harm: func(ctx context.Context, bucket jetstream.KeyValue) error {
+				_, err := bucket.PutString(ctx, wire.PlanKey, `{"v":1,"plan":{"term":18446744073709551615}}`)
+				return err
+			}, want: 3,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +244,7 @@ func TestClaimingThePlanSurvivesWhatPeopleDoToTheBucket(t *testing.T) {
 			if err := row.harm(t.Context(), bucket); err != nil {
 				t.Fatal(err)
 			}
-			o, err := claimPlan(t.Context(), js, plans, quietly)
+			o, err := claimPlan(t.Context(), js, plans, 0, quietly)
 			switch {
 			case row.fail != "":
 				if err == nil || !strings.Contains(err.Error(), row.fail) {
@@ -245,6 +257,34 @@ func TestClaimingThePlanSurvivesWhatPeopleDoToTheBucket(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAttackALeaderWhoseTermAndPlanWereDeletedTakesALaterTerm(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	l := leader(t, options(t, js))
+	first := serve(t, l, new(fakePorts).ports())
+	reaches := func(term uint64) {
+		t.Helper()
+		eventually(t, "a plan of this leader is in force", func() bool {
+			plan, _, err := l.options.Board.Current(t.Context())
+			return err == nil && plan.Term == term
+		})
+	}
+	reaches(1)
+	first.stop()
+	_ = first.wait(t)
+	bucket, err := js.KeyValue(t.Context(), wire.PlanBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{wire.PlanKey, wire.TermKey} {
+		if err := bucket.Purge(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve(t, l, new(fakePorts).ports())
+	reaches(2)
 }
 
 func TestOnlyWhatActuatorsObeyMakesAPlanDifferent(t *testing.T) {

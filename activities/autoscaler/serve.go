@@ -42,10 +42,11 @@ func (l *Leader) serve(whole context.Context, outside ports) error {
 	renewal := newRenewal(l.lasts, outside.taken)
 	start(func(ctx context.Context) error { return renewal.run(ctx, outside.renew) })
 
-	plan, err := claimPlan(ctx, l.options.JetStream, l.options.Board, l.options.Logger)
+	plan, err := claimPlan(ctx, l.options.JetStream, l.options.Board, l.term, l.options.Logger)
 	if err != nil {
 		return cause(ctx, err)
 	}
+	l.term = plan.term
 	t := newTerm(l, plan, renewal, outside)
 	from, err := t.load(ctx)
 	if err != nil {

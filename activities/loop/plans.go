@@ -130,5 +130,8 @@ func decodePlan(data []byte) (predictor.Plan, error) {
 	if value.Version != wire.Version {
 		return predictor.Plan{}, fmt.Errorf("decode plan: %w: %d, this build reads %d", wire.ErrVersion, value.Version, wire.Version)
 	}
+	if value.Plan.Term > wire.MaxTerm {
+		return predictor.Plan{}, fmt.Errorf("decode plan: there is no term %d", value.Plan.Term)
+	}
 	return value.Plan, nil
 }

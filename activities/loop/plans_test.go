@@ -85,6 +85,29 @@ func TestWatchHandsOutTheCurrentPlanAndOnlyNewerOnes(t *testing.T) {
 	}
 }
 
+func TestAttackAPlanOfATermThatCannotBeIsObeyedByNobody(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	p := plans(t, js)
+	post(t, p, plan(2, 1, 1))
+	obeyed := watch(t, p)
+	receive(t, obeyed, "current plan")
+	forged := []byte(`{"v":1,"plan":{"term":18446744073709551615,"tick":1}}`)
+	if _, err := js.Publish(t.Context(), "$KV."+wire.PlanBucket+"."+wire.PlanKey, forged); err != nil {
+		t.Fatal(err)
+	}
+	_, revision, err := p.Current(t.Context())
+	if err == nil || revision == 0 {
+		t.Fatalf("a plan of an impossible term: revision %d, %v, want an error", revision, err)
+	}
+	if _, err := p.Replace(t.Context(), plan(2, 2, 2), revision); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(plan(2, 2, 2), receive(t, obeyed, "the leader's next plan")); diff != "" {
+		t.Errorf("obeyed (-want +got):\n%s", diff)
+	}
+}
+
 func TestOnlyWhoKnowsThePlanInForceReplacesIt(t *testing.T) {
 	t.Parallel()
 	p := plans(t, stream(t))

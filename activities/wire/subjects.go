@@ -41,6 +41,10 @@ const (
 	LogSubjects = "spillway.logs.>"
 )
 
+// MaxTerm is the largest term of a leader that counts: who takes one each millisecond comes there in 140 million years. What claims to be of a later
+// one was written by no leader, and is as good as unreadable.
+const MaxTerm = 1 << 62
+
 // Key-value buckets and keys.
 const (
 	// PlanBucket holds the plan in force under PlanKey, and the term under TermKey.
