@@ -91,9 +91,9 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	return f
 }
 
-// assist runs programs that prepare an attempt of a size, such as pip, each in a group of its own that ends with it, with ctx, and with the next
-// agent if not with this one. It may take half of the host, or the size where that is more: to install takes more than many programs that use
-// what was installed.
+// assist runs programs that prepare an attempt of a size, such as pip, each in a group of its own that ends with it, with
+// ctx, and with the next agent if not with this one. It may take half of the host, or the size where that is more: to
+// install takes more than many programs that use what was installed.
 func (a *Agent) assist(ctx context.Context, size quantity.Size) func(*exec.Cmd) error {
 	size.CPU, size.Memory = max(size.CPU, a.capacity.CPU/2), max(size.Memory, a.capacity.Memory/2)
 	return func(cmd *exec.Cmd) error {

@@ -46,8 +46,8 @@ type Options struct {
 	MaxBytes quantity.Bytes
 	// Python is the interpreter of which environments are made: a path, or a name that is looked up in the host's PATH. Empty means "python3".
 	Python string
-	// Assist runs a program that prepares a workspace, such as pip, and returns when it has ended; it comes from exec.CommandContext. Nil means
-	// spawn.Run: it ends with this process and takes what it likes.
+	// Assist runs a program that prepares a workspace, such as pip, and returns when it has ended; it comes from
+	// exec.CommandContext. Nil means spawn.Run: it ends with this process and takes what it likes.
 	Assist func(*exec.Cmd) error
 	// Lookup finds the host's environment variables; nil means os.LookupEnv. A program gets few of them.
 	Lookup func(name string) (value string, set bool)

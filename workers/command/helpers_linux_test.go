@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,6 +51,11 @@ func TestPythonEndsWithTheEngineThatStartedIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = standIn.Wait() // it was killed
+	defer func() {
+		if t.Failed() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}()
 	waitUntil(t, "Python has ended", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(stat), ") Z ")

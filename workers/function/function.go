@@ -11,7 +11,8 @@
 //   - Time: a function's timeout and the limit on its init kill the environment.
 //   - Concurrency: the account's limit and reserved concurrency refuse with 429. AWS's rate of scaling out
 //     (1,000 environments each 10 s) is not modelled.
-//   - Payloads: 6 MB synchronous, 1 MB asynchronous, 6 MB answers; 50 MB of zip, 250 MB unzipped.
+//   - Payloads: 6 MB synchronous, 1 MB asynchronous, 6 MB answers; 50 MB of zip, 250 MB unzipped, 10,000 files and
+//     directories.
 //   - Memory, on Linux: the resident memory of the environment's process group is sampled each 50 ms, and an
 //     environment found above its memory size is killed. What a process takes and gives back between two samples is
 //     reported but not punished, pages shared between processes count once for each, and processes that leave the

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,6 +46,11 @@ func TestTheGoCommandEndsWithTheEngineThatStartedIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = standIn.Wait() // it was killed
+	defer func() {
+		if t.Failed() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}()
 	waitUntil(t, "go has ended", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(stat), ") Z ")
