@@ -21,6 +21,9 @@ import (
 // bodyLimit bounds the body of a request: the size of JetStream's largest message.
 const bodyLimit = 8 << 20
 
+// loginLimit bounds what somebody sends whom nobody knows yet.
+const loginLimit = 1 << 20
+
 // Options configures a [Server].
 type Options struct {
 	// Engine answers; required.
@@ -133,10 +136,14 @@ func (s *Server) guard(keys *access.Keys) *access.Guard {
 			}
 		},
 		MaxBody: func(r *http.Request) int64 {
-			if r.Method == http.MethodPut {
+			switch {
+			case r.URL.Path == sessionPath:
+				return loginLimit
+			case r.Method == http.MethodPut:
 				return maxArtifact
+			default:
+				return bodyLimit
 			}
-			return bodyLimit
 		},
 		Refuse: func(w http.ResponseWriter, r *http.Request, refusal *access.Refusal) { s.refuse(w, r, refusal) },
 	}
