@@ -3,7 +3,11 @@ package devserver
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +18,16 @@ import (
 	"time"
 
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/server/api/adminservice/v1"
+	"go.temporal.io/server/api/historyservice/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
 )
 
 // serving starts a server in another process and returns the address of its Temporal and the process.
@@ -72,7 +86,8 @@ func listening(t *testing.T, pid int) []int {
 // TestAttackAWebPageStartsNothing sends to every port what a page of any origin may make a browser send: text, without asking first.
 func TestAttackAWebPageStartsNothing(t *testing.T) {
 	t.Parallel()
-	address, pid := serving(t, t.TempDir())
+	dir := t.TempDir()
+	address, pid := serving(t, dir)
 	const start = `{"activityType":{"name":"run"},"taskQueue":{"name":"app@1/stage.pool"},"startToCloseTimeout":"60s","requestId":"a",` +
 		`"input":[{"command":{"shell":"id"}}]}`
 	browser := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Second}
@@ -89,10 +104,184 @@ func TestAttackAWebPageStartsNothing(t *testing.T) {
 			t.Errorf("port %d speaks HTTP and answers a foreign page: %s", port, answer.Status)
 		}
 	}
-	c := dialTemporal(t, address)
+	c := dialTemporal(t, address, dir)
 	defer c.Close()
 	activities, err := c.WorkflowService().ListActivityExecutions(t.Context(), &workflowservice.ListActivityExecutionsRequest{Namespace: Namespace})
 	if err != nil || len(activities.GetExecutions()) != 0 {
 		t.Errorf("activities after the attack: got %v, error %v; want none", activities.GetExecutions(), err)
+	}
+}
+
+// TestAttackAStrangerGetsNothingFromTemporal asks every port of a server, with and without TLS, without a credential and with wrong ones.
+func TestAttackAStrangerGetsNothingFromTemporal(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	address, pid := serving(t, dir)
+	for _, port := range listening(t, pid) {
+		for how, transport := range map[string]credentials.TransportCredentials{
+			"plainly": insecure.NewCredentials(), "with TLS": credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}),
+		} {
+			for _, shown := range []string{"", "Bearer ", "Bearer wrong", "Basic b3duZXI6"} {
+				t.Run(fmt.Sprintf("%d %s %q", port, how, shown), func(t *testing.T) {
+					t.Parallel()
+					connection, err := grpc.NewClient(hostPort(port), grpc.WithTransportCredentials(transport))
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = connection.Close() }()
+					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+					defer cancel()
+					if shown != "" {
+						ctx = metadata.AppendToOutgoingContext(ctx, authorizationHeader, shown)
+					}
+					attack(ctx, t, connection)
+				})
+			}
+		}
+	}
+	c := dialTemporal(t, address, dir)
+	defer c.Close()
+}
+
+// attack tries what gives something to whoever is let in.
+func attack(ctx context.Context, t *testing.T, connection *grpc.ClientConn) {
+	t.Helper()
+	frontend, admin := workflowservice.NewWorkflowServiceClient(connection), adminservice.NewAdminServiceClient(connection)
+	for name, try := range map[string]func() error{
+		"system info": func() error {
+			_, err := frontend.GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})
+			return err
+		},
+		"list runs": func() error {
+			_, err := frontend.ListWorkflowExecutions(ctx, &workflowservice.ListWorkflowExecutionsRequest{Namespace: Namespace})
+			return err
+		},
+		"cluster": func() error {
+			_, err := admin.DescribeCluster(ctx, &adminservice.DescribeClusterRequest{})
+			return err
+		},
+		"mutable state of history": func() error {
+			_, err := historyservice.NewHistoryServiceClient(connection).GetMutableState(ctx, &historyservice.GetMutableStateRequest{})
+			return err
+		},
+		"health": func() error {
+			_, err := healthpb.NewHealthClient(connection).Check(ctx, &healthpb.HealthCheckRequest{Service: "temporal.api.workflowservice.v1.WorkflowService"})
+			return err
+		},
+		"reflection": func() error {
+			stream, err := reflectionpb.NewServerReflectionClient(connection).ServerReflectionInfo(ctx)
+			if err != nil {
+				return err
+			}
+			ask := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}
+			if err := stream.Send(ask); err != nil && err != io.EOF { //nolint:errorlint // gRPC returns it as it is
+				return err
+			}
+			_, err = stream.Recv()
+			return err
+		},
+	} {
+		switch code := status.Code(try()); code {
+		case codes.PermissionDenied, codes.Unavailable, codes.Unimplemented: // refused, no gRPC there, or not there
+		default:
+			t.Errorf("%s: got %v, want to be refused", name, code)
+		}
+	}
+}
+
+// TestAttackARefusalSaysWhatToDoAndFillsNoLog reads what a stranger gets, and what the engine's log says of it.
+func TestAttackARefusalSaysWhatToDoAndFillsNoLog(t *testing.T) {
+	t.Parallel()
+	var logged bytes.Buffer
+	dir := t.TempDir()
+	s := start(t, Options{Dir: dir, NoUI: true, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	connection, err := grpc.NewClient(s.TemporalAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close() }()
+	_, err = workflowservice.NewWorkflowServiceClient(connection).GetSystemInfo(t.Context(), &workflowservice.GetSystemInfoRequest{})
+	message := status.Convert(err).Message()
+	for _, want := range []string{"keys/token", "keys/temporal.toml", "owner's token"} {
+		if !strings.Contains(message, want) || strings.Contains(message, "\n") {
+			t.Errorf("the refusal: got %q, want one line with %s", message, want)
+		}
+	}
+	stop(t, s)
+	if strings.Contains(logged.String(), "uthoriz") {
+		t.Errorf("log after a refusal:\n%s", logged.String())
+	}
+}
+
+// TestAttackTheUIIsForTheOwner asks the UI as a stranger, as a page of another origin, and under a name that a foreign server gave to 127.0.0.1.
+func TestAttackTheUIIsForTheOwner(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{Dir: t.TempDir()})
+	authorization := [2]string{"Authorization", "Bearer " + s.Keys().Token()}
+	for _, tt := range []struct {
+		name    string
+		host    string
+		headers [][2]string
+		want    int
+	}{
+		{"the owner", "", [][2]string{authorization}, http.StatusOK},
+		{"a stranger", "", nil, http.StatusUnauthorized},
+		{"a wrong token", "", [][2]string{{"Authorization", "Bearer wrong"}}, http.StatusUnauthorized},
+		{"a rebound name", "attacker.example", [][2]string{authorization}, http.StatusForbidden},
+		{"a page of another origin", "", [][2]string{authorization, {"Origin", "http://attacker.example"}}, http.StatusForbidden},
+		{"a page of another port", "", [][2]string{authorization, {"Sec-Fetch-Site", "same-site"}}, http.StatusForbidden},
+	} {
+		for _, path := range []string{"/", "/api/v1/namespaces/default/workflows", "/api/v1/settings", "/render", "/healthz"} {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.UIURL()+path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Host = tt.host
+			for _, header := range tt.headers {
+				request.Header.Set(header[0], header[1])
+			}
+			answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = answer.Body.Close()
+			if refused := answer.StatusCode >= 400; refused != (tt.want >= 400) || refused && answer.StatusCode != tt.want {
+				if path == "/render" && tt.want == http.StatusOK {
+					continue // it wants a parameter
+				}
+				t.Errorf("%s of %s: got %s, want %d", path, tt.name, answer.Status, tt.want)
+			}
+		}
+	}
+	// The owner's header must not open what a page's cookie alone would: the UI's own check of forged requests goes on.
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.UIURL()+"/api/v1/namespaces/default/workflows/a", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set(authorization[0], authorization[1])
+	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode < 400 {
+		t.Errorf("a POST without the UI's token against forged requests: got %s", answer.Status)
+	}
+}
+
+// TestTheTemporalCommandHasItsProfile reads the file that TEMPORAL_CONFIG_FILE names.
+func TestTheTemporalCommandHasItsProfile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := start(t, Options{Dir: dir, NoUI: true})
+	path := filepath.Join(dir, temporalProfile)
+	got, err := os.ReadFile(path)
+	want := fmt.Sprintf("[profile.default]\naddress = %q\nnamespace = \"default\"\napi_key = %q\n\n[profile.default.tls]\ndisabled = true\n",
+		s.TemporalAddress(), s.Keys().Token())
+	if err != nil || string(got) != want {
+		t.Errorf("%s: got %s, error %v; want %s", temporalProfile, got, err, want)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%s: got %v, error %v; want mode 0600", temporalProfile, info, err)
 	}
 }

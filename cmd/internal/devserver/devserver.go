@@ -4,7 +4,7 @@
 // goes on where the last one stopped, however it stopped:
 //
 //	lock            who uses the directory
-//	keys            its credentials (see package access)
+//	keys            its credentials (see package access), and with them keys/temporal.toml, which the temporal command reads
 //	temporal.db     namespaces, runs and their histories (SQLite, write-ahead log)
 //	nats/jetstream  streams, key-value buckets and object stores
 //
@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"google.golang.org/grpc"
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -149,11 +150,14 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if s.nats, err = startNATS(ctx, o, s.keys); err != nil {
 		return err
 	}
-	if s.temporal, err = startTemporal(ctx, o); err != nil {
+	if s.temporal, err = startTemporal(ctx, o, newGate(s.keys)); err != nil {
+		return err
+	}
+	if err := writeProfile(o.Dir, s.temporal.address, s.keys); err != nil {
 		return err
 	}
 	if s.ui != nil {
-		return s.ui.serve(s.temporal.address, o.Logger)
+		return s.ui.serve(s.temporal.address, s.keys, o.Logger)
 	}
 	return nil
 }
@@ -161,7 +165,13 @@ func (s *Server) start(ctx context.Context, o Options) error {
 // Keys are the credentials of the state directory.
 func (s *Server) Keys() *access.Keys { return s.keys }
 
-// TemporalAddress is the host and port of Temporal's gRPC frontend.
+// DialTemporal connects to Temporal's gRPC frontend with all rights, for requests as they come; the caller closes the connection. Temporal's SDK
+// connects with the owner's token as its API key, and without TLS.
+func (s *Server) DialTemporal() (*grpc.ClientConn, error) {
+	return newGate(s.keys).dial(s.temporal.address)
+}
+
+// TemporalAddress is the host and port of Temporal's gRPC frontend. It answers who shows the owner's token.
 func (s *Server) TemporalAddress() string { return s.temporal.address }
 
 // UIURL is the address of Temporal's web UI, without a final slash; it is empty when Options.NoUI was set.

@@ -109,12 +109,19 @@ func stop(t *testing.T, s *Server) {
 	t.Logf("closed in %v", time.Since(began).Round(time.Millisecond))
 }
 
-func dialTemporal(t *testing.T, address string) client.Client {
+// dialTemporal connects as the owner of the state directory does from outside.
+func dialTemporal(t *testing.T, address, dir string) client.Client {
 	t.Helper()
+	token, err := access.ReadToken(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
 	c, err := client.DialContext(t.Context(), client.Options{
-		HostPort:  address,
-		Namespace: Namespace,
-		Logger:    log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+		HostPort:          address,
+		Namespace:         Namespace,
+		Logger:            log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+		Credentials:       client.NewAPIKeyStaticCredentials(token),
+		ConnectionOptions: client.ConnectionOptions{TLSDisabled: true},
 	})
 	if err != nil {
 		t.Fatalf("dial temporal at %s: %v", address, err)
@@ -132,9 +139,9 @@ func shout(ctx workflow.Context, s string) (string, error) {
 }
 
 // runWorkflow runs shout to its end on the Temporal server at address.
-func runWorkflow(t *testing.T, address, id string) {
+func runWorkflow(t *testing.T, address, dir, id string) {
 	t.Helper()
-	c := dialTemporal(t, address)
+	c := dialTemporal(t, address, dir)
 	defer c.Close()
 	w := worker.New(c, "queue", worker.Options{})
 	w.RegisterWorkflow(shout)
@@ -154,9 +161,9 @@ func runWorkflow(t *testing.T, address, id string) {
 }
 
 // wantClosed checks that the workflow is known, closed, and kept with its result.
-func wantClosed(t *testing.T, address, id string) {
+func wantClosed(t *testing.T, address, dir, id string) {
 	t.Helper()
-	c := dialTemporal(t, address)
+	c := dialTemporal(t, address, dir)
 	defer c.Close()
 	d, err := c.DescribeWorkflowExecution(t.Context(), id, "")
 	if err != nil {
@@ -223,7 +230,7 @@ func TestServersKeepTheirStateWhenStartedAgain(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state #1 50%? yes") // what a URI would need escaped
 	s := start(t, Options{Dir: dir, NoUI: true})
-	runWorkflow(t, s.TemporalAddress(), "first")
+	runWorkflow(t, s.TemporalAddress(), dir, "first")
 	nc := connect(t, s)
 	publish(t, nc, "a")
 	nc.Close()
@@ -233,9 +240,9 @@ func TestServersKeepTheirStateWhenStartedAgain(t *testing.T) {
 	}
 
 	s = start(t, Options{Dir: dir, NoUI: true, SyncAlways: true})
-	wantClosed(t, s.TemporalAddress(), "first")
+	wantClosed(t, s.TemporalAddress(), dir, "first")
 	wantMessages(t, s, "a")
-	runWorkflow(t, s.TemporalAddress(), "second")
+	runWorkflow(t, s.TemporalAddress(), dir, "second")
 }
 
 func TestAKilledServerLosesNothing(t *testing.T) {
@@ -253,7 +260,7 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 		t.Errorf("Start in a directory in use: got %v, want a refusal that names process %d", err, cmd.Process.Pid)
 	}
 
-	runWorkflow(t, address, "before")
+	runWorkflow(t, address, dir, "before")
 	token, err := access.ReadToken(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -268,9 +275,9 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 	kill(t, cmd)
 
 	s := start(t, Options{Dir: dir, NoUI: true})
-	wantClosed(t, s.TemporalAddress(), "before")
+	wantClosed(t, s.TemporalAddress(), dir, "before")
 	wantMessages(t, s, "a", "b")
-	runWorkflow(t, s.TemporalAddress(), "after")
+	runWorkflow(t, s.TemporalAddress(), dir, "after")
 }
 
 func TestAServerKilledWhileItMakesItsDatabaseCanBeStarted(t *testing.T) {
@@ -288,7 +295,7 @@ func TestAServerKilledWhileItMakesItsDatabaseCanBeStarted(t *testing.T) {
 	}
 	kill(t, cmd)
 	s := start(t, Options{Dir: dir, NoUI: true})
-	runWorkflow(t, s.TemporalAddress(), "first")
+	runWorkflow(t, s.TemporalAddress(), dir, "first")
 }
 
 func TestTheUIServesItsPageAndItsAPI(t *testing.T) {
@@ -302,18 +309,21 @@ func TestTheUIServesItsPageAndItsAPI(t *testing.T) {
 		{"/api/v1/namespaces/default/workflows", "{}"},
 		{"/healthz", "OK"},
 	} {
-		if got := get(t, s.UIURL()+tt.path); !strings.Contains(got, tt.want) {
+		if got := get(t, s, tt.path); !strings.Contains(got, tt.want) {
 			t.Errorf("GET %s: got %.300s, want it to contain %s", tt.path, got, tt.want)
 		}
 	}
 }
 
-func get(t *testing.T, url string) string {
+// get asks the UI as its owner.
+func get(t *testing.T, s *Server, path string) string {
 	t.Helper()
+	url := s.UIURL() + path
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Header.Set("Authorization", "Bearer "+s.Keys().Token())
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := c.Do(req)
 	if err != nil {
@@ -329,13 +339,14 @@ func get(t *testing.T, url string) string {
 
 func TestCloseLeavesNoListener(t *testing.T) {
 	t.Parallel()
-	s := start(t, Options{Dir: t.TempDir()})
+	dir := t.TempDir()
+	s := start(t, Options{Dir: dir})
 	nc := connect(t, s)
 	defer nc.Close()
 	if got := nc.MaxPayload(); got != MaxPayload {
 		t.Errorf("largest message: got %d, want %d", got, MaxPayload)
 	}
-	c := dialTemporal(t, s.TemporalAddress())
+	c := dialTemporal(t, s.TemporalAddress(), dir)
 	defer c.Close()
 	ns, err := c.WorkflowService().DescribeNamespace(t.Context(), &workflowservice.DescribeNamespaceRequest{Namespace: Namespace})
 	if err != nil || ns.GetConfig().GetWorkflowExecutionRetentionTtl().AsDuration() != Retention {

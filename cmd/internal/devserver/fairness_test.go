@@ -136,7 +136,7 @@ func TestWhatWaitsInADatabaseFromBeforeFairnessIsServedOnce(t *testing.T) {
 	}
 	for i, unfair := range []bool{true, false, true} {
 		s := start(t, Options{Dir: dir, NoUI: true, unfair: unfair})
-		c := dialTemporal(t, s.TemporalAddress())
+		c := dialTemporal(t, s.TemporalAddress(), dir)
 		orders := serveOrders(t, c)
 		key := fmt.Sprint("tasks", i)
 		note(startOrders(t, c, key, each, temporal.Priority{PriorityKey: 1 + i, FairnessKey: key}))
@@ -148,7 +148,7 @@ func TestWhatWaitsInADatabaseFromBeforeFairnessIsServedOnce(t *testing.T) {
 		stop(t, s)
 	}
 	s := start(t, Options{Dir: dir, NoUI: true})
-	c := dialTemporal(t, s.TemporalAddress())
+	c := dialTemporal(t, s.TemporalAddress(), dir)
 	defer c.Close()
 	var served served
 	defer serveOrders(t, c).Stop()
@@ -173,8 +173,9 @@ func awaitOrders(tb testing.TB, c client.Client, names []string) {
 // TestTasksAreServedByPriorityThenInTurnByKey lets tasks of a flood wait, then some of another key and some of a higher priority.
 func TestTasksAreServedByPriorityThenInTurnByKey(t *testing.T) {
 	t.Parallel()
-	s := start(t, Options{Dir: t.TempDir(), NoUI: true})
-	c := dialTemporal(t, s.TemporalAddress())
+	dir := t.TempDir()
+	s := start(t, Options{Dir: dir, NoUI: true})
+	c := dialTemporal(t, s.TemporalAddress(), dir)
 	defer c.Close()
 	defer serveOrders(t, c).Stop()
 	const flood, few = 100, 5

@@ -14,7 +14,7 @@ import (
 // are the workers of Temporal's own system workflows, which Temporal never stops, with their connections, and SQLite's connection.
 func TestCloseLeavesNoGoroutineOfOurs(t *testing.T) {
 	s := start(t, Options{Dir: t.TempDir()})
-	get(t, s.UIURL()+"/api/v1/namespaces/default")
+	get(t, s, "/api/v1/namespaces/default")
 	nc := connect(t, s)
 	publish(t, nc, "a")
 	nc.Close()

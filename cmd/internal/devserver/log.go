@@ -58,6 +58,9 @@ func (f *fatality) run(work func() error) error {
 	return <-done
 }
 
+// refusalMessage is how Temporal logs that a request was not authorized.
+const refusalMessage = "Authorization error"
+
 // temporalLog passes Temporal's errors on; its warnings are too many to be of use. While Temporal stops, its services complain of each
 // other's absence: that is passed on at Debug.
 type temporalLog struct {
@@ -77,8 +80,12 @@ func (temporalLog) Info(string, ...tag.Tag) {}
 // Warn drops the message.
 func (temporalLog) Warn(string, ...tag.Tag) {}
 
-// Error passes the message on.
-func (l temporalLog) Error(msg string, tags ...tag.Tag) { l.error(msg, tags) }
+// Error passes the message on, but for refusals: who is refused is told, and must not be able to fill the log.
+func (l temporalLog) Error(msg string, tags ...tag.Tag) {
+	if msg != refusalMessage {
+		l.error(msg, tags)
+	}
+}
 
 // DPanic passes the message on; it panics in Temporal's own development only.
 func (l temporalLog) DPanic(msg string, tags ...tag.Tag) { l.error(msg, tags) }

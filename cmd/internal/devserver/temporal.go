@@ -39,11 +39,12 @@ type temporalServer struct {
 	fatal    *fatality
 	stopping *atomic.Bool
 	settings dynamicconfig.StaticClient
+	gate     gate
 }
 
-// startTemporal starts Temporal on o.TemporalPort and returns once it starts workflows. A server that comes with an error
+// startTemporal starts Temporal on o.TemporalPort, behind gate, and returns once it starts workflows. A server that comes with an error
 // was started in part and is to be stopped.
-func startTemporal(ctx context.Context, o Options) (*temporalServer, error) {
+func startTemporal(ctx context.Context, o Options, gate gate) (*temporalServer, error) {
 	ports, err := reserveTemporal(ctx, o.TemporalPort)
 	if err != nil {
 		return nil, err
@@ -55,6 +56,7 @@ func startTemporal(ctx context.Context, o Options) (*temporalServer, error) {
 		fatal:    &fatality{},
 		stopping: &atomic.Bool{},
 		settings: dynamicSettings(),
+		gate:     gate,
 	}
 	if o.unfair {
 		delete(t.settings, dynamicconfig.MatchingEnableFairness.Key())
@@ -69,6 +71,9 @@ func startTemporal(ctx context.Context, o Options) (*temporalServer, error) {
 		HostPort:  t.address,
 		Namespace: Namespace,
 		Logger:    log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+
+		Credentials:       client.NewAPIKeyStaticCredentials(gate.token),
+		ConnectionOptions: client.ConnectionOptions{TLSDisabled: true}, // it does not leave this machine
 	})
 	if err == nil {
 		err = t.awaitReady(ctx)
@@ -82,26 +87,25 @@ func startTemporal(ctx context.Context, o Options) (*temporalServer, error) {
 // launch builds the server, which binds its ports, and starts its services.
 func (t *temporalServer) launch(ports *temporalPorts, logger temporalLog) error {
 	cfg := temporalConfig(ports, t.db)
-	authorizer, err := authorization.GetAuthorizerFromConfig(&cfg.Global.Authorization)
+	inner, err := innerTLS()
 	if err != nil {
-		return fmt.Errorf("configure authorization: %w", err)
+		return err
 	}
-	claims, err := authorization.GetClaimMapperFromConfig(&cfg.Global.Authorization, logger)
-	if err != nil {
-		return fmt.Errorf("configure authorization: %w", err)
-	}
+	services := make([]string, 0, len(cfg.Services))
 	hosts := make(map[primitives.ServiceName]static.Hosts)
 	for name, service := range cfg.Services {
+		services = append(services, name)
 		hosts[primitives.ServiceName(name)] = static.SingleLocalHost(hostPort(service.RPC.GRPCPort))
 	}
 	ports.handOver()
 	server, err := temporal.NewServer(
 		temporal.WithConfig(cfg),
-		temporal.ForServices(temporal.DefaultServices),
+		temporal.ForServices(services),
 		temporal.WithStaticHosts(hosts),
 		temporal.WithLogger(logger),
-		temporal.WithAuthorizer(authorizer),
-		temporal.WithClaimMapper(func(*config.Config) authorization.ClaimMapper { return claims }),
+		temporal.WithAuthorizer(t.gate),
+		temporal.WithClaimMapper(func(*config.Config) authorization.ClaimMapper { return t.gate }),
+		temporal.WithTLSConfigFactory(inner),
 		temporal.WithDynamicConfigClient(t.settings),
 	)
 	if err != nil {
@@ -135,15 +139,18 @@ func temporalConfig(ports *temporalPorts, db *database) *config.Config {
 		}},
 	}
 	cfg.DCRedirectionPolicy.Policy = "noop"
-	cfg.PublicClient.HostPort = hostPort(ports.grpc.port)
 	const off = "disabled"
 	cfg.Archival.History.State, cfg.Archival.Visibility.State = off, off
 	cfg.NamespaceDefaults.Archival.History.State, cfg.NamespaceDefaults.Archival.Visibility.State = off, off
-	cfg.Services = map[string]config.Service{
-		string(primitives.FrontendService): {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.grpc.port}},
-		string(primitives.HistoryService):  {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.history.port}},
-		string(primitives.MatchingService): {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.matching.port}},
-		string(primitives.WorkerService):   {RPC: config.RPC{BindOnIP: loopback, GRPCPort: ports.worker.port}},
+	cfg.Services = map[string]config.Service{}
+	for name, reserved := range map[primitives.ServiceName]*reservation{
+		primitives.FrontendService:         ports.grpc,
+		primitives.InternalFrontendService: ports.inner, // for Temporal's own workers, which cannot show a token
+		primitives.HistoryService:          ports.history,
+		primitives.MatchingService:         ports.matching,
+		primitives.WorkerService:           ports.worker,
+	} {
+		cfg.Services[string(name)] = config.Service{RPC: config.RPC{BindOnIP: loopback, GRPCPort: reserved.port}}
 	}
 	return cfg
 }
@@ -174,6 +181,8 @@ func dynamicSettings() dynamicconfig.StaticClient {
 		// Every task in flight of a run may ask it for more money at a time.
 		dynamicconfig.WorkflowExecutionMaxInFlightUpdates.Key(): 1_000,
 		dynamicconfig.WorkflowExecutionMaxTotalUpdates.Key():    10_000,
+		// Who is not let in reads why.
+		dynamicconfig.ExposeAuthorizerErrors.Key(): true,
 		// A newly registered search attribute or endpoint is to be seen at once.
 		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): true,
 		dynamicconfig.ForceNexusEndpointRefreshOnRead.Key():         true,
@@ -249,7 +258,7 @@ func (t *temporalServer) stop(ctx context.Context) error {
 // temporalPorts are the ports that Temporal is told to listen on: the frontend's and one for each inner service. The frontend has a second one,
 // of HTTP, which is left out: it takes what any web page can make a browser send.
 type temporalPorts struct {
-	grpc, history, matching, worker *reservation
+	grpc, inner, history, matching, worker *reservation
 }
 
 // reserveTemporal reserves the ports, grpcPort for the frontend, or a free one for 0.
@@ -259,7 +268,7 @@ func reserveTemporal(ctx context.Context, grpcPort int) (*temporalPorts, error) 
 	if p.grpc, err = reserve(ctx, grpcPort); err != nil {
 		return nil, &PortError{Name: "temporal-port", Port: grpcPort, Err: err}
 	}
-	for _, r := range []**reservation{&p.history, &p.matching, &p.worker} {
+	for _, r := range []**reservation{&p.inner, &p.history, &p.matching, &p.worker} {
 		if *r, err = reserve(ctx, 0); err != nil {
 			p.free()
 			return nil, fmt.Errorf("find a free port for a service of temporal: %w", err)
@@ -269,7 +278,7 @@ func reserveTemporal(ctx context.Context, grpcPort int) (*temporalPorts, error) 
 }
 
 func (p *temporalPorts) all() []*reservation {
-	return []*reservation{p.grpc, p.history, p.matching, p.worker}
+	return []*reservation{p.grpc, p.inner, p.history, p.matching, p.worker}
 }
 
 // handOver makes way for Temporal's listeners.

@@ -20,6 +20,9 @@ import (
 	"github.com/temporalio/ui-server/v2/server/route"
 	"github.com/temporalio/ui-server/v2/ui"
 	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/grpc"
+
+	"github.com/spillway-ml/spillway/activities/access"
 )
 
 // uiDrain is how long Close waits for the UI's running requests, which read only.
@@ -50,14 +53,20 @@ func listenUI(ctx context.Context, o Options) (*uiServer, error) {
 	return &uiServer{url: "http://" + l.Addr().String(), listener: l, done: make(chan struct{})}, nil
 }
 
-// serve serves the UI of the Temporal server at address.
-func (u *uiServer) serve(address string, logger *slog.Logger) error {
-	handler, conn, err := uiHandler(address)
+// serve serves the UI of the Temporal server at address to the owner. The guard takes the browser's Authorization header away, with which a page
+// would pass the UI's own check of forged requests; the UI's connection has the token.
+func (u *uiServer) serve(address string, keys *access.Keys, logger *slog.Logger) error {
+	conn, err := newGate(keys).dial(address)
 	if err != nil {
 		return fmt.Errorf("start the web UI: %w", err)
 	}
 	u.conn = conn
-	u.server = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	handler, err := uiHandler(address, conn)
+	if err != nil {
+		return errors.Join(fmt.Errorf("start the web UI: %w", err), conn.Close())
+	}
+	guard := &access.Guard{Keys: keys}
+	u.server = access.NewServer(guard.Wrap(handler), logger)
 	go func() {
 		defer close(u.done)
 		if err := u.server.Serve(u.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -67,8 +76,8 @@ func (u *uiServer) serve(address string, logger *slog.Logger) error {
 	return nil
 }
 
-// uiHandler is the UI with its API, and the connection to Temporal that it holds.
-func uiHandler(address string) (http.Handler, io.Closer, error) {
+// uiHandler is the UI with its API, which asks Temporal through conn. The address is for the UI to show.
+func uiHandler(address string, conn *grpc.ClientConn) (http.Handler, error) {
 	provider, err := uiconfig.NewConfigProviderWithRefresh(&uiSettings{
 		TemporalGRPCAddress: address,
 		DefaultNamespace:    Namespace,
@@ -77,14 +86,14 @@ func uiHandler(address string) (http.Handler, io.Closer, error) {
 		HideLogs:            true,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	assets, err := ui.Assets()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if assets, err = fs.Sub(assets, "local"); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	e := echo.New()
 	e.Logger.SetOutput(io.Discard)
@@ -94,13 +103,9 @@ func uiHandler(address string) (http.Handler, io.Closer, error) {
 	route.SetHealthRoute(e)
 	route.SetRenderRoute(e, "/")
 	if err := route.SetUIRoutes(e, "", assets, provider); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 
-	conn, err := api.CreateGRPCConnection(provider)
-	if err != nil {
-		return nil, nil, err
-	}
 	through := []api.Middleware{headers.WithForwardHeaders([]string{"Caller-Type"})}
 	g := e.Group("/api/v1")
 	g.GET("/settings", api.GetSettings(provider))
@@ -108,7 +113,7 @@ func uiHandler(address string) (http.Handler, io.Closer, error) {
 	g.GET(api.WorkflowRawHistoryUrl, api.WorkflowRawHistoryHandler(workflowservice.NewWorkflowServiceClient(conn)))
 	g.Match([]string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}, "/*",
 		api.TemporalAPIHandler(provider, through, conn))
-	return e, conn, nil
+	return e, nil
 }
 
 // stop lets running requests end, for a short while, and drops the connection to Temporal.

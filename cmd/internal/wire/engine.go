@@ -208,6 +208,9 @@ func (e *Engine) connect(ctx context.Context) error {
 		HostPort:        e.addresses.Temporal,
 		Logger:          sdklog.NewStructuredLogger(e.logger),
 		ExternalStorage: artifact.Offload(e.store, artifact.OffloadThreshold),
+
+		Credentials:       client.NewAPIKeyStaticCredentials(e.servers.Keys().Token()),
+		ConnectionOptions: client.ConnectionOptions{TLSDisabled: true}, // it does not leave this machine
 	})
 	if err != nil {
 		return fmt.Errorf("connect to Temporal at %s: %w", e.addresses.Temporal, err)
@@ -384,14 +387,18 @@ func (e *Engine) startApps(ctx context.Context) error {
 		return err
 	}
 	e.onClose(func(context.Context) error { spawner.Close(); return nil })
+	doors, err := e.servers.DialTemporal()
+	if err != nil {
+		return err
+	}
+	e.onClose(func(context.Context) error { return doors.Close() })
 	chains := &chainWorkers{stored: e.chains, temporal: e.temporal, recorder: e.recorder, results: e.results, window: e.config.Policy.Window}
 	workers := newWorkflowWorkers(e.builds, chains, spawner, []string{
-		wire.TemporalEnvironment + "=" + e.addresses.Temporal,
 		wire.ArtifactsEnvironment + "=" + e.artifactsURL(),
 		wire.ResultsKeyEnvironment + "=" + hex.EncodeToString(e.servers.Keys().PublicKey()),
 		wire.WindowEnvironment + "=" + strconv.Itoa(e.config.Policy.Window),
 	}, e.logger)
-	workers.admit = e.servers.AdmitBuild
+	workers.admit, workers.doors = e.servers.AdmitBuild, doors
 	e.apps.workers = workers
 	serving, stop := context.WithCancel(e.life)
 	e.apps.life = serving

@@ -12,20 +12,26 @@ import (
 	sdklog "go.temporal.io/sdk/log"
 )
 
-// dialTemporal connects to the engine's Temporal as any program of a user may.
+// dialTemporal connects to the engine's Temporal as any program of its owner may.
 func (e *engine) dialTemporal() client.Client {
 	e.t.Helper()
 	stack, err := e.client.Stack(e.t.Context())
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	temporal, err := client.DialContext(e.t.Context(), client.Options{
-		HostPort: stack.Addresses.Temporal, Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
-	})
+	temporal, err := dialTemporal(stack.Addresses.Temporal, e.token)
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	return temporal
+}
+
+// dialTemporal connects with the owner's token, and logs nothing.
+func dialTemporal(address, token string) (client.Client, error) {
+	return client.Dial(client.Options{
+		HostPort: address, Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+		Credentials: client.NewAPIKeyStaticCredentials(token), ConnectionOptions: client.ConnectionOptions{TLSDisabled: true},
+	})
 }
 
 // metric is the sum of a metric's series with all of these labels, each written as /metrics does.

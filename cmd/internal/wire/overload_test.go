@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,7 +20,6 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
-	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -30,16 +29,16 @@ import (
 )
 
 const (
-	// asBare makes this test binary the one worker of a user without Spillway, of the Temporal at the given address.
+	// asBare makes this test binary the one worker of a user without Spillway, of the Temporal at the given address with the given token.
 	asBare = "SPILLWAY_TEST_AS_BARE"
 	// bareQueue is where that worker polls, and bareRun the type of its one-activity workflow.
 	bareQueue, bareRun = "bare", "bare"
 )
 
 // serveBare polls until its standard input ends, which it also does when the test is killed.
-func serveBare(address string) error {
-	quiet := sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	temporal, err := client.Dial(client.Options{HostPort: address, Logger: quiet})
+func serveBare(server string) error {
+	address, token, _ := strings.Cut(server, " ")
+	temporal, err := dialTemporal(address, token)
 	if err != nil {
 		return err
 	}
@@ -65,10 +64,10 @@ func registerBare(registry worker.Registry) {
 }
 
 // startBare starts that worker in a process of its own, which ends with the test.
-func startBare(t *testing.T, address string) {
+func startBare(t *testing.T, address, token string) {
 	t.Helper()
 	bare := exec.Command(os.Args[0])
-	bare.Env = append(os.Environ(), asBare+"="+address)
+	bare.Env = append(os.Environ(), asBare+"="+address+" "+token)
 	bare.Stdout, bare.Stderr = os.Stdout, os.Stderr
 	stdin, err := bare.StdinPipe()
 	if err != nil {
@@ -279,7 +278,7 @@ func TestOverload(t *testing.T) {
 			e := startEngine(t, t.TempDir(), buildApp(t, 0))
 			e.leads()
 			f := newFlood(e)
-			startBare(t, f.address())
+			startBare(t, f.address(), f.token)
 			f.through(20)
 			f.bare(20)
 			stop := busy(t, load.loops)

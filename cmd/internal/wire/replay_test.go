@@ -170,28 +170,13 @@ func continueForm(t *testing.T, e *engine) string {
 	return run
 }
 
-// temporal is a client of the engine's Temporal.
+// temporal is a client of the engine's Temporal, which is closed when the test ends.
 func (e *engine) temporal() client.Client {
 	e.t.Helper()
-	stack, err := e.client.Stack(e.t.Context())
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	c, err := client.Dial(client.Options{HostPort: stack.Addresses.Temporal, Logger: quiet{}})
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	c := e.dialTemporal()
 	e.t.Cleanup(c.Close)
 	return c
 }
-
-// quiet is Temporal's logger that says nothing.
-type quiet struct{}
-
-func (quiet) Debug(string, ...any) {}
-func (quiet) Info(string, ...any)  {}
-func (quiet) Warn(string, ...any)  {}
-func (quiet) Error(string, ...any) {}
 
 func TestARunThatRepeatsContinuesAsNewWhenItIsSuggested(t *testing.T) {
 	t.Parallel()

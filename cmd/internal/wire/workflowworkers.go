@@ -13,8 +13,12 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/cmd/internal/devserver"
+	"github.com/spillway-ml/spillway/cmd/internal/door"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
@@ -25,6 +29,7 @@ type workflowWorkers struct {
 	spawner     *spawn.Spawner
 	environment []string                                           // of every worker, the build's own aside
 	admit       func(app wire.App, build string) (*url.URL, error) // lets a build's worker connect to NATS
+	doors       grpc.ClientConnInterface                           // what lies behind the workers' doors to Temporal
 	logger      *slog.Logger
 
 	running sync.WaitGroup
@@ -123,16 +128,24 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 	if err != nil {
 		return err
 	}
+	entrance, err := door.Open(ctx, door.Options{
+		Temporal: w.doors, Namespace: devserver.Namespace, App: id.app, Build: id.build, Logger: w.logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer entrance.Close()
 	worker := exec.Command(path) //nolint:noctx // it is stopped by a signal first and by force only after a grace
 	worker.Env = append(hostEnvironment(), w.environment...)
 	worker.Env = append(worker.Env, wire.RoleEnvironment+"="+wire.RoleWorkflows, wire.BuildEnvironment+"="+id.build,
-		wire.NATSEnvironment+"="+messages.String())
+		wire.NATSEnvironment+"="+messages.String(), wire.TemporalEnvironment+"="+entrance.Address())
 	password, _ := messages.User.Password()
 	logs := &lineLogger{logger: w.logger.With("build", id.String()), secret: password}
 	worker.Stdout, worker.Stderr = logs, logs
 	if err := w.spawner.Start(worker); err != nil {
 		return fmt.Errorf("start workflow worker %s: %w", id, err)
 	}
+	entrance.Admit(worker.Process.Pid)
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Wait() }()
 	select {

@@ -1,0 +1,184 @@
+package devserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	commandpb "go.temporal.io/api/command/v1"
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	taskqueuepb "go.temporal.io/api/taskqueue/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/cmd/internal/door"
+)
+
+// openDoor opens a door of build 1 of app to the process pid and returns what a worker dials there, without a token.
+func openDoor(t *testing.T, s *Server, pid int) client.Options {
+	t.Helper()
+	behind, err := s.DialTemporal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := door.Open(t.Context(), door.Options{Temporal: behind, Namespace: Namespace, App: "app", Build: "1", Logger: testLog(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.Close()
+		_ = behind.Close()
+	})
+	d.Admit(pid)
+	return client.Options{HostPort: d.Address(), Namespace: Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))}
+}
+
+// ordering is a pipeline of one task and one child, which asks and is asked by signal.
+func ordering(ctx workflow.Context, in string) (out string, err error) {
+	if err := workflow.SetQueryHandler(ctx, "in", func() (string, error) { return in, nil }); err != nil {
+		return "", err
+	}
+	child := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+		WorkflowID: workflow.GetInfo(ctx).WorkflowExecution.ID + "/child",
+	}), "answer")
+	if err := child.SignalChildWorkflow(ctx, "question", in).Get(ctx, nil); err != nil {
+		return "", err
+	}
+	workflow.GetSignalChannel(ctx, "answer").Receive(ctx, &in)
+	if err := child.Get(ctx, nil); err != nil {
+		return "", err
+	}
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: "app@1/upper", StartToCloseTimeout: time.Minute})
+	return out, workflow.ExecuteActivity(ctx, "upper", in).Get(ctx, &out)
+}
+
+// answer is that child.
+func answer(ctx workflow.Context) error {
+	var in string
+	workflow.GetSignalChannel(ctx, "question").Receive(ctx, &in)
+	parent := workflow.GetInfo(ctx).ParentWorkflowExecution
+	return workflow.SignalExternalWorkflow(ctx, parent.ID, parent.RunID, "answer", in+"!").Get(ctx, nil)
+}
+
+func TestAWorkflowWorkerWorksThroughItsDoor(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := start(t, Options{Dir: dir, NoUI: true})
+	owner := dialTemporal(t, s.TemporalAddress(), dir)
+	defer owner.Close()
+	stages := worker.New(owner, "app@1/upper", worker.Options{})
+	stages.RegisterActivityWithOptions(upper, activity.RegisterOptions{Name: "upper"})
+	c, err := client.DialContext(t.Context(), openDoor(t, s, os.Getpid()))
+	if err != nil {
+		t.Fatalf("dial through the door: %v", err)
+	}
+	defer c.Close()
+	pipelines := worker.New(c, "app@1", worker.Options{LocalActivityWorkerOnly: true, DisableEagerActivities: true})
+	pipelines.RegisterWorkflow(ordering)
+	pipelines.RegisterWorkflow(answer)
+	for _, w := range []worker.Worker{stages, pipelines} {
+		if err := w.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+	}
+	run, err := owner.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "app-a", TaskQueue: "app@1"}, "ordering", "spill")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	if err := run.Get(t.Context(), &got); err != nil || got != "SPILL!" {
+		t.Errorf("result: got %q, error %v; want SPILL!", got, err)
+	}
+	asked, err := owner.QueryWorkflow(t.Context(), "app-a", "", "in")
+	if err != nil || asked.Get(&got) != nil || got != "spill!" {
+		t.Errorf("query: got %q, error %v; want spill!", got, err)
+	}
+}
+
+// TestAttackABuildReachesItsOwnRunsOnly is a worker with other intents.
+func TestAttackABuildReachesItsOwnRunsOnly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := start(t, Options{Dir: dir, NoUI: true})
+	owner := dialTemporal(t, s.TemporalAddress(), dir)
+	defer owner.Close()
+	other, err := owner.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "other-a", TaskQueue: "other@2"}, "pipeline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.DialContext(t.Context(), openDoor(t, s, os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	refused := func(what string, err error) {
+		t.Helper()
+		if _, denied := errors.AsType[*serviceerror.PermissionDenied](err); !denied {
+			t.Errorf("%s: got %v, want to be refused", what, err)
+		}
+	}
+	_, err = c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: "app@1"}, "ordering", "spill")
+	refused("start a run", err)
+	refused("end another's run", c.TerminateWorkflow(t.Context(), other.GetID(), "", "attack"))
+	refused("signal another's run", c.SignalWorkflow(t.Context(), other.GetID(), "", "attack", nil))
+	_, err = c.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{})
+	refused("list runs", err)
+	_, err = c.GetWorkflowHistory(t.Context(), other.GetID(), other.GetRunID(), false, 0).Next()
+	refused("read another's run", err)
+	raw := c.WorkflowService()
+	poll := func(queue string) (*workflowservice.PollWorkflowTaskQueueResponse, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		return raw.PollWorkflowTaskQueue(ctx, &workflowservice.PollWorkflowTaskQueueRequest{
+			Namespace: Namespace, TaskQueue: &taskqueuepb.TaskQueue{Name: queue},
+		})
+	}
+	_, err = poll("other@2")
+	refused("take another's task", err)
+
+	if _, err := owner.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "app-a", TaskQueue: "app@1"}, "ordering", "spill"); err != nil {
+		t.Fatal(err)
+	}
+	task, err := poll("app@1")
+	if err != nil {
+		t.Fatalf("take its own task: %v", err)
+	}
+	answer := &workflowservice.RespondWorkflowTaskCompletedRequest{Namespace: Namespace, TaskToken: task.GetTaskToken(), Commands: []*commandpb.Command{{
+		CommandType: enums.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK,
+		Attributes: &commandpb.Command_ScheduleActivityTaskCommandAttributes{ScheduleActivityTaskCommandAttributes: &commandpb.ScheduleActivityTaskCommandAttributes{
+			ActivityId: "a", ActivityType: &commonpb.ActivityType{Name: "run"}, TaskQueue: &taskqueuepb.TaskQueue{Name: "other@2/stage.pool"},
+		}},
+	}}}
+	_, err = raw.RespondWorkflowTaskCompleted(t.Context(), answer)
+	refused("order a task of another's stage", err)
+	answer.Commands, answer.TaskToken = nil, append([]byte{}, task.GetTaskToken()[1:]...)
+	_, err = raw.RespondWorkflowTaskCompleted(t.Context(), answer)
+	refused("answer with a forged token", err)
+	answer.TaskToken = task.GetTaskToken()
+	if _, err = raw.RespondWorkflowTaskCompleted(t.Context(), answer); err != nil {
+		t.Errorf("answer its own task: %v", err)
+	}
+}
+
+// TestAttackADoorIsForOneProcess comes to the door of another process.
+func TestAttackADoorIsForOneProcess(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{Dir: t.TempDir(), NoUI: true})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	c, err := client.DialContext(ctx, openDoor(t, s, os.Getppid()))
+	if err == nil {
+		c.Close()
+		t.Fatal("another process than the worker came in")
+	}
+}

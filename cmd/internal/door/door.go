@@ -1,0 +1,140 @@
+package door
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.temporal.io/api/proxy"
+	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip" // workers compress their requests
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+)
+
+const (
+	// pingEvery is how often a worker may ask whether the door is still there; the SDK does it every 30 s.
+	pingEvery = 5 * time.Second
+	// tellEvery bounds how often one door logs what it refuses.
+	tellEvery = 10 * time.Second
+)
+
+// forwarded are the headers of a worker that Temporal sees. The others could claim to be of somebody else.
+var forwarded = []string{"client-name", "client-version", "supported-server-versions", "temporal-namespace"}
+
+// Options say whose door it is. All fields are required.
+type Options struct {
+	// Temporal is a connection to the frontend with all rights. It is not closed.
+	Temporal grpc.ClientConnInterface
+	// Namespace is the only one that the worker may name.
+	Namespace string
+	// App and Build name the build.
+	App, Build string
+	// Logger receives a warning of what is refused, every ten seconds at most.
+	Logger *slog.Logger
+}
+
+// Door is an open door. Its methods may be called concurrently. The zero value is not useful; use Open.
+type Door struct {
+	listener *listener
+	server   *grpc.Server
+	rights   rights
+	given    *given
+	logger   *slog.Logger
+	served   chan struct{}
+
+	mu   sync.Mutex
+	told time.Time // guarded by mu
+}
+
+// Open opens a door. Whoever connects waits until Admit says who may.
+func Open(ctx context.Context, o Options) (*Door, error) {
+	listener, err := listen(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open a door to Temporal for %s: %w", wire.WorkflowQueue(o.App, o.Build), err)
+	}
+	d := &Door{
+		listener: listener,
+		rights:   rights{namespace: o.Namespace, queue: wire.WorkflowQueue(o.App, o.Build)},
+		given:    newGiven(),
+		logger:   o.Logger,
+		served:   make(chan struct{}),
+	}
+	listener.refused = func(pid int) {
+		d.tell("another process than the workflow worker came to its door", "pid", pid)
+	}
+	d.server = grpc.NewServer(
+		grpc.UnaryInterceptor(d.serve),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
+	)
+	service, err := proxy.NewWorkflowServiceProxyServer(proxy.WorkflowServiceProxyOptions{
+		Client: workflowservice.NewWorkflowServiceClient(o.Temporal), DisableHeaderForwarding: true,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open a door to Temporal: %w", err), listener.Close())
+	}
+	workflowservice.RegisterWorkflowServiceServer(d.server, service)
+	go func() {
+		defer close(d.served)
+		if err := d.server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			d.logger.Error("the door of a workflow worker ended", "build", d.rights.queue, "error", err)
+		}
+	}()
+	return d, nil
+}
+
+// Address is where the worker finds Temporal: what it is to be given as wire.TemporalEnvironment.
+func (d *Door) Address() string { return d.listener.target }
+
+// Admit lets the process pid in, and nobody else; it is called once. Where the system does not tell who connects, whoever can read the
+// private directory of the socket comes in.
+func (d *Door) Admit(pid int) { d.listener.admit(pid) }
+
+// Close closes the door; the worker has ended by then.
+func (d *Door) Close() {
+	d.server.Stop()
+	<-d.served
+}
+
+// serve hands a request on that the worker may make.
+func (d *Door) serve(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := d.rights.check(request, d.given); err != nil {
+		d.tell("a workflow worker was refused", "method", info.FullMethod, "error", err)
+		return nil, status.Errorf(codes.PermissionDenied, "%s: %v", d.rights.queue, err)
+	}
+	response, err := handler(onBehalf(ctx), request)
+	if err == nil {
+		d.given.note(request, response, time.Now())
+	}
+	return response, err
+}
+
+// onBehalf is ctx with the headers that Temporal is to see.
+func onBehalf(ctx context.Context) context.Context {
+	from, _ := metadata.FromIncomingContext(ctx)
+	to := metadata.MD{}
+	for _, name := range forwarded {
+		if values := from.Get(name); len(values) > 0 {
+			to.Set(name, values...)
+		}
+	}
+	return metadata.NewOutgoingContext(ctx, to)
+}
+
+// tell logs what was refused, unless something was just now.
+func (d *Door) tell(message string, attributes ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := time.Now(); now.Sub(d.told) >= tellEvery {
+		d.told = now
+		d.logger.Warn(message, append(attributes, "build", d.rights.queue)...)
+	}
+}
