@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -125,6 +126,43 @@ func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
 	}
 	if after := contents(t, engine); after != before {
 		t.Errorf("the streams hold %d messages, want the %d from before", after, before)
+	}
+}
+
+func TestAttackADecisionUnderTheSubjectOfAHintIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	engine := server.Connect()
+	ensure(t, engine)
+	js, _ := workerOf(server, "app", "own", true)
+	_, decision, err := wire.EncodeDecision(predictor.Decision{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, record, err := wire.EncodeEvent(predictor.Record{Run: "run", Task: "task", Attempt: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, hint, err := wire.EncodeEvent(predictor.Scheduled{Run: "run", Expected: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range [][]byte{decision, record, hint} {
+		if _, err := js.Publish(t.Context(), wire.LoopSubject(wire.KindScheduled), data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	followed := make(chan wire.Message, 3)
+	background(t, func(ctx context.Context) error {
+		return loop.Follow(ctx, engine, 0, func(_ uint64, message wire.Message) error {
+			followed <- message
+			return nil
+		}, nil)
+	})
+	for i, want := range []wire.Kind{"", "", wire.KindScheduled} {
+		if got := receive(t, followed, "a message").Kind(); got != want {
+			t.Errorf("message %d: got %q, want %q", i+1, got, want)
+		}
 	}
 }
 

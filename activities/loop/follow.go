@@ -25,7 +25,7 @@ const (
 // time and each once, and then waits for new ones, until ctx ends or handle returns an error. It goes on where it was after a lost
 // connection or a restarted server.
 //
-// A message that this build cannot read is logged at debug level and handed on as the zero Message, so that the caller sees its
+// A message that this build cannot read, or that says something else than its subject, is logged at debug level and handed on as the zero Message, so that the caller sees its
 // sequence: Metrics counts it, all others ignore it. Sequences may have gaps where old messages were discarded. A nil logger discards.
 func Follow(ctx context.Context, js jetstream.JetStream, from uint64, handle func(sequence uint64, message wire.Message) error, logger *slog.Logger) error {
 	logger = orDiscard(logger)
@@ -43,6 +43,9 @@ func Follow(ctx context.Context, js jetstream.JetStream, from uint64, handle fun
 			return nil // delivered again after a reset
 		}
 		message, err := wire.DecodeMessage(raw.Data())
+		if err == nil && raw.Subject() != wire.LoopSubject(message.Kind()) { // the subject is what its sender had a right to
+			err = fmt.Errorf("it says %s", message.Kind())
+		}
 		if err != nil {
 			logger.DebugContext(ctx, "skip message", "sequence", sequence, "subject", raw.Subject(), "error", err)
 			message = wire.Message{}

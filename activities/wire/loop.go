@@ -39,6 +39,15 @@ type Message struct {
 	Decision *predictor.Decision // nil for an event
 }
 
+// Kind is what the message says; empty for the zero Message.
+func (m Message) Kind() Kind {
+	if m.Decision != nil {
+		return KindDecision
+	}
+	kind, _ := kindOf(m.Event)
+	return kind
+}
+
 type envelope struct {
 	Version int             `json:"v"`
 	Kind    Kind            `json:"kind"`
