@@ -343,7 +343,7 @@ func (e *Engine) startPool(context.Context) (err error) {
 	e.agent, err = agent.New(agent.Options{
 		Host: host, StateDir: e.config.StateDir, Enforcement: e.config.Limits, Capacity: quantity.Size{Memory: e.config.PoolMemory},
 		Client: e.temporal, CPUs: e.config.PoolCPUs, PricePerHour: e.config.HostPrice, ArtifactsURL: e.artifactsURL(),
-		Builds: e.builds, Store: e.store, Recorder: e.recorder, Results: e.results, Plans: e.plans, Output: e.openOutput,
+		Builds: e.builds, Store: e.store, Declared: e.declared, Recorder: e.recorder, Results: e.results, Plans: e.plans, Output: e.openOutput,
 		Inventory: e.leases.PutHost, Held: e.recorder.Held, Started: e.recorder.Started,
 		Now: e.config.HostClock, Logger: e.logger,
 	})
