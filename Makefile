@@ -38,6 +38,10 @@ test: ## Run all tests.
 	cd $(EVAL) && go test $(TESTFLAGS) ./...
 	cd $(CHECK) && go test $(TESTFLAGS) ./...
 
+.PHONY: security
+security: ## Attack every port, file and message as a web page, another user and a stage would (part of make test; as root it also changes users).
+	go test -count=1 -run 'Attack' $(PACKAGES)
+
 .PHONY: race
 race: ## Run all tests under the race detector (GoMLX's assembly is left out of its pointer checks).
 	go test -race -gcflags='github.com/gomlx/compute/...=-d=checkptr=0' -timeout 60m $(TESTFLAGS) $(PACKAGES)

@@ -27,29 +27,39 @@ const (
 	longest = 4 << 10
 )
 
-// claim takes the rights of others to a directory that has no keys yet, if this user owns it and everything in it: it was made with the user's
-// usual mode, and nobody has put anything there.
+// claim takes the rights of others to the state directory, which its owner's usual mode has given them. Where they could write to it, and it has
+// keys or something that is not this user's, it is left as it is: Open says what is wrong.
 func claim(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return fmt.Errorf("look at the state directory: %w", err)
 	}
-	if !info.IsDir() || !own(info) || info.Mode().Perm()&othersWrite == 0 {
+	if !info.IsDir() || !own(info) || info.Mode().Perm()&othersRead == 0 {
 		return nil
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("look into the state directory: %w", err)
-	}
-	for _, entry := range entries {
-		if held, err := entry.Info(); err != nil || !own(held) || entry.Name() == keysDir {
-			return nil // Open says what is wrong
+	if info.Mode().Perm()&othersWrite != 0 {
+		if clean, err := untouched(dir); err != nil || !clean {
+			return err
 		}
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return fmt.Errorf("make the state directory its owner's own: %w", err)
 	}
 	return nil
+}
+
+// untouched says whether the directory has no keys yet, and all that is in it is this user's.
+func untouched(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, fmt.Errorf("look into the state directory: %w", err)
+	}
+	for _, entry := range entries {
+		if held, err := entry.Info(); err != nil || !own(held) || entry.Name() == keysDir {
+			return false, nil //nolint:nilerr // what cannot be looked at is not known to be clean
+		}
+	}
+	return true, nil
 }
 
 // own says whether this user owns a file. Where files have no owners, they are everybody's.

@@ -34,7 +34,7 @@ type Keys struct {
 
 // Open reads the keys of the state directory dir, and makes what is missing; only who has the directory's lock may call it. It refuses, with an
 // *Error that says what to do, a directory and files that others can write, secrets that others can read, and whatever belongs to another user.
-// A directory without keys that others can write to is made the owner's own, if everything in it is.
+// It takes the rights of others to the directory; where they could write to it, only if it has no keys yet and all in it is the owner's.
 func Open(dir string) (*Keys, error) {
 	if err := claim(dir); err != nil {
 		return nil, err

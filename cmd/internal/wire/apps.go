@@ -3,7 +3,6 @@ package wire
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -78,9 +77,6 @@ func (a *apps) change(ctx context.Context, batch []served, gone []string) error 
 	if changed {
 		if err := a.trigger.SetTargets(ctx, a.targets()); err != nil {
 			a.current = before
-			if _, refused := errors.AsType[*trigger.Refusal](err); refused {
-				return web.Conflict("change what starts its runs", "serve app %s: %v", strings.Join(names, ", "), err)
-			}
 			return fmt.Errorf("serve app %s: %w", strings.Join(names, ", "), err)
 		}
 	}

@@ -44,13 +44,7 @@ func (e *Engine) Check(ctx context.Context) error {
 	if err := e.observer.starting(); err != nil {
 		return err
 	}
-	if err := e.servers.Check(ctx); err != nil {
-		return err
-	}
-	if missing, err := missingStores(ctx, e.stream); err != nil || len(missing) > 0 {
-		return errors.Join(err, lackOf(missing))
-	}
-	return e.leader.Health()
+	return e.servers.Check(ctx)
 }
 
 // Plan returns the plan in force.

@@ -1,0 +1,326 @@
+package wire_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcstatus "google.golang.org/grpc/status"
+)
+
+// TestAttackEverythingThatIsOpen looks at every listening socket, shared memory and file of an engine at work, and of all its processes, as
+// somebody without a credential: each must be shut in a way that is known here. What is opened anew without a guard fails it.
+func TestAttackEverythingThatIsOpen(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/proc/self/net/tcp"); err != nil {
+		t.Skipf("needs /proc: %v", err)
+	}
+	e := startEngine(t, t.TempDir(), buildApp(t, 0), "--no-ui=false")
+	run := e.publish("fan", "work", map[string]int{"shards": 400, "milliseconds": 50})
+	guards := map[string]string{} // by what is open
+	kinds := map[string]int{}
+	for ended := false; !ended; {
+		ended = slices.ContainsFunc([]string{"succeeded", "failed"}, func(state string) bool { return e.stateOf(run) == state })
+		for name, guard := range e.open() {
+			if _, known := guards[name]; known {
+				continue
+			}
+			guards[name] = guard(t.Context())
+			kinds[strings.SplitN(guards[name], ":", 2)[0]]++
+			t.Logf("%-55s %s", name, guards[name])
+			if strings.HasPrefix(guards[name], "OPEN") {
+				t.Errorf("%s: %s", name, guards[name])
+			}
+		}
+	}
+	for _, kind := range []string{"token", "session", "certificate", "credential", "signature", "secret path", "one process"} {
+		if kinds[kind] == 0 {
+			t.Errorf("nothing has the guard %q: the engine was not all at work, or what it opens has changed", kind)
+		}
+	}
+	e.everyFileIsItsOwners()
+}
+
+func (e *engine) stateOf(run string) string {
+	view, err := e.client.Run(e.t.Context(), run)
+	if err != nil {
+		return "" // it has not begun
+	}
+	return string(view.State)
+}
+
+// open is what the engine's processes listen on or share, with how to learn its guard.
+func (e *engine) open() map[string]func(context.Context) string {
+	e.t.Helper()
+	found := map[string]func(context.Context) string{}
+	for _, address := range e.listens() {
+		found["tcp "+address] = func(ctx context.Context) string { return guardOf(ctx, address) }
+	}
+	held := e.descriptors()
+	for name, inode := range unixSockets(e.t) {
+		if slices.Contains(held, "socket:["+inode+"]") {
+			found["unix "+name] = func(ctx context.Context) string { return guardOfUnix(ctx, name) }
+		}
+	}
+	for _, descriptor := range held {
+		if strings.HasPrefix(descriptor, "/dev/shm/") {
+			found[descriptor] = func(context.Context) string { return "OPEN: a name in /dev/shm" }
+		}
+	}
+	return found
+}
+
+// listens are the TCP addresses on which the engine's processes listen.
+func (e *engine) listens() (addresses []string) {
+	e.t.Helper()
+	held := e.descriptors()
+	for address, inode := range tcpSockets(e.t) {
+		if slices.Contains(held, "socket:["+inode+"]") {
+			addresses = append(addresses, address)
+		}
+	}
+	return addresses
+}
+
+// descriptors is what the engine's processes hold open. Another user's are not this one's to see.
+func (e *engine) descriptors() (held []string) {
+	e.t.Helper()
+	for _, pid := range family(e.t, e.command.Process.Pid) {
+		held = append(held, descriptors(e.t, pid)...)
+	}
+	if len(held) == 0 {
+		e.t.Skip("the descriptors of the engine are not this user's to see")
+	}
+	return held
+}
+
+// guardOf asks at an address as a stranger would, in every protocol that anything here speaks.
+func guardOf(ctx context.Context, address string) string {
+	if host, err := netip.ParseAddrPort(address); err != nil || !host.Addr().IsLoopback() {
+		return "OPEN: listens beyond this machine"
+	}
+	if first, err := greeting(ctx, address); err == nil && strings.HasPrefix(first, "INFO ") {
+		if strings.Contains(first, `"auth_required":true`) {
+			return "credential: NATS"
+		}
+		return "OPEN: NATS without a credential"
+	}
+	if answer, body, err := ask(ctx, address); err == nil {
+		switch {
+		case answer == http.StatusUnauthorized && strings.Contains(body, "spillway open"):
+			return "session: or the owner's token"
+		case answer == http.StatusForbidden && strings.Contains(body, "AWS4-HMAC-SHA256"):
+			return "signature: the function host's"
+		case answer == http.StatusNotFound:
+			return "secret path: a Runtime API"
+		default:
+			return fmt.Sprintf("OPEN: HTTP answers %d %.200s", answer, body)
+		}
+	}
+	if err := shake(ctx, address); err != nil && strings.Contains(err.Error(), "certificate required") {
+		return "certificate: between Temporal's services"
+	}
+	if code := callTemporal(ctx, address); code == codes.PermissionDenied || code == codes.Unauthenticated {
+		return "token: Temporal's frontend"
+	}
+	return "OPEN: or of a kind that is not known here"
+}
+
+// greeting is what a server says before it is asked.
+func greeting(ctx context.Context, address string) (string, error) {
+	connection, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = connection.Close() }()
+	if err := connection.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return "", err
+	}
+	return bufio.NewReader(connection).ReadString('\n')
+}
+
+// ask asks for what the API has without a credential, as the right host.
+func ask(ctx context.Context, address string) (code int, body string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/v1/namespaces", http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}).Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text := make([]byte, 4<<10)
+	n, _ := answer.Body.Read(text)
+	return answer.StatusCode, string(text[:n]), nil
+}
+
+// shake tries TLS without a certificate. TLS 1.3 tells of the refusal at the first read.
+func shake(ctx context.Context, address string) error {
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}} //nolint:gosec // a stranger does not mind
+	connection, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = connection.Close() }()
+	if err := connection.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	_, err = connection.Read(make([]byte, 1))
+	return err
+}
+
+func callTemporal(ctx context.Context, target string) codes.Code {
+	connection, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return codes.Unknown
+	}
+	defer func() { _ = connection.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err = workflowservice.NewWorkflowServiceClient(connection).ListNamespaces(ctx, &workflowservice.ListNamespacesRequest{})
+	return grpcstatus.Code(err)
+}
+
+// guardOfUnix asks at a socket of the abstract namespace, to which this process has no right although it is of the same user.
+func guardOfUnix(ctx context.Context, name string) string {
+	abstract, is := strings.CutPrefix(name, "@spillway-")
+	if !is {
+		return "OPEN: or of a kind that is not known here"
+	}
+	if code := callTemporal(ctx, "unix-abstract:spillway-"+abstract); code == codes.OK {
+		return "OPEN: a door answers a process that it is not for"
+	}
+	return "one process: a build's door to Temporal"
+}
+
+// everyFileIsItsOwners checks that nobody else has any right to the state directory, which keeps others from all that is in it, and that what
+// holds a credential is shut by itself as well.
+func (e *engine) everyFileIsItsOwners() {
+	e.t.Helper()
+	info, err := os.Stat(e.state)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		e.t.Errorf("the state directory: %v, %v; want that it is its owner's alone", info.Mode(), err)
+	}
+	err = filepath.WalkDir(filepath.Join(e.state, "keys"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if info, err := entry.Info(); err != nil || info.Mode().Perm()&0o077 != 0 {
+			e.t.Errorf("%s: %v, %v; want no right of others", path, info.Mode(), err)
+		}
+		return nil
+	})
+	if err != nil {
+		e.t.Error(err)
+	}
+}
+
+// family is a process and all below it.
+func family(tb testing.TB, pid int) []int {
+	tb.Helper()
+	found := []int{pid}
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, task := range tasks {
+		text, err := os.ReadFile(task)
+		if err != nil {
+			continue // it has ended
+		}
+		for _, field := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				found = append(found, family(tb, child)...)
+			}
+		}
+	}
+	return found
+}
+
+// descriptors is what a process holds open.
+func descriptors(tb testing.TB, pid int) (found []string) {
+	tb.Helper()
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil {
+			found = append(found, target)
+		}
+	}
+	return found
+}
+
+// tcpSockets are the TCP addresses on which this machine listens, with their sockets' inodes (proc_pid_net(5)).
+func tcpSockets(tb testing.TB) map[string]string {
+	tb.Helper()
+	const listens = "0A"
+	found := map[string]string{}
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // without IPv6, say
+		}
+		for line := range strings.Lines(string(text)) {
+			if fields := strings.Fields(line); len(fields) > 9 && fields[3] == listens {
+				found[address(tb, fields[1])] = fields[9]
+			}
+		}
+	}
+	return found
+}
+
+// address reads an address as the kernel writes it: words of four bytes, each in the machine's order, and the port in hexadecimal digits.
+func address(tb testing.TB, text string) string {
+	tb.Helper()
+	host, port, _ := strings.Cut(text, ":")
+	words, err := hex.DecodeString(host)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for word := range slices.Chunk(words, 4) {
+		slices.Reverse(word)
+	}
+	number, err := strconv.ParseUint(port, 16, 16)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ip, _ := netip.AddrFromSlice(words)
+	return netip.AddrPortFrom(ip, uint16(number)).String()
+}
+
+// unixSockets are the named sockets on which this machine listens, with their inodes.
+func unixSockets(tb testing.TB) map[string]string {
+	tb.Helper()
+	const listens = "00010000"
+	text, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	found := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 7 && fields[3] == listens {
+			found[fields[7]] = fields[6]
+		}
+	}
+	return found
+}
