@@ -180,7 +180,7 @@ func (t *tool) bindings(ctx context.Context, asJSON bool) error {
 		if binding.MaxRuns > 0 {
 			most = fmt.Sprintf("/%d", binding.MaxRuns)
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d%s\t%d\n", binding.Key, orDash(binding.Subject), binding.Pipeline, orDash(binding.Schedule), by,
+		printf(table, "%s\t%s\t%s\t%s\t%s\t%d%s\t%d\n", binding.Key, orDash(binding.Subject), binding.Pipeline, orDash(binding.Schedule), by,
 			binding.Running, most, binding.Waiting)
 	}
 	return table.Flush()

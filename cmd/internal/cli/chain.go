@@ -191,7 +191,7 @@ func (t *tool) concludeChain(ctx context.Context, session *session, model displa
 	if !flags.json {
 		style, _ := t.styleOf(t.out)
 		for _, line := range display.Outputs(result, stagesOf(steps), style) {
-			t.say("%s\n", line)
+			t.say("%s\n", own(line))
 		}
 	}
 	if flags.out == "" {

@@ -174,7 +174,7 @@ func (t *tool) report(command *cobra.Command, err error) int {
 	if errors.Is(err, context.Canceled) {
 		message = "interrupted"
 	}
-	t.complain("spillway: %s%s\n", what, strings.ReplaceAll(message, "\n", "\n  "))
+	t.complain("spillway: %s%s\n", what, cleanLines(strings.ReplaceAll(message, "\n", "\n  ")))
 	if hint := adviceOf(err); hint != "" {
 		t.complain("  hint: %s\n", hint)
 	}
@@ -209,10 +209,10 @@ func isUsage(err error) bool {
 }
 
 // complain writes to standard error; if that is gone there is nobody left to tell.
-func (t *tool) complain(format string, args ...any) { _, _ = fmt.Fprintf(t.err, format, args...) }
+func (t *tool) complain(format string, args ...any) { printf(t.err, format, args...) }
 
 // say writes to standard output.
-func (t *tool) say(format string, args ...any) { _, _ = fmt.Fprintf(t.out, format, args...) }
+func (t *tool) say(format string, args ...any) { printf(t.out, format, args...) }
 
 // unknownVerb refuses what is not a command and names those that are near.
 func unknownVerb(cmd *cobra.Command, args []string) error {

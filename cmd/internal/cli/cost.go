@@ -97,7 +97,7 @@ func (t *tool) cost(ctx context.Context, flags *costFlags) error {
 	}
 	style, _ := t.styleOf(t.out)
 	for _, line := range display.Bill(bill, query.Since.IsZero(), style) {
-		t.say("%s\n", line)
+		t.say("%s\n", own(line))
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (t *tool) deadList(ctx context.Context, asJSON bool) error {
 	table := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "SEQUENCE\tAT\tSUBJECT\tEVENT\tREASON")
 	for _, letter := range letters {
-		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n", letter.Sequence, letter.At.Local().Format(time.DateTime), letter.Subject, letter.Event, letter.Reason)
+		printf(table, "%d\t%s\t%s\t%s\t%s\n", letter.Sequence, letter.At.Local().Format(time.DateTime), letter.Subject, letter.Event, letter.Reason)
 	}
 	return table.Flush()
 }

@@ -177,12 +177,12 @@ func (t *tool) followAll(ctx context.Context, calls *client.Client, output *line
 		switch {
 		case message.Run != nil:
 			for _, line := range log.Run(*message.Run) {
-				output.printf("%s\n", line)
+				output.printf("%s\n", own(line))
 			}
 		case message.Decision != nil:
-			output.printf("%s\n", log.Decision(*message.Decision))
+			output.printf("%s\n", own(log.Decision(*message.Decision)))
 		case message.Alert != nil:
-			output.printf("%s\n", log.Alert(*message.Alert))
+			output.printf("%s\n", own(log.Alert(*message.Alert)))
 		}
 		return nil
 	})
@@ -199,7 +199,7 @@ func (t *tool) reloadOnChange(ctx context.Context, calls *client.Client, output 
 			return
 		}
 		if err != nil {
-			output.printf("%v\nbuild %s of %s stays in service\n", err, digest, source)
+			output.printf("%s\nbuild %s of %s stays in service\n", cleanLines(err.Error()), digest, source)
 			return
 		}
 		if app.Digest == digest {

@@ -52,7 +52,7 @@ func (t *tool) diff(ctx context.Context, a, b string, all, asJSON bool) error {
 	}
 	style, _ := t.styleOf(t.out)
 	for _, line := range display.Diff(diff, all, style) {
-		t.say("%s\n", line)
+		t.say("%s\n", own(line))
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (t *tool) doctor(ctx context.Context, apps []string, asJSON bool) error {
 		}
 	} else {
 		for _, line := range findingLines(findings) {
-			t.say("%s\n", line)
+			t.say("%s\n", own(line))
 		}
 	}
 	if problems > 0 {

@@ -91,7 +91,7 @@ func (t *tool) goal(ctx context.Context, run string, flags *goalFlags) error {
 		return &usage{problem: "--dry-run is for a goal, and none is given", hint: "add --deadline, --budget, --minimise or --none, or leave --dry-run out"}
 	case !said && display.Ended(view) && !flags.json:
 		for _, line := range display.GoalKept(view) {
-			t.say("%s\n", line)
+			t.say("%s\n", own(line))
 		}
 		return nil
 	case !said:
@@ -121,7 +121,7 @@ func (t *tool) sayOutlook(outlook predictor.Outlook, last string, asJSON bool) e
 	}
 	style, _ := t.styleOf(t.out)
 	for _, line := range display.Outlook(outlook, style) {
-		t.say("%s\n", line)
+		t.say("%s\n", own(line))
 	}
 	if last != "" {
 		t.say("\n%s\n", last)
@@ -142,7 +142,7 @@ func (t *tool) explainRefusal(ctx context.Context, session *session, run string,
 	style, _ := t.styleOf(t.err)
 	outlook.Verdict = "" // the error says it
 	for _, line := range display.Outlook(outlook, style) {
-		t.complain("%s\n", line)
+		t.complain("%s\n", own(line))
 	}
 	t.complain("\n")
 	return refusal

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -78,7 +77,7 @@ func (t *tool) logs(ctx context.Context, flags logFlags) error {
 	printer := &linePrinter{out: t.out, style: style, times: flags.times}
 	show := printer.show
 	if flags.encoded {
-		encoder := json.NewEncoder(t.out)
+		encoder := json.NewEncoder(cleanWriter{t.out})
 		encoder.SetEscapeHTML(false)
 		show = func(line logs.Line) error { return encoder.Encode(line) }
 	}
@@ -118,7 +117,7 @@ func taskColours() []string { return []string{"32", "34", "35", "36", "92", "94"
 
 // show writes one line.
 func (p *linePrinter) show(line logs.Line) error {
-	name := printable(fmt.Sprintf("%s %s#%d", line.Stage, line.Task, line.Attempt))
+	name := display.CleanLine(fmt.Sprintf("%s %s#%d", line.Stage, line.Task, line.Attempt))
 	p.width = max(p.width, utf8.RuneCountInString(name))
 	mark, colour := "|", ""
 	switch line.Origin {
@@ -128,7 +127,7 @@ func (p *linePrinter) show(line logs.Line) error {
 		mark, colour = "*", sgrNote
 	case wire.LogOut:
 	}
-	text := printable(line.Text)
+	text := display.CleanLine(line.Text)
 	if line.Cut {
 		text += " (cut)"
 	}
@@ -157,17 +156,4 @@ func taskColour(source wire.LogSource) string {
 	_, _ = io.WriteString(hash, source.Stage+"\x00"+source.Task) // never fails
 	all := taskColours()
 	return all[hash.Sum32()%uint32(len(all))]
-}
-
-// escapes are the escape sequences of ECMA-48 with their parameters, and the strings of terminals that end with BEL or ST.
-var escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?`)
-
-// printable removes from a program's text what would act on the terminal: escape sequences and all control characters but tabs.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\t' || r >= 0x7f && r < 0xa0 {
-			return -1
-		}
-		return r
-	}, escapes.ReplaceAllString(text, ""))
 }

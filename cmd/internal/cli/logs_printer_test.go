@@ -47,13 +47,13 @@ func FuzzPrintable(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		shown := printable(text)
+		shown := display.CleanLine(text)
 		for _, r := range shown {
 			if r < ' ' && r != '\t' || r >= 0x7f && r < 0xa0 {
 				t.Fatalf("%q is shown as %q", text, shown)
 			}
 		}
-		if again := printable(shown); again != shown {
+		if again := display.CleanLine(shown); again != shown {
 			t.Fatalf("%q is shown as %q and then as %q", text, shown, again)
 		}
 	})

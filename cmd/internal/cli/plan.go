@@ -106,7 +106,7 @@ func (t *tool) tellPlan(report display.Partition, asJSON bool) error {
 	} else {
 		style, _ := t.styleOf(t.out)
 		for _, line := range display.Plan(report, style) {
-			t.say("%s\n", line)
+			t.say("%s\n", own(line))
 		}
 	}
 	if report.Plan != nil {

@@ -243,7 +243,7 @@ func saidOf(files []brought, dir string) string {
 	for _, file := range files {
 		total += file.bytes
 		if len(listed) < shownFiles {
-			listed = append(listed, printable(file.name))
+			listed = append(listed, display.CleanLine(file.name))
 		}
 	}
 	text := fmt.Sprintf("brought back %s, %s: %s", counted(len(files), "file"), total, strings.Join(listed, ", "))

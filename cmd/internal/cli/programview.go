@@ -46,7 +46,7 @@ func (t *tool) newProgramView(ctx context.Context, session *session, most int, a
 // take begins to follow the log with the run's first message, and says why an attempt is followed by another.
 func (v *programView) take(message client.Message) {
 	if message.Alert != nil && message.Alert.Run == v.model.Run.Run {
-		v.note("alert: %s", printable(message.Alert.Message))
+		v.note("alert: %s", display.CleanLine(message.Alert.Message))
 	}
 	if message.Run == nil {
 		return
@@ -129,7 +129,7 @@ func (p *programPrinter) show(line logs.Line) error {
 	if !to.terminal {
 		return p.write(to, text+"\n")
 	}
-	text = printable(text)
+	text = display.CleanLine(text)
 	if line.Redrawn {
 		if p.open != to {
 			p.endLine()

@@ -97,9 +97,7 @@ func (t *tool) retry(ctx context.Context, run string, flags *retryFlags) error {
 		return t.writeJSON(retried)
 	}
 	out := t.viewOutput(flags.json)
-	if _, err := fmt.Fprintf(out, "run %s tries %s again, and %s\n", retried.Run, run, reuseOf(retried)); err != nil {
-		return err
-	}
+	printf(out, "run %s tries %s again, and %s\n", retried.Run, run, reuseOf(retried))
 	if !follow {
 		t.say("`spillway show %s --follow` shows it\n", retried.Run)
 		return nil

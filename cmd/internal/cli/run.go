@@ -181,7 +181,7 @@ func (t *tool) conclude(model display.Model, stack web.Stack, asJSON bool, viewe
 			t.say("\n")
 		}
 		for _, line := range display.Summary(model, style) {
-			t.say("%s\n", line)
+			t.say("%s\n", own(line))
 		}
 	}
 	if model.Run.State != predictor.RunSucceeded {
@@ -192,7 +192,7 @@ func (t *tool) conclude(model display.Model, stack web.Stack, asJSON bool, viewe
 
 // writeJSON writes one indented JSON value to standard output.
 func (t *tool) writeJSON(value any) error {
-	encoder := json.NewEncoder(t.out)
+	encoder := json.NewEncoder(cleanWriter{t.out})
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(value); err != nil {

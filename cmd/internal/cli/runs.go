@@ -72,7 +72,7 @@ func (t *tool) runs(ctx context.Context, query web.RunQuery, asJSON bool) error 
 	_, _ = fmt.Fprintln(table, "RUN\tPIPELINE\tSTATE\tSTARTED\tTIME\tPREDICTED\tGOAL\tCOST\tPOOL+FN")
 	for _, run := range found {
 		finish, _ := display.Expected(run)
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d+%d\n", run.Run, run.Pipeline, run.State, startedAt(run.StartedAt, now), display.Took(run, now), finish,
+		printf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d+%d\n", run.Run, run.Pipeline, run.State, startedAt(run.StartedAt, now), display.Took(run, now), finish,
 			display.GoalInShort(run.Goal), run.Totals.Cost, run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function])
 	}
 	if err := table.Flush(); err != nil {
@@ -80,7 +80,7 @@ func (t *tool) runs(ctx context.Context, query web.RunQuery, asJSON bool) error 
 	}
 	for _, run := range found {
 		if run.Notice != "" {
-			t.say("%s: %s\n", printable(run.Run), printable(run.Notice))
+			t.say("%s: %s\n", display.CleanLine(run.Run), display.CleanLine(run.Notice))
 		}
 	}
 	return nil

@@ -72,7 +72,7 @@ func (t *tool) history(ctx context.Context, run string) error {
 	if err != nil {
 		return t.withNearRuns(ctx, session, err, run)
 	}
-	t.say("%s\n", history)
+	t.say("%s\n", display.CleanJSON(history))
 	return nil
 }
 
@@ -111,7 +111,7 @@ func (t *tool) show(ctx context.Context, run string, asJSON, follow bool) error 
 	}
 	style, _ := t.styleOf(t.out)
 	for _, line := range slices.Concat(display.Summary(model, style), trainingLines(trainings), display.Decisions(model)) {
-		t.say("%s\n", line)
+		t.say("%s\n", own(line))
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func trainingLines(trainings []ledger.TrainingView) (lines []string) {
 		if len(training.Parts) == 1 {
 			parts = "1 part"
 		}
-		lines = append(lines, fmt.Sprintf("  training  %s: %s, %s, step %d/%d; a step takes %s; the fullest part holds %s", printable(stage), parts, printable(training.Schedule),
+		lines = append(lines, fmt.Sprintf("  training  %s: %s, %s, step %d/%d; a step takes %s; the fullest part holds %s", display.CleanLine(stage), parts, display.CleanLine(training.Schedule),
 			training.Steps, training.TotalSteps, besides(training.PredictedStepSeconds, training.StepSeconds, stepTime),
 			besides(float64(predicted), float64(peak), func(bytes float64) string { return quantity.Bytes(bytes).String() })))
 	}

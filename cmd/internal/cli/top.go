@@ -75,7 +75,7 @@ func (t *tool) top(ctx context.Context, once, asJSON bool) error {
 		return t.writeJSON(overview)
 	case once || height == 0:
 		for _, line := range display.Top(overview, style) {
-			t.say("%s\n", line)
+			t.say("%s\n", own(line))
 		}
 		return nil
 	}

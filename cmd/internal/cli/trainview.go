@@ -138,7 +138,7 @@ func (v *trainView) end(end display.Trained) error {
 // tellTrained writes the result of a training.
 func tellTrained(out io.Writer, end display.Trained, style display.Style, asJSON bool) error {
 	if asJSON {
-		return json.NewEncoder(out).Encode(map[string]any{"result": end})
+		return json.NewEncoder(cleanWriter{out}).Encode(map[string]any{"result": end})
 	}
 	_, err := fmt.Fprintln(out, strings.Join(display.TrainingEnd(end, style), "\n"))
 	return err
@@ -146,7 +146,7 @@ func tellTrained(out io.Writer, end display.Trained, style display.Style, asJSON
 
 // line writes one JSON object. The mutex is held.
 func (v *trainView) line(object map[string]any) {
-	_ = json.NewEncoder(v.out).Encode(object) // a display that is gone stops no training; numbers that JSON has not stop it earlier
+	_ = json.NewEncoder(cleanWriter{v.out}).Encode(object) // a display that is gone stops no training; numbers that JSON has not stop it earlier
 }
 
 // note writes a line about the training to standard error.
@@ -155,7 +155,7 @@ func (v *trainView) note(format string, args ...any) {
 	defer v.mutex.Unlock()
 	v.endLine()
 	if !v.quiet {
-		_, _ = fmt.Fprintf(v.err, "spillway: "+format+"\n", args...)
+		printf(v.err, "spillway: "+format+"\n", args...)
 	}
 }
 
@@ -204,10 +204,10 @@ func (l trainLog) Handle(_ context.Context, record slog.Record) error {
 		l.view.mutex.Lock()
 		defer l.view.mutex.Unlock()
 		l.view.endLine()
-		_, err := fmt.Fprintln(l.view.err, printable(printed))
+		_, err := fmt.Fprintln(l.view.err, display.CleanLine(printed))
 		return err
 	case record.Level >= slog.LevelInfo:
-		l.view.note("%s", printable(text))
+		l.view.note("%s", display.CleanLine(text))
 	}
 	return nil
 }

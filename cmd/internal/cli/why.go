@@ -48,7 +48,7 @@ func (t *tool) explain(ctx context.Context, name string, asJSON bool) error {
 	}
 	style, _ := t.styleOf(t.out)
 	for _, line := range display.Why(explained, model, style) {
-		t.say("%s\n", line)
+		t.say("%s\n", own(line))
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func failuresOf(ctx context.Context, calls *client.Client, run string) ([]displa
 	for i, failure := range failures {
 		query := logs.Query{Run: run, Stage: failure.Stage, Task: failure.Task, Attempt: failure.Number, Tail: lastWords}
 		err := calls.Logs(ctx, query, false, func(line logs.Line) error {
-			failures[i].LastWords = append(failures[i].LastWords, printable(line.Text))
+			failures[i].LastWords = append(failures[i].LastWords, display.CleanLine(line.Text))
 			return nil
 		})
 		if err != nil {

@@ -67,11 +67,6 @@ func cut(text string, width int) string {
 	return string([]rune(text)[:max(width-1, 0)]) + "~"
 }
 
-// clean makes text from a user's program one line without control characters.
-func clean(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) }), " ")
-}
-
 // seconds writes a time with two to three digits: "0.08 s", "12.3 s", "4m05s", "3h07m".
 func seconds(value float64) string {
 	switch {
