@@ -3,12 +3,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
 	"github.com/spillway-ml/spillway/cmd/internal/wire"
 )
 
@@ -17,6 +19,9 @@ func main() {
 }
 
 func run() int {
+	if err := secrecy.Conceal(); err != nil { // before anything is read from the environment
+		fmt.Fprintln(os.Stderr, "warning: other programs of this user may read this one's secrets:", err)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	signals, interrupted := make(chan os.Signal, 1), make(chan struct{}, 1)

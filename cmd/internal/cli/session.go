@@ -13,6 +13,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
 )
@@ -156,6 +157,9 @@ func (t *tool) start(ctx context.Context, flags *stackFlags, apps []build.App, u
 	engine, err := t.deps.StartEngine(ctx, config)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the stack: %w", err), log.Close())
+	}
+	if err := secrecy.Forget(); err != nil {
+		return nil, errors.Join(err, engine.Close(ctx), log.Close())
 	}
 	session := &session{client: client.New(engine.HTTPAddress(), ""), engine: engine, log: log}
 	token, err := access.ReadToken(dir)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/alerts"
 	"github.com/spillway-ml/spillway/activities/traces"
+	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -87,7 +88,7 @@ func (f *stackFlags) add(flags *pflag.FlagSet) {
 	f.set.Var(count{&f.concurrency, 1}, "function-concurrency", "the most function environments at a time")
 	f.set.Var(span{&f.coldStart, true}, "function-cold-start", "time added to the start of a local environment, which starts faster than on AWS")
 	f.set.Var(span{value: &f.idleAfter}, "idle-after", "how long a stage without work keeps its last slot")
-	f.set.StringArrayVar(&f.webhooks, "alert-webhook", nil, "`URL` to which alerts about goals are posted as JSON; may be given several times")
+	f.set.StringArrayVar(&f.webhooks, "alert-webhook", nil, "`URL` to which alerts about goals are posted as JSON; may be given several times. Where it is a secret, set "+secrecy.WebhooksVariable)
 	f.set.Var(choice{value: &f.logLevel, of: []string{"debug", "info", "warn", "error"}}, "log-level", "least level of the engine's log, <state>/spillway.log")
 	flags.AddFlagSet(f.set)
 }
@@ -105,7 +106,9 @@ func (f *stackFlags) changed() []string {
 
 // config returns the configuration without the apps and the logger.
 func (f *stackFlags) config(stateDir, version string, environment func(string) (string, bool)) (EngineConfig, error) {
-	if err := checkWebhooks(f.webhooks); err != nil {
+	addresses, _ := environment(secrecy.WebhooksVariable)
+	fromEnvironment := strings.Fields(addresses)
+	if err := errors.Join(checkWebhooks("--alert-webhook", f.webhooks), checkWebhooks(secrecy.WebhooksVariable, fromEnvironment)); err != nil {
 		return EngineConfig{}, err
 	}
 	traced, err := tracesFrom(environment)
@@ -140,7 +143,7 @@ func (f *stackFlags) config(stateDir, version string, environment func(string) (
 		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
-		PoolMemory: f.poolMemory, ArtifactsMax: f.artifactsMax, Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
+		PoolMemory: f.poolMemory, ArtifactsMax: f.artifactsMax, Limits: limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
 		Functions: FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor), PerRequest: function.Request.Times(f.priceFactor),
 			Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,
@@ -148,11 +151,11 @@ func (f *stackFlags) config(stateDir, version string, environment func(string) (
 	}, nil
 }
 
-// checkWebhooks refuses what alerts cannot be posted to. It never repeats a URL: its path and query may be secrets.
-func checkWebhooks(webhooks []string) error {
+// checkWebhooks refuses what alerts cannot be posted to, and says by which source it was given. It never repeats a URL: its path and query may be secrets.
+func checkWebhooks(source string, webhooks []string) error {
 	for i, webhook := range webhooks {
 		if err := alerts.CheckWebhook(webhook); err != nil {
-			return &usage{problem: fmt.Sprintf("--alert-webhook (the %d. of %d): %v", i+1, len(webhooks), err), hint: "give a URL such as https://hooks.example.com/alerts"}
+			return &usage{problem: fmt.Sprintf("%s (the %d. of %d): %v", source, i+1, len(webhooks), err), hint: "give a URL such as https://hooks.example.com/alerts"}
 		}
 	}
 	return nil

@@ -338,6 +338,8 @@ func TestTheEnvironmentAndFlagsSayWhereAlertsAndTracesGo(t *testing.T) {
 	}{
 		"nothing":              {"", nil, ""},
 		"both":                 {"--alert-webhook https://hooks.example.com/s3cret --alert-webhook http://127.0.0.1:9", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318", "OTEL_EXPORTER_OTLP_HEADERS": "a=b"}, ""},
+		"a webhook unseen":     {"", map[string]string{"SPILLWAY_ALERT_WEBHOOKS": "https://hooks.example.com/s3cret http://127.0.0.1:9"}, ""},
+		"a file, unseen":       {"", map[string]string{"SPILLWAY_ALERT_WEBHOOKS": "file:///s3cret"}, "SPILLWAY_ALERT_WEBHOOKS (the 1. of 1)"},
 		"a webhook of a file":  {"--alert-webhook file:///s3cret", nil, "--alert-webhook (the 1. of 1)"},
 		"a collector over tcp": {"", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "127.0.0.1:4318"}, "OTEL_EXPORTER_OTLP_ENDPOINT"},
 	} {
@@ -365,7 +367,7 @@ func TestTheEnvironmentAndFlagsSayWhereAlertsAndTracesGo(t *testing.T) {
 				t.Fatalf("got exit %d: %s", code, stderr)
 			}
 			config := (*configs)[0]
-			if len(config.AlertWebhooks) != strings.Count(test.args, "--alert-webhook") {
+			if len(config.AlertWebhooks) != strings.Count(test.args, "--alert-webhook")+len(strings.Fields(test.environment["SPILLWAY_ALERT_WEBHOOKS"])) {
 				t.Errorf("alerts go to %q", config.AlertWebhooks)
 			}
 			if endpoint := test.environment["OTEL_EXPORTER_OTLP_ENDPOINT"]; endpoint != "" && config.Traces.Endpoint != endpoint+"/v1/traces" || endpoint == "" && config.Traces.Endpoint != "" {

@@ -1,0 +1,67 @@
+package secrecy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+func conceal(names []string) error {
+	err := overwrite(names) // first: the files of one that is not dumpable are root's
+	if err != nil {
+		err = fmt.Errorf("take secrets out of /proc/self/environ: %w", err)
+	}
+	if denied := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); denied != nil {
+		err = errors.Join(err, fmt.Errorf("keep others out of this process: %w", denied))
+	}
+	return err
+}
+
+// overwrite replaces the variables in the area of memory that /proc/self/environ shows.
+func overwrite(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	start, err := areaStart()
+	if err != nil {
+		return err
+	}
+	area, err := os.ReadFile("/proc/self/environ")
+	if err != nil {
+		return err
+	}
+	memory, err := os.OpenFile("/proc/self/mem", os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	offset := int64(0)
+	for entry := range bytes.SplitSeq(area, []byte{0}) {
+		for _, name := range names {
+			if value, is := bytes.CutPrefix(entry, []byte(name+"=")); is {
+				_, failed := memory.WriteAt(bytes.Repeat([]byte("x"), len(value)), start+offset+int64(len(entry)-len(value)))
+				err = errors.Join(err, failed)
+			}
+		}
+		offset += int64(len(entry)) + 1
+	}
+	return errors.Join(err, memory.Close())
+}
+
+// areaStart is the address of the environment that the process was started with: field 50 of /proc/self/stat (proc(5)).
+func areaStart() (int64, error) {
+	const field, afterName = 50, 3 // the second field, the name, may hold spaces; it ends with the last ')'
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) <= field-afterName {
+		return 0, errors.New("/proc/self/stat is shorter than it should be")
+	}
+	return strconv.ParseInt(fields[field-afterName], 10, 64)
+}
