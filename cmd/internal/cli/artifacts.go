@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -153,24 +155,39 @@ func receive(ctx context.Context, store activities.Store, dir, name string, arti
 	if !filepath.IsLocal(name) {
 		return fmt.Errorf("the result names %q, which is not below a directory", name)
 	}
-	path := filepath.Join(dir, name)
 	if isTree {
-		return tree.Unpack(ctx, store, artifact, path)
+		return tree.Unpack(ctx, store, artifact, filepath.Join(dir, name))
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	return receiveFile(ctx, store, dir, name, artifact)
+}
+
+// receiveFile writes a file below dir. Links that lead out of dir are not followed, and the name under which the file is made cannot be guessed: in
+// a directory that others can write to they may have been planted.
+func receiveFile(ctx context.Context, store activities.Store, dir, name string, artifact activities.Ref) (err error) {
+	dir = cmp.Or(dir, ".")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
 	content, err := store.Open(ctx, artifact.Digest)
 	if err != nil {
 		return err
 	}
-	scratch, err := os.OpenFile(path+".part", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	part := name + "." + rand.Text() + ".part"
+	scratch, err := root.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return errors.Join(err, content.Close())
 	}
 	_, err = io.Copy(scratch, content)
 	if err := errors.Join(err, content.Close(), scratch.Close()); err != nil {
-		return errors.Join(err, os.Remove(scratch.Name()))
+		return errors.Join(err, root.Remove(part))
 	}
-	return os.Rename(scratch.Name(), path)
+	return root.Rename(part, name)
 }
