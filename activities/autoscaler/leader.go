@@ -81,6 +81,7 @@ type Leader struct {
 	id      string        // names this process in the lease
 	lasts   time.Duration // how long a lease lasts
 	term    uint64        // the last that this process took; 0 before the first. It belongs to the goroutine of Run
+	pulse   pulse
 }
 
 // New returns a Leader, or an error that names the option that is missing.
@@ -131,6 +132,7 @@ func (l *Leader) Run(ctx context.Context) {
 		if time.Since(began) > steady {
 			pause = firstPause
 		}
+		l.pulse.stumble(err)
 		l.options.Failed()
 		l.options.Logger.WarnContext(ctx, "the lead was lost; campaign for it again", "error", err, "pause", pause)
 		if !sleep(ctx, pause) {

@@ -136,10 +136,13 @@ func (w *planWriter) post(ctx context.Context, plan predictor.Plan) error {
 	return err
 }
 
-// look learns what is in force now. It wraps ErrDeposed when a later term has begun. A plan that nobody can read, or that was deleted, counts
+// look learns what is in force now. It wraps ErrDeposed when a later term has begun, or a newer build leads. A plan that nobody can read, or that was deleted, counts
 // as an empty one: the next tick finds that what it decides differs, and posts.
 func (w *planWriter) look(ctx context.Context) error {
 	current, revision, err := readable(ctx, w.board, w.logger)
+	if errors.Is(err, wire.ErrVersion) {
+		return fmt.Errorf("write plans of term %d: %w: %w", w.term, ErrDeposed, err)
+	}
 	if err != nil {
 		return err
 	}

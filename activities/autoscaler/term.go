@@ -135,6 +135,7 @@ func (t *term) post(ctx context.Context, plan predictor.Plan) error {
 		return err
 	}
 	if err != nil {
+		t.leader.pulse.stumble(err)
 		t.log.WarnContext(ctx, "plan is not in force yet", "tick", plan.Tick, "error", err)
 		return nil
 	}
@@ -145,6 +146,7 @@ func (t *term) post(ctx context.Context, plan predictor.Plan) error {
 
 // obey follows up a plan that is in force, also one that was before: rows of it may not have reached their runs.
 func (t *term) obey(ctx context.Context, plan predictor.Plan) {
+	t.leader.pulse.beat()
 	t.publish(ctx)
 	t.windows.obey(plan.Windows)
 	t.lead(true)

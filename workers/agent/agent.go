@@ -65,6 +65,9 @@ type Options struct {
 	ArtifactsURL string
 	// Store has the artifacts, for commands; nil refuses them.
 	Store activities.Store
+	// Declared says whether a host may run a command: nil when its stage was declared as one that runs it. An error that wraps ErrUndeclared is
+	// final, any other is no word about the command, and the task is tried again. Nil refuses every command.
+	Declared func(context.Context, Order) error
 	// WorkspaceBytes is how much the files of one command may take; 0 means half of the disk that is free now.
 	WorkspaceBytes quantity.Bytes
 	// Environment is added to the environment of children, which else is PATH, HOME, TMPDIR, LANG and TZ of this process and what
@@ -110,6 +113,7 @@ type Agent struct {
 	price       quantity.Money
 	recorder    activities.Recorder
 	keeper      slot.Keeper
+	declared    func(context.Context, Order) error
 	plans       activities.Plans
 	output      func(wire.LogSource) activities.Output
 	inventory   func(context.Context, predictor.Host) error
@@ -144,7 +148,7 @@ func New(options Options) (*Agent, error) {
 	a := &Agent{
 		id: options.Host, instance: rand.Text(), client: options.Client, started: options.Started,
 		capacity: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
-		recorder: options.Recorder, keeper: options.Results, plans: options.Plans, output: options.Output, inventory: options.Inventory, held: options.Held,
+		recorder: options.Recorder, keeper: options.Results, declared: options.Declared, plans: options.Plans, output: options.Output, inventory: options.Inventory, held: options.Held,
 		sampleEvery: options.SampleEvery, childIdle: options.ChildIdle, drain: options.Drain,
 		logger: options.Logger.With("host", options.Host), now: options.Now,
 		changed: make(chan struct{}, 1),

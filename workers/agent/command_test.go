@@ -1,14 +1,17 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +24,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/commandtest"
 	"github.com/spillway-ml/spillway/workers/enforce"
+	"github.com/spillway-ml/spillway/workers/slot"
 	"github.com/spillway-ml/spillway/workers/slot/slottest"
 )
 
@@ -38,6 +42,7 @@ func startWithStore(t *testing.T, slots int, edit func(*Options)) (h *host, prin
 	state = t.TempDir()
 	h = start(t, slots, func(o *Options) {
 		o.StateDir, o.Store, o.WorkspaceBytes = state, commandtest.NewStore(), 256*quantity.MiB
+		o.Declared = func(context.Context, Order) error { return nil }
 		o.Output = func(source wire.LogSource) activities.Output {
 			mu.Lock()
 			defer mu.Unlock()
@@ -311,5 +316,56 @@ func TestACheckpointOfACommandIsWhereTheNextAttemptStarts(t *testing.T) {
 	}
 	if !strings.Contains(string(result.Output), `"from":7`) {
 		t.Errorf("got %s, want the second attempt to have resumed from 7", result.Output)
+	}
+}
+
+// TestAttackACommandThatNobodyDeclaredDoesNotRun puts commands on the queue of a stage, as whoever reaches Temporal may.
+func TestAttackACommandThatNobodyDeclaredDoesNotRun(t *testing.T) {
+	t.Parallel()
+	for name, declared := range map[string]func(context.Context, Order) error{
+		"nobody is asked": nil,
+		"it is not declared": func(_ context.Context, order Order) error {
+			return fmt.Errorf("stage %s: %w", order.Task.Stage, ErrUndeclared)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, _, _ := startWithStore(t, 1, func(o *Options) { o.Declared = declared })
+			owned := filepath.Join(t.TempDir(), "owned")
+			_, err := h.command(t, "train-1", shell("touch "+owned), nil).Wait(t)
+			if failed, is := errors.AsType[*temporal.ApplicationError](err); !is || !failed.NonRetryable() || failed.Type() != slot.MalformedError {
+				t.Errorf("got %v, want a final refusal", err)
+			}
+			if _, err := os.Stat(owned); err == nil {
+				t.Error("the command ran")
+			}
+			if records := h.records(); len(records) > 0 {
+				t.Errorf("the forged task is accounted for: %+v", records)
+			}
+		})
+	}
+}
+
+func TestACommandOfWhichItIsNotKnownWhetherItIsDeclaredIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	orders := make(chan Order, 2)
+	h, printed, _ := startWithStore(t, 1, func(o *Options) {
+		o.Declared = func(_ context.Context, order Order) error {
+			orders <- order
+			if asked.Add(1) == 1 {
+				return errors.New("the disk does not answer")
+			}
+			return nil
+		}
+	})
+	if _, err := h.command(t, "train-1", shell("echo ran"), nil).Wait(t); err != nil {
+		t.Fatal(err)
+	}
+	if order := <-orders; order.Workflow != "r" || order.Task.ID != "train-1" || order.Command.Arguments[2] != "echo ran" {
+		t.Errorf("asked about %+v, want the command and the workflow that scheduled it", order)
+	}
+	if got := printed("train-1", 2); got != "ran\n" {
+		t.Errorf("printed %q, want that the second attempt ran", got)
 	}
 }

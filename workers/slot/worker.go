@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -234,7 +235,7 @@ func (w *Worker) forget(q queue, p poller, err error) {
 
 // run is the activity behind every stage.
 func (w *Worker) run(ctx context.Context, args converter.EncodedValues) (wire.Result, error) {
-	task, input, err := decode(w.stage, args)
+	task, input, err := decode(w.stage, activity.GetInfo(ctx).WorkflowExecution.ID, args)
 	if err != nil {
 		return wire.Result{}, err
 	}
@@ -254,11 +255,11 @@ func (w *Worker) run(ctx context.Context, args converter.EncodedValues) (wire.Re
 	return w.handler(ctx, task, input)
 }
 
-// MalformedError is the type of the application error about a task that this build cannot read. A retry cannot help.
+// MalformedError is the type of the application error about a task that this build cannot read or must not run. A retry cannot help.
 const MalformedError = "SpillwayMalformedTask"
 
-// decode reads the arguments of a stage activity and refuses what is not a task of stage.
-func decode(stage predictor.StageID, args converter.EncodedValues) (wire.Task, json.RawMessage, error) {
+// decode reads the arguments of a stage activity that workflow has scheduled, and refuses what is not a task of stage and of a run.
+func decode(stage predictor.StageID, workflow string, args converter.EncodedValues) (wire.Task, json.RawMessage, error) {
 	var task wire.Task
 	var input json.RawMessage
 	err := args.Get(&task, &input)
@@ -271,10 +272,17 @@ func decode(stage predictor.StageID, args converter.EncodedValues) (wire.Task, j
 		err = fmt.Errorf("the task is for stage %s; tasks go to the queue that bears their stage's name", task.Stage)
 	case task.ID == "":
 		err = errors.New("the task has no ID; start stages through the spillway package")
+	case task.Run == "" || workflow != task.Run && !strings.HasPrefix(workflow, task.Run+"/"): // a run, or a part of it
+		err = fmt.Errorf("the task says that it is of run %q, and workflow %q has scheduled it; start stages through the spillway package", task.Run, workflow)
 	}
 	if err != nil {
 		err = fmt.Errorf("read a task from %s: %w", stage.Queue(), err)
-		return wire.Task{}, nil, temporal.NewNonRetryableApplicationError(err.Error(), MalformedError, err)
+		return wire.Task{}, nil, Refuse(err)
 	}
 	return task, input, nil
+}
+
+// Refuse is what a Handler returns for a task that must not run, before it has begun an [Attempt]: no retry can help, and nobody accounts for it.
+func Refuse(err error) error {
+	return temporal.NewNonRetryableApplicationError(err.Error(), MalformedError, err)
 }

@@ -176,10 +176,42 @@ func TestATaskThatDoesNotReadIsRefusedForGood(t *testing.T) {
 		{"another stage's task", []any{elsewhere, json.RawMessage("1")}},
 		{"a task without an ID", []any{nameless, json.RawMessage("1")}},
 	} {
-		_, err := f.SubmitArguments(t, stage.Queue(), tt.arguments...).Wait(t)
+		_, err := f.SubmitOf(t, "r", stage.Queue(), tt.arguments...).Wait(t)
 		var failed *temporal.ApplicationError
 		if !errors.As(err, &failed) || failed.Type() != slot.MalformedError || !failed.NonRetryable() {
 			t.Errorf("%s: got %v, want a final %s", tt.name, err, slot.MalformedError)
+		}
+	}
+}
+
+// TestAttackATaskThatItsRunHasNotScheduledIsRefused puts tasks on a stage's queues as whoever reaches Temporal may: by an activity
+// without a workflow, or of another.
+func TestAttackATaskThatItsRunHasNotScheduledIsRefused(t *testing.T) {
+	t.Parallel()
+	f, c := slottest.Start(t)
+	w := start(t, c, echo)
+	set(t, w, 1, true)
+	nobodys := task("score-1")
+	nobodys.Run = ""
+	for _, tt := range []struct {
+		name, workflow string
+		task           wire.Task
+	}{
+		{"no workflow", "", task("score-1")},
+		{"no workflow and no run", "", nobodys},
+		{"another workflow", "other", task("score-1")},
+		{"a workflow whose name begins alike", "r2", task("score-1")},
+		{"no run", "r", nobodys},
+	} {
+		_, err := f.SubmitOf(t, tt.workflow, stage.PoolQueue(), tt.task, json.RawMessage("1")).Wait(t)
+		var failed *temporal.ApplicationError
+		if !errors.As(err, &failed) || failed.Type() != slot.MalformedError || !failed.NonRetryable() {
+			t.Errorf("%s: got %v, want a final %s", tt.name, err, slot.MalformedError)
+		}
+	}
+	for _, workflow := range []string{"r", "r/score-1"} {
+		if _, err := f.SubmitOf(t, workflow, stage.PoolQueue(), task("score-1"), json.RawMessage("1")).Wait(t); err != nil {
+			t.Errorf("workflow %s: %v, want the task to run", workflow, err)
 		}
 	}
 }

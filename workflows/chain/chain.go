@@ -98,7 +98,7 @@ type variable struct {
 // MarshalJSON encodes the chain so that UnmarshalJSON restores it.
 func (c Chain) MarshalJSON() ([]byte, error) { return json.Marshal(c.d) }
 
-// UnmarshalJSON restores what MarshalJSON encoded. It does not check it again: encode only what Parse or Single returned.
+// UnmarshalJSON restores what MarshalJSON encoded. It does not check it: where others may have written it, ask Validate before anything else.
 func (c *Chain) UnmarshalJSON(encoded []byte) error {
 	var d definition
 	if err := json.Unmarshal(encoded, &d); err != nil {
@@ -158,22 +158,27 @@ func (c Chain) With(packed map[string]Packed) (Chain, error) {
 	d := c.d
 	d.Inputs = slices.Clone(d.Inputs)
 	err := d.each(func(use string, s *source) error {
-		artifact, found := packed[use]
-		switch {
-		case !found || artifact.Artifact.Digest == "":
-			return fmt.Errorf("chain %s: %s at %s is not packed: pack everything that Files returns", d.Name, use, s.Path)
-		case use == codeUse && !artifact.Tree:
-			return fmt.Errorf("chain %s: code at %s is packed as a file: name a directory, or `code: none`", d.Name, s.Path)
-		case use == requirementsUse && artifact.Tree:
-			return fmt.Errorf("chain %s: requirements at %s are packed as a directory: name a file", d.Name, s.Path)
-		}
+		artifact := packed[use]
 		s.Artifact, s.Tree = artifact.Artifact, artifact.Tree
-		return nil
+		return d.packable(use, *s)
 	})
 	if err != nil {
 		return Chain{}, err
 	}
 	return Chain{d}, nil
+}
+
+// packable refuses a source that is not packed, or packed as what it cannot be.
+func (d *definition) packable(use string, s source) error {
+	switch {
+	case s.Artifact.Digest == "":
+		return fmt.Errorf("chain %s: %s at %s is not packed: pack everything that Files returns", d.Name, use, s.Path)
+	case use == codeUse && !s.Tree:
+		return fmt.Errorf("chain %s: code at %s is packed as a file: name a directory, or `code: none`", d.Name, s.Path)
+	case use == requirementsUse && s.Tree:
+		return fmt.Errorf("chain %s: requirements at %s are packed as a directory: name a file", d.Name, s.Path)
+	}
+	return nil
 }
 
 // each calls visit for everything that is packed, until it fails.

@@ -45,7 +45,7 @@ func packed(tb testing.TB, c chain.Chain) chain.Chain {
 	tb.Helper()
 	artifacts := map[string]chain.Packed{}
 	for i, local := range c.Files() {
-		artifacts[local.Use] = chain.Packed{Artifact: ref(string("abcdef"[i])), Tree: local.Use == "code"}
+		artifacts[local.Use] = chain.Packed{Artifact: ref(string("abcdef"[i%6])), Tree: local.Use == "code"}
 	}
 	c, err := c.With(artifacts)
 	if err != nil {

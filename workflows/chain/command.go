@@ -61,16 +61,24 @@ func (b *binding) commands(s *stage) ([]wire.Command, error) {
 
 // form puts in place what all tasks of a stage have in common.
 func (b *binding) form(s *stage) (*form, error) {
-	f := &form{stage: s, environment: map[string][]piece{}, command: wire.Command{
-		Code: b.chain.Code.Artifact, Requirements: b.chain.Requirements.Artifact, Directory: s.Directory, Image: s.Image,
+	f, texts := b.chain.shape(s)
+	var err error
+	f.values, err = b.valuesIn(s, texts)
+	return f, err
+}
+
+// shape is a stage as every run of the chain has it, and the texts in which values take their place.
+func (d *definition) shape(s *stage) (f *form, texts []string) {
+	f = &form{stage: s, environment: map[string][]piece{}, command: wire.Command{
+		Code: d.Code.Artifact, Requirements: d.Requirements.Artifact, Directory: s.Directory, Image: s.Image,
 		Outputs: s.Outputs, Grace: s.Grace,
 	}}
-	texts := append(slices.Clone(s.Arguments), s.Script)
+	texts = append(slices.Clone(s.Arguments), s.Script)
 	for _, argument := range s.Arguments {
 		pieces, _ := split(argument)
 		f.arguments = append(f.arguments, pieces)
 	}
-	for _, environment := range []map[string]string{b.chain.Environment, s.Environment} {
+	for _, environment := range []map[string]string{d.Environment, s.Environment} {
 		for _, name := range workflow.DeterministicKeys(environment) {
 			texts = append(texts, environment[name])
 			f.environment[name], _ = split(environment[name])
@@ -79,9 +87,7 @@ func (b *binding) form(s *stage) (*form, error) {
 	if s.Script != "" {
 		f.shell = newShellForm(s.Script)
 	}
-	var err error
-	f.values, err = b.valuesIn(s, texts)
-	return f, err
+	return f, texts
 }
 
 // valuesIn are the values that texts of a stage name, besides those of its variables.
@@ -181,8 +187,11 @@ func (s shellForm) command(value func(name string) string) (arguments []string, 
 	for _, name := range workflow.DeterministicKeys(s.variables) {
 		set(&environment, s.variables[name], value(name))
 	}
-	return []string{"sh", "-e", "-c", s.script}, environment, nil
+	return s.arguments(), environment, nil
 }
+
+// arguments are those of the shell.
+func (s shellForm) arguments() []string { return []string{"sh", "-e", "-c", s.script} }
 
 // files are what is put into the working directory of a task that has these files as variables.
 func (b *binding) files(s *stage, variables map[string]wire.CommandFile) ([]wire.CommandFile, error) {

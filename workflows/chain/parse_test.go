@@ -439,5 +439,8 @@ func FuzzParse(f *testing.F) {
 		if restored := decoded(t, encoded(t, parsed)); restored.Digest() != parsed.Digest() {
 			t.Fatalf("%s restores as %s", encoded(t, parsed), encoded(t, restored))
 		}
+		if err := decoded(t, encoded(t, packed(t, parsed))).Validate(chain.Checks{}); err != nil {
+			t.Fatalf("what a file says is not valid: %v", err)
+		}
 	})
 }

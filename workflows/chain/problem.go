@@ -11,7 +11,7 @@ import (
 
 // Problem is one thing that is wrong with a chain, and where.
 type Problem struct {
-	// File is the file as Parse was told it; Line and Column count from 1.
+	// File is the file as Parse was told it; Line and Column count from 1. Of Validate it is the place within the chain, and both are 0.
 	File         string
 	Line, Column int
 	// Text says what is wrong and what to do.
@@ -20,6 +20,9 @@ type Problem struct {
 
 // String writes the problem as compilers do: "chain.yaml:12:7: what is wrong; what to do".
 func (p Problem) String() string {
+	if p.Line == 0 {
+		return p.File + ": " + p.Text
+	}
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
 }
 

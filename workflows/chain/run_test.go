@@ -39,6 +39,12 @@ func echo(_ context.Context, _ wire.Task, command wire.Command) (wire.CommandRes
 	return result, nil
 }
 
+// isSingle reports whether the command of c comes with each run.
+func isSingle(c chain.Chain) bool {
+	single, err := chain.Single(c.Name())
+	return err == nil && single.Digest() == c.Digest()
+}
+
 // environment is Temporal's test environment with the chain's workflow and stages, which run on run.
 func environment(tb testing.TB, c chain.Chain, run host) *testsuite.TestWorkflowEnvironment {
 	tb.Helper()
@@ -54,6 +60,9 @@ func environment(tb testing.TB, c chain.Chain, run host) *testsuite.TestWorkflow
 			var command wire.Command
 			if err := json.Unmarshal(input, &command); err != nil {
 				return wire.Result{}, err
+			}
+			if err := c.Permits(stage.Describe().Name, command); err != nil && !isSingle(c) {
+				tb.Errorf("a host would refuse what the run asks for: %v", err)
 			}
 			result, err := run(ctx, task, command)
 			if err != nil {

@@ -146,7 +146,7 @@ func (t *Trigger) ensureSubjects(ctx context.Context, table *table, additional [
 	t.mu.Unlock()
 	subjects, err := cover(wanted)
 	if err != nil {
-		return err
+		return &Refusal{err}
 	}
 	before := slices.Sorted(slices.Values(config.Subjects))
 	if slices.Equal(before, subjects) {
@@ -169,7 +169,7 @@ func (t *Trigger) explain(ctx context.Context, name string, subjects []string, e
 		lister := t.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
 		for other := range lister.Name() {
 			if other != name {
-				return fmt.Errorf("subject %q overlaps stream %s: choose another subject, or take it from that stream: %w", subject, other, err)
+				return &Refusal{fmt.Errorf("subject %q overlaps stream %s: choose another subject, or take it from that stream: %w", subject, other, err)}
 			}
 		}
 	}

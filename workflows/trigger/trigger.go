@@ -102,14 +102,24 @@ func New(options Options) (*Trigger, error) {
 	}, nil
 }
 
+// Refusal is the error for targets and subjects that cannot be, however often they are asked for.
+type Refusal struct{ err error }
+
+// Error says what cannot be, and what to do.
+func (r *Refusal) Error() string { return r.err.Error() }
+
+// Unwrap returns what the refusal is made of.
+func (r *Refusal) Unwrap() error { return r.err }
+
 // SetTargets says which pipelines there are now: all of them, each of the newest build of its app. When it returns nil, events for them are
 // taken, those that are taken from now on start runs of these builds, and bindings that a pipeline no longer declares are gone. It may be
-// called before Run. When it fails, nothing has changed: a target is wrong, a subject is taken by another stream, or NATS is away.
+// called before Run. When it fails, nothing has changed: a target is wrong or a subject is taken by another stream, which is a *Refusal, or NATS
+// is away.
 func (t *Trigger) SetTargets(ctx context.Context, targets []Target) error {
 	t.applying.Lock()
 	defer t.applying.Unlock()
 	if _, err := newTable(targets, nil); err != nil {
-		return fmt.Errorf("set targets: %w", err)
+		return fmt.Errorf("set targets: %w", &Refusal{err})
 	}
 	t.mu.Lock()
 	before, wasReady := t.targets, t.ready

@@ -535,6 +535,8 @@ func TestSetTargetsRefuses(t *testing.T) {
 	} {
 		if err := s.SetTargets(t.Context(), test.targets); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want an error with %q", name, err, test.want)
+		} else if _, refused := errors.AsType[*Refusal](err); !refused {
+			t.Errorf("%s: %v is no *Refusal", name, err)
 		}
 	}
 	if bounds := s.Bindings(); len(bounds) > 0 {

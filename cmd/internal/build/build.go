@@ -184,6 +184,10 @@ var ErrUnknownBuild = errors.New("this build is not stored on this host")
 // Path returns the executable file of the build of app with this digest. It wraps ErrUnknownBuild when there is none.
 // It makes Store an activities.Builds.
 func (s *Store) Path(_ context.Context, app, digest string) (string, error) {
+	return s.path(app, digest)
+}
+
+func (s *Store) path(app, digest string) (string, error) {
 	if !validName.MatchString(app) || !validDigest.MatchString(digest) {
 		return "", fmt.Errorf("find build %q of app %q: %w", digest, app, ErrUnknownBuild)
 	}

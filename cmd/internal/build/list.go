@@ -37,19 +37,12 @@ func (s *Store) List() ([]App, error) {
 	var apps []App
 	for _, entry := range entries {
 		name, digest, found := strings.Cut(entry.Name(), "@")
-		if !found || !validName.MatchString(name) || !validDigest.MatchString(digest) {
+		if !found {
 			continue
 		}
-		path := filepath.Join(s.dir, entry.Name(), name)
-		descriptor, err := readDescriptor(filepath.Join(s.dir, entry.Name(), descriptorName))
-		if err != nil || descriptor.Name != name || !isStored(path) {
-			continue
+		if app, err := s.Get(name, digest); err == nil {
+			apps = append(apps, app)
 		}
-		info, err := entry.Info()
-		if err != nil {
-			continue // removed since it was listed
-		}
-		apps = append(apps, App{Descriptor: descriptor, Digest: digest, Path: path, BuiltAt: info.ModTime()})
 	}
 	slices.SortStableFunc(apps, func(a, b App) int {
 		return cmp.Or(a.BuiltAt.Compare(b.BuiltAt), cmp.Compare(a.Path, b.Path))
@@ -67,6 +60,24 @@ func (s *Store) Descriptor(app, digest string) (wire.App, error) {
 		return wire.App{}, fmt.Errorf("read what build %s of app %s is: %w", digest, app, err)
 	}
 	return descriptor, nil
+}
+
+// Get returns the build of the app called name with this digest. It wraps ErrUnknownBuild when there is none that is whole.
+func (s *Store) Get(name, digest string) (App, error) {
+	path, err := s.path(name, digest)
+	if err != nil {
+		return App{}, err
+	}
+	place := filepath.Dir(path)
+	descriptor, err := readDescriptor(filepath.Join(place, descriptorName))
+	if err != nil || descriptor.Name != name {
+		return App{}, fmt.Errorf("read %s: %w: remove %s and build the app again", descriptorName, ErrUnknownBuild, place)
+	}
+	info, err := os.Stat(place)
+	if err != nil {
+		return App{}, fmt.Errorf("look at build %s of app %s: %w", digest, name, err)
+	}
+	return App{Descriptor: descriptor, Digest: digest, Path: path, BuiltAt: info.ModTime()}, nil
 }
 
 // Newest returns the newest stored build of every app, sorted by name.

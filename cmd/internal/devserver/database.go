@@ -3,6 +3,7 @@ package devserver
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -64,6 +65,9 @@ func newDatabase(dir string, syncAlways bool) *database {
 
 // prepare makes the schema and the namespace, where they are missing.
 func (d *database) prepare() error {
+	if err := d.keepPrivate(); err != nil {
+		return fmt.Errorf("prepare %s: %w", d.path, err)
+	}
 	if err := d.exclusively(d.prepareSchema); err != nil {
 		return fmt.Errorf("prepare %s: %w", d.path, err)
 	}
@@ -77,6 +81,24 @@ func (d *database) prepare() error {
 	ns.Detail.Config.Retention = durationpb.New(Retention)
 	if err := sqliteschema.CreateNamespaces(d.cfg, ns); err != nil {
 		return fmt.Errorf("prepare %s: %w", d.path, err)
+	}
+	return nil
+}
+
+// keepPrivate makes the file, where it is missing, and lets nobody but its owner read it and what lies beside it; SQLite gives what it makes beside the
+// file the rights of the file. Earlier builds left them to the umask.
+func (d *database) keepPrivate() error {
+	file, err := os.OpenFile(d.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Chmod(d.path+suffix, 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -170,7 +171,10 @@ func TestOnlyChainsThatCanRunAreServed(t *testing.T) {
 	stages := func(list string) string {
 		return `{"name":"c","code":{"artifact":{"digest":"","bytes":0}},"stages":[` + list + `]}`
 	}
-	many := strings.TrimSuffix(strings.Repeat(`{"name":"a"},`, 201), ",")
+	many := `{"name":"s0","script":"x"}`
+	for i := range 200 {
+		many += fmt.Sprintf(`,{"name":"s%d","script":"x"}`, i+1)
+	}
 	for name, test := range map[string]struct {
 		body   string
 		status int
@@ -180,20 +184,38 @@ func TestOnlyChainsThatCanRunAreServed(t *testing.T) {
 		"no JSON":                {"x", 400, "no chain"},
 		"a list":                 {"[]", 400, "no chain"},
 		"nothing":                {"{}", 400, `name \"\"`},
-		"a name that is a path":  {`{"name":"../x","stages":[{"name":"a"}]}`, 400, "use a lower-case letter"},
-		"no stages":              {stages(""), 400, "0 stages"},
+		"a name that is a path":  {`{"name":"../x","stages":[{"name":"a","script":"x"}]}`, 400, "use a lower-case letter"},
+		"no stages":              {stages(""), 400, "stages is empty"},
 		"too many stages":        {stages(many), 400, "201 stages"},
 		"a stage without a name": {stages("{}"), 400, "stage"},
-		"a stage twice":          {stages(`{"name":"a"},{"name":"a"}`), 400, "two stages a"},
-		"a negative size":        {stages(`{"name":"a","memory_bytes":-1}`), 400, "negative"},
-		"a negative timeout":     {stages(`{"name":"a","timeout_ns":-1}`), 400, "negative"},
-		"a negative budget":      {`{"name":"c","goal":{"budget_picodollars":-1},"stages":[{"name":"a"}]}`, 400, "negative"},
+		"a stage twice":          {stages(`{"name":"a","script":"x"},{"name":"a","script":"x"}`), 400, "twice"},
+		"a negative size":        {stages(`{"name":"a","script":"x","memory_bytes":-1}`), 400, "stages.a.memory"},
+		"a negative timeout":     {stages(`{"name":"a","script":"x","timeout_ns":-1}`), 400, "stages.a.timeout"},
+		"a negative budget":      {`{"name":"c","goal":{"budget_picodollars":-1},"stages":[{"name":"a","script":"x"}]}`, 400, "negative"},
 		"another type":           {stages(`{"name":"a","arguments":"x"}`), 400, "no chain"},
 		"too much":               {`"` + strings.Repeat("x", 9<<20) + `"`, 413, "8 MiB"},
 	} {
 		status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPost, "/api/v1/chains", test.body, nil)
 		if status != test.status || !strings.Contains(answer, test.want) {
 			t.Errorf("%s: got %d %.300s, want %d and %q", name, status, answer, test.status, test.want)
+		}
+	}
+}
+
+// TestAttackChainsThatAreNotCheckedAreNotServed sends chains that `spillway check` refuses: they were served, and their runs went on for ever.
+func TestAttackChainsThatAreNotCheckedAreNotServed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ body, want string }{
+		"a cycle": {
+			`{"name":"c","stages":[{"name":"a","script":"x","after":["b"]},{"name":"b","script":"x","after":["a"]}]}`, "stages wait for each other",
+		},
+		"an unknown reference": {`{"name":"c","stages":[{"name":"a","script":"x","files":[{"path":"f","from":"b.out"}]}]}`, `stages.a.files.f: no stage is named`},
+		"a bad subject":        {`{"name":"c","stages":[{"name":"a","script":"x"}],"bindings":[{"pipeline":"c","subject":"bad..subject"}]}`, "on[0]: bind"},
+		"a bad schedule":       {`{"name":"c","stages":[{"name":"a","script":"x"}],"bindings":[{"pipeline":"c","schedule":"at noon"}]}`, "on[0]: bind"},
+	} {
+		status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPost, "/api/v1/chains", test.body, nil)
+		if status != http.StatusBadRequest || !strings.Contains(answer, test.want) {
+			t.Errorf("%s: got %d %.300s, want 400 and %q", name, status, answer, test.want)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (s *Server) appRoutes(options Options) []route {
 	routes := []route{
 		asking(s, "POST", "/api/v1/apps", "Serves a build of the state directory.", s.register).taking(registerBody{Path: "/var/spillway/builds/digits@0123456789ab/digits"}).refusing(notFound),
 		{
-			method: "POST", path: "/api/v1/chains", summary: "Serves a chain of commands whose files are packed.", body: chainShape{Name: "digits", Stages: []stageShape{{Name: "score"}}},
+			method: "POST", path: "/api/v1/chains", summary: "Serves a chain of commands whose files are packed.", body: chainShape{Name: "digits", Stages: []stageShape{{Name: "score", Script: "python score.py"}}},
 			bodyKind: "application/json", answer: reflect.TypeFor[App](), refusals: []int{conflict}, handler: answer(s, s.registerChain),
 		},
 	}

@@ -47,7 +47,7 @@ func newSchemas() *schemas {
 		// What a chain says besides is for the engine that has packed it.
 		reflect.TypeFor[chainShape](): {Type: "object", Required: []string{"name", "stages"}, Properties: map[string]*jsonschema.Schema{
 			"name": {Type: "string"}, "stages": {Type: "array", MinItems: new(1), MaxItems: new(mostStages), Items: &jsonschema.Schema{
-				Type: "object", Required: []string{"name"}, Properties: map[string]*jsonschema.Schema{"name": {Type: "string"}},
+				Type: "object", Required: []string{"name"}, Properties: map[string]*jsonschema.Schema{"name": {Type: "string"}, "script": {Type: "string"}},
 			}},
 		}},
 	}}

@@ -3,6 +3,7 @@ package wire
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -77,6 +78,9 @@ func (a *apps) change(ctx context.Context, batch []served, gone []string) error 
 	if changed {
 		if err := a.trigger.SetTargets(ctx, a.targets()); err != nil {
 			a.current = before
+			if _, refused := errors.AsType[*trigger.Refusal](err); refused {
+				return web.Conflict("change what starts its runs", "serve app %s: %v", strings.Join(names, ", "), err)
+			}
 			return fmt.Errorf("serve app %s: %w", strings.Join(names, ", "), err)
 		}
 	}

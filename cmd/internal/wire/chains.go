@@ -96,7 +96,7 @@ func (e *Engine) serveStoredChains(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.apps.keepStored(newest)
+	e.apps.keepStored(ctx, newest)
 	e.apps.serveBound(ctx)
 	needed, err := e.apps.needed(ctx)
 	if err != nil { // apps.tidy asks again
@@ -107,11 +107,15 @@ func (e *Engine) serveStoredChains(ctx context.Context) error {
 	return nil
 }
 
-// keepStored makes the chains known to apps.
-func (a *apps) keepStored(chains []build.StoredChain) {
+// keepStored makes the chains known to apps. Those that were stored before chains were checked, and are wrong, are left out.
+func (a *apps) keepStored(ctx context.Context, chains []build.StoredChain) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, one := range chains {
+		if err := one.Validate(chain.Checks{Binding: trigger.Check}); err != nil {
+			a.logger.WarnContext(ctx, "a stored chain cannot run and is not served; correct its file and run it again", "chain", one.Name(), "path", one.Path, "error", err)
+			continue
+		}
 		a.stored[one.Name()] = servedChain(one.Chain, one.Path)
 	}
 }

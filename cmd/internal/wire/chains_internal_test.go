@@ -1,7 +1,10 @@
 package wire
 
 import (
+	"encoding/json"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,5 +89,24 @@ func TestAChainThatIsNotServedYieldsItsNameToAnAppOnly(t *testing.T) {
 	a.current["app"] = servedBinary("app", "prep")
 	if diff := cmp.Diff([]string{"other"}, names()); diff != "" {
 		t.Errorf("chains that wait beside an app that has a name of theirs (-want +got):\n%s", diff)
+	}
+}
+
+func TestAttackAStoredChainThatCannotRunIsNotServed(t *testing.T) {
+	t.Parallel()
+	var cycle chain.Chain
+	text := `{"name":"cycle","stages":[{"name":"a","script":"x","after":["b"]},{"name":"b","script":"x","after":["a"]}]}`
+	if err := json.Unmarshal([]byte(text), &cycle); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	a := &apps{stored: map[string]served{}, logger: slog.New(slog.NewTextHandler(&log, nil))}
+	right := *servedText(t, "right", "").chain
+	a.keepStored(t.Context(), []build.StoredChain{{Chain: cycle, Path: "/chains/cycle"}, {Chain: right, Path: "/chains/right"}})
+	if len(a.stored) != 1 || a.stored["right"].chain == nil {
+		t.Errorf("stored: %v, want only the chain that can run", a.stored)
+	}
+	if !strings.Contains(log.String(), "/chains/cycle") || !strings.Contains(log.String(), "wait for each other") {
+		t.Errorf("log: %s, want the chain that is left out, and why", log.String())
 	}
 }

@@ -79,6 +79,7 @@ type Engine struct {
 	trigger   *trigger.Trigger
 	agent     *agent.Agent
 	observer  *observer
+	leader    *autoscaler.Leader
 	alerts    *alerts.Sender
 	functions predictor.FunctionVenue
 	local     *function.Host // nil when functions are off, or run elsewhere
@@ -343,7 +344,7 @@ func (e *Engine) startPool(context.Context) (err error) {
 	e.agent, err = agent.New(agent.Options{
 		Host: host, StateDir: e.config.StateDir, Enforcement: e.config.Limits, Capacity: quantity.Size{Memory: e.config.PoolMemory},
 		Client: e.temporal, CPUs: e.config.PoolCPUs, PricePerHour: e.config.HostPrice, ArtifactsURL: e.artifactsURL(),
-		Builds: e.builds, Store: e.store, Recorder: e.recorder, Results: e.results, Plans: e.plans, Output: e.openOutput,
+		Builds: e.builds, Store: e.store, Declared: e.declared, Recorder: e.recorder, Results: e.results, Plans: e.plans, Output: e.openOutput,
 		Inventory: e.leases.PutHost, Held: e.recorder.Held, Started: e.recorder.Started,
 		Now: e.config.HostClock, Logger: e.logger,
 	})
@@ -430,7 +431,7 @@ func (e *Engine) startLeader(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	leader, err := autoscaler.New(autoscaler.Options{
+	e.leader, err = autoscaler.New(autoscaler.Options{
 		JetStream: e.stream, LeaseJetStream: lease, Client: e.temporal, Board: e.plans, Hosts: e.leases.Hosts, Stages: e.apps.stages,
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, wire.Message) error) error {
 			return loop.Follow(ctx, e.stream, from, handle, e.logger)
@@ -448,7 +449,7 @@ func (e *Engine) startLeader(ctx context.Context) error {
 		return fmt.Errorf("poll the engine's queue: %w", err)
 	}
 	e.onClose(func(context.Context) error { engine.Stop(); return nil })
-	e.work("lead the loop", func(ctx context.Context) error { leader.Run(ctx); return nil })
+	e.work("lead the loop", func(ctx context.Context) error { e.leader.Run(ctx); return nil })
 	return nil
 }
 

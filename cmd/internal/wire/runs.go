@@ -44,7 +44,13 @@ func (e *Engine) Check(ctx context.Context) error {
 	if err := e.observer.starting(); err != nil {
 		return err
 	}
-	return e.servers.Check(ctx)
+	if err := e.servers.Check(ctx); err != nil {
+		return err
+	}
+	if missing, err := missingStores(ctx, e.stream); err != nil || len(missing) > 0 {
+		return errors.Join(err, lackOf(missing))
+	}
+	return e.leader.Health()
 }
 
 // Plan returns the plan in force.

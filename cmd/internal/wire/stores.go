@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -57,6 +58,14 @@ func keepStores(ctx context.Context, js jetstream.JetStream, tell func(missing [
 			tell(missing)
 		}
 	}
+}
+
+// lackOf is the error of streams that are missing; nil of none.
+func lackOf(missing []string) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("streams of NATS are gone: %s; they are made anew within seconds, unless the log says why not", strings.Join(missing, ", "))
 }
 
 // missingStores names the streams of stores that there are not.

@@ -55,6 +55,7 @@ type Frontend struct {
 type Activity struct {
 	frontend  *Frontend
 	queue     string
+	workflow  string // that has scheduled it; empty when none has
 	input     *commonpb.Payloads
 	scheduled time.Time
 
@@ -110,17 +111,17 @@ func (f *Frontend) Submit(tb testing.TB, queue string, task wire.Task, input any
 	if err != nil {
 		tb.Fatalf("encode the input of %s: %v", task.ID, err)
 	}
-	return f.SubmitArguments(tb, queue, task, json.RawMessage(encoded))
+	return f.SubmitOf(tb, task.Run, queue, task, json.RawMessage(encoded))
 }
 
-// SubmitArguments puts an activity with any arguments on queue.
-func (f *Frontend) SubmitArguments(tb testing.TB, queue string, arguments ...any) *Activity {
+// SubmitOf puts an activity with any arguments on queue as workflow does, or as who has no workflow.
+func (f *Frontend) SubmitOf(tb testing.TB, workflow, queue string, arguments ...any) *Activity {
 	tb.Helper()
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(arguments...)
 	if err != nil {
 		tb.Fatalf("encode the arguments of an activity: %v", err)
 	}
-	a := &Activity{frontend: f, queue: queue, input: payloads, scheduled: time.Now(), closed: make(chan struct{})}
+	a := &Activity{frontend: f, queue: queue, workflow: workflow, input: payloads, scheduled: time.Now(), closed: make(chan struct{})}
 	f.change(func() { f.waiting[queue] = append(f.waiting[queue], a) })
 	return a
 }
@@ -251,11 +252,9 @@ func (f *Frontend) start(a *Activity) *workflowservice.PollActivityTaskQueueResp
 	token := strconv.Itoa(f.tokens)
 	f.byToken[token] = a
 	now := timestamppb.Now()
-	return &workflowservice.PollActivityTaskQueueResponse{
+	response := &workflowservice.PollActivityTaskQueueResponse{
 		TaskToken:                   []byte(token),
 		WorkflowNamespace:           "default",
-		WorkflowType:                &commonpb.WorkflowType{Name: "pipeline"},
-		WorkflowExecution:           &commonpb.WorkflowExecution{WorkflowId: "run", RunId: "run"},
 		ActivityType:                &commonpb.ActivityType{Name: "stage"},
 		ActivityId:                  token,
 		Input:                       a.input,
@@ -268,6 +267,11 @@ func (f *Frontend) start(a *Activity) *workflowservice.PollActivityTaskQueueResp
 		StartToCloseTimeout:         durationpb.New(time.Hour),
 		HeartbeatTimeout:            durationpb.New(HeartbeatTimeout),
 	}
+	if a.workflow != "" {
+		response.WorkflowType = &commonpb.WorkflowType{Name: "pipeline"}
+		response.WorkflowExecution = &commonpb.WorkflowExecution{WorkflowId: a.workflow, RunId: "run"}
+	}
+	return response
 }
 
 // RecordActivityTaskHeartbeat keeps the details and tells of a cancellation.
