@@ -24,19 +24,7 @@ const (
 // EnsureStreams creates the stream and the buckets of the loop, or brings them to this configuration. It may run any number of times,
 // also beside others; the number of replicas that an operator has set is kept.
 func EnsureStreams(ctx context.Context, js jetstream.JetStream) error {
-	err := ensureStream(ctx, js, jetstream.StreamConfig{
-		Name:        wire.LoopStream,
-		Description: "hints, samples, Records and decisions of Spillway's loop",
-		Subjects:    []string{wire.LoopSubjects},
-		Storage:     jetstream.FileStorage,
-		Retention:   jetstream.LimitsPolicy,
-		Discard:     jetstream.DiscardOld,
-		MaxAge:      loopAge,
-		MaxBytes:    loopBytes,
-		Duplicates:  duplicates,
-		AllowDirect: true,
-	})
-	if err != nil {
+	if err := ensureStream(ctx, js, loopStream()); err != nil {
 		return err
 	}
 	for _, bucket := range []jetstream.KeyValueConfig{
@@ -50,6 +38,39 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream) error {
 		}
 	}
 	return nil
+}
+
+func loopStream() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        wire.LoopStream,
+		Description: "hints, samples, Records and decisions of Spillway's loop",
+		Subjects:    []string{wire.LoopSubjects},
+		Storage:     jetstream.FileStorage,
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardOld,
+		MaxAge:      loopAge,
+		MaxBytes:    loopBytes,
+		Duplicates:  duplicates,
+		AllowDirect: true,
+	}
+}
+
+// afterGap is how far behind the last message that is known a stream begins that is made anew: others may know of later ones.
+const afterGap = 1 << 20
+
+// ContinueStream makes the loop's stream anew, where it is missing, so that its first message comes after the given sequence: whoever followed the stream
+// that is gone, and the checkpoint of it, go on as if messages had been discarded.
+func ContinueStream(ctx context.Context, js jetstream.JetStream, after uint64) error {
+	_, err := js.Stream(ctx, wire.LoopStream)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("look up stream %s: %w", wire.LoopStream, err)
+	}
+	config := loopStream()
+	config.FirstSeq = after + afterGap
+	return ensureStream(ctx, js, config)
 }
 
 func ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) error {

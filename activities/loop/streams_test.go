@@ -1,6 +1,8 @@
 package loop_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -47,6 +49,39 @@ func TestEnsureStreamsMayRunAgainAndRestoresTheConfiguration(t *testing.T) {
 		status, err := kv.Status(t.Context())
 		if err != nil || status.TTL() != ttl || status.History() != 1 {
 			t.Errorf("bucket %s: TTL %v, history %d, error %v; want TTL %v, history 1", bucket, status.TTL(), status.History(), err, ttl)
+		}
+	}
+}
+
+func TestAttackFollowersGoOnInAStreamThatWasDeletedAndMadeAnew(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	recorder := loop.NewRecorder(js, nil)
+	t.Cleanup(func() { _ = recorder.Close(context.WithoutCancel(t.Context())) })
+	calls, _ := follow(t, js, 0)
+	recordTasks(t, recorder, 0, 3)
+	var last uint64
+	for range 3 {
+		last = receive(t, calls, "what was told before").sequence
+	}
+	if err := js.DeleteStream(t.Context(), wire.LoopStream); err != nil {
+		t.Fatal(err)
+	}
+	if err := loop.ContinueStream(t.Context(), js, last); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // it is there by now, and is left as it is
+		if err := errors.Join(loop.ContinueStream(t.Context(), js, 1), loop.EnsureStreams(t.Context(), js)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first, end, err := loop.Extent(t.Context(), js); err != nil || first != 0 || end != 0 {
+		t.Errorf("the new stream holds %d to %d (%v), want nothing", first, end, err)
+	}
+	recordTasks(t, recorder, 3, 5)
+	for range 2 {
+		if sequence := receive(t, calls, "what is told after").sequence; sequence <= last {
+			t.Errorf("sequence %d after %d", sequence, last)
 		}
 	}
 }

@@ -149,6 +149,9 @@ func (t *Trigger) takeSome(ctx context.Context, w *feed, inHand *sync.WaitGroup)
 	}
 	consumer, err := t.js.Consumer(ctx, wire.EventStream, w.consumer)
 	if err != nil {
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			t.lame.Store(true)
+		}
 		return fmt.Errorf("find consumer %s: %w", w.consumer, err)
 	}
 	fetch, cancel := context.WithCancel(ctx)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -70,6 +71,7 @@ type Trigger struct {
 	replayed uint64
 
 	changed chan struct{} // told when the table changed
+	lame    atomic.Bool   // a feed has missed its consumer
 }
 
 // New returns a trigger that does nothing until SetTargets and Run are called.
@@ -252,9 +254,35 @@ func (t *Trigger) Run(ctx context.Context) error {
 			return nil
 		case <-t.changed:
 		case <-tick.C:
+			t.mend(ctx)
 			t.retry(ctx)
 		}
 	}
+}
+
+// mend makes streams and consumers anew that somebody has deleted; what waited in them is lost.
+func (t *Trigger) mend(ctx context.Context) {
+	gone, err := t.gone(ctx)
+	if err != nil || len(gone) == 0 && !t.lame.Swap(false) {
+		return
+	}
+	t.applying.Lock()
+	defer t.applying.Unlock()
+	err = t.apply(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	t.log.ErrorContext(ctx, "streams or readers of events were gone, with the events that waited; they are made anew", "streams", gone, "error", err)
+}
+
+// gone names the streams that the trigger needs and that there are not.
+func (t *Trigger) gone(ctx context.Context) ([]string, error) {
+	there := t.js.StreamNames(ctx)
+	gone := []string{wire.EventStream, wire.DeadStream, wire.DoneStream}
+	for name := range there.Name() {
+		gone = slices.DeleteFunc(gone, func(wanted string) bool { return wanted == name })
+	}
+	return gone, there.Err()
 }
 
 // retry does again what could not be done.

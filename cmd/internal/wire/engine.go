@@ -243,11 +243,6 @@ func (e *Engine) prepareStores(ctx context.Context) (err error) {
 	if err = ensureStores(ctx, e.stream); err != nil {
 		return err
 	}
-	e.work("keep the streams", func(ctx context.Context) error {
-		return keepStores(ctx, e.stream, func(missing []string) {
-			e.logger.Error("streams were gone, with all that was in them; they were made anew", "streams", missing)
-		})
-	})
 	keys := e.servers.Keys()
 	e.results = results.New(e.stream, e.store, results.Signing{Public: keys.PublicKey(), Sign: keys.Sign})
 	e.output = logs.NewWriter(e.stream, logs.WriterOptions{Logger: e.logger})
@@ -270,6 +265,11 @@ func (e *Engine) startObserver(ctx context.Context) error {
 		return err
 	}
 	e.observer = newObserver(metrics, !e.config.NoMetrics, extent{first, last}, e.logger)
+	e.work("keep the streams", func(ctx context.Context) error {
+		return keepStores(ctx, e.stream, e.observer.reached, func(missing []string) {
+			e.logger.Error("streams were gone, with all that was in them; they were made anew", "streams", missing)
+		})
+	})
 	if err := e.startTraces(ctx); err != nil {
 		return err
 	}

@@ -33,3 +33,15 @@ func TestAttackDeletedStreamsDoNotKeepTheEngineFromEnding(t *testing.T) {
 	e.deleteStreams(e.stream())
 	e.stop()
 }
+
+func TestAttackDeletedStreamsAreMadeAnewAndRunsGoOn(t *testing.T) {
+	t.Parallel()
+	e := startEngine(t, t.TempDir(), buildApp(t, 0), "--no-burst")
+	succeed[map[string]int](e, e.publish("echo", "before", map[string]int{"index": 1}), patience)
+	e.deleteStreams(e.stream())
+	e.until("the streams are there again", func() bool { return e.client.Healthy(t.Context()) == nil })
+	for _, id := range []string{"after", "later"} {
+		succeed[map[string]int](e, e.publish("echo", id, map[string]int{"index": 2}), patience)
+	}
+	e.stop()
+}

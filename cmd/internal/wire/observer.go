@@ -110,6 +110,13 @@ func (o *observer) reach(sequence uint64) {
 	}
 }
 
+// reached is the last sequence that was taken in, or is to be because it was there before.
+func (o *observer) reached() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return max(o.seen, o.before.last)
+}
+
 // current reports whether all that happened before was taken in. The caller holds mu.
 func (o *observer) current() bool { return o.seen >= o.before.last }
 

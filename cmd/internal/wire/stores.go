@@ -43,18 +43,22 @@ func ensureStores(ctx context.Context, js jetstream.JetStream) error {
 }
 
 // keepStores makes streams anew that somebody has deleted, and those in memory that are gone after NATS had to open its store anew.
-func keepStores(ctx context.Context, js jetstream.JetStream, tell func(missing []string)) error {
+// The loop's stream goes on behind the last message that was seen.
+func keepStores(ctx context.Context, js jetstream.JetStream, seen func() uint64, tell func(missing []string)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(storeLook):
 		}
-		missing, err := missingStores(ctx, js)
+		missing, err := missingStores(ctx, js, stores())
 		if err != nil || len(missing) == 0 {
 			continue // without an answer, Check says what is wrong with NATS
 		}
-		if ensureStores(ctx, js) == nil {
+		if err = loop.ContinueStream(ctx, js, seen()); err == nil {
+			err = ensureStores(ctx, js)
+		}
+		if err == nil {
 			tell(missing)
 		}
 	}
@@ -68,12 +72,12 @@ func lackOf(missing []string) error {
 	return fmt.Errorf("streams of NATS are gone: %s; they are made anew within seconds, unless the log says why not", strings.Join(missing, ", "))
 }
 
-// missingStores names the streams of stores that there are not.
-func missingStores(ctx context.Context, js jetstream.JetStream) ([]string, error) {
+// missingStores names the wanted streams that there are not.
+func missingStores(ctx context.Context, js jetstream.JetStream, wanted []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	there := js.StreamNames(ctx)
-	missing := stores()
+	missing := slices.Clone(wanted)
 	for name := range there.Name() {
 		missing = slices.DeleteFunc(missing, func(wanted string) bool { return wanted == name })
 	}
