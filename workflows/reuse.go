@@ -113,7 +113,7 @@ func (r *run) lookUp(ctx workflow.Context, asked inquiry) ([]*reused, error) {
 		return nil, err
 	}
 	if err != nil || len(answer.Results) != len(asked.Keys) {
-		return nil, nil // it is run instead
+		return nil, nil //nolint:nilerr // it is run instead
 	}
 	return answer.Results, nil
 }

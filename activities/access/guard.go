@@ -25,7 +25,7 @@ const (
 )
 
 // Refusal is why a request is not answered.
-type Refusal struct {
+type Refusal struct { //nolint:errname // a refusal is what it is called everywhere
 	// Status is the HTTP status, 400 to 599.
 	Status int
 	// Message says what was wrong, and Hint what to do; the hint may be empty.

@@ -85,22 +85,38 @@ func TestCredentialsThatOthersCanTouchAreRefused(t *testing.T) {
 		spoil func(t *testing.T, dir string)
 		want  string
 	}{
-		{"a secret that the group can read", func(t *testing.T, dir string) { chmod(t, filepath.Join(dir, secretFile), 0o640) }, "chmod go-rwx"},
-		{"a token that others can read", func(t *testing.T, dir string) { chmod(t, filepath.Join(dir, TokenFile), 0o604) }, "chmod go-rwx"},
-		{"a directory that others can write to", func(t *testing.T, dir string) { chmod(t, dir, 0o777) }, "chmod go-w"},
-		{"keys that others can write to", func(t *testing.T, dir string) { chmod(t, filepath.Join(dir, keysDir), 0o770) }, "chmod go-w"},
+		{"a secret that the group can read", func(t *testing.T, dir string) {
+			t.Helper()
+			chmod(t, filepath.Join(dir, secretFile), 0o640)
+		}, "chmod go-rwx"},
+		{"a token that others can read", func(t *testing.T, dir string) {
+			t.Helper()
+			chmod(t, filepath.Join(dir, TokenFile), 0o604)
+		}, "chmod go-rwx"},
+		{"a directory that others can write to", func(t *testing.T, dir string) {
+			t.Helper()
+			chmod(t, dir, 0o777)
+		}, "chmod go-w"},
+		{"keys that others can write to", func(t *testing.T, dir string) {
+			t.Helper()
+			chmod(t, filepath.Join(dir, keysDir), 0o770)
+		}, "chmod go-w"},
 		{"a secret cut short", func(t *testing.T, dir string) {
+			t.Helper()
 			if err := os.Truncate(filepath.Join(dir, secretFile), 7); err != nil {
 				t.Fatal(err)
 			}
 		}, "has 7 bytes"},
 		{"a token that is a link", func(t *testing.T, dir string) {
+			t.Helper()
 			replace(t, filepath.Join(dir, TokenFile), func(path string) error { return os.Symlink("/etc/passwd", path) })
 		}, "remove it"},
 		{"a token that is a pipe", func(t *testing.T, dir string) {
+			t.Helper()
 			replace(t, filepath.Join(dir, TokenFile), func(path string) error { return syscall.Mkfifo(path, 0o600) })
 		}, "no plain file"},
 		{"keys that are a link", func(t *testing.T, dir string) {
+			t.Helper()
 			keys := filepath.Join(dir, keysDir)
 			if err := os.Rename(keys, keys+".moved"); err != nil {
 				t.Fatal(err)

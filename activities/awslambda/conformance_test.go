@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -133,20 +134,20 @@ func serveHost(dir string) error {
 }
 
 // host starts a function host, and returns it and a client that knows its address.
-func host(t testing.TB, opts function.Options) (*function.Host, *lambda.Client) {
-	t.Helper()
+func host(tb testing.TB, opts function.Options) (*function.Host, *lambda.Client) {
+	tb.Helper()
 	if opts.Dir == "" {
-		opts.Dir = t.TempDir()
+		opts.Dir = tb.TempDir()
 	}
 	opts.Secret = hostSecret
 	h, err := function.New(opts)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	server := httptest.NewServer(h)
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := h.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 		server.Close()
 	})
@@ -160,37 +161,37 @@ func client(endpoint string, hc *http.Client) *lambda.Client {
 	})
 }
 
-func invoker(t testing.TB, opts awslambda.Options) *awslambda.Invoker {
-	t.Helper()
-	iv, err := awslambda.New(t.Context(), opts)
+func invoker(tb testing.TB, opts awslambda.Options) *awslambda.Invoker {
+	tb.Helper()
+	iv, err := awslambda.New(tb.Context(), opts)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return iv
 }
 
 // build returns a build whose binary is a shell script that executes this test binary, followed by padding that is
 // never read: as large as a test wants it.
-func build(t testing.TB, padding ...byte) awslambda.Build {
-	t.Helper()
+func build(tb testing.TB, padding ...byte) awslambda.Build {
+	tb.Helper()
 	exe, err := os.Executable()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	script := append([]byte("#!/bin/sh\nexec '"+exe+"'\n"), padding...)
-	path := t.TempDir() + "/binary"
+	path := tb.TempDir() + "/binary"
 	if err := os.WriteFile(path, script, 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	sum := sha256.Sum256(script)
 	return awslambda.Build{App: "conformance", Digest: "sha256:" + hex.EncodeToString(sum[:]), Path: path}
 }
 
-func ensure(t testing.TB, iv *awslambda.Invoker, b awslambda.Build, memory int) string {
-	t.Helper()
-	name, err := iv.Ensure(t.Context(), b, memory)
+func ensure(tb testing.TB, iv *awslambda.Invoker, b awslambda.Build, memory int) string {
+	tb.Helper()
+	name, err := iv.Ensure(tb.Context(), b, memory)
 	if err != nil {
-		t.Fatalf("Ensure: %v", err)
+		tb.Fatalf("Ensure: %v", err)
 	}
 	return name
 }
@@ -488,7 +489,7 @@ func TestAStreamedBodyIsTakenOnceItsWholeIsAsSigned(t *testing.T) {
 
 func BenchmarkWarmInvoke(b *testing.B) {
 	for _, size := range []int{100, 1 << 20} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			_, c := host(b, function.Options{})
 			name := ensure(b, invoker(b, awslambda.Options{Client: c}), build(b), 1769)
 			payload, err := json.Marshal(map[string]string{"pad": strings.Repeat("x", size)})

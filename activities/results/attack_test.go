@@ -44,11 +44,13 @@ func TestAttackAResultThatTheEngineDidNotSignIsNotTaken(t *testing.T) {
 		{"as it was, and unsigned", func(_ *testing.T, m *nats.Msg) { m.Header = nil }},
 		{"with a signature of nothing", func(_ *testing.T, m *nats.Msg) { digest(m); m.Header.Set(wire.SignatureHeader, "AAAA") }},
 		{"signed by another key", func(t *testing.T, m *nats.Msg) {
+			t.Helper()
 			digest(m)
 			m.Header = resigned(t, m.Data)
 		}},
 		{"that is no result", func(_ *testing.T, m *nats.Msg) { m.Data = []byte("{") }},
 		{"with an output stored elsewhere", func(t *testing.T, m *nats.Msg) {
+			t.Helper()
 			var kept wire.Kept
 			if err := json.Unmarshal(m.Data, &kept); err != nil {
 				t.Fatal(err)

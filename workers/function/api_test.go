@@ -227,8 +227,12 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, opts := range []Options{
-		{}, {Dir: "d"}, {Dir: "d", Secret: "s", KeepAlive: -1}, {Dir: "d", Secret: "s", Concurrency: -1},
-		{Dir: "d", Secret: "s", ColdStart: -1}, {Dir: t.TempDir(), Secret: "s", CPUs: []int{-1}},
+		{},
+		{Dir: "d"},
+		{Dir: "d", Secret: "s", KeepAlive: -1},
+		{Dir: "d", Secret: "s", Concurrency: -1},
+		{Dir: "d", Secret: "s", ColdStart: -1},
+		{Dir: t.TempDir(), Secret: "s", CPUs: []int{-1}},
 	} {
 		if h, err := New(opts); err == nil {
 			t.Errorf("New(%+v): got no error", opts)

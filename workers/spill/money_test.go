@@ -104,6 +104,7 @@ func TestAnInvokeThatIsGivenUpCostsWhatItsMoneyBounds(t *testing.T) {
 		want   predictor.Outcome
 	}{
 		"its task is cancelled": {func(t *testing.T, _ *stack, a *slottest.Activity) {
+			t.Helper()
 			a.Cancel()
 			if _, err := a.Wait(t); err == nil {
 				t.Error("cancelled: got no error")

@@ -31,16 +31,26 @@ func TestAttackOnWhereTheTokenGoes(t *testing.T) {
 		spoil func(t *testing.T, state string)
 		want  []string
 	}{
-		"the engine was killed":  {true, func(*testing.T, string) {}, []string{"no stack runs on the state directory"}},
-		"others read the token":  {false, func(t *testing.T, state string) { must(t, os.Chmod(filepath.Join(state, access.TokenFile), 0o644)) }, []string{"others have rights", "chmod go-rwx"}},
-		"others write the state": {false, func(t *testing.T, state string) { must(t, os.Chmod(state, 0o777)) }, []string{"others have rights", "chmod go-w"}},
+		"the engine was killed": {true, func(*testing.T, string) {}, []string{"no stack runs on the state directory"}},
+		"others read the token": {false, func(t *testing.T, state string) {
+			t.Helper()
+			must(t, os.Chmod(filepath.Join(state, access.TokenFile), 0o644))
+		}, []string{"others have rights", "chmod go-rwx"}},
+		"others write the state": {false, func(t *testing.T, state string) {
+			t.Helper()
+			must(t, os.Chmod(state, 0o777))
+		}, []string{"others have rights", "chmod go-w"}},
 		"the token is a link to elsewhere": {false, func(t *testing.T, state string) {
+			t.Helper()
 			path := filepath.Join(state, access.TokenFile)
 			elsewhere := filepath.Join(t.TempDir(), "token")
 			must(t, os.Rename(path, elsewhere))
 			must(t, os.Symlink(elsewhere, path))
 		}, []string{access.TokenFile, "remove it"}},
-		"no token": {false, func(t *testing.T, state string) { must(t, os.Remove(filepath.Join(state, access.TokenFile))) }, []string{"has no credentials", "hint: stop it, and start it again"}},
+		"no token": {false, func(t *testing.T, state string) {
+			t.Helper()
+			must(t, os.Remove(filepath.Join(state, access.TokenFile)))
+		}, []string{"has no credentials", "hint: stop it, and start it again"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -85,7 +85,7 @@ func Open(ctx context.Context, o Options) (*Door, error) {
 	go func() {
 		defer close(d.served)
 		if err := d.server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			d.logger.Error("the door of a workflow worker ended", "build", d.rights.queue, "error", err)
+			d.logger.ErrorContext(ctx, "the door of a workflow worker ended", "build", d.rights.queue, "error", err)
 		}
 	}()
 	return d, nil
@@ -135,6 +135,6 @@ func (d *Door) tell(message string, attributes ...any) {
 	defer d.mu.Unlock()
 	if now := time.Now(); now.Sub(d.told) >= tellEvery {
 		d.told = now
-		d.logger.Warn(message, append(attributes, "build", d.rights.queue)...)
+		d.logger.Warn(message, append(attributes, "build", d.rights.queue)...) //nolint:sloglint // the callers' messages are constants
 	}
 }

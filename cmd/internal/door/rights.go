@@ -147,13 +147,13 @@ func (r rights) order(command *commandpb.Command, workflow string) error {
 		if name := in.GetTaskQueue().GetName(); name != r.queue {
 			return foreignQueue(name)
 		}
-		return r.below(in.GetNamespace(), in.GetWorkflowId(), workflow)
+		return r.below(in.GetNamespace(), in.GetWorkflowId(), workflow) //nolint:staticcheck // deprecated, but the server obeys it
 	case *commandpb.Command_SignalExternalWorkflowExecutionCommandAttributes:
 		in := attributes.SignalExternalWorkflowExecutionCommandAttributes
-		return r.kin(in.GetNamespace(), in.GetExecution().GetWorkflowId(), workflow)
+		return r.kin(in.GetNamespace(), in.GetExecution().GetWorkflowId(), workflow) //nolint:staticcheck // deprecated, but the server obeys it
 	case *commandpb.Command_RequestCancelExternalWorkflowExecutionCommandAttributes:
 		in := attributes.RequestCancelExternalWorkflowExecutionCommandAttributes
-		return r.below(in.GetNamespace(), in.GetWorkflowId(), workflow)
+		return r.below(in.GetNamespace(), in.GetWorkflowId(), workflow) //nolint:staticcheck // deprecated, but the server obeys it
 	case *commandpb.Command_ContinueAsNewWorkflowExecutionCommandAttributes:
 		in := attributes.ContinueAsNewWorkflowExecutionCommandAttributes
 		if name := in.GetTaskQueue().GetName(); name != "" && name != r.queue {

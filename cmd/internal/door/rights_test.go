@@ -50,7 +50,7 @@ func activity(queueName string) *workflowservice.RespondWorkflowTaskCompletedReq
 func child(in, queueName, id string) *workflowservice.RespondWorkflowTaskCompletedRequest {
 	return orders(&commandpb.Command{Attributes: &commandpb.Command_StartChildWorkflowExecutionCommandAttributes{
 		StartChildWorkflowExecutionCommandAttributes: &commandpb.StartChildWorkflowExecutionCommandAttributes{
-			Namespace: in, TaskQueue: queue(queueName), WorkflowId: id,
+			Namespace: in, TaskQueue: queue(queueName), WorkflowId: id, //nolint:staticcheck // deprecated, but the server obeys it
 		},
 	}})
 }
@@ -58,7 +58,7 @@ func child(in, queueName, id string) *workflowservice.RespondWorkflowTaskComplet
 func signal(in, id string) *workflowservice.RespondWorkflowTaskCompletedRequest {
 	return orders(&commandpb.Command{Attributes: &commandpb.Command_SignalExternalWorkflowExecutionCommandAttributes{
 		SignalExternalWorkflowExecutionCommandAttributes: &commandpb.SignalExternalWorkflowExecutionCommandAttributes{
-			Namespace: in, Execution: &commonpb.WorkflowExecution{WorkflowId: id},
+			Namespace: in, Execution: &commonpb.WorkflowExecution{WorkflowId: id}, //nolint:staticcheck // deprecated, but the server obeys it
 		},
 	}})
 }

@@ -155,19 +155,20 @@ func (a *apps) list() []web.App {
 	defer a.mu.Unlock()
 	var all []web.App
 	for _, app := range a.current {
-		all = append(all, describeApp(app, true))
+		all = append(all, describeApp(app))
 	}
 	for _, app := range a.waiting() {
 		if !takesAnyCommand(app.chain) { // its command comes with a run, which serves it
-			all = append(all, describeApp(app, true))
+			all = append(all, describeApp(app))
 		}
 	}
 	slices.SortFunc(all, func(x, y web.App) int { return cmp.Compare(x.Name, y.Name) })
 	return all
 }
 
-func describeApp(app served, current bool) web.App {
-	return web.App{App: app.Descriptor, Build: app.Digest, Path: app.Path, Chain: app.chain != nil, Current: current}
+// describeApp describes an app that new runs start with.
+func describeApp(app served) web.App {
+	return web.App{App: app.Descriptor, Build: app.Digest, Path: app.Path, Chain: app.chain != nil, Current: true}
 }
 
 // stages lists the stages of all builds that are served.
@@ -263,5 +264,5 @@ func (e *Engine) Register(ctx context.Context, path string) (web.App, error) {
 	if err := e.apps.serve(ctx, app); err != nil {
 		return web.App{}, err
 	}
-	return describeApp(app, true), nil
+	return describeApp(app), nil
 }

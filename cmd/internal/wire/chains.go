@@ -76,7 +76,7 @@ func (e *Engine) RegisterChain(ctx context.Context, c chain.Chain) (web.App, err
 		}
 		return web.App{}, err
 	}
-	return describeApp(app, true), nil
+	return describeApp(app), nil
 }
 
 // servedChain is a chain as the app of one pipeline that it is to all others.

@@ -246,7 +246,7 @@ func family(tb testing.TB, pid int) []int {
 		if err != nil {
 			continue // it has ended
 		}
-		for _, field := range strings.Fields(string(text)) {
+		for field := range strings.FieldsSeq(string(text)) {
 			if child, err := strconv.Atoi(field); err == nil {
 				found = append(found, family(tb, child)...)
 			}
