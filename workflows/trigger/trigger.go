@@ -105,7 +105,7 @@ func New(options Options) (*Trigger, error) {
 }
 
 // Refusal is the error for targets and subjects that cannot be, however often they are asked for.
-type Refusal struct{ err error }
+type Refusal struct{ err error } //nolint:errname // a refusal is what it is called everywhere
 
 // Error says what cannot be, and what to do.
 func (r *Refusal) Error() string { return r.err.Error() }

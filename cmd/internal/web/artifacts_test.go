@@ -171,10 +171,11 @@ func TestOnlyChainsThatCanRunAreServed(t *testing.T) {
 	stages := func(list string) string {
 		return `{"name":"c","code":{"artifact":{"digest":"","bytes":0}},"stages":[` + list + `]}`
 	}
-	many := `{"name":"s0","script":"x"}`
-	for i := range 200 {
-		many += fmt.Sprintf(`,{"name":"s%d","script":"x"}`, i+1)
+	var each []string
+	for i := range 201 {
+		each = append(each, fmt.Sprintf(`{"name":"s%d","script":"x"}`, i))
 	}
+	many := strings.Join(each, ",")
 	for name, test := range map[string]struct {
 		body   string
 		status int

@@ -267,7 +267,7 @@ func (e *Engine) startObserver(ctx context.Context) error {
 	e.observer = newObserver(metrics, !e.config.NoMetrics, extent{first, last}, e.logger)
 	e.work("keep the streams", func(ctx context.Context) error {
 		return keepStores(ctx, e.stream, e.observer.reached, func(missing []string) {
-			e.logger.Error("streams were gone, with all that was in them; they were made anew", "streams", missing)
+			e.logger.ErrorContext(ctx, "streams were gone, with all that was in them; they were made anew", "streams", missing)
 		})
 	})
 	if err := e.startTraces(ctx); err != nil {
