@@ -1,7 +1,10 @@
 package trigger
 
 import (
+	"errors"
 	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 )
@@ -25,6 +28,27 @@ func TestAttackDeletedStreamsOfEventsAreMadeAnew(t *testing.T) {
 	s.await("the event starts its run", func() (bool, string) { return s.mem.get("digits-after").Run != "", "no run" })
 	s.publish("events.unknown", `{}`, "Nats-Msg-Id", "nobody's")
 	s.await("there are dead letters again", func() (bool, string) { return len(s.reasons()) == 1, "no dead letter" })
+}
+
+// Whoever publishes before the trigger has looked makes the stream, and its event is for the binding that was there all the time.
+func TestAttackAnEventInAStreamThatWasJustMadeAnewIsNotLost(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, digits())
+	s.publish("events.digits", `{}`, "Nats-Msg-Id", "before")
+	s.settled()
+	stream, err := s.js.Stream(t.Context(), wire.EventStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := stream.CachedInfo().Config
+	if err := s.js.DeleteStream(t.Context(), wire.EventStream); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.js.CreateStream(t.Context(), config); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		t.Fatal(err)
+	}
+	s.publish("events.digits", `{}`, "Nats-Msg-Id", "at-once")
+	s.await("the event starts its run", func() (bool, string) { return s.mem.get("digits-at-once").Run != "", "no run" })
 }
 
 func TestAttackADeletedReaderOfEventsIsMadeAnew(t *testing.T) {

@@ -69,6 +69,7 @@ func (t *Trigger) apply(ctx context.Context) error {
 	if err := t.ensureConsumers(ctx, stream, next, existing); err != nil {
 		return err
 	}
+	t.created = stream.CachedInfo().Created
 	t.use(next)
 	return nil
 }
@@ -209,6 +210,7 @@ func (t *Trigger) ensureConsumers(ctx context.Context, stream jetstream.Stream, 
 	base := jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: t.ackWait, MaxDeliver: -1, MaxAckPending: 2 * parallel,
 	}
+	boundBefore := t.snapshot().bounds
 	rest := base
 	rest.Durable = unboundConsumer
 	if _, err := stream.CreateOrUpdateConsumer(ctx, rest); err != nil {
@@ -241,6 +243,9 @@ func (t *Trigger) ensureConsumers(ctx context.Context, stream jetstream.Stream, 
 				return fmt.Errorf("look at stream %s: %w", wire.EventStream, err)
 			}
 			config.OptStartSeq = info.State.LastSeq + 1
+			if _, before := boundBefore[key]; before && t.madeAnew(info) {
+				config.OptStartSeq = 1 // the stream is younger than the binding, which all its events are for
+			}
 		}
 		if _, err := stream.CreateOrUpdateConsumer(ctx, config); err != nil {
 			return fmt.Errorf("make consumer %s: %w", config.Durable, err)
@@ -248,6 +253,11 @@ func (t *Trigger) ensureConsumers(ctx context.Context, stream jetstream.Stream, 
 		next.since[key] = config.OptStartSeq
 	}
 	return nil
+}
+
+// madeAnew says whether the stream of events is another than that of the last apply: somebody has deleted that. The caller holds t.applying.
+func (t *Trigger) madeAnew(info *jetstream.StreamInfo) bool {
+	return !t.created.IsZero() && !info.Created.Equal(t.created)
 }
 
 // seal ends what a removed binding reads: later events are for others. The caller has made sure that no new run comes from it.

@@ -54,11 +54,12 @@ type Trigger struct {
 	every     time.Duration // between looks at what changed outside
 	admission *admission
 
-	// applying is held while what is bound changes, on the server and here; it guards the three fields below.
+	// applying is held while what is bound changes, on the server and here; it guards the four fields below.
 	applying  sync.Mutex
 	targets   []Target
 	scheduled map[string]Schedule // what this process has put into force
 	unsettled bool                // the schedules in force may not be those that are wanted
+	created   time.Time           // when the stream of events was, at the last apply
 
 	// mu guards the fields below.
 	mu       sync.Mutex
@@ -263,11 +264,17 @@ func (t *Trigger) Run(ctx context.Context) error {
 // mend makes streams and consumers anew that somebody has deleted; what waited in them is lost.
 func (t *Trigger) mend(ctx context.Context) {
 	gone, err := t.gone(ctx)
-	if err != nil || len(gone) == 0 && !t.lame.Swap(false) {
+	if err != nil {
 		return
 	}
 	t.applying.Lock()
 	defer t.applying.Unlock()
+	// Whoever publishes makes the stream as well, without its readers.
+	events, err := t.js.Stream(ctx, wire.EventStream)
+	another := err == nil && t.madeAnew(events.CachedInfo())
+	if lame := t.lame.Swap(false); len(gone) == 0 && !another && !lame {
+		return
+	}
 	err = t.apply(ctx)
 	if ctx.Err() != nil {
 		return
