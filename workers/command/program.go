@@ -108,6 +108,7 @@ func (w *Workspace) Program(launch Launch) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProgram, err)
 	}
+	awaitUnwritten(path)
 	reports, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make a pipe for reports: %w", err)
