@@ -46,6 +46,7 @@ func run() int {
 		OpenBrowser: cli.OpenBrowser,
 		ProbeModel:  wire.ProbeModel,
 		Executor:    wire.Executor,
+		Root:        os.Geteuid() == 0,
 	})
 }
 

@@ -58,6 +58,19 @@ func TestDevServesFollowsAndStops(t *testing.T) {
 	}
 }
 
+func TestStagesOfRootAreWarnedOfOnce(t *testing.T) {
+	t.Parallel()
+	start, _ := starter(t, nil)
+	out, complaints, stop := dev(t, cli.Deps{StartEngine: start, Root: true}, "--state", t.TempDir(), "--app", script(t, "tiny"))
+	eventually(t, out, "spillway trigger tiny")
+	if code := stop(); code != cli.ExitOK {
+		t.Errorf("got exit %d", code)
+	}
+	if said := complaints.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "stages run as root") {
+		t.Errorf("got %q, want one line that warns of stages that run as root", said)
+	}
+}
+
 func TestDevReloadsAnAppWhoseBinaryChanged(t *testing.T) {
 	t.Parallel()
 	var stack *memoryStack

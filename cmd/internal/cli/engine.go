@@ -37,6 +37,8 @@ type Deps struct {
 	// Interrupted yields a value at each interrupt after the first, which ends the context of Execute: `dev` then stops at once.
 	// Nil never yields.
 	Interrupted <-chan struct{}
+	// Root is true where this process may do whatever root may, and with it the stages that an engine in it runs.
+	Root bool
 }
 
 // RunningEngine is the embedded stack while it runs.

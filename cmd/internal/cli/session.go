@@ -149,6 +149,9 @@ func (t *tool) start(ctx context.Context, flags *stackFlags, apps []build.App, u
 		return nil, err
 	}
 	config.Apps, config.Ports.Usual = apps, usualPorts
+	if t.deps.Root {
+		t.complain("warning: stages run as root, and can do here whatever root can; start spillway as a user of its own\n")
+	}
 	logger, log, err := openLog(dir, flags.logLevel)
 	if err != nil {
 		return nil, err
