@@ -52,8 +52,8 @@ func newEvent(stream string, sequence uint64, subject string, header nats.Header
 
 // RunID is the workflow ID of the run of pipeline that an event starts: "<pipeline>-<event>", or "<pipeline>--<event>" for a pipeline whose
 // name has a dash, so that no two pairs share one. The event's part is a hash ("sha256-" and 32 hexadecimal digits) when the event ID is
-// empty, longer than 200 bytes, not printable, or has a dash at its beginning or two in a row; and always for a pipeline whose own name ends
-// in a dash or has two in a row.
+// empty, longer than 200 bytes, not printable ASCII (calls to Temporal carry a run's name in a header, and those that it cannot hold fail for
+// ever), or has a dash at its beginning or two in a row; and always for a pipeline whose own name ends in a dash or has two in a row.
 func RunID(pipeline, event string) string {
 	separator := "-"
 	if strings.Contains(pipeline, "-") {
@@ -69,7 +69,8 @@ func RunID(pipeline, event string) string {
 
 // isPlain reports whether an event ID can be part of a run's name as it is.
 func isPlain(id string) bool {
-	return id != "" && len(id) <= maxID && isPrintable(id) && !strings.HasPrefix(id, "-") && !strings.Contains(id, "--")
+	ascii := strings.IndexFunc(id, func(r rune) bool { return r < ' ' || r > '~' }) < 0
+	return id != "" && len(id) <= maxID && ascii && !strings.HasPrefix(id, "-") && !strings.Contains(id, "--")
 }
 
 func isPrintable(text string) bool {

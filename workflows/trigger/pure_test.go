@@ -45,6 +45,7 @@ func TestRunID(t *testing.T) {
 		"an ID that begins with a dash is hashed":      {"p", "-a", ""},
 		"an ID with two dashes is hashed":              {"p", "a--b", ""},
 		"an ID that is not UTF-8 is hashed":            {"p", "\xff", ""},
+		"an ID that no header of gRPC holds is hashed": {"p", "größe", ""},
 		"an empty ID is hashed":                        {"p", "", ""},
 		"a pipeline that ends in a dash hashes its ID": {"p-", "a", ""},
 	} {

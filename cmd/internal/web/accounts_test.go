@@ -79,7 +79,7 @@ func TestQuestionsAboutRunsAreAnsweredOrRefused(t *testing.T) {
 		"a retry of nothing in particular is refused":  {"POST", run + "/retry", ``, 400, "it is empty"},
 		"a version to come is not found":               {"GET", "/api/v2/runs", "", 404, "ask for /api/v1/runs"},
 		"a version that was is gone":                   {"GET", "/api/v0/runs", "", 410, "the API is at /api/v1"},
-		"a method that is not taken is refused":        {"PUT", run + "/goal", "", 415, "octet-stream"},
+		"a method that is not taken is refused":        {"PUT", run + "/goal", "", 405, "it takes POST"},
 		"a path that only reads says so":               {"POST", "/api/v1/runs", "{}", 405, "it takes GET"},
 	} {
 		t.Run(name, func(t *testing.T) {

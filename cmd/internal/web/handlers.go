@@ -115,6 +115,9 @@ func (s *Server) decisions(r *http.Request) (answer decisionsAnswer, err error) 
 type nothing struct{}
 
 func (s *Server) cancel(r *http.Request) (nothing, error) {
+	if err := decodeBody(r, &nothing{}); err != nil {
+		return nothing{}, err
+	}
 	return nothing{}, s.engine.Cancel(r.Context(), r.PathValue("run"))
 }
 

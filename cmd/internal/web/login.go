@@ -16,7 +16,12 @@ type Login struct {
 }
 
 // newLogin answers POST /api/v1/logins.
-func (s *Server) newLogin(*http.Request) (Login, error) { return Login{Code: s.logins.Code()}, nil }
+func (s *Server) newLogin(r *http.Request) (Login, error) {
+	if err := decodeBody(r, &nothing{}); err != nil {
+		return Login{}, err
+	}
+	return Login{Code: s.logins.Code()}, nil
+}
 
 // logIn answers POST /api/v1/session.
 func (s *Server) logIn(w http.ResponseWriter, r *http.Request) {

@@ -196,19 +196,42 @@ func (s *Server) whole(t route) http.HandlerFunc {
 	}
 }
 
-// checked refuses queries that the route does not know before it handles anything.
+// checked refuses queries that the route does not know, and runs that there cannot be, before it handles anything.
 func (s *Server) checked(t route) http.HandlerFunc {
 	t.handler = s.whole(t)
 	if !strings.HasPrefix(t.path, "/api/") {
 		return t.handler
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := checkQuery(r.URL.Query(), t.query); err != nil {
+		err := checkQuery(r.URL.Query(), t.query)
+		if err == nil {
+			err = checkRun(r.PathValue("run"))
+		}
+		if err != nil {
 			s.refuse(w, r, err)
 			return
 		}
 		t.handler(w, r)
 	}
+}
+
+// checkRun refuses what no run can be called: Temporal answers questions about such a name with failures of all kinds.
+func checkRun(run string) error {
+	const longest = 1000 // of Temporal
+	if len(run) > longest || strings.IndexFunc(run, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
+		return NotFound("see spillway runs", "there is no run %.100q: names of runs have printable ASCII characters, at most %d", run, longest)
+	}
+	return nil
+}
+
+// bodyKind is the content type that a request must have; empty where there is no such route, which the mux says.
+func (s *Server) bodyKind(r *http.Request) string {
+	for _, route := range s.table {
+		if route.method == r.Method && matches(route.path, r.URL.Path) {
+			return route.bodyKind
+		}
+	}
+	return ""
 }
 
 // missing says why the API has nothing at an address: another version, another method, or nothing at all.

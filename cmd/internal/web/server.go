@@ -125,16 +125,7 @@ func (s *Server) guard(keys *access.Keys) *access.Guard {
 				return access.Owner
 			}
 		},
-		Content: func(r *http.Request) string {
-			switch r.Method {
-			case http.MethodPost:
-				return "application/json"
-			case http.MethodPut:
-				return octets
-			default:
-				return ""
-			}
-		},
+		Content: s.bodyKind,
 		MaxBody: func(r *http.Request) int64 {
 			switch {
 			case r.URL.Path == sessionPath:
