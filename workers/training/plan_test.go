@@ -25,7 +25,7 @@ func TestASplitHasEveryOperationOnceInOrderAndFitsItsDevices(t *testing.T) {
 	t.Parallel()
 	fits, all := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawSynthetic(t, 10, true)
+		s := drawSynthetic(t, 1, 10, true)
 		k := rapid.IntRange(1, 4).Draw(t, "parts")
 		devices := equalDevices(k, quantity.Bytes(rapid.SampledFrom([]int{0, 20_000, 60_000, 200_000}).Draw(t, "memory")))
 		with := setupOf(t, s, 16, exec.Device{Threads: 1})
@@ -87,7 +87,7 @@ func TestASplitHasEveryOperationOnceInOrderAndFitsItsDevices(t *testing.T) {
 func TestThePredictionIsWhatTheScheduleTakesWithTheTrueCosts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawSynthetic(t, 8, true)
+		s := drawSynthetic(t, 1, 8, true)
 		k := rapid.IntRange(1, 3).Draw(t, "parts")
 		micro := rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "micro-batches")
 		with := setupOf(t, s, 16, exec.Device{Threads: 1})
@@ -143,7 +143,7 @@ func TestThePredictionIsWhatTheScheduleTakesWithTheTrueCosts(t *testing.T) {
 func TestTheUnsplitModelTakesWhatTheProbeMeasured(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawSynthetic(t, 8, true)
+		s := drawSynthetic(t, 1, 8, true)
 		with := setupOf(t, s, 16, exec.Device{Threads: 1})
 		with.machine = machine{}
 		made, err := with.split(equalDevices(1, 0), 1, unchanged)
@@ -160,40 +160,76 @@ func TestTheUnsplitModelTakesWhatTheProbeMeasured(t *testing.T) {
 	})
 }
 
-func TestASplitIsCloseToTheBestOfAll(t *testing.T) {
+// TestASplitOfAChainIsTheBestOfAll is about chains that can be cut in few ways: each of them is priced.
+func TestASplitOfAChainIsTheBestOfAll(t *testing.T) {
 	t.Parallel()
-	worst, sum, n, missed := 1.0, 0.0, 0.0, 0
-	rapid.Check(t, func(tt *rapid.T) {
-		s := drawSynthetic(tt, 9, false)
-		k := rapid.IntRange(1, 4).Draw(tt, "parts")
-		if len(s.ops) < k {
-			return
+	rapid.Check(t, func(t *rapid.T) {
+		made, best, ok := splitOfAChain(t, 1, 12)
+		if ok && made.seconds > best*(1+1e-6) {
+			t.Fatalf("a split takes %v, the best of all %v", made.seconds, best)
 		}
-		micro := rapid.SampledFrom([]int{1, 2, 4, 8}).Draw(tt, "micro-batches")
-		devices := equalDevices(k, quantity.Bytes(rapid.SampledFrom([]int{0, 40_000, 80_000}).Draw(tt, "memory")))
-		with := setupOf(tt, s, 16, exec.Device{Threads: 1})
-		best := everySplit(tt, with, devices, micro)
-		made, err := with.split(devices, micro, unchanged)
-		if err != nil {
-			if !errors.Is(err, partition.ErrUnfit) {
-				tt.Fatal(err)
-			}
-			if !math.IsInf(best, 1) {
-				missed++
-				tt.Fatalf("none is found, though one takes %v", best)
-			}
-			return
-		}
-		if best == 0 {
+	})
+}
+
+// TestASplitOfALongChainFitsAndIsCloseToTheBestOfAll is about chains that can be cut in too many ways to price each.
+func TestASplitOfALongChainFitsAndIsCloseToTheBestOfAll(t *testing.T) {
+	t.Parallel()
+	worst, sum, n := 1.0, 0.0, 0.0
+	rapid.Check(t, func(t *rapid.T) {
+		made, best, ok := splitOfAChain(t, 18, 18)
+		if !ok || best == 0 {
 			return
 		}
 		ratio := made.seconds / best
 		worst, sum, n = max(worst, ratio), sum+ratio, n+1
-		if ratio > 1.25 {
-			tt.Fatalf("a split takes %v, the best of all %v", made.seconds, best)
-		}
 	})
-	t.Logf("splits take %.3f of the best on average and %.3f at worst; %d were missed", sum/n, worst, missed)
+	t.Logf("splits take %.3f of the best on average and %.3f at worst", sum/n, worst)
+	if mean := sum / n; mean > 1.05 {
+		t.Errorf("splits take %.3f of the best on average, want at most 1.05", mean)
+	}
+}
+
+// splitOfAChain splits a chain of some operations for up to 4 devices and tells the least time of all its cuts; ok is false where none fits, which the split must say, too.
+func splitOfAChain(t *rapid.T, least, most int) (made candidate, best float64, ok bool) {
+	s := drawSynthetic(t, least, most, false)
+	k := rapid.IntRange(1, min(4, len(s.ops))).Draw(t, "parts")
+	micro := rapid.SampledFrom([]int{1, 2, 4, 8}).Draw(t, "micro-batches")
+	each := rapid.SampledFrom([]int{0, 40_000, 80_000}).Draw(t, "memory")
+	devices := equalDevices(k, quantity.Bytes(each*len(s.ops)/9))
+	with := setupOf(t, s, 16, exec.Device{Threads: 1})
+	best = everySplit(t, with, devices, micro)
+	made, err := with.split(devices, micro, unchanged)
+	switch {
+	case err == nil:
+		return made, best, true
+	case !errors.Is(err, partition.ErrUnfit):
+		t.Fatal(err)
+	case !math.IsInf(best, 1):
+		t.Fatalf("none is found, though one takes %v: %v", best, err)
+	}
+	return candidate{}, best, false
+}
+
+// TestASplitThatFitsIsFoundWhereNoSmallChangeLeadsToIt has a chain of which neither the fastest split nor its neighbours fit.
+func TestASplitThatFitsIsFoundWhereNoSmallChangeLeadsToIt(t *testing.T) {
+	t.Parallel()
+	ops := make([]syntheticOp, 8)
+	ops[4].forward.each, ops[4].output = 0.001, 1
+	ops[5].backward.each, ops[5].parameters, ops[5].activation = 0.001, 632*4, 73
+	ops[6].activation, ops[6].output = 1673, 1
+	ops[7].parameters, ops[7].activation = 647*4, 37
+	s := synthetic{ops: ops}
+	for i := range len(ops) - 1 {
+		s.reads = append(s.reads, [2]int{i, i + 1})
+	}
+	with := setupOf(t, s, 16, exec.Device{Threads: 1})
+	made, err := with.split(equalDevices(3, 40_000), 2, unchanged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(made.parts) != 3 {
+		t.Errorf("%d parts, want 3", len(made.parts))
+	}
 }
 
 func TestTheFewestPartsWithinThreePercentAreTaken(t *testing.T) {

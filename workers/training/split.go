@@ -124,6 +124,23 @@ func (s setup) split(devices []exec.Device, microBatches int, by correction) (ca
 			best = other
 		}
 	}
+	return s.againstOrder(best, microBatches, by)
+}
+
+// againstOrder returns the better of a split and of one that cuts the operations in their order, improved.
+func (s setup) againstOrder(best candidate, microBatches int, by correction) (candidate, error) {
+	ordered, err := s.inOrder(best.placed().devices, microBatches, best.fits() == nil, by)
+	if err != nil {
+		return candidate{}, err
+	}
+	if ordered.parts != nil {
+		if ordered, err = s.refined(ordered, by); err != nil {
+			return candidate{}, err
+		}
+		if ordered.better(best) {
+			best = ordered
+		}
+	}
 	return best, best.fits()
 }
 

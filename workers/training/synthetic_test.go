@@ -64,9 +64,9 @@ func (s synthetic) Probe(_ context.Context, o exec.ProbeOptions) (exec.Probe, er
 }
 
 // drawSynthetic draws a chain, with skips and colours where branches is set.
-func drawSynthetic(t *rapid.T, most int, branches bool) synthetic {
+func drawSynthetic(t *rapid.T, least, most int, branches bool) synthetic {
 	var s synthetic
-	n := rapid.IntRange(1, most).Draw(t, "ops")
+	n := rapid.IntRange(least, most).Draw(t, "ops")
 	millis := func(name string, most int) float64 { return float64(rapid.IntRange(0, most).Draw(t, name)) / 1000 }
 	for i := range n {
 		s.ops = append(s.ops, syntheticOp{

@@ -80,8 +80,9 @@ func (e *engine) followRecords() func(match func(predictor.Record) bool) []predi
 // otherwise must not grow, and what is learned must be close to what is needed.
 func TestRunningOutOfMemoryIsHealed(t *testing.T) {
 	needCgroup(t)
-	// A short run is mostly its beginning, when little is known and head-room is large.
-	tasks, mostSpare := 60, 0.40
+	// A short run is mostly its beginning, when little is known and head-room is large; which tasks come first is chance. Half of it tells sizes
+	// that are learned from those that are given to all (a quarter of the pool, of which more is spare); the long run measures how close they are.
+	tasks, mostSpare := 60, 0.50
 	if os.Getenv("SPILLWAY_MEASURE") != "" {
 		tasks, mostSpare = 200, 0.25
 	}
