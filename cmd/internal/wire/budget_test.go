@@ -2,6 +2,8 @@ package wire_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,4 +45,26 @@ func TestABudgetBoundsARun(t *testing.T) {
 			budget, view.State, done, view.Totals.Cost, view.Error)
 	}
 	e.stop()
+}
+
+// TestOverheadOfAWideBudget runs 10,000 shards with a budget that bounds nothing and without one, in turn.
+func TestOverheadOfAWideBudget(t *testing.T) {
+	needMeasure(t)
+	const shards, rounds = 10_000, 3
+	e := startEngine(t, t.TempDir(), buildApp(t, 0), "--host-price", "3.6")
+	succeed[fanResult](e, e.publish("fan", "warm", fanInput{Shards: 500}), 2*time.Minute).check(t, 500)
+	var ratios []float64
+	for i := range rounds {
+		timed := func(run string) float64 {
+			began := time.Now()
+			succeed[fanResult](e, run, 10*time.Minute).check(t, shards)
+			return time.Since(began).Seconds()
+		}
+		free := timed(e.publish("fan", fmt.Sprintf("free%d", i), fanInput{Shards: shards}))
+		bound := timed(e.publishWithin("fan", fmt.Sprintf("bound%d", i), fanInput{Shards: shards}, 1000*quantity.USD))
+		t.Logf("10,000 shards: %.1f s without a budget, %.1f s with a wide one", free, bound)
+		ratios = append(ratios, bound/free)
+	}
+	slices.Sort(ratios)
+	t.Logf("the median ratio is %.3f", ratios[rounds/2])
 }
