@@ -22,6 +22,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/webtest"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -55,6 +56,15 @@ type memoryStack struct {
 	lock   *os.File // held, as an engine that lives holds it
 	done   chan struct{}
 	once   sync.Once
+	asked  func() // called when somebody asks for a run; nil does nothing
+}
+
+// Run answers as the engine does and tells asked.
+func (s *memoryStack) Run(ctx context.Context, run string) (ledger.RunView, error) {
+	if s.asked != nil {
+		s.asked()
+	}
+	return s.Engine.Run(ctx, run)
 }
 
 func (s *memoryStack) HTTPAddress() string         { return s.server.URL }

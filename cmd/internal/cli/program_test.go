@@ -261,8 +261,8 @@ func TestAnInterruptCancelsACommandAndASecondLeavesIt(t *testing.T) {
 			again := make(chan struct{}, 1)
 			stack.OnPublish = func(_ web.Event, run string) {
 				stack.Apply(run, predictor.RunStarted{Run: run, Pipeline: "x", App: "x", At: begin})
-				time.AfterFunc(20*time.Millisecond, interrupt)
 			}
+			stack.asked = interrupt // the command has its run and follows it
 			stack.OnCancel = func(run string) {
 				if !test.obeys {
 					again <- struct{}{}
