@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 )
 
 // Error says what is wrong with a file or directory of credentials, and what to do, in one line.
@@ -34,7 +36,7 @@ func claim(dir string) error {
 	if err != nil {
 		return fmt.Errorf("look at the state directory: %w", err)
 	}
-	if !info.IsDir() || !own(info) || info.Mode().Perm()&othersRead == 0 {
+	if !info.IsDir() || !safefile.Own(info) || info.Mode().Perm()&othersRead == 0 {
 		return nil
 	}
 	if info.Mode().Perm()&othersWrite != 0 {
@@ -55,17 +57,11 @@ func untouched(dir string) (bool, error) {
 		return false, fmt.Errorf("look into the state directory: %w", err)
 	}
 	for _, entry := range entries {
-		if held, err := entry.Info(); err != nil || !own(held) || entry.Name() == keysDir {
+		if held, err := entry.Info(); err != nil || !safefile.Own(held) || entry.Name() == keysDir {
 			return false, nil //nolint:nilerr // what cannot be looked at is not known to be clean
 		}
 	}
 	return true, nil
-}
-
-// own says whether this user owns a file. Where files have no owners, they are everybody's.
-func own(info fs.FileInfo) bool {
-	owner, known := info.Sys().(*syscall.Stat_t)
-	return !known || int(owner.Uid) == os.Geteuid()
 }
 
 // openOwn opens a directory that belongs to this user and that nobody else can write to.
@@ -123,7 +119,7 @@ func readOwn(root *os.Root, dir, name string) ([]byte, error) {
 
 // check refuses what belongs to another user, or gives others any of the rights in forbidden.
 func check(info fs.FileInfo, path string, forbidden fs.FileMode) error {
-	if owner, known := info.Sys().(*syscall.Stat_t); known && !own(info) {
+	if owner, known := info.Sys().(*syscall.Stat_t); known && !safefile.Own(info) {
 		return &Error{
 			path, fmt.Sprintf("belongs to user %d, and this is user %d", owner.Uid, os.Geteuid()),
 			"run as its owner, or choose another state directory with --state",

@@ -156,6 +156,23 @@ func TestWhatACrashLeftIsRemovedAndWhatIsBeingWrittenIsNot(t *testing.T) {
 	}
 }
 
+func TestAttackWhatAnotherUserPutBesideACheckpointHindersNone(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes a directory of another user")
+	}
+	p := load(t, exectest.Options{}, layout(24, 4, 4))
+	parent := t.TempDir()
+	planted := filepath.Join(parent, ".a.unfinished-123")
+	if err := errors.Join(os.Mkdir(planted, 0o755), os.Lchown(planted, 65534, 65534)); err != nil {
+		t.Fatal(err)
+	}
+	save(t, p, filepath.Join(parent, "a"), exec.Meta{})
+	if diff := cmp.Diff([]string{filepath.Base(planted), "a"}, entries(t, parent)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestACheckpointThatIsGivenUpLeavesNothing(t *testing.T) {
 	t.Parallel()
 	p := load(t, exectest.Options{}, layout(24, 4, 4))

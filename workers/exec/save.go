@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 )
 
 // unfinished is in the names of directories of checkpoints in the making: ".NAME.unfinished-RANDOM".
@@ -57,13 +59,13 @@ type saving struct {
 // begin makes the temporary directory and removes what crashes have left.
 func (s *saving) begin() error {
 	parent := filepath.Dir(s.directory)
-	if err := os.MkdirAll(parent, 0o777); err != nil { //nolint:gosec // the user's umask decides
+	root, err := safefile.Open(parent, 0o777, true) // who named it has said whether others may write there
+	if err != nil {
 		return err
 	}
-	if err := sweep(parent); err != nil {
+	if err := errors.Join(root.Close(), sweep(parent)); err != nil {
 		return err
 	}
-	var err error
 	for range tries {
 		if s.temporary, err = os.MkdirTemp(parent, "."+filepath.Base(s.directory)+unfinished); err != nil {
 			return err
@@ -118,7 +120,7 @@ func (s *saving) finish(ctx context.Context) (Checkpoint, error) {
 
 // publish gives the finished directory its name. What had the name before is then in the temporary one.
 func (s *saving) publish() error {
-	err := os.Chmod(s.temporary, 0o755) //nolint:gosec // MkdirTemp's mode is for secrets; a checkpoint is none
+	err := s.lock.Chmod(0o755) // MkdirTemp's mode is for secrets; a checkpoint is none
 	if err != nil {
 		return err
 	}
@@ -160,6 +162,9 @@ func sweep(parent string) error {
 		if !e.IsDir() || !strings.HasPrefix(e.Name(), ".") || !strings.Contains(e.Name(), unfinished) {
 			continue
 		}
+		if info, err := e.Info(); err != nil || !safefile.Own(info) {
+			continue // its owner was faster, or is another user, to whom it is left
+		}
 		path := filepath.Join(parent, e.Name())
 		held, err := lock(path)
 		if err != nil {
@@ -185,7 +190,7 @@ func lock(directory string) (*os.File, error) {
 }
 
 func writeSynced(path string, text []byte) error {
-	file, err := os.Create(path)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666) //nolint:gosec // the user's umask decides
 	if err != nil {
 		return err
 	}

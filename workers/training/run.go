@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/partition"
@@ -116,8 +117,12 @@ func writable(directory string) error {
 	if directory == "" {
 		return errors.New("there is no directory for checkpoints and the result; name one")
 	}
-	if err := os.MkdirAll(directory, 0o777); err != nil { //nolint:gosec // the user's umask decides
+	root, err := safefile.Open(directory, 0o777, true) // who named it has said whether others may write there
+	if err != nil {
 		return fmt.Errorf("make the directory of checkpoints: %w", err)
+	}
+	if err := root.Close(); err != nil {
+		return err
 	}
 	probe, err := os.CreateTemp(directory, ".writable-")
 	if err != nil {
@@ -354,11 +359,16 @@ func (t *trainer) told(c exec.Checkpoint) {
 // write makes the model's file of the last checkpoint.
 func (t *trainer) write(ctx context.Context, last exec.Checkpoint) (string, error) {
 	path := filepath.Join(t.job.Directory, modelName(t.job.Executor.Name()))
-	unfinished := filepath.Join(t.job.Directory, "unfinished-"+filepath.Base(path))
-	if err := t.pipeline.Write(ctx, last.Paths(), unfinished); err != nil {
-		return "", errors.Join(fmt.Errorf("write the model: %w", err), os.RemoveAll(unfinished))
+	// In a directory of its own: an executor writes to the path that it is given, and others could have put a link under a name that they can guess.
+	unfinished, err := os.MkdirTemp(t.job.Directory, ".unfinished-model-")
+	if err != nil {
+		return "", fmt.Errorf("write the model: %w", err)
 	}
-	if err := os.Rename(unfinished, path); err != nil {
+	made := filepath.Join(unfinished, filepath.Base(path))
+	if err = t.pipeline.Write(ctx, last.Paths(), made); err == nil {
+		err = os.Rename(made, path)
+	}
+	if err := errors.Join(err, os.RemoveAll(unfinished)); err != nil {
 		return "", fmt.Errorf("write the model: %w", err)
 	}
 	return path, nil

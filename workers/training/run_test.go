@@ -509,3 +509,49 @@ func TestMeasurePredictionsOfTheReference(t *testing.T) {
 		}
 	}
 }
+
+func TestAttackAPlantedLinkLeadsNoModelAway(t *testing.T) {
+	t.Parallel()
+	one := job(t, exectest.Options{})
+	precious := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(precious, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"model.safetensors", "unfinished-model.safetensors", "unfinished-model.safetensors.tmp", "model.safetensors.tmp"} {
+		if err := os.Symlink(precious, filepath.Join(one.Directory, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result, err := training.Run(t.Context(), one, training.Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(result.Model); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("the model is %v, %v", info, err)
+	}
+	if text, err := os.ReadFile(precious); err != nil || string(text) != "precious" {
+		t.Errorf("the file of another is %.40q, %v", text, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(one.Directory, ".*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestAttackCheckpointsAreNotLedAway(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes a link of another user")
+	}
+	one := job(t, exectest.Options{})
+	victim, link := t.TempDir(), filepath.Join(one.Directory, "checkpoints")
+	if err := errors.Join(os.Symlink(victim, link), os.Lchown(link, 65534, 65534)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := training.Run(t.Context(), one, training.Observer{})
+	if err == nil || !strings.Contains(err.Error(), link+" is a link of user ") {
+		t.Errorf("got %v", err)
+	}
+	if entries, err := os.ReadDir(victim); err != nil || len(entries) > 0 {
+		t.Errorf("in the directory of another: %v, %v", entries, err)
+	}
+}

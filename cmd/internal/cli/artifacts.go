@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,7 +11,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/tree"
@@ -150,29 +151,22 @@ func (s *sending) end() {
 	}
 }
 
-// receive writes an artifact below dir: a file whole or not at all, a packed directory joined with what is there.
-func receive(ctx context.Context, store activities.Store, dir, name string, artifact activities.Ref, isTree bool) error {
+// receive writes an artifact below root: a file whole or not at all, a packed directory joined with what is there. Links that lead out of root are not
+// followed, and the names under which files are made cannot be guessed: in a directory that others can write to they may have been planted.
+func receive(ctx context.Context, store activities.Store, root *os.Root, name string, artifact activities.Ref, isTree bool) (err error) {
 	if !filepath.IsLocal(name) {
 		return fmt.Errorf("the result names %q, which is not below a directory", name)
 	}
 	if isTree {
-		return tree.Unpack(ctx, store, artifact, filepath.Join(dir, name))
+		if err := root.MkdirAll(name, 0o755); err != nil {
+			return err
+		}
+		below, err := root.OpenRoot(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(tree.UnpackInto(ctx, store, artifact, below), below.Close())
 	}
-	return receiveFile(ctx, store, dir, name, artifact)
-}
-
-// receiveFile writes a file below dir. Links that lead out of dir are not followed, and the name under which the file is made cannot be guessed: in
-// a directory that others can write to they may have been planted.
-func receiveFile(ctx context.Context, store activities.Store, dir, name string, artifact activities.Ref) (err error) {
-	dir = cmp.Or(dir, ".")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, root.Close()) }()
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
@@ -180,14 +174,30 @@ func receiveFile(ctx context.Context, store activities.Store, dir, name string, 
 	if err != nil {
 		return err
 	}
-	part := name + "." + rand.Text() + ".part"
-	scratch, err := root.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return errors.Join(err, content.Close())
+	defer func() { err = errors.Join(err, content.Close()) }()
+	return safefile.Write(root, name, 0o644, func(file *os.File) error {
+		_, err := io.Copy(file, content)
+		return err
+	})
+}
+
+// sharedOutFlag allows results in a directory that others can change.
+const sharedOutFlag = "shared-out"
+
+// addSharedOut adds the flag to a command that writes what flag names.
+func addSharedOut(set *pflag.FlagSet, shared *bool, flag string) {
+	set.BoolVar(shared, sharedOutFlag, false, "let "+flag+" be in a directory that others can write to, or that another user owns")
+}
+
+// refusedOut is the error of a flag that names where results go.
+func refusedOut(flag string, err error) error {
+	wrong, ok := errors.AsType[*safefile.Error](err)
+	switch {
+	case !ok:
+		return &usage{problem: flag + ": " + err.Error(), hint: "give a place that can be written"}
+	case wrong.Shared:
+		return &usage{problem: flag + ": " + wrong.Path + " " + wrong.Wrong, hint: wrong.Advice + ", or allow this one with --" + sharedOutFlag}
+	default:
+		return &usage{problem: flag + ": " + wrong.Path + " " + wrong.Wrong, hint: wrong.Advice}
 	}
-	_, err = io.Copy(scratch, content)
-	if err := errors.Join(err, content.Close(), scratch.Close()); err != nil {
-		return errors.Join(err, root.Remove(part))
-	}
-	return root.Rename(part, name)
 }

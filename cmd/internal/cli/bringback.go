@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/tree"
@@ -65,13 +66,13 @@ func (l local) bringBack(ctx context.Context, store activities.Store, changed ac
 	if err != nil {
 		return nil, err
 	}
-	scratch, err := os.MkdirTemp(l.dir, ".spillway-") // here, so that files are renamed and not copied
+	top, scratch, err := safefile.Scratch(root, ".spillway-") // here, so that files are renamed and not copied
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	defer func() { err = errors.Join(err, scratch.Close(), root.RemoveAll(top)) }()
 	if changed.Digest != "" {
-		if err := tree.Unpack(ctx, store, changed, scratch); err != nil {
+		if err := tree.UnpackInto(ctx, store, changed, scratch); err != nil {
 			return nil, err
 		}
 	}
@@ -83,7 +84,6 @@ func (l local) bringBack(ctx context.Context, store activities.Store, changed ac
 			return nil, fmt.Errorf("fetch %s: %w", output.Path, err)
 		}
 	}
-	top := path.Base(scratch)
 	err = fs.WalkDir(tree.FS(root), top, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
@@ -110,10 +110,12 @@ func (t *tool) runChain(ctx context.Context, file string, flags *runFlags) (err 
 	if err != nil {
 		return err
 	}
+	var out *os.Root // nil where nothing is wanted
 	if flags.out != "" {
-		if err := os.MkdirAll(flags.out, 0o755); err != nil {
-			return &usage{problem: "--out: " + err.Error(), hint: "give a directory that can be written"}
+		if out, err = safefile.Open(flags.out, 0o755, flags.sharedOut); err != nil {
+			return refusedOut("--out", err)
 		}
+		defer func() { err = errors.Join(err, out.Close()) }()
 	}
 	session, err := t.connectOrStart(ctx, &flags.stack, noApps)
 	if err != nil {
@@ -135,7 +137,7 @@ func (t *tool) runChain(ctx context.Context, file string, flags *runFlags) (err 
 	if err != nil {
 		return err
 	}
-	return t.concludeChain(ctx, session, model, c.Steps(), flags, viewer)
+	return t.concludeChain(ctx, session, model, c.Steps(), out, flags, viewer)
 }
 
 // noApps is for stacks that need no app of ours.
@@ -172,7 +174,7 @@ func (t *tool) serveStoredChain(ctx context.Context, session *session, name stri
 }
 
 // concludeChain prints what is left of a run of a chain and fetches what was asked for.
-func (t *tool) concludeChain(ctx context.Context, session *session, model display.Model, steps []chain.Step, flags *runFlags, viewer *viewer) error {
+func (t *tool) concludeChain(ctx context.Context, session *session, model display.Model, steps []chain.Step, out *os.Root, flags *runFlags, viewer *viewer) error {
 	if model.Run.State != predictor.RunSucceeded {
 		return t.conclude(model, session.stack, flags.json, viewer)
 	}
@@ -194,14 +196,14 @@ func (t *tool) concludeChain(ctx context.Context, session *session, model displa
 			t.say("%s\n", own(line))
 		}
 	}
-	if flags.out == "" {
+	if out == nil {
 		return nil
 	}
-	return t.download(ctx, session, result, steps, flags.out)
+	return t.download(ctx, session, result, steps, out)
 }
 
 // download fetches the outputs of the stages that no other waits for.
-func (t *tool) download(ctx context.Context, session *session, result chain.Result, steps []chain.Step, dir string) error {
+func (t *tool) download(ctx context.Context, session *session, result chain.Result, steps []chain.Step, out *os.Root) error {
 	fetched := 0
 	for _, step := range steps {
 		if !step.Last {
@@ -216,7 +218,7 @@ func (t *tool) download(ctx context.Context, session *session, result chain.Resu
 				if len(step.Over) > 0 {
 					where = filepath.Join(where, strconv.Itoa(task))
 				}
-				if err := receive(ctx, session.client, dir, filepath.Join(where, filepath.FromSlash(file.Path)), file.Artifact, file.Tree); err != nil {
+				if err := receive(ctx, session.client, out, filepath.Join(where, filepath.FromSlash(file.Path)), file.Artifact, file.Tree); err != nil {
 					return fmt.Errorf("fetch %s of stage %s: %w", file.Path, step.Stage, err)
 				}
 				fetched++
@@ -224,7 +226,7 @@ func (t *tool) download(ctx context.Context, session *session, result chain.Resu
 		}
 	}
 	if !t.quiet {
-		t.complain("%s of the last stages in %s\n", counted(fetched, "output"), cmp.Or(dir, "."))
+		t.complain("%s of the last stages in %s\n", counted(fetched, "output"), out.Name())
 	}
 	return nil
 }

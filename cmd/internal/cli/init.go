@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 )
 
 //go:embed template
@@ -77,13 +80,8 @@ func (t *tool) init(ctx context.Context, dir, module string, complete, asJSON bo
 	if err != nil {
 		return err
 	}
-	if err := makeEmptyDir(absolute); err != nil {
+	if err := writeApp(absolute, files); err != nil {
 		return err
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(absolute, name), content, 0o600); err != nil {
-			return fmt.Errorf("write the app: %w", err)
-		}
 	}
 	if !asJSON {
 		t.say("app %s is in %s\n", filled.App, dir)
@@ -178,17 +176,27 @@ func (s scaffold) files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// makeEmptyDir makes dir and refuses one that has anything in it.
-func makeEmptyDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+// writeApp makes dir, refuses one that has anything in it, and writes the files of an app there.
+func writeApp(dir string, files map[string][]byte) (err error) {
+	root, err := safefile.Open(dir, 0o750, false)
+	if wrong, ok := errors.AsType[*safefile.Error](err); ok {
+		return &usage{problem: wrong.Path + " " + wrong.Wrong, hint: wrong.Advice}
+	}
+	if err != nil {
 		return &advised{fmt.Errorf("make the directory: %w", err), "choose one that you may write"}
 	}
-	entries, err := os.ReadDir(dir)
+	defer func() { err = errors.Join(err, root.Close()) }()
+	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return fmt.Errorf("look into the directory: %w", err)
 	}
 	if len(entries) > 0 {
 		return &usage{problem: fmt.Sprintf("%s is not empty: it has %s", dir, entries[0].Name()), hint: "choose a new directory"}
+	}
+	for name, content := range files {
+		if err := safefile.Write(root, name, 0o600, func(file *os.File) error { _, err := file.Write(content); return err }); err != nil {
+			return fmt.Errorf("write the app: %w", err)
+		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/workers/graph"
 	"github.com/spillway-ml/spillway/workers/partition"
@@ -91,8 +92,8 @@ func (t *tool) plan(ctx context.Context, name string, flags *planFlags) error {
 	report.Graph.Format = found.format
 	report.Notes = slices.Concat([]string{}, leftOut, notesOf(problem, devices))
 	if flags.svg != "" {
-		if err := os.WriteFile(flags.svg, display.PlanSVG(report), 0o644); err != nil {
-			return &usage{problem: fmt.Sprintf("--svg %s: %v", flags.svg, unwrapPath(err)), hint: "give a file that can be written"}
+		if err := safefile.WriteFile(flags.svg, display.PlanSVG(report), 0o644, flags.sharedOut); err != nil {
+			return refusedOut("--svg", err)
 		}
 	}
 	return t.tellPlan(report, flags.json)

@@ -19,7 +19,7 @@ type planFlags struct {
 	training, inference             bool
 	weightBytes, optimizerBytes     float64
 	zero                            int
-	recompute, json                 bool
+	recompute, json, sharedOut      bool
 	set                             *pflag.FlagSet
 }
 
@@ -43,6 +43,7 @@ func (f *planFlags) add(set *pflag.FlagSet) {
 	set.BoolVar(&f.recompute, "recompute", false, "allow stages to compute activations again before the backward pass where memory is short")
 	set.BoolVar(&f.json, "json", false, "print everything as JSON; the units are in the names")
 	set.StringVar(&f.svg, "svg", "", "write a picture of the plan to this `FILE`")
+	addSharedOut(set, &f.sharedOut, "--svg")
 }
 
 // check refuses flags that contradict each other.

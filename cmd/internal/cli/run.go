@@ -25,7 +25,9 @@ type runFlags struct {
 	stack   stackFlags
 	command commandFlags
 	out     string
-	json    bool
+	// sharedOut takes a result directory that others can change.
+	sharedOut bool
+	json      bool
 }
 
 func (t *tool) runCommand() *cobra.Command {
@@ -73,6 +75,7 @@ exit code is 0 when the run succeeded and 1 when it failed or was cancelled.`,
 	set.BoolVar(&flags.json, "json", false, "write one JSON object to standard output at the end, and all else to standard error")
 	set.BoolVar(&t.quiet, "quiet", false, "show no progress")
 	set.StringVar(&flags.out, "out", "", "`DIR` for the outputs of a chain's last stages, as STAGE/PATH, or STAGE/TASK/PATH where it fans out")
+	addSharedOut(set, &flags.sharedOut, "--out")
 	flags.event.add(set)
 	flags.command.add(set)
 	flags.stack.add(set)
@@ -108,6 +111,9 @@ func (t *tool) run(ctx context.Context, pipeline string, flags *runFlags) (err e
 	if flags.out != "" {
 		given = append(given, "--out")
 	}
+	if flags.sharedOut {
+		given = append(given, "--"+sharedOutFlag)
+	}
 	if err := refuse(given, "a pipeline of an app", "a command stands after --, as in spillway run "+strings.Join(given, " ")+" -- PROGRAM"); err != nil {
 		return err
 	}
@@ -140,7 +146,7 @@ func (t *tool) run(ctx context.Context, pipeline string, flags *runFlags) (err e
 		return err
 	}
 	if steps := chainSteps(session.stack, pipeline); len(steps) > 0 {
-		return t.concludeChain(ctx, session, model, steps, flags, viewer)
+		return t.concludeChain(ctx, session, model, steps, nil, flags, viewer)
 	}
 	return t.conclude(model, session.stack, flags.json, viewer)
 }

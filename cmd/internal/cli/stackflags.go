@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -255,12 +256,13 @@ const logLimit = 10 << 20
 // openLog opens the engine's log in the state directory.
 func openLog(stateDir, level string) (*slog.Logger, io.Closer, error) {
 	path := filepath.Join(stateDir, "spillway.log")
-	if info, err := os.Stat(path); err == nil && info.Size() > logLimit {
+	if info, err := os.Lstat(path); err == nil && info.Size() > logLimit {
 		if err := os.Rename(path, path+".1"); err != nil {
 			return nil, nil, fmt.Errorf("put the old log aside: %w", err)
 		}
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	// Whose directory this is is looked at when the engine starts, which is later: a link that was put here is not followed.
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, nil, &advised{fmt.Errorf("open the log: %w", err), "choose a writable state directory with --state DIR"}
 	}

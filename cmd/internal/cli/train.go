@@ -75,9 +75,10 @@ func (t *tool) train(ctx context.Context, reference string, flags *trainFlags) e
 	}
 	flags.out = filepath.Clean(cmp.Or(flags.out, model.stem()+"-trained"))
 	if _, isAttempt := t.deps.Environment(wire.ReportEnvironment); isAttempt {
+		flags.sharedOut = true // in the directory of an attempt there is nobody else, whoever owns it
 		return t.trainInAttempt(ctx, model, flags)
 	}
-	if err := checkOut(flags.out, flags.resume != ""); err != nil {
+	if err := checkOut(flags.out, flags.resume != "", flags.sharedOut); err != nil {
 		return err
 	}
 	if !flags.here {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/training"
 )
@@ -19,6 +20,7 @@ import (
 // trainFlags are the flags of `train`.
 type trainFlags struct {
 	data, devices, resume, out string
+	sharedOut                  bool
 	here, dataInPlace, json    bool
 	partitions, microBatches   int
 	batch, epochs              int
@@ -65,6 +67,7 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.devices, "devices", "", "`FILE` of the devices that may be used, as `spillway plan` reads it (default what the attempt is given)")
 	flags.StringVar(&f.resume, "resume", "", "`DIR` of a checkpoint to go on from; the split may be another")
 	flags.StringVar(&f.out, "out", "", "`DIR` for the trained model and the last checkpoint (default MODEL-trained)")
+	addSharedOut(flags, &f.sharedOut, "--out")
 	flags.BoolVar(&f.here, "here", false, "train in this process, without an engine: implied in a stage of a chain")
 	flags.BoolVar(&f.json, "json", false, "write the plan, the progress and the result to standard output as JSON, one object a line")
 	flags.Var(choice{&f.followed, []string{followedByTerminal, followedByLines, followedByJSON}}, "followed", "how a caller shows the output")
@@ -191,7 +194,10 @@ func orUsual(batch int) int {
 }
 
 // checkOut refuses a result directory with files in it, so that no trained model is lost. A training that goes on may add to its own.
-func checkOut(dir string, resumed bool) error {
+func checkOut(dir string, resumed, shared bool) error {
+	if err := safefile.Check(dir, shared); err != nil {
+		return refusedOut("--out", err)
+	}
 	entries, err := os.ReadDir(dir)
 	switch {
 	case os.IsNotExist(err):

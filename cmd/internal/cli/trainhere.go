@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/graph"
@@ -59,8 +60,12 @@ func (t *tool) trainJob(ctx context.Context, model modelFile, flags *trainFlags,
 	if job.Devices, err = t.trainingDevices(flags, view); err != nil {
 		return end, err
 	}
-	if err := os.MkdirAll(job.Directory, 0o755); err != nil {
-		return end, &advised{fmt.Errorf("make the result directory: %w", err), "choose another with --out DIR"}
+	out, err := safefile.Open(job.Directory, 0o755, flags.sharedOut)
+	if err != nil {
+		return end, refusedOut("--out", err)
+	}
+	if err := out.Close(); err != nil {
+		return end, err
 	}
 	began := time.Now()
 	job.Stop = ctx.Done()
@@ -172,7 +177,7 @@ func (t *tool) stopped(ctx context.Context, view *trainView, flags *trainFlags, 
 		return &advised{failure, "nothing is kept: there was no checkpoint yet; see --checkpoint-every"}
 	}
 	if flags.leave != "" {
-		left, err := leaveCheckpoint(directory, filepath.Join(flags.leave, checkpointsDirectory))
+		left, err := leaveCheckpoint(directory, filepath.Join(flags.leave, checkpointsDirectory), flags.sharedOut)
 		if err != nil {
 			view.note("the last checkpoint cannot be left in %s: %v", flags.leave, err)
 			return failure
@@ -189,23 +194,25 @@ func (t *tool) stopped(ctx context.Context, view *trainView, flags *trainFlags, 
 const checkpointsDirectory = "checkpoints"
 
 // leaveCheckpoint copies a checkpoint into a directory, whole or not at all, and returns where it is.
-func leaveCheckpoint(checkpoint, directory string) (string, error) {
-	if err := os.MkdirAll(directory, 0o755); err != nil {
-		return "", err
-	}
-	target := filepath.Join(directory, filepath.Base(checkpoint))
-	if _, err := os.Stat(target); err == nil {
-		return target, nil
-	}
-	scratch, err := os.MkdirTemp(directory, ".spillway-")
+func leaveCheckpoint(checkpoint, directory string, shared bool) (target string, err error) {
+	root, err := safefile.Open(directory, 0o755, shared)
 	if err != nil {
 		return "", err
 	}
-	if err := os.CopyFS(filepath.Join(scratch, "copy"), os.DirFS(checkpoint)); err != nil {
-		return "", errors.Join(err, os.RemoveAll(scratch))
+	defer func() { err = errors.Join(err, root.Close()) }()
+	name := filepath.Base(checkpoint)
+	target = filepath.Join(directory, name)
+	if _, err := root.Lstat(name); err == nil {
+		return target, nil
 	}
-	err = os.Rename(filepath.Join(scratch, "copy"), target)
-	return target, errors.Join(err, os.RemoveAll(scratch))
+	scratch, below, err := safefile.Scratch(root, ".spillway-")
+	if err != nil {
+		return "", err
+	}
+	if err = errors.Join(os.CopyFS(filepath.Join(root.Name(), scratch, "copy"), os.DirFS(checkpoint)), below.Close()); err == nil {
+		err = root.Rename(filepath.Join(scratch, "copy"), name)
+	}
+	return target, errors.Join(err, root.RemoveAll(scratch))
 }
 
 // keptLosses bounds the losses of a result, which is kept in the history of its run.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -113,6 +114,9 @@ func (t *tool) prepareTraining(model modelFile, flags *trainFlags) (prepared, er
 		return prepared{}, fmt.Errorf("find --out %s: %w", flags.out, err)
 	}
 	arguments = append(arguments, "--out", trainedOutput, "--leave", absolute, "--followed", t.followedBy(flags))
+	if flags.sharedOut {
+		arguments = append(arguments, "--"+sharedOutFlag)
+	}
 	if t.quiet {
 		arguments = append(arguments, "--quiet")
 	}
@@ -166,7 +170,7 @@ func (t *tool) concludeTraining(ctx context.Context, session *session, ended dis
 		return fmt.Errorf("decode the result of run %s: %w", ended.Run.Run, err)
 	}
 	left := result.Stages[p.name]
-	if err := fetchTrained(ctx, session.client, left, flags.out); err != nil {
+	if err := fetchTrained(ctx, session.client, left, flags.out, flags.sharedOut); err != nil {
 		return fmt.Errorf("bring back the trained model: %w", err)
 	}
 	values, err := readTrained(left)
@@ -235,33 +239,33 @@ func readTrained(left chain.StageResult) (values trainedValues, err error) {
 
 // fetchTrained puts the result directory of an attempt where it belongs. Entries replace those of their names: they are of the training that
 // this one goes on from.
-func fetchTrained(ctx context.Context, store activities.Store, left chain.StageResult, out string) (err error) {
+func fetchTrained(ctx context.Context, store activities.Store, left chain.StageResult, out string, shared bool) (err error) {
 	files := left.Outputs[trainedOutput]
 	if len(files) == 0 || !files[0].Tree {
 		return errNoResult
 	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return err
-	}
-	scratch, err := os.MkdirTemp(out, ".spillway-") // here, so that files are renamed and not copied
+	root, err := safefile.Open(out, 0o755, shared)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	defer func() { err = errors.Join(err, root.Close()) }()
+	name, scratch, err := safefile.Scratch(root, ".spillway-") // here, so that files are renamed and not copied
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, scratch.Close(), root.RemoveAll(name)) }()
 	if err := receive(ctx, store, scratch, trainedOutput, files[0].Artifact, files[0].Tree); err != nil {
 		return err
 	}
-	fetched := filepath.Join(scratch, trainedOutput)
-	entries, err := os.ReadDir(fetched)
+	entries, err := fs.ReadDir(scratch.FS(), trainedOutput)
 	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
-		target := filepath.Join(out, entry.Name())
-		if err := os.RemoveAll(target); err != nil {
+		if err := root.RemoveAll(entry.Name()); err != nil {
 			return err
 		}
-		if err := os.Rename(filepath.Join(fetched, entry.Name()), target); err != nil {
+		if err := root.Rename(filepath.Join(name, trainedOutput, entry.Name()), entry.Name()); err != nil {
 			return err
 		}
 	}

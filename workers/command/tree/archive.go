@@ -87,22 +87,30 @@ func unchanged(file *os.File, e entry) error {
 // Unpack puts the files of a packed directory into dir, which it makes where needed. Files that are there already are replaced and
 // directories joined. Nothing is written outside dir, whatever the archive says and whatever links dir has, and never more than the
 // archive is long. An archive that Pack would not write is refused with ErrFormat, or with ErrLeaves. After an error dir may hold a part of the files.
+//
+// Links on the way to dir are followed: where other users may have planted some, open the directory with package safefile, and use [UnpackInto].
 func Unpack(ctx context.Context, store activities.Store, ref activities.Ref, dir string) error {
-	if err := unpack(ctx, store, ref, dir); err != nil {
+	err := os.MkdirAll(dir, directory)
+	if err != nil {
 		return fmt.Errorf("unpack %s into %s: %w", ref.Digest, dir, err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("unpack %s into %s: %w", ref.Digest, dir, err)
+	}
+	defer root.Close() //nolint:errcheck // files are closed one by one
+	return UnpackInto(ctx, store, ref, root)
+}
+
+// UnpackInto is [Unpack] into a directory that is open.
+func UnpackInto(ctx context.Context, store activities.Store, ref activities.Ref, root *os.Root) error {
+	if err := unpack(ctx, store, ref, root); err != nil {
+		return fmt.Errorf("unpack %s into %s: %w", ref.Digest, root.Name(), err)
 	}
 	return nil
 }
 
-func unpack(ctx context.Context, store activities.Store, ref activities.Ref, dir string) (err error) {
-	if err := os.MkdirAll(dir, directory); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close() //nolint:errcheck // files are closed one by one
+func unpack(ctx context.Context, store activities.Store, ref activities.Ref, root *os.Root) (err error) {
 	archive, err := store.Open(ctx, ref.Digest)
 	if err != nil {
 		return err

@@ -91,7 +91,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 			}
 		}
 	})
-	if left, err := filepath.Glob(filepath.Join(directory, "*.tmp")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(directory, "*.part")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
@@ -189,5 +189,28 @@ func TestADirectoryIsNoFileOfTensors(t *testing.T) {
 	t.Parallel()
 	if _, err := state.Open(t.TempDir()); !errors.Is(err, state.ErrFormat) {
 		t.Errorf("got %v, want %v", err, state.ErrFormat)
+	}
+}
+
+func TestAttackAPlantedLinkLeadsNoTensorsAway(t *testing.T) {
+	t.Parallel()
+	directory, precious := t.TempDir(), filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(precious, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(directory, "model.safetensors")
+	for _, link := range []string{path, path + ".tmp"} {
+		if err := os.Symlink(precious, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := state.Write(path, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(precious); err != nil || string(text) != "precious" {
+		t.Errorf("the file of another is %.40q, %v", text, err)
+	}
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("what was written is %v, %v", info, err)
 	}
 }

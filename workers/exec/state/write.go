@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"unicode/utf8"
+
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 )
 
 // alignment is what the header is padded to, so that numbers may be mapped into memory.
@@ -22,23 +24,19 @@ type entry struct {
 }
 
 // Write makes a file of tensors, in their order. It takes its name when it is whole and on the disk, so a file of this name is never half written; what is
-// in the making is called path.tmp. Tensors of wrong size and repeated names are errors that wrap [ErrFormat]. Files of different paths may be written concurrently.
+// in the making has a name that cannot be guessed, so that nobody can have put a link there. Tensors of wrong size and repeated names are errors that wrap [ErrFormat]. Files of different paths may be written concurrently.
 func Write(path string, metadata map[string]string, tensors []Tensor) error {
 	head, err := header(metadata, tensors)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	temporary := path + ".tmp"
-	file, err := os.Create(temporary)
+	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return fmt.Errorf("write tensors: %w", err)
 	}
-	err = fill(file, head, tensors)
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(temporary, path)
-	}
-	if err != nil {
-		return fmt.Errorf("write tensors: %w", errors.Join(err, os.Remove(temporary)))
+	err = safefile.Write(root, filepath.Base(path), 0o666, func(file *os.File) error { return fill(file, head, tensors) })
+	if err := errors.Join(err, root.Close()); err != nil {
+		return fmt.Errorf("write tensors: %w", err)
 	}
 	return syncDirectory(filepath.Dir(path))
 }
