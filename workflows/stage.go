@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -66,8 +63,7 @@ func (h Hints) check() error {
 
 // CheckCacheVersion returns an error when version is no CacheVersion.
 func CheckCacheVersion(version string) error {
-	strange := func(r rune) bool { return !unicode.IsPrint(r) }
-	if len(version) > maxCacheVersion || !utf8.ValidString(version) || strings.ContainsFunc(version, strange) {
+	if wire.CheckText(version, maxCacheVersion) != nil {
 		return fmt.Errorf("the cache version %q is no text of at most %d printable characters", version, maxCacheVersion)
 	}
 	return nil

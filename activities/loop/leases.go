@@ -86,7 +86,11 @@ func (l *Leases) Hosts(ctx context.Context) ([]predictor.Host, error) {
 				return hosts, nil
 			}
 			var value leased
-			if err := json.Unmarshal(entry.Value(), &value); err != nil || value.Version != wire.Version || value.Host.ID == "" {
+			err := json.Unmarshal(entry.Value(), &value)
+			if err == nil {
+				err = wire.CheckText(value.Host.ID, wire.MaxName)
+			}
+			if err != nil || value.Version != wire.Version || value.Host.ID == "" {
 				l.logger.DebugContext(ctx, "skip host", "key", entry.Key(), "version", value.Version, "error", err)
 				continue
 			}

@@ -68,7 +68,8 @@ func EncodeDecision(decision predictor.Decision) (Kind, []byte, error) {
 	return encode(KindDecision, decision)
 }
 
-// DecodeMessage is the inverse of EncodeEvent and EncodeDecision. It wraps ErrVersion for a version it does not know.
+// DecodeMessage is the inverse of EncodeEvent and EncodeDecision. It wraps ErrVersion for a version it does not know, and
+// refuses names that CheckText refuses.
 func DecodeMessage(data []byte) (Message, error) {
 	var outer envelope
 	if err := json.Unmarshal(data, &outer); err != nil {
@@ -152,6 +153,9 @@ func encode(kind Kind, body any) (Kind, []byte, error) {
 func decodeEvent[E predictor.Event](outer envelope) (Message, error) {
 	var event E
 	if err := json.Unmarshal(outer.Body, &event); err != nil {
+		return Message{}, fmt.Errorf("decode %s: %w", outer.Kind, err)
+	}
+	if err := checkNames(event); err != nil {
 		return Message{}, fmt.Errorf("decode %s: %w", outer.Kind, err)
 	}
 	return Message{Event: event}, nil

@@ -271,6 +271,9 @@ func (t *table) decide(bound Bound, e event) decision {
 	if bound.Origin == Removed {
 		return dead(fmt.Sprintf("the binding of %q to pipeline %s was removed while the event waited", binding.Subject, binding.Pipeline))
 	}
+	if err := checkID(e.id); err != nil {
+		return dead(err.Error())
+	}
 	if err := p.check(decoded); err != nil {
 		return dead(err.Error())
 	}

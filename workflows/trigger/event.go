@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
@@ -73,8 +72,17 @@ func isPlain(id string) bool {
 	return id != "" && len(id) <= maxID && ascii && !strings.HasPrefix(id, "-") && !strings.Contains(id, "--")
 }
 
-func isPrintable(text string) bool {
-	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+// checkID refuses an ID that no event can have: lists, logs and headers carry it.
+func checkID(id string) error {
+	err := wire.CheckText(id, wire.MaxName)
+	if err == nil && strings.TrimSpace(id) != id {
+		err = errors.New("it has a space at an end: leave that out")
+	}
+	if err != nil {
+		const advice = "publish it with an ID of letters, digits and dashes"
+		return fmt.Errorf("the event's ID %.60q is refused: %w, and %s", id, err, advice)
+	}
+	return nil
 }
 
 // input is the body as a run takes it: an empty body is an empty object. The decoded form is for filters and schemas.

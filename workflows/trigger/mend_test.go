@@ -2,6 +2,7 @@ package trigger
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -66,4 +67,35 @@ func TestAttackADeletedReaderOfEventsIsMadeAnew(t *testing.T) {
 	})
 	s.publish("events.digits", `{}`, "Nats-Msg-Id", "after")
 	s.await("the event starts its run", func() (bool, string) { return s.mem.get("digits-after").Run != "", "no run" })
+}
+
+// Whoever publishes by NATS names the event.
+func TestAttackAnEventWhoseIDCannotBePrintedStartsNothing(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, digits())
+	bad := map[string]string{
+		"a\x1b]0;owned\a": "U+001B", "abc\u202egnp": "U+202E", "a\tb": "U+0009", "a\x7f": "U+007F", "a\xff": "not UTF-8",
+		strings.Repeat("x", 1001): "1001 bytes",
+	}
+	for id := range bad {
+		s.publish("events.digits", `{}`, wire.IDHeader, id)
+	}
+	s.publish("events.digits", `{}`, wire.IDHeader, "größe")
+	s.settled()
+	if names := s.mem.names(); len(names) != 1 {
+		t.Errorf("runs %q, want one", names)
+	}
+	dead, err := s.DeadLetters(t.Context(), 100)
+	if err != nil || len(dead) != len(bad) {
+		t.Errorf("dead letters %+v, %v; want %d", dead, err, len(bad))
+	}
+	for _, letter := range dead {
+		want := bad[letter.Event]
+		if want == "" || !strings.Contains(letter.Reason, want) || !strings.Contains(letter.Reason, "an ID of letters") {
+			t.Errorf("of event %.40q it is said: %s", letter.Event, letter.Reason)
+		}
+		if wire.CheckText(letter.Reason, len(letter.Reason)) != nil {
+			t.Errorf("the reason cannot be printed: %q", letter.Reason)
+		}
+	}
 }

@@ -25,8 +25,8 @@ import (
 func (t *Trigger) Publish(ctx context.Context, target, id string, body []byte, goal *predictor.Goal, options wire.RunOptions) (eventID, run string, err error) {
 	if id == "" {
 		id = strings.ToLower(rand.Text()[:12])
-	} else if !isPrintable(id) || strings.TrimSpace(id) != id {
-		return "", "", fmt.Errorf("publish event %q: the ID has a character that cannot be printed, or a space at an end: use letters, digits and dashes", id)
+	} else if err := checkID(id); err != nil {
+		return "", "", fmt.Errorf("publish event: %w", err)
 	}
 	e := event{id: id, header: nats.Header{}, body: body}
 	e.header.Set(wire.IDHeader, id)

@@ -90,6 +90,8 @@ func TestCheckSubject(t *testing.T) {
 		".a":                      "empty part",
 		"a b":                     "space",
 		"a.\x01":                  "printed",
+		"a.\xff":                  "UTF-8",
+		"a.b\u2028c":              "printed",
 		"a.>.b":                   "before its end",
 		"a.b*":                    "wildcard inside",
 		">":                       "begins with a wildcard",

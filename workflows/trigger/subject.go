@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
+
+	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 // checkSubject refuses what is no NATS subject, and what a binding must not read.
@@ -14,16 +15,16 @@ func checkSubject(subject string) error {
 	if subject == "" {
 		return errors.New(`subject is empty: give one such as "data.new" or "data.>"`)
 	}
-	if len(subject) > 255 {
-		return fmt.Errorf("subject is %d bytes long: use at most 255", len(subject))
+	if err := wire.CheckText(subject, 255); err != nil {
+		return fmt.Errorf("subject %.60q: %w", subject, err)
 	}
 	tokens := strings.Split(subject, ".")
 	for i, token := range tokens {
 		switch {
 		case token == "":
 			return fmt.Errorf("subject %q has an empty part: put exactly one dot between the parts", subject)
-		case strings.IndexFunc(token, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) >= 0:
-			return fmt.Errorf("subject %q has a space or a character that cannot be printed", subject)
+		case strings.ContainsRune(token, ' '): // the only one that can be printed
+			return fmt.Errorf("subject %q has a space: leave it out", subject)
 		case token == ">" && i != len(tokens)-1:
 			return fmt.Errorf("subject %q has > before its end: only the last part may be >", subject)
 		case len(token) > 1 && strings.ContainsAny(token, "*>"):

@@ -10,6 +10,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/workflows"
 )
 
 // Target is a pipeline of the newest build of an app.
@@ -32,6 +33,9 @@ func newPipeline(target Target) (*pipeline, error) {
 	name := target.Pipeline.Name
 	if name == "" || target.App == "" || target.Build == "" {
 		return nil, fmt.Errorf("target %q of app %q, build %q: none of the three may be empty", name, target.App, target.Build)
+	}
+	if err := workflows.CheckName(name); err != nil {
+		return nil, fmt.Errorf("pipeline of app %s: %w", target.App, err)
 	}
 	p := &pipeline{Target: target}
 	if len(target.Pipeline.Input) == 0 {

@@ -69,7 +69,7 @@ func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
 // summary is one line for Temporal's own page, at most 200 bytes of it the event.
 func summary(start Start) string {
 	event := start.Event
-	if len(event) > maxID || !isPrintable(event) {
+	if len(event) > maxID {
 		event = strings.TrimPrefix(start.Run, start.Pipeline+"-")
 	}
 	return fmt.Sprintf("%s for event %s, build %s", start.Pipeline, event, start.Build)

@@ -128,6 +128,8 @@ func TestBadSourcesAreRefusedWithAHint(t *testing.T) {
 		"a program whose name is a path":    {script(t, `echo '{"v":1,"name":"../x"}'`), "../x", "Name in the options"},
 		"a program with an at in its name":  {script(t, `echo '{"v":1,"name":"a@b"}'`), "a@b", "Name in the options"},
 		"a program that has no pipelines":   {script(t, `echo '{"v":1,"name":"tiny"}'`), "no pipeline", "at least one"},
+		"a pipeline whose name is none":     {script(t, `echo '{"v":1,"name":"tiny","pipelines":[{"name":"A b"}]}'`), `a pipeline has the name "A b"`, "rename the pipeline"},
+		"a stage whose name is none":        {script(t, `echo '{"v":1,"name":"tiny","pipelines":[{"name":"a"}],"stages":[{"name":"../b"}]}'`), `a stage has the name "../b"`, "rename the stage"},
 		"a library where a program must be": {writeModule(t, "package tiny\n"), "not a program", "package is main"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workers/spawn"
+	"github.com/spillway-ml/spillway/workflows"
 )
 
 const (
@@ -150,6 +151,16 @@ func check(descriptor wire.App) *refusal {
 		}
 	case len(descriptor.Pipelines) == 0:
 		return &refusal{problem: "it has no pipeline", hint: "list at least one in the options of app.Main"}
+	}
+	for _, pipeline := range descriptor.Pipelines {
+		if err := workflows.CheckName(pipeline.Name); err != nil {
+			return &refusal{problem: "a pipeline has the " + err.Error(), hint: "rename the pipeline"}
+		}
+	}
+	for _, stage := range descriptor.Stages {
+		if err := workflows.CheckName(stage.Name); err != nil {
+			return &refusal{problem: "a stage has the " + err.Error(), hint: "rename the stage"}
+		}
 	}
 	return nil
 }
