@@ -1,0 +1,2 @@
+// Package spawntest shows in tests that a helper program ends with the process that started it.
+package spawntest
