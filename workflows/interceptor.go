@@ -305,10 +305,19 @@ func stateOf(err error) predictor.RunState {
 	}
 }
 
-// rootMessage is the message of the failure itself, without the layers that Temporal puts around it.
+// rootMessage is the message of the failure itself, without the layers that Temporal puts around it. Of a cancellation
+// Temporal says one word.
 func rootMessage(err error) string {
 	if failed, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		return failed.Message()
+	}
+	cancelled, ok := errors.AsType[*temporal.CanceledError](err)
+	if ok && err.Error() == cancelled.Error() { // and nobody says more around it
+		why := ""
+		if cancelled.Details(&why) != nil || why == "" {
+			return "the run was cancelled"
+		}
+		return "the run was cancelled: " + why
 	}
 	return err.Error()
 }

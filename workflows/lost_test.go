@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -46,6 +47,20 @@ func TestATaskThatWasAskedToStopAndLostIsCancelled(t *testing.T) {
 		}
 		if told, _ := spendingOf(err); c.state == predictor.RunCancelled && told.Spent != c.spent {
 			t.Errorf("%s: the error says that %d is spent, want %d", name, told.Spent, c.spent)
+		}
+	}
+}
+
+func TestACancelledRunSaysSoInWords(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"the run was cancelled":            temporal.NewCanceledError(),
+		"the run was cancelled: it waited": temporal.NewCanceledError("it waited"),
+		"wait for the weather: canceled":   fmt.Errorf("wait for the weather: %w", temporal.NewCanceledError()),
+	} {
+		over := Conclude(predictor.RunStarted{}, nil, err, time.Time{})
+		if over.Ended.State != predictor.RunCancelled || over.Ended.Error != want || over.Done.Error != want {
+			t.Errorf("%v: the run ended as %s, with %q and %q, want %q", err, over.Ended.State, over.Ended.Error, over.Done.Error, want)
 		}
 	}
 }

@@ -256,7 +256,10 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	var names []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })
 	hint := "`" + cmd.CommandPath() + " --help` lists the flags"
-	if near := nearest.Names(unknown.GetSpecifiedName(), names); len(near) > 0 {
+	if unknown.GetSpecifiedName() == "no-cache" {
+		hint = "leave it out: runs take results of others only with --cache, or where a stage says that they may; " +
+			"a stage of a chain refuses with cache: false"
+	} else if near := nearest.Names(unknown.GetSpecifiedName(), names); len(near) > 0 {
 		hint = "did you mean --" + strings.Join(near, ", --") + "?"
 	}
 	return &usage{problem: "there is no flag --" + unknown.GetSpecifiedName(), hint: hint}

@@ -194,7 +194,11 @@ func writeApp(dir string, files map[string][]byte) (err error) {
 		return &usage{problem: fmt.Sprintf("%s is not empty: it has %s", dir, entries[0].Name()), hint: "choose a new directory"}
 	}
 	for name, content := range files {
-		if err := safefile.Write(root, name, 0o600, func(file *os.File) error { _, err := file.Write(content); return err }); err != nil {
+		err := safefile.Write(root, name, 0o600, func(file *os.File) error {
+			_, err := file.Write(content)
+			return err
+		})
+		if err != nil {
 			return fmt.Errorf("write the app: %w", err)
 		}
 	}
@@ -211,8 +215,36 @@ func tidy(ctx context.Context, dir string) error {
 	if err == nil {
 		return nil
 	}
-	if said := strings.Fields(string(output)); len(said) > 0 {
-		return errors.New("go mod tidy: " + strings.Join(said, " "))
+	if said := tidyProblem(string(output)); said != "" {
+		return errors.New("go mod tidy: " + said)
 	}
 	return fmt.Errorf("go mod tidy: %w", err)
+}
+
+// unreachable matches how the go command ends a line about a module that it could not get.
+var unreachable = regexp.MustCompile(
+	`(?:\d{3} [A-Z][A-Za-z ]+|dial tcp.*|i/o timeout|module lookup disabled by GOPROXY=off)$`)
+
+// tidyProblem is the first thing that `go mod tidy` complains of, in one line. It complains of every module that it cannot
+// get, each with the addresses that it tried.
+func tidyProblem(output string) string {
+	const longest = 200
+	first := ""
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		if why := unreachable.FindString(line); why != "" {
+			return "modules cannot be fetched (" + why + "): see to the network, or set GOPROXY to a proxy that has them"
+		}
+		switch {
+		case strings.HasPrefix(line, "go: downloading "), strings.HasPrefix(line, "go: finding module "): // what it does
+		case first == "":
+			first = strings.TrimPrefix(line, "go: ")
+		case strings.HasSuffix(first, ":"):
+			first += " " + line
+		}
+	}
+	if len(first) > longest {
+		first = strings.ToValidUTF8(first[:longest], "") + "…"
+	}
+	return first
 }

@@ -50,6 +50,28 @@ func TestInitWritesAWholeApp(t *testing.T) {
 	}
 }
 
+func TestWhatTidyComplainsOfIsOneLine(t *testing.T) {
+	t.Parallel()
+	const (
+		list = "https://proxy.golang.org/github.com/spillway-ml/spillway/@v/list"
+		mod  = "https://proxy.golang.org/go.temporal.io/sdk/@v/v1.46.0.mod"
+		then = "): see to the network, or set GOPROXY to a proxy that has them"
+	)
+	for output, want := range map[string]string{
+		"go: finding module for package example.com/workflows\ngo: myapp imports\n\texample.com/workflows: reading " + list +
+			": 403 Forbidden\ngo: x@v1.46.0: Get \"" + mod + "\": 403 Forbidden\n": "modules cannot be fetched (403 Forbidden" + then,
+		"go: x@v1.0.0: Get \"" + mod + "\": dial tcp: lookup a: no such host\n":             "modules cannot be fetched (dial tcp: lookup a: no such host" + then,
+		"go: x@v1.0.0: module lookup disabled by GOPROXY=off\n":                             "modules cannot be fetched (module lookup disabled by GOPROXY=off" + then,
+		"go: downloading x\ngo: errors parsing go.mod:\ngo.mod:3: unknown directive: foo\n": "errors parsing go.mod: go.mod:3: unknown directive: foo",
+		"":                       "",
+		strings.Repeat("x", 300): strings.Repeat("x", 200) + "…",
+	} {
+		if got := tidyProblem(output); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func TestAppNamesComeFromTheDirectory(t *testing.T) {
 	t.Parallel()
 	for base, want := range map[string]string{"forecast": "forecast", "My_App": "my_app", "a.b c": "a-b-c", "--x--": "x"} {

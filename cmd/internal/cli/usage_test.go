@@ -28,6 +28,7 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 		"an unknown verb names the nearest":      {"rum", "there is no command \"rum\"\n  hint: did you mean run, runs?"},
 		"an unknown verb without near ones":      {"kubernetes", "`spillway --help` lists the commands"},
 		"an unknown flag names the nearest":      {"run digits --deadlin 3s", "there is no flag --deadlin\n  hint: did you mean --deadline?"},
+		"a flag that other tools have":           {"run digits --no-cache", "there is no flag --no-cache\n  hint: leave it out: runs take results of others only with --cache"},
 		"an unknown short flag":                  {"run digits -q", "there is no flag -q"},
 		"a missing argument":                     {"run", "it needs the name of a pipeline, the file of a chain, or a command after --\n  hint: usage: spillway run PIPELINE, "},
 		"a command without --":                   {"run python train.py", "it does not take the argument \"train.py\"\n  hint: a command stands after --: spillway run -- python train.py"},
