@@ -359,7 +359,8 @@ func (t *trainer) told(c exec.Checkpoint) {
 // write makes the model's file of the last checkpoint.
 func (t *trainer) write(ctx context.Context, last exec.Checkpoint) (string, error) {
 	path := filepath.Join(t.job.Directory, modelName(t.job.Executor.Name()))
-	// In a directory of its own: an executor writes to the path that it is given, and others could have put a link under a name that they can guess.
+	// In a directory of its own: an executor writes to the path that it is given, and others could have put a link under a
+	// name that they can guess.
 	unfinished, err := os.MkdirTemp(t.job.Directory, ".unfinished-model-")
 	if err != nil {
 		return "", fmt.Errorf("write the model: %w", err)

@@ -517,7 +517,8 @@ func TestAttackAPlantedLinkLeadsNoModelAway(t *testing.T) {
 	if err := os.WriteFile(precious, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"model.safetensors", "unfinished-model.safetensors", "unfinished-model.safetensors.tmp", "model.safetensors.tmp"} {
+	const model = "model.safetensors"
+	for _, name := range []string{model, model + ".tmp", "unfinished-" + model, "unfinished-" + model + ".tmp"} {
 		if err := os.Symlink(precious, filepath.Join(one.Directory, name)); err != nil {
 			t.Fatal(err)
 		}

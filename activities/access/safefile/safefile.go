@@ -1,5 +1,6 @@
-// Package safefile writes files into directories that a user names and that other users may have been in: a link that one of them has planted is not
-// followed, a name that one could guess is not written through, and a directory that one can change is used only by those who ask for it.
+// Package safefile writes files into directories that a user names and that other users may have been in: a link that
+// one of them has planted is not followed, a name that one could guess is not written through, and a directory that one
+// can change is used only by those who ask for it.
 package safefile
 
 import (
@@ -34,11 +35,13 @@ const (
 	mostLinks = 255
 )
 
-// Open opens a directory to write in, and makes it, with the parents that it lacks, where it is not there; perm is before the umask. The caller closes it.
+// Open opens a directory to write in, and makes it, with the parents that it lacks, where it is not there; perm is
+// before the umask. The caller closes it.
 //
-// A link on the way that belongs to another user, other than root, is an [*Error]: it may have been planted. Unless shared is set, so is a directory
-// that belongs to such a user, or that others can write to without its sticky bit; with it, as in /tmp, they cannot touch what this user makes.
-// The group whose only purpose is its user, of the same name, does not count as others.
+// A link on the way that belongs to another user, other than root, is an [*Error]: it may have been planted. Unless
+// shared is set, so is a directory that belongs to such a user, or that others can write to without its sticky bit;
+// with it, as in /tmp, they cannot touch what this user makes. The group whose only purpose is its user, of the same
+// name, does not count as others.
 func Open(dir string, perm fs.FileMode, shared bool) (*os.Root, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -62,7 +65,8 @@ func Open(dir string, perm fs.FileMode, shared bool) (*os.Root, error) {
 	return root, nil
 }
 
-// Check returns the error that [Open] would return for what dir is, and makes nothing. It is for what is written later, after hours of work.
+// Check returns the error that [Open] would return for what dir is, and makes nothing. It is for what is written later,
+// after hours of work.
 func Check(dir string, shared bool) error {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -93,7 +97,8 @@ func verify(root *os.Root, plain, said string, shared bool) error {
 		return err
 	}
 	if again, err := withoutLinks(plain); err != nil || again != plain || !os.SameFile(opened, there) {
-		return errors.Join(err, &Error{Path: said, Wrong: "was moved while it was opened", Advice: "give a directory that others cannot write to"})
+		const advice = "give a directory that others cannot write to"
+		return errors.Join(err, &Error{Path: said, Wrong: "was moved while it was opened", Advice: advice})
 	}
 	if shared {
 		return nil
@@ -135,7 +140,8 @@ func withoutLinks(path string) (string, error) {
 			at = next
 			continue
 		case !trusted(info):
-			return "", &Error{Path: next, Wrong: "is a link of " + ownerOf(info), Advice: "give the directory that it leads to, if that is where you want to write"}
+			const advice = "give the directory that it leads to, if that is where you want to write"
+			return "", &Error{Path: next, Wrong: "is a link of " + ownerOf(info), Advice: advice}
 		}
 		if links++; links > mostLinks {
 			return "", &fs.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
@@ -157,8 +163,9 @@ func parts(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == filepath.Separator })
 }
 
-// Write makes a file of that name below root, whole or not at all: fill writes it under a name that cannot be guessed, and then it takes its name, and the
-// place of a file or link that has it. Links that lead out of root are not followed. Perm is before the umask.
+// Write makes a file of that name below root, whole or not at all: fill writes it under a name that cannot be guessed,
+// and then it takes its name, and the place of a file or link that has it. Links that lead out of root are not
+// followed. Perm is before the umask.
 func Write(root *os.Root, name string, perm fs.FileMode, fill func(*os.File) error) error {
 	unfinished := name + "." + rand.Text() + ".part"
 	file, err := root.OpenFile(unfinished, os.O_CREATE|os.O_EXCL|os.O_WRONLY, perm)
@@ -175,8 +182,8 @@ func Write(root *os.Root, name string, perm fs.FileMode, fill func(*os.File) err
 	return nil
 }
 
-// WriteFile is [Write] to a path, in a directory that is there and that [Open] takes. A terminal, a pipe or another device of this user's, such as
-// /dev/stdout, is written to.
+// WriteFile is [Write] to a path, in a directory that is there and that [Open] takes. A terminal, a pipe or another
+// device of this user's, such as /dev/stdout, is written to.
 func WriteFile(path string, content []byte, perm fs.FileMode, shared bool) error {
 	fill := func(file *os.File) error {
 		_, err := file.Write(content)
@@ -215,7 +222,8 @@ func writeDevice(path string, fill func(*os.File) error) error {
 	return errors.Join(err, file.Close())
 }
 
-// Scratch makes a directory below root that only this user can use, under a name that begins with prefix and cannot be guessed. The caller closes it, and removes it.
+// Scratch makes a directory below root that only this user can use, under a name that begins with prefix and cannot be
+// guessed. The caller closes it, and removes it.
 func Scratch(root *os.Root, prefix string) (name string, scratch *os.Root, err error) {
 	name = prefix + rand.Text()
 	if err := root.Mkdir(name, 0o700); err != nil {

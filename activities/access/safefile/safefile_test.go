@@ -72,9 +72,9 @@ func TestAttackALinkOfAnotherLeadsNoDirectoryAway(t *testing.T) {
 
 func TestALinkOfOnesOwnLeadsOn(t *testing.T) {
 	t.Parallel()
-	parent, real := t.TempDir(), t.TempDir()
+	parent, away := t.TempDir(), t.TempDir()
 	for link, target := range map[string]string{
-		"absolute": real, "relative": "sub/../absolute/x", "loop": "loop",
+		"absolute": away, "relative": "sub/../absolute/x", "loop": "loop",
 	} {
 		if err := os.Symlink(target, filepath.Join(parent, link)); err != nil {
 			t.Fatal(err)
@@ -88,10 +88,14 @@ func TestALinkOfOnesOwnLeadsOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = root.Close() }()
-	if err := safefile.Write(root, "file", 0o644, func(f *os.File) error { _, err := f.WriteString("text"); return err }); err != nil {
+	write := func(f *os.File) error {
+		_, err := f.WriteString("text")
+		return err
+	}
+	if err := safefile.Write(root, "file", 0o644, write); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(filepath.Join(real, "x", "file")); err != nil || string(text) != "text" {
+	if text, err := os.ReadFile(filepath.Join(away, "x", "file")); err != nil || string(text) != "text" {
 		t.Errorf("%q, %v", text, err)
 	}
 	if _, err := safefile.Open(filepath.Join(parent, "loop"), 0o755, false); !errors.Is(err, syscall.ELOOP) {
@@ -195,7 +199,8 @@ func TestADeviceIsWrittenTo(t *testing.T) {
 	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {
 		t.Errorf("it is %v now, %v", info, err)
 	}
-	if err := safefile.WriteFile(filepath.Join(t.TempDir(), "none", "file"), nil, 0o644, false); !errors.Is(err, fs.ErrNotExist) {
+	missing := filepath.Join(t.TempDir(), "none", "file")
+	if err := safefile.WriteFile(missing, nil, 0o644, false); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("in a directory that is not there: %v", err)
 	}
 	if err := safefile.WriteFile(t.TempDir(), nil, 0o644, false); err == nil {

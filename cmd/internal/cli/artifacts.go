@@ -151,9 +151,12 @@ func (s *sending) end() {
 	}
 }
 
-// receive writes an artifact below root: a file whole or not at all, a packed directory joined with what is there. Links that lead out of root are not
-// followed, and the names under which files are made cannot be guessed: in a directory that others can write to they may have been planted.
-func receive(ctx context.Context, store activities.Store, root *os.Root, name string, artifact activities.Ref, isTree bool) (err error) {
+// receive writes an artifact below root: a file whole or not at all, a packed directory joined with what is there. Links
+// that lead out of root are not followed, and the names under which files are made cannot be guessed: in a directory that
+// others can write to they may have been planted.
+func receive(
+	ctx context.Context, store activities.Store, root *os.Root, name string, artifact activities.Ref, isTree bool,
+) (err error) {
 	if !filepath.IsLocal(name) {
 		return fmt.Errorf("the result names %q, which is not below a directory", name)
 	}
@@ -186,18 +189,19 @@ const sharedOutFlag = "shared-out"
 
 // addSharedOut adds the flag to a command that writes what flag names.
 func addSharedOut(set *pflag.FlagSet, shared *bool, flag string) {
-	set.BoolVar(shared, sharedOutFlag, false, "let "+flag+" be in a directory that others can write to, or that another user owns")
+	set.BoolVar(shared, sharedOutFlag, false,
+		"let "+flag+" be in a directory that others can write to, or that another user owns")
 }
 
 // refusedOut is the error of a flag that names where results go.
 func refusedOut(flag string, err error) error {
 	wrong, ok := errors.AsType[*safefile.Error](err)
-	switch {
-	case !ok:
+	if !ok {
 		return &usage{problem: flag + ": " + err.Error(), hint: "give a place that can be written"}
-	case wrong.Shared:
-		return &usage{problem: flag + ": " + wrong.Path + " " + wrong.Wrong, hint: wrong.Advice + ", or allow this one with --" + sharedOutFlag}
-	default:
-		return &usage{problem: flag + ": " + wrong.Path + " " + wrong.Wrong, hint: wrong.Advice}
 	}
+	hint := wrong.Advice
+	if wrong.Shared {
+		hint += ", or allow this one with --" + sharedOutFlag
+	}
+	return &usage{problem: flag + ": " + wrong.Path + " " + wrong.Wrong, hint: hint}
 }

@@ -174,7 +174,9 @@ func (t *tool) serveStoredChain(ctx context.Context, session *session, name stri
 }
 
 // concludeChain prints what is left of a run of a chain and fetches what was asked for.
-func (t *tool) concludeChain(ctx context.Context, session *session, model display.Model, steps []chain.Step, out *os.Root, flags *runFlags, viewer *viewer) error {
+func (t *tool) concludeChain(
+	ctx context.Context, session *session, model display.Model, steps []chain.Step, out *os.Root, flags *runFlags, viewer *viewer,
+) error {
 	if model.Run.State != predictor.RunSucceeded {
 		return t.conclude(model, session.stack, flags.json, viewer)
 	}
@@ -199,12 +201,17 @@ func (t *tool) concludeChain(ctx context.Context, session *session, model displa
 	if out == nil {
 		return nil
 	}
-	return t.download(ctx, session, result, steps, out)
+	fetched, err := download(ctx, session, result, steps, out)
+	if err == nil && !t.quiet {
+		t.complain("%s of the last stages in %s\n", counted(fetched, "output"), flags.out)
+	}
+	return err
 }
 
-// download fetches the outputs of the stages that no other waits for.
-func (t *tool) download(ctx context.Context, session *session, result chain.Result, steps []chain.Step, out *os.Root) error {
-	fetched := 0
+// download fetches the outputs of the stages that no other waits for, and returns how many.
+func download(
+	ctx context.Context, session *session, result chain.Result, steps []chain.Step, out *os.Root,
+) (fetched int, err error) {
 	for _, step := range steps {
 		if !step.Last {
 			continue
@@ -218,17 +225,15 @@ func (t *tool) download(ctx context.Context, session *session, result chain.Resu
 				if len(step.Over) > 0 {
 					where = filepath.Join(where, strconv.Itoa(task))
 				}
-				if err := receive(ctx, session.client, out, filepath.Join(where, filepath.FromSlash(file.Path)), file.Artifact, file.Tree); err != nil {
-					return fmt.Errorf("fetch %s of stage %s: %w", file.Path, step.Stage, err)
+				name := filepath.Join(where, filepath.FromSlash(file.Path))
+				if err := receive(ctx, session.client, out, name, file.Artifact, file.Tree); err != nil {
+					return fetched, fmt.Errorf("fetch %s of stage %s: %w", file.Path, step.Stage, err)
 				}
 				fetched++
 			}
 		}
 	}
-	if !t.quiet {
-		t.complain("%s of the last stages in %s\n", counted(fetched, "output"), out.Name())
-	}
-	return nil
+	return fetched, nil
 }
 
 // stagesOf are the names of the stages, in the order of steps.

@@ -261,7 +261,7 @@ func openLog(stateDir, level string) (*slog.Logger, io.Closer, error) {
 			return nil, nil, fmt.Errorf("put the old log aside: %w", err)
 		}
 	}
-	// Whose directory this is is looked at when the engine starts, which is later: a link that was put here is not followed.
+	// Whose directory this is the engine looks at when it starts, which is later: a link that was put here is not followed.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, nil, &advised{fmt.Errorf("open the log: %w", err), "choose a writable state directory with --state DIR"}

@@ -209,7 +209,8 @@ func leaveCheckpoint(checkpoint, directory string, shared bool) (target string, 
 	if err != nil {
 		return "", err
 	}
-	if err = errors.Join(os.CopyFS(filepath.Join(root.Name(), scratch, "copy"), os.DirFS(checkpoint)), below.Close()); err == nil {
+	err = os.CopyFS(filepath.Join(root.Name(), scratch, "copy"), os.DirFS(checkpoint))
+	if err = errors.Join(err, below.Close()); err == nil {
 		err = root.Rename(filepath.Join(scratch, "copy"), name)
 	}
 	return target, errors.Join(err, root.RemoveAll(scratch))

@@ -239,7 +239,9 @@ func readTrained(left chain.StageResult) (values trainedValues, err error) {
 
 // fetchTrained puts the result directory of an attempt where it belongs. Entries replace those of their names: they are of the training that
 // this one goes on from.
-func fetchTrained(ctx context.Context, store activities.Store, left chain.StageResult, out string, shared bool) (err error) {
+func fetchTrained(
+	ctx context.Context, store activities.Store, left chain.StageResult, out string, shared bool,
+) (err error) {
 	files := left.Outputs[trainedOutput]
 	if len(files) == 0 || !files[0].Tree {
 		return errNoResult

@@ -88,7 +88,8 @@ func unchanged(file *os.File, e entry) error {
 // directories joined. Nothing is written outside dir, whatever the archive says and whatever links dir has, and never more than the
 // archive is long. An archive that Pack would not write is refused with ErrFormat, or with ErrLeaves. After an error dir may hold a part of the files.
 //
-// Links on the way to dir are followed: where other users may have planted some, open the directory with package safefile, and use [UnpackInto].
+// Links on the way to dir are followed: where other users may have planted some, open the directory with package safefile,
+// and use [UnpackInto].
 func Unpack(ctx context.Context, store activities.Store, ref activities.Ref, dir string) error {
 	err := os.MkdirAll(dir, directory)
 	if err != nil {

@@ -23,8 +23,10 @@ type entry struct {
 	Offsets []int64 `json:"data_offsets"`
 }
 
-// Write makes a file of tensors, in their order. It takes its name when it is whole and on the disk, so a file of this name is never half written; what is
-// in the making has a name that cannot be guessed, so that nobody can have put a link there. Tensors of wrong size and repeated names are errors that wrap [ErrFormat]. Files of different paths may be written concurrently.
+// Write makes a file of tensors, in their order. It takes its name when it is whole and on the disk, so a file of this
+// name is never half written; what is in the making has a name that cannot be guessed, so that nobody can have put a link
+// there. Tensors of wrong size and repeated names are errors that wrap [ErrFormat]. Files of different paths may be written
+// concurrently.
 func Write(path string, metadata map[string]string, tensors []Tensor) error {
 	head, err := header(metadata, tensors)
 	if err != nil {
@@ -34,7 +36,8 @@ func Write(path string, metadata map[string]string, tensors []Tensor) error {
 	if err != nil {
 		return fmt.Errorf("write tensors: %w", err)
 	}
-	err = safefile.Write(root, filepath.Base(path), 0o666, func(file *os.File) error { return fill(file, head, tensors) })
+	write := func(file *os.File) error { return fill(file, head, tensors) }
+	err = safefile.Write(root, filepath.Base(path), 0o666, write)
 	if err := errors.Join(err, root.Close()); err != nil {
 		return fmt.Errorf("write tensors: %w", err)
 	}
