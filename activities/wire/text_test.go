@@ -56,7 +56,7 @@ func TestAttackWhatABuildTellsHasNamesThatCanBePrinted(t *testing.T) {
 		predictor.RunEnded{Run: strings.Repeat("x", wire.MaxName+1), At: at},
 	} {
 		if err := told(t, event); err == nil || errors.Is(err, wire.ErrVersion) {
-			t.Errorf("%.100v: %v, want a refusal", event, err)
+			t.Errorf("%T: %v, want a refusal", event, err)
 		}
 	}
 }
