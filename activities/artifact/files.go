@@ -28,7 +28,8 @@ const (
 
 // Files is a store in a directory. Its methods are safe for concurrent use, also by several processes.
 type Files struct {
-	dir string
+	dir    string
+	shared bool // with a group, which may read what is put; see Share
 }
 
 var _ activities.Store = (*Files)(nil)
@@ -46,6 +47,11 @@ func Open(dir string) (*Files, error) {
 	if err := files.sweep(time.Now().Add(-partialFor)); err != nil {
 		return nil, fmt.Errorf("open artifact store %s: %w", dir, err)
 	}
+	info, err := os.Stat(files.partial())
+	if err != nil {
+		return nil, fmt.Errorf("open artifact store %s: %w", dir, err)
+	}
+	files.shared = info.Mode()&sharedFolder == sharedFolder
 	return files, nil
 }
 
@@ -65,7 +71,12 @@ func (f *Files) Put(ctx context.Context, r io.Reader) (ref activities.Ref, err e
 			_ = os.Remove(temporary.Name()) // sweep takes what cannot be removed now
 		}
 	}()
-	ref, err = fill(ctx, temporary, r)
+	if f.shared {
+		err = temporary.Chmod(sharedFile)
+	}
+	if err == nil {
+		ref, err = fill(ctx, temporary, r)
+	}
 	if err = errors.Join(err, temporary.Close()); err != nil {
 		return activities.Ref{}, err
 	}
@@ -84,9 +95,12 @@ func (f *Files) Open(ctx context.Context, digest string) (io.ReadCloser, error) 
 	if err := checkDigest(digest); err != nil {
 		return nil, fmt.Errorf("open artifact: %w", err)
 	}
-	file, err := os.Open(f.path(digest))
+	file, err := openPlain(f.path(digest))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open artifact %s in %s: %w", digest, f.dir, activities.ErrMissing)
+	}
+	if errors.Is(err, errNotPlain) {
+		return nil, fmt.Errorf("open artifact: %w: %w; remove it and let its task run again", activities.ErrCorrupt, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open artifact: %w", err)

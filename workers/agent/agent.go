@@ -73,6 +73,9 @@ type Options struct {
 	// Environment is added to the environment of children, which else is PATH, HOME, TMPDIR, LANG and TZ of this process and what
 	// the engine says.
 	Environment map[string]string
+	// User is as whom stages run, children and commands alike; nil means as this process's user. It must be able to reach StateDir, the programs
+	// that Builds finds and the store at ArtifactsURL.
+	User *spawn.User
 	// Builds finds the programs of children.
 	Builds activities.Builds
 	// Recorder takes Records, starts and samples.
@@ -165,12 +168,13 @@ func New(options Options) (*Agent, error) {
 	}
 	a.commands = command.Options{
 		Root: filepath.Join(options.StateDir, "workspaces"), Cache: filepath.Join(options.StateDir, "command-cache"), Store: options.Store,
-		MaxBytes: options.WorkspaceBytes,
+		MaxBytes: options.WorkspaceBytes, User: options.User,
 	}
 	a.capacity.CPU, a.capacity.Memory = min(a.capacity.CPU, enforcer.Limit().CPU), min(a.capacity.Memory, enforcer.Limit().Memory)
 	a.admission = &admission{capacity: a.capacity, changed: a.touch}
 	a.children = &children{
-		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment), logger: a.logger,
+		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment),
+		user: options.User, logger: a.logger,
 		maxIdle: idlePerCPU * max(len(a.cpus), 1), patience: options.ReadyTimeout,
 	}
 	a.board = slot.NewBoard(options.Client, a.handle, a.logger)
@@ -242,7 +246,7 @@ func (o *Options) complete() error {
 // children and returns. An interrupted attempt is Lost: it counts for nothing and is done again elsewhere. Run is called once.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, a.enforcer.Close()) }() //nolint:contextcheck // groups are removed also when ctx has ended
-	spawner, err := spawn.New(spawn.Options{CPUs: a.cpus})
+	spawner, err := spawn.New(spawn.Options{CPUs: a.cpus, User: a.children.user})
 	if err != nil {
 		return fmt.Errorf("run the agent of %s: %w", a.id, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 // errUnavailable says that this host does not have a build: no fault of the stage.
@@ -29,6 +30,7 @@ type children struct {
 	start     starter
 	artifacts string
 	extra     map[string]string
+	user      *spawn.User // as whom they run; nil for this process's
 	logger    *slog.Logger
 	// maxIdle bounds the idle children, because their memory is reserved for nobody.
 	maxIdle int
@@ -55,7 +57,10 @@ func (s *children) take(ctx context.Context, b build, stage string, size quantit
 		return nil, true, "", fmt.Errorf("%w: %s of %s: %w", errUnavailable, b.digest, b.app, err)
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path) // it outlives the attempt
-	cmd.Env = environment(os.LookupEnv, b, s.artifacts, size, s.groups.Mode() != enforce.None, s.extra)
+	cmd.Env = environment(s.user.Lookup(os.LookupEnv), b, s.artifacts, size, s.groups.Mode() != enforce.None, s.extra)
+	if s.user != nil {
+		cmd.Dir = "/" // it may have no right to this process's directory
+	}
 	group, err := s.group(ctx, size)
 	if err != nil {
 		return nil, true, "", err

@@ -28,6 +28,7 @@ type launched struct {
 	group     *enforce.Group
 	output    *output
 	lines     activities.Output
+	pipes     *pipes // of what it prints, where it runs as another user
 	grace     time.Duration
 	began     time.Time
 	exited    chan struct{} // closed when the program is gone, with all that it started
@@ -62,7 +63,10 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	defer a.end(r)
 	kills := memoryKills()
 	l.began = a.now()
-	if err := l.program.Start(func(cmd *exec.Cmd) error { return a.children.start(cmd, l.group.Start) }); err != nil {
+	err = l.program.Start(func(cmd *exec.Cmd) error { return a.children.start(cmd, l.group.Start) })
+	l.pipes.started()
+	if err != nil {
+		l.pipes.close()
 		r.detach()
 		removeGroup(ctx, l.group)
 		return unprepared(ctx, fmt.Errorf("%w: %w", command.ErrProgram, err))
@@ -142,6 +146,13 @@ func (r *running) launch(ctx context.Context, task wire.Task, c wire.Command, wo
 	l.output.attach(l.lines)
 	program.Command.Stdout, program.Command.Stderr = &l.output.out, &l.output.err
 	program.Command.WaitDelay = exitGrace
+	if a.children.user == nil {
+		return l, nil
+	}
+	if l.pipes, err = newPipes(program.Command, a.children.user); err != nil {
+		removeGroup(ctx, group)
+		return nil, errors.Join(err, program.Discard())
+	}
 	return l, nil
 }
 
@@ -154,6 +165,7 @@ func (l *launched) follow(ctx context.Context, r *running) {
 		endAll(ctx, l.group)
 		_ = l.program.Command.Wait() // how it ended is in its ProcessState
 		endAll(ctx, l.group)
+		l.pipes.close()
 		_ = l.program.Ended() // reports that cannot be bounded in time end when the last of its processes does, and all are gone
 	}()
 	go func() {

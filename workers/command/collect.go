@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -67,8 +68,8 @@ func (w *Workspace) keepOutput(ctx context.Context, root *os.Root, output wire.C
 	switch {
 	case info.IsDir():
 		kept.Tree = true
-		// The directory may be reached by a link, which stays within the tree as root.Stat has followed it.
-		kept.Artifact, err = tree.Pack(ctx, w.store, filepath.Join(w.work, name), tree.Options{MaxBytes: tree.Unlimited})
+		// The directory may be reached by a link, which stays within the tree.
+		kept.Artifact, err = w.keepTree(ctx, root, name)
 	case info.Mode().IsRegular():
 		kept.Artifact, err = w.keepFile(ctx, root, name)
 	default:
@@ -80,8 +81,19 @@ func (w *Workspace) keepOutput(ctx context.Context, root *os.Root, output wire.C
 	return kept, true, err
 }
 
+// keepTree stores a directory. It is opened below root: another program may put a link in its place at any time.
+func (w *Workspace) keepTree(ctx context.Context, root *os.Root, name string) (activities.Ref, error) {
+	dir, err := root.OpenRoot(name)
+	if err != nil {
+		return activities.Ref{}, err
+	}
+	defer dir.Close() //nolint:errcheck // it was only read
+	return tree.PackRoot(ctx, w.store, dir, tree.Options{MaxBytes: tree.Unlimited})
+}
+
 func (w *Workspace) keepFile(ctx context.Context, root *os.Root, name string) (activities.Ref, error) {
-	file, err := root.Open(name)
+	// What was a file may be a pipe by now, and nobody may write to it: do not wait.
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return activities.Ref{}, err
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/tree"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 // Options say where workspaces are and what they may take. Root, Cache and Store are required.
@@ -49,6 +50,9 @@ type Options struct {
 	// Assist runs a program that prepares a workspace, such as pip, and returns when it has ended; it comes from
 	// exec.CommandContext. Nil means spawn.Run: it ends with this process and takes what it likes.
 	Assist func(*exec.Cmd) error
+	// User is as whom whoever starts programs and Assist do so; nil means as this process's user. A workspace is the user's, and the directory
+	// that holds it is not, so that this process meets no links there. A user other than this process's runs nothing in place and no container.
+	User *spawn.User
 	// Lookup finds the host's environment variables; nil means os.LookupEnv. A program gets few of them.
 	Lookup func(name string) (value string, set bool)
 }
@@ -106,6 +110,20 @@ func Check(c wire.Command) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
+	}
+	return nil
+}
+
+// permit refuses what programs of another user cannot do.
+func (o Options) permit(c wire.Command) error {
+	switch {
+	case o.User == nil:
+		return nil
+	case c.InPlace != "":
+		return fmt.Errorf("%w: stages run as %s here, who has no right to run in place in %s; let its directory be sent along", ErrInvalid, o.User.Name, c.InPlace)
+	case c.Image != "":
+		return fmt.Errorf("%w: stages run as %s here, for whom no container is started; run the command without an image, "+
+			"or start spillway as the user who may use containers, without --stage-user", ErrInvalid, o.User.Name)
 	}
 	return nil
 }
@@ -220,12 +238,12 @@ func checkPath(name string) error {
 	return nil
 }
 
-// lookup returns how to find the host's variables.
+// lookup returns how to find the host's variables for the user of programs.
 func (o Options) lookup() func(string) (string, bool) {
 	if o.Lookup == nil {
-		return os.LookupEnv
+		return o.User.Lookup(os.LookupEnv)
 	}
-	return o.Lookup
+	return o.User.Lookup(o.Lookup)
 }
 
 // check refuses options that cannot work.
@@ -235,6 +253,8 @@ func (o Options) check() error {
 		return fmt.Errorf("the directories of workspaces (%q) and of the cache (%q) must be absolute paths", o.Root, o.Cache)
 	case o.Store == nil:
 		return errors.New("there is no artifact store")
+	case o.User != nil && o.Assist == nil:
+		return errors.New("nothing is there that runs programs as " + o.User.Name)
 	case o.MaxBytes < 0 || o.CacheBytes < 0:
 		return errors.New("a number of bytes is negative")
 	}

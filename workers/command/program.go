@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 const (
@@ -59,15 +61,19 @@ type Program struct {
 	// Reports is our end of the pipe, for Workspace.Follow. Close it when both the program and Follow have ended.
 	Reports *os.File
 
-	theirs []*os.File // the program's ends, until it is started
-	held   *os.File   // keeps a named pipe from ending before a container has opened it; nil on the host
+	user   *spawn.User // as whom it runs; nil for this process's
+	theirs []*os.File  // the program's ends, until it is started
+	held   *os.File    // keeps a named pipe from ending before a container has opened it; nil on the host
 }
 
 // Start starts the program by start, which sets its limits and calls its Start. Whether that succeeds or not, the program's ends of the pipes
 // are closed here; after an error Reports is closed as well.
 func (p *Program) Start(start func(*exec.Cmd) error) error {
-	err := errors.Join(start(p.Command), p.closeTheirs())
-	if err != nil {
+	err := start(p.Command)
+	if p.user != nil && errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w; it runs as %s, who must have the right to execute it and to enter all directories on the way", err, p.user.Name)
+	}
+	if err = errors.Join(err, p.closeTheirs()); err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Command.Path, err), p.Discard())
 	}
 	return nil
@@ -117,9 +123,14 @@ func (w *Workspace) Program(launch Launch) (*Program, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make a pipe for reports: %w", err), reports.Close(), theirs.Close())
 	}
+	if user := w.options.User; user != nil { // it opens the pipe by its path
+		if err := theirs.Chown(user.UID, user.GID); err != nil {
+			return nil, errors.Join(fmt.Errorf("make a pipe for reports: %w", err), reports.Close(), theirs.Close(), nothing.Close())
+		}
+	}
 	cmd := &exec.Cmd{Path: path, Args: w.command.Arguments, Env: pairs(variables), Dir: w.Directory()}
 	cmd.ExtraFiles = []*os.File{nothing, reportDescriptor - 3: theirs}
-	return &Program{Command: cmd, Reports: reports, theirs: []*os.File{nothing, theirs}}, nil
+	return &Program{Command: cmd, Reports: reports, user: w.options.User, theirs: []*os.File{nothing, theirs}}, nil
 }
 
 // variables returns the environment on the host: what the host has of a few, what follows from the launch, what the operator and then the

@@ -8,9 +8,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -48,10 +50,26 @@ func (w *Workspace) environmentFor(ctx context.Context, requirements activities.
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s", requirements.Digest, described))
+	key := fmt.Sprintf("%s\n%s", requirements.Digest, described)
+	if user := w.options.User; user != nil { // who can change it
+		key += fmt.Sprintf("\nuser %d", user.UID)
+	}
+	sum := sha256.Sum256([]byte(key))
 	return w.options.cache().use(ctx, "python-"+hex.EncodeToString(sum[:]), func(ctx context.Context, dir string) error {
+		if err := errors.Join(w.options.User.Give(dir), w.options.User.Admit(0o710, w.options.Cache)); err != nil {
+			return err
+		}
 		return w.makeEnvironment(ctx, python, content, dir)
 	})
+}
+
+// wheels is the directory in which pip keeps what it has fetched and built, which is its user's.
+func (w *Workspace) wheels() string {
+	dir := filepath.Join(w.options.Cache, "pip")
+	if w.options.User != nil {
+		dir += "-" + strconv.Itoa(w.options.User.UID)
+	}
+	return dir
 }
 
 // interpreter finds the Python of which environments are made.
@@ -80,11 +98,18 @@ func (w *Workspace) makeEnvironment(ctx context.Context, python string, requirem
 	if _, err := w.python3(ctx, "make an environment (Debian and Ubuntu have it in the package python3-venv)", python, "-I", "-m", "venv", dir); err != nil {
 		return err
 	}
-	file := filepath.Join(w.temporary(), "requirements.txt")
-	if err := os.WriteFile(file, requirements, 0o600); err != nil {
+	file := filepath.Join(w.dir, "requirements.txt") // where programs cannot put a link
+	err := errors.Join(os.WriteFile(file, requirements, 0o600), w.options.User.Admit(0o640, file))
+	if err != nil {
 		return fmt.Errorf("write the requirements: %w", err)
 	}
-	_, err := w.python3(ctx, "pip install", filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--no-input", "--disable-pip-version-check",
+	if err := os.Mkdir(w.wheels(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make the cache of pip: %w", err)
+	}
+	if err := w.options.User.Give(w.wheels()); err != nil {
+		return err
+	}
+	_, err = w.python3(ctx, "pip install", filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--no-input", "--disable-pip-version-check",
 		"--no-color", "--progress-bar=off", "-r", file)
 	return errors.Join(err, os.Remove(file))
 }
@@ -127,7 +152,7 @@ func (w *Workspace) python3(ctx context.Context, what string, arguments ...strin
 func (w *Workspace) pipEnvironment() []string {
 	lookup := w.options.lookup()
 	values := map[string]string{
-		"HOME": w.home(), "TMPDIR": w.temporary(), "PIP_CACHE_DIR": filepath.Join(w.options.Cache, "pip"),
+		"HOME": w.home(), "TMPDIR": w.temporary(), "PIP_CACHE_DIR": w.wheels(),
 	}
 	for _, name := range []string{
 		"PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",

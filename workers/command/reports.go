@@ -306,7 +306,7 @@ func (f *follower) checkpoint(value json.RawMessage, checkpoints chan string) er
 // keep stores checkpoints until there are no more.
 func (f *follower) keep(ctx context.Context, checkpoints <-chan string) {
 	for file := range checkpoints {
-		ref, err := tree.Pack(ctx, f.workspace.store, filepath.Dir(file), tree.Options{Only: []string{filepath.Base(file)}, MaxBytes: tree.Unlimited})
+		ref, err := f.workspace.keepCheckpoint(ctx, file)
 		f.telling.Lock()
 		switch {
 		case err != nil:
@@ -316,6 +316,25 @@ func (f *follower) keep(ctx context.Context, checkpoints <-chan string) {
 		}
 		f.telling.Unlock()
 	}
+}
+
+// keepCheckpoint stores what resolve has found. It is opened below the directory that it must not leave: links on the way may have changed.
+func (w *Workspace) keepCheckpoint(ctx context.Context, file string) (activities.Ref, error) {
+	top, below, err := w.topOf(file)
+	if err != nil {
+		return activities.Ref{}, err
+	}
+	root, err := os.OpenRoot(top)
+	if err != nil {
+		return activities.Ref{}, err
+	}
+	defer root.Close() //nolint:errcheck // it was only read
+	dir, err := root.OpenRoot(filepath.Dir(below))
+	if err != nil {
+		return activities.Ref{}, err
+	}
+	defer dir.Close() //nolint:errcheck // it was only read
+	return tree.PackRoot(ctx, w.store, dir, tree.Options{Only: []string{filepath.Base(below)}, MaxBytes: tree.Unlimited})
 }
 
 // warnLine warns of the line that was read last.
@@ -366,14 +385,26 @@ func (w *Workspace) resolve(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, top := range []string{w.work, w.home(), w.temporary()} {
-		top, err := filepath.EvalSymlinks(top)
-		if err != nil {
-			return "", err
+	if _, _, err := w.topOf(resolved); errors.Is(err, errOutside) {
+		return "", fmt.Errorf("%s %w", name, err)
+	} else if err != nil {
+		return "", err
+	}
+	return resolved, nil
+}
+
+// errOutside says that a file is neither in the workspace nor in the directory of a program in place.
+var errOutside = errors.New("is not below the working directory")
+
+// topOf returns the directory of the program that has file, a path without links, and where in it that is.
+func (w *Workspace) topOf(file string) (top, below string, err error) {
+	for _, dir := range []string{w.work, w.home(), w.temporary()} {
+		if top, err = filepath.EvalSymlinks(dir); err != nil {
+			return "", "", err
 		}
-		if below, err := filepath.Rel(top, resolved); err == nil && filepath.IsLocal(below) && below != "." {
-			return resolved, nil
+		if below, err = filepath.Rel(top, file); err == nil && filepath.IsLocal(below) && below != "." {
+			return top, below, nil
 		}
 	}
-	return "", fmt.Errorf("%s is not below the working directory", name)
+	return "", "", errOutside
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/command/tree"
 )
 
 // lookShare is the share of time that looking at a workspace may take: one part in so many. A workspace of a million files takes a second
@@ -71,12 +72,18 @@ func removeAll(dir string) error {
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	// Only directories need permissions to be emptied. Each is opened before it is read, as WalkDir calls before it reads.
-	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+	_ = os.Chmod(dir, 0o700) //nolint:gosec // it is about to be deleted
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	// Only directories need permissions to be emptied. Each is opened before it is read, as WalkDir calls before it reads; below root, as
+	// another program may put a link in its place.
+	_ = fs.WalkDir(tree.FS(root), ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
-			_ = os.Chmod(name, 0o700) //nolint:gosec // it is about to be deleted
+			_ = root.Chmod(name, 0o700)
 		}
 		return nil
 	})
-	return os.RemoveAll(dir)
+	return errors.Join(os.RemoveAll(dir), root.Close())
 }

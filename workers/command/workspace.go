@@ -54,7 +54,7 @@ func Prepare(ctx context.Context, options Options, command wire.Command, resume 
 	if err := options.check(); err != nil {
 		return nil, fmt.Errorf("prepare a workspace: %w", err)
 	}
-	if err := Check(command); err != nil {
+	if err := errors.Join(Check(command), options.permit(command)); err != nil {
 		return nil, err
 	}
 	w := &Workspace{options: options, command: command, store: &countingStore{Store: options.Store}}
@@ -110,10 +110,20 @@ func (w *Workspace) fill(ctx context.Context, resume activities.Ref) error {
 			return err
 		}
 	}
-	if err := w.prepareRuntime(ctx); err != nil {
+	if err := w.look(ctx); err != nil {
 		return err
 	}
+	if err := w.hand(); err != nil {
+		return err
+	}
+	err := w.prepareRuntime(ctx)
 	waitForForks()
+	return err
+}
+
+// look finds where the program starts and remembers what is there.
+func (w *Workspace) look(ctx context.Context) error {
+	c := w.command
 	start := filepath.Join(w.work, c.Directory)
 	if info, err := os.Stat(start); err != nil || !info.IsDir() {
 		return fmt.Errorf("%w: directory: there is no directory %q in the tree", ErrInvalid, c.Directory)
@@ -127,6 +137,28 @@ func (w *Workspace) fill(ctx context.Context, resume activities.Ref) error {
 	}
 	w.before, err = tree.Take(ctx, w.work, ignore)
 	return err
+}
+
+// hand gives what was put into the workspace to the user of the program, and lets it in; until then nobody could change anything there. The
+// workspace itself stays this process's.
+func (w *Workspace) hand() error {
+	user := w.options.User
+	if user == nil {
+		return nil
+	}
+	tops := []string{w.work, w.home(), w.temporary()}
+	if w.resume != "" {
+		tops = append(tops, filepath.Dir(w.resume))
+	}
+	for _, top := range tops {
+		err := filepath.WalkDir(top, func(name string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, user.Give(name))
+		})
+		if err != nil {
+			return fmt.Errorf("give the workspace to %s: %w", user.Name, err)
+		}
+	}
+	return user.Admit(0o710, w.options.Root, w.dir)
 }
 
 // waitForForks waits until children that are being forked have executed their programs. Until then they have open what was open for writing

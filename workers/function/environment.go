@@ -79,6 +79,10 @@ func (h *Host) launch(env *environment) error {
 		h.gone(env)
 		return err
 	}
+	if err := h.admit(env.code.dir, tmp); err != nil {
+		h.gone(env)
+		return errors.Join(err, os.RemoveAll(tmp))
+	}
 	stop, err := h.launchIn(env, tmp)
 	if err != nil {
 		h.gone(env)
@@ -95,6 +99,14 @@ func (h *Host) launch(env *environment) error {
 		h.gone(env)
 	})
 	return nil
+}
+
+// admit lets the user of environments, if that is another than this process's, reach an environment's code and its temporary directory.
+func (h *Host) admit(code, tmp string) error {
+	user := h.opts.User
+	return errors.Join(
+		user.Admit(0o710, h.store.dir, h.store.temp(), filepath.Dir(code)), user.Admit(0o750, code), user.Give(tmp),
+	)
 }
 
 // launchIn starts env's Runtime API, output and process, with tmp as its temporary directory. The function it

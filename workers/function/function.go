@@ -68,6 +68,8 @@ type Options struct {
 	// CPUs are the numbers of the CPUs that environments may use; nil means all that this process may use. See
 	// [spawn.Options].
 	CPUs []int
+	// User is as whom environments run; nil means as this process's user. It must be able to reach Dir.
+	User *spawn.User
 	// patience is how long the next bytes of a body may take to come; zero means 30 s. Tests have less.
 	patience time.Duration
 	// Logger receives what the host does, and at level Debug what functions print. Nil means no log.
@@ -154,7 +156,7 @@ func New(opts Options) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.close())
 	}
-	spawner, err := spawn.New(spawn.Options{CPUs: opts.CPUs})
+	spawner, err := spawn.New(spawn.Options{CPUs: opts.CPUs, User: opts.User})
 	if err != nil {
 		return nil, errors.Join(err, st.close())
 	}

@@ -30,11 +30,14 @@ type Options struct {
 	// [AllowedCPUs]; order and repetition do not matter. Nil or empty means every CPU this process may use.
 	// Only Linux enforces it.
 	CPUs []int
+	// User is as whom children run; nil means as whom this process does.
+	User *User
 }
 
 // A Spawner starts child processes. All its methods may be called concurrently. Close it when it is no longer
 // needed: it holds an OS thread.
 type Spawner struct {
+	user     *User
 	requests chan request
 	closing  chan struct{}
 	ended    chan struct{}
@@ -54,6 +57,7 @@ func New(opts Options) (*Spawner, error) {
 		return nil, err
 	}
 	s := &Spawner{
+		user:     opts.User,
 		requests: make(chan request),
 		closing:  make(chan struct{}),
 		ended:    make(chan struct{}),
@@ -97,7 +101,7 @@ func (s *Spawner) answer() {
 	for {
 		select {
 		case r := <-s.requests:
-			r.cmd.SysProcAttr = attributes(r.cmd.SysProcAttr)
+			r.cmd.SysProcAttr = attributes(r.cmd.SysProcAttr, s.user)
 			r.done <- r.start(r.cmd)
 		case <-s.closing:
 			return
@@ -105,14 +109,17 @@ func (s *Spawner) answer() {
 	}
 }
 
-// attributes returns a copy of attr in which the child leads a process group and dies with its parent.
-func attributes(attr *syscall.SysProcAttr) *syscall.SysProcAttr {
+// attributes returns a copy of attr in which the child leads a process group, dies with its parent and runs as user, unless that is nil.
+func attributes(attr *syscall.SysProcAttr, user *User) *syscall.SysProcAttr {
 	var a syscall.SysProcAttr
 	if attr != nil {
 		a = *attr
 	}
 	if !a.Setsid { // a session leader already leads a group and may not change it
 		a.Setpgid = true
+	}
+	if user != nil {
+		a.Credential = user.credential()
 	}
 	setParentDeathSignal(&a)
 	return &a

@@ -35,6 +35,9 @@ func (s *Spawner) serve(cpus []int, pinned chan<- error) {
 	}
 	defer close(s.ended)
 	err := pin(cpus)
+	if err == nil && s.user != nil {
+		err = renounce()
+	}
 	pinned <- err
 	if err == nil {
 		s.answer()
@@ -63,6 +66,14 @@ func pin(cpus []int) error {
 	}
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		return fmt.Errorf("use cpus %v for child processes: %w", cpus, err)
+	}
+	return nil
+}
+
+// renounce keeps the calling thread, and all that it forks, from gaining rights by executing a program.
+func renounce() error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("keep child processes from gaining rights: %w", err)
 	}
 	return nil
 }

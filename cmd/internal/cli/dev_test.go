@@ -71,6 +71,17 @@ func TestStagesOfRootAreWarnedOfOnce(t *testing.T) {
 	}
 }
 
+func TestStagesRunAsNoUserWhoIsRootOrUnknown(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"root", "no such user", ""} {
+		code, _, stderr := execute(t, t.Context(), cli.Deps{Root: true}, "dev", "--state", t.TempDir(), "--stage-user", name)
+		if code != cli.ExitUsage {
+			t.Errorf("--stage-user %q: got exit %d, want %d", name, code, cli.ExitUsage)
+		}
+		contains(t, "standard error", stderr, "--stage-user: ", "leave the flag out")
+	}
+}
+
 func TestDevReloadsAnAppWhoseBinaryChanged(t *testing.T) {
 	t.Parallel()
 	var stack *memoryStack

@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/graph"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 // Deps is what the commands need from outside: it lets tests run them against an engine in memory.
@@ -82,6 +83,8 @@ type EngineConfig struct {
 	ArtifactsMax quantity.Bytes
 	// Limits is what holds attempts to their sizes; empty means the best that the host offers.
 	Limits enforce.Mode
+	// StageUser is as whom stages run, functions among them; nil means as the user of this process.
+	StageUser *spawn.User
 	// Functions configures the function venue.
 	Functions FunctionConfig
 	// AlertWebhooks are the URLs to which alerts are posted, each checked by alerts.CheckWebhook; they may hold secrets. Empty for none.

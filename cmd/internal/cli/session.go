@@ -149,8 +149,9 @@ func (t *tool) start(ctx context.Context, flags *stackFlags, apps []build.App, u
 		return nil, err
 	}
 	config.Apps, config.Ports.Usual = apps, usualPorts
-	if t.deps.Root {
-		t.complain("warning: stages run as root, and can do here whatever root can; start spillway as a user of its own\n")
+	if t.deps.Root && config.StageUser == nil {
+		t.complain("warning: stages run as root, and can do here whatever root can; " +
+			"name another user for them with --stage-user\n")
 	}
 	logger, log, err := openLog(dir, flags.logLevel)
 	if err != nil {

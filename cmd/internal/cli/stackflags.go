@@ -58,6 +58,7 @@ type stackFlags struct {
 	poolMemory   quantity.Bytes
 	artifactsMax quantity.Bytes
 	webhooks     []string
+	stageUser    string
 
 	set *pflag.FlagSet // the flags that configure the stack and nothing else
 }
@@ -85,6 +86,8 @@ func (f *stackFlags) add(flags *pflag.FlagSet) {
 	f.set.Var(memory{&f.poolMemory}, "pool-memory", "memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
 	f.set.Var(memory{&f.artifactsMax}, "artifacts-max", "what artifacts may take together, such as 200GiB: more is refused (default no bound)")
 	f.set.Var(choice{value: &f.limits, of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits", "what holds attempts to their sizes; `spillway doctor` says what this machine offers")
+	f.set.StringVar(&f.stageUser, "stage-user", "",
+		"`USER` as whom stages run, where root starts spillway: they can do no more than that user can")
 	f.set.Var(cpuList{&f.functionCPUs}, "function-cpus", "CPU numbers of local functions (default those that are not the pool's)")
 	f.set.Var(count{&f.concurrency, 1}, "function-concurrency", "the most function environments at a time")
 	f.set.Var(span{&f.coldStart, true}, "function-cold-start", "time added to the start of a local environment, which starts faster than on AWS")
@@ -120,6 +123,10 @@ func (f *stackFlags) config(stateDir, version string, environment func(string) (
 	if err != nil {
 		return EngineConfig{}, fmt.Errorf("find the CPUs of this machine: %w", err)
 	}
+	user, err := f.user()
+	if err != nil {
+		return EngineConfig{}, err
+	}
 	burst := !f.noBurst && f.predictor == "on"
 	pool, functions, err := splitCPUs(allowed, f.poolCPUs, f.functionCPUs, burst)
 	if err != nil {
@@ -145,11 +152,27 @@ func (f *stackFlags) config(stateDir, version string, environment func(string) (
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, ArtifactsMax: f.artifactsMax, Limits: limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
+		StageUser: user,
 		Functions: FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor), PerRequest: function.Request.Times(f.priceFactor),
 			Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,
 		},
 	}, nil
+}
+
+// user finds as whom stages run; nil is the user of this process.
+func (f *stackFlags) user() (*spawn.User, error) {
+	if !f.set.Changed("stage-user") {
+		return nil, nil //nolint:nilnil // a user that nobody named is no mistake
+	}
+	found, err := spawn.LookupUser(f.stageUser)
+	if err != nil {
+		return nil, &usage{
+			problem: "--stage-user: " + err.Error(),
+			hint:    "start spillway as root and name a user of this machine that is not, or leave the flag out",
+		}
+	}
+	return found, nil
 }
 
 // checkWebhooks refuses what alerts cannot be posted to, and says by which source it was given. It never repeats a URL: its path and query may be secrets.

@@ -205,6 +205,9 @@ func (e *Engine) connect(ctx context.Context) error {
 	if e.store, err = artifact.Open(e.artifactDir()); err != nil {
 		return err
 	}
+	if err = e.admitStages(ctx); err != nil {
+		return err
+	}
 	e.temporal, err = client.DialContext(ctx, client.Options{
 		HostPort:        e.addresses.Temporal,
 		Logger:          sdklog.NewStructuredLogger(e.logger),
@@ -344,7 +347,8 @@ func (e *Engine) startPool(context.Context) (err error) {
 	e.agent, err = agent.New(agent.Options{
 		Host: host, StateDir: e.config.StateDir, Enforcement: e.config.Limits, Capacity: quantity.Size{Memory: e.config.PoolMemory},
 		Client: e.temporal, CPUs: e.config.PoolCPUs, PricePerHour: e.config.HostPrice, ArtifactsURL: e.artifactsURL(),
-		Builds: e.builds, Store: e.store, Declared: e.declared, Recorder: e.recorder, Results: e.results, Plans: e.plans, Output: e.openOutput,
+		User: e.config.StageUser, Builds: stageBuilds{e.builds, e.config.StageUser},
+		Store: e.store, Declared: e.declared, Recorder: e.recorder, Results: e.results, Plans: e.plans, Output: e.openOutput,
 		Inventory: e.leases.PutHost, Held: e.recorder.Held, Started: e.recorder.Started,
 		Now: e.config.HostClock, Logger: e.logger,
 	})

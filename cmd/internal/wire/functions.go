@@ -78,7 +78,7 @@ func (e *Engine) startFunctionHost(ctx context.Context) (string, error) {
 	host, err := function.New(function.Options{
 		Dir: filepath.Join(e.config.StateDir, "functions"), Secret: e.servers.Keys().FunctionSecret(),
 		Concurrency: e.config.Functions.Concurrency,
-		ColdStart:   e.config.Functions.ColdStart, CPUs: e.config.Functions.CPUs, Logger: e.logger,
+		ColdStart:   e.config.Functions.ColdStart, CPUs: e.config.Functions.CPUs, User: e.config.StageUser, Logger: e.logger,
 	})
 	if err != nil {
 		return "", err

@@ -86,6 +86,12 @@ func Pack(ctx context.Context, store activities.Store, dir string, opts Options)
 		return activities.Ref{}, fmt.Errorf("pack %s: %w", dir, err)
 	}
 	defer root.Close() //nolint:errcheck // it was only read
+	return PackRoot(ctx, store, root, opts)
+}
+
+// PackRoot is Pack of a directory that is open already: whoever may change what is at its path changes nothing.
+func PackRoot(ctx context.Context, store activities.Store, root *os.Root, opts Options) (activities.Ref, error) {
+	dir := root.Name()
 	entries, err := list(ctx, root, opts.Ignore, opts.Only)
 	if err != nil {
 		return activities.Ref{}, fmt.Errorf("pack %s: %w", dir, err)

@@ -1,0 +1,103 @@
+package command_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/workers/command"
+	"github.com/spillway-ml/spillway/workers/spawn"
+)
+
+func TestAnotherUserRunsNothingInPlaceAndNoContainer(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.User = &spawn.User{Name: "guest", UID: 4711, GID: 4711}
+	h.Assist = func(*exec.Cmd) error { return errors.New("nothing is prepared") }
+	for what, c := range map[string]wire.Command{
+		"in place": {Arguments: []string{"true"}, InPlace: t.TempDir()},
+		"image":    {Arguments: []string{"true"}, Image: "alpine"},
+	} {
+		_, err := command.Prepare(t.Context(), h.Options, c, activities.Ref{})
+		if !errors.Is(err, command.ErrInvalid) || !strings.Contains(err.Error(), "guest") {
+			t.Errorf("%s: got %v, want ErrInvalid that names the user", what, err)
+		}
+	}
+	h.Assist = nil
+	if _, err := command.Prepare(t.Context(), h.Options, wire.Command{Arguments: []string{"true"}}, activities.Ref{}); err == nil {
+		t.Error("pip would run as this process's user")
+	}
+}
+
+// pausedStore keeps the first Put waiting.
+type pausedStore struct {
+	activities.Store
+	first          sync.Once
+	began, goAhead chan struct{}
+}
+
+// Put stores what r yields.
+func (s *pausedStore) Put(ctx context.Context, r io.Reader) (activities.Ref, error) {
+	s.first.Do(func() {
+		close(s.began)
+		<-s.goAhead
+	})
+	return s.Store.Put(ctx, r)
+}
+
+// TestAttackACheckpointThatBecomesALinkIsNotFollowed puts a link to a directory outside in the place of one with a
+// checkpoint, after that was reported and before it is kept.
+func TestAttackACheckpointThatBecomesALinkIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := newHost(t)
+	store := &pausedStore{Store: h.store, began: make(chan struct{}), goAhead: make(chan struct{})}
+	h.Store = store
+	w := h.prepare(t, wire.Command{Arguments: []string{"true"}}, activities.Ref{})
+	inside, outside := filepath.Join(w.Directory(), "inside"), t.TempDir()
+	must(
+		os.WriteFile(filepath.Join(w.Directory(), "first"), nil, 0o600), os.Mkdir(inside, 0o700),
+		os.WriteFile(filepath.Join(inside, "state"), nil, 0o600), os.WriteFile(filepath.Join(outside, "state"), []byte("secret"), 0o600),
+	)
+	reports, program := io.Pipe()
+	var kept []activities.Ref
+	var warned []string
+	resolved, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Follow(t.Context(), reports, command.Listener{
+			Progress:   func(int, map[string]float64) { close(resolved) },
+			Checkpoint: func(ref activities.Ref) { kept = append(kept, ref) },
+			Warn:       func(text string) { warned = append(warned, text) },
+		})
+	}()
+	report := func(line string) {
+		t.Helper()
+		_, err := io.WriteString(program, line+"\n")
+		must(err)
+	}
+	report(`{"checkpoint": "first"}`)
+	<-store.began
+	report(`{"checkpoint": "inside/state"}`)
+	report(`{"progress": 1}`)
+	<-resolved
+	must(os.Rename(inside, inside+"-away"), os.Symlink(outside, inside), program.Close())
+	close(store.goAhead)
+	<-ended
+	if len(kept) != 1 || len(warned) != 1 || !strings.Contains(warned[0], "state is not kept") {
+		t.Errorf("kept %v and warned %q, want the first checkpoint, and a warning of the second", kept, warned)
+	}
+}
