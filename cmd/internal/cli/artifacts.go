@@ -193,11 +193,11 @@ func addSharedOut(set *pflag.FlagSet, shared *bool, flag string) {
 		"let "+flag+" be in a directory that others can write to, or that another user owns")
 }
 
-// refusedOut is the error of a flag that names where results go.
-func refusedOut(flag string, err error) error {
+// refusedOut is the error of a flag that names where results go, and of what it says.
+func refusedOut(flag, value string, err error) error {
 	wrong, ok := errors.AsType[*safefile.Error](err)
 	if !ok {
-		return &usage{problem: flag + ": " + err.Error(), hint: "give a place that can be written"}
+		return &usage{problem: fmt.Sprintf("%s %s: %v", flag, value, unwrapPath(err)), hint: "give a place that can be written"}
 	}
 	hint := wrong.Advice
 	if wrong.Shared {

@@ -113,7 +113,7 @@ func (t *tool) runChain(ctx context.Context, file string, flags *runFlags) (err 
 	var out *os.Root // nil where nothing is wanted
 	if flags.out != "" {
 		if out, err = safefile.Open(flags.out, 0o755, flags.sharedOut); err != nil {
-			return refusedOut("--out", err)
+			return refusedOut("--out", flags.out, err)
 		}
 		defer func() { err = errors.Join(err, out.Close()) }()
 	}

@@ -93,7 +93,7 @@ func (t *tool) plan(ctx context.Context, name string, flags *planFlags) error {
 	report.Notes = slices.Concat([]string{}, leftOut, notesOf(problem, devices))
 	if flags.svg != "" {
 		if err := safefile.WriteFile(flags.svg, display.PlanSVG(report), 0o644, flags.sharedOut); err != nil {
-			return refusedOut("--svg", err)
+			return refusedOut("--svg", flags.svg, err)
 		}
 	}
 	return t.tellPlan(report, flags.json)

@@ -303,6 +303,7 @@ func TestWrongPlansAreRefusedAtTheDoor(t *testing.T) {
 		"micro-batches that are none":          {[]string{good, "--devices", devices, "--micro-batches", "0"}, "--micro-batches 0: it is neither auto nor a whole number in range"},
 		"weights of half a byte":               {[]string{good, "--devices", devices, "--weight-bytes", "0.5"}, "--weight-bytes 0.5: it is not in range"},
 		"a picture where none can be":          {[]string{good, "--devices", devices, "--svg", t.TempDir()}, "is a directory"},
+		"a picture in a directory that is not": {[]string{good, "--devices", devices, "--svg", "nowhere/x"}, "--svg nowhere/x: no such file or directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

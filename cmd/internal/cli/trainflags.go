@@ -196,7 +196,7 @@ func orUsual(batch int) int {
 // checkOut refuses a result directory with files in it, so that no trained model is lost. A training that goes on may add to its own.
 func checkOut(dir string, resumed, shared bool) error {
 	if err := safefile.Check(dir, shared); err != nil {
-		return refusedOut("--out", err)
+		return refusedOut("--out", dir, err)
 	}
 	entries, err := os.ReadDir(dir)
 	switch {

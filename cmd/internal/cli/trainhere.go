@@ -62,7 +62,7 @@ func (t *tool) trainJob(ctx context.Context, model modelFile, flags *trainFlags,
 	}
 	out, err := safefile.Open(job.Directory, 0o755, flags.sharedOut)
 	if err != nil {
-		return end, refusedOut("--out", err)
+		return end, refusedOut("--out", flags.out, err)
 	}
 	if err := out.Close(); err != nil {
 		return end, err
