@@ -164,7 +164,7 @@ func TestStagesAndFunctionsOfAnotherUserRunThePipeline(t *testing.T) {
 	if info, err := os.Stat(e.state); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the state directory without another user: %v, %v; want that it is its owner's alone", info.Mode(), err)
 	}
-	again := e.wait(e.publish("digits", "root", map[string]any{"max_epochs": 1}), patience)
+	again := e.wait(e.publish("digits", "root", map[string]any{"max_epochs": 1, "shards": 8}), patience)
 	if again.State != predictor.RunSucceeded {
 		t.Errorf("run %s %s: %s\n%s", again.Run, again.State, again.Error, e.printed())
 	}
