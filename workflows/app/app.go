@@ -33,6 +33,11 @@ type Options struct {
 //
 // Exit codes: 0 when the engine asked it to stop, 1 for a failure, 2 when the options or the arguments are wrong.
 func Main(options Options) {
+	if os.Getenv(wire.RoleEnvironment) == wire.RoleWorkflows {
+		if err := conceal(); err != nil { // before it reads or is told anything
+			_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", options.Name, err)
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, options, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 	stop()
