@@ -13,9 +13,11 @@ const (
 	BudgetAtRisk AlertKind = "budget_at_risk"
 	// Recovered says that an earlier alert of the run holds no more.
 	Recovered AlertKind = "recovered"
+	// StreamsLost says that streams of NATS were gone, with all that was in them. It is about no run, and nothing recovers it.
+	StreamsLost AlertKind = "streams_lost"
 )
 
-// Alert says that the goal of a run is going to be missed, or no longer.
+// Alert says that the goal of a run is going to be missed, or no longer; or, without a run and a pipeline, what the engine has lost.
 type Alert struct {
 	// ID is the same whenever the same alert is sent again.
 	ID       string    `json:"id"`

@@ -150,7 +150,7 @@ func runSeries() []Declaration {
 		{Name: runDeadlineMisses, Kind: Counter, Unit: runsUnit, Help: "Runs that ended after their deadline.", Labels: pipeline},
 		{Name: runBudgetsTotal, Kind: Counter, Unit: runsUnit, Help: "Runs that ended and had a budget.", Labels: pipeline},
 		{Name: runBudgetMisses, Kind: Counter, Unit: runsUnit, Help: "Runs that cost more than their budget.", Labels: pipeline},
-		{Name: alertsTotal, Kind: Counter, Unit: "alerts", Help: "Alerts about goals at risk, by kind.", Labels: []string{"kind"}},
+		{Name: alertsTotal, Kind: Counter, Unit: "alerts", Help: "Alerts about goals at risk and lost streams, by kind.", Labels: []string{"kind"}},
 		{Name: eventsTotal, Kind: Counter, Unit: "events", Help: "Events that were to start a run, by what became of them.", Labels: []string{"result"}},
 		{Name: eventsWaiting, Kind: Gauge, Unit: "events", Help: "Events that wait for their run: for a cap, or until starts are quick enough for theirs."},
 		{Name: startLimit, Kind: Gauge, Unit: runsUnit, Help: "Runs that may be started at a time, by how long starts take."},

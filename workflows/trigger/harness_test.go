@@ -164,6 +164,7 @@ type stack struct {
 	js   jetstream.JetStream
 	mem  *memory
 	stop func() // ends Run and waits for it
+	lost chan []string
 }
 
 // newStack starts a trigger with these targets.
@@ -190,12 +191,16 @@ func idle(tb testing.TB, js jetstream.JetStream, mem *memory) *stack {
 	if testing.Verbose() {
 		logger = slog.New(slog.NewTextHandler(tb.Output(), nil))
 	}
-	tr, err := New(Options{JetStream: js, Starter: mem, Scheduler: mem, AckWait: time.Second, Hold: time.Millisecond, Logger: logger})
+	lost := make(chan []string, 10)
+	tr, err := New(Options{
+		JetStream: js, Starter: mem, Scheduler: mem, AckWait: time.Second, Hold: time.Millisecond, Logger: logger,
+		Lost: func(streams []string) { lost <- streams },
+	})
 	if err != nil {
 		tb.Fatalf("New: %v", err)
 	}
 	tr.every = 100 * time.Millisecond
-	return &stack{Trigger: tr, t: tb, js: js, mem: mem}
+	return &stack{Trigger: tr, t: tb, js: js, mem: mem, lost: lost}
 }
 
 func (s *stack) run() {

@@ -2,6 +2,7 @@ package trigger
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,12 @@ func TestAttackDeletedStreamsOfEventsAreMadeAnew(t *testing.T) {
 	s.await("the event starts its run", func() (bool, string) { return s.mem.get("digits-after").Run != "", "no run" })
 	s.publish("events.unknown", `{}`, "Nats-Msg-Id", "nobody's")
 	s.await("there are dead letters again", func() (bool, string) { return len(s.reasons()) == 1, "no dead letter" })
+	told := map[string]bool{}
+	for len(told) < 3 { // they may be found to be gone at different times
+		for _, name := range <-s.lost {
+			told[name] = true
+		}
+	}
 }
 
 // Whoever publishes before the trigger has looked makes the stream, and its event is for the binding that was there all the time.
@@ -50,6 +57,9 @@ func TestAttackAnEventInAStreamThatWasJustMadeAnewIsNotLost(t *testing.T) {
 	}
 	s.publish("events.digits", `{}`, "Nats-Msg-Id", "at-once")
 	s.await("the event starts its run", func() (bool, string) { return s.mem.get("digits-at-once").Run != "", "no run" })
+	if lost := <-s.lost; !slices.Contains(lost, wire.EventStream) {
+		t.Errorf("told of the loss of %v, want the events'", lost)
+	}
 }
 
 func TestAttackADeletedReaderOfEventsIsMadeAnew(t *testing.T) {

@@ -31,6 +31,8 @@ type Options struct {
 	// whether the subject is that of a pipeline without a subject of its own which SetTargets knows by now; the event
 	// then starts its run. Nil knows no other pipelines.
 	Wanted func(ctx context.Context, subject string) bool
+	// Lost is told the names of streams that were gone, with all that was in them, once they were made anew. Nil tells nobody.
+	Lost func(streams []string)
 	// Logger takes the trigger's log; nil discards it.
 	Logger *slog.Logger
 	// AckWait is how long after a crash an event that was in hand is redelivered. Default 30 s; at least 1 s.
@@ -47,6 +49,7 @@ type Trigger struct {
 	starter   Starter
 	scheduler Scheduler
 	wanted    func(ctx context.Context, subject string) bool
+	lost      func(streams []string)
 	log       *slog.Logger
 	ackWait   time.Duration
 	hold      time.Duration
@@ -93,8 +96,12 @@ func New(options Options) (*Trigger, error) {
 	if wanted == nil {
 		wanted = func(context.Context, string) bool { return false }
 	}
+	lost := options.Lost
+	if lost == nil {
+		lost = func([]string) {}
+	}
 	return &Trigger{
-		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, wanted: wanted, log: log,
+		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, wanted: wanted, lost: lost, log: log,
 		ackWait:  cmp.Or(options.AckWait, 30*time.Second),
 		hold:     cmp.Or(options.Hold, 2*time.Minute),
 		replicas: cmp.Or(options.Replicas, 1),
@@ -280,6 +287,12 @@ func (t *Trigger) mend(ctx context.Context) {
 		return
 	}
 	t.log.ErrorContext(ctx, "streams or readers of events were gone, with the events that waited; they are made anew", "streams", gone, "error", err)
+	if another && !slices.Contains(gone, wire.EventStream) {
+		gone = append(gone, wire.EventStream)
+	}
+	if err == nil && len(gone) > 0 {
+		t.lost(gone)
+	}
 }
 
 // gone names the streams that the trigger needs and that there are not.

@@ -35,6 +35,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/agent"
 	"github.com/spillway-ml/spillway/workers/function"
@@ -93,8 +94,8 @@ func Start(ctx context.Context, config cli.EngineConfig) (cli.RunningEngine, err
 		config: config, logger: config.Logger, life: life, end: end, closing: closing, hurry: hurry, done: make(chan struct{}), began: time.Now(),
 	}
 	for _, step := range []func(context.Context) error{
-		e.startServers, e.connect, e.prepareStores, e.startObserver, e.startPool, e.startFunctions,
-		e.startTrigger, e.startApps, e.startLeader, e.startAlerts, e.startAPI, e.awaitReady,
+		e.startServers, e.connect, e.prepareStores, e.startObserver, e.openAlerts, e.startPool, e.startFunctions,
+		e.startTrigger, e.startApps, e.startLeader, e.startWatch, e.startAPI, e.awaitReady,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, e.Close(context.WithoutCancel(ctx)))
@@ -268,11 +269,6 @@ func (e *Engine) startObserver(ctx context.Context) error {
 		return err
 	}
 	e.observer = newObserver(metrics, !e.config.NoMetrics, extent{first, last}, e.logger)
-	e.work("keep the streams", func(ctx context.Context) error {
-		return keepStores(ctx, e.stream, e.observer.reached, func(missing []string) {
-			e.logger.ErrorContext(ctx, "streams were gone, with all that was in them; they were made anew", "streams", missing)
-		})
-	})
 	if err := e.startTraces(ctx); err != nil {
 		return err
 	}
@@ -371,6 +367,7 @@ func (e *Engine) startTrigger(context.Context) (err error) {
 	e.trigger, err = trigger.New(trigger.Options{
 		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal, e.config.Policy.Window, e.prices()),
 		Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger, Wanted: e.apps.wanted,
+		Lost: func(streams []string) { e.alert(alerting.StreamsLost(streams, e.now())) },
 	})
 	e.apps.trigger = e.trigger
 	return err

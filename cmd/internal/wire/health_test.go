@@ -1,10 +1,13 @@
 package wire_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/predictor"
 )
 
 // deleteStreams deletes everything that NATS keeps.
@@ -42,6 +45,22 @@ func TestAttackDeletedStreamsAreMadeAnewAndRunsGoOn(t *testing.T) {
 	e.until("the streams are there again", func() bool { return e.client.Healthy(t.Context()) == nil })
 	for _, id := range []string{"after", "later"} {
 		succeed[map[string]int](e, e.publish("echo", id, map[string]int{"index": 2}), patience)
+	}
+	told := ""
+	e.until("the loss of all of them is told", func() bool {
+		alerts, err := e.client.Alerts(t.Context(), 10)
+		for _, alert := range alerts {
+			if alert.Kind == predictor.StreamsLost {
+				told += alert.Message
+			}
+		}
+		return err == nil && strings.Contains(told, "SPILLWAY_LOOP") && strings.Contains(told, "SPILLWAY_EVENTS")
+	})
+	if strings.Contains(told, "KV_spillway_hosts") {
+		t.Errorf("told %q: what is in memory is nothing to look after", told)
+	}
+	if n := e.series()[`spillway_alerts_total{kind="streams_lost"}`]; n < 1 {
+		t.Errorf("%v alerts are counted", n)
 	}
 	e.stop()
 }

@@ -28,6 +28,9 @@ func stores() []string {
 	return names
 }
 
+// inMemory says of a stream that NATS keeps it in memory: what is in it is told again within seconds, and that it is gone harms nobody.
+func inMemory(name string) bool { return name == "KV_"+wire.HostBucket }
+
 // ensureStores makes the streams of stores, where they are missing.
 func ensureStores(ctx context.Context, js jetstream.JetStream) error {
 	if err := loop.EnsureStreams(ctx, js); err != nil {

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +20,8 @@ const (
 	alertsKept = 1000
 )
 
-// startAlerts opens the way of alerts to those who want them.
-func (e *Engine) startAlerts(ctx context.Context) error {
+// openAlerts opens the way of alerts to those who want them.
+func (e *Engine) openAlerts(ctx context.Context) error {
 	earlier, err := alerts.Stored(ctx, e.stream, alertsKept)
 	if err != nil {
 		return err
@@ -30,11 +31,32 @@ func (e *Engine) startAlerts(ctx context.Context) error {
 		return err
 	}
 	e.onClose(e.alerts.Close)
+	e.work("keep the streams", func(ctx context.Context) error {
+		return keepStores(ctx, e.stream, e.observer.reached, func(missing []string) {
+			e.logger.ErrorContext(ctx, "streams were gone, with all that was in them; they were made anew", "streams", missing)
+			if kept := slices.DeleteFunc(missing, inMemory); len(kept) > 0 {
+				e.alert(alerting.StreamsLost(kept, e.now()))
+			}
+		})
+	})
+	return nil
+}
+
+// startWatch begins to watch over runs.
+func (e *Engine) startWatch(context.Context) error {
+	told := alerting.Resume(e.alerts.Recent(alertsKept))
 	e.work("watch over runs", func(ctx context.Context) error {
-		e.watchOver(ctx, alerting.Resume(earlier))
+		e.watchOver(ctx, told)
 		return nil
 	})
 	return nil
+}
+
+// alert tells everybody who wants to know.
+func (e *Engine) alert(alert predictor.Alert) {
+	e.alerts.Send(alert)
+	e.observer.metrics.CountAlert(alert)
+	e.observer.feed.Alerted(alert)
 }
 
 // watchOver settles runs that are over and watches the goals of those that go on, once all that happened before is known: else runs of yesterday
@@ -78,9 +100,7 @@ func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Wat
 			going[reading.Run] = watch
 			if due {
 				e.logger.WarnContext(ctx, "a goal", "run", alert.Run, "kind", string(alert.Kind), "message", alert.Message)
-				e.alerts.Send(alert)
-				e.observer.metrics.CountAlert(alert)
-				e.observer.feed.Alerted(alert)
+				e.alert(alert)
 			}
 		}
 		watches = going

@@ -60,7 +60,7 @@ func Top(o Overview, s Style) []string {
 	if len(o.Alerts) > 0 {
 		lines = append(lines, "", s.paint(dim, "alerts"))
 		for _, alert := range o.Alerts[:min(topAlerts, len(o.Alerts))] {
-			lines = append(lines, cut(fmt.Sprintf("  %s  %s: %s", alert.At.Local().Format(time.TimeOnly), clean(alert.Run), clean(alert.Message)), s.columns()))
+			lines = append(lines, cut(fmt.Sprintf("  %s  %s: %s", alert.At.Local().Format(time.TimeOnly), cmp.Or(clean(alert.Run), "engine"), clean(alert.Message)), s.columns()))
 		}
 	}
 	return lines

@@ -358,7 +358,7 @@ export interface Alert {
   id: string;
   run: string;
   pipeline: string;
-  kind: 'deadline_at_risk' | 'budget_at_risk' | 'recovered';
+  kind: 'deadline_at_risk' | 'budget_at_risk' | 'recovered' | 'streams_lost';
   at: string;
   goal: Goal;
   finish_seconds: Interval;

@@ -10,4 +10,9 @@ export function standing(alerts: readonly Alert[], running: ReadonlySet<string>)
   });
 }
 
-export const alertName: Record<Alert['kind'], string> = { deadline_at_risk: 'deadline at risk', budget_at_risk: 'budget at risk', recovered: 'recovered' };
+export const alertName: Record<Alert['kind'], string> = {
+  deadline_at_risk: 'deadline at risk',
+  budget_at_risk: 'budget at risk',
+  recovered: 'recovered',
+  streams_lost: 'streams lost',
+};
