@@ -40,7 +40,9 @@ const asEngine = "SPILLWAY_TEST_AS_ENGINE"
 func TestMain(m *testing.M) {
 	if os.Getenv(asEngine) != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		code := cli.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr, cli.Deps{StartEngine: wire.Start, Version: "test", Environment: os.LookupEnv})
+		code := cli.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr, cli.Deps{
+			StartEngine: wire.Start, Version: "test", Environment: os.LookupEnv, ProbeModel: wire.ProbeModel, Executor: wire.Executor,
+		})
 		stop()
 		os.Exit(code)
 	}
@@ -103,6 +105,7 @@ func buildPackage(tb testing.TB, name, command, flags string) string {
 type engine struct {
 	t       testing.TB
 	state   string
+	temp    string // its directory for temporary files; empty for that of all
 	command *exec.Cmd
 	ended   chan struct{} // closed when the process is gone
 	output  *output
@@ -142,7 +145,14 @@ func startEngine(tb testing.TB, state, app string, flags ...string) *engine {
 // startEngineOf is startEngine with another program in the place of this one.
 func startEngineOf(tb testing.TB, program, state, app string, flags ...string) *engine {
 	tb.Helper()
-	e := &engine{t: tb, state: state, ended: make(chan struct{}), output: &output{}}
+	return (&engine{t: tb, state: state}).start(program, app, flags...)
+}
+
+// start starts an engine that has its directories.
+func (e *engine) start(program, app string, flags ...string) *engine {
+	tb, state := e.t, e.state
+	tb.Helper()
+	e.ended, e.output = make(chan struct{}), &output{}
 	arguments := append([]string{"dev", "--state", state, "--no-ui"}, ports()...)
 	if app != "" {
 		arguments = append(arguments, "--app", app)
@@ -150,6 +160,9 @@ func startEngineOf(tb testing.TB, program, state, app string, flags ...string) *
 	arguments = append(arguments, flags...)
 	e.command = exec.Command(program, arguments...)
 	e.command.Env = append(os.Environ(), asEngine+"=1")
+	if e.temp != "" {
+		e.command.Env = append(e.command.Env, "TMPDIR="+e.temp)
+	}
 	e.command.Stdout, e.command.Stderr = e.output, e.output
 	if err := e.command.Start(); err != nil {
 		tb.Fatal(err)

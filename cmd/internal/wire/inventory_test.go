@@ -5,12 +5,13 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,6 +24,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
 // TestAttackEverythingThatIsOpen looks at every listening socket, shared memory and file of an engine at work, and of all its processes, as
@@ -32,30 +35,88 @@ func TestAttackEverythingThatIsOpen(t *testing.T) {
 	if _, err := os.Stat("/proc/self/net/tcp"); err != nil {
 		t.Skipf("needs /proc: %v", err)
 	}
-	e := startEngine(t, t.TempDir(), buildApp(t, 0), "--no-ui=false")
+	e := (&engine{t: t, state: t.TempDir(), temp: temporary(t)}).start(os.Args[0], buildApp(t, 0), "--no-ui=false")
 	run := e.publish("fan", "work", map[string]int{"shards": 400, "milliseconds": 50})
-	guards := map[string]string{} // by what is open
-	kinds := map[string]int{}
+	e.wantGuards(e.guardsUntilTheEnd(run), "token", "session", "certificate", "credential", "signature", "secret path", "one process", "mode")
+	e.everyFileIsItsOwners()
+}
+
+// TestAttackEverythingThatATrainingOpens is the same while a model is trained in two parts, which share memory.
+func TestAttackEverythingThatATrainingOpens(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/proc/self/net/tcp"); err != nil {
+		t.Skipf("needs /proc: %v", err)
+	}
+	needTorch(t)
+	e := (&engine{t: t, state: t.TempDir(), temp: temporary(t)}).start(os.Args[0], "")
+	model, err := filepath.Abs("../../../workflows/characters/model.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := directory(t, map[string]string{"text.txt": strings.Repeat("Every stage says how much it needs, and gets what it used before.\n", 20)})
+	program, err := json.Marshal([]string{
+		"env", asEngine + "=1", os.Args[0], "train", model + ":build", "--data", filepath.Join(text, "text.txt"), "--steps", "12", "--batch", "8", "--micro-batches", "2",
+		"--partitions", "2", "--out", "trained",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := packedChain(t, fmt.Sprintf("name: fitting\ncode: none\nstages:\n  fit: {run: %s, outputs: {trained: trained}}\n", program))
+	if _, err := e.client.RegisterChain(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	run := e.publish("fitting", "1", struct{}{})
+	e.wantGuards(e.guardsUntilTheEnd(run), "token", "session", "certificate", "credential", "mode", "memory without a name")
+	succeed[chain.Result](e, run, patience)
+}
+
+// needTorch skips the test where no Python that the engine tries has torch.
+func needTorch(tb testing.TB) {
+	tb.Helper()
+	for _, name := range []string{"python3", "/usr/bin/python3"} {
+		if exec.CommandContext(tb.Context(), name, "-c", "import torch").Run() == nil {
+			return
+		}
+	}
+	if slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "torch") {
+		tb.Fatal("neither python3 nor /usr/bin/python3 has torch, and SPILLWAY_TEST_REQUIRE names it")
+	}
+	tb.Skip("neither python3 nor /usr/bin/python3 has torch; install python3-torch")
+}
+
+// guardsUntilTheEnd looks at all that is open again and again until the run has ended, and returns the guards by what they guard.
+func (e *engine) guardsUntilTheEnd(run string) map[string]string {
+	e.t.Helper()
+	guards := map[string]string{}
 	for ended := false; !ended; {
 		ended = slices.ContainsFunc([]string{"succeeded", "failed"}, func(state string) bool { return e.stateOf(run) == state })
 		for name, guard := range e.open() {
 			if _, known := guards[name]; known {
 				continue
 			}
-			guards[name] = guard(t.Context())
-			kinds[strings.SplitN(guards[name], ":", 2)[0]]++
-			t.Logf("%-55s %s", name, guards[name])
-			if strings.HasPrefix(guards[name], "OPEN") {
-				t.Errorf("%s: %s", name, guards[name])
-			}
+			guards[name] = guard(e.t.Context())
+			e.t.Logf("%-55s %s", name, guards[name])
 		}
 	}
-	for _, kind := range []string{"token", "session", "certificate", "credential", "signature", "secret path", "one process"} {
-		if kinds[kind] == 0 {
-			t.Errorf("nothing has the guard %q: the engine was not all at work, or what it opens has changed", kind)
+	return guards
+}
+
+// wantGuards wants that nothing is open, and that something has each of these guards.
+func (e *engine) wantGuards(guards map[string]string, wanted ...string) {
+	e.t.Helper()
+	kinds := map[string]bool{}
+	for name, guard := range guards {
+		kind, _, _ := strings.Cut(guard, ":")
+		kinds[kind] = true
+		if kind == "OPEN" {
+			e.t.Errorf("%s: %s", name, guard)
 		}
 	}
-	e.everyFileIsItsOwners()
+	for _, kind := range wanted {
+		if !kinds[kind] {
+			e.t.Errorf("nothing has the guard %q: the engine was not all at work, or what it opens has changed", kind)
+		}
+	}
 }
 
 func (e *engine) stateOf(run string) string {
@@ -79,10 +140,17 @@ func (e *engine) open() map[string]func(context.Context) string {
 			found["unix "+name] = func(ctx context.Context) string { return guardOfUnix(ctx, name) }
 		}
 	}
-	for _, descriptor := range held {
-		if strings.HasPrefix(descriptor, "/dev/shm/") {
-			found[descriptor] = func(context.Context) string { return "OPEN: a name in /dev/shm" }
+	for _, pid := range family(e.t, e.command.Process.Pid) {
+		for _, path := range slices.Concat(written(e.t, pid), shared(e.t, pid)) {
+			if strings.HasPrefix(path, "/memfd:") {
+				found[path] = func(context.Context) string { return "memory without a name: who has its descriptor" }
+			} else if strings.HasPrefix(path, "/") {
+				found[e.short(path)] = func(context.Context) string { return guardOfFile(path, e.state) }
+			}
 		}
+	}
+	for _, path := range e.leftOpen() {
+		found[e.short(path)] = func(context.Context) string { return guardOfFile(path, e.state) }
 	}
 	return found
 }
@@ -209,28 +277,6 @@ func guardOfUnix(ctx context.Context, name string) string {
 		return "OPEN: a door answers a process that it is not for"
 	}
 	return "one process: a build's door to Temporal"
-}
-
-// everyFileIsItsOwners checks that nobody else has any right to the state directory, which keeps others from all that is in it, and that what
-// holds a credential is shut by itself as well.
-func (e *engine) everyFileIsItsOwners() {
-	e.t.Helper()
-	info, err := os.Stat(e.state)
-	if err != nil || info.Mode().Perm() != 0o700 {
-		e.t.Errorf("the state directory: %v, %v; want that it is its owner's alone", info.Mode(), err)
-	}
-	err = filepath.WalkDir(filepath.Join(e.state, "keys"), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if info, err := entry.Info(); err != nil || info.Mode().Perm()&0o077 != 0 {
-			e.t.Errorf("%s: %v, %v; want no right of others", path, info.Mode(), err)
-		}
-		return nil
-	})
-	if err != nil {
-		e.t.Error(err)
-	}
 }
 
 // family is a process and all below it.
