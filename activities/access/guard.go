@@ -39,21 +39,26 @@ func (r *Refusal) Error() string { return r.Message }
 func (r *Refusal) Advice() string { return r.Hint }
 
 // Guard stands before a port of the loopback interface. It refuses what pages of other origins and names that resolve here from elsewhere
-// (DNS rebinding) send, who shows no credential, and bodies that are too large or stop coming. The zero value asks everybody for the
-// credential of nobody: set Keys, or let Needs say Anyone.
+// (DNS rebinding) send, who shows no credential, and bodies that are too large or stop coming. The zero value refuses everybody.
 type Guard struct {
 	// Keys tell who is who; nil knows nobody.
 	Keys *Keys
-	// Needs says who may make a request: Anyone, Scraper and the owner, or the owner alone. Nil means the owner alone.
-	Needs func(*http.Request) Caller
-	// Content says which content type a request must have; empty is any. Nil means any.
-	Content func(*http.Request) string
-	// MaxBody bounds the body of a request, in bytes; 0 is no bound. Nil means none.
-	MaxBody func(*http.Request) int64
+	// Rule is what is asked of a request; nil is the zero Rule of every one.
+	Rule func(*http.Request) Rule
 	// Patience is how long the next bytes of a body may take to come; 0 is 30 s.
 	Patience time.Duration
 	// Refuse answers a request that is refused; nil writes the message and the hint as text.
 	Refuse func(http.ResponseWriter, *http.Request, *Refusal)
+}
+
+// Rule is what a Guard asks of a request. The zero value is for the owner alone and asks nothing else.
+type Rule struct {
+	// Needs is who may make it: Anyone, Scraper and the owner, or the owner alone.
+	Needs Caller
+	// Content is the content type that it must have; empty is any.
+	Content string
+	// MaxBody bounds its body, in bytes; 0 is no bound.
+	MaxBody int64
 }
 
 // Wrap returns a handler that answers what the guard admits as next does. It must be served by an http.Server, which says at which port a
@@ -64,7 +69,11 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		header.Set("X-Content-Type-Options", "nosniff") // names, errors and logs may be anybody's HTML
 		header.Set("Referrer-Policy", "no-referrer")
 		watchBody(w, r, cmp.Or(g.Patience, bodyPatience))
-		caller, refusal := g.admit(w, r)
+		var rule Rule
+		if g.Rule != nil {
+			rule = g.Rule(r)
+		}
+		caller, refusal := g.admit(w, r, rule)
 		if refusal != nil {
 			if r.ContentLength != 0 {
 				header.Set("Connection", "close") // what is left of its body is not waited for
@@ -78,10 +87,8 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if g.Keys != nil {
 			r.Header.Del("Authorization")
 		}
-		if g.MaxBody != nil {
-			if most := g.MaxBody(r); most > 0 {
-				r.Body = http.MaxBytesReader(w, r.Body, most)
-			}
+		if rule.MaxBody > 0 {
+			r.Body = http.MaxBytesReader(w, r.Body, rule.MaxBody)
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
 	})
@@ -111,32 +118,26 @@ func CallerOf(ctx context.Context) Caller {
 }
 
 // admit says who asks, or why the request is refused.
-func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (Caller, *Refusal) {
+func (g *Guard) admit(w http.ResponseWriter, r *http.Request, rule Rule) (Caller, *Refusal) {
 	if refusal := admitHost(r); refusal != nil {
 		return Anyone, refusal
 	}
 	if refusal := admitOrigin(r); refusal != nil {
 		return Anyone, refusal
 	}
-	needs := Owner
-	if g.Needs != nil {
-		needs = g.Needs(r)
-	}
 	caller, refusal := g.identify(w, r)
 	switch {
-	case caller <= needs:
+	case caller <= rule.Needs:
 	case refusal != nil:
 		return Anyone, refusal
 	default:
 		return Anyone, &Refusal{http.StatusForbidden, "the token of Prometheus reads /metrics and nothing else", "show the token in the file " + TokenFile + " of the state directory"}
 	}
-	if refusal := g.admitContent(r); refusal != nil {
+	if refusal := admitContent(r, rule.Content); refusal != nil {
 		return Anyone, refusal
 	}
-	if g.MaxBody != nil {
-		if most := g.MaxBody(r); most > 0 && r.ContentLength > most {
-			return Anyone, TooLarge(most)
-		}
+	if rule.MaxBody > 0 && r.ContentLength > rule.MaxBody {
+		return Anyone, TooLarge(rule.MaxBody)
 	}
 	return caller, nil
 }
@@ -219,11 +220,8 @@ func bearer(r *http.Request) (token string, given bool) {
 	return "", value != ""
 }
 
-func (g *Guard) admitContent(r *http.Request) *Refusal {
-	if g.Content == nil {
-		return nil
-	}
-	wanted, given := g.Content(r), r.Header.Get("Content-Type")
+func admitContent(r *http.Request, wanted string) *Refusal {
+	given := r.Header.Get("Content-Type")
 	if kind, _, err := mime.ParseMediaType(given); wanted == "" || err == nil && kind == wanted {
 		return nil
 	}

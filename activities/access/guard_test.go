@@ -29,13 +29,13 @@ var guarded = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 func newGuard(keys *Keys) *Guard {
 	return &Guard{
 		Keys: keys,
-		Needs: func(r *http.Request) Caller {
-			return map[string]Caller{"/open": Anyone, "/metrics": Scraper}[r.URL.Path]
+		Rule: func(r *http.Request) Rule {
+			return Rule{
+				Needs:   map[string]Caller{"/open": Anyone, "/metrics": Scraper}[r.URL.Path],
+				Content: map[string]string{http.MethodPost: "application/json"}[r.Method],
+				MaxBody: 100,
+			}
 		},
-		Content: func(r *http.Request) string {
-			return map[string]string{http.MethodPost: "application/json"}[r.Method]
-		},
-		MaxBody: func(*http.Request) int64 { return 100 },
 	}
 }
 

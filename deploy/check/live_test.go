@@ -35,7 +35,7 @@ func busy(t *testing.T) *httptest.Server {
 	size := quantity.Size{CPU: 1000, Memory: 128 * quantity.MiB}
 	var scrapes atomic.Int64
 	serve := metrics.Handler()
-	guard := &access.Guard{Keys: accesstest.Keys(), Needs: func(*http.Request) access.Caller { return access.Scraper }}
+	guard := &access.Guard{Keys: accesstest.Keys(), Rule: func(*http.Request) access.Rule { return access.Rule{Needs: access.Scraper} }}
 	server := httptest.NewServer(guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		run, now := fmt.Sprint("run-", scrapes.Add(1)), time.Now()
 		events := []predictor.Event{

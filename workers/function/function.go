@@ -177,7 +177,7 @@ func New(opts Options) (*Host, error) {
 	}
 	h.mux = h.routes()
 	guard := access.Guard{
-		Needs: func(*http.Request) access.Caller { return access.Anyone }, Patience: opts.patience,
+		Rule: func(*http.Request) access.Rule { return access.Rule{Needs: access.Anyone} }, Patience: opts.patience,
 		Refuse: func(w http.ResponseWriter, r *http.Request, refusal *access.Refusal) { h.writeError(w, r, refusal) },
 	}
 	h.handler = guard.Wrap(http.HandlerFunc(h.serve))

@@ -210,7 +210,7 @@ func TestWhatUsersWriteNeverBecomesAPage(t *testing.T) {
 		predictor.RunEnded{Run: script, State: predictor.RunFailed, Error: script, At: begin.Add(time.Second)})
 	line := printed("score", "score-1", 1, script)
 	engine.Print(line)
-	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed, Page: web.Page()})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed, Page: web.NewPage()})
 	for target, kind := range map[string]string{
 		"/api/v1/runs": "application/json", "/api/v1/runs/%3Cscript%3E": "application/json", "/api/v1/cost?by=run": "application/json",
 		"/api/v1/runs/digits-1/logs": "text/event-stream", "/api/v1/cost?by=%3Cscript%3E": "application/json", "/api/v1/%3Cscript%3E": "application/json",

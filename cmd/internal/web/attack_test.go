@@ -18,7 +18,7 @@ import (
 // and nothing is done.
 func TestAttackWithoutACredential(t *testing.T) {
 	t.Parallel()
-	server, engine, document, _ := served(t)
+	server, engine, document, text := served(t)
 	tried := 0
 	for path, operations := range document.Paths {
 		for method, operation := range operations {
@@ -47,13 +47,53 @@ func TestAttackWithoutACredential(t *testing.T) {
 			}
 		}
 	}
-	if tried < 90 {
-		t.Errorf("only %d requests were made", tried)
+	if want := 3 * strings.Count(text, `"operationId"`); tried != want || want == 0 {
+		t.Errorf("%d requests were made, want %d: three to each operation of the document", tried, want)
 	}
 	bindings, err := engine.Bindings(t.Context())
 	runs, err2 := engine.Runs(t.Context(), web.RunQuery{Limit: 100})
 	if err != nil || err2 != nil || len(bindings) != 0 || len(runs) != 2 {
 		t.Errorf("the engine has the bindings %v and %d runs (%v, %v), want none and the 2 that it had", bindings, len(runs), err, err2)
+	}
+}
+
+// TestAttackOnWhatNoRouteDeclares asks for what is mounted beside the table, whose owner has not said who may ask, and for what is nowhere.
+func TestAttackOnWhatNoRouteDeclares(t *testing.T) {
+	t.Parallel()
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Page: web.NewPage(), Metrics: http.NotFoundHandler()})
+	done := 0
+	for _, pattern := range []string{"GET /debug/x", "PUT /debug/x", "/api/v1/beside"} {
+		server.Handle(pattern, func(http.ResponseWriter, *http.Request) { done++ })
+	}
+	for _, request := range []string{
+		"GET /debug/x", "HEAD /debug/x", "PUT /debug/x", "POST /api/v1/beside", "GET /debug/x/../x", "CONNECT /debug/x", "CONNECT /healthz",
+		"GET /nowhere", "GET /assets/index-old.js", "POST /", "DELETE /metrics", "POST /healthz", "GET /api/v1/session", "GET /api/nowhere", "GET /api/v2/stack",
+	} {
+		method, target, _ := strings.Cut(request, " ")
+		for who, shown := range map[string]http.Header{
+			"nobody": {"Authorization": {}}, "a stranger": {"Authorization": {"Bearer x"}},
+			"Prometheus": {"Authorization": {"Bearer " + accesstest.Keys().MetricsToken()}},
+		} {
+			want := http.StatusUnauthorized
+			if who == "Prometheus" {
+				want = http.StatusForbidden
+			}
+			if status, answer := ask(t, server, method, target, "", shown); status != want {
+				t.Errorf("%s by %s: got %d %s, want %d", request, who, status, answer, want)
+			}
+		}
+	}
+	if done > 0 {
+		t.Errorf("%d requests of strangers were handled", done)
+	}
+	if status, _ := ask(t, server, http.MethodGet, "/debug/x", "", nil); status != http.StatusOK || done != 1 {
+		t.Errorf("the owner: got %d, handled %d times, want once", status, done)
+	}
+	large := accesstest.Arrived(accesstest.Show(httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/debug/x", strings.NewReader("x"))), 7474)
+	large.ContentLength = 8<<20 + 1
+	recorder := httptest.NewRecorder()
+	if server.ServeHTTP(recorder, large); recorder.Code != http.StatusRequestEntityTooLarge {
+		t.Errorf("the owner puts more than 8 MiB where no route has said how much: got %d %s, want 413", recorder.Code, recorder.Body)
 	}
 }
 

@@ -8,7 +8,8 @@
 // # Routes
 //
 // One table of routes makes both the mux and the OpenAPI document that GET /api/v1/openapi.json answers, and each parameter of a query
-// reads itself from what the document says of it. So the document cannot promise what is not there; openapi.json is its committed copy.
+// reads itself from what the document says of it. A route says who may call it; what says nothing, in the table or beside it, is the owner's.
+// So the document cannot promise what is not there; openapi.json is its committed copy.
 // Queries and bodies with names that a route does not know are refused, because they are misspelt ones.
 //
 // # The stream

@@ -1,11 +1,17 @@
 package web
 
-import "time"
+import (
+	"net/http"
+	"time"
+)
 
 // SetPace lets tests hurry. It is called before the first request.
 func (s *Server) SetPace(gap, heartbeat, stall time.Duration) {
 	s.pace = pace{gap: gap, heartbeat: heartbeat, stall: stall}
 }
+
+// Handle answers a pattern that no route has declared, as one that is mounted beside the table would be. It is called before the first request.
+func (s *Server) Handle(pattern string, handler http.HandlerFunc) { s.mux.HandleFunc(pattern, handler) }
 
 // Readers is how many streams are open.
 func (f *Feed) Readers() int { return readers(f) }

@@ -6,9 +6,6 @@ import (
 	"github.com/spillway-ml/spillway/activities/access"
 )
 
-// sessionPath is where a browser logs in; it has nothing to show before.
-const sessionPath = "/api/v1/session"
-
 // Login is what one browser logs in with, once, within ten minutes: it opens a view of the page with #login=CODE behind it. Browsers send no
 // fragment, so the code is in no log and no referrer; the page sends it to /api/v1/session.
 type Login struct {

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/spillway-ml/spillway/activities/access"
 )
 
 // apiVersion is that of the API, which only grows within v1.
@@ -86,7 +88,7 @@ func (t route) operation(made *schemas) (object, error) {
 		return nil, err
 	}
 	operation := object{"operationId": t.name(), "summary": t.summary, "parameters": parameters, "responses": responses}
-	if t.path == "/healthz" || t.path == sessionPath {
+	if t.needs == access.Anyone {
 		operation["security"] = []object{} // no credential
 	}
 	if t.bodyKind == "" {
@@ -154,7 +156,7 @@ func (t route) statuses() []int {
 	if strings.HasPrefix(t.path, "/api/") {
 		statuses = append(statuses, http.StatusBadRequest)
 	}
-	if t.path != "/healthz" {
+	if t.needs != access.Anyone {
 		statuses = append(statuses, http.StatusUnauthorized)
 	}
 	if t.bodyKind != "" {

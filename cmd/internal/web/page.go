@@ -6,8 +6,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -37,38 +39,55 @@ type pageFile struct {
 
 // Page answers GET and HEAD of the page: its files, and for the address of each of its views the document that shows them. What is
 // neither is answered with 404. Files whose names carry a digest of what is in them may be kept for ever, others are asked for again.
-func Page() http.Handler {
+type Page struct {
+	files map[string]pageFile // by address
+}
+
+// views are the addresses of the page, besides those of runs; ui/src/lib/route.ts reads them.
+var views = []string{"/", "/decisions", "/capacity", "/compare", "/costs"}
+
+// NewPage returns the page that is built into the program.
+func NewPage() *Page {
 	files, err := pageFiles(dist)
 	if err != nil {
 		panic(err) // what is embedded is fixed when this is compiled, and the tests have read it
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header := w.Header()
-		header.Set("Content-Security-Policy", pagePolicy)
-		header.Set("Referrer-Policy", "no-referrer")
-		header.Set("X-Content-Type-Options", "nosniff")
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			header.Set("Allow", "GET, HEAD")
-			http.Error(w, "the page is only read", http.StatusMethodNotAllowed)
-			return
-		}
-		name := strings.TrimPrefix(r.URL.Path, "/")
-		if isView(r.URL.Path) {
-			name = "index.html"
-		}
-		file, found := files[name]
-		if !found {
-			http.Error(w, "there is no such page; / shows the runs", http.StatusNotFound)
-			return
-		}
-		file.serve(w, r)
-	})
+	return &Page{files: files}
 }
 
-// isView reports whether a view has this address; ui/src/lib/route.ts reads them.
-func isView(address string) bool {
-	run, ofRun := strings.CutPrefix(address, "/runs/")
-	return address == "/" || address == "/decisions" || address == "/capacity" || address == "/compare" || address == "/costs" || ofRun && run != ""
+// ServeHTTP answers one request.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", pagePolicy)
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		http.Error(w, "the page is only read", http.StatusMethodNotAllowed)
+		return
+	}
+	address := r.URL.Path
+	if run, ofRun := strings.CutPrefix(address, "/runs/"); ofRun && run != "" || slices.Contains(views, address) {
+		address = "/index.html"
+	}
+	file, found := p.files[address]
+	if !found {
+		http.Error(w, "there is no such page; / shows the runs", http.StatusNotFound)
+		return
+	}
+	file.serve(w, r)
+}
+
+// addresses are where the page has something to show, as patterns of a mux.
+func (p *Page) addresses() []string {
+	addresses := slices.AppendSeq([]string{"/runs/{run...}"}, maps.Keys(p.files))
+	for _, view := range views {
+		if view == "/" {
+			view = "/{$}"
+		}
+		addresses = append(addresses, view)
+	}
+	return addresses
 }
 
 func (f pageFile) serve(w http.ResponseWriter, r *http.Request) {
@@ -85,7 +104,7 @@ func (f pageFile) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pageFiles reads what was built, by its path below dist.
+// pageFiles reads what was built, by its address.
 func pageFiles(from fs.FS) (map[string]pageFile, error) {
 	files := map[string]pageFile{}
 	err := fs.WalkDir(from, "dist", func(name string, entry fs.DirEntry, err error) error {
@@ -105,7 +124,7 @@ func pageFiles(from fs.FS) (map[string]pageFile, error) {
 		if strings.HasPrefix(name, "dist/assets/") {
 			file.cache = "public, max-age=31536000, immutable"
 		}
-		files[strings.TrimPrefix(name, "dist/")] = file
+		files[strings.TrimPrefix(name, "dist")] = file
 		return nil
 	})
 	if err != nil {

@@ -24,7 +24,7 @@ func askPage(t *testing.T, method, path string, header http.Header) *httptest.Re
 	request := httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody)
 	maps.Copy(request.Header, header)
 	recorder := httptest.NewRecorder()
-	web.Page().ServeHTTP(recorder, request)
+	web.NewPage().ServeHTTP(recorder, request)
 	return recorder
 }
 
@@ -112,8 +112,13 @@ func TestAnUnchangedDocumentIsNotSentAgain(t *testing.T) {
 
 func TestThePageIsAnsweredBesideTheAPI(t *testing.T) {
 	t.Parallel()
-	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Page: web.Page()})
-	for path, want := range map[string]string{"/": "text/html; charset=utf-8", "/api/v1/stack": "application/json", "/api/nowhere": "application/json"} {
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Page: web.NewPage()})
+	const html = "text/html; charset=utf-8"
+	for path, want := range map[string]string{
+		"/": html, "/index.html": html, "/runs/digits-1": html, "/runs/a%2Fb?stage=train": html, "/capacity": html, "/compare": html,
+		"/favicon.svg": "image/svg+xml", "/licenses.txt": "text/plain; charset=utf-8",
+		"/api/v1/stack": "application/json", "/api/nowhere": "application/json",
+	} {
 		request := accesstest.Arrived(httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody), 7474)
 		recorder := httptest.NewRecorder()
 		server.ServeHTTP(recorder, request)

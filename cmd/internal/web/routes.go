@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -24,6 +26,12 @@ type route struct {
 	// body is an example of the body, whose type is that of the body; nil for none. bodyKind is its content type.
 	body     any
 	bodyKind string
+	// maxBody bounds the body, in bytes; 0 is bodyLimit.
+	maxBody int64
+	// needs is who may ask; the zero value is the owner alone.
+	needs access.Caller
+	// always says that the route answers while the engine is starting: it tells how far that has come, or nothing of the engine.
+	always bool
 	// answer is the type of the answer as JSON; nil when kinds says what it is instead.
 	answer reflect.Type
 	kinds  []string
@@ -49,6 +57,11 @@ func (t route) taking(example any) route {
 	return t
 }
 
+func (t route) atAnyTime() route {
+	t.always = true
+	return t
+}
+
 func (t route) refusing(statuses ...int) route {
 	t.refusals = statuses
 	return t
@@ -57,22 +70,26 @@ func (t route) refusing(statuses ...int) route {
 // routes is the table.
 func (s *Server) routes(options Options) []route {
 	routes := slices.Concat(s.stackRoutes(options), s.runRoutes(), s.accountRoutes(), s.eventRoutes(), s.appRoutes(options))
-	return append(routes, asking(s, "GET", "/api/v1/openapi.json", "Describes this API.", s.openAPI))
+	return append(routes, asking(s, "GET", "/api/v1/openapi.json", "Describes this API.", s.openAPI).atAnyTime())
 }
 
 const notFound, conflict, gone, unprocessable = http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusUnprocessableEntity
 
 func (s *Server) stackRoutes(options Options) []route {
 	routes := []route{
-		{method: "GET", path: "/healthz", summary: "Says whether a run could be started now.", answer: reflect.TypeFor[healthAnswer](), handler: s.health},
-		asking(s, "GET", "/api/v1/stack", "Describes the stack as it is now.", s.stack),
+		{
+			method: "GET", path: "/healthz", summary: "Says whether a run could be started now.", answer: reflect.TypeFor[healthAnswer](),
+			handler: s.health, needs: access.Anyone, always: true,
+		},
+		asking(s, "GET", "/api/v1/stack", "Describes the stack as it is now.", s.stack).atAnyTime(),
 		asking(s, "GET", "/api/v1/plan", "Returns the plan in force.", s.plan),
 		asking(s, "GET", "/api/v1/decisions", "Lists the decisions of the autoscaler, oldest first.", s.decisions).with(decisionsParameter),
 		asking(s, "GET", "/api/v1/alerts", "Lists the latest alerts, newest first.", s.alerts).with(alertsParameter),
-		asking(s, "POST", "/api/v1/logins", "Makes a code with which one browser can log in, once, within ten minutes.", s.newLogin).taking(nothing{}),
+		asking(s, "POST", "/api/v1/logins", "Makes a code with which one browser can log in, once, within ten minutes.", s.newLogin).taking(nothing{}).atAnyTime(),
 		{
 			method: "POST", path: "/api/v1/session", summary: "Logs a browser in with such a code: the answer sets a cookie.", body: Login{Code: "2UF3T7NQZKEXAMPLE"},
-			bodyKind: "application/json", answer: reflect.TypeFor[nothing](), handler: s.logIn,
+			bodyKind: "application/json", maxBody: loginLimit, answer: reflect.TypeFor[nothing](), refusals: []int{http.StatusUnauthorized},
+			handler: s.logIn, needs: access.Anyone, always: true,
 		},
 		{
 			method: "GET", path: "/api/v1/stream", summary: "Tells what changes as it happens.", query: []parameter{followedParameter, afterParameter},
@@ -80,7 +97,10 @@ func (s *Server) stackRoutes(options Options) []route {
 		},
 	}
 	if options.Metrics != nil {
-		routes = append(routes, route{method: "GET", path: "/metrics", summary: "Returns the metrics for Prometheus.", kinds: []string{"text/plain"}, handler: options.Metrics.ServeHTTP})
+		routes = append(routes, route{
+			method: "GET", path: "/metrics", summary: "Returns the metrics for Prometheus.", kinds: []string{"text/plain"},
+			handler: options.Metrics.ServeHTTP, needs: access.Scraper,
+		})
 	}
 	return routes
 }
@@ -152,36 +172,51 @@ func (s *Server) appRoutes(options Options) []route {
 	}
 	put := asking(s, "PUT", "/api/v1/artifacts", "Stores bytes and answers with their address once they are durable.", s.putArtifact).
 		refusing(http.StatusInsufficientStorage)
-	put.body, put.bodyKind = []byte(nil), octets
+	put.body, put.bodyKind, put.maxBody = []byte(nil), octets, maxArtifact
 	return append(routes, put, route{
 		method: "GET", path: "/api/v1/artifacts/{digest}", summary: "Returns the bytes of an artifact.",
 		kinds: []string{octets}, refusals: []int{notFound}, handler: s.artifact,
 	})
 }
 
-// mux answers the routes, and says of all else below /api/ why it is not there.
-func (s *Server) mux(options Options) *http.ServeMux {
-	mux := http.NewServeMux()
-	s.table = s.routes(options)
+// mount makes the mux, which answers the routes, says of all else below /api/ why it is not there, and shows the page. Everybody of this machine
+// may read the files of the page, which are the same everywhere: it asks the API for the rest.
+func (s *Server) mount(options Options) {
+	s.table, s.mux, s.rules = s.routes(options), http.NewServeMux(), map[string]access.Rule{}
 	for _, route := range s.table {
-		mux.HandleFunc(route.method+" "+route.path, s.checked(route))
+		s.mux.HandleFunc(route.pattern(), s.checked(route))
+		s.rules[route.pattern()] = access.Rule{Needs: route.needs, Content: route.bodyKind, MaxBody: cmp.Or(route.maxBody, bodyLimit)}
 	}
-	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
+	s.mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, s.missing(w.Header(), r))
 	})
-	if options.Page != nil {
-		mux.Handle("/", options.Page)
+	if options.Page == nil {
+		return
 	}
-	return mux
+	s.mux.Handle("/", options.Page)
+	for _, address := range options.Page.addresses() {
+		pattern := http.MethodGet + " " + address
+		s.mux.Handle(pattern, options.Page)
+		s.rules[pattern] = access.Rule{Needs: access.Anyone, MaxBody: bodyLimit}
+	}
+}
+
+// pattern is what the mux knows the route by.
+func (t route) pattern() string { return t.method + " " + t.path }
+
+// pattern is that by which the mux answers r; empty when it has none. Nothing else says which route a request is for.
+func (s *Server) pattern(r *http.Request) string {
+	_, pattern := s.mux.Handler(r)
+	return pattern
 }
 
 // readyLimit is how long a request waits for an engine that is starting. Most have caught up by then, and nobody has to ask twice.
 const readyLimit = 5 * time.Second
 
 // whole keeps the requests of a route waiting until the engine's answers are whole: one that knows half of what happened would say that there is
-// no such run, or that one goes on which has ended. What says how far the engine has come is answered at any time.
+// no such run, or that one goes on which has ended.
 func (s *Server) whole(t route) http.HandlerFunc {
-	if slices.Contains([]string{"/healthz", "/api/v1/stack", "/api/v1/openapi.json", "/api/v1/logins", sessionPath}, t.path) {
+	if t.always {
 		return t.handler
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -224,16 +259,6 @@ func checkRun(run string) error {
 	return nil
 }
 
-// bodyKind is the content type that a request must have; empty where there is no such route, which the mux says.
-func (s *Server) bodyKind(r *http.Request) string {
-	for _, route := range s.table {
-		if route.method == r.Method && matches(route.path, r.URL.Path) {
-			return route.bodyKind
-		}
-	}
-	return ""
-}
-
 // missing says why the API has nothing at an address: another version, another method, or nothing at all.
 func (s *Server) missing(header http.Header, r *http.Request) error {
 	const here = "the API is at /api/v1"
@@ -249,7 +274,9 @@ func (s *Server) missing(header http.Header, r *http.Request) error {
 	}
 	var methods []string
 	for _, route := range s.table {
-		if matches(route.path, r.URL.Path) {
+		asked := r.WithContext(r.Context()) // a copy
+		asked.Method = route.method
+		if s.pattern(asked) == route.pattern() {
 			methods = append(methods, route.method)
 		}
 	}
@@ -259,12 +286,4 @@ func (s *Server) missing(header http.Header, r *http.Request) error {
 		return &Error{Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s takes no %s", r.URL.Path, r.Method), Hint: "it takes " + allowed}
 	}
 	return NotFound(here+", and GET /api/v1/openapi.json describes it", "the API has no %s %s", r.Method, r.URL.Path)
-}
-
-// matches reports whether path is one that pattern names.
-func matches(pattern, path string) bool {
-	wanted, given := strings.Split(pattern, "/"), strings.Split(path, "/")
-	return slices.EqualFunc(wanted, given, func(want, have string) bool {
-		return want == have || strings.HasPrefix(want, "{") && have != ""
-	})
 }

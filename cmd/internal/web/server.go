@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/spillway-ml/spillway/activities"
@@ -42,8 +41,8 @@ type Options struct {
 	Ready func(ctx context.Context) error
 	// Metrics answers GET /metrics; nil leaves it out.
 	Metrics http.Handler
-	// Page answers every path that is not of the API; nil answers them with 404.
-	Page http.Handler
+	// Page is what browsers are shown; nil leaves it out.
+	Page *Page
 	// Logger takes a line for each answer that is a failure of the engine; nil discards them.
 	Logger *slog.Logger
 }
@@ -60,6 +59,8 @@ type Server struct {
 	logger    *slog.Logger
 	pace      pace
 	table     []route
+	mux       *http.ServeMux
+	rules     map[string]access.Rule          // by the pattern of the mux
 	described func() (json.RawMessage, error) // the document of the table
 	handler   http.Handler
 	server    *http.Server
@@ -82,7 +83,8 @@ func New(options Options) *Server {
 		s.logger = slog.New(slog.DiscardHandler)
 	}
 	s.described = sync.OnceValues(s.document)
-	s.handler = s.guard(options.Keys).Wrap(s.mux(options))
+	s.mount(options)
+	s.handler = s.guard().Wrap(s.mux)
 	s.server = access.NewServer(s.handler, s.logger)
 	s.server.RegisterOnShutdown(func() { close(s.closing) })
 	return s
@@ -110,31 +112,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // octets is the content type of artifacts. Like JSON it is none that a page can send to another origin without asking.
 const octets = "application/octet-stream"
 
-// guard lets the owner in, Prometheus to the metrics, and everybody of this machine to what tells nothing: the files of the page, whether the
-// engine is well, and where a browser logs in.
-func (s *Server) guard(keys *access.Keys) *access.Guard {
+// guard asks of each request what its route says. All else that the mux answers is the owner's.
+func (s *Server) guard() *access.Guard {
 	return &access.Guard{
-		Keys: keys,
-		Needs: func(r *http.Request) access.Caller {
-			switch {
-			case r.URL.Path == "/metrics":
-				return access.Scraper
-			case r.URL.Path == sessionPath, !strings.HasPrefix(r.URL.Path, "/api/"):
-				return access.Anyone
-			default:
-				return access.Owner
+		Keys: s.keys,
+		Rule: func(r *http.Request) access.Rule {
+			if rule, declared := s.rules[s.pattern(r)]; declared {
+				return rule
 			}
-		},
-		Content: s.bodyKind,
-		MaxBody: func(r *http.Request) int64 {
-			switch {
-			case r.URL.Path == sessionPath:
-				return loginLimit
-			case r.Method == http.MethodPut:
-				return maxArtifact
-			default:
-				return bodyLimit
-			}
+			return access.Rule{MaxBody: bodyLimit}
 		},
 		Refuse: func(w http.ResponseWriter, r *http.Request, refusal *access.Refusal) { s.refuse(w, r, refusal) },
 	}

@@ -460,7 +460,7 @@ func (e *Engine) startAPI(context.Context) error {
 		metrics = e.observer.metrics.Handler()
 	}
 	server := web.New(web.Options{
-		Engine: e, Keys: e.servers.Keys(), Page: web.Page(), Artifacts: e.store, Feed: &e.observer.feed, Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
+		Engine: e, Keys: e.servers.Keys(), Page: web.NewPage(), Artifacts: e.store, Feed: &e.observer.feed, Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
 		ArtifactsMax: e.config.ArtifactsMax, ArtifactsUsage: func() (quantity.Bytes, error) {
 			used, err := e.store.Usage()
 			return quantity.Bytes(used), err

@@ -204,7 +204,7 @@ func (b *tab) keep(name string) {
 // serve serves the page and the API of e on listener until the test ends or the function is called.
 func serve(t *testing.T, e engine, listener net.Listener) (stop func()) {
 	t.Helper()
-	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: e, Feed: &e.Feed, Page: web.Page()})
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: e, Feed: &e.Feed, Page: web.NewPage()})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	stop = sync.OnceFunc(func() {
