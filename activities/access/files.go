@@ -31,28 +31,28 @@ const (
 
 // claim takes the rights of others to the state directory, which its owner's usual mode has given them. Where they could write to it, and it has
 // keys or something that is not this user's, it is left as it is: Open says what is wrong.
-func claim(dir string) error {
-	info, err := os.Lstat(dir)
+func claim(root *os.Root) error {
+	info, err := root.Stat(".")
 	if err != nil {
 		return fmt.Errorf("look at the state directory: %w", err)
 	}
-	if !info.IsDir() || !safefile.Own(info) || info.Mode().Perm()&othersRead == 0 {
+	if !safefile.Own(info) || info.Mode().Perm()&othersRead == 0 {
 		return nil
 	}
 	if info.Mode().Perm()&othersWrite != 0 {
-		if clean, err := untouched(dir); err != nil || !clean {
+		if clean, err := untouched(root); err != nil || !clean {
 			return err
 		}
 	}
-	if err := os.Chmod(dir, 0o700); err != nil {
+	if err := root.Chmod(".", 0o700); err != nil {
 		return fmt.Errorf("make the state directory its owner's own: %w", err)
 	}
 	return nil
 }
 
 // untouched says whether the directory has no keys yet, and all that is in it is this user's.
-func untouched(dir string) (bool, error) {
-	entries, err := os.ReadDir(dir)
+func untouched(root *os.Root) (bool, error) {
+	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return false, fmt.Errorf("look into the state directory: %w", err)
 	}
@@ -64,11 +64,20 @@ func untouched(dir string) (bool, error) {
 	return true, nil
 }
 
-// openOwn opens a directory that belongs to this user and that nobody else can write to.
-func openOwn(dir string) (*os.Root, error) {
+// openRoot opens a state directory, or that which a link of its owner's leads to.
+func openRoot(dir string) (*os.Root, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open the state directory: %w", err)
+	}
+	return root, nil
+}
+
+// openOwn opens a directory that belongs to this user and that nobody else can write to.
+func openOwn(dir string) (*os.Root, error) {
+	root, err := openRoot(dir)
+	if err != nil {
+		return nil, err
 	}
 	if err := checkDir(root, dir, "."); err != nil {
 		return nil, errors.Join(err, root.Close())

@@ -36,14 +36,14 @@ type Keys struct {
 // *Error that says what to do, a directory and files that others can write, secrets that others can read, and whatever belongs to another user.
 // It takes the rights of others to the directory; where they could write to it, only if it has no keys yet and all in it is the owner's.
 func Open(dir string) (*Keys, error) {
-	if err := claim(dir); err != nil {
-		return nil, err
-	}
-	root, err := openOwn(dir)
+	root, err := openRoot(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }() // it was only read from, or what was written has been synced
+	if err := errors.Join(claim(root), checkDir(root, dir, ".")); err != nil {
+		return nil, err
+	}
 	if err := root.Mkdir(keysDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, &Error{filepath.Join(dir, keysDir), err.Error(), "make the state directory writable, or choose another with --state"}
 	}

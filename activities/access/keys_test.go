@@ -60,6 +60,19 @@ func TestKeysAreMadeOnceAndStay(t *testing.T) {
 	}
 }
 
+func TestAttackADirectoryBehindALinkIsMadePrivate(t *testing.T) {
+	t.Parallel()
+	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	chmod(t, dir, 0o775)
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	open(t, link)
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v, error %v; want 0700", info.Mode(), err)
+	}
+}
+
 func TestALostTokenIsWrittenAnew(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

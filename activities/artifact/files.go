@@ -150,7 +150,11 @@ func (f *Files) install(temporary, digest string) error {
 	case !errors.Is(err, fs.ErrExist):
 		return err
 	}
-	if err := os.Rename(temporary, path); err != nil {
+	err := os.Rename(temporary, path)
+	if info, missing := os.Lstat(path); err != nil && missing == nil && info.IsDir() { // of somebody who shares the store
+		err = errors.Join(os.RemoveAll(path), os.Rename(temporary, path))
+	}
+	if err != nil {
 		return err
 	}
 	return syncFolder(folder)

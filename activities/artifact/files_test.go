@@ -180,6 +180,19 @@ func TestDamagedFilesAreRefusedAndHealedByPuttingAgain(t *testing.T) {
 	}
 }
 
+func TestAttackADirectoryInAnArtifactsPlaceMakesRoomForIt(t *testing.T) {
+	t.Parallel()
+	store := open(t)
+	ref := put(t, store, "data")
+	if err := errors.Join(os.Remove(path(store, ref.Digest)), os.MkdirAll(filepath.Join(path(store, ref.Digest), "deep"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, store, "data")
+	if got, err := activities.ReadAll(t.Context(), store, ref.Digest); err != nil || string(got) != "data" {
+		t.Errorf("after another Put: %q, %v", got, err)
+	}
+}
+
 func TestOpenSaysWhyThereIsNothing(t *testing.T) {
 	t.Parallel()
 	store := open(t)

@@ -14,7 +14,7 @@ const busyPatience = 10 * time.Second
 // closes what it has inherited only after the fork has returned here, so waitForForks may be an instant too early. Where leases are not to be
 // had, the program is started as it is.
 func awaitUnwritten(path string) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe is not waited for
 	if err != nil {
 		return // starting it says why
 	}

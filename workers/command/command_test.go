@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -488,6 +489,19 @@ func TestAProgramThatCannotBeExecutedIsExplained(t *testing.T) {
 				t.Errorf("got %v, want ErrProgram that tells of %q", err, want)
 			}
 		})
+	}
+}
+
+func TestAttackAPipeInAProgramsPlaceIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "program")
+	if err := syscall.Mkfifo(pipe, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t)
+	w := h.prepare(t, wire.Command{Arguments: []string{pipe}}, activities.Ref{})
+	if _, err := w.Program(command.Launch{}); !errors.Is(err, command.ErrProgram) || !strings.Contains(err.Error(), "no plain file") {
+		t.Errorf("got %v, want ErrProgram that says what it is", err)
 	}
 }
 

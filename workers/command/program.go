@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -267,6 +268,8 @@ func executable(file, paths string) error {
 		return err
 	case info.IsDir():
 		return fmt.Errorf("%s is a directory", file)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is no plain file", file)
 	case info.Mode()&0o111 == 0:
 		return fmt.Errorf("%s is not executable; chmod +x it before it is packed, or start it by its interpreter", file)
 	}
@@ -288,7 +291,7 @@ func executable(file, paths string) error {
 
 // readHead reads as much as the kernel looks at (BINPRM_BUF_SIZE).
 func readHead(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // another program may put a pipe there at any time
 	if err != nil {
 		return nil, err
 	}

@@ -278,17 +278,30 @@ func errUnzippedTooLarge() error {
 	return fmt.Errorf("unzipped size must be smaller than %d bytes", maxUnzippedBytes)
 }
 
+// makeDirs makes a directory and those that it lies in, so that functions of another user can enter them.
+func makeDirs(root *os.Root, name string) error {
+	if err := root.MkdirAll(name, 0o755); err != nil {
+		return err
+	}
+	for name = path.Clean(name); name != "."; name = path.Dir(name) {
+		if err := root.Chmod(name, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // extract writes one file of a zip and returns its size, at most limit bytes.
 func extract(root *os.Root, file *zip.File, limit int64) (n int64, err error) {
 	mode := file.Mode()
 	if mode.IsDir() {
-		return 0, root.MkdirAll(file.Name, 0o755)
+		return 0, makeDirs(root, file.Name)
 	}
 	if !mode.IsRegular() {
 		return 0, errors.New("only regular files and directories can be deployed")
 	}
 	if parent := path.Dir(file.Name); parent != "." {
-		if err := root.MkdirAll(parent, 0o755); err != nil {
+		if err := makeDirs(root, parent); err != nil {
 			return 0, err
 		}
 	}
@@ -297,11 +310,15 @@ func extract(root *os.Root, file *zip.File, limit int64) (n int64, err error) {
 		return 0, err
 	}
 	defer func() { _ = in.Close() }()
-	out, err := root.OpenFile(file.Name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode.Perm()&^0o222|0o600)
+	permissions := mode.Perm()&^0o222 | 0o600
+	out, err := root.OpenFile(file.Name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, permissions)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
+	if err := out.Chmod(permissions); err != nil { // as in the zip, whatever the umask: functions may run as another user
+		return 0, err
+	}
 	n, err = io.Copy(out, io.LimitReader(in, limit+1))
 	if err != nil {
 		return n, err

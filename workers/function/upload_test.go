@@ -8,11 +8,31 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
+
+// TestCodeCanBeReadByWhoeverMayEnterItsDirectory changes the umask of this process, and so runs beside no other test.
+func TestCodeCanBeReadByWhoeverMayEnterItsDirectory(t *testing.T) { //nolint:paralleltest // see above
+	before := syscall.Umask(0o077)
+	defer syscall.Umask(before)
+	parent := t.TempDir()
+	dir, path := filepath.Join(parent, "code"), filepath.Join(parent, "zip")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(path, archive(t, 0o755, "a/b", "x"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := unzip(path, dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "a/b"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s: got %v, %v, want 0755", name, info.Mode(), err)
+		}
+	}
+}
 
 func TestAZipIsTakenOutOfTheRequestThatBringsIt(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,18 +84,28 @@ func (f *form) variables() map[string][]piece {
 
 // matches reports whether text is what pieces are with some values in place.
 func matches(text string, pieces []piece) bool {
-	var pattern strings.Builder
-	pattern.WriteString(`(?s)\A`)
-	for _, p := range pieces {
-		if p.name != "" {
-			pattern.WriteString(".*")
-		} else {
-			pattern.WriteString(regexp.QuoteMeta(p.literal))
+	free := false // a value may stand here
+	for i, p := range pieces {
+		switch {
+		case p.name != "":
+			free = true
+			continue
+		case free && i == len(pieces)-1:
+			return strings.HasSuffix(text, p.literal)
+		case free: // the first place leaves most for what follows
+			_, after, found := strings.Cut(text, p.literal)
+			if !found {
+				return false
+			}
+			text = after
+		case !strings.HasPrefix(text, p.literal):
+			return false
+		default:
+			text = text[len(p.literal):]
 		}
+		free = false
 	}
-	pattern.WriteString(`\z`)
-	expression, err := regexp.Compile(pattern.String())
-	return err == nil && expression.MatchString(text)
+	return free || text == ""
 }
 
 // puts reports whether the chain puts a file at this path for the stage.

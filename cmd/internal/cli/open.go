@@ -71,7 +71,9 @@ func (t *tool) open(ctx context.Context, run string, noBrowser bool) error {
 	}
 	if err := t.deps.OpenBrowser(ctx, file); err != nil {
 		t.complain("no browser was opened (%v): open the link yourself\n", err)
+		return nil
 	}
+	t.complain("if the browser shows no page, open the link yourself\n") // one in a sandbox may not read the file
 	return nil
 }
 

@@ -168,6 +168,17 @@ func attack(ctx context.Context, t *testing.T, connection *grpc.ClientConn) {
 			_, err := healthpb.NewHealthClient(connection).Check(ctx, &healthpb.HealthCheckRequest{Service: "temporal.api.workflowservice.v1.WorkflowService"})
 			return err
 		},
+		"replication": func() error {
+			shard := metadata.Pairs("temporal-client-cluster-id", "1", "temporal-client-shard-id", "1",
+				"temporal-server-cluster-id", "1", "temporal-server-shard-id", "1")
+			shown, _ := metadata.FromOutgoingContext(ctx)
+			stream, err := admin.StreamWorkflowReplicationMessages(metadata.NewOutgoingContext(ctx, metadata.Join(shown, shard)))
+			if err != nil {
+				return err
+			}
+			_, err = stream.Recv()
+			return err
+		},
 		"reflection": func() error {
 			stream, err := reflectionpb.NewServerReflectionClient(connection).ServerReflectionInfo(ctx)
 			if err != nil {
