@@ -298,6 +298,9 @@ func storedBuild(stateDir, path string) (string, error) {
 		return "", Invalid("give the path that `spillway run --app DIR` has stored the build at", "find the build: %v", err)
 	}
 	builds, err := filepath.EvalSymlinks(filepath.Join(stateDir, "builds"))
+	if errors.Is(err, fs.ErrNotExist) { // nothing was built yet
+		builds, err = filepath.Join(stateDir, "builds"), nil
+	}
 	if err != nil {
 		return "", fmt.Errorf("find the builds of the state directory: %w", err)
 	}

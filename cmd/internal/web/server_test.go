@@ -137,6 +137,9 @@ func TestOnlyStoredBuildsAreRegistered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: engine}), "POST", "/api/v1/apps", `{"path":"`+t.TempDir()+`"}`, nil); got != 400 {
+		t.Errorf("register what is elsewhere before anything was built: got %d %s, want 400", got, answer)
+	}
 	stored := filepath.Join(stack.StateDir, "builds", "digits@0123456789ab", "digits")
 	outside := filepath.Join(t.TempDir(), "digits")
 	link := filepath.Join(stack.StateDir, "builds", "link")
