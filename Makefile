@@ -34,7 +34,7 @@ install: ## Install spillway and digits where `go install` puts programs.
 .PHONY: test
 test: ## Run all tests.
 	@.ci/progress "compiling the tests (the first time takes minutes)" go build $(PACKAGES)
-	go test $(TESTFLAGS) $(PACKAGES)
+	go test -timeout 30m $(TESTFLAGS) $(PACKAGES)
 	cd $(EVAL) && go test $(TESTFLAGS) ./...
 	cd $(CHECK) && go test $(TESTFLAGS) ./...
 
