@@ -41,7 +41,7 @@ func (r *Refusal) Advice() string { return r.Hint }
 // Guard stands before a port of the loopback interface. It refuses what pages of other origins and names that resolve here from elsewhere
 // (DNS rebinding) send, who shows no credential, and bodies that are too large or stop coming. The zero value refuses everybody.
 type Guard struct {
-	// Keys tell who is who; nil knows nobody.
+	// Keys tell who is who; nil knows nobody, so that only what Needs leaves to Anyone is answered.
 	Keys *Keys
 	// Rule is what is asked of a request; nil is the zero Rule of every one.
 	Rule func(*http.Request) Rule
@@ -193,7 +193,7 @@ func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (Caller, *Refus
 	if g.Keys == nil {
 		return Anyone, &Refusal{http.StatusUnauthorized, "nobody may ask here", ""}
 	}
-	shown, given := bearer(r)
+	shown, given := Bearer(r.Header.Get("Authorization"))
 	switch {
 	case given && g.Keys.IsToken(shown):
 		return Owner, nil
@@ -211,13 +211,13 @@ func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (Caller, *Refus
 	}
 }
 
-// bearer returns the token of a request (RFC 6750). Given is true for every kind of authorization, because it means to be one.
-func bearer(r *http.Request) (token string, given bool) {
-	value := r.Header.Get("Authorization")
-	if kind, token, _ := strings.Cut(value, " "); strings.EqualFold(kind, "Bearer") {
+// Bearer returns the token in the value of an Authorization header (RFC 6750), or in gRPC's metadata. Given is true for every kind of
+// authorization, because it means to be one.
+func Bearer(authorization string) (token string, given bool) {
+	if kind, token, _ := strings.Cut(authorization, " "); strings.EqualFold(kind, "Bearer") {
 		return strings.TrimSpace(token), true
 	}
-	return "", value != ""
+	return "", authorization != ""
 }
 
 func admitContent(r *http.Request, wanted string) *Refusal {

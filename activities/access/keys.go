@@ -15,13 +15,17 @@ import (
 	"strings"
 )
 
-// Names of the files of a state directory, relative to it.
+// Names of the files of a state directory, relative to it; the package's documentation says what they are.
 const (
-	keysDir     = "keys"
-	secretFile  = "keys/secret"
-	TokenFile   = "keys/token"   // TokenFile holds the owner's token.
-	HeaderFile  = "keys/header"  // HeaderFile holds the header with it: curl --header @FILE.
-	MetricsFile = "keys/metrics" // MetricsFile holds the token of Prometheus.
+	keysDir      = "keys"
+	secretFile   = "keys/secret"
+	TokenFile    = "keys/token"         // TokenFile holds the owner's token.
+	HeaderFile   = "keys/header"        // HeaderFile holds the header with it: curl --header @FILE.
+	MetricsFile  = "keys/metrics"       // MetricsFile holds the token of Prometheus.
+	NATSFile     = "keys/nats.json"     // NATSFile lets the nats command in: nats --context FILE.
+	TemporalFile = "keys/temporal.toml" // TemporalFile lets the temporal command in: TEMPORAL_CONFIG_FILE names it.
+	PointerFile  = "keys/open.html"     // PointerFile leads a browser to a link that logs it in.
+	LockFile     = "lock"               // LockFile is what an engine holds a lock on for as long as it lives.
 )
 
 // secretSize is the size of the secret, in bytes.
@@ -98,8 +102,8 @@ func keep(root *os.Root, dir, name, line string) error {
 	return write(root, dir, name, []byte(line+"\n"))
 }
 
-// Write keeps the configuration of a tool, which holds a token, in a file of the state directory dir that only its owner can read, and ends it
-// with a line feed. Name is below the directory's keys. A file that says the same stays.
+// Write keeps what is for one tool and holds a credential, such as the configuration of the nats command, in the file name of the state directory
+// dir, which only its owner can read, and ends it with a line feed. Name is NATSFile, TemporalFile or PointerFile. A file that says the same stays.
 func Write(dir, name, content string) error {
 	root, err := openOwn(dir)
 	if err != nil {

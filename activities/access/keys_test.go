@@ -211,7 +211,7 @@ func TestAnEngineLivesWhileItHoldsTheLock(t *testing.T) {
 		}
 	}
 	lives(false)
-	lock, err := os.Create(filepath.Join(dir, lockFile))
+	lock, err := os.Create(filepath.Join(dir, LockFile))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,6 @@ import (
 	"syscall"
 )
 
-// lockFile is what an engine holds a lock on for as long as it lives (see cmd/internal/devserver).
-const lockFile = "lock"
-
 // EngineLives reports whether an engine holds the lock of the state directory dir, and refuses a directory that belongs to another user or that
 // others can write to. Ask it before a token is sent to an address that is kept there: where no engine lives, anybody may listen at it by now.
 func EngineLives(dir string) (bool, error) {
@@ -22,7 +19,7 @@ func EngineLives(dir string) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = root.Close() }() // it was only read
-	lock, err := root.OpenFile(lockFile, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	lock, err := root.OpenFile(LockFile, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -15,6 +15,10 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
+// WebhooksVariable is the environment variable with URLs to which alerts are posted, with spaces between them, for those that are secrets:
+// arguments can be read by all users of a machine.
+const WebhooksVariable = "SPILLWAY_ALERT_WEBHOOKS"
+
 const (
 	// postWait bounds one request.
 	postWait = 10 * time.Second

@@ -32,20 +32,20 @@ func stored(t *testing.T, js jetstream.JetStream, subject string) *nats.Msg {
 
 func TestAttackAResultThatTheEngineDidNotSignIsNotTaken(t *testing.T) {
 	t.Parallel()
-	digest := func(message *nats.Msg) {
+	forgeOutput := func(message *nats.Msg) {
 		message.Data = bytes.Replace(message.Data, []byte(`"honest"`), []byte(`"forged"`), 1)
 	}
 	for _, attack := range []struct {
 		name  string
 		forge func(t *testing.T, message *nats.Msg)
 	}{
-		{"with another output", func(_ *testing.T, m *nats.Msg) { digest(m) }},
-		{"with another output, and unsigned", func(_ *testing.T, m *nats.Msg) { digest(m); m.Header = nil }},
+		{"with another output", func(_ *testing.T, m *nats.Msg) { forgeOutput(m) }},
+		{"with another output, and unsigned", func(_ *testing.T, m *nats.Msg) { forgeOutput(m); m.Header = nil }},
 		{"as it was, and unsigned", func(_ *testing.T, m *nats.Msg) { m.Header = nil }},
-		{"with a signature of nothing", func(_ *testing.T, m *nats.Msg) { digest(m); m.Header.Set(wire.SignatureHeader, "AAAA") }},
+		{"with a signature of nothing", func(_ *testing.T, m *nats.Msg) { forgeOutput(m); m.Header.Set(wire.SignatureHeader, "AAAA") }},
 		{"signed by another key", func(t *testing.T, m *nats.Msg) {
 			t.Helper()
-			digest(m)
+			forgeOutput(m)
 			m.Header = resigned(t, m.Data)
 		}},
 		{"that is no result", func(_ *testing.T, m *nats.Msg) { m.Data = []byte("{") }},

@@ -114,7 +114,7 @@ func startStack(t *testing.T, state string, apps ...web.App) *memoryStack {
 // lockState holds the lock of a state directory until it is closed.
 func lockState(t *testing.T, state string) *os.File {
 	t.Helper()
-	lock, err := os.OpenFile(filepath.Join(state, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(filepath.Join(state, access.LockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err == nil {
 		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/spillway-ml/spillway/activities/access"
 )
 
 func (t *tool) openCommand() *cobra.Command {
@@ -65,11 +67,12 @@ func (t *tool) open(ctx context.Context, run string, noBrowser bool) error {
 		return nil
 	}
 	// All users of a machine see the arguments of its programs: the browser is shown a file that only its owner can read.
-	file := filepath.Join(session.stack.StateDir, "keys", "open.html")
-	if err := writePointer(file, link); err != nil {
+	state, address := session.stack.StateDir, html.EscapeString(link)
+	page := fmt.Sprintf("<!doctype html><meta http-equiv=\"refresh\" content=\"0;url=%s\"><a href=\"%s\">Spillway</a>", address, address)
+	if err := access.Write(state, access.PointerFile, page); err != nil {
 		return &advised{fmt.Errorf("open a browser: %w", err), "open the link yourself"}
 	}
-	if err := t.deps.OpenBrowser(ctx, file); err != nil {
+	if err := t.deps.OpenBrowser(ctx, filepath.Join(state, access.PointerFile)); err != nil {
 		t.complain("no browser was opened (%v): open the link yourself\n", err)
 		return nil
 	}
@@ -84,23 +87,6 @@ func (s *session) link(ctx context.Context, path string) (string, error) {
 		return "", err
 	}
 	return s.stack.Addresses.HTTP + path + "#login=" + code, nil
-}
-
-// writePointer writes a page that leads to link, which only this user can read.
-func writePointer(file, link string) error {
-	if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = out.Close() }() // it is closed below where that matters
-	escaped := html.EscapeString(link)
-	if _, err := fmt.Fprintf(out, "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url=%s\"><a href=\"%s\">Spillway</a>\n", escaped, escaped); err != nil {
-		return err
-	}
-	return out.Close()
 }
 
 // OpenBrowser shows a file in the browser of whoever sits before this machine, if there is one; it is what Deps has outside tests.

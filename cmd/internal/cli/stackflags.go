@@ -16,7 +16,6 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/alerts"
 	"github.com/spillway-ml/spillway/activities/traces"
-	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -92,7 +91,7 @@ func (f *stackFlags) add(flags *pflag.FlagSet) {
 	f.set.Var(count{&f.concurrency, 1}, "function-concurrency", "the most function environments at a time")
 	f.set.Var(span{&f.coldStart, true}, "function-cold-start", "time added to the start of a local environment, which starts faster than on AWS")
 	f.set.Var(span{value: &f.idleAfter}, "idle-after", "how long a stage without work keeps its last slot")
-	f.set.StringArrayVar(&f.webhooks, "alert-webhook", nil, "`URL` to which alerts about goals are posted as JSON; may be given several times. Where it is a secret, set "+secrecy.WebhooksVariable)
+	f.set.StringArrayVar(&f.webhooks, "alert-webhook", nil, "`URL` to which alerts about goals are posted as JSON; may be given several times. Where it is a secret, set "+alerts.WebhooksVariable)
 	f.set.Var(choice{value: &f.logLevel, of: []string{"debug", "info", "warn", "error"}}, "log-level", "least level of the engine's log, <state>/spillway.log")
 	flags.AddFlagSet(f.set)
 }
@@ -110,9 +109,9 @@ func (f *stackFlags) changed() []string {
 
 // config returns the configuration without the apps and the logger.
 func (f *stackFlags) config(stateDir, version string, environment func(string) (string, bool)) (EngineConfig, error) {
-	addresses, _ := environment(secrecy.WebhooksVariable)
+	addresses, _ := environment(alerts.WebhooksVariable)
 	fromEnvironment := strings.Fields(addresses)
-	if err := errors.Join(checkWebhooks("--alert-webhook", f.webhooks), checkWebhooks(secrecy.WebhooksVariable, fromEnvironment)); err != nil {
+	if err := errors.Join(checkWebhooks("--alert-webhook", f.webhooks), checkWebhooks(alerts.WebhooksVariable, fromEnvironment)); err != nil {
 		return EngineConfig{}, err
 	}
 	traced, err := tracesFrom(environment)

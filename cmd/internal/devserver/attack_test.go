@@ -28,6 +28,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/spillway-ml/spillway/activities/access"
 )
 
 // serving starts a server in another process and returns the address of its Temporal and the process.
@@ -285,14 +287,14 @@ func TestTheTemporalCommandHasItsProfile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, Options{Dir: dir, NoUI: true})
-	path := filepath.Join(dir, temporalProfile)
+	path := filepath.Join(dir, access.TemporalFile)
 	got, err := os.ReadFile(path)
 	want := fmt.Sprintf("[profile.default]\naddress = %q\nnamespace = \"default\"\napi_key = %q\n\n[profile.default.tls]\ndisabled = true\n",
 		s.TemporalAddress(), s.Keys().Token())
 	if err != nil || string(got) != want {
-		t.Errorf("%s: got %s, error %v; want %s", temporalProfile, got, err, want)
+		t.Errorf("%s: got %s, error %v; want %s", access.TemporalFile, got, err, want)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%s: got %v, error %v; want mode 0600", temporalProfile, info, err)
+		t.Errorf("%s: got %v, error %v; want mode 0600", access.TemporalFile, info, err)
 	}
 }

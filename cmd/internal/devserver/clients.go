@@ -16,9 +16,6 @@ import (
 // NATSOwner is the name with which the owner of the state directory connects to NATS; his token is the password.
 const NATSOwner = "owner"
 
-// NATSContext is the file of the state directory that lets the nats command in: nats --context FILE.
-const NATSContext = "keys/nats.json"
-
 // maxClients is how many connections NATS takes: a hundred times what builds need, and few enough that strangers do not use up the files that
 // this process may open.
 const maxClients = 1024
@@ -76,9 +73,9 @@ func writeContext(dir, address string, keys *access.Keys) error {
 		"description": "Spillway, state directory " + dir, "url": address, "user": NATSOwner, "password": keys.Token(), "inbox_prefix": "_INBOX_" + NATSOwner,
 	}, "", "  ")
 	if err != nil {
-		return fmt.Errorf("write %s: %w", NATSContext, err)
+		return fmt.Errorf("write %s: %w", access.NATSFile, err)
 	}
-	return access.Write(dir, NATSContext, string(encoded))
+	return access.Write(dir, access.NATSFile, string(encoded))
 }
 
 // ofClient says whether a message of NATS's log is about one of its clients: whoever knocks at the port can cause it as often as he likes.

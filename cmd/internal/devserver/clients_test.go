@@ -87,11 +87,11 @@ func TestWhoHasACredentialConnectsToNATS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(filepath.Join(dir, NATSContext))
+	content, err := os.ReadFile(filepath.Join(dir, access.NATSFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Stat(filepath.Join(dir, NATSContext)); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(filepath.Join(dir, access.NATSFile)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file for the nats command: %v, %v; want mode 0600", info.Mode(), err)
 	}
 	var tool struct {

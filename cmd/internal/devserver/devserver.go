@@ -4,7 +4,7 @@
 // goes on where the last one stopped, however it stopped:
 //
 //	lock            who uses the directory
-//	keys            its credentials (see package access), and with them keys/temporal.toml, which the temporal command reads
+//	keys            its credentials (see package access)
 //	temporal.db     namespaces, runs and their histories (SQLite, write-ahead log)
 //	nats/jetstream  streams, key-value buckets and object stores
 //
@@ -150,7 +150,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if s.nats, err = startNATS(ctx, o, s.keys); err != nil {
 		return err
 	}
-	if s.temporal, err = startTemporal(ctx, o, newGate(s.keys)); err != nil {
+	if s.temporal, err = startTemporal(ctx, o, gate{s.keys}); err != nil {
 		return err
 	}
 	if err := writeProfile(o.Dir, s.temporal.address, s.keys); err != nil {
@@ -168,7 +168,7 @@ func (s *Server) Keys() *access.Keys { return s.keys }
 // DialTemporal connects to Temporal's gRPC frontend with all rights, for requests as they come; the caller closes the connection. Temporal's SDK
 // connects with the owner's token as its API key, and without TLS.
 func (s *Server) DialTemporal() (*grpc.ClientConn, error) {
-	return newGate(s.keys).dial(s.temporal.address)
+	return gate{s.keys}.dial(s.temporal.address)
 }
 
 // TemporalAddress is the host and port of Temporal's gRPC frontend. It answers who shows the owner's token.

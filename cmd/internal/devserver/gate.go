@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -32,21 +31,16 @@ const maxAnswer = 128 << 20
 
 // gate stands before Temporal's frontend and lets the owner in, who may do everything. Behind the inner frontend, which only Temporal's own
 // services reach, everybody comes as the owner.
-type gate struct {
-	token  string // the owner's
-	header string // what the owner sends
-}
+type gate struct{ keys *access.Keys }
 
 var (
 	_ authorization.ClaimMapper = gate{}
 	_ authorization.Authorizer  = gate{}
 )
 
-func newGate(keys *access.Keys) gate { return gate{keys.Token(), "Bearer " + keys.Token()} }
-
 // GetClaims tells by the token who calls; who does not show the owner's is nobody.
 func (g gate) GetClaims(info *authorization.AuthInfo) (*authorization.Claims, error) {
-	if !hmac.Equal([]byte(info.AuthToken), []byte(g.header)) {
+	if token, _ := access.Bearer(info.AuthToken); !g.keys.IsToken(token) {
 		return nil, nil //nolint:nilnil // nobody has no claims
 	}
 	return &authorization.Claims{Subject: "owner", System: authorization.RoleAdmin}, nil
@@ -57,13 +51,14 @@ func (gate) Authorize(_ context.Context, claims *authorization.Claims, _ *author
 	if claims == nil || claims.System&authorization.RoleAdmin == 0 {
 		return authorization.Result{Decision: authorization.DecisionDeny}, status.Error(codes.PermissionDenied,
 			"this engine's Temporal takes its owner's token only: send \"authorization: Bearer TOKEN\" with the token in the file "+access.TokenFile+
-				" of the state directory; for the temporal CLI set TEMPORAL_CONFIG_FILE to the file "+temporalProfile+" there")
+				" of the state directory; for the temporal CLI set TEMPORAL_CONFIG_FILE to the file "+access.TemporalFile+" there")
 	}
 	return authorization.Result{Decision: authorization.DecisionAllow}, nil
 }
 
 // dial connects to the frontend with all rights.
 func (g gate) dial(address string) (*grpc.ClientConn, error) {
+	header := "Bearer " + g.keys.Token()
 	show := func(
 		ctx context.Context, method string, request, answer any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
 	) error {
@@ -71,7 +66,7 @@ func (g gate) dial(address string) (*grpc.ClientConn, error) {
 		if headers == nil {
 			headers = metadata.MD{}
 		}
-		headers.Set(authorizationHeader, g.header)
+		headers.Set(authorizationHeader, header)
 		return invoke(metadata.NewOutgoingContext(ctx, headers), method, request, answer, connection, options...)
 	}
 	connection, err := grpc.NewClient(address,

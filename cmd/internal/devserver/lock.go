@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spillway-ml/spillway/activities/access"
 )
 
 // DirError says why a state directory cannot be used, and what to do.
@@ -50,7 +52,7 @@ func lockDir(dir string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, &DirError{Dir: dir, Err: err}
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, access.LockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, &DirError{Dir: dir, Err: err}
 	}

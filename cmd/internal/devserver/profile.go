@@ -7,12 +7,9 @@ import (
 	"github.com/spillway-ml/spillway/activities/access"
 )
 
-// temporalProfile is the file of the state directory that lets the temporal command in: TEMPORAL_CONFIG_FILE names it.
-const temporalProfile = "keys/temporal.toml"
-
 // writeProfile writes the configuration with which the temporal command connects as the owner. An API key alone would make it ask for TLS.
 func writeProfile(dir, address string, keys *access.Keys) error {
-	return access.Write(dir, temporalProfile, fmt.Sprintf(
+	return access.Write(dir, access.TemporalFile, fmt.Sprintf(
 		"[profile.default]\naddress = %s\nnamespace = %s\napi_key = %s\n\n[profile.default.tls]\ndisabled = true",
 		strconv.Quote(address), strconv.Quote(Namespace), strconv.Quote(keys.Token())))
 }

@@ -72,7 +72,7 @@ func startTemporal(ctx context.Context, o Options, gate gate) (*temporalServer, 
 		Namespace: Namespace,
 		Logger:    log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 
-		Credentials:       client.NewAPIKeyStaticCredentials(gate.token),
+		Credentials:       client.NewAPIKeyStaticCredentials(gate.keys.Token()),
 		ConnectionOptions: client.ConnectionOptions{TLSDisabled: true}, // it does not leave this machine
 	})
 	if err == nil {

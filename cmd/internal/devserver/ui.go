@@ -56,7 +56,7 @@ func listenUI(ctx context.Context, o Options) (*uiServer, error) {
 // serve serves the UI of the Temporal server at address to the owner. The guard takes the browser's Authorization header away, with which a page
 // would pass the UI's own check of forged requests; the UI's connection has the token.
 func (u *uiServer) serve(address string, keys *access.Keys, logger *slog.Logger) error {
-	conn, err := newGate(keys).dial(address)
+	conn, err := gate{keys}.dial(address)
 	if err != nil {
 		return fmt.Errorf("start the web UI: %w", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/spillway-ml/spillway/activities/alerts"
 )
 
 // secrets are the variables whose values are secrets; whoever adds one that the engine reads adds it here. AWS and OpenTelemetry name theirs:
@@ -16,11 +18,8 @@ import (
 var secrets = []string{
 	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN",
 	"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
-	WebhooksVariable,
+	alerts.WebhooksVariable,
 }
-
-// WebhooksVariable holds URLs to which alerts are posted, with spaces between them: arguments can be read by all users of a machine.
-const WebhooksVariable = "SPILLWAY_ALERT_WEBHOOKS"
 
 // Conceal takes the secrets out of what the process was started with, and makes it a process that others of its user cannot look into. The
 // process itself still finds its variables, until Forget. Call it first of all: what was read from the environment before is overwritten.
