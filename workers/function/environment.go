@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/spillway-ml/spillway/activities/access"
 )
 
 // environment is one execution environment: a process, its Runtime API and its temporary directory. It serves one
@@ -132,7 +134,7 @@ func (h *Host) launchIn(env *environment, tmp string) (wait func(), err error) {
 	env.mu.Unlock()
 	h.meter.add(env)
 
-	server := &http.Server{Handler: env.runtimeAPI(address, secret), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelDebug)}
+	server := access.NewServer(env.runtimeAPI(address, secret), h.log)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

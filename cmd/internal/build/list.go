@@ -50,18 +50,6 @@ func (s *Store) List() ([]App, error) {
 	return apps, nil
 }
 
-// Descriptor returns what the build of app with this digest said of itself.
-func (s *Store) Descriptor(app, digest string) (wire.App, error) {
-	if !validName.MatchString(app) || !validDigest.MatchString(digest) {
-		return wire.App{}, fmt.Errorf("find build %q of app %q: %w", digest, app, ErrUnknownBuild)
-	}
-	descriptor, err := readDescriptor(filepath.Join(s.dir, app+"@"+digest, descriptorName))
-	if err != nil {
-		return wire.App{}, fmt.Errorf("read what build %s of app %s is: %w", digest, app, err)
-	}
-	return descriptor, nil
-}
-
 // Get returns the build of the app called name with this digest. It wraps ErrUnknownBuild when there is none that is whole.
 func (s *Store) Get(name, digest string) (App, error) {
 	path, err := s.path(name, digest)

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"unicode"
+	"unicode/utf8"
 
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -24,7 +24,7 @@ func TestAttackTextFromOutsideReachesNoTerminalRaw(t *testing.T) {
 		var out bytes.Buffer
 		printf(&out, "[%s]\n", arg)
 		line, ended := strings.CutSuffix(out.String(), "]\n")
-		if !ended || strings.ContainsFunc(line, obeyed) || !strings.Contains(line, "a") || !strings.Contains(line, "i") {
+		if !ended || obeyed(line) || !strings.Contains(line, "a") || !strings.Contains(line, "i") {
 			t.Errorf("%s: %q reaches the terminal", name, out.String())
 		}
 	}
@@ -43,7 +43,7 @@ func TestAttackJSONReachesNoTerminalRaw(t *testing.T) {
 	if err := tool.writeJSON(map[string]string{"run": valid}); err != nil {
 		t.Fatal(err)
 	}
-	if strings.ContainsFunc(strings.ReplaceAll(out.String(), "\n", ""), obeyed) {
+	if obeyed(strings.ReplaceAll(out.String(), "\n", "")) {
 		t.Errorf("%q reaches the terminal", out.String())
 	}
 	var back map[string]string
@@ -52,7 +52,7 @@ func TestAttackJSONReachesNoTerminalRaw(t *testing.T) {
 	}
 }
 
-// obeyed reports whether a terminal acts on r.
-func obeyed(r rune) bool {
-	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
+// obeyed reports whether a terminal may act on text: whether it has any of the characters that hostile names, or bytes that are no UTF-8.
+func obeyed(text string) bool {
+	return !utf8.ValidString(text) || strings.ContainsAny(text, "\x1b\a\r\n\x7f\u009b\u202e\u2066\u2028")
 }

@@ -162,15 +162,12 @@ func (t *tool) start(ctx context.Context, flags *stackFlags, apps []build.App, u
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the stack: %w", err), log.Close())
 	}
-	if err := secrecy.Forget(); err != nil {
-		return nil, errors.Join(err, engine.Close(ctx), log.Close())
-	}
-	session := &session{client: client.New(engine.HTTPAddress(), ""), engine: engine, log: log}
+	forgotten := secrecy.Forget()
 	token, err := access.ReadToken(dir)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("talk to the stack that was just started: %w", err), session.close(ctx))
+	if err = errors.Join(forgotten, err); err != nil {
+		return nil, errors.Join(fmt.Errorf("talk to the stack that was just started: %w", err), engine.Close(ctx), log.Close())
 	}
-	session.client = client.New(engine.HTTPAddress(), token)
+	session := &session{client: client.New(engine.HTTPAddress(), token), engine: engine, log: log}
 	if session.stack, err = session.client.Stack(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("ask the stack that was just started: %w", err), session.close(ctx))
 	}

@@ -68,7 +68,7 @@ func TestQuestionsAboutRunsAreAnsweredOrRefused(t *testing.T) {
 		"an outlook with an odd aim is refused":        {"GET", run + "/outlook?minimise=fun", "", 400, "cost, latency"},
 		"a goal is set":                                {"POST", run + "/goal", `{"deadline_ns":900000000000}`, 200, `"deadline_ns":900000000000`},
 		"a goal with an unknown field is refused":      {"POST", run + "/goal", `{"deadline":"15m"}`, 400, "deadline"},
-		"a negative goal is refused":                   {"POST", run + "/goal", `{"budget_picodollars":-1}`, 400, "negative"},
+		"a negative goal is refused":                   {"POST", run + "/goal", `{"budget_picodollars":-1}`, 400, "is negative: give the dollars"},
 		"a goal of a run that has ended is refused":    {"POST", "/api/v1/runs/digits-2/goal", `{}`, 409, "succeeded already"},
 		"a goal of an unknown run is refused":          {"POST", "/api/v1/runs/none/goal", `{}`, 404, "none"},
 		"a goal that is large is refused":              {"POST", run + "/goal", `{"minimise":"` + strings.Repeat("x", 9<<20) + `"}`, 413, "8 MiB"},

@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
 )
 
@@ -155,13 +156,8 @@ func CheckEvent(event Event, pipelines []string) error {
 }
 
 func checkGoal(goal predictor.Goal) error {
-	switch {
-	case goal.Deadline < 0:
-		return Invalid("leave the deadline out for none", "the deadline %s is negative", goal.Deadline)
-	case goal.Budget < 0:
-		return Invalid("leave the budget out for no limit", "the budget %s is negative", goal.Budget)
-	case !slices.Contains([]predictor.Objective{"", predictor.Cost, predictor.Latency}, goal.Minimise):
-		return Invalid("", "minimise %q is neither cost nor latency", goal.Minimise)
+	if err := workflows.CheckGoal(goal); err != nil {
+		return Invalid("", "%v", err)
 	}
 	return nil
 }

@@ -69,11 +69,8 @@ func (c closer) within(ctx context.Context) error {
 	}
 }
 
-// onClose adds what Close does before all that was added earlier.
-func (e *Engine) onClose(end func(context.Context) error) { e.onCloseOf("a part", end) }
-
-// onCloseOf is onClose of a part with a name.
-func (e *Engine) onCloseOf(name string, end func(context.Context) error) {
+// onClose adds what Close does before all that was added earlier: it ends the part called name.
+func (e *Engine) onClose(name string, end func(context.Context) error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closers = append(e.closers, closer{name, end})
@@ -101,7 +98,7 @@ func (e *Engine) work(name string, part func(context.Context) error) {
 			e.fail(fmt.Errorf("%s: %w", name, err))
 		}
 	})
-	e.onCloseOf(name, func(context.Context) error {
+	e.onClose(name, func(context.Context) error {
 		stop()
 		<-ended
 		return nil

@@ -31,14 +31,14 @@ func TestAttackAPartThatHangsDoesNotKeepTheEngineFromEnding(t *testing.T) {
 		e := partsOnly()
 		var ended []string
 		for _, name := range []string{"servers", "pool"} {
-			e.onClose(func(context.Context) error { ended = append(ended, name); return nil })
+			e.onClose(name, func(context.Context) error { ended = append(ended, name); return nil })
 		}
 		e.work("deaf", deaf(t))
-		e.onClose(deaf(t))
+		e.onClose("the deaf port", deaf(t))
 		began := time.Now()
 		err := e.Close(t.Context())
-		if !errors.Is(err, errLeft) || !strings.Contains(err.Error(), "deaf") {
-			t.Errorf("Close: %v, want one that names the part that was left", err)
+		if !errors.Is(err, errLeft) || !strings.Contains(err.Error(), "end deaf:") || !strings.Contains(err.Error(), "end the deaf port:") {
+			t.Errorf("Close: %v, want one that names the parts that were left", err)
 		}
 		if took := time.Since(began); took > closeLimit+time.Second {
 			t.Errorf("Close took %v", took)
@@ -79,8 +79,8 @@ func TestAnEngineEndsWhatWasStartedWhileItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := partsOnly()
 		late := false
-		e.onClose(func(context.Context) error {
-			e.onClose(func(context.Context) error { late = true; return nil })
+		e.onClose("early", func(context.Context) error {
+			e.onClose("late", func(context.Context) error { late = true; return nil })
 			return nil
 		})
 		if err := e.Close(t.Context()); err != nil || !late {

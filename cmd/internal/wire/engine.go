@@ -95,7 +95,7 @@ func Start(ctx context.Context, config cli.EngineConfig) (cli.RunningEngine, err
 	}
 	for _, step := range []func(context.Context) error{
 		e.startServers, e.connect, e.prepareStores, e.startObserver, e.openAlerts, e.startPool, e.startFunctions,
-		e.startTrigger, e.startApps, e.startLeader, e.startWatch, e.startAPI, e.awaitReady,
+		e.startApps, e.startLeader, e.startWatch, e.startAPI, e.awaitReady,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, e.Close(context.WithoutCancel(ctx)))
@@ -133,7 +133,7 @@ func (e *Engine) startServers(ctx context.Context) error {
 	}
 	e.listener = listener
 	e.addresses.HTTP = "http://" + listener.Addr().String()
-	e.onClose(func(context.Context) error {
+	e.onClose("the port of the API", func(context.Context) error {
 		if err := listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			return err
 		}
@@ -151,7 +151,7 @@ func (e *Engine) startServers(ctx context.Context) error {
 		}
 		e.servers = servers
 		e.addresses.Temporal, e.addresses.TemporalUI, e.addresses.NATS = servers.TemporalAddress(), servers.UIURL(), servers.NATSURL()
-		e.onCloseOf("the servers", func(context.Context) error { return servers.Close() })
+		e.onClose("the servers", func(context.Context) error { return servers.Close() })
 		return nil
 	}
 }
@@ -220,7 +220,7 @@ func (e *Engine) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect to Temporal at %s: %w", e.addresses.Temporal, err)
 	}
-	e.onClose(func(context.Context) error { e.temporal.Close(); return nil })
+	e.onClose("the connection to Temporal", func(context.Context) error { e.temporal.Close(); return nil })
 	return nil
 }
 
@@ -231,7 +231,7 @@ func (e *Engine) connectNATS(name string) (jetstream.JetStream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	e.onClose(func(context.Context) error { connection.Close(); return nil })
+	e.onClose("the connection to NATS of "+name, func(context.Context) error { connection.Close(); return nil })
 	stream, err := jetstream.New(connection)
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
@@ -263,7 +263,7 @@ func (e *Engine) prepareStores(ctx context.Context) (err error) {
 func (e *Engine) startObserver(ctx context.Context) error {
 	metrics := telemetry.NewMetrics()
 	e.recorder = loop.NewRecorder(e.stream, &loop.RecorderOptions{Logger: e.logger, Dropped: metrics.CountDropped})
-	e.onClose(e.recorder.Close)
+	e.onClose("the recorder", e.recorder.Close)
 	first, last, err := loop.Extent(ctx, e.stream)
 	if err != nil {
 		return err
@@ -320,7 +320,7 @@ func (e *Engine) startTraces(ctx context.Context) error {
 		return err
 	}
 	e.observer.tracer = tracer
-	e.onClose(func(ctx context.Context) error {
+	e.onClose("traces", func(ctx context.Context) error {
 		if err := tracer.Close(ctx); err != nil { // a collector that is away is no failure of the engine
 			e.logger.WarnContext(ctx, "the last spans are lost", "error", err)
 		}
@@ -351,27 +351,13 @@ func (e *Engine) startPool(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	e.onClose(func(ctx context.Context) error { return e.leases.DropHost(ctx, host) })
+	e.onClose("the lease of this host", func(ctx context.Context) error { return e.leases.DropHost(ctx, host) })
 	e.work("pool", e.agent.Run)
 	return nil
 }
 
 // openOutput takes what an attempt prints.
 func (e *Engine) openOutput(source wire.LogSource) activities.Output { return e.output.Attempt(source) }
-
-func (e *Engine) startTrigger(context.Context) (err error) {
-	e.apps = &apps{
-		chains: e.chains, client: e.temporal, logger: e.logger,
-		current: map[string]served{}, stored: map[string]served{}, used: map[string]time.Time{},
-	}
-	e.trigger, err = trigger.New(trigger.Options{
-		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal, e.config.Policy.Window, e.prices()),
-		Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger, Wanted: e.apps.wanted,
-		Lost: func(streams []string) { e.alert(alerting.StreamsLost(streams, e.now())) },
-	})
-	e.apps.trigger = e.trigger
-	return err
-}
 
 // prices are those in force on this engine.
 func (e *Engine) prices() *wire.Prices {
@@ -383,32 +369,31 @@ func (e *Engine) prices() *wire.Prices {
 	return &prices
 }
 
+// startApps serves the apps, and starts their runs for events.
 func (e *Engine) startApps(ctx context.Context) error {
-	spawner, err := spawn.New(spawn.Options{})
+	workers, err := e.startWorkers()
 	if err != nil {
 		return err
 	}
-	e.onClose(func(context.Context) error { spawner.Close(); return nil })
-	doors, err := e.servers.DialTemporal()
-	if err != nil {
-		return err
-	}
-	e.onClose(func(context.Context) error { return doors.Close() })
-	chains := &chainWorkers{stored: e.chains, temporal: e.temporal, recorder: e.recorder, results: e.results, window: e.config.Policy.Window}
-	workers := newWorkflowWorkers(e.builds, chains, spawner, []string{
-		wire.ArtifactsEnvironment + "=" + e.artifactsURL(),
-		wire.ResultsKeyEnvironment + "=" + hex.EncodeToString(e.servers.Keys().PublicKey()),
-		wire.WindowEnvironment + "=" + strconv.Itoa(e.config.Policy.Window),
-	}, e.logger)
-	workers.admit, workers.doors = e.servers.AdmitBuild, doors
-	e.apps.workers = workers
 	serving, stop := context.WithCancel(e.life)
-	e.apps.life = serving
-	e.onClose(func(context.Context) error {
+	e.onClose("workflow workers", func(context.Context) error {
 		stop()
 		workers.wait()
 		return nil
 	})
+	e.apps = &apps{
+		chains: e.chains, workers: workers, client: e.temporal, logger: e.logger, life: serving,
+		current: map[string]served{}, stored: map[string]served{}, used: map[string]time.Time{},
+	}
+	e.trigger, err = trigger.New(trigger.Options{
+		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal, e.config.Policy.Window, e.prices()),
+		Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger, Wanted: e.apps.wanted,
+		Lost: func(streams []string) { e.alert(alerting.StreamsLost(streams, e.now())) },
+	})
+	if err != nil {
+		return err
+	}
+	e.apps.trigger = e.trigger // each of the two calls the other
 	for _, app := range e.config.Apps {
 		if err := e.apps.serve(ctx, served{App: app}); err != nil {
 			return err
@@ -422,6 +407,29 @@ func (e *Engine) startApps(ctx context.Context) error {
 	e.work("count events", func(ctx context.Context) error { e.countEvents(ctx); return nil })
 	e.work("runs that need somebody", func(ctx context.Context) error { e.noticeRuns(ctx); return nil })
 	return nil
+}
+
+// startWorkers opens what workflow workers are started with; none of them is yet.
+func (e *Engine) startWorkers() (*workflowWorkers, error) {
+	spawner, err := spawn.New(spawn.Options{})
+	if err != nil {
+		return nil, err
+	}
+	e.onClose("the starter of workflow workers", func(context.Context) error { spawner.Close(); return nil })
+	doors, err := e.servers.DialTemporal()
+	if err != nil {
+		return nil, err
+	}
+	e.onClose("the connection behind the doors to Temporal", func(context.Context) error { return doors.Close() })
+	return &workflowWorkers{
+		builds: e.builds, spawner: spawner, admit: e.servers.AdmitBuild, doors: doors, logger: e.logger, stop: map[buildID]context.CancelFunc{},
+		chains: &chainWorkers{stored: e.chains, temporal: e.temporal, recorder: e.recorder, results: e.results, window: e.config.Policy.Window},
+		environment: []string{
+			wire.ArtifactsEnvironment + "=" + e.artifactsURL(),
+			wire.ResultsKeyEnvironment + "=" + hex.EncodeToString(e.servers.Keys().PublicKey()),
+			wire.WindowEnvironment + "=" + strconv.Itoa(e.config.Policy.Window),
+		},
+	}, nil
 }
 
 func (e *Engine) startLeader(ctx context.Context) error {
@@ -449,7 +457,7 @@ func (e *Engine) startLeader(ctx context.Context) error {
 	if err := engine.Start(); err != nil {
 		return fmt.Errorf("poll the engine's queue: %w", err)
 	}
-	e.onClose(func(context.Context) error { engine.Stop(); return nil })
+	e.onClose("the engine's queue", func(context.Context) error { engine.Stop(); return nil })
 	e.work("lead the loop", func(ctx context.Context) error { e.leader.Run(ctx); return nil })
 	return nil
 }
@@ -472,12 +480,12 @@ func (e *Engine) startAPI(context.Context) error {
 			e.fail(err)
 		}
 	})
-	e.onClose(server.Close)
+	e.onClose("the API", server.Close)
 	file := web.StackFile{HTTP: e.addresses.HTTP, PID: os.Getpid(), Version: e.config.Version, StartedAt: e.started}
 	if err := file.Write(e.config.StateDir); err != nil {
 		return err
 	}
-	e.onClose(func(context.Context) error { return web.RemoveStackFile(e.config.StateDir) })
+	e.onClose("the file of the stack", func(context.Context) error { return web.RemoveStackFile(e.config.StateDir) })
 	return nil
 }
 

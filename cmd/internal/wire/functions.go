@@ -84,7 +84,7 @@ func (e *Engine) startFunctionHost(ctx context.Context) (string, error) {
 		return "", err
 	}
 	e.local = host
-	e.onClose(func(context.Context) error { return host.Close() })
+	e.onClose("the local function host", func(context.Context) error { return host.Close() })
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("listen for the local function host: %w", err)
@@ -95,7 +95,7 @@ func (e *Engine) startFunctionHost(ctx context.Context) (string, error) {
 			e.fail(fmt.Errorf("serve the local function host: %w", err))
 		}
 	})
-	e.onClose(func(context.Context) error { return server.Close() })
+	e.onClose("the port of the local function host", func(context.Context) error { return server.Close() })
 	return "http://" + listener.Addr().String(), nil
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/logs"
-	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -48,7 +47,7 @@ func (e *Engine) Check(ctx context.Context) error {
 	if err := e.servers.Check(ctx); err != nil {
 		return err
 	}
-	if missing, err := missingStores(ctx, e.stream, append(stores(), wire.EventStream, wire.DeadStream, wire.DoneStream)); err != nil || len(missing) > 0 {
+	if missing, err := missingStores(ctx, e.stream, storeNames(true)); err != nil || len(missing) > 0 {
 		return errors.Join(err, lackOf(missing))
 	}
 	return e.leader.Health()

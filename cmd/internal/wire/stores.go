@@ -19,30 +19,51 @@ import (
 // storeLook is how often the streams are looked for.
 const storeLook = 2 * time.Second
 
-// stores are the streams that the loop cannot do without. The trigger keeps those of events, and who leads the one of the lease.
-func stores() []string {
-	names := []string{wire.LoopStream, wire.LogStream, wire.ResultStream, alerts.Stream}
-	for _, bucket := range []string{wire.PlanBucket, wire.HostBucket, wire.EndBucket, wire.StateBucket} {
-		names = append(names, "KV_"+bucket)
+// stores are the streams that an engine cannot do without, with what makes those that are missing; nil where the
+// trigger does. The stream of the lease is not among them: who leads keeps it.
+var stores = []struct {
+	names  []string
+	ensure func(context.Context, jetstream.JetStream) error
+}{
+	{[]string{
+		wire.LoopStream, bucketStream(wire.PlanBucket), bucketStream(wire.HostBucket), bucketStream(wire.EndBucket),
+		bucketStream(wire.StateBucket),
+	}, loop.EnsureStreams},
+	{[]string{wire.LogStream}, func(ctx context.Context, js jetstream.JetStream) error {
+		return logs.EnsureStream(ctx, js, logs.StreamOptions{})
+	}},
+	{[]string{alerts.Stream}, alerts.EnsureStream},
+	{[]string{wire.ResultStream}, results.EnsureStream},
+	{[]string{wire.EventStream, wire.DeadStream, wire.DoneStream}, nil},
+}
+
+// bucketStream is the stream below a bucket.
+func bucketStream(bucket string) string { return "KV_" + bucket }
+
+// storeNames are the streams of stores: all of them, or those that ensureStores makes.
+func storeNames(all bool) (names []string) {
+	for _, store := range stores {
+		if all || store.ensure != nil {
+			names = append(names, store.names...)
+		}
 	}
 	return names
 }
 
 // inMemory says of a stream that NATS keeps it in memory: what is in it is told again within seconds, and that it is gone harms nobody.
-func inMemory(name string) bool { return name == "KV_"+wire.HostBucket }
+func inMemory(name string) bool { return name == bucketStream(wire.HostBucket) }
 
-// ensureStores makes the streams of stores, where they are missing.
+// ensureStores makes the streams of stores that are missing, but for those that the trigger keeps.
 func ensureStores(ctx context.Context, js jetstream.JetStream) error {
-	if err := loop.EnsureStreams(ctx, js); err != nil {
-		return err
+	for _, store := range stores {
+		if store.ensure == nil {
+			continue
+		}
+		if err := store.ensure(ctx, js); err != nil {
+			return err
+		}
 	}
-	if err := logs.EnsureStream(ctx, js, logs.StreamOptions{}); err != nil {
-		return err
-	}
-	if err := alerts.EnsureStream(ctx, js); err != nil {
-		return err
-	}
-	return results.EnsureStream(ctx, js)
+	return nil
 }
 
 // keepStores makes streams anew that somebody has deleted, and those in memory that are gone after NATS had to open its store anew.
@@ -54,7 +75,7 @@ func keepStores(ctx context.Context, js jetstream.JetStream, seen func() uint64,
 			return nil
 		case <-time.After(storeLook):
 		}
-		missing, err := missingStores(ctx, js, stores())
+		missing, err := missingStores(ctx, js, storeNames(false))
 		if err != nil || len(missing) == 0 {
 			continue // without an answer, Check says what is wrong with NATS
 		}

@@ -30,7 +30,7 @@ func (e *Engine) openAlerts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.onClose(e.alerts.Close)
+	e.onClose("alerts", e.alerts.Close)
 	e.work("keep the streams", func(ctx context.Context) error {
 		return keepStores(ctx, e.stream, e.observer.reached, func(missing []string) {
 			e.logger.ErrorContext(ctx, "streams were gone, with all that was in them; they were made anew", "streams", missing)

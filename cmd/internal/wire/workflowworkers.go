@@ -49,10 +49,6 @@ const (
 	workerGrace = 5 * time.Second
 )
 
-func newWorkflowWorkers(builds *build.Store, chains *chainWorkers, spawner *spawn.Spawner, environment []string, logger *slog.Logger) *workflowWorkers {
-	return &workflowWorkers{builds: builds, chains: chains, spawner: spawner, environment: environment, logger: logger, stop: map[buildID]context.CancelFunc{}}
-}
-
 // keep starts the worker of build unless it runs, and starts it again whenever it ends, until stopped or ctx ends.
 func (w *workflowWorkers) keep(ctx context.Context, id buildID) {
 	w.mu.Lock()
@@ -116,15 +112,11 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 	} else if !errors.Is(err, build.ErrUnknownBuild) {
 		return err
 	}
-	path, err := w.builds.Path(ctx, id.app, id.build)
+	app, err := w.builds.Get(id.app, id.build)
 	if err != nil {
 		return err
 	}
-	descriptor, err := w.builds.Descriptor(id.app, id.build)
-	if err != nil {
-		return err
-	}
-	messages, err := w.admit(descriptor, id.build)
+	messages, err := w.admit(app.Descriptor, id.build)
 	if err != nil {
 		return err
 	}
@@ -135,7 +127,7 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 		return err
 	}
 	defer entrance.Close()
-	worker := exec.Command(path) //nolint:noctx // it is stopped by a signal first and by force only after a grace
+	worker := exec.Command(app.Path) //nolint:noctx // it is stopped by a signal first and by force only after a grace
 	worker.Env = append(hostEnvironment(), w.environment...)
 	worker.Env = append(worker.Env, wire.RoleEnvironment+"="+wire.RoleWorkflows, wire.BuildEnvironment+"="+id.build,
 		wire.NATSEnvironment+"="+messages.String(), wire.TemporalEnvironment+"="+entrance.Address())

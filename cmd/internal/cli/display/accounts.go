@@ -32,7 +32,7 @@ func reused(run ledger.RunView) string {
 	var stages []string
 	for _, stage := range run.Stages {
 		if stage.Reused.Tasks > 0 {
-			stages = append(stages, clean(stage.Name))
+			stages = append(stages, Clean(stage.Name))
 		}
 	}
 	return fmt.Sprintf("reused: %s (%s, saved %s and %s)", strings.Join(stages, ", "), plural(run.Reused.Tasks, "task"), seconds(run.Reused.Seconds), run.Reused.Saved)

@@ -39,7 +39,7 @@ func Bill(bill ledger.Bill, all bool, s Style) []string {
 }
 
 func addBillLine(t *table, line ledger.Line) {
-	t.add(clean(line.Name), seconds(line.Held.Seconds()), strconv.Itoa(line.Count), line.Pool.String(), line.Function.String(), line.Idle.String(),
+	t.add(Clean(line.Name), seconds(line.Held.Seconds()), strconv.Itoa(line.Count), line.Pool.String(), line.Function.String(), line.Idle.String(),
 		line.Wasted.String(), line.Total.String())
 }
 

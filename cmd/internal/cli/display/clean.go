@@ -46,6 +46,3 @@ func CleanJSON(encoded []byte) []byte {
 	}
 	return []byte(out.String())
 }
-
-// clean is Clean, for the lines of this package.
-func clean(text string) string { return Clean(text) }

@@ -8,13 +8,13 @@ import (
 
 // CommandEnd returns the line that tells how the run of one command has ended.
 func CommandEnd(run ledger.RunView) string {
-	line := fmt.Sprintf("run %s %s in %s", clean(run.Run), run.State, seconds(run.EndedAt.Sub(run.StartedAt).Seconds()))
+	line := fmt.Sprintf("run %s %s in %s", Clean(run.Run), run.State, seconds(run.EndedAt.Sub(run.StartedAt).Seconds()))
 	if len(run.Stages) > 0 && run.Stages[0].PeakMemory > 0 {
 		line += fmt.Sprintf(", %s of memory at most", run.Stages[0].PeakMemory)
 	}
 	line += ", " + run.Totals.Cost.String()
 	if run.Error != "" {
-		line += ": " + clean(run.Error)
+		line += ": " + Clean(run.Error)
 	}
 	return line
 }

@@ -18,10 +18,10 @@ const (
 
 // Diff returns the lines that compare two runs: what differs, or with all everything. A value that a run does not have is "-".
 func Diff(d ledger.Diff, all bool, s Style) []string {
-	c := &comparison{all: all, table: newTable("", cut(clean(d.A.Run), diffValue), cut(clean(d.B.Run), diffValue), "change")}
-	c.row("pipeline", clean(d.A.Pipeline), clean(d.B.Pipeline), "")
+	c := &comparison{all: all, table: newTable("", cut(Clean(d.A.Run), diffValue), cut(Clean(d.B.Run), diffValue), "change")}
+	c.row("pipeline", Clean(d.A.Pipeline), Clean(d.B.Pipeline), "")
 	c.row("state", string(d.A.State), string(d.B.State), "")
-	c.row("error", clean(d.A.Error), clean(d.B.Error), "")
+	c.row("error", Clean(d.A.Error), Clean(d.B.Error), "")
 	if !d.SameInput || all {
 		c.table.add("input", "", "", sameness(d.SameInput, "not known to be the same"))
 	}
@@ -39,7 +39,7 @@ func Diff(d ledger.Diff, all bool, s Style) []string {
 		c.stage(stage)
 	}
 	if len(c.table.rows) == 1 {
-		return []string{fmt.Sprintf("%s and %s do not differ", clean(d.A.Run), clean(d.B.Run))}
+		return []string{fmt.Sprintf("%s and %s do not differ", Clean(d.A.Run), Clean(d.B.Run))}
 	}
 	return c.table.lines(s, "")
 }
@@ -69,7 +69,7 @@ func (c *comparison) number(name string, a, b float64, write func(float64) strin
 
 // stage adds the rows of a stage.
 func (c *comparison) stage(d ledger.StageDiff) {
-	name := clean(d.Name)
+	name := Clean(d.Name)
 	switch {
 	case d.A == nil && d.B == nil:
 		return
@@ -107,7 +107,7 @@ func venues(tasks map[predictor.Venue]int) string {
 	return fmt.Sprintf("pool %d, function %d", tasks[predictor.Pool], tasks[predictor.Function])
 }
 
-func build(run ledger.RunView) string { return clean(run.Build[:min(len(run.Build), buildDigits)]) }
+func build(run ledger.RunView) string { return Clean(run.Build[:min(len(run.Build), buildDigits)]) }
 
 func sameness(same bool, otherwise string) string {
 	if same {

@@ -46,9 +46,9 @@ func Live(m Model, s Style) []string {
 }
 
 func header(m Model, s Style) []string {
-	first := fmt.Sprintf("%s  %s  ", s.paint(bold, cut(clean(m.Run.Pipeline), 24)), s.state(m.Run.State))
-	room := s.columns() - len([]rune(cut(clean(m.Run.Pipeline), 24))) - len(stateWord(m.Run.State)) - 4
-	first += cut(fmt.Sprintf("%s  %s", goal(m.Run.Goal), clean(m.Run.Run)), room)
+	first := fmt.Sprintf("%s  %s  ", s.paint(bold, cut(Clean(m.Run.Pipeline), 24)), s.state(m.Run.State))
+	room := s.columns() - len([]rune(cut(Clean(m.Run.Pipeline), 24))) - len(stateWord(m.Run.State)) - 4
+	first += cut(fmt.Sprintf("%s  %s", goal(m.Run.Goal), Clean(m.Run.Run)), room)
 
 	now := "elapsed " + seconds(m.Wall().Seconds())
 	if finish := m.Run.Predicted.FinishSeconds; known(finish) {
@@ -88,7 +88,7 @@ func stageLine(stage ledger.StageView, s Style) string {
 	if stage.RunSeconds > 0 {
 		ran = seconds(stage.RunSeconds)
 	}
-	return fmt.Sprintf("  %-*s %s %9s %7s %5s %13s %10s", nameWidth, cut(clean(stage.Name), nameWidth), s.bar(stage.Done, total, barWidth),
+	return fmt.Sprintf("  %-*s %s %9s %7s %5s %13s %10s", nameWidth, cut(Clean(stage.Name), nameWidth), s.bar(stage.Done, total, barWidth),
 		fmt.Sprintf("%d/%d", stage.Done, total), ran, slots, megabytes(stage.PeakMemory, stage.Grant.Memory), stage.Cost)
 }
 
@@ -98,7 +98,7 @@ func progressLine(stage ledger.StageView, s Style) string {
 	if stage.Step > 0 {
 		parts = append(parts, "step "+strconv.Itoa(stage.Step))
 		for _, name := range slices.Sorted(maps.Keys(stage.Metrics)) {
-			parts = append(parts, fmt.Sprintf("%s %s", clean(name), strconv.FormatFloat(stage.Metrics[name], 'g', 4, 64)))
+			parts = append(parts, fmt.Sprintf("%s %s", Clean(name), strconv.FormatFloat(stage.Metrics[name], 'g', 4, 64)))
 		}
 	}
 	if stage.Failed > 0 {
@@ -124,11 +124,11 @@ func decisionText(m Model, decision predictor.Decision) string {
 
 // change says what a decision changed and why.
 func change(decision predictor.Decision) string {
-	subject := clean(decision.Stage.Name)
+	subject := Clean(decision.Stage.Name)
 	if decision.Venue != "" {
 		subject += " at " + string(decision.Venue)
 	}
-	return fmt.Sprintf("%s: %s -> %s: %s", subject, clean(decision.From), clean(decision.To), clean(decision.Reason))
+	return fmt.Sprintf("%s: %s -> %s: %s", subject, Clean(decision.From), Clean(decision.To), Clean(decision.Reason))
 }
 
 // alertLine is an alert with the time since the run's start, broken into lines that fit.

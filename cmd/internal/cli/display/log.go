@@ -44,7 +44,7 @@ func (l *Log) Run(view ledger.RunView) []string {
 	}
 	var lines []string
 	if !seen {
-		lines = append(lines, fmt.Sprintf("%s  run %s of %s started, %s", l.clock(view.StartedAt), clean(view.Run), clean(view.Pipeline), goal(view.Goal)))
+		lines = append(lines, fmt.Sprintf("%s  run %s of %s started, %s", l.clock(view.StartedAt), Clean(view.Run), Clean(view.Pipeline), goal(view.Goal)))
 	}
 	if l.stages {
 		now := view.StartedAt.Add(time.Duration(view.Actual.Seconds * float64(time.Second)))
@@ -69,11 +69,11 @@ func stageLines(view ledger.RunView, said *logged) []string {
 		total := tasksOf(stage)
 		if total > 0 && !said.started[stage.Name] {
 			said.started[stage.Name] = true
-			lines = append(lines, fmt.Sprintf("stage %s started, %s known of", clean(stage.Name), plural(total, "task")))
+			lines = append(lines, fmt.Sprintf("stage %s started, %s known of", Clean(stage.Name), plural(total, "task")))
 		}
 		if total > 0 && stage.Done >= total && stage.Running == 0 && !said.finished[stage.Name] {
 			said.finished[stage.Name] = true
-			lines = append(lines, fmt.Sprintf("stage %s: %s done (pool %d, function %d), %s, %s", clean(stage.Name), plural(stage.Done, "task"),
+			lines = append(lines, fmt.Sprintf("stage %s: %s done (pool %d, function %d), %s, %s", Clean(stage.Name), plural(stage.Done, "task"),
 				stage.Tasks[predictor.Pool], stage.Tasks[predictor.Function], seconds(stage.RunSeconds), stage.Cost))
 		}
 	}
@@ -81,10 +81,10 @@ func stageLines(view ledger.RunView, said *logged) []string {
 }
 
 func endLine(view ledger.RunView) string {
-	line := fmt.Sprintf("run %s %s in %s for %s (pool %d, function %d)", clean(view.Run), view.State, seconds(view.EndedAt.Sub(view.StartedAt).Seconds()),
+	line := fmt.Sprintf("run %s %s in %s for %s (pool %d, function %d)", Clean(view.Run), view.State, seconds(view.EndedAt.Sub(view.StartedAt).Seconds()),
 		view.Totals.Cost, view.Totals.Tasks[predictor.Pool], view.Totals.Tasks[predictor.Function])
 	if view.Error != "" {
-		line += ": " + clean(view.Error)
+		line += ": " + Clean(view.Error)
 	}
 	return line
 }
@@ -96,7 +96,7 @@ func (l *Log) Decision(decision predictor.Decision) string {
 
 // Alert returns the line of an alert.
 func (l *Log) Alert(alert predictor.Alert) string {
-	return fmt.Sprintf("%s  alert: run %s: %s", l.clock(alert.At), clean(alert.Run), clean(alert.Message))
+	return fmt.Sprintf("%s  alert: run %s: %s", l.clock(alert.At), Clean(alert.Run), Clean(alert.Message))
 }
 
 func (l *Log) clock(at time.Time) string {

@@ -14,7 +14,7 @@ const mostAlternatives = 12
 // Outlook returns the lines that say what is expected of a run under a goal, and what else could be had.
 func Outlook(o predictor.Outlook, s Style) []string {
 	lines := []string{
-		"run       " + clean(o.Run),
+		"run       " + Clean(o.Run),
 		"goal      " + goal(o.Goal),
 		fmt.Sprintf("so far    %s, %s", seconds(o.Elapsed), money(o.Spent)),
 	}
@@ -35,7 +35,7 @@ func Outlook(o predictor.Outlook, s Style) []string {
 	}
 	t := newTable("way", "is", "ends after", "costs")
 	add := func(one predictor.Alternative, is string) {
-		t.add(clean(one.Name), is, estimate(one.FinishSeconds, seconds), estimate(one.CostUSD, money))
+		t.add(Clean(one.Name), is, estimate(one.FinishSeconds, seconds), estimate(one.CostUSD, money))
 	}
 	if o.Present.Name == o.Chosen.Name {
 		add(o.Present, "present, chosen")
@@ -80,7 +80,7 @@ func spread[T any](all []T, most int) []T {
 func GoalKept(run ledger.RunView) []string {
 	took := Model{Run: run}.Wall()
 	lines := []string{
-		"run       " + clean(run.Run),
+		"run       " + Clean(run.Run),
 		"goal      " + goal(run.Goal),
 		fmt.Sprintf("ended     %s in %s for %s", run.State, seconds(took.Seconds()), run.Totals.Cost),
 	}

@@ -26,14 +26,14 @@ func Outputs(result chain.Result, stages []string, s Style) []string {
 	for _, name := range stages {
 		stage := result.Stages[name]
 		for _, output := range slices.Sorted(maps.Keys(stage.Outputs)) {
-			files = append(files, outputLines(clean(name+"."+output), stage.Outputs[output])...)
+			files = append(files, outputLines(Clean(name+"."+output), stage.Outputs[output])...)
 		}
 		for task, reported := range stage.Values {
 			if task == shownTasks {
-				values = append(values, fmt.Sprintf("    %d more tasks of %s", len(stage.Values)-task, clean(name)))
+				values = append(values, fmt.Sprintf("    %d more tasks of %s", len(stage.Values)-task, Clean(name)))
 				break
 			}
-			label := clean(name)
+			label := Clean(name)
 			if len(stage.Values) > 1 {
 				label += " " + strconv.Itoa(task)
 			}
@@ -72,11 +72,11 @@ func outputLines(label string, files []wire.CommandFile) []string {
 		if len(files) > 1 {
 			one += " " + strconv.Itoa(task)
 		}
-		path := clean(file.Path)
+		path := Clean(file.Path)
 		if file.Tree {
 			path = strings.TrimSuffix(path, "/") + "/"
 		}
-		digest := clean(file.Artifact.Digest)
+		digest := Clean(file.Artifact.Digest)
 		lines = append(lines, fmt.Sprintf("  %-*s  %-24s %10s  %s", outputWidth, one, path, quantity.Bytes(file.Artifact.Bytes), digest[:min(len(digest), 12)]))
 	}
 	if more > 0 {
@@ -93,7 +93,7 @@ func Values(reported map[string]any) string {
 		if err != nil {
 			continue // it came as JSON
 		}
-		parts = append(parts, cut(clean(name+" "+string(encoded)), 80))
+		parts = append(parts, cut(Clean(name+" "+string(encoded)), 80))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -42,7 +42,7 @@ func graphLines(p Partition) []string {
 	if g.BackwardOps > 0 {
 		ops += fmt.Sprintf(" (%d backward)", g.BackwardOps)
 	}
-	parts := []string{fmt.Sprintf("%s (%s):", cut(clean(g.Name), 40), g.Format), ops, plural(g.Edges, "edge")}
+	parts := []string{fmt.Sprintf("%s (%s):", cut(Clean(g.Name), 40), g.Format), ops, plural(g.Edges, "edge")}
 	for _, amount := range []struct {
 		bytes quantity.Bytes
 		what  string
@@ -52,7 +52,7 @@ func graphLines(p Partition) []string {
 		}
 	}
 	for _, class := range slices.Sorted(maps.Keys(g.TotalSeconds)) {
-		parts = append(parts, brief(g.TotalSeconds[class])+" on one "+clean(class))
+		parts = append(parts, brief(g.TotalSeconds[class])+" on one "+Clean(class))
 	}
 	for i := range parts[1 : len(parts)-1] {
 		parts[i+1] += ","
@@ -130,7 +130,7 @@ func deviceLines(p Partition, s Style) []string {
 		if d.Stage > 0 {
 			stage = strconv.Itoa(d.Stage)
 		}
-		t.add(cut(clean(d.ID), 18), stage, strconv.Itoa(len(d.Ops)), brief(d.LoadSeconds), Style{ASCII: s.ASCII}.bar(columnsOf(d), memoryBar, memoryBar),
+		t.add(cut(Clean(d.ID), 18), stage, strconv.Itoa(len(d.Ops)), brief(d.LoadSeconds), Style{ASCII: s.ASCII}.bar(columnsOf(d), memoryBar, memoryBar),
 			peak(d), sends)
 	}
 	lines := t.lines(s, "")
@@ -181,7 +181,7 @@ func ends(ops []string) string {
 	if len(ops) == 0 {
 		return "-"
 	}
-	first, last := cut(clean(ops[0]), widest), cut(clean(ops[len(ops)-1]), widest)
+	first, last := cut(Clean(ops[0]), widest), cut(Clean(ops[len(ops)-1]), widest)
 	if len(ops) == 1 {
 		return first
 	}
@@ -216,9 +216,9 @@ func baselineLines(p Partition, s Style) []string {
 	for _, b := range p.Baselines {
 		switch {
 		case b.Problem != "":
-			t.add(b.Name, "-", cut(clean(b.Problem), 70))
+			t.add(b.Name, "-", cut(Clean(b.Problem), 70))
 		case b.ShortDevice != "":
-			t.add(b.Name, "-", fmt.Sprintf("does not fit: %s lacks %s", cut(clean(b.ShortDevice), 30), b.ShortBytes))
+			t.add(b.Name, "-", fmt.Sprintf("does not fit: %s lacks %s", cut(Clean(b.ShortDevice), 30), b.ShortBytes))
 		default:
 			beside := ""
 			if p.Plan != nil && p.Plan.Seconds > 0 {
@@ -234,7 +234,7 @@ func verdictLines(p Partition) []string {
 	v := p.Verdict
 	lines := wrapped("plan   ", "none: "+v.Reason, tableWidth)
 	if v.ShortDevice != "" {
-		lines = append(lines, wrapped("short  ", fmt.Sprintf("%s lacks %s (%d bytes), in the plan that lacks least", clean(v.ShortDevice), v.ShortBytes, int64(v.ShortBytes)), tableWidth)...)
+		lines = append(lines, wrapped("short  ", fmt.Sprintf("%s lacks %s (%d bytes), in the plan that lacks least", Clean(v.ShortDevice), v.ShortBytes, int64(v.ShortBytes)), tableWidth)...)
 	}
 	if len(v.Remedies) == 0 {
 		return append(lines, wrapped("helps  ", "no single change: not more devices, and for a training step not recomputation, more micro-batches, ZeRO or "+

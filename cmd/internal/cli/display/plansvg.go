@@ -50,9 +50,9 @@ func PlanSVG(p Partition) []byte {
 	d.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n", svgWidth, height, svgWidth, height)
 	d.add("<title>%s</title>\n%s", escaped("Plan of "+p.Graph.Name), svgStyle)
 	d.rect("b", 0, 0, svgWidth, float64(height), "")
-	d.text("t h", svgMargin, 28, cut(clean(p.Graph.Name), 60)+headline(p))
+	d.text("t h", svgMargin, 28, cut(Clean(p.Graph.Name), 60)+headline(p))
 	if p.Plan == nil {
-		d.text("m", svgMargin, 52, cut(clean(reasonOf(p)), 150))
+		d.text("m", svgMargin, 52, cut(Clean(reasonOf(p)), 150))
 		return d.end()
 	}
 	most, what := p.Plan.Seconds, "busy with work and transfers in a batch"
@@ -197,7 +197,7 @@ func (d *drawing) device(plan *PartitionPlan, device PartitionDevice, spans []Pa
 	if len(device.Ops) == 0 {
 		class = "m"
 	}
-	d.text(class, svgMargin, middle, cut(clean(device.ID), 18))
+	d.text(class, svgMargin, middle, cut(Clean(device.ID), 18))
 	d.rect("g", svgMemory, y, svgMemoryEnd-svgMemory, svgBox, "")
 	if device.MemoryBytes > 0 {
 		full := min(float64(device.PeakBytes)/float64(device.MemoryBytes), 1)
@@ -237,4 +237,4 @@ func (d *drawing) span(s PartitionSpan, y float64, middle int) {
 func pixels(x float64) string { return strconv.FormatFloat(math.Round(x*100)/100, 'f', -1, 64) }
 
 // escaped makes text safe inside of XML, where control characters and broken UTF-8 have no place at all.
-func escaped(text string) string { return html.EscapeString(strings.ToValidUTF8(clean(text), "?")) }
+func escaped(text string) string { return html.EscapeString(strings.ToValidUTF8(Clean(text), "?")) }

@@ -12,9 +12,9 @@ import (
 // Summary returns the lines that are left when a run is over: time, cost and accuracy, predicted and actual, and where tasks ran.
 func Summary(m Model, s Style) []string {
 	run := m.Run
-	lines := []string{cut(fmt.Sprintf("%s %s", clean(run.Pipeline), clean(run.Run)), s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
+	lines := []string{cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)), s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
 	if run.Error != "" {
-		lines = append(lines, "  error     "+clean(run.Error))
+		lines = append(lines, "  error     "+Clean(run.Error))
 	}
 	if run.Notice != "" {
 		lines = append(lines, wrapped("  notice    ", run.Notice, tableWidth)...)
@@ -31,20 +31,20 @@ func Summary(m Model, s Style) []string {
 		lines = append(lines, "", s.paint(dim, fmt.Sprintf("  %-*s %6s %8s %8s %8s %8s  %-16s %10s", nameWidth, "stage", "pool", "function", "queue", "run", "CPU", "peak/grant", "cost")))
 	}
 	for _, stage := range run.Stages {
-		lines = append(lines, fmt.Sprintf("  %-*s %6d %8d %8s %8s %8s  %-16s %10s", nameWidth, cut(clean(stage.Name), nameWidth),
+		lines = append(lines, fmt.Sprintf("  %-*s %6d %8d %8s %8s %8s  %-16s %10s", nameWidth, cut(Clean(stage.Name), nameWidth),
 			stage.Tasks[predictor.Pool], stage.Tasks[predictor.Function], seconds(stage.QueueSeconds), seconds(stage.RunSeconds), seconds(stage.CPUSeconds),
 			megabytes(stage.PeakMemory, stage.Grant.Memory), stage.Cost))
 	}
 	for _, stage := range run.Stages {
 		if stage.Failed > 0 {
-			lines = append(lines, s.paint(red, fmt.Sprintf("  %s: %s", cut(clean(stage.Name), nameWidth), plural(stage.Failed, "failed attempt"))))
+			lines = append(lines, s.paint(red, fmt.Sprintf("  %s: %s", cut(Clean(stage.Name), nameWidth), plural(stage.Failed, "failed attempt"))))
 		}
 	}
 	if run.State == predictor.RunFailed {
-		lines = append(lines, fmt.Sprintf("  after a fix, `spillway retry %s` runs only what failed and what follows (--app serves the fix)", clean(run.Run)))
+		lines = append(lines, fmt.Sprintf("  after a fix, `spillway retry %s` runs only what failed and what follows (--app serves the fix)", Clean(run.Run)))
 	}
 	if len(m.Decisions) > 0 {
-		lines = append(lines, fmt.Sprintf("  %s; `spillway show %s` lists them with their reasons", plural(len(m.Decisions), "decision"), clean(run.Run)))
+		lines = append(lines, fmt.Sprintf("  %s; `spillway show %s` lists them with their reasons", plural(len(m.Decisions), "decision"), Clean(run.Run)))
 	}
 	return lines
 }
@@ -96,6 +96,6 @@ func inUnit(unit string) func(float64) string {
 	case "bytes":
 		return func(value float64) string { return quantity.Bytes(value).String() }
 	default:
-		return func(value float64) string { return strconv.FormatFloat(value, 'g', 4, 64) + " " + clean(unit) }
+		return func(value float64) string { return strconv.FormatFloat(value, 'g', 4, 64) + " " + Clean(unit) }
 	}
 }

@@ -89,7 +89,7 @@ func (t *table) line(row []string, widths []int, indent string) string {
 
 // wrapped breaks text at spaces into lines of at most width characters, the later ones indented as deep as the first begins.
 func wrapped(first, text string, width int) []string {
-	return wrappedWords(first, strings.Fields(clean(text)), width)
+	return wrappedWords(first, strings.Fields(Clean(text)), width)
 }
 
 // wrappedWords is wrapped for words that may have spaces in them, where no line ends.

@@ -42,10 +42,10 @@ const (
 
 // Top returns the lines that show a whole stack: its hosts, the runs that go on, and their stages.
 func Top(o Overview, s Style) []string {
-	title := fmt.Sprintf("spillway %s  %s  %s, %s", clean(o.Version), o.Now.Local().Format(time.TimeOnly), plural(len(o.Hosts), "host"), plural(len(o.Runs), "run"))
+	title := fmt.Sprintf("spillway %s  %s  %s, %s", Clean(o.Version), o.Now.Local().Format(time.TimeOnly), plural(len(o.Hosts), "host"), plural(len(o.Runs), "run"))
 	lines := []string{s.paint(bold, cut(title, s.columns()))}
 	if o.Lost != "" {
-		lines = append(lines, s.paint(red, cut("  "+clean(o.Lost), s.columns())))
+		lines = append(lines, s.paint(red, cut("  "+Clean(o.Lost), s.columns())))
 	}
 	lines = append(lines, "")
 	lines = append(lines, hostLines(o, s)...)
@@ -60,7 +60,7 @@ func Top(o Overview, s Style) []string {
 	if len(o.Alerts) > 0 {
 		lines = append(lines, "", s.paint(dim, "alerts"))
 		for _, alert := range o.Alerts[:min(topAlerts, len(o.Alerts))] {
-			lines = append(lines, cut(fmt.Sprintf("  %s  %s: %s", alert.At.Local().Format(time.TimeOnly), cmp.Or(clean(alert.Run), "engine"), clean(alert.Message)), s.columns()))
+			lines = append(lines, cut(fmt.Sprintf("  %s  %s: %s", alert.At.Local().Format(time.TimeOnly), cmp.Or(Clean(alert.Run), "engine"), Clean(alert.Message)), s.columns()))
 		}
 	}
 	return lines
@@ -81,7 +81,7 @@ func hostLines(o Overview, s Style) []string {
 			}
 		}
 		granted := host.Capacity.Minus(host.Free)
-		t.add(clean(host.ID), strconv.Itoa(attempts), fmt.Sprintf("%s of %s", cores(granted.CPU.Cores()), cores(host.Capacity.CPU.Cores())),
+		t.add(Clean(host.ID), strconv.Itoa(attempts), fmt.Sprintf("%s of %s", cores(granted.CPU.Cores()), cores(host.Capacity.CPU.Cores())),
 			fmt.Sprintf("%s of %s", granted.Memory, host.Capacity.Memory), orDash(orUnknown(inUnit("bytes"))(float64(used))), host.PricePerHour.String())
 	}
 	lines := t.lines(s, "")
@@ -122,7 +122,7 @@ func runTable(o Overview, s Style) []string {
 	t := newTable("run", "goal", ">elapsed", ">ends after", ">cost", ">will cost")
 	t.terminal = s.columns()
 	for _, run := range o.Runs[:min(topRuns, len(o.Runs))] {
-		t.add(clean(run.Run), GoalInShort(run.Goal), seconds(Model{Now: o.Now, Run: run}.Wall().Seconds()), middle(expected(run).FinishSeconds, seconds),
+		t.add(Clean(run.Run), GoalInShort(run.Goal), seconds(Model{Now: o.Now, Run: run}.Wall().Seconds()), middle(expected(run).FinishSeconds, seconds),
 			run.Totals.Cost.String(), middle(expected(run).Cost, money))
 	}
 	lines := t.lines(s, "")
@@ -154,9 +154,9 @@ func stageTable(o Overview, s Style) []string {
 	for _, one := range rows {
 		stage := one.stage
 		use := o.Use[one.run][stage.Name]
-		name := clean(stage.Name)
+		name := Clean(stage.Name)
 		if len(o.Runs) > 1 {
-			name += " " + clean(one.run)
+			name += " " + Clean(one.run)
 		}
 		t.add(name, strconv.Itoa(queued(stage)), strconv.Itoa(stage.Running), fmt.Sprintf("%d/%d", stage.Done, tasksOf(stage)),
 			fmt.Sprintf("%d+%d", stage.Slots[predictor.Pool], stage.Slots[predictor.Function]), grantOf(stage), share(use.UsedCPU, use.GrantedCPU, cores),

@@ -15,7 +15,7 @@ import (
 func TrainingPlan(plan predictor.Training, s Style) []string {
 	text := fmt.Sprintf("a step of %s takes %s: %s, %s", plural(plan.Batch, "sample"), brief(plan.PredictedStepSeconds), plural(len(plan.Parts), "part"), batches(plan.MicroBatches))
 	if len(plan.Parts) > 1 {
-		text += ", schedule " + clean(plan.Schedule)
+		text += ", schedule " + Clean(plan.Schedule)
 	}
 	lines := append(wrapped("plan   ", text, tableWidth), wrapped("why    ", cmp.Or(plan.Reason, "it was asked for"), tableWidth)...)
 	lines = append(append(lines, ""), partLines(plan, s)...)
@@ -30,7 +30,7 @@ func partLines(plan predictor.Training, s Style) []string {
 	t := newTable("part", "device", ">ops", "first .. last operation", ">busy in a step", "peak memory", ">")
 	again := false
 	for i, part := range plan.Parts {
-		device := cut(clean(part.Device), 18)
+		device := cut(Clean(part.Device), 18)
 		if part.Threads > 1 {
 			device += " x" + strconv.Itoa(part.Threads)
 		}
@@ -67,7 +67,7 @@ func alternativeLines(plan predictor.Training, s Style) []string {
 		if other.StepSeconds > 0 {
 			step = brief(other.StepSeconds)
 		}
-		t.add(plural(other.Partitions, "part"), step, dashed(other.MicroBatches), other.PeakBytes.String(), cut(clean(other.Reason), 48))
+		t.add(plural(other.Partitions, "part"), step, dashed(other.MicroBatches), other.PeakBytes.String(), cut(Clean(other.Reason), 48))
 	}
 	return t.lines(s, "")
 }
@@ -234,9 +234,9 @@ func TrainingEnd(end Trained, s Style) []string {
 		since = fmt.Sprintf(" since the checkpoint of step %d", end.Resumed)
 	}
 	lines = append(lines, fmt.Sprintf("loss   %s after %s of %s, %s%s", loss, plural(int(done.Steps), "step"), plural(done.Batch, "sample"), seconds(end.Seconds), since))
-	lines = append(lines, "model  "+clean(end.Model))
+	lines = append(lines, "model  "+Clean(end.Model))
 	if end.Checkpoint != "" {
-		lines = append(lines, "state  "+clean(end.Checkpoint)+" (go on from it with --resume)")
+		lines = append(lines, "state  "+Clean(end.Checkpoint)+" (go on from it with --resume)")
 	}
 	if done.StepSeconds > 0 {
 		lines = append(append(lines, ""), comparedLines(done, s)...)
@@ -244,8 +244,8 @@ func TrainingEnd(end Trained, s Style) []string {
 	if end.Function != "" && done.Executor == "torch" {
 		module := strings.TrimSuffix(end.File, ".py")
 		lines = append(lines, "", "in plain PyTorch:",
-			fmt.Sprintf("  import torch, %s", clean(module)),
-			fmt.Sprintf("  trained = %s.%s()", clean(module), clean(end.Function)),
+			fmt.Sprintf("  import torch, %s", Clean(module)),
+			fmt.Sprintf("  trained = %s.%s()", Clean(module), Clean(end.Function)),
 			fmt.Sprintf("  trained.load_state_dict(torch.load(%s))", strconv.Quote(end.Model)))
 	}
 	return lines

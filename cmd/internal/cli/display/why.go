@@ -58,7 +58,7 @@ func LatestDecisions(decisions []predictor.Decision) []predictor.Decision {
 // Why returns the lines that explain a run: time, money, each stage with its decisions, and what failed.
 func Why(e Explained, m Model, s Style) []string {
 	run := e.Run
-	lines := []string{cut(fmt.Sprintf("%s %s", clean(run.Pipeline), clean(run.Run)), s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
+	lines := []string{cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)), s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
 	if run.Error != "" {
 		lines = append(lines, wrapped("  error     ", run.Error, tableWidth)...)
 	}
@@ -83,7 +83,7 @@ func Why(e Explained, m Model, s Style) []string {
 
 // stageWhy explains what one stage holds.
 func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
-	lines := []string{s.paint(bold, "stage "+clean(stage.Name)) + fmt.Sprintf("  %d of %s done, %s", stage.Done, plural(tasksOf(stage), "task"), stage.Cost)}
+	lines := []string{s.paint(bold, "stage "+Clean(stage.Name)) + fmt.Sprintf("  %d of %s done, %s", stage.Done, plural(tasksOf(stage), "task"), stage.Cost)}
 	t := newTable("", "predicted", "came", "median error")
 	t.add("time", estimate(stage.PredictedWall, seconds), orDash(orUnknown(seconds)(stage.ActualWall)), orDash(median(stage.WallError, stage.WallErrors)))
 	t.add("memory", estimate(stage.PredictedMemory, inUnit("bytes")), orDash(orUnknown(inUnit("bytes"))(float64(stage.PeakMemory))), orDash(median(stage.MemoryError, stage.MemoryErrors)))
@@ -99,7 +99,7 @@ func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
 		lines = append(lines, holds)
 	}
 	if stage.Reused.Tasks > 0 {
-		lines = append(lines, fmt.Sprintf("  reused %s of %s, which took %s and cost %s", plural(stage.Reused.Tasks, "result"), clean(stage.Reused.From), seconds(stage.Reused.Seconds), stage.Reused.Saved))
+		lines = append(lines, fmt.Sprintf("  reused %s of %s, which took %s and cost %s", plural(stage.Reused.Tasks, "result"), Clean(stage.Reused.From), seconds(stage.Reused.Seconds), stage.Reused.Saved))
 	}
 	for _, decision := range e.Latest {
 		if decision.Stage.Name != stage.Name {
@@ -135,7 +135,7 @@ func failureLines(f Failure, s Style) []string {
 		lines = append(lines, wrapped("    ", f.Error, tableWidth)...)
 	}
 	for _, word := range f.LastWords {
-		lines = append(lines, "    | "+cut(clean(word), tableWidth-6))
+		lines = append(lines, "    | "+cut(Clean(word), tableWidth-6))
 	}
 	return lines
 }
