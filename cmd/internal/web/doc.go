@@ -3,7 +3,7 @@
 // The API is for this machine and its owner only (see access.Guard): it refuses requests whose Host is not a loopback name, so that no page of
 // the world can reach it through a name that resolves here, those of pages of other origins, and bodies that are not JSON, so that no page can
 // post a form to it. Who asks shows the token of the state directory, or a browser the cookie that it has been given for a code. Without either
-// there are the files of the page, "ok" of /healthz, and where codes are sent; with the token of Prometheus /metrics.
+// there are the files of the page, one word of /healthz, and where codes are sent; with the token of Prometheus /metrics.
 //
 // # Routes
 //
