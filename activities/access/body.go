@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // bodyPatience is how long the next bytes of a body may take to come where a Guard does not say.
@@ -15,7 +17,7 @@ const bodyPatience = 30 * time.Second
 // TooLarge is the refusal of a body of more than limit bytes.
 func TooLarge(limit int64) *Refusal {
 	return &Refusal{
-		http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d MiB", limit>>20),
+		http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %s", quantity.Bytes(limit)),
 		"put large data where the pipeline can read it and pass its name",
 	}
 }

@@ -171,7 +171,7 @@ func (t *tool) bindings(ctx context.Context, asJSON bool) error {
 		return nil
 	}
 	table := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "KEY\tSUBJECT\tPIPELINE\tSCHEDULE\tMADE BY\tRUNNING\tWAITING")
+	printf(table, "KEY\tSUBJECT\tPIPELINE\tSCHEDULE\tMADE BY\tRUNNING\tWAITING\n")
 	for _, binding := range found {
 		by, most := "command", ""
 		if binding.Declared {

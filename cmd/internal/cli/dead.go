@@ -77,7 +77,7 @@ func (t *tool) deadList(ctx context.Context, asJSON bool) error {
 		return nil
 	}
 	table := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "SEQUENCE\tAT\tSUBJECT\tEVENT\tREASON")
+	printf(table, "SEQUENCE\tAT\tSUBJECT\tEVENT\tREASON\n")
 	for _, letter := range letters {
 		printf(table, "%d\t%s\t%s\t%s\t%s\n", letter.Sequence, letter.At.Local().Format(time.DateTime), letter.Subject, letter.Event, letter.Reason)
 	}

@@ -104,7 +104,7 @@ func (v *viewer) complete(model display.Model) {
 
 func (v *viewer) append(lines ...string) {
 	for _, line := range lines {
-		_, _ = fmt.Fprintln(v.out, line) // a display that is gone stops no run
+		printf(v.out, "%s\n", own(line))
 		v.lines++
 	}
 }

@@ -139,8 +139,8 @@ func (p *linePrinter) show(line logs.Line) error {
 		when = line.At.Local().Format("2006-01-02T15:04:05.000Z07:00") + " "
 	}
 	pad := strings.Repeat(" ", p.width-utf8.RuneCountInString(name))
-	_, err := fmt.Fprintf(p.out, "%s%s%s %s %s\n", when, p.paint(taskColour(line.LogSource), name), pad, p.paint(colour, mark), text)
-	return err
+	shown := when + p.paint(taskColour(line.LogSource), name) + pad + " " + p.paint(colour, mark) + " " + text
+	return tryPrintf(p.out, "%s\n", own(shown))
 }
 
 func (p *linePrinter) paint(code, text string) string {

@@ -15,11 +15,17 @@ type own string
 // printf writes to a terminal or a file. Every text among args is taken as one from outside, whoever wrote it, unless it is own: names of runs,
 // subjects, reasons and errors hold what users, programs and other users' messages say.
 func printf(w io.Writer, format string, args ...any) {
+	_ = tryPrintf(w, format, args...) // a display that is gone stops nothing
+}
+
+// tryPrintf is printf for who has nothing to do but to print: it says that a display is gone.
+func tryPrintf(w io.Writer, format string, args ...any) error {
 	cleaned := make([]any, len(args))
 	for i, arg := range args {
 		cleaned[i] = cleanArgument(arg)
 	}
-	_, _ = fmt.Fprintf(w, format, cleaned...) // a display that is gone stops nothing
+	_, err := fmt.Fprintf(w, format, cleaned...)
+	return err
 }
 
 func cleanArgument(arg any) any {

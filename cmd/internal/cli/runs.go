@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"text/tabwriter"
 	"time"
 
@@ -69,7 +68,7 @@ func (t *tool) runs(ctx context.Context, query web.RunQuery, asJSON bool) error 
 	}
 	now := time.Now()
 	table := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "RUN\tPIPELINE\tSTATE\tSTARTED\tTIME\tPREDICTED\tGOAL\tCOST\tPOOL+FN")
+	printf(table, "RUN\tPIPELINE\tSTATE\tSTARTED\tTIME\tPREDICTED\tGOAL\tCOST\tPOOL+FN\n")
 	for _, run := range found {
 		finish, _ := display.Expected(run)
 		printf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d+%d\n", run.Run, run.Pipeline, run.State, startedAt(run.StartedAt, now), display.Took(run, now), finish,

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -74,7 +73,7 @@ func (v *trainView) planned(plan predictor.Training) {
 		return
 	}
 	for _, line := range append(display.TrainingPlan(plan, v.style), "") {
-		_, _ = fmt.Fprintln(v.out, line) // a display that is gone stops no training
+		printf(v.out, "%s\n", own(line))
 	}
 }
 
@@ -102,11 +101,11 @@ func (v *trainView) progressed(p training.Progress) {
 		}})
 	case v.quiet:
 	case v.kind == followedByTerminal:
-		_, _ = fmt.Fprint(v.out, v.prefix+display.TrainingLine(p.Training, p.Loss, p.SamplesPerSecond, v.style)+v.suffix)
+		printf(v.out, "%s", own(v.prefix+display.TrainingLine(p.Training, p.Loss, p.SamplesPerSecond, v.style)+v.suffix))
 		v.open = true
 	case time.Since(v.toldAt) >= toldEvery || p.Training.Steps >= p.Training.TotalSteps:
 		v.toldAt = time.Now()
-		_, _ = fmt.Fprintln(v.out, display.TrainingLine(p.Training, p.Loss, p.SamplesPerSecond, v.style))
+		printf(v.out, "%s\n", own(display.TrainingLine(p.Training, p.Loss, p.SamplesPerSecond, v.style)))
 	}
 }
 
@@ -140,8 +139,7 @@ func tellTrained(out io.Writer, end display.Trained, style display.Style, asJSON
 	if asJSON {
 		return json.NewEncoder(cleanWriter{out}).Encode(map[string]any{"result": end})
 	}
-	_, err := fmt.Fprintln(out, strings.Join(display.TrainingEnd(end, style), "\n"))
-	return err
+	return tryPrintf(out, "%s\n", own(strings.Join(display.TrainingEnd(end, style), "\n")))
 }
 
 // line writes one JSON object. The mutex is held.
@@ -168,7 +166,7 @@ func (v *trainView) finish() {
 
 func (v *trainView) endLine() {
 	if v.open {
-		_, _ = fmt.Fprintln(v.out)
+		printf(v.out, "\n")
 		v.open = false
 	}
 }
@@ -204,8 +202,7 @@ func (l trainLog) Handle(_ context.Context, record slog.Record) error {
 		l.view.mutex.Lock()
 		defer l.view.mutex.Unlock()
 		l.view.endLine()
-		_, err := fmt.Fprintln(l.view.err, display.CleanLine(printed))
-		return err
+		return tryPrintf(l.view.err, "%s\n", own(display.CleanLine(printed)))
 	case record.Level >= slog.LevelInfo:
 		l.view.note("%s", display.CleanLine(text))
 	}
