@@ -2,13 +2,11 @@ package web
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"regexp"
 
 	"github.com/spillway-ml/spillway/activities"
-	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // maxArtifact is the size of the largest artifact that the API takes, in bytes.
@@ -25,18 +23,10 @@ func (s *Server) putArtifact(r *http.Request) (activities.Ref, error) {
 		return ref, nil
 	}
 	_ = s.room.take(-content.taken) // it is refused nothing
-	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](err)
-	switch {
-	case isTooLarge:
-		return ref, &Error{
-			Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the artifact is larger than %s", quantity.Bytes(tooLarge.Limit)),
-			Hint: "send it in parts, or put it where the pipeline can read it and pass its name",
-		}
-	case full(err):
+	if full(err) {
 		return ref, insufficient("there is no room on the disk for the artifact")
-	default:
-		return ref, err
 	}
+	return ref, err
 }
 
 // artifactDigest is what names an artifact: its SHA-256.

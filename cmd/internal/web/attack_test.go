@@ -115,6 +115,9 @@ func TestABrowserLogsInOnceWithACode(t *testing.T) {
 	if wrong := logIn(`{"code":"x"}`); wrong.Code != http.StatusUnauthorized || len(wrong.Result().Cookies()) != 0 {
 		t.Errorf("with a wrong code: got %d, cookies %v", wrong.Code, wrong.Result().Cookies())
 	}
+	if large := logIn(`{"code":"` + strings.Repeat("x", 4<<10) + `"}`); large.Code != http.StatusRequestEntityTooLarge || !strings.Contains(large.Body.String(), "4 KiB") {
+		t.Errorf("with more than a code: got %d %s, want to be refused as too large", large.Code, large.Body)
+	}
 	right := logIn(answer)
 	cookies := right.Result().Cookies()
 	if right.Code != http.StatusOK || len(cookies) != 1 {
@@ -144,7 +147,7 @@ func TestAttackWithLargeArtifacts(t *testing.T) {
 	request.ContentLength = 5<<30 + 1
 	recorder := httptest.NewRecorder()
 	server.ServeHTTP(recorder, request)
-	if recorder.Code != http.StatusRequestEntityTooLarge || !strings.Contains(recorder.Body.String(), "5120 MiB") {
+	if recorder.Code != http.StatusRequestEntityTooLarge || !strings.Contains(recorder.Body.String(), "the body is larger than 5 GiB") {
 		t.Errorf("more than 5 GiB: got %d %s, want 413", recorder.Code, recorder.Body)
 	}
 }

@@ -20,8 +20,8 @@ import (
 // bodyLimit bounds the body of a request: the size of JetStream's largest message.
 const bodyLimit = 8 << 20
 
-// loginLimit bounds what somebody sends whom nobody knows yet.
-const loginLimit = 1 << 20
+// loginLimit bounds what somebody sends whom nobody knows yet: a short code.
+const loginLimit = 4 << 10
 
 // Options configures a [Server].
 type Options struct {
