@@ -94,6 +94,9 @@ func TestStartsKeepTheServerBusyAndNeverRunIntoTheirDeadline(t *testing.T) {
 		if whole := starts[len(starts)-1].ended; worked < whole*99/100 {
 			t.Fatalf("the server worked %v of %v", worked, whole)
 		}
+		if starts[1000].ended < change && change < starts[len(starts)-1].ended {
+			return // it has not had the time to follow the change
+		}
 		var tail time.Duration
 		for _, s := range starts[1500:] {
 			tail = max(tail, s.ended-s.began)
