@@ -40,7 +40,7 @@ test: ## Run all tests.
 
 .PHONY: security
 security: ## Attack every port, file and message as a web page, another user and a stage would (part of make test; as root it also changes users).
-	go test -count=1 -run 'Attack' $(PACKAGES)
+	@.ci/attacks $(PACKAGES)
 
 .PHONY: race
 race: ## Run all tests under the race detector (GoMLX's assembly is left out of its pointer checks).

@@ -91,7 +91,7 @@ func TestALostTokenIsWrittenAnew(t *testing.T) {
 	}
 }
 
-func TestCredentialsThatOthersCanTouchAreRefused(t *testing.T) {
+func TestAttackCredentialsThatOthersCanTouchAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
@@ -152,7 +152,7 @@ func TestCredentialsThatOthersCanTouchAreRefused(t *testing.T) {
 	}
 }
 
-func TestADirectoryOfAnotherUserIsRefused(t *testing.T) {
+func TestAttackADirectoryOfAnotherUserIsRefused(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a directory away")

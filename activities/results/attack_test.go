@@ -138,7 +138,7 @@ func TestAttackAResultUnderAnotherNameIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestAWorkerWithoutTheKeyOfItsEngineTakesNothing(t *testing.T) {
+func TestAttackAWorkerWithoutTheKeyOfItsEngineTakesNothing(t *testing.T) {
 	t.Parallel()
 	signing := newSigning(t)
 	r, js, _ := openOn(t, signing)

@@ -1,7 +1,6 @@
 package devserver
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -9,10 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/cmd/internal/proctest"
 )
 
 // serving starts a server in another process and returns the address of its Temporal and the process.
@@ -44,45 +43,20 @@ func serving(t *testing.T, dir string) (address string, pid int) {
 	return address, cmd.Process.Pid
 }
 
-// listening are the TCP ports of this machine's loopback that the process listens on.
-func listening(t *testing.T, pid int) []int {
+// listening are the TCP addresses that the process listens on.
+func listening(t *testing.T, pid int) []netip.AddrPort {
 	t.Helper()
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells which process listens where")
-	}
-	own := map[string]bool{}
-	descriptors := filepath.Join("/proc", strconv.Itoa(pid), "fd")
-	entries, err := os.ReadDir(descriptors)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, entry := range entries {
-		if target, err := os.Readlink(filepath.Join(descriptors, entry.Name())); err == nil {
-			own[target] = true
-		}
-	}
-	table, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "net/tcp"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ports []int
-	for lines := bufio.NewScanner(bytes.NewReader(table)); lines.Scan(); {
-		const listens = "0A"
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 10 || fields[3] != listens || !own["socket:["+fields[9]+"]"] {
-			continue
-		}
-		_, hexadecimal, _ := strings.Cut(fields[1], ":")
-		port, err := strconv.ParseInt(hexadecimal, 16, 32)
-		if err != nil {
-			t.Fatalf("%q: %v", lines.Text(), err)
-		}
-		ports = append(ports, int(port))
-	}
-	if len(ports) == 0 {
+	proctest.Need(t, pid)
+	addresses := proctest.TCP(t, pid)
+	if len(addresses) == 0 {
 		t.Fatal("the process listens nowhere")
 	}
-	return ports
+	for _, address := range addresses {
+		if !address.Addr().IsLoopback() {
+			t.Errorf("the process listens on %s, beyond this machine", address)
+		}
+	}
+	return addresses
 }
 
 // TestAttackAWebPageStartsNothing sends to every port what a page of any origin may make a browser send: text, without asking first.
@@ -92,18 +66,23 @@ func TestAttackAWebPageStartsNothing(t *testing.T) {
 	address, pid := serving(t, dir)
 	const start = `{"activityType":{"name":"run"},"taskQueue":{"name":"app@1/stage.pool"},"startToCloseTimeout":"60s","requestId":"a",` +
 		`"input":[{"command":{"shell":"id"}}]}`
-	browser := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Second}
-	for _, port := range listening(t, pid) {
-		url := fmt.Sprintf("http://127.0.0.1:%d/api/v1/namespaces/default/activities/attack", port)
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(start))
+	browser := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, address := range listening(t, pid) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		url := fmt.Sprintf("http://%s/api/v1/namespaces/default/activities/attack", address)
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(start))
 		if err != nil {
 			t.Fatal(err)
 		}
 		request.Header.Set("Content-Type", "text/plain")
 		request.Header.Set("Origin", "http://attacker.example")
-		if answer, err := browser.Do(request); err == nil {
+		answer, err := browser.Do(request)
+		if err == nil {
 			_ = answer.Body.Close()
-			t.Errorf("port %d speaks HTTP and answers a foreign page: %s", port, answer.Status)
+			t.Errorf("%s speaks HTTP and answers a foreign page: %s", address, answer.Status)
+		} else if ctx.Err() != nil {
+			t.Errorf("%s neither refuses HTTP nor answers: %v", address, err)
 		}
 	}
 	c := dialTemporal(t, address, dir)
@@ -119,14 +98,14 @@ func TestAttackAStrangerGetsNothingFromTemporal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	address, pid := serving(t, dir)
-	for _, port := range listening(t, pid) {
+	for _, listener := range listening(t, pid) {
 		for how, transport := range map[string]credentials.TransportCredentials{
 			"plainly": insecure.NewCredentials(), "with TLS": credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}),
 		} {
 			for _, shown := range []string{"", "Bearer ", "Bearer wrong", "Basic b3duZXI6"} {
-				t.Run(fmt.Sprintf("%d %s %q", port, how, shown), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s %s %q", listener, how, shown), func(t *testing.T) {
 					t.Parallel()
-					connection, err := grpc.NewClient(hostPort(port), grpc.WithTransportCredentials(transport))
+					connection, err := grpc.NewClient(listener.String(), grpc.WithTransportCredentials(transport))
 					if err != nil {
 						t.Fatal(err)
 					}

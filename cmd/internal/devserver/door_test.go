@@ -3,8 +3,11 @@ package devserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,18 +22,22 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/spillway-ml/spillway/cmd/internal/door"
 )
 
 // openDoor opens a door of build 1 of app to the process pid and returns what a worker dials there, without a token.
-func openDoor(t *testing.T, s *Server, pid int) client.Options {
+func openDoor(t *testing.T, s *Server, pid int, logger *slog.Logger) client.Options {
 	t.Helper()
 	behind, err := s.DialTemporal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := door.Open(t.Context(), door.Options{Temporal: behind, Namespace: Namespace, App: "app", Build: "1", Logger: testLog(t)})
+	d, err := door.Open(t.Context(), door.Options{Temporal: behind, Namespace: Namespace, App: "app", Build: "1", Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +84,7 @@ func TestAWorkflowWorkerWorksThroughItsDoor(t *testing.T) {
 	defer owner.Close()
 	stages := worker.New(owner, "app@1/upper", worker.Options{})
 	stages.RegisterActivityWithOptions(upper, activity.RegisterOptions{Name: "upper"})
-	c, err := client.DialContext(t.Context(), openDoor(t, s, os.Getpid()))
+	c, err := client.DialContext(t.Context(), openDoor(t, s, os.Getpid(), testLog(t)))
 	if err != nil {
 		t.Fatalf("dial through the door: %v", err)
 	}
@@ -116,7 +123,7 @@ func TestAttackABuildReachesItsOwnRunsOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.DialContext(t.Context(), openDoor(t, s, os.Getpid()))
+	c, err := client.DialContext(t.Context(), openDoor(t, s, os.Getpid(), testLog(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,15 +177,39 @@ func TestAttackABuildReachesItsOwnRunsOnly(t *testing.T) {
 	}
 }
 
-// TestAttackADoorIsForOneProcess comes to the door of another process.
+// lines is a log that a test waits for.
+type lines chan string
+
+// Write implements io.Writer.
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+// TestAttackADoorIsForOneProcess comes to the door of another process, which ends the connection and says so in the log.
 func TestAttackADoorIsForOneProcess(t *testing.T) {
 	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("elsewhere the kernel does not tell who connects, and the directory of the socket is the guard")
+	}
 	s := start(t, Options{Dir: t.TempDir(), NoUI: true})
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	c, err := client.DialContext(ctx, openDoor(t, s, os.Getppid()))
-	if err == nil {
-		c.Close()
-		t.Fatal("another process than the worker came in")
+	told := make(lines, 100)
+	address := openDoor(t, s, os.Getppid(), slog.New(slog.NewTextHandler(told, nil))).HostPort
+	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close() }()
+	_, err = workflowservice.NewWorkflowServiceClient(connection).GetSystemInfo(t.Context(), &workflowservice.GetSystemInfoRequest{})
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("another process than the worker: got %v, want that the connection ends", err)
+	}
+	select {
+	case line := <-told:
+		if !strings.Contains(line, "another process than the workflow worker") || !strings.Contains(line, fmt.Sprintf("pid=%d ", os.Getpid())) {
+			t.Errorf("the log says %q, want who came", line)
+		}
+	case <-time.After(5 * time.Minute):
+		t.Error("the log does not say that another process came")
 	}
 }

@@ -117,7 +117,7 @@ func TestBytesThatChangeOnTheWayAreRefusedByTheClient(t *testing.T) {
 	}
 }
 
-func TestAPageOfElsewhereStoresNoArtifacts(t *testing.T) {
+func TestAttackAPageOfElsewhereStoresNoArtifacts(t *testing.T) {
 	t.Parallel()
 	store, err := artifact.Open(t.TempDir())
 	if err != nil {

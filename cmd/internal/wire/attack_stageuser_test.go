@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/proctest"
 	"github.com/spillway-ml/spillway/predictor"
 )
 
@@ -146,7 +147,7 @@ func TestStagesAndFunctionsOfAnotherUserRunThePipeline(t *testing.T) {
 		run := e.publish("digits", fmt.Sprintf("nobody-%d", n), map[string]any{"max_epochs": 1})
 		for ended := false; !ended; time.Sleep(20 * time.Millisecond) {
 			ended = slices.Contains([]string{"succeeded", "failed"}, e.stateOf(run))
-			for _, pid := range family(t, e.command.Process.Pid) {
+			for _, pid := range proctest.Family(t, e.command.Process.Pid) {
 				if venue, user := venueOf(pid), userOf(pid); venue != "" && user != "" {
 					seen[venue+" as "+user] = true
 				}

@@ -4,9 +4,10 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -14,8 +15,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/spillway-ml/spillway/cmd/internal/proctest"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
@@ -94,7 +96,15 @@ func (e *engine) guardsUntilTheEnd(run string) map[string]string {
 			if _, known := guards[name]; known {
 				continue
 			}
-			guards[name] = guard(e.t.Context())
+			said := guard(e.t.Context())
+			if strings.HasPrefix(said, "OPEN") {
+				again, still := e.open()[name]
+				if !still {
+					continue // it was closed before it was asked
+				}
+				said = again(e.t.Context())
+			}
+			guards[name] = said
 			e.t.Logf("%-55s %s", name, guards[name])
 		}
 	}
@@ -134,13 +144,11 @@ func (e *engine) open() map[string]func(context.Context) string {
 	for _, address := range e.listens() {
 		found["tcp "+address] = func(ctx context.Context) string { return guardOf(ctx, address) }
 	}
-	held := e.descriptors()
-	for name, inode := range unixSockets(e.t) {
-		if slices.Contains(held, "socket:["+inode+"]") {
-			found["unix "+name] = func(ctx context.Context) string { return guardOfUnix(ctx, name) }
-		}
+	processes := proctest.Family(e.t, e.command.Process.Pid)
+	for _, name := range proctest.Unix(e.t, processes...) {
+		found["unix "+name] = func(ctx context.Context) string { return guardOfUnix(ctx, name) }
 	}
-	for _, pid := range family(e.t, e.command.Process.Pid) {
+	for _, pid := range processes {
 		for _, path := range slices.Concat(written(e.t, pid), shared(e.t, pid)) {
 			if strings.HasPrefix(path, "/memfd:") {
 				found[path] = func(context.Context) string { return "memory without a name: who has its descriptor" }
@@ -158,25 +166,11 @@ func (e *engine) open() map[string]func(context.Context) string {
 // listens are the TCP addresses on which the engine's processes listen.
 func (e *engine) listens() (addresses []string) {
 	e.t.Helper()
-	held := e.descriptors()
-	for address, inode := range tcpSockets(e.t) {
-		if slices.Contains(held, "socket:["+inode+"]") {
-			addresses = append(addresses, address)
-		}
+	proctest.Need(e.t, e.command.Process.Pid)
+	for _, address := range proctest.TCP(e.t, proctest.Family(e.t, e.command.Process.Pid)...) {
+		addresses = append(addresses, address.String())
 	}
 	return addresses
-}
-
-// descriptors is what the engine's processes hold open. Another user's are not this one's to see.
-func (e *engine) descriptors() (held []string) {
-	e.t.Helper()
-	for _, pid := range family(e.t, e.command.Process.Pid) {
-		held = append(held, descriptors(e.t, pid)...)
-	}
-	if len(held) == 0 {
-		e.t.Skip("the descriptors of the engine are not this user's to see")
-	}
-	return held
 }
 
 // guardOf asks at an address as a stranger would, in every protocol that anything here speaks.
@@ -196,7 +190,7 @@ func guardOf(ctx context.Context, address string) string {
 			return "session: or the owner's token"
 		case answer == http.StatusForbidden && strings.Contains(body, "AWS4-HMAC-SHA256"):
 			return "signature: the function host's"
-		case answer == http.StatusNotFound:
+		case answer == http.StatusNotFound && strings.Contains(body, "there is nothing here"):
 			return "secret path: a Runtime API"
 		default:
 			return fmt.Sprintf("OPEN: HTTP answers %d %.200s", answer, body)
@@ -235,9 +229,8 @@ func ask(ctx context.Context, address string) (code int, body string, err error)
 		return 0, "", err
 	}
 	defer func() { _ = answer.Body.Close() }()
-	text := make([]byte, 4<<10)
-	n, _ := answer.Body.Read(text)
-	return answer.StatusCode, string(text[:n]), nil
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 4<<10))
+	return answer.StatusCode, string(text), err
 }
 
 // shake tries TLS without a certificate. TLS 1.3 tells of the refusal at the first read.
@@ -267,106 +260,24 @@ func callTemporal(ctx context.Context, target string) codes.Code {
 	return grpcstatus.Code(err)
 }
 
-// guardOfUnix asks at a socket of the abstract namespace, to which this process has no right although it is of the same user.
+// guardOfUnix comes to a socket of the abstract namespace, to which this process has no right although it is of the same user: a door ends the
+// connection before it says anything.
 func guardOfUnix(ctx context.Context, name string) string {
-	abstract, is := strings.CutPrefix(name, "@spillway-")
-	if !is {
+	if !strings.HasPrefix(name, "@spillway-") {
 		return "OPEN: or of a kind that is not known here"
 	}
-	if code := callTemporal(ctx, "unix-abstract:spillway-"+abstract); code == codes.OK {
-		return "OPEN: a door answers a process that it is not for"
-	}
-	return "one process: a build's door to Temporal"
-}
-
-// family is a process and all below it.
-func family(tb testing.TB, pid int) []int {
-	tb.Helper()
-	found := []int{pid}
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	connection, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "unix", name)
 	if err != nil {
-		tb.Fatal(err)
+		return "OPEN: " + err.Error()
 	}
-	for _, task := range tasks {
-		text, err := os.ReadFile(task)
-		if err != nil {
-			continue // it has ended
-		}
-		for field := range strings.FieldsSeq(string(text)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				found = append(found, family(tb, child)...)
-			}
-		}
+	defer func() { _ = connection.Close() }()
+	if err := connection.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "OPEN: " + err.Error()
 	}
-	return found
-}
-
-// descriptors is what a process holds open.
-func descriptors(tb testing.TB, pid int) (found []string) {
-	tb.Helper()
-	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-	if err != nil {
-		tb.Fatal(err)
+	if _, err := connection.Read(make([]byte, 1)); errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return "one process: a build's door to Temporal"
+	} else if err != nil {
+		return "OPEN: a door keeps a process that it is not for: " + err.Error()
 	}
-	for _, link := range links {
-		if target, err := os.Readlink(link); err == nil {
-			found = append(found, target)
-		}
-	}
-	return found
-}
-
-// tcpSockets are the TCP addresses on which this machine listens, with their sockets' inodes (proc_pid_net(5)).
-func tcpSockets(tb testing.TB) map[string]string {
-	tb.Helper()
-	const listens = "0A"
-	found := map[string]string{}
-	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // without IPv6, say
-		}
-		for line := range strings.Lines(string(text)) {
-			if fields := strings.Fields(line); len(fields) > 9 && fields[3] == listens {
-				found[address(tb, fields[1])] = fields[9]
-			}
-		}
-	}
-	return found
-}
-
-// address reads an address as the kernel writes it: words of four bytes, each in the machine's order, and the port in hexadecimal digits.
-func address(tb testing.TB, text string) string {
-	tb.Helper()
-	host, port, _ := strings.Cut(text, ":")
-	words, err := hex.DecodeString(host)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for word := range slices.Chunk(words, 4) {
-		slices.Reverse(word)
-	}
-	number, err := strconv.ParseUint(port, 16, 16)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	ip, _ := netip.AddrFromSlice(words)
-	return netip.AddrPortFrom(ip, uint16(number)).String()
-}
-
-// unixSockets are the named sockets on which this machine listens, with their inodes.
-func unixSockets(tb testing.TB) map[string]string {
-	tb.Helper()
-	const listens = "00010000"
-	text, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	found := map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) > 7 && fields[3] == listens {
-			found[fields[7]] = fields[6]
-		}
-	}
-	return found
+	return "OPEN: a door answers a process that it is not for"
 }
