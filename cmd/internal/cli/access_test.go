@@ -103,13 +103,13 @@ func TestOpenPrintsALinkThatLogsIn(t *testing.T) {
 	stack := startStack(t, state, servedDigits)
 	finish(stack, "digits-1", "digits", servedDigits.Build, "succeeded", "{}", begin)
 	var shown string
-	deps := cli.Deps{OpenBrowser: func(_ context.Context, file string) error {
+	deps := cli.Deps{OpenBrowser: func(_ context.Context, file string) (bool, error) {
 		text, err := os.ReadFile(file)
 		if info, failed := os.Stat(file); failed != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("the file of the browser: %v, %v; want one that only its owner reads", info, failed)
 		}
 		shown = string(text)
-		return err
+		return true, err
 	}}
 	for path, arguments := range map[string][]string{"/": {"open"}, "/runs/digits-1": {"open", "digits-1"}} {
 		code, stdout, stderr := execute(t, t.Context(), deps, append(arguments, "--state", state)...)

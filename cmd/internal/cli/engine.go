@@ -33,8 +33,8 @@ type Deps struct {
 	Stdin io.Reader
 	// Environment looks up an environment variable; nil means that none is set.
 	Environment func(name string) (value string, set bool)
-	// OpenBrowser shows a file of this machine in a browser, if there is one; nil does not.
-	OpenBrowser func(ctx context.Context, file string) error
+	// OpenBrowser shows a file of this machine in a browser, and says whether there is one; nil shows nothing.
+	OpenBrowser func(ctx context.Context, file string) (shown bool, err error)
 	// Interrupted yields a value at each interrupt after the first, which ends the context of Execute: `dev` then stops at once.
 	// Nil never yields.
 	Interrupted <-chan struct{}

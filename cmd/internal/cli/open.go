@@ -72,11 +72,13 @@ func (t *tool) open(ctx context.Context, run string, noBrowser bool) error {
 	if err := access.Write(state, access.PointerFile, page); err != nil {
 		return &advised{fmt.Errorf("open a browser: %w", err), "open the link yourself"}
 	}
-	if err := t.deps.OpenBrowser(ctx, filepath.Join(state, access.PointerFile)); err != nil {
+	shown, err := t.deps.OpenBrowser(ctx, filepath.Join(state, access.PointerFile))
+	switch {
+	case err != nil:
 		t.complain("no browser was opened (%v): open the link yourself\n", err)
-		return nil
+	case shown: // but one in a sandbox may not read the file
+		t.complain("if the browser shows no page, open the link yourself\n")
 	}
-	t.complain("if the browser shows no page, open the link yourself\n") // one in a sandbox may not read the file
 	return nil
 }
 
@@ -89,17 +91,18 @@ func (s *session) link(ctx context.Context, path string) (string, error) {
 	return s.stack.Addresses.HTTP + path + "#login=" + code, nil
 }
 
-// OpenBrowser shows a file in the browser of whoever sits before this machine, if there is one; it is what Deps has outside tests.
-func OpenBrowser(ctx context.Context, file string) error {
+// OpenBrowser shows a file in the browser of whoever sits before this machine, and says whether there is one; it is what Deps has outside
+// tests.
+func OpenBrowser(ctx context.Context, file string) (shown bool, err error) {
 	program := "xdg-open"
 	if runtime.GOOS == "darwin" {
 		program = "open"
 	} else if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
-		return nil // nobody sits here
+		return false, nil // nobody sits here
 	}
 	path, err := exec.LookPath(program)
 	if err != nil {
-		return nil //nolint:nilerr // then there is none, and the link was printed
+		return false, nil //nolint:nilerr // then there is none, and the link was printed
 	}
-	return exec.CommandContext(ctx, path, file).Run()
+	return true, exec.CommandContext(ctx, path, file).Run()
 }
