@@ -211,6 +211,7 @@ func TestSendDoesNotWaitForASlowReceiverAndTheOldestOfTheRunMakesRoom(t *testing
 	}
 	close(release)
 	drain(t, s)
+	got = slices.Compact(got) // one that was not answered in time is sent again
 	if len(got) != 256 || got[0] != "first/deadline_at_risk/0" || got[1] != "quiet/deadline_at_risk/0" {
 		t.Fatalf("%d alerts came, the first %v", len(got), got[:min(len(got), 3)])
 	}

@@ -123,8 +123,14 @@ func TestAnAttemptThatCannotPayForTheWaitForItsChildIsStopped(t *testing.T) {
 	h.frontend.Answer(func(ask wire.Reserve) wire.Reserved { return wire.Reserved{Amount: min(ask.Want, most), Budget: most} })
 	_, err := h.submit(t, order{Do: "report"}, func(task *wire.Task) { task.Budgeted = true }).Wait(t)
 	detail := budgetFailure(t, err)
-	if records := h.records(); len(records) != 1 || records[0].Cause != predictor.CauseBudget || records[0].Cost != detail.Spent || detail.Spent <= 0 {
-		t.Errorf("Records: got %+v, want one that says why, with a cost of %s", records, detail.Spent)
+	records := h.records() // on a busy machine an answer may come late, and the task be taken again
+	var spent quantity.Money
+	for _, record := range records {
+		spent += record.Cost
+	}
+	if len(records) == 0 || records[len(records)-1].Outcome != predictor.Failed || records[len(records)-1].Cause != predictor.CauseBudget ||
+		spent != detail.Spent || spent <= 0 {
+		t.Errorf("Records: got %+v, want that the last says why, and costs of %s", records, detail.Spent)
 	}
 }
 
