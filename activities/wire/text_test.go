@@ -49,9 +49,14 @@ func TestAttackWhatABuildTellsHasNamesThatCanBePrinted(t *testing.T) {
 		}
 	}
 	for _, event := range []predictor.Event{
-		predictor.RunStarted{Run: odd, At: at}, predictor.RunStarted{Run: "a", Pipeline: odd, At: at}, predictor.RunStarted{Run: "a", App: odd, At: at},
-		predictor.RunStarted{Run: "a", RetryOf: odd, At: at}, predictor.RunEnded{Run: odd, At: at}, predictor.GoalChanged{Run: odd, At: at},
-		predictor.Scheduled{Run: odd, Stage: stage, At: at}, predictor.Scheduled{Run: "a", Stage: predictor.StageID{App: "a", Name: odd}, At: at},
+		predictor.RunStarted{Run: odd, At: at},
+		predictor.RunStarted{Run: "a", Pipeline: odd, At: at},
+		predictor.RunStarted{Run: "a", App: odd, At: at},
+		predictor.RunStarted{Run: "a", RetryOf: odd, At: at},
+		predictor.RunEnded{Run: odd, At: at},
+		predictor.GoalChanged{Run: odd, At: at},
+		predictor.Scheduled{Run: odd, Stage: stage, At: at},
+		predictor.Scheduled{Run: "a", Stage: predictor.StageID{App: "a", Name: odd}, At: at},
 		predictor.Reused{Run: "a", Stage: stage, From: odd, At: at},
 		predictor.RunEnded{Run: strings.Repeat("x", wire.MaxName+1), At: at},
 	} {

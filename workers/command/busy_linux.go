@@ -21,7 +21,7 @@ func awaitUnwritten(path string) {
 	defer func() { _ = file.Close() }()
 	for deadline := time.Now().Add(busyPatience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
-		if err == unix.EAGAIN { //nolint:errorlint // a bare number of the kernel
+		if err == unix.EAGAIN {
 			continue
 		}
 		if err == nil {

@@ -29,8 +29,13 @@ func (t *tool) runProgram(ctx context.Context, arguments []string, flags *runFla
 	for _, one := range []struct {
 		name string
 		set  bool
-	}{{"--app", len(flags.stack.apps) > 0}, {"--input", flags.event.input != ""}, {"--cache", flags.event.cache}, {"--out", flags.out != ""},
-		{"--" + sharedOutFlag, flags.sharedOut}} {
+	}{
+		{"--app", len(flags.stack.apps) > 0},
+		{"--input", flags.event.input != ""},
+		{"--cache", flags.event.cache},
+		{"--out", flags.out != ""},
+		{"--" + sharedOutFlag, flags.sharedOut},
+	} {
 		if one.set {
 			given = append(given, one.name)
 		}

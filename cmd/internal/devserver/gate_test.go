@@ -17,7 +17,7 @@ func TestAttackWithWhatIsAlmostTheToken(t *testing.T) {
 	}
 	for header, owner := range map[string]bool{
 		"Bearer " + keys.Token(): true, "bearer  " + keys.Token() + " ": true,
-		"": false, "Bearer": false, "Bearer ": false, keys.Token(): false, "Basic " + keys.Token(): false, "Bearer " + keys.Token()[1:]: false,
+		"": false, "Bearer": false, "Bearer" + " ": false, keys.Token(): false, "Basic " + keys.Token(): false, "Bearer " + keys.Token()[1:]: false,
 		"Bearer " + keys.MetricsToken(): false, "Bearer " + keys.BuildToken("digits@0123456789ab"): false,
 	} {
 		claims, err := gate{keys}.GetClaims(&authorization.AuthInfo{AuthToken: header})

@@ -46,14 +46,16 @@ func TestAttackDeletedStreamsAreMadeAnewAndRunsGoOn(t *testing.T) {
 	for _, id := range []string{"after", "later"} {
 		succeed[map[string]int](e, e.publish("echo", id, map[string]int{"index": 2}), patience)
 	}
-	told := ""
+	var told string
 	e.until("the loss of all of them is told", func() bool {
 		alerts, err := e.client.Alerts(t.Context(), 10)
+		var messages []string
 		for _, alert := range alerts {
 			if alert.Kind == predictor.StreamsLost {
-				told += alert.Message
+				messages = append(messages, alert.Message)
 			}
 		}
+		told = strings.Join(messages, "\n")
 		return err == nil && strings.Contains(told, "SPILLWAY_LOOP") && strings.Contains(told, "SPILLWAY_EVENTS")
 	})
 	if strings.Contains(told, "KV_spillway_hosts") {
