@@ -84,28 +84,29 @@ func (f *form) variables() map[string][]piece {
 
 // matches reports whether text is what pieces are with some values in place.
 func matches(text string, pieces []piece) bool {
-	free := false // a value may stand here
-	for i, p := range pieces {
+	literals, free := []string{""}, false // the literals between values; free after a value
+	for _, p := range pieces {
 		switch {
-		case p.name != "":
-			free = true
-			continue
-		case free && i == len(pieces)-1:
-			return strings.HasSuffix(text, p.literal)
-		case free: // the first place leaves most for what follows
-			_, after, found := strings.Cut(text, p.literal)
-			if !found {
-				return false
-			}
-			text = after
-		case !strings.HasPrefix(text, p.literal):
-			return false
-		default:
-			text = text[len(p.literal):]
+		case p.name == "":
+			literals[len(literals)-1] += p.literal
+			free = false
+		case !free:
+			literals, free = append(literals, ""), true
 		}
-		free = false
 	}
-	return free || text == ""
+	first, last := literals[0], literals[len(literals)-1]
+	if len(literals) == 1 {
+		return text == first
+	}
+	rest, begins := strings.CutPrefix(text, first)
+	rest, ends := strings.CutSuffix(rest, last)
+	for _, literal := range literals[1 : len(literals)-1] { // its first place leaves most for those that follow
+		var found bool
+		if _, rest, found = strings.Cut(rest, literal); !found {
+			return false
+		}
+	}
+	return begins && ends
 }
 
 // puts reports whether the chain puts a file at this path for the stage.
