@@ -52,6 +52,11 @@ func Open(dir string, perm fs.FileMode, shared bool) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !shared {
+		if err := checkNearest(plain, dir); err != nil {
+			return nil, err
+		}
+	}
 	if err := os.MkdirAll(plain, perm); err != nil {
 		return nil, err
 	}
@@ -76,14 +81,19 @@ func Check(dir string, shared bool) error {
 	if err != nil || shared {
 		return err
 	}
+	return checkNearest(plain, dir)
+}
+
+// checkNearest is check for a directory, or, where that is not there, for the one in which it or its parents would be made.
+func checkNearest(plain, said string) error {
 	info, err := os.Lstat(plain)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if parent := filepath.Dir(plain); errors.Is(err, fs.ErrNotExist) && parent != plain {
+		return checkNearest(parent, parent)
 	}
 	if err != nil {
 		return err
 	}
-	return check(dir, info)
+	return check(said, info)
 }
 
 // verify refuses a directory that is not the one of that path any more, or that is not to be written to.

@@ -132,6 +132,15 @@ func TestAttackADirectoryThatOthersCanChangeIsWrittenToOnlyWhenAsked(t *testing.
 			}
 			if row.refused {
 				refused(t, dir, false)
+				for _, below := range []string{"new", "new/deep"} { // others could move it away
+					refused(t, filepath.Join(dir, below), false)
+					if err := safefile.Check(filepath.Join(dir, below), false); err == nil {
+						t.Errorf("%s would be written to", below)
+					}
+				}
+				if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+					t.Errorf("made meanwhile: %v, %v", left, err)
+				}
 			}
 			root, err := safefile.Open(dir, 0o755, row.refused)
 			if err != nil {

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -95,6 +96,25 @@ func TestAnEngineThatTakesAnotherTokenIsSaidSo(t *testing.T) {
 		t.Errorf("got exit %d, want 1", code)
 	}
 	contains(t, "standard error", stderr, "does not take the token in "+filepath.Join(state, access.TokenFile), "hint: the credentials were changed")
+}
+
+func TestAStackThatDoesNotAnswerIsNoStackThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	startStack(t, state)
+	silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // connections wait in its queue
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	if err := (web.StackFile{HTTP: "http://" + silent.Addr().String(), PID: os.Getpid()}).Write(state); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := execute(t, t.Context(), cli.Deps{}, "runs", "--state", state)
+	if code != cli.ExitFailure {
+		t.Errorf("got exit %d, want 1", code)
+	}
+	contains(t, "standard error", stderr, "has not answered for 3s", "hint: wait, or look at its log")
 }
 
 func TestOpenPrintsALinkThatLogsIn(t *testing.T) {

@@ -72,11 +72,15 @@ func (t *tool) dev(ctx context.Context, flags *stackFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	link, err := session.link(ctx, "/")
-	if err != nil {
-		return errors.Join(err, session.close(ctx))
+	page := session.stack.Addresses.HTTP + " (`spillway open` logs a browser in)"
+	if isTerminal(t.out) { // a file or a journal may be read by others while the link is good
+		link, err := session.link(ctx, "/")
+		if err != nil {
+			return errors.Join(err, session.close(ctx))
+		}
+		page = link + " (logs one browser in, within 10 minutes; `spillway open` prints another)"
 	}
-	t.sayAddresses(session.stack, link)
+	t.sayAddresses(session.stack, page)
 
 	following, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup
@@ -129,9 +133,9 @@ func (t *tool) closeForcibly(ctx context.Context, session *session) error {
 	return err
 }
 
-func (t *tool) sayAddresses(stack web.Stack, link string) {
+func (t *tool) sayAddresses(stack web.Stack, page string) {
 	t.say("spillway %s is ready\n", stack.Version)
-	t.say("  page          %s (logs one browser in, within 10 minutes; `spillway open` prints another)\n", link)
+	t.say("  page          %s\n", page)
 	t.say("  API           %s (header: %s)\n", stack.Addresses.HTTP, filepath.Join(stack.StateDir, access.HeaderFile))
 	if stack.Addresses.TemporalUI != "" {
 		t.say("  Temporal UI   %s\n", stack.Addresses.TemporalUI)

@@ -58,6 +58,20 @@ func TestDevServesFollowsAndStops(t *testing.T) {
 	}
 }
 
+// TestAttackALoginLinkIsPrintedOnATerminalOnly: others may read what is printed to a file or a journal while the link is good.
+func TestAttackALoginLinkIsPrintedOnATerminalOnly(t *testing.T) {
+	t.Parallel()
+	start, _ := starter(t, nil)
+	out, _, stop := dev(t, cli.Deps{StartEngine: start}, "--state", t.TempDir(), "--app", script(t, "tiny"))
+	eventually(t, out, "spillway trigger tiny")
+	if code := stop(); code != cli.ExitOK {
+		t.Errorf("got exit %d", code)
+	}
+	if said := out.String(); strings.Contains(said, "login=") || !strings.Contains(said, "spillway open") {
+		t.Errorf("got %q, want the address without a code, and how to log in", said)
+	}
+}
+
 func TestStagesOfRootAreWarnedOfOnce(t *testing.T) {
 	t.Parallel()
 	start, _ := starter(t, nil)

@@ -260,7 +260,7 @@ func (l *followLoop) interrupt(ctx context.Context) error {
 func (l *followLoop) abandon() error {
 	hint := fmt.Sprintf("it goes on; `spillway show %s --follow` shows it, `spillway cancel %s` ends it", l.published.Run, l.published.Run)
 	if l.session.engine != nil {
-		hint = "it has not ended and goes on when a stack is started on this state directory again"
+		hint = "it has not ended, and is cancelled when a stack is started on this state directory again"
 	}
 	return &advised{fmt.Errorf("%w while run %s goes on", errDetached, l.published.Run), hint}
 }

@@ -98,6 +98,13 @@ func (t *tool) connect(ctx context.Context) (*session, error) {
 	probe, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	session.stack, err = session.client.Stack(probe)
+	if err != nil && probe.Err() != nil && ctx.Err() == nil {
+		session.client.Close()
+		return nil, &advised{
+			fmt.Errorf("the stack at %s (process %d) holds the state directory, but has not answered for %v", file.HTTP, file.PID, probeLimit),
+			"wait, or look at its log: " + filepath.Join(dir, "spillway.log"),
+		}
+	}
 	if errors.Is(err, client.ErrUnreachable) && ctx.Err() == nil {
 		session.client.Close()
 		return nil, noStack(dir) // it has died since
