@@ -49,9 +49,14 @@ func TestABrowserIsLetInByALink(t *testing.T) {
 		t.Errorf("a script reads the cookie %q", cookies)
 	}
 
-	second := newTab(t)
-	second.open(base + "/#login=" + code)
-	second.until(`document.body.innerText.includes('Open the link that spillway open prints')`)
+	for _, useless := range []string{code, "2UF3T7NQZKE"} { // used, and never given
+		second := newTab(t)
+		second.open(base + "/#login=" + useless)
+		second.until(`document.body.innerText.includes('Open the link that spillway open prints')`)
+		if text := evaluate[string](second, `document.querySelector('[role=alert]').innerText`); !strings.Contains(text, "the link has been used") {
+			t.Errorf("who opens a link that lets nobody in reads: %s", text)
+		}
+	}
 }
 
 // attack is a page that tries what a browser lets pages do to another origin.

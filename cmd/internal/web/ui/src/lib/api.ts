@@ -448,7 +448,7 @@ async function ask<T>(path: string, request: RequestInit): Promise<T> {
   const body: unknown = await response.json().catch(() => undefined);
   if (!response.ok || body === undefined) {
     const said = (body as { error?: { message?: string; hint?: string } } | undefined)?.error;
-    if (response.status === 401) session.refused = said?.message ?? 'no credential was shown';
+    if (response.status === 401) session.refuse(said?.message ?? 'no credential was shown');
     throw new APIError(response.status, said?.message ?? `the engine answered ${response.status}`, said?.hint ?? '');
   }
   return body as T;
