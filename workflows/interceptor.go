@@ -306,18 +306,27 @@ func stateOf(err error) predictor.RunState {
 }
 
 // rootMessage is the message of the failure itself, without the layers that Temporal puts around it. Of a cancellation
-// Temporal says one word.
+// Temporal says one word, and whose it was.
 func rootMessage(err error) string {
 	if failed, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		return failed.Message()
 	}
+	text := err.Error()
 	cancelled, ok := errors.AsType[*temporal.CanceledError](err)
-	if ok && err.Error() == cancelled.Error() { // and nobody says more around it
-		why := ""
-		if cancelled.Details(&why) != nil || why == "" {
-			return "the run was cancelled"
-		}
-		return "the run was cancelled: " + why
+	if !ok {
+		return text
 	}
-	return err.Error()
+	if child, ok := errors.AsType[*temporal.ChildWorkflowExecutionError](err); ok {
+		text = strings.Replace(text, child.Error(), cancelled.Error(), 1)
+	} else if activity, ok := errors.AsType[*temporal.ActivityError](err); ok {
+		text = strings.Replace(text, activity.Error(), cancelled.Error(), 1)
+	}
+	if text != cancelled.Error() { // somebody says more around it
+		return text
+	}
+	why := ""
+	if cancelled.Details(&why) != nil || why == "" {
+		return "the run was cancelled"
+	}
+	return "the run was cancelled: " + why
 }

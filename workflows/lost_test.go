@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"go.temporal.io/api/common/v1"
 	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/failure/v1"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -53,11 +55,36 @@ func TestATaskThatWasAskedToStopAndLostIsCancelled(t *testing.T) {
 
 func TestACancelledRunSaysSoInWords(t *testing.T) {
 	t.Parallel()
-	for want, err := range map[string]error{
-		"the run was cancelled":            temporal.NewCanceledError(),
-		"the run was cancelled: it waited": temporal.NewCanceledError("it waited"),
-		"wait for the weather: canceled":   fmt.Errorf("wait for the weather: %w", temporal.NewCanceledError()),
+	failures := temporal.GetDefaultFailureConverter()
+	task := func(details ...any) error { // as it comes from a server
+		return failures.FailureToError(&failure.Failure{
+			Message:     "activity error",
+			FailureInfo: &failure.Failure_ActivityFailureInfo{ActivityFailureInfo: &failure.ActivityFailureInfo{Identity: "1@host"}},
+			Cause:       failures.ErrorToFailure(temporal.NewCanceledError(details...)),
+		})
+	}
+	chunk := failures.FailureToError(&failure.Failure{
+		Message: "child workflow execution error",
+		FailureInfo: &failure.Failure_ChildWorkflowExecutionFailureInfo{
+			ChildWorkflowExecutionFailureInfo: &failure.ChildWorkflowExecutionFailureInfo{
+				WorkflowType: &common.WorkflowType{Name: "m"}, WorkflowExecution: &common.WorkflowExecution{WorkflowId: "w"},
+			},
+		},
+		Cause: failures.ErrorToFailure(temporal.NewCanceledError("the chunk was cancelled", spending{})),
+	})
+	for _, c := range []struct {
+		want string
+		err  error
+	}{
+		{"the run was cancelled", temporal.NewCanceledError()},
+		{"the run was cancelled: it waited", temporal.NewCanceledError("it waited")},
+		{"wait for the weather: canceled", fmt.Errorf("wait for the weather: %w", temporal.NewCanceledError())},
+		{"the run was cancelled", task()},
+		{"the run was cancelled", task(spending{Spent: 7})},
+		{"the weather: canceled", fmt.Errorf("the weather: %w", task())},
+		{"the weather: canceled", fmt.Errorf("the weather: %w", chunk)},
 	} {
+		want, err := c.want, c.err
 		over := Conclude(predictor.RunStarted{}, nil, err, time.Time{})
 		if over.Ended.State != predictor.RunCancelled || over.Ended.Error != want || over.Done.Error != want {
 			t.Errorf("%v: the run ended as %s, with %q and %q, want %q", err, over.Ended.State, over.Ended.Error, over.Done.Error, want)
