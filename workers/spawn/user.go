@@ -37,7 +37,7 @@ func LookupUser(name string) (*User, error) {
 		found, err = user.LookupId(name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: find user %q: %w", ErrUser, name, err)
+		return nil, fmt.Errorf("%w: %w", ErrUser, notFound(name, err))
 	}
 	uid, uidErr := strconv.Atoi(found.Uid)
 	gid, gidErr := strconv.Atoi(found.Gid)
@@ -48,6 +48,15 @@ func LookupUser(name string) (*User, error) {
 		return nil, fmt.Errorf("%w: %s is root, or in root's group", ErrUser, name)
 	}
 	return &User{Name: found.Username, UID: uid, GID: gid, Home: found.HomeDir}, nil
+}
+
+// notFound says why a user was found neither by name nor, since err is of that, by number.
+func notFound(name string, err error) error {
+	_, isNoUser := errors.AsType[user.UnknownUserIdError](err)
+	if _, isNoNumber := errors.AsType[*strconv.NumError](err); isNoNumber || isNoUser {
+		return fmt.Errorf("there is no user %q", name)
+	}
+	return fmt.Errorf("find user %q: %w", name, err)
 }
 
 // credential is the user as the kernel takes it.

@@ -2,6 +2,7 @@ package spawn_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -52,6 +53,19 @@ func TestChildrenRunAsNoUserWhoIsRootOrUnknown(t *testing.T) {
 	for _, name := range []string{"root", "0", "no such user", ""} {
 		if user, err := spawn.LookupUser(name); !errors.Is(err, spawn.ErrUser) {
 			t.Errorf("LookupUser(%q): got %v, %v, want ErrUser", name, user, err)
+		}
+	}
+}
+
+func TestAUserThatDoesNotExistIsSaidInWords(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root gets as far as to look for a user")
+	}
+	for _, name := range []string{"no such user", "", "3999999999"} {
+		want := fmt.Sprintf("%v: there is no user %q", spawn.ErrUser, name)
+		if _, err := spawn.LookupUser(name); err == nil || err.Error() != want {
+			t.Errorf("LookupUser(%q): got %v, want %s", name, err, want)
 		}
 	}
 }

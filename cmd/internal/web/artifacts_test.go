@@ -183,7 +183,7 @@ func TestOnlyChainsThatCanRunAreServed(t *testing.T) {
 	}{
 		"a chain":                {stages(`{"name":"a","arguments":["x"]}`), 200, `"chain":true`},
 		"no JSON":                {"x", 400, "no chain"},
-		"a list":                 {"[]", 400, "no chain"},
+		"a list":                 {"[]", 400, "no chain: it must be an object, not an array"},
 		"nothing":                {"{}", 400, `name \"\"`},
 		"a name that is a path":  {`{"name":"../x","stages":[{"name":"a","script":"x"}]}`, 400, "use a lower-case letter"},
 		"no stages":              {stages(""), 400, "stages is empty"},
@@ -193,7 +193,10 @@ func TestOnlyChainsThatCanRunAreServed(t *testing.T) {
 		"a negative size":        {stages(`{"name":"a","script":"x","memory_bytes":-1}`), 400, "stages.a.memory"},
 		"a negative timeout":     {stages(`{"name":"a","script":"x","timeout_ns":-1}`), 400, "stages.a.timeout"},
 		"a negative budget":      {`{"name":"c","goal":{"budget_picodollars":-1},"stages":[{"name":"a","script":"x"}]}`, 400, "negative"},
-		"another type":           {stages(`{"name":"a","arguments":"x"}`), 400, "no chain"},
+		"another type":           {stages(`{"name":"a","arguments":"x"}`), 400, "no chain: stages.arguments must be an array, not a string"},
+		"files as in a file":     {stages(`{"name":"a","script":"x","files":{"f":"b.out"}}`), 400, "stages.files must be an array, not an object"},
+		"a half of an attempt":   {stages(`{"name":"a","script":"x","max_attempts":1.5}`), 400, "stages.max_attempts must be a whole number, not 1.5"},
+		"a name that is true":    {`{"name":true}`, 400, "name must be a string, not true or false"},
 		"too much":               {`"` + strings.Repeat("x", 9<<20) + `"`, 413, "8 MiB"},
 	} {
 		status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPost, "/api/v1/chains", test.body, nil)

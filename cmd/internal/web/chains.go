@@ -38,7 +38,7 @@ func (s *Server) registerChain(r *http.Request) (App, error) {
 	}
 	var c chain.Chain
 	if err := json.Unmarshal(body, &c); err != nil {
-		return App{}, Invalid(hint, "the body is no chain: %v", err)
+		return App{}, Invalid(hint, "the body is no chain: %s", wrongIn(err))
 	}
 	if err := c.Validate(chain.Checks{Binding: trigger.Check}); err != nil {
 		return App{}, Invalid(hint, "the chain cannot run: %s", firstProblem(err))

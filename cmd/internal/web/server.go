@@ -184,5 +184,5 @@ func decodeBody(r *http.Request, target any) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("it is empty")
 	}
-	return Invalid("send one JSON object; the fields are in the documentation of the API", "the body is refused: %v", err)
+	return Invalid("send one JSON object; the fields are in the documentation of the API", "the body is refused: %s", wrongIn(err))
 }

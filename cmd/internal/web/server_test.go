@@ -248,11 +248,13 @@ func TestTheStackFileIsReadAsWritten(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("the directory has %v, %v; want nothing", left, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "stack.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := web.ReadStackFile(dir); err == nil {
-		t.Error("a damaged file is read without an error")
+	for _, damaged := range []string{"", "{", "{}", "null", `{"http":3}`} {
+		if err := os.WriteFile(filepath.Join(dir, "stack.json"), []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := web.ReadStackFile(dir); err == nil || !strings.Contains(err.Error(), "stack.json is damaged; stop the engine and start it again") {
+			t.Errorf("a file that says %q: got %v, want what to do", damaged, err)
+		}
 	}
 }
 

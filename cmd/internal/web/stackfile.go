@@ -52,8 +52,9 @@ func ReadStackFile(stateDir string) (StackFile, error) {
 		return StackFile{}, fmt.Errorf("find the running engine: %w", err)
 	}
 	var file StackFile
-	if err := json.Unmarshal(text, &file); err != nil {
-		return StackFile{}, fmt.Errorf("find the running engine: %s is damaged: %w", filepath.Join(stateDir, stackFileName), err)
+	if json.Unmarshal(text, &file) != nil || file.HTTP == "" {
+		return StackFile{}, fmt.Errorf("find the running engine: %s is damaged; stop the engine and start it again: it writes it anew",
+			filepath.Join(stateDir, stackFileName))
 	}
 	return file, nil
 }
