@@ -89,10 +89,24 @@ func compact(input json.RawMessage) json.RawMessage {
 	return short.Bytes()
 }
 
-// Check refuses a binding that could start no run: without a pipeline, a subject or a schedule, or with ones that NATS or Temporal would not take.
+// Check refuses a binding that could start no run: without a pipeline, a subject or a schedule, or with ones that NATS or Temporal would not take;
+// and one whose filter holds what cannot be printed.
 func Check(binding wire.Binding) error {
-	_, err := newBound(binding, Declared)
+	_, err := asked(binding, Declared)
 	return err
+}
+
+// asked is newBound for who asks for a binding now. What is kept, or comes with a build, may be older than the check of
+// its filter, and stays in force.
+func asked(binding wire.Binding, origin Origin) (Bound, error) {
+	bound, err := newBound(binding, origin)
+	if err != nil {
+		return Bound{}, err
+	}
+	if err := checkFilter(bound.Binding.Filter); err != nil {
+		return Bound{}, fmt.Errorf("bind %q to pipeline %s: %w", binding.Subject, binding.Pipeline, err)
+	}
+	return bound, nil
 }
 
 // newBound checks a binding as far as that goes without its pipeline.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 // normalize returns the filter as JSON would give it back, so that 3 given in Go equals 3 read from a body.
@@ -30,6 +32,43 @@ func normalize(filter map[string]any) (map[string]any, error) {
 		}
 	}
 	return normal, nil
+}
+
+// checkFilter refuses a normal filter of which a path, or a text in a value, is too long or cannot be printed: filters
+// are shown as they are.
+func checkFilter(filter map[string]any) error {
+	for _, path := range slices.Sorted(maps.Keys(filter)) {
+		if err := wire.CheckText(path, wire.MaxName); err != nil {
+			return fmt.Errorf("filter path %.60q: %w", path, err)
+		}
+		if err := checkTexts(filter[path]); err != nil {
+			return fmt.Errorf("filter %.60q: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// checkTexts looks at every text in a JSON value, names of members included.
+func checkTexts(value any) error {
+	switch value := value.(type) {
+	case string:
+		if err := wire.CheckText(value, wire.MaxName); err != nil {
+			return fmt.Errorf("value %.60q: %w", value, err)
+		}
+	case []any:
+		for _, one := range value {
+			if err := checkTexts(one); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			if err := errors.Join(checkTexts(name), checkTexts(value[name])); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // mismatch returns the first path, in order of the paths, at which body has not the value that the filter wants; ok is false when there is none.

@@ -268,6 +268,34 @@ func TestNewBoundRefuses(t *testing.T) {
 	}
 }
 
+func TestAttackAFilterThatSteersATerminalIsNotBound(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		filter map[string]any
+		want   string
+	}{
+		"in the path":          {map[string]any{"k\x1b[1m": "v"}, "U+001B"},
+		"in the value":         {map[string]any{"k": "v\x1b[1m"}, "U+001B"},
+		"in an array":          {map[string]any{"k": []any{1, "\u202e"}}, "U+202E"},
+		"in the name below":    {map[string]any{"k": map[string]any{"\n": 1}}, "U+000A"},
+		"in the value below":   {map[string]any{"k": map[string]any{"a": "\u0085"}}, "U+0085"},
+		"a path that is long":  {map[string]any{strings.Repeat("k", wire.MaxName+1): 1}, "at most 1000"},
+		"a value that is long": {map[string]any{"k": strings.Repeat("v", wire.MaxName+1)}, "at most 1000"},
+	} {
+		binding := wire.Binding{Pipeline: "p", Subject: "a", Filter: test.filter}
+		if err := Check(binding); err == nil || !strings.Contains(err.Error(), test.want) || wire.CheckText(err.Error(), 1<<20) != nil {
+			t.Errorf("%s: Check = %q, want a text that can be printed, with %q", name, err, test.want)
+		}
+		if _, err := newBound(binding, Command); err != nil {
+			t.Errorf("%s: a binding kept by an earlier version is not in force any more: %v", name, err)
+		}
+	}
+	plain := wire.Binding{Pipeline: "p", Subject: "a", Filter: map[string]any{"größe.1": "a b", "n": 3, "o": map[string]any{"x": []any{nil, true, ""}}}}
+	if err := Check(plain); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestKey(t *testing.T) {
 	t.Parallel()
 	base := wire.Binding{Pipeline: "p q", Subject: "a.b", Filter: map[string]any{"x": 1}}

@@ -150,7 +150,7 @@ func (t *Trigger) SetTargets(ctx context.Context, targets []Target) error {
 // nil, events that are published from now on are taken. It refuses an unknown pipeline and whatever else is wrong, and then changes nothing;
 // only when Temporal is away while the schedule is made does it fail after the binding is kept, and the schedule then follows.
 func (t *Trigger) Bind(ctx context.Context, binding wire.Binding) (Bound, error) {
-	bound, err := newBound(binding, Command)
+	bound, err := asked(binding, Command)
 	if err != nil {
 		return Bound{}, err
 	}
