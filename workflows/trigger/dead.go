@@ -158,7 +158,7 @@ func (t *Trigger) Replay(ctx context.Context, sequence uint64) error {
 	}
 	raw, err := stream.GetMsg(ctx, sequence)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return fmt.Errorf("replay dead letter %d: there is none with this number; see spillway dead list: %w", sequence, err)
+		return fmt.Errorf("replay dead letter %d: there is none with this number: %w", sequence, err)
 	}
 	if err != nil {
 		return fmt.Errorf("replay dead letter %d: %w", sequence, err)

@@ -185,7 +185,7 @@ func (t *Trigger) Unbind(ctx context.Context, key string) error {
 	bound, found := t.snapshot().bounds[key]
 	switch {
 	case !found:
-		return fmt.Errorf("unbind %q: there is no such binding; see spillway bindings", key)
+		return fmt.Errorf("unbind %q: there is no such binding", key)
 	case bound.Origin != Command:
 		return fmt.Errorf("unbind %q: the binding is %s: change it in the app of pipeline %s", key, bound.Origin, bound.Binding.Pipeline)
 	}

@@ -107,7 +107,7 @@ func (e *Engine) Replay(ctx context.Context, sequence uint64) (int, error) {
 	}
 	if err := e.trigger.Replay(ctx, sequence); err != nil {
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return 0, web.NotFound("see spillway dead list", "%s", err)
+			return 0, web.NotFound("see spillway dead list", "there is no dead letter %d", sequence)
 		}
 		return 0, err
 	}

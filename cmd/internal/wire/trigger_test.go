@@ -2,6 +2,8 @@ package wire_test
 
 import (
 	"encoding/json"
+	"errors"
+	"net/http"
 	"testing"
 	"time"
 
@@ -27,6 +29,24 @@ func (e *engine) runsOf(pipeline string) (running, ended int) {
 		}
 	}
 	return running, ended
+}
+
+func TestWhatIsNotThereIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	e := startEngine(t, t.TempDir(), buildApp(t, 0))
+	_, replayErr := e.client.Replay(t.Context(), 99)
+	for _, test := range []struct {
+		err        error
+		text, hint string
+	}{
+		{replayErr, "there is no dead letter 99", "see spillway dead list"},
+		{e.client.Unbind(t.Context(), "nosuch"), `unbind "nosuch": there is no such binding`, "see spillway bindings"},
+	} {
+		refused, ok := errors.AsType[*web.Error](test.err)
+		if !ok || refused.Status != http.StatusNotFound || refused.Message != test.text || refused.Hint != test.hint {
+			t.Errorf("got %v, want 404, %q and the hint %q", test.err, test.text, test.hint)
+		}
+	}
 }
 
 func TestAScheduleStartsRunsUntilItIsUnbound(t *testing.T) {
