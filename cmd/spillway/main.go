@@ -24,19 +24,9 @@ func run() int {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	signals, interrupted := make(chan os.Signal, 1), make(chan struct{}, 1)
+	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() { // ends with the process
-		<-signals
-		stop()
-		for range signals {
-			select {
-			case interrupted <- struct{}{}:
-			default: // nobody takes the one before: what should end hangs
-				os.Exit(1)
-			}
-		}
-	}()
+	interrupted := cli.Interrupts(signals, stop, func() { os.Exit(1) })
 	return cli.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr, cli.Deps{
 		StartEngine: wire.Start,
 		Version:     version(),

@@ -65,7 +65,7 @@ func (p packing) into(ctx context.Context, store activities.Store) (chain.Packed
 		}
 		return chain.Packed{Artifact: ref, Tree: true}, err
 	}
-	file, err := os.Open(p.path)
+	file, err := openNamed(p.path)
 	if err != nil {
 		return chain.Packed{}, err
 	}

@@ -70,7 +70,7 @@ type checked struct {
 
 // readChain reads a chain's file and prints all that is wrong with it.
 func (t *tool) readChain(file string) (chain.Chain, error) {
-	text, err := os.ReadFile(file)
+	text, err := readNamed(file, mostYAML)
 	if err != nil {
 		return chain.Chain{}, &usage{problem: fmt.Sprintf("read %s: %v", file, unwrapPath(err)), hint: "give the file of a chain; a pipeline's name has no .yaml"}
 	}

@@ -98,7 +98,7 @@ func looksLikeJSON(text string) bool {
 }
 
 func readFile(name string) ([]byte, error) {
-	file, err := os.Open(name)
+	file, err := openNamed(name)
 	if err == nil {
 		var text []byte
 		text, err = io.ReadAll(io.LimitReader(file, inputLimit+1))

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -48,7 +46,7 @@ var modelReference = regexp.MustCompile(`\.py:[A-Za-z_][A-Za-z0-9_]*$`)
 
 // readOpGraph reads a recorded graph. batch is the number of samples of a batch, 0 for what the file says.
 func readOpGraph(name, format string, batch int) (recorded, error) {
-	text, err := readBounded(name)
+	text, err := readNamed(name, mostGraphText)
 	if err != nil {
 		return recorded{}, &usage{problem: fmt.Sprintf("read %s: %v", name, unwrapPath(err)), hint: "give the file of a recorded graph, or MODEL.py:FUNCTION"}
 	}
@@ -65,19 +63,6 @@ func readOpGraph(name, format string, batch int) (recorded, error) {
 		found.graph.Name = filepath.Base(name)
 	}
 	return found, nil
-}
-
-func readBounded(name string) ([]byte, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	text, err := io.ReadAll(io.LimitReader(file, mostGraphText+1))
-	if err == nil && len(text) > mostGraphText {
-		err = fmt.Errorf("it has more than %d MiB", mostGraphText>>20)
-	}
-	return text, err
 }
 
 // formatOf recognises a format by what the text holds: the keys of JSON, or the layers of a profile.

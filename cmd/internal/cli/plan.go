@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -125,7 +124,7 @@ func (t *tool) tellPlan(report display.Partition, asJSON bool) error {
 
 // readDevices reads the file of devices and prints all that is wrong with it.
 func (t *tool) readDevices(file string) (deviceList, error) {
-	text, err := os.ReadFile(file)
+	text, err := readNamed(file, mostYAML)
 	if err != nil {
 		return deviceList{}, &usage{problem: fmt.Sprintf("--devices %s: %v", file, unwrapPath(err)), hint: "give a file of devices; `spillway plan --help` shows one"}
 	}

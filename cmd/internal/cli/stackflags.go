@@ -204,7 +204,7 @@ func (f *stackFlags) catalogue() (prices pricing.Catalogue, source string, err e
 	if f.prices == "" {
 		return pricing.Default(), "the embedded catalogue", nil
 	}
-	file, err := os.Open(f.prices)
+	file, err := openNamed(f.prices)
 	if err != nil {
 		return prices, "", &usage{problem: "--prices: " + err.Error(), hint: "give a file as predictor/pricing/prices.csv is"}
 	}

@@ -1,0 +1,90 @@
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli"
+)
+
+const tinyChain = "name: tiny\nstages:\n  a:\n    run: [\"true\"]\n"
+
+// TestAFIFOOnTheCommandLineIsNotWaitedFor: nobody writes to it.
+func TestAFIFOOnTheCommandLineIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	fifo := filepath.Join(t.TempDir(), "ff.yaml")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	good, devices := writeGraph(t, chainGraph(3, 0)), write(t, "d.yaml", twoDevices)
+	for _, args := range [][]string{
+		{"check", fifo},
+		{"run", fifo},
+		{"plan", fifo, "--devices", devices},
+		{"plan", good, "--devices", fifo},
+		{"run", "digits", "--input", fifo},
+		{"run", "digits", "--state", t.TempDir(), "--prices", fifo},
+		{"check", "/dev/zero"},
+	} {
+		code, _, stderr := execute(t, t.Context(), cli.Deps{}, args...)
+		if code != cli.ExitUsage {
+			t.Errorf("%q: exit %d", args, code)
+		}
+		contains(t, fmt.Sprintf("standard error of %q", args), stderr, "it is no plain file")
+	}
+}
+
+// TestWhatIsOpenAlreadyIsReadByItsNumber: as bash's <(...) names it.
+func TestWhatIsOpenAlreadyIsReadByItsNumber(t *testing.T) {
+	t.Parallel()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close() //nolint:errcheck // it was only read
+	go func() {
+		_, _ = writer.WriteString(tinyChain) // what is missing makes the chain a wrong one
+		_ = writer.Close()
+	}()
+	code, stdout, stderr := execute(t, t.Context(), cli.Deps{}, "check", fmt.Sprintf("/dev/fd/%d", reader.Fd()))
+	if code != cli.ExitOK || stdout == "" {
+		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+func TestAnInterruptThatNobodyTakesExits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan os.Signal, 1)
+		defer close(signals)
+		stopped, exited := 0, 0
+		interrupted := cli.Interrupts(signals, func() { stopped++ }, func() { exited++ })
+		send := func() {
+			signals <- os.Interrupt
+			synctest.Wait()
+		}
+		send()
+		time.Sleep(time.Hour)
+		if stopped != 1 || exited != 0 {
+			t.Errorf("the first interrupt stops %d times, and exits %d times", stopped, exited)
+		}
+		send()
+		time.Sleep(time.Second / 2) // who takes it comes a little later
+		<-interrupted
+		time.Sleep(time.Hour)
+		if stopped != 1 || exited != 0 {
+			t.Errorf("an interrupt that is taken stops %d times, and exits %d times", stopped, exited)
+		}
+		send()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if exited != 1 {
+			t.Errorf("an interrupt that nobody takes exits %d times", exited)
+		}
+	})
+}
