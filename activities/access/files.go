@@ -67,10 +67,26 @@ func untouched(root *os.Root) (bool, error) {
 // openRoot opens a state directory, or that which a link of its owner's leads to.
 func openRoot(dir string) (*os.Root, error) {
 	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, shut(dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the state directory: %w", err)
 	}
 	return root, nil
+}
+
+// shut says whose a state directory is that this user may not look into.
+func shut(dir string) error {
+	const wrong = "may not be looked into by this user"
+	info, err := os.Stat(dir)
+	if err != nil { // not even that is allowed
+		return &Error{dir, wrong, "run as its owner, or choose another state directory with --state"}
+	}
+	if err := check(info, dir, 0); err != nil {
+		return err
+	}
+	return &Error{dir, wrong, "give its owner the right to: chmod u+rwx " + dir}
 }
 
 // openOwn opens a directory that belongs to this user and that nobody else can write to.
