@@ -7,14 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/access/safefile"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/tree"
@@ -162,7 +165,7 @@ func receive(
 	}
 	if isTree {
 		if err := root.MkdirAll(name, 0o755); err != nil {
-			return err
+			return linkOut(root, name, err)
 		}
 		below, err := root.OpenRoot(name)
 		if err != nil {
@@ -171,7 +174,7 @@ func receive(
 		return errors.Join(tree.UnpackInto(ctx, store, artifact, below), below.Close())
 	}
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
+		return linkOut(root, filepath.Dir(name), err)
 	}
 	content, err := store.Open(ctx, artifact.Digest)
 	if err != nil {
@@ -182,6 +185,25 @@ func receive(
 		_, err := io.Copy(file, content)
 		return err
 	})
+}
+
+// linkOut names the link that made root refuse to make the directory name, when err is of that: one that leads out of
+// root, or nowhere.
+func linkOut(root *os.Root, name string, err error) error {
+	parts := strings.Split(filepath.ToSlash(name), "/")
+	for i := range parts {
+		part := filepath.Join(parts[:i+1]...)
+		info, lookErr := root.Lstat(part)
+		if lookErr != nil {
+			return err
+		}
+		if _, lookErr := root.Stat(part); lookErr == nil || info.Mode()&fs.ModeSymlink == 0 {
+			continue
+		}
+		where := display.Name(filepath.Join(root.Name(), part))
+		return &advised{fmt.Errorf("%s is a link that leads to no directory in %s", where, root.Name()), "remove it"}
+	}
+	return err
 }
 
 // sharedOutFlag allows results in a directory that others can change.

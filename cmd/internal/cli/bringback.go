@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/tree"
 )
@@ -81,7 +82,7 @@ func (l local) bringBack(ctx context.Context, store activities.Store, changed ac
 			continue // an optional one
 		}
 		if err := receive(ctx, store, scratch, output.Path, output.Artifact, output.Tree); err != nil {
-			return nil, fmt.Errorf("fetch %s: %w", output.Path, err)
+			return nil, fmt.Errorf("fetch %s: %w", display.Name(output.Path), err)
 		}
 	}
 	err = fs.WalkDir(tree.FS(root), top, func(name string, d fs.DirEntry, err error) error {
@@ -131,7 +132,7 @@ func (l local) ignored(name string) bool {
 func place(root *os.Root, from, target string, foreign func(string) bool) (aside, same bool, err error) {
 	if parent := path.Dir(target); parent != "." {
 		if err := root.MkdirAll(parent, 0o755); err != nil {
-			return false, false, fmt.Errorf("bring back %s: %w", target, err)
+			return false, false, fmt.Errorf("bring back %s: %w", display.Name(target), linkOut(root, parent, err))
 		}
 	}
 	info, err := root.Lstat(target)
@@ -146,7 +147,7 @@ func place(root *os.Root, from, target string, foreign func(string) bool) (aside
 		target += asideSuffix
 	}
 	if err := root.Rename(from, target); err != nil {
-		return false, false, fmt.Errorf("bring back %s: %w", target, err)
+		return false, false, fmt.Errorf("bring back %s: %w", display.Name(target), err)
 	}
 	return aside, false, nil
 }

@@ -227,7 +227,7 @@ func download(
 				}
 				name := filepath.Join(where, filepath.FromSlash(file.Path))
 				if err := receive(ctx, session.client, out, name, file.Artifact, file.Tree); err != nil {
-					return fetched, fmt.Errorf("fetch %s of stage %s: %w", file.Path, step.Stage, err)
+					return fetched, fmt.Errorf("fetch %s of stage %s: %w", display.Name(file.Path), step.Stage, err)
 				}
 				fetched++
 			}

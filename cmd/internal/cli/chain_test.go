@@ -153,25 +153,51 @@ func churnResult(t *testing.T, stack *memoryStack) json.RawMessage {
 
 func TestAResultThatLeavesItsDirectoryIsRefused(t *testing.T) {
 	t.Parallel()
-	dir, out, state := directory(t, map[string]string{"c.yaml": "name: c\ncode: none\nstages: {only: {run: x, outputs: {o: o}}}\n"}), t.TempDir(), t.TempDir()
+	out := t.TempDir()
+	code, stderr := fetchOnly(t, "../../o", out)
+	if left := content(t, out); code != cli.ExitFailure || len(left) != 0 {
+		t.Errorf("got exit %d and %v, want nothing written", code, left)
+	}
+	contains(t, "standard error", stderr, "which is not below a directory")
+}
+
+func TestAttackALinkThatIsThereLeadsNoOutputAwayAndIsNamed(t *testing.T) {
+	t.Parallel()
+	out, away := t.TempDir(), t.TempDir()
+	if err := os.Mkdir(filepath.Join(out, "a"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(out, "a", "only")
+	if err := os.Symlink(away, link); err != nil {
+		t.Fatal(err)
+	}
+	code, stderr := fetchOnly(t, "o", out)
+	if left := content(t, away); code != cli.ExitFailure || len(left) != 0 {
+		t.Errorf("got exit %d and %v, want nothing written", code, left)
+	}
+	contains(t, "standard error", stderr, "fetch o of stage only: "+link+" is a link that leads to no directory in "+filepath.Dir(link)+"\n  hint: remove it")
+}
+
+// fetchOnly runs a chain of one stage, named only, whose output is at path, and fetches it into the directory a of out.
+func fetchOnly(t *testing.T, path, out string) (code int, stderr string) {
+	t.Helper()
+	dir, state := directory(t, map[string]string{"c.yaml": "name: c\ncode: none\nstages: {only: {run: x, outputs: {o: o}}}\n"}), t.TempDir()
 	stack := startStack(t, state)
 	stack.OnPublish = func(_ web.Event, run string) {
 		ref, err := stack.store.Put(t.Context(), strings.NewReader("x"))
 		if err != nil {
 			t.Error(err)
 		}
-		encoded, err := json.Marshal(chain.Result{Stages: map[string]chain.StageResult{"only": {Tasks: 1, Outputs: map[string][]wire.CommandFile{"o": {{Path: "../../o", Artifact: ref}}}}}})
+		outputs := map[string][]wire.CommandFile{"o": {{Path: path, Artifact: ref}}}
+		encoded, err := json.Marshal(chain.Result{Stages: map[string]chain.StageResult{"only": {Tasks: 1, Outputs: outputs}}})
 		if err != nil {
 			t.Error(err)
 		}
 		stack.Results = map[string]json.RawMessage{run: encoded}
 		finish(stack, run, "c", "b", predictor.RunSucceeded, `{}`, begin)
 	}
-	code, _, stderr := execute(t, t.Context(), cli.Deps{}, "run", filepath.Join(dir, "c.yaml"), "--state", state, "--out", filepath.Join(out, "a"))
-	if code != cli.ExitFailure || len(content(t, out)) != 0 {
-		t.Errorf("got exit %d and %v, want nothing written", code, content(t, out))
-	}
-	contains(t, "standard error", stderr, "which is not below a directory")
+	code, _, stderr = execute(t, t.Context(), cli.Deps{}, "run", filepath.Join(dir, "c.yaml"), "--state", state, "--out", filepath.Join(out, "a"))
+	return code, stderr
 }
 
 func TestTheChainOfTheReadmeIsRight(t *testing.T) {

@@ -214,7 +214,7 @@ func (t *tool) bringBack(ctx context.Context, store activities.Store, here local
 	}
 	if leaveThere {
 		for _, output := range outputs {
-			t.note("%s is artifact %s", output.Path, output.Artifact.Digest)
+			t.note("%s is artifact %s", display.Name(output.Path), output.Artifact.Digest)
 		}
 		if changedFiles.Digest != "" {
 			t.note("the changed files are artifact %s, a tar archive of %s", changedFiles.Digest, quantity.Bytes(changedFiles.Bytes))
@@ -230,7 +230,7 @@ func (t *tool) bringBack(ctx context.Context, store activities.Store, here local
 	}
 	for _, file := range files {
 		if file.aside {
-			t.complain("spillway: %s was changed here meanwhile and stays; the program's is %s\n", file.name, file.name+asideSuffix)
+			t.complain("spillway: %s was changed here meanwhile and stays; the program's is %s\n", display.Name(file.name), display.Name(file.name+asideSuffix))
 		}
 	}
 	if err != nil {
@@ -249,7 +249,7 @@ func saidOf(files []brought, dir string) string {
 	for _, file := range files {
 		total += file.bytes
 		if len(listed) < shownFiles {
-			listed = append(listed, display.CleanLine(file.name))
+			listed = append(listed, display.Name(file.name))
 		}
 	}
 	text := fmt.Sprintf("brought back %s, %s: %s", counted(len(files), "file"), total, strings.Join(listed, ", "))

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -185,6 +186,49 @@ func TestAFileThatChangedHereMeanwhileIsNeverOverwritten(t *testing.T) {
 		t.Errorf("files afterwards (-want +got):\n%s", diff)
 	}
 	contains(t, "standard error", stderr, "a was changed here meanwhile and stays; the program's is a.spillway", "brought back 5 files")
+}
+
+func TestAttackAFileIsShownUnderItsWholeName(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	stack := startStack(t, state)
+	dir := directory(t, map[string]string{"a": "1", "mine\u202e": "1"})
+	p := &program{
+		changes: map[string]string{"evil\x1b[2J.txt": "2", `"evil\x1b[2J.txt"`: "2", "größe 1": "2", "mine\u202e": "2"},
+		outputs: map[string]string{"out\n\tput": "3"},
+		while:   func() { put(t, dir, map[string]string{"mine\u202e": "mine"}) },
+	}
+	p.play(t, stack)
+	for _, args := range [][]string{nil, {"--no-fetch"}} {
+		code, _, stderr := execute(t, t.Context(), cli.Deps{}, slices.Concat([]string{"run", "--state", state, "--code", dir}, args, []string{"--", "./x"})...)
+		if code != cli.ExitOK {
+			t.Errorf("got exit %d: %s", code, stderr)
+		}
+		if args != nil {
+			contains(t, "standard error", stderr, `"out\n\tput" is artifact `)
+			continue
+		}
+		contains(t, "standard error", stderr, `"\"evil\\x1b[2J.txt\""`, `"evil\x1b[2J.txt"`, "größe 1, ", `"out\n\tput"`,
+			`"mine\u202e" was changed here meanwhile and stays; the program's is "mine\u202e.spillway"`)
+	}
+}
+
+func TestALinkThatLeadsOutIsNamed(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	stack := startStack(t, state)
+	dir, away := directory(t, map[string]string{"a": "1"}), t.TempDir()
+	p := &program{outputs: map[string]string{"to/below/out": "3"}, while: func() {
+		if err := os.Symlink(away, filepath.Join(dir, "to")); err != nil {
+			t.Error(err)
+		}
+	}}
+	p.play(t, stack)
+	code, _, stderr := execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", dir, "--", "./x")
+	if code != cli.ExitFailure {
+		t.Errorf("got exit %d, want 1", code)
+	}
+	contains(t, "standard error", stderr, "bring back to/below/out: "+dir+"/to is a link that leads to no directory in "+dir+"\n  hint: remove it")
 }
 
 func TestWhatIsNotFetchedIsNamed(t *testing.T) {

@@ -3,8 +3,10 @@ package display
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // escapes are the escape sequences of ECMA-48 with their parameters, and the strings of terminals that end with BEL or ST.
@@ -32,6 +34,14 @@ func CleanLine(text string) string {
 		}
 		return r
 	}, harmless(text))
+}
+
+// Name makes the name of a file one that is shown whole: quoted as Go quotes where it is not plain, so that no other name looks the same.
+func Name(name string) string {
+	if name == "" || strings.HasPrefix(name, `"`) || strings.ContainsFunc(name, acts) || !utf8.ValidString(name) {
+		return strconv.Quote(name)
+	}
+	return name
 }
 
 // CleanJSON writes characters on which a terminal acts, and that JSON lets stand, as escapes of JSON: the value stays the same.

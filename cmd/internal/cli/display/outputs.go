@@ -72,10 +72,11 @@ func outputLines(label string, files []wire.CommandFile) []string {
 		if len(files) > 1 {
 			one += " " + strconv.Itoa(task)
 		}
-		path := Clean(file.Path)
+		path := file.Path
 		if file.Tree {
 			path = strings.TrimSuffix(path, "/") + "/"
 		}
+		path = Name(path)
 		digest := Clean(file.Artifact.Digest)
 		lines = append(lines, fmt.Sprintf("  %-*s  %-24s %10s  %s", outputWidth, one, path, quantity.Bytes(file.Artifact.Bytes), digest[:min(len(digest), 12)]))
 	}
