@@ -54,6 +54,9 @@ func Open(dir string) (*Keys, error) {
 	if err := checkDir(root, dir, keysDir); err != nil {
 		return nil, err
 	}
+	if err := root.Chmod(keysDir, 0o700); err != nil { // it was made by hand, or copied
+		return nil, fmt.Errorf("make %s private: %w", filepath.Join(dir, keysDir), err)
+	}
 	k := &Keys{}
 	if err := k.load(root, dir); err != nil {
 		return nil, err

@@ -73,6 +73,18 @@ func TestAttackADirectoryBehindALinkIsMadePrivate(t *testing.T) {
 	}
 }
 
+func TestTheDirectoryOfKeysIsMadePrivate(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	open(t, dir)
+	keys := filepath.Join(dir, keysDir)
+	chmod(t, keys, 0o755)
+	open(t, dir)
+	if info, err := os.Stat(keys); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v, error %v; want 0700", info.Mode(), err)
+	}
+}
+
 func TestALostTokenIsWrittenAnew(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Error says why a directory is not written to, in one line.
@@ -78,10 +80,33 @@ func Check(dir string, shared bool) error {
 		return fmt.Errorf("find %s: %w", dir, err)
 	}
 	plain, err := withoutLinks(absolute)
-	if err != nil || shared {
+	if err != nil {
 		return err
 	}
-	return checkNearest(plain, dir)
+	if !shared {
+		if err := checkNearest(plain, dir); err != nil {
+			return err
+		}
+	}
+	return checkWritable(plain)
+}
+
+// checkWritable refuses a directory in which this user cannot make files, or, where it is not there, one that cannot be made.
+func checkWritable(plain string) error {
+	info, err := os.Lstat(plain)
+	if parent := filepath.Dir(plain); errors.Is(err, fs.ErrNotExist) && parent != plain {
+		return checkWritable(parent)
+	}
+	if err == nil && !info.IsDir() {
+		err = &fs.PathError{Op: "open", Path: plain, Err: syscall.ENOTDIR}
+	}
+	if err != nil {
+		return err
+	}
+	if err := unix.Access(plain, unix.W_OK|unix.X_OK); err != nil {
+		return &fs.PathError{Op: "write into", Path: plain, Err: err}
+	}
+	return nil
 }
 
 // checkNearest is check for a directory, or, where that is not there, for the one in which it or its parents would be made.

@@ -110,12 +110,10 @@ func (t *tool) runChain(ctx context.Context, file string, flags *runFlags) (err 
 	if err != nil {
 		return err
 	}
-	var out *os.Root // nil where nothing is wanted
-	if flags.out != "" {
-		if out, err = safefile.Open(flags.out, 0o755, flags.sharedOut); err != nil {
+	if flags.out != "" { // it is made when there is something to put into it
+		if err := safefile.Check(flags.out, flags.sharedOut); err != nil {
 			return refusedOut("--out", flags.out, err)
 		}
-		defer func() { err = errors.Join(err, out.Close()) }()
 	}
 	session, err := t.connectOrStart(ctx, &flags.stack, noApps)
 	if err != nil {
@@ -137,7 +135,7 @@ func (t *tool) runChain(ctx context.Context, file string, flags *runFlags) (err 
 	if err != nil {
 		return err
 	}
-	return t.concludeChain(ctx, session, model, c.Steps(), out, flags, viewer)
+	return t.concludeChain(ctx, session, model, c.Steps(), flags, viewer)
 }
 
 // noApps is for stacks that need no app of ours.
@@ -175,8 +173,8 @@ func (t *tool) serveStoredChain(ctx context.Context, session *session, name stri
 
 // concludeChain prints what is left of a run of a chain and fetches what was asked for.
 func (t *tool) concludeChain(
-	ctx context.Context, session *session, model display.Model, steps []chain.Step, out *os.Root, flags *runFlags, viewer *viewer,
-) error {
+	ctx context.Context, session *session, model display.Model, steps []chain.Step, flags *runFlags, viewer *viewer,
+) (err error) {
 	if model.Run.State != predictor.RunSucceeded {
 		return t.conclude(model, session.stack, flags.json, viewer)
 	}
@@ -198,9 +196,14 @@ func (t *tool) concludeChain(
 			t.say("%s\n", own(line))
 		}
 	}
-	if out == nil {
+	if flags.out == "" {
 		return nil
 	}
+	out, err := safefile.Open(flags.out, 0o755, flags.sharedOut)
+	if err != nil {
+		return refusedOut("--out", flags.out, err)
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
 	fetched, err := download(ctx, session, result, steps, out)
 	if err == nil && !t.quiet {
 		t.complain("%s of the last stages in %s\n", counted(fetched, "output"), flags.out)

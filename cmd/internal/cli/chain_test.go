@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -149,6 +151,27 @@ func churnResult(t *testing.T, stack *memoryStack) json.RawMessage {
 		t.Error(err)
 	}
 	return encoded
+}
+
+// TestARunThatDoesNotStartMakesNoDirectory: nothing will be put into it.
+func TestARunThatDoesNotStartMakesNoDirectory(t *testing.T) {
+	t.Parallel()
+	text := "name: c\ncode: none\nstages: {only: {run: x, outputs: {o: o}}}\n"
+	file := filepath.Join(directory(t, map[string]string{"c.yaml": text}), "c.yaml")
+	out := filepath.Join(t.TempDir(), "a", "b")
+	code, _, stderr := execute(t, t.Context(), cli.Deps{}, "run", file, "--state", t.TempDir(), "--out", out)
+	if code != cli.ExitFailure {
+		t.Errorf("without an engine: exit %d, %s", code, stderr)
+	}
+	if _, err := os.Lstat(filepath.Dir(out)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is %s now, %v", filepath.Dir(out), err)
+	}
+	out = filepath.Join(file, "out")
+	code, _, stderr = execute(t, t.Context(), cli.Deps{}, "run", file, "--state", t.TempDir(), "--out", out)
+	if code != cli.ExitUsage {
+		t.Errorf("below a file: exit %d", code)
+	}
+	contains(t, "standard error", stderr, "--out "+out+": not a directory")
 }
 
 func TestAResultThatLeavesItsDirectoryIsRefused(t *testing.T) {

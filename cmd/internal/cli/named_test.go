@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -54,6 +55,18 @@ func TestWhatIsOpenAlreadyIsReadByItsNumber(t *testing.T) {
 	code, stdout, stderr := execute(t, t.Context(), cli.Deps{}, "check", fmt.Sprintf("/dev/fd/%d", reader.Fd()))
 	if code != cli.ExitOK || stdout == "" {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// TestNoPlaceholderOfAFlagIsACommand: the first words between backticks of what a flag does are its placeholder.
+func TestNoPlaceholderOfAFlagIsACommand(t *testing.T) {
+	t.Parallel()
+	placeholder := regexp.MustCompile(`(?m)^ +(?:-\w, )?--[\w-]+ spillway .*`)
+	for _, command := range []string{"dev", "run", "train", "plan", "doctor"} {
+		code, stdout, _ := execute(t, t.Context(), cli.Deps{}, command, "--help")
+		if wrong := placeholder.FindAllString(stdout, -1); code != cli.ExitOK || len(wrong) > 0 {
+			t.Errorf("%s --help: exit %d, %q", command, code, wrong)
+		}
 	}
 }
 

@@ -42,7 +42,7 @@ func (f *planFlags) add(set *pflag.FlagSet) {
 	set.Var(stageOfZeRO{&f.zero}, "zero", "what replicas share out: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights too (default 0)")
 	set.BoolVar(&f.recompute, "recompute", false, "allow stages to compute activations again before the backward pass where memory is short")
 	set.BoolVar(&f.json, "json", false, "print everything as JSON; the units are in the names")
-	set.StringVar(&f.svg, "svg", "", "write a picture of the plan to this `FILE`")
+	set.Var(destination{&f.svg}, "svg", "write a picture of the plan to this `FILE`")
 	addSharedOut(set, &f.sharedOut, "--svg")
 }
 

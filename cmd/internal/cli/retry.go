@@ -108,7 +108,7 @@ func (t *tool) retry(ctx context.Context, run string, flags *retryFlags) error {
 		return err
 	}
 	if steps := chainSteps(session.stack, model.Run.Pipeline); len(steps) > 0 {
-		return t.concludeChain(ctx, session, model, steps, nil, &runFlags{json: flags.json}, viewer)
+		return t.concludeChain(ctx, session, model, steps, &runFlags{json: flags.json}, viewer)
 	}
 	return t.conclude(model, session.stack, flags.json, viewer)
 }

@@ -74,7 +74,7 @@ exit code is 0 when the run succeeded and 1 when it failed or was cancelled.`,
 	set.StringArrayVar(&flags.stack.apps, "app", nil, "`DIR` of a Go main package, or a binary, that has the pipeline")
 	set.BoolVar(&flags.json, "json", false, "write one JSON object to standard output at the end, and all else to standard error")
 	set.BoolVar(&t.quiet, "quiet", false, "show no progress")
-	set.StringVar(&flags.out, "out", "", "`DIR` for the outputs of a chain's last stages, as STAGE/PATH, or STAGE/TASK/PATH where it fans out")
+	set.Var(destination{&flags.out}, "out", "`DIR` for the outputs of a chain's last stages, as STAGE/PATH, or STAGE/TASK/PATH where it fans out")
 	addSharedOut(set, &flags.sharedOut, "--out")
 	flags.event.add(set)
 	flags.command.add(set)
@@ -146,7 +146,7 @@ func (t *tool) run(ctx context.Context, pipeline string, flags *runFlags) (err e
 		return err
 	}
 	if steps := chainSteps(session.stack, pipeline); len(steps) > 0 {
-		return t.concludeChain(ctx, session, model, steps, nil, flags, viewer)
+		return t.concludeChain(ctx, session, model, steps, flags, viewer)
 	}
 	return t.conclude(model, session.stack, flags.json, viewer)
 }

@@ -84,7 +84,8 @@ func (f *stackFlags) add(flags *pflag.FlagSet) {
 	f.set.Var(cpuList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half, all with --no-burst)")
 	f.set.Var(memory{&f.poolMemory}, "pool-memory", "memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
 	f.set.Var(memory{&f.artifactsMax}, "artifacts-max", "what artifacts may take together, such as 200GiB: more is refused (default no bound)")
-	f.set.Var(choice{value: &f.limits, of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits", "what holds attempts to their sizes; `spillway doctor` says what this machine offers")
+	f.set.Var(choice{value: &f.limits, of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits",
+		"what holds attempts to their sizes (see spillway doctor for what this machine offers)")
 	f.set.StringVar(&f.stageUser, "stage-user", "",
 		"`USER` as whom stages run, where root starts spillway: they can do no more than that user can")
 	f.set.Var(cpuList{&f.functionCPUs}, "function-cpus", "CPU numbers of local functions (default those that are not the pool's)")

@@ -66,7 +66,7 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.dataInPlace, "data-in-place", false, "read the data where it is, at a path that every host has, instead of sending it along")
 	flags.StringVar(&f.devices, "devices", "", "`FILE` of the devices that may be used, as `spillway plan` reads it (default what the attempt is given)")
 	flags.StringVar(&f.resume, "resume", "", "`DIR` of a checkpoint to go on from; the split may be another")
-	flags.StringVar(&f.out, "out", "", "`DIR` for the trained model and the last checkpoint (default MODEL-trained)")
+	flags.Var(destination{&f.out}, "out", "`DIR` for the trained model and the last checkpoint (default MODEL-trained)")
 	addSharedOut(flags, &f.sharedOut, "--out")
 	flags.BoolVar(&f.here, "here", false, "train in this process, without an engine: implied in a stage of a chain")
 	flags.BoolVar(&f.json, "json", false, "write the plan, the progress and the result to standard output as JSON, one object a line")

@@ -193,6 +193,29 @@ func (c choice) Set(text string) error {
 	return nil
 }
 
+// destination is a flag that takes the path of what is written; an empty one, as of a variable that is not set, is refused.
+type destination struct{ value *string }
+
+// String returns the path; empty for none.
+func (d destination) String() string {
+	if d.value == nil {
+		return ""
+	}
+	return *d.value
+}
+
+// Type is the placeholder in the usage.
+func (d destination) Type() string { return "PATH" }
+
+// Set takes any path but the empty one.
+func (d destination) Set(text string) error {
+	if text == "" {
+		return &usage{problem: "it is empty", hint: "give a path, or leave the flag out"}
+	}
+	*d.value = text
+	return nil
+}
+
 // port is a flag that takes a TCP port.
 type port struct{ value *int }
 
