@@ -70,7 +70,11 @@ func ContinueStream(ctx context.Context, js jetstream.JetStream, after uint64) e
 	}
 	config := loopStream()
 	config.FirstSeq = after + afterGap
-	return ensureStream(ctx, js, config)
+	// It is made and never changed: a stream that got this first sequence would lose all before it when NATS opens it next.
+	if _, err := js.CreateStream(ctx, config); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return fmt.Errorf("make stream %s anew: %w", wire.LoopStream, err)
+	}
+	return nil
 }
 
 func ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) error {

@@ -85,20 +85,20 @@ func (n *natsServer) check(ctx context.Context) error {
 	return n.ready(ctx, natsCheckTimeout)
 }
 
-// writes reports that the store is closed, or else the first stream that has failed to write.
+// writes reports that the store is closed, or else the first stream that has failed to write or that is on the disk and not open.
 func (n *natsServer) writes() error {
 	if !n.server.JetStreamEnabled() {
 		return errors.New("its JetStream store is off; see the log for why, and look at the free space of the state directory")
 	}
 	for _, e := range n.server.Healthz(&natsserver.HealthzOptions{Details: true}).Errors {
-		if e.Type == natsserver.HealthzErrorStream && strings.Contains(e.Error, "write error") {
+		if e.Type == natsserver.HealthzErrorStream && (strings.Contains(e.Error, "write error") || strings.Contains(e.Error, "could not be recovered")) {
 			return fmt.Errorf("%s; make room in the state directory: it is tried again every %v", e.Error, mendPause)
 		}
 	}
 	return nil
 }
 
-// mend opens the store anew whenever a stream has failed to write, until stop. NATS refuses everything to such a stream from then on, even
+// mend opens the store anew whenever a stream has failed to write, or to open, until stop. NATS refuses everything to such a stream from then on, even
 // when the disk has room again; opened anew it has all that it ever acknowledged.
 func (n *natsServer) mend() {
 	defer close(n.mended)

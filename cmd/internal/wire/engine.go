@@ -236,7 +236,7 @@ func (e *Engine) connectNATS(name string) (jetstream.JetStream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	return stream, nil
+	return e.servers.Streams(stream), nil
 }
 
 func (e *Engine) artifactDir() string { return filepath.Join(e.config.StateDir, "artifacts") }
