@@ -36,7 +36,7 @@ func (s *streams) check(ctx context.Context, name string) error {
 	return nil
 }
 
-// CreateStream is that of JetStream after check, as are those below.
+// CreateStream is that of JetStream, of a stream that is not stored.
 func (s *streams) CreateStream(ctx context.Context, config jetstream.StreamConfig) (jetstream.Stream, error) {
 	if err := s.check(ctx, config.Name); err != nil {
 		return nil, err
@@ -44,6 +44,7 @@ func (s *streams) CreateStream(ctx context.Context, config jetstream.StreamConfi
 	return s.JetStream.CreateStream(ctx, config)
 }
 
+// CreateOrUpdateStream is that of JetStream, of a stream that is open or not stored.
 func (s *streams) CreateOrUpdateStream(ctx context.Context, config jetstream.StreamConfig) (jetstream.Stream, error) {
 	if err := s.check(ctx, config.Name); err != nil {
 		return nil, err
@@ -51,6 +52,7 @@ func (s *streams) CreateOrUpdateStream(ctx context.Context, config jetstream.Str
 	return s.JetStream.CreateOrUpdateStream(ctx, config)
 }
 
+// CreateKeyValue is that of JetStream, of a bucket that is not stored.
 func (s *streams) CreateKeyValue(ctx context.Context, config jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	if err := s.check(ctx, "KV_"+config.Bucket); err != nil {
 		return nil, err
@@ -58,6 +60,7 @@ func (s *streams) CreateKeyValue(ctx context.Context, config jetstream.KeyValueC
 	return s.JetStream.CreateKeyValue(ctx, config)
 }
 
+// CreateOrUpdateKeyValue is that of JetStream, of a bucket that is open or not stored.
 func (s *streams) CreateOrUpdateKeyValue(ctx context.Context, config jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	if err := s.check(ctx, "KV_"+config.Bucket); err != nil {
 		return nil, err
