@@ -113,9 +113,28 @@ func TestAttackAPlantedLinkLeadsNoLogAway(t *testing.T) {
 	t.Parallel()
 	dir, victim := t.TempDir(), newVictim(t)
 	plant(t, dir, map[string]string{"spillway.log": victim.precious})
+	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // that others can write to it is the attack
+		t.Fatal(err)
+	}
 	if _, log, err := openLog(dir, "info"); err == nil {
 		_ = log.Close()
 		t.Error("the log was opened through a link")
 	}
 	victim.isUnharmed(t)
+}
+
+func TestTheLogMayLieElsewhereByALinkOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	plant(t, dir, map[string]string{"spillway.log": elsewhere})
+	_, log, err := openLog(dir, "info")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(elsewhere); err != nil {
+		t.Error(err)
+	}
 }
