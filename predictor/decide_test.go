@@ -175,7 +175,8 @@ func TestForecastsRestOnEarlierRunsThatCalledTheSameStages(t *testing.T) {
 		state = fold(state, predictor.RunEnded{Run: run, State: predictor.RunSucceeded, At: after(at + took)})
 	}
 	forecast := func(now float64) (finish, cost predictor.Interval, known bool) {
-		return state.Forecast("now", after(now))
+		forecast, known := state.Forecast("now", after(now))
+		return forecast.Finish, forecast.Cost, known
 	}
 	state = fold(state, started("now", 0, predictor.Goal{}))
 	if _, _, known := forecast(0); known {
@@ -195,18 +196,40 @@ func TestForecastsRestOnEarlierRunsThatCalledTheSameStages(t *testing.T) {
 		t.Errorf("its cost: %+v, want %+v", cost, want)
 	}
 	state = fold(state, hint("now", "train", 1, 2050), hint("now", "score", 1, 2060))
-	if got, _, known = forecast(2100); !known || !near(got, predictor.Interval{Low: 40, Mid: 40, High: 40}) {
-		t.Errorf("once it called all three stages: %+v known %v, want 40 s as the run that did so too", got, known)
+	if got, _, known = forecast(2100); !known || !near(got, predictor.Interval{Low: 0, Mid: 40, High: 180}) {
+		t.Errorf("once it called all three stages: %+v known %v, want 40 s as the run that did so too, within half and twice of its 140 s", got, known)
 	}
 	if _, _, known = forecast(2200); known {
 		t.Error("a run that takes longer than all before has a forecast")
 	}
-	if _, _, known = state.Forecast("nobody", after(0)); known {
+	if _, known = state.Forecast("nobody", after(0)); known {
 		t.Error("an unknown run has a forecast")
 	}
 	var none predictor.State
-	if _, _, known = none.Forecast("now", after(0)); known {
+	if _, known = none.Forecast("now", after(0)); known {
 		t.Error("the zero state has a forecast")
+	}
+}
+
+func TestAForecastFromOneEarlierRunSaysSoAndIsNoIntervalWithoutWidth(t *testing.T) {
+	t.Parallel()
+	line := record("one", "prep", 0, 60, 1)
+	line.Cost = quantity.USD / 10
+	state := fold(
+		predictor.State{}, started("one", 0, predictor.Goal{}), hint("one", "prep", 1, 0), line,
+		predictor.RunEnded{Run: "one", State: predictor.RunSucceeded, At: after(100)},
+		started("now", 200, predictor.Goal{}), hint("now", "prep", 1, 200),
+	)
+	got, known := state.Forecast("now", after(210))
+	want := predictor.Forecast{
+		Finish: predictor.Interval{Low: 40, Mid: 90, High: 190}, Cost: predictor.Interval{Low: 0.05, Mid: 0.1, High: 0.2}, Runs: 1,
+	}
+	if !known || !near(got.Finish, want.Finish) || !near(got.Cost, want.Cost) || got.Runs != want.Runs {
+		t.Errorf("after 10 s: %+v known %v, want %+v", got, known, want)
+	}
+	outlook := state.Outlook("now", predictor.Goal{}, laptop(210, 1))
+	if outlook.Runs != 1 || !strings.Contains(outlook.Summary, "a guess from one earlier run") {
+		t.Errorf("the outlook rests on %d runs and says %q", outlook.Runs, outlook.Summary)
 	}
 }
 

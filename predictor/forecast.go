@@ -64,28 +64,60 @@ func (m *memory) keepPast(r *run, now instant) {
 	kept.Active = max(kept.Active, now)
 }
 
-// Forecast predicts in how many seconds from now a run will end and what it will have cost altogether, in US dollars. It compares the run
-// with the earlier runs of its pipeline that called the same stages first, in the same order: what is left is what they took less the time
-// that passed, and the interval is their spread. known is false for runs that are unknown or over, and when no earlier run is alike or this
-// run already took longer than all that are.
-func (s State) Forecast(run string, now time.Time) (finish, cost Interval, known bool) {
+// Forecast is what is expected of a run that goes on.
+type Forecast struct {
+	// Finish is in how many seconds from now it ends, and Cost what it will have cost altogether by then, in US dollars.
+	Finish, Cost Interval
+	// Runs is on how many earlier runs this rests, at least 1. Of one, the intervals are those of acrossRuns: a guess.
+	Runs int
+}
+
+// Forecast compares the run with the earlier runs of its pipeline that called the same stages first, in the same
+// order: what is left is what they took less the time that passed, and the interval is their spread. known is false
+// for runs that are unknown or over, and when no earlier run is alike or this run already took longer than all that
+// are.
+func (s State) Forecast(run string, now time.Time) (forecast Forecast, known bool) {
 	m := s.memory
 	if m == nil || m.runs[run] == nil || !m.runs[run].Known {
-		return Interval{}, Interval{}, false
+		return Forecast{}, false
 	}
 	r := m.runs[run]
 	elapsed := at(now).since(r.Started)
-	var left, total series
+	var took, cost series
 	for _, earlier := range m.alike(r) {
 		if earlier.Seconds > elapsed {
-			left.push(earlier.Seconds-elapsed, maxRunsKept)
-			total.push(max(earlier.Cost, r.Spent).USD(), maxRunsKept)
+			took.push(earlier.Seconds, maxRunsKept)
+			cost.push(earlier.Cost.USD(), maxRunsKept)
 		}
 	}
-	if len(left.Values) == 0 {
-		return Interval{}, Interval{}, false
+	if len(took.Values) == 0 {
+		return Forecast{}, false
 	}
-	return left.interval(), total.interval(), true
+	return Forecast{
+		Finish: took.acrossRuns().from(-elapsed).atLeast(0),
+		Cost:   cost.acrossRuns().atLeast(r.Spent.USD()),
+		Runs:   len(took.Values),
+	}, true
+}
+
+// spreadOfOne is by what factor another run may take more or less than the only one that is known of its pipeline:
+// one run tells nothing of how much runs differ. Two runs of the same input on the same machine have differed by 1.4
+// because of what else ran there.
+const spreadOfOne = 2
+
+// acrossRuns is what another run takes of what these runs took. The interval of one value is no single number, which
+// would promise what nobody knows: it reaches from half to twice.
+func (s series) acrossRuns() Interval {
+	i := s.interval()
+	if len(s.Values) == 1 {
+		i.Low, i.High = i.Mid/spreadOfOne, i.Mid*spreadOfOne
+	}
+	return i
+}
+
+// atLeast raises what is below the least.
+func (i Interval) atLeast(least float64) Interval {
+	return Interval{Low: max(i.Low, least), Mid: max(i.Mid, least), High: max(i.High, least)}
 }
 
 // alike returns the earlier runs of r's pipeline whose first stages are those that r has called so far.

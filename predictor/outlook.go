@@ -14,15 +14,18 @@ type Outlook struct {
 	// Known is false when nothing is known of what is left of the run; Why then says what is missing.
 	Known bool   `json:"known"`
 	Why   string `json:"why,omitempty"`
+	// Runs is how many earlier runs say what follows the stages that go on; 0 when nothing is known. What one run says
+	// is a guess.
+	Runs int `json:"earlier_runs,omitempty"`
 	// Chosen is what would be done under the goal, Present what is being done now.
 	Chosen  Alternative `json:"chosen"`
 	Present Alternative `json:"present"`
 	// Alternatives are those on the frontier, by FinishSeconds: of no two does one finish earlier and cost no more.
 	Alternatives []Alternative `json:"alternatives"`
-	// Feasible says that Chosen meets the goal. Verdict is one sentence about it, for people: what happens under the goal, or why it cannot
-	// be met and what could be.
+	// Feasible says that Chosen meets the goal. Summary is one sentence about it, for people: what happens under the goal,
+	// or why it cannot be met and what could be.
 	Feasible bool   `json:"feasible"`
-	Verdict  string `json:"verdict"`
+	Summary  string `json:"verdict"`
 }
 
 // Alternative is one way to finish a run.

@@ -131,7 +131,8 @@ func (d *decider) course(w *work, run string) (c course, known bool) {
 	}
 	c = course{
 		offer: o, id: st.ID, held: st.Functions, poolOnly: float64(w.queued[1]), idle: w.running[Pool] < o.slots,
-		part: w.parts()[run], variation: variation, after: d.memory.rests(d.memory.runs[run], st.ID.Name).interval(), chosen: w.functions,
+		part: w.parts()[run], variation: variation, chosen: w.functions,
+		after: d.memory.rests(d.memory.runs[run], st.ID.Name).acrossRuns(),
 	}
 	for _, attempt := range d.attemptsOf(st.ID) {
 		age := d.now.since(attempt.Started)

@@ -19,7 +19,7 @@ func (s State) Outlook(run string, goal Goal, snapshot Snapshot) Outlook {
 	out := Outlook{Run: run, Goal: sane(goal), At: snapshot.Now, Alternatives: []Alternative{}}
 	if s.memory == nil || s.memory.runs[run] == nil || !s.memory.runs[run].Known {
 		out.Why = "no run " + run + " goes on whose start was seen"
-		out.Feasible, out.Verdict = out.judge()
+		out.Feasible, out.Summary = out.summarise()
 		return out
 	}
 	m := s.memory.copied()
@@ -30,7 +30,7 @@ func (s State) Outlook(run string, goal Goal, snapshot Snapshot) Outlook {
 	d := begin(m, snapshot)
 	d.settle()
 	d.rest(r).tell(&out)
-	out.Feasible, out.Verdict = out.judge()
+	out.Feasible, out.Summary = out.summarise()
 	return out
 }
 
@@ -42,6 +42,7 @@ type rest struct {
 	// finish and later are what earlier runs say: in how many seconds the run ends, and what the stages cost that it has not called yet, in
 	// US dollars. They are zero where unknown.
 	finish, total, later Interval
+	runs                 int    // how many earlier runs say it
 	byHistory            bool   // no stage has a choice: finish and total say all
 	missing              string // what is not known; empty when enough is
 	fits                 func(slots []int) bool
@@ -49,7 +50,9 @@ type rest struct {
 
 // rest gathers what is known of the rest of r. The decider has settled what every stage gets.
 func (d *decider) rest(r *run) rest {
-	left := rest{elapsed: d.now.since(r.Started), spent: r.Spent, later: d.memory.laterCosts(r).interval()}
+	left := rest{elapsed: d.now.since(r.Started), spent: r.Spent, later: d.memory.laterCosts(r).acrossRuns()}
+	alike := len(d.memory.alike(r))
+	left.runs = alike
 	var unknown []string
 	backlog, stuck := false, false
 	for _, w := range d.worksOf(r) {
@@ -66,19 +69,18 @@ func (d *decider) rest(r *run) rest {
 		left.missing = "no host has a valid lease, so nobody takes the tasks that wait for the pool"
 		return left
 	}
-	alike := len(d.memory.alike(r)) > 0
-	if alike && len(unknown) == 0 && backlog {
+	if alike > 0 && len(unknown) == 0 && backlog {
 		return left
 	}
-	finish, total, known := State{d.memory}.Forecast(r.ID, time.Unix(0, int64(d.now)))
+	forecast, known := State{d.memory}.Forecast(r.ID, time.Unix(0, int64(d.now)))
 	switch {
 	case known:
-		left.finish, left.total, left.byHistory = finish, total, true
+		left.finish, left.total, left.runs, left.byHistory = forecast.Finish, forecast.Cost, forecast.Runs, true
 	case len(unknown) > 0:
 		left.missing = "no attempt of " + strings.Join(unknown, " and ") + " has ended yet: how long a task takes is not known"
 	case d.memory.pasts[r.pipeline()] == nil:
 		left.missing = "no earlier run of this pipeline has succeeded: nothing is known of " + following(r)
-	case !alike:
+	case alike == 0:
 		left.missing = "no earlier run of this pipeline called the same stages first: nothing is known of " + following(r)
 	case len(left.courses) == 0:
 		left.missing = "it goes on for longer than every earlier run like it, and no task waits or runs now"
@@ -148,6 +150,9 @@ func (d *decider) room(courses []course) func([]int) bool {
 // tell writes what is known into out.
 func (r rest) tell(out *Outlook) {
 	out.Known, out.Why = r.missing == "", r.missing
+	if out.Known {
+		out.Runs = r.runs
+	}
 	present, chosen := make([]int, len(r.courses)), make([]int, len(r.courses))
 	stages := make([][]option, len(r.courses))
 	for i, c := range r.courses {

@@ -47,7 +47,7 @@ func TestAnOutlookTellsWhatHappensUnderAGoal(t *testing.T) {
 		state    predictor.State
 		goal     predictor.Goal
 		feasible bool
-		verdict  []string
+		summary  []string
 	}{
 		{"no limit", state, predictor.Goal{Minimise: predictor.Cost}, true, []string{"ends after 4m", "for $0.01", "with the pool only"}},
 		{"as early as can be", state, predictor.Goal{Minimise: predictor.Latency}, true, []string{"ends after 107 s (", "with 8 functions for score"}},
@@ -60,10 +60,10 @@ func TestAnOutlookTellsWhatHappensUnderAGoal(t *testing.T) {
 			"a deadline of 5 s is past: 10 s have passed and 97 s more are needed with 8 functions for score; give ",
 		}},
 		{"a budget that is spent", charged, predictor.Goal{Budget: quantity.USD / 1000}, false, []string{
-			"a budget of $0.001000 is spent already ($0.003000): the run costs at least $0.01300; give $0.01300 or more",
+			"a budget of $0.001000 is spent already ($0.003000): the run costs at least $0.01300; give $0.02300 or more",
 		}},
 		{"a budget below what follows costs", charged, predictor.Goal{Budget: 4 * quantity.USD / 1000}, false, []string{
-			"a budget of $0.004000 is not enough: $0.003000 is spent, and the cheapest way, the pool only, costs $0.01300; give $0.01300 or more",
+			"a budget of $0.004000 is not enough: $0.003000 is spent, and the cheapest way, the pool only, costs $0.01300; give $0.02300 or more",
 		}},
 		{"a budget that is kept", state, predictor.Goal{Minimise: predictor.Latency, Budget: quantity.USD}, true, []string{"within the budget of $1.00"}},
 		{"a deadline and a budget that exclude each other", state, predictor.Goal{Deadline: minutes(2), Budget: 105 * quantity.USD / 10_000}, false, []string{
@@ -76,13 +76,13 @@ func TestAnOutlookTellsWhatHappensUnderAGoal(t *testing.T) {
 			if !got.Known || got.Feasible != row.feasible {
 				t.Errorf("known %v, feasible %v, want true and %v", got.Known, got.Feasible, row.feasible)
 			}
-			for _, part := range row.verdict {
-				if !strings.Contains(got.Verdict, part) {
-					t.Errorf("verdict %q\nwithout  %q", got.Verdict, part)
+			for _, part := range row.summary {
+				if !strings.Contains(got.Summary, part) {
+					t.Errorf("summary %q\nwithout  %q", got.Summary, part)
 				}
 			}
 			if testing.Verbose() {
-				t.Log(got.Verdict)
+				t.Log(got.Summary)
 			}
 		})
 	}
@@ -100,7 +100,7 @@ func TestAnOutlookWithoutEarlierRunsSaysWhatIsMissing(t *testing.T) {
 		goal     predictor.Goal
 		feasible bool
 		why      string
-		verdict  string
+		summary  string
 	}{
 		{"nobody knows the run", first, "other", predictor.Goal{}, true, "no run other goes on", "how it ends is not known"},
 		{"the zero state", predictor.State{}, "r", predictor.Goal{}, true, "no run r goes on", "how it ends is not known"},
@@ -116,8 +116,8 @@ func TestAnOutlookWithoutEarlierRunsSaysWhatIsMissing(t *testing.T) {
 			if got.Known || len(got.Alternatives) > 0 || got.Feasible != row.feasible {
 				t.Errorf("known %v with %d alternatives, feasible %v, want %v", got.Known, len(got.Alternatives), got.Feasible, row.feasible)
 			}
-			if !strings.Contains(got.Why, row.why) || !strings.Contains(got.Verdict, row.verdict) {
-				t.Errorf("why %q, want %q; verdict %q, want %q", got.Why, row.why, got.Verdict, row.verdict)
+			if !strings.Contains(got.Why, row.why) || !strings.Contains(got.Summary, row.summary) {
+				t.Errorf("why %q, want %q; summary %q, want %q", got.Why, row.why, got.Summary, row.summary)
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func TestBetweenStagesEarlierRunsTellTheEnd(t *testing.T) {
 	state := fold(scored(predictor.State{}, 1), started("r", 0, predictor.Goal{}), hint("r", "score", 1, 1), record("r", "score", 0, 2, 1))
 	got := state.Outlook("r", predictor.Goal{Deadline: minutes(2)}, laptop(40, 4))
 	want := []predictor.Alternative{{
-		Name: "pool only", FinishSeconds: predictor.Interval{Low: 100, Mid: 100, High: 100}, CostUSD: predictor.Interval{Low: 0.01, Mid: 0.01, High: 0.01},
+		Name: "pool only", FinishSeconds: predictor.Interval{Low: 50, Mid: 100, High: 200}, CostUSD: predictor.Interval{Low: 0.005, Mid: 0.01, High: 0.02},
 	}}
 	if diff := cmp.Diff(want, got.Alternatives); !got.Known || !got.Feasible || diff != "" {
 		t.Errorf("known %v, feasible %v (-want +got):\n%s", got.Known, got.Feasible, diff)
@@ -288,8 +288,8 @@ func TestAnOutlookLeavesTheStateAsItIs(t *testing.T) {
 
 // checkOutlook holds what every outlook promises.
 func checkOutlook(t *rapid.T, o predictor.Outlook) {
-	if o.Verdict == "" || o.Known == (o.Why != "") || o.Known != (len(o.Alternatives) > 0) || len(o.Alternatives) > 60 {
-		t.Fatalf("known %v, why %q, verdict %q, %d alternatives", o.Known, o.Why, o.Verdict, len(o.Alternatives))
+	if o.Summary == "" || o.Known == (o.Why != "") || o.Known != (len(o.Alternatives) > 0) || len(o.Alternatives) > 60 {
+		t.Fatalf("known %v, why %q, summary %q, %d alternatives", o.Known, o.Why, o.Summary, len(o.Alternatives))
 	}
 	for i, a := range o.Alternatives {
 		for _, v := range []float64{a.FinishSeconds.Low, a.FinishSeconds.Mid, a.FinishSeconds.High, a.CostUSD.Low, a.CostUSD.Mid, a.CostUSD.High} {

@@ -106,7 +106,7 @@ func closeTerms(a, b usage.Term) bool {
 // sizing models the stage afresh and returns the size of one slot at the largest input seen lately.
 func (d *decider) sizing(st *stage) (Sizing, quantity.Size) {
 	known := st.model
-	known.judge(d.policy.ErrorBound)
+	known.checkError(d.policy.ErrorBound)
 	needs := known.needs(d.policy.Margin)
 	s := d.first(st)
 	if needs.memoryKnown {
@@ -204,9 +204,10 @@ const (
 	fallenMemory = "memory"
 )
 
-// judge decides whether the predictions are good enough to size by: they fall from use when the median error of the run times, or of the
-// peaks, of the last attempts passes bound, and come back once it is below bound again by a tenth.
-func (m *model) judge(bound float64) {
+// checkError decides whether the predictions are good enough to size by: they fall from use when the median error of
+// the run times, or of the peaks, of the last attempts passes bound, and come back once it is below bound again by a
+// tenth.
+func (m *model) checkError(bound float64) {
 	before := m.Fallen
 	m.Fallen = ""
 	if bound <= 0 {

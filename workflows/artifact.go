@@ -44,16 +44,12 @@ func Traceparent(ctx context.Context) string { return activities.Traceparent(ctx
 // Goal is what a run is to achieve: a deadline, a budget, or which of the two to minimise.
 type Goal = predictor.Goal
 
-// The objectives of a Goal.
+// The objectives of a Goal, and units of hints and goals.
 const (
 	Cost    = predictor.Cost
 	Latency = predictor.Latency
-)
-
-// Units of hints and goals.
-const (
-	Core = quantity.Core
-	MiB  = quantity.MiB
-	GiB  = quantity.GiB
-	USD  = quantity.USD
+	Core    = quantity.Core
+	MiB     = quantity.MiB
+	GiB     = quantity.GiB
+	USD     = quantity.USD
 )

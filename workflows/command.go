@@ -2,13 +2,11 @@ package workflows
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // The messages of a command stage.
@@ -35,13 +33,13 @@ type (
 // It panics when the name is no name (see NewStage).
 func NewCommand(name string) Stage[Command, CommandResult] {
 	mustName("stage", name)
-	declare(name)
+	engine.Declare(name)
 	return newCommand(name)
 }
 
 // CommandStage is NewCommand for a stage that is made from data, such as those of a chain: app.Main need not list it. It refuses
 // results of other runs, also where its run asks for them, when refuses is set.
-// It panics when the name is no name or a hint is wrong (see With), so check the data first (see CheckName).
+// It panics when the name is no name or a hint is wrong (see With), so check the data first (see engine.CheckName).
 func CommandStage(name string, hints Hints, refuses bool) Stage[Command, CommandResult] {
 	mustName("stage", name)
 	stage := newCommand(name).With(hints)
@@ -49,29 +47,8 @@ func CommandStage(name string, hints Hints, refuses bool) Stage[Command, Command
 	return stage
 }
 
-// ErrHostRuns is wrapped by Call of a command stage: it has no function to call.
-var ErrHostRuns = errors.New("a host runs the program of a command stage")
-
 func newCommand(name string) Stage[Command, CommandResult] {
 	return Stage[Command, CommandResult]{name: name, command: true, run: func(context.Context, Command) (CommandResult, error) {
-		return CommandResult{}, fmt.Errorf("stage %s: %w: run the pipeline with an engine, such as `spillway run`; %w", name, ErrHostRuns, ErrPermanent)
+		return CommandResult{}, fmt.Errorf("stage %s: %w: run the pipeline with an engine, such as `spillway run`; %w", name, engine.ErrHostRuns, ErrPermanent)
 	}}
-}
-
-// fileBytes is the size of the files that an encoded Command is given; its code and its requirements are the same for every task.
-func fileBytes(input json.RawMessage) (total quantity.Bytes) {
-	var command struct {
-		Files []struct {
-			Artifact activities.Ref `json:"artifact"`
-		} `json:"files"`
-	}
-	if json.Unmarshal(input, &command) != nil {
-		return 0 // the host refuses it, and says why
-	}
-	for _, file := range command.Files {
-		if bytes := file.Artifact.Bytes; bytes > 0 && bytes < maxArtifact {
-			total += quantity.Bytes(bytes)
-		}
-	}
-	return total
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	spillway "github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 var shell = spillway.NewCommand("shell").With(spillway.Hints{CPU: 2 * spillway.Core, Memory: spillway.GiB, MaxAttempts: 2})
@@ -51,7 +52,7 @@ func TestACommandStageTellsTheEngineThatAHostRunsIt(t *testing.T) {
 func TestACommandStageIsNotAFunctionToCall(t *testing.T) {
 	t.Parallel()
 	_, err := shell.Call(t.Context(), json.RawMessage(`{"arguments":["true"]}`))
-	if !errors.Is(err, spillway.ErrHostRuns) || !errors.Is(err, spillway.ErrPermanent) || !strings.Contains(err.Error(), "stage shell") {
+	if !errors.Is(err, engine.ErrHostRuns) || !errors.Is(err, spillway.ErrPermanent) || !strings.Contains(err.Error(), "stage shell") {
 		t.Errorf("got %v, want ErrHostRuns, permanent, and the stage", err)
 	}
 }
@@ -59,7 +60,7 @@ func TestACommandStageIsNotAFunctionToCall(t *testing.T) {
 func TestACommandMadeFromDataNeedNotBeListed(t *testing.T) {
 	t.Parallel()
 	spillway.CommandStage("from-data", spillway.Hints{}, false)
-	if err := spillway.CheckListed(nil); err == nil || strings.Contains(err.Error(), "from-data") || !strings.Contains(err.Error(), `stage "shell"`) {
+	if err := engine.CheckListed(nil); err == nil || strings.Contains(err.Error(), "from-data") || !strings.Contains(err.Error(), `stage "shell"`) {
 		t.Errorf("got %v, want the stage that Go code declares and not the one made from data", err)
 	}
 }
@@ -83,13 +84,13 @@ func TestTheTaskOfACommandCarriesItsFilesAndNoFunctionMayTakeIt(t *testing.T) {
 			env := suite.NewTestWorkflowEnvironment()
 			env.SetTestTimeout(time.Minute)
 			var hinted predictor.Scheduled
-			host := spillway.Host{Stages: []spillway.AnyStage{shell}, Tell: func(e predictor.Event) {
+			host := engine.Host{Stages: []spillway.AnyStage{shell}, Tell: func(e predictor.Event) {
 				if scheduled, ok := e.(predictor.Scheduled); ok && scheduled.Tasks > 0 {
 					hinted = scheduled
 				}
 			}}
-			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host)}})
-			spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
+			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
+			engine.Register(env, host, []spillway.AnyPipeline{pipeline})
 			var task wire.Task
 			var command spillway.Command
 			env.RegisterActivityWithOptions(func(_ context.Context, given wire.Task, input json.RawMessage) (wire.Result, error) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	spillway "github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
@@ -59,14 +60,14 @@ func TestAPanicInAChunkOfAMapIsNoSilence(t *testing.T) {
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(20 * time.Second)
-	host := spillway.Host{Stages: []spillway.AnyStage{unused}, Tell: func(event predictor.Event) {
+	host := engine.Host{Stages: []spillway.AnyStage{unused}, Tell: func(event predictor.Event) {
 		if scheduled, is := event.(predictor.Scheduled); is && scheduled.Tasks > 0 {
 			panic("no such shard")
 		}
 	}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host)}})
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
 	pipeline := spillway.NewPipeline("mapping", unused.Map)
-	spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
+	engine.Register(env, host, []spillway.AnyPipeline{pipeline})
 	spillwaytest.RegisterStages(t, env, unused)
 	env.ExecuteWorkflow(pipeline.Name(), []int{1, 2})
 	if err := env.GetWorkflowError(); err == nil || !strings.Contains(err.Error(), "no such shard") {

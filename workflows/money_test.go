@@ -23,6 +23,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	spillway "github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // priced is the input of the stages below: what the task costs, and whether it fails then.
@@ -96,15 +97,15 @@ func budgeted(t *testing.T, budget quantity.Money, version int, prices *wire.Pri
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
-	host := spillway.Host{Stages: []spillway.AnyStage{cheap, dear}, Window: 16}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host)}})
+	host := engine.Host{Stages: []spillway.AnyStage{cheap, dear}, Window: 16}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
 	if err := env.SetMemoOnStart(map[string]any{
-		spillway.GoalMemo: spillway.Goal{Budget: budget}, spillway.OptionsMemo: wire.RunOptions{Version: version, Window: 16, Prices: prices},
+		engine.GoalMemo: spillway.Goal{Budget: budget}, engine.OptionsMemo: wire.RunOptions{Version: version, Window: 16, Prices: prices},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	pipeline := spillway.NewPipeline("spender", func(ctx workflow.Context, _ int) (int, error) { return 0, run(ctx) })
-	spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
+	engine.Register(env, host, []spillway.AnyPipeline{pipeline})
 	p := &till{}
 	for _, stage := range host.Stages {
 		env.RegisterActivityWithOptions(p.attempt, activity.RegisterOptions{Name: stage.Name()})
@@ -255,7 +256,7 @@ func TestAGoalThatIsLoweredStartsNothingNewAndReachesChunks(t *testing.T) {
 	var refused error
 	lower := func(env *testsuite.TestWorkflowEnvironment) {
 		env.RegisterDelayedCallback(func() {
-			env.UpdateWorkflow(spillway.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
+			env.UpdateWorkflow(engine.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
 				OnAccept: func() {}, OnReject: func(err error) { refused = err }, OnComplete: func(any, error) {},
 			}, spillway.Goal{Budget: 600})
 		}, time.Millisecond)
@@ -275,7 +276,7 @@ func TestAGoalThatIsLoweredStartsNothingNewAndReachesChunks(t *testing.T) {
 		return err
 	}, func(env *testsuite.TestWorkflowEnvironment) {
 		env.RegisterDelayedCallback(func() {
-			env.UpdateWorkflow(spillway.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
+			env.UpdateWorkflow(engine.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
 				OnAccept: func() {}, OnReject: func(err error) { refused = err }, OnComplete: func(any, error) {},
 			}, spillway.Goal{Budget: 1000})
 		}, time.Millisecond)
@@ -297,7 +298,7 @@ func TestABudgetThatIsLowerThanWhatIsSpentIsRefused(t *testing.T) {
 		return workflow.Sleep(ctx, time.Hour)
 	}, func(env *testsuite.TestWorkflowEnvironment) {
 		env.RegisterDelayedCallback(func() {
-			env.UpdateWorkflow(spillway.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
+			env.UpdateWorkflow(engine.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
 				OnAccept: func() { t.Error("a budget below what is spent was accepted") }, OnReject: func(err error) { refused = err },
 				OnComplete: func(any, error) {},
 			}, spillway.Goal{Budget: 300})
@@ -362,7 +363,7 @@ func TestABudgetThatComesLaterReachesATaskInFlight(t *testing.T) {
 		env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) {
 			once.Do(func() {
 				update(wire.ReserveUpdate, wire.Reserve{Task: "dear-0", Least: 300, Want: 600, Unlimited: true})
-				update(spillway.GoalUpdate, spillway.Goal{Budget: 1000})
+				update(engine.GoalUpdate, spillway.Goal{Budget: 1000})
 				update(wire.ReserveUpdate, wire.Reserve{Task: "dear-0", Least: 900, Want: 1200, Unlimited: true})
 				update(wire.ReserveUpdate, wire.Reserve{Task: "dear-0", Least: 5000, Want: 9000, Unlimited: true})
 			})

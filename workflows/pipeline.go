@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // Pipeline is a named workflow function that events start. It is a value: On and WithGoal return changed copies.
@@ -37,9 +37,14 @@ type Binding struct {
 	Goal Goal
 }
 
-// NewPipeline declares a pipeline. The input is validated against the JSON Schema of In before a run starts (fields without omitempty are
-// required, unknown fields refused), and by its method Validate() error, where it has one, when the run starts.
+// NewPipeline declares a pipeline. The input is validated against the JSON Schema of In before a run starts (fields
+// without omitempty are required, unknown fields refused), and then by its method Validate() error, where it has one:
+// an event whose input it refuses becomes a dead letter. Validate looks at its value only and returns at once.
 // It panics when the name is no name (see NewStage) or run is nil.
+//
+// It may start child workflows of its own. One that it gives a WorkflowID must be named below its run: that of the run, from
+// workflow.GetInfo(ctx).WorkflowExecution.ID, then "/" and a name. The engine refuses any other: the run waits, and the engine's
+// log says why. A child without an ID is given one that will do.
 func NewPipeline[In, Out any](name string, run func(workflow.Context, In) (Out, error)) Pipeline[In, Out] {
 	mustName("pipeline", name)
 	if run == nil {
@@ -64,15 +69,11 @@ func (p Pipeline[In, Out]) WithGoal(goal Goal) Pipeline[In, Out] {
 func (p Pipeline[In, Out]) Name() string { return p.name }
 
 // AnyPipeline is a Pipeline of any input and output.
-type AnyPipeline interface {
-	Name() string
-	Describe() (wire.Pipeline, error)
-	Workflow() any
-}
+type AnyPipeline = engine.AnyPipeline
 
 // Describe returns what the engine knows of the pipeline. It fails when In has no JSON Schema or a binding is wrong.
 func (p Pipeline[In, Out]) Describe() (wire.Pipeline, error) {
-	if err := CheckGoal(p.goal); err != nil {
+	if err := engine.CheckGoal(p.goal); err != nil {
 		return wire.Pipeline{}, fmt.Errorf("pipeline %s: %w", p.name, err)
 	}
 	schema, err := jsonschema.For[In](nil)
@@ -83,9 +84,10 @@ func (p Pipeline[In, Out]) Describe() (wire.Pipeline, error) {
 	if err != nil {
 		return wire.Pipeline{}, fmt.Errorf("pipeline %s: input schema: %w", p.name, err)
 	}
-	described := wire.Pipeline{Name: p.name, Input: encoded, Goal: p.goal}
+	_, validates := any(*new(In)).(validated)
+	described := wire.Pipeline{Name: p.name, Input: encoded, Validates: validates, Goal: p.goal}
 	for _, binding := range p.bindings {
-		if err := CheckGoal(binding.Goal); err != nil {
+		if err := engine.CheckGoal(binding.Goal); err != nil {
 			return wire.Pipeline{}, fmt.Errorf("pipeline %s: binding %s: %w", p.name, binding.Subject, err)
 		}
 		var input json.RawMessage
@@ -102,28 +104,34 @@ func (p Pipeline[In, Out]) Describe() (wire.Pipeline, error) {
 	return described, nil
 }
 
-// CheckGoal refuses a goal that no run can have.
-func CheckGoal(goal Goal) error {
-	switch {
-	case goal.Deadline < 0:
-		return fmt.Errorf("deadline %s is negative: give the time that a run may take, such as 10m", goal.Deadline)
-	case goal.Budget < 0:
-		return fmt.Errorf("budget %s is negative: give the dollars that a run may cost, such as 0.50", goal.Budget)
-	case goal.Minimise != "" && goal.Minimise != predictor.Cost && goal.Minimise != predictor.Latency:
-		return fmt.Errorf("objective %q is unknown: minimise %q or %q", goal.Minimise, predictor.Cost, predictor.Latency)
-	}
-	return nil
-}
+// validated is an input that says of itself what is wrong with it.
+type validated interface{ Validate() error }
 
-// InputError is the type of the application error with which a run fails whose input its own Validate refuses.
-const InputError = "SpillwayInput"
+// CheckInput returns why the pipeline does not take an encoded input; nil where In has no method Validate. The engine
+// asks before it starts a run.
+func (p Pipeline[In, Out]) CheckInput(input json.RawMessage) (err error) {
+	var in In
+	if err := json.Unmarshal(input, &in); err != nil {
+		return fmt.Errorf("decode it as %T: %w", in, err)
+	}
+	checked, ok := any(in).(validated)
+	if !ok {
+		return nil
+	}
+	defer func() {
+		if told := recover(); told != nil {
+			err = fmt.Errorf("its Validate panicked: %v", told)
+		}
+	}()
+	return checked.Validate()
+}
 
 // Workflow returns the workflow function as it is registered with Temporal.
 func (p Pipeline[In, Out]) Workflow() any {
 	return func(ctx workflow.Context, in In) (out Out, err error) {
-		if checked, ok := any(in).(interface{ Validate() error }); ok {
+		if checked, ok := any(in).(validated); ok {
 			if err := checked.Validate(); err != nil {
-				return out, temporal.NewNonRetryableApplicationError(fmt.Sprintf("input of pipeline %s: %v", p.name, err), InputError, err)
+				return out, temporal.NewNonRetryableApplicationError(fmt.Sprintf("input of pipeline %s: %v", p.name, err), engine.InputError, err)
 			}
 		}
 		return p.run(ctx, in)

@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	spillway "github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
@@ -178,11 +179,11 @@ func TestNamesThatAreNoNamesAreRefused(t *testing.T) {
 
 func TestCheckListedNamesWhatIsMissingAndWhatIsDoubled(t *testing.T) {
 	t.Parallel()
-	err := spillway.CheckListed([]spillway.AnyStage{squared, total, sum, picky})
+	err := engine.CheckListed([]spillway.AnyStage{squared, total, sum, picky})
 	if err == nil || !strings.Contains(err.Error(), `stage "panicking"`) || !strings.Contains(err.Error(), "pipeline_test.go") {
 		t.Errorf("got %v, want the missing stage and where it is declared", err)
 	}
-	err = spillway.CheckListed([]spillway.AnyStage{squared, squared})
+	err = engine.CheckListed([]spillway.AnyStage{squared, squared})
 	if err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Errorf("got %v, want the doubled stage", err)
 	}

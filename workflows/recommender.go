@@ -7,6 +7,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // Size is the room that one attempt holds.
@@ -29,7 +30,7 @@ func (s Stage[In, Out]) WithRecommender(recommender Recommender[In]) Stage[In, O
 	return s
 }
 
-// Recommend asks the stage's recommender about an encoded input; ErrInput when that does not decode. Without a recommender it returns what is
+// Recommend asks the stage's recommender about an encoded input; engine.ErrInput when that does not decode. Without a recommender it returns what is
 // proposed. The engine calls it.
 func (s Stage[In, Out]) Recommend(ctx context.Context, input json.RawMessage, proposed Proposal) (Size, error) {
 	if s.recommender == nil {
@@ -37,7 +38,7 @@ func (s Stage[In, Out]) Recommend(ctx context.Context, input json.RawMessage, pr
 	}
 	var in In
 	if err := json.Unmarshal(input, &in); err != nil {
-		return Size{}, fmt.Errorf("stage %s: %w into %T: %w", s.name, ErrInput, in, err)
+		return Size{}, fmt.Errorf("stage %s: %w into %T: %w", s.name, engine.ErrInput, in, err)
 	}
 	return s.recommender.Recommend(ctx, in, proposed)
 }

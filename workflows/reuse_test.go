@@ -24,6 +24,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	spillway "github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // memory keeps results as a venue does, and runs stages that count their attempts.
@@ -111,19 +112,19 @@ func (m *memory) run(t *testing.T, build string, n int, options *wire.RunOptions
 		env.SetStartTime(m.now)
 	}
 	if options != nil {
-		if err := env.SetMemoOnStart(map[string]any{spillway.OptionsMemo: *options}); err != nil {
+		if err := env.SetMemoOnStart(map[string]any{engine.OptionsMemo: *options}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stages := []spillway.AnyStage{first, many, clock, last}
-	host := spillway.Host{App: "app", Build: build, Stages: stages, Find: m.find, Tell: func(event predictor.Event) {
+	host := engine.Host{App: "app", Build: build, Stages: stages, Find: m.find, Tell: func(event predictor.Event) {
 		if told, ok := event.(predictor.Reused); ok {
 			m.told = append(m.told, told)
 		}
 	}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host)}})
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
 	pipeline := spillway.NewPipeline("numbers", chainOfStages)
-	spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
+	engine.Register(env, host, []spillway.AnyPipeline{pipeline})
 	for _, stage := range stages {
 		env.RegisterActivityWithOptions(m.attempt(fails), activity.RegisterOptions{Name: stage.Name()})
 	}
@@ -219,7 +220,7 @@ func TestAStageThatRefusesIsNeverTakenFromAnotherRun(t *testing.T) {
 func TestACacheVersionIsAShortText(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"", "2", "mnist 2026-11", strings.Repeat("v", 100)} {
-		if err := spillway.CheckCacheVersion(version); err != nil {
+		if err := engine.CheckCacheVersion(version); err != nil {
 			t.Errorf("%q: %v", version, err)
 		}
 	}
@@ -278,14 +279,14 @@ func TestARetryTakesAResultOnce(t *testing.T) {
 			want string
 		}{
 			"at first":                      {map[string]any{}, "map[first:2]"},
-			"after it has continued as new": {map[string]any{spillway.CarriedMemo: carried}, "map[clock:2 first:3]"},
+			"after it has continued as new": {map[string]any{engine.CarriedMemo: carried}, "map[clock:2 first:3]"},
 		} {
 			t.Run(fmt.Sprintf("%s, version %d", name, version), func(t *testing.T) {
 				t.Parallel()
 				var suite testsuite.WorkflowTestSuite
 				suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 				env := suite.NewTestWorkflowEnvironment()
-				c.memo[spillway.OptionsMemo] = wire.RunOptions{Version: version, RetryOf: "before"}
+				c.memo[engine.OptionsMemo] = wire.RunOptions{Version: version, RetryOf: "before"}
 				if err := env.SetMemoOnStart(c.memo); err != nil {
 					t.Fatal(err)
 				}
@@ -295,10 +296,10 @@ func TestARetryTakesAResultOnce(t *testing.T) {
 					m.kept = append(m.kept, wire.Kept{Key: key, Run: "before", Output: json.RawMessage("7")})
 				}
 				stages := []spillway.AnyStage{first, clock}
-				host := spillway.Host{App: "app", Build: "b1", Stages: stages, Find: m.find}
-				env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{spillway.NewInterceptor(host)}})
+				host := engine.Host{App: "app", Build: "b1", Stages: stages, Find: m.find}
+				env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
 				pipeline := spillway.NewPipeline("polls", polls)
-				spillway.Register(env, host, []spillway.AnyPipeline{pipeline})
+				engine.Register(env, host, []spillway.AnyPipeline{pipeline})
 				for _, stage := range stages {
 					env.RegisterActivityWithOptions(m.attempt(nil), activity.RegisterOptions{Name: stage.Name()})
 				}

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // Stage is a named, typed function that a pipeline calls. Declare it once, as a package variable, and list it in app.Main.
@@ -34,7 +34,7 @@ type Hints struct {
 	Memory quantity.Bytes
 	// Timeout bounds one attempt; 0 means none. An attempt past it is killed and counts as failed.
 	Timeout time.Duration
-	// MaxAttempts is how often the stage's own code may fail or run out of time; 0 means DefaultMaxAttempts. Attempts that were lost with
+	// MaxAttempts is how often the stage's own code may fail or run out of time; 0 means three. Attempts that were lost with
 	// their host do not count, and what runs out of memory is tried again with more.
 	MaxAttempts int
 	// PoolOnly keeps the stage off functions.
@@ -50,27 +50,13 @@ type Hints struct {
 	CacheFor time.Duration
 }
 
-// maxCacheVersion bounds a cache version, in bytes.
-const maxCacheVersion = 100
-
 // check returns what is wrong with the hints.
 func (h Hints) check() error {
 	if h.CPU < 0 || h.Memory < 0 || h.Timeout < 0 || h.MaxAttempts < 0 || h.CacheFor < 0 {
 		return fmt.Errorf("it has a negative hint: %+v", h)
 	}
-	return CheckCacheVersion(h.CacheVersion)
+	return engine.CheckCacheVersion(h.CacheVersion)
 }
-
-// CheckCacheVersion returns an error when version is no CacheVersion.
-func CheckCacheVersion(version string) error {
-	if wire.CheckText(version, maxCacheVersion) != nil {
-		return fmt.Errorf("the cache version %q is no text of at most %d printable characters", version, maxCacheVersion)
-	}
-	return nil
-}
-
-// DefaultMaxAttempts is how often a stage may fail when its hints do not say.
-const DefaultMaxAttempts = 3
 
 // NewStage declares a stage. It panics when the name is not a lower-case word of letters, digits, '-' and '_' (at most 40), or run is nil:
 // both are mistakes of the program that calls it.
@@ -79,7 +65,7 @@ func NewStage[In, Out any](name string, run func(context.Context, In) (Out, erro
 	if run == nil {
 		panic(fmt.Sprintf("spillway: stage %q has no function", name))
 	}
-	declare(name)
+	engine.Declare(name)
 	return Stage[In, Out]{name: name, run: run}
 }
 
@@ -99,7 +85,7 @@ func (s Stage[In, Out]) Name() string { return s.name }
 func (s Stage[In, Out]) Describe() wire.Stage {
 	attempts := s.hints.MaxAttempts
 	if attempts == 0 {
-		attempts = DefaultMaxAttempts
+		attempts = engine.DefaultMaxAttempts
 	}
 	return wire.Stage{
 		Name:         s.name,
@@ -119,14 +105,11 @@ func (s Stage[In, Out]) Describe() wire.Stage {
 // functionTimeout is the longest that a function may run.
 const functionTimeout = 15 * time.Minute
 
-// ErrInput is wrapped by Call when the encoded input does not decode: no retry can help.
-var ErrInput = errors.New("input does not decode")
-
 // Call runs the stage's function on an encoded input and encodes what it returns. The engine calls it; pipelines use Run, Start and Map.
 func (s Stage[In, Out]) Call(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 	var in In
 	if err := json.Unmarshal(input, &in); err != nil {
-		return nil, fmt.Errorf("stage %s: %w into %T: %w", s.name, ErrInput, in, err)
+		return nil, fmt.Errorf("stage %s: %w into %T: %w", s.name, engine.ErrInput, in, err)
 	}
 	out, err := s.run(ctx, in)
 	if err != nil {
@@ -140,12 +123,7 @@ func (s Stage[In, Out]) Call(ctx context.Context, input json.RawMessage) (json.R
 }
 
 // AnyStage is a Stage of any input and output.
-type AnyStage interface {
-	Name() string
-	Describe() wire.Stage
-	Call(ctx context.Context, input json.RawMessage) (json.RawMessage, error)
-	Recommend(ctx context.Context, input json.RawMessage, proposed Proposal) (Size, error)
-}
+type AnyStage = engine.AnyStage
 
 // Run calls the stage once and waits for its output. A failed attempt is tried again; an error means that the task has failed for good.
 func (s Stage[In, Out]) Run(ctx workflow.Context, in In) (Out, error) {
@@ -154,25 +132,37 @@ func (s Stage[In, Out]) Run(ctx workflow.Context, in In) (Out, error) {
 
 // Start calls the stage once and does not wait.
 func (s Stage[In, Out]) Start(ctx workflow.Context, in In) Future[Out] {
-	done, settle := workflow.NewFuture(ctx)
 	encoded, err := json.Marshal(in)
 	if err != nil {
+		failed, settle := workflow.NewFuture(ctx)
 		settle.SetError(fmt.Errorf("stage %s: encode input %T: %w", s.name, in, err))
-		return Future[Out]{stage: s.name, future: done}
+		return Future[Out]{stage: s.name, future: failed}
 	}
-	r := runOf(ctx)
-	call, err := r.newCall(s.Describe(), encoded)
+	return Future[Out]{stage: s.name, future: engine.Start(ctx, s.Describe(), encoded)}
+}
+
+// Map calls the stage once for every input, as many at a time as the run's window allows, and returns the outputs in the order of the inputs.
+// It runs in child workflows of at most 500 tasks each. The first task that fails for good ends the Map; its error names the index.
+func (s Stage[In, Out]) Map(ctx workflow.Context, inputs []In) ([]Out, error) {
+	encoded := make([]json.RawMessage, len(inputs))
+	for i, in := range inputs {
+		one, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("stage %s: encode input %d (%T): %w", s.name, i, in, err)
+		}
+		encoded[i] = one
+	}
+	outputs, err := engine.Map(ctx, s.Describe(), encoded)
 	if err != nil {
-		settle.SetError(err)
-		return Future[Out]{stage: s.name, future: done}
+		return nil, err
 	}
-	r.open++
-	workflow.Go(ctx, func(ctx workflow.Context) {
-		defer func() { r.open-- }()
-		output, err := r.perform(ctx, call)
-		settle.Set(output, err)
-	})
-	return Future[Out]{stage: s.name, future: done}
+	out := make([]Out, len(outputs))
+	for i, one := range outputs {
+		if err := json.Unmarshal(one, &out[i]); err != nil {
+			return nil, fmt.Errorf("stage %s: decode output %d into %T: %w", s.name, i, out[i], err)
+		}
+	}
+	return out, nil
 }
 
 // Future is the output that a started stage will have.
@@ -196,18 +186,8 @@ func (f Future[Out]) Get(ctx workflow.Context) (out Out, err error) {
 	return out, nil
 }
 
-var namePattern = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,39}$`)
-
-// CheckName refuses what is no name of a stage or a pipeline.
-func CheckName(name string) error {
-	if !namePattern.MatchString(name) {
-		return fmt.Errorf("name %q: use a lower-case letter, then letters, digits, '-' or '_', at most 40", name)
-	}
-	return nil
-}
-
 func mustName(kind, name string) {
-	if err := CheckName(name); err != nil {
+	if err := engine.CheckName(name); err != nil {
 		panic(fmt.Sprintf("spillway: %s %v", kind, err))
 	}
 }

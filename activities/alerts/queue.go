@@ -9,14 +9,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// errHopeless says that sending the same alert again cannot succeed.
-var errHopeless = errors.New("no further try can succeed")
+// errFinal says that sending the same alert again cannot succeed.
+var errFinal = errors.New("no further try can succeed")
 
-// letter is an alert on its way, with its JSON.
-type letter struct {
+// delivery is an alert on its way, with its JSON.
+type delivery struct {
 	alert predictor.Alert
 	data  []byte
 }
@@ -26,24 +27,25 @@ type queue struct {
 	to     destination
 	retry  Retry
 	logger *slog.Logger
-	wake   chan struct{} // has room for one word that letters or closed changed
+	wake   chan struct{} // has room for one word that what is queued or closed changed
 
-	mu      sync.Mutex
-	letters []letter // guarded by mu; the first is the one that is tried
-	closed  bool     // guarded by mu
+	mu     sync.Mutex
+	queued []delivery // guarded by mu; the first is the one that is tried
+	closed bool       // guarded by mu
 }
 
-// put adds a letter. A full queue drops the oldest of the same run, or else the oldest of all, but not the one that is being tried.
-func (q *queue) put(l letter) {
+// put adds a delivery. A full queue drops the oldest of the same run, or else the oldest of all, but not the one that
+// is being tried.
+func (q *queue) put(l delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.letters) >= maxQueue {
-		oldest := slices.IndexFunc(q.letters[1:], func(other letter) bool { return other.alert.Run == l.alert.Run })
+	if len(q.queued) >= maxQueue {
+		oldest := slices.IndexFunc(q.queued[1:], func(other delivery) bool { return other.alert.Run == l.alert.Run })
 		oldest = max(oldest, 0) + 1
-		q.logger.Warn("alert dropped: too many wait", "alert", q.letters[oldest].alert.ID, "destination", q.to.name())
-		q.letters = slices.Delete(q.letters, oldest, oldest+1)
+		q.logger.Warn("alert dropped: too many wait", "alert", q.queued[oldest].alert.ID, "destination", q.to.name())
+		q.queued = slices.Delete(q.queued, oldest, oldest+1)
 	}
-	q.letters = append(q.letters, l)
+	q.queued = append(q.queued, l)
 	q.nudge()
 }
 
@@ -64,10 +66,10 @@ func (q *queue) nudge() {
 func (q *queue) waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.letters)
+	return len(q.queued)
 }
 
-// run delivers letters until the queue is closed and empty, or ctx ends.
+// run delivers what is queued until the queue is closed and empty, or ctx ends.
 func (q *queue) run(ctx context.Context) {
 	for {
 		next, more, closed := q.first()
@@ -89,42 +91,41 @@ func (q *queue) run(ctx context.Context) {
 	}
 }
 
-func (q *queue) first() (next letter, more, closed bool) {
+func (q *queue) first() (next delivery, more, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.letters) > 0 {
-		return q.letters[0], true, q.closed
+	if len(q.queued) > 0 {
+		return q.queued[0], true, q.closed
 	}
-	return letter{}, false, q.closed
+	return delivery{}, false, q.closed
 }
 
-// drop takes the first letter off: it was delivered or given up.
+// drop takes the first delivery off: it was delivered or given up.
 func (q *queue) drop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.letters = slices.Delete(q.letters, 0, 1)
+	q.queued = slices.Delete(q.queued, 0, 1)
 }
 
-// deliver tries one letter until it arrives, is hopeless, or has been tried for long enough. It returns false when ctx ended before.
-func (q *queue) deliver(ctx context.Context, l letter) bool {
+// deliver tries until one arrives, cannot arrive, or has been tried for long enough. It returns false when ctx ended
+// before.
+func (q *queue) deliver(ctx context.Context, l delivery) bool {
 	end := time.Now().Add(q.retry.For)
-	for wait := q.retry.First; ; wait = min(2*wait, q.retry.Most) {
+	for backoff := q.retry.First; ; backoff = min(2*backoff, q.retry.Most) {
 		err := q.to.deliver(ctx, l.alert, l.data)
 		if err == nil || ctx.Err() != nil {
 			return err == nil
 		}
-		pause := wait
+		pause := backoff
 		if asked, ok := errors.AsType[*laterError](err); ok {
-			pause = min(max(wait, asked.after), q.retry.Most)
+			pause = min(max(backoff, asked.after), q.retry.Most)
 		}
-		if errors.Is(err, errHopeless) || time.Now().Add(pause).After(end) {
+		if errors.Is(err, errFinal) || time.Now().Add(pause).After(end) {
 			q.logger.WarnContext(ctx, "alert given up", "alert", l.alert.ID, "destination", q.to.name(), "error", err)
 			return true
 		}
 		q.logger.DebugContext(ctx, "alert is sent again", "alert", l.alert.ID, "destination", q.to.name(), "wait", pause, "error", err)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !wait.For(ctx, pause) {
 			return false
 		}
 	}

@@ -63,7 +63,7 @@ type Sender struct {
 type destination interface {
 	// name is what may be logged of it.
 	name() string
-	// deliver sends one alert once. A failure that another try cannot mend is wrapped in errHopeless.
+	// deliver sends one alert once. A failure that another try cannot mend is wrapped in errFinal.
 	deliver(ctx context.Context, alert predictor.Alert, data []byte) error
 }
 
@@ -122,7 +122,7 @@ func (s *Sender) Send(alert predictor.Alert) {
 	}
 	s.remember(alert)
 	for _, q := range s.queues {
-		q.put(letter{alert, data})
+		q.put(delivery{alert, data})
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -31,23 +31,11 @@ const (
 // EnsureStream creates the stream that stores alerts, or brings it to this configuration. It may run any number of times; the number of
 // replicas that an operator has set is kept.
 func EnsureStream(ctx context.Context, js jetstream.JetStream) error {
-	replicas := 1
-	existing, err := js.Stream(ctx, Stream)
-	switch {
-	case err == nil:
-		replicas = existing.CachedInfo().Config.Replicas
-	case !errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("look up stream %s: %w", Stream, err)
-	}
-	_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	return streams.Ensure(ctx, js, jetstream.StreamConfig{
 		Name: Stream, Description: "goals of runs at risk, and recovered", Subjects: []string{wire.AlertSubjects},
 		Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
-		MaxAge: streamAge, MaxBytes: streamBytes, Duplicates: duplicates, AllowDirect: true, Replicas: replicas,
+		MaxAge: streamAge, MaxBytes: streamBytes, Duplicates: duplicates, AllowDirect: true,
 	})
-	if err != nil {
-		return fmt.Errorf("create stream %s: %w; check that the NATS server has JetStream on and %d MiB of storage left", Stream, err, streamBytes>>20)
-	}
-	return nil
 }
 
 // Stored returns the latest limit alerts of the stream, newest first. An alert that this build cannot read is left out.
@@ -89,8 +77,8 @@ func (s stream) name() string { return Stream }
 
 func (s stream) deliver(ctx context.Context, alert predictor.Alert, data []byte) error {
 	err := store(ctx, s.js, alert, data)
-	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubject) {
-		return fmt.Errorf("%w: %w", errHopeless, err)
+	if streams.IsFinal(err) {
+		return fmt.Errorf("%w: %w", errFinal, err)
 	}
 	return err
 }

@@ -84,7 +84,7 @@ func (w *webhook) deliver(ctx context.Context, alert predictor.Alert, data []byt
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.address.String(), bytes.NewReader(data))
 	if err != nil {
-		return fmt.Errorf("%w: the request cannot be made", errHopeless)
+		return fmt.Errorf("%w: the request cannot be made", errFinal)
 	}
 	for name, values := range w.header {
 		request.Header[http.CanonicalHeaderKey(name)] = values
@@ -97,11 +97,11 @@ func (w *webhook) deliver(ctx context.Context, alert predictor.Alert, data []byt
 	}
 	defer func() { _ = response.Body.Close() }()            // the answer is of no interest, so its end is not either
 	_, _ = io.CopyN(io.Discard, response.Body, answerBytes) // whatever it says, the status counts
-	return judge(response)
+	return deliveryError(response)
 }
 
-// judge reads an answer: 2xx is delivered, 429 and 5xx are worth another try, everything else is not.
-func judge(response *http.Response) error {
+// deliveryError reads an answer: 2xx is delivered, 429 and 5xx are worth another try, everything else is not.
+func deliveryError(response *http.Response) error {
 	switch status := response.StatusCode; {
 	case status >= 200 && status < 300:
 		return nil
@@ -112,9 +112,9 @@ func judge(response *http.Response) error {
 		}
 		return &laterError{status: status, after: time.Duration(seconds) * time.Second}
 	case status >= 300 && status < 400:
-		return fmt.Errorf("%w: the receiver answered %d, a redirect; give its new URL", errHopeless, status)
+		return fmt.Errorf("%w: the receiver answered %d, a redirect; give its new URL", errFinal, status)
 	default:
-		return fmt.Errorf("%w: the receiver answered %d", errHopeless, status)
+		return fmt.Errorf("%w: the receiver answered %d", errFinal, status)
 	}
 }
 

@@ -129,7 +129,7 @@ func (s *checkpointStore) load(ctx context.Context) (checkpoint, error) {
 	return c, nil
 }
 
-// save replaces the checkpoint by c. It wraps ErrDeposed when a leader of a later term has saved one.
+// save replaces the checkpoint by c. It wraps ErrSuperseded when a leader of a later term has saved one.
 func (s *checkpointStore) save(ctx context.Context, c checkpoint) error {
 	data, err := encodeCheckpoint(c)
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *checkpointStore) save(ctx context.Context, c checkpoint) error {
 			return fmt.Errorf("save checkpoint: %w", err)
 		}
 		if other.Term > c.Term || errors.Is(err, wire.ErrVersion) {
-			return fmt.Errorf("save checkpoint in term %d: %w: term %d", c.Term, ErrDeposed, other.Term)
+			return fmt.Errorf("save checkpoint in term %d: %w: term %d", c.Term, ErrSuperseded, other.Term)
 		}
 	}
 }

@@ -114,8 +114,8 @@ func TestOnlyTheNewestTermSavesCheckpoints(t *testing.T) {
 	if err := save(fresh, 2, 15); err != nil {
 		t.Errorf("the new leader's first checkpoint: %v", err)
 	}
-	if err := save(old, 1, 30); !errors.Is(err, ErrDeposed) {
-		t.Errorf("the old leader's checkpoint: %v, want %v", err, ErrDeposed)
+	if err := save(old, 1, 30); !errors.Is(err, ErrSuperseded) {
+		t.Errorf("the old leader's checkpoint: %v, want %v", err, ErrSuperseded)
 	}
 	got, err := storeOf().load(t.Context())
 	if err != nil || got.Term != 2 || got.Sequence != 15 {

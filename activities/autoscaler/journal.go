@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -17,8 +18,8 @@ const (
 	journalLimit = 10_000
 	// journalRetry is the wait before a decision that was not acknowledged is published again, under the same ID.
 	journalRetry = 200 * time.Millisecond
-	// lastWords is how long the journal goes on after its term, to store what is left.
-	lastWords = 500 * time.Millisecond
+	// drainTimeout is how long the journal goes on after its term, to store what is left.
+	drainTimeout = 500 * time.Millisecond
 )
 
 // journal stores decisions in the loop's stream, beside the leader, so that a slow disk does not slow decisions.
@@ -75,7 +76,7 @@ func (j *journal) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	j.store(last)
 	j.mu.Lock()
@@ -120,11 +121,7 @@ func (j *journal) storeOne(ctx context.Context, decision predictor.Decision) err
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		timer := time.NewTimer(journalRetry)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.For(ctx, journalRetry) {
 			return err
 		}
 	}

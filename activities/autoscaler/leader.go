@@ -13,12 +13,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.temporal.io/sdk/client"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// ErrDeposed says that another leader has taken a later term.
-var ErrDeposed = errors.New("another leader has taken a later term")
+// ErrSuperseded says that another leader has taken a later term.
+var ErrSuperseded = errors.New("another leader has taken a later term")
 
 // Board is where the plan in force is.
 type Board interface {
@@ -81,7 +82,7 @@ type Leader struct {
 	id      string        // names this process in the lease
 	lasts   time.Duration // how long a lease lasts
 	term    uint64        // the last that this process took; 0 before the first. It belongs to the goroutine of Run
-	pulse   pulse
+	health  health
 }
 
 // New returns a Leader, or an error that names the option that is missing.
@@ -132,10 +133,10 @@ func (l *Leader) Run(ctx context.Context) {
 		if time.Since(began) > steady {
 			pause = firstPause
 		}
-		l.pulse.stumble(err)
+		l.health.failed(err)
 		l.options.Failed()
 		l.options.Logger.WarnContext(ctx, "the lead was lost; campaign for it again", "error", err, "pause", pause)
-		if !sleep(ctx, pause) {
+		if !wait.For(ctx, pause) {
 			return
 		}
 	}
@@ -150,17 +151,18 @@ func (l *Leader) once(ctx context.Context) error {
 	if err := own.campaign(ctx, l.lasts); err != nil {
 		return err
 	}
-	err = l.survive(ctx, ports{taken: time.Now(), renew: own.renew, backlog: l.backlog, window: l.sendWindow})
+	err = l.serveRecovering(ctx, ports{taken: time.Now(), renew: own.renew, backlog: l.backlog, window: l.sendWindow})
 	if !errors.Is(err, ErrLeaseLost) {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 		defer cancel()
 		err = errors.Join(err, own.release(last))
 	}
 	return err
 }
 
-// survive leads one term, and makes an error of a panic: what decides is fed with whatever users' runs are, and a fault of it must not end what runs.
-func (l *Leader) survive(ctx context.Context, outside ports) (err error) {
+// serveRecovering leads one term, and makes an error of a panic: what decides is fed with whatever users' runs are, and
+// a fault of it must not end what runs.
+func (l *Leader) serveRecovering(ctx context.Context, outside ports) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("the leader panicked: %v\n%s", fault, debug.Stack())

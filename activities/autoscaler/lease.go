@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -32,8 +33,8 @@ type lease struct {
 	Holder string `json:"holder"`
 }
 
-// sight is the lease as one candidate sees it.
-type sight struct {
+// observation is the lease as one candidate sees it.
+type observation struct {
 	// revision is 0 when there is no lease.
 	revision uint64
 	// holder is who has it; empty when it was given up. A value that cannot be read is held by somebody unknown.
@@ -48,7 +49,7 @@ const unknownHolder = "?"
 // free reports whether candidate may take the lease. No two clocks are compared: what counts is that the candidate
 // itself has seen nothing of the holder for as long as a lease lasts, while the holder stops after half of that without
 // a renewal.
-func (s sight) free(candidate string, lasts time.Duration) bool {
+func (s observation) free(candidate string, lasts time.Duration) bool {
 	return s.revision == 0 || s.holder == "" || s.holder == candidate || s.unchanged >= lasts
 }
 
@@ -85,19 +86,19 @@ func makeLeases(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue
 }
 
 // look returns the lease as it is now.
-func (l *leases) look(ctx context.Context) (sight, error) {
+func (l *leases) look(ctx context.Context) (observation, error) {
 	entry, err := l.bucket.Get(ctx, wire.LeaseKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return sight{}, nil
+		return observation{}, nil
 	}
 	if err != nil {
-		return sight{}, fmt.Errorf("look at the lease: %w", err)
+		return observation{}, fmt.Errorf("look at the lease: %w", err)
 	}
 	var value lease
 	if err := json.Unmarshal(entry.Value(), &value); err != nil || value.Version != wire.Version {
 		value.Holder = unknownHolder
 	}
-	return sight{revision: entry.Revision(), holder: value.Holder}, nil
+	return observation{revision: entry.Revision(), holder: value.Holder}, nil
 }
 
 // put writes holder into the lease if it still has the given revision.
@@ -119,7 +120,7 @@ func (l *leases) put(ctx context.Context, holder string, revision uint64) error 
 
 // campaign waits until the lease, which lasts as long as given, is this process's.
 func (l *leases) campaign(ctx context.Context, lasts time.Duration) error {
-	var seen sight
+	var seen observation
 	since := time.Now()
 	for {
 		now, err := l.look(ctx)
@@ -139,7 +140,7 @@ func (l *leases) campaign(ctx context.Context, lasts time.Duration) error {
 				return fmt.Errorf("take the lease: %w", err)
 			}
 		}
-		if !sleep(ctx, lasts/renewalsPerLease) {
+		if !wait.For(ctx, lasts/renewalsPerLease) {
 			return ctx.Err()
 		}
 	}
@@ -172,16 +173,4 @@ func (l *leases) release(ctx context.Context) error {
 		return fmt.Errorf("give the lease up: %w", err)
 	}
 	return nil
-}
-
-// sleep waits and reports true, or reports false as soon as ctx ends.
-func sleep(ctx context.Context, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -22,17 +22,17 @@ func TestWhoMayTakeALease(t *testing.T) {
 	t.Parallel()
 	const lasts = 10 * time.Second
 	for name, row := range map[string]struct {
-		seen sight
+		seen observation
 		want bool
 	}{
-		"there is none":                        {sight{}, true},
-		"it was given up":                      {sight{revision: 4}, true},
-		"it is the candidate's own":            {sight{revision: 4, holder: "me"}, true},
-		"another has just renewed it":          {sight{revision: 4, holder: "other"}, false},
-		"another has been silent for a while":  {sight{revision: 4, holder: "other", unchanged: lasts - 1}, false},
-		"another has been silent for too long": {sight{revision: 4, holder: "other", unchanged: lasts}, true},
-		"it cannot be read":                    {sight{revision: 4, holder: unknownHolder, unchanged: lasts / 2}, false},
-		"it could not be read for too long":    {sight{revision: 4, holder: unknownHolder, unchanged: lasts}, true},
+		"there is none":                        {observation{}, true},
+		"it was given up":                      {observation{revision: 4}, true},
+		"it is the candidate's own":            {observation{revision: 4, holder: "me"}, true},
+		"another has just renewed it":          {observation{revision: 4, holder: "other"}, false},
+		"another has been silent for a while":  {observation{revision: 4, holder: "other", unchanged: lasts - 1}, false},
+		"another has been silent for too long": {observation{revision: 4, holder: "other", unchanged: lasts}, true},
+		"it cannot be read":                    {observation{revision: 4, holder: unknownHolder, unchanged: lasts / 2}, false},
+		"it could not be read for too long":    {observation{revision: 4, holder: unknownHolder, unchanged: lasts}, true},
 	} {
 		if got := row.seen.free("me", lasts); got != row.want {
 			t.Errorf("%s: free = %v", name, got)
@@ -47,7 +47,7 @@ func TestNoTwoLeadAtATime(t *testing.T) {
 	const lasts = 10 * time.Second
 	rapid.Check(t, func(t *rapid.T) {
 		type process struct {
-			seen     sight
+			seen     observation
 			since    time.Duration
 			leads    bool
 			revision uint64
@@ -75,7 +75,7 @@ func TestNoTwoLeadAtATime(t *testing.T) {
 				p.leads = false
 			default:
 				if p.seen.revision != revision || p.seen.holder != holder {
-					p.seen, p.since = sight{revision: revision, holder: holder}, now
+					p.seen, p.since = observation{revision: revision, holder: holder}, now
 				}
 				p.seen.unchanged = now - p.since
 				if p.seen.free(name, lasts) {

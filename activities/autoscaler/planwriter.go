@@ -17,9 +17,10 @@ import (
 
 // planWriter may replace the plan in force. It belongs to one term, and can write no more once a later one has begun.
 //
-// Why one compare-and-set on the plan is enough: whoever takes a term first claims the plan, that is, posts the plan in force again under
-// the new term. From then on the revision that every earlier leader knows is wrong, so none of them can post any more, and the
-// term key need not be read again. A leader that claims too late finds a plan of a later term and is deposed before it ever posted.
+// Why one compare-and-set on the plan is enough: whoever takes a term first claims the plan, that is, posts the plan in
+// force again under the new term. From then on the revision that every earlier leader knows is wrong, so none of them
+// can post any more, and the term key need not be read again. A leader that claims too late finds a plan of a later
+// term and is superseded before it ever posted.
 type planWriter struct {
 	board    Board
 	logger   *slog.Logger
@@ -28,7 +29,8 @@ type planWriter struct {
 	inForce  predictor.Plan // what this writer last put in force
 }
 
-// claimPlan takes the next term, later than least, and claims the plan in force. It wraps ErrDeposed when another leader was faster with a later term.
+// claimPlan takes the next term, later than least, and claims the plan in force. It wraps ErrSuperseded when another
+// leader was faster with a later term.
 func claimPlan(ctx context.Context, js jetstream.JetStream, board Board, least uint64, logger *slog.Logger) (*planWriter, error) {
 	bucket, err := js.KeyValue(ctx, wire.PlanBucket)
 	if err != nil {
@@ -45,7 +47,7 @@ func claimPlan(ctx context.Context, js jetstream.JetStream, board Board, least u
 	w := &planWriter{board: board, logger: logger, term: term}
 	for {
 		if plan.Term > term {
-			return nil, fmt.Errorf("claim the plan for term %d: %w: term %d", term, ErrDeposed, plan.Term)
+			return nil, fmt.Errorf("claim the plan for term %d: %w: term %d", term, ErrSuperseded, plan.Term)
 		}
 		plan.Term, plan.Tick, plan.Decisions = term, 0, nil
 		w.revision, err = board.Replace(ctx, plan, revision)
@@ -114,8 +116,8 @@ func conflict(err error) bool {
 	return errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists)
 }
 
-// post puts plan in force. It wraps ErrDeposed when a later term has begun; after any other error the writer knows again what is in
-// force, or is as before, and the next plan can be posted.
+// post puts plan in force. It wraps ErrSuperseded when a later term has begun; after any other error the writer knows
+// again what is in force, or is as before, and the next plan can be posted.
 func (w *planWriter) post(ctx context.Context, plan predictor.Plan) error {
 	if plan.Term != w.term {
 		return fmt.Errorf("post a plan of term %d in term %d", plan.Term, w.term) // a bug of ours
@@ -136,18 +138,19 @@ func (w *planWriter) post(ctx context.Context, plan predictor.Plan) error {
 	return err
 }
 
-// look learns what is in force now. It wraps ErrDeposed when a later term has begun, or a newer build leads. A plan that nobody can read, or that was deleted, counts
-// as an empty one: the next tick finds that what it decides differs, and posts.
+// look learns what is in force now. It wraps ErrSuperseded when a later term has begun, or a newer build leads. A plan
+// that nobody can read, or that was deleted, counts as an empty one: the next tick finds that what it decides differs,
+// and posts.
 func (w *planWriter) look(ctx context.Context) error {
 	current, revision, err := readable(ctx, w.board, w.logger)
 	if errors.Is(err, wire.ErrVersion) {
-		return fmt.Errorf("write plans of term %d: %w: %w", w.term, ErrDeposed, err)
+		return fmt.Errorf("write plans of term %d: %w: %w", w.term, ErrSuperseded, err)
 	}
 	if err != nil {
 		return err
 	}
 	if current.Term > w.term {
-		return fmt.Errorf("write plans of term %d: %w: term %d", w.term, ErrDeposed, current.Term)
+		return fmt.Errorf("write plans of term %d: %w: term %d", w.term, ErrSuperseded, current.Term)
 	}
 	if revision != w.revision {
 		w.revision, w.inForce = revision, current

@@ -115,8 +115,8 @@ func TestADeposedLeaderThatWasHeldUpInTheMiddleOfATickChangesNothing(t *testing.
 		t.Fatal(err)
 	}
 	close(resume)
-	if err := <-posted; !errors.Is(err, ErrDeposed) {
-		t.Errorf("the old leader's post: %v, want %v", err, ErrDeposed)
+	if err := <-posted; !errors.Is(err, ErrSuperseded) {
+		t.Errorf("the old leader's post: %v, want %v", err, ErrSuperseded)
 	}
 	inForce(t, plans, want)
 	if err := fresh.post(t.Context(), planOf(fresh.term, 2, 3)); err != nil {
@@ -139,8 +139,8 @@ func TestALeaderThatClaimsTooLateNeverPosts(t *testing.T) {
 		}
 		return plans.Replace(ctx, plan, revision)
 	}
-	if _, err := claimPlan(t.Context(), js, late, 0, quietly); !errors.Is(err, ErrDeposed) {
-		t.Errorf("claimPlan: %v, want %v", err, ErrDeposed)
+	if _, err := claimPlan(t.Context(), js, late, 0, quietly); !errors.Is(err, ErrSuperseded) {
+		t.Errorf("claimPlan: %v, want %v", err, ErrSuperseded)
 	}
 	inForce(t, plans, predictor.Plan{Term: 2})
 }

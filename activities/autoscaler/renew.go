@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillway-ml/spillway/activities/wait"
 )
 
-// ErrSilent says that the lease could not be renewed for half of the time that it lasts, so that another process may
-// take it soon.
-var ErrSilent = errors.New("the lease could not be renewed in time")
+// ErrLeaseExpired says that the lease could not be renewed for half of the time that it lasts, so that another process
+// may take it soon.
+var ErrLeaseExpired = errors.New("the lease could not be renewed in time")
 
 // renewal renews the lease and knows when it was last renewed.
 type renewal struct {
@@ -24,8 +26,8 @@ func newRenewal(lasts time.Duration, taken time.Time) *renewal {
 	return &renewal{lasts: lasts, born: taken}
 }
 
-// left is how long the leader may go on without another renewal; it is not positive once it has fallen silent. A leader
-// whose process was suspended finds out here, before it acts.
+// left is how long the leader may go on without another renewal; it is not positive once the lease has expired for it.
+// A leader whose process was suspended finds out here, before it acts.
 func (r *renewal) left() time.Duration {
 	return r.lasts/2 - (time.Since(r.born) - time.Duration(r.last.Load()))
 }
@@ -36,7 +38,7 @@ func (r *renewal) run(ctx context.Context, renew func(ctx context.Context) error
 		if err := r.once(ctx, r.lasts/4, renew); err != nil { // two tries of a NATS that is slow
 			return err
 		}
-		sleep(ctx, min(r.lasts/renewalsPerLease, r.left()))
+		wait.For(ctx, min(r.lasts/renewalsPerLease, r.left()))
 	}
 	return nil
 }
@@ -55,7 +57,7 @@ func (r *renewal) once(ctx context.Context, limit time.Duration, renew func(ctx 
 	case errors.Is(err, ErrLeaseLost):
 		return err
 	case r.left() <= 0:
-		return fmt.Errorf("%w: %w", ErrSilent, err)
+		return fmt.Errorf("%w: %w", ErrLeaseExpired, err)
 	default:
 		return nil
 	}

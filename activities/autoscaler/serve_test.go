@@ -66,8 +66,8 @@ func TestASecondLeaderDeposesTheFirst(t *testing.T) {
 	})
 	publish(t, js, scheduled(score, 3)) // both see it, one may act
 	eventually(t, "slots of the second", func() bool { return slots(t, opts.Board, score) > 0 })
-	if err := first.wait(t); !errors.Is(err, ErrDeposed) {
-		t.Errorf("the first leader ended with %v, want %v", err, ErrDeposed)
+	if err := first.wait(t); !errors.Is(err, ErrSuperseded) {
+		t.Errorf("the first leader ended with %v, want %v", err, ErrSuperseded)
 	}
 	plan, _, err := opts.Board.Current(t.Context())
 	if err != nil || plan.Term != 2 {
@@ -84,8 +84,8 @@ func TestALeaderWithoutRenewalsStops(t *testing.T) {
 	term := serve(t, l, fake.ports())
 	eventually(t, "renewals", func() bool { return fake.renewals.Load() > 2 })
 	fake.silent.Store(true)
-	if err := term.wait(t); !errors.Is(err, ErrSilent) {
-		t.Errorf("the term ended with %v, want %v", err, ErrSilent)
+	if err := term.wait(t); !errors.Is(err, ErrLeaseExpired) {
+		t.Errorf("the term ended with %v, want %v", err, ErrLeaseExpired)
 	}
 }
 

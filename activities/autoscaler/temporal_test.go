@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // fakeClient is the part of a Temporal client that the autoscaler uses.
@@ -68,8 +68,8 @@ func TestTheWorkflowOfAnEarlierEngineIsEnded(t *testing.T) {
 		"Temporal cannot do it": {answer: serviceerror.NewUnavailable("away"), fails: true},
 	} {
 		fake := &fakeClient{answer: row.answer}
-		if err := EndFormer(t.Context(), fake); (err != nil) != row.fails {
-			t.Errorf("%s: EndFormer = %v", name, err)
+		if err := EndLegacyWorkflow(t.Context(), fake); (err != nil) != row.fails {
+			t.Errorf("%s: EndLegacyWorkflow = %v", name, err)
 		}
 		if len(fake.terminated) != 1 || fake.terminated[0] != "spillway-autoscaler" {
 			t.Errorf("%s: terminated %q", name, fake.terminated)
@@ -96,7 +96,7 @@ func TestWhatTheLeaderAsksOfTemporal(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := fake.updates[0]
-	if got.UpdateID != "1" || got.WorkflowID != "run-1" || got.UpdateName != workflows.WindowUpdate || len(got.Args) != 1 || got.Args[0] != any(window) || got.WaitForStage != client.WorkflowUpdateStageAccepted {
+	if got.UpdateID != "1" || got.WorkflowID != "run-1" || got.UpdateName != engine.WindowUpdate || len(got.Args) != 1 || got.Args[0] != any(window) || got.WaitForStage != client.WorkflowUpdateStageAccepted {
 		t.Errorf("update %+v", got)
 	}
 }

@@ -106,7 +106,7 @@ func (t *term) tick(ctx context.Context, regular bool) error {
 		t.refreshHosts(ctx)
 	}
 	if t.renewal.left() <= 0 {
-		return ErrSilent
+		return ErrLeaseExpired
 	}
 	var plan predictor.Plan
 	plan, t.state = predictor.Decide(t.state, predictor.Snapshot{
@@ -131,11 +131,11 @@ func (t *term) post(ctx context.Context, plan predictor.Plan) error {
 	limited, cancel := context.WithTimeout(ctx, callWait)
 	defer cancel()
 	err := t.plan.post(limited, plan)
-	if errors.Is(err, ErrDeposed) {
+	if errors.Is(err, ErrSuperseded) {
 		return err
 	}
 	if err != nil {
-		t.leader.pulse.stumble(err)
+		t.leader.health.failed(err)
 		t.log.WarnContext(ctx, "plan is not in force yet", "tick", plan.Tick, "error", err)
 		return nil
 	}
@@ -146,7 +146,7 @@ func (t *term) post(ctx context.Context, plan predictor.Plan) error {
 
 // obey follows up a plan that is in force, also one that was before: rows of it may not have reached their runs.
 func (t *term) obey(ctx context.Context, plan predictor.Plan) {
-	t.leader.pulse.beat()
+	t.leader.health.decided()
 	t.publish(ctx)
 	t.windows.obey(plan.Windows)
 	t.lead(true)
@@ -191,7 +191,7 @@ func (t *term) keep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callWait)
 	defer cancel()
 	err := t.plan.look(ctx)
-	if errors.Is(err, ErrDeposed) {
+	if errors.Is(err, ErrSuperseded) {
 		return err
 	}
 	if err != nil {
@@ -210,7 +210,7 @@ func (t *term) save(ctx context.Context) error {
 	defer cancel()
 	t.saved = t.sequence // also when it fails: the next try is due after another interval
 	err := t.saves.save(ctx, checkpoint{Version: wire.Version, Term: t.plan.term, Sequence: t.sequence, State: t.state})
-	if errors.Is(err, ErrDeposed) {
+	if errors.Is(err, ErrSuperseded) {
 		return err
 	}
 	if err != nil {

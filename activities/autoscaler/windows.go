@@ -24,20 +24,21 @@ const (
 	windowSenders = 4
 	windowQueue   = 256
 	// windowWait is how long one may take to reach its run. A run whose worker is away does not answer. One that is
-	// slow takes it later, and then the next try, which is of the same telling, is answered at once: a try that ends
+	// slow takes it later, and then the next try, which is of the same delivery, is answered at once: a try that ends
 	// early loses nothing.
 	windowWait = 2 * time.Second
-	// silentAfter is how many tries in a row fail before a run counts as silent: one answer may be slow.
-	silentAfter = 2
-	// silentSenders send to runs that are silent, and silentWait is how long each such try may take.
-	silentSenders = 4
-	silentWait    = time.Second
-	// awayLeast and awayMost bound the pause before a run that a window did not reach is tried again; it doubles.
-	awayLeast = time.Second
-	awayMost  = 2 * time.Minute
+	// unresponsiveAfter is how many tries in a row fail before a run counts as unresponsive: one answer may be slow.
+	unresponsiveAfter = 2
+	// unresponsiveSenders send to runs that are unresponsive, and unresponsiveWait is how long each such try may take.
+	unresponsiveSenders = 4
+	unresponsiveWait    = time.Second
+	// leastBackoff and mostBackoff bound the pause before a run that a window did not reach is tried again; it doubles.
+	leastBackoff = time.Second
+	mostBackoff  = 2 * time.Minute
 )
 
-// sendWindow tells a run of its window and returns once the run has accepted it. The same ID again is the same telling.
+// sendWindow tells a run of its window and returns once the run has accepted it. The same ID again is the same
+// delivery.
 func (l *Leader) sendWindow(ctx context.Context, window predictor.Window, id string) error {
 	_, err := l.options.Client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
 		UpdateID:     id,
@@ -55,21 +56,22 @@ type windowKey struct {
 	stage predictor.StageID
 }
 
-// windowRow is a row and the name of its telling, which its tries share: a run takes it once, however often it is sent.
+// windowRow is a row and the ID of its delivery, which its tries share: a run takes it once, however often it is sent.
 type windowRow struct {
 	predictor.Window
 	id string
 }
 
-// away is how often in a row a run did not answer, and how long it is left alone. The zero value is a run that answers.
-type away struct {
+// backoff is how often in a row a run did not answer, and how long it is left alone. The zero value is a run that
+// answers.
+type backoff struct {
 	failures int
 	pause    time.Duration
 	until    time.Time
 }
 
-// telling is what became of a row that was sent.
-type telling struct {
+// delivery is what became of a row that was sent.
+type delivery struct {
 	windowRow
 
 	reached bool // its run has it, or has ended
@@ -77,26 +79,27 @@ type telling struct {
 
 // windows sends the rows that changed to their runs. All but run is for one goroutine.
 type windows struct {
-	send   func(ctx context.Context, window predictor.Window, id string) error
-	logger *slog.Logger
-	jobs   chan windowRow
-	slow   chan windowRow // of silent runs: they have senders of their own, so that they delay no other
-	told   chan telling
-	sent   map[windowKey]windowRow // or on their way
-	onWay  map[windowKey]bool      // one row of a run and stage at a time, so that no older one comes after it
-	due    map[windowKey]windowRow // to be sent
-	order  []windowKey             // in which they became so
-	away   map[string]away         // by run
-	name   string                  // of this start, for names of tellings
-	named  int
+	send         func(ctx context.Context, window predictor.Window, id string) error
+	logger       *slog.Logger
+	jobs         chan windowRow
+	slow         chan windowRow // of unresponsive runs: they have senders of their own, so that they delay no other
+	deliveries   chan delivery
+	sent         map[windowKey]windowRow // or on their way
+	inFlight     map[windowKey]bool      // one row of a run and stage at a time, so that no older one comes after it
+	due          map[windowKey]windowRow // to be sent
+	order        []windowKey             // in which they became so
+	unresponsive map[string]backoff      // by run
+	name         string                  // of this start, for IDs of deliveries
+	named        int
 }
 
 func newWindows(send func(ctx context.Context, window predictor.Window, id string) error, logger *slog.Logger) *windows {
 	return &windows{
 		send: send, logger: logger,
-		jobs: make(chan windowRow, windowQueue), slow: make(chan windowRow, silentSenders),
-		told: make(chan telling, windowQueue), name: rand.Text(),
-		sent: map[windowKey]windowRow{}, onWay: map[windowKey]bool{}, due: map[windowKey]windowRow{}, away: map[string]away{},
+		jobs: make(chan windowRow, windowQueue), slow: make(chan windowRow, unresponsiveSenders),
+		deliveries: make(chan delivery, windowQueue), name: rand.Text(),
+		sent: map[windowKey]windowRow{}, inFlight: map[windowKey]bool{}, due: map[windowKey]windowRow{},
+		unresponsive: map[string]backoff{},
 	}
 }
 
@@ -106,7 +109,7 @@ func newWindows(send func(ctx context.Context, window predictor.Window, id strin
 // has.
 func (w *windows) obey(rows []predictor.Window) {
 	now := time.Now()
-	w.hear(now)
+	w.takeDeliveries(now)
 	for _, row := range rows {
 		key := windowKey{row.Run, row.Stage}
 		switch due, known := w.due[key]; {
@@ -114,7 +117,7 @@ func (w *windows) obey(rows []predictor.Window) {
 			delete(w.due, key)
 		case !known || due.Window != row:
 			w.named++
-			w.owe(key, windowRow{row, w.name + "/" + strconv.Itoa(w.named)})
+			w.makeDue(key, windowRow{row, w.name + "/" + strconv.Itoa(w.named)})
 		}
 	}
 	var rest []windowKey
@@ -124,7 +127,7 @@ func (w *windows) obey(rows []predictor.Window) {
 			continue
 		}
 		if w.queue(key, row, now) {
-			w.sent[key], w.onWay[key] = row, true
+			w.sent[key], w.inFlight[key] = row, true
 			delete(w.due, key)
 		} else {
 			rest = append(rest, key)
@@ -135,12 +138,12 @@ func (w *windows) obey(rows []predictor.Window) {
 
 // queue hands a row to the senders, and reports whether it could.
 func (w *windows) queue(key windowKey, row windowRow, now time.Time) bool {
-	silent := w.away[row.Run]
-	if w.onWay[key] || now.Before(silent.until) {
+	state := w.unresponsive[row.Run]
+	if w.inFlight[key] || now.Before(state.until) {
 		return false
 	}
 	lane := w.jobs
-	if silent.failures >= silentAfter {
+	if state.failures >= unresponsiveAfter {
 		lane = w.slow
 	}
 	select {
@@ -151,29 +154,29 @@ func (w *windows) queue(key windowKey, row windowRow, now time.Time) bool {
 	}
 }
 
-// owe makes a row due, in place of an older one of its run and stage.
-func (w *windows) owe(key windowKey, row windowRow) {
+// makeDue makes a row due, in place of an older one of its run and stage.
+func (w *windows) makeDue(key windowKey, row windowRow) {
 	if _, known := w.due[key]; !known {
 		w.order = append(w.order, key)
 	}
 	w.due[key] = row
 }
 
-// hear takes in what became of rows: those that did not reach their runs are due again, and a run that one reached
-// answers again.
-func (w *windows) hear(now time.Time) {
+// takeDeliveries takes in what became of rows: those that did not reach their runs are due again, and a run that one
+// reached answers again.
+func (w *windows) takeDeliveries(now time.Time) {
 	for {
 		select {
-		case told := <-w.told:
-			key := windowKey{told.Run, told.Stage}
-			delete(w.onWay, key)
-			if told.reached {
-				delete(w.away, told.Run)
-			} else if w.sent[key] == told.windowRow { // otherwise its run has ended
-				w.missed(told.Run, now)
+		case one := <-w.deliveries:
+			key := windowKey{one.Run, one.Stage}
+			delete(w.inFlight, key)
+			if one.reached {
+				delete(w.unresponsive, one.Run)
+			} else if w.sent[key] == one.windowRow { // otherwise its run has ended
+				w.missed(one.Run, now)
 				delete(w.sent, key)
 				if _, newer := w.due[key]; !newer {
-					w.owe(key, told.windowRow)
+					w.makeDue(key, one.windowRow)
 				}
 			}
 		default:
@@ -184,19 +187,19 @@ func (w *windows) hear(now time.Time) {
 
 // missed notes that a run did not answer: once for all rows that were on their way to it.
 func (w *windows) missed(run string, now time.Time) {
-	silent := w.away[run]
-	if now.Before(silent.until) {
+	state := w.unresponsive[run]
+	if now.Before(state.until) {
 		return
 	}
-	silent.failures++
-	silent.pause = min(max(2*silent.pause, awayLeast), awayMost)
-	silent.until = now.Add(silent.pause)
-	w.away[run] = silent
+	state.failures++
+	state.pause = min(max(2*state.pause, leastBackoff), mostBackoff)
+	state.until = now.Add(state.pause)
+	w.unresponsive[run] = state
 }
 
 // forget drops what was told to a run that has ended.
 func (w *windows) forget(run string) {
-	delete(w.away, run)
+	delete(w.unresponsive, run)
 	for _, rows := range []map[windowKey]windowRow{w.sent, w.due} {
 		for key := range rows {
 			if key.run == run {
@@ -212,8 +215,8 @@ func (w *windows) run(ctx context.Context) {
 	for range windowSenders {
 		senders.Go(func() { w.sendAll(ctx, w.jobs, windowWait) })
 	}
-	for range silentSenders {
-		senders.Go(func() { w.sendAll(ctx, w.slow, silentWait) })
+	for range unresponsiveSenders {
+		senders.Go(func() { w.sendAll(ctx, w.slow, unresponsiveWait) })
 	}
 	senders.Wait()
 }
@@ -225,7 +228,7 @@ func (w *windows) sendAll(ctx context.Context, rows <-chan windowRow, patience t
 			return
 		case row := <-rows:
 			select {
-			case w.told <- telling{row, w.sendOne(ctx, row, patience)}:
+			case w.deliveries <- delivery{row, w.sendOne(ctx, row, patience)}:
 			case <-ctx.Done():
 				return
 			}

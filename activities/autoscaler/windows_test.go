@@ -81,7 +81,7 @@ func TestAWindowThatDidNotReachItsRunIsSentAgain(t *testing.T) {
 		mu.Lock()
 		failing = false
 		mu.Unlock()
-		time.Sleep(awayMost)
+		time.Sleep(mostBackoff)
 		obey() // the plan has no row for them any more: they are sent all the same
 		mu.Lock()
 		slices.Sort(got)
@@ -204,7 +204,7 @@ func TestOneSlowAnswerPutsARunBehindNoOther(t *testing.T) {
 					row.Run, row.Stage.Name, at.Sub(told), was)
 			}
 		}
-		if at, was := reached[rows[39]]; !was || at.Sub(unblocked) > awayMost+40*silentWait {
+		if at, was := reached[rows[39]]; !was || at.Sub(unblocked) > mostBackoff+40*unresponsiveWait {
 			t.Errorf("a run that was unblocked heard of its window after %s (%v)", at.Sub(unblocked), was)
 		}
 	})

@@ -89,8 +89,8 @@ func TestTheNextStepFollowsFromTheStateOfAFunction(t *testing.T) {
 	}{
 		{"active as wanted", state(func(*lambda.GetFunctionConfigurationOutput) {}), done, ""},
 		{"idle for weeks", state(func(s *lambda.GetFunctionConfigurationOutput) { s.State = types.StateInactive }), done, ""},
-		{"pending", state(func(s *lambda.GetFunctionConfigurationOutput) { s.State = types.StatePending }), wait, ""},
-		{"updating", state(func(s *lambda.GetFunctionConfigurationOutput) { s.LastUpdateStatus = types.LastUpdateStatusInProgress }), wait, ""},
+		{"pending", state(func(s *lambda.GetFunctionConfigurationOutput) { s.State = types.StatePending }), await, ""},
+		{"updating", state(func(s *lambda.GetFunctionConfigurationOutput) { s.LastUpdateStatus = types.LastUpdateStatusInProgress }), await, ""},
 		{"other environment", state(func(s *lambda.GetFunctionConfigurationOutput) { s.Environment = nil }), configure, ""},
 		{"other timeout", state(func(s *lambda.GetFunctionConfigurationOutput) { s.Timeout = aws.Int32(8) }), configure, ""},
 		{"other code", state(func(s *lambda.GetFunctionConfigurationOutput) { s.Description = nil }), done, "other code"},

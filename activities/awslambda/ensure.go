@@ -19,6 +19,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+
+	"github.com/spillway-ml/spillway/activities/wait"
 )
 
 // A Build is a user's binary, which is also a bootstrap for the runtime provided.al2023.
@@ -87,8 +89,8 @@ func (iv *Invoker) deploy(ctx context.Context, build Build, name string, memory 
 				return err
 			}
 		}
-		if err := sleep(ctx, delay); err != nil {
-			return fmt.Errorf("wait until the function is active: %w", err)
+		if !wait.For(ctx, delay) {
+			return fmt.Errorf("wait until the function is active: %w", context.Cause(ctx))
 		}
 		if state, err = iv.state(ctx, name); err != nil {
 			return err
@@ -105,7 +107,7 @@ type step int
 
 const (
 	done      step = iota
-	wait           // until the function is active
+	await          // until the function is active
 	configure      // the function has other settings
 )
 
@@ -118,7 +120,7 @@ func nextStep(want *lambda.CreateFunctionInput, got *lambda.GetFunctionConfigura
 	case got.State == types.StateFailed:
 		return done, fmt.Errorf("the function is in state Failed: %s", aws.ToString(got.StateReason))
 	case got.State == types.StatePending, got.LastUpdateStatus == types.LastUpdateStatusInProgress:
-		return wait, nil
+		return await, nil
 	case !sameSettings(want, got):
 		return configure, nil
 	default:
@@ -190,18 +192,6 @@ func (iv *Invoker) configure(ctx context.Context, want *lambda.CreateFunctionInp
 		return nil
 	}
 	return classify(err)
-}
-
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // architecture returns AWS's name of a processor.

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -106,7 +107,7 @@ func (f *follower) follow(ctx context.Context) error {
 
 // persist calls read until it returns nil, however often the connection breaks, or no further call can help.
 func (f *follower) persist(ctx context.Context, read func(context.Context) error) error {
-	wait := retryLeast
+	pause := retryLeast
 	for {
 		before := f.next
 		err := read(ctx)
@@ -122,12 +123,12 @@ func (f *follower) persist(ctx context.Context, read func(context.Context) error
 			return fmt.Errorf("%w: %s; it is created when the engine starts", err, wire.LogStream)
 		}
 		if f.next > before {
-			wait = retryLeast
+			pause = retryLeast
 		}
-		if err := sleep(ctx, wait); err != nil {
-			return err
+		if !wait.For(ctx, pause) {
+			return ctx.Err()
 		}
-		wait = min(2*wait, retryMost)
+		pause = min(2*pause, retryMost)
 	}
 }
 

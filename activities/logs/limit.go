@@ -11,14 +11,14 @@ import (
 // lineOverhead is what a line costs beside its text: its time and origin, in memory and in its message.
 const lineOverhead = 64
 
-// verdict says what becomes of a line.
-type verdict int
+// admission says what becomes of a line.
+type admission int
 
 const (
-	kept    verdict = iota
-	tooFast         // the program prints faster than its rate
-	noRoom          // what was printed cannot be sent, and no more of it can be held
-	tooMuch         // the attempt has printed all that it may
+	kept    admission = iota
+	tooFast           // the program prints faster than its rate
+	noRoom            // what was printed cannot be sent, and no more of it can be held
+	tooMuch           // the attempt has printed all that it may
 )
 
 // limiter decides which lines of an attempt are kept. It is a token bucket of burst bytes that fills by rate bytes a second, beside a
@@ -29,7 +29,7 @@ type limiter struct {
 	tokens             float64
 	at                 time.Time // when tokens was right
 	kept               float64
-	shut               verdict // why lines are left out now
+	shut               admission // why lines are left out now
 }
 
 func newLimiter(rate, burst, total quantity.Bytes, now time.Time) limiter {
@@ -37,7 +37,7 @@ func newLimiter(rate, burst, total quantity.Bytes, now time.Time) limiter {
 }
 
 // admit decides about a line of cost bytes at now, when room more bytes can be held.
-func (l *limiter) admit(cost, room int, now time.Time) verdict {
+func (l *limiter) admit(cost, room int, now time.Time) admission {
 	if elapsed := now.Sub(l.at).Seconds(); elapsed > 0 {
 		l.tokens = min(l.burst, l.tokens+elapsed*l.rate)
 		l.at = now

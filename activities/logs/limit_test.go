@@ -56,7 +56,7 @@ func TestAProgramThatPrintsSlowerThanItsRateLosesNothing(t *testing.T) {
 	l := newLimiter(1000, 4000, 1<<30, begin)
 	for i := range 10_000 {
 		if got := l.admit(100, 1<<20, begin.Add(time.Duration(i)*100*time.Millisecond)); got != kept {
-			t.Fatalf("line %d: verdict %d", i, got)
+			t.Fatalf("line %d: admission %d", i, got)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestNothingIsKeptAfterTheTotal(t *testing.T) {
 			want = tooMuch
 		}
 		if got := l.admit(100, 1<<20, begin.Add(time.Duration(i)*time.Hour)); got != want {
-			t.Errorf("line %d: verdict %d, want %d", i, got, want)
+			t.Errorf("line %d: admission %d, want %d", i, got, want)
 		}
 	}
 	if got := l.admit(1, 1<<20, begin); got != tooMuch {

@@ -100,15 +100,15 @@ func (l *Lines) add(line wire.LogLine) {
 	cost := costOf(line)
 	options := l.writer.options
 	room := min(int(options.Burst)-l.held, int(options.Memory)-int(l.writer.held.Load()))
-	verdict := l.limit.admit(cost, room, line.At)
-	if verdict == kept {
+	admitted := l.limit.admit(cost, room, line.At)
+	if admitted == kept {
 		l.noteMissing(line.At)
 		l.push(line)
 		return
 	}
-	l.missing[verdict]++
+	l.missing[admitted]++
 	l.writer.dropped.Add(1)
-	if verdict == tooMuch && !l.ended {
+	if admitted == tooMuch && !l.ended {
 		l.noteMissing(line.At)
 		l.ended = true
 	}

@@ -20,8 +20,8 @@ type stored struct {
 	lines    []Line
 }
 
-// streams draws messages of three attempts, whose hosts' clocks are off, in the order of the stream.
-func streams() *rapid.Generator[[]stored] {
+// storedMessages draws messages of three attempts, whose hosts' clocks are off, in the order of the stream.
+func storedMessages() *rapid.Generator[[]stored] {
 	return rapid.Custom(func(t *rapid.T) []stored {
 		var all []stored
 		now := begin
@@ -80,7 +80,7 @@ func names(lines []Line) []string {
 func TestAttemptsStayInOrderAndNothingIsLostOrTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		messages := streams().Draw(t, "messages")
+		messages := storedMessages().Draw(t, "messages")
 		got := merged(messages, 0)
 		for attempt := range 3 {
 			var printed, handed []Line
@@ -99,7 +99,7 @@ func TestAttemptsStayInOrderAndNothingIsLostOrTwice(t *testing.T) {
 func TestLinesOfSeveralAttemptsAreInOrderOfTimeWhenTheirClocksAreRight(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		messages := streams().Draw(t, "messages")
+		messages := storedMessages().Draw(t, "messages")
 		for _, message := range messages {
 			for _, line := range message.lines {
 				if line.At.After(message.at) || line.At.Before(message.at.Add(-hold)) {
@@ -117,7 +117,7 @@ func TestLinesOfSeveralAttemptsAreInOrderOfTimeWhenTheirClocksAreRight(t *testin
 func TestAReaderThatGoesOnAtAnyLineMissesNothingAndSeesNothingTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		messages := streams().Draw(t, "messages")
+		messages := storedMessages().Draw(t, "messages")
 		all := merged(messages, 0)
 		if len(all) == 0 {
 			t.Skip("nothing was printed")

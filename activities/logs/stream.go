@@ -2,20 +2,22 @@ package logs
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 const (
-	// usualAge and usualBytes bound the stream; the oldest messages go first.
-	usualAge   = 7 * 24 * time.Hour
-	usualBytes = 1 << 30
+	// usualAge, usualBytes and usualMessages bound the stream; the oldest messages go first. An attempt has a subject of
+	// its own, and the server keeps 157 bytes in memory for each: without a bound of messages a million attempts that
+	// print a line take 150 MiB of it.
+	usualAge      = 7 * 24 * time.Hour
+	usualBytes    = 1 << 30
+	usualMessages = 200_000
 	// duplicates is for how long the server knows a message again that the Writer sends twice because an acknowledgement was lost.
 	duplicates = 2 * time.Minute
 )
@@ -26,6 +28,8 @@ type StreamOptions struct {
 	MaxAge time.Duration
 	// MaxBytes is how much of it is kept, of all runs together; 0 means 1 GiB. The oldest goes first.
 	MaxBytes int64
+	// MaxMessages is how many messages of it, each some lines of one attempt; 0 means 200,000. The oldest goes first.
+	MaxMessages int64
 }
 
 // EnsureStream creates the stream, or brings it to this configuration. It may run any number of times, also beside others; the number
@@ -37,15 +41,10 @@ func EnsureStream(ctx context.Context, js jetstream.JetStream, options StreamOpt
 	if options.MaxBytes <= 0 {
 		options.MaxBytes = usualBytes
 	}
-	replicas := 1
-	existing, err := js.Stream(ctx, wire.LogStream)
-	switch {
-	case err == nil:
-		replicas = existing.CachedInfo().Config.Replicas
-	case !errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("look up stream %s: %w", wire.LogStream, err)
+	if options.MaxMessages <= 0 {
+		options.MaxMessages = usualMessages
 	}
-	_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	return streams.Ensure(ctx, js, jetstream.StreamConfig{
 		Name:        wire.LogStream,
 		Description: "what attempts print",
 		Subjects:    []string{wire.LogSubjects},
@@ -54,28 +53,11 @@ func EnsureStream(ctx context.Context, js jetstream.JetStream, options StreamOpt
 		Discard:     jetstream.DiscardOld,
 		MaxAge:      options.MaxAge,
 		MaxBytes:    options.MaxBytes,
+		MaxMsgs:     options.MaxMessages,
 		Duplicates:  min(duplicates, options.MaxAge),
-		Replicas:    replicas,
 		Compression: jetstream.S2Compression,
 		AllowDirect: true,
 	})
-	if err != nil {
-		return fmt.Errorf("create stream %s: %w; check that the NATS server has JetStream on and %d MiB of storage left",
-			wire.LogStream, err, options.MaxBytes>>20)
-	}
-	return nil
-}
-
-// sleep waits for d, or returns why ctx ended before.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func orDiscard(logger *slog.Logger) *slog.Logger {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -14,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/streams"
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -106,17 +107,17 @@ func (w *Writer) publish(ctx context.Context, subject, id string, message wire.L
 	if err != nil {
 		return fmt.Errorf("encode logs: %w", err)
 	}
-	for wait := retryLeast; ; wait = min(2*wait, retryMost) {
+	for pause := retryLeast; ; pause = min(2*pause, retryMost) {
 		err := w.publishOnce(ctx, subject, id, data)
 		if err == nil {
 			return nil
 		}
 		w.failed.Add(1)
 		w.options.Logger.DebugContext(ctx, "publish logs", "subject", subject, "id", id, "error", err)
-		if hopeless(err) {
+		if streams.IsFinal(err) {
 			return err
 		}
-		if ended := sleep(ctx, wait); ended != nil {
+		if !wait.For(ctx, pause) {
 			return err
 		}
 	}
@@ -136,17 +137,6 @@ func (w *Writer) publishOnce(ctx context.Context, subject, id string, data []byt
 	_, err := w.js.Publish(ctx, subject, data, jetstream.WithMsgID(id), jetstream.WithExpectStream(wire.LogStream))
 	return err
 }
-
-// hopeless reports whether publishing the same bytes again cannot succeed.
-func hopeless(err error) bool {
-	var refused *jetstream.APIError
-	tooLarge := errors.As(err, &refused) && refused.ErrorCode == codeMessageTooLarge
-	return tooLarge || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubject)
-}
-
-// codeMessageTooLarge is the server's JSStreamMessageExceedsMaximumErr:
-// https://github.com/nats-io/nats-server/blob/main/server/errors.json
-const codeMessageTooLarge = 10054
 
 // messageID names the message with this number of an attempt's Lines.
 func messageID(lines string, number int) string { return lines + "/" + strconv.Itoa(number) }

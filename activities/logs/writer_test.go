@@ -242,8 +242,9 @@ func TestTheStreamIsBroughtToItsBoundsWhateverItWas(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
 	ensure(t, js)
-	small := logs.StreamOptions{MaxAge: time.Minute, MaxBytes: 1 << 20}
-	for given, want := range map[logs.StreamOptions]logs.StreamOptions{{}: {MaxAge: 7 * 24 * time.Hour, MaxBytes: 1 << 30}, small: small} {
+	small := logs.StreamOptions{MaxAge: time.Minute, MaxBytes: 1 << 20, MaxMessages: 7}
+	usual := logs.StreamOptions{MaxAge: 7 * 24 * time.Hour, MaxBytes: 1 << 30, MaxMessages: 200_000}
+	for given, want := range map[logs.StreamOptions]logs.StreamOptions{{}: usual, small: small} {
 		if err := logs.EnsureStream(t.Context(), js, given); err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +253,7 @@ func TestTheStreamIsBroughtToItsBoundsWhateverItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 		config := info.CachedInfo().Config
-		if got := (logs.StreamOptions{MaxAge: config.MaxAge, MaxBytes: config.MaxBytes}); got != want || config.Discard != jetstream.DiscardOld {
+		if got := (logs.StreamOptions{MaxAge: config.MaxAge, MaxBytes: config.MaxBytes, MaxMessages: config.MaxMsgs}); got != want || config.Discard != jetstream.DiscardOld {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}

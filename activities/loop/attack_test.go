@@ -17,27 +17,24 @@ import (
 )
 
 // workerOf connects as the workflow worker of a build of an app with one pipeline. What the server forbids it comes on the channel.
-func workerOf(server *natstest.Server, app, pipeline string, ownInbox bool) (jetstream.JetStream, <-chan error) {
-	described := wire.App{Name: app, Pipelines: []wire.Pipeline{{Name: pipeline}}, OwnInbox: ownInbox}
-	rights := wire.BuildRights(described, "0123456789ab")
+func workerOf(server *natstest.Server, app, pipeline, inbox string) (jetstream.JetStream, <-chan error) {
+	subjects := wire.BuildSubjects(wire.App{Name: app, Pipelines: []wire.Pipeline{{Name: pipeline}}})
 	forbidden := make(chan error, 100)
-	options := []nats.Option{nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { forbidden <- err })}
-	if ownInbox {
-		options = append(options, nats.CustomInboxPrefix(wire.InboxPrefix(app, "0123456789ab")))
-	}
-	return server.Dial(server.Admit(app+"@0123456789ab", rights.Publish, rights.Subscribe), options...), forbidden
+	js := server.Dial(server.Admit(app+"@0123456789ab", subjects), nats.CustomInboxPrefix(inbox),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { forbidden <- err }))
+	return js, forbidden
 }
 
 func TestAWorkflowWorkerMayTellAllThatItHasToTell(t *testing.T) {
 	t.Parallel()
-	for name, ownInbox := range map[string]bool{"of this version": true, "of an earlier version": false} {
+	for name, inbox := range map[string]string{"of this version": "_INBOX", "of an earlier version": "_INBOX_0123456789abcdef"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := natstest.Start(t)
 			engine := server.Connect()
 			ensure(t, engine)
 			forgetful(t, engine)
-			js, forbidden := workerOf(server, "app", "pipe.line", ownInbox)
+			js, forbidden := workerOf(server, "app", "pipe.line", inbox)
 			recorder := loop.NewRecorder(js, nil)
 			now := time.Now()
 			recorder.Tell(predictor.RunStarted{Run: "run", Pipeline: "pipe.line", At: now})
@@ -88,7 +85,7 @@ func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
 	ensure(t, engine)
 	forgetful(t, engine)
 	before := contents(t, engine)
-	js, forbidden := workerOf(server, "app", "own", true)
+	js, forbidden := workerOf(server, "app", "own", "_INBOX")
 	refused := func(what string) {
 		t.Helper()
 		if err := js.Conn().FlushTimeout(patience); err != nil {
@@ -99,7 +96,7 @@ func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
 		}
 	}
 	for _, subject := range []string{
-		"events.own", wire.LoopSubject(wire.KindDecision), wire.LoopSubject(wire.KindRecord), wire.LoopSubject(wire.KindSampled),
+		"events.own", wire.LoopSubject(wire.KindDecision), wire.LoopSubject(wire.KindRecord), wire.LoopSubject(wire.KindSampled), wire.FactSubject(wire.KindSampled),
 		wire.LoopSubject(wire.KindHostHeld), wire.LoopSubject(wire.KindHostStarted), wire.LoopSubject(wire.KindAttemptStarted),
 		wire.LoopSubject(wire.KindBacklog), wire.DoneSubject("other"), wire.DeadSubject("own"), wire.AlertSubject("own"),
 		wire.LogSubject(wire.LogSource{Run: "run", Stage: "s", Task: "t", Attempt: 1}),
@@ -118,14 +115,34 @@ func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
 		}
 		refused("publishing on " + subject)
 	}
-	for _, subject := range []string{">", "_INBOX.>", "spillway.>", wire.LoopSubjects, wire.ResultSubjects, wire.LogSubjects, "$KV.>", "events.>", "$JS.>"} {
-		if _, err := js.Conn().SubscribeSync(subject); err != nil {
+	heard := make(chan *nats.Msg, 100)
+	for _, subject := range []string{
+		">", "_INBOX.>", "spillway.>", wire.LoopSubjects, wire.SampleSubjects, wire.ResultSubjects, wire.LogSubjects, "$KV.>", "events.>", "$JS.>",
+	} {
+		if _, err := js.Conn().ChanSubscribe(subject, heard); err != nil {
 			t.Fatal(err)
 		}
-		refused("subscribing to " + subject)
 	}
-	if after := contents(t, engine); after != before {
-		t.Errorf("the streams hold %d messages, want the %d from before", after, before)
+	if err := js.Conn().FlushTimeout(patience); err != nil {
+		t.Fatal(err)
+	}
+	for _, subject := range []string{"_INBOX.x", "spillway.door.x", wire.LoopSubject("x"), "$KV.x", "events.x", "$JS.x"} {
+		if err := engine.Conn().Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := engine.Conn().FlushTimeout(patience); err != nil {
+		t.Fatal(err)
+	}
+	if err := js.Conn().FlushTimeout(patience); err != nil { // what the server has for it comes before
+		t.Fatal(err)
+	}
+	if len(heard) > 0 {
+		t.Errorf("it hears what is published on %s", (<-heard).Subject)
+	}
+	// That of the loop's is what was just published.
+	if after := contents(t, engine); after != before+1 {
+		t.Errorf("the streams hold %d messages, want the %d from before and one", after, before)
 	}
 }
 
@@ -134,7 +151,7 @@ func TestAttackADecisionUnderTheSubjectOfAHintIsNotFollowed(t *testing.T) {
 	server := natstest.Start(t)
 	engine := server.Connect()
 	ensure(t, engine)
-	js, _ := workerOf(server, "app", "own", true)
+	js, _ := workerOf(server, "app", "own", "_INBOX")
 	_, decision, err := wire.EncodeDecision(predictor.Decision{})
 	if err != nil {
 		t.Fatal(err)

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -25,35 +27,61 @@ const (
 // time and each once, and then waits for new ones, until ctx ends or handle returns an error. It goes on where it was after a lost
 // connection or a restarted server.
 //
-// A message that this build cannot read, or that says something else than its subject, is logged at debug level and handed on as the zero Message, so that the caller sees its
-// sequence: Metrics counts it, all others ignore it. Sequences may have gaps where old messages were discarded. A nil logger discards.
-func Follow(ctx context.Context, js jetstream.JetStream, from uint64, handle func(sequence uint64, message wire.Message) error, logger *slog.Logger) error {
+// The samples that have a stream of their own come between them, by when the server stored them, each with the sequence of the message
+// before it (0 where there is none): those that were stored after the message at from was, or since now where there is none yet. A sample
+// may be lost, and may come beside its place while both are told; nothing in the loop's stream waits for it for long.
+//
+// A message that this build cannot read, or that says something else than its subject, is logged at debug level and handed on as the zero
+// Message, so that the caller sees its sequence: Metrics counts it, all others ignore it. Sequences may have gaps where old messages were
+// discarded. A nil logger discards.
+func Follow(
+	ctx context.Context, js jetstream.JetStream, from uint64, handle func(sequence uint64, message wire.Message) error, logger *slog.Logger,
+) error {
 	logger = orDiscard(logger)
-	next := max(from, 1)
-	position := func() jetstream.OrderedConsumerConfig {
-		return jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next}
+	reading, stop := context.WithCancel(ctx)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer stop()
+	m := merger{
+		told:   &source{name: wire.LoopStream, next: max(from, 1), subject: wire.LoopSubject},
+		looked: &source{name: wire.SampleStream, next: 1, subject: wire.FactSubject},
+		handle: handle, before: max(from, 1) - 1,
 	}
-	err := tail(ctx, js, wire.LoopStream, position, func(raw jetstream.Msg) error {
-		metadata, err := raw.Metadata()
-		if err != nil {
-			return fmt.Errorf("read where a message is: %w", err)
+	m.open(ctx, js, logger)
+	for _, s := range []*source{m.told, m.looked} {
+		s.lines, s.ended = make(chan Line, readAhead), make(chan error, 1)
+		hand := func(next Line) error {
+			select {
+			case s.lines <- next:
+				return nil
+			case <-reading.Done():
+				return reading.Err()
+			}
 		}
-		sequence := metadata.Sequence.Stream
-		if sequence < next {
-			return nil // delivered again after a reset
-		}
-		message, err := wire.DecodeMessage(raw.Data())
-		if err == nil && raw.Subject() != wire.LoopSubject(message.Kind()) { // the subject is what its sender had a right to
-			err = fmt.Errorf("it says %s", message.Kind())
-		}
-		if err != nil {
-			logger.DebugContext(ctx, "skip message", "sequence", sequence, "subject", raw.Subject(), "error", err)
-			message = wire.Message{}
-		}
-		next = sequence + 1
-		return handle(sequence, message)
-	}, logger)
-	return fmt.Errorf("follow %s: %w", wire.LoopStream, err)
+		readers.Go(func() { s.ended <- s.read(reading, js, hand, logger) })
+	}
+	return fmt.Errorf("follow %s: %w", wire.LoopStream, m.run(ctx))
+}
+
+// Line is one message of the loop's stream as it lies there.
+type Line struct {
+	Sequence uint64
+	// Stored is when the server stored it, by its clock.
+	Stored time.Time
+	// More says that others are stored behind it.
+	More bool
+	// Message is the zero Message where the reader does not want it, or this build cannot read it.
+	Message wire.Message
+}
+
+// FollowKinds is Follow for a reader that wants messages of some kinds only, and no samples: others come as the zero
+// Message, so that the reader sees how far it is, and are not decoded.
+func FollowKinds(
+	ctx context.Context, js jetstream.JetStream, from uint64, kinds []wire.Kind, handle func(Line) error,
+	logger *slog.Logger,
+) error {
+	s := source{name: wire.LoopStream, next: max(from, 1), subject: wire.LoopSubject, kinds: kinds}
+	return fmt.Errorf("follow %s: %w", wire.LoopStream, s.read(ctx, js, handle, orDiscard(logger)))
 }
 
 // maxDeleted bounds how many messages in a row may have been deleted by hand at the end of the stream.
@@ -83,7 +111,7 @@ func Extent(ctx context.Context, js jetstream.JetStream) (first, last uint64, er
 func tail(ctx context.Context, js jetstream.JetStream, stream string, position func() jetstream.OrderedConsumerConfig,
 	handle func(jetstream.Msg) error, logger *slog.Logger,
 ) error {
-	wait := retryLeast
+	pause := retryLeast
 	for {
 		config := position()
 		config.InactiveThreshold = consumerIdle
@@ -98,13 +126,13 @@ func tail(ctx context.Context, js jetstream.JetStream, stream string, position f
 			return err
 		}
 		if read {
-			wait = retryLeast
+			pause = retryLeast
 		}
-		logger.DebugContext(ctx, "read stream again", "stream", stream, "wait", wait, "error", err)
-		if err := sleep(ctx, wait); err != nil {
-			return err
+		logger.DebugContext(ctx, "read stream again", "stream", stream, "wait", pause, "error", err)
+		if !wait.For(ctx, pause) {
+			return ctx.Err()
 		}
-		wait = min(2*wait, retryMost)
+		pause = min(2*pause, retryMost)
 	}
 }
 
@@ -133,18 +161,6 @@ func drain(ctx context.Context, js jetstream.JetStream, stream string, config je
 		if err := handle(message); err != nil {
 			return read, &handlerError{err}
 		}
-	}
-}
-
-// sleep waits for d, or returns why ctx ended before.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

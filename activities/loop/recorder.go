@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/streams"
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -82,17 +84,17 @@ func (r *Recorder) Record(ctx context.Context, record predictor.Record) error {
 		return fmt.Errorf("record attempt: %w", err)
 	}
 	id := recordID(record)
-	for wait := retryLeast; ; wait = min(2*wait, retryMost) {
+	for pause := retryLeast; ; pause = min(2*pause, retryMost) {
 		err := r.publish(ctx, wire.LoopStream, wire.LoopSubject(kind), id, data)
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() != nil || hopeless(err) {
+		if ctx.Err() != nil || streams.IsFinal(err) {
 			return fmt.Errorf("record attempt %s: %w", id, err)
 		}
-		r.options.Logger.DebugContext(ctx, "record attempt again", "id", id, "wait", wait, "error", err)
-		if ended := sleep(ctx, wait); ended != nil {
-			return fmt.Errorf("record attempt %s: %w", id, errors.Join(err, ended))
+		r.options.Logger.DebugContext(ctx, "record attempt again", "id", id, "wait", pause, "error", err)
+		if !wait.For(ctx, pause) {
+			return fmt.Errorf("record attempt %s: %w", id, errors.Join(err, ctx.Err()))
 		}
 	}
 }
@@ -139,7 +141,7 @@ func (r *Recorder) Tell(event predictor.Event) {
 	default:
 	}
 	select {
-	case r.facts <- fact{wire.LoopSubject(kind), data}:
+	case r.facts <- fact{wire.FactSubject(kind), data}:
 	default:
 		r.drop(string(kind), errors.New("buffer is full"))
 	}
@@ -216,14 +218,3 @@ func recordID(record predictor.Record) string {
 	}
 	return id
 }
-
-// hopeless reports whether publishing the same bytes again cannot succeed.
-func hopeless(err error) bool {
-	var refused *jetstream.APIError
-	tooLarge := errors.As(err, &refused) && refused.ErrorCode == codeMessageTooLarge
-	return tooLarge || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubject)
-}
-
-// codeMessageTooLarge is the server's JSStreamMessageExceedsMaximumErr:
-// https://github.com/nats-io/nats-server/blob/main/server/errors.json
-const codeMessageTooLarge = 10054

@@ -55,7 +55,7 @@ func (r *Recorder) End(ctx context.Context, started predictor.RunStarted, ended 
 func (r *Recorder) tellEnd(
 	ctx context.Context, started predictor.RunStarted, ended predictor.RunEnded, done wire.Done, complete bool,
 ) error {
-	if err := r.keep(ctx, started, started.Run+"/started"); err != nil {
+	if err := r.keep(ctx, started, wire.RunStartedID(started.Run)); err != nil {
 		return err
 	}
 	if !complete && done.Pipeline != "" {
@@ -67,7 +67,7 @@ func (r *Recorder) tellEnd(
 			return fmt.Errorf("tell the end of run %s: %w", done.Run, err)
 		}
 	}
-	return r.keep(ctx, ended, ended.Run+"/ended")
+	return r.keep(ctx, ended, wire.RunEndedID(ended.Run))
 }
 
 // toldBefore looks up in the streams whether all that End tells was told before, and whether the completion event was.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -15,17 +16,26 @@ const (
 	// loopAge and loopBytes bound the loop's stream; the oldest lines go first. The autoscaler's checkpoint outlives them.
 	loopAge   = 14 * 24 * time.Hour
 	loopBytes = 2 << 30
+	// sampleAge and sampleBytes bound the stream of samples. What they say for longer is in Records; a leader that follows another needs those
+	// of the last minutes, and an engine that starts again shows the curves of these hours.
+	sampleAge   = 3 * time.Hour
+	sampleBytes = 256 << 20
 	// duplicates is for how long the server drops a second line with the same Msg-Id; Fold drops those that come later.
 	duplicates = 2 * time.Minute
 	// Lease is how long a host stays in the inventory after it last said that it is there.
 	Lease = 5 * time.Second
 )
 
-// EnsureStreams creates the stream and the buckets of the loop, or brings them to this configuration. It may run any number of times,
+// EnsureStreams creates the streams and the buckets of the loop, or brings them to this configuration. It may run any number of times,
 // also beside others; the number of replicas that an operator has set is kept.
 func EnsureStreams(ctx context.Context, js jetstream.JetStream) error {
-	if err := ensureStream(ctx, js, loopStream()); err != nil {
+	if err := makeSampleStream(ctx, js); err != nil {
 		return err
+	}
+	for _, config := range []jetstream.StreamConfig{loopStream(), sampleStream()} {
+		if err := streams.Ensure(ctx, js, config); err != nil {
+			return err
+		}
 	}
 	for _, bucket := range []jetstream.KeyValueConfig{
 		{Bucket: wire.PlanBucket, Description: "the plan in force and the term", History: 1, Storage: jetstream.FileStorage},
@@ -43,7 +53,7 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream) error {
 func loopStream() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        wire.LoopStream,
-		Description: "hints, samples, Records and decisions of Spillway's loop",
+		Description: "hints, Records and decisions of Spillway's loop",
 		Subjects:    []string{wire.LoopSubjects},
 		Storage:     jetstream.FileStorage,
 		Retention:   jetstream.LimitsPolicy,
@@ -53,6 +63,40 @@ func loopStream() jetstream.StreamConfig {
 		Duplicates:  duplicates,
 		AllowDirect: true,
 	}
+}
+
+func sampleStream() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        wire.SampleStream,
+		Description: "what attempts take, once a second",
+		Subjects:    []string{wire.SampleSubjects},
+		Storage:     jetstream.FileStorage,
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardOld,
+		MaxAge:      sampleAge,
+		MaxBytes:    sampleBytes,
+		Duplicates:  duplicates,
+		AllowDirect: true,
+	}
+}
+
+// makeSampleStream makes the stream of samples where it is missing. Its first sequence is the time in microseconds: samples are fewer than that,
+// so whoever followed a stream that is gone goes on in the new one, as if samples had been lost.
+func makeSampleStream(ctx context.Context, js jetstream.JetStream) error {
+	_, err := js.Stream(ctx, wire.SampleStream)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("look up stream %s: %w", wire.SampleStream, err)
+	}
+	config := sampleStream()
+	config.FirstSeq = uint64(time.Now().UnixMicro())
+	// It is made and never changed, as in ContinueStream.
+	if _, err := js.CreateStream(ctx, config); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return fmt.Errorf("make stream %s: %w", wire.SampleStream, err)
+	}
+	return nil
 }
 
 // afterGap is how far behind the last message that is known a stream begins that is made anew: others may know of later ones.
@@ -77,20 +121,8 @@ func ContinueStream(ctx context.Context, js jetstream.JetStream, after uint64) e
 	return nil
 }
 
-func ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) error {
-	replicas, err := replicasOf(ctx, js, config.Name)
-	if err != nil {
-		return fmt.Errorf("look up stream %s: %w", config.Name, err)
-	}
-	config.Replicas = replicas
-	if _, err := js.CreateOrUpdateStream(ctx, config); err != nil {
-		return fmt.Errorf("create stream %s: %w; check that the NATS server has JetStream on and %d MiB of storage left", config.Name, err, loopBytes>>20)
-	}
-	return nil
-}
-
 func ensureBucket(ctx context.Context, js jetstream.JetStream, config jetstream.KeyValueConfig) error {
-	replicas, err := replicasOf(ctx, js, bucketStream(config.Bucket))
+	replicas, err := streams.Replicas(ctx, js, bucketStream(config.Bucket))
 	if err != nil {
 		return fmt.Errorf("look up bucket %s: %w", config.Bucket, err)
 	}
@@ -106,15 +138,3 @@ func ensureBucket(ctx context.Context, js jetstream.JetStream, config jetstream.
 func bucketStream(bucket string) string { return "KV_" + bucket }
 
 func bucketSubject(bucket, key string) string { return "$KV." + bucket + "." + key }
-
-// replicasOf returns how many replicas the stream has; 1 when it does not exist yet.
-func replicasOf(ctx context.Context, js jetstream.JetStream, stream string) (int, error) {
-	existing, err := js.Stream(ctx, stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 1, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	return existing.CachedInfo().Config.Replicas, nil
-}

@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/access/natsaccess"
 )
 
 // readyWait bounds the start of a server on a busy machine.
@@ -29,7 +31,13 @@ type Server struct {
 // users are who may connect with a name.
 type users struct {
 	mu    sync.Mutex
-	known map[string]*server.User // guarded by mu
+	known map[string]user  // guarded by mu
+	door  *natsaccess.Door // guarded by mu
+}
+
+type user struct {
+	password string
+	subjects []string
 }
 
 // Check implements server.Authentication.
@@ -40,24 +48,26 @@ func (u *users) Check(client server.ClientAuthentication) bool {
 	if shown.Username == "" {
 		return true
 	}
-	user, known := u.known[shown.Username]
-	if !known || user.Password != shown.Password {
+	known, found := u.known[shown.Username]
+	if !found || known.password != shown.Password {
 		return false
 	}
-	client.RegisterUser(user)
+	admitted, err := u.door.User(shown.Username, known.subjects)
+	if err != nil {
+		return false
+	}
+	client.RegisterUser(admitted)
 	return true
 }
 
-// Admit lets a user in who may publish on some subjects and subscribe to some, and returns the URL with which he connects. Admitted again, he has
-// another password and these rights at his next connection.
-func (s *Server) Admit(name string, publish, subscribe []string) string {
+// Admit lets a build in that may publish on some subjects, and returns the URL with which its worker connects. Admitted again, it has another
+// password at its next connection.
+func (s *Server) Admit(name string, subjects []string) string {
 	s.users.mu.Lock()
 	defer s.users.mu.Unlock()
-	user := &server.User{Username: name, Password: rand.Text(), Permissions: &server.Permissions{
-		Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: subscribe},
-	}}
-	s.users.known[name] = user
-	address := url.URL{Scheme: "nats", User: url.UserPassword(name, user.Password), Host: s.running.Addr().String()}
+	password := rand.Text()
+	s.users.known[name] = user{password, subjects}
+	address := url.URL{Scheme: "nats", User: url.UserPassword(name, password), Host: s.running.Addr().String()}
 	return address.String()
 }
 
@@ -70,7 +80,7 @@ func Start(tb testing.TB) *Server {
 // StartOn returns a server that runs until the test ends on the files of another one that is not running.
 func StartOn(tb testing.TB, dir string) *Server {
 	tb.Helper()
-	s := &Server{tb: tb, dir: dir, port: server.RANDOM_PORT, users: users{known: map[string]*server.User{}}}
+	s := &Server{tb: tb, dir: dir, port: server.RANDOM_PORT, users: users{known: map[string]user{}}}
 	s.Restart()
 	tb.Cleanup(s.Stop)
 	return s
@@ -90,12 +100,22 @@ func (s *Server) Restart() {
 	if !running.ReadyForConnections(readyWait) {
 		s.tb.Fatal("NATS is not ready")
 	}
+	door, err := natsaccess.Open(running)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	s.users.mu.Lock()
+	s.users.door = door
+	s.users.mu.Unlock()
 	s.running = running
 	s.port = running.Addr().(*net.TCPAddr).Port
 }
 
 // Stop stops the server; one that is stopped stays so.
 func (s *Server) Stop() {
+	s.users.mu.Lock()
+	s.users.door.Close()
+	s.users.mu.Unlock()
 	s.running.Shutdown()
 	s.running.WaitForShutdown()
 }

@@ -163,13 +163,11 @@ func TestAWorkflowWorkerMayLookUpAndTakeResults(t *testing.T) {
 	}
 	signing := newSigning(t)
 	keep(t, results.New(engine, nil, signing), "run", "train", "b1", `1`, `"one"`)
-	for name, ownInbox := range map[string]bool{"of this version": true, "of an earlier version": false} {
-		rights := wire.BuildRights(wire.App{Name: "app", OwnInbox: ownInbox}, "b1")
-		options := []nats.Option{nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Errorf("%s: %v", name, err) })}
-		if ownInbox {
-			options = append(options, nats.CustomInboxPrefix(wire.InboxPrefix("app", "b1")))
-		}
-		worker := results.New(server.Dial(server.Admit("app@b1", rights.Publish, rights.Subscribe), options...), nil, results.Signing{Public: signing.Public})
+	for name, inbox := range map[string]string{"of this version": "_INBOX", "of an earlier version": "_INBOX_0123456789abcdef"} {
+		address := server.Admit("app@b1", wire.BuildSubjects(wire.App{Name: "app"}))
+		js := server.Dial(address, nats.CustomInboxPrefix(inbox),
+			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Errorf("%s: %v", name, err) }))
+		worker := results.New(js, nil, results.Signing{Public: signing.Public})
 		keys := []wire.ResultKey{key("train", "b1", `1`), key("train", "b1", `2`)}
 		if diff := cmp.Diff([]string{`run: "one"`, ""}, find(t, worker, wire.Lookup{Shared: true, Keys: keys, For: name})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

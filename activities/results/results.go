@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -19,6 +20,8 @@ const (
 	// keptAge and keptBytes bound the stream; the oldest results go first.
 	keptAge   = 30 * 24 * time.Hour
 	keptBytes = 1 << 30
+	// keptResults bounds what the server keeps in memory: 157 bytes for each result, which has a subject of its own.
+	keptResults = 200_000
 	// inline is the largest output that is kept in the message itself; larger ones are artifacts.
 	inline = 16 << 10
 	// lookups is how many are on their way at a time.
@@ -39,23 +42,11 @@ func New(js jetstream.JetStream, store activities.Store, signing Signing) *Resul
 
 // EnsureStream creates the stream, or brings it to this configuration; the number of replicas that an operator has set is kept.
 func EnsureStream(ctx context.Context, js jetstream.JetStream) error {
-	replicas := 1
-	existing, err := js.Stream(ctx, wire.ResultStream)
-	switch {
-	case err == nil:
-		replicas = existing.CachedInfo().Config.Replicas
-	case !errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("look up stream %s: %w", wire.ResultStream, err)
-	}
-	_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	return streams.Ensure(ctx, js, jetstream.StreamConfig{
 		Name: wire.ResultStream, Description: "results of tasks that later runs may take", Subjects: []string{wire.ResultSubjects},
 		Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: keptAge, MaxBytes: keptBytes,
-		MaxMsgsPerSubject: 1, Replicas: replicas, Compression: jetstream.S2Compression, AllowDirect: true,
+		MaxMsgsPerSubject: 1, MaxMsgs: keptResults, Compression: jetstream.S2Compression, AllowDirect: true,
 	})
-	if err != nil {
-		return fmt.Errorf("create stream %s: %w; check that the NATS server has JetStream on and %d MiB of storage left", wire.ResultStream, err, keptBytes>>20)
-	}
-	return nil
 }
 
 // Keep signs a result and makes it durable. The same key of the same run again replaces it.

@@ -54,6 +54,18 @@ func openOn(t *testing.T, signing results.Signing) (*results.Results, jetstream.
 	return results.New(js, store, signing), js, dir
 }
 
+func TestTheStreamOfResultsIsBoundedByMessagesBecauseEachHasASubject(t *testing.T) {
+	t.Parallel()
+	_, js, _ := openOn(t, newSigning(t))
+	stream, err := js.Stream(t.Context(), wire.ResultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := stream.CachedInfo().Config; got.MaxMsgs != 200_000 || got.MaxMsgsPerSubject != 1 || got.Discard != jetstream.DiscardOld {
+		t.Errorf("got %d messages, %d for each subject, %v; want 200,000, 1 and the oldest to go", got.MaxMsgs, got.MaxMsgsPerSubject, got.Discard)
+	}
+}
+
 func key(stage, build, input string) wire.ResultKey {
 	return wire.NewResultKey(predictor.StageID{App: "app", Build: build, Name: stage}, false, "", json.RawMessage(input))
 }

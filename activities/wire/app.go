@@ -18,8 +18,6 @@ type App struct {
 	SIMD bool `json:"simd"`
 	// WorkflowVersion is the newest version of steps that the app's workflow code takes; 0 when it was built before there were versions.
 	WorkflowVersion int `json:"workflow_version,omitempty"`
-	// OwnInbox says that the app's workflow workers take answers of NATS under InboxPrefix, and not where everybody does.
-	OwnInbox bool `json:"own_inbox,omitempty"`
 }
 
 // Pipeline describes one pipeline of an app.
@@ -27,6 +25,8 @@ type Pipeline struct {
 	Name string `json:"name"`
 	// Input is the JSON Schema of the input.
 	Input json.RawMessage `json:"input_schema"`
+	// Validates says that the pipeline's own code checks inputs, which its workflow worker answers for (see CheckInput).
+	Validates bool `json:"validates,omitempty"`
 	// Goal is the goal of runs that bring none.
 	Goal predictor.Goal `json:"goal"`
 	// Bindings are those declared beside the pipeline.

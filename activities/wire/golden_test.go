@@ -145,8 +145,10 @@ func plainMessages() map[string]any {
 		"invoke":                 &wire.Invoke{Version: wire.Version, Start: start},
 		"answer":                 &answer,
 		"app": &wire.App{
-			Version: wire.Version, Name: "digits", SIMD: true, OwnInbox: true, WorkflowVersion: 1,
-			Pipelines: []wire.Pipeline{{Name: "digits", Input: json.RawMessage(`{"type":"object"}`), Goal: goal, Bindings: []wire.Binding{bound}}},
+			Version: wire.Version, Name: "digits", SIMD: true, WorkflowVersion: 1,
+			Pipelines: []wire.Pipeline{{
+				Name: "digits", Input: json.RawMessage(`{"type":"object"}`), Validates: true, Goal: goal, Bindings: []wire.Binding{bound},
+			}},
 			Stages: []wire.Stage{{
 				Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true,
 				Cache: true, CacheVersion: "2", CacheFor: time.Hour, NoCache: true,

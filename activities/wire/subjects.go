@@ -9,8 +9,11 @@ import (
 
 // Streams of JetStream.
 const (
-	// LoopStream holds hints, samples, Records and decisions in one order; the autoscaler and the ledger fold it.
+	// LoopStream holds hints, Records and decisions in one order; the autoscaler and the ledger fold it. Samples of builds of before
+	// 2026-11-23 are in it as well.
 	LoopStream = "SPILLWAY_LOOP"
+	// SampleStream holds samples, for hours: there is one for each attempt and second.
+	SampleStream = "SPILLWAY_SAMPLES"
 	// EventStream holds the events that trigger runs.
 	EventStream = "SPILLWAY_EVENTS"
 	// DeadStream holds events that could not start a run, with the reason.
@@ -27,6 +30,8 @@ const (
 const (
 	// LoopSubjects is what LoopStream captures; the last token is the kind of message.
 	LoopSubjects = "spillway.loop.>"
+	// SampleSubjects is what SampleStream captures; the last token is the kind of message.
+	SampleSubjects = "spillway.samples.>"
 	// EventSubjects is what EventStream captures before any binding adds a subject of its own.
 	EventSubjects = "events.>"
 	// DeadSubjects is what DeadStream captures; the last token is the pipeline.
@@ -96,8 +101,16 @@ func DeadSubject(pipeline string) string { return "spillway.dead." + token(pipel
 // DoneSubject is where completion events of pipeline go.
 func DoneSubject(pipeline string) string { return "spillway.done." + token(pipeline) }
 
-// LoopSubject is where messages of kind go.
+// LoopSubject is where messages of kind go that last.
 func LoopSubject(kind Kind) string { return "spillway.loop." + string(kind) }
+
+// FactSubject is where messages of kind go: samples to SampleStream, all others to LoopStream.
+func FactSubject(kind Kind) string {
+	if kind == KindSampled {
+		return "spillway.samples." + string(kind)
+	}
+	return LoopSubject(kind)
+}
 
 // ResultSubject is where a result of a run is kept. An empty Code stands for any code, and an empty run for any run.
 func ResultSubject(key ResultKey, run string) string {

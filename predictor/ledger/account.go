@@ -30,6 +30,7 @@ type account struct {
 	predicted, latest        RunPrediction
 	compared                 Static // with static sizes, as last computed
 	comparedAt               int    // the revision of prices for which it was computed
+	comparedOf               int    // of how many attempts
 	stale, frozen            bool   // compared is to be computed again; it is final
 	detail                   detail
 
@@ -50,6 +51,8 @@ type stage struct {
 	expected              predictor.Interval
 	predictions           float64
 	wallErrors, memErrors errorRing
+	waited                waits
+	memory                map[predictor.Venue]held
 }
 
 // errorRing keeps the latest relative errors, of which the median is shown.
@@ -111,6 +114,7 @@ func (a *account) end(e predictor.RunEnded) {
 		a.state = predictor.RunFailed // an end that does not say how is no success
 	}
 	a.result = asJSON(e.Result)
+	a.stale = true
 	clear(a.running)
 	for _, st := range a.stages {
 		st.view.Running = 0
@@ -190,6 +194,7 @@ func (a *account) attemptStarted(e predictor.AttemptStarted, key, before uint64)
 	a.running[key] = st
 	st.view.Running++
 	st.view.Grant = e.Grant
+	st.holds(e.Venue, e.Grant.Memory, 0)
 	return st, true
 }
 
@@ -200,6 +205,7 @@ func (a *account) sampled(e predictor.Sampled, key uint64) (counts bool) {
 		return false
 	}
 	st.view.PeakMemory = max(st.view.PeakMemory, e.Memory)
+	st.holds(e.Venue, e.Grant.Memory, e.Memory)
 	st.reported(e.Step, e.Metrics)
 	return true
 }
@@ -221,11 +227,11 @@ func finite(metrics map[string]float64) map[string]float64 {
 	return kept
 }
 
-// recorded sums up an attempt that ended; st is nil when it was counted before. Finished says that it was the first to finish its task.
-func (a *account) recorded(e predictor.Record, key, task uint64) (st *stage, finished bool) {
-	st = a.stage(e.Stage)
+// recorded sums up an attempt that ended, of its task; nil when it was counted before.
+func (a *account) recorded(e predictor.Record, key, task uint64) *stage {
+	st := a.stage(e.Stage)
 	if st == nil || a.seen.has(key) {
-		return nil, false
+		return nil
 	}
 	a.stale = true
 	a.seen.add(key)
@@ -234,11 +240,8 @@ func (a *account) recorded(e predictor.Record, key, task uint64) (st *stage, fin
 		delete(a.running, key)
 	}
 	st.add(e)
-	if e.Outcome != predictor.Succeeded {
-		return st, false
-	}
-	if a.seen.has(task) {
-		return st, false
+	if e.Outcome != predictor.Succeeded || a.seen.has(task) {
+		return st
 	}
 	a.seen.add(task)
 	st.view.Done++
@@ -247,7 +250,7 @@ func (a *account) recorded(e predictor.Record, key, task uint64) (st *stage, fin
 	} else {
 		st.pool++
 	}
-	return st, true
+	return st
 }
 
 // add sums up one attempt. Negative amounts count as nothing.
@@ -261,6 +264,10 @@ func (st *stage) add(e predictor.Record) {
 	v.PeakMemory = max(v.PeakMemory, e.Usage.PeakMemory)
 	v.Cost += min(max(0, e.Cost), math.MaxInt64/2-v.Cost)
 	v.Grant = e.Grant
+	if e.Outcome != predictor.Refused {
+		st.waited.add(positive(e.Queue))
+		st.holds(e.Venue, e.Grant.Memory, e.Usage.PeakMemory)
+	}
 	st.reported(e.Step, e.Metrics)
 	switch e.Outcome {
 	case predictor.Succeeded:
@@ -323,13 +330,18 @@ func (a *account) about(decision predictor.Decision) bool {
 	return a.known && decision.Stage.App == a.app && decision.Stage.Build == a.build
 }
 
-func (a *account) view(plan map[predictor.StageID]map[predictor.Venue]int) RunView {
-	view := RunView{
+// identity is what is known of the run but for what it took.
+func (a *account) identity() RunView {
+	return RunView{
 		Run: a.id, Pipeline: a.pipeline, App: a.app, Build: a.build, State: a.state, Goal: a.goal, StartedAt: a.startedAt, EndedAt: a.endedAt,
 		Error: a.failure, Notice: a.notice, Result: a.result, Event: a.event, EventAt: a.eventAt, RetryOf: a.retryOf,
-		Stages: make([]StageView, 0, len(a.stages)), Decisions: a.decisions, Predicted: a.predicted, Latest: a.latest,
-		Totals: Totals{Tasks: bothVenues(0, 0)},
 	}
+}
+
+func (a *account) view(plan map[predictor.StageID]map[predictor.Venue]int) RunView {
+	view := a.identity()
+	view.Stages, view.Totals.Tasks = make([]StageView, 0, len(a.stages)), bothVenues(0, 0)
+	view.Decisions, view.Predicted, view.Latest = a.decisions, a.predicted, a.latest
 	for _, st := range a.stages {
 		stage := st.finished(plan[st.id], a.ended())
 		view.Stages = append(view.Stages, stage)
@@ -363,6 +375,7 @@ func (st *stage) finished(slots map[predictor.Venue]int, ended bool) StageView {
 		view.Slots = bothVenues(slots[predictor.Pool], slots[predictor.Function])
 	}
 	view.PredictedWall = st.expected
+	view.Wait, view.Memory = st.waited.view(), st.memoryViews()
 	if st.walls > 0 {
 		view.ActualWall = st.wallSum / st.walls
 	}

@@ -23,7 +23,7 @@ type attempt struct {
 	manner                              unique.Handle[manner]
 	grant                               unique.Handle[quantity.Size]
 	number                              int32
-	finished, recorded                  bool // finished says that it was the first to finish its task
+	recorded                            bool
 }
 
 // manner is where and how an attempt ran and ended.
@@ -141,25 +141,4 @@ func timeOf(nanoseconds int64) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, nanoseconds).UTC()
-}
-
-// span is what the attempt, of which a Record came, held and cost.
-func (a *attempt) span() spend.Span {
-	m := a.manner.Value()
-	s := spend.Span{
-		Owner: a.stage.owner, Venue: m.venue, Host: m.host, From: a.admitted, To: a.ended, Counted: a.ended,
-		Sums: spend.Sums{Attempts: 1, Held: time.Duration(a.ended - a.admitted)},
-	}
-	if a.finished {
-		s.Tasks = 1
-	}
-	if m.outcome != predictor.Succeeded {
-		s.Wasted = a.cost
-	}
-	if m.venue == predictor.Function {
-		s.Function = a.cost
-	} else {
-		s.Pool = a.cost
-	}
-	return s
 }

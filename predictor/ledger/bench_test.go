@@ -5,7 +5,6 @@ import (
 	"os"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -38,8 +37,8 @@ func BenchmarkRunOf10000Attempts(b *testing.B) {
 	events := story("r", n)
 	l := apply(events...)
 	now := after(3600)
-	if bill := l.Bill(ledger.BillQuery{}, now); bill.Attempts != n*cent/10 {
-		b.Fatalf("the attempts cost %s", bill.Attempts)
+	if view, _ := l.Run("r"); view.Totals.Cost != n*cent/10 {
+		b.Fatalf("the attempts cost %s", view.Totals.Cost)
 	}
 	for _, c := range []struct {
 		name string
@@ -50,8 +49,6 @@ func BenchmarkRunOf10000Attempts(b *testing.B) {
 		{"Breakdown", func() { l.Breakdown("r", now) }},
 		{"Allocation", func() { l.Allocation("r", now, 300) }},
 		{"Attempts", func() { l.Attempts("r") }},
-		{"Bill", func() { l.Bill(ledger.BillQuery{By: ledger.ByStage}, now) }},
-		{"BillOfADay", func() { l.Bill(ledger.BillQuery{By: ledger.ByRun, Since: after(333)}, now) }},
 		{"Run", func() { l.Run("r") }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
@@ -77,8 +74,6 @@ func TestMemoryOfAThousandRunsIsMeasured(t *testing.T) {
 		}
 	}
 	full := heap() - before
-	begun := time.Now()
-	bill := l.Bill(ledger.BillQuery{}, after(3600))
-	t.Logf("%d runs of %d attempts: %d MiB, %d bytes for an attempt; a bill of all takes %s: %s", runs, tasks, full>>20, full/(runs*tasks), time.Since(begun), bill.Total)
+	t.Logf("%d runs of %d attempts: %d MiB, %d bytes for an attempt", runs, tasks, full>>20, full/(runs*tasks))
 	runtime.KeepAlive(l)
 }

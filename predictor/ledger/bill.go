@@ -42,6 +42,16 @@ type Bill struct {
 	Unused quantity.Money `json:"unused_picodollars"`
 	// Total is Attempts and Idle.
 	Total quantity.Money `json:"total_picodollars"`
+	// Incomplete are the times within the bill of which something is not known, because what told of it is gone; oldest
+	// first.
+	Incomplete []Gap `json:"incomplete,omitempty"`
+}
+
+// Gap is a time of which something is not known.
+type Gap struct {
+	// Since is the zero time where it is not known when it began.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until"`
 }
 
 // Line is what one of a bill's dimension spent.
@@ -63,7 +73,8 @@ type Line struct {
 	Wasted quantity.Money `json:"wasted_picodollars"`
 }
 
-// Static is what a run would have cost at one static size for each stage.
+// Static is what a run would have cost, and how long it would have taken, at one static size for each stage and
+// without functions.
 type Static struct {
 	// Actual is what it cost.
 	Actual quantity.Money `json:"actual_picodollars"`
@@ -71,6 +82,9 @@ type Static struct {
 	// largest that any attempt of the stage was seen to need. Known is false when that cannot be said.
 	Cost  quantity.Money `json:"cost_picodollars"`
 	Known bool           `json:"known"`
+	// Seconds is how long the run would have taken then, on the hosts on which it ran; 0 while it goes on, and where
+	// that cannot be said. What it took is in RunActual.
+	Seconds float64 `json:"seconds,omitempty"`
 	// Short is how many attempts would have run out of memory at it.
 	Short int `json:"short,omitempty"`
 	// Sizes are the static sizes by stage.

@@ -57,16 +57,10 @@ func (l *Ledger) dropOldest(has func(*detail) bool) bool {
 	return false
 }
 
-// drop forgets the detail of a run. What its attempts cost is kept by the hour, and what static sizes would have cost is computed for the
-// last time.
+// drop forgets the detail of a run. What static sizes would have cost is computed for the last time.
 func (l *Ledger) drop(a *account) {
-	a.static(l.book)
+	a.static(&l.prices)
 	a.frozen = true
-	for i := range a.detail.attempts {
-		if attempt := &a.detail.attempts[i]; attempt.recorded {
-			l.book.Keep(attempt.span())
-		}
-	}
 	l.kept.attempts -= len(a.detail.attempts)
 	l.kept.looks -= len(a.detail.looks)
 	l.kept.points -= a.detail.points

@@ -7,10 +7,10 @@
 //	l.Decided(decision)  // once per stored decision
 //	l.SetPlan(plan)      // whenever the plan changes
 //	view, known := l.Run(id)
-//	bill := l.Bill(ledger.BillQuery{By: ledger.ByStage}, now)
 //
-// Of a run it keeps its sums, and as long as there is room its attempts, samples and curves, which Timeline, Allocation, Breakdown and Curves
-// lay out in time; package spend keeps the money of those that are dropped.
+// Of a run it keeps its sums, and as long as there is room its attempts, samples and curves, which Timeline,
+// Allocation, Breakdown and Curves lay out in time. What was spent is kept elsewhere, by whoever keeps Charges and asks
+// for a Statement; Accruing is what goes on.
 //
 // A Ledger reads no clock and does no I/O: folding the same stream again gives the same views.
 package ledger

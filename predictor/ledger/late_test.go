@@ -19,6 +19,7 @@ func TestALateWordOfARunThatEndedAndWasForgottenOpensNoRun(t *testing.T) {
 				return l
 			}
 			l.Apply(predictor.RunStarted{Run: fmt.Sprint("burst-", i), Pipeline: "burst", At: after(2)})
+			l.Apply(predictor.RunEnded{Run: fmt.Sprint("burst-", i), State: predictor.RunSucceeded, At: after(3)})
 		}
 	}
 	for name, late := range map[string]predictor.Event{

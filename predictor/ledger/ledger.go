@@ -10,9 +10,9 @@ import (
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 )
 
-// Bounds of what is kept. Beyond them the oldest is forgotten, ended runs first.
+// Bounds of what is kept. Beyond them the oldest is forgotten. Runs that go on are all kept.
 const (
-	maxRuns      = 1000
+	maxEnded     = 1000 // runs
 	maxDecisions = 5000
 	// Records of a run may come a little after its end, doubled as others are: this many ended runs still tell them apart.
 	// Records of runs that ended earlier are ignored.
@@ -25,10 +25,11 @@ type Ledger struct {
 	order     []*account // by first event
 	settling  []*account // ended runs that still take Records, oldest first
 	over      *recent    // ended runs that were forgotten
+	ended     int        // runs in order that have ended
 	decisions []predictor.Decision
 	plan      map[predictor.StageID]map[predictor.Venue]int
 	seed      maphash.Seed
-	book      *spend.Book
+	prices    spend.Prices
 	kept      usage
 	bounds    bounds
 	latest    int64 // the latest time of any event
@@ -40,7 +41,7 @@ type bounds struct{ attempts, looks, runLooks, points, trainings int }
 // New returns an empty ledger.
 func New() *Ledger {
 	return &Ledger{
-		runs: map[string]*account{}, over: newRecent(), seed: maphash.MakeSeed(), book: spend.New(),
+		runs: map[string]*account{}, over: newRecent(), seed: maphash.MakeSeed(),
 		bounds: bounds{attempts: maxAttempts, looks: maxLooks, runLooks: maxRunLooks, points: maxPoints, trainings: maxTrainings},
 	}
 }
@@ -80,7 +81,7 @@ func (l *Ledger) Apply(event predictor.Event) {
 	case predictor.Reused:
 		l.reused(e)
 	case predictor.HostHeld:
-		l.book.Present(e)
+		l.prices.Present(e)
 	}
 }
 
@@ -114,15 +115,16 @@ func (l *Ledger) SetPlan(plan predictor.Plan) {
 
 // Forecast keeps what is expected of a run, as predictor.State.Forecast returned it at now: as what is expected latest, and, if nothing was
 // expected before, as the first forecast, which is the one that the end is compared with.
-func (l *Ledger) Forecast(run string, now time.Time, finish, cost predictor.Interval) {
+func (l *Ledger) Forecast(run string, now time.Time, forecast predictor.Forecast) {
 	a := l.runs[run]
 	if a == nil || a.ended() {
 		return
 	}
 	elapsed := max(0, now.Sub(a.startedAt).Seconds())
+	finish := forecast.Finish
 	a.latest = RunPrediction{
 		FinishSeconds: predictor.Interval{Low: finish.Low + elapsed, Mid: finish.Mid + elapsed, High: finish.High + elapsed},
-		Cost:          cost, At: now,
+		Cost:          forecast.Cost, Runs: forecast.Runs, At: now,
 	}
 	if a.predicted.At.IsZero() {
 		a.predicted = a.latest
@@ -162,6 +164,28 @@ func (l *Ledger) Going() (runs []string) {
 	return runs
 }
 
+// Goal is the pipeline and the goal of a run that goes on; going is false for one that does not.
+func (l *Ledger) Goal(run string) (pipeline string, goal predictor.Goal, going bool) {
+	a := l.runs[run]
+	if a == nil || a.ended() {
+		return "", predictor.Goal{}, false
+	}
+	return a.pipeline, a.goal, true
+}
+
+// Silent lists the runs that go on and of which nothing was heard since then, the oldest first: what they are and how
+// long they have taken, and nothing of their stages.
+func (l *Ledger) Silent(since time.Time) (silent []RunView) {
+	for _, a := range l.order {
+		if !a.ended() && a.last.Before(since) {
+			view := a.identity()
+			view.Actual.Seconds = max(0, a.last.Sub(a.startedAt).Seconds())
+			silent = append(silent, view)
+		}
+	}
+	return silent
+}
+
 // Note keeps what somebody should know of a run that goes on, in the place of what was noted before; empty is nothing. It reports whether that
 // is another than before.
 func (l *Ledger) Note(run, text string) (news bool) {
@@ -176,7 +200,7 @@ func (l *Ledger) Note(run, text string) (news bool) {
 // view is a run as it stands.
 func (l *Ledger) view(a *account) RunView {
 	view := a.view(l.plan)
-	view.Static = a.static(l.book)
+	view.Static = a.static(&l.prices)
 	view.Static.Sizes = maps.Clone(view.Static.Sizes)
 	return view
 }
@@ -248,7 +272,7 @@ func (l *Ledger) recorded(e predictor.Record) {
 	}
 	key := l.key(e.Task, e.Attempt)
 	_, begun := a.detail.places[key]
-	st, finished := a.recorded(e, key, l.key(e.Task, wholeTask))
+	st := a.recorded(e, key, l.key(e.Task, wholeTask))
 	if st == nil {
 		return
 	}
@@ -262,18 +286,9 @@ func (l *Ledger) recorded(e predictor.Record) {
 	if e.Training != nil {
 		l.train(a, TrainingView{Stage: e.Stage.Name, Task: e.Task, Attempt: e.Attempt, Host: e.Host, Outcome: e.Outcome, At: e.At, Training: *e.Training})
 	}
-	kept, known := l.place(a, key)
-	if !known {
-		kept = &attempt{}
-	}
-	kept.stage, kept.task, kept.number, kept.finished = st, e.Task, int32(e.Attempt), finished
-	kept.record(e)
-	span := kept.span()
-	if span.Venue == predictor.Pool {
-		l.book.Hold(span)
-	}
-	if !known {
-		l.book.Keep(span)
+	if kept, known := l.place(a, key); known {
+		kept.stage, kept.task, kept.number = st, e.Task, int32(e.Attempt)
+		kept.record(e)
 	}
 }
 
@@ -295,7 +310,6 @@ func (l *Ledger) reused(e predictor.Reused) {
 	}
 	a.seen.add(key)
 	st.reused(e)
-	l.book.Keep(spend.Span{Owner: st.owner, From: at, To: at, Counted: at, Sums: spend.Sums{Reused: e.Tasks}})
 }
 
 func (l *Ledger) endedRun(e predictor.RunEnded) {
@@ -304,11 +318,17 @@ func (l *Ledger) endedRun(e predictor.RunEnded) {
 		return
 	}
 	a.end(e)
+	l.ended++
 	l.settling = append(l.settling, a)
 	if len(l.settling) > maxSettling {
-		l.settling[0].static(l.book) // at the prices of its time
+		l.settling[0].static(&l.prices) // at the prices of its time
 		l.settling[0].settle()
 		l.settling = slices.Delete(l.settling, 0, 1)
+	}
+	for l.ended > maxEnded {
+		oldest := l.order[slices.IndexFunc(l.order, (*account).ended)]
+		l.over.add(l.runKey(oldest.id))
+		l.forget(oldest)
 	}
 }
 
@@ -325,13 +345,6 @@ func (l *Ledger) account(id string, at time.Time) *account {
 	if id == "" || l.over.has(l.runKey(id)) {
 		return nil
 	}
-	if len(l.order) >= maxRuns {
-		oldest := l.order[max(0, slices.IndexFunc(l.order, (*account).ended))]
-		if oldest.ended() {
-			l.over.add(l.runKey(oldest.id))
-		}
-		l.forget(oldest)
-	}
 	a := open(id, at)
 	l.runs[id] = a
 	l.order = append(l.order, a)
@@ -340,6 +353,9 @@ func (l *Ledger) account(id string, at time.Time) *account {
 
 func (l *Ledger) forget(a *account) {
 	l.drop(a)
+	if a.ended() {
+		l.ended--
+	}
 	same := func(other *account) bool { return other == a }
 	delete(l.runs, a.id)
 	l.order = slices.DeleteFunc(l.order, same)

@@ -75,8 +75,8 @@ func TestARunIsAccountedFromItsEvents(t *testing.T) {
 	l.SetPlan(predictor.Plan{Grants: []predictor.Grant{
 		{Stage: score, Venue: predictor.Function, Slots: 2}, {Stage: score, Venue: predictor.Pool, Slots: 1},
 	}})
-	l.Forecast("r", after(5), predictor.Interval{Low: 10, Mid: 20, High: 30}, predictor.Interval{Mid: 0.1})
-	l.Forecast("r", after(9), predictor.Interval{Mid: 1}, predictor.Interval{})
+	l.Forecast("r", after(5), predictor.Forecast{Finish: predictor.Interval{Low: 10, Mid: 20, High: 30}, Cost: predictor.Interval{Mid: 0.1}, Runs: 3})
+	l.Forecast("r", after(9), predictor.Forecast{Finish: predictor.Interval{Mid: 1}})
 	want := ledger.RunView{
 		Run: "r", Pipeline: "digits", App: "app", Build: "b1", State: predictor.RunRunning, Goal: predictor.Goal{Budget: quantity.USD},
 		StartedAt: epoch, Event: "e1",
@@ -85,6 +85,10 @@ func TestARunIsAccountedFromItsEvents(t *testing.T) {
 			Attempts: 4, Failed: 1, OutOfMemory: 1, Lost: 1, Refused: 1,
 			Tasks:        map[predictor.Venue]int{predictor.Pool: 1, predictor.Function: 0},
 			QueueSeconds: 4, StartSeconds: 0.4, RunSeconds: 16, CPUSeconds: 8, PeakMemory: 100e6,
+			Wait: ledger.Wait{MedianSeconds: 1, LongestSeconds: 1, Attempts: 3}, // the venue refused the fourth
+			Memory: map[predictor.Venue]ledger.Memory{
+				predictor.Pool: {Peak: 100e6, Grant: 128 * quantity.MiB}, predictor.Function: {},
+			},
 			Slots:         map[predictor.Venue]int{predictor.Pool: 1, predictor.Function: 2},
 			PredictedWall: predictor.Interval{Low: 1, Mid: 2, High: 3}, ActualWall: 4,
 			PredictedMemory: predictor.Interval{Low: 50e6, Mid: 100e6, High: 120e6}, WallError: 1, WallErrors: 1, MemoryErrors: 1,
@@ -95,7 +99,7 @@ func TestARunIsAccountedFromItsEvents(t *testing.T) {
 			Tasks: map[predictor.Venue]int{predictor.Pool: 1, predictor.Function: 0}, Attempts: 4, Failures: 1, OutOfMemory: 1, Cost: 4000,
 		},
 		Predicted: ledger.RunPrediction{
-			FinishSeconds: predictor.Interval{Low: 15, Mid: 25, High: 35}, Cost: predictor.Interval{Mid: 0.1}, At: after(5),
+			FinishSeconds: predictor.Interval{Low: 15, Mid: 25, High: 35}, Cost: predictor.Interval{Mid: 0.1}, Runs: 3, At: after(5),
 		},
 		Latest: ledger.RunPrediction{FinishSeconds: predictor.Interval{Low: 9, Mid: 10, High: 9}, At: after(9)},
 		Static: ledger.Static{ // no host has told its price

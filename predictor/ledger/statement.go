@@ -16,48 +16,89 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Bill returns who spent what until now.
-//
-// An attempt's Record tells its cost, which is spread evenly over the time for which the grant was held. An attempt that goes on at the
-// pool counts with what its grant costs there until now; at functions nothing is known before the end. What a host cost while nobody held
-// it is attributed minute by minute to those who held something of it in that minute, by the time for which they held it; a minute in
-// which nobody did is Unused. Of runs whose attempts are not kept any more, sums by the hour are: then Since and Until divide an hour.
-//
-// A window begins at Since and ends before Until. The bills of adjacent windows sum to the bill of both.
-func (l *Ledger) Bill(query BillQuery, now time.Time) Bill {
-	s := newStatement(query, now, l.latest)
-	var running []spend.Span
+// Accruing is an attempt that goes on, and what its grant has cost until now.
+type Accruing struct {
+	Task    string
+	Attempt int
+	Span    spend.Span
+}
+
+// Accruing returns what the attempts that go on at the pool have cost until now: what their grants cost there. At
+// functions nothing is known before the end, and of a host without a price nothing at all.
+func (l *Ledger) Accruing(now time.Time) (accruing []Accruing) {
 	for _, a := range l.order {
-		for i := range a.detail.attempts {
-			attempt := &a.detail.attempts[i]
-			if attempt.recorded {
-				s.span(attempt.span())
-			} else if span, known := l.accruing(a, attempt, spend.Nanoseconds(now)); known {
-				running = append(running, span)
-				s.span(span)
+		for key := range a.running {
+			if place, known := a.detail.places[key]; known {
+				if of, known := l.accruing(&a.detail.attempts[place], spend.Nanoseconds(now)); known {
+					accruing = append(accruing, of)
+				}
 			}
 		}
 	}
-	l.book.Each(s.since, s.until, running, s.add)
-	return s.bill(now)
+	return accruing
 }
 
 // accruing is what an attempt that goes on has cost until now; known is false for what is not paid for by the hour, or not any more.
-func (l *Ledger) accruing(a *account, attempt *attempt, now int64) (span spend.Span, known bool) {
+func (l *Ledger) accruing(attempt *attempt, now int64) (of Accruing, known bool) {
 	m := attempt.manner.Value()
-	price, priced := l.book.Price(m.host)
-	if a.ended() || attempt.ended != 0 || m.venue != predictor.Pool || !priced || now <= attempt.started {
-		return spend.Span{}, false
+	price, priced := l.prices.Of(m.host)
+	if attempt.ended != 0 || m.venue != predictor.Pool || !priced || now <= attempt.started {
+		return Accruing{}, false
 	}
 	held := time.Duration(now - attempt.started)
-	return spend.Span{
-		Owner: attempt.stage.owner, Venue: m.venue, Host: m.host, From: attempt.started, To: now, Counted: math.MaxInt64,
+	owner := *attempt.stage.owner // names may be filled in later
+	return Accruing{Task: attempt.task, Attempt: int(attempt.number), Span: spend.Span{
+		Owner: &owner, Venue: m.venue, Host: m.host, From: attempt.started, To: now, Counted: math.MaxInt64,
 		Sums: spend.Sums{Held: held, Pool: price.For(attempt.grant.Value(), held)},
-	}, true
+	}}, true
 }
 
-// statement adds up a bill.
-type statement struct {
+// Charge is what an attempt held and cost, as its Record tells: its cost, spread evenly over the time for which the
+// grant was held. It does not say whether the attempt was the first to finish its task. Owner has the names that the
+// Record has.
+func Charge(e predictor.Record) spend.Span {
+	var a attempt
+	a.record(e)
+	s := spend.Span{
+		Owner: &spend.Owner{Run: e.Run, Pipeline: e.Pipeline, Stage: e.Stage.Model()}, Venue: e.Venue, Host: e.Host,
+		From: a.admitted, To: a.ended, Counted: a.ended,
+		Sums: spend.Sums{Attempts: 1, Held: time.Duration(a.ended - a.admitted)},
+	}
+	if e.Outcome != predictor.Succeeded {
+		s.Wasted = a.cost
+	}
+	if e.Venue == predictor.Function {
+		s.Function = a.cost
+	} else {
+		s.Pool = a.cost
+	}
+	return s
+}
+
+// ChargeReused is what a stage took from earlier runs: something that happened, and cost nothing.
+func ChargeReused(e predictor.Reused) spend.Span {
+	at := spend.Nanoseconds(e.At)
+	return spend.Span{
+		Owner: &spend.Owner{
+			Run:   e.Run,
+			Stage: e.Stage.Model(),
+		}, From: at, To: at, Counted: at, Sums: spend.Sums{Reused: max(0, e.Tasks)},
+	}
+}
+
+// Latest is the latest time of any event; the zero time before the first.
+func (l *Ledger) Latest() time.Time { return timeOf(l.latest) }
+
+// Statement adds up a Bill.
+//
+// An attempt's Record tells its cost, which is spread evenly over the time for which the grant was held. An attempt
+// that goes on at the pool counts with what its grant costs there until now; at functions nothing is known before the
+// end. What a host cost while nobody held it is attributed minute by minute to those who held something of it in that
+// minute, by the time for which they held it; a minute in which nobody did is Unused. What was summed up by the hour is
+// divided evenly within it.
+//
+// A window begins at Since and ends before Until. The bills of adjacent windows sum to the bill of both.
+type Statement struct {
 	query        BillQuery
 	since, until int64
 	first        int64 // of what was added
@@ -65,61 +106,66 @@ type statement struct {
 	total        Bill
 }
 
-func newStatement(query BillQuery, now time.Time, latest int64) *statement {
+// NewStatement begins a bill. Latest is the latest time of which anything is known: that is where a bill without a
+// bound ends.
+func NewStatement(query BillQuery, latest time.Time) *Statement {
 	if query.By == "" {
 		query.By = ByStage
 	}
-	s := &statement{query: query, until: math.MaxInt64, first: math.MaxInt64, lines: map[string]*Line{}}
+	s := &Statement{query: query, until: math.MaxInt64, first: math.MaxInt64, lines: map[string]*Line{}}
 	s.total = Bill{By: query.By, Since: query.Since, Until: query.Until, Lines: []Line{}}
 	if !query.Since.IsZero() {
 		s.since = spend.Nanoseconds(query.Since)
 	}
 	if query.Until.IsZero() {
-		s.total.Until = timeOf(max(latest, spend.Nanoseconds(now)))
+		s.total.Until = timeOf(spend.Nanoseconds(latest))
 	} else {
 		s.until = spend.Nanoseconds(query.Until)
 	}
 	return s
 }
 
-// span adds the part of a span that is asked for.
-func (s *statement) span(span spend.Span) {
+// Window is the time that the bill is about, in nanoseconds since 1970: from since up to until.
+func (s *Statement) Window() (since, until int64) { return s.since, s.until }
+
+// Query is what the bill is about, with its dimension.
+func (s *Statement) Query() BillQuery { return s.query }
+
+// Add adds the part of a span that is asked for.
+func (s *Statement) Add(span spend.Span) {
 	if span.To < s.since || span.From >= s.until {
 		return
 	}
-	if span.Sums = span.Within(s.since, s.until); span.Sums != (spend.Sums{}) {
-		span.From = max(span.From, s.since)
-		s.add(span)
-	}
-}
-
-// add adds what was spent, if it is asked for.
-func (s *statement) add(span spend.Span) {
+	span.Sums = span.Within(s.since, s.until)
 	owner := span.Owner
 	if owner == nil {
-		if s.query.Run != "" || s.query.Pipeline != "" {
-			return
-		}
-		s.total.Unused = s.total.Unused.Plus(span.Idle)
 		owner = &spend.Owner{}
 	}
 	if s.query.Run != "" && owner.Run != s.query.Run || s.query.Pipeline != "" && owner.Pipeline != s.query.Pipeline {
 		return
 	}
+	s.AddSums(s.query.By.name(owner, span), span.Owner != nil, max(span.From, s.since), span.Sums)
+}
+
+// AddSums adds sums of what is asked for to the line of that name; owned is false for what nobody caused. From is when
+// the first of it began.
+func (s *Statement) AddSums(name string, owned bool, from int64, sums spend.Sums) {
 	if s.query.By == ByHost || s.query.By == ByVenue {
-		span.Reused = 0 // nothing ran anywhere
+		sums.Reused = 0 // nothing ran anywhere
 	}
-	if span.Sums == (spend.Sums{}) {
+	if sums == (spend.Sums{}) {
 		return
 	}
-	name := s.query.By.name(owner, span)
+	if !owned {
+		s.total.Unused = s.total.Unused.Plus(sums.Idle)
+	}
 	line := s.lines[name]
 	if line == nil {
 		line = &Line{Name: name}
 		s.lines[name] = line
 	}
-	line.add(span.Sums)
-	s.first = min(s.first, span.From)
+	line.add(sums)
+	s.first = min(s.first, from)
 }
 
 // name is that of the line to which a span belongs.
@@ -153,7 +199,9 @@ func (line *Line) add(sums spend.Sums) {
 	line.Total = line.Pool.Plus(line.Function).Plus(line.Idle)
 }
 
-func (s *statement) bill(now time.Time) Bill {
+// Bill is what was added so far; it begins with the first of it where the query has no bound, and at now where there is
+// nothing.
+func (s *Statement) Bill(now time.Time) Bill {
 	b := s.total
 	if b.Since.IsZero() {
 		b.Since = now.UTC()

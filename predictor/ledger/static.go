@@ -10,17 +10,31 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
+// What static sizes would have cost is computed of all attempts anew. Of a run that goes on and has more than
+// fewAttempts it is computed once for each staticLag-th part by which they grow, so that all of it together takes no
+// more than staticLag times as long as the last.
+const (
+	fewAttempts = 1000
+	staticLag   = 50
+)
+
 // static returns what the run would have cost at static sizes, all at the pool. It is computed again only when something has changed since.
 //
-// The static size of a stage is what its code asks for; for what it does not ask for, the highest peak of memory of any of its attempts
-// and a tenth, the mean of the cores that they used, and the GPUs that they held. The price of an attempt is that of the host on which it
-// ran; of one that ran at functions, that of the cheapest host which holds the size.
+// The static size of a stage is what its code asks for; for what it does not ask for, the highest peak of memory of
+// any of its attempts and a tenth, the mean of the cores that they used, and the GPUs that they held. The price of an
+// attempt is that of the host on which it ran; of one that ran at functions, that of the cheapest host which holds the
+// size. How long that would have taken is told once the run has ended: see serve.
 // Where a price is not known, or nothing is said to be one, what a static size would have cost is not known either.
-func (a *account) static(book *spend.Book) Static {
-	if a.frozen || !a.stale && a.comparedAt == book.Revision() {
+func (a *account) static(prices *spend.Prices) Static {
+	ended := 0 // attempts
+	for _, st := range a.stages {
+		ended += st.view.Attempts
+	}
+	late := !a.ended() && ended > fewAttempts && ended-a.comparedOf < ended/staticLag
+	if a.frozen || a.comparedAt == prices.Revision() && (!a.stale || late) {
 		return a.compared
 	}
-	a.stale, a.comparedAt = false, book.Revision()
+	a.stale, a.comparedAt, a.comparedOf = false, prices.Revision(), ended
 	byStage := map[*stage][]*attempt{}
 	for i := range a.detail.attempts {
 		of := &a.detail.attempts[i]
@@ -37,11 +51,14 @@ func (a *account) static(book *spend.Book) Static {
 		}
 		size := staticSize(st.view.Declared, attempts)
 		s.Sizes[st.id.Name] = size
-		cost, short, known := compareStatic(attempts, size, book)
+		cost, short, known := compareStatic(attempts, size, prices)
 		s.Cost, s.Short, s.Known = s.Cost.Plus(cost), s.Short+short, s.Known && known
 	}
 	if !s.Known {
 		s.Cost = 0
+	}
+	if s.Known && a.ended() {
+		s.Seconds = a.staticSeconds(s.Sizes, prices)
 	}
 	if len(s.Sizes) == 0 {
 		s.Sizes = nil
@@ -89,7 +106,9 @@ func staticSize(declared quantity.Size, attempts []*attempt) quantity.Size {
 
 // compareStatic is what attempts of one stage would have cost at size. The price is asked once for each host, for the time of all its
 // attempts together.
-func compareStatic(attempts []*attempt, size quantity.Size, book *spend.Book) (cost quantity.Money, short int, known bool) {
+func compareStatic(
+	attempts []*attempt, size quantity.Size, prices *spend.Prices,
+) (cost quantity.Money, short int, known bool) {
 	byHost := map[string][]pricing.Attempt{}
 	for _, of := range attempts {
 		m := of.manner.Value()
@@ -97,16 +116,13 @@ func compareStatic(attempts []*attempt, size quantity.Size, book *spend.Book) (c
 		if m.venue == predictor.Function {
 			host = ""
 		}
-		byHost[host] = append(byHost[host], pricing.Attempt{
-			Grant: of.grant.Value(), Usage: quantity.Usage{CPU: of.cpu, Wall: of.wall, PeakMemory: of.peak},
-			Start: time.Duration(of.started - of.admitted), OutOfMemory: m.outcome == predictor.OutOfMemory, Cost: of.cost,
-		})
+		byHost[host] = append(byHost[host], of.priced())
 	}
 	free := func(quantity.Size, time.Duration) quantity.Money { return 0 }
 	for name, attempts := range byHost {
-		price, priced := book.Price(name)
+		price, priced := prices.Of(name)
 		if name == "" {
-			price, priced = cheapest(book, size)
+			price, priced = cheapest(prices, size)
 		}
 		if !priced || price.PerHour <= 0 {
 			return 0, 0, false
@@ -118,10 +134,19 @@ func compareStatic(attempts []*attempt, size quantity.Size, book *spend.Book) (c
 	return cost, short, true
 }
 
+// priced is the attempt as far as its price and its time at another size depend on it.
+func (a *attempt) priced() pricing.Attempt {
+	return pricing.Attempt{
+		Grant: a.grant.Value(), Usage: quantity.Usage{CPU: a.cpu, Wall: a.wall, PeakMemory: a.peak},
+		Start: time.Duration(a.started - a.admitted), Cost: a.cost,
+		OutOfMemory: a.manner.Value().outcome == predictor.OutOfMemory,
+	}
+}
+
 // cheapest is the known host that holds size for the least money, the first by name among equals.
-func cheapest(book *spend.Book, size quantity.Size) (least pricing.Host, known bool) {
-	for _, name := range book.Hosts() {
-		host, _ := book.Price(name)
+func cheapest(prices *spend.Prices, size quantity.Size) (least pricing.Host, known bool) {
+	for _, name := range prices.Hosts() {
+		host, _ := prices.Of(name)
 		if host.PerHour > 0 && size.Fits(host.Capacity) && (!known || host.For(size, time.Hour) < least.For(size, time.Hour)) {
 			least, known = host, true
 		}

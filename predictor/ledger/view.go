@@ -59,6 +59,9 @@ type RunPrediction struct {
 	FinishSeconds predictor.Interval `json:"finish_seconds"`
 	// Cost is what the run costs altogether, in US dollars.
 	Cost predictor.Interval `json:"cost_usd"`
+	// Runs is on how many earlier runs this rests. One says little: then the intervals are a guess, from half of what it
+	// took to twice that. 0 when nothing was expected, or when an engine told it that did not count.
+	Runs int `json:"runs,omitempty"`
 	// At is when this became known; the zero time when it never did.
 	At time.Time `json:"at,omitzero"`
 }
@@ -116,8 +119,12 @@ type StageView struct {
 	StartSeconds float64 `json:"start_seconds"`
 	RunSeconds   float64 `json:"run_seconds"`
 	CPUSeconds   float64 `json:"cpu_seconds"`
+	// Wait is what one attempt waited; QueueSeconds is the sum over all.
+	Wait Wait `json:"wait"`
 	// PeakMemory is the highest memory of any attempt, in bytes.
 	PeakMemory quantity.Bytes `json:"peak_memory_bytes"`
+	// Memory is the peak beside the grant, by venue; empty before the first attempt.
+	Memory map[predictor.Venue]Memory `json:"memory,omitempty"`
 	// Grant is the size of the latest attempt.
 	Grant quantity.Size `json:"grant"`
 	// Slots is what the latest plan grants the stage by venue; both venues are always present, 0 once the run has ended.

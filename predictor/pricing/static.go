@@ -54,7 +54,7 @@ func CompareStatic(attempts []Attempt, size quantity.Size, price func(quantity.S
 	var c Comparison
 	for _, attempt := range attempts {
 		c.Actual = c.Actual.Plus(max(0, attempt.Cost))
-		if attempt.OutOfMemory && attempt.Grant.Memory < size.Memory {
+		if !attempt.Made(size) {
 			c.Avoided++
 			continue
 		}
@@ -62,15 +62,25 @@ func CompareStatic(attempts []Attempt, size quantity.Size, price func(quantity.S
 		if attempt.OutOfMemory || attempt.Usage.PeakMemory > size.Memory {
 			c.Short++
 		}
-		wall, stretched := attempt.stretch(size.CPU)
-		if stretched {
+		if _, stretched := attempt.stretch(size.CPU); stretched {
 			c.Stretched++
 		}
-		held := add(max(0, attempt.Start), wall)
+		held := attempt.Held(size)
 		c.Held = add(c.Held, held)
 		c.Static = c.Static.Plus(price(size, held))
 	}
 	return c
+}
+
+// Made reports whether the attempt would have been made at size: not when it ran out of a smaller grant than that.
+func (a Attempt) Made(size quantity.Size) bool {
+	return !a.OutOfMemory || a.Grant.Memory >= size.Memory
+}
+
+// Held returns for how long the attempt would have held size.
+func (a Attempt) Held(size quantity.Size) time.Duration {
+	wall, _ := a.stretch(size.CPU)
+	return add(max(0, a.Start), wall)
 }
 
 // stretch returns how long the attempt runs on so many cores, and whether that is longer than it did.

@@ -242,6 +242,8 @@ func unstarted(ctx context.Context, err error, output string) (f finish) {
 		f.stopped, f.reason = slot.Stopped(ctx)
 	case errors.Is(err, errUnavailable):
 		f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseVenue, err.Error()
+	case isDiskFull(err):
+		f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseStart, err.Error()
 	default:
 		f.failed, f.tail = err, output
 	}

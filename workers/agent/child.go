@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 const (
@@ -217,12 +218,7 @@ func (c *child) kill(ctx context.Context) {
 // environment returns all variables of a child: few of the host's, found with lookup, what the engine says, and extra, which wins.
 // The child sets the number of its threads by each grant, so GOMAXPROCS only holds until the first.
 func environment(lookup func(string) (string, bool), b build, artifacts string, size quantity.Size, enforced bool, extra map[string]string) []string {
-	values := make(map[string]string)
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ"} {
-		if value, set := lookup(name); set {
-			values[name] = value
-		}
-	}
+	values := spawn.Inherited(lookup)
 	values["GOMAXPROCS"] = strconv.FormatInt(int64(max((size.CPU+quantity.Core-1)/quantity.Core, 1)), 10)
 	values["GOMEMLIMIT"] = strconv.FormatInt(int64(float64(size.Memory)*memoryShare), 10)
 	maps.Copy(values, extra)
@@ -232,5 +228,5 @@ func environment(lookup func(string) (string, bool), b build, artifacts string, 
 	if enforced {
 		values[wire.EnforcedEnvironment] = "1"
 	}
-	return sortedPairs(values)
+	return spawn.Environment(values)
 }

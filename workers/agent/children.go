@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -177,13 +176,4 @@ func killAll(ctx context.Context, all []*child) {
 	for _, c := range all {
 		c.kill(ctx)
 	}
-}
-
-// sortedPairs writes variables as the system takes them, in a fixed order.
-func sortedPairs(values map[string]string) []string {
-	pairs := make([]string, 0, len(values))
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		pairs = append(pairs, name+"="+values[name])
-	}
-	return pairs
 }

@@ -262,10 +262,17 @@ func unprepared(ctx context.Context, err error) (f finish) {
 		f.stopped, f.reason = slot.Stopped(ctx)
 	case errors.Is(err, command.ErrInvalid), errors.Is(err, command.ErrProgram), errors.As(err, &missing):
 		f.answer, f.cause = refusal(err, true), predictor.CauseStart
+	case isDiskFull(err):
+		f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseStart, err.Error()
 	default:
 		f.answer, f.cause = refusal(err, false), predictor.CauseStart
 	}
 	return f
+}
+
+// isDiskFull reports whether the host has no room left: what could not begin for that is nobody's failed attempt, however often it happens.
+func isDiskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // workspaceShare is the part of the free disk that one workspace may take when nobody says.

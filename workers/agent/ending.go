@@ -11,7 +11,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/slot"
-	"github.com/spillway-ml/spillway/workers/verdict"
+	"github.com/spillway-ml/spillway/workers/termination"
 )
 
 // finish is what was seen of an attempt when it was over. The zero value is a child that went away without a word.
@@ -41,7 +41,7 @@ type finish struct {
 	tail string
 	// command says that the attempt was a program of its own, and refused which memory that said it was refused.
 	command bool
-	refused verdict.Memory
+	refused termination.Memory
 	// container says that the exit code is that of a container engine.
 	container bool
 }
@@ -97,7 +97,7 @@ func answered(f finish) slot.Ending {
 	}
 	if failure.OutOfMemory {
 		ending.Outcome, ending.Cause = predictor.OutOfMemory, predictor.CauseMemoryRefused
-		if kind, detail := verdict.Text(failure.Message); kind == verdict.Device && !detail.EitherMemory {
+		if kind, detail := termination.Text(failure.Message); kind == termination.Device && !detail.EitherMemory {
 			ending.Cause = predictor.CauseDeviceMemory
 		}
 	}
@@ -123,7 +123,7 @@ func hostKilled(f finish) slot.Ending {
 // crashed tells what became of a child that went away by itself.
 func crashed(f finish) slot.Ending {
 	if f.exit == nil {
-		message, stack := verdict.LastWords(f.tail)
+		message, stack := termination.FinalMessage(f.tail)
 		ending := slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseStart, Stack: stack, Message: "the stage's process closed its channel to the agent"}
 		if f.failed != nil {
 			ending.Message = f.failed.Error()
@@ -139,26 +139,26 @@ func crashed(f finish) slot.Ending {
 		}
 		return ending
 	}
-	judged := verdict.Judge(verdict.Evidence{Code: f.exit.code, Signal: f.exit.signal, Tail: f.tail, Reported: f.refused, HasDevice: f.grant.GPU > 0, Container: f.container})
-	ending := slot.Ending{Outcome: predictor.Failed, Message: "the stage's process ended: " + f.exit.words, Stack: judged.Stack}
-	switch judged.Cause {
-	case verdict.HostMemory:
+	ended := termination.Classify(termination.Evidence{Code: f.exit.code, Signal: f.exit.signal, Tail: f.tail, Reported: f.refused, HasDevice: f.grant.GPU > 0, Container: f.container})
+	ending := slot.Ending{Outcome: predictor.Failed, Message: "the stage's process ended: " + f.exit.words, Stack: ended.Stack}
+	switch ended.Cause {
+	case termination.HostMemory:
 		ending.Outcome, ending.Cause = predictor.OutOfMemory, predictor.CauseMemoryRefused
-	case verdict.DeviceMemory:
+	case termination.DeviceMemory:
 		ending.Outcome, ending.Cause = predictor.OutOfMemory, predictor.CauseDeviceMemory
-	case verdict.Signalled:
+	case termination.Signalled:
 		ending.Cause = predictor.CauseSignal
 	default:
 		ending.Cause = predictor.CauseExit
 	}
 	if f.command {
-		ending.Message = "the command ended with " + judged.Message
+		ending.Message = "the command ended with " + ended.Message
 		return ending
 	}
 	if f.failed != nil {
 		ending.Message = f.failed.Error()
 	}
-	if message, _ := verdict.LastWords(f.tail); message != "" {
+	if message, _ := termination.FinalMessage(f.tail); message != "" {
 		ending.Message += ": " + message
 	}
 	return ending

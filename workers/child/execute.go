@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // Stages finds stages by name.
@@ -115,7 +116,7 @@ func (s Stages) call(ctx context.Context, start wire.StartAttempt) (output json.
 	output, err := stage.Call(ctx, start.Input)
 	if err != nil {
 		return nil, &wire.StageFailure{
-			Message: err.Error(), Permanent: errors.Is(err, workflows.ErrInput) || errors.Is(err, workflows.ErrPermanent),
+			Message: err.Error(), Permanent: errors.Is(err, engine.ErrInput) || errors.Is(err, workflows.ErrPermanent),
 			OutOfMemory: errors.Is(err, workflows.ErrOutOfMemory),
 		}
 	}

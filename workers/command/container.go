@@ -142,13 +142,8 @@ func (c container) commandLine(lookup func(string) (string, bool)) (arguments, e
 		arguments = append(arguments, `--gpus="device=`+strings.Join(c.devices, ",")+`"`)
 	}
 	own := []string{"PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "CONTAINER_HOST", "TMPDIR"}
-	values := make(map[string]string)
-	for _, name := range own {
-		if value, set := lookup(name); set {
-			values[name] = value
-		}
-	}
-	for _, pair := range pairs(c.variables) {
+	values := spawn.Variables(lookup, own...)
+	for _, pair := range spawn.Environment(c.variables) {
 		name, value, _ := strings.Cut(pair, "=")
 		if slices.Contains(own, name) {
 			arguments = append(arguments, "--env="+pair)
@@ -158,7 +153,7 @@ func (c container) commandLine(lookup func(string) (string, bool)) (arguments, e
 		values[name] = value
 	}
 	arguments = append(arguments, "--entrypoint="+c.arguments[0], c.image)
-	return append(arguments, c.arguments[1:]...), pairs(values)
+	return append(arguments, c.arguments[1:]...), spawn.Environment(values)
 }
 
 // containerName returns the name of the container of a workspace.

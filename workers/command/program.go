@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -129,7 +128,7 @@ func (w *Workspace) Program(launch Launch) (*Program, error) {
 			return nil, errors.Join(fmt.Errorf("make a pipe for reports: %w", err), reports.Close(), theirs.Close(), nothing.Close())
 		}
 	}
-	cmd := &exec.Cmd{Path: path, Args: w.command.Arguments, Env: pairs(variables), Dir: w.Directory()}
+	cmd := &exec.Cmd{Path: path, Args: w.command.Arguments, Env: spawn.Environment(variables), Dir: w.Directory()}
 	cmd.ExtraFiles = []*os.File{nothing, reportDescriptor - 3: theirs}
 	return &Program{Command: cmd, Reports: reports, user: w.options.User, theirs: []*os.File{nothing, theirs}}, nil
 }
@@ -138,16 +137,12 @@ func (w *Workspace) Program(launch Launch) (*Program, error) {
 // command say, and what the engine says.
 func (w *Workspace) variables(launch Launch) map[string]string {
 	lookup := w.options.lookup()
-	values := map[string]string{"TMPDIR": w.temporary(), "HOME": w.home()}
 	hosts := []string{"PATH", "LANG", "TZ"}
 	if w.command.InPlace != "" {
 		hosts = append(hosts, "HOME")
 	}
-	for _, name := range hosts {
-		if value, set := lookup(name); set {
-			values[name] = value
-		}
-	}
+	values := map[string]string{"TMPDIR": w.temporary(), "HOME": w.home()}
+	maps.Copy(values, spawn.Variables(lookup, hosts...))
 	if launch.Devices != nil {
 		values["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID" // the order of nvidia-smi
 		values["CUDA_VISIBLE_DEVICES"] = strings.Join(launch.Devices, ",")
@@ -204,15 +199,6 @@ func trainings(past []predictor.Training) string {
 		}
 	}
 	return ""
-}
-
-// pairs returns variables as an environment, sorted by name.
-func pairs(values map[string]string) []string {
-	list := make([]string, 0, len(values))
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		list = append(list, name+"="+values[name])
-	}
-	return list
 }
 
 // find returns the file that is executed for a program's name: one without a slash is looked up in the list of paths, one with a slash counts

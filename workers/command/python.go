@@ -8,13 +8,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
@@ -26,6 +27,8 @@ const (
 	maxRequirements = 8 << 20
 	// pipLines is how many of pip's last lines an error shows: its message is at the end, after what it collected.
 	pipLines = 12
+	// pipBytes bounds what is kept of its output for that.
+	pipBytes = 32 << 10
 	// pipGrace is how long pip's own children may hold its output after its end.
 	pipGrace = 5 * time.Second
 )
@@ -132,8 +135,8 @@ func (w *Workspace) python3(ctx context.Context, what string, arguments ...strin
 	cmd.Env = w.pipEnvironment()
 	cmd.Dir = w.temporary()
 	var out bytes.Buffer
-	all := &lastLines{max: pipLines}
-	cmd.Stdout, cmd.Stderr = &teeBuffer{&out, all}, all
+	all := spawn.NewLastBytes(pipBytes)
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, all), all
 	cmd.WaitDelay = pipGrace
 	run := w.options.Assist
 	if run == nil {
@@ -142,7 +145,7 @@ func (w *Workspace) python3(ctx context.Context, what string, arguments ...strin
 	if err := run(cmd); ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	} else if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w\n%s", ErrRequirements, what, err, all)
+		return nil, fmt.Errorf("%w: %s: %w\n%s", ErrRequirements, what, err, lastLines(all.Text(), pipLines))
 	}
 	return out.Bytes(), nil
 }
@@ -154,22 +157,18 @@ func (w *Workspace) pipEnvironment() []string {
 	values := map[string]string{
 		"HOME": w.home(), "TMPDIR": w.temporary(), "PIP_CACHE_DIR": w.wheels(),
 	}
-	for _, name := range []string{
+	maps.Copy(values, spawn.Variables(lookup,
 		"PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
 		"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_FIND_LINKS", "PIP_NO_INDEX",
 		"PIP_CONFIG_FILE", "PIP_RETRIES", "PIP_TIMEOUT", "PIP_CONSTRAINT", "PYENV_ROOT", "PYENV_VERSION",
-	} {
-		if value, set := lookup(name); set {
-			values[name] = value
-		}
-	}
+	))
 	if home, set := lookup("HOME"); set && values["PIP_CONFIG_FILE"] == "" {
 		if config := filepath.Join(home, ".config", "pip", "pip.conf"); isFile(config) {
 			values["PIP_CONFIG_FILE"] = config
 		}
 	}
-	return pairs(values)
+	return spawn.Environment(values)
 }
 
 func isFile(name string) bool {
@@ -177,40 +176,8 @@ func isFile(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// teeBuffer writes to both.
-type teeBuffer struct {
-	out  *bytes.Buffer
-	last *lastLines
-}
-
-// Write never fails.
-func (t *teeBuffer) Write(p []byte) (int, error) {
-	t.out.Write(p)
-	return t.last.Write(p)
-}
-
-// lastLines keeps the last lines that were written. Output and errors of a process are written at the same time.
-type lastLines struct {
-	max int
-
-	mu   sync.Mutex
-	kept []byte
-}
-
-// Write never fails.
-func (l *lastLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.kept = append(l.kept, p...)
-	for bytes.Count(l.kept, []byte("\n")) > l.max {
-		_, l.kept, _ = bytes.Cut(l.kept, []byte("\n"))
-	}
-	return len(p), nil
-}
-
-// String returns what is kept.
-func (l *lastLines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.TrimSpace(string(l.kept))
+// lastLines returns the last lines of a text, at most most.
+func lastLines(text string, most int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }

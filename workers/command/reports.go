@@ -22,7 +22,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/tree"
-	"github.com/spillway-ml/spillway/workers/verdict"
+	"github.com/spillway-ml/spillway/workers/termination"
 )
 
 const (
@@ -55,7 +55,7 @@ type Reported struct {
 	// Values are those of its result: JSON values, by name, with numbers as json.Number.
 	Values map[string]any
 	// OutOfMemory is the memory that it said it was refused.
-	OutOfMemory verdict.Memory
+	OutOfMemory termination.Memory
 	// Lines counts what was read.
 	Lines int
 }
@@ -255,9 +255,9 @@ func (f *follower) result(value json.RawMessage) error {
 }
 
 func (f *follower) outOfMemory(value json.RawMessage) error {
-	var kind verdict.Memory
-	if err := json.Unmarshal(value, &kind); err != nil || (kind != verdict.Host && kind != verdict.Device) {
-		return fmt.Errorf("%s is neither %q nor %q", quote(value), verdict.Host, verdict.Device)
+	var kind termination.Memory
+	if err := json.Unmarshal(value, &kind); err != nil || (kind != termination.Host && kind != termination.Device) {
+		return fmt.Errorf("%s is neither %q nor %q", quote(value), termination.Host, termination.Device)
 	}
 	f.reported.OutOfMemory = kind
 	return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/command"
 	"github.com/spillway-ml/spillway/workers/command/commandtest"
-	"github.com/spillway-ml/spillway/workers/verdict"
+	"github.com/spillway-ml/spillway/workers/termination"
 )
 
 // follow reads a text as reports.
@@ -61,7 +61,7 @@ func TestAProgramReportsItsProgressAndItsResult(t *testing.T) {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 	reported := command.Reported{
-		Values: map[string]any{"accuracy": json.Number("0.98"), "seen": json.Number("9007199254740993")}, OutOfMemory: verdict.Device, Lines: 5,
+		Values: map[string]any{"accuracy": json.Number("0.98"), "seen": json.Number("9007199254740993")}, OutOfMemory: termination.Device, Lines: 5,
 	}
 	if diff := cmp.Diff(reported, r.reported); diff != "" {
 		t.Errorf("reported (-want +got):\n%s", diff)

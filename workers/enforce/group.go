@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -237,11 +238,7 @@ func poll(ctx context.Context, try func() (done bool, err error)) error {
 		if done || err != nil {
 			return err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.For(ctx, pause) {
 			return fmt.Errorf("it still has processes that do not obey: %w", context.Cause(ctx))
 		}
 	}

@@ -14,42 +14,6 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-func TestTheOwnCgroupIsFoundInEachHierarchy(t *testing.T) {
-	t.Parallel()
-	const (
-		hybrid = `31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
-32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
-33 31 0:30 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
-34 31 0:31 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
-35 31 0:32 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
-`
-		hybridOwn = "4:memory:/a/b\n2:cpuacct,cpu:/\n1:name=systemd:/\n0::/c\n"
-		container = "9 8 0:3 /docker/7 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"
-		elsewhere = "9 8 0:3 /other /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"
-	)
-	unified, legacy := parseHierarchies([]byte(hybrid), []byte(hybridOwn))
-	want := []hierarchy{
-		{mount: "/sys/fs/cgroup/cpu,cpuacct", own: "/sys/fs/cgroup/cpu,cpuacct", controllers: []string{"cpu", "cpuacct"}},
-		{mount: "/sys/fs/cgroup/memory", own: "/sys/fs/cgroup/memory/a/b", controllers: []string{"memory"}},
-	}
-	if diff := cmp.Diff(want, legacy, cmp.AllowUnexported(hierarchy{})); diff != "" {
-		t.Errorf("v1 (-want +got):\n%s", diff)
-	}
-	if unified == nil || unified.own != "/sys/fs/cgroup/unified/c" {
-		t.Errorf("v2: got %+v", unified)
-	}
-	above := legacy[1].above()
-	if diff := cmp.Diff([]directory{"/sys/fs/cgroup/memory/a/b", "/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/memory"}, above); diff != "" {
-		t.Errorf("above (-want +got):\n%s", diff)
-	}
-	if _, legacy := parseHierarchies([]byte(container), []byte("4:memory:/docker/7/x\n")); len(legacy) != 1 || legacy[0].own != "/sys/fs/cgroup/memory/x" {
-		t.Errorf("a container sees its part only: got %+v", legacy)
-	}
-	if _, legacy := parseHierarchies([]byte(elsewhere), []byte("4:memory:/docker/7\n")); len(legacy) != 0 {
-		t.Errorf("a mount that does not show the own cgroup: got %+v", legacy)
-	}
-}
-
 func TestASiteIsTheInnermostCgroupThatCanHoldGroups(t *testing.T) {
 	t.Parallel()
 	both := []string{"cpu", "memory"}
@@ -130,21 +94,10 @@ func TestTheKernelsTextsAreRead(t *testing.T) {
 }
 
 func FuzzTheKernelsTexts(f *testing.F) {
-	f.Add("9 8 0:3 /docker/7 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n", "4:memory:/docker/7/x\n0::/a")
 	f.Add("some avg10=0.12 total=1500", "7 (a) (b c) S 1 5 6 0 -1 4 0 0 0 0 20 30 0 0 20 0 1 0 99 4096 3 1")
 	f.Add("8:0 rbytes=1 wbytes=-20", "max")
 	f.Fuzz(func(t *testing.T, first, second string) {
 		a, b := []byte(first), []byte(second)
-		unified, legacy := parseHierarchies(a, b)
-		if unified != nil {
-			legacy = append(legacy, *unified)
-		}
-		for _, h := range legacy {
-			if inside, err := filepath.Rel(string(h.mount), string(h.own)); err != nil || strings.HasPrefix(inside, "../") || inside == ".." {
-				t.Errorf("own cgroup %q outside of its mount %q", h.own, h.mount)
-			}
-			h.above()
-		}
 		for _, text := range [][]byte{a, b} {
 			parsePressure(text)
 			parseIO(text)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/cgroup"
 )
 
 // legacyControllers are the v1 controllers that are used where they are mounted. A thread enters them in this order, and leaves in
@@ -25,11 +26,11 @@ import (
 var legacyControllers = []string{"memory", "pids", "blkio", "freezer", "cpuacct", "cpu"}
 
 // detectLegacy tells whether v1 can be used: it is when it can hold CPU or memory.
-func detectLegacy(all []hierarchy) Offer {
+func detectLegacy(all []cgroup.Hierarchy) Offer {
 	offer := Offer{Mode: Legacy}
 	writable, reasons := usableHierarchies(all)
 	for _, h := range writable {
-		offer.Controllers = append(offer.Controllers, h.controllers...)
+		offer.Controllers = append(offer.Controllers, h.Controllers...)
 	}
 	offer.Usable = slices.Contains(offer.Controllers, "cpu") || slices.Contains(offer.Controllers, "memory")
 	if !offer.Usable {
@@ -43,12 +44,12 @@ func detectLegacy(all []hierarchy) Offer {
 }
 
 // usableHierarchies returns the hierarchies in which this process may make groups, and why not in the others.
-func usableHierarchies(all []hierarchy) (usable []hierarchy, reasons []string) {
+func usableHierarchies(all []cgroup.Hierarchy) (usable []cgroup.Hierarchy, reasons []string) {
 	if len(all) == 0 {
 		return nil, []string{"no cgroup v1 hierarchy shows the cgroup of this process"}
 	}
 	for _, h := range all {
-		if refusal := h.own.writable("tasks"); refusal != "" {
+		if refusal := directory(h.Own).writable("tasks"); refusal != "" {
 			reasons = append(reasons, refusal)
 			continue
 		}
@@ -57,7 +58,7 @@ func usableHierarchies(all []hierarchy) (usable []hierarchy, reasons []string) {
 	return usable, reasons
 }
 
-// legacyTree is the place of an owner in v1: a cgroup below that of this process in each hierarchy, so that the limits that this
+// legacyTree is the place of an owner in v1: a cgroup below that of this process in each cgroup.Hierarchy, so that the limits that this
 // process has hold for the groups too.
 type legacyTree struct {
 	own       map[string]directory // this process's cgroup by controller
@@ -67,15 +68,15 @@ type legacyTree struct {
 }
 
 // openLegacy makes the owner's cgroups.
-func openLegacy(ctx context.Context, all []hierarchy, name string, processes int, note func([]string) error) (*legacyTree, error) {
+func openLegacy(ctx context.Context, all []cgroup.Hierarchy, name string, processes int, note func([]string) error) (*legacyTree, error) {
 	usable, _ := usableHierarchies(all)
 	t := &legacyTree{own: make(map[string]directory), parents: make(map[string]directory), processes: processes}
 	for _, h := range usable {
-		for _, controller := range h.controllers {
-			t.own[controller], t.parents[controller] = h.own, directory(h.own.file(name))
+		for _, controller := range h.Controllers {
+			t.own[controller], t.parents[controller] = directory(h.Own), directory(directory(h.Own).file(name))
 		}
-		for _, d := range h.above() {
-			t.bound = tighter(t.bound, legacyLimit(d))
+		for _, around := range h.Around() {
+			t.bound = tighter(t.bound, legacyLimit(directory(around)))
 		}
 	}
 	if err := note(t.directories()); err != nil {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/cgroup"
 )
 
 var (
@@ -77,10 +78,11 @@ func chooseSite(candidates []candidate) (chosen site, refusal string) {
 }
 
 // candidates looks at the cgroup of this process and those around it.
-func candidates(h hierarchy, name string) []candidate {
+func candidates(h cgroup.Hierarchy, name string) []candidate {
 	var all []candidate
 	self := os.Getpid()
-	for i, d := range h.above() {
+	for i, around := range h.Around() {
+		d := directory(around)
 		if i == 0 && name != "" && strings.HasSuffix(string(d), name+ownerSuffix) {
 			continue // this program was executed anew in the cgroup it had moved to
 		}
@@ -117,13 +119,13 @@ func unifiedLimit(d directory) quantity.Size {
 }
 
 // detectUnified tells whether v2 can be used.
-func detectUnified(h *hierarchy) Offer {
+func detectUnified(h *cgroup.Hierarchy) Offer {
 	offer := Offer{Mode: Unified}
 	if h == nil {
 		offer.Reason = "no cgroup2 file system shows the cgroup of this process; mount one, or boot with cgroup_no_v1=all"
 		return offer
 	}
-	offer.Controllers = h.own.words("cgroup.controllers")
+	offer.Controllers = directory(h.Own).words("cgroup.controllers")
 	if !kernelAtLeast(5, 7) {
 		offer.Reason = "this kernel cannot start a process in a cgroup; Linux 5.7 or newer is needed"
 		return offer
@@ -160,7 +162,7 @@ type unifiedTree struct {
 }
 
 // openUnified makes the owner's cgroup.
-func openUnified(ctx context.Context, h hierarchy, name string, processes int, note func([]string) error) (*unifiedTree, error) {
+func openUnified(ctx context.Context, h cgroup.Hierarchy, name string, processes int, note func([]string) error) (*unifiedTree, error) {
 	chosen, refusal := chooseSite(candidates(h, name))
 	if refusal != "" {
 		return nil, errors.New(refusal)
@@ -168,7 +170,7 @@ func openUnified(ctx context.Context, h hierarchy, name string, processes int, n
 	t := &unifiedTree{site: chosen, parent: directory(chosen.directory.file(name)), processes: processes}
 	for d := chosen.directory; ; d = directory(filepath.Dir(string(d))) {
 		t.bound = tighter(t.bound, unifiedLimit(d))
-		if len(d) <= len(h.mount) {
+		if len(d) <= len(h.Mount) {
 			break
 		}
 	}

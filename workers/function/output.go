@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 // output keeps the end of what an environment prints. It reads the pipe itself, instead of leaving that to
@@ -23,12 +25,12 @@ type output struct {
 
 	mu   sync.Mutex
 	buf  []byte // scratch of read
-	tail []byte // at most 2*maxTailBytes
+	tail *spawn.LastBytes
 	line []byte // the line that is not complete yet, for the log
 }
 
 func newOutput(function string, logger *slog.Logger) *output {
-	o := &output{function: function, buf: make([]byte, 4<<10)}
+	o := &output{function: function, buf: make([]byte, 4<<10), tail: spawn.NewLastBytes(maxTailBytes)}
 	if logger.Enabled(context.Background(), slog.LevelDebug) {
 		o.log = logger
 	}
@@ -91,9 +93,8 @@ func (o *output) take() []byte {
 	o.drain()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	t := o.tail[max(0, len(o.tail)-maxTailBytes):]
-	o.tail = nil
-	return t
+	defer o.tail.Reset()
+	return o.tail.Bytes()
 }
 
 // close stops reading.
@@ -106,9 +107,8 @@ func (o *output) close() {
 
 // keep adds p to the tail and, if someone listens, to the log.
 func (o *output) keep(p []byte) {
-	o.tail = append(o.tail, p...)
-	if extra := len(o.tail) - 2*maxTailBytes; extra > 0 {
-		o.tail = append(o.tail[:0], o.tail[len(o.tail)-maxTailBytes:]...)
+	if _, err := o.tail.Write(p); err != nil {
+		panic(err) // it never fails
 	}
 	if o.log == nil {
 		return

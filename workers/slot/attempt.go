@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -290,21 +291,9 @@ func persist(ctx context.Context, recorder activities.Recorder, record predictor
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if !sleep(ctx, pause) {
+		if !wait.For(ctx, pause) {
 			return err
 		}
-	}
-}
-
-// sleep waits, until ctx ends at the latest, and reports whether all of wait has passed.
-func sleep(ctx context.Context, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

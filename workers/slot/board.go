@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/predictor"
 )
 
@@ -90,7 +91,7 @@ func (b *Board) watch(ctx context.Context, plans activities.Plans, read func(pre
 			return
 		}
 		b.logger.WarnContext(ctx, "the plan cannot be watched; the last grants stay", "error", err)
-		sleep(ctx, watchPause)
+		wait.For(ctx, watchPause)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -275,7 +276,7 @@ func (j *Journal) giveBack(ctx context.Context, c client.Client, recorder activi
 			break
 		}
 		j.logger.DebugContext(ctx, "give an attempt back again", "task", kept.Task.ID, "error", err)
-		sleep(ctx, givePause)
+		wait.For(ctx, givePause)
 	}
 	return true
 }

@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -185,7 +186,7 @@ func (r reserver) ask(ctx context.Context, ask wire.Reserve) (given wire.Reserve
 		if err == nil || ctx.Err() != nil || isFinal(err) {
 			return given, err
 		}
-		sleep(ctx, askPause)
+		wait.For(ctx, askPause)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/predictor"
 )
 
@@ -25,6 +26,6 @@ func TellStarted(ctx context.Context, tell func(context.Context, predictor.HostS
 			return
 		}
 		logger.WarnContext(ctx, "no task is taken until it is known that the supervisor has started; trying again", "venue", started.Venue, "error", err)
-		sleep(ctx, pause)
+		wait.For(ctx, pause)
 	}
 }

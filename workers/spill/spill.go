@@ -21,6 +21,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -309,11 +310,7 @@ func (w *Worker) invoke(ctx context.Context, name string, payload []byte) (answe
 		if !errors.Is(err, activities.ErrThrottled) || try == throttleTries {
 			return answer, err
 		}
-		timer := time.NewTimer(jittered(pause, random.Float64()))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.For(ctx, jittered(pause, random.Float64())) {
 			return answer, err
 		}
 	}

@@ -7,10 +7,10 @@ import (
 	"math"
 	"os"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/spillway-ml/spillway/workers/cgroup"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
@@ -74,46 +74,16 @@ func cpuQuota(root fs.FS) (float64, error) {
 		return 0, fmt.Errorf("read the mounts of this process: %w", err)
 	}
 	least := math.Inf(1)
-	for line := range strings.Lines(string(groups)) { // number:controllers:path
-		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(fields) != 3 {
-			continue
-		}
-		unified := fields[0] == "0" && fields[1] == ""
-		if !unified && !slices.Contains(strings.Split(fields[1], ","), "cpu") {
-			continue
-		}
-		top, shown, found := hierarchy(string(mounts), unified)
-		if !found {
-			continue
-		}
-		below, inside := strings.CutPrefix(path.Clean("/"+fields[2]), strings.TrimSuffix(shown, "/"))
-		if !inside {
-			below = "/" // the group is outside what is mounted here
-		}
-		for group := path.Clean("/" + below); ; group = path.Dir(group) {
-			least = min(least, quotaOf(root, strings.TrimPrefix(path.Join(top, group), "/"), unified))
-			if group == "/" {
-				break
-			}
+	unified, legacy := cgroup.Parse(mounts, groups, []string{"cpu"})
+	if unified != nil {
+		legacy = append(legacy, *unified)
+	}
+	for _, h := range legacy {
+		for _, group := range h.Around() {
+			least = min(least, quotaOf(root, strings.TrimPrefix(group, "/"), h.Controllers == nil))
 		}
 	}
 	return least, nil
-}
-
-// hierarchy finds where a hierarchy with the CPU controller is mounted, and which cgroup is at its top there. Both are absolute paths.
-func hierarchy(mountinfo string, unified bool) (top, shown string, found bool) {
-	for line := range strings.Lines(mountinfo) { // https://docs.kernel.org/filesystems/proc.html, section 3.5
-		before, after, split := strings.Cut(strings.TrimSpace(line), " - ")
-		fields, kind := strings.Fields(before), strings.Fields(after)
-		if !split || len(fields) < 5 || len(kind) < 3 || !path.IsAbs(fields[4]) {
-			continue
-		}
-		if (unified && kind[0] == "cgroup2") || (!unified && kind[0] == "cgroup" && slices.Contains(strings.Split(kind[2], ","), "cpu")) {
-			return fields[4], fields[3], true
-		}
-	}
-	return "", "", false
 }
 
 // quotaOf is the quota of one cgroup in cores; +Inf where it has none or its files are not there.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
-	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
+	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
 const (

@@ -195,7 +195,7 @@ func worst(ratios []float64) float64 {
 func summary(t *testing.T, what string, off []float64, bar, noise float64) {
 	t.Helper()
 	if len(off) < fewest {
-		t.Logf("%s: %d cases are too few for a verdict", what, len(off))
+		t.Logf("%s: %d cases are too few to tell", what, len(off))
 		return
 	}
 	slices.Sort(off)

@@ -269,8 +269,8 @@ func (s setup) explain(devices deviceSet, k, microBatches int, closest candidate
 		}
 	}
 	var helps []string
-	if verdict, err := partition.Explain(p); err == nil {
-		for _, r := range verdict.Remedies {
+	if feasibility, err := partition.Explain(p); err == nil {
+		for _, r := range feasibility.Remedies {
 			changed := r.Problem
 			if changed.Memory.ZeRO > 0 || changed.Memory.Offload || changed.MicroBatches > s.batch {
 				continue // no executor does that

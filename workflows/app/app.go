@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workers/child"
 	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // Options is what an app consists of.
@@ -84,10 +85,10 @@ func describe(options Options) (wire.App, error) {
 	if strings.Trim(options.Name, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" || len(options.Name) > 40 {
 		return wire.App{}, fmt.Errorf("app name %q: use lower-case letters, digits, '-' and '_', at most 40", options.Name)
 	}
-	if err := workflows.CheckListed(options.Stages); err != nil {
+	if err := engine.CheckListed(options.Stages); err != nil {
 		return wire.App{}, err
 	}
-	description := wire.App{Version: wire.Version, Name: options.Name, SIMD: builtWithSIMD(), WorkflowVersion: wire.WorkflowVersion, OwnInbox: true}
+	description := wire.App{Version: wire.Version, Name: options.Name, SIMD: builtWithSIMD(), WorkflowVersion: wire.WorkflowVersion}
 	seen := map[string]bool{}
 	for _, pipeline := range options.Pipelines {
 		described, err := pipeline.Describe()

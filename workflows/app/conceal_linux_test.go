@@ -1,12 +1,9 @@
 package app
 
 import (
-	"errors"
-	"io"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +12,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/workers/spawn/spawntest"
 )
 
 // stranger is a user that is not root; nil is this one.
@@ -23,36 +21,6 @@ func stranger() *syscall.SysProcAttr {
 		return nil
 	}
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-}
-
-// everybodys is a directory that every user may use.
-func everybodys(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := errors.Join(os.Chmod(dir, 0o777), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-// forEverybody copies this test's binary to where every user can run it.
-func forEverybody(t *testing.T) string {
-	t.Helper()
-	dir := everybodys(t)
-	from, err := os.Open(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "app")
-	to, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
-	if err != nil {
-		t.Fatal(errors.Join(err, from.Close()))
-	}
-	_, err = io.Copy(to, from)
-	if err := errors.Join(err, to.Close(), from.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // finds is what a program of the same user as the process finds of its environment.
@@ -77,7 +45,7 @@ func TestAttackAStageFindsNoPasswordInAWorkflowWorker(t *testing.T) {
 	defer func() { _ = reached.Close() }()
 	address := admitted(t, natstest.Start(t))
 	environment := []string{
-		asApp + "=1", wire.RoleEnvironment + "=" + wire.RoleWorkflows, wire.BuildEnvironment + "=b1", wire.ArtifactsEnvironment + "=" + artifact.URL(everybodys(t)),
+		asApp + "=1", wire.RoleEnvironment + "=" + wire.RoleWorkflows, wire.BuildEnvironment + "=b1", wire.ArtifactsEnvironment + "=" + artifact.URL(spawntest.Everybodys(t)),
 		wire.NATSEnvironment + "=" + address, wire.TemporalEnvironment + "=" + reached.Addr().String(),
 	}
 	start := func(program string, arguments ...string) *exec.Cmd {
@@ -98,7 +66,7 @@ func TestAttackAStageFindsNoPasswordInAWorkflowWorker(t *testing.T) {
 		t.Error(err)
 	}
 	_ = open.Wait() // it was killed
-	worker := start(forEverybody(t))
+	worker := start(spawntest.Program(t))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -21,7 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/results"
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // connectWait is how long the worker waits for the engine's servers before it gives up; the engine starts it again.
@@ -73,23 +73,36 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 	}
 	defer temporal.Close()
 
-	host := workflows.Host{
+	host := engine.Host{
 		App: options.Name, Build: build, Stages: options.Stages, Window: window,
 		Tell: recorder.Tell, Find: results.New(stream, store, results.Signing{Public: public}).Find,
-		End: func(ctx context.Context, over workflows.Ended) error {
+		End: func(ctx context.Context, over engine.Ended) error {
 			return recorder.End(ctx, over.Started, over.Ended, over.Done)
 		},
 	}
-	polling := workflows.WorkerOptions(host)
+	polling := engine.WorkerOptions(host)
 	polling.OnFatalError = func(err error) { logger.ErrorContext(ctx, "workflow worker", "error", err) }
 	queue := worker.New(temporal, wire.WorkflowQueue(description.Name, build), polling)
-	workflows.Register(queue, host, options.Pipelines)
+	engine.Register(queue, host, options.Pipelines)
 	if err := queue.Start(); err != nil {
 		return fmt.Errorf("poll %s: %w", wire.WorkflowQueue(description.Name, build), err)
+	}
+	checks := make(chan error, 1)
+	if getenv(wire.ChecksEnvironment) == "1" {
+		questions, answers, err := openChecks()
+		if err != nil {
+			queue.Stop()
+			return err
+		}
+		// It ends with this process: the engine closes its end only when it has no use for the worker any more.
+		go func() { checks <- answerChecks(questions, answers, options.Pipelines) }()
 	}
 	select {
 	case <-ctx.Done():
 	case err := <-closed:
+		queue.Stop()
+		return err
+	case err := <-checks:
 		queue.Stop()
 		return err
 	}
@@ -110,7 +123,6 @@ func connectNATS(address, name, build string) (connection *nats.Conn, closed <-c
 	shown := parsed.Redacted()
 	refused := make(chan error, 1)
 	connection, err = nats.Connect(address, nats.MaxReconnects(-1), nats.Timeout(connectWait), nats.Name(name+"@"+build),
-		nats.CustomInboxPrefix(wire.InboxPrefix(name, build)),
 		nats.ClosedHandler(func(closed *nats.Conn) {
 			refused <- fmt.Errorf("the connection to NATS at %s is closed: %w", shown, cmp.Or(closed.LastError(), nats.ErrConnectionClosed))
 		}))

@@ -15,8 +15,7 @@ import (
 // admitted returns the address with which a build's worker connects.
 func admitted(t *testing.T, server *natstest.Server) string {
 	t.Helper()
-	rights := wire.BuildRights(wire.App{Name: "app", OwnInbox: true}, "b1")
-	return server.Admit("app@b1", rights.Publish, rights.Subscribe)
+	return server.Admit("app@b1", wire.BuildSubjects(wire.App{Name: "app"}))
 }
 
 func TestAWorkerThatNATSRefusesSaysSoInOneLineWithoutItsPassword(t *testing.T) {

@@ -25,7 +25,7 @@ func (c Chain) App() wire.App {
 	return app
 }
 
-// Stages returns the stages, in the order of the file, for workflows.Host.
+// Stages returns the stages, in the order of the file, for engine.Host.
 func (c Chain) Stages() []workflows.AnyStage {
 	stages := make([]workflows.AnyStage, len(c.d.Stages))
 	for i := range c.d.Stages {
@@ -34,8 +34,21 @@ func (c Chain) Stages() []workflows.AnyStage {
 	return stages
 }
 
-// Pipeline returns the pipeline, for workflows.Register. Its result is a Result.
+// Pipeline returns the pipeline, for engine.Register. Its result is a Result.
 func (c Chain) Pipeline() workflows.AnyPipeline { return pipeline{c} }
+
+// CheckInput returns why the chain does not take an encoded input, of which its schema does not say all.
+func (c Chain) CheckInput(encoded json.RawMessage) error {
+	if !c.d.Single {
+		_, err := c.bind(encoded)
+		return err
+	}
+	var in SingleInput
+	if err := json.Unmarshal(encoded, &in); err != nil {
+		return fmt.Errorf("decode the input of a command: %w", err)
+	}
+	return in.Validate()
+}
 
 // command is the stage as the SDK has it.
 func (s *stage) command() workflows.Stage[wire.Command, wire.CommandResult] {
@@ -57,7 +70,9 @@ func (p pipeline) Describe() (wire.Pipeline, error) {
 	if err != nil {
 		return wire.Pipeline{}, fmt.Errorf("chain %s: input schema: %w", p.Name(), err)
 	}
-	return wire.Pipeline{Name: p.Name(), Input: schema, Goal: p.chain.d.Goal, Bindings: p.chain.d.Bindings}, nil
+	return wire.Pipeline{
+		Name: p.Name(), Input: schema, Validates: true, Goal: p.chain.d.Goal, Bindings: p.chain.d.Bindings,
+	}, nil
 }
 
 // Workflow returns the workflow function as it is registered with Temporal.

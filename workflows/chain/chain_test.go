@@ -115,7 +115,7 @@ func TestAChainDescribesItselfAsAnAppDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantPipeline := `{"name":"churn","goal":{"deadline_ns":1800000000000,"budget_picodollars":2000000000000,"minimise":"cost"},
+	wantPipeline := `{"name":"churn","validates":true,"goal":{"deadline_ns":1800000000000,"budget_picodollars":2000000000000,"minimise":"cost"},
 	"bindings":[{"pipeline":"churn","subject":"data.new","filter":{"kind":"csv"},"max_runs":1,"goal":{}},
 	{"pipeline":"churn","schedule":"@daily","input":{"epochs":10},"goal":{}}],
 	"input_schema":{"type":"object","additionalProperties":false,"properties":{"epochs":{"type":"integer","default":3},"lr":{"type":"number","default":0.1},

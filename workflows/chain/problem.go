@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
+	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
 // Problem is one thing that is wrong with a chain, and where.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // Result is what a run of a chain returns.
@@ -41,7 +41,7 @@ func refuse(kind string, err error) error {
 func (c Chain) run(ctx workflow.Context, encoded json.RawMessage) (Result, error) {
 	b, err := c.bind(encoded)
 	if err != nil {
-		return Result{}, refuse(workflows.InputError, fmt.Errorf("input of pipeline %s: %w", c.d.Name, err))
+		return Result{}, refuse(engine.InputError, fmt.Errorf("input of pipeline %s: %w", c.d.Name, err))
 	}
 	group, cancel := workflow.WithCancel(ctx)
 	defer cancel()
@@ -147,7 +147,7 @@ func valuesOf(results []wire.CommandResult) []map[string]any {
 // runSingle is the workflow of a Single.
 func (c Chain) runSingle(ctx workflow.Context, in SingleInput) (Result, error) {
 	if err := in.Validate(); err != nil {
-		return Result{}, refuse(workflows.InputError, fmt.Errorf("input of pipeline %s: %w", c.d.Name, err))
+		return Result{}, refuse(engine.InputError, fmt.Errorf("input of pipeline %s: %w", c.d.Name, err))
 	}
 	result, err := in.stage(c.d.Stages[0].Name).Run(ctx, in.Command)
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/chain"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // host runs the command of a task, as a slot host does.
@@ -52,9 +53,9 @@ func environment(tb testing.TB, c chain.Chain, run host) *testsuite.TestWorkflow
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(2 * time.Minute)
-	on := workflows.Host{Stages: c.Stages()}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(on)}})
-	workflows.Register(env, on, []workflows.AnyPipeline{c.Pipeline()})
+	on := engine.Host{Stages: c.Stages()}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(on)}})
+	engine.Register(env, on, []workflows.AnyPipeline{c.Pipeline()})
 	for _, stage := range c.Stages() {
 		env.RegisterActivityWithOptions(func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
 			var command wire.Command
@@ -350,8 +351,27 @@ func TestACancelledRunStopsItsTasksAndIsCancelled(t *testing.T) {
 func TestAChainThatIsNotPackedDoesNotRun(t *testing.T) {
 	t.Parallel()
 	_, err := start(t, mustParse(t, one()), nil, echo)
-	if failed, ok := errors.AsType[*temporal.ApplicationError](err); !ok || failed.Type() != workflows.InputError || !strings.Contains(err.Error(), "not packed") {
+	if failed, ok := errors.AsType[*temporal.ApplicationError](err); !ok || failed.Type() != engine.InputError || !strings.Contains(err.Error(), "not packed") {
 		t.Errorf("got %v, want a refusal", err)
+	}
+}
+
+func TestAChainSaysWhichInputsItTakesBeforeARun(t *testing.T) {
+	t.Parallel()
+	c := mustParse(t, "name: fit\ncode: none\nparameters: {epochs: 3}\nstages:\n  train: {run: ['${epochs}']}\n")
+	for input, want := range map[string]string{
+		`{}`:                 "",
+		`{"epochs": 7}`:      "",
+		`{"epochs": "many"}`: "parameter epochs",
+		`{"speed": 1}`:       `unknown parameter "speed"`,
+		`7`:                  "it is no JSON object",
+	} {
+		if err := c.CheckInput(json.RawMessage(input)); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("input %s: got %v, want %q", input, err, want)
+		}
+	}
+	if described, err := c.Pipeline().Describe(); err != nil || !described.Validates {
+		t.Errorf("described as %+v, %v; want that it validates", described, err)
 	}
 }
 

@@ -28,7 +28,7 @@ type SingleInput struct {
 	Memory quantity.Bytes `json:"memory_bytes,omitempty"`
 	// Timeout bounds one attempt; 0 means none.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
-	// MaxAttempts is how often the command may fail; 0 means workflows.DefaultMaxAttempts.
+	// MaxAttempts is how often the command may fail; 0 means engine.DefaultMaxAttempts.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
 

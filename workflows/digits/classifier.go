@@ -50,25 +50,30 @@ func classify(ctx context.Context, e *engine, parameters []float32, d Dataset, s
 	return inBatches(ctx, e, parameters, pixels)
 }
 
-// classifyViews returns ten probabilities for each image of span: the mean over the scoring views.
-func classifyViews(ctx context.Context, e *engine, parameters []float32, d Dataset, span Span) ([]float32, error) {
+// classifyViews returns ten probabilities for each image of span: the mean over so many scoring views. Batches go on
+// from one image to the next: an image in one view would else be a batch of its own, most of it paper.
+func classifyViews(
+	ctx context.Context, e *engine, parameters []float32, d Dataset, span Span, count int,
+) ([]float32, error) {
 	size := d.Side * d.Side
-	views := scoringViews(d.Side)
-	pixels := make([]float32, len(views)*size)
-	means := make([]float32, 0, span.Count*classes)
-	for i := range span.Count {
-		for j, v := range views {
-			v.apply(d.image(span.First+i), d.Side, pixels[j*size:(j+1)*size])
+	views := scoringViews(d.Side, count)
+	means := make([]float32, span.Count*classes)
+	pixels := make([]float32, 0, batch*size)
+	first, all := 0, span.Count*len(views) // of pixels; views are numbered image by image
+	for n := range all {
+		pixels = pixels[:len(pixels)+size]
+		views[n%len(views)].apply(d.image(span.First+n/len(views)), d.Side, pixels[len(pixels)-size:])
+		if len(pixels) < batch*size && n+1 < all {
+			continue
 		}
 		seen, err := inBatches(ctx, e, parameters, pixels)
 		if err != nil {
 			return nil, err
 		}
-		var mean [classes]float32
 		for j, p := range seen {
-			mean[j%classes] += p / float32(len(views))
+			means[(first+j/classes)/len(views)*classes+j%classes] += p / float32(len(views))
 		}
-		means = append(means, mean[:]...)
+		first, pixels = n+1, pixels[:0]
 	}
 	return means, nil
 }

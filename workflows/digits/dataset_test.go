@@ -165,13 +165,13 @@ func TestSplitUsesEveryImageOnce(t *testing.T) {
 	})
 }
 
-func TestTheMiddleScoringViewIsTheImageItself(t *testing.T) {
+func TestTheFirstScoringViewIsTheImageItself(t *testing.T) {
 	t.Parallel()
 	image := someData(t, fewestImages).image(0)
 	want, got := make([]float32, 64), make([]float32, 64)
 	plain(image, want)
-	views := scoringViews(8)
-	views[len(views)/2].apply(image, 8, got)
+	views := scoringViews(8, DefaultViews)
+	views[0].apply(image, 8, got)
 	if diff := cmp.Diff(want, got); diff != "" || len(views) != 189 {
 		t.Errorf("%d views, want 189 (-want +got):\n%s", len(views), diff)
 	}

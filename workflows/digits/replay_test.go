@@ -39,16 +39,17 @@ func TestThePipelineWithItsStagesInAnotherOrderIsRefusedByTheRecordedRun(t *test
 		if err != nil {
 			return Report{}, err
 		}
+		in = in.withEffort(data)
 		model, err := Train.Run(ctx, TrainInput{Data: data, Seed: in.Seed, MaxEpochs: in.MaxEpochs, LearningRate: in.LearningRate})
 		if err != nil {
 			return Report{}, err
 		}
-		scores, err := Score.Map(ctx, shards(data, model, in.Shards))
+		scores, err := Score.Map(ctx, shards(data, model, in.Shards, in.Views))
 		if err != nil {
 			return Report{}, err
 		}
 		quality, err := Evaluate.Run(ctx, EvaluateInput{Data: data, Model: model})
-		return report(model, quality, scores), err
+		return report(model, quality, scores, in.Views), err
 	}
 	refused := &refusal{TB: t}
 	done := make(chan struct{})

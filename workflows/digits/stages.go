@@ -45,6 +45,8 @@ type PreprocessInput struct {
 type Data struct {
 	// Images refers to the images themselves, shuffled.
 	Images spillway.Artifact[Dataset] `json:"images"`
+	// Side is the width and height of each in pixels.
+	Side int `json:"side,omitempty"`
 	// Count is how many there are; Train and Test divide them.
 	Count int  `json:"count"`
 	Train Span `json:"train"`
@@ -63,7 +65,7 @@ func preprocess(ctx context.Context, in PreprocessInput) (Data, error) {
 	}
 	stored, err := spillway.Put(ctx, d)
 	train, test := split(len(d.Labels))
-	return Data{Images: stored, Count: len(d.Labels), Train: train, Test: test}, err
+	return Data{Images: stored, Side: d.Side, Count: len(d.Labels), Train: train, Test: test}, err
 }
 
 // TrainInput is the input of the stage Train. Its numbers are an Input's, with the defaults filled in.
@@ -186,6 +188,8 @@ type ScoreInput struct {
 	// Shard is the number of the shard, from 0, and Span its images.
 	Shard int  `json:"shard"`
 	Span  Span `json:"span"`
+	// Views is in how many variations each is looked at, 1 to 189; 0 is 189.
+	Views int `json:"views,omitempty"`
 }
 
 // ShardScore is the labels of one shard.
@@ -201,10 +205,18 @@ type ShardScore struct {
 	Disagreements int `json:"disagreements"`
 }
 
-// score labels the images of one shard. It looks at each in 189 slight variations and averages: what a network reads the same way when it
-// is turned, moved and resized is more likely right, and a label that it contradicts is worth a second look.
+// score labels the images of one shard. It looks at each in slight variations and averages: what a network reads the
+// same way when it is turned, moved and resized is more likely right, and a label that it contradicts is worth a
+// second look.
 func score(ctx context.Context, in ScoreInput) (ShardScore, error) {
-	probabilities, labels, err := read(ctx, in.Images, in.Weights, in.Span, classifyViews)
+	views := in.Views
+	if views == 0 {
+		views = DefaultViews
+	}
+	probabilities, labels, err := read(ctx, in.Images, in.Weights, in.Span,
+		func(ctx context.Context, e *engine, parameters []float32, d Dataset, span Span) ([]float32, error) {
+			return classifyViews(ctx, e, parameters, d, span, views)
+		})
 	if err != nil {
 		return ShardScore{}, fmt.Errorf("shard %d: %w", in.Shard, err)
 	}

@@ -45,7 +45,7 @@ func TestThePipelineLabelsEveryImageOfADirectory(t *testing.T) {
 			total += n
 		}
 	}
-	if got.Images != images || got.Shards != 12 || got.Epochs != 2 || got.TestImages != 2 || total != 2 {
+	if got.Images != images || got.Shards != 12 || got.Views != DefaultViews || got.Epochs != 2 || got.TestImages != 2 || total != 2 {
 		t.Errorf("got %+v, want %d images in 12 shards after 2 epochs, 2 of them held out", got, images)
 	}
 	if got.Confidence < 0.1 || got.Confidence > 1 || got.Disagreements < 0 || got.Disagreements > images {
@@ -191,7 +191,7 @@ func TestShardsCoverEveryImageExactlyOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		images := rapid.IntRange(1, 5000).Draw(t, "images")
 		n := rapid.OneOf(rapid.IntRange(1, 400), rapid.IntRange(1, maxShards)).Draw(t, "shards")
-		inputs := shards(Data{Count: images}, Model{}, n)
+		inputs := shards(Data{Count: images}, Model{}, n, 1)
 		if len(inputs) != min(n, images) {
 			t.Fatalf("%d shards for %d images, want %d", len(inputs), images, min(n, images))
 		}
@@ -221,6 +221,8 @@ func TestValidate(t *testing.T) {
 		{"too many shards", Input{Shards: maxShards + 1}, "shards is 100001"},
 		{"negative epochs", Input{MaxEpochs: -5}, "max_epochs is -5"},
 		{"too many epochs", Input{MaxEpochs: maxMaxEpochs + 1}, "max_epochs is 10001"},
+		{"negative views", Input{Views: -1}, "views is -1: give 1 to 189, or leave it out for as many as the size of the images allows"},
+		{"more views than there are", Input{Views: 190}, "views is 190"},
 		{"a negative seed", Input{Seed: -2}, "seed is -2"},
 		{"a negative learning rate", Input{LearningRate: -0.1}, "learning_rate is -0.1"},
 		{"a learning rate over 1", Input{LearningRate: 1.5}, "learning_rate is 1.5"},
@@ -236,6 +238,68 @@ func TestValidate(t *testing.T) {
 				t.Errorf("got %v, want an error that says %q", err, test.want)
 			}
 		})
+	}
+}
+
+func TestTheDefaultsOfEpochsAndViewsFollowTheSizeOfTheImages(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name          string
+		in            Input
+		data          Data
+		epochs, views int
+	}{
+		{"the sample", Input{}, Data{Count: 1797, Side: 8}, 30, 189},
+		{"prepared by a build that did not say the side", Input{}, Data{Count: 70_000}, 30, 189},
+		{"10,000 of 28x28", Input{}, Data{Count: 10_000, Side: 28}, 6, 2},
+		{"70,000 of 28x28", Input{}, Data{Count: 70_000, Side: 28}, 1, 1},
+		{"what is given stays", Input{MaxEpochs: 7, Views: 42}, Data{Count: 70_000, Side: 28}, 7, 42},
+	} {
+		got := test.in.withDefaults().withEffort(test.data)
+		if got.MaxEpochs != test.epochs || got.Views != test.views {
+			t.Errorf("%s: %d epochs and %d views, want %d and %d", test.name, got.MaxEpochs, got.Views, test.epochs, test.views)
+		}
+	}
+}
+
+func TestScoringSeesEveryImageInAsManyViewsAsItIsTold(t *testing.T) {
+	t.Parallel()
+	d := someData(t, 70)
+	n := network{d.Side}
+	e, err := newEngine(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	parameters := someParameters(n)
+	span := Span{First: 3, Count: 67} // more than a batch
+	for _, count := range []int{1, 5, DefaultViews} {
+		if count == DefaultViews {
+			span.Count = 2
+		}
+		got, err := classifyViews(t.Context(), e, parameters, d, span, count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range span.Count { // one image after the other, one view after the other
+			var want [classes]float64
+			for _, v := range scoringViews(d.Side, count) {
+				pixels := make([]float32, d.Side*d.Side)
+				v.apply(d.image(span.First+i), d.Side, pixels)
+				seen, err := inBatches(t.Context(), e, parameters, pixels)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for class, p := range seen {
+					want[class] += float64(p) / float64(count)
+				}
+			}
+			for class := range want {
+				if math.Abs(want[class]-float64(got[i*classes+class])) > 1e-5 {
+					t.Fatalf("%d views, image %d, class %d: %g, want %g", count, i, class, got[i*classes+class], want[class])
+				}
+			}
+		}
 	}
 }
 

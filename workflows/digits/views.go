@@ -1,9 +1,11 @@
 package digits
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/spillway-ml/spillway/workers/exec/gomlx"
 )
@@ -55,8 +57,9 @@ func (a augmented) Batch(_ context.Context, chosen []int, random *rand.Rand) (in
 	return []gomlx.Array{images}, labels, nil
 }
 
-// scoringViews returns the 189 views over which a score is averaged: 7 turns, 3 sizes and 9 moves. The unchanged image is one of them.
-func scoringViews(side int) []view {
+// scoringViews returns the count views, 1 to 189, over which a score is averaged: of 7 turns, 3 sizes and 9 moves
+// those that change the image least. The first is the image as it is.
+func scoringViews(side, count int) []view {
 	var views []view
 	for turn := -3; turn <= 3; turn++ {
 		for zoom := -1; zoom <= 1; zoom++ {
@@ -70,7 +73,16 @@ func scoringViews(side int) []view {
 			}
 		}
 	}
-	return views
+	slices.SortStableFunc(views, func(a, b view) int { return cmp.Compare(a.change(side), b.change(side)) })
+	return views[:min(count, len(views))]
+}
+
+// change is how far a view is from the image as it is: turn, size and move each in parts of the most that there is,
+// added as squares.
+func (v view) change(side int) float64 {
+	move := mostMove * float64(side)
+	turn, zoom, x, y := v.angle/mostTurn, (v.zoom-1)/mostZoom, v.dx/move, v.dy/move
+	return turn*turn + zoom*zoom + x*x + y*y
 }
 
 // apply writes the image as seen in the view to out, as values in 0..1. Each pixel is interpolated between the four around the place it

@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // Replay checks that the pipelines still take the same steps as in the recorded history: a JSON file written by `spillway show RUN --history`.
@@ -39,12 +40,12 @@ func Replay(tb testing.TB, history string, pipelines []workflows.AnyPipeline, st
 	}
 	host := recorded.host(stages)
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
-		Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)},
+		Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)},
 	})
 	if err != nil {
 		tb.Fatalf("replay %s: %v", history, err)
 	}
-	workflows.Register(replayer, host, pipelines)
+	engine.Register(replayer, host, pipelines)
 	silent := sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	if err := replayer.ReplayWorkflowHistoryWithOptions(silent, recorded.events, worker.ReplayWorkflowHistoryOptions{OriginalExecution: recorded.execution}); err != nil {
 		tb.Fatalf("replay %s: %v\n  hint: the pipeline's steps changed. Runs that go on keep their old build; record a new history when the change is meant", history, err)
@@ -88,9 +89,9 @@ func readHistory(tb testing.TB, file string) (recording, error) {
 		events: history, execution: workflow.Execution{ID: started.GetWorkflowId(), RunID: started.GetOriginalExecutionRunId()},
 		pipeline: started.GetWorkflowType().GetName(), queue: started.GetTaskQueue().GetName(),
 	}
-	if r.pipeline == workflows.MapWorkflow {
+	if r.pipeline == engine.MapWorkflow {
 		r.pipeline, r.version = chunkOf(started)
-	} else if payload, told := started.GetMemo().GetFields()[workflows.OptionsMemo]; told {
+	} else if payload, told := started.GetMemo().GetFields()[engine.OptionsMemo]; told {
 		var options wire.RunOptions
 		if err := converter.GetDefaultDataConverter().FromPayload(payload, &options); err != nil {
 			return recording{}, fmt.Errorf("read how the run was started: %w", err)
@@ -131,14 +132,14 @@ func (r recording) unlike(pipelines []workflows.AnyPipeline) string {
 }
 
 // host takes the same steps as the engine's: its effects are there wherever the engine's are, and a replay takes their outcome from the history.
-func (r recording) host(stages []workflows.AnyStage) workflows.Host {
+func (r recording) host(stages []workflows.AnyStage) engine.Host {
 	app, build, found := wire.ParseWorkflowQueue(r.queue)
 	if !found {
 		app, build = "replay", "replay"
 	}
-	return workflows.Host{
+	return engine.Host{
 		App: app, Build: build, Stages: stages,
 		Find: func(context.Context, wire.Lookup) ([]*wire.Kept, error) { return nil, nil },
-		End:  func(context.Context, workflows.Ended) error { return nil },
+		End:  func(context.Context, engine.Ended) error { return nil },
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/child"
 	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // Run runs pipeline on input with the real code of its stages, in Temporal's test environment with a skipping clock, and returns its result.
@@ -31,12 +32,12 @@ func Run[In, Out any](tb testing.TB, pipeline workflows.Pipeline[In, Out], input
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(testTimeout)
-	if err := env.SetMemoOnStart(map[string]any{workflows.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
+	if err := env.SetMemoOnStart(map[string]any{engine.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
 		tb.Fatalf("start pipeline %s: %v", pipeline.Name(), err)
 	}
-	host := workflows.Host{Stages: stages}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)}})
-	workflows.Register(env, host, []workflows.AnyPipeline{pipeline})
+	host := engine.Host{Stages: stages}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
+	engine.Register(env, host, []workflows.AnyPipeline{pipeline})
 	RegisterStages(tb, env, stages...)
 	env.ExecuteWorkflow(pipeline.Name(), input)
 	var out Out

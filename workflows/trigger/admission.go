@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// admission lets starts of runs begin: no more at a time than pace says, and from the bindings that wait in turn, so
-// that one that is flooded with events does not hold up another's. Its methods may be called concurrently.
+// admission lets starts of runs begin: no more at a time than its limiter says, and from the bindings that wait in
+// turn, so that one that is flooded with events does not hold up another's. Its methods may be called concurrently.
 type admission struct {
 	born time.Time
 
 	mu       sync.Mutex
-	pace     pace
+	limiter  aimd
 	underWay int
 	turns    []string                   // bindings that wait, the next one first
 	waiting  map[string][]chan struct{} // by binding, who came first is first
 }
 
 func newAdmission() *admission {
-	return &admission{born: time.Now(), pace: newPace(), waiting: map[string][]chan struct{}{}}
+	return &admission{born: time.Now(), limiter: newAIMD(), waiting: map[string][]chan struct{}{}}
 }
 
 // start is one start that was let begin.
@@ -71,15 +71,15 @@ func (s *start) leave(failed bool) {
 	a := s.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	full := a.underWay >= a.pace.starts()
+	full := a.underWay >= a.limiter.starts()
 	a.underWay--
-	a.pace = a.pace.after(sample{began: s.began, ended: time.Since(a.born), failed: failed, full: full})
+	a.limiter = a.limiter.after(sample{began: s.began, ended: time.Since(a.born), failed: failed, full: full})
 	a.admit()
 }
 
 // admit lets as many begin as may, one of each binding in turn. The caller holds a.mu.
 func (a *admission) admit() {
-	for a.underWay < a.pace.starts() && len(a.turns) > 0 {
+	for a.underWay < a.limiter.starts() && len(a.turns) > 0 {
 		binding := a.turns[0]
 		a.turns = a.turns[1:]
 		queue := a.waiting[binding]
@@ -98,5 +98,5 @@ func (a *admission) admit() {
 func (a *admission) limit() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.pace.starts()
+	return a.limiter.starts()
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // Origin says where a binding comes from.
@@ -132,7 +132,7 @@ func newBound(binding wire.Binding, origin Origin) (Bound, error) {
 	if binding.MaxRuns < 0 {
 		return refuse(fmt.Errorf("max_runs is %d: give 0 for no cap, or how many runs may go on at a time", binding.MaxRuns))
 	}
-	if err := workflows.CheckGoal(binding.Goal); err != nil {
+	if err := engine.CheckGoal(binding.Goal); err != nil {
 		return refuse(err)
 	}
 	filter, err := normalize(binding.Filter)
@@ -206,7 +206,7 @@ func (t *table) checkScheduled(bound Bound) error {
 		return nil
 	}
 	decision := t.decide(bound, event{id: "scheduled", subject: scheduledSubject(bound.Key), body: bound.Binding.Input})
-	if decision.verdict != startRun {
+	if decision.disposition != startRun {
 		return fmt.Errorf("schedule %q of pipeline %s: its input would start no run: %s", bound.Binding.Schedule, bound.Binding.Pipeline, decision.reason)
 	}
 	return nil
@@ -248,35 +248,35 @@ func (t *table) patterns() []string {
 	return slices.Compact(patterns)
 }
 
-// verdict is what becomes of an event at one binding.
-type verdict int
+// disposition is what becomes of an event at one binding.
+type disposition int
 
 const (
-	startRun verdict = iota
-	skip             // the filter does not want it
-	bury             // it becomes a dead letter
+	startRun   disposition = iota
+	skip                   // the filter does not want it
+	deadLetter             // it becomes a dead letter
 )
 
-// decision is a verdict with what is needed to carry it out.
+// decision is a disposition with what is needed to carry it out.
 type decision struct {
-	verdict verdict
-	start   Start  // for startRun
-	reason  string // for the others
+	disposition disposition
+	start       Start  // for startRun
+	reason      string // for the others
 }
 
 // decide says what becomes of an event that bound has read.
 func (t *table) decide(bound Bound, e event) decision {
-	dead := func(reason string) decision { return decision{verdict: bury, reason: reason} }
+	dead := func(reason string) decision { return decision{disposition: deadLetter, reason: reason} }
 	binding := bound.Binding
 	if until, ends := t.until[bound.Key]; ends && e.sequence > until {
-		return decision{verdict: skip, reason: "the event came after the binding was removed"}
+		return decision{disposition: skip, reason: "the event came after the binding was removed"}
 	}
 	input, decoded, err := e.input()
 	if err != nil {
 		return dead(err.Error())
 	}
 	if path, found := mismatch(binding.Filter, decoded); found {
-		return decision{verdict: skip, reason: fmt.Sprintf("the filter wants another value at %q", path)}
+		return decision{disposition: skip, reason: fmt.Sprintf("the filter wants another value at %q", path)}
 	}
 	p, known := t.pipelines[binding.Pipeline]
 	if !known {
@@ -299,9 +299,9 @@ func (t *table) decide(bound Bound, e event) decision {
 	if err != nil {
 		return dead(err.Error())
 	}
-	return decision{verdict: startRun, start: Start{
+	return decision{disposition: startRun, start: Start{
 		Run: RunID(binding.Pipeline, e.id), Pipeline: binding.Pipeline, App: p.App, Build: p.Build, TaskQueue: p.queue(),
-		Version: p.Version, Input: input, Goal: goal, Options: options, Event: e.id, Binding: bound.Key,
+		Version: p.Version, Input: input, Validates: p.Pipeline.Validates, Goal: goal, Options: options, Event: e.id, Binding: bound.Key,
 	}}
 }
 

@@ -38,9 +38,9 @@ type Dead struct {
 	At time.Time
 }
 
-// buryEvent publishes the dead letter of e and returns when it is stored. Its message ID makes a second burial of the same event by the same binding
-// one dead letter.
-func (t *Trigger) buryEvent(ctx context.Context, key, pipeline string, e event, reason string) error {
+// publishDead publishes the dead letter of e and returns when it is stored. Its message ID makes a second dead letter
+// of the same event by the same binding one dead letter.
+func (t *Trigger) publishDead(ctx context.Context, key, pipeline string, e event, reason string) error {
 	message := nats.NewMsg(wire.DeadSubject(pipeline))
 	message.Header = carried(e.header)
 	message.Header.Set(wire.ReasonHeader, oneLine(reason))
@@ -57,7 +57,7 @@ func (t *Trigger) buryEvent(ctx context.Context, key, pipeline string, e event, 
 		_, err = t.js.PublishMsg(ctx, message, jetstream.WithMsgID(id))
 	}
 	if err != nil {
-		return fmt.Errorf("bury event %s: %w", e.id, err)
+		return fmt.Errorf("publish the dead letter of event %s: %w", e.id, err)
 	}
 	return nil
 }

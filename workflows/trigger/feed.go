@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -20,7 +21,7 @@ const (
 	// firstDelay and lastDelay are the bounds of the back-off of redelivery.
 	firstDelay = 100 * time.Millisecond
 	lastDelay  = 30 * time.Second
-	// unboundKey stands for the feed that reads every event and buries those that no binding reads.
+	// unboundKey stands for the feed that reads every event and makes dead letters of those that no binding reads.
 	unboundKey = ""
 )
 
@@ -34,8 +35,8 @@ type feed struct {
 	done     chan struct{} // closed when no event is in hand and no goroutine is left
 }
 
-// staff starts and stops feeds until there is one for each binding, and one for events without a binding.
-func (t *Trigger) staff(ctx context.Context, feeds map[string]*feed) {
+// reconcileFeeds starts and stops feeds until there is one for each binding, and one for events without a binding.
+func (t *Trigger) reconcileFeeds(ctx context.Context, feeds map[string]*feed) {
 	now := t.snapshot()
 	for key, w := range feeds {
 		bound, wanted := now.bounds[key]
@@ -47,17 +48,17 @@ func (t *Trigger) staff(ctx context.Context, feeds map[string]*feed) {
 		delete(feeds, key)
 	}
 	if feeds[unboundKey] == nil {
-		feeds[unboundKey] = t.employ(ctx, Bound{Key: unboundKey}, unboundConsumer)
+		feeds[unboundKey] = t.startFeed(ctx, Bound{Key: unboundKey}, unboundConsumer)
 	}
 	for key, bound := range now.bounds {
 		if feeds[key] == nil {
-			feeds[key] = t.employ(ctx, bound, consumerPrefix+key)
+			feeds[key] = t.startFeed(ctx, bound, consumerPrefix+key)
 		}
 	}
 }
 
-// employ starts a feed. A gate that it replaces hands over the runs that it counts.
-func (t *Trigger) employ(ctx context.Context, bound Bound, consumer string) *feed {
+// startFeed starts a feed. A gate that it replaces hands over the runs that it counts.
+func (t *Trigger) startFeed(ctx context.Context, bound Bound, consumer string) *feed {
 	maxRuns := bound.Binding.MaxRuns
 	if bound.Origin == Removed {
 		maxRuns = 0 // it starts nothing
@@ -76,23 +77,23 @@ func (t *Trigger) employ(ctx context.Context, bound Bound, consumer string) *fee
 	go func() {
 		defer close(w.done)
 		defer cancel()
-		t.work(own, w)
+		t.read(own, w)
 	}()
 	return w
 }
 
-// work takes events until ctx ends.
-func (t *Trigger) work(ctx context.Context, w *feed) {
-	var inHand sync.WaitGroup
-	defer inHand.Wait()
+// read takes events until ctx ends.
+func (t *Trigger) read(ctx context.Context, w *feed) {
+	var inFlight sync.WaitGroup
+	defer inFlight.Wait()
 	if w.gate.max > 0 {
-		if !t.recall(ctx, w) {
+		if !t.countRunning(ctx, w) {
 			return
 		}
-		inHand.Go(func() { t.reconcile(ctx, w.gate) })
+		inFlight.Go(func() { t.reconcileRuns(ctx, w.gate) })
 	}
 	for trouble := 0; ctx.Err() == nil; {
-		err := t.takeSome(ctx, w, &inHand)
+		err := t.fetch(ctx, w, &inFlight)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -101,13 +102,14 @@ func (t *Trigger) work(ctx context.Context, w *feed) {
 		default:
 			trouble++
 			t.log.WarnContext(ctx, "events cannot be read", "binding", w.key, "error", err)
-			pause(ctx, backoff(trouble))
+			wait.For(ctx, backoff(trouble))
 		}
 	}
 }
 
-// recall counts the runs of a capped binding that go on from an earlier life of this process. It reports false when ctx has ended.
-func (t *Trigger) recall(ctx context.Context, w *feed) bool {
+// countRunning counts the runs of a capped binding that go on from an earlier life of this process. It reports false
+// when ctx has ended.
+func (t *Trigger) countRunning(ctx context.Context, w *feed) bool {
 	for attempt := 1; ; attempt++ {
 		runs, err := t.starter.Running(ctx, w.bound.Binding.Pipeline, w.key)
 		if err == nil {
@@ -121,13 +123,13 @@ func (t *Trigger) recall(ctx context.Context, w *feed) bool {
 			return false
 		}
 		t.log.WarnContext(ctx, "runs that go on cannot be counted", "binding", w.key, "error", err)
-		pause(ctx, backoff(attempt))
+		wait.For(ctx, backoff(attempt))
 	}
 }
 
-// reconcile asks the Starter about the runs that are counted: a completion event may be lost.
-func (t *Trigger) reconcile(ctx context.Context, gate *gate) {
-	for pause(ctx, t.every) {
+// reconcileRuns asks the Starter about the runs that are counted: a completion event may be lost.
+func (t *Trigger) reconcileRuns(ctx context.Context, gate *gate) {
+	for wait.For(ctx, t.every) {
 		for _, run := range gate.settled() {
 			over, err := t.starter.Ended(ctx, run)
 			if err != nil {
@@ -141,16 +143,16 @@ func (t *Trigger) reconcile(ctx context.Context, gate *gate) {
 	}
 }
 
-// takeSome waits for room, takes as many events as there is room for, and handles each in a goroutine of its own.
-func (t *Trigger) takeSome(ctx context.Context, w *feed, inHand *sync.WaitGroup) error {
+// fetch waits for room, takes as many events as there is room for, and handles each in a goroutine of its own.
+func (t *Trigger) fetch(ctx context.Context, w *feed, inFlight *sync.WaitGroup) error {
 	if t.isHeld(w.bound.Binding.Pipeline) {
-		pause(ctx, min(t.every, 200*time.Millisecond))
+		wait.For(ctx, min(t.every, 200*time.Millisecond))
 		return nil
 	}
 	consumer, err := t.js.Consumer(ctx, wire.EventStream, w.consumer)
 	if err != nil {
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			t.lame.Store(true)
+			t.consumerMissing.Store(true)
 		}
 		return fmt.Errorf("find consumer %s: %w", w.consumer, err)
 	}
@@ -158,7 +160,7 @@ func (t *Trigger) takeSome(ctx context.Context, w *feed, inHand *sync.WaitGroup)
 	defer cancel()
 	removed := w.bound.Origin == Removed
 	if removed {
-		if err := t.seal(ctx, w.key); err != nil {
+		if err := t.fixLastSequence(ctx, w.key); err != nil {
 			return err
 		}
 		fetch, cancel = context.WithTimeout(ctx, t.every)
@@ -176,7 +178,7 @@ func (t *Trigger) takeSome(ctx context.Context, w *feed, inHand *sync.WaitGroup)
 	for message := range batch.Messages() {
 		taken++
 		w.gate.take()
-		inHand.Go(func() {
+		inFlight.Go(func() {
 			defer w.gate.release()
 			t.handle(ctx, w, message)
 		})
@@ -185,14 +187,14 @@ func (t *Trigger) takeSome(ctx context.Context, w *feed, inHand *sync.WaitGroup)
 		return fmt.Errorf("fetch from consumer %s: %w", w.consumer, err)
 	}
 	if removed && taken == 0 && ctx.Err() == nil {
-		return t.forget(ctx, w.key, consumer)
+		return t.deleteIfDrained(ctx, w.key, consumer)
 	}
 	return nil
 }
 
-// forget ends a removed binding when it has nothing left. It is called after a fetch that found nothing: the server's count of what is
-// pending trails the stream and would not do alone.
-func (t *Trigger) forget(ctx context.Context, key string, consumer jetstream.Consumer) error {
+// deleteIfDrained ends a removed binding when it has nothing left. It is called after a fetch that found nothing: the
+// server's count of what is pending trails the stream and would not do alone.
+func (t *Trigger) deleteIfDrained(ctx context.Context, key string, consumer jetstream.Consumer) error {
 	info, err := consumer.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("look at consumer %s: %w", consumerPrefix+key, err)
@@ -200,10 +202,10 @@ func (t *Trigger) forget(ctx context.Context, key string, consumer jetstream.Con
 	if info.NumPending > 0 || info.NumAckPending > 0 {
 		return nil
 	}
-	if err := t.retire(ctx, key); err != nil {
+	if err := t.deleteConsumer(ctx, key); err != nil {
 		return err
 	}
-	pause(ctx, t.every) // until the feed is told to stop
+	wait.For(ctx, t.every) // until the feed is told to stop
 	return nil
 }
 
@@ -254,12 +256,12 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 	}
 	decision := now.decide(bound, e)
 	counts := t.count(w.key)
-	switch decision.verdict {
+	switch decision.disposition {
 	case skip:
 		counts.skipped.Add(1)
 		return nil
-	case bury:
-		return t.buryCounted(ctx, w.key, bound.Binding.Pipeline, e, decision.reason)
+	case deadLetter:
+		return t.deadLetter(ctx, w.key, bound.Binding.Pipeline, e, decision.reason)
 	case startRun:
 	}
 	run := decision.start.Run
@@ -269,7 +271,7 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 	switch {
 	case errors.Is(err, ErrRefused):
 		w.gate.end(run)
-		return t.buryCounted(ctx, w.key, bound.Binding.Pipeline, e, err.Error())
+		return t.deadLetter(ctx, w.key, bound.Binding.Pipeline, e, err.Error())
 	case err != nil:
 		return err
 	case started:
@@ -286,8 +288,16 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 	return nil
 }
 
-// start starts a run when it is the binding's turn.
+// start starts a run whose input its pipeline takes, when it is the binding's turn.
 func (t *Trigger) start(ctx context.Context, key string, run Start) (bool, error) {
+	if run.Validates {
+		checking, cancel := context.WithTimeout(ctx, startTimeout)
+		err := t.check(checking, run)
+		cancel()
+		if err != nil {
+			return false, err
+		}
+	}
 	admitted, err := t.admission.enter(ctx, key)
 	if err != nil {
 		return false, err
@@ -299,9 +309,9 @@ func (t *Trigger) start(ctx context.Context, key string, run Start) (bool, error
 	return started, err
 }
 
-// handleUnbound buries an event that no binding reads, unless its pipeline is served now that it is wanted: the binding
-// reads what came after the event, so the event itself is dealt with here. While bindings change it waits, so that no
-// event has a dead letter and a run.
+// handleUnbound makes a dead letter of an event that no binding reads, unless its pipeline is served now that it is
+// wanted: the binding reads what came after the event, so the event itself is dealt with here. While bindings change it
+// waits, so that no event has a dead letter and a run.
 func (t *Trigger) handleUnbound(ctx context.Context, w *feed, e event) error {
 	if t.snapshot().isBound(e) {
 		return nil
@@ -318,11 +328,11 @@ func (t *Trigger) handleUnbound(ctx context.Context, w *feed, e event) error {
 			return t.handleBound(ctx, &feed{key: bound.Key, bound: bound, gate: w.gate}, e)
 		}
 	}
-	return t.buryCounted(ctx, unboundKey, "", e, now.unbound(e.subject))
+	return t.deadLetter(ctx, unboundKey, "", e, now.unbound(e.subject))
 }
 
-func (t *Trigger) buryCounted(ctx context.Context, key, pipeline string, e event, reason string) error {
-	if err := t.buryEvent(ctx, key, pipeline, e, reason); err != nil {
+func (t *Trigger) deadLetter(ctx context.Context, key, pipeline string, e event, reason string) error {
+	if err := t.publishDead(ctx, key, pipeline, e, reason); err != nil {
 		return err
 	}
 	t.count(key).dead.Add(1)
@@ -357,16 +367,4 @@ func (t *Trigger) keepAlive(message jetstream.Msg) (stop func()) {
 // backoff is the delay before attempt number n+1, from 100 ms, doubling, at most 30 s.
 func backoff(n int) time.Duration {
 	return min(firstDelay<<min(max(n-1, 0), 20), lastDelay)
-}
-
-// pause waits and reports true, or reports false as soon as ctx ends.
-func pause(ctx context.Context, delay time.Duration) bool {
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

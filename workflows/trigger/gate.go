@@ -15,8 +15,8 @@ const parallel = 64
 type gate struct {
 	max int // runs at a time; 0 means no cap
 
-	mu     sync.Mutex
-	inHand int // events that have no run yet
+	mu       sync.Mutex
+	inFlight int // events that have no run yet
 	// runs that go on or may go on. True means settled: nothing is being started under this ID, so that the Starter's answer about it holds.
 	runs map[string]bool
 
@@ -44,9 +44,9 @@ func (g *gate) wait(ctx context.Context) (int, error) {
 func (g *gate) room() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	room := parallel - g.inHand
+	room := parallel - g.inFlight
 	if g.max > 0 {
-		room = min(room, g.max-len(g.runs)-g.inHand)
+		room = min(room, g.max-len(g.runs)-g.inFlight)
 	}
 	return room
 }
@@ -55,13 +55,13 @@ func (g *gate) room() int {
 func (g *gate) take() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.inHand++
+	g.inFlight++
 }
 
 // release takes the place back from an event that is no longer in hand; its run, if it has one, keeps its own.
 func (g *gate) release() {
 	g.mu.Lock()
-	g.inHand--
+	g.inFlight--
 	g.mu.Unlock()
 	g.tell()
 }

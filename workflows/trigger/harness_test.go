@@ -58,6 +58,7 @@ type memory struct {
 	most      int // runs that went on at a time
 	down      bool
 	hold      func(start Start)                    // while a start is under way
+	check     func(start Start) error              // nil takes every input
 	fault     func(start Start, exists bool) error // after the effect
 	schedules map[string]Schedule
 }
@@ -195,6 +196,14 @@ func idle(tb testing.TB, js jetstream.JetStream, mem *memory) *stack {
 	tr, err := New(Options{
 		JetStream: js, Starter: mem, Scheduler: mem, AckWait: time.Second, Hold: time.Millisecond, Logger: logger,
 		Lost: func(streams []string) { lost <- streams },
+		Check: func(_ context.Context, start Start) error {
+			mem.mu.Lock()
+			defer mem.mu.Unlock()
+			if mem.check == nil {
+				return nil
+			}
+			return mem.check(start)
+		},
 	})
 	if err != nil {
 		tb.Fatalf("New: %v", err)

@@ -9,13 +9,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // Publish publishes an event for a pipeline, or on a subject that a binding reads, and returns the event's ID and the run that it starts.
@@ -31,7 +32,7 @@ func (t *Trigger) Publish(ctx context.Context, target, id string, body []byte, g
 	e := event{id: id, header: nats.Header{}, body: body}
 	e.header.Set(wire.IDHeader, id)
 	if goal != nil {
-		if err := workflows.CheckGoal(*goal); err != nil {
+		if err := engine.CheckGoal(*goal); err != nil {
 			return "", "", fmt.Errorf("publish event %s: %w", id, err)
 		}
 		encoded, err := json.Marshal(goal)
@@ -47,9 +48,17 @@ func (t *Trigger) Publish(ctx context.Context, target, id string, body []byte, g
 		}
 		e.header.Set(wire.RunHeader, string(encoded))
 	}
-	run, err = t.snapshot().address(target, &e)
+	start, err := t.snapshot().address(target, &e)
 	if err != nil {
 		return "", "", fmt.Errorf("publish event for %q: %w", target, err)
+	}
+	if start.Validates {
+		checking, cancel := context.WithTimeout(ctx, doorCheckLimit)
+		err := t.check(checking, start)
+		cancel()
+		if errors.Is(err, ErrRefused) {
+			return "", "", fmt.Errorf("publish event for %q: %w", target, err)
+		} // where nobody answers now, the event is checked when its run is started
 	}
 	message := &nats.Msg{Subject: e.subject, Header: e.header, Data: e.body}
 	// The subject is part of the message ID, since JetStream drops an ID that it has seen on any subject, and events for two pipelines may share one.
@@ -57,11 +66,14 @@ func (t *Trigger) Publish(ctx context.Context, target, id string, body []byte, g
 	if err != nil {
 		return "", "", fmt.Errorf("publish event %s on %s: %w", id, e.subject, err)
 	}
-	return id, run, nil
+	return id, start.Run, nil
 }
 
+// doorCheckLimit is for how long Publish waits for the pipeline's own check of the input.
+const doorCheckLimit = 15 * time.Second
+
 // address sets the subject of an event for target, a pipeline or a subject, and returns the run that it will start.
-func (t *table) address(target string, e *event) (run string, err error) {
+func (t *table) address(target string, e *event) (start Start, err error) {
 	_, isPipeline := t.pipelines[target]
 	var readers []Bound
 	for _, key := range slices.Sorted(maps.Keys(t.bounds)) {
@@ -74,16 +86,16 @@ func (t *table) address(target string, e *event) (run string, err error) {
 		}
 	}
 	if !isPipeline && isWildcard(target) {
-		return "", errors.New("an event is published on one subject: replace the wildcards")
+		return Start{}, errors.New("an event is published on one subject: replace the wildcards")
 	}
 	if len(readers) == 0 {
 		if strings.Contains(target, ".") {
-			return "", errors.New(t.unbound(target))
+			return Start{}, errors.New(t.unbound(target))
 		}
-		return "", fmt.Errorf("there is no pipeline of this name; %s", suggestion(target, t.pipelineNames()))
+		return Start{}, fmt.Errorf("there is no pipeline of this name; %s", suggestion(target, t.pipelineNames()))
 	}
 	// A binding without wildcards first: it is the pipeline's plain address.
-	slices.SortStableFunc(readers, func(a, b Bound) int { return wildness(a) - wildness(b) })
+	slices.SortStableFunc(readers, func(a, b Bound) int { return wildcardRank(a) - wildcardRank(b) })
 	var refusal string
 	for _, bound := range readers {
 		try := *e
@@ -92,19 +104,19 @@ func (t *table) address(target string, e *event) (run string, err error) {
 			try.subject = concrete(bound.Binding.Subject)
 		}
 		decision := t.decide(bound, try)
-		if decision.verdict == startRun {
+		if decision.disposition == startRun {
 			e.subject = try.subject
-			return decision.start.Run, nil
+			return decision.start, nil
 		}
-		if refusal == "" || decision.verdict == bury {
+		if refusal == "" || decision.disposition == deadLetter {
 			refusal = decision.reason
 		}
 	}
-	return "", errors.New(refusal)
+	return Start{}, errors.New(refusal)
 }
 
-// wildness orders bindings by how plain their subjects are.
-func wildness(bound Bound) int {
+// wildcardRank orders bindings by how plain their subjects are.
+func wildcardRank(bound Bound) int {
 	if isWildcard(bound.Binding.Subject) {
 		return 1
 	}

@@ -328,11 +328,11 @@ func FuzzEvent(f *testing.F) {
 		e := newEvent(wire.EventStream, 1, "events.digits", nats.Header{wire.MessageIDHeader: {id}, wire.GoalHeader: {goal}}, body)
 		for _, bound := range table.bounds {
 			d := table.decide(bound, e)
-			if d.verdict == startRun && (!json.Valid(d.start.Input) || d.start.Run == "" || len(d.start.Run) > 300) {
+			if d.disposition == startRun && (!json.Valid(d.start.Input) || d.start.Run == "" || len(d.start.Run) > 300) {
 				t.Errorf("decide(%q, %q, %q) starts %+v", body, id, goal, d.start)
 			}
-			if d.verdict == bury && (d.reason == "" || strings.ContainsAny(oneLine(d.reason), "\r\n")) {
-				t.Errorf("decide(%q, %q, %q) buries without a reason in one line: %q", body, id, goal, d.reason)
+			if d.disposition == deadLetter && (d.reason == "" || strings.ContainsAny(oneLine(d.reason), "\r\n")) {
+				t.Errorf("decide(%q, %q, %q) makes a dead letter without a reason in one line: %q", body, id, goal, d.reason)
 			}
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -11,6 +12,15 @@ import (
 
 // ErrRefused says that a run cannot be started however often it is tried, because of what is in the event. The event becomes a dead letter.
 var ErrRefused = errors.New("the run was refused")
+
+// refused is an error that reads as its reason alone, and wraps ErrRefused.
+type refused struct{ reason string }
+
+func (r refused) Error() string { return r.reason }
+func (r refused) Unwrap() error { return ErrRefused }
+
+// Refuse returns an error that wraps ErrRefused and reads as the format says: the reason of a dead letter.
+func Refuse(format string, of ...any) error { return refused{fmt.Sprintf(format, of...)} }
 
 // Start is all that is needed to start one run.
 type Start struct {
@@ -24,6 +34,8 @@ type Start struct {
 	TaskQueue string
 	// Input is the encoded input, checked against the pipeline's schema.
 	Input json.RawMessage
+	// Validates says that the pipeline's own code checks the input as well (see Options.Check).
+	Validates bool
 	// Goal is the goal of the run; the zero value has neither deadline nor budget.
 	Goal predictor.Goal
 	// Version is the newest version of steps that the binary takes.

@@ -18,7 +18,7 @@ import (
 const (
 	// consumerPrefix begins the names of the consumers of bindings; the key follows.
 	consumerPrefix = "run-"
-	// unboundConsumer reads every event and buries those that no binding reads.
+	// unboundConsumer reads every event and makes dead letters of those that no binding reads.
 	unboundConsumer = "unbound"
 	// bindingMetadata is where a consumer keeps its binding, so that it can be understood after the binding is gone.
 	bindingMetadata = "spillway.binding"
@@ -58,7 +58,7 @@ func (t *Trigger) apply(ctx context.Context) error {
 	for key, old := range existing {
 		if _, wanted := next.bounds[key]; !wanted {
 			next.bounds[key] = Bound{Key: key, Binding: old.binding, Origin: Removed}
-			if until, sealed := t.snapshot().until[key]; sealed {
+			if until, fixed := t.snapshot().until[key]; fixed {
 				next.until[key] = until
 			}
 		}
@@ -260,13 +260,14 @@ func (t *Trigger) madeAnew(info *jetstream.StreamInfo) bool {
 	return !t.created.IsZero() && !info.Created.Equal(t.created)
 }
 
-// seal ends what a removed binding reads: later events are for others. The caller has made sure that no new run comes from it.
-func (t *Trigger) seal(ctx context.Context, key string) error {
+// fixLastSequence ends what a removed binding reads: later events are for others. The caller has made sure that no new
+// run comes from it.
+func (t *Trigger) fixLastSequence(ctx context.Context, key string) error {
 	t.applying.Lock()
 	defer t.applying.Unlock()
 	now := t.snapshot()
 	bound, found := now.bounds[key]
-	if _, sealed := now.until[key]; sealed || !found || bound.Origin != Removed {
+	if _, fixed := now.until[key]; fixed || !found || bound.Origin != Removed {
 		return nil
 	}
 	stream, err := t.js.Stream(ctx, wire.EventStream)
@@ -282,8 +283,8 @@ func (t *Trigger) seal(ctx context.Context, key string) error {
 	return nil
 }
 
-// retire forgets a removed binding whose events are all dealt with.
-func (t *Trigger) retire(ctx context.Context, key string) error {
+// deleteConsumer forgets a removed binding whose events are all dealt with.
+func (t *Trigger) deleteConsumer(ctx context.Context, key string) error {
 	t.applying.Lock()
 	defer t.applying.Unlock()
 	if bound, found := t.snapshot().bounds[key]; !found || bound.Origin != Removed {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
+	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
 // suggestion says which of the known names name may have meant, for the end of a message.

@@ -31,6 +31,10 @@ type Options struct {
 	// whether the subject is that of a pipeline without a subject of its own which SetTargets knows by now; the event
 	// then starts its run. Nil knows no other pipelines.
 	Wanted func(ctx context.Context, subject string) bool
+	// Check asks the code of a pipeline that Validates whether it takes the input of a run. An error that wraps
+	// ErrRefused says that it does not, and why; after any other nothing is known, and it is asked again. Nil takes all
+	// inputs.
+	Check func(ctx context.Context, start Start) error
 	// Lost is told the names of streams that were gone, with all that was in them, once they were made anew. Nil tells nobody.
 	Lost func(streams []string)
 	// Logger takes the trigger's log; nil discards it.
@@ -49,6 +53,7 @@ type Trigger struct {
 	starter   Starter
 	scheduler Scheduler
 	wanted    func(ctx context.Context, subject string) bool
+	check     func(ctx context.Context, start Start) error
 	lost      func(streams []string)
 	log       *slog.Logger
 	ackWait   time.Duration
@@ -74,8 +79,8 @@ type Trigger struct {
 	counters map[string]*counters
 	replayed uint64
 
-	changed chan struct{} // told when the table changed
-	lame    atomic.Bool   // a feed has missed its consumer
+	changed         chan struct{} // told when the table changed
+	consumerMissing atomic.Bool   // a feed has missed its consumer
 }
 
 // New returns a trigger that does nothing until SetTargets and Run are called.
@@ -96,12 +101,16 @@ func New(options Options) (*Trigger, error) {
 	if wanted == nil {
 		wanted = func(context.Context, string) bool { return false }
 	}
+	check := options.Check
+	if check == nil {
+		check = func(context.Context, Start) error { return nil }
+	}
 	lost := options.Lost
 	if lost == nil {
 		lost = func([]string) {}
 	}
 	return &Trigger{
-		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, wanted: wanted, lost: lost, log: log,
+		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, wanted: wanted, check: check, lost: lost, log: log,
 		ackWait:  cmp.Or(options.AckWait, 30*time.Second),
 		hold:     cmp.Or(options.Hold, 2*time.Minute),
 		replicas: cmp.Or(options.Replicas, 1),
@@ -256,20 +265,20 @@ func (t *Trigger) Run(ctx context.Context) error {
 	tick := time.NewTicker(t.every)
 	defer tick.Stop()
 	for {
-		t.staff(ctx, feeds)
+		t.reconcileFeeds(ctx, feeds)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.changed:
 		case <-tick.C:
-			t.mend(ctx)
+			t.recreateMissing(ctx)
 			t.retry(ctx)
 		}
 	}
 }
 
-// mend makes streams and consumers anew that somebody has deleted; what waited in them is lost.
-func (t *Trigger) mend(ctx context.Context) {
+// recreateMissing makes streams and consumers anew that somebody has deleted; what waited in them is lost.
+func (t *Trigger) recreateMissing(ctx context.Context) {
 	gone, err := t.gone(ctx)
 	if err != nil {
 		return
@@ -279,7 +288,7 @@ func (t *Trigger) mend(ctx context.Context) {
 	// Whoever publishes makes the stream as well, without its readers.
 	events, err := t.js.Stream(ctx, wire.EventStream)
 	another := err == nil && t.madeAnew(events.CachedInfo())
-	if lame := t.lame.Swap(false); len(gone) == 0 && !another && !lame {
+	if missing := t.consumerMissing.Swap(false); len(gone) == 0 && !another && !missing {
 		return
 	}
 	err = t.apply(ctx)

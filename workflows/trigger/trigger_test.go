@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -208,6 +209,64 @@ func TestARunThatIsRefusedBecomesADeadLetter(t *testing.T) {
 	s.settled()
 	if reasons := s.reasons(); len(reasons) != 1 || !strings.Contains(reasons[0], "too large") {
 		t.Errorf("dead letters: %q, want one", reasons)
+	}
+}
+
+func TestAnInputThatThePipelineItselfRefusesIsADeadLetterAndRefusedAtTheDoor(t *testing.T) {
+	t.Parallel()
+	checking := digits()
+	checking.Pipeline.Validates = true
+	s := newStack(t, checking, open("free"))
+	away := true
+	s.mem.set(func(m *memory) {
+		m.check = func(start Start) error {
+			switch {
+			case start.Pipeline != "digits":
+				return errors.New("a pipeline that does not validate was asked")
+			case strings.Contains(string(start.Input), "-1"):
+				return Refuse("input of pipeline digits: epochs is -1: give 1 to 9")
+			case away:
+				away = false // a worker that is not there yet says nothing of the input
+				return errAway
+			}
+			return nil
+		}
+	})
+	s.publish("events.digits", `{"epochs":-1}`, "Nats-Msg-Id", "bad")
+	s.publish("events.digits", `{"epochs":3}`, "Nats-Msg-Id", "good")
+	s.publish("events.free", `-1`, "Nats-Msg-Id", "free")
+	s.settled()
+	if diff := cmp.Diff([]string{"digits-good", "free-free"}, s.mem.names()); diff != "" {
+		t.Errorf("runs: -want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"input of pipeline digits: epochs is -1: give 1 to 9"}, s.reasons()); diff != "" {
+		t.Errorf("dead letters: -want +got:\n%s", diff)
+	}
+
+	_, _, err := s.Publish(t.Context(), "digits", "door", []byte(`{"epochs":-1}`), nil, wire.RunOptions{})
+	if err == nil || !strings.Contains(err.Error(), "epochs is -1: give 1 to 9") || strings.Contains(err.Error(), ErrRefused.Error()) {
+		t.Errorf("at the door: %v, want the reason", err)
+	}
+	s.mem.set(func(*memory) { away = true })
+	if _, _, err := s.Publish(t.Context(), "digits", "later", []byte(`{"epochs":4}`), nil, wire.RunOptions{}); err != nil {
+		t.Errorf("while nobody can check: %v, want it to be taken and checked when its run starts", err)
+	}
+	s.settled()
+	if diff := cmp.Diff([]string{"digits-good", "digits-later", "free-free"}, s.mem.names()); diff != "" {
+		t.Errorf("runs: -want +got:\n%s", diff)
+	}
+
+	s.mem.set(func(m *memory) { m.check = nil }) // the code takes it now
+	dead, err := s.DeadLetters(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Replay(t.Context(), dead[0].Sequence); err != nil {
+		t.Fatal(err)
+	}
+	s.settled()
+	if names := s.mem.names(); !slices.Contains(names, "digits-bad") || len(s.reasons()) > 0 {
+		t.Errorf("after its replay: runs %q, dead letters %q", names, s.reasons())
 	}
 }
 

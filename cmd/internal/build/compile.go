@@ -1,7 +1,6 @@
 package build
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,7 +16,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workers/spawn"
-	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 const (
@@ -43,13 +42,13 @@ func (s *Store) compile(ctx context.Context, dir, target string) error {
 		return &Error{Source: dir, Err: err}
 	}
 	defer s.watch(Compile)()
-	output := &tail{limit: outputLimit}
+	output := spawn.NewLastBytes(outputLimit)
 	cmd := helper(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", target, ".")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), experimentSetting(ctx, dir)...)
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := spawn.Run(cmd); err != nil {
-		return compileError(ctx, dir, output.String(), err)
+		return compileError(ctx, dir, text(output), err)
 	}
 	if info, err := os.Stat(target); err != nil || info.Mode().Perm()&0o111 == 0 {
 		return &Error{Source: dir, Problem: "the package is not a program", Hint: "give the directory whose package is main and calls app.Main"}
@@ -101,16 +100,16 @@ func (s *Store) describe(ctx context.Context, source, binary string) (wire.App, 
 	defer s.watch(Describe)()
 	limited, cancel := context.WithTimeout(ctx, describeLimit)
 	defer cancel()
-	stdout, stderr := &tail{limit: descriptionLimit}, &tail{limit: outputLimit}
+	stdout, stderr := spawn.NewLastBytes(descriptionLimit), spawn.NewLastBytes(outputLimit)
 	err := runFresh(func() *exec.Cmd {
 		cmd := helper(limited, binary, "describe", "--json")
-		cmd.Env = cleanEnvironment()
+		cmd.Env = spawn.Environment(spawn.Inherited(os.LookupEnv))
 		cmd.Dir = filepath.Dir(binary)
 		cmd.Stdout, cmd.Stderr = stdout, stderr
 		return cmd
 	})
 	failure := &Error{
-		Source: source, Problem: "the program does not describe itself", Output: stderr.String(), Err: err,
+		Source: source, Problem: "the program does not describe itself", Output: text(stderr), Err: err,
 		Hint: "its main function must call app.Main of github.com/spillway-ml/spillway/workflows/app and do nothing before it",
 	}
 	if err != nil {
@@ -120,7 +119,7 @@ func (s *Store) describe(ctx context.Context, source, binary string) (wire.App, 
 		return wire.App{}, failure
 	}
 	var descriptor wire.App
-	if err := json.Unmarshal(stdout.buffer.Bytes(), &descriptor); err != nil {
+	if err := json.Unmarshal(stdout.Bytes(), &descriptor); err != nil {
 		failure.Err = fmt.Errorf("its answer to `describe --json` is not a description: %w", err)
 		return wire.App{}, failure
 	}
@@ -153,27 +152,16 @@ func check(descriptor wire.App) *refusal {
 		return &refusal{problem: "it has no pipeline", hint: "list at least one in the options of app.Main"}
 	}
 	for _, pipeline := range descriptor.Pipelines {
-		if err := workflows.CheckName(pipeline.Name); err != nil {
+		if err := engine.CheckName(pipeline.Name); err != nil {
 			return &refusal{problem: "a pipeline has the " + err.Error(), hint: "rename the pipeline"}
 		}
 	}
 	for _, stage := range descriptor.Stages {
-		if err := workflows.CheckName(stage.Name); err != nil {
+		if err := engine.CheckName(stage.Name); err != nil {
 			return &refusal{problem: "a stage has the " + err.Error(), hint: "rename the stage"}
 		}
 	}
 	return nil
-}
-
-// cleanEnvironment is what a user's binary sees before it runs for a purpose: no secret of this process is in it.
-func cleanEnvironment() []string {
-	var environment []string
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ"} {
-		if value, set := os.LookupEnv(name); set {
-			environment = append(environment, name+"="+value)
-		}
-	}
-	return environment
 }
 
 // helper is a command for spawn.Run, which ends with ctx and with this process.
@@ -221,20 +209,5 @@ func (s *Store) watch(phase Phase) (stop func()) {
 	}
 }
 
-// tail keeps the last bytes written to it, at most limit.
-type tail struct {
-	buffer bytes.Buffer
-	limit  int
-}
-
-// Write appends data and forgets what is over the limit. It never fails.
-func (t *tail) Write(data []byte) (int, error) {
-	n, err := t.buffer.Write(data)
-	if over := t.buffer.Len() - t.limit; over > 0 {
-		t.buffer.Next(over)
-	}
-	return n, err
-}
-
-// String returns what is kept, without the line end.
-func (t *tail) String() string { return strings.TrimRight(t.buffer.String(), "\n") }
+// text is the end of what a program printed, without the line end.
+func text(output *spawn.LastBytes) string { return strings.TrimRight(output.Text(), "\n") }

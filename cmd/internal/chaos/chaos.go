@@ -284,7 +284,7 @@ func (t *trial) checkRuns(ctx context.Context, views map[string]ledger.RunView) 
 			}
 			full = result
 		}
-		if wrong := verdict(e, view, full); wrong != "" {
+		if wrong := difference(e, view, full); wrong != "" {
 			ends.Wrong = append(ends.Wrong, fmt.Sprintf("run %s: %s", run, wrong))
 		}
 		if e.Goal == nil || e.Goal.Budget == 0 {

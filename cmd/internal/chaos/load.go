@@ -190,8 +190,8 @@ func (s *sender) serveChain(ctx context.Context) error {
 	return nil
 }
 
-// verdict says how a run differs from what its event asks for; empty when it does not.
-func verdict(e event, view ledger.RunView, full json.RawMessage) string {
+// difference says how a run differs from what its event asks for; empty when it does not.
+func difference(e event, view ledger.RunView, full json.RawMessage) string {
 	if view.State != e.state {
 		return fmt.Sprintf("it %s (%s), want %s", view.State, view.Error, e.state)
 	}

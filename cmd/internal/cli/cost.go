@@ -38,7 +38,8 @@ func (t *tool) costCommand() *cobra.Command {
 The last line is the sum of all others, exactly. All amounts are US dollars at the prices in force
 when they were spent; "spillway help money" says more. What lies across --since or --until is
 divided in proportion to time. The first line says which period the bill is about; nothing is known
-of times before the state directory was made, or that the engine has forgotten.
+of times before the state directory was made. Where what told of a time is gone, as after the file
+ledger.db was damaged, the bill says of which time it is not complete.
 
 The exit code is 0 when the bill was printed, 1 when no stack runs or there is no such run, and 2
 when a flag is wrong.`,

@@ -8,21 +8,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// verdict is how a check ended.
-type verdict string
+// severity is how much what a check found matters.
+type severity string
 
 const (
-	fine    verdict = "ok"
-	notice  verdict = "note" // works, but less well than it could
-	problem verdict = "problem"
+	fine    severity = "ok"
+	notice  severity = "note" // works, but less well than it could
+	problem severity = "problem"
 )
 
 // finding is one thing that doctor has looked at.
 type finding struct {
 	// Check names it.
 	Check string `json:"check"`
-	// Verdict is ok, note or problem.
-	Verdict verdict `json:"verdict"`
+	// Severity is ok, note or problem.
+	Severity severity `json:"verdict"`
 	// Found says what there is.
 	Found string `json:"found"`
 	// Do says what to do about it; empty when nothing.
@@ -57,7 +57,7 @@ func (t *tool) doctor(ctx context.Context, apps []string, asJSON bool) error {
 	}
 	problems := 0
 	for _, one := range findings {
-		if one.Verdict == problem {
+		if one.Severity == problem {
 			problems++
 		}
 	}
@@ -87,7 +87,7 @@ func findingLines(findings []finding) []string {
 	}
 	var lines []string
 	for _, one := range findings {
-		lines = append(lines, fmt.Sprintf("%-7s  %-*s  %s", one.Verdict, width, one.Check, one.Found))
+		lines = append(lines, fmt.Sprintf("%-7s  %-*s  %s", one.Severity, width, one.Check, one.Found))
 		if one.Do != "" {
 			lines = append(lines, strings.Repeat(" ", 7+2+width+2)+"-> "+one.Do)
 		}

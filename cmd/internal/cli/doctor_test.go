@@ -28,10 +28,10 @@ func directoryOf(t *testing.T, files map[string]string) string {
 	return root
 }
 
-func check(t *testing.T, got finding, verdict verdict, found string) {
+func check(t *testing.T, got finding, wanted severity, found string) {
 	t.Helper()
-	if got.Verdict != verdict || !strings.Contains(got.Found, found) {
-		t.Errorf("got %+v, want %s with %q", got, verdict, found)
+	if got.Severity != wanted || !strings.Contains(got.Found, found) {
+		t.Errorf("got %+v, want %s with %q", got, wanted, found)
 	}
 }
 

@@ -48,9 +48,9 @@ func examineCPUs() finding {
 	if err != nil {
 		return finding{"CPUs", problem, err.Error(), "the pool cannot keep its children on CPUs"}
 	}
-	found := finding{Check: "CPUs", Verdict: fine, Found: fmt.Sprintf("%d allowed (%s), %s", len(allowed), formatCPUs(allowed), runtime.GOARCH)}
+	found := finding{Check: "CPUs", Severity: fine, Found: fmt.Sprintf("%d allowed (%s), %s", len(allowed), formatCPUs(allowed), runtime.GOARCH)}
 	if len(allowed) == 1 {
-		found.Verdict, found.Do = notice, "pool and local functions share the only CPU: spilling gains nothing here"
+		found.Severity, found.Do = notice, "pool and local functions share the only CPU: spilling gains nothing here"
 	}
 	return found
 }
@@ -61,9 +61,10 @@ func examineMemory(meminfo string) finding {
 		return finding{"memory", problem, err.Error(), "the pool's memory cannot be told; Spillway needs Linux"}
 	}
 	available := values["MemAvailable"]
-	found := finding{Check: "memory", Verdict: fine, Found: fmt.Sprintf("%s, %s available", values["MemTotal"], available)}
+	total := values["MemTotal"]
+	found := finding{Check: "memory", Severity: fine, Found: fmt.Sprintf("%s, %s available", total, available)}
 	if available < quantity.GiB {
-		found.Verdict, found.Do = notice, "less than 1 GiB is available: end what is not needed"
+		found.Severity, found.Do = notice, "less than 1 GiB is available: end what is not needed"
 	}
 	return found
 }
@@ -167,7 +168,10 @@ func examineOwnBuild(experiments string) finding {
 	if hasSIMD(experiments) {
 		return finding{"this binary", fine, "built with GOEXPERIMENT=simd", ""}
 	}
-	return finding{"this binary", notice, "built without GOEXPERIMENT=simd", "apps in Go train several times faster with it: GOEXPERIMENT=simd go install " + modulePath + "/cmd/spillway"}
+	const install = "GOEXPERIMENT=simd go install -tags release " + modulePath + "/cmd/spillway"
+	return finding{
+		"this binary", notice, "built without GOEXPERIMENT=simd", "apps in Go train several times faster with it: " + install,
+	}
 }
 
 // examineApp builds an app where needed and looks at how.
@@ -243,7 +247,7 @@ func examineState(dir string) finding {
 	free := quantity.Bytes(file.Bavail) * quantity.Bytes(file.Bsize)
 	found := finding{check, fine, fmt.Sprintf("%s, writable, %s free", dir, free), ""}
 	if free < quantity.GiB {
-		found.Verdict, found.Do = notice, "less than 1 GiB is free for builds, artifacts and histories"
+		found.Severity, found.Do = notice, "less than 1 GiB is free for builds, artifacts and histories"
 	}
 	return found
 }

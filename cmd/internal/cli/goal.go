@@ -140,7 +140,7 @@ func (t *tool) explainRefusal(ctx context.Context, session *session, run string,
 		return refusal // it says the reason
 	}
 	style, _ := t.styleOf(t.err)
-	outlook.Verdict = "" // the error says it
+	outlook.Summary = "" // the error says it
 	for _, line := range display.Outlook(outlook, style) {
 		t.complain("%s\n", own(line))
 	}

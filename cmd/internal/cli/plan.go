@@ -113,11 +113,11 @@ func (t *tool) tellPlan(report display.Partition, asJSON bool) error {
 		return nil
 	}
 	none := &advised{errNothingFits, "give more memory, or other devices"}
-	if v := report.Verdict; v.ShortDevice != "" {
+	if v := report.Infeasible; v.ShortDevice != "" {
 		none.error = fmt.Errorf("%w: %s lacks %s", errNothingFits, v.ShortDevice, v.ShortBytes)
 	}
-	if len(report.Verdict.Remedies) > 0 {
-		none.hint = report.Verdict.Remedies[0].Change + " would do"
+	if len(report.Infeasible.Remedies) > 0 {
+		none.hint = report.Infeasible.Remedies[0].Change + " would do"
 	}
 	return none
 }

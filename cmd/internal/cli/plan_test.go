@@ -142,7 +142,7 @@ func TestInferenceIsAStreamUnlessLatencyIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestNothingFitsIsAVerdictWithWhatHelps(t *testing.T) {
+func TestNothingFitsIsSaidWithWhatHelps(t *testing.T) {
 	t.Parallel()
 	name, devices := writeGraph(t, chainGraph(8, 0)), write(t, "devices.yaml", tinyDevice)
 	code, stdout, stderr := execute(t, t.Context(), cli.Deps{}, "plan", name, "--devices", devices)
@@ -153,8 +153,8 @@ func TestNothingFitsIsAVerdictWithWhatHelps(t *testing.T) {
 	contains(t, "standard output", stdout, "plan   none: ", "short  tiny lacks 56", "helps  2 more devices like tiny: then a batch leaves every", "single device")
 	contains(t, "standard error", stderr, "spillway: plan: nothing fits: tiny lacks 56", "hint: 2 more devices like tiny would do")
 	got := planJSON(t, cli.ExitFailure, name, "--devices", devices)
-	if short := got.Verdict.ShortBytes; got.Plan != nil || short < 56*quantity.MiB || short > 57*quantity.MiB {
-		t.Errorf("the verdict is %+v, want short of 56 MiB", got.Verdict)
+	if short := got.Infeasible.ShortBytes; got.Plan != nil || short < 56*quantity.MiB || short > 57*quantity.MiB {
+		t.Errorf("what is short is %+v, want short of 56 MiB", got.Infeasible)
 	}
 }
 

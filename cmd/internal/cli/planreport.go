@@ -20,7 +20,7 @@ func planReport(p partition.Problem) (display.Partition, error) {
 	front, err := partition.Front(p)
 	switch {
 	case errors.Is(err, partition.ErrUnfit):
-		if report.Verdict, err = verdictReport(p, err); err != nil {
+		if report.Infeasible, err = infeasibilityReport(p, err); err != nil {
 			return display.Partition{}, err
 		}
 	case err != nil:
@@ -54,7 +54,7 @@ func graphReport(p partition.Problem) display.PartitionGraph {
 	return g
 }
 
-func verdictReport(p partition.Problem, unfit error) (*display.PartitionVerdict, error) {
+func infeasibilityReport(p partition.Problem, unfit error) (*display.Infeasibility, error) {
 	v, err := partition.Explain(p)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func verdictReport(p partition.Problem, unfit error) (*display.PartitionVerdict,
 	if p.Objective == partition.Step { // the error counts the activations of a whole batch, which no step holds at once
 		reason = "no pipeline was found that the memory of these devices holds"
 	}
-	report := &display.PartitionVerdict{Reason: reason, ShortDevice: v.Device, ShortBytes: v.Short, Remedies: []display.PartitionRemedy{}}
+	report := &display.Infeasibility{Reason: reason, ShortDevice: v.Device, ShortBytes: v.Short, Remedies: []display.PartitionRemedy{}}
 	for _, r := range v.Remedies {
 		report.Remedies = append(report.Remedies, display.PartitionRemedy{Change: r.Change, Seconds: float64(r.Plan.StepTime)})
 	}

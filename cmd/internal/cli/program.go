@@ -19,8 +19,8 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/chain"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // runProgram runs one command to its end, and shows what it prints.
@@ -67,7 +67,7 @@ func (t *tool) runProgram(ctx context.Context, arguments []string, flags *runFla
 	if err != nil {
 		return err
 	}
-	output := t.newProgramView(ctx, session, cmp.Or(p.input.MaxAttempts, workflows.DefaultMaxAttempts), flags.json)
+	output := t.newProgramView(ctx, session, cmp.Or(p.input.MaxAttempts, engine.DefaultMaxAttempts), flags.json)
 	defer output.close()
 	model, err := t.runPrepared(ctx, session, single, p, &flags.event, output)
 	if err != nil {

@@ -21,9 +21,9 @@ func (t *tool) runsCommand() *cobra.Command {
 		Use:   "runs [FLAGS]",
 		Short: "List runs, newest first",
 		Long: `List the runs of the running stack, newest first: their state, when they started, how long they
-took, their goal, for how long they are or were expected to go on, what they cost, and how many
-tasks were done at the pool and at functions. With --json an array is printed, empty when there are
-none.
+took, their goal and by how much they missed it, for how long they are or were expected to go on,
+what they cost, and how many tasks were done at the pool and at functions. With --json an array is
+printed, empty when there are none.
 
 The exit code is 0, also when there are none.`,
 		Example: `  spillway runs --status running
@@ -72,7 +72,8 @@ func (t *tool) runs(ctx context.Context, query web.RunQuery, asJSON bool) error 
 	for _, run := range found {
 		finish, _ := display.Expected(run)
 		printf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d+%d\n", run.Run, run.Pipeline, run.State, startedAt(run.StartedAt, now), display.Took(run, now), finish,
-			display.GoalInShort(run.Goal), run.Totals.Cost, run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function])
+			display.GoalInShort(run, now), run.Totals.Cost,
+			run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function])
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
 
-	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/activities/alerts"
 	"github.com/spillway-ml/spillway/activities/traces"
 	"github.com/spillway-ml/spillway/predictor"
@@ -274,25 +270,9 @@ func checkCPUs(flag string, cpus, allowed []int) error {
 	return nil
 }
 
-// logLimit is the size at which the engine's log is put aside as spillway.log.1 when the next engine starts.
-const logLimit = 10 << 20
-
 // openLog opens the engine's log in the state directory.
 func openLog(stateDir, level string) (*slog.Logger, io.Closer, error) {
-	path := filepath.Join(stateDir, "spillway.log")
-	info, err := os.Lstat(path)
-	if err == nil && info.Size() > logLimit {
-		if err := os.Rename(path, path+".1"); err != nil {
-			return nil, nil, fmt.Errorf("put the old log aside: %w", err)
-		}
-	}
-	// Whose directory this is the engine looks at when it starts, which is later: a link is followed only if it is this user's, in a directory
-	// where nobody else could have put it.
-	flags := os.O_CREATE | os.O_APPEND | os.O_WRONLY | syscall.O_NONBLOCK
-	if err != nil || !safefile.Own(info) || safefile.Check(stateDir, false) != nil {
-		flags |= syscall.O_NOFOLLOW
-	}
-	file, err := os.OpenFile(path, flags, 0o600)
+	file, err := openLogFile(stateDir, logLimit)
 	if err != nil {
 		return nil, nil, &advised{fmt.Errorf("open the log: %w", err), "choose a writable state directory with --state DIR"}
 	}

@@ -41,9 +41,9 @@ func steered(t *testing.T) (stack *memoryStack, state string) {
 	})
 	stack.OnOutlook = func(run string, goal predictor.Goal) predictor.Outlook {
 		way := predictor.Alternative{Name: "pool only", FinishSeconds: predictor.Interval{Low: 100, Mid: 120, High: 150}, CostUSD: predictor.Interval{Low: 0.01, Mid: 0.01, High: 0.02}}
-		outlook := predictor.Outlook{Run: run, Goal: goal, Known: true, Feasible: true, Verdict: "ends after 2m00s for $0.01", Present: way, Chosen: way, Alternatives: []predictor.Alternative{way}}
+		outlook := predictor.Outlook{Run: run, Goal: goal, Known: true, Feasible: true, Summary: "ends after 2m00s for $0.01", Present: way, Chosen: way, Alternatives: []predictor.Alternative{way}}
 		if goal.Deadline > 0 && goal.Deadline < time.Minute {
-			outlook.Feasible, outlook.Verdict = false, "a deadline of "+goal.Deadline.String()+" cannot be met"
+			outlook.Feasible, outlook.Summary = false, "a deadline of "+goal.Deadline.String()+" cannot be met"
 		}
 		return outlook
 	}

@@ -3,6 +3,7 @@ package devserver
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/access/natsaccess"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -23,10 +25,12 @@ const maxClients = 1024
 // natsClients says who may connect to NATS. Parts of this process, which come over a pipe, and the owner of the state directory may do everything,
 // the workflow worker of a build what it needs, and nobody else anything.
 type natsClients struct {
-	keys *access.Keys
+	keys   *access.Keys
+	logger *slog.Logger
 
 	mu     sync.Mutex
-	builds map[string]wire.Rights // by app@build; guarded by mu
+	builds map[string][]string // the subjects on which each may publish, by app@build; guarded by mu
+	door   *natsaccess.Door    // set before a build is known; guarded by mu
 }
 
 var _ natsserver.Authentication = (*natsClients)(nil)
@@ -40,22 +44,26 @@ func (c *natsClients) Check(client natsserver.ClientAuthentication) bool {
 	if name == NATSOwner {
 		return c.keys.IsToken(password)
 	}
-	rights, known := c.rights(name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	subjects, known := c.builds[name]
 	if !known || !c.keys.IsBuildToken(name, password) {
 		return false
 	}
-	client.RegisterUser(&natsserver.User{Username: name, Permissions: &natsserver.Permissions{
-		Publish:   &natsserver.SubjectPermission{Allow: rights.Publish},
-		Subscribe: &natsserver.SubjectPermission{Allow: rights.Subscribe},
-	}})
+	user, err := c.door.User(name, subjects)
+	if err != nil {
+		c.logger.Error("a workflow worker is not let in", "error", err)
+		return false
+	}
+	client.RegisterUser(user)
 	return true
 }
 
-func (c *natsClients) rights(build string) (wire.Rights, bool) {
+// open lets builds in through door.
+func (c *natsClients) open(door *natsaccess.Door) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rights, known := c.builds[build]
-	return rights, known
+	c.door = door
 }
 
 // admit lets the workflow worker of a build in and returns its name and its password.
@@ -63,7 +71,7 @@ func (c *natsClients) admit(app wire.App, build string) *url.Userinfo {
 	name := wire.WorkflowQueue(app.Name, build)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.builds[name] = wire.BuildRights(app, build)
+	c.builds[name] = wire.BuildSubjects(app)
 	return url.UserPassword(name, c.keys.BuildToken(name))
 }
 

@@ -83,7 +83,7 @@ func TestWhoHasACredentialConnectsToNATS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := startNATSAlone(t, dir, slog.New(slog.DiscardHandler))
-	forBuild, err := s.AdmitBuild(wire.App{Name: "app", OwnInbox: true}, "1")
+	forBuild, err := s.AdmitBuild(wire.App{Name: "app"}, "1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestWhoHasACredentialConnectsToNATS(t *testing.T) {
 	for name, connect := range map[string]func() (*nats.Conn, error){
 		"this process": func() (*nats.Conn, error) { return nats.Connect("", nats.InProcessServer(s.NATSInProcess())) },
 		"a build": func() (*nats.Conn, error) {
-			return nats.Connect(forBuild.String(), nats.CustomInboxPrefix(wire.InboxPrefix("app", "1")))
+			return nats.Connect(forBuild.String())
 		},
 		"the nats command": func() (*nats.Conn, error) {
 			return nats.Connect(tool.URL, nats.UserInfo(tool.User, tool.Password), nats.CustomInboxPrefix(tool.InboxPrefix))

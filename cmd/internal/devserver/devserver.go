@@ -187,7 +187,7 @@ func (s *Server) UIURL() string {
 func (s *Server) NATSURL() string { return s.nats.url }
 
 // AdmitBuild lets the workflow worker of a build connect to NATS and returns the address for it, which holds its password. It may do what
-// wire.BuildRights says.
+// wire.BuildSubjects says.
 func (s *Server) AdmitBuild(app wire.App, build string) (*url.URL, error) {
 	address, err := url.Parse(s.nats.url)
 	if err != nil {

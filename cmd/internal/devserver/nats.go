@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
 	"github.com/spillway-ml/spillway/activities/access"
-	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/activities/access/natsaccess"
 )
 
 const (
@@ -22,19 +25,25 @@ const (
 	natsCheckTimeout = time.Second
 	// mendPause is the time between two looks at whether the store still writes.
 	mendPause = 2 * time.Second
+	// mostTries is how often the store is opened anew for the sake of a stream that could not be read: it may be damaged, and the others must go on.
+	mostTries = 30
 )
 
 // natsServer is the NATS server with its JetStream store.
 type natsServer struct {
 	server  *natsserver.Server
 	clients *natsClients
+	door    *natsaccess.Door // nil before it is open
 	url     string
 	fatal   *fatality
 	logger  *slog.Logger
 
 	store    natsserver.JetStreamConfig // of the open store
-	stopping chan struct{}              // closed when mend shall end
-	mended   chan struct{}              // closed when mend has ended; nil before it began
+	opening  sync.RWMutex               // held while the store is opened anew, and read while a stream is made
+	mu       sync.Mutex
+	damaged  []string      // the streams that could not be read at the start and were not made since; guarded by mu
+	stopping chan struct{} // closed when mend shall end
+	mended   chan struct{} // closed when mend has ended; nil before it began
 }
 
 // startNATS starts NATS on o.NATSPort and returns once it accepts connections. A server that comes with an error is to be stopped.
@@ -45,7 +54,7 @@ func startNATS(ctx context.Context, o Options, keys *access.Keys) (*natsServer, 
 	}
 	defer r.free()
 	storeDir := filepath.Join(o.Dir, "nats")
-	clients := &natsClients{keys: keys, builds: map[string]wire.Rights{}}
+	clients := &natsClients{keys: keys, logger: o.Logger, builds: map[string][]string{}}
 	s, err := natsserver.NewServer(&natsserver.Options{
 		ServerName: "spillway",
 		Host:       loopback,
@@ -75,6 +84,16 @@ func startNATS(ctx context.Context, o Options, keys *access.Keys) (*natsServer, 
 	}
 	n.store = *s.JetStreamConfig()
 	n.store.StoreDir = storeDir
+	door, err := natsaccess.Open(s)
+	if err != nil {
+		return n, err
+	}
+	n.door = door
+	clients.open(door)
+	n.damaged = n.shut()
+	if len(n.damaged) > 0 {
+		n.logger.ErrorContext(ctx, "nats cannot read streams that are on the disk; those that the engine needs are made with what is left of them", "streams", n.damaged)
+	}
 	n.mended = make(chan struct{})
 	go n.mend()
 	return n, nil
@@ -85,34 +104,91 @@ func (n *natsServer) check(ctx context.Context) error {
 	return n.ready(ctx, natsCheckTimeout)
 }
 
-// writes reports that the store is closed, or else the first stream that has failed to write or that is on the disk and not open.
+// writes reports that the store is closed, or else the first stream that has failed to write.
 func (n *natsServer) writes() error {
 	if !n.server.JetStreamEnabled() {
 		return errors.New("its JetStream store is off; see the log for why, and look at the free space of the state directory")
 	}
-	for _, e := range n.server.Healthz(&natsserver.HealthzOptions{Details: true}).Errors {
-		if e.Type == natsserver.HealthzErrorStream && (strings.Contains(e.Error, "write error") || strings.Contains(e.Error, "could not be recovered")) {
-			return fmt.Errorf("%s; make room in the state directory: it is tried again every %v", e.Error, mendPause)
-		}
+	for _, e := range n.unhealthy("write error") {
+		return fmt.Errorf("%s; make room in the state directory: it is tried again every %v", e.Error, mendPause)
 	}
 	return nil
+}
+
+// shut names the streams that are on the disk and not open.
+func (n *natsServer) shut() (streams []string) {
+	for _, e := range n.unhealthy("could not be recovered") {
+		streams = append(streams, e.Stream)
+	}
+	return streams
+}
+
+// unhealthy lists what NATS says of streams in words that contain symptom.
+func (n *natsServer) unhealthy(symptom string) []natsserver.HealthzError {
+	return slices.DeleteFunc(n.server.Healthz(&natsserver.HealthzOptions{Details: true}).Errors, func(e natsserver.HealthzError) bool {
+		return e.Type != natsserver.HealthzErrorStream || !strings.Contains(e.Error, symptom)
+	})
+}
+
+// lost names the streams that are not open and were at the start: opening the store failed for them, as it does on a full disk.
+func (n *natsServer) lost() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.DeleteFunc(n.shut(), func(stream string) bool { return slices.Contains(n.damaged, stream) })
+}
+
+// setAside takes the description of a stream that could not be read at the start out of the way of whoever makes the stream again: NATS writes
+// none where there is one. What the stream holds stays.
+func (n *natsServer) setAside(stream string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !slices.Contains(n.damaged, stream) {
+		return nil
+	}
+	description := filepath.Join(n.streamDir(stream), "meta.inf")
+	if err := os.Rename(description, description+".damaged"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("make the damaged stream %s again: %w", stream, err)
+	}
+	n.damaged = slices.DeleteFunc(n.damaged, func(other string) bool { return other == stream })
+	return nil
+}
+
+// streamDir is where a stream is stored. Only the account of the engine has any.
+func (n *natsServer) streamDir(stream string) string {
+	return filepath.Join(n.store.StoreDir, "jetstream", natsserver.DEFAULT_GLOBAL_ACCOUNT, "streams", stream)
 }
 
 // mend opens the store anew whenever a stream has failed to write, or to open, until stop. NATS refuses everything to such a stream from then on, even
 // when the disk has room again; opened anew it has all that it ever acknowledged.
 func (n *natsServer) mend() {
 	defer close(n.mended)
+	lately := mostTries // how often the store was opened since it last wrote badly; mostTries before it ever did
 	for {
 		select {
 		case <-n.stopping:
 			return
 		case <-time.After(mendPause):
 		}
-		err := n.writes()
-		if err == nil || n.fatal.cause() != nil {
+		if n.fatal.cause() != nil {
 			continue
 		}
-		n.logger.Error("nats keeps nothing; its store is opened anew", "error", err)
+		err := n.writes()
+		switch {
+		case err != nil:
+			lately = 0
+		case lately < mostTries:
+			// Only a store that was opened anew can have lost a stream; opening it once more helps as soon as the disk has room.
+			lost := n.lost()
+			if len(lost) == 0 {
+				lately = mostTries
+				continue
+			}
+			err = fmt.Errorf("streams were not opened: %s", strings.Join(lost, ", "))
+		default:
+			continue
+		}
+		lately++
+		n.logger.Error("nats keeps nothing, or not all; its store is opened anew", "error", err)
 		if err := n.reopen(); err != nil {
 			n.logger.Error("nats cannot open its store", "error", err)
 		}
@@ -121,6 +197,8 @@ func (n *natsServer) mend() {
 
 // reopen closes the store, if it is open, and opens it. Clients stay connected.
 func (n *natsServer) reopen() error {
+	n.opening.Lock()
+	defer n.opening.Unlock()
 	if err := n.server.ShutdownJetStream(); err != nil {
 		return fmt.Errorf("close it: %w", err)
 	}
@@ -151,6 +229,9 @@ func (n *natsServer) stop(ctx context.Context) error {
 		if n.mended != nil {
 			close(n.stopping)
 			<-n.mended
+		}
+		if n.door != nil {
+			n.door.Close()
 		}
 		n.server.Shutdown()
 		n.server.WaitForShutdown()

@@ -3,67 +3,75 @@ package devserver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrNotOpen says that a stream is on the disk, but NATS has not opened it: it may be about to, or the disk is full.
-var ErrNotOpen = errors.New("the stream is stored and not open yet: it is tried again")
-
-// Streams returns js so that no stream is made in the place of one that is on the disk. While NATS opens its store anew it says of streams that
-// it has not read yet that there are none; whoever makes one then has NATS delete what is stored.
+// Streams returns js so that no stream is made while NATS opens its store anew, and none that is on the disk is made with a first sequence.
+// NATS says of streams that it has not read yet that there are none. Whoever makes such a one gets what is stored, unless a first sequence is
+// asked for: then NATS deletes what comes before it. So such a one goes on with the sequence that it has.
 func (s *Server) Streams(js jetstream.JetStream) jetstream.JetStream {
-	return &streams{js, filepath.Join(s.nats.store.StoreDir, "jetstream", "$G", "streams")}
+	return &streams{js, s.nats}
 }
 
 type streams struct {
 	jetstream.JetStream
 
-	dir string // in which each stream that is stored has a directory
+	nats *natsServer
 }
 
-// check returns ErrNotOpen for a stream that is stored and that NATS does not know.
-func (s *streams) check(ctx context.Context, name string) error {
-	if _, err := os.Lstat(filepath.Join(s.dir, name, "meta.inf")); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if _, err := s.JetStream.Stream(ctx, name); errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("make stream %s: %w", name, ErrNotOpen)
-	}
-	return nil
-}
-
-// CreateStream is that of JetStream, of a stream that is not stored.
-func (s *streams) CreateStream(ctx context.Context, config jetstream.StreamConfig) (jetstream.Stream, error) {
-	if err := s.check(ctx, config.Name); err != nil {
+// hold keeps the store open until release is called, and has what is left of a damaged stream be part of the one that is made.
+func (s *streams) hold(stream string) (release func(), err error) {
+	s.nats.opening.RLock()
+	if err := s.nats.setAside(stream); err != nil {
+		s.nats.opening.RUnlock()
 		return nil, err
+	}
+	return s.nats.opening.RUnlock, nil
+}
+
+// CreateStream is that of JetStream; the first sequence counts only for a stream that is not stored.
+func (s *streams) CreateStream(ctx context.Context, config jetstream.StreamConfig) (jetstream.Stream, error) {
+	release, err := s.hold(config.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if config.FirstSeq > 0 {
+		if _, err := os.Lstat(s.nats.streamDir(config.Name)); !errors.Is(err, os.ErrNotExist) {
+			config.FirstSeq = 0
+		}
 	}
 	return s.JetStream.CreateStream(ctx, config)
 }
 
-// CreateOrUpdateStream is that of JetStream, of a stream that is open or not stored.
+// CreateOrUpdateStream is that of JetStream.
 func (s *streams) CreateOrUpdateStream(ctx context.Context, config jetstream.StreamConfig) (jetstream.Stream, error) {
-	if err := s.check(ctx, config.Name); err != nil {
+	release, err := s.hold(config.Name)
+	if err != nil {
 		return nil, err
 	}
+	defer release()
 	return s.JetStream.CreateOrUpdateStream(ctx, config)
 }
 
-// CreateKeyValue is that of JetStream, of a bucket that is not stored.
+// CreateKeyValue is that of JetStream.
 func (s *streams) CreateKeyValue(ctx context.Context, config jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
-	if err := s.check(ctx, "KV_"+config.Bucket); err != nil {
+	release, err := s.hold("KV_" + config.Bucket)
+	if err != nil {
 		return nil, err
 	}
+	defer release()
 	return s.JetStream.CreateKeyValue(ctx, config)
 }
 
-// CreateOrUpdateKeyValue is that of JetStream, of a bucket that is open or not stored.
+// CreateOrUpdateKeyValue is that of JetStream.
 func (s *streams) CreateOrUpdateKeyValue(ctx context.Context, config jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
-	if err := s.check(ctx, "KV_"+config.Bucket); err != nil {
+	release, err := s.hold("KV_" + config.Bucket)
+	if err != nil {
 		return nil, err
 	}
+	defer release()
 	return s.JetStream.CreateOrUpdateKeyValue(ctx, config)
 }

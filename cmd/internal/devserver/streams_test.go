@@ -2,8 +2,9 @@ package devserver
 
 import (
 	"context"
-	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -23,16 +24,7 @@ func (opening) Stream(context.Context, string) (jetstream.Stream, error) {
 // TestNoStreamIsMadeInThePlaceOfOneThatIsNotOpenYet has whoever keeps the streams look while NATS opens its store anew: what is stored must stay.
 func TestNoStreamIsMadeInThePlaceOfOneThatIsNotOpenYet(t *testing.T) {
 	t.Parallel()
-	server := startNATSAlone(t, t.TempDir(), slog.New(slog.DiscardHandler))
-	connection, err := nats.Connect("", nats.InProcessServer(server.nats.server), nats.MaxReconnects(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Close()
-	bare, err := jetstream.New(connection)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server, bare := startStreams(t, t.TempDir())
 	if err := loop.EnsureStreams(t.Context(), server.Streams(bare)); err != nil {
 		t.Fatal(err)
 	}
@@ -42,24 +34,95 @@ func TestNoStreamIsMadeInThePlaceOfOneThatIsNotOpenYet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := loop.ContinueStream(t.Context(), server.Streams(opening{bare}), messages); !errors.Is(err, ErrNotOpen) {
-		t.Errorf("while it is opened: got %v, want %v", err, ErrNotOpen)
-	}
-	if err := loop.EnsureStreams(t.Context(), server.Streams(opening{bare})); !errors.Is(err, ErrNotOpen) {
-		t.Errorf("while they are opened: got %v, want %v", err, ErrNotOpen)
-	}
 	// It has just been opened: it is there, and is as it was after the next time, too.
-	if err := loop.ContinueStream(t.Context(), opening{bare}, messages); err != nil {
-		t.Error(err)
+	for _, js := range []jetstream.JetStream{server.Streams(opening{bare}), opening{bare}} {
+		if err := loop.ContinueStream(t.Context(), js, messages); err != nil {
+			t.Error(err)
+		}
 	}
 	if err := server.nats.reopen(); err != nil {
 		t.Fatal(err)
 	}
-	stream, err := bare.Stream(t.Context(), wire.LoopStream)
+	if got := count(t, bare); got != messages {
+		t.Errorf("%d messages are there, want %d", got, messages)
+	}
+}
+
+// TestAStreamThatNATSCannotOpenIsMadeWithWhatIsLeftOfIt damages the description of a stream on the disk: NATS starts without the stream, and whoever
+// keeps the streams makes it of what is there.
+func TestAStreamThatNATSCannotOpenIsMadeWithWhatIsLeftOfIt(t *testing.T) {
+	t.Parallel()
+	const messages = 10
+	dir := t.TempDir()
+	t.Run("whole", func(t *testing.T) {
+		server, js := startStreams(t, dir)
+		if err := loop.EnsureStreams(t.Context(), server.Streams(js)); err != nil {
+			t.Fatal(err)
+		}
+		for range messages {
+			if _, err := js.Publish(t.Context(), wire.LoopSubject(wire.KindScheduled), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	description := filepath.Join(dir, "nats", "jetstream", "$G", "streams", wire.LoopStream, "meta.inf")
+	if err := os.WriteFile(description, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("damaged", func(t *testing.T) {
+		server, js := startStreams(t, dir)
+		if err := server.nats.check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := server.nats.damaged; len(got) != 1 {
+			t.Errorf("damaged are %v, want one stream", got)
+		}
+		if err := loop.ContinueStream(t.Context(), server.Streams(js), messages); err != nil {
+			t.Error(err)
+		}
+		if err := loop.EnsureStreams(t.Context(), server.Streams(js)); err != nil {
+			t.Fatal(err)
+		}
+		if got := count(t, js); got != messages {
+			t.Errorf("%d messages are there, want %d", got, messages)
+		}
+		if got := server.nats.lost(); len(got) > 0 {
+			t.Errorf("lost are %v", got)
+		}
+	})
+	t.Run("afterwards", func(t *testing.T) {
+		server, js := startStreams(t, dir)
+		if got := server.nats.damaged; len(got) > 0 {
+			t.Errorf("damaged are %v", got)
+		}
+		if got := count(t, js); got != messages {
+			t.Errorf("%d messages are there, want %d", got, messages)
+		}
+	})
+}
+
+// startStreams starts NATS in dir and connects to it.
+func startStreams(t *testing.T, dir string) (*Server, jetstream.JetStream) {
+	t.Helper()
+	server := startNATSAlone(t, dir, slog.New(slog.DiscardHandler))
+	connection, err := nats.Connect("", nats.InProcessServer(server.nats.server), nats.MaxReconnects(-1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := stream.CachedInfo().State.Msgs; got != messages {
-		t.Errorf("%d messages are there, want %d", got, messages)
+	t.Cleanup(connection.Close)
+	js, err := jetstream.New(connection)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return server, js
+}
+
+// count returns how many messages the loop's stream holds.
+func count(t *testing.T, js jetstream.JetStream) uint64 {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), wire.LoopStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.CachedInfo().State.Msgs
 }

@@ -19,6 +19,8 @@ import (
 	"go.temporal.io/server/common/membership/static"
 	"go.temporal.io/server/common/primitives"
 	"go.temporal.io/server/temporal"
+
+	"github.com/spillway-ml/spillway/activities/wait"
 )
 
 const (
@@ -206,10 +208,8 @@ func (t *temporalServer) awaitReady(ctx context.Context) error {
 		if err == nil || t.fatal.cause() != nil {
 			return errors.Join(t.fatal.cause(), err)
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, pause) {
 			return fmt.Errorf("wait until it is ready: %w (the last try: %w)", ctx.Err(), err)
-		case <-time.After(pause):
 		}
 	}
 }

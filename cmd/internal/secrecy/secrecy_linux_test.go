@@ -3,15 +3,14 @@ package secrecy_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
+	"github.com/spillway-ml/spillway/workers/spawn/spawntest"
 )
 
 // asEngine makes this test binary a process with secrets that starts a stage: "open" as it is, "concealed" after Conceal.
@@ -69,33 +68,10 @@ func runEngine(t *testing.T, program, how string, user *syscall.Credential) stri
 	return string(found)
 }
 
-// program copies this test's binary to where every user can run it.
-func program(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	from, err := os.Open(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "engine")
-	to, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
-	if err != nil {
-		t.Fatal(errors.Join(err, from.Close()))
-	}
-	_, err = io.Copy(to, from)
-	if err := errors.Join(err, to.Close(), from.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // TestAttackAStageFindsNoSecretInItsEngine looks for the engine's secrets through /proc, as the engine's own user.
 func TestAttackAStageFindsNoSecretInItsEngine(t *testing.T) {
 	t.Parallel()
-	path := program(t)
+	path := spawntest.Program(t)
 	users := map[string]*syscall.Credential{"this user": nil}
 	if os.Getuid() == 0 {
 		users["nobody"] = &syscall.Credential{Uid: 65534, Gid: 65534}

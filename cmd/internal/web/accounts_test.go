@@ -98,7 +98,7 @@ func TestAGoalIsInForceOnceItIsSet(t *testing.T) {
 	t.Parallel()
 	engine := newEngine(t)
 	engine.OnOutlook = func(run string, goal predictor.Goal) predictor.Outlook {
-		return predictor.Outlook{Run: run, Goal: goal, Known: true, Feasible: goal.Deadline != time.Second, Verdict: "it cannot end in 1 s; 1 min is the least"}
+		return predictor.Outlook{Run: run, Goal: goal, Known: true, Feasible: goal.Deadline != time.Second, Summary: "it cannot end in 1 s; 1 min is the least"}
 	}
 	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed})
 	if status, answer := ask(t, server, "POST", "/api/v1/runs/digits-1/goal", `{"deadline_ns":1000000000}`, nil); status != 422 || !strings.Contains(answer, "1 min is the least") {

@@ -15,8 +15,8 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
+	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
 const usualRuns, usualDecisions = 100, 1000
@@ -156,7 +156,7 @@ func CheckEvent(event Event, pipelines []string) error {
 }
 
 func checkGoal(goal predictor.Goal) error {
-	if err := workflows.CheckGoal(goal); err != nil {
+	if err := engine.CheckGoal(goal); err != nil {
 		return Invalid("", "%v", err)
 	}
 	return nil

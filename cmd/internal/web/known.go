@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
+	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
 // knownRun returns a run; when there is none the error names those that are near.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spillway-ml/spillway/workflows/trigger/nearest"
+	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
 // parameter is one name of a query. It describes itself in the document and reads itself in a handler, so that neither can differ.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
@@ -59,11 +60,31 @@ func (e *Engine) Trainings(_ context.Context, run string) ([]ledger.TrainingView
 	return account(e, run, func(l *ledger.Ledger, _ time.Time) ([]ledger.TrainingView, bool) { return l.Trainings(run) })
 }
 
-// Bill returns who spent what.
-func (e *Engine) Bill(_ context.Context, query ledger.BillQuery) (ledger.Bill, error) {
-	e.observer.mu.Lock()
-	defer e.observer.mu.Unlock()
-	return e.observer.ledger.Bill(query, e.now()), nil
+// ledgerWait is how long a bill waits for the ledger to take in what the observer has taken in.
+const ledgerWait = 5 * time.Second
+
+// Bill returns who spent what, with all that is shown of runs by now.
+func (e *Engine) Bill(ctx context.Context, query ledger.BillQuery) (ledger.Bill, error) {
+	request, seen := e.observer.billRequest(query, e.now())
+	waiting, cancel := context.WithTimeout(ctx, ledgerWait)
+	defer cancel()
+	if err := e.ledger.Reach(waiting, seen); err != nil {
+		if ctx.Err() != nil {
+			return ledger.Bill{}, ctx.Err()
+		}
+		return ledger.Bill{}, web.Starting("%v", err)
+	}
+	return e.ledger.Bill(ctx, request)
+}
+
+// billRequest asks for a bill of what was taken in up to a sequence.
+func (o *observer) billRequest(query ledger.BillQuery, now time.Time) (request ledgerstore.Request, seen uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return ledgerstore.Request{
+		BillQuery: query, Now: now, Latest: o.ledger.Latest(),
+		Accruing: o.ledger.Accruing(now),
+	}, o.seen
 }
 
 // Diff compares two runs.

@@ -134,6 +134,21 @@ func replaceable(before, app served) error {
 	}
 }
 
+// check asks the code of a run's pipeline whether it takes the input (see trigger.Options.Check). A chain's is the
+// engine's own.
+func (a *apps) check(ctx context.Context, start trigger.Start) error {
+	a.mu.Lock()
+	app := a.current[start.App]
+	a.mu.Unlock()
+	if app.chain == nil || app.Digest != start.Build {
+		return a.workers.checks.check(ctx, start)
+	}
+	if err := app.chain.CheckInput(start.Input); err != nil {
+		return trigger.Refuse("input of pipeline %s: %s", start.Pipeline, err)
+	}
+	return nil
+}
+
 // targets are the pipelines that events may start. The caller holds mu.
 func (a *apps) targets() []trigger.Target {
 	var targets []trigger.Target

@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/chain"
+	"github.com/spillway-ml/spillway/workflows/engine"
 	"github.com/spillway-ml/spillway/workflows/trigger"
 )
 
@@ -35,14 +36,14 @@ type chainWorkers struct {
 
 // run polls the workflow queue of a chain until ctx ends or polling fails for good.
 func (w *chainWorkers) run(ctx context.Context, id buildID, c chain.Chain) error {
-	host := workflows.Host{
+	host := engine.Host{
 		App: id.app, Build: id.build, Stages: c.Stages(), Window: w.window, Tell: w.recorder.Tell, Find: w.results.Find,
-		End: func(ctx context.Context, over workflows.Ended) error {
+		End: func(ctx context.Context, over engine.Ended) error {
 			return w.recorder.End(ctx, over.Started, over.Ended, over.Done)
 		},
 	}
 	failed := make(chan error, 1)
-	polling := workflows.WorkerOptions(host)
+	polling := engine.WorkerOptions(host)
 	polling.OnFatalError = func(err error) {
 		select {
 		case failed <- err:
@@ -50,7 +51,7 @@ func (w *chainWorkers) run(ctx context.Context, id buildID, c chain.Chain) error
 		}
 	}
 	queue := worker.New(w.temporal, loopwire.WorkflowQueue(id.app, id.build), polling)
-	workflows.Register(queue, host, []workflows.AnyPipeline{c.Pipeline()})
+	engine.Register(queue, host, []workflows.AnyPipeline{c.Pipeline()})
 	if err := queue.Start(); err != nil {
 		return fmt.Errorf("poll %s: %w", loopwire.WorkflowQueue(id.app, id.build), err)
 	}

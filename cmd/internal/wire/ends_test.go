@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows"
+	sdk "github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // endings reads what a loop's stream tells of the end of a run: the sequences of the messages, and the last state.
@@ -62,13 +63,13 @@ func TestARunWaitsForNATSToTellItsEnd(t *testing.T) {
 	}
 	recorder := loop.NewRecorder(stream, nil)
 	defer func() { _ = recorder.Close(context.WithoutCancel(t.Context())) }()
-	host := workflows.Host{App: "away", Build: "b1", End: func(ctx context.Context, over workflows.Ended) error {
+	host := sdk.Host{App: "away", Build: "b1", End: func(ctx context.Context, over sdk.Ended) error {
 		return recorder.End(ctx, over.Started, over.Ended, over.Done)
 	}}
 	queue := worker.New(calls, "away", worker.Options{
-		Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)}, LocalActivityWorkerOnly: true,
+		Interceptors: []interceptor.WorkerInterceptor{sdk.NewInterceptor(host)}, LocalActivityWorkerOnly: true,
 	})
-	workflows.Register(queue, host, []workflows.AnyPipeline{workflows.NewPipeline("away", func(workflow.Context, int) (int, error) { return 7, nil })})
+	sdk.Register(queue, host, []workflows.AnyPipeline{workflows.NewPipeline("away", func(workflow.Context, int) (int, error) { return 7, nil })})
 	if err := queue.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/alerts"
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/autoscaler"
+	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/results"
@@ -73,6 +74,7 @@ type Engine struct {
 	leases    *loop.Leases
 	recorder  *loop.Recorder
 	results   *results.Results
+	ledger    *ledgerstore.Store
 	output    *logs.Writer
 	builds    *build.Store
 	chains    *build.Chains
@@ -250,6 +252,11 @@ func (e *Engine) prepareStores(ctx context.Context) (err error) {
 	keys := e.servers.Keys()
 	e.results = results.New(e.stream, e.store, results.Signing{Public: keys.PublicKey(), Sign: keys.Sign})
 	e.output = logs.NewWriter(e.stream, logs.WriterOptions{Logger: e.logger})
+	e.ledger, err = ledgerstore.Open(ctx, ledgerstore.Path(e.config.StateDir), &ledgerstore.Options{Logger: e.logger})
+	if err != nil {
+		return err
+	}
+	e.onClose("the ledger", func(context.Context) error { return e.ledger.Close() })
 	if e.plans, err = loop.NewPlans(ctx, e.stream, e.logger); err != nil {
 		return err
 	}
@@ -273,6 +280,7 @@ func (e *Engine) startObserver(ctx context.Context) error {
 		return err
 	}
 	e.work("follow the loop", func(ctx context.Context) error { return loop.Follow(ctx, e.stream, 0, e.observer.apply, e.logger) })
+	e.work("keep the ledger", func(ctx context.Context) error { return e.ledger.Keep(ctx, e.stream) })
 	e.work("watch the plan", func(ctx context.Context) error {
 		return e.plans.Watch(ctx, func(plan predictor.Plan) { e.observer.obey(ctx, plan) })
 	})
@@ -388,7 +396,7 @@ func (e *Engine) startApps(ctx context.Context) error {
 	e.trigger, err = trigger.New(trigger.Options{
 		JetStream: e.stream, Starter: trigger.NewTemporalStarter(e.temporal, e.config.Policy.Window, e.prices()),
 		Scheduler: trigger.NewTemporalScheduler(e.temporal, engineQueue), Logger: e.logger, Wanted: e.apps.wanted,
-		Lost: func(streams []string) { e.alert(alerting.StreamsLost(streams, e.now())) },
+		Check: e.apps.check, Lost: func(streams []string) { e.alert(alerting.StreamsLost(streams, e.now())) },
 	})
 	if err != nil {
 		return err
@@ -422,6 +430,7 @@ func (e *Engine) startWorkers() (*workflowWorkers, error) {
 	}
 	e.onClose("the connection behind the doors to Temporal", func(context.Context) error { return doors.Close() })
 	return &workflowWorkers{
+		checks: &inputChecks{},
 		builds: e.builds, spawner: spawner, admit: e.servers.AdmitBuild, doors: doors, logger: e.logger, stop: map[buildID]context.CancelFunc{},
 		chains: &chainWorkers{stored: e.chains, temporal: e.temporal, recorder: e.recorder, results: e.results, window: e.config.Policy.Window},
 		environment: []string{
@@ -433,7 +442,7 @@ func (e *Engine) startWorkers() (*workflowWorkers, error) {
 }
 
 func (e *Engine) startLeader(ctx context.Context) error {
-	if err := autoscaler.EndFormer(ctx, e.temporal); err != nil {
+	if err := autoscaler.EndLegacyWorkflow(ctx, e.temporal); err != nil {
 		return err
 	}
 	lease, err := e.connectNATS("spillway lead")

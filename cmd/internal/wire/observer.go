@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -14,7 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // observer follows the loop's stream and keeps what people ask for: the ledger, the metrics and the feed of the page.
@@ -65,12 +64,16 @@ func newObserver(metrics *telemetry.Metrics, counts bool, before extent, logger 
 
 // apply takes one message of the stream.
 func (o *observer) apply(sequence uint64, message loopwire.Message) error {
-	news := sequence > o.before.last
 	o.tracer.Apply(sequence, message)
 	run := runOf(message.Event)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.reach(sequence - 1) // where the last message of before has been deleted meanwhile
+	news := sequence > o.before.last
+	if _, sample := message.Event.(predictor.Sampled); sample { // it has the sequence of the message before it
+		news, sequence = o.current(), o.seen
+	} else {
+		o.reach(sequence - 1) // where the last message of before has been deleted meanwhile
+	}
 	if o.counts && news {
 		o.metrics.Apply(message)
 	} else if o.counts {
@@ -170,15 +173,15 @@ func (o *observer) forecast(event predictor.Event) {
 		return
 	}
 	run := runOf(event)
-	if finish, cost, known := o.state.Forecast(run, event.When()); known {
-		o.ledger.Forecast(run, event.When(), finish, cost)
+	if forecast, known := o.state.Forecast(run, event.When()); known {
+		o.ledger.Forecast(run, event.When(), forecast)
 	}
 }
 
 // settled takes in the end of a run. Where the stream told it before, and a late word has opened the run again since,
 // it tells it no more; where it tells it yet, that is nothing new. The state is left as it is: it knows so late a run by
 // its name only, and what it is told twice it would take for two runs.
-func (o *observer) settled(over workflows.Ended) {
+func (o *observer) settled(over engine.Ended) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ledger.Apply(over.Started)
@@ -190,14 +193,7 @@ func (o *observer) settled(over workflows.Ended) {
 func (o *observer) silent(since time.Time) []ledger.RunView {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var silent []ledger.RunView
-	for _, run := range o.ledger.Runs(ledger.Query{State: predictor.RunRunning}) {
-		if heard(run).Before(since) {
-			silent = append(silent, run)
-		}
-	}
-	slices.Reverse(silent)
-	return silent
+	return o.ledger.Silent(since)
 }
 
 // obey takes a new plan.

@@ -68,6 +68,35 @@ func TestAnObserverIsReadyWhenItHasCaughtUpAndTheLeaderHasDecided(t *testing.T) 
 	}
 }
 
+// TestSamplesMoveNoPosition hands an observer samples, which have the sequence of the message before them: 0 where there is none.
+func TestSamplesMoveNoPosition(t *testing.T) {
+	t.Parallel()
+	o := newObserver(telemetry.NewMetrics(), true, extent{3, 4}, slog.New(slog.DiscardHandler))
+	o.leading(true)
+	sample := loopwire.Message{Event: predictor.Sampled{Run: "r", Stage: predictor.StageID{Name: "s"}, Task: "t", Attempt: 1, Step: 1}}
+	for _, c := range []struct {
+		sequence uint64
+		message  loopwire.Message
+		current  bool
+	}{
+		{0, sample, false},
+		{3, loopwire.Message{Event: predictor.RunStarted{Run: "r"}}, false},
+		{3, sample, false},
+		{4, loopwire.Message{}, true},
+		{4, sample, true},
+	} {
+		if err := o.apply(c.sequence, c.message); err != nil {
+			t.Fatal(err)
+		}
+		if current := waits(o) == ""; current != c.current {
+			t.Errorf("after %d, %+v: current %v, want %v", c.sequence, c.message, current, c.current)
+		}
+	}
+	if got := o.reached(); got != 4 {
+		t.Errorf("reached %d, want 4", got)
+	}
+}
+
 func TestASweepLooksAtAFewRunsInTurn(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)

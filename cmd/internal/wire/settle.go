@@ -14,9 +14,10 @@ import (
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 const (
@@ -51,9 +52,7 @@ func (s *settler) first(ctx context.Context) (over map[string]bool) {
 		if over, failed = s.sweep(ctx, s.engine.observer.silent(s.engine.began)); !failed {
 			break
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
+		if !wait.For(ctx, time.Second) {
 			return over
 		}
 	}
@@ -214,7 +213,7 @@ func (s *settler) end(ctx context.Context, run ledger.RunView, result json.RawMe
 		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, Goal: run.Goal, Event: run.Event, EventAt: run.EventAt,
 		RetryOf: run.RetryOf, At: run.StartedAt,
 	}
-	over := workflows.Conclude(started, result, failure, at)
+	over := engine.Conclude(started, result, failure, at)
 	if err := s.engine.recorder.End(ctx, over.Started, over.Ended, over.Done); err != nil {
 		return err
 	}

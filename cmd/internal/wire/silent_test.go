@@ -18,6 +18,7 @@ import (
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows"
+	sdk "github.com/spillway-ml/spillway/workflows/engine"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest/forms"
 )
 
@@ -48,9 +49,9 @@ func TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid
 		}
 		return in, nil
 	})
-	host := workflows.Host{Stages: []workflows.AnyStage{silent}}
-	w := worker.New(c, queue, worker.Options{Interceptors: []interceptor.WorkerInterceptor{workflows.NewInterceptor(host)}})
-	workflows.Register(w, host, []workflows.AnyPipeline{pipeline})
+	host := sdk.Host{Stages: []workflows.AnyStage{silent}}
+	w := worker.New(c, queue, worker.Options{Interceptors: []interceptor.WorkerInterceptor{sdk.NewInterceptor(host)}})
+	sdk.Register(w, host, []workflows.AnyPipeline{pipeline})
 	beat := make(chan struct{})
 	once := sync.OnceFunc(func() { close(beat) })
 	w.RegisterActivityWithOptions(func(ctx context.Context, _ loopwire.Task, _ json.RawMessage) (loopwire.Result, error) {
@@ -63,7 +64,7 @@ func TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid
 	}
 	defer w.Stop()
 	options := client.StartWorkflowOptions{ID: run, TaskQueue: queue, Memo: map[string]any{
-		workflows.GoalMemo: predictor.Goal{Budget: 1000}, workflows.OptionsMemo: loopwire.RunOptions{Version: loopwire.WorkflowVersion},
+		sdk.GoalMemo: predictor.Goal{Budget: 1000}, sdk.OptionsMemo: loopwire.RunOptions{Version: loopwire.WorkflowVersion},
 	}}
 	started, err := c.ExecuteWorkflow(t.Context(), options, pipeline.Name(), 1)
 	if err != nil {
@@ -82,7 +83,7 @@ func TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid
 		return err == nil && answer.Get(&stopped) == nil && stopped
 	})
 	changed, err := c.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: run, UpdateName: workflows.GoalUpdate, Args: []any{predictor.Goal{Budget: 6}}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: run, UpdateName: sdk.GoalUpdate, Args: []any{predictor.Goal{Budget: 6}}, WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	if err == nil {
 		err = changed.Get(t.Context(), nil)

@@ -21,7 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // Outlook returns what would be expected of a run under goal.
@@ -59,12 +59,12 @@ func (e *Engine) SetGoal(ctx context.Context, run string, goal predictor.Goal) (
 		return predictor.Outlook{}, err
 	}
 	if problem := hopeless(goal, outlook); problem != "" {
-		return predictor.Outlook{}, web.Unprocessable(outlook.Verdict, "%s", problem)
+		return predictor.Outlook{}, web.Unprocessable(outlook.Summary, "%s", problem)
 	}
 	ctx, cancel := context.WithTimeout(ctx, goalTimeout)
 	defer cancel()
 	handle, err := e.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-		WorkflowID: run, UpdateName: workflows.GoalUpdate, Args: []any{goal}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: run, UpdateName: engine.GoalUpdate, Args: []any{goal}, WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	if err == nil {
 		err = handle.Get(ctx, nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/results"
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -26,8 +27,8 @@ var stores = []struct {
 	ensure func(context.Context, jetstream.JetStream) error
 }{
 	{[]string{
-		wire.LoopStream, bucketStream(wire.PlanBucket), bucketStream(wire.HostBucket), bucketStream(wire.EndBucket),
-		bucketStream(wire.StateBucket),
+		wire.LoopStream, wire.SampleStream, bucketStream(wire.PlanBucket), bucketStream(wire.HostBucket),
+		bucketStream(wire.EndBucket), bucketStream(wire.StateBucket),
 	}, loop.EnsureStreams},
 	{[]string{wire.LogStream}, func(ctx context.Context, js jetstream.JetStream) error {
 		return logs.EnsureStream(ctx, js, logs.StreamOptions{})
@@ -69,12 +70,7 @@ func ensureStores(ctx context.Context, js jetstream.JetStream) error {
 // keepStores makes streams anew that somebody has deleted, and those in memory that are gone after NATS had to open its store anew.
 // The loop's stream goes on behind the last message that was seen.
 func keepStores(ctx context.Context, js jetstream.JetStream, seen func() uint64, tell func(missing []string)) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(storeLook):
-		}
+	for wait.For(ctx, storeLook) {
 		missing, err := missingStores(ctx, js, storeNames(false))
 		if err != nil || len(missing) == 0 {
 			continue // without an answer, Check says what is wrong with NATS
@@ -86,6 +82,7 @@ func keepStores(ctx context.Context, js jetstream.JetStream, seen func() uint64,
 			tell(missing)
 		}
 	}
+	return nil
 }
 
 // lackOf is the error of streams that are missing; nil of none.

@@ -10,7 +10,6 @@ import (
 	"github.com/spillway-ml/spillway/activities/alerts"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
-	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
 const (
@@ -111,17 +110,32 @@ func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Wat
 	}
 }
 
+// forecastsAtOnce is how many runs are forecast before others may look and what happens is taken in: a forecast takes
+// some ten microseconds.
+const forecastsAtOnce = 64
+
 // readings forecasts every run that goes on, and returns what is expected of those that have a deadline or a budget.
-func (o *observer) readings(snapshot predictor.Snapshot) []alerting.Reading {
+func (o *observer) readings(snapshot predictor.Snapshot) (readings []alerting.Reading) {
+	for some := range slices.Chunk(o.going(), forecastsAtOnce) {
+		readings = append(readings, o.read(some, snapshot)...)
+	}
+	return readings
+}
+
+// read is readings of some runs.
+func (o *observer) read(runs []string, snapshot predictor.Snapshot) (readings []alerting.Reading) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var readings []alerting.Reading
-	for _, run := range o.ledger.Runs(ledger.Query{State: predictor.RunRunning}) {
-		if finish, cost, known := o.state.Forecast(run.Run, snapshot.Now); known {
-			o.ledger.Forecast(run.Run, snapshot.Now, finish, cost)
+	for _, run := range runs {
+		pipeline, goal, going := o.ledger.Goal(run)
+		if !going {
+			continue // it has just ended
 		}
-		if run.Goal.Deadline > 0 || run.Goal.Budget > 0 {
-			readings = append(readings, alerting.Read(run.Pipeline, o.state.Outlook(run.Run, run.Goal, snapshot)))
+		if forecast, known := o.state.Forecast(run, snapshot.Now); known {
+			o.ledger.Forecast(run, snapshot.Now, forecast)
+		}
+		if goal.Deadline > 0 || goal.Budget > 0 {
+			readings = append(readings, alerting.Read(pipeline, o.state.Outlook(run, goal, snapshot)))
 		}
 	}
 	return readings

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
@@ -30,6 +32,7 @@ type workflowWorkers struct {
 	environment []string                                           // of every worker, the build's own aside
 	admit       func(app wire.App, build string) (*url.URL, error) // lets a build's worker connect to NATS
 	doors       grpc.ClientConnInterface                           // what lies behind the workers' doors to Temporal
+	checks      *inputChecks
 	logger      *slog.Logger
 
 	running sync.WaitGroup
@@ -97,10 +100,7 @@ func (w *workflowWorkers) supervise(ctx context.Context, id buildID) {
 			pause = firstPause
 		}
 		w.logger.WarnContext(ctx, "workflow worker ended; it is started again", "build", id.String(), "error", err, "pause", pause)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		wait.For(ctx, pause)
 		pause = min(2*pause, longPause)
 	}
 }
@@ -128,14 +128,24 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 	}
 	defer entrance.Close()
 	worker := exec.Command(app.Path) //nolint:noctx // it is stopped by a signal first and by force only after a grace
-	worker.Env = append(hostEnvironment(), w.environment...)
+	worker.Env = append(spawn.Environment(spawn.Inherited(os.LookupEnv)), w.environment...)
 	worker.Env = append(worker.Env, wire.RoleEnvironment+"="+wire.RoleWorkflows, wire.BuildEnvironment+"="+id.build,
 		wire.NATSEnvironment+"="+messages.String(), wire.TemporalEnvironment+"="+entrance.Address())
 	password, _ := messages.User.Password()
 	logs := &lineLogger{logger: w.logger.With("build", id.String()), secret: password}
 	worker.Stdout, worker.Stderr = logs, logs
-	if err := w.spawner.Start(worker); err != nil {
+	pipes, err := w.connectChecks(worker, app.Descriptor)
+	if err != nil {
 		return fmt.Errorf("start workflow worker %s: %w", id, err)
+	}
+	defer pipes.close()
+	err = w.spawner.Start(worker)
+	pipes.given()
+	if err != nil {
+		return fmt.Errorf("start workflow worker %s: %w", id, err)
+	}
+	if pipes.ask != nil {
+		w.running.Go(func() { w.checks.serve(id, pipes.ask, pipes.answers) })
 	}
 	entrance.Admit(worker.Process.Pid)
 	ended := make(chan error, 1)
@@ -155,22 +165,26 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 	}
 }
 
+// connectChecks gives a worker of which some pipeline checks inputs the pipes for that; the pipes are zero for any
+// other.
+func (w *workflowWorkers) connectChecks(worker *exec.Cmd, app wire.App) (checkPipes, error) {
+	if !slices.ContainsFunc(app.Pipelines, func(p wire.Pipeline) bool { return p.Validates }) {
+		return checkPipes{}, nil
+	}
+	pipes, err := newCheckPipes()
+	if err != nil {
+		return checkPipes{}, err
+	}
+	worker.Env = append(worker.Env, wire.ChecksEnvironment+"=1")
+	worker.ExtraFiles = []*os.File{wire.ChecksInput - 3: pipes.theirAsk, wire.ChecksOutput - 3: pipes.theirAnswer}
+	return pipes, nil
+}
+
 func signalProcess(process *os.Process, signal syscall.Signal) {
 	if err := process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		// The process cannot be reached; waiting for it is all that is left to do.
 		return
 	}
-}
-
-// hostEnvironment is the part of this process's environment that users' processes get: nothing that could be a secret.
-func hostEnvironment() []string {
-	var kept []string
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ"} {
-		if value, set := os.LookupEnv(name); set {
-			kept = append(kept, name+"="+value)
-		}
-	}
-	return kept
 }
 
 // lineLogger logs what a process prints, line by line.

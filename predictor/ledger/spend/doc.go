@@ -1,2 +1,2 @@
-// Package spend keeps who spent what and when, to the picodollar and in bounded memory.
+// Package spend divides money and time among those who spent them and when, to the picodollar.
 package spend

@@ -12,17 +12,16 @@ import (
 
 // host is when a host was there, and who held it in which minute.
 type host struct {
-	price     pricing.Host // told last
-	told      int64        // when; 0 before the first time
-	presences []presence   // sorted and disjoint
+	presences []presence // sorted and disjoint
 	minutes   map[int64][]holder
 }
 
-// presence is an interval in which a host was there at a price. What it has cost by t is counted from base, so that cutting off its start
-// changes nothing of what the rest costs.
+// presence is an interval in which a host was there at a price. What it has cost by t is counted from the last whole
+// hour before it, so that neither cutting it nor joining it with another changes what a part of it costs: a whole hour
+// costs the price, without rounding.
 type presence struct {
-	base, from, to int64
-	price          pricing.Host
+	from, to int64
+	price    pricing.Host
 }
 
 // holder is who held something of a host in a minute.
@@ -34,9 +33,10 @@ type holder struct {
 
 // cost is the price of the presence from since up to until, rounded as in Span.Within.
 func (p presence) cost(since, until int64) quantity.Money {
+	base := floor(p.from, hour)
 	owed := func(t int64) quantity.Money {
 		t = max(p.from, min(t, p.to))
-		return quantity.Money(prorated(int64(max(0, p.price.PerHour)), t-p.base, hour))
+		return quantity.Money(prorated(int64(max(0, p.price.PerHour)), t-base, hour))
 	}
 	if since = max(since, p.from); since >= min(until, p.to) {
 		return 0
@@ -59,13 +59,12 @@ func (h *host) present(p presence) int {
 	for ; j < len(h.presences) && h.presences[j].from <= p.to; j++ {
 		there := h.presences[j]
 		if p.from < there.from {
-			joined = join(joined, presence{base: p.from, from: p.from, to: there.from, price: p.price})
+			joined = join(joined, presence{from: p.from, to: there.from, price: p.price})
 		}
 		joined = join(joined, there)
 		p.from = max(p.from, there.to)
 	}
 	if p.from < p.to {
-		p.base = p.from
 		joined = join(joined, p)
 	}
 	h.presences = slices.Replace(h.presences, i, j, joined...)
@@ -106,7 +105,7 @@ func (h *host) hold(s Span, closed int64) int {
 
 // with is a copy of the host that spans hold as well.
 func (h *host) with(spans []Span, closed int64) *host {
-	other := &host{price: h.price, told: h.told, presences: h.presences, minutes: maps.Clone(h.minutes)}
+	other := &host{presences: h.presences, minutes: maps.Clone(h.minutes)}
 	for at, holders := range other.minutes {
 		other.minutes[at] = slices.Clone(holders)
 	}

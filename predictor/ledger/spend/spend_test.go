@@ -27,18 +27,9 @@ type who struct{ run, stage, host string }
 
 // spent sums up a window by who spent.
 func spent(b *Book, since, until int64, running ...Span) map[who]Sums {
-	found := map[who]Sums{}
-	b.Each(since, until, running, func(s Span) {
-		of := who{host: s.Host}
-		if s.Owner != nil {
-			of.run, of.stage = s.Owner.Run, s.Owner.Stage
-		}
-		sums := found[of]
-		sums.Add(s.Sums)
-		found[of] = sums
-	})
-	maps.DeleteFunc(found, func(_ who, s Sums) bool { return s == Sums{} })
-	return found
+	var found []Span
+	b.Each(since, until, running, func(s Span) { found = append(found, s) })
+	return sumOf(found)
 }
 
 func total(found map[who]Sums) (sum Sums) {
@@ -89,7 +80,7 @@ func TestIdleTimeIsPaidByWhoeverHeldTheHostInThatMinute(t *testing.T) {
 	}
 }
 
-func TestWhatIsOldIsSummedUpByTheHourAsItWasAttributed(t *testing.T) {
+func TestWhatIsOldIsClosedAsItWasAttributed(t *testing.T) {
 	t.Parallel()
 	const cent = quantity.USD / 100
 	b := New()
@@ -100,16 +91,61 @@ func TestWhatIsOldIsSummedUpByTheHourAsItWasAttributed(t *testing.T) {
 	if b.hosts["h"] != nil {
 		t.Fatalf("a host that was not there for a week is still kept")
 	}
-	if diff := gocmp.Diff(before, spent(b, 0, math.MaxInt64), gocmp.AllowUnexported(who{})); diff != "" {
+	idle, until := b.Closed()
+	if want := nanos(24 * time.Hour); until != floor(want, hour) {
+		t.Errorf("closed until %d, want the hour of %d", until, want)
+	}
+	kept := sumOf(idle)
+	if diff := gocmp.Diff(before, kept, gocmp.AllowUnexported(who{})); diff != "" {
 		t.Errorf("minute by minute and by the hour:\n%s", diff)
 	}
 	if got := before[who{"r1", "app/prep", "h"}].Idle; got != cent*3/4 {
 		t.Errorf("a minute of the hour pays for %s, want three quarters of a minute", got)
 	}
 	b.Present(present("h", time.Hour, 2*time.Hour, 60*cent)) // told again, a week late
-	if diff := gocmp.Diff(before, spent(b, 0, math.MaxInt64), gocmp.AllowUnexported(who{})); diff != "" {
-		t.Errorf("what comes a week late changes what was closed:\n%s", diff)
+	if again, _ := b.Closed(); len(again) != 0 || len(spent(b, 0, math.MaxInt64)) != 0 {
+		t.Errorf("what comes a week late changes what was closed: %v, %v", again, spent(b, 0, math.MaxInt64))
 	}
+}
+
+// sumOf sums up spans by who spent.
+func sumOf(spans []Span) map[who]Sums {
+	found := map[who]Sums{}
+	for _, s := range spans {
+		of := who{host: s.Host}
+		if s.Owner != nil {
+			of.run, of.stage = s.Owner.Run, s.Owner.Stage
+		}
+		sums := found[of]
+		sums.Add(s.Sums)
+		found[of] = sums
+	}
+	maps.DeleteFunc(found, func(_ who, s Sums) bool { return s == Sums{} })
+	return found
+}
+
+func TestABookThatIsReopenedSaysTheSame(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		events := drawEvents(t)
+		whole := New()
+		tell(whole, events)
+		until := floor(nanos(time.Duration(rapid.Int64Range(0, int64(3*time.Hour)).Draw(t, "closed"))), hour)
+		if until > whole.closed {
+			whole.close(until)
+		}
+		_, closed := whole.Closed()
+		again := Reopen(closed)
+		for _, event := range events {
+			if end(event) > closed {
+				tell(again, []any{event})
+			}
+		}
+		if diff := gocmp.Diff(spent(whole, 0, math.MaxInt64), spent(again, 0, math.MaxInt64),
+			gocmp.AllowUnexported(who{})); diff != "" {
+			t.Fatalf("closed until %d (-whole +reopened):\n%s", closed, diff)
+		}
+	})
 }
 
 // drawEvents draws presences, holdings and what is kept, within two hours and with few collisions of prices.
@@ -134,7 +170,6 @@ func tell(b *Book, events []any) {
 			b.Present(e)
 		case Span:
 			b.Hold(e)
-			b.Keep(e)
 		}
 	}
 }
@@ -238,24 +273,21 @@ func TestIdleTimeAndHoldingsSumToThePriceOfTheHost(t *testing.T) {
 			}
 		}
 		// Minutes in which the host came or went are between: at most two for each interval, with at most 20 holders of 1,000 picodollars.
-		if least, most := price-held-quantity.Money(len(there)*2*20*1000), price-held; idle < least || idle > most {
+		least, most := price-held-quantity.Money(len(there)*(2*20*1000+1)), price-held+quantity.Money(len(there))
+		if idle < least || idle > most {
 			t.Fatalf("idle time is %d of %d, want between %d and %d with %d held", idle, price, least, most, held)
 		}
 	})
 }
 
-func TestMemoryStaysWithinItsBoundsAndTotalsStayExact(t *testing.T) {
+func TestMemoryStaysWithinItsBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		events := drawEvents(t)
-		wide, narrow := New(), newBook(bounds{entries: 5, cells: 1 << 20})
-		tell(wide, events)
+		narrow := New()
+		narrow.most = 5
 		slices.SortStableFunc(events, func(a, b any) int { return cmp.Compare(end(a), end(b)) }) // what comes late finds its hour closed
 		tell(narrow, events)
-		a, b := total(spent(wide, 0, math.MaxInt64)), total(spent(narrow, 0, math.MaxInt64))
-		if a.Attempts != b.Attempts || a.Held != b.Held || a.Pool != b.Pool {
-			t.Fatalf("%+v with all minutes, %+v without", a, b)
-		}
 		entries := 0
 		for _, h := range narrow.hosts {
 			entries += len(h.presences)
@@ -272,6 +304,28 @@ func TestMemoryStaysWithinItsBoundsAndTotalsStayExact(t *testing.T) {
 	})
 }
 
+func TestHoursSumToTheSpans(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		hours := Hours{}
+		var spans []Span
+		for _, event := range drawEvents(t) {
+			if s, ok := event.(Span); ok {
+				spans = append(spans, s)
+				hours.Add(s)
+			}
+		}
+		if diff := gocmp.Diff(sumOf(spans), sumOf(hours.Spans()), gocmp.AllowUnexported(who{})); diff != "" {
+			t.Fatalf("(-spans +hours):\n%s", diff)
+		}
+		for _, s := range hours.Spans() {
+			if floor(s.From, hour) != floor(max(s.From, s.To-1), hour) {
+				t.Fatalf("%+v is of more than an hour", s)
+			}
+		}
+	})
+}
+
 func end(event any) int64 {
 	switch e := event.(type) {
 	case predictor.HostHeld:
@@ -282,26 +336,6 @@ func end(event any) int64 {
 	return 0
 }
 
-func TestWhenThereAreTooManySumsOldRunsAreSummedUpTogether(t *testing.T) {
-	t.Parallel()
-	b := newBook(bounds{entries: 100, cells: 100})
-	for i := range 5000 {
-		at := time.Duration(i) * 10 * time.Minute
-		b.Keep(holding(&Owner{Run: fmt.Sprint("r", i), Pipeline: "p", Stage: "app/s"}, "h", at, at+time.Minute, 1000))
-		if len(b.cells) > 100 {
-			t.Fatalf("%d sums are kept after %d runs, want at most 100", len(b.cells), i)
-		}
-	}
-	found := spent(b, 0, math.MaxInt64)
-	earlier := found[who{EarlierRuns, "app/s", "h"}]
-	if sum := total(found); sum.Attempts != 5000 || sum.Pool != 5_000_000 || sum.Held != 5000*time.Minute {
-		t.Errorf("%+v in all, want 5,000 attempts of 1,000 picodollars and a minute", sum)
-	}
-	if earlier.Attempts < 4000 || found[who{"r4999", "app/s", "h"}].Attempts != 1 {
-		t.Errorf("earlier runs had %d attempts, the latest run %d; want most and 1", earlier.Attempts, found[who{"r4999", "app/s", "h"}].Attempts)
-	}
-}
-
 func TestTheFirstPriceOfAnIntervalCounts(t *testing.T) {
 	t.Parallel()
 	b := New()
@@ -310,11 +344,29 @@ func TestTheFirstPriceOfAnIntervalCounts(t *testing.T) {
 	if got := total(spent(b, 0, math.MaxInt64)).Idle; got != 2100 {
 		t.Errorf("an hour of 100 and two of 1000 cost %d", got)
 	}
-	if price, known := b.Price("h"); !known || price.PerHour != 1000 {
+}
+
+func TestThePriceOfAHostIsTheOneToldLast(t *testing.T) {
+	t.Parallel()
+	var p Prices
+	p.Present(present("h", time.Hour, 2*time.Hour, 100))
+	p.Present(present("h", 0, 3*time.Hour, 1000))
+	p.Present(present("h", 0, time.Hour, 7)) // late
+	p.Present(present("i", time.Hour, 0, 7)) // no time
+	if price, known := p.Of("h"); !known || price.PerHour != 1000 {
 		t.Errorf("the price is %v, known %v, want the one told last", price.PerHour, known)
 	}
-	if _, known := b.Price("nobody"); known {
-		t.Error("a host that nobody told of has a price")
+	if _, known := p.Of("i"); known || !slices.Equal(p.Hosts(), []string{"h"}) {
+		t.Errorf("%v have a price, want h only", p.Hosts())
+	}
+	before := p.Revision()
+	p.Present(present("h", 3*time.Hour, 4*time.Hour, 1000))
+	if p.Revision() != before {
+		t.Error("the same price again is another revision")
+	}
+	p.Present(present("i", 8*24*time.Hour, 9*24*time.Hour, 7))
+	if _, known := p.Of("h"); known || p.Revision() == before {
+		t.Error("a host that was not there for a week has its price yet, or nobody is told that it has not")
 	}
 }
 
@@ -353,13 +405,13 @@ func FuzzBookTakesAnyTimes(f *testing.F) {
 	f.Add(int64(0), int64(1), int64(5), int64(7), int64(1))
 	f.Add(int64(-1<<62), int64(1<<62), int64(1)<<40, int64(1)<<61, int64(math.MaxInt64))
 	f.Fuzz(func(t *testing.T, from, to, hold, until, cost int64) {
-		b := newBook(bounds{entries: 1000, cells: 1000})
+		b := New()
+		b.most = 1000
 		b.Present(predictor.HostHeld{Host: "h", From: time.Unix(0, from), At: time.Unix(0, to), PricePerHour: quantity.Money(cost)})
 		a, z := Nanoseconds(time.Unix(0, hold)), Nanoseconds(time.Unix(0, until))
 		z = min(max(a, z), a+int64(366*24*time.Hour)) // what the ledger lets through
 		s := Span{Owner: prep, Venue: predictor.Pool, Host: "h", From: a, To: z, Counted: z, Sums: Sums{Attempts: 1, Pool: quantity.Money(max(0, cost/2))}}
 		b.Hold(s)
-		b.Keep(s)
 		for of, sums := range spent(b, 0, math.MaxInt64) {
 			if sums.Pool < 0 || sums.Idle < 0 || sums.Held < 0 {
 				t.Errorf("%+v spent %+v", of, sums)

@@ -131,7 +131,7 @@ func (a *Account) Close(id string, spent quantity.Money, price Price, told bool)
 }
 
 // lend gives a part what it needs to go on, and as much more as is fair.
-func (a *Account) lend(p *part, behind bool) verdict {
+func (a *Account) lend(p *part, behind bool) outcome {
 	price, free := a.prices[p.stage], a.free()
 	each, known := p.each(price, free)
 	least := p.report.Least

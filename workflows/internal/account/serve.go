@@ -6,11 +6,11 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// verdict is what became of one who waits for money.
-type verdict int
+// outcome is what became of one who waits for money.
+type outcome int
 
 const (
-	served verdict = iota // or it needs nothing any more
+	served outcome = iota // or it needs nothing any more
 	lacks                 // there is not enough: nobody behind it is given money before it
 	waits                 // for its stage's price, which a task in flight will tell
 )
@@ -65,7 +65,7 @@ func (a *Account) isInFlight(id string) bool {
 
 // try gives money to one who waits. Behind says that somebody before it lacks money: then only what costs nothing is
 // served.
-func (a *Account) try(id string, behind bool) verdict {
+func (a *Account) try(id string, behind bool) outcome {
 	t := a.tasks[id]
 	switch {
 	case t == nil:
@@ -78,9 +78,9 @@ func (a *Account) try(id string, behind bool) verdict {
 }
 
 // start lets a task start whose upper price is free.
-func (a *Account) start(t *task, behind bool) verdict {
+func (a *Account) start(t *task, behind bool) outcome {
 	price, free := a.prices[t.stage], a.free()
-	begin := func(amount quantity.Money) verdict {
+	begin := func(amount quantity.Money) outcome {
 		a.hold(t, amount)
 		t.started = true
 		if a.share != nil {
@@ -113,7 +113,7 @@ func (a *Account) start(t *task, behind bool) verdict {
 }
 
 // grow gives a task in flight the more that it asks for.
-func (a *Account) grow(t *task, behind bool) verdict {
+func (a *Account) grow(t *task, behind bool) outcome {
 	free, least := a.free(), t.more.least-t.reserved
 	switch {
 	case !a.limited:

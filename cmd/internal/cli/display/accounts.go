@@ -2,6 +2,8 @@ package display
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -9,19 +11,49 @@ import (
 	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
-// static says what a run would have cost at static sizes; empty when that cannot be said.
+// static says what a run would have cost with one fixed size for each stage and without functions, and how long it
+// would have taken: either alone reads as a loss where the run paid for time, or waited to save money. It is empty
+// when that cannot be said.
 func static(run ledger.RunView) string {
 	if !run.Static.Known {
 		return ""
 	}
-	text := "static sizes would have cost " + run.Static.Cost.String()
-	if factor := times(run.Static.Cost, run.Static.Actual); factor != "" {
-		text += " (" + factor + ")"
+	text := "one fixed size for each stage and no functions would have cost " + run.Static.Cost.String() +
+		inBrackets(against(run.Static.Cost.USD(), run.Static.Actual.USD(), "less", "more", "as much"))
+	if took := run.Static.Seconds; took > 0 {
+		text += " in about " + seconds(took) + inBrackets(against(took, run.Actual.Seconds, "less", "more", "as long"))
+	} else if Ended(run) {
+		text += "; in what time is not known"
 	}
 	if run.Static.Short > 0 {
 		text += fmt.Sprintf(", and %s would have run out of memory", plural(run.Static.Short, "attempt"))
 	}
 	return text
+}
+
+// against says how an amount compares with what came: "42% less", "12% more", "2.2 times as much"; empty when that
+// cannot be said.
+func against(amount, came float64, less, more, as string) string {
+	if amount <= 0 || came <= 0 {
+		return ""
+	}
+	switch ratio := amount / came; {
+	case ratio >= 2:
+		return strconv.FormatFloat(ratio, 'f', 1, 64) + " times " + as
+	case math.Abs(ratio-1) < 0.005:
+		return as
+	case ratio > 1:
+		return percent(ratio-1) + " " + more
+	default:
+		return percent(1-ratio) + " " + less
+	}
+}
+
+func inBrackets(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
 }
 
 // reused says what a run took from earlier runs; empty when it took nothing.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // nobody names the line of what no run has caused.
@@ -16,6 +15,9 @@ const nobody = "(nobody)"
 // begins with the first that is known.
 func Bill(bill ledger.Bill, all bool, s Style) []string {
 	lines := []string{"cost by " + string(bill.By) + ", " + period(bill, all)}
+	for _, gap := range bill.Incomplete {
+		lines = append(lines, s.paint(yellow, incomplete(gap)))
+	}
 	if len(bill.Lines) == 0 {
 		return append(lines, "nothing was spent")
 	}
@@ -65,6 +67,14 @@ func billNotes(bill ledger.Bill, sum ledger.Line, s Style) []string {
 	return lines
 }
 
+// incomplete says of which time not all is known.
+func incomplete(gap ledger.Gap) string {
+	if gap.Since.IsZero() {
+		return "not complete before " + moment(gap.Until) + ": what told of it is gone"
+	}
+	return "not complete from " + moment(gap.Since) + " to " + moment(gap.Until) + ": what told of it is gone"
+}
+
 // period says what time a bill is about.
 func period(bill ledger.Bill, all bool) string {
 	text := "from " + moment(bill.Since) + " to " + moment(bill.Until)
@@ -87,12 +97,4 @@ func percent(share float64) string {
 	default:
 		return strconv.FormatFloat(share*100, 'f', 0, 64) + "%"
 	}
-}
-
-// times writes how many times as much as one amount another is: "1.8 times as much"; empty when that cannot be said.
-func times(amount, than quantity.Money) string {
-	if than <= 0 || amount <= 0 {
-		return ""
-	}
-	return strconv.FormatFloat(amount.USD()/than.USD(), 'g', 3, 64) + " times as much"
 }

@@ -86,12 +86,16 @@ func (c *comparison) stage(d ledger.StageDiff) {
 	c.number(name+" reused", float64(a.Reused.Tasks), float64(b.Reused.Tasks), whole)
 	c.number(name+" time of one", a.ActualWall, b.ActualWall, orUnknown(seconds))
 	c.number(name+" run", a.RunSeconds, b.RunSeconds, seconds)
-	c.number(name+" queue", a.QueueSeconds, b.QueueSeconds, seconds)
+	c.number(name+" wait of one", a.Wait.MedianSeconds, b.Wait.MedianSeconds, seconds)
+	c.number(name+" longest wait", a.Wait.LongestSeconds, b.Wait.LongestSeconds, seconds)
 	c.number(name+" start", a.StartSeconds, b.StartSeconds, seconds)
 	c.number(name+" CPU", a.CPUSeconds, b.CPUSeconds, seconds)
 	c.number(name+" cost", a.Cost.USD(), b.Cost.USD(), money)
 	c.row(name+" size", a.Grant.String(), b.Grant.String(), "")
-	c.number(name+" peak memory", float64(a.PeakMemory), float64(b.PeakMemory), orUnknown(inUnit("bytes")))
+	for _, venue := range []predictor.Venue{predictor.Pool, predictor.Function} {
+		peak := func(of ledger.StageView) float64 { return float64(of.Memory[venue].Peak) }
+		c.number(name+" peak at "+string(venue), peak(a), peak(b), orUnknown(inUnit("bytes")))
+	}
 	c.number(name+" failed", float64(a.Failed), float64(b.Failed), whole)
 	c.number(name+" out of memory", float64(a.OutOfMemory), float64(b.OutOfMemory), whole)
 	c.number(name+" lost", float64(a.Lost), float64(b.Lost), whole)

@@ -44,16 +44,21 @@ func running() display.Model {
 				{
 					Name: "load", Scheduled: 1, Done: 1, Tasks: both(1, 0), Slots: both(1, 0), QueueSeconds: 0.02, StartSeconds: 0.1, RunSeconds: 0.084, CPUSeconds: 0.08,
 					PeakMemory: 24 * quantity.MiB, Grant: quantity.Size{CPU: 1000, Memory: 64 * quantity.MiB}, Cost: 2_310_000,
+					Memory: map[predictor.Venue]ledger.Memory{predictor.Pool: {Peak: 24 * quantity.MiB, Grant: 64 * quantity.MiB}},
 				},
 				{
 					Name: "train", Scheduled: 1, Running: 1, Tasks: both(0, 0), Slots: both(1, 0), QueueSeconds: 0.03, StartSeconds: 0.1,
 					PeakMemory: 190 * quantity.MiB, Grant: quantity.Size{CPU: 1000, Memory: 256 * quantity.MiB}, Cost: 0,
-					Step: 7, Metrics: map[string]float64{"loss": 0.13471, "accuracy": 0.9513}, Failed: 1,
+					Memory: map[predictor.Venue]ledger.Memory{predictor.Pool: {Peak: 190 * quantity.MiB, Grant: 256 * quantity.MiB}},
+					Step:   7, Metrics: map[string]float64{"loss": 0.13471, "accuracy": 0.9513}, Failed: 1,
 				},
 				{
 					Name: "a-stage-with-a-long-name", Expected: 320, Scheduled: 64, Running: 3, Done: 47, Tasks: both(30, 17), Slots: both(1, 2),
 					QueueSeconds: 130, StartSeconds: 1.2, RunSeconds: 3.9, CPUSeconds: 3.8, PeakMemory: 11 * quantity.GiB, Grant: quantity.Size{CPU: 1000, Memory: 12 * quantity.GiB},
 					Cost: 212_345_678,
+					Memory: map[predictor.Venue]ledger.Memory{
+						predictor.Pool: {Peak: 23 * quantity.MiB, Grant: 26 * quantity.MiB}, predictor.Function: {Peak: 11 * quantity.GiB, Grant: 12 * quantity.GiB},
+					},
 				},
 			},
 			Totals: ledger.Totals{Tasks: both(31, 17), Attempts: 49, Failures: 1, Cost: 214_655_678, QueueSeconds: 130.05, RunSeconds: 3.984, CPUSeconds: 3.88, StartSeconds: 1.4},
@@ -83,6 +88,26 @@ func ended() display.Model {
 	m.Run.Stages[1].PredictedWall = predictor.Interval{Low: 8, Mid: 9, High: 12}
 	m.Run.Stages[2].Done, m.Run.Stages[2].Tasks, m.Run.Stages[2].Running = 320, both(201, 119), 0
 	m.Run.Totals.Tasks = both(203, 119)
+	m.Run.Actual.Seconds = 23.4
+	m.Run.Static = ledger.Static{Known: true, Actual: 214_655_678, Cost: 127_500_000, Seconds: 51.5}
+	for i, wait := range []ledger.Wait{
+		{MedianSeconds: 0.02, LongestSeconds: 0.02, Attempts: 1},
+		{MedianSeconds: 0.03, LongestSeconds: 0.03, Attempts: 1},
+		{MedianSeconds: 0.31, LongestSeconds: 8.4, Attempts: 320},
+	} {
+		m.Run.Stages[i].Wait = wait
+	}
+	return m
+}
+
+// missed is the run at its end when it was late, dear, and the second of its pipeline.
+func missed() display.Model {
+	m := ended()
+	m.Run.Goal = predictor.Goal{Deadline: 20 * time.Second, Budget: 200_000_000}
+	m.Run.Static.Cost, m.Run.Static.Seconds = 642_000_000, 23.39
+	m.Run.Predicted = ledger.RunPrediction{
+		FinishSeconds: predictor.Interval{Low: 11, Mid: 22, High: 44}, Cost: predictor.Interval{Low: 0.0001, Mid: 0.0002, High: 0.0004}, Runs: 1,
+	}
 	return m
 }
 
@@ -107,6 +132,7 @@ func TestRenderingsAreAsTheGoldenFilesHaveThem(t *testing.T) {
 		"live-color":     display.Live(running(), display.Style{Width: 80, Color: true}),
 		"live-starting":  display.Live(starting(), narrow),
 		"summary":        display.Summary(ended(), narrow),
+		"summary-missed": display.Summary(missed(), narrow),
 		"summary-failed": display.Summary(failed(), narrow),
 		"decisions":      display.Decisions(ended()),
 	} {
@@ -183,6 +209,35 @@ func TestAccuracyIsFoundWhereAResultHasIt(t *testing.T) {
 	}
 }
 
+func TestTheListOfRunsSaysWhichLimitWasMissed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		goal  predictor.Goal
+		state predictor.RunState
+		after time.Duration // since the start
+		want  string
+	}{
+		"kept":                        {predictor.Goal{Deadline: time.Minute, Budget: quantity.USD}, predictor.RunSucceeded, time.Hour, "1m, $1.00"},
+		"a missed deadline":           {predictor.Goal{Deadline: 20 * time.Second}, predictor.RunSucceeded, time.Hour, "20s missed by 3.4 s"},
+		"a passed budget":             {predictor.Goal{Budget: 200_000_000, Minimise: predictor.Latency}, predictor.RunFailed, time.Hour, "$0.0002000 passed by $0.00001466, latency"},
+		"a deadline that is past now": {predictor.Goal{Deadline: 20 * time.Second}, predictor.RunRunning, 50 * time.Second, "20s missed by 30.0 s"},
+		"one that is still to come":   {predictor.Goal{Deadline: 20 * time.Second}, predictor.RunRunning, 10 * time.Second, "20s"},
+		"none":                        {predictor.Goal{}, predictor.RunSucceeded, time.Hour, "-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := ended().Run
+			run.Goal, run.State = c.goal, c.state
+			if c.state == predictor.RunRunning {
+				run.EndedAt = time.Time{}
+			}
+			if got := display.GoalInShort(run, begin.Add(c.after)); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestALogSaysEachThingOnce(t *testing.T) {
 	t.Parallel()
 	log := display.NewRunLog()
@@ -237,5 +292,17 @@ func TestAScreenRedrawsInPlaceAndFitsTheTerminal(t *testing.T) {
 	}
 	if drawn := strings.Count(out.String(), "\n"); drawn != 9 {
 		t.Errorf("%d lines were drawn on 10 rows, want 9", drawn)
+	}
+}
+
+func TestABillSaysOfWhichTimeItIsNotComplete(t *testing.T) {
+	t.Parallel()
+	of := bill()
+	of.Incomplete = []ledger.Gap{{Until: of.Since}, {Since: of.Since, Until: of.Until}}
+	text := strings.Join(display.Bill(of, true, display.Style{}), "\n")
+	for _, want := range []string{"\nnot complete before ", "\nnot complete from "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
 	}
 }

@@ -52,13 +52,17 @@ func header(m Model, s Style) []string {
 
 	now := "elapsed " + seconds(m.Wall().Seconds())
 	if finish := m.Run.Predicted.FinishSeconds; known(finish) {
-		now += "  predicted " + between(finish, seconds)
+		now += "  predicted " + predicted(m.Run.Predicted, finish, seconds)
 	} else if !Ended(m.Run) {
 		now += "  predicted: unknown until an earlier run matches"
 	}
 	cost := fmt.Sprintf("cost %s (pool %s/h)", m.Run.Totals.Cost, m.HostPrice)
-	if predicted := m.Run.Predicted.Cost; known(predicted) {
-		cost += fmt.Sprintf("  predicted %s to %s", money(predicted.Low), money(predicted.High))
+	if expected := m.Run.Predicted.Cost; known(expected) {
+		if m.Run.Predicted.Runs == 1 {
+			cost += "  predicted " + predicted(m.Run.Predicted, expected, money)
+		} else {
+			cost += fmt.Sprintf("  predicted %s to %s", money(expected.Low), money(expected.High))
+		}
 	}
 	lines := []string{first, cut("  "+now, s.columns()), cut("  "+cost, s.columns())}
 	var places []string
@@ -84,12 +88,16 @@ func stageHeader() string {
 func stageLine(stage ledger.StageView, s Style) string {
 	total := tasksOf(stage)
 	slots := fmt.Sprintf("%d+%d", stage.Slots[predictor.Pool], stage.Slots[predictor.Function])
+	venue := predictor.Pool // whose sizes are predicted
+	if _, ran := stage.Memory[venue]; !ran {
+		venue = predictor.Function
+	}
 	ran := "-"
 	if stage.RunSeconds > 0 {
 		ran = seconds(stage.RunSeconds)
 	}
 	return fmt.Sprintf("  %-*s %s %9s %7s %5s %13s %10s", nameWidth, cut(Clean(stage.Name), nameWidth), s.bar(stage.Done, total, barWidth),
-		fmt.Sprintf("%d/%d", stage.Done, total), ran, slots, megabytes(stage.PeakMemory, stage.Grant.Memory), stage.Cost)
+		fmt.Sprintf("%d/%d", stage.Done, total), ran, slots, memoryAt(stage, venue), stage.Cost)
 }
 
 // progressLine shows what a long stage reported of itself last, and failures; empty when there is nothing to show.

@@ -18,14 +18,14 @@ func Outlook(o predictor.Outlook, s Style) []string {
 		"goal      " + goal(o.Goal),
 		fmt.Sprintf("so far    %s, %s", seconds(o.Elapsed), money(o.Spent)),
 	}
-	if o.Verdict != "" {
-		verdict := wrapped("outlook   ", o.Verdict, tableWidth)
+	if o.Summary != "" {
+		summary := wrapped("outlook   ", o.Summary, tableWidth)
 		if !o.Feasible {
-			for i := range verdict {
-				verdict[i] = s.paint(red, verdict[i])
+			for i := range summary {
+				summary[i] = s.paint(red, summary[i])
 			}
 		}
-		lines = append(lines, verdict...)
+		lines = append(lines, summary...)
 	}
 	if !o.Known {
 		if o.Why != "" {

@@ -14,8 +14,8 @@ type Partition struct {
 	Front []PartitionChoice `json:"front"`
 	// Baselines are what simpler ways come to.
 	Baselines []PartitionBaseline `json:"baselines"`
-	// Verdict says why nothing fits; nil when something does.
-	Verdict *PartitionVerdict `json:"verdict,omitempty"`
+	// Infeasible says why nothing fits; nil when something does.
+	Infeasible *Infeasibility `json:"verdict,omitempty"`
 	// Notes say what the figures leave out.
 	Notes []string `json:"notes"`
 }
@@ -130,8 +130,8 @@ type PartitionBaseline struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// PartitionVerdict says why nothing fits and what would help.
-type PartitionVerdict struct {
+// Infeasibility says why nothing fits and what would help.
+type Infeasibility struct {
 	Reason string `json:"reason"`
 	// ShortDevice lacks ShortBytes in the plan that is short of the least; empty where more memory alone does not help.
 	ShortDevice string            `json:"short_device"`

@@ -14,8 +14,8 @@ import (
 // Plan returns the lines that tell a partition.
 func Plan(p Partition, s Style) []string {
 	lines := graphLines(p)
-	if p.Verdict != nil {
-		lines = append(lines, verdictLines(p)...)
+	if p.Infeasible != nil {
+		lines = append(lines, infeasibleLines(p)...)
 	}
 	if p.Plan != nil {
 		lines = append(lines, planLines(p)...)
@@ -230,8 +230,8 @@ func baselineLines(p Partition, s Style) []string {
 	return t.lines(s, "")
 }
 
-func verdictLines(p Partition) []string {
-	v := p.Verdict
+func infeasibleLines(p Partition) []string {
+	v := p.Infeasible
 	lines := wrapped("plan   ", "none: "+v.Reason, tableWidth)
 	if v.ShortDevice != "" {
 		lines = append(lines, wrapped("short  ", fmt.Sprintf("%s lacks %s (%d bytes), in the plan that lacks least", Clean(v.ShortDevice), v.ShortBytes, int64(v.ShortBytes)), tableWidth)...)

@@ -86,7 +86,7 @@ func slowerPartition() display.Partition {
 func noPartition() display.Partition {
 	p := stepPartition()
 	p.Plan, p.Front = nil, nil
-	p.Verdict = &display.PartitionVerdict{
+	p.Infeasible = &display.Infeasibility{
 		Reason: "no pipeline was found that the memory of these devices holds", ShortDevice: "gpu-2", ShortBytes: 1_665_121_728,
 		Remedies: []display.PartitionRemedy{{Change: "1 more device like gpu-1", Seconds: 0.3}, {Change: "ZeRO stage 2", Seconds: 120}},
 	}
@@ -97,7 +97,7 @@ func noPartition() display.Partition {
 // hopelessPartition does not fit, and nothing helps.
 func hopelessPartition() display.Partition {
 	p := noPartition()
-	p.Verdict = &display.PartitionVerdict{Reason: "the graph needs 2 GiB and 1 devices have 1 GiB: it does not fit"}
+	p.Infeasible = &display.Infeasibility{Reason: "the graph needs 2 GiB and 1 devices have 1 GiB: it does not fit"}
 	return p
 }
 
@@ -145,7 +145,7 @@ func TestThePictureIsXMLWhateverTheNames(t *testing.T) {
 		p.Plan.Devices[i].ID = nasty
 	}
 	failed := noPartition()
-	failed.Verdict.Reason = nasty
+	failed.Infeasible.Reason = nasty
 	for _, p := range []display.Partition{p, failed, latencyPartition(), {}} {
 		text := display.PlanSVG(p)
 		decoder := xml.NewDecoder(strings.NewReader(string(text)))

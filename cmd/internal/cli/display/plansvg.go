@@ -82,10 +82,10 @@ func PlanSVG(p Partition) []byte {
 }
 
 func reasonOf(p Partition) string {
-	if p.Verdict == nil {
+	if p.Infeasible == nil {
 		return ""
 	}
-	return p.Verdict.Reason
+	return p.Infeasible.Reason
 }
 
 // headline is what the plan comes to.

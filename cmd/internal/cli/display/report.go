@@ -37,10 +37,12 @@ type Report struct {
 	Result      json.RawMessage                 `json:"result"`
 }
 
-// Compared is a quantity as predicted and as it came.
+// Compared is a quantity as predicted and as it came. EarlierRuns is on how many earlier runs the prediction of a run
+// rests: of one, the interval is a guess. It is left out where that is not told.
 type Compared struct {
-	Predicted *predictor.Interval `json:"predicted"`
-	Actual    *float64            `json:"actual"`
+	Predicted   *predictor.Interval `json:"predicted"`
+	EarlierRuns int                 `json:"earlier_runs,omitempty"`
+	Actual      *float64            `json:"actual"`
 }
 
 // ReportVenue says what a venue may use on this host.
@@ -48,10 +50,13 @@ type ReportVenue struct {
 	CPUs []int `json:"cpus"`
 }
 
-// ReportStatic is what the run would have cost at static sizes, and how many of its attempts would have run out of memory at them.
+// ReportStatic is what the run would have cost and how long it would have taken with one fixed size for each stage
+// and no functions, and how many of its attempts would have run out of memory at that; the time is null where it is
+// not known.
 type ReportStatic struct {
-	CostUSD       float64 `json:"cost_usd"`
-	ShortAttempts int     `json:"short_attempts"`
+	CostUSD       float64  `json:"cost_usd"`
+	WallSeconds   *float64 `json:"wall_seconds"`
+	ShortAttempts int      `json:"short_attempts"`
 }
 
 // ReportReuse is what was taken from earlier runs: how many results, and what they took and cost when they were made.
@@ -63,19 +68,21 @@ type ReportReuse struct {
 
 // ReportStage is what one stage queued, ran, used and cost.
 type ReportStage struct {
-	Name             string                  `json:"name"`
-	QueueSeconds     float64                 `json:"queue_seconds"`
-	StartSeconds     float64                 `json:"start_seconds"`
-	RunSeconds       float64                 `json:"run_seconds"`
-	CPUSeconds       float64                 `json:"cpu_seconds"`
-	PeakMemoryBytes  quantity.Bytes          `json:"peak_memory_bytes"`
-	GrantMemoryBytes quantity.Bytes          `json:"grant_memory_bytes"`
-	Tasks            map[predictor.Venue]int `json:"tasks"`
-	FailedAttempts   int                     `json:"failed_attempts"`
-	ReusedTasks      int                     `json:"reused_tasks"`
-	Predicted        StagePrediction         `json:"predicted"`
-	Actual           StageActual             `json:"actual"`
-	CostUSD          float64                 `json:"cost_usd"`
+	Name             string                            `json:"name"`
+	QueueSeconds     float64                           `json:"queue_seconds"`
+	Wait             ledger.Wait                       `json:"wait"`
+	StartSeconds     float64                           `json:"start_seconds"`
+	RunSeconds       float64                           `json:"run_seconds"`
+	CPUSeconds       float64                           `json:"cpu_seconds"`
+	PeakMemoryBytes  quantity.Bytes                    `json:"peak_memory_bytes"`
+	GrantMemoryBytes quantity.Bytes                    `json:"grant_memory_bytes"`
+	Memory           map[predictor.Venue]ledger.Memory `json:"memory,omitempty"`
+	Tasks            map[predictor.Venue]int           `json:"tasks"`
+	FailedAttempts   int                               `json:"failed_attempts"`
+	ReusedTasks      int                               `json:"reused_tasks"`
+	Predicted        StagePrediction                   `json:"predicted"`
+	Actual           StageActual                       `json:"actual"`
+	CostUSD          float64                           `json:"cost_usd"`
 }
 
 // StagePrediction is what was expected of one attempt of a stage.
@@ -108,8 +115,10 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 	run := m.Run
 	report := Report{
 		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, State: run.State, Error: run.Error, RetryOf: run.RetryOf, Goal: run.Goal, StartedAt: run.StartedAt,
-		WallSeconds: Compared{Predicted: orNil(run.Predicted.FinishSeconds)},
-		CostUSD:     Compared{Predicted: orNil(run.Predicted.Cost), Actual: new(run.Totals.Cost.USD())},
+		WallSeconds: Compared{Predicted: orNil(run.Predicted.FinishSeconds), EarlierRuns: run.Predicted.Runs},
+		CostUSD: Compared{
+			Predicted: orNil(run.Predicted.Cost), EarlierRuns: run.Predicted.Runs, Actual: new(run.Totals.Cost.USD()),
+		},
 		Venues: map[predictor.Venue]ReportVenue{
 			predictor.Pool:     {CPUs: notNil(poolCPUs)},
 			predictor.Function: {CPUs: notNil(functionCPUs)},
@@ -124,6 +133,9 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 	}
 	if run.Static.Known {
 		report.Static = &ReportStatic{CostUSD: run.Static.Cost.USD(), ShortAttempts: run.Static.Short}
+		if run.Static.Seconds > 0 {
+			report.Static.WallSeconds = new(run.Static.Seconds)
+		}
 	}
 	if len(run.Result) > 0 && json.Valid(run.Result) {
 		report.Result = run.Result
@@ -145,6 +157,7 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 func reportStage(stage ledger.StageView) ReportStage {
 	reported := ReportStage{
 		Name: stage.Name, QueueSeconds: stage.QueueSeconds, StartSeconds: stage.StartSeconds, RunSeconds: stage.RunSeconds, CPUSeconds: stage.CPUSeconds,
+		Wait: stage.Wait, Memory: stage.Memory,
 		PeakMemoryBytes: stage.PeakMemory, GrantMemoryBytes: stage.Grant.Memory, Tasks: bothVenues(stage.Tasks), FailedAttempts: stage.Failed, ReusedTasks: stage.Reused.Tasks,
 		Predicted: StagePrediction{WallSeconds: orNil(stage.PredictedWall), MemoryBytes: orNil(stage.PredictedMemory)},
 		CostUSD:   stage.Cost.USD(),

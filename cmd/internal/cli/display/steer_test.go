@@ -43,7 +43,7 @@ func outlook() predictor.Outlook {
 	}
 	o := predictor.Outlook{
 		Run: "digits-7f3a9c", Goal: predictor.Goal{Deadline: 10 * time.Minute, Minimise: predictor.Cost}, At: begin, Elapsed: 14.2, Spent: 0.00021, Known: true, Feasible: true,
-		Verdict: "ends after 4m10s (3m45s to 5m25s) for $0.0120", Present: way("pool only", 700, 0.004), Chosen: way("4 functions for score", 250, 0.012),
+		Summary: "ends after 4m10s (3m45s to 5m25s) for $0.0120", Present: way("pool only", 700, 0.004), Chosen: way("4 functions for score", 250, 0.012),
 		Alternatives: []predictor.Alternative{way("4 functions for score", 250, 0.012)},
 	}
 	for n := range 30 {
@@ -56,7 +56,7 @@ func outlook() predictor.Outlook {
 func impossible() predictor.Outlook {
 	o := outlook()
 	o.Goal, o.Feasible = predictor.Goal{Deadline: 2 * time.Minute}, false
-	o.Verdict = "a deadline of 2m cannot be met: 1m30s have passed and even with 40 functions 2m10s more are needed; give 3m45s or more"
+	o.Summary = "a deadline of 2m cannot be met: 1m30s have passed and even with 40 functions 2m10s more are needed; give 3m45s or more"
 	o.Alternatives = nil
 	return o
 }

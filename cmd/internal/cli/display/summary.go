@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -20,6 +21,7 @@ func Summary(m Model, s Style) []string {
 		lines = append(lines, wrapped("  notice    ", run.Notice, tableWidth)...)
 	}
 	lines = append(lines, compare(m, s)...)
+	lines = append(lines, goalLines(m, s)...)
 	for _, alert := range m.Alerts {
 		lines = append(lines, alertLine(m, alert, s)...)
 	}
@@ -27,14 +29,7 @@ func Summary(m Model, s Style) []string {
 	if m.Breakdown != nil {
 		lines = append(lines, breakdownLine(*m.Breakdown)...)
 	}
-	if len(run.Stages) > 0 {
-		lines = append(lines, "", s.paint(dim, fmt.Sprintf("  %-*s %6s %8s %8s %8s %8s  %-16s %10s", nameWidth, "stage", "pool", "function", "queue", "run", "CPU", "peak/grant", "cost")))
-	}
-	for _, stage := range run.Stages {
-		lines = append(lines, fmt.Sprintf("  %-*s %6d %8d %8s %8s %8s  %-16s %10s", nameWidth, cut(Clean(stage.Name), nameWidth),
-			stage.Tasks[predictor.Pool], stage.Tasks[predictor.Function], seconds(stage.QueueSeconds), seconds(stage.RunSeconds), seconds(stage.CPUSeconds),
-			megabytes(stage.PeakMemory, stage.Grant.Memory), stage.Cost))
-	}
+	lines = append(lines, stageSummary(run, s)...)
 	for _, stage := range run.Stages {
 		if stage.Failed > 0 {
 			lines = append(lines, s.paint(red, fmt.Sprintf("  %s: %s", cut(Clean(stage.Name), nameWidth), plural(stage.Failed, "failed attempt"))))
@@ -49,14 +44,61 @@ func Summary(m Model, s Style) []string {
 	return lines
 }
 
+// goalLines say of each limit of a run's goal whether it was kept; none for a run without limits.
+func goalLines(m Model, s Style) []string {
+	g := m.Run.Goal
+	late, dear := Missed(m.Run, m.Now)
+	line := func(name, limit, missed string, isMissed bool) string {
+		switch {
+		case isMissed:
+			return s.paint(red, fmt.Sprintf("  %-9s %s: %s", name, limit, missed))
+		case m.Run.State == predictor.RunSucceeded:
+			return fmt.Sprintf("  %-9s %s: kept", name, limit)
+		default:
+			return fmt.Sprintf("  %-9s %s", name, limit)
+		}
+	}
+	var lines []string
+	if g.Deadline > 0 {
+		lines = append(lines, line("deadline", duration(g.Deadline), "missed by "+seconds(late.Seconds()), late > 0))
+	}
+	if g.Budget > 0 {
+		lines = append(lines, line("budget", g.Budget.String(), "passed by "+dear.String(), dear > 0))
+	}
+	return lines
+}
+
+// stageSummary is a table of what each stage did, and what its columns are.
+func stageSummary(run ledger.RunView, s Style) []string {
+	if len(run.Stages) == 0 {
+		return nil
+	}
+	t := newTable("stage", ">pool+fn", ">wait", ">longest", ">run", ">CPU", ">memory pool", ">functions", ">cost")
+	for _, stage := range run.Stages {
+		wait, longest := "-", "-"
+		if stage.Wait.Attempts > 0 {
+			wait, longest = seconds(stage.Wait.MedianSeconds), seconds(stage.Wait.LongestSeconds)
+		}
+		tasks := fmt.Sprintf("%d+%d", stage.Tasks[predictor.Pool], stage.Tasks[predictor.Function])
+		t.add(cut(Clean(stage.Name), nameWidth), tasks, wait, longest, seconds(stage.RunSeconds), seconds(stage.CPUSeconds),
+			memoryAt(stage, predictor.Pool), memoryAt(stage, predictor.Function), stage.Cost.String())
+	}
+	lines := append([]string{""}, t.lines(s, "  ")...)
+	const columns = "pool+fn: tasks done at each; wait: the middle of one task's; run, CPU: sums; memory: peak/granted"
+	for _, line := range wrapped("  ", columns, tableWidth) {
+		lines = append(lines, s.paint(dim, line))
+	}
+	return lines
+}
+
 // compare writes predicted and actual side by side.
 func compare(m Model, s Style) []string {
 	predictedTime, predictedCost := "unknown", "unknown"
 	if finish := m.Run.Predicted.FinishSeconds; known(finish) {
-		predictedTime = between(finish, seconds)
+		predictedTime = predicted(m.Run.Predicted, finish, seconds)
 	}
 	if cost := m.Run.Predicted.Cost; known(cost) {
-		predictedCost = between(cost, money)
+		predictedCost = predicted(m.Run.Predicted, cost, money)
 	}
 	rows := [][3]string{
 		{"time", seconds(m.Wall().Seconds()), predictedTime},

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -95,6 +96,15 @@ func between(interval predictor.Interval, write func(float64) string) string {
 	return fmt.Sprintf("%s (%s to %s)", write(interval.Mid), write(interval.Low), write(interval.High))
 }
 
+// predicted writes an interval of what was predicted of a run. What one earlier run took is said as that: its
+// interval is a guess.
+func predicted(of ledger.RunPrediction, interval predictor.Interval, write func(float64) string) string {
+	if of.Runs == 1 {
+		return write(interval.Mid) + " (as the one earlier run)"
+	}
+	return between(interval, write)
+}
+
 // money writes an amount of US dollars as quantity.Money does.
 func money(usd float64) string {
 	amount, err := quantity.Dollars(usd)
@@ -139,6 +149,11 @@ func duration(d time.Duration) string {
 		text = strings.TrimSuffix(text, "0m")
 	}
 	return text
+}
+
+// memoryAt writes peak and grant of a stage's memory at a venue; "-" where none of its attempts was.
+func memoryAt(stage ledger.StageView, venue predictor.Venue) string {
+	return megabytes(stage.Memory[venue].Peak, stage.Memory[venue].Grant)
 }
 
 // megabytes writes peak and grant of memory in one unit: "190/256 MiB".

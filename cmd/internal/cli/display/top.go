@@ -122,7 +122,8 @@ func runTable(o Overview, s Style) []string {
 	t := newTable("run", "goal", ">elapsed", ">ends after", ">cost", ">will cost")
 	t.terminal = s.columns()
 	for _, run := range o.Runs[:min(topRuns, len(o.Runs))] {
-		t.add(Clean(run.Run), GoalInShort(run.Goal), seconds(Model{Now: o.Now, Run: run}.Wall().Seconds()), middle(expected(run).FinishSeconds, seconds),
+		t.add(Clean(run.Run), GoalInShort(run, o.Now), seconds(Model{Now: o.Now, Run: run}.Wall().Seconds()),
+			middle(expected(run).FinishSeconds, seconds),
 			run.Totals.Cost.String(), middle(expected(run).Cost, money))
 	}
 	lines := t.lines(s, "")
@@ -221,14 +222,37 @@ func Took(run ledger.RunView, now time.Time) string {
 	return seconds(Model{Now: now, Run: run}.Wall().Seconds())
 }
 
-// GoalInShort writes a goal in few columns: "10m, $0.50, cost"; "-" for none.
-func GoalInShort(g predictor.Goal) string {
+// Missed says by how much a run is past its deadline, and by how much it has passed its budget; 0 for a limit that it
+// keeps or has not.
+func Missed(run ledger.RunView, now time.Time) (late time.Duration, dear quantity.Money) {
+	if took := (Model{Now: now, Run: run}).Wall(); run.Goal.Deadline > 0 && took > run.Goal.Deadline {
+		late = took - run.Goal.Deadline
+	}
+	if run.Goal.Budget > 0 && run.Totals.Cost > run.Goal.Budget {
+		dear = run.Totals.Cost - run.Goal.Budget
+	}
+	return late, dear
+}
+
+// GoalInShort writes a run's goal in few columns, with what it has missed: "10m missed by 2.0 s, $0.50, cost"; "-"
+// for none.
+func GoalInShort(run ledger.RunView, now time.Time) string {
 	var parts []string
+	g := run.Goal
+	late, dear := Missed(run, now)
 	if g.Deadline > 0 {
-		parts = append(parts, duration(g.Deadline))
+		part := duration(g.Deadline)
+		if late > 0 {
+			part += " missed by " + seconds(late.Seconds())
+		}
+		parts = append(parts, part)
 	}
 	if g.Budget > 0 {
-		parts = append(parts, g.Budget.String())
+		part := g.Budget.String()
+		if dear > 0 {
+			part += " passed by " + dear.String()
+		}
+		parts = append(parts, part)
 	}
 	if g.Minimise != "" {
 		parts = append(parts, string(g.Minimise))

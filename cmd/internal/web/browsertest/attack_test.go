@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/cmd/internal/chromiumtest"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
 )
@@ -26,8 +27,8 @@ func TestABrowserIsLetInByALink(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, newEngine(t, time.Now()), listener)
 	base := "http://" + listener.Addr().String()
-	b.open(base + "/runs/digits-running")
-	b.until(`document.body.innerText.includes('Open the link that spillway open prints')`)
+	b.Open(base + "/runs/digits-running")
+	b.Until(`document.body.innerText.includes('Open the link that spillway open prints')`)
 	if text := evaluate[string](b, `document.body.innerText`); strings.Contains(text, "digits-running") || strings.Contains(text, "does not answer") {
 		t.Errorf("a browser that nobody knows reads:\n%s", text)
 	}
@@ -39,9 +40,9 @@ func TestABrowserIsLetInByALink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.open("about:blank") // the same page with another fragment is not loaded again
-	b.open(base + "/runs/digits-running#login=" + code)
-	b.until(`document.querySelector('.connection')?.textContent === 'live' && document.body.innerText.includes('digits-running')`)
+	b.Open("about:blank") // the same page with another fragment is not loaded again
+	b.Open(base + "/runs/digits-running#login=" + code)
+	b.Until(`document.querySelector('.connection')?.textContent === 'live' && document.body.innerText.includes('digits-running')`)
 	if got := evaluate[string](b, `location.href`); got != base+"/runs/digits-running" {
 		t.Errorf("the address is %s, want it without the code", got)
 	}
@@ -51,8 +52,8 @@ func TestABrowserIsLetInByALink(t *testing.T) {
 
 	for _, useless := range []string{code, "2UF3T7NQZKE"} { // used, and never given
 		second := newTab(t)
-		second.open(base + "/#login=" + useless)
-		second.until(`document.body.innerText.includes('Open the link that spillway open prints')`)
+		second.Open(base + "/#login=" + useless)
+		second.Until(`document.body.innerText.includes('Open the link that spillway open prints')`)
 		if text := evaluate[string](second, `document.querySelector('[role=alert]').innerText`); !strings.Contains(text, "the link has been used") {
 			t.Errorf("who opens a link that lets nobody in reads: %s", text)
 		}
@@ -126,11 +127,11 @@ func TestAttackByAPageOfAnotherOrigin(t *testing.T) {
 	}))
 	defer stranger.Close()
 	b := openTab(t)
-	b.open(engine.URL + "/")
-	b.until(`document.querySelector('.connection')?.textContent === 'live'`) // it is logged in
+	b.Open(engine.URL + "/")
+	b.Until(`document.querySelector('.connection')?.textContent === 'live'`) // it is logged in
 	for _, address := range []string{stranger.URL, strings.Replace(stranger.URL, "127.0.0.1", "localhost", 1)} {
-		b.open(address)
-		b.until(`document.title.startsWith('done')`)
+		b.Open(address)
+		b.Until(`document.title.startsWith('done')`)
 		if told := evaluate[string](b, `document.title`); told != "done" {
 			t.Errorf("a page of %s is told %q, want nothing", address, told)
 		}
@@ -140,7 +141,7 @@ func TestAttackByAPageOfAnotherOrigin(t *testing.T) {
 		"POST /api/v1/events: 403": 6, "OPTIONS /api/v1/events: 403": 2, "OPTIONS /api/v1/artifacts: 403": 2, "GET /api/v1/stack: 403": 4,
 		"GET /metrics: 403": 2, "GET /api/v1/stream: 403": 2, "GET /: 403": 2,
 	}
-	deadline := time.Now().Add(patience / 2)
+	deadline := time.Now().Add(chromiumtest.Patience / 2)
 	for what, want := range refused {
 		for arrived.all()[what] < want && time.Now().Before(deadline) {
 			time.Sleep(10 * time.Millisecond)

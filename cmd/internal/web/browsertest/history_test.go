@@ -83,25 +83,25 @@ func TestAttemptsAreReadByTheKeyboardAndFiltered(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, e, listener)
 	b.look(1440, "light")
-	b.open("http://" + listener.Addr().String() + "/runs/digits-retried")
-	b.until(`!!document.querySelector('.attempts canvas')`)
+	b.Open("http://" + listener.Addr().String() + "/runs/digits-retried")
+	b.Until(`!!document.querySelector('.attempts canvas')`)
 	b.tabTo(`document.activeElement.className === 'attempts'`)
 	b.keys(kb.ArrowRight)
-	b.until(`document.querySelector('.told').textContent.startsWith('train, task train-0 on workstation: out of memory, queued 0.8 s')`)
+	b.Until(`document.querySelector('.told').textContent.startsWith('train, task train-0 on workstation: out of memory, queued 0.8 s')`)
 	b.keys(kb.ArrowRight)
-	b.until(`document.querySelector('.told').textContent.includes('attempt 2') && document.querySelector('.told').textContent.includes('holds more')`)
+	b.Until(`document.querySelector('.told').textContent.includes('attempt 2') && document.querySelector('.told').textContent.includes('holds more')`)
 	b.keys(kb.Escape)
-	b.until(`document.querySelector('.told').textContent.startsWith('Point at')`)
+	b.Until(`document.querySelector('.told').textContent.startsWith('Point at')`)
 
 	evaluate[bool](b, `(document.querySelector('.listed summary').click(), true)`)
 	rows := `document.querySelectorAll('.attemptrows tbody tr')`
-	b.until(rows + `.length === 2 && document.querySelector('.attemptrows').textContent.includes('after 128 MiB')`)
-	if err := chromedp.Do(b.ctx, chromedp.Focus(`.listed label:nth-of-type(2) select`)); err != nil {
+	b.Until(rows + `.length === 2 && document.querySelector('.attemptrows').textContent.includes('after 128 MiB')`)
+	if err := chromedp.Do(b.Context, chromedp.Focus(`.listed label:nth-of-type(2) select`)); err != nil {
 		t.Fatal(err)
 	}
 	b.keys("o") // out of memory
-	b.until(rows + `.length === 1 && document.querySelector('.attemptrows').textContent.includes('killed at its limit')`)
-	b.keep("attempts-1440-light")
+	b.Until(rows + `.length === 1 && document.querySelector('.attemptrows').textContent.includes('killed at its limit')`)
+	b.Keep("attempts-1440-light")
 	b.heardNothingBad(listener.Addr().String())
 }
 
@@ -136,16 +136,16 @@ func TestARunOfTenThousandAttemptsIsShownAndFollowed(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, e, listener)
 	b.look(1440, "light")
-	b.open("http://" + listener.Addr().String() + "/runs/" + run)
-	b.until(`document.querySelector('.attempts canvas')?.width > 0`)
+	b.Open("http://" + listener.Addr().String() + "/runs/" + run)
+	b.Until(`document.querySelector('.attempts canvas')?.width > 0`)
 	drawn := time.Duration(evaluate[float64](b, `performance.now()`) * 1e6)
 	paint := time.Duration(evaluate[float64](b, `performance.getEntriesByName('first-contentful-paint')[0].startTime`) * 1e6)
-	b.keep("large-1440-light")
+	b.Keep("large-1440-light")
 
-	if _, err := chromedp.Call(b.ctx, performance.Enable, performance.EnableParams{}); err != nil {
+	if _, err := chromedp.Call(b.Context, performance.Enable, performance.EnableParams{}); err != nil {
 		t.Fatal(err)
 	}
-	b.until(`document.querySelector('.connection')?.textContent === 'live'`)
+	b.Until(`document.querySelector('.connection')?.textContent === 'live'`)
 	// What one update costs is what the scripts of the page took between two of them, so that the next waits until the stream has told this one.
 	gap := time.NewTicker(150 * time.Millisecond)
 	defer gap.Stop()
@@ -158,7 +158,7 @@ func TestARunOfTenThousandAttemptsIsShownAndFollowed(t *testing.T) {
 		spent = append(spent, after-before)
 		before = after
 	}
-	b.until(fmt.Sprintf(`document.querySelector('.stages').textContent.includes('%d/%d')`, attempts-attempts/500+updates, attempts+updates))
+	b.Until(fmt.Sprintf(`document.querySelector('.stages').textContent.includes('%d/%d')`, attempts-attempts/500+updates, attempts+updates))
 	slices.Sort(spent)
 	median := spent[len(spent)/2]
 	t.Logf("%d attempts: first paint %s, drawn %s after the start of the navigation; script per update over %d: median %s, 95%% below %s, at most %s",
@@ -180,16 +180,16 @@ func tenthousandth(run string, i int, venue predictor.Venue, outcome predictor.O
 
 // scripts returns for how long scripts of the page ran until now.
 func (b *tab) scripts() time.Duration {
-	b.t.Helper()
-	found, err := chromedp.Call(b.ctx, performance.GetMetrics, cdp.Empty{})
+	b.T.Helper()
+	found, err := chromedp.Call(b.Context, performance.GetMetrics, cdp.Empty{})
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	for _, metric := range found.Metrics {
 		if metric.Name == "ScriptDuration" {
 			return time.Duration(metric.Value * 1e9)
 		}
 	}
-	b.t.Fatal("the browser does not tell for how long scripts ran")
+	b.T.Fatal("the browser does not tell for how long scripts ran")
 	return 0
 }

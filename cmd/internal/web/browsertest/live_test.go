@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/cmd/internal/chromiumtest"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
 	"github.com/spillway-ml/spillway/predictor"
@@ -146,32 +147,32 @@ func (s *realStack) page(run string) string { return s.address + "/runs/" + url.
 
 // atBothWidths keeps a picture at the width of a desk and at that of a phone.
 func (b *tab) atBothWidths(name string) {
-	b.t.Helper()
+	b.T.Helper()
 	for _, width := range []int64{1440, 390} {
 		b.look(width, "light")
-		b.keep(fmt.Sprintf("%s-%d", name, width))
+		b.Keep(fmt.Sprintf("%s-%d", name, width))
 	}
 	b.look(1440, "light")
 }
 
 // enter writes into the field with this label.
 func (b *tab) enter(label, value string) {
-	b.t.Helper()
+	b.T.Helper()
 	field := fmt.Sprintf(`[...document.querySelectorAll('label')].find((e) => e.textContent.trim().startsWith(%q))?.querySelector('input')`, label)
-	b.until(field + ` !== undefined`)
+	b.Until(field + ` !== undefined`)
 	evaluate[bool](b, fmt.Sprintf(`((e) => { e.value = %q; e.dispatchEvent(new Event('input', {bubbles: true})); return true })(%s)`, value, field))
 }
 
 // confirm presses a button and then the one that says so in its dialog.
 func (b *tab) confirm(text string) {
-	b.t.Helper()
+	b.T.Helper()
 	b.press(text)
-	b.until(`document.querySelector('dialog[open] button[value=yes]') !== null`)
+	b.Until(`document.querySelector('dialog[open] button[value=yes]') !== null`)
 	evaluate[bool](b, `(document.querySelector('dialog[open] button[value=yes]').click(), true)`)
 }
 
 func TestThePageDrivesTheRealStack(t *testing.T) {
-	needChromium(t)
+	chromiumtest.Need(t)
 	if _, err := exec.LookPath("go"); err != nil {
 		if slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "go") {
 			t.Fatal("the go command is not installed, and SPILLWAY_TEST_REQUIRE names it")
@@ -185,23 +186,23 @@ func TestThePageDrivesTheRealStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.open(s.address + "/#login=" + code) // as `spillway open` does; the browser stays logged in when the engine is started again
-	b.until(`document.querySelector('.connection')?.textContent === 'live'`)
+	b.Open(s.address + "/#login=" + code) // as `spillway open` does; the browser stays logged in when the engine is started again
+	b.Until(`document.querySelector('.connection')?.textContent === 'live'`)
 
 	// A run of the sample is watched from its start to its end.
 	run := s.publish("digits", map[string]any{"shards": 24, "max_epochs": 6, "dir": digitstest.Images(t, 300)})
 	s.wait(run, "its start", func(ledger.RunView) bool { return true })
-	b.open(s.page(run))
-	b.until(`document.body.innerText.includes('running')`)
+	b.Open(s.page(run))
+	b.Until(`document.body.innerText.includes('running')`)
 	b.atBothWidths("live-digits-running")
 	s.wait(run, "its end", func(view ledger.RunView) bool { return view.State == predictor.RunSucceeded })
-	b.until(`document.body.innerText.includes('succeeded') && document.body.innerText.includes('nattributed')`)
+	b.Until(`document.body.innerText.includes('succeeded') && document.body.innerText.includes('nattributed')`)
 	b.atBothWidths("live-digits-done")
 
 	// The goal is changed on the page, and the run has it: its workflow took an update.
 	long := s.publish("count", map[string]int{"steps": 5000, "milliseconds": 10})
 	s.wait(long, "its start", func(view ledger.RunView) bool { return len(view.Stages) > 0 })
-	b.open(s.page(long))
+	b.Open(s.page(long))
 	b.enter("Deadline", "1800")
 	b.enter("Budget", "0.25")
 	b.press("Apply goal")
@@ -211,10 +212,10 @@ func TestThePageDrivesTheRealStack(t *testing.T) {
 	if history, err := s.History(t.Context(), long); err != nil || !strings.Contains(string(history), "spillway.goal") {
 		t.Errorf("the run's history has no update of its goal: %v", err)
 	}
-	b.until(`document.body.innerText.includes('The run has the goal')`)
+	b.Until(`document.body.innerText.includes('The run has the goal')`)
 	b.enter("Deadline", "0.001")
 	b.press("Apply goal")
-	b.until(`document.body.innerText.includes('The run keeps its goal')`)
+	b.Until(`document.body.innerText.includes('The run keeps its goal')`)
 	b.atBothWidths("live-goal")
 	b.confirm("Cancel run")
 	s.wait(long, "its cancellation", func(view ledger.RunView) bool { return view.State == predictor.RunCancelled })
@@ -222,14 +223,14 @@ func TestThePageDrivesTheRealStack(t *testing.T) {
 	// A stage that failed shows its error, as text.
 	failed := s.publish("relay", map[string]int{"shards": 4, "milliseconds": 5})
 	s.wait(failed, "its failure", func(view ledger.RunView) bool { return view.State == predictor.RunFailed })
-	b.open(s.page(failed))
-	b.until(`document.body.innerText.includes('this build is broken: <b>yes</b>')`)
+	b.Open(s.page(failed))
+	b.Until(`document.body.innerText.includes('this build is broken: <b>yes</b>')`)
 	b.atBothWidths("live-failed")
 
 	// After the fix a retry runs only what failed and what follows.
 	s.stop()
 	s = startStack(t, dir, state, "digits", "whole")
-	b.open(s.page(failed))
+	b.Open(s.page(failed))
 	b.confirm("Retry")
 	var retried string
 	find := func(ctx context.Context) bool {
@@ -254,12 +255,12 @@ func TestThePageDrivesTheRealStack(t *testing.T) {
 	if got := fmt.Sprint(attempts); view.State != predictor.RunSucceeded || got != "map[finish:1 gather:0 mend:1 work:0]" {
 		t.Errorf("the retry %s with attempts %s, want only mend and finish to run", view.State, got)
 	}
-	b.open(s.page(retried))
-	b.until(`document.body.innerText.includes('succeeded')`)
+	b.Open(s.page(retried))
+	b.Until(`document.body.innerText.includes('succeeded')`)
 	b.atBothWidths("live-retried")
 	for _, place := range []string{"/", "/costs", "/decisions", "/capacity", "/compare?" + url.Values{"a": {failed}, "b": {retried}}.Encode()} {
-		b.open(s.address + place)
-		b.until(`document.querySelector('main') !== null && !document.body.innerText.includes('Loading')`)
+		b.Open(s.address + place)
+		b.Until(`document.querySelector('main') !== null && !document.body.innerText.includes('Loading')`)
 		b.atBothWidths("live-" + strings.Trim(strings.SplitN(place, "?", 2)[0], "/"))
 	}
 }

@@ -76,11 +76,11 @@ func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
 		{"missing", "/runs/nobody", []string{"There is no run nobody."}},
 	}
 	for _, view := range views {
-		b.open("http://" + listener.Addr().String() + view.path)
+		b.Open("http://" + listener.Addr().String() + view.path)
 		for _, text := range view.shows {
-			b.until(fmt.Sprintf("document.body.textContent.includes(%q)", text))
+			b.Until(fmt.Sprintf("document.body.textContent.includes(%q)", text))
 		}
-		b.until(`document.querySelector('.connection')?.textContent === 'live'`)
+		b.Until(`document.querySelector('.connection')?.textContent === 'live'`)
 		for _, width := range []int64{1440, 390} {
 			for _, scheme := range []string{"light", "dark"} {
 				b.look(width, scheme)
@@ -92,30 +92,22 @@ func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
 		}
 	}
 	// That there is no such run is itself a failed request, and the only one.
-	b.mutex.Lock()
-	kept := b.problems[:0]
-	for _, problem := range b.problems {
-		if !strings.Contains(problem, "/api/v1/runs/nobody") {
-			kept = append(kept, problem)
-		}
-	}
-	b.problems = kept
-	b.mutex.Unlock()
+	b.Forgive(func(problem string) bool { return strings.Contains(problem, "/api/v1/runs/nobody") })
 	b.heardNothingBad(listener.Addr().String())
 }
 
 // readable keeps a picture of the page and fails the test when not all of it can be read.
 func (b *tab) readable(name string) {
-	b.t.Helper()
-	b.keep(name)
+	b.T.Helper()
+	b.Keep(name)
 	if found := evaluate[[]string](b, wide); len(found) > 0 {
-		b.t.Errorf("%s: wider than the window: %s", name, strings.Join(found, "; "))
+		b.T.Errorf("%s: wider than the window: %s", name, strings.Join(found, "; "))
 	}
 	if found := evaluate[[]string](b, faint); len(found) > 0 {
-		b.t.Errorf("%s: too little contrast: %s", name, strings.Join(found, "; "))
+		b.T.Errorf("%s: too little contrast: %s", name, strings.Join(found, "; "))
 	}
 	if text := evaluate[string](b, `document.body.innerText.match(/NaN(?! <img)|undefined|\[object|Infinity/)?.[0] ?? ''`); text != "" {
-		b.t.Errorf("%s: the page reads %q", name, text)
+		b.T.Errorf("%s: the page reads %q", name, text)
 	}
 }
 
@@ -128,31 +120,31 @@ func TestWhatHappensShowsWithoutAReload(t *testing.T) {
 	base := "http://" + listener.Addr().String()
 	row := `[...document.querySelectorAll('tbody tr')].find((r) => r.textContent.includes('digits-running'))?.textContent ?? ''`
 
-	b.open(base + "/")
-	b.until(`document.querySelector('.connection')?.textContent === 'live' && (` + row + `).includes('running')`)
+	b.Open(base + "/")
+	b.Until(`document.querySelector('.connection')?.textContent === 'live' && (` + row + `).includes('running')`)
 	e.Apply("digits-new", predictor.RunStarted{Run: "digits-new", Pipeline: "other", App: app, Build: build, At: time.Now()})
-	b.until(`document.querySelector('tbody tr th')?.textContent.includes('digits-new')`)
+	b.Until(`document.querySelector('tbody tr th')?.textContent.includes('digits-new')`)
 	e.Apply("digits-running", predictor.RunEnded{Run: "digits-running", State: predictor.RunCancelled, At: time.Now()})
-	b.until(`(` + row + `).includes('cancelled')`)
+	b.Until(`(` + row + `).includes('cancelled')`)
 
-	b.open(base + "/runs/digits-new")
-	b.until(`document.querySelector('.connection')?.textContent === 'live' && document.body.textContent.includes('Nothing was decided')`)
+	b.Open(base + "/runs/digits-new")
+	b.Until(`document.querySelector('.connection')?.textContent === 'live' && document.body.textContent.includes('Nothing was decided')`)
 	e.Print(line("digits-new", "train", time.Now(), "the first line"))
-	b.until(`document.querySelector('.log')?.textContent.includes('the first line')`)
+	b.Until(`document.querySelector('.log')?.textContent.includes('the first line')`)
 	e.decide(3, time.Now(), change{"train", predictor.Pool, 0, 0, 5})
-	b.until(`document.querySelector('.decisions')?.textContent.includes('5 slots')`)
+	b.Until(`document.querySelector('.decisions')?.textContent.includes('5 slots')`)
 
 	b.press("Pause")
 	e.Print(line("digits-new", "train", time.Now(), "the second line"))
-	b.until(`document.body.textContent.includes('1 new line')`)
+	b.Until(`document.body.textContent.includes('1 new line')`)
 	if evaluate[bool](b, `document.querySelector('.log').textContent.includes('the second line')`) {
 		t.Error("the log goes on while it is paused")
 	}
 	b.press("Continue")
-	b.until(`document.querySelector('.log').textContent.includes('the second line')`)
+	b.Until(`document.querySelector('.log').textContent.includes('the second line')`)
 	e.Apply("digits-new", predictor.RunEnded{Run: "digits-new", State: predictor.RunSucceeded, At: time.Now()})
-	b.until(`document.querySelector('.bar .state')?.textContent === 'succeeded'`)
-	b.until(`document.body.textContent.includes('complete')`)
+	b.Until(`document.querySelector('.bar .state')?.textContent === 'succeeded'`)
+	b.Until(`document.body.textContent.includes('complete')`)
 	b.heardNothingBad(listener.Addr().String())
 }
 
@@ -172,20 +164,20 @@ func TestAThousandRunsAreFilteredAndPaged(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, e, listener)
 	b.look(1440, "light")
-	b.open("http://" + listener.Addr().String() + "/")
-	b.until(`document.querySelector('.total')?.textContent.startsWith('1,000 runs')`)
+	b.Open("http://" + listener.Addr().String() + "/")
+	b.Until(`document.querySelector('.total')?.textContent.startsWith('1,000 runs')`)
 	if rows := evaluate[int](b, `document.querySelectorAll('tbody tr').length`); rows > 100 {
 		t.Errorf("%d rows are drawn at a time, want at most 100", rows)
 	}
-	b.keep("many-1440-light")
+	b.Keep("many-1440-light")
 	b.press("Next")
-	b.until(`document.querySelector('.pager').textContent.includes('51–100 of 1,000 runs')`)
+	b.Until(`document.querySelector('.pager').textContent.includes('51–100 of 1,000 runs')`)
 
 	// The keyboard reaches the filter, and the address keeps it.
-	if err := chromedp.Do(b.ctx, chromedp.Focus(`select`), chromedp.KeyEvent("c")); err != nil {
+	if err := chromedp.Do(b.Context, chromedp.Focus(`select`), chromedp.KeyEvent("c")); err != nil {
 		t.Fatal(err)
 	}
-	b.until(`document.querySelector('.total').textContent.startsWith('10 runs') && location.search === '?state=cancelled'`)
+	b.Until(`document.querySelector('.total').textContent.startsWith('10 runs') && location.search === '?state=cancelled'`)
 	if others := evaluate[int](b, `document.querySelectorAll('tbody .state:not(.cancelled)').length`); others > 0 {
 		t.Errorf("%d rows are of another state", others)
 	}
@@ -199,19 +191,19 @@ func TestALostEngineIsToldAndFoundAgain(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	stop := serve(t, e, listener)
 	b.look(390, "light")
-	b.open("http://" + listener.Addr().String() + "/")
-	b.until(`document.querySelector('.connection')?.textContent === 'live'`)
-	b.until(`document.body.textContent.includes('digits-done')`)
+	b.Open("http://" + listener.Addr().String() + "/")
+	b.Until(`document.querySelector('.connection')?.textContent === 'live'`)
+	b.Until(`document.body.textContent.includes('digits-done')`)
 	stop()
-	b.until(`document.querySelector('.disconnected')?.textContent.includes('does not answer')`)
+	b.Until(`document.querySelector('.disconnected')?.textContent.includes('does not answer')`)
 	if !evaluate[bool](b, `document.body.textContent.includes('digits-done')`) {
 		t.Error("what was known is gone")
 	}
-	b.keep("lost-390-light")
+	b.Keep("lost-390-light")
 	e.Apply("digits-meanwhile", predictor.RunStarted{Run: "digits-meanwhile", Pipeline: "digits", App: app, Build: build, At: time.Now()})
 	serve(t, e, listen(t, listener.Addr().String()))
-	b.until(`document.querySelector('.connection')?.textContent === 'live' && !document.querySelector('.disconnected')`)
-	b.until(`document.body.textContent.includes('digits-meanwhile')`)
+	b.Until(`document.querySelector('.connection')?.textContent === 'live' && !document.querySelector('.disconnected')`)
+	b.Until(`document.body.textContent.includes('digits-meanwhile')`)
 }
 
 func TestAFailingEngineIsToldWithItsAdvice(t *testing.T) {
@@ -222,11 +214,11 @@ func TestAFailingEngineIsToldWithItsAdvice(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, e, listener)
 	b.look(1440, "light")
-	b.open("http://" + listener.Addr().String() + "/")
-	b.until(`document.querySelector('[role=alert]')?.textContent.includes('the ledger is being read') && document.body.textContent.includes('try again in a moment')`)
-	b.keep("failing-1440-light")
+	b.Open("http://" + listener.Addr().String() + "/")
+	b.Until(`document.querySelector('[role=alert]')?.textContent.includes('the ledger is being read') && document.body.textContent.includes('try again in a moment')`)
+	b.Keep("failing-1440-light")
 	e.Fail(nil)
-	b.until(`document.body.textContent.includes('digits-done') && !document.querySelector('[role=alert]')`) // by itself, without the button
+	b.Until(`document.body.textContent.includes('digits-done') && !document.querySelector('[role=alert]')`) // by itself, without the button
 }
 
 func TestTheKeyboardReachesEveryRunAndItsLog(t *testing.T) {
@@ -235,34 +227,34 @@ func TestTheKeyboardReachesEveryRunAndItsLog(t *testing.T) {
 	e := newEngine(t, time.Now())
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, e, listener)
-	b.open("http://" + listener.Addr().String() + "/")
-	b.until(`document.body.textContent.includes('digits-done')`)
+	b.Open("http://" + listener.Addr().String() + "/")
+	b.Until(`document.body.textContent.includes('digits-done')`)
 	b.tabTo(`document.activeElement.textContent === 'digits-running'`)
 	if outline := evaluate[string](b, `getComputedStyle(document.activeElement).outlineStyle`); outline == "none" {
 		t.Error("what has the focus does not show it")
 	}
-	if err := chromedp.Do(b.ctx, chromedp.KeyEvent(kb.Enter)); err != nil {
+	if err := chromedp.Do(b.Context, chromedp.KeyEvent(kb.Enter)); err != nil {
 		t.Fatal(err)
 	}
-	b.until(`location.pathname === '/runs/digits-running' && document.querySelector('.log')?.textContent.includes('epoch 14')`)
+	b.Until(`location.pathname === '/runs/digits-running' && document.querySelector('.log')?.textContent.includes('epoch 14')`)
 	b.tabTo(`document.activeElement.className === 'log'`)
-	if err := chromedp.Do(b.ctx, chromedp.KeyEvent(kb.Home)); err != nil {
+	if err := chromedp.Do(b.Context, chromedp.KeyEvent(kb.Home)); err != nil {
 		t.Fatal(err)
 	}
-	b.until(`document.querySelector('.log').scrollTop === 0 && !document.querySelector('[type=checkbox]').checked`)
+	b.Until(`document.querySelector('.log').scrollTop === 0 && !document.querySelector('[type=checkbox]').checked`)
 }
 
 // tabTo presses the tab key until a JavaScript expression is true.
 func (b *tab) tabTo(what string) {
-	b.t.Helper()
+	b.T.Helper()
 	const most = 60
 	for range most {
 		if evaluate[bool](b, what) {
 			return
 		}
-		if err := chromedp.Do(b.ctx, chromedp.KeyEvent(kb.Tab)); err != nil {
-			b.t.Fatal(err)
+		if err := chromedp.Do(b.Context, chromedp.KeyEvent(kb.Tab)); err != nil {
+			b.T.Fatal(err)
 		}
 	}
-	b.t.Fatalf("%d times the tab key did not lead to %s", most, what)
+	b.T.Fatalf("%d times the tab key did not lead to %s", most, what)
 }

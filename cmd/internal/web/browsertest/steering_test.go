@@ -42,9 +42,9 @@ func outlookOf(run string, goal predictor.Goal) predictor.Outlook {
 			break
 		}
 	}
-	outlook.Verdict = fmt.Sprintf("%s: ends after %.0f s for $%.4f", outlook.Chosen.Name, outlook.Chosen.FinishSeconds.Mid, outlook.Chosen.CostUSD.Mid)
+	outlook.Summary = fmt.Sprintf("%s: ends after %.0f s for $%.4f", outlook.Chosen.Name, outlook.Chosen.FinishSeconds.Mid, outlook.Chosen.CostUSD.Mid)
 	if !outlook.Feasible {
-		outlook.Verdict = fmt.Sprintf("even with %d functions the run takes %.0f s; give that or more", most, outlook.Chosen.FinishSeconds.Mid)
+		outlook.Summary = fmt.Sprintf("even with %d functions the run takes %.0f s; give that or more", most, outlook.Chosen.FinishSeconds.Mid)
 	}
 	return outlook
 }
@@ -58,8 +58,8 @@ func steered(t *testing.T) (*tab, engine, string) {
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, e, listener)
 	b.look(1440, "light")
-	b.open("http://" + listener.Addr().String() + "/runs/digits-running")
-	b.until(`document.querySelector('.verdict')?.textContent.includes('ends after')`)
+	b.Open("http://" + listener.Addr().String() + "/runs/digits-running")
+	b.Until(`document.querySelector('.verdict')?.textContent.includes('ends after')`)
 	return b, e, listener.Addr().String()
 }
 
@@ -75,10 +75,10 @@ func (e engine) goal(t *testing.T, run string) predictor.Goal {
 const deadlineField = `document.querySelector('.goalform input')`
 
 func (b *tab) keys(keys ...string) {
-	b.t.Helper()
+	b.T.Helper()
 	for _, key := range keys {
-		if err := chromedp.Do(b.ctx, chromedp.KeyEvent(key)); err != nil {
-			b.t.Fatal(err)
+		if err := chromedp.Do(b.Context, chromedp.KeyEvent(key)); err != nil {
+			b.T.Fatal(err)
 		}
 	}
 }
@@ -88,23 +88,23 @@ func TestTheGoalIsChangedByTheKeyboardAlone(t *testing.T) {
 	b, e, host := steered(t)
 	b.tabTo(`document.activeElement.getAttribute('aria-label') === 'Deadline'`)
 	b.keys(kb.ArrowLeft, kb.ArrowLeft, kb.PageDown, kb.PageDown)
-	b.until(deadlineField + `.value !== '90'`)
+	b.Until(deadlineField + `.value !== '90'`)
 	moved := evaluate[float64](b, deadlineField+`.valueAsNumber`)
 	if moved >= 90 || moved < 50 {
 		t.Errorf("two small and two large steps down from 90 s lead to %g s", moved)
 	}
 	wanted := outlookOf("", predictor.Goal{Deadline: time.Duration(moved * 1e9), Budget: quantity.USD / 2})
-	b.until(fmt.Sprintf(`document.querySelector('.verdict').textContent.includes(%q)`, wanted.Verdict))
+	b.Until(fmt.Sprintf(`document.querySelector('.verdict').textContent.includes(%q)`, wanted.Summary))
 	if got := e.goal(t, "digits-running").Deadline; got != 90*time.Second {
 		t.Errorf("asking what a goal would bring changed the goal to %s", got)
 	}
 	b.tabTo(`document.activeElement.textContent === 'Apply goal'`)
 	b.keys(kb.Enter)
-	b.until(`document.body.textContent.includes('The run has the goal')`)
+	b.Until(`document.body.textContent.includes('The run has the goal')`)
 	if got, want := e.goal(t, "digits-running"), time.Duration(moved*1e9); got.Deadline != want || got.Budget != quantity.USD/2 || got.Minimise != predictor.Cost {
 		t.Errorf("the run has %+v, want a deadline of %s and the rest as it was", got, want)
 	}
-	b.until(fmt.Sprintf(`document.querySelector('.headline').textContent.includes('deadline ' + %q)`, shortDuration(moved)))
+	b.Until(fmt.Sprintf(`document.querySelector('.headline').textContent.includes('deadline ' + %q)`, shortDuration(moved)))
 	b.heardNothingBad(host)
 }
 
@@ -117,7 +117,7 @@ func shortDuration(seconds float64) string {
 func TestTheGoalIsChangedByDraggingAndByTyping(t *testing.T) {
 	t.Parallel()
 	b, e, host := steered(t)
-	if err := chromedp.Do(b.ctx, chromedp.ScrollIntoView(`.plane`)); err != nil {
+	if err := chromedp.Do(b.Context, chromedp.ScrollIntoView(`.plane`)); err != nil {
 		t.Fatal(err)
 	}
 	type box struct{ X, Y, Width, Height float64 }
@@ -131,7 +131,7 @@ func TestTheGoalIsChangedByDraggingAndByTyping(t *testing.T) {
 	to := left + (x-left)*70/90
 	mouse := func(kind input.DispatchMouseEventType, at float64) {
 		t.Helper()
-		if err := chromedp.Do(b.ctx, chromedp.MouseEvent(kind, at, y, chromedp.ButtonType(input.MouseButtonLeft))); err != nil {
+		if err := chromedp.Do(b.Context, chromedp.MouseEvent(kind, at, y, chromedp.ButtonType(input.MouseButtonLeft))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,17 +144,17 @@ func TestTheGoalIsChangedByDraggingAndByTyping(t *testing.T) {
 	if math.Abs(moved-70) > 1 {
 		t.Errorf("dragged from 90 s to 70 s the deadline is %g s", moved)
 	}
-	b.until(fmt.Sprintf(`document.querySelector('.verdict').textContent.includes(%q)`, outlookOf("", predictor.Goal{Deadline: time.Duration(moved * 1e9)}).Verdict))
-	b.keep("run-dragged-1440-light")
+	b.Until(fmt.Sprintf(`document.querySelector('.verdict').textContent.includes(%q)`, outlookOf("", predictor.Goal{Deadline: time.Duration(moved * 1e9)}).Summary))
+	b.Keep("run-dragged-1440-light")
 
 	// The budget is typed.
-	if err := chromedp.Do(b.ctx, chromedp.Focus(`.goalform label:nth-of-type(2) input`)); err != nil {
+	if err := chromedp.Do(b.Context, chromedp.Focus(`.goalform label:nth-of-type(2) input`)); err != nil {
 		t.Fatal(err)
 	}
 	evaluate[bool](b, `(document.activeElement.select(), true)`)
 	b.keys("0", ".", "0", "2")
 	b.press("Apply goal")
-	b.until(`document.body.textContent.includes('The run has the goal')`)
+	b.Until(`document.body.textContent.includes('The run has the goal')`)
 	if got := e.goal(t, "digits-running"); got.Deadline != time.Duration(moved*1e9) || got.Budget != quantity.USD/50 {
 		t.Errorf("the run has %+v, want a deadline of %g s and a budget of $0.02", got, moved)
 	}
@@ -164,20 +164,20 @@ func TestTheGoalIsChangedByDraggingAndByTyping(t *testing.T) {
 func TestAGoalThatCannotBeMetIsRefusedWithAdvice(t *testing.T) {
 	t.Parallel()
 	b, e, _ := steered(t)
-	if err := chromedp.Do(b.ctx, chromedp.Focus(`.goalform input`)); err != nil {
+	if err := chromedp.Do(b.Context, chromedp.Focus(`.goalform input`)); err != nil {
 		t.Fatal(err)
 	}
 	evaluate[bool](b, `(document.activeElement.select(), true)`)
 	b.keys("4", "5")
-	b.until(`document.querySelector('.verdict').textContent.includes('Cannot be met')`)
+	b.Until(`document.querySelector('.verdict').textContent.includes('Cannot be met')`)
 	b.press("Apply goal")
-	b.until(`document.querySelector('.error')?.textContent.includes('The run keeps its goal: even with 8 functions') && document.body.textContent.includes('choose one of the alternatives')`)
-	b.keep("run-refused-1440-light")
+	b.Until(`document.querySelector('.error')?.textContent.includes('The run keeps its goal: even with 8 functions') && document.body.textContent.includes('choose one of the alternatives')`)
+	b.Keep("run-refused-1440-light")
 	if got := e.goal(t, "digits-running").Deadline; got != 90*time.Second {
 		t.Errorf("the goal that was refused is in force: %s", got)
 	}
 	b.press("Reset")
-	b.until(deadlineField + `.value === '90' && !document.querySelector('.error')`)
+	b.Until(deadlineField + `.value === '90' && !document.querySelector('.error')`)
 }
 
 func TestARunIsCancelledAndStartedAgainOnlyWhenConfirmed(t *testing.T) {
@@ -195,46 +195,46 @@ func TestARunIsCancelledAndStartedAgainOnlyWhenConfirmed(t *testing.T) {
 	serve(t, e, listener)
 	base := "http://" + listener.Addr().String()
 
-	b.open(base + "/runs/digits-running")
+	b.Open(base + "/runs/digits-running")
 	b.press("Cancel run")
-	b.until(`document.querySelector('dialog[open]')?.textContent.includes('Cancel this run?')`)
-	b.keep("run-cancel-dialog")
+	b.Until(`document.querySelector('dialog[open]')?.textContent.includes('Cancel this run?')`)
+	b.Keep("run-cancel-dialog")
 	b.keys(kb.Escape)
-	b.until(`!document.querySelector('dialog[open]')`)
+	b.Until(`!document.querySelector('dialog[open]')`)
 	b.press("Cancel run")
 	b.keys(kb.Tab, kb.Enter) // from the answer that keeps it to the one that does not
-	b.until(`document.body.textContent.includes('Asked that the run ends.')`)
+	b.Until(`document.body.textContent.includes('Asked that the run ends.')`)
 	if got := b.received(cancelled); got != "digits-running" {
 		t.Errorf("cancelled %q", got)
 	}
 
-	b.open(base + "/runs/digits-done")
+	b.Open(base + "/runs/digits-done")
 	again := `[...document.querySelectorAll('tr')].find((r) => r.textContent.includes('score-with-a-long-name'))?.querySelector('button')`
-	b.until(again + ` !== undefined`)
+	b.Until(again + ` !== undefined`)
 	evaluate[bool](b, `(`+again+`.click(), true)`)
-	b.until(`document.querySelector('dialog[open]')?.textContent.includes('again from score-with-a-long-name')`)
+	b.Until(`document.querySelector('dialog[open]')?.textContent.includes('again from score-with-a-long-name')`)
 	evaluate[bool](b, `(document.querySelector('dialog[open] .act').click(), true)`)
-	b.until(`document.querySelector('.did')?.textContent.includes('digits-done-again starts and reuses 1 result of load')`)
+	b.Until(`document.querySelector('.did')?.textContent.includes('digits-done-again starts and reuses 1 result of load')`)
 	select {
 	case got := <-retried:
 		if got.From != "score-with-a-long-name" {
 			t.Errorf("started again from %q", got.From)
 		}
-	case <-b.ctx.Done():
+	case <-b.Context.Done():
 		t.Fatal("the engine was not asked")
 	}
 	b.heardNothingBad(listener.Addr().String())
 }
 
 func (b *tab) received(from <-chan string) string {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	b.T.Helper()
+	ctx, cancel := context.WithTimeout(b.Context, 20*time.Second)
 	defer cancel()
 	select {
 	case value := <-from:
 		return value
 	case <-ctx.Done():
-		b.t.Fatal("nothing was received")
+		b.T.Fatal("nothing was received")
 		return ""
 	}
 }
@@ -246,20 +246,20 @@ func TestTwoRunsArePickedAndCompared(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, e, listener)
 	b.look(1440, "light")
-	b.open("http://" + listener.Addr().String() + "/")
+	b.Open("http://" + listener.Addr().String() + "/")
 	for _, run := range []string{"digits-done", "digits-running"} {
 		box := fmt.Sprintf(`document.querySelector('[aria-label="compare %s"]')`, run)
-		b.until(`!!` + box)
+		b.Until(`!!` + box)
 		evaluate[bool](b, `(`+box+`.click(), true)`)
 	}
 	b.press("Compare 2 of 2")
-	b.until(`location.pathname === '/compare' && location.search === '?a=digits-done&b=digits-running'`)
-	b.until(`document.querySelector('.compare')?.textContent.includes('only in B') && document.querySelectorAll('.compare .differs').length > 5`)
+	b.Until(`location.pathname === '/compare' && location.search === '?a=digits-done&b=digits-running'`)
+	b.Until(`document.querySelector('.compare')?.textContent.includes('only in B') && document.querySelectorAll('.compare .differs').length > 5`)
 	if marked := evaluate[int](b, `[...document.querySelectorAll('.compare .differs')].filter((r) => !r.textContent.includes('≠')).length`); marked > 0 {
 		t.Errorf("%d differences are marked by colour alone", marked)
 	}
 	b.press("Exchange")
-	b.until(`location.search === '?a=digits-running&b=digits-done' && document.querySelector('.compare').textContent.includes('only in A')`)
+	b.Until(`location.search === '?a=digits-running&b=digits-done' && document.querySelector('.compare').textContent.includes('only in A')`)
 	b.heardNothingBad(listener.Addr().String())
 }
 
@@ -270,13 +270,13 @@ func TestAnAlertIsToldWhereverTheReaderIsAndGoesWithTheRun(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, e, listener)
 	b.look(390, "light")
-	b.open("http://" + listener.Addr().String() + "/capacity")
-	b.until(`document.querySelector('.connection')?.textContent === 'live' && !document.querySelector('.banner')`)
+	b.Open("http://" + listener.Addr().String() + "/capacity")
+	b.Until(`document.querySelector('.connection')?.textContent === 'live' && !document.querySelector('.banner')`)
 	e.Alert(atRisk(time.Now()))
-	b.until(`document.querySelector('[role=status] .banner')?.textContent.includes('expected after 2m05s')`)
-	b.keep("alert-390-light")
+	b.Until(`document.querySelector('[role=status] .banner')?.textContent.includes('expected after 2m05s')`)
+	b.Keep("alert-390-light")
 	e.Apply("digits-running", predictor.RunEnded{Run: "digits-running", State: predictor.RunSucceeded, At: time.Now()})
-	b.until(`!document.querySelector('.banner')`)
+	b.Until(`!document.querySelector('.banner')`)
 	if evaluate[int](b, `document.images.length`) > 0 {
 		t.Error("the message of an alert became part of the page")
 	}

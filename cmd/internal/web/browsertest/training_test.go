@@ -64,24 +64,24 @@ func TestATrainingIsShownBesideItsPlan(t *testing.T) {
 	e.trained(now)
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, e, listener)
-	b.open("http://" + listener.Addr().String() + "/runs/digits-trained")
+	b.Open("http://" + listener.Addr().String() + "/runs/digits-trained")
 	for _, text := range []string{"fit, fit-0", "going on", "not measured yet", "predicted 0.82 s", "0/400", "1f1b, 8 micro-batches", "the least of 41 plans"} {
-		b.until(fmt.Sprintf("document.querySelector('.training')?.textContent.includes(%q)", text))
+		b.Until(fmt.Sprintf("document.querySelector('.training')?.textContent.includes(%q)", text))
 	}
-	b.until(`document.querySelectorAll('.training .said-bar').length === 7 && document.querySelectorAll('.training .parts .came-bar').length === 0`)
-	b.until(`document.querySelector('.connection')?.textContent === 'live'`)
+	b.Until(`document.querySelectorAll('.training .said-bar').length === 7 && document.querySelectorAll('.training .parts .came-bar').length === 0`)
+	b.Until(`document.querySelector('.connection')?.textContent === 'live'`)
 
 	// What comes shows without a reload.
 	e.Apply("digits-trained", predictor.Sampled{
 		Run: "digits-trained", Stage: stage("fit"), Task: "fit-0", Attempt: 1, Venue: predictor.Pool, Host: "workstation", Step: 61, Training: e.plan(120), At: now,
 	})
 	for _, text := range []string{"off by +10%", "120/400", "23%", "1.1 GiB, predicted 900 MiB (+22%) of 1 GiB", "0.71 s, predicted 0.64 s (+11%)", "38, encoder.layers.3.norm to encoder.layers.8.mlp"} {
-		b.until(fmt.Sprintf("document.querySelector('.training')?.textContent.includes(%q)", text))
+		b.Until(fmt.Sprintf("document.querySelector('.training')?.textContent.includes(%q)", text))
 	}
-	b.until(`document.querySelectorAll('.training .over .came-bar').length === 1`)
-	b.until(`[...document.querySelectorAll('.chart')].some((c) => c.getAttribute('aria-label')?.startsWith('loss by step') || c.querySelector('[aria-label^="loss by step"]'))`)
+	b.Until(`document.querySelectorAll('.training .over .came-bar').length === 1`)
+	b.Until(`[...document.querySelectorAll('.chart')].some((c) => c.getAttribute('aria-label')?.startsWith('loss by step') || c.querySelector('[aria-label^="loss by step"]'))`)
 	evaluate[bool](b, `(document.querySelector('.training summary').click(), true)`)
-	b.until(`document.querySelector('.training').textContent.includes('slower than 0.82 s')`)
+	b.Until(`document.querySelector('.training').textContent.includes('slower than 0.82 s')`)
 	for _, width := range []int64{1440, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			b.look(width, scheme)

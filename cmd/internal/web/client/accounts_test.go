@@ -128,7 +128,7 @@ func TestSteeringReachesTheEngine(t *testing.T) {
 	client, engine := start(t, nil)
 	lived(engine)
 	engine.OnOutlook = func(run string, goal predictor.Goal) predictor.Outlook {
-		return predictor.Outlook{Run: run, Goal: goal, Known: true, Feasible: goal.Budget != 1, Verdict: "it costs more"}
+		return predictor.Outlook{Run: run, Goal: goal, Known: true, Feasible: goal.Budget != 1, Summary: "it costs more"}
 	}
 	ctx := t.Context()
 	goal := predictor.Goal{Deadline: time.Hour, Budget: 2, Minimise: predictor.Latency}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
@@ -67,9 +68,7 @@ func (c *Client) Ready(ctx context.Context, waiting func(progress string)) error
 			return err
 		}
 		waiting(yet.Message)
-		select {
-		case <-time.After(progressEvery):
-		case <-ctx.Done():
+		if !wait.For(ctx, progressEvery) {
 			return ctx.Err()
 		}
 	}

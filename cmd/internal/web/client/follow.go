@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -77,7 +78,7 @@ func (m Message) id() string {
 // persist calls read until it returns nil, the caller's function fails, ctx ends, or the engine refuses or is gone for long.
 func (c *Client) persist(ctx context.Context, read func() (heard bool, err error)) error {
 	alive := time.Now()
-	for wait := c.follow.first; ; wait = min(wait*2, c.follow.most) {
+	for pause := c.follow.first; ; pause = min(pause*2, c.follow.most) {
 		heard, err := read()
 		if err == nil {
 			return nil
@@ -89,7 +90,7 @@ func (c *Client) persist(ctx context.Context, read func() (heard bool, err error
 			return handled.err
 		}
 		if heard {
-			alive, wait = time.Now(), c.follow.first
+			alive, pause = time.Now(), c.follow.first
 		}
 		refused, isRefusal := errors.AsType[*web.Error](err)
 		if isRefusal && refused.RetryAfter > 0 {
@@ -103,10 +104,8 @@ func (c *Client) persist(ctx context.Context, read func() (heard bool, err error
 		case time.Since(alive) > c.follow.patience:
 			return fmt.Errorf("follow the engine: %w", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, pause) {
 			return ctx.Err()
-		case <-time.After(wait):
 		}
 	}
 }

@@ -2,10 +2,14 @@ package webtest
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/ledgerstore"
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -73,10 +77,29 @@ func (e *Engine) Trainings(_ context.Context, run string) ([]ledger.TrainingView
 }
 
 // Bill returns who spent what.
-func (e *Engine) Bill(_ context.Context, query ledger.BillQuery) (ledger.Bill, error) {
+func (e *Engine) Bill(ctx context.Context, query ledger.BillQuery) (bill ledger.Bill, err error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	return e.ledger.Bill(query, e.now()), e.failure
+	if e.failure != nil {
+		return ledger.Bill{}, e.failure
+	}
+	store, err := ledgerstore.Open(ctx, "", nil)
+	if err != nil {
+		return ledger.Bill{}, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	lines := make([]loop.Line, len(e.told))
+	for i, event := range e.told {
+		lines[i] = loop.Line{Sequence: uint64(i) + 1, Stored: event.When(), Message: wire.Message{Event: event}}
+	}
+	if err := store.Take(ctx, lines); err != nil {
+		return ledger.Bill{}, err
+	}
+	now := e.now()
+	return store.Bill(ctx, ledgerstore.Request{
+		BillQuery: query, Now: now, Latest: e.ledger.Latest(),
+		Accruing: e.ledger.Accruing(now),
+	})
 }
 
 // Diff compares two runs.
@@ -139,7 +162,7 @@ func (e *Engine) SetGoal(ctx context.Context, run string, goal predictor.Goal) (
 		return outlook, err
 	}
 	if outlook.Known && !outlook.Feasible {
-		return outlook, &web.Error{Status: http.StatusUnprocessableEntity, Message: outlook.Verdict, Hint: "choose one of the alternatives of the outlook"}
+		return outlook, &web.Error{Status: http.StatusUnprocessableEntity, Message: outlook.Summary, Hint: "choose one of the alternatives of the outlook"}
 	}
 	e.Apply(run, predictor.GoalChanged{Run: run, Goal: goal, At: e.now()})
 	return outlook, nil

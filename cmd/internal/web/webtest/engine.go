@@ -37,6 +37,7 @@ type Engine struct {
 
 	mutex    sync.Mutex
 	ledger   *ledger.Ledger // all below guarded by mutex
+	told     []predictor.Event
 	stack    web.Stack
 	plan     predictor.Plan
 	bindings []web.Binding
@@ -60,6 +61,7 @@ func (e *Engine) Apply(run string, events ...predictor.Event) {
 	for _, event := range events {
 		e.ledger.Apply(event)
 	}
+	e.told = append(e.told, events...)
 	if run != "" {
 		e.Feed.RunChanged(run)
 	}

@@ -49,7 +49,10 @@ export interface Stage {
   start_seconds: number;
   run_seconds: number;
   cpu_seconds: number;
+  /** What one attempt waited; queue_seconds is the sum over all. */
+  wait: { median_seconds: number; longest_seconds: number; attempts: number };
   peak_memory_bytes: number;
+  memory?: Partial<Record<Venue, { peak_bytes: number; grant_bytes: number }>>;
   grant: Size;
   slots: Record<Venue, number>;
   predicted_wall_seconds: Interval;
@@ -76,6 +79,8 @@ export interface Reuse {
 export interface Prediction {
   finish_seconds: Interval;
   cost_usd: Interval;
+  /** On how many earlier runs it rests: of one, the intervals are a guess. */
+  runs?: number;
   at?: string;
 }
 
@@ -110,7 +115,7 @@ export interface Run {
   /** What was expected at first, and what is expected now or was expected last. */
   predicted: Prediction;
   latest: Prediction;
-  static: { actual_picodollars: number; cost_picodollars: number; known: boolean; short?: number; sizes?: Record<string, Size> };
+  static: { actual_picodollars: number; cost_picodollars: number; known: boolean; seconds?: number; short?: number; sizes?: Record<string, Size> };
   reused: Reuse;
   actual: { seconds: number; cost_picodollars: number };
 }

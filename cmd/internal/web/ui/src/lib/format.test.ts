@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { between, bytes, clean, clock, cores, deviation, dollars, duration, goal, input, money, peakOfGrant, ranges, seconds, size, unknown } from './format';
+import type { Goal, Run } from './api';
+import { against, between, bytes, clean, clock, cores, deviation, dollars, duration, goal, input, memoryByVenue, missed, money, peakOfGrant, predicted, predictedRange, ranges, seconds, size, unknown } from './format';
 
 // What is expected is what the Go code writes: the tests and golden files of predictor/quantity and cmd/internal/cli/display have the same.
 describe('numbers are written as the command line writes them', () => {
@@ -52,6 +53,10 @@ describe('numbers are written as the command line writes them', () => {
     expect(peakOfGrant(190 * 2 ** 20, 256 * 2 ** 20)).toBe('190/256 MiB');
     expect(peakOfGrant(11 * 2 ** 30, 12 * 2 ** 30)).toBe('11/12 GiB');
     expect(peakOfGrant(0, 0)).toBe(unknown);
+    const mib = 2 ** 20;
+    expect(memoryByVenue({ pool: { peak_bytes: 24 * mib, grant_bytes: 27 * mib }, function: { peak_bytes: 49 * mib, grant_bytes: 128 * mib } })).toBe('pool 24/27 MiB, function 49/128 MiB');
+    expect(memoryByVenue({ pool: { peak_bytes: 24 * mib, grant_bytes: 27 * mib } })).toBe('24/27 MiB');
+    expect(memoryByVenue(undefined)).toBe(unknown);
     expect(between({ low: 6, mid: 8, high: 11 }, seconds)).toBe('8.0 s (6.0 s to 11.0 s)');
     expect(between({ low: 8, mid: 8, high: 8 }, seconds)).toBe('8.0 s');
     expect(dollars(Infinity)).toBe(unknown);
@@ -85,4 +90,26 @@ it('a time of another day has its date, and no time has none', () => {
   expect(clock(new Date(2026, 10, 20, 9, 5, 7).toISOString(), now)).toBe('20 Nov 09:05:07');
   expect(clock(new Date(2025, 10, 20, 9, 5, 7).toISOString(), now)).toBe('20 Nov 2025 09:05:07');
   expect([clock('0001-01-01T00:00:00Z', now), clock(undefined, now)]).toEqual([unknown, unknown]);
+});
+
+it('says both sides of a trade', () => {
+  expect(against(58, 100, 'as much')).toBe('42% less');
+  expect(against(112, 100, 'as much')).toBe('12% more');
+  expect(against(220, 100, 'as long')).toBe('2.2 times as long');
+  expect(against(100.4, 100, 'as long')).toBe('as long');
+  expect(against(0, 100, 'as long')).toBe('');
+});
+
+it('says what one earlier run took as that', () => {
+  const finish = { low: 46, mid: 91.2, high: 182 };
+  expect(predicted({ finish_seconds: finish, cost_usd: finish, runs: 1 }, finish, seconds)).toBe('91.2 s (as the one earlier run)');
+  expect(predicted({ finish_seconds: finish, cost_usd: finish, runs: 2 }, finish, seconds)).toBe('91.2 s (46.0 s to 3m02s)');
+  expect(predictedRange({ finish_seconds: finish, cost_usd: finish, runs: 1 }, finish, seconds)).toBe('as the one earlier run');
+});
+
+it('says which limit of a goal was missed', () => {
+  const run = (goal: Goal, cost: number) => ({ goal, totals: { cost_picodollars: cost } as Run['totals'] });
+  expect(missed(run({ deadline_ns: 20e9, budget_picodollars: 5 }, 7), 23.5)).toEqual({ late: 3.5, dear: 2 });
+  expect(missed(run({ deadline_ns: 20e9, budget_picodollars: 5 }, 5), 20)).toEqual({ late: 0, dear: 0 });
+  expect(missed(run({}, 5), 20)).toEqual({ late: 0, dear: 0 });
 });

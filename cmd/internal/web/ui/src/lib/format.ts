@@ -1,5 +1,5 @@
 // Numbers as the command line writes them: see cmd/internal/cli/display and predictor/quantity.
-import type { Goal, Interval, Size } from './api';
+import type { Goal, Interval, Prediction, Run, Size, Stage } from './api';
 
 /** What stands for a value that is not known. */
 export const unknown = '–';
@@ -106,6 +106,38 @@ export const range = (of: Interval, write: (value: number) => string) => `${writ
 /** An interval with its middle: "8.0 s (6.1 s to 11.2 s)". */
 export const between = (of: Interval, write: (value: number) => string) =>
   of.low === of.high ? write(of.mid) : `${write(of.mid)} (${range(of, write)})`;
+
+/** What was predicted of a run. What one earlier run took is said as that: its interval is a guess. */
+export const predicted = (of: Prediction, interval: Interval, write: (value: number) => string) =>
+  of.runs === 1 ? `${write(interval.mid)} (as the one earlier run)` : between(interval, write);
+
+/** The ends of what was predicted of a run, for a line of its own. */
+export const predictedRange = (of: Prediction, interval: Interval, write: (value: number) => string) =>
+  of.runs === 1 ? 'as the one earlier run' : range(interval, write);
+
+/** Peak and grant by venue: "pool 24/27 MiB, function 49/128 MiB"; of a stage that ran at one venue, without its name. */
+export function memoryByVenue(memory: Stage['memory']): string {
+  const ran = (['pool', 'function'] as const).filter((venue) => memory?.[venue]);
+  return ran.map((venue) => (ran.length > 1 ? venue + ' ' : '') + peakOfGrant(memory![venue]!.peak_bytes, memory![venue]!.grant_bytes)).join(', ') || unknown;
+}
+
+/** How an amount compares with what came: "42% less", "12% more", "2.2 times as much"; empty when that cannot be said. */
+export function against(amount: number, came: number, as: string): string {
+  if (!(amount > 0) || !(came > 0)) return '';
+  const ratio = amount / came;
+  if (ratio >= 2) return `${fixed(ratio, 1)} times ${as}`;
+  if (Math.abs(ratio - 1) < 0.005) return as;
+  return ratio > 1 ? `${percent(ratio - 1)} more` : `${percent(1 - ratio)} less`;
+}
+
+/** By how much a run is past its deadline, in seconds, and past its budget, in picodollars; 0 for a limit that it keeps or has not. */
+export function missed(run: Pick<Run, 'goal' | 'totals'>, elapsed: number): { late: number; dear: number } {
+  const { deadline_ns: deadline, budget_picodollars: budget } = run.goal;
+  return {
+    late: deadline ? Math.max(0, elapsed - deadline / 1e9) : 0,
+    dear: budget ? Math.max(0, run.totals.cost_picodollars - budget) : 0,
+  };
+}
 
 /** How numbers of a unit are written. */
 export function inUnit(unit: string): (value: number) => string {

@@ -1,0 +1,187 @@
+package ledgerstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/ledger/spend"
+)
+
+// Request asks for a bill.
+type Request struct {
+	ledger.BillQuery
+
+	// Now is until when what goes on has cost something; Latest is the latest time of which anything is known.
+	Now, Latest time.Time
+	// Accruing are the attempts that go on.
+	Accruing []ledger.Accruing
+}
+
+// names are the columns that name the lines of a bill.
+var names = map[ledger.Dimension]string{
+	ledger.ByRun: "run", ledger.ByPipeline: "pipeline", ledger.ByStage: "stage", ledger.ByHost: "host",
+	ledger.ByVenue: "CASE WHEN owned = 0 THEN '' ELSE venue END",
+}
+
+// Bill returns who spent what, as ledger.Statement adds it up.
+func (s *Store) Bill(ctx context.Context, request Request) (bill ledger.Bill, err error) {
+	latest := request.Now
+	if request.Latest.After(latest) {
+		latest = request.Latest
+	}
+	statement := ledger.NewStatement(request.BillQuery, latest)
+	since, until := statement.Window()
+	tx, err := s.begin(ctx, func(tx *sql.Tx) error {
+		var running []spend.Span
+		for _, a := range request.Accruing {
+			known, err := recorded(ctx, tx, a)
+			if err != nil {
+				return err
+			}
+			if !known {
+				running = append(running, a.Span)
+				statement.Add(a.Span)
+			}
+		}
+		s.book.Each(since, until, running, statement.Add)
+		return nil
+	})
+	if err != nil {
+		return ledger.Bill{}, fmt.Errorf("make a bill: %w", err)
+	}
+	defer func() { err = errors.Join(err, tx.Rollback()) }() // it has only read
+	for _, add := range []func(context.Context, *sql.Tx, *ledger.Statement) error{addWhole, addCut} {
+		if err := add(ctx, tx, statement); err != nil {
+			return ledger.Bill{}, fmt.Errorf("make a bill: %w", err)
+		}
+	}
+	bill = statement.Bill(request.Now)
+	if bill.Incomplete, err = gaps(ctx, tx, since, until); err != nil {
+		return ledger.Bill{}, fmt.Errorf("make a bill: %w", err)
+	}
+	return bill, nil
+}
+
+// begin begins to read what was written so far, and calls look while nothing more is: what it sees of the book is of
+// the same moment.
+func (s *Store) begin(ctx context.Context, look func(*sql.Tx) error) (tx *sql.Tx, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.book == nil {
+		return nil, errors.New("the ledger could not be written, and is about to be read again; try again")
+	}
+	if tx, err = s.readers.BeginTx(ctx, nil); err != nil {
+		return nil, err
+	}
+	var cursor int64 // what is read first decides which moment is seen
+	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM meta`).Scan(&cursor)
+	if err == nil {
+		err = look(tx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	return tx, nil
+}
+
+// recorded reports whether the Record of an attempt is here that seems to go on.
+func recorded(ctx context.Context, tx *sql.Tx, a ledger.Accruing) (known bool, err error) {
+	generation, found := int64(0), 0
+	err = tx.QueryRowContext(ctx, `SELECT generation FROM runs WHERE run = $1`, a.Span.Owner.Run).Scan(&generation)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return false, err
+	}
+	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE id = $1`,
+		attemptID(generation, a.Span.Owner.Run, a.Task, a.Attempt)).Scan(&found)
+	return found > 0, err
+}
+
+// filter is the condition of what a bill is about, with its values behind those of a window.
+func filter(query ledger.BillQuery, values []any) (condition string, all []any) {
+	if query.Run != "" {
+		values = append(values, query.Run)
+		condition += " AND run = $" + strconv.Itoa(len(values))
+	}
+	if query.Pipeline != "" {
+		values = append(values, query.Pipeline)
+		condition += " AND pipeline = $" + strconv.Itoa(len(values))
+	}
+	return condition, values
+}
+
+// addWhole adds what lies within the window as a whole: the database sums it up.
+func addWhole(ctx context.Context, tx *sql.Tx, statement *ledger.Statement) error {
+	const sums = `SUM(attempts), SUM(tasks), SUM(reused), SUM(held_ns / 1000000000), SUM(held_ns % 1000000000),
+		SUM(pool_pd / 1000000000000), SUM(pool_pd % 1000000000000), SUM(function_pd / 1000000000000),
+			SUM(function_pd % 1000000000000),
+		SUM(wasted_pd / 1000000000000), SUM(wasted_pd % 1000000000000), SUM(idle_pd / 1000000000000),
+			SUM(idle_pd % 1000000000000)`
+	query := statement.Query()
+	since, until := statement.Window()
+	condition, values := filter(query, []any{since, until})
+	rows, err := tx.QueryContext(ctx, `SELECT `+names[query.By]+` AS name, owned, MIN(from_ns), `+sums+` FROM spent
+		WHERE from_ns >= $1 AND to_ns < $2`+condition+` GROUP BY name, owned`, values...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close() //nolint:errcheck // Err tells
+	for rows.Next() {
+		var name string
+		var owned int
+		var from int64
+		var sum spend.Sums
+		var held, pool, function, wasted, idle exact
+		if err := rows.Scan(&name, &owned, &from, &sum.Attempts, &sum.Tasks, &sum.Reused, &held.whole, &held.rest,
+			&pool.whole, &pool.rest,
+			&function.whole, &function.rest, &wasted.whole, &wasted.rest, &idle.whole, &idle.rest); err != nil {
+			return err
+		}
+		sum.Held, sum.Pool, sum.Function, sum.Wasted, sum.Idle =
+			held.duration(), pool.money(), function.money(), wasted.money(), idle.money()
+		statement.AddSums(name, owned != 0, from, sum)
+	}
+	return rows.Err()
+}
+
+// addCut adds what lies across a bound of the window.
+func addCut(ctx context.Context, tx *sql.Tx, statement *ledger.Statement) error {
+	since, until := statement.Window()
+	condition, values := filter(statement.Query(), []any{since, until})
+	rows, err := tx.QueryContext(ctx, selectSpans+`WHERE to_ns >= $1 AND from_ns < $2
+		AND (from_ns < $1 OR to_ns >= $2)`+condition, values...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close() //nolint:errcheck // Err tells
+	for rows.Next() {
+		span, err := scanSpan(rows)
+		if err != nil {
+			return err
+		}
+		statement.Add(span)
+	}
+	return rows.Err()
+}
+
+// gaps are the times of which messages are missing, as far as they lie in a window; oldest first.
+func gaps(ctx context.Context, tx *sql.Tx, since, until int64) (found []ledger.Gap, err error) {
+	rows, err := tx.QueryContext(ctx, `SELECT since_ns, until_ns FROM gaps WHERE until_ns > $1 AND since_ns < $2
+		ORDER BY since_ns`, since, until)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close() //nolint:errcheck // Err tells
+	for rows.Next() {
+		var from, to int64
+		if err := rows.Scan(&from, &to); err != nil {
+			return nil, err
+		}
+		found = append(found, ledger.Gap{Since: timeOf(from), Until: timeOf(to)})
+	}
+	return found, rows.Err()
+}

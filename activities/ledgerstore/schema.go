@@ -1,0 +1,100 @@
+package ledgerstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// migrations lead from each schema to the next: the first makes schema 1 of an empty database.
+var migrations = [][]string{
+	{
+		`CREATE TABLE meta (name TEXT PRIMARY KEY, value BIGINT NOT NULL)`,
+		// Something that was spent evenly from from_ns to to_ns, as spend.Span has it. The id names what told of it, so that
+		// it is there once. task_id is that of an attempt's task, and empty of what is no attempt. Nobody caused what is not
+		// owned.
+		`CREATE TABLE spent (
+			id TEXT PRIMARY KEY, task_id TEXT NOT NULL, run TEXT NOT NULL, pipeline TEXT NOT NULL, stage TEXT NOT NULL,
+				owned BIGINT NOT NULL,
+			venue TEXT NOT NULL, host TEXT NOT NULL, from_ns BIGINT NOT NULL, to_ns BIGINT NOT NULL, counted_ns BIGINT NOT NULL,
+			attempts BIGINT NOT NULL, tasks BIGINT NOT NULL, reused BIGINT NOT NULL, held_ns BIGINT NOT NULL,
+			pool_pd BIGINT NOT NULL, function_pd BIGINT NOT NULL, wasted_pd BIGINT NOT NULL, idle_pd BIGINT NOT NULL)`,
+		`CREATE INDEX spent_run ON spent (run)`,
+		`CREATE INDEX spent_task ON spent (task_id)`,
+		`CREATE INDEX spent_to ON spent (to_ns)`,
+		// When a host was there, in the minutes that are not closed; told is the sequence of the message that said so.
+		`CREATE TABLE present (
+			host TEXT NOT NULL, from_ns BIGINT NOT NULL, to_ns BIGINT NOT NULL, price_pd BIGINT NOT NULL, told BIGINT NOT NULL,
+			PRIMARY KEY (host, from_ns, to_ns))`,
+		// generation counts how often the name has started anew; ended_ns is 0 while the run goes on. The attempts of a
+		// settled run are summed up by the hour, and what is told of it late is ignored.
+		`CREATE TABLE runs (
+			run TEXT PRIMARY KEY, generation BIGINT NOT NULL, pipeline TEXT NOT NULL, ended_ns BIGINT NOT NULL,
+				settled BIGINT NOT NULL)`,
+		`CREATE INDEX runs_ended ON runs (settled, ended_ns)`,
+		// Times of which messages are missing.
+		`CREATE TABLE gaps (since_ns BIGINT NOT NULL, until_ns BIGINT NOT NULL)`,
+	},
+}
+
+// Names in the table meta.
+const (
+	metaSchema = "schema"
+	metaCursor = "cursor"    // the sequence of the last message that was taken in
+	metaStored = "stored_ns" // when that was stored
+	metaClosed = "closed_ns" // until when minutes are closed
+)
+
+// schemaOf is the schema of a database; 0 of an empty one.
+func schemaOf(ctx context.Context, db *sql.DB) (schema int, err error) {
+	tables := 0
+	if err := db.QueryRowContext(ctx, `SELECT COUNT(*) FROM sqlite_master
+		WHERE name = 'meta'`).Scan(&tables); err != nil || tables == 0 {
+		return 0, err
+	}
+	err = db.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = $1`, metaSchema).Scan(&schema)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return schema, err
+}
+
+// migrate brings a database from a schema to the newest, in one transaction.
+func migrate(ctx context.Context, db *sql.DB, from int) (err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, tx.Rollback())
+		}
+	}()
+	for schema := from; schema < len(migrations); schema++ {
+		for _, statement := range migrations[schema] {
+			if _, err := tx.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("bring it from schema %d to %d: %w", schema, schema+1, err)
+			}
+		}
+	}
+	if err := setMeta(ctx, tx, metaSchema, int64(len(migrations))); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func setMeta(ctx context.Context, tx *sql.Tx, name string, value int64) error {
+	_, err := tx.ExecContext(ctx,
+		`INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value`, name, value)
+	return err
+}
+
+// meta reads a number; 0 where it was never set.
+func meta(ctx context.Context, db *sql.DB, name string) (value int64, err error) {
+	err = db.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = $1`, name).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return value, err
+}

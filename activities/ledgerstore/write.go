@@ -1,0 +1,341 @@
+package ledgerstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/ledger/spend"
+)
+
+const (
+	// maxBatch is how many messages are written in one transaction.
+	maxBatch = 1000
+	// retryAfter is the wait before what could not be written is tried again.
+	retryAfter = time.Second
+)
+
+// kinds are the messages that say what was spent, and by whom.
+var kinds = []wire.Kind{wire.KindRunStarted, wire.KindRunEnded, wire.KindReused, wire.KindHostHeld, wire.KindRecord}
+
+// Keep takes in the loop's stream, from where the ledger is, until ctx ends or the file is damaged. What cannot be
+// written now, as on a full disk, is tried again: the stream keeps it meanwhile.
+func (s *Store) Keep(ctx context.Context, js jetstream.JetStream) error {
+	if err := s.rewind(ctx, js); err != nil {
+		return err
+	}
+	var batch []loop.Line
+	err := loop.FollowKinds(ctx, js, s.Cursor()+1, kinds, func(line loop.Line) error {
+		batch = append(batch, line)
+		if line.More && len(batch) < maxBatch {
+			return nil
+		}
+		err := s.insist(ctx, batch)
+		batch = batch[:0]
+		return err
+	}, s.options.Logger)
+	return fmt.Errorf("keep the ledger %s: %w", s.path, err)
+}
+
+// rewind takes in the whole stream again where it is another one than the ledger has followed: it ends before the
+// cursor.
+func (s *Store) rewind(ctx context.Context, js jetstream.JetStream) error {
+	stream, err := js.Stream(ctx, wire.LoopStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil // it is made anew behind the cursor
+	}
+	if err != nil {
+		return fmt.Errorf("keep the ledger: look up stream %s: %w", wire.LoopStream, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last := stream.CachedInfo().State.LastSeq; last < s.cursor {
+		s.options.Logger.WarnContext(ctx, "the ledger is of another stream: all of this one is taken in", "sequence",
+			s.cursor, "last", last)
+		s.cursor = 0
+	}
+	return nil
+}
+
+// insist writes messages until they are written, ctx ends, or the file is damaged.
+func (s *Store) insist(ctx context.Context, batch []loop.Line) error {
+	for {
+		err := s.Take(ctx, batch)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if damaged(err) {
+			return fmt.Errorf("%w; start the engine again: it puts the file aside and takes in what the stream still has", err)
+		}
+		s.options.Logger.WarnContext(ctx, "the ledger could not be written; it is tried again", "path", s.path, "messages",
+			len(batch), "error", err)
+		select {
+		case <-time.After(retryAfter):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Take takes in messages of the loop's stream, in their order, and how far they reach: all of it or, with an error,
+// nothing. What was taken in before changes nothing. Messages between the last that was taken in and the first of these
+// are gone.
+func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
+	if len(lines) == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.book == nil {
+		if s.book, err = s.readBook(ctx); err != nil {
+			return err
+		}
+	}
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	w := &writer{tx: tx, book: s.book, statements: map[string]*sql.Stmt{}}
+	if err = w.all(ctx, s.cursor, s.stored, lines); err == nil {
+		err = s.settle(ctx, w, s.attempts+w.attempts)
+	}
+	if err == nil {
+		err = tx.Commit()
+	} else {
+		err = errors.Join(err, tx.Rollback())
+	}
+	if err != nil {
+		s.book = nil // it knows what was not written
+		return err
+	}
+	last := lines[len(lines)-1]
+	s.attempts += w.attempts
+	s.cursor, s.stored = last.Sequence, last.Stored
+	close(s.moved)
+	s.moved = make(chan struct{})
+	return nil
+}
+
+// writer writes in one transaction.
+type writer struct {
+	tx         *sql.Tx
+	book       *spend.Book
+	statements map[string]*sql.Stmt
+	attempts   int // how many there are more
+}
+
+// exec runs a statement, which is prepared once for the transaction, and returns how many rows it has changed.
+func (w *writer) exec(ctx context.Context, query string, values ...any) (changed int64, err error) {
+	statement := w.statements[query]
+	if statement == nil {
+		if statement, err = w.tx.PrepareContext(ctx, query); err != nil {
+			return 0, err
+		}
+		w.statements[query] = statement
+	}
+	result, err := statement.ExecContext(ctx, values...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// all takes in all messages behind a cursor, which was stored at some time.
+func (w *writer) all(ctx context.Context, cursor uint64, stored time.Time, lines []loop.Line) error {
+	for _, line := range lines {
+		if line.Sequence > cursor+1 {
+			if err := w.gap(ctx, stored, line.Stored); err != nil {
+				return err
+			}
+		}
+		if err := w.take(ctx, line); err != nil {
+			return fmt.Errorf("take in message %d: %w", line.Sequence, err)
+		}
+		cursor, stored = line.Sequence, line.Stored
+	}
+	idle, closed := w.book.Closed()
+	for _, s := range idle {
+		if err := w.hour(ctx, "idle", s); err != nil {
+			return err
+		}
+	}
+	if _, err := w.exec(ctx, `DELETE FROM present WHERE to_ns <= $1`, closed); err != nil {
+		return err
+	}
+	return errors.Join(setMeta(ctx, w.tx, metaCursor, int64(cursor)), setMeta(ctx, w.tx, metaStored, stored.UnixNano()),
+		setMeta(ctx, w.tx, metaClosed, closed))
+}
+
+// gap notes that messages are missing that were stored between two times.
+func (w *writer) gap(ctx context.Context, since, until time.Time) error {
+	_, err := w.exec(ctx, `INSERT INTO gaps (since_ns, until_ns) VALUES ($1, $2)`, spend.Nanoseconds(since),
+		spend.Nanoseconds(until))
+	return err
+}
+
+// hour writes a sum of an hour.
+func (w *writer) hour(ctx context.Context, kind string, s spend.Span) error {
+	var owner spend.Owner
+	if s.Owner != nil {
+		owner = *s.Owner
+	}
+	id := nameOf(kind, owner.Run, owner.Pipeline, owner.Stage, string(s.Venue), s.Host,
+		strconv.FormatInt(s.From-s.From%int64(time.Hour), 10))
+	changed, err := w.exec(ctx, insertSpan, spanValues(id, "", s)...)
+	if err == nil && changed == 0 { // attempts that ended late in an hour that was summed up before
+		_, err = w.exec(ctx, `UPDATE spent SET from_ns = CASE WHEN from_ns < $2 THEN from_ns ELSE $2 END,
+			to_ns = CASE WHEN to_ns > $3 THEN to_ns ELSE $3 END, attempts = attempts + $4, tasks = tasks + $5,
+				reused = reused + $6,
+			held_ns = held_ns + $7, pool_pd = pool_pd + $8, function_pd = function_pd + $9, wasted_pd = wasted_pd + $10,
+				idle_pd = idle_pd + $11
+			WHERE id = $1`, id, s.From, s.To, s.Attempts, s.Tasks, s.Reused,
+			int64(s.Held), int64(s.Pool), int64(s.Function), int64(s.Wasted), int64(s.Idle))
+	}
+	return err
+}
+
+// take takes in one message.
+func (w *writer) take(ctx context.Context, line loop.Line) error {
+	switch e := line.Message.Event.(type) {
+	case predictor.RunStarted:
+		return w.runStarted(ctx, e)
+	case predictor.RunEnded:
+		_, err := w.exec(ctx, `INSERT INTO runs (run, generation, pipeline, ended_ns, settled) VALUES ($1, 0, '', $2, 0)
+			ON CONFLICT (run) DO UPDATE SET ended_ns = excluded.ended_ns WHERE runs.ended_ns = 0`, e.Run, max(1,
+			spend.Nanoseconds(e.At)))
+		return err
+	case predictor.Record:
+		return w.recorded(ctx, e)
+	case predictor.Reused:
+		return w.reused(ctx, e)
+	case predictor.HostHeld:
+		return w.held(ctx, e, line.Sequence)
+	default:
+		return nil
+	}
+}
+
+// runOf is what is known of a run.
+type runOf struct {
+	generation, ended, settled int64
+	pipeline                   string
+}
+
+func (w *writer) run(ctx context.Context, name string) (r runOf, err error) {
+	err = w.tx.QueryRowContext(ctx, `SELECT generation, pipeline, ended_ns, settled FROM runs WHERE run = $1`, name).
+		Scan(&r.generation, &r.pipeline, &r.ended, &r.settled)
+	if errors.Is(err, sql.ErrNoRows) {
+		return runOf{}, nil
+	}
+	return r, err
+}
+
+// runStarted notes that a run has begun, or that another of the same name has.
+func (w *writer) runStarted(ctx context.Context, e predictor.RunStarted) error {
+	if e.Run == "" {
+		return nil
+	}
+	r, err := w.run(ctx, e.Run)
+	if err != nil {
+		return err
+	}
+	if r.ended > 0 && spend.Nanoseconds(e.At) > r.ended {
+		_, err := w.exec(ctx, `UPDATE runs SET generation = generation + 1, pipeline = $2, ended_ns = 0, settled = 0
+			WHERE run = $1`, e.Run, e.Pipeline)
+		return err
+	}
+	if _, err = w.exec(ctx, `INSERT INTO runs (run, generation, pipeline, ended_ns, settled) VALUES ($1, 0, $2, 0, 0)
+		ON CONFLICT (run) DO UPDATE SET pipeline = excluded.pipeline
+			WHERE runs.pipeline = ''`, e.Run, e.Pipeline); err != nil {
+		return err
+	}
+	if r.pipeline != "" {
+		return nil
+	}
+	_, err = w.exec(ctx, `UPDATE spent SET pipeline = $2 WHERE run = $1 AND pipeline = ''`, e.Run, e.Pipeline)
+	return err
+}
+
+// attemptID names an attempt of a run, and taskID its task, so that they are counted once.
+func attemptID(generation int64, run, task string, attempt int) string {
+	return nameOf("attempt", strconv.FormatInt(generation, 10), run, task, strconv.Itoa(attempt))
+}
+
+func taskID(generation int64, run, task string) string {
+	return nameOf("task", strconv.FormatInt(generation, 10), run, task)
+}
+
+// recorded takes in what an attempt has cost.
+func (w *writer) recorded(ctx context.Context, e predictor.Record) error {
+	if e.Run == "" || e.Task == "" || e.Stage.Name == "" {
+		return nil
+	}
+	r, err := w.run(ctx, e.Run)
+	if err != nil || r.settled != 0 {
+		return err
+	}
+	span := ledger.Charge(e)
+	if r.pipeline != "" {
+		span.Owner.Pipeline = r.pipeline
+	}
+	task := taskID(r.generation, e.Run, e.Task)
+	if e.Outcome == predictor.Succeeded {
+		finished := 0
+		if err := w.tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE task_id = $1 AND tasks > 0`,
+			task).Scan(&finished); err != nil {
+			return err
+		}
+		if finished == 0 {
+			span.Tasks = 1
+		}
+	}
+	changed, err := w.exec(ctx, insertSpan, spanValues(attemptID(r.generation, e.Run, e.Task, e.Attempt), task, span)...)
+	if err != nil || changed == 0 {
+		return err
+	}
+	w.attempts++
+	if span.Venue == predictor.Pool {
+		w.book.Hold(span)
+	}
+	return nil
+}
+
+// reused takes in what a run took from an earlier one.
+func (w *writer) reused(ctx context.Context, e predictor.Reused) error {
+	if e.Run == "" || e.Tasks <= 0 || e.Stage.Name == "" {
+		return nil
+	}
+	r, err := w.run(ctx, e.Run)
+	if err != nil {
+		return err
+	}
+	span := ledger.ChargeReused(e)
+	span.Owner.Pipeline = r.pipeline
+	id := nameOf("reused", strconv.FormatInt(r.generation, 10), e.Run, e.Stage.App, e.Stage.Build, e.Stage.Name, e.From,
+		strconv.Itoa(e.Tasks), strconv.FormatInt(span.From, 10))
+	_, err = w.exec(ctx, insertSpan, spanValues(id, "", span)...)
+	return err
+}
+
+// held takes in that a host was there.
+func (w *writer) held(ctx context.Context, e predictor.HostHeld, sequence uint64) error {
+	from, to := spend.Nanoseconds(e.From), spend.Nanoseconds(e.At)
+	if e.Host == "" || from >= to {
+		return nil
+	}
+	changed, err := w.exec(ctx, `INSERT INTO present (host, from_ns, to_ns, price_pd, told) VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (host, from_ns, to_ns) DO NOTHING`, e.Host, from, to, int64(e.PricePerHour), int64(sequence))
+	if err == nil && changed > 0 {
+		w.book.Present(e)
+	}
+	return err
+}

@@ -1,0 +1,178 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+)
+
+const (
+	// readAhead is how many messages of each stream are read before they are handed on.
+	readAhead = 256
+	// otherWait is how long a message waits for those of the other stream that are stored and do not come.
+	otherWait = 2 * time.Second
+)
+
+// source is one stream that is followed.
+type source struct {
+	name    string
+	subject func(wire.Kind) string // where a message of a kind lies
+	kinds   []wire.Kind            // those that are read; nil is all
+	next    uint64                 // the sequence that is handed on next
+	since   time.Time              // what was stored before is left out; the zero time leaves nothing out
+	lines   chan Line
+	ended   chan error
+
+	// What follows is the merger's.
+	head   *Line
+	behind bool // messages are stored that have not come
+}
+
+// read hands the messages of the stream on, in order and each once, until ctx ends, hand fails or the connection was
+// closed for good.
+func (s *source) read(ctx context.Context, js jetstream.JetStream, hand func(Line) error, logger *slog.Logger) error {
+	position := func() jetstream.OrderedConsumerConfig {
+		if s.next == 1 && !s.since.IsZero() {
+			return jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &s.since}
+		}
+		return jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: s.next}
+	}
+	return tail(ctx, js, s.name, position, func(raw jetstream.Msg) error {
+		metadata, err := raw.Metadata()
+		if err != nil {
+			return fmt.Errorf("read where a message is: %w", err)
+		}
+		sequence := metadata.Sequence.Stream
+		if sequence < s.next {
+			return nil // delivered again after a reset
+		}
+		s.next = sequence + 1
+		return hand(Line{
+			Sequence: sequence, Stored: metadata.Timestamp, More: metadata.NumPending > 0, Message: s.decode(ctx, raw,
+				sequence, logger),
+		})
+	}, logger)
+}
+
+// decode reads a message; the zero Message of one that is not wanted, or that cannot be read.
+func (s *source) decode(ctx context.Context, raw jetstream.Msg, sequence uint64, logger *slog.Logger) wire.Message {
+	if s.kinds != nil && !slices.ContainsFunc(s.kinds,
+		func(kind wire.Kind) bool { return raw.Subject() == s.subject(kind) }) {
+		return wire.Message{}
+	}
+	message, err := wire.DecodeMessage(raw.Data())
+	if err == nil && raw.Subject() != s.subject(message.Kind()) { // the subject is what its sender had a right to
+		err = fmt.Errorf("it says %s", message.Kind())
+	}
+	if err != nil {
+		logger.DebugContext(ctx, "skip message", "sequence", sequence, "subject", raw.Subject(), "error", err)
+		return wire.Message{}
+	}
+	return message
+}
+
+// merger hands on the messages of two streams in the order in which the server stored them.
+type merger struct {
+	told, looked *source
+	handle       func(sequence uint64, message wire.Message) error
+	before       uint64 // the sequence of the last message of the loop's stream that was handed on
+}
+
+// open looks up what is stored, and when the first message was that is to be handed on. Without an answer nothing is waited for.
+func (m *merger) open(ctx context.Context, js jetstream.JetStream, logger *slog.Logger) {
+	lines, err := js.Stream(ctx, m.told.name)
+	if err != nil {
+		return // whoever reads the stream tells
+	}
+	info := lines.CachedInfo()
+	m.told.behind = info.State.LastSeq >= m.told.next && info.State.Msgs > 0
+	switch {
+	case m.told.next <= max(info.State.FirstSeq, 1):
+	case !m.told.behind:
+		m.looked.since = info.TimeStamp
+	default:
+		first, err := lines.GetMsg(ctx, m.told.next, jetstream.WithGetMsgSubject(wire.LoopSubjects))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound): // those behind it were deleted
+			m.told.behind, m.looked.since = false, info.TimeStamp
+		case err != nil:
+			logger.DebugContext(ctx, "look up when a message was stored", "sequence", m.told.next, "error", err)
+		default:
+			m.looked.since = first.Time
+		}
+	}
+	if samples, err := js.Stream(ctx, m.looked.name); err == nil {
+		state := samples.CachedInfo().State
+		m.looked.behind = state.Msgs > 0 && state.LastTime.After(m.looked.since)
+	}
+}
+
+// run hands messages on until ctx ends, handle fails, or the loop's stream cannot be read any more; it returns why.
+func (m *merger) run(ctx context.Context) error {
+	patience := time.NewTimer(otherWait)
+	defer patience.Stop()
+	for {
+		if s := m.due(); s != nil {
+			if err := m.hand(s); err != nil {
+				return err
+			}
+			patience.Reset(otherWait)
+			continue
+		}
+		var told, looked <-chan Line // whose message is there already is not read
+		if m.told.head == nil {
+			told = m.told.lines
+		}
+		if m.looked.head == nil {
+			looked = m.looked.lines
+		}
+		select {
+		case next := <-told:
+			m.told.head, m.told.behind = &next, next.More
+		case next := <-looked:
+			m.looked.head, m.looked.behind = &next, next.More
+		case <-patience.C:
+			m.told.behind, m.looked.behind = false, false
+			patience.Reset(otherWait)
+		case err := <-m.told.ended:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// due is the source whose message is the next; nil while it is not known which one that is.
+func (m *merger) due() *source {
+	told, looked := m.told.head, m.looked.head
+	switch {
+	case told != nil && looked != nil:
+		if looked.Stored.Before(told.Stored) {
+			return m.looked
+		}
+		return m.told
+	case told != nil && !m.looked.behind:
+		return m.told
+	case looked != nil && !m.told.behind:
+		return m.looked
+	default:
+		return nil
+	}
+}
+
+// hand hands on the message that has come from s.
+func (m *merger) hand(s *source) error {
+	next := s.head
+	s.head = nil
+	if s == m.told {
+		m.before = next.Sequence
+	}
+	return m.handle(m.before, next.Message)
+}

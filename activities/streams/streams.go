@@ -1,0 +1,53 @@
+// Package streams makes the streams of NATS JetStream in which facts are kept, and tells which of them take no message.
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Ensure creates the stream, or brings it to config. It may run any number of times, also beside others. The number of replicas that an operator has set is kept;
+// a new stream has one. MaxBytes must be set: what is kept has a bound.
+func Ensure(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) error {
+	if config.MaxBytes <= 0 {
+		return fmt.Errorf("create stream %s: it has no bound of bytes", config.Name)
+	}
+	replicas, err := Replicas(ctx, js, config.Name)
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", config.Name, err)
+	}
+	config.Replicas = replicas
+	if _, err := js.CreateOrUpdateStream(ctx, config); err != nil {
+		return fmt.Errorf("create stream %s: %w; check that the NATS server has JetStream on and %d MiB of storage left",
+			config.Name, err, config.MaxBytes>>20)
+	}
+	return nil
+}
+
+// Replicas returns how many servers keep the stream; 1 when it does not exist yet.
+func Replicas(ctx context.Context, js jetstream.JetStream, stream string) (int, error) {
+	existing, err := js.Stream(ctx, stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 1, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return existing.CachedInfo().Config.Replicas, nil
+}
+
+// codeMessageTooLarge is the server's JSStreamMessageExceedsMaximumErr:
+// https://github.com/nats-io/nats-server/blob/main/server/errors.json
+const codeMessageTooLarge = 10054
+
+// IsFinal reports whether err, of an attempt to publish, will come again however often the same bytes are published: they are too large, the subject
+// cannot be, or the connection was closed for good.
+func IsFinal(err error) bool {
+	var refused *jetstream.APIError
+	tooLarge := errors.As(err, &refused) && refused.ErrorCode == codeMessageTooLarge
+	return tooLarge || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubject)
+}

@@ -1,0 +1,82 @@
+package streams_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/natstest"
+	"github.com/spillway-ml/spillway/activities/streams"
+)
+
+func TestEnsureBringsAStreamToItsConfiguration(t *testing.T) {
+	t.Parallel()
+	js := natstest.Start(t).Connect()
+	config := jetstream.StreamConfig{Name: "FACTS", Subjects: []string{"facts.>"}, MaxBytes: 1 << 20, MaxAge: time.Hour}
+	for _, age := range []time.Duration{time.Hour, time.Hour, time.Minute} {
+		config.MaxAge = age
+		if err := streams.Ensure(t.Context(), js, config); err != nil {
+			t.Fatal(err)
+		}
+		stream, err := js.Stream(t.Context(), "FACTS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := stream.CachedInfo().Config; got.MaxAge != age || got.MaxBytes != 1<<20 || got.Replicas != 1 {
+			t.Errorf("got %+v, want it to keep messages for %s", got, age)
+		}
+	}
+	if n, err := streams.Replicas(t.Context(), js, "NONE"); n != 1 || err != nil {
+		t.Errorf("Replicas of a stream that there is not = %d, %v; want 1", n, err)
+	}
+}
+
+func TestAStreamThatCannotBeSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	js := natstest.Start(t).Connect()
+	err := streams.Ensure(t.Context(), js, jetstream.StreamConfig{Name: "FACTS", Subjects: []string{"facts.>"}})
+	if err == nil || !strings.Contains(err.Error(), "no bound") {
+		t.Errorf("a stream without a bound: %v", err)
+	}
+	err = streams.Ensure(t.Context(), js, jetstream.StreamConfig{Name: "FACTS", Subjects: []string{"facts.>"}, MaxBytes: 1 << 60})
+	if err == nil || !strings.Contains(err.Error(), "1099511627776 MiB of storage left") {
+		t.Errorf("a stream larger than the disk: %v", err)
+	}
+}
+
+func TestFinalErrorsAreThoseThatComeAgain(t *testing.T) {
+	t.Parallel()
+	js := natstest.Start(t).Connect()
+	config := jetstream.StreamConfig{Name: "FACTS", Subjects: []string{"facts.>"}, MaxBytes: 1 << 20, MaxMsgSize: 10}
+	if err := streams.Ensure(t.Context(), js, config); err != nil {
+		t.Fatal(err)
+	}
+	_, tooLarge := js.Publish(t.Context(), "facts.one", make([]byte, 11))
+	_, tooLargeForAll := js.Publish(t.Context(), "facts.one", make([]byte, 65<<20))
+	_, nobody := js.Publish(t.Context(), "others.one", nil)
+	for name, row := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"it is larger than the stream takes":    {tooLarge, true},
+		"it is larger than the server takes":    {tooLargeForAll, true},
+		"the subject cannot be":                 {fmt.Errorf("publish: %w", nats.ErrBadSubject), true},
+		"the connection was closed":             {nats.ErrConnectionClosed, true},
+		"the connection is away":                {nats.ErrDisconnected, false},
+		"no stream has the subject":             {nobody, false},
+		"there was no answer in time":           {context.DeadlineExceeded, false},
+		"the server has no room for any stream": {&jetstream.APIError{Code: 503, ErrorCode: 10023}, false},
+	} {
+		if row.err == nil {
+			t.Errorf("%s: there is no error", name)
+		}
+		if got := streams.IsFinal(row.err); got != row.want {
+			t.Errorf("%s: IsFinal(%v) = %v, want %v", name, row.err, got, row.want)
+		}
+	}
+}

@@ -1,0 +1,334 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workflows/internal/account"
+)
+
+// Keys of the memo with which a run is started, or goes on.
+const (
+	GoalMemo     = "spillway.goal"
+	EventMemo    = "spillway.event"
+	BindingMemo  = "spillway.binding"
+	PipelineMemo = "spillway.pipeline"
+	OptionsMemo  = "spillway.options"
+	// CarriedMemo is that with what a run that continues as new takes along.
+	CarriedMemo = "spillway.carried"
+)
+
+// Names of the updates that a run answers.
+const (
+	// WindowUpdate takes a predictor.Window.
+	WindowUpdate = "spillway.window"
+	// GoalUpdate takes a predictor.Goal.
+	GoalUpdate = "spillway.goal"
+)
+
+// Host is what the workflow worker gives to the workflows that it runs.
+type Host struct {
+	// App and Build name the binary.
+	App, Build string
+	// Stages are those that app.Main lists.
+	Stages []AnyStage
+	// Window is the number of tasks of one run and stage in flight at first, for runs that do not say so themselves (those of earlier
+	// engines); 0 means the policy's default.
+	Window int
+	// Tell publishes a hint; it must not block. Nil publishes none.
+	Tell func(predictor.Event)
+	// Find returns for each key of a lookup a result of an earlier run, or nil. Nil finds none.
+	Find func(context.Context, wire.Lookup) ([]*wire.Kept, error)
+	// End makes a run's end durable, and its start with it; it may be called more than once with the same value. Nil does nothing.
+	End func(context.Context, Ended) error
+}
+
+// Ended is all that is told when a run is over.
+type Ended struct {
+	// Started was told when the run began; it is repeated because that first word may have been lost in a crash.
+	Started predictor.RunStarted `json:"started"`
+	Ended   predictor.RunEnded   `json:"ended"`
+	Done    wire.Done            `json:"done"`
+}
+
+// Register registers the pipelines and the child workflow of Map.
+func Register(registry worker.WorkflowRegistry, host Host, pipelines []AnyPipeline) {
+	for _, pipeline := range pipelines {
+		registry.RegisterWorkflowWithOptions(pipeline.Workflow(), workflow.RegisterOptions{Name: pipeline.Name()})
+	}
+	registry.RegisterWorkflowWithOptions(runChunk(host), workflow.RegisterOptions{Name: MapWorkflow})
+}
+
+// NewInterceptor returns the interceptor that makes workflows of this worker runs of Spillway: it knows their goal, answers updates
+// and tells the engine when they start and end.
+func NewInterceptor(host Host) interceptor.WorkerInterceptor { return &workerInterceptor{host: host} }
+
+type workerInterceptor struct {
+	interceptor.WorkerInterceptorBase
+	host Host
+}
+
+// InterceptWorkflow wraps every workflow of the worker.
+func (w *workerInterceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &inbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, host: w.host, guard: &guard{}}
+}
+
+type inbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+	host  Host
+	guard *guard
+}
+
+// Init puts this run's guard around the coroutines that it will start.
+func (i *inbound) Init(next interceptor.WorkflowOutboundInterceptor) error {
+	return i.Next.Init(&outbound{WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: next}, guard: i.guard})
+}
+
+// ExecuteWorkflow wraps the pipeline's function.
+func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+	info := workflow.GetInfo(ctx)
+	if info.WorkflowType.Name == MapWorkflow {
+		return i.Next.ExecuteWorkflow(ctx, in)
+	}
+	r := i.host.newRun(info)
+	mustKnow(r.version)
+	if err := r.answerUpdates(ctx, i.host); err != nil {
+		return nil, err
+	}
+	if r.version >= versionAccount {
+		r.hearChunks(ctx)
+	}
+	started := predictor.RunStarted{
+		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Goal: r.goal, At: r.startedAt,
+		Event: memo[string](info, EventMemo), Input: preview(in.Args, inputPreview),
+		EventAt: r.options.EventAt, RetryOf: r.options.RetryOf, Traceparent: r.options.Traceparent,
+	}
+	if r.tell != nil && !workflow.IsReplaying(ctx) { // by each part: the loop forgets what is older than two weeks
+		r.tell(started)
+	}
+	result, err := i.guard.run(workflow.WithValue(ctx, runKey{}, r), r.version, func(ctx workflow.Context) (any, error) {
+		return i.Next.ExecuteWorkflow(ctx, in)
+	})
+	if workflow.IsContinueAsNewError(err) {
+		if r.version >= versionCarry {
+			err = r.continueAsNew(ctx, err)
+		}
+		if workflow.IsContinueAsNewError(err) {
+			return nil, err
+		}
+	}
+	if endErr := i.end(ctx, started, result, err); endErr != nil {
+		return nil, endErr
+	}
+	return result, err
+}
+
+func (i *inbound) end(ctx workflow.Context, started predictor.RunStarted, result any, err error) error {
+	over := Conclude(started, result, err, workflow.Now(ctx))
+	detached, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	return local(detached, i.host.End != nil, effects{i.host}.end, over)
+}
+
+// Conclude returns what is told of a run that ended at a time, with a result, or with an error that says why it has none.
+func Conclude(started predictor.RunStarted, result any, err error, at time.Time) Ended {
+	ended := predictor.RunEnded{Run: started.Run, State: stateOf(err), At: at}
+	done := wire.Done{
+		Version: wire.Version, Run: started.Run, Pipeline: started.Pipeline, Event: started.Event, State: ended.State, Started: started.At, Ended: at,
+	}
+	if err != nil {
+		ended.Error = short(rootMessage(err), errorPreview)
+		done.Error = ended.Error
+	} else {
+		ended.Result = preview([]any{result}, resultPreview)
+		done.Result = preview([]any{result}, donePreview)
+	}
+	return Ended{Started: started, Ended: ended, Done: done}
+}
+
+// effects are the local activities around a run. Temporal records them under the names of these methods: renaming one breaks the replay of
+// every run that goes on.
+type effects struct{ host Host }
+
+func (e effects) end(ctx context.Context, over Ended) error { return e.host.End(ctx, over) }
+
+// Sizes up to which values are shown or sent along.
+const (
+	inputPreview  = 1 << 10
+	resultPreview = 4 << 10
+	donePreview   = 64 << 10
+	errorPreview  = 16 << 10
+)
+
+// short is text cut to so many bytes, with an ellipsis where something is missing: a message that no server takes could never be told.
+func short(text string, bytes int) string {
+	if len(text) <= bytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:bytes], "") + "…"
+}
+
+// preview encodes the first value when it is no larger than limit.
+func preview(values []any, limit int) json.RawMessage {
+	if len(values) == 0 {
+		return nil
+	}
+	encoded, err := json.Marshal(values[0])
+	if err != nil || len(encoded) > limit {
+		return nil
+	}
+	return encoded
+}
+
+// local runs a short effect as a local activity: it is done at least once and not again in a replay. It is tried until it succeeds, however
+// long that takes: a run that has its result must not fail because nobody could be told. At first it is tried again within the workflow task;
+// where the next try is further away than a workflow task may take, the SDK sets a timer instead, so that a long wait costs seven events of
+// the history in two minutes and no worker.
+func local[T any](ctx workflow.Context, enabled bool, effect func(context.Context, T) error, value T) error {
+	if !enabled {
+		return nil
+	}
+	ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		ScheduleToCloseTimeout: 10 * 365 * 24 * time.Hour, // without one the SDK takes the StartToCloseTimeout
+		StartToCloseTimeout:    time.Minute,               // an end that an earlier engine may have told is looked for in the streams
+		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 2 * time.Minute},
+	})
+	return workflow.ExecuteLocalActivity(ctx, effect, value).Get(ctx, nil)
+}
+
+func (h Host) newRun(info *workflow.Info) *run {
+	options := memo[wire.RunOptions](info, OptionsMemo)
+	r := newRun(info.WorkflowExecution.ID, cmp.Or(options.Window, h.Window)) // what a run began with does not change when an engine is started with another
+	r.pipeline, r.app, r.build, r.tell = info.WorkflowType.Name, h.App, h.Build, h.Tell
+	r.goal, r.options, r.version = memo[predictor.Goal](info, GoalMemo), options, options.Version
+	if _, told := info.Memo.GetFields()[OptionsMemo]; told { // a run that began before there were results to take goes on without
+		r.find = h.Find
+	}
+	r.resume(memo[carried](info, CarriedMemo), info.WorkflowStartTime)
+	r.listed = map[string]bool{}
+	for _, stage := range h.Stages {
+		r.listed[stage.Name()] = true
+	}
+	return r
+}
+
+// part is the run as one chunk of a Map sees it.
+func (h Host) part(c chunk) *run {
+	r := newRun(c.Run, c.Window)
+	r.pipeline, r.app, r.build, r.tell, r.version = c.Pipeline, c.App, c.Build, h.Tell, c.Version
+	r.priorities[c.Stage.Name] = c.Priority
+	r.goal.Budget, r.options.Traceparent, r.options.Prices = c.Budget, c.Trace, c.Prices
+	r.account = account.NewPart(c.Stage.Name, len(c.Inputs), c.Money)
+	return r
+}
+
+func memo[T any](info *workflow.Info, key string) (value T) {
+	payload, found := info.Memo.GetFields()[key]
+	if found {
+		// A memo of another shape is one that Spillway did not write: the run then has no goal.
+		_ = converter.GetDefaultDataConverter().FromPayload(payload, &value)
+	}
+	return value
+}
+
+// lastPriority is the largest of Temporal's priority keys.
+const lastPriority = 5
+
+func (r *run) answerUpdates(ctx workflow.Context, host Host) error {
+	err := workflow.SetUpdateHandlerWithOptions(ctx, GoalUpdate, func(ctx workflow.Context, goal predictor.Goal) (predictor.Goal, error) {
+		r.goal = goal
+		r.account.SetLimit(goal.Budget)
+		if host.Tell != nil && !workflow.IsReplaying(ctx) {
+			host.Tell(predictor.GoalChanged{Run: r.id, Goal: goal, At: workflow.Now(ctx)})
+		}
+		return goal, nil
+	}, workflow.UpdateHandlerOptions{Validator: func(_ workflow.Context, goal predictor.Goal) error { return r.checkGoal(goal) }})
+	if err != nil {
+		return fmt.Errorf("answer update %s: %w", GoalUpdate, err)
+	}
+	if r.version >= versionAccount {
+		if err := r.answerReserve(ctx); err != nil {
+			return err
+		}
+	}
+	err = workflow.SetUpdateHandlerWithOptions(ctx, WindowUpdate, func(_ workflow.Context, window predictor.Window) error {
+		r.windows[window.Stage.Name] = window.Tasks
+		if r.version >= versionPriority {
+			r.priorities[window.Stage.Name] = window.Priority
+		}
+		return nil
+	}, workflow.UpdateHandlerOptions{Validator: func(_ workflow.Context, window predictor.Window) error {
+		if window.Tasks < 1 {
+			return fmt.Errorf("window of %d tasks: at least 1 is needed", window.Tasks)
+		}
+		if window.Priority < 0 || window.Priority > lastPriority {
+			return fmt.Errorf("window of priority %d: 1 is first, %d last, 0 the usual", window.Priority, lastPriority)
+		}
+		return nil
+	}})
+	if err != nil {
+		return fmt.Errorf("answer update %s: %w", WindowUpdate, err)
+	}
+	return nil
+}
+
+// checkGoal refuses a goal that this run cannot have any more.
+func (r *run) checkGoal(goal predictor.Goal) error {
+	if err := CheckGoal(goal); err != nil {
+		return err
+	}
+	if spent := r.account.Spent(); goal.Budget > 0 && goal.Budget < spent {
+		return fmt.Errorf("a budget of %s is lower than the %s that the run has spent: give it more, or cancel it", goal.Budget, spent)
+	}
+	return nil
+}
+
+func stateOf(err error) predictor.RunState {
+	switch {
+	case err == nil:
+		return predictor.RunSucceeded
+	case temporal.IsCanceledError(err):
+		return predictor.RunCancelled
+	default:
+		return predictor.RunFailed
+	}
+}
+
+// rootMessage is the message of the failure itself, without the layers that Temporal puts around it. Of a cancellation
+// Temporal says one word, and whose it was.
+func rootMessage(err error) string {
+	if failed, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		return failed.Message()
+	}
+	text := err.Error()
+	cancelled, ok := errors.AsType[*temporal.CanceledError](err)
+	if !ok {
+		return text
+	}
+	if child, ok := errors.AsType[*temporal.ChildWorkflowExecutionError](err); ok {
+		text = strings.Replace(text, child.Error(), cancelled.Error(), 1)
+	} else if activity, ok := errors.AsType[*temporal.ActivityError](err); ok {
+		text = strings.Replace(text, activity.Error(), cancelled.Error(), 1)
+	}
+	if text != cancelled.Error() { // somebody says more around it
+		return text
+	}
+	why := ""
+	if cancelled.Details(&why) != nil || why == "" {
+		return "the run was cancelled"
+	}
+	return "the run was cancelled: " + why
+}

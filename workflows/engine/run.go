@@ -1,0 +1,319 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows/internal/account"
+)
+
+// The versions of steps (see wire.WorkflowVersion) from which on a run takes these.
+const (
+	// versionAccount: the run keeps an account of its money, together with its chunks.
+	versionAccount = 1
+	// versionPriority: tasks bear the priority that the plan gives them, and the key of their pipeline.
+	versionPriority = 1
+	// versionGuard: the pipeline's code runs in a coroutine of its own, and a panic in any coroutine fails the run.
+	versionGuard = 1
+	// versionCarry: a run that continues as new takes along what it knows, once nothing is in flight.
+	versionCarry = 1
+	// versionLost: a task that was asked to stop and then lost counts as cancelled.
+	versionLost = 1
+	// versionSilent: so does one that nobody heard of again, and it costs what its last heartbeat said.
+	versionSilent = 2
+	// versionAnew: nothing is looked up where nothing may be found.
+	versionAnew = 2
+	// versionTold: each chunk of a Map is told its window and its priority from its beginning on.
+	versionTold = 2
+)
+
+// run is what the SDK remembers of the run that a workflow is, or is a part of. Workflow code owns it: no lock is needed.
+type run struct {
+	id         string
+	pipeline   string
+	app        string
+	build      string
+	goal       predictor.Goal
+	options    wire.RunOptions
+	version    int                                                      // of the steps it takes: wire.WorkflowVersion when it was started
+	find       func(context.Context, wire.Lookup) ([]*wire.Kept, error) // nil where results are not kept
+	listed     map[string]bool                                          // nil lists all (tests)
+	tell       func(predictor.Event)
+	window     int            // tasks of one stage in flight, where windows has no entry
+	windows    map[string]int // by stage
+	priorities map[string]int // Temporal's priority key of tasks, by stage; the usual one where there is no entry
+	inFlight   map[string]int // by stage
+	next       map[string]int // number of the next task, by stage
+	open       int            // tasks and Maps that have begun and not ended
+	// taken are the results that were taken from the run which this one tries again, by the content of their keys.
+	taken map[string]bool
+	// startedAt is when the whole run began, and continued says that this is not its first part.
+	startedAt time.Time
+	continued bool
+
+	account *account.Account          // what the run spends
+	before  map[string]quantity.Money // what a task has cost where it was refused, by task
+	ledger  budget                    // in place of account in runs of version 0, with held, what they reserved by task
+	held    map[string]quantity.Money
+}
+
+// priority is that of the tasks of a stage. Tasks of one queue share it fairly by their pipelines, so that one that floods starves no other; by
+// runs, a flood of small runs would outweigh one large run of another pipeline.
+func (r *run) priority(stage string) temporal.Priority {
+	if r.version < versionPriority {
+		return temporal.Priority{}
+	}
+	return temporal.Priority{PriorityKey: r.priorities[stage], FairnessKey: r.pipeline}
+}
+
+type runKey struct{}
+
+// runOf returns the run of ctx; without the interceptor (plain unit tests) it is one that runs every stage on the workflow's own queue.
+func runOf(ctx workflow.Context) *run {
+	if r, ok := ctx.Value(runKey{}).(*run); ok {
+		return r
+	}
+	return newRun(workflow.GetInfo(ctx).WorkflowExecution.ID, 0)
+}
+
+func newRun(id string, window int) *run {
+	if window <= 0 {
+		window = predictor.DefaultPolicy().Window
+	}
+	return &run{
+		id: id, window: window,
+		windows: map[string]int{}, priorities: map[string]int{}, inFlight: map[string]int{}, next: map[string]int{},
+		taken:  map[string]bool{},
+		before: map[string]quantity.Money{}, ledger: newBudget(), held: map[string]quantity.Money{},
+		account: account.New(0, account.Carried{}),
+	}
+}
+
+// call is one task before it is scheduled.
+type call struct {
+	stage wire.Stage
+	id    string
+	input json.RawMessage
+}
+
+// newCall numbers a task of stage.
+func (r *run) newCall(stage wire.Stage, input json.RawMessage) (call, error) {
+	if r.listed != nil && !r.listed[stage.Name] {
+		return call{}, temporal.NewNonRetryableApplicationError(
+			fmt.Sprintf("stage %q is not listed in app.Main of app %q: add it to Stages", stage.Name, r.app), wire.StageError, nil)
+	}
+	number := r.next[stage.Name]
+	r.next[stage.Name]++
+	return call{stage: stage, id: fmt.Sprintf("%s-%d", stage.Name, number), input: input}, nil
+}
+
+// perform returns the encoded output of a task: that of an earlier run where one is to be had, else what running it returns.
+func (r *run) perform(ctx workflow.Context, c call) (json.RawMessage, error) {
+	found, err := r.reuse(ctx, c.stage, []json.RawMessage{c.input})
+	if err != nil {
+		return nil, err
+	}
+	if found != nil && found[0] != nil {
+		return found[0], nil
+	}
+	return r.runTask(ctx, c)
+}
+
+// runTask runs a task within the stage's window and the run's budget and returns its encoded output.
+func (r *run) runTask(ctx workflow.Context, c call) (json.RawMessage, error) {
+	name := c.stage.Name
+	if err := workflow.Await(ctx, func() bool { return r.inFlight[name] < r.windowOf(name) }); err != nil {
+		return nil, err
+	}
+	r.inFlight[name]++
+	defer func() { r.inFlight[name]-- }()
+	if err := r.admit(ctx, c); err != nil {
+		return nil, err
+	}
+	r.hint(ctx, c)
+	result, err := r.execute(ctx, c)
+	r.settle(c, result.Cost, err)
+	return result.Output, err
+}
+
+func (r *run) windowOf(stage string) int {
+	if tasks, set := r.windows[stage]; set {
+		return tasks
+	}
+	return r.window
+}
+
+// poolSuffix ends the ID under which a task that a venue refused is scheduled again.
+const poolSuffix = ".pool"
+
+// execute schedules the task on the stage's queue and, when a venue refuses it there, on the queue that only the pool polls. The result has
+// the cost of both, also when the task failed.
+func (r *run) execute(ctx workflow.Context, c call) (wire.Result, error) {
+	result, err := r.schedule(ctx, c, c.stage.PoolOnly)
+	var refused *temporal.ApplicationError
+	if errors.As(err, &refused) && refused.Type() == wire.RefusedError && !c.stage.PoolOnly {
+		r.before[c.id] = result.Cost
+		r.account.Withdraw(c.id)
+		c.stage.PoolOnly, c.id = true, c.id+poolSuffix // another task to everyone who counts attempts
+		r.hint(ctx, c)
+		before := result.Cost
+		result, err = r.schedule(ctx, c, true)
+		if r.version >= versionAccount { // runs of earlier engines repeat what they did
+			result.Cost += before
+		}
+	}
+	return result, err
+}
+
+// Limits of a stage activity. The engine counts failures and enforces the stage's timeout; Temporal retries whatever is lost.
+const (
+	heartbeatTimeout = 10 * time.Second
+	activityTimeout  = 30 * 24 * time.Hour
+)
+
+func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire.Result, err error) {
+	id := r.stageID(c.stage.Name)
+	queue := id.Queue()
+	if poolOnly {
+		queue = id.PoolQueue()
+	}
+	if r.app == "" {
+		queue = workflow.GetInfo(ctx).TaskQueueName
+	}
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           queue,
+		ActivityID:          c.id,
+		StartToCloseTimeout: activityTimeout,
+		HeartbeatTimeout:    heartbeatTimeout,
+		WaitForCancellation: true,
+		Priority:            r.priority(c.stage.Name),
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval:    100 * time.Millisecond,
+			BackoffCoefficient: 2,
+			MaximumInterval:    10 * time.Second,
+		},
+	})
+	task := wire.Task{
+		Version: wire.Version, Run: r.id, Pipeline: r.pipeline, Stage: id, ID: c.id,
+		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout, PoolOnly: poolOnly, Recommends: c.stage.Recommends,
+		Command: c.stage.Command, CacheVersion: c.stage.CacheVersion, Traceparent: r.options.Traceparent,
+	}
+	if own := strings.TrimSuffix(c.id, poolSuffix); r.version >= versionAccount {
+		task.Budgeted, task.Reserved, task.Asks = r.account.Limited(), r.account.Reserved(own)-r.before[own], true
+	}
+	err = workflow.ExecuteActivity(ctx, c.stage.Name, task, c.input).Get(ctx, &result)
+	if err != nil {
+		cost := r.costOf(err)
+		result.Cost = cost.Spent
+		if ctx.Err() != nil {
+			err = r.lostIsCancelled(err, cost)
+		}
+	}
+	return result, err
+}
+
+// lostIsCancelled returns what became of a task that was asked to stop: where its host went away before it could answer, the server tries it no
+// more. It says that the task was lost, when the host came back to say so, or that it has timed out.
+func (r *run) lostIsCancelled(err error, cost spending) error {
+	if r.version < versionLost {
+		return err
+	}
+	if silent, ok := errors.AsType[*temporal.TimeoutError](err); ok && r.version >= versionSilent {
+		return temporal.NewCanceledError(silent.Message(), cost)
+	}
+	if lost, ok := errors.AsType[*temporal.ApplicationError](err); ok && lost.Type() == wire.LostError {
+		return temporal.NewCanceledError(lost.Message(), cost)
+	}
+	return err
+}
+
+// hint tells the loop that c was scheduled.
+func (r *run) hint(ctx workflow.Context, c call) {
+	if r.tell == nil || workflow.IsReplaying(ctx) {
+		return
+	}
+	r.tell(predictor.Scheduled{
+		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
+		Input: c.inputBytes(), Declared: c.stage.Declared, At: workflow.Now(ctx),
+	})
+}
+
+// announce tells the loop that tasks of stage will be scheduled from now on.
+func (r *run) announce(ctx workflow.Context, stage wire.Stage, tasks int) {
+	if r.tell == nil || workflow.IsReplaying(ctx) {
+		return
+	}
+	r.tell(predictor.Scheduled{Run: r.id, Stage: r.stageID(stage.Name), Expected: tasks, PoolOnly: stage.PoolOnly, Declared: stage.Declared, At: workflow.Now(ctx)})
+}
+
+func (r *run) stageID(stage string) predictor.StageID {
+	return predictor.StageID{App: r.app, Build: r.build, Name: stage}
+}
+
+// inputBytes is what the size of an attempt is expected to depend on.
+func (c call) inputBytes() quantity.Bytes {
+	if c.stage.Command {
+		return fileBytes(c.input)
+	}
+	return inputBytes(c.input)
+}
+
+// maxArtifact is more than any artifact holds, so that a few of them cannot overflow a sum.
+const maxArtifact = 1 << 60
+
+// inputBytes is the size of an encoded input and of the artifacts that it names.
+func inputBytes(input json.RawMessage) quantity.Bytes {
+	total := quantity.Bytes(len(input))
+	var value any
+	if json.Unmarshal(input, &value) == nil {
+		total += artifactBytes(value)
+	}
+	return total
+}
+
+func artifactBytes(value any) (total quantity.Bytes) {
+	switch v := value.(type) {
+	case map[string]any:
+		digest, isRef := v["digest"].(string)
+		if bytes, ok := v["bytes"].(float64); isRef && ok && len(digest) == 64 && bytes > 0 && bytes < maxArtifact {
+			return quantity.Bytes(bytes)
+		}
+		for _, key := range workflow.DeterministicKeys(v) {
+			total += artifactBytes(v[key])
+		}
+	case []any:
+		for _, inner := range v {
+			total += artifactBytes(inner)
+		}
+	}
+	return total
+}
+
+// fileBytes is the size of the files that an encoded Command is given; its code and its requirements are the same for every task.
+func fileBytes(input json.RawMessage) (total quantity.Bytes) {
+	var command struct {
+		Files []struct {
+			Artifact activities.Ref `json:"artifact"`
+		} `json:"files"`
+	}
+	if json.Unmarshal(input, &command) != nil {
+		return 0 // the host refuses it, and says why
+	}
+	for _, file := range command.Files {
+		if bytes := file.Artifact.Bytes; bytes > 0 && bytes < maxArtifact {
+			total += quantity.Bytes(bytes)
+		}
+	}
+	return total
+}
