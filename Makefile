@@ -63,7 +63,7 @@ SEED := 1
 .PHONY: upgrade-check
 upgrade-check: ## Start runs with the engine of an earlier commit, kill it half-way and finish them with this one: make upgrade-check FROM=COMMIT
 	SPILLWAY_UPGRADE_FROM=$(or $(FROM),$(error name the earlier commit: make upgrade-check FROM=COMMIT)) \
-		go test -count=1 -v -timeout 30m -run TestRunsThatAnEarlierEngineBeganFinish ./cmd/internal/wire
+		go test -count=1 -v -timeout 30m -run TestRunsThatAnEarlierEngineBeganFinish ./cmd/internal/engine
 
 .PHONY: chaos
 chaos: build ## Kill the engine and its processes at seeded moments, fill its disk, skew its clocks, and check what is left: make chaos KILLS=200 SEED=1
@@ -76,18 +76,18 @@ bench: ## Run the benchmarks of the deciding code.
 
 .PHONY: measure
 measure: ## Take the end-to-end figures: scale, latency, overhead. Minutes, on an otherwise idle machine.
-	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run 'TestTenThousand|TestAThousand|TestEventTo|TestOverhead|TestTheBinary|TestWhereTheTime|TestTheLedger|TestACachedRerun|TestWatchingCosts|TestTheEngineIsNoLarger' ./cmd/internal/wire ./cmd/digits ./cmd/spillway
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run 'TestTenThousand|TestAThousand|TestEventTo|TestOverhead|TestTheBinary|TestWhereTheTime|TestTheLedger|TestACachedRerun|TestWatchingCosts|TestTheEngineIsNoLarger' ./cmd/internal/engine ./cmd/digits ./cmd/spillway
 	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestNoRunPasses|TestABudgetThat' ./workflows/internal/account
 	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestIdleStreamsCostLittle|TestARunOfTenThousandAttempts' ./cmd/internal/web ./cmd/internal/web/browsertest
 
 .PHONY: measure-sizes
 measure-sizes: ## Take the figures of sizes: how close they are, how fast they change, what is left behind. Minutes, on an otherwise idle machine.
-	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestTenRuns|TestUtilisation|TestRunningOutOfMemory|TestIdleStages' ./cmd/internal/wire
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestTenRuns|TestUtilisation|TestRunningOutOfMemory|TestIdleStages' ./cmd/internal/engine
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 10m -run 'TestManyAttempts|TestMeasure|TestWhatAWorkspaceCosts' ./workers/agent ./workers/enforce ./workers/command
 
 .PHONY: measure-overload
 measure-overload: ## Take the figures of bursts: 500 and 5,000 runs at once, at rest and beside busy cores, beside bare Temporal. Half an hour, on an otherwise idle machine.
-	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 90m -run 'TestOverload$$' ./cmd/internal/wire
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 90m -run 'TestOverload$$' ./cmd/internal/engine
 
 .PHONY: measure-training
 measure-training: ## Take the figures of split training: the same result, bubbles, speed beside plain PyTorch, predictions. Half an hour, on an otherwise idle machine.

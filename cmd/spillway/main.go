@@ -10,8 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
-	"github.com/spillway-ml/spillway/cmd/internal/wire"
 )
 
 func main() {
@@ -28,14 +28,14 @@ func run() int {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	interrupted := cli.Interrupts(signals, stop, func() { os.Exit(1) })
 	return cli.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr, cli.Deps{
-		StartEngine: wire.Start,
+		StartEngine: cli.Embedded,
 		Version:     version(),
 		Stdin:       os.Stdin,
 		Environment: os.LookupEnv,
 		Interrupted: interrupted,
 		OpenBrowser: cli.OpenBrowser,
-		ProbeModel:  wire.ProbeModel,
-		Executor:    wire.Executor,
+		ProbeModel:  engine.ProbeModel,
+		Executor:    engine.Executor,
 		Root:        os.Geteuid() == 0,
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -135,7 +136,7 @@ func TestDevIsRefusedWhereAStackRuns(t *testing.T) {
 
 func TestDevSaysWhyTheStackDoesNotStart(t *testing.T) {
 	t.Parallel()
-	deps := cli.Deps{StartEngine: func(context.Context, cli.EngineConfig) (cli.RunningEngine, error) {
+	deps := cli.Deps{StartEngine: func(context.Context, engine.Config) (cli.RunningEngine, error) {
 		return nil, errors.New("port 4222 is taken")
 	}}
 	code, _, stderr := execute(t, t.Context(), deps, "dev", "--state", t.TempDir())

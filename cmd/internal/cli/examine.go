@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/spawn"
@@ -205,7 +206,7 @@ func (t *tool) examineStack(ctx context.Context) []finding {
 	for _, usual := range []struct {
 		name string
 		port int
-	}{{"HTTP", UsualHTTP}, {"Temporal", UsualTemporal}, {"Temporal UI", UsualUI}, {"NATS", UsualNATS}} {
+	}{{"HTTP", engine.UsualHTTP}, {"Temporal", engine.UsualTemporal}, {"Temporal UI", engine.UsualUI}, {"NATS", engine.UsualNATS}} {
 		findings = append(findings, examinePort(ctx, usual.name, usual.port))
 	}
 	return findings

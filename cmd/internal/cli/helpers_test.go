@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/webtest"
 	"github.com/spillway-ml/spillway/predictor"
@@ -138,10 +139,10 @@ func script(t *testing.T, name string) string {
 }
 
 // starter returns a StartEngine that starts stacks in memory and keeps what it was asked for.
-func starter(t *testing.T, onStart func(*memoryStack)) (start func(context.Context, cli.EngineConfig) (cli.RunningEngine, error), configs *[]cli.EngineConfig) {
+func starter(t *testing.T, onStart func(*memoryStack)) (start func(context.Context, engine.Config) (cli.RunningEngine, error), configs *[]engine.Config) {
 	t.Helper()
-	configs = &[]cli.EngineConfig{}
-	return func(_ context.Context, config cli.EngineConfig) (cli.RunningEngine, error) {
+	configs = &[]engine.Config{}
+	return func(_ context.Context, config engine.Config) (cli.RunningEngine, error) {
 		*configs = append(*configs, config)
 		var apps []web.App
 		for _, app := range config.Apps {
@@ -161,7 +162,7 @@ var errNoEngine = errors.New("this test starts no engine")
 func execute(t *testing.T, ctx context.Context, deps cli.Deps, args ...string) (code int, stdout, stderr string) { //nolint:revive // t first, as in all tests
 	t.Helper()
 	if deps.StartEngine == nil {
-		deps.StartEngine = func(context.Context, cli.EngineConfig) (cli.RunningEngine, error) { return nil, errNoEngine }
+		deps.StartEngine = func(context.Context, engine.Config) (cli.RunningEngine, error) { return nil, errNoEngine }
 	}
 	deps.Version = "v0.1.0"
 	var out, err buffer

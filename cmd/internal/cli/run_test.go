@@ -35,7 +35,7 @@ func TestRunStartsAStackForTheOccasionAndEndsIt(t *testing.T) {
 	}
 	contains(t, "standard output", stdout,
 		"run tiny-7 of tiny started", "stage score: 2 tasks done (pool 1, function 1)", "score at function: 0 slots -> 1 slot: 2 tasks wait 2 s",
-		"tiny tiny-7 succeeded", "time      4.0 s", "accuracy  0.9700", "score             1        1")
+		"tiny tiny-7 succeeded", "time      4.0 s", "accuracy  0.9700", "score      1+1")
 	want := web.Event{
 		Pipeline: "tiny", ID: "7", Input: json.RawMessage(`{"a":1}`),
 		Goal: &predictor.Goal{Deadline: 10 * time.Minute, Budget: quantity.USD / 2, Minimise: predictor.Cost},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/alerts"
 	"github.com/spillway-ml/spillway/activities/traces"
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -35,7 +36,7 @@ const (
 // stackFlags configure the embedded stack, for `dev` and for a `run` that starts its own.
 type stackFlags struct {
 	apps         []string
-	ports        Ports
+	ports        engine.Ports
 	noUI         bool
 	noMetrics    bool
 	predictor    string
@@ -66,10 +67,10 @@ func (f *stackFlags) add(flags *pflag.FlagSet) {
 	f.valueOfTime, f.idleAfter, f.logLevel = policy.ValueOfTime, policy.IdleAfter, "info"
 
 	f.set = pflag.NewFlagSet("stack", pflag.ContinueOnError)
-	f.set.Var(port{&f.ports.HTTP}, "http-port", fmt.Sprintf("port of the API (default %d, or a free one)", UsualHTTP))
-	f.set.Var(port{&f.ports.Temporal}, "temporal-port", fmt.Sprintf("port of Temporal's frontend (default %d, or a free one)", UsualTemporal))
-	f.set.Var(port{&f.ports.UI}, "ui-port", fmt.Sprintf("port of Temporal's web UI (default %d, or a free one)", UsualUI))
-	f.set.Var(port{&f.ports.NATS}, "nats-port", fmt.Sprintf("port of NATS (default %d, or a free one)", UsualNATS))
+	f.set.Var(port{&f.ports.HTTP}, "http-port", fmt.Sprintf("port of the API (default %d, or a free one)", engine.UsualHTTP))
+	f.set.Var(port{&f.ports.Temporal}, "temporal-port", fmt.Sprintf("port of Temporal's frontend (default %d, or a free one)", engine.UsualTemporal))
+	f.set.Var(port{&f.ports.UI}, "ui-port", fmt.Sprintf("port of Temporal's web UI (default %d, or a free one)", engine.UsualUI))
+	f.set.Var(port{&f.ports.NATS}, "nats-port", fmt.Sprintf("port of NATS (default %d, or a free one)", engine.UsualNATS))
 	f.set.BoolVar(&f.noUI, "no-ui", false, "leave Temporal's web UI out")
 	f.set.BoolVar(&f.noMetrics, "no-metrics", false, "leave the series for Prometheus out")
 	f.set.Var(choice{value: &f.predictor, of: []string{"on", "shadow", "off"}}, "predictor", "off keeps every stage at its declared or first size and never spills; shadow does so too, and predicts")
@@ -106,51 +107,51 @@ func (f *stackFlags) changed() []string {
 }
 
 // config returns the configuration without the apps and the logger.
-func (f *stackFlags) config(stateDir, version string, environment func(string) (string, bool)) (EngineConfig, error) {
+func (f *stackFlags) config(stateDir, version string, environment func(string) (string, bool)) (engine.Config, error) {
 	addresses, _ := environment(alerts.WebhooksVariable)
 	fromEnvironment := strings.Fields(addresses)
 	if err := errors.Join(checkWebhooks("--alert-webhook", f.webhooks), checkWebhooks(alerts.WebhooksVariable, fromEnvironment)); err != nil {
-		return EngineConfig{}, err
+		return engine.Config{}, err
 	}
 	traced, err := tracesFrom(environment)
 	if err != nil {
-		return EngineConfig{}, err
+		return engine.Config{}, err
 	}
 	allowed, err := spawn.AllowedCPUs()
 	if err != nil {
-		return EngineConfig{}, fmt.Errorf("find the CPUs of this machine: %w", err)
+		return engine.Config{}, fmt.Errorf("find the CPUs of this machine: %w", err)
 	}
 	user, err := f.user()
 	if err != nil {
-		return EngineConfig{}, err
+		return engine.Config{}, err
 	}
 	burst := !f.noBurst && f.predictor == "on"
 	pool, functions, err := splitCPUs(allowed, f.poolCPUs, f.functionCPUs, burst)
 	if err != nil {
-		return EngineConfig{}, err
+		return engine.Config{}, err
 	}
 	policy := predictor.DefaultPolicy()
 	policy.Static, policy.Shadow, policy.ValueOfTime, policy.IdleAfter = f.predictor == "off", f.predictor == "shadow", f.valueOfTime, f.idleAfter
 	prices, source, err := f.catalogue()
 	if err != nil {
-		return EngineConfig{}, err
+		return engine.Config{}, err
 	}
 	cpu, function, err := usualPrices(prices, source)
 	if err != nil {
-		return EngineConfig{}, err
+		return engine.Config{}, err
 	}
 	hostPrice := f.hostPrice
 	if hostPrice == 0 && !f.set.Changed("host-price") {
 		hostPrice = cpu * quantity.Money(len(pool))
 	}
 	clocks, _ := environment(clocksEnvironment)
-	return EngineConfig{
+	return engine.Config{
 		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, ArtifactsMax: f.artifactsMax, Limits: limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
 		StageUser: user,
-		Functions: FunctionConfig{
+		Functions: engine.FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor), PerRequest: function.Request.Times(f.priceFactor),
 			Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,
 		},

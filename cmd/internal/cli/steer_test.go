@@ -111,7 +111,7 @@ func TestCommandsThatSteerAndAccount(t *testing.T) {
 
 		{"diff digits-1 digits-2", 0, "failed"},
 		{"diff digits-1 digits-1", 0, "digits-1"},
-		{"diff digits-1 digits-2 --all", 0, "score peak memory"},
+		{"diff digits-1 digits-2 --all", 0, "score peak at pool"},
 		{"diff digits-1 digits-3", 1, "there is no run \"digits-3\"\n  hint: did you mean digits-1, digits-2, digits-9?"},
 		{"diff digits-1", 2, "it needs the name of another run"},
 

@@ -32,7 +32,7 @@ func TestHistoriesThatEnginesRecordedReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(histories) == 0 {
-		t.Fatal("there is no history in testdata: record them with SPILLWAY_UPDATE=1 go test -run EveryFormOfRun ./cmd/internal/wire")
+		t.Fatal("there is no history in testdata: record them with SPILLWAY_UPDATE=1 go test -run EveryFormOfRun ./cmd/internal/engine")
 	}
 	all, stages := pipelines(t)
 	for _, history := range histories {

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// partsOnly is an engine of nothing but the parts that a test gives it.
+func partsOnly() *Engine {
+	life, end := context.WithCancel(context.Background())
+	closing, hurry := context.WithCancel(context.Background())
+	return &Engine{life: life, end: end, closing: closing, hurry: hurry, done: make(chan struct{}), logger: slog.New(slog.DiscardHandler)}
+}
+
+// deaf ends at nothing but the end of the test.
+func deaf(t *testing.T) (part func(context.Context) error) {
+	t.Helper()
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	return func(context.Context) error { <-over; return nil }
+}
+
+func TestAttackAPartThatHangsDoesNotKeepTheEngineFromEnding(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := partsOnly()
+		var ended []string
+		for _, name := range []string{"servers", "pool"} {
+			e.onClose(name, func(context.Context) error { ended = append(ended, name); return nil })
+		}
+		e.work("deaf", deaf(t))
+		e.onClose("the deaf port", deaf(t))
+		began := time.Now()
+		err := e.Close(t.Context())
+		if !errors.Is(err, errLeft) || !strings.Contains(err.Error(), "end deaf:") || !strings.Contains(err.Error(), "end the deaf port:") {
+			t.Errorf("Close: %v, want one that names the parts that were left", err)
+		}
+		if took := time.Since(began); took > closeLimit+time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		if len(ended) != 2 || ended[0] != "pool" {
+			t.Errorf("ended %v; want the pool, then the servers, also behind what hangs", ended)
+		}
+		<-e.Done()
+	})
+}
+
+func TestWhoeverClosesAnEngineCanHurryIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := partsOnly()
+		e.work("deaf", deaf(t))
+		e.work("slow", func(ctx context.Context) error {
+			<-ctx.Done()
+			<-e.life.Done() // it winds up as long as it is let
+			return nil
+		})
+		began := time.Now()
+		e.fail(errors.New("a part broke")) // closes it too, and hurries it not
+		time.Sleep(time.Second)
+		hurried, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := e.Close(hurried); !errors.Is(err, errLeft) || strings.Contains(err.Error(), "slow") {
+			t.Errorf("Close: %v, want one of the deaf part only", err)
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("a hurried Close took %v", took)
+		}
+	})
+}
+
+func TestAnEngineEndsWhatWasStartedWhileItEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := partsOnly()
+		late := false
+		e.onClose("early", func(context.Context) error {
+			e.onClose("late", func(context.Context) error { late = true; return nil })
+			return nil
+		})
+		if err := e.Close(t.Context()); err != nil || !late {
+			t.Errorf("Close: %v, ended what was late: %v", err, late)
+		}
+	})
+}

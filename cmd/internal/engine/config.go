@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/traces"
+	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/pricing"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce"
+	"github.com/spillway-ml/spillway/workers/spawn"
+)
+
+// Config is what the flags of `spillway dev` say, as plain values. Every field is set by the commands; no zero value stands for
+// another default unless the field says so.
+type Config struct {
+	// StateDir is the absolute path of the state directory; it exists.
+	StateDir string
+	// Version is that of this binary.
+	Version string
+	// Apps are served from the start.
+	Apps []build.App
+	// Ports are those to listen on.
+	Ports Ports
+	// NoUI leaves Temporal's web UI out.
+	NoUI bool
+	// NoMetrics leaves the series for Prometheus out: nothing is counted, and /metrics is not there.
+	NoMetrics bool
+	// Policy is the configuration of the autoscaler; Policy.Static is --predictor=off.
+	Policy predictor.Policy
+	// HostPrice is what holding the whole pool of this host costs, per hour.
+	HostPrice quantity.Money
+	// Prices is the catalogue that --prices names.
+	Prices pricing.Catalogue
+	// PoolCPUs are the CPU numbers of the pool; never empty.
+	PoolCPUs []int
+	// PoolMemory is the memory of the pool; 0 means 80% of what is available when the engine starts.
+	PoolMemory quantity.Bytes
+	// ArtifactsMax is what artifacts that are sent to the engine may take together with all others; 0 is no bound.
+	ArtifactsMax quantity.Bytes
+	// Limits is what holds attempts to their sizes; empty means the best that the host offers.
+	Limits enforce.Mode
+	// StageUser is as whom stages run, functions among them; nil means as the user of this process.
+	StageUser *spawn.User
+	// Functions configures the function venue.
+	Functions FunctionConfig
+	// AlertWebhooks are the URLs to which alerts are posted, each checked by alerts.CheckWebhook; they may hold secrets. Empty for none.
+	AlertWebhooks []string
+	// Traces says where traces go; an empty Endpoint exports none. The engine sets Instance, Since and Logger.
+	Traces traces.Options
+	// Starting is told, about once a second, what the start still waits for; nil tells nobody.
+	Starting func(progress string)
+	// Clock is what decisions and accounts go by, HostClock what the host and functions tell of themselves; never nil.
+	Clock, HostClock func() time.Time
+	// Logger takes the engine's log; never nil.
+	Logger *slog.Logger
+}
+
+// Ports are TCP ports on the loopback interface. 0 means a free one.
+type Ports struct {
+	HTTP, Temporal, UI, NATS int
+	// Usual makes a port that is 0 the usual one (see the Usual constants) as long as that is free, else any free one.
+	// It is set by `dev`, so that a newcomer finds the addresses that documentation names.
+	Usual bool
+}
+
+// The usual ports: those that Temporal's and NATS's own tools expect, and the page's.
+const (
+	UsualHTTP     = 7474
+	UsualTemporal = 7233
+	UsualUI       = 8233
+	UsualNATS     = 4222
+)
+
+// FunctionConfig configures the function venue.
+type FunctionConfig struct {
+	// Enabled is false with --no-burst: nothing spills and no host of functions is started.
+	Enabled bool
+	// PerGiBSecond and PerRequest are what functions cost.
+	PerGiBSecond, PerRequest quantity.Money
+	// Concurrency is the most environments at a time; at least 1.
+	Concurrency int
+	// ColdStart is added to the start of every local environment; 0 or more.
+	ColdStart time.Duration
+	// CPUs are the CPU numbers of the local function host; never empty while Enabled.
+	CPUs []int
+}

@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"go.temporal.io/api/serviceerror"
+
+	loopwire "github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/workers/agent"
+	"github.com/spillway-ml/spillway/workflows/chain"
+)
+
+// declared says whether a host may run a command. A chain declares what its stages run; a single command is declared by the input of its
+// run; a build declares which of its stages run commands, and its runs say which. Builds and chains are stored for as long as runs of
+// theirs go on.
+func (e *Engine) declared(ctx context.Context, order agent.Order) error {
+	stage := order.Task.Stage
+	c, err := e.chains.Get(stage.App, stage.Build)
+	switch {
+	case errors.Is(err, build.ErrUnknownBuild):
+		return e.declaredByBuild(ctx, order)
+	case err != nil:
+		return err
+	case takesAnyCommand(&c):
+		return e.declaredByRun(ctx, order)
+	}
+	if err := c.Permits(stage.Name, order.Command); err != nil {
+		return fmt.Errorf("%w: %w", agent.ErrUndeclared, err)
+	}
+	return nil
+}
+
+// declaredByBuild is declared for the stages of a binary.
+func (e *Engine) declaredByBuild(ctx context.Context, order agent.Order) error {
+	stage := order.Task.Stage
+	app, err := e.builds.Get(stage.App, stage.Build)
+	if err != nil {
+		return err // it may be built again
+	}
+	for _, declared := range app.Descriptor.Stages {
+		if declared.Name == stage.Name && declared.Command {
+			return e.isOfBuild(ctx, order)
+		}
+	}
+	return fmt.Errorf("%w: app %s has no stage %s that runs commands", agent.ErrUndeclared, stage.App, stage.Name)
+}
+
+// isOfBuild refuses what a workflow asks for that is none of the task's build.
+func (e *Engine) isOfBuild(ctx context.Context, order agent.Order) error {
+	described, err := e.temporal.DescribeWorkflowExecution(ctx, order.Workflow, "")
+	if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
+		return fmt.Errorf("%w: there is no workflow %s", agent.ErrUndeclared, order.Workflow)
+	}
+	if err != nil {
+		return fmt.Errorf("look at workflow %s: %w", order.Workflow, err)
+	}
+	stage, queue := order.Task.Stage, described.GetExecutionConfig().GetTaskQueue().GetName()
+	if queue != loopwire.WorkflowQueue(stage.App, stage.Build) {
+		return fmt.Errorf("%w: workflow %s is one of %s", agent.ErrUndeclared, order.Workflow, queue)
+	}
+	return nil
+}
+
+// declaredByRun is declared for a command that comes with its run.
+func (e *Engine) declaredByRun(ctx context.Context, order agent.Order) error {
+	if err := e.isOfBuild(ctx, order); err != nil {
+		return err
+	}
+	input, err := e.inputOf(ctx, order.Workflow)
+	if err != nil {
+		return err
+	}
+	var run chain.SingleInput
+	if err := json.Unmarshal(input, &run); err != nil {
+		return fmt.Errorf("%w: the input of run %s: %w", agent.ErrUndeclared, order.Workflow, err)
+	}
+	if err := run.Permits(order.Command); err != nil {
+		return fmt.Errorf("%w: run %s: %w", agent.ErrUndeclared, order.Workflow, err)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/awslambda"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/function"
+)
+
+// endpointVariable is where the AWS SDK finds another endpoint of Lambda. When it is set, no local host is started.
+const endpointVariable = "AWS_ENDPOINT_URL_LAMBDA"
+
+// roleVariable names the IAM role that functions run as on AWS.
+const roleVariable = "SPILLWAY_LAMBDA_ROLE"
+
+// functionMaxDuration is AWS Lambda's limit: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+const functionMaxDuration = 15 * time.Minute
+
+// openFunctions returns the functions to spill to and fills in what their venue offers.
+func (e *Engine) openFunctions(ctx context.Context) (activities.Functions, error) {
+	config := e.config.Functions
+	e.functions = predictor.FunctionVenue{
+		Enabled: true, Concurrency: config.Concurrency, MaxDuration: functionMaxDuration, ColdStart: config.ColdStart,
+		PerGiBSecond: config.PerGiBSecond, PerRequest: config.PerRequest,
+	}
+	for _, megabytes := range awslambda.Classes() {
+		e.functions.Classes = append(e.functions.Classes, quantity.Bytes(megabytes)*quantity.MiB)
+	}
+	e.functions.MaxMemory = e.functions.Classes[len(e.functions.Classes)-1]
+
+	options := awslambda.Options{
+		Role: os.Getenv(roleVariable), Logger: e.logger,
+		Environment: map[string]string{wire.ArtifactsEnvironment: e.artifactsURL()},
+	}
+	if os.Getenv(endpointVariable) == "" {
+		endpoint, err := e.startFunctionHost(ctx)
+		if err != nil {
+			return nil, err
+		}
+		options.Client = localClient(endpoint, e.servers.Keys().FunctionSecret())
+		e.functions.Cores = quantity.Milli(len(config.CPUs)) * quantity.Core
+	}
+	invoker, err := awslambda.New(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return lambdaFunctions{invoker: invoker, builds: e.builds}, nil
+}
+
+// localClient calls the local function host. It signs as every client of AWS does, and the digest of the body as a header
+// too, so that the host knows it before the body.
+func localClient(endpoint, secret string) *lambda.Client {
+	return lambda.New(lambda.Options{
+		BaseEndpoint: &endpoint, Region: "us-east-1", Retryer: aws.NopRetryer{},
+		Credentials: credentials.NewStaticCredentialsProvider(function.AccessKeyID, secret, ""),
+	}, lambda.WithAPIOptions(v4.AddContentSHA256HeaderMiddleware))
+}
+
+// startFunctionHost serves the Lambda API on this machine and returns its URL.
+func (e *Engine) startFunctionHost(ctx context.Context) (string, error) {
+	host, err := function.New(function.Options{
+		Dir: filepath.Join(e.config.StateDir, "functions"), Secret: e.servers.Keys().FunctionSecret(),
+		Concurrency: e.config.Functions.Concurrency,
+		ColdStart:   e.config.Functions.ColdStart, CPUs: e.config.Functions.CPUs, User: e.config.StageUser, Logger: e.logger,
+	})
+	if err != nil {
+		return "", err
+	}
+	e.local = host
+	e.onClose("the local function host", func(context.Context) error { return host.Close() })
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("listen for the local function host: %w", err)
+	}
+	server := access.NewServer(host, e.logger)
+	e.working.Go(func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			e.fail(fmt.Errorf("serve the local function host: %w", err))
+		}
+	})
+	e.onClose("the port of the local function host", func(context.Context) error { return server.Close() })
+	return "http://" + listener.Addr().String(), nil
+}
+
+// lambdaFunctions is AWS Lambda as the spill worker sees it.
+type lambdaFunctions struct {
+	invoker *awslambda.Invoker
+	builds  activities.Builds
+}
+
+// Ensure deploys the build.
+func (l lambdaFunctions) Ensure(ctx context.Context, app, build string, memory quantity.Bytes) (string, error) {
+	path, err := l.builds.Path(ctx, app, build)
+	if err != nil {
+		return "", err
+	}
+	return l.invoker.Ensure(ctx, awslambda.Build{App: app, Digest: build, Path: path}, int(memory/quantity.MiB))
+}
+
+// Invoke calls the function.
+func (l lambdaFunctions) Invoke(ctx context.Context, name string, payload []byte) (activities.FunctionAnswer, error) {
+	answer, err := l.invoker.Invoke(ctx, name, payload)
+	switch {
+	case errors.Is(err, awslambda.ErrThrottled):
+		return activities.FunctionAnswer{}, fmt.Errorf("%w: %w", activities.ErrThrottled, err)
+	case errors.Is(err, awslambda.ErrTooLarge):
+		return activities.FunctionAnswer{}, fmt.Errorf("%w: %w", activities.ErrTooLarge, err)
+	case err != nil:
+		return activities.FunctionAnswer{}, err
+	}
+	return activities.FunctionAnswer{
+		Payload: answer.Payload, Error: answer.FunctionError, Log: answer.LogTail,
+		Init: answer.Report.InitDuration, Duration: answer.Report.Duration, Billed: answer.Report.BilledDuration,
+		Memory: quantity.Bytes(answer.Report.MemorySizeMB) * quantity.MiB, PeakMemory: quantity.Bytes(answer.Report.MaxMemoryMB) * quantity.MiB,
+	}, nil
+}

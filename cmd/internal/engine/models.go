@@ -1,0 +1,21 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/exec/torch"
+	"github.com/spillway-ml/spillway/workers/graph"
+)
+
+// ProbeModel looks into the PyTorch model that FILE.py:FUNCTION returns, in batches of so many samples.
+func ProbeModel(ctx context.Context, reference string, batch int) (graph.Graph, error) {
+	found, _, err := torch.Probe(ctx, torch.Options{Model: reference, Batch: batch})
+	return found, err
+}
+
+// Executor returns what trains the PyTorch model that FILE.py:FUNCTION returns on the data at a path, empty for none. logger gets what the model prints.
+func Executor(reference, data string, logger *slog.Logger) (exec.Executor, error) {
+	return torch.New(torch.Options{Model: reference, Data: data, Logger: logger})
+}

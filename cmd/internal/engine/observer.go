@@ -1,0 +1,247 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/telemetry"
+	"github.com/spillway-ml/spillway/activities/traces"
+	loopwire "github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workflows/engine"
+)
+
+// observer follows the loop's stream and keeps what people ask for: the ledger, the metrics and the feed of the page.
+type observer struct {
+	metrics *telemetry.Metrics
+	counts  bool           // metrics are wanted
+	tracer  *traces.Tracer // nil where nobody wants traces
+	feed    web.Feed
+	logger  *slog.Logger
+
+	// before is what happened before this process began: it is taken in, and nobody is told of it again.
+	before   extent
+	began    time.Time     // when it began to take in messages
+	caughtUp chan struct{} // closed once all that happened before was taken in
+	planned  chan struct{} // closed once the leader has decided what is in force
+
+	mu     sync.Mutex
+	led    bool            // guarded by mu: planned is closed
+	ledger *ledger.Ledger  // guarded by mu
+	state  predictor.State // guarded by mu: forecasts come from the same fold that decides
+	plan   predictor.Plan  // guarded by mu; state obeys it from when all that happened before was taken in
+	seen   uint64          // guarded by mu: the last sequence that was applied
+}
+
+// extent is a part of the loop's stream, by its first and last sequence; both are 0 when it is empty.
+type extent struct{ first, last uint64 }
+
+// progress is how many messages of the extent have been taken in once sequence seen was, and how many there are.
+func (x extent) progress(seen uint64) (done, all uint64) {
+	if x.last == 0 {
+		return 0, 0
+	}
+	done = min(max(seen+1, x.first), x.last+1) - x.first
+	return done, x.last + 1 - x.first
+}
+
+// newObserver returns an observer that tells of nothing that is in the extent before.
+func newObserver(metrics *telemetry.Metrics, counts bool, before extent, logger *slog.Logger) *observer {
+	o := &observer{
+		metrics: metrics, counts: counts, logger: logger, ledger: ledger.New(), before: before, began: time.Now(),
+		caughtUp: make(chan struct{}), planned: make(chan struct{}),
+	}
+	if before.last == 0 {
+		close(o.caughtUp)
+	}
+	return o
+}
+
+// apply takes one message of the stream.
+func (o *observer) apply(sequence uint64, message loopwire.Message) error {
+	o.tracer.Apply(sequence, message)
+	run := runOf(message.Event)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	news := sequence > o.before.last
+	if _, sample := message.Event.(predictor.Sampled); sample { // it has the sequence of the message before it
+		news, sequence = o.current(), o.seen
+	} else {
+		o.reach(sequence - 1) // where the last message of before has been deleted meanwhile
+	}
+	if o.counts && news {
+		o.metrics.Apply(message)
+	} else if o.counts {
+		o.metrics.Replay(message)
+	}
+	if message.Event != nil {
+		o.ledger.Apply(message.Event)
+		o.state = predictor.Fold(o.state, message.Event)
+		o.forecast(message.Event)
+	}
+	if message.Decision != nil {
+		o.ledger.Decided(*message.Decision)
+	}
+	o.reach(sequence)
+	if !news {
+		return nil
+	}
+	// The feed is told while nobody can look: what a stream that opens now is shown, it is not told again.
+	if run != "" {
+		o.feed.RunChanged(run)
+	}
+	if message.Decision != nil {
+		o.feed.Decided(*message.Decision)
+	}
+	return nil
+}
+
+// reach says that all messages up to sequence were taken in. The caller holds mu.
+func (o *observer) reach(sequence uint64) {
+	was := o.seen
+	o.seen = max(o.seen, sequence)
+	if was < o.before.last && o.seen >= o.before.last {
+		o.state = predictor.Obey(o.state, o.plan)
+		_, all := o.before.progress(o.seen)
+		o.logger.Info("caught up with what happened before", "messages", all, "took", time.Since(o.began))
+		close(o.caughtUp)
+	}
+}
+
+// reached is the last sequence that was taken in, or is to be because it was there before.
+func (o *observer) reached() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return max(o.seen, o.before.last)
+}
+
+// current reports whether all that happened before was taken in. The caller holds mu.
+func (o *observer) current() bool { return o.seen >= o.before.last }
+
+// whole waits until all that happened before was taken in; it says how far it is when ctx ends first.
+func (o *observer) whole(ctx context.Context) error {
+	select {
+	case <-o.caughtUp:
+		return nil
+	default:
+	}
+	select {
+	case <-o.caughtUp:
+		return nil
+	case <-ctx.Done():
+		return o.starting()
+	}
+}
+
+// starting says what is waited for before the engine is ready; nil once nothing is.
+func (o *observer) starting() error {
+	select {
+	case <-o.caughtUp:
+	default:
+		o.mu.Lock()
+		done, all := o.before.progress(o.seen)
+		o.mu.Unlock()
+		return web.Starting("catching up with what happened before: %s of %s messages", grouped(done), grouped(all))
+	}
+	select {
+	case <-o.planned:
+		return nil
+	default:
+		return web.Starting("waiting for the first plan of the leader")
+	}
+}
+
+// grouped writes a number with a comma between thousands.
+func grouped(number uint64) string {
+	text := strconv.FormatUint(number, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// forecast asks what is expected of a run, whenever it has taken a step that tells more. The caller holds mu.
+func (o *observer) forecast(event predictor.Event) {
+	switch event.(type) {
+	case predictor.RunStarted, predictor.Scheduled:
+	default:
+		return
+	}
+	run := runOf(event)
+	if forecast, known := o.state.Forecast(run, event.When()); known {
+		o.ledger.Forecast(run, event.When(), forecast)
+	}
+}
+
+// settled takes in the end of a run. Where the stream told it before, and a late word has opened the run again since,
+// it tells it no more; where it tells it yet, that is nothing new. The state is left as it is: it knows so late a run by
+// its name only, and what it is told twice it would take for two runs.
+func (o *observer) settled(over engine.Ended) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ledger.Apply(over.Started)
+	o.ledger.Apply(over.Ended)
+	o.feed.RunChanged(over.Ended.Run)
+}
+
+// silent lists the runs that seem to go on and of which nothing was heard since, the oldest first.
+func (o *observer) silent(since time.Time) []ledger.RunView {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ledger.Silent(since)
+}
+
+// obey takes a new plan.
+func (o *observer) obey(_ context.Context, plan predictor.Plan) {
+	if o.counts {
+		o.metrics.ApplyPlan(plan)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.plan = plan
+	o.ledger.SetPlan(plan)
+	if o.current() { // the plan of now says nothing about the past that is folded before
+		o.state = predictor.Obey(o.state, plan)
+		o.feed.Planned(plan)
+	}
+}
+
+// leading is told when this process begins and ends to lead.
+func (o *observer) leading(leads bool) {
+	o.metrics.SetLeader(leads)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if leads && !o.led {
+		o.led = true
+		close(o.planned)
+	}
+}
+
+// runOf is the run that an event is about; empty when it is about none.
+func runOf(event predictor.Event) string {
+	switch e := event.(type) {
+	case predictor.RunStarted:
+		return e.Run
+	case predictor.RunEnded:
+		return e.Run
+	case predictor.GoalChanged:
+		return e.Run
+	case predictor.Scheduled:
+		return e.Run
+	case predictor.AttemptStarted:
+		return e.Run
+	case predictor.Sampled:
+		return e.Run
+	case predictor.Record:
+		return e.Run
+	case predictor.Reused:
+		return e.Run
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/telemetry"
+	loopwire "github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workflows/trigger"
+)
+
+// waits says what the observer waits for; empty when nothing.
+func waits(o *observer) string {
+	if err := o.starting(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func TestAnObserverIsReadyWhenItHasCaughtUpAndTheLeaderHasDecided(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		sequence uint64 // of a message; 0 for a plan that a new term claims
+		leads    bool
+		want     string // part of what is waited for then
+	}
+	for name, c := range map[string]struct {
+		before extent
+		steps  []step
+	}{
+		"an empty stream": {extent{}, []step{{want: "first plan"}, {leads: true}, {sequence: 1}}},
+		"messages, a decision": {extent{11, 12}, []step{
+			{sequence: 11, want: "1 of 2"}, {sequence: 12, want: "first plan"}, {want: "first plan"}, {leads: true}, {leads: true}, {},
+		}},
+		"a decision, messages": {extent{1, 2}, []step{{leads: true, want: "0 of 2"}, {sequence: 1, want: "1 of 2"}, {sequence: 2}, {sequence: 3}}},
+		"the last message was deleted meanwhile": {extent{1, 12_345}, []step{
+			{leads: true, want: "0 of 12,345"}, {sequence: 12_344, want: "12,344 of 12,345"}, {sequence: 12_346},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newObserver(telemetry.NewMetrics(), true, c.before, slog.New(slog.DiscardHandler))
+			for _, s := range c.steps {
+				if s.leads {
+					o.leading(true)
+				} else if s.sequence == 0 {
+					o.obey(t.Context(), predictor.Plan{Term: 4})
+				} else if err := o.apply(s.sequence, loopwire.Message{Event: predictor.RunStarted{Run: "r"}}); err != nil {
+					t.Fatal(err)
+				}
+				got := waits(o)
+				if s.want == "" && got != "" || !strings.Contains(got, s.want) {
+					t.Errorf("after %+v: waits for %q, want %q", s, got, s.want)
+				}
+			}
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := o.whole(ended); err != nil {
+				t.Errorf("whole, once all was taken in: %v", err)
+			}
+		})
+	}
+}
+
+// TestSamplesMoveNoPosition hands an observer samples, which have the sequence of the message before them: 0 where there is none.
+func TestSamplesMoveNoPosition(t *testing.T) {
+	t.Parallel()
+	o := newObserver(telemetry.NewMetrics(), true, extent{3, 4}, slog.New(slog.DiscardHandler))
+	o.leading(true)
+	sample := loopwire.Message{Event: predictor.Sampled{Run: "r", Stage: predictor.StageID{Name: "s"}, Task: "t", Attempt: 1, Step: 1}}
+	for _, c := range []struct {
+		sequence uint64
+		message  loopwire.Message
+		current  bool
+	}{
+		{0, sample, false},
+		{3, loopwire.Message{Event: predictor.RunStarted{Run: "r"}}, false},
+		{3, sample, false},
+		{4, loopwire.Message{}, true},
+		{4, sample, true},
+	} {
+		if err := o.apply(c.sequence, c.message); err != nil {
+			t.Fatal(err)
+		}
+		if current := waits(o) == ""; current != c.current {
+			t.Errorf("after %d, %+v: current %v, want %v", c.sequence, c.message, current, c.current)
+		}
+	}
+	if got := o.reached(); got != 4 {
+		t.Errorf("reached %d, want 4", got)
+	}
+}
+
+func TestASweepLooksAtAFewRunsInTurn(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	var runs []ledger.RunView
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		runs = append(runs, ledger.RunView{Run: name, StartedAt: begin})
+	}
+	looked := map[string]time.Time{}
+	var order []string
+	for range 5 {
+		for _, run := range leastRecent(runs, func(run ledger.RunView) time.Time { return looked[run.Run] }, 2) {
+			order = append(order, run.Run)
+			looked[run.Run] = begin.Add(time.Duration(len(order)) * time.Second)
+		}
+	}
+	if want := strings.Split("abcdeabcde", ""); !slices.Equal(want, order) {
+		t.Errorf("looked at %v, want every run in turn: %v", order, want)
+	}
+}
+
+func TestEventsCountAlsoAfterABindingWasRemoved(t *testing.T) {
+	t.Parallel()
+	binding := func(key string, started uint64) trigger.BindingStats {
+		return trigger.BindingStats{Bound: trigger.Bound{Key: key}, Started: started}
+	}
+	counted := map[eventCount]uint64{}
+	for _, c := range []struct {
+		bindings []trigger.BindingStats
+		want     int
+	}{
+		{[]trigger.BindingStats{binding("a", 5), binding("b", 1)}, 6},
+		{[]trigger.BindingStats{binding("a", 5), binding("b", 1)}, 0},
+		{[]trigger.BindingStats{binding("b", 3)}, 2}, // a is gone
+		{[]trigger.BindingStats{binding("a", 6), binding("b", 3)}, 1},
+	} {
+		if got := len(grown(counted, eventTotals(trigger.Stats{Bindings: c.bindings}))); got != c.want {
+			t.Errorf("%+v: %d more events, want %d", c.bindings, got, c.want)
+		}
+	}
+}

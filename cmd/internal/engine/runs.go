@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/serviceerror"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/logs"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+// Stack describes the stack as it is now.
+func (e *Engine) Stack(ctx context.Context) (web.Stack, error) {
+	hosts, err := e.leases.Hosts(ctx)
+	if err != nil {
+		return web.Stack{}, err
+	}
+	stack := web.Stack{
+		Version: e.config.Version, PID: os.Getpid(), StateDir: e.config.StateDir, StartedAt: e.started, Addresses: e.addresses,
+		Hosts: hosts, Apps: e.apps.list(), Policy: e.config.Policy, Functions: e.functions, PoolCPUs: e.config.PoolCPUs,
+	}
+	if e.local != nil {
+		stack.FunctionCPUs = e.config.Functions.CPUs
+	}
+	return stack, nil
+}
+
+// Check returns an error that names the part that does not work, or says what is waited for before a run is watched over as it should be.
+func (e *Engine) Check(ctx context.Context) error {
+	if err := e.Err(); err != nil {
+		return err
+	}
+	if err := e.observer.starting(); err != nil {
+		return err
+	}
+	if err := e.servers.Check(ctx); err != nil {
+		return err
+	}
+	if missing, err := missingStores(ctx, e.stream, storeNames(true)); err != nil || len(missing) > 0 {
+		return errors.Join(err, lackOf(missing))
+	}
+	return e.leader.Health()
+}
+
+// Plan returns the plan in force.
+func (e *Engine) Plan(context.Context) (predictor.Plan, error) {
+	e.observer.mu.Lock()
+	defer e.observer.mu.Unlock()
+	return e.observer.plan, nil
+}
+
+// Runs returns the runs that match.
+func (e *Engine) Runs(_ context.Context, query web.RunQuery) ([]ledger.RunView, error) {
+	e.observer.mu.Lock()
+	defer e.observer.mu.Unlock()
+	return e.observer.ledger.Runs(ledger.Query{Limit: query.Limit, State: query.State, Pipeline: query.Pipeline}), nil
+}
+
+// Run returns one run.
+func (e *Engine) Run(_ context.Context, run string) (ledger.RunView, error) {
+	view, known := e.observer.run(run)
+	if !known {
+		return ledger.RunView{}, web.NotFound("see spillway runs", "there is no run %q", run)
+	}
+	return view, nil
+}
+
+// Decisions returns the decisions that match.
+func (e *Engine) Decisions(_ context.Context, query web.DecisionQuery) ([]predictor.Decision, error) {
+	e.observer.mu.Lock()
+	defer e.observer.mu.Unlock()
+	return e.observer.ledger.Decisions(query.Run, query.Limit), nil
+}
+
+// Logs calls handle with what the attempts of a run print.
+func (e *Engine) Logs(ctx context.Context, query logs.Query, handle func(logs.Line) error) error {
+	return logs.Follow(ctx, e.stream, query, handle)
+}
+
+// Cancel asks that the run ends.
+func (e *Engine) Cancel(ctx context.Context, run string) error {
+	described, err := e.temporal.DescribeWorkflowExecution(ctx, run, "")
+	var missing *serviceerror.NotFound
+	switch {
+	case errors.As(err, &missing):
+		return web.NotFound("see spillway runs", "there is no run %q", run)
+	case err != nil:
+		return fmt.Errorf("cancel run %s: %w", run, err)
+	case described.GetWorkflowExecutionInfo().GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING:
+		return web.Conflict("", "run %q has ended already", run)
+	}
+	if view, err := e.Run(ctx, run); err == nil && strings.HasPrefix(view.Notice, blockedPrefix) {
+		return e.endBlocked(ctx, view, described.GetPendingChildren())
+	}
+	if err := e.temporal.CancelWorkflow(ctx, run, ""); err != nil {
+		return fmt.Errorf("cancel run %s: %w", run, err)
+	}
+	return nil
+}
+
+// History returns the recorded history of a run, as Temporal's replayer reads it, with all of its payloads in it.
+func (e *Engine) History(ctx context.Context, run string) (json.RawMessage, error) {
+	var history historypb.History
+	events := e.temporal.GetWorkflowHistory(ctx, run, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
+			return nil, web.NotFound("see spillway runs", "there is no run %q", run)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the history of run %s: %w", run, err)
+		}
+		history.Events = append(history.Events, event)
+	}
+	if err := artifact.Restore(ctx, e.store, &history); err != nil {
+		return nil, web.Gone("start the run again and record that one", "the history of run %q is not whole any more: %v", run, err)
+	}
+	return protojson.Marshal(&history)
+}

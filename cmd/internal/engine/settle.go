@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflow/v1"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/spillway-ml/spillway/activities/wait"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/workflows/engine"
+)
+
+const (
+	// settleEvery is how often runs are looked for whose end nobody told: those that were terminated from outside, or whose end was lost.
+	settleEvery = 10 * time.Second
+	// settleAfter is how long a run must have been silent before it is looked at.
+	settleAfter = 30 * time.Second
+	// settleMost is how many silent runs are looked at in one sweep. A run may be silent for days because it waits.
+	settleMost = 64
+	// goneSweeps is in how many sweeps in a row Temporal must not know a run before it counts as gone.
+	goneSweeps = 2
+	// firstSweeps is how often the first sweep is tried while Temporal does not answer.
+	firstSweeps = 10
+)
+
+// settler tells the loop of runs that ended without saying so. One goroutine at a time uses it.
+type settler struct {
+	engine  *Engine
+	looked  map[string]time.Time // when a silent run was last looked at
+	missing map[string]int       // in how many sweeps in a row Temporal did not know a run
+}
+
+func newSettler(e *Engine) *settler {
+	return &settler{engine: e, looked: map[string]time.Time{}, missing: map[string]int{}}
+}
+
+// first looks at all runs of which nothing was heard since the engine began, and returns those that do not go on: what the
+// ledger says of them is out of date until it has heard. It goes on without an answer when Temporal has none for a while.
+func (s *settler) first(ctx context.Context) (over map[string]bool) {
+	for range firstSweeps {
+		var failed bool
+		if over, failed = s.sweep(ctx, s.engine.observer.silent(s.engine.began)); !failed {
+			break
+		}
+		if !wait.For(ctx, time.Second) {
+			return over
+		}
+	}
+	return over
+}
+
+// run sweeps until ctx ends.
+func (s *settler) run(ctx context.Context) {
+	ticker := time.NewTicker(settleEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		silent := s.engine.observer.silent(s.engine.now().Add(-settleAfter))
+		s.forget(silent)
+		s.sweep(ctx, leastRecent(silent, func(run ledger.RunView) time.Time { return s.looked[run.Run] }, settleMost))
+	}
+}
+
+// forget drops what is remembered of runs that are not silent any more.
+func (s *settler) forget(silent []ledger.RunView) {
+	still := make(map[string]bool, len(silent))
+	for _, run := range silent {
+		still[run.Run] = true
+	}
+	for run := range s.looked {
+		if !still[run] {
+			delete(s.looked, run)
+			delete(s.missing, run)
+		}
+	}
+}
+
+// leastRecent returns those, at most so many, that were not looked at for the longest time, the first of equals first.
+func leastRecent[T any](all []T, looked func(T) time.Time, most int) []T {
+	sorted := slices.SortedStableFunc(slices.Values(all), func(a, b T) int { return looked(a).Compare(looked(b)) })
+	return sorted[:min(len(sorted), most)]
+}
+
+// sweep looks at runs and settles those that are over. It returns those that do not go on, and whether any could not be looked at.
+func (s *settler) sweep(ctx context.Context, runs []ledger.RunView) (over map[string]bool, failed bool) {
+	over = map[string]bool{}
+	for _, run := range runs {
+		goesOn, err := s.settle(ctx, run)
+		if ctx.Err() != nil {
+			return over, true
+		}
+		s.looked[run.Run] = time.Now()
+		if err != nil {
+			failed = true
+			s.engine.logger.WarnContext(ctx, "look at a silent run", "run", run.Run, "error", err)
+		} else if !goesOn {
+			over[run.Run] = true
+		}
+	}
+	return over, failed
+}
+
+// settle looks at a run and tells its end when it is over.
+func (s *settler) settle(ctx context.Context, run ledger.RunView) (goesOn bool, err error) {
+	described, err := s.engine.temporal.DescribeWorkflowExecution(ctx, run.Run, "")
+	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
+		s.missing[run.Run]++
+		if s.missing[run.Run] < goneSweeps {
+			return false, nil
+		}
+		return false, s.end(ctx, run, nil, errGone, heard(run))
+	}
+	if err != nil {
+		return true, err
+	}
+	delete(s.missing, run.Run)
+	info := described.GetWorkflowExecutionInfo()
+	complete(&run, info)
+	result, failure, over := s.outcome(ctx, info)
+	if !over {
+		return true, nil
+	}
+	return false, s.end(ctx, run, result, failure, info.GetCloseTime().AsTime())
+}
+
+// Reasons why a run ended that did not say so itself.
+var (
+	errGone       = errors.New("its workflow is gone from Temporal: deleted, or past retention; how it ended is not known")
+	errTerminated = errors.New("the workflow was terminated from outside")
+	errTimedOut   = errors.New("the workflow ran past its timeout")
+)
+
+// heard is when a run last gave a sign of life.
+func heard(run ledger.RunView) time.Time {
+	return run.StartedAt.Add(time.Duration(run.Actual.Seconds * float64(time.Second)))
+}
+
+// complete fills in what the loop's stream does not say of a run whose start it has no more.
+func complete(run *ledger.RunView, info *workflow.WorkflowExecutionInfo) {
+	if run.Pipeline != "" {
+		return
+	}
+	started := startOf(info)
+	run.Pipeline, run.App, run.Build, run.StartedAt = started.Pipeline, started.App, started.Build, started.At
+	run.Goal, run.Event = cmp.Or(run.Goal, started.Goal), started.Event
+	run.EventAt, run.RetryOf = started.EventAt, started.RetryOf
+}
+
+// outcome returns the result of a workflow that is over, or why it has none. Over is false for one that goes on, or of which Temporal cannot tell.
+func (s *settler) outcome(ctx context.Context, info *workflow.WorkflowExecutionInfo) (result json.RawMessage, failure error, over bool) {
+	switch info.GetStatus() {
+	case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED:
+		failure, over = s.terminated(ctx, info.GetExecution())
+		return nil, failure, over
+	case enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
+		return nil, errTimedOut, true
+	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED, enums.WORKFLOW_EXECUTION_STATUS_FAILED, enums.WORKFLOW_EXECUTION_STATUS_CANCELED:
+	default:
+		return nil, nil, false
+	}
+	execution := info.GetExecution()
+	err := s.engine.temporal.GetWorkflow(ctx, execution.GetWorkflowId(), execution.GetRunId()).Get(ctx, &result)
+	failed, isFailure := errors.AsType[*temporal.WorkflowExecutionError](err)
+	switch {
+	case isFailure:
+		return nil, cmp.Or(failed.Unwrap(), error(failed)), true
+	case err != nil && ctx.Err() != nil:
+		return nil, nil, false //nolint:nilerr // the engine ends: the next one settles the run
+	case err != nil: // a result that cannot be read any more is no failure of the run
+		s.engine.logger.WarnContext(ctx, "read the result of a run", "run", execution.GetWorkflowId(), "error", err)
+		return nil, nil, true
+	default:
+		return result, nil, true
+	}
+}
+
+// terminated says why a workflow has no result that was terminated: a run that is cancelled while it is blocked ends so
+// too. Over is false when Temporal cannot tell.
+func (s *settler) terminated(ctx context.Context, execution *common.WorkflowExecution) (why error, over bool) {
+	last := s.engine.temporal.GetWorkflowHistory(
+		ctx, execution.GetWorkflowId(), execution.GetRunId(), false, enums.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT)
+	for last.HasNext() {
+		event, err := last.Next()
+		if err != nil {
+			s.engine.logger.WarnContext(ctx, "read why a run was terminated", "run", execution.GetWorkflowId(), "error", err)
+			return nil, false
+		}
+		if event.GetWorkflowExecutionTerminatedEventAttributes().GetReason() == cancelledBlocked {
+			return temporal.NewCanceledError(cancelledBlocked), true
+		}
+	}
+	return errTerminated, true
+}
+
+// end tells the loop of the end of a run.
+func (s *settler) end(ctx context.Context, run ledger.RunView, result json.RawMessage, failure error, at time.Time) error {
+	s.engine.logger.InfoContext(ctx, "settle a run whose end nobody told", "run", run.Run, "error", failure)
+	started := predictor.RunStarted{
+		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, Goal: run.Goal, Event: run.Event, EventAt: run.EventAt,
+		RetryOf: run.RetryOf, At: run.StartedAt,
+	}
+	over := engine.Conclude(started, result, failure, at)
+	if err := s.engine.recorder.End(ctx, over.Started, over.Ended, over.Done); err != nil {
+		return err
+	}
+	s.engine.observer.settled(over)
+	return nil
+}

@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/serviceerror"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/natstest"
+	"github.com/spillway-ml/spillway/activities/telemetry"
+	loopwire "github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workflows/engine"
+)
+
+// noon is when the runs of these tests begin.
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+var someStage = predictor.StageID{App: "app", Build: "b1", Name: "score"}
+
+// someTemporal is a Temporal that knows a few workflows. As a real one it answers nobody whose context has ended.
+type someTemporal struct {
+	client.Client
+	workflows  map[string]*workflowpb.WorkflowExecutionInfo // by ID
+	children   map[string][]string                          // of those that are open, by the ID of their parent
+	reasons    map[string]string                            // why it was terminated, by ID
+	looked     []string                                     // in the order of the looks
+	terminated []string                                     // in the order of their ends
+	terminate  func(id string)                              // is told of each termination; nil for none
+}
+
+func (s *someTemporal) DescribeWorkflowExecution(
+	ctx context.Context, id, _ string,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	s.looked = append(s.looked, id)
+	info := s.workflows[id]
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if info == nil {
+		return nil, serviceerror.NewNotFound("workflow not found")
+	}
+	described := &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: info}
+	for _, child := range s.children[id] {
+		pending := &workflowpb.PendingChildExecutionInfo{WorkflowId: child}
+		described.PendingChildren = append(described.PendingChildren, pending)
+	}
+	return described, nil
+}
+
+func (s *someTemporal) TerminateWorkflow(ctx context.Context, id, _, reason string, _ ...any) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	info := s.workflows[id]
+	if info == nil || info.GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		return serviceerror.NewNotFound("workflow execution already completed")
+	}
+	info.Status, info.CloseTime = enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, timestamppb.Now()
+	s.terminated, s.reasons[id] = append(s.terminated, id), reason
+	if s.terminate != nil {
+		s.terminate(id)
+	}
+	return nil
+}
+
+func (s *someTemporal) GetWorkflowHistory(
+	_ context.Context, id, _ string, _ bool, _ enums.HistoryEventFilterType,
+) client.HistoryEventIterator {
+	terminated := &historypb.WorkflowExecutionTerminatedEventAttributes{Reason: s.reasons[id]}
+	return &oneEvent{event: &historypb.HistoryEvent{
+		EventType: enums.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
+		Attributes: &historypb.HistoryEvent_WorkflowExecutionTerminatedEventAttributes{
+			WorkflowExecutionTerminatedEventAttributes: terminated,
+		},
+	}}
+}
+
+func (s *someTemporal) ListWorkflow(
+	context.Context, *workflowservice.ListWorkflowExecutionsRequest,
+) (*workflowservice.ListWorkflowExecutionsResponse, error) {
+	listed := &workflowservice.ListWorkflowExecutionsResponse{}
+	for _, info := range s.workflows {
+		if info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+			listed.Executions = append(listed.Executions, info)
+		}
+	}
+	return listed, nil
+}
+
+// oneEvent iterates over a single event.
+type oneEvent struct{ event *historypb.HistoryEvent }
+
+func (o *oneEvent) HasNext() bool { return o.event != nil }
+
+func (o *oneEvent) Next() (event *historypb.HistoryEvent, err error) {
+	event, o.event = o.event, nil
+	return event, nil
+}
+
+// workflowOf describes a workflow of an app of this engine.
+func workflowOf(id, kind string, status enums.WorkflowExecutionStatus) *workflowpb.WorkflowExecutionInfo {
+	return &workflowpb.WorkflowExecutionInfo{
+		Execution: &common.WorkflowExecution{WorkflowId: id, RunId: id + " at noon"}, Type: &common.WorkflowType{Name: kind},
+		TaskQueue: "app@b1", Status: status,
+	}
+}
+
+// engineOver is what of an engine looks after the ends of runs, with a NATS server of its own. Its observer has taken in
+// the events.
+func engineOver(t *testing.T, temporal *someTemporal, events ...predictor.Event) (*Engine, jetstream.JetStream) {
+	t.Helper()
+	stream := natstest.Start(t).Connect()
+	if err := loop.EnsureStreams(t.Context(), stream); err != nil {
+		t.Fatal(err)
+	}
+	done := jetstream.StreamConfig{Name: loopwire.DoneStream, Subjects: []string{loopwire.DoneSubjects}}
+	if _, err := stream.CreateStream(t.Context(), done); err != nil {
+		t.Fatal(err)
+	}
+	discard := slog.New(slog.DiscardHandler)
+	temporal.reasons = map[string]string{}
+	e := &Engine{
+		logger: discard, temporal: temporal, recorder: loop.NewRecorder(stream, nil),
+		observer: newObserver(telemetry.NewMetrics(), false, extent{}, discard),
+	}
+	t.Cleanup(func() { _ = e.recorder.Close(context.WithoutCancel(t.Context())) })
+	for i, event := range events {
+		if err := e.observer.apply(uint64(i)+1, loopwire.Message{Event: event}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return e, stream
+}
+
+// inStream lists the events that the loop's stream holds.
+func inStream(t *testing.T, stream jetstream.JetStream) (events []predictor.Event) {
+	t.Helper()
+	lines, err := stream.Stream(t.Context(), loopwire.LoopStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sequence := uint64(1); sequence <= lines.CachedInfo().State.LastSeq; sequence++ {
+		raw, err := lines.GetMsg(t.Context(), sequence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		message, err := loopwire.DecodeMessage(raw.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, message.Event)
+	}
+	return events
+}
+
+func TestARunWhoseEndWasToldBeforeItWasHeardOfAgainIsSettledOnce(t *testing.T) {
+	t.Parallel()
+	temporal := &someTemporal{workflows: map[string]*workflowpb.WorkflowExecutionInfo{
+		"r": workflowOf("r", "digits", enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT),
+	}}
+	// The ledger knows nothing of the run but this late word.
+	late := predictor.AttemptStarted{Run: "r", Stage: someStage, Task: "score-0", Attempt: 1, At: noon}
+	e, stream := engineOver(t, temporal, late)
+	over := engine.Conclude(predictor.RunStarted{Run: "r", Pipeline: "digits", At: noon}, nil, errTimedOut, noon)
+	if err := e.recorder.End(t.Context(), over.Started, over.Ended, over.Done); err != nil {
+		t.Fatal(err)
+	}
+	settler := newSettler(e)
+	for sweep := range 2 {
+		silent := e.observer.silent(noon.Add(time.Hour))
+		if want := 1 - sweep; len(silent) != want {
+			t.Fatalf("sweep %d: %d runs seem to go on, want %d", sweep, len(silent), want)
+		}
+		settler.sweep(t.Context(), silent)
+	}
+	if view, err := e.Run(t.Context(), "r"); err != nil || view.State != predictor.RunFailed || view.Pipeline != "digits" {
+		t.Errorf("the run of pipeline %q is %s, %v", view.Pipeline, view.State, err)
+	}
+	ends := slices.DeleteFunc(inStream(t, stream), func(event predictor.Event) bool {
+		_, is := event.(predictor.RunEnded)
+		return !is
+	})
+	if len(ends) != 1 {
+		t.Errorf("its end is told %d times, want once", len(ends))
+	}
+	if !slices.Equal(temporal.looked, []string{"r"}) {
+		t.Errorf("looked at %q, want once at the run", temporal.looked)
+	}
+}

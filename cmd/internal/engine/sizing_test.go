@@ -1,0 +1,171 @@
+package engine_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// buildDigits compiles the sample app.
+func buildDigits(tb testing.TB) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "digits")
+	if output, err := exec.CommandContext(tb.Context(), "go", "build", "-o", path, "../../digits").CombinedOutput(); err != nil {
+		tb.Fatalf("build digits: %v\n%s", err, output)
+	}
+	return path
+}
+
+// runDigits runs the sample once and returns the Records of its attempts at the pool.
+func runDigits(t *testing.T, e *testEngine, records func(func(predictor.Record) bool) []predictor.Record, id string) []predictor.Record {
+	t.Helper()
+	run := e.publish("digits", id, map[string]any{})
+	view := e.wait(run, patience)
+	if view.State != predictor.RunSucceeded {
+		t.Fatalf("run %s %s: %s\n%s", run, view.State, view.Error, e.output)
+	}
+	mine := func(r predictor.Record) bool { return r.Run == run && r.Venue == predictor.Pool }
+	deadline := time.Now().Add(patience)
+	for time.Now().Before(deadline) {
+		tasks := map[string]bool{}
+		for _, record := range records(func(r predictor.Record) bool { return r.Run == run && r.Outcome == predictor.Succeeded }) {
+			tasks[record.Task] = true
+		}
+		if len(tasks) >= 324 { // load, preprocess, train, evaluate and 320 shards
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return records(mine)
+}
+
+func median(values []float64) float64 {
+	slices.Sort(values)
+	if len(values) == 0 {
+		return 0
+	}
+	return values[len(values)/2]
+}
+
+// TestTenRunsOfDigits runs the sample ten times in a row and tells how close the memory that attempts were given was to what they took.
+func TestTenRunsOfDigits(t *testing.T) {
+	needMeasure(t)
+	needCgroup(t)
+	e := startEngine(t, t.TempDir(), buildDigits(t))
+	records := e.followRecords()
+	for n := 1; n <= 10; n++ {
+		began := time.Now()
+		var ratios []float64
+		byStage := map[string][]float64{}
+		under := 0
+		attempts := runDigits(t, e, records, "digits-"+string(rune('a'+n)))
+		for _, a := range attempts {
+			if a.Usage.PeakMemory <= 0 {
+				continue
+			}
+			ratio := float64(a.Grant.Memory) / float64(a.Usage.PeakMemory)
+			ratios = append(ratios, ratio)
+			byStage[a.Stage.Name] = append(byStage[a.Stage.Name], ratio)
+			if a.Outcome == predictor.OutOfMemory || ratio < 1 {
+				under++
+				t.Logf("under: %s %s at %s, peak %s of %s (%s), cold %v, %s", a.Task, a.Outcome, a.At.Format(time.TimeOnly), a.Usage.PeakMemory, a.Grant.Memory, a.Predicted.Source, a.Cold, a.Error)
+			}
+		}
+		t.Logf("run %2d: %5.1f s, %d attempts at the pool, granted/peak memory at the median %.2f, under %.2f%%; load %.2f preprocess %.2f train %.2f score %.2f evaluate %.2f",
+			n, time.Since(began).Seconds(), len(attempts), median(ratios), 100*float64(under)/float64(len(ratios)),
+			median(byStage["load"]), median(byStage["preprocess"]), median(byStage["train"]), median(byStage["score"]), median(byStage["evaluate"]))
+	}
+}
+
+// used is what attempts took of what they were granted, in core-seconds and byte-seconds.
+type used struct {
+	cpu, cpuGranted, memory, memoryGranted float64
+}
+
+func (u *used) add(a predictor.Record) {
+	wall := a.Usage.Wall.Seconds()
+	u.cpu += a.Usage.CPU.Seconds()
+	u.cpuGranted += a.Grant.CPU.Cores() * wall
+	u.memory += float64(a.Usage.PeakMemory) * wall
+	u.memoryGranted += float64(a.Grant.Memory) * wall
+}
+
+// TestUtilisationOfThePool runs the sample in turn with predicted and with static sizes, and tells what part of the granted CPU and memory
+// was used. Static is what a stage gets without a prediction; beside it stands the one size that would have held all stages, known only
+// afterwards: the largest peak and one core.
+func TestUtilisationOfThePool(t *testing.T) {
+	needMeasure(t)
+	needCgroup(t)
+	app := buildDigits(t)
+	ours, static := startEngine(t, t.TempDir(), app, "--no-burst"), startEngine(t, t.TempDir(), app, "--predictor", "off")
+	ourRecords, staticRecords := ours.followRecords(), static.followRecords()
+	runDigits(t, ours, ourRecords, "warm")
+	runDigits(t, static, staticRecords, "warm")
+	var mine, theirs, uniform used
+	var took, tookStatic []float64
+	for n := range 3 {
+		began := time.Now()
+		attempts := runDigits(t, ours, ourRecords, "o"+string(rune('a'+n)))
+		took = append(took, time.Since(began).Seconds())
+		largest := quantity.Bytes(0)
+		for _, a := range attempts {
+			mine.add(a)
+			largest = max(largest, a.Usage.PeakMemory)
+		}
+		for _, a := range attempts {
+			a.Grant = quantity.Size{CPU: quantity.Core, Memory: largest}
+			uniform.add(a)
+		}
+		began = time.Now()
+		for _, a := range runDigits(t, static, staticRecords, "s"+string(rune('a'+n))) {
+			theirs.add(a)
+		}
+		tookStatic = append(tookStatic, time.Since(began).Seconds())
+	}
+	for _, u := range []struct {
+		name string
+		used
+	}{{"predicted", mine}, {"static", theirs}, {"one size, with hindsight", uniform}} {
+		t.Logf("%-26s CPU used/granted %.1f%%, peak/granted memory %.1f%%", u.name, 100*u.cpu/u.cpuGranted, 100*u.memory/u.memoryGranted)
+	}
+	t.Logf("median run: %.1f s predicted, %.1f s static", median(took), median(tookStatic))
+}
+
+// TestIdleStagesCostLittle serves an app of a hundred stages that have all run once, and tells what the engine takes while nothing happens.
+func TestIdleStagesCostLittle(t *testing.T) {
+	needMeasure(t)
+	e := startEngine(t, t.TempDir(), buildApp(t, 100), "--no-burst", "--idle-after", "5s")
+	if done := succeed[int](e, e.publish("wide", "wide", map[string]any{"shards": 100}), patience); done != 100 {
+		t.Fatalf("%d stages ran, want 100", done)
+	}
+	time.Sleep(40 * time.Second) // idle children are kept for half a minute
+	before, memory := processUse(t, e.command.Process.Pid)
+	const span = 20 * time.Second
+	time.Sleep(span)
+	after, _ := processUse(t, e.command.Process.Pid)
+	t.Logf("engine with 100 idle stages: %.2f%% of a core over %s, %s resident; %d children", 100*(after-before).Seconds()/span.Seconds(), span, memory, len(children(t, e.state)))
+}
+
+// processUse is the processor time and the resident memory of a process.
+func processUse(t *testing.T, pid int) (cpu time.Duration, resident quantity.Bytes) {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Skip("needs /proc to see what the engine takes")
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	user, _ := strconv.ParseInt(fields[11], 10, 64)
+	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	pages, _ := strconv.ParseInt(fields[21], 10, 64)
+	return time.Duration(user+system) * time.Second / 100, quantity.Bytes(pages) * quantity.Bytes(os.Getpagesize())
+}

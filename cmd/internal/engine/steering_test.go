@@ -1,0 +1,201 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// attemptsOf counts the attempts of each stage of a run.
+func attemptsOf(view ledger.RunView) string {
+	counts := map[string]int{}
+	for _, stage := range view.Stages {
+		counts[stage.Name] = stage.Attempts
+	}
+	return fmt.Sprint(counts)
+}
+
+// answered returns the Error that the API answered with.
+func answered(t *testing.T, err error) *web.Error {
+	t.Helper()
+	var said *web.Error
+	if !errors.As(err, &said) {
+		t.Fatalf("got error %v, want an answer of the API", err)
+	}
+	return said
+}
+
+func TestARetryRunsOnlyTheFixedStageAndWhatFollows(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	e := startEngine(t, state, buildAppWith(t, "testapp-broken", "-X main.broken=yes"), "--no-burst")
+	run := e.publish("relay", "r1", map[string]int{"shards": 6, "milliseconds": 1})
+	if view := e.wait(run, patience); view.State != predictor.RunFailed || !strings.Contains(view.Error, "<b>yes</b>") {
+		t.Fatalf("the broken build: got %s: %q", view.State, view.Error)
+	}
+	e.stop()
+
+	e = startEngine(t, state, buildApp(t, 0), "--no-burst") // the fix; what is kept outlives the engine
+	retried, err := e.client.Retry(t.Context(), run, web.Retry{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(retried.Stages, " "); retried.Tasks != 7 || !strings.Contains(got, "gather") || !strings.Contains(got, "work") {
+		t.Errorf("reused: got %d tasks of %q, want the 7 of gather and work", retried.Tasks, got)
+	}
+	result := succeed[struct{ Shards, Sum int }](e, retried.Run, patience)
+	view := e.wait(retried.Run, patience)
+	if got := attemptsOf(view); result.Shards != 6 || result.Sum != 15 || got != "map[finish:1 gather:0 mend:1 work:0]" {
+		t.Errorf("the retry: got %+v with attempts %s, want mend and finish alone to run", result, got)
+	}
+	if view.RetryOf != run || view.Reused.Tasks != 7 || view.Reused.From != run || view.Reused.Saved <= 0 {
+		t.Errorf("the retry's account: got retry of %q, reused %+v", view.RetryOf, view.Reused)
+	}
+
+	twice, err := e.client.Retry(t.Context(), retried.Run, web.Retry{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view := e.wait(twice.Run, time.Minute); twice.Tasks != 9 || view.Reused.Tasks != 9 || attemptsOf(view) != "map[finish:0 gather:0 mend:0 work:0]" {
+		t.Errorf("a retry of the retry: got %d results, %d of them reused, and attempts %s, want what the first run and its retry had finished",
+			twice.Tasks, view.Reused.Tasks, attemptsOf(view))
+	}
+	plain := e.publish("relay", "r2", map[string]int{"shards": 6, "milliseconds": 1})
+	if view := e.wait(plain, time.Minute); view.Reused.Tasks != 0 || attemptsOf(view) != "map[finish:1 gather:1 mend:1 work:6]" {
+		t.Errorf("the same input in a run that asks for nothing: got %d reused, attempts %s", view.Reused.Tasks, attemptsOf(view))
+	}
+	asked, err := e.client.Publish(t.Context(), web.Event{Pipeline: "relay", ID: "r3", Input: []byte(`{"milliseconds":1,"shards":6}`), Cache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view := e.wait(asked.Run, time.Minute); view.Reused.Tasks != 9 {
+		t.Errorf("in one that asks for all: got %d reused, attempts %s", view.Reused.Tasks, attemptsOf(view))
+	}
+
+	again, err := e.client.Retry(t.Context(), run, web.Retry{From: "work"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view := e.wait(again.Run, patience); attemptsOf(view) != "map[finish:1 gather:0 mend:1 work:6]" {
+		t.Errorf("from work: got attempts %s", attemptsOf(view))
+	}
+	if _, err := e.client.Retry(t.Context(), run, web.Retry{From: "polish"}); answered(t, err).Status != http.StatusNotFound || !strings.Contains(err.Error(), `no stage "polish"`) {
+		t.Errorf("a stage that is not in the run: got %v", err)
+	}
+
+	gone := e.loseArtifacts(run)
+	_, err = e.client.Retry(t.Context(), run, web.Retry{})
+	if said := answered(t, err); said.Status != http.StatusGone || !strings.Contains(said.Message, gone) || !strings.Contains(said.Hint, "--from gather") {
+		t.Errorf("artifacts that are gone: got %d %q, hint %q, want 410 that names %s", said.Status, said.Message, said.Hint, gone)
+	}
+	fresh, err := e.client.Retry(t.Context(), run, web.Retry{From: "gather"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view := e.wait(fresh.Run, patience); view.State != predictor.RunSucceeded || view.Reused.Tasks != 0 {
+		t.Errorf("made again: got %s, reused %+v", view.State, view.Reused)
+	}
+	e.stop()
+}
+
+// loseArtifacts deletes what gather made in a run and returns its digest.
+func (e *testEngine) loseArtifacts(run string) string {
+	e.t.Helper()
+	numbers, err := json.Marshal([]int{0, 1, 2, 3, 4, 5})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	var found string
+	err = filepath.WalkDir(filepath.Join(e.state, "artifacts"), func(path string, entry os.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		if content, err := os.ReadFile(path); err != nil || string(content) != string(numbers) {
+			return err
+		}
+		found = filepath.Base(path)
+		return os.Remove(path)
+	})
+	if err != nil || found == "" {
+		e.t.Fatalf("find the artifact of run %s: %q, %v", run, found, err)
+	}
+	return found
+}
+
+func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
+	t.Parallel()
+	alerts := make(chan predictor.Alert, 10)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var alert predictor.Alert
+		if err := json.NewDecoder(r.Body).Decode(&alert); err == nil {
+			alerts <- alert
+		}
+	}))
+	defer hook.Close()
+	e := startEngine(t, t.TempDir(), buildApp(t, 0), "--no-burst", "--alert-webhook", hook.URL)
+	run := e.publish("count", "g1", map[string]int{"steps": 3000, "milliseconds": 10})
+	goal := predictor.Goal{Deadline: time.Hour, Budget: quantity.USD}
+	var err error
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // the event may not have started it yet
+		if _, err = e.client.SetGoal(t.Context(), run, goal); err == nil || time.Now().After(deadline) {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	history, err := e.client.History(t.Context(), run)
+	if err != nil || !strings.Contains(string(history), "spillway.goal") {
+		t.Errorf("the run's history does not have the update: %v", err)
+	}
+	e.until("the goal is in the account", func() bool {
+		view, err := e.client.Run(t.Context(), run)
+		return err == nil && view.Goal == goal
+	})
+	_, err = e.client.SetGoal(t.Context(), run, predictor.Goal{Deadline: time.Millisecond})
+	if said := answered(t, err); said.Status != http.StatusUnprocessableEntity || !strings.Contains(said.Message, "is past") || said.Hint == "" {
+		t.Errorf("a deadline that is past: got %d %q, hint %q", said.Status, said.Message, said.Hint)
+	}
+	view, err := e.client.Run(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon := time.Duration((view.Actual.Seconds + 2) * float64(time.Second))
+	if _, err := e.client.SetGoal(t.Context(), run, predictor.Goal{Deadline: soon}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case alert := <-alerts:
+		if alert.Run != run || alert.Kind != predictor.DeadlineAtRisk || alert.Goal.Deadline != soon {
+			t.Errorf("got alert %+v, want one about the deadline of %s", alert, soon)
+		}
+	case <-time.After(patience):
+		t.Error("no alert came although the deadline has passed")
+	}
+	if told, err := e.client.Alerts(t.Context(), 10); err != nil || len(told) != 1 {
+		t.Errorf("alerts: got %+v and error %v, want one", told, err)
+	}
+	if err := e.client.Cancel(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+	if view := e.wait(run, patience); view.State != predictor.RunCancelled {
+		t.Errorf("got %s, want a cancelled run", view.State)
+	}
+	_, err = e.client.SetGoal(t.Context(), run, goal)
+	if said := answered(t, err); said.Status != http.StatusConflict {
+		t.Errorf("the goal of a run that has ended: got %d %q", said.Status, said.Message)
+	}
+	e.stop()
+}

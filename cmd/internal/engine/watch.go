@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/alerts"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
+)
+
+const (
+	// watchEvery is how often it is asked how the runs that go on will end.
+	watchEvery = time.Second
+	// alertsKept is how many alerts are shown, and remembered over a restart.
+	alertsKept = 1000
+)
+
+// openAlerts opens the way of alerts to those who want them.
+func (e *Engine) openAlerts(ctx context.Context) error {
+	earlier, err := alerts.Stored(ctx, e.stream, alertsKept)
+	if err != nil {
+		return err
+	}
+	e.alerts, err = alerts.New(alerts.Options{JetStream: e.stream, Webhooks: e.config.AlertWebhooks, Earlier: earlier, Logger: e.logger})
+	if err != nil {
+		return err
+	}
+	e.onClose("alerts", e.alerts.Close)
+	e.work("keep the streams", func(ctx context.Context) error {
+		return keepStores(ctx, e.stream, e.observer.reached, func(missing []string) {
+			e.logger.ErrorContext(ctx, "streams were gone, with all that was in them; they were made anew", "streams", missing)
+			if kept := slices.DeleteFunc(missing, inMemory); len(kept) > 0 {
+				e.alert(alerting.StreamsLost(kept, e.now()))
+			}
+		})
+	})
+	return nil
+}
+
+// startWatch begins to watch over runs.
+func (e *Engine) startWatch(context.Context) error {
+	told := alerting.Resume(e.alerts.Recent(alertsKept))
+	e.work("watch over runs", func(ctx context.Context) error {
+		e.watchOver(ctx, told)
+		return nil
+	})
+	return nil
+}
+
+// alert tells everybody who wants to know.
+func (e *Engine) alert(alert predictor.Alert) {
+	e.alerts.Send(alert)
+	e.observer.metrics.CountAlert(alert)
+	e.observer.feed.Alerted(alert)
+}
+
+// watchOver settles runs that are over and watches the goals of those that go on, once all that happened before is known: else runs of yesterday
+// would seem to go on, long past their deadlines.
+func (e *Engine) watchOver(ctx context.Context, watches map[string]alerting.Watch) {
+	if e.observer.whole(ctx) != nil {
+		return
+	}
+	settler := newSettler(e)
+	over := settler.first(ctx)
+	var settling sync.WaitGroup
+	settling.Go(func() { settler.run(ctx) })
+	e.watchGoals(ctx, watches, over)
+	settling.Wait()
+}
+
+// watchGoals asks again and again how the runs that go on will end, and tells of goals at risk, until ctx ends. Of the runs that are over nothing
+// is told, whatever the ledger says of them yet.
+func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Watch, over map[string]bool) {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		hosts, err := e.leases.Hosts(ctx)
+		if err != nil {
+			e.logger.DebugContext(ctx, "look at the hosts for forecasts", "error", err)
+			continue
+		}
+		snapshot := predictor.Snapshot{Now: e.now(), Hosts: hosts, Functions: e.functions, Policy: e.config.Policy}
+		going, goals := map[string]alerting.Watch{}, map[string]bool{}
+		for _, reading := range e.observer.readings(snapshot) {
+			goals[reading.Run] = true
+			if over[reading.Run] {
+				continue
+			}
+			watch, alert, due := alerting.Next(watches[reading.Run], reading)
+			going[reading.Run] = watch
+			if due {
+				e.logger.WarnContext(ctx, "a goal", "run", alert.Run, "kind", string(alert.Kind), "message", alert.Message)
+				e.alert(alert)
+			}
+		}
+		watches = going
+		maps.DeleteFunc(over, func(run string, _ bool) bool { // the ledger has heard; the same ID may start again
+			_, still := goals[run]
+			return !still
+		})
+	}
+}
+
+// forecastsAtOnce is how many runs are forecast before others may look and what happens is taken in: a forecast takes
+// some ten microseconds.
+const forecastsAtOnce = 64
+
+// readings forecasts every run that goes on, and returns what is expected of those that have a deadline or a budget.
+func (o *observer) readings(snapshot predictor.Snapshot) (readings []alerting.Reading) {
+	for some := range slices.Chunk(o.going(), forecastsAtOnce) {
+		readings = append(readings, o.read(some, snapshot)...)
+	}
+	return readings
+}
+
+// read is readings of some runs.
+func (o *observer) read(runs []string, snapshot predictor.Snapshot) (readings []alerting.Reading) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, run := range runs {
+		pipeline, goal, going := o.ledger.Goal(run)
+		if !going {
+			continue // it has just ended
+		}
+		if forecast, known := o.state.Forecast(run, snapshot.Now); known {
+			o.ledger.Forecast(run, snapshot.Now, forecast)
+		}
+		if goal.Deadline > 0 || goal.Budget > 0 {
+			readings = append(readings, alerting.Read(pipeline, o.state.Outlook(run, goal, snapshot)))
+		}
+	}
+	return readings
+}
+
+// Alerts returns the latest alerts.
+func (e *Engine) Alerts(_ context.Context, limit int) ([]predictor.Alert, error) {
+	return e.alerts.Recent(limit), nil
+}
