@@ -89,22 +89,22 @@ func servedChain(c chain.Chain, path string) served {
 // once.
 const chainIdle = time.Hour
 
-// serveStoredChains serves the chains of before that must be: those that events reach by a subject or a schedule of
+// serveStored serves the chains of before that must be: those that events reach by a subject or a schedule of
 // their own, and those of runs that go on. The others are served when they are wanted. Runs of older chains that go on
 // find their worker by apps.tidy.
-func (e *Engine) serveStoredChains(ctx context.Context) error {
-	newest, err := e.chains.Newest()
+func (a *apps) serveStored(ctx context.Context) error {
+	newest, err := a.chains.Newest()
 	if err != nil {
 		return err
 	}
-	e.apps.keepStored(ctx, newest)
-	e.apps.serveBound(ctx)
-	needed, err := e.apps.needed(ctx)
+	a.keepStored(ctx, newest)
+	a.serveBound(ctx)
+	needed, err := a.needed(ctx)
 	if err != nil { // apps.tidy asks again
-		e.logger.WarnContext(ctx, "the chains of runs that go on are not known yet", "error", err)
+		a.logger.WarnContext(ctx, "the chains of runs that go on are not known yet", "error", err)
 		return nil
 	}
-	e.apps.tend(ctx, needed)
+	a.tend(ctx, needed)
 	return nil
 }
 

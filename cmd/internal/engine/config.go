@@ -2,8 +2,10 @@ package engine
 
 import (
 	"log/slog"
+	"path/filepath"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/traces"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/predictor"
@@ -87,3 +89,7 @@ type FunctionConfig struct {
 	// CPUs are the CPU numbers of the local function host; never empty while Enabled.
 	CPUs []int
 }
+
+func (c *Config) artifactDir() string { return filepath.Join(c.StateDir, "artifacts") }
+
+func (c *Config) artifactsURL() string { return artifact.URL(c.artifactDir()) }

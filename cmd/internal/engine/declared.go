@@ -17,16 +17,16 @@ import (
 // declared says whether a host may run a command. A chain declares what its stages run; a single command is declared by the input of its
 // run; a build declares which of its stages run commands, and its runs say which. Builds and chains are stored for as long as runs of
 // theirs go on.
-func (e *Engine) declared(ctx context.Context, order agent.Order) error {
+func (s *stores) declared(ctx context.Context, order agent.Order) error {
 	stage := order.Task.Stage
-	c, err := e.chains.Get(stage.App, stage.Build)
+	c, err := s.chains.Get(stage.App, stage.Build)
 	switch {
 	case errors.Is(err, build.ErrUnknownBuild):
-		return e.declaredByBuild(ctx, order)
+		return s.declaredByBuild(ctx, order)
 	case err != nil:
 		return err
 	case takesAnyCommand(&c):
-		return e.declaredByRun(ctx, order)
+		return s.declaredByRun(ctx, order)
 	}
 	if err := c.Permits(stage.Name, order.Command); err != nil {
 		return fmt.Errorf("%w: %w", agent.ErrUndeclared, err)
@@ -35,23 +35,23 @@ func (e *Engine) declared(ctx context.Context, order agent.Order) error {
 }
 
 // declaredByBuild is declared for the stages of a binary.
-func (e *Engine) declaredByBuild(ctx context.Context, order agent.Order) error {
+func (s *stores) declaredByBuild(ctx context.Context, order agent.Order) error {
 	stage := order.Task.Stage
-	app, err := e.builds.Get(stage.App, stage.Build)
+	app, err := s.builds.Get(stage.App, stage.Build)
 	if err != nil {
 		return err // it may be built again
 	}
 	for _, declared := range app.Descriptor.Stages {
 		if declared.Name == stage.Name && declared.Command {
-			return e.isOfBuild(ctx, order)
+			return s.isOfBuild(ctx, order)
 		}
 	}
 	return fmt.Errorf("%w: app %s has no stage %s that runs commands", agent.ErrUndeclared, stage.App, stage.Name)
 }
 
 // isOfBuild refuses what a workflow asks for that is none of the task's build.
-func (e *Engine) isOfBuild(ctx context.Context, order agent.Order) error {
-	described, err := e.temporal.DescribeWorkflowExecution(ctx, order.Workflow, "")
+func (s *stores) isOfBuild(ctx context.Context, order agent.Order) error {
+	described, err := s.temporal.DescribeWorkflowExecution(ctx, order.Workflow, "")
 	if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
 		return fmt.Errorf("%w: there is no workflow %s", agent.ErrUndeclared, order.Workflow)
 	}
@@ -66,11 +66,11 @@ func (e *Engine) isOfBuild(ctx context.Context, order agent.Order) error {
 }
 
 // declaredByRun is declared for a command that comes with its run.
-func (e *Engine) declaredByRun(ctx context.Context, order agent.Order) error {
-	if err := e.isOfBuild(ctx, order); err != nil {
+func (s *stores) declaredByRun(ctx context.Context, order agent.Order) error {
+	if err := s.isOfBuild(ctx, order); err != nil {
 		return err
 	}
-	input, err := e.inputOf(ctx, order.Workflow)
+	input, err := s.inputOf(ctx, order.Workflow)
 	if err != nil {
 		return err
 	}

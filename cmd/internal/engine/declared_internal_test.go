@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -80,7 +79,7 @@ func keepBuild(t *testing.T, state string, app loopwire.App) string {
 }
 
 // keepChain stores a chain.
-func keepChain(t *testing.T, e *Engine, c chain.Chain, err error) predictor.StageID {
+func keepChain(t *testing.T, e *stores, c chain.Chain, err error) predictor.StageID {
 	t.Helper()
 	if err == nil {
 		_, _, err = e.chains.Put(c)
@@ -99,7 +98,7 @@ func TestAttackCommandsThatNothingServedDeclares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &Engine{builds: build.NewStore(state, nil), chains: build.NewChains(state), store: store, logger: slog.New(slog.DiscardHandler)}
+	e := &stores{builds: build.NewStore(state, nil), chains: build.NewChains(state), store: store}
 	single, err := chain.Single("one")
 	one := keepChain(t, e, single, err)
 	parsed, err := chain.Parse("hello.yaml", []byte("name: hello\ncode: none\nstages:\n  hello:\n    run: echo hello\n"), chain.Checks{})

@@ -34,34 +34,34 @@ const roleVariable = "SPILLWAY_LAMBDA_ROLE"
 const functionMaxDuration = 15 * time.Minute
 
 // openFunctions returns the functions to spill to and fills in what their venue offers.
-func (e *Engine) openFunctions(ctx context.Context) (activities.Functions, error) {
-	config := e.config.Functions
-	e.functions = predictor.FunctionVenue{
+func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error) {
+	config := v.config.Functions
+	v.functions = predictor.FunctionVenue{
 		Enabled: true, Concurrency: config.Concurrency, MaxDuration: functionMaxDuration, ColdStart: config.ColdStart,
 		PerGiBSecond: config.PerGiBSecond, PerRequest: config.PerRequest,
 	}
 	for _, megabytes := range awslambda.Classes() {
-		e.functions.Classes = append(e.functions.Classes, quantity.Bytes(megabytes)*quantity.MiB)
+		v.functions.Classes = append(v.functions.Classes, quantity.Bytes(megabytes)*quantity.MiB)
 	}
-	e.functions.MaxMemory = e.functions.Classes[len(e.functions.Classes)-1]
+	v.functions.MaxMemory = v.functions.Classes[len(v.functions.Classes)-1]
 
 	options := awslambda.Options{
-		Role: os.Getenv(roleVariable), Logger: e.logger,
-		Environment: map[string]string{wire.ArtifactsEnvironment: e.artifactsURL()},
+		Role: os.Getenv(roleVariable), Logger: v.logger,
+		Environment: map[string]string{wire.ArtifactsEnvironment: v.config.artifactsURL()},
 	}
 	if os.Getenv(endpointVariable) == "" {
-		endpoint, err := e.startFunctionHost(ctx)
+		endpoint, err := v.startFunctionHost(ctx)
 		if err != nil {
 			return nil, err
 		}
-		options.Client = localClient(endpoint, e.servers.Keys().FunctionSecret())
-		e.functions.Cores = quantity.Milli(len(config.CPUs)) * quantity.Core
+		options.Client = localClient(endpoint, v.servers.Keys().FunctionSecret())
+		v.functions.Cores = quantity.Milli(len(config.CPUs)) * quantity.Core
 	}
 	invoker, err := awslambda.New(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	return lambdaFunctions{invoker: invoker, builds: e.builds}, nil
+	return lambdaFunctions{invoker: invoker, builds: v.builds}, nil
 }
 
 // localClient calls the local function host. It signs as every client of AWS does, and the digest of the body as a header
@@ -74,28 +74,28 @@ func localClient(endpoint, secret string) *lambda.Client {
 }
 
 // startFunctionHost serves the Lambda API on this machine and returns its URL.
-func (e *Engine) startFunctionHost(ctx context.Context) (string, error) {
+func (v *venues) startFunctionHost(ctx context.Context) (string, error) {
 	host, err := function.New(function.Options{
-		Dir: filepath.Join(e.config.StateDir, "functions"), Secret: e.servers.Keys().FunctionSecret(),
-		Concurrency: e.config.Functions.Concurrency,
-		ColdStart:   e.config.Functions.ColdStart, CPUs: e.config.Functions.CPUs, User: e.config.StageUser, Logger: e.logger,
+		Dir: filepath.Join(v.config.StateDir, "functions"), Secret: v.servers.Keys().FunctionSecret(),
+		Concurrency: v.config.Functions.Concurrency,
+		ColdStart:   v.config.Functions.ColdStart, CPUs: v.config.Functions.CPUs, User: v.config.StageUser, Logger: v.logger,
 	})
 	if err != nil {
 		return "", err
 	}
-	e.local = host
-	e.onClose("the local function host", func(context.Context) error { return host.Close() })
+	v.local = host
+	v.onClose("the local function host", func(context.Context) error { return host.Close() })
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("listen for the local function host: %w", err)
 	}
-	server := access.NewServer(host, e.logger)
-	e.working.Go(func() {
+	server := access.NewServer(host, v.logger)
+	v.working.Go(func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			e.fail(fmt.Errorf("serve the local function host: %w", err))
+			v.fail(fmt.Errorf("serve the local function host: %w", err))
 		}
 	})
-	e.onClose("the port of the local function host", func(context.Context) error { return server.Close() })
+	v.onClose("the port of the local function host", func(context.Context) error { return server.Close() })
 	return "http://" + listener.Addr().String(), nil
 }
 

@@ -47,7 +47,7 @@ func (e *Engine) Check(ctx context.Context) error {
 	if err := e.servers.Check(ctx); err != nil {
 		return err
 	}
-	if missing, err := missingStores(ctx, e.stream, storeNames(true)); err != nil || len(missing) > 0 {
+	if missing, err := missingStreams(ctx, e.stream, streamNames(true)); err != nil || len(missing) > 0 {
 		return errors.Join(err, lackOf(missing))
 	}
 	return e.leader.Health()

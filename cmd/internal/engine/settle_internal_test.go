@@ -133,8 +133,10 @@ func engineOver(t *testing.T, temporal *someTemporal, events ...predictor.Event)
 	discard := slog.New(slog.DiscardHandler)
 	temporal.reasons = map[string]string{}
 	e := &Engine{
-		logger: discard, temporal: temporal, recorder: loop.NewRecorder(stream, nil),
-		observer: newObserver(telemetry.NewMetrics(), false, extent{}, discard),
+		front: &front{venues: &venues{reports: &reports{
+			stores:   &stores{base: &base{lifecycle: newLifecycle(t.Context(), discard)}, temporal: temporal},
+			recorder: loop.NewRecorder(stream, nil), observer: newObserver(telemetry.NewMetrics(), false, extent{}, discard),
+		}}},
 	}
 	t.Cleanup(func() { _ = e.recorder.Close(context.WithoutCancel(t.Context())) })
 	for i, event := range events {

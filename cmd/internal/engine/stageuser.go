@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
@@ -23,26 +24,26 @@ const hardlinks = "/proc/sys/fs/protected_hardlinks"
 // admitStages lets the user of stages reach what they need of the state directory: artifacts, and by known names
 // builds, workspaces and functions. Everything else there stays its owner's alone. Without such a user, what one
 // was admitted to before is shut again; the state directory itself is, whenever its keys are opened.
-func (e *Engine) admitStages(ctx context.Context) error {
-	user := e.config.StageUser
+func admitStages(ctx context.Context, config *Config, store *artifact.Files) error {
+	user := config.StageUser
 	if user == nil {
-		return e.store.Withdraw()
+		return store.Withdraw()
 	}
 	if text, err := os.ReadFile(hardlinks); err == nil && bytes.Equal(bytes.TrimSpace(text), []byte("0")) {
 		return fmt.Errorf("stages cannot run as %s: on this machine users may link to files of others; "+
 			"set fs.protected_hardlinks to 1 (sysctl)", user.Name)
 	}
-	if err := user.Admit(passes, e.config.StateDir); err != nil {
+	if err := user.Admit(passes, config.StateDir); err != nil {
 		return err
 	}
-	if err := user.Reaches(e.config.StateDir); err != nil {
+	if err := user.Reaches(config.StateDir); err != nil {
 		return fmt.Errorf("stages cannot run as %s: %w; let others pass it (chmod o+x), "+
 			"or choose another state directory with --state", user.Name, err)
 	}
-	if err := e.store.Share(user.GID); err != nil {
+	if err := store.Share(user.GID); err != nil {
 		return err
 	}
-	e.logger.InfoContext(ctx, "stages run as another user", "user", user.Name, "uid", user.UID, "gid", user.GID)
+	config.Logger.InfoContext(ctx, "stages run as another user", "user", user.Name, "uid", user.UID, "gid", user.GID)
 	return nil
 }
 

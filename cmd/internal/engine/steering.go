@@ -147,18 +147,18 @@ func (e *Engine) Retry(ctx context.Context, run string, request web.Retry) (web.
 }
 
 // checkKept returns an error that names what is gone of a result.
-func (e *Engine) checkKept(ctx context.Context, kept loopwire.Kept) error {
+func (s *stores) checkKept(ctx context.Context, kept loopwire.Kept) error {
 	var gone []string
 	digests := digestsOf(kept.Output)
 	if kept.Stored.Digest != "" {
-		output, err := activities.ReadAll(ctx, e.store, kept.Stored.Digest)
+		output, err := activities.ReadAll(ctx, s.store, kept.Stored.Digest)
 		if err != nil {
 			gone = append(gone, kept.Stored.Digest)
 		}
 		digests = digestsOf(output)
 	}
 	for _, digest := range digests {
-		r, err := e.store.Open(ctx, digest)
+		r, err := s.store.Open(ctx, digest)
 		if err != nil {
 			gone = append(gone, digest)
 			continue
@@ -202,8 +202,8 @@ func digestsOf(output json.RawMessage) (digests []string) {
 }
 
 // inputOf returns the input that a run was started with.
-func (e *Engine) inputOf(ctx context.Context, run string) (json.RawMessage, error) {
-	events := e.temporal.GetWorkflowHistory(ctx, run, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+func (s *stores) inputOf(ctx context.Context, run string) (json.RawMessage, error) {
+	events := s.temporal.GetWorkflowHistory(ctx, run, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	if !events.HasNext() {
 		return nil, unknownRun(run)
 	}
@@ -214,15 +214,15 @@ func (e *Engine) inputOf(ctx context.Context, run string) (json.RawMessage, erro
 	if err != nil {
 		return nil, fmt.Errorf("read the input of run %s: %w", run, err)
 	}
-	return e.startInput(ctx, run, first)
+	return s.startInput(ctx, run, first)
 }
 
-func (e *Engine) startInput(ctx context.Context, run string, first *historypb.HistoryEvent) (input json.RawMessage, err error) {
+func (s *stores) startInput(ctx context.Context, run string, first *historypb.HistoryEvent) (input json.RawMessage, err error) {
 	started := first.GetWorkflowExecutionStartedEventAttributes()
 	if len(started.GetInput().GetPayloads()) == 0 {
 		return json.RawMessage("{}"), nil
 	}
-	if err := artifact.Restore(ctx, e.store, started); err != nil {
+	if err := artifact.Restore(ctx, s.store, started); err != nil {
 		return nil, web.Gone("start a new run with the same input", "the input of run %q is gone: %v", run, err)
 	}
 	if err := converter.GetDefaultDataConverter().FromPayload(started.GetInput().GetPayloads()[0], &input); err != nil {

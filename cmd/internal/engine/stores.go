@@ -3,107 +3,81 @@ package engine
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
 
-	"github.com/spillway-ml/spillway/activities/alerts"
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/results"
-	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/build"
 )
 
-// storeLook is how often the streams are looked for.
-const storeLook = 2 * time.Second
+// stores is what an engine keeps things in, and its way to Temporal.
+type stores struct {
+	*base
 
-// stores are the streams that an engine cannot do without, with what makes those that are missing; nil where the
-// trigger does. The stream of the lease is not among them: who leads keeps it.
-var stores = []struct {
-	names  []string
-	ensure func(context.Context, jetstream.JetStream) error
-}{
-	{[]string{
-		wire.LoopStream, wire.SampleStream, bucketStream(wire.PlanBucket), bucketStream(wire.HostBucket),
-		bucketStream(wire.EndBucket), bucketStream(wire.StateBucket),
-	}, loop.EnsureStreams},
-	{[]string{wire.LogStream}, func(ctx context.Context, js jetstream.JetStream) error {
-		return logs.EnsureStream(ctx, js, logs.StreamOptions{})
-	}},
-	{[]string{alerts.Stream}, alerts.EnsureStream},
-	{[]string{wire.ResultStream}, results.EnsureStream},
-	{[]string{wire.EventStream, wire.DeadStream, wire.DoneStream}, nil},
+	stream   jetstream.JetStream
+	store    *artifact.Files
+	temporal client.Client
+	plans    *loop.Plans
+	leases   *loop.Leases
+	results  *results.Results
+	ledger   *ledgerstore.Store
+	output   *logs.Writer
+	builds   *build.Store
+	chains   *build.Chains
 }
 
-// bucketStream is the stream below a bucket.
-func bucketStream(bucket string) string { return "KV_" + bucket }
-
-// storeNames are the streams of stores: all of them, or those that ensureStores makes.
-func storeNames(all bool) (names []string) {
-	for _, store := range stores {
-		if all || store.ensure != nil {
-			names = append(names, store.names...)
-		}
+// openStores connects to the servers, makes the streams that are missing and opens what is kept.
+func openStores(ctx context.Context, base *base) (s *stores, err error) {
+	config := base.config
+	s = &stores{base: base, builds: build.NewStore(config.StateDir, nil), chains: build.NewChains(config.StateDir)}
+	if s.stream, err = s.connectNATS("spillway"); err != nil {
+		return nil, err
 	}
-	return names
+	if s.store, err = artifact.Open(config.artifactDir()); err != nil {
+		return nil, err
+	}
+	if err = admitStages(ctx, config, s.store); err != nil {
+		return nil, err
+	}
+	keys := s.servers.Keys()
+	s.temporal, err = client.DialContext(ctx, client.Options{
+		HostPort:        s.addresses.Temporal,
+		Logger:          sdklog.NewStructuredLogger(s.logger),
+		ExternalStorage: artifact.Offload(s.store, artifact.OffloadThreshold),
+
+		Credentials:       client.NewAPIKeyStaticCredentials(keys.Token()),
+		ConnectionOptions: client.ConnectionOptions{TLSDisabled: true}, // it does not leave this machine
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to Temporal at %s: %w", s.addresses.Temporal, err)
+	}
+	s.onClose("the connection to Temporal", func(context.Context) error { s.temporal.Close(); return nil })
+	if err = ensureStreams(ctx, s.stream); err != nil {
+		return nil, err
+	}
+	s.results = results.New(s.stream, s.store, results.Signing{Public: keys.PublicKey(), Sign: keys.Sign})
+	s.output = logs.NewWriter(s.stream, logs.WriterOptions{Logger: s.logger})
+	s.ledger, err = ledgerstore.Open(ctx, ledgerstore.Path(config.StateDir), &ledgerstore.Options{Logger: s.logger})
+	if err != nil {
+		return nil, err
+	}
+	s.onClose("the ledger", func(context.Context) error { return s.ledger.Close() })
+	if s.plans, err = loop.NewPlans(ctx, s.stream, s.logger); err != nil {
+		return nil, err
+	}
+	if s.leases, err = loop.NewLeases(ctx, s.stream, s.logger); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
-// inMemory says of a stream that NATS keeps it in memory: what is in it is told again within seconds, and that it is gone harms nobody.
-func inMemory(name string) bool { return name == bucketStream(wire.HostBucket) }
-
-// ensureStores makes the streams of stores that are missing, but for those that the trigger keeps.
-func ensureStores(ctx context.Context, js jetstream.JetStream) error {
-	for _, store := range stores {
-		if store.ensure == nil {
-			continue
-		}
-		if err := store.ensure(ctx, js); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// keepStores makes streams anew that somebody has deleted, and those in memory that are gone after NATS had to open its store anew.
-// The loop's stream goes on behind the last message that was seen.
-func keepStores(ctx context.Context, js jetstream.JetStream, seen func() uint64, tell func(missing []string)) error {
-	for wait.For(ctx, storeLook) {
-		missing, err := missingStores(ctx, js, storeNames(false))
-		if err != nil || len(missing) == 0 {
-			continue // without an answer, Check says what is wrong with NATS
-		}
-		if err = loop.ContinueStream(ctx, js, seen()); err == nil {
-			err = ensureStores(ctx, js)
-		}
-		if err == nil {
-			tell(missing)
-		}
-	}
-	return nil
-}
-
-// lackOf is the error of streams that are missing; nil of none.
-func lackOf(missing []string) error {
-	if len(missing) == 0 {
-		return nil
-	}
-	return fmt.Errorf("streams of NATS are gone: %s; they are made anew within seconds, unless the log says why not", strings.Join(missing, ", "))
-}
-
-// missingStores names the wanted streams that there are not.
-func missingStores(ctx context.Context, js jetstream.JetStream, wanted []string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	there := js.StreamNames(ctx)
-	missing := slices.Clone(wanted)
-	for name := range there.Name() {
-		missing = slices.DeleteFunc(missing, func(wanted string) bool { return wanted == name })
-	}
-	if err := there.Err(); err != nil {
-		return nil, fmt.Errorf("list the streams: %w", err)
-	}
-	return missing, nil
-}
+// openOutput takes what an attempt prints.
+func (s *stores) openOutput(source wire.LogSource) activities.Output { return s.output.Attempt(source) }

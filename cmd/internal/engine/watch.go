@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spillway-ml/spillway/activities/alerts"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
 )
@@ -18,45 +17,6 @@ const (
 	// alertsKept is how many alerts are shown, and remembered over a restart.
 	alertsKept = 1000
 )
-
-// openAlerts opens the way of alerts to those who want them.
-func (e *Engine) openAlerts(ctx context.Context) error {
-	earlier, err := alerts.Stored(ctx, e.stream, alertsKept)
-	if err != nil {
-		return err
-	}
-	e.alerts, err = alerts.New(alerts.Options{JetStream: e.stream, Webhooks: e.config.AlertWebhooks, Earlier: earlier, Logger: e.logger})
-	if err != nil {
-		return err
-	}
-	e.onClose("alerts", e.alerts.Close)
-	e.work("keep the streams", func(ctx context.Context) error {
-		return keepStores(ctx, e.stream, e.observer.reached, func(missing []string) {
-			e.logger.ErrorContext(ctx, "streams were gone, with all that was in them; they were made anew", "streams", missing)
-			if kept := slices.DeleteFunc(missing, inMemory); len(kept) > 0 {
-				e.alert(alerting.StreamsLost(kept, e.now()))
-			}
-		})
-	})
-	return nil
-}
-
-// startWatch begins to watch over runs.
-func (e *Engine) startWatch(context.Context) error {
-	told := alerting.Resume(e.alerts.Recent(alertsKept))
-	e.work("watch over runs", func(ctx context.Context) error {
-		e.watchOver(ctx, told)
-		return nil
-	})
-	return nil
-}
-
-// alert tells everybody who wants to know.
-func (e *Engine) alert(alert predictor.Alert) {
-	e.alerts.Send(alert)
-	e.observer.metrics.CountAlert(alert)
-	e.observer.feed.Alerted(alert)
-}
 
 // watchOver settles runs that are over and watches the goals of those that go on, once all that happened before is known: else runs of yesterday
 // would seem to go on, long past their deadlines.

@@ -10,11 +10,14 @@ import (
 	"time"
 )
 
-// partsOnly is an engine of nothing but the parts that a test gives it.
-func partsOnly() *Engine {
-	life, end := context.WithCancel(context.Background())
-	closing, hurry := context.WithCancel(context.Background())
-	return &Engine{life: life, end: end, closing: closing, hurry: hurry, done: make(chan struct{}), logger: slog.New(slog.DiscardHandler)}
+// started is the lifecycle of an engine that has started no part yet.
+func started(t *testing.T) *lifecycle {
+	t.Helper()
+	l := newLifecycle(context.Background(), slog.New(slog.DiscardHandler))
+	if err := l.start(t.Context(), func(context.Context) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // deaf ends at nothing but the end of the test.
@@ -28,7 +31,7 @@ func deaf(t *testing.T) (part func(context.Context) error) {
 func TestAttackAPartThatHangsDoesNotKeepTheEngineFromEnding(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := partsOnly()
+		e := started(t)
 		var ended []string
 		for _, name := range []string{"servers", "pool"} {
 			e.onClose(name, func(context.Context) error { ended = append(ended, name); return nil })
@@ -53,7 +56,7 @@ func TestAttackAPartThatHangsDoesNotKeepTheEngineFromEnding(t *testing.T) {
 func TestWhoeverClosesAnEngineCanHurryIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := partsOnly()
+		e := started(t)
 		e.work("deaf", deaf(t))
 		e.work("slow", func(ctx context.Context) error {
 			<-ctx.Done()
@@ -77,7 +80,7 @@ func TestWhoeverClosesAnEngineCanHurryIt(t *testing.T) {
 func TestAnEngineEndsWhatWasStartedWhileItEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := partsOnly()
+		e := started(t)
 		late := false
 		e.onClose("early", func(context.Context) error {
 			e.onClose("late", func(context.Context) error { late = true; return nil })
@@ -85,6 +88,37 @@ func TestAnEngineEndsWhatWasStartedWhileItEnds(t *testing.T) {
 		})
 		if err := e.Close(t.Context()); err != nil || !late {
 			t.Errorf("Close: %v, ended what was late: %v", err, late)
+		}
+	})
+}
+
+func TestNothingIsStartedBehindTheEndOfAnEngine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLifecycle(t.Context(), slog.New(slog.DiscardHandler))
+		broke, ended := errors.New("a part broke"), 0
+		err := l.start(t.Context(), func(ctx context.Context) error {
+			l.work("weak", func(context.Context) error { return broke })
+			<-ctx.Done() // a step of the start that waits
+			time.Sleep(time.Second)
+			l.onClose("last", func(context.Context) error { ended++; return nil }) // and that opens something yet
+			return ctx.Err()
+		})
+		if !errors.Is(err, broke) || ended != 1 {
+			t.Errorf("start: %v, ended what was opened last %d times; want the failure of the part, and once", err, ended)
+		}
+		if err := l.Err(); !errors.Is(err, broke) {
+			t.Errorf("Err: %v", err)
+		}
+		l = newLifecycle(t.Context(), slog.New(slog.DiscardHandler))
+		closed := make(chan error, 1)
+		err = l.start(t.Context(), func(ctx context.Context) error {
+			go func() { closed <- l.Close(context.Background()) }()
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if !errors.Is(err, errClosed) || <-closed != nil {
+			t.Errorf("start of an engine that is closed meanwhile: %v", err)
 		}
 	})
 }

@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.temporal.io/sdk/worker"
+
+	"github.com/spillway-ml/spillway/activities/autoscaler"
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/alerting"
+	"github.com/spillway-ml/spillway/workers/spawn"
+	"github.com/spillway-ml/spillway/workflows/trigger"
+)
+
+// engineQueue is the task queue of what the engine itself runs on Temporal: the firings of schedules.
+const engineQueue = "spillway-engine"
+
+// front is what starts runs and steers them: the apps that are served, the trigger and the leader.
+type front struct {
+	*venues
+
+	apps    *apps
+	trigger *trigger.Trigger
+	leader  *autoscaler.Leader
+}
+
+// openFront serves the apps, starts their runs for events, and takes part in who leads.
+func openFront(ctx context.Context, v *venues) (*front, error) {
+	f := &front{venues: v}
+	if err := f.startApps(ctx); err != nil {
+		return nil, err
+	}
+	if err := f.startLeader(ctx); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// startApps serves the apps, and starts their runs for events.
+func (f *front) startApps(ctx context.Context) error {
+	workers, err := f.startWorkers()
+	if err != nil {
+		return err
+	}
+	serving, stop := context.WithCancel(f.life)
+	f.onClose("workflow workers", func(context.Context) error {
+		stop()
+		workers.wait()
+		return nil
+	})
+	f.apps = &apps{
+		chains: f.chains, workers: workers, client: f.temporal, logger: f.logger, life: serving,
+		current: map[string]served{}, stored: map[string]served{}, used: map[string]time.Time{},
+	}
+	f.trigger, err = trigger.New(trigger.Options{
+		JetStream: f.stream, Starter: trigger.NewTemporalStarter(f.temporal, f.config.Policy.Window, f.prices()),
+		Scheduler: trigger.NewTemporalScheduler(f.temporal, engineQueue), Logger: f.logger, Wanted: f.apps.wanted,
+		Check: f.apps.check, Lost: func(streams []string) { f.alert(alerting.StreamsLost(streams, f.config.Clock())) },
+	})
+	if err != nil {
+		return err
+	}
+	f.apps.trigger = f.trigger // each of the two calls the other
+	for _, app := range f.config.Apps {
+		if err := f.apps.serve(ctx, served{App: app}); err != nil {
+			return err
+		}
+	}
+	if err := f.apps.serveStored(ctx); err != nil {
+		return err
+	}
+	f.work("old builds", func(ctx context.Context) error { f.apps.tidy(ctx); return nil })
+	f.work("trigger", f.trigger.Run)
+	return nil
+}
+
+// startWorkers opens what workflow workers are started with; none of them is yet.
+func (f *front) startWorkers() (*workflowWorkers, error) {
+	spawner, err := spawn.New(spawn.Options{})
+	if err != nil {
+		return nil, err
+	}
+	f.onClose("the starter of workflow workers", func(context.Context) error { spawner.Close(); return nil })
+	doors, err := f.servers.DialTemporal()
+	if err != nil {
+		return nil, err
+	}
+	f.onClose("the connection behind the doors to Temporal", func(context.Context) error { return doors.Close() })
+	return &workflowWorkers{
+		checks: &inputChecks{},
+		builds: f.builds, spawner: spawner, admit: f.servers.AdmitBuild, doors: doors, logger: f.logger, stop: map[buildID]context.CancelFunc{},
+		chains: &chainWorkers{stored: f.chains, temporal: f.temporal, recorder: f.recorder, results: f.results, window: f.config.Policy.Window},
+		environment: []string{
+			wire.ArtifactsEnvironment + "=" + f.config.artifactsURL(),
+			wire.ResultsKeyEnvironment + "=" + hex.EncodeToString(f.servers.Keys().PublicKey()),
+			wire.WindowEnvironment + "=" + strconv.Itoa(f.config.Policy.Window),
+		},
+	}, nil
+}
+
+// startLeader takes part in who leads the loop, and polls the engine's own queue.
+func (f *front) startLeader(ctx context.Context) error {
+	if err := autoscaler.EndLegacyWorkflow(ctx, f.temporal); err != nil {
+		return err
+	}
+	lease, err := f.connectNATS("spillway lead")
+	if err != nil {
+		return err
+	}
+	f.leader, err = autoscaler.New(autoscaler.Options{
+		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Board: f.plans, Hosts: f.leases.Hosts, Stages: f.apps.stages,
+		Follow: func(ctx context.Context, from uint64, handle func(uint64, wire.Message) error) error {
+			return loop.Follow(ctx, f.stream, from, handle, f.logger)
+		},
+		Extent: func(ctx context.Context) (first, last uint64, err error) { return loop.Extent(ctx, f.stream) },
+		Policy: f.config.Policy, Functions: f.functions, Leading: f.observer.leading, Failed: f.observer.metrics.CountLeaderFailure,
+		Now: f.config.Clock, Logger: f.logger,
+	})
+	if err != nil {
+		return err
+	}
+	engine := worker.New(f.temporal, engineQueue, worker.Options{DisableEagerActivities: true, WorkerStopTimeout: 2 * time.Second})
+	trigger.RegisterSchedules(engine, f.stream)
+	if err := engine.Start(); err != nil {
+		return fmt.Errorf("poll the engine's queue: %w", err)
+	}
+	f.onClose("the engine's queue", func(context.Context) error { engine.Stop(); return nil })
+	f.work("lead the loop", func(ctx context.Context) error { f.leader.Run(ctx); return nil })
+	return nil
+}

@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/alerts"
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/telemetry"
+	"github.com/spillway-ml/spillway/activities/traces"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
+)
+
+// reports is what becomes known of runs, and who is told: what is folded, counted, traced and alerted.
+type reports struct {
+	*stores
+
+	recorder *loop.Recorder
+	observer *observer
+	alerts   *alerts.Sender
+}
+
+// openReports begins to follow the loop.
+func openReports(ctx context.Context, s *stores) (*reports, error) {
+	metrics := telemetry.NewMetrics()
+	recorder := loop.NewRecorder(s.stream, &loop.RecorderOptions{Logger: s.logger, Dropped: metrics.CountDropped})
+	s.onClose("the recorder", recorder.Close)
+	first, last, err := loop.Extent(ctx, s.stream)
+	if err != nil {
+		return nil, err
+	}
+	watching := newObserver(metrics, !s.config.NoMetrics, extent{first, last}, s.logger)
+	if watching.tracer, err = openTraces(ctx, s.lifecycle, s.config.Traces); err != nil {
+		return nil, err
+	}
+	s.work("follow the loop", func(ctx context.Context) error {
+		return loop.Follow(ctx, s.stream, 0, watching.apply, s.logger)
+	})
+	s.work("keep the ledger", func(ctx context.Context) error { return s.ledger.Keep(ctx, s.stream) })
+	s.work("watch the plan", func(ctx context.Context) error {
+		return s.plans.Watch(ctx, func(plan predictor.Plan) { watching.obey(ctx, plan) })
+	})
+	earlier, err := alerts.Stored(ctx, s.stream, alertsKept)
+	if err != nil {
+		return nil, err
+	}
+	sender, err := alerts.New(alerts.Options{
+		JetStream: s.stream, Webhooks: s.config.AlertWebhooks, Earlier: earlier, Logger: s.logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.onClose("alerts", sender.Close)
+	r := &reports{s, recorder, watching, sender}
+	s.work("keep the streams", func(ctx context.Context) error {
+		return keepStreams(ctx, s.stream, watching.reached, func(missing []string) {
+			s.logger.ErrorContext(ctx, "streams were gone, with all that was in them; they were made anew",
+				"streams", missing)
+			if kept := slices.DeleteFunc(missing, inMemory); len(kept) > 0 {
+				r.alert(alerting.StreamsLost(kept, s.config.Clock()))
+			}
+		})
+	})
+	return r, nil
+}
+
+// alert tells everybody who wants to know.
+func (r *reports) alert(alert predictor.Alert) {
+	r.alerts.Send(alert)
+	r.observer.metrics.CountAlert(alert)
+	r.observer.feed.Alerted(alert)
+}
+
+// openTraces sends what passes through the loop as traces, where somebody wants them; nil where nobody does.
+func openTraces(ctx context.Context, life *lifecycle, options traces.Options) (*traces.Tracer, error) {
+	if options.Endpoint == "" {
+		return nil, nil //nolint:nilnil // a nil Tracer takes everything and sends nothing
+	}
+	options.Since, options.Logger = time.Now(), life.logger
+	tracer, err := traces.New(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	life.onClose("traces", func(ctx context.Context) error {
+		if err := tracer.Close(ctx); err != nil { // a collector that is away is no failure of the engine
+			life.logger.WarnContext(ctx, "the last spans are lost", "error", err)
+		}
+		return nil
+	})
+	return tracer, nil
+}

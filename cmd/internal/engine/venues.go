@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"context"
+	"os"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/agent"
+	"github.com/spillway-ml/spillway/workers/function"
+	"github.com/spillway-ml/spillway/workers/spill"
+)
+
+// venues is where tasks run: the pool of this host, and functions.
+type venues struct {
+	*reports
+
+	agent     *agent.Agent
+	functions predictor.FunctionVenue
+	local     *function.Host // nil when functions are off, or run elsewhere
+}
+
+// openVenues starts the pool and what spills to functions.
+func openVenues(ctx context.Context, r *reports) (*venues, error) {
+	v := &venues{reports: r}
+	if err := v.startPool(); err != nil {
+		return nil, err
+	}
+	if !v.config.Functions.Enabled {
+		return v, nil
+	}
+	functions, err := v.openFunctions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	spilling, err := spill.New(spill.Options{
+		Host: hostName(), StateDir: v.config.StateDir, Client: v.temporal, Functions: functions,
+		Recorder: v.recorder, Started: v.recorder.Started,
+		Results: v.results, Plans: v.plans, Venue: v.functions, Output: v.openOutput,
+		Now: v.config.HostClock, Logger: v.logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	v.work("spill", spilling.Run)
+	return v, nil
+}
+
+// startPool starts what runs tasks on this host.
+func (v *venues) startPool() (err error) {
+	config := v.config
+	host := hostName()
+	v.agent, err = agent.New(agent.Options{
+		Host: host, StateDir: config.StateDir, Enforcement: config.Limits,
+		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice,
+		Client: v.temporal, ArtifactsURL: config.artifactsURL(),
+		User: config.StageUser, Builds: stageBuilds{v.builds, config.StageUser},
+		Store: v.store, Declared: v.declared, Results: v.results, Plans: v.plans, Output: v.openOutput,
+		Inventory: v.leases.PutHost, Recorder: v.recorder, Held: v.recorder.Held, Started: v.recorder.Started,
+		Now: config.HostClock, Logger: v.logger,
+	})
+	if err != nil {
+		return err
+	}
+	v.onClose("the lease of this host", func(ctx context.Context) error { return v.leases.DropHost(ctx, host) })
+	v.work("pool", v.agent.Run)
+	return nil
+}
+
+// hostName is the name of this host.
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	return name
+}
+
+// prices are those in force on this engine.
+func (v *venues) prices() *wire.Prices {
+	host := v.agent.Host()
+	prices := wire.Prices{HostPerHour: host.PricePerHour, HostCapacity: host.Capacity}
+	if v.functions.Enabled {
+		prices.FunctionPerGiBSecond, prices.FunctionPerRequest = v.functions.PerGiBSecond, v.functions.PerRequest
+	}
+	return &prices
+}
