@@ -196,7 +196,8 @@ func TestACheckpointThatIsGivenUpLeavesNothing(t *testing.T) {
 
 func TestDamagedCheckpointsAreRefusedWithTheDamage(t *testing.T) {
 	t.Parallel()
-	p := load(t, exectest.Options{}, layout(24, 4, 4))
+	whole := filepath.Join(t.TempDir(), "checkpoint")
+	save(t, load(t, exectest.Options{}, layout(24, 4, 4)), whole, exec.Meta{})
 	edit := func(name string, change func(string) string) func(string) error {
 		return func(directory string) error {
 			path := filepath.Join(directory, name)
@@ -238,7 +239,9 @@ func TestDamagedCheckpointsAreRefusedWithTheDamage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			directory := filepath.Join(t.TempDir(), "checkpoint")
-			save(t, p, directory, exec.Meta{})
+			if err := os.CopyFS(directory, os.DirFS(whole)); err != nil {
+				t.Fatal(err)
+			}
 			if err := test.damage(directory); err != nil {
 				t.Fatal(err)
 			}
