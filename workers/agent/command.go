@@ -84,7 +84,10 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	f.tail, f.refused, f.command, f.container = l.output.text(), reported.OutOfMemory, true, c.Image != ""
 	if f.stopped == "" && f.exit.code == 0 && f.exit.signal == 0 {
 		ended := a.now()
-		f.answer = collected(ctx, workspace, reported)
+		f.collected(workspace.Collect(ctx, reported.Values))
+		if f.answer != nil {
+			f.answer.Read, f.answer.Written = workspace.Read(), workspace.Written()
+		}
 		account.usage.Output = workspace.Written()
 		account.usage.Publish = a.now().Sub(ended)
 		account.usage.Wall += account.usage.Publish
@@ -237,17 +240,23 @@ func (l *launched) terminate(grace time.Duration) <-chan time.Time {
 	return time.After(grace)
 }
 
-// collected keeps what the program has left. An output that is missing is an error of the program's.
-func collected(ctx context.Context, workspace *command.Workspace, reported command.Reported) *wire.Answer {
-	result, err := workspace.Collect(ctx, reported.Values)
+// collected takes what the program has left. An output that is missing is an error of the program's; that there is no
+// room for it on the host's disk is not.
+func (f *finish) collected(result wire.CommandResult, err error) {
+	if isDiskFull(err) {
+		f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseVenue, err.Error()
+		return
+	}
 	if err != nil {
-		return refusal(err, false)
+		f.answer = refusal(err, false)
+		return
 	}
 	encoded, err := json.Marshal(result)
 	if err != nil {
-		return refusal(fmt.Errorf("encode the command's result: %w", err), true)
+		f.answer = refusal(fmt.Errorf("encode the command's result: %w", err), true)
+		return
 	}
-	return &wire.Answer{Output: encoded, Read: workspace.Read(), Written: workspace.Written()}
+	f.answer = &wire.Answer{Output: encoded}
 }
 
 func refusal(err error, permanent bool) *wire.Answer {

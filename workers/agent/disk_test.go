@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/command"
 )
@@ -20,6 +21,13 @@ func TestWhatCannotBeginOnAFullDiskIsNoFailedAttempt(t *testing.T) {
 			if ending, _ := ended(f); ending.Outcome != predictor.Lost || ending.Message != wrapped.Error() {
 				t.Errorf("%s, %v: got %+v, want it lost", name, full, ending)
 			}
+		}
+	}
+	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
+		var f finish
+		f.collected(wire.CommandResult{}, fmt.Errorf("keep output model: %w", &os.PathError{Op: "write", Path: "a", Err: full}))
+		if ending, _ := ended(f); ending.Outcome != predictor.Lost {
+			t.Errorf("outputs that do not fit on the disk: got %+v, want it lost", ending)
 		}
 	}
 	invalid := fmt.Errorf("%w: %w", command.ErrInvalid, syscall.ENOSPC)

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
@@ -145,9 +146,22 @@ func (w *Workspace) python3(ctx context.Context, what string, arguments ...strin
 	if err := run(cmd); ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	} else if err != nil {
+		if full := diskFull(all.Text()); full != nil {
+			err = fmt.Errorf("%w: %w", err, full)
+		}
 		return nil, fmt.Errorf("%w: %s: %w\n%s", ErrRequirements, what, err, lastLines(all.Text(), pipLines))
 	}
 	return out.Bytes(), nil
+}
+
+// diskFull is what Python met when it says that there was no room left on the disk; nil when it does not.
+func diskFull(output string) error {
+	for _, met := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
+		if strings.Contains(output, fmt.Sprintf("[Errno %d]", int(met))) {
+			return met
+		}
+	}
+	return nil
 }
 
 // pipEnvironment returns what pip may know of the host: where packages come from, how to get there, and no more. Packages may run code

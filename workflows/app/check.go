@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workflows"
@@ -21,23 +23,34 @@ type checkedPipeline interface {
 
 // openChecks returns the ends of the engine's pipes on which it asks for checks of inputs.
 func openChecks() (questions, answers *os.File, err error) {
-	if !isPipe(wire.ChecksInput) || !isPipe(wire.ChecksOutput) {
+	if !isPipe(wire.QuestionsFD) || !isPipe(wire.AnswersFD) {
 		return nil, nil, fmt.Errorf("%s is set, but file descriptors %d and %d are no pipes: only the engine sets it",
-			wire.ChecksEnvironment, wire.ChecksInput, wire.ChecksOutput)
+			wire.ChecksEnvironment, wire.QuestionsFD, wire.AnswersFD)
 	}
-	syscall.CloseOnExec(wire.ChecksInput)
-	syscall.CloseOnExec(wire.ChecksOutput)
-	return os.NewFile(wire.ChecksInput, "checks-in"), os.NewFile(wire.ChecksOutput, "checks-out"), nil
+	syscall.CloseOnExec(wire.QuestionsFD)
+	syscall.CloseOnExec(wire.AnswersFD)
+	return os.NewFile(wire.QuestionsFD, "checks-in"), os.NewFile(wire.AnswersFD, "checks-out"), nil
 }
 
-// answerChecks answers questions until there are no more, each on its own, so that a Validate which hangs holds up no
-// other.
+const (
+	// validateLimit is how long a Validate may take: it looks at a value, which takes microseconds.
+	validateLimit = 10 * time.Second
+	// validateGrace is how long one is waited for yet that is late because this process stood still: it is judged
+	// by what it does, not by when it was let do it.
+	validateGrace = time.Second
+)
+
+// answerChecks says that it reads, and answers questions until there are no more, each on its own, so that a Validate
+// which hangs holds up no other.
 func answerChecks(questions io.Reader, answers io.Writer, pipelines []workflows.AnyPipeline) error {
 	var writing sync.Mutex
 	encoder := json.NewEncoder(answers)
 	decoder := json.NewDecoder(questions)
+	if err := encoder.Encode(wire.InputAnswer{}); err != nil {
+		return fmt.Errorf("say that inputs can be checked: %w", err)
+	}
 	for {
-		var question wire.CheckInput
+		var question wire.InputQuestion
 		if err := decoder.Decode(&question); err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 				return nil
@@ -45,7 +58,7 @@ func answerChecks(questions io.Reader, answers io.Writer, pipelines []workflows.
 			return fmt.Errorf("read which input to check: %w", err)
 		}
 		go func() {
-			answer := wire.CheckedInput{ID: question.ID, Refusal: refusal(pipelines, question)}
+			answer := wire.InputAnswer{ID: question.ID, Refusal: refusalInTime(pipelines, question)}
 			writing.Lock()
 			defer writing.Unlock()
 			_ = encoder.Encode(answer) // the engine that asked is gone, and so will this process be
@@ -53,8 +66,25 @@ func answerChecks(questions io.Reader, answers io.Writer, pipelines []workflows.
 	}
 }
 
+// refusalInTime is refusal, or that the pipeline does not say in time whether it takes the input.
+func refusalInTime(pipelines []workflows.AnyPipeline, question wire.InputQuestion) string {
+	said := make(chan string, 1)
+	go func() { said <- refusal(pipelines, question) }()
+	for _, limit := range []time.Duration{validateLimit, validateGrace} {
+		select {
+		case why := <-said:
+			if len(why) > wire.RefusalMax {
+				why = strings.ToValidUTF8(why[:wire.RefusalMax], "") + " ..."
+			}
+			return why
+		case <-time.After(limit):
+		}
+	}
+	return fmt.Sprintf("its Validate has not returned within %s", validateLimit)
+}
+
 // refusal is why the pipeline does not take the input; empty when it does.
-func refusal(pipelines []workflows.AnyPipeline, question wire.CheckInput) string {
+func refusal(pipelines []workflows.AnyPipeline, question wire.InputQuestion) string {
 	for _, pipeline := range pipelines {
 		if pipeline.Name() != question.Pipeline {
 			continue

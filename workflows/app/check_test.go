@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -43,6 +45,10 @@ func TestAWorkerAnswersWhatItsPipelinesSayOfInputs(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- answerChecks(questions, answers, []workflows.AnyPipeline{ship, send}) }()
 	decoder, encoder := json.NewDecoder(answering), json.NewEncoder(asking)
+	var ready wire.InputAnswer
+	if err := decoder.Decode(&ready); err != nil || ready.ID != 0 {
+		t.Fatalf("at first: %+v, %v; want that it reads questions", ready, err)
+	}
 	for i, c := range []struct{ pipeline, input, want string }{
 		{"send", `{"weight":1}`, ""},
 		{"send", `{"weight":-1}`, "weight is negative: give grams"},
@@ -51,14 +57,14 @@ func TestAWorkerAnswersWhatItsPipelinesSayOfInputs(t *testing.T) {
 		{"ship", `5`, ""},
 		{"gone", `{}`, ""},
 	} {
-		if err := encoder.Encode(wire.CheckInput{ID: uint64(i), Pipeline: c.pipeline, Input: json.RawMessage(c.input)}); err != nil {
+		if err := encoder.Encode(wire.InputQuestion{ID: uint64(i) + 1, Pipeline: c.pipeline, Input: json.RawMessage(c.input)}); err != nil {
 			t.Fatal(err)
 		}
-		var got wire.CheckedInput
+		var got wire.InputAnswer
 		if err := decoder.Decode(&got); err != nil {
 			t.Fatal(err)
 		}
-		if got.ID != uint64(i) || got.Refusal != c.want {
+		if got.ID != uint64(i)+1 || got.Refusal != c.want {
 			t.Errorf("%s of %s: got %+v, want %q", c.pipeline, c.input, got, c.want)
 		}
 	}
@@ -68,4 +74,26 @@ func TestAWorkerAnswersWhatItsPipelinesSayOfInputs(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("at the end of the questions: %v", err)
 	}
+}
+
+// naps ends the Validate of napping.
+var naps atomic.Pointer[chan struct{}]
+
+// napping is an input whose Validate does not return until naps is closed.
+type napping struct{}
+
+func (napping) Validate() error { <-*naps.Load(); return nil }
+
+func TestAValidateThatDoesNotReturnIsARefusal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		over := make(chan struct{})
+		defer close(over)
+		nap := workflows.NewPipeline("nap", func(workflow.Context, napping) (int, error) { return 0, nil })
+		naps.Store(&over)
+		why := refusalInTime([]workflows.AnyPipeline{nap}, wire.InputQuestion{ID: 1, Pipeline: "nap", Input: []byte("{}")})
+		if why != "its Validate has not returned within 10s" {
+			t.Errorf("got %q", why)
+		}
+	})
 }

@@ -131,12 +131,12 @@ func (t *Trigger) countRunning(ctx context.Context, w *feed) bool {
 func (t *Trigger) reconcileRuns(ctx context.Context, gate *gate) {
 	for wait.For(ctx, t.every) {
 		for _, run := range gate.settled() {
-			over, err := t.starter.Ended(ctx, run)
+			_, going, err := t.starter.Find(ctx, run)
 			if err != nil {
 				t.log.DebugContext(ctx, "a run cannot be looked up", "run", run, "error", err)
 				break
 			}
-			if over {
+			if !going {
 				gate.end(run)
 			}
 		}
@@ -281,7 +281,7 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 	}
 	counts.duplicate.Add(1)
 	if w.gate.max > 0 {
-		if over, err := t.starter.Ended(ctx, run); err == nil && over {
+		if _, going, err := t.starter.Find(ctx, run); err == nil && !going {
 			w.gate.end(run)
 		}
 	}
@@ -294,6 +294,12 @@ func (t *Trigger) start(ctx context.Context, key string, run Start) (bool, error
 		checking, cancel := context.WithTimeout(ctx, startTimeout)
 		err := t.check(checking, run)
 		cancel()
+		if errors.Is(err, ErrRefused) {
+			// The event may have started its run before a crash, when an earlier build took the input.
+			if exists, _, unknown := t.starter.Find(ctx, run.Run); exists || unknown != nil {
+				return false, unknown
+			}
+		}
 		if err != nil {
 			return false, err
 		}

@@ -106,14 +106,14 @@ func (m *memory) Running(_ context.Context, pipeline, binding string) ([]string,
 	return runs, nil
 }
 
-func (m *memory) Ended(_ context.Context, run string) (bool, error) {
+func (m *memory) Find(_ context.Context, run string) (exists, going bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.down {
-		return false, errAway
+		return false, false, errAway
 	}
-	_, exists := m.runs[run]
-	return !exists || m.over[run], nil
+	_, exists = m.runs[run]
+	return exists, exists && !m.over[run], nil
 }
 
 func (m *memory) Keys(context.Context) ([]string, error) {

@@ -53,8 +53,8 @@ type Starter interface {
 	Start(ctx context.Context, start Start) (started bool, err error)
 	// Running returns the IDs of the runs of pipeline that go on and were started with this binding's key. It may be a few seconds behind.
 	Running(ctx context.Context, pipeline, binding string) (runs []string, err error)
-	// Ended reports whether run is over, or does not exist. It must not be behind.
-	Ended(ctx context.Context, run string) (bool, error)
+	// Find reports whether there is a run of this ID, and whether it goes on. It must not be behind.
+	Find(ctx context.Context, run string) (exists, going bool, err error)
 }
 
 // Schedule is a cron expression in UTC with the event that each firing publishes.

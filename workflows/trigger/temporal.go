@@ -109,16 +109,16 @@ func bindingOf(info *workflow.WorkflowExecutionInfo) string {
 	return binding
 }
 
-// Ended implements Starter with the workflow's own record, which is never behind.
-func (s temporalStarter) Ended(ctx context.Context, run string) (bool, error) {
+// Find implements Starter with the workflow's own record, which is never behind.
+func (s temporalStarter) Find(ctx context.Context, run string) (exists, going bool, err error) {
 	answer, err := s.client.DescribeWorkflowExecution(ctx, run, "")
 	var missing *serviceerror.NotFound
 	switch {
 	case errors.As(err, &missing):
-		return true, nil
+		return false, false, nil
 	case err != nil:
-		return false, fmt.Errorf("look up run %s: %w", run, err)
+		return false, false, fmt.Errorf("look up run %s: %w", run, err)
 	default:
-		return answer.GetWorkflowExecutionInfo().GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+		return true, answer.GetWorkflowExecutionInfo().GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
 	}
 }

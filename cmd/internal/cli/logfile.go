@@ -84,7 +84,8 @@ func (l *logFile) putAside() {
 	old := l.file
 	if err := l.open(false); err != nil {
 		l.file, l.size = old, 0
-		_, _ = io.WriteString(old, fmt.Sprintf("level=WARN msg=\"the log goes on in %s.1\" error=%q\n", l.path, err))
+		err = errors.Join(err, os.Rename(l.path+".1", l.path))
+		_, _ = io.WriteString(old, fmt.Sprintf("level=WARN msg=\"the log is not put aside\" error=%q\n", err))
 		return
 	}
 	_ = old.Close() // all of it is written: nothing is buffered here

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,8 +15,9 @@ import (
 	"github.com/spillway-ml/spillway/workflows/trigger"
 )
 
-// checkLimit is how long a pipeline's Validate may take: it looks at a value, which takes microseconds.
-const checkLimit = 10 * time.Second
+// answerLimit is how long an answer is waited for. A worker says itself of a Validate that it does not return in time;
+// one that says nothing has no time to run, and is asked again.
+const answerLimit = 20 * time.Second
 
 // inputChecks asks the workflow workers of builds whether the code of their pipelines takes an input. The zero value
 // has no worker; callers may be concurrent.
@@ -27,21 +29,51 @@ type inputChecks struct {
 
 // checkingWorker is a workflow worker that is asked.
 type checkingWorker struct {
-	gone chan struct{} // closed when it does not answer any more
+	questions chan []byte   // lines on their way to it
+	gone      chan struct{} // closed when it does not answer any more
 
 	mu      sync.Mutex
-	asking  io.Writer              // guarded by mu
 	next    uint64                 // guarded by mu
 	waiting map[uint64]chan string // guarded by mu: refusals, by question
 }
 
-// errWorkerGone says that a worker ended before it answered.
-var errWorkerGone = errors.New("its workflow worker ended")
+// errWorkerGone says that a worker ended before it answered, errNoAnswer that it has not.
+var (
+	errWorkerGone = errors.New("its workflow worker ended")
+	errNoAnswer   = fmt.Errorf("its workflow worker has said nothing for %s", answerLimit)
+)
 
-// serve takes the answers of a worker until they end. Questions are written to ask.
-func (c *inputChecks) serve(id buildID, ask io.Writer, answers io.Reader) {
-	worker := &checkingWorker{gone: make(chan struct{}), asking: ask, waiting: map[uint64]chan string{}}
+// serve asks a worker on ask and takes its answers until they end, from when it says that it reads questions. An error
+// says that it cannot be asked any more though it goes on: it is of no use then.
+func (c *inputChecks) serve(id buildID, ask io.Writer, answers io.Reader) error {
+	worker := &checkingWorker{
+		questions: make(chan []byte), gone: make(chan struct{}), waiting: map[uint64]chan string{},
+	}
+	defer close(worker.gone)
+	came, over := make(chan wire.InputAnswer), make(chan error, 2)
+	go func() { over <- worker.read(answers, came) }()
+	select {
+	case <-came:
+	case err := <-over:
+		return err
+	}
+	go func() { over <- worker.write(ask) }()
+	c.add(id, worker)
+	defer c.remove(id, worker)
+	for {
+		select {
+		case answer := <-came:
+			worker.answered(answer)
+		case err := <-over:
+			return err
+		}
+	}
+}
+
+// add makes a worker the one that is asked of its build.
+func (c *inputChecks) add(id buildID, worker *checkingWorker) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.workers == nil {
 		c.workers = map[buildID]*checkingWorker{}
 	}
@@ -50,81 +82,114 @@ func (c *inputChecks) serve(id buildID, ask io.Writer, answers io.Reader) {
 		close(c.changed)
 		c.changed = nil
 	}
-	c.mu.Unlock()
-	defer func() {
-		close(worker.gone)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.workers[id] == worker {
-			delete(c.workers, id)
-		}
-	}()
-	decoder := json.NewDecoder(answers)
-	for {
-		var answer wire.CheckedInput
-		if decoder.Decode(&answer) != nil {
-			return // it ended, or says what nobody understands: the run itself checks its input again
-		}
-		worker.mu.Lock()
-		refusal := worker.waiting[answer.ID]
-		delete(worker.waiting, answer.ID)
-		worker.mu.Unlock()
-		if refusal != nil {
-			refusal <- answer.Refusal
-		}
+}
+
+// remove takes a worker back, unless another has taken its place.
+func (c *inputChecks) remove(id buildID, worker *checkingWorker) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.workers[id] == worker {
+		delete(c.workers, id)
 	}
 }
 
-// check refuses, with an error that wraps trigger.ErrRefused, an input that the pipeline's own Validate refuses, or
-// of which it does not say anything within checkLimit. It waits for the build's worker to be there. Any other error
-// tells nothing of the input.
-func (c *inputChecks) check(ctx context.Context, start trigger.Start) error {
-	worker, err := c.worker(ctx, buildID{start.App, start.Build})
-	if err != nil {
-		return fmt.Errorf("check the input of pipeline %s: %w", start.Pipeline, err)
-	}
-	id, refusal, err := worker.ask(start)
-	if err != nil {
-		return fmt.Errorf("check the input of pipeline %s: %w", start.Pipeline, err)
-	}
-	defer worker.forget(id)
-	limit := time.NewTimer(checkLimit)
-	defer limit.Stop()
-	select {
-	case why := <-refusal:
-		if why == "" {
+// read hands on what the worker says, until it says no more.
+func (w *checkingWorker) read(answers io.Reader, came chan<- wire.InputAnswer) error {
+	lines := bufio.NewScanner(answers)
+	lines.Buffer(nil, wire.InputAnswerMax)
+	for lines.Scan() {
+		var answer wire.InputAnswer
+		if err := json.Unmarshal(lines.Bytes(), &answer); err != nil {
+			return fmt.Errorf("read what the worker says of inputs: %w", err)
+		}
+		select {
+		case came <- answer:
+		case <-w.gone:
 			return nil
 		}
-		return trigger.Refuse("input of pipeline %s: %s", start.Pipeline, why)
-	case <-limit.C:
-		return trigger.Refuse("input of pipeline %s: its Validate has not returned within %s", start.Pipeline, checkLimit)
-	case <-worker.gone:
-		return fmt.Errorf("check the input of pipeline %s: %w", start.Pipeline, errWorkerGone)
-	case <-ctx.Done():
-		return fmt.Errorf("check the input of pipeline %s: %w", start.Pipeline, ctx.Err())
+	}
+	if err := lines.Err(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("read what the worker says of inputs: %w", err)
+	}
+	return nil
+}
+
+// write sends the worker questions as it takes them, each whole.
+func (w *checkingWorker) write(ask io.Writer) error {
+	for {
+		select {
+		case line := <-w.questions:
+			if _, err := ask.Write(line); err != nil {
+				return fmt.Errorf("ask the worker about an input: %w", err)
+			}
+		case <-w.gone:
+			return nil
+		}
 	}
 }
 
-// ask asks one question; the answer comes on refusal.
-func (w *checkingWorker) ask(start trigger.Start) (id uint64, refusal <-chan string, err error) {
+// answered hands an answer to whoever waits for it still.
+func (w *checkingWorker) answered(answer wire.InputAnswer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if refusal := w.waiting[answer.ID]; refusal != nil {
+		delete(w.waiting, answer.ID)
+		refusal <- answer.Refusal
+	}
+}
+
+// check refuses, with an error that wraps trigger.ErrRefused, an input that the pipeline's own Validate refuses. It
+// waits for the build's worker to be there. Any other error tells nothing of the input.
+func (c *inputChecks) check(ctx context.Context, start trigger.Start) error {
+	why, err := c.ask(ctx, start)
+	switch {
+	case err != nil:
+		return fmt.Errorf("check the input of pipeline %s: %w", start.Pipeline, err)
+	case why != "":
+		return trigger.Refuse("input of pipeline %s: %s", start.Pipeline, why)
+	default:
+		return nil
+	}
+}
+
+// ask returns why the pipeline does not take the input; empty when it does.
+func (c *inputChecks) ask(ctx context.Context, start trigger.Start) (refusal string, err error) {
+	worker, err := c.worker(ctx, buildID{start.App, start.Build})
+	if err != nil {
+		return "", err
+	}
+	id, answer := worker.expect()
+	defer worker.forget(id)
+	line, err := json.Marshal(wire.InputQuestion{ID: id, Pipeline: start.Pipeline, Input: start.Input})
+	if err != nil {
+		return "", err
+	}
+	limit := time.NewTimer(answerLimit)
+	defer limit.Stop()
+	for questions := worker.questions; ; {
+		select {
+		case questions <- append(line, '\n'):
+			questions = nil // it is asked
+		case why := <-answer:
+			return why, nil
+		case <-limit.C:
+			return "", errNoAnswer
+		case <-worker.gone:
+			return "", errWorkerGone
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+}
+
+// expect returns the ID of a question and where its answer comes.
+func (w *checkingWorker) expect() (id uint64, answer <-chan string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.next++
-	line, err := json.Marshal(wire.CheckInput{ID: w.next, Pipeline: start.Pipeline, Input: start.Input})
-	if err != nil {
-		return 0, nil, err
-	}
-	if pipe, ok := w.asking.(interface{ SetWriteDeadline(at time.Time) error }); ok {
-		if err := pipe.SetWriteDeadline(time.Now().Add(checkLimit)); err != nil {
-			return 0, nil, err
-		}
-	}
-	if _, err := w.asking.Write(append(line, '\n')); err != nil {
-		return 0, nil, err
-	}
-	answer := make(chan string, 1)
-	w.waiting[w.next] = answer
-	return w.next, answer, nil
+	refusal := make(chan string, 1)
+	w.waiting[w.next] = refusal
+	return w.next, refusal
 }
 
 func (w *checkingWorker) forget(id uint64) {

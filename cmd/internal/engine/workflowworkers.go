@@ -144,8 +144,13 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 	if err != nil {
 		return fmt.Errorf("start workflow worker %s: %w", id, err)
 	}
+	deaf := make(chan error, 1)
 	if pipes.ask != nil {
-		w.running.Go(func() { w.checks.serve(id, pipes.ask, pipes.answers) })
+		w.running.Go(func() {
+			if err := w.checks.serve(id, pipes.ask, pipes.answers); err != nil {
+				deaf <- err
+			}
+		})
 	}
 	entrance.Admit(worker.Process.Pid)
 	ended := make(chan error, 1)
@@ -153,14 +158,21 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 	select {
 	case err := <-ended:
 		return err
+	case err := <-deaf:
+		return errors.Join(err, endWorker(worker.Process, ended))
 	case <-ctx.Done():
+		return endWorker(worker.Process, ended)
 	}
-	signalProcess(worker.Process, syscall.SIGTERM)
+}
+
+// endWorker ends a worker's process and returns how it ended.
+func endWorker(process *os.Process, ended <-chan error) error {
+	signalProcess(process, syscall.SIGTERM)
 	select {
 	case err := <-ended:
 		return err
 	case <-time.After(workerGrace):
-		signalProcess(worker.Process, syscall.SIGKILL)
+		signalProcess(process, syscall.SIGKILL)
 		return <-ended
 	}
 }
@@ -176,7 +188,7 @@ func (w *workflowWorkers) connectChecks(worker *exec.Cmd, app wire.App) (checkPi
 		return checkPipes{}, err
 	}
 	worker.Env = append(worker.Env, wire.ChecksEnvironment+"=1")
-	worker.ExtraFiles = []*os.File{wire.ChecksInput - 3: pipes.theirAsk, wire.ChecksOutput - 3: pipes.theirAnswer}
+	worker.ExtraFiles = []*os.File{wire.QuestionsFD - 3: pipes.theirAsk, wire.AnswersFD - 3: pipes.theirAnswer}
 	return pipes, nil
 }
 
