@@ -15,6 +15,9 @@ const (
 	Recovered AlertKind = "recovered"
 	// StreamsLost says that streams of NATS were gone, with all that was in them. It is about no run, and nothing recovers it.
 	StreamsLost AlertKind = "streams_lost"
+	// LedgerFailing says that the ledger of costs cannot be kept, or was damaged and is made anew; runs go on. It is about
+	// no run, and nothing recovers it.
+	LedgerFailing AlertKind = "ledger_failing"
 )
 
 // Alert says that the goal of a run is going to be missed, or no longer; or, without a run and a pipeline, what the engine has lost.

@@ -30,6 +30,12 @@ var names = map[ledger.Dimension]string{
 
 // Bill returns who spent what, as ledger.Statement adds it up.
 func (s *Store) Bill(ctx context.Context, request Request) (bill ledger.Bill, err error) {
+	from := s.reader()
+	defer func() {
+		if damaged(err) {
+			s.suspect(from, err)
+		}
+	}()
 	latest := request.Now
 	if request.Latest.After(latest) {
 		latest = request.Latest
@@ -73,7 +79,7 @@ func (s *Store) begin(ctx context.Context, look func(*sql.Tx) error) (tx *sql.Tx
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.book == nil {
-		return nil, errors.New("the ledger could not be written, and is about to be read again; try again")
+		return nil, fmt.Errorf("the ledger is not kept now, and is tried again: %w", s.failure)
 	}
 	if tx, err = s.readers.BeginTx(ctx, nil); err != nil {
 		return nil, err

@@ -2,7 +2,7 @@
 // is written there once, and bills are answered from it.
 //
 //	s, err := ledgerstore.Open(ctx, path, nil)
-//	go s.Keep(ctx, js)                        // follows the loop's stream
+//	go s.Keep(ctx, js, alert)                 // follows the loop's stream
 //	err = s.Reach(ctx, sequence)              // all up to there was taken in
 //	bill, err := s.Bill(ctx, request)
 //

@@ -40,10 +40,13 @@ type Options struct {
 type Store struct {
 	options Options
 	path    string
-	db      *sql.DB // has one connection: SQLite has one writer at a time
-	readers *sql.DB // see what was written when they began, and hold no writer up
 
 	mu       sync.RWMutex
+	db       *sql.DB       // guarded by mu: has one connection, since SQLite has one writer at a time
+	readers  *sql.DB       // guarded by mu: see what was written when they began, and hold no writer up
+	usable   bool          // guarded by mu: the file is open
+	failure  error         // guarded by mu: why the ledger is not kept now; nil while it is
+	replaced error         // guarded by mu: that a damaged file was put aside, until somebody was told
 	book     *spend.Book   // guarded by mu: the minutes that are not closed; nil when it is to be read again
 	attempts int           // guarded by mu: kept one by one
 	cursor   uint64        // guarded by mu
@@ -51,10 +54,13 @@ type Store struct {
 	moved    chan struct{} // guarded by mu: closed when cursor moves
 }
 
-// Open opens the ledger in the file at path, and makes it where there is none. It wraps ErrNewer for one that a newer
-// engine has written. Of one that an older engine has written it keeps a copy beside it. One that is damaged it puts
-// aside, and begins a new one: Keep then takes in again what the stream still has. An empty path is a ledger in memory.
-// A nil options is the default.
+// Open opens the ledger in the file at path, and makes it where there is none. Of one that an older engine has written
+// it keeps a copy beside it. One that is damaged it puts aside, and begins a new one: Keep then takes in again what the
+// stream still has. An empty path is a ledger in memory. A nil options is the default.
+//
+// It fails with ErrNewer for one that a newer engine has written, and when ctx ends. A file that cannot be opened
+// otherwise, as on a full disk, is no reason for an engine not to start: Keep tries again, and until then bills answer
+// with the error.
 func Open(ctx context.Context, path string, options *Options) (*Store, error) {
 	s := &Store{path: path, moved: make(chan struct{})}
 	if options != nil {
@@ -66,43 +72,126 @@ func Open(ctx context.Context, path string, options *Options) (*Store, error) {
 	if s.options.Logger == nil {
 		s.options.Logger = slog.New(slog.DiscardHandler)
 	}
-	err := s.open(ctx)
-	if damaged(err) {
-		aside := fmt.Sprintf("%s.damaged-%d", path, time.Now().UnixMilli())
-		s.options.Logger.WarnContext(ctx,
-			"the ledger is damaged: it is put aside, and what the stream still has is taken in again",
-			"path", path, "aside", aside, "error", err)
-		if err := putAside(path, aside); err != nil {
-			return nil, fmt.Errorf("put the damaged ledger aside: %w", err)
-		}
-		err = s.open(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.openFile(ctx)
+	if err != nil && (errors.Is(err, ErrNewer) || ctx.Err() != nil) {
+		return nil, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the ledger %s: %w", path, err)
+		s.options.Logger.ErrorContext(ctx, "the ledger cannot be opened; it is tried again", "path", path, "error", err)
 	}
+	s.failure = err
 	return s, nil
 }
 
 // Close closes the file.
 func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.usable {
+		return nil
+	}
+	s.failure = errClosed
+	return s.closeFile()
+}
+
+// errClosed says that the ledger is used after Close.
+var errClosed = errors.New("the ledger is closed")
+
+// openFile opens the file, with a new one in the place of one that is damaged. The caller holds mu.
+func (s *Store) openFile(ctx context.Context) error {
+	err := s.open(ctx)
+	if damaged(err) {
+		err = s.replace(ctx, err)
+	}
+	if err != nil {
+		return fmt.Errorf("open the ledger %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// replace puts the damaged file, which is closed, aside and opens a new one. The caller holds mu.
+func (s *Store) replace(ctx context.Context, damage error) error {
+	aside := fmt.Sprintf("%s.damaged-%d", s.path, time.Now().UnixMilli())
+	s.options.Logger.ErrorContext(ctx,
+		"the ledger is damaged: it is put aside, and what the stream still has is taken in again",
+		"path", s.path, "aside", aside, "error", damage)
+	if err := putAside(s.path, aside); err != nil {
+		return fmt.Errorf("put the damaged ledger aside: %w", err)
+	}
+	s.replaced = fmt.Errorf("it was damaged, and is made anew of what the stream of events still has; what was left of it "+
+		"is in %s: %w", aside, damage)
+	return s.open(ctx)
+}
+
+// restore opens a file that is not open, and puts one aside in which damage was found.
+func (s *Store) restore(ctx context.Context) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.usable && damaged(s.failure):
+		if err := s.closeFile(); err != nil { // what is damaged may not close as it should
+			s.options.Logger.WarnContext(ctx, "close the damaged ledger", "path", s.path, "error", err)
+		}
+		err = s.replace(ctx, s.failure)
+	case !s.usable:
+		err = s.openFile(ctx)
+	default:
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.failure = nil
+	return nil
+}
+
+// suspect notes damage that was met in what was read from a file, while that is still the ledger's: it is put aside
+// before the next messages are taken in.
+func (s *Store) suspect(from *sql.DB, damage error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.usable && s.readers == from {
+		s.failure = damage
+	}
+}
+
+// closeFile closes the file. The caller holds mu.
+func (s *Store) closeFile() error {
+	s.usable, s.book = false, nil
 	if s.readers == s.db {
 		return s.db.Close()
 	}
 	return errors.Join(s.readers.Close(), s.db.Close())
 }
 
+// reader is what bills are read from.
+func (s *Store) reader() *sql.DB {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.readers
+}
+
+// open opens the file as it is. The caller holds mu.
 func (s *Store) open(ctx context.Context) (err error) {
-	if err := whole(s.path); err != nil {
-		return err
-	}
 	if err := s.connect(); err != nil {
 		return err
 	}
+	s.usable = true
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.Close())
+			err = errors.Join(err, s.closeFile())
 		}
 	}()
+	if s.path != "" {
+		if err := whole(s.path); err != nil {
+			return err
+		}
+		if err := keepPrivate(s.path); err != nil {
+			return err
+		}
+	}
 	var found string
 	if err := s.db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
 		return err
@@ -130,7 +219,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	return s.load(ctx)
 }
 
-// connect opens the file for one writer and some readers.
+// connect prepares one writer and some readers; it does not look at the file.
 func (s *Store) connect() (err error) {
 	if s.path == "" {
 		if s.db, err = sql.Open("sqlite", ":memory:"); err != nil {
@@ -139,9 +228,6 @@ func (s *Store) connect() (err error) {
 		s.db.SetMaxOpenConns(1)
 		s.readers = s.db
 		return nil
-	}
-	if err := keepPrivate(s.path); err != nil {
-		return err
 	}
 	name := "file:" + (&url.URL{Path: s.path}).EscapedPath() +
 		"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock="
@@ -313,14 +399,18 @@ func (s *Store) Attempts() int {
 	return s.attempts
 }
 
-// Reach waits until all messages up to a sequence were taken in; it returns why ctx ended before.
+// Reach waits until all messages up to a sequence were taken in; it returns why ctx ended before, or why the ledger is
+// not kept now.
 func (s *Store) Reach(ctx context.Context, sequence uint64) error {
 	for {
 		s.mu.RLock()
-		cursor, moved := s.cursor, s.moved
+		cursor, moved, failure := s.cursor, s.moved, s.failure
 		s.mu.RUnlock()
 		if cursor >= sequence {
 			return nil
+		}
+		if failure != nil {
+			return fmt.Errorf("the ledger is at %d of %d, and is not kept now: %w", cursor, sequence, failure)
 		}
 		select {
 		case <-moved:
@@ -328,6 +418,12 @@ func (s *Store) Reach(ctx context.Context, sequence uint64) error {
 			return fmt.Errorf("the ledger is at %d of %d: %w", cursor, sequence, ctx.Err())
 		}
 	}
+}
+
+// wake wakes those who wait in Reach. The caller holds mu.
+func (s *Store) wake() {
+	close(s.moved)
+	s.moved = make(chan struct{})
 }
 
 func timeOf(nanoseconds int64) time.Time {

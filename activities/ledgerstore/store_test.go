@@ -253,7 +253,7 @@ func follow(t *testing.T, store *ledgerstore.Store, js jetstream.JetStream) (sto
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- store.Keep(ctx, js) }()
+	go func() { ended <- store.Keep(ctx, js, nil) }()
 	return func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {

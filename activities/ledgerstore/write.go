@@ -8,9 +8,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -20,70 +22,121 @@ import (
 const (
 	// maxBatch is how many messages are written in one transaction.
 	maxBatch = 1000
-	// retryAfter is the wait before what could not be written is tried again.
-	retryAfter = time.Second
+	// retryLeast and retryMost bound the wait before the ledger is opened, read or written again; it doubles. Each try reads
+	// all minutes that are not closed, so that a disk that stays full must not be tried every second.
+	retryLeast = time.Second
+	retryMost  = 30 * time.Second
 )
 
 // kinds are the messages that say what was spent, and by whom.
 var kinds = []wire.Kind{wire.KindRunStarted, wire.KindRunEnded, wire.KindReused, wire.KindHostHeld, wire.KindRecord}
 
-// Keep takes in the loop's stream, from where the ledger is, until ctx ends or the file is damaged. What cannot be
-// written now, as on a full disk, is tried again: the stream keeps it meanwhile.
-func (s *Store) Keep(ctx context.Context, js jetstream.JetStream) error {
+// Keep takes in the loop's stream, from where the ledger is, until ctx ends or the connection was closed for good. What
+// cannot be opened, read or written now, as on a full disk, is tried again: the stream keeps it meanwhile. A file that
+// turns out to be damaged is put aside, and a new one takes in what the stream still has. Failing, where it is not nil, is
+// called when a file was put aside, and once when the ledger could not be kept for about a minute.
+func (s *Store) Keep(ctx context.Context, js jetstream.JetStream, failing func(error)) error {
+	if failing == nil {
+		failing = func(error) {}
+	}
+	pause, told := retryLeast, false
+	for {
+		err := s.follow(ctx, js, failing, func() { pause, told = retryLeast, false })
+		if ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
+			return fmt.Errorf("keep the ledger %s: %w", s.path, err)
+		}
+		s.fail(err)
+		s.options.Logger.WarnContext(ctx, "the ledger could not be kept; it is tried again", "path", s.path, "wait", pause,
+			"error", err)
+		if pause == retryMost && !told {
+			told = true
+			failing(err)
+		}
+		if !wait.For(ctx, pause) {
+			return fmt.Errorf("keep the ledger %s: %w", s.path, ctx.Err())
+		}
+		pause = min(2*pause, retryMost)
+	}
+}
+
+// follow takes in the stream from where the ledger is, until something fails; taken is called whenever some was.
+func (s *Store) follow(ctx context.Context, js jetstream.JetStream, failing func(error), taken func()) error {
+	if err := s.restore(ctx); err != nil {
+		return err
+	}
+	if lost := s.takeReplaced(); lost != nil {
+		failing(lost)
+	}
 	if err := s.rewind(ctx, js); err != nil {
 		return err
 	}
 	var batch []loop.Line
-	err := loop.FollowKinds(ctx, js, s.Cursor()+1, kinds, func(line loop.Line) error {
+	return loop.FollowKinds(ctx, js, s.Cursor()+1, kinds, func(line loop.Line) error {
 		batch = append(batch, line)
 		if line.More && len(batch) < maxBatch {
 			return nil
 		}
-		err := s.insist(ctx, batch)
+		if err := s.Take(ctx, batch); err != nil {
+			return err
+		}
 		batch = batch[:0]
-		return err
+		taken()
+		return nil
 	}, s.options.Logger)
-	return fmt.Errorf("keep the ledger %s: %w", s.path, err)
 }
 
-// rewind takes in the whole stream again where it is another one than the ledger has followed: it ends before the
-// cursor.
+// fail says why the ledger is not kept now, until messages are taken in again.
+func (s *Store) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = err
+	s.wake()
+}
+
+// takeReplaced returns once that a damaged file was put aside.
+func (s *Store) takeReplaced() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lost := s.replaced
+	s.replaced = nil
+	return lost
+}
+
+// rewind takes in the whole stream again where the ledger has followed another one: this one ends before the cursor, or
+// has another message there. So it does after a power cut of which the file has more than the stream: NATS gives the
+// sequences of the messages that it lost to new ones.
 func (s *Store) rewind(ctx context.Context, js jetstream.JetStream) error {
 	stream, err := js.Stream(ctx, wire.LoopStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil // it is made anew behind the cursor
 	}
 	if err != nil {
-		return fmt.Errorf("keep the ledger: look up stream %s: %w", wire.LoopStream, err)
+		return fmt.Errorf("look up stream %s: %w", wire.LoopStream, err)
 	}
+	s.mu.RLock()
+	cursor, stored := s.cursor, s.stored
+	s.mu.RUnlock()
+	if cursor == 0 {
+		return nil
+	}
+	if last := stream.CachedInfo().State.LastSeq; last >= cursor {
+		there, err := stream.GetMsg(ctx, cursor)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil // discarded since
+		}
+		if err != nil {
+			return fmt.Errorf("look up message %d of stream %s: %w", cursor, wire.LoopStream, err)
+		}
+		if there.Time.Equal(stored) {
+			return nil
+		}
+	}
+	s.options.Logger.WarnContext(ctx, "the ledger is of another stream: all of this one is taken in", "sequence", cursor,
+		"last", stream.CachedInfo().State.LastSeq)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last := stream.CachedInfo().State.LastSeq; last < s.cursor {
-		s.options.Logger.WarnContext(ctx, "the ledger is of another stream: all of this one is taken in", "sequence",
-			s.cursor, "last", last)
-		s.cursor = 0
-	}
+	s.cursor = 0
 	return nil
-}
-
-// insist writes messages until they are written, ctx ends, or the file is damaged.
-func (s *Store) insist(ctx context.Context, batch []loop.Line) error {
-	for {
-		err := s.Take(ctx, batch)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		if damaged(err) {
-			return fmt.Errorf("%w; start the engine again: it puts the file aside and takes in what the stream still has", err)
-		}
-		s.options.Logger.WarnContext(ctx, "the ledger could not be written; it is tried again", "path", s.path, "messages",
-			len(batch), "error", err)
-		select {
-		case <-time.After(retryAfter):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 // Take takes in messages of the loop's stream, in their order, and how far they reach: all of it or, with an error,
@@ -95,6 +148,14 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.usable || damaged(s.failure) { // a bill may have met the damage
+		return s.failure
+	}
+	defer func() {
+		if err != nil {
+			s.failure = err
+		}
+	}()
 	if s.book == nil {
 		if s.book, err = s.readBook(ctx); err != nil {
 			return err
@@ -119,9 +180,8 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
 	}
 	last := lines[len(lines)-1]
 	s.attempts += w.attempts
-	s.cursor, s.stored = last.Sequence, last.Stored
-	close(s.moved)
-	s.moved = make(chan struct{})
+	s.cursor, s.stored, s.failure = last.Sequence, last.Stored, nil
+	s.wake()
 	return nil
 }
 
@@ -175,8 +235,12 @@ func (w *writer) all(ctx context.Context, cursor uint64, stored time.Time, lines
 		setMeta(ctx, w.tx, metaClosed, closed))
 }
 
-// gap notes that messages are missing that were stored between two times.
+// gap notes that messages are missing that were stored between two times. Nothing is missing where the first is not
+// before the second: all up to the first was taken in.
 func (w *writer) gap(ctx context.Context, since, until time.Time) error {
+	if !since.Before(until) {
+		return nil
+	}
 	_, err := w.exec(ctx, `INSERT INTO gaps (since_ns, until_ns) VALUES ($1, $2)`, spend.Nanoseconds(since),
 		spend.Nanoseconds(until))
 	return err
@@ -214,11 +278,11 @@ func (w *writer) take(ctx context.Context, line loop.Line) error {
 			spend.Nanoseconds(e.At)))
 		return err
 	case predictor.Record:
-		return w.recorded(ctx, e)
+		return w.recorded(ctx, recordIn(e, line.Stored))
 	case predictor.Reused:
 		return w.reused(ctx, e)
 	case predictor.HostHeld:
-		return w.held(ctx, e, line.Sequence)
+		return w.held(ctx, heldIn(e, line.Stored), line.Sequence)
 	default:
 		return nil
 	}

@@ -234,5 +234,5 @@ func outcomes() []predictor.Outcome {
 
 // alertKinds lists every kind of alert.
 func alertKinds() []predictor.AlertKind {
-	return []predictor.AlertKind{predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered, predictor.StreamsLost}
+	return []predictor.AlertKind{predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered, predictor.StreamsLost, predictor.LedgerFailing}
 }

@@ -16,3 +16,13 @@ func StreamsLost(names []string, at time.Time) predictor.Alert {
 			"it takes the owner's token, or a hand in the state directory. Events that waited have to be published again", strings.Join(names, ", ")),
 	}
 }
+
+// LedgerFailing is the alert that the ledger of costs could not be kept at a time, or was damaged and is made anew, and
+// why. Each is an alert of its own.
+func LedgerFailing(why error, at time.Time) predictor.Alert {
+	return predictor.Alert{
+		ID: fmt.Sprintf("%s/%d", predictor.LedgerFailing, at.UnixNano()), Kind: predictor.LedgerFailing, At: at,
+		Message: fmt.Sprintf("the ledger of costs could not be kept: %v. Runs go on, and it is tried again; while it fails, "+
+			"bills are answered with this error. Look at the disk of the state directory", why),
+	}
+}

@@ -38,7 +38,6 @@ func openReports(ctx context.Context, s *stores) (*reports, error) {
 	s.work("follow the loop", func(ctx context.Context) error {
 		return loop.Follow(ctx, s.stream, 0, watching.apply, s.logger)
 	})
-	s.work("keep the ledger", func(ctx context.Context) error { return s.ledger.Keep(ctx, s.stream) })
 	s.work("watch the plan", func(ctx context.Context) error {
 		return s.plans.Watch(ctx, func(plan predictor.Plan) { watching.obey(ctx, plan) })
 	})
@@ -54,6 +53,9 @@ func openReports(ctx context.Context, s *stores) (*reports, error) {
 	}
 	s.onClose("alerts", sender.Close)
 	r := &reports{s, recorder, watching, sender}
+	s.work("keep the ledger", func(ctx context.Context) error {
+		return s.ledger.Keep(ctx, s.stream, func(err error) { r.alert(alerting.LedgerFailing(err, s.config.Clock())) })
+	})
 	s.work("keep the streams", func(ctx context.Context) error {
 		return keepStreams(ctx, s.stream, watching.reached, func(missing []string) {
 			s.logger.ErrorContext(ctx, "streams were gone, with all that was in them; they were made anew",

@@ -363,7 +363,7 @@ export interface Alert {
   id: string;
   run: string;
   pipeline: string;
-  kind: 'deadline_at_risk' | 'budget_at_risk' | 'recovered' | 'streams_lost';
+  kind: 'deadline_at_risk' | 'budget_at_risk' | 'recovered' | 'streams_lost' | 'ledger_failing';
   at: string;
   goal: Goal;
   finish_seconds: Interval;

@@ -15,4 +15,5 @@ export const alertName: Record<Alert['kind'], string> = {
   budget_at_risk: 'budget at risk',
   recovered: 'recovered',
   streams_lost: 'streams lost',
+  ledger_failing: 'ledger failing',
 };
