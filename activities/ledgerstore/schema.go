@@ -36,6 +36,32 @@ var migrations = [][]string{
 		// Times of which messages are missing.
 		`CREATE TABLE gaps (since_ns BIGINT NOT NULL, until_ns BIGINT NOT NULL)`,
 	},
+	{
+		// app is whose run it is, and begun_ns when the generation began; empty and 0 where that is not known. told_ns is when
+		// the server stored the last start or end of the run, or a Record that came behind its end: only that decides when it
+		// is settled, since anybody may tell of an end in 1970. forgotten says that generations before this one were settled.
+		`ALTER TABLE runs ADD COLUMN app TEXT NOT NULL DEFAULT ''`,
+		`ALTER TABLE runs ADD COLUMN begun_ns BIGINT NOT NULL DEFAULT 0`,
+		`ALTER TABLE runs ADD COLUMN told_ns BIGINT NOT NULL DEFAULT 0`,
+		`ALTER TABLE runs ADD COLUMN forgotten BIGINT NOT NULL DEFAULT 0`,
+		`UPDATE runs SET told_ns = COALESCE((SELECT value FROM meta WHERE name = 'stored_ns'), 0)`,
+		`UPDATE runs SET told_ns = ended_ns WHERE ended_ns > 0 AND ended_ns < told_ns`,
+		`DROP INDEX runs_ended`,
+		`CREATE INDEX runs_told ON runs (settled, told_ns) WHERE ended_ns > 0`,
+		// What was reused has a task_id too: it is summed up with the run's attempts.
+		`UPDATE spent SET task_id = 'reused' WHERE task_id = '' AND reused > 0`,
+		// A clock that was ahead has closed minutes that are still to come. What it told is taken for what had ended when the
+		// last message was stored, and minutes begin again at the hour after it. 15 days (and 8 days, what is closed being a
+		// week old) are more than a stream that is being taken in again can be behind.
+		`DELETE FROM present WHERE to_ns > (SELECT value + 1296000000000000 FROM meta WHERE name = 'stored_ns')`,
+		`UPDATE spent SET from_ns = from_ns - to_ns + (SELECT value FROM meta WHERE name = 'stored_ns'),
+				counted_ns = counted_ns - to_ns + (SELECT value FROM meta WHERE name = 'stored_ns'),
+				to_ns = (SELECT value FROM meta WHERE name = 'stored_ns')
+			WHERE to_ns > (SELECT value + 1296000000000000 FROM meta WHERE name = 'stored_ns')`,
+		`UPDATE meta SET value = (SELECT value / 3600000000000 * 3600000000000 + 3600000000000 FROM meta WHERE name = 'stored_ns')
+			WHERE name = 'closed_ns'
+				AND value > (SELECT value + 691200000000000 FROM meta WHERE name = 'stored_ns')`,
+	},
 }
 
 // Names in the table meta.

@@ -2,26 +2,35 @@ package ledgerstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 )
 
-// settleRuns is how many runs are settled in one transaction at most.
-const settleRuns = 100
+const (
+	// settleRuns is how many runs are settled in one transaction at most.
+	settleRuns = 100
+	// settleAfter is how long ago the end of a run was told, and the last Record behind it, before it is settled.
+	settleAfter = int64(time.Hour)
+	// forgetAfter is how long a run is known of which nothing is kept one by one, and pruneEvery how often such are looked
+	// for. What is told of it later is of another run of that name; the stream tells nothing again after two weeks.
+	forgetAfter = 365 * 24 * time.Hour
+	pruneEvery  = time.Hour
+)
 
-// settle sums up the attempts of the runs that ended first by the hour, while there are more than are kept one by one,
-// as far as their minutes are closed: until then a late Record may change who pays for idle time.
+// settle sums up the attempts of the runs whose end was told first by the hour, while there are more than are kept one by
+// one, as far as their minutes are closed: until then a late Record may change who pays for idle time.
 func (s *Store) settle(ctx context.Context, w *writer, attempts int) error {
 	for range settleRuns {
 		if attempts <= s.options.Attempts {
 			return nil
 		}
-		run, ended, err := w.oldest(ctx)
+		run, told, err := w.oldest(ctx)
 		if err != nil || run == "" {
 			return err
 		}
 		_, closed := w.book.Closed()
-		if ended >= closed {
+		if told+settleAfter >= closed {
 			return nil
 		}
 		summed, err := w.sumUp(ctx, run)
@@ -34,23 +43,32 @@ func (s *Store) settle(ctx context.Context, w *writer, attempts int) error {
 	return nil
 }
 
-// oldest is the run that ended first of those whose attempts are kept one by one, and when; empty when there is none.
-func (w *writer) oldest(ctx context.Context) (run string, ended int64, err error) {
-	rows, err := w.tx.QueryContext(ctx, `SELECT run, ended_ns FROM runs WHERE settled = 0 AND ended_ns > 0
-		ORDER BY ended_ns LIMIT 1`)
+// oldest is the run whose end was told first of those whose attempts are kept one by one, and when; empty when there is
+// none.
+func (w *writer) oldest(ctx context.Context) (run string, told int64, err error) {
+	rows, err := w.tx.QueryContext(ctx, `SELECT run, CASE WHEN told_ns > ended_ns THEN told_ns ELSE ended_ns END FROM runs
+		WHERE settled = 0 AND ended_ns > 0 ORDER BY told_ns LIMIT 1`)
 	if err != nil {
 		return "", 0, err
 	}
 	defer rows.Close() //nolint:errcheck // Err tells
 	if rows.Next() {
-		if err := rows.Scan(&run, &ended); err != nil {
+		if err := rows.Scan(&run, &told); err != nil {
 			return "", 0, err
 		}
 	}
-	return run, ended, rows.Err()
+	return run, told, rows.Err()
 }
 
-// sumUp puts sums by the hour in the place of the attempts of a run, and returns how many attempts that were.
+// prune forgets runs of which nothing was told for long and nothing is kept one by one: builds may tell of any number.
+func (w *writer) prune(ctx context.Context, now time.Time) error {
+	_, err := w.exec(ctx, `DELETE FROM runs WHERE told_ns < $1 AND NOT EXISTS
+		(SELECT 1 FROM spent WHERE spent.run = runs.run AND spent.task_id <> '')`, spend.Nanoseconds(now.Add(-forgetAfter)))
+	return err
+}
+
+// sumUp puts sums by the hour in the place of the attempts of a run and of what it reused, and returns how many those
+// were.
 func (w *writer) sumUp(ctx context.Context, run string) (attempts int, err error) {
 	rows, err := w.tx.QueryContext(ctx, selectSpans+`WHERE run = $1 AND task_id <> ''`, run)
 	if err != nil {

@@ -51,6 +51,7 @@ type Store struct {
 	attempts int           // guarded by mu: kept one by one
 	cursor   uint64        // guarded by mu
 	stored   time.Time     // guarded by mu: when the message at cursor was stored
+	pruned   time.Time     // guarded by mu: when runs were forgotten last, by when messages were stored
 	moved    chan struct{} // guarded by mu: closed when cursor moves
 }
 

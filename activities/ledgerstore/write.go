@@ -169,6 +169,10 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
 	if err = w.all(ctx, s.cursor, s.stored, lines); err == nil {
 		err = s.settle(ctx, w, s.attempts+w.attempts)
 	}
+	pruned := s.pruned
+	if stored := lines[len(lines)-1].Stored; err == nil && stored.Sub(s.pruned) >= pruneEvery {
+		pruned, err = stored, w.prune(ctx, stored)
+	}
 	if err == nil {
 		err = tx.Commit()
 	} else {
@@ -180,6 +184,7 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
 	}
 	last := lines[len(lines)-1]
 	s.attempts += w.attempts
+	s.pruned = pruned
 	s.cursor, s.stored, s.failure = last.Sequence, last.Stored, nil
 	s.wake()
 	return nil
@@ -271,16 +276,13 @@ func (w *writer) hour(ctx context.Context, kind string, s spend.Span) error {
 func (w *writer) take(ctx context.Context, line loop.Line) error {
 	switch e := line.Message.Event.(type) {
 	case predictor.RunStarted:
-		return w.runStarted(ctx, e)
+		return w.runStarted(ctx, e, line.Stored)
 	case predictor.RunEnded:
-		_, err := w.exec(ctx, `INSERT INTO runs (run, generation, pipeline, ended_ns, settled) VALUES ($1, 0, '', $2, 0)
-			ON CONFLICT (run) DO UPDATE SET ended_ns = excluded.ended_ns WHERE runs.ended_ns = 0`, e.Run, max(1,
-			spend.Nanoseconds(e.At)))
-		return err
+		return w.runEnded(ctx, e, line.Stored)
 	case predictor.Record:
-		return w.recorded(ctx, recordIn(e, line.Stored))
+		return w.recorded(ctx, recordIn(e, line.Stored), line.Stored)
 	case predictor.Reused:
-		return w.reused(ctx, e)
+		return w.reused(ctx, e, line.Stored)
 	case predictor.HostHeld:
 		return w.held(ctx, heldIn(e, line.Stored), line.Sequence)
 	default:
@@ -288,44 +290,68 @@ func (w *writer) take(ctx context.Context, line loop.Line) error {
 	}
 }
 
-// runOf is what is known of a run.
+// runOf is what is known of a run; the zero value is a run of which nothing is.
 type runOf struct {
 	generation, ended, settled int64
-	pipeline                   string
+	begun, forgotten           int64
+	pipeline, app              string
 }
 
 func (w *writer) run(ctx context.Context, name string) (r runOf, err error) {
-	err = w.tx.QueryRowContext(ctx, `SELECT generation, pipeline, ended_ns, settled FROM runs WHERE run = $1`, name).
-		Scan(&r.generation, &r.pipeline, &r.ended, &r.settled)
+	err = w.tx.QueryRowContext(ctx, `SELECT generation, pipeline, ended_ns, settled, app, begun_ns, forgotten
+		FROM runs WHERE run = $1`, name).
+		Scan(&r.generation, &r.pipeline, &r.ended, &r.settled, &r.app, &r.begun, &r.forgotten)
 	if errors.Is(err, sql.ErrNoRows) {
 		return runOf{}, nil
 	}
 	return r, err
 }
 
-// runStarted notes that a run has begun, or that another of the same name has.
-func (w *writer) runStarted(ctx context.Context, e predictor.RunStarted) error {
+// runStarted notes that a run has begun, or that another of the same name has. Only the app whose run it was may run it
+// again; it may do so with another build.
+func (w *writer) runStarted(ctx context.Context, e predictor.RunStarted, stored time.Time) error {
 	if e.Run == "" {
 		return nil
 	}
 	r, err := w.run(ctx, e.Run)
-	if err != nil {
+	if err != nil || r.app != "" && e.App != r.app {
 		return err
 	}
-	if r.ended > 0 && spend.Nanoseconds(e.At) > r.ended {
-		_, err := w.exec(ctx, `UPDATE runs SET generation = generation + 1, pipeline = $2, ended_ns = 0, settled = 0
-			WHERE run = $1`, e.Run, e.Pipeline)
+	at := max(1, spend.Nanoseconds(e.At.Add(correction(e.At, stored))))
+	if r.ended > 0 && at > r.ended {
+		_, err := w.exec(ctx, `UPDATE runs SET generation = generation + 1, pipeline = $2, ended_ns = 0, settled = 0, app = $3,
+			begun_ns = $4, told_ns = $5, forgotten = CASE WHEN settled = 0 THEN forgotten ELSE 1 END WHERE run = $1`, e.Run,
+			e.Pipeline, e.App, at, spend.Nanoseconds(stored))
 		return err
 	}
-	if _, err = w.exec(ctx, `INSERT INTO runs (run, generation, pipeline, ended_ns, settled) VALUES ($1, 0, $2, 0, 0)
-		ON CONFLICT (run) DO UPDATE SET pipeline = excluded.pipeline
-			WHERE runs.pipeline = ''`, e.Run, e.Pipeline); err != nil {
+	if _, err = w.exec(ctx, `INSERT INTO runs (run, generation, pipeline, ended_ns, settled, app, begun_ns, told_ns)
+		VALUES ($1, 0, $2, 0, 0, $3, $4, $5)
+		ON CONFLICT (run) DO UPDATE SET app = excluded.app,
+			pipeline = CASE WHEN runs.pipeline = '' THEN excluded.pipeline ELSE runs.pipeline END,
+			begun_ns = CASE WHEN runs.begun_ns = 0 THEN excluded.begun_ns ELSE runs.begun_ns END`, e.Run, e.Pipeline, e.App, at,
+		spend.Nanoseconds(stored)); err != nil {
 		return err
 	}
 	if r.pipeline != "" {
 		return nil
 	}
 	_, err = w.exec(ctx, `UPDATE spent SET pipeline = $2 WHERE run = $1 AND pipeline = ''`, e.Run, e.Pipeline)
+	return err
+}
+
+// runEnded notes that a run has ended. The end of an earlier run of that name, which is told again, is none of this one.
+func (w *writer) runEnded(ctx context.Context, e predictor.RunEnded, stored time.Time) error {
+	r, err := w.run(ctx, e.Run)
+	if err != nil || r.ended > 0 {
+		return err
+	}
+	at := max(1, spend.Nanoseconds(e.At.Add(correction(e.At, stored))))
+	if r.generation > 0 && at <= r.begun {
+		return nil
+	}
+	_, err = w.exec(ctx, `INSERT INTO runs (run, generation, pipeline, ended_ns, settled, told_ns) VALUES ($1, 0, '', $2, 0, $3)
+		ON CONFLICT (run) DO UPDATE SET ended_ns = excluded.ended_ns, told_ns = excluded.told_ns`, e.Run, max(at, r.begun),
+		spend.Nanoseconds(stored))
 	return err
 }
 
@@ -338,8 +364,11 @@ func taskID(generation int64, run, task string) string {
 	return nameOf("task", strconv.FormatInt(generation, 10), run, task)
 }
 
+// reusedTask is the task_id of what was reused.
+const reusedTask = "reused"
+
 // recorded takes in what an attempt has cost.
-func (w *writer) recorded(ctx context.Context, e predictor.Record) error {
+func (w *writer) recorded(ctx context.Context, e predictor.Record, stored time.Time) error {
 	if e.Run == "" || e.Task == "" || e.Stage.Name == "" {
 		return nil
 	}
@@ -348,10 +377,14 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record) error {
 		return err
 	}
 	span := ledger.Charge(e)
+	generation, again, err := w.generation(ctx, r, e, span)
+	if err != nil || again {
+		return err
+	}
 	if r.pipeline != "" {
 		span.Owner.Pipeline = r.pipeline
 	}
-	task := taskID(r.generation, e.Run, e.Task)
+	task := taskID(generation, e.Run, e.Task)
 	if e.Outcome == predictor.Succeeded {
 		finished := 0
 		if err := w.tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE task_id = $1 AND tasks > 0`,
@@ -362,7 +395,7 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record) error {
 			span.Tasks = 1
 		}
 	}
-	changed, err := w.exec(ctx, insertSpan, spanValues(attemptID(r.generation, e.Run, e.Task, e.Attempt), task, span)...)
+	changed, err := w.exec(ctx, insertSpan, spanValues(attemptID(generation, e.Run, e.Task, e.Attempt), task, span)...)
 	if err != nil || changed == 0 {
 		return err
 	}
@@ -370,23 +403,57 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record) error {
 	if span.Venue == predictor.Pool {
 		w.book.Hold(span)
 	}
-	return nil
+	if r.ended > 0 { // it was not over, or not all was told: others may come
+		_, err = w.exec(ctx, `UPDATE runs SET told_ns = $2 WHERE run = $1`, e.Run, spend.Nanoseconds(stored))
+	}
+	return err
+}
+
+// mostGenerations is how many earlier runs of a name are looked through for a Record that is told again.
+const mostGenerations = 16
+
+// generation is that of the run whose attempt a Record is about; again says that it is known to have been taken in. A
+// Record that is told again, as from a stream that is taken in as a whole, may be of an earlier run of the name, where
+// the same attempt ended at the same moment. Where attempts of earlier runs are not kept one by one any more, what ended
+// long before this one began is theirs.
+func (w *writer) generation(ctx context.Context, r runOf, e predictor.Record, span spend.Span) (
+	generation int64, again bool, err error,
+) {
+	if r.generation == 0 {
+		return 0, false, nil
+	}
+	for earlier := r.generation - 1; earlier >= max(0, r.generation-mostGenerations); earlier-- {
+		found := 0
+		if err := w.tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE id = $1 AND to_ns = $2`,
+			attemptID(earlier, e.Run, e.Task, e.Attempt), span.To).Scan(&found); err != nil || found > 0 {
+			return 0, true, err
+		}
+	}
+	if r.begun > 0 && span.To < r.begun-int64(mostAhead) {
+		return r.generation - 1, r.forgotten != 0, nil
+	}
+	return r.generation, false, nil
 }
 
 // reused takes in what a run took from an earlier one.
-func (w *writer) reused(ctx context.Context, e predictor.Reused) error {
+func (w *writer) reused(ctx context.Context, e predictor.Reused, stored time.Time) error {
 	if e.Run == "" || e.Tasks <= 0 || e.Stage.Name == "" {
 		return nil
 	}
 	r, err := w.run(ctx, e.Run)
-	if err != nil {
+	if err != nil || r.settled != 0 {
 		return err
 	}
+	e.At = e.At.Add(correction(e.At, stored))
 	span := ledger.ChargeReused(e)
 	span.Owner.Pipeline = r.pipeline
-	id := nameOf("reused", strconv.FormatInt(r.generation, 10), e.Run, e.Stage.App, e.Stage.Build, e.Stage.Name, e.From,
+	if r.generation > 0 && r.begun > 0 && span.From < r.begun {
+		return nil // told again
+	}
+	id := nameOf(reusedTask, strconv.FormatInt(r.generation, 10), e.Run, e.Stage.App, e.Stage.Build, e.Stage.Name, e.From,
 		strconv.Itoa(e.Tasks), strconv.FormatInt(span.From, 10))
-	_, err = w.exec(ctx, insertSpan, spanValues(id, "", span)...)
+	changed, err := w.exec(ctx, insertSpan, spanValues(id, reusedTask, span)...)
+	w.attempts += int(changed)
 	return err
 }
 
