@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 )
@@ -141,6 +143,39 @@ func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 				t.Errorf("%v: a line has %d columns: %s", args, len([]rune(line)), line)
 			}
 		}
+	}
+}
+
+func TestHelpOfEveryCommandIsAsItWas(t *testing.T) {
+	t.Parallel()
+	var told strings.Builder
+	for _, what := range []string{
+		"", "bind", "bindings", "cancel", "check", "completion", "cost", "dead", "dead list", "dead replay", "dev", "diff",
+		"doctor", "goal", "init", "logs", "open", "plan", "retry", "run", "runs", "show", "top", "train", "trigger",
+		"unbind", "version", "help exit-codes", "help goals", "help money", "help sizes",
+	} {
+		args := strings.Fields(what)
+		if len(args) == 0 || args[0] != "help" {
+			args = append(args, "--help")
+		}
+		code, stdout, stderr := execute(t, t.Context(), cli.Deps{}, args...)
+		if code != cli.ExitOK || stderr != "" {
+			t.Errorf("%v: got exit %d, stderr %q", args, code, stderr)
+		}
+		told.WriteString("$ spillway " + strings.Join(args, " ") + "\n" + stdout + "\n")
+	}
+	const file = "testdata/help.golden"
+	if os.Getenv("SPILLWAY_UPDATE") == "1" {
+		if err := os.WriteFile(file, []byte(told.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; SPILLWAY_UPDATE=1 go test writes it", err)
+	}
+	if diff := cmp.Diff(string(golden), told.String()); diff != "" {
+		t.Errorf("the help is other than in %s; SPILLWAY_UPDATE=1 go test writes it anew (-want +got):\n%s", file, diff)
 	}
 }
 
