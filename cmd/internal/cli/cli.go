@@ -1,4 +1,5 @@
-// Package cli is the command line of spillway: one file per verb.
+// Package cli is the command line of spillway: the root command, help topics and exit codes. Each group of commands is a
+// package below it.
 package cli
 
 import (
@@ -6,16 +7,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/spillway-ml/spillway/cmd/internal/web"
-	"github.com/spillway-ml/spillway/cmd/internal/web/client"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/apps"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/events"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/plan"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/run"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/runs"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/stack"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/train"
 	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
@@ -39,24 +47,16 @@ func Execute(ctx context.Context, args []string, stdout, stderr io.Writer, deps 
 	if deps.Stdin == nil {
 		deps.Stdin = strings.NewReader("")
 	}
-	t := &tool{deps: deps, out: stdout, err: stderr}
-	root := t.root() //nolint:contextcheck // each command gets the context of ExecuteContextC
+	t := &tool.Tool{Deps: deps, Out: stdout, Err: stderr}
+	root := root(t) //nolint:contextcheck // each command gets the context of ExecuteContextC
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	command, err := root.ExecuteContextC(ctx)
-	return t.report(command, err)
+	return report(t, command, err)
 }
 
-// tool is what all commands share.
-type tool struct {
-	deps     Deps
-	out, err io.Writer
-	state    string // the value of --state
-	quiet    bool   // the value of --quiet: no progress is shown
-}
-
-func (t *tool) root() *cobra.Command {
+func root(t *tool.Tool) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "spillway",
 		Short: "Run machine-learning pipelines on this machine's pool and spill the excess to functions",
@@ -73,7 +73,7 @@ the least cost. This binary holds all of it.`,
   spillway top                               watch that stack
   spillway retry train-7f3a9c                run again what failed, and reuse what did not
   spillway cost --by pipeline --since 24h    who spent what`,
-		Args:          unknownVerb,
+		Args:          flag.UnknownVerb,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -81,17 +81,14 @@ the least cost. This binary holds all of it.`,
 	root.CompletionOptions.DisableDefaultCmd = true // ours is in completion.go
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
-	root.PersistentFlags().StringVar(&t.state, "state", "", "`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else ~/.local/state/spillway)")
-	root.AddCommand(
-		t.runCommand(), t.trainCommand(), t.devCommand(), t.triggerCommand(),
-		t.runsCommand(), t.showCommand(), t.logsCommand(), t.topCommand(), t.openCommand(),
-		t.goalCommand(), t.retryCommand(), t.cancelCommand(), t.costCommand(), t.diffCommand(),
-		t.bindCommand(), t.unbindCommand(), t.bindingsCommand(), t.deadCommand(),
-		t.initCommand(), t.checkCommand(), t.planCommand(), t.doctorCommand(), t.versionCommand(), t.completionCommand(),
-	)
+	root.PersistentFlags().StringVar(&t.State, "state", "", "`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else ~/.local/state/spillway)")
+	root.AddCommand(slices.Concat(
+		run.Commands(t), train.Commands(t), plan.Commands(t), runs.Commands(t), events.Commands(t), apps.Commands(t), stack.Commands(t),
+	)...)
+	root.AddCommand(completionCommand(t))
 	root.AddCommand(topics()...)
 	for _, command := range root.Commands() {
-		completeChoices(command)
+		flag.CompleteChoices(command)
 		command.DisableFlagsInUseLine = true
 		for _, below := range command.Commands() {
 			below.DisableFlagsInUseLine = true
@@ -123,48 +120,16 @@ Exit codes: 0 done, 1 tried and failed, 2 refused at the door ("spillway help ex
 "{{.CommandPath}} COMMAND --help" tells more about a command.{{end}}
 `
 
-// usage is an error of whoever typed the command; it ends with ExitUsage.
-type usage struct {
-	problem, hint string
-}
-
-// Error returns the problem.
-func (u *usage) Error() string { return u.problem }
-
-// Advice returns the hint.
-func (u *usage) Advice() string { return u.hint }
-
-// advised is an error with what to do about it, for errors that do not bring their own.
-type advised struct {
-	error
-	hint string
-}
-
-// Unwrap returns the error without the hint.
-func (a *advised) Unwrap() error { return a.error }
-
-// Advice returns the hint.
-func (a *advised) Advice() string { return a.hint }
-
-// errReported ends a command with ExitFailure when everything has been said already.
-var errReported = errors.New("reported")
-
-// exitError ends a command with the exit code of the program that it has run, when everything has been said already.
-type exitError struct{ code int }
-
-// Error names the code.
-func (e *exitError) Error() string { return fmt.Sprintf("the program ended with exit code %d", e.code) }
-
 // report prints err and returns the exit code.
-func (t *tool) report(command *cobra.Command, err error) int {
+func report(t *tool.Tool, command *cobra.Command, err error) int {
 	if err == nil {
 		return ExitOK
 	}
-	if errors.Is(err, errReported) {
+	if errors.Is(err, fault.ErrReported) {
 		return ExitFailure
 	}
-	if program, ok := errors.AsType[*exitError](err); ok {
-		return program.code
+	if program, ok := errors.AsType[*fault.ExitError](err); ok {
+		return program.Code
 	}
 	what := ""
 	if command != nil && command.HasParent() {
@@ -174,84 +139,36 @@ func (t *tool) report(command *cobra.Command, err error) int {
 	if errors.Is(err, context.Canceled) {
 		message = "interrupted"
 	}
-	t.complain("spillway: %s%s\n", what, cleanLines(strings.ReplaceAll(message, "\n", "\n  ")))
-	if hint := adviceOf(err); hint != "" {
-		t.complain("  hint: %s\n", hint)
+	t.Complain("spillway: %s%s\n", what, display.CleanLines(strings.ReplaceAll(message, "\n", "\n  ")))
+	if hint := fault.AdviceOf(err); hint != "" {
+		t.Complain("  hint: %s\n", hint)
 	}
-	if isUsage(err) {
+	if fault.IsUsage(err) {
 		return ExitUsage
 	}
 	return ExitFailure
-}
-
-// adviser is an error that says what to do.
-type adviser interface {
-	error
-	Advice() string
-}
-
-func adviceOf(err error) string {
-	if adviser, ok := errors.AsType[adviser](err); ok {
-		return adviser.Advice()
-	}
-	if errors.Is(err, client.ErrUnreachable) {
-		return "see whether the stack still runs; `spillway dev` starts it"
-	}
-	return ""
-}
-
-func isUsage(err error) bool {
-	if _, ok := errors.AsType[*usage](err); ok {
-		return true
-	}
-	refused, ok := errors.AsType[*web.Error](err)
-	return ok && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusUnprocessableEntity)
-}
-
-// complain writes to standard error; if that is gone there is nobody left to tell.
-func (t *tool) complain(format string, args ...any) { printf(t.err, format, args...) }
-
-// say writes to standard output.
-func (t *tool) say(format string, args ...any) { printf(t.out, format, args...) }
-
-// unknownVerb refuses what is not a command and names those that are near.
-func unknownVerb(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	var names []string
-	for _, command := range cmd.Commands() {
-		if command.IsAvailableCommand() {
-			names = append(names, command.Name())
-		}
-	}
-	hint := "`" + cmd.CommandPath() + " --help` lists the commands"
-	if near := nearest.Names(args[0], names); len(near) > 0 {
-		hint = "did you mean " + strings.Join(near, ", ") + "?"
-	}
-	return &usage{problem: fmt.Sprintf("there is no command %q", args[0]), hint: hint}
 }
 
 // flagError turns the flag parser's errors into ours, with the flags that are near.
 func flagError(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		problem := fmt.Sprintf("--%s %s: %s", invalid.GetFlag().Name, invalid.GetValue(), plainCause(invalid.Unwrap()))
-		hint := adviceOf(invalid.Unwrap())
+		hint := fault.AdviceOf(invalid.Unwrap())
 		if hint == "" {
 			hint = "`" + cmd.CommandPath() + " --help` says what it takes"
 		}
-		return &usage{problem: problem, hint: hint}
+		return &fault.UsageError{Problem: problem, Hint: hint}
 	}
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		return unknownFlag(cmd, unknown)
 	}
-	return &usage{problem: err.Error(), hint: "`" + cmd.CommandPath() + " --help` lists the flags"}
+	return &fault.UsageError{Problem: err.Error(), Hint: "`" + cmd.CommandPath() + " --help` lists the flags"}
 }
 
 // unknownFlag refuses a flag that does not exist and names those that are near.
 func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	if unknown.GetSpecifiedShortnames() != "" {
-		return &usage{problem: "there is no flag -" + unknown.GetSpecifiedName(), hint: "flags have long names; `" + cmd.CommandPath() + " --help` lists them"}
+		return &fault.UsageError{Problem: "there is no flag -" + unknown.GetSpecifiedName(), Hint: "flags have long names; `" + cmd.CommandPath() + " --help` lists them"}
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })
@@ -262,7 +179,7 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	} else if near := nearest.Names(unknown.GetSpecifiedName(), names); len(near) > 0 {
 		hint = "did you mean --" + strings.Join(near, ", --") + "?"
 	}
-	return &usage{problem: "there is no flag --" + unknown.GetSpecifiedName(), hint: hint}
+	return &fault.UsageError{Problem: "there is no flag --" + unknown.GetSpecifiedName(), Hint: hint}
 }
 
 // plainCause says in our words what strconv says of a flag that is true or false, the only kind that it parses for us.
@@ -271,62 +188,4 @@ func plainCause(err error) string {
 		return "it is neither true nor false"
 	}
 	return err.Error()
-}
-
-// exclusive refuses flags that exclude each other when more than one of them is given.
-func exclusive(names []string, given ...bool) error {
-	var both []string
-	for i, name := range names {
-		if given[i] {
-			both = append(both, name)
-		}
-	}
-	if len(both) < 2 {
-		return nil
-	}
-	return &usage{problem: strings.Join(both, " and ") + " exclude each other", hint: "leave one of them out"}
-}
-
-// positional returns a check for exactly the named arguments.
-func positional(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < len(names):
-			return &usage{problem: "it needs " + names[len(args)], hint: "usage: " + cmd.UseLine()}
-		case len(args) > len(names):
-			return &usage{problem: fmt.Sprintf("it does not take the argument %q", args[len(names)]), hint: "usage: " + cmd.UseLine()}
-		}
-		return nil
-	}
-}
-
-// stateDir returns the absolute path of the state directory; it may not exist.
-func (t *tool) stateDir() (string, error) {
-	dir := t.state
-	if dir == "" {
-		if home, set := t.deps.Environment("XDG_STATE_HOME"); set && filepath.IsAbs(home) {
-			dir = filepath.Join(home, "spillway")
-		} else if home, set := t.deps.Environment("HOME"); set && home != "" {
-			dir = filepath.Join(home, ".local", "state", "spillway")
-		} else {
-			return "", &usage{problem: "neither XDG_STATE_HOME nor HOME is set", hint: "say where the state is kept with --state DIR"}
-		}
-	}
-	absolute, err := filepath.Abs(dir)
-	if err != nil {
-		return "", fmt.Errorf("state directory %s: %w", dir, err)
-	}
-	return absolute, nil
-}
-
-// makeStateDir returns the state directory and makes it when it is not there.
-func (t *tool) makeStateDir() (string, error) {
-	dir, err := t.stateDir()
-	if err != nil {
-		return "", err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", &advised{fmt.Errorf("make the state directory: %w", err), "choose another with --state DIR"}
-	}
-	return dir, nil
 }

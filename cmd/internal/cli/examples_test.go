@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 )
 
 // everyCommand returns all commands below root.
@@ -20,8 +22,8 @@ func everyCommand(root *cobra.Command) (all []*cobra.Command) {
 
 func TestEveryCommandIsExplainedOnAPage(t *testing.T) {
 	t.Parallel()
-	tool := &tool{out: &bytes.Buffer{}, err: &bytes.Buffer{}}
-	for _, command := range everyCommand(tool.root()) {
+	t0 := &tool.Tool{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}
+	for _, command := range everyCommand(root(t0)) {
 		if command.Short == "" || command.Long == "" || command.Runnable() && command.Example == "" {
 			t.Errorf("%s has no Short, Long or Example", command.CommandPath())
 		}
@@ -41,8 +43,8 @@ var comment = regexp.MustCompile(`\s{2,}.*$`)
 
 func TestEveryExampleIsAccepted(t *testing.T) {
 	t.Parallel()
-	commands := everyCommand((&tool{}).root())
-	examples := []string{(&tool{}).root().Example}
+	commands := everyCommand(root(&tool.Tool{}))
+	examples := []string{root(&tool.Tool{}).Example}
 	for _, command := range commands {
 		examples = append(examples, command.Example)
 	}
@@ -109,7 +111,7 @@ func shellWords(line string) (words []string) {
 
 // accept parses the flags and checks the arguments of one use, and runs nothing.
 func accept(args []string) error {
-	command, rest, err := (&tool{}).root().Find(args)
+	command, rest, err := root(&tool.Tool{}).Find(args)
 	if err != nil {
 		return err
 	}

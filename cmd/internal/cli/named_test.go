@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/clitest"
 )
 
 const tinyChain = "name: tiny\nstages:\n  a:\n    run: [\"true\"]\n"
@@ -22,7 +23,7 @@ func TestAFIFOOnTheCommandLineIsNotWaitedFor(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	good, devices := writeGraph(t, chainGraph(3, 0)), write(t, "d.yaml", twoDevices)
+	good, devices := clitest.WriteGraph(t, clitest.ChainGraph(3, 0)), clitest.Write(t, "d.yaml", clitest.TwoDevices)
 	for _, args := range [][]string{
 		{"check", fifo},
 		{"run", fifo},
@@ -32,11 +33,11 @@ func TestAFIFOOnTheCommandLineIsNotWaitedFor(t *testing.T) {
 		{"run", "digits", "--state", t.TempDir(), "--prices", fifo},
 		{"check", "/dev/zero"},
 	} {
-		code, _, stderr := execute(t, t.Context(), cli.Deps{}, args...)
+		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, args...)
 		if code != cli.ExitUsage {
 			t.Errorf("%q: exit %d", args, code)
 		}
-		contains(t, fmt.Sprintf("standard error of %q", args), stderr, "it is no plain file")
+		clitest.Contains(t, fmt.Sprintf("standard error of %q", args), stderr, "it is no plain file")
 	}
 }
 
@@ -52,7 +53,7 @@ func TestWhatIsOpenAlreadyIsReadByItsNumber(t *testing.T) {
 		_, _ = writer.WriteString(tinyChain) // what is missing makes the chain a wrong one
 		_ = writer.Close()
 	}()
-	code, stdout, stderr := execute(t, t.Context(), cli.Deps{}, "check", fmt.Sprintf("/dev/fd/%d", reader.Fd()))
+	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "check", fmt.Sprintf("/dev/fd/%d", reader.Fd()))
 	if code != cli.ExitOK || stdout == "" {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
@@ -63,7 +64,7 @@ func TestNoPlaceholderOfAFlagIsACommand(t *testing.T) {
 	t.Parallel()
 	placeholder := regexp.MustCompile(`(?m)^ +(?:-\w, )?--[\w-]+ spillway .*`)
 	for _, command := range []string{"dev", "run", "train", "plan", "doctor"} {
-		code, stdout, _ := execute(t, t.Context(), cli.Deps{}, command, "--help")
+		code, stdout, _ := clitest.Execute(t, t.Context(), cli.Deps{}, command, "--help")
 		if wrong := placeholder.FindAllString(stdout, -1); code != cli.ExitOK || len(wrong) > 0 {
 			t.Errorf("%s --help: exit %d, %q", command, code, wrong)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/clitest"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 )
 
@@ -117,11 +118,11 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 			} else {
 				args = slices.Insert(args, 1, "--state", t.TempDir())
 			}
-			code, stdout, stderr := execute(t, t.Context(), cli.Deps{Stdin: strings.NewReader("@")}, args...)
+			code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{Stdin: strings.NewReader("@")}, args...)
 			if code != cli.ExitUsage || stdout != "" || !strings.HasPrefix(stderr, "spillway: ") {
 				t.Errorf("got exit %d, stdout %q, stderr %q; want exit 2 and an error", code, stdout, stderr)
 			}
-			contains(t, "standard error", stderr, test.want)
+			clitest.Contains(t, "standard error", stderr, test.want)
 		})
 	}
 }
@@ -133,11 +134,11 @@ func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 		"cost", "goal", "retry", "diff", "top", "plan", "train", "completion", "dead list", "dead replay",
 	} {
 		args := append(strings.Fields(verb), "--help")
-		code, stdout, stderr := execute(t, t.Context(), cli.Deps{}, args...)
+		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, args...)
 		if code != cli.ExitOK || stderr != "" {
 			t.Errorf("%v: got exit %d, stderr %q", args, code, stderr)
 		}
-		contains(t, verb, stdout, "Usage:\n  spillway", "Examples:\n  spillway")
+		clitest.Contains(t, verb, stdout, "Usage:\n  spillway", "Examples:\n  spillway")
 		for line := range strings.Lines(stdout) {
 			if len([]rune(line)) > 101 { // with its end
 				t.Errorf("%v: a line has %d columns: %s", args, len([]rune(line)), line)
@@ -158,7 +159,7 @@ func TestHelpOfEveryCommandIsAsItWas(t *testing.T) {
 		if len(args) == 0 || args[0] != "help" {
 			args = append(args, "--help")
 		}
-		code, stdout, stderr := execute(t, t.Context(), cli.Deps{}, args...)
+		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, args...)
 		if code != cli.ExitOK || stderr != "" {
 			t.Errorf("%v: got exit %d, stderr %q", args, code, stderr)
 		}
@@ -190,11 +191,11 @@ func TestCommandsThatNeedAStackSayHowToStartOne(t *testing.T) {
 		if err := (web.StackFile{HTTP: "http://127.0.0.1:1", PID: 1}).Write(state); err != nil {
 			t.Fatal(err)
 		}
-		code, _, stderr := execute(t, t.Context(), cli.Deps{}, append(strings.Fields(verb), "--state", state)...)
+		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, append(strings.Fields(verb), "--state", state)...)
 		if code != cli.ExitFailure {
 			t.Errorf("%s: got exit %d, want 1", verb, code)
 		}
-		contains(t, verb, stderr, "no stack runs on the state directory "+state, "hint: start one with `spillway dev`")
+		clitest.Contains(t, verb, stderr, "no stack runs on the state directory "+state, "hint: start one with `spillway dev`")
 	}
 }
 
@@ -215,8 +216,8 @@ func TestTheStateDirectoryFollowsXDG(t *testing.T) {
 				value, set := test.environment[name]
 				return value, set
 			}}
-			_, _, stderr := execute(t, t.Context(), deps, "runs")
-			contains(t, "standard error", stderr, "state directory "+test.want+"\n")
+			_, _, stderr := clitest.Execute(t, t.Context(), deps, "runs")
+			clitest.Contains(t, "standard error", stderr, "state directory "+test.want+"\n")
 		})
 	}
 }

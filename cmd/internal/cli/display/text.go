@@ -173,3 +173,19 @@ func megabytes(peak, grant quantity.Bytes) string {
 	}
 	return write(peak) + "/" + write(grant) + " " + name
 }
+
+// OrDash is text, or a dash in its place when it is empty.
+func OrDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// Counted writes a number of things with the word for one of them: "1 file", "3 files".
+func Counted(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + one + "s"
+}

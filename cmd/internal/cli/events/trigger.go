@@ -1,0 +1,66 @@
+// Package events has the commands by which events start runs: trigger, bind, unbind, bindings, dead.
+package events
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+)
+
+// Commands are the commands of this package.
+func Commands(t *tool.Tool) []*cobra.Command {
+	return []*cobra.Command{
+		triggerCommand(t), bindCommand(t), unbindCommand(t), bindingsCommand(t), deadCommand(t),
+	}
+}
+
+func triggerCommand(t *tool.Tool) *cobra.Command {
+	flags := &flag.Event{}
+	var asJSON bool
+	command := &cobra.Command{
+		Use:   "trigger PIPELINE [FLAGS]",
+		Short: "Start a run on the running stack and do not wait for it",
+		Long: `Publish an event that starts a run of a pipeline, and print the run's name. The stack must be
+running (` + "`spillway dev`" + `). An event with the ID of an earlier one starts nothing, so a trigger may be
+repeated safely when its ID is given. Stages that declare a cache take the result of an earlier run
+of the same code whose input was the same; with --cache all stages do.
+
+The exit code is 0 when the event is durable, 1 when no stack runs, and 2 when there is no such
+pipeline or the event can start nothing.`,
+		Example: `  spillway trigger digits
+  spillway trigger train --id nightly-2026-11-20 --input input.json --deadline 2h --budget 1.50`,
+		Args:              flag.Positional("the name of a pipeline"),
+		ValidArgsFunction: session.Complete(t, session.PipelineNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return trigger(cmd.Context(), t, args[0], flags, asJSON)
+		},
+	}
+	command.Flags().BoolVar(&asJSON, "json", false, "print the event and the run as JSON")
+	flags.Add(command.Flags())
+	return command
+}
+
+func trigger(ctx context.Context, t *tool.Tool, pipeline string, flags *flag.Event, asJSON bool) error {
+	input, err := flag.ReadInput(flags.Input, t.Deps.Stdin)
+	if err != nil {
+		return err
+	}
+	s, err := session.Connect(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer s.Client.Close()
+	published, err := s.Client.Publish(ctx, flags.Event(pipeline, input))
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return t.WriteJSON(published)
+	}
+	t.Say("run %s is triggered by event %s; `spillway show %s --follow` shows it\n", published.Run, published.Event, published.Run)
+	return nil
+}

@@ -1,0 +1,227 @@
+package program
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	"pgregory.net/rapid"
+
+	"github.com/spillway-ml/spillway/activities/logs"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows/chain"
+)
+
+func TestACommandIsNamedAfterWhatItRuns(t *testing.T) {
+	t.Parallel()
+	for command, want := range map[string]string{
+		"python train.py": "train",
+		"python3.12 -u src/train_model.py --epochs 3": "train_model",
+		"python -m pkg.train --lr 0.1":                "train",
+		"python -W ignore -X dev train.py":            "train",
+		"/usr/bin/python3 ./Train.v2.py":              "train-v2",
+		"python -c print(1)":                          "python",
+		"python":                                      "python",
+		"bash -x scripts/run.sh":                      "run",
+		"sh -c true":                                  "sh",
+		"node --max-old-space-size=4096 index.mjs":    "index",
+		"deno run main.ts":                            "main",
+		"torchrun --nproc-per-node=2 train.py":        "train",
+		"./benchmark --size 3":                        "benchmark",
+		"/opt/tools/Evaluate":                         "evaluate",
+		"./a.out":                                     "a-out",
+		"7z x data.7z":                                "run-7z",
+		"./é":                                         "run",
+		"make all":                                    "make",
+		"./" + strings.Repeat("x", 60):                strings.Repeat("x", 40),
+	} {
+		if got := nameOf(strings.Fields(command)); got != want {
+			t.Errorf("%s: got %q, want %q", command, got, want)
+		}
+	}
+}
+
+func TestEveryCommandHasAValidName(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		arguments := rapid.SliceOfN(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"python", "-m", "sh", "-c", "", "/", "."})), 1, 5).Draw(t, "arguments")
+		name := nameOf(arguments)
+		if _, err := chain.Single(name); err != nil && name != "inputs" && name != "parameters" {
+			t.Fatalf("%q: %v", arguments, err)
+		}
+	})
+}
+
+func TestNumbersOfFlagsAreFound(t *testing.T) {
+	t.Parallel()
+	for command, want := range map[string]map[string]float64{
+		"python train.py": {},
+		"python train.py --epochs 3 --lr=0.1 -b 64":         {"epochs": 3, "lr": 0.1, "b": 64},
+		"python train.py model.layers=12 data=x.csv":        {"model.layers": 12},
+		"python train.py --verbose --epochs 1e3":            {"epochs": 1000},
+		"python train.py --shift -3 --offset=-2":            {},
+		"python train.py --a NaN --b Inf --c=0x10 --d=.5":   {"d": 0.5},
+		"python train.py --epochs 3 --epochs 5":             {"epochs": 5},
+		"python train.py -- --epochs 3":                     {},
+		"python train.py 3 4 5":                             {},
+		"python train.py --name 7b --batch 8":               {"batch": 8},
+		"--n 3 x":                                           {}, // the program itself is no flag
+		"x -3 4":                                            {},
+		"x --a 1 --b 2 --c 3 --d 4 --e 5 --f 6 --g 7 --h 8": {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7},
+	} {
+		got := numbers(strings.Fields(command))
+		if len(got) == 0 {
+			got = map[string]float64{}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", command, diff)
+		}
+	}
+}
+
+// flagsOf parses the flags of a command.
+func flagsOf(t *testing.T, arguments ...string) *Flags {
+	t.Helper()
+	flags := &Flags{}
+	set := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	flags.Add(set)
+	if err := set.Parse(arguments); err != nil {
+		t.Fatal(err)
+	}
+	return flags
+}
+
+func TestTheShellsPythonIsTheOneThatRuns(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		shell map[string]string
+		flags string
+		want  map[string]string
+	}{
+		"an empty shell":            {nil, "", nil},
+		"a PATH":                    {map[string]string{"PATH": "/bin:/usr/bin"}, "", map[string]string{"PATH": "/bin:/usr/bin"}},
+		"a virtual environment":     {map[string]string{"PATH": "/bin", "VIRTUAL_ENV": "/v"}, "", map[string]string{"PATH": "/v/bin:/bin", "VIRTUAL_ENV": "/v"}},
+		"one without a PATH":        {map[string]string{"VIRTUAL_ENV": "/v"}, "", map[string]string{"PATH": "/v/bin", "VIRTUAL_ENV": "/v"}},
+		"one beside requirements":   {map[string]string{"PATH": "/bin", "VIRTUAL_ENV": "/v"}, "--requirements r", nil},
+		"one beside an image":       {map[string]string{"PATH": "/bin", "VIRTUAL_ENV": "/v"}, "--image i", nil},
+		"a variable with a value":   {nil, "--env A=b=c --env E=", map[string]string{"A": "b=c", "E": ""}},
+		"a variable of the shell":   {map[string]string{"TOKENIZERS": "x"}, "--env TOKENIZERS", map[string]string{"TOKENIZERS": "x"}},
+		"a PATH that is given":      {map[string]string{"PATH": "/bin"}, "--env PATH=/own", map[string]string{"PATH": "/own"}},
+		"nothing else of the shell": {map[string]string{"AWS_SECRET_ACCESS_KEY": "s", "HOME": "/h"}, "", nil},
+	} {
+		lookup := func(name string) (string, bool) { value, set := test.shell[name]; return value, set }
+		p, err := flagsOf(t, strings.Fields(test.flags)...).Prepare([]string{"x"}, lookup, "/here")
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(test.want, p.Input.Command.Environment); diff != "" {
+			t.Errorf("%s: environment (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestFlagsBecomeTheCommandThatIsRun(t *testing.T) {
+	t.Parallel()
+	none := func(string) (string, bool) { return "", false }
+	got, err := flagsOf(t, "--code", "src", "--cpu", "2", "--memory", "2GiB", "--timeout", "10m", "--attempts", "5", "--output", "model=out/../model.pt",
+		"--file", "data/raw.csv=/mnt/raw.csv", "--env", "A=1").Prepare([]string{"python", "train.py", "--epochs", "3"}, none, "/here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Prepared{
+		Name: "train", directory: "src", files: []string{"/mnt/raw.csv"},
+		Input: chain.SingleInput{
+			Command: wire.Command{
+				Arguments: []string{"python", "train.py", "--epochs", "3"}, Environment: map[string]string{"A": "1"}, KeepChanged: true,
+				Files: []wire.CommandFile{{Path: "data/raw.csv"}}, Outputs: []wire.CommandOutput{{Name: "model", Path: "model.pt"}},
+				Parameters: map[string]float64{"epochs": 3},
+			},
+			CPU: 2 * quantity.Core, Memory: 2 * quantity.GiB, Timeout: 10 * time.Minute, MaxAttempts: 5,
+		},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Prepared{})); diff != "" {
+		t.Errorf("command (-want +got):\n%s", diff)
+	}
+	got, err = flagsOf(t, "--in-place").Prepare([]string{"./x"}, none, "/here")
+	if err != nil || got.Input.Command.InPlace != "/here" || got.Input.Command.KeepChanged {
+		t.Errorf("in place: got %+v, %v; want the working directory, and nothing kept of it", got, err)
+	}
+}
+
+func TestTheExitCodeIsFoundInWhyARunFailed(t *testing.T) {
+	t.Parallel()
+	for failure, want := range map[string]int{
+		"stage train, task train-0, attempt 3: the command ended with exit code 41: no such column (3 of 3 attempts failed)": 41,
+		"stage train, task train-0, attempt 1: the command ended with signal: killed":                                        0,
+		"stage train, task train-0, attempt 1: an output is not there: exit code 3":                                          0,
+		"the command ended with exit code 0":                                                                                 0,
+		"the command ended with exit code 9999":                                                                              0,
+		"":                                                                                                                   0,
+	} {
+		if code, found := ExitCode(failure); code != want && found || found != (want != 0) {
+			t.Errorf("%q: got %d, %v, want %d", failure, code, found, want)
+		}
+	}
+}
+
+func TestOutputIsDrawnOnATerminalAndCopiedElsewhere(t *testing.T) {
+	t.Parallel()
+	lines := []wire.LogLine{
+		{Origin: wire.LogOut, Text: "begin \x1b[31mred\x1b[0m"},
+		{Origin: wire.LogErr, Text: " 10%", Redrawn: true},
+		{Origin: wire.LogErr, Text: "100%", Redrawn: true},
+		{Origin: wire.LogOut, Text: "end"},
+		{Origin: wire.LogNote, Text: "3 lines are left out"},
+		{Origin: wire.LogErr, Text: "50%", Redrawn: true},
+	}
+	for name, test := range map[string]struct {
+		terminal         bool
+		wantOut, wantErr string
+	}{
+		"a terminal": {true, "begin red\nend\n", "\r\x1b[K 10%\r\x1b[K100%\nspillway: 3 lines are left out\n\r\x1b[K50%\nspillway: over\n"},
+		"a file":     {false, "begin \x1b[31mred\x1b[0m\nend\n", " 10%\n100%\nspillway: 3 lines are left out\n50%\nspillway: over\n"},
+	} {
+		var out, errs bytes.Buffer
+		p := &programPrinter{out: stream{&out, test.terminal}, err: stream{&errs, test.terminal}}
+		for _, line := range lines {
+			if err := p.show(logs.Line{LogLine: line}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.note("spillway: over")
+		if out.String() != test.wantOut || errs.String() != test.wantErr {
+			t.Errorf("%s: got %q and %q, want %q and %q", name, out.String(), errs.String(), test.wantOut, test.wantErr)
+		}
+	}
+}
+
+func TestEveryFailedAttemptButTheLastIsTold(t *testing.T) {
+	t.Parallel()
+	view := func(attempts, failed, outOfMemory, lost int) ledger.RunView {
+		return ledger.RunView{Run: "r", Stages: []ledger.StageView{{
+			Attempts: attempts, Failed: failed, OutOfMemory: outOfMemory, Lost: lost, Grant: quantity.Size{Memory: quantity.GiB},
+		}}}
+	}
+	for name, test := range map[string]struct {
+		before, now ledger.RunView
+		want        string
+	}{
+		"nothing yet":      {ledger.RunView{}, ledger.RunView{Run: "r"}, ""},
+		"nothing new":      {view(1, 1, 0, 0), view(1, 1, 0, 0), ""},
+		"a failure":        {ledger.RunView{}, view(1, 1, 0, 0), "attempt 1 failed (1 of 3); it is tried again"},
+		"want of memory":   {view(1, 1, 0, 0), view(2, 2, 1, 0), "attempt 2 ran out of memory at 1 GiB (2 of 3); the next one has more"},
+		"a lost host":      {view(1, 1, 0, 0), view(2, 1, 0, 1), "attempt 2 was lost with its host; it is tried again"},
+		"the last failure": {view(2, 2, 0, 0), view(3, 3, 0, 0), ""},
+		"a success":        {view(0, 0, 0, 0), view(1, 0, 0, 0), ""},
+	} {
+		if got := display.Retry(test.before, test.now, 3); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+// Package program makes one command, in any language, a run: what is sent, what it prints, and what is brought back.
+package program
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/follow"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows/chain"
+)
+
+// Run starts a command whose files are sent, and shows it until its end.
+func Run(ctx context.Context, t *tool.Tool, s *session.Session, single chain.Chain, p Prepared, event *flag.Event, output follow.View) (display.Model, error) {
+	if _, err := s.Client.RegisterChain(ctx, single); err != nil {
+		return display.Model{}, fmt.Errorf("run command %s: %w", p.Name, err)
+	}
+	input, err := json.Marshal(p.Input)
+	if err != nil {
+		return display.Model{}, fmt.Errorf("encode command %s: %w", p.Name, err)
+	}
+	published, err := s.Client.Publish(ctx, event.Event(p.Name, input))
+	if err != nil {
+		return display.Model{}, err
+	}
+	return follow.ToEnd(ctx, t, s, published, output, follow.Cancel)
+}
+
+// CheckFiles refuses local files that are not there, before anything is started.
+func (f *Flags) CheckFiles(p Prepared) error {
+	check := func(name, path string, isDir bool) error {
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return &fault.UsageError{Problem: fmt.Sprintf("%s %s: %v", name, path, fault.WithoutPath(err)), Hint: "give one that is there"}
+		case isDir && !info.IsDir():
+			return &fault.UsageError{Problem: fmt.Sprintf("%s %s: it is no directory", name, path), Hint: "give the directory, or none"}
+		}
+		return nil
+	}
+	if err := check("--code", p.directory, true); err != nil {
+		return err
+	}
+	if f.Requirements != "" {
+		if err := check("--requirements", f.Requirements, false); err != nil {
+			return err
+		}
+	}
+	for _, file := range p.files {
+		if err := check("--file", file, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Send sends all that hosts need of this machine, and remembers the directory as it was before.
+func Send(ctx context.Context, t *tool.Tool, s *session.Session, flags *Flags, p *Prepared) (here transfer.Local, err error) {
+	command := &p.Input.Command
+	sendsCode := !flags.InPlace && flags.Code != NoCode
+	if !flags.InPlace && !flags.NoFetch {
+		if here, err = transfer.LookAt(ctx, p.directory, sendsCode); err != nil {
+			return here, err
+		}
+	}
+	if sendsCode {
+		sent, err := transfer.Send(ctx, t, s.Client, transfer.Packing{Path: p.directory, Code: true})
+		if err != nil {
+			return here, err
+		}
+		command.Code = sent.Artifact
+	}
+	if flags.Requirements != "" {
+		sent, err := transfer.Send(ctx, t, s.Client, transfer.Packing{Path: flags.Requirements})
+		if err != nil {
+			return here, err
+		}
+		if sent.Tree {
+			return here, &fault.UsageError{Problem: "--requirements " + flags.Requirements + ": it is a directory", Hint: "give a file of requirements, such as requirements.txt"}
+		}
+		command.Requirements = sent.Artifact
+	}
+	for i, file := range p.files {
+		sent, err := transfer.Send(ctx, t, s.Client, transfer.Packing{Path: file})
+		if err != nil {
+			return here, err
+		}
+		command.Files[i].Artifact, command.Files[i].Tree = sent.Artifact, sent.Tree
+	}
+	return here, nil
+}
+
+// BringBack brings back what a command has left, or says where it is.
+func BringBack(ctx context.Context, t *tool.Tool, store activities.Store, here transfer.Local, left chain.StageResult, leaveThere bool) error {
+	var outputs []wire.CommandFile
+	for _, name := range slices.Sorted(maps.Keys(left.Outputs)) {
+		outputs = append(outputs, left.Outputs[name]...)
+	}
+	var changedFiles activities.Ref
+	if left.Changed != nil {
+		changedFiles = *left.Changed
+	}
+	if leaveThere {
+		for _, output := range outputs {
+			t.Note("%s is artifact %s", display.Name(output.Path), output.Artifact.Digest)
+		}
+		if changedFiles.Digest != "" {
+			t.Note("the changed files are artifact %s, a tar archive of %s", changedFiles.Digest, quantity.Bytes(changedFiles.Bytes))
+		}
+		return nil
+	}
+	if changedFiles.Digest == "" && len(outputs) == 0 {
+		return nil
+	}
+	files, err := here.BringBack(ctx, store, changedFiles, outputs)
+	if len(files) > 0 {
+		t.Note("%s", saidOf(files, here.Dir))
+	}
+	for _, file := range files {
+		if file.Aside {
+			t.Complain("spillway: %s was changed here meanwhile and stays; the program's is %s\n", display.Name(file.Name), display.Name(file.Name+transfer.AsideSuffix))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("bring back what the program left: %w", err)
+	}
+	return nil
+}
+
+// shownFiles is how many files are named.
+const shownFiles = 6
+
+// saidOf names the files that were brought back.
+func saidOf(files []transfer.Brought, dir string) string {
+	var total quantity.Bytes
+	var listed []string
+	for _, file := range files {
+		total += file.Bytes
+		if len(listed) < shownFiles {
+			listed = append(listed, display.Name(file.Name))
+		}
+	}
+	text := fmt.Sprintf("brought back %s, %s: %s", display.Counted(len(files), "file"), total, strings.Join(listed, ", "))
+	if more := len(files) - len(listed); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if filepath.Clean(dir) != "." {
+		text += " (in " + dir + ")"
+	}
+	return text
+}
+
+// exitStatus is how a host says that a program ended by itself.
+var exitStatus = regexp.MustCompile(`the command ended with exit (?:status|code) (\d+)`)
+
+// ExitCode finds the exit code of a program that failed by itself in why its run failed.
+func ExitCode(failure string) (code int, found bool) {
+	match := exitStatus.FindStringSubmatch(failure)
+	if match == nil {
+		return 0, false
+	}
+	code, err := strconv.Atoi(match[1])
+	return code, err == nil && code > 0 && code < 256
+}

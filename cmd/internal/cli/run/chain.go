@@ -1,0 +1,181 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spillway-ml/spillway/activities/access/safefile"
+	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/follow"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workflows/chain"
+)
+
+// isChainFile reports whether an argument of `run` names a file and not a pipeline.
+func isChainFile(argument string) bool {
+	extension := strings.ToLower(filepath.Ext(argument))
+	return extension == ".yaml" || extension == ".yml"
+}
+
+func runChain(ctx context.Context, t *tool.Tool, file string, flags *runFlags) (err error) {
+	given := flag.Changed(flags.command.Set)
+	if len(flags.stack.Apps) > 0 {
+		given = append(given, "--app")
+	}
+	if err := flag.Refuse(given, "a chain", "its file says it, stage by stage"); err != nil {
+		return err
+	}
+	c, err := readChain(t, file)
+	if err != nil {
+		return err
+	}
+	input, err := flag.ReadInput(flags.event.Input, t.Deps.Stdin)
+	if err != nil {
+		return err
+	}
+	if flags.out != "" { // it is made when there is something to put into it
+		if err := safefile.Check(flags.out, flags.sharedOut); err != nil {
+			return flag.RefusedOut("--out", flags.out, err)
+		}
+	}
+	s, err := session.ConnectOrStart(ctx, t, &flags.stack, session.NoApps)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.CloseForcibly(ctx, t.Deps.Interrupted)) }()
+	if c, err = pack(ctx, t, s, c, filepath.Dir(file)); err != nil {
+		return err
+	}
+	if _, err := s.Client.RegisterChain(ctx, c); err != nil {
+		return fmt.Errorf("serve chain %s: %w", c.Name(), err)
+	}
+	published, err := s.Client.Publish(ctx, flags.event.Event(c.Name(), input))
+	if err != nil {
+		return err
+	}
+	viewer := follow.NewViewer(t, s, follow.Output(t, flags.json))
+	model, err := follow.ToEnd(ctx, t, s, published, viewer, follow.Leave)
+	if err != nil {
+		return err
+	}
+	return concludeChain(ctx, t, s, model, c.Steps(), flags, viewer)
+}
+
+// pack sends all that hosts need of a chain's directory.
+func pack(ctx context.Context, t *tool.Tool, s *session.Session, c chain.Chain, directory string) (chain.Chain, error) {
+	packed := map[string]chain.Packed{}
+	for _, one := range c.Files() {
+		sent, err := transfer.Send(ctx, t, s.Client, transfer.Packing{Path: filepath.Join(directory, filepath.FromSlash(one.Path)), Code: one.Use == "code"})
+		if err != nil {
+			return c, fmt.Errorf("%s of chain %s: %w", one.Use, c.Name(), err)
+		}
+		packed[one.Use] = sent
+	}
+	return c.With(packed)
+}
+
+// serveStoredChain serves the newest stored chain of this name, if there is one.
+func serveStoredChain(ctx context.Context, s *session.Session, name string) error {
+	stored, err := build.NewChains(s.Stack.StateDir).Newest()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(stored, func(c build.StoredChain) bool { return c.Name() == name })
+	if i < 0 {
+		return nil
+	}
+	if _, err := s.Client.RegisterChain(ctx, stored[i].Chain); err != nil {
+		return fmt.Errorf("serve chain %s: %w", name, err)
+	}
+	s.Stack, err = s.Client.Stack(ctx)
+	return err
+}
+
+// concludeChain prints what is left of a run of a chain and fetches what was asked for.
+func concludeChain(
+	ctx context.Context, t *tool.Tool, s *session.Session, model display.Model, steps []chain.Step, flags *runFlags, viewer *follow.Viewer,
+) (err error) {
+	if model.Run.State != predictor.RunSucceeded {
+		return follow.Conclude(t, model, s.Stack, flags.json, viewer)
+	}
+	encoded, err := s.Client.Result(ctx, model.Run.Run)
+	if err != nil {
+		return err
+	}
+	model.Run.Result = encoded // the ledger keeps only small ones
+	var result chain.Result
+	if err := json.Unmarshal(encoded, &result); err != nil {
+		return fmt.Errorf("decode the result of run %s: %w", model.Run.Run, err)
+	}
+	if err := follow.Conclude(t, model, s.Stack, flags.json, viewer); err != nil {
+		return err
+	}
+	if !flags.json {
+		style, _ := t.StyleOf(t.Out)
+		for _, line := range display.Outputs(result, stagesOf(steps), style) {
+			t.Say("%s\n", display.Own(line))
+		}
+	}
+	if flags.out == "" {
+		return nil
+	}
+	out, err := safefile.Open(flags.out, 0o755, flags.sharedOut)
+	if err != nil {
+		return flag.RefusedOut("--out", flags.out, err)
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	fetched, err := download(ctx, s, result, steps, out)
+	if err == nil && !t.Quiet {
+		t.Complain("%s of the last stages in %s\n", display.Counted(fetched, "output"), flags.out)
+	}
+	return err
+}
+
+// download fetches the outputs of the stages that no other waits for, and returns how many.
+func download(
+	ctx context.Context, s *session.Session, result chain.Result, steps []chain.Step, out *os.Root,
+) (fetched int, err error) {
+	for _, step := range steps {
+		if !step.Last {
+			continue
+		}
+		for _, files := range result.Stages[step.Stage].Outputs {
+			for task, file := range files {
+				if file.Artifact.Digest == "" {
+					continue // an optional one that was left out
+				}
+				where := step.Stage
+				if len(step.Over) > 0 {
+					where = filepath.Join(where, strconv.Itoa(task))
+				}
+				name := filepath.Join(where, filepath.FromSlash(file.Path))
+				if err := transfer.Receive(ctx, s.Client, out, name, file.Artifact, file.Tree); err != nil {
+					return fetched, fmt.Errorf("fetch %s of stage %s: %w", display.Name(file.Path), step.Stage, err)
+				}
+				fetched++
+			}
+		}
+	}
+	return fetched, nil
+}
+
+// stagesOf are the names of the stages, in the order of steps.
+func stagesOf(steps []chain.Step) []string {
+	names := make([]string, len(steps))
+	for i, step := range steps {
+		names[i] = step.Stage
+	}
+	return names
+}

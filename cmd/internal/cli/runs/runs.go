@@ -1,0 +1,111 @@
+// Package runs has the commands that look at runs and steer them: runs, show, logs, top, open, goal, cancel, cost, diff.
+package runs
+
+import (
+	"context"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+// Commands are the commands of this package.
+func Commands(t *tool.Tool) []*cobra.Command {
+	return []*cobra.Command{
+		runsCommand(t), showCommand(t), logsCommand(t), topCommand(t), openCommand(t), goalCommand(t), cancelCommand(t), costCommand(t), diffCommand(t),
+	}
+}
+
+func runsCommand(t *tool.Tool) *cobra.Command {
+	query := web.RunQuery{Limit: 20}
+	var state string
+	var asJSON bool
+	command := &cobra.Command{
+		Use:   "runs [FLAGS]",
+		Short: "List runs, newest first",
+		Long: `List the runs of the running stack, newest first: their state, when they started, how long they
+took, their goal and by how much they missed it, for how long they are or were expected to go on,
+what they cost, and how many tasks were done at the pool and at functions. With --json an array is
+printed, empty when there are none.
+
+The exit code is 0, also when there are none.`,
+		Example: `  spillway runs --status running
+  spillway runs --pipeline train --limit 100 --json`,
+		Args:              flag.Positional(),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query.State = predictor.RunState(state)
+			return runs(cmd.Context(), t, query, asJSON)
+		},
+	}
+	flags := command.Flags()
+	flags.Var(flag.Count{Value: &query.Limit, Least: 1}, "limit", "the most runs to list, up to 1000")
+	flags.Var(flag.Choice{Value: &state, Of: []string{
+		string(predictor.RunRunning), string(predictor.RunSucceeded), string(predictor.RunFailed), string(predictor.RunCancelled),
+	}}, "status", "keep only runs that are so")
+	flags.StringVar(&query.Pipeline, "pipeline", "", "keep only runs of this `PIPELINE`")
+	flags.BoolVar(&asJSON, "json", false, "print the runs as JSON")
+	session.CompleteFlag(t, command, "pipeline", session.PipelineNames)
+	return command
+}
+
+func runs(ctx context.Context, t *tool.Tool, query web.RunQuery, asJSON bool) error {
+	s, err := session.Connect(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer s.Client.Close()
+	found, err := s.Client.Runs(ctx, query)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		if found == nil {
+			found = []ledger.RunView{}
+		}
+		return t.WriteJSON(found)
+	}
+	if len(found) == 0 {
+		t.Say("no runs\n")
+		return nil
+	}
+	now := time.Now()
+	table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
+	display.Printf(table, "RUN\tPIPELINE\tSTATE\tSTARTED\tTIME\tPREDICTED\tGOAL\tCOST\tPOOL+FN\n")
+	for _, run := range found {
+		finish, _ := display.Expected(run)
+		display.Printf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d+%d\n", run.Run, run.Pipeline, run.State, startedAt(run.StartedAt, now), display.Took(run, now), finish,
+			display.GoalInShort(run, now), run.Totals.Cost,
+			run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function])
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, run := range found {
+		if run.Notice != "" {
+			t.Say("%s: %s\n", display.CleanLine(run.Run), display.CleanLine(run.Notice))
+		}
+	}
+	return nil
+}
+
+// startedAt writes a time of today as such, and others with their day.
+func startedAt(at, now time.Time) string {
+	at, now = at.Local(), now.Local()
+	switch {
+	case at.Format(time.DateOnly) == now.Format(time.DateOnly):
+		return at.Format(time.TimeOnly)
+	case at.Year() == now.Year():
+		return at.Format("Jan 02 15:04")
+	default:
+		return at.Format(time.DateOnly)
+	}
+}

@@ -1,0 +1,165 @@
+package runs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/follow"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+func showCommand(t *tool.Tool) *cobra.Command {
+	var asJSON, live, history, why bool
+	command := &cobra.Command{
+		Use:   "show RUN [FLAGS]",
+		Short: "Show a run: stages, what was predicted and what came, every decision and its reason",
+		Long: `Show one run: time, cost and accuracy, predicted and actual; what each stage queued, ran, used and
+cost; and every decision about it with the reason. With --follow a run that goes on is shown live
+until its end.
+
+With --why it explains the run: where its time went, row by row, so that the rows sum to its time
+and what nobody can tell is a row of its own; what static sizes would have cost; what was reused of
+earlier runs, and which runs try each other again; for each stage what was predicted and what came,
+what it holds, and the latest decision about its size and its slots with the reason; and the latest
+attempts that failed, with their cause and their last words.
+
+The exit code is 0 when the run was shown, 1 when there is none, and with --follow that of run.`,
+		Example: `  spillway show digits-7f3a9c
+  spillway show digits-7f3a9c --why
+  spillway show digits-7f3a9c --json | jq .stages
+  spillway show digits-7f3a9c --history > testdata/first.json`,
+		Args:              flag.Positional("the name of a run"),
+		ValidArgsFunction: session.Complete(t, session.RunNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := flag.Exclusive([]string{"--history", "--follow", "--why"}, history, live, why); err != nil {
+				return err
+			}
+			if err := flag.Exclusive([]string{"--history", "--json"}, history, asJSON); err != nil {
+				return err
+			}
+			switch {
+			case history:
+				return showHistory(cmd.Context(), t, args[0])
+			case why:
+				return explain(cmd.Context(), t, args[0], asJSON)
+			default:
+				return show(cmd.Context(), t, args[0], asJSON, live)
+			}
+		},
+	}
+	command.Flags().BoolVar(&why, "why", false, "explain what it holds, and where its time and money went")
+	command.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	command.Flags().BoolVar(&live, "follow", false, "show it live until it has ended; the exit code is then that of `run`")
+	command.Flags().BoolVar(&history, "history", false, "print the run's recorded history as JSON, for the replay test of its pipeline")
+	return command
+}
+
+func showHistory(ctx context.Context, t *tool.Tool, run string) error {
+	s, err := session.Connect(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer s.Client.Close()
+	history, err := s.Client.History(ctx, run)
+	if err != nil {
+		return session.WithNearRuns(ctx, s, err, run)
+	}
+	t.Say("%s\n", display.CleanJSON(history))
+	return nil
+}
+
+func show(ctx context.Context, t *tool.Tool, run string, asJSON, live bool) error {
+	s, err := session.Connect(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer s.Client.Close()
+	model, err := follow.Fetch(ctx, s, run, display.Model{})
+	if err != nil {
+		return session.WithNearRuns(ctx, s, err, run)
+	}
+	if live {
+		viewer := follow.NewViewer(t, s, follow.Output(t, asJSON))
+		model, err = follow.ToEnd(ctx, t, s, web.Published{Run: run}, viewer, follow.Leave)
+		if err != nil {
+			return err
+		}
+		return follow.Conclude(t, model, s.Stack, asJSON, viewer)
+	}
+	breakdown, err := s.Client.Breakdown(ctx, run)
+	switch {
+	case gone(err): // an engine of another version does not tell it
+	case err != nil:
+		return err
+	default:
+		model.Breakdown = &breakdown
+	}
+	if asJSON {
+		return t.WriteJSON(display.NewReport(model, s.Stack.PoolCPUs, s.Stack.FunctionCPUs))
+	}
+	trainings, err := s.Client.Trainings(ctx, run)
+	if err != nil && !gone(err) {
+		return err
+	}
+	style, _ := t.StyleOf(t.Out)
+	for _, line := range slices.Concat(display.Summary(model, style), trainingLines(trainings), display.Decisions(model)) {
+		t.Say("%s\n", display.Own(line))
+	}
+	return nil
+}
+
+// trainingLines tell of each stage that trains a split model what the plan of its latest attempt said beside what came. The peak is that of the
+// fullest part.
+func trainingLines(trainings []ledger.TrainingView) (lines []string) {
+	latest := map[string]predictor.Training{}
+	for _, view := range trainings { // in the order in which they were first heard of
+		latest[view.Stage] = view.Training
+	}
+	for _, stage := range slices.Sorted(maps.Keys(latest)) {
+		training := latest[stage]
+		var predicted, peak quantity.Bytes
+		for _, part := range training.Parts {
+			predicted, peak = max(predicted, part.PredictedPeakBytes), max(peak, part.PeakBytes)
+		}
+		parts := fmt.Sprintf("%d parts", len(training.Parts))
+		if len(training.Parts) == 1 {
+			parts = "1 part"
+		}
+		lines = append(lines, fmt.Sprintf("  training  %s: %s, %s, step %d/%d; a step takes %s; the fullest part holds %s", display.CleanLine(stage), parts, display.CleanLine(training.Schedule),
+			training.Steps, training.TotalSteps, besides(training.PredictedStepSeconds, training.StepSeconds, stepTime),
+			besides(float64(predicted), float64(peak), func(bytes float64) string { return quantity.Bytes(bytes).String() })))
+	}
+	return lines
+}
+
+// besides writes what came beside what was predicted, and by how much it differs.
+func besides(predicted, came float64, write func(float64) string) string {
+	switch {
+	case came <= 0:
+		return write(predicted) + " as predicted, not measured yet"
+	case predicted <= 0:
+		return write(came) + ", not predicted"
+	default:
+		return fmt.Sprintf("%s, predicted %s (%+.0f%%)", write(came), write(predicted), 100*(came/predicted-1))
+	}
+}
+
+// stepTime writes the time of a step with three digits: "8.25 ms", "0.82 s".
+func stepTime(seconds float64) string {
+	if seconds < 0.1 {
+		return strconv.FormatFloat(1000*seconds, 'g', 3, 64) + " ms"
+	}
+	return strconv.FormatFloat(seconds, 'g', 3, 64) + " s"
+}

@@ -1,0 +1,80 @@
+package stack
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer/transfertest"
+	"github.com/spillway-ml/spillway/workers/enforce"
+)
+
+func check(t *testing.T, got finding, wanted severity, found string) {
+	t.Helper()
+	if got.Severity != wanted || !strings.Contains(got.Found, found) {
+		t.Errorf("got %+v, want %s with %q", got, wanted, found)
+	}
+}
+
+func TestWhatHoldsAttemptsIsTold(t *testing.T) {
+	t.Parallel()
+	no := enforce.Offer{Mode: enforce.Unified, Reason: "it is not mounted"}
+	none := enforce.Offer{Mode: enforce.None, Usable: true}
+	v1 := enforce.Offer{Mode: enforce.Legacy, Usable: true, Controllers: []string{"cpu", "memory"}}
+	check(t, examineLimits([]enforce.Offer{no, v1, none}), fine, "cgroup v1 (cpu, memory)")
+	v1.Reason = "without pids"
+	check(t, examineLimits([]enforce.Offer{no, v1, none}), notice, "cgroup v1 (cpu, memory)")
+	check(t, examineLimits([]enforce.Offer{no, none}), notice, "none; cgroup v2: it is not mounted")
+}
+
+func TestGPUsAreLookedForWithoutTheirLibrary(t *testing.T) {
+	t.Parallel()
+	check(t, examineGPU(t.TempDir()), fine, "no NVIDIA driver")
+	check(t, examineGPU(transfertest.DirectoryOf(t, map[string]string{"proc/driver/nvidia/gpus/0000:01/information": ""})), fine, "GPUs: 1")
+	check(t, examineGPU(transfertest.DirectoryOf(t, map[string]string{"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": ""})), notice, "library without a GPU")
+}
+
+func TestMemoryIsReadFromMeminfo(t *testing.T) {
+	t.Parallel()
+	root := transfertest.DirectoryOf(t, map[string]string{"good": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "low": "MemTotal: 8388608 kB\nMemAvailable: 1024 kB\n", "bad": "x"})
+	check(t, examineMemory(filepath.Join(root, "good")), fine, "8 GiB, 4 GiB available")
+	check(t, examineMemory(filepath.Join(root, "low")), notice, "1 MiB available")
+	check(t, examineMemory(filepath.Join(root, "bad")), problem, "MemTotal")
+	check(t, examineMemory(filepath.Join(root, "none")), problem, "no such file")
+}
+
+func TestATakenPortIsANotice(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := listener.Addr().(*net.TCPAddr).Port
+	check(t, examinePort(t.Context(), "NATS", number), notice, "taken")
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check(t, examinePort(t.Context(), "NATS", number), fine, "free")
+}
+
+func TestTheBuildOfTheBinaryIsToldWithItsMend(t *testing.T) {
+	t.Parallel()
+	check(t, examineOwnBuild("fieldtrack,simd"), fine, "with GOEXPERIMENT=simd")
+	without := examineOwnBuild("nosimd")
+	check(t, without, notice, "without GOEXPERIMENT=simd")
+	if !strings.Contains(without.Do, "GOEXPERIMENT=simd go install") {
+		t.Errorf("got %q, want the command", without.Do)
+	}
+}
+
+func TestAStateDirectoryThatCannotBeIsAProblem(t *testing.T) {
+	t.Parallel()
+	root := transfertest.DirectoryOf(t, map[string]string{"file": ""})
+	check(t, examineState(filepath.Join(root, "new", "deep")), fine, "writable")
+	check(t, examineState(filepath.Join(root, "file", "state")), problem, "cannot be written")
+	if entries, err := os.ReadDir(root); err != nil || len(entries) != 1 {
+		t.Errorf("something was left: %v, %v", entries, err)
+	}
+}

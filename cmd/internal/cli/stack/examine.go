@@ -1,0 +1,278 @@
+package stack
+
+import (
+	"bufio"
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli/apps"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce"
+	"github.com/spillway-ml/spillway/workers/spawn"
+)
+
+// toolLimit bounds how long one program that doctor asks may take.
+const toolLimit = 10 * time.Second
+
+// examine makes every check; an error means that the request itself was wrong.
+func examine(ctx context.Context, t *tool.Tool, sources []string) ([]finding, error) {
+	dir, err := t.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	findings := []finding{
+		examineCPUs(), examineMemory("/proc/meminfo"), examineKernel(), examineLimits(enforce.Detect()), examineGPU("/"),
+		examineGo(ctx), examineC(), examineOwnBuild(ownExperiments()),
+	}
+	for _, source := range sources {
+		findings = append(findings, examineApp(ctx, t, source))
+	}
+	findings = append(findings, examineStack(ctx, t)...)
+	return append(findings, examineState(dir), examineAWS(t)), nil
+}
+
+func examineCPUs() finding {
+	allowed, err := spawn.AllowedCPUs()
+	if err != nil {
+		return finding{"CPUs", problem, err.Error(), "the pool cannot keep its children on CPUs"}
+	}
+	found := finding{Check: "CPUs", Severity: fine, Found: fmt.Sprintf("%d allowed (%s), %s", len(allowed), flag.FormatCPUs(allowed), runtime.GOARCH)}
+	if len(allowed) == 1 {
+		found.Severity, found.Do = notice, "pool and local functions share the only CPU: spilling gains nothing here"
+	}
+	return found
+}
+
+func examineMemory(meminfo string) finding {
+	values, err := readMeminfo(meminfo)
+	if err != nil {
+		return finding{"memory", problem, err.Error(), "the pool's memory cannot be told; Spillway needs Linux"}
+	}
+	available := values["MemAvailable"]
+	total := values["MemTotal"]
+	found := finding{Check: "memory", Severity: fine, Found: fmt.Sprintf("%s, %s available", total, available)}
+	if available < quantity.GiB {
+		found.Severity, found.Do = notice, "less than 1 GiB is available: end what is not needed"
+	}
+	return found
+}
+
+// readMeminfo reads lines such as "MemTotal:  8052244 kB".
+func readMeminfo(path string) (map[string]quantity.Bytes, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	values := map[string]quantity.Bytes{}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		name, rest, _ := strings.Cut(lines.Text(), ":")
+		fields := strings.Fields(rest)
+		if len(fields) == 2 && fields[1] == "kB" {
+			if kib, err := strconv.ParseInt(fields[0], 10, 53); err == nil {
+				values[name] = quantity.Bytes(kib) * quantity.KiB
+			}
+		}
+	}
+	if values["MemTotal"] == 0 {
+		return nil, fmt.Errorf("%s tells no MemTotal", path)
+	}
+	return values, nil
+}
+
+func examineKernel() finding {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return finding{"kernel", problem, err.Error(), ""}
+	}
+	return finding{"kernel", fine, unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:]), ""}
+}
+
+// examineLimits says what holds attempts to their sizes, and why nothing better does.
+func examineLimits(offers []enforce.Offer) finding {
+	var missing []string
+	for _, offer := range offers {
+		switch {
+		case offer.Usable && offer.Mode == enforce.None:
+			return finding{
+				"limits", notice, "none; " + strings.Join(missing, "; "),
+				"sizes are kept by GOMAXPROCS, GOMEMLIMIT and admission only; run as root, or in a cgroup that is delegated to you (systemd-run --user --scope -p Delegate=yes)",
+			}
+		case offer.Usable:
+			found := fmt.Sprintf("%s (%s)", offer.Mode, strings.Join(offer.Controllers, ", "))
+			if offer.Reason != "" {
+				return finding{"limits", notice, found, offer.Reason}
+			}
+			return finding{"limits", fine, found, ""}
+		default:
+			missing = append(missing, fmt.Sprintf("%s: %s", offer.Mode, offer.Reason))
+		}
+	}
+	return finding{"limits", notice, "none", "sizes are kept by GOMAXPROCS, GOMEMLIMIT and admission only"}
+}
+
+// examineGPU looks for the driver's directory in /proc, and its library where the linker looks.
+func examineGPU(root string) finding {
+	cards, err := filepath.Glob(filepath.Join(root, "proc/driver/nvidia/gpus/*"))
+	if err == nil && len(cards) > 0 {
+		return finding{"GPU", fine, "NVIDIA driver, GPUs: " + strconv.Itoa(len(cards)), ""}
+	}
+	for _, pattern := range []string{"usr/lib/*/libnvidia-ml.so*", "usr/lib64/libnvidia-ml.so*", "usr/lib/libnvidia-ml.so*"} {
+		if found, err := filepath.Glob(filepath.Join(root, pattern)); err == nil && len(found) > 0 {
+			return finding{"GPU", notice, "NVIDIA library without a GPU", "load the kernel driver, or hand the GPU to this container"}
+		}
+	}
+	return finding{"GPU", fine, "no NVIDIA driver: stages run on CPUs", ""}
+}
+
+func examineGo(ctx context.Context) finding {
+	ctx, cancel := context.WithTimeout(ctx, toolLimit)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, "go", "version").Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return finding{"Go toolchain", notice, "no go command in PATH", "install Go from https://go.dev/dl to use --app DIR; binaries run without it"}
+	}
+	if err != nil {
+		return finding{"Go toolchain", problem, err.Error(), "see what `go version` says"}
+	}
+	return finding{"Go toolchain", fine, strings.TrimSpace(string(output)), ""}
+}
+
+func examineC() finding {
+	for _, name := range []string{"cc", "gcc", "clang"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return finding{"C compiler", fine, path, ""}
+		}
+	}
+	return finding{"C compiler", notice, "none", "only apps that use cgo need one"}
+}
+
+// hasSIMD reports whether the experiments include simd.
+func hasSIMD(experiments string) bool {
+	return slices.Contains(strings.Split(experiments, ","), "simd")
+}
+
+func examineOwnBuild(experiments string) finding {
+	if hasSIMD(experiments) {
+		return finding{"this binary", fine, "built with GOEXPERIMENT=simd", ""}
+	}
+	const install = "GOEXPERIMENT=simd go install -tags release " + apps.ModulePath + "/cmd/spillway"
+	return finding{
+		"this binary", notice, "built without GOEXPERIMENT=simd", "apps in Go train several times faster with it: " + install,
+	}
+}
+
+// examineApp builds an app where needed and looks at how.
+func examineApp(ctx context.Context, t *tool.Tool, source string) finding {
+	check := "app " + source
+	app, err := apps.Build(ctx, t, source)
+	if err != nil {
+		return finding{check, problem, strings.ReplaceAll(err.Error(), "\n", "; "), fault.AdviceOf(err)}
+	}
+	info, err := buildinfo.ReadFile(app.Path)
+	if err != nil {
+		return finding{check, problem, "it is not a Go program: " + err.Error(), "build it with go build"}
+	}
+	if !hasSIMD(experiments(info)) {
+		return finding{check, notice, "built without GOEXPERIMENT=simd", "its matrix code runs several times faster with it: GOEXPERIMENT=simd go build"}
+	}
+	return finding{check, fine, fmt.Sprintf("app %s, build %s, built with GOEXPERIMENT=simd by %s", app.Descriptor.Name, app.Digest, info.GoVersion), ""}
+}
+
+// examineStack says whether a stack runs, and when none does, which usual ports are free.
+func examineStack(ctx context.Context, t *tool.Tool) []finding {
+	running, err := session.Connect(ctx, t)
+	if err == nil {
+		running.Client.Close()
+		return []finding{{"stack", fine, fmt.Sprintf("runs at %s, process %d", running.Stack.Addresses.HTTP, running.Stack.PID), ""}}
+	}
+	if !errors.Is(err, session.ErrNoStack) {
+		return []finding{{"stack", problem, err.Error(), "look into spillway.log in the state directory"}}
+	}
+	findings := []finding{{"stack", fine, "none runs on this state directory", ""}}
+	for _, usual := range []struct {
+		name string
+		port int
+	}{{"HTTP", engine.UsualHTTP}, {"Temporal", engine.UsualTemporal}, {"Temporal UI", engine.UsualUI}, {"NATS", engine.UsualNATS}} {
+		findings = append(findings, examinePort(ctx, usual.name, usual.port))
+	}
+	return findings
+}
+
+func examinePort(ctx context.Context, name string, number int) finding {
+	check := "port " + strconv.Itoa(number)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(number)))
+	if err != nil {
+		return finding{check, notice, "taken, usually " + name, "another is chosen, and printed when the stack is ready"}
+	}
+	if err := listener.Close(); err != nil {
+		return finding{check, problem, err.Error(), ""}
+	}
+	return finding{check, fine, "free, for " + name, ""}
+}
+
+// examineState says whether the state directory can be written; it leaves nothing behind.
+func examineState(dir string) finding {
+	const check, advice = "state directory", "choose another with --state DIR"
+	nearest := dir
+	for {
+		if _, err := os.Stat(nearest); err == nil || filepath.Dir(nearest) == nearest {
+			break
+		}
+		nearest = filepath.Dir(nearest)
+	}
+	scratch, err := os.CreateTemp(nearest, ".spillway-doctor-*")
+	if err != nil {
+		return finding{check, problem, fmt.Sprintf("%s cannot be written: %v", dir, fault.WithoutPath(err)), advice}
+	}
+	if err := errors.Join(scratch.Close(), os.Remove(scratch.Name())); err != nil {
+		return finding{check, problem, err.Error(), advice}
+	}
+	var file unix.Statfs_t
+	if err := unix.Statfs(nearest, &file); err != nil {
+		return finding{check, problem, err.Error(), advice}
+	}
+	free := quantity.Bytes(file.Bavail) * quantity.Bytes(file.Bsize)
+	found := finding{check, fine, fmt.Sprintf("%s, writable, %s free", dir, free), ""}
+	if free < quantity.GiB {
+		found.Severity, found.Do = notice, "less than 1 GiB is free for builds, artifacts and histories"
+	}
+	return found
+}
+
+// examineAWS says which settings of AWS are present, never what they are.
+func examineAWS(t *tool.Tool) finding {
+	var present []string
+	for _, name := range []string{"AWS_ENDPOINT_URL_LAMBDA", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"} {
+		if value, set := t.Deps.Environment(name); set && value != "" {
+			present = append(present, name)
+		}
+	}
+	if home, set := t.Deps.Environment("HOME"); set {
+		if _, err := os.Stat(filepath.Join(home, ".aws", "credentials")); err == nil {
+			present = append(present, "~/.aws/credentials")
+		}
+	}
+	if len(present) == 0 {
+		return finding{"AWS", fine, "not configured: functions run on this machine", ""}
+	}
+	return finding{"AWS", fine, "configured by " + strings.Join(present, ", "), ""}
+}
