@@ -39,6 +39,9 @@ const asEngine = "SPILLWAY_TEST_AS_ENGINE"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asEngine) != "" {
+		if dir := heapDir(); dir != "" {
+			go writeHeaps(dir)
+		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		code := cli.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr, cli.Deps{
 			StartEngine: cli.Embedded, Version: "test", Environment: os.LookupEnv, ProbeModel: engine.ProbeModel, Executor: engine.Executor,
