@@ -158,15 +158,15 @@ func (f *flood) done() int {
 func (f *flood) settled(fleet *fleet) {
 	f.t.Helper()
 	f.testEngine.until("the bill has all attempts", func() bool {
-		bill, err := f.client.Cost(f.t.Context(), ledger.BillQuery{By: ledger.ByStage})
+		bill, err := f.client.Cost(f.t.Context(), ledger.BillQuery{By: ledger.ByPipeline})
 		if err != nil {
 			return false
 		}
 		tasks := map[string]int{}
 		for _, line := range bill.Lines {
-			tasks[line.Name] += line.Tasks
+			tasks[line.Name] = line.Tasks
 		}
-		return tasks["echo"] >= f.sent && tasks[fleetStage.Name] >= fleet.attempts
+		return tasks["echo"] == f.sent && tasks["fleet"] == fleet.attempts
 	})
 }
 
@@ -187,12 +187,23 @@ func (f *flood) tell(when string, began time.Time) {
 	series := f.series()
 	mebibytes := func(name string) int { return int(series[name]) >> 20 }
 	f.t.Logf("%s: %d runs in %s; resident %s (anonymous %s); Go heap %d MiB in use, %d idle, %d released, next collection at %d; "+
-		"%d goroutines; the app's worker %s; disk %s",
+		"stacks %d MiB of %d goroutines; the app's worker %s; disk %s%s",
 		when, f.done(), time.Since(began).Round(time.Second), resident(f.t, pid), status(f.t, pid, "RssAnon:"),
 		mebibytes("go_memstats_heap_inuse_bytes"), mebibytes("go_memstats_heap_idle_bytes"),
-		mebibytes("go_memstats_heap_released_bytes"), mebibytes("go_memstats_next_gc_bytes"), int(series["go_goroutines"]),
-		f.largestChild(), diskOf(f.t, f.state))
+		mebibytes("go_memstats_heap_released_bytes"), mebibytes("go_memstats_next_gc_bytes"), mebibytes("go_memstats_stack_inuse_bytes"), int(series["go_goroutines"]),
+		f.largestChild(), diskOf(f.t, f.state), f.collections())
 	f.profile(strings.TrimSpace(when))
+}
+
+// collections is what the engine printed last of its collections of garbage, where GODEBUG=gctrace=1 has it print them.
+func (f *flood) collections() string {
+	lines := strings.Split(f.printed(), "\n")
+	for _, line := range slices.Backward(lines) {
+		if strings.HasPrefix(line, "gc ") {
+			return "; " + line
+		}
+	}
+	return ""
 }
 
 // largestChild is the resident memory of the largest process that runs a stored build.
