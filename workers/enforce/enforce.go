@@ -162,7 +162,7 @@ func Open(opts Options) (*Enforcer, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("hold processes with %s: %w", mode, err), o.release())
 	}
-	host, err := hostSize()
+	host, err := HostSize()
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

@@ -34,8 +34,8 @@ func openTree(ctx context.Context, mode Mode, name string, processes int, note f
 	}
 }
 
-// hostSize is what this process could use at most: the CPUs that it may run on, and the host's memory.
-func hostSize() (quantity.Size, error) {
+// HostSize is what this process could use at most: the CPUs that it may run on, and the host's memory.
+func HostSize() (quantity.Size, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
 		return quantity.Size{}, fmt.Errorf("read the size of this host: %w", err)

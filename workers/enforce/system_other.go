@@ -31,8 +31,8 @@ func openTree(context.Context, Mode, string, int, func([]string) error) (tree, e
 // sweep has nothing to remove: no mode of this system makes anything that stays.
 func sweep(context.Context, []string) error { return nil }
 
-// hostSize knows the CPUs; memory is not limited.
-func hostSize() (quantity.Size, error) {
+// HostSize knows the CPUs; memory is not limited.
+func HostSize() (quantity.Size, error) {
 	return quantity.Size{CPU: quantity.Milli(runtime.NumCPU()) * quantity.Core, Memory: math.MaxInt64}, nil
 }
 

@@ -24,6 +24,9 @@ const (
 	bindingMetadata = "spillway.binding"
 	// keepFor is how long streams keep their messages.
 	keepFor = 30 * 24 * time.Hour
+	// keepBytes bounds what is told of runs that ended and of events that started none; the oldest goes first. Events
+	// have no such bound: the oldest may be waiting still.
+	keepBytes = 1 << 30
 	// duplicates is how long JetStream itself drops a message whose Nats-Msg-Id it has seen.
 	duplicates = 2 * time.Minute
 	// deadDuplicates is longer: an event may be redelivered long after a crash between its dead letter and its acknowledgement.
@@ -110,18 +113,31 @@ func (t *Trigger) ensureOthers(ctx context.Context) error {
 	return err
 }
 
-// ensureStream returns the stream, made with these subjects if it does not exist. What an operator changed on it stays.
+// ensureStream returns the stream, made with these subjects if it does not exist. What an operator changed on it stays;
+// one that was made before it had a bound of bytes is given it.
 func (t *Trigger) ensureStream(ctx context.Context, name string, subjects []string, window time.Duration) (jetstream.Stream, error) {
 	stream, err := t.js.Stream(ctx, name)
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err != nil {
 			return nil, fmt.Errorf("find stream %s: %w", name, err)
 		}
+		config := stream.CachedInfo().Config
+		if config.MaxBytes > 0 || name == wire.EventStream {
+			return stream, nil
+		}
+		config.MaxBytes = keepBytes
+		if stream, err = t.js.UpdateStream(ctx, config); err != nil {
+			return nil, fmt.Errorf("bound stream %s: %w", name, err)
+		}
 		return stream, nil
 	}
-	stream, err = t.js.CreateStream(ctx, jetstream.StreamConfig{
+	config := jetstream.StreamConfig{
 		Name: name, Subjects: subjects, Storage: jetstream.FileStorage, Duplicates: window, MaxAge: keepFor, Replicas: t.replicas,
-	})
+	}
+	if name != wire.EventStream {
+		config.MaxBytes = keepBytes
+	}
+	stream, err = t.js.CreateStream(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("make stream %s: %w", name, t.explain(ctx, name, subjects, err))
 	}

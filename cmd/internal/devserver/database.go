@@ -1,13 +1,16 @@
 package devserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"go.temporal.io/server/common/config"
 	"go.temporal.io/server/common/log"
@@ -18,6 +21,8 @@ import (
 	"go.temporal.io/server/common/resolver"
 	sqliteschema "go.temporal.io/server/schema/sqlite"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/spillway-ml/spillway/activities/wait"
 )
 
 const (
@@ -59,6 +64,10 @@ func newDatabase(dir string, syncAlways bool) *database {
 			"journal_mode": "wal",
 			"synchronous":  synchronous,
 			"busy_timeout": "10000", // milliseconds, for someone who looks into the file with a tool
+			// Bytes: after a burst the log is cut to this, and does not stay as long as it was.
+			"journal_size_limit": "16777216",
+			// What runs that are no longer kept have taken can be given back; see giveBack. It counts for a new file only.
+			"auto_vacuum": "incremental",
 		},
 	}}
 }
@@ -158,6 +167,29 @@ func checkSchema(db sqlplugin.AdminDB, tables []string) error {
 			version, schemaVersion)
 	}
 	return nil
+}
+
+const (
+	// giveBackEvery and giveBackPages are how often pages that hold nothing are given back, and how many at a time: 4 MiB
+	// a minute. Nobody can use the database meanwhile, for some milliseconds.
+	giveBackEvery = time.Minute
+	giveBackPages = 1024
+)
+
+// giveBack gives back pages that hold nothing at the end of the file, until ctx ends. What is written meanwhile uses
+// others: pages are only left over when more is deleted than written. A file that was made before 2026-11-23 keeps its
+// size, and what is written fills it again.
+func (d *database) giveBack(ctx context.Context, logger *slog.Logger) {
+	for wait.For(ctx, giveBackEvery) {
+		if err := d.exclusively(vacuum); err != nil {
+			logger.WarnContext(ctx, "the database of Temporal gives back no room", "error", err)
+		}
+	}
+}
+
+// vacuum gives back some pages (https://sqlite.org/pragma.html#pragma_incremental_vacuum).
+func vacuum(db sqlplugin.AdminDB) error {
+	return db.Exec(fmt.Sprintf("PRAGMA incremental_vacuum(%d)", giveBackPages))
 }
 
 // checkpoint moves the write-ahead log into the file, so that the file of a closed server is complete by itself.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +43,9 @@ type temporalServer struct {
 	stopping *atomic.Bool
 	settings dynamicconfig.StaticClient
 	gate     gate
+
+	endGiving context.CancelFunc // nil before the database gives back room
+	giving    sync.WaitGroup
 }
 
 // startTemporal starts Temporal on o.TemporalPort, behind gate, and returns once it starts workflows. A server that comes with an error
@@ -83,6 +87,9 @@ func startTemporal(ctx context.Context, o Options, gate gate) (*temporalServer, 
 	if err != nil {
 		return t, fmt.Errorf("start temporal in %s: %w", o.Dir, err)
 	}
+	giving, end := context.WithCancel(context.WithoutCancel(ctx))
+	t.endGiving = end
+	t.giving.Go(func() { t.db.giveBack(giving, o.Logger) })
 	return t, nil
 }
 
@@ -188,7 +195,6 @@ func dynamicSettings() dynamicconfig.StaticClient {
 		// A newly registered search attribute or endpoint is to be seen at once.
 		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): true,
 		dynamicconfig.ForceNexusEndpointRefreshOnRead.Key():         true,
-		dynamicconfig.HistoryCacheHostLevelMaxSize.Key():            8096,
 		// One partition a task queue. More spread a queue over hosts, of which there is one here, and priorities order the tasks of
 		// a partition only. It must not be lowered for an existing database: tasks in a partition that is no longer read wait for ever.
 		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():  1,
@@ -196,8 +202,33 @@ func dynamicSettings() dynamicconfig.StaticClient {
 		// Tasks of one priority are served in turn by their fairness keys, which are their pipelines. What waits in the queues of a database
 		// from before is served first; a server without it serves what waits in those of this one.
 		dynamicconfig.MatchingEnableFairness.Key(): true,
+		// Mutable states: one of a run of one stage takes about 25 kB, and the run one more entry while it starts. Those that were used
+		// last are kept, so that a steady flow finds its runs there, and of a burst none is left five minutes after it.
+		dynamicconfig.HistoryCacheHostLevelMaxSize.Key(): historyEntries,
+		dynamicconfig.HistoryCacheTTL.Key():              historyTTL,
+		dynamicconfig.HistoryCacheBackgroundEvict.Key(): dynamicconfig.CacheBackgroundEvictSettings{
+			Enabled: true, LoopInterval: historyTTL / 10, MaxEntryPerCall: historyEntries,
+		},
+		// Events for other clusters, of which there are none; 0 keeps none.
+		dynamicconfig.XDCCacheMaxSizeBytes.Key(): 0,
+		// Who starts the same ID again and again is slowed down; by default 10,000 IDs of each shard are remembered.
+		dynamicconfig.BusinessIDReuseLimiterCacheSize.Key(): 500,
+		// Goroutines that work off queues: 512 each by default, of which all but a few wait for the one connection to the database.
+		dynamicconfig.TimerProcessorSchedulerWorkerCount.Key():                  queueWorkers,
+		dynamicconfig.TransferProcessorSchedulerWorkerCount.Key():               queueWorkers,
+		dynamicconfig.VisibilityProcessorSchedulerWorkerCount.Key():             queueWorkers,
+		dynamicconfig.ArchivalProcessorSchedulerWorkerCount.Key():               1,
+		dynamicconfig.ReplicationProcessorSchedulerWorkerCount.Key():            1,
+		dynamicconfig.ReplicationLowPriorityProcessorSchedulerWorkerCount.Key(): 1,
 	}
 }
+
+const (
+	// historyEntries and historyTTL bound the cache of mutable states, queueWorkers the goroutines of a queue.
+	historyEntries = 1024
+	historyTTL     = 5 * time.Minute
+	queueWorkers   = 64
+)
 
 // awaitReady waits until Temporal starts workflows.
 func (t *temporalServer) awaitReady(ctx context.Context) error {
@@ -241,6 +272,10 @@ func (t *temporalServer) check(ctx context.Context) error {
 
 // stop ends Temporal's services and leaves its database complete in one file.
 func (t *temporalServer) stop(ctx context.Context) error {
+	if t.endGiving != nil {
+		t.endGiving()
+		t.giving.Wait()
+	}
 	if t.client != nil {
 		t.client.Close()
 	}

@@ -22,6 +22,7 @@ type Engine struct {
 // Start starts the embedded stack and returns once a run could be started.
 func Start(ctx context.Context, config Config) (*Engine, error) {
 	e := &Engine{began: time.Now()}
+	boundMemory()
 	life := newLifecycle(ctx, config.Logger)
 	if err := life.start(ctx, func(ctx context.Context) error { return e.open(ctx, life, &config) }); err != nil {
 		return nil, err
