@@ -89,6 +89,13 @@ measure-sizes: ## Take the figures of sizes: how close they are, how fast they c
 measure-overload: ## Take the figures of bursts: 500 and 5,000 runs at once, at rest and beside busy cores, beside bare Temporal. Half an hour, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 90m -run 'TestOverload$$' ./cmd/internal/engine
 
+RUNS := 20000
+SAMPLES := 2000000
+
+.PHONY: soak
+soak: ## Run many short runs beside many samples, and tell what grows: make soak RUNS=20000 SAMPLES=2000000
+	SPILLWAY_SOAK_RUNS=$(RUNS) SPILLWAY_SOAK_SAMPLES=$(SAMPLES) go test -count=1 -v -timeout 4h -run 'TestSoak$$' ./cmd/internal/engine
+
 .PHONY: measure-training
 measure-training: ## Take the figures of split training: the same result, bubbles, speed beside plain PyTorch, predictions. Half an hour, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -p 1 -run 'TestMeasure|TheExecutorKeepsTheContract|TestStagesRunAtTheSameTime' ./workers/exec/torch ./workers/exec/gomlx

@@ -109,3 +109,33 @@ func TestAttackAnEventWhoseIDCannotBePrintedStartsNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestStreamsOfBeforeAreGivenABoundAndThoseOfAnOperatorKeepTheirs(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, digits())
+	for _, test := range []struct {
+		name        string
+		stored, now int64
+	}{
+		{wire.DoneStream, -1, keepBytes},
+		{wire.DeadStream, 5 << 30, 5 << 30},
+		{wire.EventStream, -1, -1}, // events may be waiting
+	} {
+		stream, err := s.js.Stream(t.Context(), test.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := stream.CachedInfo().Config
+		config.MaxBytes = test.stored
+		if _, err := s.js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		stream, err = s.ensureStream(t.Context(), test.name, config.Subjects, config.Duplicates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := stream.CachedInfo().Config.MaxBytes; got != test.now {
+			t.Errorf("stream %s with a bound of %d: got %d bytes, want %d", test.name, test.stored, got, test.now)
+		}
+	}
+}
