@@ -224,7 +224,8 @@ func (f *flood) largestChild() (most quantity.Bytes) {
 }
 
 // diskOf is what each folder of a state directory takes, the largest first; the streams of NATS are told one by one.
-func diskOf(t testing.TB, state string) string {
+func diskOf(tb testing.TB, state string) string {
+	tb.Helper()
 	t.Helper()
 	streams := filepath.Join(state, "nats", "jetstream", "$G", "streams")
 	sizes := map[string]quantity.Bytes{}
@@ -249,7 +250,7 @@ func diskOf(t testing.TB, state string) string {
 		return err
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var names []string
 	var all quantity.Bytes
@@ -260,11 +261,12 @@ func diskOf(t testing.TB, state string) string {
 		}
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(sizes[b], sizes[a]) })
-	text := all.String()
+	var text strings.Builder
+	text.WriteString(all.String())
 	for _, name := range names {
-		text += fmt.Sprintf(", %s %s", name, sizes[name])
+		fmt.Fprintf(&text, ", %s %s", name, sizes[name])
 	}
-	return text
+	return text.String()
 }
 
 const (
