@@ -64,7 +64,8 @@ func TestSoak(t *testing.T) {
 	state, app := t.TempDir(), buildApp(t, 0)
 	// The hosts' own account is the log, all of it: one that lies elsewhere is left as it is when it grows.
 	log := filepath.Join(t.TempDir(), "all.log")
-	if err := errors.Join(os.WriteFile(log, nil, 0o600), os.Symlink(log, filepath.Join(state, "spillway.log"))); err != nil {
+	err := errors.Join(os.WriteFile(log, nil, 0o600), os.Symlink(log, filepath.Join(state, "spillway.log")))
+	if err != nil {
 		t.Fatal(err)
 	}
 	program := os.Args[0]
@@ -112,14 +113,16 @@ func TestSoak(t *testing.T) {
 	}
 	after := e.soakBill()
 	if before.Pool != after.Pool || before.Function != after.Function {
-		t.Errorf("the bill was %s and %s, and is %s and %s after the restart", before.Pool, before.Function, after.Pool, after.Function)
+		t.Errorf("the bill was %s and %s, and is %s and %s after the restart",
+			before.Pool, before.Function, after.Pool, after.Function)
 	}
 	e.stop()
 	account := readLog(t, state, stack.Hosts[0], stack.Functions)
 	fleet.check(t, runs, after, account)
 }
 
-// flow publishes events until there were total, no more at a time than may be in flight, and waits until their runs have ended.
+// flow publishes events until there were total, no more at a time than may be in flight, and waits until their runs
+// have ended.
 func (f *flood) flow(total int) {
 	f.t.Helper()
 	for deadline := time.Now().Add(2 * time.Hour); ; time.Sleep(10 * time.Millisecond) {
@@ -186,11 +189,13 @@ func (f *flood) tell(when string, began time.Time) {
 	pid := f.command.Process.Pid
 	series := f.series()
 	mebibytes := func(name string) int { return int(series[name]) >> 20 }
-	f.t.Logf("%s: %d runs in %s; resident %s (anonymous %s); Go heap %d MiB in use, %d idle, %d released, next collection at %d; "+
+	f.t.Logf("%s: %d runs in %s; resident %s (anonymous %s); "+
+		"Go heap %d MiB in use, %d idle, %d released, next collection at %d; "+
 		"stacks %d MiB of %d goroutines; the app's worker %s; disk %s%s",
 		when, f.done(), time.Since(began).Round(time.Second), resident(f.t, pid), status(f.t, pid, "RssAnon:"),
 		mebibytes("go_memstats_heap_inuse_bytes"), mebibytes("go_memstats_heap_idle_bytes"),
-		mebibytes("go_memstats_heap_released_bytes"), mebibytes("go_memstats_next_gc_bytes"), mebibytes("go_memstats_stack_inuse_bytes"), int(series["go_goroutines"]),
+		mebibytes("go_memstats_heap_released_bytes"), mebibytes("go_memstats_next_gc_bytes"),
+		mebibytes("go_memstats_stack_inuse_bytes"), int(series["go_goroutines"]),
 		f.largestChild(), diskOf(f.t, f.state), f.collections())
 	f.profile(strings.TrimSpace(when))
 }
@@ -226,7 +231,6 @@ func (f *flood) largestChild() (most quantity.Bytes) {
 // diskOf is what each folder of a state directory takes, the largest first; the streams of NATS are told one by one.
 func diskOf(tb testing.TB, state string) string {
 	tb.Helper()
-	t.Helper()
 	streams := filepath.Join(state, "nats", "jetstream", "$G", "streams")
 	sizes := map[string]quantity.Bytes{}
 	err := filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
@@ -272,7 +276,7 @@ func diskOf(tb testing.TB, state string) string {
 const (
 	fleetRunning = 100 // attempts at a time
 	fleetLooks   = 100 // samples of each attempt
-	// fleetPause is the pause after one sample of each attempt: what nobody waits for may be dropped when it comes too fast.
+	// fleetPause is the pause after one sample of each attempt: what comes too fast may be dropped, as nobody waits for it.
 	fleetPause = 10 * time.Millisecond
 )
 
@@ -312,18 +316,20 @@ func (f *fleet) run() {
 	run := "fleet-" + strconv.Itoa(f.runs)
 	f.runs++
 	grant := quantity.Size{CPU: 500, Memory: quantity.GiB}
-	f.publishFact(predictor.RunStarted{Run: run, Pipeline: "fleet", App: fleetStage.App, Build: fleetStage.Build, At: time.Now()},
-		wire.RunStartedID(run))
+	f.publishFact(predictor.RunStarted{
+		Run: run, Pipeline: "fleet", App: fleetStage.App, Build: fleetStage.Build, At: time.Now(),
+	}, wire.RunStartedID(run))
 	for task := range fleetRunning {
 		f.recorder.Tell(predictor.AttemptStarted{
-			Run: run, Stage: fleetStage, Task: strconv.Itoa(task), Attempt: 1, Venue: predictor.Pool, Host: "fleet", Grant: grant, At: time.Now(),
+			Run: run, Stage: fleetStage, Task: strconv.Itoa(task), Attempt: 1, Venue: predictor.Pool, Host: "fleet",
+			Grant: grant, At: time.Now(),
 		})
 	}
 	for look := range fleetLooks {
 		for task := range fleetRunning {
 			f.recorder.Tell(predictor.Sampled{
-				Run: run, Stage: fleetStage, Task: strconv.Itoa(task), Attempt: 1, Venue: predictor.Pool, Host: "fleet", Grant: grant,
-				CPU: quantity.Milli(300 + look), Memory: quantity.Bytes(500+look) * quantity.MiB, Step: look, At: time.Now(),
+				Run: run, Stage: fleetStage, Task: strconv.Itoa(task), Attempt: 1, Venue: predictor.Pool, Host: "fleet",
+				Grant: grant, CPU: quantity.Milli(300 + look), Memory: quantity.Bytes(500+look) * quantity.MiB, Step: look, At: time.Now(),
 			})
 			f.told++
 		}
@@ -333,8 +339,8 @@ func (f *fleet) run() {
 		cost := quantity.Money(1_000_003 + 17*task)
 		at := time.Now()
 		if err := f.recorder.Record(f.t.Context(), predictor.Record{
-			Run: run, Pipeline: "fleet", Stage: fleetStage, Task: strconv.Itoa(task), Attempt: 1, Venue: predictor.Pool, Host: "fleet",
-			Outcome: predictor.Succeeded, ScheduledAt: at.Add(-time.Second), At: at, Grant: grant, Cost: cost,
+			Run: run, Pipeline: "fleet", Stage: fleetStage, Task: strconv.Itoa(task), Attempt: 1,
+			Venue: predictor.Pool, Host: "fleet", Outcome: predictor.Succeeded, ScheduledAt: at.Add(-time.Second), At: at, Grant: grant, Cost: cost,
 			Usage: quantity.Usage{Wall: time.Second, PeakMemory: 600 * quantity.MiB},
 		}); err != nil {
 			f.t.Error(err)
