@@ -62,6 +62,23 @@ var migrations = [][]string{
 			WHERE name = 'closed_ns'
 				AND value > (SELECT value + 691200000000000 FROM meta WHERE name = 'stored_ns')`,
 	},
+	{
+		// What is shown of a run, as JSON: what its start and its end tell until all that it did is kept, which whole says.
+		// first_sequence and last_sequence are those of the messages about it; the last is 0 while it goes on. started_ns is
+		// 0 of a run of which nothing can be shown.
+		`ALTER TABLE runs ADD COLUMN first_sequence BIGINT NOT NULL DEFAULT 0`,
+		`ALTER TABLE runs ADD COLUMN last_sequence BIGINT NOT NULL DEFAULT 0`,
+		`ALTER TABLE runs ADD COLUMN started_ns BIGINT NOT NULL DEFAULT 0`,
+		`ALTER TABLE runs ADD COLUMN state TEXT NOT NULL DEFAULT ''`,
+		`ALTER TABLE runs ADD COLUMN whole BIGINT NOT NULL DEFAULT 0`,
+		`ALTER TABLE runs ADD COLUMN shown TEXT NOT NULL DEFAULT ''`,
+		`CREATE INDEX runs_started ON runs (started_ns, run)`,
+		`CREATE INDEX runs_pipeline ON runs (pipeline, started_ns, run)`,
+		`CREATE INDEX runs_state ON runs (state, started_ns, run)`,
+		`CREATE INDEX runs_open ON runs (whole, first_sequence)`,
+		// Up to here nothing that is shown was taken in.
+		`INSERT INTO meta (name, value) SELECT 'shown', value FROM meta WHERE name = 'cursor'`,
+	},
 }
 
 // Names in the table meta.
@@ -70,6 +87,9 @@ const (
 	metaCursor = "cursor"    // the sequence of the last message that was taken in
 	metaStored = "stored_ns" // when that was stored
 	metaClosed = "closed_ns" // until when minutes are closed
+	// metaShown is the sequence up to which starts and ends of runs were taken in by an engine that did not keep what is
+	// shown of them; 0 where there is nothing of that kind.
+	metaShown = "shown"
 )
 
 // schemaOf is the schema of a database; 0 of an empty one.

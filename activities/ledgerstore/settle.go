@@ -18,14 +18,24 @@ const (
 	pruneEvery  = time.Hour
 )
 
-// settle sums up the attempts of the runs whose end was told first by the hour, while there are more than are kept one by
-// one, as far as their minutes are closed: until then a late Record may change who pays for idle time.
+// Values of runs.settled.
+const (
+	unsettled = 0 // its attempts are kept one by one
+	settled   = 1 // its attempts are summed up
+	removed   = 2 // it is forgotten once its attempts are summed up
+)
+
+// settle sums up the attempts of runs by the hour, as far as their minutes are closed: until then a late Record may change
+// who pays for idle time. Those are the runs that were removed and, while there are more attempts than are kept one by
+// one, those whose end was told first.
 func (s *Store) settle(ctx context.Context, w *writer, attempts int) error {
 	for range settleRuns {
-		if attempts <= s.options.Attempts {
-			return nil
+		which := removed
+		run, told, err := w.oldest(ctx, removed)
+		if err == nil && run == "" && attempts > s.options.Attempts {
+			which = unsettled
+			run, told, err = w.oldest(ctx, unsettled)
 		}
-		run, told, err := w.oldest(ctx)
 		if err != nil || run == "" {
 			return err
 		}
@@ -37,17 +47,21 @@ func (s *Store) settle(ctx context.Context, w *writer, attempts int) error {
 		if err != nil {
 			return err
 		}
+		if which == removed {
+			if _, err := w.exec(ctx, `DELETE FROM runs WHERE run = $1`, run); err != nil {
+				return err
+			}
+		}
 		w.attempts -= summed
 		attempts -= summed
 	}
 	return nil
 }
 
-// oldest is the run whose end was told first of those whose attempts are kept one by one, and when; empty when there is
-// none.
-func (w *writer) oldest(ctx context.Context) (run string, told int64, err error) {
+// oldest is the run whose end was told first of those that are settled so, and when; empty when there is none.
+func (w *writer) oldest(ctx context.Context, which int) (run string, told int64, err error) {
 	rows, err := w.tx.QueryContext(ctx, `SELECT run, CASE WHEN told_ns > ended_ns THEN told_ns ELSE ended_ns END FROM runs
-		WHERE settled = 0 AND ended_ns > 0 ORDER BY told_ns LIMIT 1`)
+		WHERE settled = $1 AND ended_ns > 0 ORDER BY told_ns LIMIT 1`, which)
 	if err != nil {
 		return "", 0, err
 	}
@@ -95,6 +109,6 @@ func (w *writer) sumUp(ctx context.Context, run string) (attempts int, err error
 			return 0, err
 		}
 	}
-	_, err = w.exec(ctx, `UPDATE runs SET settled = 1 WHERE run = $1`, run)
+	_, err = w.exec(ctx, `UPDATE runs SET settled = $2 WHERE run = $1`, run, settled)
 	return attempts, err
 }

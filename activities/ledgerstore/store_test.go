@@ -269,26 +269,10 @@ func TestTheLedgerFollowsTheStreamFromWhereItIs(t *testing.T) {
 	if err := loop.EnsureStreams(t.Context(), js); err != nil {
 		t.Fatal(err)
 	}
-	publish := func(events ...predictor.Event) (last uint64) {
-		for _, event := range events {
-			kind, data, err := wire.EncodeEvent(event)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ack, err := js.Publish(t.Context(), wire.FactSubject(kind), data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if kind != wire.KindSampled {
-				last = ack.Sequence
-			}
-		}
-		return last
-	}
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	store := open(t, path, nil)
 	stop := follow(t, store, js)
-	last := publish(append(spending(), predictor.Sampled{Run: "r", Stage: score, Task: "t0", Attempt: 1, At: after(1)})...)
+	last := publish(t, js, append(spending(), predictor.Sampled{Run: "r", Stage: score, Task: "t0", Attempt: 1, At: after(1)})...)
 	if err := store.Reach(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
@@ -299,8 +283,8 @@ func TestTheLedgerFollowsTheStreamFromWhereItIs(t *testing.T) {
 	shut(t, store)
 
 	// While nobody followed it, the stream has lost some.
-	lost := publish(line("s", "score", "t7", predictor.Pool, "h", 90, 100, cent))
-	last = publish(line("s", "score", "t8", predictor.Pool, "h", 100, 110, cent))
+	lost := publish(t, js, line("s", "score", "t7", predictor.Pool, "h", 90, 100, cent))
+	last = publish(t, js, line("s", "score", "t8", predictor.Pool, "h", 100, 110, cent))
 	stream, err := js.Stream(t.Context(), wire.LoopStream)
 	if err != nil {
 		t.Fatal(err)
@@ -326,7 +310,7 @@ func TestTheLedgerFollowsTheStreamFromWhereItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop = follow(t, store, js)
-	publish(line("s", "score", "t9", predictor.Pool, "h", 110, 120, cent))
+	publish(t, js, line("s", "score", "t9", predictor.Pool, "h", 110, 120, cent))
 	for billOf(t, store, ledger.BillQuery{}, time.Now()).Attempts != 8*cent {
 		if err := store.Reach(t.Context(), 1); err != nil {
 			t.Fatal(err)

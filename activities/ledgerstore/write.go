@@ -29,7 +29,9 @@ const (
 )
 
 // kinds are the messages that say what was spent, and by whom.
-var kinds = []wire.Kind{wire.KindRunStarted, wire.KindRunEnded, wire.KindReused, wire.KindHostHeld, wire.KindRecord}
+var kinds = []wire.Kind{
+	wire.KindRunStarted, wire.KindGoalChanged, wire.KindRunEnded, wire.KindReused, wire.KindHostHeld, wire.KindRecord,
+}
 
 // Keep takes in the loop's stream, from where the ledger is, until ctx ends or the connection was closed for good. What
 // cannot be opened, read or written now, as on a full disk, is tried again: the stream keeps it meanwhile. A file that
@@ -67,7 +69,7 @@ func (s *Store) follow(ctx context.Context, js jetstream.JetStream, failing func
 	if lost := s.takeReplaced(); lost != nil {
 		failing(lost)
 	}
-	if err := s.rewind(ctx, js); err != nil {
+	if err := errors.Join(s.rewind(ctx, js), s.lookBack(ctx, js)); err != nil {
 		return err
 	}
 	var batch []loop.Line
@@ -276,11 +278,13 @@ func (w *writer) hour(ctx context.Context, kind string, s spend.Span) error {
 func (w *writer) take(ctx context.Context, line loop.Line) error {
 	switch e := line.Message.Event.(type) {
 	case predictor.RunStarted:
-		return w.runStarted(ctx, e, line.Stored)
+		return w.runStarted(ctx, e, line)
+	case predictor.GoalChanged:
+		return w.goalChanged(ctx, e)
 	case predictor.RunEnded:
-		return w.runEnded(ctx, e, line.Stored)
+		return w.runEnded(ctx, e, line)
 	case predictor.Record:
-		return w.recorded(ctx, recordIn(e, line.Stored), line.Stored)
+		return w.recorded(ctx, recordIn(e, line.Stored), line)
 	case predictor.Reused:
 		return w.reused(ctx, e, line.Stored)
 	case predictor.HostHeld:
@@ -294,13 +298,14 @@ func (w *writer) take(ctx context.Context, line loop.Line) error {
 type runOf struct {
 	generation, ended, settled int64
 	begun, forgotten           int64
+	first, started             int64
 	pipeline, app              string
 }
 
 func (w *writer) run(ctx context.Context, name string) (r runOf, err error) {
-	err = w.tx.QueryRowContext(ctx, `SELECT generation, pipeline, ended_ns, settled, app, begun_ns, forgotten
-		FROM runs WHERE run = $1`, name).
-		Scan(&r.generation, &r.pipeline, &r.ended, &r.settled, &r.app, &r.begun, &r.forgotten)
+	err = w.tx.QueryRowContext(ctx, `SELECT generation, pipeline, ended_ns, settled, app, begun_ns, forgotten,
+			first_sequence, started_ns FROM runs WHERE run = $1`, name).
+		Scan(&r.generation, &r.pipeline, &r.ended, &r.settled, &r.app, &r.begun, &r.forgotten, &r.first, &r.started)
 	if errors.Is(err, sql.ErrNoRows) {
 		return runOf{}, nil
 	}
@@ -309,7 +314,7 @@ func (w *writer) run(ctx context.Context, name string) (r runOf, err error) {
 
 // runStarted notes that a run has begun, or that another of the same name has. Only the app whose run it was may run it
 // again; it may do so with another build.
-func (w *writer) runStarted(ctx context.Context, e predictor.RunStarted, stored time.Time) error {
+func (w *writer) runStarted(ctx context.Context, e predictor.RunStarted, line loop.Line) error {
 	if e.Run == "" {
 		return nil
 	}
@@ -317,20 +322,33 @@ func (w *writer) runStarted(ctx context.Context, e predictor.RunStarted, stored 
 	if err != nil || r.app != "" && e.App != r.app {
 		return err
 	}
+	stored := line.Stored
 	at := max(1, spend.Nanoseconds(e.At.Add(correction(e.At, stored))))
 	if r.ended > 0 && at > r.ended {
-		_, err := w.exec(ctx, `UPDATE runs SET generation = generation + 1, pipeline = $2, ended_ns = 0, settled = 0, app = $3,
-			begun_ns = $4, told_ns = $5, forgotten = CASE WHEN settled = 0 THEN forgotten ELSE 1 END WHERE run = $1`, e.Run,
-			e.Pipeline, e.App, at, spend.Nanoseconds(stored))
-		return err
+		if _, err := w.exec(ctx, `UPDATE runs SET generation = generation + 1, pipeline = $2, ended_ns = 0, settled = 0,
+			app = $3, begun_ns = $4, told_ns = $5, first_sequence = $6, last_sequence = 0,
+			forgotten = CASE WHEN settled = 0 THEN forgotten ELSE 1 END WHERE run = $1`, e.Run,
+			e.Pipeline, e.App, at, spend.Nanoseconds(stored), int64(line.Sequence)); err != nil {
+			return err
+		}
+		return w.show(ctx, ledger.Begun(e))
 	}
-	if _, err = w.exec(ctx, `INSERT INTO runs (run, generation, pipeline, ended_ns, settled, app, begun_ns, told_ns)
-		VALUES ($1, 0, $2, 0, 0, $3, $4, $5)
+	if r.settled == removed {
+		return nil
+	}
+	if _, err = w.exec(ctx, `INSERT INTO runs (run, generation, pipeline, ended_ns, settled, app, begun_ns, told_ns,
+			first_sequence)
+		VALUES ($1, 0, $2, 0, 0, $3, $4, $5, $6)
 		ON CONFLICT (run) DO UPDATE SET app = excluded.app,
 			pipeline = CASE WHEN runs.pipeline = '' THEN excluded.pipeline ELSE runs.pipeline END,
 			begun_ns = CASE WHEN runs.begun_ns = 0 THEN excluded.begun_ns ELSE runs.begun_ns END`, e.Run, e.Pipeline, e.App, at,
-		spend.Nanoseconds(stored)); err != nil {
+		spend.Nanoseconds(stored), int64(line.Sequence)); err != nil {
 		return err
+	}
+	if r.started == 0 {
+		if err := w.show(ctx, ledger.Begun(e)); err != nil {
+			return err
+		}
 	}
 	if r.pipeline != "" {
 		return nil
@@ -340,19 +358,35 @@ func (w *writer) runStarted(ctx context.Context, e predictor.RunStarted, stored 
 }
 
 // runEnded notes that a run has ended. The end of an earlier run of that name, which is told again, is none of this one.
-func (w *writer) runEnded(ctx context.Context, e predictor.RunEnded, stored time.Time) error {
+func (w *writer) runEnded(ctx context.Context, e predictor.RunEnded, line loop.Line) error {
 	r, err := w.run(ctx, e.Run)
 	if err != nil || r.ended > 0 {
 		return err
 	}
-	at := max(1, spend.Nanoseconds(e.At.Add(correction(e.At, stored))))
+	at := max(1, spend.Nanoseconds(e.At.Add(correction(e.At, line.Stored))))
 	if r.generation > 0 && at <= r.begun {
 		return nil
 	}
-	_, err = w.exec(ctx, `INSERT INTO runs (run, generation, pipeline, ended_ns, settled, told_ns) VALUES ($1, 0, '', $2, 0, $3)
-		ON CONFLICT (run) DO UPDATE SET ended_ns = excluded.ended_ns, told_ns = excluded.told_ns`, e.Run, max(at, r.begun),
-		spend.Nanoseconds(stored))
-	return err
+	if _, err = w.exec(ctx, `INSERT INTO runs (run, generation, pipeline, ended_ns, settled, told_ns, first_sequence,
+			last_sequence) VALUES ($1, 0, '', $2, 0, $3, $4, $4)
+		ON CONFLICT (run) DO UPDATE SET ended_ns = excluded.ended_ns, told_ns = excluded.told_ns,
+			last_sequence = excluded.last_sequence`, e.Run, max(at, r.begun), spend.Nanoseconds(line.Stored),
+		int64(line.Sequence)); err != nil {
+		return err
+	}
+	return w.over(ctx, e)
+}
+
+// over shows a run as one that has ended so.
+func (w *writer) over(ctx context.Context, e predictor.RunEnded) error {
+	view, known, err := w.shown(ctx, e.Run)
+	if err != nil {
+		return err
+	}
+	if !known { // its start was lost
+		view = ledger.Begun(predictor.RunStarted{Run: e.Run, At: e.At})
+	}
+	return w.show(ctx, view.Over(e))
 }
 
 // attemptID names an attempt of a run, and taskID its task, so that they are counted once.
@@ -368,13 +402,20 @@ func taskID(generation int64, run, task string) string {
 const reusedTask = "reused"
 
 // recorded takes in what an attempt has cost.
-func (w *writer) recorded(ctx context.Context, e predictor.Record, stored time.Time) error {
+func (w *writer) recorded(ctx context.Context, e predictor.Record, line loop.Line) error {
 	if e.Run == "" || e.Task == "" || e.Stage.Name == "" {
 		return nil
 	}
 	r, err := w.run(ctx, e.Run)
-	if err != nil || r.settled != 0 {
+	if err != nil || r.settled == settled {
 		return err
+	}
+	if r.first == 0 && r.ended == 0 { // its start was lost, or comes yet
+		if _, err := w.exec(ctx, `INSERT INTO runs (run, generation, pipeline, ended_ns, settled, told_ns, first_sequence)
+			VALUES ($1, 0, '', 0, 0, $2, $3) ON CONFLICT (run) DO UPDATE SET first_sequence = excluded.first_sequence`, e.Run,
+			spend.Nanoseconds(line.Stored), int64(line.Sequence)); err != nil {
+			return err
+		}
 	}
 	span := ledger.Charge(e)
 	generation, again, err := w.generation(ctx, r, e, span)
@@ -404,7 +445,8 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record, stored time.T
 		w.book.Hold(span)
 	}
 	if r.ended > 0 { // it was not over, or not all was told: others may come
-		_, err = w.exec(ctx, `UPDATE runs SET told_ns = $2 WHERE run = $1`, e.Run, spend.Nanoseconds(stored))
+		_, err = w.exec(ctx, `UPDATE runs SET told_ns = $2, last_sequence = $3 WHERE run = $1`, e.Run,
+			spend.Nanoseconds(line.Stored), int64(line.Sequence))
 	}
 	return err
 }

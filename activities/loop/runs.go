@@ -3,7 +3,6 @@ package loop
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -96,35 +95,13 @@ func (r *Recorder) toldBefore(ctx context.Context, started predictor.RunStarted,
 func (r *Recorder) holds(ctx context.Context, stream, subject string, since time.Time, matches func(data []byte) bool) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookWait)
 	defer cancel()
-	consumer, err := r.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		FilterSubject: subject, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since, AckPolicy: jetstream.AckNonePolicy,
-		InactiveThreshold: consumerIdle, MemoryStorage: true,
+	err = scan(ctx, r.js, stream, jetstream.ConsumerConfig{
+		FilterSubject: subject, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since,
+	}, func(message jetstream.Msg, _ *jetstream.MsgMetadata) (more bool) {
+		found = matches(message.Data())
+		return !found
 	})
-	if err != nil {
-		return false, fmt.Errorf("look into stream %s: %w", stream, err)
-	}
-	info := consumer.CachedInfo()
-	defer func() { err = errors.Join(err, r.js.DeleteConsumer(context.WithoutCancel(ctx), stream, info.Name)) }()
-	if info.NumPending == 0 {
-		return false, nil
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return false, fmt.Errorf("read stream %s: %w", stream, err)
-	}
-	defer messages.Stop()
-	for {
-		message, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return false, fmt.Errorf("read stream %s: %w", stream, err)
-		}
-		if matches(message.Data()) {
-			return true, nil
-		}
-		if metadata, err := message.Metadata(); err != nil || metadata.NumPending == 0 {
-			return false, err
-		}
-	}
+	return found, err
 }
 
 // keep publishes one event and waits for its acknowledgement; the caller tries again.

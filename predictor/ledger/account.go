@@ -23,7 +23,8 @@ type account struct {
 	eventAt                  time.Time
 	failure, event, retryOf  string
 	notice                   string // empty once the run has ended
-	input                    uint64 // its fingerprint; 0 when it is not known
+	input                    string // its digest; empty when it is not known
+	revision, kept           int    // how often it took in something since its end, and of which of these it is kept
 	result                   json.RawMessage
 	stages                   []*stage // in order of first scheduling
 	decisions                int
@@ -109,16 +110,22 @@ func (a *account) heard(at time.Time) {
 }
 
 func (a *account) end(e predictor.RunEnded) {
-	a.state, a.endedAt, a.failure, a.notice = e.State, e.At, e.Error, ""
-	if a.state == "" || a.state == predictor.RunRunning {
-		a.state = predictor.RunFailed // an end that does not say how is no success
-	}
+	a.state, a.endedAt, a.failure, a.notice = endState(e), e.At, e.Error, ""
 	a.result = asJSON(e.Result)
+	a.revision++
 	a.stale = true
 	clear(a.running)
 	for _, st := range a.stages {
 		st.view.Running = 0
 	}
+}
+
+// endState is how a run stands that has ended so.
+func endState(e predictor.RunEnded) predictor.RunState {
+	if e.State == "" || e.State == predictor.RunRunning {
+		return predictor.RunFailed // an end that does not say how is no success
+	}
+	return e.State
 }
 
 // asJSON returns text if it is JSON, and as a JSON string if it is not, as after a cut.
@@ -313,21 +320,24 @@ func sound(i predictor.Interval) bool {
 
 func positive(d time.Duration) float64 { return max(0, d.Seconds()) }
 
-// concerns reports whether the decision is about this run, which goes on: about its windows, or about a stage of its build.
-func (a *account) concerns(decision predictor.Decision) bool {
-	return !a.ended() && a.about(decision)
-}
-
-// concerned is concerns for any time: the decision is from between the run's start and its end.
-func (a *account) concerned(decision predictor.Decision) bool {
-	return a.about(decision) && !decision.At.Before(a.startedAt) && (!a.ended() || !decision.At.After(a.endedAt))
-}
-
+// about reports whether a decision is about this run's windows, or about a stage of its build.
 func (a *account) about(decision predictor.Decision) bool {
+	return isAbout(decision, a.id, a.app, a.build)
+}
+
+// concerned reports whether a decision is about this run, and from between its start and its end.
+func (v *RunView) concerned(decision predictor.Decision) bool {
+	return isAbout(decision, v.Run, v.App, v.Build) && !decision.At.Before(v.StartedAt) &&
+		(v.State == predictor.RunRunning || !decision.At.After(v.EndedAt))
+}
+
+// isAbout reports whether a decision is about a run's windows, or about a stage of its build; app is empty while the
+// run's start was not seen.
+func isAbout(decision predictor.Decision, run, app, build string) bool {
 	if decision.Run != "" {
-		return decision.Run == a.id
+		return decision.Run == run
 	}
-	return a.known && decision.Stage.App == a.app && decision.Stage.Build == a.build
+	return app != "" && decision.Stage.App == app && decision.Stage.Build == build
 }
 
 // identity is what is known of the run but for what it took.
@@ -335,6 +345,7 @@ func (a *account) identity() RunView {
 	return RunView{
 		Run: a.id, Pipeline: a.pipeline, App: a.app, Build: a.build, State: a.state, Goal: a.goal, StartedAt: a.startedAt, EndedAt: a.endedAt,
 		Error: a.failure, Notice: a.notice, Result: a.result, Event: a.event, EventAt: a.eventAt, RetryOf: a.retryOf,
+		Input: a.input,
 	}
 }
 

@@ -117,15 +117,12 @@ func clip(text string, most int) string {
 
 // view is the attempt as others see it. Of an attempt that was going on when its run ended, over then, nothing more was heard: it is lost,
 // or was cancelled with its run.
-func (a *attempt) view(run *account) timeline.Attempt {
+func (a *attempt) view(run *Detail) timeline.Attempt {
 	m := a.manner.Value()
 	ended := a.ended
-	if ended == 0 && run.ended() {
-		ended = max(a.started, spend.Nanoseconds(run.endedAt))
-		m.outcome, m.cause = predictor.Lost, predictor.CauseHostLost
-		if run.state == predictor.RunCancelled {
-			m.outcome, m.cause = predictor.Cancelled, predictor.CauseCancelled
-		}
+	if ended == 0 && run.state != predictor.RunRunning {
+		ended = max(a.started, spend.Nanoseconds(run.course.EndedAt))
+		m.outcome, m.cause = run.left()
 	}
 	return timeline.Attempt{
 		Stage: a.stage.id.Name, Task: a.task, Number: int(a.number), Venue: m.venue, Host: m.host,

@@ -40,15 +40,17 @@ func BenchmarkRunOf10000Attempts(b *testing.B) {
 	if view, _ := l.Run("r"); view.Totals.Cost != n*cent/10 {
 		b.Fatalf("the attempts cost %s", view.Totals.Cost)
 	}
+	detail, _ := l.Detail("r")
 	for _, c := range []struct {
 		name string
 		do   func()
 	}{
 		{"Apply", func() { apply(events...) }},
-		{"Timeline", func() { l.Timeline("r", now, 2000) }},
-		{"Breakdown", func() { l.Breakdown("r", now) }},
-		{"Allocation", func() { l.Allocation("r", now, 300) }},
-		{"Attempts", func() { l.Attempts("r") }},
+		{"Timeline", func() { detail.Timeline(now, 2000) }},
+		{"Breakdown", func() { detail.Breakdown(now) }},
+		{"Allocation", func() { detail.Allocation(now, 300) }},
+		{"Attempts", func() { detail.Attempts(ledger.AttemptQuery{Limit: 1000}) }},
+		{"Detail", func() { l.Detail("r") }},
 		{"Run", func() { l.Run("r") }},
 	} {
 		b.Run(c.name, func(b *testing.B) {

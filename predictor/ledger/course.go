@@ -1,59 +1,137 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
-// course is what a run's times are laid out against.
-func (a *account) course() timeline.Run {
-	return timeline.Run{EventAt: a.eventAt, StartedAt: a.startedAt, EndedAt: a.endedAt}
+// Detail is what the attempts of a run did, as it was known when the Detail was made: it does not change any more, so
+// that it may be laid out while the ledger takes in more.
+type Detail struct {
+	course   timeline.Run
+	state    predictor.RunState
+	attempts attempts
+	looks    []look
+	waiting  []timeline.Attempt
 }
 
-// Timeline lays out the attempts of a run at now in at most about marks marks. Tasks that no venue has taken yet are not among them.
-func (l *Ledger) Timeline(run string, now time.Time, marks int) (view timeline.View, known bool) {
-	a := l.runs[run]
-	if a == nil {
-		return timeline.View{}, false
-	}
-	return timeline.Lay(a.course(), now, a.attempts(), marks), true
-}
-
-// Attempts returns the attempts of a run by when they were scheduled. There are none when it ended long ago.
-func (l *Ledger) Attempts(run string) (attempts []timeline.Attempt, known bool) {
+// Detail returns what the attempts of a run did. It takes little time, however many there are.
+func (l *Ledger) Detail(run string) (detail *Detail, known bool) {
 	a := l.runs[run]
 	if a == nil {
 		return nil, false
 	}
-	attempts = a.attempts()
-	timeline.Sort(attempts)
-	return attempts, true
+	return &Detail{
+		course: timeline.Run{EventAt: a.eventAt, StartedAt: a.startedAt, EndedAt: a.endedAt}, state: a.state,
+		attempts: a.detail.attempts.snapshot(), looks: slices.Clone(a.detail.looks), waiting: a.waiting(),
+	}, true
 }
 
-// Allocation returns what each stage of a run held and used, at about so many points in time, from the run's start to its end.
-func (l *Ledger) Allocation(run string, now time.Time, points int) (stages []timeline.Allocation, known bool) {
-	a := l.runs[run]
-	if a == nil {
-		return nil, false
+// left is how an attempt ended of which nothing was heard before its run was over.
+func (d *Detail) left() (predictor.Outcome, predictor.Cause) {
+	if d.state == predictor.RunCancelled {
+		return predictor.Cancelled, predictor.CauseCancelled
 	}
-	to := a.endedAt
+	return predictor.Lost, predictor.CauseHostLost
+}
+
+// Timeline lays out the attempts at now in at most about marks marks. Tasks that no venue has taken yet are not among
+// them.
+func (d *Detail) Timeline(now time.Time, marks int) timeline.View {
+	return timeline.Lay(d.course, now, d.views(), marks)
+}
+
+// Allocation returns what each stage held and used, at about so many points in time, from the run's start to its end.
+func (d *Detail) Allocation(now time.Time, points int) []timeline.Allocation {
+	to := d.course.EndedAt
 	if to.IsZero() {
 		to = now
 	}
-	return timeline.Allocate(a.attempts(), a.looks(), a.startedAt, to, points), true
+	return timeline.Allocate(d.views(), d.lookViews(), d.course.StartedAt, to, points)
 }
 
-// Breakdown returns where the time of a run went until its end, or until now while it goes on.
-func (l *Ledger) Breakdown(run string, now time.Time) (breakdown timeline.Breakdown, known bool) {
-	a := l.runs[run]
-	if a == nil {
-		return timeline.Breakdown{}, false
+// Breakdown returns where the time of the run went until its end, or until now while it goes on.
+func (d *Detail) Breakdown(now time.Time) timeline.Breakdown {
+	return timeline.Break(d.course, now, append(d.views(), d.waiting...))
+}
+
+// AttemptQuery selects attempts of a run. Zero fields select all.
+type AttemptQuery struct {
+	Run string
+	// Stage keeps only attempts of this stage, Outcome those that ended so. Running keeps those that go on.
+	Stage   string
+	Outcome string
+	// Offset is how many to leave out, Limit the most to return; 0 is no limit.
+	Offset, Limit int
+}
+
+// Running selects, as the Outcome of an AttemptQuery, the attempts that go on.
+const Running = "running"
+
+// Attempts returns attempts by when they were scheduled; among equals by stage, task and number. There are none when the
+// run ended long ago.
+func (d *Detail) Attempts(query AttemptQuery) []timeline.Attempt {
+	found := make([]*attempt, 0, d.attempts.count)
+	for i := range d.attempts.count {
+		if one := d.attempts.at(i); d.selects(query, one) {
+			found = append(found, one)
+		}
 	}
-	return timeline.Break(a.course(), now, append(a.attempts(), a.waiting()...)), true
+	slices.SortFunc(found, func(a, b *attempt) int {
+		return cmp.Or(cmp.Compare(a.scheduled, b.scheduled), cmp.Compare(a.stage.id.Name, b.stage.id.Name),
+			cmp.Compare(a.task, b.task), cmp.Compare(a.number, b.number))
+	})
+	found = found[min(max(query.Offset, 0), len(found)):]
+	if query.Limit > 0 {
+		found = found[:min(query.Limit, len(found))]
+	}
+	views := make([]timeline.Attempt, len(found))
+	for i, one := range found {
+		views[i] = one.view(d)
+	}
+	return views
+}
+
+func (d *Detail) selects(query AttemptQuery, one *attempt) bool {
+	if query.Stage != "" && query.Stage != one.stage.id.Name {
+		return false
+	}
+	if query.Outcome == "" {
+		return true
+	}
+	outcome := one.manner.Value().outcome
+	if one.ended == 0 && d.state != predictor.RunRunning {
+		outcome, _ = d.left()
+	}
+	return query.Outcome == cmp.Or(string(outcome), Running)
+}
+
+// views are the attempts as others see them, in the order in which they were first heard of.
+func (d *Detail) views() []timeline.Attempt {
+	views := make([]timeline.Attempt, d.attempts.count, d.attempts.count+len(d.waiting))
+	for i := range views {
+		views[i] = d.attempts.at(i).view(d)
+	}
+	return views
+}
+
+// lookViews are the looks as others see them.
+func (d *Detail) lookViews() []timeline.Look {
+	views := make([]timeline.Look, len(d.looks))
+	for i, look := range d.looks {
+		of := d.attempts.at(int(look.attempt))
+		views[i] = timeline.Look{
+			Stage: of.stage.id.Name, Task: of.task, Attempt: int(of.number), Venue: of.manner.Value().venue, At: timeOf(look.at),
+			CPU: quantity.Milli(look.cpu), Memory: look.memory, Grant: look.grant.Value(),
+		}
+	}
+	return views
 }
 
 // waiting stands for the tasks that a run has put on its queues and that nobody has taken: of each stage, the earliest. A run that has

@@ -18,7 +18,7 @@ import (
 
 func attempts(t *testing.T, l *ledger.Ledger, run string) []timeline.Attempt {
 	t.Helper()
-	found, known := l.Attempts(run)
+	found, known := attemptsOf(l, run)
 	if !known {
 		t.Fatalf("run %q is not known", run)
 	}
@@ -51,7 +51,7 @@ func TestAnAttemptIsLaidOutFromItsStartAndItsRecord(t *testing.T) {
 	if diff := cmp.Diff([]timeline.Attempt{want}, attempts(t, l, "r")); diff != "" {
 		t.Errorf("once it ended (-want +got):\n%s", diff)
 	}
-	if _, known := l.Attempts("nobody"); known {
+	if _, known := attemptsOf(l, "nobody"); known {
 		t.Error("the attempts of an unknown run are known")
 	}
 }
@@ -69,7 +69,7 @@ func TestClocksThatDisagreeDoNotPutAnAttemptOutOfOrder(t *testing.T) {
 			line.ScheduledAt = time.Time{}
 		}
 		l := apply(started("r"), line)
-		found, _ := l.Attempts("r")
+		found, _ := attemptsOf(l, "r")
 		a := found[0]
 		if a.AdmittedAt.Before(a.ScheduledAt) || a.StartedAt.Before(a.AdmittedAt) || a.EndedAt.Before(a.StartedAt.Add(a.Wall)) || !a.EndedAt.Equal(line.At) {
 			t.Fatalf("%+v is laid out as %+v", line, a)
@@ -115,7 +115,7 @@ func TestTheTimeOfARunIsBrokenDownWhileItGoesOn(t *testing.T) {
 	line := record(0, 1, predictor.Pool, predictor.Succeeded)
 	line.ScheduledAt, line.Queue, line.Start, line.Usage.Wall, line.Usage.Publish = after(2), 2*time.Second, time.Second, 5*time.Second, time.Second
 	l.Apply(line)
-	got, known := l.Breakdown("r", after(12))
+	got, known := breakdownOf(l, "r", after(12))
 	want := timeline.Breakdown{
 		Wall: 13 * time.Second, Broker: time.Second, Engine: 2 * time.Second, Queue: 4 * time.Second, Start: time.Second, Compute: 4 * time.Second, Publish: time.Second,
 	}
@@ -124,16 +124,16 @@ func TestTheTimeOfARunIsBrokenDownWhileItGoesOn(t *testing.T) {
 	}
 	l.Apply(predictor.RunEnded{Run: "r", State: predictor.RunSucceeded, At: after(12)})
 	want.Queue, want.Engine = 2*time.Second, 4*time.Second
-	if got, _ = l.Breakdown("r", after(99)); got != want {
+	if got, _ = breakdownOf(l, "r", after(99)); got != want {
 		t.Errorf("a run that succeeded waits for nothing:\n%s", cmp.Diff(want, got))
 	}
-	laid, _ := l.Timeline("r", after(99), 10)
+	detail, _ := l.Detail("r")
+	laid := detail.Timeline(after(99), 10)
 	if !laid.From.Equal(after(-1)) || !laid.To.Equal(after(12)) || len(laid.Lanes) != 1 || laid.Lanes[0].Count != 1 {
 		t.Errorf("laid out as %+v", laid)
 	}
 	for name, known := range map[string]bool{
-		"timeline": second(l.Timeline("nobody", epoch, 1)), "allocation": second(l.Allocation("nobody", epoch, 1)),
-		"breakdown": second(l.Breakdown("nobody", epoch)), "curves": second(l.Curves("nobody")),
+		"detail": second(l.Detail("nobody")), "curves": second(l.Curves("nobody")),
 	} {
 		if known {
 			t.Errorf("the %s of an unknown run is known", name)
@@ -153,7 +153,8 @@ func TestSamplesSayWhatAnAttemptUsed(t *testing.T) {
 			Run: "r", Stage: score, Task: "t0", Attempt: 1, CPU: quantity.Milli(500 + 500*(s%2)), Memory: 100, Grant: quantity.Size{CPU: 1000}, At: after(float64(s)),
 		})
 	}
-	stages, known := l.Allocation("r", after(seconds), 10)
+	detail, known := l.Detail("r")
+	stages := detail.Allocation(after(seconds), 10)
 	if !known || len(stages) != 1 || len(stages[0].Points) != 10 {
 		t.Fatalf("%+v", stages)
 	}
@@ -285,9 +286,9 @@ func TestTwoRunsAreComparedStageByStage(t *testing.T) {
 		line("r", "prep", "t0", predictor.Pool, "h", 0, 1, 1), line("r", "score", "t1", predictor.Pool, "h", 1, 2, 1),
 		line("s", "score", "t0", predictor.Pool, "h", 0, 1, 1), line("s", "report", "t1", predictor.Pool, "h", 1, 2, 1),
 	)
-	diff, missing := l.Diff("r", "s")
-	if missing != "" || diff.A.Run != "r" || diff.B.Run != "s" || !diff.SameInput || !diff.SameBuild || diff.SameGoal {
-		t.Errorf("missing %q: %+v", missing, diff)
+	diff := ledger.Compare(view(t, l, "r"), view(t, l, "s"))
+	if diff.A.Run != "r" || diff.B.Run != "s" || !diff.SameInput || !diff.SameBuild || diff.SameGoal {
+		t.Errorf("%+v", diff)
 	}
 	var got []string
 	for _, stage := range diff.Stages {
@@ -299,12 +300,24 @@ func TestTwoRunsAreComparedStageByStage(t *testing.T) {
 	cut := run("u")
 	cut.Input = make([]byte, 1024)
 	l.Apply(cut)
-	if diff, _ := l.Diff("u", "u"); diff.SameInput {
+	if diff := ledger.Compare(view(t, l, "u"), view(t, l, "u")); diff.SameInput {
 		t.Error("an input that may have been cut is said to be the same")
 	}
-	for _, pair := range [][2]string{{"nobody", "r"}, {"r", "nobody"}} {
-		if _, missing := l.Diff(pair[0], pair[1]); missing != "nobody" {
-			t.Errorf("%v: missing is %q", pair, missing)
-		}
+}
+
+// attemptsOf are all attempts of a run by when they were scheduled.
+func attemptsOf(l *ledger.Ledger, run string) (attempts []timeline.Attempt, known bool) {
+	detail, known := l.Detail(run)
+	if !known {
+		return nil, false
 	}
+	return detail.Attempts(ledger.AttemptQuery{Run: run}), true
+}
+
+func breakdownOf(l *ledger.Ledger, run string, now time.Time) (breakdown timeline.Breakdown, known bool) {
+	detail, known := l.Detail(run)
+	if !known {
+		return timeline.Breakdown{}, false
+	}
+	return detail.Breakdown(now), true
 }

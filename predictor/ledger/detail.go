@@ -1,9 +1,5 @@
 package ledger
 
-import (
-	"github.com/spillway-ml/spillway/predictor/timeline"
-)
-
 // Bounds of what is kept of runs beyond their sums, over all runs. Beyond them that of the oldest ended runs is dropped. A single attempt
 // takes about 200 bytes, a look 32, a point of a curve 40.
 const (
@@ -14,7 +10,7 @@ const (
 
 // detail is what is kept of a run beyond its sums.
 type detail struct {
-	attempts []attempt
+	attempts attempts
 	places   map[uint64]int32 // where an attempt is, by key; nil once the run is settled
 	looks    []look
 	curves   []*curve
@@ -30,20 +26,19 @@ type usage struct{ attempts, looks, points, trainings int }
 // go on have taken it all.
 func (l *Ledger) place(a *account, key uint64) (kept *attempt, known bool) {
 	if i, found := a.detail.places[key]; found {
-		return &a.detail.attempts[i], true
+		return a.detail.attempts.edit(int(i)), true
 	}
 	for l.kept.attempts >= l.bounds.attempts {
-		if !l.dropOldest(func(d *detail) bool { return len(d.attempts) > 0 }) {
+		if !l.dropOldest(func(d *detail) bool { return d.attempts.count > 0 }) {
 			return nil, false
 		}
 	}
 	if a.detail.places == nil {
 		a.detail.places = map[uint64]int32{}
 	}
-	a.detail.places[key] = int32(len(a.detail.attempts))
-	a.detail.attempts = append(a.detail.attempts, attempt{})
+	a.detail.places[key] = int32(a.detail.attempts.count)
 	l.kept.attempts++
-	return &a.detail.attempts[len(a.detail.attempts)-1], true
+	return a.detail.attempts.add(), true
 }
 
 // dropOldest drops the detail of the oldest ended run that has some of what is asked for.
@@ -61,18 +56,9 @@ func (l *Ledger) dropOldest(has func(*detail) bool) bool {
 func (l *Ledger) drop(a *account) {
 	a.static(&l.prices)
 	a.frozen = true
-	l.kept.attempts -= len(a.detail.attempts)
+	l.kept.attempts -= a.detail.attempts.count
 	l.kept.looks -= len(a.detail.looks)
 	l.kept.points -= a.detail.points
 	l.kept.trainings -= len(a.detail.trainings)
 	a.detail = detail{}
-}
-
-// attempts are the attempts as others see them, in the order in which they were first heard of.
-func (a *account) attempts() []timeline.Attempt {
-	views := make([]timeline.Attempt, len(a.detail.attempts))
-	for i := range views {
-		views[i] = a.detail.attempts[i].view(a)
-	}
-	return views
 }

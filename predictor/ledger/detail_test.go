@@ -48,7 +48,7 @@ func checkCounts(t *testing.T, l *Ledger) {
 	t.Helper()
 	var found usage
 	for _, a := range l.order {
-		found.attempts += len(a.detail.attempts)
+		found.attempts += a.detail.attempts.count
 		found.looks += len(a.detail.looks)
 		points := 0
 		for _, c := range a.detail.curves {
@@ -76,7 +76,7 @@ func TestTheDetailOfTheOldestEndedRunIsDroppedFirst(t *testing.T) {
 		checkCounts(t, l)
 	}
 	for id, want := range map[string]int{"first": 30, "a": 0, "b": 30, "c": 30} {
-		if got := len(l.runs[id].detail.attempts); got != want {
+		if got := l.runs[id].detail.attempts.count; got != want {
 			t.Errorf("%d attempts of %s are kept, want %d", got, id, want)
 		}
 	}
@@ -94,7 +94,7 @@ func TestWhenRunsThatGoOnTakeAllRoomTheRestIsOnlySummedUp(t *testing.T) {
 	live(l, "large", 250, false)
 	live(l, "late", 10, true)
 	checkCounts(t, l)
-	if got := len(l.runs["large"].detail.attempts); got != 100 {
+	if got := l.runs["large"].detail.attempts.count; got != 100 {
 		t.Errorf("%d attempts are kept, want 100", got)
 	}
 	if got, _ := l.Run("large"); got.Stages[0].Running != 250 {
@@ -105,5 +105,48 @@ func TestWhenRunsThatGoOnTakeAllRoomTheRestIsOnlySummedUp(t *testing.T) {
 	}
 	if got, _ := l.Run("late"); got.Totals.Attempts != 10 || got.Totals.Cost != 10_000 {
 		t.Errorf("the sums of a run without room are %+v", got.Totals)
+	}
+}
+
+// TestADetailIsOfTheMomentWhenItWasMade takes in more behind snapshots, which share what does not change.
+func TestADetailIsOfTheMomentWhenItWasMade(t *testing.T) {
+	t.Parallel()
+	stage := predictor.StageID{App: "app", Build: "b1", Name: "score"}
+	l := New()
+	l.Apply(predictor.RunStarted{Run: "r", Pipeline: "p", App: "app", Build: "b1", At: morning})
+	const tasks = chunkSize + 10
+	var details []*Detail
+	for i := range 2 * tasks {
+		task, at := fmt.Sprint("t", i%tasks), morning.Add(time.Duration(i)*time.Second)
+		if i < tasks {
+			l.Apply(predictor.AttemptStarted{Run: "r", Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, At: at})
+		} else {
+			l.Apply(predictor.Record{
+				Run: "r", Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, Outcome: predictor.Succeeded, At: at,
+			})
+		}
+		detail, known := l.Detail("r")
+		if !known {
+			t.Fatal("there is no run")
+		}
+		details = append(details, detail)
+	}
+	for i, detail := range details {
+		begun, ended := min(i+1, tasks), max(0, i+1-tasks)
+		if got := len(detail.Attempts(AttemptQuery{})); got != begun {
+			t.Fatalf("detail %d has %d attempts, want %d", i, got, begun)
+		}
+		if got := len(detail.Attempts(AttemptQuery{Outcome: string(predictor.Succeeded)})); got != ended {
+			t.Fatalf("in detail %d %d attempts have ended, want %d", i, got, ended)
+		}
+		if got := len(detail.Attempts(AttemptQuery{Outcome: Running})); got != begun-ended {
+			t.Fatalf("in detail %d %d attempts go on, want %d", i, got, begun-ended)
+		}
+	}
+	last := details[2*tasks-1]
+	page := last.Attempts(AttemptQuery{Stage: "score", Offset: tasks - 2, Limit: 5})
+	if len(page) != 2 || page[1].Task != fmt.Sprint("t", tasks-1) || last.Attempts(AttemptQuery{Stage: "x"}) == nil ||
+		len(last.Attempts(AttemptQuery{Offset: 2 * tasks})) != 0 {
+		t.Errorf("the last page is %+v", page)
 	}
 }

@@ -1,23 +1,20 @@
 package ledger
 
-import "hash/maphash"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
 
 // maxInput is how much of a run's input its start carries. An input of that length may have been cut, and is not known then.
 const maxInput = 1 << 10
 
-// Diff compares two runs; missing is the first of them that is not known, empty when both are.
-func (l *Ledger) Diff(a, b string) (diff Diff, missing string) {
-	first, second := l.runs[a], l.runs[b]
-	switch {
-	case first == nil:
-		return Diff{}, a
-	case second == nil:
-		return Diff{}, b
-	}
-	diff = Diff{A: l.view(first), B: l.view(second)}
-	diff.SameInput = first.input != 0 && first.input == second.input
-	diff.SameBuild = first.known && second.known && first.app == second.app && first.build == second.build
-	diff.SameGoal = first.known && second.known && first.goal == second.goal
+// Compare compares two runs.
+func Compare(a, b RunView) Diff {
+	diff := Diff{A: a, B: b}
+	known := a.App != "" && b.App != "" // their starts were seen
+	diff.SameInput = a.Input != "" && a.Input == b.Input
+	diff.SameBuild = known && a.App == b.App && a.Build == b.Build
+	diff.SameGoal = known && a.Goal == b.Goal
 	places := map[string]int{}
 	for i := range diff.A.Stages {
 		stage := &diff.A.Stages[i]
@@ -32,13 +29,14 @@ func (l *Ledger) Diff(a, b string) (diff Diff, missing string) {
 			diff.Stages = append(diff.Stages, StageDiff{Name: stage.Name, B: stage})
 		}
 	}
-	return diff, ""
+	return diff
 }
 
-// input is the fingerprint of a run's input; 0 when it is not known.
-func (l *Ledger) input(encoded []byte) uint64 {
+// inputDigest is that of a run's encoded input; empty when it is not known.
+func inputDigest(encoded []byte) string {
 	if len(encoded) == 0 || len(encoded) >= maxInput {
-		return 0
+		return ""
 	}
-	return max(1, maphash.Bytes(l.seed, encoded))
+	sum := sha256.Sum256(encoded)
+	return hex.EncodeToString(sum[:])
 }

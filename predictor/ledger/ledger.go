@@ -12,7 +12,7 @@ import (
 
 // Bounds of what is kept. Beyond them the oldest is forgotten. Runs that go on are all kept.
 const (
-	maxEnded     = 1000 // runs
+	maxEnded     = 1000 // runs that nobody keeps
 	maxDecisions = 5000
 	// Records of a run may come a little after its end, doubled as others are: this many ended runs still tell them apart.
 	// Records of runs that ended earlier are ignored.
@@ -96,7 +96,7 @@ func (l *Ledger) Decided(decision predictor.Decision) {
 	}
 	l.decisions = append(l.decisions, decision)
 	for _, a := range l.order {
-		if a.concerns(decision) {
+		if !a.ended() && a.about(decision) {
 			a.decisions++
 		}
 	}
@@ -140,18 +140,25 @@ func (l *Ledger) Run(id string) (view RunView, known bool) {
 	return l.view(a), true
 }
 
-// Runs returns the runs that match, the newest first.
-func (l *Ledger) Runs(query Query) []RunView {
-	views := []RunView{}
-	for _, a := range slices.Backward(l.order) {
-		if query.Limit > 0 && len(views) >= query.Limit {
-			break
-		}
-		if (query.State == "" || query.State == a.state) && (query.Pipeline == "" || query.Pipeline == a.pipeline) {
-			views = append(views, l.view(a))
+// Runs returns the runs that match, by their places.
+func (l *Ledger) Runs(query Query) Part {
+	var found []*account
+	for _, a := range l.order {
+		if query.Selects(a.identity()) {
+			found = append(found, a)
 		}
 	}
-	return views
+	slices.SortFunc(found, func(a, b *account) int { return a.place().Compare(b.place()) })
+	var part Part
+	if query.Limit > 0 && len(found) > query.Limit {
+		found = found[:query.Limit]
+		part.End = found[query.Limit-1].place()
+	}
+	part.Runs = make([]RunView, len(found))
+	for i, a := range found {
+		part.Runs[i] = l.view(a)
+	}
+	return part
 }
 
 // Going lists the runs that go on, the oldest first.
@@ -205,20 +212,16 @@ func (l *Ledger) view(a *account) RunView {
 	return view
 }
 
-// Decisions returns the newest limit decisions about a run, oldest first: about its windows, or about the stages of its build while it ran.
-// An empty run keeps all decisions, a limit of 0 is no limit.
-func (l *Ledger) Decisions(run string, limit int) []predictor.Decision {
+// Decisions returns the newest limit decisions, oldest first: those about a run, or all where about is nil. Those about a
+// run are about its windows, or about the stages of its build while it ran. A limit of 0 is no limit.
+func (l *Ledger) Decisions(about *RunView, limit int) []predictor.Decision {
 	found := []predictor.Decision{}
-	a := l.runs[run]
-	if run != "" && a == nil {
-		return found
-	}
 	kept := l.decisions[max(0, len(l.decisions)-maxDecisions):]
 	for _, decision := range slices.Backward(kept) {
 		if limit > 0 && len(found) >= limit {
 			break
 		}
-		if run == "" || a.concerned(decision) {
+		if about == nil || about.concerned(decision) {
 			found = append(found, decision)
 		}
 	}
@@ -235,12 +238,7 @@ func (l *Ledger) started(e predictor.RunStarted) {
 	if a == nil || a.known {
 		return
 	}
-	a.known = true
-	a.pipeline, a.app, a.build, a.goal, a.event, a.startedAt = e.Pipeline, e.App, e.Build, e.Goal, e.Event, e.At
-	a.eventAt, a.retryOf, a.input = e.EventAt, e.RetryOf, l.input(e.Input)
-	for _, st := range a.stages {
-		st.owner.Pipeline = e.Pipeline
-	}
+	a.begin(e)
 }
 
 func (l *Ledger) attemptStarted(e predictor.AttemptStarted) {
@@ -256,8 +254,8 @@ func (l *Ledger) attemptStarted(e predictor.AttemptStarted) {
 	if e.Attempt <= 1 {
 		st.taken()
 	}
-	if i, known := a.detail.places[before]; known && a.detail.attempts[i].ended == 0 {
-		a.detail.attempts[i].lose(spend.Nanoseconds(e.At) - int64(max(0, e.Queue)))
+	if i, known := a.detail.places[before]; known && a.detail.attempts.at(int(i)).ended == 0 {
+		a.detail.attempts.edit(int(i)).lose(spend.Nanoseconds(e.At) - int64(max(0, e.Queue)))
 	}
 	if kept, known := l.place(a, key); known {
 		kept.stage, kept.task, kept.number = st, e.Task, int32(e.Attempt)
@@ -325,11 +323,20 @@ func (l *Ledger) endedRun(e predictor.RunEnded) {
 		l.settling[0].settle()
 		l.settling = slices.Delete(l.settling, 0, 1)
 	}
-	for l.ended > maxEnded {
-		oldest := l.order[slices.IndexFunc(l.order, (*account).ended)]
-		l.over.add(l.runKey(oldest.id))
-		l.forget(oldest)
+	if l.ended > maxEnded {
+		l.forgetOldest(func(*account) bool { return true })
 	}
+}
+
+// forgetOldest forgets the run that began first of those that have ended and may go; it reports whether there was one.
+func (l *Ledger) forgetOldest(may func(*account) bool) bool {
+	i := slices.IndexFunc(l.order, func(a *account) bool { return a.ended() && may(a) })
+	if i < 0 {
+		return false
+	}
+	l.over.add(l.runKey(l.order[i].id))
+	l.forget(l.order[i])
+	return true
 }
 
 // account returns the account of a run, opened if there is none; nil when id is empty or the run was over long ago:
@@ -340,6 +347,9 @@ func (l *Ledger) account(id string, at time.Time) *account {
 			return nil
 		}
 		a.heard(at)
+		if a.ended() {
+			a.revision++ // it takes in more
+		}
 		return a
 	}
 	if id == "" || l.over.has(l.runKey(id)) {

@@ -8,7 +8,6 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
 // look is one sample of an attempt, by its place in the run's detail.
@@ -26,7 +25,7 @@ const maxRunLooks = 8192
 // look keeps a sample of an attempt that is known and has not ended.
 func (l *Ledger) look(a *account, e predictor.Sampled, key uint64) {
 	place, known := a.detail.places[key]
-	if !known || a.detail.attempts[place].ended != 0 {
+	if !known || a.detail.attempts.at(int(place)).ended != 0 {
 		return
 	}
 	if l.kept.looks >= l.bounds.looks && !l.thinOldest() {
@@ -68,7 +67,7 @@ func (l *Ledger) thin(a *account) {
 		for end < len(looks) && looks[end].attempt == looks[start].attempt {
 			end++
 		}
-		of := &a.detail.attempts[looks[start].attempt]
+		of := a.detail.attempts.at(int(looks[start].attempt))
 		before := of.started
 		for i := start; i < end; i += 2 {
 			switch {
@@ -105,17 +104,4 @@ func join(before int64, first, second look) look {
 	}
 	second.memory = max(first.memory, second.memory)
 	return second
-}
-
-// looks are the looks as others see them.
-func (a *account) looks() []timeline.Look {
-	views := make([]timeline.Look, len(a.detail.looks))
-	for i, look := range a.detail.looks {
-		of := &a.detail.attempts[look.attempt]
-		views[i] = timeline.Look{
-			Stage: of.stage.id.Name, Task: of.task, Attempt: int(of.number), Venue: of.manner.Value().venue, At: timeOf(look.at),
-			CPU: quantity.Milli(look.cpu), Memory: look.memory, Grant: look.grant.Value(),
-		}
-	}
-	return views
 }

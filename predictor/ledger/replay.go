@@ -172,8 +172,8 @@ func (a *account) staticSeconds(sizes map[string]quantity.Size, prices *spend.Pr
 		stages[st] = i
 	}
 	var again []served
-	for i := range a.detail.attempts {
-		of := &a.detail.attempts[i]
+	for i := range a.detail.attempts.count {
+		of := a.detail.attempts.at(i)
 		m := of.manner.Value()
 		if !of.recorded || m.outcome == predictor.Refused {
 			continue

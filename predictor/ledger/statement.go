@@ -29,7 +29,7 @@ func (l *Ledger) Accruing(now time.Time) (accruing []Accruing) {
 	for _, a := range l.order {
 		for key := range a.running {
 			if place, known := a.detail.places[key]; known {
-				if of, known := l.accruing(&a.detail.attempts[place], spend.Nanoseconds(now)); known {
+				if of, known := l.accruing(a.detail.attempts.at(int(place)), spend.Nanoseconds(now)); known {
 					accruing = append(accruing, of)
 				}
 			}

@@ -36,8 +36,8 @@ func (a *account) static(prices *spend.Prices) Static {
 	}
 	a.stale, a.comparedAt, a.comparedOf = false, prices.Revision(), ended
 	byStage := map[*stage][]*attempt{}
-	for i := range a.detail.attempts {
-		of := &a.detail.attempts[i]
+	for i := range a.detail.attempts.count {
+		of := a.detail.attempts.at(i)
 		if of.recorded && of.manner.Value().outcome != predictor.Refused {
 			byStage[of.stage] = append(byStage[of.stage], of)
 		}

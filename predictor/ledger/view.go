@@ -35,6 +35,9 @@ type RunView struct {
 	EventAt time.Time `json:"event_at,omitzero"`
 	// RetryOf is the run that this one tries again; empty for none.
 	RetryOf string `json:"retry_of,omitempty"`
+	// Input is the SHA-256 of the encoded input, in hexadecimal; empty when it is not known, as of an input of more
+	// than 1 KiB.
+	Input string `json:"input_digest,omitempty"`
 	// Stages are in the order in which the run first scheduled them.
 	Stages []StageView `json:"stages"`
 	// Totals are sums over all stages.
@@ -148,16 +151,6 @@ type StageView struct {
 	// Step and Metrics are the latest that an attempt reported by Progress; 0 and empty when none did.
 	Step    int                `json:"step,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
-}
-
-// Query selects runs. Zero fields select all.
-type Query struct {
-	// Limit is the most runs to return; 0 is no limit.
-	Limit int
-	// State keeps only runs in this state.
-	State predictor.RunState
-	// Pipeline keeps only runs of this pipeline.
-	Pipeline string
 }
 
 func bothVenues(pool, function int) map[predictor.Venue]int {

@@ -16,48 +16,69 @@ func unknownRun(run string) error {
 	return web.NotFound("see spillway runs", "there is no run %q", run)
 }
 
-// account asks the ledger about a run.
-func account[T any](e *Engine, run string, ask func(*ledger.Ledger, time.Time) (T, bool)) (T, error) {
+// account asks about a run: the ledger that is folded, or for a run that ended earlier one that is rebuilt.
+func account[T any](
+	ctx context.Context, e *Engine, run string, ask func(*ledger.Ledger) (T, bool),
+) (answer T, err error) {
 	e.observer.mu.Lock()
-	defer e.observer.mu.Unlock()
-	found, known := ask(e.observer.ledger, e.now())
-	if !known {
-		return found, unknownRun(run)
+	answer, known := ask(e.observer.ledger)
+	e.observer.mu.Unlock()
+	if known {
+		return answer, nil
 	}
-	return found, nil
+	err = e.details.ask(ctx, run, func(rebuilt *ledger.Ledger) { answer, _ = ask(rebuilt) })
+	return answer, err
+}
+
+// detail is what the attempts of a run did.
+func (e *Engine) detail(ctx context.Context, run string) (*ledger.Detail, error) {
+	return account(ctx, e, run, func(l *ledger.Ledger) (*ledger.Detail, bool) { return l.Detail(run) })
 }
 
 // Timeline lays out the attempts of a run.
-func (e *Engine) Timeline(_ context.Context, run string, marks int) (timeline.View, error) {
-	return account(e, run, func(l *ledger.Ledger, now time.Time) (timeline.View, bool) { return l.Timeline(run, now, marks) })
+func (e *Engine) Timeline(ctx context.Context, run string, marks int) (timeline.View, error) {
+	of, err := e.detail(ctx, run)
+	if err != nil {
+		return timeline.View{}, err
+	}
+	return of.Timeline(e.now(), marks), nil
 }
 
 // Attempts returns attempts of a run.
-func (e *Engine) Attempts(_ context.Context, query web.AttemptQuery) ([]timeline.Attempt, error) {
-	all, err := account(e, query.Run, func(l *ledger.Ledger, _ time.Time) ([]timeline.Attempt, bool) { return l.Attempts(query.Run) })
-	return query.Select(all), err
+func (e *Engine) Attempts(ctx context.Context, query web.AttemptQuery) ([]timeline.Attempt, error) {
+	of, err := e.detail(ctx, query.Run)
+	if err != nil {
+		return nil, err
+	}
+	return of.Attempts(query), nil
 }
 
 // Allocation returns what each stage of a run held and used.
-func (e *Engine) Allocation(_ context.Context, run string, points int) ([]timeline.Allocation, error) {
-	return account(e, run, func(l *ledger.Ledger, now time.Time) ([]timeline.Allocation, bool) {
-		return l.Allocation(run, now, points)
-	})
+func (e *Engine) Allocation(ctx context.Context, run string, points int) ([]timeline.Allocation, error) {
+	of, err := e.detail(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	return of.Allocation(e.now(), points), nil
 }
 
 // Breakdown returns where the time of a run went.
-func (e *Engine) Breakdown(_ context.Context, run string) (timeline.Breakdown, error) {
-	return account(e, run, func(l *ledger.Ledger, now time.Time) (timeline.Breakdown, bool) { return l.Breakdown(run, now) })
+func (e *Engine) Breakdown(ctx context.Context, run string) (timeline.Breakdown, error) {
+	of, err := e.detail(ctx, run)
+	if err != nil {
+		return timeline.Breakdown{}, err
+	}
+	return of.Breakdown(e.now()), nil
 }
 
 // Curves returns what the tasks of a run reported as progress.
-func (e *Engine) Curves(_ context.Context, run string) ([]timeline.Curve, error) {
-	return account(e, run, func(l *ledger.Ledger, _ time.Time) ([]timeline.Curve, bool) { return l.Curves(run) })
+func (e *Engine) Curves(ctx context.Context, run string) ([]timeline.Curve, error) {
+	return account(ctx, e, run, func(l *ledger.Ledger) ([]timeline.Curve, bool) { return l.Curves(run) })
 }
 
 // Trainings returns how the split trainings of a run go, or went, beside their plans.
-func (e *Engine) Trainings(_ context.Context, run string) ([]ledger.TrainingView, error) {
-	return account(e, run, func(l *ledger.Ledger, _ time.Time) ([]ledger.TrainingView, bool) { return l.Trainings(run) })
+func (e *Engine) Trainings(ctx context.Context, run string) ([]ledger.TrainingView, error) {
+	return account(ctx, e, run, func(l *ledger.Ledger) ([]ledger.TrainingView, bool) { return l.Trainings(run) })
 }
 
 // ledgerWait is how long a bill waits for the ledger to take in what the observer has taken in.
@@ -88,14 +109,16 @@ func (o *observer) billRequest(query ledger.BillQuery, now time.Time) (request l
 }
 
 // Diff compares two runs.
-func (e *Engine) Diff(_ context.Context, a, b string) (ledger.Diff, error) {
-	e.observer.mu.Lock()
-	defer e.observer.mu.Unlock()
-	diff, missing := e.observer.ledger.Diff(a, b)
-	if missing != "" {
-		return ledger.Diff{}, unknownRun(missing)
+func (e *Engine) Diff(ctx context.Context, a, b string) (ledger.Diff, error) {
+	first, err := e.Run(ctx, a)
+	if err != nil {
+		return ledger.Diff{}, err
 	}
-	return diff, nil
+	second, err := e.Run(ctx, b)
+	if err != nil {
+		return ledger.Diff{}, err
+	}
+	return ledger.Compare(first, second), nil
 }
 
 // Prices returns the catalogue of prices in force.

@@ -56,6 +56,7 @@ func openReports(ctx context.Context, s *stores) (*reports, error) {
 	s.work("keep the ledger", func(ctx context.Context) error {
 		return s.ledger.Keep(ctx, s.stream, func(err error) { r.alert(alerting.LedgerFailing(err, s.config.Clock())) })
 	})
+	s.work("keep what runs did", func(ctx context.Context) error { return watching.keepRuns(ctx, s.ledger) })
 	s.work("keep the streams", func(ctx context.Context) error {
 		return keepStreams(ctx, s.stream, watching.reached, func(missing []string) {
 			s.logger.ErrorContext(ctx, "streams were gone, with all that was in them; they were made anew",

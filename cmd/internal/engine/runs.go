@@ -60,27 +60,45 @@ func (e *Engine) Plan(context.Context) (predictor.Plan, error) {
 	return e.observer.plan, nil
 }
 
-// Runs returns the runs that match.
-func (e *Engine) Runs(_ context.Context, query web.RunQuery) ([]ledger.RunView, error) {
-	e.observer.mu.Lock()
-	defer e.observer.mu.Unlock()
-	return e.observer.ledger.Runs(ledger.Query{Limit: query.Limit, State: query.State, Pipeline: query.Pipeline}), nil
+// Runs returns a page of the runs that match: those that are folded, and those that are kept.
+func (e *Engine) Runs(ctx context.Context, query web.RunQuery) (ledger.Page, error) {
+	kept, err := e.ledger.Runs(ctx, query)
+	if err != nil { // as on a full disk: what is folded is known all the same
+		e.logger.WarnContext(ctx, "runs that are kept could not be listed", "error", err)
+	}
+	live := e.observer.page(query, kept.Runs)
+	return ledger.Join(query, live, kept), nil
 }
 
 // Run returns one run.
-func (e *Engine) Run(_ context.Context, run string) (ledger.RunView, error) {
+func (e *Engine) Run(ctx context.Context, run string) (ledger.RunView, error) {
 	view, known := e.observer.run(run)
+	if known {
+		return view, nil
+	}
+	view, known, err := e.ledger.Run(ctx, run)
+	if err != nil {
+		return ledger.RunView{}, err
+	}
 	if !known {
-		return ledger.RunView{}, web.NotFound("see spillway runs", "there is no run %q", run)
+		return ledger.RunView{}, unknownRun(run)
 	}
 	return view, nil
 }
 
 // Decisions returns the decisions that match.
-func (e *Engine) Decisions(_ context.Context, query web.DecisionQuery) ([]predictor.Decision, error) {
+func (e *Engine) Decisions(ctx context.Context, query web.DecisionQuery) ([]predictor.Decision, error) {
+	var about *ledger.RunView
+	if query.Run != "" {
+		view, err := e.Run(ctx, query.Run)
+		if err != nil {
+			return nil, err
+		}
+		about = &view
+	}
 	e.observer.mu.Lock()
 	defer e.observer.mu.Unlock()
-	return e.observer.ledger.Decisions(query.Run, query.Limit), nil
+	return e.observer.ledger.Decisions(about, query.Limit), nil
 }
 
 // Logs calls handle with what the attempts of a run print.

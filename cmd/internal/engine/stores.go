@@ -29,6 +29,7 @@ type stores struct {
 	leases   *loop.Leases
 	results  *results.Results
 	ledger   *ledgerstore.Store
+	details  *details
 	output   *logs.Writer
 	builds   *build.Store
 	chains   *build.Chains
@@ -70,6 +71,7 @@ func openStores(ctx context.Context, base *base) (s *stores, err error) {
 		return nil, err
 	}
 	s.onClose("the ledger", func(context.Context) error { return s.ledger.Close() })
+	s.details = newDetails(s.stream, s.ledger)
 	if s.plans, err = loop.NewPlans(ctx, s.stream, s.logger); err != nil {
 		return nil, err
 	}

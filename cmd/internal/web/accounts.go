@@ -11,7 +11,7 @@ import (
 
 // outcomes are how an attempt can have ended, and that it has not.
 var outcomes = []predictor.Outcome{
-	Running, predictor.Succeeded, predictor.Failed, predictor.OutOfMemory, predictor.TimedOut, predictor.Cancelled, predictor.Lost, predictor.Refused,
+	ledger.Running, predictor.Succeeded, predictor.Failed, predictor.OutOfMemory, predictor.TimedOut, predictor.Cancelled, predictor.Lost, predictor.Refused,
 }
 
 // The parameters of what is told about a run.

@@ -52,8 +52,8 @@ func TestAttackWithoutACredential(t *testing.T) {
 	}
 	bindings, err := engine.Bindings(t.Context())
 	runs, err2 := engine.Runs(t.Context(), web.RunQuery{Limit: 100})
-	if err != nil || err2 != nil || len(bindings) != 0 || len(runs) != 2 {
-		t.Errorf("the engine has the bindings %v and %d runs (%v, %v), want none and the 2 that it had", bindings, len(runs), err, err2)
+	if err != nil || err2 != nil || len(bindings) != 0 || len(runs.Runs) != 2 {
+		t.Errorf("the engine has the bindings %v and %d runs (%v, %v), want none and the 2 that it had", bindings, len(runs.Runs), err, err2)
 	}
 }
 

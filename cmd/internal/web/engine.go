@@ -1,7 +1,6 @@
 package web
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -39,8 +38,8 @@ type Stacks interface {
 
 // Runs answers questions about runs.
 type Runs interface {
-	// Runs returns the runs that match, newest first.
-	Runs(ctx context.Context, query RunQuery) ([]ledger.RunView, error)
+	// Runs returns a page of the runs that match, newest first.
+	Runs(ctx context.Context, query RunQuery) (ledger.Page, error)
 	// Run returns one run; an Error with StatusNotFound when there is none.
 	Run(ctx context.Context, run string) (ledger.RunView, error)
 	// Decisions returns the decisions that match, oldest first: the newest Limit of them.
@@ -116,25 +115,11 @@ type Accounts interface {
 	Alerts(ctx context.Context, limit int) ([]predictor.Alert, error)
 }
 
-// AttemptQuery selects attempts of a run.
-type AttemptQuery struct {
-	Run string
-	// Stage keeps only attempts of this stage, Outcome those that ended so; empty keeps all. "running" keeps those that go on.
-	Stage   string
-	Outcome string
-	// Offset is how many to leave out, Limit the most to return; at least 1 (the handler sets the default of 1000).
-	Offset, Limit int
-}
+// AttemptQuery selects attempts of a run. Its Limit is at least 1 (the handler sets the default of 1000).
+type AttemptQuery = ledger.AttemptQuery
 
-// RunQuery selects runs. Zero fields select all.
-type RunQuery struct {
-	// Limit is the most runs to return; at least 1 (the handler sets the default of 100).
-	Limit int
-	// State keeps only runs in this state.
-	State predictor.RunState
-	// Pipeline keeps only runs of this pipeline.
-	Pipeline string
-}
+// RunQuery selects runs. Its Limit is at least 1 (the handler sets the default of 100).
+type RunQuery = ledger.Query
 
 // DecisionQuery selects decisions. Zero fields select all.
 type DecisionQuery struct {
@@ -281,20 +266,4 @@ func (s Stack) HostPricePerHour() quantity.Money {
 		sum += host.PricePerHour
 	}
 	return sum
-}
-
-// Running selects, as the Outcome of an AttemptQuery, the attempts that go on.
-const Running = "running"
-
-// Select returns those of the attempts that match.
-func (q AttemptQuery) Select(attempts []timeline.Attempt) []timeline.Attempt {
-	kept := []timeline.Attempt{}
-	for _, attempt := range attempts {
-		outcome := cmp.Or(string(attempt.Outcome), Running)
-		if (q.Stage == "" || q.Stage == attempt.Stage) && (q.Outcome == "" || q.Outcome == outcome) {
-			kept = append(kept, attempt)
-		}
-	}
-	kept = kept[min(max(q.Offset, 0), len(kept)):]
-	return kept[:min(q.Limit, len(kept))]
 }

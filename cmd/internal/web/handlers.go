@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -27,6 +28,8 @@ var (
 	decisionsParameter = whole("limit", "the most decisions to answer: the newest of them", 1, 5000, usualDecisions)
 	deadParameter      = whole("limit", "the most dead letters to answer", 1, 1000, 100)
 	stateParameter     = choice("state", "keeps only runs in this state", predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed, predictor.RunCancelled)
+	runsSinceParameter = moment("since", "keeps only runs that started then or later")
+	cursorParameter    = words("cursor", "goes on behind the page whose next this is")
 	pipelineParameter  = words("pipeline", "keeps only what is of this pipeline")
 	runParameter       = words("run", "keeps only what is of this run")
 	keyParameter       = words("key", "the key of the binding; GET /api/v1/bindings lists them").must()
@@ -65,6 +68,8 @@ func (s *Server) plan(r *http.Request) (predictor.Plan, error) { return s.engine
 // runsAnswer is what GET /api/v1/runs answers.
 type runsAnswer struct {
 	Runs []ledger.RunView `json:"runs"`
+	// Next is the cursor of the page behind this one; empty when there is none.
+	Next string `json:"next,omitempty"`
 }
 
 func (s *Server) runs(r *http.Request) (answer runsAnswer, err error) {
@@ -77,8 +82,15 @@ func (s *Server) runs(r *http.Request) (answer runsAnswer, err error) {
 		return answer, err
 	}
 	query := RunQuery{Limit: int(limit), State: predictor.RunState(state), Pipeline: r.FormValue("pipeline")}
-	found, err := s.engine.Runs(r.Context(), query)
-	return runsAnswer{notNil(found)}, err
+	if query.Since, err = runsSinceParameter.moment(r, time.Now()); err != nil {
+		return answer, err
+	}
+	if query.After, err = ledger.ParsePlace(r.FormValue("cursor")); err != nil {
+		return answer, Invalid("give the next of the page before, or leave it out for the first page",
+			"cursor %.80q is %v", r.FormValue("cursor"), err)
+	}
+	page, err := s.engine.Runs(r.Context(), query)
+	return runsAnswer{Runs: notNil(page.Runs), Next: page.Next.String()}, err
 }
 
 func (s *Server) run(r *http.Request) (ledger.RunView, error) {

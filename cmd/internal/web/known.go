@@ -23,7 +23,7 @@ func (s *Server) knownRun(ctx context.Context, run string) (ledger.RunView, erro
 		return view, err
 	}
 	var names []string
-	for _, other := range others {
+	for _, other := range others.Runs {
 		names = append(names, other.Run)
 	}
 	if near := nearest.Names(run, names); len(near) > 0 {
@@ -69,7 +69,7 @@ func (s *Server) knownStage(ctx context.Context, view ledger.RunView, stage stri
 // knownPipeline refuses a pipeline that is neither served nor was.
 func (s *Server) knownPipeline(ctx context.Context, pipeline string) error {
 	earlier, err := s.engine.Runs(ctx, RunQuery{Limit: 1, Pipeline: pipeline})
-	if err != nil || len(earlier) > 0 {
+	if err != nil || len(earlier.Runs) > 0 {
 		return err
 	}
 	stack, err := s.engine.Stack(ctx)

@@ -108,7 +108,8 @@ func (s *Server) stackRoutes(options Options) []route {
 func (s *Server) runRoutes() []route {
 	goal := predictor.Goal{Deadline: 900e9, Budget: quantity.Money(2e12), Minimise: predictor.Cost}
 	return []route{
-		asking(s, "GET", "/api/v1/runs", "Lists runs, newest first.", s.runs).with(runsParameter, stateParameter, pipelineParameter),
+		asking(s, "GET", "/api/v1/runs", "Lists runs, newest first.", s.runs).
+			with(runsParameter, stateParameter, pipelineParameter, runsSinceParameter, cursorParameter),
 		asking(s, "GET", "/api/v1/runs/{run}", "Returns one run.", s.run).refusing(notFound),
 		asking(s, "GET", "/api/v1/runs/{run}/decisions", "Lists the decisions about a run, oldest first.", s.decisions).with(decisionsParameter).refusing(notFound),
 		asking(s, "GET", "/api/v1/runs/{run}/history", "Returns the recorded history of a run, in the form that Temporal's replayer reads.", s.history).refusing(notFound),
@@ -130,13 +131,13 @@ func (s *Server) runRoutes() []route {
 
 func (s *Server) accountRoutes() []route {
 	return []route{
-		asking(s, "GET", "/api/v1/runs/{run}/timeline", "Lays out the attempts of a run in time.", s.timeline).with(marksParameter).refusing(notFound),
+		asking(s, "GET", "/api/v1/runs/{run}/timeline", "Lays out the attempts of a run in time.", s.timeline).with(marksParameter).refusing(notFound, gone),
 		asking(s, "GET", "/api/v1/runs/{run}/attempts", "Lists the attempts of a run by when they were scheduled.", s.attempts).
-			with(stageParameter, outcomeParameter, offsetParameter, attemptsParameter).refusing(notFound),
-		asking(s, "GET", "/api/v1/runs/{run}/allocation", "Says what each stage of a run held and used over time.", s.allocation).with(pointsParameter).refusing(notFound),
-		asking(s, "GET", "/api/v1/runs/{run}/breakdown", "Says where the time of a run went.", s.breakdown).refusing(notFound),
-		asking(s, "GET", "/api/v1/runs/{run}/curves", "Returns what the tasks of a run reported as progress.", s.curves).refusing(notFound),
-		asking(s, "GET", "/api/v1/runs/{run}/trainings", "Says what the plans of a run's split trainings predicted, and what came.", s.trainings).refusing(notFound),
+			with(stageParameter, outcomeParameter, offsetParameter, attemptsParameter).refusing(notFound, gone),
+		asking(s, "GET", "/api/v1/runs/{run}/allocation", "Says what each stage of a run held and used over time.", s.allocation).with(pointsParameter).refusing(notFound, gone),
+		asking(s, "GET", "/api/v1/runs/{run}/breakdown", "Says where the time of a run went.", s.breakdown).refusing(notFound, gone),
+		asking(s, "GET", "/api/v1/runs/{run}/curves", "Returns what the tasks of a run reported as progress.", s.curves).refusing(notFound, gone),
+		asking(s, "GET", "/api/v1/runs/{run}/trainings", "Says what the plans of a run's split trainings predicted, and what came.", s.trainings).refusing(notFound, gone),
 		asking(s, "GET", "/api/v1/diff", "Compares two runs.", s.diff).with(firstParameter, secondParameter).refusing(notFound),
 		{
 			method: "GET", path: "/api/v1/cost", summary: "Says who spent what.",

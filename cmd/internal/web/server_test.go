@@ -71,6 +71,7 @@ func TestRequestsAreAnsweredOrRefused(t *testing.T) {
 		"runs are listed":                              {"GET", "/api/v1/runs", "", nil, 200, `"run":"digits-1"`},
 		"no runs are an empty list":                    {"GET", "/api/v1/runs?state=failed", "", nil, 200, `{"runs":[]}`},
 		"an unknown state is refused":                  {"GET", "/api/v1/runs?state=happy", "", nil, 400, "happy"},
+		"a cursor that is none is refused":             {"GET", "/api/v1/runs?cursor=x", "", nil, 400, "next of the page before"},
 		"a limit of zero is refused":                   {"GET", "/api/v1/runs?limit=0", "", nil, 400, "1 to 1000"},
 		"a limit that is no number is refused":         {"GET", "/api/v1/decisions?limit=x", "", nil, 400, "1 to 5000"},
 		"one run is shown":                             {"GET", "/api/v1/runs/digits-1", "", nil, 200, `"pipeline":"digits"`},

@@ -134,7 +134,7 @@ func (t *teller) beginRuns(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, view := range slices.Backward(newest) {
+	for _, view := range slices.Backward(newest.Runs) {
 		if view.State != predictor.RunRunning && time.Since(view.EndedAt) > recently {
 			continue
 		}

@@ -33,8 +33,8 @@ func (e oneRun) Run(_ context.Context, run string) (ledger.RunView, error) {
 	return e.view, nil
 }
 
-func (e oneRun) Runs(context.Context, RunQuery) ([]ledger.RunView, error) {
-	return []ledger.RunView{e.view}, nil
+func (e oneRun) Runs(context.Context, RunQuery) (ledger.Page, error) {
+	return ledger.Page{Runs: []ledger.RunView{e.view}}, nil
 }
 
 func (e oneRun) Decisions(context.Context, DecisionQuery) ([]predictor.Decision, error) {

@@ -38,7 +38,8 @@ printed, empty when there are none.
 
 The exit code is 0, also when there are none.`,
 		Example: `  spillway runs --status running
-  spillway runs --pipeline train --limit 100 --json`,
+  spillway runs --pipeline train --limit 100 --json
+  spillway runs --since 24h --limit 5000`,
 		Args:              flag.Positional(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,7 +48,9 @@ The exit code is 0, also when there are none.`,
 		},
 	}
 	flags := command.Flags()
-	flags.Var(flag.Count{Value: &query.Limit, Least: 1}, "limit", "the most runs to list, up to 1000")
+	flags.Var(flag.Count{Value: &query.Limit, Least: 1}, "limit", "the most runs to list")
+	flags.Var(flag.Moment{Value: &query.Since}, "since", "keep only runs that started since: a time such as "+
+		"2026-11-20T09:00:00Z, a day, or how long ago, such as 24h or 7d")
 	flags.Var(flag.Choice{Value: &state, Of: []string{
 		string(predictor.RunRunning), string(predictor.RunSucceeded), string(predictor.RunFailed), string(predictor.RunCancelled),
 	}}, "status", "keep only runs that are so")

@@ -102,7 +102,7 @@ func survey(ctx context.Context, calls *client.Client) (display.Overview, error)
 	}
 	o.Running, o.Use = map[string][]timeline.Attempt{}, map[string]map[string]timeline.Held{}
 	for _, run := range o.Runs[:min(measuredRuns, len(o.Runs))] {
-		attempts, err := calls.Attempts(ctx, web.AttemptQuery{Run: run.Run, Outcome: web.Running})
+		attempts, err := calls.Attempts(ctx, web.AttemptQuery{Run: run.Run, Outcome: ledger.Running})
 		if gone(err) {
 			continue
 		}

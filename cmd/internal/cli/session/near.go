@@ -14,7 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
-// MostRuns is how many runs the engine lists at most.
+// MostRuns is how many runs are looked through for those that are near or belong together: the newest.
 const MostRuns = 1000
 
 // WithNearRuns completes the error that there is no such run with the runs whose names are near one of those that were given.

@@ -29,12 +29,12 @@ type engine struct {
 }
 
 // Runs returns runs with what was predicted of them.
-func (e engine) Runs(ctx context.Context, query web.RunQuery) ([]ledger.RunView, error) {
-	views, err := e.Engine.Runs(ctx, query)
-	for i := range views {
-		views[i].Predicted = e.predicted[views[i].Run]
+func (e engine) Runs(ctx context.Context, query web.RunQuery) (ledger.Page, error) {
+	page, err := e.Engine.Runs(ctx, query)
+	for i, view := range page.Runs {
+		page.Runs[i].Predicted = e.predicted[view.Run]
 	}
-	return views, err
+	return page, err
 }
 
 // Run returns one run with what was predicted of it.

@@ -41,7 +41,7 @@ func TestAccountsComeBackAsTheEngineGivesThem(t *testing.T) {
 	lived(engine)
 	ctx := t.Context()
 	const run = "digits-1"
-	attempts := web.AttemptQuery{Run: run, Stage: stage.Name, Outcome: web.Running, Limit: 7}
+	attempts := web.AttemptQuery{Run: run, Stage: stage.Name, Outcome: ledger.Running, Limit: 7}
 	bill := ledger.BillQuery{By: ledger.ByRun, Since: begin, Until: begin.Add(time.Hour), Run: run, Pipeline: "digits"}
 	for name, ask := range map[string]func() (got, want any, err, none error){
 		"Timeline": func() (any, any, error, error) {

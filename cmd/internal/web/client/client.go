@@ -91,17 +91,48 @@ func (c *Client) Plan(ctx context.Context) (plan predictor.Plan, err error) {
 	return plan, c.call(ctx, http.MethodGet, "/api/v1/plan", nil, &plan)
 }
 
-// Runs returns the runs that match, newest first. A Limit of 0 means the engine's default.
-func (c *Client) Runs(ctx context.Context, query web.RunQuery) ([]ledger.RunView, error) {
+// mostRuns is how many runs the engine answers at once.
+const mostRuns = 1000
+
+// Runs returns the runs that match, newest first, of as many pages as that takes. A Limit of 0 means the engine's
+// default.
+func (c *Client) Runs(ctx context.Context, query web.RunQuery) (runs []ledger.RunView, err error) {
+	for wanted := query.Limit; ; query.Limit = wanted - len(runs) {
+		page, err := c.RunPage(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, page.Runs...)
+		if query.After = page.Next; page.Next.IsZero() || len(runs) >= wanted {
+			return runs, nil
+		}
+	}
+}
+
+// RunPage returns one page of the runs that match, newest first: at most a thousand of them.
+func (c *Client) RunPage(ctx context.Context, query web.RunQuery) (page ledger.Page, err error) {
 	values := url.Values{}
 	set(values, "state", string(query.State))
 	set(values, "pipeline", query.Pipeline)
-	if query.Limit > 0 {
-		values.Set("limit", strconv.Itoa(query.Limit))
+	set(values, "cursor", query.After.String())
+	if !query.Since.IsZero() {
+		values.Set("since", query.Since.Format(time.RFC3339Nano))
 	}
-	var answer struct{ Runs []ledger.RunView }
-	err := c.call(ctx, http.MethodGet, "/api/v1/runs?"+values.Encode(), nil, &answer)
-	return answer.Runs, err
+	if query.Limit > 0 {
+		values.Set("limit", strconv.Itoa(min(query.Limit, mostRuns)))
+	}
+	var answer struct {
+		Runs []ledger.RunView
+		Next string
+	}
+	if err := c.call(ctx, http.MethodGet, "/api/v1/runs?"+values.Encode(), nil, &answer); err != nil {
+		return ledger.Page{}, err
+	}
+	next, err := ledger.ParsePlace(answer.Next)
+	if err != nil {
+		return ledger.Page{}, fmt.Errorf("read the next of a page of runs: %w", err)
+	}
+	return ledger.Page{Runs: answer.Runs, Next: next}, nil
 }
 
 // Run returns one run.

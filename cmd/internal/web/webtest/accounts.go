@@ -43,27 +43,35 @@ func (e *Engine) now() time.Time {
 	return e.Clock()
 }
 
+// detail asks what the attempts of a run did.
+func detail[T any](e *Engine, run string, ask func(*ledger.Detail, time.Time) T) (T, error) {
+	return account(e, run, func(l *ledger.Ledger, now time.Time) (answer T, known bool) {
+		of, known := l.Detail(run)
+		if known {
+			answer = ask(of, now)
+		}
+		return answer, known
+	})
+}
+
 // Timeline lays out the attempts of a run.
 func (e *Engine) Timeline(_ context.Context, run string, marks int) (timeline.View, error) {
-	return account(e, run, func(l *ledger.Ledger, now time.Time) (timeline.View, bool) { return l.Timeline(run, now, marks) })
+	return detail(e, run, func(d *ledger.Detail, now time.Time) timeline.View { return d.Timeline(now, marks) })
 }
 
 // Attempts returns attempts of a run.
 func (e *Engine) Attempts(_ context.Context, query web.AttemptQuery) ([]timeline.Attempt, error) {
-	all, err := account(e, query.Run, func(l *ledger.Ledger, _ time.Time) ([]timeline.Attempt, bool) { return l.Attempts(query.Run) })
-	return query.Select(all), err
+	return detail(e, query.Run, func(d *ledger.Detail, _ time.Time) []timeline.Attempt { return d.Attempts(query) })
 }
 
 // Allocation returns what each stage of a run held and used.
 func (e *Engine) Allocation(_ context.Context, run string, points int) ([]timeline.Allocation, error) {
-	return account(e, run, func(l *ledger.Ledger, now time.Time) ([]timeline.Allocation, bool) {
-		return l.Allocation(run, now, points)
-	})
+	return detail(e, run, func(d *ledger.Detail, now time.Time) []timeline.Allocation { return d.Allocation(now, points) })
 }
 
 // Breakdown returns where the time of a run went.
 func (e *Engine) Breakdown(_ context.Context, run string) (timeline.Breakdown, error) {
-	return account(e, run, func(l *ledger.Ledger, now time.Time) (timeline.Breakdown, bool) { return l.Breakdown(run, now) })
+	return detail(e, run, func(d *ledger.Detail, now time.Time) timeline.Breakdown { return d.Breakdown(now) })
 }
 
 // Curves returns what the tasks of a run reported as progress.
@@ -106,11 +114,15 @@ func (e *Engine) Bill(ctx context.Context, query ledger.BillQuery) (bill ledger.
 func (e *Engine) Diff(_ context.Context, a, b string) (ledger.Diff, error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	diff, missing := e.ledger.Diff(a, b)
-	if missing != "" {
-		return ledger.Diff{}, unknown(missing)
+	first, known := e.ledger.Run(a)
+	if !known {
+		return ledger.Diff{}, unknown(a)
 	}
-	return diff, e.failure
+	second, known := e.ledger.Run(b)
+	if !known {
+		return ledger.Diff{}, unknown(b)
+	}
+	return ledger.Compare(first, second), e.failure
 }
 
 // Prices returns the catalogue that is built in.

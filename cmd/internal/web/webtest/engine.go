@@ -125,10 +125,10 @@ func (e *Engine) Plan(context.Context) (predictor.Plan, error) {
 }
 
 // Runs returns runs from the ledger.
-func (e *Engine) Runs(_ context.Context, query web.RunQuery) ([]ledger.RunView, error) {
+func (e *Engine) Runs(_ context.Context, query web.RunQuery) (ledger.Page, error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	return e.ledger.Runs(ledger.Query(query)), e.failure
+	return ledger.Join(query, e.ledger.Runs(query), ledger.Part{}), e.failure
 }
 
 // Run returns one run from the ledger.
@@ -146,7 +146,14 @@ func (e *Engine) Run(_ context.Context, run string) (ledger.RunView, error) {
 func (e *Engine) Decisions(_ context.Context, query web.DecisionQuery) ([]predictor.Decision, error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	return e.ledger.Decisions(query.Run, query.Limit), e.failure
+	if query.Run == "" {
+		return e.ledger.Decisions(nil, query.Limit), e.failure
+	}
+	view, known := e.ledger.Run(query.Run)
+	if !known {
+		return nil, e.failure
+	}
+	return e.ledger.Decisions(&view, query.Limit), e.failure
 }
 
 // Result returns what Results has, else what the ledger does.

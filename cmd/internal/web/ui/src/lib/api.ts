@@ -404,6 +404,8 @@ export interface Bill {
   idle_picodollars: number;
   unused_picodollars: number;
   total_picodollars: number;
+  /** Times of which something is not known any more, oldest first. */
+  incomplete?: { since?: string; until: string }[];
 }
 
 export interface Price {
@@ -468,12 +470,21 @@ const post = <T>(path: string, body: unknown) =>
 export const mostRuns = 1000;
 export const mostDecisions = 5000;
 
-export function runs(state: string, pipeline: string): Promise<Run[]> {
-  const query = new URLSearchParams({ limit: String(mostRuns) });
+/** A part of the list of runs, newest first; next is the cursor of the part behind it, and missing where there is none. */
+export interface RunPage {
+  runs: Run[];
+  next?: string;
+}
+
+export function runPage(state: string, pipeline: string, limit: number, cursor = ''): Promise<RunPage> {
+  const query = new URLSearchParams({ limit: String(limit) });
   if (state) query.set('state', state);
   if (pipeline) query.set('pipeline', pipeline);
-  return get<{ runs: Run[] }>('runs?' + query).then((answer) => answer.runs);
+  if (cursor) query.set('cursor', cursor);
+  return get<RunPage>('runs?' + query);
 }
+
+export const runs = (state: string, pipeline: string) => runPage(state, pipeline, mostRuns).then((page) => page.runs);
 
 const ofRun = (id: string, what = '') => 'runs/' + encodeURIComponent(id) + what;
 const parameters = (values: Record<string, string | number | undefined>) =>

@@ -1,0 +1,223 @@
+package ledgerstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/ledger/spend"
+)
+
+// Runs returns what is kept of a page of runs, by their places. Of a run that goes on, or whose end was not kept as a
+// whole yet, that is what its start and its end tell.
+func (s *Store) Runs(ctx context.Context, query ledger.Query) (part ledger.Part, err error) {
+	condition, values := "started_ns > 0", []any{}
+	add := func(text string, value any) {
+		values = append(values, value)
+		condition += fmt.Sprintf(text, "$"+strconv.Itoa(len(values)))
+	}
+	if query.State != "" {
+		add(" AND state = %s", string(query.State))
+	}
+	if query.Pipeline != "" {
+		add(" AND pipeline = %s", query.Pipeline)
+	}
+	if !query.Since.IsZero() {
+		add(" AND started_ns >= %s", spend.Nanoseconds(query.Since))
+	}
+	if !query.After.IsZero() {
+		add(" AND (started_ns, run) < (%s", query.After.Nanoseconds())
+		add(", %s)", query.After.Run)
+	}
+	statement := `SELECT shown FROM runs WHERE ` + condition + ` ORDER BY started_ns DESC, run DESC`
+	if query.Limit > 0 {
+		add("", query.Limit)
+		statement += " LIMIT $" + strconv.Itoa(len(values))
+	}
+	db, err := s.readable()
+	if err != nil {
+		return part, fmt.Errorf("list runs: %w", err)
+	}
+	rows, err := db.QueryContext(ctx, statement, values...)
+	if err != nil {
+		return part, fmt.Errorf("list runs: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // Err tells
+	for rows.Next() {
+		var shown string
+		if err := rows.Scan(&shown); err != nil {
+			return part, fmt.Errorf("list runs: %w", err)
+		}
+		view, err := decodeRun(shown)
+		if err != nil {
+			return part, fmt.Errorf("list runs: %w", err)
+		}
+		part.Runs = append(part.Runs, view)
+	}
+	if query.Limit > 0 && len(part.Runs) == query.Limit {
+		part.End = ledger.PlaceOf(part.Runs[len(part.Runs)-1])
+	}
+	return part, rows.Err()
+}
+
+// Run returns what is kept of a run; known is false when that is nothing.
+func (s *Store) Run(ctx context.Context, run string) (view ledger.RunView, known bool, err error) {
+	shown := ""
+	db, err := s.readable()
+	if err != nil {
+		return view, false, fmt.Errorf("look up run %q: %w", run, err)
+	}
+	err = db.QueryRowContext(ctx, `SELECT shown FROM runs WHERE run = $1`, run).Scan(&shown)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && shown == "" {
+		return view, false, nil
+	}
+	if err == nil {
+		view, err = decodeRun(shown)
+	}
+	if err != nil {
+		return view, false, fmt.Errorf("look up run %q: %w", run, err)
+	}
+	return view, true, nil
+}
+
+// Told is which messages of the loop's stream tell of a run that has ended, by the sequences of the first and the last;
+// known is false where that is not known.
+func (s *Store) Told(ctx context.Context, run string) (first, last uint64, known bool, err error) {
+	var from, to int64
+	db, err := s.readable()
+	if err != nil {
+		return 0, 0, false, fmt.Errorf("look up what tells of run %q: %w", run, err)
+	}
+	err = db.QueryRowContext(ctx, `SELECT first_sequence, last_sequence FROM runs
+		WHERE run = $1 AND started_ns > 0`, run).Scan(&from, &to)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, 0, false, nil
+	}
+	if err != nil {
+		return 0, 0, false, fmt.Errorf("look up what tells of run %q: %w", run, err)
+	}
+	return uint64(from), uint64(to), from > 0 && to >= from, nil
+}
+
+// readable is what is read from, or why nothing can be now.
+func (s *Store) readable() (*sql.DB, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if !s.usable {
+		return nil, cmp.Or(s.failure, errClosed)
+	}
+	return s.readers, nil
+}
+
+// KeepRuns keeps all that ended runs did. What was kept of them before goes; a run of which the store does not know the
+// end, or that has started anew since, is left as it is.
+func (s *Store) KeepRuns(ctx context.Context, views []ledger.RunView) error {
+	return s.write(ctx, func(w *writer) error {
+		for _, view := range views {
+			before, known, err := w.shown(ctx, view.Run)
+			if err != nil {
+				return fmt.Errorf("keep run %q: %w", view.Run, err)
+			}
+			if known && !before.EndedAt.Equal(view.EndedAt) {
+				continue
+			}
+			shown, err := json.Marshal(view)
+			if err != nil {
+				return fmt.Errorf("keep run %q: %w", view.Run, err)
+			}
+			if _, err := w.exec(ctx, `UPDATE runs SET started_ns = $2, state = $3, whole = 1, shown = $4,
+				pipeline = CASE WHEN $5 = '' THEN pipeline ELSE $5 END WHERE run = $1 AND ended_ns > 0 AND settled <> $6`,
+				view.Run, max(1, spend.Nanoseconds(view.StartedAt)), string(view.State), string(shown), view.Pipeline,
+				removed); err != nil {
+				return fmt.Errorf("keep run %q: %w", view.Run, err)
+			}
+		}
+		return nil
+	})
+}
+
+// RemoveRun forgets a run that has ended: what is shown of it at once, and its attempts as soon as their minutes are
+// closed, since until then they say who pays for idle time. What it has spent stays in sums of an hour. A Record that
+// comes for it after that counts as one of another run of that name. A run that goes on, or that there is not, stays as
+// it is.
+func (s *Store) RemoveRun(ctx context.Context, run string) error {
+	err := s.write(ctx, func(w *writer) error {
+		_, err := w.exec(ctx, `UPDATE runs SET settled = $2, started_ns = 0, state = '', whole = 1, shown = ''
+			WHERE run = $1 AND ended_ns > 0`, run, removed)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("remove run %q from the ledger: %w", run, err)
+	}
+	return nil
+}
+
+// write changes what is kept in one transaction; it does not move the cursor.
+func (s *Store) write(ctx context.Context, change func(*writer) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.usable || damaged(s.failure) {
+		return s.failure
+	}
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := change(&writer{tx: tx, statements: map[string]*sql.Stmt{}}); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+// decodeRun reads what is shown of a run.
+func decodeRun(shown string) (view ledger.RunView, err error) {
+	if err := json.Unmarshal([]byte(shown), &view); err != nil {
+		return view, fmt.Errorf("read what is kept of a run: %w", err)
+	}
+	return view, nil
+}
+
+// show writes what is shown of a run that is not kept as a whole.
+func (w *writer) show(ctx context.Context, view ledger.RunView) error {
+	shown, err := json.Marshal(view)
+	if err != nil {
+		return err
+	}
+	_, err = w.exec(ctx, `UPDATE runs SET started_ns = $2, state = $3, whole = 0, shown = $4,
+		pipeline = CASE WHEN $5 = '' THEN pipeline ELSE $5 END WHERE run = $1`, view.Run,
+		max(1, spend.Nanoseconds(view.StartedAt)), string(view.State), string(shown), view.Pipeline)
+	return err
+}
+
+// shown is what is shown of a run; known is false where that is nothing.
+func (w *writer) shown(ctx context.Context, run string) (view ledger.RunView, known bool, err error) {
+	shown := ""
+	err = w.tx.QueryRowContext(ctx, `SELECT shown FROM runs WHERE run = $1`, run).Scan(&shown)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && shown == "" {
+		return view, false, nil
+	}
+	if err == nil {
+		view, err = decodeRun(shown)
+	}
+	return view, err == nil, err
+}
+
+// goalChanged notes another goal.
+func (w *writer) goalChanged(ctx context.Context, e predictor.GoalChanged) error {
+	r, err := w.run(ctx, e.Run)
+	if err != nil || r.ended != 0 {
+		return err
+	}
+	view, known, err := w.shown(ctx, e.Run)
+	if err != nil || !known {
+		return err
+	}
+	view.Goal = e.Goal
+	return w.show(ctx, view)
+}

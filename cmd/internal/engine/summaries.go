@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/ledgerstore"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+const (
+	// keepEvery is how often what ended runs did is kept: a run takes in Records for a moment after its end.
+	keepEvery = time.Second
+	// keepAtOnce is how many runs are kept in one transaction.
+	keepAtOnce = 100
+)
+
+// page is what the ledger in memory has of a page of runs: those that it would list, and whatever it knows of those that
+// are kept.
+func (o *observer) page(query ledger.Query, kept []ledger.RunView) ledger.Part {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	part := o.ledger.Runs(query)
+	listed := make(map[string]bool, len(part.Runs))
+	for _, view := range part.Runs {
+		listed[view.Run] = true
+	}
+	for _, other := range kept {
+		if view, known := o.ledger.Run(other.Run); known && !listed[other.Run] {
+			part.Runs = append(part.Runs, view)
+		}
+	}
+	return part
+}
+
+// keepRuns keeps what ended runs did, until ctx ends.
+func (o *observer) keepRuns(ctx context.Context, store *ledgerstore.Store) error {
+	ticker := time.NewTicker(keepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		for more := true; more && ctx.Err() == nil; {
+			var err error
+			if more, err = o.keepSome(ctx, store); err != nil && ctx.Err() == nil {
+				o.logger.WarnContext(ctx, "what runs did could not be kept; it is tried again", "error", err)
+			}
+		}
+	}
+}
+
+// keepSome keeps what some ended runs did; more says that there may be others.
+func (o *observer) keepSome(ctx context.Context, store *ledgerstore.Store) (more bool, err error) {
+	o.mu.Lock()
+	seen, ended := o.seen, o.ledger.Unkept(keepAtOnce)
+	o.mu.Unlock()
+	if len(ended) == 0 {
+		return false, nil
+	}
+	if err := store.Reach(ctx, seen); err != nil { // it has to know that they ended
+		return false, err
+	}
+	views := make([]ledger.RunView, len(ended))
+	for i, run := range ended {
+		views[i] = run.View
+	}
+	if err := store.KeepRuns(ctx, views); err != nil {
+		return false, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ledger.Keep(ended)
+	return len(ended) == keepAtOnce, nil
+}
