@@ -5,7 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -43,16 +46,12 @@ func (s *Store) Bill(ctx context.Context, request Request) (bill ledger.Bill, er
 	statement := ledger.NewStatement(request.BillQuery, latest)
 	since, until := statement.Window()
 	tx, err := s.begin(ctx, func(tx *sql.Tx) error {
-		var running []spend.Span
-		for _, a := range request.Accruing {
-			known, err := recorded(ctx, tx, a)
-			if err != nil {
-				return err
-			}
-			if !known {
-				running = append(running, a.Span)
-				statement.Add(a.Span)
-			}
+		running, err := unrecorded(ctx, tx, request.Accruing)
+		if err != nil {
+			return err
+		}
+		for _, span := range running {
+			statement.Add(span)
 		}
 		s.book.Each(since, until, running, statement.Add)
 		return nil
@@ -95,16 +94,73 @@ func (s *Store) begin(ctx context.Context, look func(*sql.Tx) error) (tx *sql.Tx
 	return tx, nil
 }
 
-// recorded reports whether the Record of an attempt is here that seems to go on.
-func recorded(ctx context.Context, tx *sql.Tx, a ledger.Accruing) (known bool, err error) {
-	generation, found := int64(0), 0
-	err = tx.QueryRowContext(ctx, `SELECT generation FROM runs WHERE run = $1`, a.Span.Owner.Run).Scan(&generation)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return false, err
+// maxValues is how many values a query is asked with: SQLite takes 32,766, and PostgreSQL 65,535.
+const maxValues = 10_000
+
+// unrecorded is what the attempts have spent that seem to go on and whose Record is not here. All are looked up in a few
+// queries, since nothing is taken in meanwhile.
+func unrecorded(ctx context.Context, tx *sql.Tx, accruing []ledger.Accruing) (running []spend.Span, err error) {
+	if len(accruing) == 0 {
+		return nil, nil
 	}
-	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE id = $1`,
-		attemptID(generation, a.Span.Owner.Run, a.Task, a.Attempt)).Scan(&found)
-	return found > 0, err
+	generations := map[string]int64{}
+	for _, a := range accruing {
+		generations[a.Span.Owner.Run] = 0
+	}
+	runs := slices.Sorted(maps.Keys(generations))
+	err = lookUp(ctx, tx, `SELECT run, generation FROM runs WHERE run IN `, runs, func(rows *sql.Rows) error {
+		var run string
+		var generation int64
+		err := rows.Scan(&run, &generation)
+		generations[run] = generation
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(accruing))
+	for i, a := range accruing {
+		ids[i] = attemptID(generations[a.Span.Owner.Run], a.Span.Owner.Run, a.Task, a.Attempt)
+	}
+	recorded := map[string]bool{}
+	err = lookUp(ctx, tx, `SELECT id FROM spent WHERE id IN `, ids, func(rows *sql.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		recorded[id] = true
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range accruing {
+		if !recorded[ids[i]] {
+			running = append(running, a.Span)
+		}
+	}
+	return running, nil
+}
+
+// lookUp calls visit with each row of a query that ends before a list of values.
+func lookUp(ctx context.Context, tx *sql.Tx, query string, values []string, visit func(*sql.Rows) error) error {
+	for part := range slices.Chunk(values, maxValues) {
+		names, list := make([]string, len(part)), make([]any, len(part))
+		for i, value := range part {
+			names[i], list[i] = "$"+strconv.Itoa(i+1), value
+		}
+		rows, err := tx.QueryContext(ctx, query+"("+strings.Join(names, ", ")+")", list...)
+		if err != nil {
+			return err
+		}
+		for rows.Next() {
+			if err = visit(rows); err != nil {
+				break
+			}
+		}
+		if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // filter is the condition of what a bill is about, with its values behind those of a window.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -209,6 +211,34 @@ func TestAnAttemptThatGoesOnCountsUntilNow(t *testing.T) {
 	l.tell(t, line("r", "score", "t0", predictor.Pool, "h", 60, 120, cent/8))
 	if got := l.bill(t, ledger.BillQuery{}, after(180)); got.Pool != cent/8 || got.Total != 3*cent {
 		t.Errorf("once its Record is there: %+v, want what the Record says", got)
+	}
+}
+
+// TestABillOfManyAttemptsThatGoOnLeavesOutThoseThatWereTold asks for more than fit into one query, of two runs one of
+// which has started anew.
+func TestABillOfManyAttemptsThatGoOnLeavesOutThoseThatWereTold(t *testing.T) {
+	t.Parallel()
+	const attempts = 25_000
+	again := run("s")
+	again.At = after(50)
+	a := apply(t, run("r"), run("s"), predictor.RunEnded{Run: "s", State: predictor.RunSucceeded, At: after(40)}, again)
+	var told []predictor.Event
+	var going []ledger.Accruing
+	for i := range attempts {
+		owner := spend.Owner{Run: []string{"r", "s"}[i%2], Pipeline: "p", Stage: "app/score"}
+		task := fmt.Sprint("t", i)
+		going = append(going, ledger.Accruing{Task: task, Attempt: 1, Span: spend.Span{
+			Owner: &owner, Venue: predictor.Pool, Host: "h", From: after(60).UnixNano(), To: after(120).UnixNano(),
+			Counted: math.MaxInt64, Sums: spend.Sums{Pool: 2},
+		}})
+		if i%100 < 2 {
+			told = append(told, line(owner.Run, "score", task, predictor.Pool, "h", 60, 110, 1))
+		}
+	}
+	a.tell(t, told...)
+	bill, err := a.store.Bill(t.Context(), ledgerstore.Request{Now: after(120), Accruing: going})
+	if want := quantity.Money(2*attempts - len(told)); err != nil || bill.Pool != want {
+		t.Errorf("the attempts cost %d, want %d (%v)", bill.Pool, want, err)
 	}
 }
 

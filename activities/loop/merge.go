@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -18,6 +19,10 @@ const (
 	readAhead = 256
 	// otherWait is how long a message waits for those of the other stream that are stored and do not come.
 	otherWait = 2 * time.Second
+	// openTries is how often it is looked up when the first message was stored, and samplesAgain how old the samples are at
+	// most that are handed on without an answer: those that a leader needs who follows another.
+	openTries    = 6
+	samplesAgain = 3 * time.Minute
 )
 
 // source is one stream that is followed.
@@ -85,11 +90,30 @@ type merger struct {
 	before       uint64 // the sequence of the last message of the loop's stream that was handed on
 }
 
-// open looks up what is stored, and when the first message was that is to be handed on. Without an answer nothing is waited for.
+// open looks up what is stored, and when the first message was that is to be handed on. Who begins at the oldest needs no
+// answer; who goes on behind a checkpoint must not be handed the samples of hours again that are in it. So it is asked a few
+// times, and without an answer samples begin samplesAgain ago.
 func (m *merger) open(ctx context.Context, js jetstream.JetStream, logger *slog.Logger) {
+	pause := retryLeast
+	for try := 1; ; try++ {
+		err := m.lookUp(ctx, js)
+		if err == nil || m.told.next == 1 {
+			return
+		}
+		logger.DebugContext(ctx, "look up when a message was stored", "sequence", m.told.next, "error", err)
+		if try == openTries || !wait.For(ctx, pause) {
+			m.looked.since = time.Now().Add(-samplesAgain)
+			return
+		}
+		pause = min(2*pause, retryMost)
+	}
+}
+
+// lookUp is one try of open.
+func (m *merger) lookUp(ctx context.Context, js jetstream.JetStream) error {
 	lines, err := js.Stream(ctx, m.told.name)
 	if err != nil {
-		return // whoever reads the stream tells
+		return err
 	}
 	info := lines.CachedInfo()
 	m.told.behind = info.State.LastSeq >= m.told.next && info.State.Msgs > 0
@@ -103,15 +127,16 @@ func (m *merger) open(ctx context.Context, js jetstream.JetStream, logger *slog.
 		case errors.Is(err, jetstream.ErrMsgNotFound): // those behind it were deleted
 			m.told.behind, m.looked.since = false, info.TimeStamp
 		case err != nil:
-			logger.DebugContext(ctx, "look up when a message was stored", "sequence", m.told.next, "error", err)
+			return err
 		default:
 			m.looked.since = first.Time
 		}
 	}
-	if samples, err := js.Stream(ctx, m.looked.name); err == nil {
+	if samples, err := js.Stream(ctx, m.looked.name); err == nil { // without an answer nothing is waited for
 		state := samples.CachedInfo().State
 		m.looked.behind = state.Msgs > 0 && state.LastTime.After(m.looked.since)
 	}
+	return nil
 }
 
 // run hands messages on until ctx ends, handle fails, or the loop's stream cannot be read any more; it returns why.
