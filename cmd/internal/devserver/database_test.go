@@ -75,7 +75,7 @@ func TestTheDatabaseGivesBackWhatIsDeleted(t *testing.T) {
 	}
 	empty, full := size(), size(histories)
 	if deleted := size("DELETE FROM history_node"); deleted != full {
-		t.Errorf("the file has %d bytes once all is deleted, want the %d before: nothing is to be given back unasked", deleted, full)
+		t.Errorf("the file has %d bytes once all is deleted, want the %d before: nobody asked for them", deleted, full)
 	}
 	left := full
 	for range 10 {

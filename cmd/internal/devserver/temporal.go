@@ -202,8 +202,9 @@ func dynamicSettings() dynamicconfig.StaticClient {
 		// Tasks of one priority are served in turn by their fairness keys, which are their pipelines. What waits in the queues of a database
 		// from before is served first; a server without it serves what waits in those of this one.
 		dynamicconfig.MatchingEnableFairness.Key(): true,
-		// Mutable states: one of a run of one stage takes about 25 kB, and the run one more entry while it starts. Those that were used
-		// last are kept, so that a steady flow finds its runs there, and of a burst none is left five minutes after it.
+		// Mutable states: one of a run of one stage takes about 25 kB, and the run one more entry while it starts. Those
+		// that were used last are kept, so that a steady flow finds its runs there, and of a burst none is left five
+		// minutes after it.
 		dynamicconfig.HistoryCacheHostLevelMaxSize.Key(): historyEntries,
 		dynamicconfig.HistoryCacheTTL.Key():              historyTTL,
 		dynamicconfig.HistoryCacheBackgroundEvict.Key(): dynamicconfig.CacheBackgroundEvictSettings{
@@ -213,7 +214,8 @@ func dynamicSettings() dynamicconfig.StaticClient {
 		dynamicconfig.XDCCacheMaxSizeBytes.Key(): 0,
 		// Who starts the same ID again and again is slowed down; by default 10,000 IDs of each shard are remembered.
 		dynamicconfig.BusinessIDReuseLimiterCacheSize.Key(): 500,
-		// Goroutines that work off queues: 512 each by default, of which all but a few wait for the one connection to the database.
+		// Goroutines that work off queues: 512 each by default, of which all but a few wait for the one connection to the
+		// database.
 		dynamicconfig.TimerProcessorSchedulerWorkerCount.Key():                  queueWorkers,
 		dynamicconfig.TransferProcessorSchedulerWorkerCount.Key():               queueWorkers,
 		dynamicconfig.VisibilityProcessorSchedulerWorkerCount.Key():             queueWorkers,

@@ -276,7 +276,7 @@ func diskOf(tb testing.TB, state string) string {
 const (
 	fleetRunning = 100 // attempts at a time
 	fleetLooks   = 100 // samples of each attempt
-	// fleetPause is the pause after one sample of each attempt: what comes too fast may be dropped, as nobody waits for it.
+	// fleetPause is the pause after one sample of each attempt: what comes too fast may be dropped, as nobody waits.
 	fleetPause = 10 * time.Millisecond
 )
 
@@ -329,7 +329,8 @@ func (f *fleet) run() {
 		for task := range fleetRunning {
 			f.recorder.Tell(predictor.Sampled{
 				Run: run, Stage: fleetStage, Task: strconv.Itoa(task), Attempt: 1, Venue: predictor.Pool, Host: "fleet",
-				Grant: grant, CPU: quantity.Milli(300 + look), Memory: quantity.Bytes(500+look) * quantity.MiB, Step: look, At: time.Now(),
+				Grant: grant, CPU: quantity.Milli(300 + look), Memory: quantity.Bytes(500+look) * quantity.MiB, Step: look,
+				At: time.Now(),
 			})
 			f.told++
 		}
@@ -340,7 +341,8 @@ func (f *fleet) run() {
 		at := time.Now()
 		if err := f.recorder.Record(f.t.Context(), predictor.Record{
 			Run: run, Pipeline: "fleet", Stage: fleetStage, Task: strconv.Itoa(task), Attempt: 1,
-			Venue: predictor.Pool, Host: "fleet", Outcome: predictor.Succeeded, ScheduledAt: at.Add(-time.Second), At: at, Grant: grant, Cost: cost,
+			Venue: predictor.Pool, Host: "fleet", Outcome: predictor.Succeeded,
+			ScheduledAt: at.Add(-time.Second), At: at, Grant: grant, Cost: cost,
 			Usage: quantity.Usage{Wall: time.Second, PeakMemory: 600 * quantity.MiB},
 		}); err != nil {
 			f.t.Error(err)
@@ -390,7 +392,7 @@ func (f *fleet) check(t *testing.T, runs int, bill ledger.Bill, account logged) 
 	if missing > 0 {
 		t.Errorf("the bill lacks %d of %d runs", missing, runs)
 	}
-	t.Logf("the bill of %d runs and %d attempts of other hosts: %s at the pool, %s at functions (%d invokes), equal to the hosts' own account",
+	t.Logf("the bill of %d runs and %d attempts of other hosts: %s at the pool, %s at functions (%d invokes)",
 		runs, f.attempts, bill.Pool, bill.Function, account.invokes)
 }
 
@@ -420,7 +422,8 @@ func writeHeaps(dir string) {
 		runtime.GC()
 		file, err := os.Create(filepath.Join(dir, "heap.part"))
 		if err == nil {
-			err = errors.Join(pprof.Lookup("heap").WriteTo(file, 0), file.Close(), os.Rename(file.Name(), filepath.Join(dir, "heap")))
+			err = errors.Join(pprof.Lookup("heap").WriteTo(file, 0), file.Close(),
+				os.Rename(file.Name(), filepath.Join(dir, "heap")))
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

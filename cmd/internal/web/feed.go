@@ -17,8 +17,9 @@ import (
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
-// feedEntries is how many changes a Feed remembers: a reader that is further behind is told the whole state again. A decision takes
-// about a kilobyte, a run the 2.5 kB of its view. A reader hears ten times a second; 100 runs a second are 10 s of them.
+// feedEntries is how many changes a Feed remembers: a reader that is further behind is told the whole state again. A
+// decision takes about a kilobyte, a run the 2.5 kB of its view. A reader hears ten times a second; 100 runs a second
+// are 10 s of them.
 const feedEntries = 1024
 
 // Feed remembers what changed, for the readers of GET /api/v1/stream. The engine calls its methods as it folds events, after its answers
