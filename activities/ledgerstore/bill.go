@@ -45,6 +45,9 @@ func (s *Store) Bill(ctx context.Context, request Request) (bill ledger.Bill, er
 	}
 	statement := ledger.NewStatement(request.BillQuery, latest)
 	since, until := statement.Window()
+	if err := s.prepare(ctx); err != nil {
+		return ledger.Bill{}, fmt.Errorf("make a bill: %w", err)
+	}
 	tx, err := s.begin(ctx, func(tx *sql.Tx) error {
 		running, err := unrecorded(ctx, tx, request.Accruing)
 		if err != nil {

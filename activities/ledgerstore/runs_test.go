@@ -195,3 +195,33 @@ func toSchema2(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 }
+
+// TestALedgerThatWasNotClosedIsLookedThrough opens a ledger that is damaged and that another has not closed, as after a
+// kill.
+func TestALedgerThatWasNotClosedIsLookedThrough(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	first := open(t, path, nil)
+	defer func() { _ = first.Close() }() // what is damaged may not close as it should
+	take(t, first, linesOf(1, spending()...)...)
+	damage(t, path)
+	second := open(t, path, nil)
+	defer shut(t, second)
+	if aside, err := filepath.Glob(path + ".damaged-*"); err != nil || len(aside) == 0 {
+		t.Errorf("put aside are %v (%v), want the damaged file", aside, err)
+	}
+}
+
+func TestAttemptsAreCountedAcrossStarts(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	store := open(t, path, nil)
+	take(t, store, linesOf(1, spending()...)...)
+	attempts := store.Attempts()
+	shut(t, store)
+	store = open(t, path, nil)
+	defer shut(t, store)
+	if got := store.Attempts(); got != attempts || got == 0 {
+		t.Errorf("%d attempts after a start, want %d", got, attempts)
+	}
+}

@@ -83,10 +83,11 @@ var migrations = [][]string{
 
 // Names in the table meta.
 const (
-	metaSchema = "schema"
-	metaCursor = "cursor"    // the sequence of the last message that was taken in
-	metaStored = "stored_ns" // when that was stored
-	metaClosed = "closed_ns" // until when minutes are closed
+	metaSchema   = "schema"
+	metaCursor   = "cursor"    // the sequence of the last message that was taken in
+	metaStored   = "stored_ns" // when that was stored
+	metaClosed   = "closed_ns" // until when minutes are closed
+	metaAttempts = "attempts"  // how many attempts are kept one by one
 	// metaShown is the sequence up to which starts and ends of runs were taken in by an engine that did not keep what is
 	// shown of them; 0 where there is nothing of that kind.
 	metaShown = "shown"

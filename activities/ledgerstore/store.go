@@ -176,6 +176,7 @@ func (s *Store) reader() *sql.DB {
 
 // open opens the file as it is. The caller holds mu.
 func (s *Store) open(ctx context.Context) (err error) {
+	ended := endedWell(s.path)
 	if err := s.connect(); err != nil {
 		return err
 	}
@@ -193,12 +194,10 @@ func (s *Store) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	var found string
-	if err := s.db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
-		return err
-	}
-	if found != "ok" {
-		return fmt.Errorf("%w: %s", errDamaged, found)
+	if !ended {
+		if err := check(ctx, s.db); err != nil {
+			return err
+		}
 	}
 	schema, err := schemaOf(ctx, s.db)
 	if err != nil {
@@ -218,6 +217,25 @@ func (s *Store) open(ctx context.Context) (err error) {
 		}
 	}
 	return s.load(ctx)
+}
+
+// endedWell reports whether whoever wrote the file last has closed it: SQLite then removes its write-ahead log.
+func endedWell(path string) bool {
+	_, err := os.Stat(path + "-wal")
+	return path == "" || errors.Is(err, fs.ErrNotExist)
+}
+
+// check reads the whole file, which takes seconds for 250,000 attempts: damage that is not looked for is met when it is
+// read, and handled then.
+func check(ctx context.Context, db *sql.DB) error {
+	var found string
+	if err := db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
+		return err
+	}
+	if found != "ok" {
+		return fmt.Errorf("%w: %s", errDamaged, found)
+	}
+	return nil
 }
 
 // connect prepares one writer and some readers; it does not look at the file.
@@ -341,8 +359,21 @@ func (s *Store) load(ctx context.Context) error {
 		return err
 	}
 	s.cursor, s.stored = uint64(cursor), timeOf(stored)
-	if err := s.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE task_id <> ''`).Scan(&s.attempts); err != nil {
-		return err
+	attempts, err := meta(ctx, s.db, metaAttempts)
+	if err == nil && attempts == 0 { // or an earlier engine did not count them
+		err = s.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE task_id <> ''`).Scan(&attempts)
+	}
+	s.attempts = int(attempts)
+	return err
+}
+
+// prepare reads the book, where that was not done since the file was opened: it takes a second for the attempts of a
+// busy week, for which the start of an engine does not wait.
+func (s *Store) prepare(ctx context.Context) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.usable || s.failure != nil || s.book != nil {
+		return nil
 	}
 	s.book, err = s.readBook(ctx)
 	return err

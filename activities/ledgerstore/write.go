@@ -69,7 +69,7 @@ func (s *Store) follow(ctx context.Context, js jetstream.JetStream, failing func
 	if lost := s.takeReplaced(); lost != nil {
 		failing(lost)
 	}
-	if err := errors.Join(s.rewind(ctx, js), s.lookBack(ctx, js)); err != nil {
+	if err := errors.Join(s.rewind(ctx, js), s.lookBack(ctx, js), s.prepare(ctx)); err != nil {
 		return err
 	}
 	var batch []loop.Line
@@ -170,6 +170,9 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
 	w := &writer{tx: tx, book: s.book, statements: map[string]*sql.Stmt{}}
 	if err = w.all(ctx, s.cursor, s.stored, lines); err == nil {
 		err = s.settle(ctx, w, s.attempts+w.attempts)
+	}
+	if err == nil {
+		err = setMeta(ctx, tx, metaAttempts, int64(s.attempts+w.attempts))
 	}
 	pruned := s.pruned
 	if stored := lines[len(lines)-1].Stored; err == nil && stored.Sub(s.pruned) >= pruneEvery {

@@ -20,6 +20,7 @@ func Lay(run Run, now time.Time, attempts []Attempt, marks int) View {
 	for _, attempts := range grouped {
 		lane := Lane{Stage: attempts[0].Stage, Count: len(attempts)}
 		if len(attempts) <= most {
+			slices.SortFunc(attempts, byTime)
 			lane.Attempts = make([]Attempt, len(attempts))
 			for i, attempt := range attempts {
 				lane.Attempts[i] = *attempt

@@ -78,23 +78,29 @@ func Sort(attempts []Attempt) {
 	slices.SortFunc(attempts, func(a, b Attempt) int { return byTime(&a, &b) })
 }
 
-// lanes groups attempts by stage, the stage that was scheduled first at the front, and sorts each group by time.
+// lanes groups attempts by stage, the stage that was scheduled first at the front; within a group they are in the order
+// in which they were given.
 func lanes(attempts []Attempt) [][]*Attempt {
-	sorted := make([]*Attempt, len(attempts))
-	for i := range attempts {
-		sorted[i] = &attempts[i]
-	}
-	slices.SortFunc(sorted, byTime)
 	places := map[string]int{}
 	var grouped [][]*Attempt
-	for _, attempt := range sorted {
+	var first []*Attempt // of each group
+	for i := range attempts {
+		attempt := &attempts[i]
 		place, known := places[attempt.Stage]
 		if !known {
 			place = len(grouped)
 			places[attempt.Stage] = place
-			grouped = append(grouped, nil)
+			grouped, first = append(grouped, nil), append(first, attempt)
 		}
 		grouped[place] = append(grouped[place], attempt)
+		if byTime(attempt, first[place]) < 0 {
+			first[place] = attempt
+		}
 	}
-	return grouped
+	slices.SortFunc(first, byTime)
+	sorted := make([][]*Attempt, len(first))
+	for i, attempt := range first {
+		sorted[i] = grouped[places[attempt.Stage]]
+	}
+	return sorted
 }
