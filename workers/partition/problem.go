@@ -235,6 +235,19 @@ func (p Problem) link(from, to int) Link {
 	return p.Links.Between
 }
 
+// Slowest is a link of the least bandwidth and the greatest latency of all that are given: a training step is priced with one
+// link for all pairs.
+func (l Links) Slowest() Link {
+	worst := l.Between
+	for _, link := range l.Pairs {
+		if link.BytesPerSecond > 0 && (worst.BytesPerSecond == 0 || link.BytesPerSecond < worst.BytesPerSecond) {
+			worst.BytesPerSecond = link.BytesPerSecond
+		}
+		worst.Latency = max(worst.Latency, link.Latency)
+	}
+	return worst
+}
+
 // withDefaults fills the memory of a parameter.
 func (m Memory) withDefaults() Memory {
 	if m.Weight == 0 {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spillway-ml/spillway/workers/cgroup"
 	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/graph"
+	"github.com/spillway-ml/spillway/workers/partition"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
@@ -28,6 +30,32 @@ func Devices() ([]exec.Device, error) {
 		return nil, fmt.Errorf("find the devices: %w", err)
 	}
 	return processors(cpus, quota), nil
+}
+
+// DevicesOf makes devices for parts of those of a file of devices: CPU devices share the cores evenly, each with one at least, and
+// accelerators are CUDA devices, numbered in the order of the file. unknown is the first of a class that models cannot be trained on,
+// -1 without one.
+func DevicesOf(list []partition.Device, cores int) (devices []exec.Device, unknown int) {
+	onCPU, accelerators := 0, 0
+	for _, device := range list {
+		if device.Class == graph.CPU {
+			onCPU++
+		}
+	}
+	for i, device := range list {
+		one := exec.Device{ID: device.ID, Memory: device.Memory}
+		switch device.Class {
+		case graph.CPU:
+			one.Kind, one.Threads = exec.CPU, max(cores/onCPU, 1)
+		case graph.Accelerator:
+			one.Kind, one.Index = exec.CUDA, accelerators
+			accelerators++
+		default:
+			return nil, i
+		}
+		devices = append(devices, one)
+	}
+	return devices, -1
 }
 
 // processors are the devices of some CPUs under a quota of cores.

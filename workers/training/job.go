@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	defaultBatch      = 64
+	// DefaultBatch is how many samples a step has where a job does not say.
+	DefaultBatch      = 64
 	defaultCheckpoint = 30 * time.Second
 	mostBatch         = 1 << 24
 )
@@ -41,7 +42,7 @@ func (j Job) normalized() (Job, deviceSet, error) {
 	if err := errors.Join(j.checkNumbers(), j.checkNames(), checkDevices(j.Devices)); err != nil {
 		return j, deviceSet{}, err
 	}
-	j.Batch = cmp.Or(j.Batch, defaultBatch)
+	j.Batch = cmp.Or(j.Batch, DefaultBatch)
 	if j.MicroBatches > j.Batch {
 		return j, deviceSet{}, fmt.Errorf("%d micro-batches of a batch of %d samples; choose at most as many", j.MicroBatches, j.Batch)
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// checkpoints is the directory of checkpoints, below that of the training.
-	checkpoints = "checkpoints"
+	// Checkpoints is the directory of checkpoints, below that of the training.
+	Checkpoints = "checkpoints"
 	// prefix begins the name of each; the number of finished steps follows.
 	prefix = "step-"
 	// kept is how many complete checkpoints stay.
@@ -46,7 +46,7 @@ type saved struct {
 
 func newKeeper(job Job, layout exec.Layout, pipeline exec.Pipeline, told func(exec.Checkpoint)) keeper {
 	return keeper{
-		directory: filepath.Join(job.Directory, checkpoints), every: job.CheckpointEvery, meta: exec.Describe(job.Executor.Name(), layout),
+		directory: filepath.Join(job.Directory, Checkpoints), every: job.CheckpointEvery, meta: exec.Describe(job.Executor.Name(), layout),
 		pipeline: pipeline, logger: job.Logger, begun: time.Now(), told: told,
 	}
 }

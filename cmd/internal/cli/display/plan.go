@@ -9,10 +9,11 @@ import (
 	"strconv"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/partition/appraisal"
 )
 
 // Plan returns the lines that tell a partition.
-func Plan(p Partition, s Style) []string {
+func Plan(p appraisal.Report, s Style) []string {
 	lines := graphLines(p)
 	if p.Infeasible != nil {
 		lines = append(lines, infeasibleLines(p)...)
@@ -36,7 +37,7 @@ func Plan(p Partition, s Style) []string {
 	return lines
 }
 
-func graphLines(p Partition) []string {
+func graphLines(p appraisal.Report) []string {
 	g := p.Graph
 	ops := plural(g.Ops, "operation")
 	if g.BackwardOps > 0 {
@@ -60,7 +61,7 @@ func graphLines(p Partition) []string {
 	return wrappedWords("graph  ", parts, tableWidth)
 }
 
-func planLines(p Partition) []string {
+func planLines(p appraisal.Report) []string {
 	plan := p.Plan
 	text := fmt.Sprintf("%s %s, at least %s", measured(p.Objective), brief(plan.Seconds), brief(plan.LowerBoundSeconds))
 	if plan.Optimal {
@@ -115,7 +116,7 @@ func measured(objective string) string {
 // memoryBar is that of a device's memory bar.
 const memoryBar = 20
 
-func deviceLines(p Partition, s Style) []string {
+func deviceLines(p appraisal.Report, s Style) []string {
 	t := newTable("device", ">stage", ">ops", ">load", "peak memory", ">", ">sends")
 	unused := 0
 	for _, d := range p.Plan.Devices {
@@ -141,14 +142,14 @@ func deviceLines(p Partition, s Style) []string {
 }
 
 // columnsOf is how many columns of the bar are full, rounded up, so that only an empty device has an empty bar.
-func columnsOf(d PartitionDevice) int {
+func columnsOf(d appraisal.Device) int {
 	if d.MemoryBytes <= 0 {
 		return 0
 	}
 	return min(int(math.Ceil(memoryBar*float64(d.PeakBytes)/float64(d.MemoryBytes))), memoryBar)
 }
 
-func peak(d PartitionDevice) string {
+func peak(d appraisal.Device) string {
 	if d.MemoryBytes <= 0 {
 		return d.PeakBytes.String()
 	}
@@ -156,7 +157,7 @@ func peak(d PartitionDevice) string {
 }
 
 // pipelineLines tell the stages of a training step.
-func pipelineLines(p Partition, s Style) []string {
+func pipelineLines(p appraisal.Report, s Style) []string {
 	t := newTable("stage", ">devices", "first .. last operation", ">forward", ">backward", ">send", ">all-reduce", ">in flight")
 	again := false
 	for i, stage := range p.Plan.Stages {
@@ -188,7 +189,7 @@ func ends(ops []string) string {
 	return first + " .. " + last
 }
 
-func frontLines(p Partition, s Style) []string {
+func frontLines(p appraisal.Report, s Style) []string {
 	t := newTable("plans, fastest first", ">time", ">idle memory", ">devices", ">stages", ">micro-batches", ">per hour")
 	for i, choice := range p.Front {
 		name := "  " + strconv.Itoa(i+1)
@@ -211,7 +212,7 @@ func dashed(n int) string {
 	return strconv.Itoa(n)
 }
 
-func baselineLines(p Partition, s Style) []string {
+func baselineLines(p appraisal.Report, s Style) []string {
 	t := newTable("beside it", ">time", "")
 	for _, b := range p.Baselines {
 		switch {
@@ -230,7 +231,7 @@ func baselineLines(p Partition, s Style) []string {
 	return t.lines(s, "")
 }
 
-func infeasibleLines(p Partition) []string {
+func infeasibleLines(p appraisal.Report) []string {
 	v := p.Infeasible
 	lines := wrapped("plan   ", "none: "+v.Reason, tableWidth)
 	if v.ShortDevice != "" {

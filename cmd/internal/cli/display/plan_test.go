@@ -4,41 +4,38 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"pgregory.net/rapid"
-
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/workers/schedule"
+	"github.com/spillway-ml/spillway/workers/partition/appraisal"
 )
 
 // stepPartition is a training step of two stages, the first of them with two replicas, beside an idle device.
-func stepPartition() display.Partition {
-	return display.Partition{
-		Graph: display.PartitionGraph{
+func stepPartition() appraisal.Report {
+	return appraisal.Report{
+		Graph: appraisal.Graph{
 			Name: "chain.json", Format: "spillway", Ops: 6, Edges: 5, ParameterBytes: 3 * quantity.GiB, ActivationBytes: 12 * quantity.GiB,
 			TotalSeconds: map[string]float64{"accelerator": 0.6, "cpu": 42},
 		},
 		Objective: "step", Training: true,
-		Plan: &display.PartitionPlan{
+		Plan: &appraisal.Plan{
 			Seconds: 0.25, LowerBoundSeconds: 0.2, MicroBatches: 4, MostReplicas: 2, IdleBytes: 5 * quantity.GiB, PicodollarsPerHour: 3 * quantity.USD,
 			Reason: "2 stages of 4 micro-batches, along the order of the graph",
-			Stages: []display.PartitionStage{
+			Stages: []appraisal.Stage{
 				{Devices: []string{"gpu-1", "gpu-2"}, Ops: []string{"embedding", "attention", "a layer of a long name"}, ForwardSeconds: 0.02, BackwardSeconds: 0.03, SendSeconds: 0.0005, AllReduceSeconds: 0.004, InFlight: 2, Recompute: true},
 				{Devices: []string{"gpu-3"}, Ops: []string{"head"}, ForwardSeconds: 0.015, BackwardSeconds: 0.035, InFlight: 1},
 			},
-			Devices: []display.PartitionDevice{
+			Devices: []appraisal.Device{
 				{ID: "gpu-1", Class: "accelerator", Stage: 1, Ops: []string{"embedding", "attention", "a layer of a long name"}, LoadSeconds: 0.2, PeakBytes: 16 * quantity.GiB, MemoryBytes: 16 * quantity.GiB, SentBytes: 20 * quantity.MiB},
 				{ID: "gpu-2", Class: "accelerator", Stage: 1, Ops: []string{"embedding", "attention", "a layer of a long name"}, LoadSeconds: 0.2, PeakBytes: 16 * quantity.GiB, MemoryBytes: 16 * quantity.GiB, SentBytes: 20 * quantity.MiB},
 				{ID: "gpu-3", Class: "accelerator", Stage: 2, Ops: []string{"head"}, LoadSeconds: 0.2, PeakBytes: quantity.MiB, MemoryBytes: 16 * quantity.GiB},
 				{ID: "host", Class: "cpu", Ops: []string{}, MemoryBytes: 64 * quantity.GiB},
 			},
-			Schedule: &display.PartitionSchedule{Name: "1f1b", Seconds: 0.24, Bubble: 0.125, Spans: []display.PartitionSpan{
+			Schedule: &appraisal.Schedule{Name: "1f1b", Seconds: 0.24, Bubble: 0.125, Spans: []appraisal.Span{
 				{Stage: 1, Kind: "forward", MicroBatch: 1, EndSeconds: 0.02},
 				{Stage: 1, Kind: "backward", MicroBatch: 1, StartSeconds: 0.07, EndSeconds: 0.1},
 				{Stage: 1, Kind: "all-reduce", MicroBatch: 1, StartSeconds: 0.236, EndSeconds: 0.24},
@@ -46,11 +43,11 @@ func stepPartition() display.Partition {
 				{Stage: 2, Kind: "backward", MicroBatch: 1, StartSeconds: 0.0355, EndSeconds: 0.0705},
 			}},
 		},
-		Front: []display.PartitionChoice{
+		Front: []appraisal.Choice{
 			{Seconds: 0.2, IdleBytes: 9 * quantity.GiB, Devices: 4, Stages: 3, MicroBatches: 8, PicodollarsPerHour: 4 * quantity.USD},
 			{Chosen: true, Seconds: 0.25, IdleBytes: 5 * quantity.GiB, Devices: 3, Stages: 2, MicroBatches: 4, PicodollarsPerHour: 3 * quantity.USD},
 		},
-		Baselines: []display.PartitionBaseline{
+		Baselines: []appraisal.Baseline{
 			{Name: "even split", Seconds: 0.5},
 			{Name: "data parallel", ShortDevice: "gpu-1", ShortBytes: 3 * quantity.GiB},
 			{Name: "single device", Problem: `device "gpu-1" cannot run operation "head"`},
@@ -60,44 +57,44 @@ func stepPartition() display.Partition {
 }
 
 // latencyPartition is one batch over two devices without an order between them.
-func latencyPartition() display.Partition {
-	return display.Partition{
-		Graph:     display.PartitionGraph{Name: "fork", Format: "dnn-partitioning", Ops: 1, Edges: 0, BackwardOps: 1, WorkspaceBytes: quantity.MiB, TransfersMeasured: true},
+func latencyPartition() appraisal.Report {
+	return appraisal.Report{
+		Graph:     appraisal.Graph{Name: "fork", Format: "dnn-partitioning", Ops: 1, Edges: 0, BackwardOps: 1, WorkspaceBytes: quantity.MiB, TransfersMeasured: true},
 		Objective: "latency",
-		Plan: &display.PartitionPlan{
+		Plan: &appraisal.Plan{
 			Seconds: 2e-7, LowerBoundSeconds: 1.5e-7, Optimal: true, MicroBatches: 1, MostReplicas: 1, Reason: "earliest task first",
-			Devices: []display.PartitionDevice{
+			Devices: []appraisal.Device{
 				{ID: "a", Stage: 0, Ops: []string{"x"}, LoadSeconds: 1e-7, PeakBytes: quantity.MiB},
 				{ID: "b", Stage: 0, Ops: []string{"y", "z"}, LoadSeconds: 2.5e-7, PeakBytes: quantity.MiB, MemoryBytes: 2 * quantity.MiB},
 			},
 		},
-		Front: []display.PartitionChoice{{Chosen: true, Seconds: 2e-7, Devices: 2, MicroBatches: 1}},
+		Front: []appraisal.Choice{{Chosen: true, Seconds: 2e-7, Devices: 2, MicroBatches: 1}},
 	}
 }
 
 // slowerPartition takes longer in the simulation than by the formula.
-func slowerPartition() display.Partition {
+func slowerPartition() appraisal.Report {
 	p := stepPartition()
 	p.Plan.Schedule.Seconds = 0.26
 	return p
 }
 
 // noPartition does not fit.
-func noPartition() display.Partition {
+func noPartition() appraisal.Report {
 	p := stepPartition()
 	p.Plan, p.Front = nil, nil
-	p.Infeasible = &display.Infeasibility{
+	p.Infeasible = &appraisal.Infeasibility{
 		Reason: "no pipeline was found that the memory of these devices holds", ShortDevice: "gpu-2", ShortBytes: 1_665_121_728,
-		Remedies: []display.PartitionRemedy{{Change: "1 more device like gpu-1", Seconds: 0.3}, {Change: "ZeRO stage 2", Seconds: 120}},
+		Remedies: []appraisal.Remedy{{Change: "1 more device like gpu-1", Seconds: 0.3}, {Change: "ZeRO stage 2", Seconds: 120}},
 	}
 	p.Baselines = p.Baselines[1:2]
 	return p
 }
 
 // hopelessPartition does not fit, and nothing helps.
-func hopelessPartition() display.Partition {
+func hopelessPartition() appraisal.Report {
 	p := noPartition()
-	p.Infeasible = &display.Infeasibility{Reason: "the graph needs 2 GiB and 1 devices have 1 GiB: it does not fit"}
+	p.Infeasible = &appraisal.Infeasibility{Reason: "the graph needs 2 GiB and 1 devices have 1 GiB: it does not fit"}
 	return p
 }
 
@@ -127,7 +124,7 @@ func TestPlanLinesHaveAtMostAHundredColumns(t *testing.T) {
 	}
 	long.Plan.Reason = strings.Repeat("why ", 60)
 	long.Baselines[2].Problem = strings.Repeat("because ", 60)
-	for _, p := range []display.Partition{stepPartition(), latencyPartition(), noPartition(), hopelessPartition(), long} {
+	for _, p := range []appraisal.Report{stepPartition(), latencyPartition(), noPartition(), hopelessPartition(), long} {
 		for _, line := range display.Plan(p, display.Style{Width: 80}) {
 			if n := utf8.RuneCountInString(line); n > 100 {
 				t.Errorf("%d columns: %s", n, line)
@@ -146,7 +143,7 @@ func TestThePictureIsXMLWhateverTheNames(t *testing.T) {
 	}
 	failed := noPartition()
 	failed.Infeasible.Reason = nasty
-	for _, p := range []display.Partition{p, failed, latencyPartition(), {}} {
+	for _, p := range []appraisal.Report{p, failed, latencyPartition(), {}} {
 		text := display.PlanSVG(p)
 		decoder := xml.NewDecoder(strings.NewReader(string(text)))
 		for {
@@ -176,72 +173,4 @@ func TestThePictureHasABoxForEachSpanOfEachDevice(t *testing.T) {
 	if got := strings.Count(text, "not used"); got != 1 {
 		t.Errorf("%d devices are not used, want 1", got)
 	}
-}
-
-// TestATimelineIsWhatTheSimulatorAddsUp checks the walk against the simulator, which knows sums only.
-func TestATimelineIsWhatTheSimulatorAddsUp(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		stages, micro := rapid.IntRange(1, 5).Draw(t, "stages"), rapid.IntRange(1, 9).Draw(t, "micro-batches")
-		span := rapid.Float64Range(0.001, 3)
-		costs := schedule.Costs{
-			Forward: rapid.SliceOfN(span, stages, stages).Draw(t, "forward"), Backward: rapid.SliceOfN(span, stages, stages).Draw(t, "backward"),
-			Send: rapid.SliceOfN(span, stages-1, stages-1).Draw(t, "send"), AllReduce: rapid.SliceOfN(span, stages, stages).Draw(t, "all-reduce"),
-		}
-		kind := rapid.SampledFrom([]func(int, int, schedule.Options) (schedule.Schedule, error){schedule.GPipe, schedule.OneForwardOneBackward}).Draw(t, "kind")
-		s, err := kind(stages, micro, schedule.Options{AllReduce: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := schedule.Simulate(s, costs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		spans := display.Timeline(s, costs)
-		end, busy, last := 0.0, make([]float64, stages), make([]float64, stages)
-		for _, span := range spans {
-			i := span.Stage - 1
-			if span.StartSeconds < last[i]-1e-9 {
-				t.Fatalf("stage %d does two things at %v", span.Stage, span.StartSeconds)
-			}
-			last[i] = span.EndSeconds
-			end = max(end, span.EndSeconds)
-			if span.Kind != "all-reduce" {
-				busy[i] += span.EndSeconds - span.StartSeconds
-			}
-		}
-		if len(spans) != stages*(2*micro+1) || math.Abs(end-want.Makespan) > 1e-9 {
-			t.Fatalf("%d spans to %v, want %d to %v", len(spans), end, stages*(2*micro+1), want.Makespan)
-		}
-		for i := range busy {
-			if math.Abs(busy[i]-want.Busy[i]) > 1e-9 {
-				t.Fatalf("stage %d is busy for %v, want %v", i, busy[i], want.Busy[i])
-			}
-		}
-	})
-}
-
-func TestAStreamLeavesOneBatchEachTimeOfTheBusiestStage(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		loads := rapid.SliceOfN(rapid.Float64Range(0.01, 5), 1, 6).Draw(t, "loads")
-		const batches = 12
-		spans := display.Stream(loads, batches)
-		var ends []float64
-		for _, span := range spans[len(spans)-batches:] {
-			ends = append(ends, span.EndSeconds)
-		}
-		sum := 0.0
-		for _, load := range loads {
-			sum += load
-		}
-		if math.Abs(ends[0]-sum) > 1e-9 {
-			t.Fatalf("the first batch leaves at %v, want %v", ends[0], sum)
-		}
-		for i := 1; i < batches; i++ {
-			if got, want := ends[i]-ends[i-1], slices.Max(loads); math.Abs(got-want) > 1e-9 {
-				t.Fatalf("batch %d leaves %v after the one before, want %v", i+1, got, want)
-			}
-		}
-	})
 }

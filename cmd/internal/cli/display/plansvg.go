@@ -7,6 +7,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/spillway-ml/spillway/workers/partition/appraisal"
 )
 
 // The layout of the picture, in pixels.
@@ -40,7 +42,7 @@ text{font:12px system-ui,sans-serif}.h{font-size:15px;font-weight:600}.n{font-si
 
 // PlanSVG returns a picture of a partition: a row for each device with how full its memory is, and what it does when, or how long it is busy where
 // the plan is no pipeline. It has no script and loads nothing; names from the graph are escaped.
-func PlanSVG(p Partition) []byte {
+func PlanSVG(p appraisal.Report) []byte {
 	d := &drawing{}
 	rows := 0
 	if p.Plan != nil {
@@ -81,7 +83,7 @@ func PlanSVG(p Partition) []byte {
 	return d.end()
 }
 
-func reasonOf(p Partition) string {
+func reasonOf(p appraisal.Report) string {
 	if p.Infeasible == nil {
 		return ""
 	}
@@ -89,7 +91,7 @@ func reasonOf(p Partition) string {
 }
 
 // headline is what the plan comes to.
-func headline(p Partition) string {
+func headline(p appraisal.Report) string {
 	if p.Plan == nil {
 		return ": nothing fits"
 	}
@@ -104,8 +106,8 @@ func headline(p Partition) string {
 }
 
 // spansByStage are the spans of each stage; index 0 has none.
-func spansByStage(plan *PartitionPlan) map[int][]PartitionSpan {
-	by := map[int][]PartitionSpan{}
+func spansByStage(plan *appraisal.Plan) map[int][]appraisal.Span {
+	by := map[int][]appraisal.Span{}
 	if plan.Schedule != nil {
 		for _, span := range plan.Schedule.Spans {
 			by[span.Stage] = append(by[span.Stage], span)
@@ -142,7 +144,7 @@ func (d *drawing) text(class string, x float64, y int, text string) {
 }
 
 // legend names the colours that are in the picture.
-func (d *drawing) legend(plan *PartitionPlan) {
+func (d *drawing) legend(plan *appraisal.Plan) {
 	if plan.Schedule == nil {
 		return
 	}
@@ -191,7 +193,7 @@ func niceStep(x float64) float64 {
 }
 
 // device draws a row.
-func (d *drawing) device(plan *PartitionPlan, device PartitionDevice, spans []PartitionSpan, top int) {
+func (d *drawing) device(plan *appraisal.Plan, device appraisal.Device, spans []appraisal.Span, top int) {
 	y, middle := float64(top)+4, top+19
 	class := "t"
 	if len(device.Ops) == 0 {
@@ -220,7 +222,7 @@ func (d *drawing) device(plan *PartitionPlan, device PartitionDevice, spans []Pa
 	}
 }
 
-func (d *drawing) span(s PartitionSpan, y float64, middle int) {
+func (d *drawing) span(s appraisal.Span, y float64, middle int) {
 	const gap = 0.5 // between spans that touch
 	x, width := svgTime+s.StartSeconds*d.scale, (s.EndSeconds-s.StartSeconds)*d.scale
 	title := fmt.Sprintf("%s %d, stage %d: %s to %s", s.Kind, s.MicroBatch, s.Stage, brief(s.StartSeconds), brief(s.EndSeconds))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/partition/appraisal"
 )
 
 // TrainingPlan returns the lines that tell how a training is divided, before it begins.
@@ -39,7 +40,7 @@ func partLines(plan predictor.Training, s Style) []string {
 			again = true
 			busy += "*"
 		}
-		memory := PartitionDevice{PeakBytes: part.PredictedPeakBytes, MemoryBytes: part.CapacityBytes}
+		memory := appraisal.Device{PeakBytes: part.PredictedPeakBytes, MemoryBytes: part.CapacityBytes}
 		bar := ""
 		if part.CapacityBytes > 0 {
 			bar = Style{ASCII: s.ASCII}.bar(columnsOf(memory), memoryBar, memoryBar)

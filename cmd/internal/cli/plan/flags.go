@@ -7,6 +7,7 @@ import (
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/workers/devicelist"
 	"github.com/spillway-ml/spillway/workers/graph"
 	"github.com/spillway-ml/spillway/workers/partition"
 )
@@ -29,7 +30,7 @@ const usualWeight = 4
 func (f *planFlags) add(set *pflag.FlagSet) {
 	f.set = set
 	set.StringVar(&f.devices, "devices", "", "`FILE` of the devices and the links between them, in YAML")
-	set.Var(flag.Choice{Value: &f.format, Of: []string{formatAuto, formatSpillway, formatDNN, formatPipe, formatDAPPLE, formatPiper}}, "format",
+	set.Var(flag.Choice{Value: &f.format, Of: formats()}, "format",
 		"the format of the graph; auto is by what the file holds")
 	set.Var(flag.Choice{Value: &f.objective, Of: []string{"throughput", "step", "latency"}}, "objective", "the time to make small (default step for training, else throughput)")
 	set.Var(flag.Weight{Value: &f.lambda, Least: 0}, "lambda", "how much idle memory counts: as many times the least possible time as the part of all memory that is idle (default 0)")
@@ -69,8 +70,8 @@ func (f *planFlags) check() error {
 }
 
 // problem is what is to be planned.
-func (f *planFlags) problem(found recorded, list DeviceList) (partition.Problem, error) {
-	forward, backward := passes(found.graph)
+func (f *planFlags) problem(found graph.Recorded, list devicelist.List) (partition.Problem, error) {
+	forward, backward := found.Graph.Passes()
 	training := f.training || (!f.inference && backward)
 	switch {
 	case f.inference && !forward:
@@ -79,7 +80,7 @@ func (f *planFlags) problem(found recorded, list DeviceList) (partition.Problem,
 		return partition.Problem{}, &fault.UsageError{Problem: "this graph has no backward pass", Hint: "record it while training, or leave --training out"}
 	}
 	p := partition.Problem{
-		Graph: found.graph, Devices: list.Devices, Links: list.links, IdleWeight: f.lambda, MicroBatches: f.microBatches, MostMicroBatches: found.samples,
+		Graph: found.Graph, Devices: list.Devices, Links: list.Links, IdleWeight: f.lambda, MicroBatches: f.microBatches, MostMicroBatches: found.Samples,
 		Training: training && forward, // otherwise the operations hold all that already
 		Memory:   partition.Memory{Weight: f.weightBytes, Gradient: f.weightBytes, Optimizer: max(16-2*f.weightBytes, 0), ZeRO: f.zero, Recompute: f.recompute},
 	}
@@ -107,32 +108,6 @@ func (f *planFlags) problem(found recorded, list DeviceList) (partition.Problem,
 	if !training {
 		return p, &fault.UsageError{Problem: "this graph has no backward pass", Hint: "write --objective throughput or latency"}
 	}
-	p.Links.Between, p.Links.Pairs = slowest(p.Links), nil
+	p.Links.Between, p.Links.Pairs = p.Links.Slowest(), nil
 	return p, nil
-}
-
-// passes says whether the costs of the forward pass stand alone, and whether there are any of the backward pass.
-func passes(g graph.Graph) (forward, backward bool) {
-	forward = true
-	for _, op := range g.Ops {
-		if op.Backward || op.BackwardOf != "" {
-			forward, backward = false, true
-		}
-		for _, cost := range op.Costs {
-			backward = backward || cost.Backward > 0
-		}
-	}
-	return forward, backward
-}
-
-// slowest is the link of least bandwidth: a training step is priced with one link for all pairs.
-func slowest(links partition.Links) partition.Link {
-	worst := links.Between
-	for _, link := range links.Pairs {
-		if link.BytesPerSecond > 0 && (worst.BytesPerSecond == 0 || link.BytesPerSecond < worst.BytesPerSecond) {
-			worst.BytesPerSecond = link.BytesPerSecond
-		}
-		worst.Latency = max(worst.Latency, link.Latency)
-	}
-	return worst
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -16,8 +15,10 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/workers/devicelist"
 	"github.com/spillway-ml/spillway/workers/graph"
 	"github.com/spillway-ml/spillway/workers/partition"
+	"github.com/spillway-ml/spillway/workers/partition/appraisal"
 )
 
 // Commands are the commands of this package.
@@ -87,7 +88,7 @@ func plan(ctx context.Context, t *tool.Tool, name string, flags *planFlags) erro
 	if err != nil {
 		return err
 	}
-	devices, leftOut, err := runnable(t, flags.devices, devices, found.graph)
+	devices, leftOut, err := runnable(t, flags.devices, devices, found.Graph)
 	if err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func plan(ctx context.Context, t *tool.Tool, name string, flags *planFlags) erro
 	if err != nil {
 		return err
 	}
-	report.Graph.Format = found.format
+	report.Graph.Format = string(found.Format)
 	report.Notes = slices.Concat([]string{}, leftOut, notesOf(problem, devices))
 	if flags.svg != "" {
 		if err := safefile.WriteFile(flags.svg, display.PlanSVG(report), 0o644, flags.sharedOut); err != nil {
@@ -109,7 +110,7 @@ func plan(ctx context.Context, t *tool.Tool, name string, flags *planFlags) erro
 	return tellPlan(t, report, flags.json)
 }
 
-func tellPlan(t *tool.Tool, report display.Partition, asJSON bool) error {
+func tellPlan(t *tool.Tool, report appraisal.Report, asJSON bool) error {
 	if asJSON {
 		if err := t.WriteJSON(report); err != nil {
 			return err
@@ -134,94 +135,73 @@ func tellPlan(t *tool.Tool, report display.Partition, asJSON bool) error {
 }
 
 // ReadDevices reads the file of devices and prints all that is wrong with it.
-func ReadDevices(t *tool.Tool, file string) (DeviceList, error) {
+func ReadDevices(t *tool.Tool, file string) (devicelist.List, error) {
 	text, err := flag.ReadFile(file, flag.MostYAML)
 	if err != nil {
-		return DeviceList{}, &fault.UsageError{Problem: fmt.Sprintf("--devices %s: %v", file, fault.WithoutPath(err)), Hint: "give a file of devices; `spillway plan --help` shows one"}
+		return devicelist.List{}, &fault.UsageError{Problem: fmt.Sprintf("--devices %s: %v", file, fault.WithoutPath(err)), Hint: "give a file of devices; `spillway plan --help` shows one"}
 	}
-	list, mistakes := parseDevices(text)
+	list, mistakes := devicelist.Parse(text)
 	return list, complainOf(t, file, mistakes)
 }
 
 // complainOf prints mistakes in a file, each with its place; nil without any.
-func complainOf(t *tool.Tool, file string, mistakes []mistake) error {
+func complainOf(t *tool.Tool, file string, mistakes []devicelist.Mistake) error {
 	if len(mistakes) == 0 {
 		return nil
 	}
 	for _, m := range mistakes {
-		t.Complain("%s:%d:%d: %s\n", file, m.Line, m.Column, m.text)
+		t.Complain("%s:%d:%d: %s\n", file, m.Line, m.Column, m.Text)
 	}
 	return &fault.UsageError{Problem: fmt.Sprintf("%s has %s", file, display.Counted(len(mistakes), "mistake")), Hint: "correct the file"}
 }
 
 // runnable returns the devices that run something of the graph, and notes which ones do not: one list serves graphs of several kinds. It refuses a
 // list of which no device is left.
-func runnable(t *tool.Tool, file string, list DeviceList, g graph.Graph) (left DeviceList, notes []string, err error) {
-	classes := map[string]bool{}
-	for _, op := range g.Ops {
-		for class := range op.Costs {
-			classes[class] = true
-		}
-	}
-	names := slices.Sorted(maps.Keys(classes))
-	left = DeviceList{links: list.links, linked: list.linked}
-	left.links.Pairs = maps.Clone(list.links.Pairs)
-	var mistakes []mistake
-	for i, device := range list.Devices {
-		if classes[device.Class] {
-			left.Devices = append(left.Devices, device)
-			continue
-		}
-		where := list.Classes[i]
-		where.text = fmt.Sprintf("the graph has no cost of class %q; %s", device.Class, nearby(device.Class, names))
-		if len(mistakes) == 0 || mistakes[len(mistakes)-1] != where { // once for a count
-			mistakes = append(mistakes, where)
-		}
-		maps.DeleteFunc(left.links.Pairs, func(pair [2]string, _ partition.Link) bool { return pair[0] == device.ID || pair[1] == device.ID })
-	}
+func runnable(t *tool.Tool, file string, list devicelist.List, g graph.Graph) (left devicelist.List, notes []string, err error) {
+	left, without := list.For(g)
 	if len(left.Devices) == 0 {
-		return left, nil, complainOf(t, file, mistakes)
+		return left, nil, complainOf(t, file, without)
 	}
-	for _, m := range mistakes {
-		notes = append(notes, fmt.Sprintf("devices of %s:%d are left out: %s", file, m.Line, m.text))
+	for _, m := range without {
+		notes = append(notes, fmt.Sprintf("devices of %s:%d are left out: %s", file, m.Line, m.Text))
 	}
 	return left, notes, nil
 }
 
 // opGraph reads a recorded graph or looks into a model.
-func opGraph(ctx context.Context, t *tool.Tool, name string, flags *planFlags) (recorded, error) {
+func opGraph(ctx context.Context, t *tool.Tool, name string, flags *planFlags) (graph.Recorded, error) {
 	if !ModelReference.MatchString(name) {
 		return readOpGraph(name, flags.format, flags.batch)
 	}
 	if flags.format != formatAuto {
-		return recorded{}, &fault.UsageError{Problem: "--format is for recorded graphs", Hint: "leave it out"}
+		return graph.Recorded{}, &fault.UsageError{Problem: "--format is for recorded graphs", Hint: "leave it out"}
 	}
 	if t.Deps.ProbeModel == nil {
-		return recorded{}, &fault.UsageError{Problem: "this build cannot look into models", Hint: "give a recorded graph"}
+		return graph.Recorded{}, &fault.UsageError{Problem: "this build cannot look into models", Hint: "give a recorded graph"}
 	}
 	samples := cmp.Or(flags.batch, usualBatch)
 	g, err := t.Deps.ProbeModel(ctx, name, samples)
 	if err != nil {
-		return recorded{}, fmt.Errorf("look into %s: %w", name, err)
+		return graph.Recorded{}, fmt.Errorf("look into %s: %w", name, err)
 	}
-	if err := checkOpGraph(g); err != nil {
-		return recorded{}, fmt.Errorf("the graph of %s: %w", name, err)
+	if err := g.Plannable(); err != nil {
+		return graph.Recorded{}, fmt.Errorf("the graph of %s: %w", name, err)
 	}
 	if g.Name == "" {
 		g.Name = name
 	}
-	return recorded{graph: g, format: formatModel, samples: samples}, nil
+	return graph.Recorded{Graph: g, Format: formatModel, Samples: samples}, nil
 }
 
 // notesOf says what the figures leave out.
-func notesOf(p partition.Problem, list DeviceList) []string {
+func notesOf(p partition.Problem, list devicelist.List) []string {
 	var notes []string
 	switch {
 	case p.Links.ThroughHost:
 		notes = append(notes, "the graph holds measured transfers between a device and the memory of its host: they are used, and links are not")
-	case !list.linked && len(list.Devices) > 1:
+	case !list.Linked && len(list.Devices) > 1:
 		notes = append(notes, "no links are given: tensors travel in no time")
-	case p.Objective == partition.Step && len(list.links.Pairs) > 0:
+	case p.Objective == partition.Step && len(list.Links.Pairs) > 0:
 		notes = append(notes, fmt.Sprintf("a training step is priced with the slowest link for all pairs: %.3g GB/s, %v s latency",
 			p.Links.Between.BytesPerSecond/1e9, float64(p.Links.Between.Latency)))
 	}
@@ -229,22 +209,22 @@ func notesOf(p partition.Problem, list DeviceList) []string {
 }
 
 // planned plans, and returns early when ctx ends; the search is pure and then ends with the process.
-func planned(ctx context.Context, p partition.Problem) (display.Partition, error) {
+func planned(ctx context.Context, p partition.Problem) (appraisal.Report, error) {
 	if err := ctx.Err(); err != nil {
-		return display.Partition{}, err
+		return appraisal.Report{}, err
 	}
 	type answer struct {
-		report display.Partition
+		report appraisal.Report
 		err    error
 	}
 	done := make(chan answer, 1)
 	go func() {
-		report, err := planReport(p)
+		report, err := appraisal.Of(p)
 		done <- answer{report, err}
 	}()
 	select {
 	case <-ctx.Done():
-		return display.Partition{}, ctx.Err()
+		return appraisal.Report{}, ctx.Err()
 	case a := <-done:
 		if errors.Is(a.err, partition.ErrProblem) {
 			return a.report, &fault.UsageError{Problem: a.err.Error(), Hint: "change the devices or the graph"}

@@ -11,19 +11,19 @@ import (
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/clitest"
-	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/graph"
+	"github.com/spillway-ml/spillway/workers/partition/appraisal"
 )
 
 // planJSON plans and decodes the JSON.
-func planJSON(t *testing.T, wantCode int, args ...string) display.Partition {
+func planJSON(t *testing.T, wantCode int, args ...string) appraisal.Report {
 	t.Helper()
 	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, append([]string{"plan", "--json"}, args...)...)
 	if code != wantCode {
 		t.Fatalf("got exit %d, want %d: %s", code, wantCode, stderr)
 	}
-	var plan display.Partition
+	var plan appraisal.Report
 	if err := json.Unmarshal([]byte(stdout), &plan); err != nil {
 		t.Fatalf("%v in %s", err, stdout)
 	}

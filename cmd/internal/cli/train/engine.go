@@ -22,6 +22,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/training"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
@@ -195,32 +196,13 @@ func concludeTraining(ctx context.Context, t *tool.Tool, s *session.Session, end
 
 // notTrained says what is left of a training that has failed or was cancelled.
 func notTrained(t *tool.Tool, ended display.Model, flags *trainFlags) error {
-	if newest := newestCheckpoint(filepath.Join(flags.out, checkpointsDirectory)); newest != "" {
+	if newest := training.NewestCheckpoint(filepath.Join(flags.out, training.Checkpoints)); newest != "" {
 		t.Note("the same command with --resume %s goes on from the last checkpoint", newest)
 	}
 	if code, byItself := program.ExitCode(ended.Run.Error); byItself && ended.Run.State == predictor.RunFailed {
 		return &fault.ExitError{Code: code}
 	}
 	return fault.ErrReported
-}
-
-// newestCheckpoint returns the newest of a directory of checkpoints, where a stopped attempt on this host leaves one; empty for none.
-func newestCheckpoint(directory string) (newest string) {
-	entries, err := os.ReadDir(directory)
-	if err != nil {
-		return ""
-	}
-	var at fs.FileInfo
-	for _, entry := range entries {
-		info, err := entry.Info()
-		if err != nil || !info.IsDir() || strings.HasPrefix(entry.Name(), ".") {
-			continue
-		}
-		if at == nil || info.ModTime().After(at.ModTime()) {
-			at, newest = info, filepath.Join(directory, entry.Name())
-		}
-	}
-	return newest
 }
 
 var errNoResult = errors.New("it has no trained model")

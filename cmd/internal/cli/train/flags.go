@@ -162,7 +162,7 @@ func (f *trainFlags) check() error {
 	if f.momentum >= 1 {
 		return &fault.UsageError{Problem: "--momentum " + strconv.FormatFloat(f.momentum, 'g', -1, 64) + " is not below 1", Hint: "write a number from 0 to 1, such as 0.9"}
 	}
-	if batch := f.batch; f.microBatches > max(batch, 1) && batch > 0 || batch == 0 && f.microBatches > usualTrainingBatch {
+	if batch := f.batch; f.microBatches > max(batch, 1) && batch > 0 || batch == 0 && f.microBatches > training.DefaultBatch {
 		return &fault.UsageError{
 			Problem: fmt.Sprintf("a batch of %d samples cannot be cut into %d micro-batches", orUsual(batch), f.microBatches),
 			Hint:    "give at most one micro-batch for each sample, or a larger --batch",
@@ -186,12 +186,9 @@ func (f *trainFlags) check() error {
 	return nil
 }
 
-// usualTrainingBatch is training.Job's.
-const usualTrainingBatch = 64
-
 func orUsual(batch int) int {
 	if batch == 0 {
-		return usualTrainingBatch
+		return training.DefaultBatch
 	}
 	return batch
 }
@@ -210,7 +207,7 @@ func checkOut(dir string, resumed, shared bool) error {
 	case len(entries) > 0 && !resumed:
 		return &fault.UsageError{
 			Problem: fmt.Sprintf("the result directory %s is not empty: it has %s", dir, entries[0].Name()),
-			Hint:    "give another with --out DIR, or go on from a checkpoint in it with --resume " + filepath.Join(dir, checkpointsDirectory, "step-N"),
+			Hint:    "give another with --out DIR, or go on from a checkpoint in it with --resume " + filepath.Join(dir, training.Checkpoints, "step-N"),
 		}
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -43,7 +42,7 @@ func trainInAttempt(ctx context.Context, t *tool.Tool, model modelFile, flags *t
 	defer func() { err = errors.Join(err, report.Close()) }()
 	view := newTrainView(t, flags)
 	job := training.Job{Resume: cmp.Or(resume, flags.resume), Past: past} // that of an attempt is the later one
-	end, err := trainJob(ctx, t, model, flags, view, job, inTurn(view.observer(), training.Reports(report)))
+	end, err := trainJob(ctx, t, model, flags, view, job, training.InTurn(view.observer(), training.Reports(report)))
 	if err != nil {
 		return err
 	}
@@ -118,7 +117,16 @@ func trainingDevices(t *tool.Tool, flags *trainFlags, view *trainView) ([]exec.D
 		if err != nil {
 			return nil, err
 		}
-		return devicesOf(flags.devices, list, len(cpus))
+		devices, unknown := training.DevicesOf(list.Devices, len(cpus))
+		if unknown >= 0 {
+			place := list.Classes[unknown]
+			return nil, &fault.UsageError{
+				Problem: fmt.Sprintf("%s:%d:%d: a model cannot be trained on class %q",
+					flags.devices, place.Line, place.Column, list.Devices[unknown].Class),
+				Hint: "write class: " + graph.CPU + " or class: " + graph.Accelerator,
+			}
+		}
+		return devices, nil
 	}
 	found, err := training.Devices()
 	if err != nil || flags.partitions <= len(found) {
@@ -128,36 +136,6 @@ func trainingDevices(t *tool.Tool, flags *trainFlags, view *trainView) ([]exec.D
 	devices := make([]exec.Device, flags.partitions)
 	for i := range devices {
 		devices[i] = exec.Device{ID: "cpu-" + strconv.Itoa(i), Kind: exec.CPU, Threads: 1}
-	}
-	return devices, nil
-}
-
-// devicesOf makes devices for parts of those of a file. CPU devices share the cores evenly, and accelerators are numbered in the file's order.
-func devicesOf(file string, list plan.DeviceList, cores int) ([]exec.Device, error) {
-	onCPU := 0
-	for _, device := range list.Devices {
-		if device.Class == graph.CPU {
-			onCPU++
-		}
-	}
-	devices := make([]exec.Device, 0, len(list.Devices))
-	accelerators := 0
-	for i, device := range list.Devices {
-		one := exec.Device{ID: device.ID, Memory: device.Memory}
-		switch device.Class {
-		case graph.CPU:
-			one.Kind, one.Threads = exec.CPU, max(cores/onCPU, 1)
-		case graph.Accelerator:
-			one.Kind, one.Index = exec.CUDA, accelerators
-			accelerators++
-		default:
-			place := list.Classes[i]
-			return nil, &fault.UsageError{
-				Problem: fmt.Sprintf("%s:%d:%d: a model cannot be trained on class %q", file, place.Line, place.Column, device.Class),
-				Hint:    "write class: " + graph.CPU + " or class: " + graph.Accelerator,
-			}
-		}
-		devices = append(devices, one)
 	}
 	return devices, nil
 }
@@ -181,7 +159,7 @@ func stopped(ctx context.Context, view *trainView, flags *trainFlags, err error)
 		return fault.Advise(failure, "nothing is kept: there was no checkpoint yet; see --checkpoint-every")
 	}
 	if flags.leave != "" {
-		left, err := leaveCheckpoint(directory, filepath.Join(flags.leave, checkpointsDirectory), flags.sharedOut)
+		left, err := training.CopyCheckpoint(directory, filepath.Join(flags.leave, training.Checkpoints), flags.sharedOut)
 		if err != nil {
 			view.note("the last checkpoint cannot be left in %s: %v", flags.leave, err)
 			return failure
@@ -192,32 +170,6 @@ func stopped(ctx context.Context, view *trainView, flags *trainFlags, err error)
 		return failure // the caller says how to go on
 	}
 	return fault.Advise(failure, fmt.Sprintf("the same command with --resume %s goes on from step %d", directory, step))
-}
-
-// checkpointsDirectory is where package training puts them, below the result directory.
-const checkpointsDirectory = "checkpoints"
-
-// leaveCheckpoint copies a checkpoint into a directory, whole or not at all, and returns where it is.
-func leaveCheckpoint(checkpoint, directory string, shared bool) (target string, err error) {
-	root, err := safefile.Open(directory, 0o755, shared)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, root.Close()) }()
-	name := filepath.Base(checkpoint)
-	target = filepath.Join(directory, name)
-	if _, err := root.Lstat(name); err == nil {
-		return target, nil
-	}
-	scratch, below, err := safefile.Scratch(root, ".spillway-")
-	if err != nil {
-		return "", err
-	}
-	err = os.CopyFS(filepath.Join(root.Name(), scratch, "copy"), os.DirFS(checkpoint))
-	if err = errors.Join(err, below.Close()); err == nil {
-		err = root.Rename(filepath.Join(scratch, "copy"), name)
-	}
-	return target, errors.Join(err, root.RemoveAll(scratch))
 }
 
 // keptLosses bounds the losses of a result, which is kept in the history of its run.

@@ -209,31 +209,3 @@ func (l trainLog) Handle(_ context.Context, record slog.Record) error {
 	}
 	return nil
 }
-
-// inTurn returns an observer that tells one after another.
-func inTurn(first, second training.Observer) training.Observer {
-	return training.Observer{
-		Planned: func(plan predictor.Training) {
-			told(first.Planned, plan)
-			told(second.Planned, plan)
-		},
-		Progressed: func(p training.Progress) {
-			told(first.Progressed, p)
-			told(second.Progressed, p)
-		},
-		Checkpointed: func(directory string, step int64) {
-			for _, one := range []training.Observer{first, second} {
-				if one.Checkpointed != nil {
-					one.Checkpointed(directory, step)
-				}
-			}
-		},
-	}
-}
-
-// told calls tell with what is to be told, if anybody listens.
-func told[T any](tell func(T), what T) {
-	if tell != nil {
-		tell(what)
-	}
-}

@@ -1,4 +1,4 @@
-package plan
+package devicelist
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 
 func TestACountStandsForManyDevicesAndLinksJoinThemBothWays(t *testing.T) {
 	t.Parallel()
-	list, mistakes := parseDevices([]byte(`
+	list, mistakes := Parse([]byte(`
 devices:
   - {id: gpu, class: accelerator, count: 2, memory: 16GiB, speed: 1.5, price: 2.50}
   - {id: host, class: cpu, memory: 1.5 TiB}
@@ -42,7 +42,7 @@ links:
 			{"gpu-1", "gpu-2"}: fast, {"gpu-2", "gpu-1"}: fast, {"host", "gpu-2"}: slow, {"gpu-2", "host"}: slow,
 		},
 	}
-	if diff := cmp.Diff(links, list.links); diff != "" {
+	if diff := cmp.Diff(links, list.Links); diff != "" {
 		t.Errorf("links (-want +got):\n%s", diff)
 	}
 }
@@ -98,11 +98,11 @@ func TestEveryMistakeInAListOfDevicesHasItsPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			list, mistakes := parseDevices([]byte(test.text))
+			list, mistakes := Parse([]byte(test.text))
 			if len(mistakes) != 1 || len(list.Devices) != 0 {
 				t.Fatalf("got %d devices and %d mistakes of\n%s\n%v", len(list.Devices), len(mistakes), test.text, mistakes)
 			}
-			if got := fmt.Sprintf("%d:%d: %s", mistakes[0].Line, mistakes[0].Column, mistakes[0].text); !strings.HasPrefix(got, test.want) {
+			if got := fmt.Sprintf("%d:%d: %s", mistakes[0].Line, mistakes[0].Column, mistakes[0].Text); !strings.HasPrefix(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
@@ -111,7 +111,7 @@ func TestEveryMistakeInAListOfDevicesHasItsPlace(t *testing.T) {
 
 func TestAllMistakesAreToldInTheOrderOfTheFile(t *testing.T) {
 	t.Parallel()
-	_, mistakes := parseDevices([]byte("devices:\n  - {id: a, class: cpu, memory: 0B}\n  - {id: a, memory: 1GiB, speed: -1}\nlinks: 3\n"))
+	_, mistakes := Parse([]byte("devices:\n  - {id: a, class: cpu, memory: 0B}\n  - {id: a, memory: 1GiB, speed: -1}\nlinks: 3\n"))
 	var lines []int
 	for _, m := range mistakes {
 		lines = append(lines, m.Line)
@@ -128,17 +128,17 @@ func FuzzParseDevices(f *testing.F) {
 	f.Add("devices: &a [*a]\n")
 	f.Add("a: &a [1]\n---\n!!binary x: {? [a] : b}")
 	f.Fuzz(func(t *testing.T, text string) {
-		list, mistakes := parseDevices([]byte(text))
+		list, mistakes := Parse([]byte(text))
 		if len(mistakes) > 0 {
 			for _, m := range mistakes {
-				if m.Line < 1 || m.Column < 1 || m.text == "" {
+				if m.Line < 1 || m.Column < 1 || m.Text == "" {
 					t.Fatalf("a mistake without a place: %+v", m)
 				}
 			}
 			return
 		}
 		op := graph.Op{ID: "x", Costs: map[string]graph.Cost{}}
-		p := partition.Problem{Graph: graph.Graph{Ops: []graph.Op{op}}, Devices: list.Devices, Links: list.links}
+		p := partition.Problem{Graph: graph.Graph{Ops: []graph.Op{op}}, Devices: list.Devices, Links: list.Links}
 		if err := p.Validate(); err != nil {
 			t.Fatal(err)
 		}
@@ -150,23 +150,31 @@ func FuzzParseDevices(f *testing.F) {
 	})
 }
 
-// FuzzReadOpGraph checks that every text is refused or a graph that can be ordered.
-func FuzzReadOpGraph(f *testing.F) {
-	f.Add(`{"version": 1, "ops": [{"id": "a", "costs": {"cpu": {"forward_seconds": 1}}}]}`, 3)
-	f.Add(`{"maxFPGAs": 1, "nodes": [{"id": 1, "supportedOnFpga": 1, "cpuLatency": 1, "fpgaLatency": 1, "isBackwardNode": 0, "size": 1}]}`, 0)
-	f.Add(`{"maxDevices": 1, "nodes": [{"id": 0, "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 1, "memoryUsageA": 9e12}]}}]}`, 1<<31-1)
-	f.Add("a -- L -- forward_compute_time=1, backward_compute_time=1, activation_size=[1; 2], parameter_size=1\n", 1)
-	f.Fuzz(func(t *testing.T, text string, batch int) {
-		format, err := formatOf("x", []byte(text))
-		if err != nil {
-			return
-		}
-		found, err := parseOpGraph([]byte(text), format, max(batch, 0))
-		if err != nil {
-			return
-		}
-		if _, err := found.graph.Order(); err != nil || len(found.graph.Ops) == 0 {
-			t.Fatalf("%d operations, %v", len(found.graph.Ops), err)
-		}
-	})
+func TestDevicesThatAGraphHasNoCostsForAreLeftOutWithTheirLinks(t *testing.T) {
+	t.Parallel()
+	list, mistakes := Parse([]byte(`
+devices:
+  - {id: a, class: cpu, memory: 1GiB}
+  - {id: b, class: acelerator, count: 2, memory: 1GiB}
+  - {id: c, class: cpu, memory: 1GiB}
+links:
+  - {between: all, bandwidth: 1GiB/s}
+  - {between: [a, b], bandwidth: 2GiB/s}
+  - {between: [a, c], bandwidth: 3GiB/s}
+`))
+	if mistakes != nil {
+		t.Fatal(mistakes)
+	}
+	costs := map[string]graph.Cost{graph.CPU: {Forward: 1}, graph.Accelerator: {Forward: 1}}
+	left, without := list.For(graph.Graph{Ops: []graph.Op{{ID: "x", Costs: costs}}})
+	if len(left.Devices) != 2 || left.Devices[0].ID != "a" || left.Devices[1].ID != "c" || len(left.Classes) != 2 {
+		t.Errorf("left are %+v", left)
+	}
+	wanted := []Mistake{{4, 20, `the graph has no cost of class "acelerator"; nearest: accelerator`}}
+	if diff := cmp.Diff(wanted, without); diff != "" {
+		t.Errorf("left out (-want +got):\n%s", diff)
+	}
+	if len(left.Links.Pairs) != 2 || len(list.Links.Pairs) != 6 {
+		t.Errorf("the pairs are %v of %v", left.Links.Pairs, list.Links.Pairs)
+	}
 }

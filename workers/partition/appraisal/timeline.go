@@ -1,4 +1,4 @@
-package display
+package appraisal
 
 import (
 	"github.com/spillway-ml/spillway/workers/schedule"
@@ -11,7 +11,7 @@ const mostSpans = 20_000
 // It is empty for more than 20,000 spans. A schedule that [schedule.Simulate] refuses has no timeline: call it first.
 //
 // An instruction starts when the one before it and what it waits for have ended: the same rules as those of the simulator, which only adds up.
-func Timeline(s schedule.Schedule, c schedule.Costs) []PartitionSpan {
+func Timeline(s schedule.Schedule, c schedule.Costs) []Span {
 	total := 0
 	for _, list := range s.Workers {
 		total += len(list)
@@ -19,7 +19,7 @@ func Timeline(s schedule.Schedule, c schedule.Costs) []PartitionSpan {
 	if total > 3*mostSpans { // sending and receiving are no spans
 		return nil
 	}
-	walk := timelineWalk{costs: c, free: map[channel]float64{}, arrived: map[message]float64{}, spans: make([][]PartitionSpan, len(s.Workers))}
+	walk := timelineWalk{costs: c, free: map[channel]float64{}, arrived: map[message]float64{}, spans: make([][]Span, len(s.Workers))}
 	clock, next := make([]float64, len(s.Workers)), make([]int, len(s.Workers))
 	for progress := true; progress; {
 		progress = false
@@ -35,7 +35,7 @@ func Timeline(s schedule.Schedule, c schedule.Costs) []PartitionSpan {
 			}
 		}
 	}
-	var all []PartitionSpan
+	var all []Span
 	for _, spans := range walk.spans {
 		all = append(all, spans...)
 	}
@@ -59,7 +59,7 @@ type timelineWalk struct {
 	costs   schedule.Costs
 	free    map[channel]float64 // until when it is taken
 	arrived map[message]float64
-	spans   [][]PartitionSpan
+	spans   [][]Span
 }
 
 // do carries out an instruction and returns when its worker is free again; known is false when it waits for what has not been sent yet.
@@ -97,7 +97,7 @@ func (w *timelineWalk) send(c channel, microBatch int, now, seconds float64) {
 // span keeps what takes time.
 func (w *timelineWalk) span(worker int, i schedule.Instruction, now, seconds float64) float64 {
 	if seconds > 0 {
-		w.spans[worker] = append(w.spans[worker], PartitionSpan{
+		w.spans[worker] = append(w.spans[worker], Span{
 			Stage: i.Stage + 1, Kind: i.Kind.String(), MicroBatch: i.MicroBatch + 1, StartSeconds: now, EndSeconds: now + seconds,
 		})
 	}
@@ -114,8 +114,8 @@ func at(list []float64, i int) float64 {
 
 // Stream returns when each stage is busy with which of the first batches of an endless stream, where a batch enters a stage as soon as the stage before
 // and the batch before it are done. loads are in seconds, by stage.
-func Stream(loads []float64, batches int) []PartitionSpan {
-	var all []PartitionSpan
+func Stream(loads []float64, batches int) []Span {
+	var all []Span
 	done := make([]float64, batches) // when each batch leaves the stage before
 	for s, load := range loads {
 		free := 0.0
@@ -123,7 +123,7 @@ func Stream(loads []float64, batches int) []PartitionSpan {
 			start := max(free, done[b])
 			free = start + load
 			done[b] = free
-			all = append(all, PartitionSpan{Stage: s + 1, Kind: "batch", MicroBatch: b + 1, StartSeconds: start, EndSeconds: free})
+			all = append(all, Span{Stage: s + 1, Kind: "batch", MicroBatch: b + 1, StartSeconds: start, EndSeconds: free})
 		}
 	}
 	return all

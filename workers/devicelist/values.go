@@ -1,4 +1,4 @@
-package plan
+package devicelist
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 )
 
 // fields reads a mapping whose keys are known; false when it is none.
-func (r *deviceReader) fields(node *yaml.Node, what string, read map[string]func(*yaml.Node)) bool {
+func (r *reader) fields(node *yaml.Node, what string, read map[string]func(*yaml.Node)) bool {
 	if node.Kind != yaml.MappingNode {
 		r.report(node, "%s is %s; give keys and values: %s", what, written(node), strings.Join(slices.Sorted(maps.Keys(read)), ", "))
 		return false
@@ -40,7 +40,7 @@ func (r *deviceReader) fields(node *yaml.Node, what string, read map[string]func
 	return true
 }
 
-func (r *deviceReader) items(node *yaml.Node, what string) []*yaml.Node {
+func (r *reader) items(node *yaml.Node, what string) []*yaml.Node {
 	if node.Kind != yaml.SequenceNode {
 		r.report(node, "%s is %s; give a list", what, written(node))
 		return nil
@@ -63,7 +63,7 @@ func nearby(name string, known []string) string {
 // deviceWord is what IDs and classes are made of: it is printed, and part of names that we make.
 var deviceWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,62}$`)
 
-func (r *deviceReader) word(node *yaml.Node, what, example string) string {
+func (r *reader) word(node *yaml.Node, what, example string) string {
 	if node.Kind != yaml.ScalarNode || !deviceWord.MatchString(node.Value) || node.Value == "all" {
 		r.report(node, "%s is %s; give a word of letters, digits and ._:/- such as %s", what, written(node), example)
 		return ""
@@ -71,7 +71,7 @@ func (r *deviceReader) word(node *yaml.Node, what, example string) string {
 	return node.Value
 }
 
-func (r *deviceReader) number(node *yaml.Node, what string, least, most float64, whole bool) float64 {
+func (r *reader) number(node *yaml.Node, what string, least, most float64, whole bool) float64 {
 	value, err := strconv.ParseFloat(node.Value, 64)
 	if node.Kind != yaml.ScalarNode || err != nil || !(value >= least && value <= most) || (whole && value != math.Trunc(value)) {
 		kind := "number"
@@ -84,7 +84,7 @@ func (r *deviceReader) number(node *yaml.Node, what string, least, most float64,
 	return value
 }
 
-func (r *deviceReader) memory(node *yaml.Node) quantity.Bytes {
+func (r *reader) memory(node *yaml.Node) quantity.Bytes {
 	size, err := quantity.ParseBytes(node.Value)
 	if node.Kind != yaml.ScalarNode || err != nil || size > graph.MostBytes {
 		r.report(node, "memory is %s; give more than 0 and at most %v with its unit, such as 16GiB", written(node), graph.MostBytes)
@@ -94,7 +94,7 @@ func (r *deviceReader) memory(node *yaml.Node) quantity.Bytes {
 }
 
 // bandwidth reads bytes per second, such as 10GiB/s, or bits as networks are sold, such as 100Gbit/s.
-func (r *deviceReader) bandwidth(node *yaml.Node) float64 {
+func (r *reader) bandwidth(node *yaml.Node) float64 {
 	amount, rate := strings.CutSuffix(node.Value, "/s")
 	share := 1.0
 	if bits, ok := strings.CutSuffix(amount, "bit"); ok {
@@ -108,7 +108,7 @@ func (r *deviceReader) bandwidth(node *yaml.Node) float64 {
 	return float64(size) * share
 }
 
-func (r *deviceReader) latency(node *yaml.Node) graph.Seconds {
+func (r *reader) latency(node *yaml.Node) graph.Seconds {
 	d, err := time.ParseDuration(node.Value)
 	if node.Kind != yaml.ScalarNode || err != nil || d < 0 || d > mostLatency {
 		r.report(node, "latency is %s; give a time from 0s to %v with its unit, such as 10us", written(node), mostLatency)

@@ -1,38 +1,40 @@
-package plan
+// Package appraisal plans a partition, and says what the plan comes to beside the front of plans, simpler ways and, where nothing
+// fits, what would help.
+package appraisal
 
 import (
 	"errors"
 	"slices"
 
-	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/graph"
 	"github.com/spillway-ml/spillway/workers/partition"
 	"github.com/spillway-ml/spillway/workers/schedule"
 )
 
-// planReport plans, compares with simpler ways, and explains where nothing fits.
-func planReport(p partition.Problem) (display.Partition, error) {
-	report := display.Partition{
-		Graph: graphReport(p), Objective: p.Objective.String(), Front: []display.PartitionChoice{},
+// Of plans, compares with simpler ways, and explains where nothing fits. Format and Notes of the report are left to whoever
+// read the graph. An error wraps [partition.ErrProblem] where the problem is wrong.
+func Of(p partition.Problem) (Report, error) {
+	report := Report{
+		Graph: graphReport(p), Objective: p.Objective.String(), Front: []Choice{},
 		Training: p.Training || slices.ContainsFunc(p.Graph.Ops, func(op graph.Op) bool { return op.Backward || op.BackwardOf != "" }),
 	}
 	front, err := partition.Front(p)
 	switch {
 	case errors.Is(err, partition.ErrUnfit):
 		if report.Infeasible, err = infeasibilityReport(p, err); err != nil {
-			return display.Partition{}, err
+			return Report{}, err
 		}
 	case err != nil:
-		return display.Partition{}, err
+		return Report{}, err
 	default:
 		picked := partition.Pick(p, front)
 		chosen := slices.IndexFunc(front, func(plan partition.Plan) bool { return plan.Idle == picked.Idle }) // no two are equal there
 		if report.Plan, err = onePlan(p, front[chosen]); err != nil {
-			return display.Partition{}, err
+			return Report{}, err
 		}
 		for i, plan := range front {
-			report.Front = append(report.Front, display.PartitionChoice{
+			report.Front = append(report.Front, Choice{
 				Chosen: i == chosen, Seconds: float64(plan.StepTime), IdleBytes: plan.Idle, Devices: len(plan.Used()), Stages: len(plan.Stages),
 				MicroBatches: plan.MicroBatches, PicodollarsPerHour: plan.HourlyPrice,
 			})
@@ -42,9 +44,9 @@ func planReport(p partition.Problem) (display.Partition, error) {
 	return report, nil
 }
 
-func graphReport(p partition.Problem) display.PartitionGraph {
+func graphReport(p partition.Problem) Graph {
 	s := p.Graph.Summary()
-	g := display.PartitionGraph{
+	g := Graph{
 		Name: p.Graph.Name, Ops: s.Ops, Edges: s.Edges, BackwardOps: s.Backward, ParameterBytes: s.Parameters, ActivationBytes: s.Activation,
 		WorkspaceBytes: s.Workspace, TransfersMeasured: p.Links.ThroughHost, TotalSeconds: map[string]float64{},
 	}
@@ -54,7 +56,7 @@ func graphReport(p partition.Problem) display.PartitionGraph {
 	return g
 }
 
-func infeasibilityReport(p partition.Problem, unfit error) (*display.Infeasibility, error) {
+func infeasibilityReport(p partition.Problem, unfit error) (*Infeasibility, error) {
 	v, err := partition.Explain(p)
 	if err != nil {
 		return nil, err
@@ -63,18 +65,18 @@ func infeasibilityReport(p partition.Problem, unfit error) (*display.Infeasibili
 	if p.Objective == partition.Step { // the error counts the activations of a whole batch, which no step holds at once
 		reason = "no pipeline was found that the memory of these devices holds"
 	}
-	report := &display.Infeasibility{Reason: reason, ShortDevice: v.Device, ShortBytes: v.Short, Remedies: []display.PartitionRemedy{}}
+	report := &Infeasibility{Reason: reason, ShortDevice: v.Device, ShortBytes: v.Short, Remedies: []Remedy{}}
 	for _, r := range v.Remedies {
-		report.Remedies = append(report.Remedies, display.PartitionRemedy{Change: r.Change, Seconds: float64(r.Plan.StepTime)})
+		report.Remedies = append(report.Remedies, Remedy{Change: r.Change, Seconds: float64(r.Plan.StepTime)})
 	}
 	return report, nil
 }
 
 // onePlan tells a plan in the words of its problem.
-func onePlan(p partition.Problem, plan partition.Plan) (*display.PartitionPlan, error) {
-	report := &display.PartitionPlan{
+func onePlan(p partition.Problem, plan partition.Plan) (*Plan, error) {
+	report := &Plan{
 		Seconds: float64(plan.StepTime), LowerBoundSeconds: float64(plan.LowerBound), Optimal: plan.Optimal, MicroBatches: plan.MicroBatches,
-		MostReplicas: 1, IdleBytes: plan.Idle, PicodollarsPerHour: plan.HourlyPrice, Reason: plan.Reason, Stages: []display.PartitionStage{},
+		MostReplicas: 1, IdleBytes: plan.Idle, PicodollarsPerHour: plan.HourlyPrice, Reason: plan.Reason, Stages: []Stage{},
 	}
 	namer, err := newNamer(p)
 	if err != nil {
@@ -82,7 +84,7 @@ func onePlan(p partition.Problem, plan partition.Plan) (*display.PartitionPlan, 
 	}
 	of := make([]int, len(p.Devices)) // the stage of each device, from 1
 	for i, stage := range plan.Stages {
-		one := display.PartitionStage{
+		one := Stage{
 			Ops: namer.names(stage.Ops), ForwardSeconds: float64(stage.Forward), BackwardSeconds: float64(stage.Backward), SendSeconds: float64(stage.Send),
 			AllReduceSeconds: float64(stage.AllReduce), InFlight: stage.InFlight, Recompute: stage.Recompute,
 		}
@@ -102,7 +104,7 @@ func onePlan(p partition.Problem, plan partition.Plan) (*display.PartitionPlan, 
 		if of[d] > 0 {
 			ops = plan.Stages[of[d]-1].Ops // replicas hold them all
 		}
-		report.Devices = append(report.Devices, display.PartitionDevice{
+		report.Devices = append(report.Devices, Device{
 			ID: device.ID, Class: device.Class, Stage: of[d], Ops: namer.names(ops), LoadSeconds: float64(share.Load), PeakBytes: share.Memory,
 			MemoryBytes: device.Memory, SentBytes: share.Sent,
 		})
@@ -144,7 +146,7 @@ func (n namer) names(ops []int) []string {
 }
 
 // stepSchedule simulates the schedule that a training step was planned for.
-func stepSchedule(plan partition.Plan) (*display.PartitionSchedule, error) {
+func stepSchedule(plan partition.Plan) (*Schedule, error) {
 	var c schedule.Costs
 	flight, reduces := make([]int, len(plan.Stages)), false
 	for i, stage := range plan.Stages {
@@ -164,13 +166,13 @@ func stepSchedule(plan partition.Plan) (*display.PartitionSchedule, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &display.PartitionSchedule{Name: s.Name, Seconds: result.Makespan, Bubble: result.Bubble(), Spans: display.Timeline(s, c)}, nil
+	return &Schedule{Name: s.Name, Seconds: result.Makespan, Bubble: result.Bubble(), Spans: Timeline(s, c)}, nil
 }
 
 // shownBatches is how many batches of a stream are shown besides those that fill the pipeline.
 const shownBatches = 4
 
-func streamSchedule(plan partition.Plan) *display.PartitionSchedule {
+func streamSchedule(plan partition.Plan) *Schedule {
 	loads := make([]float64, len(plan.Stages))
 	for i, stage := range plan.Stages {
 		loads[i] = float64(plan.PerDevice[stage.Devices[0]].Load)
@@ -179,8 +181,8 @@ func streamSchedule(plan partition.Plan) *display.PartitionSchedule {
 	for _, load := range loads {
 		busy += load
 	}
-	spans := display.Stream(loads, len(loads)+shownBatches)
-	s := &display.PartitionSchedule{Name: "stream", Spans: spans, Seconds: spans[len(spans)-1].EndSeconds}
+	spans := Stream(loads, len(loads)+shownBatches)
+	s := &Schedule{Name: "stream", Spans: spans, Seconds: spans[len(spans)-1].EndSeconds}
 	if plan.StepTime > 0 {
 		s.Bubble = 1 - busy/(float64(plan.StepTime)*float64(len(loads)))
 	}
@@ -188,7 +190,7 @@ func streamSchedule(plan partition.Plan) *display.PartitionSchedule {
 }
 
 // baselines are what simpler ways come to.
-func baselines(p partition.Problem) []display.PartitionBaseline {
+func baselines(p partition.Problem) []Baseline {
 	p.IdleWeight = 0
 	all := make([]int, len(p.Graph.Ops))
 	for i := range all {
@@ -198,7 +200,7 @@ func baselines(p partition.Problem) []display.PartitionBaseline {
 	if p.Objective == partition.Step && (err == nil || errors.Is(err, partition.ErrUnfit)) && even.Stages != nil {
 		even, err = bestStep(p, even.Stages)
 	}
-	found := []display.PartitionBaseline{baseline("even split", p, even, err)}
+	found := []Baseline{baseline("even split", p, even, err)}
 	if p.Objective == partition.Step && len(p.Devices) > 1 {
 		whole := partition.Stage{Ops: all}
 		for d := range p.Devices {
@@ -212,14 +214,14 @@ func baselines(p partition.Problem) []display.PartitionBaseline {
 }
 
 // singleDevice is the fastest device that holds everything, or the one that lacks least.
-func singleDevice(p partition.Problem, all []int) display.PartitionBaseline {
+func singleDevice(p partition.Problem, all []int) Baseline {
 	type likeness struct {
 		class string
 		speed float64
 		room  quantity.Bytes
 	}
 	seen := map[likeness]bool{}
-	var best display.PartitionBaseline
+	var best Baseline
 	for d, device := range p.Devices {
 		like := likeness{device.Class, device.Speed, device.Memory}
 		if seen[like] {
@@ -242,8 +244,8 @@ func singleDevice(p partition.Problem, all []int) display.PartitionBaseline {
 }
 
 // better prefers what fits, then the faster one, then what lacks less, then what lacks something to what cannot be.
-func better(a, b display.PartitionBaseline) bool {
-	rank := func(one display.PartitionBaseline) int {
+func better(a, b Baseline) bool {
+	rank := func(one Baseline) int {
 		switch {
 		case one.Problem != "":
 			return 2
@@ -291,8 +293,8 @@ const usualSamples = 64
 var errNoStep = errors.New("it has no number of micro-batches")
 
 // baseline tells what a plan comes to, or what it lacks.
-func baseline(name string, p partition.Problem, plan partition.Plan, err error) display.PartitionBaseline {
-	one := display.PartitionBaseline{Name: name}
+func baseline(name string, p partition.Problem, plan partition.Plan, err error) Baseline {
+	one := Baseline{Name: name}
 	switch {
 	case err == nil:
 		one.Seconds = float64(plan.StepTime)

@@ -1,4 +1,5 @@
-package plan
+// Package devicelist reads the files that list devices and the links between them.
+package devicelist
 
 import (
 	"bytes"
@@ -21,34 +22,37 @@ import (
 
 // Bounds of a list of devices.
 const (
-	mostDeviceText = 1 << 20
+	mostDeviceText = 1 << 20 // bytes
 	mostDevices    = 1024
 	mostSpeed      = 1e6
 	mostPrice      = 1e6 // US dollars per hour
 	mostLatency    = time.Minute
 )
 
-// DeviceList is what a file of devices says.
-type DeviceList struct {
+// List is what a file of devices says.
+type List struct {
+	// Devices are in the order of the file; an entry with a count stands for as many.
 	Devices []partition.Device
-	links   partition.Links
-	// linked says that links are given.
-	linked bool
-	// Classes are where the class of each device stands.
-	Classes []mistake
+	// Links join them; the zero value takes no time.
+	Links partition.Links
+	// Linked says that links are given.
+	Linked bool
+	// Classes are where the class of each device stands, in the order of Devices.
+	Classes []Mistake
 }
 
-// mistake is something wrong in a file, and where; line and column count from 1.
-type mistake struct {
+// Mistake is something wrong in a file, and where; line and column count from 1.
+type Mistake struct {
 	Line, Column int
-	text         string
+	// Text says what is wrong and what to write instead.
+	Text string
 }
 
-func mistakeAt(node *yaml.Node, format string, args ...any) mistake {
-	return mistake{Line: max(node.Line, 1), Column: max(node.Column, 1), text: fmt.Sprintf(format, args...)}
+func mistakeAt(node *yaml.Node, format string, args ...any) Mistake {
+	return Mistake{Line: max(node.Line, 1), Column: max(node.Column, 1), Text: fmt.Sprintf(format, args...)}
 }
 
-// parseDevices reads a list of devices and the links between them:
+// Parse reads a list of devices and the links between them:
 //
 //	devices:
 //	  - {id: gpu, class: accelerator, count: 4, memory: 16GiB}
@@ -56,34 +60,63 @@ func mistakeAt(node *yaml.Node, format string, args ...any) mistake {
 //	  - {between: all, bandwidth: 10GiB/s, latency: 10us}
 //
 // All mistakes are returned, in the order of the file; the list is empty then.
-func parseDevices(text []byte) (DeviceList, []mistake) {
-	r := deviceReader{groups: map[string][]string{}}
+func Parse(text []byte) (List, []Mistake) {
+	r := reader{groups: map[string][]string{}}
 	if root := r.document(text); root != nil {
 		r.read(root)
 	}
 	if len(r.mistakes) > 0 {
-		slices.SortStableFunc(r.mistakes, func(a, b mistake) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
-		return DeviceList{}, r.mistakes
+		slices.SortStableFunc(r.mistakes, func(a, b Mistake) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
+		return List{}, r.mistakes
 	}
 	return r.list, nil
 }
 
-// deviceReader gathers what is wrong while it reads.
-type deviceReader struct {
-	list     DeviceList
-	mistakes []mistake
+// For returns the devices that run something of a graph, and which do not, with where each class stands: one list serves
+// graphs of several kinds. An entry with a count is told once.
+func (l List) For(g graph.Graph) (left List, without []Mistake) {
+	classes := map[string]bool{}
+	for _, op := range g.Ops {
+		for class := range op.Costs {
+			classes[class] = true
+		}
+	}
+	names := slices.Sorted(maps.Keys(classes))
+	left = List{Links: l.Links, Linked: l.Linked}
+	left.Links.Pairs = maps.Clone(l.Links.Pairs)
+	for i, device := range l.Devices {
+		if classes[device.Class] {
+			left.Devices, left.Classes = append(left.Devices, device), append(left.Classes, l.Classes[i])
+			continue
+		}
+		where := l.Classes[i]
+		where.Text = fmt.Sprintf("the graph has no cost of class %q; %s", device.Class, nearby(device.Class, names))
+		if len(without) == 0 || without[len(without)-1] != where {
+			without = append(without, where)
+		}
+		maps.DeleteFunc(left.Links.Pairs, func(pair [2]string, _ partition.Link) bool {
+			return pair[0] == device.ID || pair[1] == device.ID
+		})
+	}
+	return left, without
+}
+
+// reader gathers what is wrong while it reads.
+type reader struct {
+	list     List
+	mistakes []Mistake
 	// groups are the devices that an ID stands for: one, or those of a count.
 	groups map[string][]string
 }
 
-func (r *deviceReader) report(node *yaml.Node, format string, args ...any) {
+func (r *reader) report(node *yaml.Node, format string, args ...any) {
 	r.mistakes = append(r.mistakes, mistakeAt(node, format, args...))
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 // document returns the root of the one document of the text; nil when there is none that can be read.
-func (r *deviceReader) document(text []byte) *yaml.Node {
+func (r *reader) document(text []byte) *yaml.Node {
 	top := &yaml.Node{Line: 1, Column: 1}
 	if len(text) > mostDeviceText {
 		r.report(top, "the file has more than %d bytes; one entry with a count stands for many devices", mostDeviceText)
@@ -132,7 +165,7 @@ func firstAlias(node *yaml.Node) *yaml.Node {
 	return nil
 }
 
-func (r *deviceReader) read(root *yaml.Node) {
+func (r *reader) read(root *yaml.Node) {
 	var devices, links *yaml.Node
 	if !r.fields(root, "the file", map[string]func(*yaml.Node){
 		"devices": func(n *yaml.Node) { devices = n },
@@ -156,10 +189,10 @@ func (r *deviceReader) read(root *yaml.Node) {
 }
 
 // device reads one entry, which stands for as many devices as its count says.
-func (r *deviceReader) device(node *yaml.Node) {
+func (r *reader) device(node *yaml.Node) {
 	before := len(r.mistakes)
 	device, count := partition.Device{Speed: 1}, 1
-	class, given := mistake{}, map[string]bool{}
+	class, given := Mistake{}, map[string]bool{}
 	set := func(key string, read func(*yaml.Node)) func(*yaml.Node) {
 		return func(n *yaml.Node) { given[key] = true; read(n) }
 	}
@@ -214,12 +247,12 @@ func (r *deviceReader) device(node *yaml.Node) {
 }
 
 // links reads what joins the devices.
-func (r *deviceReader) links(node *yaml.Node) {
+func (r *reader) links(node *yaml.Node) {
 	all, named := false, map[[2]string]bool{}
 	for _, item := range r.items(node, "links") {
 		r.link(item, &all, named)
 	}
-	r.list.linked = true
+	r.list.Linked = true
 	if all || len(r.mistakes) > 0 {
 		return
 	}
@@ -233,7 +266,7 @@ func (r *deviceReader) links(node *yaml.Node) {
 	}
 }
 
-func (r *deviceReader) link(node *yaml.Node, all *bool, named map[[2]string]bool) {
+func (r *reader) link(node *yaml.Node, all *bool, named map[[2]string]bool) {
 	before := len(r.mistakes)
 	var link partition.Link
 	var between *yaml.Node
@@ -253,7 +286,7 @@ func (r *deviceReader) link(node *yaml.Node, all *bool, named map[[2]string]bool
 		if *all {
 			r.report(between, "there are two links between all; keep one of them")
 		}
-		*all, r.list.links.Between = true, link
+		*all, r.list.Links.Between = true, link
 		return
 	}
 	ends := r.items(between, "between")
@@ -277,9 +310,9 @@ func (r *deviceReader) link(node *yaml.Node, all *bool, named map[[2]string]bool
 }
 
 // join links every device of one side with every other one of the other side.
-func (r *deviceReader) join(node *yaml.Node, sides [2][]string, link partition.Link, named map[[2]string]bool) {
-	if r.list.links.Pairs == nil {
-		r.list.links.Pairs = map[[2]string]partition.Link{}
+func (r *reader) join(node *yaml.Node, sides [2][]string, link partition.Link, named map[[2]string]bool) {
+	if r.list.Links.Pairs == nil {
+		r.list.Links.Pairs = map[[2]string]partition.Link{}
 	}
 	joined := map[[2]string]bool{}
 	for _, a := range sides[0] {
@@ -293,7 +326,7 @@ func (r *deviceReader) join(node *yaml.Node, sides [2][]string, link partition.L
 			}
 			for _, pair := range [][2]string{{a, b}, {b, a}} {
 				joined[pair], named[pair] = true, true
-				r.list.links.Pairs[pair] = link
+				r.list.Links.Pairs[pair] = link
 			}
 		}
 	}

@@ -1,27 +1,27 @@
-package display
+package appraisal
 
 import "github.com/spillway-ml/spillway/predictor/quantity"
 
-// Partition is everything that `spillway plan` tells: how a model would be divided among devices, and what that comes to.
-type Partition struct {
-	Graph PartitionGraph `json:"graph"`
+// Report is everything that `spillway plan` tells: how a model would be divided among devices, and what that comes to.
+type Report struct {
+	Graph Graph `json:"graph"`
 	// Objective is what is made small: "throughput", "step" or "latency".
 	Objective string `json:"objective"`
 	Training  bool   `json:"training"`
 	// Plan is the one that was chosen; nil when nothing fits.
-	Plan *PartitionPlan `json:"plan"`
+	Plan *Plan `json:"plan"`
 	// Front are the plans that no other one beats in both time and idle memory, fastest first.
-	Front []PartitionChoice `json:"front"`
+	Front []Choice `json:"front"`
 	// Baselines are what simpler ways come to.
-	Baselines []PartitionBaseline `json:"baselines"`
+	Baselines []Baseline `json:"baselines"`
 	// Infeasible says why nothing fits; nil when something does.
 	Infeasible *Infeasibility `json:"verdict,omitempty"`
 	// Notes say what the figures leave out.
 	Notes []string `json:"notes"`
 }
 
-// PartitionGraph is the op graph in a few numbers.
-type PartitionGraph struct {
+// Graph is the op graph in a few numbers.
+type Graph struct {
 	Name            string         `json:"name"`
 	Format          string         `json:"format"`
 	Ops             int            `json:"ops"`
@@ -36,8 +36,8 @@ type PartitionGraph struct {
 	TotalSeconds map[string]float64 `json:"total_seconds"`
 }
 
-// PartitionPlan is one way to divide a graph.
-type PartitionPlan struct {
+// Plan is one way to divide a graph.
+type Plan struct {
 	// Seconds is what the objective measures.
 	Seconds float64 `json:"seconds"`
 	// LowerBoundSeconds is a time that no plan beats.
@@ -50,15 +50,15 @@ type PartitionPlan struct {
 	PicodollarsPerHour quantity.Money `json:"picodollars_per_hour"`
 	Reason             string         `json:"reason"`
 	// Stages are those of a pipeline in order; empty when the plan is none.
-	Stages []PartitionStage `json:"stages"`
+	Stages []Stage `json:"stages"`
 	// Devices are all that were given, in their order.
-	Devices []PartitionDevice `json:"devices"`
+	Devices []Device `json:"devices"`
 	// Schedule is what each stage does when; nil for plans that are no pipeline.
-	Schedule *PartitionSchedule `json:"schedule,omitempty"`
+	Schedule *Schedule `json:"schedule,omitempty"`
 }
 
-// PartitionStage is a part of a pipeline. Times are of one micro-batch.
-type PartitionStage struct {
+// Stage is a part of a pipeline. Times are of one micro-batch.
+type Stage struct {
 	Devices          []string `json:"devices"`
 	Ops              []string `json:"ops"`
 	ForwardSeconds   float64  `json:"forward_seconds"`
@@ -69,8 +69,8 @@ type PartitionStage struct {
 	Recompute        bool     `json:"recompute"`
 }
 
-// PartitionDevice is a device and what it is given.
-type PartitionDevice struct {
+// Device is a device and what it is given.
+type Device struct {
 	ID    string `json:"id"`
 	Class string `json:"class"`
 	// Stage counts from 1; 0 when the device is not used or the plan is no pipeline.
@@ -83,8 +83,8 @@ type PartitionDevice struct {
 	SentBytes   quantity.Bytes `json:"sent_bytes"`
 }
 
-// PartitionSchedule is a simulated run of the pipeline's schedule.
-type PartitionSchedule struct {
+// Schedule is a simulated run of the pipeline's schedule.
+type Schedule struct {
 	// Name is that of the kind of schedule: "1f1b", or "stream" for batches that follow each other without end.
 	Name string `json:"name"`
 	// Seconds is from the first instruction to the last.
@@ -92,11 +92,11 @@ type PartitionSchedule struct {
 	// Bubble is the part of the stages' time in which they do not compute, from 0 to 1.
 	Bubble float64 `json:"bubble"`
 	// Spans are sorted by stage, then time; empty where there are too many to show.
-	Spans []PartitionSpan `json:"spans"`
+	Spans []Span `json:"spans"`
 }
 
-// PartitionSpan is a time in which a stage is busy with one thing.
-type PartitionSpan struct {
+// Span is a time in which a stage is busy with one thing.
+type Span struct {
 	// Stage counts from 1.
 	Stage int `json:"stage"`
 	// Kind is "forward", "backward", "all-reduce" or "batch".
@@ -107,8 +107,8 @@ type PartitionSpan struct {
 	EndSeconds   float64 `json:"end_seconds"`
 }
 
-// PartitionChoice is a plan of the front in a line.
-type PartitionChoice struct {
+// Choice is a plan of the front in a line.
+type Choice struct {
 	Chosen             bool           `json:"chosen"`
 	Seconds            float64        `json:"seconds"`
 	IdleBytes          quantity.Bytes `json:"idle_bytes"`
@@ -118,8 +118,8 @@ type PartitionChoice struct {
 	PicodollarsPerHour quantity.Money `json:"picodollars_per_hour"`
 }
 
-// PartitionBaseline is what a simpler way comes to.
-type PartitionBaseline struct {
+// Baseline is what a simpler way comes to.
+type Baseline struct {
 	Name string `json:"name"`
 	// Seconds is 0 when it does not fit or cannot be.
 	Seconds float64 `json:"seconds"`
@@ -134,13 +134,13 @@ type PartitionBaseline struct {
 type Infeasibility struct {
 	Reason string `json:"reason"`
 	// ShortDevice lacks ShortBytes in the plan that is short of the least; empty where more memory alone does not help.
-	ShortDevice string            `json:"short_device"`
-	ShortBytes  quantity.Bytes    `json:"short_bytes"`
-	Remedies    []PartitionRemedy `json:"remedies"`
+	ShortDevice string         `json:"short_device"`
+	ShortBytes  quantity.Bytes `json:"short_bytes"`
+	Remedies    []Remedy       `json:"remedies"`
 }
 
-// PartitionRemedy is a change after which a plan was found.
-type PartitionRemedy struct {
+// Remedy is a change after which a plan was found.
+type Remedy struct {
 	Change  string  `json:"change"`
 	Seconds float64 `json:"seconds"`
 }
