@@ -29,4 +29,6 @@ var (
 	ErrMissing = errors.New("artifact is missing")
 	// ErrCorrupt says that the stored bytes do not match their digest.
 	ErrCorrupt = errors.New("artifact does not match its digest")
+	// ErrNoRoom says that the store takes no more, because the disk is nearly full; what is in it can be read.
+	ErrNoRoom = errors.New("no room for another artifact")
 )

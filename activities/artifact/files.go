@@ -61,6 +61,9 @@ func (f *Files) Dir() string { return f.dir }
 // Put stores everything that r yields and returns its address once file and folder are on disk. When the bytes are stored already
 // the new file takes the place of the old one, which also heals a file that was damaged.
 func (f *Files) Put(ctx context.Context, r io.Reader) (ref activities.Ref, err error) {
+	if err := f.admit(); err != nil {
+		return activities.Ref{}, fmt.Errorf("put artifact: %w", err)
+	}
 	temporary, err := os.CreateTemp(f.partial(), "put-")
 	if err != nil {
 		return activities.Ref{}, fmt.Errorf("put artifact: %w", err)
@@ -95,7 +98,7 @@ func (f *Files) Open(ctx context.Context, digest string) (io.ReadCloser, error) 
 	if err := checkDigest(digest); err != nil {
 		return nil, fmt.Errorf("open artifact: %w", err)
 	}
-	file, err := openPlain(f.path(digest))
+	file, err := f.openStored(digest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open artifact %s in %s: %w", digest, f.dir, activities.ErrMissing)
 	}

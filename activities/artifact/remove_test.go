@@ -1,0 +1,242 @@
+package artifact_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact"
+)
+
+// listed are the digests that List tells, sorted.
+func listed(t *testing.T, store *artifact.Files) (digests []string) {
+	t.Helper()
+	err := store.List(t.Context(), func(info artifact.Info) error {
+		digests = append(digests, info.Digest)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(digests)
+	return digests
+}
+
+// wantRead wants that the artifact can be read, or not.
+func wantRead(t *testing.T, store *artifact.Files, data string, want bool) {
+	t.Helper()
+	got, err := activities.ReadAll(t.Context(), store, digestOf(data))
+	switch {
+	case want && (err != nil || string(got) != data):
+		t.Errorf("read %q: got %q, %v", data, got, err)
+	case !want && !errors.Is(err, activities.ErrMissing):
+		t.Errorf("read %q: got %v, want %v", data, err, activities.ErrMissing)
+	}
+}
+
+func TestWhatIsTakenAsideIsThereUntilItIsDeleted(t *testing.T) {
+	t.Parallel()
+	store := open(t)
+	put(t, store, "a")
+	put(t, store, "b")
+	for _, data := range []string{"a", "b"} {
+		if taken, err := store.Discard(digestOf(data), time.Now()); !taken || err != nil {
+			t.Fatalf("Discard(%q) = %v, %v", data, taken, err)
+		}
+		wantRead(t, store, data, true)
+	}
+	both := []string{digestOf("a"), digestOf("b")}
+	slices.Sort(both)
+	if diff := cmp.Diff(both, listed(t, store)); diff != "" {
+		t.Errorf("listed (-want +got):\n%s", diff)
+	}
+	if err := store.Delete(digestOf("a")); err != nil {
+		t.Fatal(err)
+	}
+	wantRead(t, store, "a", false)
+
+	// The process is killed here: the next one puts back what it had not deleted.
+	again, err := artifact.Open(store.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.RestoreAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantRead(t, again, "b", true)
+	if diff := cmp.Diff([]string{digestOf("b")[:2] + "/" + digestOf("b")[2:]}, stored(t, again)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatIsPutOrAskedForSinceTheDecisionIsNotTaken(t *testing.T) {
+	t.Parallel()
+	for name, since := range map[string]func(*testing.T, *artifact.Files) error{
+		"put again": func(t *testing.T, store *artifact.Files) error {
+			t.Helper()
+			put(t, store, "a")
+			return nil
+		},
+		"asked for": func(_ *testing.T, store *artifact.Files) error { return store.Touch(digestOf("a")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := open(t)
+			put(t, store, "a")
+			old := time.Now().Add(-time.Hour)
+			if err := os.Chtimes(path(store, digestOf("a")), old, old); err != nil {
+				t.Fatal(err)
+			}
+			if err := since(t, store); err != nil {
+				t.Fatal(err)
+			}
+			if taken, err := store.Discard(digestOf("a"), old); taken || err != nil {
+				t.Errorf("Discard = %v, %v, want that it is not taken", taken, err)
+			}
+			wantRead(t, store, "a", true)
+			if names := stored(t, store); len(names) != 1 {
+				t.Errorf("files: %q, want one", names)
+			}
+		})
+	}
+}
+
+func TestWhatIsPutWhileItIsAsideStays(t *testing.T) {
+	t.Parallel()
+	store := open(t)
+	for _, end := range []func(string) error{store.Delete, store.Restore, store.Touch} {
+		put(t, store, "a")
+		if taken, err := store.Discard(digestOf("a"), time.Now()); !taken || err != nil {
+			t.Fatalf("Discard = %v, %v", taken, err)
+		}
+		put(t, store, "a")
+		if diff := cmp.Diff([]string{digestOf("a")}, listed(t, store)); diff != "" {
+			t.Errorf("listed (-want +got):\n%s", diff)
+		}
+		if err := end(digestOf("a")); err != nil {
+			t.Fatal(err)
+		}
+		wantRead(t, store, "a", true)
+		if names := stored(t, store); len(names) > 2 {
+			t.Errorf("files: %q", names)
+		}
+	}
+}
+
+// TestNoPutIsLostToARemoval has one process put and read the same bytes while another removes them: once a Put has
+// returned, what was put stays, as the decision to remove it was older.
+func TestNoPutIsLostToARemoval(t *testing.T) {
+	t.Parallel()
+	store := open(t)
+	done := make(chan struct{})
+	var remover sync.WaitGroup
+	remover.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			var last artifact.Info
+			err := store.List(t.Context(), func(info artifact.Info) error { last = info; return nil })
+			if err == nil && last.Digest != "" {
+				var taken bool
+				if taken, err = store.Discard(last.Digest, last.Written); taken {
+					err = errors.Join(err, store.Restore(last.Digest))
+				}
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 300 {
+		put(t, store, "a")
+		wantRead(t, store, "a", true)
+	}
+	close(done)
+	remover.Wait()
+}
+
+func TestPins(t *testing.T) {
+	t.Parallel()
+	store := open(t)
+	pinned := func() (digests []string) {
+		err := store.Pins(t.Context(), func(info artifact.Info) error {
+			if age := time.Since(info.Written); age > time.Hour {
+				t.Errorf("pin %s is %s old", info.Digest, age)
+			}
+			digests = append(digests, info.Digest)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return digests
+	}
+	if got := pinned(); len(got) > 0 {
+		t.Errorf("pins at first: %q", got)
+	}
+	put(t, store, "a")
+	for range 2 {
+		if err := store.Pin(digestOf("a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{digestOf("a")}, pinned()); diff != "" {
+		t.Errorf("pins (-want +got):\n%s", diff)
+	}
+	if err := errors.Join(store.Unpin(digestOf("a")), store.Unpin(digestOf("a"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := pinned(); len(got) > 0 {
+		t.Errorf("pins at the end: %q", got)
+	}
+}
+
+func TestNothingOutsideTheStoreIsNamed(t *testing.T) {
+	t.Parallel()
+	store := open(t)
+	for _, digest := range []string{"", "../../etc/passwd", strings.Repeat("A", 64)} {
+		_, discard := store.Discard(digest, time.Now())
+		for name, err := range map[string]error{
+			"Discard": discard, "Restore": store.Restore(digest), "Delete": store.Delete(digest), "Touch": store.Touch(digest),
+			"Pin": store.Pin(digest), "Unpin": store.Unpin(digest),
+		} {
+			if err == nil {
+				t.Errorf("%s(%q) was not refused", name, digest)
+			}
+		}
+	}
+}
+
+func TestPutsCanBeRefused(t *testing.T) {
+	t.Parallel()
+	store := open(t)
+	put(t, store, "a")
+	const why = "the disk has 1 GiB left"
+	if err := store.Refuse(why); err != nil {
+		t.Fatal(err)
+	}
+	other, err := artifact.Open(store.Dir()) // of another process
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = other.Put(t.Context(), strings.NewReader("b"))
+	if !errors.Is(err, activities.ErrNoRoom) || !strings.Contains(err.Error(), why) {
+		t.Errorf("Put: %v, want %v with %q", err, activities.ErrNoRoom, why)
+	}
+	wantRead(t, other, "a", true)
+	if err := errors.Join(store.Refuse(""), store.Refuse("")); err != nil {
+		t.Fatal(err)
+	}
+	put(t, other, "b")
+}
