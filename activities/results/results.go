@@ -217,16 +217,3 @@ func (r *Results) each(ctx context.Context, filter string, handle func(jetstream
 	}
 	return nil
 }
-
-// Forget removes what is kept of a run, what it made and what it took: nobody takes it any more, and its artifacts may
-// go. It is no error when there is nothing.
-func (r *Results) Forget(ctx context.Context, run string) error {
-	stream, err := r.js.Stream(ctx, wire.ResultStream)
-	if err == nil {
-		err = stream.Purge(ctx, jetstream.WithPurgeSubject(wire.ResultSubject(wire.ResultKey{}, run)))
-	}
-	if err != nil {
-		return fmt.Errorf("forget the results of run %s: %w", run, err)
-	}
-	return nil
-}

@@ -1,0 +1,103 @@
+package space
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+const (
+	// firstAfter is when the first collection comes, and every after which each next one does.
+	firstAfter = 10 * time.Minute
+	every      = time.Hour
+	// lookEvery is how often it is asked how much room is left.
+	lookEvery = 10 * time.Second
+	// leastPause and workShare bound the collections that are asked for: each pause is at least that long, and the
+	// share of the time that goes into them at most one part in so many.
+	leastPause = time.Second
+	workShare  = 20
+)
+
+// pause is how long to wait after a collection that took so long.
+func pause(took time.Duration) time.Duration { return min(max(workShare*took, leastPause), every) }
+
+// Run collects now and then, when it is asked for, and when the disk is nearly full, until ctx ends. Then artifacts are
+// refused as well, and scarce is told: with what is free when that begins, and with none when it ends.
+func (c *Collector) Run(ctx context.Context, scarce func(free *quantity.Bytes)) {
+	next := time.NewTimer(firstAfter)
+	defer next.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	rested := time.NewTimer(0) // fires when a collection that is asked for may come
+	defer rested.Stop()
+	room := roomWatch{collector: c, tell: scarce}
+	room.look(ctx)
+	var asked <-chan struct{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+			room.look(ctx)
+			continue
+		case <-rested.C:
+			asked = c.ask
+			continue
+		case <-asked:
+		case <-next.C:
+		}
+		began := time.Now()
+		if _, err := c.Collect(ctx, false); err != nil && ctx.Err() == nil {
+			c.logger.WarnContext(ctx, "space was not given back; it is tried again", "error", err)
+		}
+		room.look(ctx)
+		asked = nil
+		rested.Reset(pause(time.Since(began)))
+		next.Reset(every)
+	}
+}
+
+// roomWatch has artifacts refused while there is little room.
+type roomWatch struct {
+	collector *Collector
+	tell      func(free *quantity.Bytes)
+	scarce    bool
+	looked    bool
+}
+
+// look looks how much room there is.
+func (r *roomWatch) look(ctx context.Context) {
+	disk, err := DiskOf(r.collector.options.StateDir)
+	if err != nil {
+		r.collector.logger.DebugContext(ctx, "look how much room there is", "error", err)
+		return
+	}
+	was := r.scarce
+	r.scarce = disk.Scarce(was)
+	if r.scarce {
+		r.collector.Ask()
+	}
+	if r.scarce == was && r.looked {
+		return
+	}
+	first := !r.looked
+	r.looked = true
+	if !r.scarce { // also what an engine that was killed has left
+		if err := r.collector.options.Store.Refuse(""); err != nil {
+			r.collector.logger.WarnContext(ctx, "artifacts are still refused", "error", err)
+			r.looked = false
+			return
+		}
+		if !first {
+			r.tell(nil)
+		}
+		return
+	}
+	why := fmt.Sprintf("the disk has %s of %s left; make room on it, or keep less with --keep-for or --keep-bytes", disk.Free, disk.Size)
+	if err := r.collector.options.Store.Refuse(why); err != nil {
+		r.collector.logger.WarnContext(ctx, "artifacts are not refused", "error", err)
+	}
+	r.tell(&disk.Free)
+}

@@ -1,0 +1,289 @@
+package space
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/retention"
+)
+
+// Options are what a Collector works with. All fields but Chains and Logger are required.
+type Options struct {
+	// StateDir is where it notes what was given back.
+	StateDir string
+	// Policy says what stays.
+	Policy retention.Policy
+	// Store has the artifacts.
+	Store *artifact.Files
+	// Temporal has the histories of runs, JetStream results, events and bindings.
+	Temporal  Histories
+	JetStream jetstream.JetStream
+	// Chains is the directory of stored chains, whose code is among the artifacts.
+	Chains string
+	// Logger is told what was done; nil discards it.
+	Logger *slog.Logger
+}
+
+// Histories is what is asked of Temporal's client.
+type Histories interface {
+	ListWorkflow(context.Context, *workflowservice.ListWorkflowExecutionsRequest) (
+		*workflowservice.ListWorkflowExecutionsResponse, error)
+	DescribeWorkflowExecution(ctx context.Context, id, runID string) (*workflowservice.DescribeWorkflowExecutionResponse, error)
+	GetWorkflowHistory(ctx context.Context, id, runID string, longPoll bool, filter enums.HistoryEventFilterType) client.HistoryEventIterator
+}
+
+// Collector gives space back. Its methods may be called concurrently; one collection goes on at a time.
+type Collector struct {
+	options Options
+	logger  *slog.Logger
+	ask     chan struct{}
+
+	// effect is called before each change of what is stored, which it can prevent: tests kill a collection by it.
+	effect func() error
+
+	collecting sync.Mutex
+	gatherer   *gatherer // guarded by collecting
+
+	mu         sync.Mutex
+	given      *given                        // guarded by mu
+	superseded map[retention.Digest]time.Time // guarded by mu: see retention.Stock
+}
+
+// New returns a collector. What a killed process was about to remove is put back.
+func New(ctx context.Context, options Options) (*Collector, error) {
+	if err := options.Policy.Validate(); err != nil {
+		return nil, fmt.Errorf("retention: %w", err)
+	}
+	if err := options.Store.RestoreAll(ctx); err != nil {
+		return nil, err
+	}
+	given, err := openGiven(options.StateDir, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	logger := options.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &Collector{
+		options: options, logger: logger, ask: make(chan struct{}, 1), given: given,
+		effect:     func() error { return nil },
+		superseded: map[retention.Digest]time.Time{}, gatherer: newGatherer(options, logger),
+	}, nil
+}
+
+// Given returns why, and when, what only this run reached was removed; false when it was not.
+func (c *Collector) Given(run string) (reason string, at time.Time, is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.given.run(run)
+}
+
+// Policy is the one in force.
+func (c *Collector) Policy() retention.Policy { return c.options.Policy }
+
+// Superseded notes that a checkpoint has a newer one in its place, which its attempt would start from: it may go, with
+// what only it names. Until is when the older one was named last.
+func (c *Collector) Superseded(ctx context.Context, older activities.Ref, until time.Time) {
+	digest, err := retention.ParseDigest(older.Digest)
+	if err != nil {
+		return
+	}
+	seen := map[retention.Digest]bool{}
+	for next := []retention.Digest{digest}; len(next) > 0; next = next[1:] {
+		if seen[next[0]] {
+			continue
+		}
+		seen[next[0]] = true
+		names, err := scan(ctx, c.options.Store, next[0])
+		if err == nil {
+			next = append(next, names...)
+		}
+	}
+	c.mu.Lock()
+	for name := range seen {
+		c.superseded[name] = until
+	}
+	c.mu.Unlock()
+	c.Ask()
+}
+
+// Ask asks for a collection soon.
+func (c *Collector) Ask() {
+	select {
+	case c.ask <- struct{}{}:
+	default: // one is asked for already
+	}
+}
+
+// Collect decides what goes and, unless dry, removes it. What it returns says what went, or would go.
+func (c *Collector) Collect(ctx context.Context, dry bool) (retention.Collection, error) {
+	c.collecting.Lock()
+	defer c.collecting.Unlock()
+	began := time.Now()
+	collection, err := c.collect(ctx, dry)
+	if err != nil {
+		return retention.Collection{}, fmt.Errorf("collect artifacts: %w", err)
+	}
+	collection.DryRun, collection.At, collection.Took = dry, began, time.Since(began)
+	if !dry && len(collection.Removed) > 0 {
+		c.logger.InfoContext(ctx, "space was given back", "artifacts", collection.Freed.Artifacts,
+			"bytes", int64(collection.Freed.Bytes), "runs", len(collection.Runs), "took", collection.Took)
+	}
+	return collection, nil
+}
+
+func (c *Collector) collect(ctx context.Context, dry bool) (retention.Collection, error) {
+	stock, err := c.gather(ctx)
+	if err != nil {
+		return retention.Collection{}, err
+	}
+	decision := retention.Decide(c.options.Policy, stock.Stock)
+	if dry || len(decision.Remove) == 0 {
+		return c.summary(stock, decision, decision.Remove), nil
+	}
+	if err := c.giveBack(ctx, stock, decision); err != nil {
+		if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+			return retention.Collection{}, err
+		}
+		// There is no room even to note what is given back: what nobody gives back makes some, for the next collection.
+		c.logger.WarnContext(ctx, "the disk is full: only what nothing reaches goes now", "error", err)
+		policy := c.options.Policy
+		policy.KeepFor, policy.KeepBytes = 1<<63-1, 1<<63-1
+		decision = retention.Decide(policy, stock.Stock)
+	}
+	removed, err := c.remove(ctx, decision)
+	return c.summary(stock, decision, removed), err
+}
+
+// giveBack notes who gives something back, where a kill does not lose it, and forgets their results.
+func (c *Collector) giveBack(ctx context.Context, stock stock, decision retention.Decision) error {
+	if len(decision.Give) == 0 {
+		return nil
+	}
+	err := c.effect()
+	if err == nil {
+		c.mu.Lock()
+		err = c.given.add(stock, decision.Give, time.Now())
+		c.mu.Unlock()
+	}
+	if err != nil {
+		return err
+	}
+	for _, giving := range decision.Give {
+		if err := c.effect(); err != nil {
+			return err
+		}
+		who := stock.who[giving.Holder]
+		if who.results != "" {
+			err = errors.Join(err, forget(ctx, c.options.JetStream, who.results))
+		}
+		if who.pin != "" {
+			err = errors.Join(err, c.options.Store.Unpin(who.pin))
+		}
+	}
+	return err
+}
+
+// remove takes aside what was decided about, decides again, and deletes what goes by both decisions.
+func (c *Collector) remove(ctx context.Context, decision retention.Decision) (removed []retention.Removal, err error) {
+	var taken []retention.Removal
+	defer func() {
+		for _, one := range taken { // what is left when this ends early
+			err = errors.Join(err, c.change(one, c.options.Store.Restore))
+		}
+	}()
+	for _, one := range decision.Remove {
+		aside := false
+		err := c.change(one, func(digest string) (err error) {
+			aside, err = c.options.Store.Discard(digest, one.Written)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if aside {
+			taken = append(taken, one)
+		}
+	}
+	again, err := c.gather(ctx)
+	if err != nil {
+		return nil, err
+	}
+	goes := map[retention.Digest]bool{}
+	for _, one := range retention.Decide(c.options.Policy, again.Stock).Remove {
+		goes[one.Digest] = true
+	}
+	for len(taken) > 0 {
+		one := taken[0]
+		if !goes[one.Digest] {
+			err = c.change(one, c.options.Store.Restore)
+		} else if err = c.change(one, c.options.Store.Delete); err == nil {
+			removed = append(removed, one)
+		}
+		if err != nil {
+			return removed, err
+		}
+		taken = taken[1:]
+	}
+	return removed, nil
+}
+
+// change changes how one artifact is stored.
+func (c *Collector) change(one retention.Removal, how func(digest string) error) error {
+	if err := c.effect(); err != nil {
+		return err
+	}
+	return how(one.Digest.String())
+}
+
+// gather returns all that there is now.
+func (c *Collector) gather(ctx context.Context) (stock, error) {
+	c.mu.Lock()
+	superseded := make(map[retention.Digest]time.Time, len(c.superseded))
+	for digest, until := range c.superseded {
+		superseded[digest] = until
+	}
+	c.mu.Unlock()
+	gathered, err := c.gatherer.gather(ctx, superseded, c.options.Policy)
+	if err != nil {
+		return stock{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.given.mark(&gathered, c.options.Policy)
+	there := make(map[retention.Digest]bool, len(gathered.Artifacts))
+	for _, one := range gathered.Artifacts {
+		there[one.Digest] = true
+	}
+	for digest := range superseded {
+		if !there[digest] {
+			delete(c.superseded, digest)
+		}
+	}
+	return gathered, nil
+}
+
+// summary tells of a collection.
+func (c *Collector) summary(stock stock, decision retention.Decision, removed []retention.Removal) retention.Collection {
+	collection := retention.Summarize(removed)
+	collection.Policy, collection.Kept, collection.Over = c.options.Policy, decision.Kept, decision.Over
+	for _, giving := range decision.Give {
+		if run := stock.who[giving.Holder].run; run != "" {
+			collection.Runs = append(collection.Runs, retention.RunGiven{Run: run, Reason: giving.Reason})
+		}
+	}
+	return collection
+}

@@ -1,0 +1,10 @@
+// Package space gives back the room on the disk that nothing needs any more: it gathers who names which artifacts, has
+// package retention decide, and removes what goes.
+//
+// Nobody has to stop for that, and a kill at any moment loses nothing that is named:
+//   - What holders give back is written down first, and the results of those runs are forgotten, so that no new run
+//     takes them.
+//   - What goes is then taken aside, each artifact before what it names, where everybody who has its digest still finds
+//     it.
+//   - All is gathered and decided a second time. What was named meanwhile is put back; the rest is deleted.
+package space
