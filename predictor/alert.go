@@ -18,6 +18,8 @@ const (
 	// LedgerFailing says that the ledger of costs cannot be kept, or was damaged and is made anew; runs go on. It is about
 	// no run, and nothing recovers it.
 	LedgerFailing AlertKind = "ledger_failing"
+	// DiskScarce says that the disk of the state directory is nearly full, so that new artifacts are refused. It is about no run.
+	DiskScarce AlertKind = "disk_scarce"
 )
 
 // Alert says that the goal of a run is going to be missed, or no longer; or, without a run and a pipeline, what the engine has lost.

@@ -234,5 +234,8 @@ func outcomes() []predictor.Outcome {
 
 // alertKinds lists every kind of alert.
 func alertKinds() []predictor.AlertKind {
-	return []predictor.AlertKind{predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered, predictor.StreamsLost, predictor.LedgerFailing}
+	return []predictor.AlertKind{
+		predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered, predictor.StreamsLost, predictor.LedgerFailing,
+		predictor.DiskScarce,
+	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/results"
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
@@ -289,7 +291,11 @@ func (e *Engine) Result(ctx context.Context, run string) (json.RawMessage, error
 		return nil, web.Conflict("", "run %q is %s and has no result", run, view.State)
 	}
 	var result json.RawMessage
-	if err := e.temporal.GetWorkflow(ctx, run, "").Get(ctx, &result); err != nil {
+	err = e.temporal.GetWorkflow(ctx, run, "").Get(ctx, &result)
+	if errors.Is(err, activities.ErrMissing) {
+		return nil, web.Gone("run it again", "the result of run %q is gone: %s", run, cmp.Or(view.Notice, err.Error()))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read the result of run %s: %w", run, err)
 	}
 	return result, nil

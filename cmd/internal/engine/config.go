@@ -42,6 +42,10 @@ type Config struct {
 	PoolMemory quantity.Bytes
 	// ArtifactsMax is what artifacts that are sent to the engine may take together with all others; 0 is no bound.
 	ArtifactsMax quantity.Bytes
+	// KeepFor and KeepBytes say how long, and within how many bytes, what ended runs reach is kept (see retention.Policy);
+	// 0 is the usual.
+	KeepFor   time.Duration
+	KeepBytes quantity.Bytes
 	// Limits is what holds attempts to their sizes; empty means the best that the host offers.
 	Limits enforce.Mode
 	// StageUser is as whom stages run, functions among them; nil means as the user of this process.

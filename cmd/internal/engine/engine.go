@@ -54,6 +54,7 @@ func (e *Engine) open(ctx context.Context, life *lifecycle, config *Config) erro
 	told := alerting.Resume(e.alerts.Recent(alertsKept))
 	life.work("count events", func(ctx context.Context) error { e.countEvents(ctx); return nil })
 	life.work("runs that need somebody", func(ctx context.Context) error { e.noticeRuns(ctx); return nil })
+	life.work("give space back", func(ctx context.Context) error { e.giveSpaceBack(ctx); return nil })
 	life.work("watch over runs", func(ctx context.Context) error { e.watchOver(ctx, told); return nil })
 	if err := e.startAPI(); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (e *Engine) startAPI() error {
 		metrics = e.observer.metrics.Handler()
 	}
 	server := web.New(web.Options{
-		Engine: e, Keys: e.servers.Keys(), Page: web.NewPage(), Artifacts: e.store, Feed: &e.observer.feed, Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
+		Engine: e, Keys: e.servers.Keys(), Page: web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed, Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
 		ArtifactsMax: e.config.ArtifactsMax, ArtifactsUsage: func() (quantity.Bytes, error) {
 			used, err := e.store.Usage()
 			return quantity.Bytes(used), err

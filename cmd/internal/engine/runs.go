@@ -29,6 +29,7 @@ func (e *Engine) Stack(ctx context.Context) (web.Stack, error) {
 	stack := web.Stack{
 		Version: e.config.Version, PID: os.Getpid(), StateDir: e.config.StateDir, StartedAt: e.started, Addresses: e.addresses,
 		Hosts: hosts, Apps: e.apps.list(), Policy: e.config.Policy, Functions: e.functions, PoolCPUs: e.config.PoolCPUs,
+		Retention: e.space.Policy(),
 	}
 	if e.local != nil {
 		stack.FunctionCPUs = e.config.Functions.CPUs
@@ -83,7 +84,7 @@ func (e *Engine) Run(ctx context.Context, run string) (ledger.RunView, error) {
 	if !known {
 		return ledger.RunView{}, unknownRun(run)
 	}
-	return view, nil
+	return e.withSpace(view), nil
 }
 
 // Decisions returns the decisions that match.

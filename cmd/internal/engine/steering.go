@@ -151,14 +151,14 @@ func (s *stores) checkKept(ctx context.Context, kept loopwire.Kept) error {
 	var gone []string
 	digests := digestsOf(kept.Output)
 	if kept.Stored.Digest != "" {
-		output, err := activities.ReadAll(ctx, s.store, kept.Stored.Digest)
+		output, err := activities.ReadAll(ctx, sentArtifacts{s.store}, kept.Stored.Digest)
 		if err != nil {
 			gone = append(gone, kept.Stored.Digest)
 		}
 		digests = digestsOf(output)
 	}
 	for _, digest := range digests {
-		r, err := s.store.Open(ctx, digest)
+		r, err := sentArtifacts{s.store}.Open(ctx, digest) // it stays until the new run names it
 		if err != nil {
 			gone = append(gone, digest)
 			continue

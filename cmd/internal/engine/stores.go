@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/results"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/cmd/internal/space"
 )
 
 // stores is what an engine keeps things in, and its way to Temporal.
@@ -33,6 +34,7 @@ type stores struct {
 	output   *logs.Writer
 	builds   *build.Store
 	chains   *build.Chains
+	space    *space.Collector
 }
 
 // openStores connects to the servers, makes the streams that are missing and opens what is kept.
@@ -76,6 +78,9 @@ func openStores(ctx context.Context, base *base) (s *stores, err error) {
 		return nil, err
 	}
 	if s.leases, err = loop.NewLeases(ctx, s.stream, s.logger); err != nil {
+		return nil, err
+	}
+	if s.space, err = openSpace(ctx, s); err != nil {
 		return nil, err
 	}
 	return s, nil

@@ -23,8 +23,8 @@ func (s *Server) putArtifact(r *http.Request) (activities.Ref, error) {
 		return ref, nil
 	}
 	_ = s.room.take(-content.taken) // it is refused nothing
-	if full(err) {
-		return ref, insufficient("there is no room on the disk for the artifact")
+	if full(err) || errors.Is(err, activities.ErrNoRoom) {
+		return ref, insufficient("there is no room on the disk for the artifact: %v", err)
 	}
 	return ref, err
 }

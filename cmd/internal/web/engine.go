@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/logs"
+	"github.com/spillway-ml/spillway/activities/retention"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -24,6 +25,7 @@ type Engine interface {
 	Apps
 	Steering
 	Accounts
+	Space
 }
 
 // Stacks describes the running engine.
@@ -115,6 +117,12 @@ type Accounts interface {
 	Alerts(ctx context.Context, limit int) ([]predictor.Alert, error)
 }
 
+// Space gives space on the disk back.
+type Space interface {
+	// Collect removes the artifacts that nothing needs any more and says what went; where dry, it says what would go.
+	Collect(ctx context.Context, dry bool) (retention.Collection, error)
+}
+
 // AttemptQuery selects attempts of a run. Its Limit is at least 1 (the handler sets the default of 1000).
 type AttemptQuery = ledger.AttemptQuery
 
@@ -175,6 +183,8 @@ type Stack struct {
 	Policy predictor.Policy `json:"policy"`
 	// Functions is the function venue.
 	Functions predictor.FunctionVenue `json:"functions"`
+	// Retention says what artifacts are kept.
+	Retention retention.Policy `json:"retention"`
 	// PoolCPUs and FunctionCPUs are the CPU numbers that each venue may use here.
 	PoolCPUs     []int `json:"pool_cpus"`
 	FunctionCPUs []int `json:"function_cpus"`

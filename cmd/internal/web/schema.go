@@ -36,7 +36,7 @@ func newSchemas() *schemas {
 		reflect.TypeFor[predictor.RunState]():  enum(predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed, predictor.RunCancelled),
 		reflect.TypeFor[predictor.Objective](): enum(predictor.Cost, predictor.Latency),
 		reflect.TypeFor[predictor.AlertKind](): enum(predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered, predictor.StreamsLost,
-			predictor.LedgerFailing),
+			predictor.LedgerFailing, predictor.DiskScarce),
 		reflect.TypeFor[predictor.Cause](): enum(predictor.CauseMemoryLimit, predictor.CauseMemoryRefused, predictor.CauseHostMemory, predictor.CauseDeviceMemory,
 			predictor.CauseDisk, predictor.CauseTimeout, predictor.CauseError, predictor.CausePanic, predictor.CauseExit, predictor.CauseSignal,
 			predictor.CauseStart, predictor.CauseImpossible, predictor.CauseCancelled, predictor.CauseHostLost, predictor.CauseBudget, predictor.CauseVenue),

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/logs"
+	"github.com/spillway-ml/spillway/activities/retention"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
@@ -30,6 +31,8 @@ type Engine struct {
 	OnOutlook func(run string, goal predictor.Goal) predictor.Outlook
 	// OnRetry answers Retry of a run that has ended; nil starts it again in name only.
 	OnRetry func(run string, request web.Retry) (web.Retried, error)
+	// OnCollect answers Collect; nil collects nothing.
+	OnCollect func(dry bool) (retention.Collection, error)
 	// Clock is the time up to which runs that go on are accounted for; nil is time.Now.
 	Clock func() time.Time
 	// Results are the results of runs whose ledger does not have them whole.

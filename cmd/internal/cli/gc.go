@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/retention"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
+	"github.com/spillway-ml/spillway/cmd/internal/space"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+func (t *tool) gcCommand() *cobra.Command {
+	var dry, asJSON bool
+	command := &cobra.Command{
+		Use:   "gc [FLAGS]",
+		Short: "Remove the artifacts that nothing needs any more",
+		Long: `Remove the artifacts that nothing needs any more, and say what went and why. The stack does so by
+itself once an hour, and when its disk is nearly full.
+
+Kept is whatever a run reaches that goes on or ended less than --keep-for ago (of dev and run; 30
+days), a checkpoint from which an attempt would go on, an event that waits, what was sent to the
+stack less than --keep-for ago, and what was just written. Where all of that takes more than
+--keep-bytes (60% of the disk), the runs that ended first give back what only they reach; "spillway
+show RUN" then says so. Nothing that a run reaches which goes on is ever removed.
+
+With --dry-run nothing is removed. The exit code is 0 when that was done, and 1 when no stack runs
+or it did not work; what was not removed then stays for the next time.`,
+		Example: `  spillway gc --dry-run
+  spillway gc
+  spillway gc --dry-run --json | jq -r '.removed[] | [.bytes, .digest, .reason] | @tsv'`,
+		Args: positional(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.gc(cmd.Context(), dry, asJSON) },
+	}
+	command.Flags().BoolVar(&dry, "dry-run", false, "remove nothing and say what would go")
+	command.Flags().BoolVar(&asJSON, "json", false, "print what goes as JSON, the largest 1,000 artifacts one by one")
+	return command
+}
+
+func (t *tool) gc(ctx context.Context, dry, asJSON bool) error {
+	session, err := t.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer session.client.Close()
+	collection, err := session.client.Collect(ctx, dry)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return t.writeJSON(collection)
+	}
+	return t.showCollection(collection)
+}
+
+// runsShown is how many runs that give something back are shown one by one.
+const runsShown = 20
+
+// showCollection prints what a collection did, or would do.
+func (t *tool) showCollection(c retention.Collection) error {
+	policy := fmt.Sprintf("kept for %s after a run, within %s", spanText(c.Policy.KeepFor), c.Policy.KeepBytes)
+	verb := "removed"
+	if c.DryRun {
+		verb = "would go"
+	}
+	if c.Freed.Artifacts == 0 {
+		t.say("nothing %s: %s is kept (%s)\n", map[bool]string{true: "would go", false: "went"}[c.DryRun], sumText(c.Kept), policy)
+		return t.sayOver(c)
+	}
+	table := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	printf(table, "ARTIFACTS\tSIZE\t  %s\n", "WHY")
+	for _, one := range c.Reasons {
+		printf(table, "%d\t%s\t  %s\n", one.Artifacts, one.Bytes, display.CleanLine(one.Reason))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for i, run := range c.Runs {
+		if i == runsShown {
+			t.say("and %d more runs give something back\n", len(c.Runs)-i)
+			break
+		}
+		t.say("run %s gives back what only it reaches: %s\n", display.CleanLine(run.Run), display.CleanLine(run.Reason))
+	}
+	t.say("%s: %s; kept: %s (%s)\n", verb, sumText(c.Freed), sumText(c.Kept), policy)
+	return t.sayOver(c)
+}
+
+// sayOver says that more is kept than there should be, where it is.
+func (t *tool) sayOver(c retention.Collection) error {
+	if c.Over > 0 {
+		t.say("%s more is kept than --keep-bytes says: runs that go on, or what was just written, hold it\n", c.Over)
+	}
+	return nil
+}
+
+// sumText is a sum for people.
+func sumText(sum retention.Sum) string {
+	if sum.Artifacts == 1 {
+		return fmt.Sprintf("1 artifact, %s", sum.Bytes)
+	}
+	return fmt.Sprintf("%d artifacts, %s", sum.Artifacts, sum.Bytes)
+}
+
+// spanText writes whole days as such.
+func spanText(span time.Duration) string {
+	const day = 24 * time.Hour
+	if span >= day && span%day == 0 {
+		return fmt.Sprintf("%d days", span/day)
+	}
+	return span.String()
+}
+
+// examineRetention says what artifacts are kept, and what they take. The policy is that of the running stack, where one
+// runs, else the usual one.
+func examineRetention(stateDir, nearest string, running *retention.Policy) finding {
+	const check = "artifacts"
+	disk, err := space.DiskOf(nearest)
+	if err != nil {
+		return finding{check, problem, err.Error(), "choose another state directory with --state DIR"}
+	}
+	policy := engine.KeepPolicy(0, 0, disk.Size)
+	if running != nil {
+		policy = *running
+	}
+	used, err := artifactsUse(filepath.Join(stateDir, "artifacts"))
+	if err != nil {
+		return finding{check, problem, err.Error(), "make the state directory readable, or choose another with --state DIR"}
+	}
+	found := finding{check, fine, fmt.Sprintf("%s; kept for %s after a run, within %s (--keep-for, --keep-bytes)",
+		used, spanText(policy.KeepFor), policy.KeepBytes), ""}
+	switch {
+	case disk.Scarce(false):
+		found.Severity = problem
+		found.Do = fmt.Sprintf("new artifacts are refused with %s free: make room, or keep less; spillway gc --dry-run says what would go", disk.Free)
+	case used > policy.KeepBytes:
+		found.Severity, found.Do = notice, "runs that go on may hold it; spillway gc --dry-run says what would go"
+	}
+	return found
+}
+
+// artifactsUse is what the artifacts in dir take; nothing where there is no such directory.
+func artifactsUse(dir string) (quantity.Bytes, error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	store, err := artifact.Open(dir)
+	if err != nil {
+		return 0, err
+	}
+	used, err := store.Usage()
+	return quantity.Bytes(used), err
+}
+
+// room is a flag that takes how many bytes something may take; 0 bytes are refused.
+type room struct{ value *quantity.Bytes }
+
+// String returns the amount with its unit; empty for none.
+func (r room) String() string { return memory(r).String() }
+
+// Type is the placeholder in the usage.
+func (r room) Type() string { return "SIZE" }
+
+// Set reads "500MiB", "1.5GiB" or "2GB".
+func (r room) Set(text string) error {
+	const hint = "write it with its unit, such as 500MiB or 200GiB; leave the flag out for 60% of the disk"
+	value, err := quantity.ParseBytes(text)
+	switch {
+	case err != nil:
+		return &usage{problem: "it is not an amount of bytes", hint: hint}
+	case value <= 0:
+		return &usage{problem: "nothing can be kept in it", hint: hint}
+	}
+	*r.value = value
+	return nil
+}
+
+// keep is a flag that takes for how long something is kept.
+type keep struct{ value *time.Duration }
+
+// String returns the value as a duration is written; empty for none.
+func (k keep) String() string { return span{value: k.value}.String() }
+
+// Type is the placeholder in the usage.
+func (k keep) Type() string { return "DURATION" }
+
+// Set reads "36h" or "720h".
+func (k keep) Set(text string) error {
+	const hint = "write more than 0 and at most 720h (30 days), such as 12h or 168h; leave the flag out for 30 days"
+	value, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return &usage{problem: "it is not a duration", hint: hint}
+	case value <= 0:
+		return &usage{problem: "nothing can be kept for it", hint: hint}
+	case value > retention.UsualKeepFor:
+		return &usage{problem: "it is longer than histories are kept", hint: hint}
+	}
+	*k.value = value
+	return nil
+}

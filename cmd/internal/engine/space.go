@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/retention"
+	"github.com/spillway-ml/spillway/cmd/internal/space"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// openSpace returns what gives space back. What a killed engine was about to remove is put back before anybody reads.
+func openSpace(ctx context.Context, s *stores) (*space.Collector, error) {
+	disk, err := space.DiskOf(s.config.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	return space.New(ctx, space.Options{
+		StateDir: s.config.StateDir, Policy: KeepPolicy(s.config.KeepFor, s.config.KeepBytes, disk.Size), Store: s.store,
+		Temporal: s.temporal, JetStream: s.stream, Chains: filepath.Join(s.config.StateDir, "chains"), Logger: s.logger,
+	})
+}
+
+// KeepPolicy is the policy of an engine whose state directory is in a file system of this size; what is 0 is the usual.
+func KeepPolicy(keepFor time.Duration, keepBytes, fileSystem quantity.Bytes) retention.Policy {
+	policy := retention.Usual(fileSystem)
+	if keepFor > 0 {
+		policy.KeepFor = keepFor
+	}
+	if keepBytes > 0 {
+		policy.KeepBytes = keepBytes
+	}
+	policy.Grace = min(policy.Grace, policy.KeepFor)
+	return policy
+}
+
+// giveSpaceBack collects now and then, and tells of a disk that is nearly full.
+func (e *Engine) giveSpaceBack(ctx context.Context) {
+	if e.observer.whole(ctx) != nil {
+		return
+	}
+	var last predictor.Alert
+	e.space.Run(ctx, func(free *quantity.Bytes) {
+		if free != nil {
+			last = alerting.DiskScarce(*free, e.now())
+			e.alert(last)
+		} else if last.ID != "" {
+			e.alert(alerting.DiskEased(last, e.now()))
+		}
+	})
+}
+
+// Collect gives space back, or says what would go.
+func (e *Engine) Collect(ctx context.Context, dry bool) (retention.Collection, error) {
+	return e.space.Collect(ctx, dry)
+}
+
+// withSpace adds to an ended run what is known of the artifacts that only it had reached.
+func (e *Engine) withSpace(view ledger.RunView) ledger.RunView {
+	if reason, at, given := e.space.Given(view.Run); given && view.State != predictor.RunRunning && view.Notice == "" {
+		view.Notice = "its artifacts were removed on " + at.UTC().Format(time.DateOnly) + " to give space back: " + reason
+	}
+	return view
+}
+
+// sentArtifacts is the store as those see it who send artifacts to the engine and fetch them: nothing that the engine
+// knows of may name what they send yet, nor what they ask for.
+type sentArtifacts struct {
+	*artifact.Files
+}
+
+var _ activities.Store = sentArtifacts{}
+
+// Put stores what is sent, and keeps it as if a run that has just ended had made it.
+func (s sentArtifacts) Put(ctx context.Context, r io.Reader) (activities.Ref, error) {
+	ref, err := s.Files.Put(ctx, r)
+	if err != nil {
+		return activities.Ref{}, err
+	}
+	return ref, s.Pin(ref.Digest)
+}
+
+// Open returns the bytes of digest, which stay for a while, since whoever asks may be about to name them.
+func (s sentArtifacts) Open(ctx context.Context, digest string) (io.ReadCloser, error) {
+	if err := s.Touch(digest); err != nil {
+		return nil, err
+	}
+	return s.Files.Open(ctx, digest)
+}
