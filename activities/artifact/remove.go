@@ -58,7 +58,9 @@ func (f *Files) List(ctx context.Context, each func(Info) error) error {
 }
 
 // Pins calls each with every pin.
-func (f *Files) Pins(ctx context.Context, each func(Info) error) error { return f.list(ctx, pins, "", each) }
+func (f *Files) Pins(ctx context.Context, each func(Info) error) error {
+	return f.list(ctx, pins, "", each)
+}
 
 // list calls each with the files of folder whose names, behind a prefix, are digests.
 func (f *Files) list(ctx context.Context, folder, prefix string, each func(Info) error) error {

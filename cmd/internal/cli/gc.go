@@ -175,11 +175,8 @@ func (r room) Type() string { return "SIZE" }
 func (r room) Set(text string) error {
 	const hint = "write it with its unit, such as 500MiB or 200GiB; leave the flag out for 60% of the disk"
 	value, err := quantity.ParseBytes(text)
-	switch {
-	case err != nil:
-		return &usage{problem: "it is not an amount of bytes", hint: hint}
-	case value <= 0:
-		return &usage{problem: "nothing can be kept in it", hint: hint}
+	if err != nil {
+		return &usage{problem: "it is not an amount of bytes above 0", hint: hint}
 	}
 	*r.value = value
 	return nil

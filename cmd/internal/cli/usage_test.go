@@ -51,6 +51,11 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 		"no chain to check":                      {"check", "it needs the file of a chain"},
 		"memory that is none":                    {"run --memory lots -- x", "--memory lots: it is not an amount of memory"},
 		"cores that are none":                    {"run --cpu -1 -- x", "--cpu -1: it is not a number of cores"},
+		"artifacts kept for no time":             {"dev --keep-for 0s", "--keep-for 0s: nothing can be kept for it\n  hint: write more than 0 and at most 720h"},
+		"artifacts kept for less":                {"dev --keep-for -1h", "--keep-for -1h: nothing can be kept for it"},
+		"artifacts kept for longer than runs":    {"dev --keep-for 721h", "--keep-for 721h: it is longer than histories are kept"},
+		"artifacts kept in no room":              {"run x --keep-bytes 0", "--keep-bytes 0: it is not an amount of bytes above 0\n  hint: write it with its unit"},
+		"artifacts kept in less than no room":    {"dev --keep-bytes -1GiB", "--keep-bytes -1GiB: it is not an amount of bytes"},
 		"attempts that are none":                 {"run --attempts 0 -- x", "--attempts 0: it is not a whole number in range"},
 		"attempts beyond all patience":           {"run --attempts 101 -- x", "max_attempts is 101: give 0 to 100"},
 		"code that is not there":                 {"run --code nowhere -- x", "--code nowhere: no such file or directory"},
@@ -131,7 +136,7 @@ func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{
 		"", "run", "dev", "trigger", "runs", "show", "cancel", "bind", "unbind", "bindings", "dead", "init", "check", "logs", "doctor", "version",
-		"cost", "goal", "retry", "diff", "top", "plan", "train", "completion", "dead list", "dead replay",
+		"cost", "goal", "retry", "diff", "top", "plan", "train", "completion", "dead list", "dead replay", "gc",
 	} {
 		args := append(strings.Fields(verb), "--help")
 		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, args...)
@@ -184,7 +189,7 @@ func TestCommandsThatNeedAStackSayHowToStartOne(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{
 		"trigger digits", "runs", "show x", "cancel x", "bind a digits", "unbind x", "bindings", "dead list", "dead replay 3",
-		"cost", "goal x", "retry x", "diff x y", "top", "show x --why", "logs x", "open",
+		"cost", "goal x", "retry x", "diff x y", "top", "show x --why", "logs x", "open", "gc --dry-run",
 	} {
 		state := t.TempDir()
 		// A file that an engine left behind when it was killed is no stack.

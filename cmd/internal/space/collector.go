@@ -57,7 +57,7 @@ type Collector struct {
 	gatherer   *gatherer // guarded by collecting
 
 	mu         sync.Mutex
-	given      *given                        // guarded by mu
+	given      *given                         // guarded by mu
 	superseded map[retention.Digest]time.Time // guarded by mu: see retention.Stock
 }
 

@@ -30,7 +30,9 @@ type tail struct {
 	lastOne bool
 }
 
-func newTail(stream string) *tail { return &tail{stream: stream, kept: map[uint64]kept{}, newest: map[string]uint64{}} }
+func newTail(stream string) *tail {
+	return &tail{stream: stream, kept: map[uint64]kept{}, newest: map[string]uint64{}}
+}
 
 // read brings what is remembered to what is in the stream now. A stream that is not there has nothing.
 func (t *tail) read(ctx context.Context, js jetstream.JetStream) error {
