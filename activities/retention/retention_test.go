@@ -2,8 +2,8 @@ package retention_test
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -200,13 +200,13 @@ func (w *world) some(t *rapid.T) (names []retention.Digest) {
 func (w *world) write(t *rapid.T) {
 	w.names++
 	w.stock.Artifacts = append(w.stock.Artifacts, retention.Artifact{
-		Digest: of(fmt.Sprint(w.names)), Bytes: quantity.Bytes(rapid.IntRange(0, 400).Draw(t, "bytes")),
+		Digest: of(strconv.Itoa(w.names)), Bytes: quantity.Bytes(rapid.IntRange(0, 400).Draw(t, "bytes")),
 		Written: w.stock.At, Names: w.some(t),
 	})
 }
 
 func (w *world) begin(t *rapid.T) {
-	w.stock.Holders = append(w.stock.Holders, retention.Holder{Name: fmt.Sprint(len(w.stock.Holders)), Names: w.some(t)})
+	w.stock.Holders = append(w.stock.Holders, retention.Holder{Name: strconv.Itoa(len(w.stock.Holders)), Names: w.some(t)})
 }
 
 func (w *world) end(t *rapid.T) {
@@ -327,9 +327,9 @@ func TestNamesAreFoundWhereverTheTextIsCut(t *testing.T) {
 		var want []retention.Digest
 		for i := range rapid.IntRange(0, 5).Draw(t, "digests") {
 			text.WriteString(rapid.StringMatching(`[a-z0-9 ]{0,200}[ ":]`).Draw(t, "between"))
-			text.WriteString(of(fmt.Sprint(i)).String())
+			text.WriteString(of(strconv.Itoa(i)).String())
 			text.WriteString(`"`)
-			want = append(want, of(fmt.Sprint(i)))
+			want = append(want, of(strconv.Itoa(i)))
 		}
 		var s retention.Scanner
 		for rest := text.String(); rest != ""; {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"syscall"
 	"time"
@@ -252,10 +253,7 @@ func (c *Collector) change(one retention.Removal, how func(digest string) error)
 // gather returns all that there is now.
 func (c *Collector) gather(ctx context.Context) (stock, error) {
 	c.mu.Lock()
-	superseded := make(map[retention.Digest]time.Time, len(c.superseded))
-	for digest, until := range c.superseded {
-		superseded[digest] = until
-	}
+	superseded := maps.Clone(c.superseded)
 	c.mu.Unlock()
 	gathered, err := c.gatherer.gather(ctx, superseded, c.options.Policy)
 	if err != nil {

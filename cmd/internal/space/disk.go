@@ -19,8 +19,8 @@ func DiskOf(path string) (Disk, error) {
 	if err := syscall.Statfs(path, &stat); err != nil {
 		return Disk{}, fmt.Errorf("look how much room there is for %s: %w", path, err)
 	}
-	block := quantity.Bytes(stat.Bsize)                                                                    //nolint:unconvert // its type is another on other systems
-	return Disk{Size: quantity.Bytes(stat.Blocks) * block, Free: quantity.Bytes(stat.Bavail) * block}, nil //nolint:gosec // see above
+	block := quantity.Bytes(stat.Bsize)
+	return Disk{Size: quantity.Bytes(stat.Blocks) * block, Free: quantity.Bytes(stat.Bavail) * block}, nil
 }
 
 const (

@@ -279,6 +279,6 @@ func (g *gatherer) addRuns(ctx context.Context, s *stock) error {
 func ofRun(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
 func resultsOf(token string) string {
-	any, _ := strings.CutSuffix(wire.ResultSubject(wire.ResultKey{}, ""), "*")
-	return any + token
+	ofAll, _ := strings.CutSuffix(wire.ResultSubject(wire.ResultKey{}, ""), "*")
+	return ofAll + token
 }

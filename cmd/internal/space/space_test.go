@@ -423,12 +423,7 @@ func TestNothingNamedIsMissingWheneverCollectionsAreKilled(t *testing.T) {
 	t.Parallel()
 	js := streams(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		dir, err := os.MkdirTemp(t.TempDir(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
 		s := newStack(t, js)
-		s.StateDir = dir
 		s.since(100 * day)
 		s.Policy.KeepBytes = quantity.Bytes(rapid.IntRange(1, 3000).Draw(rt, "keep bytes"))
 		w := &killable{stack: s, c: s.collector(), names: map[string][]string{}, number: map[string]int{}}

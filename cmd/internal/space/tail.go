@@ -135,15 +135,15 @@ func firstWaiting(ctx context.Context, js jetstream.JetStream, name string) (uin
 		return 0, fmt.Errorf("look what waits in %s: %w", name, err)
 	}
 	consumers := stream.ListConsumers(ctx)
-	first, any := uint64(0), false
+	first, some := uint64(0), false
 	for info := range consumers.Info() {
 		// An acknowledgement floor stands still where nothing that the consumer wants has come since.
 		waits := info.AckFloor.Stream + 1
 		if info.NumPending == 0 && info.NumAckPending == 0 {
 			waits = max(waits, info.Delivered.Stream+1, stream.CachedInfo().State.LastSeq+1)
 		}
-		if !any || waits < first {
-			first, any = waits, true
+		if !some || waits < first {
+			first, some = waits, true
 		}
 	}
 	if err := consumers.Err(); err != nil {

@@ -160,6 +160,13 @@ func (s *Server) eventRoutes() []route {
 	}
 }
 
+func (s *Server) spaceRoutes() []route {
+	return []route{
+		asking(s, "POST", "/api/v1/collections", "Removes the artifacts that nothing needs any more, or says which would go.", s.collect).
+			taking(collectionBody{DryRun: true}),
+	}
+}
+
 func (s *Server) appRoutes(options Options) []route {
 	routes := []route{
 		asking(s, "POST", "/api/v1/apps", "Serves a build of the state directory.", s.register).taking(registerBody{Path: "/var/spillway/builds/digits@0123456789ab/digits"}).refusing(notFound),

@@ -12,13 +12,6 @@ type collectionBody struct {
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-func (s *Server) spaceRoutes() []route {
-	return []route{
-		asking(s, "POST", "/api/v1/collections", "Removes the artifacts that nothing needs any more, or says which would go.", s.collect).
-			taking(collectionBody{DryRun: true}),
-	}
-}
-
 // collect answers POST /api/v1/collections once the collection is over.
 func (s *Server) collect(r *http.Request) (collection retention.Collection, err error) {
 	var body collectionBody

@@ -43,8 +43,8 @@ func buildAll(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	for _, arguments := range [][]string{
 		{"build", "-o", dir + "/", "../../../spillway", "../../../digits"},
-		{"build", "-o", filepath.Join(dir, "whole"), "../../wire/testdata/app"},
-		{"build", "-ldflags", "-X main.broken=yes", "-o", filepath.Join(dir, "broken"), "../../wire/testdata/app"},
+		{"build", "-o", filepath.Join(dir, "whole"), "../../engine/testdata/app"},
+		{"build", "-ldflags", "-X main.broken=yes", "-o", filepath.Join(dir, "broken"), "../../engine/testdata/app"},
 	} {
 		if output, err := exec.CommandContext(t.Context(), "go", arguments...).CombinedOutput(); err != nil {
 			t.Fatalf("go %s: %v\n%s", strings.Join(arguments, " "), err, output)
