@@ -168,14 +168,24 @@ func (f *Files) Restore(digest string) error {
 	if err != nil && !errors.Is(err, fs.ErrExist) { // one that was put meanwhile takes its place
 		return fmt.Errorf("restore artifact %s: %w", digest, err)
 	}
-	return f.Delete(digest)
+	return f.dropAside(digest)
 }
 
-// Delete removes what Discard took aside; it is no error when there is nothing.
-func (f *Files) Delete(digest string) error {
+// Delete removes what Discard took aside. Gone is false when the artifact is there by now all the same: somebody has
+// put it, or asked for it, meanwhile.
+func (f *Files) Delete(digest string) (gone bool, err error) {
 	if err := checkDigest(digest); err != nil {
-		return fmt.Errorf("delete artifact: %w", err)
+		return false, fmt.Errorf("delete artifact: %w", err)
 	}
+	if err := f.dropAside(digest); err != nil {
+		return false, err
+	}
+	// Restore makes the one name before it removes the other: one that began before the removal is seen here.
+	_, err = os.Lstat(f.path(digest))
+	return errors.Is(err, fs.ErrNotExist), nil
+}
+
+func (f *Files) dropAside(digest string) error {
 	if err := os.Remove(f.asidePath(digest)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("delete artifact %s: %w", digest, err)
 	}

@@ -57,8 +57,8 @@ func TestWhatIsTakenAsideIsThereUntilItIsDeleted(t *testing.T) {
 	if diff := cmp.Diff(both, listed(t, store)); diff != "" {
 		t.Errorf("listed (-want +got):\n%s", diff)
 	}
-	if err := store.Delete(digestOf("a")); err != nil {
-		t.Fatal(err)
+	if gone, err := store.Delete(digestOf("a")); !gone || err != nil {
+		t.Fatalf("Delete = %v, %v", gone, err)
 	}
 	wantRead(t, store, "a", false)
 
@@ -111,7 +111,14 @@ func TestWhatIsPutOrAskedForSinceTheDecisionIsNotTaken(t *testing.T) {
 func TestWhatIsPutWhileItIsAsideStays(t *testing.T) {
 	t.Parallel()
 	store := open(t)
-	for _, end := range []func(string) error{store.Delete, store.Restore, store.Touch} {
+	remove := func(digest string) error {
+		gone, err := store.Delete(digest)
+		if gone {
+			t.Error("what was put meanwhile is said to be gone")
+		}
+		return err
+	}
+	for _, end := range []func(string) error{remove, store.Restore, store.Touch} {
 		put(t, store, "a")
 		if taken, err := store.Discard(digestOf("a"), time.Now()); !taken || err != nil {
 			t.Fatalf("Discard = %v, %v", taken, err)
@@ -207,8 +214,9 @@ func TestNothingOutsideTheStoreIsNamed(t *testing.T) {
 	store := open(t)
 	for _, digest := range []string{"", "../../etc/passwd", strings.Repeat("A", 64)} {
 		_, discard := store.Discard(digest, time.Now())
+		_, remove := store.Delete(digest)
 		for name, err := range map[string]error{
-			"Discard": discard, "Restore": store.Restore(digest), "Delete": store.Delete(digest), "Touch": store.Touch(digest),
+			"Discard": discard, "Restore": store.Restore(digest), "Delete": remove, "Touch": store.Touch(digest),
 			"Pin": store.Pin(digest), "Unpin": store.Unpin(digest),
 		} {
 			if err == nil {

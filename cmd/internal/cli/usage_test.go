@@ -156,7 +156,7 @@ func TestHelpOfEveryCommandIsAsItWas(t *testing.T) {
 	t.Parallel()
 	var told strings.Builder
 	for _, what := range []string{
-		"", "bind", "bindings", "cancel", "check", "completion", "cost", "dead", "dead list", "dead replay", "dev", "diff",
+		"", "bind", "bindings", "cancel", "check", "completion", "cost", "dead", "dead list", "dead replay", "dev", "diff", "gc",
 		"doctor", "goal", "init", "logs", "open", "plan", "retry", "run", "runs", "show", "top", "train", "trigger",
 		"unbind", "version", "help exit-codes", "help goals", "help money", "help sizes",
 	} {

@@ -228,18 +228,39 @@ func (c *Collector) remove(ctx context.Context, decision retention.Decision) (re
 		goes[one.Digest] = true
 	}
 	for len(taken) > 0 {
-		one := taken[0]
-		if !goes[one.Digest] {
+		one, gone := taken[0], false
+		if goes[one.Digest] {
+			err = c.change(one, func(digest string) (err error) {
+				gone, err = c.options.Store.Delete(digest)
+				return err
+			})
+		} else {
 			err = c.change(one, c.options.Store.Restore)
-		} else if err = c.change(one, c.options.Store.Delete); err == nil {
-			removed = append(removed, one)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return removed, err
+		case gone:
+			removed = append(removed, one)
+		default: // what it names comes after it, and stays as well
+			c.spare(one.Digest, goes)
 		}
 		taken = taken[1:]
 	}
 	return removed, nil
+}
+
+// spare takes all that an artifact reaches out of what goes.
+func (c *Collector) spare(digest retention.Digest, goes map[retention.Digest]bool) {
+	seen := map[retention.Digest]bool{}
+	for next := []retention.Digest{digest}; len(next) > 0; next = next[1:] {
+		if seen[next[0]] {
+			continue
+		}
+		seen[next[0]] = true
+		delete(goes, next[0])
+		next = append(next, c.gatherer.scanned[next[0]]...)
+	}
 }
 
 // change changes how one artifact is stored.

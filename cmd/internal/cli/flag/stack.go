@@ -53,6 +53,8 @@ type Stack struct {
 	prices       string
 	poolMemory   quantity.Bytes
 	artifactsMax quantity.Bytes
+	keepFor      time.Duration
+	keepBytes    quantity.Bytes
 	webhooks     []string
 	stageUser    string
 
@@ -82,6 +84,9 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.Var(CPUList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half, all with --no-burst)")
 	f.Set.Var(Memory{&f.poolMemory}, "pool-memory", "memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
 	f.Set.Var(Memory{&f.artifactsMax}, "artifacts-max", "what artifacts may take together, such as 200GiB: more is refused (default no bound)")
+	f.Set.Var(keep{&f.keepFor}, "keep-for", "how long artifacts are kept that only ended runs reach, at most 720h (default 720h, 30 days)")
+	f.Set.Var(room{&f.keepBytes}, "keep-bytes",
+		"what artifacts may take before the runs that ended first give theirs back, such as 200GiB (default 60% of the disk)")
 	f.Set.Var(Choice{Value: &f.limits, Of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits",
 		"what holds attempts to their sizes (see spillway doctor for what this machine offers)")
 	f.Set.StringVar(&f.stageUser, "stage-user", "",
@@ -149,7 +154,7 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
-		PoolMemory: f.poolMemory, ArtifactsMax: f.artifactsMax, Limits: limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
+		PoolMemory: f.poolMemory, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor, KeepBytes: f.keepBytes, Limits: limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
 		StageUser: user,
 		Functions: engine.FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor), PerRequest: function.Request.Times(f.priceFactor),

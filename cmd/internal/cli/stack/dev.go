@@ -26,7 +26,7 @@ import (
 // Commands are the commands of this package.
 func Commands(t *tool.Tool) []*cobra.Command {
 	return []*cobra.Command{
-		devCommand(t), doctorCommand(t), versionCommand(t),
+		devCommand(t), gcCommand(t), doctorCommand(t), versionCommand(t),
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spillway-ml/spillway/activities/retention"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/apps"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
@@ -45,8 +46,9 @@ func examine(ctx context.Context, t *tool.Tool, sources []string) ([]finding, er
 	for _, source := range sources {
 		findings = append(findings, examineApp(ctx, t, source))
 	}
-	findings = append(findings, examineStack(ctx, t)...)
-	return append(findings, examineState(dir), examineAWS(t)), nil
+	kept, found := examineStack(ctx, t)
+	findings = append(findings, found...)
+	return append(findings, examineState(dir), examineRetention(dir, nearestDir(dir), kept), examineAWS(t)), nil
 }
 
 func examineCPUs() finding {
@@ -197,15 +199,16 @@ func examineApp(ctx context.Context, t *tool.Tool, source string) finding {
 	return finding{check, fine, fmt.Sprintf("app %s, build %s, built with GOEXPERIMENT=simd by %s", app.Descriptor.Name, app.Digest, info.GoVersion), ""}
 }
 
-// examineStack says whether a stack runs, and when none does, which usual ports are free.
-func examineStack(ctx context.Context, t *tool.Tool) []finding {
+// examineStack says whether a stack runs, and when none does, which usual ports are free; and what the one that
+// runs keeps, nil for none.
+func examineStack(ctx context.Context, t *tool.Tool) (*retention.Policy, []finding) {
 	running, err := session.Connect(ctx, t)
 	if err == nil {
 		running.Client.Close()
-		return []finding{{"stack", fine, fmt.Sprintf("runs at %s, process %d", running.Stack.Addresses.HTTP, running.Stack.PID), ""}}
+		return &running.Stack.Retention, []finding{{"stack", fine, fmt.Sprintf("runs at %s, process %d", running.Stack.Addresses.HTTP, running.Stack.PID), ""}}
 	}
 	if !errors.Is(err, session.ErrNoStack) {
-		return []finding{{"stack", problem, err.Error(), "look into spillway.log in the state directory"}}
+		return nil, []finding{{"stack", problem, err.Error(), "look into spillway.log in the state directory"}}
 	}
 	findings := []finding{{"stack", fine, "none runs on this state directory", ""}}
 	for _, usual := range []struct {
@@ -214,7 +217,7 @@ func examineStack(ctx context.Context, t *tool.Tool) []finding {
 	}{{"HTTP", engine.UsualHTTP}, {"Temporal", engine.UsualTemporal}, {"Temporal UI", engine.UsualUI}, {"NATS", engine.UsualNATS}} {
 		findings = append(findings, examinePort(ctx, usual.name, usual.port))
 	}
-	return findings
+	return nil, findings
 }
 
 func examinePort(ctx context.Context, name string, number int) finding {
@@ -229,16 +232,20 @@ func examinePort(ctx context.Context, name string, number int) finding {
 	return finding{check, fine, "free, for " + name, ""}
 }
 
+// nearestDir is the directory, or the nearest above it that there is.
+func nearestDir(dir string) string {
+	for {
+		if _, err := os.Stat(dir); err == nil || filepath.Dir(dir) == dir {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
 // examineState says whether the state directory can be written; it leaves nothing behind.
 func examineState(dir string) finding {
 	const check, advice = "state directory", "choose another with --state DIR"
-	nearest := dir
-	for {
-		if _, err := os.Stat(nearest); err == nil || filepath.Dir(nearest) == nearest {
-			break
-		}
-		nearest = filepath.Dir(nearest)
-	}
+	nearest := nearestDir(dir)
 	scratch, err := os.CreateTemp(nearest, ".spillway-doctor-*")
 	if err != nil {
 		return finding{check, problem, fmt.Sprintf("%s cannot be written: %v", dir, fault.WithoutPath(err)), advice}

@@ -1,4 +1,4 @@
-package cli
+package stack
 
 import (
 	"context"
@@ -15,12 +15,15 @@ import (
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/retention"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/cmd/internal/space"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-func (t *tool) gcCommand() *cobra.Command {
+func gcCommand(t *tool.Tool) *cobra.Command {
 	var dry, asJSON bool
 	command := &cobra.Command{
 		Use:   "gc [FLAGS]",
@@ -39,69 +42,70 @@ or it did not work; what was not removed then stays for the next time.`,
 		Example: `  spillway gc --dry-run
   spillway gc
   spillway gc --dry-run --json | jq -r '.removed[] | [.bytes, .digest, .reason] | @tsv'`,
-		Args: positional(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.gc(cmd.Context(), dry, asJSON) },
+		Args: flag.Positional(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return gc(cmd.Context(), t, dry, asJSON) },
 	}
 	command.Flags().BoolVar(&dry, "dry-run", false, "remove nothing and say what would go")
 	command.Flags().BoolVar(&asJSON, "json", false, "print what goes as JSON, the largest 1,000 artifacts one by one")
 	return command
 }
 
-func (t *tool) gc(ctx context.Context, dry, asJSON bool) error {
-	session, err := t.connect(ctx)
+func gc(ctx context.Context, t *tool.Tool, dry, asJSON bool) error {
+	s, err := session.Connect(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer session.client.Close()
-	collection, err := session.client.Collect(ctx, dry)
+	defer s.Client.Close()
+	collection, err := s.Client.Collect(ctx, dry)
 	if err != nil {
 		return err
 	}
 	if asJSON {
-		return t.writeJSON(collection)
+		return t.WriteJSON(collection)
 	}
-	return t.showCollection(collection)
+	return showCollection(t, collection)
 }
 
 // runsShown is how many runs that give something back are shown one by one.
 const runsShown = 20
 
 // showCollection prints what a collection did, or would do.
-func (t *tool) showCollection(c retention.Collection) error {
+func showCollection(t *tool.Tool, c retention.Collection) error {
 	policy := fmt.Sprintf("kept for %s after a run, within %s", spanText(c.Policy.KeepFor), c.Policy.KeepBytes)
 	verb := "removed"
 	if c.DryRun {
 		verb = "would go"
 	}
 	if c.Freed.Artifacts == 0 {
-		t.say("nothing %s: %s is kept (%s)\n", map[bool]string{true: "would go", false: "went"}[c.DryRun], sumText(c.Kept), policy)
-		return t.sayOver(c)
+		t.Say("nothing %s: %s is kept (%s)\n", map[bool]string{true: "would go", false: "went"}[c.DryRun], sumText(c.Kept), policy)
+		sayOver(t, c)
+		return nil
 	}
-	table := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	printf(table, "ARTIFACTS\tSIZE\t  %s\n", "WHY")
+	table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	display.Printf(table, "ARTIFACTS\tSIZE\t  %s\n", "WHY")
 	for _, one := range c.Reasons {
-		printf(table, "%d\t%s\t  %s\n", one.Artifacts, one.Bytes, display.CleanLine(one.Reason))
+		display.Printf(table, "%d\t%s\t  %s\n", one.Artifacts, one.Bytes, display.CleanLine(one.Reason))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	for i, run := range c.Runs {
 		if i == runsShown {
-			t.say("and %d more runs give something back\n", len(c.Runs)-i)
+			t.Say("and %d more runs give something back\n", len(c.Runs)-i)
 			break
 		}
-		t.say("run %s gives back what only it reaches: %s\n", display.CleanLine(run.Run), display.CleanLine(run.Reason))
+		t.Say("run %s gives back what only it reaches: %s\n", display.CleanLine(run.Run), display.CleanLine(run.Reason))
 	}
-	t.say("%s: %s; kept: %s (%s)\n", verb, sumText(c.Freed), sumText(c.Kept), policy)
-	return t.sayOver(c)
+	t.Say("%s: %s; kept: %s (%s)\n", verb, sumText(c.Freed), sumText(c.Kept), policy)
+	sayOver(t, c)
+	return nil
 }
 
 // sayOver says that more is kept than there should be, where it is.
-func (t *tool) sayOver(c retention.Collection) error {
+func sayOver(t *tool.Tool, c retention.Collection) {
 	if c.Over > 0 {
-		t.say("%s more is kept than --keep-bytes says: runs that go on, or what was just written, hold it\n", c.Over)
+		t.Say("%s more is kept than --keep-bytes says: runs that go on, or what was just written, hold it\n", c.Over)
 	}
-	return nil
 }
 
 // sumText is a sum for people.
@@ -160,49 +164,4 @@ func artifactsUse(dir string) (quantity.Bytes, error) {
 	}
 	used, err := store.Usage()
 	return quantity.Bytes(used), err
-}
-
-// room is a flag that takes how many bytes something may take; 0 bytes are refused.
-type room struct{ value *quantity.Bytes }
-
-// String returns the amount with its unit; empty for none.
-func (r room) String() string { return memory(r).String() }
-
-// Type is the placeholder in the usage.
-func (r room) Type() string { return "SIZE" }
-
-// Set reads "500MiB", "1.5GiB" or "2GB".
-func (r room) Set(text string) error {
-	const hint = "write it with its unit, such as 500MiB or 200GiB; leave the flag out for 60% of the disk"
-	value, err := quantity.ParseBytes(text)
-	if err != nil {
-		return &usage{problem: "it is not an amount of bytes above 0", hint: hint}
-	}
-	*r.value = value
-	return nil
-}
-
-// keep is a flag that takes for how long something is kept.
-type keep struct{ value *time.Duration }
-
-// String returns the value as a duration is written; empty for none.
-func (k keep) String() string { return span{value: k.value}.String() }
-
-// Type is the placeholder in the usage.
-func (k keep) Type() string { return "DURATION" }
-
-// Set reads "36h" or "720h".
-func (k keep) Set(text string) error {
-	const hint = "write more than 0 and at most 720h (30 days), such as 12h or 168h; leave the flag out for 30 days"
-	value, err := time.ParseDuration(text)
-	switch {
-	case err != nil:
-		return &usage{problem: "it is not a duration", hint: hint}
-	case value <= 0:
-		return &usage{problem: "nothing can be kept for it", hint: hint}
-	case value > retention.UsualKeepFor:
-		return &usage{problem: "it is longer than histories are kept", hint: hint}
-	}
-	*k.value = value
-	return nil
 }
