@@ -75,7 +75,7 @@ func (e *Engine) Runs(ctx context.Context, query web.RunQuery) (ledger.Page, err
 func (e *Engine) Run(ctx context.Context, run string) (ledger.RunView, error) {
 	view, known := e.observer.run(run)
 	if known {
-		return view, nil
+		return e.withSpace(view), nil
 	}
 	view, known, err := e.ledger.Run(ctx, run)
 	if err != nil {
