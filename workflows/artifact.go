@@ -24,16 +24,6 @@ func Progress(ctx context.Context, step int, metrics map[string]float64) {
 	activities.Progress(ctx, step, metrics)
 }
 
-// Training is what the plan of a split training said beside what came.
-type Training = predictor.Training
-
-// Trained reports how a split training goes: the run's page shows it, the attempt's Record keeps it, and it corrects the next plan of the stage. The newest report
-// replaces all before it. Trainings by workers/training.InStage report themselves.
-func Trained(ctx context.Context, training Training) { activities.Trained(ctx, training) }
-
-// PastTrainings returns what earlier attempts of the stage reported, newest first.
-func PastTrainings(ctx context.Context) []Training { return activities.PastTrainings(ctx) }
-
 // Log returns the logger of the running attempt.
 func Log(ctx context.Context) *slog.Logger { return activities.Log(ctx) }
 

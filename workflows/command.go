@@ -34,20 +34,6 @@ type (
 func NewCommand(name string) Stage[Command, CommandResult] {
 	mustName("stage", name)
 	engine.Declare(name)
-	return newCommand(name)
-}
-
-// CommandStage is NewCommand for a stage that is made from data, such as those of a chain: app.Main need not list it. It refuses
-// results of other runs, also where its run asks for them, when refuses is set.
-// It panics when the name is no name or a hint is wrong (see With), so check the data first (see engine.CheckName).
-func CommandStage(name string, hints Hints, refuses bool) Stage[Command, CommandResult] {
-	mustName("stage", name)
-	stage := newCommand(name).With(hints)
-	stage.refuses = refuses
-	return stage
-}
-
-func newCommand(name string) Stage[Command, CommandResult] {
 	return Stage[Command, CommandResult]{name: name, command: true, run: func(context.Context, Command) (CommandResult, error) {
 		return CommandResult{}, fmt.Errorf("stage %s: %w: run the pipeline with an engine, such as `spillway run`; %w", name, engine.ErrHostRuns, ErrPermanent)
 	}}

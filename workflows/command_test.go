@@ -44,9 +44,6 @@ func TestACommandStageTellsTheEngineThatAHostRunsIt(t *testing.T) {
 	if diff := cmp.Diff(want, shell.Describe()); diff != "" {
 		t.Errorf("description (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(want, spillway.CommandStage("shell", spillway.Hints{CPU: 2000, Memory: quantity.GiB, MaxAttempts: 2}, false).Describe()); diff != "" {
-		t.Errorf("description of a stage made from data (-want +got):\n%s", diff)
-	}
 }
 
 func TestACommandStageIsNotAFunctionToCall(t *testing.T) {
@@ -57,17 +54,9 @@ func TestACommandStageIsNotAFunctionToCall(t *testing.T) {
 	}
 }
 
-func TestACommandMadeFromDataNeedNotBeListed(t *testing.T) {
-	t.Parallel()
-	spillway.CommandStage("from-data", spillway.Hints{}, false)
-	if err := engine.CheckListed(nil); err == nil || strings.Contains(err.Error(), "from-data") || !strings.Contains(err.Error(), `stage "shell"`) {
-		t.Errorf("got %v, want the stage that Go code declares and not the one made from data", err)
-	}
-}
-
 func TestTheTaskOfACommandCarriesItsFilesAndNoFunctionMayTakeIt(t *testing.T) {
 	t.Parallel()
-	for name, pipeline := range map[string]spillway.AnyPipeline{
+	for name, pipeline := range map[string]engine.AnyPipeline{
 		"one task": spillway.NewPipeline("one", shell.Run),
 		"a Map": spillway.NewPipeline("many", func(ctx workflow.Context, in spillway.Command) (spillway.CommandResult, error) {
 			all, err := shell.Map(ctx, []spillway.Command{in})
@@ -84,13 +73,13 @@ func TestTheTaskOfACommandCarriesItsFilesAndNoFunctionMayTakeIt(t *testing.T) {
 			env := suite.NewTestWorkflowEnvironment()
 			env.SetTestTimeout(time.Minute)
 			var hinted predictor.Scheduled
-			host := engine.Host{Stages: []spillway.AnyStage{shell}, Tell: func(e predictor.Event) {
+			host := engine.Host{Stages: []engine.AnyStage{shell}, Tell: func(e predictor.Event) {
 				if scheduled, ok := e.(predictor.Scheduled); ok && scheduled.Tasks > 0 {
 					hinted = scheduled
 				}
 			}}
 			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
-			engine.Register(env, host, []spillway.AnyPipeline{pipeline})
+			engine.Register(env, host, []engine.AnyPipeline{pipeline})
 			var task wire.Task
 			var command spillway.Command
 			env.RegisterActivityWithOptions(func(_ context.Context, given wire.Task, input json.RawMessage) (wire.Result, error) {

@@ -42,7 +42,7 @@ func endAfter(t *testing.T, away time.Duration, pipeline func(workflow.Context, 
 	}}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
 	named := spillway.NewPipeline("named", pipeline)
-	engine.Register(env, host, []spillway.AnyPipeline{named})
+	engine.Register(env, host, []engine.AnyPipeline{named})
 	if during != nil {
 		during(env)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // Errors that a stage may wrap to say what kind of failure it had, and a step of Repeat to end it.
@@ -17,12 +16,5 @@ var (
 	ErrStop = errors.New("stop")
 )
 
-// Types of the application errors with which runs fail.
-const (
-	// BudgetError is that of a run that cannot go on within its budget.
-	BudgetError = wire.BudgetError
-	// InputError is that of a run whose input its own Validate refuses.
-	InputError = engine.InputError
-	// PanicError is that of a run whose pipeline panics. Its details are the stack.
-	PanicError = engine.PanicError
-)
+// BudgetError is the type of the application error with which a run fails that cannot go on within its budget.
+const BudgetError = wire.BudgetError

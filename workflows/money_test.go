@@ -97,7 +97,7 @@ func budgeted(t *testing.T, budget quantity.Money, version int, prices *wire.Pri
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
-	host := engine.Host{Stages: []spillway.AnyStage{cheap, dear}, Window: 16}
+	host := engine.Host{Stages: []engine.AnyStage{cheap, dear}, Window: 16}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
 	if err := env.SetMemoOnStart(map[string]any{
 		engine.GoalMemo: spillway.Goal{Budget: budget}, engine.OptionsMemo: wire.RunOptions{Version: version, Window: 16, Prices: prices},
@@ -105,7 +105,7 @@ func budgeted(t *testing.T, budget quantity.Money, version int, prices *wire.Pri
 		t.Fatal(err)
 	}
 	pipeline := spillway.NewPipeline("spender", func(ctx workflow.Context, _ int) (int, error) { return 0, run(ctx) })
-	engine.Register(env, host, []spillway.AnyPipeline{pipeline})
+	engine.Register(env, host, []engine.AnyPipeline{pipeline})
 	p := &till{}
 	for _, stage := range host.Stages {
 		env.RegisterActivityWithOptions(p.attempt, activity.RegisterOptions{Name: stage.Name()})

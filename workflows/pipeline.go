@@ -68,9 +68,6 @@ func (p Pipeline[In, Out]) WithGoal(goal Goal) Pipeline[In, Out] {
 // Name returns the name that the pipeline was declared with.
 func (p Pipeline[In, Out]) Name() string { return p.name }
 
-// AnyPipeline is a Pipeline of any input and output.
-type AnyPipeline = engine.AnyPipeline
-
 // Describe returns what the engine knows of the pipeline. It fails when In has no JSON Schema or a binding is wrong.
 func (p Pipeline[In, Out]) Describe() (wire.Pipeline, error) {
 	if err := engine.CheckGoal(p.goal); err != nil {

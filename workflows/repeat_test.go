@@ -67,10 +67,10 @@ func watching(t *testing.T, suggested bool, signals, events int, in running) *te
 	}
 	env.SetContinueAsNewSuggested(suggested)
 	env.SetCurrentHistoryLength(events)
-	host := engine.Host{Stages: []spillway.AnyStage{learn}}
+	host := engine.Host{Stages: []engine.AnyStage{learn}}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
 	pipeline := spillway.NewPipeline("watch", watch)
-	engine.Register(env, host, []spillway.AnyPipeline{pipeline})
+	engine.Register(env, host, []engine.AnyPipeline{pipeline})
 	spillwaytest.RegisterStages(t, env, learn)
 	for i := range 2 {
 		env.RegisterDelayedCallback(func() {
@@ -158,7 +158,7 @@ func TestEachPartOfARunTellsItsStart(t *testing.T) {
 	}}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
 	pipeline := spillway.NewPipeline("idle", func(_ workflow.Context, in int) (int, error) { return in, nil })
-	engine.Register(env, host, []spillway.AnyPipeline{pipeline})
+	engine.Register(env, host, []engine.AnyPipeline{pipeline})
 	env.ExecuteWorkflow(pipeline.Name(), 3)
 	if err := env.GetWorkflowError(); err != nil || len(told) != 1 {
 		t.Fatalf("the start was told %d times, %v; want once", len(told), err)

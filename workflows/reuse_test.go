@@ -116,7 +116,7 @@ func (m *memory) run(t *testing.T, build string, n int, options *wire.RunOptions
 			t.Fatal(err)
 		}
 	}
-	stages := []spillway.AnyStage{first, many, clock, last}
+	stages := []engine.AnyStage{first, many, clock, last}
 	host := engine.Host{App: "app", Build: build, Stages: stages, Find: m.find, Tell: func(event predictor.Event) {
 		if told, ok := event.(predictor.Reused); ok {
 			m.told = append(m.told, told)
@@ -124,7 +124,7 @@ func (m *memory) run(t *testing.T, build string, n int, options *wire.RunOptions
 	}}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
 	pipeline := spillway.NewPipeline("numbers", chainOfStages)
-	engine.Register(env, host, []spillway.AnyPipeline{pipeline})
+	engine.Register(env, host, []engine.AnyPipeline{pipeline})
 	for _, stage := range stages {
 		env.RegisterActivityWithOptions(m.attempt(fails), activity.RegisterOptions{Name: stage.Name()})
 	}
@@ -295,11 +295,11 @@ func TestARetryTakesAResultOnce(t *testing.T) {
 					key := wire.NewResultKey(predictor.StageID{App: "app", Build: "b0", Name: stage}, false, "", json.RawMessage("7"))
 					m.kept = append(m.kept, wire.Kept{Key: key, Run: "before", Output: json.RawMessage("7")})
 				}
-				stages := []spillway.AnyStage{first, clock}
+				stages := []engine.AnyStage{first, clock}
 				host := engine.Host{App: "app", Build: "b1", Stages: stages, Find: m.find}
 				env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
 				pipeline := spillway.NewPipeline("polls", polls)
-				engine.Register(env, host, []spillway.AnyPipeline{pipeline})
+				engine.Register(env, host, []engine.AnyPipeline{pipeline})
 				for _, stage := range stages {
 					env.RegisterActivityWithOptions(m.attempt(nil), activity.RegisterOptions{Name: stage.Name()})
 				}

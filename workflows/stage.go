@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,12 +18,11 @@ import (
 // Stage is a named, typed function that a pipeline calls. Declare it once, as a package variable, and list it in app.Main.
 // It is a value: With returns a changed copy.
 type Stage[In, Out any] struct {
-	name        string
-	run         func(context.Context, In) (Out, error)
-	hints       Hints
-	recommender Recommender[In] // nil leaves sizes to Spillway
-	command     bool            // a host runs the program that the input names, and run only says so
-	refuses     bool            // it never takes results of other runs, also where its run asks for them
+	name      string
+	run       func(context.Context, In) (Out, error)
+	hints     Hints
+	recommend func(context.Context, In, Proposal) (Size, error) // nil leaves sizes to Spillway
+	command   bool                                              // a host runs the program that the input names, and run only says so
 }
 
 // Hints are what the author of a stage knows better than its history. None is needed: sizes are predicted.
@@ -83,22 +83,17 @@ func (s Stage[In, Out]) Name() string { return s.name }
 
 // Describe returns what the engine knows of the stage.
 func (s Stage[In, Out]) Describe() wire.Stage {
-	attempts := s.hints.MaxAttempts
-	if attempts == 0 {
-		attempts = engine.DefaultMaxAttempts
-	}
 	return wire.Stage{
 		Name:         s.name,
 		Declared:     quantity.Size{CPU: s.hints.CPU, Memory: s.hints.Memory},
-		MaxAttempts:  attempts,
+		MaxAttempts:  cmp.Or(s.hints.MaxAttempts, engine.DefaultMaxAttempts),
 		Timeout:      s.hints.Timeout,
-		PoolOnly:     s.hints.PoolOnly || s.command || s.recommender != nil || s.hints.Timeout > functionTimeout,
+		PoolOnly:     s.hints.PoolOnly || s.command || s.recommend != nil || s.hints.Timeout > functionTimeout,
 		Command:      s.command,
-		Recommends:   s.recommender != nil,
+		Recommends:   s.recommend != nil,
 		Cache:        s.hints.Cache,
 		CacheVersion: s.hints.CacheVersion,
 		CacheFor:     s.hints.CacheFor,
-		NoCache:      s.refuses,
 	}
 }
 
@@ -121,9 +116,6 @@ func (s Stage[In, Out]) Call(ctx context.Context, input json.RawMessage) (json.R
 	}
 	return encoded, nil
 }
-
-// AnyStage is a Stage of any input and output.
-type AnyStage = engine.AnyStage
 
 // Run calls the stage once and waits for its output. A failed attempt is tried again; an error means that the task has failed for good.
 func (s Stage[In, Out]) Run(ctx workflow.Context, in In) (Out, error) {

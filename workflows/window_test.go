@@ -47,10 +47,10 @@ func windowRun(t *testing.T, change int) (most int64, err error) {
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
-	host := engine.Host{Stages: []spillway.AnyStage{squared, total, sum}, Window: 8}
+	host := engine.Host{Stages: []engine.AnyStage{squared, total, sum}, Window: 8}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
 	pipeline := spillway.NewPipeline("squares", mapOnly)
-	engine.Register(env, host, []spillway.AnyPipeline{pipeline})
+	engine.Register(env, host, []engine.AnyPipeline{pipeline})
 	var seen crowd
 	env.RegisterActivityWithOptions(seen.attempt, activity.RegisterOptions{Name: squared.Name()})
 	var refused error
@@ -98,14 +98,14 @@ func TestTheNewestPriorityOfAStageReachesItsTasks(t *testing.T) {
 			suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 			env := suite.NewTestWorkflowEnvironment()
 			env.SetTestTimeout(time.Minute)
-			host := engine.Host{Stages: []spillway.AnyStage{squared, total, sum}, Window: 8}
+			host := engine.Host{Stages: []engine.AnyStage{squared, total, sum}, Window: 8}
 			options := &scheduled{seen: map[temporal.Priority]int{}}
 			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host), options}})
 			if err := env.SetMemoOnStart(map[string]any{engine.OptionsMemo: wire.RunOptions{Version: version}}); err != nil {
 				t.Fatal(err)
 			}
 			pipeline := spillway.NewPipeline("squares", mapOnly)
-			engine.Register(env, host, []spillway.AnyPipeline{pipeline})
+			engine.Register(env, host, []engine.AnyPipeline{pipeline})
 			var refused error
 			var once sync.Once
 			env.RegisterActivityWithOptions(func(context.Context, wire.Task, json.RawMessage) (wire.Result, error) {
@@ -145,14 +145,14 @@ func TestAPriorityReachesTheOpenChunksWhileOthersAreStillToBeOpened(t *testing.T
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
-	host := engine.Host{Stages: []spillway.AnyStage{squared}, Window: 8}
+	host := engine.Host{Stages: []engine.AnyStage{squared}, Window: 8}
 	options := &scheduled{seen: map[temporal.Priority]int{}}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host), options}})
 	if err := env.SetMemoOnStart(map[string]any{engine.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
 		t.Fatal(err)
 	}
 	pipeline := spillway.NewPipeline("squares", mapOnly)
-	engine.Register(env, host, []spillway.AnyPipeline{pipeline})
+	engine.Register(env, host, []engine.AnyPipeline{pipeline})
 	var once sync.Once
 	env.RegisterActivityWithOptions(func(context.Context, wire.Task, json.RawMessage) (wire.Result, error) {
 		once.Do(func() {

@@ -10,7 +10,7 @@ import (
 func main() {
 	app.Main(app.Options{
 		Name:      "digits",
-		Pipelines: []workflows.AnyPipeline{workflows.NewPipeline("digits", digits.Digits)},
-		Stages:    []workflows.AnyStage{digits.Load, digits.Preprocess, digits.Train, digits.Evaluate, digits.Score},
+		Pipelines: []app.Pipeline{workflows.NewPipeline("digits", digits.Digits)},
+		Stages:    []app.Stage{digits.Load, digits.Preprocess, digits.Train, digits.Evaluate, digits.Score},
 	})
 }

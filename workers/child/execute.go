@@ -20,10 +20,10 @@ import (
 )
 
 // Stages finds stages by name.
-type Stages map[string]workflows.AnyStage
+type Stages map[string]engine.AnyStage
 
 // NewStages indexes the listed stages.
-func NewStages(listed []workflows.AnyStage) Stages {
+func NewStages(listed []engine.AnyStage) Stages {
 	stages := make(Stages, len(listed))
 	for _, stage := range listed {
 		stages[stage.Name()] = stage

@@ -20,6 +20,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/child"
 	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +38,7 @@ type seen struct {
 
 // stages are those of the binary under test. Each does one thing that an attempt may do.
 func stages() child.Stages {
-	return child.NewStages([]workflows.AnyStage{
+	return child.NewStages([]engine.AnyStage{
 		workflows.NewStage("double", func(_ context.Context, in int) (int, error) { return 2 * in, nil }),
 		workflows.NewStage("look", func(ctx context.Context, _ int) (seen, error) {
 			attempt, err := activities.FromContext(ctx)

@@ -17,17 +17,22 @@ import (
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workers/child"
-	"github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/engine"
 )
+
+// Pipeline is a pipeline of any input and output: what workflows.NewPipeline returns.
+type Pipeline = engine.AnyPipeline
+
+// Stage is a stage of any input and output: what workflows.NewStage and workflows.NewCommand return.
+type Stage = engine.AnyStage
 
 // Options is what an app consists of.
 type Options struct {
 	// Name is the app's name: lower-case letters, digits, '-' and '_'. Required.
 	Name string
 	// Pipelines and Stages list everything that the app declares. A stage that is declared and not listed is an error at start.
-	Pipelines []workflows.AnyPipeline
-	Stages    []workflows.AnyStage
+	Pipelines []Pipeline
+	Stages    []Stage
 }
 
 // Main runs the app in the role that the engine gave it, and does not return. Started by a person, it says how to run it.

@@ -52,11 +52,11 @@ var (
 func shop() Options {
 	return Options{
 		Name: "shop",
-		Pipelines: []workflows.AnyPipeline{
+		Pipelines: []Pipeline{
 			sell.On(workflows.Binding{Subject: "orders.*", Filter: map[string]any{"kind": "new"}, MaxRuns: 2}).WithGoal(workflows.Goal{Budget: workflows.USD}),
 			ship,
 		},
-		Stages: []workflows.AnyStage{pick, pack},
+		Stages: []Stage{pick, pack},
 	}
 }
 
@@ -110,7 +110,7 @@ func TestOptionsThatAreWrongAreRefusedWithExitCodeTwo(t *testing.T) {
 		change func(*Options)
 		want   []string
 	}{
-		"a stage that is not listed": {func(o *Options) { o.Stages = []workflows.AnyStage{pick} }, []string{`stage "pack"`, "app_test.go:", "is not listed in app.Main"}},
+		"a stage that is not listed": {func(o *Options) { o.Stages = []Stage{pick} }, []string{`stage "pack"`, "app_test.go:", "is not listed in app.Main"}},
 		"a stage that is listed twice": {
 			func(o *Options) { o.Stages = append(o.Stages, pick) }, []string{`stage "pick" is listed twice`, "another name"},
 		},

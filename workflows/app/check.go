@@ -12,14 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows"
 )
-
-// checkedPipeline is a pipeline whose input has a method Validate.
-type checkedPipeline interface {
-	// CheckInput returns why the pipeline does not take an encoded input.
-	CheckInput(input json.RawMessage) error
-}
 
 // openChecks returns the ends of the engine's pipes on which it asks for checks of inputs.
 func openChecks() (questions, answers *os.File, err error) {
@@ -42,7 +35,7 @@ const (
 
 // answerChecks says that it reads, and answers questions until there are no more, each on its own, so that a Validate
 // which hangs holds up no other.
-func answerChecks(questions io.Reader, answers io.Writer, pipelines []workflows.AnyPipeline) error {
+func answerChecks(questions io.Reader, answers io.Writer, pipelines []Pipeline) error {
 	var writing sync.Mutex
 	encoder := json.NewEncoder(answers)
 	decoder := json.NewDecoder(questions)
@@ -67,7 +60,7 @@ func answerChecks(questions io.Reader, answers io.Writer, pipelines []workflows.
 }
 
 // refusalInTime is refusal, or that the pipeline does not say in time whether it takes the input.
-func refusalInTime(pipelines []workflows.AnyPipeline, question wire.InputQuestion) string {
+func refusalInTime(pipelines []Pipeline, question wire.InputQuestion) string {
 	said := make(chan string, 1)
 	go func() { said <- refusal(pipelines, question) }()
 	for _, limit := range []time.Duration{validateLimit, validateGrace} {
@@ -84,15 +77,13 @@ func refusalInTime(pipelines []workflows.AnyPipeline, question wire.InputQuestio
 }
 
 // refusal is why the pipeline does not take the input; empty when it does.
-func refusal(pipelines []workflows.AnyPipeline, question wire.InputQuestion) string {
+func refusal(pipelines []Pipeline, question wire.InputQuestion) string {
 	for _, pipeline := range pipelines {
 		if pipeline.Name() != question.Pipeline {
 			continue
 		}
-		if checked, ok := pipeline.(checkedPipeline); ok {
-			if err := checked.CheckInput(question.Input); err != nil {
-				return err.Error()
-			}
+		if err := pipeline.CheckInput(question.Input); err != nil {
+			return err.Error()
 		}
 	}
 	return ""

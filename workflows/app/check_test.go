@@ -43,7 +43,7 @@ func TestAWorkerAnswersWhatItsPipelinesSayOfInputs(t *testing.T) {
 	questions, asking := io.Pipe()
 	answering, answers := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- answerChecks(questions, answers, []workflows.AnyPipeline{ship, send}) }()
+	go func() { ended <- answerChecks(questions, answers, []Pipeline{ship, send}) }()
 	decoder, encoder := json.NewDecoder(answering), json.NewEncoder(asking)
 	var ready wire.InputAnswer
 	if err := decoder.Decode(&ready); err != nil || ready.ID != 0 {
@@ -91,7 +91,7 @@ func TestAValidateThatDoesNotReturnIsARefusal(t *testing.T) {
 		defer close(over)
 		nap := workflows.NewPipeline("nap", func(workflow.Context, napping) (int, error) { return 0, nil })
 		naps.Store(&over)
-		why := refusalInTime([]workflows.AnyPipeline{nap}, wire.InputQuestion{ID: 1, Pipeline: "nap", Input: []byte("{}")})
+		why := refusalInTime([]Pipeline{nap}, wire.InputQuestion{ID: 1, Pipeline: "nap", Input: []byte("{}")})
 		if why != "its Validate has not returned within 10s" {
 			t.Errorf("got %q", why)
 		}

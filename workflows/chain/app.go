@@ -1,6 +1,8 @@
 package chain
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -9,7 +11,8 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 // App describes the chain as an app describes itself with `describe --json`: one pipeline, of the app's own name.
@@ -19,23 +22,23 @@ func (c Chain) App() wire.App {
 		panic(fmt.Sprintf("chain %s has no description: %v", c.d.Name, err)) // Parse has checked all that it depends on
 	}
 	app := wire.App{Version: wire.Version, Name: c.d.Name, Pipelines: []wire.Pipeline{described}, WorkflowVersion: wire.WorkflowVersion}
-	for _, stage := range c.Stages() {
-		app.Stages = append(app.Stages, stage.Describe())
+	for i := range c.d.Stages {
+		app.Stages = append(app.Stages, c.d.Stages[i].described())
 	}
 	return app
 }
 
 // Stages returns the stages, in the order of the file, for engine.Host.
-func (c Chain) Stages() []workflows.AnyStage {
-	stages := make([]workflows.AnyStage, len(c.d.Stages))
+func (c Chain) Stages() []engine.AnyStage {
+	stages := make([]engine.AnyStage, len(c.d.Stages))
 	for i := range c.d.Stages {
-		stages[i] = c.d.Stages[i].command()
+		stages[i] = command{c.d.Stages[i].described()}
 	}
 	return stages
 }
 
 // Pipeline returns the pipeline, for engine.Register. Its result is a Result.
-func (c Chain) Pipeline() workflows.AnyPipeline { return pipeline{c} }
+func (c Chain) Pipeline() engine.AnyPipeline { return pipeline{c} }
 
 // CheckInput returns why the chain does not take an encoded input, of which its schema does not say all.
 func (c Chain) CheckInput(encoded json.RawMessage) error {
@@ -50,15 +53,35 @@ func (c Chain) CheckInput(encoded json.RawMessage) error {
 	return in.Validate()
 }
 
-// command is the stage as the SDK has it.
-func (s *stage) command() workflows.Stage[wire.Command, wire.CommandResult] {
-	return workflows.CommandStage(s.Name, workflows.Hints{
-		CPU: s.CPU, Memory: s.Memory, Timeout: s.Timeout, MaxAttempts: s.MaxAttempts,
-		Cache: s.Cache, CacheVersion: s.CacheVersion, CacheFor: s.CacheFor,
-	}, s.NoCache)
+// described is what the engine knows of the stage.
+func (s *stage) described() wire.Stage {
+	return wire.Stage{
+		Name: s.Name, Declared: quantity.Size{CPU: s.CPU, Memory: s.Memory}, Timeout: s.Timeout,
+		MaxAttempts: cmp.Or(s.MaxAttempts, engine.DefaultMaxAttempts), PoolOnly: true, Command: true,
+		Cache: s.Cache, CacheVersion: s.CacheVersion, CacheFor: s.CacheFor, NoCache: s.NoCache,
+	}
 }
 
-// pipeline makes a chain a workflows.AnyPipeline.
+// command makes a stage of a chain an engine.AnyStage. It is made from data: no binary has to list it.
+type command struct{ stage wire.Stage }
+
+// Name returns the stage's name.
+func (c command) Name() string { return c.stage.Name }
+
+// Describe returns what the engine knows of the stage.
+func (c command) Describe() wire.Stage { return c.stage }
+
+// Call fails: there is no function to call.
+func (c command) Call(context.Context, json.RawMessage) (json.RawMessage, error) {
+	return nil, fmt.Errorf("stage %s: %w: run the chain with an engine, such as `spillway run`", c.stage.Name, engine.ErrHostRuns)
+}
+
+// Recommend returns what is proposed.
+func (c command) Recommend(_ context.Context, _ json.RawMessage, proposed wire.Proposal) (quantity.Size, error) {
+	return proposed.Size, nil
+}
+
+// pipeline makes a chain an engine.AnyPipeline.
 type pipeline struct{ chain Chain }
 
 // Name returns the chain's name.
@@ -74,6 +97,9 @@ func (p pipeline) Describe() (wire.Pipeline, error) {
 		Name: p.Name(), Input: schema, Validates: true, Goal: p.chain.d.Goal, Bindings: p.chain.d.Bindings,
 	}, nil
 }
+
+// CheckInput returns why the chain does not take an encoded input.
+func (p pipeline) CheckInput(input json.RawMessage) error { return p.chain.CheckInput(input) }
 
 // Workflow returns the workflow function as it is registered with Temporal.
 func (p pipeline) Workflow() any {

@@ -2,9 +2,11 @@ package chain_test
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -12,7 +14,9 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workflows/chain"
+	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
 var sorted = cmpopts.SortSlices(func(a, b string) bool { return a < b })
@@ -124,6 +128,41 @@ func TestAChainDescribesItselfAsAnAppDoes(t *testing.T) {
 	"properties":{"digest":{"type":"string"},"bytes":{"type":"integer"}}}}}}}}`
 	if diff := cmp.Diff(value(t, wantPipeline), value(t, string(pipeline))); diff != "" {
 		t.Errorf("pipeline (-want +got):\n%s", diff)
+	}
+}
+
+func TestAStageOfAChainIsAProgramThatAHostRuns(t *testing.T) {
+	t.Parallel()
+	c := mustParse(t, one("cpu: 2", "memory: 1GiB", "attempts: 2", "cache: {version: \"2\", for: 24h}"))
+	stages := c.Stages()
+	if len(stages) != 1 || stages[0].Name() != "a" {
+		t.Fatalf("stages %v, want a", stages)
+	}
+	want := wire.Stage{
+		Name: "a", Declared: quantity.Size{CPU: 2 * quantity.Core, Memory: quantity.GiB}, MaxAttempts: 2, PoolOnly: true, Command: true,
+		Cache: true, CacheVersion: "2", CacheFor: 24 * time.Hour,
+	}
+	if diff := cmp.Diff(want, stages[0].Describe()); diff != "" {
+		t.Errorf("description (-want +got):\n%s", diff)
+	}
+	plain := mustParse(t, one("cache: false")).Stages()[0].Describe()
+	if want := (wire.Stage{Name: "a", MaxAttempts: 3, PoolOnly: true, Command: true, NoCache: true}); plain != want {
+		t.Errorf("without hints: %+v, want %+v", plain, want)
+	}
+	if _, err := stages[0].Call(t.Context(), nil); !errors.Is(err, engine.ErrHostRuns) || !strings.Contains(err.Error(), "stage a") {
+		t.Errorf("called: %v, want ErrHostRuns and the stage", err)
+	}
+	proposed := wire.Proposal{Size: quantity.Size{CPU: 500}}
+	if size, err := stages[0].Recommend(t.Context(), nil, proposed); size != proposed.Size || err != nil {
+		t.Errorf("recommends %+v, %v; want what is proposed", size, err)
+	}
+}
+
+func TestAStageOfAChainNeedNotBeListed(t *testing.T) {
+	t.Parallel()
+	mustParse(t, one()).Stages()
+	if err := engine.CheckListed(nil); err != nil {
+		t.Errorf("got %v, want that a stage made from data is no declaration", err)
 	}
 }
 

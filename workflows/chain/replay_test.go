@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	spillway "github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/chain"
+	"github.com/spillway-ml/spillway/workflows/engine"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
@@ -17,7 +17,7 @@ import (
 
 func replay(tb testing.TB, history string, c chain.Chain) {
 	tb.Helper()
-	spillwaytest.Replay(tb, filepath.Join("testdata", history), []spillway.AnyPipeline{c.Pipeline()}, c.Stages()...)
+	spillwaytest.Replay(tb, filepath.Join("testdata", history), []engine.AnyPipeline{c.Pipeline()}, c.Stages()...)
 }
 
 func TestRecordedRunsGoOnWithTheCodeAsItIsNow(t *testing.T) {

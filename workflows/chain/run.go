@@ -86,10 +86,49 @@ func (b *binding) runStage(ctx workflow.Context, s *stage) ([]wire.CommandResult
 		return nil, refuse(wire.StageError, fmt.Errorf("stage %s: %w", s.Name, err))
 	}
 	if s.fansOut() {
-		return s.command().Map(ctx, commands)
+		return s.fanOut(ctx, commands)
 	}
-	result, err := s.command().Run(ctx, commands[0])
+	result, err := s.call(ctx, commands[0])
 	return []wire.CommandResult{result}, named(s.Name, err)
+}
+
+// call runs the stage's one task.
+func (s *stage) call(ctx workflow.Context, command wire.Command) (result wire.CommandResult, err error) {
+	input, err := json.Marshal(command)
+	if err != nil {
+		return result, fmt.Errorf("stage %s: encode its command: %w", s.Name, err)
+	}
+	var output json.RawMessage
+	if err := engine.Start(ctx, s.described(), input).Get(ctx, &output); err != nil {
+		return result, err
+	}
+	if err := json.Unmarshal(output, &result); err != nil {
+		return result, fmt.Errorf("stage %s: decode the result of its command: %w", s.Name, err)
+	}
+	return result, nil
+}
+
+// fanOut runs a task for each command and returns the results in their order.
+func (s *stage) fanOut(ctx workflow.Context, commands []wire.Command) ([]wire.CommandResult, error) {
+	inputs := make([]json.RawMessage, len(commands))
+	for i, command := range commands {
+		input, err := json.Marshal(command)
+		if err != nil {
+			return nil, fmt.Errorf("stage %s: encode command %d: %w", s.Name, i, err)
+		}
+		inputs[i] = input
+	}
+	outputs, err := engine.Map(ctx, s.described(), inputs)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]wire.CommandResult, len(outputs))
+	for i, output := range outputs {
+		if err := json.Unmarshal(output, &results[i]); err != nil {
+			return nil, fmt.Errorf("stage %s: decode the result of command %d: %w", s.Name, i, err)
+		}
+	}
+	return results, nil
 }
 
 // named says which stage failed, as a Map does; a cancellation stays what it is.
@@ -149,7 +188,7 @@ func (c Chain) runSingle(ctx workflow.Context, in SingleInput) (Result, error) {
 	if err := in.Validate(); err != nil {
 		return Result{}, refuse(engine.InputError, fmt.Errorf("input of pipeline %s: %w", c.d.Name, err))
 	}
-	result, err := in.stage(c.d.Stages[0].Name).Run(ctx, in.Command)
+	result, err := in.stage(c.d.Stages[0].Name).call(ctx, in.Command)
 	if err != nil {
 		return Result{}, err
 	}

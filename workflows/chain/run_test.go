@@ -55,7 +55,7 @@ func environment(tb testing.TB, c chain.Chain, run host) *testsuite.TestWorkflow
 	env.SetTestTimeout(2 * time.Minute)
 	on := engine.Host{Stages: c.Stages()}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(on)}})
-	engine.Register(env, on, []workflows.AnyPipeline{c.Pipeline()})
+	engine.Register(env, on, []engine.AnyPipeline{c.Pipeline()})
 	for _, stage := range c.Stages() {
 		env.RegisterActivityWithOptions(func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
 			var command wire.Command

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/workflows"
 )
 
 // Single returns a chain of one stage of the same name, whose command comes with each run: the runs of one name are runs of one app and one
@@ -49,8 +48,8 @@ func (in SingleInput) Validate() error {
 	return nil
 }
 
-// stage is the command as the SDK has it. It never takes a result of another run: whoever runs a command wants it to run,
-// and one that runs in place depends on what lies there.
-func (in SingleInput) stage(name string) workflows.Stage[wire.Command, wire.CommandResult] {
-	return workflows.CommandStage(name, workflows.Hints{CPU: in.CPU, Memory: in.Memory, Timeout: in.Timeout, MaxAttempts: in.MaxAttempts}, true)
+// stage is the stage of this name that runs the command. It never takes a result of another run: whoever runs a command
+// wants it to run, and one that runs in place depends on what lies there.
+func (in SingleInput) stage(name string) *stage {
+	return &stage{Name: name, CPU: in.CPU, Memory: in.Memory, Timeout: in.Timeout, MaxAttempts: in.MaxAttempts, NoCache: true}
 }

@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	spillway "github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/app"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
@@ -21,7 +22,7 @@ var (
 
 func TestTheRecordedRunGoesOnWithThePipelineAsItIsNow(t *testing.T) {
 	t.Parallel()
-	pipelines := []spillway.AnyPipeline{spillway.NewPipeline("digits", Digits)}
+	pipelines := []app.Pipeline{spillway.NewPipeline("digits", Digits)}
 	for _, history := range []string{recordedRun, recordedChunk} {
 		spillwaytest.Replay(t, history, pipelines, allStages...)
 	}
@@ -55,7 +56,7 @@ func TestThePipelineWithItsStagesInAnotherOrderIsRefusedByTheRecordedRun(t *test
 	done := make(chan struct{})
 	go func() { // Fatalf ends its goroutine, as it does in a real test
 		defer close(done)
-		spillwaytest.Replay(refused, recordedRun, []spillway.AnyPipeline{spillway.NewPipeline("digits", evaluateLast)}, allStages...)
+		spillwaytest.Replay(refused, recordedRun, []app.Pipeline{spillway.NewPipeline("digits", evaluateLast)}, allStages...)
 	}()
 	<-done
 	if !strings.Contains(refused.text, "evaluate-0") || !strings.Contains(refused.text, "hint: the pipeline's steps changed") {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/spillway-ml/spillway/activities"
 	spillway "github.com/spillway-ml/spillway/workflows"
 )
 
@@ -104,7 +105,7 @@ func train(ctx context.Context, in TrainInput) (_ Model, err error) {
 		return Model{}, fmt.Errorf("%w: %w", spillway.ErrPermanent, err)
 	}
 	defer func() { err = errors.Join(err, trainer.close()) }()
-	if err := trainer.load(ctx, in.Seed, in.Partitions, spillway.PastTrainings(ctx)); err != nil {
+	if err := trainer.load(ctx, in.Seed, in.Partitions, activities.PastTrainings(ctx)); err != nil {
 		return Model{}, err
 	}
 	state, err := resume(ctx, d.Side)
@@ -113,12 +114,12 @@ func train(ctx context.Context, in TrainInput) (_ Model, err error) {
 	}
 	split := in.Partitions > 1
 	if split {
-		spillway.Trained(ctx, trainer.report(state.epoch))
+		activities.Trained(ctx, trainer.report(state.epoch))
 	}
 	err = trainer.run(ctx, &state, func(loss, accuracy float64) error {
 		spillway.Progress(ctx, state.epoch, map[string]float64{"loss": loss, "accuracy": accuracy})
 		if split {
-			spillway.Trained(ctx, trainer.report(state.epoch))
+			activities.Trained(ctx, trainer.report(state.epoch))
 		}
 		return spillway.Checkpoint[progress]{}.Save(ctx, state)
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/predictor"
 	spillway "github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/app"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
@@ -29,7 +30,7 @@ func writeSample(t *testing.T, count int) string {
 	})
 }
 
-var allStages = []spillway.AnyStage{Load, Preprocess, Train, Evaluate, Score}
+var allStages = []app.Stage{Load, Preprocess, Train, Evaluate, Score}
 
 func TestThePipelineLabelsEveryImageOfADirectory(t *testing.T) {
 	t.Parallel()

@@ -36,6 +36,8 @@ type AnyStage interface {
 type AnyPipeline interface {
 	Name() string
 	Describe() (wire.Pipeline, error)
+	// CheckInput returns why the pipeline does not take an encoded input; nil where it does.
+	CheckInput(input json.RawMessage) error
 	Workflow() any
 }
 

@@ -20,7 +20,6 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/engine"
 )
 
@@ -29,7 +28,7 @@ import (
 // too: `spillway show RUN/STAGE-FIRST --history`, where FIRST is the number of the chunk's first task, such as "digits-7f3a9c/score-0".
 //
 // How a run ended is compared for runs that succeeded; of others only the steps are.
-func Replay(tb testing.TB, history string, pipelines []workflows.AnyPipeline, stages ...workflows.AnyStage) {
+func Replay(tb testing.TB, history string, pipelines []engine.AnyPipeline, stages ...engine.AnyStage) {
 	tb.Helper()
 	recorded, err := readHistory(tb, history)
 	if err != nil {
@@ -114,7 +113,7 @@ func chunkOf(started *historypb.WorkflowExecutionStartedEventAttributes) (pipeli
 }
 
 // unlike says why the history cannot be that of a run of pipelines; empty when it can.
-func (r recording) unlike(pipelines []workflows.AnyPipeline) string {
+func (r recording) unlike(pipelines []engine.AnyPipeline) string {
 	names := make([]string, len(pipelines))
 	for i, pipeline := range pipelines {
 		names[i] = pipeline.Name()
@@ -132,7 +131,7 @@ func (r recording) unlike(pipelines []workflows.AnyPipeline) string {
 }
 
 // host takes the same steps as the engine's: its effects are there wherever the engine's are, and a replay takes their outcome from the history.
-func (r recording) host(stages []workflows.AnyStage) engine.Host {
+func (r recording) host(stages []engine.AnyStage) engine.Host {
 	app, build, found := wire.ParseWorkflowQueue(r.queue)
 	if !found {
 		app, build = "replay", "replay"

@@ -26,7 +26,7 @@ import (
 )
 
 // Run runs pipeline on input with the real code of its stages, in Temporal's test environment with a skipping clock, and returns its result.
-func Run[In, Out any](tb testing.TB, pipeline workflows.Pipeline[In, Out], input In, stages ...workflows.AnyStage) (Out, error) {
+func Run[In, Out any](tb testing.TB, pipeline workflows.Pipeline[In, Out], input In, stages ...engine.AnyStage) (Out, error) {
 	tb.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
@@ -37,7 +37,7 @@ func Run[In, Out any](tb testing.TB, pipeline workflows.Pipeline[In, Out], input
 	}
 	host := engine.Host{Stages: stages}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
-	engine.Register(env, host, []workflows.AnyPipeline{pipeline})
+	engine.Register(env, host, []engine.AnyPipeline{pipeline})
 	RegisterStages(tb, env, stages...)
 	env.ExecuteWorkflow(pipeline.Name(), input)
 	var out Out
@@ -51,7 +51,7 @@ func Run[In, Out any](tb testing.TB, pipeline workflows.Pipeline[In, Out], input
 }
 
 // RegisterStages gives env the real code of stages, for tests that run a pipeline in a test environment of their own.
-func RegisterStages(tb testing.TB, env *testsuite.TestWorkflowEnvironment, stages ...workflows.AnyStage) {
+func RegisterStages(tb testing.TB, env *testsuite.TestWorkflowEnvironment, stages ...engine.AnyStage) {
 	tb.Helper()
 	invoke := child.Function(child.NewStages(stages), store(tb), slog.New(slog.DiscardHandler))
 	for _, stage := range stages {

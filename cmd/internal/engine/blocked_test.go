@@ -29,7 +29,7 @@ func serveElsewhere(t *testing.T, c client.Client, run func(workflow.Context, in
 	t.Helper()
 	host := sdk.Host{App: "elsewhere", Build: "1"}
 	queue := worker.New(c, elsewhere, sdk.WorkerOptions(host))
-	sdk.Register(queue, host, []workflows.AnyPipeline{workflows.NewPipeline(elsewhereName, run)})
+	sdk.Register(queue, host, []sdk.AnyPipeline{workflows.NewPipeline(elsewhereName, run)})
 	if err := queue.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/chain"
 	"github.com/spillway-ml/spillway/workflows/engine"
 	"github.com/spillway-ml/spillway/workflows/trigger"
@@ -53,7 +52,7 @@ func (w *chainWorkers) run(ctx context.Context, id buildID, c chain.Chain) error
 		}
 	}
 	queue := worker.New(w.temporal, loopwire.WorkflowQueue(id.app, id.build), polling)
-	engine.Register(queue, host, []workflows.AnyPipeline{c.Pipeline()})
+	engine.Register(queue, host, []engine.AnyPipeline{c.Pipeline()})
 	if err := queue.Start(); err != nil {
 		return fmt.Errorf("poll %s: %w", loopwire.WorkflowQueue(id.app, id.build), err)
 	}

@@ -69,7 +69,7 @@ func TestARunWaitsForNATSToTellItsEnd(t *testing.T) {
 	queue := worker.New(calls, "away", worker.Options{
 		Interceptors: []interceptor.WorkerInterceptor{sdk.NewInterceptor(host)}, LocalActivityWorkerOnly: true,
 	})
-	sdk.Register(queue, host, []workflows.AnyPipeline{workflows.NewPipeline("away", func(workflow.Context, int) (int, error) { return 7, nil })})
+	sdk.Register(queue, host, []sdk.AnyPipeline{workflows.NewPipeline("away", func(workflow.Context, int) (int, error) { return 7, nil })})
 	if err := queue.Start(); err != nil {
 		t.Fatal(err)
 	}

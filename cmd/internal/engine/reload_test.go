@@ -25,7 +25,7 @@ var say = spillway.NewStage("say", func(context.Context, int) (string, error) { 
 var pipeline = spillway.NewPipeline("version", func(ctx workflow.Context, in struct{}) (string, error) { return say.Run(ctx, 0) })
 
 func main() {
-	app.Main(app.Options{Name: "reloadable", Pipelines: []spillway.AnyPipeline{pipeline}, Stages: []spillway.AnyStage{say}})
+	app.Main(app.Options{Name: "reloadable", Pipelines: []app.Pipeline{pipeline}, Stages: []app.Stage{say}})
 }
 `
 

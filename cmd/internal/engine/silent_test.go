@@ -49,9 +49,9 @@ func TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid
 		}
 		return in, nil
 	})
-	host := sdk.Host{Stages: []workflows.AnyStage{silent}}
+	host := sdk.Host{Stages: []sdk.AnyStage{silent}}
 	w := worker.New(c, queue, worker.Options{Interceptors: []interceptor.WorkerInterceptor{sdk.NewInterceptor(host)}})
-	sdk.Register(w, host, []workflows.AnyPipeline{pipeline})
+	sdk.Register(w, host, []sdk.AnyPipeline{pipeline})
 	beat := make(chan struct{})
 	once := sync.OnceFunc(func() { close(beat) })
 	w.RegisterActivityWithOptions(func(ctx context.Context, _ loopwire.Task, _ json.RawMessage) (loopwire.Result, error) {

@@ -158,11 +158,11 @@ func relay(ctx workflow.Context, in input) (result, error) {
 func main() {
 	app.Main(app.Options{
 		Name: "chaos",
-		Pipelines: []spillway.AnyPipeline{
+		Pipelines: []app.Pipeline{
 			spillway.NewPipeline("fan", fan(work)), spillway.NewPipeline("trip", fan(trip)), spillway.NewPipeline("doomed", fan(doomed)),
 			spillway.NewPipeline("relay", relay),
 			spillway.NewPipeline("count", count.Run),
 		},
-		Stages: []spillway.AnyStage{work, trip, count, doomed, gather, add},
+		Stages: []app.Stage{work, trip, count, doomed, gather, add},
 	})
 }

@@ -213,13 +213,13 @@ func relay(ctx workflow.Context, in fanInput) (fanResult, error) {
 }
 
 // one makes a pipeline of one stage.
-func one[In, Out any](name string, stage spillway.Stage[In, Out]) spillway.AnyPipeline {
+func one[In, Out any](name string, stage spillway.Stage[In, Out]) app.Pipeline {
 	return spillway.NewPipeline(name, func(ctx workflow.Context, in In) (Out, error) { return stage.Run(ctx, in) })
 }
 
 func main() {
-	stages := []spillway.AnyStage{echo, stamp, work, count, fail, boom, eat, gather, mend, finish}
-	pipelines := []spillway.AnyPipeline{
+	stages := []app.Stage{echo, stamp, work, count, fail, boom, eat, gather, mend, finish}
+	pipelines := []app.Pipeline{
 		spillway.NewPipeline("fan", fan), spillway.NewPipeline("fan-too", fan),
 		spillway.NewPipeline("feast", feast), spillway.NewPipeline("relay", relay),
 		one("echo", echo), one("stamp", stamp), one("count", count), one("fail", fail), one("boom", boom),
