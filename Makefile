@@ -109,7 +109,7 @@ eval: ## Replay recorded data against the predictor and the planner: make eval D
 .PHONY: lint
 lint: ## Check style, import directions and determinism of workflows.
 	$(TOOLS) golangci-lint run $(PACKAGES)
-	$(TOOLS) workflowcheck -config deploy/workflowcheck.yaml ./workflows ./workflows/engine ./workflows/chain ./workflows/digits
+	$(TOOLS) workflowcheck -config deploy/workflowcheck.yaml ./workflows ./workflows/runs ./workflows/chain ./workflows/digits
 	go mod tidy -diff
 	cd $(EVAL) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 	cd $(CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff

@@ -25,7 +25,7 @@ type Outlook struct {
 	// Feasible says that Chosen meets the goal. Summary is one sentence about it, for people: what happens under the goal,
 	// or why it cannot be met and what could be.
 	Feasible bool   `json:"feasible"`
-	Summary  string `json:"verdict"`
+	Summary  string `json:"summary"`
 }
 
 // Alternative is one way to finish a run.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // The messages of a command stage.
@@ -33,8 +33,8 @@ type (
 // It panics when the name is no name (see NewStage).
 func NewCommand(name string) Stage[Command, CommandResult] {
 	mustName("stage", name)
-	engine.Declare(name)
+	runs.Declare(name)
 	return Stage[Command, CommandResult]{name: name, command: true, run: func(context.Context, Command) (CommandResult, error) {
-		return CommandResult{}, fmt.Errorf("stage %s: %w: run the pipeline with an engine, such as `spillway run`; %w", name, engine.ErrHostRuns, ErrPermanent)
+		return CommandResult{}, fmt.Errorf("stage %s: %w: run the pipeline with an engine, such as `spillway run`; %w", name, runs.ErrHostRuns, ErrPermanent)
 	}}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	spillway "github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 var shell = spillway.NewCommand("shell").With(spillway.Hints{CPU: 2 * spillway.Core, Memory: spillway.GiB, MaxAttempts: 2})
@@ -49,14 +49,14 @@ func TestACommandStageTellsTheEngineThatAHostRunsIt(t *testing.T) {
 func TestACommandStageIsNotAFunctionToCall(t *testing.T) {
 	t.Parallel()
 	_, err := shell.Call(t.Context(), json.RawMessage(`{"arguments":["true"]}`))
-	if !errors.Is(err, engine.ErrHostRuns) || !errors.Is(err, spillway.ErrPermanent) || !strings.Contains(err.Error(), "stage shell") {
+	if !errors.Is(err, runs.ErrHostRuns) || !errors.Is(err, spillway.ErrPermanent) || !strings.Contains(err.Error(), "stage shell") {
 		t.Errorf("got %v, want ErrHostRuns, permanent, and the stage", err)
 	}
 }
 
 func TestTheTaskOfACommandCarriesItsFilesAndNoFunctionMayTakeIt(t *testing.T) {
 	t.Parallel()
-	for name, pipeline := range map[string]engine.AnyPipeline{
+	for name, pipeline := range map[string]runs.AnyPipeline{
 		"one task": spillway.NewPipeline("one", shell.Run),
 		"a Map": spillway.NewPipeline("many", func(ctx workflow.Context, in spillway.Command) (spillway.CommandResult, error) {
 			all, err := shell.Map(ctx, []spillway.Command{in})
@@ -73,13 +73,13 @@ func TestTheTaskOfACommandCarriesItsFilesAndNoFunctionMayTakeIt(t *testing.T) {
 			env := suite.NewTestWorkflowEnvironment()
 			env.SetTestTimeout(time.Minute)
 			var hinted predictor.Scheduled
-			host := engine.Host{Stages: []engine.AnyStage{shell}, Tell: func(e predictor.Event) {
+			ports := runs.Ports{Stages: []runs.AnyStage{shell}, Tell: func(e predictor.Event) {
 				if scheduled, ok := e.(predictor.Scheduled); ok && scheduled.Tasks > 0 {
 					hinted = scheduled
 				}
 			}}
-			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
-			engine.Register(env, host, []engine.AnyPipeline{pipeline})
+			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+			runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 			var task wire.Task
 			var command spillway.Command
 			env.RegisterActivityWithOptions(func(_ context.Context, given wire.Task, input json.RawMessage) (wire.Result, error) {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	spillway "github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 var errAway = errors.New("no responders available for request")
@@ -24,7 +24,7 @@ var errAway = errors.New("no responders available for request")
 // endAfter runs a pipeline that takes no time in Temporal's test environment, while the first ends that are told fail until NATS has been away
 // for so long. It returns the environment and the end that was told at last.
 func endAfter(t *testing.T, away time.Duration, pipeline func(workflow.Context, int) (int, error), during func(*testsuite.TestWorkflowEnvironment)) (
-	*testsuite.TestWorkflowEnvironment, *engine.Ended,
+	*testsuite.TestWorkflowEnvironment, *runs.Ended,
 ) {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
@@ -32,17 +32,17 @@ func endAfter(t *testing.T, away time.Duration, pipeline func(workflow.Context, 
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
 	start := env.Now()
-	told := &engine.Ended{}
-	host := engine.Host{End: func(_ context.Context, ended engine.Ended) error {
+	told := &runs.Ended{}
+	ports := runs.Ports{End: func(_ context.Context, ended runs.Ended) error {
 		if env.Now().Sub(start) < away {
 			return errAway
 		}
 		*told = ended
 		return nil
 	}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
 	named := spillway.NewPipeline("named", pipeline)
-	engine.Register(env, host, []engine.AnyPipeline{named})
+	runs.Register(env, ports, []runs.AnyPipeline{named})
 	if during != nil {
 		during(env)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	spillway "github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
@@ -43,8 +43,8 @@ func TestAPanicOfThePipelineFailsTheRunAndSaysWhere(t *testing.T) {
 			t.Parallel()
 			_, err := spillwaytest.Run(t, spillway.NewPipeline("panicky", pipeline), 1, unused)
 			var failed *temporal.ApplicationError
-			if !errors.As(err, &failed) || failed.Type() != engine.PanicError || !failed.NonRetryable() || !strings.Contains(failed.Message(), "no such column") {
-				t.Fatalf("got %v, want a final failure of type %s", err, engine.PanicError)
+			if !errors.As(err, &failed) || failed.Type() != runs.PanicError || !failed.NonRetryable() || !strings.Contains(failed.Message(), "no such column") {
+				t.Fatalf("got %v, want a final failure of type %s", err, runs.PanicError)
 			}
 			var stack string
 			if err := failed.Details(&stack); err != nil || !strings.Contains(stack, "guard_test.go") {
@@ -60,14 +60,14 @@ func TestAPanicInAChunkOfAMapIsNoSilence(t *testing.T) {
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(20 * time.Second)
-	host := engine.Host{Stages: []engine.AnyStage{unused}, Tell: func(event predictor.Event) {
+	ports := runs.Ports{Stages: []runs.AnyStage{unused}, Tell: func(event predictor.Event) {
 		if scheduled, is := event.(predictor.Scheduled); is && scheduled.Tasks > 0 {
 			panic("no such shard")
 		}
 	}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
 	pipeline := spillway.NewPipeline("mapping", unused.Map)
-	engine.Register(env, host, []engine.AnyPipeline{pipeline})
+	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	spillwaytest.RegisterStages(t, env, unused)
 	env.ExecuteWorkflow(pipeline.Name(), []int{1, 2})
 	if err := env.GetWorkflowError(); err == nil || !strings.Contains(err.Error(), "no such shard") {

@@ -23,7 +23,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	spillway "github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // priced is the input of the stages below: what the task costs, and whether it fails then.
@@ -97,17 +97,17 @@ func budgeted(t *testing.T, budget quantity.Money, version int, prices *wire.Pri
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
-	host := engine.Host{Stages: []engine.AnyStage{cheap, dear}, Window: 16}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
+	ports := runs.Ports{Stages: []runs.AnyStage{cheap, dear}, Window: 16}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
 	if err := env.SetMemoOnStart(map[string]any{
-		engine.GoalMemo: spillway.Goal{Budget: budget}, engine.OptionsMemo: wire.RunOptions{Version: version, Window: 16, Prices: prices},
+		runs.GoalMemo: spillway.Goal{Budget: budget}, runs.OptionsMemo: wire.RunOptions{Version: version, Window: 16, Prices: prices},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	pipeline := spillway.NewPipeline("spender", func(ctx workflow.Context, _ int) (int, error) { return 0, run(ctx) })
-	engine.Register(env, host, []engine.AnyPipeline{pipeline})
+	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	p := &till{}
-	for _, stage := range host.Stages {
+	for _, stage := range ports.Stages {
 		env.RegisterActivityWithOptions(p.attempt, activity.RegisterOptions{Name: stage.Name()})
 	}
 	for _, prepare := range more {
@@ -256,7 +256,7 @@ func TestAGoalThatIsLoweredStartsNothingNewAndReachesChunks(t *testing.T) {
 	var refused error
 	lower := func(env *testsuite.TestWorkflowEnvironment) {
 		env.RegisterDelayedCallback(func() {
-			env.UpdateWorkflow(engine.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
+			env.UpdateWorkflow(runs.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
 				OnAccept: func() {}, OnReject: func(err error) { refused = err }, OnComplete: func(any, error) {},
 			}, spillway.Goal{Budget: 600})
 		}, time.Millisecond)
@@ -276,7 +276,7 @@ func TestAGoalThatIsLoweredStartsNothingNewAndReachesChunks(t *testing.T) {
 		return err
 	}, func(env *testsuite.TestWorkflowEnvironment) {
 		env.RegisterDelayedCallback(func() {
-			env.UpdateWorkflow(engine.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
+			env.UpdateWorkflow(runs.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
 				OnAccept: func() {}, OnReject: func(err error) { refused = err }, OnComplete: func(any, error) {},
 			}, spillway.Goal{Budget: 1000})
 		}, time.Millisecond)
@@ -298,7 +298,7 @@ func TestABudgetThatIsLowerThanWhatIsSpentIsRefused(t *testing.T) {
 		return workflow.Sleep(ctx, time.Hour)
 	}, func(env *testsuite.TestWorkflowEnvironment) {
 		env.RegisterDelayedCallback(func() {
-			env.UpdateWorkflow(engine.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
+			env.UpdateWorkflow(runs.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
 				OnAccept: func() { t.Error("a budget below what is spent was accepted") }, OnReject: func(err error) { refused = err },
 				OnComplete: func(any, error) {},
 			}, spillway.Goal{Budget: 300})
@@ -363,7 +363,7 @@ func TestABudgetThatComesLaterReachesATaskInFlight(t *testing.T) {
 		env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) {
 			once.Do(func() {
 				update(wire.ReserveUpdate, wire.Reserve{Task: "dear-0", Least: 300, Want: 600, Unlimited: true})
-				update(engine.GoalUpdate, spillway.Goal{Budget: 1000})
+				update(runs.GoalUpdate, spillway.Goal{Budget: 1000})
 				update(wire.ReserveUpdate, wire.Reserve{Task: "dear-0", Least: 900, Want: 1200, Unlimited: true})
 				update(wire.ReserveUpdate, wire.Reserve{Task: "dear-0", Least: 5000, Want: 9000, Unlimited: true})
 			})

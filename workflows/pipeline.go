@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Pipeline is a named workflow function that events start. It is a value: On and WithGoal return changed copies.
@@ -70,7 +70,7 @@ func (p Pipeline[In, Out]) Name() string { return p.name }
 
 // Describe returns what the engine knows of the pipeline. It fails when In has no JSON Schema or a binding is wrong.
 func (p Pipeline[In, Out]) Describe() (wire.Pipeline, error) {
-	if err := engine.CheckGoal(p.goal); err != nil {
+	if err := runs.CheckGoal(p.goal); err != nil {
 		return wire.Pipeline{}, fmt.Errorf("pipeline %s: %w", p.name, err)
 	}
 	schema, err := jsonschema.For[In](nil)
@@ -84,7 +84,7 @@ func (p Pipeline[In, Out]) Describe() (wire.Pipeline, error) {
 	_, validates := any(*new(In)).(validated)
 	described := wire.Pipeline{Name: p.name, Input: encoded, Validates: validates, Goal: p.goal}
 	for _, binding := range p.bindings {
-		if err := engine.CheckGoal(binding.Goal); err != nil {
+		if err := runs.CheckGoal(binding.Goal); err != nil {
 			return wire.Pipeline{}, fmt.Errorf("pipeline %s: binding %s: %w", p.name, binding.Subject, err)
 		}
 		var input json.RawMessage
@@ -128,7 +128,7 @@ func (p Pipeline[In, Out]) Workflow() any {
 	return func(ctx workflow.Context, in In) (out Out, err error) {
 		if checked, ok := any(in).(validated); ok {
 			if err := checked.Validate(); err != nil {
-				return out, temporal.NewNonRetryableApplicationError(fmt.Sprintf("input of pipeline %s: %v", p.name, err), engine.InputError, err)
+				return out, temporal.NewNonRetryableApplicationError(fmt.Sprintf("input of pipeline %s: %v", p.name, err), runs.InputError, err)
 			}
 		}
 		return p.run(ctx, in)

@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	spillway "github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
@@ -179,11 +179,11 @@ func TestNamesThatAreNoNamesAreRefused(t *testing.T) {
 
 func TestCheckListedNamesWhatIsMissingAndWhatIsDoubled(t *testing.T) {
 	t.Parallel()
-	err := engine.CheckListed([]engine.AnyStage{squared, total, sum, picky})
+	err := runs.CheckListed([]runs.AnyStage{squared, total, sum, picky})
 	if err == nil || !strings.Contains(err.Error(), `stage "panicking"`) || !strings.Contains(err.Error(), "pipeline_test.go") {
 		t.Errorf("got %v, want the missing stage and where it is declared", err)
 	}
-	err = engine.CheckListed([]engine.AnyStage{squared, squared})
+	err = runs.CheckListed([]runs.AnyStage{squared, squared})
 	if err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Errorf("got %v, want the doubled stage", err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Size is the room that one attempt holds.
@@ -30,7 +30,7 @@ func (s Stage[In, Out]) WithRecommender(
 	return s
 }
 
-// Recommend asks the function of WithRecommender about an encoded input; engine.ErrInput when that does not decode. Without
+// Recommend asks the function of WithRecommender about an encoded input; runs.ErrInput when that does not decode. Without
 // one it returns what is proposed. The engine calls it.
 func (s Stage[In, Out]) Recommend(ctx context.Context, input json.RawMessage, proposed Proposal) (Size, error) {
 	if s.recommend == nil {
@@ -38,7 +38,7 @@ func (s Stage[In, Out]) Recommend(ctx context.Context, input json.RawMessage, pr
 	}
 	var in In
 	if err := json.Unmarshal(input, &in); err != nil {
-		return Size{}, fmt.Errorf("stage %s: %w into %T: %w", s.name, engine.ErrInput, in, err)
+		return Size{}, fmt.Errorf("stage %s: %w into %T: %w", s.name, runs.ErrInput, in, err)
 	}
 	return s.recommend(ctx, in, proposed)
 }

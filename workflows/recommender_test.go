@@ -8,7 +8,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	spillway "github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 func TestAStageAsksItsRecommenderForSizes(t *testing.T) {
@@ -18,7 +18,7 @@ func TestAStageAsksItsRecommenderForSizes(t *testing.T) {
 		return spillway.Size{CPU: proposed.Size.CPU, Memory: quantity.Bytes(in.Number) * quantity.MiB}, nil
 	})
 	for name, c := range map[string]struct {
-		stage      engine.AnyStage
+		stage      runs.AnyStage
 		input      string
 		want       spillway.Size
 		wantErr    error
@@ -26,7 +26,7 @@ func TestAStageAsksItsRecommenderForSizes(t *testing.T) {
 	}{
 		"none takes what is proposed":       {squared, `{"number":3}`, proposed.Size, nil, false},
 		"one is asked with the input":       {recommended, `{"number":3}`, spillway.Size{CPU: 500, Memory: 3 * quantity.MiB}, nil, true},
-		"one is not asked without input":    {recommended, `"three"`, spillway.Size{}, engine.ErrInput, true},
+		"one is not asked without input":    {recommended, `"three"`, spillway.Size{}, runs.ErrInput, true},
 		"nil takes the recommender away":    {recommended.WithRecommender(nil), `{"number":3}`, proposed.Size, nil, false},
 		"the stage it was made of has none": {squared, `"three"`, proposed.Size, nil, false},
 	} {

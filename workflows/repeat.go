@@ -6,7 +6,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Repeat calls step again and again, each time with the state that the step before returned, and so may go on for ever: between two steps it
@@ -38,7 +38,7 @@ func Repeat[State any](ctx workflow.Context, state State, step func(workflow.Con
 		if !info.GetContinueAsNewSuggested() || signalled(ctx, info) {
 			continue
 		}
-		if err := engine.Settled(ctx); err != nil {
+		if err := runs.Settled(ctx); err != nil {
 			return state, err
 		}
 		if signalled(ctx, info) {

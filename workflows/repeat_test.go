@@ -18,7 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	spillway "github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
@@ -62,15 +62,15 @@ func watching(t *testing.T, suggested bool, signals, events int, in running) *te
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
-	if err := env.SetMemoOnStart(map[string]any{engine.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
+	if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
 		t.Fatal(err)
 	}
 	env.SetContinueAsNewSuggested(suggested)
 	env.SetCurrentHistoryLength(events)
-	host := engine.Host{Stages: []engine.AnyStage{learn}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
+	ports := runs.Ports{Stages: []runs.AnyStage{learn}}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
 	pipeline := spillway.NewPipeline("watch", watch)
-	engine.Register(env, host, []engine.AnyPipeline{pipeline})
+	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	spillwaytest.RegisterStages(t, env, learn)
 	for i := range 2 {
 		env.RegisterDelayedCallback(func() {
@@ -145,20 +145,20 @@ func TestEachPartOfARunTellsItsStart(t *testing.T) {
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	if err := env.SetMemoOnStart(map[string]any{
-		engine.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}, engine.GoalMemo: spillway.Goal{Budget: 7}, engine.EventMemo: "e1",
-		engine.CarriedMemo: map[string]any{"started_at": begun},
+		runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}, runs.GoalMemo: spillway.Goal{Budget: 7}, runs.EventMemo: "e1",
+		runs.CarriedMemo: map[string]any{"started_at": begun},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	var told []predictor.RunStarted
-	host := engine.Host{App: "app", Build: "b1", Tell: func(event predictor.Event) {
+	ports := runs.Ports{App: "app", Build: "b1", Tell: func(event predictor.Event) {
 		if started, ok := event.(predictor.RunStarted); ok {
 			told = append(told, started)
 		}
 	}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
 	pipeline := spillway.NewPipeline("idle", func(_ workflow.Context, in int) (int, error) { return in, nil })
-	engine.Register(env, host, []engine.AnyPipeline{pipeline})
+	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	env.ExecuteWorkflow(pipeline.Name(), 3)
 	if err := env.GetWorkflowError(); err != nil || len(told) != 1 {
 		t.Fatalf("the start was told %d times, %v; want once", len(told), err)

@@ -13,7 +13,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	spillway "github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
@@ -65,11 +65,11 @@ func fanShards(in fanInput) []fanShard {
 	return shards
 }
 
-var fanStages = []engine.AnyStage{fanWork, fanFail, fanCheck}
+var fanStages = []runs.AnyStage{fanWork, fanFail, fanCheck}
 
 func TestRecordedRunsGoOnWithTheCodeAsItIsNow(t *testing.T) {
 	t.Parallel()
-	pipelines := []engine.AnyPipeline{spillway.NewPipeline("fan", fan), spillway.NewPipeline("fail", fanFail.Run)}
+	pipelines := []runs.AnyPipeline{spillway.NewPipeline("fan", fan), spillway.NewPipeline("fail", fanFail.Run)}
 	for name, file := range map[string]string{
 		"a Map":                    "fan.json",
 		"a chunk of a Map":         "fan-chunk.json",
@@ -87,8 +87,8 @@ func TestAReplayIsRefusedWhenTheStepsChanged(t *testing.T) {
 	t.Parallel()
 	changed := map[string]struct {
 		history  string
-		pipeline engine.AnyPipeline
-		stages   []engine.AnyStage
+		pipeline runs.AnyPipeline
+		stages   []runs.AnyStage
 		want     string
 	}{
 		"another stage runs before the Map": {"fan.json", spillway.NewPipeline("fan", func(ctx workflow.Context, in fanInput) (fanResult, error) {
@@ -115,7 +115,7 @@ func TestAReplayIsRefusedWhenTheStepsChanged(t *testing.T) {
 			"fail.json", spillway.NewPipeline("fail", fanCheck.Run),
 			fanStages, "nondeterministic",
 		},
-		"the stage is not listed any more": {"fan.json", spillway.NewPipeline("fan", fan), []engine.AnyStage{fanCheck}, "nondeterministic"},
+		"the stage is not listed any more": {"fan.json", spillway.NewPipeline("fan", fan), []runs.AnyStage{fanCheck}, "nondeterministic"},
 		"the pipeline is gone":             {"fan.json", spillway.NewPipeline("other", fan), fanStages, `a run of pipeline "fan", and this test is about other`},
 		"there is no such file":            {"missing.json", spillway.NewPipeline("fan", fan), fanStages, "hint: record one with"},
 	}
@@ -124,7 +124,7 @@ func TestAReplayIsRefusedWhenTheStepsChanged(t *testing.T) {
 			t.Parallel()
 			failure := refusal(t, func(tb testing.TB) {
 				tb.Helper()
-				spillwaytest.Replay(tb, filepath.Join("testdata", c.history), []engine.AnyPipeline{c.pipeline}, c.stages...)
+				spillwaytest.Replay(tb, filepath.Join("testdata", c.history), []runs.AnyPipeline{c.pipeline}, c.stages...)
 			})
 			if !strings.Contains(strings.ToLower(failure), c.want) {
 				t.Errorf("got %q, want a failure that says %q", failure, c.want)

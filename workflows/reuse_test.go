@@ -24,7 +24,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	spillway "github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // memory keeps results as a venue does, and runs stages that count their attempts.
@@ -112,19 +112,19 @@ func (m *memory) run(t *testing.T, build string, n int, options *wire.RunOptions
 		env.SetStartTime(m.now)
 	}
 	if options != nil {
-		if err := env.SetMemoOnStart(map[string]any{engine.OptionsMemo: *options}); err != nil {
+		if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: *options}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	stages := []engine.AnyStage{first, many, clock, last}
-	host := engine.Host{App: "app", Build: build, Stages: stages, Find: m.find, Tell: func(event predictor.Event) {
+	stages := []runs.AnyStage{first, many, clock, last}
+	ports := runs.Ports{App: "app", Build: build, Stages: stages, Find: m.find, Tell: func(event predictor.Event) {
 		if told, ok := event.(predictor.Reused); ok {
 			m.told = append(m.told, told)
 		}
 	}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
 	pipeline := spillway.NewPipeline("numbers", chainOfStages)
-	engine.Register(env, host, []engine.AnyPipeline{pipeline})
+	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	for _, stage := range stages {
 		env.RegisterActivityWithOptions(m.attempt(fails), activity.RegisterOptions{Name: stage.Name()})
 	}
@@ -220,7 +220,7 @@ func TestAStageThatRefusesIsNeverTakenFromAnotherRun(t *testing.T) {
 func TestACacheVersionIsAShortText(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"", "2", "mnist 2026-11", strings.Repeat("v", 100)} {
-		if err := engine.CheckCacheVersion(version); err != nil {
+		if err := runs.CheckCacheVersion(version); err != nil {
 			t.Errorf("%q: %v", version, err)
 		}
 	}
@@ -279,14 +279,14 @@ func TestARetryTakesAResultOnce(t *testing.T) {
 			want string
 		}{
 			"at first":                      {map[string]any{}, "map[first:2]"},
-			"after it has continued as new": {map[string]any{engine.CarriedMemo: carried}, "map[clock:2 first:3]"},
+			"after it has continued as new": {map[string]any{runs.CarriedMemo: carried}, "map[clock:2 first:3]"},
 		} {
 			t.Run(fmt.Sprintf("%s, version %d", name, version), func(t *testing.T) {
 				t.Parallel()
 				var suite testsuite.WorkflowTestSuite
 				suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 				env := suite.NewTestWorkflowEnvironment()
-				c.memo[engine.OptionsMemo] = wire.RunOptions{Version: version, RetryOf: "before"}
+				c.memo[runs.OptionsMemo] = wire.RunOptions{Version: version, RetryOf: "before"}
 				if err := env.SetMemoOnStart(c.memo); err != nil {
 					t.Fatal(err)
 				}
@@ -295,11 +295,11 @@ func TestARetryTakesAResultOnce(t *testing.T) {
 					key := wire.NewResultKey(predictor.StageID{App: "app", Build: "b0", Name: stage}, false, "", json.RawMessage("7"))
 					m.kept = append(m.kept, wire.Kept{Key: key, Run: "before", Output: json.RawMessage("7")})
 				}
-				stages := []engine.AnyStage{first, clock}
-				host := engine.Host{App: "app", Build: "b1", Stages: stages, Find: m.find}
-				env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
+				stages := []runs.AnyStage{first, clock}
+				ports := runs.Ports{App: "app", Build: "b1", Stages: stages, Find: m.find}
+				env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
 				pipeline := spillway.NewPipeline("polls", polls)
-				engine.Register(env, host, []engine.AnyPipeline{pipeline})
+				runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 				for _, stage := range stages {
 					env.RegisterActivityWithOptions(m.attempt(nil), activity.RegisterOptions{Name: stage.Name()})
 				}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Stage is a named, typed function that a pipeline calls. Declare it once, as a package variable, and list it in app.Main.
@@ -55,7 +55,7 @@ func (h Hints) check() error {
 	if h.CPU < 0 || h.Memory < 0 || h.Timeout < 0 || h.MaxAttempts < 0 || h.CacheFor < 0 {
 		return fmt.Errorf("it has a negative hint: %+v", h)
 	}
-	return engine.CheckCacheVersion(h.CacheVersion)
+	return runs.CheckCacheVersion(h.CacheVersion)
 }
 
 // NewStage declares a stage. It panics when the name is not a lower-case word of letters, digits, '-' and '_' (at most 40), or run is nil:
@@ -65,7 +65,7 @@ func NewStage[In, Out any](name string, run func(context.Context, In) (Out, erro
 	if run == nil {
 		panic(fmt.Sprintf("spillway: stage %q has no function", name))
 	}
-	engine.Declare(name)
+	runs.Declare(name)
 	return Stage[In, Out]{name: name, run: run}
 }
 
@@ -86,7 +86,7 @@ func (s Stage[In, Out]) Describe() wire.Stage {
 	return wire.Stage{
 		Name:         s.name,
 		Declared:     quantity.Size{CPU: s.hints.CPU, Memory: s.hints.Memory},
-		MaxAttempts:  cmp.Or(s.hints.MaxAttempts, engine.DefaultMaxAttempts),
+		MaxAttempts:  cmp.Or(s.hints.MaxAttempts, runs.DefaultMaxAttempts),
 		Timeout:      s.hints.Timeout,
 		PoolOnly:     s.hints.PoolOnly || s.command || s.recommend != nil || s.hints.Timeout > functionTimeout,
 		Command:      s.command,
@@ -104,7 +104,7 @@ const functionTimeout = 15 * time.Minute
 func (s Stage[In, Out]) Call(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 	var in In
 	if err := json.Unmarshal(input, &in); err != nil {
-		return nil, fmt.Errorf("stage %s: %w into %T: %w", s.name, engine.ErrInput, in, err)
+		return nil, fmt.Errorf("stage %s: %w into %T: %w", s.name, runs.ErrInput, in, err)
 	}
 	out, err := s.run(ctx, in)
 	if err != nil {
@@ -130,7 +130,7 @@ func (s Stage[In, Out]) Start(ctx workflow.Context, in In) Future[Out] {
 		settle.SetError(fmt.Errorf("stage %s: encode input %T: %w", s.name, in, err))
 		return Future[Out]{stage: s.name, future: failed}
 	}
-	return Future[Out]{stage: s.name, future: engine.Start(ctx, s.Describe(), encoded)}
+	return Future[Out]{stage: s.name, future: runs.Start(ctx, s.Describe(), encoded)}
 }
 
 // Map calls the stage once for every input, as many at a time as the run's window allows, and returns the outputs in the order of the inputs.
@@ -144,7 +144,7 @@ func (s Stage[In, Out]) Map(ctx workflow.Context, inputs []In) ([]Out, error) {
 		}
 		encoded[i] = one
 	}
-	outputs, err := engine.Map(ctx, s.Describe(), encoded)
+	outputs, err := runs.Map(ctx, s.Describe(), encoded)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (f Future[Out]) Get(ctx workflow.Context) (out Out, err error) {
 }
 
 func mustName(kind, name string) {
-	if err := engine.CheckName(name); err != nil {
+	if err := runs.CheckName(name); err != nil {
 		panic(fmt.Sprintf("spillway: %s %v", kind, err))
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	spillway "github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // crowd counts how many attempts run at a time.
@@ -47,16 +47,16 @@ func windowRun(t *testing.T, change int) (most int64, err error) {
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
-	host := engine.Host{Stages: []engine.AnyStage{squared, total, sum}, Window: 8}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
+	ports := runs.Ports{Stages: []runs.AnyStage{squared, total, sum}, Window: 8}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
 	pipeline := spillway.NewPipeline("squares", mapOnly)
-	engine.Register(env, host, []engine.AnyPipeline{pipeline})
+	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	var seen crowd
 	env.RegisterActivityWithOptions(seen.attempt, activity.RegisterOptions{Name: squared.Name()})
 	var refused error
 	if change != 0 {
 		env.RegisterDelayedCallback(func() {
-			env.UpdateWorkflow(engine.WindowUpdate, "w1", &testsuite.TestUpdateCallback{
+			env.UpdateWorkflow(runs.WindowUpdate, "w1", &testsuite.TestUpdateCallback{
 				OnAccept: func() {}, OnReject: func(err error) { refused = err }, OnComplete: func(any, error) {},
 			}, predictor.Window{Stage: predictor.StageID{Name: squared.Name()}, Tasks: change})
 		}, 0)
@@ -98,20 +98,20 @@ func TestTheNewestPriorityOfAStageReachesItsTasks(t *testing.T) {
 			suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 			env := suite.NewTestWorkflowEnvironment()
 			env.SetTestTimeout(time.Minute)
-			host := engine.Host{Stages: []engine.AnyStage{squared, total, sum}, Window: 8}
+			ports := runs.Ports{Stages: []runs.AnyStage{squared, total, sum}, Window: 8}
 			options := &scheduled{seen: map[temporal.Priority]int{}}
-			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host), options}})
-			if err := env.SetMemoOnStart(map[string]any{engine.OptionsMemo: wire.RunOptions{Version: version}}); err != nil {
+			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports), options}})
+			if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: version}}); err != nil {
 				t.Fatal(err)
 			}
 			pipeline := spillway.NewPipeline("squares", mapOnly)
-			engine.Register(env, host, []engine.AnyPipeline{pipeline})
+			runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 			var refused error
 			var once sync.Once
 			env.RegisterActivityWithOptions(func(context.Context, wire.Task, json.RawMessage) (wire.Result, error) {
 				once.Do(func() {
 					for i, priority := range []int{1, 6} {
-						env.UpdateWorkflow(engine.WindowUpdate, fmt.Sprint("w", i), &testsuite.TestUpdateCallback{
+						env.UpdateWorkflow(runs.WindowUpdate, fmt.Sprint("w", i), &testsuite.TestUpdateCallback{
 							OnAccept: func() {}, OnReject: func(err error) { refused = err }, OnComplete: func(any, error) {},
 						}, predictor.Window{Stage: predictor.StageID{Name: squared.Name()}, Tasks: 8, Priority: priority})
 					}
@@ -145,18 +145,18 @@ func TestAPriorityReachesTheOpenChunksWhileOthersAreStillToBeOpened(t *testing.T
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
-	host := engine.Host{Stages: []engine.AnyStage{squared}, Window: 8}
+	ports := runs.Ports{Stages: []runs.AnyStage{squared}, Window: 8}
 	options := &scheduled{seen: map[temporal.Priority]int{}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host), options}})
-	if err := env.SetMemoOnStart(map[string]any{engine.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports), options}})
+	if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
 		t.Fatal(err)
 	}
 	pipeline := spillway.NewPipeline("squares", mapOnly)
-	engine.Register(env, host, []engine.AnyPipeline{pipeline})
+	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	var once sync.Once
 	env.RegisterActivityWithOptions(func(context.Context, wire.Task, json.RawMessage) (wire.Result, error) {
 		once.Do(func() {
-			env.UpdateWorkflow(engine.WindowUpdate, "w1", &testsuite.TestUpdateCallback{
+			env.UpdateWorkflow(runs.WindowUpdate, "w1", &testsuite.TestUpdateCallback{
 				OnAccept: func() {}, OnReject: func(err error) { t.Error(err) }, OnComplete: func(any, error) {},
 			}, predictor.Window{Stage: predictor.StageID{Name: squared.Name()}, Tasks: 16, Priority: 1})
 		})

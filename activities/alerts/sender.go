@@ -63,7 +63,7 @@ type Sender struct {
 type destination interface {
 	// name is what may be logged of it.
 	name() string
-	// deliver sends one alert once. A failure that another try cannot mend is wrapped in errFinal.
+	// deliver sends one alert once. A failure that another try cannot fix is wrapped in errFinal.
 	deliver(ctx context.Context, alert predictor.Alert, data []byte) error
 }
 

@@ -17,12 +17,12 @@ func TestHealthIsThatWhatIsDecidedIsInForce(t *testing.T) {
 	js := stream(t)
 	o := options(t, js)
 	var broken atomic.Bool
-	board := o.Board
-	o.Board = &wrapped{Board: board, replace: func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
+	plans := o.Plans
+	o.Plans = &wrapped{PlanStore: plans, replace: func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
 		if broken.Load() {
 			return 0, errors.New("no room")
 		}
-		return board.Replace(ctx, plan, revision)
+		return plans.Replace(ctx, plan, revision)
 	}}
 	l := leader(t, o)
 	l.lasts = 2 * time.Second

@@ -36,7 +36,7 @@ func stream(t *testing.T) jetstream.JetStream {
 	return js
 }
 
-func board(t *testing.T, js jetstream.JetStream) *loop.Plans {
+func newPlans(t *testing.T, js jetstream.JetStream) *loop.Plans {
 	t.Helper()
 	plans, err := loop.NewPlans(t.Context(), js, nil)
 	if err != nil {
@@ -45,9 +45,9 @@ func board(t *testing.T, js jetstream.JetStream) *loop.Plans {
 	return plans
 }
 
-// wrapped is a Board whose Replace a test can hold up or spoil.
+// wrapped is a PlanStore whose Replace a test can hold up or spoil.
 type wrapped struct {
-	Board
+	PlanStore
 	replace func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error)
 }
 
@@ -94,7 +94,7 @@ func options(t *testing.T, js jetstream.JetStream) Options {
 	t.Helper()
 	return Options{
 		JetStream: js,
-		Board:     board(t, js),
+		Plans:     newPlans(t, js),
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, wire.Message) error) error {
 			return loop.Follow(ctx, js, from, handle, nil)
 		},
@@ -218,7 +218,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // slots returns how many slots the plan in force grants at the pool.
-func slots(t *testing.T, plans Board, stage predictor.StageID) int {
+func slots(t *testing.T, plans PlanStore, stage predictor.StageID) int {
 	t.Helper()
 	plan, _, err := plans.Current(t.Context())
 	if err != nil {

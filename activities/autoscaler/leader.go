@@ -21,8 +21,8 @@ import (
 // ErrSuperseded says that another leader has taken a later term.
 var ErrSuperseded = errors.New("another leader has taken a later term")
 
-// Board is where the plan in force is.
-type Board interface {
+// PlanStore is where the plan in force is.
+type PlanStore interface {
 	// Current returns the plan in force and its revision; the zero Plan and revision 0 when there is none. With a revision, an error says
 	// that the plan of this revision cannot be read, and wraps wire.ErrVersion when a newer build wrote it.
 	Current(ctx context.Context) (predictor.Plan, uint64, error)
@@ -43,8 +43,8 @@ type Options struct {
 	JetStream jetstream.JetStream
 	// LeaseJetStream keeps the lease. It should have a connection of its own, so that no renewal waits behind other messages; nil means JetStream.
 	LeaseJetStream jetstream.JetStream
-	// Board has the plan in force.
-	Board Board
+	// Plans has the plan in force.
+	Plans PlanStore
 	// Follow calls handle with every message of the loop's stream from sequence from on, in order, until ctx ends or handle fails.
 	// A message that cannot be read is the zero Message.
 	Follow func(ctx context.Context, from uint64, handle func(sequence uint64, message wire.Message) error) error
@@ -88,7 +88,7 @@ type Leader struct {
 // New returns a Leader, or an error that names the option that is missing.
 func New(options Options) (*Leader, error) {
 	for name, missing := range map[string]bool{
-		"JetStream": options.JetStream == nil, "Board": options.Board == nil, "Follow": options.Follow == nil,
+		"JetStream": options.JetStream == nil, "Plans": options.Plans == nil, "Follow": options.Follow == nil,
 		"Extent": options.Extent == nil, "Hosts": options.Hosts == nil, "Client": options.Client == nil,
 	} {
 		if missing {

@@ -282,7 +282,7 @@ func TestAFaultOfTheLeaderIsToldAndTriedAgain(t *testing.T) {
 	opts.Failed = func() { failures.Add(1) }
 	lead(t, leader(t, opts))
 	publish(t, js, scheduled(train, 2))
-	eventually(t, "slots in spite of the fault", func() bool { return slots(t, opts.Board, train) > 0 })
+	eventually(t, "slots in spite of the fault", func() bool { return slots(t, opts.Plans, train) > 0 })
 	if failures.Load() != 1 {
 		t.Errorf("told of %d failures, want 1", failures.Load())
 	}
@@ -298,13 +298,13 @@ func TestAPlanThatNobodyCanReadIsReplaced(t *testing.T) {
 	opts := options(t, js)
 	lead(t, leader(t, opts))
 	publish(t, js, scheduled(train, 2))
-	eventually(t, "slots", func() bool { return slots(t, opts.Board, train) > 0 })
+	eventually(t, "slots", func() bool { return slots(t, opts.Plans, train) > 0 })
 	if _, err := bucket.PutString(t.Context(), wire.PlanKey, "{]"); err != nil {
 		t.Fatal(err)
 	}
 	publish(t, js, scheduled(score, 3))
 	eventually(t, "a plan that can be read", func() bool {
-		plan, _, err := opts.Board.Current(t.Context())
+		plan, _, err := opts.Plans.Current(t.Context())
 		return err == nil && len(plan.Grants) > 0
 	})
 }

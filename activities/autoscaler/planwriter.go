@@ -22,7 +22,7 @@ import (
 // can post any more, and the term key need not be read again. A leader that claims too late finds a plan of a later
 // term and is superseded before it ever posted.
 type planWriter struct {
-	board    Board
+	plans    PlanStore
 	logger   *slog.Logger
 	term     uint64
 	revision uint64         // of the plan in force
@@ -31,12 +31,12 @@ type planWriter struct {
 
 // claimPlan takes the next term, later than least, and claims the plan in force. It wraps ErrSuperseded when another
 // leader was faster with a later term.
-func claimPlan(ctx context.Context, js jetstream.JetStream, board Board, least uint64, logger *slog.Logger) (*planWriter, error) {
+func claimPlan(ctx context.Context, js jetstream.JetStream, plans PlanStore, least uint64, logger *slog.Logger) (*planWriter, error) {
 	bucket, err := js.KeyValue(ctx, wire.PlanBucket)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", wire.PlanBucket, err)
 	}
-	plan, revision, err := readable(ctx, board, logger)
+	plan, revision, err := readable(ctx, plans, logger)
 	if err != nil {
 		return nil, fmt.Errorf("claim the plan: %w", err)
 	}
@@ -44,20 +44,20 @@ func claimPlan(ctx context.Context, js jetstream.JetStream, board Board, least u
 	if err != nil {
 		return nil, fmt.Errorf("claim the plan: %w", err)
 	}
-	w := &planWriter{board: board, logger: logger, term: term}
+	w := &planWriter{plans: plans, logger: logger, term: term}
 	for {
 		if plan.Term > term {
 			return nil, fmt.Errorf("claim the plan for term %d: %w: term %d", term, ErrSuperseded, plan.Term)
 		}
 		plan.Term, plan.Tick, plan.Decisions = term, 0, nil
-		w.revision, err = board.Replace(ctx, plan, revision)
+		w.revision, err = plans.Replace(ctx, plan, revision)
 		if err == nil {
 			w.inForce = plan
 			return w, nil
 		}
 		// Another leader posted since, or it is not known whether this one did: both show in what is in force now.
 		seen, cause := revision, err
-		plan, revision, err = readable(ctx, board, logger)
+		plan, revision, err = readable(ctx, plans, logger)
 		if err != nil {
 			return nil, fmt.Errorf("claim the plan for term %d: %w", term, errors.Join(cause, err))
 		}
@@ -68,8 +68,8 @@ func claimPlan(ctx context.Context, js jetstream.JetStream, board Board, least u
 }
 
 // readable returns the plan in force. One that nobody can read counts as none; one of a newer build is an error, and stays.
-func readable(ctx context.Context, board Board, logger *slog.Logger) (predictor.Plan, uint64, error) {
-	plan, revision, err := board.Current(ctx)
+func readable(ctx context.Context, plans PlanStore, logger *slog.Logger) (predictor.Plan, uint64, error) {
+	plan, revision, err := plans.Current(ctx)
 	if err != nil && revision > 0 && !errors.Is(err, wire.ErrVersion) {
 		logger.ErrorContext(ctx, "replace a plan that cannot be read", "revision", revision, "error", err)
 		return predictor.Plan{}, revision, nil
@@ -122,7 +122,7 @@ func (w *planWriter) post(ctx context.Context, plan predictor.Plan) error {
 	if plan.Term != w.term {
 		return fmt.Errorf("post a plan of term %d in term %d", plan.Term, w.term) // a bug of ours
 	}
-	revision, err := w.board.Replace(ctx, plan, w.revision)
+	revision, err := w.plans.Replace(ctx, plan, w.revision)
 	if err == nil {
 		w.revision, w.inForce = revision, plan
 		return nil
@@ -142,7 +142,7 @@ func (w *planWriter) post(ctx context.Context, plan predictor.Plan) error {
 // that nobody can read, or that was deleted, counts as an empty one: the next tick finds that what it decides differs,
 // and posts.
 func (w *planWriter) look(ctx context.Context) error {
-	current, revision, err := readable(ctx, w.board, w.logger)
+	current, revision, err := readable(ctx, w.plans, w.logger)
 	if errors.Is(err, wire.ErrVersion) {
 		return fmt.Errorf("write plans of term %d: %w: %w", w.term, ErrSuperseded, err)
 	}

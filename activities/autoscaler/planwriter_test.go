@@ -18,7 +18,7 @@ import (
 
 var quietly = slog.New(slog.DiscardHandler)
 
-func take(t *testing.T, js jetstream.JetStream, plans Board) *planWriter {
+func take(t *testing.T, js jetstream.JetStream, plans PlanStore) *planWriter {
 	t.Helper()
 	o, err := claimPlan(t.Context(), js, plans, 0, quietly)
 	if err != nil {
@@ -32,7 +32,7 @@ func planOf(term, tick uint64, slots int) predictor.Plan {
 }
 
 // inForce checks the plan in force.
-func inForce(t *testing.T, plans Board, want predictor.Plan) {
+func inForce(t *testing.T, plans PlanStore, want predictor.Plan) {
 	t.Helper()
 	got, _, err := plans.Current(t.Context())
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -75,7 +75,7 @@ func TestATermIsTakenByOneLeaderOnly(t *testing.T) {
 func TestALeaderTakesOverThePlanInForce(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
-	plans := board(t, js)
+	plans := newPlans(t, js)
 	first := take(t, js, plans)
 	inForce(t, plans, predictor.Plan{Term: 1})
 	want := planOf(1, 7, 3)
@@ -93,10 +93,10 @@ func TestALeaderTakesOverThePlanInForce(t *testing.T) {
 func TestADeposedLeaderThatWasHeldUpInTheMiddleOfATickChangesNothing(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
-	plans := board(t, js)
+	plans := newPlans(t, js)
 	reached, resume := make(chan struct{}), make(chan struct{})
 	held := false
-	slow := &wrapped{Board: plans}
+	slow := &wrapped{PlanStore: plans}
 	slow.replace = func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
 		if held {
 			close(reached) // it has decided and is about to write
@@ -127,9 +127,9 @@ func TestADeposedLeaderThatWasHeldUpInTheMiddleOfATickChangesNothing(t *testing.
 func TestALeaderThatClaimsTooLateNeverPosts(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
-	plans := board(t, js)
+	plans := newPlans(t, js)
 	var newer *planWriter
-	late := &wrapped{Board: plans}
+	late := &wrapped{PlanStore: plans}
 	late.replace = func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
 		if newer == nil { // the term is taken, the plan not yet claimed
 			var err error
@@ -158,9 +158,9 @@ func TestWhatIsInForceIsKnownAlsoAfterALostAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			js := stream(t)
-			plans := board(t, js)
+			plans := newPlans(t, js)
 			spoil := false
-			flaky := &wrapped{Board: plans}
+			flaky := &wrapped{PlanStore: plans}
 			flaky.replace = func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
 				if !spoil {
 					return plans.Replace(ctx, plan, revision)
@@ -234,7 +234,7 @@ func TestAttackClaimingThePlanSurvivesWhatPeopleDoToTheBucket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			js := stream(t)
-			plans := board(t, js)
+			plans := newPlans(t, js)
 			take(t, js, plans)
 			take(t, js, plans)
 			bucket, err := js.KeyValue(t.Context(), wire.PlanBucket)
@@ -267,7 +267,7 @@ func TestAttackALeaderWhoseTermAndPlanWereDeletedTakesALaterTerm(t *testing.T) {
 	reaches := func(term uint64) {
 		t.Helper()
 		eventually(t, "a plan of this leader is in force", func() bool {
-			plan, _, err := l.options.Board.Current(t.Context())
+			plan, _, err := l.options.Plans.Current(t.Context())
 			return err == nil && plan.Term == term
 		})
 	}

@@ -32,8 +32,8 @@ func TestABurstIsAnsweredAtOnceAndItsDecisionsAreStored(t *testing.T) {
 	term := serve(t, leader(t, opts), new(fakePorts).ports())
 	eventually(t, "leading", func() bool { return leading.Load() == 1 })
 	publish(t, js, predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", At: time.Now()}, scheduled(train, 5))
-	eventually(t, "slots", func() bool { return slots(t, opts.Board, train) > 0 })
-	plan, _, err := opts.Board.Current(t.Context())
+	eventually(t, "slots", func() bool { return slots(t, opts.Plans, train) > 0 })
+	plan, _, err := opts.Plans.Current(t.Context())
 	if err != nil || plan.Term != 1 || len(plan.Placements) == 0 || len(plan.Decisions) == 0 {
 		t.Errorf("plan in force: %+v, %v; want term 1 with placements and decisions", plan, err)
 	}
@@ -58,18 +58,18 @@ func TestASecondLeaderDeposesTheFirst(t *testing.T) {
 	opts := options(t, js)
 	first := serve(t, leader(t, opts), new(fakePorts).ports())
 	publish(t, js, scheduled(train, 2))
-	eventually(t, "slots of the first", func() bool { return slots(t, opts.Board, train) > 0 })
+	eventually(t, "slots of the first", func() bool { return slots(t, opts.Plans, train) > 0 })
 	serve(t, leader(t, opts), new(fakePorts).ports())
 	eventually(t, "the second leads", func() bool {
-		plan, _, err := opts.Board.Current(t.Context())
+		plan, _, err := opts.Plans.Current(t.Context())
 		return err == nil && plan.Term == 2
 	})
 	publish(t, js, scheduled(score, 3)) // both see it, one may act
-	eventually(t, "slots of the second", func() bool { return slots(t, opts.Board, score) > 0 })
+	eventually(t, "slots of the second", func() bool { return slots(t, opts.Plans, score) > 0 })
 	if err := first.wait(t); !errors.Is(err, ErrSuperseded) {
 		t.Errorf("the first leader ended with %v, want %v", err, ErrSuperseded)
 	}
-	plan, _, err := opts.Board.Current(t.Context())
+	plan, _, err := opts.Plans.Current(t.Context())
 	if err != nil || plan.Term != 2 {
 		t.Errorf("plan in force: term %d, %v; want 2", plan.Term, err)
 	}
@@ -95,7 +95,7 @@ func TestAStoppingProcessHandsOverWithACheckpoint(t *testing.T) {
 	opts := options(t, js)
 	last := publish(t, js, scheduled(train, 2), record(train, "train-1"))
 	term := serve(t, leader(t, opts), new(fakePorts).ports())
-	eventually(t, "slots", func() bool { return slots(t, opts.Board, train) > 0 })
+	eventually(t, "slots", func() bool { return slots(t, opts.Plans, train) > 0 })
 	term.stop()
 	if err := term.wait(t); !errors.Is(err, context.Canceled) {
 		t.Errorf("the term ended with %v, want %v", err, context.Canceled)
@@ -233,14 +233,14 @@ func TestTheNextLeaderKnowsWhatTheLastOneKnew(t *testing.T) {
 	l := leader(t, opts)
 	l.lasts = 2 * time.Second
 	first := serve(t, l, fake.ports())
-	eventually(t, "slots", func() bool { return slots(t, opts.Board, train) == 2 })
+	eventually(t, "slots", func() bool { return slots(t, opts.Plans, train) == 2 })
 	fake.silent.Store(true) // as if killed: no checkpoint
 	_ = first.wait(t)
 	publish(t, js, scheduled(train, 1))
 	fake = new(fakePorts)
 	fake.tasks = 3
 	serve(t, leader(t, opts), fake.ports())
-	eventually(t, "slots of the second", func() bool { return slots(t, opts.Board, train) == 3 })
+	eventually(t, "slots of the second", func() bool { return slots(t, opts.Plans, train) == 3 })
 }
 
 // TestALeaderLeadsOnceAPlanOfItsOwnIsInForce refuses all plans but the one that is claimed, until nobody can have
@@ -249,11 +249,11 @@ func TestALeaderLeadsOnceAPlanOfItsOwnIsInForce(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
 	opts := options(t, js)
-	plans := opts.Board
+	plans := opts.Plans
 	var refused atomic.Int32
 	var leads, open atomic.Bool
 	opts.Leading = leads.Store
-	opts.Board = &wrapped{plans, func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
+	opts.Plans = &wrapped{plans, func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
 		if plan.Tick > 0 && !open.Load() {
 			refused.Add(1)
 			return 0, errors.New("no space left on device")
@@ -305,9 +305,9 @@ func TestAPriorityEasesAlsoWhenThePlanThatSaysSoIsLost(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
 	opts := options(t, js)
-	plans := opts.Board
+	plans := opts.Plans
 	var lost atomic.Bool
-	opts.Board = &wrapped{plans, func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
+	opts.Plans = &wrapped{plans, func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
 		eased := slices.ContainsFunc(plan.Windows, func(w predictor.Window) bool { return w.Priority == 3 })
 		if eased && lost.CompareAndSwap(false, true) {
 			return 0, errors.New("no answer in time")
@@ -331,7 +331,7 @@ func TestAPriorityThatEasesBetweenTwoTermsIsTakenBack(t *testing.T) {
 	opts := options(t, js)
 	before := planOf(1, 1, 1)
 	before.Windows = []predictor.Window{{Run: "run-1", Stage: train, Tasks: 64, Priority: 1}}
-	if _, err := opts.Board.Replace(t.Context(), before, 0); err != nil {
+	if _, err := opts.Plans.Replace(t.Context(), before, 0); err != nil {
 		t.Fatal(err)
 	}
 	start := predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", At: time.Now()}

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // fakeClient is the part of a Temporal client that the autoscaler uses.
@@ -96,7 +96,7 @@ func TestWhatTheLeaderAsksOfTemporal(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := fake.updates[0]
-	if got.UpdateID != "1" || got.WorkflowID != "run-1" || got.UpdateName != engine.WindowUpdate || len(got.Args) != 1 || got.Args[0] != any(window) || got.WaitForStage != client.WorkflowUpdateStageAccepted {
+	if got.UpdateID != "1" || got.WorkflowID != "run-1" || got.UpdateName != runs.WindowUpdate || len(got.Args) != 1 || got.Args[0] != any(window) || got.WaitForStage != client.WorkflowUpdateStageAccepted {
 		t.Errorf("update %+v", got)
 	}
 }

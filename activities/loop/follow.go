@@ -43,12 +43,12 @@ func Follow(
 	defer readers.Wait()
 	defer stop()
 	m := merger{
-		told:   &source{name: wire.LoopStream, next: max(from, 1), subject: wire.LoopSubject},
-		looked: &source{name: wire.SampleStream, next: 1, subject: wire.FactSubject},
-		handle: handle, before: max(from, 1) - 1,
+		facts:   &source{name: wire.LoopStream, next: max(from, 1), subject: wire.LoopSubject},
+		samples: &source{name: wire.SampleStream, next: 1, subject: wire.FactSubject},
+		handle:  handle, before: max(from, 1) - 1,
 	}
 	m.open(ctx, js, logger)
-	for _, s := range []*source{m.told, m.looked} {
+	for _, s := range []*source{m.facts, m.samples} {
 		s.lines, s.ended = make(chan Line, readAhead), make(chan error, 1)
 		hand := func(next Line) error {
 			select {

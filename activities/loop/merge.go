@@ -85,9 +85,9 @@ func (s *source) decode(ctx context.Context, raw jetstream.Msg, sequence uint64,
 
 // merger hands on the messages of two streams in the order in which the server stored them.
 type merger struct {
-	told, looked *source
-	handle       func(sequence uint64, message wire.Message) error
-	before       uint64 // the sequence of the last message of the loop's stream that was handed on
+	facts, samples *source
+	handle         func(sequence uint64, message wire.Message) error
+	before         uint64 // the sequence of the last message of the loop's stream that was handed on
 }
 
 // open looks up what is stored, and when the first message was that is to be handed on. Who begins at the oldest needs no
@@ -97,12 +97,12 @@ func (m *merger) open(ctx context.Context, js jetstream.JetStream, logger *slog.
 	pause := retryLeast
 	for try := 1; ; try++ {
 		err := m.lookUp(ctx, js)
-		if err == nil || m.told.next == 1 {
+		if err == nil || m.facts.next == 1 {
 			return
 		}
-		logger.DebugContext(ctx, "look up when a message was stored", "sequence", m.told.next, "error", err)
+		logger.DebugContext(ctx, "look up when a message was stored", "sequence", m.facts.next, "error", err)
 		if try == openTries || !wait.For(ctx, pause) {
-			m.looked.since = time.Now().Add(-samplesAgain)
+			m.samples.since = time.Now().Add(-samplesAgain)
 			return
 		}
 		pause = min(2*pause, retryMost)
@@ -111,30 +111,30 @@ func (m *merger) open(ctx context.Context, js jetstream.JetStream, logger *slog.
 
 // lookUp is one try of open.
 func (m *merger) lookUp(ctx context.Context, js jetstream.JetStream) error {
-	lines, err := js.Stream(ctx, m.told.name)
+	lines, err := js.Stream(ctx, m.facts.name)
 	if err != nil {
 		return err
 	}
 	info := lines.CachedInfo()
-	m.told.behind = info.State.LastSeq >= m.told.next && info.State.Msgs > 0
+	m.facts.behind = info.State.LastSeq >= m.facts.next && info.State.Msgs > 0
 	switch {
-	case m.told.next <= max(info.State.FirstSeq, 1):
-	case !m.told.behind:
-		m.looked.since = info.TimeStamp
+	case m.facts.next <= max(info.State.FirstSeq, 1):
+	case !m.facts.behind:
+		m.samples.since = info.TimeStamp
 	default:
-		first, err := lines.GetMsg(ctx, m.told.next, jetstream.WithGetMsgSubject(wire.LoopSubjects))
+		first, err := lines.GetMsg(ctx, m.facts.next, jetstream.WithGetMsgSubject(wire.LoopSubjects))
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound): // those behind it were deleted
-			m.told.behind, m.looked.since = false, info.TimeStamp
+			m.facts.behind, m.samples.since = false, info.TimeStamp
 		case err != nil:
 			return err
 		default:
-			m.looked.since = first.Time
+			m.samples.since = first.Time
 		}
 	}
-	if samples, err := js.Stream(ctx, m.looked.name); err == nil { // without an answer nothing is waited for
+	if samples, err := js.Stream(ctx, m.samples.name); err == nil { // without an answer nothing is waited for
 		state := samples.CachedInfo().State
-		m.looked.behind = state.Msgs > 0 && state.LastTime.After(m.looked.since)
+		m.samples.behind = state.Msgs > 0 && state.LastTime.After(m.samples.since)
 	}
 	return nil
 }
@@ -151,22 +151,22 @@ func (m *merger) run(ctx context.Context) error {
 			patience.Reset(otherWait)
 			continue
 		}
-		var told, looked <-chan Line // whose message is there already is not read
-		if m.told.head == nil {
-			told = m.told.lines
+		var facts, samples <-chan Line // whose message is there already is not read
+		if m.facts.head == nil {
+			facts = m.facts.lines
 		}
-		if m.looked.head == nil {
-			looked = m.looked.lines
+		if m.samples.head == nil {
+			samples = m.samples.lines
 		}
 		select {
-		case next := <-told:
-			m.told.head, m.told.behind = &next, next.More
-		case next := <-looked:
-			m.looked.head, m.looked.behind = &next, next.More
+		case next := <-facts:
+			m.facts.head, m.facts.behind = &next, next.More
+		case next := <-samples:
+			m.samples.head, m.samples.behind = &next, next.More
 		case <-patience.C:
-			m.told.behind, m.looked.behind = false, false
+			m.facts.behind, m.samples.behind = false, false
 			patience.Reset(otherWait)
-		case err := <-m.told.ended:
+		case err := <-m.facts.ended:
 			return err
 		case <-ctx.Done():
 			return ctx.Err()
@@ -176,17 +176,17 @@ func (m *merger) run(ctx context.Context) error {
 
 // due is the source whose message is the next; nil while it is not known which one that is.
 func (m *merger) due() *source {
-	told, looked := m.told.head, m.looked.head
+	facts, samples := m.facts.head, m.samples.head
 	switch {
-	case told != nil && looked != nil:
-		if looked.Stored.Before(told.Stored) {
-			return m.looked
+	case facts != nil && samples != nil:
+		if samples.Stored.Before(facts.Stored) {
+			return m.samples
 		}
-		return m.told
-	case told != nil && !m.looked.behind:
-		return m.told
-	case looked != nil && !m.told.behind:
-		return m.looked
+		return m.facts
+	case facts != nil && !m.samples.behind:
+		return m.facts
+	case samples != nil && !m.facts.behind:
+		return m.samples
 	default:
 		return nil
 	}
@@ -196,7 +196,7 @@ func (m *merger) due() *source {
 func (m *merger) hand(s *source) error {
 	next := s.head
 	s.head = nil
-	if s == m.told {
+	if s == m.facts {
 		m.before = next.Sequence
 	}
 	return m.handle(m.before, next.Message)

@@ -67,9 +67,9 @@ func TestSamplesThatACheckpointHasAreNotHandedOnAgainBecauseALookUpFails(t *test
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
 				js := &flaky{streams: test.streams, messages: test.messages, stored: begun.Add(-time.Hour)}
-				m := merger{told: &source{name: wire.LoopStream, next: test.next}, looked: &source{name: wire.SampleStream, next: 1}}
+				m := merger{facts: &source{name: wire.LoopStream, next: test.next}, samples: &source{name: wire.SampleStream, next: 1}}
 				m.open(t.Context(), js, slog.New(slog.DiscardHandler))
-				switch since := m.looked.since; {
+				switch since := m.samples.since; {
 				case test.want == 0:
 					if !since.IsZero() || time.Since(begun) != 0 {
 						t.Errorf("samples begin at %v after %s, want all of them at once", since, time.Since(begun))

@@ -263,7 +263,7 @@ func refusal(err error, permanent bool) *wire.Answer {
 	return &wire.Answer{Error: &wire.StageFailure{Message: err.Error(), Permanent: permanent}}
 }
 
-// unprepared tells what it means that a command could not be started. What is wrong with the command itself, no further try can mend.
+// unprepared tells what it means that a command could not be started. What is wrong with the command itself, no further try can fix.
 func unprepared(ctx context.Context, err error) (f finish) {
 	var missing *command.MissingError
 	switch {

@@ -12,14 +12,14 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workers/child"
 	"github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 func TestAFunctionStopsAtItsBoundOrEndsWithItsEnvironment(t *testing.T) {
 	t.Parallel()
 	released := make(chan struct{})
 	ended := make(chan struct{})
-	listed := child.NewStages([]engine.AnyStage{
+	listed := child.NewStages([]runs.AnyStage{
 		workflows.NewStage("obeys", func(ctx context.Context, _ int) (int, error) {
 			<-ctx.Done()
 			return 0, ctx.Err()
@@ -56,7 +56,7 @@ func TestAFunctionStopsAtItsBoundOrEndsWithItsEnvironment(t *testing.T) {
 // however short its bound is.
 func TestCodeHasMostOfItsBound(t *testing.T) {
 	t.Parallel()
-	listed := child.NewStages([]engine.AnyStage{
+	listed := child.NewStages([]runs.AnyStage{
 		workflows.NewStage("takes", func(ctx context.Context, took time.Duration) (time.Duration, error) {
 			if err := ctx.Err(); err != nil {
 				return 0, errors.New("its context has ended before it began")
@@ -94,7 +94,7 @@ func TestCodeHasMostOfItsBound(t *testing.T) {
 // TestAnErrorThatIsNotTheBoundsIsTheCodesOwn: only what the bound ended has used up its run's money.
 func TestAnErrorThatIsNotTheBoundsIsTheCodesOwn(t *testing.T) {
 	t.Parallel()
-	listed := child.NewStages([]engine.AnyStage{workflows.NewStage("fail", func(context.Context, int) (int, error) {
+	listed := child.NewStages([]runs.AnyStage{workflows.NewStage("fail", func(context.Context, int) (int, error) {
 		time.Sleep(time.Millisecond)
 		return 0, errPlain
 	})})

@@ -16,14 +16,14 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Stages finds stages by name.
-type Stages map[string]engine.AnyStage
+type Stages map[string]runs.AnyStage
 
 // NewStages indexes the listed stages.
-func NewStages(listed []engine.AnyStage) Stages {
+func NewStages(listed []runs.AnyStage) Stages {
 	stages := make(Stages, len(listed))
 	for _, stage := range listed {
 		stages[stage.Name()] = stage
@@ -116,7 +116,7 @@ func (s Stages) call(ctx context.Context, start wire.StartAttempt) (output json.
 	output, err := stage.Call(ctx, start.Input)
 	if err != nil {
 		return nil, &wire.StageFailure{
-			Message: err.Error(), Permanent: errors.Is(err, engine.ErrInput) || errors.Is(err, workflows.ErrPermanent),
+			Message: err.Error(), Permanent: errors.Is(err, runs.ErrInput) || errors.Is(err, workflows.ErrPermanent),
 			OutOfMemory: errors.Is(err, workflows.ErrOutOfMemory),
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/child"
 	"github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +38,7 @@ type seen struct {
 
 // stages are those of the binary under test. Each does one thing that an attempt may do.
 func stages() child.Stages {
-	return child.NewStages([]engine.AnyStage{
+	return child.NewStages([]runs.AnyStage{
 		workflows.NewStage("double", func(_ context.Context, in int) (int, error) { return 2 * in, nil }),
 		workflows.NewStage("look", func(ctx context.Context, _ int) (seen, error) {
 			attempt, err := activities.FromContext(ctx)

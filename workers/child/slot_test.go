@@ -20,7 +20,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/child"
 	"github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 var silent = slog.New(slog.DiscardHandler)
@@ -243,7 +243,7 @@ func TestTheEndOfTheChannelEndsTheAttemptGoingOnAndWaitsForIt(t *testing.T) {
 	fromUs, in := io.Pipe()
 	var stopped bool
 	begun := make(chan struct{})
-	listed := child.NewStages([]engine.AnyStage{workflows.NewStage("linger", func(ctx context.Context, _ int) (int, error) {
+	listed := child.NewStages([]runs.AnyStage{workflows.NewStage("linger", func(ctx context.Context, _ int) (int, error) {
 		close(begun)
 		<-ctx.Done()
 		for range 100 {

@@ -76,7 +76,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// withDefaults returns o with its zero fields set, or an error that names the field to mend.
+// withDefaults returns o with its zero fields set, or an error that names the field to fix.
 func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Dir == "":

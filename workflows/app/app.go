@@ -17,14 +17,14 @@ import (
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workers/child"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Pipeline is a pipeline of any input and output: what workflows.NewPipeline returns.
-type Pipeline = engine.AnyPipeline
+type Pipeline = runs.AnyPipeline
 
 // Stage is a stage of any input and output: what workflows.NewStage and workflows.NewCommand return.
-type Stage = engine.AnyStage
+type Stage = runs.AnyStage
 
 // Options is what an app consists of.
 type Options struct {
@@ -90,7 +90,7 @@ func describe(options Options) (wire.App, error) {
 	if strings.Trim(options.Name, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" || len(options.Name) > 40 {
 		return wire.App{}, fmt.Errorf("app name %q: use lower-case letters, digits, '-' and '_', at most 40", options.Name)
 	}
-	if err := engine.CheckListed(options.Stages); err != nil {
+	if err := runs.CheckListed(options.Stages); err != nil {
 		return wire.App{}, err
 	}
 	description := wire.App{Version: wire.Version, Name: options.Name, SIMD: builtWithSIMD(), WorkflowVersion: wire.WorkflowVersion}

@@ -21,7 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // asApp is set when the test binary is started as an app: Main ends the process, and a slot process has descriptors of its own.
@@ -89,7 +89,7 @@ func TestAnAppDescribesItsPipelinesAndStages(t *testing.T) {
 		},
 		Stages: []wire.Stage{
 			{Name: "pick", Declared: quantity.Size{CPU: 500, Memory: 64 * quantity.MiB}, MaxAttempts: 5, Timeout: time.Minute},
-			{Name: "pack", MaxAttempts: engine.DefaultMaxAttempts, PoolOnly: true},
+			{Name: "pack", MaxAttempts: runs.DefaultMaxAttempts, PoolOnly: true},
 		},
 	}
 	schemas := make([]string, len(got.Pipelines))

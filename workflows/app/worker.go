@@ -21,7 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/results"
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // connectWait is how long the worker waits for the engine's servers before it gives up; the engine starts it again.
@@ -73,17 +73,17 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 	}
 	defer temporal.Close()
 
-	host := engine.Host{
+	ports := runs.Ports{
 		App: options.Name, Build: build, Stages: options.Stages, Window: window,
 		Tell: recorder.Tell, Find: results.New(stream, store, results.Signing{Public: public}).Find,
-		End: func(ctx context.Context, over engine.Ended) error {
+		End: func(ctx context.Context, over runs.Ended) error {
 			return recorder.End(ctx, over.Started, over.Ended, over.Done)
 		},
 	}
-	polling := engine.WorkerOptions(host)
+	polling := runs.WorkerOptions(ports)
 	polling.OnFatalError = func(err error) { logger.ErrorContext(ctx, "workflow worker", "error", err) }
 	queue := worker.New(temporal, wire.WorkflowQueue(description.Name, build), polling)
-	engine.Register(queue, host, options.Pipelines)
+	runs.Register(queue, ports, options.Pipelines)
 	if err := queue.Start(); err != nil {
 		return fmt.Errorf("poll %s: %w", wire.WorkflowQueue(description.Name, build), err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // App describes the chain as an app describes itself with `describe --json`: one pipeline, of the app's own name.
@@ -28,17 +28,17 @@ func (c Chain) App() wire.App {
 	return app
 }
 
-// Stages returns the stages, in the order of the file, for engine.Host.
-func (c Chain) Stages() []engine.AnyStage {
-	stages := make([]engine.AnyStage, len(c.d.Stages))
+// Stages returns the stages, in the order of the file, for runs.Ports.
+func (c Chain) Stages() []runs.AnyStage {
+	stages := make([]runs.AnyStage, len(c.d.Stages))
 	for i := range c.d.Stages {
 		stages[i] = command{c.d.Stages[i].described()}
 	}
 	return stages
 }
 
-// Pipeline returns the pipeline, for engine.Register. Its result is a Result.
-func (c Chain) Pipeline() engine.AnyPipeline { return pipeline{c} }
+// Pipeline returns the pipeline, for runs.Register. Its result is a Result.
+func (c Chain) Pipeline() runs.AnyPipeline { return pipeline{c} }
 
 // CheckInput returns why the chain does not take an encoded input, of which its schema does not say all.
 func (c Chain) CheckInput(encoded json.RawMessage) error {
@@ -57,12 +57,12 @@ func (c Chain) CheckInput(encoded json.RawMessage) error {
 func (s *stage) described() wire.Stage {
 	return wire.Stage{
 		Name: s.Name, Declared: quantity.Size{CPU: s.CPU, Memory: s.Memory}, Timeout: s.Timeout,
-		MaxAttempts: cmp.Or(s.MaxAttempts, engine.DefaultMaxAttempts), PoolOnly: true, Command: true,
+		MaxAttempts: cmp.Or(s.MaxAttempts, runs.DefaultMaxAttempts), PoolOnly: true, Command: true,
 		Cache: s.Cache, CacheVersion: s.CacheVersion, CacheFor: s.CacheFor, NoCache: s.NoCache,
 	}
 }
 
-// command makes a stage of a chain an engine.AnyStage. It is made from data: no binary has to list it.
+// command makes a stage of a chain an runs.AnyStage. It is made from data: no binary has to list it.
 type command struct{ stage wire.Stage }
 
 // Name returns the stage's name.
@@ -73,7 +73,7 @@ func (c command) Describe() wire.Stage { return c.stage }
 
 // Call fails: there is no function to call.
 func (c command) Call(context.Context, json.RawMessage) (json.RawMessage, error) {
-	return nil, fmt.Errorf("stage %s: %w: run the chain with an engine, such as `spillway run`", c.stage.Name, engine.ErrHostRuns)
+	return nil, fmt.Errorf("stage %s: %w: run the chain with an engine, such as `spillway run`", c.stage.Name, runs.ErrHostRuns)
 }
 
 // Recommend returns what is proposed.
@@ -81,7 +81,7 @@ func (c command) Recommend(_ context.Context, _ json.RawMessage, proposed wire.P
 	return proposed.Size, nil
 }
 
-// pipeline makes a chain an engine.AnyPipeline.
+// pipeline makes a chain an runs.AnyPipeline.
 type pipeline struct{ chain Chain }
 
 // Name returns the chain's name.

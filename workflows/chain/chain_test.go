@@ -16,7 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workflows/chain"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 var sorted = cmpopts.SortSlices(func(a, b string) bool { return a < b })
@@ -149,7 +149,7 @@ func TestAStageOfAChainIsAProgramThatAHostRuns(t *testing.T) {
 	if want := (wire.Stage{Name: "a", MaxAttempts: 3, PoolOnly: true, Command: true, NoCache: true}); plain != want {
 		t.Errorf("without hints: %+v, want %+v", plain, want)
 	}
-	if _, err := stages[0].Call(t.Context(), nil); !errors.Is(err, engine.ErrHostRuns) || !strings.Contains(err.Error(), "stage a") {
+	if _, err := stages[0].Call(t.Context(), nil); !errors.Is(err, runs.ErrHostRuns) || !strings.Contains(err.Error(), "stage a") {
 		t.Errorf("called: %v, want ErrHostRuns and the stage", err)
 	}
 	proposed := wire.Proposal{Size: quantity.Size{CPU: 500}}
@@ -161,7 +161,7 @@ func TestAStageOfAChainIsAProgramThatAHostRuns(t *testing.T) {
 func TestAStageOfAChainNeedNotBeListed(t *testing.T) {
 	t.Parallel()
 	mustParse(t, one()).Stages()
-	if err := engine.CheckListed(nil); err != nil {
+	if err := runs.CheckListed(nil); err != nil {
 		t.Errorf("got %v, want that a stage made from data is no declaration", err)
 	}
 }

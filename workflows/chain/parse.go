@@ -11,7 +11,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Checks are what Parse asks about things outside the text. A nil function is not asked.
@@ -80,7 +80,7 @@ func (c *chainReader) read(root *yaml.Node) {
 	c.fields(root, "the chain", map[string]func(*yaml.Node){
 		"name": func(n *yaml.Node) {
 			seen["name"] = true
-			c.d.Name = c.name(n, "name of the chain", engine.CheckName)
+			c.d.Name = c.name(n, "name of the chain", runs.CheckName)
 		},
 		"goal":        func(n *yaml.Node) { c.d.Goal = c.goal(n) },
 		"code":        func(n *yaml.Node) { c.d.Code.Path, code = c.code(n) },
@@ -221,7 +221,7 @@ func within(node *yaml.Node, text string, offset int) place {
 func (c *chainReader) inputs(node *yaml.Node) {
 	for _, e := range c.entries(node, "inputs") {
 		what := "input " + e.key.Value
-		name := c.name(e.key, "input", engine.CheckName)
+		name := c.name(e.key, "input", runs.CheckName)
 		text, ok := c.text(e.value, what, "data/raw.csv")
 		if !ok || name == "" {
 			continue

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/spillway-ml/spillway/workflows/chain"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
@@ -17,7 +17,7 @@ import (
 
 func replay(tb testing.TB, history string, c chain.Chain) {
 	tb.Helper()
-	spillwaytest.Replay(tb, filepath.Join("testdata", history), []engine.AnyPipeline{c.Pipeline()}, c.Stages()...)
+	spillwaytest.Replay(tb, filepath.Join("testdata", history), []runs.AnyPipeline{c.Pipeline()}, c.Stages()...)
 }
 
 func TestRecordedRunsGoOnWithTheCodeAsItIsNow(t *testing.T) {

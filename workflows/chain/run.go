@@ -11,7 +11,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Result is what a run of a chain returns.
@@ -41,7 +41,7 @@ func refuse(kind string, err error) error {
 func (c Chain) run(ctx workflow.Context, encoded json.RawMessage) (Result, error) {
 	b, err := c.bind(encoded)
 	if err != nil {
-		return Result{}, refuse(engine.InputError, fmt.Errorf("input of pipeline %s: %w", c.d.Name, err))
+		return Result{}, refuse(runs.InputError, fmt.Errorf("input of pipeline %s: %w", c.d.Name, err))
 	}
 	group, cancel := workflow.WithCancel(ctx)
 	defer cancel()
@@ -99,7 +99,7 @@ func (s *stage) call(ctx workflow.Context, command wire.Command) (result wire.Co
 		return result, fmt.Errorf("stage %s: encode its command: %w", s.Name, err)
 	}
 	var output json.RawMessage
-	if err := engine.Start(ctx, s.described(), input).Get(ctx, &output); err != nil {
+	if err := runs.Start(ctx, s.described(), input).Get(ctx, &output); err != nil {
 		return result, err
 	}
 	if err := json.Unmarshal(output, &result); err != nil {
@@ -118,7 +118,7 @@ func (s *stage) fanOut(ctx workflow.Context, commands []wire.Command) ([]wire.Co
 		}
 		inputs[i] = input
 	}
-	outputs, err := engine.Map(ctx, s.described(), inputs)
+	outputs, err := runs.Map(ctx, s.described(), inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func valuesOf(results []wire.CommandResult) []map[string]any {
 // runSingle is the workflow of a Single.
 func (c Chain) runSingle(ctx workflow.Context, in SingleInput) (Result, error) {
 	if err := in.Validate(); err != nil {
-		return Result{}, refuse(engine.InputError, fmt.Errorf("input of pipeline %s: %w", c.d.Name, err))
+		return Result{}, refuse(runs.InputError, fmt.Errorf("input of pipeline %s: %w", c.d.Name, err))
 	}
 	result, err := in.stage(c.d.Stages[0].Name).call(ctx, in.Command)
 	if err != nil {

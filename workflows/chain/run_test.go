@@ -25,7 +25,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/chain"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // host runs the command of a task, as a slot host does.
@@ -53,9 +53,9 @@ func environment(tb testing.TB, c chain.Chain, run host) *testsuite.TestWorkflow
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(2 * time.Minute)
-	on := engine.Host{Stages: c.Stages()}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(on)}})
-	engine.Register(env, on, []engine.AnyPipeline{c.Pipeline()})
+	on := runs.Ports{Stages: c.Stages()}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(on)}})
+	runs.Register(env, on, []runs.AnyPipeline{c.Pipeline()})
 	for _, stage := range c.Stages() {
 		env.RegisterActivityWithOptions(func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
 			var command wire.Command
@@ -351,7 +351,7 @@ func TestACancelledRunStopsItsTasksAndIsCancelled(t *testing.T) {
 func TestAChainThatIsNotPackedDoesNotRun(t *testing.T) {
 	t.Parallel()
 	_, err := start(t, mustParse(t, one()), nil, echo)
-	if failed, ok := errors.AsType[*temporal.ApplicationError](err); !ok || failed.Type() != engine.InputError || !strings.Contains(err.Error(), "not packed") {
+	if failed, ok := errors.AsType[*temporal.ApplicationError](err); !ok || failed.Type() != runs.InputError || !strings.Contains(err.Error(), "not packed") {
 		t.Errorf("got %v, want a refusal", err)
 	}
 }

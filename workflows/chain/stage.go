@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Bounds of a chain.
@@ -46,14 +46,14 @@ func checkStage(name string) error {
 	if name == "inputs" || name == "parameters" {
 		return fmt.Errorf("name %q is what files and values are referred to with: use another", name)
 	}
-	return engine.CheckName(name)
+	return runs.CheckName(name)
 }
 
 func checkOutput(name string) error {
 	if name == "result" {
 		return errors.New(`name "result" is that of what the program reports: use another`)
 	}
-	return engine.CheckName(name)
+	return runs.CheckName(name)
 }
 
 func (c *chainReader) stage(name string, node *yaml.Node, index int) {
@@ -114,7 +114,7 @@ func (c *chainReader) cache(node *yaml.Node, name string, s *stage) {
 			if !ok {
 				return
 			}
-			if s.CacheVersion = text; engine.CheckCacheVersion(text) != nil || text == "" {
+			if s.CacheVersion = text; runs.CheckCacheVersion(text) != nil || text == "" {
 				c.report(at(n), "version %q is no text of 1 to 100 printable characters; give one, such as 2", text)
 			}
 		},

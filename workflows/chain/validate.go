@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Validate refuses a chain that UnmarshalJSON restored and that no file could say, such as one whose stages wait for each other, and one of
@@ -59,7 +59,7 @@ func (c Chain) validateSingle() error {
 // checkGoals refuses goals that no run can have.
 func (c Chain) checkGoals() (problems []Problem) {
 	check := func(path string, goal predictor.Goal) {
-		err := engine.CheckGoal(goal)
+		err := runs.CheckGoal(goal)
 		if err == nil && goal.Deadline > longest {
 			err = fmt.Errorf("deadline is %s; give at most %.0fh", goal.Deadline, longest.Hours())
 		}

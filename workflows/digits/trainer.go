@@ -40,7 +40,7 @@ type trainer struct {
 	meter    *training.Meter
 }
 
-// newTrainer prepares training on the images of a span: the first tenth validates, the rest is learnt. The error is one that no retry mends.
+// newTrainer prepares training on the images of a span: the first tenth validates, the rest is learnt. The error is one that no retry fixes.
 func newTrainer(d Dataset, in TrainInput) (*trainer, error) {
 	if err := d.within(in.Train); err != nil {
 		return nil, err

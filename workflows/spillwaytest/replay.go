@@ -20,7 +20,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Replay checks that the pipelines still take the same steps as in the recorded history: a JSON file written by `spillway show RUN --history`.
@@ -28,7 +28,7 @@ import (
 // too: `spillway show RUN/STAGE-FIRST --history`, where FIRST is the number of the chunk's first task, such as "digits-7f3a9c/score-0".
 //
 // How a run ended is compared for runs that succeeded; of others only the steps are.
-func Replay(tb testing.TB, history string, pipelines []engine.AnyPipeline, stages ...engine.AnyStage) {
+func Replay(tb testing.TB, history string, pipelines []runs.AnyPipeline, stages ...runs.AnyStage) {
 	tb.Helper()
 	recorded, err := readHistory(tb, history)
 	if err != nil {
@@ -37,14 +37,14 @@ func Replay(tb testing.TB, history string, pipelines []engine.AnyPipeline, stage
 	if problem := recorded.unlike(pipelines); problem != "" {
 		tb.Fatalf("replay %s: %s", history, problem)
 	}
-	host := recorded.host(stages)
+	ports := recorded.ports(stages)
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
-		Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)},
+		Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
 	})
 	if err != nil {
 		tb.Fatalf("replay %s: %v", history, err)
 	}
-	engine.Register(replayer, host, pipelines)
+	runs.Register(replayer, ports, pipelines)
 	silent := sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	if err := replayer.ReplayWorkflowHistoryWithOptions(silent, recorded.events, worker.ReplayWorkflowHistoryOptions{OriginalExecution: recorded.execution}); err != nil {
 		tb.Fatalf("replay %s: %v\n  hint: the pipeline's steps changed. Runs that go on keep their old build; record a new history when the change is meant", history, err)
@@ -88,9 +88,9 @@ func readHistory(tb testing.TB, file string) (recording, error) {
 		events: history, execution: workflow.Execution{ID: started.GetWorkflowId(), RunID: started.GetOriginalExecutionRunId()},
 		pipeline: started.GetWorkflowType().GetName(), queue: started.GetTaskQueue().GetName(),
 	}
-	if r.pipeline == engine.MapWorkflow {
+	if r.pipeline == runs.MapWorkflow {
 		r.pipeline, r.version = chunkOf(started)
-	} else if payload, told := started.GetMemo().GetFields()[engine.OptionsMemo]; told {
+	} else if payload, told := started.GetMemo().GetFields()[runs.OptionsMemo]; told {
 		var options wire.RunOptions
 		if err := converter.GetDefaultDataConverter().FromPayload(payload, &options); err != nil {
 			return recording{}, fmt.Errorf("read how the run was started: %w", err)
@@ -113,7 +113,7 @@ func chunkOf(started *historypb.WorkflowExecutionStartedEventAttributes) (pipeli
 }
 
 // unlike says why the history cannot be that of a run of pipelines; empty when it can.
-func (r recording) unlike(pipelines []engine.AnyPipeline) string {
+func (r recording) unlike(pipelines []runs.AnyPipeline) string {
 	names := make([]string, len(pipelines))
 	for i, pipeline := range pipelines {
 		names[i] = pipeline.Name()
@@ -130,15 +130,15 @@ func (r recording) unlike(pipelines []engine.AnyPipeline) string {
 	}
 }
 
-// host takes the same steps as the engine's: its effects are there wherever the engine's are, and a replay takes their outcome from the history.
-func (r recording) host(stages []engine.AnyStage) engine.Host {
+// ports lead to the same steps as the engine's: their effects are there wherever the engine's are, and a replay takes their outcome from the history.
+func (r recording) ports(stages []runs.AnyStage) runs.Ports {
 	app, build, found := wire.ParseWorkflowQueue(r.queue)
 	if !found {
 		app, build = "replay", "replay"
 	}
-	return engine.Host{
+	return runs.Ports{
 		App: app, Build: build, Stages: stages,
 		Find: func(context.Context, wire.Lookup) ([]*wire.Kept, error) { return nil, nil },
-		End:  func(context.Context, engine.Ended) error { return nil },
+		End:  func(context.Context, runs.Ended) error { return nil },
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
@@ -43,7 +43,7 @@ func TestAHistoryThatCannotBeReplayedSaysWhy(t *testing.T) {
 	asked, other := workflows.NewPipeline("asked", answer.Run), workflows.NewPipeline("other", answer.Run)
 	for name, c := range map[string]struct {
 		history  string
-		pipeline engine.AnyPipeline
+		pipeline runs.AnyPipeline
 		want     []string
 	}{
 		"of another pipeline":         {history(t, plainOptions, plainInput), other, []string{`a run of pipeline "asked", and this test is about other`, "hint: "}},
@@ -56,7 +56,7 @@ func TestAHistoryThatCannotBeReplayedSaysWhy(t *testing.T) {
 			done := make(chan struct{})
 			go func() { // Fatalf ends its goroutine, as it does in a real test
 				defer close(done)
-				spillwaytest.Replay(failed, c.history, []engine.AnyPipeline{c.pipeline}, answer)
+				spillwaytest.Replay(failed, c.history, []runs.AnyPipeline{c.pipeline}, answer)
 			}()
 			<-done
 			for _, want := range c.want {

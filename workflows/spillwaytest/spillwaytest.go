@@ -22,22 +22,22 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/child"
 	"github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Run runs pipeline on input with the real code of its stages, in Temporal's test environment with a skipping clock, and returns its result.
-func Run[In, Out any](tb testing.TB, pipeline workflows.Pipeline[In, Out], input In, stages ...engine.AnyStage) (Out, error) {
+func Run[In, Out any](tb testing.TB, pipeline workflows.Pipeline[In, Out], input In, stages ...runs.AnyStage) (Out, error) {
 	tb.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(testTimeout)
-	if err := env.SetMemoOnStart(map[string]any{engine.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
+	if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
 		tb.Fatalf("start pipeline %s: %v", pipeline.Name(), err)
 	}
-	host := engine.Host{Stages: stages}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{engine.NewInterceptor(host)}})
-	engine.Register(env, host, []engine.AnyPipeline{pipeline})
+	ports := runs.Ports{Stages: stages}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	RegisterStages(tb, env, stages...)
 	env.ExecuteWorkflow(pipeline.Name(), input)
 	var out Out
@@ -51,7 +51,7 @@ func Run[In, Out any](tb testing.TB, pipeline workflows.Pipeline[In, Out], input
 }
 
 // RegisterStages gives env the real code of stages, for tests that run a pipeline in a test environment of their own.
-func RegisterStages(tb testing.TB, env *testsuite.TestWorkflowEnvironment, stages ...engine.AnyStage) {
+func RegisterStages(tb testing.TB, env *testsuite.TestWorkflowEnvironment, stages ...runs.AnyStage) {
 	tb.Helper()
 	invoke := child.Function(child.NewStages(stages), store(tb), slog.New(slog.DiscardHandler))
 	for _, stage := range stages {

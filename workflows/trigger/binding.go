@@ -13,7 +13,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Origin says where a binding comes from.
@@ -132,7 +132,7 @@ func newBound(binding wire.Binding, origin Origin) (Bound, error) {
 	if binding.MaxRuns < 0 {
 		return refuse(fmt.Errorf("max_runs is %d: give 0 for no cap, or how many runs may go on at a time", binding.MaxRuns))
 	}
-	if err := engine.CheckGoal(binding.Goal); err != nil {
+	if err := runs.CheckGoal(binding.Goal); err != nil {
 		return refuse(err)
 	}
 	filter, err := normalize(binding.Filter)

@@ -17,7 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // maxBody is the largest body that can become a run's input, in bytes: Temporal refuses more than 2 MiB, and some of it is encoding.
@@ -143,7 +143,7 @@ func (e event) goal() (goal predictor.Goal, found bool, err error) {
 	if decoder.More() {
 		return goal, true, fmt.Errorf("header %s is no goal: there is something after it", wire.GoalHeader)
 	}
-	if err := engine.CheckGoal(goal); err != nil {
+	if err := runs.CheckGoal(goal); err != nil {
 		return goal, true, fmt.Errorf("header %s: %w", wire.GoalHeader, err)
 	}
 	return goal, true, nil

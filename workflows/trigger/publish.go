@@ -16,7 +16,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Publish publishes an event for a pipeline, or on a subject that a binding reads, and returns the event's ID and the run that it starts.
@@ -32,7 +32,7 @@ func (t *Trigger) Publish(ctx context.Context, target, id string, body []byte, g
 	e := event{id: id, header: nats.Header{}, body: body}
 	e.header.Set(wire.IDHeader, id)
 	if goal != nil {
-		if err := engine.CheckGoal(*goal); err != nil {
+		if err := runs.CheckGoal(*goal); err != nil {
 			return "", "", fmt.Errorf("publish event %s: %w", id, err)
 		}
 		encoded, err := json.Marshal(goal)

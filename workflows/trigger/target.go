@@ -10,7 +10,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Target is a pipeline of the newest build of an app.
@@ -34,7 +34,7 @@ func newPipeline(target Target) (*pipeline, error) {
 	if name == "" || target.App == "" || target.Build == "" {
 		return nil, fmt.Errorf("target %q of app %q, build %q: none of the three may be empty", name, target.App, target.Build)
 	}
-	if err := engine.CheckName(name); err != nil {
+	if err := runs.CheckName(name); err != nil {
 		return nil, fmt.Errorf("pipeline of app %s: %w", target.App, err)
 	}
 	p := &pipeline{Target: target}

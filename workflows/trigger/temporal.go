@@ -15,7 +15,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // temporalStarter is the Starter of production.
@@ -43,11 +43,11 @@ func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
 		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		Memo: map[string]any{
-			engine.GoalMemo:     start.Goal,
-			engine.EventMemo:    start.Event,
-			engine.PipelineMemo: start.Pipeline,
-			engine.BindingMemo:  start.Binding,
-			engine.OptionsMemo:  start.Options,
+			runs.GoalMemo:     start.Goal,
+			runs.EventMemo:    start.Event,
+			runs.PipelineMemo: start.Pipeline,
+			runs.BindingMemo:  start.Binding,
+			runs.OptionsMemo:  start.Options,
 		},
 		StaticSummary: summary(start),
 		Priority:      temporal.Priority{FairnessKey: start.Pipeline},
@@ -98,7 +98,7 @@ func (s temporalStarter) Running(ctx context.Context, pipeline, binding string) 
 
 // bindingOf is the key of the binding that started a run; empty when none did.
 func bindingOf(info *workflow.WorkflowExecutionInfo) string {
-	payload, found := info.GetMemo().GetFields()[engine.BindingMemo]
+	payload, found := info.GetMemo().GetFields()[runs.BindingMemo]
 	if !found {
 		return ""
 	}

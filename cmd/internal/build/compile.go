@@ -16,7 +16,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workers/spawn"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 const (
@@ -152,12 +152,12 @@ func check(descriptor wire.App) *refusal {
 		return &refusal{problem: "it has no pipeline", hint: "list at least one in the options of app.Main"}
 	}
 	for _, pipeline := range descriptor.Pipelines {
-		if err := engine.CheckName(pipeline.Name); err != nil {
+		if err := runs.CheckName(pipeline.Name); err != nil {
 			return &refusal{problem: "a pipeline has the " + err.Error(), hint: "rename the pipeline"}
 		}
 	}
 	for _, stage := range descriptor.Stages {
-		if err := engine.CheckName(stage.Name); err != nil {
+		if err := runs.CheckName(stage.Name); err != nil {
 			return &refusal{problem: "a stage has the " + err.Error(), hint: "rename the stage"}
 		}
 	}

@@ -23,8 +23,8 @@ const (
 	natsStartTimeout = 30 * time.Second
 	// natsCheckTimeout bounds the check of NATS.
 	natsCheckTimeout = time.Second
-	// mendPause is the time between two looks at whether the store still writes.
-	mendPause = 2 * time.Second
+	// recoverPause is the time between two looks at whether the store still writes.
+	recoverPause = 2 * time.Second
 	// mostTries is how often the store is opened anew for the sake of a stream that could not be read: it may be damaged, and the others must go on.
 	mostTries = 30
 )
@@ -38,12 +38,12 @@ type natsServer struct {
 	fatal   *fatality
 	logger  *slog.Logger
 
-	store    natsserver.JetStreamConfig // of the open store
-	opening  sync.RWMutex               // held while the store is opened anew, and read while a stream is made
-	mu       sync.Mutex
-	damaged  []string      // the streams that could not be read at the start and were not made since; guarded by mu
-	stopping chan struct{} // closed when mend shall end
-	mended   chan struct{} // closed when mend has ended; nil before it began
+	store     natsserver.JetStreamConfig // of the open store
+	opening   sync.RWMutex               // held while the store is opened anew, and read while a stream is made
+	mu        sync.Mutex
+	damaged   []string      // the streams that could not be read at the start and were not made since; guarded by mu
+	stopping  chan struct{} // closed when recoverStore shall end
+	recovered chan struct{} // closed when recoverStore has ended; nil before it began
 }
 
 // startNATS starts NATS on o.NATSPort and returns once it accepts connections. A server that comes with an error is to be stopped.
@@ -94,8 +94,8 @@ func startNATS(ctx context.Context, o Options, keys *access.Keys) (*natsServer, 
 	if len(n.damaged) > 0 {
 		n.logger.ErrorContext(ctx, "nats cannot read streams that are on the disk; those that the engine needs are made with what is left of them", "streams", n.damaged)
 	}
-	n.mended = make(chan struct{})
-	go n.mend()
+	n.recovered = make(chan struct{})
+	go n.recoverStore()
 	return n, nil
 }
 
@@ -110,7 +110,7 @@ func (n *natsServer) writes() error {
 		return errors.New("its JetStream store is off; see the log for why, and look at the free space of the state directory")
 	}
 	for _, e := range n.unhealthy("write error") {
-		return fmt.Errorf("%s; make room in the state directory: it is tried again every %v", e.Error, mendPause)
+		return fmt.Errorf("%s; make room in the state directory: it is tried again every %v", e.Error, recoverPause)
 	}
 	return nil
 }
@@ -158,16 +158,16 @@ func (n *natsServer) streamDir(stream string) string {
 	return filepath.Join(n.store.StoreDir, "jetstream", natsserver.DEFAULT_GLOBAL_ACCOUNT, "streams", stream)
 }
 
-// mend opens the store anew whenever a stream has failed to write, or to open, until stop. NATS refuses everything to such a stream from then on, even
+// recoverStore opens the store anew whenever a stream has failed to write, or to open, until stop. NATS refuses everything to such a stream from then on, even
 // when the disk has room again; opened anew it has all that it ever acknowledged.
-func (n *natsServer) mend() {
-	defer close(n.mended)
+func (n *natsServer) recoverStore() {
+	defer close(n.recovered)
 	lately := mostTries // how often the store was opened since it last wrote badly; mostTries before it ever did
 	for {
 		select {
 		case <-n.stopping:
 			return
-		case <-time.After(mendPause):
+		case <-time.After(recoverPause):
 		}
 		if n.fatal.cause() != nil {
 			continue
@@ -226,9 +226,9 @@ func (n *natsServer) ready(ctx context.Context, limit time.Duration) error {
 // stop ends client connections and flushes the store.
 func (n *natsServer) stop(ctx context.Context) error {
 	return await(ctx, "stop nats", func() error {
-		if n.mended != nil {
+		if n.recovered != nil {
 			close(n.stopping)
-			<-n.mended
+			<-n.recovered
 		}
 		if n.door != nil {
 			n.door.Close()

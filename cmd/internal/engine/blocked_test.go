@@ -17,7 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows"
-	sdk "github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest/forms"
 )
 
@@ -27,9 +27,9 @@ const elsewhere, elsewhereName = "elsewhere@1", "elsewhere"
 // serveElsewhere polls with code of its own for the pipeline until the returned function is called.
 func serveElsewhere(t *testing.T, c client.Client, run func(workflow.Context, int) (int, error)) (stop func()) {
 	t.Helper()
-	host := sdk.Host{App: "elsewhere", Build: "1"}
-	queue := worker.New(c, elsewhere, sdk.WorkerOptions(host))
-	sdk.Register(queue, host, []sdk.AnyPipeline{workflows.NewPipeline(elsewhereName, run)})
+	ports := runs.Ports{App: "elsewhere", Build: "1"}
+	queue := worker.New(c, elsewhere, runs.WorkerOptions(ports))
+	runs.Register(queue, ports, []runs.AnyPipeline{workflows.NewPipeline(elsewhereName, run)})
 	if err := queue.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func serveElsewhere(t *testing.T, c client.Client, run func(workflow.Context, in
 func startElsewhere(t *testing.T, c client.Client, run string, version int) {
 	t.Helper()
 	_, err := c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
-		ID: run, TaskQueue: elsewhere, Memo: map[string]any{sdk.OptionsMemo: loopwire.RunOptions{Version: version}},
+		ID: run, TaskQueue: elsewhere, Memo: map[string]any{runs.OptionsMemo: loopwire.RunOptions{Version: version}},
 	}, elsewhereName, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestCancellingARunWhoseMapIsBlockedLeavesNoPartOfItBehind(t *testing.T) {
 		newer := map[string]any{"run": run, "version": loopwire.WorkflowVersion + 98}
 		child := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
 			WorkflowID: part, WaitForCancellation: true, ParentClosePolicy: enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL,
-		}), sdk.MapWorkflow, newer)
+		}), runs.MapWorkflow, newer)
 		if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
 			return 0, err
 		}

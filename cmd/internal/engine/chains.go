@@ -22,7 +22,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows/chain"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/trigger"
 )
 
@@ -37,14 +37,14 @@ type chainWorkers struct {
 
 // run polls the workflow queue of a chain until ctx ends or polling fails for good.
 func (w *chainWorkers) run(ctx context.Context, id buildID, c chain.Chain) error {
-	host := engine.Host{
+	ports := runs.Ports{
 		App: id.app, Build: id.build, Stages: c.Stages(), Window: w.window, Tell: w.recorder.Tell, Find: w.results.Find,
-		End: func(ctx context.Context, over engine.Ended) error {
+		End: func(ctx context.Context, over runs.Ended) error {
 			return w.recorder.End(ctx, over.Started, over.Ended, over.Done)
 		},
 	}
 	failed := make(chan error, 1)
-	polling := engine.WorkerOptions(host)
+	polling := runs.WorkerOptions(ports)
 	polling.OnFatalError = func(err error) {
 		select {
 		case failed <- err:
@@ -52,7 +52,7 @@ func (w *chainWorkers) run(ctx context.Context, id buildID, c chain.Chain) error
 		}
 	}
 	queue := worker.New(w.temporal, loopwire.WorkflowQueue(id.app, id.build), polling)
-	engine.Register(queue, host, []engine.AnyPipeline{c.Pipeline()})
+	runs.Register(queue, ports, []runs.AnyPipeline{c.Pipeline()})
 	if err := queue.Start(); err != nil {
 		return fmt.Errorf("poll %s: %w", loopwire.WorkflowQueue(id.app, id.build), err)
 	}

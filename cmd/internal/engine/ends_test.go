@@ -18,7 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows"
-	sdk "github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // endings reads what a loop's stream tells of the end of a run: the sequences of the messages, and the last state.
@@ -63,13 +63,13 @@ func TestARunWaitsForNATSToTellItsEnd(t *testing.T) {
 	}
 	recorder := loop.NewRecorder(stream, nil)
 	defer func() { _ = recorder.Close(context.WithoutCancel(t.Context())) }()
-	host := sdk.Host{App: "away", Build: "b1", End: func(ctx context.Context, over sdk.Ended) error {
+	ports := runs.Ports{App: "away", Build: "b1", End: func(ctx context.Context, over runs.Ended) error {
 		return recorder.End(ctx, over.Started, over.Ended, over.Done)
 	}}
 	queue := worker.New(calls, "away", worker.Options{
-		Interceptors: []interceptor.WorkerInterceptor{sdk.NewInterceptor(host)}, LocalActivityWorkerOnly: true,
+		Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}, LocalActivityWorkerOnly: true,
 	})
-	sdk.Register(queue, host, []sdk.AnyPipeline{workflows.NewPipeline("away", func(workflow.Context, int) (int, error) { return 7, nil })})
+	runs.Register(queue, ports, []runs.AnyPipeline{workflows.NewPipeline("away", func(workflow.Context, int) (int, error) { return 7, nil })})
 	if err := queue.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func (f *front) startLeader(ctx context.Context) error {
 		return err
 	}
 	f.leader, err = autoscaler.New(autoscaler.Options{
-		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Board: f.plans, Hosts: f.leases.Hosts, Stages: f.apps.stages,
+		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Plans: f.plans, Hosts: f.leases.Hosts, Stages: f.apps.stages,
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, wire.Message) error) error {
 			return loop.Follow(ctx, f.stream, from, handle, f.logger)
 		},

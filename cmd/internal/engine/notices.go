@@ -23,7 +23,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 const (
@@ -161,7 +161,7 @@ func (n *notices) blocked(ctx context.Context, now time.Time) (map[string]block,
 func runAndPart(info *workflowpb.WorkflowExecutionInfo) (run, part string) {
 	id := info.GetExecution().GetWorkflowId()
 	slash := strings.LastIndexByte(id, '/')
-	if info.GetType().GetName() != engine.MapWorkflow || slash < 0 {
+	if info.GetType().GetName() != runs.MapWorkflow || slash < 0 {
 		return id, ""
 	}
 	return id[:slash], id[slash+1:]
@@ -261,8 +261,8 @@ func startOf(info *workflowpb.WorkflowExecutionInfo) predictor.RunStarted {
 		}
 	)
 	for key, value := range map[string]any{
-		engine.GoalMemo: &started.Goal, engine.EventMemo: &started.Event, engine.OptionsMemo: &options,
-		engine.CarriedMemo: &carried,
+		runs.GoalMemo: &started.Goal, runs.EventMemo: &started.Event, runs.OptionsMemo: &options,
+		runs.CarriedMemo: &carried,
 	} {
 		if payload, told := info.GetMemo().GetFields()[key]; told {
 			_ = converter.GetDefaultDataConverter().FromPayload(payload, value) // one of another shape is another program's

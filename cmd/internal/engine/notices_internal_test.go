@@ -18,7 +18,7 @@ import (
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 func TestManyBlockedRunsAreExplainedAFewAtATime(t *testing.T) {
@@ -84,7 +84,7 @@ func TestARunWhoseNameHasASlashIsNoPartOfAnother(t *testing.T) {
 	t.Parallel()
 	n := allBlocked(&someTemporal{workflows: running(map[string]string{
 		"score-b/1":        "score",
-		"score-c/2/draw-0": engine.MapWorkflow,
+		"score-c/2/draw-0": runs.MapWorkflow,
 		"plain":            "score",
 	})})
 	foreign := workflowOf("score-d", "theirs", enums.WORKFLOW_EXECUTION_STATUS_RUNNING)
@@ -147,9 +147,9 @@ func TestARunThatWasBlockedBeforeItsFirstWordKeepsItsGoal(t *testing.T) {
 	goal := predictor.Goal{Deadline: time.Hour, Budget: quantity.USD}
 	fields := map[string]*common.Payload{}
 	for key, value := range map[string]any{
-		engine.GoalMemo:    goal,
-		engine.EventMemo:   "e1",
-		engine.OptionsMemo: loopwire.RunOptions{EventAt: noon, RetryOf: "score-e0", Traceparent: "00-1-2-01"},
+		runs.GoalMemo:    goal,
+		runs.EventMemo:   "e1",
+		runs.OptionsMemo: loopwire.RunOptions{EventAt: noon, RetryOf: "score-e0", Traceparent: "00-1-2-01"},
 	} {
 		payload, err := converter.GetDefaultDataConverter().ToPayload(value)
 		if err != nil {
@@ -202,7 +202,7 @@ func blockedRun(t *testing.T) (*Engine, *someTemporal, func() []predictor.RunEnd
 	t.Helper()
 	known := &someTemporal{
 		workflows: running(map[string]string{
-			"r": "score", "r/draw-0": engine.MapWorkflow, "r/draw-1": engine.MapWorkflow,
+			"r": "score", "r/draw-0": runs.MapWorkflow, "r/draw-1": runs.MapWorkflow,
 		}),
 		children: map[string][]string{"r": {"r/draw-0", "r/draw-1"}},
 	}

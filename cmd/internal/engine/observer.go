@@ -13,7 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // observer follows the loop's stream and keeps what people ask for: the ledger, the metrics and the feed of the page.
@@ -181,7 +181,7 @@ func (o *observer) forecast(event predictor.Event) {
 // settled takes in the end of a run. Where the stream told it before, and a late word has opened the run again since,
 // it tells it no more; where it tells it yet, that is nothing new. The state is left as it is: it knows so late a run by
 // its name only, and what it is told twice it would take for two runs.
-func (o *observer) settled(over engine.Ended) {
+func (o *observer) settled(over runs.Ended) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ledger.Apply(over.Started)

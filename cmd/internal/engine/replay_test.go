@@ -20,7 +20,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workflows/chain"
-	sdk "github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest/forms"
 )
@@ -126,7 +126,7 @@ func steerForm(t *testing.T, e *testEngine) string {
 	c := e.temporal()
 	window := predictor.Window{Run: run, Stage: predictor.StageID{Name: "double"}, Tasks: 7}
 	changed, err := c.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: run, UpdateName: sdk.WindowUpdate, Args: []any{window}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: run, UpdateName: runs.WindowUpdate, Args: []any{window}, WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	if err == nil {
 		err = changed.Get(t.Context(), nil)

@@ -17,7 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 const (
@@ -213,7 +213,7 @@ func (s *settler) end(ctx context.Context, run ledger.RunView, result json.RawMe
 		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, Goal: run.Goal, Event: run.Event, EventAt: run.EventAt,
 		RetryOf: run.RetryOf, At: run.StartedAt,
 	}
-	over := engine.Conclude(started, result, failure, at)
+	over := runs.Conclude(started, result, failure, at)
 	if err := s.engine.recorder.End(ctx, over.Started, over.Ended, over.Done); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/telemetry"
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // noon is when the runs of these tests begin.
@@ -176,7 +176,7 @@ func TestARunWhoseEndWasToldBeforeItWasHeardOfAgainIsSettledOnce(t *testing.T) {
 	// The ledger knows nothing of the run but this late word.
 	late := predictor.AttemptStarted{Run: "r", Stage: someStage, Task: "score-0", Attempt: 1, At: noon}
 	e, stream := engineOver(t, temporal, late)
-	over := engine.Conclude(predictor.RunStarted{Run: "r", Pipeline: "digits", At: noon}, nil, errTimedOut, noon)
+	over := runs.Conclude(predictor.RunStarted{Run: "r", Pipeline: "digits", At: noon}, nil, errTimedOut, noon)
 	if err := e.recorder.End(t.Context(), over.Started, over.Ended, over.Done); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows"
-	sdk "github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest/forms"
 )
 
@@ -49,9 +49,9 @@ func TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid
 		}
 		return in, nil
 	})
-	host := sdk.Host{Stages: []sdk.AnyStage{silent}}
-	w := worker.New(c, queue, worker.Options{Interceptors: []interceptor.WorkerInterceptor{sdk.NewInterceptor(host)}})
-	sdk.Register(w, host, []sdk.AnyPipeline{pipeline})
+	ports := runs.Ports{Stages: []runs.AnyStage{silent}}
+	w := worker.New(c, queue, worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	runs.Register(w, ports, []runs.AnyPipeline{pipeline})
 	beat := make(chan struct{})
 	once := sync.OnceFunc(func() { close(beat) })
 	w.RegisterActivityWithOptions(func(ctx context.Context, _ loopwire.Task, _ json.RawMessage) (loopwire.Result, error) {
@@ -64,7 +64,7 @@ func TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid
 	}
 	defer w.Stop()
 	options := client.StartWorkflowOptions{ID: run, TaskQueue: queue, Memo: map[string]any{
-		sdk.GoalMemo: predictor.Goal{Budget: 1000}, sdk.OptionsMemo: loopwire.RunOptions{Version: loopwire.WorkflowVersion},
+		runs.GoalMemo: predictor.Goal{Budget: 1000}, runs.OptionsMemo: loopwire.RunOptions{Version: loopwire.WorkflowVersion},
 	}}
 	started, err := c.ExecuteWorkflow(t.Context(), options, pipeline.Name(), 1)
 	if err != nil {
@@ -83,7 +83,7 @@ func TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid
 		return err == nil && answer.Get(&stopped) == nil && stopped
 	})
 	changed, err := c.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: run, UpdateName: sdk.GoalUpdate, Args: []any{predictor.Goal{Budget: 6}}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: run, UpdateName: runs.GoalUpdate, Args: []any{predictor.Goal{Budget: 6}}, WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	if err == nil {
 		err = changed.Get(t.Context(), nil)

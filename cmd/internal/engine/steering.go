@@ -21,7 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Outlook returns what would be expected of a run under goal.
@@ -64,7 +64,7 @@ func (e *Engine) SetGoal(ctx context.Context, run string, goal predictor.Goal) (
 	ctx, cancel := context.WithTimeout(ctx, goalTimeout)
 	defer cancel()
 	handle, err := e.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-		WorkflowID: run, UpdateName: engine.GoalUpdate, Args: []any{goal}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: run, UpdateName: runs.GoalUpdate, Args: []any{goal}, WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	if err == nil {
 		err = handle.Get(ctx, nil)

@@ -16,8 +16,8 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/workflows/engine"
 	"github.com/spillway-ml/spillway/workflows/nearest"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 const usualRuns, usualDecisions = 100, 1000
@@ -168,7 +168,7 @@ func CheckEvent(event Event, pipelines []string) error {
 }
 
 func checkGoal(goal predictor.Goal) error {
-	if err := engine.CheckGoal(goal); err != nil {
+	if err := runs.CheckGoal(goal); err != nil {
 		return Invalid("", "%v", err)
 	}
 	return nil

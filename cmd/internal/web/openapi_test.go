@@ -102,7 +102,7 @@ func live(engine *webtest.Engine) {
 	engine.Apply("digits-2", predictor.RunEnded{Run: "digits-2", State: predictor.RunSucceeded, Result: []byte(`{"a":"<b>"}`), At: begin.Add(30 * time.Second)})
 	engine.Alert(predictor.Alert{ID: "a", Run: "digits-1", Pipeline: "digits", Kind: predictor.DeadlineAtRisk, At: begin, Message: "late"})
 	engine.Decide(predictor.Plan{Term: 1, Tick: 1, At: begin, Decisions: []predictor.Decision{{ID: "d", Stage: stage, Venue: predictor.Pool, What: "slots", At: begin.Add(time.Second)}}})
-	engine.Bury(web.DeadLetter{Sequence: 4, Event: "e", Subject: "s", Reason: "r", At: begin})
+	engine.AddDead(web.DeadLetter{Sequence: 4, Event: "e", Subject: "s", Reason: "r", At: begin})
 }
 
 func TestTheDocumentIsTheCommittedOne(t *testing.T) {

@@ -138,7 +138,7 @@ func answer[T any](s *Server, handle func(*http.Request) (T, error)) http.Handle
 	}
 }
 
-// refuse answers with err; a failure of the engine is logged too, because its user may not be the one who can mend it.
+// refuse answers with err; a failure of the engine is logged too, because its user may not be the one who can fix it.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	said := statusOf(err)
 	if said.RetryAfter > 0 {

@@ -15,7 +15,7 @@ type Report struct {
 	// Baselines are what simpler ways come to.
 	Baselines []Baseline `json:"baselines"`
 	// Infeasible says why nothing fits; nil when something does.
-	Infeasible *Infeasibility `json:"verdict,omitempty"`
+	Infeasible *Infeasibility `json:"infeasible,omitempty"`
 	// Notes say what the figures leave out.
 	Notes []string `json:"notes"`
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/chain"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // App is the name of the app that has Pipelines and Stages.
@@ -64,13 +64,13 @@ func lingerOn(ctx context.Context, _ Input) (int, error) {
 }
 
 // Stages are those of Pipelines.
-func Stages() []engine.AnyStage {
-	return []engine.AnyStage{double, fail, mend, linger, repeat, length}
+func Stages() []runs.AnyStage {
+	return []runs.AnyStage{double, fail, mend, linger, repeat, length}
 }
 
 // Pipelines are one for each form of run.
-func Pipelines() []engine.AnyPipeline {
-	return []engine.AnyPipeline{
+func Pipelines() []runs.AnyPipeline {
+	return []runs.AnyPipeline{
 		workflows.NewPipeline("plain", plain), workflows.NewPipeline("mapped", mapped), workflows.NewPipeline("failing", fail.Run),
 		workflows.NewPipeline("mended", mended), workflows.NewPipeline("lingering", linger.Run), workflows.NewPipeline("steered", steered),
 		workflows.NewPipeline("large", large), workflows.NewPipeline("continued", continued), workflows.NewPipeline("repeated", repeated),

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest/forms"
 )
 
 // pipelines are those of all forms, with the stages of all.
-func pipelines(tb testing.TB) ([]engine.AnyPipeline, []engine.AnyStage) {
+func pipelines(tb testing.TB) ([]runs.AnyPipeline, []runs.AnyStage) {
 	tb.Helper()
 	linked, err := forms.Chain()
 	if err != nil {

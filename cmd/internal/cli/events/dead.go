@@ -22,7 +22,7 @@ func deadCommand(t *tool.Tool) *cobra.Command {
 		Use:   "dead COMMAND",
 		Short: "List and replay events that could not start a run",
 		Long: `An event that cannot start a run (it is not JSON, no pipeline is bound to its subject, its input is
-refused) is kept as a dead letter with the reason. Once the cause is mended it can be replayed: it
+refused) is kept as a dead letter with the reason. Once the cause is fixed it can be replayed: it
 then starts the run that it would have started, once.`,
 		Example: `  spillway dead list
   spillway dead replay 17

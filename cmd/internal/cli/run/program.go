@@ -17,7 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows/chain"
-	"github.com/spillway-ml/spillway/workflows/engine"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // runProgram runs one command to its end, and shows what it prints.
@@ -64,7 +64,7 @@ func runProgram(ctx context.Context, t *tool.Tool, arguments []string, flags *ru
 	if err != nil {
 		return err
 	}
-	output := program.NewView(ctx, t, s, cmp.Or(p.Input.MaxAttempts, engine.DefaultMaxAttempts), flags.json)
+	output := program.NewView(ctx, t, s, cmp.Or(p.Input.MaxAttempts, runs.DefaultMaxAttempts), flags.json)
 	defer output.Close()
 	model, err := program.Run(ctx, t, s, single, p, &flags.event, output)
 	if err != nil {

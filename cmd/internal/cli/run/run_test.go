@@ -107,7 +107,7 @@ func TestAnEventThatIsDeadIsToldAtOnce(t *testing.T) {
 	state := t.TempDir()
 	stack := clitest.StartStack(t, state, clitest.ServedDigits)
 	stack.OnPublish = func(web.Event, string) {
-		stack.Bury(web.DeadLetter{Sequence: 3, Event: "9", Reason: "shards: -1 is less than 0"})
+		stack.AddDead(web.DeadLetter{Sequence: 3, Event: "9", Reason: "shards: -1 is less than 0"})
 	}
 	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "digits", "--state", state, "--id", "9")
 	if code != cli.ExitUsage {
@@ -161,7 +161,7 @@ func TestCommandsOnARunningStack(t *testing.T) {
 	stack := clitest.StartStack(t, state, clitest.ServedDigits)
 	clitest.Finish(stack, "digits-1", "digits", clitest.ServedDigits.Build, predictor.RunSucceeded, `{"accuracy":0.97}`, clitest.Begin)
 	stack.Apply("digits-2", predictor.RunStarted{Run: "digits-2", Pipeline: "digits", App: "digits", At: clitest.Begin.Add(time.Minute)})
-	stack.Bury(web.DeadLetter{Sequence: 17, Event: "e", Subject: "uploads.a", Reason: "not JSON"})
+	stack.AddDead(web.DeadLetter{Sequence: 17, Event: "e", Subject: "uploads.a", Reason: "not JSON"})
 	for _, test := range []struct {
 		args string
 		code int

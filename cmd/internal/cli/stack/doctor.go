@@ -27,7 +27,7 @@ type finding struct {
 	// Check names it.
 	Check string `json:"check"`
 	// Severity is ok, note or problem.
-	Severity severity `json:"verdict"`
+	Severity severity `json:"severity"`
 	// Found says what there is.
 	Found string `json:"found"`
 	// Do says what to do about it; empty when nothing.

@@ -59,7 +59,7 @@ func steered(t *testing.T) (*tab, engine, string) {
 	serve(t, e, listener)
 	b.look(1440, "light")
 	b.Open("http://" + listener.Addr().String() + "/runs/digits-running")
-	b.Until(`document.querySelector('.verdict')?.textContent.includes('ends after')`)
+	b.Until(`document.querySelector('.outlook')?.textContent.includes('ends after')`)
 	return b, e, listener.Addr().String()
 }
 
@@ -94,7 +94,7 @@ func TestTheGoalIsChangedByTheKeyboardAlone(t *testing.T) {
 		t.Errorf("two small and two large steps down from 90 s lead to %g s", moved)
 	}
 	wanted := outlookOf("", predictor.Goal{Deadline: time.Duration(moved * 1e9), Budget: quantity.USD / 2})
-	b.Until(fmt.Sprintf(`document.querySelector('.verdict').textContent.includes(%q)`, wanted.Summary))
+	b.Until(fmt.Sprintf(`document.querySelector('.outlook').textContent.includes(%q)`, wanted.Summary))
 	if got := e.goal(t, "digits-running").Deadline; got != 90*time.Second {
 		t.Errorf("asking what a goal would bring changed the goal to %s", got)
 	}
@@ -144,7 +144,7 @@ func TestTheGoalIsChangedByDraggingAndByTyping(t *testing.T) {
 	if math.Abs(moved-70) > 1 {
 		t.Errorf("dragged from 90 s to 70 s the deadline is %g s", moved)
 	}
-	b.Until(fmt.Sprintf(`document.querySelector('.verdict').textContent.includes(%q)`, outlookOf("", predictor.Goal{Deadline: time.Duration(moved * 1e9)}).Summary))
+	b.Until(fmt.Sprintf(`document.querySelector('.outlook').textContent.includes(%q)`, outlookOf("", predictor.Goal{Deadline: time.Duration(moved * 1e9)}).Summary))
 	b.Keep("run-dragged-1440-light")
 
 	// The budget is typed.
@@ -169,7 +169,7 @@ func TestAGoalThatCannotBeMetIsRefusedWithAdvice(t *testing.T) {
 	}
 	evaluate[bool](b, `(document.activeElement.select(), true)`)
 	b.keys("4", "5")
-	b.Until(`document.querySelector('.verdict').textContent.includes('Cannot be met')`)
+	b.Until(`document.querySelector('.outlook').textContent.includes('Cannot be met')`)
 	b.press("Apply goal")
 	b.Until(`document.querySelector('.error')?.textContent.includes('The run keeps its goal: even with 8 functions') && document.body.textContent.includes('choose one of the alternatives')`)
 	b.Keep("run-refused-1440-light")

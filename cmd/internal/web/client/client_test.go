@@ -50,7 +50,7 @@ func start(t *testing.T, middle func(http.Handler) http.Handler) (*Client, *webt
 func TestEveryCallReachesItsHandler(t *testing.T) {
 	t.Parallel()
 	client, engine := start(t, nil)
-	engine.Bury(web.DeadLetter{Sequence: 4, Event: "e"})
+	engine.AddDead(web.DeadLetter{Sequence: 4, Event: "e"})
 	ctx := t.Context()
 	if err := client.Healthy(ctx); err != nil {
 		t.Errorf("Healthy: %v", err)

@@ -83,8 +83,8 @@ func (e *Engine) Decide(plan predictor.Plan) {
 	e.Feed.Planned(plan)
 }
 
-// Bury adds a dead letter.
-func (e *Engine) Bury(letter web.DeadLetter) {
+// AddDead adds a dead letter.
+func (e *Engine) AddDead(letter web.DeadLetter) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	e.dead = append(e.dead, letter)

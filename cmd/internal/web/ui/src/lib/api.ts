@@ -356,7 +356,7 @@ export interface Outlook {
   present: Alternative;
   alternatives: Alternative[] | null;
   feasible: boolean;
-  verdict: string;
+  summary: string;
 }
 
 export interface Alert {

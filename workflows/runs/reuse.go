@@ -1,4 +1,4 @@
-package engine
+package runs
 
 import (
 	"context"
@@ -108,7 +108,7 @@ func (r *run) lookUp(ctx workflow.Context, asked inquiry) ([]*reused, error) {
 		ScheduleToCloseTimeout: 3 * lookupTimeout,
 		StartToCloseTimeout:    2 * lookupTimeout,
 		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
-	}), effects{Host{Find: r.find}}.find, asked).Get(ctx, &answer)
+	}), effects{Ports{Find: r.find}}.find, asked).Get(ctx, &answer)
 	if temporal.IsCanceledError(err) {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (e effects) find(ctx context.Context, asked inquiry) (found, error) {
 		for i, place := range places {
 			lookup.Keys[i] = asked.Keys[place]
 		}
-		kept, err := e.host.Find(ctx, lookup)
+		kept, err := e.ports.Find(ctx, lookup)
 		if err != nil {
 			return found{}, nil
 		}

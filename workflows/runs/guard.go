@@ -1,4 +1,4 @@
-package engine
+package runs
 
 import (
 	"fmt"
@@ -24,9 +24,9 @@ const workerStop = 2 * time.Second
 //
 // What the code as it is now cannot replay blocks: the workflow task is tried again and again, and the run goes on as soon as code polls
 // that can. The alternative, FailWorkflow, ends a run for a mistake of whoever deployed. A panic of the pipeline's own code fails its run all the same.
-func WorkerOptions(host Host) worker.Options {
+func WorkerOptions(ports Ports) worker.Options {
 	return worker.Options{
-		Interceptors:            []interceptor.WorkerInterceptor{NewInterceptor(host)},
+		Interceptors:            []interceptor.WorkerInterceptor{NewInterceptor(ports)},
 		DisableEagerActivities:  true,
 		WorkflowPanicPolicy:     worker.BlockWorkflow,
 		WorkerStopTimeout:       workerStop,

@@ -1,4 +1,4 @@
-package engine
+package runs
 
 import (
 	"encoding/json"
@@ -270,10 +270,10 @@ func mapError(err error) error {
 }
 
 // runChunk is the child workflow of a Map.
-func runChunk(host Host) func(workflow.Context, chunk) (chunkResult, error) {
+func runChunk(ports Ports) func(workflow.Context, chunk) (chunkResult, error) {
 	return func(ctx workflow.Context, part chunk) (chunkResult, error) {
 		mustKnow(part.Version)
-		r := host.part(part)
+		r := ports.part(part)
 		if err := r.hearParent(ctx, part.Stage.Name); err != nil {
 			return chunkResult{}, err
 		}

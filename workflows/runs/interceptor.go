@@ -1,4 +1,4 @@
-package engine
+package runs
 
 import (
 	"cmp"
@@ -39,8 +39,8 @@ const (
 	GoalUpdate = "spillway.goal"
 )
 
-// Host is what the workflow worker gives to the workflows that it runs.
-type Host struct {
+// Ports is what the workflow worker gives to the workflows that it runs.
+type Ports struct {
 	// App and Build name the binary.
 	App, Build string
 	// Stages are those that app.Main lists.
@@ -65,30 +65,32 @@ type Ended struct {
 }
 
 // Register registers the pipelines and the child workflow of Map.
-func Register(registry worker.WorkflowRegistry, host Host, pipelines []AnyPipeline) {
+func Register(registry worker.WorkflowRegistry, ports Ports, pipelines []AnyPipeline) {
 	for _, pipeline := range pipelines {
 		registry.RegisterWorkflowWithOptions(pipeline.Workflow(), workflow.RegisterOptions{Name: pipeline.Name()})
 	}
-	registry.RegisterWorkflowWithOptions(runChunk(host), workflow.RegisterOptions{Name: MapWorkflow})
+	registry.RegisterWorkflowWithOptions(runChunk(ports), workflow.RegisterOptions{Name: MapWorkflow})
 }
 
 // NewInterceptor returns the interceptor that makes workflows of this worker runs of Spillway: it knows their goal, answers updates
 // and tells the engine when they start and end.
-func NewInterceptor(host Host) interceptor.WorkerInterceptor { return &workerInterceptor{host: host} }
+func NewInterceptor(ports Ports) interceptor.WorkerInterceptor {
+	return &workerInterceptor{ports: ports}
+}
 
 type workerInterceptor struct {
 	interceptor.WorkerInterceptorBase
-	host Host
+	ports Ports
 }
 
 // InterceptWorkflow wraps every workflow of the worker.
 func (w *workerInterceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &inbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, host: w.host, guard: &guard{}}
+	return &inbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, ports: w.ports, guard: &guard{}}
 }
 
 type inbound struct {
 	interceptor.WorkflowInboundInterceptorBase
-	host  Host
+	ports Ports
 	guard *guard
 }
 
@@ -103,9 +105,9 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 	if info.WorkflowType.Name == MapWorkflow {
 		return i.Next.ExecuteWorkflow(ctx, in)
 	}
-	r := i.host.newRun(info)
+	r := i.ports.newRun(info)
 	mustKnow(r.version)
-	if err := r.answerUpdates(ctx, i.host); err != nil {
+	if err := r.answerUpdates(ctx, i.ports); err != nil {
 		return nil, err
 	}
 	if r.version >= versionAccount {
@@ -140,7 +142,7 @@ func (i *inbound) end(ctx workflow.Context, started predictor.RunStarted, result
 	over := Conclude(started, result, err, workflow.Now(ctx))
 	detached, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	return local(detached, i.host.End != nil, effects{i.host}.end, over)
+	return local(detached, i.ports.End != nil, effects{i.ports}.end, over)
 }
 
 // Conclude returns what is told of a run that ended at a time, with a result, or with an error that says why it has none.
@@ -161,9 +163,9 @@ func Conclude(started predictor.RunStarted, result any, err error, at time.Time)
 
 // effects are the local activities around a run. Temporal records them under the names of these methods: renaming one breaks the replay of
 // every run that goes on.
-type effects struct{ host Host }
+type effects struct{ ports Ports }
 
-func (e effects) end(ctx context.Context, over Ended) error { return e.host.End(ctx, over) }
+func (e effects) end(ctx context.Context, over Ended) error { return e.ports.End(ctx, over) }
 
 // Sizes up to which values are shown or sent along.
 const (
@@ -209,26 +211,26 @@ func local[T any](ctx workflow.Context, enabled bool, effect func(context.Contex
 	return workflow.ExecuteLocalActivity(ctx, effect, value).Get(ctx, nil)
 }
 
-func (h Host) newRun(info *workflow.Info) *run {
+func (p Ports) newRun(info *workflow.Info) *run {
 	options := memo[wire.RunOptions](info, OptionsMemo)
-	r := newRun(info.WorkflowExecution.ID, cmp.Or(options.Window, h.Window)) // what a run began with does not change when an engine is started with another
-	r.pipeline, r.app, r.build, r.tell = info.WorkflowType.Name, h.App, h.Build, h.Tell
+	r := newRun(info.WorkflowExecution.ID, cmp.Or(options.Window, p.Window)) // what a run began with does not change when an engine is started with another
+	r.pipeline, r.app, r.build, r.tell = info.WorkflowType.Name, p.App, p.Build, p.Tell
 	r.goal, r.options, r.version = memo[predictor.Goal](info, GoalMemo), options, options.Version
 	if _, told := info.Memo.GetFields()[OptionsMemo]; told { // a run that began before there were results to take goes on without
-		r.find = h.Find
+		r.find = p.Find
 	}
 	r.resume(memo[carried](info, CarriedMemo), info.WorkflowStartTime)
 	r.listed = map[string]bool{}
-	for _, stage := range h.Stages {
+	for _, stage := range p.Stages {
 		r.listed[stage.Name()] = true
 	}
 	return r
 }
 
 // part is the run as one chunk of a Map sees it.
-func (h Host) part(c chunk) *run {
+func (p Ports) part(c chunk) *run {
 	r := newRun(c.Run, c.Window)
-	r.pipeline, r.app, r.build, r.tell, r.version = c.Pipeline, c.App, c.Build, h.Tell, c.Version
+	r.pipeline, r.app, r.build, r.tell, r.version = c.Pipeline, c.App, c.Build, p.Tell, c.Version
 	r.priorities[c.Stage.Name] = c.Priority
 	r.goal.Budget, r.options.Traceparent, r.options.Prices = c.Budget, c.Trace, c.Prices
 	r.account = account.NewPart(c.Stage.Name, len(c.Inputs), c.Money)
@@ -247,12 +249,12 @@ func memo[T any](info *workflow.Info, key string) (value T) {
 // lastPriority is the largest of Temporal's priority keys.
 const lastPriority = 5
 
-func (r *run) answerUpdates(ctx workflow.Context, host Host) error {
+func (r *run) answerUpdates(ctx workflow.Context, ports Ports) error {
 	err := workflow.SetUpdateHandlerWithOptions(ctx, GoalUpdate, func(ctx workflow.Context, goal predictor.Goal) (predictor.Goal, error) {
 		r.goal = goal
 		r.account.SetLimit(goal.Budget)
-		if host.Tell != nil && !workflow.IsReplaying(ctx) {
-			host.Tell(predictor.GoalChanged{Run: r.id, Goal: goal, At: workflow.Now(ctx)})
+		if ports.Tell != nil && !workflow.IsReplaying(ctx) {
+			ports.Tell(predictor.GoalChanged{Run: r.id, Goal: goal, At: workflow.Now(ctx)})
 		}
 		return goal, nil
 	}, workflow.UpdateHandlerOptions{Validator: func(_ workflow.Context, goal predictor.Goal) error { return r.checkGoal(goal) }})

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"container/heap"
 	"slices"
 	"sort"
@@ -11,16 +12,16 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// served is an attempt as it is served again at another size. Times are nanoseconds since 1970.
-type served struct {
-	stage            int // its stage's place among the run's; attempts of one stage are served in order
+// rescheduled is an attempt as it is scheduled again at another size. Times are nanoseconds since 1970.
+type rescheduled struct {
+	stage            int // its stage's place among the run's; attempts of one stage are started in order
 	scheduled, ended int64
 	// lasts is for how long it holds size; 0 for one that would not have been made.
 	lasts time.Duration
 	size  quantity.Size
 }
 
-// serve returns when a run that began and ended at these times would have ended on hosts with these capacities, had
+// listSchedule returns when a run that began and ended at these times would have ended on hosts with these capacities, had
 // its attempts held these sizes for these times; known is false where some attempt fits on no host.
 //
 // It is a list schedule (Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969):
@@ -28,12 +29,12 @@ type served struct {
 // before it schedules an attempt is not told, so it is taken to be the attempt whose end came last before: the
 // attempt is scheduled as long after that end as it was. That keeps stages in their order, and loops and windows as
 // narrow as they were. The same holds for the run's own end.
-func serve(attempts []served, hosts []quantity.Size, began, ended int64) (end int64, known bool) {
+func listSchedule(attempts []rescheduled, hosts []quantity.Size, began, ended int64) (end int64, known bool) {
 	ends := make([]int, len(attempts)) // attempts by their end
 	for i := range attempts {
 		ends[i] = i
 	}
-	slices.SortStableFunc(ends, func(a, b int) int { return int(min(max(attempts[a].ended-attempts[b].ended, -1), 1)) })
+	slices.SortStableFunc(ends, func(a, b int) int { return cmp.Compare(attempts[a].ended, attempts[b].ended) })
 	// before is the attempt that ended last by a time; -1 for none.
 	before := func(at int64) int {
 		n := sort.Search(len(ends), func(i int) bool { return attempts[ends[i]].ended > at })
@@ -66,7 +67,7 @@ func serve(attempts []served, hosts []quantity.Size, began, ended int64) (end in
 
 // schedule is the state of a list schedule.
 type schedule struct {
-	attempts  []served
+	attempts  []rescheduled
 	free      []quantity.Size // by host
 	followers [][]int         // the attempts that are scheduled after the end of each
 	waiting   [][]int         // by stage, in order
@@ -171,7 +172,7 @@ func (a *account) staticSeconds(sizes map[string]quantity.Size, prices *spend.Pr
 	for i, st := range a.stages {
 		stages[st] = i
 	}
-	var again []served
+	var again []rescheduled
 	for i := range a.detail.attempts.count {
 		of := a.detail.attempts.at(i)
 		m := of.manner.Value()
@@ -182,7 +183,7 @@ func (a *account) staticSeconds(sizes map[string]quantity.Size, prices *spend.Pr
 			names[m.host] = true
 		}
 		size := sizes[of.stage.id.Name]
-		one := served{stage: stages[of.stage], scheduled: of.scheduled, ended: of.ended, size: size}
+		one := rescheduled{stage: stages[of.stage], scheduled: of.scheduled, ended: of.ended, size: size}
 		if of.priced().Made(size) {
 			one.lasts = of.priced().Held(size) + of.settle
 		}
@@ -204,7 +205,7 @@ func (a *account) staticSeconds(sizes map[string]quantity.Size, prices *spend.Pr
 		}
 	}
 	began := spend.Nanoseconds(a.startedAt)
-	end, known := serve(again, hosts, began, spend.Nanoseconds(a.endedAt))
+	end, known := listSchedule(again, hosts, began, spend.Nanoseconds(a.endedAt))
 	if !known || len(again) == 0 {
 		return 0
 	}
