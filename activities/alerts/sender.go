@@ -1,6 +1,7 @@
 package alerts
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,9 +71,7 @@ type destination interface {
 // New returns a Sender that is at work. The caller closes it. A webhook that CheckWebhook refuses is an error.
 func New(options Options) (*Sender, error) {
 	s := &Sender{logger: options.Logger, known: map[string]bool{}}
-	if s.logger == nil {
-		s.logger = slog.New(slog.DiscardHandler)
-	}
+	s.logger = cmp.Or(s.logger, slog.New(slog.DiscardHandler))
 	destinations, err := destinationsOf(options)
 	if err != nil {
 		return nil, err

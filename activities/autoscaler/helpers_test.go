@@ -96,7 +96,7 @@ func options(t *testing.T, js jetstream.JetStream) Options {
 		JetStream: js,
 		Plans:     newPlans(t, js),
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, wire.Message) error) error {
-			return loop.Follow(ctx, js, from, handle, nil)
+			return loop.Follow(ctx, js, from, nil, func(line loop.Line) error { return handle(line.Sequence, line.Message) })
 		},
 		Extent:    func(ctx context.Context) (uint64, uint64, error) { return loop.Extent(ctx, js) },
 		Hosts:     func(context.Context) ([]predictor.Host, error) { return []predictor.Host{laptop}, nil },
@@ -244,13 +244,13 @@ func messages(t *testing.T, js jetstream.JetStream) (all []wire.Message) {
 		return nil
 	}
 	end := errors.New("end")
-	err = loop.Follow(t.Context(), js, 0, func(sequence uint64, message wire.Message) error {
-		all = append(all, message)
-		if sequence >= last {
+	err = loop.Follow(t.Context(), js, 0, nil, func(line loop.Line) error {
+		all = append(all, line.Message)
+		if line.Sequence >= last {
 			return end
 		}
 		return nil
-	}, nil)
+	})
 	if !errors.Is(err, end) {
 		t.Fatal(err)
 	}

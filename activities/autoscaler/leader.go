@@ -115,9 +115,7 @@ func New(options Options) (*Leader, error) {
 	if options.Stages == nil {
 		options.Stages = func() []predictor.StageID { return nil }
 	}
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
 	return &Leader{options: options, id: rand.Text(), lasts: leaseTime}, nil
 }
 

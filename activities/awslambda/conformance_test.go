@@ -31,6 +31,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/awslambda"
 	"github.com/spillway-ml/spillway/workers/function"
+	"github.com/spillway-ml/spillway/workers/spawn/spawntest"
 )
 
 // hostVar makes the test binary a function host on the directory that it names, until its input ends.
@@ -75,7 +76,7 @@ func handle(_ context.Context, in order) (reply, error) {
 	case "sleep":
 		time.Sleep(time.Duration(in.N) * time.Millisecond)
 	case "meet": // wait until n invocations, or the test, have left a file in the directory
-		if err := meet(in.Dir, in.N); err != nil {
+		if err := spawntest.Meet(in.Dir, in.N); err != nil {
 			return out, err
 		}
 	case "error":
@@ -97,24 +98,6 @@ func handle(_ context.Context, in order) (reply, error) {
 		fmt.Println("hello from the function")
 	}
 	return out, nil
-}
-
-// meet leaves a file in dir and waits until there are n.
-func meet(dir string, n int) error {
-	f, err := os.CreateTemp(dir, "*")
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	for {
-		entries, err := os.ReadDir(dir)
-		if err != nil || len(entries) >= n {
-			return err
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // serveHost runs a function host and prints its address.

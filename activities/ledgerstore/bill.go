@@ -246,7 +246,7 @@ func gaps(ctx context.Context, tx *sql.Tx, since, until int64) (found []ledger.G
 		if err := rows.Scan(&from, &to); err != nil {
 			return nil, err
 		}
-		found = append(found, ledger.Gap{Since: timeOf(from), Until: timeOf(to)})
+		found = append(found, ledger.Gap{Since: spend.Time(from), Until: spend.Time(to)})
 	}
 	return found, rows.Err()
 }

@@ -48,7 +48,8 @@ func (s *Store) lookBack(ctx context.Context, js jetstream.JetStream) error {
 // showAll shows the runs of which the stream tells up to a sequence.
 func (s *Store) showAll(ctx context.Context, js jetstream.JetStream, until uint64) error {
 	var batch []loop.Line
-	err := loop.FollowKinds(ctx, js, 1, told, func(line loop.Line) error {
+	wanted := &loop.FollowOptions{Kinds: told, NoSamples: true, Logger: s.options.Logger}
+	err := loop.Follow(ctx, js, 1, wanted, func(line loop.Line) error {
 		if line.Sequence <= until && line.Message.Event != nil {
 			batch = append(batch, line)
 		}
@@ -62,7 +63,7 @@ func (s *Store) showAll(ctx context.Context, js jetstream.JetStream, until uint6
 			}
 		}
 		return nil
-	}, s.options.Logger)
+	})
 	if errors.Is(err, errSeen) {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package ledgerstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/binary"
@@ -70,9 +71,7 @@ func Open(ctx context.Context, path string, options *Options) (*Store, error) {
 	if s.options.Attempts <= 0 {
 		s.options.Attempts = maxAttempts
 	}
-	if s.options.Logger == nil {
-		s.options.Logger = slog.New(slog.DiscardHandler)
-	}
+	s.options.Logger = cmp.Or(s.options.Logger, slog.New(slog.DiscardHandler))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.openFile(ctx)
@@ -358,7 +357,7 @@ func (s *Store) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.cursor, s.stored = uint64(cursor), timeOf(stored)
+	s.cursor, s.stored = uint64(cursor), spend.Time(stored)
 	attempts, err := meta(ctx, s.db, metaAttempts)
 	if err == nil && attempts == 0 { // or an earlier engine did not count them
 		err = s.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE task_id <> ''`).Scan(&attempts)
@@ -456,11 +455,4 @@ func (s *Store) Reach(ctx context.Context, sequence uint64) error {
 func (s *Store) wake() {
 	close(s.moved)
 	s.moved = make(chan struct{})
-}
-
-func timeOf(nanoseconds int64) time.Time {
-	if nanoseconds == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, nanoseconds).UTC()
 }

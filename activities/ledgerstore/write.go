@@ -73,7 +73,8 @@ func (s *Store) follow(ctx context.Context, js jetstream.JetStream, failing func
 		return err
 	}
 	var batch []loop.Line
-	return loop.FollowKinds(ctx, js, s.Cursor()+1, kinds, func(line loop.Line) error {
+	wanted := &loop.FollowOptions{Kinds: kinds, NoSamples: true, Logger: s.options.Logger}
+	return loop.Follow(ctx, js, s.Cursor()+1, wanted, func(line loop.Line) error {
 		batch = append(batch, line)
 		if line.More && len(batch) < maxBatch {
 			return nil
@@ -84,7 +85,7 @@ func (s *Store) follow(ctx context.Context, js jetstream.JetStream, failing func
 		batch = batch[:0]
 		taken()
 		return nil
-	}, s.options.Logger)
+	})
 }
 
 // fail says why the ledger is not kept now, until messages are taken in again.

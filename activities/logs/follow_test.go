@@ -69,12 +69,12 @@ func TestFollowHandsOutHistoryAndThenWhatIsPrintedUntilItIsTold(t *testing.T) {
 	lines, end := follow(t, js, logs.Query{Tail: 2})
 	second := attempt(t, w, source("train", "train-2", 1))
 	for _, want := range []string{"b", "c"} {
-		if got := receive(t, lines, want).Text; got != want {
+		if got := natstest.Receive(t, lines, want).Text; got != want {
 			t.Fatalf("got %q, want %q", got, want)
 		}
 	}
 	say(second, "live\n")
-	if got := receive(t, lines, "live line").Text; got != "live" {
+	if got := natstest.Receive(t, lines, "live line").Text; got != "live" {
 		t.Fatalf("got %q, want the live line", got)
 	}
 	say(second, "last\n")
@@ -82,7 +82,7 @@ func TestFollowHandsOutHistoryAndThenWhatIsPrintedUntilItIsTold(t *testing.T) {
 	if err := end(); err != nil { // the last line is in the stream, so it is handed out though nobody waited for it
 		t.Fatal(err)
 	}
-	if got := receive(t, lines, "last line").Text; got != "last" {
+	if got := natstest.Receive(t, lines, "last line").Text; got != "last" {
 		t.Errorf("got %q, want the last line", got)
 	}
 	if line, open := <-lines; open {
@@ -96,7 +96,7 @@ func TestFollowBeforeAnythingIsPrinted(t *testing.T) {
 	lines, end := follow(t, js, logs.Query{})
 	l := attempt(t, logs.NewWriter(js, fast), source("train", "train-1", 1))
 	say(l, "hello\n")
-	if got := receive(t, lines, "line").Text; got != "hello" {
+	if got := natstest.Receive(t, lines, "line").Text; got != "hello" {
 		t.Errorf("got %q", got)
 	}
 	if err := end(); err != nil {
@@ -173,7 +173,7 @@ func TestAReaderThatIsStoppedWhileTheServerIsAwayStopsAtOnce(t *testing.T) {
 	server.Stop()
 	eventually(t, "the connection is seen to be gone", func() bool { return !js.Conn().IsConnected() })
 	cancel()
-	if err := receive(t, ended, "the end of Follow"); !errors.Is(err, context.Canceled) {
+	if err := natstest.Receive(t, ended, "the end of Follow"); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	server.Restart() // for the cleanup

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/logs"
+	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -44,7 +45,7 @@ func TestMeasureThroughputAndDelay(t *testing.T) {
 	for range 20 {
 		printed := time.Now()
 		say(one, "now\n")
-		receive(t, live, "line")
+		natstest.Receive(t, live, "line")
 		delays = append(delays, time.Since(printed))
 	}
 	slices.Sort(delays)

@@ -69,7 +69,7 @@ func read(t *testing.T, js jetstream.JetStream, query logs.Query) []logs.Line {
 	t.Helper()
 	var all []logs.Line
 	query.Run = "run.1"
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), natstest.Patience)
 	defer cancel()
 	err := logs.Follow(ctx, js, query, func(line logs.Line) error {
 		all = append(all, line)
@@ -97,7 +97,7 @@ func texts(lines []logs.Line) []string {
 // follow collects what Follow hands out until the returned function is called, which closes the query's Until and returns Follow's error.
 func follow(t *testing.T, js jetstream.JetStream, query logs.Query) (lines <-chan logs.Line, end func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), natstest.Patience)
 	until, handed, ended := make(chan struct{}), make(chan logs.Line, 10_000), make(chan error, 1)
 	query.Run, query.Until = "run.1", until
 	go func() {
@@ -114,21 +114,6 @@ func follow(t *testing.T, js jetstream.JetStream, query logs.Query) (lines <-cha
 	return handed, func() error {
 		close(until)
 		return <-ended
-	}
-}
-
-// patience is how long a test waits for what must happen; it decides nothing.
-const patience = 5 * time.Minute
-
-// receive returns the next value.
-func receive[T any](t *testing.T, from <-chan T, what string) T {
-	t.Helper()
-	select {
-	case value := <-from:
-		return value
-	case <-time.After(patience):
-		t.Fatalf("%s: nothing came", what)
-		panic("unreachable")
 	}
 }
 

@@ -2,7 +2,6 @@ package logs
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -58,11 +57,4 @@ func EnsureStream(ctx context.Context, js jetstream.JetStream, options StreamOpt
 		Compression: jetstream.S2Compression,
 		AllowDirect: true,
 	})
-}
-
-func orDiscard(logger *slog.Logger) *slog.Logger {
-	if logger == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return logger
 }

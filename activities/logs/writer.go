@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -64,7 +65,7 @@ func (o WriterOptions) orUsual() WriterOptions {
 		}
 	}
 	o.Burst = max(o.Burst, leastBurst)
-	o.Logger = orDiscard(o.Logger)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
 

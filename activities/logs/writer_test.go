@@ -72,7 +72,7 @@ func TestARestartOfTheServerLosesNothing(t *testing.T) {
 		say(l, "%s\n", text)
 	}
 	tell("before")
-	if got := receive(t, lines, "line before").Text; got != "before" {
+	if got := natstest.Receive(t, lines, "line before").Text; got != "before" {
 		t.Fatalf("got %q", got)
 	}
 	server.Stop()
@@ -80,7 +80,7 @@ func TestARestartOfTheServerLosesNothing(t *testing.T) {
 	server.Restart()
 	tell("after")
 	for _, text := range []string{"while it is down", "after"} {
-		if got := receive(t, lines, text).Text; got != text {
+		if got := natstest.Receive(t, lines, text).Text; got != text {
 			t.Fatalf("got %q, want %q", got, text)
 		}
 	}
@@ -177,7 +177,7 @@ func TestAFloodIsCutAndANoteSaysSoEvenWhenTheProgramIsSilentAfterwards(t *testin
 	}
 	kept, missing := 0, 0
 	for kept+missing < 1000 { // the lines come in several notes where the program paused
-		line := receive(t, live, "note")
+		line := natstest.Receive(t, live, "note")
 		if line.Origin != wire.LogNote {
 			kept++
 			continue

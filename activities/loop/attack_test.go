@@ -88,10 +88,10 @@ func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
 	js, forbidden := workerOf(server, "app", "own", "_INBOX")
 	refused := func(what string) {
 		t.Helper()
-		if err := js.Conn().FlushTimeout(patience); err != nil {
+		if err := js.Conn().FlushTimeout(natstest.Patience); err != nil {
 			t.Fatal(err)
 		}
-		if err := receive(t, forbidden, "refusal of "+what); !errors.Is(err, nats.ErrPermissionViolation) {
+		if err := natstest.Receive(t, forbidden, "refusal of "+what); !errors.Is(err, nats.ErrPermissionViolation) {
 			t.Errorf("%s: got %v, want a refusal", what, err)
 		}
 	}
@@ -123,7 +123,7 @@ func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := js.Conn().FlushTimeout(patience); err != nil {
+	if err := js.Conn().FlushTimeout(natstest.Patience); err != nil {
 		t.Fatal(err)
 	}
 	for _, subject := range []string{"_INBOX.x", "spillway.door.x", wire.LoopSubject("x"), "$KV.x", "events.x", "$JS.x"} {
@@ -131,10 +131,10 @@ func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := engine.Conn().FlushTimeout(patience); err != nil {
+	if err := engine.Conn().FlushTimeout(natstest.Patience); err != nil {
 		t.Fatal(err)
 	}
-	if err := js.Conn().FlushTimeout(patience); err != nil { // what the server has for it comes before
+	if err := js.Conn().FlushTimeout(natstest.Patience); err != nil { // what the server has for it comes before
 		t.Fatal(err)
 	}
 	if len(heard) > 0 {
@@ -171,13 +171,13 @@ func TestAttackADecisionUnderTheSubjectOfAHintIsNotFollowed(t *testing.T) {
 	}
 	followed := make(chan wire.Message, 3)
 	background(t, func(ctx context.Context) error {
-		return loop.Follow(ctx, engine, 0, func(_ uint64, message wire.Message) error {
-			followed <- message
+		return loop.Follow(ctx, engine, 0, nil, func(line loop.Line) error {
+			followed <- line.Message
 			return nil
-		}, nil)
+		})
 	})
 	for i, want := range []wire.Kind{"", "", wire.KindScheduled} {
-		if got := receive(t, followed, "a message").Kind(); got != want {
+		if got := natstest.Receive(t, followed, "a message").Kind(); got != want {
 			t.Errorf("message %d: got %q, want %q", i+1, got, want)
 		}
 	}

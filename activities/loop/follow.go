@@ -1,11 +1,11 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,65 +23,52 @@ const (
 	retryMost  = 2 * time.Second
 )
 
-// Follow calls handle with every message of the loop's stream from sequence from on (0 and 1 both mean the oldest), in order, one at a
-// time and each once, and then waits for new ones, until ctx ends or handle returns an error. It goes on where it was after a lost
-// connection or a restarted server.
-//
-// The samples that have a stream of their own come between them, by when the server stored them, each with the sequence of the message
-// before it (0 where there is none): those that were stored after the message at from was, or since now where there is none yet. A sample
-// may be lost, and may come beside its place while both are told; nothing in the loop's stream waits for it for long.
-//
-// A message that this build cannot read, or that says something else than its subject, is logged at debug level and handed on as the zero
-// Message, so that the caller sees its sequence: Metrics counts it, all others ignore it. Sequences may have gaps where old messages were
-// discarded. A nil logger discards.
-func Follow(
-	ctx context.Context, js jetstream.JetStream, from uint64, handle func(sequence uint64, message wire.Message) error, logger *slog.Logger,
-) error {
-	logger = orDiscard(logger)
-	reading, stop := context.WithCancel(ctx)
-	var readers sync.WaitGroup
-	defer readers.Wait()
-	defer stop()
-	m := merger{
-		facts:   &source{name: wire.LoopStream, next: max(from, 1), subject: wire.LoopSubject},
-		samples: &source{name: wire.SampleStream, next: 1, subject: wire.FactSubject},
-		handle:  handle, before: max(from, 1) - 1,
-	}
-	m.open(ctx, js, logger)
-	for _, s := range []*source{m.facts, m.samples} {
-		s.lines, s.ended = make(chan Line, readAhead), make(chan error, 1)
-		hand := func(next Line) error {
-			select {
-			case s.lines <- next:
-				return nil
-			case <-reading.Done():
-				return reading.Err()
-			}
-		}
-		readers.Go(func() { s.ended <- s.read(reading, js, hand, logger) })
-	}
-	return fmt.Errorf("follow %s: %w", wire.LoopStream, m.run(ctx))
-}
-
-// Line is one message of the loop's stream as it lies there.
+// Line is one message of the loop's stream as it lies there, or a sample between two of them.
 type Line struct {
+	// Sequence is its own in the loop's stream; of a sample that has a stream of its own that of the message before it, 0
+	// where there is none.
 	Sequence uint64
 	// Stored is when the server stored it, by its clock.
 	Stored time.Time
-	// More says that others are stored behind it.
+	// More says that others are stored behind it in its stream.
 	More bool
 	// Message is the zero Message where the reader does not want it, or this build cannot read it.
 	Message wire.Message
 }
 
-// FollowKinds is Follow for a reader that wants messages of some kinds only, and no samples: others come as the zero
-// Message, so that the reader sees how far it is, and are not decoded.
-func FollowKinds(
-	ctx context.Context, js jetstream.JetStream, from uint64, kinds []wire.Kind, handle func(Line) error,
-	logger *slog.Logger,
-) error {
-	s := source{name: wire.LoopStream, next: max(from, 1), subject: wire.LoopSubject, kinds: kinds}
-	return fmt.Errorf("follow %s: %w", wire.LoopStream, s.read(ctx, js, handle, orDiscard(logger)))
+// FollowOptions is what a reader wants. The zero value is for one that wants everything.
+type FollowOptions struct {
+	// Kinds are the messages that are wanted; others come as the zero Message, so that the reader sees how far it is, and
+	// are not decoded. Nil means all.
+	Kinds []wire.Kind
+	// NoSamples leaves out the samples that have a stream of their own.
+	NoSamples bool
+	// Logger is told of messages that cannot be read, at debug level. Nil discards.
+	Logger *slog.Logger
+}
+
+// Follow calls handle with every message of the loop's stream from sequence from on (0 and 1 both mean the oldest), in order, one at a
+// time and each once, and then waits for new ones, until ctx ends or handle returns an error. It goes on where it was after a lost
+// connection or a restarted server. Nil options are the zero ones.
+//
+// The samples that have a stream of their own come between them, by when the server stored them: those that were stored after the message
+// at from was, or since now where there is none yet. A sample may be lost, and may come beside its place while both are told; nothing in
+// the loop's stream waits for it for long.
+//
+// A message that this build cannot read, or that says something else than its subject, is handed on as the zero Message, so that the
+// caller sees its sequence: Metrics counts it, all others ignore it. Sequences may have gaps where old messages were discarded.
+func Follow(ctx context.Context, js jetstream.JetStream, from uint64, options *FollowOptions, handle func(Line) error) error {
+	var o FollowOptions
+	if options != nil {
+		o = *options
+	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	facts := &source{name: wire.LoopStream, next: max(from, 1), subject: wire.LoopSubject, kinds: o.Kinds}
+	follow := facts.read
+	if !o.NoSamples {
+		follow = newMerger(facts, o.Kinds).read
+	}
+	return fmt.Errorf("follow %s: %w", wire.LoopStream, follow(ctx, js, handle, o.Logger))
 }
 
 // maxDeleted bounds how many messages in a row may have been deleted by hand at the end of the stream.
@@ -162,11 +149,4 @@ func drain(ctx context.Context, js jetstream.JetStream, stream string, config je
 			return read, &handlerError{err}
 		}
 	}
-}
-
-func orDiscard(logger *slog.Logger) *slog.Logger {
-	if logger == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return logger
 }

@@ -25,10 +25,10 @@ func follow(t *testing.T, js jetstream.JetStream, from uint64) (<-chan seen, fun
 	t.Helper()
 	calls := make(chan seen, 1024)
 	return calls, background(t, func(ctx context.Context) error {
-		return loop.Follow(ctx, js, from, func(sequence uint64, message wire.Message) error {
-			calls <- seen{sequence, message}
+		return loop.Follow(ctx, js, from, nil, func(line loop.Line) error {
+			calls <- seen{line.Sequence, line.Message}
 			return nil
-		}, nil)
+		})
 	})
 }
 
@@ -50,7 +50,7 @@ func TestFollowStartsAtAnySequenceAndGoesOnLive(t *testing.T) {
 		t.Run(fmt.Sprint("from ", from), func(t *testing.T) {
 			calls, stop := follow(t, js, from)
 			for want := max(from, 1); want <= 10; want++ {
-				got := receive(t, calls, "message")
+				got := natstest.Receive(t, calls, "message")
 				if diff := cmp.Diff(seen{want, wire.Message{Event: record(fmt.Sprintf("train-%d", want), 1)}}, got, cmp.AllowUnexported(seen{})); diff != "" {
 					t.Errorf("call (-want +got):\n%s", diff)
 				}
@@ -62,7 +62,7 @@ func TestFollowStartsAtAnySequenceAndGoesOnLive(t *testing.T) {
 	}
 	calls, _ := follow(t, js, 13)
 	recordTasks(t, r, 11, 14)
-	if got := receive(t, calls, "live message").sequence; got != 13 {
+	if got := natstest.Receive(t, calls, "live message").sequence; got != 13 {
 		t.Errorf("first live message has sequence %d, want 13", got)
 	}
 }
@@ -78,7 +78,7 @@ func TestUnreadableMessagesKeepTheirSequence(t *testing.T) {
 	recordTasks(t, recorder(t, js, nil), 1, 2)
 	calls, _ := follow(t, js, 0)
 	for want := uint64(1); want <= 6; want++ {
-		got := receive(t, calls, "message")
+		got := natstest.Receive(t, calls, "message")
 		if readable := got.message.Event != nil; got.sequence != want || readable != (want == 6) {
 			t.Errorf("got sequence %d, %+v; want %d, readable only the sixth", got.sequence, got.message, want)
 		}
@@ -91,7 +91,7 @@ func TestFollowReturnsTheErrorOfItsFunction(t *testing.T) {
 	recordTasks(t, recorder(t, js, nil), 1, 3)
 	full := errors.New("disk is full")
 	calls := 0
-	err := loop.Follow(t.Context(), js, 0, func(uint64, wire.Message) error { calls++; return full }, nil)
+	err := loop.Follow(t.Context(), js, 0, nil, func(loop.Line) error { calls++; return full })
 	if !errors.Is(err, full) || calls != 1 {
 		t.Errorf("Follow = %v after %d calls, want %v after 1", err, calls, full)
 	}
@@ -106,7 +106,7 @@ func TestFollowHandsOutEverythingOnceAcrossARestartOfTheServer(t *testing.T) {
 	calls, _ := follow(t, js, 0)
 	recordTasks(t, r, 1, 6)
 	for want := uint64(1); want <= 5; want++ {
-		if got := receive(t, calls, "before").sequence; got != want {
+		if got := natstest.Receive(t, calls, "before").sequence; got != want {
 			t.Fatalf("got sequence %d, want %d", got, want)
 		}
 	}
@@ -114,7 +114,7 @@ func TestFollowHandsOutEverythingOnceAcrossARestartOfTheServer(t *testing.T) {
 	server.Restart()
 	recordTasks(t, r, 6, 11)
 	for want := uint64(6); want <= 10; want++ {
-		if got := receive(t, calls, "after").sequence; got != want {
+		if got := natstest.Receive(t, calls, "after").sequence; got != want {
 			t.Fatalf("got sequence %d, want %d", got, want)
 		}
 	}

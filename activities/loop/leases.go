@@ -37,7 +37,7 @@ func NewLeases(ctx context.Context, js jetstream.JetStream, logger *slog.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", wire.HostBucket, err)
 	}
-	return &Leases{bucket: bucket, plain: regexp.MustCompile(`^[A-Za-z0-9][-_A-Za-z0-9]*(\.[-_A-Za-z0-9]+)*$`), logger: orDiscard(logger)}, nil
+	return &Leases{bucket: bucket, plain: regexp.MustCompile(`^[A-Za-z0-9][-_A-Za-z0-9]*(\.[-_A-Za-z0-9]+)*$`), logger: cmp.Or(logger, slog.New(slog.DiscardHandler))}, nil
 }
 
 // PutHost says that the host is there, as described, and renews its lease.

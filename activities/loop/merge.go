@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -86,8 +87,37 @@ func (s *source) decode(ctx context.Context, raw jetstream.Msg, sequence uint64,
 // merger hands on the messages of two streams in the order in which the server stored them.
 type merger struct {
 	facts, samples *source
-	handle         func(sequence uint64, message wire.Message) error
 	before         uint64 // the sequence of the last message of the loop's stream that was handed on
+	handle         func(Line) error
+}
+
+// newMerger returns a merger of facts and of the samples that are of these kinds; nil is all.
+func newMerger(facts *source, kinds []wire.Kind) *merger {
+	samples := &source{name: wire.SampleStream, next: 1, subject: wire.FactSubject, kinds: kinds}
+	return &merger{facts: facts, samples: samples, before: facts.next - 1}
+}
+
+// read is that of a source, for both.
+func (m *merger) read(ctx context.Context, js jetstream.JetStream, handle func(Line) error, logger *slog.Logger) error {
+	reading, stop := context.WithCancel(ctx)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer stop()
+	m.handle = handle
+	m.open(ctx, js, logger)
+	for _, s := range []*source{m.facts, m.samples} {
+		s.lines, s.ended = make(chan Line, readAhead), make(chan error, 1)
+		hand := func(next Line) error {
+			select {
+			case s.lines <- next:
+				return nil
+			case <-reading.Done():
+				return reading.Err()
+			}
+		}
+		readers.Go(func() { s.ended <- s.read(reading, js, hand, logger) })
+	}
+	return m.run(ctx)
 }
 
 // open looks up what is stored, and when the first message was that is to be handed on. Who begins at the oldest needs no
@@ -194,10 +224,11 @@ func (m *merger) due() *source {
 
 // hand hands on the message that has come from s.
 func (m *merger) hand(s *source) error {
-	next := s.head
+	next := *s.head
 	s.head = nil
 	if s == m.facts {
 		m.before = next.Sequence
 	}
-	return m.handle(m.before, next.Message)
+	next.Sequence = m.before
+	return m.handle(next)
 }

@@ -3,7 +3,6 @@ package loop_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
@@ -50,21 +49,6 @@ func background(t *testing.T, work func(ctx context.Context) error) (stop func()
 	}
 	t.Cleanup(func() { _ = stop() })
 	return stop
-}
-
-// patience is how long a test waits for what must happen; it decides nothing.
-const patience = 5 * time.Minute
-
-// receive returns the next value.
-func receive[T any](t *testing.T, from <-chan T, what string) T {
-	t.Helper()
-	select {
-	case value := <-from:
-		return value
-	case <-time.After(patience):
-		t.Fatalf("%s: nothing came", what)
-		panic("unreachable")
-	}
 }
 
 var stage = predictor.StageID{App: "digits", Build: "b1", Name: "train"}

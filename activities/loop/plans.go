@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,7 +43,7 @@ func NewPlans(ctx context.Context, js jetstream.JetStream, logger *slog.Logger) 
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", wire.PlanBucket, err)
 	}
-	return &Plans{js: js, bucket: bucket, logger: orDiscard(logger)}, nil
+	return &Plans{js: js, bucket: bucket, logger: cmp.Or(logger, slog.New(slog.DiscardHandler))}, nil
 }
 
 // Watch calls obey with the plan in force and then with every newer one, one at a time, until ctx ends; it then returns the context's

@@ -60,7 +60,7 @@ func TestWatchHandsOutTheCurrentPlanAndOnlyNewerOnes(t *testing.T) {
 	post(t, p, plan(2, 1, 1))
 	post(t, p, plan(2, 2, 2))
 	obeyed := watch(t, p)
-	if diff := cmp.Diff(plan(2, 2, 2), receive(t, obeyed, "current plan")); diff != "" {
+	if diff := cmp.Diff(plan(2, 2, 2), natstest.Receive(t, obeyed, "current plan")); diff != "" {
 		t.Fatalf("current plan (-want +got):\n%s", diff)
 	}
 	for _, stale := range []predictor.Plan{plan(1, 99, 9), plan(2, 1, 9), plan(2, 2, 9)} {
@@ -79,7 +79,7 @@ func TestWatchHandsOutTheCurrentPlanAndOnlyNewerOnes(t *testing.T) {
 	// One after the other: the bucket keeps one value, so a watcher may never see a plan that is replaced at once.
 	for _, want := range []predictor.Plan{plan(2, 5, 5), plan(3, 0, 6)} {
 		post(t, p, want)
-		if diff := cmp.Diff(want, receive(t, obeyed, "newer plan")); diff != "" {
+		if diff := cmp.Diff(want, natstest.Receive(t, obeyed, "newer plan")); diff != "" {
 			t.Errorf("newer plan (-want +got):\n%s", diff)
 		}
 	}
@@ -91,7 +91,7 @@ func TestAttackAPlanOfATermThatCannotBeIsObeyedByNobody(t *testing.T) {
 	p := plans(t, js)
 	post(t, p, plan(2, 1, 1))
 	obeyed := watch(t, p)
-	receive(t, obeyed, "current plan")
+	natstest.Receive(t, obeyed, "current plan")
 	forged := []byte(`{"v":1,"plan":{"term":18446744073709551615,"tick":1}}`)
 	if _, err := js.Publish(t.Context(), "$KV."+wire.PlanBucket+"."+wire.PlanKey, forged); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestAttackAPlanOfATermThatCannotBeIsObeyedByNobody(t *testing.T) {
 	if _, err := p.Replace(t.Context(), plan(2, 2, 2), revision); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(plan(2, 2, 2), receive(t, obeyed, "the leader's next plan")); diff != "" {
+	if diff := cmp.Diff(plan(2, 2, 2), natstest.Receive(t, obeyed, "the leader's next plan")); diff != "" {
 		t.Errorf("obeyed (-want +got):\n%s", diff)
 	}
 }
@@ -156,11 +156,11 @@ func TestWatchGoesOnAcrossARestartOfTheServer(t *testing.T) {
 	p := plans(t, js)
 	obeyed := watch(t, p)
 	post(t, p, plan(1, 1, 1))
-	receive(t, obeyed, "plan before")
+	natstest.Receive(t, obeyed, "plan before")
 	server.Stop()
 	server.Restart()
 	post(t, p, plan(1, 2, 2))
-	if diff := cmp.Diff(plan(1, 2, 2), receive(t, obeyed, "plan after")); diff != "" {
+	if diff := cmp.Diff(plan(1, 2, 2), natstest.Receive(t, obeyed, "plan after")); diff != "" {
 		t.Errorf("plan after (-want +got):\n%s", diff)
 	}
 }

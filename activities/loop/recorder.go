@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +71,7 @@ func NewRecorder(js jetstream.JetStream, options *RecorderOptions) *Recorder {
 	if r.options.Buffer <= 0 {
 		r.options.Buffer = defaultBuffer
 	}
-	r.options.Logger = orDiscard(r.options.Logger)
+	r.options.Logger = cmp.Or(r.options.Logger, slog.New(slog.DiscardHandler))
 	r.facts = make(chan fact, r.options.Buffer)
 	go r.send()
 	return r

@@ -44,13 +44,13 @@ func lines(t *testing.T, js jetstream.JetStream) []wire.Message {
 	}
 	var all []wire.Message
 	done := errors.New("all read")
-	err = loop.Follow(t.Context(), js, 0, func(sequence uint64, message wire.Message) error {
-		all = append(all, message)
-		if sequence >= last {
+	err = loop.Follow(t.Context(), js, 0, nil, func(line loop.Line) error {
+		all = append(all, line.Message)
+		if line.Sequence >= last {
 			return done
 		}
 		return nil
-	}, nil)
+	})
 	if !errors.Is(err, done) {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestRecordWaitsForAServerThatComesBack(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 	server.Restart()
-	if err := receive(t, finished, "Record"); err != nil {
+	if err := natstest.Receive(t, finished, "Record"); err != nil {
 		t.Error(err)
 	}
 	if err := stop(); err != nil {
@@ -169,7 +169,7 @@ func TestTellIsSentByCloseAtTheLatestAndDropsAfterwards(t *testing.T) {
 	// Close has handed everything to the server, which stores it in its own time.
 	calls, _ := follow(t, js, 0)
 	for step, message := range want {
-		if diff := cmp.Diff(message, receive(t, calls, "sample").message); diff != "" {
+		if diff := cmp.Diff(message, natstest.Receive(t, calls, "sample").message); diff != "" {
 			t.Errorf("sample %d (-want +got):\n%s", step, diff)
 		}
 	}
@@ -198,7 +198,7 @@ func TestTellNeverWaits(t *testing.T) {
 		}
 		return nil
 	})
-	receive(t, told, "end of 24 Tells without a server")
+	natstest.Receive(t, told, "end of 24 Tells without a server")
 	if r.Dropped() == 0 {
 		t.Error("nothing was dropped")
 	}

@@ -9,19 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
-
-// stored returns how many messages a stream holds.
-func stored(t *testing.T, js jetstream.JetStream, name string) uint64 {
-	t.Helper()
-	stream, err := js.Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stream.CachedInfo().State.Msgs
-}
 
 // store publishes an event as Tell does, and waits until it is in its stream.
 func store(t *testing.T, js jetstream.JetStream, subject func(wire.Kind) string, event predictor.Event) {
@@ -62,10 +53,10 @@ func TestWhatPassesDoesNotPushOutWhatLasts(t *testing.T) {
 	if err := r.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := stored(t, js, wire.LoopStream); got != 1 {
+	if got := natstest.Messages(t, js, wire.LoopStream); got != 1 {
 		t.Errorf("the loop's stream holds %d messages, want the Record only", got)
 	}
-	if got := stored(t, js, wire.SampleStream); got != samples {
+	if got := natstest.Messages(t, js, wire.SampleStream); got != samples {
 		t.Errorf("the stream of samples holds %d messages, want %d", got, samples)
 	}
 	info, err := js.Stream(t.Context(), wire.SampleStream)
@@ -86,7 +77,7 @@ func TestSamplesComeBetweenTheMessagesOfTheLoopAsTheyWereStored(t *testing.T) {
 	}
 	calls, stop := follow(t, js, 0)
 	for i, event := range want {
-		got := receive(t, calls, "what was told")
+		got := natstest.Receive(t, calls, "what was told")
 		if diff := cmp.Diff(event, got.message.Event); diff != "" {
 			t.Fatalf("event %d of %d (-want +got):\n%s", i, len(want), diff)
 		}
@@ -95,7 +86,7 @@ func TestSamplesComeBetweenTheMessagesOfTheLoopAsTheyWereStored(t *testing.T) {
 	// Who goes on in the middle gets no sample from before.
 	calls, _ = follow(t, js, 79)
 	for i, event := range want[len(want)-5:] { // the start, three samples and the Record of the last task
-		if got := receive(t, calls, "what is left").message.Event; !cmp.Equal(event, got) {
+		if got := natstest.Receive(t, calls, "what is left").message.Event; !cmp.Equal(event, got) {
 			t.Errorf("event %d from the middle (-want +got):\n%s", i, cmp.Diff(event, got))
 		}
 	}
@@ -107,12 +98,12 @@ func TestASampleHasTheSequenceOfTheMessageBefore(t *testing.T) {
 	attemptWithSamples(t, js, "train-1", 2)
 	calls, _ := follow(t, js, 0)
 	for i, want := range []uint64{1, 1, 1, 2} {
-		if got := receive(t, calls, "message").sequence; got != want {
+		if got := natstest.Receive(t, calls, "message").sequence; got != want {
 			t.Errorf("message %d has sequence %d, want %d", i, got, want)
 		}
 	}
 	store(t, js, wire.FactSubject, predictor.Sampled{Run: "run", Stage: stage, Task: "train-2", Attempt: 1, At: time.Now()})
-	if got := receive(t, calls, "live sample"); got.sequence != 2 || got.message.Kind() != wire.KindSampled {
+	if got := natstest.Receive(t, calls, "live sample"); got.sequence != 2 || got.message.Kind() != wire.KindSampled {
 		t.Errorf("got %+v, want a sample with sequence 2", got)
 	}
 }
@@ -123,7 +114,7 @@ func TestSamplesOfAnEarlierVersionAreReadWhereTheyLie(t *testing.T) {
 	earlier := predictor.Sampled{Run: "run", Stage: stage, Task: "train-1", Attempt: 1, Step: 7, At: time.Now().UTC().Round(0)}
 	store(t, js, wire.LoopSubject, earlier)
 	calls, _ := follow(t, js, 0)
-	if got := receive(t, calls, "the sample"); got.sequence != 1 || !cmp.Equal(predictor.Event(earlier), got.message.Event) {
+	if got := natstest.Receive(t, calls, "the sample"); got.sequence != 1 || !cmp.Equal(predictor.Event(earlier), got.message.Event) {
 		t.Errorf("got %+v, want %+v with sequence 1", got, earlier)
 	}
 }
@@ -134,19 +125,19 @@ func TestAStreamOfSamplesThatIsGoneHoldsNothingUp(t *testing.T) {
 	attemptWithSamples(t, js, "train-1", 3)
 	calls, _ := follow(t, js, 0)
 	for range 5 {
-		receive(t, calls, "what was told before")
+		natstest.Receive(t, calls, "what was told before")
 	}
 	if err := js.DeleteStream(t.Context(), wire.SampleStream); err != nil {
 		t.Fatal(err)
 	}
 	recordTasks(t, recorder(t, js, nil), 2, 4)
 	for range 2 {
-		receive(t, calls, "a Record")
+		natstest.Receive(t, calls, "a Record")
 	}
 	ensure(t, js)
 	// The follower may open the new stream a moment later: what is stored by then is handed on, too.
 	store(t, js, wire.FactSubject, predictor.Sampled{Run: "run", Stage: stage, Task: "train-9", Attempt: 1, Step: 9, At: time.Now()})
-	if sample, ok := receive(t, calls, "a sample in the new stream").message.Event.(predictor.Sampled); !ok || sample.Task != "train-9" {
+	if sample, ok := natstest.Receive(t, calls, "a sample in the new stream").message.Event.(predictor.Sampled); !ok || sample.Task != "train-9" {
 		t.Errorf("got %+v, want the sample in the new stream", sample)
 	}
 }
@@ -160,7 +151,7 @@ func TestAFollowerOfAStackWithoutSamplesGoesOn(t *testing.T) {
 	recordTasks(t, recorder(t, js, nil), 1, 4)
 	calls, _ := follow(t, js, 0)
 	for want := uint64(1); want <= 3; want++ {
-		if got := receive(t, calls, "a Record").sequence; got != want {
+		if got := natstest.Receive(t, calls, "a Record").sequence; got != want {
 			t.Errorf("got sequence %d, want %d", got, want)
 		}
 	}

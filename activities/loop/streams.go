@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -29,7 +28,9 @@ const (
 // EnsureStreams creates the streams and the buckets of the loop, or brings them to this configuration. It may run any number of times,
 // also beside others; the number of replicas that an operator has set is kept.
 func EnsureStreams(ctx context.Context, js jetstream.JetStream) error {
-	if err := makeSampleStream(ctx, js); err != nil {
+	// The first sequence of the samples is the time in microseconds: samples are fewer than that, so whoever followed a
+	// stream that is gone goes on in the new one, as if samples had been lost.
+	if err := streams.Create(ctx, js, sampleStream(), uint64(time.Now().UnixMicro())); err != nil {
 		return err
 	}
 	for _, config := range []jetstream.StreamConfig{loopStream(), sampleStream()} {
@@ -80,45 +81,13 @@ func sampleStream() jetstream.StreamConfig {
 	}
 }
 
-// makeSampleStream makes the stream of samples where it is missing. Its first sequence is the time in microseconds: samples are fewer than that,
-// so whoever followed a stream that is gone goes on in the new one, as if samples had been lost.
-func makeSampleStream(ctx context.Context, js jetstream.JetStream) error {
-	_, err := js.Stream(ctx, wire.SampleStream)
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("look up stream %s: %w", wire.SampleStream, err)
-	}
-	config := sampleStream()
-	config.FirstSeq = uint64(time.Now().UnixMicro())
-	// It is made and never changed, as in ContinueStream.
-	if _, err := js.CreateStream(ctx, config); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return fmt.Errorf("make stream %s: %w", wire.SampleStream, err)
-	}
-	return nil
-}
-
 // afterGap is how far behind the last message that is known a stream begins that is made anew: others may know of later ones.
 const afterGap = 1 << 20
 
 // ContinueStream makes the loop's stream anew, where it is missing, so that its first message comes after the given sequence: whoever followed the stream
 // that is gone, and the checkpoint of it, go on as if messages had been discarded.
 func ContinueStream(ctx context.Context, js jetstream.JetStream, after uint64) error {
-	_, err := js.Stream(ctx, wire.LoopStream)
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("look up stream %s: %w", wire.LoopStream, err)
-	}
-	config := loopStream()
-	config.FirstSeq = after + afterGap
-	// It is made and never changed: a stream that got this first sequence would lose all before it when NATS opens it next.
-	if _, err := js.CreateStream(ctx, config); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return fmt.Errorf("make stream %s anew: %w", wire.LoopStream, err)
-	}
-	return nil
+	return streams.Create(ctx, js, loopStream(), after+afterGap)
 }
 
 func ensureBucket(ctx context.Context, js jetstream.JetStream, config jetstream.KeyValueConfig) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -62,7 +63,7 @@ func TestAttackFollowersGoOnInAStreamThatWasDeletedAndMadeAnew(t *testing.T) {
 	recordTasks(t, recorder, 0, 3)
 	var last uint64
 	for range 3 {
-		last = receive(t, calls, "what was told before").sequence
+		last = natstest.Receive(t, calls, "what was told before").sequence
 	}
 	if err := js.DeleteStream(t.Context(), wire.LoopStream); err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func TestAttackFollowersGoOnInAStreamThatWasDeletedAndMadeAnew(t *testing.T) {
 	}
 	recordTasks(t, recorder, 3, 5)
 	for range 2 {
-		if sequence := receive(t, calls, "what is told after").sequence; sequence <= last {
+		if sequence := natstest.Receive(t, calls, "what is told after").sequence; sequence <= last {
 			t.Errorf("sequence %d after %d", sequence, last)
 		}
 	}

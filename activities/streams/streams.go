@@ -28,6 +28,24 @@ func Ensure(ctx context.Context, js jetstream.JetStream, config jetstream.Stream
 	return nil
 }
 
+// Create makes the stream where it is missing, its first sequence first; one that is there is left as it is, because a stream
+// that got another first sequence would lose all before it when NATS opens it next. It may run any number of times, also
+// beside others.
+func Create(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, first uint64) error {
+	_, err := js.Stream(ctx, config.Name)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("look up stream %s: %w", config.Name, err)
+	}
+	config.FirstSeq = first
+	if _, err := js.CreateStream(ctx, config); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return fmt.Errorf("make stream %s: %w", config.Name, err)
+	}
+	return nil
+}
+
 // Replicas returns how many servers keep the stream; 1 when it does not exist yet.
 func Replicas(ctx context.Context, js jetstream.JetStream, stream string) (int, error) {
 	existing, err := js.Stream(ctx, stream)

@@ -36,6 +36,21 @@ func TestEnsureBringsAStreamToItsConfiguration(t *testing.T) {
 	}
 }
 
+func TestCreateMakesAStreamOnceWithItsFirstSequence(t *testing.T) {
+	t.Parallel()
+	js := natstest.Start(t).Connect()
+	config := jetstream.StreamConfig{Name: "FACTS", Subjects: []string{"facts.>"}, MaxBytes: 1 << 20}
+	for _, first := range []uint64{1000, 5000} {
+		if err := streams.Create(t.Context(), js, config, first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored, err := js.Publish(t.Context(), "facts.one", nil)
+	if err != nil || stored.Sequence != 1000 {
+		t.Errorf("the first message is %+v, %v; want sequence 1000", stored, err)
+	}
+}
+
 func TestAStreamThatCannotBeSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	js := natstest.Start(t).Connect()

@@ -1,6 +1,7 @@
 package traces
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -65,9 +66,7 @@ func New(ctx context.Context, options Options) (*Tracer, error) {
 		return nil, fmt.Errorf("describe this engine in traces: %w", err)
 	}
 	logger := options.Logger
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
+	logger = cmp.Or(logger, slog.New(slog.DiscardHandler))
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithIDGenerator(givenIDs{}), sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithResource(described),
 		sdktrace.WithBatcher(&quietly{SpanExporter: exporter, logger: logger},

@@ -49,5 +49,5 @@ func RunEndedID(run string) string { return run + endedID }
 // IsBuildMessageID says whether the workflow worker of a build may give what it publishes on subject this ID. Equal IDs are one message of a
 // stream, so in the loop's it may not have those of the Records and host accounts of others.
 func IsBuildMessageID(subject, id string) bool {
-	return !strings.HasPrefix(subject, "spillway.loop.") || strings.HasSuffix(id, startedID) || strings.HasSuffix(id, endedID)
+	return !strings.HasPrefix(subject, loopPrefix) || strings.HasSuffix(id, startedID) || strings.HasSuffix(id, endedID)
 }

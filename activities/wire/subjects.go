@@ -26,12 +26,18 @@ const (
 	LogStream = "SPILLWAY_LOGS"
 )
 
+// What the subjects of LoopStream and of SampleStream begin with; the kind of message follows.
+const (
+	loopPrefix   = "spillway.loop."
+	samplePrefix = "spillway.samples."
+)
+
 // Subjects.
 const (
 	// LoopSubjects is what LoopStream captures; the last token is the kind of message.
-	LoopSubjects = "spillway.loop.>"
+	LoopSubjects = loopPrefix + ">"
 	// SampleSubjects is what SampleStream captures; the last token is the kind of message.
-	SampleSubjects = "spillway.samples.>"
+	SampleSubjects = samplePrefix + ">"
 	// EventSubjects is what EventStream captures before any binding adds a subject of its own.
 	EventSubjects = "events.>"
 	// DeadSubjects is what DeadStream captures; the last token is the pipeline.
@@ -101,13 +107,13 @@ func DeadSubject(pipeline string) string { return "spillway.dead." + token(pipel
 // DoneSubject is where completion events of pipeline go.
 func DoneSubject(pipeline string) string { return "spillway.done." + token(pipeline) }
 
-// LoopSubject is where messages of kind go that last.
-func LoopSubject(kind Kind) string { return "spillway.loop." + string(kind) }
+// LoopSubject is the subject in LoopStream of a kind of message. Samples go to FactSubject.
+func LoopSubject(kind Kind) string { return loopPrefix + string(kind) }
 
 // FactSubject is where messages of kind go: samples to SampleStream, all others to LoopStream.
 func FactSubject(kind Kind) string {
 	if kind == KindSampled {
-		return "spillway.samples." + string(kind)
+		return samplePrefix + string(kind)
 	}
 	return LoopSubject(kind)
 }

@@ -127,15 +127,8 @@ func (a *attempt) view(run *Detail) timeline.Attempt {
 	return timeline.Attempt{
 		Stage: a.stage.id.Name, Task: a.task, Number: int(a.number), Venue: m.venue, Host: m.host,
 		Outcome: m.outcome, Cause: m.cause, Error: a.failure,
-		ScheduledAt: timeOf(a.scheduled), AdmittedAt: timeOf(a.admitted), StartedAt: timeOf(a.started), EndedAt: timeOf(ended),
+		ScheduledAt: spend.Time(a.scheduled), AdmittedAt: spend.Time(a.admitted), StartedAt: spend.Time(a.started), EndedAt: spend.Time(ended),
 		Wall: a.wall, Fetch: a.fetch, Publish: a.publish, Settle: a.settle, Cold: m.cold, Grant: a.grant.Value(), CPU: a.cpu, PeakMemory: a.peak,
 		PredictedWall: a.predictedWall, PredictedMemory: a.predictedMemory, Cost: a.cost,
 	}
-}
-
-func timeOf(nanoseconds int64) time.Time {
-	if nanoseconds == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, nanoseconds).UTC()
 }

@@ -127,7 +127,7 @@ func (d *Detail) lookViews() []timeline.Look {
 	for i, look := range d.looks {
 		of := d.attempts.at(int(look.attempt))
 		views[i] = timeline.Look{
-			Stage: of.stage.id.Name, Task: of.task, Attempt: int(of.number), Venue: of.manner.Value().venue, At: timeOf(look.at),
+			Stage: of.stage.id.Name, Task: of.task, Attempt: int(of.number), Venue: of.manner.Value().venue, At: spend.Time(look.at),
 			CPU: quantity.Milli(look.cpu), Memory: look.memory, Grant: look.grant.Value(),
 		}
 	}
@@ -140,7 +140,7 @@ func (a *account) waiting() []timeline.Attempt {
 	var waiting []timeline.Attempt
 	for _, st := range a.stages {
 		if since := st.waits(); a.state != predictor.RunSucceeded && since != 0 {
-			waiting = append(waiting, timeline.Attempt{Stage: st.id.Name, ScheduledAt: timeOf(since)})
+			waiting = append(waiting, timeline.Attempt{Stage: st.id.Name, ScheduledAt: spend.Time(since)})
 		}
 	}
 	return waiting

@@ -87,7 +87,7 @@ func ChargeReused(e predictor.Reused) spend.Span {
 }
 
 // Latest is the latest time of any event; the zero time before the first.
-func (l *Ledger) Latest() time.Time { return timeOf(l.latest) }
+func (l *Ledger) Latest() time.Time { return spend.Time(l.latest) }
 
 // Statement adds up a Bill.
 //
@@ -118,7 +118,7 @@ func NewStatement(query BillQuery, latest time.Time) *Statement {
 		s.since = spend.Nanoseconds(query.Since)
 	}
 	if query.Until.IsZero() {
-		s.total.Until = timeOf(spend.Nanoseconds(latest))
+		s.total.Until = spend.Time(spend.Nanoseconds(latest))
 	} else {
 		s.until = spend.Nanoseconds(query.Until)
 	}
@@ -206,7 +206,7 @@ func (s *Statement) Bill(now time.Time) Bill {
 	if b.Since.IsZero() {
 		b.Since = now.UTC()
 		if s.first != math.MaxInt64 {
-			b.Since = timeOf(max(1, s.first))
+			b.Since = spend.Time(max(1, s.first))
 		}
 	}
 	for _, line := range s.lines {

@@ -31,7 +31,7 @@ type host struct {
 	*recorder
 	agent    *Agent
 	frontend *slottest.Frontend
-	plans    *plans
+	plans    slottest.Plans
 	stop     func() error
 }
 
@@ -39,7 +39,7 @@ type host struct {
 func start(t *testing.T, slots int, edit func(*Options)) *host {
 	t.Helper()
 	frontend, c := slottest.Start(t)
-	h := &host{recorder: newRecorder(), frontend: frontend, plans: &plans{next: make(chan predictor.Plan)}}
+	h := &host{recorder: newRecorder(), frontend: frontend, plans: make(slottest.Plans)}
 	options := Options{
 		Host: "h1", StateDir: t.TempDir(), Client: c, Capacity: of(4, 1024), PricePerHour: quantity.USD, ArtifactsURL: "file:///artifacts",
 		Builds: builds{}, Recorder: h.recorder, Plans: h.plans, Inventory: h.inventory, SampleEvery: 10 * time.Millisecond,
@@ -66,7 +66,7 @@ func start(t *testing.T, slots int, edit func(*Options)) *host {
 			}
 		}
 	})
-	h.plans.next <- placement(slots, predictor.Sizing{})
+	h.plans <- placement(slots, predictor.Sizing{})
 	return h
 }
 
@@ -318,7 +318,7 @@ func TestARunningAttemptIsResizedByANewerPlan(t *testing.T) {
 	h := start(t, 1, nil)
 	a := h.submit(t, order{Do: "wait"}, nil)
 	await[predictor.Sampled](t, h.recorder, "a sample after the first step", func(s predictor.Sampled) bool { return s.Step == 1 })
-	h.plans.next <- placement(1, predictor.Sizing{Stage: stage, Base: of(2, 300)})
+	h.plans <- placement(1, predictor.Sizing{Stage: stage, Base: of(2, 300)})
 	if out, _ := decoded(t, h, a); out.Grant != of(2, 300) {
 		t.Errorf("grant that the child was told: got %s, want %s", out.Grant, of(2, 300))
 	}
@@ -438,7 +438,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
 	_, c := slottest.Start(t)
 	r := newRecorder()
-	good := Options{Host: "h", StateDir: t.TempDir(), Client: c, Builds: builds{}, Recorder: r, Plans: &plans{}, Inventory: r.inventory}
+	good := Options{Host: "h", StateDir: t.TempDir(), Client: c, Builds: builds{}, Recorder: r, Plans: slottest.Plans(nil), Inventory: r.inventory}
 	for name, edit := range map[string]func(*Options){
 		"no host":            func(o *Options) { o.Host = "" },
 		"no state directory": func(o *Options) { o.StateDir = "" },
@@ -463,20 +463,6 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	cancel()
 	if err := a.Run(ctx); err != nil {
 		t.Errorf("Run that is told to end: %v", err)
-	}
-}
-
-// plans hands out the plans of a test.
-type plans struct{ next chan predictor.Plan }
-
-func (p *plans) Watch(ctx context.Context, obey func(predictor.Plan)) error {
-	for {
-		select {
-		case plan := <-p.next:
-			obey(plan)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 	}
 }
 

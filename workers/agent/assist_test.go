@@ -8,11 +8,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/spillway-ml/spillway/workers/enforce/enforcetest"
 )
 
 func TestWhatPreparesAnAttemptIsHeldAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	enforced(t)
+	enforcetest.Need(t)
 	h := start(t, 1, nil)
 	assist := h.agent.assist(t.Context(), of(1, 64))
 	run := func(ctx context.Context, script string) (string, error) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,7 +22,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/commandtest"
-	"github.com/spillway-ml/spillway/workers/enforce"
+	"github.com/spillway-ml/spillway/workers/enforce/enforcetest"
 	"github.com/spillway-ml/spillway/workers/slot"
 	"github.com/spillway-ml/spillway/workers/slot/slottest"
 )
@@ -73,19 +72,6 @@ func (h *host) command(t *testing.T, id string, c wire.Command, edit func(*wire.
 		edit(&task)
 	}
 	return h.frontend.Submit(t, stage.Queue(), task, c)
-}
-
-// enforced skips the test where the host cannot hold processes to a size.
-func enforced(t *testing.T) {
-	t.Helper()
-	offers := enforce.Detect()
-	if slices.ContainsFunc(offers, func(o enforce.Offer) bool { return o.Usable && o.Mode != enforce.None }) {
-		return
-	}
-	if slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "cgroup") {
-		t.Fatalf("no cgroup can be made here: %+v", offers)
-	}
-	t.Skipf("needs cgroups that this user may make: %+v", offers)
 }
 
 func TestACommandLeavesItsOutputsReportsAndLines(t *testing.T) {
@@ -244,7 +230,7 @@ func printedNow(printed func(string, int) string) string { return printed("train
 
 func TestAMemoryHogIsKilledAtItsLimitAndItsNeighbourLives(t *testing.T) {
 	t.Parallel()
-	enforced(t)
+	enforcetest.Need(t)
 	h, _, _ := startWithStore(t, 2, nil)
 	neighbour := h.command(t, "calm-1", shell(`for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done; echo '{"result": {"lived": true}}' >$SPILLWAY_REPORT`), nil)
 	hog := h.command(t, "hog-1", shell(`head -c 3000000000 /dev/zero | tail -c 3000000000 >/dev/null`), nil)
@@ -272,7 +258,7 @@ func TestAMemoryHogIsKilledAtItsLimitAndItsNeighbourLives(t *testing.T) {
 
 func TestAForkBombIsContainedAndFullyKilled(t *testing.T) {
 	t.Parallel()
-	enforced(t)
+	enforcetest.Need(t)
 	h, printed, _ := startWithStore(t, 2, nil)
 	bomb := h.command(t, "bomb-1", shell(`echo $$; bomb() { bomb | bomb & }; bomb; sleep 300`), func(task *wire.Task) {
 		task.Timeout, task.Declared = 700*time.Millisecond, of(1, 64)

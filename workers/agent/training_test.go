@@ -22,8 +22,8 @@ func pasts(sizing predictor.Sizing, steps ...float64) predictor.Plan {
 
 // obeyed hands out a plan and returns once it is obeyed: a second one is only taken then.
 func (h *host) obeyed(plan predictor.Plan) {
-	h.plans.next <- plan
-	h.plans.next <- plan
+	h.plans <- plan
+	h.plans <- plan
 }
 
 // tellings are the samples that tell how a training goes.

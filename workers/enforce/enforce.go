@@ -20,6 +20,7 @@
 package enforce
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -134,9 +135,7 @@ func Open(opts Options) (*Enforcer, error) {
 	if opts.Processes == 0 {
 		opts.Processes = DefaultProcesses
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	mode, err := chooseMode(opts.Mode, detect())
 	if err != nil {
 		return nil, err

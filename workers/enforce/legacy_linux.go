@@ -436,7 +436,7 @@ func (g *legacyGroup) freeze(frozen bool) (bool, error) {
 	if d, mounted := g.by["freezer"]; mounted {
 		return freezeLegacy(d, frozen)
 	}
-	return g.stop(frozen)
+	return stopAll(g.pids, frozen)
 }
 
 // freezeLegacy asks a freezer cgroup to freeze or thaw and reads whether it has. Asking again helps one that is stuck between.
@@ -450,14 +450,6 @@ func freezeLegacy(d directory, frozen bool) (bool, error) {
 	}
 	state, err := d.text("freezer.state")
 	return string(bytes.TrimSpace(state)) == want, err
-}
-
-func (g *legacyGroup) stop(frozen bool) (bool, error) {
-	pids, err := g.pids()
-	if err != nil {
-		return false, err
-	}
-	return stopAll(pids, frozen)
 }
 
 func (g *legacyGroup) kill() error {

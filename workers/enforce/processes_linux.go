@@ -163,16 +163,14 @@ func readable(pid int) bool {
 	return ok
 }
 
-func (g *processGroup) freeze(frozen bool) (bool, error) {
-	pids, err := g.pids()
+func (g *processGroup) freeze(frozen bool) (bool, error) { return stopAll(g.pids, frozen) }
+
+// stopAll stops or continues the processes that there are by signal, and tells whether all stopped ones have stopped.
+func stopAll(processes func() ([]int, error), frozen bool) (bool, error) {
+	pids, err := processes()
 	if err != nil {
 		return false, err
 	}
-	return stopAll(pids, frozen)
-}
-
-// stopAll stops or continues processes by signal, and tells whether all stopped ones have stopped.
-func stopAll(pids []int, frozen bool) (bool, error) {
 	if !frozen {
 		return true, signal(pids, unix.SIGCONT)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/workers/spawn/spawntest"
 )
 
 func TestAnInvocationIsColdAndTheNextOneIsWarmInTheSameProcess(t *testing.T) {
@@ -205,7 +207,7 @@ func TestConcurrencyOverALimitIsThrottled(t *testing.T) {
 			t.Errorf("%s: got %d throttled, want 1", name, s.Throttled)
 		}
 	}
-	if err := meet(dir, 1); err != nil {
+	if err := spawntest.Meet(dir, 1); err != nil {
 		t.Fatal(err)
 	}
 	wg.Wait()

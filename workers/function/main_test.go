@@ -29,6 +29,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/spillway-ml/spillway/workers/spawn"
+	"github.com/spillway-ml/spillway/workers/spawn/spawntest"
 )
 
 // TestMain makes the test binary the bootstrap of its own functions: an unmodified aws-lambda-go program.
@@ -78,7 +79,7 @@ func handle(ctx context.Context, in order) (any, error) {
 	case "sleep":
 		time.Sleep(time.Duration(in.N) * time.Millisecond)
 	case "meet": // wait until n invocations, or the test, have left a file in the directory
-		if err := meet(in.Dir, in.N); err != nil {
+		if err := spawntest.Meet(in.Dir, in.N); err != nil {
 			return nil, err
 		}
 	case "error":
@@ -109,24 +110,6 @@ func handle(ctx context.Context, in order) (any, error) {
 		time.AfterFunc(time.Duration(in.N)*time.Millisecond, func() { os.Exit(5) })
 	}
 	return out, nil
-}
-
-// meet leaves a file in dir and waits until there are n.
-func meet(dir string, n int) error {
-	f, err := os.CreateTemp(dir, "*")
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	for {
-		entries, err := os.ReadDir(dir)
-		if err != nil || len(entries) >= n {
-			return err
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // testSecret signs the requests of tests.

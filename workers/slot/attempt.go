@@ -301,12 +301,8 @@ func persist(ctx context.Context, recorder activities.Recorder, record predictor
 func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
+		if wait.For(late, grace) {
 			cancel()
-		case <-late.Done():
 		}
 	})
 	return late, func() { stop(); cancel() }

@@ -145,7 +145,7 @@ func (s *stack) expect(wall time.Duration) {
 		Wall: predictor.Interval{Mid: wall.Seconds(), High: wall.Seconds()},
 	}}
 	for range 2 { // the second is taken when the first is obeyed
-		s.plans.next <- plan
+		s.plans <- plan
 	}
 }
 

@@ -29,7 +29,7 @@ type stack struct {
 	*recorder
 	functions *functions
 	frontend  *slottest.Frontend
-	plans     *plans
+	plans     slottest.Plans
 	worker    *Worker
 	stop      func() // the worker, and waits until it has ended
 }
@@ -37,7 +37,7 @@ type stack struct {
 func start(t *testing.T, body func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error)) *stack {
 	t.Helper()
 	frontend, c := slottest.Start(t)
-	s := &stack{recorder: &recorder{}, functions: &functions{body: body}, frontend: frontend, plans: &plans{next: make(chan predictor.Plan)}}
+	s := &stack{recorder: &recorder{}, functions: &functions{body: body}, frontend: frontend, plans: make(slottest.Plans)}
 	w, err := New(Options{Client: c, Functions: s.functions, Recorder: s.recorder, Plans: s.plans, Venue: venue, Drain: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func start(t *testing.T, body func(context.Context, wire.StartAttempt, quantity.
 		}
 	})
 	t.Cleanup(s.stop)
-	s.plans.next <- grant(2)
+	s.plans <- grant(2)
 	return s
 }
 
@@ -192,7 +192,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		t.Error("no options: got no error, want one")
 	}
 	_, c := slottest.Start(t)
-	if _, err := New(Options{Client: c, Functions: &functions{}, Recorder: &recorder{}, Plans: &plans{}}); err == nil {
+	if _, err := New(Options{Client: c, Functions: &functions{}, Recorder: &recorder{}, Plans: slottest.Plans(nil)}); err == nil {
 		t.Error("a venue without classes: got no error, want one")
 	}
 }
@@ -225,19 +225,6 @@ func (f *functions) Invoke(ctx context.Context, name string, payload []byte) (ac
 		return activities.FunctionAnswer{}, err
 	}
 	return f.body(ctx, invoke.Start, memory)
-}
-
-type plans struct{ next chan predictor.Plan }
-
-func (p *plans) Watch(ctx context.Context, obey func(predictor.Plan)) error {
-	for {
-		select {
-		case plan := <-p.next:
-			obey(plan)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 type recorder struct {

@@ -61,9 +61,7 @@ func (j Job) normalized() (Job, deviceSet, error) {
 	j.Precision = cmp.Or(j.Precision, exec.Float32)
 	j.Recompute = cmp.Or(j.Recompute, RecomputeAuto)
 	j.CheckpointEvery = cmp.Or(j.CheckpointEvery, defaultCheckpoint)
-	if j.Logger == nil {
-		j.Logger = slog.New(slog.DiscardHandler)
-	}
+	j.Logger = cmp.Or(j.Logger, slog.New(slog.DiscardHandler))
 	return j, devices, nil
 }
 

@@ -10,17 +10,18 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// ErrRefused says that a run cannot be started however often it is tried, because of what is in the event. The event becomes a dead letter.
+// ErrRefused says that what was asked for cannot be, however often it is tried: a run, because of what is in its event, which
+// becomes a dead letter; a target or a binding.
 var ErrRefused = errors.New("the run was refused")
 
 // refused is an error that reads as its reason alone, and wraps ErrRefused.
-type refused struct{ reason string }
+type refused struct{ reason error }
 
-func (r refused) Error() string { return r.reason }
-func (r refused) Unwrap() error { return ErrRefused }
+func (r refused) Error() string   { return r.reason.Error() }
+func (r refused) Unwrap() []error { return []error{ErrRefused, r.reason} }
 
-// Refuse returns an error that wraps ErrRefused and reads as the format says: the reason of a dead letter.
-func Refuse(format string, of ...any) error { return refused{fmt.Sprintf(format, of...)} }
+// Refuse returns an error that wraps ErrRefused, and reads and wraps as fmt.Errorf says: the reason of a dead letter.
+func Refuse(format string, of ...any) error { return refused{fmt.Errorf(format, of...)} }
 
 // Start is all that is needed to start one run.
 type Start struct {

@@ -163,7 +163,7 @@ func (t *Trigger) ensureSubjects(ctx context.Context, table *table, additional [
 	t.mu.Unlock()
 	subjects, err := cover(wanted)
 	if err != nil {
-		return &Refusal{err}
+		return Refuse("%w", err)
 	}
 	before := slices.Sorted(slices.Values(config.Subjects))
 	if slices.Equal(before, subjects) {
@@ -186,7 +186,7 @@ func (t *Trigger) explain(ctx context.Context, name string, subjects []string, e
 		lister := t.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
 		for other := range lister.Name() {
 			if other != name {
-				return &Refusal{fmt.Errorf("subject %q overlaps stream %s: choose another subject, or take it from that stream: %w", subject, other, err)}
+				return Refuse("subject %q overlaps stream %s: choose another subject, or take it from that stream: %w", subject, other, err)
 			}
 		}
 	}

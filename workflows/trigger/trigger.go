@@ -94,9 +94,7 @@ func New(options Options) (*Trigger, error) {
 		return nil, fmt.Errorf("make trigger: Hold %s and Replicas %d must not be negative", options.Hold, options.Replicas)
 	}
 	log := options.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	wanted := options.Wanted
 	if wanted == nil {
 		wanted = func(context.Context, string) bool { return false }
@@ -121,24 +119,15 @@ func New(options Options) (*Trigger, error) {
 	}, nil
 }
 
-// Refusal is the error for targets and subjects that cannot be, however often they are asked for.
-type Refusal struct{ err error } //nolint:errname // a refusal is what it is called everywhere
-
-// Error says what cannot be, and what to do.
-func (r *Refusal) Error() string { return r.err.Error() }
-
-// Unwrap returns what the refusal is made of.
-func (r *Refusal) Unwrap() error { return r.err }
-
 // SetTargets says which pipelines there are now: all of them, each of the newest build of its app. When it returns nil, events for them are
 // taken, those that are taken from now on start runs of these builds, and bindings that a pipeline no longer declares are gone. It may be
-// called before Run. When it fails, nothing has changed: a target is wrong or a subject is taken by another stream, which is a *Refusal, or NATS
-// is away.
+// called before Run. When it fails, nothing has changed: a target is wrong or a subject is taken by another stream, which wraps
+// ErrRefused, or NATS is away.
 func (t *Trigger) SetTargets(ctx context.Context, targets []Target) error {
 	t.applying.Lock()
 	defer t.applying.Unlock()
 	if _, err := newTable(targets, nil); err != nil {
-		return fmt.Errorf("set targets: %w", &Refusal{err})
+		return Refuse("set targets: %w", err)
 	}
 	t.mu.Lock()
 	before, wasReady := t.targets, t.ready
@@ -156,24 +145,24 @@ func (t *Trigger) SetTargets(ctx context.Context, targets []Target) error {
 }
 
 // Bind makes a binding by command, or changes the cap and the goal of the one with the same Key. It is kept across restarts. When it returns
-// nil, events that are published from now on are taken. It refuses an unknown pipeline and whatever else is wrong, and then changes nothing;
+// nil, events that are published from now on are taken. An unknown pipeline and whatever else is wrong is refused with ErrRefused, and then nothing is changed;
 // only when Temporal is away while the schedule is made does it fail after the binding is kept, and the schedule then follows.
 func (t *Trigger) Bind(ctx context.Context, binding wire.Binding) (Bound, error) {
 	bound, err := asked(binding, Command)
 	if err != nil {
-		return Bound{}, err
+		return Bound{}, Refuse("%w", err)
 	}
 	t.applying.Lock()
 	defer t.applying.Unlock()
 	now := t.snapshot()
 	if _, known := now.pipelines[binding.Pipeline]; !known {
-		return Bound{}, fmt.Errorf("bind %q: pipeline %q is unknown; %s", binding.Subject, binding.Pipeline, suggestion(binding.Pipeline, now.pipelineNames()))
+		return Bound{}, Refuse("bind %q: pipeline %q is unknown; %s", binding.Subject, binding.Pipeline, suggestion(binding.Pipeline, now.pipelineNames()))
 	}
 	if bound.Binding.Schedule != "" && t.scheduler == nil {
-		return Bound{}, fmt.Errorf("bind pipeline %s to schedule %q: schedules are not available here", binding.Pipeline, binding.Schedule)
+		return Bound{}, Refuse("bind pipeline %s to schedule %q: schedules are not available here", binding.Pipeline, binding.Schedule)
 	}
 	if err := now.checkScheduled(bound); err != nil {
-		return Bound{}, fmt.Errorf("bind: %w", err)
+		return Bound{}, Refuse("bind: %w", err)
 	}
 	if err := t.ensureSubjects(ctx, now, bound.subjects()); err != nil {
 		return Bound{}, fmt.Errorf("bind %q to pipeline %s: %w", binding.Subject, binding.Pipeline, err)

@@ -443,14 +443,14 @@ func TestBindByCommand(t *testing.T) {
 	js, mem := newJetStream(t), newMemory()
 	s := restart(t, js, mem, digits())
 	_, err := s.Bind(t.Context(), wire.Binding{Pipeline: "digitz", Subject: "data.new"})
-	if err == nil || !strings.Contains(err.Error(), "nearest: digits") {
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "nearest: digits") {
 		t.Errorf("Bind of an unknown pipeline = %v, want the nearest name", err)
 	}
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.Bind(t.Context(), wire.Binding{Pipeline: "digits", Subject: "orders.new"})
-	if err == nil || !strings.Contains(err.Error(), "stream ORDERS") {
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "stream ORDERS") {
 		t.Errorf("Bind of another stream's subject = %v, want its name", err)
 	}
 	bound, err := s.Bind(t.Context(), wire.Binding{Pipeline: "digits", Subject: "data.>", MaxRuns: 5})
@@ -602,8 +602,8 @@ func TestSetTargetsRefuses(t *testing.T) {
 	} {
 		if err := s.SetTargets(t.Context(), test.targets); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want an error with %q", name, err, test.want)
-		} else if _, refused := errors.AsType[*Refusal](err); !refused {
-			t.Errorf("%s: %v is no *Refusal", name, err)
+		} else if !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %v does not wrap ErrRefused", name, err)
 		}
 	}
 	if bounds := s.Bindings(); len(bounds) > 0 {

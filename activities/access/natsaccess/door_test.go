@@ -44,15 +44,6 @@ func settle(t *testing.T, engine, build jetstream.JetStream) {
 	}
 }
 
-func messages(t *testing.T, js jetstream.JetStream, name string) uint64 {
-	t.Helper()
-	stream, err := js.Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stream.CachedInfo().State.Msgs
-}
-
 func TestAttackABuildHasItsAnswersGoElsewhere(t *testing.T) {
 	t.Parallel()
 	engine, build := open(t)
@@ -184,7 +175,7 @@ func TestAttackABuildAsksNATSForMoreByHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle(t, engine, build)
-	if got := messages(t, engine, wire.LoopStream); got != 12 {
+	if got := natstest.Messages(t, engine, wire.LoopStream); got != 12 {
 		t.Errorf("the loop holds %d messages, want the 12 that were published", got)
 	}
 	if _, err := heard.NextMsg(time.Millisecond); !errors.Is(err, nats.ErrTimeout) {

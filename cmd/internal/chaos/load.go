@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -64,10 +65,7 @@ func (s *sender) send(ctx context.Context, seed uint64, e event) error {
 	for range sends - 1 {
 		pause := time.Duration(r.Int64N(int64(longestEcho)))
 		s.working.Go(func() {
-			select {
-			case <-time.After(pause):
-			case <-s.hurry.Done():
-			}
+			wait.For(s.hurry, pause)
 			if again, err := s.publish(ctx, e); err != nil || again != run {
 				s.fail(errors.Join(err, fmt.Errorf("event %s sent again: run %q, want %q", e.ID, again, run)))
 			}

@@ -78,7 +78,7 @@ func (a *apps) change(ctx context.Context, batch []served, gone []string) error 
 	if changed {
 		if err := a.trigger.SetTargets(ctx, a.targets()); err != nil {
 			a.current = before
-			if _, refused := errors.AsType[*trigger.Refusal](err); refused {
+			if errors.Is(err, trigger.ErrRefused) {
 				return web.Conflict("change what starts its runs", "serve app %s: %v", strings.Join(names, ", "), err)
 			}
 			return fmt.Errorf("serve app %s: %w", strings.Join(names, ", "), err)

@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/proctest"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workers/enforce/enforcetest"
 )
 
 // probe is a chain of a stage that tries, as whoever it runs as, what a stage of another user must not be able to
@@ -101,7 +102,7 @@ func startForNobody(t *testing.T, app string, flags ...string) *testEngine {
 // and are held as any other.
 func TestAttackByAStageOfAnotherUser(t *testing.T) {
 	t.Parallel()
-	needCgroup(t)
+	enforcetest.Need(t)
 	e := startForNobody(t, "", "--pool-memory", "600MiB")
 	run := func(name, text string) (code int, left map[string]string, said string) {
 		files := map[string]string{name + ".yaml": text, "requirements.txt": "# nothing else\n"}

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -14,24 +13,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/loop"
-	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/workers/enforce"
+	"github.com/spillway-ml/spillway/workers/enforce/enforcetest"
 )
-
-// needCgroup skips the test where no process can be held to a size.
-func needCgroup(t *testing.T) {
-	t.Helper()
-	offers := enforce.Detect()
-	if slices.ContainsFunc(offers, func(o enforce.Offer) bool { return o.Usable && o.Mode != enforce.None }) {
-		return
-	}
-	if slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "cgroup") {
-		t.Fatalf("no cgroup can be made here: %+v", offers)
-	}
-	t.Skipf("needs cgroups that this user may make: %+v", offers)
-}
 
 // followRecords collects the Records of an engine until the test ends; the function returns those that match so far.
 func (e *testEngine) followRecords() func(match func(predictor.Record) bool) []predictor.Record {
@@ -46,14 +31,14 @@ func (e *testEngine) followRecords() func(match func(predictor.Record) bool) []p
 	ctx, stop := context.WithCancel(context.WithoutCancel(e.t.Context()))
 	ended := make(chan error, 1)
 	go func() {
-		ended <- loop.Follow(ctx, stream, 0, func(_ uint64, message loopwire.Message) error {
-			if record, ok := message.Event.(predictor.Record); ok {
+		ended <- loop.Follow(ctx, stream, 0, nil, func(line loop.Line) error {
+			if record, ok := line.Message.Event.(predictor.Record); ok {
 				mu.Lock()
 				all = append(all, record)
 				mu.Unlock()
 			}
 			return nil
-		}, slog.New(slog.DiscardHandler))
+		})
 	}()
 	e.t.Cleanup(func() {
 		stop()
@@ -79,7 +64,7 @@ func (e *testEngine) followRecords() func(match func(predictor.Record) bool) []p
 // declared size and some failures that have nothing to do with memory. What is killed for memory must succeed with more, what fails
 // otherwise must not grow, and what is learned must be close to what is needed.
 func TestRunningOutOfMemoryIsHealed(t *testing.T) {
-	needCgroup(t)
+	enforcetest.Need(t)
 	// A short run is mostly its beginning, when little is known and head-room is large; which tasks come first is chance. Half of it tells sizes
 	// that are learned from those that are given to all (a quarter of the pool, of which more is spare); the long run measures how close they are.
 	tasks, mostSpare := 60, 0.50

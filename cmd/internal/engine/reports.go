@@ -36,7 +36,9 @@ func openReports(ctx context.Context, s *stores) (*reports, error) {
 		return nil, err
 	}
 	s.work("follow the loop", func(ctx context.Context) error {
-		return loop.Follow(ctx, s.stream, 0, watching.apply, s.logger)
+		return loop.Follow(ctx, s.stream, 0, &loop.FollowOptions{Logger: s.logger}, func(line loop.Line) error {
+			return watching.apply(line.Sequence, line.Message)
+		})
 	})
 	s.work("watch the plan", func(ctx context.Context) error {
 		return s.plans.Watch(ctx, func(plan predictor.Plan) { watching.obey(ctx, plan) })

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce/enforcetest"
 )
 
 // buildDigits compiles the sample app.
@@ -60,7 +61,7 @@ func median(values []float64) float64 {
 // TestTenRunsOfDigits runs the sample ten times in a row and tells how close the memory that attempts were given was to what they took.
 func TestTenRunsOfDigits(t *testing.T) {
 	needMeasure(t)
-	needCgroup(t)
+	enforcetest.Need(t)
 	e := startEngine(t, t.TempDir(), buildDigits(t))
 	records := e.followRecords()
 	for n := 1; n <= 10; n++ {
@@ -105,7 +106,7 @@ func (u *used) add(a predictor.Record) {
 // afterwards: the largest peak and one core.
 func TestUtilisationOfThePool(t *testing.T) {
 	needMeasure(t)
-	needCgroup(t)
+	enforcetest.Need(t)
 	app := buildDigits(t)
 	ours, static := startEngine(t, t.TempDir(), app, "--no-burst"), startEngine(t, t.TempDir(), app, "--predictor", "off")
 	ourRecords, staticRecords := ours.followRecords(), static.followRecords()

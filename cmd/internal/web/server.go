@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,9 +80,7 @@ func New(options Options) *Server {
 	if s.ready == nil {
 		s.ready = func(context.Context) error { return nil }
 	}
-	if s.logger == nil {
-		s.logger = slog.New(slog.DiscardHandler)
-	}
+	s.logger = cmp.Or(s.logger, slog.New(slog.DiscardHandler))
 	s.described = sync.OnceValues(s.document)
 	s.mount(options)
 	s.handler = s.guard().Wrap(s.mux)

@@ -48,6 +48,14 @@ func Nanoseconds(t time.Time) int64 {
 	return t.UnixNano()
 }
 
+// Time is the time, in UTC, that Nanoseconds counts; the zero time for 0.
+func Time(nanoseconds int64) time.Time {
+	if nanoseconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nanoseconds).UTC()
+}
+
 // New returns an empty Book.
 func New() *Book { return Reopen(0) }
 

@@ -5,36 +5,20 @@ import (
 	"fmt"
 	"os"
 	osexec "os/exec"
-	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/exec/exectest"
 	"github.com/spillway-ml/spillway/workers/schedule"
 )
-
-func requireMeasuring(t *testing.T) {
-	t.Helper()
-	if os.Getenv("SPILLWAY_MEASURE") != "1" {
-		t.Skip("it measures for a minute or more; set SPILLWAY_MEASURE=1")
-	}
-}
 
 func middle(list []float64) float64 {
 	list = slices.Clone(list)
 	slices.Sort(list)
 	return list[len(list)/2]
-}
-
-// logLoad prints how busy the machine is, as figures are worth little on a busy one.
-func logLoad(t *testing.T) {
-	t.Helper()
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		t.Logf("load: %s on %d cores", strings.TrimSpace(string(load)), runtime.NumCPU())
-	}
 }
 
 // stepper returns a function that trains the next step of one of the large models and returns how long it took. The batch is all of the data, samples copies of it.
@@ -96,7 +80,7 @@ func copied(a Array, copies int) Array {
 
 // TestMeasureTwoPartsBesideOne prints how long a step of two parts of one thread each takes beside one of the whole model on one thread, the same samples in each.
 func TestMeasureTwoPartsBesideOne(t *testing.T) {
-	requireMeasuring(t)
+	exectest.RequireMeasuring(t)
 	for _, tt := range []struct {
 		model                string
 		copies, microBatches int
@@ -118,14 +102,14 @@ func TestMeasureTwoPartsBesideOne(t *testing.T) {
 			t.Logf("%s: 2 parts of %d micro-batches %.1f ms, bubble %.3f; 1 part of one micro-batch %.1f ms, ratio %.3f; 1 part of %d %.1f ms, ratio %.3f; of the fastest steps %.3f and %.3f",
 				tt.model, tt.microBatches, two*1e3, middle(bubbles), one*1e3, two/one, tt.microBatches, oneCut*1e3, two/oneCut,
 				slices.Min(inTwo)/slices.Min(inOne), slices.Min(inTwo)/slices.Min(inOneCut))
-			logLoad(t)
+			exectest.LogLoad(t)
 		})
 	}
 }
 
 // TestMeasureTheExecutorBesidePyTorch prints what a step costs here and in PyTorch, for models of the same shapes; both take turns.
 func TestMeasureTheExecutorBesidePyTorch(t *testing.T) {
-	requireMeasuring(t)
+	exectest.RequireMeasuring(t)
 	const python = "/usr/bin/python3"
 	if err := osexec.CommandContext(t.Context(), python, "-c", "import torch").Run(); err != nil {
 		t.Skipf("%s has no torch: %v", python, err)
@@ -173,5 +157,5 @@ func measureBeside(t *testing.T, python, model string, threads int) {
 	}
 	t.Logf("%s, %d threads: %.1f ms a step, PyTorch %.1f ms, ratio %.2f; of the fastest steps %.2f", model, threads, middle(ours[2:])*1e3, middle(theirs[2:])*1e3,
 		middle(ours[2:])/middle(theirs[2:]), slices.Min(ours)/slices.Min(theirs))
-	logLoad(t)
+	exectest.LogLoad(t)
 }

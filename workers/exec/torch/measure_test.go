@@ -16,25 +16,11 @@ import (
 	"time"
 
 	spillway "github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/exec/exectest"
 	"github.com/spillway-ml/spillway/workers/exec/torch"
 	"github.com/spillway-ml/spillway/workers/graph"
 	"github.com/spillway-ml/spillway/workers/schedule"
 )
-
-func requireMeasuring(t *testing.T) {
-	t.Helper()
-	if os.Getenv("SPILLWAY_MEASURE") != "1" {
-		t.Skip("it measures for a minute or more; set SPILLWAY_MEASURE=1")
-	}
-}
-
-// logLoad prints how busy the machine is, as figures are worth little on a busy one.
-func logLoad(t *testing.T) {
-	t.Helper()
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		t.Logf("load: %s on %d cores", strings.TrimSpace(string(load)), runtime.NumCPU())
-	}
-}
 
 func median(list []float64) float64 {
 	list = slices.Clone(list)
@@ -122,7 +108,7 @@ const (
 
 // The bubble of equal stages is (K-1)/(M+K-1) (Y. Huang et al., GPipe, https://arxiv.org/abs/1811.06965, section 2.3).
 func TestMeasureTheBubbleOfTwoProcessesBesideItsFormula(t *testing.T) {
-	requireMeasuring(t)
+	exectest.RequireMeasuring(t)
 	if runtime.NumCPU() < 2 {
 		t.Skip("it needs two cores")
 	}
@@ -161,14 +147,14 @@ func TestMeasureTheBubbleOfTwoProcessesBesideItsFormula(t *testing.T) {
 						name, 100*off, 100*bubbleBar, 100*bubbleNoise)
 				}
 			}
-			logLoad(t)
+			exectest.LogLoad(t)
 		})
 	}
 }
 
 // TestMeasureTwoPartsBesideOne tells how long a step of two parts on a core each takes beside one of the whole model on one core, the same samples in each.
 func TestMeasureTwoPartsBesideOne(t *testing.T) {
-	requireMeasuring(t)
+	exectest.RequireMeasuring(t)
 	if runtime.NumCPU() < 2 {
 		t.Skip("it needs two cores")
 	}
@@ -205,7 +191,7 @@ func TestMeasureTwoPartsBesideOne(t *testing.T) {
 			if ratio := slices.Min(inTwo) / slices.Min(inOne); ratio > twoBar+twoNoise {
 				t.Errorf("a step of two parts takes %.2f times that of one, want %.2f, and %.2f more for noise", ratio, twoBar, twoNoise)
 			}
-			logLoad(t)
+			exectest.LogLoad(t)
 		})
 	}
 }
@@ -213,7 +199,7 @@ func TestMeasureTwoPartsBesideOne(t *testing.T) {
 // TestMeasureThePassageOfTensors prints the speed at which a tensor goes to the next process and its gradient comes back, beside a copy of as many bytes within a process.
 // A passage is written once, by the part that sends it, and read where it lies.
 func TestMeasureThePassageOfTensors(t *testing.T) {
-	requireMeasuring(t)
+	exectest.RequireMeasuring(t)
 	if runtime.NumCPU() < 2 {
 		t.Skip("it needs two cores")
 	}
@@ -251,7 +237,7 @@ func TestMeasureThePassageOfTensors(t *testing.T) {
 			tt.size>>20, milliseconds(there), speed(1, median(there)), milliseconds(back), speed(1, median(back)), speed(2, both), speed(2, both-overhead),
 			milliseconds(copies), speed(1, median(copies)), both/2/median(copies))
 	}
-	logLoad(t)
+	exectest.LogLoad(t)
 }
 
 // pass trains one step and returns the seconds of both forward and both backward passes.
@@ -321,7 +307,7 @@ for step, _ in enumerate(sys.stdin):
 
 // TestMeasureTheExecutorBesideABareLoop prints what a step costs in the executor, and what it costs in PyTorch alone; both take turns.
 func TestMeasureTheExecutorBesideABareLoop(t *testing.T) {
-	requireMeasuring(t)
+	exectest.RequireMeasuring(t)
 	for _, threads := range []int{1, 2} {
 		for _, tt := range []struct {
 			model string
@@ -405,5 +391,5 @@ func measureBeside(t *testing.T, model string, batch, threads int) {
 		t.Fatal(err)
 	}
 	t.Logf("%s: copied for export in %v, written after %v; %+v", model, copied, time.Since(began), used)
-	logLoad(t)
+	exectest.LogLoad(t)
 }

@@ -196,9 +196,7 @@ func (o Options) normalized() (Options, error) {
 	if o.Device != CPU && o.Device != CUDA {
 		return o, fmt.Errorf("probe %s: device %q; want %s or %s", o.Model, o.Device, CPU, CUDA)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o, nil
 }
 

@@ -26,7 +26,7 @@ func static(run ledger.RunView) string {
 		text += "; in what time is not known"
 	}
 	if run.Static.Short > 0 {
-		text += fmt.Sprintf(", and %s would have run out of memory", plural(run.Static.Short, "attempt"))
+		text += fmt.Sprintf(", and %s would have run out of memory", Count(run.Static.Short, "attempt"))
 	}
 	return text
 }
@@ -67,7 +67,7 @@ func reused(run ledger.RunView) string {
 			stages = append(stages, Clean(stage.Name))
 		}
 	}
-	return fmt.Sprintf("reused: %s (%s, saved %s and %s)", strings.Join(stages, ", "), plural(run.Reused.Tasks, "task"), seconds(run.Reused.Seconds), run.Reused.Saved)
+	return fmt.Sprintf("reused: %s (%s, saved %s and %s)", strings.Join(stages, ", "), Count(run.Reused.Tasks, "task"), seconds(run.Reused.Seconds), run.Reused.Saved)
 }
 
 // savings says what sizes and earlier runs have saved, as far as that is known.

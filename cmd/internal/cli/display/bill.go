@@ -55,7 +55,7 @@ func billNotes(bill ledger.Bill, sum ledger.Line, s Style) []string {
 		notes = append(notes, fmt.Sprintf("wasted is the part of pool and function that attempts took which did not succeed: %s", percent(sum.Wasted.USD()/bill.Attempts.USD())))
 	}
 	if sum.Reused > 0 {
-		notes = append(notes, plural(sum.Reused, "result")+" of earlier runs cost nothing again")
+		notes = append(notes, Count(sum.Reused, "result")+" of earlier runs cost nothing again")
 	}
 	if len(notes) == 0 {
 		return nil

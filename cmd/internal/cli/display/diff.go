@@ -104,7 +104,7 @@ func (c *comparison) stage(d ledger.StageDiff) {
 }
 
 func stageInShort(stage ledger.StageView) string {
-	return fmt.Sprintf("%s, %s, %s", plural(stage.Done, "task"), seconds(stage.RunSeconds), stage.Cost)
+	return fmt.Sprintf("%s, %s, %s", Count(stage.Done, "task"), seconds(stage.RunSeconds), stage.Cost)
 }
 
 func venues(tasks map[predictor.Venue]int) string {

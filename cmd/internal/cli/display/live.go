@@ -110,7 +110,7 @@ func progressLine(stage ledger.StageView, s Style) string {
 		}
 	}
 	if stage.Failed > 0 {
-		parts = append(parts, s.paint(red, plural(stage.Failed, "failed attempt")))
+		parts = append(parts, s.paint(red, Count(stage.Failed, "failed attempt")))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -69,11 +69,11 @@ func stageLines(view ledger.RunView, said *logged) []string {
 		total := tasksOf(stage)
 		if total > 0 && !said.started[stage.Name] {
 			said.started[stage.Name] = true
-			lines = append(lines, fmt.Sprintf("stage %s started, %s known of", Clean(stage.Name), plural(total, "task")))
+			lines = append(lines, fmt.Sprintf("stage %s started, %s known of", Clean(stage.Name), Count(total, "task")))
 		}
 		if total > 0 && stage.Done >= total && stage.Running == 0 && !said.finished[stage.Name] {
 			said.finished[stage.Name] = true
-			lines = append(lines, fmt.Sprintf("stage %s: %s done (pool %d, function %d), %s, %s", Clean(stage.Name), plural(stage.Done, "task"),
+			lines = append(lines, fmt.Sprintf("stage %s: %s done (pool %d, function %d), %s, %s", Clean(stage.Name), Count(stage.Done, "task"),
 				stage.Tasks[predictor.Pool], stage.Tasks[predictor.Function], seconds(stage.RunSeconds), stage.Cost))
 		}
 	}

@@ -39,11 +39,11 @@ func Plan(p appraisal.Report, s Style) []string {
 
 func graphLines(p appraisal.Report) []string {
 	g := p.Graph
-	ops := plural(g.Ops, "operation")
+	ops := Count(g.Ops, "operation")
 	if g.BackwardOps > 0 {
 		ops += fmt.Sprintf(" (%d backward)", g.BackwardOps)
 	}
-	parts := []string{fmt.Sprintf("%s (%s):", cut(Clean(g.Name), 40), g.Format), ops, plural(g.Edges, "edge")}
+	parts := []string{fmt.Sprintf("%s (%s):", cut(Clean(g.Name), 40), g.Format), ops, Count(g.Edges, "edge")}
 	for _, amount := range []struct {
 		bytes quantity.Bytes
 		what  string
@@ -68,10 +68,10 @@ func planLines(p appraisal.Report) []string {
 		text += " (no contiguous plan is faster)"
 	}
 	if len(plan.Stages) > 0 {
-		text += ", " + plural(len(plan.Stages), "stage")
+		text += ", " + Count(len(plan.Stages), "stage")
 	}
 	if p.Objective == "step" {
-		text += ", " + batches(plan.MicroBatches) + ", at most " + plural(plan.MostReplicas, "replica")
+		text += ", " + batches(plan.MicroBatches) + ", at most " + Count(plan.MostReplicas, "replica")
 	}
 	lines := wrapped("plan   ", text, tableWidth)
 	if c := plan.Schedule; c != nil && c.Name != streamName {
@@ -136,7 +136,7 @@ func deviceLines(p appraisal.Report, s Style) []string {
 	}
 	lines := t.lines(s, "")
 	if unused > 0 {
-		lines = append(lines, plural(unused, "device")+" not used")
+		lines = append(lines, Count(unused, "device")+" not used")
 	}
 	return lines
 }

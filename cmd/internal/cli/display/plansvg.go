@@ -78,7 +78,7 @@ func PlanSVG(p appraisal.Report) []byte {
 		d.device(p.Plan, device, spans[device.Stage], svgHead+i*svgRow)
 	}
 	if more := len(p.Plan.Devices) - rows; more > 0 {
-		d.text("m", svgMargin, height-12, "and "+plural(more, "device")+" more")
+		d.text("m", svgMargin, height-12, "and "+Count(more, "device")+" more")
 	}
 	return d.end()
 }
@@ -97,7 +97,7 @@ func headline(p appraisal.Report) string {
 	}
 	text := ": " + measured(p.Objective) + " " + brief(p.Plan.Seconds)
 	if p.Objective == "step" {
-		text += fmt.Sprintf(", %s, %s", plural(len(p.Plan.Stages), "stage"), batches(p.Plan.MicroBatches))
+		text += fmt.Sprintf(", %s, %s", Count(len(p.Plan.Stages), "stage"), batches(p.Plan.MicroBatches))
 	}
 	if c := p.Plan.Schedule; c != nil && c.Name != streamName {
 		text += ", bubble " + percent(c.Bubble)

@@ -120,12 +120,12 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 			Predicted: orNil(run.Predicted.Cost), EarlierRuns: run.Predicted.Runs, Actual: new(run.Totals.Cost.USD()),
 		},
 		Venues: map[predictor.Venue]ReportVenue{
-			predictor.Pool:     {CPUs: notNil(poolCPUs)},
-			predictor.Function: {CPUs: notNil(functionCPUs)},
+			predictor.Pool:     {CPUs: append([]int{}, poolCPUs...)},
+			predictor.Function: {CPUs: append([]int{}, functionCPUs...)},
 		},
 		Reused:    ReportReuse{Tasks: run.Reused.Tasks, SavedSeconds: run.Reused.Seconds, SavedUSD: run.Reused.Saved.USD()},
 		Breakdown: m.Breakdown, Alerts: m.Alerts,
-		Stages: make([]ReportStage, 0, len(run.Stages)), Decisions: notNil(m.Decisions), Result: json.RawMessage("null"),
+		Stages: make([]ReportStage, 0, len(run.Stages)), Decisions: append([]predictor.Decision{}, m.Decisions...), Result: json.RawMessage("null"),
 	}
 	if Ended(run) {
 		report.EndedAt = new(run.EndedAt)
@@ -181,12 +181,4 @@ func orNil(interval predictor.Interval) *predictor.Interval {
 		return nil
 	}
 	return &interval
-}
-
-// notNil makes an empty list encode as [] and not as null.
-func notNil[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }

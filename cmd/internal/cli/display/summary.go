@@ -32,14 +32,14 @@ func Summary(m Model, s Style) []string {
 	lines = append(lines, stageSummary(run, s)...)
 	for _, stage := range run.Stages {
 		if stage.Failed > 0 {
-			lines = append(lines, s.paint(red, fmt.Sprintf("  %s: %s", cut(Clean(stage.Name), nameWidth), plural(stage.Failed, "failed attempt"))))
+			lines = append(lines, s.paint(red, fmt.Sprintf("  %s: %s", cut(Clean(stage.Name), nameWidth), Count(stage.Failed, "failed attempt"))))
 		}
 	}
 	if run.State == predictor.RunFailed {
 		lines = append(lines, fmt.Sprintf("  after a fix, `spillway retry %s` runs only what failed and what follows (--app serves the fix)", Clean(run.Run)))
 	}
 	if len(m.Decisions) > 0 {
-		lines = append(lines, fmt.Sprintf("  %s; `spillway show %s` lists them with their reasons", plural(len(m.Decisions), "decision"), Clean(run.Run)))
+		lines = append(lines, fmt.Sprintf("  %s; `spillway show %s` lists them with their reasons", Count(len(m.Decisions), "decision"), Clean(run.Run)))
 	}
 	return lines
 }

@@ -114,7 +114,8 @@ func money(usd float64) string {
 	return amount.String()
 }
 
-func plural(n int, one string) string {
+// Count writes n things, each of which is one: "1 stage", "2 stages".
+func Count(n int, one string) string {
 	if n == 1 {
 		return "1 " + one
 	}
@@ -180,12 +181,4 @@ func OrDash(text string) string {
 		return "-"
 	}
 	return text
-}
-
-// Counted writes a number of things with the word for one of them: "1 file", "3 files".
-func Counted(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + one + "s"
 }

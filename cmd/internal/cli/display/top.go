@@ -42,7 +42,7 @@ const (
 
 // Top returns the lines that show a whole stack: its hosts, the runs that go on, and their stages.
 func Top(o Overview, s Style) []string {
-	title := fmt.Sprintf("spillway %s  %s  %s, %s", Clean(o.Version), o.Now.Local().Format(time.TimeOnly), plural(len(o.Hosts), "host"), plural(len(o.Runs), "run"))
+	title := fmt.Sprintf("spillway %s  %s  %s, %s", Clean(o.Version), o.Now.Local().Format(time.TimeOnly), Count(len(o.Hosts), "host"), Count(len(o.Runs), "run"))
 	lines := []string{s.paint(bold, cut(title, s.columns()))}
 	if o.Lost != "" {
 		lines = append(lines, s.paint(red, cut("  "+Clean(o.Lost), s.columns())))
@@ -99,7 +99,7 @@ func hostLines(o Overview, s Style) []string {
 	if !o.Functions.Enabled {
 		return append(lines, "functions  off")
 	}
-	return append(lines, cut(fmt.Sprintf("functions  %s, %s of at most %d", plural(functions, "attempt"), plural(functionSlots(o.Runs), "slot"), o.Functions.Concurrency), s.columns()))
+	return append(lines, cut(fmt.Sprintf("functions  %s, %s of at most %d", Count(functions, "attempt"), Count(functionSlots(o.Runs), "slot"), o.Functions.Concurrency), s.columns()))
 }
 
 // functionSlots is how many slots stages have at functions; runs of one build share them.

@@ -14,7 +14,7 @@ import (
 
 // TrainingPlan returns the lines that tell how a training is divided, before it begins.
 func TrainingPlan(plan predictor.Training, s Style) []string {
-	text := fmt.Sprintf("a step of %s takes %s: %s, %s", plural(plan.Batch, "sample"), brief(plan.PredictedStepSeconds), plural(len(plan.Parts), "part"), batches(plan.MicroBatches))
+	text := fmt.Sprintf("a step of %s takes %s: %s, %s", Count(plan.Batch, "sample"), brief(plan.PredictedStepSeconds), Count(len(plan.Parts), "part"), batches(plan.MicroBatches))
 	if len(plan.Parts) > 1 {
 		text += ", schedule " + Clean(plan.Schedule)
 	}
@@ -68,7 +68,7 @@ func alternativeLines(plan predictor.Training, s Style) []string {
 		if other.StepSeconds > 0 {
 			step = brief(other.StepSeconds)
 		}
-		t.add(plural(other.Partitions, "part"), step, dashed(other.MicroBatches), other.PeakBytes.String(), cut(Clean(other.Reason), 48))
+		t.add(Count(other.Partitions, "part"), step, dashed(other.MicroBatches), other.PeakBytes.String(), cut(Clean(other.Reason), 48))
 	}
 	return t.lines(s, "")
 }
@@ -234,7 +234,7 @@ func TrainingEnd(end Trained, s Style) []string {
 	if end.Resumed > 0 {
 		since = fmt.Sprintf(" since the checkpoint of step %d", end.Resumed)
 	}
-	lines = append(lines, fmt.Sprintf("loss   %s after %s of %s, %s%s", loss, plural(int(done.Steps), "step"), plural(done.Batch, "sample"), seconds(end.Seconds), since))
+	lines = append(lines, fmt.Sprintf("loss   %s after %s of %s, %s%s", loss, Count(int(done.Steps), "step"), Count(done.Batch, "sample"), seconds(end.Seconds), since))
 	lines = append(lines, "model  "+Clean(end.Model))
 	if end.Checkpoint != "" {
 		lines = append(lines, "state  "+Clean(end.Checkpoint)+" (go on from it with --resume)")

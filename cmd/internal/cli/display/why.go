@@ -83,7 +83,7 @@ func Why(e Explained, m Model, s Style) []string {
 
 // stageWhy explains what one stage holds.
 func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
-	lines := []string{s.paint(bold, "stage "+Clean(stage.Name)) + fmt.Sprintf("  %d of %s done, %s", stage.Done, plural(tasksOf(stage), "task"), stage.Cost)}
+	lines := []string{s.paint(bold, "stage "+Clean(stage.Name)) + fmt.Sprintf("  %d of %s done, %s", stage.Done, Count(tasksOf(stage), "task"), stage.Cost)}
 	t := newTable("", "predicted", "came", "median error")
 	t.add("time", estimate(stage.PredictedWall, seconds), orDash(orUnknown(seconds)(stage.ActualWall)), orDash(median(stage.WallError, stage.WallErrors)))
 	t.add("memory", estimate(stage.PredictedMemory, inUnit("bytes")), orDash(orUnknown(inUnit("bytes"))(float64(stage.PeakMemory))), orDash(median(stage.MemoryError, stage.MemoryErrors)))
@@ -99,7 +99,7 @@ func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
 		lines = append(lines, holds)
 	}
 	if stage.Reused.Tasks > 0 {
-		lines = append(lines, fmt.Sprintf("  reused %s of %s, which took %s and cost %s", plural(stage.Reused.Tasks, "result"), Clean(stage.Reused.From), seconds(stage.Reused.Seconds), stage.Reused.Saved))
+		lines = append(lines, fmt.Sprintf("  reused %s of %s, which took %s and cost %s", Count(stage.Reused.Tasks, "result"), Clean(stage.Reused.From), seconds(stage.Reused.Seconds), stage.Reused.Saved))
 	}
 	for _, decision := range e.Latest {
 		if decision.Stage.Name != stage.Name {

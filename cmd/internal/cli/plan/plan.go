@@ -152,7 +152,7 @@ func complainOf(t *tool.Tool, file string, mistakes []devicelist.Mistake) error 
 	for _, m := range mistakes {
 		t.Complain("%s:%d:%d: %s\n", file, m.Line, m.Column, m.Text)
 	}
-	return &fault.UsageError{Problem: fmt.Sprintf("%s has %s", file, display.Counted(len(mistakes), "mistake")), Hint: "correct the file"}
+	return &fault.UsageError{Problem: fmt.Sprintf("%s has %s", file, display.Count(len(mistakes), "mistake")), Hint: "correct the file"}
 }
 
 // runnable returns the devices that run something of the graph, and notes which ones do not: one list serves graphs of several kinds. It refuses a

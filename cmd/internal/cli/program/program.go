@@ -156,7 +156,7 @@ func saidOf(files []transfer.Brought, dir string) string {
 			listed = append(listed, display.Name(file.Name))
 		}
 	}
-	text := fmt.Sprintf("brought back %s, %s: %s", display.Counted(len(files), "file"), total, strings.Join(listed, ", "))
+	text := fmt.Sprintf("brought back %s, %s: %s", display.Count(len(files), "file"), total, strings.Join(listed, ", "))
 	if more := len(files) - len(listed); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

@@ -138,7 +138,7 @@ func concludeChain(
 	defer func() { err = errors.Join(err, out.Close()) }()
 	fetched, err := download(ctx, s, result, steps, out)
 	if err == nil && !t.Quiet {
-		t.Complain("%s of the last stages in %s\n", display.Counted(fetched, "output"), flags.out)
+		t.Complain("%s of the last stages in %s\n", display.Count(fetched, "output"), flags.out)
 	}
 	return err
 }

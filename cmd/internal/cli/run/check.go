@@ -39,7 +39,7 @@ The exit code is 0 without a mistake, and 2 with one.`,
 			if asJSON {
 				return t.WriteJSON(checked{Chain: c.Name(), Stages: steps})
 			}
-			t.Say("chain %s: %s\n", c.Name(), display.Counted(len(steps), "stage"))
+			t.Say("chain %s: %s\n", c.Name(), display.Count(len(steps), "stage"))
 			for _, step := range steps {
 				t.Say("  %s\n", step)
 			}
@@ -70,7 +70,7 @@ func readChain(t *tool.Tool, file string) (chain.Chain, error) {
 		for _, problem := range wrong.Problems {
 			t.Complain("%s\n", problem)
 		}
-		return chain.Chain{}, &fault.UsageError{Problem: fmt.Sprintf("%s has %s", file, display.Counted(len(wrong.Problems), "mistake")), Hint: "correct the file; `spillway check " + file + "` reads it again"}
+		return chain.Chain{}, &fault.UsageError{Problem: fmt.Sprintf("%s has %s", file, display.Count(len(wrong.Problems), "mistake")), Hint: "correct the file; `spillway check " + file + "` reads it again"}
 	}
 	return c, err
 }

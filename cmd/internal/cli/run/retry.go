@@ -145,11 +145,11 @@ func serveFix(ctx context.Context, t *tool.Tool, s *session.Session, source stri
 func reuseOf(retried web.Retried) string {
 	reused := "reuses nothing of it"
 	if retried.Tasks > 0 {
-		reused = fmt.Sprintf("reuses %s of %s", display.Counted(retried.Tasks, "result"), strings.Join(retried.Stages, ", "))
+		reused = fmt.Sprintf("reuses %s of %s", display.Count(retried.Tasks, "result"), strings.Join(retried.Stages, ", "))
 	}
 	if retried.Unsigned > 0 {
 		reused += fmt.Sprintf("; it makes %s again that this engine did not sign (kept by an earlier version, or before its keys were made anew)",
-			display.Counted(retried.Unsigned, "result"))
+			display.Count(retried.Unsigned, "result"))
 	}
 	return reused
 }

@@ -132,7 +132,7 @@ func trainingDevices(t *tool.Tool, flags *trainFlags, view *trainView) ([]exec.D
 	if err != nil || flags.partitions <= len(found) {
 		return nil, err
 	}
-	view.note("%d parts share %s: that is slower than fewer parts", flags.partitions, display.Counted(len(found), "device"))
+	view.note("%d parts share %s: that is slower than fewer parts", flags.partitions, display.Count(len(found), "device"))
 	devices := make([]exec.Device, flags.partitions)
 	for i := range devices {
 		devices[i] = exec.Device{ID: "cpu-" + strconv.Itoa(i), Kind: exec.CPU, Threads: 1}
