@@ -1,4 +1,4 @@
-// Package wait waits for a while.
+// Package wait pauses until a time has passed or a context ends.
 package wait
 
 import (

@@ -1,4 +1,5 @@
-// Package spawn starts child processes on a chosen set of CPUs that die with this process.
+// Package spawn starts child processes on a chosen set of CPUs that die with this process, and has what such a child is given
+// and leaves.
 //
 // Both promises rest on one rule of Linux: a child inherits the CPU set of the thread that forks it, and its
 // parent-death signal fires when that thread ends. A [Spawner] therefore owns one OS thread, pins it once, forks

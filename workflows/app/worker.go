@@ -17,6 +17,7 @@ import (
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/results"
@@ -45,44 +46,21 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 	if err != nil {
 		return fmt.Errorf("%s: %w", wire.ResultsKeyEnvironment, err)
 	}
-	connection, closed, err := connectNATS(getenv(wire.NATSEnvironment), options.Name, build)
+	to, err := connect(ctx, getenv, options.Name, build, store, logger)
 	if err != nil {
 		return err
 	}
-	defer connection.Close()
-	stream, err := jetstream.New(connection)
-	if err != nil {
-		return fmt.Errorf("open JetStream: %w", err)
-	}
-	recorder := loop.NewRecorder(stream, &loop.RecorderOptions{Logger: logger})
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		_ = recorder.Close(closing) // hints that cannot be sent any more are corrected by the backlog
-	}()
-
-	dialing, cancel := context.WithTimeout(ctx, connectWait)
-	defer cancel()
-	temporal, err := client.DialContext(dialing, client.Options{
-		HostPort:        getenv(wire.TemporalEnvironment),
-		Logger:          sdklog.NewStructuredLogger(logger),
-		ExternalStorage: artifact.Offload(store, artifact.OffloadThreshold),
-	})
-	if err != nil {
-		return fmt.Errorf("connect to Temporal at %s: %w", getenv(wire.TemporalEnvironment), err)
-	}
-	defer temporal.Close()
-
+	defer to.close(ctx)
 	ports := runs.Ports{
 		App: options.Name, Build: build, Stages: options.Stages, Window: window,
-		Tell: recorder.Tell, Find: results.New(stream, store, results.Signing{Public: public}).Find,
+		Tell: to.recorder.Tell, Find: results.New(to.stream, store, results.Signing{Public: public}).Find,
 		End: func(ctx context.Context, over runs.Ended) error {
-			return recorder.End(ctx, over.Started, over.Ended, over.Done)
+			return to.recorder.End(ctx, over.Started, over.Ended, over.Done)
 		},
 	}
 	polling := runs.WorkerOptions(ports)
 	polling.OnFatalError = func(err error) { logger.ErrorContext(ctx, "workflow worker", "error", err) }
-	queue := worker.New(temporal, wire.WorkflowQueue(description.Name, build), polling)
+	queue := worker.New(to.temporal, wire.WorkflowQueue(description.Name, build), polling)
 	runs.Register(queue, ports, options.Pipelines)
 	if err := queue.Start(); err != nil {
 		return fmt.Errorf("poll %s: %w", wire.WorkflowQueue(description.Name, build), err)
@@ -99,7 +77,7 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 	}
 	select {
 	case <-ctx.Done():
-	case err := <-closed:
+	case err := <-to.refused:
 		queue.Stop()
 		return err
 	case err := <-checks:
@@ -113,18 +91,66 @@ func serveWorkflows(ctx context.Context, options Options, description wire.App, 
 	return ctx.Err()
 }
 
+// servers are those of the engine, as the workflow worker of a build uses them.
+type servers struct {
+	nats     *nats.Conn
+	refused  <-chan error // why NATS takes the worker no more
+	stream   jetstream.JetStream
+	recorder *loop.Recorder
+	temporal client.Client
+}
+
+// connect connects a workflow worker to the servers that its environment names. Large values go to store.
+func connect(
+	ctx context.Context, getenv func(string) string, name, build string, store activities.Store, logger *slog.Logger,
+) (*servers, error) {
+	connection, refused, err := connectNATS(getenv(wire.NATSEnvironment), name, build)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := jetstream.New(connection)
+	if err != nil {
+		connection.Close()
+		return nil, fmt.Errorf("open JetStream: %w", err)
+	}
+	dialing, cancel := context.WithTimeout(ctx, connectWait)
+	defer cancel()
+	temporal, err := client.DialContext(dialing, client.Options{
+		HostPort:        getenv(wire.TemporalEnvironment),
+		Logger:          sdklog.NewStructuredLogger(logger),
+		ExternalStorage: artifact.Offload(store, artifact.OffloadThreshold),
+	})
+	if err != nil {
+		connection.Close()
+		return nil, fmt.Errorf("connect to Temporal at %s: %w", getenv(wire.TemporalEnvironment), err)
+	}
+	return &servers{
+		nats: connection, refused: refused, stream: stream,
+		recorder: loop.NewRecorder(stream, &loop.RecorderOptions{Logger: logger}), temporal: temporal,
+	}, nil
+}
+
+// close ends the connections, once the recorder has sent its hints or two seconds have passed.
+func (s *servers) close(ctx context.Context) {
+	s.temporal.Close()
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_ = s.recorder.Close(closing) // hints that cannot be sent any more are corrected by the backlog
+	s.nats.Close()
+}
+
 // connectNATS connects the workflow worker of a build to the engine's NATS. When the engine refuses it later, as after its keys were made anew,
-// that is told on closed: without hints and results a worker is of no use, and the engine starts it again.
-func connectNATS(address, name, build string) (connection *nats.Conn, closed <-chan error, err error) {
+// that is told on refused: without hints and results a worker is of no use, and the engine starts it again.
+func connectNATS(address, name, build string) (connection *nats.Conn, refused <-chan error, err error) {
 	parsed, err := url.Parse(address)
 	if err != nil { // which shows the password
 		return nil, nil, errors.New("connect to NATS: " + wire.NATSEnvironment + " holds no address")
 	}
 	shown := parsed.Redacted()
-	refused := make(chan error, 1)
+	closed := make(chan error, 1)
 	connection, err = nats.Connect(address, nats.MaxReconnects(-1), nats.Timeout(connectWait), nats.Name(name+"@"+build),
-		nats.ClosedHandler(func(closed *nats.Conn) {
-			refused <- fmt.Errorf("the connection to NATS at %s is closed: %w", shown, cmp.Or(closed.LastError(), nats.ErrConnectionClosed))
+		nats.ClosedHandler(func(ended *nats.Conn) {
+			closed <- fmt.Errorf("the connection to NATS at %s is closed: %w", shown, cmp.Or(ended.LastError(), nats.ErrConnectionClosed))
 		}))
 	if errors.Is(err, nats.ErrAuthorization) {
 		return nil, nil, fmt.Errorf("connect to NATS at %s: %w; it takes only workflow workers that its own engine starts: `spillway dev --app DIR`", shown, err)
@@ -132,5 +158,5 @@ func connectNATS(address, name, build string) (connection *nats.Conn, closed <-c
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to NATS at %s: %w", shown, err)
 	}
-	return connection, refused, nil
+	return connection, closed, nil
 }

@@ -104,7 +104,8 @@ func (in Input) Validate() error {
 	case in.Shards < 0 || in.Shards > maxShards:
 		return fmt.Errorf("shards is %d: give 1 to %d, or leave it out for %d", in.Shards, maxShards, DefaultShards)
 	case in.MaxEpochs < 0 || in.MaxEpochs > maxMaxEpochs:
-		return fmt.Errorf("max_epochs is %d: give 1 to %d, or leave it out for %d", in.MaxEpochs, maxMaxEpochs, DefaultMaxEpochs)
+		return fmt.Errorf("max_epochs is %d: give 1 to %d, or leave it out for as many as the size of the images allows",
+			in.MaxEpochs, maxMaxEpochs)
 	case in.Views < 0 || in.Views > maxViews:
 		return fmt.Errorf("views is %d: give 1 to %d, or leave it out for as many as the size of the images allows",
 			in.Views, maxViews)

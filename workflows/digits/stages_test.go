@@ -220,7 +220,7 @@ func TestValidate(t *testing.T) {
 		{"the largest values are valid", Input{Shards: maxShards, MaxEpochs: maxMaxEpochs, Seed: math.MaxInt64, LearningRate: 1, Partitions: maxPartitions}, ""},
 		{"negative shards", Input{Shards: -1}, "shards is -1: give 1 to 100000"},
 		{"too many shards", Input{Shards: maxShards + 1}, "shards is 100001"},
-		{"negative epochs", Input{MaxEpochs: -5}, "max_epochs is -5"},
+		{"negative epochs", Input{MaxEpochs: -5}, "max_epochs is -5: give 1 to 10000, or leave it out for as many as the size of the images allows"},
 		{"too many epochs", Input{MaxEpochs: maxMaxEpochs + 1}, "max_epochs is 10001"},
 		{"negative views", Input{Views: -1}, "views is -1: give 1 to 189, or leave it out for as many as the size of the images allows"},
 		{"more views than there are", Input{Views: 190}, "views is 190"},
