@@ -78,7 +78,7 @@ func summary(start Start) string {
 // Running implements Starter with Temporal's visibility store, which trails by up to a few seconds.
 func (s temporalStarter) Running(ctx context.Context, pipeline, binding string) ([]string, error) {
 	query := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", strings.ReplaceAll(pipeline, "'", "''"))
-	var runs []string
+	var going []string
 	var page []byte
 	for {
 		answer, err := s.client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query, NextPageToken: page})
@@ -87,11 +87,11 @@ func (s temporalStarter) Running(ctx context.Context, pipeline, binding string) 
 		}
 		for _, info := range answer.GetExecutions() {
 			if bindingOf(info) == binding {
-				runs = append(runs, info.GetExecution().GetWorkflowId())
+				going = append(going, info.GetExecution().GetWorkflowId())
 			}
 		}
 		if page = answer.GetNextPageToken(); len(page) == 0 {
-			return runs, nil
+			return going, nil
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (s *sender) send(ctx context.Context, seed uint64, e event) error {
 	for range sends - 1 {
 		pause := time.Duration(r.Int64N(int64(longestEcho)))
 		s.working.Go(func() {
-			wait.For(s.hurry, pause)
+			wait.For(s.hurry, pause) //nolint:contextcheck // the end of all sending, not of this event, cuts the pause short
 			if again, err := s.publish(ctx, e); err != nil || again != run {
 				s.fail(errors.Join(err, fmt.Errorf("event %s sent again: run %q, want %q", e.ID, again, run)))
 			}

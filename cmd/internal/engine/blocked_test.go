@@ -117,9 +117,9 @@ func TestARunThatCannotBeReplayedIsBlockedAndToldAndGoesOnLater(t *testing.T) {
 		t.Errorf("with its code back the run returned %d, %v; want 2", result, err)
 	}
 	e.noticed(t, "changed", func(notice string) bool { return notice == "" })
-	runs, err := e.client.Runs(t.Context(), web.RunQuery{State: predictor.RunCancelled})
-	if err != nil || len(runs) != 1 {
-		t.Errorf("cancelled runs: %+v, %v; want one", runs, err)
+	cancelled, err := e.client.Runs(t.Context(), web.RunQuery{State: predictor.RunCancelled})
+	if err != nil || len(cancelled) != 1 {
+		t.Errorf("cancelled runs: %+v, %v; want one", cancelled, err)
 	}
 	e.stop()
 }

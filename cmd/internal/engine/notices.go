@@ -296,7 +296,7 @@ func (o *observer) run(id string) (view ledger.RunView, known bool) {
 }
 
 // going lists the runs that go on.
-func (o *observer) going() (runs []string) {
+func (o *observer) going() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.ledger.Going()

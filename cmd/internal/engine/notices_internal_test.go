@@ -23,9 +23,9 @@ import (
 
 func TestManyBlockedRunsAreExplainedAFewAtATime(t *testing.T) {
 	t.Parallel()
-	const runs = 2*measureMost + 1
+	const blocked = 2*measureMost + 1
 	var listed []*workflowpb.WorkflowExecutionInfo
-	for i := range runs {
+	for i := range blocked {
 		id := fmt.Sprintf("run-%d", i)
 		listed = append(listed, &workflowpb.WorkflowExecutionInfo{Execution: &common.WorkflowExecution{WorkflowId: id, RunId: id}})
 	}
@@ -112,10 +112,10 @@ func TestARunWhoseNameHasASlashIsNoPartOfAnother(t *testing.T) {
 func TestMoreRunsThanFitIntoAllSweepsAreMeasuredInTurn(t *testing.T) {
 	t.Parallel()
 	const sweeps = 2 * int(measureAgain/noticeEvery)
-	const runs = sweeps * measureMost
+	const all = sweeps * measureMost
 	var going []string
 	known := &someTemporal{workflows: map[string]*workflowpb.WorkflowExecutionInfo{}}
-	for i := range runs {
+	for i := range all {
 		id := fmt.Sprintf("run-%d", i)
 		going = append(going, id)
 		if i == 0 {
@@ -132,8 +132,8 @@ func TestMoreRunsThanFitIntoAllSweepsAreMeasuredInTurn(t *testing.T) {
 		n.measure(t.Context(), going, now)
 		now = now.Add(noticeEvery)
 	}
-	if len(known.looked) != runs {
-		t.Errorf("%d looks in %d sweeps, want %d", len(known.looked), sweeps, runs)
+	if len(known.looked) != all {
+		t.Errorf("%d looks in %d sweeps, want %d", len(known.looked), sweeps, all)
 	}
 	for _, run := range going[1:] {
 		if n.measured[run].notice == "" {

@@ -164,8 +164,8 @@ func continueForm(t *testing.T, e *testEngine) string {
 	if again := publishForm("continued", "a", forms.Progress{Of: steps}, nil)(t, e); again != run {
 		t.Errorf("the same event again: got run %s, want %s", again, run)
 	}
-	if runs, err := e.client.Runs(t.Context(), web.RunQuery{Pipeline: "continued"}); err != nil || len(runs) != 1 {
-		t.Errorf("%d runs (%v), want one", len(runs), err)
+	if found, err := e.client.Runs(t.Context(), web.RunQuery{Pipeline: "continued"}); err != nil || len(found) != 1 {
+		t.Errorf("%d runs (%v), want one", len(found), err)
 	}
 	return run
 }

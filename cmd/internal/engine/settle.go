@@ -96,9 +96,9 @@ func leastRecent[T any](all []T, looked func(T) time.Time, most int) []T {
 }
 
 // sweep looks at runs and settles those that are over. It returns those that do not go on, and whether any could not be looked at.
-func (s *settler) sweep(ctx context.Context, runs []ledger.RunView) (over map[string]bool, failed bool) {
+func (s *settler) sweep(ctx context.Context, silent []ledger.RunView) (over map[string]bool, failed bool) {
 	over = map[string]bool{}
-	for _, run := range runs {
+	for _, run := range silent {
 		goesOn, err := s.settle(ctx, run)
 		if ctx.Err() != nil {
 			return over, true
