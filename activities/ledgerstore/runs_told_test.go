@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -185,5 +186,26 @@ func TestALedgerOfSchema1GoesOn(t *testing.T) {
 	}
 	if _, err := os.Stat(path + ".schema-1"); err != nil {
 		t.Errorf("the file of before: %v", err)
+	}
+}
+
+// TestARemovedRunHoldsUpNoOther removes a run whose minutes are open while there are too many attempts of earlier ones.
+func TestARemovedRunHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	const day = 86400
+	store := open(t, "", &ledgerstore.Options{Attempts: 1})
+	defer shut(t, store)
+	at := func(id string, from float64) []predictor.Event {
+		return []predictor.Event{
+			startOf(id, from), line(id, "score", "t0", predictor.Function, "fn", from, from+1, cent), endOf(id, from+2),
+		}
+	}
+	take(t, store, linesOf(1, slices.Concat(at("a", 0), at("b", 10), at("c", 8*day))...)...)
+	if err := store.RemoveRun(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	take(t, store, linesOf(10, held("h", 9*day, 9*day+60, 0))...)
+	if kept := store.Attempts(); kept != 1 {
+		t.Errorf("%d attempts are kept one by one, want that of the run that was removed", kept)
 	}
 }

@@ -29,25 +29,26 @@ const (
 // who pays for idle time. Those are the runs that were removed and, while there are more attempts than are kept one by
 // one, those whose end was told first.
 func (s *Store) settle(ctx context.Context, w *writer, attempts int) error {
+	_, closed := w.book.Closed()
 	for range settleRuns {
-		which := removed
 		run, told, err := w.oldest(ctx, removed)
-		if err == nil && run == "" && attempts > s.options.Attempts {
-			which = unsettled
-			run, told, err = w.oldest(ctx, unsettled)
-		}
-		if err != nil || run == "" {
+		if err != nil {
 			return err
 		}
-		_, closed := w.book.Closed()
-		if told+settleAfter >= closed {
-			return nil
+		gone := run != "" && told+settleAfter < closed
+		if !gone { // one that was removed of late holds up none of the others
+			if attempts <= s.options.Attempts {
+				return nil
+			}
+			if run, told, err = w.oldest(ctx, unsettled); err != nil || run == "" || told+settleAfter >= closed {
+				return err
+			}
 		}
 		summed, err := w.sumUp(ctx, run)
 		if err != nil {
 			return err
 		}
-		if which == removed {
+		if gone {
 			if _, err := w.exec(ctx, `DELETE FROM runs WHERE run = $1`, run); err != nil {
 				return err
 			}
