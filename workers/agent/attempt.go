@@ -136,9 +136,10 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	r.mu.Lock()
 	r.began = admitted
 	r.room, r.meter = room, newMeter(a.price, a.capacity, r.grant, admitted)
-	r.meter.told = func(size quantity.Size, held time.Duration) {
+	r.meter.told = func(size quantity.Size, held time.Duration, last bool) {
 		a.logger.DebugContext(ctx, "held", "run", task.Run, "task", task.ID, "attempt", r.try.Number, "pool_only", r.try.PoolOnly,
-			"cpu_milli", int64(size.CPU), "memory_bytes", int64(size.Memory), "gpu_milli", int64(size.GPU), "held_ns", int64(held))
+			"cpu_milli", int64(size.CPU), "memory_bytes", int64(size.Memory), "gpu_milli", int64(size.GPU), "held_ns", int64(held),
+			"last", last)
 	}
 	r.mu.Unlock()
 	defer func() { r.stopMeter(a.now()) }()

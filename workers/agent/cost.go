@@ -14,8 +14,9 @@ type meter struct {
 	held  quantity.Size
 	since time.Time
 	total quantity.Money
-	// told is called with every time for which one size was held: the host's own account of what was held, beside the Records.
-	told func(size quantity.Size, held time.Duration)
+	// told is called with every time for which one size was held: the host's own account of what was held, beside the
+	// Records. Last says that nothing is held any more: without it, the attempt has held more than was told.
+	told func(size quantity.Size, held time.Duration, last bool)
 }
 
 // newMeter starts to count at now, for an attempt that holds size.
@@ -28,7 +29,7 @@ func (m *meter) hold(size quantity.Size, now time.Time) {
 	held := now.Sub(m.since)
 	m.total += ledger.PoolCost(m.host, m.held, held)
 	if m.told != nil && !m.held.IsZero() {
-		m.told(m.held, held)
+		m.told(m.held, held, size.IsZero())
 	}
 	m.held, m.since = size, now
 }

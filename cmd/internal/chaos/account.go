@@ -30,10 +30,13 @@ type account struct {
 	venue    predictor.FunctionVenue
 }
 
-// held is what one attempt or invoke cost, in picodollars, and whether the engine was killed before its Record was sure to be kept.
+// held is what one attempt or invoke cost, in picodollars, and whether the engine was killed before its Record was sure to
+// be kept. Whole is false of an attempt whose host was killed while it held something: a line is written when the grant
+// changes, and one at the end.
 type held struct {
-	cost *big.Int
-	late bool
+	cost  *big.Int
+	late  bool
+	whole bool
 }
 
 // grace is how long before a kill an attempt may have ended whose Record was not kept: it is lost with the engine, and the attempt made again.
@@ -103,7 +106,7 @@ func (a *account) add(line string, isLate func(time.Time) bool, host predictor.H
 		cost := big.NewRat(number("memory_mb"), 1024)
 		cost.Mul(cost, big.NewRat(number("billed_ms"), 1000)).Mul(cost, big.NewRat(int64(functions.PerGiBSecond), 1))
 		if total := new(big.Int).Add(rounded(cost), big.NewInt(int64(functions.PerRequest))); whole {
-			a.invokes[total.String()] = append(a.invokes[total.String()], held{total, late})
+			a.invokes[total.String()] = append(a.invokes[total.String()], held{cost: total, late: late, whole: true})
 			a.count++
 		}
 		return
@@ -123,6 +126,7 @@ func (a *account) add(line string, isLate func(time.Time) bool, host predictor.H
 	}
 	a.attempts[key].cost.Add(a.attempts[key].cost, rounded(cost))
 	a.attempts[key].late = late
+	a.attempts[key].whole = fields["last"] == "true"
 }
 
 func attemptKey(run, task, number string) string { return run + " " + task + " " + number }
@@ -158,14 +162,23 @@ func (e *engine) attempts(ctx context.Context, views map[string]ledger.RunView) 
 	return all, nil
 }
 
-// compare takes what the ledger has from the own account, and looks at what is left of it.
+// compare takes what the ledger has from the own account, and looks at what is left of it. Lost attempts come last: what
+// one is taken to have cost may be just what the invoke of another did, which must be left for that one.
 func compare(listed map[string][]timeline.Attempt, views map[string]ledger.RunView, own account) (b balance) {
+	for _, lost := range []bool{false, true} {
+		for run, attempts := range listed {
+			for _, attempt := range attempts {
+				if lost == (attempt.Outcome == predictor.Lost) {
+					b.check(run, attempt, views[run].Goal.Budget, own)
+				}
+			}
+		}
+	}
 	for run, attempts := range listed {
 		var sum quantity.Money
 		for _, attempt := range attempts {
 			sum += attempt.Cost
 			b.attempts++
-			b.check(run, attempt, views[run].Goal.Budget, own)
 		}
 		if cost := views[run].Totals.Cost; sum != cost {
 			b.find("run %s costs %d picodollars, its attempts %d", run, cost, sum)
@@ -239,7 +252,7 @@ func (a account) most(key string, attempt timeline.Attempt, budget quantity.Mone
 			memory = a.venue.MaxMemory
 		}
 		most = big.NewInt(int64(a.venue.Price(memory, a.venue.MaxDuration)))
-	} else if own := a.attempts[key]; own != nil {
+	} else if own := a.attempts[key]; own != nil && own.whole {
 		most = own.cost
 	}
 	if within := big.NewInt(int64(budget + overshoot)); budget > 0 && within.Cmp(most) < 0 {

@@ -25,6 +25,7 @@ func TestALostAttemptCostsNoMoreThanItCan(t *testing.T) {
 		attempt timeline.Attempt
 		budget  quantity.Money
 		held    int64 // by the host, where it wrote that down
+		partly  bool  // it was killed before it wrote down the rest
 		wrong   bool
 	}{
 		{name: "an invoke up to its limit", attempt: timeline.Attempt{Venue: predictor.Function, Grant: gibibyte, Cost: limit}},
@@ -36,6 +37,7 @@ func TestALostAttemptCostsNoMoreThanItCan(t *testing.T) {
 		},
 		{name: "what a host held", attempt: timeline.Attempt{Venue: predictor.Pool, Cost: 70}, held: 70},
 		{name: "more than it held", attempt: timeline.Attempt{Venue: predictor.Pool, Cost: 71}, held: 70, wrong: true},
+		{name: "more than it wrote down of it", attempt: timeline.Attempt{Venue: predictor.Pool, Cost: 175}, held: 70, partly: true},
 		{name: "what a host did not write down any more", attempt: timeline.Attempt{Venue: predictor.Pool, Cost: 1000}},
 		{name: "more than a host costs", attempt: timeline.Attempt{Venue: predictor.Pool, Cost: 1001}, wrong: true},
 	} {
@@ -43,7 +45,7 @@ func TestALostAttemptCostsNoMoreThanItCan(t *testing.T) {
 			t.Parallel()
 			own := account{attempts: map[string]*held{}, invokes: map[string][]held{}, whole: big.NewInt(1000), venue: venue}
 			if tt.held > 0 {
-				own.attempts[attemptKey("r", "t", "1")] = &held{cost: big.NewInt(tt.held)}
+				own.attempts[attemptKey("r", "t", "1")] = &held{cost: big.NewInt(tt.held), whole: !tt.partly}
 			}
 			tt.attempt.Task, tt.attempt.Number, tt.attempt.Outcome = "t", 1, predictor.Lost
 			view := ledger.RunView{Goal: predictor.Goal{Budget: tt.budget}, Totals: ledger.Totals{Cost: tt.attempt.Cost}}
@@ -67,5 +69,21 @@ func TestALostAttemptIsTheInvokeThatCostAsMuch(t *testing.T) {
 	b := compare(map[string][]timeline.Attempt{"r": {lost}}, map[string]ledger.RunView{"r": view}, own)
 	if len(b.wrong) > 0 || b.unrecorded > 0 || b.lost != 1 {
 		t.Errorf("got %+v, want the invoke to be that of the lost attempt", b)
+	}
+}
+
+// TestALostAttemptTakesNoInvokeOfAnother has one that is taken to have cost what the invoke of another did.
+func TestALostAttemptTakesNoInvokeOfAnother(t *testing.T) {
+	t.Parallel()
+	own := account{
+		attempts: map[string]*held{}, invokes: map[string][]held{"5": {{cost: big.NewInt(5)}}}, whole: new(big.Int),
+		venue: predictor.FunctionVenue{MaxMemory: quantity.GiB, MaxDuration: time.Minute, PerRequest: 5},
+	}
+	lost := timeline.Attempt{Task: "t", Number: 1, Venue: predictor.Function, Outcome: predictor.Lost, Cost: 5}
+	done := timeline.Attempt{Task: "t", Number: 2, Venue: predictor.Function, Outcome: predictor.Succeeded, Cost: 5}
+	view := ledger.RunView{Totals: ledger.Totals{Cost: 10}}
+	b := compare(map[string][]timeline.Attempt{"r": {lost, done}}, map[string]ledger.RunView{"r": view}, own)
+	if len(b.wrong) > 0 || b.unrecorded > 0 || b.lost != 1 || b.attempts != 2 {
+		t.Errorf("got %+v, want the invoke to be that of the attempt that succeeded", b)
 	}
 }
