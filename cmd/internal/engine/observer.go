@@ -72,7 +72,7 @@ func (o *observer) apply(sequence uint64, message loopwire.Message) error {
 	if _, sample := message.Event.(predictor.Sampled); sample { // it has the sequence of the message before it
 		news, sequence = o.current(), o.seen
 	} else {
-		o.reach(sequence - 1) // where the last message of before has been deleted meanwhile
+		o.reach(max(sequence, 1) - 1) // where the last message of before has been deleted meanwhile
 	}
 	if o.counts && news {
 		o.metrics.Apply(message)
