@@ -140,8 +140,9 @@ func TestAFloodOfOneBindingHoldsUpNoOther(t *testing.T) {
 		if len(order) != 1010 {
 			t.Fatalf("%d starts began, want 1010", len(order))
 		}
-		// What was under way came first; then the two take turns.
-		if last := len(order) - 1 - slices.Index(reversed(order), "quiet"); last > firstStarts+2*10 {
+		// What was under way came first; then the two take turns. Starts that are let in together note themselves here in
+		// any order.
+		if last := len(order) - 1 - slices.Index(reversed(order), "quiet"); last > 2*firstStarts+2*10 {
 			t.Errorf("the last start of the quiet binding was number %d", last)
 		}
 	})

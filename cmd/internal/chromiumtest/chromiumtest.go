@@ -149,7 +149,11 @@ func (b *Tab) Until(what string) {
 	b.T.Helper()
 	ctx, cancel := context.WithTimeout(b.Context, waitLimit)
 	defer cancel()
-	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](what)); err != nil {
+	_, err := chromedp.Run(ctx, chromedp.Poll[bool](what))
+	for err != nil && ctx.Err() == nil && strings.Contains(err.Error(), "Cannot find context") { // the page has moved on
+		_, err = chromedp.Run(ctx, chromedp.Poll[bool](what))
+	}
+	if err != nil {
 		b.Keep("failed")
 		b.T.Fatalf("wait until %s: %v; the page reads:\n%s", what, err, b.Text())
 	}

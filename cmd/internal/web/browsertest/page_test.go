@@ -165,11 +165,19 @@ func TestAThousandRunsAreFilteredAndPaged(t *testing.T) {
 	serve(t, e, listener)
 	b.look(1440, "light")
 	b.Open("http://" + listener.Addr().String() + "/")
+	b.Until(`document.querySelector('.total')?.textContent === '200 runs, the newest'`)
+	for _, read := range []string{"400", "600", "800"} {
+		b.press("Show older runs")
+		b.Until(`document.querySelector('.total')?.textContent === '` + read + ` runs, the newest'`)
+	}
+	b.press("Show older runs")
 	b.Until(`document.querySelector('.total')?.textContent.startsWith('1,000 runs')`)
 	if rows := evaluate[int](b, `document.querySelectorAll('tbody tr').length`); rows > 100 {
 		t.Errorf("%d rows are drawn at a time, want at most 100", rows)
 	}
 	b.Keep("many-1440-light")
+	b.press("First") // what was read last is shown
+	b.Until(`document.querySelector('.pager').textContent.includes('1–50 of 1,000 runs')`)
 	b.press("Next")
 	b.Until(`document.querySelector('.pager').textContent.includes('51–100 of 1,000 runs')`)
 
