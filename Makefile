@@ -111,6 +111,8 @@ lint: ## Check style, import directions and determinism of workflows.
 	$(TOOLS) golangci-lint run $(PACKAGES)
 	$(TOOLS) workflowcheck -config deploy/workflowcheck.yaml ./workflows ./workflows/runs ./workflows/chain ./workflows/digits
 	go mod tidy -diff
+	@git ls-files '*.py' '*.ts' '*.svelte' '*.css' '*.html' '*.sh' ':!cmd/internal/web/dist' | xargs awk \
+		'length > 120 { print FILENAME ":" FNR ": the line is over 120 characters"; bad = 1 } END { exit bad }'
 	cd $(EVAL) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 	cd $(CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 

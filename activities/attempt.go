@@ -23,7 +23,8 @@ type Attempt struct {
 	// Run, Stage and Task say what is being tried; Number counts from 1.
 	Run, Stage, Task string
 	Number           int
-	// Traceparent is the trace context below which spans of the stage's own belong, as W3C Trace Context writes it; empty for none.
+	// Traceparent is the trace context below which spans of the stage's own belong, as W3C Trace Context writes it; empty
+	// for none.
 	Traceparent string
 	// Venue is where it runs.
 	Venue predictor.Venue
@@ -52,7 +53,8 @@ func (a *Attempt) Read() int64 { return a.read.Load() }
 // Written tells how many artifact bytes the attempt has stored so far.
 func (a *Attempt) Written() int64 { return a.written.Load() }
 
-// Fetched and Published tell for how long the attempt has waited for artifacts to be fetched and to be stored; what overlaps counts once.
+// Fetched and Published tell for how long the attempt has waited for artifacts to be fetched and to be stored; what
+// overlaps counts once.
 func (a *Attempt) Fetched() time.Duration { return a.fetch.elapsed() }
 
 // Published tells for how long the attempt has waited for artifacts to be stored.
@@ -102,7 +104,8 @@ func NewContext(ctx context.Context, attempt *Attempt) context.Context {
 }
 
 // ErrNoAttempt says that stage code was called outside an attempt.
-var ErrNoAttempt = errors.New("no attempt in this context: call it from a stage, with the context that the stage was given (tests: spillwaytest.Context)")
+var ErrNoAttempt = errors.New("no attempt in this context: call it from a stage, with the context that the stage was " +
+	"given (tests: spillwaytest.Context)")
 
 // FromContext returns the attempt of ctx, or an error that wraps ErrNoAttempt.
 func FromContext(ctx context.Context) (*Attempt, error) {
@@ -121,8 +124,8 @@ func Log(ctx context.Context) *slog.Logger {
 	return attempt.Logger
 }
 
-// Traceparent returns the trace context of the attempt in ctx, as W3C Trace Context writes it: spans of the stage's own belong below it.
-// It is empty outside an attempt.
+// Traceparent returns the trace context of the attempt in ctx, as W3C Trace Context writes it: spans of the stage's own
+// belong below it. It is empty outside an attempt.
 func Traceparent(ctx context.Context) string {
 	attempt, err := FromContext(ctx)
 	if err != nil {
@@ -152,7 +155,8 @@ type Artifact[T any] struct {
 	Ref
 }
 
-// Put stores value and returns a reference to it. A []byte is stored as it is, an encoding.BinaryMarshaler by its own encoding, all else as JSON.
+// Put stores value and returns a reference to it. A []byte is stored as it is, an encoding.BinaryMarshaler by its own
+// encoding, all else as JSON.
 func Put[T any](ctx context.Context, value T) (Artifact[T], error) {
 	attempt, err := FromContext(ctx)
 	if err != nil {
@@ -220,8 +224,8 @@ func ReadAll(ctx context.Context, store Store, digest string) ([]byte, error) {
 	return data, nil
 }
 
-// Checkpoint saves and restores the state of a long stage, so that an attempt after a crash goes on where the last one was.
-// The zero value is ready to use.
+// Checkpoint saves and restores the state of a long stage, so that an attempt after a crash goes on where the last one
+// was. The zero value is ready to use.
 type Checkpoint[T any] struct{}
 
 // Save stores state as the point from which the next attempt of this task starts. The newest replaces all before it.

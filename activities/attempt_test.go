@@ -102,7 +102,10 @@ func TestOutsideAnAttemptEveryCallSaysSoOrDoesNothing(t *testing.T) {
 	_, put := activities.Put(ctx, 1)
 	_, stream := activities.PutStream(ctx, strings.NewReader(""))
 	_, get := activities.Artifact[int]{Ref: activities.Ref{Digest: "x"}}.Get(ctx)
-	for name, err := range map[string]error{"put": put, "put a stream": stream, "get": get, "save": activities.Checkpoint[int]{}.Save(ctx, 1)} {
+	for name, err := range map[string]error{
+		"put": put, "put a stream": stream, "get": get,
+		"save": activities.Checkpoint[int]{}.Save(ctx, 1),
+	} {
 		if !errors.Is(err, activities.ErrNoAttempt) {
 			t.Errorf("%s: got %v, want ErrNoAttempt", name, err)
 		}
@@ -112,7 +115,7 @@ func TestOutsideAnAttemptEveryCallSaysSoOrDoesNothing(t *testing.T) {
 func TestAnArtifactThatIsNotThereIsMissing(t *testing.T) {
 	t.Parallel()
 	ctx, _ := attempt(t, activities.Ref{})
-	_, err := activities.Artifact[int]{Ref: activities.Ref{Digest: "0000000000000000000000000000000000000000000000000000000000000000"}}.Get(ctx)
+	_, err := activities.Artifact[int]{Ref: activities.Ref{Digest: strings.Repeat("0", 64)}}.Get(ctx)
 	if !errors.Is(err, activities.ErrMissing) {
 		t.Errorf("got %v, want ErrMissing", err)
 	}

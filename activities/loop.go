@@ -8,15 +8,18 @@ import (
 
 // Recorder takes what venues have to tell the loop. Implementations are safe for concurrent use.
 type Recorder interface {
-	// Record makes the line about a finished attempt durable; it returns once it is. The same line may be recorded again without effect.
+	// Record makes the line about a finished attempt durable; it returns once it is. The same line may be recorded again
+	// without effect.
 	Record(ctx context.Context, record predictor.Record) error
-	// Tell publishes a fact whose loss does no harm (hints, samples, starts); it does not wait and drops what cannot be sent.
+	// Tell publishes a fact whose loss does no harm (hints, samples, starts); it does not wait and drops what cannot be
+	// sent.
 	Tell(event predictor.Event)
 }
 
 // Plans hands out the plan in force.
 type Plans interface {
-	// Watch calls obey with the current plan and then with every newer one of the same or a higher term, one at a time, until ctx ends.
+	// Watch calls obey with the current plan and then with every newer one of the same or a higher term, one at a time,
+	// until ctx ends.
 	Watch(ctx context.Context, obey func(predictor.Plan)) error
 }
 

@@ -18,8 +18,8 @@ type Ref struct {
 type Store interface {
 	// Put stores everything that r yields and returns its address once it is durable.
 	Put(ctx context.Context, r io.Reader) (Ref, error)
-	// Open returns the bytes of digest. It wraps ErrMissing when they are not here.
-	// The reader's last Read wraps ErrCorrupt when the bytes do not match the digest, so a caller that reads to the end never uses wrong bytes.
+	// Open returns the bytes of digest. It wraps ErrMissing when they are not here. The reader's last Read wraps
+	// ErrCorrupt when the bytes do not match the digest, so a caller that reads to the end never uses wrong bytes.
 	Open(ctx context.Context, digest string) (io.ReadCloser, error)
 }
 

@@ -13,16 +13,19 @@ const (
 	BudgetAtRisk AlertKind = "budget_at_risk"
 	// Recovered says that an earlier alert of the run holds no more.
 	Recovered AlertKind = "recovered"
-	// StreamsLost says that streams of NATS were gone, with all that was in them. It is about no run, and nothing recovers it.
+	// StreamsLost says that streams of NATS were gone, with all that was in them. It is about no run, and nothing recovers
+	// it.
 	StreamsLost AlertKind = "streams_lost"
 	// LedgerFailing says that the ledger of costs cannot be kept, or was damaged and is made anew; runs go on. It is about
 	// no run, and nothing recovers it.
 	LedgerFailing AlertKind = "ledger_failing"
-	// DiskScarce says that the disk of the state directory is nearly full, so that new artifacts are refused. It is about no run.
+	// DiskScarce says that the disk of the state directory is nearly full, so that new artifacts are refused. It is about
+	// no run.
 	DiskScarce AlertKind = "disk_scarce"
 )
 
-// Alert says that the goal of a run is going to be missed, or no longer; or, without a run and a pipeline, what the engine has lost.
+// Alert says that the goal of a run is going to be missed, or no longer; or, without a run and a pipeline, what the
+// engine has lost.
 type Alert struct {
 	// ID is the same whenever the same alert is sent again.
 	ID       string    `json:"id"`
@@ -33,7 +36,8 @@ type Alert struct {
 	Recovers AlertKind `json:"recovers,omitempty"`
 	At       time.Time `json:"at"`
 	Goal     Goal      `json:"goal"`
-	// FinishSeconds is when the run is expected to end, from its start, CostUSD what it is expected to cost altogether, in US dollars.
+	// FinishSeconds is when the run is expected to end, from its start, CostUSD what it is expected to cost altogether, in
+	// US dollars.
 	FinishSeconds Interval `json:"finish_seconds"`
 	CostUSD       Interval `json:"cost_usd"`
 	// Message is one sentence with the numbers, for people.

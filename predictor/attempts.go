@@ -11,14 +11,15 @@ type attempt struct {
 	Stage StageID `json:"stage"`
 	Run   string  `json:"run"`
 	Venue Venue   `json:"venue"`
-	// Host is that of the process that supervises it, Instance names the start of that process; both are unknown of attempts at functions
-	// that an earlier build started.
+	// Host is that of the process that supervises it, Instance names the start of that process; both are unknown of
+	// attempts at functions that an earlier build started.
 	Host     string `json:"host,omitempty"`
 	Instance uint32 `json:"instance,omitempty"`
 	PoolOnly bool   `json:"pool_only,omitempty"`
 	Starving uint8  `json:"starving,omitempty"` // samples in a row in which its limit of CPU held it back
-	// Lost says that its supervisor is gone: it does not run, and its task counts as waiting until somebody takes it again. Replaced says
-	// that somebody has. Such an attempt is kept until its Record comes, so that its task is counted once.
+	// Lost says that its supervisor is gone: it does not run, and its task counts as waiting until somebody takes it
+	// again. Replaced says that somebody has. Such an attempt is kept until its Record comes, so that its task is counted
+	// once.
 	Lost     bool    `json:"lost,omitempty"`
 	Replaced bool    `json:"replaced,omitempty"`
 	Started  instant `json:"started"`
@@ -29,13 +30,16 @@ type attempt struct {
 func (a attempt) runs() bool { return !a.Lost && !a.Replaced }
 
 const (
-	// silence is how long an attempt may go without a start, a sample or a Record before it is forgotten, and its task with it: the last
-	// resort for what neither a new start of its supervisor nor the end of a lease tells. It is time between ticks, not by the clocks of hosts.
+	// silence is how long an attempt may go without a start, a sample or a Record before it is forgotten, and its task
+	// with it: the last resort for what neither a new start of its supervisor nor the end of a lease tells. It is time
+	// between ticks, not by the clocks of hosts.
 	silence = instant(10 * time.Minute)
-	// unleased is how long the host of an attempt may be without a lease, and the attempt without a sample, before it is lost: three leases
-	// of five seconds. A lease is gone at once when the server that holds it starts anew, and is back within a second.
+	// unleased is how long the host of an attempt may be without a lease, and the attempt without a sample, before it is
+	// lost: three leases of five seconds. A lease is gone at once when the server that holds it starts anew, and is back
+	// within a second.
 	unleased = instant(15 * time.Second)
-	// longestStep is the most that the clock moves in one tick: what is more is a clock that was set, or a time in which nobody led.
+	// longestStep is the most that the clock moves in one tick: what is more is a clock that was set, or a time in which
+	// nobody led.
 	longestStep = instant(5 * time.Second)
 )
 
@@ -78,8 +82,8 @@ func (m *memory) lose(key uint64, running attempt) {
 	}
 }
 
-// forgetAttempts loses the attempts whose host has been gone for too long and forgets those of which nothing was heard for longer still.
-// It returns the stages of those that run.
+// forgetAttempts loses the attempts whose host has been gone for too long and forgets those of which nothing was heard
+// for longer still. It returns the stages of those that run.
 func (d *decider) forgetAttempts() (used map[StageID]bool) {
 	m := d.memory
 	for _, host := range d.hosts {
@@ -108,7 +112,8 @@ func (d *decider) forgetAttempts() (used map[StageID]bool) {
 	return used
 }
 
-// functionTurn is 1 for functions, which may be silent up to their limit, and 0 for the pool, whose supervisors send samples.
+// functionTurn is 1 for functions, which may be silent up to their limit, and 0 for the pool, whose supervisors send
+// samples.
 func functionTurn(venue Venue) instant {
 	if venue == Function {
 		return 1
@@ -140,7 +145,8 @@ func (m *memory) attemptStarted(e AttemptStarted) {
 		return
 	}
 	m.attempts[key] = attempt{
-		Key: key, Stage: e.Stage, Run: e.Run, Venue: e.Venue, Host: cmp.Or(e.Supervisor, e.Host), Instance: instanceKey(e.Instance),
+		Key: key, Stage: e.Stage, Run: e.Run, Venue: e.Venue, Host: cmp.Or(e.Supervisor, e.Host),
+		Instance: instanceKey(e.Instance),
 		PoolOnly: e.PoolOnly, Started: now, Heard: m.clock,
 	}
 }
@@ -173,7 +179,8 @@ func (m *memory) sampled(e Sampled) {
 	m.follow(st, e)
 }
 
-// again puts a task back that will be tried again. When that was its last try, the next observation of the backlog corrects the count.
+// again puts a task back that will be tried again. When that was its last try, the next observation of the backlog
+// corrects the count.
 func (m *memory) again(st *stage, run string, queue int) {
 	part := st.Shares[run]
 	if part == nil {

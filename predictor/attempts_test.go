@@ -34,7 +34,8 @@ func lost(e predictor.Record) predictor.Record {
 
 func sample(run, stage string, task int, at float64) predictor.Sampled {
 	return predictor.Sampled{
-		Run: run, Stage: stageNamed(stage), Task: fmt.Sprintf("%s-%d", stage, task), Attempt: 1, Venue: predictor.Pool, Host: "laptop", At: after(at),
+		Run: run, Stage: stageNamed(stage), Task: fmt.Sprintf("%s-%d", stage, task), Attempt: 1, Venue: predictor.Pool,
+		Host: "laptop", At: after(at),
 	}
 }
 
@@ -46,7 +47,8 @@ func TestWhatAFormerSelfRanIsLostAtOnce(t *testing.T) {
 		want   string // of the pool's reason
 	}{
 		{"at the pool", []predictor.Event{
-			hint("r", "score", 3, 0), by("a", start("r", "score", 0, 0)), by("a", start("r", "score", 1, 0)), anew(predictor.Pool, "b", 1),
+			hint("r", "score", 3, 0), by("a", start("r", "score", 0, 0)), by("a", start("r", "score", 1, 0)),
+			anew(predictor.Pool, "b", 1),
 		}, "3 tasks wait and none runs"},
 		{"of an engine that named no instance", []predictor.Event{
 			hint("r", "score", 3, 0), start("r", "score", 0, 0), anew(predictor.Pool, "b", 1),
@@ -58,28 +60,32 @@ func TestWhatAFormerSelfRanIsLostAtOnce(t *testing.T) {
 			hint("r", "score", 3, 0), venued(start("r", "score", 0, 0)), anew(predictor.Function, "b", 1),
 		}, "3 tasks wait and none runs"},
 		{"but not what the new instance runs, however often it says that it is new", []predictor.Event{
-			hint("r", "score", 3, 0), by("a", start("r", "score", 0, 0)), anew(predictor.Pool, "b", 1), by("b", start("r", "score", 1, 1)),
+			hint("r", "score", 3, 0), by("a", start("r", "score", 0, 0)), anew(predictor.Pool, "b", 1),
+			by("b", start("r", "score", 1, 1)),
 			anew(predictor.Pool, "b", 1),
 		}, "2 tasks wait and 1 runs"},
 		{"but not what the other venue of the host runs", []predictor.Event{
 			hint("r", "score", 3, 0), by("a", start("r", "score", 0, 0)), anew(predictor.Function, "b", 1),
 		}, "2 tasks wait and 1 runs"},
 		{"and its Record changes nothing", []predictor.Event{
-			hint("r", "score", 3, 0), by("a", start("r", "score", 0, 0)), anew(predictor.Pool, "b", 1), lost(record("r", "score", 0, 1, 1)),
+			hint("r", "score", 3, 0), by("a", start("r", "score", 0, 0)), anew(predictor.Pool, "b", 1),
+			lost(record("r", "score", 0, 1, 1)),
 		}, "3 tasks wait and none runs"},
 		{"and the next attempt takes its task once, whenever its Record comes", []predictor.Event{
 			hint("r", "score", 1, 0), by("a", start("r", "score", 0, 0)), anew(predictor.Pool, "b", 1),
 			by("b", again(start("r", "score", 0, 1), 2)), lost(record("r", "score", 0, 1, 1)),
 		}, "no task waits and 1 runs"},
 		{"and a sample shows that it lives", []predictor.Event{
-			hint("r", "score", 2, 0), by("a", start("r", "score", 0, 0)), anew(predictor.Pool, "b", 1), sample("r", "score", 0, 1),
+			hint("r", "score", 2, 0), by("a", start("r", "score", 0, 0)), anew(predictor.Pool, "b", 1),
+			sample("r", "score", 0, 1),
 		}, "1 task waits and 1 runs"},
 		{"and a sample after its task was taken again does not", []predictor.Event{
 			hint("r", "score", 2, 0), by("a", start("r", "score", 0, 0)), anew(predictor.Pool, "b", 1),
 			by("b", again(start("r", "score", 0, 1), 2)), sample("r", "score", 0, 1),
 		}, "1 task waits and 1 runs"},
 		{"and when it ended well after all its task waits no more", []predictor.Event{
-			hint("r", "score", 2, 0), by("a", start("r", "score", 0, 0)), anew(predictor.Pool, "b", 1), record("r", "score", 0, 1, 1),
+			hint("r", "score", 2, 0), by("a", start("r", "score", 0, 0)), anew(predictor.Pool, "b", 1),
+			record("r", "score", 0, 1, 1),
 		}, "1 task waits and none runs"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -99,8 +105,8 @@ func venued(e predictor.AttemptStarted) predictor.AttemptStarted {
 	return e
 }
 
-// TestAfterACrashDecisionsAreAsUndisturbed kills a pool of one core again and again while 14 runs of 44 tasks wait: what runs, what waits, the
-// slots and the functions are then those of a pool that was never killed.
+// TestAfterACrashDecisionsAreAsUndisturbed kills a pool of one core again and again while 14 runs of 44 tasks wait:
+// what runs, what waits, the slots and the functions are then those of a pool that was never killed.
 func TestAfterACrashDecisionsAreAsUndisturbed(t *testing.T) {
 	t.Parallel()
 	const runs, tasks, kills = 14, 44, 20
@@ -124,11 +130,13 @@ func TestAfterACrashDecisionsAreAsUndisturbed(t *testing.T) {
 		}
 		_, state = predictor.Decide(state, laptop(now+1, 1))
 	}
-	state = fold(state, anew(predictor.Pool, "last", 40), anew(predictor.Function, "last", 40), by("last", again(start("run-0", "score", 0, 41), 2)))
+	state = fold(state, anew(predictor.Pool, "last", 40), anew(predictor.Function, "last", 40),
+		by("last", again(start("run-0", "score", 0, 41), 2)))
 	plan, state := predictor.Decide(state, laptop(41, 1))
 	for _, venue := range []predictor.Venue{predictor.Pool, predictor.Function} {
 		if got, want := slots(plan, "score", venue), slots(wanted, "score", venue); got != want || got == 0 {
-			t.Errorf("%s: %d slots after %d kills, %d when undisturbed\n%s", venue, got, kills, want, strings.Join(reasons(plan), "\n"))
+			t.Errorf("%s: %d slots after %d kills, %d when undisturbed\n%s", venue, got, kills, want,
+				strings.Join(reasons(plan), "\n"))
 		}
 	}
 	running, waiting := counted(t, state)
@@ -140,7 +148,8 @@ func TestAfterACrashDecisionsAreAsUndisturbed(t *testing.T) {
 // TestAnAttemptWhoseHostHasNoLeaseIsLost takes the lease of a host away, for a moment and for good.
 func TestAnAttemptWhoseHostHasNoLeaseIsLost(t *testing.T) {
 	t.Parallel()
-	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "score", 3, 0), by("a", start("r", "score", 0, 0)))
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "score", 3, 0),
+		by("a", start("r", "score", 0, 0)))
 	tick := func(now float64, present bool) {
 		snap := laptop(now, 1)
 		if !present {
@@ -213,8 +222,8 @@ func counted(tb fataler, state predictor.State) (running, waiting int) {
 	return running, waiting
 }
 
-// TestTasksAreCountedOnceWhateverDies takes, loses, revives and ends attempts of few tasks at random; what waits and what runs is then known
-// exactly, because every word arrives.
+// TestTasksAreCountedOnceWhateverDies takes, loses, revives and ends attempts of few tasks at random; what waits and
+// what runs is then known exactly, because every word arrives.
 func TestTasksAreCountedOnceWhateverDies(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -18,11 +18,22 @@ func TestANarrowBudgetKeepsNoOtherRunFromFunctions(t *testing.T) {
 		want  int
 		told  string
 	}{
-		"one run that can pay for nothing":                {[]predictor.Goal{latency(1)}, 0, "so it is 0 slots"},
-		"beside one without a budget":                     {[]predictor.Goal{latency(1), latency(0)}, 8, "8 function slots finish"},
-		"beside one with a wide budget":                   {[]predictor.Goal{latency(1), latency(quantity.USD)}, 8, "8 function slots finish"},
-		"beside one that wants none":                      {[]predictor.Goal{latency(1), {Minimise: predictor.Cost}}, 0, ""},
-		"a wide budget beside one that can pay for a few": {[]predictor.Goal{latency(quantity.USD / 500), latency(quantity.USD)}, 8, "8 function"},
+		"one run that can pay for nothing": {[]predictor.Goal{latency(1)}, 0, "so it is 0 slots"},
+		"beside one without a budget": {
+			[]predictor.Goal{latency(1), latency(0)},
+			8,
+			"8 function slots finish",
+		},
+		"beside one with a wide budget": {
+			[]predictor.Goal{latency(1), latency(quantity.USD)},
+			8,
+			"8 function slots finish",
+		},
+		"beside one that wants none": {[]predictor.Goal{latency(1), {Minimise: predictor.Cost}}, 0, ""},
+		"a wide budget beside one that can pay for a few": {[]predictor.Goal{
+			latency(quantity.USD / 500),
+			latency(quantity.USD),
+		}, 8, "8 function"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,7 +11,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// flow is a stage at whose queue tasks of so many seconds arrive by chance, so many a second, served by the slots that the plan gives it.
+// flow is a stage at whose queue tasks of so many seconds arrive by chance, so many a second, served by the slots that
+// the plan gives it.
 type flow struct {
 	state     predictor.State
 	draw      *rand.Rand
@@ -33,14 +34,16 @@ type flow struct {
 
 func newFlow(seed uint64, rate, wall float64) *flow {
 	f := &flow{
-		draw: rand.New(rand.NewPCG(seed, 1)), rate: rate, wall: wall, turn: 0.010, ends: map[int]float64{}, since: map[int]float64{},
+		draw: rand.New(rand.NewPCG(seed, 1)), rate: rate, wall: wall, turn: 0.010, ends: map[int]float64{},
+		since:  map[int]float64{},
 		memory: func(int) quantity.Bytes { return 20 * quantity.MiB },
 	}
 	f.state = fold(learn(predictor.State{}, "score", 10, wall), started("r", 0, predictor.Goal{}))
 	return f
 }
 
-// run serves from..to seconds in steps of 5 ms; a decision follows every message within 50 ms, and one comes each second.
+// run serves from..to seconds in steps of 5 ms; a decision follows every message within 50 ms, and one comes each
+// second.
 func (f *flow) run(from, to float64) {
 	for i := range int((to - from) / 0.005) {
 		now, heard := from+float64(i)*0.005, false
@@ -125,7 +128,8 @@ func TestASteadyFlowChangesItsSlotsSeldom(t *testing.T) {
 	}
 }
 
-// TestABurstGetsItsSlotsAtOnce lets 200 tasks of 0.1 s come to a stage that has had a trickle for a minute; afterwards the stage goes to zero.
+// TestABurstGetsItsSlotsAtOnce lets 200 tasks of 0.1 s come to a stage that has had a trickle for a minute; afterwards
+// the stage goes to zero.
 func TestABurstGetsItsSlotsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFlow(1, 2, 0.1)
@@ -155,8 +159,12 @@ func TestTheMemoryLimitDoesNotFlap(t *testing.T) {
 		"with a tail": func(f *flow, _ int) quantity.Bytes {
 			return quantity.Bytes((20 + f.draw.ExpFloat64()) * float64(quantity.MiB))
 		},
-		"now and then larger": func(_ *flow, task int) quantity.Bytes { return quantity.Bytes(20+task%23/22*4) * quantity.MiB },
-		"in turns":            func(_ *flow, task int) quantity.Bytes { return quantity.Bytes(20+task/70%2*3) * quantity.MiB },
+		"now and then larger": func(_ *flow, task int) quantity.Bytes {
+			return quantity.Bytes(20+task%23/22*4) * quantity.MiB
+		},
+		"in turns": func(_ *flow, task int) quantity.Bytes {
+			return quantity.Bytes(20+task/70%2*3) * quantity.MiB
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,11 +12,12 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Decide says what every venue holds from now on. It takes s over as Fold does. The same state and snapshot give the same plan, in the same
-// order; the returned State remembers the plan, so that Decisions of the next list only what changed.
+// Decide says what every venue holds from now on. It takes s over as Fold does. The same state and snapshot give the
+// same plan, in the same order; the returned State remembers the plan, so that Decisions of the next list only what
+// changed.
 //
-// The Plan's Term is that of the snapshot, its Tick counts within the term. Only stages that have work, or had some within Policy.IdleAfter,
-// have rows: a stage without a row holds nothing.
+// The Plan's Term is that of the snapshot, its Tick counts within the term. Only stages that have work, or had some
+// within Policy.IdleAfter, have rows: a stage without a row holds nothing.
 func Decide(s State, snap Snapshot) (Plan, State) {
 	m := s.own()
 	d := begin(m, snap)
@@ -79,7 +80,8 @@ type work struct {
 	finish        float64 // predicted seconds until the backlog is done
 }
 
-// demand is how many slots the stage could use now: at least one while tasks that a run has scheduled are not done and nobody runs them.
+// demand is how many slots the stage could use now: at least one while tasks that a run has scheduled are not done and
+// nobody runs them.
 func (w *work) demand() int {
 	known := w.queued[0] + w.queued[1] + w.running[Pool]
 	if known == 0 && w.running[Function] == 0 && w.unfinished {
@@ -91,8 +93,8 @@ func (w *work) demand() int {
 // probeFor is how long after the last word of a run's tasks its stage is polled although its queue is said to be empty.
 const probeFor = instant(10 * time.Minute)
 
-// unfinished reports whether a run has scheduled tasks that are not done. A server that was killed may count a queue as empty until
-// somebody polls it: nobody would poll it then, and the count would stay right for ever.
+// unfinished reports whether a run has scheduled tasks that are not done. A server that was killed may count a queue as
+// empty until somebody polls it: nobody would poll it then, and the count would stay right for ever.
 func (st *stage) unfinished(now instant) bool {
 	for _, part := range st.Shares {
 		if part.Scheduled > part.Done && now-part.Last <= probeFor {
@@ -152,7 +154,8 @@ func (d *decider) gather() {
 	found := map[StageID]*work{}
 	for id, st := range m.stages {
 		idle := time.Duration(d.now-st.Active) < d.policy.IdleAfter
-		if st.Queues[0].Tasks > 0 || st.Queues[1].Tasks > 0 || st.Slots > 0 || st.Functions > 0 || (idle && !st.Slot.IsZero()) || st.unfinished(d.now) {
+		if st.Queues[0].Tasks > 0 || st.Queues[1].Tasks > 0 || st.Slots > 0 || st.Functions > 0 ||
+			(idle && !st.Slot.IsZero()) || st.unfinished(d.now) {
 			found[id] = d.newWork(st)
 		}
 	}
@@ -184,8 +187,8 @@ func (d *decider) newWork(st *stage) *work {
 	}
 }
 
-// estimate fills in what a task takes and until when the stage must be done. Before anything was measured, the age of the oldest running
-// attempt is a lower bound of what a task takes.
+// estimate fills in what a task takes and until when the stage must be done. Before anything was measured, the age of
+// the oldest running attempt is a lower bound of what a task takes.
 func (d *decider) estimate(w *work) {
 	w.wall = 1
 	if mean, _, known := w.stage.model.pool(); known {
@@ -202,8 +205,8 @@ func (d *decider) estimate(w *work) {
 	}
 }
 
-// timeLeft is how many seconds the stage has until the rest of the run, as earlier runs of the pipeline took it, would miss the deadline.
-// It is below zero when the deadline is lost already.
+// timeLeft is how many seconds the stage has until the rest of the run, as earlier runs of the pipeline took it, would
+// miss the deadline. It is below zero when the deadline is lost already.
 func (d *decider) timeLeft(st *stage, part *share) (seconds float64, limited bool) {
 	r := part.run
 	if !r.Known || r.Goal.Deadline <= 0 {
@@ -272,7 +275,8 @@ func sanePolicy(p Policy) Policy {
 func saneVenue(f FunctionVenue) FunctionVenue {
 	f.Concurrency = min(max(0, f.Concurrency), maxSlots)
 	f.PerGiBSecond, f.PerRequest = max(0, f.PerGiBSecond), max(0, f.PerRequest)
-	f.ColdStart, f.MaxDuration, f.Cores = min(max(0, f.ColdStart), maxWall), min(max(0, f.MaxDuration), maxWall), max(0, f.Cores)
+	f.ColdStart, f.MaxDuration, f.Cores = min(max(0, f.ColdStart), maxWall), min(max(0, f.MaxDuration), maxWall),
+		max(0, f.Cores)
 	f.Classes = slices.DeleteFunc(slices.Sorted(slices.Values(f.Classes)), func(class quantity.Bytes) bool {
 		return class <= 0 || (f.MaxMemory > 0 && class > f.MaxMemory)
 	})

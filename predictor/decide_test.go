@@ -115,7 +115,8 @@ func TestWindowsGrowWithTheSlotsInPowersOfTwoAndStay(t *testing.T) {
 	if diff := cmp.Diff(want, plan.Windows); diff != "" {
 		t.Errorf("windows for 40 slots (-want +got):\n%s", diff)
 	}
-	if told := strings.Join(reasons(plan), "\n"); !strings.Contains(told, "window: 64 tasks, priority 3 -> 256 tasks, priority 3: 40 slots need 4 tasks in flight each") {
+	if told := strings.Join(reasons(plan), "\n"); !strings.Contains(told,
+		"window: 64 tasks, priority 3 -> 256 tasks, priority 3: 40 slots need 4 tasks in flight each") {
 		t.Errorf("decisions: %s", told)
 	}
 	plan, _ = predictor.Decide(state, laptop(2, 1))
@@ -140,7 +141,8 @@ func TestATermStartsItsTicksAnew(t *testing.T) {
 
 func TestSilentAttemptsAndOldStagesAreForgotten(t *testing.T) {
 	t.Parallel()
-	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "score", 1, 0), start("r", "score", 0, 0))
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "score", 1, 0),
+		start("r", "score", 0, 0))
 	ticks := func(from, to float64) (plan predictor.Plan) {
 		for now := from; now <= to; now += 5 {
 			plan, state = predictor.Decide(state, laptop(now, 1))
@@ -197,7 +199,8 @@ func TestForecastsRestOnEarlierRunsThatCalledTheSameStages(t *testing.T) {
 	}
 	state = fold(state, hint("now", "train", 1, 2050), hint("now", "score", 1, 2060))
 	if got, _, known = forecast(2100); !known || !near(got, predictor.Interval{Low: 0, Mid: 40, High: 180}) {
-		t.Errorf("once it called all three stages: %+v known %v, want 40 s as the run that did so too, within half and twice of its 140 s", got, known)
+		t.Errorf("once it called all three stages: %+v known %v, want 40 s as the run that did so too, within half and "+
+			"twice of its 140 s", got, known)
 	}
 	if _, _, known = forecast(2200); known {
 		t.Error("a run that takes longer than all before has a forecast")
@@ -222,7 +225,8 @@ func TestAForecastFromOneEarlierRunSaysSoAndIsNoIntervalWithoutWidth(t *testing.
 	)
 	got, known := state.Forecast("now", after(210))
 	want := predictor.Forecast{
-		Finish: predictor.Interval{Low: 40, Mid: 90, High: 190}, Cost: predictor.Interval{Low: 0.05, Mid: 0.1, High: 0.2}, Runs: 1,
+		Finish: predictor.Interval{Low: 40, Mid: 90, High: 190}, Cost: predictor.Interval{Low: 0.05, Mid: 0.1, High: 0.2},
+		Runs: 1,
 	}
 	if !known || !near(got.Finish, want.Finish) || !near(got.Cost, want.Cost) || got.Runs != want.Runs {
 		t.Errorf("after 10 s: %+v known %v, want %+v", got, known, want)
@@ -272,7 +276,9 @@ func TestACheckpointOfAnotherVersionIsRefused(t *testing.T) {
 		}
 	}
 	var state predictor.State
-	if err := json.Unmarshal([]byte(`{"v":2,"stages":[null,{"id":{"app":"a","build":"b","name":"n"},"shares":{"r":null}}],"runs":[null]}`), &state); err != nil {
+	if err := json.Unmarshal(
+		[]byte(`{"v":2,"stages":[null,{"id":{"app":"a","build":"b","name":"n"},"shares":{"r":null}}],"runs":[null]}`),
+		&state); err != nil {
 		t.Errorf("a checkpoint with holes: %v", err)
 	}
 	predictor.Decide(state, laptop(0, 1))
@@ -281,7 +287,15 @@ func TestACheckpointOfAnotherVersionIsRefused(t *testing.T) {
 func TestTheRelativeErrorIsTheSameAboveAndBelow(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ predicted, actual, want float64 }{
-		{10, 10, 0}, {10, 20, 1}, {20, 10, 1}, {1, 100, 99}, {0, 5, 0}, {5, 0, 0}, {math.NaN(), 1, 0}, {math.Inf(1), 1, 0}, {-1, 1, 0},
+		{10, 10, 0},
+		{10, 20, 1},
+		{20, 10, 1},
+		{1, 100, 99},
+		{0, 5, 0},
+		{5, 0, 0},
+		{math.NaN(), 1, 0},
+		{math.Inf(1), 1, 0},
+		{-1, 1, 0},
 	} {
 		if got := predictor.RelativeError(c.predicted, c.actual); got != c.want {
 			t.Errorf("RelativeError(%v, %v) = %v, want %v", c.predicted, c.actual, got, c.want)

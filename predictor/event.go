@@ -123,7 +123,8 @@ type RunEnded struct {
 	At     time.Time `json:"at"`
 }
 
-// Scheduled is the hint that tasks were put on a stage's queue. A hint may be lost or doubled; BacklogObserved corrects it.
+// Scheduled is the hint that tasks were put on a stage's queue. A hint may be lost or doubled; BacklogObserved corrects
+// it.
 type Scheduled struct {
 	Run      string         `json:"run"`
 	Stage    StageID        `json:"stage"`
@@ -131,8 +132,9 @@ type Scheduled struct {
 	PoolOnly bool           `json:"pool_only,omitempty"` // on the queue that functions do not poll
 	Input    quantity.Bytes `json:"input_bytes"`         // of one task: the encoded input and the artifacts it names
 	Declared quantity.Size  `json:"declared"`            // the stage's hint; the zero Size when it has none
-	Expected int            `json:"expected,omitempty"`  // further tasks of this stage that the run announces: each is hinted again, and then used up, when it is scheduled
-	At       time.Time      `json:"at"`
+	// further tasks of this stage that the run announces: each is hinted again, and then used up, when it is scheduled
+	Expected int       `json:"expected,omitempty"`
+	At       time.Time `json:"at"`
 }
 
 // Reused says that a run took results of earlier runs instead of running tasks.
@@ -173,7 +175,8 @@ type AttemptStarted struct {
 	Attempt int     `json:"attempt"`
 	Venue   Venue   `json:"venue"`
 	Host    string  `json:"host"`
-	// Supervisor is the host of the process that supervises the attempt; empty means Host. Instance is which start of that process it is.
+	// Supervisor is the host of the process that supervises the attempt; empty means Host. Instance is which start of that
+	// process it is.
 	Supervisor string        `json:"supervisor,omitempty"`
 	Instance   string        `json:"instance,omitempty"`
 	PoolOnly   bool          `json:"pool_only,omitempty"`
@@ -182,8 +185,8 @@ type AttemptStarted struct {
 	At         time.Time     `json:"at"`
 }
 
-// HostStarted says that the process which supervises the attempts of a venue on a host has started anew: whatever an earlier instance of it
-// ran there is lost. It is told, durably, before the new instance takes its first task.
+// HostStarted says that the process which supervises the attempts of a venue on a host has started anew: whatever an
+// earlier instance of it ran there is lost. It is told, durably, before the new instance takes its first task.
 type HostStarted struct {
 	// Host is the host of the supervisor: for functions that of the spill worker.
 	Host string `json:"host"`
@@ -209,8 +212,8 @@ type Sampled struct {
 	Grant     quantity.Size      `json:"grant"`             // held now
 	Step      int                `json:"step,omitempty"`    // last Progress step; 0 when none
 	Metrics   map[string]float64 `json:"metrics,omitempty"` // last Progress metrics
-	// Training is how a split training goes; nil when it has told nothing new since the sample before. Its alternatives and reason are left
-	// out while they are those of an earlier sample.
+	// Training is how a split training goes; nil when it has told nothing new since the sample before. Its alternatives
+	// and reason are left out while they are those of an earlier sample.
 	Training *Training `json:"training,omitempty"`
 	At       time.Time `json:"at"`
 }
@@ -218,7 +221,8 @@ type Sampled struct {
 // Outcome is how an attempt ended.
 type Outcome string
 
-// The outcomes. Only OutOfMemory makes the next attempt larger; only Failed and TimedOut count against the stage's attempts.
+// The outcomes. Only OutOfMemory makes the next attempt larger; only Failed and TimedOut count against the stage's
+// attempts.
 const (
 	Succeeded   Outcome = "succeeded"
 	Failed      Outcome = "failed"        // the user's code returned an error, panicked or exited
@@ -301,8 +305,9 @@ type Record struct {
 	Usage     quantity.Usage `json:"usage"`
 	// Features are the numbers that were known of the task before it ran, by name, besides the bytes of its input.
 	Features map[string]float64 `json:"features,omitempty"`
-	// Step is the last step that this attempt reported as done, and Metrics are those that came with it: what came after the last sample is
-	// in no other event. 0 and nil when it reported none, or when it was an attempt of an engine that did not tell.
+	// Step is the last step that this attempt reported as done, and Metrics are those that came with it: what came after
+	// the last sample is in no other event. 0 and nil when it reported none, or when it was an attempt of an engine that
+	// did not tell.
 	Step    int                `json:"step,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	// Training is how a split training went, as the attempt told it last; nil when it told nothing.
@@ -316,7 +321,8 @@ type Prediction struct {
 	Memory Interval `json:"memory_bytes"`
 	// Wall is the expected run time, in seconds.
 	Wall Interval `json:"wall_seconds"`
-	// Source says what the prediction rests on: "declared", "host's free room", "23 attempts", "grown after out of memory".
+	// Source says what the prediction rests on: "declared", "host's free room", "23 attempts", "grown after out of
+	// memory".
 	Source string `json:"source"`
 }
 

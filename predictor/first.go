@@ -14,15 +14,16 @@ const firstShare = 4
 // decoded, copied once and transformed once, with the same again for the result.
 const firstPerInput = 8
 
-// FirstSizing sizes a stage nobody has seen run: as declared where it is, else from the host's free room and the input's size.
-// It never asks for more than capacity.
+// FirstSizing sizes a stage nobody has seen run: as declared where it is, else from the host's free room and the
+// input's size. It never asks for more than capacity.
 func FirstSizing(stage StageID, declared quantity.Size, input quantity.Bytes, free, capacity quantity.Size) Sizing {
 	sizing := Sizing{Stage: stage, Base: declared, Source: "declared by the stage"}
 	room := min(max(free.Memory, capacity.Memory/firstShare), capacity.Memory)
 	if declared.Memory <= 0 {
 		sizing.Base.Memory = min(max(capacity.Memory/firstShare, input*firstPerInput), room)
 		sizing.Guess = true
-		sizing.Source = fmt.Sprintf("no history: %s from the host's free room of %s and an input of %s", sizing.Base.Memory, free.Memory, input)
+		sizing.Source = fmt.Sprintf("no history: %s from the host's free room of %s and an input of %s", sizing.Base.Memory,
+			free.Memory, input)
 	}
 	if declared.CPU <= 0 {
 		sizing.Base.CPU = min(quantity.Core, capacity.CPU)

@@ -8,8 +8,8 @@ import (
 
 // Fold remembers one event. It takes s over, as append does: use only the State it returns.
 //
-// No event can spoil the state: what is doubled, contradicts itself or belongs to no known run is ignored; numbers out of range are cut to it.
-// Events may come in any order; those of one attempt and of one run usually come in theirs.
+// No event can spoil the state: what is doubled, contradicts itself or belongs to no known run is ignored; numbers out
+// of range are cut to it. Events may come in any order; those of one attempt and of one run usually come in theirs.
 func Fold(s State, e Event) State {
 	m := s.own()
 	switch e := e.(type) {
@@ -90,9 +90,10 @@ func (m *memory) scheduled(e Scheduled) {
 	part.Further = min(max(0, part.Further-tasks)+min(max(0, e.Expected), maxTasks), maxTasks)
 }
 
-// backlogObserved moves the estimate to the nearest count that the observation allows. The queue's count may be as old as settle, so tasks
-// that were hinted since may be missing from it and tasks that started since may still be in it. Without this allowance an observation
-// made just before a burst would erase the burst, and one made just before the queue ran empty would bring it back.
+// backlogObserved moves the estimate to the nearest count that the observation allows. The queue's count may be as old
+// as settle, so tasks that were hinted since may be missing from it and tasks that started since may still be in it.
+// Without this allowance an observation made just before a burst would erase the burst, and one made just before the
+// queue ran empty would bring it back.
 func (m *memory) backlogObserved(e BacklogObserved) {
 	now := at(e.At)
 	if e.Tasks < 0 || (e.Tasks == 0 && m.stages[e.Stage] == nil) {

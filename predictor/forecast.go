@@ -136,7 +136,8 @@ func (m *memory) alike(r *run) []pastRun {
 	return found
 }
 
-// after is how many seconds of a run follow the end of a stage: the median over the earlier runs that are alike; 0 when there are none.
+// after is how many seconds of a run follow the end of a stage: the median over the earlier runs that are alike; 0 when
+// there are none.
 func (m *memory) after(r *run, stage string) float64 {
 	return max(0, m.rests(r, stage).quantile(0.5))
 }

@@ -44,7 +44,10 @@ func (r *reader) event() predictor.Event {
 	case 8:
 		return predictor.HostStarted{Host: "h", Venue: venue, Instance: strconv.FormatInt(r.small(3), 10), At: r.time()}
 	case 0:
-		goal := predictor.Goal{Deadline: time.Duration(r.int64()), Budget: quantity.Money(r.int64()), Minimise: predictor.Cost}
+		goal := predictor.Goal{
+			Deadline: time.Duration(r.int64()), Budget: quantity.Money(r.int64()),
+			Minimise: predictor.Cost,
+		}
 		return predictor.RunStarted{Run: run, Goal: goal, At: r.time()}
 	case 1:
 		return predictor.GoalChanged{Run: run, Goal: predictor.Goal{Deadline: time.Duration(r.int64())}, At: r.time()}
@@ -58,26 +61,35 @@ func (r *reader) event() predictor.Event {
 	case 4:
 		return predictor.BacklogObserved{Stage: stage, PoolOnly: r.small(2) == 0, Tasks: int(r.int64()), At: r.time()}
 	case 5:
-		return predictor.AttemptStarted{Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: "h", At: r.time()}
+		return predictor.AttemptStarted{
+			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: "h",
+			At: r.time(),
+		}
 	case 6:
 		return predictor.Sampled{
-			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Memory: quantity.Bytes(r.int64()), CPU: quantity.Milli(r.int64()),
+			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Memory: quantity.Bytes(r.int64()),
+			CPU:       quantity.Milli(r.int64()),
 			Throttled: r.float(), Grant: r.size(), At: r.time(),
 		}
 	default:
 		return predictor.Record{
 			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, At: r.time(),
-			Outcome:  []predictor.Outcome{predictor.Succeeded, predictor.Succeeded, predictor.OutOfMemory, predictor.Failed}[r.small(4)],
+			Outcome: []predictor.Outcome{
+				predictor.Succeeded, predictor.Succeeded, predictor.OutOfMemory,
+				predictor.Failed,
+			}[r.small(4)],
 			Cause:    []predictor.Cause{"", predictor.CauseDeviceMemory}[r.small(2)],
 			Features: map[string]float64{"rows": r.float(), fmt.Sprint("f", r.small(20)): r.float()},
-			Queue:    time.Duration(r.int64()), Start: time.Duration(r.int64()), Cold: true, Grant: r.size(), Cost: quantity.Money(r.int64()),
+			Queue:    time.Duration(r.int64()), Start: time.Duration(r.int64()), Cold: true, Grant: r.size(),
+			Cost:      quantity.Money(r.int64()),
 			Predicted: predictor.Prediction{Memory: r.interval(), Wall: r.interval()},
 			Training: &predictor.Training{
 				StepSeconds: r.float(), Bubble: r.float(), Parts: make([]predictor.TrainingPart, r.small(80)),
 				Alternatives: []predictor.TrainingAlternative{{StepSeconds: r.float(), PeakBytes: quantity.Bytes(r.int64())}},
 			},
 			Usage: quantity.Usage{
-				CPU: time.Duration(r.int64()), Wall: time.Duration(r.int64()), PeakMemory: quantity.Bytes(r.int64()), Input: quantity.Bytes(r.int64()),
+				CPU: time.Duration(r.int64()), Wall: time.Duration(r.int64()), PeakMemory: quantity.Bytes(r.int64()),
+				Input:         quantity.Bytes(r.int64()),
 				GPUPeakMemory: quantity.Bytes(r.int64()), Throttled: time.Duration(r.int64()),
 			},
 		}
@@ -95,18 +107,20 @@ func (r *reader) snapshot() predictor.Snapshot {
 	if r.small(4) == 0 {
 		f := &snap.Functions
 		f.Concurrency, f.MaxMemory, f.MaxDuration = int(r.small(2000))-1, quantity.Bytes(r.int64()), time.Duration(r.int64())
-		f.PerGiBSecond, f.PerRequest, f.Cores, f.ColdStart = quantity.Money(r.int64()), quantity.Money(r.int64()), quantity.Milli(r.int64()), time.Duration(r.int64())
+		f.PerGiBSecond, f.PerRequest, f.Cores, f.ColdStart = quantity.Money(r.int64()), quantity.Money(r.int64()),
+			quantity.Milli(r.int64()), time.Duration(r.int64())
 		f.Classes = append(f.Classes, quantity.Bytes(r.int64()))
 		snap.Policy = predictor.Policy{
-			ValueOfTime: quantity.Money(r.int64()), IdleAfter: time.Duration(r.int64()), Window: int(r.int64()), MaxWindow: int(r.int64()),
-			Margin: r.float(), MinMemory: quantity.Bytes(r.int64()), ErrorBound: r.float(), Shadow: r.small(2) == 0,
+			ValueOfTime: quantity.Money(r.int64()), IdleAfter: time.Duration(r.int64()), Window: int(r.int64()),
+			MaxWindow: int(r.int64()),
+			Margin:    r.float(), MinMemory: quantity.Bytes(r.int64()), ErrorBound: r.float(), Shadow: r.small(2) == 0,
 		}
 	}
 	return snap
 }
 
-// FuzzFoldAndDecide feeds events and snapshots of any content: nothing panics, a plan always encodes (so no number in it is NaN or infinite),
-// no amount is negative, and the state always survives a checkpoint.
+// FuzzFoldAndDecide feeds events and snapshots of any content: nothing panics, a plan always encodes (so no number in
+// it is NaN or infinite), no amount is negative, and the state always survives a checkpoint.
 func FuzzFoldAndDecide(f *testing.F) {
 	f.Add([]byte("a few bytes that mean little"))
 	seed := make([]byte, 4096)
@@ -136,7 +150,8 @@ func FuzzFoldAndDecide(f *testing.F) {
 				}
 			}
 			for _, sizing := range plan.Sizings {
-				if sizing.Base.CPU < 0 || sizing.Base.Memory < 0 || sizing.Floor < 0 || sizing.Term.PerUnit < 0 || sizing.Live.CPU < 0 || sizing.Live.Memory < 0 {
+				if sizing.Base.CPU < 0 || sizing.Base.Memory < 0 || sizing.Floor < 0 || sizing.Term.PerUnit < 0 ||
+					sizing.Live.CPU < 0 || sizing.Live.Memory < 0 {
 					t.Fatalf("a negative sizing: %+v", sizing)
 				}
 			}

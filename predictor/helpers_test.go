@@ -30,7 +30,10 @@ func laptop(now float64, cores int) predictor.Snapshot {
 		Hosts: []predictor.Host{{ID: "laptop", Capacity: room, Free: room}},
 		Functions: predictor.FunctionVenue{
 			Enabled: true, Concurrency: 8, MaxMemory: 10 * quantity.GiB, MaxDuration: 15 * time.Minute,
-			Classes:      []quantity.Bytes{512 * quantity.MiB, quantity.GiB, 1769 * quantity.MiB, 4 * quantity.GiB, 10 * quantity.GiB},
+			Classes: []quantity.Bytes{
+				512 * quantity.MiB, quantity.GiB, 1769 * quantity.MiB, 4 * quantity.GiB,
+				10 * quantity.GiB,
+			},
 			PerGiBSecond: 16_666_700, PerRequest: 200_000, ColdStart: 100 * time.Millisecond,
 		},
 		Policy: predictor.DefaultPolicy(),
@@ -47,7 +50,8 @@ func hint(run, stage string, tasks int, at float64) predictor.Scheduled {
 
 func start(run, stage string, task int, at float64) predictor.AttemptStarted {
 	return predictor.AttemptStarted{
-		Run: run, Stage: stageNamed(stage), Task: fmt.Sprintf("%s-%d", stage, task), Attempt: 1, Venue: predictor.Pool, Host: "laptop", At: after(at),
+		Run: run, Stage: stageNamed(stage), Task: fmt.Sprintf("%s-%d", stage, task), Attempt: 1, Venue: predictor.Pool,
+		Host: "laptop", At: after(at),
 	}
 }
 
@@ -55,7 +59,8 @@ func start(run, stage string, task int, at float64) predictor.AttemptStarted {
 func record(run, stage string, task int, at, wall float64) predictor.Record {
 	took := time.Duration(wall * float64(time.Second))
 	return predictor.Record{
-		Run: run, Pipeline: "p", Stage: stageNamed(stage), Task: fmt.Sprintf("%s-%d", stage, task), Attempt: 1, Venue: predictor.Pool, Host: "laptop",
+		Run: run, Pipeline: "p", Stage: stageNamed(stage), Task: fmt.Sprintf("%s-%d", stage, task), Attempt: 1,
+		Venue: predictor.Pool, Host: "laptop",
 		Outcome: predictor.Succeeded, At: after(at),
 		Usage: quantity.Usage{CPU: took, Wall: took, PeakMemory: 100 * quantity.MiB},
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
-// live follows what the running attempts of a stage take, sample by sample, while no attempt of it has taught its size: the first run of a
-// long stage would hold what was guessed for hours.
+// live follows what the running attempts of a stage take, sample by sample, while no attempt of it has taught its size:
+// the first run of a long stage would hold what was guessed for hours.
 type live struct {
 	CPU    usage.Selector `json:"cpu"`    // thousandths of a core
 	Memory usage.Selector `json:"memory"` // bytes
@@ -81,7 +81,8 @@ func (d *decider) liveSize(st *stage, s Sizing) quantity.Size {
 	}
 	d.decide(Decision{
 		Stage: st.ID, Venue: Pool, What: "live size", From: from, To: size.String(),
-		Reason: fmt.Sprintf("%d samples of attempts that run: memory by the %s, CPU by the %s", memory.Samples, memory.Model, cpu.Model),
+		Reason: fmt.Sprintf("%d samples of attempts that run: memory by the %s, CPU by the %s", memory.Samples, memory.Model,
+			cpu.Model),
 		Inputs: map[string]float64{"samples": float64(memory.Samples), "cpu_milli": cpu.Value, "memory_bytes": memory.Value},
 	})
 	st.Live.Told = size

@@ -13,8 +13,10 @@ import (
 func sampling(state predictor.State, task, from, to int, memory quantity.Bytes, cpu quantity.Milli) predictor.State {
 	for second := from; second < to; second++ {
 		state = predictor.Fold(state, predictor.Sampled{
-			Run: "r", Stage: stageNamed("train"), Task: fmt.Sprintf("train-%d", task), Attempt: 1, Venue: predictor.Pool, Host: "laptop",
-			CPU: cpu, Memory: memory, Grant: quantity.Size{CPU: quantity.Core, Memory: 4 * quantity.GiB}, At: after(float64(second)),
+			Run: "r", Stage: stageNamed("train"), Task: fmt.Sprintf("train-%d", task), Attempt: 1, Venue: predictor.Pool,
+			Host: "laptop",
+			CPU:  cpu, Memory: memory, Grant: quantity.Size{CPU: quantity.Core, Memory: 4 * quantity.GiB},
+			At: after(float64(second)),
 		})
 	}
 	return state
@@ -22,7 +24,8 @@ func sampling(state predictor.State, task, from, to int, memory quantity.Bytes, 
 
 func TestALongAttemptOfAnUnknownStageGivesBackWhatItDoesNotUse(t *testing.T) {
 	t.Parallel()
-	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "train", 1, 0), start("r", "train", 0, 0))
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "train", 1, 0),
+		start("r", "train", 0, 0))
 	plan, state := predictor.Decide(state, laptop(1, 4))
 	if s := plan.Sizings[0]; s.Base.Memory != 4*quantity.GiB || !s.Live.IsZero() {
 		t.Fatalf("at first: %+v, want a quarter of the host and nothing live", s)
@@ -37,7 +40,8 @@ func TestALongAttemptOfAnUnknownStageGivesBackWhatItDoesNotUse(t *testing.T) {
 	if live.Memory < 300*quantity.MiB || live.Memory > 610*quantity.MiB || live.CPU != quantity.Core {
 		t.Errorf("after 300 samples of 300 MiB and 0.95 cores: %s, want at most twice the memory and one core", live)
 	}
-	if told := strings.Join(reasons(plan), "\n"); !strings.Contains(told, "live size") || !strings.Contains(told, "300 samples") {
+	if told := strings.Join(reasons(plan), "\n"); !strings.Contains(told, "live size") ||
+		!strings.Contains(told, "300 samples") {
 		t.Errorf("told: %s, want the live size and its reason", told)
 	}
 	state = sampling(state, 0, 300, 400, 700*quantity.MiB, 950)

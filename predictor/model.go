@@ -10,7 +10,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
-// How much of the past a model rests on. Stages of learning pipelines change with their data, so the latest attempts say more than all.
+// How much of the past a model rests on. Stages of learning pipelines change with their data, so the latest attempts
+// say more than all.
 const (
 	maxRates      = 64
 	maxWalls      = 32
@@ -33,16 +34,17 @@ type model struct {
 	FirstInput  quantity.Bytes `json:"first_input,omitempty"`
 	Fallen      string         `json:"fallen_from,omitempty"` // which tracked error passed its bound; empty while none has
 
-	Function    usage.History    `json:"function"`             // the same at functions, whose runtime takes room besides
-	Memory      usage.History    `json:"memory"`               // of the host, what attempts took and what was not enough
-	GPUMemory   usage.History    `json:"gpu_memory"`           // of a device
-	Rates       series           `json:"rates"`                // thousandths of a core
-	Starved     quantity.Milli   `json:"starved,omitempty"`    // largest limit of CPU that held attempts back
-	StarvedAt   int              `json:"starved_at,omitempty"` // Successes then
-	Counted     bool             `json:"counted,omitempty"`    // some host tells how long its limits of CPU hold attempts back
-	Starving    int              `json:"starving,omitempty"`   // attempts that were held back since
-	Walls       map[Venue]series `json:"walls"`                // seconds, of successes
-	Colds       map[Venue]series `json:"colds"`                // seconds to start a child or an environment
+	Function  usage.History  `json:"function"`             // the same at functions, whose runtime takes room besides
+	Memory    usage.History  `json:"memory"`               // of the host, what attempts took and what was not enough
+	GPUMemory usage.History  `json:"gpu_memory"`           // of a device
+	Rates     series         `json:"rates"`                // thousandths of a core
+	Starved   quantity.Milli `json:"starved,omitempty"`    // largest limit of CPU that held attempts back
+	StarvedAt int            `json:"starved_at,omitempty"` // Successes then
+	// some host tells how long its limits of CPU hold attempts back
+	Counted     bool             `json:"counted,omitempty"`
+	Starving    int              `json:"starving,omitempty"` // attempts that were held back since
+	Walls       map[Venue]series `json:"walls"`              // seconds, of successes
+	Colds       map[Venue]series `json:"colds"`              // seconds to start a child or an environment
 	WallError   series           `json:"wall_error"`
 	MemoryError series           `json:"memory_error"`
 	Trainings   []Training       `json:"trainings,omitempty"` // the newest first
@@ -123,9 +125,9 @@ func (s series) interval() Interval {
 	return Interval{Low: q[0], Mid: q[1], High: q[2]}
 }
 
-// RelativeError is by how much the larger of two positive numbers exceeds the smaller, relative to the smaller: 0 is exact, 1 is double or
-// half. Unlike |predicted-actual|/actual it does not stay below 1 however far the prediction was too low. It is 0 when either is not positive
-// or not finite: nothing was predicted, or nothing measured.
+// RelativeError is by how much the larger of two positive numbers exceeds the smaller, relative to the smaller: 0 is
+// exact, 1 is double or half. Unlike |predicted-actual|/actual it does not stay below 1 however far the prediction was
+// too low. It is 0 when either is not positive or not finite: nothing was predicted, or nothing measured.
 func RelativeError(predicted, actual float64) float64 {
 	if !(predicted > 0) || !(actual > 0) || math.IsInf(predicted, 0) || math.IsInf(actual, 0) {
 		return 0
@@ -133,7 +135,8 @@ func RelativeError(predicted, actual float64) float64 {
 	return max(predicted/actual, actual/predicted) - 1
 }
 
-// learn takes what one Record measured. Only successes say what an attempt takes; running out of memory says what is not enough.
+// learn takes what one Record measured. Only successes say what an attempt takes; running out of memory says what is
+// not enough.
 func (m *model) learn(e Record, now instant) {
 	m.Active = max(m.Active, now)
 	m.Attempts++
@@ -198,11 +201,12 @@ func (m *model) starve(cpu quantity.Milli) {
 // starved reports whether the largest limit that held attempts back still counts.
 func (m *model) starved() bool { return m.Starved > 0 && m.Successes-m.StarvedAt <= starvedFades }
 
-// squeezedPart is the part that is added to the peak of an attempt whose garbage collector kept it down: without it, each limit teaches a
-// lower one, until attempts do little but collect garbage (TestASqueezeTeachesNoSmallerLimit).
+// squeezedPart is the part that is added to the peak of an attempt whose garbage collector kept it down: without it,
+// each limit teaches a lower one, until attempts do little but collect garbage (TestASqueezeTeachesNoSmallerLimit).
 const squeezedPart = 10
 
-// How soon it is believed that a limit of CPU holds attempts back, in attempts and in samples of one, and for how many successes.
+// How soon it is believed that a limit of CPU holds attempts back, in attempts and in samples of one, and for how many
+// successes.
 const (
 	throttledShare = 0.10 // of its time
 	enoughStarving = 3
@@ -235,7 +239,10 @@ func remember(h *usage.History, e Record, peak quantity.Bytes, exceeded bool) {
 		}
 	}
 	input := float64(min(max(0, e.Usage.Input), maxPeakMemory))
-	h.Add(usage.Attempt{Peak: float64(peak), Exceeded: exceeded, Features: usage.Features{Input: input, Named: e.Features}})
+	h.Add(usage.Attempt{
+		Peak: float64(peak), Exceeded: exceeded,
+		Features: usage.Features{Input: input, Named: e.Features},
+	})
 }
 
 // needs returns what attempts take, from memory while no attempt was added.

@@ -7,7 +7,8 @@ type Outlook struct {
 	// Run and Goal say what was asked.
 	Run  string `json:"run"`
 	Goal Goal   `json:"goal"`
-	// At is the time of the answer; Elapsed is how long the run has gone on then, in seconds, and Spent what it has cost, in US dollars.
+	// At is the time of the answer; Elapsed is how long the run has gone on then, in seconds, and Spent what it has cost,
+	// in US dollars.
 	At      time.Time `json:"at"`
 	Elapsed float64   `json:"elapsed_seconds"`
 	Spent   float64   `json:"spent_usd"`

@@ -10,16 +10,20 @@ import (
 
 // course is how one stage of a run would go on with n function slots.
 //
-// It is the offer that Decide spills with, seen from a stage at work: with the attempts that run now, the environments that are warm, and
-// the tasks that only the pool takes. With N, P, w, f and c as in offer, h warm environments, Q tasks for the pool only, and what runs now
-// equal to A tasks at the pool and B at functions:
+// It is the offer that Decide spills with, seen from a stage at work: with the attempts that run now, the environments
+// that are warm, and the tasks that only the pool takes. With N, P, w, f and c as in offer, h warm environments, Q
+// tasks for the pool only, and what runs now equal to A tasks at the pool and B at functions:
 //
-//	T(n) = max( (N + Q + A + B + max(0, n-h) c/f) / (P/w + n/f),  (Q + A) w/P,  stragglers )    seconds until the stage is done
+//	T(n) = max( (N + Q + A + B + max(0, n-h) c/f) / (P/w + n/f),  (Q + A) w/P,  stragglers )
+//
+// in seconds until the stage is done
+//
 //	k(n) = min( (n T(n) - max(0, n-h) c) / f - B,  N )                                         tasks that functions take
 //
-// Stragglers are the attempts that run now, a task that an idle pool slot takes now (w), and one that a function takes last (f, or c + f
-// where it starts for it). Without Q, A, B and h, and with a task for every pool slot, it is the offer itself:
-// TestACourseWithoutHistoryIsTheOffer. TestACourseAgreesWithServingTheTasksOneByOne holds it against a queue.
+// Stragglers are the attempts that run now, a task that an idle pool slot takes now (w), and one that a function takes
+// last (f, or c + f where it starts for it). Without Q, A, B and h, and with a task for every pool slot, it is the
+// offer itself: TestACourseWithoutHistoryIsTheOffer. TestACourseAgreesWithServingTheTasksOneByOne holds it against a
+// queue.
 type course struct {
 	offer
 	id        StageID
@@ -154,8 +158,8 @@ func (d *decider) course(w *work, run string) (c course, known bool) {
 	return c, true
 }
 
-// limit is the largest n that is worth a look: what the venue has for the stage once the stages of other runs have theirs, but no more than
-// there are tasks; what is held or chosen is looked at in any case.
+// limit is the largest n that is worth a look: what the venue has for the stage once the stages of other runs have
+// theirs, but no more than there are tasks; what is held or chosen is looked at in any case.
 func (c course) limit(d *decider, w *work) int {
 	most := 0
 	if d.functions.Enabled && !d.policy.Static && c.class > 0 {
@@ -176,8 +180,8 @@ func (d *decider) attemptsOf(id StageID) []attempt {
 	return found
 }
 
-// residual is how many seconds an attempt of this age still takes: the mean of what the longer ones among the values took beyond it; 0 when
-// it has outlived them all. Without values it is what is missing to otherwise.
+// residual is how many seconds an attempt of this age still takes: the mean of what the longer ones among the values
+// took beyond it; 0 when it has outlived them all. Without values it is what is missing to otherwise.
 func (s series) residual(age, otherwise float64) float64 {
 	if len(s.Values) == 0 {
 		return max(0, otherwise-age)
@@ -196,7 +200,8 @@ func (s series) residual(age, otherwise float64) float64 {
 func (i Interval) plus(other Interval) Interval {
 	mid := i.Mid + other.Mid
 	return Interval{
-		Low: mid - math.Hypot(i.Mid-i.Low, other.Mid-other.Low), Mid: mid, High: mid + math.Hypot(i.High-i.Mid, other.High-other.Mid),
+		Low: mid - math.Hypot(i.Mid-i.Low, other.Mid-other.Low), Mid: mid,
+		High: mid + math.Hypot(i.High-i.Mid, other.High-other.Mid),
 	}
 }
 

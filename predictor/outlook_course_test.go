@@ -18,7 +18,10 @@ type scene struct {
 
 // aScene has attempts at both venues; those of one venue have equally long to go.
 func aScene(t *rapid.T) scene {
-	c := course{offer: anOffer(t), held: rapid.IntRange(0, 8).Draw(t, "warm"), part: rapid.Float64Range(0.1, 1).Draw(t, "part"), variation: 0.1}
+	c := course{
+		offer: anOffer(t), held: rapid.IntRange(0, 8).Draw(t, "warm"),
+		part: rapid.Float64Range(0.1, 1).Draw(t, "part"), variation: 0.1,
+	}
 	c.highest = c.function
 	c.poolOnly = float64(rapid.IntRange(0, 5).Draw(t, "for the pool only"))
 	c.running = rapid.IntRange(0, c.held).Draw(t, "running at functions")
@@ -32,7 +35,8 @@ func aScene(t *rapid.T) scene {
 
 func aCourse(t *rapid.T) course { return aScene(t).course }
 
-// served serves the tasks one by one, as the queues do: those for the pool only, then the others, each by whoever is free first.
+// served serves the tasks one by one, as the queues do: those for the pool only, then the others, each by whoever is
+// free first.
 func (s scene) served(n int) (finish float64, byFunctions int) {
 	type server struct {
 		free, takes float64
@@ -91,7 +95,10 @@ func TestACourseAgreesWithServingTheTasksOneByOne(t *testing.T) {
 
 func TestCoursesByHand(t *testing.T) {
 	t.Parallel()
-	alone := offer{tasks: 100, slots: 1, wall: 1, function: 1, highest: 1, cold: 10, class: quantity.GiB, venue: lambda(), most: 9}
+	alone := offer{
+		tasks: 100, slots: 1, wall: 1, function: 1, highest: 1, cold: 10, class: quantity.GiB, venue: lambda(),
+		most: 9,
+	}
 	many := alone
 	many.tasks, many.slots = 20, 20
 	for _, row := range []struct {
@@ -104,7 +111,12 @@ func TestCoursesByHand(t *testing.T) {
 		{"all are warm: 100 / 5", course{offer: alone, held: 4}, 4, 20},
 		{"one of five is not: (100 + 10) / 6", course{offer: alone, held: 4}, 5, 110.0 / 6},
 		{"what runs at the pool comes first: (20 + 20) / 20", course{offer: many, atPool: 20, longest: 1}, 0, 2},
-		{"and what runs at functions: (100 + 3) / (1 + 6)", course{offer: alone, held: 6, running: 6, atVenue: 3}, 6, 103.0 / 7},
+		{
+			"and what runs at functions: (100 + 3) / (1 + 6)",
+			course{offer: alone, held: 6, running: 6, atVenue: 3},
+			6,
+			103.0 / 7,
+		},
 		{"as far as they stay: (100 + 1) / (1 + 2)", course{offer: alone, held: 6, running: 6, atVenue: 3}, 2, 101.0 / 3},
 		{"functions do not take what is for the pool only", course{offer: alone, held: 9, poolOnly: 50}, 9, 50},
 		{"an attempt that runs longer than the backlog lasts", course{offer: alone, held: 9, longest: 77}, 9, 77},
@@ -185,7 +197,8 @@ func TestMergedStagesAgreeWithBruteForce(t *testing.T) {
 			for _, before := range all {
 				for n := range c.most + 1 {
 					longer = append(longer, option{
-						slots: append(slices.Clone(before.slots), n), finish: max(before.finish, c.duration(n)+c.after.Mid), cost: before.cost + c.cost(n),
+						slots: append(slices.Clone(before.slots), n), finish: max(before.finish, c.duration(n)+c.after.Mid),
+						cost: before.cost + c.cost(n),
 					})
 				}
 			}

@@ -18,8 +18,8 @@ type option struct {
 	cost   quantity.Money
 }
 
-// front returns the options that no other beats: of no two does one end earlier, or as early, and cost no more. It is ordered by finish;
-// cost falls. Among equals the one with the fewest slots stays.
+// front returns the options that no other beats: of no two does one end earlier, or as early, and cost no more. It is
+// ordered by finish; cost falls. Among equals the one with the fewest slots stays.
 func front(options []option) []option {
 	sorted := slices.Clone(options)
 	slices.SortStableFunc(sorted, func(a, b option) int {
@@ -34,9 +34,9 @@ func front(options []option) []option {
 	return best
 }
 
-// options are what can be done for the stage alone: for each finish that can be had, the fewest slots that reach it, ordered by finish. More
-// slots never cost less (TestMoreSlotsNeverCostLess), so these are the cheapest, too, but for free functions, of which no more are taken
-// than help: other stages may want them.
+// options are what can be done for the stage alone: for each finish that can be had, the fewest slots that reach it,
+// ordered by finish. More slots never cost less (TestMoreSlotsNeverCostLess), so these are the cheapest, too, but for
+// free functions, of which no more are taken than help: other stages may want them.
 func (c course) options() []option {
 	var useful []option
 	for n := range c.most + 1 {
@@ -49,14 +49,15 @@ func (c course) options() []option {
 	return useful
 }
 
-// merge combines the fronts of stages that go on beside each other: the run ends with the last of them and pays for all, so
+// merge combines the fronts of stages that go on beside each other: the run ends with the last of them and pays for
+// all, so
 //
 //	finish = max finish_s,   cost = sum cost_s
 //
-// A combination that nothing beats takes, for the time at which it ends, the cheapest option of every stage that is done by then, and that
-// time is the finish of some option. Trying each of those times is therefore exact. The cheapest option of a stage that is done by a time
-// is also the one with the fewest slots, so that what does not fit the venue then cannot be made to fit. TestMergedStagesAgreeWithBruteForce
-// holds it against all combinations.
+// A combination that nothing beats takes, for the time at which it ends, the cheapest option of every stage that is
+// done by then, and that time is the finish of some option. Trying each of those times is therefore exact. The cheapest
+// option of a stage that is done by a time is also the one with the fewest slots, so that what does not fit the venue
+// then cannot be made to fit. TestMergedStagesAgreeWithBruteForce holds it against all combinations.
 func merge(stages [][]option, fits func(slots []int) bool) []option {
 	var times []float64
 	for _, options := range stages {
@@ -77,7 +78,9 @@ func merge(stages [][]option, fits func(slots []int) bool) []option {
 // combine takes the cheapest option of every stage that ends by a time; done is false when one of them has none.
 func combine(stages [][]option, by float64) (together option, done bool) {
 	for _, options := range stages {
-		later, _ := slices.BinarySearchFunc(options, math.Nextafter(by, math.Inf(1)), func(o option, t float64) int { return cmp.Compare(o.finish, t) })
+		later, _ := slices.BinarySearchFunc(options, math.Nextafter(by, math.Inf(1)), func(o option, t float64) int {
+			return cmp.Compare(o.finish, t)
+		})
 		if later == 0 {
 			return option{}, false
 		}
@@ -89,8 +92,8 @@ func combine(stages [][]option, by float64) (together option, done bool) {
 	return together, true
 }
 
-// thin keeps at most maxAlternatives of a front: its ends, those that keep wants, and of the others what lies at equal steps along the curve,
-// measured in parts of the range of each axis.
+// thin keeps at most maxAlternatives of a front: its ends, those that keep wants, and of the others what lies at equal
+// steps along the curve, measured in parts of the range of each axis.
 func thin(options []option, keep func(option) bool) []option {
 	if len(options) <= maxAlternatives {
 		return options

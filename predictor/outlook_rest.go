@@ -10,11 +10,12 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Outlook returns what is expected of a run under goal, given what there is in snapshot, and what else could be had. It leaves s as it is.
+// Outlook returns what is expected of a run under goal, given what there is in snapshot, and what else could be had. It
+// leaves s as it is.
 //
-// Chosen is what Decide would do on the next tick if goal were the goal in force. Present is what the last plan did: a State that only folds
-// knows it from Obey. Both, and all alternatives, have the pool slots of the next tick, and the function slots that it gives to stages of
-// other runs are not on offer.
+// Chosen is what Decide would do on the next tick if goal were the goal in force. Present is what the last plan did: a
+// State that only folds knows it from Obey. Both, and all alternatives, have the pool slots of the next tick, and the
+// function slots that it gives to stages of other runs are not on offer.
 func (s State) Outlook(run string, goal Goal, snapshot Snapshot) Outlook {
 	out := Outlook{Run: run, Goal: sane(goal), At: snapshot.Now, Alternatives: []Alternative{}}
 	if s.memory == nil || s.memory.runs[run] == nil || !s.memory.runs[run].Known {
@@ -39,8 +40,8 @@ type rest struct {
 	elapsed float64
 	spent   quantity.Money
 	courses []course // of the stages that go on
-	// finish and later are what earlier runs say: in how many seconds the run ends, and what the stages cost that it has not called yet, in
-	// US dollars. They are zero where unknown.
+	// finish and later are what earlier runs say: in how many seconds the run ends, and what the stages cost that it has
+	// not called yet, in US dollars. They are zero where unknown.
 	finish, total, later Interval
 	runs                 int    // how many earlier runs say it
 	byHistory            bool   // no stage has a choice: finish and total say all
@@ -77,7 +78,8 @@ func (d *decider) rest(r *run) rest {
 	case known:
 		left.finish, left.total, left.runs, left.byHistory = forecast.Finish, forecast.Cost, forecast.Runs, true
 	case len(unknown) > 0:
-		left.missing = "no attempt of " + strings.Join(unknown, " and ") + " has ended yet: how long a task takes is not known"
+		left.missing = "no attempt of " + strings.Join(unknown, " and ") +
+			" has ended yet: how long a task takes is not known"
 	case d.memory.pasts[r.pipeline()] == nil:
 		left.missing = "no earlier run of this pipeline has succeeded: nothing is known of " + following(r)
 	case alike == 0:
@@ -123,8 +125,8 @@ func (d *decider) worksOf(r *run) []*work {
 	return found
 }
 
-// room tells whether the venue has room for so many slots of each course beside what stages of other runs get. What is held or chosen has
-// room in any case.
+// room tells whether the venue has room for so many slots of each course beside what stages of other runs get. What is
+// held or chosen has room in any case.
 func (d *decider) room(courses []course) func([]int) bool {
 	slots, cores := d.functions.Concurrency, d.functions.Cores
 	for _, w := range d.works {

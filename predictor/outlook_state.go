@@ -2,9 +2,9 @@ package predictor
 
 import "maps"
 
-// Obey makes a state that only folds know what plan is in force, as if it had decided it: whoever answers questions besides the leader
-// calls it with every plan. It takes s over, as Fold does. An older plan than the last is ignored; stages that the plan names and s has not
-// heard of yet are remembered.
+// Obey makes a state that only folds know what plan is in force, as if it had decided it: whoever answers questions
+// besides the leader calls it with every plan. It takes s over, as Fold does. An older plan than the last is ignored;
+// stages that the plan names and s has not heard of yet are remembered.
 func Obey(s State, plan Plan) State {
 	m := s.own()
 	if plan.Term < m.term || plan.Term == m.term && plan.Tick < m.tick {
@@ -59,7 +59,8 @@ func ObeyWindows(s State, rows []Window) State {
 	return State{m}
 }
 
-// copied returns a memory on which decisions leave no trace in m: what Decide changes is its own, what only Fold changes is shared.
+// copied returns a memory on which decisions leave no trace in m: what Decide changes is its own, what only Fold
+// changes is shared.
 func (m *memory) copied() *memory {
 	twin := *m
 	twin.models = make(map[string]*model, len(m.models))

@@ -16,7 +16,8 @@ func (o Outlook) summarise() (feasible bool, summary string) {
 		summary = "how it ends is not known, because " + o.Why
 		switch {
 		case past:
-			summary = fmt.Sprintf("a deadline of %s is past: %s have passed; give more than that", seconds(deadline), seconds(o.Elapsed))
+			summary = fmt.Sprintf("a deadline of %s is past: %s have passed; give more than that", seconds(deadline),
+				seconds(o.Elapsed))
 		case overspent:
 			summary = fmt.Sprintf("a budget of %s is spent already (%s); give more than that", o.Goal.Budget, usd(o.Spent))
 		case o.Elapsed > 0:
@@ -29,21 +30,27 @@ func (o Outlook) summarise() (feasible bool, summary string) {
 	dear := budget > 0 && o.Chosen.CostUSD.Mid > budget
 	switch {
 	case past:
-		return false, fmt.Sprintf("a deadline of %s is past: %s have passed and %s more are needed%s; give %s or more", seconds(deadline),
-			seconds(o.Elapsed), seconds(fastest.FinishSeconds.Mid-o.Elapsed), with(fastest), seconds(roundTime(fastest.FinishSeconds.High)))
+		return false, fmt.Sprintf("a deadline of %s is past: %s have passed and %s more are needed%s; give %s or more",
+			seconds(deadline),
+			seconds(o.Elapsed), seconds(fastest.FinishSeconds.Mid-o.Elapsed), with(fastest),
+			seconds(roundTime(fastest.FinishSeconds.High)))
 	case late && fastest.FinishSeconds.Mid > deadline:
-		return false, fmt.Sprintf("a deadline of %s cannot be met: %s have passed and%s %s more are needed; give %s or more", seconds(deadline),
-			seconds(o.Elapsed), even(fastest), seconds(fastest.FinishSeconds.Mid-o.Elapsed), seconds(roundTime(fastest.FinishSeconds.High)))
+		return false, fmt.Sprintf("a deadline of %s cannot be met: %s have passed and%s %s more are needed; give %s or more",
+			seconds(deadline),
+			seconds(o.Elapsed), even(fastest), seconds(fastest.FinishSeconds.Mid-o.Elapsed),
+			seconds(roundTime(fastest.FinishSeconds.High)))
 	case overspent:
 		return false, fmt.Sprintf("a budget of %s is spent already (%s): the run costs at least %s; give %s or more",
 			o.Goal.Budget, usd(o.Spent), usd(cheapest.CostUSD.Mid), usd(roundCost(cheapest.CostUSD.High)))
 	case dear && cheapest.CostUSD.Mid > budget:
-		return false, fmt.Sprintf("a budget of %s is not enough: %s is spent, and the cheapest way, %s, costs %s; give %s or more",
+		return false, fmt.Sprintf("a budget of %s is not enough: %s is spent, and the cheapest way, %s, costs %s; "+
+			"give %s or more",
 			o.Goal.Budget, usd(o.Spent), spoken(cheapest), usd(cheapest.CostUSD.Mid), usd(roundCost(cheapest.CostUSD.High)))
 	case late:
 		return false, o.later(deadline, budget)
 	case dear:
-		return false, fmt.Sprintf("%s, more than the budget of %s; %s would cost %s", o.ends(), o.Goal.Budget, spoken(cheapest), usd(cheapest.CostUSD.Mid))
+		return false, fmt.Sprintf("%s, more than the budget of %s; %s would cost %s", o.ends(), o.Goal.Budget,
+			spoken(cheapest), usd(cheapest.CostUSD.Mid))
 	}
 	return true, o.ends() + o.within(deadline, budget)
 }
@@ -83,7 +90,8 @@ func (o Outlook) within(deadline, budget float64) string {
 	return text
 }
 
-// later tells why a deadline that could be met is not: it costs more than the budget, or the choice keeps to what is held.
+// later tells why a deadline that could be met is not: it costs more than the budget, or the choice keeps to what is
+// held.
 func (o Outlook) later(deadline, budget float64) string {
 	meets := o.Alternatives[0]
 	for _, a := range o.Alternatives {
@@ -98,7 +106,8 @@ func (o Outlook) later(deadline, budget float64) string {
 				afford = a
 			}
 		}
-		return fmt.Sprintf("the deadline of %s and the budget of %s cannot both be met: %s would end after %s for %s, and %s after %s for %s; give more of one",
+		return fmt.Sprintf("the deadline of %s and the budget of %s cannot both be met: %s would end after %s for %s, and "+
+			"%s after %s for %s; give more of one",
 			seconds(deadline), o.Goal.Budget, spoken(meets), seconds(meets.FinishSeconds.Mid), usd(meets.CostUSD.Mid),
 			spoken(afford), seconds(afford.FinishSeconds.Mid), usd(afford.CostUSD.Mid))
 	}

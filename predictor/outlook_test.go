@@ -15,18 +15,20 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// scored folds an earlier run of 100 s that called "score" and then "report", which took the last 30 s and cost $0.01, and 20 tasks of
-// "score" of wall seconds each.
+// scored folds an earlier run of 100 s that called "score" and then "report", which took the last 30 s and cost $0.01,
+// and 20 tasks of "score" of wall seconds each.
 func scored(state predictor.State, wall float64) predictor.State {
 	state = learn(state, "score", 20, wall)
 	scoring, reporting := record("past", "score", 100, -130, wall), record("past", "report", 0, -105, 30)
 	reporting.Cost = quantity.USD / 100
 	return fold(state,
-		started("past", -200, predictor.Goal{}), hint("past", "score", 1, -200), scoring, hint("past", "report", 1, -130), reporting,
+		started("past", -200, predictor.Goal{}), hint("past", "score", 1, -200), scoring, hint("past", "report", 1, -130),
+		reporting,
 		predictor.RunEnded{Run: "past", State: predictor.RunSucceeded, At: after(-100)})
 }
 
-// scoring is a run that began at 0 with that past and waits with tasks of "score" after 10 s, while one host of four cores runs none.
+// scoring is a run that began at 0 with that past and waits with tasks of "score" after 10 s, while one host of four
+// cores runs none.
 func scoring(goal predictor.Goal, tasks int, wall float64) predictor.State {
 	return fold(scored(predictor.State{}, wall), started("r", 0, goal), hint("r", "score", tasks, 10))
 }
@@ -35,7 +37,8 @@ func minutes(m float64) time.Duration { return time.Duration(m * float64(time.Mi
 
 func TestAnOutlookTellsWhatHappensUnderAGoal(t *testing.T) {
 	t.Parallel()
-	// 400 tasks of 2 s at 4 pool slots take 200 s, after 10 s, and 30 s follow: 240 s. With all 8 functions 400 x 2 / 12 = 67 s: 107 s.
+	// 400 tasks of 2 s at 4 pool slots take 200 s, after 10 s, and 30 s follow: 240 s. With all 8 functions 400 x 2 / 12 =
+	// 67 s: 107 s.
 	state := scoring(predictor.Goal{}, 400, 2)
 	charged := fold(scoring(predictor.Goal{}, 400, 2), func() predictor.Record {
 		line := record("r", "score", 1000, 10, 2)
@@ -49,12 +52,33 @@ func TestAnOutlookTellsWhatHappensUnderAGoal(t *testing.T) {
 		feasible bool
 		summary  []string
 	}{
-		{"no limit", state, predictor.Goal{Minimise: predictor.Cost}, true, []string{"ends after 4m", "for $0.01", "with the pool only"}},
-		{"as early as can be", state, predictor.Goal{Minimise: predictor.Latency}, true, []string{"ends after 107 s (", "with 8 functions for score"}},
-		{"a deadline that functions meet", state, predictor.Goal{Deadline: minutes(3)}, true, []string{"functions for score, within the deadline of 3m0s"}},
-		{"a deadline that the pool meets", state, predictor.Goal{Deadline: minutes(6)}, true, []string{"with the pool only, within the deadline of 6m0s"}},
+		{
+			"no limit", state,
+			predictor.Goal{Minimise: predictor.Cost},
+			true,
+			[]string{"ends after 4m", "for $0.01", "with the pool only"},
+		},
+		{
+			"as early as can be", state,
+			predictor.Goal{Minimise: predictor.Latency},
+			true,
+			[]string{"ends after 107 s (", "with 8 functions for score"},
+		},
+		{
+			"a deadline that functions meet", state,
+			predictor.Goal{Deadline: minutes(3)},
+			true,
+			[]string{"functions for score, within the deadline of 3m0s"},
+		},
+		{
+			"a deadline that the pool meets", state,
+			predictor.Goal{Deadline: minutes(6)},
+			true,
+			[]string{"with the pool only, within the deadline of 6m0s"},
+		},
 		{"a deadline too early", state, predictor.Goal{Deadline: minutes(1)}, false, []string{
-			"a deadline of 60 s cannot be met: 10 s have passed and even with 8 functions for score 97 s more are needed; give ", "or more",
+			"a deadline of 60 s cannot be met: 10 s have passed and even with 8 functions for score 97 s more are needed; give ",
+			"or more",
 		}},
 		{"a deadline that is past", state, predictor.Goal{Deadline: 5 * time.Second}, false, []string{
 			"a deadline of 5 s is past: 10 s have passed and 97 s more are needed with 8 functions for score; give ",
@@ -63,12 +87,24 @@ func TestAnOutlookTellsWhatHappensUnderAGoal(t *testing.T) {
 			"a budget of $0.001000 is spent already ($0.003000): the run costs at least $0.01300; give $0.02300 or more",
 		}},
 		{"a budget below what follows costs", charged, predictor.Goal{Budget: 4 * quantity.USD / 1000}, false, []string{
-			"a budget of $0.004000 is not enough: $0.003000 is spent, and the cheapest way, the pool only, costs $0.01300; give $0.02300 or more",
+			"a budget of $0.004000 is not enough: $0.003000 is spent, and the cheapest way, the pool only, costs $0.01300; " +
+				"give $0.02300 or more",
 		}},
-		{"a budget that is kept", state, predictor.Goal{Minimise: predictor.Latency, Budget: quantity.USD}, true, []string{"within the budget of $1.00"}},
-		{"a deadline and a budget that exclude each other", state, predictor.Goal{Deadline: minutes(2), Budget: 105 * quantity.USD / 10_000}, false, []string{
-			"the deadline of 2m0s and the budget of $0.01050 cannot both be met", "7 functions for score would end after 113 s for $0.02476, and the pool only after 4m0s for $0.01000",
-		}},
+		{
+			"a budget that is kept", state,
+			predictor.Goal{Minimise: predictor.Latency, Budget: quantity.USD},
+			true,
+			[]string{"within the budget of $1.00"},
+		},
+		{
+			"a deadline and a budget that exclude each other", state,
+			predictor.Goal{Deadline: minutes(2), Budget: 105 * quantity.USD / 10_000},
+			false,
+			[]string{
+				"the deadline of 2m0s and the budget of $0.01050 cannot both be met",
+				"7 functions for score would end after 113 s for $0.02476, and the pool only after 4m0s for $0.01000",
+			},
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -104,17 +140,43 @@ func TestAnOutlookWithoutEarlierRunsSaysWhatIsMissing(t *testing.T) {
 	}{
 		{"nobody knows the run", first, "other", predictor.Goal{}, true, "no run other goes on", "how it ends is not known"},
 		{"the zero state", predictor.State{}, "r", predictor.Goal{}, true, "no run r goes on", "how it ends is not known"},
-		{"no earlier run", first, "r", predictor.Goal{}, true, "no earlier run of this pipeline has succeeded: nothing is known of what follows score", "20 s have passed"},
-		{"no attempt has ended", fresh, "r", predictor.Goal{}, true, "no attempt of score has ended yet", "how it ends is not known, because no attempt"},
-		{"other stages", strange, "r", predictor.Goal{}, true, "no attempt of train has ended yet", "how it ends is not known"},
-		{"a deadline that may be met", first, "r", predictor.Goal{Deadline: minutes(1)}, true, "no earlier run", "how it ends is not known"},
-		{"a deadline that is past", first, "r", predictor.Goal{Deadline: 20 * time.Second}, false, "no earlier run", "a deadline of 20 s is past: 20 s have passed"},
+		{
+			"no earlier run", first, "r",
+			predictor.Goal{},
+			true,
+			"no earlier run of this pipeline has succeeded: nothing is known of what follows score", "20 s have passed",
+		},
+		{
+			"no attempt has ended", fresh, "r",
+			predictor.Goal{},
+			true, "no attempt of score has ended yet",
+			"how it ends is not known, because no attempt",
+		},
+		{
+			"other stages", strange, "r",
+			predictor.Goal{},
+			true, "no attempt of train has ended yet",
+			"how it ends is not known",
+		},
+		{
+			"a deadline that may be met", first, "r",
+			predictor.Goal{Deadline: minutes(1)},
+			true, "no earlier run",
+			"how it ends is not known",
+		},
+		{
+			"a deadline that is past", first, "r",
+			predictor.Goal{Deadline: 20 * time.Second},
+			false, "no earlier run",
+			"a deadline of 20 s is past: 20 s have passed",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			got := row.state.Outlook(row.run, row.goal, laptop(20, 4))
 			if got.Known || len(got.Alternatives) > 0 || got.Feasible != row.feasible {
-				t.Errorf("known %v with %d alternatives, feasible %v, want %v", got.Known, len(got.Alternatives), got.Feasible, row.feasible)
+				t.Errorf("known %v with %d alternatives, feasible %v, want %v", got.Known, len(got.Alternatives), got.Feasible,
+					row.feasible)
 			}
 			if !strings.Contains(got.Why, row.why) || !strings.Contains(got.Summary, row.summary) {
 				t.Errorf("why %q, want %q; summary %q, want %q", got.Why, row.why, got.Summary, row.summary)
@@ -127,7 +189,8 @@ func TestWithoutAHostNothingIsExpected(t *testing.T) {
 	t.Parallel()
 	snap := laptop(10, 4)
 	snap.Hosts = nil
-	if got := scoring(predictor.Goal{}, 400, 2).Outlook("r", predictor.Goal{Minimise: predictor.Cost}, snap); got.Known || !strings.Contains(got.Why, "no host") {
+	if got := scoring(predictor.Goal{}, 400, 2).Outlook("r", predictor.Goal{Minimise: predictor.Cost}, snap); got.Known ||
+		!strings.Contains(got.Why, "no host") {
 		t.Errorf("at the pool only: known %v, why %q", got.Known, got.Why)
 	}
 	got := scoring(predictor.Goal{}, 400, 2).Outlook("r", predictor.Goal{Minimise: predictor.Latency}, snap)
@@ -138,10 +201,12 @@ func TestWithoutAHostNothingIsExpected(t *testing.T) {
 
 func TestBetweenStagesEarlierRunsTellTheEnd(t *testing.T) {
 	t.Parallel()
-	state := fold(scored(predictor.State{}, 1), started("r", 0, predictor.Goal{}), hint("r", "score", 1, 1), record("r", "score", 0, 2, 1))
+	state := fold(scored(predictor.State{}, 1), started("r", 0, predictor.Goal{}), hint("r", "score", 1, 1),
+		record("r", "score", 0, 2, 1))
 	got := state.Outlook("r", predictor.Goal{Deadline: minutes(2)}, laptop(40, 4))
 	want := []predictor.Alternative{{
-		Name: "pool only", FinishSeconds: predictor.Interval{Low: 50, Mid: 100, High: 200}, CostUSD: predictor.Interval{Low: 0.005, Mid: 0.01, High: 0.02},
+		Name: "pool only", FinishSeconds: predictor.Interval{Low: 50, Mid: 100, High: 200},
+		CostUSD: predictor.Interval{Low: 0.005, Mid: 0.01, High: 0.02},
 	}}
 	if diff := cmp.Diff(want, got.Alternatives); !got.Known || !got.Feasible || diff != "" {
 		t.Errorf("known %v, feasible %v (-want +got):\n%s", got.Known, got.Feasible, diff)
@@ -150,7 +215,8 @@ func TestBetweenStagesEarlierRunsTellTheEnd(t *testing.T) {
 
 func TestThePresentIsWhatTheLastPlanDid(t *testing.T) {
 	t.Parallel()
-	leader, folder := scoring(predictor.Goal{Deadline: minutes(3)}, 400, 2), scoring(predictor.Goal{Deadline: minutes(3)}, 400, 2)
+	leader, folder := scoring(predictor.Goal{Deadline: minutes(3)}, 400, 2),
+		scoring(predictor.Goal{Deadline: minutes(3)}, 400, 2)
 	before := folder.Outlook("r", predictor.Goal{Deadline: minutes(3)}, laptop(10, 4))
 	if len(before.Present.Functions) > 0 || before.Chosen.Functions["score"] == 0 {
 		t.Fatalf("before any plan: present %+v, chosen %+v", before.Present, before.Chosen)
@@ -161,10 +227,12 @@ func TestThePresentIsWhatTheLastPlanDid(t *testing.T) {
 	for name, state := range map[string]predictor.State{"the leader's": leader, "a follower's": folder} {
 		got := state.Outlook("r", predictor.Goal{Deadline: minutes(3)}, laptop(11, 4))
 		if got.Present.Functions["score"] != given || given != before.Chosen.Functions["score"] {
-			t.Errorf("%s present is %+v; the plan gave %d, the outlook before it chose %+v", name, got.Present, given, before.Chosen)
+			t.Errorf("%s present is %+v; the plan gave %d, the outlook before it chose %+v", name, got.Present, given,
+				before.Chosen)
 		}
 	}
-	if diff := cmp.Diff(encode(t, leader.Outlook("r", predictor.Goal{}, laptop(12, 4))), encode(t, folder.Outlook("r", predictor.Goal{}, laptop(12, 4)))); diff != "" {
+	if diff := cmp.Diff(encode(t, leader.Outlook("r", predictor.Goal{}, laptop(12, 4))),
+		encode(t, folder.Outlook("r", predictor.Goal{}, laptop(12, 4)))); diff != "" {
 		t.Errorf("a follower answers otherwise than the leader:\n%s", diff)
 	}
 }
@@ -180,7 +248,11 @@ func TestAPlanReplacesTheOneBefore(t *testing.T) {
 		term, tick uint64
 		kept       bool
 	}{
-		{"the next tick", 1, 2, false}, {"the same tick again", 1, 1, false}, {"a tick before", 1, 0, true}, {"the next term", 2, 1, false}, {"a term before", 0, 9, true},
+		{"the next tick", 1, 2, false},
+		{"the same tick again", 1, 1, false},
+		{"a tick before", 1, 0, true},
+		{"the next term", 2, 1, false},
+		{"a term before", 0, 9, true},
 	} {
 		state := predictor.Obey(scoring(predictor.Goal{}, 400, 2), first)
 		if present(state) == 0 {
@@ -197,7 +269,10 @@ func TestFunctionsOfOtherRunsAreNotOnOffer(t *testing.T) {
 	t.Parallel()
 	state := learn(scoring(predictor.Goal{}, 400, 2), "other", 20, 60)
 	alone := twinOf(t, state).Outlook("r", predictor.Goal{Minimise: predictor.Cost}, laptop(10, 4))
-	state = fold(state, predictor.RunStarted{Run: "q", Pipeline: "q", App: "app", Build: "b1", Goal: predictor.Goal{Minimise: predictor.Latency}, At: after(5)},
+	state = fold(state, predictor.RunStarted{
+		Run: "q", Pipeline: "q", App: "app", Build: "b1",
+		Goal: predictor.Goal{Minimise: predictor.Latency}, At: after(5),
+	},
 		hint("q", "other", 4, 6))
 	snap := laptop(10, 1)
 	beside := state.Outlook("r", predictor.Goal{Minimise: predictor.Cost}, snap)
@@ -292,12 +367,16 @@ func checkOutlook(t *rapid.T, o predictor.Outlook) {
 		t.Fatalf("known %v, why %q, summary %q, %d alternatives", o.Known, o.Why, o.Summary, len(o.Alternatives))
 	}
 	for i, a := range o.Alternatives {
-		for _, v := range []float64{a.FinishSeconds.Low, a.FinishSeconds.Mid, a.FinishSeconds.High, a.CostUSD.Low, a.CostUSD.Mid, a.CostUSD.High} {
+		for _, v := range []float64{
+			a.FinishSeconds.Low, a.FinishSeconds.Mid, a.FinishSeconds.High, a.CostUSD.Low,
+			a.CostUSD.Mid, a.CostUSD.High,
+		} {
 			if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
 				t.Fatalf("%+v is no prediction", a)
 			}
 		}
-		if a.FinishSeconds.Low > a.FinishSeconds.Mid || a.FinishSeconds.Mid > a.FinishSeconds.High || a.CostUSD.Low > a.CostUSD.Mid || a.CostUSD.Mid > a.CostUSD.High {
+		if a.FinishSeconds.Low > a.FinishSeconds.Mid || a.FinishSeconds.Mid > a.FinishSeconds.High ||
+			a.CostUSD.Low > a.CostUSD.Mid || a.CostUSD.Mid > a.CostUSD.High {
 			t.Fatalf("%+v is out of order", a)
 		}
 		if a.FinishSeconds.Mid < o.Elapsed-1e-9 || a.CostUSD.Mid < o.Spent-1e-9 {
@@ -309,8 +388,8 @@ func checkOutlook(t *rapid.T, o predictor.Outlook) {
 	}
 }
 
-// TestTheChoiceIsOnTheFrontOrThePresent is exact while nothing is warm. Decide prices every function as if it had to start, so once some are
-// warm its choice may be beaten, by no more than a start and a task.
+// TestTheChoiceIsOnTheFrontOrThePresent is exact while nothing is warm. Decide prices every function as if it had to
+// start, so once some are warm its choice may be beaten, by no more than a start and a task.
 func TestTheChoiceIsOnTheFrontOrThePresent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -322,7 +401,8 @@ func TestTheChoiceIsOnTheFrontOrThePresent(t *testing.T) {
 			_, state = predictor.Decide(state, snap)
 			snap.Now = after(11)
 		}
-		goal := predictor.Goal{Minimise: rapid.SampledFrom([]predictor.Objective{"", predictor.Cost, predictor.Latency}).Draw(t, "minimise")}
+		goal := predictor.Goal{Minimise: rapid.SampledFrom([]predictor.Objective{"", predictor.Cost, predictor.Latency}).
+			Draw(t, "minimise")}
 		if rapid.Bool().Draw(t, "limited") {
 			goal.Deadline = time.Duration(rapid.Float64Range(20, 2000).Draw(t, "deadline") * float64(time.Second))
 		}
@@ -357,7 +437,8 @@ func TestTheChoiceIsTheCheapestThatMeetsTheDeadline(t *testing.T) {
 			got := scoring(predictor.Goal{}, 400, 2).Outlook("r", predictor.Goal{Deadline: time.Duration(deadline * 1e9)}, snap)
 			want := 8 // the fastest, where none meets it
 			for n := 8; n >= 0; n-- {
-				// 4 pool slots and n functions at 2 s a task; 10 s have passed, 30 s follow, and a tenth of what is left is kept in hand.
+				// 4 pool slots and n functions at 2 s a task; 10 s have passed, 30 s follow, and a tenth of what is left is kept in
+				// hand.
 				if 400*2/float64(4+n) <= 0.9*(deadline-10-30) {
 					want = n
 				}
@@ -375,9 +456,11 @@ func TestStagesBesideEachOtherAreWeighedTogether(t *testing.T) {
 	state = learn(state, "right", 20, 4)
 	left, right := record("before", "left", 200, -420, 2), record("before", "right", 200, -410, 4)
 	state = fold(state,
-		predictor.RunStarted{Run: "before", Pipeline: "two", App: "app", Build: "b1", At: after(-500)}, hint("before", "left", 1, -500), hint("before", "right", 1, -499),
+		predictor.RunStarted{Run: "before", Pipeline: "two", App: "app", Build: "b1", At: after(-500)},
+		hint("before", "left", 1, -500), hint("before", "right", 1, -499),
 		left, right, predictor.RunEnded{Run: "before", State: predictor.RunSucceeded, At: after(-400)},
-		predictor.RunStarted{Run: "r", Pipeline: "two", App: "app", Build: "b1", At: after(0)}, hint("r", "left", 200, 1), hint("r", "right", 100, 1))
+		predictor.RunStarted{Run: "r", Pipeline: "two", App: "app", Build: "b1", At: after(0)}, hint("r", "left", 200, 1),
+		hint("r", "right", 100, 1))
 	got := state.Outlook("r", predictor.Goal{Minimise: predictor.Latency}, laptop(10, 4))
 	if !got.Known || len(got.Alternatives) < 3 {
 		t.Fatalf("known %v (%s), %d alternatives", got.Known, got.Why, len(got.Alternatives))

@@ -9,8 +9,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// TestARunNearItsDeadlineOvertakesAFlood gives four cores to a flood of one pipeline and to a run of another that would be late if it got no more
-// than its part: it gets what it needs, and the flood still has a slot.
+// TestARunNearItsDeadlineOvertakesAFlood gives four cores to a flood of one pipeline and to a run of another that would
+// be late if it got no more than its part: it gets what it needs, and the flood still has a slot.
 func TestARunNearItsDeadlineOvertakesAFlood(t *testing.T) {
 	t.Parallel()
 	state := learn(learn(predictor.State{}, "flood", 10, 1), "score", 10, 1)
@@ -26,8 +26,9 @@ func TestARunNearItsDeadlineOvertakesAFlood(t *testing.T) {
 	}
 }
 
-// TestAtASharedStageTheLateRunIsServedFirst lets two runs share the queue of a stage, as Temporal serves it: the lowest priority key first,
-// then in turn by when they came. A hundred runs flood it; one has a deadline that it would miss behind them.
+// TestAtASharedStageTheLateRunIsServedFirst lets two runs share the queue of a stage, as Temporal serves it: the lowest
+// priority key first, then in turn by when they came. A hundred runs flood it; one has a deadline that it would miss
+// behind them.
 func TestAtASharedStageTheLateRunIsServedFirst(t *testing.T) {
 	t.Parallel()
 	type task struct{ run, number int }
@@ -77,6 +78,7 @@ func TestAtASharedStageTheLateRunIsServedFirst(t *testing.T) {
 		t.Errorf("the run with a deadline of 20 s ended after %v s, behind 50 s of others", ended[late])
 	}
 	if ended[flood-1] > 52 {
-		t.Errorf("the last of the others ended after %v s, want no later than without the late one but for its own second", ended[flood-1])
+		t.Errorf("the last of the others ended after %v s, want no later than without the late one but for its own second",
+			ended[flood-1])
 	}
 }

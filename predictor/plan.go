@@ -7,11 +7,13 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Snapshot is everything Decide is told besides the State: the time, the room there is and the terms on which more can be had.
+// Snapshot is everything Decide is told besides the State: the time, the room there is and the terms on which more can
+// be had.
 type Snapshot struct {
 	// Now is the time of the tick.
 	Now time.Time
-	// Term is that of the deciding leader: whoever takes the lead takes the next one. The Plan carries it and counts its Ticks within it.
+	// Term is that of the deciding leader: whoever takes the lead takes the next one. The Plan carries it and counts its
+	// Ticks within it.
 	Term uint64
 	// Hosts are the hosts whose lease is valid now.
 	Hosts []Host
@@ -51,7 +53,8 @@ type FunctionVenue struct {
 	MaxDuration time.Duration `json:"max_duration_ns"`
 	// Classes are the memory classes, ascending, in bytes.
 	Classes []quantity.Bytes `json:"classes_bytes"`
-	// PerGiBSecond is the price of one GiB of configured memory for one second, billed by the millisecond, initialisation included.
+	// PerGiBSecond is the price of one GiB of configured memory for one second, billed by the millisecond, initialisation
+	// included.
 	PerGiBSecond quantity.Money `json:"per_gib_second_picodollars"`
 	// PerRequest is the price of one invoke.
 	PerRequest quantity.Money `json:"per_request_picodollars"`
@@ -61,12 +64,14 @@ type FunctionVenue struct {
 	ColdStart time.Duration `json:"cold_start_ns"`
 }
 
-// Price returns the cost of one invoke that holds memory for wall, rounded up to the millisecond, as AWS bills it. It is exact until it is
-// rounded once, half up, to the picodollar, so that a bill can be checked against the venue's own log to the last unit.
+// Price returns the cost of one invoke that holds memory for wall, rounded up to the millisecond, as AWS bills it. It
+// is exact until it is rounded once, half up, to the picodollar, so that a bill can be checked against the venue's own
+// log to the last unit.
 func (f FunctionVenue) Price(memory quantity.Bytes, wall time.Duration) quantity.Money {
 	milliseconds := (max(wall, 0) + time.Millisecond - 1) / time.Millisecond
 	memory = max(memory, 0)
-	// The product of three fits 128 bits for any price that somebody may ask: then nothing is allocated, and plans try thousands of prices.
+	// The product of three fits 128 bits for any price that somebody may ask: then nothing is allocated, and plans try
+	// thousands of prices.
 	const whole = uint64(quantity.GiB) * 1000
 	high, product := bits.Mul64(uint64(max(f.PerGiBSecond, 0)), uint64(memory))
 	overflows := high > 0
@@ -85,7 +90,8 @@ func (f FunctionVenue) Price(memory quantity.Bytes, wall time.Duration) quantity
 type Policy struct {
 	// Static keeps every stage at its declared or first size and never spills (--predictor=off).
 	Static bool `json:"static"`
-	// Shadow sizes as Static does, but predicts what would have been granted, so that the predictions can be watched (--predictor=shadow).
+	// Shadow sizes as Static does, but predicts what would have been granted, so that the predictions can be watched
+	// (--predictor=shadow).
 	Shadow bool `json:"shadow,omitempty"`
 	// ValueOfTime is what an hour of earlier finish is worth to a run whose goal does not say, per hour.
 	ValueOfTime quantity.Money `json:"value_of_time_picodollars_per_hour"`
@@ -95,11 +101,13 @@ type Policy struct {
 	Window int `json:"window"`
 	// MaxWindow bounds every window.
 	MaxWindow int `json:"max_window"`
-	// Margin is the head-room of memory above the largest of the past peaks for the same input, as a ratio: 0.1 means 10 percent.
+	// Margin is the head-room of memory above the largest of the past peaks for the same input, as a ratio: 0.1 means 10
+	// percent.
 	Margin float64 `json:"margin"`
 	// MinMemory is the smallest memory grant.
 	MinMemory quantity.Bytes `json:"min_memory_bytes"`
-	// ErrorBound is the tracked error of the predictions of run times and of peaks, as a ratio, above which a stage falls back to its static size and says so.
+	// ErrorBound is the tracked error of the predictions of run times and of peaks, as a ratio, above which a stage falls
+	// back to its static size and says so.
 	ErrorBound float64 `json:"error_bound"`
 }
 
@@ -116,7 +124,8 @@ func DefaultPolicy() Policy {
 	}
 }
 
-// Plan is what every venue holds from now on. It is one value: actuators obey their rows and reject plans of a lower term.
+// Plan is what every venue holds from now on. It is one value: actuators obey their rows and reject plans of a lower
+// term.
 type Plan struct {
 	// Term is that of the leader that decided; a higher term always wins.
 	Term uint64 `json:"term"`
@@ -132,8 +141,8 @@ type Plan struct {
 	Windows []Window `json:"windows,omitempty"`
 	// Sizings say how attempts are sized at admission, sorted by stage.
 	Sizings []Sizing `json:"sizings,omitempty"`
-	// Trainings tell attempts how earlier split trainings of their stage went, sorted by stage. A stage without a row had none, or there was
-	// no room for them.
+	// Trainings tell attempts how earlier split trainings of their stage went, sorted by stage. A stage without a row had
+	// none, or there was no room for them.
 	Trainings []PastTraining `json:"trainings,omitempty"`
 	// Decisions are the rows that changed in this plan, each with its reason.
 	Decisions []Decision `json:"decisions,omitempty"`

@@ -23,7 +23,8 @@ func TestThePriceOfAnInvokeIsExact(t *testing.T) {
 		wall := time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "wall"))
 		milliseconds := (int64(wall) + int64(time.Millisecond) - 1) / int64(time.Millisecond)
 		exact := new(big.Rat).SetFrac(
-			new(big.Int).Mul(big.NewInt(int64(venue.PerGiBSecond)), new(big.Int).Mul(big.NewInt(int64(memory)), big.NewInt(milliseconds))),
+			new(big.Int).Mul(big.NewInt(int64(venue.PerGiBSecond)),
+				new(big.Int).Mul(big.NewInt(int64(memory)), big.NewInt(milliseconds))),
 			big.NewInt(int64(quantity.GiB)*1000))
 		// Half up: floor of the doubled value plus one, halved.
 		doubled := new(big.Rat).Add(new(big.Rat).Mul(exact, big.NewRat(2, 1)), big.NewRat(1, 1))

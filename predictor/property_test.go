@@ -41,26 +41,35 @@ func anEvent(t *rapid.T) predictor.Event {
 			Expected: rapid.IntRange(0, 500).Draw(t, "expected"), At: when,
 		}
 	case 4:
-		return predictor.BacklogObserved{Stage: stage, PoolOnly: poolOnly, Tasks: rapid.IntRange(0, 300).Draw(t, "tasks"), At: when}
+		return predictor.BacklogObserved{
+			Stage: stage, PoolOnly: poolOnly, Tasks: rapid.IntRange(0, 300).Draw(t, "tasks"),
+			At: when,
+		}
 	case 5:
 		return predictor.AttemptStarted{
-			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: host, Instance: instance, PoolOnly: poolOnly, At: when,
+			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: host, Instance: instance,
+			PoolOnly: poolOnly, At: when,
 		}
 	case 7:
 		return predictor.HostStarted{Host: host, Venue: venue, Instance: instance, At: when}
 	case 6:
 		return predictor.Sampled{
-			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: host, Memory: memory, CPU: quantity.Milli(wall / time.Millisecond),
+			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: host, Memory: memory,
+			CPU:       quantity.Milli(wall / time.Millisecond),
 			Throttled: rapid.Float64Range(0, 1).Draw(t, "throttled"), Grant: quantity.Size{CPU: 1000, Memory: memory}, At: when,
 		}
 	default:
 		return predictor.Record{
 			Run: run, Stage: stage, Task: task, Attempt: attempt, Venue: venue, Host: host, PoolOnly: poolOnly, At: when,
 			Outcome: rapid.SampledFrom([]predictor.Outcome{
-				predictor.Succeeded, predictor.Succeeded, predictor.Succeeded, predictor.Failed, predictor.OutOfMemory, predictor.Lost,
+				predictor.Succeeded, predictor.Succeeded, predictor.Succeeded, predictor.Failed, predictor.OutOfMemory,
+				predictor.Lost,
 			}).Draw(t, "outcome"),
-			Training: &predictor.Training{StepSeconds: wall.Seconds(), Steps: int64(attempt), Parts: make([]predictor.TrainingPart, attempt%3)},
-			Start:    wall / 10, Cold: poolOnly, Cost: quantity.Money(wall), Grant: quantity.Size{CPU: 1000, Memory: memory},
+			Training: &predictor.Training{
+				StepSeconds: wall.Seconds(), Steps: int64(attempt),
+				Parts: make([]predictor.TrainingPart, attempt%3),
+			},
+			Start: wall / 10, Cold: poolOnly, Cost: quantity.Money(wall), Grant: quantity.Size{CPU: 1000, Memory: memory},
 			Predicted: predictor.Prediction{Wall: predictor.Interval{Mid: rapid.Float64Range(0, 100).Draw(t, "predicted")}},
 			Usage:     quantity.Usage{CPU: wall / 2, Wall: wall, PeakMemory: memory, Input: memory / 100, Throttled: wall / 5},
 			Features:  map[string]float64{"rows": rapid.Float64Range(0, 1e6).Draw(t, "rows")},
@@ -216,7 +225,8 @@ func checkAmounts(t *rapid.T, plan predictor.Plan) {
 	}
 	for _, s := range plan.Sizings {
 		finite("a sizing", float64(s.Base.CPU), float64(s.Base.Memory), s.Term.PerUnit, float64(s.Floor),
-			s.Expected.Base, s.Expected.Ratio.Low, s.Expected.Ratio.Mid, s.Expected.Ratio.High, s.Wall.Low, s.Wall.Mid, s.Wall.High)
+			s.Expected.Base, s.Expected.Ratio.Low, s.Expected.Ratio.Mid, s.Expected.Ratio.High, s.Wall.Low, s.Wall.Mid,
+			s.Wall.High)
 	}
 	for _, w := range plan.Windows {
 		finite("a window", float64(w.Tasks-1), float64(w.Priority-1))
@@ -234,8 +244,8 @@ func checkAmounts(t *rapid.T, plan predictor.Plan) {
 	}
 }
 
-// checkHosts: never above a host's capacity beyond the slot that every stage has and those that run, never below what runs, and every slot
-// of a grant is on a host.
+// checkHosts: never above a host's capacity beyond the slot that every stage has and those that run, never below what
+// runs, and every slot of a grant is on a host.
 func checkHosts(t *rapid.T, plan predictor.Plan, snap predictor.Snapshot, running map[string]map[string]int) {
 	sizes, granted := map[string]quantity.Size{}, map[string]int{}
 	for _, g := range plan.Grants {
@@ -285,7 +295,8 @@ func checkFunctions(t *rapid.T, plan predictor.Plan, snap predictor.Snapshot) {
 		}
 	}
 	if sum > snap.Functions.Concurrency || (sum > 0 && (!snap.Functions.Enabled || snap.Policy.Static)) {
-		t.Fatalf("%d function slots of %d, enabled %v, static %v", sum, snap.Functions.Concurrency, snap.Functions.Enabled, snap.Policy.Static)
+		t.Fatalf("%d function slots of %d, enabled %v, static %v", sum, snap.Functions.Concurrency, snap.Functions.Enabled,
+			snap.Policy.Static)
 	}
 }
 

@@ -44,7 +44,10 @@ func TestAQueueThatParsesIsWrittenBackAsItWas(t *testing.T) {
 
 func TestWhatIsNoQueueOfAStageIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, queue := range []string{"", "digits", "digits@build", "digits/score", "@build/score", "digits@/score", "digits@build/", "digits@build/.pool", "a/b@c"} {
+	for _, queue := range []string{
+		"", "digits", "digits@build", "digits/score", "@build/score", "digits@/score",
+		"digits@build/", "digits@build/.pool", "a/b@c",
+	} {
 		if stage, _, ok := predictor.ParseQueue(queue); ok {
 			t.Errorf("%q is taken for the queue of %+v", queue, stage)
 		}

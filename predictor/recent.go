@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// recent remembers the keys of the latest attempts and ended runs, so that a doubled message counts once. It is a set-associative cache:
-// each key has ways places, the newest first, so adding one costs one cache line, allocates nothing and forgets the oldest of its row.
-// The zero value is empty.
+// recent remembers the keys of the latest attempts and ended runs, so that a doubled message counts once. It is a
+// set-associative cache: each key has ways places, the newest first, so adding one costs one cache line, allocates
+// nothing and forgets the oldest of its row. The zero value is empty.
 type recent struct{ rows [][recentWays]uint64 }
 
 // 16,384 keys: at 1,000 Records a second a double is recognised for at least some seconds, at laptop rates for hours.
@@ -85,7 +85,8 @@ func (r *recent) decode(data []byte) error {
 	return nil
 }
 
-// FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/): it needs no seed, so keys are the same in every process and checkpoint.
+// FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/): it needs no seed, so keys are the same in every process
+// and checkpoint.
 const (
 	fnvOffset uint64 = 14695981039346656037
 	fnvPrime  uint64 = 1099511628211

@@ -11,24 +11,26 @@ import (
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
-// sizeStep is by how much, as a ratio, a size must move before it is changed, but for memory: a limit that follows every attempt would restart
-// children and fill the ledger with decisions that change nothing.
+// sizeStep is by how much, as a ratio, a size must move before it is changed, but for memory: a limit that follows
+// every attempt would restart children and fill the ledger with decisions that change nothing.
 const sizeStep = 0.10
 
 const (
 	cpuStep  quantity.Milli = 50
 	leastCPU quantity.Milli = 100
-	// A mean rate between these uses one core whenever it may run: reading input and waiting for a neighbour keep it below, a garbage
-	// collector lifts it above. A limit below one core would slow it by exactly the part it is short.
+	// A mean rate between these uses one core whenever it may run: reading input and waiting for a neighbour keep it
+	// below, a garbage collector lifts it above. A limit below one core would slow it by exactly the part it is short.
 	oneCoreFrom, oneCoreTo quantity.Milli = 850, 1050
-	// A stage of which one attempt used a whole core, and most at least half of one, uses one: a busy host kept the others waiting, which
-	// their rates do not tell from waiting for input. A limit by such rates would slow the stage once the host is idle again.
+	// A stage of which one attempt used a whole core, and most at least half of one, uses one: a busy host kept the others
+	// waiting, which their rates do not tell from waiting for input. A limit by such rates would slow the stage once the
+	// host is idle again.
 	keptWaiting quantity.Milli = 500
 	// A rate this close to its grant may have been held back by it, as a ratio.
 	heldBack = 0.95
 )
 
-// resize settles how attempts of the stage are sized, keeping the last size while the new one is close, and says why it changed.
+// resize settles how attempts of the stage are sized, keeping the last size while the new one is close, and says why it
+// changed.
 func (d *decider) resize(w *work) {
 	st := w.stage
 	next, slot := d.sizing(st)
@@ -44,8 +46,10 @@ func (d *decider) resize(w *work) {
 			Stage: st.ID, Venue: Pool, What: "size", From: "none", To: slot.String(),
 			Reason: "first size: " + next.Source, Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
 		})
-	case !moved(before, slot) && held.Static == next.Static && held.Learned == next.Learned && closeTerms(held.Term, next.Term):
-		held.Floor, held.Expected, held.Wall, held.Attempts, held.Live = next.Floor, next.Expected, next.Wall, next.Attempts, next.Live
+	case !moved(before, slot) && held.Static == next.Static && held.Learned == next.Learned &&
+		closeTerms(held.Term, next.Term):
+		held.Floor, held.Expected, held.Wall, held.Attempts, held.Live = next.Floor, next.Expected, next.Wall, next.Attempts,
+			next.Live
 		if next.Learned {
 			held.Source = next.Source
 		}
@@ -74,8 +78,10 @@ func (d *decider) sizeReason(st *stage, s Sizing) string {
 	switch {
 	case s.Learned:
 		need := known.need.memory
-		return fmt.Sprintf("%s: peaks up to %s, %d percent above the usual for their input with %d percent head-room, %s cores used at the 90th percentile",
-			s.Source, quantity.Bytes(known.Memory.LargestPeak()), int(math.Round(100*(need.Bound-1))), int(math.Round(100*(need.Limit/need.Bound-1))),
+		return fmt.Sprintf("%s: peaks up to %s, %d percent above the usual for their input with %d percent head-room, %s "+
+			"cores used at the 90th percentile",
+			s.Source, quantity.Bytes(known.Memory.LargestPeak()), int(math.Round(100*(need.Bound-1))),
+			int(math.Round(100*(need.Limit/need.Bound-1))),
 			quantity.Milli(math.Round(known.Rates.quantile(0.9))))
 	case known.Fallen != "":
 		return "static size: " + known.fallenReason(d.policy.ErrorBound)
@@ -84,8 +90,9 @@ func (d *decider) sizeReason(st *stage, s Sizing) string {
 	}
 }
 
-// growStep and shrinkStep are by how much, as ratios, memory must grow or shrink before it is changed: head-room that is used up is given
-// back at once, and what is spare once it has been for settleFor, because memory is what attempts wait for.
+// growStep and shrinkStep are by how much, as ratios, memory must grow or shrink before it is changed: head-room that
+// is used up is given back at once, and what is spare once it has been for settleFor, because memory is what attempts
+// wait for.
 const growStep, shrinkStep = 0.01, 0.05
 
 // moved reports whether any part of a size changed enough to be changed.
@@ -139,17 +146,20 @@ func (d *decider) slotOf(st *stage, s Sizing) quantity.Size {
 	return slot
 }
 
-// settleFor is how long a smaller size must have been enough before it is taken: what the last attempts took goes up and down, and a limit
-// that follows it is another within the second. What is far too large, and what was guessed or declared, gives way at once.
+// settleFor is how long a smaller size must have been enough before it is taken: what the last attempts took goes up
+// and down, and a limit that follows it is another within the second. What is far too large, and what was guessed or
+// declared, gives way at once.
 const (
 	settleFor   = instant(30 * time.Second)
 	farTooLarge = 0.5
 )
 
-// settled is the base of a size that does not shrink before it has settled: that of the size held, or the largest that was needed meanwhile.
+// settled is the base of a size that does not shrink before it has settled: that of the size held, or the largest that
+// was needed meanwhile.
 func (d *decider) settled(st *stage, next Sizing, slot quantity.Size) quantity.Size {
 	held, base := st.Sizing, next.Base
-	if !next.Learned || !held.Learned || next.Term.Feature != held.Term.Feature || slot.CPU >= st.Slot.CPU && slot.Memory >= st.Slot.Memory ||
+	if !next.Learned || !held.Learned || next.Term.Feature != held.Term.Feature ||
+		slot.CPU >= st.Slot.CPU && slot.Memory >= st.Slot.Memory ||
 		float64(slot.Memory) < farTooLarge*float64(st.Slot.Memory) {
 		st.Smaller, st.Needed = 0, quantity.Size{}
 		return base
@@ -181,12 +191,14 @@ func expectedOf(need usage.Need) Expected {
 	return Expected{Base: need.Base, Term: need.Term, Ratio: Interval{Low: need.Low, Mid: need.Mid, High: need.High}}
 }
 
-// first is the static size: the declared one, else the first that the host's room and the input gave. The latter is kept with the model,
-// so that falling back leads to the same size every time; a larger input before anything was learned makes it anew.
+// first is the static size: the declared one, else the first that the host's room and the input gave. The latter is
+// kept with the model, so that falling back leads to the same size every time; a larger input before anything was
+// learned makes it anew.
 func (d *decider) first(st *stage) Sizing {
 	known := st.model
 	capacity := d.largestHost()
-	if !st.Declared.IsZero() || known.First.Base.IsZero() || (known.Memory.Known() < usage.Enough && st.Input > known.FirstInput) {
+	if !st.Declared.IsZero() || known.First.Base.IsZero() ||
+		(known.Memory.Known() < usage.Enough && st.Input > known.FirstInput) {
 		first := FirstSizing(st.ID, st.Declared, st.Input, d.freest(), capacity)
 		first.Base.Memory = min(max(first.Base.Memory, d.policy.MinMemory), max(capacity.Memory, d.policy.MinMemory))
 		first.Base.CPU = max(first.Base.CPU, leastCPU)
@@ -232,7 +244,8 @@ func (m *model) fallenReason(bound float64) string {
 	if m.Fallen == fallenMemory {
 		what, tracked = "the peak memory", m.MemoryError
 	}
-	return fmt.Sprintf("predictions of %s were off by %.0f percent in the median of the last %d attempts, more than the bound of %.0f percent",
+	return fmt.Sprintf("predictions of %s were off by %.0f percent in the median of the last %d attempts, more than the "+
+		"bound of %.0f percent",
 		what, 100*tracked.quantile(0.5), len(tracked.Values), 100*bound)
 }
 
@@ -241,18 +254,24 @@ func (d *decider) learned(st *stage, first Sizing, needs learned) Sizing {
 	memory := needs.memory
 	s := first
 	s.Learned, s.Guess, s.Source = true, false, memory.String()
-	s.Term = usage.Term{Feature: memory.Term.Feature, Power: memory.Term.Power, PerUnit: memory.Term.PerUnit * memory.Limit}
-	s.Base.Memory = max(roundUp(quantity.Bytes(min(memory.Base*memory.Limit, mostMemory)), quantity.MiB), d.policy.MinMemory)
+	s.Term = usage.Term{
+		Feature: memory.Term.Feature, Power: memory.Term.Power,
+		PerUnit: memory.Term.PerUnit * memory.Limit,
+	}
+	s.Base.Memory = max(roundUp(quantity.Bytes(min(memory.Base*memory.Limit, mostMemory)), quantity.MiB),
+		d.policy.MinMemory)
 	s.Base.CPU = d.cpu(st, first.Base.CPU)
 	if device := needs.gpuMemory; needs.gpuMemoryKnown && first.Base.GPU > 0 {
 		// The largest that was ever needed: one term travels with a sizing, and it is the host's.
-		s.Base.GPUMemory = roundUp(quantity.Bytes(min(st.model.GPUMemory.LargestPeak()*device.Limit/device.Bound, mostMemory)), quantity.MiB)
+		s.Base.GPUMemory = roundUp(quantity.Bytes(min(st.model.GPUMemory.LargestPeak()*device.Limit/device.Bound,
+			mostMemory)), quantity.MiB)
 	}
 	return s
 }
 
-// cpu is the 90th percentile of the rates in steps of 50, one core for what uses one, and at least double the limit that held attempts
-// back. Where no host tells whether a limit did, one below a core is doubled while the rate stays close to it.
+// cpu is the 90th percentile of the rates in steps of 50, one core for what uses one, and at least double the limit
+// that held attempts back. Where no host tells whether a limit did, one below a core is doubled while the rate stays
+// close to it.
 func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
 	rates := st.model.Rates
 	ceiling := max(d.largestHost().CPU, leastCPU)
@@ -264,7 +283,8 @@ func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
 	}
 	rate := quantity.Milli(math.Ceil(rates.quantile(0.9)))
 	held := st.Slot.CPU
-	if !st.model.Counted && st.Sizing.Learned && held > 0 && held < quantity.Core && float64(rate) >= heldBack*float64(held) {
+	if !st.model.Counted && st.Sizing.Learned && held > 0 && held < quantity.Core &&
+		float64(rate) >= heldBack*float64(held) {
 		rate = min(2*held, quantity.Core)
 	}
 	if st.model.starved() {
@@ -284,12 +304,13 @@ func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
 	return min(max(roundUp(rate, cpuStep), leastCPU), ceiling)
 }
 
-// turnaround is how long a slot is without work between two tasks, in seconds: the answer to Temporal, the poll and the reading of the next
-// task. Counted as busy, it would leave a core idle for most of the time that tasks of a millisecond wait: at 1 ms each, one slot does 90 a
-// second and eleven do a thousand (TestShortTasksShareACore).
+// turnaround is how long a slot is without work between two tasks, in seconds: the answer to Temporal, the poll and the
+// reading of the next task. Counted as busy, it would leave a core idle for most of the time that tasks of a
+// millisecond wait: at 1 ms each, one slot does 90 a second and eleven do a thousand (TestShortTasksShareACore).
 const turnaround = 0.010
 
-// A stage shares cores when its slots are busy for less than shortTask of their time, and until they are for more than stillShort.
+// A stage shares cores when its slots are busy for less than shortTask of their time, and until they are for more than
+// stillShort.
 const shortTask, stillShort = 0.70, 0.80
 
 // busy is the part of a slot's time in which it runs user code.

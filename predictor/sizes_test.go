@@ -24,7 +24,9 @@ func history(state predictor.State, stage string, cores float64, peaks []int, in
 }
 
 // sized decides once for a stage with one task waiting, and returns its sizing and its slot.
-func sized(t *testing.T, state predictor.State, declared quantity.Size, input quantity.Bytes) (predictor.Sizing, quantity.Size, predictor.State) {
+func sized(
+	t *testing.T, state predictor.State, declared quantity.Size, input quantity.Bytes,
+) (predictor.Sizing, quantity.Size, predictor.State) {
 	t.Helper()
 	scheduled := hint("r", "score", 1, 0)
 	scheduled.Declared, scheduled.Input = declared, input
@@ -47,16 +49,67 @@ func TestSizes(t *testing.T) {
 		want     quantity.Size
 		source   string
 	}{
-		{"declared sizes hold while little is known", 1, []int{100, 100, 100, 100}, declared, declared, "declared by the stage"},
-		{"five attempts replace the declared size", 1, []int{100, 100, 100, 100, 100}, declared, quantity.Size{CPU: 1000, Memory: 120 * quantity.MiB}, "5 attempts"},
-		{"a stage nobody ran gets a part of the host", 1, nil, quantity.Size{}, quantity.Size{CPU: 1000, Memory: 4 * quantity.GiB}, "the host's free room"},
-		{"one attempt far above all others is left to be tried again", 1, append(repeat(100, 40), 400), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 112 * quantity.MiB}, "41 attempts"},
-		{"but not one a little above them", 1, append(repeat(100, 40), 130), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 145 * quantity.MiB}, "41 attempts"},
-		{"memory is never below the policy's least", 1, repeat(3, 10), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 16 * quantity.MiB}, "10 attempts"},
-		{"a stage that mostly waits holds little of a core", 0.12, repeat(100, 10), quantity.Size{}, quantity.Size{CPU: 150, Memory: 115 * quantity.MiB}, "10 attempts"},
-		{"a stage that uses nearly one core gets one", 0.9, repeat(100, 10), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 115 * quantity.MiB}, "10 attempts"},
-		{"a stage that uses several cores gets them, up to the host's", 7.7, repeat(100, 10), quantity.Size{}, quantity.Size{CPU: 4000, Memory: 115 * quantity.MiB}, "10 attempts"},
-		{"a peak beyond the host is cut to it", 1, repeat(40_000, 10), quantity.Size{}, quantity.Size{CPU: 1000, Memory: 16 * quantity.GiB}, "10 attempts"},
+		{
+			"declared sizes hold while little is known", 1,
+			[]int{100, 100, 100, 100},
+			declared, declared,
+			"declared by the stage",
+		},
+		{
+			"five attempts replace the declared size", 1,
+			[]int{100, 100, 100, 100, 100},
+			declared,
+			quantity.Size{CPU: 1000, Memory: 120 * quantity.MiB},
+			"5 attempts",
+		},
+		{
+			"a stage nobody ran gets a part of the host", 1, nil,
+			quantity.Size{},
+			quantity.Size{CPU: 1000, Memory: 4 * quantity.GiB},
+			"the host's free room",
+		},
+		{
+			"one attempt far above all others is left to be tried again", 1, append(repeat(100, 40), 400),
+			quantity.Size{},
+			quantity.Size{CPU: 1000, Memory: 112 * quantity.MiB},
+			"41 attempts",
+		},
+		{
+			"but not one a little above them", 1, append(repeat(100, 40), 130),
+			quantity.Size{},
+			quantity.Size{CPU: 1000, Memory: 145 * quantity.MiB},
+			"41 attempts",
+		},
+		{
+			"memory is never below the policy's least", 1, repeat(3, 10),
+			quantity.Size{},
+			quantity.Size{CPU: 1000, Memory: 16 * quantity.MiB},
+			"10 attempts",
+		},
+		{
+			"a stage that mostly waits holds little of a core", 0.12, repeat(100, 10),
+			quantity.Size{},
+			quantity.Size{CPU: 150, Memory: 115 * quantity.MiB},
+			"10 attempts",
+		},
+		{
+			"a stage that uses nearly one core gets one", 0.9, repeat(100, 10),
+			quantity.Size{},
+			quantity.Size{CPU: 1000, Memory: 115 * quantity.MiB},
+			"10 attempts",
+		},
+		{
+			"a stage that uses several cores gets them, up to the host's", 7.7, repeat(100, 10),
+			quantity.Size{},
+			quantity.Size{CPU: 4000, Memory: 115 * quantity.MiB},
+			"10 attempts",
+		},
+		{
+			"a peak beyond the host is cut to it", 1, repeat(40_000, 10),
+			quantity.Size{},
+			quantity.Size{CPU: 1000, Memory: 16 * quantity.GiB},
+			"10 attempts",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -90,7 +143,8 @@ func TestMemoryFollowsTheInputWhereItDoes(t *testing.T) {
 	capacity := laptop(0, 4).Hosts[0].Capacity
 	_, small, _ := sizing.For(predictor.Need{Input: 10 * quantity.MiB}, capacity)
 	_, large, _ := sizing.For(predictor.Need{Input: 70 * quantity.MiB}, capacity)
-	if got, want := quantity.Bytes(large.Memory.Mid-small.Memory.Mid), 180*quantity.MiB; got < want-quantity.MiB || got > want+quantity.MiB {
+	if got, want := quantity.Bytes(large.Memory.Mid-small.Memory.Mid),
+		180*quantity.MiB; got < want-quantity.MiB || got > want+quantity.MiB {
 		t.Errorf("60 MiB more of input are expected to take %v more, want %v", got, want)
 	}
 	if mid := quantity.Bytes(small.Memory.Mid); mid < 79*quantity.MiB || mid > 81*quantity.MiB {
@@ -171,7 +225,9 @@ func TestPredictionsThatAreFarOffFallBackToTheStaticSizeAndComeBack(t *testing.T
 		return plan.Sizings[0], strings.Join(reasons(plan), "\n")
 	}
 	sizing, told := tick(2, 20, 20)
-	if sizing.Learned || !sizing.Static || sizing.Base != declared || !strings.Contains(told, "off by 900 percent in the median of the last 20 attempts, more than the bound of 200 percent") {
+	if sizing.Learned || !sizing.Static || sizing.Base != declared ||
+		!strings.Contains(told, "off by 900 percent in the median of the last 20 attempts, more than the bound of "+
+			"200 percent") {
 		t.Errorf("after predictions ten times too low: %+v\n%s\nwant the declared size and the reason", sizing, told)
 	}
 	sizing, told = tick(20, 20, 20)
@@ -215,7 +271,9 @@ func TestAStageThatFunctionsCannotHoldIsToldOnce(t *testing.T) {
 
 func TestALimitOfCPUThatHoldsAttemptsBackIsDoubled(t *testing.T) {
 	t.Parallel()
-	run := func(state predictor.State, from, n int, cores float64, grant quantity.Milli, throttled float64) predictor.State {
+	run := func(state predictor.State, from, n int, cores float64, grant quantity.Milli,
+		throttled float64,
+	) predictor.State {
 		for i := range n {
 			line := record("earlier", "score", from+i, -1000+float64(from+i), 2)
 			line.Usage.CPU = time.Duration(cores * float64(line.Usage.Wall))
@@ -239,7 +297,8 @@ func TestALimitOfCPUThatHoldsAttemptsBackIsDoubled(t *testing.T) {
 
 func TestARunningAttemptThatIsHeldBackIsGivenMoreWhileItRuns(t *testing.T) {
 	t.Parallel()
-	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "train", 1, 0), start("r", "train", 0, 0))
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "train", 1, 0),
+		start("r", "train", 0, 0))
 	plan, state := predictor.Decide(state, laptop(1, 4))
 	if got := plan.Sizings[0].Base.CPU; got != quantity.Core {
 		t.Fatalf("at first it has %s cores, want 1", got)
@@ -247,7 +306,8 @@ func TestARunningAttemptThatIsHeldBackIsGivenMoreWhileItRuns(t *testing.T) {
 	for second := range 12 {
 		state = predictor.Fold(state, predictor.Sampled{
 			Run: "r", Stage: stageNamed("train"), Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "laptop",
-			CPU: quantity.Core, Memory: quantity.MiB, Throttled: 0.5, Grant: quantity.Size{CPU: quantity.Core}, At: after(float64(second)),
+			CPU: quantity.Core, Memory: quantity.MiB, Throttled: 0.5, Grant: quantity.Size{CPU: quantity.Core},
+			At: after(float64(second)),
 		})
 	}
 	plan, _ = predictor.Decide(state, laptop(13, 4))

@@ -20,8 +20,8 @@ type Sizing struct {
 	Floor quantity.Bytes `json:"floor_bytes,omitempty"`
 	// Expected is the peak that is expected, without head-room.
 	Expected Expected `json:"expected"`
-	// Live is what attempts that have run for a while hold, as long as nothing is learned from attempts that have ended; the zero Size leaves
-	// them what they were admitted with.
+	// Live is what attempts that have run for a while hold, as long as nothing is learned from attempts that have ended;
+	// the zero Size leaves them what they were admitted with.
 	Live quantity.Size `json:"live,omitzero"`
 	// Wall is the expected run time at the pool, in seconds.
 	Wall Interval `json:"wall_seconds"`
@@ -33,12 +33,13 @@ type Sizing struct {
 	Learned bool `json:"learned,omitempty"`
 	// Guess is true while nobody has declared or measured the memory: the base is a part of the host.
 	Guess bool `json:"guess,omitempty"`
-	// Static says that what is learned is only predicted and not granted: the predictor is off or watches (shadow), or its tracked error
-	// passed its bound.
+	// Static says that what is learned is only predicted and not granted: the predictor is off or watches (shadow), or its
+	// tracked error passed its bound.
 	Static bool `json:"static,omitempty"`
 }
 
-// Expected is the peak of memory that attempts of a stage are expected to have: (Base + Term) x Ratio. The zero value expects nothing.
+// Expected is the peak of memory that attempts of a stage are expected to have: (Base + Term) x Ratio. The zero value
+// expects nothing.
 type Expected struct {
 	// Base is in bytes.
 	Base float64 `json:"base_bytes"`
@@ -62,8 +63,8 @@ type Need struct {
 	Features map[string]float64
 	// OutOfMemory counts earlier attempts of this task that ran out of memory, of the host or of a device.
 	OutOfMemory int
-	// LargestFailed is the largest memory grant at which this task ran out of memory, LargestFailedGPU the largest grant of device memory;
-	// 0 when it never did.
+	// LargestFailed is the largest memory grant at which this task ran out of memory, LargestFailedGPU the largest grant
+	// of device memory; 0 when it never did.
 	LargestFailed    quantity.Bytes
 	LargestFailedGPU quantity.Bytes
 }
@@ -73,12 +74,13 @@ func (n Need) features() usage.Features {
 	return usage.Features{Input: float64(n.Input), Named: n.Features}
 }
 
-// GrowAfterOutOfMemory is the least ratio between the memory grant of an attempt and that of the attempt before it that ran out of memory.
-// Doubling finds a need of n times the first grant in log2(n) attempts and overshoots by less than half.
+// GrowAfterOutOfMemory is the least ratio between the memory grant of an attempt and that of the attempt before it that
+// ran out of memory. Doubling finds a need of n times the first grant in log2(n) attempts and overshoots by less than
+// half.
 const GrowAfterOutOfMemory = 2
 
-// growGuess is the same while nothing is known: a guess says little about the need, and one attempt alone with a whole host costs less than a
-// row of kills.
+// growGuess is the same while nothing is known: a guess says little about the need, and one attempt alone with a whole
+// host costs less than a row of kills.
 const growGuess = 4
 
 // mostMemory bounds a limit, so that no sum overflows.
@@ -123,9 +125,9 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 // reliefAt is the part of its memory at which a running attempt is given more, and reliefStep how much more at once.
 const reliefAt, reliefStep = 0.90, 1.25
 
-// Relief returns the memory that a running attempt should hold that uses as much as used of held and was admitted with admitted: more
-// while it comes close to its limit and free room is there, held otherwise. It never gives more than the next attempt would get if this
-// one were killed, so that a leak does not eat the host.
+// Relief returns the memory that a running attempt should hold that uses as much as used of held and was admitted with
+// admitted: more while it comes close to its limit and free room is there, held otherwise. It never gives more than the
+// next attempt would get if this one were killed, so that a leak does not eat the host.
 func Relief(held, admitted, used, free quantity.Bytes) quantity.Bytes {
 	if held <= 0 || float64(used) < reliefAt*float64(held) {
 		return held

@@ -16,23 +16,34 @@ import (
 func anySizing(t *rapid.T) predictor.Sizing {
 	bytes := rapid.Int64Range(0, 1<<52)
 	return predictor.Sizing{
-		Base:  quantity.Size{CPU: quantity.Milli(rapid.Int64Range(0, 1e6).Draw(t, "cpu")), Memory: quantity.Bytes(bytes.Draw(t, "memory"))},
-		Term:  usage.Term{Feature: rapid.SampledFrom([]string{"", usage.InputBytes, "rows"}).Draw(t, "feature"), Power: rapid.IntRange(0, 2).Draw(t, "power"), PerUnit: rapid.Float64Range(0, 1e12).Draw(t, "per unit")},
-		Floor: quantity.Bytes(bytes.Draw(t, "floor")), Static: rapid.Bool().Draw(t, "static"), Guess: rapid.Bool().Draw(t, "guess"),
+		Base: quantity.Size{
+			CPU:    quantity.Milli(rapid.Int64Range(0, 1e6).Draw(t, "cpu")),
+			Memory: quantity.Bytes(bytes.Draw(t, "memory")),
+		},
+		Term: usage.Term{
+			Feature: rapid.SampledFrom([]string{"", usage.InputBytes, "rows"}).Draw(t, "feature"),
+			Power:   rapid.IntRange(0, 2).Draw(t, "power"), PerUnit: rapid.Float64Range(0, 1e12).Draw(t, "per unit"),
+		},
+		Floor: quantity.Bytes(bytes.Draw(t, "floor")), Static: rapid.Bool().Draw(t, "static"),
+		Guess: rapid.Bool().Draw(t, "guess"),
 	}
 }
 
 func anyNeed(t *rapid.T) predictor.Need {
 	return predictor.Need{
-		Input:         quantity.Bytes(rapid.Int64Range(-5, 1<<60).Draw(t, "input")),
-		Features:      map[string]float64{"rows": rapid.SampledFrom([]float64{0, 1, 1e9, -1, math.NaN(), math.Inf(1)}).Draw(t, "rows")},
+		Input: quantity.Bytes(rapid.Int64Range(-5, 1<<60).Draw(t, "input")),
+		Features: map[string]float64{"rows": rapid.SampledFrom([]float64{0, 1, 1e9, -1, math.NaN(), math.Inf(1)}).
+			Draw(t, "rows")},
 		OutOfMemory:   rapid.IntRange(0, 3).Draw(t, "kills"),
 		LargestFailed: quantity.Bytes(rapid.Int64Range(0, 1<<45).Draw(t, "failed")),
 	}
 }
 
 func anyCapacity(t *rapid.T) quantity.Size {
-	return quantity.Size{CPU: quantity.Milli(rapid.Int64Range(1, 256_000).Draw(t, "cores")), Memory: quantity.Bytes(rapid.Int64Range(1, 1<<44).Draw(t, "room"))}
+	return quantity.Size{
+		CPU:    quantity.Milli(rapid.Int64Range(1, 256_000).Draw(t, "cores")),
+		Memory: quantity.Bytes(rapid.Int64Range(1, 1<<44).Draw(t, "room")),
+	}
 }
 
 func TestASizeIsNeverAboveTheHostAndNeverNothing(t *testing.T) {
@@ -83,7 +94,8 @@ func TestReliefGivesWithinWhatIsFreeAndWithinWhatAKillWouldGive(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		bytes := rapid.Int64Range(0, 1<<40)
-		held, used, free := quantity.Bytes(bytes.Draw(t, "held")), quantity.Bytes(bytes.Draw(t, "used")), quantity.Bytes(rapid.Int64Range(-1<<30, 1<<40).Draw(t, "free"))
+		held, used, free := quantity.Bytes(bytes.Draw(t, "held")), quantity.Bytes(bytes.Draw(t, "used")),
+			quantity.Bytes(rapid.Int64Range(-1<<30, 1<<40).Draw(t, "free"))
 		admitted := quantity.Bytes(rapid.Int64Range(0, int64(held)).Draw(t, "admitted"))
 		got := predictor.Relief(held, admitted, used, free)
 		switch {
@@ -105,7 +117,8 @@ func TestReliefGivesWithinWhatIsFreeAndWithinWhatAKillWouldGive(t *testing.T) {
 		{100 * mib, 100 * mib, 100 * mib, -1000 * mib, 100 * mib}, // an overfull host
 	} {
 		if got := predictor.Relief(c.held, c.admitted, c.used, c.free); got != c.want {
-			t.Errorf("%s of %s used, admitted with %s, %s free: got %s, want %s", c.used, c.held, c.admitted, c.free, got, c.want)
+			t.Errorf("%s of %s used, admitted with %s, %s free: got %s, want %s", c.used, c.held, c.admitted, c.free, got,
+				c.want)
 		}
 	}
 }
@@ -124,7 +137,8 @@ func TestTheShadowPredictsWhatItDoesNotGrant(t *testing.T) {
 	if size != declared || sizing.Learned {
 		t.Errorf("in shadow an attempt has %s, want the declared %s", size, declared)
 	}
-	if mid := expected.Memory.Mid / float64(quantity.MiB); math.Abs(mid-100) > 1 || !strings.Contains(expected.Source, "in shadow") {
+	if mid := expected.Memory.Mid / float64(quantity.MiB); math.Abs(mid-100) > 1 ||
+		!strings.Contains(expected.Source, "in shadow") {
 		t.Errorf("expected %.0f MiB because of %q, want 100 in shadow", mid, expected.Source)
 	}
 }
@@ -148,7 +162,10 @@ func TestPeaksThatAreFarFromWhatWasExpectedFallBackToTheStaticSize(t *testing.T)
 
 func TestDeviceMemoryThatWasNotEnoughGrowsAlone(t *testing.T) {
 	t.Parallel()
-	sizing := predictor.Sizing{Base: quantity.Size{CPU: 1000, Memory: quantity.GiB, GPU: 1000, GPUMemory: 2 * quantity.GiB}}
+	sizing := predictor.Sizing{Base: quantity.Size{
+		CPU: 1000, Memory: quantity.GiB, GPU: 1000,
+		GPUMemory: 2 * quantity.GiB,
+	}}
 	capacity := quantity.Size{CPU: 4000, Memory: 16 * quantity.GiB, GPU: 1000, GPUMemory: 80 * quantity.GiB}
 	need := predictor.Need{OutOfMemory: 1, LargestFailedGPU: 2 * quantity.GiB}
 	size, _, fits := sizing.For(need, capacity)

@@ -10,8 +10,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// TestClocksThatAreOffLoseNoAttempt gives hosts clocks that are up to an hour off, and sets the leader's now and then: attempts that are heard of
-// go on counting as running, as many as there are.
+// TestClocksThatAreOffLoseNoAttempt gives hosts clocks that are up to an hour off, and sets the leader's now and then:
+// attempts that are heard of go on counting as running, as many as there are.
 func TestClocksThatAreOffLoseNoAttempt(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -19,7 +19,8 @@ func TestClocksThatAreOffLoseNoAttempt(t *testing.T) {
 		off := rapid.Float64Range(-3600, 3600)
 		host := off.Draw(t, "host's clock")
 		leader := 10_000.0
-		state := fold(predictor.State{}, started("r", leader, predictor.Goal{}), hint("r", "score", tasks, leader+off.Draw(t, "worker's clock")))
+		state := fold(predictor.State{}, started("r", leader, predictor.Goal{}),
+			hint("r", "score", tasks, leader+off.Draw(t, "worker's clock")))
 		for task := range tasks {
 			state = fold(state, by("a", start("r", "score", task, leader+host)))
 		}
@@ -42,8 +43,8 @@ func TestClocksThatAreOffLoseNoAttempt(t *testing.T) {
 	})
 }
 
-// TestADeadlineThatAClockJumpHasPassedIsToldAndSteered sets the leader's clock beyond a deadline: the run is first from then on, its stage keeps
-// its slots, and another deadline eases it.
+// TestADeadlineThatAClockJumpHasPassedIsToldAndSteered sets the leader's clock beyond a deadline: the run is first from
+// then on, its stage keeps its slots, and another deadline eases it.
 func TestADeadlineThatAClockJumpHasPassedIsToldAndSteered(t *testing.T) {
 	t.Parallel()
 	state := learn(predictor.State{}, "score", 10, 1)
@@ -67,7 +68,10 @@ func TestADeadlineThatAClockJumpHasPassedIsToldAndSteered(t *testing.T) {
 	if got := priority(2 * 3600); got != 1 {
 		t.Errorf("past its deadline the run has priority %d, want 1", got)
 	}
-	state = fold(state, predictor.GoalChanged{Run: "r", Goal: predictor.Goal{Deadline: 10 * time.Hour}, At: after(2*3600 + 1)})
+	state = fold(state, predictor.GoalChanged{
+		Run: "r", Goal: predictor.Goal{Deadline: 10 * time.Hour},
+		At: after(2*3600 + 1),
+	})
 	if got := priority(2*3600 + 2); got != 3 {
 		t.Errorf("with a later deadline the run has priority %d, want the usual 3", got)
 	}
@@ -103,7 +107,10 @@ func TestAPriorityThatHasEasedStaysInThePlan(t *testing.T) {
 		}
 	}
 	state = fold(fold(learn(predictor.State{}, "score", 10, 1), facts...), eases)
-	state = predictor.ObeyWindows(state, []predictor.Window{row, {Run: "unknown", Stage: row.Stage, Tasks: 1, Priority: 1}})
+	state = predictor.ObeyWindows(state, []predictor.Window{
+		row,
+		{Run: "unknown", Stage: row.Stage, Tasks: 1, Priority: 1},
+	})
 	if rows, _ = decide(state, 21, 2); !cmp.Equal([]predictor.Window{usual}, rows) {
 		t.Errorf("windows of the next leader: %+v, want %+v", rows, usual)
 	}

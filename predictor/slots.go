@@ -8,20 +8,21 @@ import (
 	"time"
 )
 
-// maxSlots bounds the slots of one stage at one venue, and with them the time that a tick takes, whatever room is claimed.
+// maxSlots bounds the slots of one stage at one venue, and with them the time that a tick takes, whatever room is
+// claimed.
 const maxSlots = 4096
 
 // shareHosts gives the room of the hosts to the stages.
 //
-// What runs keeps its slot. Every stage with work has at least one slot, even one that does not fit: admission makes its attempts wait,
-// so nothing starves. Then, as long as one fits, the next slot goes to the stage that would miss its deadline by most, else to the stage
-// that would finish last:
+// What runs keeps its slot. Every stage with work has at least one slot, even one that does not fit: admission makes
+// its attempts wait, so nothing starves. Then, as long as one fits, the next slot goes to the stage that would miss its
+// deadline by most, else to the stage that would finish last:
 //
 //	finish = (queued + running) x wall / slots
 //
-// Giving one slot at a time to the largest finish minimises the latest finish over the stages when slots are alike: moving a slot from any
-// stage to another could only make the giver the later one. What fits beside is kept for a while by stages that needed it lately (calm).
-// Stages without work keep one slot, while it fits, until Policy.IdleAfter.
+// Giving one slot at a time to the largest finish minimises the latest finish over the stages when slots are alike:
+// moving a slot from any stage to another could only make the giver the later one. What fits beside is kept for a while
+// by stages that needed it lately (calm). Stages without work keep one slot, while it fits, until Policy.IdleAfter.
 func (d *decider) shareHosts() {
 	for _, w := range d.works {
 		w.wanted = max(min(w.demand(), maxSlots), w.running[Pool])
@@ -49,9 +50,9 @@ func (d *decider) shareHosts() {
 	}
 }
 
-// Slots are polls that are open, and those that come and go with every task tell nobody anything: a steady flow of tasks of a millisecond
-// needs now one and now five. So more slots are given at once, and a quarter more than were held, and fewer only when no more were needed
-// for calmFor, and then only when that is a quarter fewer.
+// Slots are polls that are open, and those that come and go with every task tell nobody anything: a steady flow of
+// tasks of a millisecond needs now one and now five. So more slots are given at once, and a quarter more than were
+// held, and fewer only when no more were needed for calmFor, and then only when that is a quarter fewer.
 const (
 	calmFor  = instant(20 * time.Second)
 	calmStep = 4 // the part of the slots that a change takes or gives at least
@@ -115,7 +116,8 @@ func (d *decider) age(w *work) time.Duration {
 	return time.Duration(d.now - w.stage.Active)
 }
 
-// keepRunning holds a slot for every attempt that runs, where it runs. Attempts on hosts that are gone hold nothing: their tasks come back.
+// keepRunning holds a slot for every attempt that runs, where it runs. Attempts on hosts that are gone hold nothing:
+// their tasks come back.
 func (d *decider) keepRunning(w *work) {
 	for _, host := range d.hosts {
 		for range w.held[host.ID] {
@@ -124,7 +126,8 @@ func (d *decider) keepRunning(w *work) {
 	}
 }
 
-// place gives the stage one slot on the host. Without any host the slot is granted nowhere: it is placed when one joins.
+// place gives the stage one slot on the host. Without any host the slot is granted nowhere: it is placed when one
+// joins.
 func (d *decider) place(w *work, host *hostRoom) {
 	if host == nil {
 		return
@@ -134,8 +137,9 @@ func (d *decider) place(w *work, host *hostRoom) {
 	host.room = host.room.Minus(w.size)
 }
 
-// roomiest returns the host for the stage's next slot: one where it had more slots than it has got so far, so that placements do not
-// wander, else the one with the most cores free, then memory. When none has room it is nil, or with force the one with the most.
+// roomiest returns the host for the stage's next slot: one where it had more slots than it has got so far, so that
+// placements do not wander, else the one with the most cores free, then memory. When none has room it is nil, or with
+// force the one with the most.
 func (d *decider) roomiest(w *work, force bool) *hostRoom {
 	var best *hostRoom
 	rank := func(h *hostRoom) (fits, had bool) {
@@ -237,7 +241,8 @@ func (d *decider) explainSlots() {
 func (w *work) inputs() map[string]float64 {
 	inputs := map[string]float64{
 		"backlog_tasks": float64(w.queued[0]), "pool_only_tasks": float64(w.queued[1]),
-		"running_tasks": float64(w.running[Pool]), "slot_cores": w.size.CPU.Cores(), "slot_memory_bytes": float64(w.size.Memory),
+		"running_tasks": float64(w.running[Pool]), "slot_cores": w.size.CPU.Cores(),
+		"slot_memory_bytes": float64(w.size.Memory),
 	}
 	if mean, _, known := w.stage.model.pool(); known {
 		inputs["wall_seconds"] = mean
@@ -249,7 +254,8 @@ func (d *decider) slotsReason(w *work) string {
 	work := fmt.Sprintf("%s and %s", waiting(w.queued[0]+w.queued[1]), runningNow(w.running[Pool]))
 	switch {
 	case w.idle && w.slots > 0:
-		return fmt.Sprintf("no task waits or runs; %s for %s more", stays(w.slots), seconds((d.policy.IdleAfter - d.age(w)).Seconds()))
+		return fmt.Sprintf("no task waits or runs; %s for %s more", stays(w.slots),
+			seconds((d.policy.IdleAfter - d.age(w)).Seconds()))
 	case w.idle && d.age(w) >= d.policy.IdleAfter:
 		return fmt.Sprintf("no task for %s: an idle stage holds nothing", seconds(d.age(w).Seconds()))
 	case w.idle:
@@ -278,8 +284,8 @@ func stays(slots int) string {
 	return count(slots, "slot") + " stay"
 }
 
-// spread is the interval around the time that n tasks take together, whose own times vary by variation: the middle 80 percent of a normal
-// distribution (z = 1.2816) around the sum, and five percent for what the model leaves out.
+// spread is the interval around the time that n tasks take together, whose own times vary by variation: the middle 80
+// percent of a normal distribution (z = 1.2816) around the sum, and five percent for what the model leaves out.
 func spread(mid, variation, n float64) Interval {
 	if math.IsInf(mid, 0) || math.IsNaN(mid) {
 		return Interval{}

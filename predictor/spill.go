@@ -10,23 +10,24 @@ import (
 
 // offer is what functions would do for the backlog of one stage.
 //
-// With N tasks that wait or are known to come, P pool slots at w seconds a task, and n function slots at f seconds a task after a start of
-// c seconds, both venues taking tasks from the same queue as they become free:
+// With N tasks that wait or are known to come, P pool slots at w seconds a task, and n function slots at f seconds a
+// task after a start of c seconds, both venues taking tasks from the same queue as they become free:
 //
 //	T(0) = N w / P
 //	T(n) = max( (N + n c/f) / (P/w + n/f),  c + f )        seconds until the backlog is done
 //	k(n) = min( n (T(n) - c) / f,  N )                     tasks that functions take
 //	M(n) = k(n) price(class, f) + n price(class, c)        their marginal price: initialisation is billed, too
 //
-// The second term of the maximum is the straggler: a function that takes a task of the last moment ends c + f later. The marginal price of
-// the pool is 0 while its hosts are held anyway, so nothing is subtracted from M.
+// The second term of the maximum is the straggler: a function that takes a task of the last moment ends c + f later.
+// The marginal price of the pool is 0 while its hosts are held anyway, so nothing is subtracted from M.
 //
-// Without a goal the best n is the one that maximises  (T(0) - T(n)) v/3600 - M(n)  for v, the value of an hour. It needs no search for a
-// stopping point: all n up to the limit are tried, at most a thousand.
+// Without a goal the best n is the one that maximises (T(0) - T(n)) v/3600 - M(n) for v, the value of an hour. It needs
+// no search for a stopping point: all n up to the limit are tried, at most a thousand.
 //
-// Worked: N = 240, P = 1, w = f = 0.1 s, c = 0, class 1 GiB at $0.0000166667 per GiB-second and $0.0000002 per request. T(0) = 24 s,
-// T(1) = 240 / (10 + 10) = 12 s, k(1) = 120, M(1) = 120 x $0.00000187 = $0.000224. Twelve seconds at $1 an hour are worth $0.0033, so one
-// slot pays; at a price a thousand times as high, M(1) = $0.224, and none does. TestSpillChoice holds the choice against brute force.
+// Worked: N = 240, P = 1, w = f = 0.1 s, c = 0, class 1 GiB at $0.0000166667 per GiB-second and $0.0000002 per request.
+// T(0) = 24 s, T(1) = 240 / (10 + 10) = 12 s, k(1) = 120, M(1) = 120 x $0.00000187 = $0.000224. Twelve seconds at $1 an
+// hour are worth $0.0033, so one slot pays; at a price a thousand times as high, M(1) = $0.224, and none does.
+// TestSpillChoice holds the choice against brute force.
 type offer struct {
 	tasks          float64 // N
 	slots          int     // P
@@ -38,7 +39,8 @@ type offer struct {
 	most           int // the largest n that limits allow
 }
 
-// noPool stands for the time that no pool slot needs for anything: long enough to be avoided, short enough to be compared.
+// noPool stands for the time that no pool slot needs for anything: long enough to be avoided, short enough to be
+// compared.
 const noPool = 24 * 3600.0
 
 // duration is T(n).
@@ -125,8 +127,8 @@ func (o offer) within(limit float64) int {
 	return o.fastest()
 }
 
-// affordable returns the largest m up to n whose upper price is within money; the tasks that a share of the stage's runs holds cost that
-// share of it.
+// affordable returns the largest m up to n whose upper price is within money; the tasks that a share of the stage's
+// runs holds cost that share of it.
 func (o offer) affordable(n int, money quantity.Money, part float64) int {
 	for ; n > 0; n-- {
 		if float64(o.upperPrice(n))*part <= float64(money) {
@@ -140,14 +142,15 @@ func span(seconds float64) time.Duration {
 	return time.Duration(min(max(seconds, 0), maxWall.Seconds()) * float64(time.Second))
 }
 
-// coreMemory is the configured memory that comes with one core (https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html).
+// coreMemory is the configured memory that comes with one core
+// (https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html).
 const coreMemory = 1769 * quantity.MiB
 
 // classCores is how many cores a memory class comes with.
 func classCores(class quantity.Bytes) float64 { return float64(class) / float64(coreMemory) }
 
-// slowdown is by how much longer a task takes with a class than at the pool: as many times as it lacks cores. A stage that nobody measured
-// is taken to use one.
+// slowdown is by how much longer a task takes with a class than at the pool: as many times as it lacks cores. A stage
+// that nobody measured is taken to use one.
 func slowdown(class quantity.Bytes, rate quantity.Milli) float64 {
 	if rate <= 0 {
 		rate = quantity.Core
@@ -158,19 +161,19 @@ func slowdown(class quantity.Bytes, rate quantity.Milli) float64 {
 // refusal is why functions cannot run a stage at all.
 type refusal string
 
-// Almost equal prices: between one core and less, halving the class doubles the time at the same price, so the larger finishes earlier for
-// nothing. Five percent covers the rounding of the bill to milliseconds.
+// Almost equal prices: between one core and less, halving the class doubles the time at the same price, so the larger
+// finishes earlier for nothing. Five percent covers the rounding of the bill to milliseconds.
 const sameprice = 1.05
 
-// class picks the memory class: among those that hold the stage and finish within the function's limit, the cheapest per task; among
-// almost equal prices the fastest, then the smallest. A class once chosen stays while it still holds the stage, because another one is
-// another function that starts cold.
-// firstPeaks is how many times the highest peak a function is given while too few attempts have ended to learn a size: the first size is a
-// part of the host, for which a function would be paid though the first attempts took a hundredth of it.
+// class picks the memory class: among those that hold the stage and finish within the function's limit, the cheapest
+// per task; among almost equal prices the fastest, then the smallest. A class once chosen stays while it still holds
+// the stage, because another one is another function that starts cold. firstPeaks is how many times the highest peak a
+// function is given while too few attempts have ended to learn a size: the first size is a part of the host, for which
+// a function would be paid though the first attempts took a hundredth of it.
 const firstPeaks = 4
 
-// FunctionOverhead is what the runtime of a function takes besides what an attempt takes at the pool: the connection to the venue, and pages
-// of the program that processes of one host share.
+// FunctionOverhead is what the runtime of a function takes besides what an attempt takes at the pool: the connection to
+// the venue, and pages of the program that processes of one host share.
 const FunctionOverhead = 32 * quantity.MiB
 
 // functionMemory is the memory that a function needs for the stage.
@@ -205,7 +208,8 @@ func (d *decider) class(w *work, wall, longest float64) (quantity.Bytes, refusal
 	case w.size.GPU > 0 || w.size.DeviceClass != "":
 		return 0, "it needs a GPU, which functions do not have"
 	case len(fits) == 0 && tooLong:
-		return 0, refusal("a task may take " + seconds(longest) + ", too close to the limit of " + seconds(d.functions.MaxDuration.Seconds()))
+		return 0, refusal("a task may take " + seconds(longest) + ", too close to the limit of " +
+			seconds(d.functions.MaxDuration.Seconds()))
 	case len(fits) == 0:
 		return 0, refusal("it needs " + memory.String() + ", more than the largest function has")
 	case slices.Contains(fits, w.stage.Class):
@@ -214,18 +218,21 @@ func (d *decider) class(w *work, wall, longest float64) (quantity.Bytes, refusal
 	price := func(class quantity.Bytes) quantity.Money {
 		return d.functions.Price(class, span(wall*slowdown(class, rate)))
 	}
-	cheapest := price(slices.MinFunc(fits, func(a, b quantity.Bytes) int { return int(min(1, max(-1, price(a)-price(b)))) }))
+	cheapest := price(slices.MinFunc(fits, func(a, b quantity.Bytes) int {
+		return int(min(1, max(-1, price(a)-price(b))))
+	}))
 	chosen := quantity.Bytes(0)
 	for _, class := range fits {
-		if float64(price(class)) <= sameprice*float64(cheapest) && (chosen == 0 || slowdown(class, rate) < slowdown(chosen, rate)) {
+		if float64(price(class)) <= sameprice*float64(cheapest) &&
+			(chosen == 0 || slowdown(class, rate) < slowdown(chosen, rate)) {
 			chosen = class
 		}
 	}
 	return chosen, ""
 }
 
-// durationShare is the part of the function's limit that the longest task may take: an invoke that runs into the limit is billed in full
-// and done again at the pool.
+// durationShare is the part of the function's limit that the longest task may take: an invoke that runs into the limit
+// is billed in full and done again at the pool.
 const durationShare = 0.8
 
 // offer prices functions for the stage. known is false while nothing is known about how long a task takes.

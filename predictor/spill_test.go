@@ -40,8 +40,8 @@ func TestTheWorkedExampleOfTheSpillFormula(t *testing.T) {
 	}
 }
 
-// simulated serves the tasks one by one: whoever is free first takes the next. It returns the time at which the last ends and how many
-// functions took.
+// simulated serves the tasks one by one: whoever is free first takes the next. It returns the time at which the last
+// ends and how many functions took.
 func simulated(o offer, n int) (finish float64, byFunctions int) {
 	type server struct {
 		free, takes float64
@@ -94,8 +94,8 @@ func TestSpillDurationAgreesWithServingTheTasksOneByOne(t *testing.T) {
 	})
 }
 
-// TestSpillChoice holds the chosen n against every other n, each served task by task: what it forgoes is at most the value of the time and
-// the price of the tasks by which the formula, which lets tasks be split, may be off.
+// TestSpillChoice holds the chosen n against every other n, each served task by task: what it forgoes is at most the
+// value of the time and the price of the tasks by which the formula, which lets tasks be split, may be off.
 func TestSpillChoice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

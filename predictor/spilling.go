@@ -69,7 +69,8 @@ func busy(class quantity.Bytes) quantity.Milli {
 	return quantity.Milli(math.Ceil(classCores(class) * float64(quantity.Core)))
 }
 
-// limit is how many slots the venue has left for a class; a local venue of fewer cores than one class has still runs one.
+// limit is how many slots the venue has left for a class; a local venue of fewer cores than one class has still runs
+// one.
 func (d *decider) limit(class quantity.Bytes, slots int, cores quantity.Milli) int {
 	slots = max(0, slots)
 	if d.functions.Cores == 0 {
@@ -90,11 +91,13 @@ func (d *decider) commit() {
 			continue
 		}
 		longest := max(st.model.Walls[Function].largest(), st.model.Walls[Pool].largest()*slowdown(st.Class, 0))
-		d.committed[running.Run] = min(maxCost, d.committed[running.Run]+min(maxCost, d.functions.Price(st.Class, span(longest))))
+		d.committed[running.Run] = min(maxCost, d.committed[running.Run]+
+			min(maxCost, d.functions.Price(st.Class, span(longest))))
 	}
 }
 
-// reserve takes the upper price of what was chosen off the budgets of the stage's runs, so that their next stage does not spend it again.
+// reserve takes the upper price of what was chosen off the budgets of the stage's runs, so that their next stage does
+// not spend it again.
 func (d *decider) reserve(w *work, o offer) {
 	if w.functions == 0 {
 		return
@@ -119,7 +122,8 @@ func (w *work) parts() map[string]float64 {
 	return parts
 }
 
-// refused gives no slots to a stage that functions cannot run, or of which nothing is known yet; the latter is not worth a word.
+// refused gives no slots to a stage that functions cannot run, or of which nothing is known yet; the latter is not
+// worth a word.
 func (d *decider) refused(w *work, why refusal) choice {
 	if why == "" {
 		return choice{why: "how long a task takes is not known"}
@@ -131,8 +135,9 @@ func (d *decider) refused(w *work, why refusal) choice {
 	return refusal
 }
 
-// choose decides by the goals of the runs whose tasks wait. Their tasks share a queue, so the run that wants most function slots, of those
-// that it can pay for, decides. Slots once given stay until the backlog is gone, the advantage reverses or the budget ends.
+// choose decides by the goals of the runs whose tasks wait. Their tasks share a queue, so the run that wants most
+// function slots, of those that it can pay for, decides. Slots once given stay until the backlog is gone, the advantage
+// reverses or the budget ends.
 func (d *decider) choose(w *work, o offer, limit int) choice {
 	held, queued := w.stage.Functions, w.queued[0]
 	further := o.tasks > float64(queued)
@@ -156,7 +161,8 @@ func (d *decider) choose(w *work, o offer, limit int) choice {
 	return picked
 }
 
-// wish asks every run that waits how many slots it wants and can pay for; keep is whether any of them still gains by those held.
+// wish asks every run that waits how many slots it wants and can pay for; keep is whether any of them still gains by
+// those held.
 func (d *decider) wish(w *work, o offer, held int) (picked choice, keep bool) {
 	parts := w.parts()
 	for _, id := range slices.Sorted(maps.Keys(parts)) {
@@ -168,7 +174,8 @@ func (d *decider) wish(w *work, o offer, held int) (picked choice, keep bool) {
 		if picked.told == "" || mine.n > picked.n {
 			picked = mine
 		}
-		keep = keep || d.keeps(o, held, goal, max(left, 0), limited) && d.bound(o, choice{n: held}, part.run, parts[id]).n == held
+		keep = keep || d.keeps(o, held, goal, max(left, 0), limited) &&
+			d.bound(o, choice{n: held}, part.run, parts[id]).n == held
 	}
 	if picked.told == "" {
 		return d.byGoal(o, Goal{}, 0, false), d.keeps(o, held, Goal{}, 0, false)
@@ -176,8 +183,8 @@ func (d *decider) wish(w *work, o offer, held int) (picked choice, keep bool) {
 	return picked, keep
 }
 
-// byGoal is how many slots one run wants: the least that meet its deadline; none beyond that to save cost, all that help to save time;
-// without a deadline and an objective, as many as are worth their price.
+// byGoal is how many slots one run wants: the least that meet its deadline; none beyond that to save cost, all that
+// help to save time; without a deadline and an objective, as many as are worth their price.
 func (d *decider) byGoal(o offer, goal Goal, left float64, limited bool) choice {
 	wait := o.backlog()
 	if limited && o.duration(0) > deadlineReserve*left {
@@ -186,12 +193,14 @@ func (d *decider) byGoal(o offer, goal Goal, left float64, limited bool) choice 
 			return choice{n: n, why: fmt.Sprintf("%s, with %s left to the deadline; %s in %s for %s",
 				wait, seconds(left), finishes(n), seconds(o.duration(n)), o.price(n))}
 		}
-		return choice{why: fmt.Sprintf("%s, with %s left to the deadline, but functions would finish no sooner", wait, seconds(left))}
+		return choice{why: fmt.Sprintf("%s, with %s left to the deadline, but functions would finish no sooner", wait,
+			seconds(left))}
 	}
 	switch {
 	case goal.Minimise == Latency:
 		if n := o.fastest(); n > 0 {
-			return choice{n: n, why: fmt.Sprintf("%s; the run minimises latency: %s %s sooner for %s", wait, finishes(n), o.sooner(n), o.price(n))}
+			return choice{n: n, why: fmt.Sprintf("%s; the run minimises latency: %s %s sooner for %s", wait, finishes(n),
+				o.sooner(n), o.price(n))}
 		}
 		return choice{why: wait + "; functions would finish no sooner"}
 	case limited:
@@ -235,8 +244,9 @@ func (d *decider) keeps(o offer, held int, goal Goal, left float64, limited bool
 	return o.value(held, d.policy.ValueOfTime)*valueRelief >= float64(o.price(held))
 }
 
-// bound cuts what a run wants to what its budget has left for its part of the tasks. It says nothing of other runs: a task of theirs that a
-// slot takes which this one pays for is kept within their budget by their own account, which the venue asks before it runs the task.
+// bound cuts what a run wants to what its budget has left for its part of the tasks. It says nothing of other runs: a
+// task of theirs that a slot takes which this one pays for is kept within their budget by their own account, which the
+// venue asks before it runs the task.
 func (d *decider) bound(o offer, wanted choice, r *run, part float64) choice {
 	if r.Goal.Budget <= 0 || wanted.n == 0 {
 		return wanted
@@ -250,8 +260,8 @@ func (d *decider) bound(o offer, wanted choice, r *run, part float64) choice {
 	return wanted
 }
 
-// setFunctions settles the stage's function slots and tells what changed. That nothing spills is told once for each run and stage, and only
-// when the backlog is worth it.
+// setFunctions settles the stage's function slots and tells what changed. That nothing spills is told once for each run
+// and stage, and only when the backlog is worth it.
 func (d *decider) setFunctions(w *work, o offer, picked choice) {
 	st := w.stage
 	w.functions = picked.n

@@ -14,8 +14,8 @@ import (
 
 // State is everything that Fold remembers of the past. The zero value remembers nothing and is ready to use.
 //
-// A State is a handle: Fold and Decide take it over, as append takes over a slice, and only the State they return may be used afterwards.
-// It must not be used concurrently. To keep two, encode one as JSON and decode it again.
+// A State is a handle: Fold and Decide take it over, as append takes over a slice, and only the State they return may
+// be used afterwards. It must not be used concurrently. To keep two, encode one as JSON and decode it again.
 type State struct{ memory *memory }
 
 // memory is what a State holds. Maps are looked up by event; every walk over one that can be seen outside is sorted.
@@ -33,7 +33,8 @@ type memory struct {
 	followed   int // stages that have a live
 }
 
-// Bounds of what is remembered. Beyond them the least recently active entry is forgotten, so that no input makes a State grow for ever.
+// Bounds of what is remembered. Beyond them the least recently active entry is forgotten, so that no input makes a
+// State grow for ever.
 const (
 	maxRuns     = 4096
 	maxStages   = 8192
@@ -62,8 +63,9 @@ type stage struct {
 	Slots     int            `json:"slots,omitempty"`
 	Placed    map[string]int `json:"placed,omitempty"`
 	Functions int            `json:"functions,omitempty"`
-	// Eased is the clock since when fewer slots than Slots were needed, and Most how many at most meanwhile. Smaller is the clock since when a
-	// smaller size than Slot was enough, and Needed the largest base of those. All are 0 while that is not so.
+	// Eased is the clock since when fewer slots than Slots were needed, and Most how many at most meanwhile. Smaller is
+	// the clock since when a smaller size than Slot was enough, and Needed the largest base of those. All are 0 while that
+	// is not so.
 	Eased   instant        `json:"eased,omitempty"`
 	Most    int            `json:"most,omitempty"`
 	Smaller instant        `json:"smaller,omitempty"`
@@ -113,7 +115,8 @@ type run struct {
 // pipeline is the key under which finished runs are kept.
 func (r *run) pipeline() string { return r.App + "/" + r.Pipeline }
 
-// instant is a time in nanoseconds since 1970; 0 is unknown. It survives JSON unchanged, whatever clock and zone it came from.
+// instant is a time in nanoseconds since 1970; 0 is unknown. It survives JSON unchanged, whatever clock and zone it
+// came from.
 type instant int64
 
 // at returns the instant of t; 0 for times that no clock of ours shows (before 1970, after 2200).
@@ -151,7 +154,10 @@ func (m *memory) stage(id StageID, now instant) *stage {
 	if len(m.stages) >= maxStages {
 		m.forgetStage()
 	}
-	st := &stage{ID: id, Shares: map[string]*share{}, Placed: map[string]int{}, Active: now, model: m.model(id.Model(), now)}
+	st := &stage{
+		ID: id, Shares: map[string]*share{}, Placed: map[string]int{}, Active: now,
+		model: m.model(id.Model(), now),
+	}
 	m.stages[id] = st
 	return st
 }
@@ -192,7 +198,8 @@ func (m *memory) run(id string, now instant) *run {
 	return fresh
 }
 
-// share returns the part of st that belongs to the run, made if there is none; nil for runs that are over or have no name.
+// share returns the part of st that belongs to the run, made if there is none; nil for runs that are over or have no
+// name.
 func (m *memory) share(st *stage, id string, now instant) *share {
 	if known := st.Shares[id]; known != nil {
 		known.run.Active = max(known.run.Active, now)
@@ -275,7 +282,9 @@ func (s State) MarshalJSON() ([]byte, error) {
 		Stages: slices.SortedFunc(maps.Values(m.stages), func(a, b *stage) int { return compareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *model) int { return strings.Compare(a.Name, b.Name) }),
 		Runs:   slices.SortedFunc(maps.Values(m.runs), func(a, b *run) int { return strings.Compare(a.ID, b.ID) }),
-		Pasts:  slices.SortedFunc(maps.Values(m.pasts), func(a, b *past) int { return strings.Compare(a.Pipeline, b.Pipeline) }),
+		Pasts: slices.SortedFunc(maps.Values(m.pasts), func(a, b *past) int {
+			return strings.Compare(a.Pipeline, b.Pipeline)
+		}),
 		Attempts: slices.SortedFunc(maps.Values(m.attempts), func(a, b attempt) int {
 			return cmp.Compare(a.Key, b.Key)
 		}),
@@ -283,14 +292,16 @@ func (s State) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON decodes what MarshalJSON wrote. On an error s is left as it was: start from the zero State and fold the whole stream.
+// UnmarshalJSON decodes what MarshalJSON wrote. On an error s is left as it was: start from the zero State and fold the
+// whole stream.
 func (s *State) UnmarshalJSON(data []byte) error {
 	var from saved
 	if err := json.Unmarshal(data, &from); err != nil {
 		return fmt.Errorf("decode state: %w", err)
 	}
 	if from.Version != savedVersion {
-		return fmt.Errorf("decode state: version %d, this build reads %d; fold the events from the start instead", from.Version, savedVersion)
+		return fmt.Errorf("decode state: version %d, this build reads %d; fold the events from the start instead",
+			from.Version, savedVersion)
 	}
 	m := State{}.own()
 	m.term, m.tick, m.now, m.clock = from.Term, from.Tick, from.Now, from.Clock

@@ -28,16 +28,24 @@ func TestTimeLines(t *testing.T) {
 		moments []moment
 	}{
 		{
-			name: "a stage gets its slots on the first hint, keeps them while idle, then none, and is back on the next hint", known: 1, cores: 2,
+			name:  "a stage gets its slots on the first hint, keeps them while idle, then none, and is back on the next hint",
+			known: 1, cores: 2,
 			change: func(s *predictor.Snapshot) { s.Functions.Enabled = false },
 			moments: []moment{
 				{at: 0},
-				{at: 1, events: []predictor.Event{hint("r", "score", 5, 1)}, pool: 2, reason: "5 tasks wait and none runs, 1 s each: done in 2.5 s at the pool; the hosts have no room for more slots"},
+				{
+					at: 1, events: []predictor.Event{hint("r", "score", 5, 1)}, pool: 2,
+					reason: "5 tasks wait and none runs, 1 s each: done in 2.5 s at the pool; the hosts have no room for more slots",
+				},
 				{at: 2, events: []predictor.Event{start("r", "score", 0, 1.1), start("r", "score", 1, 1.1)}, pool: 2},
 				{at: 3, events: []predictor.Event{
-					record("r", "score", 0, 2.1, 1), record("r", "score", 1, 2.1, 1), start("r", "score", 2, 2.2), start("r", "score", 3, 2.2),
+					record("r", "score", 0, 2.1, 1), record("r", "score", 1, 2.1, 1), start("r", "score", 2, 2.2),
+					start("r", "score", 3, 2.2),
 				}, pool: 2},
-				{at: 4, events: []predictor.Event{record("r", "score", 2, 3.1, 1), record("r", "score", 3, 3.2, 1), start("r", "score", 4, 3.3)}, pool: 2},
+				{at: 4, events: []predictor.Event{
+					record("r", "score", 2, 3.1, 1), record("r", "score", 3, 3.2, 1),
+					start("r", "score", 4, 3.3),
+				}, pool: 2},
 				{at: 5, events: []predictor.Event{record("r", "score", 4, 5, 1)}, pool: 2},
 				{at: 10, pool: 2},
 				{at: 15, pool: 2},
@@ -52,16 +60,26 @@ func TestTimeLines(t *testing.T) {
 		{
 			name: "nothing spills before an attempt told how long a task takes", cores: 1,
 			moments: []moment{
-				{at: 0, events: []predictor.Event{hint("r", "score", 500, 0)}, pool: 1, reason: "no attempt has ended yet to tell how long one takes"},
+				{
+					at: 0, events: []predictor.Event{hint("r", "score", 500, 0)}, pool: 1,
+					reason: "no attempt has ended yet to tell how long one takes",
+				},
 				{at: 1, events: []predictor.Event{start("r", "score", 0, 0.5)}, pool: 1},
-				{at: 9, events: []predictor.Event{record("r", "score", 0, 9, 8)}, pool: 1, function: 8, reason: "8 function slots finish"},
+				{
+					at: 9, events: []predictor.Event{record("r", "score", 0, 9, 8)}, pool: 1, function: 8,
+					reason: "8 function slots finish",
+				},
 			},
 		},
 		{
 			name: "functions cost more than the time is worth, and that is told once", known: 0.1, cores: 1,
 			change: func(s *predictor.Snapshot) { s.Functions.PerGiBSecond *= 1000; s.Functions.PerRequest *= 1000 },
 			moments: []moment{
-				{at: 0, events: []predictor.Event{hint("r", "score", 240, 0)}, pool: 1, reason: "240 tasks wait 24 s at 1 pool slot; 1 function slot would finish 12 s sooner for $0.3724, more than the $0.003319 that 12 s are worth"},
+				{
+					at: 0, events: []predictor.Event{hint("r", "score", 240, 0)}, pool: 1,
+					reason: "240 tasks wait 24 s at 1 pool slot; 1 function slot would finish 12 s sooner for $0.3724, more than " +
+						"the $0.003319 that 12 s are worth",
+				},
 				{at: 1, pool: 1},
 				{at: 2, events: []predictor.Event{hint("r", "score", 100, 2)}, pool: 1},
 			},
@@ -75,10 +93,15 @@ func TestTimeLines(t *testing.T) {
 			},
 		},
 		{
-			name: "a deadline takes the least slots that meet it", known: 1, cores: 1, goal: predictor.Goal{Deadline: 40 * time.Second},
+			name: "a deadline takes the least slots that meet it", known: 1, cores: 1,
+			goal: predictor.Goal{Deadline: 40 * time.Second},
 			moments: []moment{
 				// 100 tasks at 1 s: T(1) = 50 s, T(2) = 33.4 s, and 0.9 x 40 s = 36 s.
-				{at: 0, events: []predictor.Event{hint("r", "score", 100, 0)}, pool: 1, function: 2, reason: "100 tasks wait 100 s at 1 pool slot, with 40 s left to the deadline; 2 function slots finish in 33 s for"},
+				{
+					at: 0, events: []predictor.Event{hint("r", "score", 100, 0)}, pool: 1, function: 2,
+					reason: "100 tasks wait 100 s at 1 pool slot, with 40 s left to the deadline; 2 function slots finish " +
+						"in 33 s for",
+				},
 				{at: 1, pool: 1, function: 2},
 			},
 		},
@@ -86,30 +109,55 @@ func TestTimeLines(t *testing.T) {
 			name: "a run that minimises cost spills only for its deadline", known: 1, cores: 1,
 			goal: predictor.Goal{Deadline: 500 * time.Second, Minimise: predictor.Cost},
 			moments: []moment{
-				{at: 0, events: []predictor.Event{hint("r", "score", 100, 0)}, pool: 1, reason: "well within the 8m20s left to the deadline"},
-				{at: 1, events: []predictor.Event{predictor.GoalChanged{Run: "r", Goal: predictor.Goal{Minimise: predictor.Cost}, At: after(1)}}, pool: 1, reason: ""},
-				{at: 2, events: []predictor.Event{predictor.GoalChanged{Run: "r", Goal: predictor.Goal{Deadline: 40 * time.Second, Minimise: predictor.Cost}, At: after(2)}}, pool: 1, function: 2, reason: "left to the deadline; 2 function slots finish"},
+				{
+					at: 0, events: []predictor.Event{hint("r", "score", 100, 0)}, pool: 1,
+					reason: "well within the 8m20s left to the deadline",
+				},
+				{at: 1, events: []predictor.Event{predictor.GoalChanged{
+					Run: "r", Goal: predictor.Goal{Minimise: predictor.Cost},
+					At: after(1),
+				}}, pool: 1, reason: ""},
+				{
+					at: 2, events: []predictor.Event{predictor.GoalChanged{
+						Run:  "r",
+						Goal: predictor.Goal{Deadline: 40 * time.Second, Minimise: predictor.Cost}, At: after(2),
+					}}, pool: 1, function: 2,
+					reason: "left to the deadline; 2 function slots finish",
+				},
 			},
 		},
 		{
-			name: "a run that minimises latency takes all that helps, whatever it costs", known: 1, cores: 1, goal: predictor.Goal{Minimise: predictor.Latency},
+			name: "a run that minimises latency takes all that helps, whatever it costs", known: 1, cores: 1,
+			goal:   predictor.Goal{Minimise: predictor.Latency},
 			change: func(s *predictor.Snapshot) { s.Functions.PerGiBSecond *= 1000 },
 			moments: []moment{
-				{at: 0, events: []predictor.Event{hint("r", "score", 100, 0)}, pool: 1, function: 8, reason: "the run minimises latency: 8 function slots finish 89 s sooner"},
+				{
+					at: 0, events: []predictor.Event{hint("r", "score", 100, 0)}, pool: 1, function: 8,
+					reason: "the run minimises latency: 8 function slots finish 89 s sooner",
+				},
 			},
 		},
 		{
-			name: "a budget bounds what latency may cost", known: 1, cores: 1, goal: predictor.Goal{Minimise: predictor.Latency, Budget: quantity.USD / 500},
+			name: "a budget bounds what latency may cost", known: 1, cores: 1,
+			goal: predictor.Goal{Minimise: predictor.Latency, Budget: quantity.USD / 500},
 			moments: []moment{
-				// A task costs $0.0000290: 100 of them may cost at most $0.0029, and $0.002 is enough for two slots, which take 67 tasks.
-				{at: 0, events: []predictor.Event{hint("r", "score", 100, 0)}, pool: 1, function: 2, reason: "of the budget of $0.002000 is left"},
+				// A task costs $0.0000290: 100 of them may cost at most $0.0029, and $0.002 is enough for two slots, which take 67
+				// tasks.
+				{
+					at: 0, events: []predictor.Event{hint("r", "score", 100, 0)}, pool: 1, function: 2,
+					reason: "of the budget of $0.002000 is left",
+				},
 			},
 		},
 		{
-			name: "a budget that is spent ends the spilling at once", known: 1, cores: 1, goal: predictor.Goal{Minimise: predictor.Latency, Budget: quantity.USD},
+			name: "a budget that is spent ends the spilling at once", known: 1, cores: 1,
+			goal: predictor.Goal{Minimise: predictor.Latency, Budget: quantity.USD},
 			moments: []moment{
 				{at: 0, events: []predictor.Event{hint("r", "score", 100, 0)}, pool: 1, function: 8, reason: "8 function slots"},
-				{at: 1, events: []predictor.Event{costly(record("r", "score", 0, 1, 1), quantity.USD)}, pool: 1, function: 0, reason: "$0 of the budget of $1.00 is left"},
+				{
+					at: 1, events: []predictor.Event{costly(record("r", "score", 0, 1, 1), quantity.USD)}, pool: 1, function: 0,
+					reason: "$0 of the budget of $1.00 is left",
+				},
 			},
 		},
 		{
@@ -137,7 +185,10 @@ func TestTimeLines(t *testing.T) {
 		{
 			name: "a task the pool alone may run does not spill", known: 1, cores: 1,
 			moments: []moment{
-				{at: 0, events: []predictor.Event{predictor.Scheduled{Run: "r", Stage: stageNamed("score"), Tasks: 100, PoolOnly: true, At: after(0)}}, pool: 1, reason: "100 tasks wait"},
+				{at: 0, events: []predictor.Event{predictor.Scheduled{
+					Run: "r", Stage: stageNamed("score"), Tasks: 100,
+					PoolOnly: true, At: after(0),
+				}}, pool: 1, reason: "100 tasks wait"},
 			},
 		},
 	} {
@@ -176,7 +227,8 @@ func costly(record predictor.Record, cost quantity.Money) predictor.Record {
 	return record
 }
 
-// TestABurstSpillsDrainsAndEndsAtZero serves a burst by the plan, task by task, and counts how often the function slots change.
+// TestABurstSpillsDrainsAndEndsAtZero serves a burst by the plan, task by task, and counts how often the function slots
+// change.
 func TestABurstSpillsDrainsAndEndsAtZero(t *testing.T) {
 	t.Parallel()
 	const tasks, tick, wall = 400, 0.5, 0.1
@@ -200,7 +252,10 @@ func TestABurstSpillsDrainsAndEndsAtZero(t *testing.T) {
 			before = functions
 		}
 		most = max(most, functions)
-		for venue, n := range map[predictor.Venue]int{predictor.Pool: slots(plan, "score", predictor.Pool), predictor.Function: functions} {
+		for venue, n := range map[predictor.Venue]int{
+			predictor.Pool:     slots(plan, "score", predictor.Pool),
+			predictor.Function: functions,
+		} {
 			for range n * int(tick/wall) {
 				if served == scheduled {
 					break
@@ -217,7 +272,8 @@ func TestABurstSpillsDrainsAndEndsAtZero(t *testing.T) {
 	}
 	plan, _ := predictor.Decide(state, laptop(60, 1))
 	if served != tasks || most == 0 || spilled == 0 {
-		t.Errorf("%d tasks served, %d of them by functions with up to %d slots; want %d, and some spilled", served, spilled, most, tasks)
+		t.Errorf("%d tasks served, %d of them by functions with up to %d slots; want %d, and some spilled", served, spilled,
+			most, tasks)
 	}
 	if len(plan.Grants) > 0 || len(plan.Sizings) > 0 {
 		t.Errorf("long after the burst the plan still has rows: %+v", plan)
@@ -237,17 +293,37 @@ func TestAPhantomBacklogIsNotBroughtBackByAnOldObservation(t *testing.T) {
 		events []predictor.Event
 		want   string // the pool's reason
 	}{
-		{"an observation from before a burst does not erase it", []predictor.Event{hint("r", "score", 9, 0), observed(0, 1)}, "9 tasks wait"},
+		{
+			"an observation from before a burst does not erase it",
+			[]predictor.Event{hint("r", "score", 9, 0), observed(0, 1)},
+			"9 tasks wait",
+		},
 		{"an observation well after it does", []predictor.Event{hint("r", "score", 9, 0), observed(2, 20)}, "2 tasks wait"},
 		{"lost hints are made up for", []predictor.Event{observed(7, 1)}, "7 tasks wait"},
 		{"tasks that started meanwhile do not come back", []predictor.Event{
 			hint("r", "score", 2, 0), start("r", "score", 0, 0.5), start("r", "score", 1, 0.6), observed(2, 1),
 		}, "no task waits and 2 run"},
-		{"a doubled start takes one task", []predictor.Event{hint("r", "score", 3, 0), start("r", "score", 0, 0), start("r", "score", 0, 0)}, "2 tasks wait and 1 runs"},
-		{"a Record without its start takes one task", []predictor.Event{hint("r", "score", 3, 0), record("r", "score", 0, 0, 1)}, "2 tasks wait and none runs"},
-		{"a doubled Record takes one task", []predictor.Event{hint("r", "score", 3, 0), record("r", "score", 0, 0, 1), record("r", "score", 0, 0, 1)}, "2 tasks wait and none runs"},
-		{"a start after its Record is late news", []predictor.Event{hint("r", "score", 3, 0), record("r", "score", 0, 0, 1), start("r", "score", 0, 0)}, "2 tasks wait and none runs"},
-		{"a failed attempt puts its task back", []predictor.Event{hint("r", "score", 3, 0), start("r", "score", 0, 0), failed(record("r", "score", 0, 1, 1))}, "3 tasks wait and none runs"},
+		{"a doubled start takes one task", []predictor.Event{
+			hint("r", "score", 3, 0), start("r", "score", 0, 0),
+			start("r", "score", 0, 0),
+		}, "2 tasks wait and 1 runs"},
+		{
+			"a Record without its start takes one task",
+			[]predictor.Event{hint("r", "score", 3, 0), record("r", "score", 0, 0, 1)},
+			"2 tasks wait and none runs",
+		},
+		{"a doubled Record takes one task", []predictor.Event{
+			hint("r", "score", 3, 0), record("r", "score", 0, 0, 1),
+			record("r", "score", 0, 0, 1),
+		}, "2 tasks wait and none runs"},
+		{"a start after its Record is late news", []predictor.Event{
+			hint("r", "score", 3, 0), record("r", "score", 0, 0, 1),
+			start("r", "score", 0, 0),
+		}, "2 tasks wait and none runs"},
+		{"a failed attempt puts its task back", []predictor.Event{
+			hint("r", "score", 3, 0), start("r", "score", 0, 0),
+			failed(record("r", "score", 0, 1, 1)),
+		}, "3 tasks wait and none runs"},
 		{"a retry takes the place of an attempt whose host died silently", []predictor.Event{
 			hint("r", "score", 3, 0), start("r", "score", 0, 0), again(start("r", "score", 0, 30), 2),
 		}, "2 tasks wait and 1 runs"},

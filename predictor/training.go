@@ -41,7 +41,8 @@ type TrainingPart struct {
 	Last  string `json:"last,omitempty"`
 	// Recompute says that activations are computed again before the backward pass.
 	Recompute bool `json:"recompute,omitempty"`
-	// PredictedPeakBytes and PeakBytes are the most that it holds; CapacityBytes is what it may hold, 0 where nothing bounds it.
+	// PredictedPeakBytes and PeakBytes are the most that it holds; CapacityBytes is what it may hold, 0 where nothing
+	// bounds it.
 	PredictedPeakBytes quantity.Bytes `json:"predicted_peak_bytes"`
 	PeakBytes          quantity.Bytes `json:"peak_bytes,omitempty"`
 	CapacityBytes      quantity.Bytes `json:"capacity_bytes,omitempty"`

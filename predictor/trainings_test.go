@@ -17,14 +17,19 @@ import (
 // training is one in two parts whose steps took so many seconds.
 func training(step float64) *predictor.Training {
 	part := predictor.TrainingPart{
-		Device: "cpu:0", Kind: "cpu", Threads: 1, Ops: 4, First: "embed", Last: "block", PredictedPeakBytes: quantity.GiB, PeakBytes: quantity.GiB + 1,
+		Device: "cpu:0", Kind: "cpu", Threads: 1, Ops: 4, First: "embed", Last: "block", PredictedPeakBytes: quantity.GiB,
+		PeakBytes:     quantity.GiB + 1,
 		CapacityBytes: 2 * quantity.GiB, PredictedBusySeconds: step / 2, BusySeconds: step / 2,
 	}
 	return &predictor.Training{
-		Model: "digest", Executor: "torch", Schedule: "1f1b", Batch: 32, MicroBatches: 4, Steps: 10, TotalSteps: 10, PredictedStepSeconds: 1, StepSeconds: step,
-		Parts:        []predictor.TrainingPart{part, part},
-		Alternatives: []predictor.TrainingAlternative{{Partitions: 1, MicroBatches: 1, StepSeconds: 3, PeakBytes: 4 * quantity.GiB, Reason: "slower"}},
-		Reason:       "the fastest that fits",
+		Model: "digest", Executor: "torch", Schedule: "1f1b", Batch: 32, MicroBatches: 4, Steps: 10, TotalSteps: 10,
+		PredictedStepSeconds: 1, StepSeconds: step,
+		Parts: []predictor.TrainingPart{part, part},
+		Alternatives: []predictor.TrainingAlternative{{
+			Partitions: 1, MicroBatches: 1, StepSeconds: 3,
+			PeakBytes: 4 * quantity.GiB, Reason: "slower",
+		}},
+		Reason: "the fastest that fits",
 	}
 }
 
@@ -71,7 +76,10 @@ func TestAPlanTellsTheLastTrainingsOfAStageNewestFirst(t *testing.T) {
 		t.Errorf("the newest (-want +got):\n%s", diff)
 	}
 	// Another build of the app goes on from the same trainings.
-	rebuilt := predictor.Scheduled{Run: "r2", Stage: predictor.StageID{App: "app", Build: "b2", Name: "train"}, Tasks: 1, At: after(2)}
+	rebuilt := predictor.Scheduled{
+		Run: "r2", Stage: predictor.StageID{App: "app", Build: "b2", Name: "train"}, Tasks: 1,
+		At: after(2),
+	}
 	plan, _ = predictor.Decide(predictor.Fold(state, rebuilt), laptop(3, 4))
 	if len(plan.Trainings) != 2 || len(plan.Trainings[1].Newest) != predictor.PastTrainings {
 		t.Errorf("after a new build: got %d rows, want one for each build", len(plan.Trainings))

@@ -42,7 +42,8 @@ func (d *decider) turnWindows() {
 			if changed {
 				d.decide(Decision{
 					Stage: w.stage.ID, Run: id, What: "window",
-					From: windowText(before, priority), To: windowText(part.Window, part.Priority), Reason: d.windowReason(w, part, priority),
+					From: windowText(before, priority), To: windowText(part.Window, part.Priority),
+					Reason: d.windowReason(w, part, priority),
 					Inputs: map[string]float64{"slots": float64(slots), "backlog_tasks": float64(w.queued[0] + w.queued[1])},
 				})
 			}
@@ -54,11 +55,14 @@ func (d *decider) turnWindows() {
 }
 
 func (d *decider) windowRow(w *work, run string, part *share) {
-	d.plan.Windows = append(d.plan.Windows, Window{Run: run, Stage: w.stage.ID, Tasks: part.Window, Priority: part.Priority})
+	d.plan.Windows = append(d.plan.Windows, Window{
+		Run: run, Stage: w.stage.ID, Tasks: part.Window,
+		Priority: part.Priority,
+	})
 }
 
-// priority is that of the run's tasks by the slack of its deadline: late, tight or usual. It eases later than it tightens, so that it does
-// not swing with every attempt.
+// priority is that of the run's tasks by the slack of its deadline: late, tight or usual. It eases later than it
+// tightens, so that it does not swing with every attempt.
 func (d *decider) priority(w *work, part *share, before int) int {
 	left, limited := d.timeLeft(w.stage, part)
 	if !limited {
@@ -83,7 +87,8 @@ func (d *decider) priority(w *work, part *share, before int) int {
 func (d *decider) windowReason(w *work, part *share, before int) string {
 	left, limited := d.timeLeft(w.stage, part)
 	if limited && part.Priority != before {
-		return fmt.Sprintf("the backlog takes %s more and %s are left to the deadline", seconds(w.finish), seconds(max(left, 0)))
+		return fmt.Sprintf("the backlog takes %s more and %s are left to the deadline", seconds(w.finish),
+			seconds(max(left, 0)))
 	}
 	return fmt.Sprintf("%s need %d tasks in flight each to stay busy", count(w.slots+w.functions, "slot"), tasksPerSlot)
 }

@@ -12,14 +12,16 @@ import (
 // Artifact is a typed reference to a stored value: tasks pass it instead of the data. The zero value refers to nothing.
 type Artifact[T any] = activities.Artifact[T]
 
-// Checkpoint saves and restores the state of a long stage, so that an attempt after a crash goes on where the last one was.
-// The zero value is ready to use.
+// Checkpoint saves and restores the state of a long stage, so that an attempt after a crash goes on where the last one
+// was. The zero value is ready to use.
 type Checkpoint[T any] = activities.Checkpoint[T]
 
-// Put stores value and returns a reference to it. A []byte is stored as it is, an encoding.BinaryMarshaler by its own encoding, all else as JSON.
+// Put stores value and returns a reference to it. A []byte is stored as it is, an encoding.BinaryMarshaler by its own
+// encoding, all else as JSON.
 func Put[T any](ctx context.Context, value T) (Artifact[T], error) { return activities.Put(ctx, value) }
 
-// Progress reports that step of a long stage is done, with its metrics (loss, accuracy). Steps count from 1. It never fails.
+// Progress reports that step of a long stage is done, with its metrics (loss, accuracy). Steps count from 1. It never
+// fails.
 func Progress(ctx context.Context, step int, metrics map[string]float64) {
 	activities.Progress(ctx, step, metrics)
 }
@@ -27,8 +29,8 @@ func Progress(ctx context.Context, step int, metrics map[string]float64) {
 // Log returns the logger of the running attempt.
 func Log(ctx context.Context) *slog.Logger { return activities.Log(ctx) }
 
-// Traceparent returns the trace context of the running attempt, as W3C Trace Context writes it: give it to an OpenTelemetry SDK, and spans of
-// the stage's own lie below its attempt in the trace of the run.
+// Traceparent returns the trace context of the running attempt, as W3C Trace Context writes it: give it to an
+// OpenTelemetry SDK, and spans of the stage's own lie below its attempt in the trace of the run.
 func Traceparent(ctx context.Context) string { return activities.Traceparent(ctx) }
 
 // Goal is what a run is to achieve: a deadline, a budget, or which of the two to minimise.

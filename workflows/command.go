@@ -34,7 +34,11 @@ type (
 func NewCommand(name string) Stage[Command, CommandResult] {
 	mustName("stage", name)
 	runs.Declare(name)
-	return Stage[Command, CommandResult]{name: name, command: true, run: func(context.Context, Command) (CommandResult, error) {
-		return CommandResult{}, fmt.Errorf("stage %s: %w: run the pipeline with an engine, such as `spillway run`; %w", name, runs.ErrHostRuns, ErrPermanent)
-	}}
+	return Stage[Command, CommandResult]{
+		name: name, command: true,
+		run: func(context.Context, Command) (CommandResult, error) {
+			return CommandResult{}, fmt.Errorf("stage %s: %w: run the pipeline with an engine, such as `spillway run`; %w", name,
+				runs.ErrHostRuns, ErrPermanent)
+		},
+	}
 }

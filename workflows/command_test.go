@@ -24,7 +24,8 @@ import (
 	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
-var shell = spillway.NewCommand("shell").With(spillway.Hints{CPU: 2 * spillway.Core, Memory: spillway.GiB, MaxAttempts: 2})
+var shell = spillway.NewCommand("shell").With(
+	spillway.Hints{CPU: 2 * spillway.Core, Memory: spillway.GiB, MaxAttempts: 2})
 
 // ref is a reference to bytes that nobody reads here.
 func ref(digit string, bytes int64) spillway.Ref {
@@ -39,7 +40,8 @@ var listing = spillway.Command{
 func TestACommandStageTellsTheEngineThatAHostRunsIt(t *testing.T) {
 	t.Parallel()
 	want := wire.Stage{
-		Name: "shell", Declared: quantity.Size{CPU: 2 * quantity.Core, Memory: quantity.GiB}, MaxAttempts: 2, PoolOnly: true, Command: true,
+		Name: "shell", Declared: quantity.Size{CPU: 2 * quantity.Core, Memory: quantity.GiB}, MaxAttempts: 2, PoolOnly: true,
+		Command: true,
 	}
 	if diff := cmp.Diff(want, shell.Describe()); diff != "" {
 		t.Errorf("description (-want +got):\n%s", diff)
@@ -49,7 +51,8 @@ func TestACommandStageTellsTheEngineThatAHostRunsIt(t *testing.T) {
 func TestACommandStageIsNotAFunctionToCall(t *testing.T) {
 	t.Parallel()
 	_, err := shell.Call(t.Context(), json.RawMessage(`{"arguments":["true"]}`))
-	if !errors.Is(err, runs.ErrHostRuns) || !errors.Is(err, spillway.ErrPermanent) || !strings.Contains(err.Error(), "stage shell") {
+	if !errors.Is(err, runs.ErrHostRuns) || !errors.Is(err, spillway.ErrPermanent) ||
+		!strings.Contains(err.Error(), "stage shell") {
 		t.Errorf("got %v, want ErrHostRuns, permanent, and the stage", err)
 	}
 }
@@ -58,7 +61,9 @@ func TestTheTaskOfACommandCarriesItsFilesAndNoFunctionMayTakeIt(t *testing.T) {
 	t.Parallel()
 	for name, pipeline := range map[string]runs.AnyPipeline{
 		"one task": spillway.NewPipeline("one", shell.Run),
-		"a Map": spillway.NewPipeline("many", func(ctx workflow.Context, in spillway.Command) (spillway.CommandResult, error) {
+		"a Map": spillway.NewPipeline("many", func(ctx workflow.Context, in spillway.Command) (spillway.CommandResult,
+			error,
+		) {
 			all, err := shell.Map(ctx, []spillway.Command{in})
 			if err != nil {
 				return spillway.CommandResult{}, err
@@ -82,7 +87,9 @@ func TestTheTaskOfACommandCarriesItsFilesAndNoFunctionMayTakeIt(t *testing.T) {
 			runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 			var task wire.Task
 			var command spillway.Command
-			env.RegisterActivityWithOptions(func(_ context.Context, given wire.Task, input json.RawMessage) (wire.Result, error) {
+			env.RegisterActivityWithOptions(func(_ context.Context, given wire.Task, input json.RawMessage) (wire.Result,
+				error,
+			) {
 				task = given
 				return wire.Result{Output: json.RawMessage(`{"exit":0,"values":{"files":2}}`)}, json.Unmarshal(input, &command)
 			}, activity.RegisterOptions{Name: "shell"})

@@ -21,9 +21,12 @@ import (
 
 var errAway = errors.New("no responders available for request")
 
-// endAfter runs a pipeline that takes no time in Temporal's test environment, while the first ends that are told fail until NATS has been away
-// for so long. It returns the environment and the end that was told at last.
-func endAfter(t *testing.T, away time.Duration, pipeline func(workflow.Context, int) (int, error), during func(*testsuite.TestWorkflowEnvironment)) (
+// endAfter runs a pipeline that takes no time in Temporal's test environment, while the first ends that are told fail
+// until NATS has been away for so long. It returns the environment and the end that was told at last.
+func endAfter(
+	t *testing.T, away time.Duration, pipeline func(workflow.Context, int) (int, error),
+	during func(*testsuite.TestWorkflowEnvironment),
+) (
 	*testsuite.TestWorkflowEnvironment, *runs.Ended,
 ) {
 	t.Helper()
@@ -54,7 +57,10 @@ func answer(_ workflow.Context, in int) (int, error) { return in, nil }
 
 func TestARunThatSucceededEndsSoThoughNATSWasAwayForHours(t *testing.T) {
 	t.Parallel()
-	for name, away := range map[string]time.Duration{"for a moment": time.Second, "for an hour": time.Hour, "for three days": 72 * time.Hour} {
+	for name, away := range map[string]time.Duration{
+		"for a moment": time.Second, "for an hour": time.Hour,
+		"for three days": 72 * time.Hour,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env, told := endAfter(t, away, answer, nil)
@@ -99,7 +105,9 @@ func TestTheTextOfAnErrorIsCutSoThatTheEndCanBeTold(t *testing.T) {
 	_, told := endAfter(t, 0, func(workflow.Context, int) (int, error) {
 		return 0, errors.New("wrong: " + strings.Repeat("é", 1<<20))
 	}, nil)
-	if size := len(told.Done.Error); size > 17<<10 || !strings.HasPrefix(told.Ended.Error, "wrong: é") || !strings.HasSuffix(told.Ended.Error, "…") {
-		t.Errorf("told %d bytes that begin with %.20q, want at most 16 KiB, cut between two characters", size, told.Done.Error)
+	if size := len(told.Done.Error); size > 17<<10 || !strings.HasPrefix(told.Ended.Error, "wrong: é") ||
+		!strings.HasSuffix(told.Ended.Error, "…") {
+		t.Errorf("told %d bytes that begin with %.20q, want at most 16 KiB, cut between two characters", size,
+			told.Done.Error)
 	}
 }

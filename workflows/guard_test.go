@@ -43,7 +43,8 @@ func TestAPanicOfThePipelineFailsTheRunAndSaysWhere(t *testing.T) {
 			t.Parallel()
 			_, err := spillwaytest.Run(t, spillway.NewPipeline("panicky", pipeline), 1, unused)
 			var failed *temporal.ApplicationError
-			if !errors.As(err, &failed) || failed.Type() != runs.PanicError || !failed.NonRetryable() || !strings.Contains(failed.Message(), "no such column") {
+			if !errors.As(err, &failed) || failed.Type() != runs.PanicError || !failed.NonRetryable() ||
+				!strings.Contains(failed.Message(), "no such column") {
 				t.Fatalf("got %v, want a final failure of type %s", err, runs.PanicError)
 			}
 			var stack string

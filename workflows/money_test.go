@@ -85,13 +85,17 @@ func (p *till) attempt(ctx context.Context, task wire.Task, input json.RawMessag
 	}
 	p.leave(task, in.Cost)
 	if in.Fails {
-		return wire.Result{}, temporal.NewNonRetryableApplicationError("it fails", wire.StageError, nil, map[string]any{"spent_picodollars": in.Cost})
+		return wire.Result{}, temporal.NewNonRetryableApplicationError("it fails", wire.StageError, nil,
+			map[string]any{"spent_picodollars": in.Cost})
 	}
 	return wire.Result{Output: json.RawMessage("1"), Cost: in.Cost}, nil
 }
 
 // budgeted runs a pipeline with a budget in a run of this version.
-func budgeted(t *testing.T, budget quantity.Money, version int, prices *wire.Prices, run func(workflow.Context) error, more ...func(*testsuite.TestWorkflowEnvironment)) (*till, error) {
+func budgeted(
+	t *testing.T, budget quantity.Money, version int, prices *wire.Prices, run func(workflow.Context) error,
+	more ...func(*testsuite.TestWorkflowEnvironment),
+) (*till, error) {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
@@ -100,7 +104,8 @@ func budgeted(t *testing.T, budget quantity.Money, version int, prices *wire.Pri
 	ports := runs.Ports{Stages: []runs.AnyStage{cheap, dear}, Window: 16}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
 	if err := env.SetMemoOnStart(map[string]any{
-		runs.GoalMemo: spillway.Goal{Budget: budget}, runs.OptionsMemo: wire.RunOptions{Version: version, Window: 16, Prices: prices},
+		runs.GoalMemo:    spillway.Goal{Budget: budget},
+		runs.OptionsMemo: wire.RunOptions{Version: version, Window: 16, Prices: prices},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -150,12 +155,15 @@ func both(ctx workflow.Context, first, second []priced) error {
 func TestTwoMapsAtOnceStayWithinTheBudget(t *testing.T) {
 	t.Parallel()
 	const cost = 60*10 + 20*100
-	p, err := budgeted(t, cost+400, 1, nil, func(ctx workflow.Context) error { return both(ctx, costing(60, 10), costing(20, 100)) })
+	p, err := budgeted(t, cost+400, 1, nil, func(ctx workflow.Context) error {
+		return both(ctx, costing(60, 10), costing(20, 100))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p.tasks != 80 || p.spent != cost || p.worst > cost+400 || p.unbounded > 0 {
-		t.Errorf("got %d tasks, %d spent, at most %d spent and reserved of %d, %d tasks without a reservation; want 80 tasks for %d within the budget",
+		t.Errorf("got %d tasks, %d spent, at most %d spent and reserved of %d, %d tasks without a reservation; want 80 "+
+			"tasks for %d within the budget",
 			p.tasks, p.spent, p.worst, cost+400, p.unbounded, cost)
 	}
 	if p.most < 3 {
@@ -173,14 +181,18 @@ func TestTasksOfARunOfAnEarlierEngineDoNotAskForMoney(t *testing.T) {
 		return both(ctx, costing(5, 10), costing(5, 20))
 	})
 	if err != nil || p.tasks != 11 || p.unbounded != p.tasks {
-		t.Errorf("got %v and %d tasks, of which %d may cost what they like; want 11 and all of them", err, p.tasks, p.unbounded)
+		t.Errorf("got %v and %d tasks, of which %d may cost what they like; want 11 and all of them", err, p.tasks,
+			p.unbounded)
 	}
 }
 
 func TestABudgetThatIsTooSmallEndsTheRunBeforeItIsPassed(t *testing.T) {
 	t.Parallel()
-	p, err := budgeted(t, 900, 1, nil, func(ctx workflow.Context) error { return both(ctx, costing(60, 10), costing(20, 100)) })
-	if err == nil || !strings.Contains(err.Error(), spillway.BudgetError) || !strings.Contains(err.Error(), "raise --budget") {
+	p, err := budgeted(t, 900, 1, nil, func(ctx workflow.Context) error {
+		return both(ctx, costing(60, 10), costing(20, 100))
+	})
+	if err == nil || !strings.Contains(err.Error(), spillway.BudgetError) ||
+		!strings.Contains(err.Error(), "raise --budget") {
 		t.Errorf("got %v, want an error that says what to do", err)
 	}
 	if p.worst > 900 || p.spent > 900 || p.tasks < 10 {
@@ -226,7 +238,8 @@ func TestAFreePoolRunsAsManyAtATimeAsWithoutABudget(t *testing.T) {
 func TestBeforeAPriceIsKnownSizeTimesTimeoutIsReserved(t *testing.T) {
 	t.Parallel()
 	sized := dear.With(spillway.Hints{CPU: 1000, Memory: quantity.GiB, Timeout: time.Hour, PoolOnly: true})
-	prices := &wire.Prices{HostPerHour: 40, HostCapacity: quantity.Size{CPU: 4000, Memory: 4 * quantity.GiB}} // an attempt costs at most 10
+	// an attempt costs at most 10
+	prices := &wire.Prices{HostPerHour: 40, HostCapacity: quantity.Size{CPU: 4000, Memory: 4 * quantity.GiB}}
 	run := func(budget quantity.Money) *till {
 		p, err := budgeted(t, budget, 1, prices, func(ctx workflow.Context) error {
 			var futures []spillway.Future[int]
@@ -299,7 +312,9 @@ func TestABudgetThatIsLowerThanWhatIsSpentIsRefused(t *testing.T) {
 	}, func(env *testsuite.TestWorkflowEnvironment) {
 		env.RegisterDelayedCallback(func() {
 			env.UpdateWorkflow(runs.GoalUpdate, "g1", &testsuite.TestUpdateCallback{
-				OnAccept: func() { t.Error("a budget below what is spent was accepted") }, OnReject: func(err error) { refused = err },
+				OnAccept: func() { t.Error("a budget below what is spent was accepted") }, OnReject: func(err error) {
+					refused = err
+				},
 				OnComplete: func(any, error) {},
 			}, spillway.Goal{Budget: 300})
 		}, 30*time.Minute)
@@ -339,7 +354,8 @@ func TestATaskInFlightIsGivenMoreWhileThereIsAny(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(given) != 2 || given[0].Amount < 300 || given[0].Amount > 1000 || given[1].Amount >= 5000 || given[1].Budget != 1000 {
+	if len(given) != 2 || given[0].Amount < 300 || given[0].Amount > 1000 || given[1].Amount >= 5000 ||
+		given[1].Budget != 1000 {
 		t.Errorf("got %+v, want at least 300 and then no 5,000 of a budget of 1,000", given)
 	}
 }
@@ -377,7 +393,8 @@ func TestABudgetThatComesLaterReachesATaskInFlight(t *testing.T) {
 		return err
 	}, steer)
 	if err != nil || p.mute > 0 || p.worst < 600 {
-		t.Fatalf("%v; %d tasks do not ask, %d reserved at most; want that both ask, and that the second comes with what the first tells", err, p.mute, p.worst)
+		t.Fatalf("%v; %d tasks do not ask, %d reserved at most; want that both ask, and that the second comes with what "+
+			"the first tells", err, p.mute, p.worst)
 	}
 	want := []wire.Reserved{{Unlimited: true, Amount: 600}, {Amount: 900, Budget: 1000}, {Amount: 900, Budget: 1000}}
 	if diff := cmp.Diff(want, given); diff != "" {

@@ -42,9 +42,9 @@ type Binding struct {
 // an event whose input it refuses becomes a dead letter. Validate looks at its value only and returns at once.
 // It panics when the name is no name (see NewStage) or run is nil.
 //
-// It may start child workflows of its own. One that it gives a WorkflowID must be named below its run: that of the run, from
-// workflow.GetInfo(ctx).WorkflowExecution.ID, then "/" and a name. The engine refuses any other: the run waits, and the engine's
-// log says why. A child without an ID is given one that will do.
+// It may start child workflows of its own. One that it gives a WorkflowID must be named below its run: that of the run,
+// from workflow.GetInfo(ctx).WorkflowExecution.ID, then "/" and a name. The engine refuses any other: the run waits,
+// and the engine's log says why. A child without an ID is given one that will do.
 func NewPipeline[In, Out any](name string, run func(workflow.Context, In) (Out, error)) Pipeline[In, Out] {
 	mustName("pipeline", name)
 	if run == nil {
@@ -128,7 +128,8 @@ func (p Pipeline[In, Out]) Workflow() any {
 	return func(ctx workflow.Context, in In) (out Out, err error) {
 		if checked, ok := any(in).(validated); ok {
 			if err := checked.Validate(); err != nil {
-				return out, temporal.NewNonRetryableApplicationError(fmt.Sprintf("input of pipeline %s: %v", p.name, err), runs.InputError, err)
+				return out, temporal.NewNonRetryableApplicationError(fmt.Sprintf("input of pipeline %s: %v", p.name, err),
+					runs.InputError, err)
 			}
 		}
 		return p.run(ctx, in)

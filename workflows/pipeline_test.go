@@ -20,9 +20,11 @@ type square struct {
 }
 
 var (
-	squared = spillway.NewStage("squared", func(_ context.Context, in square) (int, error) { return in.Number * in.Number, nil })
-	total   = spillway.NewStage("total", spillway.Put[[]int])
-	sum     = spillway.NewStage("sum", func(ctx context.Context, in spillway.Artifact[[]int]) (int, error) {
+	squared = spillway.NewStage("squared", func(_ context.Context, in square) (int, error) {
+		return in.Number * in.Number, nil
+	})
+	total = spillway.NewStage("total", spillway.Put[[]int])
+	sum   = spillway.NewStage("sum", func(ctx context.Context, in spillway.Artifact[[]int]) (int, error) {
 		values, err := in.Get(ctx)
 		if err != nil {
 			return 0, err
@@ -180,7 +182,8 @@ func TestNamesThatAreNoNamesAreRefused(t *testing.T) {
 func TestCheckListedNamesWhatIsMissingAndWhatIsDoubled(t *testing.T) {
 	t.Parallel()
 	err := runs.CheckListed([]runs.AnyStage{squared, total, sum, picky})
-	if err == nil || !strings.Contains(err.Error(), `stage "panicking"`) || !strings.Contains(err.Error(), "pipeline_test.go") {
+	if err == nil || !strings.Contains(err.Error(), `stage "panicking"`) ||
+		!strings.Contains(err.Error(), "pipeline_test.go") {
 		t.Errorf("got %v, want the missing stage and where it is declared", err)
 	}
 	err = runs.CheckListed([]runs.AnyStage{squared, squared})

@@ -16,13 +16,13 @@ type Size = quantity.Size
 // Proposal is what an attempt would be given, and what that rests on.
 type Proposal = wire.Proposal
 
-// WithRecommender returns the stage with a function that decides the size of each attempt in Spillway's place: of the next
-// attempt of a task with this input, for which Spillway proposes that. Such a stage runs at the pool only. Nil leaves sizes
-// to Spillway.
+// WithRecommender returns the stage with a function that decides the size of each attempt in Spillway's place: of the
+// next attempt of a task with this input, for which Spillway proposes that. Such a stage runs at the pool only. Nil
+// leaves sizes to Spillway.
 //
-// Amounts of 0 are those of the proposal; amounts above the host's are cut to it. On an error, a panic, or no answer within
-// two seconds, the attempt is given what was proposed, and its Record says why. The function runs on the host, in a process
-// that runs stages, and may be called by several goroutines at a time.
+// Amounts of 0 are those of the proposal; amounts above the host's are cut to it. On an error, a panic, or no answer
+// within two seconds, the attempt is given what was proposed, and its Record says why. The function runs on the host,
+// in a process that runs stages, and may be called by several goroutines at a time.
 func (s Stage[In, Out]) WithRecommender(
 	recommend func(ctx context.Context, in In, proposed Proposal) (Size, error),
 ) Stage[In, Out] {
@@ -30,8 +30,8 @@ func (s Stage[In, Out]) WithRecommender(
 	return s
 }
 
-// Recommend asks the function of WithRecommender about an encoded input; runs.ErrInput when that does not decode. Without
-// one it returns what is proposed. The engine calls it.
+// Recommend asks the function of WithRecommender about an encoded input; runs.ErrInput when that does not decode.
+// Without one it returns what is proposed. The engine calls it.
 func (s Stage[In, Out]) Recommend(ctx context.Context, input json.RawMessage, proposed Proposal) (Size, error) {
 	if s.recommend == nil {
 		return proposed.Size, nil

@@ -14,7 +14,9 @@ import (
 func TestAStageAsksItsRecommenderForSizes(t *testing.T) {
 	t.Parallel()
 	proposed := spillway.Proposal{Size: spillway.Size{CPU: 500, Memory: quantity.GiB}}
-	recommended := squared.WithRecommender(func(_ context.Context, in square, proposed spillway.Proposal) (spillway.Size, error) {
+	recommended := squared.WithRecommender(func(_ context.Context, in square, proposed spillway.Proposal) (spillway.Size,
+		error,
+	) {
 		return spillway.Size{CPU: proposed.Size.CPU, Memory: quantity.Bytes(in.Number) * quantity.MiB}, nil
 	})
 	for name, c := range map[string]struct {
@@ -24,8 +26,12 @@ func TestAStageAsksItsRecommenderForSizes(t *testing.T) {
 		wantErr    error
 		recommends bool
 	}{
-		"none takes what is proposed":       {squared, `{"number":3}`, proposed.Size, nil, false},
-		"one is asked with the input":       {recommended, `{"number":3}`, spillway.Size{CPU: 500, Memory: 3 * quantity.MiB}, nil, true},
+		"none takes what is proposed": {squared, `{"number":3}`, proposed.Size, nil, false},
+		"one is asked with the input": {
+			recommended, `{"number":3}`,
+			spillway.Size{CPU: 500, Memory: 3 * quantity.MiB},
+			nil, true,
+		},
 		"one is not asked without input":    {recommended, `"three"`, spillway.Size{}, runs.ErrInput, true},
 		"nil takes the recommender away":    {recommended.WithRecommender(nil), `{"number":3}`, proposed.Size, nil, false},
 		"the stage it was made of has none": {squared, `"three"`, proposed.Size, nil, false},

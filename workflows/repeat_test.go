@@ -22,7 +22,8 @@ import (
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
-// The sample of a run that goes on for ever, as the README has it: it folds each batch of numbers that a signal brings into a mean.
+// The sample of a run that goes on for ever, as the README has it: it folds each batch of numbers that a signal brings
+// into a mean.
 type running struct {
 	Batches int     `json:"batches,omitempty"`
 	Mean    float64 `json:"mean,omitempty"`
@@ -39,7 +40,8 @@ var learn = spillway.NewStage("learn", func(_ context.Context, in batch) (float6
 	for _, n := range in.Numbers {
 		sum += n
 	}
-	return (in.Before.Mean*float64(in.Before.Batches) + float64(sum)/float64(len(in.Numbers))) / float64(in.Before.Batches+1), nil
+	return (in.Before.Mean*float64(in.Before.Batches) + float64(sum)/float64(len(in.Numbers))) /
+		float64(in.Before.Batches+1), nil
 })
 
 func watch(ctx workflow.Context, in running) (running, error) {
@@ -55,14 +57,15 @@ func watch(ctx workflow.Context, in running) (running, error) {
 	})
 }
 
-// watching is a test environment of the sample in which Temporal suggests to continue as new, or does not, and signals come, one or so many
-// at a time, two times.
+// watching is a test environment of the sample in which Temporal suggests to continue as new, or does not, and signals
+// come, one or so many at a time, two times.
 func watching(t *testing.T, suggested bool, signals, events int, in running) *testsuite.TestWorkflowEnvironment {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
-	if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
+	if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err !=
+		nil {
 		t.Fatal(err)
 	}
 	env.SetContinueAsNewSuggested(suggested)
@@ -145,7 +148,8 @@ func TestEachPartOfARunTellsItsStart(t *testing.T) {
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	if err := env.SetMemoOnStart(map[string]any{
-		runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}, runs.GoalMemo: spillway.Goal{Budget: 7}, runs.EventMemo: "e1",
+		runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}, runs.GoalMemo: spillway.Goal{Budget: 7},
+		runs.EventMemo:   "e1",
 		runs.CarriedMemo: map[string]any{"started_at": begun},
 	}); err != nil {
 		t.Fatal(err)

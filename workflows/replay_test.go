@@ -17,8 +17,8 @@ import (
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
-// The pipelines below are those of which testdata keeps histories, recorded with an engine: `fan` maps its shards over the stage `work`,
-// `fail` calls a stage that never works.
+// The pipelines below are those of which testdata keeps histories, recorded with an engine: `fan` maps its shards over
+// the stage `work`, `fail` calls a stage that never works.
 type (
 	fanShard struct {
 		Index        int `json:"index"`
@@ -37,7 +37,9 @@ type (
 
 var (
 	fanWork = spillway.NewStage("work", func(_ context.Context, in fanShard) (int, error) { return in.Index, nil })
-	fanFail = spillway.NewStage("fail", func(context.Context, fanShard) (int, error) { return 0, errors.New("it never works") }).
+	fanFail = spillway.NewStage("fail", func(context.Context, fanShard) (int, error) {
+		return 0, errors.New("it never works")
+	}).
 		With(spillway.Hints{MaxAttempts: 2})
 	fanCheck = spillway.NewStage("check", func(context.Context, fanShard) (int, error) { return 0, nil })
 )
@@ -91,33 +93,51 @@ func TestAReplayIsRefusedWhenTheStepsChanged(t *testing.T) {
 		stages   []runs.AnyStage
 		want     string
 	}{
-		"another stage runs before the Map": {"fan.json", spillway.NewPipeline("fan", func(ctx workflow.Context, in fanInput) (fanResult, error) {
-			if _, err := fanCheck.Run(ctx, fanShard{}); err != nil {
-				return fanResult{}, err
-			}
-			return fan(ctx, in)
-		}), fanStages, "nondeterministic"},
-		"the Map is over another number of shards": {"fan.json", spillway.NewPipeline("fan", func(ctx workflow.Context, in fanInput) (fanResult, error) {
-			return fan(ctx, fanInput{Shards: 3 * in.Shards})
-		}), fanStages, "nondeterministic"},
-		"a stage runs after the Map": {"fan.json", spillway.NewPipeline("fan", func(ctx workflow.Context, in fanInput) (fanResult, error) {
-			result, err := fan(ctx, in)
-			if err != nil {
+		"another stage runs before the Map": {
+			"fan.json",
+			spillway.NewPipeline("fan", func(ctx workflow.Context, in fanInput) (fanResult, error) {
+				if _, err := fanCheck.Run(ctx, fanShard{}); err != nil {
+					return fanResult{}, err
+				}
+				return fan(ctx, in)
+			}), fanStages, "nondeterministic",
+		},
+		"the Map is over another number of shards": {
+			"fan.json",
+			spillway.NewPipeline("fan", func(ctx workflow.Context, in fanInput) (fanResult, error) {
+				return fan(ctx, fanInput{Shards: 3 * in.Shards})
+			}), fanStages, "nondeterministic",
+		},
+		"a stage runs after the Map": {"fan.json", spillway.NewPipeline("fan",
+			func(ctx workflow.Context, in fanInput) (fanResult, error) {
+				result, err := fan(ctx, in)
+				if err != nil {
+					return result, err
+				}
+				_, err = fanCheck.Run(ctx, fanShard{})
 				return result, err
-			}
-			_, err = fanCheck.Run(ctx, fanShard{})
-			return result, err
-		}), fanStages, "nondeterministic"},
-		"nothing is mapped any more": {"fan.json", spillway.NewPipeline("fan", func(_ workflow.Context, in fanInput) (fanResult, error) {
-			return fanResult{Shards: in.Shards, Sum: 66}, nil
-		}), fanStages, "nondeterministic"},
+			}), fanStages, "nondeterministic"},
+		"nothing is mapped any more": {"fan.json", spillway.NewPipeline("fan",
+			func(_ workflow.Context, in fanInput) (fanResult, error) {
+				return fanResult{Shards: in.Shards, Sum: 66}, nil
+			}), fanStages, "nondeterministic"},
 		"another stage takes the place of the failing one": {
 			"fail.json", spillway.NewPipeline("fail", fanCheck.Run),
 			fanStages, "nondeterministic",
 		},
-		"the stage is not listed any more": {"fan.json", spillway.NewPipeline("fan", fan), []runs.AnyStage{fanCheck}, "nondeterministic"},
-		"the pipeline is gone":             {"fan.json", spillway.NewPipeline("other", fan), fanStages, `a run of pipeline "fan", and this test is about other`},
-		"there is no such file":            {"missing.json", spillway.NewPipeline("fan", fan), fanStages, "hint: record one with"},
+		"the stage is not listed any more": {
+			"fan.json", spillway.NewPipeline("fan", fan),
+			[]runs.AnyStage{fanCheck},
+			"nondeterministic",
+		},
+		"the pipeline is gone": {
+			"fan.json", spillway.NewPipeline("other", fan), fanStages,
+			`a run of pipeline "fan", and this test is about other`,
+		},
+		"there is no such file": {
+			"missing.json", spillway.NewPipeline("fan", fan), fanStages,
+			"hint: record one with",
+		},
 	}
 	for name, c := range changed {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +160,8 @@ func TestAChunkWithOtherTasksIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	altered := filepath.Join(t.TempDir(), "altered.json")
-	if err := os.WriteFile(altered, []byte(strings.Replace(string(recorded), `"activityId":"work-3"`, `"activityId":"work-9"`, 1)), 0o600); err != nil {
+	if err := os.WriteFile(altered, []byte(strings.Replace(string(recorded), `"activityId":"work-3"`,
+		`"activityId":"work-9"`, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	failure := refusal(t, func(tb testing.TB) {

@@ -47,7 +47,8 @@ func (m *memory) find(_ context.Context, lookup wire.Lookup) ([]*wire.Kept, erro
 	found := make([]*wire.Kept, len(lookup.Keys))
 	for i, key := range lookup.Keys {
 		for _, kept := range m.kept {
-			if kept.Key == key && lookup.Shared && !kept.At.Before(lookup.NotBefore) || kept.Key.Content == key.Content && kept.Run == lookup.Run {
+			if kept.Key == key && lookup.Shared && !kept.At.Before(lookup.NotBefore) ||
+				kept.Key.Content == key.Content && kept.Run == lookup.Run {
 				found[i] = &kept
 			}
 		}
@@ -58,7 +59,9 @@ func (m *memory) find(_ context.Context, lookup wire.Lookup) ([]*wire.Kept, erro
 var failing = temporal.NewNonRetryableApplicationError("it fails", wire.StageError, nil)
 
 // attempt is a stage's activity: it squares, sums, or fails where it is told to.
-func (m *memory) attempt(fails func(stage string) bool) func(context.Context, wire.Task, json.RawMessage) (wire.Result, error) {
+func (m *memory) attempt(
+	fails func(stage string) bool,
+) func(context.Context, wire.Task, json.RawMessage) (wire.Result, error) {
 	return func(_ context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -67,7 +70,10 @@ func (m *memory) attempt(fails func(stage string) bool) func(context.Context, wi
 			return wire.Result{}, failing
 		}
 		key := wire.NewResultKey(task.Stage, task.Command, task.CacheVersion, input)
-		m.kept = append(m.kept, wire.Kept{Key: key, Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Output: input, Cost: quantity.USD, At: m.now})
+		m.kept = append(m.kept, wire.Kept{
+			Key: key, Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Output: input,
+			Cost: quantity.USD, At: m.now,
+		})
 		return wire.Result{Output: input, Cost: quantity.USD}, nil
 	}
 }
@@ -75,7 +81,9 @@ func (m *memory) attempt(fails func(stage string) bool) func(context.Context, wi
 // Stages that return their input. Two of them declare a cache.
 var (
 	first = spillway.NewStage("first", func(_ context.Context, in int) (int, error) { return in, nil })
-	many  = spillway.NewStage("many", func(_ context.Context, in int) (int, error) { return in, nil }).With(spillway.Hints{Cache: true})
+	many  = spillway.NewStage("many", func(_ context.Context, in int) (int, error) {
+		return in, nil
+	}).With(spillway.Hints{Cache: true})
 	clock = spillway.NewStage("clock", func(_ context.Context, in int) (int, error) { return in, nil })
 	last  = spillway.NewStage("last", func(_ context.Context, in []int) ([]int, error) { return in, nil }).
 		With(spillway.Hints{Cache: true, CacheFor: time.Hour, CacheVersion: "2"})
@@ -103,7 +111,9 @@ func chainOfStages(ctx workflow.Context, n int) ([]int, error) {
 }
 
 // run runs the pipeline as a run of its own and returns how many attempts of each stage it took.
-func (m *memory) run(t *testing.T, build string, n int, options *wire.RunOptions, fails func(task string) bool) (attempts map[string]int, err error) {
+func (m *memory) run(
+	t *testing.T, build string, n int, options *wire.RunOptions, fails func(task string) bool,
+) (attempts map[string]int, err error) {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
@@ -174,8 +184,12 @@ func TestARunTakesWhatOtherRunsHaveMadeWhereThatIsAskedFor(t *testing.T) {
 		{"another build", "b2", 3, 0, ordinary, "map[clock:1 first:1 last:1 many:3]"},
 		{"the run asks for all", "b1", 3, 0, of(func(o *wire.RunOptions) { o.Cache = true }), "map[]"},
 		{"a result is too old", "b1", 3, time.Second, ordinary, "map[clock:1 first:1 last:1]"},
-		{"nothing is wanted", "b1", 3, 0, of(func(o *wire.RunOptions) { o.NoCache = true }), "map[clock:1 first:1 last:1 many:3]"},
-		{"of some stages only", "b1", 3, 0, of(func(o *wire.RunOptions) { o.Only = []string{"many"} }), "map[clock:1 first:1 last:1]"},
+		{"nothing is wanted", "b1", 3, 0, of(func(o *wire.RunOptions) {
+			o.NoCache = true
+		}), "map[clock:1 first:1 last:1 many:3]"},
+		{"of some stages only", "b1", 3, 0, of(func(o *wire.RunOptions) {
+			o.Only = []string{"many"}
+		}), "map[clock:1 first:1 last:1]"},
 		{"a run that an engine began which shared by default", "b1", 3, 0, &wire.RunOptions{}, "map[]"},
 		{"a run that began before there was a cache", "b1", 3, 0, nil, "map[clock:1 first:1 last:1 many:3]"},
 	} {
@@ -193,7 +207,8 @@ func TestARunTakesWhatOtherRunsHaveMadeWhereThatIsAskedFor(t *testing.T) {
 
 func TestAStageThatRefusesIsNeverTakenFromAnotherRun(t *testing.T) {
 	t.Parallel()
-	plain, cached, refusing := wire.Stage{Name: "s"}, wire.Stage{Name: "s", Cache: true}, wire.Stage{Name: "s", NoCache: true}
+	plain, cached, refusing := wire.Stage{Name: "s"}, wire.Stage{Name: "s", Cache: true},
+		wire.Stage{Name: "s", NoCache: true}
 	for _, c := range []struct {
 		name    string
 		options wire.RunOptions
@@ -224,7 +239,13 @@ func TestACacheVersionIsAShortText(t *testing.T) {
 			t.Errorf("%q: %v", version, err)
 		}
 	}
-	for _, hints := range []spillway.Hints{{CacheVersion: "a\x00b"}, {CacheVersion: "a\nb"}, {CacheVersion: strings.Repeat("v", 101)}, {CacheVersion: "\xff"}, {CacheFor: -1}} {
+	for _, hints := range []spillway.Hints{
+		{CacheVersion: "a\x00b"},
+		{CacheVersion: "a\nb"},
+		{CacheVersion: strings.Repeat("v", 101)},
+		{CacheVersion: "\xff"},
+		{CacheFor: -1},
+	} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -239,7 +260,9 @@ func TestACacheVersionIsAShortText(t *testing.T) {
 func TestARetryRunsOnlyWhatIsNeededAlsoWithAnotherBuild(t *testing.T) {
 	t.Parallel()
 	m := &memory{}
-	attempts, err := m.run(t, "b1", 4, &wire.RunOptions{Version: wire.WorkflowVersion}, func(task string) bool { return task == "many-2" })
+	attempts, err := m.run(t, "b1", 4, &wire.RunOptions{Version: wire.WorkflowVersion}, func(task string) bool {
+		return task == "many-2"
+	})
 	if err == nil || attempts["last"] != 0 {
 		t.Fatalf("the run with the failure: got attempts %v and error %v", attempts, err)
 	}
@@ -260,7 +283,8 @@ func TestARetryRunsOnlyWhatIsNeededAlsoWithAnotherBuild(t *testing.T) {
 	}
 }
 
-// TestARetryTakesAResultOnce: a step that repeats with the same input gets the result that the run before had of it at first, and then new ones.
+// TestARetryTakesAResultOnce: a step that repeats with the same input gets the result that the run before had of it at
+// first, and then new ones.
 func TestARetryTakesAResultOnce(t *testing.T) {
 	t.Parallel()
 	polls := func(ctx workflow.Context, in int) (int, error) {

@@ -15,14 +15,15 @@ import (
 	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
-// Stage is a named, typed function that a pipeline calls. Declare it once, as a package variable, and list it in app.Main.
-// It is a value: With returns a changed copy.
+// Stage is a named, typed function that a pipeline calls. Declare it once, as a package variable, and list it in
+// app.Main. It is a value: With returns a changed copy.
 type Stage[In, Out any] struct {
 	name      string
 	run       func(context.Context, In) (Out, error)
 	hints     Hints
 	recommend func(context.Context, In, Proposal) (Size, error) // nil leaves sizes to Spillway
-	command   bool                                              // a host runs the program that the input names, and run only says so
+	// a host runs the program that the input names, and run only says so
+	command bool
 }
 
 // Hints are what the author of a stage knows better than its history. None is needed: sizes are predicted.
@@ -34,17 +35,18 @@ type Hints struct {
 	Memory quantity.Bytes
 	// Timeout bounds one attempt; 0 means none. An attempt past it is killed and counts as failed.
 	Timeout time.Duration
-	// MaxAttempts is how often the stage's own code may fail or run out of time; 0 means three. Attempts that were lost with
-	// their host do not count, and what runs out of memory is tried again with more.
+	// MaxAttempts is how often the stage's own code may fail or run out of time; 0 means three. Attempts that were lost
+	// with their host do not count, and what runs out of memory is tried again with more.
 	MaxAttempts int
 	// PoolOnly keeps the stage off functions.
 	PoolOnly bool
-	// Cache says that the stage's output depends on its code and its input alone, and that it is run for its output alone: a run then takes
-	// what another run has made of the same input with the same build. Without it only a retry takes results, those of the run that it
-	// tries again. Leave it out where a stage reads a directory, a clock or a service, writes to a database or sends a message.
+	// Cache says that the stage's output depends on its code and its input alone, and that it is run for its output alone:
+	// a run then takes what another run has made of the same input with the same build. Without it only a retry takes
+	// results, those of the run that it tries again. Leave it out where a stage reads a directory, a clock or a service,
+	// writes to a database or sends a message.
 	Cache bool
-	// CacheVersion tells results of the same input apart, such as those of two states of a data set: results of another version are never
-	// taken. At most 100 bytes of printable characters; the empty one is a version as well.
+	// CacheVersion tells results of the same input apart, such as those of two states of a data set: results of another
+	// version are never taken. At most 100 bytes of printable characters; the empty one is a version as well.
 	CacheVersion string
 	// CacheFor is how old a result of another run may be; 0 means as old as results are kept, which is 30 days.
 	CacheFor time.Duration
@@ -58,8 +60,8 @@ func (h Hints) check() error {
 	return runs.CheckCacheVersion(h.CacheVersion)
 }
 
-// NewStage declares a stage. It panics when the name is not a lower-case word of letters, digits, '-' and '_' (at most 40), or run is nil:
-// both are mistakes of the program that calls it.
+// NewStage declares a stage. It panics when the name is not a lower-case word of letters, digits, '-' and '_' (at most
+// 40), or run is nil: both are mistakes of the program that calls it.
 func NewStage[In, Out any](name string, run func(context.Context, In) (Out, error)) Stage[In, Out] {
 	mustName("stage", name)
 	if run == nil {
@@ -100,7 +102,8 @@ func (s Stage[In, Out]) Describe() wire.Stage {
 // functionTimeout is the longest that a function may run.
 const functionTimeout = 15 * time.Minute
 
-// Call runs the stage's function on an encoded input and encodes what it returns. The engine calls it; pipelines use Run, Start and Map.
+// Call runs the stage's function on an encoded input and encodes what it returns. The engine calls it; pipelines use
+// Run, Start and Map.
 func (s Stage[In, Out]) Call(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 	var in In
 	if err := json.Unmarshal(input, &in); err != nil {
@@ -117,7 +120,8 @@ func (s Stage[In, Out]) Call(ctx context.Context, input json.RawMessage) (json.R
 	return encoded, nil
 }
 
-// Run calls the stage once and waits for its output. A failed attempt is tried again; an error means that the task has failed for good.
+// Run calls the stage once and waits for its output. A failed attempt is tried again; an error means that the task has
+// failed for good.
 func (s Stage[In, Out]) Run(ctx workflow.Context, in In) (Out, error) {
 	return s.Start(ctx, in).Get(ctx)
 }
@@ -133,8 +137,9 @@ func (s Stage[In, Out]) Start(ctx workflow.Context, in In) Future[Out] {
 	return Future[Out]{stage: s.name, future: runs.Start(ctx, s.Describe(), encoded)}
 }
 
-// Map calls the stage once for every input, as many at a time as the run's window allows, and returns the outputs in the order of the inputs.
-// It runs in child workflows of at most 500 tasks each. The first task that fails for good ends the Map; its error names the index.
+// Map calls the stage once for every input, as many at a time as the run's window allows, and returns the outputs in
+// the order of the inputs. It runs in child workflows of at most 500 tasks each. The first task that fails for good
+// ends the Map; its error names the index.
 func (s Stage[In, Out]) Map(ctx workflow.Context, inputs []In) ([]Out, error) {
 	encoded := make([]json.RawMessage, len(inputs))
 	for i, in := range inputs {

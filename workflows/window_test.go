@@ -84,7 +84,8 @@ func TestAWindowBoundsTheTasksInFlightAndFollowsUpdates(t *testing.T) {
 	}
 }
 
-// TestTheNewestPriorityOfAStageReachesItsTasks maps over shards in chunks while an update makes the run urgent, in runs of either version.
+// TestTheNewestPriorityOfAStageReachesItsTasks maps over shards in chunks while an update makes the run urgent, in runs
+// of either version.
 func TestTheNewestPriorityOfAStageReachesItsTasks(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[int]map[temporal.Priority]bool{
@@ -100,7 +101,10 @@ func TestTheNewestPriorityOfAStageReachesItsTasks(t *testing.T) {
 			env.SetTestTimeout(time.Minute)
 			ports := runs.Ports{Stages: []runs.AnyStage{squared, total, sum}, Window: 8}
 			options := &scheduled{seen: map[temporal.Priority]int{}}
-			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports), options}})
+			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{
+				runs.NewInterceptor(ports),
+				options,
+			}})
 			if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: version}}); err != nil {
 				t.Fatal(err)
 			}
@@ -136,8 +140,8 @@ func TestTheNewestPriorityOfAStageReachesItsTasks(t *testing.T) {
 	}
 }
 
-// TestAPriorityReachesTheOpenChunksWhileOthersAreStillToBeOpened: a Map of four chunks, of which two are open at a time, becomes urgent as its
-// first task runs.
+// TestAPriorityReachesTheOpenChunksWhileOthersAreStillToBeOpened: a Map of four chunks, of which two are open at a
+// time, becomes urgent as its first task runs.
 func TestAPriorityReachesTheOpenChunksWhileOthersAreStillToBeOpened(t *testing.T) {
 	t.Parallel()
 	const shards, perChunk = 2000, 500
@@ -147,8 +151,12 @@ func TestAPriorityReachesTheOpenChunksWhileOthersAreStillToBeOpened(t *testing.T
 	env.SetTestTimeout(time.Minute)
 	ports := runs.Ports{Stages: []runs.AnyStage{squared}, Window: 8}
 	options := &scheduled{seen: map[temporal.Priority]int{}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports), options}})
-	if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{
+		runs.NewInterceptor(ports),
+		options,
+	}})
+	if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err !=
+		nil {
 		t.Fatal(err)
 	}
 	pipeline := spillway.NewPipeline("squares", mapOnly)
@@ -169,7 +177,8 @@ func TestAPriorityReachesTheOpenChunksWhileOthersAreStillToBeOpened(t *testing.T
 	usual := options.seen[temporal.Priority{FairnessKey: "squares"}]
 	urgent := options.seen[temporal.Priority{PriorityKey: 1, FairnessKey: "squares"}]
 	if usual+urgent != shards || usual >= perChunk {
-		t.Errorf("%d tasks went without the priority and %d with it; want fewer than the %d of one chunk of %d without", usual, urgent, perChunk, shards)
+		t.Errorf("%d tasks went without the priority and %d with it; want fewer than the %d of one chunk of %d without",
+			usual, urgent, perChunk, shards)
 	}
 }
 
@@ -180,8 +189,13 @@ type scheduled struct {
 	seen map[temporal.Priority]int // how many tasks
 }
 
-func (s *scheduled) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &scheduledInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, scheduled: s}
+func (s *scheduled) InterceptWorkflow(
+	_ workflow.Context, next interceptor.WorkflowInboundInterceptor,
+) interceptor.WorkflowInboundInterceptor {
+	return &scheduledInbound{
+		WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next},
+		scheduled:                      s,
+	}
 }
 
 type scheduledInbound struct {

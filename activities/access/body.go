@@ -22,7 +22,8 @@ func TooLarge(limit int64) *Refusal {
 	}
 }
 
-// watchBody makes a body that stops coming an error of whoever reads it, a Refusal, and lets the server give up what nobody reads.
+// watchBody makes a body that stops coming an error of whoever reads it, a Refusal, and lets the server give up what
+// nobody reads.
 func watchBody(w http.ResponseWriter, r *http.Request, patience time.Duration) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -32,8 +33,9 @@ func watchBody(w http.ResponseWriter, r *http.Request, patience time.Duration) {
 	r.Body = body
 }
 
-// watchedBody moves the deadline of its connection with everything that comes. The server takes the deadline back before it reads the next
-// request; what comes after a body, on the connection of an answer that goes on, may take any time.
+// watchedBody moves the deadline of its connection with everything that comes. The server takes the deadline back
+// before it reads the next request; what comes after a body, on the connection of an answer that goes on, may take any
+// time.
 type watchedBody struct {
 	io.ReadCloser
 	connection *http.ResponseController
@@ -59,7 +61,10 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = &Refusal{http.StatusRequestTimeout, fmt.Sprintf("nothing more of the body came for %s", b.patience), "send it again"}
+		err = &Refusal{
+			http.StatusRequestTimeout, fmt.Sprintf("nothing more of the body came for %s", b.patience),
+			"send it again",
+		}
 	case !b.ended:
 		b.ended = true
 		b.wait(0)

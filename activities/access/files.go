@@ -29,8 +29,9 @@ const (
 	longest = 4 << 10
 )
 
-// claim takes the rights of others to the state directory, which its owner's usual mode has given them. Where they could write to it, and it has
-// keys or something that is not this user's, it is left as it is: Open says what is wrong.
+// claim takes the rights of others to the state directory, which its owner's usual mode has given them. Where they
+// could write to it, and it has keys or something that is not this user's, it is left as it is: Open says what is
+// wrong.
 func claim(root *os.Root) error {
 	info, err := root.Stat(".")
 	if err != nil {
@@ -108,7 +109,10 @@ func checkDir(root *os.Root, dir, name string) error {
 		return fmt.Errorf("look at %s: %w", filepath.Join(dir, name), err)
 	}
 	if !info.IsDir() {
-		return &Error{filepath.Join(dir, name), "is no directory", "remove it, or choose another state directory with --state"}
+		return &Error{
+			filepath.Join(dir, name), "is no directory",
+			"remove it, or choose another state directory with --state",
+		}
 	}
 	return check(info, filepath.Join(dir, name), othersWrite)
 }
@@ -155,7 +159,10 @@ func check(info fs.FileInfo, path string, forbidden fs.FileMode) error {
 		if info.IsDir() {
 			rights = "go-w"
 		}
-		return &Error{path, fmt.Sprintf("others have rights to it (mode %04o)", mode), fmt.Sprintf("take them away: chmod %s %s", rights, path)}
+		return &Error{
+			path, fmt.Sprintf("others have rights to it (mode %04o)", mode),
+			fmt.Sprintf("take them away: chmod %s %s", rights, path),
+		}
 	}
 	return nil
 }

@@ -42,8 +42,13 @@ func TestAStateDirectoryThatMayNotBeLookedIntoIsSaidToBeAnothers(t *testing.T) {
 		below string
 		want  string
 	}{
-		{"another's", func(dir string) error { return os.Chown(dir, another, another) }, "", "belongs to user 4711, and this is user 0; " + advice},
-		{"one's own", func(string) error { return nil }, "", "may not be looked into by this user; give its owner the right to: chmod u+rwx "},
+		{"another's", func(dir string) error {
+			return os.Chown(dir, another, another)
+		}, "", "belongs to user 4711, and this is user 0; " + advice},
+		{
+			"one's own", func(string) error { return nil }, "",
+			"may not be looked into by this user; give its owner the right to: chmod u+rwx ",
+		},
 		{"below", func(string) error { return nil }, "state", "may not be looked into by this user; " + advice},
 	} {
 		dir := filepath.Join(top, test.name)

@@ -38,8 +38,9 @@ func (r *Refusal) Error() string { return r.Message }
 // Advice returns the hint.
 func (r *Refusal) Advice() string { return r.Hint }
 
-// Guard stands before a port of the loopback interface. It refuses what pages of other origins and names that resolve here from elsewhere
-// (DNS rebinding) send, who shows no credential, and bodies that are too large or stop coming. The zero value refuses everybody.
+// Guard stands before a port of the loopback interface. It refuses what pages of other origins and names that resolve
+// here from elsewhere (DNS rebinding) send, who shows no credential, and bodies that are too large or stop coming. The
+// zero value refuses everybody.
 type Guard struct {
 	// Keys tell who is who; nil knows nobody, so that only what Needs leaves to Anyone is answered.
 	Keys *Keys
@@ -61,8 +62,8 @@ type Rule struct {
 	MaxBody int64
 }
 
-// Wrap returns a handler that answers what the guard admits as next does. It must be served by an http.Server, which says at which port a
-// request came in. Next is not shown the credential; CallerOf tells it who asks.
+// Wrap returns a handler that answers what the guard admits as next does. It must be served by an http.Server, which
+// says at which port a request came in. Next is not shown the credential; CallerOf tells it who asks.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -131,7 +132,10 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request, rule Rule) (Caller
 	case refusal != nil:
 		return Anyone, refusal
 	default:
-		return Anyone, &Refusal{http.StatusForbidden, "the token of Prometheus reads /metrics and nothing else", "show the token in the file " + TokenFile + " of the state directory"}
+		return Anyone, &Refusal{
+			http.StatusForbidden, "the token of Prometheus reads /metrics and nothing else",
+			"show the token in the file " + TokenFile + " of the state directory",
+		}
 	}
 	if refusal := admitContent(r, rule.Content); refusal != nil {
 		return Anyone, refusal
@@ -156,7 +160,8 @@ func admitHost(r *http.Request) *Refusal {
 		return nil
 	}
 	return &Refusal{
-		http.StatusForbidden, fmt.Sprintf("this port is for this machine only, and the host %.100q is not its loopback name", r.Host),
+		http.StatusForbidden, fmt.Sprintf("this port is for this machine only, and the host %.100q is not its loopback name",
+			r.Host),
 		fmt.Sprintf("use http://127.0.0.1:%d", local.Port),
 	}
 }
@@ -169,7 +174,8 @@ func isLoopback(name string) bool {
 	return err == nil && address.IsLoopback()
 }
 
-// admitOrigin refuses what a page of another origin makes a browser send. That its user follows a link from there is no such thing.
+// admitOrigin refuses what a page of another origin makes a browser send. That its user follows a link from there is no
+// such thing.
 func admitOrigin(r *http.Request) *Refusal {
 	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
 		return &Refusal{Status: http.StatusForbidden, Message: fmt.Sprintf("pages of %.100q may not ask here", origin)}
@@ -182,13 +188,17 @@ func admitOrigin(r *http.Request) *Refusal {
 		if reads && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 			return nil
 		}
-		return &Refusal{Status: http.StatusForbidden, Message: fmt.Sprintf("pages of another site may not ask here (Sec-Fetch-Site: %.100q)", site)}
+		return &Refusal{
+			Status:  http.StatusForbidden,
+			Message: fmt.Sprintf("pages of another site may not ask here (Sec-Fetch-Site: %.100q)", site),
+		}
 	}
 }
 
 // identify says who asks; where that is Anyone, the refusal is for who must be more.
 func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (Caller, *Refusal) {
-	const advice = "in a browser, open the link that `spillway open` prints; elsewhere send the header \"Authorization: Bearer TOKEN\" with the token " +
+	const advice = "in a browser, open the link that `spillway open` prints; elsewhere send the header \"Authorization: " +
+		"Bearer TOKEN\" with the token " +
 		"in the file " + TokenFile + " of the state directory"
 	if g.Keys == nil {
 		return Anyone, &Refusal{http.StatusUnauthorized, "nobody may ask here", ""}
@@ -211,8 +221,8 @@ func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (Caller, *Refus
 	}
 }
 
-// Bearer returns the token in the value of an Authorization header (RFC 6750), or in gRPC's metadata. Given is true for every kind of
-// authorization, because it means to be one.
+// Bearer returns the token in the value of an Authorization header (RFC 6750), or in gRPC's metadata. Given is true for
+// every kind of authorization, because it means to be one.
 func Bearer(authorization string) (token string, given bool) {
 	if kind, token, _ := strings.Cut(authorization, " "); strings.EqualFold(kind, "Bearer") {
 		return strings.TrimSpace(token), true
@@ -238,8 +248,8 @@ const (
 	maxHeader      = 64 << 10 // bytes: browsers send the cookies of every port of the host
 )
 
-// NewServer returns a server of handler that gives up connections on which no header comes for long, or none at all. It logs what it says of
-// broken connections at debug level. Answers may take any time.
+// NewServer returns a server of handler that gives up connections on which no header comes for long, or none at all. It
+// logs what it says of broken connections at debug level. Answers may take any time.
 func NewServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerPatience, IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader,

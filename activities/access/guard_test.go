@@ -22,7 +22,8 @@ var guarded = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, refusal.Message, refusal.Status)
 		return
 	}
-	_, _ = fmt.Fprintf(w, "caller %d, body %q, authorization %q", CallerOf(r.Context()), body, r.Header.Get("Authorization"))
+	_, _ = fmt.Fprintf(w, "caller %d, body %q, authorization %q", CallerOf(r.Context()), body,
+		r.Header.Get("Authorization"))
 })
 
 // newGuard needs a token of Prometheus for /metrics, none for /open, JSON for what is posted, and 100 bytes at most.
@@ -89,45 +90,133 @@ func TestAttackOnAGuardedPort(t *testing.T) {
 		status             int
 		contains           string
 	}{
-		"the owner":                                  {"GET", "/", "", owner(), 200, `caller 0, body "", authorization ""`},
-		"the owner by another spelling":              {"GET", "/", "", http.Header{"Authorization": {"bearer  " + keys.Token()}}, 200, "caller 0"},
-		"the owner posts":                            {"POST", "/", "{}", owner("Content-Type", posted+"; charset=utf-8"), 200, `body "{}"`},
-		"the owner's page":                           {"POST", "/", "{}", owner("Content-Type", posted, "Origin", "http://127.0.0.1:7474", "Sec-Fetch-Site", "same-origin"), 200, "caller 0"},
-		"localhost":                                  {"GET", "/", "", owner("Host", "localhost:7474"), 200, "caller 0"},
-		"IPv6":                                       {"GET", "/", "", owner("Host", "[::1]:7474"), 200, "caller 0"},
-		"what is open, without a credential":         {"GET", "/open", "", nil, 200, "caller 2"},
-		"what is open, with a wrong one":             {"GET", "/open", "", http.Header{"Authorization": {"Bearer x"}}, 200, "caller 2"},
-		"what is open, with a token":                 {"GET", "/open", "", owner(), 200, "caller 0"},
-		"metrics by Prometheus":                      {"GET", "/metrics", "", http.Header{"Authorization": {"Bearer " + keys.MetricsToken()}}, 200, "caller 1"},
-		"metrics by the owner":                       {"GET", "/metrics", "", owner(), 200, "caller 0"},
-		"a link to a page":                           {"GET", "/open", "", fetched("cross-site", "navigate", "document"), 200, "caller 2"},
-		"nobody":                                     {"GET", "/", "", nil, 401, "spillway open"},
-		"nobody posts":                               {"POST", "/", "{}", http.Header{"Content-Type": {posted}}, 401, "no credential"},
-		"nobody reads metrics":                       {"GET", "/metrics", "", nil, 401, "no credential"},
-		"a token of another directory":               {"GET", "/", "", http.Header{"Authorization": {"Bearer " + others.Token()}}, 401, "not one of this engine's"},
-		"an empty token":                             {"GET", "/", "", http.Header{"Authorization": {"Bearer "}}, 401, "not one of this engine's"},
-		"a longer token":                             {"GET", "/", "", owner("Authorization", "Bearer "+keys.Token()+"x"), 401, "not one of this engine's"},
-		"the token as a password":                    {"GET", "/", "", owner("Authorization", "Basic "+keys.Token()), 401, "not one of this engine's"},
-		"the token of a build":                       {"GET", "/", "", owner("Authorization", "Bearer "+keys.BuildToken("digits@0")), 401, "not one of this engine's"},
-		"Prometheus asks for more":                   {"GET", "/", "", http.Header{"Authorization": {"Bearer " + keys.MetricsToken()}}, 403, "/metrics and nothing else"},
-		"a rebound name":                             {"GET", "/open", "", owner("Host", "evil.example:7474"), 403, "evil.example"},
-		"a rebound name that begins like an address": {"GET", "/open", "", owner("Host", "127.0.0.1.evil.example:7474"), 403, "loopback"},
-		"a name below localhost":                     {"GET", "/open", "", owner("Host", "evil.localhost:7474"), 403, "loopback"},
-		"an address of the world":                    {"GET", "/open", "", owner("Host", "10.0.0.1:7474"), 403, "loopback"},
-		"another port":                               {"GET", "/open", "", owner("Host", "127.0.0.1:7475"), 403, "7475"},
-		"no port":                                    {"GET", "/open", "", owner("Host", "127.0.0.1"), 403, "127.0.0.1:7474"},
-		"no host":                                    {"GET", "/open", "", owner("Host", ""), 403, "loopback"},
-		"a page of elsewhere":                        {"POST", "/open", "{}", owner("Content-Type", posted, "Origin", "https://evil.example"), 403, "evil.example"},
-		"a page without an origin":                   {"POST", "/open", "{}", owner("Content-Type", posted, "Origin", "null"), 403, "null"},
-		"a page of another port":                     {"GET", "/open", "", owner("Origin", "http://127.0.0.1:9999"), 403, "9999"},
-		"a script of elsewhere":                      {"GET", "/open", "", fetched("cross-site", "no-cors", "script"), 403, "cross-site"},
-		"a frame of elsewhere":                       {"GET", "/open", "", fetched("cross-site", "navigate", "iframe"), 403, "cross-site"},
-		"a form of elsewhere":                        {"POST", "/open", "a=b", fetched("cross-site", "navigate", "document", "Content-Type", "text/plain"), 403, "cross-site"},
-		"a fetch of another port":                    {"GET", "/open", "", fetched("same-site", "cors", "empty"), 403, "same-site"},
-		"a form":                                     {"POST", "/", "a=b", owner("Content-Type", "application/x-www-form-urlencoded"), 415, "application/json"},
-		"plain text":                                 {"POST", "/", "{}", owner("Content-Type", "text/plain"), 415, "application/json"},
-		"a post without a type":                      {"POST", "/", "{}", owner(), 415, "application/json"},
-		"a large body":                               {"POST", "/", strings.Repeat("x", 101), owner("Content-Type", posted), 413, "larger"},
+		"the owner": {"GET", "/", "", owner(), 200, `caller 0, body "", authorization ""`},
+		"the owner by another spelling": {
+			"GET", "/", "",
+			http.Header{"Authorization": {"bearer  " + keys.Token()}},
+			200, "caller 0",
+		},
+		"the owner posts": {
+			"POST", "/", "{}", owner("Content-Type", posted+"; charset=utf-8"),
+			200, `body "{}"`,
+		},
+		"the owner's page": {
+			"POST", "/", "{}",
+			owner("Content-Type", posted, "Origin", "http://127.0.0.1:7474", "Sec-Fetch-Site", "same-origin"), 200, "caller 0",
+		},
+		"localhost":                          {"GET", "/", "", owner("Host", "localhost:7474"), 200, "caller 0"},
+		"IPv6":                               {"GET", "/", "", owner("Host", "[::1]:7474"), 200, "caller 0"},
+		"what is open, without a credential": {"GET", "/open", "", nil, 200, "caller 2"},
+		"what is open, with a wrong one": {
+			"GET", "/open", "",
+			http.Header{"Authorization": {"Bearer x"}},
+			200,
+			"caller 2",
+		},
+		"what is open, with a token": {"GET", "/open", "", owner(), 200, "caller 0"},
+		"metrics by Prometheus": {
+			"GET", "/metrics", "",
+			http.Header{"Authorization": {"Bearer " + keys.MetricsToken()}},
+			200, "caller 1",
+		},
+		"metrics by the owner": {"GET", "/metrics", "", owner(), 200, "caller 0"},
+		"a link to a page": {
+			"GET", "/open", "", fetched("cross-site", "navigate", "document"), 200,
+			"caller 2",
+		},
+		"nobody": {"GET", "/", "", nil, 401, "spillway open"},
+		"nobody posts": {
+			"POST", "/", "{}",
+			http.Header{"Content-Type": {posted}},
+			401,
+			"no credential",
+		},
+		"nobody reads metrics": {"GET", "/metrics", "", nil, 401, "no credential"},
+		"a token of another directory": {
+			"GET", "/", "",
+			http.Header{"Authorization": {"Bearer " + others.Token()}},
+			401, "not one of this engine's",
+		},
+		"an empty token": {
+			"GET", "/", "",
+			http.Header{"Authorization": {"Bearer "}},
+			401,
+			"not one of this engine's",
+		},
+		"a longer token": {
+			"GET", "/", "", owner("Authorization", "Bearer "+keys.Token()+"x"),
+			401, "not one of this engine's",
+		},
+		"the token as a password": {
+			"GET", "/", "", owner("Authorization", "Basic "+keys.Token()), 401,
+			"not one of this engine's",
+		},
+		"the token of a build": {
+			"GET", "/", "",
+			owner("Authorization", "Bearer "+keys.BuildToken("digits@0")), 401, "not one of this engine's",
+		},
+		"Prometheus asks for more": {
+			"GET", "/", "",
+			http.Header{"Authorization": {"Bearer " + keys.MetricsToken()}},
+			403, "/metrics and nothing else",
+		},
+		"a rebound name": {
+			"GET", "/open", "", owner("Host", "evil.example:7474"), 403,
+			"evil.example",
+		},
+		"a rebound name that begins like an address": {
+			"GET", "/open", "", owner("Host", "127.0.0.1.evil.example:7474"), 403,
+			"loopback",
+		},
+		"a name below localhost": {
+			"GET", "/open", "", owner("Host", "evil.localhost:7474"), 403,
+			"loopback",
+		},
+		"an address of the world": {"GET", "/open", "", owner("Host", "10.0.0.1:7474"), 403, "loopback"},
+		"another port":            {"GET", "/open", "", owner("Host", "127.0.0.1:7475"), 403, "7475"},
+		"no port":                 {"GET", "/open", "", owner("Host", "127.0.0.1"), 403, "127.0.0.1:7474"},
+		"no host":                 {"GET", "/open", "", owner("Host", ""), 403, "loopback"},
+		"a page of elsewhere": {
+			"POST", "/open", "{}",
+			owner("Content-Type", posted, "Origin", "https://evil.example"), 403, "evil.example",
+		},
+		"a page without an origin": {
+			"POST", "/open", "{}", owner("Content-Type", posted, "Origin", "null"),
+			403, "null",
+		},
+		"a page of another port": {
+			"GET", "/open", "", owner("Origin", "http://127.0.0.1:9999"), 403,
+			"9999",
+		},
+		"a script of elsewhere": {
+			"GET", "/open", "", fetched("cross-site", "no-cors", "script"), 403,
+			"cross-site",
+		},
+		"a frame of elsewhere": {
+			"GET", "/open", "", fetched("cross-site", "navigate", "iframe"), 403,
+			"cross-site",
+		},
+		"a form of elsewhere": {
+			"POST", "/open", "a=b",
+			fetched("cross-site", "navigate", "document", "Content-Type", "text/plain"), 403, "cross-site",
+		},
+		"a fetch of another port": {
+			"GET", "/open", "", fetched("same-site", "cors", "empty"), 403,
+			"same-site",
+		},
+		"a form": {
+			"POST", "/", "a=b",
+			owner("Content-Type", "application/x-www-form-urlencoded"), 415, "application/json",
+		},
+		"plain text": {
+			"POST", "/", "{}", owner("Content-Type", "text/plain"), 415,
+			"application/json",
+		},
+		"a post without a type": {"POST", "/", "{}", owner(), 415, "application/json"},
+		"a large body": {
+			"POST", "/", strings.Repeat("x", 101), owner("Content-Type", posted),
+			413, "larger",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,7 +270,8 @@ func TestSessionsLastAndEnd(t *testing.T) {
 		}
 		got := ask(cookie)
 		if got.Code != http.StatusOK || !strings.Contains(got.Body.String(), "caller 0") || cookieOf(got) != nil {
-			t.Errorf("with a new session: got %d %s, cookie %v; want the owner, and no other cookie", got.Code, got.Body, cookieOf(got))
+			t.Errorf("with a new session: got %d %s, cookie %v; want the owner, and no other cookie", got.Code, got.Body,
+				cookieOf(got))
 		}
 		time.Sleep(sessionLife - time.Minute)
 		got = ask(cookie)
@@ -280,13 +370,17 @@ func serve(t *testing.T, g *Guard, handler http.Handler) (dial func() net.Conn) 
 	}
 }
 
-// TestAttackWithBodiesThatDoNotCome sends the half of a body on many connections: each is answered, and closed, when its time is over.
+// TestAttackWithBodiesThatDoNotCome sends the half of a body on many connections: each is answered, and closed, when
+// its time is over.
 func TestAttackWithBodiesThatDoNotCome(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		keys := open(t, newDir(t))
 		dial := serve(t, newGuard(keys), guarded)
-		for name, authorization := range map[string]string{"by the owner": "Bearer " + keys.Token(), "by nobody": "Bearer x"} {
+		for name, authorization := range map[string]string{
+			"by the owner": "Bearer " + keys.Token(),
+			"by nobody":    "Bearer x",
+		} {
 			began := time.Now()
 			ended := make(chan string)
 			const many = 20

@@ -31,14 +31,16 @@ const (
 // secretSize is the size of the secret, in bytes.
 const secretSize = 32
 
-// Keys are the credentials of a state directory. They are safe for concurrent use and never change. The zero value is not useful; use Open.
+// Keys are the credentials of a state directory. They are safe for concurrent use and never change. The zero value is
+// not useful; use Open.
 type Keys struct {
 	secret [secretSize]byte
 }
 
-// Open reads the keys of the state directory dir, and makes what is missing; only who has the directory's lock may call it. It refuses, with an
-// *Error that says what to do, a directory and files that others can write, secrets that others can read, and whatever belongs to another user.
-// It takes the rights of others to the directory; where they could write to it, only if it has no keys yet and all in it is the owner's.
+// Open reads the keys of the state directory dir, and makes what is missing; only who has the directory's lock may call
+// it. It refuses, with an *Error that says what to do, a directory and files that others can write, secrets that others
+// can read, and whatever belongs to another user. It takes the rights of others to the directory; where they could
+// write to it, only if it has no keys yet and all in it is the owner's.
 func Open(dir string) (*Keys, error) {
 	root, err := openRoot(dir)
 	if err != nil {
@@ -49,7 +51,10 @@ func Open(dir string) (*Keys, error) {
 		return nil, err
 	}
 	if err := root.Mkdir(keysDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, &Error{filepath.Join(dir, keysDir), err.Error(), "make the state directory writable, or choose another with --state"}
+		return nil, &Error{
+			filepath.Join(dir, keysDir), err.Error(),
+			"make the state directory writable, or choose another with --state",
+		}
 	}
 	if err := checkDir(root, dir, keysDir); err != nil {
 		return nil, err
@@ -78,7 +83,8 @@ func (k *Keys) load(root *os.Root, dir string) error {
 		if len(held) != secretSize {
 			return &Error{
 				filepath.Join(dir, secretFile), fmt.Sprintf("has %d bytes, not %d", len(held), secretSize),
-				"put it back from a copy, or remove it: new credentials are made then, and results kept by other runs are made anew",
+				"put it back from a copy, or remove it: new credentials are made then, and results kept by other runs " +
+					"are made anew",
 			}
 		}
 		copy(k.secret[:], held)
@@ -105,8 +111,9 @@ func keep(root *os.Root, dir, name, line string) error {
 	return write(root, dir, name, []byte(line+"\n"))
 }
 
-// Write keeps what is for one tool and holds a credential, such as the configuration of the nats command, in the file name of the state directory
-// dir, which only its owner can read, and ends it with a line feed. Name is NATSFile, TemporalFile or PointerFile. A file that says the same stays.
+// Write keeps what is for one tool and holds a credential, such as the configuration of the nats command, in the file
+// name of the state directory dir, which only its owner can read, and ends it with a line feed. Name is NATSFile,
+// TemporalFile or PointerFile. A file that says the same stays.
 func Write(dir, name, content string) error {
 	root, err := openOwn(dir)
 	if err != nil {
@@ -119,7 +126,10 @@ func Write(dir, name, content string) error {
 // write makes a file that only its owner can read, whole or not at all.
 func write(root *os.Root, dir, name string, content []byte) error {
 	failed := func(err error) error {
-		return &Error{filepath.Join(dir, name), err.Error(), "make the state directory writable, or choose another with --state"}
+		return &Error{
+			filepath.Join(dir, name), err.Error(),
+			"make the state directory writable, or choose another with --state",
+		}
 	}
 	part := name + "." + rand.Text()
 	file, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -176,14 +186,15 @@ func (k *Keys) signing() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(k.de
 // Sign signs a message for Verify.
 func (k *Keys) Sign(message []byte) []byte { return ed25519.Sign(k.signing(), message) }
 
-// PublicKey verifies what Sign signed; it is no secret. It is written in hexadecimal digits, or so, by whoever hands it on.
+// PublicKey verifies what Sign signed; it is no secret. It is written in hexadecimal digits, or so, by whoever hands it
+// on.
 func (k *Keys) PublicKey() ed25519.PublicKey {
 	public, _ := k.signing().Public().(ed25519.PublicKey) // it is of no other type
 	return public
 }
 
-// ReadToken is the owner's token of the state directory dir, for a command that talks to the engine there. It refuses what Open refuses, and
-// makes nothing: the error is fs.ErrNotExist where no engine of this version has run yet.
+// ReadToken is the owner's token of the state directory dir, for a command that talks to the engine there. It refuses
+// what Open refuses, and makes nothing: the error is fs.ErrNotExist where no engine of this version has run yet.
 func ReadToken(dir string) (string, error) {
 	root, err := openOwn(dir)
 	if err != nil {
@@ -199,7 +210,10 @@ func ReadToken(dir string) (string, error) {
 	}
 	token := strings.TrimSuffix(string(held), "\n")
 	if decoded, err := base64.RawURLEncoding.DecodeString(token); err != nil || len(decoded) != sha256.Size {
-		return "", &Error{filepath.Join(dir, TokenFile), "holds no token", "remove it and start the engine again: it writes it anew"}
+		return "", &Error{
+			filepath.Join(dir, TokenFile), "holds no token",
+			"remove it and start the engine again: it writes it anew",
+		}
 	}
 	return token, nil
 }

@@ -40,7 +40,8 @@ func TestKeysAreMadeOnceAndStay(t *testing.T) {
 		t.Error("IsBuildToken takes the token of another build, or not its own")
 	}
 	message := []byte("a result")
-	if signature := first.Sign(message); !ed25519.Verify(again.PublicKey(), message, signature) || ed25519.Verify(again.PublicKey(), []byte("another"), signature) {
+	if signature := first.Sign(message); !ed25519.Verify(again.PublicKey(), message, signature) ||
+		ed25519.Verify(again.PublicKey(), []byte("another"), signature) {
 		t.Error("a signature does not verify, or verifies another message")
 	}
 	if open(t, newDir(t)).Token() == first.Token() {
@@ -157,7 +158,8 @@ func TestAttackCredentialsThatOthersCanTouchAreRefused(t *testing.T) {
 			open(t, dir)
 			tt.spoil(t, dir)
 			_, err := Open(dir)
-			if refused, is := errors.AsType[*Error](err); !is || !strings.Contains(refused.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			if refused, is := errors.AsType[*Error](err); !is || !strings.Contains(refused.Error(), tt.want) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("Open: got %v, want an Error of one line with %q", err, tt.want)
 			}
 		})

@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// EngineLives reports whether an engine holds the lock of the state directory dir, and refuses a directory that belongs to another user or that
-// others can write to. Ask it before a token is sent to an address that is kept there: where no engine lives, anybody may listen at it by now.
+// EngineLives reports whether an engine holds the lock of the state directory dir, and refuses a directory that belongs
+// to another user or that others can write to. Ask it before a token is sent to an address that is kept there: where no
+// engine lives, anybody may listen at it by now.
 func EngineLives(dir string) (bool, error) {
 	root, err := openOwn(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// sessionLife is how long a browser stays logged in after it was last seen, sessionRenewal how old its session is when it is given a new one.
+	// sessionLife is how long a browser stays logged in after it was last seen, sessionRenewal how old its session is when
+	// it is given a new one.
 	sessionLife    = 7 * 24 * time.Hour
 	sessionRenewal = 24 * time.Hour
 	// loginLife is how long a code for a login may be used, and mostLogins how many may wait to be.
@@ -21,9 +22,9 @@ const (
 	mostLogins = 100
 )
 
-// SetSession logs the browser in that w is the answer to. It is the owner on every port of the engine until it has not been seen for a week:
-// browsers send cookies to all ports of a host, which is why its name is of this state directory, and its value is not the token.
-// No page of another site makes a browser send it, and no script reads it.
+// SetSession logs the browser in that w is the answer to. It is the owner on every port of the engine until it has not
+// been seen for a week: browsers send cookies to all ports of a host, which is why its name is of this state directory,
+// and its value is not the token. No page of another site makes a browser send it, and no script reads it.
 func (k *Keys) SetSession(w http.ResponseWriter) { k.setSession(w, time.Now()) }
 
 func (k *Keys) setSession(w http.ResponseWriter, now time.Time) {
@@ -66,8 +67,8 @@ func (k *Keys) session(until time.Time) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(stated))
 }
 
-// Logins are codes with each of which one browser can log in, once. They are kept in memory only, so a link with one is worth nothing after
-// ten minutes or a restart. The zero value has none; methods may be called concurrently.
+// Logins are codes with each of which one browser can log in, once. They are kept in memory only, so a link with one is
+// worth nothing after ten minutes or a restart. The zero value has none; methods may be called concurrently.
 type Logins struct {
 	mu    sync.Mutex
 	codes map[[sha256.Size]byte]time.Time // guarded by mu: until when each may be used, by the code's digest

@@ -124,7 +124,8 @@ func (q *queue) deliver(ctx context.Context, l delivery) bool {
 			q.logger.WarnContext(ctx, "alert given up", "alert", l.alert.ID, "destination", q.to.name(), "error", err)
 			return true
 		}
-		q.logger.DebugContext(ctx, "alert is sent again", "alert", l.alert.ID, "destination", q.to.name(), "wait", pause, "error", err)
+		q.logger.DebugContext(ctx, "alert is sent again", "alert", l.alert.ID, "destination", q.to.name(), "wait", pause,
+			"error", err)
 		if !wait.For(ctx, pause) {
 			return false
 		}
@@ -133,6 +134,7 @@ func (q *queue) deliver(ctx context.Context, l delivery) bool {
 
 func (r Retry) orDefaults() Retry {
 	return Retry{
-		First: cmp.Or(max(r.First, 0), time.Second), Most: cmp.Or(max(r.Most, 0), time.Minute), For: cmp.Or(max(r.For, 0), 10*time.Minute),
+		First: cmp.Or(max(r.First, 0), time.Second), Most: cmp.Or(max(r.Most, 0), time.Minute),
+		For: cmp.Or(max(r.For, 0), 10*time.Minute),
 	}
 }

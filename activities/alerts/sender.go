@@ -30,13 +30,16 @@ type Options struct {
 	Webhooks []string
 	// Header is sent with every request, for webhooks that ask for a token.
 	Header http.Header
-	// Client makes the requests; nil is one of its own. A request takes at most ten seconds, and redirects are not followed.
+	// Client makes the requests; nil is one of its own. A request takes at most ten seconds, and redirects are not
+	// followed.
 	Client *http.Client
 	// Retry says how often a destination that is away is tried again.
 	Retry Retry
-	// Earlier are alerts that were sent before, as Stored returns them: Recent knows them, and Send does not send them again.
+	// Earlier are alerts that were sent before, as Stored returns them: Recent knows them, and Send does not send them
+	// again.
 	Earlier []predictor.Alert
-	// Logger takes a line for every alert that is given up; nil discards them. It is never given a webhook's path or query, which are secrets.
+	// Logger takes a line for every alert that is given up; nil discards them. It is never given a webhook's path or
+	// query, which are secrets.
 	Logger *slog.Logger
 }
 
@@ -47,7 +50,8 @@ type Retry struct {
 	For   time.Duration // 0 means ten minutes
 }
 
-// Sender sends alerts to every destination in the order in which they were given. Its methods are safe for concurrent use.
+// Sender sends alerts to every destination in the order in which they were given. Its methods are safe for concurrent
+// use.
 type Sender struct {
 	logger *slog.Logger
 	queues []*queue
@@ -76,7 +80,9 @@ func New(options Options) (*Sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	earlier := slices.SortedStableFunc(slices.Values(options.Earlier), func(a, b predictor.Alert) int { return a.At.Compare(b.At) })
+	earlier := slices.SortedStableFunc(slices.Values(options.Earlier), func(a, b predictor.Alert) int {
+		return a.At.Compare(b.At)
+	})
 	for _, alert := range earlier {
 		s.remember(alert)
 	}
@@ -106,8 +112,9 @@ func destinationsOf(options Options) ([]destination, error) {
 	return found, nil
 }
 
-// Send hands an alert to every destination and returns at once. One whose ID was sent before, or that comes after Close, is dropped. When a
-// destination has been away for so long that its queue is full, the oldest alert of the same run makes room, or else the oldest of all.
+// Send hands an alert to every destination and returns at once. One whose ID was sent before, or that comes after
+// Close, is dropped. When a destination has been away for so long that its queue is full, the oldest alert of the same
+// run makes room, or else the oldest of all.
 func (s *Sender) Send(alert predictor.Alert) {
 	data, err := json.Marshal(alert)
 	if err != nil {
@@ -147,8 +154,8 @@ func (s *Sender) Recent(n int) []predictor.Alert {
 	return found
 }
 
-// Close sends what waits, trying again as before, until ctx ends; the error then says how many alerts are left. Whatever is sent after it
-// is dropped.
+// Close sends what waits, trying again as before, until ctx ends; the error then says how many alerts are left.
+// Whatever is sent after it is dropped.
 func (s *Sender) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

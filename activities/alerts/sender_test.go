@@ -73,7 +73,10 @@ func receive(t *testing.T, statuses ...int) *receiver {
 	r := &receiver{statuses: statuses}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, err := io.ReadAll(request.Body)
-		got := post{id: request.Header.Get("Spillway-Alert"), contentType: request.Header.Get("Content-Type"), token: request.Header.Get("Authorization")}
+		got := post{
+			id: request.Header.Get("Spillway-Alert"), contentType: request.Header.Get("Content-Type"),
+			token: request.Header.Get("Authorization"),
+		}
 		if err != nil || request.Method != http.MethodPost || json.Unmarshal(body, &got.alert) != nil {
 			t.Errorf("%s of %q (%v)", request.Method, body, err)
 		}
@@ -106,7 +109,10 @@ func (r *receiver) ids() []string {
 func TestAWebhookGetsTheAlertAsJSON(t *testing.T) {
 	t.Parallel()
 	r := receive(t, http.StatusNoContent)
-	s := sender(t, alerts.Options{Webhooks: []string{r.URL + "/secret?token=1"}, Header: http.Header{"authorization": {"Bearer x"}}})
+	s := sender(t, alerts.Options{
+		Webhooks: []string{r.URL + "/secret?token=1"},
+		Header:   http.Header{"authorization": {"Bearer x"}},
+	})
 	s.Send(alert("r", 1))
 	s.Send(alert("q", 1))
 	s.Send(alert("r", 1)) // the same again
@@ -180,7 +186,10 @@ func TestAReceiverThatIsDeadHoldsBackNoOther(t *testing.T) {
 func TestAReceiverThatIsAwayForTooLongMissesTheAlert(t *testing.T) {
 	t.Parallel()
 	r := receive(t, 503)
-	s := sender(t, alerts.Options{Webhooks: []string{r.URL}, Retry: alerts.Retry{First: time.Millisecond, Most: time.Millisecond, For: 30 * time.Millisecond}})
+	s := sender(t, alerts.Options{
+		Webhooks: []string{r.URL},
+		Retry:    alerts.Retry{First: time.Millisecond, Most: time.Millisecond, For: 30 * time.Millisecond},
+	})
 	s.Send(alert("r", 1))
 	drain(t, s)
 	if tries := len(r.ids()); tries < 1 {
@@ -256,7 +265,8 @@ func TestNoSecretOfAWebhookIsLogged(t *testing.T) {
 	moved := receive(t, 302)
 	s := sender(t, alerts.Options{
 		Webhooks: []string{
-			strings.Replace(r.URL, "http://", "http://user:hidden1@", 1) + "/services/hidden2?token=hidden3", moved.URL + "/hidden4",
+			strings.Replace(r.URL, "http://", "http://user:hidden1@", 1) + "/services/hidden2?token=hidden3",
+			moved.URL + "/hidden4",
 			"http://127.0.0.1:1/hidden5",
 		},
 		Header: http.Header{"Authorization": {"hidden6"}}, Logger: logger,
@@ -268,7 +278,10 @@ func TestNoSecretOfAWebhookIsLogged(t *testing.T) {
 	if strings.Contains(text, "hidden") {
 		t.Errorf("the log tells a secret:\n%s", text)
 	}
-	for _, part := range []string{"alert given up", "destination=" + strings.TrimPrefix(r.URL, "http://"), "answered 400", "a redirect", "destination=127.0.0.1:1"} {
+	for _, part := range []string{
+		"alert given up", "destination=" + strings.TrimPrefix(r.URL, "http://"), "answered 400",
+		"a redirect", "destination=127.0.0.1:1",
+	} {
 		if !strings.Contains(text, part) {
 			t.Errorf("the log lacks %q:\n%s", part, text)
 		}
@@ -316,9 +329,13 @@ func TestRecentIsNewestFirstAndBounded(t *testing.T) {
 func TestImpossibleWebhooksAreRefusedWithoutRepeatingThem(t *testing.T) {
 	t.Parallel()
 	for address, says := range map[string]string{
-		"https://hooks.example.com/x": "", "http://localhost:8080": "", "HTTPS://example.com": "", "http://[::1]:8080/secret": "",
-		"": "must begin with http", "secret": "must begin with http", "ftp://secret.example.com": "must begin with http", "file:///secret": "must begin with http",
-		"https:///secret": "names no host", "https://:8080/secret": "names no host", "http://secret%zz": "not a URL", "http://a b/secret": "not a URL", "http:secret": "names no host",
+		"https://hooks.example.com/x": "", "http://localhost:8080": "", "HTTPS://example.com": "",
+		"http://[::1]:8080/secret": "",
+		"":                         "must begin with http", "secret": "must begin with http",
+		"ftp://secret.example.com": "must begin with http",
+		"file:///secret":           "must begin with http",
+		"https:///secret":          "names no host", "https://:8080/secret": "names no host", "http://secret%zz": "not a URL",
+		"http://a b/secret": "not a URL", "http:secret": "names no host",
 	} {
 		err := alerts.CheckWebhook(address)
 		if says == "" {
@@ -338,7 +355,10 @@ func TestImpossibleWebhooksAreRefusedWithoutRepeatingThem(t *testing.T) {
 }
 
 func FuzzCheckWebhook(f *testing.F) {
-	for _, address := range []string{"https://hooks.example.com/x", "http://", "http://[::1", "https://user:pass@host/?q", "//host", "http://host:port"} {
+	for _, address := range []string{
+		"https://hooks.example.com/x", "http://", "http://[::1", "https://user:pass@host/?q",
+		"//host", "http://host:port",
+	} {
 		f.Add(address)
 	}
 	f.Fuzz(func(t *testing.T, address string) {

@@ -22,14 +22,15 @@ const (
 	// streamAge and streamBytes bound the stream; the oldest alerts go first.
 	streamAge   = 90 * 24 * time.Hour
 	streamBytes = 64 << 20
-	// duplicates is for how long the server drops a second alert with the same ID: an engine that starts again reads its history anew.
+	// duplicates is for how long the server drops a second alert with the same ID: an engine that starts again reads its
+	// history anew.
 	duplicates = 24 * time.Hour
 	// ackWait bounds one try to store an alert.
 	ackWait = 5 * time.Second
 )
 
-// EnsureStream creates the stream that stores alerts, or brings it to this configuration. It may run any number of times; the number of
-// replicas that an operator has set is kept.
+// EnsureStream creates the stream that stores alerts, or brings it to this configuration. It may run any number of
+// times; the number of replicas that an operator has set is kept.
 func EnsureStream(ctx context.Context, js jetstream.JetStream) error {
 	return streams.Ensure(ctx, js, jetstream.StreamConfig{
 		Name: Stream, Description: "goals of runs at risk, and recovered", Subjects: []string{wire.AlertSubjects},
@@ -62,11 +63,13 @@ func Stored(ctx context.Context, js jetstream.JetStream, limit int) ([]predictor
 	return slices.Clip(found), nil
 }
 
-// store publishes an alert so that the stream keeps it once. It is also an ordinary publication: whoever subscribes to the subject gets it.
+// store publishes an alert so that the stream keeps it once. It is also an ordinary publication: whoever subscribes to
+// the subject gets it.
 func store(ctx context.Context, js jetstream.JetStream, alert predictor.Alert, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, ackWait)
 	defer cancel()
-	_, err := js.Publish(ctx, wire.AlertSubject(alert.Pipeline), data, jetstream.WithMsgID(alert.ID), jetstream.WithExpectStream(Stream))
+	_, err := js.Publish(ctx, wire.AlertSubject(alert.Pipeline), data, jetstream.WithMsgID(alert.ID),
+		jetstream.WithExpectStream(Stream))
 	return err
 }
 

@@ -91,8 +91,9 @@ func TestEnsureStreamMayRunAgain(t *testing.T) {
 // alert is the n-th of a run.
 func alert(run string, n int) predictor.Alert {
 	return predictor.Alert{
-		ID: fmt.Sprintf("%s/%s/%d", run, predictor.DeadlineAtRisk, n), Run: run, Pipeline: "digits", Kind: predictor.DeadlineAtRisk,
-		At: time.Date(2026, 11, 20, 9, 0, n, 0, time.UTC), Goal: predictor.Goal{Deadline: time.Minute},
+		ID: fmt.Sprintf("%s/%s/%d", run, predictor.DeadlineAtRisk, n), Run: run, Pipeline: "digits",
+		Kind: predictor.DeadlineAtRisk,
+		At:   time.Date(2026, 11, 20, 9, 0, n, 0, time.UTC), Goal: predictor.Goal{Deadline: time.Minute},
 		FinishSeconds: predictor.Interval{Low: 60, Mid: 70, High: 80}, Message: "late",
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// WebhooksVariable is the environment variable with URLs to which alerts are posted, with spaces between them, for those that are secrets:
-// arguments can be read by all users of a machine.
+// WebhooksVariable is the environment variable with URLs to which alerts are posted, with spaces between them, for
+// those that are secrets: arguments can be read by all users of a machine.
 const WebhooksVariable = "SPILLWAY_ALERT_WEBHOOKS"
 
 const (
@@ -28,8 +28,8 @@ const (
 	idHeader = "Spillway-Alert"
 )
 
-// CheckWebhook says why alerts cannot be posted to address; nil when they can. The error never repeats the address: its path and query may
-// be secrets.
+// CheckWebhook says why alerts cannot be posted to address; nil when they can. The error never repeats the address: its
+// path and query may be secrets.
 func CheckWebhook(address string) error {
 	_, err := parseWebhook(address)
 	return err

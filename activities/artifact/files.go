@@ -17,12 +17,15 @@ import (
 )
 
 const (
-	// partial is the folder of Puts that go on; it is in the store's own directory so that a rename stays in one file system.
+	// partial is the folder of Puts that go on; it is in the store's own directory so that a rename stays in one file
+	// system.
 	partial = "partial"
-	// partialFor is how long a file in partial may go without a write before Open takes it for the leftover of a crash.
-	// A Put that stalls longer than this while another process opens the store fails with a clear error and can be tried again.
+	// partialFor is how long a file in partial may go without a write before Open takes it for the leftover of a crash. A
+	// Put that stalls longer than this while another process opens the store fails with a clear error and can be tried
+	// again.
 	partialFor = time.Hour
-	// fanOut is how many digits of the digest name the folder: 256 folders keep each below a few thousand entries at a million artifacts.
+	// fanOut is how many digits of the digest name the folder: 256 folders keep each below a few thousand entries at a
+	// million artifacts.
 	fanOut = 2
 )
 
@@ -34,7 +37,8 @@ type Files struct {
 
 var _ activities.Store = (*Files)(nil)
 
-// Open returns the store in dir, which it creates where needed, and sweeps what crashed Puts left behind more than an hour ago.
+// Open returns the store in dir, which it creates where needed, and sweeps what crashed Puts left behind more than an
+// hour ago.
 func Open(dir string) (*Files, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -58,8 +62,8 @@ func Open(dir string) (*Files, error) {
 // Dir returns the absolute path of the store's directory.
 func (f *Files) Dir() string { return f.dir }
 
-// Put stores everything that r yields and returns its address once file and folder are on disk. When the bytes are stored already
-// the new file takes the place of the old one, which also heals a file that was damaged.
+// Put stores everything that r yields and returns its address once file and folder are on disk. When the bytes are
+// stored already the new file takes the place of the old one, which also heals a file that was damaged.
 func (f *Files) Put(ctx context.Context, r io.Reader) (ref activities.Ref, err error) {
 	if err := f.admit(); err != nil {
 		return activities.Ref{}, fmt.Errorf("put artifact: %w", err)
@@ -163,7 +167,8 @@ func (f *Files) install(temporary, digest string) error {
 	return syncFolder(folder)
 }
 
-// sweep removes partial files whose last write is before limit. A file that another process renames or removes meanwhile is none of ours.
+// sweep removes partial files whose last write is before limit. A file that another process renames or removes
+// meanwhile is none of ours.
 func (f *Files) sweep(limit time.Time) error {
 	entries, err := os.ReadDir(f.partial())
 	if err != nil {
@@ -181,7 +186,8 @@ func (f *Files) sweep(limit time.Time) error {
 	return nil
 }
 
-// fill copies r into file, on to the disk, and returns the address of what it copied; it stops between two reads once ctx has ended.
+// fill copies r into file, on to the disk, and returns the address of what it copied; it stops between two reads once
+// ctx has ended.
 func fill(ctx context.Context, file *os.File, r io.Reader) (activities.Ref, error) {
 	sum := sha256.New()
 	read := readFunc(func(p []byte) (int, error) {
@@ -220,7 +226,8 @@ func checkDigest(digest string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("digest %.80q is not %d lower-case hexadecimal digits; use the one that Put returned", digest, hex.EncodedLen(sha256.Size))
+	return fmt.Errorf("digest %.80q is not %d lower-case hexadecimal digits; use the one that Put returned", digest,
+		hex.EncodedLen(sha256.Size))
 }
 
 // readFunc is an io.Reader.
@@ -246,7 +253,8 @@ func (v *verifier) Read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		v.end = io.EOF
 		if got := hex.EncodeToString(v.sum.Sum(nil)); got != v.digest {
-			v.end = fmt.Errorf("read artifact %s: %w: the file hashes to %s; remove it and let its task run again", v.digest, activities.ErrCorrupt, got)
+			v.end = fmt.Errorf("read artifact %s: %w: the file hashes to %s; remove it and let its task run again", v.digest,
+				activities.ErrCorrupt, got)
 		}
 		err = v.end
 	}

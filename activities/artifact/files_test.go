@@ -184,7 +184,8 @@ func TestAttackADirectoryInAnArtifactsPlaceMakesRoomForIt(t *testing.T) {
 	t.Parallel()
 	store := open(t)
 	ref := put(t, store, "data")
-	if err := errors.Join(os.Remove(path(store, ref.Digest)), os.MkdirAll(filepath.Join(path(store, ref.Digest), "deep"), 0o700)); err != nil {
+	if err := errors.Join(os.Remove(path(store, ref.Digest)),
+		os.MkdirAll(filepath.Join(path(store, ref.Digest), "deep"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	put(t, store, "data")
@@ -205,7 +206,8 @@ func TestOpenSaysWhyThereIsNothing(t *testing.T) {
 	}
 	for _, digest := range []string{
 		"", "ab", "../secret", "/etc/passwd", strings.Repeat("../", 21) + "a", strings.Repeat("A", 64),
-		strings.Repeat("g", 64), digestOf("x")[:63], digestOf("x") + "0", digestOf("x")[:62] + "\x00\x00", strings.Repeat("é", 32),
+		strings.Repeat("g", 64), digestOf("x")[:63], digestOf("x") + "0", digestOf("x")[:62] + "\x00\x00",
+		strings.Repeat("é", 32),
 	} {
 		r, err := store.Open(t.Context(), digest)
 		if err == nil {
@@ -229,8 +231,11 @@ func TestAFailedPutLeavesNothing(t *testing.T) {
 		source io.Reader
 		want   error
 	}{
-		"the source fails in the middle": {t.Context(), io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)), broken},
-		"the context has ended":          {ended, strings.NewReader("whole"), context.Canceled},
+		"the source fails in the middle": {
+			t.Context(), io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)),
+			broken,
+		},
+		"the context has ended": {ended, strings.NewReader("whole"), context.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,8 +14,9 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 )
 
-// OffloadThreshold is the size, in bytes, from which payloads leave the history when Offload is given no other. Temporal refuses a payload
-// over 2 MiB and a history over 50 MiB: at 64 KiB a run may carry several hundred payloads before the first of the two matters.
+// OffloadThreshold is the size, in bytes, from which payloads leave the history when Offload is given no other.
+// Temporal refuses a payload over 2 MiB and a history over 50 MiB: at 64 KiB a run may carry several hundred payloads
+// before the first of the two matters.
 const OffloadThreshold = 64 << 10
 
 const (
@@ -26,9 +27,10 @@ const (
 	claimDigest = "digest"
 )
 
-// Offload returns the external storage that keeps payloads of threshold bytes or more in store, by digest, and a reference in the history.
-// A threshold of 0 or less means OffloadThreshold. Equal payloads are one artifact, so an attempt or a replay that stores a payload again changes nothing.
-// Every client and worker that reads the histories needs it, with the same store; the threshold may differ.
+// Offload returns the external storage that keeps payloads of threshold bytes or more in store, by digest, and a
+// reference in the history. A threshold of 0 or less means OffloadThreshold. Equal payloads are one artifact, so an
+// attempt or a replay that stores a payload again changes nothing. Every client and worker that reads the histories
+// needs it, with the same store; the threshold may differ.
 func Offload(store activities.Store, threshold int) converter.ExternalStorage {
 	if threshold <= 0 {
 		threshold = OffloadThreshold
@@ -51,7 +53,9 @@ func (*driver) Name() string { return driverName }
 func (*driver) Type() string { return driverType }
 
 // Store keeps each payload as one artifact.
-func (d *driver) Store(ctx converter.StorageDriverStoreContext, payloads []*commonpb.Payload) ([]converter.StorageDriverClaim, error) {
+func (d *driver) Store(
+	ctx converter.StorageDriverStoreContext, payloads []*commonpb.Payload,
+) ([]converter.StorageDriverClaim, error) {
 	limiter := ctx.GetLimiter()
 	return forEach(payloads, func(payload *commonpb.Payload) (claim converter.StorageDriverClaim, err error) {
 		err = limiter.Permit(ctx.Context, payload, func() error {
@@ -63,7 +67,9 @@ func (d *driver) Store(ctx converter.StorageDriverStoreContext, payloads []*comm
 }
 
 // Retrieve reads the artifact of each claim and checks it against its digest.
-func (d *driver) Retrieve(ctx converter.StorageDriverRetrieveContext, claims []converter.StorageDriverClaim) ([]*commonpb.Payload, error) {
+func (d *driver) Retrieve(
+	ctx converter.StorageDriverRetrieveContext, claims []converter.StorageDriverClaim,
+) ([]*commonpb.Payload, error) {
 	limiter := ctx.GetLimiter()
 	return forEach(claims, func(claim converter.StorageDriverClaim) (payload *commonpb.Payload, err error) {
 		err = limiter.Permit(ctx.Context, claim, func() error {
@@ -93,7 +99,8 @@ func (d *driver) retrieveOne(ctx context.Context, claim converter.StorageDriverC
 func (d *driver) retrieveClaim(ctx context.Context, claim map[string]string) (*commonpb.Payload, error) {
 	digest, found := claim[claimDigest]
 	if !found {
-		return nil, errors.New("retrieve payload: the reference in the history has no digest; it was not written by this driver")
+		return nil, errors.New("retrieve payload: the reference in the history has no digest; it was not written by " +
+			"this driver")
 	}
 	encoded, err := activities.ReadAll(ctx, d.store, digest)
 	if err != nil {
@@ -106,7 +113,8 @@ func (d *driver) retrieveClaim(ctx context.Context, claim map[string]string) (*c
 	return payload, nil
 }
 
-// forEach applies do to all items at once and keeps their order; the SDK's limiter bounds how many really go on at a time.
+// forEach applies do to all items at once and keeps their order; the SDK's limiter bounds how many really go on at a
+// time.
 func forEach[In, Out any](items []In, do func(In) (Out, error)) ([]Out, error) {
 	results, errs := make([]Out, len(items)), make([]error, len(items))
 	var all sync.WaitGroup

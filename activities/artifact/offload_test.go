@@ -28,8 +28,11 @@ func payload(t *testing.T, size int) *commonpb.Payload {
 	return encoded
 }
 
-// visit sends payloads through the SDK's own path for external storage: operation is "encode" (to the history) or "download" (from it).
-func visit(t *testing.T, storage converter.ExternalStorage, operation string, payloads ...*commonpb.Payload) (*commonpb.Payloads, string) {
+// visit sends payloads through the SDK's own path for external storage: operation is "encode" (to the history) or
+// "download" (from it).
+func visit(
+	t *testing.T, storage converter.ExternalStorage, operation string, payloads ...*commonpb.Payload,
+) (*commonpb.Payloads, string) {
 	t.Helper()
 	handler, err := converter.NewPayloadHTTPHandler(converter.PayloadHTTPHandlerOptions{ExternalStorage: storage})
 	if err != nil {
@@ -40,7 +43,8 @@ func visit(t *testing.T, storage converter.ExternalStorage, operation string, pa
 		t.Fatal(err)
 	}
 	answer := httptest.NewRecorder()
-	handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+operation, bytes.NewReader(body)))
+	handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+operation,
+		bytes.NewReader(body)))
 	if answer.Code != http.StatusOK {
 		return nil, answer.Body.String()
 	}
@@ -60,8 +64,10 @@ func TestOnlyLargePayloadsLeaveTheHistoryAndTheyComeBack(t *testing.T) {
 	if failure != "" {
 		t.Fatal(failure)
 	}
-	if got := history.GetPayloads(); !proto.Equal(got[0], small) || proto.Size(got[1]) > 1<<10 || !proto.Equal(got[1], got[2]) {
-		t.Errorf("history holds %d, %d and %d bytes; want the small payload, and two equal references", proto.Size(got[0]), proto.Size(got[1]), proto.Size(got[2]))
+	if got := history.GetPayloads(); !proto.Equal(got[0], small) || proto.Size(got[1]) > 1<<10 ||
+		!proto.Equal(got[1], got[2]) {
+		t.Errorf("history holds %d, %d and %d bytes; want the small payload, and two equal references", proto.Size(got[0]),
+			proto.Size(got[1]), proto.Size(got[2]))
 	}
 	if names := stored(t, store); len(names) != 1 {
 		t.Errorf("files for two equal payloads: %q, want one", names)
@@ -90,7 +96,8 @@ func TestAPayloadThatIsDamagedOrGoneIsNeverHandedOut(t *testing.T) {
 			t.Parallel()
 			store := open(t)
 			driver := artifact.Offload(store, 0).Drivers[0]
-			claims, err := driver.Store(converter.StorageDriverStoreContext{Context: t.Context()}, []*commonpb.Payload{payload(t, 100<<10)})
+			claims, err := driver.Store(converter.StorageDriverStoreContext{Context: t.Context()},
+				[]*commonpb.Payload{payload(t, 100<<10)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +119,8 @@ func TestAReferenceOfAnotherDriverIsRefused(t *testing.T) {
 		"no digest":      {"key": "bucket/object"},
 		"a path instead": {"digest": "../../etc/passwd"},
 	} {
-		if got, err := driver.Retrieve(converter.StorageDriverRetrieveContext{Context: t.Context()}, []converter.StorageDriverClaim{{ClaimData: claim}}); err == nil {
+		if got, err := driver.Retrieve(converter.StorageDriverRetrieveContext{Context: t.Context()},
+			[]converter.StorageDriverClaim{{ClaimData: claim}}); err == nil {
 			t.Errorf("%s: Retrieve = %v, want an error", name, got)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 )
 
-// Restore puts back, in all of message, the payloads that Offload has taken out: a history is then whole without the store.
-// Errors wrap activities.ErrMissing or activities.ErrCorrupt where these are the cause.
+// Restore puts back, in all of message, the payloads that Offload has taken out: a history is then whole without the
+// store. Errors wrap activities.ErrMissing or activities.ErrCorrupt where these are the cause.
 func Restore(ctx context.Context, store activities.Store, message proto.Message) error {
 	d := &driver{store: store}
 	err := proxy.VisitPayloads(ctx, message, proxy.VisitPayloadsOptions{
@@ -40,7 +40,8 @@ func Restore(ctx context.Context, store activities.Store, message proto.Message)
 func (d *driver) restore(ctx context.Context, payload *commonpb.Payload) (*commonpb.Payload, error) {
 	var reference sdkpb.ExternalStorageReference
 	metadata := payload.GetMetadata()
-	if string(metadata["encoding"]) != "json/protobuf" || string(metadata["messageType"]) != string(reference.ProtoReflect().Descriptor().FullName()) {
+	if string(metadata["encoding"]) != "json/protobuf" ||
+		string(metadata["messageType"]) != string(reference.ProtoReflect().Descriptor().FullName()) {
 		return payload, nil
 	}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(payload.GetData(), &reference); err != nil {

@@ -26,7 +26,8 @@ func URL(dir string) string {
 	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String()
 }
 
-// directory returns the directory of a file URL. Its errors never repeat the user part of the URL: it may hold a secret.
+// directory returns the directory of a file URL. Its errors never repeat the user part of the URL: it may hold a
+// secret.
 func directory(location string) (string, error) {
 	parsed, err := url.Parse(location)
 	if err != nil {
@@ -42,7 +43,8 @@ func directory(location string) (string, error) {
 	case parsed.Host != "" && parsed.Host != "localhost":
 		return "", fmt.Errorf("%q names another host: write three slashes before the path", parsed.Redacted())
 	case parsed.RawQuery != "" || parsed.Fragment != "":
-		return "", fmt.Errorf("%q has a query or a fragment: write %%3F for a question mark and %%23 for a number sign", parsed.Redacted())
+		return "", fmt.Errorf("%q has a query or a fragment: write %%3F for a question mark and %%23 for a number sign",
+			parsed.Redacted())
 	case !filepath.IsAbs(filepath.FromSlash(parsed.Path)):
 		return "", fmt.Errorf("%q is not absolute", parsed.Redacted())
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// lookEvery is how often the backlog of one stage is looked at. Temporal caches the numbers for five seconds, so looking at the same
-	// stage more often tells nothing new.
+	// lookEvery is how often the backlog of one stage is looked at. Temporal caches the numbers for five seconds, so
+	// looking at the same stage more often tells nothing new.
 	lookEvery = 250 * time.Millisecond
 	// idleTurn makes every fourth look one at a stage that holds nothing: that finds tasks whose hints were all lost.
 	idleTurn = 4
@@ -123,7 +123,10 @@ func compareStages(a, b predictor.StageID) int {
 }
 
 // watchBacklog looks at one stage after another until ctx ends and tells what it saw.
-func (l *Leader) watchBacklog(ctx context.Context, stages *rotation, look func(ctx context.Context, queue string) (int, error), tell func(predictor.Event)) {
+func (l *Leader) watchBacklog(
+	ctx context.Context, stages *rotation, look func(ctx context.Context, queue string) (int, error),
+	tell func(predictor.Event),
+) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
@@ -143,7 +146,10 @@ func (l *Leader) watchBacklog(ctx context.Context, stages *rotation, look func(c
 }
 
 // lookAt tells the backlog of one queue. An empty queue of a stage that holds nothing is no news.
-func (l *Leader) lookAt(ctx context.Context, stage predictor.StageID, poolOnly, active bool, look func(ctx context.Context, queue string) (int, error), tell func(predictor.Event)) {
+func (l *Leader) lookAt(
+	ctx context.Context, stage predictor.StageID, poolOnly, active bool,
+	look func(ctx context.Context, queue string) (int, error), tell func(predictor.Event),
+) {
 	queue := stage.Queue()
 	if poolOnly {
 		queue = stage.PoolQueue()

@@ -68,7 +68,8 @@ func decodeCheckpoint(data []byte) (checkpoint, error) {
 		return checkpoint{}, fmt.Errorf("%w: %w", errCheckpoint, err)
 	}
 	if outer.Version != wire.Version {
-		return checkpoint{}, fmt.Errorf("%w: %w: %d, this build reads %d", errCheckpoint, wire.ErrVersion, outer.Version, wire.Version)
+		return checkpoint{}, fmt.Errorf("%w: %w: %d, this build reads %d", errCheckpoint, wire.ErrVersion, outer.Version,
+			wire.Version)
 	}
 	var c checkpoint
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -111,7 +112,8 @@ func openCheckpoints(ctx context.Context, js jetstream.JetStream) (*checkpointSt
 	return &checkpointStore{bucket: bucket, limit: js.Conn().MaxPayload()}, nil
 }
 
-// load returns the newest checkpoint; the zero checkpoint when there is none. It wraps errCheckpoint when there is one that cannot be used.
+// load returns the newest checkpoint; the zero checkpoint when there is none. It wraps errCheckpoint when there is one
+// that cannot be used.
 func (s *checkpointStore) load(ctx context.Context) (checkpoint, error) {
 	entry, err := s.bucket.Get(ctx, wire.StateKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -136,7 +138,8 @@ func (s *checkpointStore) save(ctx context.Context, c checkpoint) error {
 		return fmt.Errorf("save checkpoint: %w", err)
 	}
 	if s.limit > 0 && int64(len(data))+headerRoom > s.limit {
-		return fmt.Errorf("save checkpoint: it has %d bytes and the NATS server takes %d; raise max_payload", len(data), s.limit)
+		return fmt.Errorf("save checkpoint: it has %d bytes and the NATS server takes %d; raise max_payload", len(data),
+			s.limit)
 	}
 	for {
 		revision, err := s.put(ctx, data)

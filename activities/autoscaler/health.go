@@ -31,8 +31,8 @@ func (h *health) failed(err error) {
 	h.reason = err
 }
 
-// Health is nil while this process leads the loop: its lease is renewed, and what it decides is in force, also where that does not change. Else it
-// says why not. What passes within the time of a lease is no illness.
+// Health is nil while this process leads the loop: its lease is renewed, and what it decides is in force, also where
+// that does not change. Else it says why not. What passes within the time of a lease is no illness.
 func (l *Leader) Health() error {
 	l.health.mu.Lock()
 	defer l.health.mu.Unlock()
@@ -45,6 +45,7 @@ func (l *Leader) Health() error {
 	case l.health.last.IsZero():
 		return fmt.Errorf("nobody leads the loop yet: %w", errNoTerm)
 	default:
-		return fmt.Errorf("nobody leads the loop, so nothing new is granted: nothing was decided for %v", silent.Round(time.Second))
+		return fmt.Errorf("nobody leads the loop, so nothing new is granted: nothing was decided for %v",
+			silent.Round(time.Second))
 	}
 }

@@ -18,7 +18,9 @@ func TestHealthIsThatWhatIsDecidedIsInForce(t *testing.T) {
 	o := options(t, js)
 	var broken atomic.Bool
 	plans := o.Plans
-	o.Plans = &wrapped{PlanStore: plans, replace: func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
+	o.Plans = &wrapped{PlanStore: plans, replace: func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64,
+		error,
+	) {
 		if broken.Load() {
 			return 0, errors.New("no room")
 		}

@@ -78,7 +78,8 @@ func scheduled(stage predictor.StageID, tasks int) predictor.Scheduled {
 
 func record(stage predictor.StageID, task string) predictor.Record {
 	return predictor.Record{
-		Run: "run-1", Pipeline: "train", Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "laptop", Outcome: predictor.Succeeded, At: time.Now(),
+		Run: "run-1", Pipeline: "train", Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "laptop",
+		Outcome: predictor.Succeeded, At: time.Now(),
 		Usage: quantity.Usage{CPU: time.Second, Wall: time.Second, PeakMemory: 64 * quantity.MiB, Input: quantity.KiB},
 	}
 }

@@ -110,14 +110,16 @@ func (j *journal) store(ctx context.Context) {
 	}
 }
 
-// storeOne publishes until the server acknowledges or ctx ends. Publishing again after a lost answer is harmless: the ID makes it the same line.
+// storeOne publishes until the server acknowledges or ctx ends. Publishing again after a lost answer is harmless: the
+// ID makes it the same line.
 func (j *journal) storeOne(ctx context.Context, decision predictor.Decision) error {
 	kind, data, err := wire.EncodeDecision(decision)
 	if err != nil {
 		return err
 	}
 	for {
-		_, err := j.js.Publish(ctx, wire.LoopSubject(kind), data, jetstream.WithMsgID(decision.ID), jetstream.WithExpectStream(wire.LoopStream))
+		_, err := j.js.Publish(ctx, wire.LoopSubject(kind), data, jetstream.WithMsgID(decision.ID),
+			jetstream.WithExpectStream(wire.LoopStream))
 		if err == nil || ctx.Err() != nil {
 			return err
 		}

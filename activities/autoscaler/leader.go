@@ -23,15 +23,17 @@ var ErrSuperseded = errors.New("another leader has taken a later term")
 
 // PlanStore is where the plan in force is.
 type PlanStore interface {
-	// Current returns the plan in force and its revision; the zero Plan and revision 0 when there is none. With a revision, an error says
-	// that the plan of this revision cannot be read, and wraps wire.ErrVersion when a newer build wrote it.
+	// Current returns the plan in force and its revision; the zero Plan and revision 0 when there is none. With a
+	// revision, an error says that the plan of this revision cannot be read, and wraps wire.ErrVersion when a newer build
+	// wrote it.
 	Current(ctx context.Context) (predictor.Plan, uint64, error)
 	// Replace puts plan in force if the one in force still has the given revision, and returns the new revision.
 	Replace(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error)
 }
 
 const (
-	// firstPause and lastPause bound the wait before the next campaign after a term that failed; one that lasted steady counts as none.
+	// firstPause and lastPause bound the wait before the next campaign after a term that failed; one that lasted steady
+	// counts as none.
 	firstPause = 200 * time.Millisecond
 	lastPause  = 5 * time.Second
 	steady     = time.Minute
@@ -41,19 +43,21 @@ const (
 type Options struct {
 	// JetStream keeps the term and the checkpoint, and takes decisions; its streams and buckets exist.
 	JetStream jetstream.JetStream
-	// LeaseJetStream keeps the lease. It should have a connection of its own, so that no renewal waits behind other messages; nil means JetStream.
+	// LeaseJetStream keeps the lease. It should have a connection of its own, so that no renewal waits behind other
+	// messages; nil means JetStream.
 	LeaseJetStream jetstream.JetStream
 	// Plans has the plan in force.
 	Plans PlanStore
-	// Follow calls handle with every message of the loop's stream from sequence from on, in order, until ctx ends or handle fails.
-	// A message that cannot be read is the zero Message.
+	// Follow calls handle with every message of the loop's stream from sequence from on, in order, until ctx ends or
+	// handle fails. A message that cannot be read is the zero Message.
 	Follow func(ctx context.Context, from uint64, handle func(sequence uint64, message wire.Message) error) error
 	// Extent returns the sequences of the oldest and of the newest message that the loop's stream holds now; both are 0
 	// when it holds none.
 	Extent func(ctx context.Context) (first, last uint64, err error)
 	// Hosts returns the hosts whose lease is valid.
 	Hosts func(ctx context.Context) ([]predictor.Host, error)
-	// Stages returns the stages that are served, so that the backlog of each is looked at also when every hint of it was lost. Nil means none.
+	// Stages returns the stages that are served, so that the backlog of each is looked at also when every hint of it was
+	// lost. Nil means none.
 	Stages func() []predictor.StageID
 	// Client takes windows and tells backlogs.
 	Client client.Client
@@ -119,8 +123,9 @@ func New(options Options) (*Leader, error) {
 	return &Leader{options: options, id: rand.Text(), lasts: leaseTime}, nil
 }
 
-// Run leads the loop whenever the lease is this process's, until ctx ends. A term that fails is told, and after a pause the lease is campaigned
-// for anew: the last plan stays in force meanwhile, and whatever else this process does goes on.
+// Run leads the loop whenever the lease is this process's, until ctx ends. A term that fails is told, and after a pause
+// the lease is campaigned for anew: the last plan stays in force meanwhile, and whatever else this process does goes
+// on.
 func (l *Leader) Run(ctx context.Context) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		began := time.Now()

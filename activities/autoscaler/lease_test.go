@@ -31,8 +31,11 @@ func TestWhoMayTakeALease(t *testing.T) {
 		"another has just renewed it":          {observation{revision: 4, holder: "other"}, false},
 		"another has been silent for a while":  {observation{revision: 4, holder: "other", unchanged: lasts - 1}, false},
 		"another has been silent for too long": {observation{revision: 4, holder: "other", unchanged: lasts}, true},
-		"it cannot be read":                    {observation{revision: 4, holder: unknownHolder, unchanged: lasts / 2}, false},
-		"it could not be read for too long":    {observation{revision: 4, holder: unknownHolder, unchanged: lasts}, true},
+		"it cannot be read": {
+			observation{revision: 4, holder: unknownHolder, unchanged: lasts / 2},
+			false,
+		},
+		"it could not be read for too long": {observation{revision: 4, holder: unknownHolder, unchanged: lasts}, true},
 	} {
 		if got := row.seen.free("me", lasts); got != row.want {
 			t.Errorf("%s: free = %v", name, got)

@@ -92,7 +92,8 @@ func TestBacklogsAreLookedAtInTurnAndIdleStagesEveryFourthTime(t *testing.T) {
 	named := func(name string) predictor.StageID { return predictor.StageID{App: "a", Build: "b", Name: name} }
 	grants := func(names ...string) (rows []predictor.Grant) {
 		for _, name := range names {
-			rows = append(rows, predictor.Grant{Stage: named(name), Venue: predictor.Pool}, predictor.Grant{Stage: named(name), Venue: predictor.Function})
+			rows = append(rows, predictor.Grant{Stage: named(name), Venue: predictor.Pool},
+				predictor.Grant{Stage: named(name), Venue: predictor.Function})
 		}
 		return rows
 	}
@@ -102,9 +103,15 @@ func TestBacklogsAreLookedAtInTurnAndIdleStagesEveryFourthTime(t *testing.T) {
 		want                  []string
 	}{
 		"nothing is known": {want: []string{"", "", "", "", ""}},
-		"all are active":   {active: []string{"x", "y"}, served: []string{"x", "y"}, want: []string{"x", "y", "x", "y", "x", "y"}},
-		"all are idle":     {served: []string{"p", "q"}, want: []string{"", "", "", "p", "", "", "", "q", "", "", "", "p"}},
-		"some are idle":    {active: []string{"x", "y"}, served: []string{"x", "p"}, heard: []string{"q", "y"}, want: []string{"x", "y", "x", "p", "y", "x", "y", "q", "x", "y", "x", "p"}},
+		"all are active": {
+			active: []string{"x", "y"}, served: []string{"x", "y"},
+			want: []string{"x", "y", "x", "y", "x", "y"},
+		},
+		"all are idle": {served: []string{"p", "q"}, want: []string{"", "", "", "p", "", "", "", "q", "", "", "", "p"}},
+		"some are idle": {
+			active: []string{"x", "y"}, served: []string{"x", "p"}, heard: []string{"q", "y"},
+			want: []string{"x", "y", "x", "p", "y", "x", "y", "q", "x", "y", "x", "p"},
+		},
 	} {
 		var served []predictor.StageID
 		for _, stage := range row.served {

@@ -31,7 +31,9 @@ type planWriter struct {
 
 // claimPlan takes the next term, later than least, and claims the plan in force. It wraps ErrSuperseded when another
 // leader was faster with a later term.
-func claimPlan(ctx context.Context, js jetstream.JetStream, plans PlanStore, least uint64, logger *slog.Logger) (*planWriter, error) {
+func claimPlan(
+	ctx context.Context, js jetstream.JetStream, plans PlanStore, least uint64, logger *slog.Logger,
+) (*planWriter, error) {
 	bucket, err := js.KeyValue(ctx, wire.PlanBucket)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", wire.PlanBucket, err)
@@ -67,7 +69,8 @@ func claimPlan(ctx context.Context, js jetstream.JetStream, plans PlanStore, lea
 	}
 }
 
-// readable returns the plan in force. One that nobody can read counts as none; one of a newer build is an error, and stays.
+// readable returns the plan in force. One that nobody can read counts as none; one of a newer build is an error, and
+// stays.
 func readable(ctx context.Context, plans PlanStore, logger *slog.Logger) (predictor.Plan, uint64, error) {
 	plan, revision, err := plans.Current(ctx)
 	if err != nil && revision > 0 && !errors.Is(err, wire.ErrVersion) {
@@ -77,8 +80,9 @@ func readable(ctx context.Context, plans PlanStore, logger *slog.Logger) (predic
 	return plan, revision, err
 }
 
-// takeTerm raises the term by one with compare-and-set, above least, and returns it. No two callers get the same one. A term that cannot be was
-// written by no leader: it is replaced by the one after least, which is larger than all that count, because the plan in force is of the last.
+// takeTerm raises the term by one with compare-and-set, above least, and returns it. No two callers get the same one. A
+// term that cannot be was written by no leader: it is replaced by the one after least, which is larger than all that
+// count, because the plan in force is of the last.
 func takeTerm(ctx context.Context, bucket jetstream.KeyValue, least uint64, logger *slog.Logger) (uint64, error) {
 	for {
 		term, revision := least, uint64(0)
@@ -88,7 +92,8 @@ func takeTerm(ctx context.Context, bucket jetstream.KeyValue, least uint64, logg
 			revision = entry.Revision()
 			stored, err := strconv.ParseUint(string(entry.Value()), 10, 64)
 			if err != nil || stored >= wire.MaxTerm {
-				logger.ErrorContext(ctx, "replace a term that cannot be", "term", fmt.Sprintf("%.40q", entry.Value()), "last", least)
+				logger.ErrorContext(ctx, "replace a term that cannot be", "term", fmt.Sprintf("%.40q", entry.Value()), "last",
+					least)
 				stored = 0
 			}
 			term = max(term, stored)
@@ -171,7 +176,8 @@ const (
 // compare tells how next differs from last in what actuators obey.
 func compare(last, next predictor.Plan) change {
 	switch {
-	case !slices.Equal(last.Grants, next.Grants), !slices.Equal(last.Placements, next.Placements), !slices.Equal(last.Windows, next.Windows):
+	case !slices.Equal(last.Grants, next.Grants), !slices.Equal(last.Placements, next.Placements),
+		!slices.Equal(last.Windows, next.Windows):
 		return holdings
 	case !slices.Equal(last.Sizings, next.Sizings), !slices.EqualFunc(last.Trainings, next.Trainings, samePast):
 		return sizings
@@ -180,7 +186,8 @@ func compare(last, next predictor.Plan) change {
 	}
 }
 
-// samePast reports whether two rows tell attempts the same of earlier trainings: the newest come first, and none of them changes.
+// samePast reports whether two rows tell attempts the same of earlier trainings: the newest come first, and none of
+// them changes.
 func samePast(a, b predictor.PastTraining) bool {
 	if a.Stage != b.Stage || len(a.Newest) != len(b.Newest) || len(a.Newest) == 0 {
 		return a.Stage == b.Stage && len(a.Newest) == len(b.Newest)

@@ -28,7 +28,10 @@ func take(t *testing.T, js jetstream.JetStream, plans PlanStore) *planWriter {
 }
 
 func planOf(term, tick uint64, slots int) predictor.Plan {
-	return predictor.Plan{Term: term, Tick: tick, Grants: []predictor.Grant{{Stage: train, Venue: predictor.Pool, Slots: slots}}}
+	return predictor.Plan{
+		Term: term, Tick: tick,
+		Grants: []predictor.Grant{{Stage: train, Venue: predictor.Pool, Slots: slots}},
+	}
 }
 
 // inForce checks the plan in force.
@@ -195,10 +198,14 @@ func TestAttackClaimingThePlanSurvivesWhatPeopleDoToTheBucket(t *testing.T) {
 		fail string // or the error
 	}{
 		"the term was deleted": {
-			harm: func(ctx context.Context, bucket jetstream.KeyValue) error { return bucket.Delete(ctx, wire.TermKey) }, want: 3,
+			harm: func(ctx context.Context, bucket jetstream.KeyValue) error {
+				return bucket.Delete(ctx, wire.TermKey)
+			}, want: 3,
 		},
 		"the plan was deleted": {
-			harm: func(ctx context.Context, bucket jetstream.KeyValue) error { return bucket.Delete(ctx, wire.PlanKey) }, want: 3,
+			harm: func(ctx context.Context, bucket jetstream.KeyValue) error {
+				return bucket.Delete(ctx, wire.PlanKey)
+			}, want: 3,
 		},
 		"the plan is damaged": {
 			harm: func(ctx context.Context, bucket jetstream.KeyValue) error {
@@ -300,14 +307,16 @@ func TestOnlyWhatActuatorsObeyMakesAPlanDifferent(t *testing.T) {
 		edit func(p *predictor.Plan)
 		want change
 	}{
-		"nothing":               {func(*predictor.Plan) {}, unchanged},
-		"term, tick, decisions": {func(p *predictor.Plan) { p.Term, p.Tick, p.Decisions = 2, 9, []predictor.Decision{{}} }, unchanged},
-		"slots":                 {func(p *predictor.Plan) { p.Grants[0].Slots = 2 }, holdings},
-		"size":                  {func(p *predictor.Plan) { p.Grants[0].Size.CPU = 1 }, holdings},
-		"a grant fewer":         {func(p *predictor.Plan) { p.Grants = nil }, holdings},
-		"a placement":           {func(p *predictor.Plan) { p.Placements[0].Host = "other" }, holdings},
-		"a window":              {func(p *predictor.Plan) { p.Windows[0].Tasks = 128 }, holdings},
-		"a sizing":              {func(p *predictor.Plan) { p.Sizings[0].Attempts = 2 }, sizings},
+		"nothing": {func(*predictor.Plan) {}, unchanged},
+		"term, tick, decisions": {func(p *predictor.Plan) {
+			p.Term, p.Tick, p.Decisions = 2, 9, []predictor.Decision{{}}
+		}, unchanged},
+		"slots":         {func(p *predictor.Plan) { p.Grants[0].Slots = 2 }, holdings},
+		"size":          {func(p *predictor.Plan) { p.Grants[0].Size.CPU = 1 }, holdings},
+		"a grant fewer": {func(p *predictor.Plan) { p.Grants = nil }, holdings},
+		"a placement":   {func(p *predictor.Plan) { p.Placements[0].Host = "other" }, holdings},
+		"a window":      {func(p *predictor.Plan) { p.Windows[0].Tasks = 128 }, holdings},
+		"a sizing":      {func(p *predictor.Plan) { p.Sizings[0].Attempts = 2 }, sizings},
 	} {
 		next := base
 		next.Grants, next.Placements = slices.Clone(base.Grants), slices.Clone(base.Placements)

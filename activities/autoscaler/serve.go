@@ -119,11 +119,13 @@ func (t *term) load(ctx context.Context) (from uint64, err error) {
 	case err != nil:
 		return 0, err
 	case saved.Sequence > state.LastSeq:
-		t.log.WarnContext(ctx, "fold the whole stream", "reason", "the checkpoint is of another stream: it reaches beyond this one's end",
+		t.log.WarnContext(ctx, "fold the whole stream", "reason",
+			"the checkpoint is of another stream: it reaches beyond this one's end",
 			"sequence", saved.Sequence, "last", state.LastSeq)
 		saved = checkpoint{}
 	case saved.Sequence > 0 && saved.Sequence+1 < state.FirstSeq:
-		t.log.WarnContext(ctx, "messages behind the checkpoint were discarded", "sequence", saved.Sequence, "first", state.FirstSeq)
+		t.log.WarnContext(ctx, "messages behind the checkpoint were discarded", "sequence", saved.Sequence, "first",
+			state.FirstSeq)
 	}
 	t.state, t.sequence, t.saved = saved.State, saved.Sequence, saved.Sequence
 	if state.Msgs > 0 {

@@ -31,7 +31,8 @@ func TestABurstIsAnsweredAtOnceAndItsDecisionsAreStored(t *testing.T) {
 	}
 	term := serve(t, leader(t, opts), new(fakePorts).ports())
 	eventually(t, "leading", func() bool { return leading.Load() == 1 })
-	publish(t, js, predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", At: time.Now()}, scheduled(train, 5))
+	publish(t, js, predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", At: time.Now()},
+		scheduled(train, 5))
 	eventually(t, "slots", func() bool { return slots(t, opts.Plans, train) > 0 })
 	plan, _, err := opts.Plans.Current(t.Context())
 	if err != nil || plan.Term != 1 || len(plan.Placements) == 0 || len(plan.Decisions) == 0 {
@@ -106,7 +107,8 @@ func TestAStoppingProcessHandsOverWithACheckpoint(t *testing.T) {
 	}
 	saved, err := saves.load(t.Context())
 	if err != nil || saved.Term != 1 || saved.Sequence < last {
-		t.Errorf("checkpoint: term %d, sequence %d, %v; want term 1 and at least sequence %d", saved.Term, saved.Sequence, err, last)
+		t.Errorf("checkpoint: term %d, sequence %d, %v; want term 1 and at least sequence %d", saved.Term, saved.Sequence,
+			err, last)
 	}
 }
 
@@ -146,7 +148,10 @@ func TestACheckpointAndItsTailAreAsGoodAsTheWholeStream(t *testing.T) {
 		hint.Run, hint.At, line.Run, line.At = run, now, run, now
 		line.Usage.Input, line.Usage.PeakMemory = line.Usage.Input*line.Usage.Input, line.Usage.PeakMemory+line.Usage.Input
 		events = append(events, predictor.RunStarted{Run: run, Pipeline: "train", App: "digits", Build: "b1", At: now}, hint,
-			predictor.AttemptStarted{Run: run, Stage: train, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "laptop", At: now}, line,
+			predictor.AttemptStarted{
+				Run: run, Stage: train, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "laptop",
+				At: now,
+			}, line,
 			predictor.BacklogObserved{Stage: train, Tasks: i, At: now})
 	}
 	var whole predictor.State
@@ -182,7 +187,8 @@ func TestACheckpointAndItsTailAreAsGoodAsTheWholeStream(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := v.save(t.Context(), checkpoint{Version: wire.Version, Term: 1, Sequence: sequence, State: state}); err != nil {
+			if err := v.save(t.Context(), checkpoint{Version: wire.Version, Term: 1, Sequence: sequence, State: state}); err !=
+				nil {
 				t.Fatal(err)
 			}
 			harm(t, js, sequence)
@@ -315,7 +321,10 @@ func TestAPriorityEasesAlsoWhenThePlanThatSaysSoIsLost(t *testing.T) {
 		return plans.Replace(ctx, plan, revision)
 	}}
 	fake := new(fakePorts)
-	late := predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", At: time.Now().Add(-time.Hour)}
+	late := predictor.RunStarted{
+		Run: "run-1", Pipeline: "train", App: "digits", Build: "b1",
+		At: time.Now().Add(-time.Hour),
+	}
 	late.Goal.Deadline = time.Minute
 	publish(t, js, late, scheduled(train, 2))
 	serve(t, leader(t, opts), fake.ports())

@@ -32,7 +32,9 @@ func (f *fakeClient) TerminateWorkflow(_ context.Context, workflow, _, _ string,
 	return f.answer
 }
 
-func (f *fakeClient) UpdateWorkflow(_ context.Context, options client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
+func (f *fakeClient) UpdateWorkflow(
+	_ context.Context, options client.UpdateWorkflowOptions,
+) (client.WorkflowUpdateHandle, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.updates = append(f.updates, options)
@@ -49,11 +51,14 @@ type fakeService struct {
 	fakeClient *fakeClient
 }
 
-func (s *fakeService) DescribeTaskQueue(_ context.Context, request *workflowservice.DescribeTaskQueueRequest, _ ...grpc.CallOption) (*workflowservice.DescribeTaskQueueResponse, error) {
+func (s *fakeService) DescribeTaskQueue(
+	_ context.Context, request *workflowservice.DescribeTaskQueueRequest, _ ...grpc.CallOption,
+) (*workflowservice.DescribeTaskQueueResponse, error) {
 	f := s.fakeClient
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.queues = append(f.queues, request.GetNamespace()+" "+request.GetTaskQueue().GetName()+" "+request.GetTaskQueueType().String())
+	f.queues = append(f.queues, request.GetNamespace()+" "+request.GetTaskQueue().GetName()+" "+
+		request.GetTaskQueueType().String())
 	return &workflowservice.DescribeTaskQueueResponse{Stats: f.stats}, nil
 }
 
@@ -96,7 +101,8 @@ func TestWhatTheLeaderAsksOfTemporal(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := fake.updates[0]
-	if got.UpdateID != "1" || got.WorkflowID != "run-1" || got.UpdateName != runs.WindowUpdate || len(got.Args) != 1 || got.Args[0] != any(window) || got.WaitForStage != client.WorkflowUpdateStageAccepted {
+	if got.UpdateID != "1" || got.WorkflowID != "run-1" || got.UpdateName != runs.WindowUpdate || len(got.Args) != 1 ||
+		got.Args[0] != any(window) || got.WaitForStage != client.WorkflowUpdateStageAccepted {
 		t.Errorf("update %+v", got)
 	}
 }

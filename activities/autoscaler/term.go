@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// debounce is how long the leader waits after a message that asks for a decision: a Map schedules its tasks one hint after another.
+	// debounce is how long the leader waits after a message that asks for a decision: a Map schedules its tasks one hint
+	// after another.
 	debounce = 10 * time.Millisecond
 	// leastGap keeps decisions to 20 a second, however many messages ask for one.
 	leastGap = 50 * time.Millisecond
@@ -41,7 +42,8 @@ type term struct {
 	hosts    []predictor.Host
 	quiet    time.Duration // ends the catching up when no message came for so long
 
-	// unsent are decisions of plans that are not in force yet because posting failed; the next plan that is posted holds their rows too.
+	// unsent are decisions of plans that are not in force yet because posting failed; the next plan that is posted holds
+	// their rows too.
 	unsent []predictor.Decision
 }
 
@@ -99,8 +101,8 @@ func (t *term) decide(ctx context.Context, messages <-chan read) error {
 	}
 }
 
-// tick decides once. Only a regular tick asks for the hosts and posts plans in which nothing but predictions changed. It returns an
-// error only when the term is over.
+// tick decides once. Only a regular tick asks for the hosts and posts plans in which nothing but predictions changed.
+// It returns an error only when the term is over.
 func (t *term) tick(ctx context.Context, regular bool) error {
 	if regular {
 		t.refreshHosts(ctx)
@@ -110,7 +112,8 @@ func (t *term) tick(ctx context.Context, regular bool) error {
 	}
 	var plan predictor.Plan
 	plan, t.state = predictor.Decide(t.state, predictor.Snapshot{
-		Term: t.plan.term, Now: t.leader.options.Now(), Hosts: t.hosts, Functions: t.leader.options.Functions, Policy: t.leader.options.Policy,
+		Term: t.plan.term, Now: t.leader.options.Now(), Hosts: t.hosts, Functions: t.leader.options.Functions,
+		Policy: t.leader.options.Policy,
 	})
 	t.unsent = append(t.unsent, plan.Decisions...)
 	changed := compare(t.plan.inForce, plan)
@@ -164,7 +167,8 @@ func (t *term) lead(leads bool) {
 // publish hands the decisions to the journal: what they say is in force.
 func (t *term) publish(ctx context.Context) {
 	for _, decision := range t.unsent {
-		t.log.InfoContext(ctx, "decide", "id", decision.ID, "stage", decision.Stage, "venue", decision.Venue, "run", decision.Run,
+		t.log.InfoContext(ctx, "decide", "id", decision.ID, "stage", decision.Stage, "venue", decision.Venue, "run",
+			decision.Run,
 			"what", decision.What, "from", decision.From, "to", decision.To, "reason", decision.Reason)
 	}
 	t.journal.add(t.unsent)
@@ -183,7 +187,8 @@ func (t *term) refreshHosts(ctx context.Context) {
 	t.hosts = hosts
 }
 
-// keep saves the state and looks whether somebody did something to the plan. It returns an error only when the term is over.
+// keep saves the state and looks whether somebody did something to the plan. It returns an error only when the term is
+// over.
 func (t *term) keep(ctx context.Context) error {
 	if err := t.save(ctx); err != nil {
 		return err
@@ -200,8 +205,8 @@ func (t *term) keep(ctx context.Context) error {
 	return nil
 }
 
-// save writes a checkpoint when anything was folded since the last one. It returns an error only when the term is over; a checkpoint that
-// cannot be written costs a longer tail at the next recovery, no more.
+// save writes a checkpoint when anything was folded since the last one. It returns an error only when the term is over;
+// a checkpoint that cannot be written costs a longer tail at the next recovery, no more.
 func (t *term) save(ctx context.Context) error {
 	if t.sequence == t.saved {
 		return nil

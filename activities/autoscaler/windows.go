@@ -93,7 +93,9 @@ type windows struct {
 	named        int
 }
 
-func newWindows(send func(ctx context.Context, window predictor.Window, id string) error, logger *slog.Logger) *windows {
+func newWindows(
+	send func(ctx context.Context, window predictor.Window, id string) error, logger *slog.Logger,
+) *windows {
 	return &windows{
 		send: send, logger: logger,
 		jobs: make(chan windowRow, windowQueue), slow: make(chan windowRow, unresponsiveSenders),
@@ -245,6 +247,7 @@ func (w *windows) sendOne(ctx context.Context, row windowRow, patience time.Dura
 	if err == nil || errors.As(err, &gone) {
 		return true
 	}
-	w.logger.DebugContext(ctx, "window did not reach its run", "run", row.Run, "stage", row.Stage, "error", fmt.Errorf("update window: %w", err))
+	w.logger.DebugContext(ctx, "window did not reach its run", "run", row.Run, "stage", row.Stage, "error",
+		fmt.Errorf("update window: %w", err))
 	return false
 }

@@ -27,18 +27,27 @@ func TestAReportIsReadFromTheEndOfALog(t *testing.T) {
 		{"none", "START RequestId: a\nEND RequestId: a\n", Report{}},
 		{
 			"warm",
-			"START RequestId: a Version: $LATEST\nEND RequestId: a\nREPORT RequestId: a\tDuration: 3.21 ms\tBilled Duration: 4 ms\tMemory Size: 512 MB\tMax Memory Used: 33 MB\t\n",
+			"START RequestId: a Version: $LATEST\nEND RequestId: a\nREPORT RequestId: a\tDuration: 3.21 ms\tBilled Duration: " +
+				"4 ms\tMemory Size: 512 MB\tMax Memory Used: 33 MB\t\n",
 			Report{Duration: 3210 * time.Microsecond, BilledDuration: 4 * time.Millisecond, MemorySizeMB: 512, MaxMemoryMB: 33},
 		},
 		{
 			"cold, with fields that are not known",
-			"REPORT RequestId: a\tDuration: 1.00 ms\tBilled Duration: 102 ms\tMemory Size: 128 MB\tMax Memory Used: 33 MB\tInit Duration: 100.50 ms\tRestore Duration: 5 ms\t\nXRAY TraceId: b\t\n",
-			Report{Duration: time.Millisecond, BilledDuration: 102 * time.Millisecond, InitDuration: 100500 * time.Microsecond, MemorySizeMB: 128, MaxMemoryMB: 33},
+			"REPORT RequestId: a\tDuration: 1.00 ms\tBilled Duration: 102 ms\tMemory Size: 128 MB\tMax Memory Used: 33 " +
+				"MB\tInit Duration: 100.50 ms\tRestore Duration: 5 ms\t\nXRAY TraceId: b\t\n",
+			Report{
+				Duration: time.Millisecond, BilledDuration: 102 * time.Millisecond, InitDuration: 100500 * time.Microsecond,
+				MemorySizeMB: 128, MaxMemoryMB: 33,
+			},
 		},
 		{
 			"lost, and printed by the function before",
-			"REPORT RequestId: fake\tDuration: 9 ms\nREPORT RequestId: a\tDuration: 1000.00 ms\tBilled Duration: 1000 ms\tMemory Size: 128 MB\tMax Memory Used: 129 MB\tStatus: error\tError Type: Runtime.OutOfMemory\n",
-			Report{Duration: time.Second, BilledDuration: time.Second, MemorySizeMB: 128, MaxMemoryMB: 129, Status: "error", ErrorType: "Runtime.OutOfMemory"},
+			"REPORT RequestId: fake\tDuration: 9 ms\nREPORT RequestId: a\tDuration: 1000.00 ms\tBilled Duration: 1000 " +
+				"ms\tMemory Size: 128 MB\tMax Memory Used: 129 MB\tStatus: error\tError Type: Runtime.OutOfMemory\n",
+			Report{
+				Duration: time.Second, BilledDuration: time.Second, MemorySizeMB: 128, MaxMemoryMB: 129, Status: "error",
+				ErrorType: "Runtime.OutOfMemory",
+			},
 		},
 		{"unreadable", "REPORT RequestId: a\tDuration: soon\tMemory Size: much", Report{}},
 	} {
@@ -54,7 +63,8 @@ func TestAReportIsReadFromTheEndOfALog(t *testing.T) {
 func TestAFunctionNameIsOneThatLambdaAcceptsAndKeepsTheDigestAndTheSize(t *testing.T) {
 	t.Parallel()
 	digest := strings.Repeat("0123456789abcdef", 4)
-	if got, want := functionNameOf("spillway", "my app/α", digest, 1769), "spillway-my-app----0123456789ab-1769"; got != want {
+	if got, want := functionNameOf("spillway", "my app/α", digest, 1769),
+		"spillway-my-app----0123456789ab-1769"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -70,12 +80,14 @@ func TestAFunctionNameIsOneThatLambdaAcceptsAndKeepsTheDigestAndTheSize(t *testi
 func TestTheNextStepFollowsFromTheStateOfAFunction(t *testing.T) {
 	t.Parallel()
 	want := &lambda.CreateFunctionInput{
-		Description: aws.String("spillway build sha256:x"), Role: aws.String("r"), Timeout: aws.Int32(9), MemorySize: aws.Int32(512),
+		Description: aws.String("spillway build sha256:x"), Role: aws.String("r"), Timeout: aws.Int32(9),
+		MemorySize:  aws.Int32(512),
 		Environment: &types.Environment{Variables: map[string]string{"A": "b"}},
 	}
 	state := func(change func(*lambda.GetFunctionConfigurationOutput)) *lambda.GetFunctionConfigurationOutput {
 		s := &lambda.GetFunctionConfigurationOutput{
-			Description: want.Description, Role: want.Role, Timeout: want.Timeout, MemorySize: want.MemorySize, State: types.StateActive,
+			Description: want.Description, Role: want.Role, Timeout: want.Timeout, MemorySize: want.MemorySize,
+			State:       types.StateActive,
 			Environment: &types.EnvironmentResponse{Variables: map[string]string{"A": "b"}},
 		}
 		change(s)
@@ -90,7 +102,9 @@ func TestTheNextStepFollowsFromTheStateOfAFunction(t *testing.T) {
 		{"active as wanted", state(func(*lambda.GetFunctionConfigurationOutput) {}), done, ""},
 		{"idle for weeks", state(func(s *lambda.GetFunctionConfigurationOutput) { s.State = types.StateInactive }), done, ""},
 		{"pending", state(func(s *lambda.GetFunctionConfigurationOutput) { s.State = types.StatePending }), await, ""},
-		{"updating", state(func(s *lambda.GetFunctionConfigurationOutput) { s.LastUpdateStatus = types.LastUpdateStatusInProgress }), await, ""},
+		{"updating", state(func(s *lambda.GetFunctionConfigurationOutput) {
+			s.LastUpdateStatus = types.LastUpdateStatusInProgress
+		}), await, ""},
 		{"other environment", state(func(s *lambda.GetFunctionConfigurationOutput) { s.Environment = nil }), configure, ""},
 		{"other timeout", state(func(s *lambda.GetFunctionConfigurationOutput) { s.Timeout = aws.Int32(8) }), configure, ""},
 		{"other code", state(func(s *lambda.GetFunctionConfigurationOutput) { s.Description = nil }), done, "other code"},
@@ -108,7 +122,11 @@ func TestTheNextStepFollowsFromTheStateOfAFunction(t *testing.T) {
 func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, opts := range []Options{
-		{Timeout: time.Hour}, {Timeout: -1}, {Timeout: 1500 * time.Millisecond}, {Prefix: "a b"}, {Prefix: strings.Repeat("p", 21)},
+		{Timeout: time.Hour},
+		{Timeout: -1},
+		{Timeout: 1500 * time.Millisecond},
+		{Prefix: "a b"},
+		{Prefix: strings.Repeat("p", 21)},
 	} {
 		if _, err := New(t.Context(), opts); err == nil {
 			t.Errorf("New(%+v): got no error", opts)

@@ -213,10 +213,12 @@ func TestAStageIsDeployedAndInvokedColdAndThenWarm(t *testing.T) {
 		t.Errorf("got %+v, then %+v, want the same process with its environment", first, second)
 	}
 	if r := cold.Report; r.InitDuration < 20*time.Millisecond || r.MemorySizeMB != 512 || r.MaxMemoryMB < 1 ||
-		r.BilledDuration < r.InitDuration+r.Duration-20*time.Microsecond || r.BilledDuration > r.InitDuration+r.Duration+time.Millisecond {
+		r.BilledDuration < r.InitDuration+r.Duration-20*time.Microsecond ||
+		r.BilledDuration > r.InitDuration+r.Duration+time.Millisecond {
 		t.Errorf("cold report: got %+v, want a billed init", r)
 	}
-	if warm.Report.InitDuration != 0 || warm.Report.Duration <= 0 || warm.RequestID == "" || warm.RequestID == cold.RequestID {
+	if warm.Report.InitDuration != 0 || warm.Report.Duration <= 0 || warm.RequestID == "" ||
+		warm.RequestID == cold.RequestID {
 		t.Errorf("warm answer: got %+v, want no init and a request ID of its own", warm)
 	}
 	if !strings.Contains(cold.LogTail, "hello from the function\n") || !strings.Contains(cold.LogTail, cold.RequestID) {
@@ -240,10 +242,30 @@ func TestAFunctionThatFailsIsAnAnswer(t *testing.T) {
 	}{
 		{small, order{Op: "error"}, "errorString", "bad input", awslambda.Report{}},
 		{small, order{Op: "panic"}, "string", "boom", awslambda.Report{Status: "error", ErrorType: "string"}},
-		{small, order{Op: "exit"}, "Runtime.ExitError", "exit status 3", awslambda.Report{Status: "error", ErrorType: "Runtime.ExitError"}},
-		{brief, order{Op: "sleep", N: 60_000}, "Sandbox.Timedout", "Task timed out after 1.00 seconds", awslambda.Report{Status: "timeout"}},
-		{small, order{Op: "alloc", N: 300}, "Runtime.ExitError", "signal: killed", awslambda.Report{Status: "error", ErrorType: "Runtime.OutOfMemory"}},
-		{large, order{Op: "pad", N: awslambda.MaxPayloadBytes + 200}, "Function.ResponseSizeTooLarge", "exceeded maximum", awslambda.Report{Status: "error", ErrorType: "Function.ResponseSizeTooLarge"}},
+		{
+			small,
+			order{Op: "exit"},
+			"Runtime.ExitError", "exit status 3",
+			awslambda.Report{Status: "error", ErrorType: "Runtime.ExitError"},
+		},
+		{
+			brief,
+			order{Op: "sleep", N: 60_000},
+			"Sandbox.Timedout", "Task timed out after 1.00 seconds",
+			awslambda.Report{Status: "timeout"},
+		},
+		{
+			small,
+			order{Op: "alloc", N: 300},
+			"Runtime.ExitError", "signal: killed",
+			awslambda.Report{Status: "error", ErrorType: "Runtime.OutOfMemory"},
+		},
+		{
+			large,
+			order{Op: "pad", N: awslambda.MaxPayloadBytes + 200},
+			"Function.ResponseSizeTooLarge", "exceeded maximum",
+			awslambda.Report{Status: "error", ErrorType: "Function.ResponseSizeTooLarge"},
+		},
 	} {
 		t.Run(tt.in.Op, func(t *testing.T) {
 			a, _ := invoke(t, iv, tt.name, tt.in)
@@ -282,12 +304,14 @@ func TestARefusalIsATypedErrorAndIsNotRetried(t *testing.T) {
 	h, c := host(t, function.Options{})
 	iv := invoker(t, awslambda.Options{Client: c})
 	name := ensure(t, iv, build(t), 512)
-	if _, err := c.PutFunctionConcurrency(t.Context(), &lambda.PutFunctionConcurrencyInput{FunctionName: &name, ReservedConcurrentExecutions: aws.Int32(0)}); err != nil {
+	if _, err := c.PutFunctionConcurrency(t.Context(),
+		&lambda.PutFunctionConcurrencyInput{FunctionName: &name, ReservedConcurrentExecutions: aws.Int32(0)}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := iv.Invoke(t.Context(), name, []byte("{}"))
 	var throttled *types.TooManyRequestsException
-	if !errors.Is(err, awslambda.ErrThrottled) || !errors.As(err, &throttled) || throttled.Reason != types.ThrottleReasonReservedFunctionConcurrentInvocationLimitExceeded {
+	if !errors.Is(err, awslambda.ErrThrottled) || !errors.As(err, &throttled) ||
+		throttled.Reason != types.ThrottleReasonReservedFunctionConcurrentInvocationLimitExceeded {
 		t.Errorf("throttled: got %v", err)
 	}
 	if got := h.Stats()[0].Throttled; got != 1 {
@@ -357,7 +381,10 @@ func TestADeploymentSurvivesARestartAndTakesNewSettings(t *testing.T) {
 			t.Errorf("start %d: got %d functions", i, got)
 		}
 		server := httptest.NewServer(h)
-		iv := invoker(t, awslambda.Options{Client: client(server.URL, server.Client()), Environment: map[string]string{"TEST_VAR": value}})
+		iv := invoker(t, awslambda.Options{
+			Client:      client(server.URL, server.Client()),
+			Environment: map[string]string{"TEST_VAR": value},
+		})
 		name = ensure(t, iv, b, 512)
 		if _, out := invoke(t, iv, name, order{}); out.Var != value {
 			t.Errorf("start %d: got variable %q, want %q", i, out.Var, value)
@@ -389,28 +416,37 @@ func TestTheSDKReadsWhatTheHostSaysOfAFunction(t *testing.T) {
 	_, c := host(t, function.Options{})
 	iv := invoker(t, awslambda.Options{Client: c, Prefix: "p"})
 	name := ensure(t, iv, build(t), 128)
-	if err := lambda.NewFunctionActiveV2Waiter(c).Wait(t.Context(), &lambda.GetFunctionInput{FunctionName: &name}, time.Second); err != nil {
+	if err := lambda.NewFunctionActiveV2Waiter(c).
+		Wait(t.Context(), &lambda.GetFunctionInput{FunctionName: &name}, time.Second); err != nil {
 		t.Error(err)
 	}
 	list, err := c.ListFunctions(t.Context(), &lambda.ListFunctionsInput{})
 	if err != nil || len(list.Functions) != 1 {
 		t.Fatalf("list: got %+v, %v, want one function", list, err)
 	}
-	got, err := c.GetFunctionConfiguration(t.Context(), &lambda.GetFunctionConfigurationInput{FunctionName: list.Functions[0].FunctionArn})
+	got, err := c.GetFunctionConfiguration(t.Context(),
+		&lambda.GetFunctionConfigurationInput{FunctionName: list.Functions[0].FunctionArn})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []any{name, int32(128), int32(900), types.RuntimeProvidedal2023, types.StateActive}
-	if diff := cmp.Diff(want, []any{aws.ToString(got.FunctionName), *got.MemorySize, *got.Timeout, got.Runtime, got.State}); diff != "" {
+	if diff := cmp.Diff(want, []any{
+		aws.ToString(got.FunctionName), *got.MemorySize, *got.Timeout, got.Runtime,
+		got.State,
+	}); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
 	_, err = c.CreateFunction(t.Context(), &lambda.CreateFunctionInput{
-		FunctionName: &name, Role: aws.String("r"), Runtime: types.RuntimeProvidedal2023, Handler: aws.String("bootstrap"), Code: &types.FunctionCode{ZipFile: []byte("x")},
+		FunctionName: &name, Role: aws.String("r"), Runtime: types.RuntimeProvidedal2023, Handler: aws.String("bootstrap"),
+		Code: &types.FunctionCode{ZipFile: []byte("x")},
 	})
 	if _, conflict := errors.AsType[*types.ResourceConflictException](err); !conflict {
 		t.Errorf("create it again: got %v, want a conflict", err)
 	}
-	for kind, want := range map[types.InvocationType]int32{types.InvocationTypeDryRun: 204, types.InvocationTypeEvent: 202} {
+	for kind, want := range map[types.InvocationType]int32{
+		types.InvocationTypeDryRun: 204,
+		types.InvocationTypeEvent:  202,
+	} {
 		out, err := c.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name, InvocationType: kind})
 		if err != nil || out.StatusCode != want {
 			t.Errorf("%s: got %+v, %v, want status %d", kind, out, err, want)
@@ -430,16 +466,23 @@ func TestAnyRequestOfTheSDKIsTakenAsItSignsIt(t *testing.T) {
 		}
 		arn := got.Configuration.FunctionArn // its colons are escaped in the path, and the escapes in what is signed
 		for _, payload := range []string{"", "{}", `{"op":"`} {
-			out, err := c.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: arn, Qualifier: aws.String("$LATEST"), Payload: []byte(payload), ClientContext: aws.String("e30=")})
+			out, err := c.Invoke(t.Context(), &lambda.InvokeInput{
+				FunctionName: arn, Qualifier: aws.String("$LATEST"),
+				Payload: []byte(payload), ClientContext: aws.String("e30="),
+			})
 			invalid, _ := errors.AsType[*types.InvalidRequestContentException](err)
 			if wrong := payload == `{"op":"`; wrong != (invalid != nil) || !wrong && (err != nil || out.FunctionError != nil) {
 				t.Errorf("invoke with payload %q: got %+v, %v", payload, out, err)
 			}
 		}
-		if _, err := c.ListFunctions(t.Context(), &lambda.ListFunctionsInput{Marker: aws.String("a b+c/d?e=é~*&"), MaxItems: aws.Int32(3)}); err != nil {
+		if _, err := c.ListFunctions(t.Context(), &lambda.ListFunctionsInput{
+			Marker:   aws.String("a b+c/d?e=é~*&"),
+			MaxItems: aws.Int32(3),
+		}); err != nil {
 			t.Errorf("list: %v", err)
 		}
-		if _, err := c.UpdateFunctionConfiguration(t.Context(), &lambda.UpdateFunctionConfigurationInput{FunctionName: arn, Description: aws.String("é\n")}); err != nil {
+		if _, err := c.UpdateFunctionConfiguration(t.Context(),
+			&lambda.UpdateFunctionConfigurationInput{FunctionName: arn, Description: aws.String("é\n")}); err != nil {
 			t.Errorf("update: %v", err)
 		}
 	}
@@ -451,13 +494,15 @@ func TestAStreamedBodyIsTakenOnceItsWholeIsAsSigned(t *testing.T) {
 	name := ensure(t, invoker(t, awslambda.Options{Client: c}), build(t), 128)
 	for body, want := range map[string]int{`{"op":"print"}`: http.StatusOK, `{"op":"forged"}`: http.StatusForbidden} {
 		streamed := io.MultiReader(strings.NewReader(body)) // of no known length: it goes in chunks
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, *c.Options().BaseEndpoint+"/2015-03-31/functions/"+name+"/invocations", streamed)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			*c.Options().BaseEndpoint+"/2015-03-31/functions/"+name+"/invocations", streamed)
 		if err != nil {
 			t.Fatal(err)
 		}
 		sum := sha256.Sum256([]byte(`{"op":"print"}`))
 		key := aws.Credentials{AccessKeyID: function.AccessKeyID, SecretAccessKey: hostSecret}
-		if err := v4.NewSigner().SignHTTP(t.Context(), key, req, hex.EncodeToString(sum[:]), "lambda", "us-east-1", time.Now()); err != nil {
+		if err := v4.NewSigner().SignHTTP(t.Context(), key, req, hex.EncodeToString(sum[:]), "lambda", "us-east-1",
+			time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := c.Options().HTTPClient.Do(req)
@@ -523,7 +568,8 @@ func TestTheVariablesOfTheSDKAreAllTheConfigurationThatALocalHostNeeds(t *testin
 func TestWithoutARoleNothingIsDeployedToAWS(t *testing.T) {
 	t.Parallel()
 	iv := invoker(t, awslambda.Options{Client: client("https://lambda.example.com", nil)})
-	if _, err := iv.Ensure(t.Context(), build(t), 512); err == nil || !strings.Contains(err.Error(), "SPILLWAY_LAMBDA_ROLE") {
+	if _, err := iv.Ensure(t.Context(), build(t), 512); err == nil ||
+		!strings.Contains(err.Error(), "SPILLWAY_LAMBDA_ROLE") {
 		t.Errorf("got %v, want an error that names the variable to set", err)
 	}
 }

@@ -82,7 +82,8 @@ func (iv *Invoker) deploy(ctx context.Context, build Build, name string, memory 
 			iv.log.InfoContext(ctx, "function deployed", "function", name, "memory_mb", memory)
 			return nil
 		case next == configure && changes == maxChanges:
-			return errors.New("the function does not take these settings; another process may be changing it too: use another prefix")
+			return errors.New("the function does not take these settings; another process may be changing it too: use " +
+				"another prefix")
 		case next == configure:
 			changes++
 			if err := iv.configure(ctx, want); err != nil {
@@ -116,7 +117,8 @@ func nextStep(want *lambda.CreateFunctionInput, got *lambda.GetFunctionConfigura
 	description := aws.ToString(got.Description)
 	switch {
 	case description != *want.Description:
-		return done, fmt.Errorf("a function of this name has other code (%q instead of %q): delete it or choose another prefix", description, *want.Description)
+		return done, fmt.Errorf("a function of this name has other code (%q instead of %q): delete it or choose "+
+			"another prefix", description, *want.Description)
 	case got.State == types.StateFailed:
 		return done, fmt.Errorf("the function is in state Failed: %s", aws.ToString(got.StateReason))
 	case got.State == types.StatePending, got.LastUpdateStatus == types.LastUpdateStatusInProgress:
@@ -261,7 +263,10 @@ func zipBinary(path string) ([]byte, error) {
 		return nil, fmt.Errorf("zip the binary: %w", err)
 	}
 	defer func() { _ = binary.Close() }()
-	header := &zip.FileHeader{Name: "bootstrap", Method: zip.Deflate, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
+	header := &zip.FileHeader{
+		Name: "bootstrap", Method: zip.Deflate,
+		Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
 	header.SetMode(0o755)
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
@@ -273,7 +278,8 @@ func zipBinary(path string) ([]byte, error) {
 		return nil, fmt.Errorf("zip the binary %s: %w", path, err)
 	}
 	if b.Len() > maxUploadBytes {
-		return nil, fmt.Errorf("the zip of %s has %d MB and AWS takes 50: build with -ldflags='-s -w' or link less", path, b.Len()>>20)
+		return nil, fmt.Errorf("the zip of %s has %d MB and AWS takes 50: build with -ldflags='-s -w' or link less", path,
+			b.Len()>>20)
 	}
 	return b.Bytes(), nil
 }

@@ -56,7 +56,8 @@ type Report struct {
 // arrive. When ctx ends the function runs on, and is billed, to its end.
 func (iv *Invoker) Invoke(ctx context.Context, functionName string, payload []byte) (Answer, error) {
 	if len(payload) > MaxPayloadBytes {
-		return Answer{}, fmt.Errorf("invoke %s with %d bytes: %w: at most %d; pass a reference to an artifact", functionName, len(payload), ErrTooLarge, MaxPayloadBytes)
+		return Answer{}, fmt.Errorf("invoke %s with %d bytes: %w: at most %d; pass a reference to an artifact", functionName,
+			len(payload), ErrTooLarge, MaxPayloadBytes)
 	}
 	out, err := iv.client.Invoke(ctx, &lambda.InvokeInput{
 		FunctionName: &functionName,
@@ -144,7 +145,7 @@ func megabytes(s string) int {
 }
 
 // Classes returns the memory classes, in MB and ascending, that functions are deployed with: 1,769 MB is one vCPU
-// (https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html) and its multiples are whole ones; 512
-// and 1,024 are for small stages, and 10,240 is the most there is. A few classes, instead of the exact size of each task,
+// (https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html) and its multiples are whole ones; 512 and
+// 1,024 are for small stages, and 10,240 is the most there is. A few classes, instead of the exact size of each task,
 // keep environments warm.
 func Classes() []int { return []int{512, 1024, 1769, 3538, 5307, 7076, 8845, 10_240} }

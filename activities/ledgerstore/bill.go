@@ -100,8 +100,8 @@ func (s *Store) begin(ctx context.Context, look func(*sql.Tx) error) (tx *sql.Tx
 // maxValues is how many values a query is asked with: SQLite takes 32,766, and PostgreSQL 65,535.
 const maxValues = 10_000
 
-// unrecorded is what the attempts have spent that seem to go on and whose Record is not here. All are looked up in a few
-// queries, since nothing is taken in meanwhile.
+// unrecorded is what the attempts have spent that seem to go on and whose Record is not here. All are looked up in a
+// few queries, since nothing is taken in meanwhile.
 func unrecorded(ctx context.Context, tx *sql.Tx, accruing []ledger.Accruing) (running []spend.Span, err error) {
 	if len(accruing) == 0 {
 		return nil, nil

@@ -93,7 +93,8 @@ func (w *writer) takeAgain(ctx context.Context, line loop.Line) error {
 				known && e.At.Before(view.StartedAt) {
 				return err
 			}
-			if _, err := w.exec(ctx, `UPDATE runs SET last_sequence = $2 WHERE run = $1`, e.Run, int64(line.Sequence)); err != nil {
+			if _, err := w.exec(ctx, `UPDATE runs SET last_sequence = $2 WHERE run = $1`, e.Run, int64(line.Sequence)); err !=
+				nil {
 				return err
 			}
 			return w.over(ctx, e)

@@ -50,7 +50,8 @@ func TestRunsAreListedAndKept(t *testing.T) {
 	}
 	take(t, store, linesOf(1, events...)...)
 	whole, known := runOf(t, store, "a")
-	if !known || whole.State != predictor.RunFailed || whole.Error != "boom" || whole.Goal != goal || whole.Actual.Seconds != 2 {
+	if !known || whole.State != predictor.RunFailed || whole.Error != "boom" || whole.Goal != goal ||
+		whole.Actual.Seconds != 2 {
 		t.Errorf("a: %+v", whole)
 	}
 	whole.Totals.Attempts, whole.Stages = 3, []ledger.StageView{{Name: "s"}}
@@ -64,7 +65,8 @@ func TestRunsAreListedAndKept(t *testing.T) {
 	if view, _ := runOf(t, store, "a"); !cmp.Equal(view, whole) {
 		t.Error(cmp.Diff(whole, view))
 	}
-	if view, _ := runOf(t, store, "b"); view.State != predictor.RunRunning || view.Goal != goal || !view.StartedAt.Equal(after(2)) {
+	if view, _ := runOf(t, store, "b"); view.State != predictor.RunRunning || view.Goal != goal ||
+		!view.StartedAt.Equal(after(2)) {
 		t.Errorf("b goes on and has another goal: %+v", view)
 	}
 	if _, known := runOf(t, store, "nobody"); known {
@@ -120,7 +122,8 @@ func TestARunIsRemovedAndItsSumsStay(t *testing.T) {
 	if diff := cmp.Diff(before, bill); diff != "" {
 		t.Error(diff)
 	}
-	if part, err := store.Runs(t.Context(), ledger.Query{}); err != nil || !cmp.Equal(runNames(part.Runs), []string{"goes"}) {
+	if part, err := store.Runs(t.Context(), ledger.Query{}); err != nil ||
+		!cmp.Equal(runNames(part.Runs), []string{"goes"}) {
 		t.Errorf("listed: %v, %v", runNames(part.Runs), err)
 	}
 }

@@ -154,7 +154,8 @@ func TestWhatARunReusedIsSummedUpWithItsAttemptsAndTheRunForgottenAfterAYear(t *
 		t.Errorf("a year later the attempts cost %s, want %s", got.Attempts, 3*cent)
 	}
 	shut(t, store)
-	if rows, runs := count(t, path, "SELECT COUNT(*) FROM spent"), count(t, path, "SELECT COUNT(*) FROM runs"); rows != 6 ||
+	if rows, runs := count(t, path, "SELECT COUNT(*) FROM spent"),
+		count(t, path, "SELECT COUNT(*) FROM runs"); rows != 6 ||
 		runs != 0 {
 		t.Errorf("%d rows and %d runs are kept, want two of each run and none", rows, runs)
 	}

@@ -37,9 +37,10 @@ var migrations = [][]string{
 		`CREATE TABLE gaps (since_ns BIGINT NOT NULL, until_ns BIGINT NOT NULL)`,
 	},
 	{
-		// app is whose run it is, and begun_ns when the generation began; empty and 0 where that is not known. told_ns is when
-		// the server stored the last start or end of the run, or a Record that came behind its end: only that decides when it
-		// is settled, since anybody may tell of an end in 1970. forgotten says that generations before this one were settled.
+		// app is whose run it is, and begun_ns when the generation began; empty and 0 where that is not known. told_ns is
+		// when the server stored the last start or end of the run, or a Record that came behind its end: only that decides
+		// when it is settled, since anybody may tell of an end in 1970. forgotten says that generations before this one were
+		// settled.
 		`ALTER TABLE runs ADD COLUMN app TEXT NOT NULL DEFAULT ''`,
 		`ALTER TABLE runs ADD COLUMN begun_ns BIGINT NOT NULL DEFAULT 0`,
 		`ALTER TABLE runs ADD COLUMN told_ns BIGINT NOT NULL DEFAULT 0`,
@@ -58,7 +59,8 @@ var migrations = [][]string{
 				counted_ns = counted_ns - to_ns + (SELECT value FROM meta WHERE name = 'stored_ns'),
 				to_ns = (SELECT value FROM meta WHERE name = 'stored_ns')
 			WHERE to_ns > (SELECT value + 1296000000000000 FROM meta WHERE name = 'stored_ns')`,
-		`UPDATE meta SET value = (SELECT value / 3600000000000 * 3600000000000 + 3600000000000 FROM meta WHERE name = 'stored_ns')
+		`UPDATE meta SET value = (
+			SELECT value / 3600000000000 * 3600000000000 + 3600000000000 FROM meta WHERE name = 'stored_ns')
 			WHERE name = 'closed_ns'
 				AND value > (SELECT value + 691200000000000 FROM meta WHERE name = 'stored_ns')`,
 	},

@@ -25,9 +25,9 @@ const (
 	removed   = 2 // it is forgotten once its attempts are summed up
 )
 
-// settle sums up the attempts of runs by the hour, as far as their minutes are closed: until then a late Record may change
-// who pays for idle time. Those are the runs that were removed and, while there are more attempts than are kept one by
-// one, those whose end was told first.
+// settle sums up the attempts of runs by the hour, as far as their minutes are closed: until then a late Record may
+// change who pays for idle time. Those are the runs that were removed and, while there are more attempts than are kept
+// one by one, those whose end was told first.
 func (s *Store) settle(ctx context.Context, w *writer, attempts int) error {
 	_, closed := w.book.Closed()
 	for range settleRuns {

@@ -120,7 +120,8 @@ func (s *Store) replace(ctx context.Context, damage error) error {
 	if err := putAside(s.path, aside); err != nil {
 		return fmt.Errorf("put the damaged ledger aside: %w", err)
 	}
-	s.replaced = fmt.Errorf("it was damaged, and is made anew of what the stream of events still has; what was left of it "+
+	s.replaced = fmt.Errorf("it was damaged, and is made anew of what the stream of events still has; what was "+
+		"left of it "+
 		"is in %s: %w", aside, damage)
 	return s.open(ctx)
 }

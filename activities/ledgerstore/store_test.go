@@ -272,7 +272,10 @@ func TestTheLedgerFollowsTheStreamFromWhereItIs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	store := open(t, path, nil)
 	stop := follow(t, store, js)
-	last := publish(t, js, append(spending(), predictor.Sampled{Run: "r", Stage: score, Task: "t0", Attempt: 1, At: after(1)})...)
+	last := publish(t, js, append(spending(), predictor.Sampled{
+		Run: "r", Stage: score, Task: "t0", Attempt: 1,
+		At: after(1),
+	})...)
 	if err := store.Reach(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ import (
 const (
 	// maxBatch is how many messages are written in one transaction.
 	maxBatch = 1000
-	// retryLeast and retryMost bound the wait before the ledger is opened, read or written again; it doubles. Each try reads
-	// all minutes that are not closed, so that a disk that stays full must not be tried every second.
+	// retryLeast and retryMost bound the wait before the ledger is opened, read or written again; it doubles. Each try
+	// reads all minutes that are not closed, so that a disk that stays full must not be tried every second.
 	retryLeast = time.Second
 	retryMost  = 30 * time.Second
 )
@@ -35,8 +35,8 @@ var kinds = []wire.Kind{
 
 // Keep takes in the loop's stream, from where the ledger is, until ctx ends or the connection was closed for good. What
 // cannot be opened, read or written now, as on a full disk, is tried again: the stream keeps it meanwhile. A file that
-// turns out to be damaged is put aside, and a new one takes in what the stream still has. Failing, where it is not nil, is
-// called when a file was put aside, and once when the ledger could not be kept for about a minute.
+// turns out to be damaged is put aside, and a new one takes in what the stream still has. Failing, where it is not nil,
+// is called when a file was put aside, and once when the ledger could not be kept for about a minute.
 func (s *Store) Keep(ctx context.Context, js jetstream.JetStream, failing func(error)) error {
 	if failing == nil {
 		failing = func(error) {}
@@ -361,7 +361,8 @@ func (w *writer) runStarted(ctx context.Context, e predictor.RunStarted, line lo
 	return err
 }
 
-// runEnded notes that a run has ended. The end of an earlier run of that name, which is told again, is none of this one.
+// runEnded notes that a run has ended. The end of an earlier run of that name, which is told again, is none of this
+// one.
 func (w *writer) runEnded(ctx context.Context, e predictor.RunEnded, line loop.Line) error {
 	r, err := w.run(ctx, e.Run)
 	if err != nil || r.ended > 0 {
@@ -460,8 +461,8 @@ const mostGenerations = 16
 
 // generation is that of the run whose attempt a Record is about; again says that it is known to have been taken in. A
 // Record that is told again, as from a stream that is taken in as a whole, may be of an earlier run of the name, where
-// the same attempt ended at the same moment. Where attempts of earlier runs are not kept one by one any more, what ended
-// long before this one began is theirs.
+// the same attempt ended at the same moment. Where attempts of earlier runs are not kept one by one any more, what
+// ended long before this one began is theirs.
 func (w *writer) generation(ctx context.Context, r runOf, e predictor.Record, span spend.Span) (
 	generation int64, again bool, err error,
 ) {

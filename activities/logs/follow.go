@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// hold is how long a line waits for older ones of other attempts. It covers what the Writer waits, and the way to the server.
+	// hold is how long a line waits for older ones of other attempts. It covers what the Writer waits, and the way to the
+	// server.
 	hold = 500 * time.Millisecond
 	// stall is how long old messages may not come before they are asked for again.
 	stall = 5 * time.Second
@@ -37,18 +38,21 @@ type Query struct {
 	Since time.Time
 	// From leaves out messages of the stream before this sequence: a Line's Resume.
 	From uint64
-	// Tail leaves out all but the last lines of those that there are at the beginning; 0 leaves out none. They are held in memory.
+	// Tail leaves out all but the last lines of those that there are at the beginning; 0 leaves out none. They are held in
+	// memory.
 	Tail int
-	// Until makes Follow wait for new lines. Once it is closed, Follow hands out what is in the stream by then and returns. Nil does not
-	// wait at all.
+	// Until makes Follow wait for new lines. Once it is closed, Follow hands out what is in the stream by then and
+	// returns. Nil does not wait at all.
 	Until <-chan struct{}
 }
 
-// Follow calls handle with the lines that query selects, one at a time. Those of one attempt come in the order in which they were
-// printed, those of several by time as far as their hosts' clocks and the stream's delays allow. It returns nil when all are handed out,
-// and otherwise when ctx ends or handle fails; it goes on where it was after a lost connection or a restarted server.
+// Follow calls handle with the lines that query selects, one at a time. Those of one attempt come in the order in which
+// they were printed, those of several by time as far as their hosts' clocks and the stream's delays allow. It returns
+// nil when all are handed out, and otherwise when ctx ends or handle fails; it goes on where it was after a lost
+// connection or a restarted server.
 //
-// What the stream has discarded is missing without a word. A message that this build cannot read is handed out as a note.
+// What the stream has discarded is missing without a word. A message that this build cannot read is handed out as a
+// note.
 func Follow(ctx context.Context, js jetstream.JetStream, query Query, handle func(Line) error) error {
 	if query.Run == "" {
 		return errors.New("follow a log: the query names no run")
@@ -233,11 +237,15 @@ func (f *follower) selected(sequence uint64, stored time.Time, data []byte) []Li
 	if err != nil {
 		message = wire.Logs{
 			Source: wire.LogSource{Run: f.query.Run, Stage: f.query.Stage, Task: f.query.Task, Attempt: f.query.Attempt},
-			Lines:  []wire.LogLine{{At: stored, Origin: wire.LogNote, Text: "lines left out that this version of spillway cannot read: " + err.Error()}},
+			Lines: []wire.LogLine{{
+				At: stored, Origin: wire.LogNote,
+				Text: "lines left out that this version of spillway cannot read: " + err.Error(),
+			}},
 		}
 	}
 	source := message.Source
-	if source.Run != f.query.Run || f.query.Stage != "" && source.Stage != f.query.Stage || f.query.Task != "" && source.Task != f.query.Task {
+	if source.Run != f.query.Run || f.query.Stage != "" && source.Stage != f.query.Stage ||
+		f.query.Task != "" && source.Task != f.query.Task {
 		return nil // another name that makes the same subject
 	}
 	lines := make([]Line, 0, len(message.Lines))

@@ -22,7 +22,8 @@ func TestAQuerySelectsLines(t *testing.T) {
 	js := stream(t)
 	w := logs.NewWriter(js, fast)
 	for _, from := range []wire.LogSource{
-		source("prep", "prep-1", 1), source("train", "train-1", 1), source("train", "train-1", 2), source("train", "train-2", 1),
+		source("prep", "prep-1", 1), source("train", "train-1", 1), source("train", "train-1", 2),
+		source("train", "train-2", 1),
 		source("score.a", "score-1", 1), source("score_a", "score-1", 1), // of one subject
 		{Run: "run_1", Stage: "prep", Task: "prep-1", Attempt: 1}, // of the same subject as run.1
 		{Run: "run.2", Stage: "prep", Task: "prep-1", Attempt: 1},
@@ -35,7 +36,10 @@ func TestAQuerySelectsLines(t *testing.T) {
 		query logs.Query
 		want  []string
 	}{
-		"all of the run":  {logs.Query{}, []string{"prep prep-1#1", "train train-1#1", "train train-1#2", "train train-2#1", "score.a score-1#1", "score_a score-1#1"}},
+		"all of the run": {logs.Query{}, []string{
+			"prep prep-1#1", "train train-1#1", "train train-1#2", "train train-2#1",
+			"score.a score-1#1", "score_a score-1#1",
+		}},
 		"a stage":         {logs.Query{Stage: "train"}, []string{"train train-1#1", "train train-1#2", "train train-2#1"}},
 		"a stage exactly": {logs.Query{Stage: "score.a"}, []string{"score.a score-1#1"}},
 		"a task":          {logs.Query{Task: "train-1"}, []string{"train train-1#1", "train train-1#2"}},
@@ -54,7 +58,8 @@ func TestAQuerySelectsLines(t *testing.T) {
 			}
 		})
 	}
-	if err := logs.Follow(t.Context(), js, logs.Query{}, nil); err == nil || !strings.Contains(err.Error(), "names no run") {
+	if err := logs.Follow(t.Context(), js, logs.Query{}, nil); err == nil ||
+		!strings.Contains(err.Error(), "names no run") {
 		t.Errorf("a query without a run: %v", err)
 	}
 }
@@ -146,12 +151,18 @@ func TestFollowEndsWithItsContextItsFunctionAndWithoutAStream(t *testing.T) {
 	closeLines(t, lines)
 	ctx, cancel := context.WithCancel(t.Context())
 	query := logs.Query{Run: "run.1", Until: make(chan struct{})}
-	if err := logs.Follow(ctx, js, query, func(logs.Line) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
+	if err := logs.Follow(ctx, js, query, func(logs.Line) error {
+		cancel()
+		return nil
+	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("after its context: %v", err)
 	}
 	full := errors.New("disk is full")
 	calls := 0
-	if err := logs.Follow(t.Context(), js, query, func(logs.Line) error { calls++; return full }); !errors.Is(err, full) || calls != 1 {
+	if err := logs.Follow(t.Context(), js, query, func(logs.Line) error {
+		calls++
+		return full
+	}); !errors.Is(err, full) || calls != 1 {
 		t.Errorf("after its function: %v, %d calls", err, calls)
 	}
 	none := natstest.Start(t).Connect()
@@ -168,7 +179,9 @@ func TestAReaderThatIsStoppedWhileTheServerIsAwayStopsAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- logs.Follow(ctx, js, logs.Query{Run: "run.1", Until: make(chan struct{})}, func(logs.Line) error { return nil })
+		ended <- logs.Follow(ctx, js, logs.Query{Run: "run.1", Until: make(chan struct{})}, func(logs.Line) error {
+			return nil
+		})
 	}()
 	server.Stop()
 	eventually(t, "the connection is seen to be gone", func() bool { return !js.Conn().IsConnected() })

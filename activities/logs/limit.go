@@ -21,9 +21,9 @@ const (
 	tooMuch           // the attempt has printed all that it may
 )
 
-// limiter decides which lines of an attempt are kept. It is a token bucket of burst bytes that fills by rate bytes a second, beside a
-// bound on all of them. Once lines are left out they are until there is room for a second's worth of them, so that what is kept are
-// whole passages and not every tenth line.
+// limiter decides which lines of an attempt are kept. It is a token bucket of burst bytes that fills by rate bytes a
+// second, beside a bound on all of them. Once lines are left out they are until there is room for a second's worth of
+// them, so that what is kept are whole passages and not every tenth line.
 type limiter struct {
 	rate, burst, total float64 // bytes a second; bytes; bytes
 	tokens             float64

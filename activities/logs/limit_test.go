@@ -17,7 +17,8 @@ func TestWhatIsKeptOfAnyTimeIsABurstAndTheRateAtMost(t *testing.T) {
 		cost int
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		rate, burst, total := rapid.IntRange(1, 1000).Draw(t, "rate"), rapid.IntRange(100, 2000).Draw(t, "burst"), rapid.IntRange(100, 20_000).Draw(t, "total")
+		rate, burst, total := rapid.IntRange(1, 1000).Draw(t, "rate"), rapid.IntRange(100, 2000).Draw(t, "burst"),
+			rapid.IntRange(100, 20_000).Draw(t, "total")
 		l := newLimiter(quantity.Bytes(rate), quantity.Bytes(burst), quantity.Bytes(total), begin)
 		now := begin
 		var passed []line

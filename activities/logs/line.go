@@ -9,13 +9,13 @@ type Line struct {
 	// Sequence and Index name the line: its message in the stream, and which line of it this is, from 0.
 	Sequence uint64 `json:"sequence"`
 	Index    int    `json:"index"`
-	// Resume is where a reader goes on that has handled this line: a Follow from there misses nothing. It may hand out again some of the
-	// last lines; Seen tells which.
+	// Resume is where a reader goes on that has handled this line: a Follow from there misses nothing. It may hand out
+	// again some of the last lines; Seen tells which.
 	Resume uint64 `json:"resume"`
 }
 
-// Seen tells lines that were handled already from new ones when a reader goes on at a line's Resume. The zero value has seen nothing. It
-// is for one goroutine.
+// Seen tells lines that were handled already from new ones when a reader goes on at a line's Resume. The zero value has
+// seen nothing. It is for one goroutine.
 type Seen struct {
 	handled map[uint64]int // by message: how many of its lines
 	resume  uint64

@@ -15,8 +15,8 @@ const closeWait = 5 * time.Second
 
 // Lines takes what one attempt prints. Its methods and those of its writers are safe for concurrent use.
 //
-// Printing never waits for the stream: what cannot be sent in time, or is more than the [WriterOptions] allow, is left out, and a line
-// of its own says how much that was.
+// Printing never waits for the stream: what cannot be sent in time, or is more than the [WriterOptions] allow, is left
+// out, and a line of its own says how much that was.
 type Lines struct {
 	writer  *Writer
 	source  wire.LogSource
@@ -43,14 +43,17 @@ type Lines struct {
 	queued   int // bytes of queue
 }
 
-// Stdout returns the writer for the program's standard output. It never fails and never waits; after Close it takes and drops all.
+// Stdout returns the writer for the program's standard output. It never fails and never waits; after Close it takes and
+// drops all.
 func (l *Lines) Stdout() io.Writer { return printer{l, &l.out} }
 
-// Stderr returns the writer for the program's standard error, and for the lines of the attempt's logger. It is as Stdout.
+// Stderr returns the writer for the program's standard error, and for the lines of the attempt's logger. It is as
+// Stdout.
 func (l *Lines) Stderr() io.Writer { return printer{l, &l.err} }
 
-// Close sends what was printed, also a line without an end, until ctx ends or, when it has no deadline, for five seconds. An error says
-// how many lines are lost. Whoever closes the Lines before telling of the attempt's end lets readers find all of them after it.
+// Close sends what was printed, also a line without an end, until ctx ends or, when it has no deadline, for five
+// seconds. An error says how many lines are lost. Whoever closes the Lines before telling of the attempt's end lets
+// readers find all of them after it.
 func (l *Lines) Close(ctx context.Context) error {
 	l.close.Do(func() { close(l.closing) })
 	defer l.cancel()
@@ -66,7 +69,8 @@ func (l *Lines) Close(ctx context.Context) error {
 		<-l.done // soon, as its context has ended
 	}
 	if l.lost != nil {
-		return fmt.Errorf("close the log of task %s, attempt %d: %s lost: %w", l.source.Task, l.source.Attempt, count(l.unsent), l.lost)
+		return fmt.Errorf("close the log of task %s, attempt %d: %s lost: %w", l.source.Task, l.source.Attempt,
+			count(l.unsent), l.lost)
 	}
 	return nil
 }
@@ -165,7 +169,8 @@ func (l *Lines) send(ctx context.Context) {
 	}
 }
 
-// tick tells what does not wait for the end of a line: redrawn ones, and what is missing when the program prints no more.
+// tick tells what does not wait for the end of a line: redrawn ones, and what is missing when the program prints no
+// more.
 func (l *Lines) tick(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

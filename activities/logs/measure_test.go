@@ -12,13 +12,17 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// TestMeasureThroughputAndDelay prints how fast lines are taken, made durable and read again, and how long a line takes to its reader.
+// TestMeasureThroughputAndDelay prints how fast lines are taken, made durable and read again, and how long a line takes
+// to its reader.
 func TestMeasureThroughputAndDelay(t *testing.T) {
 	if os.Getenv("SPILLWAY_MEASURE") != "1" {
 		t.Skip("SPILLWAY_MEASURE is not 1")
 	}
 	js := stream(t)
-	w := logs.NewWriter(js, logs.WriterOptions{Rate: quantity.GiB, Burst: quantity.GiB, PerAttempt: quantity.GiB, Memory: quantity.GiB})
+	w := logs.NewWriter(js, logs.WriterOptions{
+		Rate: quantity.GiB, Burst: quantity.GiB, PerAttempt: quantity.GiB,
+		Memory: quantity.GiB,
+	})
 	const lines, width = 300_000, 100
 	text := []byte(strings.Repeat("x", width-1) + "\n")
 	flood := attempt(t, w, source("train", "train-1", 1))
@@ -49,7 +53,8 @@ func TestMeasureThroughputAndDelay(t *testing.T) {
 		delays = append(delays, time.Since(printed))
 	}
 	slices.Sort(delays)
-	t.Logf("from printing to its reader, with nothing else going on: median %s, most %s", delays[len(delays)/2], delays[len(delays)-1])
+	t.Logf("from printing to its reader, with nothing else going on: median %s, most %s", delays[len(delays)/2],
+		delays[len(delays)-1])
 	if err := end(); err != nil {
 		t.Error(err)
 	}

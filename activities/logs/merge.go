@@ -10,8 +10,9 @@ import (
 // mergeBytes bounds the lines that a merger should hold; beyond them the oldest come out before their time.
 const mergeBytes = 64 << 20
 
-// merger puts the lines of several attempts, each in order, into one order by time. A message holds lines of some hundred milliseconds,
-// so its lines come after later ones of other messages: they are held until nothing older can come.
+// merger puts the lines of several attempts, each in order, into one order by time. A message holds lines of some
+// hundred milliseconds, so its lines come after later ones of other messages: they are held until nothing older can
+// come.
 type merger struct {
 	lines heldLines
 	bytes int
@@ -19,8 +20,9 @@ type merger struct {
 	next  uint64        // the sequence after the newest message
 }
 
-// held is a line with the time by which it is ordered: its own, but not after its message was stored, so that a host whose clock is
-// ahead holds nobody up. Neither goes back within an attempt, so its lines stay in order; within a message this is made sure of.
+// held is a line with the time by which it is ordered: its own, but not after its message was stored, so that a host
+// whose clock is ahead holds nobody up. Neither goes back within an attempt, so its lines stay in order; within a
+// message this is made sure of.
 type held struct {
 	Line
 	at time.Time
@@ -58,7 +60,9 @@ func (m *merger) pop(until time.Time) (Line, bool) {
 	}
 	line := heap.Pop(&m.lines).(held).Line
 	m.bytes -= costOf(line.LogLine)
-	at, _ := slices.BinarySearchFunc(m.open, line.Sequence, func(o openMessage, sequence uint64) int { return cmp.Compare(o.sequence, sequence) })
+	at, _ := slices.BinarySearchFunc(m.open, line.Sequence, func(o openMessage, sequence uint64) int {
+		return cmp.Compare(o.sequence, sequence)
+	})
 	m.open[at].left--
 	done := 0
 	for done < len(m.open) && m.open[done].left == 0 {
@@ -78,7 +82,8 @@ type heldLines []held
 func (h heldLines) Len() int { return len(h) }
 
 func (h heldLines) Less(i, j int) bool {
-	return cmp.Or(h[i].at.Compare(h[j].at), cmp.Compare(h[i].Sequence, h[j].Sequence), cmp.Compare(h[i].Index, h[j].Index)) < 0
+	return cmp.Or(h[i].at.Compare(h[j].at), cmp.Compare(h[i].Sequence, h[j].Sequence),
+		cmp.Compare(h[i].Index, h[j].Index)) < 0
 }
 
 func (h heldLines) Swap(i, j int) { h[i], h[j] = h[j], h[i] }

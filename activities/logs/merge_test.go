@@ -32,11 +32,15 @@ func storedMessages() *rapid.Generator[[]stored] {
 			attempt := rapid.IntRange(0, 2).Draw(t, "attempt")
 			message := stored{sequence: uint64(2*i + 1), at: now}
 			for line := range rapid.IntRange(0, 4).Draw(t, "lines") {
-				if at := now.Add(skew[attempt] - time.Duration(rapid.IntRange(0, 200).Draw(t, "age"))*time.Millisecond); at.After(last[attempt]) {
+				if at := now.Add(skew[attempt] - time.Duration(rapid.IntRange(0, 200).Draw(t, "age"))*time.Millisecond); at.After(
+					last[attempt]) {
 					last[attempt] = at
 				}
 				message.lines = append(message.lines, Line{
-					LogSource: wire.LogSource{Attempt: attempt}, LogLine: wire.LogLine{At: last[attempt], Text: fmt.Sprint(message.sequence, "/", line)},
+					LogSource: wire.LogSource{Attempt: attempt}, LogLine: wire.LogLine{
+						At:   last[attempt],
+						Text: fmt.Sprint(message.sequence, "/", line),
+					},
 					Sequence: message.sequence, Index: line,
 				})
 			}
@@ -108,7 +112,9 @@ func TestLinesOfSeveralAttemptsAreInOrderOfTimeWhenTheirClocksAreRight(t *testin
 			}
 		}
 		got := merged(messages, 0)
-		if !slices.IsSortedFunc(got, func(a, b Line) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Sequence, b.Sequence)) }) {
+		if !slices.IsSortedFunc(got, func(a, b Line) int {
+			return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Sequence, b.Sequence))
+		}) {
 			t.Fatalf("got %v", got)
 		}
 	})

@@ -94,7 +94,8 @@ func texts(lines []logs.Line) []string {
 	return all
 }
 
-// follow collects what Follow hands out until the returned function is called, which closes the query's Until and returns Follow's error.
+// follow collects what Follow hands out until the returned function is called, which closes the query's Until and
+// returns Follow's error.
 func follow(t *testing.T, js jetstream.JetStream, query logs.Query) (lines <-chan logs.Line, end func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), natstest.Patience)

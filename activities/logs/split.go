@@ -16,9 +16,10 @@ const (
 	redrawEvery = time.Second
 )
 
-// splitter makes lines of what a program writes to one of its streams. A line ends with "\n" or "\r\n". A "\r" alone goes back to the
-// start of the line: of the states that such a line goes through, as progress bars do many times a second, one a second is kept, and
-// the last. A line that has no end yet waits for it, but for the states of a redrawn one, which tick tells.
+// splitter makes lines of what a program writes to one of its streams. A line ends with "\n" or "\r\n". A "\r" alone
+// goes back to the start of the line: of the states that such a line goes through, as progress bars do many times a
+// second, one a second is kept, and the last. A line that has no end yet waits for it, but for the states of a redrawn
+// one, which tick tells.
 type splitter struct {
 	origin  wire.LogOrigin
 	line    state // as it is drawn so far
@@ -132,7 +133,10 @@ func (s *splitter) tell(shown state, now time.Time, emit func(wire.LogLine)) {
 	if shown.cut {
 		text = wholeRunes(text)
 	}
-	emit(wire.LogLine{At: now, Origin: s.origin, Text: strings.ToValidUTF8(string(text), "\uFFFD"), Cut: shown.cut, Redrawn: s.redrawn})
+	emit(wire.LogLine{
+		At: now, Origin: s.origin, Text: strings.ToValidUTF8(string(text), "\uFFFD"), Cut: shown.cut,
+		Redrawn: s.redrawn,
+	})
 }
 
 // wholeRunes returns text without the beginning of a character at its end.

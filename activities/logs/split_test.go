@@ -74,15 +74,41 @@ func TestOutputIsSplitIntoLines(t *testing.T) {
 		"a line that is too long":            {[]piece{{0, long + "y"}, {0, "z\nb\n"}}, []string{long + "…", "b"}},
 		"a long line cut within a character": {[]piece{{0, long[1:] + "ß\n"}}, []string{long[1:] + "…"}},
 
-		"a bar of one second":             {[]piece{{0, "\r 0%"}, {300 * ms, "\r30%"}, {600 * ms, "\r60%"}, {900 * ms, "\r90%"}, {950 * ms, "\r100%\n"}}, []string{"~ 0%", "~100%"}},
-		"a bar of three seconds":          {[]piece{{0, "\r0"}, {600 * ms, "\r1"}, {1200 * ms, "\r2"}, {1800 * ms, "\r3"}, {2400 * ms, "\r4"}, {3000 * ms, "\r5\n"}}, []string{"~0", "~2", "~4", "~5"}},
-		"a bar that stands still":         {[]piece{{0, "\r0%"}, {200 * ms, ""}, {400 * ms, "\r50%"}, {600 * ms, ""}, {1400 * ms, ""}, {9000 * ms, ""}}, []string{"~0%", "~50%"}},
-		"a bar that is wiped":             {[]piece{{0, "\r0%"}, {10 * ms, "\r9%"}, {20 * ms, "\r    \r"}, {30 * ms, "\n"}}, []string{"~0%", "~9%"}},
-		"a bar and then lines":            {[]piece{{0, "0%\r1%\ndone\n"}}, []string{"~0%", "~1%", "done"}},
-		"a bar that returns at the end":   {[]piece{{0, "0%\r"}, {10 * ms, "1%\r"}}, []string{"~0%", "~1%"}},
-		"a line that returns at its end":  {[]piece{{0, "0%\r"}}, []string{"0%"}},
-		"a blank bar":                     {[]piece{{0, "\r\r  \r\n"}}, nil},
-		"the state of a bar is told once": {[]piece{{0, "\r0%"}, {0, ""}, {2000 * ms, "\r0%"}, {4000 * ms, "\n"}}, []string{"~0%"}},
+		"a bar of one second": {[]piece{
+			{0, "\r 0%"},
+			{300 * ms, "\r30%"},
+			{600 * ms, "\r60%"},
+			{900 * ms, "\r90%"},
+			{950 * ms, "\r100%\n"},
+		}, []string{"~ 0%", "~100%"}},
+		"a bar of three seconds": {[]piece{
+			{0, "\r0"},
+			{600 * ms, "\r1"},
+			{1200 * ms, "\r2"},
+			{1800 * ms, "\r3"},
+			{2400 * ms, "\r4"},
+			{3000 * ms, "\r5\n"},
+		}, []string{"~0", "~2", "~4", "~5"}},
+		"a bar that stands still": {[]piece{
+			{0, "\r0%"},
+			{200 * ms, ""},
+			{400 * ms, "\r50%"},
+			{600 * ms, ""},
+			{1400 * ms, ""},
+			{9000 * ms, ""},
+		}, []string{"~0%", "~50%"}},
+		"a bar that is wiped": {
+			[]piece{{0, "\r0%"}, {10 * ms, "\r9%"}, {20 * ms, "\r    \r"}, {30 * ms, "\n"}},
+			[]string{"~0%", "~9%"},
+		},
+		"a bar and then lines":           {[]piece{{0, "0%\r1%\ndone\n"}}, []string{"~0%", "~1%", "done"}},
+		"a bar that returns at the end":  {[]piece{{0, "0%\r"}, {10 * ms, "1%\r"}}, []string{"~0%", "~1%"}},
+		"a line that returns at its end": {[]piece{{0, "0%\r"}}, []string{"0%"}},
+		"a blank bar":                    {[]piece{{0, "\r\r  \r\n"}}, nil},
+		"the state of a bar is told once": {
+			[]piece{{0, "\r0%"}, {0, ""}, {2000 * ms, "\r0%"}, {4000 * ms, "\n"}},
+			[]string{"~0%"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -162,7 +188,8 @@ func FuzzSplit(f *testing.F) {
 		var pieces []piece
 		for i, part := range []string{string(data[:at]), string(data[at:])} {
 			if part != "" {
-				pieces = append(pieces, piece{time.Duration(i) * time.Minute, part}, piece{time.Duration(i)*time.Minute + time.Second, ""})
+				pieces = append(pieces, piece{time.Duration(i) * time.Minute, part},
+					piece{time.Duration(i)*time.Minute + time.Second, ""})
 			}
 		}
 		lines := split(pieces...)

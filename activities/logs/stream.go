@@ -17,7 +17,8 @@ const (
 	usualAge      = 7 * 24 * time.Hour
 	usualBytes    = 1 << 30
 	usualMessages = 200_000
-	// duplicates is for how long the server knows a message again that the Writer sends twice because an acknowledgement was lost.
+	// duplicates is for how long the server knows a message again that the Writer sends twice because an acknowledgement
+	// was lost.
 	duplicates = 2 * time.Minute
 )
 
@@ -31,8 +32,8 @@ type StreamOptions struct {
 	MaxMessages int64
 }
 
-// EnsureStream creates the stream, or brings it to this configuration. It may run any number of times, also beside others; the number
-// of replicas that an operator has set is kept.
+// EnsureStream creates the stream, or brings it to this configuration. It may run any number of times, also beside
+// others; the number of replicas that an operator has set is kept.
 func EnsureStream(ctx context.Context, js jetstream.JetStream, options StreamOptions) error {
 	if options.MaxAge <= 0 {
 		options.MaxAge = usualAge

@@ -28,7 +28,8 @@ const (
 	usualMemory     = 64 * quantity.MiB
 	// leastBurst holds the longest line even if every other byte of it was no UTF-8 and became a character of three.
 	leastBurst = 4 * maxLine
-	// batchBytes is the most text in one message. Encoded as JSON it is at most six times as long, below NATS's usual limit of 1 MiB.
+	// batchBytes is the most text in one message. Encoded as JSON it is at most six times as long, below NATS's usual
+	// limit of 1 MiB.
 	batchBytes = 64 << 10
 	// ackWait is how long one try to publish waits for its acknowledgement.
 	ackWait = 5 * time.Second
@@ -37,12 +38,14 @@ const (
 	retryMost  = 2 * time.Second
 )
 
-// WriterOptions bounds what attempts can print. The zero value is the default. Each line counts as its text and 64 bytes.
+// WriterOptions bounds what attempts can print. The zero value is the default. Each line counts as its text and 64
+// bytes.
 type WriterOptions struct {
-	// FlushEvery is how long lines wait for others to share a message; 0 means 200 ms. A message is also sent when it has 64 KiB.
+	// FlushEvery is how long lines wait for others to share a message; 0 means 200 ms. A message is also sent when it has
+	// 64 KiB.
 	FlushEvery time.Duration
-	// Rate is how much an attempt may print per second for long, and Burst how much beyond that at once; 0 means 1 MiB and 4 MiB. A
-	// Burst is at least 64 KiB, and is also the most memory that one attempt's lines take.
+	// Rate is how much an attempt may print per second for long, and Burst how much beyond that at once; 0 means 1 MiB and
+	// 4 MiB. A Burst is at least 64 KiB, and is also the most memory that one attempt's lines take.
 	Rate, Burst quantity.Bytes
 	// PerAttempt is how much of an attempt's output is kept; 0 means 64 MiB. It ends with a line that says so.
 	PerAttempt quantity.Bytes
@@ -78,7 +81,8 @@ type Writer struct {
 	failed  atomic.Uint64
 }
 
-// NewWriter returns a Writer that publishes through js. It holds nothing that has to be closed but the Lines that it gives out.
+// NewWriter returns a Writer that publishes through js. It holds nothing that has to be closed but the Lines that it
+// gives out.
 func NewWriter(js jetstream.JetStream, options WriterOptions) *Writer {
 	return &Writer{js: js, options: options.orUsual()}
 }
@@ -124,8 +128,8 @@ func (w *Writer) publish(ctx context.Context, subject, id string, message wire.L
 	}
 }
 
-// publishOnce asks for an acknowledgement, which holds an attempt's next message back: so the messages stay in order. While there is no
-// connection it does not try, because the connection's own buffer is for what matters more.
+// publishOnce asks for an acknowledgement, which holds an attempt's next message back: so the messages stay in order.
+// While there is no connection it does not try, because the connection's own buffer is for what matters more.
 func (w *Writer) publishOnce(ctx context.Context, subject, id string, data []byte) error {
 	switch connection := w.js.Conn(); {
 	case connection.IsClosed():

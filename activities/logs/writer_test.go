@@ -98,7 +98,10 @@ func TestPrintingNeverWaitsAndMemoryIsBoundedWhileTheServerIsAway(t *testing.T) 
 	server := natstest.Start(t)
 	js := server.Connect()
 	ensure(t, js)
-	w := logs.NewWriter(js, logs.WriterOptions{FlushEvery: 5 * time.Millisecond, Rate: quantity.GiB, Burst: 256 * quantity.KiB, Memory: 384 * quantity.KiB, PerAttempt: quantity.GiB})
+	w := logs.NewWriter(js, logs.WriterOptions{
+		FlushEvery: 5 * time.Millisecond, Rate: quantity.GiB,
+		Burst: 256 * quantity.KiB, Memory: 384 * quantity.KiB, PerAttempt: quantity.GiB,
+	})
 	first, second := attempt(t, w, source("train", "train-1", 1)), attempt(t, w, source("train", "train-2", 1))
 	server.Stop()
 	eventually(t, "the connection is seen to be gone", func() bool { return !js.Conn().IsConnected() })
@@ -139,7 +142,8 @@ func TestCloseTellsHowMuchIsLost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	err := lines.Close(ctx)
-	if err == nil || !strings.Contains(err.Error(), "task train-1, attempt 1: ") || !strings.Contains(err.Error(), "lost") {
+	if err == nil || !strings.Contains(err.Error(), "task train-1, attempt 1: ") ||
+		!strings.Contains(err.Error(), "lost") {
 		t.Errorf("Close = %v, want how many lines are lost", err)
 	}
 	if w.Dropped() != 3 {
@@ -253,7 +257,8 @@ func TestTheStreamIsBroughtToItsBoundsWhateverItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 		config := info.CachedInfo().Config
-		if got := (logs.StreamOptions{MaxAge: config.MaxAge, MaxBytes: config.MaxBytes, MaxMessages: config.MaxMsgs}); got != want || config.Discard != jetstream.DiscardOld {
+		if got := (logs.StreamOptions{MaxAge: config.MaxAge, MaxBytes: config.MaxBytes, MaxMessages: config.MaxMsgs}); got !=
+			want || config.Discard != jetstream.DiscardOld {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// workerOf connects as the workflow worker of a build of an app with one pipeline. What the server forbids it comes on the channel.
+// workerOf connects as the workflow worker of a build of an app with one pipeline. What the server forbids it comes on
+// the channel.
 func workerOf(server *natstest.Server, app, pipeline, inbox string) (jetstream.JetStream, <-chan error) {
 	subjects := wire.BuildSubjects(wire.App{Name: app, Pipelines: []wire.Pipeline{{Name: pipeline}}})
 	forbidden := make(chan error, 100)
@@ -27,7 +28,10 @@ func workerOf(server *natstest.Server, app, pipeline, inbox string) (jetstream.J
 
 func TestAWorkflowWorkerMayTellAllThatItHasToTell(t *testing.T) {
 	t.Parallel()
-	for name, inbox := range map[string]string{"of this version": "_INBOX", "of an earlier version": "_INBOX_0123456789abcdef"} {
+	for name, inbox := range map[string]string{
+		"of this version":       "_INBOX",
+		"of an earlier version": "_INBOX_0123456789abcdef",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := natstest.Start(t)
@@ -38,10 +42,17 @@ func TestAWorkflowWorkerMayTellAllThatItHasToTell(t *testing.T) {
 			recorder := loop.NewRecorder(js, nil)
 			now := time.Now()
 			recorder.Tell(predictor.RunStarted{Run: "run", Pipeline: "pipe.line", At: now})
-			recorder.Tell(predictor.Scheduled{Run: "run", Stage: predictor.StageID{App: "app", Build: "b", Name: "s"}, Expected: 1, At: now})
+			recorder.Tell(predictor.Scheduled{
+				Run: "run", Stage: predictor.StageID{App: "app", Build: "b", Name: "s"},
+				Expected: 1, At: now,
+			})
 			recorder.Tell(predictor.GoalChanged{Run: "run", Goal: predictor.Goal{Budget: quantity.USD}, At: now})
-			recorder.Tell(predictor.Reused{Run: "run", Stage: predictor.StageID{App: "app", Build: "b", Name: "s"}, Tasks: 1, At: now})
-			for _, ago := range []time.Duration{0, 5 * time.Minute, 5 * 24 * time.Hour} { // the streams are looked through for the late ones
+			recorder.Tell(predictor.Reused{
+				Run: "run", Stage: predictor.StageID{App: "app", Build: "b", Name: "s"}, Tasks: 1,
+				At: now,
+			})
+			// the streams are looked through for the late ones
+			for _, ago := range []time.Duration{0, 5 * time.Minute, 5 * 24 * time.Hour} {
 				end := endingOf("run "+ago.String(), "pipe.line", ago)
 				for again := range 2 {
 					if again > 0 && ago == 0 {
@@ -52,7 +63,8 @@ func TestAWorkflowWorkerMayTellAllThatItHasToTell(t *testing.T) {
 						t.Fatalf("an end %s ago: %v", ago, err)
 					}
 				}
-				if told, complete := ends(t, engine, end.ended.Run), completions(t, engine)[end.ended.Run]; told != 1 || complete != 1 {
+				if told, complete := ends(t, engine, end.ended.Run),
+					completions(t, engine)[end.ended.Run]; told != 1 || complete != 1 {
 					t.Errorf("an end %s ago: told %d times, completed %d times; want once", ago, told, complete)
 				}
 			}
@@ -96,15 +108,22 @@ func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
 		}
 	}
 	for _, subject := range []string{
-		"events.own", wire.LoopSubject(wire.KindDecision), wire.LoopSubject(wire.KindRecord), wire.LoopSubject(wire.KindSampled), wire.FactSubject(wire.KindSampled),
-		wire.LoopSubject(wire.KindHostHeld), wire.LoopSubject(wire.KindHostStarted), wire.LoopSubject(wire.KindAttemptStarted),
+		"events.own", wire.LoopSubject(wire.KindDecision), wire.LoopSubject(wire.KindRecord),
+		wire.LoopSubject(wire.KindSampled), wire.FactSubject(wire.KindSampled),
+		wire.LoopSubject(wire.KindHostHeld), wire.LoopSubject(wire.KindHostStarted),
+		wire.LoopSubject(wire.KindAttemptStarted),
 		wire.LoopSubject(wire.KindBacklog), wire.DoneSubject("other"), wire.DeadSubject("own"), wire.AlertSubject("own"),
 		wire.LogSubject(wire.LogSource{Run: "run", Stage: "s", Task: "t", Attempt: 1}),
-		"$KV." + wire.PlanBucket + "." + wire.PlanKey, "$KV." + wire.PlanBucket + "." + wire.TermKey, "$KV." + wire.LeaseBucket + "." + wire.LeaseKey,
-		"$KV." + wire.HostBucket + ".host", "$KV." + wire.StateBucket + "." + wire.StateKey, "$KV." + wire.BindingBucket + ".b",
-		"$JS.API.STREAM.DELETE." + wire.LoopStream, "$JS.API.STREAM.PURGE." + wire.LoopStream, "$JS.API.STREAM.UPDATE." + wire.LoopStream,
-		"$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.MSG.DELETE." + wire.LoopStream, "$JS.API.STREAM.MSG.GET." + wire.LoopStream,
-		"$JS.API.STREAM.NAMES", "$JS.API.DIRECT.GET." + wire.LoopStream, "$JS.API.DIRECT.GET.KV_" + wire.PlanBucket + ".$KV." + wire.PlanBucket + ".current",
+		"$KV." + wire.PlanBucket + "." + wire.PlanKey, "$KV." + wire.PlanBucket + "." + wire.TermKey,
+		"$KV." + wire.LeaseBucket + "." + wire.LeaseKey,
+		"$KV." + wire.HostBucket + ".host", "$KV." + wire.StateBucket + "." + wire.StateKey,
+		"$KV." + wire.BindingBucket + ".b",
+		"$JS.API.STREAM.DELETE." + wire.LoopStream, "$JS.API.STREAM.PURGE." + wire.LoopStream,
+		"$JS.API.STREAM.UPDATE." + wire.LoopStream,
+		"$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.MSG.DELETE." + wire.LoopStream,
+		"$JS.API.STREAM.MSG.GET." + wire.LoopStream,
+		"$JS.API.STREAM.NAMES", "$JS.API.DIRECT.GET." + wire.LoopStream,
+		"$JS.API.DIRECT.GET.KV_" + wire.PlanBucket + ".$KV." + wire.PlanBucket + ".current",
 		"$JS.API.CONSUMER.CREATE." + wire.LoopStream, "$JS.API.CONSUMER.CREATE." + wire.LoopStream + ".name",
 		"$JS.API.CONSUMER.CREATE." + wire.LoopStream + ".name." + wire.LoopSubject(wire.KindRecord),
 		"$JS.API.CONSUMER.CREATE." + wire.DoneStream + ".name." + wire.DoneSubject("other"),
@@ -117,7 +136,8 @@ func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
 	}
 	heard := make(chan *nats.Msg, 100)
 	for _, subject := range []string{
-		">", "_INBOX.>", "spillway.>", wire.LoopSubjects, wire.SampleSubjects, wire.ResultSubjects, wire.LogSubjects, "$KV.>", "events.>", "$JS.>",
+		">", "_INBOX.>", "spillway.>", wire.LoopSubjects, wire.SampleSubjects, wire.ResultSubjects, wire.LogSubjects, "$KV.>",
+		"events.>", "$JS.>",
 	} {
 		if _, err := js.Conn().ChanSubscribe(subject, heard); err != nil {
 			t.Fatal(err)

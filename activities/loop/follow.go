@@ -47,17 +47,20 @@ type FollowOptions struct {
 	Logger *slog.Logger
 }
 
-// Follow calls handle with every message of the loop's stream from sequence from on (0 and 1 both mean the oldest), in order, one at a
-// time and each once, and then waits for new ones, until ctx ends or handle returns an error. It goes on where it was after a lost
-// connection or a restarted server. Nil options are the zero ones.
+// Follow calls handle with every message of the loop's stream from sequence from on (0 and 1 both mean the oldest), in
+// order, one at a time and each once, and then waits for new ones, until ctx ends or handle returns an error. It goes
+// on where it was after a lost connection or a restarted server. Nil options are the zero ones.
 //
-// The samples that have a stream of their own come between them, by when the server stored them: those that were stored after the message
-// at from was, or since now where there is none yet. A sample may be lost, and may come beside its place while both are told; nothing in
-// the loop's stream waits for it for long.
+// The samples that have a stream of their own come between them, by when the server stored them: those that were stored
+// after the message at from was, or since now where there is none yet. A sample may be lost, and may come beside its
+// place while both are told; nothing in the loop's stream waits for it for long.
 //
-// A message that this build cannot read, or that says something else than its subject, is handed on as the zero Message, so that the
-// caller sees its sequence: Metrics counts it, all others ignore it. Sequences may have gaps where old messages were discarded.
-func Follow(ctx context.Context, js jetstream.JetStream, from uint64, options *FollowOptions, handle func(Line) error) error {
+// A message that this build cannot read, or that says something else than its subject, is handed on as the zero
+// Message, so that the caller sees its sequence: Metrics counts it, all others ignore it. Sequences may have gaps where
+// old messages were discarded.
+func Follow(
+	ctx context.Context, js jetstream.JetStream, from uint64, options *FollowOptions, handle func(Line) error,
+) error {
 	var o FollowOptions
 	if options != nil {
 		o = *options
@@ -74,7 +77,8 @@ func Follow(ctx context.Context, js jetstream.JetStream, from uint64, options *F
 // maxDeleted bounds how many messages in a row may have been deleted by hand at the end of the stream.
 const maxDeleted = 1000
 
-// Extent returns the sequences of the oldest and of the newest message that the loop's stream holds now; both are 0 when it holds none.
+// Extent returns the sequences of the oldest and of the newest message that the loop's stream holds now; both are 0
+// when it holds none.
 func Extent(ctx context.Context, js jetstream.JetStream) (first, last uint64, err error) {
 	stream, err := js.Stream(ctx, wire.LoopStream)
 	if err != nil {
@@ -93,8 +97,8 @@ func Extent(ctx context.Context, js jetstream.JetStream) (first, last uint64, er
 	return 0, 0, nil
 }
 
-// tail calls handle with the messages that position asks for, and asks again at the position of then whenever the reader breaks.
-// It returns when ctx ends, when handle fails, or when the connection was closed for good; never nil.
+// tail calls handle with the messages that position asks for, and asks again at the position of then whenever the
+// reader breaks. It returns when ctx ends, when handle fails, or when the connection was closed for good; never nil.
 func tail(ctx context.Context, js jetstream.JetStream, stream string, position func() jetstream.OrderedConsumerConfig,
 	handle func(jetstream.Msg) error, logger *slog.Logger,
 ) error {
@@ -129,7 +133,10 @@ type handlerError struct{ err error }
 func (e *handlerError) Error() string { return e.err.Error() }
 
 // drain reads with one consumer until something breaks; read tells whether it got anything at all.
-func drain(ctx context.Context, js jetstream.JetStream, stream string, config jetstream.OrderedConsumerConfig, handle func(jetstream.Msg) error) (read bool, err error) {
+func drain(
+	ctx context.Context, js jetstream.JetStream, stream string, config jetstream.OrderedConsumerConfig,
+	handle func(jetstream.Msg) error,
+) (read bool, err error) {
 	consumer, err := js.OrderedConsumer(ctx, stream, config)
 	if err != nil {
 		return false, err

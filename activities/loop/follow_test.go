@@ -51,7 +51,8 @@ func TestFollowStartsAtAnySequenceAndGoesOnLive(t *testing.T) {
 			calls, stop := follow(t, js, from)
 			for want := max(from, 1); want <= 10; want++ {
 				got := natstest.Receive(t, calls, "message")
-				if diff := cmp.Diff(seen{want, wire.Message{Event: record(fmt.Sprintf("train-%d", want), 1)}}, got, cmp.AllowUnexported(seen{})); diff != "" {
+				if diff := cmp.Diff(seen{want, wire.Message{Event: record(fmt.Sprintf("train-%d", want), 1)}}, got,
+					cmp.AllowUnexported(seen{})); diff != "" {
 					t.Errorf("call (-want +got):\n%s", diff)
 				}
 			}
@@ -70,7 +71,10 @@ func TestFollowStartsAtAnySequenceAndGoesOnLive(t *testing.T) {
 func TestUnreadableMessagesKeepTheirSequence(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
-	for _, data := range []string{"", "{", `{"v":99,"kind":"record","body":{}}`, `{"v":1,"kind":"gossip","body":{}}`, `{"v":1,"kind":"record","body":7}`} {
+	for _, data := range []string{
+		"", "{", `{"v":99,"kind":"record","body":{}}`, `{"v":1,"kind":"gossip","body":{}}`,
+		`{"v":1,"kind":"record","body":7}`,
+	} {
 		if _, err := js.Publish(t.Context(), wire.LoopSubject(wire.KindRecord), []byte(data)); err != nil {
 			t.Fatal(err)
 		}

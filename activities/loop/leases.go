@@ -37,7 +37,10 @@ func NewLeases(ctx context.Context, js jetstream.JetStream, logger *slog.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", wire.HostBucket, err)
 	}
-	return &Leases{bucket: bucket, plain: regexp.MustCompile(`^[A-Za-z0-9][-_A-Za-z0-9]*(\.[-_A-Za-z0-9]+)*$`), logger: cmp.Or(logger, slog.New(slog.DiscardHandler))}, nil
+	return &Leases{
+		bucket: bucket, plain: regexp.MustCompile(`^[A-Za-z0-9][-_A-Za-z0-9]*(\.[-_A-Za-z0-9]+)*$`),
+		logger: cmp.Or(logger, slog.New(slog.DiscardHandler)),
+	}, nil
 }
 
 // PutHost says that the host is there, as described, and renews its lease.
@@ -55,7 +58,8 @@ func (l *Leases) PutHost(ctx context.Context, host predictor.Host) error {
 	return nil
 }
 
-// DropHost ends the lease of a host that leaves, so that nothing is placed there from now on. A host without a lease is fine.
+// DropHost ends the lease of a host that leaves, so that nothing is placed there from now on. A host without a lease is
+// fine.
 func (l *Leases) DropHost(ctx context.Context, id string) error {
 	if err := l.bucket.Purge(ctx, l.key(id)); err != nil {
 		return fmt.Errorf("drop host %s: %w", id, err)
@@ -63,7 +67,8 @@ func (l *Leases) DropHost(ctx context.Context, id string) error {
 	return nil
 }
 
-// Hosts returns the hosts whose lease is valid now, sorted by ID. A description that cannot be read is left out with a debug log line.
+// Hosts returns the hosts whose lease is valid now, sorted by ID. A description that cannot be read is left out with a
+// debug log line.
 func (l *Leases) Hosts(ctx context.Context) ([]predictor.Host, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

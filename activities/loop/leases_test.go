@@ -34,7 +34,10 @@ func TestHostsAreThoseWithALease(t *testing.T) {
 	}
 	hosts()
 	room := quantity.Size{CPU: 2000, Memory: quantity.GiB}
-	laptop := predictor.Host{ID: "laptop.local", Capacity: room, Free: room, PricePerHour: quantity.USD, At: time.Unix(1, 0).UTC()}
+	laptop := predictor.Host{
+		ID: "laptop.local", Capacity: room, Free: room, PricePerHour: quantity.USD,
+		At: time.Unix(1, 0).UTC(),
+	}
 	odd := predictor.Host{ID: "Jane's laptop * >", Capacity: room, At: time.Unix(2, 0).UTC()}
 	put(odd)
 	put(laptop)

@@ -20,8 +20,8 @@ const (
 	readAhead = 256
 	// otherWait is how long a message waits for those of the other stream that are stored and do not come.
 	otherWait = 2 * time.Second
-	// openTries is how often it is looked up when the first message was stored, and samplesAgain how old the samples are at
-	// most that are handed on without an answer: those that a leader needs who follows another.
+	// openTries is how often it is looked up when the first message was stored, and samplesAgain how old the samples are
+	// at most that are handed on without an answer: those that a leader needs who follows another.
 	openTries    = 6
 	samplesAgain = 3 * time.Minute
 )
@@ -120,9 +120,9 @@ func (m *merger) read(ctx context.Context, js jetstream.JetStream, handle func(L
 	return m.run(ctx)
 }
 
-// open looks up what is stored, and when the first message was that is to be handed on. Who begins at the oldest needs no
-// answer; who goes on behind a checkpoint must not be handed the samples of hours again that are in it. So it is asked a few
-// times, and without an answer samples begin samplesAgain ago.
+// open looks up what is stored, and when the first message was that is to be handed on. Who begins at the oldest needs
+// no answer; who goes on behind a checkpoint must not be handed the samples of hours again that are in it. So it is
+// asked a few times, and without an answer samples begin samplesAgain ago.
 func (m *merger) open(ctx context.Context, js jetstream.JetStream, logger *slog.Logger) {
 	pause := retryLeast
 	for try := 1; ; try++ {

@@ -67,7 +67,10 @@ func TestSamplesThatACheckpointHasAreNotHandedOnAgainBecauseALookUpFails(t *test
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
 				js := &flaky{streams: test.streams, messages: test.messages, stored: begun.Add(-time.Hour)}
-				m := merger{facts: &source{name: wire.LoopStream, next: test.next}, samples: &source{name: wire.SampleStream, next: 1}}
+				m := merger{
+					facts:   &source{name: wire.LoopStream, next: test.next},
+					samples: &source{name: wire.SampleStream, next: 1},
+				}
 				m.open(t.Context(), js, slog.New(slog.DiscardHandler))
 				switch since := m.samples.since; {
 				case test.want == 0:

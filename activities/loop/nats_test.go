@@ -32,7 +32,8 @@ func ensure(t *testing.T, js jetstream.JetStream) {
 	}
 }
 
-// background runs work until the test ends or the returned function is called, which waits for it and returns its error.
+// background runs work until the test ends or the returned function is called, which waits for it and returns its
+// error.
 func background(t *testing.T, work func(ctx context.Context) error) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

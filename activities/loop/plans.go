@@ -46,9 +46,10 @@ func NewPlans(ctx context.Context, js jetstream.JetStream, logger *slog.Logger) 
 	return &Plans{js: js, bucket: bucket, logger: cmp.Or(logger, slog.New(slog.DiscardHandler))}, nil
 }
 
-// Watch calls obey with the plan in force and then with every newer one, one at a time, until ctx ends; it then returns the context's
-// error. A plan of a lower term is not handed on, nor one of the same term that is not a later tick: it comes from a leader that was
-// deposed, or is one that obey knows already. Watch goes on after a lost connection or a restarted server.
+// Watch calls obey with the plan in force and then with every newer one, one at a time, until ctx ends; it then returns
+// the context's error. A plan of a lower term is not handed on, nor one of the same term that is not a later tick: it
+// comes from a leader that was deposed, or is one that obey knows already. Watch goes on after a lost connection or a
+// restarted server.
 func (p *Plans) Watch(ctx context.Context, obey func(predictor.Plan)) error {
 	var last predictor.Plan
 	seen := false
@@ -68,7 +69,8 @@ func (p *Plans) Watch(ctx context.Context, obey func(predictor.Plan)) error {
 			return nil
 		}
 		if seen && !plan.Supersedes(last) {
-			p.logger.DebugContext(ctx, "ignore plan", "term", plan.Term, "tick", plan.Tick, "known_term", last.Term, "known_tick", last.Tick)
+			p.logger.DebugContext(ctx, "ignore plan", "term", plan.Term, "tick", plan.Tick, "known_term", last.Term,
+				"known_tick", last.Tick)
 			return nil
 		}
 		last, seen = plan, true
@@ -94,9 +96,10 @@ func (p *Plans) Current(ctx context.Context) (predictor.Plan, uint64, error) {
 	return plan, entry.Revision(), nil
 }
 
-// Replace puts plan in force instead of the one with the given revision (0: there is none yet) and returns the new revision. It wraps
-// ErrReplaced when another plan is in force by now. After any other error it is unknown whether plan is in force: Current tells.
-// Decisions are left out when the value would be larger than the server takes; the loop's stream has them.
+// Replace puts plan in force instead of the one with the given revision (0: there is none yet) and returns the new
+// revision. It wraps ErrReplaced when another plan is in force by now. After any other error it is unknown whether plan
+// is in force: Current tells. Decisions are left out when the value would be larger than the server takes; the loop's
+// stream has them.
 func (p *Plans) Replace(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
 	data, err := json.Marshal(posted{wire.Version, plan})
 	if limit := p.js.Conn().MaxPayload(); err == nil && limit > 0 && int64(len(data))+headerRoom > limit {
@@ -129,7 +132,8 @@ func decodePlan(data []byte) (predictor.Plan, error) {
 		return predictor.Plan{}, fmt.Errorf("decode plan: %w", err)
 	}
 	if value.Version != wire.Version {
-		return predictor.Plan{}, fmt.Errorf("decode plan: %w: %d, this build reads %d", wire.ErrVersion, value.Version, wire.Version)
+		return predictor.Plan{}, fmt.Errorf("decode plan: %w: %d, this build reads %d", wire.ErrVersion, value.Version,
+			wire.Version)
 	}
 	if value.Plan.Term > wire.MaxTerm {
 		return predictor.Plan{}, fmt.Errorf("decode plan: there is no term %d", value.Plan.Term)

@@ -34,7 +34,10 @@ func watch(t *testing.T, p *loop.Plans) <-chan predictor.Plan {
 }
 
 func plan(term, tick uint64, slots int) predictor.Plan {
-	return predictor.Plan{Term: term, Tick: tick, Grants: []predictor.Grant{{Stage: stage, Venue: predictor.Pool, Slots: slots}}}
+	return predictor.Plan{
+		Term: term, Tick: tick,
+		Grants: []predictor.Grant{{Stage: stage, Venue: predictor.Pool, Slots: slots}},
+	}
 }
 
 // post puts a plan in force whatever is there. A server that has just been started may need a second try.

@@ -77,8 +77,9 @@ func NewRecorder(js jetstream.JetStream, options *RecorderOptions) *Recorder {
 	return r
 }
 
-// Record makes the line about a finished attempt durable and returns once the server has acknowledged it. It tries again, ever more
-// slowly, until ctx ends; it gives up at once only when no further try can help. The same line may be recorded again without effect.
+// Record makes the line about a finished attempt durable and returns once the server has acknowledged it. It tries
+// again, ever more slowly, until ctx ends; it gives up at once only when no further try can help. The same line may be
+// recorded again without effect.
 func (r *Recorder) Record(ctx context.Context, record predictor.Record) error {
 	kind, data, err := wire.EncodeEvent(record)
 	if err != nil {
@@ -100,9 +101,11 @@ func (r *Recorder) Record(ctx context.Context, record predictor.Record) error {
 	}
 }
 
-// Held makes the line about the time for which a host was held durable, and tries once: whoever tells it tells the rest the next time.
+// Held makes the line about the time for which a host was held durable, and tries once: whoever tells it tells the rest
+// the next time.
 func (r *Recorder) Held(ctx context.Context, held predictor.HostHeld) error {
-	id := "held/" + held.Host + "/" + strconv.FormatInt(held.From.UnixNano(), 10) + "/" + strconv.FormatInt(held.At.UnixNano(), 10)
+	id := "held/" + held.Host + "/" + strconv.FormatInt(held.From.UnixNano(), 10) + "/" +
+		strconv.FormatInt(held.At.UnixNano(), 10)
 	if err := r.once(ctx, id, held); err != nil {
 		return fmt.Errorf("record that host %s was held: %w", held.Host, err)
 	}
@@ -127,8 +130,8 @@ func (r *Recorder) once(ctx context.Context, id string, event predictor.Event) e
 	return r.publish(ctx, wire.LoopStream, wire.LoopSubject(kind), id, data)
 }
 
-// Tell hands a fact to the sender and returns at once. A fact that finds the buffer full, that cannot be encoded or that comes after
-// Close is dropped and counted.
+// Tell hands a fact to the sender and returns at once. A fact that finds the buffer full, that cannot be encoded or
+// that comes after Close is dropped and counted.
 func (r *Recorder) Tell(event predictor.Event) {
 	kind, data, err := wire.EncodeEvent(event)
 	if err != nil {
@@ -151,8 +154,8 @@ func (r *Recorder) Tell(event predictor.Event) {
 // Dropped returns how many facts Tell has dropped so far.
 func (r *Recorder) Dropped() uint64 { return r.dropped.Load() }
 
-// Close sends what Tell was given and flushes the connection, until ctx ends or, when it has no deadline, for five seconds.
-// It leaves the connection open: it is the caller's.
+// Close sends what Tell was given and flushes the connection, until ctx ends or, when it has no deadline, for five
+// seconds. It leaves the connection open: it is the caller's.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.close.Do(func() { close(r.closing) })
 	ctx, cancel := context.WithTimeout(ctx, flushWait)
@@ -175,8 +178,8 @@ func (r *Recorder) publish(ctx context.Context, stream, subject, id string, data
 	return err
 }
 
-// send publishes facts until Close, and then those that are left. JetStream stores what is published on the stream's subjects whether or
-// not the sender asks for an acknowledgement; not asking is what keeps samples cheap.
+// send publishes facts until Close, and then those that are left. JetStream stores what is published on the stream's
+// subjects whether or not the sender asks for an acknowledgement; not asking is what keeps samples cheap.
 func (r *Recorder) send() {
 	defer close(r.done)
 	for {
@@ -210,8 +213,8 @@ func (r *Recorder) drop(what string, err error) {
 	}
 }
 
-// recordID names an attempt, so that the server keeps one line for it. A task that a venue refused starts on the pool's own queue with
-// attempt 1 again: that is another attempt, and has another name.
+// recordID names an attempt, so that the server keeps one line for it. A task that a venue refused starts on the pool's
+// own queue with attempt 1 again: that is another attempt, and has another name.
 func recordID(record predictor.Record) string {
 	id := record.Run + "/" + record.Task + "/" + strconv.Itoa(record.Attempt)
 	if record.PoolOnly {

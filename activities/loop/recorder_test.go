@@ -58,7 +58,10 @@ func lines(t *testing.T, js jetstream.JetStream) []wire.Message {
 }
 
 func record(task string, attempt int) predictor.Record {
-	return predictor.Record{Run: "run-1", Pipeline: "train", Stage: stage, Task: task, Attempt: attempt, Venue: predictor.Pool, Outcome: predictor.Succeeded}
+	return predictor.Record{
+		Run: "run-1", Pipeline: "train", Stage: stage, Task: task, Attempt: attempt,
+		Venue: predictor.Pool, Outcome: predictor.Succeeded,
+	}
 }
 
 func TestARecordIsInTheStreamOnceWhenRecordReturns(t *testing.T) {
@@ -159,7 +162,10 @@ func TestTellIsSentByCloseAtTheLatestAndDropsAfterwards(t *testing.T) {
 	r := recorder(t, js, &loop.RecorderOptions{Dropped: func() { dropped++ }})
 	var want []wire.Message
 	for step := range 100 {
-		event := predictor.Sampled{Run: "run-1", Stage: stage, Task: "train-1", Step: step, Metrics: map[string]float64{"loss": 0.5}}
+		event := predictor.Sampled{
+			Run: "run-1", Stage: stage, Task: "train-1", Step: step,
+			Metrics: map[string]float64{"loss": 0.5},
+		}
 		r.Tell(event)
 		want = append(want, wire.Message{Event: event})
 	}

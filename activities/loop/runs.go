@@ -13,19 +13,23 @@ import (
 )
 
 const (
-	// fresh is for how long after a run's end the server is sure to drop a second telling of it by itself: half of the streams' window, since
-	// the clocks of hosts differ.
+	// fresh is for how long after a run's end the server is sure to drop a second telling of it by itself: half of the
+	// streams' window, since the clocks of hosts differ.
 	fresh = duplicates / 2
 	// skew is by how much the server's clock may be behind that of whoever told the start of a run.
 	skew = time.Minute
-	// lookWait is how long one look through a stream may take. Two of them fit into what a run gives to the telling of its end.
+	// lookWait is how long one look through a stream may take. Two of them fit into what a run gives to the telling of its
+	// end.
 	lookWait = 25 * time.Second
 )
 
 // End makes the end of a run and its completion event durable, and its start once more, and returns once they are.
 // Telling the same end again has no effect, however much later: the bucket of ends says how far it was told, and the
-// streams are looked through where it cannot, and for an end that is told again after a minute. A run whose pipeline is not known has no completion event, because nobody listens where it would go.
-func (r *Recorder) End(ctx context.Context, started predictor.RunStarted, ended predictor.RunEnded, done wire.Done) error {
+// streams are looked through where it cannot, and for an end that is told again after a minute. A run whose pipeline is
+// not known has no completion event, because nobody listens where it would go.
+func (r *Recorder) End(
+	ctx context.Context, started predictor.RunStarted, ended predictor.RunEnded, done wire.Done,
+) error {
 	stands, err := r.beginEnd(ctx, started, ended)
 	if err != nil {
 		return fmt.Errorf("tell the end of run %s: %w", ended.Run, err)
@@ -70,7 +74,9 @@ func (r *Recorder) tellEnd(
 }
 
 // toldBefore looks up in the streams whether all that End tells was told before, and whether the completion event was.
-func (r *Recorder) toldBefore(ctx context.Context, started predictor.RunStarted, ended predictor.RunEnded, done wire.Done) (told, complete bool, err error) {
+func (r *Recorder) toldBefore(
+	ctx context.Context, started predictor.RunStarted, ended predictor.RunEnded, done wire.Done,
+) (told, complete bool, err error) {
 	kind, _, err := wire.EncodeEvent(ended)
 	if err != nil {
 		return false, false, err
@@ -92,7 +98,9 @@ func (r *Recorder) toldBefore(ctx context.Context, started predictor.RunStarted,
 }
 
 // holds reports whether a stream has a message on subject, stored since then, that matches.
-func (r *Recorder) holds(ctx context.Context, stream, subject string, since time.Time, matches func(data []byte) bool) (found bool, err error) {
+func (r *Recorder) holds(
+	ctx context.Context, stream, subject string, since time.Time, matches func(data []byte) bool,
+) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookWait)
 	defer cancel()
 	err = scan(ctx, r.js, stream, jetstream.ConsumerConfig{

@@ -25,11 +25,15 @@ func endingOf(run, pipeline string, ago time.Duration) ending {
 	return ending{
 		started: predictor.RunStarted{Run: run, Pipeline: pipeline, At: at.Add(-time.Hour)},
 		ended:   predictor.RunEnded{Run: run, State: predictor.RunSucceeded, At: at},
-		done:    wire.Done{Version: wire.Version, Run: run, Pipeline: pipeline, State: predictor.RunSucceeded, Started: at.Add(-time.Hour), Ended: at},
+		done: wire.Done{
+			Version: wire.Version, Run: run, Pipeline: pipeline, State: predictor.RunSucceeded,
+			Started: at.Add(-time.Hour), Ended: at,
+		},
 	}
 }
 
-// forgetful makes the streams of ends, which drop what was published twice for a tenth of a second only: that stands for two minutes.
+// forgetful makes the streams of ends, which drop what was published twice for a tenth of a second only: that stands
+// for two minutes.
 func forgetful(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	loopStream, err := js.Stream(t.Context(), wire.LoopStream)
@@ -52,15 +56,20 @@ func forgetful(t *testing.T, js jetstream.JetStream) {
 // forgotten waits until the streams take a message again that they have now.
 func forgotten(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
-	for stream, subject := range map[string]string{wire.LoopStream: "spillway.loop.probe", wire.DoneStream: wire.DoneSubject("probe")} {
+	for stream, subject := range map[string]string{
+		wire.LoopStream: "spillway.loop.probe",
+		wire.DoneStream: wire.DoneSubject("probe"),
+	} {
 		for {
-			ack, err := js.Publish(t.Context(), subject, []byte("{}"), jetstream.WithMsgID(t.Name()), jetstream.WithExpectStream(stream))
+			ack, err := js.Publish(t.Context(), subject, []byte("{}"), jetstream.WithMsgID(t.Name()),
+				jetstream.WithExpectStream(stream))
 			if err != nil {
 				t.Fatal(err)
 			}
 			before := ack.Duplicate
 			time.Sleep(10 * time.Millisecond)
-			ack, err = js.Publish(t.Context(), subject, []byte("{}"), jetstream.WithMsgID(t.Name()), jetstream.WithExpectStream(stream))
+			ack, err = js.Publish(t.Context(), subject, []byte("{}"), jetstream.WithMsgID(t.Name()),
+				jetstream.WithExpectStream(stream))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +120,8 @@ func TestAnEndThatIsToldAgainMuchLaterIsToldOnce(t *testing.T) {
 	js := stream(t)
 	forgetful(t, js)
 	r := recorder(t, js, nil)
-	run, other, unnamed := endingOf("run-1", "train", time.Hour), endingOf("run-2", "train", time.Hour), endingOf("run-3", "", time.Hour)
+	run, other, unnamed := endingOf("run-1", "train", time.Hour), endingOf("run-2", "train", time.Hour),
+		endingOf("run-3", "", time.Hour)
 	for range 3 {
 		for _, e := range []ending{run, other, unnamed} {
 			if err := r.End(t.Context(), e.started, e.ended, e.done); err != nil {
@@ -122,7 +132,8 @@ func TestAnEndThatIsToldAgainMuchLaterIsToldOnce(t *testing.T) {
 	}
 	counts := completions(t, js)
 	if counts["run-1"] != 1 || counts["run-2"] != 1 || counts["run-3"] != 0 {
-		t.Errorf("completion events: %v, want one of run-1 and of run-2, and none of a run whose pipeline nobody knows", counts)
+		t.Errorf("completion events: %v, want one of run-1 and of run-2, and none of a run whose pipeline nobody knows",
+			counts)
 	}
 	for _, name := range []string{"run-1", "run-2", "run-3"} {
 		if got := ends(t, js, name); got != 1 {
@@ -190,7 +201,8 @@ func TestEndsAreToldLateWithoutALookThroughTheStreams(t *testing.T) {
 	}
 	forgotten(t, js)
 	made := consumersMade(t, js)
-	// To one whose clock is ahead, the end of a run comes well after the bucket was made: as one that is told after a long outage.
+	// To one whose clock is ahead, the end of a run comes well after the bucket was made: as one that is told after a long
+	// outage.
 	for _, e := range []ending{endingOf("run-2", "train", -10*time.Minute), endingOf("run-3", "train", -10*time.Minute)} {
 		if err := r.End(t.Context(), e.started, e.ended, e.done); err != nil {
 			t.Fatal(err)

@@ -26,13 +26,20 @@ func store(t *testing.T, js jetstream.JetStream, subject func(wire.Kind) string,
 	}
 }
 
-// attemptWithSamples publishes the start of an attempt, its samples and its Record, and returns what was told in that order.
+// attemptWithSamples publishes the start of an attempt, its samples and its Record, and returns what was told in that
+// order.
 func attemptWithSamples(t *testing.T, js jetstream.JetStream, task string, samples int) (told []predictor.Event) {
 	t.Helper()
 	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	told = append(told, predictor.AttemptStarted{Run: "run", Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, At: at})
+	told = append(told, predictor.AttemptStarted{
+		Run: "run", Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool,
+		At: at,
+	})
 	for i := range samples {
-		told = append(told, predictor.Sampled{Run: "run", Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, Step: i + 1, At: at})
+		told = append(told, predictor.Sampled{
+			Run: "run", Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool,
+			Step: i + 1, At: at,
+		})
 	}
 	told = append(told, record(task, 1))
 	for _, event := range told {
@@ -63,8 +70,10 @@ func TestWhatPassesDoesNotPushOutWhatLasts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config := info.CachedInfo().Config; config.MaxAge <= 0 || config.MaxAge > 6*time.Hour || config.MaxBytes <= 0 || config.MaxBytes > 512<<20 {
-		t.Errorf("samples are kept for %v and up to %d bytes, want hours and some hundred megabytes", config.MaxAge, config.MaxBytes)
+	if config := info.CachedInfo().Config; config.MaxAge <= 0 || config.MaxAge > 6*time.Hour || config.MaxBytes <= 0 ||
+		config.MaxBytes > 512<<20 {
+		t.Errorf("samples are kept for %v and up to %d bytes, want hours and some hundred megabytes", config.MaxAge,
+			config.MaxBytes)
 	}
 }
 
@@ -102,7 +111,10 @@ func TestASampleHasTheSequenceOfTheMessageBefore(t *testing.T) {
 			t.Errorf("message %d has sequence %d, want %d", i, got, want)
 		}
 	}
-	store(t, js, wire.FactSubject, predictor.Sampled{Run: "run", Stage: stage, Task: "train-2", Attempt: 1, At: time.Now()})
+	store(t, js, wire.FactSubject, predictor.Sampled{
+		Run: "run", Stage: stage, Task: "train-2", Attempt: 1,
+		At: time.Now(),
+	})
 	if got := natstest.Receive(t, calls, "live sample"); got.sequence != 2 || got.message.Kind() != wire.KindSampled {
 		t.Errorf("got %+v, want a sample with sequence 2", got)
 	}
@@ -111,10 +123,14 @@ func TestASampleHasTheSequenceOfTheMessageBefore(t *testing.T) {
 func TestSamplesOfAnEarlierVersionAreReadWhereTheyLie(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
-	earlier := predictor.Sampled{Run: "run", Stage: stage, Task: "train-1", Attempt: 1, Step: 7, At: time.Now().UTC().Round(0)}
+	earlier := predictor.Sampled{
+		Run: "run", Stage: stage, Task: "train-1", Attempt: 1, Step: 7,
+		At: time.Now().UTC().Round(0),
+	}
 	store(t, js, wire.LoopSubject, earlier)
 	calls, _ := follow(t, js, 0)
-	if got := natstest.Receive(t, calls, "the sample"); got.sequence != 1 || !cmp.Equal(predictor.Event(earlier), got.message.Event) {
+	if got := natstest.Receive(t, calls, "the sample"); got.sequence != 1 ||
+		!cmp.Equal(predictor.Event(earlier), got.message.Event) {
 		t.Errorf("got %+v, want %+v with sequence 1", got, earlier)
 	}
 }
@@ -136,8 +152,12 @@ func TestAStreamOfSamplesThatIsGoneHoldsNothingUp(t *testing.T) {
 	}
 	ensure(t, js)
 	// The follower may open the new stream a moment later: what is stored by then is handed on, too.
-	store(t, js, wire.FactSubject, predictor.Sampled{Run: "run", Stage: stage, Task: "train-9", Attempt: 1, Step: 9, At: time.Now()})
-	if sample, ok := natstest.Receive(t, calls, "a sample in the new stream").message.Event.(predictor.Sampled); !ok || sample.Task != "train-9" {
+	store(t, js, wire.FactSubject, predictor.Sampled{
+		Run: "run", Stage: stage, Task: "train-9", Attempt: 1, Step: 9,
+		At: time.Now(),
+	})
+	if sample, ok := natstest.Receive(t, calls, "a sample in the new stream").message.Event.(predictor.Sampled); !ok ||
+		sample.Task != "train-9" {
 		t.Errorf("got %+v, want the sample in the new stream", sample)
 	}
 }

@@ -64,9 +64,9 @@ func (e *ForgottenError) Error() string {
 		e.Run)
 }
 
-// OfRun returns what the streams tell of a run between two messages of the loop's stream, both included, in the order in
-// which it was stored, with the samples that are left. It returns a ForgottenError where the loop's stream has not all
-// of it.
+// OfRun returns what the streams tell of a run between two messages of the loop's stream, both included, in the order
+// in which it was stored, with the samples that are left. It returns a ForgottenError where the loop's stream has not
+// all of it.
 func OfRun(ctx context.Context, js jetstream.JetStream, run string, first, last uint64) ([]wire.Message, error) {
 	stream, err := js.Stream(ctx, wire.LoopStream)
 	if err != nil {

@@ -15,8 +15,8 @@ const (
 	// loopAge and loopBytes bound the loop's stream; the oldest lines go first. The autoscaler's checkpoint outlives them.
 	loopAge   = 14 * 24 * time.Hour
 	loopBytes = 2 << 30
-	// sampleAge and sampleBytes bound the stream of samples. What they say for longer is in Records; a leader that follows another needs those
-	// of the last minutes, and an engine that starts again shows the curves of these hours.
+	// sampleAge and sampleBytes bound the stream of samples. What they say for longer is in Records; a leader that follows
+	// another needs those of the last minutes, and an engine that starts again shows the curves of these hours.
 	sampleAge   = 3 * time.Hour
 	sampleBytes = 256 << 20
 	// duplicates is for how long the server drops a second line with the same Msg-Id; Fold drops those that come later.
@@ -25,8 +25,8 @@ const (
 	Lease = 5 * time.Second
 )
 
-// EnsureStreams creates the streams and the buckets of the loop, or brings them to this configuration. It may run any number of times,
-// also beside others; the number of replicas that an operator has set is kept.
+// EnsureStreams creates the streams and the buckets of the loop, or brings them to this configuration. It may run any
+// number of times, also beside others; the number of replicas that an operator has set is kept.
 func EnsureStreams(ctx context.Context, js jetstream.JetStream) error {
 	// The first sequence of the samples is the time in microseconds: samples are fewer than that, so whoever followed a
 	// stream that is gone goes on in the new one, as if samples had been lost.
@@ -40,8 +40,14 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream) error {
 	}
 	for _, bucket := range []jetstream.KeyValueConfig{
 		{Bucket: wire.PlanBucket, Description: "the plan in force and the term", History: 1, Storage: jetstream.FileStorage},
-		{Bucket: wire.HostBucket, Description: "leased inventories of hosts", History: 1, TTL: Lease, Storage: jetstream.MemoryStorage},
-		{Bucket: wire.EndBucket, Description: "which ends of runs were told", History: 1, TTL: endsAge, Storage: jetstream.FileStorage},
+		{
+			Bucket: wire.HostBucket, Description: "leased inventories of hosts", History: 1, TTL: Lease,
+			Storage: jetstream.MemoryStorage,
+		},
+		{
+			Bucket: wire.EndBucket, Description: "which ends of runs were told", History: 1, TTL: endsAge,
+			Storage: jetstream.FileStorage,
+		},
 		{Bucket: wire.StateBucket, Description: "the autoscaler's checkpoint", History: 1, Storage: jetstream.FileStorage},
 	} {
 		if err := ensureBucket(ctx, js, bucket); err != nil {
@@ -81,11 +87,13 @@ func sampleStream() jetstream.StreamConfig {
 	}
 }
 
-// afterGap is how far behind the last message that is known a stream begins that is made anew: others may know of later ones.
+// afterGap is how far behind the last message that is known a stream begins that is made anew: others may know of later
+// ones.
 const afterGap = 1 << 20
 
-// ContinueStream makes the loop's stream anew, where it is missing, so that its first message comes after the given sequence: whoever followed the stream
-// that is gone, and the checkpoint of it, go on as if messages had been discarded.
+// ContinueStream makes the loop's stream anew, where it is missing, so that its first message comes after the given
+// sequence: whoever followed the stream that is gone, and the checkpoint of it, go on as if messages had been
+// discarded.
 func ContinueStream(ctx context.Context, js jetstream.JetStream, after uint64) error {
 	return streams.Create(ctx, js, loopStream(), after+afterGap)
 }

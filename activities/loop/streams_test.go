@@ -17,7 +17,10 @@ import (
 func TestEnsureStreamsMayRunAgainAndRestoresTheConfiguration(t *testing.T) {
 	t.Parallel()
 	js := stream(t)
-	_, err := js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: wire.LoopStream, Subjects: []string{wire.LoopSubjects}, MaxAge: time.Minute * 10})
+	_, err := js.UpdateStream(t.Context(), jetstream.StreamConfig{
+		Name:     wire.LoopStream,
+		Subjects: []string{wire.LoopSubjects}, MaxAge: time.Minute * 10,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,12 +39,21 @@ func TestEnsureStreamsMayRunAgainAndRestoresTheConfiguration(t *testing.T) {
 		Duplicates time.Duration
 		Replicas   int
 	}
-	got := bounds{config.Storage, config.Retention, config.Discard, config.MaxAge, config.MaxBytes, config.Duplicates, config.Replicas}
-	want := bounds{jetstream.FileStorage, jetstream.LimitsPolicy, jetstream.DiscardOld, 14 * 24 * time.Hour, 2 << 30, 2 * time.Minute, 1}
+	got := bounds{
+		config.Storage, config.Retention, config.Discard, config.MaxAge, config.MaxBytes, config.Duplicates,
+		config.Replicas,
+	}
+	want := bounds{
+		jetstream.FileStorage, jetstream.LimitsPolicy, jetstream.DiscardOld, 14 * 24 * time.Hour, 2 << 30,
+		2 * time.Minute, 1,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
-	for bucket, ttl := range map[string]time.Duration{wire.PlanBucket: 0, wire.HostBucket: loop.Lease, wire.StateBucket: 0} {
+	for bucket, ttl := range map[string]time.Duration{
+		wire.PlanBucket: 0, wire.HostBucket: loop.Lease,
+		wire.StateBucket: 0,
+	} {
 		kv, err := js.KeyValue(t.Context(), bucket)
 		if err != nil {
 			t.Errorf("bucket %s: %v", bucket, err)
@@ -49,7 +61,8 @@ func TestEnsureStreamsMayRunAgainAndRestoresTheConfiguration(t *testing.T) {
 		}
 		status, err := kv.Status(t.Context())
 		if err != nil || status.TTL() != ttl || status.History() != 1 {
-			t.Errorf("bucket %s: TTL %v, history %d, error %v; want TTL %v, history 1", bucket, status.TTL(), status.History(), err, ttl)
+			t.Errorf("bucket %s: TTL %v, history %d, error %v; want TTL %v, history 1", bucket, status.TTL(), status.History(),
+				err, ttl)
 		}
 	}
 }

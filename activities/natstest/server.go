@@ -19,7 +19,8 @@ import (
 // readyWait bounds the start of a server on a busy machine.
 const readyWait = 10 * time.Second
 
-// Server is a server in this process that can be stopped and started again on the same files and port. Who gives no name may do everything.
+// Server is a server in this process that can be stopped and started again on the same files and port. Who gives no
+// name may do everything.
 type Server struct {
 	tb      testing.TB
 	dir     string
@@ -60,8 +61,8 @@ func (u *users) Check(client server.ClientAuthentication) bool {
 	return true
 }
 
-// Admit lets a build in that may publish on some subjects, and returns the URL with which its worker connects. Admitted again, it has another
-// password at its next connection.
+// Admit lets a build in that may publish on some subjects, and returns the URL with which its worker connects. Admitted
+// again, it has another password at its next connection.
 func (s *Server) Admit(name string, subjects []string) string {
 	s.users.mu.Lock()
 	defer s.users.mu.Unlock()
@@ -120,7 +121,8 @@ func (s *Server) Stop() {
 	s.running.WaitForShutdown()
 }
 
-// Connect returns JetStream on a connection of its own, which lasts until the test ends and comes back when the server does.
+// Connect returns JetStream on a connection of its own, which lasts until the test ends and comes back when the server
+// does.
 func (s *Server) Connect() jetstream.JetStream {
 	s.tb.Helper()
 	return s.Dial(s.running.ClientURL())
@@ -129,7 +131,8 @@ func (s *Server) Connect() jetstream.JetStream {
 // Dial is Connect to an address, such as that of a user who was admitted, with more options.
 func (s *Server) Dial(address string, options ...nats.Option) jetstream.JetStream {
 	s.tb.Helper()
-	connection, err := nats.Connect(address, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))...)
+	connection, err := nats.Connect(address, append(options, nats.MaxReconnects(-1),
+		nats.ReconnectWait(10*time.Millisecond))...)
 	if err != nil {
 		s.tb.Fatal(err)
 	}

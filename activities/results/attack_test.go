@@ -27,7 +27,10 @@ func stored(t *testing.T, js jetstream.JetStream, subject string) *nats.Msg {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &nats.Msg{Subject: raw.Subject, Data: raw.Data, Header: nats.Header{wire.SignatureHeader: raw.Header[wire.SignatureHeader]}}
+	return &nats.Msg{
+		Subject: raw.Subject, Data: raw.Data,
+		Header: nats.Header{wire.SignatureHeader: raw.Header[wire.SignatureHeader]},
+	}
 }
 
 func TestAttackAResultThatTheEngineDidNotSignIsNotTaken(t *testing.T) {
@@ -42,7 +45,10 @@ func TestAttackAResultThatTheEngineDidNotSignIsNotTaken(t *testing.T) {
 		{"with another output", func(_ *testing.T, m *nats.Msg) { forgeOutput(m) }},
 		{"with another output, and unsigned", func(_ *testing.T, m *nats.Msg) { forgeOutput(m); m.Header = nil }},
 		{"as it was, and unsigned", func(_ *testing.T, m *nats.Msg) { m.Header = nil }},
-		{"with a signature of nothing", func(_ *testing.T, m *nats.Msg) { forgeOutput(m); m.Header.Set(wire.SignatureHeader, "AAAA") }},
+		{"with a signature of nothing", func(_ *testing.T, m *nats.Msg) {
+			forgeOutput(m)
+			m.Header.Set(wire.SignatureHeader, "AAAA")
+		}},
 		{"signed by another key", func(t *testing.T, m *nats.Msg) {
 			t.Helper()
 			forgeOutput(m)
@@ -81,7 +87,8 @@ func TestAttackAResultThatTheEngineDidNotSignIsNotTaken(t *testing.T) {
 				}
 			}
 			if kept, unsigned, err := r.OfRun(t.Context(), "run"); err != nil || len(kept) != 0 || unsigned != 1 {
-				t.Errorf("of the run: got %d results, %d unsigned and error %v, want only the unsigned one", len(kept), unsigned, err)
+				t.Errorf("of the run: got %d results, %d unsigned and error %v, want only the unsigned one", len(kept), unsigned,
+					err)
 			}
 		})
 	}
@@ -144,7 +151,8 @@ func TestAttackAWorkerWithoutTheKeyOfItsEngineTakesNothing(t *testing.T) {
 	r, js, _ := openOn(t, signing)
 	keep(t, r, "run", "train", "b1", `1`, `"one"`)
 	lookup := wire.Lookup{Run: "run", Shared: true, Keys: []wire.ResultKey{key("train", "b1", `1`)}}
-	if diff := cmp.Diff([]string{`run: "one"`}, find(t, results.New(js, nil, results.Signing{Public: signing.Public}), lookup)); diff != "" {
+	if diff := cmp.Diff([]string{`run: "one"`}, find(t, results.New(js, nil, results.Signing{Public: signing.Public}),
+		lookup)); diff != "" {
 		t.Errorf("with the key (-want +got):\n%s", diff)
 	}
 	for name, public := range map[string]results.Signing{"no key": {}, "another key": {Public: newSigning(t).Public}} {
@@ -163,13 +171,17 @@ func TestAWorkflowWorkerMayLookUpAndTakeResults(t *testing.T) {
 	}
 	signing := newSigning(t)
 	keep(t, results.New(engine, nil, signing), "run", "train", "b1", `1`, `"one"`)
-	for name, inbox := range map[string]string{"of this version": "_INBOX", "of an earlier version": "_INBOX_0123456789abcdef"} {
+	for name, inbox := range map[string]string{
+		"of this version":       "_INBOX",
+		"of an earlier version": "_INBOX_0123456789abcdef",
+	} {
 		address := server.Admit("app@b1", wire.BuildSubjects(wire.App{Name: "app"}))
 		js := server.Dial(address, nats.CustomInboxPrefix(inbox),
 			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Errorf("%s: %v", name, err) }))
 		worker := results.New(js, nil, results.Signing{Public: signing.Public})
 		keys := []wire.ResultKey{key("train", "b1", `1`), key("train", "b1", `2`)}
-		if diff := cmp.Diff([]string{`run: "one"`, ""}, find(t, worker, wire.Lookup{Shared: true, Keys: keys, For: name})); diff != "" {
+		if diff := cmp.Diff([]string{`run: "one"`, ""},
+			find(t, worker, wire.Lookup{Shared: true, Keys: keys, For: name})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 		if diff := cmp.Diff([]string{name + `: "one"`, ""}, find(t, worker, wire.Lookup{Run: name, Keys: keys})); diff != "" {
@@ -188,8 +200,13 @@ func BenchmarkALookup(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := results.New(js, nil, results.Signing{Public: public, Sign: func(message []byte) []byte { return ed25519.Sign(private, message) }})
-	kept := wire.Kept{Key: key("train", "b1", `1`), Run: "run", Task: "train-0", Output: json.RawMessage(`"one"`), At: midnight}
+	r := results.New(js, nil, results.Signing{Public: public, Sign: func(message []byte) []byte {
+		return ed25519.Sign(private, message)
+	}})
+	kept := wire.Kept{
+		Key: key("train", "b1", `1`), Run: "run", Task: "train-0", Output: json.RawMessage(`"one"`),
+		At: midnight,
+	}
 	b.Run("keep", func(b *testing.B) {
 		for b.Loop() {
 			if err := r.Keep(b.Context(), kept); err != nil {

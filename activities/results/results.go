@@ -35,16 +35,20 @@ type Results struct {
 	signing Signing
 }
 
-// New returns the results in the stream that EnsureStream makes, with large outputs in store. Those that signing does not hold for are none.
+// New returns the results in the stream that EnsureStream makes, with large outputs in store. Those that signing does
+// not hold for are none.
 func New(js jetstream.JetStream, store activities.Store, signing Signing) *Results {
 	return &Results{js: js, store: store, signing: signing}
 }
 
-// EnsureStream creates the stream, or brings it to this configuration; the number of replicas that an operator has set is kept.
+// EnsureStream creates the stream, or brings it to this configuration; the number of replicas that an operator has set
+// is kept.
 func EnsureStream(ctx context.Context, js jetstream.JetStream) error {
 	return streams.Ensure(ctx, js, jetstream.StreamConfig{
-		Name: wire.ResultStream, Description: "results of tasks that later runs may take", Subjects: []string{wire.ResultSubjects},
-		Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: keptAge, MaxBytes: keptBytes,
+		Name: wire.ResultStream, Description: "results of tasks that later runs may take",
+		Subjects: []string{wire.ResultSubjects},
+		Storage:  jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxAge: keptAge,
+		MaxBytes:          keptBytes,
 		MaxMsgsPerSubject: 1, MaxMsgs: keptResults, Compression: jetstream.S2Compression, AllowDirect: true,
 	})
 }
@@ -68,16 +72,18 @@ func (r *Results) Keep(ctx context.Context, kept wire.Kept) error {
 
 // publish stores a signed result on a subject.
 func (r *Results) publish(ctx context.Context, subject string, message signed) error {
-	_, err := r.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: message.data, Header: message.header()}, jetstream.WithExpectStream(wire.ResultStream))
+	_, err := r.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: message.data, Header: message.header()},
+		jetstream.WithExpectStream(wire.ResultStream))
 	if err != nil {
 		return fmt.Errorf("keep the result of %s: %w", message.kept.Task, err)
 	}
 	return nil
 }
 
-// Find returns for each key of lookup the latest result that may be taken, with its output, or nil where there is none: that of
-// lookup.Run first, then that of any run that the same code made, but none that was made more than 30 days ago. A result whose output is gone is
-// none. What is found is kept as a result of lookup.For as well, where that is set: for retries of that run, other runs do not find it there.
+// Find returns for each key of lookup the latest result that may be taken, with its output, or nil where there is none:
+// that of lookup.Run first, then that of any run that the same code made, but none that was made more than 30 days ago.
+// A result whose output is gone is none. What is found is kept as a result of lookup.For as well, where that is set:
+// for retries of that run, other runs do not find it there.
 func (r *Results) Find(ctx context.Context, lookup wire.Lookup) ([]*wire.Kept, error) {
 	stream, err := r.js.Stream(ctx, wire.ResultStream)
 	if err != nil {
@@ -97,7 +103,9 @@ func (r *Results) Find(ctx context.Context, lookup wire.Lookup) ([]*wire.Kept, e
 	return found, errors.Join(errs...)
 }
 
-func (r *Results) find(ctx context.Context, stream jetstream.Stream, lookup wire.Lookup, key wire.ResultKey) (*wire.Kept, error) {
+func (r *Results) find(
+	ctx context.Context, stream jetstream.Stream, lookup wire.Lookup, key wire.ResultKey,
+) (*wire.Kept, error) {
 	var message *signed
 	var err error
 	if lookup.Run != "" {
@@ -161,9 +169,9 @@ func (r *Results) read(ctx context.Context, kept wire.Kept) (*wire.Kept, error) 
 	return &kept, nil
 }
 
-// OfRun returns what is kept of a run, in the order in which it was kept, and how much more there is that is not signed by this engine: it was
-// kept by an engine of an earlier version, before the credentials were made anew, or by somebody else, and is not taken. Large outputs are not
-// read: Stored tells where they are.
+// OfRun returns what is kept of a run, in the order in which it was kept, and how much more there is that is not signed
+// by this engine: it was kept by an engine of an earlier version, before the credentials were made anew, or by somebody
+// else, and is not taken. Large outputs are not read: Stored tells where they are.
 func (r *Results) OfRun(ctx context.Context, run string) (kept []wire.Kept, unsigned int, err error) {
 	subject := wire.ResultSubject(wire.ResultKey{}, run)
 	err = r.each(ctx, subject, func(message jetstream.Msg) {
@@ -196,7 +204,8 @@ func (r *Results) each(ctx context.Context, filter string, handle func(jetstream
 	if left == 0 {
 		return nil
 	}
-	consumer, err := r.js.OrderedConsumer(ctx, wire.ResultStream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
+	consumer, err := r.js.OrderedConsumer(ctx, wire.ResultStream,
+		jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
 	if err != nil {
 		return err
 	}

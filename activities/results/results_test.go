@@ -37,7 +37,8 @@ func newSigning(t *testing.T) results.Signing {
 	return results.Signing{Public: public, Sign: func(message []byte) []byte { return ed25519.Sign(private, message) }}
 }
 
-// openOn returns results on a real server as an engine with these keys has them, the server's JetStream, and the directory of their artifacts.
+// openOn returns results on a real server as an engine with these keys has them, the server's JetStream, and the
+// directory of their artifacts.
 func openOn(t *testing.T, signing results.Signing) (*results.Results, jetstream.JetStream, string) {
 	t.Helper()
 	js := natstest.Start(t).Connect()
@@ -61,8 +62,10 @@ func TestTheStreamOfResultsIsBoundedByMessagesBecauseEachHasASubject(t *testing.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := stream.CachedInfo().Config; got.MaxMsgs != 200_000 || got.MaxMsgsPerSubject != 1 || got.Discard != jetstream.DiscardOld {
-		t.Errorf("got %d messages, %d for each subject, %v; want 200,000, 1 and the oldest to go", got.MaxMsgs, got.MaxMsgsPerSubject, got.Discard)
+	if got := stream.CachedInfo().Config; got.MaxMsgs != 200_000 || got.MaxMsgsPerSubject != 1 ||
+		got.Discard != jetstream.DiscardOld {
+		t.Errorf("got %d messages, %d for each subject, %v; want 200,000, 1 and the oldest to go", got.MaxMsgs,
+			got.MaxMsgsPerSubject, got.Discard)
 	}
 }
 
@@ -115,13 +118,26 @@ func TestAResultIsFoundByWhatItWasMadeOf(t *testing.T) {
 		lookup wire.Lookup
 		want   string
 	}{
-		{"the latest of the same code and input", wire.Lookup{Shared: true, Keys: []wire.ResultKey{key("train", "b1", `{"seed":1}`)}}, `second.run: "two"`},
-		{"that of the run first", wire.Lookup{Run: "first run", Shared: true, Keys: []wire.ResultKey{key("train", "b1", `{"seed":1}`)}}, `first run: "one"`},
-		{"that of the run by other code", wire.Lookup{Run: "second.run", Keys: []wire.ResultKey{key("train", "b9", `{"seed":2}`)}}, `second.run: null`},
+		{"the latest of the same code and input", wire.Lookup{
+			Shared: true,
+			Keys:   []wire.ResultKey{key("train", "b1", `{"seed":1}`)},
+		}, `second.run: "two"`},
+		{"that of the run first", wire.Lookup{
+			Run: "first run", Shared: true,
+			Keys: []wire.ResultKey{key("train", "b1", `{"seed":1}`)},
+		}, `first run: "one"`},
+		{"that of the run by other code", wire.Lookup{
+			Run:  "second.run",
+			Keys: []wire.ResultKey{key("train", "b9", `{"seed":2}`)},
+		}, `second.run: null`},
 		{"none of other code", wire.Lookup{Shared: true, Keys: []wire.ResultKey{key("train", "b2", `{"seed":1}`)}}, ""},
 		{"none of another input", wire.Lookup{Shared: true, Keys: []wire.ResultKey{key("train", "b1", `{"seed":3}`)}}, ""},
 		{"none of another stage", wire.Lookup{Shared: true, Keys: []wire.ResultKey{key("test", "b1", `{"seed":1}`)}}, ""},
-		{"none of others when only the run's are wanted", wire.Lookup{Run: "third", Keys: []wire.ResultKey{key("train", "b1", `{"seed":1}`)}}, ""},
+		{
+			"none of others when only the run's are wanted",
+			wire.Lookup{Run: "third", Keys: []wire.ResultKey{key("train", "b1", `{"seed":1}`)}},
+			"",
+		},
 	} {
 		if diff := cmp.Diff([]string{c.want}, find(t, r, c.lookup)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
@@ -134,7 +150,8 @@ func TestOnlyResultsOfTheSameVersionAreFoundAndNoneThatAreTooOld(t *testing.T) {
 	r, _ := open(t)
 	keep(t, r, "one", "train", "b1", `1`, `"old"`)
 	plain := key("train", "b1", `1`)
-	second := wire.NewResultKey(predictor.StageID{App: "app", Build: "b1", Name: "train"}, false, "2", json.RawMessage(`1`))
+	second := wire.NewResultKey(predictor.StageID{App: "app", Build: "b1", Name: "train"}, false, "2",
+		json.RawMessage(`1`))
 	for _, c := range []struct {
 		name   string
 		lookup wire.Lookup
@@ -143,7 +160,11 @@ func TestOnlyResultsOfTheSameVersionAreFoundAndNoneThatAreTooOld(t *testing.T) {
 		{"of any age", wire.Lookup{Shared: true, Keys: []wire.ResultKey{plain}}, `one: "old"`},
 		{"just young enough", wire.Lookup{Shared: true, NotBefore: midnight, Keys: []wire.ResultKey{plain}}, `one: "old"`},
 		{"too old", wire.Lookup{Shared: true, NotBefore: midnight.Add(time.Nanosecond), Keys: []wire.ResultKey{plain}}, ""},
-		{"too old, but what the run itself had finished", wire.Lookup{Run: "one", NotBefore: midnight.Add(time.Hour), Keys: []wire.ResultKey{plain}}, `one: "old"`},
+		{
+			"too old, but what the run itself had finished",
+			wire.Lookup{Run: "one", NotBefore: midnight.Add(time.Hour), Keys: []wire.ResultKey{plain}},
+			`one: "old"`,
+		},
 		{"of another version", wire.Lookup{Shared: true, Keys: []wire.ResultKey{second}}, ""},
 		{"of another version, of the run itself", wire.Lookup{Run: "one", Keys: []wire.ResultKey{second}}, ""},
 	} {
@@ -161,10 +182,12 @@ func TestWhatARunTookIsItsOwnFromThenOn(t *testing.T) {
 	keep(t, r, "one", "train", "b1", `2`, `"two"`)
 	keys := []wire.ResultKey{key("train", "b2", `1`), key("train", "b2", `2`), key("train", "b2", `3`)}
 	find(t, r, wire.Lookup{Run: "one", Keys: keys}) // a run that keeps nothing
-	if diff := cmp.Diff([]string{"one: " + large, `one: "two"`, ""}, find(t, r, wire.Lookup{Run: "one", Keys: keys, For: "two"})); diff != "" {
+	if diff := cmp.Diff([]string{"one: " + large, `one: "two"`, ""},
+		find(t, r, wire.Lookup{Run: "one", Keys: keys, For: "two"})); diff != "" {
 		t.Errorf("a retry by another build (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"two: " + large, `two: "two"`, ""}, find(t, r, wire.Lookup{Run: "two", Keys: keys, For: "three"})); diff != "" {
+	if diff := cmp.Diff([]string{"two: " + large, `two: "two"`, ""},
+		find(t, r, wire.Lookup{Run: "two", Keys: keys, For: "three"})); diff != "" {
 		t.Errorf("a retry of the retry (-want +got):\n%s", diff)
 	}
 	kept, unsigned, err := r.OfRun(t.Context(), "two")
@@ -184,7 +207,8 @@ func TestWhatARunTookIsNotSharedOn(t *testing.T) {
 	}
 	keepAt(t, r, midnight.Add(-time.Hour), "older", "train", "b1", `1`, `"older"`)
 	keep(t, r, "newer", "train", "b1", `1`, `"newer"`)
-	if diff := cmp.Diff([]string{`older: "older"`}, find(t, r, wire.Lookup{Run: "older", Keys: keys, For: "retry"})); diff != "" {
+	if diff := cmp.Diff([]string{`older: "older"`},
+		find(t, r, wire.Lookup{Run: "older", Keys: keys, For: "retry"})); diff != "" {
 		t.Errorf("the retry of an older run (-want +got):\n%s", diff)
 	}
 	for range 2 {

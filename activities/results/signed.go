@@ -39,8 +39,8 @@ func (s Signing) sign(kept wire.Kept) (signed, error) {
 	return signed{kept: kept, data: data, signature: s.Sign(data)}, nil
 }
 
-// verify reads a result. Genuine is false for one that the engine did not sign, and for one that lies where results of other input, by other code
-// or of another run are looked for. What a run took lies with its results, whoever made it.
+// verify reads a result. Genuine is false for one that the engine did not sign, and for one that lies where results of
+// other input, by other code or of another run are looked for. What a run took lies with its results, whoever made it.
 func (s Signing) verify(subject string, header nats.Header, data []byte) (message signed, genuine bool) {
 	signature, err := base64.StdEncoding.DecodeString(header.Get(wire.SignatureHeader))
 	if err != nil || len(s.Public) != ed25519.PublicKeySize || !ed25519.Verify(s.Public, data, signature) {

@@ -42,7 +42,8 @@ func Usual(fileSystem quantity.Bytes) Policy {
 func (p Policy) Validate() error {
 	switch {
 	case p.KeepFor <= 0:
-		return fmt.Errorf("artifacts of ended runs cannot be kept for %s; give more than 0, at most %s", p.KeepFor, UsualKeepFor)
+		return fmt.Errorf("artifacts of ended runs cannot be kept for %s; give more than 0, at most %s", p.KeepFor,
+			UsualKeepFor)
 	case p.KeepFor > UsualKeepFor:
 		return fmt.Errorf("artifacts of ended runs cannot be kept for %s, since histories are kept for %s; give at most that",
 			p.KeepFor, UsualKeepFor)

@@ -285,7 +285,8 @@ func TestPoliciesThatCannotBeAreRefusedWithWhatToDo(t *testing.T) {
 	} {
 		policy := retention.Usual(quantity.GiB)
 		spoil(&policy)
-		if err := policy.Validate(); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "; give") {
+		if err := policy.Validate(); err == nil || !strings.Contains(err.Error(), name) ||
+			!strings.Contains(err.Error(), "; give") {
 			t.Errorf("got %v, want an error with %q and what to give", err, name)
 		}
 	}

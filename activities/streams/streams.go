@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Ensure creates the stream, or brings it to config. It may run any number of times, also beside others. The number of replicas that an operator has set is kept;
-// a new stream has one. MaxBytes must be set: what is kept has a bound.
+// Ensure creates the stream, or brings it to config. It may run any number of times, also beside others. The number of
+// replicas that an operator has set is kept; a new stream has one. MaxBytes must be set: what is kept has a bound.
 func Ensure(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) error {
 	if config.MaxBytes <= 0 {
 		return fmt.Errorf("create stream %s: it has no bound of bytes", config.Name)
@@ -28,9 +28,9 @@ func Ensure(ctx context.Context, js jetstream.JetStream, config jetstream.Stream
 	return nil
 }
 
-// Create makes the stream where it is missing, its first sequence first; one that is there is left as it is, because a stream
-// that got another first sequence would lose all before it when NATS opens it next. It may run any number of times, also
-// beside others.
+// Create makes the stream where it is missing, its first sequence first; one that is there is left as it is, because a
+// stream that got another first sequence would lose all before it when NATS opens it next. It may run any number of
+// times, also beside others.
 func Create(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, first uint64) error {
 	_, err := js.Stream(ctx, config.Name)
 	if err == nil {
@@ -62,10 +62,11 @@ func Replicas(ctx context.Context, js jetstream.JetStream, stream string) (int, 
 // https://github.com/nats-io/nats-server/blob/main/server/errors.json
 const codeMessageTooLarge = 10054
 
-// IsFinal reports whether err, of an attempt to publish, will come again however often the same bytes are published: they are too large, the subject
-// cannot be, or the connection was closed for good.
+// IsFinal reports whether err, of an attempt to publish, will come again however often the same bytes are published:
+// they are too large, the subject cannot be, or the connection was closed for good.
 func IsFinal(err error) bool {
 	var refused *jetstream.APIError
 	tooLarge := errors.As(err, &refused) && refused.ErrorCode == codeMessageTooLarge
-	return tooLarge || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubject)
+	return tooLarge || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) ||
+		errors.Is(err, nats.ErrBadSubject)
 }

@@ -58,7 +58,10 @@ func TestAStreamThatCannotBeSaysWhatToDo(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no bound") {
 		t.Errorf("a stream without a bound: %v", err)
 	}
-	err = streams.Ensure(t.Context(), js, jetstream.StreamConfig{Name: "FACTS", Subjects: []string{"facts.>"}, MaxBytes: 1 << 60})
+	err = streams.Ensure(t.Context(), js, jetstream.StreamConfig{
+		Name: "FACTS", Subjects: []string{"facts.>"},
+		MaxBytes: 1 << 60,
+	})
 	if err == nil || !strings.Contains(err.Error(), "1099511627776 MiB of storage left") {
 		t.Errorf("a stream larger than the disk: %v", err)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Apply counts one message of the loop's stream, as Follow hands it out; the zero Message counts as unreadable. Numbers that make no
-// sense (negative times, negative cost) are left out.
+// Apply counts one message of the loop's stream, as Follow hands it out; the zero Message counts as unreadable. Numbers
+// that make no sense (negative times, negative cost) are left out.
 func (m *Metrics) Apply(message wire.Message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -18,8 +18,8 @@ func (m *Metrics) Apply(message wire.Message) {
 	m.follow(message)
 }
 
-// Replay takes in one message that was in the stream before this process began: gauges and what is known of runs that go on follow it, and
-// nothing is counted.
+// Replay takes in one message that was in the stream before this process began: gauges and what is known of runs that
+// go on follow it, and nothing is counted.
 func (m *Metrics) Replay(message wire.Message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,7 +77,8 @@ func (m *Metrics) follow(message wire.Message) {
 	}
 }
 
-// ApplyPlan shows the plan in force; a plan that is older than the last one is ignored. A stage and venue that lost its row shows zero slots.
+// ApplyPlan shows the plan in force; a plan that is older than the last one is ignored. A stage and venue that lost its
+// row shows zero slots.
 func (m *Metrics) ApplyPlan(plan predictor.Plan) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,17 +14,19 @@ const (
 
 // Declaration says what a series is.
 type Declaration struct {
-	// Name is what queries ask for; those of a histogram add _bucket, _sum and _count where it is queried by its classic buckets.
+	// Name is what queries ask for; those of a histogram add _bucket, _sum and _count where it is queried by its classic
+	// buckets.
 	Name string
 	Kind Kind
-	// Unit is what a value counts: "seconds", "bytes", "dollars", "cores", "ratio" (1 is all of it), "percent", "mebibytes", or a plural noun.
+	// Unit is what a value counts: "seconds", "bytes", "dollars", "cores", "ratio" (1 is all of it), "percent",
+	// "mebibytes", or a plural noun.
 	Unit string
 	// Help is one sentence for people.
 	Help string
 	// Labels are the names of its labels, in the order in which the code gives their values.
 	Labels []string
-	// Buckets are the upper bounds of the classic buckets of a histogram, in Unit; nil for other kinds. A scraper that asks for native
-	// histograms gets those as well.
+	// Buckets are the upper bounds of the classic buckets of a histogram, in Unit; nil for other kinds. A scraper that
+	// asks for native histograms gets those as well.
 	Buckets []float64
 }
 
@@ -87,10 +89,12 @@ const (
 	oneUnit      = "1"
 )
 
-// Series lists every series that Metrics declares, besides those of the Go runtime and of the process; the slices are the caller's.
+// Series lists every series that Metrics declares, besides those of the Go runtime and of the process; the slices are
+// the caller's.
 //
-// Those that begin with DCGM have the names, units and labels of NVIDIA's exporter (https://docs.nvidia.com/datacenter/dcgm/latest/
-// reference/dcgm-exporter-metrics.html), so that dashboards made for it show our devices too. See SetDevice.
+// Those that begin with DCGM have the names, units and labels of NVIDIA's exporter
+// (https://docs.nvidia.com/datacenter/dcgm/latest/ reference/dcgm-exporter-metrics.html), so that dashboards made for
+// it show our devices too. See SetDevice.
 func Series() []Declaration {
 	return slices.Concat(attemptSeries(), planSeries(), runSeries(), hostSeries(), loopSeries())
 }
@@ -100,25 +104,57 @@ func attemptSeries() []Declaration {
 	stage := []string{"app", "stage"}
 	venue := []string{"app", "stage", "venue"}
 	return []Declaration{
-		{Name: attemptsTotal, Kind: Counter, Unit: "attempts", Help: "Finished attempts.", Labels: []string{"app", "stage", "venue", "outcome"}},
-		{Name: attemptQueue, Kind: Histogram, Unit: secondsUnit, Help: "Time an attempt waited for a slot and for admission.", Labels: venue, Buckets: seconds()},
-		{Name: attemptStart, Kind: Histogram, Unit: secondsUnit, Help: "Time to start a process or an environment for an attempt.", Labels: venue, Buckets: seconds()},
-		{Name: attemptRun, Kind: Histogram, Unit: secondsUnit, Help: "Time the user's code of an attempt ran.", Labels: venue, Buckets: seconds()},
-		{Name: attemptFetch, Kind: Histogram, Unit: secondsUnit, Help: "Time the user's code of an attempt waited for artifacts to be read.", Labels: venue, Buckets: seconds()},
-		{Name: attemptPublish, Kind: Histogram, Unit: secondsUnit, Help: "Time the user's code of an attempt waited for artifacts to be written.", Labels: venue, Buckets: seconds()},
-		{Name: attemptPeak, Kind: Gauge, Unit: bytesUnit, Help: "Peak resident memory of the last attempt that was measured.", Labels: venue},
 		{
-			Name: memoryGranted, Kind: Histogram, Unit: ratioUnit, Help: "Peak resident memory of an attempt, as a ratio of the memory granted to it.", Labels: venue,
+			Name: attemptsTotal, Kind: Counter, Unit: "attempts", Help: "Finished attempts.",
+			Labels: []string{"app", "stage", "venue", "outcome"},
+		},
+		{
+			Name: attemptQueue, Kind: Histogram, Unit: secondsUnit, Help: "Time an attempt waited for a slot and for admission.",
+			Labels: venue, Buckets: seconds(),
+		},
+		{
+			Name: attemptStart, Kind: Histogram, Unit: secondsUnit,
+			Help: "Time to start a process or an environment for an attempt.", Labels: venue, Buckets: seconds(),
+		},
+		{
+			Name: attemptRun, Kind: Histogram, Unit: secondsUnit, Help: "Time the user's code of an attempt ran.", Labels: venue,
+			Buckets: seconds(),
+		},
+		{
+			Name: attemptFetch, Kind: Histogram, Unit: secondsUnit,
+			Help: "Time the user's code of an attempt waited for artifacts to be read.", Labels: venue, Buckets: seconds(),
+		},
+		{
+			Name: attemptPublish, Kind: Histogram, Unit: secondsUnit,
+			Help: "Time the user's code of an attempt waited for artifacts to be written.", Labels: venue, Buckets: seconds(),
+		},
+		{
+			Name: attemptPeak, Kind: Gauge, Unit: bytesUnit, Help: "Peak resident memory of the last attempt that was measured.",
+			Labels: venue,
+		},
+		{
+			Name: memoryGranted, Kind: Histogram, Unit: ratioUnit,
+			Help: "Peak resident memory of an attempt, as a ratio of the memory granted to it.", Labels: venue,
 			Buckets: []float64{.1, .2, .3, .4, .5, .6, .7, .8, .9, 1, 1.2},
 		},
 		{Name: costTotal, Kind: Counter, Unit: dollarsUnit, Help: "What finished attempts cost.", Labels: venue},
 		{
-			Name: relativeError, Kind: Histogram, Unit: ratioUnit, Help: "Distance between prediction and actual of successful attempts, as a ratio of the actual.",
+			Name: relativeError, Kind: Histogram, Unit: ratioUnit,
+			Help:   "Distance between prediction and actual of successful attempts, as a ratio of the actual.",
 			Labels: []string{"app", "stage", "quantity"}, Buckets: []float64{.01, .03, .1, .2, .3, .5, 1, 2, 5, 10},
 		},
-		{Name: reusedTotal, Kind: Counter, Unit: tasksUnit, Help: "Tasks whose result was taken from an earlier run.", Labels: stage},
-		{Name: savedTotal, Kind: Counter, Unit: dollarsUnit, Help: "What reused tasks had cost when they ran.", Labels: stage},
-		{Name: backlogTasks, Kind: Gauge, Unit: tasksUnit, Help: "Tasks waiting in the queues of a stage, as last observed.", Labels: stage},
+		{
+			Name: reusedTotal, Kind: Counter, Unit: tasksUnit, Help: "Tasks whose result was taken from an earlier run.",
+			Labels: stage,
+		},
+		{
+			Name: savedTotal, Kind: Counter, Unit: dollarsUnit, Help: "What reused tasks had cost when they ran.",
+			Labels: stage,
+		},
+		{
+			Name: backlogTasks, Kind: Gauge, Unit: tasksUnit, Help: "Tasks waiting in the queues of a stage, as last observed.",
+			Labels: stage,
+		},
 	}
 }
 
@@ -129,7 +165,10 @@ func planSeries() []Declaration {
 		{Name: grantedSlots, Kind: Gauge, Unit: "slots", Help: "Slots that the plan in force grants.", Labels: venue},
 		{Name: grantCPU, Kind: Gauge, Unit: coresUnit, Help: "CPU of one slot in the plan in force.", Labels: venue},
 		{Name: grantMemory, Kind: Gauge, Unit: bytesUnit, Help: "Memory of one slot in the plan in force.", Labels: venue},
-		{Name: decisionsTotal, Kind: Counter, Unit: "decisions", Help: "Changed rows of plans.", Labels: []string{"app", "stage", "venue", "what"}},
+		{
+			Name: decisionsTotal, Kind: Counter, Unit: "decisions", Help: "Changed rows of plans.",
+			Labels: []string{"app", "stage", "venue", "what"},
+		},
 	}
 }
 
@@ -137,22 +176,45 @@ func planSeries() []Declaration {
 func runSeries() []Declaration {
 	pipeline := []string{"pipeline"}
 	return []Declaration{
-		{Name: runsTotal, Kind: Counter, Unit: runsUnit, Help: "Runs by the state they reached; running counts those that started.", Labels: []string{"state"}},
 		{
-			Name: runSeconds, Kind: Histogram, Unit: secondsUnit, Help: "Time from the start of a run to its end.", Labels: []string{"pipeline", "state"},
+			Name: runsTotal, Kind: Counter, Unit: runsUnit,
+			Help: "Runs by the state they reached; running counts those that started.", Labels: []string{"state"},
+		},
+		{
+			Name: runSeconds, Kind: Histogram, Unit: secondsUnit, Help: "Time from the start of a run to its end.",
+			Labels:  []string{"pipeline", "state"},
 			Buckets: []float64{.1, .3, 1, 3, 10, 30, 100, 300, 900, 3600, 3 * 3600, 10 * 3600, 30 * 3600, 100 * 3600},
 		},
 		{
-			Name: runCost, Kind: Histogram, Unit: dollarsUnit, Help: "What the attempts of a run cost altogether.", Labels: []string{"pipeline", "state"},
+			Name: runCost, Kind: Histogram, Unit: dollarsUnit, Help: "What the attempts of a run cost altogether.",
+			Labels:  []string{"pipeline", "state"},
 			Buckets: []float64{1e-5, 1e-4, .001, .01, .03, .1, .3, 1, 3, 10, 30, 100, 1000},
 		},
-		{Name: runDeadlinesTotal, Kind: Counter, Unit: runsUnit, Help: "Runs that ended and had a deadline.", Labels: pipeline},
-		{Name: runDeadlineMisses, Kind: Counter, Unit: runsUnit, Help: "Runs that ended after their deadline.", Labels: pipeline},
+		{
+			Name: runDeadlinesTotal, Kind: Counter, Unit: runsUnit, Help: "Runs that ended and had a deadline.",
+			Labels: pipeline,
+		},
+		{
+			Name: runDeadlineMisses, Kind: Counter, Unit: runsUnit, Help: "Runs that ended after their deadline.",
+			Labels: pipeline,
+		},
 		{Name: runBudgetsTotal, Kind: Counter, Unit: runsUnit, Help: "Runs that ended and had a budget.", Labels: pipeline},
-		{Name: runBudgetMisses, Kind: Counter, Unit: runsUnit, Help: "Runs that cost more than their budget.", Labels: pipeline},
-		{Name: alertsTotal, Kind: Counter, Unit: "alerts", Help: "Alerts about goals at risk and lost streams, by kind.", Labels: []string{"kind"}},
-		{Name: eventsTotal, Kind: Counter, Unit: "events", Help: "Events that were to start a run, by what became of them.", Labels: []string{"result"}},
-		{Name: eventsWaiting, Kind: Gauge, Unit: "events", Help: "Events that wait for their run: for a cap, or until starts are quick enough for theirs."},
+		{
+			Name: runBudgetMisses, Kind: Counter, Unit: runsUnit, Help: "Runs that cost more than their budget.",
+			Labels: pipeline,
+		},
+		{
+			Name: alertsTotal, Kind: Counter, Unit: "alerts", Help: "Alerts about goals at risk and lost streams, by kind.",
+			Labels: []string{"kind"},
+		},
+		{
+			Name: eventsTotal, Kind: Counter, Unit: "events", Help: "Events that were to start a run, by what became of them.",
+			Labels: []string{"result"},
+		},
+		{
+			Name: eventsWaiting, Kind: Gauge, Unit: "events",
+			Help: "Events that wait for their run: for a cap, or until starts are quick enough for theirs.",
+		},
 		{Name: startLimit, Kind: Gauge, Unit: runsUnit, Help: "Runs that may be started at a time, by how long starts take."},
 	}
 }
@@ -169,7 +231,10 @@ func hostSeries() []Declaration {
 		{Name: deviceUtilisation, Kind: Gauge, Unit: "percent", Help: "GPU utilization (in %).", Labels: device},
 		{Name: deviceMemoryUsed, Kind: Gauge, Unit: "mebibytes", Help: "Framebuffer memory used (in MiB).", Labels: device},
 		{Name: deviceMemoryFree, Kind: Gauge, Unit: "mebibytes", Help: "Framebuffer memory free (in MiB).", Labels: device},
-		{Name: deviceEngineActive, Kind: Gauge, Unit: ratioUnit, Help: "Ratio of time the graphics engine is active.", Labels: device},
+		{
+			Name: deviceEngineActive, Kind: Gauge, Unit: ratioUnit, Help: "Ratio of time the graphics engine is active.",
+			Labels: device,
+		},
 	}
 }
 
@@ -177,15 +242,25 @@ func hostSeries() []Declaration {
 func loopSeries() []Declaration {
 	return []Declaration{
 		{Name: leaderGauge, Kind: Gauge, Unit: oneUnit, Help: "1 while this process leads the loop, else 0."},
-		{Name: leaderFailures, Kind: Counter, Unit: oneUnit, Help: "Terms and campaigns that this process had to end; it then tries again."},
+		{
+			Name: leaderFailures, Kind: Counter, Unit: oneUnit,
+			Help: "Terms and campaigns that this process had to end; it then tries again.",
+		},
 		{Name: planTerm, Kind: Gauge, Unit: oneUnit, Help: "Term of the plan in force."},
 		{Name: planTick, Kind: Gauge, Unit: oneUnit, Help: "Tick of the plan in force within its term."},
-		{Name: droppedMessages, Kind: Counter, Unit: messagesUnit, Help: "Hints and samples that were not sent because the connection or the buffer did not take them."},
-		{Name: unreadableMessages, Kind: Counter, Unit: messagesUnit, Help: "Messages of the loop's stream that this build cannot read."},
+		{
+			Name: droppedMessages, Kind: Counter, Unit: messagesUnit,
+			Help: "Hints and samples that were not sent because the connection or the buffer did not take them.",
+		},
+		{
+			Name: unreadableMessages, Kind: Counter, Unit: messagesUnit,
+			Help: "Messages of the loop's stream that this build cannot read.",
+		},
 	}
 }
 
-// seconds goes from 1 ms to 1 h in steps of about 3: an environment that is reused starts in about 1 ms, a function may run for 15 minutes.
+// seconds goes from 1 ms to 1 h in steps of about 3: an environment that is reused starts in about 1 ms, a function may
+// run for 15 minutes.
 func seconds() []float64 {
 	return []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 900, 3600}
 }

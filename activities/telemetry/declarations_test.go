@@ -23,15 +23,22 @@ func everything() *telemetry.Metrics {
 	metrics.SetNow(noon.Add(2 * time.Minute))
 	full := record("train-1", 1)
 	full.At = noon.Add(time.Minute)
-	full.Queue, full.Start, full.Cost, full.Grant = time.Second, time.Second, quantity.USD, quantity.Size{CPU: 1000, Memory: 128}
+	full.Queue, full.Start, full.Cost, full.Grant = time.Second, time.Second, quantity.USD,
+		quantity.Size{CPU: 1000, Memory: 128}
 	full.Usage = quantity.Usage{Wall: 4 * time.Second, Fetch: time.Second, Publish: time.Second, PeakMemory: 96}
 	full.Predicted = predictor.Prediction{Wall: predictor.Interval{Mid: 3}, Memory: predictor.Interval{Mid: 150}}
 	for _, event := range []predictor.Event{
-		predictor.RunStarted{Run: "run-1", Pipeline: "train", Goal: predictor.Goal{Deadline: time.Second, Budget: 1}, At: noon},
+		predictor.RunStarted{
+			Run: "run-1", Pipeline: "train", Goal: predictor.Goal{Deadline: time.Second, Budget: 1},
+			At: noon,
+		},
 		predictor.BacklogObserved{Stage: stage, Tasks: 5},
 		full,
 		predictor.Reused{Run: "run-1", Stage: stage, Tasks: 3, Saved: quantity.USD},
-		predictor.HostHeld{Host: "host-1", Capacity: quantity.Size{CPU: 2000, Memory: quantity.GiB, GPU: 1000}, PricePerHour: quantity.USD, At: noon},
+		predictor.HostHeld{
+			Host: "host-1", Capacity: quantity.Size{CPU: 2000, Memory: quantity.GiB, GPU: 1000},
+			PricePerHour: quantity.USD, At: noon,
+		},
 		predictor.RunEnded{Run: "run-1", State: predictor.RunSucceeded, At: noon.Add(time.Minute)},
 	} {
 		metrics.Apply(wire.Message{Event: event})
@@ -39,7 +46,8 @@ func everything() *telemetry.Metrics {
 	metrics.Apply(wire.Message{Decision: &predictor.Decision{Stage: stage, Venue: predictor.Pool, What: "slots"}})
 	metrics.CountAlert(predictor.Alert{Kind: predictor.DeadlineAtRisk})
 	metrics.SetDevice(telemetry.DeviceReading{
-		GPU: "0", UUID: "GPU-1", Device: "nvidia0", Model: "NVIDIA H200", Host: "host-1", Busy: 0.5, EngineActive: 0.25, Used: 3 * quantity.GiB, Free: quantity.GiB,
+		GPU: "0", UUID: "GPU-1", Device: "nvidia0", Model: "NVIDIA H200", Host: "host-1", Busy: 0.5, EngineActive: 0.25,
+		Used: 3 * quantity.GiB, Free: quantity.GiB,
 	})
 	return metrics
 }
@@ -69,8 +77,10 @@ func TestWhatIsServedIsWhatIsDeclared(t *testing.T) {
 		if family == nil {
 			continue // told below
 		}
-		if got := strings.ToLower(family.GetType().String()); got != string(one.Kind) || family.GetHelp() != one.Help || one.Unit == "" {
-			t.Errorf("%s is served as a %s (%s), declared as a %s (%s) in %q", one.Name, got, family.GetHelp(), one.Kind, one.Help, one.Unit)
+		if got := strings.ToLower(family.GetType().String()); got != string(one.Kind) || family.GetHelp() != one.Help ||
+			one.Unit == "" {
+			t.Errorf("%s is served as a %s (%s), declared as a %s (%s) in %q", one.Name, got, family.GetHelp(), one.Kind,
+				one.Help, one.Unit)
 		}
 		for _, metric := range family.GetMetric() {
 			var labels []string
@@ -150,8 +160,14 @@ func TestExemplarsPointToTheRunAndItsTrace(t *testing.T) {
 		`spillway_attempt_queue_seconds_bucket{app="digits",stage="train",venue="pool",le="3.0"} 1 # `: {
 			`run="` + strings.Repeat("é", 64) + `"`, `trace_id="0af7651916cd43dd8448eb211c80319c"`, "} 2.0 ",
 		},
-		`spillway_attempt_queue_seconds_bucket{app="digits",stage="train",venue="pool",le="30.0"} 3 # `: {`run="run-2"`, `trace_id="`, "} 20.0 "},
-		`spillway_attempts_total{app="digits",outcome="succeeded",stage="train",venue="pool"} 3.0 # `:   {`run="run-2"`, `trace_id="`, "} 1.0 "},
+		`spillway_attempt_queue_seconds_bucket{app="digits",stage="train",venue="pool",le="30.0"} 3 # `: {
+			`run="run-2"`,
+			`trace_id="`, "} 20.0 ",
+		},
+		`spillway_attempts_total{app="digits",outcome="succeeded",stage="train",venue="pool"} 3.0 # `: {
+			`run="run-2"`,
+			`trace_id="`, "} 1.0 ",
+		},
 	} {
 		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, prefix) })
 		if at < 0 {
@@ -169,11 +185,15 @@ func TestExemplarsPointToTheRunAndItsTrace(t *testing.T) {
 func TestDevicesAreShownAsNVIDIAsExporterShowsThem(t *testing.T) {
 	t.Parallel()
 	metrics := everything()
-	metrics.SetDevice(telemetry.DeviceReading{GPU: "1", UUID: "GPU-2", Device: "nvidia1", Model: "NVIDIA H200", Host: "host-1", Busy: -1, EngineActive: -1})
+	metrics.SetDevice(telemetry.DeviceReading{
+		GPU: "1", UUID: "GPU-2", Device: "nvidia1", Model: "NVIDIA H200",
+		Host: "host-1", Busy: -1, EngineActive: -1,
+	})
 	text := openMetrics(t, metrics)
 	const labels = `{Hostname="host-1",UUID="GPU-1",device="nvidia0",gpu="0",modelName="NVIDIA H200"}`
 	for name, value := range map[string]string{
-		"DCGM_FI_DEV_GPU_UTIL": "50.0", "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "0.25", "DCGM_FI_DEV_FB_USED": "3072.0", "DCGM_FI_DEV_FB_FREE": "1024.0",
+		"DCGM_FI_DEV_GPU_UTIL": "50.0", "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "0.25", "DCGM_FI_DEV_FB_USED": "3072.0",
+		"DCGM_FI_DEV_FB_FREE": "1024.0",
 	} {
 		if want := name + labels + " " + value + "\n"; !strings.Contains(text, want) {
 			t.Errorf("no line %q", want)

@@ -19,18 +19,21 @@ type DeviceReading struct {
 	GPU, UUID, Device string
 	// Model is the product ("NVIDIA H200"), Host the host's name.
 	Model, Host string
-	// Busy is the share of the time in which a kernel was running, 0 to 1; EngineActive that in which the graphics or compute engine was. They are
-	// negative where nobody counts them.
+	// Busy is the share of the time in which a kernel was running, 0 to 1; EngineActive that in which the graphics or
+	// compute engine was. They are negative where nobody counts them.
 	Busy, EngineActive float64
 	// Used and Free are its memory.
 	Used, Free quantity.Bytes
 }
 
-// SetDevice shows what one GPU did. Nothing of Spillway reads GPUs yet: until a host with devices calls it, the series are declared and empty, and
-// the dashboards show those of NVIDIA's exporter, which are the same.
+// SetDevice shows what one GPU did. Nothing of Spillway reads GPUs yet: until a host with devices calls it, the series
+// are declared and empty, and the dashboards show those of NVIDIA's exporter, which are the same.
 func (m *Metrics) SetDevice(reading DeviceReading) {
 	const percent = 100
-	values := []string{label(reading.GPU), label(reading.UUID), label(reading.Device), label(reading.Model), label(reading.Host)}
+	values := []string{
+		label(reading.GPU), label(reading.UUID), label(reading.Device), label(reading.Model),
+		label(reading.Host),
+	}
 	share := func(gauge *prometheus.GaugeVec, value, unit float64) {
 		if value >= 0 && !math.IsInf(value, 1) {
 			gauge.WithLabelValues(values...).Set(value * unit)
@@ -56,7 +59,8 @@ func (m *Metrics) followHostHeld(event predictor.HostHeld) {
 	m.gpus.WithLabelValues(host).Set(event.Capacity.GPU.Cores())
 }
 
-// forgetHosts drops the series of hosts that were not heard of for a while: a gauge would show for ever what is not there any more.
+// forgetHosts drops the series of hosts that were not heard of for a while: a gauge would show for ever what is not
+// there any more.
 func (m *Metrics) forgetHosts(now time.Time) {
 	if now.Sub(m.swept) < hostSilence/10 {
 		return

@@ -23,13 +23,15 @@ const (
 	EventDead      EventResult = "dead"
 )
 
-// Bounds of what has series of its own; what is seen later shares the label "other", so that a stream of made-up names cannot exhaust memory.
+// Bounds of what has series of its own; what is seen later shares the label "other", so that a stream of made-up names
+// cannot exhaust memory.
 const (
 	// maxStages: a stage in use at both venues has about 300 series, so all together at most about 300,000.
 	maxStages    = 1024
 	maxPipelines = 256
 	maxHosts     = 1024
-	// maxRuns is how many runs that go on are followed to their end. Those that start beyond it are counted, and their time and cost are not.
+	// maxRuns is how many runs that go on are followed to their end. Those that start beyond it are counted, and their
+	// time and cost are not.
 	maxRuns = 65_536
 )
 
@@ -38,11 +40,12 @@ const other = "other"
 
 // Metrics is every Prometheus series of Spillway, in a registry of its own. Its methods are safe for concurrent use.
 //
-// Labels: app, stage and pipeline are names that users declare, venue is "pool" or "function", outcome is a predictor.Outcome, quantity is
-// "wall" or "memory", what is a changed row of a plan, state is a predictor.RunState, result is an EventResult, kind is a
-// predictor.AlertKind, host is a host of the pool.
+// Labels: app, stage and pipeline are names that users declare, venue is "pool" or "function", outcome is a
+// predictor.Outcome, quantity is "wall" or "memory", what is a changed row of a plan, state is a predictor.RunState,
+// result is an EventResult, kind is a predictor.AlertKind, host is a host of the pool.
 //
-// Attempts and runs leave exemplars, which scrapers that ask for OpenMetrics or for native histograms get: the run, and the ID of its trace.
+// Attempts and runs leave exemplars, which scrapers that ask for OpenMetrics or for native histograms get: the run, and
+// the ID of its trace.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -99,7 +102,8 @@ type queueSizes struct{ shared, pool int }
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), limit: maxStages, now: time.Now,
-		stages: map[stageLabels]bool{}, pipelines: map[string]bool{}, going: map[string]*goingRun{}, hosts: map[string]time.Time{},
+		stages: map[stageLabels]bool{}, pipelines: map[string]bool{}, going: map[string]*goingRun{},
+		hosts:   map[string]time.Time{},
 		waiting: map[predictor.StageID]queueSizes{}, totals: map[stageLabels]int{}, granted: map[grantLabels]bool{},
 	}
 	all := register(m.registry, Series())
@@ -107,7 +111,10 @@ func NewMetrics() *Metrics {
 	m.keepCounters(all)
 	m.keepGauges(all)
 	m.keepHistograms(all)
-	for _, state := range []predictor.RunState{predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed, predictor.RunCancelled} {
+	for _, state := range []predictor.RunState{
+		predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed,
+		predictor.RunCancelled,
+	} {
 		m.runs.WithLabelValues(string(state))
 	}
 	for _, result := range []EventResult{EventStarted, EventDuplicate, EventDead} {
@@ -126,18 +133,21 @@ func (m *Metrics) keepCounters(all declared) {
 	m.runs = all.counters[runsTotal]
 	m.deadlines, m.late = all.counters[runDeadlinesTotal], all.counters[runDeadlineMisses]
 	m.budgets, m.over = all.counters[runBudgetsTotal], all.counters[runBudgetMisses]
-	m.droppedMessages, m.unreadMessages = all.counters[droppedMessages].WithLabelValues(), all.counters[unreadableMessages].WithLabelValues()
+	m.droppedMessages, m.unreadMessages = all.counters[droppedMessages].WithLabelValues(),
+		all.counters[unreadableMessages].WithLabelValues()
 	m.leaderFailures = all.counters[leaderFailures].WithLabelValues()
 }
 
 func (m *Metrics) keepGauges(all declared) {
 	m.peak, m.backlog = all.gauges[attemptPeak], all.gauges[backlogTasks]
 	m.slots, m.grantCPU, m.grantMemory = all.gauges[grantedSlots], all.gauges[grantCPU], all.gauges[grantMemory]
-	m.price, m.hostCPU, m.hostMemory, m.gpus = all.gauges[hostPrice], all.gauges[hostCPU], all.gauges[hostMemory], all.gauges[hostGPUs]
+	m.price, m.hostCPU, m.hostMemory, m.gpus = all.gauges[hostPrice], all.gauges[hostCPU], all.gauges[hostMemory],
+		all.gauges[hostGPUs]
 	m.utilisation, m.used = all.gauges[deviceUtilisation], all.gauges[deviceMemoryUsed]
 	m.free, m.graphics = all.gauges[deviceMemoryFree], all.gauges[deviceEngineActive]
 	m.eventsWaiting, m.startLimit = all.gauges[eventsWaiting].WithLabelValues(), all.gauges[startLimit].WithLabelValues()
-	m.leader, m.term, m.tick = all.gauges[leaderGauge].WithLabelValues(), all.gauges[planTerm].WithLabelValues(), all.gauges[planTick].WithLabelValues()
+	m.leader, m.term, m.tick = all.gauges[leaderGauge].WithLabelValues(), all.gauges[planTerm].WithLabelValues(),
+		all.gauges[planTick].WithLabelValues()
 }
 
 func (m *Metrics) keepHistograms(all declared) {
@@ -147,7 +157,8 @@ func (m *Metrics) keepHistograms(all declared) {
 	m.runSeconds, m.runCost = all.histograms[runSeconds], all.histograms[runCost]
 }
 
-// Handler serves the series in the formats of Prometheus: text, OpenMetrics, or protocol buffers, which carry native histograms.
+// Handler serves the series in the formats of Prometheus: text, OpenMetrics, or protocol buffers, which carry native
+// histograms.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, EnableOpenMetrics: true})
 }
@@ -186,8 +197,8 @@ func (m *Metrics) SetLeader(leads bool) {
 	m.leader.Set(value)
 }
 
-// known returns the labels of a stage. The first time it gives the stage its counters and gauges, at zero, so that a rate over them starts at the
-// first attempt and not at the second. The caller holds m.mu.
+// known returns the labels of a stage. The first time it gives the stage its counters and gauges, at zero, so that a
+// rate over them starts at the first attempt and not at the second. The caller holds m.mu.
 func (m *Metrics) known(id predictor.StageID) stageLabels {
 	labels := stageLabels{label(id.App), label(id.Name)}
 	if m.stages[labels] {
@@ -228,7 +239,8 @@ const (
 // outcomes lists every outcome of an attempt.
 func outcomes() []predictor.Outcome {
 	return []predictor.Outcome{
-		predictor.Succeeded, predictor.Failed, predictor.OutOfMemory, predictor.TimedOut, predictor.Cancelled, predictor.Lost, predictor.Refused,
+		predictor.Succeeded, predictor.Failed, predictor.OutOfMemory, predictor.TimedOut, predictor.Cancelled, predictor.Lost,
+		predictor.Refused,
 	}
 }
 

@@ -24,7 +24,8 @@ import (
 func series(t *testing.T, metrics *telemetry.Metrics) map[string]string {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	metrics.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	metrics.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics",
+		http.NoBody))
 	values := map[string]string{}
 	for scanner := bufio.NewScanner(answer.Body); scanner.Scan(); {
 		if name, value, found := strings.Cut(scanner.Text(), " "); found && strings.HasPrefix(name, "spillway_") {
@@ -133,14 +134,23 @@ func TestMetricsShowThePlanInForce(t *testing.T) {
 		}
 	}
 	const pool, function = `{app="digits",stage="train",venue="pool"}`, `{app="digits",stage="train",venue="function"}`
-	metrics.ApplyPlan(predictor.Plan{Term: 2, Tick: 1, Grants: []predictor.Grant{grant("b1", predictor.Pool, 3), grant("b2", predictor.Pool, 1), grant("b2", predictor.Function, 8)}})
+	metrics.ApplyPlan(predictor.Plan{
+		Term: 2, Tick: 1,
+		Grants: []predictor.Grant{
+			grant("b1", predictor.Pool, 3), grant("b2", predictor.Pool, 1),
+			grant("b2", predictor.Function, 8),
+		},
+	})
 	metrics.ApplyPlan(predictor.Plan{Term: 1, Tick: 9}) // of a leader that was deposed
 	check(t, metrics, map[string]string{
 		"spillway_slots" + pool: "4", "spillway_slots" + function: "8", "spillway_grant_cpu_cores" + pool: "1.5",
 		"spillway_grant_memory_bytes" + function: "6.7108864e+07", "spillway_plan_term": "2", "spillway_plan_tick": "1",
 	})
 	metrics.ApplyPlan(predictor.Plan{Term: 2, Tick: 2, Grants: []predictor.Grant{grant("b2", predictor.Pool, 1)}})
-	check(t, metrics, map[string]string{"spillway_slots" + pool: "1", "spillway_slots" + function: "0", "spillway_grant_memory_bytes" + function: "0"})
+	check(t, metrics, map[string]string{
+		"spillway_slots" + pool: "1", "spillway_slots" + function: "0",
+		"spillway_grant_memory_bytes" + function: "0",
+	})
 }
 
 func TestMadeUpStagesShareOneSetOfSeries(t *testing.T) {
@@ -151,12 +161,16 @@ func TestMadeUpStagesShareOneSetOfSeries(t *testing.T) {
 	for app := range 4 {
 		all.Go(func() {
 			for name := range 60 {
-				metrics.Apply(wire.Message{Event: predictor.Record{Stage: predictor.StageID{App: fmt.Sprint("app-", app), Name: fmt.Sprint("s", name)}, Venue: predictor.Pool, Outcome: predictor.Failed}})
+				metrics.Apply(wire.Message{Event: predictor.Record{Stage: predictor.StageID{
+					App:  fmt.Sprint("app-", app),
+					Name: fmt.Sprint("s", name),
+				}, Venue: predictor.Pool, Outcome: predictor.Failed}})
 			}
 		})
 	}
 	all.Wait()
-	check(t, metrics, map[string]string{`spillway_attempts_total{app="other",outcome="failed",stage="other",venue="pool"}`: "200"})
+	check(t, metrics,
+		map[string]string{`spillway_attempts_total{app="other",outcome="failed",stage="other",venue="pool"}`: "200"})
 }
 
 func TestNamesOfSeriesKeepToPrometheusConventions(t *testing.T) {
@@ -185,11 +199,15 @@ func TestNumbersThatAreNotFiniteNeverReachASeries(t *testing.T) {
 		bad.Predicted.Wall.Mid = mid
 		metrics.Apply(wire.Message{Event: bad})
 	}
-	check(t, metrics, map[string]string{`spillway_prediction_relative_error_ratio_count{app="digits",quantity="wall",stage="train"}`: "0"})
+	check(t, metrics,
+		map[string]string{`spillway_prediction_relative_error_ratio_count{app="digits",quantity="wall",stage="train"}`: "0"})
 }
 
 var stage = predictor.StageID{App: "digits", Build: "b1", Name: "train"}
 
 func record(task string, attempt int) predictor.Record {
-	return predictor.Record{Run: "run-1", Pipeline: "train", Stage: stage, Task: task, Attempt: attempt, Venue: predictor.Pool, Outcome: predictor.Succeeded}
+	return predictor.Record{
+		Run: "run-1", Pipeline: "train", Stage: stage, Task: task, Attempt: attempt,
+		Venue: predictor.Pool, Outcome: predictor.Succeeded,
+	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Limits of native histograms. Where observations spread so far that there would be more buckets, the histogram is begun anew, but not within
-// nativeMinReset; until then its buckets become wider.
+// Limits of native histograms. Where observations spread so far that there would be more buckets, the histogram is
+// begun anew, but not within nativeMinReset; until then its buckets become wider.
 const (
 	nativeBucketFactor = 1.1 // each bucket is at most 10 percent wider than the one below
 	nativeMaxBuckets   = 100
@@ -24,7 +24,8 @@ type declared struct {
 // register registers every declaration.
 func register(registry *prometheus.Registry, series []Declaration) declared {
 	all := declared{
-		counters: map[string]*prometheus.CounterVec{}, gauges: map[string]*prometheus.GaugeVec{}, histograms: map[string]*prometheus.HistogramVec{},
+		counters: map[string]*prometheus.CounterVec{}, gauges: map[string]*prometheus.GaugeVec{},
+		histograms: map[string]*prometheus.HistogramVec{},
 	}
 	for _, one := range series {
 		options := prometheus.Opts{Name: one.Name, Help: one.Help}
@@ -39,7 +40,8 @@ func register(registry *prometheus.Registry, series []Declaration) declared {
 		case Histogram:
 			vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 				Name: one.Name, Help: one.Help, Buckets: one.Buckets,
-				NativeHistogramBucketFactor: nativeBucketFactor, NativeHistogramMaxBucketNumber: nativeMaxBuckets, NativeHistogramMinResetDuration: nativeMinReset,
+				NativeHistogramBucketFactor: nativeBucketFactor, NativeHistogramMaxBucketNumber: nativeMaxBuckets,
+				NativeHistogramMinResetDuration: nativeMinReset,
 			}, one.Labels)
 			all.histograms[one.Name], collector = vec, vec
 		}

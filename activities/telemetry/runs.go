@@ -28,7 +28,8 @@ type goingRun struct {
 	exemplar prometheus.Labels
 }
 
-// CountAlert counts one alert. An unknown kind counts as "other". Alerts that are sent again, with the same ID, are the caller's to leave out.
+// CountAlert counts one alert. An unknown kind counts as "other". Alerts that are sent again, with the same ID, are the
+// caller's to leave out.
 func (m *Metrics) CountAlert(alert predictor.Alert) {
 	kind := alert.Kind
 	if !slices.Contains(alertKinds(), kind) {
@@ -42,12 +43,13 @@ func (m *Metrics) followRunStarted(event predictor.RunStarted) {
 		return
 	}
 	m.going[event.Run] = &goingRun{
-		pipeline: m.knownPipeline(event.Pipeline), start: event.At, goal: event.Goal, exemplar: newExemplar(event.Run, event.Traceparent),
+		pipeline: m.knownPipeline(event.Pipeline), start: event.At, goal: event.Goal,
+		exemplar: newExemplar(event.Run, event.Traceparent),
 	}
 }
 
-// countRunEnded counts a run that is over. Its cost is that of the Records that came before its end; what it had to do in time and within
-// its budget is the goal in force at its end.
+// countRunEnded counts a run that is over. Its cost is that of the Records that came before its end; what it had to do
+// in time and within its budget is the goal in force at its end.
 func (m *Metrics) countRunEnded(event predictor.RunEnded) {
 	state := string(event.State)
 	switch event.State {
@@ -78,8 +80,9 @@ func (m *Metrics) countRunEnded(event predictor.RunEnded) {
 	}
 }
 
-// exemplarOf returns what points from a sample to its run, and nil for facts that are not new: an exemplar has the time at which it is left, so
-// those that are read again when the engine starts would all seem to be of then. It also makes that reading several times faster.
+// exemplarOf returns what points from a sample to its run, and nil for facts that are not new: an exemplar has the time
+// at which it is left, so those that are read again when the engine starts would all seem to be of then. It also makes
+// that reading several times faster.
 func (m *Metrics) exemplarOf(run string, at time.Time) prometheus.Labels {
 	if m.now().Sub(at) > maxExemplarAge {
 		return nil
@@ -112,7 +115,8 @@ func (m *Metrics) knownPipeline(name string) string {
 	return name
 }
 
-// observeRun adds a finite value that is not negative, with the run it is of unless that is nil. All histograms of the library take exemplars.
+// observeRun adds a finite value that is not negative, with the run it is of unless that is nil. All histograms of the
+// library take exemplars.
 func observeRun(histogram prometheus.Observer, value float64, run prometheus.Labels) {
 	if value < 0 || math.IsNaN(value) || math.IsInf(value, 1) {
 		return

@@ -40,7 +40,8 @@ func TestARunCountsWhatItTookAndWhetherItMetItsGoal(t *testing.T) {
 		started("late", goal), ended("late", 61*time.Second),
 		started("dear", goal), paid("dear", quantity.USD), paid("dear", 1), ended("dear", time.Second),
 		started("free", predictor.Goal{}), paid("free", 9*quantity.USD), ended("free", time.Hour),
-		started("eased", goal), predictor.GoalChanged{Run: "eased", Goal: predictor.Goal{Deadline: time.Hour}}, ended("eased", 10*time.Minute),
+		started("eased", goal), predictor.GoalChanged{Run: "eased", Goal: predictor.Goal{Deadline: time.Hour}},
+		ended("eased", 10*time.Minute),
 		ended("eased", 10*time.Minute), ended("unknown", time.Minute),
 	)
 	check(t, metrics, map[string]string{
@@ -94,7 +95,10 @@ func TestAHostThatIsGoneHasNoSeries(t *testing.T) {
 	t.Parallel()
 	metrics := telemetry.NewMetrics()
 	held := func(host string, at time.Time) predictor.HostHeld {
-		return predictor.HostHeld{Host: host, Capacity: quantity.Size{CPU: 1500, Memory: 1024, GPU: 2000}, PricePerHour: quantity.USD / 4, From: at, At: at}
+		return predictor.HostHeld{
+			Host: host, Capacity: quantity.Size{CPU: 1500, Memory: 1024, GPU: 2000},
+			PricePerHour: quantity.USD / 4, From: at, At: at,
+		}
 	}
 	apply(metrics, held("a", noon), held("b", noon))
 	check(t, metrics, map[string]string{
@@ -154,7 +158,10 @@ func TestWhatWasThereBeforeIsShownAndNotCounted(t *testing.T) {
 		`spillway_host_price_dollars_per_hour{host="h"}`:                                       "1",
 	})
 	// A run that goes on is counted at its end, with all that it has cost.
-	apply(metrics, paid("on", quantity.USD), predictor.RunEnded{Run: "on", State: predictor.RunSucceeded, At: noon.Add(2 * time.Minute)})
+	apply(metrics, paid("on", quantity.USD), predictor.RunEnded{
+		Run: "on", State: predictor.RunSucceeded,
+		At: noon.Add(2 * time.Minute),
+	})
 	check(t, metrics, map[string]string{
 		`spillway_runs_total{state="succeeded"}`:                            "1",
 		`spillway_run_deadline_missed_total{pipeline="train"}`:              "1",

@@ -23,8 +23,9 @@ type part struct {
 	start, end time.Time
 }
 
-// layout lays an attempt out in time, from when it was scheduled to its end, without gaps: what is left between the end of the user's code and
-// that of the attempt, to give its grant back, is no part. A clock that puts the schedule after the end is set right from the end.
+// layout lays an attempt out in time, from when it was scheduled to its end, without gaps: what is left between the end
+// of the user's code and that of the attempt, to give its grant back, is no part. A clock that puts the schedule after
+// the end is set right from the end.
 func layout(record predictor.Record) (start time.Time, parts []part) {
 	positive := func(d time.Duration) time.Duration { return max(d, 0) }
 	queue, starting, wall := positive(record.Queue), positive(record.Start), positive(record.Usage.Wall)
@@ -64,9 +65,11 @@ func eventSpan(of *run) span {
 	place, brought := wire.ParseTraceparent(of.begun.Traceparent)
 	s := span{
 		trace: of.trace, id: eventSpanID(of.id), parent: place.Span, remote: brought,
-		name: "receive " + of.pipeline, kind: trace.SpanKindConsumer, start: of.begun.EventAt, end: later(of.begun.EventAt, of.begun.At),
+		name: "receive " + of.pipeline, kind: trace.SpanKindConsumer, start: of.begun.EventAt,
+		end: later(of.begun.EventAt, of.begun.At),
 		attributes: []attribute.KeyValue{
-			semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationTypeReceive, semconv.MessagingOperationName("receive"),
+			semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationTypeReceive,
+			semconv.MessagingOperationName("receive"),
 			attribute.String("spillway.run", of.id), attribute.String("spillway.pipeline", of.pipeline),
 		},
 	}
@@ -80,7 +83,8 @@ func eventSpan(of *run) span {
 func runSpan(of *run, state predictor.RunState, message string, cut bool) span {
 	s := span{
 		trace: of.trace, id: wire.RunSpanID(of.id), parent: of.parent, remote: of.remote,
-		name: "run " + of.pipeline, kind: trace.SpanKindInternal, start: of.start, end: later(of.start, of.last), notes: of.notes,
+		name: "run " + of.pipeline, kind: trace.SpanKindInternal, start: of.start, end: later(of.start, of.last),
+		notes: of.notes,
 		attributes: []attribute.KeyValue{
 			attribute.String("spillway.run", of.id), attribute.String("spillway.pipeline", of.pipeline),
 			attribute.String("spillway.state", string(state)),
@@ -109,7 +113,8 @@ func taskSpan(of *run, t *task) span {
 		trace: of.trace, id: wire.TaskSpanID(of.id, t.name), parent: wire.RunSpanID(of.id),
 		name: "task " + t.stage, kind: trace.SpanKindInternal, start: t.start, end: later(t.start, t.end),
 		attributes: []attribute.KeyValue{
-			attribute.String("spillway.run", of.id), attribute.String("spillway.stage", t.stage), attribute.String("spillway.task", t.name),
+			attribute.String("spillway.run", of.id), attribute.String("spillway.stage", t.stage),
+			attribute.String("spillway.task", t.name),
 			attribute.Int("spillway.attempts", t.attempts), attribute.String("spillway.outcome", string(t.last.outcome)),
 			attribute.Float64("spillway.cost.dollars", t.cost.USD()),
 		},
@@ -134,7 +139,8 @@ func attemptSpans(of *run, record predictor.Record, start time.Time, parts []par
 	spans := append(make([]span, 0, len(parts)+1), whole)
 	for _, p := range parts {
 		spans = append(spans, span{
-			trace: of.trace, id: wire.SpanID(id, p.name), parent: id, name: p.name, kind: trace.SpanKindInternal, start: p.start, end: p.end,
+			trace: of.trace, id: wire.SpanID(id, p.name), parent: id, name: p.name, kind: trace.SpanKindInternal, start: p.start,
+			end:        p.end,
 			attributes: []attribute.KeyValue{attribute.String("spillway.stage", record.Stage.Name)},
 		})
 	}
@@ -147,10 +153,12 @@ func attemptAttributes(id string, record predictor.Record) []attribute.KeyValue 
 		attribute.String("spillway.app", record.Stage.App), attribute.String("spillway.build", record.Stage.Build),
 		attribute.String("spillway.stage", record.Stage.Name), attribute.String("spillway.task", record.Task),
 		attribute.Int("spillway.attempt", record.Attempt), attribute.String("spillway.venue", string(record.Venue)),
-		attribute.String("spillway.outcome", string(record.Outcome)), attribute.Float64("spillway.cost.dollars", record.Cost.USD()),
+		attribute.String("spillway.outcome", string(record.Outcome)),
+		attribute.Float64("spillway.cost.dollars", record.Cost.USD()),
 		attribute.Bool("spillway.cold", record.Cold), attribute.Bool("spillway.pool_only", record.PoolOnly),
 	}
-	list = append(list, texts("spillway.cause", string(record.Cause), "spillway.prediction.source", record.Predicted.Source)...)
+	list = append(list, texts("spillway.cause", string(record.Cause), "spillway.prediction.source",
+		record.Predicted.Source)...)
 	list = append(list, sizeAttributes("spillway.grant.", record.Grant)...)
 	list = count(list, "spillway.peak.memory_bytes", int64(record.Usage.PeakMemory))
 	list = count(list, "spillway.peak.gpu_memory_bytes", int64(record.Usage.GPUPeakMemory))
@@ -214,7 +222,10 @@ func goalAttributes(goal predictor.Goal) []attribute.KeyValue {
 }
 
 func sizeAttributes(prefix string, size quantity.Size) []attribute.KeyValue {
-	list := []attribute.KeyValue{attribute.Float64(prefix+"cpu_cores", size.CPU.Cores()), attribute.Int64(prefix+"memory_bytes", int64(size.Memory))}
+	list := []attribute.KeyValue{
+		attribute.Float64(prefix+"cpu_cores", size.CPU.Cores()),
+		attribute.Int64(prefix+"memory_bytes", int64(size.Memory)),
+	}
 	if size.GPU > 0 {
 		list = append(list, attribute.Float64(prefix+"gpus", size.GPU.Cores()))
 	}

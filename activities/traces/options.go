@@ -20,8 +20,8 @@ type Options struct {
 	Headers map[string]string
 	// Service is how this engine is named in traces; "spillway" by default. Instance tells several engines apart.
 	Service, Instance string
-	// Since is when this process began. Events that happened before are remembered, and not exported: the process before did that. The zero
-	// time exports everything that the stream still has.
+	// Since is when this process began. Events that happened before are remembered, and not exported: the process before
+	// did that. The zero time exports everything that the stream still has.
 	Since time.Time
 	// Logger is told, once each time, that the collector stops and begins taking spans; nil discards.
 	Logger *slog.Logger
@@ -43,8 +43,9 @@ func (o Options) Validate() error {
 	}
 }
 
-// FromEnvironment reads the standard variables of OpenTelemetry (https://opentelemetry.io/docs/specs/otel/protocol/exporter/) as getenv gives
-// them; wanted is false where none of them asks for traces. An error wraps ErrOptions and names the variable.
+// FromEnvironment reads the standard variables of OpenTelemetry
+// (https://opentelemetry.io/docs/specs/otel/protocol/exporter/) as getenv gives them; wanted is false where none of
+// them asks for traces. An error wraps ErrOptions and names the variable.
 func FromEnvironment(getenv func(string) string) (options Options, wanted bool, err error) {
 	const forTraces, forAll = "OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"
 	first := func(name string) (variable, value string) {
@@ -54,11 +55,13 @@ func FromEnvironment(getenv func(string) string) (options Options, wanted bool, 
 		return forAll + name, getenv(forAll + name)
 	}
 	variable, endpoint := first("ENDPOINT")
-	if endpoint == "" || strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") || getenv("OTEL_TRACES_EXPORTER") == "none" {
+	if endpoint == "" || strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") ||
+		getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return Options{}, false, nil
 	}
 	if name, protocol := first("PROTOCOL"); protocol != "" && protocol != "http/protobuf" {
-		return Options{}, false, fmt.Errorf("%w: %s is %q; spillway speaks http/protobuf, on port 4318 of most collectors", ErrOptions, name, protocol)
+		return Options{}, false, fmt.Errorf("%w: %s is %q; spillway speaks http/protobuf, on port 4318 of most collectors",
+			ErrOptions, name, protocol)
 	}
 	if !strings.HasPrefix(variable, forTraces) {
 		endpoint = strings.TrimSuffix(endpoint, "/") + "/v1/traces"

@@ -17,15 +17,30 @@ func TestTheStandardVariablesSayWhereTracesGo(t *testing.T) {
 		environment map[string]string
 		want        *traces.Options // nil where no traces are wanted
 	}{
-		"nothing is set":               {nil, nil},
-		"a base gets the path":         {map[string]string{all: "http://c:4318/"}, &traces.Options{Endpoint: "http://c:4318/v1/traces"}},
-		"one for traces is as it is":   {map[string]string{all: "http://c:4318", own: "https://d/x"}, &traces.Options{Endpoint: "https://d/x"}},
-		"the SDK is disabled":          {map[string]string{all: "http://c:4318", "OTEL_SDK_DISABLED": "True"}, nil},
-		"no exporter for traces":       {map[string]string{all: "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, nil},
-		"the protocol is the one here": {map[string]string{own: "http://c/x", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, &traces.Options{Endpoint: "http://c/x"}},
+		"nothing is set": {nil, nil},
+		"a base gets the path": {
+			map[string]string{all: "http://c:4318/"},
+			&traces.Options{Endpoint: "http://c:4318/v1/traces"},
+		},
+		"one for traces is as it is": {
+			map[string]string{all: "http://c:4318", own: "https://d/x"},
+			&traces.Options{Endpoint: "https://d/x"},
+		},
+		"the SDK is disabled":    {map[string]string{all: "http://c:4318", "OTEL_SDK_DISABLED": "True"}, nil},
+		"no exporter for traces": {map[string]string{all: "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, nil},
+		"the protocol is the one here": {
+			map[string]string{own: "http://c/x", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"},
+			&traces.Options{Endpoint: "http://c/x"},
+		},
 		"a service and headers": {
-			map[string]string{own: "http://c/x", "OTEL_SERVICE_NAME": "ml", "OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%201, x=a=b,"},
-			&traces.Options{Endpoint: "http://c/x", Service: "ml", Headers: map[string]string{"Authorization": "Bearer 1", "x": "a=b"}},
+			map[string]string{
+				own: "http://c/x", "OTEL_SERVICE_NAME": "ml",
+				"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%201, x=a=b,",
+			},
+			&traces.Options{
+				Endpoint: "http://c/x", Service: "ml",
+				Headers: map[string]string{"Authorization": "Bearer 1", "x": "a=b"},
+			},
 		},
 	} {
 		got, wanted, err := traces.FromEnvironment(func(name string) string { return c.environment[name] })
@@ -55,7 +70,8 @@ func TestBadVariablesAreNamedWithoutTheirSecrets(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_TRACES_HEAD": {own: "http://c/x", "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "a=%zzsecret"},
 	} {
 		_, wanted, err := traces.FromEnvironment(func(name string) string { return environment[name] })
-		if !errors.Is(err, traces.ErrOptions) || wanted || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
+		if !errors.Is(err, traces.ErrOptions) || wanted || !strings.Contains(err.Error(), name) ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, %t", name, err, wanted)
 		}
 	}

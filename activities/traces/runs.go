@@ -17,8 +17,8 @@ const (
 	mostRuns = 8192
 	// mostEnded is how many runs are remembered after their end, for Records that come late.
 	mostEnded = 256
-	// mostTasks is how many tasks are remembered. A task that is forgotten is exported as it stands; a Record of it that is there twice, with so
-	// many others in between, is exported twice, under the same IDs.
+	// mostTasks is how many tasks are remembered. A task that is forgotten is exported as it stands; a Record of it that
+	// is there twice, with so many others in between, is exported twice, under the same IDs.
 	mostTasks = 65_536
 	// mostSeen is how many attempts of a task are told from those that are there twice.
 	mostSeen = 32

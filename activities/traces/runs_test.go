@@ -14,7 +14,8 @@ import (
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// life draws what a loop tells of one run whose clocks agree: every Record lies between the run's start and its end, and none is there twice.
+// life draws what a loop tells of one run whose clocks agree: every Record lies between the run's start and its end,
+// and none is there twice.
 func life(t *rapid.T) []predictor.Event {
 	moment := func(name string, from, to time.Time) time.Time {
 		return from.Add(time.Duration(rapid.Int64Range(0, int64(to.Sub(from))).Draw(t, name)))
@@ -37,13 +38,16 @@ func life(t *rapid.T) []predictor.Event {
 			}
 			scheduled := moment("scheduled", noon, end)
 			record := predictor.Record{
-				Run: "run-1", Pipeline: "train", Stage: predictor.StageID{App: "a", Build: "b", Name: "s"}, Task: fmt.Sprint("task-", task), Attempt: attempt + 1,
+				Run: "run-1", Pipeline: "train", Stage: predictor.StageID{App: "a", Build: "b", Name: "s"},
+				Task: fmt.Sprint("task-", task), Attempt: attempt + 1,
 				Venue:   rapid.SampledFrom([]predictor.Venue{predictor.Pool, predictor.Function}).Draw(t, "venue"),
 				Outcome: rapid.SampledFrom(outcomes).Draw(t, "outcome"),
 				// Durations that do not agree with the times: they come from several clocks.
-				Queue: time.Duration(rapid.Int64Range(-1e9, 4e12).Draw(t, "queue")), Start: time.Duration(rapid.Int64Range(-1e9, 1e12).Draw(t, "start")),
+				Queue: time.Duration(rapid.Int64Range(-1e9, 4e12).Draw(t, "queue")),
+				Start: time.Duration(rapid.Int64Range(-1e9, 1e12).Draw(t, "start")),
 				Usage: quantity.Usage{
-					Wall: time.Duration(rapid.Int64Range(-1e9, 4e12).Draw(t, "wall")), Fetch: time.Duration(rapid.Int64Range(-1e9, 4e12).Draw(t, "fetch")),
+					Wall:    time.Duration(rapid.Int64Range(-1e9, 4e12).Draw(t, "wall")),
+					Fetch:   time.Duration(rapid.Int64Range(-1e9, 4e12).Draw(t, "fetch")),
 					Publish: time.Duration(rapid.Int64Range(-1e9, 4e12).Draw(t, "publish")),
 				},
 				ScheduledAt: scheduled, At: moment("end", scheduled, end),
@@ -101,7 +105,10 @@ func TestPartsFollowOneAnotherAndSumToWhatTheRecordSays(t *testing.T) {
 		took := func(name string) time.Duration {
 			return time.Duration(rapid.Int64Range(0, 1e12).Draw(t, name))
 		}
-		record := predictor.Record{ScheduledAt: noon, Queue: took("queue"), Start: took("start"), Usage: quantity.Usage{Wall: took("wall")}}
+		record := predictor.Record{
+			ScheduledAt: noon, Queue: took("queue"), Start: took("start"),
+			Usage: quantity.Usage{Wall: took("wall")},
+		}
 		record.At = noon.Add(record.Queue + record.Start + record.Usage.Wall + took("after"))
 		record.Usage.Fetch = min(took("fetch"), record.Usage.Wall)
 		record.Usage.Publish = min(took("publish"), record.Usage.Wall-record.Usage.Fetch)
@@ -126,7 +133,8 @@ func TestPartsFollowOneAnotherAndSumToWhatTheRecordSays(t *testing.T) {
 
 func record(run, task string, attempt int, outcome predictor.Outcome) predictor.Record {
 	return predictor.Record{
-		Run: run, Stage: predictor.StageID{Name: "s"}, Task: task, Attempt: attempt, Outcome: outcome, ScheduledAt: noon, At: noon.Add(time.Second),
+		Run: run, Stage: predictor.StageID{Name: "s"}, Task: task, Attempt: attempt, Outcome: outcome, ScheduledAt: noon,
+		At:    noon.Add(time.Second),
 		Usage: quantity.Usage{Wall: time.Second},
 	}
 }
@@ -155,14 +163,17 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		for _, known := range fold.all {
 			tasks += len(known.tasks)
 		}
-		if fold.going > runsKept || len(fold.all) > runsKept+mostEnded || len(fold.order) > 2*runsKept+1 || tasks > tasksKept || len(fold.tasks) > 2*tasksKept+2 {
-			t.Fatalf("after %d runs: %d go on, %d are known, %d in order, %d tasks, %d in order", i+1, fold.going, len(fold.all), len(fold.order), tasks, len(fold.tasks))
+		if fold.going > runsKept || len(fold.all) > runsKept+mostEnded || len(fold.order) > 2*runsKept+1 ||
+			tasks > tasksKept || len(fold.tasks) > 2*tasksKept+2 {
+			t.Fatalf("after %d runs: %d go on, %d are known, %d in order, %d tasks, %d in order", i+1, fold.going, len(fold.all),
+				len(fold.order), tasks, len(fold.tasks))
 		}
 	}
 	for i := range runsStarted {
 		apply(predictor.RunEnded{Run: fmt.Sprint("run-", i), State: predictor.RunSucceeded, At: noon})
 	}
-	if exported["run p"] != runsStarted || exported["task s"] != runsStarted*tasksEach || exported["attempt s"] != runsStarted*tasksEach {
+	if exported["run p"] != runsStarted || exported["task s"] != runsStarted*tasksEach ||
+		exported["attempt s"] != runsStarted*tasksEach {
 		t.Errorf("exported %v, want every run, task and attempt once", exported)
 	}
 }
@@ -174,7 +185,8 @@ func TestWhatComesTwiceOrLateIsExportedOnce(t *testing.T) {
 	for range 2 {
 		for _, event := range []predictor.Event{
 			predictor.RunStarted{Run: "run-1", Pipeline: "p", EventAt: noon, At: noon},
-			record("run-1", "a", 1, predictor.Failed), record("run-1", "a", 2, predictor.Succeeded), record("run-1", "b", 1, predictor.Failed),
+			record("run-1", "a", 1, predictor.Failed), record("run-1", "a", 2, predictor.Succeeded),
+			record("run-1", "b", 1, predictor.Failed),
 			predictor.RunEnded{Run: "run-1", State: predictor.RunFailed, At: noon.Add(time.Minute)},
 			record("run-1", "b", 2, predictor.Lost), record("run-1", "c", 1, predictor.Lost),
 		} {
@@ -194,7 +206,10 @@ func TestARunWhoseStartIsToldAtItsEndIsOneTrace(t *testing.T) {
 	var all []span
 	for _, event := range []predictor.Event{
 		record("run-1", "a", 1, predictor.Succeeded),
-		predictor.RunStarted{Run: "run-1", Pipeline: "p", EventAt: noon, Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", At: noon},
+		predictor.RunStarted{
+			Run: "run-1", Pipeline: "p", EventAt: noon,
+			Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", At: noon,
+		},
 		predictor.RunEnded{Run: "run-1", State: predictor.RunSucceeded, At: noon.Add(time.Minute)},
 	} {
 		all = append(all, fold.apply(event)...)

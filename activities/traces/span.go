@@ -38,7 +38,8 @@ func (s span) record(tracer trace.Tracer) {
 			TraceID: s.trace, SpanID: s.parent, TraceFlags: trace.FlagsSampled, Remote: s.remote,
 		}))
 	}
-	_, recorded := tracer.Start(ctx, s.name, trace.WithTimestamp(s.start), trace.WithSpanKind(s.kind), trace.WithAttributes(s.attributes...))
+	_, recorded := tracer.Start(ctx, s.name, trace.WithTimestamp(s.start), trace.WithSpanKind(s.kind),
+		trace.WithAttributes(s.attributes...))
 	for _, n := range s.notes {
 		recorded.AddEvent(n.name, trace.WithTimestamp(n.at), trace.WithAttributes(n.attributes...))
 	}

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// maxQueue is how many spans wait for the collector; those that come when it is full are dropped. A span has about 1 KiB.
+	// maxQueue is how many spans wait for the collector; those that come when it is full are dropped. A span has about 1
+	// KiB.
 	maxQueue = 16_384
 	maxBatch = 512
 	// batchDelay is the longest that a span waits for others to go with.
@@ -31,8 +32,8 @@ const (
 	scope          = "github.com/spillway-ml/spillway/activities/traces"
 )
 
-// Tracer makes spans of the loop's facts and exports them. Apply has one caller at a time; Close may be called while it runs. A nil Tracer does
-// nothing.
+// Tracer makes spans of the loop's facts and exports them. Apply has one caller at a time; Close may be called while it
+// runs. A nil Tracer does nothing.
 type Tracer struct {
 	last     uint64 // the newest sequence that was applied
 	runs     *runs
@@ -40,9 +41,11 @@ type Tracer struct {
 	tracer   trace.Tracer
 }
 
-// New returns a tracer that exports over OTLP/HTTP. It does not wait for the collector. Call Close when no more is applied.
+// New returns a tracer that exports over OTLP/HTTP. It does not wait for the collector. Call Close when no more is
+// applied.
 //
-// What the options leave open (certificates, compression, attributes of the resource) the SDK reads from the standard variables itself.
+// What the options leave open (certificates, compression, attributes of the resource) the SDK reads from the standard
+// variables itself.
 func New(ctx context.Context, options Options) (*Tracer, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -52,8 +55,12 @@ func New(ctx context.Context, options Options) (*Tracer, error) {
 		service = "spillway"
 	}
 	exporter, err := otlptracehttp.New(ctx,
-		otlptracehttp.WithEndpointURL(options.Endpoint), otlptracehttp.WithHeaders(options.Headers), otlptracehttp.WithTimeout(requestTimeout),
-		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: retryLeast, MaxInterval: retryMost, MaxElapsedTime: retryFor}),
+		otlptracehttp.WithEndpointURL(options.Endpoint), otlptracehttp.WithHeaders(options.Headers),
+		otlptracehttp.WithTimeout(requestTimeout),
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{
+			Enabled: true, InitialInterval: retryLeast, MaxInterval: retryMost,
+			MaxElapsedTime: retryFor,
+		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("export traces: %w", err)
@@ -70,13 +77,15 @@ func New(ctx context.Context, options Options) (*Tracer, error) {
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithIDGenerator(givenIDs{}), sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithResource(described),
 		sdktrace.WithBatcher(&quietly{SpanExporter: exporter, logger: logger},
-			sdktrace.WithMaxQueueSize(maxQueue), sdktrace.WithMaxExportBatchSize(maxBatch), sdktrace.WithBatchTimeout(batchDelay)),
+			sdktrace.WithMaxQueueSize(maxQueue), sdktrace.WithMaxExportBatchSize(maxBatch),
+			sdktrace.WithBatchTimeout(batchDelay)),
 	)
-	return &Tracer{runs: newRuns(mostRuns, mostTasks, options.Since), provider: provider, tracer: provider.Tracer(scope)}, nil
+	return &Tracer{runs: newRuns(mostRuns, mostTasks, options.Since), provider: provider, tracer: provider.Tracer(scope)},
+		nil
 }
 
-// Apply takes one message of the loop's stream, as loop.Follow hands them out. A sequence that is not above the last one is ignored, and so is a
-// Record that is there twice. It never waits for the collector.
+// Apply takes one message of the loop's stream, as loop.Follow hands them out. A sequence that is not above the last
+// one is ignored, and so is a Record that is there twice. It never waits for the collector.
 func (t *Tracer) Apply(sequence uint64, message wire.Message) {
 	if t == nil || message.Event == nil || sequence <= t.last {
 		return
@@ -110,7 +119,8 @@ type quietly struct {
 func (q *quietly) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	if err := q.SpanExporter.ExportSpans(ctx, spans); err != nil {
 		if q.away.CompareAndSwap(false, true) {
-			q.logger.WarnContext(ctx, "the collector does not take traces; they are dropped until it does", "spans", len(spans), "error", err)
+			q.logger.WarnContext(ctx, "the collector does not take traces; they are dropped until it does", "spans", len(spans),
+				"error", err)
 		}
 		return nil // told above; the SDK would print every one to standard error
 	}

@@ -29,19 +29,27 @@ var (
 
 func at(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
 
-// attempt is a Record of one attempt that was scheduled and ended at the given seconds, ran for 2 s and waited for the rest but 0.1 s.
-func attempt(task string, number int, venue predictor.Venue, outcome predictor.Outcome, from, to float64) predictor.Record {
+// attempt is a Record of one attempt that was scheduled and ended at the given seconds, ran for 2 s and waited for the
+// rest but 0.1 s.
+func attempt(
+	task string, number int, venue predictor.Venue, outcome predictor.Outcome, from, to float64,
+) predictor.Record {
 	wall := 2 * time.Second
 	return predictor.Record{
-		Run: "run-1", Pipeline: "train", Stage: stage, Task: task, Attempt: number, Venue: venue, Host: "host-1", Outcome: outcome,
-		ScheduledAt: at(from), At: at(to), Start: 100 * time.Millisecond, Queue: at(to).Sub(at(from)) - wall - 100*time.Millisecond,
-		Usage: quantity.Usage{Wall: wall, Fetch: 500 * time.Millisecond, Publish: 250 * time.Millisecond, PeakMemory: 64 * quantity.MiB},
+		Run: "run-1", Pipeline: "train", Stage: stage, Task: task, Attempt: number, Venue: venue, Host: "host-1",
+		Outcome:     outcome,
+		ScheduledAt: at(from), At: at(to), Start: 100 * time.Millisecond,
+		Queue: at(to).Sub(at(from)) - wall - 100*time.Millisecond,
+		Usage: quantity.Usage{
+			Wall: wall, Fetch: 500 * time.Millisecond, Publish: 250 * time.Millisecond,
+			PeakMemory: 64 * quantity.MiB,
+		},
 		Grant: quantity.Size{CPU: 500, Memory: 128 * quantity.MiB}, Cost: quantity.USD / 1000,
 	}
 }
 
-// story is a run that an event started: one task runs out of memory and succeeds in its second attempt, one runs in a function, and one is
-// refused by functions and then runs in the pool.
+// story is a run that an event started: one task runs out of memory and succeeds in its second attempt, one runs in a
+// function, and one is refused by functions and then runs in the pool.
 func story() []predictor.Event {
 	small := attempt("train-1", 1, predictor.Pool, predictor.OutOfMemory, 1, 4)
 	small.Cause, small.Error = predictor.CauseMemoryLimit, "killed at 128 MiB"
@@ -121,7 +129,8 @@ func tree(spans map[string][]*otlp.Span, parent []byte, indent string) string {
 func TestARunIsOneTraceOfWhatItsAttemptsDid(t *testing.T) {
 	t.Parallel()
 	to := newReceiver(t)
-	spans := export(t, to, traces.Options{Headers: map[string]string{"Authorization": "Bearer 1"}, Instance: "engine-1"}, story())
+	spans := export(t, to, traces.Options{Headers: map[string]string{"Authorization": "Bearer 1"}, Instance: "engine-1"},
+		story())
 	publishedBy, err := hex.DecodeString(publisher[36:52])
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +172,8 @@ func TestARunIsOneTraceOfWhatItsAttemptsDid(t *testing.T) {
 	}
 	to.mu.Lock()
 	defer to.mu.Unlock()
-	if to.headers.Get("Authorization") != "Bearer 1" || to.service["service.name"] != "spillway" || to.service["service.instance.id"] != "engine-1" {
+	if to.headers.Get("Authorization") != "Bearer 1" || to.service["service.name"] != "spillway" ||
+		to.service["service.instance.id"] != "engine-1" {
 		t.Errorf("headers %v, resource %v", to.headers, to.service)
 	}
 }
@@ -181,10 +191,17 @@ func TestSpansSayWhatTheyAreOf(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", span.GetName(), diff)
 		}
 	}
-	has(spans["receive train"][0], map[string]string{"messaging.system": "nats", "messaging.operation.type": "receive", "messaging.message.id": "event-7"})
+	has(spans["receive train"][0], map[string]string{
+		"messaging.system": "nats", "messaging.operation.type": "receive",
+		"messaging.message.id": "event-7",
+	})
 	run := spans["run train"][0]
-	has(run, map[string]string{"spillway.run": "run-1", "spillway.state": "succeeded", "spillway.attempts": "int_value:5", "spillway.attempts.failed": "int_value:1"})
-	if events := run.GetEvents(); len(events) != 1 || events[0].GetName() != "goal changed" || events[0].GetTimeUnixNano() != nanos(at(4.5)) {
+	has(run, map[string]string{
+		"spillway.run": "run-1", "spillway.state": "succeeded", "spillway.attempts": "int_value:5",
+		"spillway.attempts.failed": "int_value:1",
+	})
+	if events := run.GetEvents(); len(events) != 1 || events[0].GetName() != "goal changed" ||
+		events[0].GetTimeUnixNano() != nanos(at(4.5)) {
 		t.Errorf("events of the run: %v", events)
 	}
 	for _, span := range spans["attempt train"] {
@@ -192,7 +209,8 @@ func TestSpansSayWhatTheyAreOf(t *testing.T) {
 		switch id := [8]byte(span.GetSpanId()); {
 		case id == wire.AttemptSpanID("run-1", "train-2", 1, false):
 			has(span, map[string]string{
-				"faas.invoked_name": "digits-train-512", "faas.coldstart": "bool_value:true", "host.name": "", "spillway.venue": "function",
+				"faas.invoked_name": "digits-train-512", "faas.coldstart": "bool_value:true", "host.name": "",
+				"spillway.venue":  "function",
 				"faas.max_memory": "int_value:134217728",
 			})
 			if span.GetKind() != otlp.Span_SPAN_KIND_CLIENT {
@@ -200,8 +218,10 @@ func TestSpansSayWhatTheyAreOf(t *testing.T) {
 			}
 		case id == wire.AttemptSpanID("run-1", "train-1", 1, false):
 			has(span, map[string]string{
-				"host.name": "host-1", "error.type": "memory_limit", "spillway.outcome": "out_of_memory", "spillway.cause": "memory_limit",
-				"spillway.grant.memory_bytes": "int_value:134217728", "spillway.peak.memory_bytes": "int_value:67108864", "faas.invoked_name": "",
+				"host.name": "host-1", "error.type": "memory_limit", "spillway.outcome": "out_of_memory",
+				"spillway.cause":              "memory_limit",
+				"spillway.grant.memory_bytes": "int_value:134217728", "spillway.peak.memory_bytes": "int_value:67108864",
+				"faas.invoked_name": "",
 			})
 		case all["spillway.task"] == "":
 			t.Errorf("an attempt of no task: %v", all)
@@ -215,7 +235,8 @@ func TestTheSameFactsMakeTheSameSpans(t *testing.T) {
 	export(t, first, traces.Options{}, story())
 	export(t, second, traces.Options{}, story())
 	for i, span := range first.spans {
-		if other := second.spans[i]; !bytes.Equal(span.GetSpanId(), other.GetSpanId()) || !bytes.Equal(span.GetTraceId(), other.GetTraceId()) ||
+		if other := second.spans[i]; !bytes.Equal(span.GetSpanId(), other.GetSpanId()) ||
+			!bytes.Equal(span.GetTraceId(), other.GetTraceId()) ||
 			span.GetStartTimeUnixNano() != other.GetStartTimeUnixNano() {
 			t.Errorf("span %d is %v and %v", i, span, other)
 		}
@@ -255,7 +276,10 @@ func TestWhatTheProcessBeforeExportedIsNotExportedAgain(t *testing.T) {
 		counts[name] = len(all)
 	}
 	// Tasks 1 and 3 and the run ended later; the attempts and the task that ended before, and the event, are left out.
-	want := map[string]int{"run train": 1, "task train": 2, "attempt train": 2, "queue": 2, "start": 2, "fetch": 2, "compute": 2, "publish": 2}
+	want := map[string]int{
+		"run train": 1, "task train": 2, "attempt train": 2, "queue": 2, "start": 2, "fetch": 2,
+		"compute": 2, "publish": 2,
+	}
 	if diff := cmp.Diff(want, counts); diff != "" {
 		t.Errorf("spans by name (-want +got):\n%s", diff)
 	}
@@ -289,7 +313,10 @@ func TestACollectorThatRefusesIsToldOnce(t *testing.T) {
 	var log bytes.Buffer
 	to := newReceiver(t)
 	to.refuse = true
-	tracer := newTracer(t, traces.Options{Endpoint: to.URL + "/v1/traces", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	tracer := newTracer(t, traces.Options{
+		Endpoint: to.URL + "/v1/traces",
+		Logger:   slog.New(slog.NewTextHandler(&log, nil)),
+	})
 	for i := range 1000 { // several batches
 		record := attempt("train-1", 1, predictor.Pool, predictor.Failed, 1, 4)
 		record.Attempt = i + 1

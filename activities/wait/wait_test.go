@@ -29,7 +29,8 @@ func TestForWaitsUntilTheTimeOrTheContextEnds(t *testing.T) {
 				began := time.Now()
 				passed := wait.For(ctx, test.wait)
 				if took := time.Since(began); passed != test.passed || took != test.took {
-					t.Errorf("For(%s) with a context of %s = %v after %s, want %v after %s", test.wait, test.ends, passed, took, test.passed, test.took)
+					t.Errorf("For(%s) with a context of %s = %v after %s, want %v after %s", test.wait, test.ends, passed, took,
+						test.passed, test.took)
 				}
 			})
 		})

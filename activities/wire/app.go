@@ -16,7 +16,8 @@ type App struct {
 	Stages    []Stage    `json:"stages"`
 	// SIMD is whether the binary was built with GOEXPERIMENT=simd.
 	SIMD bool `json:"simd"`
-	// WorkflowVersion is the newest version of steps that the app's workflow code takes; 0 when it was built before there were versions.
+	// WorkflowVersion is the newest version of steps that the app's workflow code takes; 0 when it was built before there
+	// were versions.
 	WorkflowVersion int `json:"workflow_version,omitempty"`
 }
 
@@ -46,11 +47,12 @@ type Stage struct {
 	Recommends bool `json:"recommends,omitempty"`
 	// Cache says that a run takes what other runs have made of the same input with the same code.
 	Cache bool `json:"cache,omitempty"`
-	// CacheVersion is a part of what results are made of: those of another version are not taken. CacheFor is how old one of another run may
-	// be; 0 means as old as there are.
+	// CacheVersion is a part of what results are made of: those of another version are not taken. CacheFor is how old one
+	// of another run may be; 0 means as old as there are.
 	CacheVersion string        `json:"cache_version,omitempty"`
 	CacheFor     time.Duration `json:"cache_for_ns,omitempty"`
-	// NoCache says that no run takes what other runs have made, also where it asks for it. Runs of version 0 take it unless this is set.
+	// NoCache says that no run takes what other runs have made, also where it asks for it. Runs of version 0 take it
+	// unless this is set.
 	NoCache bool `json:"no_cache,omitempty"`
 }
 

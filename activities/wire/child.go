@@ -9,21 +9,23 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Environment variables by which the engine tells a user's binary what it is. Only that of NATS holds a secret, and only
-// workflow workers are given it.
+// Environment variables by which the engine tells a user's binary what it is. Only that of NATS holds a secret, and
+// only workflow workers are given it.
 const (
 	// RoleEnvironment is one of the roles below; unset when a person starts the binary.
 	RoleEnvironment = "SPILLWAY_ROLE"
 	// ArtifactsEnvironment is the artifact store: a file:// URL.
 	ArtifactsEnvironment = "SPILLWAY_ARTIFACTS"
-	// TemporalEnvironment and NATSEnvironment are the addresses for the workflow worker; that of NATS holds the name and the password of its build.
+	// TemporalEnvironment and NATSEnvironment are the addresses for the workflow worker; that of NATS holds the name and
+	// the password of its build.
 	TemporalEnvironment = "SPILLWAY_TEMPORAL"
 	NATSEnvironment     = "SPILLWAY_NATS"
 	// BuildEnvironment is the digest of the binary, as the engine computed it.
 	BuildEnvironment = "SPILLWAY_BUILD"
 	// EnforcedEnvironment is "1" when the kernel holds a child to its grant, so that its runtime need not.
 	EnforcedEnvironment = "SPILLWAY_ENFORCED"
-	// ResultsKeyEnvironment is the public key, in hexadecimal digits, of the engine that signs results. A workflow worker without one takes none.
+	// ResultsKeyEnvironment is the public key, in hexadecimal digits, of the engine that signs results. A workflow worker
+	// without one takes none.
 	ResultsKeyEnvironment = "SPILLWAY_RESULTS_KEY"
 	// WindowEnvironment is the number of tasks of one run and stage in flight at first.
 	WindowEnvironment = "SPILLWAY_WINDOW"
@@ -43,8 +45,8 @@ const (
 	ChildOutput = 4
 )
 
-// OutputEnd is what a child writes to its standard output and to its standard error when an attempt is over and before it says so: all that
-// the attempt has printed comes before it. The supervisor takes it out.
+// OutputEnd is what a child writes to its standard output and to its standard error when an attempt is over and before
+// it says so: all that the attempt has printed comes before it. The supervisor takes it out.
 const OutputEnd = "\x00\x02spillway: end of attempt\x03\x00"
 
 // ToChild is a message from the supervisor to a child. Exactly one of the pointers is set.
@@ -72,7 +74,8 @@ type Proposal struct {
 	Source   string             `json:"source"`
 	// Input is the size of the input with its artifacts.
 	Input quantity.Bytes `json:"input_bytes"`
-	// Attempt counts from 1; OutOfMemory counts those before that ran out of memory, LargestFailed is the most memory that was not enough.
+	// Attempt counts from 1; OutOfMemory counts those before that ran out of memory, LargestFailed is the most memory that
+	// was not enough.
 	Attempt       int            `json:"attempt"`
 	OutOfMemory   int            `json:"out_of_memory,omitempty"`
 	LargestFailed quantity.Bytes `json:"largest_failed_bytes,omitempty"`
@@ -130,14 +133,16 @@ type Answer struct {
 	Written quantity.Bytes `json:"written_bytes"`
 	// BeganAt is when the user's code began, by the clock of where it ran.
 	BeganAt time.Time `json:"began_at,omitzero"`
-	// Wall and CPU are what the user's code took, as its process measured them; PeakMemory is the process's high-water mark.
+	// Wall and CPU are what the user's code took, as its process measured them; PeakMemory is the process's high-water
+	// mark.
 	Wall       time.Duration  `json:"wall_ns"`
 	CPU        time.Duration  `json:"cpu_ns"`
 	PeakMemory quantity.Bytes `json:"peak_memory_bytes"`
 	// Fetch and Publish are the parts of Wall in which the code waited for artifacts to be read and to be written.
 	Fetch   time.Duration `json:"fetch_ns,omitempty"`
 	Publish time.Duration `json:"publish_ns,omitempty"`
-	// Squeezed says that the process collected garbage harder than it would have with more memory: its peak is then that of its limit.
+	// Squeezed says that the process collected garbage harder than it would have with more memory: its peak is then that
+	// of its limit.
 	Squeezed bool `json:"squeezed,omitempty"`
 	// Checkpoint and Progress are the newest ones; a function has no other way to tell them.
 	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`

@@ -8,19 +8,21 @@ import (
 
 // Command is the input of a command stage: a program to run, with the files it reads and writes.
 type Command struct {
-	// Arguments are the program and its arguments. A program without a slash is looked up in PATH, one with a slash below Directory.
+	// Arguments are the program and its arguments. A program without a slash is looked up in PATH, one with a slash below
+	// Directory.
 	Arguments []string `json:"arguments"`
 	// Code is a tree that is unpacked into the working directory; the zero Ref when there is none.
 	Code activities.Ref `json:"code"`
-	// InPlace is a directory of the host that the program runs in, and that is left as the program leaves it. Empty runs it in a
-	// directory of its own, which is deleted after the attempt.
+	// InPlace is a directory of the host that the program runs in, and that is left as the program leaves it. Empty runs
+	// it in a directory of its own, which is deleted after the attempt.
 	InPlace string `json:"in_place,omitempty"`
 	// Directory is where in the tree, or below InPlace, the program starts; empty means its top. It never leaves the tree.
 	Directory string `json:"directory,omitempty"`
-	// Environment is set for the program, besides the few variables that every child has. It is in the run's history: no secrets.
+	// Environment is set for the program, besides the few variables that every child has. It is in the run's history: no
+	// secrets.
 	Environment map[string]string `json:"environment,omitempty"`
-	// Requirements is a file of Python requirements from which a virtual environment is made, once for each digest and host; the zero
-	// Ref when there is none.
+	// Requirements is a file of Python requirements from which a virtual environment is made, once for each digest and
+	// host; the zero Ref when there is none.
 	Requirements activities.Ref `json:"requirements"`
 	// Image is a container image in which the program runs; empty runs it on the host.
 	Image string `json:"image,omitempty"`
@@ -30,7 +32,8 @@ type Command struct {
 	Outputs []CommandOutput `json:"outputs,omitempty"`
 	// KeepChanged keeps the files that the program has made or changed besides, as one tree.
 	KeepChanged bool `json:"keep_changed,omitempty"`
-	// Parameters are the numbers that the size of an attempt may depend on, by name: `spillway run` finds those among the arguments.
+	// Parameters are the numbers that the size of an attempt may depend on, by name: `spillway run` finds those among the
+	// arguments.
 	Parameters map[string]float64 `json:"parameters,omitempty"`
 	// Grace is the time between SIGTERM and SIGKILL when the program is stopped; 0 means 10 seconds.
 	Grace time.Duration `json:"grace_ns,omitempty"`
@@ -71,12 +74,15 @@ type CommandResult struct {
 // ReportEnvironment names the file descriptor's path to which a command writes its reports, one JSON object a line:
 //
 //	{"progress": 3, "metrics": {"loss": 0.2}}   a step is done
-//	{"checkpoint": "path/to/file"}              a file or directory to resume from; written to no more, but for a rename of another to it
+//	{"checkpoint": "path/to/file"}              a file or directory to resume from; written to no more, but for a
+//	                                            rename of another to it
 //	{"result": {"accuracy": 0.98}}              values of the result; later lines add to earlier ones
 //	{"out_of_memory": "device"}                 memory was refused: "host" or "device"
-//	{"training": {"steps": 3, "parts": [...]}}  how a split training goes beside its plan; a later line replaces it (predictor.Training)
+//	{"training": {"steps": 3, "parts": [...]}}  how a split training goes beside its plan; a later line replaces
+//	                                            it (predictor.Training)
 //
-// It is "/dev/fd/4". ResumeEnvironment names the path of the checkpoint of an earlier attempt; it is unset when there is none.
+// It is "/dev/fd/4". ResumeEnvironment names the path of the checkpoint of an earlier attempt; it is unset when there
+// is none.
 const (
 	ReportEnvironment = "SPILLWAY_REPORT"
 	ResumeEnvironment = "SPILLWAY_RESUME"
@@ -93,7 +99,7 @@ const (
 	MemoryEnvironment = "SPILLWAY_MEMORY_BYTES"
 	// TraceEnvironment is the trace context below which the program's own spans belong.
 	TraceEnvironment = "TRACEPARENT"
-	// TrainingsEnvironment is how earlier split trainings of the stage went: a JSON list of predictor.Training, newest first. It is unset when
-	// there are none.
+	// TrainingsEnvironment is how earlier split trainings of the stage went: a JSON list of predictor.Training, newest
+	// first. It is unset when there are none.
 	TrainingsEnvironment = "SPILLWAY_TRAININGS"
 )

@@ -9,9 +9,10 @@ import (
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
-// Features returns the numbers that are known of a task before it runs and that its size may depend on, by name: of a command its
-// parameters, of a function the numbers of its input and the lengths of its lists, one object deep ("model.layers", "rows.length").
-// Numbers below zero are left out. Of many, the first usage.MaxFeatures - 1 by name are taken; the bytes of the input are known besides.
+// Features returns the numbers that are known of a task before it runs and that its size may depend on, by name: of a
+// command its parameters, of a function the numbers of its input and the lengths of its lists, one object deep
+// ("model.layers", "rows.length"). Numbers below zero are left out. Of many, the first usage.MaxFeatures - 1 by name
+// are taken; the bytes of the input are known besides.
 func Features(task Task, input json.RawMessage) map[string]float64 {
 	found := map[string]float64{}
 	if task.Command {

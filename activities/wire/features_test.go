@@ -19,14 +19,21 @@ func TestFeaturesAreTheNumbersOfAnInput(t *testing.T) {
 		want    map[string]float64
 	}{
 		{
-			"numbers, lengths and one object deep", false, `{"epochs": 3, "rows": [1, 2], "model": {"layers": 4, "deeper": {"x": 1}}, "name": "a", "on": true}`,
+			"numbers, lengths and one object deep", false,
+			`{"epochs": 3, "rows": [1, 2], "model": {"layers": 4, "deeper": {"x": 1}}, "name": "a", "on": true}`,
 			map[string]float64{"epochs": 3, "rows.length": 2, "model.layers": 4},
 		},
-		{"artifacts are counted as input", false, `{"data": {"digest": "` + digest + `", "bytes": 7}, "n": 1}`, map[string]float64{"n": 1}},
+		{
+			"artifacts are counted as input", false, `{"data": {"digest": "` + digest + `", "bytes": 7}, "n": 1}`,
+			map[string]float64{"n": 1},
+		},
 		{"negative numbers are left out", false, `{"offset": -1}`, nil},
 		{"an input that is no object", false, `[1, 2]`, nil},
 		{"an input that does not decode", false, `{`, nil},
-		{"the parameters of a command", true, `{"arguments": ["x"], "parameters": {"lr": 0.1}, "grace_ns": 5}`, map[string]float64{"lr": 0.1}},
+		{
+			"the parameters of a command", true, `{"arguments": ["x"], "parameters": {"lr": 0.1}, "grace_ns": 5}`,
+			map[string]float64{"lr": 0.1},
+		},
 		{
 			"the first seven of many", false, `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}`,
 			map[string]float64{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1},

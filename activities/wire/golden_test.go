@@ -19,19 +19,24 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Values of the messages below. Every field of every message is set, so that a field that is renamed or lost shows in a golden file;
-// TestEveryFieldOfAMessageIsInItsGoldenFile holds this up.
+// Values of the messages below. Every field of every message is set, so that a field that is renamed or lost shows in a
+// golden file; TestEveryFieldOfAMessageIsInItsGoldenFile holds this up.
 var (
-	at          = time.Date(2026, 3, 4, 5, 6, 7, 890_000_000, time.UTC)
-	stage       = predictor.StageID{App: "digits", Build: "f9310f35b488", Name: "score"}
-	size        = quantity.Size{CPU: 1500, Memory: 96 * quantity.MiB, GPU: 250, GPUMemory: 2 * quantity.GiB, DeviceClass: "h200"}
+	at    = time.Date(2026, 3, 4, 5, 6, 7, 890_000_000, time.UTC)
+	stage = predictor.StageID{App: "digits", Build: "f9310f35b488", Name: "score"}
+	size  = quantity.Size{
+		CPU: 1500, Memory: 96 * quantity.MiB, GPU: 250, GPUMemory: 2 * quantity.GiB,
+		DeviceClass: "h200",
+	}
 	goal        = predictor.Goal{Deadline: time.Minute, Budget: quantity.USD / 2, Minimise: predictor.Latency}
 	ref         = activities.Ref{Digest: strings.Repeat("ab", 32), Bytes: 4096}
 	traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	guess       = predictor.Interval{Low: 1, Mid: 2.5, High: 4}
 	task        = wire.Task{
-		Version: wire.Version, Run: "digits-1", Pipeline: "digits", Stage: stage, ID: "score-17", Input: 350_356, Declared: size, MaxAttempts: 3,
-		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, Traceparent: traceparent, Budgeted: true, Reserved: 7, Asks: true,
+		Version: wire.Version, Run: "digits-1", Pipeline: "digits", Stage: stage, ID: "score-17", Input: 350_356,
+		Declared: size, MaxAttempts: 3,
+		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, Traceparent: traceparent, Budgeted: true,
+		Reserved: 7, Asks: true,
 		CacheVersion: "2",
 	}
 	training = predictor.Training{
@@ -42,17 +47,25 @@ var (
 			PredictedPeakBytes: quantity.GiB, PeakBytes: quantity.GiB + quantity.MiB, CapacityBytes: 2 * quantity.GiB,
 			PredictedBusySeconds: 0.4, BusySeconds: 0.44,
 		}},
-		Alternatives: []predictor.TrainingAlternative{{Partitions: 1, MicroBatches: 1, StepSeconds: 0.9, PeakBytes: 3 * quantity.GiB, Reason: "it does not fit"}},
-		Reason:       "the fastest that fits",
+		Alternatives: []predictor.TrainingAlternative{{
+			Partitions: 1, MicroBatches: 1, StepSeconds: 0.9,
+			PeakBytes: 3 * quantity.GiB, Reason: "it does not fit",
+		}},
+		Reason: "the fastest that fits",
 	}
 	start = wire.StartAttempt{
-		Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref, Past: []predictor.Training{training}, Bound: time.Minute,
+		Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref,
+		Past: []predictor.Training{training}, Bound: time.Minute,
 	}
 	progress = wire.Progress{Step: 3, Metrics: map[string]float64{"loss": 0.25}}
 	answer   = wire.Answer{
-		Output: json.RawMessage(`{"labels":[1,2]}`), Read: 4096, Written: 512, Wall: 2 * time.Second, CPU: time.Second, PeakMemory: 64 * quantity.MiB,
-		BeganAt: at, Fetch: time.Millisecond, Publish: 2 * time.Millisecond,
-		Error:      &wire.StageFailure{Message: "out of room", Stack: "goroutine 1", Permanent: true, OutOfMemory: true, Bounded: true},
+		Output: json.RawMessage(`{"labels":[1,2]}`), Read: 4096, Written: 512, Wall: 2 * time.Second, CPU: time.Second,
+		PeakMemory: 64 * quantity.MiB,
+		BeganAt:    at, Fetch: time.Millisecond, Publish: 2 * time.Millisecond,
+		Error: &wire.StageFailure{
+			Message: "out of room", Stack: "goroutine 1", Permanent: true, OutOfMemory: true,
+			Bounded: true,
+		},
 		Squeezed:   true,
 		Checkpoint: &ref, Progress: &progress,
 	}
@@ -68,8 +81,9 @@ var (
 		Values: map[string]any{"accuracy": 0.97},
 	}
 	bound = wire.Binding{
-		Pipeline: "digits", Subject: "images.>", Filter: map[string]any{"kind": "scan", "meta.size": float64(8)}, MaxRuns: 2, Schedule: "0 3 * * *",
-		Input: json.RawMessage(`{"shards":6}`), Goal: goal,
+		Pipeline: "digits", Subject: "images.>", Filter: map[string]any{"kind": "scan", "meta.size": float64(8)}, MaxRuns: 2,
+		Schedule: "0 3 * * *",
+		Input:    json.RawMessage(`{"shards":6}`), Goal: goal,
 	}
 )
 
@@ -77,16 +91,24 @@ var (
 func loopMessages() map[wire.Kind]wire.Message {
 	return map[wire.Kind]wire.Message{
 		wire.KindRunStarted: {Event: predictor.RunStarted{
-			Run: "digits-1", Pipeline: "digits", App: "digits", Build: "f9310f35b488", Goal: goal, Input: []byte(`{"shards":6}`), Event: "1", At: at,
+			Run: "digits-1", Pipeline: "digits", App: "digits", Build: "f9310f35b488", Goal: goal, Input: []byte(`{"shards":6}`),
+			Event: "1", At: at,
 			EventAt: at.Add(-time.Second), RetryOf: "digits-0", Traceparent: traceparent,
 		}},
 		wire.KindReused: {Event: predictor.Reused{
 			Run: "digits-1", Stage: stage, Tasks: 2, From: "digits-0", Saved: 5_542_794, Wall: 2 * time.Second, At: at,
 		}},
-		wire.KindHostHeld:    {Event: predictor.HostHeld{Host: "host-1", Capacity: size, PricePerHour: quantity.USD, From: at.Add(-time.Minute), At: at}},
-		wire.KindHostStarted: {Event: predictor.HostStarted{Host: "host-1", Venue: predictor.Function, Instance: "8f0e2b6c", At: at}},
+		wire.KindHostHeld: {Event: predictor.HostHeld{
+			Host: "host-1", Capacity: size, PricePerHour: quantity.USD,
+			From: at.Add(-time.Minute), At: at,
+		}},
+		wire.KindHostStarted: {Event: predictor.HostStarted{
+			Host: "host-1", Venue: predictor.Function, Instance: "8f0e2b6c",
+			At: at,
+		}},
 		wire.KindRunEnded: {Event: predictor.RunEnded{
-			Run: "digits-1", State: predictor.RunFailed, Error: "stage score failed", Result: []byte(`{"accuracy":0.97}`), At: at,
+			Run: "digits-1", State: predictor.RunFailed, Error: "stage score failed", Result: []byte(`{"accuracy":0.97}`),
+			At: at,
 		}},
 		wire.KindGoalChanged: {Event: predictor.GoalChanged{Run: "digits-1", Goal: goal, At: at}},
 		wire.KindScheduled: {Event: predictor.Scheduled{
@@ -94,21 +116,27 @@ func loopMessages() map[wire.Kind]wire.Message {
 		}},
 		wire.KindBacklog: {Event: predictor.BacklogObserved{Stage: stage, PoolOnly: true, Tasks: 5, At: at}},
 		wire.KindAttemptStarted: {Event: predictor.AttemptStarted{
-			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Function, Host: "digits-1769", PoolOnly: true, Queue: 3 * time.Millisecond,
+			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Function, Host: "digits-1769",
+			PoolOnly: true, Queue: 3 * time.Millisecond,
 			Supervisor: "host-1", Instance: "8f0e2b6c", Grant: size, At: at,
 		}},
 		wire.KindSampled: {Event: predictor.Sampled{
-			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900, Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size,
+			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900,
+			Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size,
 			Step: 3, Metrics: map[string]float64{"loss": 0.25}, Training: &training, At: at,
 		}},
 		wire.KindRecord: {Event: predictor.Record{
-			Run: "digits-1", Pipeline: "digits", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", PoolOnly: true,
-			Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Error: "killed at its limit", ScheduledAt: at.Add(-time.Minute), Queue: 3 * time.Millisecond,
+			Run: "digits-1", Pipeline: "digits", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool,
+			Host: "host-1", PoolOnly: true,
+			Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Error: "killed at its limit",
+			ScheduledAt: at.Add(-time.Minute), Queue: 3 * time.Millisecond,
 			Start: 4 * time.Millisecond, Settle: time.Millisecond, Cold: true, At: at, Grant: size,
 			Predicted: predictor.Prediction{Memory: guess, Wall: guess, Source: "23 attempts"},
 			Usage: quantity.Usage{
-				CPU: time.Second, PeakMemory: 64 * quantity.MiB, GPUPeakMemory: quantity.GiB, Wall: 2 * time.Second, Input: 4096, Output: 512,
-				Fetch: time.Millisecond, Publish: 2 * time.Millisecond, Squeezed: true, Throttled: time.Second / 4, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
+				CPU: time.Second, PeakMemory: 64 * quantity.MiB, GPUPeakMemory: quantity.GiB, Wall: 2 * time.Second, Input: 4096,
+				Output: 512,
+				Fetch:  time.Millisecond, Publish: 2 * time.Millisecond, Squeezed: true, Throttled: time.Second / 4,
+				Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
 			},
 			Features: map[string]float64{"epochs": 3},
 			Step:     3, Metrics: map[string]float64{"loss": 0.25},
@@ -116,7 +144,8 @@ func loopMessages() map[wire.Kind]wire.Message {
 			Cost:     5_542_794,
 		}},
 		wire.KindDecision: {Decision: &predictor.Decision{
-			ID: "1-2-score-pool", At: at, Stage: stage, Venue: predictor.Pool, Run: "digits-1", What: "slots", From: "1 slot", To: "3 slots",
+			ID: "1-2-score-pool", At: at, Stage: stage, Venue: predictor.Pool, Run: "digits-1", What: "slots", From: "1 slot",
+			To:     "3 slots",
 			Reason: "12 tasks wait", Inputs: map[string]float64{"backlog_tasks": 12}, Predicted: guess, PredictedUnit: "seconds",
 		}},
 	}
@@ -128,14 +157,19 @@ func plainMessages() map[string]any {
 		"task":   &task,
 		"result": &wire.Result{Output: json.RawMessage(`{"labels":[1,2]}`), Venue: predictor.Function, Cost: 5_542_794},
 		"heartbeat": &wire.Heartbeat{
-			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, Spent: 77_664, Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Metrics: map[string]float64{"loss": 0.25},
+			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, Spent: 77_664,
+			Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Metrics: map[string]float64{"loss": 0.25},
 		},
 		"to_child_start":  &wire.ToChild{Start: &start},
 		"to_child_limit":  &wire.ToChild{Limit: &size},
 		"to_child_cancel": &wire.ToChild{Cancel: true},
-		"to_child_propose": &wire.ToChild{Propose: &wire.ProposeSize{Task: task, Input: json.RawMessage(`{"shard":17}`), Proposal: wire.Proposal{
-			Size: size, Expected: guess, Source: "23 attempts", Input: 4096, Attempt: 2, OutOfMemory: 1, LargestFailed: quantity.GiB, Capacity: size,
-		}}},
+		"to_child_propose": &wire.ToChild{Propose: &wire.ProposeSize{
+			Task: task, Input: json.RawMessage(`{"shard":17}`),
+			Proposal: wire.Proposal{
+				Size: size, Expected: guess, Source: "23 attempts", Input: 4096, Attempt: 2, OutOfMemory: 1,
+				LargestFailed: quantity.GiB, Capacity: size,
+			},
+		}},
 		"from_child_recommended": &wire.FromChild{Recommended: &wire.Recommended{Size: size, Error: "no model"}},
 		"from_child_ready":       &wire.FromChild{Ready: true},
 		"from_child_progress":    &wire.FromChild{Progress: &progress},
@@ -147,26 +181,34 @@ func plainMessages() map[string]any {
 		"app": &wire.App{
 			Version: wire.Version, Name: "digits", SIMD: true, WorkflowVersion: 1,
 			Pipelines: []wire.Pipeline{{
-				Name: "digits", Input: json.RawMessage(`{"type":"object"}`), Validates: true, Goal: goal, Bindings: []wire.Binding{bound},
+				Name: "digits", Input: json.RawMessage(`{"type":"object"}`), Validates: true, Goal: goal,
+				Bindings: []wire.Binding{bound},
 			}},
 			Stages: []wire.Stage{{
-				Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true,
-				Cache: true, CacheVersion: "2", CacheFor: time.Hour, NoCache: true,
+				Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true, Command: true,
+				Recommends: true,
+				Cache:      true, CacheVersion: "2", CacheFor: time.Hour, NoCache: true,
 			}},
 		},
 		"command": &command,
 		"options": &wire.RunOptions{
-			Version: wire.WorkflowVersion, Window: 64, Cache: true, NoCache: true, RetryOf: "digits-0", Only: []string{"score"}, EventAt: at, Traceparent: traceparent,
-			Prices: &wire.Prices{HostPerHour: quantity.USD / 5, HostCapacity: size, FunctionPerGiBSecond: 16_666_667, FunctionPerRequest: 200_000},
+			Version: wire.WorkflowVersion, Window: 64, Cache: true, NoCache: true, RetryOf: "digits-0", Only: []string{"score"},
+			EventAt: at, Traceparent: traceparent,
+			Prices: &wire.Prices{
+				HostPerHour: quantity.USD / 5, HostCapacity: size, FunctionPerGiBSecond: 16_666_667,
+				FunctionPerRequest: 200_000,
+			},
 		},
 		"reserve":  &wire.Reserve{Task: "score-17", Least: 1_000, Want: 2_000, Waits: true, Unlimited: true},
 		"reserved": &wire.Reserved{Unlimited: true, Amount: 2_000, Budget: quantity.USD, Spent: 77_664},
 		"kept": &wire.Kept{
-			Version: wire.Version, Key: wire.ResultKey{Content: ref.Digest, Code: "f9310f35b488"}, Run: "digits-0", Stage: "score", Task: "score-17",
+			Version: wire.Version, Key: wire.ResultKey{Content: ref.Digest, Code: "f9310f35b488"}, Run: "digits-0",
+			Stage: "score", Task: "score-17",
 			Output: json.RawMessage(`{"labels":[1,2]}`), Stored: ref, Cost: 5_542_794, Wall: 2 * time.Second, At: at,
 		},
 		"lookup": &wire.Lookup{
-			Run: "digits-0", Shared: true, NotBefore: at, Keys: []wire.ResultKey{{Content: ref.Digest, Code: "f9310f35b488"}}, For: "digits-1",
+			Run: "digits-0", Shared: true, NotBefore: at, Keys: []wire.ResultKey{{Content: ref.Digest, Code: "f9310f35b488"}},
+			For: "digits-1",
 		},
 		"command_result": &commandResult,
 		"done": &wire.Done{
@@ -176,7 +218,10 @@ func plainMessages() map[string]any {
 		"binding": &bound,
 		"logs": &wire.Logs{
 			Version: wire.Version,
-			Source:  wire.LogSource{Run: "digits-1", Stage: "score", Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1"},
+			Source: wire.LogSource{
+				Run: "digits-1", Stage: "score", Task: "score-17", Attempt: 2, Venue: predictor.Pool,
+				Host: "host-1",
+			},
 			Lines: []wire.LogLine{
 				{At: at, Origin: wire.LogErr, Text: "epoch 3: 40%|####      |", Cut: true, Redrawn: true},
 			},
@@ -410,7 +455,8 @@ func readGolden(tb testing.TB, name string) []byte {
 	return data
 }
 
-// compareGolden compares encoded with the golden file of this name, byte for byte after indentation; SPILLWAY_UPDATE=1 rewrites the file.
+// compareGolden compares encoded with the golden file of this name, byte for byte after indentation; SPILLWAY_UPDATE=1
+// rewrites the file.
 func compareGolden(t *testing.T, name string, encoded []byte) {
 	t.Helper()
 	var indented bytes.Buffer
@@ -424,7 +470,8 @@ func compareGolden(t *testing.T, name string, encoded []byte) {
 		}
 	}
 	if diff := cmp.Diff(string(readGolden(t, name)), indented.String()); diff != "" {
-		t.Errorf("the encoding of %s changed (-golden +got): readers of other builds must still understand it\n%s", name, diff)
+		t.Errorf("the encoding of %s changed (-golden +got): readers of other builds must still understand it\n%s", name,
+			diff)
 	}
 }
 

@@ -32,8 +32,8 @@ type LogSource struct {
 	Host string `json:"host,omitempty"`
 }
 
-// LogLine is one line of output without its end. The text is valid UTF-8 and otherwise as it was printed, control characters included:
-// whoever shows it on a terminal removes them.
+// LogLine is one line of output without its end. The text is valid UTF-8 and otherwise as it was printed, control
+// characters included: whoever shows it on a terminal removes them.
 type LogLine struct {
 	// At is when the line was read, by the clock of the host. It never goes back within an attempt.
 	At time.Time `json:"at"`
@@ -42,7 +42,8 @@ type LogLine struct {
 	Text   string    `json:"text"`
 	// Cut says that the line was longer: the rest is lost.
 	Cut bool `json:"cut,omitempty"`
-	// Redrawn says that this is one state of a line that the program draws again and again, as progress bars do; others are left out.
+	// Redrawn says that this is one state of a line that the program draws again and again, as progress bars do; others
+	// are left out.
 	Redrawn bool `json:"redrawn,omitempty"`
 }
 

@@ -23,7 +23,8 @@ func TestTheSubjectOfAnAttemptHasSixTokensWhateverItsNames(t *testing.T) {
 		if tokens := strings.Split(subject, "."); len(tokens) != 6 || strings.ContainsAny(subject, " *>\t\r\n") {
 			t.Fatalf("%+v has the subject %q", source, subject)
 		}
-		if source.Stage != "" && source.Task != "" && wire.LogFilter(source.Run, source.Stage, source.Task, source.Attempt) != subject {
+		if source.Stage != "" && source.Task != "" &&
+			wire.LogFilter(source.Run, source.Stage, source.Task, source.Attempt) != subject {
 			t.Fatalf("%+v is not found under its own filter", source)
 		}
 	})

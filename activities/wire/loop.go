@@ -68,8 +68,8 @@ func EncodeDecision(decision predictor.Decision) (Kind, []byte, error) {
 	return encode(KindDecision, decision)
 }
 
-// DecodeMessage is the inverse of EncodeEvent and EncodeDecision. It wraps ErrVersion for a version it does not know, and
-// refuses names that CheckText refuses.
+// DecodeMessage is the inverse of EncodeEvent and EncodeDecision. It wraps ErrVersion for a version it does not know,
+// and refuses names that CheckText refuses.
 func DecodeMessage(data []byte) (Message, error) {
 	var outer envelope
 	if err := json.Unmarshal(data, &outer); err != nil {

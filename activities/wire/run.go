@@ -12,28 +12,31 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// WorkflowVersion is that of the steps that runs take beside their pipeline's own: how money is reserved, chunks are told, results looked up.
-// A run keeps the version it was started with, so that a newer engine replays it step by step. Whatever changes steps raises it, and keeps
-// the steps of every version before that a run may still have.
+// WorkflowVersion is that of the steps that runs take beside their pipeline's own: how money is reserved, chunks are
+// told, results looked up. A run keeps the version it was started with, so that a newer engine replays it step by step.
+// Whatever changes steps raises it, and keeps the steps of every version before that a run may still have.
 const WorkflowVersion = 2
 
 // RunOptions is how a run is started, besides its input and its goal. The zero value is an ordinary run.
 type RunOptions struct {
-	// Cache takes what other runs have made of the same input with the same code, also of stages that do not declare it. Commands that come
-	// with their run refuse.
+	// Cache takes what other runs have made of the same input with the same code, also of stages that do not declare it.
+	// Commands that come with their run refuse.
 	Cache bool `json:"cache,omitempty"`
 	// NoCache runs every stage, whatever earlier runs have done.
 	NoCache bool `json:"no_cache,omitempty"`
-	// RetryOf is the run that this one tries again: what it has finished is taken from it, wherever the input is the same, also by another build.
+	// RetryOf is the run that this one tries again: what it has finished is taken from it, wherever the input is the same,
+	// also by another build.
 	RetryOf string `json:"retry_of,omitempty"`
 	// Only are the only stages whose results are taken from earlier runs; empty means all.
 	Only []string `json:"only,omitempty"`
 	// EventAt is when the event was published, Traceparent the trace context that came with it.
 	EventAt     time.Time `json:"event_at,omitzero"`
 	Traceparent string    `json:"traceparent,omitempty"`
-	// Version is the WorkflowVersion with which the run was started; 0 is that of engines which did not say. The starter sets it.
+	// Version is the WorkflowVersion with which the run was started; 0 is that of engines which did not say. The starter
+	// sets it.
 	Version int `json:"version,omitempty"`
-	// Window is how many tasks of one stage are in flight at first; 0 is that of the process that runs the workflow. The starter sets it.
+	// Window is how many tasks of one stage are in flight at first; 0 is that of the process that runs the workflow. The
+	// starter sets it.
 	Window int `json:"window,omitempty"`
 	// Prices are those in force when the run was started; nil when nobody said. The starter sets it.
 	Prices *Prices `json:"prices,omitempty"`
@@ -44,8 +47,8 @@ func (o RunOptions) IsZero() bool {
 	return !o.Cache && !o.NoCache && o.RetryOf == "" && len(o.Only) == 0 && o.EventAt.IsZero() && o.Traceparent == ""
 }
 
-// Reuses reports whether a run may take results of a stage from earlier runs instead of running it: those of the run that it tries again, or
-// those that it shares.
+// Reuses reports whether a run may take results of a stage from earlier runs instead of running it: those of the run
+// that it tries again, or those that it shares.
 func (o RunOptions) Reuses(stage Stage) bool {
 	if o.NoCache {
 		return false
@@ -56,13 +59,14 @@ func (o RunOptions) Reuses(stage Stage) bool {
 	return o.RetryOf != "" || o.Shares(stage)
 }
 
-// Shares reports whether a run may take results of a stage from any run: where the stage declares it or the run asks for it, and the stage
-// does not refuse. Runs of version 0 ask always.
+// Shares reports whether a run may take results of a stage from any run: where the stage declares it or the run asks
+// for it, and the stage does not refuse. Runs of version 0 ask always.
 func (o RunOptions) Shares(stage Stage) bool {
 	return !stage.NoCache && (stage.Cache || o.Cache || o.Version == 0)
 }
 
-// ResultKey names the result of a task by what it was made of. Equal keys have the same result, as far as stages depend on their input alone.
+// ResultKey names the result of a task by what it was made of. Equal keys have the same result, as far as stages depend
+// on their input alone.
 type ResultKey struct {
 	// Content is the digest of the stage's name, the version of its cache where it has one, and its encoded input.
 	Content string `json:"content"`
@@ -70,8 +74,8 @@ type ResultKey struct {
 	Code string `json:"code"`
 }
 
-// NewResultKey names the result of a task of stage, which is a command or a function of its build. Version is that of the stage's cache; the
-// empty one is no part of the name.
+// NewResultKey names the result of a task of stage, which is a command or a function of its build. Version is that of
+// the stage's cache; the empty one is no part of the name.
 func NewResultKey(stage predictor.StageID, command bool, version string, input json.RawMessage) ResultKey {
 	key := ResultKey{Code: stage.Build}
 	var c Command
@@ -115,11 +119,12 @@ type Kept struct {
 type Lookup struct {
 	// Run is a run whose own results are taken whatever code made them; empty for none.
 	Run string `json:"run,omitempty"`
-	// Shared says that results of all runs are taken that the same code made, where they are not from before NotBefore. The zero NotBefore
-	// takes them all.
+	// Shared says that results of all runs are taken that the same code made, where they are not from before NotBefore.
+	// The zero NotBefore takes them all.
 	Shared    bool        `json:"shared"`
 	NotBefore time.Time   `json:"not_before,omitzero"`
 	Keys      []ResultKey `json:"keys"`
-	// For is the run that asks: what it takes is kept as its own, so that a retry of it finds that as well. Empty keeps nothing.
+	// For is the run that asks: what it takes is kept as its own, so that a retry of it finds that as well. Empty keeps
+	// nothing.
 	For string `json:"for,omitempty"`
 }

@@ -9,8 +9,8 @@ import (
 
 // Streams of JetStream.
 const (
-	// LoopStream holds hints, Records and decisions in one order; the autoscaler and the ledger fold it. Samples of builds of before
-	// 2026-11-23 are in it as well.
+	// LoopStream holds hints, Records and decisions in one order; the autoscaler and the ledger fold it. Samples of builds
+	// of before 2026-11-23 are in it as well.
 	LoopStream = "SPILLWAY_LOOP"
 	// SampleStream holds samples, for hours: there is one for each attempt and second.
 	SampleStream = "SPILLWAY_SAMPLES"
@@ -52,8 +52,8 @@ const (
 	LogSubjects = "spillway.logs.>"
 )
 
-// MaxTerm is the largest term of a leader that counts: who takes one each millisecond comes there in 140 million years. What claims to be of a later
-// one was written by no leader, and is as good as unreadable.
+// MaxTerm is the largest term of a leader that counts: who takes one each millisecond comes there in 140 million years.
+// What claims to be of a later one was written by no leader, and is as good as unreadable.
 const MaxTerm = 1 << 62
 
 // Key-value buckets and keys.
@@ -123,7 +123,8 @@ func ResultSubject(key ResultKey, run string) string {
 	return "spillway.results." + anyToken(key.Content) + "." + anyToken(key.Code) + "." + anyToken(digestToken(run))
 }
 
-// TakenSubject is where a result is kept that a run took from another: it is found as one of the run, and not as one that the code made.
+// TakenSubject is where a result is kept that a run took from another: it is found as one of the run, and not as one
+// that the code made.
 func TakenSubject(key ResultKey, run string) string {
 	return ResultSubject(ResultKey{Content: key.Content, Code: "taken-" + key.Code}, run)
 }
@@ -142,11 +143,13 @@ func AlertSubject(pipeline string) string { return "spillway.alert." + token(pip
 
 // LogSubject is where what an attempt prints goes.
 func LogSubject(source LogSource) string {
-	return "spillway.logs." + token(source.Run) + "." + token(source.Stage) + "." + token(source.Task) + "." + strconv.Itoa(source.Attempt)
+	return "spillway.logs." + token(source.Run) + "." + token(source.Stage) + "." + token(source.Task) + "." +
+		strconv.Itoa(source.Attempt)
 }
 
-// LogFilter is the subject under which the output of a run is found; an empty stage or task and an attempt of 0 stand for all. Names
-// that differ only in characters that a token cannot hold share a subject: the source in the message tells them apart.
+// LogFilter is the subject under which the output of a run is found; an empty stage or task and an attempt of 0 stand
+// for all. Names that differ only in characters that a token cannot hold share a subject: the source in the message
+// tells them apart.
 func LogFilter(run, stage, task string, attempt int) string {
 	number := "*"
 	if attempt != 0 {

@@ -49,11 +49,14 @@ func TestASubjectHasAsManyTokensAsItsStreamExpectsWhateverTheName(t *testing.T) 
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.String().Draw(t, "name")
 		for captured, subject := range map[string]string{
-			wire.EventSubjects: wire.EventSubject(name), wire.DeadSubjects: wire.DeadSubject(name), wire.DoneSubjects: wire.DoneSubject(name),
+			wire.EventSubjects: wire.EventSubject(name), wire.DeadSubjects: wire.DeadSubject(name),
+			wire.DoneSubjects: wire.DoneSubject(name),
 		} {
 			prefix := strings.TrimSuffix(captured, ">")
 			last, found := strings.CutPrefix(subject, prefix)
-			if !found || last == "" || strings.ContainsAny(last, ".*>") || strings.ContainsFunc(last, func(r rune) bool { return r < 0x80 && unicode.IsSpace(r) }) {
+			if !found || last == "" || strings.ContainsAny(last, ".*>") || strings.ContainsFunc(last, func(r rune) bool {
+				return r < 0x80 && unicode.IsSpace(r)
+			}) {
 				t.Fatalf("name %q: subject %q is not %q and one token", name, subject, prefix)
 			}
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// WorkflowQueue is the task queue of the workflows of one build, so that a run is always replayed by the code that started it.
+// WorkflowQueue is the task queue of the workflows of one build, so that a run is always replayed by the code that
+// started it.
 func WorkflowQueue(app, build string) string { return app + "@" + build }
 
 // ParseWorkflowQueue is the inverse of WorkflowQueue; ok is false when the queue is not one of workflows.
@@ -19,7 +20,8 @@ func ParseWorkflowQueue(queue string) (app, build string, ok bool) {
 	return app, build, ok && app != "" && build != "" && !strings.Contains(build, "/")
 }
 
-// Task is the first argument of every stage activity: what the engine must know to run it. The second is the user's input, which the engine never decodes.
+// Task is the first argument of every stage activity: what the engine must know to run it. The second is the user's
+// input, which the engine never decodes.
 type Task struct {
 	Version  int               `json:"v"`
 	Run      string            `json:"run"`
@@ -31,8 +33,8 @@ type Task struct {
 	Input quantity.Bytes `json:"input_bytes"`
 	// Declared is the stage's hint; the zero Size when it has none.
 	Declared quantity.Size `json:"declared"`
-	// MaxAttempts is how many attempts may fail by the user's code or by running out of time; at least 1. What runs out of memory is tried
-	// again with more, beyond it.
+	// MaxAttempts is how many attempts may fail by the user's code or by running out of time; at least 1. What runs out of
+	// memory is tried again with more, beyond it.
 	MaxAttempts int `json:"max_attempts"`
 	// Timeout bounds one attempt; 0 means none.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
@@ -46,10 +48,12 @@ type Task struct {
 	CacheVersion string `json:"cache_version,omitempty"`
 	// Recommends says that the app is asked for the size of each attempt.
 	Recommends bool `json:"recommends,omitempty"`
-	// Budgeted says that the task may cost no more than Reserved, all attempts together, unless ReserveUpdate is given more.
+	// Budgeted says that the task may cost no more than Reserved, all attempts together, unless ReserveUpdate is given
+	// more.
 	Budgeted bool           `json:"budgeted,omitempty"`
 	Reserved quantity.Money `json:"reserved_picodollars,omitempty"`
-	// Asks says that the run answers ReserveUpdate also while it has no budget, so that a long task hears of one that comes later.
+	// Asks says that the run answers ReserveUpdate also while it has no budget, so that a long task hears of one that
+	// comes later.
 	Asks bool `json:"asks,omitempty"`
 }
 
@@ -65,18 +69,20 @@ type Result struct {
 
 // Heartbeat is the detail that an attempt leaves for the next one of the same task.
 type Heartbeat struct {
-	// Failures counts attempts that ended as Failed or TimedOut, and those that ran out of memory where no more could be given.
+	// Failures counts attempts that ended as Failed or TimedOut, and those that ran out of memory where no more could be
+	// given.
 	Failures int `json:"failures,omitempty"`
 	// OutOfMemory counts those that ran out of memory; LargestFailed is the largest memory grant at which one did.
 	OutOfMemory   int            `json:"out_of_memory,omitempty"`
 	LargestFailed quantity.Bytes `json:"largest_failed_bytes,omitempty"`
 	// LargestFailedGPU is the same for device memory.
 	LargestFailedGPU quantity.Bytes `json:"largest_failed_gpu_bytes,omitempty"`
-	// Spent is what earlier attempts cost, Running what this one has cost so far: if it is lost, that is what it is taken to have cost.
+	// Spent is what earlier attempts cost, Running what this one has cost so far: if it is lost, that is what it is taken
+	// to have cost.
 	Spent   quantity.Money `json:"spent_picodollars,omitempty"`
 	Running quantity.Money `json:"running_picodollars,omitempty"`
-	// Reserved is what the run has reserved for the task since it was scheduled, where that is more than before. Budgeted says that the run
-	// was given a budget since.
+	// Reserved is what the run has reserved for the task since it was scheduled, where that is more than before. Budgeted
+	// says that the run was given a budget since.
 	Reserved quantity.Money `json:"reserved_picodollars,omitempty"`
 	Budgeted bool           `json:"budgeted,omitempty"`
 	// Checkpoint is the newest checkpoint; the zero Ref when there is none.
@@ -94,7 +100,8 @@ const (
 	StageError = "SpillwayStageFailed"
 	// MemoryError says that an attempt ran out of memory.
 	MemoryError = "SpillwayOutOfMemory"
-	// LostError says that an attempt's host went away, or could not go on with it. It counts against nothing and is always retried.
+	// LostError says that an attempt's host went away, or could not go on with it. It counts against nothing and is always
+	// retried.
 	LostError = "SpillwayAttemptLost"
 	// TimeoutError says that an attempt ran past its timeout.
 	TimeoutError = "SpillwayTimedOut"

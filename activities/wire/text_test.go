@@ -40,7 +40,8 @@ func TestAttackWhatABuildTellsHasNamesThatCanBePrinted(t *testing.T) {
 	at := time.Unix(1, 0)
 	stage := predictor.StageID{App: "digits", Build: "b", Name: "load"}
 	good := []predictor.Event{
-		predictor.RunStarted{Run: "digits-größe", Pipeline: "digits", App: "digits", Event: odd, At: at}, // the ID of an event is no name of anything here
+		// the ID of an event is no name of anything here
+		predictor.RunStarted{Run: "digits-größe", Pipeline: "digits", App: "digits", Event: odd, At: at},
 		predictor.Scheduled{Run: "digits-1", Stage: stage, At: at},
 	}
 	for _, event := range good {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// TraceContext says where in which trace something happens, as W3C Trace Context does (https://www.w3.org/TR/trace-context/). The zero value
-// is no place.
+// TraceContext says where in which trace something happens, as W3C Trace Context does
+// (https://www.w3.org/TR/trace-context/). The zero value is no place.
 type TraceContext struct {
 	// Trace and Span are the IDs; neither is all zeros.
 	Trace [16]byte
@@ -24,10 +24,11 @@ const (
 	sampledFlag       = 0x01
 )
 
-// ParseTraceparent reads the header of W3C Trace Context; ok is false for what that standard calls invalid. Of versions after 00 it reads what 00
-// has.
+// ParseTraceparent reads the header of W3C Trace Context; ok is false for what that standard calls invalid. Of versions
+// after 00 it reads what 00 has.
 func ParseTraceparent(text string) (place TraceContext, ok bool) {
-	if len(text) < traceparentLength || len(text) > traceparentLength && (text[traceparentLength] != '-' || strings.HasPrefix(text, "00")) {
+	if len(text) < traceparentLength || len(text) > traceparentLength &&
+		(text[traceparentLength] != '-' || strings.HasPrefix(text, "00")) {
 		return TraceContext{}, false
 	}
 	fields := strings.Split(text[:traceparentLength], "-")
@@ -62,11 +63,12 @@ func (c TraceContext) Traceparent() string {
 	return "00-" + hex.EncodeToString(c.Trace[:]) + "-" + hex.EncodeToString(c.Span[:]) + flags
 }
 
-// TraceID is the trace of a run whose event brought none: the same for everybody who knows the run, so that nobody needs to be told.
+// TraceID is the trace of a run whose event brought none: the same for everybody who knows the run, so that nobody
+// needs to be told.
 func TraceID(run string) [16]byte { return [16]byte(digest("trace", run)[:16]) }
 
-// RunTrace is the trace of a run, and whether its spans are kept: those of the trace context that came with its event when that is a valid one,
-// and otherwise TraceID, kept.
+// RunTrace is the trace of a run, and whether its spans are kept: those of the trace context that came with its event
+// when that is a valid one, and otherwise TraceID, kept.
 func RunTrace(run, traceparent string) (trace [16]byte, sampled bool) {
 	if place, ok := ParseTraceparent(traceparent); ok {
 		return place.Trace, place.Sampled
@@ -80,14 +82,14 @@ func RunSpanID(run string) [8]byte { return spanID("run", run) }
 // TaskSpanID is the span of a task.
 func TaskSpanID(run, task string) [8]byte { return spanID("task", run, task) }
 
-// AttemptSpanID is the span of an attempt of a task, from 1 on. A task that functions refused counts its attempts from 1 again on the queue
-// that only the pool polls, hence poolOnly.
+// AttemptSpanID is the span of an attempt of a task, from 1 on. A task that functions refused counts its attempts from
+// 1 again on the queue that only the pool polls, hence poolOnly.
 func AttemptSpanID(run, task string, attempt int, poolOnly bool) [8]byte {
 	return spanID("attempt", run, task, strconv.Itoa(attempt), strconv.FormatBool(poolOnly))
 }
 
-// AttemptTraceparent is what user code finds in the environment variable TRACEPARENT, so that spans of its own lie below its attempt; traceparent
-// is what came with the run's event, empty for none.
+// AttemptTraceparent is what user code finds in the environment variable TRACEPARENT, so that spans of its own lie
+// below its attempt; traceparent is what came with the run's event, empty for none.
 func AttemptTraceparent(run, traceparent, task string, attempt int, poolOnly bool) string {
 	trace, sampled := RunTrace(run, traceparent)
 	return TraceContext{Trace: trace, Span: AttemptSpanID(run, task, attempt, poolOnly), Sampled: sampled}.Traceparent()
@@ -98,8 +100,8 @@ func SpanID(parent [8]byte, name string) [8]byte { return spanID(name, string(pa
 
 func spanID(kind string, parts ...string) [8]byte { return [8]byte(digest(kind, parts...)[:8]) }
 
-// digest hashes the parts with their lengths, so that no two lists of parts make the same text. That all of a digest's first 8 bytes are 0,
-// which no ID may be, is as likely as that two spans of a run share an ID: never.
+// digest hashes the parts with their lengths, so that no two lists of parts make the same text. That all of a digest's
+// first 8 bytes are 0, which no ID may be, is as likely as that two spans of a run share an ID: never.
 func digest(kind string, parts ...string) []byte {
 	text := make([]byte, 0, 128)
 	text = append(text, "spillway "...)

@@ -15,7 +15,8 @@ func TestATraceContextIsReadAsTheStandardSays(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		parent: parent,
-		"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00":      "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+		"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00": "00-" +
+			"0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
 		"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-ff":      parent,
 		"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what": parent,
 		"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01.what": "",
@@ -43,7 +44,8 @@ func TestARunThatBroughtATraceStaysInIt(t *testing.T) {
 		t.Errorf("got %q, want another span of the trace of %q", got, parent)
 	}
 	own, ok := wire.ParseTraceparent(wire.AttemptTraceparent("run-1", "nonsense", "train-1", 2, false))
-	if !ok || own.Trace != wire.TraceID("run-1") || own.Span != wire.AttemptSpanID("run-1", "train-1", 2, false) || !own.Sampled {
+	if !ok || own.Trace != wire.TraceID("run-1") || own.Span != wire.AttemptSpanID("run-1", "train-1", 2, false) ||
+		!own.Sampled {
 		t.Errorf("got %+v, %t, want the run's own trace, sampled", own, ok)
 	}
 }
@@ -67,10 +69,14 @@ func TestNoTwoSpansShareAnID(t *testing.T) {
 			poolOnly  bool
 		}
 		draw := func() attempt {
-			return attempt{name.Draw(t, "run"), name.Draw(t, "task"), rapid.IntRange(1, 12).Draw(t, "attempt"), rapid.Bool().Draw(t, "pool only")}
+			return attempt{
+				name.Draw(t, "run"), name.Draw(t, "task"), rapid.IntRange(1, 12).Draw(t, "attempt"),
+				rapid.Bool().Draw(t, "pool only"),
+			}
 		}
 		a, b := draw(), draw()
-		ids := wire.AttemptSpanID(a.run, a.task, a.number, a.poolOnly) == wire.AttemptSpanID(b.run, b.task, b.number, b.poolOnly)
+		ids := wire.AttemptSpanID(a.run, a.task, a.number, a.poolOnly) ==
+			wire.AttemptSpanID(b.run, b.task, b.number, b.poolOnly)
 		if ids != (a == b) {
 			t.Errorf("%+v and %+v: same ID %t", a, b, ids)
 		}

@@ -1,4 +1,5 @@
-// Command digits is the sample pipeline's binary: workflow worker, slot process and Lambda function in one, run by the engine.
+// Command digits is the sample pipeline's binary: workflow worker, slot process and Lambda function in one, run by the
+// engine.
 package main
 
 import (

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// unwanted are the packages that must not be in a user's binary: it starts cold in functions, where every megabyte is waited for.
+// unwanted are the packages that must not be in a user's binary: it starts cold in functions, where every megabyte is
+// waited for.
 var unwanted = map[string]string{
 	"go.temporal.io/server":                        "the embedded Temporal server",
 	"github.com/temporalio/ui-server":              "Temporal's web UI",
@@ -21,8 +22,8 @@ var unwanted = map[string]string{
 	"github.com/spillway-ml/spillway/cmd/internal": "the engine",
 }
 
-// The outcome must not be taken from go test's cache when dependencies changed: reading go.mod and go.sum makes them part of its key, and
-// the sources of this module are part of it because the test binary links them.
+// The outcome must not be taken from go test's cache when dependencies changed: reading go.mod and go.sum makes them
+// part of its key, and the sources of this module are part of it because the test binary links them.
 func TestABinaryOfAUserHoldsNoServer(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"go.mod", "go.sum"} {
@@ -51,7 +52,8 @@ func TestABinaryOfAUserHoldsNoServer(t *testing.T) {
 	for _, name := range packages {
 		for prefix, what := range unwanted {
 			if name == prefix || strings.HasPrefix(name, prefix+"/") {
-				t.Errorf("%s is in this binary: %s (`go list -deps -f '{{.ImportPath}} {{.Imports}}' ./cmd/digits` tells who imports it)", name, what)
+				t.Errorf("%s is in this binary: %s (`go list -deps -f '{{.ImportPath}} {{.Imports}}' ./cmd/digits` tells who "+
+					"imports it)", name, what)
 			}
 		}
 	}

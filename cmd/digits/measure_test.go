@@ -15,13 +15,15 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// TestTheBinaryIsSmallAndStartsFast tells what a user's binary costs where it starts cold: its size, its start, its memory at rest.
+// TestTheBinaryIsSmallAndStartsFast tells what a user's binary costs where it starts cold: its size, its start, its
+// memory at rest.
 func TestTheBinaryIsSmallAndStartsFast(t *testing.T) {
 	if os.Getenv("SPILLWAY_MEASURE") == "" {
 		t.Skip("a measurement: run it with make measure")
 	}
 	binary := filepath.Join(t.TempDir(), "digits")
-	if output, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", binary, ".").CombinedOutput(); err != nil {
+	if output, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", binary, ".").
+		CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, output)
 	}
 	info, err := os.Stat(binary)

@@ -94,7 +94,8 @@ func execute(ctx context.Context, v verb, args []string, out, notes io.Writer) e
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		_, _ = fmt.Fprintf(out, "spillway-eval %s --data DIR [flags]: %s\n\n%s\n\nFlags:\n", v.name, v.summary, strings.TrimSpace(v.explain))
+		_, _ = fmt.Fprintf(out, "spillway-eval %s --data DIR [flags]: %s\n\n%s\n\nFlags:\n", v.name, v.summary,
+			strings.TrimSpace(v.explain))
 		flags.SetOutput(out)
 		flags.PrintDefaults()
 		return err
@@ -113,10 +114,12 @@ func execute(ctx context.Context, v verb, args []string, out, notes io.Writer) e
 }
 
 func overview(out io.Writer) {
-	_, _ = fmt.Fprint(out, "spillway-eval replays recorded data against Spillway's predictor and prints its figures beside those of others.\n\n"+
+	_, _ = fmt.Fprint(out, "spillway-eval replays recorded data against Spillway's predictor and prints its figures "+
+		"beside those of others.\n\n"+
 		"Usage: spillway-eval VERB --data DIR [--json]\n\nVerbs:\n")
 	for _, v := range verbs() {
 		_, _ = fmt.Fprintf(out, "  %-10s %s\n", v.name, v.summary)
 	}
-	_, _ = fmt.Fprint(out, "\nExit code: 0 when it is done, 1 when data is broken or absent, 2 when the command line is wrong.\n")
+	_, _ = fmt.Fprint(out, "\nExit code: 0 when it is done, 1 when data is broken or absent, 2 when the command line "+
+		"is wrong.\n")
 }

@@ -114,7 +114,10 @@ func TestTheCurveTradesSlackForTicksOver(t *testing.T) {
 func TestTheTableNamesSetsAndPolicies(t *testing.T) {
 	t.Parallel()
 	_, out, _ := evaluate(t, "sizing", "--data", "testdata")
-	for _, want := range []string{"sizing / planetlab_cpu / all (n = 1548)", "mean_slack", "spillway", "hindsight", "vpa", "published"} {
+	for _, want := range []string{
+		"sizing / planetlab_cpu / all (n = 1548)", "mean_slack", "spillway", "hindsight", "vpa",
+		"published",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the table lacks %q:\n%s", want, out)
 		}
@@ -139,7 +142,8 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(broken, "planetlab_cpu"), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(broken, "planetlab_cpu", "day.csv"), []byte("a,1,2\nb,1,-2\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(broken, "planetlab_cpu", "day.csv"), []byte("a,1,2\nb,1,-2\n"), 0o600); err !=
+		nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

@@ -29,10 +29,13 @@ func partitions() verb {
 		explain: `
 Each recorded graph is planned as its file says, and the plans of others are measured in the same way.
 
-  max_load       load of the busiest device of a stream of batches, ms; ours is free to give a device parts that are apart
+  max_load       load of the busiest device of a stream of batches, ms;
+                 ours is free to give a device parts that are apart
   makespan       time of one batch from the first operation to the last, ms, in our simulator
-  block_latency  the same where each device runs each of its contiguous parts as one call, ms: the model of the greedy baseline
-  exact_ratio    20 parts of 12 neighbouring operations on two accelerators: makespan over that of the best of all placements, the worst of them
+  block_latency  the same where each device runs each of its contiguous parts as one call, ms:
+                 the model of the greedy baseline
+  exact_ratio    20 parts of 12 neighbouring operations on two accelerators: makespan over that
+                 of the best of all placements, the worst of them
   step_time      time of a synchronous training step under 1F1B, s
   batch_time     time between two batches of PipeDream's asynchronous pipeline by its own cost, s
   plan_ms        how long planning took on this machine
@@ -73,7 +76,8 @@ func evaluatePartitions(ctx context.Context, with common) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("%s holds none of the sets: name the folder that contains dnn_partitioning, pipedream_profiles, dapple_profiles or piper",
+		return fmt.Errorf("%s holds none of the sets: name the folder that contains dnn_partitioning, pipedream_profiles, "+
+			"dapple_profiles or piper",
 			with.data)
 	}
 	return nil
@@ -111,7 +115,10 @@ func readWorkload(name string) (workload, error) {
 func (w workload) problem(objective partition.Objective) partition.Problem {
 	p := partition.Problem{Graph: w.graph, Objective: objective, Links: partition.Links{ThroughHost: true}}
 	for i := range w.limits.Accelerators {
-		p.Devices = append(p.Devices, partition.Device{ID: "accelerator " + strconv.Itoa(i), Class: graph.Accelerator, Memory: w.limits.Memory})
+		p.Devices = append(p.Devices, partition.Device{
+			ID: "accelerator " + strconv.Itoa(i), Class: graph.Accelerator,
+			Memory: w.limits.Memory,
+		})
 	}
 	for i := range w.limits.CPUs {
 		p.Devices = append(p.Devices, partition.Device{ID: "cpu " + strconv.Itoa(i), Class: graph.CPU, Host: true})
@@ -175,7 +182,8 @@ func readOracle(name string) (map[string]map[string]float64, error) {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	columns := map[string]string{
-		"optimum_contiguous_max_load": "oracle", "pipedream_baseline": "pipedream", "single_device": "one_device", "human_expert": "expert",
+		"optimum_contiguous_max_load": "oracle", "pipedream_baseline": "pipedream", "single_device": "one_device",
+		"human_expert": "expert",
 	}
 	all := map[string]map[string]float64{}
 	for i, row := range rows {
@@ -205,7 +213,8 @@ func expertOf(folder, instance string) []string {
 	return []string{base + "_expert.json", strings.Replace(base, "_training", "_inference", 1) + "_expert.json"}
 }
 
-// readExpert returns the device of each operation in a person's split; what it leaves out goes with its colour. nil without a file.
+// readExpert returns the device of each operation in a person's split; what it leaves out goes with its colour. nil
+// without a file.
 func (w workload) readExpert(names []string) ([]int, error) {
 	var text []byte
 	for _, name := range names {
@@ -264,8 +273,9 @@ func (w workload) throughput(instance string, experts []string, oracle map[strin
 	loads, took := map[string]float64{}, map[string]float64{}
 	maps.Copy(loads, oracle)
 	for name, method := range map[string]func(partition.Problem) (partition.Plan, error){
-		"contiguous": partition.Contiguous, "linearised": partition.Linearised, "even_split": partition.EvenSplit, "greedy": partition.GreedyFill,
-		ours: partition.Solve,
+		"contiguous": partition.Contiguous, "linearised": partition.Linearised, "even_split": partition.EvenSplit,
+		"greedy": partition.GreedyFill,
+		ours:     partition.Solve,
 	} {
 		plan, milli, err := timed(method, p)
 		if err != nil && !errors.Is(err, partition.ErrUnfit) {
@@ -294,7 +304,10 @@ func (w workload) throughput(instance string, experts []string, oracle map[strin
 
 // beside makes a figure of milliseconds by name, one of which is ours.
 func beside(instance, metric string, values map[string]float64, n int) figure {
-	f := figure{Eval: "partition", Case: instance, Metric: metric, Unit: "ms", Ours: values[ours], Baselines: map[string]float64{}, N: n}
+	f := figure{
+		Eval: "partition", Case: instance, Metric: metric, Unit: "ms", Ours: values[ours],
+		Baselines: map[string]float64{}, N: n,
+	}
 	f.Set = "dnn_partitioning"
 	for name, value := range values {
 		if name != ours {
@@ -308,8 +321,9 @@ func (w workload) latency(instance string, into *report) error {
 	p := w.problem(partition.Latency)
 	spans, blocks, took := map[string]float64{}, map[string]float64{}, map[string]float64{}
 	for name, method := range map[string]func(partition.Problem) (partition.Plan, error){
-		"m_sct": partition.SmallCommunication, "m_etf": partition.EarliestTask, "m_topo": partition.TopologicalFill, "greedy": partition.GreedyFill,
-		ours: partition.Solve,
+		"m_sct": partition.SmallCommunication, "m_etf": partition.EarliestTask, "m_topo": partition.TopologicalFill,
+		"greedy": partition.GreedyFill,
+		ours:     partition.Solve,
 	} {
 		plan, milli, err := timed(method, p)
 		if err != nil && !errors.Is(err, partition.ErrUnfit) {
@@ -340,7 +354,8 @@ func equalDevices(n int, memory quantity.Bytes) []partition.Device {
 // plainMomentum is what single precision and momentum keep of a parameter, in bytes.
 func plainMomentum() partition.Memory { return partition.Memory{Weight: 4, Gradient: 4, Optimizer: 4} }
 
-// readProfile reads a profile, without what PipeDream's own planner leaves out: the layers that hold the input, and unused parts of an output.
+// readProfile reads a profile, without what PipeDream's own planner leaves out: the layers that hold the input, and
+// unused parts of an output.
 func readProfile(name string) (graph.Graph, error) {
 	g, err := readGraph(name, func(f *os.File) (graph.Graph, error) { return graph.ReadPipeDream(f) })
 	if err != nil {
@@ -402,7 +417,8 @@ func evaluatePipeDream(ctx context.Context, folder string, into *report) error {
 					of = "with activations"
 				}
 				into.add(figure{
-					Eval: "partition", Set: "pipedream_profiles", Case: fmt.Sprintf("%s on %d, %s: %s", g.Name, devices, of, splits(plan)),
+					Eval: "partition", Set: "pipedream_profiles",
+					Case:   fmt.Sprintf("%s on %d, %s: %s", g.Name, devices, of, splits(plan)),
 					Metric: "batch_time", Unit: "s", Ours: float64(plan.StepTime), N: len(g.Ops),
 					Baselines: map[string]float64{"data_parallel": dataParallel(p)},
 				})
@@ -437,7 +453,8 @@ func dataParallel(p partition.Problem) float64 {
 	return (work + 4*(n-1)*size/(p.Links.Between.BytesPerSecond*n)) / n
 }
 
-// compareSteps measures our plan beside PipeDream's, both as synchronous steps with the number of micro-batches that suits each best.
+// compareSteps measures our plan beside PipeDream's, both as synchronous steps with the number of micro-batches that
+// suits each best.
 func compareSteps(set, instance string, p partition.Problem, into *report) error {
 	plan, milli, err := timed(partition.Solve, p)
 	if err != nil {
@@ -476,10 +493,12 @@ func compareSteps(set, instance string, p partition.Problem, into *report) error
 	}
 	name := fmt.Sprintf("%s on %d", instance, len(p.Devices))
 	into.add(figure{
-		Eval: "partition", Set: set, Case: name, Metric: "step_time", Unit: "s", Ours: float64(plan.StepTime), Baselines: steps, N: len(p.Graph.Ops),
+		Eval: "partition", Set: set, Case: name, Metric: "step_time", Unit: "s", Ours: float64(plan.StepTime),
+		Baselines: steps, N: len(p.Graph.Ops),
 	})
 	into.add(figure{
-		Eval: "partition", Set: set, Case: name, Metric: "plan_ms", Unit: "ms", Ours: milli, Baselines: map[string]float64{}, N: len(p.Graph.Ops),
+		Eval: "partition", Set: set, Case: name, Metric: "plan_ms", Unit: "ms", Ours: milli, Baselines: map[string]float64{},
+		N: len(p.Graph.Ops),
 	})
 	return nil
 }
@@ -515,7 +534,10 @@ func times(g graph.Graph, n int) graph.Graph {
 			op.Costs[class] = graph.Cost{Forward: cost.Forward * graph.Seconds(n), Backward: cost.Backward * graph.Seconds(n)}
 		}
 		if op.Recompute != nil {
-			op.Recompute = &graph.Recompute{Extra: op.Recompute.Extra * graph.Seconds(n), Activation: op.Recompute.Activation * quantity.Bytes(n)}
+			op.Recompute = &graph.Recompute{
+				Extra:      op.Recompute.Extra * graph.Seconds(n),
+				Activation: op.Recompute.Activation * quantity.Bytes(n),
+			}
 		}
 		many.Ops[i] = op
 	}
@@ -543,7 +565,8 @@ func evaluatePiper(ctx context.Context, folder string, into *report) error {
 		}
 		samples := max(w.limits.MicroBatches, 1)
 		p := partition.Problem{
-			Graph: times(w.graph, samples), Devices: equalDevices(w.limits.Accelerators, w.limits.Memory), Objective: partition.Step, Training: true,
+			Graph: times(w.graph, samples), Devices: equalDevices(w.limits.Accelerators, w.limits.Memory),
+			Objective: partition.Step, Training: true,
 			Memory: partition.Memory{Weight: 2, Gradient: 2, Optimizer: 0, Recompute: true}, MostMicroBatches: samples,
 			Links: partition.Links{Between: partition.Link{BytesPerSecond: w.limits.BytesPerSecond}},
 		}

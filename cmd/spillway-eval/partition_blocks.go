@@ -4,10 +4,11 @@ import (
 	"github.com/spillway-ml/spillway/workers/graph"
 )
 
-// blockLatency is the latency of an assignment in the model of the NeurIPS 2020 paper (https://github.com/msr-fiddle/dnn-partitioning,
-// latency-greedy): an accelerator runs each contiguous part of its operations as one call, which waits for all inputs, reads them from the memory
-// of the host, computes, and writes what others need; calls do not wait for each other, and any number of CPUs runs one operation each. A split that
-// is not contiguous is cut into as few contiguous parts as a pass in topological order finds.
+// blockLatency is the latency of an assignment in the model of the NeurIPS 2020 paper
+// (https://github.com/msr-fiddle/dnn-partitioning, latency-greedy): an accelerator runs each contiguous part of its
+// operations as one call, which waits for all inputs, reads them from the memory of the host, computes, and writes what
+// others need; calls do not wait for each other, and any number of CPUs runs one operation each. A split that is not
+// contiguous is cut into as few contiguous parts as a pass in topological order finds.
 func (w workload) blockLatency(assignment []int) float64 {
 	order, err := w.graph.Order()
 	if err != nil {
@@ -49,7 +50,8 @@ func (w workload) blockLatency(assignment []int) float64 {
 	return last
 }
 
-// parts numbers the contiguous parts of the accelerators and the single operations of the CPUs, and returns the edges between them.
+// parts numbers the contiguous parts of the accelerators and the single operations of the CPUs, and returns the edges
+// between them.
 func (w workload) parts(assignment, order []int) (part []int, next [][]int) {
 	inputs := make([][]int, len(order))
 	for _, e := range w.graph.Edges {

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// partsOfGraph is how many parts of each graph are placed in every possible way, and mostOpsOfPart how many operations one has.
+	// partsOfGraph is how many parts of each graph are placed in every possible way, and mostOpsOfPart how many operations
+	// one has.
 	partsOfGraph  = 20
 	mostOpsOfPart = 12
 	// partDevices is how many devices they are placed on: the ways are 2 to the power of the operations.
@@ -51,13 +52,15 @@ func (w workload) exact(instance string, into *report) error {
 		return nil
 	}
 	into.add(figure{
-		Eval: "partition", Set: "dnn_partitioning", Case: "latency " + instance, Metric: "exact_ratio", Unit: "ratio", Ours: worst,
+		Eval: "partition", Set: "dnn_partitioning", Case: "latency " + instance, Metric: "exact_ratio", Unit: "ratio",
+		Ours:      worst,
 		Baselines: map[string]float64{"exact": 1}, N: compared,
 	})
 	return nil
 }
 
-// part is a problem of neighbours in topological order with what lies between them. Each accelerator holds three quarters of it.
+// part is a problem of neighbours in topological order with what lies between them. Each accelerator holds three
+// quarters of it.
 func (w workload) part(order []int, random *rand.Rand) (p partition.Problem, drawn bool) {
 	n := min(mostOpsOfPart, len(order))
 	at := random.IntN(len(order) - n + 1)

@@ -53,7 +53,10 @@ func TestPartitionComparesWithTheOracleAndThePersonInTheirModel(t *testing.T) {
 			continue
 		}
 		// By hand: 2+3+4 with the way out of layers 1 and 2, 0.25+0.5; 3+2+4 with the same ways in.
-		for name, want := range map[string]float64{"oracle": 9.75, "contiguous": 9.75, "expert_here": 9.75, "one_device": 18} {
+		for name, want := range map[string]float64{
+			"oracle": 9.75, "contiguous": 9.75, "expert_here": 9.75,
+			"one_device": 18,
+		} {
 			if math.Abs(f.Baselines[name]-want) > 1e-9 {
 				t.Errorf("%s is %v, want %v", name, f.Baselines[name], want)
 			}
@@ -66,7 +69,8 @@ func TestPartitionComparesWithTheOracleAndThePersonInTheirModel(t *testing.T) {
 
 func TestCallsOfPartsWaitForAllTheirInputs(t *testing.T) {
 	t.Parallel()
-	w, err := readWorkload(filepath.Join("testdata", "partition", "dnn_partitioning", "latency-inputs", "Made", "branch.json"))
+	w, err := readWorkload(filepath.Join("testdata", "partition", "dnn_partitioning", "latency-inputs", "Made",
+		"branch.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +93,8 @@ func TestCallsOfPartsWaitForAllTheirInputs(t *testing.T) {
 func TestPartitionSaysWhatIsAbsent(t *testing.T) {
 	t.Parallel()
 	code, _, notes := evaluate(t, "partition", "--data", t.TempDir())
-	if code != exitFailed || !strings.Contains(notes, "piper is absent") || !strings.Contains(notes, "holds none of the sets") {
+	if code != exitFailed || !strings.Contains(notes, "piper is absent") ||
+		!strings.Contains(notes, "holds none of the sets") {
 		t.Errorf("exit code %d, notes %q", code, notes)
 	}
 }

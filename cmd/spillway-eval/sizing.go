@@ -35,13 +35,16 @@ Sets (a folder that is absent is skipped, with a note):
 
   alibaba_genai_2026  pod_memory_util*.csv[.gz]: memory of containers with at least 300 ticks; first limit 1
   planetlab_cpu       *.csv[.gz]: CPU of virtual machines, every 5 minutes for a day; first limit 100
-  cluster_capacity    *.csv[.gz]: CPU and memory of resource pools, every minute for a month; first limit 1.5 times the first use
+  cluster_capacity    *.csv[.gz]: CPU and memory of resource pools, every minute for a month; first limit 1.5 times
+                      the first use
 
-The first 30 ticks of a series are not counted. half_a and half_b are the series by a hash of their names; the case "censored" hides a use
-beyond the limit from every policy, as when the process is killed; "over_cost" is the price of a tick over where it is not the default.
-The policy "hindsight" knows the future: it is the best constant. "vpa" is the recommender of the Kubernetes Vertical Pod Autoscaler.`,
+The first 30 ticks of a series are not counted. half_a and half_b are the series by a hash of their names; the case
+"censored" hides a use beyond the limit from every policy, as when the process is killed; "over_cost" is the price of a
+tick over where it is not the default. The policy "hindsight" knows the future: it is the best constant. "vpa" is the
+recommender of the Kubernetes Vertical Pod Autoscaler.`,
 		define: func(flags *flag.FlagSet) func(context.Context, common) error {
-			curve := flags.Bool("curve", false, "print the trade-off of slack against ticks over: the figures at several prices of a tick over the limit")
+			curve := flags.Bool("curve", false, "print the trade-off of slack against ticks over: the figures at several "+
+				"prices of a tick over the limit")
 			return func(ctx context.Context, with common) error { return evaluateSizing(ctx, with, *curve) }
 		},
 	}
@@ -154,7 +157,8 @@ func evaluateSizing(ctx context.Context, with common, curve bool) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("%s holds none of the sets: name the folder that contains alibaba_genai_2026, planetlab_cpu or cluster_capacity", with.data)
+		return fmt.Errorf("%s holds none of the sets: name the folder that contains alibaba_genai_2026, planetlab_cpu or "+
+			"cluster_capacity", with.data)
 	}
 	return nil
 }
@@ -266,7 +270,9 @@ func (s recordedSet) row(name string, sums map[string]replay.Score) []figure {
 }
 
 // replay scores each series, several at a time.
-func (s recordedSet) replay(ctx context.Context, all []recorded, censored bool, newPolicy policy) ([]replay.Score, error) {
+func (s recordedSet) replay(
+	ctx context.Context, all []recorded, censored bool, newPolicy policy,
+) ([]replay.Score, error) {
 	protocol := s.protocol
 	protocol.Censored = censored
 	scores := make([]replay.Score, len(all))

@@ -68,14 +68,15 @@ func TestTheEngineHoldsNoKubernetes(t *testing.T) {
 	for _, name := range packages {
 		for _, module := range unwanted {
 			if name == module || strings.HasPrefix(name, module+"/") {
-				t.Errorf("%s is in the engine (`go list -deps -f '{{.ImportPath}} {{.Imports}}' ./cmd/spillway` tells who imports it)", name)
+				t.Errorf("%s is in the engine (`go list -deps -f '{{.ImportPath}} {{.Imports}}' ./cmd/spillway` tells who "+
+					"imports it)", name)
 			}
 		}
 	}
 }
 
-// TestTheEngineIsNoLargerThanItMayBe builds the engine as make does. It keeps what a crash is read with: the names and lines of a traceback, which are
-// in every Go program, and the symbols and the DWARF that debuggers and profilers read.
+// TestTheEngineIsNoLargerThanItMayBe builds the engine as make does. It keeps what a crash is read with: the names and
+// lines of a traceback, which are in every Go program, and the symbols and the DWARF that debuggers and profilers read.
 func TestTheEngineIsNoLargerThanItMayBe(t *testing.T) {
 	if os.Getenv("SPILLWAY_MEASURE") == "" {
 		t.Skip("a measurement: run it with make measure")
@@ -108,6 +109,7 @@ func TestTheEngineIsNoLargerThanItMayBe(t *testing.T) {
 	}
 	t.Logf("the engine has %.1f MB, %.1f MB without symbols and DWARF", float64(info.Size())/1e6, float64(stripped)/1e6)
 	if info.Size() > mostBytes || stripped > mostStripped {
-		t.Errorf("the engine has %d bytes, %d stripped; want at most %d and %d", info.Size(), stripped, mostBytes, mostStripped)
+		t.Errorf("the engine has %d bytes, %d stripped; want at most %d and %d", info.Size(), stripped, mostBytes,
+			mostStripped)
 	}
 }

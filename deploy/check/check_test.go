@@ -86,7 +86,8 @@ func TestRulesAndAlertsAskForWhatThereIs(t *testing.T) {
 			t.Errorf("alert %s: %v", one.Alert, err)
 			continue
 		}
-		if !slices.Contains([]string{"page", "ticket", "info"}, one.Labels["severity"]) || one.Annotations["summary"] == "" || one.Annotations["action"] == "" {
+		if !slices.Contains([]string{"page", "ticket", "info"}, one.Labels["severity"]) || one.Annotations["summary"] == "" ||
+			one.Annotations["action"] == "" {
 			t.Errorf("alert %s: needs a severity (page, ticket, info), a summary and an action", one.Alert)
 		}
 		for key, text := range one.Annotations {
@@ -166,7 +167,8 @@ func TestDashboardsAskForWhatThereIs(t *testing.T) {
 	}
 }
 
-// checkDashboard checks the expressions, the labels in legends, the units, the data sources and that no two panels overlap.
+// checkDashboard checks the expressions, the labels in legends, the units, the data sources and that no two panels
+// overlap.
 func checkDashboard(t *testing.T, all check.Catalogue, board dashboard) {
 	t.Helper()
 	variables := map[string]bool{"__rate_interval": true, "__range": true}
@@ -236,14 +238,16 @@ func checkSource(t *testing.T, where string, source any) {
 
 // plain puts values in the place of variables.
 func plain(expression string) string {
-	return variable.ReplaceAllString(strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h").Replace(expression), ".*")
+	return variable.ReplaceAllString(strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h").Replace(expression),
+		".*")
 }
 
 func TestWhatIsNotThereIsRefused(t *testing.T) {
 	t.Parallel()
 	all := catalogue(t)
 	for _, expression := range []string{
-		"spillway_attempt_total", `spillway_backlog_tasks{venue="pool"}`, "sum by (host) (spillway_slots)", "spillway_slots_bucket",
+		"spillway_attempt_total", `spillway_backlog_tasks{venue="pool"}`, "sum by (host) (spillway_slots)",
+		"spillway_slots_bucket",
 		"histogram_quantile(0.9, sum by (stage) (rate(spillway_attempt_run_seconds_bucket[5m])))",
 		"histogram_quantile(0.9, sum by (stage, le) (rate(spillway_attempt_run_seconds[5m])))",
 		"spillway_slots * on (host) spillway_backlog_tasks", "spillway_slots / spillway_backlog_tasks",
@@ -285,12 +289,16 @@ func TestTheConfigurationIsRead(t *testing.T) {
 		config = regexp.MustCompile(`(?m)^ *scrape_native_histograms: true\n`).ReplaceAll(config, nil)
 	}
 	dir := t.TempDir()
-	for name, data := range map[string][]byte{"prometheus.yml": config, "rules.yml": read(t, "rules.yml"), "alerts.yml": read(t, "alerts.yml"), "spillway-metrics-token": nil} {
+	for name, data := range map[string][]byte{
+		"prometheus.yml": config, "rules.yml": read(t, "rules.yml"),
+		"alerts.yml": read(t, "alerts.yml"), "spillway-metrics-token": nil,
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if output, err := exec.CommandContext(t.Context(), promtool, "check", "config", filepath.Join(dir, "prometheus.yml")).CombinedOutput(); err != nil {
+	if output, err := exec.CommandContext(t.Context(), promtool, "check", "config", filepath.Join(dir, "prometheus.yml")).
+		CombinedOutput(); err != nil {
 		t.Errorf("promtool check config: %v\n%s", err, output)
 	}
 }

@@ -1,3 +1,3 @@
-// Package check tests what is deployed beside Spillway: that every series and label that a rule, an alert or a dashboard asks for is one that
-// Spillway has.
+// Package check tests what is deployed beside Spillway: that every series and label that a rule, an alert or a
+// dashboard asks for is one that Spillway has.
 package check

@@ -31,8 +31,8 @@ func NewCatalogue(declarations []telemetry.Declaration) Catalogue {
 	return all
 }
 
-// Labels returns the labels that the series of an expression's result can have. The error names every series and label that is asked for and
-// does not exist.
+// Labels returns the labels that the series of an expression's result can have. The error names every series and label
+// that is asked for and does not exist.
 func (c Catalogue) Labels(expression string) ([]string, error) {
 	tree, err := parser.NewParser(parser.Options{}).ParseExpr(expression)
 	if err != nil {
@@ -96,7 +96,9 @@ func (c Catalogue) aggregated(n *parser.AggregateExpr) ([]string, error) {
 	case n.Op == parser.TOPK || n.Op == parser.BOTTOMK:
 		return inner, nil
 	case n.Without:
-		return slices.DeleteFunc(slices.Clone(inner), func(name string) bool { return slices.Contains(n.Grouping, name) }), nil
+		return slices.DeleteFunc(slices.Clone(inner), func(name string) bool {
+			return slices.Contains(n.Grouping, name)
+		}), nil
 	default:
 		return n.Grouping, nil
 	}

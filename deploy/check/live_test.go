@@ -26,7 +26,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// busy serves metrics of an engine in which a run begins and ends between any two scrapes, and everything that can happen happens to it.
+// busy serves metrics of an engine in which a run begins and ends between any two scrapes, and everything that can
+// happen happens to it.
 func busy(t *testing.T) *httptest.Server {
 	t.Helper()
 	metrics := telemetry.NewMetrics()
@@ -35,21 +36,33 @@ func busy(t *testing.T) *httptest.Server {
 	size := quantity.Size{CPU: 1000, Memory: 128 * quantity.MiB}
 	var scrapes atomic.Int64
 	serve := metrics.Handler()
-	guard := &access.Guard{Keys: accesstest.Keys(), Rule: func(*http.Request) access.Rule { return access.Rule{Needs: access.Scraper} }}
+	guard := &access.Guard{Keys: accesstest.Keys(), Rule: func(*http.Request) access.Rule {
+		return access.Rule{Needs: access.Scraper}
+	}}
 	server := httptest.NewServer(guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		run, now := fmt.Sprint("run-", scrapes.Add(1)), time.Now()
 		events := []predictor.Event{
-			predictor.RunStarted{Run: run, Pipeline: "digits", Goal: predictor.Goal{Deadline: time.Second, Budget: quantity.USD}, At: now.Add(-time.Minute)},
+			predictor.RunStarted{
+				Run: run, Pipeline: "digits", Goal: predictor.Goal{Deadline: time.Second, Budget: quantity.USD},
+				At: now.Add(-time.Minute),
+			},
 			predictor.Reused{Run: run, Stage: stage, Tasks: 1, Saved: quantity.USD, At: now},
 			predictor.BacklogObserved{Stage: stage, Tasks: 3, At: now},
-			predictor.HostHeld{Host: "host-1", Capacity: quantity.Size{CPU: 4000, Memory: quantity.GiB, GPU: 1000}, PricePerHour: quantity.USD, From: now, At: now},
+			predictor.HostHeld{
+				Host: "host-1", Capacity: quantity.Size{CPU: 4000, Memory: quantity.GiB, GPU: 1000},
+				PricePerHour: quantity.USD, From: now, At: now,
+			},
 		}
 		for i, venue := range []predictor.Venue{predictor.Pool, predictor.Function} {
 			events = append(events, predictor.Record{
-				Run: run, Pipeline: "digits", Stage: stage, Task: "train-1", Attempt: i + 1, Venue: venue, Outcome: predictor.Succeeded,
-				Queue: time.Second, Start: time.Second, At: now, Grant: size, Cost: quantity.USD / 100,
+				Run: run, Pipeline: "digits", Stage: stage, Task: "train-1", Attempt: i + 1, Venue: venue,
+				Outcome: predictor.Succeeded,
+				Queue:   time.Second, Start: time.Second, At: now, Grant: size, Cost: quantity.USD / 100,
 				Predicted: predictor.Prediction{Wall: predictor.Interval{Mid: 3}, Memory: predictor.Interval{Mid: 64e6}},
-				Usage:     quantity.Usage{Wall: 4 * time.Second, Fetch: time.Second, Publish: time.Second, PeakMemory: 64 * quantity.MiB},
+				Usage: quantity.Usage{
+					Wall: 4 * time.Second, Fetch: time.Second, Publish: time.Second,
+					PeakMemory: 64 * quantity.MiB,
+				},
 			})
 		}
 		for _, event := range append(events, predictor.RunEnded{Run: run, State: predictor.RunSucceeded, At: now}) {
@@ -57,11 +70,15 @@ func busy(t *testing.T) *httptest.Server {
 		}
 		metrics.Apply(wire.Message{Decision: &predictor.Decision{Stage: stage, Venue: predictor.Pool, What: "slots"}})
 		metrics.ApplyPlan(predictor.Plan{Term: 1, Tick: uint64(scrapes.Load()), Grants: []predictor.Grant{
-			{Stage: stage, Venue: predictor.Pool, Slots: 2, Size: size}, {Stage: stage, Venue: predictor.Function, Slots: 2, Size: size},
+			{Stage: stage, Venue: predictor.Pool, Slots: 2, Size: size},
+			{Stage: stage, Venue: predictor.Function, Slots: 2, Size: size},
 		}})
 		metrics.CountAlert(predictor.Alert{Kind: predictor.DeadlineAtRisk})
 		metrics.CountEvent(telemetry.EventDead)
-		metrics.SetDevice(telemetry.DeviceReading{GPU: "0", UUID: "GPU-1", Device: "nvidia0", Model: "H200", Host: "host-1", Busy: 1, EngineActive: 1, Used: 1, Free: 1})
+		metrics.SetDevice(telemetry.DeviceReading{
+			GPU: "0", UUID: "GPU-1", Device: "nvidia0", Model: "H200", Host: "host-1",
+			Busy: 1, EngineActive: 1, Used: 1, Free: 1,
+		})
 		serve.ServeHTTP(w, request)
 	})))
 	t.Cleanup(server.Close)
@@ -92,14 +109,20 @@ func startPrometheus(t *testing.T, target string, flags ...string) string {
 		t.Fatal(err)
 	}
 	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n"+
-		"- {job_name: spillway, authorization: {credentials_file: token}, static_configs: [{targets: [%q]}]}\n", rules, strings.TrimPrefix(target, "http://"))
+		"- {job_name: spillway, authorization: {credentials_file: token}, static_configs: [{targets: [%q]}]}\n", rules,
+		strings.TrimPrefix(target, "http://"))
 	file := filepath.Join(dir, "prometheus.yml")
-	for name, text := range map[string]string{file: config, filepath.Join(dir, "token"): accesstest.Keys().MetricsToken() + "\n"} {
+	for name, text := range map[string]string{
+		file:                        config,
+		filepath.Join(dir, "token"): accesstest.Keys().MetricsToken() + "\n",
+	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	command := exec.CommandContext(t.Context(), path, append(flags, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)...)
+	command := exec.CommandContext(t.Context(), path,
+		append(flags, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
+			"--web.listen-address="+address)...)
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = 10 * time.Second
 	var output strings.Builder
@@ -119,7 +142,8 @@ func startPrometheus(t *testing.T, target string, flags ...string) string {
 // ask returns how many series answer an expression; ok is false while Prometheus does not answer.
 func ask(ctx context.Context, t *testing.T, prometheus, expression string) (series int, ok bool) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, prometheus+"/api/v1/query?query="+url.QueryEscape(expression), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		prometheus+"/api/v1/query?query="+url.QueryEscape(expression), http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +171,10 @@ func ask(ctx context.Context, t *testing.T, prometheus, expression string) (seri
 
 func TestEveryPanelShowsSomethingOfABusyEngine(t *testing.T) {
 	t.Parallel()
-	for name, flags := range map[string][]string{"classic histograms": nil, "native histograms": {"--enable-feature=native-histograms"}} {
+	for name, flags := range map[string][]string{
+		"classic histograms": nil,
+		"native histograms":  {"--enable-feature=native-histograms"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			prometheus := startPrometheus(t, busy(t).URL, flags...)

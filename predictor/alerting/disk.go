@@ -12,7 +12,8 @@ import (
 func DiskScarce(free quantity.Bytes, at time.Time) predictor.Alert {
 	return predictor.Alert{
 		ID: fmt.Sprintf("%s/%d", predictor.DiskScarce, at.UnixNano()), Kind: predictor.DiskScarce, At: at,
-		Message: fmt.Sprintf("the disk has %s left: new artifacts are refused, while Records and what runs need to go on are still written. "+
+		Message: fmt.Sprintf("the disk has %s left: new artifacts are refused, while Records and what runs need to go on "+
+			"are still written. "+
 			"Make room on it, or keep less with --keep-for or --keep-bytes; `spillway gc --dry-run` says what would go", free),
 	}
 }

@@ -18,7 +18,8 @@ func TestAScarceDiskIsToldOnceAndEndsByItsOwnAlert(t *testing.T) {
 		t.Errorf("got %+v, want an alert about no run with what is left", scarce)
 	}
 	again, eased := alerting.DiskScarce(quantity.MiB, at.Add(time.Hour)), alerting.DiskEased(scarce, at.Add(time.Minute))
-	if scarce.ID == again.ID || eased.ID == scarce.ID || eased.Kind != predictor.Recovered || eased.Recovers != predictor.DiskScarce {
+	if scarce.ID == again.ID || eased.ID == scarce.ID || eased.Kind != predictor.Recovered ||
+		eased.Recovers != predictor.DiskScarce {
 		t.Errorf("got %+v and %+v after %+v, want three IDs, and the second to recover the first", again, eased, scarce)
 	}
 	if watches := alerting.Resume([]predictor.Alert{scarce, eased}); len(watches) > 1 {

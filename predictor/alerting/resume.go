@@ -8,8 +8,9 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// Resume returns, by run, what had been told once these alerts were sent, in whatever order they are given: an engine that starts again
-// tells nothing twice and goes on counting. What was expected between two alerts is forgotten, so doubts start anew.
+// Resume returns, by run, what had been told once these alerts were sent, in whatever order they are given: an engine
+// that starts again tells nothing twice and goes on counting. What was expected between two alerts is forgotten, so
+// doubts start anew.
 func Resume(alerts []predictor.Alert) map[string]Watch {
 	sorted := slices.Clone(alerts)
 	slices.SortStableFunc(sorted, func(a, b predictor.Alert) int { return a.At.Compare(b.At) })

@@ -8,12 +8,15 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// StreamsLost is the alert that the streams of these names, one or more, were found to be gone at a time. Each loss is an alert of its own.
+// StreamsLost is the alert that the streams of these names, one or more, were found to be gone at a time. Each loss is
+// an alert of its own.
 func StreamsLost(names []string, at time.Time) predictor.Alert {
 	return predictor.Alert{
 		ID: fmt.Sprintf("%s/%d", predictor.StreamsLost, at.UnixNano()), Kind: predictor.StreamsLost, At: at,
-		Message: fmt.Sprintf("streams of NATS were gone, with all that was in them: %s; they were made anew, and runs go on. Find out who deleted them: "+
-			"it takes the owner's token, or a hand in the state directory. Events that waited have to be published again", strings.Join(names, ", ")),
+		Message: fmt.Sprintf("streams of NATS were gone, with all that was in them: %s; they were made anew, and runs go "+
+			"on. Find out who deleted them: "+
+			"it takes the owner's token, or a hand in the state directory. Events that waited have to be published again",
+			strings.Join(names, ", ")),
 	}
 }
 

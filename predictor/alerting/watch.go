@@ -9,8 +9,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// A forecast swings with every attempt that ends. Without these two, a run whose expected finish wanders around its deadline by a percent
-// would send an alert with every swing (TestNoiseAroundTheGoalSendsOneAlert).
+// A forecast swings with every attempt that ends. Without these two, a run whose expected finish wanders around its
+// deadline by a percent would send an alert with every swing (TestNoiseAroundTheGoalSendsOneAlert).
 const (
 	// doubts is how many readings in a row must expect the goal to be missed.
 	doubts = 2
@@ -29,7 +29,8 @@ type Reading struct {
 	Spent   quantity.Money
 	// Known is false while nothing is known of how the run ends: then only what has happened counts.
 	Known bool
-	// Finish is when the run is expected to end, in seconds from its start, and Cost what it is expected to cost altogether, in US dollars.
+	// Finish is when the run is expected to end, in seconds from its start, and Cost what it is expected to cost
+	// altogether, in US dollars.
 	Finish predictor.Interval
 	Cost   predictor.Interval
 }
@@ -38,7 +39,8 @@ type Reading struct {
 func Read(pipeline string, outlook predictor.Outlook) Reading {
 	return Reading{
 		Run: outlook.Run, Pipeline: pipeline, At: outlook.At, Goal: outlook.Goal, Elapsed: outlook.Elapsed,
-		Spent: quantity.USD.Times(outlook.Spent), Known: outlook.Known, Finish: outlook.Chosen.FinishSeconds, Cost: outlook.Chosen.CostUSD,
+		Spent: quantity.USD.Times(outlook.Spent), Known: outlook.Known, Finish: outlook.Chosen.FinishSeconds,
+		Cost: outlook.Chosen.CostUSD,
 	}
 }
 
@@ -60,18 +62,21 @@ type risk struct {
 // kinds is the order in which they are counted.
 var kinds = [...]predictor.AlertKind{predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered}
 
-// Next takes a reading and returns what is told by then, and the alert to send, if there is one. The same readings lead to the same alerts
-// with the same IDs: run, kind and how many of that kind the run had.
+// Next takes a reading and returns what is told by then, and the alert to send, if there is one. The same readings lead
+// to the same alerts with the same IDs: run, kind and how many of that kind the run had.
 //
-// A limit is at risk when the middle of the forecast is past it in two readings in a row, or the whole forecast is (its low end), or it has
-// been passed. It is safe again when the middle is 5 percent below it, or the goal was changed to one that is not at risk. Each turn is told
-// once; two that fall together are told one after the other, risks first.
+// A limit is at risk when the middle of the forecast is past it in two readings in a row, or the whole forecast is (its
+// low end), or it has been passed. It is safe again when the middle is 5 percent below it, or the goal was changed to
+// one that is not at risk. Each turn is told once; two that fall together are told one after the other, risks first.
 func Next(w Watch, r Reading) (Watch, predictor.Alert, bool) {
 	deadline, budget := deadlineOf(r), budgetOf(r)
 	w.deadline.note(deadline, w.goal.Deadline != r.Goal.Deadline)
 	w.budget.note(budget, w.goal.Budget != r.Goal.Budget)
 	w.goal = r.Goal
-	alert := predictor.Alert{Run: r.Run, Pipeline: r.Pipeline, At: r.At, Goal: r.Goal, FinishSeconds: r.Finish, CostUSD: r.Cost}
+	alert := predictor.Alert{
+		Run: r.Run, Pipeline: r.Pipeline, At: r.At, Goal: r.Goal, FinishSeconds: r.Finish,
+		CostUSD: r.Cost,
+	}
 	switch {
 	case w.deadline.rises(deadline):
 		w.deadline.open = true
@@ -116,11 +121,13 @@ func budgetOf(r Reading) standing {
 func stand(limit float64, passed, known bool, expected predictor.Interval) standing {
 	return standing{
 		limited: limit > 0, passed: limit > 0 && passed, known: known,
-		certain: known && expected.Low > limit, past: known && expected.Mid > limit, safe: known && !passed && expected.Mid <= (1-relief)*limit,
+		certain: known && expected.Low > limit, past: known && expected.Mid > limit,
+		safe: known && !passed && expected.Mid <= (1-relief)*limit,
 	}
 }
 
-// note counts the doubts of a reading. A limit that was moved starts anew, and an alert about it holds on only while it may recover.
+// note counts the doubts of a reading. A limit that was moved starts anew, and an alert about it holds on only while it
+// may recover.
 func (k *risk) note(s standing, moved bool) {
 	if moved {
 		k.doubts = 0

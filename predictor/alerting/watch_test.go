@@ -16,8 +16,8 @@ import (
 
 var epoch = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
-// moment is one row of a scenario: a reading and the alert that it leads to. The run has a deadline of 100 s and a budget of $1 unless goal
-// says otherwise; costs are in dollars.
+// moment is one row of a scenario: a reading and the alert that it leads to. The run has a deadline of 100 s and a
+// budget of $1 unless goal says otherwise; costs are in dollars.
 type moment struct {
 	elapsed float64
 	finish  predictor.Interval // the zero Interval with a zero cost is not known
@@ -38,8 +38,10 @@ func limits(d, b float64) *predictor.Goal {
 
 func (m moment) reading() alerting.Reading {
 	r := alerting.Reading{
-		Run: "r", Pipeline: "digits", At: epoch.Add(time.Duration(m.elapsed * float64(time.Second))), Goal: *limits(100, 1), Elapsed: m.elapsed,
-		Spent: quantity.USD.Times(m.spent), Finish: m.finish, Cost: m.cost, Known: m.finish != predictor.Interval{} || m.cost != predictor.Interval{},
+		Run: "r", Pipeline: "digits", At: epoch.Add(time.Duration(m.elapsed * float64(time.Second))), Goal: *limits(100, 1),
+		Elapsed: m.elapsed,
+		Spent:   quantity.USD.Times(m.spent), Finish: m.finish, Cost: m.cost,
+		Known: m.finish != predictor.Interval{} || m.cost != predictor.Interval{},
 	}
 	if m.goal != nil {
 		r.Goal = *m.goal
@@ -54,35 +56,58 @@ func TestScenarios(t *testing.T) {
 		moments []moment
 	}{
 		{"a run that keeps its goal sends nothing", []moment{
-			{elapsed: 1, finish: mid(90), cost: mid(0.5)}, {elapsed: 50, finish: mid(95), cost: mid(0.8)}, {elapsed: 95, finish: mid(96), cost: mid(0.99), spent: 0.98},
+			{elapsed: 1, finish: mid(90), cost: mid(0.5)},
+			{elapsed: 50, finish: mid(95), cost: mid(0.8)},
+			{elapsed: 95, finish: mid(96), cost: mid(0.99), spent: 0.98},
 		}},
 		{"the middle past the deadline twice in a row sends one alert", []moment{
 			{elapsed: 1, finish: mid(105)},
-			{elapsed: 2, finish: mid(105), sent: "deadline_at_risk/1", says: "run r is expected to end after 1m45s (1m35s to 1m56s), past its deadline of 1m40s; 2s have passed; give it more time: spillway goal r --deadline 2m10s"},
+			{
+				elapsed: 2, finish: mid(105), sent: "deadline_at_risk/1",
+				says: "run r is expected to end after 1m45s (1m35s to 1m56s), past its deadline of 1m40s; 2s have passed; give " +
+					"it more time: spillway goal r --deadline 2m10s",
+			},
 			{elapsed: 3, finish: mid(106)},
 			{elapsed: 4, finish: mid(150)},
 		}},
 		{"the middle past the deadline every other time sends nothing", []moment{
-			{elapsed: 1, finish: mid(105)}, {elapsed: 2, finish: mid(99)}, {elapsed: 3, finish: mid(105)}, {elapsed: 4, finish: mid(99)},
+			{elapsed: 1, finish: mid(105)},
+			{elapsed: 2, finish: mid(99)},
+			{elapsed: 3, finish: mid(105)},
+			{elapsed: 4, finish: mid(99)},
 		}},
 		{"even the low end past the deadline sends at once", []moment{
 			{elapsed: 1, finish: predictor.Interval{Low: 101, Mid: 110, High: 120}, sent: "deadline_at_risk/1"},
 		}},
 		{"a deadline that has passed sends, whatever is expected", []moment{
-			{elapsed: 99, finish: mid(99.5)}, {elapsed: 100, finish: mid(99), sent: "deadline_at_risk/1", says: "is past its deadline of 1m40s"}, {elapsed: 200, finish: mid(90)},
+			{elapsed: 99, finish: mid(99.5)}, {
+				elapsed: 100, finish: mid(99), sent: "deadline_at_risk/1",
+				says: "is past its deadline of 1m40s",
+			}, {elapsed: 200, finish: mid(90)},
 		}},
 		{"a deadline that has passed sends when nothing is expected", []moment{
 			{elapsed: 99}, {elapsed: 101, sent: "deadline_at_risk/1", says: "how long the rest takes is not known"},
 		}},
 		{"the budget goes as the deadline does", []moment{
 			{elapsed: 1, finish: mid(50), cost: mid(1.05)},
-			{elapsed: 2, finish: mid(50), cost: mid(1.05), spent: 0.25, sent: "budget_at_risk/1", says: "run r is expected to cost $1.05 ($0.9450 to $1.16), more than its budget of $1.00; $0.2500 is spent; give it more: spillway goal r --budget 1.3"},
+			{
+				elapsed: 2, finish: mid(50), cost: mid(1.05), spent: 0.25, sent: "budget_at_risk/1",
+				says: "run r is expected to cost $1.05 ($0.9450 to $1.16), more than its budget of $1.00; $0.2500 is spent; give " +
+					"it more: spillway goal r --budget 1.3",
+			},
 			{elapsed: 3, finish: mid(50), cost: mid(0.97)},
-			{elapsed: 4, finish: mid(50), cost: mid(0.94), sent: "recovered/1", says: "is expected to cost $0.9400 ($0.8460 to $1.03) again, within its budget of $1.00"},
+			{
+				elapsed: 4, finish: mid(50), cost: mid(0.94), sent: "recovered/1",
+				says: "is expected to cost $0.9400 ($0.8460 to $1.03) again, within its budget of $1.00",
+			},
 		}},
 		{"a budget that is spent sends at once, and never recovers by itself", []moment{
 			{elapsed: 1, spent: 1},
-			{elapsed: 2, spent: 1.01, sent: "budget_at_risk/1", says: "has spent $1.01, more than its budget of $1.00, and what the rest costs is not known; give it more: spillway goal r --budget 2.3"},
+			{
+				elapsed: 2, spent: 1.01, sent: "budget_at_risk/1",
+				says: "has spent $1.01, more than its budget of $1.00, and what the rest costs is not known; give it more: " +
+					"spillway goal r --budget 2.3",
+			},
 			{elapsed: 3, spent: 1.01, finish: mid(50), cost: mid(0.5)},
 		}},
 		{"both at once are told one after the other", []moment{
@@ -95,7 +120,10 @@ func TestScenarios(t *testing.T) {
 		}},
 		{"a run that gets late again is told again, with the next number", []moment{
 			{elapsed: 1, finish: mid(200), sent: "deadline_at_risk/1"},
-			{elapsed: 2, finish: mid(94), sent: "recovered/1", says: "is expected to end after 1m34s (1m25s to 1m43s) again, within its deadline of 1m40s"},
+			{
+				elapsed: 2, finish: mid(94), sent: "recovered/1",
+				says: "is expected to end after 1m34s (1m25s to 1m43s) again, within its deadline of 1m40s",
+			},
 			{elapsed: 3, finish: mid(101)},
 			{elapsed: 4, finish: mid(101), sent: "deadline_at_risk/2"},
 		}},
@@ -105,10 +133,16 @@ func TestScenarios(t *testing.T) {
 			{elapsed: 3, finish: mid(200), goal: limits(201, 1)},
 		}},
 		{"a deadline that is dropped recovers", []moment{
-			{elapsed: 101, sent: "deadline_at_risk/1"}, {elapsed: 102, goal: limits(0, 1), sent: "recovered/1", says: "run r has no deadline any more"}, {elapsed: 103, goal: limits(0, 1)},
+			{elapsed: 101, sent: "deadline_at_risk/1"}, {
+				elapsed: 102, goal: limits(0, 1), sent: "recovered/1",
+				says: "run r has no deadline any more",
+			}, {elapsed: 103, goal: limits(0, 1)},
 		}},
 		{"a later deadline recovers when nothing is expected", []moment{
-			{elapsed: 101, sent: "deadline_at_risk/1"}, {elapsed: 102, goal: limits(300, 1), sent: "recovered/1", says: "run r has a new deadline, 5m; 1m42s have passed"},
+			{elapsed: 101, sent: "deadline_at_risk/1"}, {
+				elapsed: 102, goal: limits(300, 1), sent: "recovered/1",
+				says: "run r has a new deadline, 5m; 1m42s have passed",
+			},
 		}},
 		{"a later deadline that is missed as well is told anew", []moment{
 			{elapsed: 1, finish: mid(200), sent: "deadline_at_risk/1"},
@@ -142,7 +176,8 @@ func TestScenarios(t *testing.T) {
 				if alert.ID != want || sent != (want != "") || !strings.Contains(alert.Message, m.says) {
 					t.Errorf("at %v s: alert %q %q, want %q %q", m.elapsed, alert.ID, alert.Message, want, m.says)
 				}
-				if r := m.reading(); sent && (alert.Run != "r" || alert.Pipeline != "digits" || alert.At != r.At || alert.Goal != r.Goal || alert.FinishSeconds != r.Finish || alert.CostUSD != r.Cost) {
+				if r := m.reading(); sent && (alert.Run != "r" || alert.Pipeline != "digits" || alert.At != r.At ||
+					alert.Goal != r.Goal || alert.FinishSeconds != r.Finish || alert.CostUSD != r.Cost) {
 					t.Errorf("at %v s: %+v does not tell its reading", m.elapsed, alert)
 				}
 			}
@@ -168,8 +203,8 @@ func TestNoiseAroundTheGoalSendsOneAlert(t *testing.T) {
 	})
 }
 
-// TestEveryKindTakesTurns holds that no risk is told twice without a recovery or a new goal between, that every recovery follows a risk,
-// and that IDs never repeat.
+// TestEveryKindTakesTurns holds that no risk is told twice without a recovery or a new goal between, that every
+// recovery follows a risk, and that IDs never repeat.
 func TestEveryKindTakesTurns(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -179,7 +214,8 @@ func TestEveryKindTakesTurns(t *testing.T) {
 			var alert predictor.Alert
 			var sent bool
 			w, alert, sent = alerting.Next(w, moment{
-				elapsed: float64(i), finish: mid(rapid.Float64Range(50, 150).Draw(t, "finish")), cost: mid(rapid.Float64Range(0.5, 1.5).Draw(t, "cost")),
+				elapsed: float64(i), finish: mid(rapid.Float64Range(50, 150).Draw(t, "finish")),
+				cost: mid(rapid.Float64Range(0.5, 1.5).Draw(t, "cost")),
 			}.reading())
 			if !sent {
 				continue
@@ -209,14 +245,16 @@ func TestAWatchResumesFromWhatWasSent(t *testing.T) {
 			var alert predictor.Alert
 			var sent bool
 			w, alert, sent = alerting.Next(w, moment{
-				elapsed: float64(i), finish: mid(rapid.SampledFrom([]float64{80, 200}).Draw(t, "finish")), cost: mid(rapid.SampledFrom([]float64{0.5, 2}).Draw(t, "cost")),
+				elapsed: float64(i), finish: mid(rapid.SampledFrom([]float64{80, 200}).Draw(t, "finish")),
+				cost: mid(rapid.SampledFrom([]float64{0.5, 2}).Draw(t, "cost")),
 			}.reading())
 			if sent {
 				alerts = append(alerts, alert)
 			}
 		}
 		resumed := alerting.Resume(rapid.Permutation(alerts).Draw(t, "order"))["r"]
-		// From here on, both tell the same: these readings are far from the limits, so that the doubts that were lost do not count.
+		// From here on, both tell the same: these readings are far from the limits, so that the doubts that were lost do not
+		// count.
 		for i, finish := range []float64{200, 200, 80, 80, 200, 200, 80, 80} {
 			m := moment{elapsed: 60 + float64(i), finish: mid(finish), cost: mid(finish / 100)}
 			var a, b predictor.Alert
@@ -237,7 +275,8 @@ func TestAReadingIsWhatTheNextTickWillDo(t *testing.T) {
 		Present: predictor.Alternative{FinishSeconds: mid(900), CostUSD: mid(5)},
 	}
 	want := alerting.Reading{
-		Run: "r", Pipeline: "digits", At: epoch, Goal: o.Goal, Elapsed: 7, Spent: quantity.USD / 4, Known: true, Finish: mid(90), Cost: mid(0.5),
+		Run: "r", Pipeline: "digits", At: epoch, Goal: o.Goal, Elapsed: 7, Spent: quantity.USD / 4, Known: true,
+		Finish: mid(90), Cost: mid(0.5),
 	}
 	if diff := cmp.Diff(want, alerting.Read("digits", o)); diff != "" {
 		t.Errorf("reading (-want +got):\n%s", diff)
@@ -258,5 +297,6 @@ func ExampleNext() {
 		}
 	}
 	// Output:
-	// digits-7/deadline_at_risk/1 run digits-7 is expected to end after 2m10s (1m55s to 2m25s), past its deadline of 2m; 1s have passed; give it more time: spillway goal digits-7 --deadline 2m40s
+	// digits-7/deadline_at_risk/1 run digits-7 is expected to end after 2m10s (1m55s to 2m25s), past its deadline of 2m;
+	// 1s have passed; give it more time: spillway goal digits-7 --deadline 2m40s
 }

@@ -20,13 +20,15 @@ func lateMessage(r Reading) string {
 		text = fmt.Sprintf("run %s is past its deadline of %s: %s have passed and it is expected to take %s",
 			r.Run, deadline, span(r.Elapsed), between(r.Finish, span))
 	case passed:
-		return fmt.Sprintf("run %s is past its deadline of %s: %s have passed, and how long the rest takes is not known; give it more time: spillway goal %s --deadline %s",
+		return fmt.Sprintf("run %s is past its deadline of %s: %s have passed, and how long the rest takes is not known; "+
+			"give it more time: spillway goal %s --deadline %s",
 			r.Run, deadline, span(r.Elapsed), r.Run, flagSpan(2*r.Elapsed))
 	default:
 		text = fmt.Sprintf("run %s is expected to end after %s, past its deadline of %s; %s have passed",
 			r.Run, between(r.Finish, span), deadline, span(r.Elapsed))
 	}
-	text += fmt.Sprintf("; give it more time: spillway goal %s --deadline %s", r.Run, flagSpan(max(r.Finish.High, r.Elapsed)))
+	text += fmt.Sprintf("; give it more time: spillway goal %s --deadline %s", r.Run,
+		flagSpan(max(r.Finish.High, r.Elapsed)))
 	if r.Goal.Budget > 0 {
 		text += fmt.Sprintf(", or more than its budget of %s", r.Goal.Budget)
 	}
@@ -38,13 +40,16 @@ func dearMessage(r Reading) string {
 	spent := r.Spent.USD()
 	switch overspent := r.Spent > r.Goal.Budget; {
 	case overspent && r.Known:
-		return fmt.Sprintf("run %s has spent %s, more than its budget of %s, and is expected to cost %s; give it more: spillway goal %s --budget %s",
+		return fmt.Sprintf("run %s has spent %s, more than its budget of %s, and is expected to cost %s; give it more: "+
+			"spillway goal %s --budget %s",
 			r.Run, r.Spent, r.Goal.Budget, between(r.Cost, dollars), r.Run, flagDollars(max(r.Cost.High, spent)))
 	case overspent:
-		return fmt.Sprintf("run %s has spent %s, more than its budget of %s, and what the rest costs is not known; give it more: spillway goal %s --budget %s",
+		return fmt.Sprintf("run %s has spent %s, more than its budget of %s, and what the rest costs is not known; give it "+
+			"more: spillway goal %s --budget %s",
 			r.Run, r.Spent, r.Goal.Budget, r.Run, flagDollars(2*spent))
 	}
-	return fmt.Sprintf("run %s is expected to cost %s, more than its budget of %s; %s is spent; give it more: spillway goal %s --budget %s",
+	return fmt.Sprintf("run %s is expected to cost %s, more than its budget of %s; %s is spent; give it more: spillway "+
+		"goal %s --budget %s",
 		r.Run, between(r.Cost, dollars), r.Goal.Budget, r.Spent, r.Run, flagDollars(r.Cost.High))
 }
 
@@ -54,7 +59,8 @@ func inTimeMessage(r Reading) string {
 		return fmt.Sprintf("run %s has no deadline any more", r.Run)
 	}
 	if !r.Known {
-		return fmt.Sprintf("run %s has a new deadline, %s; %s have passed", r.Run, span(r.Goal.Deadline.Seconds()), span(r.Elapsed))
+		return fmt.Sprintf("run %s has a new deadline, %s; %s have passed", r.Run, span(r.Goal.Deadline.Seconds()),
+			span(r.Elapsed))
 	}
 	return fmt.Sprintf("run %s is expected to end after %s again, within its deadline of %s",
 		r.Run, between(r.Finish, span), span(r.Goal.Deadline.Seconds()))
@@ -68,7 +74,8 @@ func inBudgetMessage(r Reading) string {
 	if !r.Known {
 		return fmt.Sprintf("run %s has a new budget, %s; %s is spent", r.Run, r.Goal.Budget, r.Spent)
 	}
-	return fmt.Sprintf("run %s is expected to cost %s again, within its budget of %s", r.Run, between(r.Cost, dollars), r.Goal.Budget)
+	return fmt.Sprintf("run %s is expected to cost %s again, within its budget of %s", r.Run, between(r.Cost, dollars),
+		r.Goal.Budget)
 }
 
 func between(i predictor.Interval, write func(float64) string) string {

@@ -13,7 +13,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// account is one run. Its size grows with its stages, and while it goes on by some bytes for each of its latest attempts.
+// account is one run. Its size grows with its stages, and while it goes on by some bytes for each of its latest
+// attempts.
 type account struct {
 	id, pipeline, app, build string
 	known                    bool // its start was seen
@@ -153,7 +154,10 @@ func (a *account) stage(id predictor.StageID) *stage {
 	if id.Name == "" {
 		return nil
 	}
-	st := &stage{id: id, view: StageView{Name: id.Name}, owner: &spend.Owner{Run: a.id, Pipeline: a.pipeline, Stage: id.Model()}}
+	st := &stage{
+		id: id, view: StageView{Name: id.Name},
+		owner: &spend.Owner{Run: a.id, Pipeline: a.pipeline, Stage: id.Model()},
+	}
 	a.stages = append(a.stages, st)
 	return st
 }
@@ -205,7 +209,8 @@ func (a *account) attemptStarted(e predictor.AttemptStarted, key, before uint64)
 	return st, true
 }
 
-// sampled takes a sample of the attempt of this key; counts is false for one that tells nothing: its run or its attempt is over.
+// sampled takes a sample of the attempt of this key; counts is false for one that tells nothing: its run or its attempt
+// is over.
 func (a *account) sampled(e predictor.Sampled, key uint64) (counts bool) {
 	st := a.stage(e.Stage)
 	if st == nil || a.seen.has(key) || a.ended() {
@@ -308,14 +313,16 @@ func (st *stage) compare(e predictor.Record) {
 	}
 	if expected := e.Predicted.Memory; sound(expected) {
 		memory := &st.view.PredictedMemory
-		memory.Low, memory.Mid, memory.High = max(memory.Low, expected.Low), max(memory.Mid, expected.Mid), max(memory.High, expected.High)
+		memory.Low, memory.Mid, memory.High = max(memory.Low, expected.Low), max(memory.Mid, expected.Mid),
+			max(memory.High, expected.High)
 		st.memErrors.add(expected.Mid, peak)
 	}
 }
 
 // sound reports whether an interval predicts something.
 func sound(i predictor.Interval) bool {
-	return i.Mid > 0 && i.Low >= 0 && i.High >= 0 && !math.IsInf(i.Mid, 0) && !math.IsInf(i.High, 0) && !math.IsInf(i.Low, 0)
+	return i.Mid > 0 && i.Low >= 0 && i.High >= 0 && !math.IsInf(i.Mid, 0) && !math.IsInf(i.High, 0) &&
+		!math.IsInf(i.Low, 0)
 }
 
 func positive(d time.Duration) float64 { return max(0, d.Seconds()) }
@@ -343,8 +350,9 @@ func isAbout(decision predictor.Decision, run, app, build string) bool {
 // identity is what is known of the run but for what it took.
 func (a *account) identity() RunView {
 	return RunView{
-		Run: a.id, Pipeline: a.pipeline, App: a.app, Build: a.build, State: a.state, Goal: a.goal, StartedAt: a.startedAt, EndedAt: a.endedAt,
-		Error: a.failure, Notice: a.notice, Result: a.result, Event: a.event, EventAt: a.eventAt, RetryOf: a.retryOf,
+		Run: a.id, Pipeline: a.pipeline, App: a.app, Build: a.build, State: a.state, Goal: a.goal, StartedAt: a.startedAt,
+		EndedAt: a.endedAt,
+		Error:   a.failure, Notice: a.notice, Result: a.result, Event: a.event, EventAt: a.eventAt, RetryOf: a.retryOf,
 		Input: a.input,
 	}
 }
@@ -410,9 +418,9 @@ func (t *Totals) add(stage StageView) {
 	t.Cost += min(stage.Cost, math.MaxInt64/2-t.Cost)
 }
 
-// PoolCost is what an attempt costs that held size on the host for held: the part of the host's price that the larger of its shares of
-// cores and of memory takes, because whoever holds all the memory leaves no core for others and the other way round.
-// It is 0 for a host without a price or without capacity, and never more than the whole host.
+// PoolCost is what an attempt costs that held size on the host for held: the part of the host's price that the larger
+// of its shares of cores and of memory takes, because whoever holds all the memory leaves no core for others and the
+// other way round. It is 0 for a host without a price or without capacity, and never more than the whole host.
 func PoolCost(host predictor.Host, size quantity.Size, held time.Duration) quantity.Money {
 	return pricing.Host{PerHour: host.PricePerHour, Capacity: host.Capacity}.For(size, held)
 }

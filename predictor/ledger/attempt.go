@@ -10,8 +10,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
-// attempt is a timeline.Attempt in little room: times are nanoseconds since 1970, 0 when nobody told, and what many attempts have in common
-// is held once.
+// attempt is a timeline.Attempt in little room: times are nanoseconds since 1970, 0 when nobody told, and what many
+// attempts have in common is held once.
 type attempt struct {
 	stage                               *stage
 	task, failure                       string
@@ -36,17 +36,19 @@ type manner struct {
 }
 
 const (
-	// maxFailure bounds the text that says why an attempt failed, in bytes: a run of 10,000 failures shall not be kept in full.
+	// maxFailure bounds the text that says why an attempt failed, in bytes: a run of 10,000 failures shall not be kept in
+	// full.
 	maxFailure = 200
-	// longest is the longest that an attempt is taken to have waited or held its grant; what says more than that is a clock gone wrong.
+	// longest is the longest that an attempt is taken to have waited or held its grant; what says more than that is a
+	// clock gone wrong.
 	longest = 366 * 24 * time.Hour
 	// mostMemory is more than any host has.
 	mostMemory = 1 << 50
 )
 
-// begin fills in what is known once the user's code is about to run. AttemptStarted.Queue counts from scheduling to there, for a later
-// attempt of a task from when a supervisor took it from the queue (Temporal does not tell when it was put back); admission is somewhere
-// between, and only the Record will say where.
+// begin fills in what is known once the user's code is about to run. AttemptStarted.Queue counts from scheduling to
+// there, for a later attempt of a task from when a supervisor took it from the queue (Temporal does not tell when it
+// was put back); admission is somewhere between, and only the Record will say where.
 func (a *attempt) begin(e predictor.AttemptStarted) {
 	a.started = spend.Nanoseconds(e.At)
 	a.scheduled = max(0, a.started-int64(max(0, min(e.Queue, longest))))
@@ -54,7 +56,8 @@ func (a *attempt) begin(e predictor.AttemptStarted) {
 	a.grant = unique.Make(e.Grant)
 }
 
-// lose ends an attempt of which no Record came before the next of its task was taken, at when: its host had died by then.
+// lose ends an attempt of which no Record came before the next of its task was taken, at when: its host had died by
+// then.
 func (a *attempt) lose(when int64) {
 	lost := a.manner.Value()
 	lost.outcome, lost.cause = predictor.Lost, predictor.CauseHostLost
@@ -63,10 +66,10 @@ func (a *attempt) lose(when int64) {
 
 // record fills in what a Record says.
 //
-// Its times come from two clocks: ScheduledAt is Temporal's (for later attempts, when the attempt was taken from the queue), and Queue
-// counts from there to the admission, or at functions to when the worker turned to the attempt. Start, Usage.Wall, Settle and At are the
-// supervisor's: there, Start, Wall and Settle lie between admission and At. So an attempt is never admitted later than At less their sum,
-// however far the clocks are apart.
+// Its times come from two clocks: ScheduledAt is Temporal's (for later attempts, when the attempt was taken from the
+// queue), and Queue counts from there to the admission, or at functions to when the worker turned to the attempt.
+// Start, Usage.Wall, Settle and At are the supervisor's: there, Start, Wall and Settle lie between admission and At. So
+// an attempt is never admitted later than At less their sum, however far the clocks are apart.
 func (a *attempt) record(e predictor.Record) {
 	start, wall := max(0, min(e.Start, longest)), max(0, min(e.Usage.Wall, longest))
 	a.ended = max(1, spend.Nanoseconds(e.At))
@@ -89,7 +92,8 @@ func (a *attempt) record(e predictor.Record) {
 		a.scheduled = min(a.scheduled, spend.Nanoseconds(e.ScheduledAt))
 	}
 	a.scheduled = max(1, a.scheduled)
-	a.wall, a.fetch, a.publish, a.settle, a.cpu = wall, max(0, e.Usage.Fetch), max(0, e.Usage.Publish), settle, max(0, e.Usage.CPU)
+	a.wall, a.fetch, a.publish, a.settle, a.cpu = wall, max(0, e.Usage.Fetch), max(0, e.Usage.Publish), settle,
+		max(0, e.Usage.CPU)
 	a.peak, a.cost = max(0, min(e.Usage.PeakMemory, mostMemory)), max(0, e.Cost)
 	a.predictedWall, a.predictedMemory = 0, 0
 	if sound(e.Predicted.Wall) {
@@ -115,8 +119,8 @@ func clip(text string, most int) string {
 	return text[:most] + "…"
 }
 
-// view is the attempt as others see it. Of an attempt that was going on when its run ended, over then, nothing more was heard: it is lost,
-// or was cancelled with its run.
+// view is the attempt as others see it. Of an attempt that was going on when its run ended, over then, nothing more was
+// heard: it is lost, or was cancelled with its run.
 func (a *attempt) view(run *Detail) timeline.Attempt {
 	m := a.manner.Value()
 	ended := a.ended
@@ -127,8 +131,11 @@ func (a *attempt) view(run *Detail) timeline.Attempt {
 	return timeline.Attempt{
 		Stage: a.stage.id.Name, Task: a.task, Number: int(a.number), Venue: m.venue, Host: m.host,
 		Outcome: m.outcome, Cause: m.cause, Error: a.failure,
-		ScheduledAt: spend.Time(a.scheduled), AdmittedAt: spend.Time(a.admitted), StartedAt: spend.Time(a.started), EndedAt: spend.Time(ended),
-		Wall: a.wall, Fetch: a.fetch, Publish: a.publish, Settle: a.settle, Cold: m.cold, Grant: a.grant.Value(), CPU: a.cpu, PeakMemory: a.peak,
+		ScheduledAt: spend.Time(a.scheduled), AdmittedAt: spend.Time(a.admitted), StartedAt: spend.Time(a.started),
+		EndedAt: spend.Time(ended),
+		Wall:    a.wall, Fetch: a.fetch, Publish: a.publish, Settle: a.settle, Cold: m.cold, Grant: a.grant.Value(),
+		CPU:           a.cpu,
+		PeakMemory:    a.peak,
 		PredictedWall: a.predictedWall, PredictedMemory: a.predictedMemory, Cost: a.cost,
 	}
 }

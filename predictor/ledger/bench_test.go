@@ -24,7 +24,8 @@ func story(id string, n int) []predictor.Event {
 			events,
 			predictor.Scheduled{Run: id, Stage: score, Tasks: 1, At: after(from)},
 			predictor.AttemptStarted{
-				Run: id, Stage: score, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "h", Grant: quantity.Size{CPU: 1000, Memory: quantity.GiB}, At: after(from + 1),
+				Run: id, Stage: score, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "h",
+				Grant: quantity.Size{CPU: 1000, Memory: quantity.GiB}, At: after(from + 1),
 			},
 			line(id, "score", task, predictor.Pool, "h", from, from+10, cent/10),
 		)

@@ -37,7 +37,8 @@ type Bill struct {
 	Attempts quantity.Money `json:"attempts_picodollars"`
 	Pool     quantity.Money `json:"pool_picodollars"`
 	Function quantity.Money `json:"function_picodollars"`
-	// Idle is what hosts cost while nobody held them; Unused the part of it in which no stage held anything, which nobody caused.
+	// Idle is what hosts cost while nobody held them; Unused the part of it in which no stage held anything, which nobody
+	// caused.
 	Idle   quantity.Money `json:"idle_picodollars"`
 	Unused quantity.Money `json:"unused_picodollars"`
 	// Total is Attempts and Idle.
@@ -58,13 +59,15 @@ type Gap struct {
 type Line struct {
 	// Name is the run, the pipeline, the stage, the venue or the host; empty for what nobody caused.
 	Name string `json:"name"`
-	// Count is how many attempts ended, Tasks how many tasks were done, Reused how many results were taken from earlier runs.
+	// Count is how many attempts ended, Tasks how many tasks were done, Reused how many results were taken from earlier
+	// runs.
 	Count  int `json:"attempts"`
 	Tasks  int `json:"tasks"`
 	Reused int `json:"reused,omitempty"`
 	// Held is for how long attempts held their grants.
 	Held time.Duration `json:"held_ns"`
-	// Pool and Function are what the attempts cost at each venue, Idle the line's part of what hosts cost while nobody held them.
+	// Pool and Function are what the attempts cost at each venue, Idle the line's part of what hosts cost while nobody
+	// held them.
 	Pool     quantity.Money `json:"pool_picodollars"`
 	Function quantity.Money `json:"function_picodollars"`
 	Idle     quantity.Money `json:"idle_picodollars"`
@@ -78,8 +81,8 @@ type Line struct {
 type Static struct {
 	// Actual is what it cost.
 	Actual quantity.Money `json:"actual_picodollars"`
-	// Cost is what the same attempts would have cost had each held the static size of its stage: what its code asks for, or else the
-	// largest that any attempt of the stage was seen to need. Known is false when that cannot be said.
+	// Cost is what the same attempts would have cost had each held the static size of its stage: what its code asks for,
+	// or else the largest that any attempt of the stage was seen to need. Known is false when that cannot be said.
 	Cost  quantity.Money `json:"cost_picodollars"`
 	Known bool           `json:"known"`
 	// Seconds is how long the run would have taken then, on the hosts on which it ran; 0 while it goes on, and where

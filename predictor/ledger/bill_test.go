@@ -14,17 +14,25 @@ import (
 const cent = quantity.USD / 100
 
 // line is a Record of an attempt that was admitted at from and ended at to, in seconds, and whose start took no time.
-func line(run, stage, task string, venue predictor.Venue, host string, from, to float64, cost quantity.Money) predictor.Record {
+func line(
+	run, stage, task string, venue predictor.Venue, host string, from, to float64, cost quantity.Money,
+) predictor.Record {
 	return predictor.Record{
-		Run: run, Pipeline: "p-" + run, Stage: predictor.StageID{App: "app", Build: "b1", Name: stage}, Task: task, Attempt: 1, Venue: venue, Host: host,
-		Outcome: predictor.Succeeded, ScheduledAt: after(from), At: after(to), Grant: quantity.Size{CPU: 1000, Memory: quantity.GiB}, Cost: cost,
-		Usage: quantity.Usage{Wall: after(to).Sub(after(from)), CPU: after(to).Sub(after(from)) / 2, PeakMemory: quantity.GiB / 2},
+		Run: run, Pipeline: "p-" + run, Stage: predictor.StageID{App: "app", Build: "b1", Name: stage}, Task: task,
+		Attempt: 1, Venue: venue, Host: host,
+		Outcome: predictor.Succeeded, ScheduledAt: after(from), At: after(to),
+		Grant: quantity.Size{CPU: 1000, Memory: quantity.GiB}, Cost: cost,
+		Usage: quantity.Usage{
+			Wall: after(to).Sub(after(from)), CPU: after(to).Sub(after(from)) / 2,
+			PeakMemory: quantity.GiB / 2,
+		},
 	}
 }
 
 func held(host string, from, to float64, perHour quantity.Money) predictor.HostHeld {
 	return predictor.HostHeld{
-		Host: host, Capacity: quantity.Size{CPU: 4000, Memory: 8 * quantity.GiB}, PricePerHour: perHour, From: after(from), At: after(to),
+		Host: host, Capacity: quantity.Size{CPU: 4000, Memory: 8 * quantity.GiB}, PricePerHour: perHour, From: after(from),
+		At: after(to),
 	}
 }
 
@@ -48,8 +56,8 @@ func TestStaticSizesArePricedAsThePoolWouldHaveBeen(t *testing.T) {
 		t.Errorf("of a host without a price: %+v", got)
 	}
 	l.Apply(held("h", 300, 600, 400*cent))
-	// The peak of 2 GiB and a tenth is 2.2 of 8 GiB, and half a core of four is less: 0.275 of 400 cents an hour. The killed attempt would not
-	// have been made, the others would have held it for 9 minutes.
+	// The peak of 2 GiB and a tenth is 2.2 of 8 GiB, and half a core of four is less: 0.275 of 400 cents an hour. The
+	// killed attempt would not have been made, the others would have held it for 9 minutes.
 	want := ledger.Static{
 		Actual: 14 * cent, Known: true, Cost: 16*cent + cent/2 + 14, // the size is rounded up to a byte
 		Sizes: map[string]quantity.Size{"score": {CPU: 500, Memory: (2*quantity.GiB*11 + 9) / 10}},
@@ -57,7 +65,10 @@ func TestStaticSizesArePricedAsThePoolWouldHaveBeen(t *testing.T) {
 	if diff := cmp.Diff(want, view(t, l, "r").Static, cmpopts.EquateApprox(1e-9, 0)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	l.Apply(predictor.Scheduled{Run: "r", Stage: score, Tasks: 3, Declared: quantity.Size{CPU: 1000, Memory: quantity.GiB}, At: after(1)})
+	l.Apply(predictor.Scheduled{
+		Run: "r", Stage: score, Tasks: 3, Declared: quantity.Size{CPU: 1000, Memory: quantity.GiB},
+		At: after(1),
+	})
 	want = ledger.Static{
 		Actual: 14 * cent, Known: true, Cost: 16 * cent, Short: 2, // a quarter of the host, for 9.6 minutes
 		Sizes: map[string]quantity.Size{"score": {CPU: 1000, Memory: quantity.GiB}},

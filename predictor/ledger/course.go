@@ -74,8 +74,8 @@ type AttemptQuery struct {
 // Running selects, as the Outcome of an AttemptQuery, the attempts that go on.
 const Running = "running"
 
-// Attempts returns attempts by when they were scheduled; among equals by stage, task and number. There are none when the
-// run ended long ago.
+// Attempts returns attempts by when they were scheduled; among equals by stage, task and number. There are none when
+// the run ended long ago.
 func (d *Detail) Attempts(query AttemptQuery) []timeline.Attempt {
 	found := make([]*attempt, 0, d.attempts.count)
 	for i := range d.attempts.count {
@@ -127,15 +127,16 @@ func (d *Detail) lookViews() []timeline.Look {
 	for i, look := range d.looks {
 		of := d.attempts.at(int(look.attempt))
 		views[i] = timeline.Look{
-			Stage: of.stage.id.Name, Task: of.task, Attempt: int(of.number), Venue: of.manner.Value().venue, At: spend.Time(look.at),
+			Stage: of.stage.id.Name, Task: of.task, Attempt: int(of.number), Venue: of.manner.Value().venue,
+			At:  spend.Time(look.at),
 			CPU: quantity.Milli(look.cpu), Memory: look.memory, Grant: look.grant.Value(),
 		}
 	}
 	return views
 }
 
-// waiting stands for the tasks that a run has put on its queues and that nobody has taken: of each stage, the earliest. A run that has
-// succeeded has none, whatever was hinted twice.
+// waiting stands for the tasks that a run has put on its queues and that nobody has taken: of each stage, the earliest.
+// A run that has succeeded has none, whatever was hinted twice.
 func (a *account) waiting() []timeline.Attempt {
 	var waiting []timeline.Attempt
 	for _, st := range a.stages {
@@ -190,7 +191,10 @@ func (l *Ledger) Curves(run string) (curves []timeline.Curve, known bool) {
 	}
 	curves = make([]timeline.Curve, 0, len(a.detail.curves))
 	for _, c := range a.detail.curves {
-		curves = append(curves, timeline.Curve{Stage: c.stage, Task: c.task, Metric: c.metric, Points: slices.Clone(c.points)})
+		curves = append(curves, timeline.Curve{
+			Stage: c.stage, Task: c.task, Metric: c.metric,
+			Points: slices.Clone(c.points),
+		})
 	}
 	return curves, true
 }

@@ -28,11 +28,13 @@ func attempts(t *testing.T, l *ledger.Ledger, run string) []timeline.Attempt {
 func TestAnAttemptIsLaidOutFromItsStartAndItsRecord(t *testing.T) {
 	t.Parallel()
 	begun := predictor.AttemptStarted{
-		Run: "r", Stage: score, Task: "t0", Attempt: 1, Venue: predictor.Pool, Host: "h", Queue: 3 * time.Second, Grant: quantity.Size{CPU: 500}, At: after(4),
+		Run: "r", Stage: score, Task: "t0", Attempt: 1, Venue: predictor.Pool, Host: "h", Queue: 3 * time.Second,
+		Grant: quantity.Size{CPU: 500}, At: after(4),
 	}
 	l := apply(started("r"), begun, begun)
 	want := timeline.Attempt{
-		Stage: "score", Task: "t0", Number: 1, Venue: predictor.Pool, Host: "h", ScheduledAt: after(1), StartedAt: after(4), Grant: quantity.Size{CPU: 500},
+		Stage: "score", Task: "t0", Number: 1, Venue: predictor.Pool, Host: "h", ScheduledAt: after(1), StartedAt: after(4),
+		Grant: quantity.Size{CPU: 500},
 	}
 	if diff := cmp.Diff([]timeline.Attempt{want}, attempts(t, l, "r")); diff != "" {
 		t.Errorf("while it goes on (-want +got):\n%s", diff)
@@ -43,9 +45,11 @@ func TestAnAttemptIsLaidOutFromItsStartAndItsRecord(t *testing.T) {
 	l.Apply(line)
 	l.Apply(line)
 	want = timeline.Attempt{
-		Stage: "score", Task: "t0", Number: 1, Venue: predictor.Pool, Host: "h", Outcome: predictor.Failed, Cause: predictor.CauseError,
-		Error: strings.Repeat("é", 100) + "…", ScheduledAt: after(1), AdmittedAt: after(3), StartedAt: after(4), EndedAt: after(10),
-		Wall: 4 * time.Second, Fetch: time.Second, Cold: true, Grant: line.Grant, CPU: 2 * time.Second, PeakMemory: 100e6,
+		Stage: "score", Task: "t0", Number: 1, Venue: predictor.Pool, Host: "h", Outcome: predictor.Failed,
+		Cause: predictor.CauseError,
+		Error: strings.Repeat("é", 100) + "…", ScheduledAt: after(1), AdmittedAt: after(3), StartedAt: after(4),
+		EndedAt: after(10),
+		Wall:    4 * time.Second, Fetch: time.Second, Cold: true, Grant: line.Grant, CPU: 2 * time.Second, PeakMemory: 100e6,
 		PredictedWall: 2, PredictedMemory: 100e6, Cost: 1000,
 	}
 	if diff := cmp.Diff([]timeline.Attempt{want}, attempts(t, l, "r")); diff != "" {
@@ -64,14 +68,16 @@ func TestClocksThatDisagreeDoNotPutAnAttemptOutOfOrder(t *testing.T) {
 			return time.Duration(rapid.Float64Range(low, high).Draw(t, name) * float64(time.Second))
 		}
 		line.ScheduledAt = after(10).Add(seconds("scheduled", -1e6, 1e6))
-		line.Queue, line.Start, line.Usage.Wall = seconds("queue", -10, 1e9), seconds("start", -10, 20), seconds("wall", -10, 100)
+		line.Queue, line.Start, line.Usage.Wall = seconds("queue", -10, 1e9), seconds("start", -10, 20),
+			seconds("wall", -10, 100)
 		if rapid.Bool().Draw(t, "nobody told") {
 			line.ScheduledAt = time.Time{}
 		}
 		l := apply(started("r"), line)
 		found, _ := attemptsOf(l, "r")
 		a := found[0]
-		if a.AdmittedAt.Before(a.ScheduledAt) || a.StartedAt.Before(a.AdmittedAt) || a.EndedAt.Before(a.StartedAt.Add(a.Wall)) || !a.EndedAt.Equal(line.At) {
+		if a.AdmittedAt.Before(a.ScheduledAt) || a.StartedAt.Before(a.AdmittedAt) ||
+			a.EndedAt.Before(a.StartedAt.Add(a.Wall)) || !a.EndedAt.Equal(line.At) {
 			t.Fatalf("%+v is laid out as %+v", line, a)
 		}
 	})
@@ -79,11 +85,15 @@ func TestClocksThatDisagreeDoNotPutAnAttemptOutOfOrder(t *testing.T) {
 
 func TestAnAttemptOfWhichNothingMoreWasHeardIsLost(t *testing.T) {
 	t.Parallel()
-	begun := predictor.AttemptStarted{Run: "r", Stage: score, Task: "t0", Attempt: 1, Venue: predictor.Pool, Host: "h", At: after(4)}
+	begun := predictor.AttemptStarted{
+		Run: "r", Stage: score, Task: "t0", Attempt: 1, Venue: predictor.Pool, Host: "h",
+		At: after(4),
+	}
 	next := attempt(begun, 2)
 	next.At, next.Queue = after(9), time.Second
 	l := apply(started("r"), begun, next)
-	if got := attempts(t, l, "r")[0]; got.Outcome != predictor.Lost || got.Cause != predictor.CauseHostLost || !got.EndedAt.Equal(after(8)) {
+	if got := attempts(t, l, "r")[0]; got.Outcome != predictor.Lost || got.Cause != predictor.CauseHostLost ||
+		!got.EndedAt.Equal(after(8)) {
 		t.Errorf("before the next attempt: %+v, want lost when the next was taken", got)
 	}
 	late := record(0, 1, predictor.Pool, predictor.OutOfMemory)
@@ -110,14 +120,19 @@ func TestTheTimeOfARunIsBrokenDownWhileItGoesOn(t *testing.T) {
 	begin.EventAt = after(-1)
 	l := apply(begin,
 		predictor.Scheduled{Run: "r", Stage: score, Tasks: 2, At: after(2)},
-		predictor.AttemptStarted{Run: "r", Stage: score, Task: "t0", Attempt: 1, Venue: predictor.Pool, Queue: 3 * time.Second, At: after(5)},
+		predictor.AttemptStarted{
+			Run: "r", Stage: score, Task: "t0", Attempt: 1, Venue: predictor.Pool,
+			Queue: 3 * time.Second, At: after(5),
+		},
 	)
 	line := record(0, 1, predictor.Pool, predictor.Succeeded)
-	line.ScheduledAt, line.Queue, line.Start, line.Usage.Wall, line.Usage.Publish = after(2), 2*time.Second, time.Second, 5*time.Second, time.Second
+	line.ScheduledAt, line.Queue, line.Start, line.Usage.Wall, line.Usage.Publish = after(2), 2*time.Second, time.Second,
+		5*time.Second, time.Second
 	l.Apply(line)
 	got, known := breakdownOf(l, "r", after(12))
 	want := timeline.Breakdown{
-		Wall: 13 * time.Second, Broker: time.Second, Engine: 2 * time.Second, Queue: 4 * time.Second, Start: time.Second, Compute: 4 * time.Second, Publish: time.Second,
+		Wall: 13 * time.Second, Broker: time.Second, Engine: 2 * time.Second, Queue: 4 * time.Second, Start: time.Second,
+		Compute: 4 * time.Second, Publish: time.Second,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !known {
 		t.Errorf("with a task that nobody took (-want +got):\n%s", diff)
@@ -145,12 +160,16 @@ func second[T any](_ T, known bool) bool { return known }
 
 func TestSamplesSayWhatAnAttemptUsed(t *testing.T) {
 	t.Parallel()
-	begun := predictor.AttemptStarted{Run: "r", Stage: score, Task: "t0", Attempt: 1, Venue: predictor.Pool, Grant: quantity.Size{CPU: 1000}, At: after(0)}
+	begun := predictor.AttemptStarted{
+		Run: "r", Stage: score, Task: "t0", Attempt: 1, Venue: predictor.Pool,
+		Grant: quantity.Size{CPU: 1000}, At: after(0),
+	}
 	l := apply(started("r"), begun)
 	const seconds = 40_000 // more than a run keeps
 	for s := 1; s <= seconds; s++ {
 		l.Apply(predictor.Sampled{
-			Run: "r", Stage: score, Task: "t0", Attempt: 1, CPU: quantity.Milli(500 + 500*(s%2)), Memory: 100, Grant: quantity.Size{CPU: 1000}, At: after(float64(s)),
+			Run: "r", Stage: score, Task: "t0", Attempt: 1, CPU: quantity.Milli(500 + 500*(s%2)), Memory: 100,
+			Grant: quantity.Size{CPU: 1000}, At: after(float64(s)),
 		})
 	}
 	detail, known := l.Detail("r")
@@ -159,7 +178,8 @@ func TestSamplesSayWhatAnAttemptUsed(t *testing.T) {
 		t.Fatalf("%+v", stages)
 	}
 	for i, point := range stages[0].Points { // 0.75 cores in the mean, which thinning keeps
-		if point.UsedCPU < 0.749 || point.UsedCPU > 0.751 || point.GrantedCPU < 0.999 || point.GrantedCPU > 1.001 || point.UsedMemory < 99.9 || point.UsedMemory > 100.1 {
+		if point.UsedCPU < 0.749 || point.UsedCPU > 0.751 || point.GrantedCPU < 0.999 || point.GrantedCPU > 1.001 ||
+			point.UsedMemory < 99.9 || point.UsedMemory > 100.1 {
 			t.Errorf("point %d is %+v", i, point)
 		}
 	}
@@ -169,7 +189,10 @@ func TestCurvesKeepOnePointForEachStepWithinTheirBounds(t *testing.T) {
 	t.Parallel()
 	l := apply(started("r"))
 	report := func(task string, step int, at float64, metrics map[string]float64) {
-		l.Apply(predictor.Sampled{Run: "r", Stage: score, Task: task, Attempt: 1, Step: step, Metrics: metrics, At: after(at)})
+		l.Apply(predictor.Sampled{
+			Run: "r", Stage: score, Task: task, Attempt: 1, Step: step, Metrics: metrics,
+			At: after(at),
+		})
 	}
 	for step := 1; step <= 10; step++ {
 		report("t0", step, float64(step), map[string]float64{"loss": 1 / float64(step)})
@@ -178,7 +201,8 @@ func TestCurvesKeepOnePointForEachStepWithinTheirBounds(t *testing.T) {
 	report("t0", 4, 2, map[string]float64{"loss": 9})                   // late
 	report("t0", 6, 20, map[string]float64{"loss": 6, "accuracy": 0.5}) // went on from a checkpoint
 	curves, _ := l.Curves("r")
-	if len(curves) != 2 || curves[0].Metric != "loss" || len(curves[0].Points) != 6 || curves[0].Points[5].Value != 6 || curves[0].Points[3].Value != 0.25 {
+	if len(curves) != 2 || curves[0].Metric != "loss" || len(curves[0].Points) != 6 || curves[0].Points[5].Value != 6 ||
+		curves[0].Points[3].Value != 0.25 {
 		t.Fatalf("%+v, want 5 steps and the sixth again", curves)
 	}
 	for step := 7; step <= 5000; step++ {
@@ -189,8 +213,10 @@ func TestCurvesKeepOnePointForEachStepWithinTheirBounds(t *testing.T) {
 	}
 	curves, _ = l.Curves("r")
 	points := curves[0].Points
-	if len(curves) != 64 || len(points) > 512 || len(points) < 256 || points[0].Step != 1 || points[len(points)-1].Step != 5000 {
-		t.Errorf("%d curves, the first of %d points from %d to %d", len(curves), len(points), points[0].Step, points[len(points)-1].Step)
+	if len(curves) != 64 || len(points) > 512 || len(points) < 256 || points[0].Step != 1 ||
+		points[len(points)-1].Step != 5000 {
+		t.Errorf("%d curves, the first of %d points from %d to %d", len(curves), len(points), points[0].Step,
+			points[len(points)-1].Step)
 	}
 	for i, point := range points[1:] {
 		if point.Step <= points[i].Step {
@@ -203,7 +229,10 @@ func TestTheLastWordOfAnAttemptEndsItsCurve(t *testing.T) {
 	t.Parallel()
 	l := apply(started("r"))
 	sample := func(step int, at, loss float64) predictor.Sampled {
-		return predictor.Sampled{Run: "r", Stage: score, Task: "t0", Attempt: 1, Step: step, Metrics: map[string]float64{"loss": loss}, At: after(at)}
+		return predictor.Sampled{
+			Run: "r", Stage: score, Task: "t0", Attempt: 1, Step: step,
+			Metrics: map[string]float64{"loss": loss}, At: after(at),
+		}
 	}
 	for step := 1; step <= 3; step++ {
 		l.Apply(sample(step, float64(step), 1/float64(step)))
@@ -246,7 +275,10 @@ func TestTheLastWordOfAnAttemptThatWasSampledIsNoPointMore(t *testing.T) {
 			l := apply(started("r"))
 			for step := 1; step <= 2; step++ {
 				metrics := map[string]float64{"loss": 1 / float64(step)}
-				l.Apply(predictor.Sampled{Run: "r", Stage: score, Task: "t0", Attempt: 1, Step: step, Metrics: metrics, At: after(float64(step))})
+				l.Apply(predictor.Sampled{
+					Run: "r", Stage: score, Task: "t0", Attempt: 1, Step: step, Metrics: metrics,
+					At: after(float64(step)),
+				})
 			}
 			end := record(0, 1, predictor.Pool, predictor.Succeeded)
 			end.Step, end.Metrics = 2, map[string]float64{"loss": c.last}

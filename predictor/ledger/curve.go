@@ -68,11 +68,13 @@ func (a *account) curve(stage, task, metric string) *curve {
 	return c
 }
 
-// add keeps a point. A step that was reported before and is reported again later, by an attempt that went on from a checkpoint, takes the
-// place of the earlier one and of all steps after it. The latest step may be told again with another value, which counts. What comes late
-// or doubled is ignored.
+// add keeps a point. A step that was reported before and is reported again later, by an attempt that went on from a
+// checkpoint, takes the place of the earlier one and of all steps after it. The latest step may be told again with
+// another value, which counts. What comes late or doubled is ignored.
 func (c *curve) add(point timeline.CurvePoint) {
-	i, again := slices.BinarySearchFunc(c.points, point.Step, func(p timeline.CurvePoint, step int) int { return cmp.Compare(p.Step, step) })
+	i, again := slices.BinarySearchFunc(c.points, point.Step, func(p timeline.CurvePoint, step int) int {
+		return cmp.Compare(p.Step, step)
+	})
 	last := len(c.points) - 1
 	switch {
 	case again && i == last && point.Value == c.points[i].Value: // the same step, looked at again

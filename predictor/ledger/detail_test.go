@@ -25,15 +25,20 @@ func live(l *Ledger, id string, tasks int, ends bool) {
 	l.Apply(predictor.RunStarted{Run: id, Pipeline: "p", App: "app", Build: "b1", At: morning})
 	for task := range tasks {
 		name := fmt.Sprint("t", task)
-		l.Apply(predictor.AttemptStarted{Run: id, Stage: stage, Task: name, Attempt: 1, Venue: predictor.Pool, Host: "h", At: second(task)})
+		l.Apply(predictor.AttemptStarted{
+			Run: id, Stage: stage, Task: name, Attempt: 1, Venue: predictor.Pool, Host: "h",
+			At: second(task),
+		})
 		for step := 1; step <= 5; step++ {
 			l.Apply(predictor.Sampled{
-				Run: id, Stage: stage, Task: name, Attempt: 1, CPU: 1000, Memory: 10, Step: step, Metrics: map[string]float64{"loss": 1}, At: second(task + step),
+				Run: id, Stage: stage, Task: name, Attempt: 1, CPU: 1000, Memory: 10, Step: step,
+				Metrics: map[string]float64{"loss": 1}, At: second(task + step),
 			})
 		}
 		if ends {
 			l.Apply(predictor.Record{
-				Run: id, Stage: stage, Task: name, Attempt: 1, Venue: predictor.Pool, Host: "h", Outcome: predictor.Succeeded, ScheduledAt: second(task), At: second(task + 6),
+				Run: id, Stage: stage, Task: name, Attempt: 1, Venue: predictor.Pool, Host: "h", Outcome: predictor.Succeeded,
+				ScheduledAt: second(task), At: second(task + 6),
 				Usage: quantity.Usage{Wall: 6 * time.Second}, Cost: 1000,
 			})
 		}

@@ -5,7 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// maxInput is how much of a run's input its start carries. An input of that length may have been cut, and is not known then.
+// maxInput is how much of a run's input its start carries. An input of that length may have been cut, and is not known
+// then.
 const maxInput = 1 << 10
 
 // Compare compares two runs.

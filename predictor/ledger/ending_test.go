@@ -39,7 +39,8 @@ func TestWhatAStageWaitedIsToldForOneAttempt(t *testing.T) {
 				above++
 			}
 		}
-		if math.Abs(got.LongestSeconds-longest) > 1e-6 || got.Attempts != len(waits) || 2*below < len(waits) || 2*above < len(waits) {
+		if math.Abs(got.LongestSeconds-longest) > 1e-6 || got.Attempts != len(waits) || 2*below < len(waits) ||
+			2*above < len(waits) {
 			t.Errorf("of waits of %v s: %+v", waits, got)
 		}
 	})
@@ -53,7 +54,8 @@ func TestPeaksAndGrantsAreToldByVenue(t *testing.T) {
 		return one
 	}
 	l := apply(
-		started("r"), used(0, predictor.Pool, 24, 4664), used(1, predictor.Function, 49, 128), used(2, predictor.Pool, 22, 26),
+		started("r"), used(0, predictor.Pool, 24, 4664), used(1, predictor.Function, 49, 128),
+		used(2, predictor.Pool, 22, 26),
 		predictor.Sampled{
 			Run: "r", Stage: score, Task: "t3", Attempt: 1, Venue: predictor.Pool, Memory: 25 * quantity.MiB,
 			Grant: quantity.Size{Memory: 27 * quantity.MiB}, At: after(11),
@@ -68,7 +70,8 @@ func TestPeaksAndGrantsAreToldByVenue(t *testing.T) {
 	}
 	l.Apply(used(4, predictor.Pool, 10, 12)) // a smaller task
 	if got := view(t, l, "r").Stages[0].Memory[predictor.Pool]; got != want[predictor.Pool] {
-		t.Errorf("no peak is above its grant: got %+v, want that of the attempt with the peak, %+v", got, want[predictor.Pool])
+		t.Errorf("no peak is above its grant: got %+v, want that of the attempt with the peak, %+v", got,
+			want[predictor.Pool])
 	}
 }
 
@@ -95,9 +98,15 @@ func TestStaticSizesAreToldWithTheTimeThatTheyWouldHaveTaken(t *testing.T) {
 		"one attempt takes as long as it did":       {[]row{{"train", predictor.Pool, 0, 10}}, 10, 10},
 		"eight at functions at once take two turns": {many(8, row{"score", predictor.Function, 0, 10}), 10, 20},
 		"what the run did before and after stays":   {[]row{{"train", predictor.Pool, 2, 12}}, 15, 15},
-		"a loop stays a loop":                       {[]row{{"a", predictor.Pool, 0, 5}, {"b", predictor.Pool, 5, 10}, {"a", predictor.Pool, 11, 16}}, 16, 16},
-		"what follows a stage waits for it":         {append(many(8, row{"score", predictor.Function, 0, 10}), row{"last", predictor.Pool, 11, 13}), 13, 23},
-		"stages side by side share the host":        {append(many(4, row{"score", predictor.Function, 0, 10}), row{"evaluate", predictor.Pool, 0, 10}), 10, 20},
+		"a loop stays a loop": {[]row{
+			{"a", predictor.Pool, 0, 5},
+			{"b", predictor.Pool, 5, 10},
+			{"a", predictor.Pool, 11, 16},
+		}, 16, 16},
+		"what follows a stage waits for it": {append(many(8, row{"score", predictor.Function, 0, 10}),
+			row{"last", predictor.Pool, 11, 13}), 13, 23},
+		"stages side by side share the host": {append(many(4, row{"score", predictor.Function, 0, 10}),
+			row{"evaluate", predictor.Pool, 0, 10}), 10, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -105,7 +114,10 @@ func TestStaticSizesAreToldWithTheTimeThatTheyWouldHaveTaken(t *testing.T) {
 			for _, stage := range []string{"train", "score", "last", "a", "b", "evaluate"} {
 				id := score
 				id.Name = stage
-				l.Apply(predictor.Scheduled{Run: "r", Stage: id, Tasks: 1, Declared: quantity.Size{CPU: quantity.Core, Memory: quantity.GiB}, At: after(0)})
+				l.Apply(predictor.Scheduled{
+					Run: "r", Stage: id, Tasks: 1,
+					Declared: quantity.Size{CPU: quantity.Core, Memory: quantity.GiB}, At: after(0),
+				})
 			}
 			for i, row := range c.rows {
 				host := "h"
@@ -130,7 +142,10 @@ func TestASizeThatNoHostHoldsHasNoTime(t *testing.T) {
 	big := line("r", "score", "t0", predictor.Pool, "h", 0, 10, cent)
 	l := apply(
 		run("r"), held("h", 0, 60, 60*cent),
-		predictor.Scheduled{Run: "r", Stage: big.Stage, Tasks: 1, Declared: quantity.Size{CPU: 64 * quantity.Core, Memory: quantity.GiB}, At: after(0)}, big,
+		predictor.Scheduled{
+			Run: "r", Stage: big.Stage, Tasks: 1,
+			Declared: quantity.Size{CPU: 64 * quantity.Core, Memory: quantity.GiB}, At: after(0),
+		}, big,
 		predictor.RunEnded{Run: "r", State: predictor.RunSucceeded, At: after(10)},
 	)
 	if got := view(t, l, "r").Static; got.Seconds != 0 {

@@ -42,11 +42,15 @@ type bounds struct{ attempts, looks, runLooks, points, trainings int }
 func New() *Ledger {
 	return &Ledger{
 		runs: map[string]*account{}, over: newRecent(), seed: maphash.MakeSeed(),
-		bounds: bounds{attempts: maxAttempts, looks: maxLooks, runLooks: maxRunLooks, points: maxPoints, trainings: maxTrainings},
+		bounds: bounds{
+			attempts: maxAttempts, looks: maxLooks, runLooks: maxRunLooks, points: maxPoints,
+			trainings: maxTrainings,
+		},
 	}
 }
 
-// Apply accounts for one event. Doubled events count once; what contradicts itself or belongs to a run long over is ignored.
+// Apply accounts for one event. Doubled events count once; what contradicts itself or belongs to a run long over is
+// ignored.
 func (l *Ledger) Apply(event predictor.Event) {
 	if event == nil {
 		return
@@ -73,7 +77,10 @@ func (l *Ledger) Apply(event predictor.Event) {
 			l.look(a, e, key)
 			l.report(a, e.Stage.Name, e.Task, e.Step, e.Metrics, e.At)
 			if e.Training != nil {
-				l.train(a, TrainingView{Stage: e.Stage.Name, Task: e.Task, Attempt: e.Attempt, Host: e.Host, At: e.At, Training: *e.Training})
+				l.train(a, TrainingView{
+					Stage: e.Stage.Name, Task: e.Task, Attempt: e.Attempt, Host: e.Host, At: e.At,
+					Training: *e.Training,
+				})
 			}
 		}
 	case predictor.Record:
@@ -113,8 +120,8 @@ func (l *Ledger) SetPlan(plan predictor.Plan) {
 	}
 }
 
-// Forecast keeps what is expected of a run, as predictor.State.Forecast returned it at now: as what is expected latest, and, if nothing was
-// expected before, as the first forecast, which is the one that the end is compared with.
+// Forecast keeps what is expected of a run, as predictor.State.Forecast returned it at now: as what is expected latest,
+// and, if nothing was expected before, as the first forecast, which is the one that the end is compared with.
 func (l *Ledger) Forecast(run string, now time.Time, forecast predictor.Forecast) {
 	a := l.runs[run]
 	if a == nil || a.ended() {
@@ -193,8 +200,8 @@ func (l *Ledger) Silent(since time.Time) (silent []RunView) {
 	return silent
 }
 
-// Note keeps what somebody should know of a run that goes on, in the place of what was noted before; empty is nothing. It reports whether that
-// is another than before.
+// Note keeps what somebody should know of a run that goes on, in the place of what was noted before; empty is nothing.
+// It reports whether that is another than before.
 func (l *Ledger) Note(run, text string) (news bool) {
 	a := l.runs[run]
 	if a == nil || a.ended() || a.notice == text {
@@ -212,8 +219,8 @@ func (l *Ledger) view(a *account) RunView {
 	return view
 }
 
-// Decisions returns the newest limit decisions, oldest first: those about a run, or all where about is nil. Those about a
-// run are about its windows, or about the stages of its build while it ran. A limit of 0 is no limit.
+// Decisions returns the newest limit decisions, oldest first: those about a run, or all where about is nil. Those about
+// a run are about its windows, or about the stages of its build while it ran. A limit of 0 is no limit.
 func (l *Ledger) Decisions(about *RunView, limit int) []predictor.Decision {
 	found := []predictor.Decision{}
 	kept := l.decisions[max(0, len(l.decisions)-maxDecisions):]
@@ -282,7 +289,10 @@ func (l *Ledger) recorded(e predictor.Record) {
 	}
 	l.report(a, e.Stage.Name, e.Task, e.Step, e.Metrics, e.At)
 	if e.Training != nil {
-		l.train(a, TrainingView{Stage: e.Stage.Name, Task: e.Task, Attempt: e.Attempt, Host: e.Host, Outcome: e.Outcome, At: e.At, Training: *e.Training})
+		l.train(a, TrainingView{
+			Stage: e.Stage.Name, Task: e.Task, Attempt: e.Attempt, Host: e.Host, Outcome: e.Outcome,
+			At: e.At, Training: *e.Training,
+		})
 	}
 	if kept, known := l.place(a, key); known {
 		kept.stage, kept.task, kept.number = st, e.Task, int32(e.Attempt)

@@ -36,15 +36,20 @@ func apply(events ...predictor.Event) *ledger.Ledger {
 }
 
 func started(run string) predictor.RunStarted {
-	return predictor.RunStarted{Run: run, Pipeline: "digits", App: "app", Build: "b1", Event: "e1", Goal: predictor.Goal{Budget: quantity.USD}, At: epoch}
+	return predictor.RunStarted{
+		Run: run, Pipeline: "digits", App: "app", Build: "b1", Event: "e1",
+		Goal: predictor.Goal{Budget: quantity.USD}, At: epoch,
+	}
 }
 
 func record(task, attempt int, venue predictor.Venue, outcome predictor.Outcome) predictor.Record {
 	return predictor.Record{
 		Run: "r", Stage: score, Task: fmt.Sprint("t", task), Attempt: attempt, Venue: venue, Outcome: outcome, At: after(10),
-		Queue: time.Second, Start: 100 * time.Millisecond, Grant: quantity.Size{CPU: 1000, Memory: 128 * quantity.MiB}, Cost: 1000,
+		Queue: time.Second, Start: 100 * time.Millisecond, Grant: quantity.Size{CPU: 1000, Memory: 128 * quantity.MiB},
+		Cost: 1000,
 		Predicted: predictor.Prediction{
-			Memory: predictor.Interval{Low: 50e6, Mid: 100e6, High: 120e6}, Wall: predictor.Interval{Low: 1, Mid: 2, High: 3}, Source: "declared",
+			Memory: predictor.Interval{Low: 50e6, Mid: 100e6, High: 120e6}, Wall: predictor.Interval{Low: 1, Mid: 2, High: 3},
+			Source: "declared",
 		},
 		Usage: quantity.Usage{CPU: 2 * time.Second, Wall: 4 * time.Second, PeakMemory: 100e6},
 	}
@@ -65,7 +70,10 @@ func TestARunIsAccountedFromItsEvents(t *testing.T) {
 		started("r"),
 		predictor.Scheduled{Run: "r", Stage: score, Tasks: 3, Expected: 1, Declared: quantity.Size{CPU: 500}, At: after(1)},
 		predictor.AttemptStarted{Run: "r", Stage: score, Task: "t0", Attempt: 1, Venue: predictor.Pool, At: after(2)},
-		predictor.Sampled{Run: "r", Stage: score, Task: "t0", Step: 7, Metrics: map[string]float64{"loss": 0.5, "bad": math.NaN()}, Memory: 90e6, At: after(3)},
+		predictor.Sampled{
+			Run: "r", Stage: score, Task: "t0", Step: 7,
+			Metrics: map[string]float64{"loss": 0.5, "bad": math.NaN()}, Memory: 90e6, At: after(3),
+		},
 		record(0, 1, predictor.Pool, predictor.OutOfMemory),
 		record(0, 2, predictor.Pool, predictor.Succeeded),
 		record(1, 1, predictor.Function, predictor.Refused),
@@ -75,10 +83,14 @@ func TestARunIsAccountedFromItsEvents(t *testing.T) {
 	l.SetPlan(predictor.Plan{Grants: []predictor.Grant{
 		{Stage: score, Venue: predictor.Function, Slots: 2}, {Stage: score, Venue: predictor.Pool, Slots: 1},
 	}})
-	l.Forecast("r", after(5), predictor.Forecast{Finish: predictor.Interval{Low: 10, Mid: 20, High: 30}, Cost: predictor.Interval{Mid: 0.1}, Runs: 3})
+	l.Forecast("r", after(5), predictor.Forecast{
+		Finish: predictor.Interval{Low: 10, Mid: 20, High: 30},
+		Cost:   predictor.Interval{Mid: 0.1}, Runs: 3,
+	})
 	l.Forecast("r", after(9), predictor.Forecast{Finish: predictor.Interval{Mid: 1}})
 	want := ledger.RunView{
-		Run: "r", Pipeline: "digits", App: "app", Build: "b1", State: predictor.RunRunning, Goal: predictor.Goal{Budget: quantity.USD},
+		Run: "r", Pipeline: "digits", App: "app", Build: "b1", State: predictor.RunRunning,
+		Goal:      predictor.Goal{Budget: quantity.USD},
 		StartedAt: epoch, Event: "e1",
 		Stages: []ledger.StageView{{
 			Name: "score", Declared: quantity.Size{CPU: 500}, Expected: 4, Scheduled: 3, Running: 1, Done: 1,
@@ -91,15 +103,18 @@ func TestARunIsAccountedFromItsEvents(t *testing.T) {
 			},
 			Slots:         map[predictor.Venue]int{predictor.Pool: 1, predictor.Function: 2},
 			PredictedWall: predictor.Interval{Low: 1, Mid: 2, High: 3}, ActualWall: 4,
-			PredictedMemory: predictor.Interval{Low: 50e6, Mid: 100e6, High: 120e6}, WallError: 1, WallErrors: 1, MemoryErrors: 1,
-			Cost: 4000, Step: 7, Metrics: map[string]float64{"loss": 0.5},
+			PredictedMemory: predictor.Interval{Low: 50e6, Mid: 100e6, High: 120e6}, WallError: 1, WallErrors: 1,
+			MemoryErrors: 1,
+			Cost:         4000, Step: 7, Metrics: map[string]float64{"loss": 0.5},
 		}},
 		Totals: ledger.Totals{
 			QueueSeconds: 4, StartSeconds: 0.4, RunSeconds: 16, CPUSeconds: 8,
-			Tasks: map[predictor.Venue]int{predictor.Pool: 1, predictor.Function: 0}, Attempts: 4, Failures: 1, OutOfMemory: 1, Cost: 4000,
+			Tasks: map[predictor.Venue]int{predictor.Pool: 1, predictor.Function: 0}, Attempts: 4, Failures: 1, OutOfMemory: 1,
+			Cost: 4000,
 		},
 		Predicted: ledger.RunPrediction{
-			FinishSeconds: predictor.Interval{Low: 15, Mid: 25, High: 35}, Cost: predictor.Interval{Mid: 0.1}, Runs: 3, At: after(5),
+			FinishSeconds: predictor.Interval{Low: 15, Mid: 25, High: 35}, Cost: predictor.Interval{Mid: 0.1}, Runs: 3,
+			At: after(5),
 		},
 		Latest: ledger.RunPrediction{FinishSeconds: predictor.Interval{Low: 9, Mid: 10, High: 9}, At: after(9)},
 		Static: ledger.Static{ // no host has told its price
@@ -111,9 +126,13 @@ func TestARunIsAccountedFromItsEvents(t *testing.T) {
 		t.Errorf("the view (-want +got):\n%s", diff)
 	}
 
-	l.Apply(predictor.RunEnded{Run: "r", State: predictor.RunSucceeded, Result: []byte(`{"accuracy":0.97}`), At: after(20)})
+	l.Apply(predictor.RunEnded{
+		Run: "r", State: predictor.RunSucceeded, Result: []byte(`{"accuracy":0.97}`),
+		At: after(20),
+	})
 	ended := view(t, l, "r")
-	if ended.State != predictor.RunSucceeded || ended.Actual.Seconds != 20 || string(ended.Result) != `{"accuracy":0.97}` || !ended.EndedAt.Equal(after(20)) {
+	if ended.State != predictor.RunSucceeded || ended.Actual.Seconds != 20 ||
+		string(ended.Result) != `{"accuracy":0.97}` || !ended.EndedAt.Equal(after(20)) {
 		t.Errorf("the ended run: %+v", ended)
 	}
 	if ended.Stages[0].Running != 0 || ended.Stages[0].Slots[predictor.Function] != 0 {
@@ -132,14 +151,42 @@ func TestWhatIsDoubledCountsOnce(t *testing.T) {
 		state                  predictor.RunState
 	}{
 		{"a start", []predictor.Event{started("r"), begun, begun}, 1, 0, 0, predictor.RunRunning},
-		{"a Record", []predictor.Event{started("r"), begun, record(0, 1, predictor.Pool, predictor.Succeeded), record(0, 1, predictor.Pool, predictor.Succeeded)}, 0, 1, 1, predictor.RunRunning},
-		{"a task that two attempts finished", []predictor.Event{started("r"), record(0, 1, predictor.Pool, predictor.Succeeded), record(0, 2, predictor.Pool, predictor.Succeeded)}, 0, 1, 2, predictor.RunRunning},
-		{"a start after its Record", []predictor.Event{started("r"), record(0, 1, predictor.Pool, predictor.Succeeded), begun}, 0, 1, 1, predictor.RunRunning},
-		{"an attempt whose host died without a Record", []predictor.Event{started("r"), begun, attempt(begun, 2)}, 1, 0, 0, predictor.RunRunning},
-		{"the start of a run after its end", []predictor.Event{started("r"), ended, started("r")}, 0, 0, 0, predictor.RunSucceeded},
-		{"the end of a run", []predictor.Event{started("r"), ended, predictor.RunEnded{Run: "r", State: predictor.RunFailed, At: after(21)}}, 0, 0, 0, predictor.RunSucceeded},
+		{"a Record", []predictor.Event{
+			started("r"), begun, record(0, 1, predictor.Pool, predictor.Succeeded),
+			record(0, 1, predictor.Pool, predictor.Succeeded),
+		}, 0, 1, 1, predictor.RunRunning},
+		{
+			"a task that two attempts finished",
+			[]predictor.Event{
+				started("r"),
+				record(0, 1, predictor.Pool, predictor.Succeeded), record(0, 2, predictor.Pool, predictor.Succeeded),
+			},
+			0, 1, 2,
+			predictor.RunRunning,
+		},
+		{"a start after its Record", []predictor.Event{
+			started("r"), record(0, 1, predictor.Pool, predictor.Succeeded),
+			begun,
+		}, 0, 1, 1, predictor.RunRunning},
+		{
+			"an attempt whose host died without a Record",
+			[]predictor.Event{started("r"), begun, attempt(begun, 2)},
+			1, 0, 0,
+			predictor.RunRunning,
+		},
+		{
+			"the start of a run after its end",
+			[]predictor.Event{started("r"), ended, started("r")},
+			0, 0, 0,
+			predictor.RunSucceeded,
+		},
+		{"the end of a run", []predictor.Event{
+			started("r"), ended,
+			predictor.RunEnded{Run: "r", State: predictor.RunFailed, At: after(21)},
+		}, 0, 0, 0, predictor.RunSucceeded},
 		{"a Record a little after the end", []predictor.Event{
-			started("r"), begun, ended, record(0, 1, predictor.Pool, predictor.Succeeded), record(0, 1, predictor.Pool, predictor.Succeeded),
+			started("r"), begun, ended, record(0, 1, predictor.Pool, predictor.Succeeded),
+			record(0, 1, predictor.Pool, predictor.Succeeded),
 		}, 0, 1, 1, predictor.RunSucceeded},
 		{"events before the start", []predictor.Event{begun, started("r")}, 1, 0, 0, predictor.RunRunning},
 	} {
@@ -150,7 +197,8 @@ func TestWhatIsDoubledCountsOnce(t *testing.T) {
 			if len(got.Stages) > 0 {
 				stage = got.Stages[0]
 			}
-			if stage.Running != c.running || stage.Done != c.done || stage.Attempts != c.attempt || got.State != c.state || got.Pipeline != "digits" {
+			if stage.Running != c.running || stage.Done != c.done || stage.Attempts != c.attempt || got.State != c.state ||
+				got.Pipeline != "digits" {
 				t.Errorf("%d run, %d done in %d attempts, %s of %q; want %d, %d, %d, %s of digits",
 					stage.Running, stage.Done, stage.Attempts, got.State, got.Pipeline, c.running, c.done, c.attempt, c.state)
 			}
@@ -179,8 +227,10 @@ func TestARunIDThatStartsAgainBeginsANewAccount(t *testing.T) {
 	t.Parallel()
 	again := started("r")
 	again.At = after(100)
-	l := apply(started("r"), record(0, 1, predictor.Pool, predictor.Succeeded), predictor.RunEnded{Run: "r", State: predictor.RunFailed, Error: "boom", At: after(50)}, again)
-	if got := view(t, l, "r"); got.State != predictor.RunRunning || got.Error != "" || len(got.Stages) != 0 || len(l.Runs(ledger.Query{}).Runs) != 1 {
+	l := apply(started("r"), record(0, 1, predictor.Pool, predictor.Succeeded),
+		predictor.RunEnded{Run: "r", State: predictor.RunFailed, Error: "boom", At: after(50)}, again)
+	if got := view(t, l, "r"); got.State != predictor.RunRunning || got.Error != "" || len(got.Stages) != 0 ||
+		len(l.Runs(ledger.Query{}).Runs) != 1 {
 		t.Errorf("the second run of the ID: %+v", got)
 	}
 }
@@ -257,7 +307,10 @@ func TestDecisionsAreThoseAboutTheRunWhileItRan(t *testing.T) {
 func TestResultsThatWereCutAreStillJSON(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{`{"a":1}`: `{"a":1}`, `{"a":`: `"{\"a\":"`, "": ""} {
-		l := apply(started("r"), predictor.RunEnded{Run: "r", State: predictor.RunSucceeded, Result: []byte(given), At: after(1)})
+		l := apply(started("r"), predictor.RunEnded{
+			Run: "r", State: predictor.RunSucceeded, Result: []byte(given),
+			At: after(1),
+		})
 		got := view(t, l, "r")
 		if string(got.Result) != want {
 			t.Errorf("result %q is kept as %q, want %q", given, got.Result, want)
@@ -296,7 +349,8 @@ func TestMemoryStaysBounded(t *testing.T) {
 		line.Run = "large"
 		l.Apply(line)
 	}
-	if grown := heap() - before; grown > 4<<20 { // about 200 bytes for an attempt, and the keys that tell doubled Records apart
+	// about 200 bytes for an attempt, and the keys that tell doubled Records apart
+	if grown := heap() - before; grown > 4<<20 {
 		t.Errorf("a run of 10,000 tasks takes %d KiB, want at most 4096", grown>>10)
 	}
 	runtime.KeepAlive(l)
@@ -316,11 +370,16 @@ func TestTheOrderOfRecordsDoesNotChangeTheSums(t *testing.T) {
 		for range rapid.IntRange(0, 40).Draw(t, "records") {
 			lines = append(lines, record(
 				rapid.IntRange(0, 9).Draw(t, "task"), rapid.IntRange(1, 3).Draw(t, "attempt"),
-				predictor.Pool, rapid.SampledFrom([]predictor.Outcome{predictor.Succeeded, predictor.Failed, predictor.OutOfMemory}).Draw(t, "outcome"),
+				predictor.Pool, rapid.SampledFrom([]predictor.Outcome{
+					predictor.Succeeded, predictor.Failed,
+					predictor.OutOfMemory,
+				}).Draw(t, "outcome"),
 			))
 		}
 		// Records of one attempt agree: only the first counts.
-		lines = slices.CompactFunc(sortedByAttempt(lines), func(a, b predictor.Event) bool { return attemptOf(a) == attemptOf(b) })
+		lines = slices.CompactFunc(sortedByAttempt(lines), func(a, b predictor.Event) bool {
+			return attemptOf(a) == attemptOf(b)
+		})
 		shuffled := rapid.Permutation(append(slices.Clone(lines), lines...)).Draw(t, "order")
 		first, _ := apply(append([]predictor.Event{started("r")}, lines...)...).Run("r")
 		second, _ := apply(append([]predictor.Event{started("r")}, shuffled...)...).Run("r")
@@ -354,7 +413,12 @@ func TestThePoolCostIsTheLargerShareOfTheHost(t *testing.T) {
 		want quantity.Money
 	}{
 		{"a core of four for an hour", quantity.Size{CPU: 1000, Memory: quantity.GiB}, time.Hour, quantity.USD / 4},
-		{"half of the memory for half an hour", quantity.Size{CPU: 1000, Memory: 4 * quantity.GiB}, 30 * time.Minute, quantity.USD / 4},
+		{
+			"half of the memory for half an hour",
+			quantity.Size{CPU: 1000, Memory: 4 * quantity.GiB},
+			30 * time.Minute,
+			quantity.USD / 4,
+		},
 		{"never more than the host", quantity.Size{CPU: 9000}, time.Hour, quantity.USD},
 		{"nothing for a clock that stepped back", quantity.Size{CPU: 1000}, -time.Hour, 0},
 	} {
@@ -390,6 +454,7 @@ func ExampleLedger() {
 	l.Apply(predictor.RunEnded{Run: "r", State: predictor.RunSucceeded, At: after(12)})
 	run, _ := l.Run("r")
 	fmt.Printf("%s in %.0f s: %d tasks at the pool, %d at functions, %.0f s of run time\n",
-		run.State, run.Actual.Seconds, run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function], run.Totals.RunSeconds)
+		run.State, run.Actual.Seconds, run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function],
+		run.Totals.RunSeconds)
 	// Output: succeeded in 12 s: 1 tasks at the pool, 1 at functions, 8 s of run time
 }

@@ -21,8 +21,8 @@ type rescheduled struct {
 	size  quantity.Size
 }
 
-// listSchedule returns when a run that began and ended at these times would have ended on hosts with these capacities, had
-// its attempts held these sizes for these times; known is false where some attempt fits on no host.
+// listSchedule returns when a run that began and ended at these times would have ended on hosts with these capacities,
+// had its attempts held these sizes for these times; known is false where some attempt fits on no host.
 //
 // It is a list schedule (Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969):
 // attempts start in the order in which they are scheduled, each on the first host that has room. What a run waits for

@@ -19,7 +19,8 @@ type look struct {
 	attempt int32
 }
 
-// maxRunLooks is how many looks a run has before they are thinned: half an hour of four attempts, looked at every second.
+// maxRunLooks is how many looks a run has before they are thinned: half an hour of four attempts, looked at every
+// second.
 const maxRunLooks = 8192
 
 // look keeps a sample of an attempt that is known and has not ended.
@@ -32,7 +33,8 @@ func (l *Ledger) look(a *account, e predictor.Sampled, key uint64) {
 		return
 	}
 	a.detail.looks = append(a.detail.looks, look{
-		at: spend.Nanoseconds(e.At), memory: max(0, e.Memory), grant: unique.Make(e.Grant), cpu: int32(max(0, min(e.CPU, 1<<31-1))), attempt: place,
+		at: spend.Nanoseconds(e.At), memory: max(0, e.Memory), grant: unique.Make(e.Grant),
+		cpu: int32(max(0, min(e.CPU, 1<<31-1))), attempt: place,
 	})
 	l.kept.looks++
 	if len(a.detail.looks) > l.bounds.runLooks {
@@ -40,7 +42,8 @@ func (l *Ledger) look(a *account, e predictor.Sampled, key uint64) {
 	}
 }
 
-// thinOldest makes room for looks at the expense of the oldest ended run that has some: half of them, or all of the last few.
+// thinOldest makes room for looks at the expense of the oldest ended run that has some: half of them, or all of the
+// last few.
 func (l *Ledger) thinOldest() bool {
 	const few = 64
 	for _, a := range l.order {
@@ -56,11 +59,14 @@ func (l *Ledger) thinOldest() bool {
 	return false
 }
 
-// thin joins every two looks of each attempt: the CPU is the mean over the time of both, the memory is the higher, grant and time are those of the
-// later. The last look of an attempt that has ended and was looked at once is left out: its Record says the same.
+// thin joins every two looks of each attempt: the CPU is the mean over the time of both, the memory is the higher,
+// grant and time are those of the later. The last look of an attempt that has ended and was looked at once is left out:
+// its Record says the same.
 func (l *Ledger) thin(a *account) {
 	looks := a.detail.looks
-	slices.SortStableFunc(looks, func(a, b look) int { return cmp.Or(cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.at, b.at)) })
+	slices.SortStableFunc(looks, func(a, b look) int {
+		return cmp.Or(cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.at, b.at))
+	})
 	kept := looks[:0]
 	for start := 0; start < len(looks); {
 		end := start

@@ -31,8 +31,8 @@ func (s shelf) part(query ledger.Query) (part ledger.Part) {
 	return part
 }
 
-// TestPagesListEachRunOnce divides runs between two stores, of which one knows some as they were earlier, reads them page
-// by page, and starts others meanwhile.
+// TestPagesListEachRunOnce divides runs between two stores, of which one knows some as they were earlier, reads them
+// page by page, and starts others meanwhile.
 func TestPagesListEachRunOnce(t *testing.T) {
 	t.Parallel()
 	states := []predictor.RunState{predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed}

@@ -3,7 +3,8 @@ package ledger
 // maxRecent is how many keys a generation takes: those of 32,000 tasks, in about 2 MB.
 const maxRecent = 1 << 16
 
-// recent remembers keys in two generations: the latest maxRecent at least, twice as many at most. A run that goes on for ever remembers no more.
+// recent remembers keys in two generations: the latest maxRecent at least, twice as many at most. A run that goes on
+// for ever remembers no more.
 type recent struct{ newer, older map[uint64]struct{} }
 
 func newRecent() *recent { return &recent{newer: map[uint64]struct{}{}} }

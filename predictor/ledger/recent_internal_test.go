@@ -17,7 +17,8 @@ func TestARunThatGoesOnForEverRemembersItsLatestAttemptsOnly(t *testing.T) {
 	stage := predictor.StageID{App: "a", Build: "b", Name: "learn"}
 	for i := range tasks {
 		record := predictor.Record{
-			Run: "endless", Pipeline: "watch", Stage: stage, Task: fmt.Sprintf("learn-%d", i), Attempt: 1, Outcome: predictor.Succeeded, At: at,
+			Run: "endless", Pipeline: "watch", Stage: stage, Task: fmt.Sprintf("learn-%d", i), Attempt: 1,
+			Outcome: predictor.Succeeded, At: at,
 		}
 		l.Apply(record)
 		l.Apply(record) // it was published twice

@@ -38,7 +38,8 @@ func (l *Ledger) Accruing(now time.Time) (accruing []Accruing) {
 	return accruing
 }
 
-// accruing is what an attempt that goes on has cost until now; known is false for what is not paid for by the hour, or not any more.
+// accruing is what an attempt that goes on has cost until now; known is false for what is not paid for by the hour, or
+// not any more.
 func (l *Ledger) accruing(attempt *attempt, now int64) (of Accruing, known bool) {
 	m := attempt.manner.Value()
 	price, priced := l.prices.Of(m.host)
@@ -215,18 +216,22 @@ func (s *Statement) Bill(now time.Time) Bill {
 		b.Function = b.Function.Plus(line.Function)
 		b.Idle = b.Idle.Plus(line.Idle)
 	}
-	slices.SortFunc(b.Lines, func(a, b Line) int { return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(b.Lines, func(a, b Line) int {
+		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name))
+	})
 	b.Attempts = b.Pool.Plus(b.Function)
 	b.Total = b.Attempts.Plus(b.Idle)
 	return b
 }
 
-// WriteCSV writes the bill as CSV (RFC 4180): a header that names the dimension and the units, then one record for each line, in the order of
-// the lines. Amounts are US dollars with all their digits, times seconds. A name that a spreadsheet would compute begins with an apostrophe. An error is that of w.
+// WriteCSV writes the bill as CSV (RFC 4180): a header that names the dimension and the units, then one record for each
+// line, in the order of the lines. Amounts are US dollars with all their digits, times seconds. A name that a
+// spreadsheet would compute begins with an apostrophe. An error is that of w.
 func (b Bill) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	rows := [][]string{{
-		string(b.By), "attempts", "tasks", "reused", "held_seconds", "pool_usd", "function_usd", "idle_usd", "total_usd", "wasted_usd", "since", "until",
+		string(b.By), "attempts", "tasks", "reused", "held_seconds", "pool_usd", "function_usd", "idle_usd", "total_usd",
+		"wasted_usd", "since", "until",
 	}}
 	for _, line := range b.Lines {
 		rows = append(rows, []string{

@@ -18,7 +18,8 @@ const (
 	staticLag   = 50
 )
 
-// static returns what the run would have cost at static sizes, all at the pool. It is computed again only when something has changed since.
+// static returns what the run would have cost at static sizes, all at the pool. It is computed again only when
+// something has changed since.
 //
 // The static size of a stage is what its code asks for; for what it does not ask for, the highest peak of memory of
 // any of its attempts and a tenth, the mean of the cores that they used, and the GPUs that they held. The price of an
@@ -104,8 +105,8 @@ func staticSize(declared quantity.Size, attempts []*attempt) quantity.Size {
 	return seen
 }
 
-// compareStatic is what attempts of one stage would have cost at size. The price is asked once for each host, for the time of all its
-// attempts together.
+// compareStatic is what attempts of one stage would have cost at size. The price is asked once for each host, for the
+// time of all its attempts together.
 func compareStatic(
 	attempts []*attempt, size quantity.Size, prices *spend.Prices,
 ) (cost quantity.Money, short int, known bool) {
@@ -147,7 +148,8 @@ func (a *attempt) priced() pricing.Attempt {
 func cheapest(prices *spend.Prices, size quantity.Size) (least pricing.Host, known bool) {
 	for _, name := range prices.Hosts() {
 		host, _ := prices.Of(name)
-		if host.PerHour > 0 && size.Fits(host.Capacity) && (!known || host.For(size, time.Hour) < least.For(size, time.Hour)) {
+		if host.PerHour > 0 && size.Fits(host.Capacity) &&
+			(!known || host.For(size, time.Hour) < least.For(size, time.Hour)) {
 			least, known = host, true
 		}
 	}

@@ -13,12 +13,16 @@ import (
 // training is one that has done so many steps.
 func training(steps int64) *predictor.Training {
 	return &predictor.Training{
-		Executor: "torch", Schedule: "gpipe", Steps: steps, TotalSteps: 10, PredictedStepSeconds: 0.5, Parts: []predictor.TrainingPart{{Device: "cpu:0", Kind: "cpu", Ops: 3}},
+		Executor: "torch", Schedule: "gpipe", Steps: steps, TotalSteps: 10, PredictedStepSeconds: 0.5,
+		Parts: []predictor.TrainingPart{{Device: "cpu:0", Kind: "cpu", Ops: 3}},
 	}
 }
 
 func sampled(task string, attempt int, at float64, told *predictor.Training) predictor.Sampled {
-	return predictor.Sampled{Run: "r", Stage: score, Task: task, Attempt: attempt, Venue: predictor.Pool, Host: "h", At: after(at), Training: told}
+	return predictor.Sampled{
+		Run: "r", Stage: score, Task: task, Attempt: attempt, Venue: predictor.Pool, Host: "h",
+		At: after(at), Training: told,
+	}
 }
 
 func trainings(t *testing.T, l *ledger.Ledger) []ledger.TrainingView {
@@ -64,12 +68,14 @@ func TestWhyAPlanWasChosenStaysWhenLaterSamplesLeaveItOut(t *testing.T) {
 
 func TestATrainingOfWhichNothingMoreIsHeardIsLost(t *testing.T) {
 	t.Parallel()
-	l := apply(started("r"), sampled("t0", 1, 2, training(1)), sampled("t0", 2, 5, training(1)), sampled("t1", 1, 5, training(2)))
+	l := apply(started("r"), sampled("t0", 1, 2, training(1)), sampled("t0", 2, 5, training(1)),
+		sampled("t1", 1, 5, training(2)))
 	if found := trainings(t, l); found[0].Outcome != predictor.Lost || found[1].Outcome != "" || found[2].Outcome != "" {
 		t.Errorf("outcomes: %+v, want the attempt before to be lost and the others to go on", found)
 	}
 	l.Apply(predictor.RunEnded{Run: "r", State: predictor.RunCancelled, At: after(6)})
-	if found := trainings(t, l); found[0].Outcome != predictor.Lost || found[1].Outcome != predictor.Cancelled || found[2].Outcome != predictor.Cancelled {
+	if found := trainings(t, l); found[0].Outcome != predictor.Lost || found[1].Outcome != predictor.Cancelled ||
+		found[2].Outcome != predictor.Cancelled {
 		t.Errorf("outcomes after the run's end: %+v, want them cancelled with it", found)
 	}
 }

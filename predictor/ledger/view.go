@@ -10,7 +10,8 @@ import (
 
 // RunView is one run as it stands.
 type RunView struct {
-	// Run is the run's ID; Pipeline, App and Build say what runs. All but Run are empty while the run's start was not seen.
+	// Run is the run's ID; Pipeline, App and Build say what runs. All but Run are empty while the run's start was not
+	// seen.
 	Run      string `json:"run"`
 	Pipeline string `json:"pipeline"`
 	App      string `json:"app"`
@@ -25,7 +26,8 @@ type RunView struct {
 	EndedAt time.Time `json:"ended_at,omitzero"`
 	// Error says why the run failed; empty otherwise.
 	Error string `json:"error,omitempty"`
-	// Notice is what somebody should know of a run that goes on: that it is blocked and why, or that its history is nearly full. Empty otherwise.
+	// Notice is what somebody should know of a run that goes on: that it is blocked and why, or that its history is nearly
+	// full. Empty otherwise.
 	Notice string `json:"notice,omitempty"`
 	// Result is the encoded result, cut to 4 KiB; a JSON string when what was left is not JSON.
 	Result json.RawMessage `json:"result,omitempty"`
@@ -79,16 +81,16 @@ type RunActual struct {
 
 // Totals are sums over the attempts of all stages of a run.
 type Totals struct {
-	// QueueSeconds is the time spent waiting for a slot and for admission, StartSeconds for children and environments to start,
-	// RunSeconds in users' code, and CPUSeconds on processors.
+	// QueueSeconds is the time spent waiting for a slot and for admission, StartSeconds for children and environments to
+	// start, RunSeconds in users' code, and CPUSeconds on processors.
 	QueueSeconds float64 `json:"queue_seconds"`
 	StartSeconds float64 `json:"start_seconds"`
 	RunSeconds   float64 `json:"run_seconds"`
 	CPUSeconds   float64 `json:"cpu_seconds"`
 	// Tasks counts finished tasks by venue; both venues are always present.
 	Tasks map[predictor.Venue]int `json:"tasks"`
-	// Attempts counts attempts that ended, Failures those that count against a stage's attempts, OutOfMemory those of them that ran out
-	// of memory.
+	// Attempts counts attempts that ended, Failures those that count against a stage's attempts, OutOfMemory those of them
+	// that ran out of memory.
 	Attempts    int `json:"attempts"`
 	Failures    int `json:"failures"`
 	OutOfMemory int `json:"out_of_memory"`
@@ -108,8 +110,9 @@ type StageView struct {
 	Scheduled int `json:"scheduled"`
 	Running   int `json:"running"`
 	Done      int `json:"done"`
-	// Attempts counts attempts that ended. Failed counts those of them that count against the stage's attempts, OutOfMemory the part of
-	// these that ran out of memory, Lost those whose host went away, Refused those that the venue could not run.
+	// Attempts counts attempts that ended. Failed counts those of them that count against the stage's attempts,
+	// OutOfMemory the part of these that ran out of memory, Lost those whose host went away, Refused those that the venue
+	// could not run.
 	Attempts    int `json:"attempts"`
 	Failed      int `json:"failed"`
 	OutOfMemory int `json:"out_of_memory"`
@@ -132,14 +135,15 @@ type StageView struct {
 	Grant quantity.Size `json:"grant"`
 	// Slots is what the latest plan grants the stage by venue; both venues are always present, 0 once the run has ended.
 	Slots map[predictor.Venue]int `json:"slots"`
-	// PredictedWall is the mean of what was expected of attempts before they ran, in seconds, and ActualWall the mean of what those that
-	// succeeded took. A zero Interval means that nothing was expected.
+	// PredictedWall is the mean of what was expected of attempts before they ran, in seconds, and ActualWall the mean of
+	// what those that succeeded took. A zero Interval means that nothing was expected.
 	PredictedWall predictor.Interval `json:"predicted_wall_seconds"`
 	ActualWall    float64            `json:"actual_wall_seconds"`
 	// PredictedMemory is the highest memory that was expected of any attempt, in bytes, to be compared with PeakMemory.
 	PredictedMemory predictor.Interval `json:"predicted_memory_bytes"`
-	// WallError and MemoryError are the medians of predictor.RelativeError over attempts that were predicted and succeeded: 0 is exact,
-	// 1 is twice as much or half. WallErrors and MemoryErrors say over how many, the latest at most.
+	// WallError and MemoryError are the medians of predictor.RelativeError over attempts that were predicted and
+	// succeeded: 0 is exact, 1 is twice as much or half. WallErrors and MemoryErrors say over how many, the latest at
+	// most.
 	WallError    float64 `json:"wall_error"`
 	MemoryError  float64 `json:"memory_error"`
 	WallErrors   int     `json:"wall_errors"`

@@ -14,7 +14,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Catalogue is a set of prices. Use Parse or Default; the zero Catalogue has none. It does not change and may be read concurrently.
+// Catalogue is a set of prices. Use Parse or Default; the zero Catalogue has none. It does not change and may be read
+// concurrently.
 type Catalogue struct{ rows []Row } // sorted by compareRows
 
 // Offer is what one name of the catalogue has and costs.
@@ -42,8 +43,8 @@ func (c Catalogue) Offers() []Offer {
 	return offers
 }
 
-// Where returns the catalogue of the offers that keep accepts. Use it to leave out what cannot be used: the catalogue does not say that
-// "lambda-arm" and "c7g.xlarge" run other binaries than "lambda-x86".
+// Where returns the catalogue of the offers that keep accepts. Use it to leave out what cannot be used: the catalogue
+// does not say that "lambda-arm" and "c7g.xlarge" run other binaries than "lambda-x86".
 func (c Catalogue) Where(keep func(Offer) bool) Catalogue {
 	var kept []Row
 	for named := range names(c.rows) {
@@ -106,13 +107,13 @@ type Quote struct {
 	Rented quantity.Size
 	// Bill is what renting it for this one use costs.
 	Bill quantity.Money
-	// Share is what the room costs on a host that others share and that runs anyway (Host.For); a GPU that need leaves alone is not in it.
-	// It is the Bill where nothing is shared.
+	// Share is what the room costs on a host that others share and that runs anyway (Host.For); a GPU that need leaves
+	// alone is not in it. It is the Bill where nothing is shared.
 	Share quantity.Money
 }
 
-// Compare returns the offers of a region that can hold need, with what each asks for held: the smallest Share first, among equals the
-// smallest Bill, then by kind and name.
+// Compare returns the offers of a region that can hold need, with what each asks for held: the smallest Share first,
+// among equals the smallest Bill, then by kind and name.
 func (c Catalogue) Compare(need quantity.Size, held time.Duration, region string) []Quote {
 	var quotes []Quote
 	for _, offer := range c.Offers() {
@@ -133,8 +134,9 @@ func (c Catalogue) Compare(need quantity.Size, held time.Duration, region string
 	return quotes
 }
 
-// Cheapest returns the offer of a kind and region that holds need for the least money in the long run: by the marginal price of an hour of
-// what has to be rented, a host as a whole. Among equals it is the first by name. known is false when nothing holds need.
+// Cheapest returns the offer of a kind and region that holds need for the least money in the long run: by the marginal
+// price of an hour of what has to be rented, a host as a whole. Among equals it is the first by name. known is false
+// when nothing holds need.
 func (c Catalogue) Cheapest(need quantity.Size, kind Kind, region string) (offer Offer, known bool) {
 	var least quantity.Money
 	for _, candidate := range c.Offers() {
@@ -149,12 +151,14 @@ func (c Catalogue) Cheapest(need quantity.Size, kind Kind, region string) (offer
 	return offer, known
 }
 
-// Memory mebibytes of functions: any number of MiB from 128, https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
+// Memory mebibytes of functions: any number of MiB from 128,
+// https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
 const leastFunctionMemory = 128 * quantity.MiB
 
-// Fit returns what has to be rented to hold need: the whole host; so much memory of a function that it has both the memory and the cores
-// (cores come in proportion to memory, and all of Capacity.CPU with all of Capacity.Memory); what is needed of a container. fits is false
-// when the offer cannot hold need, and always for storage. GPU memory is that of the devices that the GPU share needs, at least one.
+// Fit returns what has to be rented to hold need: the whole host; so much memory of a function that it has both the
+// memory and the cores (cores come in proportion to memory, and all of Capacity.CPU with all of Capacity.Memory); what
+// is needed of a container. fits is false when the offer cannot hold need, and always for storage. GPU memory is that
+// of the devices that the GPU share needs, at least one.
 func (o Offer) Fit(need quantity.Size) (rented quantity.Size, fits bool) {
 	if need.CPU < 0 || need.Memory < 0 || need.GPU < 0 || need.GPUMemory < 0 || !o.holds(need) {
 		return quantity.Size{}, false
@@ -165,9 +169,13 @@ func (o Offer) Fit(need quantity.Size) (rented quantity.Size, fits bool) {
 	case Function:
 		// The smallest memory m with m x Capacity.CPU / Capacity.Memory >= need.CPU, in whole MiB.
 		largest := int64(o.Capacity.Memory / quantity.MiB)
-		memory := max(leastFunctionMemory, need.Memory, quantity.Bytes(ceiling(int64(need.CPU)*largest, int64(o.Capacity.CPU)))*quantity.MiB)
+		memory := max(leastFunctionMemory, need.Memory,
+			quantity.Bytes(ceiling(int64(need.CPU)*largest, int64(o.Capacity.CPU)))*quantity.MiB)
 		mebibytes := ceiling(int64(memory), int64(quantity.MiB))
-		return quantity.Size{CPU: o.Capacity.CPU * quantity.Milli(mebibytes) / quantity.Milli(largest), Memory: quantity.Bytes(mebibytes) * quantity.MiB}, true
+		return quantity.Size{
+			CPU:    o.Capacity.CPU * quantity.Milli(mebibytes) / quantity.Milli(largest),
+			Memory: quantity.Bytes(mebibytes) * quantity.MiB,
+		}, true
 	case Container:
 		return need, true
 	case StorageRequest, StorageMonth:
@@ -222,13 +230,15 @@ func (row Row) fields() []string {
 		validUntil = row.ValidUntil.Format(time.DateOnly)
 	}
 	return []string{
-		string(row.Kind), row.Provider, row.Region, row.Name, number(int64(row.Capacity.CPU)), number(int64(row.Capacity.Memory)),
+		string(row.Kind), row.Provider, row.Region, row.Name, number(int64(row.Capacity.CPU)),
+		number(int64(row.Capacity.Memory)),
 		row.Capacity.DeviceClass, number(gpus), number(int64(row.Capacity.GPUMemory) / max(1, gpus)),
 		row.Price.Decimal(), string(row.Unit), row.Dated.Format(time.DateOnly), row.Source, validUntil,
 	}
 }
 
-// String says what an offer is and costs, for people: "c7i.xlarge of us-east-1 (host-on-demand, 4 cores, 8 GiB): $0.1785 an hour; 2026-01-19".
+// String says what an offer is and costs, for people: "c7i.xlarge of us-east-1 (host-on-demand, 4 cores, 8 GiB):
+// $0.1785 an hour; 2026-01-19".
 func (o Offer) String() string {
 	var prices []string
 	for _, price := range []struct {
@@ -253,5 +263,6 @@ func (o Offer) String() string {
 	if !o.Capacity.IsZero() {
 		what += ", " + o.Capacity.String()
 	}
-	return fmt.Sprintf("%s of %s (%s): %s; %s", o.Name, o.Region, what, strings.Join(prices, ", "), o.Dated.Format(time.DateOnly))
+	return fmt.Sprintf("%s of %s (%s): %s; %s", o.Name, o.Region, what, strings.Join(prices, ", "),
+		o.Dated.Format(time.DateOnly))
 }

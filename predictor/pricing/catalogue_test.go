@@ -27,7 +27,12 @@ func TestTheCheapestHostThatHoldsTheNeed(t *testing.T) {
 		{"two cores", quantity.Size{CPU: 2000, Memory: quantity.GiB}, pricing.OnDemandHost, "c7i.large"},
 		{"memory decides", quantity.Size{CPU: 1000, Memory: 8 * quantity.GiB}, pricing.OnDemandHost, "m7i.large"},
 		{"any GPU", quantity.Size{GPU: 500}, pricing.OnDemandHost, "g4dn.xlarge"},
-		{"memory of one GPU, not of four", quantity.Size{GPU: 1000, GPUMemory: 40 * quantity.GiB}, pricing.OnDemandHost, "g6e.xlarge"},
+		{
+			"memory of one GPU, not of four",
+			quantity.Size{GPU: 1000, GPUMemory: 40 * quantity.GiB},
+			pricing.OnDemandHost,
+			"g6e.xlarge",
+		},
 		{"memory of two GPUs", quantity.Size{GPU: 2000, GPUMemory: 40 * quantity.GiB}, pricing.OnDemandHost, "g6.12xlarge"},
 		{"a class of GPU", quantity.Size{GPU: 1000, DeviceClass: "h200"}, pricing.OnDemandHost, "p5en.48xlarge"},
 		{"spot", quantity.Size{CPU: 16_000, GPU: 1000}, pricing.SpotHost, "g6.4xlarge"},
@@ -52,12 +57,16 @@ func TestTheCheapestHostThatHoldsTheNeed(t *testing.T) {
 
 func TestEqualPricesAreOrderedByName(t *testing.T) {
 	t.Parallel()
-	for _, rows := range []string{host + strings.Replace(host, ",big,", ",also,", 1), strings.Replace(host, ",big,", ",also,", 1) + host} {
+	for _, rows := range []string{
+		host + strings.Replace(host, ",big,", ",also,", 1),
+		strings.Replace(host, ",big,", ",also,", 1) + host,
+	} {
 		catalogue := parse(t, header+rows)
 		if offer, _ := catalogue.Cheapest(quantity.Size{CPU: 1}, pricing.OnDemandHost, "attic"); offer.Name != "also" {
 			t.Errorf("got %q, want the first by name", offer.Name)
 		}
-		if quotes := catalogue.Compare(quantity.Size{CPU: 1}, time.Hour, "attic"); len(quotes) != 2 || quotes[0].Offer.Name != "also" {
+		if quotes := catalogue.Compare(quantity.Size{CPU: 1}, time.Hour, "attic"); len(quotes) != 2 ||
+			quotes[0].Offer.Name != "also" {
 			t.Errorf("got %v, want the first by name first", quotes)
 		}
 	}
@@ -65,8 +74,9 @@ func TestEqualPricesAreOrderedByName(t *testing.T) {
 
 func drawNeed(t *rapid.T) quantity.Size {
 	return quantity.Size{
-		CPU: quantity.Milli(rapid.Int64Range(0, 20_000).Draw(t, "CPU")), Memory: quantity.Bytes(rapid.Int64Range(0, 64<<30).Draw(t, "memory")),
-		GPU: quantity.Milli(rapid.SampledFrom([]int64{0, 0, 500, 1000, 4000}).Draw(t, "GPU")),
+		CPU:    quantity.Milli(rapid.Int64Range(0, 20_000).Draw(t, "CPU")),
+		Memory: quantity.Bytes(rapid.Int64Range(0, 64<<30).Draw(t, "memory")),
+		GPU:    quantity.Milli(rapid.SampledFrom([]int64{0, 0, 500, 1000, 4000}).Draw(t, "GPU")),
 	}
 }
 
@@ -108,13 +118,17 @@ func TestAFunctionHasTheMemoryThatItsCoresNeed(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		need := quantity.Size{CPU: quantity.Milli(rapid.Int64Range(0, 5788).Draw(t, "CPU")), Memory: quantity.Bytes(rapid.Int64Range(0, 10<<30).Draw(t, "memory"))}
+		need := quantity.Size{
+			CPU:    quantity.Milli(rapid.Int64Range(0, 5788).Draw(t, "CPU")),
+			Memory: quantity.Bytes(rapid.Int64Range(0, 10<<30).Draw(t, "memory")),
+		}
 		got, fits := lambda.Fit(need)
 		if !fits || !need.Fits(got) || got.Memory%quantity.MiB != 0 {
 			t.Errorf("%+v is held by %+v, fits %v", need, got, fits)
 		}
 		less := got.Memory - quantity.MiB // one class less does not hold it
-		if less >= 128*quantity.MiB && less >= need.Memory && int64(lambda.Capacity.CPU)*int64(less) >= int64(need.CPU)*int64(lambda.Capacity.Memory) {
+		if less >= 128*quantity.MiB && less >= need.Memory &&
+			int64(lambda.Capacity.CPU)*int64(less) >= int64(need.CPU)*int64(lambda.Capacity.Memory) {
 			t.Errorf("%+v is held by %+v, and by a MiB less", need, got)
 		}
 	})

@@ -15,10 +15,11 @@ type Host struct {
 	Capacity quantity.Size
 }
 
-// Share returns the part of the host that size takes: the largest of its shares of cores, of memory and of GPUs, because whoever holds all
-// the memory leaves no core for others and the other way round (the dominant share of Ghodsi et al., "Dominant Resource Fairness", NSDI 2011,
-// https://www.usenix.org/conference/nsdi11/dominant-resource-fairness-fair-allocation-multiple-resource-types).
-// It is between 0 and 1; 0 for a host without capacity. The sum over sizes that fit together can be more than 1.
+// Share returns the part of the host that size takes: the largest of its shares of cores, of memory and of GPUs,
+// because whoever holds all the memory leaves no core for others and the other way round (the dominant share of Ghodsi
+// et al., "Dominant Resource Fairness", NSDI 2011,
+// https://www.usenix.org/conference/nsdi11/dominant-resource-fairness-fair-allocation-multiple-resource-types). It is
+// between 0 and 1; 0 for a host without capacity. The sum over sizes that fit together can be more than 1.
 func (h Host) Share(size quantity.Size) quantity.Fraction {
 	largest := quantity.Fraction{Of: 0, In: 1}
 	for _, share := range []quantity.Fraction{
@@ -41,8 +42,8 @@ func less(a, b quantity.Fraction) bool {
 	return leftHigh < rightHigh || leftHigh == rightHigh && leftLow < rightLow
 }
 
-// For returns the price of holding size on the host for held: its Share of PerHour, rounded half up to the picodollar. A negative price,
-// size or time counts as nothing.
+// For returns the price of holding size on the host for held: its Share of PerHour, rounded half up to the picodollar.
+// A negative price, size or time counts as nothing.
 func (h Host) For(size quantity.Size, held time.Duration) quantity.Money {
 	return h.whole().Prorated(h.Share(size), hours(held))
 }

@@ -29,13 +29,14 @@ type Part struct {
 	Idle quantity.Money
 }
 
-// Attribute divides the price of the host over an interval among the stages that held parts of it, sorted by name. The parts sum to the
-// whole price exactly.
+// Attribute divides the price of the host over an interval among the stages that held parts of it, sorted by name. The
+// parts sum to the whole price exactly.
 //
-// Each stage pays for what it held (For). What is left is the price of idle capacity, and is divided by the time for which each stage held
-// anything, whatever its size: any holding, large or small, keeps the host from being given back. Where the shares sum to more than the
-// host (one stage holds the cores, another the memory), nothing is idle and every stage pays less than For in proportion. What is left over
-// by rounding goes by the largest remainder. An interval in which nothing was held is one Part without a stage.
+// Each stage pays for what it held (For). What is left is the price of idle capacity, and is divided by the time for
+// which each stage held anything, whatever its size: any holding, large or small, keeps the host from being given back.
+// Where the shares sum to more than the host (one stage holds the cores, another the memory), nothing is idle and every
+// stage pays less than For in proportion. What is left over by rounding goes by the largest remainder. An interval in
+// which nothing was held is one Part without a stage.
 func (h Host) Attribute(interval time.Duration, holdings []Holding) []Part {
 	interval = max(0, interval)
 	whole := h.whole().Prorated(hours(interval))
@@ -81,13 +82,15 @@ func (h Host) held(interval time.Duration, holdings []Holding) ([]Part, []time.D
 	return parts, times
 }
 
-// Apportion divides total into one part for each weight, in proportion to the weights and so that the parts sum to total exactly: by the
-// method of the largest remainder (Hamilton's; M. L. Balinski and H. P. Young, "Fair Representation", 1982).
+// Apportion divides total into one part for each weight, in proportion to the weights and so that the parts sum to
+// total exactly: by the method of the largest remainder (Hamilton's; M. L. Balinski and H. P. Young, "Fair
+// Representation", 1982).
 //
-//	quota_i = total x weight_i / (sum of weights);  part_i = floor(quota_i), or one picodollar more for the largest remainders
+//	quota_i = total x weight_i / (sum of weights)
+//	part_i = floor(quota_i), or one picodollar more for the largest remainders
 //
-// Equal remainders are served in order. Negative weights count as 0; where no weight is positive, all weigh the same. Without weights
-// there are no parts. The parts of a negative total are those of the positive one, negated.
+// Equal remainders are served in order. Negative weights count as 0; where no weight is positive, all weigh the same.
+// Without weights there are no parts. The parts of a negative total are those of the positive one, negated.
 func Apportion[Weight ~int64](total quantity.Money, weights []Weight) []quantity.Money {
 	if len(weights) == 0 {
 		return nil
@@ -153,8 +156,8 @@ func apportionWide(amount uint64, weights []uint64, _ uint64) []uint64 {
 	return parts
 }
 
-// largest gives one more to each of the left parts with the largest remainders, of which compare orders two; less than one is left for each
-// part.
+// largest gives one more to each of the left parts with the largest remainders, of which compare orders two; less than
+// one is left for each part.
 func largest(parts []uint64, left uint64, compare func(a, b int) int) {
 	if left == 0 {
 		return

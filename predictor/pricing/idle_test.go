@@ -43,7 +43,10 @@ func TestIdleTimeIsPaidByWhoHeldTheHost(t *testing.T) {
 		},
 		{
 			"one held the cores, one the memory", host, time.Hour,
-			[]pricing.Holding{{"a", quantity.Size{CPU: 4000}, time.Hour}, {"b", quantity.Size{Memory: 4 * quantity.GiB}, time.Hour}},
+			[]pricing.Holding{
+				{"a", quantity.Size{CPU: 4000}, time.Hour},
+				{"b", quantity.Size{Memory: 4 * quantity.GiB}, time.Hour},
+			},
 			[]pricing.Part{{"a", 24 * quantity.USD, 0}, {"b", 12 * quantity.USD, 0}},
 		},
 		{
@@ -51,7 +54,11 @@ func TestIdleTimeIsPaidByWhoHeldTheHost(t *testing.T) {
 			[]pricing.Holding{{"a", half, 5 * time.Hour}},
 			[]pricing.Part{{"a", 18 * quantity.USD, 18 * quantity.USD}},
 		},
-		{"a clock that stepped back", host, time.Hour, []pricing.Holding{{"a", half, -time.Hour}}, []pricing.Part{{Idle: 36 * quantity.USD}}},
+		{
+			"a clock that stepped back", host, time.Hour,
+			[]pricing.Holding{{"a", half, -time.Hour}},
+			[]pricing.Part{{Idle: 36 * quantity.USD}},
+		},
 		{
 			"an odd picodollar goes to the first",
 			pricing.Host{PerHour: 3, Capacity: host.Capacity},
@@ -59,7 +66,13 @@ func TestIdleTimeIsPaidByWhoHeldTheHost(t *testing.T) {
 			[]pricing.Holding{{"b", quantity.Size{}, time.Hour}, {"a", quantity.Size{}, time.Hour}},
 			[]pricing.Part{{"a", 0, 2}, {"b", 0, 1}},
 		},
-		{"a host without a price", pricing.Host{}, time.Hour, []pricing.Holding{{"a", half, time.Hour}}, []pricing.Part{{"a", 0, 0}}},
+		{
+			"a host without a price",
+			pricing.Host{},
+			time.Hour,
+			[]pricing.Holding{{"a", half, time.Hour}},
+			[]pricing.Part{{"a", 0, 0}},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -73,11 +86,15 @@ func TestIdleTimeIsPaidByWhoHeldTheHost(t *testing.T) {
 func TestThePartsOfAHostSumToItsPrice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		host := pricing.Host{PerHour: quantity.Money(rapid.OneOf(rapid.Int64Range(0, 100), rapid.Int64()).Draw(t, "price")), Capacity: drawSize(t, "capacity")}
+		host := pricing.Host{
+			PerHour:  quantity.Money(rapid.OneOf(rapid.Int64Range(0, 100), rapid.Int64()).Draw(t, "price")),
+			Capacity: drawSize(t, "capacity"),
+		}
 		interval := drawDuration(t, "interval")
 		holdings := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) pricing.Holding {
 			return pricing.Holding{
-				Stage: rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "stage"), Size: drawSize(t, "size"), Held: drawDuration(t, "held"),
+				Stage: rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "stage"), Size: drawSize(t, "size"),
+				Held: drawDuration(t, "held"),
 			}
 		}), 0, 12).Draw(t, "holdings")
 		before := slices.Clone(holdings)
@@ -137,7 +154,8 @@ func TestApportionedPartsSumToTheWholeAndKeepTheirQuota(t *testing.T) {
 	}
 }
 
-// nearest is the smallest sum of squared distances from the quotas that any parts with this total have: what the largest remainder attains.
+// nearest is the smallest sum of squared distances from the quotas that any parts with this total have: what the
+// largest remainder attains.
 func nearest(total int64, weights []int64, sum int64) int64 {
 	if len(weights) == 1 {
 		off := total*sum - weights[0] // scaled by the sum of the weights

@@ -42,8 +42,8 @@ var (
 //go:embed prices.csv
 var embedded []byte
 
-// Default returns the embedded catalogue: AWS's list prices in us-east-1, each with its date and source. It knows no day on which it expires:
-// show Offer.Dated beside a price.
+// Default returns the embedded catalogue: AWS's list prices in us-east-1, each with its date and source. It knows no
+// day on which it expires: show Offer.Dated beside a price.
 func Default() Catalogue {
 	catalogue, err := Parse(bytes.NewReader(embedded), time.Time{})
 	if err != nil {
@@ -54,14 +54,17 @@ func Default() Catalogue {
 
 // Parse reads a catalogue: CSV (RFC 4180) with the header
 //
-//	kind,provider,region,name,cpu_milli,memory_bytes,gpu_class,gpus,gpu_memory_bytes,price_usd,unit,dated,source,valid_until
+//	kind,provider,region,name,cpu_milli,memory_bytes,gpu_class,gpus,gpu_memory_bytes,\
+//	  price_usd,unit,dated,source,valid_until
 //
-// and lines that start with # for comments. The fields are those of Row; prices are decimals (quantity.ParseDollars), days are written
-// 2026-01-19, sizes are whole numbers, gpu_memory_bytes is that of one GPU. Sizes of storage, the GPU columns and valid_until may be empty.
+// and lines that start with # for comments. The fields are those of Row; prices are decimals (quantity.ParseDollars),
+// days are written 2026-01-19, sizes are whole numbers, gpu_memory_bytes is that of one GPU. Sizes of storage, the GPU
+// columns and valid_until may be empty.
 //
-// A row is refused when a field is missing or malformed, when it is there twice, when it is not yet valid or not any more on the day of now
-// (the zero now accepts all days), and when its name lacks one of the prices that its kind has. The error names the line and the column,
-// says what to do, and wraps ErrCatalogue; what r returns is wrapped as it is. Parse reads no more than 16 MiB.
+// A row is refused when a field is missing or malformed, when it is there twice, when it is not yet valid or not any
+// more on the day of now (the zero now accepts all days), and when its name lacks one of the prices that its kind has.
+// The error names the line and the column, says what to do, and wraps ErrCatalogue; what r returns is wrapped as it is.
+// Parse reads no more than 16 MiB.
 func Parse(r io.Reader, now time.Time) (Catalogue, error) {
 	limited := &io.LimitedReader{R: r, N: mostBytes + 1}
 	reader := csv.NewReader(limited)
@@ -69,7 +72,8 @@ func Parse(r io.Reader, now time.Time) (Catalogue, error) {
 	p := parser{csv: reader, now: now, lines: map[Row]int{}}
 	rows, err := p.all()
 	if limited.N <= 0 {
-		return Catalogue{}, fmt.Errorf("read prices: %w: more than %d MiB; remove what is not needed", ErrCatalogue, mostBytes>>20)
+		return Catalogue{}, fmt.Errorf("read prices: %w: more than %d MiB; remove what is not needed", ErrCatalogue,
+			mostBytes>>20)
 	}
 	if err != nil {
 		return Catalogue{}, fmt.Errorf("read prices: %w", err)
@@ -89,7 +93,8 @@ type parser struct {
 func (p *parser) all() ([]Row, error) {
 	if err := p.next(); err != nil {
 		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("%w: it is empty; write the header %s and at least one row", ErrCatalogue, strings.Join(columns, ","))
+			return nil, fmt.Errorf("%w: it is empty; write the header %s and at least one row", ErrCatalogue,
+				strings.Join(columns, ","))
 		}
 		return nil, err
 	}
@@ -128,7 +133,8 @@ func (p *parser) next() error {
 			return fmt.Errorf("%w: line %d has %d columns, not %d; write one value or nothing for each of %s",
 				ErrCatalogue, malformed.Line, len(p.fields), len(columns), strings.Join(columns, ","))
 		}
-		return fmt.Errorf("%w: line %d, column %d: %w; quote fields as RFC 4180 says", ErrCatalogue, malformed.Line, malformed.Column, malformed.Err)
+		return fmt.Errorf("%w: line %d, column %d: %w; quote fields as RFC 4180 says", ErrCatalogue, malformed.Line,
+			malformed.Column, malformed.Err)
 	}
 	return err
 }
@@ -136,7 +142,8 @@ func (p *parser) next() error {
 // refuse says what is wrong with a field of the record.
 func (p *parser) refuse(column int, format string, args ...any) error {
 	line, position := p.csv.FieldPos(column)
-	return fmt.Errorf("%w: line %d, column %d (%s): %w", ErrCatalogue, line, position, columns[column], fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: line %d, column %d (%s): %w", ErrCatalogue, line, position, columns[column],
+		fmt.Errorf(format, args...))
 }
 
 // The indices of the columns.
@@ -160,7 +167,8 @@ const (
 func (p *parser) row() (Row, error) {
 	p.err = nil
 	row := Row{
-		Kind: Kind(p.fields[columnKind]), Provider: p.name(columnProvider), Region: p.name(columnRegion), Name: p.name(columnName),
+		Kind: Kind(p.fields[columnKind]), Provider: p.name(columnProvider), Region: p.name(columnRegion),
+		Name: p.name(columnName),
 		Unit: Unit(p.fields[columnUnit]), Source: p.fields[columnSource],
 	}
 	if !slices.Contains(kinds, row.Kind) {
@@ -174,15 +182,18 @@ func (p *parser) row() (Row, error) {
 		return Row{}, p.refuse(columnPrice, "%w", err)
 	}
 	row.Price = price
-	if row.Source == "" || len(row.Source) > mostText || strings.TrimSpace(row.Source) != row.Source || strings.ContainsAny(row.Source, "\r\n") {
-		p.note(columnSource, "%.40q is no source; write one line that says where the price was found, of at most %d bytes", row.Source, mostText)
+	if row.Source == "" || len(row.Source) > mostText || strings.TrimSpace(row.Source) != row.Source ||
+		strings.ContainsAny(row.Source, "\r\n") {
+		p.note(columnSource, "%.40q is no source; write one line that says where the price was found, of at most %d bytes",
+			row.Source, mostText)
 	}
 	p.capacity(&row)
 	p.days(&row)
 
 	key := Row{Kind: row.Kind, Region: row.Region, Name: row.Name, Unit: row.Unit}
 	if first := p.lines[key]; first != 0 {
-		p.note(columnName, "%s of %s by the %s is on line %d already; keep one of the two", row.Name, row.Region, row.Unit, first)
+		p.note(columnName, "%s of %s by the %s is on line %d already; keep one of the two", row.Name, row.Region, row.Unit,
+			first)
 	}
 	p.lines[key], _ = p.csv.FieldPos(columnName)
 	return row, p.err
@@ -252,17 +263,20 @@ const day = 24 * time.Hour
 func (p *parser) days(row *Row) {
 	row.Dated = p.date(columnDated)
 	if !p.now.IsZero() && row.Dated.After(p.now) {
-		p.note(columnDated, "%s is later than today, %s; write the day on which the source stated the price", p.fields[columnDated], p.now.Format(time.DateOnly))
+		p.note(columnDated, "%s is later than today, %s; write the day on which the source stated the price",
+			p.fields[columnDated], p.now.Format(time.DateOnly))
 	}
 	if p.fields[columnValidUntil] == "" {
 		return
 	}
 	row.ValidUntil = p.date(columnValidUntil)
 	if row.ValidUntil.Before(row.Dated) {
-		p.note(columnValidUntil, "%s is before the day of the price, %s; correct one of them", p.fields[columnValidUntil], p.fields[columnDated])
+		p.note(columnValidUntil, "%s is before the day of the price, %s; correct one of them", p.fields[columnValidUntil],
+			p.fields[columnDated])
 	}
 	if !p.now.IsZero() && !p.now.Before(row.ValidUntil.Add(day)) {
-		p.note(columnValidUntil, "the price held until %s and today is %s; look it up again, or remove the row", p.fields[columnValidUntil], p.now.Format(time.DateOnly))
+		p.note(columnValidUntil, "the price held until %s and today is %s; look it up again, or remove the row",
+			p.fields[columnValidUntil], p.now.Format(time.DateOnly))
 	}
 }
 

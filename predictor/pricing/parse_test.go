@@ -15,7 +15,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-const header = "kind,provider,region,name,cpu_milli,memory_bytes,gpu_class,gpus,gpu_memory_bytes,price_usd,unit,dated,source,valid_until\n"
+const header = "kind,provider,region,name,cpu_milli,memory_bytes,gpu_class,gpus,gpu_memory_bytes," +
+	"price_usd,unit,dated,source,valid_until\n"
 
 // One row of each kind.
 const (
@@ -58,10 +59,22 @@ func TestEveryEmbeddedPriceHasADayAndASource(t *testing.T) {
 		name  string
 		price pricing.Price
 	}{
-		{pricing.OnDemandHost, "c7i.xlarge", pricing.Price{Hour: 178_500_000_000, Billing: pricing.Billing{Step: time.Second, Least: time.Minute}}},
-		{pricing.OnDemandHost, "p5en.48xlarge", pricing.Price{Hour: 63_296_000_000_000, Billing: pricing.Billing{Step: time.Second, Least: time.Minute}}},
-		{pricing.Function, "lambda-x86", pricing.Price{GiBSecond: 16_666_700, Request: 200_000, Billing: pricing.Billing{Step: time.Millisecond}}},
-		{pricing.Function, "lambda-arm", pricing.Price{GiBSecond: 13_333_400, Request: 200_000, Billing: pricing.Billing{Step: time.Millisecond}}},
+		{pricing.OnDemandHost, "c7i.xlarge", pricing.Price{
+			Hour:    178_500_000_000,
+			Billing: pricing.Billing{Step: time.Second, Least: time.Minute},
+		}},
+		{pricing.OnDemandHost, "p5en.48xlarge", pricing.Price{
+			Hour:    63_296_000_000_000,
+			Billing: pricing.Billing{Step: time.Second, Least: time.Minute},
+		}},
+		{pricing.Function, "lambda-x86", pricing.Price{
+			GiBSecond: 16_666_700, Request: 200_000,
+			Billing: pricing.Billing{Step: time.Millisecond},
+		}},
+		{pricing.Function, "lambda-arm", pricing.Price{
+			GiBSecond: 13_333_400, Request: 200_000,
+			Billing: pricing.Billing{Step: time.Millisecond},
+		}},
 	} {
 		offer, known := pricing.Default().Lookup(c.kind, "us-east-1", c.name)
 		if diff := cmp.Diff(c.price, offer.Price); !known || diff != "" {
@@ -76,9 +89,12 @@ func TestAFileOfEveryKindIsRead(t *testing.T) {
 	offer, known := catalogue.Lookup(pricing.OnDemandHost, "attic", "big")
 	want := pricing.Offer{
 		Kind: pricing.OnDemandHost, Provider: "lab", Region: "attic", Name: "big",
-		Capacity: quantity.Size{CPU: 4000, Memory: 8 * quantity.GiB, GPU: 2000, GPUMemory: 2 * quantity.GiB, DeviceClass: "h200"},
-		Price:    pricing.Price{Hour: quantity.USD / 2, Billing: pricing.BillingOf(pricing.OnDemandHost)},
-		Dated:    day("2026-01-19"), Sources: []string{"invoice"},
+		Capacity: quantity.Size{
+			CPU: 4000, Memory: 8 * quantity.GiB, GPU: 2000, GPUMemory: 2 * quantity.GiB,
+			DeviceClass: "h200",
+		},
+		Price: pricing.Price{Hour: quantity.USD / 2, Billing: pricing.BillingOf(pricing.OnDemandHost)},
+		Dated: day("2026-01-19"), Sources: []string{"invoice"},
 	}
 	if diff := cmp.Diff(want, offer); !known || diff != "" {
 		t.Errorf("the host (-want +got):\n%s", diff)
@@ -97,11 +113,20 @@ func TestABadRowIsRefusedWithItsPlace(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"nothing", "", "empty; write the header"},
 		{"no row", header, "no row below the header"},
-		{"another header", strings.Replace(header, "price_usd", "price_eur", 1) + host, `line 1, column 82 (price_usd): the header has "price_eur"`},
+		{
+			"another header", strings.Replace(header, "price_usd", "price_eur", 1) + host,
+			`line 1, column 82 (price_usd): the header has "price_eur"`,
+		},
 		{"a column too few", header + "host-spot,aws\n", "line 2 has 2 columns, not 14"},
 		{"a quote in the middle", header + `ho"st` + host, "line 2, column 3"},
-		{"an unknown kind", replace("host-on-demand", "host-reserved"), `line 2, column 1 (kind): "host-reserved" is no kind`},
-		{"an unknown unit", replace(",hour,", ",minute,"), `(unit): "minute" is no unit of a host-on-demand; write one of ["hour"]`},
+		{
+			"an unknown kind", replace("host-on-demand", "host-reserved"),
+			`line 2, column 1 (kind): "host-reserved" is no kind`,
+		},
+		{
+			"an unknown unit", replace(",hour,", ",minute,"),
+			`(unit): "minute" is no unit of a host-on-demand; write one of ["hour"]`,
+		},
 		{"a unit of another kind", replace(",hour,", ",request,"), `(unit): "request" is no unit`},
 		{"a negative price", replace(",0.5,", ",-0.5,"), `line 2, column 64 (price_usd): "-0.5" is no amount of US dollars`},
 		{"no price", replace(",0.5,", ",,"), `(price_usd): "" is no amount`},
@@ -119,17 +144,33 @@ func TestABadRowIsRefusedWithItsPlace(t *testing.T) {
 		{"GPUs without a class", replace(",h200,2,", ",,2,"), `(gpu_class): "" is no name`},
 		{"GPUs without memory", replace(",2,1073741824,", ",2,,"), "(gpu_memory_bytes): it is missing"},
 		{"GPU memory without a GPU", replace(",h200,2,", ",,,"), "(gpu_memory_bytes): there is no GPU"},
-		{"a function with a GPU", header + request + strings.Replace(invoke, ",,,,", ",h200,1,1073741824,", 1), "line 3, column 44 (gpus): a function has no GPU"},
-		{"a function below 128 MiB", header + strings.Replace(invoke, "4294967296", "1", 1), `(memory_bytes): "1" is no whole number from 134217728`},
-		{"a function of half MiB", header + strings.Replace(invoke, "4294967296", "4294967297", 1), "no multiple of 1,048,576"},
+		{
+			"a function with a GPU", header + request + strings.Replace(invoke, ",,,,", ",h200,1,1073741824,", 1),
+			"line 3, column 44 (gpus): a function has no GPU",
+		},
+		{
+			"a function below 128 MiB", header + strings.Replace(invoke, "4294967296", "1", 1),
+			`(memory_bytes): "1" is no whole number from 134217728`,
+		},
+		{
+			"a function of half MiB", header + strings.Replace(invoke, "4294967296", "4294967297", 1),
+			"no multiple of 1,048,576",
+		},
 		{"no day", replace("2026-01-19", ""), `(dated): "" is no day; write it as 2026-01-19`},
 		{"a day that is none", replace("2026-01-19", "2026-02-30"), `(dated): "2026-02-30" is no day`},
 		{"a day to come", replace("2026-01-19", "2026-11-22"), "(dated): 2026-11-22 is later than today, 2026-11-21"},
-		{"a price that expired", replace("2026-12-31", "2026-11-20"), "(valid_until): the price held until 2026-11-20 and today is 2026-11-21; look it up again"},
-		{"a price that ends before it begins", replace("2026-12-31", "2026-01-18"), "(valid_until): 2026-01-18 is before the day of the price"},
+		{
+			"a price that expired", replace("2026-12-31", "2026-11-20"),
+			"(valid_until): the price held until 2026-11-20 and today is 2026-11-21; look it up again",
+		},
+		{
+			"a price that ends before it begins", replace("2026-12-31", "2026-01-18"),
+			"(valid_until): 2026-01-18 is before the day of the price",
+		},
 		{"no source", replace(",invoice,", ",,"), `(source): "" is no source`},
 		{"a source of two lines", replace(",invoice,", ",\"in\nvoice\","), "write one line"},
-		{"a row twice", header + host + put + host, "line 4, column 26 (name): big of attic by the hour is on line 2 already"},
+		{"a row twice", header + host + put + host, "line 4, column 26 (name): big of attic by the hour is on " +
+			"line 2 already"},
 		{"a function without requests", header + invoke, "line 2: fn of attic has no price by the request; add that row"},
 		{"a container without memory", header + put + cores, "line 3: box of attic has no price by the gib-hour"},
 		{"two sizes of one function", header + request + strings.Replace(invoke, "2000", "2001", 1), "another size on line"},
@@ -165,7 +206,8 @@ func TestAPriceHoldsUntilTheEndOfItsLastDay(t *testing.T) {
 func TestAReaderThatFailsIsNotTheCataloguesFault(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	if _, err := pricing.Parse(iotest.ErrReader(broken), day("2026-11-21")); !errors.Is(err, broken) || errors.Is(err, pricing.ErrCatalogue) {
+	if _, err := pricing.Parse(iotest.ErrReader(broken), day("2026-11-21")); !errors.Is(err, broken) ||
+		errors.Is(err, pricing.ErrCatalogue) {
 		t.Errorf("got %v, want the reader's error", err)
 	}
 }
@@ -203,7 +245,8 @@ func FuzzParse(f *testing.F) {
 		}
 		rows := catalogue.Rows()
 		for _, row := range rows {
-			if row.Price < 0 || row.Dated.After(now) || row.Source == "" || !row.ValidUntil.IsZero() && row.ValidUntil.Add(24*time.Hour).Before(now) {
+			if row.Price < 0 || row.Dated.After(now) || row.Source == "" ||
+				!row.ValidUntil.IsZero() && row.ValidUntil.Add(24*time.Hour).Before(now) {
 				t.Errorf("accepted %+v", row)
 			}
 		}

@@ -6,7 +6,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Month is what the price of a month is for: 365 x 24 / 12 hours, as in the provider's own estimates (https://calculator.aws).
+// Month is what the price of a month is for: 365 x 24 / 12 hours, as in the provider's own estimates
+// (https://calculator.aws).
 const Month = 730 * time.Hour
 
 // Price is what one name of the catalogue costs, by unit. A unit that is not priced is 0. The zero value is free.
@@ -58,8 +59,8 @@ func BillingOf(kind Kind) Billing {
 	return Billing{}
 }
 
-// Billed returns the time that is billed for held: rounded up to the Step, at least Least. What was not held, or for a negative time, is
-// not billed.
+// Billed returns the time that is billed for held: rounded up to the Step, at least Least. What was not held, or for a
+// negative time, is not billed.
 func (b Billing) Billed(held time.Duration) time.Duration {
 	if held <= 0 {
 		return 0
@@ -76,8 +77,8 @@ func (b Billing) Billed(held time.Duration) time.Duration {
 	return held
 }
 
-// Bill returns what the provider charges for one use that holds size for held: the billed time and one request. For a host the size does not
-// matter, because it is rented whole: use Host.For for a part of one.
+// Bill returns what the provider charges for one use that holds size for held: the billed time and one request. For a
+// host the size does not matter, because it is rented whole: use Host.For for a part of one.
 //
 // Each unit is one line of the bill, rounded half up to the picodollar:
 //
@@ -88,8 +89,9 @@ func (p Price) Bill(size quantity.Size, held time.Duration) quantity.Money {
 	return p.timed(size, p.Billing.Billed(held)).Plus(p.Request)
 }
 
-// Marginal returns what holding size for held more costs, while it is being used anyway: time as it is, no minimum and no request.
-// It is what decisions compare; a single use shorter than the provider's minimum is billed more. A negative time or size counts as nothing.
+// Marginal returns what holding size for held more costs, while it is being used anyway: time as it is, no minimum and
+// no request. It is what decisions compare; a single use shorter than the provider's minimum is billed more. A negative
+// time or size counts as nothing.
 func (p Price) Marginal(size quantity.Size, held time.Duration) quantity.Money {
 	return p.timed(size, max(0, held))
 }

@@ -32,11 +32,14 @@ func offer(t *testing.T, kind pricing.Kind, name string) pricing.Offer {
 	return offer
 }
 
-// AWS's own example, https://aws.amazon.com/lambda/pricing/ (as of 2020): 512 MB, three million invokes of one second, $0.00001667 a GB-second,
-// 400,000 GB-seconds and a million requests free: $18.34 + $0.40 = $18.74.
+// AWS's own example, https://aws.amazon.com/lambda/pricing/ (as of 2020): 512 MB, three million invokes of one second,
+// $0.00001667 a GB-second, 400,000 GB-seconds and a million requests free: $18.34 + $0.40 = $18.74.
 func TestThePublishedExampleOfALambdaBill(t *testing.T) {
 	t.Parallel()
-	price := pricing.Price{GiBSecond: dollars(t, "0.00001667"), Request: dollars(t, "0.0000002"), Billing: pricing.BillingOf(pricing.Function)}
+	price := pricing.Price{
+		GiBSecond: dollars(t, "0.00001667"), Request: dollars(t, "0.0000002"),
+		Billing: pricing.BillingOf(pricing.Function),
+	}
 	const invokes = 3_000_000
 	bill := invokes * price.Bill(quantity.Size{Memory: 512 * quantity.MiB}, time.Second)
 	free := 400_000*price.GiBSecond + 1_000_000*price.Request
@@ -52,7 +55,10 @@ func TestThePublishedExampleOfALambdaBill(t *testing.T) {
 func TestABillHasItsGranularityAndItsMinimum(t *testing.T) {
 	t.Parallel()
 	xlarge, lambda := offer(t, pricing.OnDemandHost, "c7i.xlarge").Price, offer(t, pricing.Function, "lambda-x86").Price
-	box := pricing.Price{CoreHour: 36 * quantity.USD / 100, GiBHour: 36 * quantity.USD / 1000, Billing: pricing.BillingOf(pricing.Container)}
+	box := pricing.Price{
+		CoreHour: 36 * quantity.USD / 100, GiBHour: 36 * quantity.USD / 1000,
+		Billing: pricing.BillingOf(pricing.Container),
+	}
 	disk := pricing.Price{GiBMonth: 73 * quantity.USD / 1000}
 	one := quantity.Size{CPU: 1000, Memory: quantity.GiB}
 	for _, c := range []struct {
@@ -74,7 +80,12 @@ func TestABillHasItsGranularityAndItsMinimum(t *testing.T) {
 		{"a container for 10 s costs a minute", box, one, 10 * time.Second, 6_600_000_000, 1_100_000_000},
 		{"a GiB for an hour", disk, one, time.Hour, 100_000_000, 100_000_000},
 		{"a negative size", box, quantity.Size{CPU: -1, Memory: -1}, time.Hour, 0, 0},
-		{"more than money can say", pricing.Price{Hour: math.MaxInt64 / 2}, one, math.MaxInt64, math.MaxInt64 / 2, math.MaxInt64 / 2},
+		{
+			"more than money can say",
+			pricing.Price{Hour: math.MaxInt64 / 2},
+			one, math.MaxInt64, math.MaxInt64 / 2,
+			math.MaxInt64 / 2,
+		},
 	} {
 		if got := c.price.Bill(c.size, c.held); got != c.bill {
 			t.Errorf("%s: the bill is %d, want %d", c.name, got, c.bill)
@@ -91,14 +102,21 @@ func drawDuration(t *rapid.T, name string) time.Duration {
 
 func drawSize(t *rapid.T, name string) quantity.Size {
 	amount := rapid.OneOf(rapid.Int64Range(0, 1<<40), rapid.Int64())
-	return quantity.Size{CPU: quantity.Milli(amount.Draw(t, name+" CPU")), Memory: quantity.Bytes(amount.Draw(t, name+" memory")), GPU: quantity.Milli(amount.Draw(t, name+" GPU"))}
+	return quantity.Size{
+		CPU:    quantity.Milli(amount.Draw(t, name+" CPU")),
+		Memory: quantity.Bytes(amount.Draw(t, name+" memory")), GPU: quantity.Milli(amount.Draw(t, name+" GPU")),
+	}
 }
 
 func drawPrice(t *rapid.T) pricing.Price {
 	money := func(name string) quantity.Money { return quantity.Money(rapid.Int64Range(0, 1e15).Draw(t, name)) }
-	kind := rapid.SampledFrom([]pricing.Kind{pricing.OnDemandHost, pricing.Function, pricing.Container, pricing.StorageMonth}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]pricing.Kind{
+		pricing.OnDemandHost, pricing.Function, pricing.Container,
+		pricing.StorageMonth,
+	}).Draw(t, "kind")
 	return pricing.Price{
-		Hour: money("hour"), CoreHour: money("core-hour"), GiBHour: money("GiB-hour"), GiBSecond: money("GiB-second"), Request: money("request"),
+		Hour: money("hour"), CoreHour: money("core-hour"), GiBHour: money("GiB-hour"), GiBSecond: money("GiB-second"),
+		Request:  money("request"),
 		GiBMonth: money("GiB-month"), Billing: pricing.BillingOf(kind),
 	}
 }
@@ -114,7 +132,8 @@ func TestNoBillIsBelowTheMarginalPriceAndLongerIsNeverCheaper(t *testing.T) {
 		if short, long := price.Bill(size, held), price.Bill(size, longer); short > long {
 			t.Errorf("%v costs %d, %v costs %d", held, short, longer, long)
 		}
-		if billed := price.Billing.Billed(held); held > 0 && (billed < held || billed-held >= price.Billing.Step && billed != price.Billing.Least && billed != held) {
+		if billed := price.Billing.Billed(held); held > 0 &&
+			(billed < held || billed-held >= price.Billing.Step && billed != price.Billing.Least && billed != held) {
 			t.Errorf("%v is billed as %v", held, billed)
 		}
 	})
@@ -125,7 +144,10 @@ func TestTheBillIsExact(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		price := drawPrice(t)
-		size := quantity.Size{CPU: quantity.Milli(rapid.Int64Range(0, 1e6).Draw(t, "CPU")), Memory: quantity.Bytes(rapid.Int64Range(0, 1<<42).Draw(t, "memory"))}
+		size := quantity.Size{
+			CPU:    quantity.Milli(rapid.Int64Range(0, 1e6).Draw(t, "CPU")),
+			Memory: quantity.Bytes(rapid.Int64Range(0, 1<<42).Draw(t, "memory")),
+		}
 		held := time.Duration(rapid.Int64Range(0, int64(100*time.Hour)).Draw(t, "held"))
 		seconds := new(big.Rat).SetFrac64(int64(price.Billing.Billed(held)), 1e9)
 		cores, memory := big.NewRat(int64(size.CPU), 1000), big.NewRat(int64(size.Memory), 1<<30)
@@ -178,7 +200,9 @@ func TestTheFunctionVenueAsksTheSame(t *testing.T) {
 func share(capacity, size quantity.Size) *big.Rat {
 	largest := new(big.Rat)
 	for _, pair := range [][2]int64{
-		{int64(size.CPU), int64(capacity.CPU)}, {int64(size.Memory), int64(capacity.Memory)}, {int64(size.GPU), int64(capacity.GPU)},
+		{int64(size.CPU), int64(capacity.CPU)},
+		{int64(size.Memory), int64(capacity.Memory)},
+		{int64(size.GPU), int64(capacity.GPU)},
 	} {
 		if pair[1] <= 0 {
 			continue
@@ -209,9 +233,15 @@ func TestTheLedgerAsksTheSameOfAShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		amount := rapid.Int64Range(-10, 1<<40)
 		size := func(name string) quantity.Size {
-			return quantity.Size{CPU: quantity.Milli(amount.Draw(t, name)), Memory: quantity.Bytes(amount.Draw(t, name)), GPU: quantity.Milli(amount.Draw(t, name))}
+			return quantity.Size{
+				CPU: quantity.Milli(amount.Draw(t, name)), Memory: quantity.Bytes(amount.Draw(t, name)),
+				GPU: quantity.Milli(amount.Draw(t, name)),
+			}
 		}
-		host := pricing.Host{PerHour: quantity.Money(rapid.Int64Range(0, int64(1000*quantity.USD)).Draw(t, "price")), Capacity: size("capacity")}
+		host := pricing.Host{
+			PerHour:  quantity.Money(rapid.Int64Range(0, int64(1000*quantity.USD)).Draw(t, "price")),
+			Capacity: size("capacity"),
+		}
 		held, need := time.Duration(rapid.Int64Range(-10, int64(1000*time.Hour)).Draw(t, "held")), size("size")
 		got := host.For(need, held)
 		want := ledger.PoolCost(predictor.Host{PricePerHour: host.PerHour, Capacity: host.Capacity}, need, held)

@@ -6,7 +6,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Attempt is one finished attempt, as far as its cost at another size depends on it. An attempt that its venue refused held nothing: leave it out.
+// Attempt is one finished attempt, as far as its cost at another size depends on it. An attempt that its venue refused
+// held nothing: leave it out.
 type Attempt struct {
 	// Grant is what it held.
 	Grant quantity.Size
@@ -24,8 +25,8 @@ type Attempt struct {
 type Comparison struct {
 	// Actual is the sum of what they cost.
 	Actual quantity.Money
-	// Static is what the same work would have cost at the static size. Where Short is not 0, that size does not finish the work, and Static is
-	// no price for it.
+	// Static is what the same work would have cost at the static size. Where Short is not 0, that size does not finish the
+	// work, and Static is no price for it.
 	Static quantity.Money
 	// Attempts is how many attempts there would have been.
 	Attempts int
@@ -39,18 +40,23 @@ type Comparison struct {
 	Held time.Duration
 }
 
-// CompareStatic returns what finished attempts would have cost had each held size, at price (Host.For, or Price.Bill of a function).
-// The zero Comparison is that of no attempts. It assumes:
+// CompareStatic returns what finished attempts would have cost had each held size, at price (Host.For, or Price.Bill of
+// a function). The zero Comparison is that of no attempts. It assumes:
 //
-//   - An attempt that used more cores than the static size has runs longer in proportion: wall x max(1, (CPU time / wall) / cores). One that
-//     was held back by its grant does not run faster in a larger size, which is in favour of a small static size. A size without CPU
-//     does not limit it.
-//   - An attempt whose peak is above the static memory is killed: it is Short, and counts for its whole time, as if it were killed at the end.
-//   - An attempt that ran out of memory in a smaller grant than the static size would not have been made: its retry shows whether the size is
-//     enough. One that ran out of a grant as large as the static size or larger is Short.
-//   - Everything else ends as it did: errors, time-outs and lost hosts do not depend on the size. Starting takes as long.
-//   - The static size is paid for while it is held, as the grants were; idle room on hosts is not counted on either side.
-func CompareStatic(attempts []Attempt, size quantity.Size, price func(quantity.Size, time.Duration) quantity.Money) Comparison {
+//   - An attempt that used more cores than the static size has runs longer in proportion: wall x max(1, (CPU time /
+//     wall) / cores). One that was held back by its grant does not run faster in a larger size, which is in favour of a
+//     small static size. A size without CPU does not limit it.
+//   - An attempt whose peak is above the static memory is killed: it is Short, and counts for its whole time, as if it
+//     were killed at the end.
+//   - An attempt that ran out of memory in a smaller grant than the static size would not have been made: its retry
+//     shows whether the size is enough. One that ran out of a grant as large as the static size or larger is Short.
+//   - Everything else ends as it did: errors, time-outs and lost hosts do not depend on the size. Starting takes as
+//     long.
+//   - The static size is paid for while it is held, as the grants were; idle room on hosts is not counted on either
+//     side.
+func CompareStatic(
+	attempts []Attempt, size quantity.Size, price func(quantity.Size, time.Duration) quantity.Money,
+) Comparison {
 	var c Comparison
 	for _, attempt := range attempts {
 		c.Actual = c.Actual.Plus(max(0, attempt.Cost))

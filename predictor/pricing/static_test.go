@@ -76,7 +76,10 @@ func TestARunAtAStaticSize(t *testing.T) {
 			"nothing overflows",
 			pricing.Attempt{Usage: quantity.Usage{Wall: math.MaxInt64, CPU: math.MaxInt64}, Start: math.MaxInt64},
 			quantity.Size{CPU: 1},
-			pricing.Comparison{Static: host.For(quantity.Size{CPU: 1}, math.MaxInt64), Attempts: 1, Stretched: 1, Held: math.MaxInt64},
+			pricing.Comparison{
+				Static: host.For(quantity.Size{CPU: 1}, math.MaxInt64), Attempts: 1, Stretched: 1,
+				Held: math.MaxInt64,
+			},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -94,7 +97,8 @@ func drawAttempts(t *rapid.T, host pricing.Host, grant func(*rapid.T) quantity.S
 		a := pricing.Attempt{
 			Grant: held, Start: time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "start")),
 			Usage: quantity.Usage{
-				Wall: wall, CPU: time.Duration(int64(float64(wall) * rapid.Float64Range(0, 0.999).Draw(t, "rate") * held.CPU.Cores())),
+				Wall: wall, CPU: time.Duration(int64(float64(wall) * rapid.Float64Range(0, 0.999).Draw(t, "rate") *
+					held.CPU.Cores())),
 				PeakMemory: quantity.Bytes(rapid.Int64Range(0, int64(held.Memory)).Draw(t, "peak")),
 			},
 		}
@@ -116,19 +120,24 @@ func TestAtTheSizeThatWasHeldTheRunCostsWhatItCost(t *testing.T) {
 	})
 }
 
-// Where nothing is stretched, the dearest grant as the static size costs no less than the grants did: what right-sizing can save.
+// Where nothing is stretched, the dearest grant as the static size costs no less than the grants did: what right-sizing
+// can save.
 func TestAStaticSizeThatFitsEveryGrantSavesNothing(t *testing.T) {
 	t.Parallel()
 	host := pricing.Host{PerHour: quantity.USD, Capacity: quantity.Size{CPU: 8000, Memory: 16 * quantity.GiB}}
 	rapid.Check(t, func(t *rapid.T) {
 		var largest quantity.Size
 		attempts := drawAttempts(t, host, func(t *rapid.T) quantity.Size {
-			return quantity.Size{CPU: quantity.Milli(rapid.Int64Range(1, 8000).Draw(t, "CPU")), Memory: quantity.Bytes(rapid.Int64Range(1, 16<<30).Draw(t, "memory"))}
+			return quantity.Size{
+				CPU:    quantity.Milli(rapid.Int64Range(1, 8000).Draw(t, "CPU")),
+				Memory: quantity.Bytes(rapid.Int64Range(1, 16<<30).Draw(t, "memory")),
+			}
 		})
 		for _, attempt := range attempts {
 			largest.CPU, largest.Memory = max(largest.CPU, attempt.Grant.CPU), max(largest.Memory, attempt.Grant.Memory)
 		}
-		if got := pricing.CompareStatic(attempts, largest, host.For); got.Static < got.Actual || got.Short+got.Stretched != 0 {
+		if got := pricing.CompareStatic(attempts, largest, host.For); got.Static < got.Actual ||
+			got.Short+got.Stretched != 0 {
 			t.Errorf("%s: %+v", largest, got)
 		}
 	})

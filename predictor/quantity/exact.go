@@ -20,17 +20,19 @@ const moneyDigits = 12
 
 var dollarsPattern = regexp.MustCompile(`^([0-9]{1,9})(?:\.([0-9]{1,100}))?$`)
 
-// ParseDollars reads an amount of US dollars written as a decimal, such as "0.0000166667", without going through binary fractions: the
-// result is the amount itself, to the picodollar. A sign, an exponent, "NaN", digits that are finer than a picodollar and amounts of 4.6
-// million dollars or more are refused with an error that wraps ErrQuantity.
+// ParseDollars reads an amount of US dollars written as a decimal, such as "0.0000166667", without going through binary
+// fractions: the result is the amount itself, to the picodollar. A sign, an exponent, "NaN", digits that are finer than
+// a picodollar and amounts of 4.6 million dollars or more are refused with an error that wraps ErrQuantity.
 func ParseDollars(text string) (Money, error) {
 	match := dollarsPattern.FindStringSubmatch(text)
 	if match == nil {
-		return 0, fmt.Errorf("%.40q is no amount of US dollars: %w; write a decimal that is not negative, such as 0.0000166667", text, ErrQuantity)
+		return 0, fmt.Errorf("%.40q is no amount of US dollars: %w; write a decimal that is not negative, such as "+
+			"0.0000166667", text, ErrQuantity)
 	}
 	fraction := strings.TrimRight(match[2], "0")
 	if len(fraction) > moneyDigits {
-		return 0, fmt.Errorf("%.40q is finer than a picodollar: %w; write at most %d digits after the point", text, ErrQuantity, moneyDigits)
+		return 0, fmt.Errorf("%.40q is finer than a picodollar: %w; write at most %d digits after the point", text,
+			ErrQuantity, moneyDigits)
 	}
 	amount, err := strconv.ParseInt(match[1]+fraction+strings.Repeat("0", moneyDigits-len(fraction)), 10, 64)
 	if err != nil || Money(amount) > mostMoney {
@@ -39,7 +41,8 @@ func ParseDollars(text string) (Money, error) {
 	return Money(amount), nil
 }
 
-// Decimal writes the amount in US dollars with all its digits, as ParseDollars reads it: "0.0000166667". A negative amount has a sign.
+// Decimal writes the amount in US dollars with all its digits, as ParseDollars reads it: "0.0000166667". A negative
+// amount has a sign.
 func (m Money) Decimal() string {
 	sign, magnitude := "", uint64(m)
 	if m < 0 {
@@ -68,8 +71,9 @@ type Fraction struct {
 	In int64
 }
 
-// Prorated returns m times all fractions, exact until it is rounded once, half up, to the picodollar. It is cut to about plus or minus 4.6
-// million dollars; a fraction whose whole is not positive yields the largest Money, as Times does for NaN.
+// Prorated returns m times all fractions, exact until it is rounded once, half up, to the picodollar. It is cut to
+// about plus or minus 4.6 million dollars; a fraction whose whole is not positive yields the largest Money, as Times
+// does for NaN.
 func (m Money) Prorated(by ...Fraction) Money {
 	numerator, denominator := big.NewInt(int64(m)), big.NewInt(1)
 	for _, fraction := range by {

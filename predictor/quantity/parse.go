@@ -18,14 +18,16 @@ var (
 	coresPattern = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(m?)$`)
 )
 
-// units are the multiples by their letters; with an i they count in 1,024s, as memory does, without in 1,000s, as disks do.
+// units are the multiples by their letters; with an i they count in 1,024s, as memory does, without in 1,000s, as disks
+// do.
 var units = map[string]float64{
 	"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
 	"ki": 1 << 10, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50,
 }
 
-// ParseBytes reads an amount of memory as people write it: "512MiB", "1.5 GiB", "2G" (2,000,000,000), "4096 B"; a number without a unit is refused. It is more than 0 and at most
-// a pebibyte; any other text is an error that wraps ErrQuantity.
+// ParseBytes reads an amount of memory as people write it: "512MiB", "1.5 GiB", "2G" (2,000,000,000), "4096 B"; a
+// number without a unit is refused. It is more than 0 and at most a pebibyte; any other text is an error that wraps
+// ErrQuantity.
 func ParseBytes(text string) (Bytes, error) {
 	const hint = "write memory with its unit, such as 512MiB, 1.5GiB or 2GB"
 	match := bytesPattern.FindStringSubmatch(text)
@@ -40,8 +42,8 @@ func ParseBytes(text string) (Bytes, error) {
 	return Bytes(math.Round(amount)), nil
 }
 
-// ParseCores reads a share of cores as people write it: "2", "0.5", "500m" (thousandths). It is more than 0 and at most 10,000 cores; any other
-// text is an error that wraps ErrQuantity.
+// ParseCores reads a share of cores as people write it: "2", "0.5", "500m" (thousandths). It is more than 0 and at most
+// 10,000 cores; any other text is an error that wraps ErrQuantity.
 func ParseCores(text string) (Milli, error) {
 	const hint = "write cores, such as 2, 0.5 or 500m"
 	match := coresPattern.FindStringSubmatch(text)

@@ -14,7 +14,10 @@ func TestAmountsReadAsPeopleWriteThem(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{quantity.Size{CPU: 1000, Memory: 96 * quantity.MiB}.String(), "1 core, 96 MiB"},
 		{quantity.Size{CPU: 250, Memory: 3 * quantity.GiB / 2}.String(), "0.25 cores, 1.5 GiB"},
-		{quantity.Size{CPU: 2000, GPU: 500, GPUMemory: quantity.GiB, DeviceClass: "h200"}.String(), "2 cores, 0 B, 0.5 GPU with 1 GiB on h200"},
+		{
+			quantity.Size{CPU: 2000, GPU: 500, GPUMemory: quantity.GiB, DeviceClass: "h200"}.String(),
+			"2 cores, 0 B, 0.5 GPU with 1 GiB on h200",
+		},
 		{quantity.Bytes(-2048).String(), "-2 KiB"},
 		{quantity.Money(0).String(), "$0"},
 		{(12*quantity.USD + quantity.USD/2).String(), "$12.50"},
@@ -55,14 +58,18 @@ func TestTheCPURateIsCPUTimeOverWallTime(t *testing.T) {
 func TestAmountsAreReadAsPeopleWriteThem(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]quantity.Bytes{
-		"1B": 1, "100000 B": 100_000, "512MiB": 512 * quantity.MiB, "1.5GiB": 3 * quantity.GiB / 2, "1.5 GiB": 3 * quantity.GiB / 2,
-		"2GB": 2_000_000_000, "2G": 2_000_000_000, "4Ki": 4096, "64 KiB": 64 * quantity.KiB, "1PiB": 1 << 50,
+		"1B": 1, "100000 B": 100_000, "512MiB": 512 * quantity.MiB, "1.5GiB": 3 * quantity.GiB / 2,
+		"1.5 GiB": 3 * quantity.GiB / 2,
+		"2GB":     2_000_000_000, "2G": 2_000_000_000, "4Ki": 4096, "64 KiB": 64 * quantity.KiB, "1PiB": 1 << 50,
 	} {
 		if got, err := quantity.ParseBytes(text); err != nil || got != want {
 			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "0", "0B", "4096", "-1", "x", "1.5.2G", "1 GiB extra", "2PiB", "0.1", "NaN", "1e9", "GiB"} {
+	for _, text := range []string{
+		"", "0", "0B", "4096", "-1", "x", "1.5.2G", "1 GiB extra", "2PiB", "0.1", "NaN", "1e9",
+		"GiB",
+	} {
 		if got, err := quantity.ParseBytes(text); !errors.Is(err, quantity.ErrQuantity) {
 			t.Errorf("%q: got %v, %v, want an error of ErrQuantity", text, got, err)
 		}

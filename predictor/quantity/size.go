@@ -80,22 +80,26 @@ type Usage struct {
 	CPU time.Duration `json:"cpu_ns"`
 	// PeakMemory is the highest resident memory, in bytes.
 	PeakMemory Bytes `json:"peak_memory_bytes"`
-	// Squeezed says that the attempt made do with its limit and would have taken more: its garbage collector ran because of it.
+	// Squeezed says that the attempt made do with its limit and would have taken more: its garbage collector ran because
+	// of it.
 	Squeezed bool `json:"squeezed,omitempty"`
 	// GPUPeakMemory is the highest device memory, in bytes.
 	GPUPeakMemory Bytes `json:"gpu_peak_memory_bytes,omitempty"`
 	// Wall is the time from the start of the user's code to its end.
 	Wall time.Duration `json:"wall_ns"`
-	// Fetch and Publish are the parts of Wall in which the user's code waited for artifacts to be read and to be written; what overlaps counts once.
+	// Fetch and Publish are the parts of Wall in which the user's code waited for artifacts to be read and to be written;
+	// what overlaps counts once.
 	Fetch   time.Duration `json:"fetch_ns,omitempty"`
 	Publish time.Duration `json:"publish_ns,omitempty"`
 	// Input is the size of the encoded input and of the artifacts that the attempt read, in bytes.
 	Input Bytes `json:"input_bytes"`
 	// Output is the size of the encoded output and of the artifacts that the attempt wrote, in bytes.
 	Output Bytes `json:"output_bytes"`
-	// Throttled is the time in which the attempt was ready to run and its CPU limit held it back; 0 where nobody counts it.
+	// Throttled is the time in which the attempt was ready to run and its CPU limit held it back; 0 where nobody counts
+	// it.
 	Throttled time.Duration `json:"throttled_ns,omitempty"`
-	// Stalled is the time in which some of the attempt waited for memory (pressure stall information); 0 where nobody counts it.
+	// Stalled is the time in which some of the attempt waited for memory (pressure stall information); 0 where nobody
+	// counts it.
 	Stalled time.Duration `json:"memory_stalled_ns,omitempty"`
 	// DiskRead and DiskWritten are what went to and from block devices, in bytes; 0 where nobody counts it.
 	DiskRead    Bytes `json:"disk_read_bytes,omitempty"`

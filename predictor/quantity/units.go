@@ -51,8 +51,8 @@ func (b Bytes) String() string {
 // ErrQuantity is wrapped by every error of this package.
 var ErrQuantity = errors.New("not a quantity")
 
-// Money is an exact amount in picodollars (10^-12 US dollars); one millisecond of the smallest function costs about 2,000 of them.
-// The range is about plus and minus 9.2 million dollars. The zero value is nothing.
+// Money is an exact amount in picodollars (10^-12 US dollars); one millisecond of the smallest function costs about
+// 2,000 of them. The range is about plus and minus 9.2 million dollars. The zero value is nothing.
 type Money int64
 
 // USD is one US dollar.
@@ -85,8 +85,8 @@ func (m Money) String() string {
 	}
 }
 
-// Times returns m scaled by factor, rounded to the nearest picodollar. A factor that is NaN or overflows yields the largest Money,
-// so that an unknown price is never taken for a cheap one.
+// Times returns m scaled by factor, rounded to the nearest picodollar. A factor that is NaN or overflows yields the
+// largest Money, so that an unknown price is never taken for a cheap one.
 func (m Money) Times(factor float64) Money {
 	scaled := float64(m) * factor
 	if math.IsNaN(scaled) || scaled > math.MaxInt64/2 {

@@ -8,14 +8,15 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Allocate returns what each stage held and used from from to to, at no more than points points, which is at least 1. Attempts and looks
-// may be in any order; looks of no attempt are ignored.
+// Allocate returns what each stage held and used from from to to, at no more than points points, which is at least 1.
+// Attempts and looks may be in any order; looks of no attempt are ignored.
 //
-// An attempt holds its grant from its admission to its end: up to each look the grant that the look saw, after the last look, and where
-// there is none, Attempt.Grant. Its use is what the looks say, each about the time since the one before. After the last look the rest of
-// the CPU time of an ended attempt is spread over the rest of its run, an attempt that goes on is taken to use what it was last seen to
-// use, and the memory is that of the last look. An ended attempt without looks uses its mean CPU and its peak of memory as long as it
-// ran; of one that goes on and was not looked at, nothing is known, and nothing is counted as used.
+// An attempt holds its grant from its admission to its end: up to each look the grant that the look saw, after the last
+// look, and where there is none, Attempt.Grant. Its use is what the looks say, each about the time since the one
+// before. After the last look the rest of the CPU time of an ended attempt is spread over the rest of its run, an
+// attempt that goes on is taken to use what it was last seen to use, and the memory is that of the last look. An ended
+// attempt without looks uses its mean CPU and its peak of memory as long as it ran; of one that goes on and was not
+// looked at, nothing is known, and nothing is counted as used.
 func Allocate(attempts []Attempt, looks []Look, from, to time.Time, points int) []Allocation {
 	if to.Before(from) {
 		to = from

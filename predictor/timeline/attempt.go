@@ -33,7 +33,8 @@ type Attempt struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 	// EndedAt is when it was over and its grant given back; the zero time while it goes on.
 	EndedAt time.Time `json:"ended_at,omitzero"`
-	// Wall is for how long the user's code ran; Fetch and Publish are the parts of it that it spent on reading and on writing artifacts.
+	// Wall is for how long the user's code ran; Fetch and Publish are the parts of it that it spent on reading and on
+	// writing artifacts.
 	Wall    time.Duration `json:"wall_ns,omitempty"`
 	Fetch   time.Duration `json:"fetch_ns,omitempty"`
 	Publish time.Duration `json:"publish_ns,omitempty"`

@@ -21,8 +21,8 @@ const (
 	activities // how many there are
 )
 
-// change says that one more attempt, or one less, does something from some time on. It is the time, in nanoseconds, then three bits for the
-// activity and one that is set for less: numbers are sorted several times faster than structs.
+// change says that one more attempt, or one less, does something from some time on. It is the time, in nanoseconds,
+// then three bits for the activity and one that is set for less: numbers are sorted several times faster than structs.
 type change uint64
 
 const (
@@ -49,11 +49,13 @@ func (c change) apply(under *[activities]int) {
 	under[c>>1&(1<<(changeBits-1)-1)] += by
 }
 
-// Break says where the time of a run went until its end, or until now while it goes on, given its attempts in any order.
+// Break says where the time of a run went until its end, or until now while it goes on, given its attempts in any
+// order.
 //
-// An attempt is queued from ScheduledAt to AdmittedAt and started until StartedAt; then its code runs for Wall, which is taken to be its
-// Fetch, then computation, then its Publish, because nothing tells when in Wall they were; what is handed over after Wall (Settle) is Publish,
-// too. What is then left up to EndedAt is Unattributed. An attempt that goes on computes. A task is queued between the end of one attempt and ScheduledAt of the next.
+// An attempt is queued from ScheduledAt to AdmittedAt and started until StartedAt; then its code runs for Wall, which
+// is taken to be its Fetch, then computation, then its Publish, because nothing tells when in Wall they were; what is
+// handed over after Wall (Settle) is Publish, too. What is then left up to EndedAt is Unattributed. An attempt that
+// goes on computes. A task is queued between the end of one attempt and ScheduledAt of the next.
 //
 // It sweeps over the times at which anything changes: O(n log n) for n attempts.
 func Break(run Run, now time.Time, attempts []Attempt) Breakdown {

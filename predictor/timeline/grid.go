@@ -2,7 +2,8 @@ package timeline
 
 import "math/bits"
 
-// grid divides the nanoseconds from 0 to span into equal parts: part i is from floor(i span/n) up to floor((i+1) span/n).
+// grid divides the nanoseconds from 0 to span into equal parts: part i is from floor(i span/n) up to floor((i+1)
+// span/n).
 type grid struct {
 	span  int64
 	n     int
@@ -40,8 +41,9 @@ func (g grid) part(at int64) int {
 	return i
 }
 
-// series adds up amounts that hold over intervals of a grid. Its integral over each part is exact: whole parts are kept as differences
-// (what begins to hold, less what ceases), so that an interval costs the same however many parts it covers.
+// series adds up amounts that hold over intervals of a grid. Its integral over each part is exact: whole parts are kept
+// as differences (what begins to hold, less what ceases), so that an interval costs the same however many parts it
+// covers.
 type series struct {
 	change  []float64 // of what holds over the whole of a part and all that follow
 	partial []float64 // amount x nanoseconds of what holds over some of a part

@@ -7,11 +7,12 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// Lay lays out the attempts of a run at now, in any order, in at most about marks marks: a lane whose attempts are more than its share of
-// them is binned. Lanes that need less than their share leave the rest to the others; each has at least one mark. What an attempt did before
-// the run's event and after its end is not drawn.
+// Lay lays out the attempts of a run at now, in any order, in at most about marks marks: a lane whose attempts are more
+// than its share of them is binned. Lanes that need less than their share leave the rest to the others; each has at
+// least one mark. What an attempt did before the run's event and after its end is not drawn.
 //
-// The sum of a lane's bins, each times its width, is the time that its attempts spent in each state, whatever the number of bins.
+// The sum of a lane's bins, each times its width, is the time that its attempts spent in each state, whatever the
+// number of bins.
 func Lay(run Run, now time.Time, attempts []Attempt, marks int) View {
 	view := View{Lanes: []Lane{}}
 	view.From, view.To = run.edges(now)
@@ -33,8 +34,8 @@ func Lay(run Run, now time.Time, attempts []Attempt, marks int) View {
 	return view
 }
 
-// share is the most marks that any lane has: the largest such that no lane has more and all together have at most marks, as water finds
-// its level.
+// share is the most marks that any lane has: the largest such that no lane has more and all together have at most
+// marks, as water finds its level.
 func share(lanes [][]*Attempt, marks int) int {
 	counts := make([]int, len(lanes))
 	for i, lane := range lanes {

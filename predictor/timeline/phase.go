@@ -6,13 +6,15 @@ import (
 	"time"
 )
 
-// moments are the times of one attempt in nanoseconds since some origin: never decreasing, and within 0 and the end of what is laid out.
+// moments are the times of one attempt in nanoseconds since some origin: never decreasing, and within 0 and the end of
+// what is laid out.
 type moments struct {
 	scheduled, admitted, started, computed, settled, ended int64
 }
 
-// momentsOf returns the times of an attempt between from and to. A time that nobody told is that of what came next: an attempt that was not
-// admitted is still queued, one that has not started is still being started, and one that has not ended goes on until to.
+// momentsOf returns the times of an attempt between from and to. A time that nobody told is that of what came next: an
+// attempt that was not admitted is still queued, one that has not started is still being started, and one that has not
+// ended goes on until to.
 func momentsOf(a *Attempt, from, to time.Time) moments {
 	ended := a.EndedAt
 	if ended.IsZero() {
@@ -64,8 +66,8 @@ func (r Run) edges(now time.Time) (from, to time.Time) {
 	return from, to
 }
 
-// byTime orders attempts by when they were scheduled; equal ones by stage, task and number, so that the order in which they came does not
-// matter.
+// byTime orders attempts by when they were scheduled; equal ones by stage, task and number, so that the order in which
+// they came does not matter.
 func byTime(a, b *Attempt) int {
 	if order := a.ScheduledAt.Compare(b.ScheduledAt); order != 0 {
 		return order

@@ -53,17 +53,23 @@ func drawAttempts(t *rapid.T) []timeline.Attempt {
 		a := timeline.Attempt{
 			Stage: "stage of " + task, Task: task, Number: numbers[task], ScheduledAt: at(when),
 			Venue: rapid.SampledFrom([]predictor.Venue{predictor.Pool, predictor.Function}).Draw(t, "venue"),
-			Grant: quantity.Size{CPU: quantity.Milli(rapid.IntRange(1, 4000).Draw(t, "cpu")), Memory: quantity.Bytes(rapid.IntRange(1, 1000).Draw(t, "memory"))},
+			Grant: quantity.Size{
+				CPU:    quantity.Milli(rapid.IntRange(1, 4000).Draw(t, "cpu")),
+				Memory: quantity.Bytes(rapid.IntRange(1, 1000).Draw(t, "memory")),
+			},
 		}
 		switch rapid.SampledFrom([]string{"ended", "ended", "running", "told little", "waiting"}).Draw(t, "state") {
 		case "ended":
 			a.AdmittedAt, a.StartedAt = at(next("queue")), at(next("start"))
 			a.Wall = time.Duration(rapid.IntRange(0, 15).Draw(t, "wall"))
-			a.Fetch, a.Publish = time.Duration(rapid.IntRange(0, 9).Draw(t, "fetch")), time.Duration(rapid.IntRange(0, 9).Draw(t, "publish"))
+			a.Fetch, a.Publish = time.Duration(rapid.IntRange(0, 9).Draw(t, "fetch")),
+				time.Duration(rapid.IntRange(0, 9).Draw(t, "publish"))
 			a.Settle = time.Duration(rapid.IntRange(0, 6).Draw(t, "settle"))
 			a.EndedAt = at(next("run"))
-			a.CPU, a.PeakMemory = time.Duration(rapid.IntRange(0, 30).Draw(t, "cpu time")), quantity.Bytes(rapid.IntRange(0, 1000).Draw(t, "peak"))
-			a.Outcome = rapid.SampledFrom([]predictor.Outcome{predictor.Succeeded, predictor.Failed, predictor.OutOfMemory}).Draw(t, "outcome")
+			a.CPU, a.PeakMemory = time.Duration(rapid.IntRange(0, 30).Draw(t, "cpu time")),
+				quantity.Bytes(rapid.IntRange(0, 1000).Draw(t, "peak"))
+			a.Outcome = rapid.SampledFrom([]predictor.Outcome{predictor.Succeeded, predictor.Failed, predictor.OutOfMemory}).
+				Draw(t, "outcome")
 		case "running":
 			a.StartedAt = at(next("start"))
 		case "told little":
@@ -74,7 +80,8 @@ func drawAttempts(t *rapid.T) []timeline.Attempt {
 	return attempts
 }
 
-// doing is what an attempt does in the nanosecond that begins at when, by the words of the doc comments; "" for nothing.
+// doing is what an attempt does in the nanosecond that begins at when, by the words of the doc comments; "" for
+// nothing.
 func doing(a timeline.Attempt, when, to time.Time) string {
 	admitted, started, ended := a.AdmittedAt, a.StartedAt, a.EndedAt
 	if ended.IsZero() {
@@ -114,7 +121,8 @@ func broken(run timeline.Run, now time.Time, attempts []timeline.Attempt) timeli
 	from, to := bounds(run, now)
 	var b timeline.Breakdown
 	rows := map[string]*time.Duration{
-		"compute": &b.Compute, "fetch": &b.Fetch, "publish": &b.Publish, "unattributed": &b.Unattributed, "start": &b.Start, "queue": &b.Queue, "": &b.Engine,
+		"compute": &b.Compute, "fetch": &b.Fetch, "publish": &b.Publish, "unattributed": &b.Unattributed, "start": &b.Start,
+		"queue": &b.Queue, "": &b.Engine,
 	}
 	for when := from; when.Before(to); when = when.Add(1) {
 		b.Wall++
@@ -126,7 +134,8 @@ func broken(run timeline.Run, now time.Time, attempts []timeline.Attempt) timeli
 		for _, a := range attempts {
 			under[doing(a, when, to)] = true
 			for _, before := range attempts {
-				if before.Task == a.Task && before.Number == a.Number-1 && !before.EndedAt.IsZero() && !when.Before(before.EndedAt) && when.Before(a.ScheduledAt) {
+				if before.Task == a.Task && before.Number == a.Number-1 && !before.EndedAt.IsZero() &&
+					!when.Before(before.EndedAt) && when.Before(a.ScheduledAt) {
 					under["queue"] = true
 				}
 			}
@@ -164,7 +173,8 @@ func TestEveryNanosecondOfARunIsChargedOnce(t *testing.T) {
 		if diff := cmp.Diff(broken(run, now, attempts), got); diff != "" {
 			t.Fatalf("the rows of %+v\nat %v of\n%+v\n(-want +got):\n%s", run, now, attempts, diff)
 		}
-		if sum := got.Broker + got.Engine + got.Queue + got.Start + got.Fetch + got.Compute + got.Publish + got.Unattributed; sum != got.Wall {
+		if sum := got.Broker + got.Engine + got.Queue + got.Start + got.Fetch + got.Compute + got.Publish +
+			got.Unattributed; sum != got.Wall {
 			t.Fatalf("the rows sum to %d, the wall time is %d", sum, got.Wall)
 		}
 		shuffled := rapid.Permutation(attempts).Draw(t, "order")
@@ -179,10 +189,12 @@ func TestARunsTimeIsToldByWhatItsAttemptsDid(t *testing.T) {
 	minute := func(m float64) time.Time { return epoch.Add(time.Duration(m * float64(time.Minute))) }
 	run := timeline.Run{EventAt: minute(0), StartedAt: minute(1), EndedAt: minute(20)}
 	failed := timeline.Attempt{
-		Task: "a", Number: 1, ScheduledAt: minute(2), AdmittedAt: minute(3), StartedAt: minute(4), EndedAt: minute(6), Wall: 2 * time.Minute, Fetch: time.Minute,
+		Task: "a", Number: 1, ScheduledAt: minute(2), AdmittedAt: minute(3), StartedAt: minute(4), EndedAt: minute(6),
+		Wall: 2 * time.Minute, Fetch: time.Minute,
 	}
 	again := timeline.Attempt{
-		Task: "a", Number: 2, ScheduledAt: minute(8), AdmittedAt: minute(8), StartedAt: minute(8), EndedAt: minute(13), Wall: 3 * time.Minute, Publish: 30 * time.Second, Settle: time.Minute,
+		Task: "a", Number: 2, ScheduledAt: minute(8), AdmittedAt: minute(8), StartedAt: minute(8), EndedAt: minute(13),
+		Wall: 3 * time.Minute, Publish: 30 * time.Second, Settle: time.Minute,
 	}
 	want := timeline.Breakdown{
 		Wall: 20 * time.Minute, Broker: time.Minute, Engine: 8 * time.Minute, Queue: 3 * time.Minute, Start: time.Minute,
@@ -191,12 +203,14 @@ func TestARunsTimeIsToldByWhatItsAttemptsDid(t *testing.T) {
 	if diff := cmp.Diff(want, timeline.Break(run, minute(99), []timeline.Attempt{again, failed})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	beside := timeline.Attempt{Task: "b", Number: 1, ScheduledAt: minute(1), StartedAt: minute(1)} // goes on: it computes all the time
+	// goes on: it computes all the time
+	beside := timeline.Attempt{Task: "b", Number: 1, ScheduledAt: minute(1), StartedAt: minute(1)}
 	want = timeline.Breakdown{Wall: 20 * time.Minute, Broker: time.Minute, Compute: 19 * time.Minute}
 	if diff := cmp.Diff(want, timeline.Break(run, minute(99), []timeline.Attempt{again, failed, beside})); diff != "" {
 		t.Errorf("beside an attempt that computes (-want +got):\n%s", diff)
 	}
-	if got := timeline.Break(timeline.Run{StartedAt: minute(1)}, minute(3), nil); got != (timeline.Breakdown{Wall: 2 * time.Minute, Engine: 2 * time.Minute}) {
+	if got := timeline.Break(timeline.Run{StartedAt: minute(1)}, minute(3), nil); got !=
+		(timeline.Breakdown{Wall: 2 * time.Minute, Engine: 2 * time.Minute}) {
 		t.Errorf("a run without attempts: %+v", got)
 	}
 }
@@ -272,7 +286,8 @@ func TestLanesShareTheMarks(t *testing.T) {
 	for stage, count := range []int{3, 100, 400} {
 		for task := range count {
 			attempts = append(attempts, timeline.Attempt{
-				Stage: fmt.Sprint("s", stage), Task: strconv.Itoa(task), Number: 1, ScheduledAt: at(1000*stage + task), EndedAt: at(1000*stage + task + 500),
+				Stage: fmt.Sprint("s", stage), Task: strconv.Itoa(task), Number: 1, ScheduledAt: at(1000*stage + task),
+				EndedAt: at(1000*stage + task + 500),
 				Outcome: predictor.OutOfMemory,
 			})
 		}
@@ -327,8 +342,10 @@ func TestWhatIsAllocatedSumsToWhatWasHeldAndUsed(t *testing.T) {
 			wall := rapid.IntRange(1, 300).Draw(t, "wall")
 			ended := started + wall + rapid.IntRange(0, 20).Draw(t, "after")
 			a := timeline.Attempt{
-				Stage: "s", Task: strconv.Itoa(i), Number: 1, Venue: predictor.Pool, ScheduledAt: second(admitted), AdmittedAt: second(admitted), StartedAt: second(started),
-				EndedAt: second(ended), Wall: time.Duration(wall) * time.Second, Grant: quantity.Size{CPU: 2000, Memory: 100}, PeakMemory: 70,
+				Stage: "s", Task: strconv.Itoa(i), Number: 1, Venue: predictor.Pool, ScheduledAt: second(admitted),
+				AdmittedAt: second(admitted), StartedAt: second(started),
+				EndedAt: second(ended), Wall: time.Duration(wall) * time.Second, Grant: quantity.Size{CPU: 2000, Memory: 100},
+				PeakMemory: 70,
 			}
 			cores := 0.0
 			for s := started; s < started+wall; {
@@ -344,7 +361,10 @@ func TestWhatIsAllocatedSumsToWhatWasHeldAndUsed(t *testing.T) {
 					}
 				}
 				cores += float64(milli) / 1000 * float64(s-before)
-				looks = append(looks, timeline.Look{Stage: "s", Task: a.Task, Attempt: 1, At: second(s), CPU: quantity.Milli(milli), Grant: a.Grant, Memory: 50})
+				looks = append(looks, timeline.Look{
+					Stage: "s", Task: a.Task, Attempt: 1, At: second(s), CPU: quantity.Milli(milli),
+					Grant: a.Grant, Memory: 50,
+				})
 			}
 			a.CPU = time.Duration(cores*1e9) + time.Duration(rapid.IntRange(0, 100).Draw(t, "rest"))*time.Second
 			attempts = append(attempts, a)
@@ -355,7 +375,8 @@ func TestWhatIsAllocatedSumsToWhatWasHeldAndUsed(t *testing.T) {
 		// Points that divide the time evenly, so that Step is exact.
 		points := rapid.SampledFrom([]int{1, 10, 50, 1000}).Draw(t, "points")
 		shuffled := rapid.Permutation(looks).Draw(t, "order")
-		stages := timeline.Allocate(rapid.Permutation(attempts).Draw(t, "order of attempts"), shuffled, epoch, epoch.Add(seconds*time.Second), points)
+		stages := timeline.Allocate(rapid.Permutation(attempts).Draw(t, "order of attempts"), shuffled, epoch,
+			epoch.Add(seconds*time.Second), points)
 		if len(stages) != 1 || len(stages[0].Points) != points {
 			t.Fatalf("%+v, want %d points of one stage", stages, points)
 		}
@@ -379,15 +400,23 @@ func TestAllocationFollowsWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	second := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
 	running := timeline.Attempt{
-		Stage: "train", Task: "t", Number: 1, Venue: predictor.Pool, ScheduledAt: epoch, StartedAt: second(1), Grant: quantity.Size{CPU: 4000, Memory: 400},
+		Stage: "train", Task: "t", Number: 1, Venue: predictor.Pool, ScheduledAt: epoch, StartedAt: second(1),
+		Grant: quantity.Size{CPU: 4000, Memory: 400},
 	}
 	looks := []timeline.Look{
-		{Stage: "train", Task: "t", Attempt: 1, At: second(3), CPU: 1500, Memory: 150, Grant: quantity.Size{CPU: 2000, Memory: 200}},
-		{Stage: "train", Task: "t", Attempt: 1, At: second(2), CPU: 500, Memory: 50, Grant: quantity.Size{CPU: 1000, Memory: 100}},
+		{
+			Stage: "train", Task: "t", Attempt: 1, At: second(3), CPU: 1500, Memory: 150,
+			Grant: quantity.Size{CPU: 2000, Memory: 200},
+		},
+		{
+			Stage: "train", Task: "t", Attempt: 1, At: second(2), CPU: 500, Memory: 50,
+			Grant: quantity.Size{CPU: 1000, Memory: 100},
+		},
 		{Stage: "train", Task: "nobody", Attempt: 1, At: second(2), CPU: 500},
 	}
 	blind := timeline.Attempt{
-		Stage: "score", Task: "u", Number: 1, Venue: predictor.Function, ScheduledAt: second(1), AdmittedAt: second(1), StartedAt: second(2), EndedAt: second(4),
+		Stage: "score", Task: "u", Number: 1, Venue: predictor.Function, ScheduledAt: second(1), AdmittedAt: second(1),
+		StartedAt: second(2), EndedAt: second(4),
 		Wall: time.Second, CPU: time.Second / 2, PeakMemory: 30, Grant: quantity.Size{CPU: 1000, Memory: 64},
 	}
 	want := []timeline.Allocation{
@@ -412,8 +441,16 @@ func TestAllocationFollowsWhatWasSeen(t *testing.T) {
 
 func TestNothingAtAllIsLaidOut(t *testing.T) {
 	t.Parallel()
-	for _, run := range []timeline.Run{{}, {StartedAt: epoch}, {StartedAt: epoch, EndedAt: epoch}, {StartedAt: epoch, EndedAt: epoch.Add(-1)}} {
-		attempts := []timeline.Attempt{{Stage: "s", Number: 1}, {Stage: "s", Number: 2, StartedAt: epoch, EndedAt: epoch.AddDate(400, 0, 0)}}
+	for _, run := range []timeline.Run{
+		{},
+		{StartedAt: epoch},
+		{StartedAt: epoch, EndedAt: epoch},
+		{StartedAt: epoch, EndedAt: epoch.Add(-1)},
+	} {
+		attempts := []timeline.Attempt{
+			{Stage: "s", Number: 1},
+			{Stage: "s", Number: 2, StartedAt: epoch, EndedAt: epoch.AddDate(400, 0, 0)},
+		}
 		view := timeline.Lay(run, epoch, attempts, 1)
 		if len(view.Lanes) != 1 || view.Lanes[0].Count != 2 {
 			t.Errorf("%+v: %+v, want both attempts in one lane", run, view)
@@ -432,12 +469,17 @@ func many(n int) (attempts []timeline.Attempt, looks []timeline.Look) {
 		admitted := scheduled.Add(time.Duration(random.Int64N(int64(time.Minute))))
 		wall := time.Duration(random.Int64N(int64(time.Minute)))
 		a := timeline.Attempt{
-			Stage: fmt.Sprint("s", i%5), Task: fmt.Sprint("t", i), Number: 1, Venue: predictor.Pool, Outcome: predictor.Succeeded, ScheduledAt: scheduled, AdmittedAt: admitted,
-			StartedAt: admitted.Add(time.Second), Wall: wall, EndedAt: admitted.Add(wall + 2*time.Second), Grant: quantity.Size{CPU: 1000, Memory: quantity.GiB},
-			CPU: wall / 2, PeakMemory: quantity.GiB / 2, Fetch: wall / 10, Publish: wall / 10,
+			Stage: fmt.Sprint("s", i%5), Task: fmt.Sprint("t", i), Number: 1, Venue: predictor.Pool,
+			Outcome: predictor.Succeeded, ScheduledAt: scheduled, AdmittedAt: admitted,
+			StartedAt: admitted.Add(time.Second), Wall: wall, EndedAt: admitted.Add(wall + 2*time.Second),
+			Grant: quantity.Size{CPU: 1000, Memory: quantity.GiB},
+			CPU:   wall / 2, PeakMemory: quantity.GiB / 2, Fetch: wall / 10, Publish: wall / 10,
 		}
 		attempts = append(attempts, a)
-		looks = append(looks, timeline.Look{Stage: a.Stage, Task: a.Task, Attempt: 1, At: a.StartedAt.Add(wall / 2), CPU: 500, Memory: quantity.GiB / 3, Grant: a.Grant})
+		looks = append(looks, timeline.Look{
+			Stage: a.Stage, Task: a.Task, Attempt: 1, At: a.StartedAt.Add(wall / 2), CPU: 500,
+			Memory: quantity.GiB / 3, Grant: a.Grant,
+		})
 	}
 	return attempts, looks
 }
@@ -470,9 +512,11 @@ func BenchmarkTimeline(b *testing.B) {
 func ExampleBreak() {
 	run := timeline.Run{EventAt: epoch, StartedAt: epoch.Add(200 * time.Millisecond), EndedAt: epoch.Add(10 * time.Second)}
 	b := timeline.Break(run, run.EndedAt, []timeline.Attempt{{
-		Stage: "score", Task: "t0", Number: 1, ScheduledAt: epoch.Add(time.Second), AdmittedAt: epoch.Add(3 * time.Second), StartedAt: epoch.Add(4 * time.Second),
-		EndedAt: epoch.Add(9 * time.Second), Wall: 5 * time.Second, Fetch: time.Second,
+		Stage: "score", Task: "t0", Number: 1, ScheduledAt: epoch.Add(time.Second), AdmittedAt: epoch.Add(3 * time.Second),
+		StartedAt: epoch.Add(4 * time.Second),
+		EndedAt:   epoch.Add(9 * time.Second), Wall: 5 * time.Second, Fetch: time.Second,
 	}})
-	fmt.Printf("broker %s, engine %s, queue %s, start %s, fetch %s, compute %s of %s\n", b.Broker, b.Engine, b.Queue, b.Start, b.Fetch, b.Compute, b.Wall)
+	fmt.Printf("broker %s, engine %s, queue %s, start %s, fetch %s, compute %s of %s\n", b.Broker, b.Engine, b.Queue,
+		b.Start, b.Fetch, b.Compute, b.Wall)
 	// Output: broker 200ms, engine 1.8s, queue 2s, start 1s, fetch 1s, compute 4s of 10s
 }

@@ -34,7 +34,8 @@ type Bin struct {
 	Starting float64 `json:"starting"`
 	Pool     float64 `json:"pool"`
 	Function float64 `json:"function"`
-	// Ended counts the attempts that ended within it, Failed those of them that did not succeed, OutOfMemory those that ran out of memory.
+	// Ended counts the attempts that ended within it, Failed those of them that did not succeed, OutOfMemory those that
+	// ran out of memory.
 	Ended       int `json:"ended"`
 	Failed      int `json:"failed"`
 	OutOfMemory int `json:"out_of_memory"`
@@ -75,8 +76,9 @@ type Look struct {
 
 // Breakdown says where a run's time went. Its rows sum to Wall exactly.
 //
-// At every moment of the run one row is charged: of what its attempts were doing at that moment, the most useful one (compute before fetch
-// before publish before start before queue); where no attempt was under way, the engine that was deciding what is next.
+// At every moment of the run one row is charged: of what its attempts were doing at that moment, the most useful one
+// (compute before fetch before publish before start before queue); where no attempt was under way, the engine that was
+// deciding what is next.
 type Breakdown struct {
 	// Wall is from the event that started the run, or from its start when there was none, to its end.
 	Wall time.Duration `json:"wall_ns"`
@@ -88,7 +90,8 @@ type Breakdown struct {
 	Queue time.Duration `json:"queue_ns"`
 	// Start is when processes or environments were started, and none was further.
 	Start time.Duration `json:"start_ns"`
-	// Fetch, Compute and Publish are when the user's code read artifacts, computed, and wrote artifacts or had its result handed over.
+	// Fetch, Compute and Publish are when the user's code read artifacts, computed, and wrote artifacts or had its result
+	// handed over.
 	Fetch   time.Duration `json:"fetch_ns"`
 	Compute time.Duration `json:"compute_ns"`
 	Publish time.Duration `json:"publish_ns"`

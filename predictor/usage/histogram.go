@@ -2,15 +2,18 @@ package usage
 
 import "math"
 
-// histogram counts values in buckets each 5% wider than the one below, and forgets by halving: the estimator of the Kubernetes Vertical Pod
-// Autoscaler (https://github.com/kubernetes/autoscaler/blob/master/vertical-pod-autoscaler/pkg/recommender/util/decaying_histogram.go).
-// Its bounds are unit * bucketGrowth^k with the first positive value as unit, so that a series in other units gives the same buckets.
+// histogram counts values in buckets each 5% wider than the one below, and forgets by halving: the estimator of the
+// Kubernetes Vertical Pod Autoscaler
+// (https://github.com/kubernetes/autoscaler, vertical-pod-autoscaler/pkg/recommender/util/decaying_histogram.go).
+// Its bounds are unit * bucketGrowth^k with the first positive value as unit, so that a series in other units gives the
+// same buckets.
 //
-// The zero value is empty. The buckets reach down from the largest value by a factor of bucketGrowth^(bucketCount-1), 250,000; what is
-// smaller counts in the lowest, and zeros have their own.
+// The zero value is empty. The buckets reach down from the largest value by a factor of bucketGrowth^(bucketCount-1),
+// 250,000; what is smaller counts in the lowest, and zeros have their own.
 type histogram struct {
-	unit    float64 // the first positive value; 0 before it
-	top     int     // the exponent k of the highest bucket, which holds values in (unit*bucketGrowth^(k-1), unit*bucketGrowth^k]
+	unit float64 // the first positive value; 0 before it
+	// the exponent k of the highest bucket, which holds values in (unit*bucketGrowth^(k-1), unit*bucketGrowth^k]
+	top     int
 	zeros   float64
 	weights [bucketCount]float64
 }
@@ -56,8 +59,9 @@ func (h *histogram) raise(up int) {
 	h.weights[0] = low
 }
 
-// percentiles writes to bounds, for each of the rising parts (above 0, to 1), the lowest bucket bound below which at least that part of the
-// weight lies: at most 5% above the exact weighted percentile and, but for rounding, never below it. All bounds are 0 without weight.
+// percentiles writes to bounds, for each of the rising parts (above 0, to 1), the lowest bucket bound below which at
+// least that part of the weight lies: at most 5% above the exact weighted percentile and, but for rounding, never below
+// it. All bounds are 0 without weight.
 func (h *histogram) percentiles(parts, bounds []float64) {
 	total := h.zeros
 	for _, weight := range h.weights {

@@ -59,7 +59,11 @@ func TestAPercentileIsThatOfTheSortedWeightsWithinABucket(t *testing.T) {
 func TestAHistogramHoldsTheExtremesOfNumbers(t *testing.T) {
 	t.Parallel()
 	for _, values := range [][]float64{
-		{math.SmallestNonzeroFloat64, largestValue}, {largestValue, math.SmallestNonzeroFloat64}, {0}, {0, largestValue}, {1, 1, 1e300, 1e-300},
+		{math.SmallestNonzeroFloat64, largestValue},
+		{largestValue, math.SmallestNonzeroFloat64},
+		{0},
+		{0, largestValue},
+		{1, 1, 1e300, 1e-300},
 	} {
 		var h histogram
 		for _, value := range values {

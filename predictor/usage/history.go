@@ -7,8 +7,8 @@ import (
 
 // Limits of what is remembered of a stage's attempts.
 const (
-	// MaxAttempts is how many of the latest attempts a History keeps. Stages of learning pipelines change with their data, so the latest
-	// say more than all.
+	// MaxAttempts is how many of the latest attempts a History keeps. Stages of learning pipelines change with their data,
+	// so the latest say more than all.
 	MaxAttempts = 64
 	// MaxFeatures is how many features a History follows; those that come later are left out.
 	MaxFeatures = 8
@@ -47,8 +47,9 @@ func (f Features) Value(name string) float64 {
 	return value
 }
 
-// History is what is remembered of the attempts of one stage: the latest MaxAttempts, with at most MaxFeatures features each.
-// The zero value remembers nothing. It keeps its size in memory and as JSON, and adding to it allocates nothing once it is full.
+// History is what is remembered of the attempts of one stage: the latest MaxAttempts, with at most MaxFeatures features
+// each. The zero value remembers nothing. It keeps its size in memory and as JSON, and adding to it allocates nothing
+// once it is full.
 type History struct {
 	// Names are the features that are followed, in the order in which they came.
 	Names []string `json:"names,omitempty"`
@@ -61,7 +62,8 @@ type History struct {
 	Columns [][]float64 `json:"columns,omitempty"`
 }
 
-// Follow makes the history remember the named feature from now on. It reports whether it does: one that comes after MaxFeatures is not.
+// Follow makes the history remember the named feature from now on. It reports whether it does: one that comes after
+// MaxFeatures is not.
 func (h *History) Follow(name string) bool {
 	if slices.Contains(h.Names, name) {
 		return true
@@ -74,10 +76,11 @@ func (h *History) Follow(name string) bool {
 	return true
 }
 
-// Add remembers a. Peaks that are not finite or not positive are left out, and so are such features; it reports whether a was taken.
+// Add remembers a. Peaks that are not finite or not positive are left out, and so are such features; it reports whether
+// a was taken.
 //
-// A measured peak takes the place of an attempt with the same features that ran out of memory below it: that it needed more is then
-// known exactly, and no longer has to be guessed.
+// A measured peak takes the place of an attempt with the same features that ran out of memory below it: that it needed
+// more is then known exactly, and no longer has to be guessed.
 func (h *History) Add(a Attempt) bool {
 	if !(a.Peak > 0) || math.IsInf(a.Peak, 0) || !h.valid() {
 		return false
@@ -109,8 +112,8 @@ func (h *History) Add(a Attempt) bool {
 	return true
 }
 
-// explained finds the place of an attempt that ran out of memory and whose need a measured one with the same features shows; -1 when
-// there is none.
+// explained finds the place of an attempt that ran out of memory and whose need a measured one with the same features
+// shows; -1 when there is none.
 func (h *History) explained(a Attempt, row [MaxFeatures]float64) int {
 	if a.Exceeded || h.Exceeded == 0 {
 		return -1
@@ -181,7 +184,8 @@ func (h *History) Largest(name string) float64 {
 	return largest
 }
 
-// Unmet is the largest limit that was not enough and that no measured peak has passed since, in bytes; 0 when there is none.
+// Unmet is the largest limit that was not enough and that no measured peak has passed since, in bytes; 0 when there is
+// none.
 func (h *History) Unmet() float64 {
 	unmet := 0.0
 	for place, limit := range h.Peaks {

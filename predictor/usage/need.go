@@ -18,11 +18,13 @@ type Need struct {
 	Term Term
 	// Low, Mid and High bound the middle 80 percent of the peaks, relative to the line.
 	Low, Mid, High float64
-	// Bound is what peaks stayed below lately, and Limit what an attempt should be given, relative to the line: Bound with head-room.
+	// Bound is what peaks stayed below lately, and Limit what an attempt should be given, relative to the line: Bound with
+	// head-room.
 	Bound, Limit float64
 	// Attempts is how many peaks it rests on.
 	Attempts int
-	// Explained says in words what the need depends on: "input_bytes", "the square of length"; empty when on nothing known.
+	// Explained says in words what the need depends on: "input_bytes", "the square of length"; empty when on nothing
+	// known.
 	Explained string
 }
 
@@ -32,30 +34,32 @@ func (n Need) At(features Features) float64 { return n.Base + n.Term.At(features
 const (
 	// fade is how much less each attempt counts than the next one: after 33 attempts it has lost two thirds of its weight.
 	fade = 0.97
-	// simpler is by how much a feature must lower the cost before it is believed: with noise alone, one of several features always looks
-	// a little better than none (TestNoiseIsNotExplained).
+	// simpler is by how much a feature must lower the cost before it is believed: with noise alone, one of several
+	// features always looks a little better than none (TestNoiseIsNotExplained).
 	simpler = 0.90
-	// spread is the ratio between the largest and the smallest value of a feature below which a slope says more about noise than about it.
+	// spread is the ratio between the largest and the smallest value of a feature below which a slope says more about
+	// noise than about it.
 	spread = 1.5
 	// maxPerUnit bounds a slope over bytes of input: text compressed a hundredfold, decoded and held several times over.
 	maxPerUnit = 1024
-	// overCost is what an attempt costs that runs out of memory, in units of its own need held for its own time: it ran for nothing,
-	// the next one is twice as large, and somebody waits.
+	// overCost is what an attempt costs that runs out of memory, in units of its own need held for its own time: it ran
+	// for nothing, the next one is twice as large, and somebody waits.
 	overCost = 30
 )
 
-// Learn finds what the attempts of a history need: it fits a line over each feature, its square, and over none, and takes the one whose
-// limits would have cost the least (each left-out attempt is given the limit that the others suggest; what is spare is paid for, and so is
-// running out of memory). Margin is the head-room, for a history that is full; it is larger for a shorter one:
+// Learn finds what the attempts of a history need: it fits a line over each feature, its square, and over none, and
+// takes the one whose limits would have cost the least (each left-out attempt is given the limit that the others
+// suggest; what is spare is paid for, and so is running out of memory). Margin is the head-room, for a history that is
+// full; it is larger for a shorter one:
 //
 //	limit = bound (1 + margin + 1/(2n))
 //
-// Bound is one of the largest ratios of actual to expected peaks: the largest of n exchangeable ratios is passed by the next one with
-// probability 1/(n+1) (Vovk et al., Algorithmic Learning in a Random World, 2005, on conformal prediction), so without a margin a stage with
-// 64 attempts would run out of memory in 1.5 percent of its attempts, and one with five in 17. A ratio that stands far above the others is
-// left out where all the others would pay more for it than it costs to try that one attempt again.
-// The attempts that ran out of memory enter as having needed somewhat more than their limit.
-// ok is false while fewer than Enough attempts were measured to their end.
+// Bound is one of the largest ratios of actual to expected peaks: the largest of n exchangeable ratios is passed by the
+// next one with probability 1/(n+1) (Vovk et al., Algorithmic Learning in a Random World, 2005, on conformal
+// prediction), so without a margin a stage with 64 attempts would run out of memory in 1.5 percent of its attempts, and
+// one with five in 17. A ratio that stands far above the others is left out where all the others would pay more for it
+// than it costs to try that one attempt again. The attempts that ran out of memory enter as having needed somewhat more
+// than their limit. ok is false while fewer than Enough attempts were measured to their end.
 func Learn(h *History, margin float64) (need Need, ok bool) {
 	if h == nil || !h.valid() || h.Known() < Enough {
 		return Need{}, false
@@ -138,8 +142,9 @@ func cost(limit float64) float64 {
 	return limit - 1
 }
 
-// raiseExceeded replaces the limit that an attempt exceeded by what it is thought to have needed: what the line through the others says
-// there, and at least exceededBy times the limit. This is the imputation step of expectation maximisation for censored data, once.
+// raiseExceeded replaces the limit that an attempt exceeded by what it is thought to have needed: what the line through
+// the others says there, and at least exceededBy times the limit. This is the imputation step of expectation
+// maximisation for censored data, once.
 func (h *History) raiseExceeded(points []point, withSlope bool) {
 	if h.Exceeded == 0 {
 		return

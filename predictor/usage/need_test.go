@@ -34,8 +34,8 @@ func following() *usage.History {
 // around is a factor with this spread, log-normal around 1.
 func around(r *rand.Rand, spread float64) float64 { return math.Exp(spread * r.NormFloat64()) }
 
-// Each world draws what is known of an attempt and what it takes; the learned limits are simulated against it, attempt after attempt, with
-// what runs out of memory tried again at twice the limit.
+// Each world draws what is known of an attempt and what it takes; the learned limits are simulated against it, attempt
+// after attempt, with what runs out of memory tried again at twice the limit.
 func TestLimitsAreTightAndSeldomPassed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -43,8 +43,12 @@ func TestLimitsAreTightAndSeldomPassed(t *testing.T) {
 		draw         func(r *rand.Rand) (input, length, need float64)
 		under, slack float64 // the most, as ratios of the attempts
 	}{
-		{"constant", func(r *rand.Rand) (float64, float64, float64) { return 100, 0, 60 * mib * around(r, 0.01) }, 0.001, 0.13},
-		{"constant with noise", func(r *rand.Rand) (float64, float64, float64) { return 100, 0, 60 * mib * around(r, 0.05) }, 0.003, 0.18},
+		{"constant", func(r *rand.Rand) (float64, float64, float64) {
+			return 100, 0, 60 * mib * around(r, 0.01)
+		}, 0.001, 0.13},
+		{"constant with noise", func(r *rand.Rand) (float64, float64, float64) {
+			return 100, 0, 60 * mib * around(r, 0.05)
+		}, 0.003, 0.18},
 		{"linear in the input", func(r *rand.Rand) (float64, float64, float64) {
 			x := mib * (1 + 99*r.Float64())
 			return x, 0, (50*mib + 8*x) * around(r, 0.02)
@@ -136,7 +140,10 @@ func TestASlopeOverTinyInputsIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	h := following()
 	for i := range 9 { // 20 kB more for each byte of input: the first input of a megabyte would be given the whole host
-		h.Add(usage.Attempt{Peak: 69e6 + 1e5*float64(i), Features: known(map[string]float64{usage.InputBytes: 20 + 5*float64(i)})})
+		h.Add(usage.Attempt{
+			Peak:     69e6 + 1e5*float64(i),
+			Features: known(map[string]float64{usage.InputBytes: 20 + 5*float64(i)}),
+		})
 	}
 	if need, _ := usage.Learn(h, margin); need.Term.PerUnit != 0 {
 		t.Errorf("got a slope of %g bytes a byte, want 0", need.Term.PerUnit)
@@ -153,7 +160,8 @@ func TestAMeasuredPeakReplacesTheKillBelowIt(t *testing.T) {
 	h.Add(usage.Attempt{Peak: 115 * mib, Exceeded: true})
 	killed, _ := usage.Learn(h, margin)
 	if killed.Base*killed.Limit < 1.5*115*mib {
-		t.Errorf("after a kill at 115 MiB the limit is %.0f MiB, want half as much again at least", killed.Base*killed.Limit/mib)
+		t.Errorf("after a kill at 115 MiB the limit is %.0f MiB, want half as much again at least",
+			killed.Base*killed.Limit/mib)
 	}
 	if h.Unmet() != 115*mib {
 		t.Errorf("the unmet limit is %.0f MiB, want 115", h.Unmet()/mib)
@@ -161,7 +169,8 @@ func TestAMeasuredPeakReplacesTheKillBelowIt(t *testing.T) {
 	h.Add(usage.Attempt{Peak: 120 * mib})
 	after, _ := usage.Learn(h, margin)
 	if h.Len() != 11 || h.Unmet() != 0 || after.Base*after.Limit > 1.4*100*mib || after.Base*after.Limit < 120*mib {
-		t.Errorf("once 120 MiB were measured: %d attempts, %.0f MiB unmet, a limit of %.0f MiB (%.0f before), want the peak with head-room",
+		t.Errorf("once 120 MiB were measured: %d attempts, %.0f MiB unmet, a limit of %.0f MiB (%.0f before), want the "+
+			"peak with head-room",
 			h.Len(), h.Unmet()/mib, after.Base*after.Limit/mib, before.Base*before.Limit/mib)
 	}
 }
@@ -175,7 +184,10 @@ func TestPeaksAndFeaturesThatAreNoNumbersAreLeftOut(t *testing.T) {
 		}
 	}
 	for i := range 20 {
-		h.Add(usage.Attempt{Peak: 100 + float64(i%3), Features: known(map[string]float64{usage.InputBytes: math.NaN(), length: math.Inf(1)})})
+		h.Add(usage.Attempt{
+			Peak:     100 + float64(i%3),
+			Features: known(map[string]float64{usage.InputBytes: math.NaN(), length: math.Inf(1)}),
+		})
 	}
 	if need, ok := usage.Learn(h, margin); !ok || need.Explained != "" || need.Base < 100 || need.Base > 102 {
 		t.Errorf("got %+v, want a constant need of about 101", need)
@@ -199,10 +211,12 @@ func TestOnlySoManyFeaturesAreFollowed(t *testing.T) {
 func attempts(t *rapid.T) []usage.Attempt {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) usage.Attempt {
 		features := map[string]float64{
-			usage.InputBytes: rapid.Float64Range(0, 1e12).Draw(t, "input"), length: rapid.SampledFrom([]float64{0, 1, 7, 1e9}).Draw(t, "length"),
+			usage.InputBytes: rapid.Float64Range(0, 1e12).Draw(t, "input"),
+			length:           rapid.SampledFrom([]float64{0, 1, 7, 1e9}).Draw(t, "length"),
 		}
 		return usage.Attempt{
-			Peak: rapid.Float64Range(1, 1e15).Draw(t, "peak"), Exceeded: rapid.Bool().Draw(t, "exceeded"), Features: known(features),
+			Peak: rapid.Float64Range(1, 1e15).Draw(t, "peak"), Exceeded: rapid.Bool().Draw(t, "exceeded"),
+			Features: known(features),
 		}
 	}), 0, 150).Draw(t, "attempts")
 }
@@ -240,7 +254,8 @@ func TestTwiceThePeaksNeedTwiceTheLimit(t *testing.T) {
 		}
 		a, ok := usage.Learn(one, margin)
 		b, _ := usage.Learn(two, margin)
-		if ok && a.Term == (usage.Term{}) && b.Term == (usage.Term{}) && math.Abs(b.Base*b.Limit-2*a.Base*a.Limit) > 1e-6*b.Base*b.Limit {
+		if ok && a.Term == (usage.Term{}) && b.Term == (usage.Term{}) &&
+			math.Abs(b.Base*b.Limit-2*a.Base*a.Limit) > 1e-6*b.Base*b.Limit {
 			t.Fatalf("limits of %g and %g, want the second to be twice the first", a.Base*a.Limit, b.Base*b.Limit)
 		}
 	})
@@ -289,7 +304,10 @@ func BenchmarkLearn(b *testing.B) {
 	h := following()
 	for range usage.MaxAttempts {
 		x := mib * (1 + 99*r.Float64())
-		h.Add(usage.Attempt{Peak: (50*mib + 8*x) * around(r, 0.02), Features: known(map[string]float64{usage.InputBytes: x, length: r.Float64()})})
+		h.Add(usage.Attempt{
+			Peak:     (50*mib + 8*x) * around(r, 0.02),
+			Features: known(map[string]float64{usage.InputBytes: x, length: r.Float64()}),
+		})
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -6,13 +6,15 @@ import "math"
 type Term struct {
 	// Feature is its name.
 	Feature string `json:"feature,omitempty"`
-	// Power is 1 where the need grows with the feature, 2 where it grows with its square, as attention does with the length of a sequence.
+	// Power is 1 where the need grows with the feature, 2 where it grows with its square, as attention does with the
+	// length of a sequence.
 	Power int `json:"power,omitempty"`
 	// PerUnit is how many bytes each unit of feature^Power adds; 0 or more.
 	PerUnit float64 `json:"per_unit,omitempty"`
 }
 
-// At returns what the term adds for an attempt with these features: 0 where its feature is not known, never negative, never NaN.
+// At returns what the term adds for an attempt with these features: 0 where its feature is not known, never negative,
+// never NaN.
 func (t Term) At(features Features) float64 {
 	if !(t.PerUnit > 0) {
 		return 0
@@ -33,17 +35,18 @@ type point struct {
 	weight float64 // of the attempt's age
 }
 
-// fitted is need(x) = base + slope x, both 0 or more, and for each point the ratio of its peak to what the line through all the other
-// points says there.
+// fitted is need(x) = base + slope x, both 0 or more, and for each point the ratio of its peak to what the line through
+// all the other points says there.
 type fitted struct {
 	base, slope float64
 	ratios      []float64
 }
 
-// fitLine minimises sum w (y - base - slope x)^2 / y^2 over base >= 0 and slope >= 0: relative errors, because what is spare or missing is
-// measured relative to the need, and otherwise the largest inputs alone would decide. Points that lie far off are given less weight
-// (Huber, Robust estimation of a location parameter, 1964, https://doi.org/10.1214/aoms/1177703732), so that one attempt that leaked does
-// not bend the line for all; it still counts in the ratios.
+// fitLine minimises sum w (y - base - slope x)^2 / y^2 over base >= 0 and slope >= 0: relative errors, because what is
+// spare or missing is measured relative to the need, and otherwise the largest inputs alone would decide. Points that
+// lie far off are given less weight (Huber, Robust estimation of a location parameter, 1964,
+// https://doi.org/10.1214/aoms/1177703732), so that one attempt that leaked does not bend the line for all; it still
+// counts in the ratios.
 func fitLine(points []point, withSlope bool) fitted {
 	weights := make([]float64, len(points))
 	for i, p := range points {
@@ -68,8 +71,8 @@ func fitLine(points []point, withSlope bool) fitted {
 	return f
 }
 
-// Constants of the reweighting: huber gives 95 percent of least squares' efficiency for normal errors, madToSigma makes a standard deviation
-// of a median absolute deviation; errors below leastSigma are nobody's concern.
+// Constants of the reweighting: huber gives 95 percent of least squares' efficiency for normal errors, madToSigma makes
+// a standard deviation of a median absolute deviation; errors below leastSigma are nobody's concern.
 const (
 	reweightings = 2
 	huber        = 1.345
@@ -118,10 +121,10 @@ func least(points []point, weights []float64, withSlope bool) line {
 	return l
 }
 
-// without is what the line through all the other points says at p, in closed form: with the leverage h of p and its residual e, that line
-// misses p by e / (1 - h) (Allen, The relationship between variable selection and data augmentation and a method for prediction, 1974,
-// https://doi.org/10.1080/00401706.1974.10489157). Points at the edge of the inputs, where an error is likeliest, have the most leverage.
-// Its oracle is TestLeavingOneOutEqualsRefitting.
+// without is what the line through all the other points says at p, in closed form: with the leverage h of p and its
+// residual e, that line misses p by e / (1 - h) (Allen, The relationship between variable selection and data
+// augmentation and a method for prediction, 1974, https://doi.org/10.1080/00401706.1974.10489157). Points at the edge
+// of the inputs, where an error is likeliest, have the most leverage. Its oracle is TestLeavingOneOutEqualsRefitting.
 func (l line) without(p point, weight float64) float64 {
 	var leverage float64
 	switch l.kind {

@@ -9,7 +9,8 @@ import (
 
 // Observation is the use during one tick, or the peak of one attempt.
 type Observation struct {
-	// At orders observations and lets the past fade, from 1678 to 2262. The zero time means pace after the observation before.
+	// At orders observations and lets the past fade, from 1678 to 2262. The zero time means pace after the observation
+	// before.
 	At time.Time
 	// Value is the use in the caller's unit, 0 to 1e300: of a tick its peak, where that is known.
 	Value float64
@@ -27,16 +28,17 @@ type Limit struct {
 	Samples int
 }
 
-// SelectorOptions are what the caller of a Selector may choose. A field of 0 means its default; the defaults are for memory.
+// SelectorOptions are what the caller of a Selector may choose. A field of 0 means its default; the defaults are for
+// memory.
 type SelectorOptions struct {
-	// First is the limit until Warm observations are known, such as a declared one. With 0, and once it was too little, the models advise at
-	// once; without evidence that is twice the largest use.
+	// First is the limit until Warm observations are known, such as a declared one. With 0, and once it was too little,
+	// the models advise at once; without evidence that is twice the largest use.
 	First float64 `json:"first,omitempty"`
-	// Warm is how many observations First holds; 30 by default. Models are charged after half of them: what a start looks like says little
-	// about what follows, and counting it kept margins at 100% for hours.
+	// Warm is how many observations First holds; 30 by default. Models are charged after half of them: what a start looks
+	// like says little about what follows, and counting it kept margins at 100% for hours.
 	Warm int `json:"warm,omitempty"`
-	// OverCost is the price of a tick over the limit, in ticks of a limit that is wholly unused; 45 by default. It is the one knob between
-	// slack and risk.
+	// OverCost is the price of a tick over the limit, in ticks of a limit that is wholly unused; 45 by default. It is the
+	// one knob between slack and risk.
 	OverCost float64 `json:"over_cost,omitempty"`
 	// ChangeCost is the price of a change of the limit, in the same unit; 0.5 by default.
 	ChangeCost float64 `json:"change_cost,omitempty"`
@@ -71,39 +73,42 @@ func (o SelectorOptions) Validate() error {
 		{"cost of a change", o.ChangeCost, 1e9},
 	} {
 		if !(field.value >= 0 && field.value <= field.most) { // NaN fails both
-			return fmt.Errorf("options of a selector: the %s is %v; choose a number from 0 to %g", field.name, field.value, field.most)
+			return fmt.Errorf("options of a selector: the %s is %v; choose a number from 0 to %g", field.name, field.value,
+				field.most)
 		}
 	}
 	return nil
 }
 
-// Selector advises limits for a sequence of uses: the memory or CPU of one container tick by tick, or the peaks of a stage's attempts.
+// Selector advises limits for a sequence of uses: the memory or CPU of one container tick by tick, or the peaks of a
+// stage's attempts.
 //
-// It is Autopilot's ensemble (Rzadca et al., EuroSys 2020, section 3.2.2, https://doi.org/10.1145/3342195.3387524): each WindowModel
-// would have set some limit L for the tick, which turns out to use v, and is charged
+// It is Autopilot's ensemble (Rzadca et al., EuroSys 2020, section 3.2.2, https://doi.org/10.1145/3342195.3387524):
+// each WindowModel would have set some limit L for the tick, which turns out to use v, and is charged
 //
 //	OverCost * over(v, L)  +  max(0, L-v)/L  +  ChangeCost * [L changed]
 //
-// and the model with the least charges, which halve every twelve hours, sets the next limit. All three terms are ratios, so a series in
-// other units gets the same limits in these units. Two things differ from Autopilot.
+// and the model with the least charges, which halve every twelve hours, sets the next limit. All three terms are
+// ratios, so a series in other units gets the same limits in these units. Two things differ from Autopilot.
 //
-// Ticks over a good limit are too rare to count: one in 3,000 is one in two days. So with b the model's statistic without its margin,
+// Ticks over a good limit are too rare to count: one in 3,000 is one in two days. So with b the model's statistic
+// without its margin,
 //
 //	over(v, L) = 1 when v > L;  ((v-b)/(L-b))^2 when b < v <= L;  0 when v <= b:
 //
-// a use that takes up half of the margin counts as a quarter of a tick over, which is the chance of an excess twice as large if excesses have
-// a Pareto tail of index 2 (a heavy one). And before anything was observed, a maximum with margin m is charged 0.3 * min(1, (0.10/m)^2) ticks
-// over, as if an excess of 10% had been seen in three of ten such series: margins begin at 100% and shrink as quiet ticks are seen
-// (TestMarginsShrinkWithEvidence).
+// a use that takes up half of the margin counts as a quarter of a tick over, which is the chance of an excess twice as
+// large if excesses have a Pareto tail of index 2 (a heavy one). And before anything was observed, a maximum with
+// margin m is charged 0.3 * min(1, (0.10/m)^2) ticks over, as if an excess of 10% had been seen in three of ten such
+// series: margins begin at 100% and shrink as quiet ticks are seen (TestMarginsShrinkWithEvidence).
 //
-// The limit rises at once. It falls when what is held beyond the advice has cost as much as the change does (the ski-rental rule: at most
-// twice the cost of knowing how long the advice will last).
+// The limit rises at once. It falls when what is held beyond the advice has cost as much as the change does (the
+// ski-rental rule: at most twice the cost of knowing how long the advice will last).
 //
-// Time counts for at most pace between two observations. So a gap of a day ages nothing, a window of two hours holds at least thirty
-// observations, and a sequence of attempts hours apart is judged on their number.
+// Time counts for at most pace between two observations. So a gap of a day ages nothing, a window of two hours holds at
+// least thirty observations, and a sequence of attempts hours apart is judged on their number.
 //
-// The zero value is a Selector with all defaults. It takes about 10 KiB in memory, at most 40 KiB as JSON, and allocates only while its
-// windows fill. A Selector has one owner; copies share state and must not both be used.
+// The zero value is a Selector with all defaults. It takes about 10 KiB in memory, at most 40 KiB as JSON, and
+// allocates only while its windows fill. A Selector has one owner; copies share state and must not both be used.
 type Selector struct {
 	options SelectorOptions
 	samples int
@@ -130,16 +135,18 @@ const (
 	pace = 4 * time.Minute
 	// fading is the half-life of charges and of the percentiles' weights.
 	fading = 12 * time.Hour
-	// raised is what a use beyond Value is taken for, as a multiple of Value: the step that the Kubernetes Vertical Pod Autoscaler takes
-	// after an out-of-memory kill.
+	// raised is what a use beyond Value is taken for, as a multiple of Value: the step that the Kubernetes Vertical Pod
+	// Autoscaler takes after an out-of-memory kill.
 	raised = 1.2
 	// changed is the part by which a limit must differ to count as changed.
 	changed = 0.01
-	// priorWeight and priorExcess are the ticks that count as observed before anything was, and by which part they exceeded the maximum.
+	// priorWeight and priorExcess are the ticks that count as observed before anything was, and by which part they
+	// exceeded the maximum.
 	priorWeight, priorExcess = 0.3, 0.10
 	// largestValue keeps all products of values finite.
 	largestValue = 1e300
-	// setBack is how many observations in a row may be older than the newest before the clock is believed to have been set back.
+	// setBack is how many observations in a row may be older than the newest before the clock is believed to have been set
+	// back.
 	setBack = 8
 )
 
@@ -163,9 +170,9 @@ func (s *Selector) Limit() Limit {
 	return limit
 }
 
-// Observe takes in the use of a tick and reports whether it did: a value that is not finite, negative or beyond 1e300 is left out, and so is
-// one that is not newer than the newest. An exceeded limit counts whenever it comes, and never lowers the limit. After eight older
-// observations in a row the clock is taken to have been set back.
+// Observe takes in the use of a tick and reports whether it did: a value that is not finite, negative or beyond 1e300
+// is left out, and so is one that is not newer than the newest. An exceeded limit counts whenever it comes, and never
+// lowers the limit. After eight older observations in a row the clock is taken to have been set back.
 func (s *Selector) Observe(o Observation) bool {
 	if !(o.Value >= 0 && o.Value <= largestValue) {
 		return false
@@ -198,7 +205,8 @@ func (s *Selector) Observe(o Observation) bool {
 	return true
 }
 
-// advance moves the newest time to that of o and returns the time that counts between them; false refuses o for its time.
+// advance moves the newest time to that of o and returns the time that counts between them; false refuses o for its
+// time.
 func (s *Selector) advance(o Observation) (time.Duration, bool) {
 	at := s.at + int64(pace)
 	if !o.At.IsZero() {
@@ -280,9 +288,9 @@ func (s *Selector) advise(options SelectorOptions) {
 	s.limit, s.chosen, s.regret = limit, best+1, 0
 }
 
-// priorOver is how many ticks over model i is charged before anything was observed. For a maximum it is the formula of an excess of 10%, seen
-// in three of ten series; for a percentile, whose ticks over are many and counted as they are, one more than was seen (Laplace's rule of
-// succession).
+// priorOver is how many ticks over model i is charged before anything was observed. For a maximum it is the formula of
+// an excess of 10%, seen in three of ten series; for a percentile, whose ticks over are many and counted as they are,
+// one more than was seen (Laplace's rule of succession).
 func priorOver(i int) float64 {
 	if i >= maximumModels {
 		return 1

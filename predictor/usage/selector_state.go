@@ -29,7 +29,8 @@ type selectorState struct {
 // MarshalJSON writes all that the Selector remembers, so that one read from it goes on in the same way.
 func (s *Selector) MarshalJSON() ([]byte, error) {
 	state := selectorState{
-		Options: s.options, Samples: s.samples, At: s.at, Stale: s.stale, Clock: s.clock, Limit: s.limit, Chosen: s.chosen, Regret: s.regret,
+		Options: s.options, Samples: s.samples, At: s.at, Stale: s.stale, Clock: s.clock, Limit: s.limit, Chosen: s.chosen,
+		Regret: s.regret,
 		Maxima: s.maxima.peaks, Unit: s.decayed.unit, Top: s.decayed.top, Zeros: s.decayed.zeros,
 	}
 	if s.samples > 0 {
@@ -70,7 +71,8 @@ func (s *Selector) UnmarshalJSON(data []byte) error {
 // fault says what no Selector would have written; empty when there is nothing.
 func (s selectorState) fault() string {
 	if s.Samples == 0 {
-		if s.Charges != nil || s.Maxima != nil || s.Weights != nil || s.Limit != 0 || s.Chosen != 0 || s.Clock != 0 || s.Zeros != 0 {
+		if s.Charges != nil || s.Maxima != nil || s.Weights != nil || s.Limit != 0 || s.Chosen != 0 || s.Clock != 0 ||
+			s.Zeros != 0 {
 			return "a past without observations"
 		}
 		return ""
@@ -80,7 +82,8 @@ func (s selectorState) fault() string {
 		return "a count out of range"
 	case len(s.Charges) != modelCount || len(s.Weights) != bucketCount || len(s.Maxima) == 0 || len(s.Maxima) > maximaRoom:
 		return "other models or buckets"
-	case s.Top < 0 || s.Top > maxExponent || s.Unit > 0 && math.Log(s.Unit)+float64(s.Top)*logGrowth > math.Log(2*raised*largestValue):
+	case s.Top < 0 || s.Top > maxExponent || s.Unit > 0 &&
+		math.Log(s.Unit)+float64(s.Top)*logGrowth > math.Log(2*raised*largestValue):
 		return "a bucket out of range"
 	}
 	values := append([]float64{s.Limit, s.Regret, s.Unit, s.Zeros}, s.Weights...)
@@ -95,7 +98,8 @@ func (s selectorState) fault() string {
 	}
 	var before peak
 	for i, p := range s.Maxima {
-		if p.At < max(before.At, 1) || p.At > s.Clock || p.Value < 0 || p.Value > raised*largestValue || i > 0 && p.Value >= before.Value {
+		if p.At < max(before.At, 1) || p.At > s.Clock || p.Value < 0 || p.Value > raised*largestValue ||
+			i > 0 && p.Value >= before.Value {
 			return "maxima out of order"
 		}
 		before = p

@@ -389,7 +389,13 @@ func TestAStateThatNoSelectorWritesIsRefused(t *testing.T) {
 func TestOptionsThatCannotBeMeantAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, options := range []SelectorOptions{
-		{First: math.NaN()}, {First: -1}, {First: math.Inf(1)}, {Warm: -1}, {OverCost: math.NaN()}, {OverCost: 1e10}, {ChangeCost: -0.1},
+		{First: math.NaN()},
+		{First: -1},
+		{First: math.Inf(1)},
+		{Warm: -1},
+		{OverCost: math.NaN()},
+		{OverCost: 1e10},
+		{ChangeCost: -0.1},
 	} {
 		if _, err := NewSelector(options); err == nil {
 			t.Errorf("%+v was accepted", options)
@@ -397,8 +403,8 @@ func TestOptionsThatCannotBeMeantAreRefused(t *testing.T) {
 	}
 }
 
-// TestTheChargesAreThoseOfAReplayOfEachModel replays every model by itself over the whole history: statistics from all values, charges as
-// sums of faded terms.
+// TestTheChargesAreThoseOfAReplayOfEachModel replays every model by itself over the whole history: statistics from all
+// values, charges as sums of faded terms.
 func TestTheChargesAreThoseOfAReplayOfEachModel(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(17, 18))

@@ -28,8 +28,9 @@ func (m WindowModel) String() string {
 	}
 }
 
-// The models: each window's maximum with each margin, and each percentile with each percentileMargin. Maxima are for what must not be
-// exceeded, percentiles for what may be. Windows shorter than two hours forget bursts that come back; margins are about a factor 1.4 apart.
+// The models: each window's maximum with each margin, and each percentile with each percentileMargin. Maxima are for
+// what must not be exceeded, percentiles for what may be. Windows shorter than two hours forget bursts that come back;
+// margins are about a factor 1.4 apart.
 var (
 	windows           = [...]time.Duration{2 * time.Hour, 6 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour} // rising
 	margins           = [...]float64{0.01, 0.02, 0.03, 0.05, 0.07, 0.10, 0.15, 0.20, 0.30, 0.50, 1}
@@ -66,12 +67,13 @@ func windowModel(i int) WindowModel {
 	return WindowModel{Window: fading, Percentile: percentiles[statisticOf(i)-len(windows)], Margin: marginOf(i)}
 }
 
-// maxima answers, for any span up to the longest window, what the largest value of the latest span was. It keeps the values that no later
-// value reaches: a decreasing sequence, whose first entry within a span is that span's maximum (Lemire, "Streaming maximum-minimum filter using
-// no more than three comparisons per element", https://arxiv.org/abs/cs/0610046, for one span).
+// maxima answers, for any span up to the longest window, what the largest value of the latest span was. It keeps the
+// values that no later value reaches: a decreasing sequence, whose first entry within a span is that span's maximum
+// (Lemire, "Streaming maximum-minimum filter using no more than three comparisons per element",
+// https://arxiv.org/abs/cs/0610046, for one span).
 //
-// The zero value has seen nothing. Beyond maximaRoom entries the two neighbours closest in value become one, the earlier value at the later
-// time: a maximum is then remembered for longer than its span, never shorter.
+// The zero value has seen nothing. Beyond maximaRoom entries the two neighbours closest in value become one, the
+// earlier value at the later time: a maximum is then remembered for longer than its span, never shorter.
 type maxima struct {
 	peaks []peak
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// admission hands the host's capacity to attempts in the order in which they ask. The first in the line waits until it fits and
-// nobody overtakes it, so that a large attempt is not starved by small ones.
+// admission hands the host's capacity to attempts in the order in which they ask. The first in the line waits until it
+// fits and nobody overtakes it, so that a large attempt is not starved by small ones.
 type admission struct {
 	capacity quantity.Size
 	changed  func() // told after what is held has changed
@@ -117,8 +117,8 @@ func (a *admission) free() quantity.Size {
 	return left
 }
 
-// resized decides what a running attempt holds when its stage's sizing asks for want: memory is never below what it uses now, and
-// nothing grows beyond what is free.
+// resized decides what a running attempt holds when its stage's sizing asks for want: memory is never below what it
+// uses now, and nothing grows beyond what is free.
 func resized(held, free, want quantity.Size, used quantity.Bytes) quantity.Size {
 	size := held
 	size.CPU = min(max(want.CPU, 1), held.CPU+max(free.CPU, 0))

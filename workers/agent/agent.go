@@ -1,8 +1,9 @@
 // Package agent owns one host: its children, their sizes and who is admitted.
 //
-// It obeys the plan's placements for its host: each placed stage is polled with as many slots as the plan says. An attempt is sized
-// when it arrives, waits its turn until the host has that much room, runs in a child process of the user's build, or as a command, and
-// gives the room back. Sizes are reserved, told to the child's runtime and held by the kernel where the host offers that.
+// It obeys the plan's placements for its host: each placed stage is polled with as many slots as the plan says. An
+// attempt is sized when it arrives, waits its turn until the host has that much room, runs in a child process of the
+// user's build, or as a command, and gives the room back. Sizes are reserved, told to the child's runtime and held by
+// the kernel where the host offers that.
 package agent
 
 import (
@@ -35,8 +36,8 @@ const (
 	defaultChildIdle   = 30 * time.Second
 	defaultDrain       = 10 * time.Second
 	defaultReady       = 30 * time.Second
-	// availableShare is the part of the host's available memory that children get when no capacity is set; the rest is for the
-	// engine, the page cache and what attempts take above their sizes.
+	// availableShare is the part of the host's available memory that children get when no capacity is set; the rest is for
+	// the engine, the page cache and what attempts take above their sizes.
 	availableShare = 0.8
 	// inventoryEvery is how often the host describes itself at least; inventoryPause how often at most.
 	inventoryEvery = time.Second
@@ -55,8 +56,8 @@ type Options struct {
 	StateDir string
 	// Enforcement is how sizes are held; empty means the best way that the host offers.
 	Enforcement enforce.Mode
-	// Capacity is what the children may hold together. Zero memory means 80% of the memory that is available now, zero CPU one core
-	// for each of CPUs.
+	// Capacity is what the children may hold together. Zero memory means 80% of the memory that is available now, zero CPU
+	// one core for each of CPUs.
 	Capacity quantity.Size
 	// CPUs are the numbers of the CPUs that children are kept on; nil means all that this process may use.
 	CPUs []int
@@ -66,16 +67,17 @@ type Options struct {
 	ArtifactsURL string
 	// Store has the artifacts, for commands; nil refuses them.
 	Store activities.Store
-	// Declared says whether a host may run a command: nil when its stage was declared as one that runs it. An error that wraps ErrUndeclared is
-	// final, any other is no word about the command, and the task is tried again. Nil refuses every command.
+	// Declared says whether a host may run a command: nil when its stage was declared as one that runs it. An error that
+	// wraps ErrUndeclared is final, any other is no word about the command, and the task is tried again. Nil refuses every
+	// command.
 	Declared func(context.Context, Order) error
 	// WorkspaceBytes is how much the files of one command may take; 0 means half of the disk that is free now.
 	WorkspaceBytes quantity.Bytes
-	// Environment is added to the environment of children, which else is PATH, HOME, TMPDIR, LANG and TZ of this process and what
-	// the engine says.
+	// Environment is added to the environment of children, which else is PATH, HOME, TMPDIR, LANG and TZ of this process
+	// and what the engine says.
 	Environment map[string]string
-	// User is as whom stages run, children and commands alike; nil means as this process's user. It must be able to reach StateDir, the programs
-	// that Builds finds and the store at ArtifactsURL.
+	// User is as whom stages run, children and commands alike; nil means as this process's user. It must be able to reach
+	// StateDir, the programs that Builds finds and the store at ArtifactsURL.
 	User *spawn.User
 	// Builds finds the programs of children.
 	Builds activities.Builds
@@ -87,18 +89,21 @@ type Options struct {
 	Plans activities.Plans
 	// Output opens what takes the standard output and error of an attempt; nil discards them, but for the log.
 	Output func(wire.LogSource) activities.Output
-	// Inventory is told how the host stands every second and soon after each change. Calls do not overlap; an error is logged.
+	// Inventory is told how the host stands every second and soon after each change. Calls do not overlap; an error is
+	// logged.
 	Inventory func(context.Context, predictor.Host) error
-	// Held is told about once a minute for how long the host was held, whoever used it; nil is not told. Calls do not overlap; an error is
-	// logged, and the same is told again before what comes next.
+	// Held is told about once a minute for how long the host was held, whoever used it; nil is not told. Calls do not
+	// overlap; an error is logged, and the same is told again before what comes next.
 	Held func(context.Context, predictor.HostHeld) error
-	// Started makes durable that the agent has started anew, before it takes its first task; it is tried again until it has. Nil tells nobody.
+	// Started makes durable that the agent has started anew, before it takes its first task; it is tried again until it
+	// has. Nil tells nobody.
 	Started func(context.Context, predictor.HostStarted) error
 	// SampleEvery is the time between two looks at a running attempt; 0 means a second.
 	SampleEvery time.Duration
 	// ChildIdle is how long a child without work is kept; 0 means 30 seconds.
 	ChildIdle time.Duration
-	// ReadyTimeout is how long a child may take from its start until it is ready for an attempt, which else fails; 0 means 30 seconds.
+	// ReadyTimeout is how long a child may take from its start until it is ready for an attempt, which else fails; 0 means
+	// 30 seconds.
 	ReadyTimeout time.Duration
 	// Drain is how long running attempts may go on when the agent is told to end; 0 means 10 seconds.
 	Drain time.Duration
@@ -152,7 +157,8 @@ func New(options Options) (*Agent, error) {
 	a := &Agent{
 		id: options.Host, instance: rand.Text(), client: options.Client, started: options.Started,
 		capacity: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
-		recorder: options.Recorder, keeper: options.Results, declared: options.Declared, plans: options.Plans, output: options.Output, inventory: options.Inventory, held: options.Held,
+		recorder: options.Recorder, keeper: options.Results, declared: options.Declared, plans: options.Plans,
+		output: options.Output, inventory: options.Inventory, held: options.Held,
 		sampleEvery: options.SampleEvery, childIdle: options.ChildIdle, drain: options.Drain,
 		logger: options.Logger.With("host", options.Host), now: options.Now,
 		changed: make(chan struct{}, 1),
@@ -163,15 +169,18 @@ func New(options Options) (*Agent, error) {
 		return nil, fmt.Errorf("make an agent: %w", err)
 	}
 	a.enforcer = enforcer
-	a.journal, err = slot.OpenJournal(filepath.Join(options.StateDir, "attempts", string(predictor.Pool)), predictor.Pool, a.id, a.instance, a.logger)
+	a.journal, err = slot.OpenJournal(filepath.Join(options.StateDir, "attempts", string(predictor.Pool)), predictor.Pool,
+		a.id, a.instance, a.logger)
 	if err != nil {
 		return nil, fmt.Errorf("make an agent: %w", errors.Join(err, enforcer.Close()))
 	}
 	a.commands = command.Options{
-		Root: filepath.Join(options.StateDir, "workspaces"), Cache: filepath.Join(options.StateDir, "command-cache"), Store: options.Store,
+		Root: filepath.Join(options.StateDir, "workspaces"), Cache: filepath.Join(options.StateDir, "command-cache"),
+		Store:    options.Store,
 		MaxBytes: options.WorkspaceBytes, User: options.User,
 	}
-	a.capacity.CPU, a.capacity.Memory = min(a.capacity.CPU, enforcer.Limit().CPU), min(a.capacity.Memory, enforcer.Limit().Memory)
+	a.capacity.CPU, a.capacity.Memory = min(a.capacity.CPU, enforcer.Limit().CPU),
+		min(a.capacity.Memory, enforcer.Limit().Memory)
 	a.admission = &admission{capacity: a.capacity, changed: a.touch}
 	a.children = &children{
 		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment),
@@ -184,7 +193,8 @@ func New(options Options) (*Agent, error) {
 
 // complete refuses what cannot work and fills in the defaults.
 func (o *Options) complete() error {
-	if o.Host == "" || o.Client == nil || o.StateDir == "" || o.Builds == nil || o.Recorder == nil || o.Plans == nil || o.Inventory == nil {
+	if o.Host == "" || o.Client == nil || o.StateDir == "" || o.Builds == nil || o.Recorder == nil || o.Plans == nil ||
+		o.Inventory == nil {
 		return errors.New("host, client, state directory, builds, recorder, plans and inventory are all required")
 	}
 	if o.Capacity.CPU < 0 || o.Capacity.Memory < 0 || o.PricePerHour < 0 {
@@ -241,10 +251,12 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Run obeys the plan until ctx ends. Then it polls no more, lets running attempts end for a while, interrupts the rest, kills all
-// children and returns. An interrupted attempt is Lost: it counts for nothing and is done again elsewhere. Run is called once.
+// Run obeys the plan until ctx ends. Then it polls no more, lets running attempts end for a while, interrupts the rest,
+// kills all children and returns. An interrupted attempt is Lost: it counts for nothing and is done again elsewhere.
+// Run is called once.
 func (a *Agent) Run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, a.enforcer.Close()) }() //nolint:contextcheck // groups are removed also when ctx has ended
+	//nolint:contextcheck // groups are removed also when ctx has ended
+	defer func() { err = errors.Join(err, a.enforcer.Close()) }()
 	spawner, err := spawn.New(spawn.Options{CPUs: a.cpus, User: a.children.user})
 	if err != nil {
 		return fmt.Errorf("run the agent of %s: %w", a.id, err)
@@ -258,7 +270,10 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	describing.Go(func() { a.describe(ctx) })
 	holding, release := context.WithCancel(context.WithoutCancel(ctx))
 	describing.Go(func() { a.tellHeld(holding) })
-	slot.TellStarted(ctx, a.started, predictor.HostStarted{Host: a.id, Venue: predictor.Pool, Instance: a.instance, At: a.now()}, a.logger)
+	slot.TellStarted(ctx, a.started, predictor.HostStarted{
+		Host: a.id, Venue: predictor.Pool, Instance: a.instance,
+		At: a.now(),
+	}, a.logger)
 	describing.Go(func() { a.journal.GiveBack(ctx, a.client, a.recorder) })
 	err = a.board.Run(ctx, a.plans, a.obey, a.drain)
 	release()
@@ -325,7 +340,8 @@ func (a *Agent) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 	a.mu.Lock()
 	runs := slices.Collect(maps.Keys(a.running))
 	wanted := maps.Clone(targets)
-	for _, stage := range a.board.Stages() { // attempts of a stage that is placed here no more may still run, or arrive by an open poll
+	// attempts of a stage that is placed here no more may still run, or arrive by an open poll
+	for _, stage := range a.board.Stages() {
 		wanted[stage] = slot.Target{}
 	}
 	sizings := make(map[predictor.StageID]predictor.Sizing, len(wanted))
@@ -387,7 +403,9 @@ func (a *Agent) past(stage predictor.StageID) []predictor.Training {
 }
 
 // size decides how large an attempt is; fits is false when this host has nothing larger than what failed.
-func (a *Agent) size(task wire.Task, need predictor.Need) (size quantity.Size, expected predictor.Prediction, fits bool) {
+func (a *Agent) size(
+	task wire.Task, need predictor.Need,
+) (size quantity.Size, expected predictor.Prediction, fits bool) {
 	sizing, known := a.sizing(task.Stage)
 	if !known {
 		sizing = predictor.FirstSizing(task.Stage, task.Declared, task.Input, a.admission.free(), a.capacity)
@@ -404,7 +422,8 @@ func (a *Agent) begin(r *running, live target) {
 	a.mu.Unlock()
 	task := r.try.Task
 	a.recorder.Tell(predictor.AttemptStarted{
-		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id, Instance: a.instance,
+		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
+		Instance: a.instance,
 		PoolOnly: r.try.PoolOnly, Queue: r.try.Queue(now), Grant: r.held(), At: now,
 	})
 }

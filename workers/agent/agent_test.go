@@ -41,8 +41,10 @@ func start(t *testing.T, slots int, edit func(*Options)) *host {
 	frontend, c := slottest.Start(t)
 	h := &host{recorder: newRecorder(), frontend: frontend, plans: make(slottest.Plans)}
 	options := Options{
-		Host: "h1", StateDir: t.TempDir(), Client: c, Capacity: of(4, 1024), PricePerHour: quantity.USD, ArtifactsURL: "file:///artifacts",
-		Builds: builds{}, Recorder: h.recorder, Plans: h.plans, Inventory: h.inventory, SampleEvery: 10 * time.Millisecond,
+		Host: "h1", StateDir: t.TempDir(), Client: c, Capacity: of(4, 1024), PricePerHour: quantity.USD,
+		ArtifactsURL: "file:///artifacts",
+		Builds:       builds{}, Recorder: h.recorder, Plans: h.plans, Inventory: h.inventory,
+		SampleEvery: 10 * time.Millisecond,
 	}
 	if edit != nil {
 		edit(&options)
@@ -80,7 +82,10 @@ func placement(slots int, sizing predictor.Sizing) predictor.Plan {
 
 func (h *host) submit(t *testing.T, order order, edit func(*wire.Task)) *slottest.Activity {
 	t.Helper()
-	task := wire.Task{Version: wire.Version, Run: "r", Pipeline: "p", Stage: stage, ID: "score-1", MaxAttempts: 2, Declared: of(1, 64)}
+	task := wire.Task{
+		Version: wire.Version, Run: "r", Pipeline: "p", Stage: stage, ID: "score-1", MaxAttempts: 2,
+		Declared: of(1, 64),
+	}
 	if edit != nil {
 		edit(&task)
 	}
@@ -120,19 +125,24 @@ func TestAnIdleChildServesTheNextAttempt(t *testing.T) {
 		t.Fatalf("Records: got %+v, want a cold and a warm one", records)
 	}
 	got := records[0]
-	if got.Start <= 0 || got.Cost <= 0 || got.Cost != result.Cost || got.Usage.PeakMemory <= 0 || got.At.IsZero() || got.ScheduledAt.IsZero() {
+	if got.Start <= 0 || got.Cost <= 0 || got.Cost != result.Cost || got.Usage.PeakMemory <= 0 || got.At.IsZero() ||
+		got.ScheduledAt.IsZero() {
 		t.Errorf("Record: got %+v, want a start, a cost of %s, a peak and times", got, result.Cost)
 	}
 	want := predictor.Record{
-		Run: "r", Pipeline: "p", Stage: stage, Task: "score-1", Attempt: 1, Venue: predictor.Pool, Host: "h1", Outcome: predictor.Succeeded,
-		Cold: true, Grant: of(1, 64), Predicted: predictor.Prediction{Memory: predictor.Interval{High: float64(64 * quantity.MiB)}, Source: "declared by the stage"},
+		Run: "r", Pipeline: "p", Stage: stage, Task: "score-1", Attempt: 1, Venue: predictor.Pool, Host: "h1",
+		Outcome: predictor.Succeeded,
+		Cold:    true, Grant: of(1, 64), Predicted: predictor.Prediction{Memory: predictor.Interval{High: float64(
+			64 * quantity.MiB)}, Source: "declared by the stage"},
 		Usage: quantity.Usage{Wall: time.Millisecond, Output: quantity.Bytes(len(result.Output)) + 5},
 	}
-	got.ScheduledAt, got.At, got.Queue, got.Start, got.Settle, got.Cost, got.Usage.PeakMemory, got.Usage.CPU = time.Time{}, time.Time{}, 0, 0, 0, 0, 0, 0
+	got.ScheduledAt, got.At, got.Queue, got.Start, got.Settle, got.Cost, got.Usage.PeakMemory, got.Usage.CPU = time.Time{},
+		time.Time{}, 0, 0, 0, 0, 0, 0
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Record (-want +got):\n%s", diff)
 	}
-	if started := told[predictor.AttemptStarted](h.recorder); len(started) != 2 || started[0].Grant != of(1, 64) || started[0].Host != "h1" {
+	if started := told[predictor.AttemptStarted](h.recorder); len(started) != 2 || started[0].Grant != of(1, 64) ||
+		started[0].Host != "h1" {
 		t.Errorf("starts told: got %+v, want two with their grant", started)
 	}
 }
@@ -158,7 +168,10 @@ func TestWhatAnAttemptPrintsIsItsOwn(t *testing.T) {
 		if got, want := p.out.String()+p.err.String(), "1 to out\nto err, without an end"; got != want || !p.closed {
 			t.Errorf("%s: got %q, closed %v, want %q and closed", id, got, p.closed, want)
 		}
-		if want := (wire.LogSource{Run: "r", Stage: "score", Task: id, Attempt: 1, Venue: predictor.Pool, Host: "h1"}); p.source != want {
+		if want := (wire.LogSource{
+			Run: "r", Stage: "score", Task: id, Attempt: 1, Venue: predictor.Pool,
+			Host: "h1",
+		}); p.source != want {
 			t.Errorf("source: got %+v, want %+v", p.source, want)
 		}
 	}
@@ -180,7 +193,8 @@ func TestAPeakOfMemoryIsThatOfItsAttempt(t *testing.T) {
 	h := start(t, 1, nil)
 	const large = 200 * quantity.MiB
 	decoded(t, h, h.submit(t, order{Do: "use", Bytes: large}, func(task *wire.Task) { task.Declared = of(1, 800) }))
-	if got := h.records()[0].Usage.PeakMemory; got < large || got > 4*large { // a child built with -race takes more than twice as much
+	// a child built with -race takes more than twice as much
+	if got := h.records()[0].Usage.PeakMemory; got < large || got > 4*large {
 		t.Errorf("peak: got %s, want not far above %s", got, large)
 	}
 }
@@ -212,7 +226,8 @@ func TestAnAttemptFailsWithItsCause(t *testing.T) {
 				}
 			}).Wait(t)
 			var failed *temporal.ApplicationError
-			if !errors.As(err, &failed) || failed.Type() != tt.kind || !failed.NonRetryable() || !strings.Contains(failed.Message(), tt.message) {
+			if !errors.As(err, &failed) || failed.Type() != tt.kind || !failed.NonRetryable() ||
+				!strings.Contains(failed.Message(), tt.message) {
 				t.Errorf("error: got %v, want a final %s that says %q", err, tt.kind, tt.message)
 			}
 			record := h.records()[1]
@@ -231,11 +246,13 @@ func TestTheLastWordOfAnAttemptIsInItsRecordAndInNoOther(t *testing.T) {
 	h := start(t, 1, func(o *Options) { o.SampleEvery = time.Hour })
 	decoded(t, h, h.submit(t, order{Do: "learn"}, nil))
 	records := h.records()
-	if len(records) != 2 || records[0].Outcome != predictor.Failed || records[0].Step != 9 || records[0].Metrics["loss"] != 1.0/9 {
+	if len(records) != 2 || records[0].Outcome != predictor.Failed || records[0].Step != 9 ||
+		records[0].Metrics["loss"] != 1.0/9 {
 		t.Fatalf("Records: got %+v, want a failure at step 9 with its loss, and a success", records)
 	}
 	if records[1].Step != 0 || records[1].Metrics != nil {
-		t.Errorf("the second Record: got step %d and %v, want none: that attempt reported nothing", records[1].Step, records[1].Metrics)
+		t.Errorf("the second Record: got step %d and %v, want none: that attempt reported nothing", records[1].Step,
+			records[1].Metrics)
 	}
 	if samples := told[predictor.Sampled](h.recorder); len(samples) > 0 {
 		t.Errorf("got %d samples, want none: nothing but the Record can have told", len(samples))
@@ -245,7 +262,9 @@ func TestTheLastWordOfAnAttemptIsInItsRecordAndInNoOther(t *testing.T) {
 func TestMemoryGrowsUntilTheAttemptSucceeds(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, nil)
-	out, result := decoded(t, h, h.submit(t, order{Do: "need", Bytes: 200 * quantity.MiB}, func(task *wire.Task) { task.MaxAttempts = 5 }))
+	out, result := decoded(t, h, h.submit(t, order{Do: "need", Bytes: 200 * quantity.MiB}, func(task *wire.Task) {
+		task.MaxAttempts = 5
+	}))
 	if out.Grant.Memory != 256*quantity.MiB {
 		t.Errorf("last grant: got %s, want 256 MiB", out.Grant.Memory)
 	}
@@ -263,7 +282,8 @@ func TestMoreMemoryThanTheHostHasIsAFinalError(t *testing.T) {
 	h := start(t, 1, nil)
 	_, err := h.submit(t, order{Do: "need", Bytes: quantity.TiB}, func(task *wire.Task) { task.MaxAttempts = 50 }).Wait(t)
 	var failed *temporal.ApplicationError
-	if !errors.As(err, &failed) || failed.Type() != wire.MemoryError || !strings.Contains(failed.Message(), "needs 2 GiB or more") {
+	if !errors.As(err, &failed) || failed.Type() != wire.MemoryError ||
+		!strings.Contains(failed.Message(), "needs 2 GiB or more") {
 		t.Errorf("got %v, want a %s that names the size", err, wire.MemoryError)
 	}
 }
@@ -286,8 +306,10 @@ func TestAStageMayDecideItsOwnSizes(t *testing.T) {
 		out, _ := decoded(t, h, h.submit(t, c.order, recommends))
 		records := h.records()
 		record := records[len(records)-1]
-		if out.Grant.Memory != c.memory || out.Grant.CPU != 2*quantity.Core || !strings.Contains(record.Predicted.Source, c.source) {
-			t.Errorf("%+v: got %s because of %q, want 2 cores, %s because of %q", c.order, out.Grant, record.Predicted.Source, c.memory, c.source)
+		if out.Grant.Memory != c.memory || out.Grant.CPU != 2*quantity.Core ||
+			!strings.Contains(record.Predicted.Source, c.source) {
+			t.Errorf("%+v: got %s because of %q, want 2 cores, %s because of %q", c.order, out.Grant, record.Predicted.Source,
+				c.memory, c.source)
 		}
 	}
 }
@@ -304,7 +326,9 @@ func TestACancelledAttemptIsToldAndEnds(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, nil)
 	a := h.submit(t, order{Do: "wait"}, nil)
-	await[predictor.Sampled](t, h.recorder, "a sample after the first step", func(s predictor.Sampled) bool { return s.Step == 1 })
+	await[predictor.Sampled](t, h.recorder, "a sample after the first step", func(s predictor.Sampled) bool {
+		return s.Step == 1
+	})
 	a.Cancel()
 	_, err := a.Wait(t)
 	var cancelled *temporal.CanceledError
@@ -317,7 +341,9 @@ func TestARunningAttemptIsResizedByANewerPlan(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, nil)
 	a := h.submit(t, order{Do: "wait"}, nil)
-	await[predictor.Sampled](t, h.recorder, "a sample after the first step", func(s predictor.Sampled) bool { return s.Step == 1 })
+	await[predictor.Sampled](t, h.recorder, "a sample after the first step", func(s predictor.Sampled) bool {
+		return s.Step == 1
+	})
 	h.plans <- placement(1, predictor.Sizing{Stage: stage, Base: of(2, 300)})
 	if out, _ := decoded(t, h, a); out.Grant != of(2, 300) {
 		t.Errorf("grant that the child was told: got %s, want %s", out.Grant, of(2, 300))
@@ -325,14 +351,18 @@ func TestARunningAttemptIsResizedByANewerPlan(t *testing.T) {
 	if got := h.records()[0].Grant; got != of(2, 300) {
 		t.Errorf("grant of the Record: got %s, want %s", got, of(2, 300))
 	}
-	await[predictor.Host](t, h.recorder, "an inventory with all room free", func(host predictor.Host) bool { return host.Free == host.Capacity })
+	await[predictor.Host](t, h.recorder, "an inventory with all room free", func(host predictor.Host) bool {
+		return host.Free == host.Capacity
+	})
 }
 
 func TestAnAttemptIsLostWhenTheHostEnds(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, func(o *Options) { o.Drain = time.Millisecond })
 	a := h.submit(t, order{Do: "hang"}, func(task *wire.Task) { task.MaxAttempts = 1 })
-	await[predictor.Sampled](t, h.recorder, "a sample after the first step", func(s predictor.Sampled) bool { return s.Step == 1 })
+	await[predictor.Sampled](t, h.recorder, "a sample after the first step", func(s predictor.Sampled) bool {
+		return s.Step == 1
+	})
 	if err := h.stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
@@ -367,13 +397,17 @@ func TestAChildThatNeverSaysThatItIsReadyFailsItsAttempts(t *testing.T) {
 	}
 	records := h.records()
 	if len(records) != 2 || len(a.Failures()) != 1 {
-		t.Fatalf("got %d Records and %d failures to be tried again, want one for each of the two attempts, and one", len(records), len(a.Failures()))
+		t.Fatalf("got %d Records and %d failures to be tried again, want one for each of the two attempts, and one",
+			len(records), len(a.Failures()))
 	}
 	for _, record := range records {
 		if record.Outcome != predictor.Failed || record.Cause != predictor.CauseStart {
 			t.Errorf("outcome: got %s for %s, want failed for %s", record.Outcome, record.Cause, predictor.CauseStart)
 		}
-		for _, said := range []string{"waited 5s", "that it is ready", "do less before app.Main", "printed last: looking for the model"} {
+		for _, said := range []string{
+			"waited 5s", "that it is ready", "do less before app.Main",
+			"printed last: looking for the model",
+		} {
 			if !strings.Contains(record.Error, said) || !strings.Contains(err.Error(), said) {
 				t.Errorf("Record %q, error %q: want %q in both", record.Error, err, said)
 			}
@@ -426,7 +460,8 @@ func TestNoVariableOfTheHostReachesAChild(t *testing.T) {
 	for _, pair := range out.Env {
 		name, _, _ := strings.Cut(pair, "=")
 		switch name {
-		case "PATH", "HOME", "TMPDIR", "LANG", "TZ", "GOMAXPROCS", "GOMEMLIMIT", wire.RoleEnvironment, wire.ArtifactsEnvironment, wire.BuildEnvironment,
+		case "PATH", "HOME", "TMPDIR", "LANG", "TZ", "GOMAXPROCS", "GOMEMLIMIT", wire.RoleEnvironment,
+			wire.ArtifactsEnvironment, wire.BuildEnvironment,
 			wire.EnforcedEnvironment:
 		default:
 			t.Errorf("the child sees %s", pair)
@@ -438,7 +473,10 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
 	_, c := slottest.Start(t)
 	r := newRecorder()
-	good := Options{Host: "h", StateDir: t.TempDir(), Client: c, Builds: builds{}, Recorder: r, Plans: slottest.Plans(nil), Inventory: r.inventory}
+	good := Options{
+		Host: "h", StateDir: t.TempDir(), Client: c, Builds: builds{}, Recorder: r, Plans: slottest.Plans(nil),
+		Inventory: r.inventory,
+	}
 	for name, edit := range map[string]func(*Options){
 		"no host":            func(o *Options) { o.Host = "" },
 		"no state directory": func(o *Options) { o.StateDir = "" },

@@ -48,7 +48,8 @@ type running struct {
 // target is what an attempt runs in and what its limits are set on.
 type target struct {
 	group *enforce.Group
-	// tell hands the new grant to the attempt; nil where there is nobody to tell. Abandon is called when it cannot be told.
+	// tell hands the new grant to the attempt; nil where there is nobody to tell. Abandon is called when it cannot be
+	// told.
 	tell    func(quantity.Size) error
 	abandon func()
 }
@@ -103,12 +104,14 @@ func unfit(host string, capacity, size quantity.Size, need predictor.Need, fits 
 		return slot.Ending{
 			Outcome: predictor.OutOfMemory, Permanent: true, Grant: size,
 			Message: fmt.Sprintf("it ran out of memory with %s, so it needs %s or more, and host %s has %s for all attempts; "+
-				"make the input smaller or add a larger host", need.LargestFailed, need.LargestFailed*predictor.GrowAfterOutOfMemory, host, capacity.Memory),
+				"make the input smaller or add a larger host", need.LargestFailed,
+				need.LargestFailed*predictor.GrowAfterOutOfMemory, host, capacity.Memory),
 		}, true
 	case !size.Fits(capacity): // amounts are cut to the capacity, so it is the device
 		return slot.Ending{
 			Outcome: predictor.Failed, Permanent: true, Grant: size,
-			Message: fmt.Sprintf("it needs a device of class %q, and host %s has class %q; add a host that has one", size.DeviceClass, host, capacity.DeviceClass),
+			Message: fmt.Sprintf("it needs a device of class %q, and host %s has class %q; add a host that has one",
+				size.DeviceClass, host, capacity.DeviceClass),
 		}, true
 	}
 	return slot.Ending{}, false
@@ -137,8 +140,10 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	r.began = admitted
 	r.room, r.meter = room, newMeter(a.price, a.capacity, r.grant, admitted)
 	r.meter.told = func(size quantity.Size, held time.Duration, last bool) {
-		a.logger.DebugContext(ctx, "held", "run", task.Run, "task", task.ID, "attempt", r.try.Number, "pool_only", r.try.PoolOnly,
-			"cpu_milli", int64(size.CPU), "memory_bytes", int64(size.Memory), "gpu_milli", int64(size.GPU), "held_ns", int64(held),
+		a.logger.DebugContext(ctx, "held", "run", task.Run, "task", task.ID, "attempt", r.try.Number, "pool_only",
+			r.try.PoolOnly,
+			"cpu_milli", int64(size.CPU), "memory_bytes", int64(size.Memory), "gpu_milli", int64(size.GPU), "held_ns",
+			int64(held),
 			"last", last)
 	}
 	r.mu.Unlock()
@@ -200,7 +205,8 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 // errUnaffordable says that the run's money does not allow to wait for a child any longer.
 var errUnaffordable = errors.New("the run's money does not allow to wait for the stage's process any longer")
 
-// child takes a child for the attempt. What waits for one holds its room and pays for it, so it waits no longer than the run's money allows.
+// child takes a child for the attempt. What waits for one holds its room and pays for it, so it waits no longer than
+// the run's money allows.
 func (r *running) child(ctx context.Context, task wire.Task) (c *child, cold bool, output string, err error) {
 	a := r.agent
 	waiting, stop := context.WithCancelCause(ctx)
@@ -254,7 +260,8 @@ func unstarted(ctx context.Context, err error, output string) (f finish) {
 // supervise tells the child to start and follows it to the end of the attempt.
 func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input json.RawMessage) (f finish) {
 	err := c.send(wire.ToChild{Start: &wire.StartAttempt{
-		Task: task, Attempt: r.try.Number, Input: input, Grant: r.held(), Resume: r.try.State().Checkpoint, Past: r.agent.past(task.Stage),
+		Task: task, Attempt: r.try.Number, Input: input, Grant: r.held(), Resume: r.try.State().Checkpoint,
+		Past: r.agent.past(task.Stage),
 	}})
 	if err != nil {
 		endAll(ctx, c.group)
@@ -323,10 +330,12 @@ func (r *running) unaffordable(f *finish) {
 	f.stopped, f.cause, f.reason = ending.Outcome, ending.Cause, ending.Message
 }
 
-// trained takes over what a child tells of a split training. The child has refused what is not sound; a child of another version may not have.
+// trained takes over what a child tells of a split training. The child has refused what is not sound; a child of
+// another version may not have.
 func (r *running) trained(ctx context.Context, training predictor.Training) {
 	if err := training.Validate(); err != nil {
-		r.agent.logger.WarnContext(ctx, "what an attempt tells of its training is left out", "task", r.try.Task.ID, "error", err)
+		r.agent.logger.WarnContext(ctx, "what an attempt tells of its training is left out", "task", r.try.Task.ID, "error",
+			err)
 		return
 	}
 	r.try.Trained(training)
@@ -380,8 +389,9 @@ func gone(ctx context.Context, c *child, f finish) finish {
 	return f
 }
 
-// sample publishes what the attempt takes now, and gives it more memory when it comes close to its limit. An attempt that outgrew its grant,
-// where nothing holds it, is counted with what it takes, so that its neighbours are not admitted into memory that is not there.
+// sample publishes what the attempt takes now, and gives it more memory when it comes close to its limit. An attempt
+// that outgrew its grant, where nothing holds it, is counted with what it takes, so that its neighbours are not
+// admitted into memory that is not there.
 func (r *running) sample() {
 	a := r.agent
 	now := a.now()
@@ -429,7 +439,8 @@ func (r *running) detach() {
 	r.live = target{}
 }
 
-// liveAfter is how long an attempt must have run before it is sized by what attempts that run take: its start says little about what follows.
+// liveAfter is how long an attempt must have run before it is sized by what attempts that run take: its start says
+// little about what follows.
 const liveAfter = time.Minute
 
 // resize gives the attempt what sizing says now, while it runs.
@@ -450,8 +461,8 @@ func (r *running) resize(sizing predictor.Sizing, now time.Time) {
 	r.change(now, func(held, free quantity.Size) quantity.Size { return resized(held, free, want, used) })
 }
 
-// change gives the attempt what decide says, in the books, in the kernel and in the child's runtime. The kernel may hold more memory than
-// is asked for, when the attempt uses more.
+// change gives the attempt what decide says, in the books, in the kernel and in the child's runtime. The kernel may
+// hold more memory than is asked for, when the attempt uses more.
 func (r *running) change(now time.Time, decide func(held, free quantity.Size) quantity.Size) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -507,7 +518,9 @@ func (r *running) cost(now time.Time) quantity.Money {
 }
 
 // usage is what the attempt took, with what the end of its process adds; f is told what the kernel killed.
-func (r *running) usage(f *finish, process *exec.Cmd, wall time.Duration, now time.Time, input quantity.Bytes) quantity.Usage {
+func (r *running) usage(
+	f *finish, process *exec.Cmd, wall time.Duration, now time.Time, input quantity.Bytes,
+) quantity.Usage {
 	r.mu.Lock()
 	gauge := r.gauge
 	r.mu.Unlock()

@@ -55,7 +55,9 @@ type child struct {
 }
 
 // startChild starts cmd as a child in group and returns at once; its first message says that it is ready.
-func startChild(ctx context.Context, cmd *exec.Cmd, b build, output *output, group *enforce.Group, start starter) (*child, error) {
+func startChild(
+	ctx context.Context, cmd *exec.Cmd, b build, output *output, group *enforce.Group, start starter,
+) (*child, error) {
 	theirIn, in, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make a channel to a child: %w", err)
@@ -89,7 +91,8 @@ func (c *child) read() {
 	for lines.Scan() {
 		var message wire.FromChild
 		if err := json.Unmarshal(lines.Bytes(), &message); err != nil {
-			c.broken = fmt.Errorf("the stage's process wrote something on file descriptor %d that is no message; leave that descriptor alone: %w", wire.ChildOutput, err)
+			c.broken = fmt.Errorf("the stage's process wrote something on file descriptor %d that is no message; leave that "+
+				"descriptor alone: %w", wire.ChildOutput, err)
 			c.signal(syscall.SIGKILL)
 			return
 		}
@@ -155,7 +158,8 @@ func (c *child) ready(ctx context.Context, patience time.Duration) error {
 		case open && message.Ready:
 			return nil
 		case open:
-			return errors.New("the stage's process did not begin with a ready message; build the app with this version of spillway")
+			return errors.New("the stage's process did not begin with a ready message; build the app with this version " +
+				"of spillway")
 		case c.broken != nil:
 			return c.broken
 		}
@@ -171,8 +175,8 @@ func (c *child) ready(ctx context.Context, patience time.Duration) error {
 // starter starts a command by a function that may depend on the thread that calls it.
 type starter func(cmd *exec.Cmd, start func(*exec.Cmd) error) error
 
-// killTimeout bounds the wait for processes that were killed; one in an uninterruptible system call may take longer, and is swept when the
-// agent starts anew.
+// killTimeout bounds the wait for processes that were killed; one in an uninterruptible system call may take longer,
+// and is swept when the agent starts anew.
 const killTimeout = 10 * time.Second
 
 // endAll kills what is left in group, also when ctx has ended.
@@ -215,9 +219,12 @@ func (c *child) kill(ctx context.Context) {
 	removeGroup(ctx, c.group)
 }
 
-// environment returns all variables of a child: few of the host's, found with lookup, what the engine says, and extra, which wins.
-// The child sets the number of its threads by each grant, so GOMAXPROCS only holds until the first.
-func environment(lookup func(string) (string, bool), b build, artifacts string, size quantity.Size, enforced bool, extra map[string]string) []string {
+// environment returns all variables of a child: few of the host's, found with lookup, what the engine says, and extra,
+// which wins. The child sets the number of its threads by each grant, so GOMAXPROCS only holds until the first.
+func environment(
+	lookup func(string) (string, bool), b build, artifacts string, size quantity.Size, enforced bool,
+	extra map[string]string,
+) []string {
 	values := spawn.Inherited(lookup)
 	values["GOMAXPROCS"] = strconv.FormatInt(int64(max((size.CPU+quantity.Core-1)/quantity.Core, 1)), 10)
 	values["GOMEMLIMIT"] = strconv.FormatInt(int64(float64(size.Memory)*memoryShare), 10)

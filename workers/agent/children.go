@@ -41,9 +41,11 @@ type children struct {
 	made atomic.Int64 // groups
 }
 
-// take returns an idle child of b, or starts one, which makes it cold, and waits until it is ready. It is held to size. The caller gives it
-// back or kills it. When a new child is not ready, its output comes with the error.
-func (s *children) take(ctx context.Context, b build, stage string, size quantity.Size) (c *child, cold bool, output string, err error) {
+// take returns an idle child of b, or starts one, which makes it cold, and waits until it is ready. It is held to size.
+// The caller gives it back or kills it. When a new child is not ready, its output comes with the error.
+func (s *children) take(
+	ctx context.Context, b build, stage string, size quantity.Size,
+) (c *child, cold bool, output string, err error) {
 	if c := s.pick(ctx, b, stage); c != nil {
 		if _, err := c.group.Resize(size); err != nil {
 			c.kill(ctx)
@@ -90,9 +92,9 @@ func (s *children) group(ctx context.Context, size quantity.Size) (*enforce.Grou
 	return group, nil
 }
 
-// strangersMemory is the most that an idle child may hold to serve another stage than it did. A stage that finds the memory of another
-// is measured with it, and its limit is then too large for all its attempts; a new child costs some ten milliseconds once.
-// Where nothing is held, the pages of the program itself are counted too.
+// strangersMemory is the most that an idle child may hold to serve another stage than it did. A stage that finds the
+// memory of another is measured with it, and its limit is then too large for all its attempts; a new child costs some
+// ten milliseconds once. Where nothing is held, the pages of the program itself are counted too.
 const strangersMemory, programMemory = 16 * quantity.MiB, 32 * quantity.MiB
 
 // serves reports whether c, which is idle, may run stage of b.
@@ -108,8 +110,8 @@ func (s *children) serves(c *child, b build, stage string) bool {
 	return err == nil && usage.WorkingSet <= most
 }
 
-// pick takes an idle child of b: one that ran stage before where there is one, else one that holds little; among those the one that was
-// idle for the shortest time, because its memory is warm.
+// pick takes an idle child of b: one that ran stage before where there is one, else one that holds little; among those
+// the one that was idle for the shortest time, because its memory is warm.
 func (s *children) pick(ctx context.Context, b build, stage string) *child {
 	for {
 		s.mu.Lock()

@@ -98,9 +98,9 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	return f
 }
 
-// assist runs programs that prepare an attempt of a size, such as pip, each in a group of its own that ends with it, with
-// ctx, and with the next agent if not with this one. It may take half of the host, or the size where that is more: to
-// install takes more than many programs that use what was installed.
+// assist runs programs that prepare an attempt of a size, such as pip, each in a group of its own that ends with it,
+// with ctx, and with the next agent if not with this one. It may take half of the host, or the size where that is more:
+// to install takes more than many programs that use what was installed.
 func (a *Agent) assist(ctx context.Context, size quantity.Size) func(*exec.Cmd) error {
 	size.CPU, size.Memory = max(size.CPU, a.capacity.CPU/2), max(size.Memory, a.capacity.Memory/2)
 	return func(cmd *exec.Cmd) error {
@@ -124,7 +124,9 @@ func (a *Agent) assist(ctx context.Context, size quantity.Size) func(*exec.Cmd) 
 }
 
 // launch prepares the program and a group that holds it to the attempt's grant.
-func (r *running) launch(ctx context.Context, task wire.Task, c wire.Command, workspace *command.Workspace) (*launched, error) {
+func (r *running) launch(
+	ctx context.Context, task wire.Task, c wire.Command, workspace *command.Workspace,
+) (*launched, error) {
 	a := r.agent
 	program, err := workspace.Program(command.Launch{
 		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(), Extra: a.children.extra,
@@ -169,7 +171,8 @@ func (l *launched) follow(ctx context.Context, r *running) {
 		_ = l.program.Command.Wait() // how it ended is in its ProcessState
 		endAll(ctx, l.group)
 		l.pipes.close()
-		_ = l.program.Ended() // reports that cannot be bounded in time end when the last of its processes does, and all are gone
+		// reports that cannot be bounded in time end when the last of its processes does, and all are gone
+		_ = l.program.Ended()
 	}()
 	go func() {
 		l.reported <- l.workspace.Follow(context.WithoutCancel(ctx), l.program.Reports, command.Listener{
@@ -236,7 +239,8 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 
 // terminate asks the program and its process group to end, and returns what fires when its time is over.
 func (l *launched) terminate(grace time.Duration) <-chan time.Time {
-	_ = syscall.Kill(-l.program.Command.Process.Pid, syscall.SIGTERM) // it fails when all of them are gone, which is as well
+	// it fails when all of them are gone, which is as well
+	_ = syscall.Kill(-l.program.Command.Process.Pid, syscall.SIGTERM)
 	return time.After(grace)
 }
 
@@ -263,7 +267,8 @@ func refusal(err error, permanent bool) *wire.Answer {
 	return &wire.Answer{Error: &wire.StageFailure{Message: err.Error(), Permanent: permanent}}
 }
 
-// unprepared tells what it means that a command could not be started. What is wrong with the command itself, no further try can fix.
+// unprepared tells what it means that a command could not be started. What is wrong with the command itself, no further
+// try can fix.
 func unprepared(ctx context.Context, err error) (f finish) {
 	var missing *command.MissingError
 	switch {
@@ -279,7 +284,8 @@ func unprepared(ctx context.Context, err error) (f finish) {
 	return f
 }
 
-// isDiskFull reports whether the host has no room left: what could not begin for that is nobody's failed attempt, however often it happens.
+// isDiskFull reports whether the host has no room left: what could not begin for that is nobody's failed attempt,
+// however often it happens.
 func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

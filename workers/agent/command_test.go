@@ -33,7 +33,9 @@ func shell(script string) wire.Command {
 }
 
 // startWithStore runs an agent that may run commands, and keeps what they print by task and attempt.
-func startWithStore(t *testing.T, slots int, edit func(*Options)) (h *host, printed func(task string, attempt int) string, state string) {
+func startWithStore(
+	t *testing.T, slots int, edit func(*Options),
+) (h *host, printed func(task string, attempt int) string, state string) {
 	t.Helper()
 	var mu sync.Mutex
 	all := map[string]*printing{}
@@ -66,7 +68,8 @@ func startWithStore(t *testing.T, slots int, edit func(*Options)) (h *host, prin
 func (h *host) command(t *testing.T, id string, c wire.Command, edit func(*wire.Task)) *slottest.Activity {
 	t.Helper()
 	task := wire.Task{
-		Version: wire.Version, Run: "r", Pipeline: "p", Stage: stage, ID: id, MaxAttempts: 1, Declared: of(1, 64), PoolOnly: true, Command: true,
+		Version: wire.Version, Run: "r", Pipeline: "p", Stage: stage, ID: id, MaxAttempts: 1, Declared: of(1, 64),
+		PoolOnly: true, Command: true,
 	}
 	if edit != nil {
 		edit(&task)
@@ -96,7 +99,8 @@ func TestACommandLeavesItsOutputsReportsAndLines(t *testing.T) {
 		t.Errorf("printed: got %q, want hello", got)
 	}
 	record := h.records()[0]
-	if record.Outcome != predictor.Succeeded || !record.Cold || record.Features["epochs"] != 3 || record.Usage.Wall < 50*time.Millisecond || record.Cost <= 0 {
+	if record.Outcome != predictor.Succeeded || !record.Cold || record.Features["epochs"] != 3 ||
+		record.Usage.Wall < 50*time.Millisecond || record.Cost <= 0 {
 		t.Errorf("Record: got %+v, want a success with its features, time and cost", record)
 	}
 	if record.Step != 2 || record.Metrics["loss"] != 0.5 {
@@ -111,9 +115,12 @@ func TestACommandIsSampledWithWhatItReported(t *testing.T) {
 	t.Parallel()
 	h, _, _ := startWithStore(t, 1, nil)
 	enough := filepath.Join(t.TempDir(), "enough")
-	c := shell(`echo '{"progress": 2, "metrics": {"loss": 0.5}}' >$SPILLWAY_REPORT; until [ -e "` + enough + `" ]; do sleep 0.01; done`)
+	c := shell(`echo '{"progress": 2, "metrics": {"loss": 0.5}}' >$SPILLWAY_REPORT; until [ -e "` + enough +
+		`" ]; do sleep 0.01; done`)
 	a := h.command(t, "train-1", c, nil)
-	await[predictor.Sampled](t, h.recorder, "a sample with the step", func(s predictor.Sampled) bool { return s.Step == 2 && s.Metrics["loss"] == 0.5 })
+	await[predictor.Sampled](t, h.recorder, "a sample with the step", func(s predictor.Sampled) bool {
+		return s.Step == 2 && s.Metrics["loss"] == 0.5
+	})
 	if err := os.WriteFile(enough, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -132,9 +139,17 @@ func TestACommandFailsWithItsCause(t *testing.T) {
 		message string
 		tries   int // of three
 	}{
-		{"an exit code", shell("echo one; echo two >&2; exit 3"), predictor.Failed, predictor.CauseExit, "exit code 3: two", 3},
+		{
+			"an exit code", shell("echo one; echo two >&2; exit 3"), predictor.Failed, predictor.CauseExit, "exit code 3: two",
+			3,
+		},
 		{"a signal", shell("kill -SEGV $$"), predictor.Failed, predictor.CauseSignal, "SIGSEGV", 3},
-		{"a program that is not there", wire.Command{Arguments: []string{"no-such-program"}}, predictor.Failed, predictor.CauseStart, `"no-such-program" is not in PATH`, 1},
+		{
+			"a program that is not there",
+			wire.Command{Arguments: []string{"no-such-program"}},
+			predictor.Failed,
+			predictor.CauseStart, `"no-such-program" is not in PATH`, 1,
+		},
 		{"a command of nothing", wire.Command{}, predictor.Failed, predictor.CauseStart, "names no program", 1},
 		{
 			"an output that is missing",
@@ -143,11 +158,20 @@ func TestACommandFailsWithItsCause(t *testing.T) {
 		},
 		{
 			"an input that is gone",
-			wire.Command{Arguments: []string{"true"}, Files: []wire.CommandFile{{Path: "x", Artifact: activities.Ref{Digest: strings.Repeat("0", 64), Bytes: 1}}}},
+			wire.Command{Arguments: []string{"true"}, Files: []wire.CommandFile{{
+				Path:     "x",
+				Artifact: activities.Ref{Digest: strings.Repeat("0", 64), Bytes: 1},
+			}}},
 			predictor.Failed, predictor.CauseStart, "run the stage that makes it again", 1,
 		},
-		{"memory that Python was refused", shell("echo MemoryError >&2; exit 1"), predictor.OutOfMemory, predictor.CauseMemoryRefused, "needs 2 GiB or more", 5},
-		{"memory that it reports", shell(`echo '{"out_of_memory": "device"}' >$SPILLWAY_REPORT; sleep 0.1; exit 1`), predictor.OutOfMemory, predictor.CauseDeviceMemory, "refused device memory", 3},
+		{
+			"memory that Python was refused", shell("echo MemoryError >&2; exit 1"), predictor.OutOfMemory,
+			predictor.CauseMemoryRefused, "needs 2 GiB or more", 5,
+		},
+		{
+			"memory that it reports", shell(`echo '{"out_of_memory": "device"}' >$SPILLWAY_REPORT; sleep 0.1; exit 1`),
+			predictor.OutOfMemory, predictor.CauseDeviceMemory, "refused device memory", 3,
+		},
 		{"exit code 137 alone", shell("exit 137"), predictor.Failed, predictor.CauseExit, "exit code 137", 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -164,12 +188,15 @@ func TestACommandFailsWithItsCause(t *testing.T) {
 			}
 			for _, record := range records {
 				if record.Outcome != c.outcome || record.Cause != c.cause {
-					t.Errorf("Record: got %s because of %s (%s), want %s because of %s", record.Outcome, record.Cause, record.Error, c.outcome, c.cause)
+					t.Errorf("Record: got %s because of %s (%s), want %s because of %s", record.Outcome, record.Cause, record.Error,
+						c.outcome, c.cause)
 				}
 			}
 			grown := records[len(records)-1].Grant.Memory > records[0].Grant.Memory
-			if want := c.outcome == predictor.OutOfMemory && c.cause != predictor.CauseDeviceMemory && c.tries > 1; grown != want {
-				t.Errorf("memory from %s to %s: only running out of it makes the next attempt larger", records[0].Grant.Memory, records[len(records)-1].Grant.Memory)
+			if want := c.outcome == predictor.OutOfMemory && c.cause != predictor.CauseDeviceMemory &&
+				c.tries > 1; grown != want {
+				t.Errorf("memory from %s to %s: only running out of it makes the next attempt larger", records[0].Grant.Memory,
+					records[len(records)-1].Grant.Memory)
 			}
 		})
 	}
@@ -183,7 +210,8 @@ func TestACommandThatIgnoresSIGTERMIsKilledWithAllThatItStarted(t *testing.T) {
 	a := h.command(t, "train-1", c, func(task *wire.Task) { task.Timeout = 500 * time.Millisecond })
 	_, err := a.Wait(t)
 	var failed *temporal.ApplicationError
-	if !errors.As(err, &failed) || failed.Type() != wire.TimeoutError || !strings.Contains(failed.Message(), "did not end within 200ms of SIGTERM and was killed") {
+	if !errors.As(err, &failed) || failed.Type() != wire.TimeoutError ||
+		!strings.Contains(failed.Message(), "did not end within 200ms of SIGTERM and was killed") {
 		t.Errorf("got %v, want a timeout that says that it had to be killed", err)
 	}
 	lines := strings.Fields(printed("train-1", 1))
@@ -213,7 +241,9 @@ func TestACommandOnTermMayEndInItsOwnWay(t *testing.T) {
 	c := shell(`trap 'echo goodbye; exit 0' TERM; echo started; while :; do sleep 0.02; done`)
 	c.Grace = time.Minute
 	a := h.command(t, "train-1", c, nil)
-	await[predictor.Sampled](t, h.recorder, "a sample", func(predictor.Sampled) bool { return strings.Contains(printedNow(printed), "started") })
+	await[predictor.Sampled](t, h.recorder, "a sample", func(predictor.Sampled) bool {
+		return strings.Contains(printedNow(printed), "started")
+	})
 	a.Cancel()
 	if _, err := a.Wait(t); err == nil {
 		t.Error("got no error, want a cancellation")
@@ -232,11 +262,13 @@ func TestAMemoryHogIsKilledAtItsLimitAndItsNeighbourLives(t *testing.T) {
 	t.Parallel()
 	enforcetest.Need(t)
 	h, _, _ := startWithStore(t, 2, nil)
-	neighbour := h.command(t, "calm-1", shell(`for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done; echo '{"result": {"lived": true}}' >$SPILLWAY_REPORT`), nil)
+	neighbour := h.command(t, "calm-1",
+		shell(`for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done; echo '{"result": {"lived": true}}' >$SPILLWAY_REPORT`), nil)
 	hog := h.command(t, "hog-1", shell(`head -c 3000000000 /dev/zero | tail -c 3000000000 >/dev/null`), nil)
 	_, err := hog.Wait(t)
 	var failed *temporal.ApplicationError
-	if !errors.As(err, &failed) || failed.Type() != wire.MemoryError || !strings.Contains(failed.Message(), "needs 2 GiB or more") {
+	if !errors.As(err, &failed) || failed.Type() != wire.MemoryError ||
+		!strings.Contains(failed.Message(), "needs 2 GiB or more") {
 		t.Errorf("the hog: got %v, want a %s", err, wire.MemoryError)
 	}
 	if _, err := neighbour.Wait(t); err != nil {
@@ -278,7 +310,10 @@ func TestAForkBombIsContainedAndFullyKilled(t *testing.T) {
 func TestADiskFillerIsStopped(t *testing.T) {
 	t.Parallel()
 	h, _, state := startWithStore(t, 1, func(o *Options) { o.WorkspaceBytes = 20 * quantity.MiB })
-	_, err := h.command(t, "fill-1", shell(`while :; do head -c 1000000 /dev/zero >>big; sleep 0.002; done`), func(task *wire.Task) { task.Declared = of(1, 256) }).Wait(t)
+	_, err := h.command(t, "fill-1", shell(`while :; do head -c 1000000 /dev/zero >>big; sleep 0.002; done`),
+		func(task *wire.Task) {
+			task.Declared = of(1, 256)
+		}).Wait(t)
 	var failed *temporal.ApplicationError
 	if !errors.As(err, &failed) || !strings.Contains(failed.Message(), "may be 20 MiB") {
 		t.Errorf("got %v, want an error that says how much it may take", err)
@@ -294,7 +329,10 @@ func TestADiskFillerIsStopped(t *testing.T) {
 func TestACheckpointOfACommandIsWhereTheNextAttemptStarts(t *testing.T) {
 	t.Parallel()
 	h, _, _ := startWithStore(t, 1, nil)
-	c := shell(`if [ -n "$SPILLWAY_RESUME" ]; then echo "{\"result\": {\"from\": $(cat "$SPILLWAY_RESUME")}}" >$SPILLWAY_REPORT; sleep 0.1; exit 0; fi
+	c := shell(`if [ -n "$SPILLWAY_RESUME" ]; then
+			echo "{\"result\": {\"from\": $(cat "$SPILLWAY_RESUME")}}" >$SPILLWAY_REPORT
+			sleep 0.1; exit 0
+		fi
 		echo 7 >state; echo '{"checkpoint": "state"}' >$SPILLWAY_REPORT; sleep 0.3; exit 1`)
 	result, err := h.command(t, "train-1", c, func(task *wire.Task) { task.MaxAttempts = 2 }).Wait(t)
 	if err != nil {
@@ -305,7 +343,8 @@ func TestACheckpointOfACommandIsWhereTheNextAttemptStarts(t *testing.T) {
 	}
 }
 
-// TestAttackACommandThatNobodyDeclaredDoesNotRun puts commands on the queue of a stage, as whoever reaches Temporal may.
+// TestAttackACommandThatNobodyDeclaredDoesNotRun puts commands on the queue of a stage, as whoever reaches Temporal
+// may.
 func TestAttackACommandThatNobodyDeclaredDoesNotRun(t *testing.T) {
 	t.Parallel()
 	for name, declared := range map[string]func(context.Context, Order) error{
@@ -319,7 +358,8 @@ func TestAttackACommandThatNobodyDeclaredDoesNotRun(t *testing.T) {
 			h, _, _ := startWithStore(t, 1, func(o *Options) { o.Declared = declared })
 			owned := filepath.Join(t.TempDir(), "owned")
 			_, err := h.command(t, "train-1", shell("touch "+owned), nil).Wait(t)
-			if failed, is := errors.AsType[*temporal.ApplicationError](err); !is || !failed.NonRetryable() || failed.Type() != slot.MalformedError {
+			if failed, is := errors.AsType[*temporal.ApplicationError](err); !is || !failed.NonRetryable() ||
+				failed.Type() != slot.MalformedError {
 				t.Errorf("got %v, want a final refusal", err)
 			}
 			if _, err := os.Stat(owned); err == nil {

@@ -25,7 +25,8 @@ func TestWhatCannotBeginOnAFullDiskIsNoFailedAttempt(t *testing.T) {
 	}
 	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
 		var f finish
-		f.collected(wire.CommandResult{}, fmt.Errorf("keep output model: %w", &os.PathError{Op: "write", Path: "a", Err: full}))
+		f.collected(wire.CommandResult{}, fmt.Errorf("keep output model: %w",
+			&os.PathError{Op: "write", Path: "a", Err: full}))
 		if ending, _ := ended(f); ending.Outcome != predictor.Lost {
 			t.Errorf("outputs that do not fit on the disk: got %+v, want it lost", ending)
 		}

@@ -18,8 +18,8 @@ import (
 type finish struct {
 	// answer is what the child said last; nil when it did not.
 	answer *wire.Answer
-	// stopped is why the agent stopped the attempt: TimedOut, Cancelled, Lost or, for too much written, Failed; empty when it did not.
-	// Reason says it for people.
+	// stopped is why the agent stopped the attempt: TimedOut, Cancelled, Lost or, for too much written, Failed; empty when
+	// it did not. Reason says it for people.
 	stopped predictor.Outcome
 	reason  string
 	// cause is why, where the outcome does not tell.
@@ -28,8 +28,8 @@ type finish struct {
 	failed error
 	// exit is how the process ended; nil while it lives.
 	exit *status
-	// kills is how many of the attempt's processes the kernel killed for memory; hostKills says that it killed some process of the host's
-	// meanwhile.
+	// kills is how many of the attempt's processes the kernel killed for memory; hostKills says that it killed some
+	// process of the host's meanwhile.
 	kills     int64
 	hostKills bool
 	// enforced says that the kernel held the attempt to its grant.
@@ -64,8 +64,8 @@ func statusOf(state *os.ProcessState) *status {
 
 // ended decides how an attempt ended and whether its child can take another.
 //
-// An answer counts more than a stop that came at the same time: the work is done. Only a child that ended its attempt by itself, without
-// a panic, is in a known state and is used again.
+// An answer counts more than a stop that came at the same time: the work is done. Only a child that ended its attempt
+// by itself, without a panic, is in a known state and is used again.
 func ended(f finish) (ending slot.Ending, reusable bool) {
 	switch {
 	case f.answer != nil && f.answer.Error == nil:
@@ -87,7 +87,8 @@ func ended(f finish) (ending slot.Ending, reusable bool) {
 func answered(f finish) slot.Ending {
 	failure := f.answer.Error
 	ending := slot.Ending{
-		Outcome: predictor.Failed, Cause: predictor.CauseError, Message: failure.Message, Stack: failure.Stack, Permanent: failure.Permanent,
+		Outcome: predictor.Failed, Cause: predictor.CauseError, Message: failure.Message, Stack: failure.Stack,
+		Permanent: failure.Permanent,
 	}
 	if f.cause != "" {
 		ending.Cause = f.cause
@@ -106,13 +107,18 @@ func answered(f finish) slot.Ending {
 
 // killed says that the kernel killed an attempt at its limit.
 func killed(f finish) string {
-	return fmt.Sprintf("the kernel killed it at its memory limit of %s, of which it had taken %s", f.grant.Memory, min(f.peak, f.grant.Memory))
+	return fmt.Sprintf("the kernel killed it at its memory limit of %s, of which it had taken %s", f.grant.Memory,
+		min(f.peak, f.grant.Memory))
 }
 
-// hostKilled tells of an attempt that was killed while the host as a whole ran out of memory. Where grants are held, it was within its own
-// and is done again as it was; where nothing holds them, it may have been the one that took too much.
+// hostKilled tells of an attempt that was killed while the host as a whole ran out of memory. Where grants are held, it
+// was within its own and is done again as it was; where nothing holds them, it may have been the one that took too
+// much.
 func hostKilled(f finish) slot.Ending {
-	ending := slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseHostMemory, Message: "the kernel killed the stage's process because the host ran out of memory"}
+	ending := slot.Ending{
+		Outcome: predictor.OutOfMemory, Cause: predictor.CauseHostMemory,
+		Message: "the kernel killed the stage's process because the host ran out of memory",
+	}
 	if f.enforced {
 		ending.Outcome = predictor.Lost
 		ending.Message += fmt.Sprintf(", though it had taken only %s of its %s", f.peak, f.grant.Memory)
@@ -124,7 +130,10 @@ func hostKilled(f finish) slot.Ending {
 func crashed(f finish) slot.Ending {
 	if f.exit == nil {
 		message, stack := termination.FinalMessage(f.tail)
-		ending := slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseStart, Stack: stack, Message: "the stage's process closed its channel to the agent"}
+		ending := slot.Ending{
+			Outcome: predictor.Failed, Cause: predictor.CauseStart, Stack: stack,
+			Message: "the stage's process closed its channel to the agent",
+		}
 		if f.failed != nil {
 			ending.Message = f.failed.Error()
 		}
@@ -139,8 +148,14 @@ func crashed(f finish) slot.Ending {
 		}
 		return ending
 	}
-	ended := termination.Classify(termination.Evidence{Code: f.exit.code, Signal: f.exit.signal, Tail: f.tail, Reported: f.refused, HasDevice: f.grant.GPU > 0, Container: f.container})
-	ending := slot.Ending{Outcome: predictor.Failed, Message: "the stage's process ended: " + f.exit.words, Stack: ended.Stack}
+	ended := termination.Classify(termination.Evidence{
+		Code: f.exit.code, Signal: f.exit.signal, Tail: f.tail,
+		Reported: f.refused, HasDevice: f.grant.GPU > 0, Container: f.container,
+	})
+	ending := slot.Ending{
+		Outcome: predictor.Failed, Message: "the stage's process ended: " + f.exit.words,
+		Stack: ended.Stack,
+	}
 	switch ended.Cause {
 	case termination.HostMemory:
 		ending.Outcome, ending.Cause = predictor.OutOfMemory, predictor.CauseMemoryRefused

@@ -14,8 +14,8 @@ const (
 	heldGrace = 2 * time.Second
 )
 
-// tellHeld tells at once, every minute, and when ctx has ended, for how long the host has been held since the last time. What could not be told is
-// told before what comes next.
+// tellHeld tells at once, every minute, and when ctx has ended, for how long the host has been held since the last
+// time. What could not be told is told before what comes next.
 func (a *Agent) tellHeld(ctx context.Context) {
 	if a.held == nil {
 		return
@@ -26,7 +26,8 @@ func (a *Agent) tellHeld(ctx context.Context) {
 		held := predictor.HostHeld{Host: a.id, Capacity: a.capacity, PricePerHour: a.price, From: from, At: a.now()}
 		from = held.At
 		for untold = append(untold, held); len(untold) > 0; untold = untold[1:] {
-			// The same line is told again until it is taken: one that was stored although its acknowledgement was lost counts once.
+			// The same line is told again until it is taken: one that was stored although its acknowledgement was lost counts
+			// once.
 			if err := a.held(ctx, untold[0]); err != nil {
 				a.logger.WarnContext(ctx, "the time for which the host is held was not taken; it is told later", "error", err)
 				return

@@ -22,7 +22,8 @@ func TestAHostTellsForHowLongItIsHeldWithoutAGapOrAnOverlap(t *testing.T) {
 		var told []predictor.HostHeld
 		calls := 0
 		a := &Agent{
-			id: "h1", capacity: quantity.Size{CPU: 2000}, price: quantity.USD, now: time.Now, logger: slog.New(slog.DiscardHandler),
+			id: "h1", capacity: quantity.Size{CPU: 2000}, price: quantity.USD, now: time.Now,
+			logger: slog.New(slog.DiscardHandler),
 			held: func(_ context.Context, held predictor.HostHeld) error {
 				if calls++; calls == 3 || calls == 4 { // the stream is away, over two minutes
 					return errors.New("no acknowledgement")
@@ -43,7 +44,10 @@ func TestAHostTellsForHowLongItIsHeldWithoutAGapOrAnOverlap(t *testing.T) {
 		at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
 		var want []predictor.HostHeld
 		for _, span := range [][2]int{{0, 0}, {0, 60}, {60, 120}, {120, 180}, {180, 240}, {240, 260}} {
-			want = append(want, predictor.HostHeld{Host: "h1", Capacity: a.capacity, PricePerHour: a.price, From: at(span[0]), At: at(span[1])})
+			want = append(want, predictor.HostHeld{
+				Host: "h1", Capacity: a.capacity, PricePerHour: a.price, From: at(span[0]),
+				At: at(span[1]),
+			})
 		}
 		if diff := cmp.Diff(want, told); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -70,7 +74,8 @@ func TestNoTaskIsTakenBeforeItIsKnownThatTheHostStartedAnew(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	begun := told[predictor.AttemptStarted](h.recorder)
-	if len(said) != 2 || said[0] != said[1] || said[0].Host != "h1" || said[0].Venue != predictor.Pool || said[0].Instance == "" {
+	if len(said) != 2 || said[0] != said[1] || said[0].Host != "h1" || said[0].Venue != predictor.Pool ||
+		said[0].Instance == "" {
 		t.Errorf("told %+v, want the same twice: that the pool of h1 has started", said)
 	}
 	if len(begun) != 1 || begun[0].Instance != said[0].Instance || begun[0].At.Before(said[0].At) {

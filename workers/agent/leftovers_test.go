@@ -16,8 +16,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
-// TestManyAttemptsLeaveNothing runs attempts of every kind, most of which end badly, and looks for what they might have left: processes (start
-// looks for those), groups, file descriptors and files. It tells what starting one takes.
+// TestManyAttemptsLeaveNothing runs attempts of every kind, most of which end badly, and looks for what they might have
+// left: processes (start looks for those), groups, file descriptors and files. It tells what starting one takes.
 func TestManyAttemptsLeaveNothing(t *testing.T) { // not parallel: it counts this process's file descriptors
 	attempts := 120
 	if os.Getenv("SPILLWAY_MEASURE") != "" {
@@ -85,7 +85,8 @@ func TestManyAttemptsLeaveNothing(t *testing.T) { // not parallel: it counts thi
 			t.Errorf("the group %s is left", group)
 		}
 	}
-	t.Logf("%d attempts; start of a cold child p50 %s, of a reused one %s, of a command with its workspace %s", attempts, middle(cold), middle(reused), middle(commands))
+	t.Logf("%d attempts; start of a cold child p50 %s, of a reused one %s, of a command with its workspace %s", attempts,
+		middle(cold), middle(reused), middle(commands))
 }
 
 // owned lists the directories of the agent's groups, as it wrote them down for whoever comes after a crash.

@@ -20,7 +20,8 @@ import (
 func budgetFailure(t *testing.T, err error) (detail slot.Failure) {
 	t.Helper()
 	var failed *temporal.ApplicationError
-	if !errors.As(err, &failed) || failed.Type() != wire.BudgetError || !strings.Contains(failed.Message(), "raise --budget") {
+	if !errors.As(err, &failed) || failed.Type() != wire.BudgetError ||
+		!strings.Contains(failed.Message(), "raise --budget") {
 		t.Fatalf("got %v, want an error of type %s that says what to do", err, wire.BudgetError)
 	}
 	if err := failed.Details(&detail); err != nil {
@@ -43,7 +44,9 @@ func TestAnAttemptThatOutgrowsItsReservationAsksAndIsStopped(t *testing.T) {
 		asked = append(asked, ask)
 		return wire.Reserved{Amount: min(ask.Want, most), Budget: most}
 	})
-	_, err := h.submit(t, order{Do: "hang"}, func(task *wire.Task) { task.Budgeted, task.Reserved = true, reserved }).Wait(t)
+	_, err := h.submit(t, order{Do: "hang"}, func(task *wire.Task) {
+		task.Budgeted, task.Reserved = true, reserved
+	}).Wait(t)
 	detail := budgetFailure(t, err)
 	if detail.Spent <= reserved/2 {
 		t.Errorf("it was stopped at %s of the %s that it was given in the end", detail.Spent, most)
@@ -54,7 +57,8 @@ func TestAnAttemptThatOutgrowsItsReservationAsksAndIsStopped(t *testing.T) {
 	if len(asked) == 0 || asked[0].Least <= reserved || asked[0].Task != "score-1" || !grows {
 		t.Errorf("it asked for %+v, want for more than the %s that it had, and then for more again", asked, reserved)
 	}
-	if records := h.records(); len(records) != 1 || records[0].Cause != predictor.CauseBudget || records[0].Cost != detail.Spent {
+	if records := h.records(); len(records) != 1 || records[0].Cause != predictor.CauseBudget ||
+		records[0].Cost != detail.Spent {
 		t.Errorf("Records: got %+v, want one that says why, with a cost of %s", records, detail.Spent)
 	}
 }
@@ -81,7 +85,9 @@ func TestAnAttemptWhoseRunDoesNotAnswerIsTakenAgain(t *testing.T) {
 		<-back
 		return wire.Reserved{Budget: 5}
 	})
-	task := h.submit(t, order{Do: "hang"}, func(task *wire.Task) { task.Budgeted, task.Reserved, task.MaxAttempts = true, 70_000_000, 1 })
+	task := h.submit(t, order{Do: "hang"}, func(task *wire.Task) {
+		task.Budgeted, task.Reserved, task.MaxAttempts = true, 70_000_000, 1
+	})
 	for len(task.Failures()) == 0 && t.Context().Err() == nil {
 		select {
 		case <-task.Closed():
@@ -120,7 +126,9 @@ func TestAnAttemptThatCannotPayForTheWaitForItsChildIsStopped(t *testing.T) {
 		o.Environment = map[string]string{"TEST_STUCK": "1"}
 		o.ReadyTimeout = time.Hour
 	})
-	h.frontend.Answer(func(ask wire.Reserve) wire.Reserved { return wire.Reserved{Amount: min(ask.Want, most), Budget: most} })
+	h.frontend.Answer(func(ask wire.Reserve) wire.Reserved {
+		return wire.Reserved{Amount: min(ask.Want, most), Budget: most}
+	})
 	_, err := h.submit(t, order{Do: "report"}, func(task *wire.Task) { task.Budgeted = true }).Wait(t)
 	detail := budgetFailure(t, err)
 	records := h.records() // on a busy machine an answer may come late, and the task be taken again
@@ -128,7 +136,8 @@ func TestAnAttemptThatCannotPayForTheWaitForItsChildIsStopped(t *testing.T) {
 	for _, record := range records {
 		spent += record.Cost
 	}
-	if len(records) == 0 || records[len(records)-1].Outcome != predictor.Failed || records[len(records)-1].Cause != predictor.CauseBudget ||
+	if len(records) == 0 || records[len(records)-1].Outcome != predictor.Failed ||
+		records[len(records)-1].Cause != predictor.CauseBudget ||
 		spent != detail.Spent || spent <= 0 {
 		t.Errorf("Records: got %+v, want that the last says why, and costs of %s", records, detail.Spent)
 	}

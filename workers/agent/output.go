@@ -16,13 +16,15 @@ import (
 )
 
 const (
-	// markTimeout is how long the end of an attempt's output is waited for; only a stage that has closed its own output takes so long.
+	// markTimeout is how long the end of an attempt's output is waited for; only a stage that has closed its own output
+	// takes so long.
 	markTimeout = time.Second
 	// outputTimeout bounds how long output is made durable before the attempt's Record is.
 	outputTimeout = 5 * time.Second
 )
 
-// output takes the standard output and error of a child: the last of both is kept for errors, and all of it goes to the attempt that runs.
+// output takes the standard output and error of a child: the last of both is kept for errors, and all of it goes to the
+// attempt that runs.
 type output struct{ out, err stream }
 
 func newOutput(logger *slog.Logger) *output {

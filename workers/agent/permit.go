@@ -25,7 +25,8 @@ type Order struct {
 	Command wire.Command
 }
 
-// permit refuses a command that is not declared, before anything is accounted for: who reaches Temporal could else run any program here.
+// permit refuses a command that is not declared, before anything is accounted for: who reaches Temporal could else run
+// any program here.
 func (a *Agent) permit(ctx context.Context, task wire.Task, input json.RawMessage) error {
 	if !task.Command {
 		return nil
@@ -42,7 +43,8 @@ func (a *Agent) permit(ctx context.Context, task wire.Task, input json.RawMessag
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrUndeclared):
-		a.logger.WarnContext(ctx, "a command was refused", "run", task.Run, "task", task.ID, "stage", task.Stage.String(), "error", err)
+		a.logger.WarnContext(ctx, "a command was refused", "run", task.Run, "task", task.ID, "stage", task.Stage.String(),
+			"error", err)
 		return slot.Refuse(fmt.Errorf("task %s of %s: %w", task.ID, task.Stage, err))
 	default:
 		text := fmt.Sprintf("task %s of %s: find out whether its command is declared: %v", task.ID, task.Stage, err)

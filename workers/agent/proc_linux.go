@@ -12,7 +12,8 @@ import (
 // maxrssUnit is what a process's record of its highest memory is counted in.
 const maxrssUnit = quantity.KiB
 
-// memoryKills counts the processes that the kernel has killed for memory since the host started; 0 where it does not tell.
+// memoryKills counts the processes that the kernel has killed for memory since the host started; 0 where it does not
+// tell.
 func memoryKills() int64 {
 	vmstat, err := os.ReadFile("/proc/vmstat")
 	if err != nil {

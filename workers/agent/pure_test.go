@@ -138,7 +138,8 @@ func TestAnAttemptCostsTheLargerOfItsShares(t *testing.T) {
 		{"a clock that went back costs nothing", capacity, of(1, 50), -time.Hour, 0},
 		{"a host of nothing costs nothing", quantity.Size{}, of(1, 50), time.Hour, 0},
 	} {
-		if got := newMeter(quantity.USD, tt.capacity, tt.held, time.Unix(0, 0)).cost(time.Unix(0, 0).Add(tt.wall)); got != tt.want {
+		if got := newMeter(quantity.USD, tt.capacity, tt.held, time.Unix(0, 0)).cost(time.Unix(0, 0).Add(tt.wall)); got !=
+			tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
 	}
@@ -182,7 +183,10 @@ func TestAnAttemptEndsAsWhatWasSeenSays(t *testing.T) {
 		},
 		{
 			"an error after a cancellation is the cancellation",
-			finish{answer: failure(wire.StageFailure{Message: "context canceled"}), stopped: predictor.Cancelled, reason: "the run"},
+			finish{
+				answer: failure(wire.StageFailure{Message: "context canceled"}), stopped: predictor.Cancelled,
+				reason: "the run",
+			},
 			slot.Ending{Outcome: predictor.Cancelled, Message: "the run"},
 			false,
 		},
@@ -203,7 +207,10 @@ func TestAnAttemptEndsAsWhatWasSeenSays(t *testing.T) {
 		},
 		{
 			"a stage whose own child was killed at the limit",
-			finish{answer: failure(wire.StageFailure{Message: "convert: signal: killed"}), kills: 1, enforced: true, grant: of(1, 100), peak: 101 * quantity.MiB},
+			finish{
+				answer: failure(wire.StageFailure{Message: "convert: signal: killed"}), kills: 1, enforced: true,
+				grant: of(1, 100), peak: 101 * quantity.MiB,
+			},
 			slot.Ending{
 				Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit,
 				Message: "the kernel killed it at its memory limit of 100 MiB, of which it had taken 100 MiB",
@@ -224,43 +231,58 @@ func TestAnAttemptEndsAsWhatWasSeenSays(t *testing.T) {
 			finish{exit: sigkill, hostKills: true, enforced: true, grant: of(1, 100), peak: 50 * quantity.MiB},
 			slot.Ending{
 				Outcome: predictor.Lost, Cause: predictor.CauseHostMemory,
-				Message: "the kernel killed the stage's process because the host ran out of memory, though it had taken only 50 MiB of its 100 MiB",
+				Message: "the kernel killed the stage's process because the host ran out of memory, though it had taken only 50 " +
+					"MiB of its 100 MiB",
 			},
 			false,
 		},
 		{
 			"killed by someone else",
 			finish{exit: sigkill},
-			slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseSignal, Message: "the stage's process ended: signal: killed"},
+			slot.Ending{
+				Outcome: predictor.Failed, Cause: predictor.CauseSignal,
+				Message: "the stage's process ended: signal: killed",
+			},
 			false,
 		},
 		{
 			"device memory that a library was refused",
-			finish{exit: exited(1), tail: "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n", grant: quantity.Size{GPU: 1000}},
+			finish{
+				exit: exited(1), tail: "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n",
+				grant: quantity.Size{GPU: 1000},
+			},
 			slot.Ending{
 				Outcome: predictor.OutOfMemory, Cause: predictor.CauseDeviceMemory,
-				Message: "the stage's process ended: exit status 1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+				Message: "the stage's process ended: exit status 1: torch.OutOfMemoryError: CUDA out of memory. Tried to " +
+					"allocate 2.00 GiB",
 			},
 			false,
 		},
 		{
 			"an exit tells its last words",
 			finish{exit: exited(3), tail: "one\ntwo\n"},
-			slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit, Message: "the stage's process ended: exit status 3: two"},
+			slot.Ending{
+				Outcome: predictor.Failed, Cause: predictor.CauseExit,
+				Message: "the stage's process ended: exit status 3: two",
+			},
 			false,
 		},
 		{
 			"a crash tells its panic",
 			finish{exit: exited(2), tail: "log\npanic: nil map\n\ngoroutine 7\n"},
-			slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit, Message: "the stage's process ended: exit status 2: panic: nil map", Stack: "panic: nil map\n\ngoroutine 7\n"},
+			slot.Ending{
+				Outcome: predictor.Failed, Cause: predictor.CauseExit,
+				Message: "the stage's process ended: exit status 2: panic: nil map", Stack: "panic: nil map\n\ngoroutine 7\n",
+			},
 			false,
 		},
 		{
 			"memory that the runtime was refused",
 			finish{exit: exited(2), tail: "fatal error: runtime: out of memory\n"},
 			slot.Ending{
-				Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused, Message: "the stage's process ended: exit status 2: fatal error: runtime: out of memory",
-				Stack: "fatal error: runtime: out of memory\n",
+				Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused,
+				Message: "the stage's process ended: exit status 2: fatal error: runtime: out of memory",
+				Stack:   "fatal error: runtime: out of memory\n",
 			},
 			false,
 		},
@@ -291,7 +313,10 @@ func TestAHostReadsItsOwnRowsOfAPlan(t *testing.T) {
 			{Stage: b, Venue: predictor.Function, Slots: 9, PoolOnly: true},
 		},
 		Placements: []predictor.Placement{
-			{Stage: a, Host: "h1", Slots: 2}, {Stage: a, Host: "h1", Device: "gpu0", Slots: 1}, {Stage: b, Host: "h1", Slots: 0}, {Stage: b, Host: "h2", Slots: 4},
+			{Stage: a, Host: "h1", Slots: 2},
+			{Stage: a, Host: "h1", Device: "gpu0", Slots: 1},
+			{Stage: b, Host: "h1", Slots: 0},
+			{Stage: b, Host: "h2", Slots: 4},
 		},
 	}
 	for host, want := range map[string]map[predictor.StageID]slot.Target{
@@ -315,7 +340,12 @@ func TestAnAttemptThatCanNeverRunHereSaysWhy(t *testing.T) {
 		want string
 	}{
 		{"one that fits", of(1, 10), predictor.Need{}, true, ""},
-		{"one that outgrew the host", of(1, 100), predictor.Need{LargestFailed: 100 * quantity.MiB}, false, "needs 200 MiB or more"},
+		{
+			"one that outgrew the host", of(1, 100),
+			predictor.Need{LargestFailed: 100 * quantity.MiB},
+			false,
+			"needs 200 MiB or more",
+		},
 		{"one for another device", gpu, predictor.Need{}, true, `class "h200"`},
 	} {
 		got, found := unfit("h", capacity, tt.size, tt.need, tt.fits)
@@ -353,7 +383,8 @@ func TestAChildSeesOnlyWhatItShall(t *testing.T) {
 	t.Parallel()
 	host := map[string]string{"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "secret", "HOME": "/root", "GOMAXPROCS": "64"}
 	lookup := func(name string) (string, bool) { value, set := host[name]; return value, set }
-	got := environment(lookup, build{"digits", "b1"}, "file:///a", quantity.Size{CPU: 1500, Memory: 1000}, true, map[string]string{"MODEL": "x", "HOME": "/tmp", wire.RoleEnvironment: "evil"})
+	got := environment(lookup, build{"digits", "b1"}, "file:///a", quantity.Size{CPU: 1500, Memory: 1000}, true,
+		map[string]string{"MODEL": "x", "HOME": "/tmp", wire.RoleEnvironment: "evil"})
 	want := []string{
 		"GOMAXPROCS=2", "GOMEMLIMIT=950", "HOME=/tmp", "MODEL=x", "PATH=/bin",
 		"SPILLWAY_ARTIFACTS=file:///a", "SPILLWAY_BUILD=b1", "SPILLWAY_ENFORCED=1", "SPILLWAY_ROLE=child",

@@ -19,9 +19,11 @@ const recommendTimeout = 2 * time.Second
 // errSilent says that a recommender did not answer.
 var errSilent = errors.New("it did not answer in time")
 
-// recommended asks the app for the size of an attempt that would be given proposed, in a child that is used for nothing else meanwhile.
-// Whatever goes wrong, the attempt is given what was proposed, and expected says why.
-func (a *Agent) recommended(ctx context.Context, try *slot.Attempt, input json.RawMessage, proposed quantity.Size, expected predictor.Prediction) (quantity.Size, predictor.Prediction) {
+// recommended asks the app for the size of an attempt that would be given proposed, in a child that is used for nothing
+// else meanwhile. Whatever goes wrong, the attempt is given what was proposed, and expected says why.
+func (a *Agent) recommended(
+	ctx context.Context, try *slot.Attempt, input json.RawMessage, proposed quantity.Size, expected predictor.Prediction,
+) (quantity.Size, predictor.Prediction) {
 	task, need := try.Task, try.Need()
 	answer, err := a.ask(ctx, task, proposed, wire.ProposeSize{Task: task, Input: input, Proposal: wire.Proposal{
 		Size: proposed, Expected: expected.Memory, Source: expected.Source, Input: task.Input, Attempt: try.Number,
@@ -41,12 +43,18 @@ func (a *Agent) recommended(ctx context.Context, try *slot.Attempt, input json.R
 	if size.DeviceClass == "" {
 		size.DeviceClass = proposed.DeviceClass
 	}
-	for _, amount := range []struct{ wanted, proposed *quantity.Milli }{{&size.CPU, &proposed.CPU}, {&size.GPU, &proposed.GPU}} {
+	for _, amount := range []struct{ wanted, proposed *quantity.Milli }{
+		{&size.CPU, &proposed.CPU},
+		{&size.GPU, &proposed.GPU},
+	} {
 		if *amount.wanted == 0 {
 			*amount.wanted = *amount.proposed
 		}
 	}
-	for _, amount := range []struct{ wanted, proposed *quantity.Bytes }{{&size.Memory, &proposed.Memory}, {&size.GPUMemory, &proposed.GPUMemory}} {
+	for _, amount := range []struct{ wanted, proposed *quantity.Bytes }{
+		{&size.Memory, &proposed.Memory},
+		{&size.GPUMemory, &proposed.GPUMemory},
+	} {
 		if *amount.wanted == 0 {
 			*amount.wanted = *amount.proposed
 		}
@@ -56,7 +64,9 @@ func (a *Agent) recommended(ctx context.Context, try *slot.Attempt, input json.R
 }
 
 // ask puts one question to a child.
-func (a *Agent) ask(ctx context.Context, task wire.Task, size quantity.Size, question wire.ProposeSize) (wire.Recommended, error) {
+func (a *Agent) ask(
+	ctx context.Context, task wire.Task, size quantity.Size, question wire.ProposeSize,
+) (wire.Recommended, error) {
 	c, _, _, err := a.children.take(ctx, build{task.Stage.App, task.Stage.Build}, task.Stage.Name, size)
 	if err != nil {
 		return wire.Recommended{}, err

@@ -18,7 +18,8 @@ type looked struct {
 	throttled float64        // the part of the time since the last look in which its CPU limit held it back
 }
 
-// gauge follows what one attempt takes, from the kernel's numbers about its group. Its methods may be called concurrently.
+// gauge follows what one attempt takes, from the kernel's numbers about its group. Its methods may be called
+// concurrently.
 type gauge struct {
 	group   *enforce.Group
 	counted bool // the kernel counts the group's processes to their end
@@ -63,8 +64,8 @@ func (g *gauge) kills() int64 {
 	return g.last.OutOfMemory
 }
 
-// usage returns what the attempt took. Answer is what the child said, nil when it said nothing; state is how its process ended, nil while it
-// lives. The kernel's numbers count more than the child's own.
+// usage returns what the attempt took. Answer is what the child said, nil when it said nothing; state is how its
+// process ended, nil while it lives. The kernel's numbers count more than the child's own.
 func (g *gauge) usage(answer *wire.Answer, state *os.ProcessState, wall time.Duration, now time.Time) quantity.Usage {
 	g.sample(now)
 	g.mu.Lock()

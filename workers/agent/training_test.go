@@ -13,7 +13,10 @@ import (
 // pasts is a plan that tells stage how long the steps of its trainings were.
 func pasts(sizing predictor.Sizing, steps ...float64) predictor.Plan {
 	plan := placement(1, sizing)
-	plan.Trainings = []predictor.PastTraining{{Stage: predictor.StageID{App: "another"}, Newest: []predictor.Training{{StepSeconds: 99}}}, {Stage: stage}}
+	plan.Trainings = []predictor.PastTraining{{
+		Stage:  predictor.StageID{App: "another"},
+		Newest: []predictor.Training{{StepSeconds: 99}},
+	}, {Stage: stage}}
 	for _, step := range steps {
 		plan.Trainings[1].Newest = append(plan.Trainings[1].Newest, predictor.Training{StepSeconds: step})
 	}
@@ -42,9 +45,13 @@ func TestATrainingIsSampledOnceForEachReportAndKeptInTheRecord(t *testing.T) {
 	h.obeyed(pasts(predictor.Sizing{Stage: stage, Base: of(1, 64)}, 2, 3))
 	a := h.submit(t, order{Do: "train"}, nil)
 	first := predictor.Training{Executor: "gomlx", Steps: 1, TotalSteps: 2}
-	await[predictor.Sampled](t, h.recorder, "a sample with the training", func(s predictor.Sampled) bool { return s.Training != nil })
+	await[predictor.Sampled](t, h.recorder, "a sample with the training", func(s predictor.Sampled) bool {
+		return s.Training != nil
+	})
 	later := len(told[predictor.Sampled](h.recorder)) + 3
-	await[predictor.Sampled](t, h.recorder, "three samples more", func(predictor.Sampled) bool { return len(told[predictor.Sampled](h.recorder)) >= later })
+	await[predictor.Sampled](t, h.recorder, "three samples more", func(predictor.Sampled) bool {
+		return len(told[predictor.Sampled](h.recorder)) >= later
+	})
 	if diff := cmp.Diff([]predictor.Training{first}, h.tellings()); diff != "" {
 		t.Errorf("told while it ran (-want +got):\n%s", diff)
 	}
@@ -70,7 +77,8 @@ func TestACommandTellsItsTrainingAndKnowsThoseBefore(t *testing.T) {
 	t.Parallel()
 	h, printed, _ := startWithStore(t, 1, nil)
 	h.obeyed(pasts(predictor.Sizing{}, 2, 3))
-	result, err := h.command(t, "train-1", shell(`printf '{"result": {"past": %s}}\n' "$SPILLWAY_TRAININGS" >$SPILLWAY_REPORT
+	result, err := h.command(t, "train-1",
+		shell(`printf '{"result": {"past": %s}}\n' "$SPILLWAY_TRAININGS" >$SPILLWAY_REPORT
 		echo '{"training": {"executor": "torch", "steps": 7, "step_seconds": 0.5}}' >$SPILLWAY_REPORT
 		echo '{"training": {"steps": -7}}' >$SPILLWAY_REPORT`), nil).Wait(t)
 	if err != nil {
@@ -91,10 +99,12 @@ func TestACommandTellsItsTrainingAndKnowsThoseBefore(t *testing.T) {
 	if diff := cmp.Diff([]predictor.Training{{StepSeconds: 2}, {StepSeconds: 3}}, past); diff != "" {
 		t.Errorf("what the command knew (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(&predictor.Training{Executor: "torch", Steps: 7, StepSeconds: 0.5}, h.records()[0].Training); diff != "" {
+	if diff := cmp.Diff(&predictor.Training{Executor: "torch", Steps: 7, StepSeconds: 0.5},
+		h.records()[0].Training); diff != "" {
 		t.Errorf("the Record's training (-want +got):\n%s", diff)
 	}
-	if got := printed("train-1", 1); got != "spillway: report line 3: \"training\": -7 steps of 0 are done: neither can be negative\n" {
+	if got := printed("train-1", 1); got != "spillway: report line 3: \"training\": -7 steps of 0 are done: neither can "+
+		"be negative\n" {
 		t.Errorf("printed: %q, want what is wrong with the last report", got)
 	}
 }

@@ -32,9 +32,11 @@ func (h Hierarchy) Around() []string {
 	}
 }
 
-// Parse combines /proc/self/mountinfo with /proc/self/cgroup: the v2 hierarchy, nil where none is mounted, and those of v1 with one of the wanted
-// controllers. Where a hierarchy is mounted several times, the first mount from which the process's own cgroup can be seen counts, or else the first.
-// Sources: https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html and https://man7.org/linux/man-pages/man7/cgroups.7.html
+// Parse combines /proc/self/mountinfo with /proc/self/cgroup: the v2 hierarchy, nil where none is mounted, and those of
+// v1 with one of the wanted controllers. Where a hierarchy is mounted several times, the first mount from which the
+// process's own cgroup can be seen counts, or else the first. Sources:
+// https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html and
+// https://man7.org/linux/man-pages/man7/cgroups.7.html
 func Parse(mounts, own []byte, wanted []string) (unified *Hierarchy, legacy []Hierarchy) {
 	var visible, hidden []Hierarchy
 	for line := range bytes.Lines(mounts) {
@@ -90,11 +92,13 @@ func first(all []Hierarchy) (unified *Hierarchy, legacy []Hierarchy) {
 	return unified, legacy
 }
 
-// below finds the process's cgroup in the hierarchy of a controller ("" for v2), as a path below root, the cgroup that a mount shows.
+// below finds the process's cgroup in the hierarchy of a controller ("" for v2), as a path below root, the cgroup that
+// a mount shows.
 func below(own []byte, controller, root string) (group string, seen bool) {
 	for line := range bytes.Lines(own) {
 		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), ":", 3)
-		if len(fields) != 3 || !slices.Contains(strings.Split(fields[1], ","), controller) || controller == "" && fields[0] != "0" {
+		if len(fields) != 3 || !slices.Contains(strings.Split(fields[1], ","), controller) ||
+			controller == "" && fields[0] != "0" {
 			continue
 		}
 		inside, err := filepath.Rel(root, fields[2])

@@ -37,13 +37,16 @@ func TestTheOwnCgroupIsFoundInEachHierarchy(t *testing.T) {
 		t.Errorf("v2: got %+v", unified)
 	}
 	around := legacy[1].Around()
-	if diff := cmp.Diff([]string{"/sys/fs/cgroup/memory/a/b", "/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/memory"}, around); diff != "" {
+	if diff := cmp.Diff([]string{"/sys/fs/cgroup/memory/a/b", "/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/memory"},
+		around); diff != "" {
 		t.Errorf("around (-want +got):\n%s", diff)
 	}
-	if _, legacy := cgroup.Parse([]byte(container), []byte("4:memory:/docker/7/x\n"), wanted); len(legacy) != 1 || legacy[0].Own != "/sys/fs/cgroup/memory/x" {
+	if _, legacy := cgroup.Parse([]byte(container), []byte("4:memory:/docker/7/x\n"), wanted); len(legacy) != 1 ||
+		legacy[0].Own != "/sys/fs/cgroup/memory/x" {
 		t.Errorf("a container sees its part only: got %+v", legacy)
 	}
-	if _, legacy := cgroup.Parse([]byte(elsewhere+container), []byte("4:memory:/docker/7/x\n"), wanted); len(legacy) != 1 || legacy[0].Hidden {
+	if _, legacy := cgroup.Parse([]byte(elsewhere+container), []byte("4:memory:/docker/7/x\n"), wanted); len(legacy) !=
+		1 || legacy[0].Hidden {
 		t.Errorf("of two mounts one shows the own cgroup: got %+v", legacy)
 	}
 	if _, legacy := cgroup.Parse([]byte(elsewhere), []byte("4:memory:/docker/7\n"), wanted); len(legacy) != 1 ||

@@ -39,13 +39,17 @@ type hooks struct {
 }
 
 // execute runs one attempt to its end. It never panics: a panic of user code becomes a failure with its stack.
-func (s Stages) execute(ctx context.Context, venue predictor.Venue, store activities.Store, logger *slog.Logger, start wire.StartAttempt, hooks hooks) (answer wire.Answer) {
+func (s Stages) execute(
+	ctx context.Context, venue predictor.Venue, store activities.Store, logger *slog.Logger, start wire.StartAttempt,
+	hooks hooks,
+) (answer wire.Answer) {
 	var latest latest
 	attempt := &activities.Attempt{
 		Run: start.Task.Run, Stage: start.Task.Stage.Name, Task: start.Task.ID, Number: start.Attempt, Venue: venue,
 		Store: store, Resume: start.Resume, Past: start.Past,
-		Traceparent: wire.AttemptTraceparent(start.Task.Run, start.Task.Traceparent, start.Task.ID, start.Attempt, start.Task.PoolOnly),
-		Logger:      logger.With("run", start.Task.Run, "stage", start.Task.Stage.Name, "task", start.Task.ID),
+		Traceparent: wire.AttemptTraceparent(start.Task.Run, start.Task.Traceparent, start.Task.ID, start.Attempt,
+			start.Task.PoolOnly),
+		Logger: logger.With("run", start.Task.Run, "stage", start.Task.Stage.Name, "task", start.Task.ID),
 		Progress: func(step int, metrics map[string]float64) {
 			progress := wire.Progress{Step: step, Metrics: metrics}
 			latest.setProgress(progress)
@@ -74,13 +78,15 @@ func (s Stages) execute(ctx context.Context, venue predictor.Venue, store activi
 	answer = wire.Answer{
 		Output: output, Error: failure,
 		Read: quantity.Bytes(attempt.Read()), Written: quantity.Bytes(attempt.Written()),
-		BeganAt: began, Wall: time.Since(began), Fetch: attempt.Fetched(), Publish: attempt.Published(), CPU: processTime() - before, PeakMemory: peakMemory(), Squeezed: squeezed(),
+		BeganAt: began, Wall: time.Since(began), Fetch: attempt.Fetched(), Publish: attempt.Published(),
+		CPU: processTime() - before, PeakMemory: peakMemory(), Squeezed: squeezed(),
 	}
 	answer.Progress, answer.Checkpoint = latest.values()
 	return answer
 }
 
-// squeezed reports whether the memory limit, and not the usual growth of the heap, decides when garbage is collected now.
+// squeezed reports whether the memory limit, and not the usual growth of the heap, decides when garbage is collected
+// now.
 func squeezed() bool {
 	const live, goal, percent = "/gc/heap/live:bytes", "/gc/heap/goal:bytes", "/gc/gogc:percent"
 	samples := []metrics.Sample{{Name: live}, {Name: goal}, {Name: percent}}
@@ -97,13 +103,17 @@ func squeezed() bool {
 	return float64(samples[1].Value.Uint64()) < goalSlack*float64(samples[0].Value.Uint64())*(1+growth/100)
 }
 
-// maxGrowth is more than anybody sets GOGC to; goalSlack is what the goal may lie below the usual one for other reasons.
+// maxGrowth is more than anybody sets GOGC to; goalSlack is what the goal may lie below the usual one for other
+// reasons.
 const maxGrowth, goalSlack = 1e6, 0.95
 
-func (s Stages) call(ctx context.Context, start wire.StartAttempt) (output json.RawMessage, failure *wire.StageFailure) {
+func (s Stages) call(
+	ctx context.Context, start wire.StartAttempt,
+) (output json.RawMessage, failure *wire.StageFailure) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			output, failure = nil, &wire.StageFailure{Message: fmt.Sprintf("stage %s panicked: %v", start.Task.Stage.Name, reason), Stack: string(debug.Stack())}
+			output, failure = nil, &wire.StageFailure{Message: fmt.Sprintf("stage %s panicked: %v", start.Task.Stage.Name,
+				reason), Stack: string(debug.Stack())}
 		}
 	}()
 	stage, listed := s[start.Task.Stage.Name]

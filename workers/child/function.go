@@ -19,11 +19,15 @@ func ServeFunction(ctx context.Context, stages Stages, store activities.Store, l
 	lambda.StartWithOptions(Function(stages, store, logger), lambda.WithContext(ctx))
 }
 
-// Function returns the handler of an invoke. User errors are part of the Answer: a function error means that the environment failed.
-func Function(stages Stages, store activities.Store, logger *slog.Logger) func(context.Context, wire.Invoke) (wire.Answer, error) {
+// Function returns the handler of an invoke. User errors are part of the Answer: a function error means that the
+// environment failed.
+func Function(
+	stages Stages, store activities.Store, logger *slog.Logger,
+) func(context.Context, wire.Invoke) (wire.Answer, error) {
 	return func(ctx context.Context, invoke wire.Invoke) (wire.Answer, error) {
 		if invoke.Version != wire.Version {
-			return wire.Answer{}, fmt.Errorf("invoke: %w: %d, this build reads %d", wire.ErrVersion, invoke.Version, wire.Version)
+			return wire.Answer{}, fmt.Errorf("invoke: %w: %d, this build reads %d", wire.ErrVersion, invoke.Version,
+				wire.Version)
 		}
 		limit(invoke.Start.Grant, false)
 		run := func(ctx context.Context) wire.Answer {

@@ -88,8 +88,8 @@ func countTo(ctx context.Context, last int) (int, error) {
 	return began, nil
 }
 
-// train tells how three steps of a training go, with one report that no training can be, and returns how long the steps of the trainings
-// before were.
+// train tells how three steps of a training go, with one report that no training can be, and returns how long the steps
+// of the trainings before were.
 func train(ctx context.Context, _ int) (before []float64, err error) {
 	for _, past := range activities.PastTrainings(ctx) {
 		before = append(before, past.StepSeconds)
@@ -139,7 +139,8 @@ func serve(t *testing.T, logger *slog.Logger) *supervisor {
 	s := &supervisor{t: t, in: in, out: out, messages: json.NewDecoder(out), ended: make(chan error, 1)}
 	store := openStore(t)
 	go func() {
-		s.ended <- child.Serve(context.WithoutCancel(t.Context()), stages(), store, logger, child.Channels{In: fromUs, Out: toUs, Printed: []io.Writer{&s.printed}})
+		s.ended <- child.Serve(context.WithoutCancel(t.Context()), stages(), store, logger,
+			child.Channels{In: fromUs, Out: toUs, Printed: []io.Writer{&s.printed}})
 	}()
 	if first := s.next(); !first.Ready {
 		t.Fatalf("first message: got %+v, want ready", first)

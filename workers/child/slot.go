@@ -31,10 +31,13 @@ type Channels struct {
 	Enforced bool
 }
 
-// Serve runs the attempts that arrive, one at a time, and answers, until no more can arrive. A supervisor that goes away closes In, and the
-// attempt going on is cancelled.
+// Serve runs the attempts that arrive, one at a time, and answers, until no more can arrive. A supervisor that goes
+// away closes In, and the attempt going on is cancelled.
 func Serve(ctx context.Context, stages Stages, store activities.Store, logger *slog.Logger, channels Channels) error {
-	s := &slot{stages: stages, store: store, logger: logger, out: json.NewEncoder(channels.Out), printed: channels.Printed, enforced: channels.Enforced}
+	s := &slot{
+		stages: stages, store: store, logger: logger, out: json.NewEncoder(channels.Out), printed: channels.Printed,
+		enforced: channels.Enforced,
+	}
 	if err := s.send(wire.FromChild{Ready: true}); err != nil {
 		return err
 	}
@@ -111,7 +114,8 @@ func (s *slot) recommend(ctx context.Context, asked wire.ProposeSize) {
 
 func (s *slot) attempt(ctx context.Context, start wire.StartAttempt) {
 	answer := wire.Answer{Error: &wire.StageFailure{
-		Message: fmt.Sprintf("stage %s ended its goroutine with runtime.Goexit: return an error instead", start.Task.Stage.Name),
+		Message: fmt.Sprintf("stage %s ended its goroutine with runtime.Goexit: return an error instead",
+			start.Task.Stage.Name),
 	}}
 	// Deferred, because Goexit runs nothing else: without an answer the supervisor would wait for the stage's timeout.
 	var over atomic.Bool // what a goroutine that the stage left behind reports belongs to no attempt
@@ -149,8 +153,8 @@ func (s *slot) send(message wire.FromChild) error {
 	return nil
 }
 
-// memoryShare is the part of the grant at which the Go runtime collects harder: the rest is for what is not Go's. Less would squeeze attempts
-// whose limit is a tenth above their peaks.
+// memoryShare is the part of the grant at which the Go runtime collects harder: the rest is for what is not Go's. Less
+// would squeeze attempts whose limit is a tenth above their peaks.
 const memoryShare = 0.95
 
 // endOutput marks the end of the attempt's part of what was printed.
@@ -161,8 +165,8 @@ func (s *slot) endOutput() {
 	}
 }
 
-// hoard is how much memory that nothing uses a process may keep between two attempts. Below it, the next attempt gains more from it than
-// the host does.
+// hoard is how much memory that nothing uses a process may keep between two attempts. Below it, the next attempt gains
+// more from it than the host does.
 const hoard = 32 << 20
 
 // giveBack returns memory that the last attempt used to the system, so that the next one is not measured with it.
@@ -174,8 +178,8 @@ func giveBack() {
 	}
 }
 
-// leastThreads is how many threads run Go code at least where the kernel holds the CPU, as in Go's own default for a quota: with one, code
-// that could use more would never be seen to be held back, and would never be given more.
+// leastThreads is how many threads run Go code at least where the kernel holds the CPU, as in Go's own default for a
+// quota: with one, code that could use more would never be seen to be held back, and would never be given more.
 const leastThreads = 2
 
 // limit keeps this process within size as far as the Go runtime can: whole cores, and a soft limit of memory.

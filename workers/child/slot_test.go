@@ -50,7 +50,8 @@ func TestAStageKnowsItsAttemptAndItsLogLinesNameIt(t *testing.T) {
 	start := attempt("look", "1")
 	start.Attempt = 2
 	slot.start(start)
-	if diff := cmp.Diff(`{"run":"run-1","stage":"look","task":"look-7","number":2,"venue":"pool"}`, string(slot.done().Output)); diff != "" {
+	if diff := cmp.Diff(`{"run":"run-1","stage":"look","task":"look-7","number":2,"venue":"pool"}`,
+		string(slot.done().Output)); diff != "" {
 		t.Errorf("what the stage saw (-want +got):\n%s", diff)
 	}
 	if err := slot.hangUp(); err != nil { // and with it nobody writes the log any more
@@ -119,7 +120,8 @@ func TestProgressAndCheckpointsAreToldAtOnceAndTheNextAttemptGoesOnFromTheLast(t
 	again := attempt("count", "2")
 	again.Attempt, again.Resume = 2, last
 	slot.start(again)
-	if answer := slot.done(); string(answer.Output) != "2" || answer.Read != quantity.Bytes(last.Bytes) || answer.Progress != nil || answer.Checkpoint != nil {
+	if answer := slot.done(); string(answer.Output) != "2" || answer.Read != quantity.Bytes(last.Bytes) ||
+		answer.Progress != nil || answer.Checkpoint != nil {
 		t.Errorf("second attempt: got %+v, want that it began at 2 and reported nothing", answer)
 	}
 }
@@ -133,14 +135,38 @@ func TestAnAttemptThatFailsSaysWhatARetryCanHope(t *testing.T) {
 		want  wire.StageFailure
 		texts []string
 	}{
-		"an error":                     {attempt("fail", `""`), wire.StageFailure{}, []string{"it never works"}},
-		"a permanent error":            {attempt("fail", `"permanent"`), wire.StageFailure{Permanent: true}, []string{"the file is gone"}},
-		"memory that was refused":      {attempt("fail", `"memory"`), wire.StageFailure{OutOfMemory: true}, []string{"device: out of memory"}},
-		"an input of another type":     {attempt("double", `"two"`), wire.StageFailure{Permanent: true}, []string{"stage double", "input does not decode", "int"}},
-		"an object in place of a text": {attempt("fail", `{}`), wire.StageFailure{Permanent: true}, []string{"stage fail", "input does not decode"}},
-		"a stage that is not listed":   {attempt("treble", "1"), wire.StageFailure{Permanent: true}, []string{`stage "treble" is not listed in app.Main`, "add it to Stages"}},
+		"an error": {attempt("fail", `""`), wire.StageFailure{}, []string{"it never works"}},
+		"a permanent error": {
+			attempt("fail", `"permanent"`),
+			wire.StageFailure{Permanent: true},
+			[]string{"the file is gone"},
+		},
+		"memory that was refused": {
+			attempt("fail", `"memory"`),
+			wire.StageFailure{OutOfMemory: true},
+			[]string{"device: out of memory"},
+		},
+		"an input of another type": {
+			attempt("double", `"two"`),
+			wire.StageFailure{Permanent: true},
+			[]string{"stage double", "input does not decode", "int"},
+		},
+		"an object in place of a text": {
+			attempt("fail", `{}`),
+			wire.StageFailure{Permanent: true},
+			[]string{"stage fail", "input does not decode"},
+		},
+		"a stage that is not listed": {
+			attempt("treble", "1"),
+			wire.StageFailure{Permanent: true},
+			[]string{`stage "treble" is not listed in app.Main`, "add it to Stages"},
+		},
 		"a checkpoint that is missing": {lost, wire.StageFailure{}, []string{"restore checkpoint", "missing"}},
-		"a goroutine that is ended":    {attempt("goexit", "1"), wire.StageFailure{}, []string{"stage goexit", "runtime.Goexit", "return an error"}},
+		"a goroutine that is ended": {
+			attempt("goexit", "1"),
+			wire.StageFailure{},
+			[]string{"stage goexit", "runtime.Goexit", "return an error"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -216,10 +242,26 @@ func TestALimitHoldsFromTheMessageOn(t *testing.T) {
 		memory       int64
 	}{
 		{"whole cores", quantity.Size{CPU: 3000, Memory: 4 * quantity.GiB}, quantity.Size{}, "3", 4 << 30 * 95 / 100},
-		{"a part of a core is one", quantity.Size{CPU: 100, Memory: 4 * quantity.GiB}, quantity.Size{}, "1", 4 << 30 * 95 / 100},
+		{
+			"a part of a core is one",
+			quantity.Size{CPU: 100, Memory: 4 * quantity.GiB},
+			quantity.Size{},
+			"1",
+			4 << 30 * 95 / 100,
+		},
 		{"a part more is one more", quantity.Size{CPU: 1001}, quantity.Size{}, "2", 4 << 30 * 95 / 100},
-		{"raised while it runs", quantity.Size{CPU: 1000, Memory: quantity.GiB}, quantity.Size{CPU: 4000, Memory: 2 * quantity.GiB}, "4", 2 << 30 * 95 / 100},
-		{"lowered while it runs", quantity.Size{CPU: 4000, Memory: 2 * quantity.GiB}, quantity.Size{CPU: 2000, Memory: quantity.GiB}, "2", 1 << 30 * 95 / 100},
+		{
+			"raised while it runs",
+			quantity.Size{CPU: 1000, Memory: quantity.GiB},
+			quantity.Size{CPU: 4000, Memory: 2 * quantity.GiB},
+			"4", 2 << 30 * 95 / 100,
+		},
+		{
+			"lowered while it runs",
+			quantity.Size{CPU: 4000, Memory: 2 * quantity.GiB},
+			quantity.Size{CPU: 2000, Memory: quantity.GiB},
+			"2", 1 << 30 * 95 / 100,
+		},
 		{"no room is no limit", quantity.Size{}, quantity.Size{}, "2", 1 << 30 * 95 / 100},
 	} {
 		start := attempt("wait", "1")
@@ -255,7 +297,8 @@ func TestTheEndOfTheChannelEndsTheAttemptGoingOnAndWaitsForIt(t *testing.T) {
 	var out bytes.Buffer
 	ended := make(chan error, 1)
 	go func() {
-		ended <- child.Serve(context.WithoutCancel(t.Context()), listed, openStore(t), silent, child.Channels{In: fromUs, Out: &out})
+		ended <- child.Serve(context.WithoutCancel(t.Context()), listed, openStore(t), silent,
+			child.Channels{In: fromUs, Out: &out})
 	}()
 	slot := &supervisor{t: t, in: in}
 	slot.start(attempt("linger", "1"))
@@ -284,7 +327,8 @@ func TestASlotEndsWhenTheSupervisorIsGoneOrSpeaksNonsense(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := child.Serve(t.Context(), stages(), openStore(t), silent, child.Channels{In: strings.NewReader(c.in), Out: c.out})
+			err := child.Serve(t.Context(), stages(), openStore(t), silent,
+				child.Channels{In: strings.NewReader(c.in), Out: c.out})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error that says %q", err, c.want)
 			}
@@ -316,7 +360,8 @@ func TestAFunctionAnswersAsASlotDoes(t *testing.T) {
 	if answer := call(attempt("double", "4")); string(answer.Output) != "8" || answer.Wall <= 0 {
 		t.Errorf("double of 4: got %+v", answer)
 	}
-	if answer := call(attempt("look", "1")); !strings.Contains(string(answer.Output), `"venue":"`+string(predictor.Function)+`"`) {
+	if answer := call(attempt("look", "1")); !strings.Contains(string(answer.Output),
+		`"venue":"`+string(predictor.Function)+`"`) {
 		t.Errorf("the stage saw %s, want the venue function", answer.Output)
 	}
 	if answer := call(attempt("fail", `"permanent"`)); answer.Error == nil || !answer.Error.Permanent {
@@ -340,7 +385,8 @@ func TestAFunctionRefusesAVersionThatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	invoke := child.Function(stages(), openStore(t), silent)
 	for _, version := range []int{0, wire.Version + 1} {
-		if _, err := invoke(t.Context(), wire.Invoke{Version: version, Start: attempt("double", "4")}); !errors.Is(err, wire.ErrVersion) {
+		if _, err := invoke(t.Context(), wire.Invoke{Version: version, Start: attempt("double", "4")}); !errors.Is(err,
+			wire.ErrVersion) {
 			t.Errorf("version %d: got %v, want ErrVersion", version, err)
 		}
 	}

@@ -22,7 +22,8 @@ func processTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// peakMemory is the highest resident memory of this process: since its peak was last reset on Linux, since its start elsewhere.
+// peakMemory is the highest resident memory of this process: since its peak was last reset on Linux, since its start
+// elsewhere.
 func peakMemory() quantity.Bytes {
 	if status, err := os.ReadFile("/proc/self/status"); err == nil {
 		for line := range strings.Lines(string(status)) {

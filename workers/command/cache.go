@@ -15,7 +15,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// cache keeps directories that are dear to make, by key, for all processes of a host that use the same directory. For each key there are
+// cache keeps directories that are dear to make, by key, for all processes of a host that use the same directory. For
+// each key there are
 //
 //	key/       the content, made in place, as Python environments cannot be moved
 //	key.ready  its size; it is there when the content is complete, and its time is that of the last use
@@ -43,9 +44,11 @@ func (c *cached) release() error {
 	return c.lock.Close()
 }
 
-// use returns the content of key, which it makes with build where it is not there yet. Build fills the empty directory it is given; when it
-// fails nothing of it stays. Who needs the same content at the same time waits.
-func (c cache) use(ctx context.Context, key string, build func(ctx context.Context, dir string) error) (*cached, error) {
+// use returns the content of key, which it makes with build where it is not there yet. Build fills the empty directory
+// it is given; when it fails nothing of it stays. Who needs the same content at the same time waits.
+func (c cache) use(
+	ctx context.Context, key string, build func(ctx context.Context, dir string) error,
+) (*cached, error) {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the cache: %w; choose a directory that can be written", err)
 	}
@@ -131,7 +134,8 @@ func (c cache) trim(keep string) error {
 		}
 		if err == nil {
 			// The mark goes first, so that content without it is not taken for complete; the lock goes last.
-			err = errors.Join(os.Remove(content.dir+readySuffix), removeAll(content.dir), os.Remove(content.dir+lockSuffix), lock.Close())
+			err = errors.Join(os.Remove(content.dir+readySuffix), removeAll(content.dir), os.Remove(content.dir+lockSuffix),
+				lock.Close())
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("make room in the cache: %w", err)

@@ -20,10 +20,12 @@ import (
 // maxListed is how many names an error about a missing output lists.
 const maxListed = 20
 
-// Collect stores what a program that ended well has left: its outputs, and the files that it made or changed besides where the command asks
-// for them. Those come without what an ignore file leaves out (see tree.ReadIgnore), without links out of the tree and without the outputs.
+// Collect stores what a program that ended well has left: its outputs, and the files that it made or changed besides
+// where the command asks for them. Those come without what an ignore file leaves out (see tree.ReadIgnore), without
+// links out of the tree and without the outputs.
 //
-// An output that is not there, or that leads out of the tree, is an error that wraps ErrOutput. Other errors are the host's.
+// An output that is not there, or that leads out of the tree, is an error that wraps ErrOutput. Other errors are the
+// host's.
 func (w *Workspace) Collect(ctx context.Context, values map[string]any) (wire.CommandResult, error) {
 	result := wire.CommandResult{Values: values}
 	root, err := os.OpenRoot(w.work)
@@ -53,16 +55,20 @@ func (w *Workspace) Collect(ctx context.Context, values map[string]any) (wire.Co
 }
 
 // keepOutput stores one output; found is false when it is optional and not there.
-func (w *Workspace) keepOutput(ctx context.Context, root *os.Root, output wire.CommandOutput) (kept wire.CommandFile, found bool, err error) {
+func (w *Workspace) keepOutput(
+	ctx context.Context, root *os.Root, output wire.CommandOutput,
+) (kept wire.CommandFile, found bool, err error) {
 	name := filepath.FromSlash(path.Clean(output.Path))
 	info, err := root.Stat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && output.Optional:
 		return kept, false, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return kept, false, fmt.Errorf("%w: the command ended without making %s; %s", ErrOutput, output.Path, present(root, name))
+		return kept, false, fmt.Errorf("%w: the command ended without making %s; %s", ErrOutput, output.Path,
+			present(root, name))
 	case err != nil:
-		return kept, false, fmt.Errorf("%w: %s is a link out of the working directory, or cannot be read: %w", ErrOutput, output.Path, err)
+		return kept, false, fmt.Errorf("%w: %s is a link out of the working directory, or cannot be read: %w", ErrOutput,
+			output.Path, err)
 	}
 	kept.Path = output.Path
 	switch {

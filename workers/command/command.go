@@ -1,8 +1,9 @@
 // Package command runs one attempt of a command stage: any program, in a directory of its own.
 //
-// [Prepare] makes the directory: code, files, the checkpoint of an earlier attempt, a Python environment. [Workspace.Program] is the program
-// ready to be started by whoever holds it to its size; [Workspace.Follow] reads what it reports while it runs; [Workspace.Collect] keeps its
-// outputs; [Workspace.Remove] deletes the rest. [Sweep] deletes what a crashed process left.
+// [Prepare] makes the directory: code, files, the checkpoint of an earlier attempt, a Python environment.
+// [Workspace.Program] is the program ready to be started by whoever holds it to its size; [Workspace.Follow] reads what
+// it reports while it runs; [Workspace.Collect] keeps its outputs; [Workspace.Remove] deletes the rest. [Sweep] deletes
+// what a crashed process left.
 //
 // A workspace is a directory of mode 0700 below [Options].Root:
 //
@@ -12,7 +13,8 @@
 //	resume/  the checkpoint of the earlier attempt
 //	report/  where a container writes its reports
 //
-// None of this confines the program: it can read what its user can. Limits and namespaces are the business of who starts it.
+// None of this confines the program: it can read what its user can. Limits and namespaces are the business of who
+// starts it.
 package command
 
 import (
@@ -35,7 +37,8 @@ import (
 
 // Options say where workspaces are and what they may take. Root, Cache and Store are required.
 type Options struct {
-	// Root is the directory of all workspaces of this process, and of its predecessors on this host. It is made where needed.
+	// Root is the directory of all workspaces of this process, and of its predecessors on this host. It is made where
+	// needed.
 	Root string
 	// Cache keeps unpacked code and Python environments between attempts; processes may share it. It is made where needed.
 	Cache string
@@ -45,13 +48,15 @@ type Options struct {
 	Store activities.Store
 	// MaxBytes bounds what a workspace may hold; see Workspace.Used. 0 means no bound.
 	MaxBytes quantity.Bytes
-	// Python is the interpreter of which environments are made: a path, or a name that is looked up in the host's PATH. Empty means "python3".
+	// Python is the interpreter of which environments are made: a path, or a name that is looked up in the host's PATH.
+	// Empty means "python3".
 	Python string
 	// Assist runs a program that prepares a workspace, such as pip, and returns when it has ended; it comes from
 	// exec.CommandContext. Nil means spawn.Run: it ends with this process and takes what it likes.
 	Assist func(*exec.Cmd) error
-	// User is as whom whoever starts programs and Assist do so; nil means as this process's user. A workspace is the user's, and the directory
-	// that holds it is not, so that this process meets no links there. A user other than this process's runs nothing in place and no container.
+	// User is as whom whoever starts programs and Assist do so; nil means as this process's user. A workspace is the
+	// user's, and the directory that holds it is not, so that this process meets no links there. A user other than this
+	// process's runs nothing in place and no container.
 	User *spawn.User
 	// Lookup finds the host's environment variables; nil means os.LookupEnv. A program gets few of them.
 	Lookup func(name string) (value string, set bool)
@@ -60,11 +65,13 @@ type Options struct {
 // DefaultCacheBytes is the size of a cache where Options say nothing: a few environments with PyTorch, of 5 GiB each.
 const DefaultCacheBytes = 20 * quantity.GiB
 
-// Kinds of failure that the runner of an attempt tells apart. All other errors are the host's: a disk is full, a store is down.
+// Kinds of failure that the runner of an attempt tells apart. All other errors are the host's: a disk is full, a store
+// is down.
 var (
 	// ErrInvalid says that a command can never run as it is written.
 	ErrInvalid = errors.New("the command is not valid")
-	// ErrRequirements says that the Python environment could not be made: a package is not found, or does not build, or the network is down.
+	// ErrRequirements says that the Python environment could not be made: a package is not found, or does not build, or
+	// the network is down.
 	ErrRequirements = errors.New("the Python requirements could not be installed")
 	// ErrProgram says that the program cannot be executed on this host.
 	ErrProgram = errors.New("the program cannot be started")
@@ -84,7 +91,8 @@ type MissingError struct {
 
 // Error names the artifact.
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("fetch the command's %s, artifact %s: %v; run the stage that makes it again", e.What, e.Ref.Digest, e.Err)
+	return fmt.Sprintf("fetch the command's %s, artifact %s: %v; run the stage that makes it again", e.What, e.Ref.Digest,
+		e.Err)
 }
 
 // Unwrap returns the store's error.
@@ -97,16 +105,20 @@ func fetching(what string, ref activities.Ref, err error) error {
 		return nil
 	case errors.Is(err, activities.ErrMissing):
 		return &MissingError{What: what, Ref: ref, Err: err}
-	case errors.Is(err, tree.ErrFormat) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.EEXIST):
+	case errors.Is(err, tree.ErrFormat) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) ||
+		errors.Is(err, syscall.EEXIST):
 		return fmt.Errorf("%w: %s: %w", ErrInvalid, what, err)
 	}
 	return fmt.Errorf("fetch the command's %s: %w", what, err)
 }
 
-// Check refuses a command that cannot run on any host, with an error that wraps ErrInvalid and says where it is wrong. It looks at
-// nothing but the command.
+// Check refuses a command that cannot run on any host, with an error that wraps ErrInvalid and says where it is wrong.
+// It looks at nothing but the command.
 func Check(c wire.Command) error {
-	for _, err := range []error{checkArguments(c.Arguments), checkPlaces(c), checkEnvironment(c.Environment), checkFiles(c.Files), checkOutputs(c.Outputs)} {
+	for _, err := range []error{
+		checkArguments(c.Arguments), checkPlaces(c), checkEnvironment(c.Environment),
+		checkFiles(c.Files), checkOutputs(c.Outputs),
+	} {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
@@ -120,7 +132,8 @@ func (o Options) permit(c wire.Command) error {
 	case o.User == nil:
 		return nil
 	case c.InPlace != "":
-		return fmt.Errorf("%w: stages run as %s here, who has no right to run in place in %s; let its directory be sent along", ErrInvalid, o.User.Name, c.InPlace)
+		return fmt.Errorf("%w: stages run as %s here, who has no right to run in place in %s; let its directory "+
+			"be sent along", ErrInvalid, o.User.Name, c.InPlace)
 	case c.Image != "":
 		return fmt.Errorf("%w: stages run as %s here, for whom no container is started; run the command without an image, "+
 			"or start spillway as the user who may use containers, without --stage-user", ErrInvalid, o.User.Name)
@@ -163,7 +176,8 @@ func checkPlaces(c wire.Command) error {
 
 // reserved are the variables that the engine sets.
 var reserved = []string{
-	wire.ReportEnvironment, wire.ResumeEnvironment, wire.RunEnvironment, wire.StageEnvironment, wire.TaskEnvironment, wire.AttemptEnvironment,
+	wire.ReportEnvironment, wire.ResumeEnvironment, wire.RunEnvironment, wire.StageEnvironment, wire.TaskEnvironment,
+	wire.AttemptEnvironment,
 	wire.CPUEnvironment, wire.MemoryEnvironment,
 }
 

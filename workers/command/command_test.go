@@ -40,7 +40,10 @@ type host struct {
 func newHost(t *testing.T) host {
 	t.Helper()
 	store := commandtest.NewStore()
-	values := map[string]string{"PATH": os.Getenv("PATH"), "HOME": "/home/somebody", "LANG": "C.UTF-8", "AWS_SECRET_ACCESS_KEY": "secret"}
+	values := map[string]string{
+		"PATH": os.Getenv("PATH"), "HOME": "/home/somebody", "LANG": "C.UTF-8",
+		"AWS_SECRET_ACCESS_KEY": "secret",
+	}
 	return host{store: store, Options: command.Options{
 		Root: filepath.Join(t.TempDir(), "workspaces"), Cache: filepath.Join(t.TempDir(), "cache"), Store: store,
 		Lookup: func(name string) (string, bool) { value, set := values[name]; return value, set },
@@ -175,15 +178,20 @@ func TestAProgramRunsInItsCodeWithItsFilesAndLeavesItsOutputs(t *testing.T) {
 	c := wire.Command{
 		Arguments: []string{"./run.sh", "two words"},
 		Code: h.tree(t, map[string]string{
-			"src/run.sh": "#!/bin/sh\necho \"$1\"; pwd; cat ../data/in.txt ../sets/a/1 >sum; mkdir ../model; echo w >../model/weights; echo changed >>../notes\n",
-			"notes":      "old\n", "data/in.txt": "of the code",
+			"src/run.sh": "#!/bin/sh\necho \"$1\"; pwd; cat ../data/in.txt ../sets/a/1 >sum; mkdir ../model; echo w " +
+				">../model/weights; echo changed >>../notes\n",
+			"notes": "old\n", "data/in.txt": "of the code",
 		}),
 		Directory: "src",
 		Files: []wire.CommandFile{
 			{Path: "data/in.txt", Artifact: h.put(t, "in\n")},
 			{Path: "sets/a", Artifact: h.tree(t, map[string]string{"1": "one\n"}), Tree: true},
 		},
-		Outputs: []wire.CommandOutput{{Name: "model", Path: "model"}, {Name: "sum", Path: "./src/sum"}, {Name: "plot", Path: "plot.png", Optional: true}},
+		Outputs: []wire.CommandOutput{
+			{Name: "model", Path: "model"},
+			{Name: "sum", Path: "./src/sum"},
+			{Name: "plot", Path: "plot.png", Optional: true},
+		},
 	}
 	c.KeepChanged = true
 	w := h.prepare(t, c, activities.Ref{})
@@ -195,7 +203,8 @@ func TestAProgramRunsInItsCodeWithItsFilesAndLeavesItsOutputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if names := slices.Sorted(maps.Keys(got.Outputs)); !slices.Equal(names, []string{"model", "sum"}) || !got.Outputs["model"].Tree || got.Outputs["sum"].Tree {
+	if names := slices.Sorted(maps.Keys(got.Outputs)); !slices.Equal(names, []string{"model", "sum"}) ||
+		!got.Outputs["model"].Tree || got.Outputs["sum"].Tree {
 		t.Errorf("outputs: got %+v, want the tree model and the file sum", got.Outputs)
 	}
 	if diff := cmp.Diff("in\none\n", h.content(t, got.Outputs["sum"].Artifact)); diff != "" {
@@ -235,11 +244,15 @@ func TestAttemptsDoNotShareTheFilesOfTheirCode(t *testing.T) {
 func TestAProgramIsToldWhoItIsAndNoSecrets(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	c := wire.Command{Arguments: sh("env"), Environment: map[string]string{"MODE": "fast", "OMP_NUM_THREADS": "7", "OPERATOR": "no"}}
+	c := wire.Command{Arguments: sh("env"), Environment: map[string]string{
+		"MODE": "fast", "OMP_NUM_THREADS": "7",
+		"OPERATOR": "no",
+	}}
 	w := h.prepare(t, c, activities.Ref{})
 	r := run(t, w, command.Launch{
-		Run: "r1", Stage: "p/train", Task: "train-1", Attempt: 2, Grant: quantity.Size{CPU: 1500, Memory: 1000}, Devices: []string{"2", "3"},
-		Extra: map[string]string{"OPERATOR": "yes", "NCCL_DEBUG": "WARN"},
+		Run: "r1", Stage: "p/train", Task: "train-1", Attempt: 2, Grant: quantity.Size{CPU: 1500, Memory: 1000},
+		Devices: []string{"2", "3"},
+		Extra:   map[string]string{"OPERATOR": "yes", "NCCL_DEBUG": "WARN"},
 	})
 	got := make(map[string]string)
 	for line := range strings.Lines(r.output) {
@@ -253,7 +266,8 @@ func TestAProgramIsToldWhoItIsAndNoSecrets(t *testing.T) {
 	want := map[string]string{
 		"PATH": os.Getenv("PATH"), "LANG": "C.UTF-8", "HOME": filepath.Join(top, "home"), "TMPDIR": filepath.Join(top, "tmp"),
 		"MODE": "fast", "OPERATOR": "no", "NCCL_DEBUG": "WARN", "PYTHONUNBUFFERED": "1",
-		"OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "NUMEXPR_NUM_THREADS": "2", "GOMAXPROCS": "2", "GOMEMLIMIT": "900",
+		"OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "NUMEXPR_NUM_THREADS": "2",
+		"GOMAXPROCS": "2", "GOMEMLIMIT": "900",
 		"CUDA_VISIBLE_DEVICES": "2,3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 		"SPILLWAY_RUN": "r1", "SPILLWAY_STAGE": "p/train", "SPILLWAY_TASK": "train-1", "SPILLWAY_ATTEMPT": "2",
 		"SPILLWAY_CPU_MILLI": "1500", "SPILLWAY_MEMORY_BYTES": "1000", "SPILLWAY_REPORT": "/dev/fd/4",
@@ -305,7 +319,8 @@ func TestAProgramIsToldOfEarlierTrainingsAsFarAsThereIsRoom(t *testing.T) {
 func TestAProgramInPlaceRunsInTheUsersDirectoryWithTheUsersHome(t *testing.T) {
 	t.Parallel()
 	h, dir := newHost(t), t.TempDir()
-	w := h.prepare(t, wire.Command{Arguments: sh("echo $HOME; pwd; echo x >made"), InPlace: dir, KeepChanged: true}, activities.Ref{})
+	w := h.prepare(t, wire.Command{Arguments: sh("echo $HOME; pwd; echo x >made"), InPlace: dir, KeepChanged: true},
+		activities.Ref{})
 	if r := run(t, w, command.Launch{}); r.err != nil || r.output != "/home/somebody\n"+dir+"\n" {
 		t.Errorf("got %q, %v", r.output, r.err)
 	}
@@ -351,18 +366,42 @@ func TestACommandThatCannotRunIsRefusedAtTheDoor(t *testing.T) {
 		{"requirements in an image", wire.Command{Arguments: ok, Image: "x", Requirements: some}, "image"},
 		{"an image that is a flag", wire.Command{Arguments: ok, Image: "--privileged"}, "--privileged"},
 		{"a negative grace", wire.Command{Arguments: ok, Grace: -time.Second}, "negative"},
-		{"a variable of ours", wire.Command{Arguments: ok, Environment: map[string]string{"SPILLWAY_RUN": "x"}}, "SPILLWAY_RUN"},
+		{
+			"a variable of ours",
+			wire.Command{Arguments: ok, Environment: map[string]string{"SPILLWAY_RUN": "x"}},
+			"SPILLWAY_RUN",
+		},
 		{"a variable with =", wire.Command{Arguments: ok, Environment: map[string]string{"A=B": "x"}}, "A=B"},
 		{"a value with NUL", wire.Command{Arguments: ok, Environment: map[string]string{"A": "x\x00"}}, "NUL"},
-		{"a file above", wire.Command{Arguments: ok, Files: []wire.CommandFile{{Path: "a/../../x", Artifact: some}}}, "a/../../x"},
-		{"a file twice", wire.Command{Arguments: ok, Files: []wire.CommandFile{{Path: "a/x", Artifact: some}, {Path: "a/./x", Artifact: some}}}, "twice"},
+		{
+			"a file above",
+			wire.Command{Arguments: ok, Files: []wire.CommandFile{{Path: "a/../../x", Artifact: some}}},
+			"a/../../x",
+		},
+		{"a file twice", wire.Command{Arguments: ok, Files: []wire.CommandFile{
+			{Path: "a/x", Artifact: some},
+			{Path: "a/./x", Artifact: some},
+		}}, "twice"},
 		{"a file without a digest", wire.Command{Arguments: ok, Files: []wire.CommandFile{{Path: "a"}}}, "digest"},
-		{"a file at the top", wire.Command{Arguments: ok, Files: []wire.CommandFile{{Path: ".", Artifact: some}}}, "directory"},
-		{"a file below a file", wire.Command{Arguments: ok, Files: []wire.CommandFile{{Path: "a/b/c", Artifact: some}, {Path: "a", Artifact: some}}}, "below a"},
+		{
+			"a file at the top",
+			wire.Command{Arguments: ok, Files: []wire.CommandFile{{Path: ".", Artifact: some}}},
+			"directory",
+		},
+		{"a file below a file", wire.Command{
+			Arguments: ok,
+			Files:     []wire.CommandFile{{Path: "a/b/c", Artifact: some}, {Path: "a", Artifact: some}},
+		}, "below a"},
 		{"an output above", wire.Command{Arguments: ok, Outputs: []wire.CommandOutput{{Name: "x", Path: "/etc"}}}, "/etc"},
 		{"an output without a name", wire.Command{Arguments: ok, Outputs: []wire.CommandOutput{{Path: "a"}}}, "no name"},
-		{"an output name twice", wire.Command{Arguments: ok, Outputs: []wire.CommandOutput{{Name: "x", Path: "a"}, {Name: "x", Path: "b"}}}, "twice"},
-		{"an output path twice", wire.Command{Arguments: ok, Outputs: []wire.CommandOutput{{Name: "x", Path: "a"}, {Name: "y", Path: "a/"}}}, "another output"},
+		{"an output name twice", wire.Command{
+			Arguments: ok,
+			Outputs:   []wire.CommandOutput{{Name: "x", Path: "a"}, {Name: "x", Path: "b"}},
+		}, "twice"},
+		{"an output path twice", wire.Command{
+			Arguments: ok,
+			Outputs:   []wire.CommandOutput{{Name: "x", Path: "a"}, {Name: "y", Path: "a/"}},
+		}, "another output"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -371,7 +410,8 @@ func TestACommandThatCannotRunIsRefusedAtTheDoor(t *testing.T) {
 				t.Errorf("Check: got %v, want ErrInvalid that tells of %q", err, tt.want)
 			}
 			h := newHost(t)
-			if _, err := command.Prepare(t.Context(), h.Options, tt.command, activities.Ref{}); !errors.Is(err, command.ErrInvalid) {
+			if _, err := command.Prepare(t.Context(), h.Options, tt.command, activities.Ref{}); !errors.Is(err,
+				command.ErrInvalid) {
 				t.Errorf("Prepare: got %v, want ErrInvalid", err)
 			}
 			if left, err := os.ReadDir(h.Root); !errors.Is(err, fs.ErrNotExist) {
@@ -386,10 +426,16 @@ func TestFilesThatDoNotFitTheCodeAreRefused(t *testing.T) {
 	h := newHost(t)
 	code := h.tree(t, map[string]string{"dir/x": "", "file": ""})
 	for name, c := range map[string]wire.Command{
-		"a file where the code has a directory":   {Files: []wire.CommandFile{{Path: "dir", Artifact: h.put(t, "x")}}},
-		"a file below a file of the code":         {Files: []wire.CommandFile{{Path: "file/x", Artifact: h.put(t, "x")}}},
-		"a tree where the code has a file":        {Files: []wire.CommandFile{{Path: "file", Artifact: h.tree(t, map[string]string{"x": ""}), Tree: true}}},
-		"a tree that is none":                     {Files: []wire.CommandFile{{Path: "x", Artifact: h.put(t, strings.Repeat("no tree ", 100)), Tree: true}}},
+		"a file where the code has a directory": {Files: []wire.CommandFile{{Path: "dir", Artifact: h.put(t, "x")}}},
+		"a file below a file of the code":       {Files: []wire.CommandFile{{Path: "file/x", Artifact: h.put(t, "x")}}},
+		"a tree where the code has a file": {Files: []wire.CommandFile{{
+			Path:     "file",
+			Artifact: h.tree(t, map[string]string{"x": ""}), Tree: true,
+		}}},
+		"a tree that is none": {Files: []wire.CommandFile{{
+			Path:     "x",
+			Artifact: h.put(t, strings.Repeat("no tree ", 100)), Tree: true,
+		}}},
 		"a directory that the code does not have": {Directory: "missing"},
 		"a directory that is a file":              {Directory: "file"},
 	} {
@@ -403,8 +449,8 @@ func TestFilesThatDoNotFitTheCodeAreRefused(t *testing.T) {
 	}
 }
 
-// A child that is forked while a program is written has it open for writing until it executes its own, and the kernel executes nothing that
-// is open so.
+// A child that is forked while a program is written has it open for writing until it executes its own, and the kernel
+// executes nothing that is open so.
 func TestAProgramStartsWhileOthersAreForked(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -453,7 +499,8 @@ func TestAMissingArtifactIsNamed(t *testing.T) {
 			}
 			_, err := command.Prepare(t.Context(), h.Options, c, resume)
 			var missing *command.MissingError
-			if !errors.As(err, &missing) || missing.What != what || missing.Ref != gone || !errors.Is(err, activities.ErrMissing) {
+			if !errors.As(err, &missing) || missing.What != what || missing.Ref != gone ||
+				!errors.Is(err, activities.ErrMissing) {
 				t.Errorf("got %v, want a MissingError of %s", err, what)
 			}
 			if left, err := os.ReadDir(h.Root); err != nil || len(left) > 0 {
@@ -466,8 +513,9 @@ func TestAMissingArtifactIsNamed(t *testing.T) {
 func TestAProgramThatCannotBeExecutedIsExplained(t *testing.T) {
 	t.Parallel()
 	code := map[string]string{
-		"plain.sh": "echo", "none.sh": "#!/nonexistent/python\n", "crlf.sh": "#!/bin/sh\r\n", "empty.sh": "#!\n", "env.sh": "#!/usr/bin/env no-such-python\n",
-		"dir/x": "", "text": "#", "broken": "#!",
+		"plain.sh": "echo", "none.sh": "#!/nonexistent/python\n", "crlf.sh": "#!/bin/sh\r\n", "empty.sh": "#!\n",
+		"env.sh": "#!/usr/bin/env no-such-python\n",
+		"dir/x":  "", "text": "#", "broken": "#!",
 	}
 	for program, want := range map[string]string{
 		"no-such-program": "not in PATH",
@@ -485,7 +533,8 @@ func TestAProgramThatCannotBeExecutedIsExplained(t *testing.T) {
 			t.Parallel()
 			h := newHost(t)
 			w := h.prepare(t, wire.Command{Arguments: []string{program}, Code: h.tree(t, code)}, activities.Ref{})
-			if _, err := w.Program(command.Launch{}); !errors.Is(err, command.ErrProgram) || !strings.Contains(err.Error(), want) {
+			if _, err := w.Program(command.Launch{}); !errors.Is(err, command.ErrProgram) ||
+				!strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want ErrProgram that tells of %q", err, want)
 			}
 		})
@@ -500,7 +549,8 @@ func TestAttackAPipeInAProgramsPlaceIsNotWaitedFor(t *testing.T) {
 	}
 	h := newHost(t)
 	w := h.prepare(t, wire.Command{Arguments: []string{pipe}}, activities.Ref{})
-	if _, err := w.Program(command.Launch{}); !errors.Is(err, command.ErrProgram) || !strings.Contains(err.Error(), "no plain file") {
+	if _, err := w.Program(command.Launch{}); !errors.Is(err, command.ErrProgram) ||
+		!strings.Contains(err.Error(), "no plain file") {
 		t.Errorf("got %v, want ErrProgram that says what it is", err)
 	}
 }
@@ -520,12 +570,16 @@ func TestAMissingOutputIsNamedWithWhatIsThere(t *testing.T) {
 	} {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
-			w := newHost(t).prepare(t, wire.Command{Arguments: sh(script), Outputs: []wire.CommandOutput{{Name: "model", Path: "out/model"}}}, activities.Ref{})
+			w := newHost(t).prepare(t, wire.Command{
+				Arguments: sh(script),
+				Outputs:   []wire.CommandOutput{{Name: "model", Path: "out/model"}},
+			}, activities.Ref{})
 			if r := run(t, w, command.Launch{}); r.err != nil {
 				t.Fatal(r.err, r.output)
 			}
 			_, err := w.Collect(t.Context(), nil)
-			if !errors.Is(err, command.ErrOutput) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "output model") {
+			if !errors.Is(err, command.ErrOutput) || !strings.Contains(err.Error(), want) ||
+				!strings.Contains(err.Error(), "output model") {
 				t.Errorf("got %v, want ErrOutput that names the output and tells of %q", err, want)
 			}
 		})

@@ -23,7 +23,8 @@ import (
 const (
 	// engineTimeout bounds a question to a container engine that is not about running the program.
 	engineTimeout = 30 * time.Second
-	// containerProcesses bounds the processes in a container: enough for loaders of data, too few for a fork bomb to harm the host.
+	// containerProcesses bounds the processes in a container: enough for loaders of data, too few for a fork bomb to harm
+	// the host.
 	containerProcesses = 4096
 	// engineFile holds the engine of a workspace's container, so that what a crash left can be removed.
 	engineFile = "engine"
@@ -37,9 +38,10 @@ const (
 
 // findEngine returns the container engine of this host. Podman is preferred, as it needs no daemon that runs as root.
 //
-// No container is a child of the command that runs it: Docker's are children of its daemon, and podman's of a monitor that leaves the
-// command's process group. So they are held to a size by the flags of the command line alone, and not resized while they run; SIGTERM is
-// passed on to them, but SIGKILL ends only the command: Remove and Sweep end the container.
+// No container is a child of the command that runs it: Docker's are children of its daemon, and podman's of a monitor
+// that leaves the command's process group. So they are held to a size by the flags of the command line alone, and not
+// resized while they run; SIGTERM is passed on to them, but SIGKILL ends only the command: Remove and Sweep end the
+// container.
 func findEngine(lookup func(string) (string, bool)) (string, error) {
 	paths, _ := lookup("PATH")
 	for _, name := range []string{"podman", "docker"} {
@@ -47,7 +49,8 @@ func findEngine(lookup func(string) (string, bool)) (string, error) {
 			return found, nil
 		}
 	}
-	return "", fmt.Errorf("%w: it has an image, and this host has neither podman nor docker in PATH (%s); install one, or run the command without an image", ErrProgram, paths)
+	return "", fmt.Errorf("%w: it has an image, and this host has neither podman nor docker in PATH (%s); install one, "+
+		"or run the command without an image", ErrProgram, paths)
 }
 
 // prepareContainer makes what only a container needs: a named pipe, as no engine but podman passes descriptors on.
@@ -88,12 +91,17 @@ func (w *Workspace) containerProgram(launch Launch) (*Program, error) {
 		}
 	}
 	c := container{
-		engine: w.engine, name: containerName(w.dir), workspace: w.dir, work: w.work, directory: path.Join(containerWork, w.command.Directory),
-		image: w.command.Image, arguments: w.command.Arguments, variables: variables, grant: launch.Grant, devices: launch.Devices,
-		user: os.Getuid(), group: os.Getgid(),
+		engine: w.engine, name: containerName(w.dir), workspace: w.dir, work: w.work,
+		directory: path.Join(containerWork, w.command.Directory),
+		image:     w.command.Image, arguments: w.command.Arguments, variables: variables, grant: launch.Grant,
+		devices: launch.Devices,
+		user:    os.Getuid(), group: os.Getgid(),
 	}
 	arguments, environment := c.commandLine(w.options.lookup())
-	return &Program{Command: &exec.Cmd{Path: w.engine, Args: arguments, Env: environment, Dir: w.dir}, Reports: reports, held: held}, nil
+	return &Program{
+		Command: &exec.Cmd{Path: w.engine, Args: arguments, Env: environment, Dir: w.dir}, Reports: reports,
+		held: held,
+	}, nil
 }
 
 // container is all that decides a container's command line.
@@ -109,8 +117,8 @@ type container struct {
 	user, group     int
 }
 
-// commandLine returns the engine's arguments and environment. Values of variables go by the environment, as everybody can see arguments;
-// those whose names mean something to the engine itself go by the arguments.
+// commandLine returns the engine's arguments and environment. Values of variables go by the environment, as everybody
+// can see arguments; those whose names mean something to the engine itself go by the arguments.
 func (c container) commandLine(lookup func(string) (string, bool)) (arguments, environment []string) {
 	podman := filepath.Base(c.engine) == "podman"
 	arguments = []string{
@@ -131,7 +139,8 @@ func (c container) commandLine(lookup func(string) (string, bool)) (arguments, e
 	if c.grant.Memory > 0 {
 		memory := strconv.FormatInt(int64(c.grant.Memory), 10)
 		// Loaders of data pass batches in shared memory, of which engines give 64 MiB; it counts as memory.
-		arguments = append(arguments, "--memory="+memory, "--memory-swap="+memory, "--shm-size="+strconv.FormatInt(int64(c.grant.Memory/2), 10))
+		arguments = append(arguments, "--memory="+memory, "--memory-swap="+memory,
+			"--shm-size="+strconv.FormatInt(int64(c.grant.Memory/2), 10))
 	}
 	for _, device := range c.devices {
 		if podman {
@@ -141,7 +150,10 @@ func (c container) commandLine(lookup func(string) (string, bool)) (arguments, e
 	if len(c.devices) > 0 && !podman {
 		arguments = append(arguments, `--gpus="device=`+strings.Join(c.devices, ",")+`"`)
 	}
-	own := []string{"PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "CONTAINER_HOST", "TMPDIR"}
+	own := []string{
+		"PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "CONTAINER_HOST",
+		"TMPDIR",
+	}
 	values := spawn.Variables(lookup, own...)
 	for _, pair := range spawn.Environment(c.variables) {
 		name, value, _ := strings.Cut(pair, "=")
@@ -159,8 +171,8 @@ func (c container) commandLine(lookup func(string) (string, bool)) (arguments, e
 // containerName returns the name of the container of a workspace.
 func containerName(dir string) string { return "spillway-" + strings.ToLower(filepath.Base(dir)) }
 
-// OutOfMemory reports whether the kernel killed a process of the container because it reached its memory limit. Without a container it is
-// false: whoever set the limits knows.
+// OutOfMemory reports whether the kernel killed a process of the container because it reached its memory limit. Without
+// a container it is false: whoever set the limits knows.
 func (w *Workspace) OutOfMemory(ctx context.Context) (bool, error) {
 	if w.engine == "" {
 		return false, nil
@@ -193,7 +205,8 @@ func engine(ctx context.Context, program string, arguments ...string) (string, e
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := spawn.Run(cmd); err != nil {
-		return out.String(), fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(arguments, " "), err, strings.TrimSpace(out.String()))
+		return out.String(), fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(arguments, " "), err,
+			strings.TrimSpace(out.String()))
 	}
 	return out.String(), nil
 }

@@ -23,10 +23,16 @@ func ExamplePrepare() {
 		return
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a directory that stays is no part of the example
-	options := command.Options{Root: filepath.Join(dir, "workspaces"), Cache: filepath.Join(dir, "cache"), Store: commandtest.NewStore()}
+	options := command.Options{
+		Root: filepath.Join(dir, "workspaces"), Cache: filepath.Join(dir, "cache"),
+		Store: commandtest.NewStore(),
+	}
 	w, err := command.Prepare(ctx, options, wire.Command{
-		Arguments: []string{"sh", "-c", `echo '{"progress": 1, "metrics": {"loss": 0.25}}' >$SPILLWAY_REPORT; echo trained >model`},
-		Outputs:   []wire.CommandOutput{{Name: "model", Path: "model"}},
+		Arguments: []string{
+			"sh", "-c",
+			`echo '{"progress": 1, "metrics": {"loss": 0.25}}' >$SPILLWAY_REPORT; echo trained >model`,
+		},
+		Outputs: []wire.CommandOutput{{Name: "model", Path: "model"}},
 	}, activities.Ref{})
 	if err != nil {
 		fmt.Println(err)

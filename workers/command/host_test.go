@@ -36,7 +36,8 @@ func TestRequirementsMakeAnEnvironmentOnce(t *testing.T) {
 	needPython(t)
 	h := newHost(t)
 	c := wire.Command{
-		Arguments:    []string{"python", "-c", "import os, sys; print(sys.prefix, sys.prefix == os.environ['VIRTUAL_ENV'], sys.prefix != sys.base_prefix)"},
+		Arguments: []string{"python", "-c", "import os, sys; print(sys.prefix, sys.prefix == os.environ['VIRTUAL_ENV'], " +
+			"sys.prefix != sys.base_prefix)"},
 		Requirements: h.put(t, "# nothing yet\n\n"),
 	}
 	outputs := make([]string, 4)
@@ -75,7 +76,8 @@ func TestRequirementsThatCannotBeInstalledAreExplainedAndLeaveNothing(t *testing
 	index := t.TempDir() // an index of no packages: no network is asked
 	// The host's pip serves as well as one of the environment's own, which takes many seconds to install.
 	h.Python = filepath.Join(t.TempDir(), "python3")
-	script := "#!/bin/sh\n[ \"$3\" = venv ] && exec python3 -m venv --without-pip --system-site-packages \"$4\"\nexec python3 \"$@\"\n"
+	script := "#!/bin/sh\n[ \"$3\" = venv ] && exec python3 -m venv --without-pip --system-site-packages \"$4\"\nexec " +
+		"python3 \"$@\"\n"
 	if err := os.WriteFile(h.Python, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -94,11 +96,13 @@ func TestRequirementsThatCannotBeInstalledAreExplainedAndLeaveNothing(t *testing
 	if !errors.Is(err, command.ErrRequirements) || !strings.Contains(err.Error(), "no-such-package==1.0") {
 		t.Errorf("got %v, want ErrRequirements with pip's words", err)
 	}
-	if entries, err := filepath.Glob(filepath.Join(h.Cache, "python-*")); err != nil || len(entries) != 1 || !strings.HasSuffix(entries[0], ".lock") {
+	if entries, err := filepath.Glob(filepath.Join(h.Cache, "python-*")); err != nil || len(entries) != 1 ||
+		!strings.HasSuffix(entries[0], ".lock") {
 		t.Errorf("left in the cache: got %v, %v, want a lock only", entries, err)
 	}
 	h.Python = "no-such-python"
-	if _, err := command.Prepare(t.Context(), h.Options, c, activities.Ref{}); !errors.Is(err, command.ErrRequirements) || !strings.Contains(err.Error(), "no-such-python") {
+	if _, err := command.Prepare(t.Context(), h.Options, c, activities.Ref{}); !errors.Is(err, command.ErrRequirements) ||
+		!strings.Contains(err.Error(), "no-such-python") {
 		t.Errorf("without Python: got %v, want ErrRequirements that names it", err)
 	}
 }
@@ -109,7 +113,8 @@ func TestTheCacheKeepsWhatWasUsedLast(t *testing.T) {
 	h.CacheBytes = 300 * quantity.KiB
 	use := func(content string) activities.Ref {
 		ref := h.tree(t, map[string]string{"file": strings.Repeat(content, 100<<10)})
-		w, err := command.Prepare(t.Context(), h.Options, wire.Command{Arguments: []string{"true"}, Code: ref}, activities.Ref{})
+		w, err := command.Prepare(t.Context(), h.Options, wire.Command{Arguments: []string{"true"}, Code: ref},
+			activities.Ref{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +153,8 @@ func TestAFullCacheServesManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for try := range 5 {
 				i := (worker + try) % len(refs)
-				w, err := command.Prepare(t.Context(), h.Options, wire.Command{Arguments: []string{"true"}, Code: refs[i]}, activities.Ref{})
+				w, err := command.Prepare(t.Context(), h.Options, wire.Command{Arguments: []string{"true"}, Code: refs[i]},
+					activities.Ref{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -202,7 +208,9 @@ func TestAWorkspaceIsDeletedWhateverPermissionsItsFilesHave(t *testing.T) {
 		t.Log("root may delete everything: this proves little here")
 	}
 	h := newHost(t)
-	w := h.prepare(t, wire.Command{Arguments: sh("mkdir -p a/b/c; touch a/b/c/file a/b/c/other; chmod 000 a/b/c a/b a; mkdir .x; chmod 500 .x; chmod 500 .")}, activities.Ref{})
+	w := h.prepare(t, wire.Command{Arguments: sh(
+		"mkdir -p a/b/c; touch a/b/c/file a/b/c/other; chmod 000 a/b/c a/b a; mkdir .x; chmod 500 .x; chmod 500 .")},
+		activities.Ref{})
 	if r := run(t, w, command.Launch{}); r.err != nil {
 		t.Fatal(r.err, r.output)
 	}
@@ -253,8 +261,8 @@ func eventually(t *testing.T, w *command.Workspace, right func(quantity.Bytes) b
 	return 0
 }
 
-// engineScript stands for a container engine: it runs the program on the host and writes down how it was asked, so that what is ours is
-// tested where no engine is installed.
+// engineScript stands for a container engine: it runs the program on the host and writes down how it was asked, so that
+// what is ours is tested where no engine is installed.
 const engineScript = `#!/bin/sh
 echo "$@" >>%[1]s
 case $1 in
@@ -288,13 +296,20 @@ func TestAnImageIsRunByTheEngineOfTheHost(t *testing.T) {
 		return lookup(name)
 	}
 	w, err := command.Prepare(t.Context(), h.Options, wire.Command{
-		Arguments: []string{"sh", "-c", `echo "$TOKEN"; echo '{"progress": 3}' >$SPILLWAY_REPORT; echo '{"checkpoint": "/work/model"}' >$SPILLWAY_REPORT`},
-		Image:     "example/image:1", Files: []wire.CommandFile{{Path: "model", Artifact: h.put(t, "w")}}, Environment: map[string]string{"TOKEN": "t0ken"},
+		Arguments: []string{
+			"sh", "-c",
+			`echo "$TOKEN"; echo '{"progress": 3}' >$SPILLWAY_REPORT; echo '{"checkpoint": "/work/model"}' >$SPILLWAY_REPORT`,
+		},
+		Image: "example/image:1", Files: []wire.CommandFile{{Path: "model", Artifact: h.put(t, "w")}},
+		Environment: map[string]string{"TOKEN": "t0ken"},
 	}, activities.Ref{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := w.Program(command.Launch{Grant: quantity.Size{CPU: 1500, Memory: quantity.GiB}, Devices: []string{"1"}})
+	program, err := w.Program(command.Launch{
+		Grant:   quantity.Size{CPU: 1500, Memory: quantity.GiB},
+		Devices: []string{"1"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,8 +352,10 @@ func TestAnImageIsRunByTheEngineOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"--cpus=1.500", "--memory=1073741824 --memory-swap=1073741824", "--device=nvidia.com/gpu=1", "--env=TOKEN ", "--env=HOME=/spillway/home",
-		"--workdir=/work", "inspect --format={{.State.OOMKilled}} spillway-attempt-", "rm --force --volumes spillway-attempt-",
+		"--cpus=1.500", "--memory=1073741824 --memory-swap=1073741824", "--device=nvidia.com/gpu=1", "--env=TOKEN ",
+		"--env=HOME=/spillway/home",
+		"--workdir=/work", "inspect --format={{.State.OOMKilled}} spillway-attempt-",
+		"rm --force --volumes spillway-attempt-",
 	} {
 		if !strings.Contains(string(commands), want) {
 			t.Errorf("the engine was asked %q, want it to have %q", commands, want)
@@ -353,7 +370,8 @@ func TestAnImageWithoutAnEngineIsRefused(t *testing.T) {
 	t.Parallel()
 	h, bin := newHost(t), t.TempDir()
 	h.Lookup = func(name string) (string, bool) { return bin, name == "PATH" }
-	_, err := command.Prepare(t.Context(), h.Options, wire.Command{Arguments: []string{"true"}, Image: "x"}, activities.Ref{})
+	_, err := command.Prepare(t.Context(), h.Options, wire.Command{Arguments: []string{"true"}, Image: "x"},
+		activities.Ref{})
 	if !errors.Is(err, command.ErrProgram) || !strings.Contains(err.Error(), "neither podman nor docker") {
 		t.Errorf("got %v, want ErrProgram that names the engines", err)
 	}
@@ -377,7 +395,8 @@ func TestPreparingEndsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := command.Prepare(ctx, h.Options, wire.Command{Arguments: []string{"true"}, Code: code}, activities.Ref{}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := command.Prepare(ctx, h.Options, wire.Command{Arguments: []string{"true"}, Code: code},
+		activities.Ref{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want context.DeadlineExceeded", err)
 	}
 	if left, err := os.ReadDir(h.Root); err != nil || len(left) > 0 {

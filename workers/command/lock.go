@@ -25,10 +25,11 @@ const (
 	exclusive lockMode = syscall.LOCK_EX
 )
 
-// tryLock opens the file name, which it makes where needed, and locks it; the lock ends when the file is closed, also by the end of the
-// process. The error is errLocked when it is held otherwise.
+// tryLock opens the file name, which it makes where needed, and locks it; the lock ends when the file is closed, also
+// by the end of the process. The error is errLocked when it is held otherwise.
 //
-// Whoever holds the lock exclusively may delete the file; so a lock counts only when the file still has its name afterwards.
+// Whoever holds the lock exclusively may delete the file; so a lock counts only when the file still has its name
+// afterwards.
 func tryLock(name string, mode lockMode) (*os.File, error) {
 	for {
 		file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
@@ -76,8 +77,9 @@ func waitLock(ctx context.Context, name string, mode lockMode) (*os.File, error)
 // lockSuffix ends the names of lock files.
 const lockSuffix = ".lock"
 
-// Sweep deletes the workspaces below root that no living process holds. It returns how many it deleted; an error tells of those that it
-// could not, after the others. It may run while workspaces are made. A root that does not exist has none.
+// Sweep deletes the workspaces below root that no living process holds. It returns how many it deleted; an error tells
+// of those that it could not, after the others. It may run while workspaces are made. A root that does not exist has
+// none.
 func Sweep(ctx context.Context, root string) (int, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) {

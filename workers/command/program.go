@@ -40,10 +40,11 @@ type Launch struct {
 	Run, Stage, Task string
 	// Attempt counts from 1.
 	Attempt int
-	// Grant is the attempt's size; libraries that make a thread for each core are told of it. The zero Size tells them nothing.
+	// Grant is the attempt's size; libraries that make a thread for each core are told of it. The zero Size tells them
+	// nothing.
 	Grant quantity.Size
-	// Devices are the indices or UUIDs of the GPUs that the program may use, as CUDA names them; nil says nothing about GPUs. A container
-	// has these only, numbered from 0.
+	// Devices are the indices or UUIDs of the GPUs that the program may use, as CUDA names them; nil says nothing about
+	// GPUs. A container has these only, numbered from 0.
 	Devices []string
 	// Trainings are how earlier split trainings of the stage went, newest first, at most predictor.PastTrainings of them.
 	Trainings []predictor.Training
@@ -55,8 +56,8 @@ type Launch struct {
 
 // Program is the program of an attempt, not yet started.
 type Program struct {
-	// Command is complete but for Stdout, Stderr and WaitDelay, which are the caller's. Its standard input is empty. File descriptor 3 is
-	// /dev/null, which a child of the engine has other uses for, and 4 is the pipe of the reports.
+	// Command is complete but for Stdout, Stderr and WaitDelay, which are the caller's. Its standard input is empty. File
+	// descriptor 3 is /dev/null, which a child of the engine has other uses for, and 4 is the pipe of the reports.
 	Command *exec.Cmd
 	// Reports is our end of the pipe, for Workspace.Follow. Close it when both the program and Follow have ended.
 	Reports *os.File
@@ -66,12 +67,13 @@ type Program struct {
 	held   *os.File    // keeps a named pipe from ending before a container has opened it; nil on the host
 }
 
-// Start starts the program by start, which sets its limits and calls its Start. Whether that succeeds or not, the program's ends of the pipes
-// are closed here; after an error Reports is closed as well.
+// Start starts the program by start, which sets its limits and calls its Start. Whether that succeeds or not, the
+// program's ends of the pipes are closed here; after an error Reports is closed as well.
 func (p *Program) Start(start func(*exec.Cmd) error) error {
 	err := start(p.Command)
 	if p.user != nil && errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w; it runs as %s, who must have the right to execute it and to enter all directories on the way", err, p.user.Name)
+		err = fmt.Errorf("%w; it runs as %s, who must have the right to execute it and to enter all directories on the way",
+			err, p.user.Name)
 	}
 	if err = errors.Join(err, p.closeTheirs()); err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Command.Path, err), p.Discard())
@@ -79,8 +81,8 @@ func (p *Program) Start(start func(*exec.Cmd) error) error {
 	return nil
 }
 
-// Ended says that the program has been waited for, so that Follow ends when it has read what is there, at the latest a second later: a
-// process that the program left may hold the pipe open, and what that one reports is nobody's.
+// Ended says that the program has been waited for, so that Follow ends when it has read what is there, at the latest a
+// second later: a process that the program left may hold the pipe open, and what that one reports is nobody's.
 func (p *Program) Ended() error {
 	err := p.Reports.SetReadDeadline(time.Now().Add(strayGrace))
 	if p.held != nil {
@@ -103,8 +105,8 @@ func (p *Program) closeTheirs() (err error) {
 	return err
 }
 
-// Program returns the program, ready to be started. On the host it looks for the file first and says with ErrProgram why it cannot be
-// executed; in a container the engine does.
+// Program returns the program, ready to be started. On the host it looks for the file first and says with ErrProgram
+// why it cannot be executed; in a container the engine does.
 func (w *Workspace) Program(launch Launch) (*Program, error) {
 	if w.command.Image != "" {
 		return w.containerProgram(launch)
@@ -125,7 +127,8 @@ func (w *Workspace) Program(launch Launch) (*Program, error) {
 	}
 	if user := w.options.User; user != nil { // it opens the pipe by its path
 		if err := theirs.Chown(user.UID, user.GID); err != nil {
-			return nil, errors.Join(fmt.Errorf("make a pipe for reports: %w", err), reports.Close(), theirs.Close(), nothing.Close())
+			return nil, errors.Join(fmt.Errorf("make a pipe for reports: %w", err), reports.Close(), theirs.Close(),
+				nothing.Close())
 		}
 	}
 	cmd := &exec.Cmd{Path: path, Args: w.command.Arguments, Env: spawn.Environment(variables), Dir: w.Directory()}
@@ -133,8 +136,8 @@ func (w *Workspace) Program(launch Launch) (*Program, error) {
 	return &Program{Command: cmd, Reports: reports, user: w.options.User, theirs: []*os.File{nothing, theirs}}, nil
 }
 
-// variables returns the environment on the host: what the host has of a few, what follows from the launch, what the operator and then the
-// command say, and what the engine says.
+// variables returns the environment on the host: what the host has of a few, what follows from the launch, what the
+// operator and then the command say, and what the engine says.
 func (w *Workspace) variables(launch Launch) map[string]string {
 	lookup := w.options.lookup()
 	hosts := []string{"PATH", "LANG", "TZ"}
@@ -165,7 +168,10 @@ func (w *Workspace) common(launch Launch) map[string]string {
 	if cpu := launch.Grant.CPU; cpu > 0 {
 		// A runtime that counts the host's cores makes a thread for each, and they wait for each other in the grant's few.
 		threads := strconv.FormatInt(int64((cpu+quantity.Core-1)/quantity.Core), 10)
-		for _, name := range []string{"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "GOMAXPROCS"} {
+		for _, name := range []string{
+			"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+			"GOMAXPROCS",
+		} {
 			values[name] = threads
 		}
 		values[wire.CPUEnvironment] = strconv.FormatInt(int64(cpu), 10)
@@ -182,7 +188,8 @@ func (w *Workspace) common(launch Launch) map[string]string {
 	if past := trainings(launch.Trainings); past != "" {
 		values[wire.TrainingsEnvironment] = past
 	}
-	values[wire.RunEnvironment], values[wire.StageEnvironment], values[wire.TaskEnvironment] = launch.Run, launch.Stage, launch.Task
+	values[wire.RunEnvironment], values[wire.StageEnvironment], values[wire.TaskEnvironment] = launch.Run, launch.Stage,
+		launch.Task
 	values[wire.AttemptEnvironment] = strconv.Itoa(launch.Attempt)
 	return values
 }
@@ -201,8 +208,8 @@ func trainings(past []predictor.Training) string {
 	return ""
 }
 
-// find returns the file that is executed for a program's name: one without a slash is looked up in the list of paths, one with a slash counts
-// from directory. The error says why it cannot be executed.
+// find returns the file that is executed for a program's name: one without a slash is looked up in the list of paths,
+// one with a slash counts from directory. The error says why it cannot be executed.
 func find(program, paths, directory string) (string, error) {
 	if !strings.Contains(program, "/") {
 		found, err := inPath(program, paths)
@@ -221,7 +228,8 @@ func find(program, paths, directory string) (string, error) {
 	return file, executable(file, paths)
 }
 
-// inPath looks a program up in a list of directories. Relative ones and empty ones are passed over: they mean another directory to everybody.
+// inPath looks a program up in a list of directories. Relative ones and empty ones are passed over: they mean another
+// directory to everybody.
 func inPath(program, paths string) (string, error) {
 	var other error
 	for _, dir := range filepath.SplitList(paths) {
@@ -241,10 +249,12 @@ func inPath(program, paths string) (string, error) {
 	if other != nil {
 		return "", other
 	}
-	return "", fmt.Errorf("program %q is not in PATH (looked in %s)", program, strings.ReplaceAll(paths, string(os.PathListSeparator), ", "))
+	return "", fmt.Errorf("program %q is not in PATH (looked in %s)", program,
+		strings.ReplaceAll(paths, string(os.PathListSeparator), ", "))
 }
 
-// executable refuses a file that the kernel would not execute, with the reason. Where it does not know, it refuses nothing.
+// executable refuses a file that the kernel would not execute, with the reason. Where it does not know, it refuses
+// nothing.
 func executable(file, paths string) error {
 	info, err := os.Stat(file)
 	switch {
@@ -270,7 +280,8 @@ func executable(file, paths string) error {
 		return loader(file)
 	}
 	if utf8.Valid(head) && !strings.ContainsRune(string(head), 0) && runtime.GOOS == "linux" {
-		return fmt.Errorf("%s is a text without an interpreter; begin it with a line like #!/bin/sh, or start it by its interpreter", file)
+		return fmt.Errorf("%s is a text without an interpreter; begin it with a line like #!/bin/sh, or start it by its "+
+			"interpreter", file)
 	}
 	return nil
 }
@@ -290,20 +301,24 @@ func readHead(file string) ([]byte, error) {
 	return head[:n], err
 }
 
-// interpreter checks the first line of a script: the kernel reports a missing interpreter as if the script were missing.
+// interpreter checks the first line of a script: the kernel reports a missing interpreter as if the script were
+// missing.
 func interpreter(file, head, paths string) error {
 	line, _, _ := strings.Cut(head, "\n")
 	if strings.HasSuffix(line, "\r") {
-		return fmt.Errorf("the first line of %s ends with a carriage return, which becomes part of the interpreter's name; save the file with Unix line ends", file)
+		return fmt.Errorf("the first line of %s ends with a carriage return, which becomes part of the interpreter's name; "+
+			"save the file with Unix line ends", file)
 	}
 	words := strings.Fields(line)
 	if len(words) == 0 {
 		return fmt.Errorf("the first line of %s has no interpreter after its #! mark", file)
 	}
 	if info, err := os.Stat(words[0]); filepath.IsAbs(words[0]) && (err != nil || info.IsDir() || info.Mode()&0o111 == 0) {
-		return fmt.Errorf("the first line of %s names the interpreter %s, which this host does not have or cannot execute", file, words[0])
+		return fmt.Errorf("the first line of %s names the interpreter %s, which this host does not have or cannot execute",
+			file, words[0])
 	}
-	if filepath.Base(words[0]) == "env" && len(words) == 2 && !strings.HasPrefix(words[1], "-") && !strings.Contains(words[1], "/") {
+	if filepath.Base(words[0]) == "env" && len(words) == 2 && !strings.HasPrefix(words[1], "-") &&
+		!strings.Contains(words[1], "/") {
 		if _, err := inPath(words[1], paths); err != nil {
 			return fmt.Errorf("the first line of %s asks for an interpreter: %w", file, err)
 		}
@@ -311,8 +326,8 @@ func interpreter(file, head, paths string) error {
 	return nil
 }
 
-// loader checks that the dynamic loader of a binary is there: a program built against another C library (musl, or another architecture's) is
-// reported as missing otherwise.
+// loader checks that the dynamic loader of a binary is there: a program built against another C library (musl, or
+// another architecture's) is reported as missing otherwise.
 func loader(file string) error {
 	binary, err := elf.Open(file)
 	if err != nil {
@@ -329,7 +344,8 @@ func loader(file string) error {
 		}
 		wanted := strings.TrimRight(string(name), "\x00")
 		if _, err := os.Stat(wanted); err != nil {
-			return fmt.Errorf("%s needs the loader %s, which this host does not have: it is built for another system (%s)", file, wanted, binary.Machine)
+			return fmt.Errorf("%s needs the loader %s, which this host does not have: it is built for another system (%s)", file,
+				wanted, binary.Machine)
 		}
 	}
 	return nil

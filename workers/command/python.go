@@ -37,7 +37,8 @@ const (
 // interpreterScript tells all that an environment depends on besides its requirements.
 const interpreterScript = `import platform, sys; print(sys.executable, sys.version, platform.platform(), sep="\n")`
 
-// environmentFor returns the Python environment with these requirements. It is made once for the same requirements, interpreter and host.
+// environmentFor returns the Python environment with these requirements. It is made once for the same requirements,
+// interpreter and host.
 func (w *Workspace) environmentFor(ctx context.Context, requirements activities.Ref) (*cached, error) {
 	if requirements.Bytes > maxRequirements {
 		return nil, fmt.Errorf("%w: the requirements are of %d bytes; is it the right file?", ErrInvalid, requirements.Bytes)
@@ -99,7 +100,8 @@ func (w *Workspace) makeEnvironment(ctx context.Context, python string, requirem
 		_, err := w.python3(ctx, "make an environment", python, "-I", "-m", "venv", "--without-pip", dir)
 		return err
 	}
-	if _, err := w.python3(ctx, "make an environment (Debian and Ubuntu have it in the package python3-venv)", python, "-I", "-m", "venv", dir); err != nil {
+	if _, err := w.python3(ctx, "make an environment (Debian and Ubuntu have it in the package python3-venv)", python,
+		"-I", "-m", "venv", dir); err != nil {
 		return err
 	}
 	file := filepath.Join(w.dir, "requirements.txt") // where programs cannot put a link
@@ -113,7 +115,8 @@ func (w *Workspace) makeEnvironment(ctx context.Context, python string, requirem
 	if err := w.options.User.Give(w.wheels()); err != nil {
 		return err
 	}
-	_, err = w.python3(ctx, "pip install", filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--no-input", "--disable-pip-version-check",
+	_, err = w.python3(ctx, "pip install", filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--no-input",
+		"--disable-pip-version-check",
 		"--no-color", "--progress-bar=off", "-r", file)
 	return errors.Join(err, os.Remove(file))
 }
@@ -130,9 +133,11 @@ func hasRequirements(content []byte) bool {
 	return lines.Err() != nil
 }
 
-// python3 runs Python and returns its standard output. What it starts ends with ctx, compilers and all, and Python with this process.
+// python3 runs Python and returns its standard output. What it starts ends with ctx, compilers and all, and Python with
+// this process.
 func (w *Workspace) python3(ctx context.Context, what string, arguments ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, arguments[0], arguments[1:]...) //nolint:gosec // the interpreter is the operator's choice
+	//nolint:gosec // the interpreter is the operator's choice
+	cmd := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	cmd.Env = w.pipEnvironment()
 	cmd.Dir = w.temporary()
 	var out bytes.Buffer
@@ -164,8 +169,8 @@ func diskFull(output string) error {
 	return nil
 }
 
-// pipEnvironment returns what pip may know of the host: where packages come from, how to get there, and no more. Packages may run code
-// when they are built. HOME is the workspace's; the cache of wheels is shared by all.
+// pipEnvironment returns what pip may know of the host: where packages come from, how to get there, and no more.
+// Packages may run code when they are built. HOME is the workspace's; the cache of wheels is shared by all.
 func (w *Workspace) pipEnvironment() []string {
 	lookup := w.options.lookup()
 	values := map[string]string{
@@ -174,7 +179,8 @@ func (w *Workspace) pipEnvironment() []string {
 	maps.Copy(values, spawn.Variables(lookup,
 		"PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
-		"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_FIND_LINKS", "PIP_NO_INDEX",
+		"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_FIND_LINKS",
+		"PIP_NO_INDEX",
 		"PIP_CONFIG_FILE", "PIP_RETRIES", "PIP_TIMEOUT", "PIP_CONSTRAINT", "PYENV_ROOT", "PYENV_VERSION",
 	))
 	if home, set := lookup("HOME"); set && values["PIP_CONFIG_FILE"] == "" {

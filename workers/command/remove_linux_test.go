@@ -21,7 +21,8 @@ func TestDirectoriesWithoutPermissionsAreDeletedByTheirOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	if os.Geteuid() == 0 { // to root every directory is open
-		if err := errors.Join(os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755), os.Chown(filepath.Dir(dir), nobody, nobody), os.Chown(dir, nobody, nobody)); err != nil {
+		if err := errors.Join(os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755), os.Chown(filepath.Dir(dir), nobody, nobody),
+			os.Chown(dir, nobody, nobody)); err != nil {
 			t.Fatal(err)
 		}
 		runtime.LockOSThread() // for good: the thread ends with the test

@@ -38,13 +38,15 @@ const (
 	maxQuoted = 200
 )
 
-// Listener is told what a program reports. Nil functions are not called. They are called one at a time, and reading waits for them.
+// Listener is told what a program reports. Nil functions are not called. They are called one at a time, and reading
+// waits for them.
 type Listener struct {
 	// Progress is told of each finished step, with its metrics, all of them finite.
 	Progress func(step int, metrics map[string]float64)
 	// Checkpoint is told of each checkpoint that is stored: a tree with one entry, which Prepare restores.
 	Checkpoint func(activities.Ref)
-	// Training is told how a split training goes beside its plan; all of them are sound, and a later one replaces all before it.
+	// Training is told how a split training goes beside its plan; all of them are sound, and a later one replaces all
+	// before it.
 	Training func(predictor.Training)
 	// Warn is told what could not be understood, and why, with the number of the line; at most 20 times.
 	Warn func(text string)
@@ -60,16 +62,18 @@ type Reported struct {
 	Lines int
 }
 
-// Follow reads a program's reports from r until its end, until reading fails, or until ctx ends where r has deadlines. Lines that cannot be understood become warnings and are passed over, whatever they hold:
-// reports never fail an attempt.
+// Follow reads a program's reports from r until its end, until reading fails, or until ctx ends where r has deadlines.
+// Lines that cannot be understood become warnings and are passed over, whatever they hold: reports never fail an
+// attempt.
 //
-// Checkpoints are stored while reading goes on, one at a time; a newer one takes the place of one that waits, so a program that makes them
-// faster than they can be stored is not held up. The program must not write to a checkpoint after it has reported it, other than by renaming
-// another file to its name; it may delete it when it has reported a newer one. What was changed meanwhile is not kept, with a warning. Follow
-// returns when the last checkpoint is stored.
+// Checkpoints are stored while reading goes on, one at a time; a newer one takes the place of one that waits, so a
+// program that makes them faster than they can be stored is not held up. The program must not write to a checkpoint
+// after it has reported it, other than by renaming another file to its name; it may delete it when it has reported a
+// newer one. What was changed meanwhile is not kept, with a warning. Follow returns when the last checkpoint is stored.
 func (w *Workspace) Follow(ctx context.Context, r io.Reader, listener Listener) Reported {
 	if pipe, ok := r.(interface{ SetReadDeadline(t time.Time) error }); ok {
-		stop := context.AfterFunc(ctx, func() { _ = pipe.SetReadDeadline(time.Unix(1, 0)) }) // it fails when the pipe is closed, which is as well
+		// it fails when the pipe is closed, which is as well
+		stop := context.AfterFunc(ctx, func() { _ = pipe.SetReadDeadline(time.Unix(1, 0)) })
 		defer stop()
 	}
 	f := follower{workspace: w, listener: listener, values: make(map[string]json.RawMessage)}
@@ -176,10 +180,12 @@ func object(line []byte) (map[string]json.RawMessage, error) {
 	return keys, nil
 }
 
-// notFinite are numbers as Python's json module writes them when a loss has diverged, and text, in which they mean nothing.
+// notFinite are numbers as Python's json module writes them when a loss has diverged, and text, in which they mean
+// nothing.
 var notFinite = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?\bInfinity\b|\bNaN\b`)
 
-// withoutNaN returns the line with null in place of numbers that JSON does not have, so that the step is not lost with its metric.
+// withoutNaN returns the line with null in place of numbers that JSON does not have, so that the step is not lost with
+// its metric.
 func withoutNaN(line []byte) (finite []byte, replaced bool) {
 	finite = notFinite.ReplaceAllFunc(line, func(found []byte) []byte {
 		if found[0] == '"' {
@@ -193,7 +199,8 @@ func withoutNaN(line []byte) (finite []byte, replaced bool) {
 
 func (f *follower) progress(step, metrics json.RawMessage) error {
 	var number float64
-	if err := json.Unmarshal(step, &number); err != nil || number != math.Trunc(number) || number < 0 || number > math.MaxInt32 {
+	if err := json.Unmarshal(step, &number); err != nil || number != math.Trunc(number) || number < 0 ||
+		number > math.MaxInt32 {
 		return fmt.Errorf("%s is not the number of a step", quote(step))
 	}
 	finite := make(map[string]float64)
@@ -236,7 +243,8 @@ func (f *follower) result(value json.RawMessage) error {
 		size += len(name) + len(value)
 	}
 	if size > maxValues {
-		return fmt.Errorf("the result would be larger than %s; leave it in a file that is an output", quantity.Bytes(maxValues))
+		return fmt.Errorf("the result would be larger than %s; leave it in a file that is an output",
+			quantity.Bytes(maxValues))
 	}
 	f.values = merged
 	if f.reported.Values == nil {
@@ -318,7 +326,8 @@ func (f *follower) keep(ctx context.Context, checkpoints <-chan string) {
 	}
 }
 
-// keepCheckpoint stores what resolve has found. It is opened below the directory that it must not leave: links on the way may have changed.
+// keepCheckpoint stores what resolve has found. It is opened below the directory that it must not leave: links on the
+// way may have changed.
 func (w *Workspace) keepCheckpoint(ctx context.Context, file string) (activities.Ref, error) {
 	top, below, err := w.topOf(file)
 	if err != nil {
@@ -364,8 +373,8 @@ func quote(data []byte) string {
 	return strings.ToValidUTF8(string(data), "�")
 }
 
-// resolve returns the file on the host that a program names: relative to where it starts, or absolute. Links are followed; what is not in
-// the workspace, or in the directory of a program in place, is refused.
+// resolve returns the file on the host that a program names: relative to where it starts, or absolute. Links are
+// followed; what is not in the workspace, or in the directory of a program in place, is refused.
 func (w *Workspace) resolve(name string) (string, error) {
 	file := filepath.FromSlash(name)
 	if w.engine != "" && filepath.IsAbs(file) { // a path of the container

@@ -36,7 +36,8 @@ func follow(tb testing.TB, w *command.Workspace, text string) ran {
 		},
 		Checkpoint: func(ref activities.Ref) { r.kept = append(r.kept, ref) },
 		Training: func(training predictor.Training) {
-			r.told = append(r.told, fmt.Sprintf("training: %d of %d steps in %d parts", training.Steps, training.TotalSteps, len(training.Parts)))
+			r.told = append(r.told, fmt.Sprintf("training: %d of %d steps in %d parts", training.Steps, training.TotalSteps,
+				len(training.Parts)))
 		},
 		Warn: func(text string) { r.told = append(r.told, "warning: "+text) },
 	})
@@ -61,7 +62,8 @@ func TestAProgramReportsItsProgressAndItsResult(t *testing.T) {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 	reported := command.Reported{
-		Values: map[string]any{"accuracy": json.Number("0.98"), "seen": json.Number("9007199254740993")}, OutOfMemory: termination.Device, Lines: 5,
+		Values:      map[string]any{"accuracy": json.Number("0.98"), "seen": json.Number("9007199254740993")},
+		OutOfMemory: termination.Device, Lines: 5,
 	}
 	if diff := cmp.Diff(reported, r.reported); diff != "" {
 		t.Errorf("reported (-want +got):\n%s", diff)
@@ -102,7 +104,8 @@ func TestALineThatCannotBeUnderstoodIsAWarningAndTheNextIsRead(t *testing.T) {
 			t.Parallel()
 			r := follow(t, w, "\n"+line+"\n"+`{"progress": 7}`)
 			n := len(r.told)
-			if n < 2 || !strings.HasPrefix(r.told[n-2], "warning: report line 2: ") || !strings.Contains(r.told[n-2], want) || r.told[n-1] != `{"metrics":{},"step":7}` {
+			if n < 2 || !strings.HasPrefix(r.told[n-2], "warning: report line 2: ") || !strings.Contains(r.told[n-2], want) ||
+				r.told[n-1] != `{"metrics":{},"step":7}` {
 				t.Errorf("told: got %q, want a warning of line 2 with %q, and step 7", r.told, want)
 			}
 		})
@@ -112,8 +115,11 @@ func TestALineThatCannotBeUnderstoodIsAWarningAndTheNextIsRead(t *testing.T) {
 func TestAStepWhoseLossHasDivergedStillCounts(t *testing.T) {
 	t.Parallel()
 	w := newHost(t).prepare(t, wire.Command{Arguments: []string{"true"}}, activities.Ref{})
-	r := follow(t, w, `{"progress": 3, "metrics": {"loss": NaN, "a": -Infinity, "rate": 0.1, "note \"NaN": 2}, "result": {"words": "NaN, \"Infinity", "loss": Infinity}}`)
-	if len(r.told) != 2 || !strings.Contains(r.told[0], "taken for null") || r.told[1] != `{"metrics":{"note \"NaN":2,"rate":0.1},"step":3}` {
+	r := follow(t, w,
+		`{"progress": 3, "metrics": {"loss": NaN, "a": -Infinity, "rate": 0.1, "note \"NaN": 2}, "result": {"words": "NaN, `+
+			`\"Infinity", "loss": Infinity}}`)
+	if len(r.told) != 2 || !strings.Contains(r.told[0], "taken for null") ||
+		r.told[1] != `{"metrics":{"note \"NaN":2,"rate":0.1},"step":3}` {
 		t.Errorf("told: got %q, want a warning and the step with its finite metrics", r.told)
 	}
 	if diff := cmp.Diff(map[string]any{"words": `NaN, "Infinity`, "loss": nil}, r.reported.Values); diff != "" {
@@ -125,7 +131,8 @@ func TestAResultThatIsTooLargeIsRefusedAsAWhole(t *testing.T) {
 	t.Parallel()
 	w := newHost(t).prepare(t, wire.Command{Arguments: []string{"true"}}, activities.Ref{})
 	half := strings.Repeat("x", 600<<10)
-	r := follow(t, w, fmt.Sprintf(`{"result": {"a": %q}}`+"\n"+`{"result": {"b": %q}}`+"\n"+`{"result": {"a": 1}}`, half, half))
+	r := follow(t, w, fmt.Sprintf(`{"result": {"a": %q}}`+"\n"+`{"result": {"b": %q}}`+"\n"+`{"result": {"a": 1}}`, half,
+		half))
 	if len(r.told) != 1 || !strings.Contains(r.told[0], "larger than 1 MiB") {
 		t.Errorf("told: got %q, want one warning", r.told)
 	}
@@ -137,10 +144,13 @@ func TestAResultThatIsTooLargeIsRefusedAsAWhole(t *testing.T) {
 func TestATrainingIsToldAndOneThatIsTooLongIsAWarning(t *testing.T) {
 	t.Parallel()
 	w := newHost(t).prepare(t, wire.Command{Arguments: []string{"true"}}, activities.Ref{})
-	r := follow(t, w, `{"training": {"executor": "torch", "steps": 2, "total_steps": 9, "parts": [{"device": "cpu:0"}, {"device": "cpu:1"}], "added_later": 1}}`+"\n"+
-		fmt.Sprintf(`{"training": {"steps": 3, "added_later": %q}}`, strings.Repeat("x", 257<<10))+"\n"+
-		`{"training": {"steps": 4, "total_steps": 9, "step_seconds": NaN}}`)
-	if len(r.told) != 4 || r.told[0] != "training: 2 of 9 steps in 2 parts" || !strings.Contains(r.told[1], "longer than 256 KiB") ||
+	r := follow(t, w,
+		`{"training": {"executor": "torch", "steps": 2, "total_steps": 9, "parts": [{"device": "cpu:0"}, {"device": `+
+			`"cpu:1"}], "added_later": 1}}`+"\n"+
+			fmt.Sprintf(`{"training": {"steps": 3, "added_later": %q}}`, strings.Repeat("x", 257<<10))+"\n"+
+			`{"training": {"steps": 4, "total_steps": 9, "step_seconds": NaN}}`)
+	if len(r.told) != 4 || r.told[0] != "training: 2 of 9 steps in 2 parts" ||
+		!strings.Contains(r.told[1], "longer than 256 KiB") ||
 		!strings.Contains(r.told[2], "NaN") || r.told[3] != "training: 4 of 9 steps in 0 parts" {
 		t.Errorf("told: got %q, want the first and the last, and why the second is not understood", r.told)
 	}
@@ -151,21 +161,25 @@ func TestWarningsAreFew(t *testing.T) {
 	w := newHost(t).prepare(t, wire.Command{Arguments: []string{"true"}}, activities.Ref{})
 	r := follow(t, w, strings.Repeat("log\n", 10_000))
 	if len(r.told) != 20 || !strings.Contains(r.told[19], "further warnings are not shown") || r.reported.Lines != 10_000 {
-		t.Errorf("got %d warnings of %d lines, the last %q; want 20 that say there are more", len(r.told), r.reported.Lines, r.told[len(r.told)-1])
+		t.Errorf("got %d warnings of %d lines, the last %q; want 20 that say there are more", len(r.told), r.reported.Lines,
+			r.told[len(r.told)-1])
 	}
 }
 
 func TestTheNextAttemptResumesFromTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
-		"a file":                      `echo 41 >step.ckpt; echo '{"checkpoint": "step.ckpt"}' >&4`,
-		"a directory":                 `mkdir -p c/1; echo 41 >c/1/step.ckpt; echo '{"checkpoint": "c/1"}' >&4`,
-		"by its absolute path":        `echo 41 >step.ckpt; echo "{\"checkpoint\": \"$PWD/step.ckpt\"}" >&4`,
-		"in the temporary directory":  `echo 41 >$TMPDIR/step.ckpt; echo "{\"checkpoint\": \"$TMPDIR/step.ckpt\"}" >&4`,
-		"by a link":                   `echo 41 >step.ckpt; ln -s step.ckpt last; echo '{"checkpoint": "last"}' >&4`,
-		"where the command starts":    `echo 41 >step.ckpt; echo '{"checkpoint": "step.ckpt"}' >&4`,
-		"of many, the newest":         `for i in 1 2 3 41; do echo $i >$i.ckpt; echo "{\"checkpoint\": \"$i.ckpt\"}" >&4; done`,
-		"after it was replaced whole": `echo 0 >step.ckpt; echo '{"checkpoint": "step.ckpt"}' >&4; echo 41 >new; mv new step.ckpt; echo '{"checkpoint": "step.ckpt"}' >&4`,
+		"a file":                     `echo 41 >step.ckpt; echo '{"checkpoint": "step.ckpt"}' >&4`,
+		"a directory":                `mkdir -p c/1; echo 41 >c/1/step.ckpt; echo '{"checkpoint": "c/1"}' >&4`,
+		"by its absolute path":       `echo 41 >step.ckpt; echo "{\"checkpoint\": \"$PWD/step.ckpt\"}" >&4`,
+		"in the temporary directory": `echo 41 >$TMPDIR/step.ckpt; echo "{\"checkpoint\": \"$TMPDIR/step.ckpt\"}" >&4`,
+		"by a link":                  `echo 41 >step.ckpt; ln -s step.ckpt last; echo '{"checkpoint": "last"}' >&4`,
+		"where the command starts":   `echo 41 >step.ckpt; echo '{"checkpoint": "step.ckpt"}' >&4`,
+		"of many, the newest": `for i in 1 2 3 41; do echo $i >$i.ckpt; echo "{\"checkpoint\": \"$i.ckpt\"}" ` +
+			`>&4; done`,
+		"after it was " +
+			"replaced whole": `echo 0 >step.ckpt; echo '{"checkpoint": "step.ckpt"}' >&4; echo 41 >new; mv new step.ckpt; ` +
+			`echo '{"checkpoint": "step.ckpt"}' >&4`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -180,7 +194,8 @@ func TestTheNextAttemptResumesFromTheCheckpoint(t *testing.T) {
 			}
 			again := newHost(t)
 			again.Store, again.store = h.store, h.store
-			resumed := again.prepare(t, wire.Command{Arguments: sh(`cat "$SPILLWAY_RESUME" 2>/dev/null || cat "$SPILLWAY_RESUME/step.ckpt"`)}, r.kept[len(r.kept)-1])
+			resumed := again.prepare(t, wire.Command{Arguments: sh(
+				`cat "$SPILLWAY_RESUME" 2>/dev/null || cat "$SPILLWAY_RESUME/step.ckpt"`)}, r.kept[len(r.kept)-1])
 			if r := run(t, resumed, command.Launch{}); r.output != "41\n" || r.err != nil {
 				t.Errorf("second attempt: got %q, %v, want 41", r.output, r.err)
 			}
@@ -276,7 +291,8 @@ func TestACheckpointThatIsWrittenToWhileItIsStoredIsNotKept(t *testing.T) {
 
 func TestAStrayProcessThatHoldsThePipeDoesNotHoldFollow(t *testing.T) {
 	t.Parallel()
-	w := newHost(t).prepare(t, wire.Command{Arguments: sh("sleep 60 >/dev/null 2>&1 & echo $! ; echo '{\"progress\": 1}' >&4")}, activities.Ref{})
+	w := newHost(t).prepare(t, wire.Command{Arguments: sh(
+		"sleep 60 >/dev/null 2>&1 & echo $! ; echo '{\"progress\": 1}' >&4")}, activities.Ref{})
 	program, err := w.Program(command.Launch{})
 	if err != nil {
 		t.Fatal(err)
@@ -306,14 +322,20 @@ func TestAStrayProcessThatHoldsThePipeDoesNotHoldFollow(t *testing.T) {
 	}
 }
 
-// FuzzFollow gives it any bytes: it ends, tells only finite metrics and what can be encoded, and warns at most 20 times.
+// FuzzFollow gives it any bytes: it ends, tells only finite metrics and what can be encoded, and warns at most 20
+// times.
 func FuzzFollow(f *testing.F) {
-	f.Add([]byte(`{"progress": 1, "metrics": {"loss": 0.5}}` + "\n" + `{"checkpoint": "x"}` + "\n" + `{"result": {"a": [1]}}`))
+	f.Add([]byte(`{"progress": 1, "metrics": {"loss": 0.5}}` + "\n" + `{"checkpoint": "x"}` + "\n" +
+		`{"result": {"a": [1]}}`))
 	f.Add([]byte("\n{\n{}\nnull\n{\"result\": null, \"out_of_memory\": \"host\"}"))
 	f.Add([]byte(`{"progress": 1e300, "checkpoint": "../.."}`))
-	f.Add([]byte(`{"training": {"steps": 1, "step_seconds": 1e300, "parts": [{"peak_bytes": 1}]}}` + "\n" + `{"training": {"bubble": 0.5, "parts": null}}`))
+	f.Add([]byte(`{"training": {"steps": 1, "step_seconds": 1e300, "parts": [{"peak_bytes": 1}]}}` + "\n" +
+		`{"training": {"bubble": 0.5, "parts": null}}`))
 	dir := f.TempDir()
-	options := command.Options{Root: filepath.Join(dir, "root"), Cache: filepath.Join(dir, "cache"), Store: commandtest.NewStore()}
+	options := command.Options{
+		Root: filepath.Join(dir, "root"), Cache: filepath.Join(dir, "cache"),
+		Store: commandtest.NewStore(),
+	}
 	w, err := command.Prepare(f.Context(), options, wire.Command{Arguments: []string{"true"}}, activities.Ref{})
 	if err != nil {
 		f.Fatal(err)

@@ -14,16 +14,17 @@ import (
 	"github.com/spillway-ml/spillway/workers/command/tree"
 )
 
-// lookShare is the share of time that looking at a workspace may take: one part in so many. A workspace of a million files takes a second
-// or two to walk, and would otherwise be walked all the time.
+// lookShare is the share of time that looking at a workspace may take: one part in so many. A workspace of a million
+// files takes a second or two to walk, and would otherwise be walked all the time.
 const lookShare = 20
 
-// Used returns how much room the files of the workspace take on the disk, and an error that wraps ErrSpace when that is more than
-// Options.MaxBytes. It may be called every second: it walks the workspace, and when that took long it answers with the last figure until
-// looking again takes no more than a twentieth of the time.
+// Used returns how much room the files of the workspace take on the disk, and an error that wraps ErrSpace when that is
+// more than Options.MaxBytes. It may be called every second: it walks the workspace, and when that took long it answers
+// with the last figure until looking again takes no more than a twentieth of the time.
 //
-// A directory that the program runs in in place is not counted. Nor are files that were deleted and are still open, nor what the program
-// writes elsewhere. The kernel does not hold the bound: between two looks a program writes what the disk takes.
+// A directory that the program runs in in place is not counted. Nor are files that were deleted and are still open, nor
+// what the program writes elsewhere. The kernel does not hold the bound: between two looks a program writes what the
+// disk takes.
 func (w *Workspace) Used(ctx context.Context) (quantity.Bytes, error) {
 	w.looking.Lock()
 	defer w.looking.Unlock()
@@ -37,7 +38,8 @@ func (w *Workspace) Used(ctx context.Context) (quantity.Bytes, error) {
 		w.used, w.lookAfter = used, began.Add(took*lookShare)
 	}
 	if w.options.MaxBytes > 0 && w.used > w.options.MaxBytes {
-		return w.used, fmt.Errorf("%w: they are %s and may be %s; delete what is not needed while the command runs, or give it more room", ErrSpace, w.used, w.options.MaxBytes)
+		return w.used, fmt.Errorf("%w: they are %s and may be %s; delete what is not needed while the command runs, or "+
+			"give it more room", ErrSpace, w.used, w.options.MaxBytes)
 	}
 	return w.used, nil
 }
@@ -66,7 +68,8 @@ func diskUse(ctx context.Context, dir string) (total quantity.Bytes, err error) 
 	return total, nil
 }
 
-// removeAll deletes dir with all that is in it, also what its owner took the permission from. Nothing there is no error.
+// removeAll deletes dir with all that is in it, also what its owner took the permission from. Nothing there is no
+// error.
 func removeAll(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
@@ -77,8 +80,8 @@ func removeAll(dir string) error {
 	if err != nil {
 		return err
 	}
-	// Only directories need permissions to be emptied. Each is opened before it is read, as WalkDir calls before it reads; below root, as
-	// another program may put a link in its place.
+	// Only directories need permissions to be emptied. Each is opened before it is read, as WalkDir calls before it reads;
+	// below root, as another program may put a link in its place.
 	_ = fs.WalkDir(tree.FS(root), ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
 			_ = root.Chmod(name, 0o700)

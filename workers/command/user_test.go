@@ -32,7 +32,8 @@ func TestAnotherUserRunsNothingInPlaceAndNoContainer(t *testing.T) {
 		}
 	}
 	h.Assist = nil
-	if _, err := command.Prepare(t.Context(), h.Options, wire.Command{Arguments: []string{"true"}}, activities.Ref{}); err == nil {
+	if _, err := command.Prepare(t.Context(), h.Options, wire.Command{Arguments: []string{"true"}},
+		activities.Ref{}); err == nil {
 		t.Error("pip would run as this process's user")
 	}
 }
@@ -70,7 +71,8 @@ func TestAttackACheckpointThatBecomesALinkIsNotFollowed(t *testing.T) {
 	inside, outside := filepath.Join(w.Directory(), "inside"), t.TempDir()
 	must(
 		os.WriteFile(filepath.Join(w.Directory(), "first"), nil, 0o600), os.Mkdir(inside, 0o700),
-		os.WriteFile(filepath.Join(inside, "state"), nil, 0o600), os.WriteFile(filepath.Join(outside, "state"), []byte("secret"), 0o600),
+		os.WriteFile(filepath.Join(inside, "state"), nil, 0o600),
+		os.WriteFile(filepath.Join(outside, "state"), []byte("secret"), 0o600),
 	)
 	reports, program := io.Pipe()
 	var kept []activities.Ref

@@ -23,8 +23,8 @@ import (
 // workspacePrefix begins the names of workspaces below their root.
 const workspacePrefix = "attempt-"
 
-// Workspace is the directory of one attempt. Its methods may be called concurrently, but for Collect and Remove, which come after the
-// program has ended.
+// Workspace is the directory of one attempt. Its methods may be called concurrently, but for Collect and Remove, which
+// come after the program has ended.
 type Workspace struct {
 	options Options
 	command wire.Command
@@ -45,9 +45,9 @@ type Workspace struct {
 	lookAfter time.Time
 }
 
-// Prepare makes the workspace of one attempt: it checks the command, fetches what it needs and restores the checkpoint resume, which is
-// the zero Ref when there is none. The errors are told apart by ErrInvalid, ErrRequirements and MissingError. After an error nothing is left
-// but, in place, the files that were put there already.
+// Prepare makes the workspace of one attempt: it checks the command, fetches what it needs and restores the checkpoint
+// resume, which is the zero Ref when there is none. The errors are told apart by ErrInvalid, ErrRequirements and
+// MissingError. After an error nothing is left but, in place, the files that were put there already.
 //
 // Files take the place of those that the code has at the same path; trees are joined.
 func Prepare(ctx context.Context, options Options, command wire.Command, resume activities.Ref) (*Workspace, error) {
@@ -139,8 +139,8 @@ func (w *Workspace) look(ctx context.Context) error {
 	return err
 }
 
-// hand gives what was put into the workspace to the user of the program, and lets it in; until then nobody could change anything there. The
-// workspace itself stays this process's.
+// hand gives what was put into the workspace to the user of the program, and lets it in; until then nobody could change
+// anything there. The workspace itself stays this process's.
 func (w *Workspace) hand() error {
 	user := w.options.User
 	if user == nil {
@@ -161,9 +161,9 @@ func (w *Workspace) hand() error {
 	return user.Admit(0o710, w.options.Root, w.dir)
 }
 
-// waitForForks waits until children that are being forked have executed their programs. Until then they have open what was open for writing
-// when they were forked, and a program that is open for writing cannot be executed ("text file busy", https://go.dev/issue/22315). The runtime
-// holds the lock from the fork to the execution.
+// waitForForks waits until children that are being forked have executed their programs. Until then they have open what
+// was open for writing when they were forked, and a program that is open for writing cannot be executed ("text file
+// busy", https://go.dev/issue/22315). The runtime holds the lock from the fork to the execution.
 func waitForForks() {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
@@ -183,8 +183,9 @@ func (w *Workspace) prepareRuntime(ctx context.Context) (err error) {
 	return err
 }
 
-// unpackCode copies the code from the cache, where it is unpacked once for all attempts. Attempts do not share files: a program may write
-// to its own. On file systems that can, the copy shares the blocks (Go copies files by copy_file_range).
+// unpackCode copies the code from the cache, where it is unpacked once for all attempts. Attempts do not share files: a
+// program may write to its own. On file systems that can, the copy shares the blocks (Go copies files by
+// copy_file_range).
 func (w *Workspace) unpackCode(ctx context.Context) error {
 	code := w.command.Code
 	unpacked, err := w.options.cache().use(ctx, "tree-"+code.Digest, func(ctx context.Context, dir string) error {
@@ -272,8 +273,8 @@ func (w *Workspace) Read() quantity.Bytes { return quantity.Bytes(w.store.read.L
 // Written tells how many artifact bytes the attempt has stored so far.
 func (w *Workspace) Written() quantity.Bytes { return quantity.Bytes(w.store.written.Load()) }
 
-// Remove ends what the program left in a container, and deletes the workspace, whatever permissions its files have. What was run in place
-// stays. Only the first call does anything; what it could not delete is left to Sweep.
+// Remove ends what the program left in a container, and deletes the workspace, whatever permissions its files have.
+// What was run in place stays. Only the first call does anything; what it could not delete is left to Sweep.
 func (w *Workspace) Remove(ctx context.Context) error {
 	w.removing.Do(func() { w.removed = errors.Join(w.python.release(), discard(ctx, w.dir, w.lock)) })
 	return w.removed

@@ -66,14 +66,16 @@ func Parse(text []byte) (List, []Mistake) {
 		r.read(root)
 	}
 	if len(r.mistakes) > 0 {
-		slices.SortStableFunc(r.mistakes, func(a, b Mistake) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
+		slices.SortStableFunc(r.mistakes, func(a, b Mistake) int {
+			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		})
 		return List{}, r.mistakes
 	}
 	return r.list, nil
 }
 
-// For returns the devices that run something of a graph, and which do not, with where each class stands: one list serves
-// graphs of several kinds. An entry with a count is told once.
+// For returns the devices that run something of a graph, and which do not, with where each class stands: one list
+// serves graphs of several kinds. An entry with a count is told once.
 func (l List) For(g graph.Graph) (left List, without []Mistake) {
 	classes := map[string]bool{}
 	for _, op := range g.Ops {
@@ -259,7 +261,8 @@ func (r *reader) links(node *yaml.Node) {
 	for i, a := range r.list.Devices {
 		for _, b := range r.list.Devices[i+1:] {
 			if !named[[2]string{a.ID, b.ID}] {
-				r.report(node, "nothing links %s and %s; add {between: all, bandwidth: 10GiB/s} for pairs that are not named", a.ID, b.ID)
+				r.report(node, "nothing links %s and %s; add {between: all, bandwidth: 10GiB/s} for pairs that are not named", a.ID,
+					b.ID)
 				return
 			}
 		}
@@ -279,7 +282,8 @@ func (r *reader) link(node *yaml.Node, all *bool, named map[[2]string]bool) {
 		return
 	}
 	if between == nil || !bandwidth {
-		r.report(node, "this link is not complete; write {between: [a, b], bandwidth: 10GiB/s, latency: 10us}, or between: all")
+		r.report(node, "this link is not complete; write {between: [a, b], bandwidth: 10GiB/s, latency: 10us}, or "+
+			"between: all")
 		return
 	}
 	if between.Kind == yaml.ScalarNode && between.Value == "all" {

@@ -20,7 +20,8 @@ import (
 // fields reads a mapping whose keys are known; false when it is none.
 func (r *reader) fields(node *yaml.Node, what string, read map[string]func(*yaml.Node)) bool {
 	if node.Kind != yaml.MappingNode {
-		r.report(node, "%s is %s; give keys and values: %s", what, written(node), strings.Join(slices.Sorted(maps.Keys(read)), ", "))
+		r.report(node, "%s is %s; give keys and values: %s", what, written(node),
+			strings.Join(slices.Sorted(maps.Keys(read)), ", "))
 		return false
 	}
 	first := map[string]int{}
@@ -73,7 +74,8 @@ func (r *reader) word(node *yaml.Node, what, example string) string {
 
 func (r *reader) number(node *yaml.Node, what string, least, most float64, whole bool) float64 {
 	value, err := strconv.ParseFloat(node.Value, 64)
-	if node.Kind != yaml.ScalarNode || err != nil || !(value >= least && value <= most) || (whole && value != math.Trunc(value)) {
+	if node.Kind != yaml.ScalarNode || err != nil || !(value >= least && value <= most) ||
+		(whole && value != math.Trunc(value)) {
 		kind := "number"
 		if whole {
 			kind = "whole number"
@@ -87,7 +89,8 @@ func (r *reader) number(node *yaml.Node, what string, least, most float64, whole
 func (r *reader) memory(node *yaml.Node) quantity.Bytes {
 	size, err := quantity.ParseBytes(node.Value)
 	if node.Kind != yaml.ScalarNode || err != nil || size > graph.MostBytes {
-		r.report(node, "memory is %s; give more than 0 and at most %v with its unit, such as 16GiB", written(node), graph.MostBytes)
+		r.report(node, "memory is %s; give more than 0 and at most %v with its unit, such as 16GiB", written(node),
+			graph.MostBytes)
 		return 0
 	}
 	return size

@@ -126,8 +126,8 @@ func value(text []byte, key string) int64 {
 	return 0
 }
 
-// parsePIDs reads one process ID per line. Zero, which stands for a process outside this PID namespace, is left out, and so is
-// self: the thread that forks is in the group for a moment and must not be killed with it.
+// parsePIDs reads one process ID per line. Zero, which stands for a process outside this PID namespace, is left out,
+// and so is self: the thread that forks is in the group for a moment and must not be killed with it.
 func parsePIDs(text []byte, self int) []int {
 	var pids []int
 	for line := range bytes.Lines(text) {
@@ -204,8 +204,8 @@ func signal(pids []int, sig unix.Signal) error {
 	return nil
 }
 
-// killFrozen kills the processes of a cgroup. They are frozen first, if they freeze soon, so that none forks away between being listed and
-// being killed, and thawed to die.
+// killFrozen kills the processes of a cgroup. They are frozen first, if they freeze soon, so that none forks away
+// between being listed and being killed, and thawed to die.
 func killFrozen(freeze func(frozen bool) (done bool, err error), pids func() ([]int, error)) error {
 	for range 20 {
 		if done, err := freeze(true); done || err != nil {

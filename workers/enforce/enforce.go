@@ -5,16 +5,17 @@
 //
 // What is held, by mode:
 //
-//   - [Unified] (cgroup v2): CPU by quota, memory by limit without swap, the number of processes. When memory runs out the
-//     kernel kills the whole group and nothing else.
-//   - [Legacy] (cgroup v1): the same where the hierarchies cpu, memory and pids are mounted. The kernel kills one process for
-//     memory; the rest of the group is killed right after. A thread enters the group to fork, because v1 cannot clone into one.
-//   - [None]: nothing. Processes run at a lower priority and are the first that the host kills for lack of memory; usage
-//     is read from /proc. RLIMIT_AS and RLIMIT_DATA are left alone: they count address space, which Go and CUDA reserve by the
-//     terabyte. RLIMIT_NPROC counts all processes of the user, the owner's too.
+//   - [Unified] (cgroup v2): CPU by quota, memory by limit without swap, the number of processes. When memory runs out
+//     the kernel kills the whole group and nothing else.
+//   - [Legacy] (cgroup v1): the same where the hierarchies cpu, memory and pids are mounted. The kernel kills one
+//     process for memory; the rest of the group is killed right after. A thread enters the group to fork, because v1
+//     cannot clone into one.
+//   - [None]: nothing. Processes run at a lower priority and are the first that the host kills for lack of memory;
+//     usage is read from /proc. RLIMIT_AS and RLIMIT_DATA are left alone: they count address space, which Go and CUDA
+//     reserve by the terabyte. RLIMIT_NPROC counts all processes of the user, the owner's too.
 //
-// No mode holds disk space: cgroups limit the speed of a device only, and RLIMIT_FSIZE is per file. Who runs commands watches
-// their workspace. GPUs are not held either.
+// No mode holds disk space: cgroups limit the speed of a device only, and RLIMIT_FSIZE is per file. Who runs commands
+// watches their workspace. GPUs are not held either.
 //
 // Sources: https://docs.kernel.org/admin-guide/cgroup-v2.html and https://docs.kernel.org/admin-guide/cgroup-v1/.
 package enforce
@@ -50,7 +51,8 @@ const (
 const DefaultProcesses = 4096
 
 const (
-	// closeTimeout is how long Close waits for killed processes to be gone; a process in an uninterruptible system call may stay.
+	// closeTimeout is how long Close waits for killed processes to be gone; a process in an uninterruptible system call
+	// may stay.
 	closeTimeout = 30 * time.Second
 	namePrefix   = "spillway-"
 )
@@ -75,13 +77,14 @@ type Offer struct {
 	Controllers []string
 }
 
-// Detect returns what the host offers this process in each mode, best first. [None] is always usable. It changes nothing.
+// Detect returns what the host offers this process in each mode, best first. [None] is always usable. It changes
+// nothing.
 func Detect() []Offer { return detect() }
 
 // Options configures an [Enforcer].
 type Options struct {
-	// StateDir is an existing directory of the owner. The groups are named after its path; a file in it, cgroups.lock, keeps
-	// a second owner out and tells the next one what a crashed one left. Required.
+	// StateDir is an existing directory of the owner. The groups are named after its path; a file in it, cgroups.lock,
+	// keeps a second owner out and tells the next one what a crashed one left. Required.
 	StateDir string
 	// Mode is the mode to use; empty means the best usable one.
 	Mode Mode
@@ -126,8 +129,9 @@ type tree interface {
 	close(context.Context) error
 }
 
-// Open makes the place of the owner's groups. What a crashed owner of the same state directory left is killed and removed first;
-// processes that it started in mode [None] are not found again. While a live process holds the directory, the error is [ErrOwned].
+// Open makes the place of the owner's groups. What a crashed owner of the same state directory left is killed and
+// removed first; processes that it started in mode [None] are not found again. While a live process holds the
+// directory, the error is [ErrOwned].
 func Open(opts Options) (*Enforcer, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
@@ -191,17 +195,18 @@ func treeName(stateDir string) string {
 // Mode returns the mode in use.
 func (e *Enforcer) Mode() Mode { return e.mode }
 
-// Limit returns the largest size that [Group.Resize] accepts: what the host has or, where that is less, what the cgroups around
-// this process allow. It is read once, by [Open].
+// Limit returns the largest size that [Group.Resize] accepts: what the host has or, where that is less, what the
+// cgroups around this process allow. It is read once, by [Open].
 func (e *Enforcer) Limit() quantity.Size { return e.limit }
 
 var groupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
-// Group makes an empty group without limits of CPU and memory. The name is one of letters, digits, "-" and "_", no longer than
-// 64 bytes, and not that of a group that exists.
+// Group makes an empty group without limits of CPU and memory. The name is one of letters, digits, "-" and "_", no
+// longer than 64 bytes, and not that of a group that exists.
 func (e *Enforcer) Group(name string) (*Group, error) {
 	if !groupName.MatchString(name) {
-		return nil, fmt.Errorf("group %q: a name has 1 to 64 letters, digits, - and _, and begins with a letter or a digit", name)
+		return nil, fmt.Errorf("group %q: a name has 1 to 64 letters, digits, - and _, and begins with a letter or a digit",
+			name)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -229,8 +234,8 @@ func (e *Enforcer) forget(g *Group) {
 	}
 }
 
-// Close kills all processes of all groups, removes the groups and lets another owner in. It may be called several times; an
-// error means that something is left, which the next [Open] removes.
+// Close kills all processes of all groups, removes the groups and lets another owner in. It may be called several
+// times; an error means that something is left, which the next [Open] removes.
 func (e *Enforcer) Close() error {
 	e.mu.Lock()
 	if e.closed {

@@ -12,8 +12,9 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// A Group is a set of processes that are held to one size together: a child and all that it starts. It may be used for one child
-// after another. Its methods may be called concurrently; Kill and Remove keep the others waiting, except Usage and Pids.
+// A Group is a set of processes that are held to one size together: a child and all that it starts. It may be used for
+// one child after another. Its methods may be called concurrently; Kill and Remove keep the others waiting, except
+// Usage and Pids.
 type Group struct {
 	name     string
 	enforcer *Enforcer
@@ -53,12 +54,12 @@ type control interface {
 // Name returns the group's name.
 func (g *Group) Name() string { return g.name }
 
-// Start starts cmd like [exec.Cmd.Start], inside the group from its first instruction. The other fields of cmd.SysProcAttr are kept.
-// A frozen group starts nothing.
+// Start starts cmd like [exec.Cmd.Start], inside the group from its first instruction. The other fields of
+// cmd.SysProcAttr are kept. A frozen group starts nothing.
 //
-// It forks on the calling goroutine's thread, so that a caller whose thread matters (for CPU sets, parent-death signals) locks it and
-// calls Start there. In [Legacy] the thread itself is in the group meanwhile, at its CPU limit; the process's first thread, which may not
-// enter, leaves that to another one.
+// It forks on the calling goroutine's thread, so that a caller whose thread matters (for CPU sets, parent-death
+// signals) locks it and calls Start there. In [Legacy] the thread itself is in the group meanwhile, at its CPU limit;
+// the process's first thread, which may not enter, leaves that to another one.
 func (g *Group) Start(cmd *exec.Cmd) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -74,15 +75,16 @@ func (g *Group) Start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// Resize sets the limits of CPU and memory, up or down, while processes run, and returns what is held really; a field is zero where
-// nothing holds it, as in [None]. GPU fields are ignored.
+// Resize sets the limits of CPU and memory, up or down, while processes run, and returns what is held really; a field
+// is zero where nothing holds it, as in [None]. GPU fields are ignored.
 //
-// CPU takes effect within a few periods of 100 ms; less than [MinimumCPU] is raised to it. Memory is raised at once. It is never
-// lowered below what the group uses: the kernel first reclaims what it can, and then the limit is the use and a little more, so
-// what is held may be above what was asked for, but not above what was held. Less than [MinimumMemory] is raised to it.
+// CPU takes effect within a few periods of 100 ms; less than [MinimumCPU] is raised to it. Memory is raised at once. It
+// is never lowered below what the group uses: the kernel first reclaims what it can, and then the limit is the use and
+// a little more, so what is held may be above what was asked for, but not above what was held. Less than
+// [MinimumMemory] is raised to it.
 //
-// Zero, negative amounts and those above [Enforcer.Limit] are refused with [ErrSize], and nothing changes. On another error the
-// returned size is what is held as far as it is known.
+// Zero, negative amounts and those above [Enforcer.Limit] are refused with [ErrSize], and nothing changes. On another
+// error the returned size is what is held as far as it is known.
 func (g *Group) Resize(size quantity.Size) (held quantity.Size, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,7 +108,8 @@ func (g *Group) Resize(size quantity.Size) (held quantity.Size, err error) {
 	return g.held, nil
 }
 
-// Usage returns what the group takes now. It also moves the peaks that only calls of Usage see; call it about once a second.
+// Usage returns what the group takes now. It also moves the peaks that only calls of Usage see; call it about once a
+// second.
 func (g *Group) Usage() (Usage, error) {
 	g.looking.Lock()
 	defer g.looking.Unlock()
@@ -130,7 +133,8 @@ func (g *Group) ResetPeak() error {
 	return nil
 }
 
-// Freeze stops all processes of the group and returns when they have stopped, or with an error when ctx ends; then some may still run.
+// Freeze stops all processes of the group and returns when they have stopped, or with an error when ctx ends; then some
+// may still run.
 func (g *Group) Freeze(ctx context.Context) error { return g.setFrozen(ctx, true) }
 
 // Thaw continues the processes of a frozen group.
@@ -154,8 +158,9 @@ func (g *Group) setFrozen(ctx context.Context, frozen bool) error {
 	return nil
 }
 
-// Kill kills all processes of the group, frozen or not, and returns when they are gone, or with an error when ctx ends. The group
-// can be used again. The processes are not limited in CPU while they die. Who started a child still waits for it.
+// Kill kills all processes of the group, frozen or not, and returns when they are gone, or with an error when ctx ends.
+// The group can be used again. The processes are not limited in CPU while they die. Who started a child still waits for
+// it.
 func (g *Group) Kill(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -198,8 +203,8 @@ func (g *Group) kill(ctx context.Context) error {
 	return err
 }
 
-// Remove waits until the group has no process, or ctx ends, and removes it. It may be called several times; after an error it can be
-// tried again. It kills nothing.
+// Remove waits until the group has no process, or ctx ends, and removes it. It may be called several times; after an
+// error it can be tried again. It kills nothing.
 func (g *Group) Remove(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -230,8 +235,8 @@ func (g *Group) Pids() ([]int, error) {
 	return pids, nil
 }
 
-// poll tries until it is done, first after a millisecond and then less often: most groups obey within one. The kernel tells of
-// changes in v2 only.
+// poll tries until it is done, first after a millisecond and then less often: most groups obey within one. The kernel
+// tells of changes in v2 only.
 func poll(ctx context.Context, try func() (done bool, err error)) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		done, err := try()

@@ -32,19 +32,28 @@ func TestASiteIsTheInnermostCgroupThatCanHoldGroups(t *testing.T) {
 		},
 		{
 			"alone in a cgroup, this process moves aside",
-			[]candidate{{directory: "/service", offered: both, holdsSelf: true, limit: limited}, {directory: "/", top: true, offered: both}},
+			[]candidate{
+				{directory: "/service", offered: both, holdsSelf: true, limit: limited},
+				{directory: "/", top: true, offered: both},
+			},
 			site{directory: "/service", enable: both, move: true},
 			"",
 		},
 		{
 			"beside others, the groups are made around",
-			[]candidate{{directory: "/slice/scope", offered: both, others: 2, holdsSelf: true}, {directory: "/slice", offered: append(both, "pids"), enabled: both}},
+			[]candidate{
+				{directory: "/slice/scope", offered: both, others: 2, holdsSelf: true},
+				{directory: "/slice", offered: append(both, "pids"), enabled: both},
+			},
 			site{directory: "/slice", enable: []string{"pids"}},
 			"",
 		},
 		{
 			"a limit is not evaded",
-			[]candidate{{directory: "/scope", offered: both, others: 2, holdsSelf: true, limit: limited}, {directory: "/", top: true, offered: both}},
+			[]candidate{
+				{directory: "/scope", offered: both, others: 2, holdsSelf: true, limit: limited},
+				{directory: "/", top: true, offered: both},
+			},
 			site{},
 			"not evaded",
 		},
@@ -62,7 +71,8 @@ func TestASiteIsTheInnermostCgroupThatCanHoldGroups(t *testing.T) {
 		},
 	} {
 		got, refusal := chooseSite(c.candidates)
-		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(site{})); diff != "" || !strings.Contains(refusal, c.refusal) || (refusal == "") != (c.refusal == "") {
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(site{})); diff != "" || !strings.Contains(refusal, c.refusal) ||
+			(refusal == "") != (c.refusal == "") {
 			t.Errorf("%s: refusal %q (-want +got):\n%s", c.name, refusal, diff)
 		}
 	}
@@ -70,20 +80,24 @@ func TestASiteIsTheInnermostCgroupThatCanHoldGroups(t *testing.T) {
 
 func TestTheKernelsTextsAreRead(t *testing.T) {
 	t.Parallel()
-	pressure := parsePressure([]byte("some avg10=0.12 avg60=0.00 avg300=0.00 total=1500\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"))
+	pressure := parsePressure([]byte("some avg10=0.12 avg60=0.00 avg300=0.00 total=1500\nfull avg10=0.00 avg60=0.00 " +
+		"avg300=0.00 total=7\n"))
 	if want := (Pressure{Some: 1500 * time.Microsecond, Full: 7 * time.Microsecond}); pressure != want {
 		t.Errorf("pressure: got %v, want %v", pressure, want)
 	}
-	if read, written := parseIO([]byte("8:0 rbytes=1 wbytes=20 rios=3 wios=4\n8:16 rbytes=5 wbytes=60\n")); read != 6 || written != 80 {
+	if read, written := parseIO([]byte("8:0 rbytes=1 wbytes=20 rios=3 wios=4\n8:16 rbytes=5 wbytes=60\n")); read != 6 ||
+		written != 80 {
 		t.Errorf("io.stat: got %d and %d, want 6 and 80", read, written)
 	}
-	if read, written := parseLegacyIO([]byte("8:0 Read 1\n8:0 Write 20\n8:16 Read 5\nTotal 26\n")); read != 6 || written != 20 {
+	if read, written := parseLegacyIO([]byte("8:0 Read 1\n8:0 Write 20\n8:16 Read 5\nTotal 26\n")); read != 6 ||
+		written != 20 {
 		t.Errorf("blkio: got %d and %d, want 6 and 20", read, written)
 	}
 	if got := value([]byte("oom_kill_disable 0\nunder_oom 1\noom_kill 3\n"), "oom_kill"); got != 3 {
 		t.Errorf("oom_kill: got %d, want 3", got)
 	}
-	p, ok := parseStat(7, []byte("7 (a) (b c) S 1 5 6 0 -1 4 0 0 0 0 20 30 0 0 20 0 1 0 99 4096 3 18446744073709551615\n"), 4096)
+	p, ok := parseStat(7, []byte("7 (a) (b c) S 1 5 6 0 -1 4 0 0 0 0 20 30 0 0 20 0 1 0 99 4096 3 18446744073709551615\n"),
+		4096)
 	want := process{pid: 7, parent: 1, group: 5, session: 6, born: 99, cpu: 500 * time.Millisecond, resident: 3 * 4096}
 	if diff := cmp.Diff(want, p, cmp.AllowUnexported(process{})); diff != "" || !ok {
 		t.Errorf("stat: %t (-want +got):\n%s", ok, diff)

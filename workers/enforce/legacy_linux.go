@@ -21,8 +21,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/cgroup"
 )
 
-// legacyControllers are the v1 controllers that are used where they are mounted. A thread enters them in this order, and leaves in
-// the opposite one, so that it spends the least time at the CPU limit.
+// legacyControllers are the v1 controllers that are used where they are mounted. A thread enters them in this order,
+// and leaves in the opposite one, so that it spends the least time at the CPU limit.
 var legacyControllers = []string{"memory", "pids", "blkio", "freezer", "cpuacct", "cpu"}
 
 // detectLegacy tells whether v1 can be used: it is when it can hold CPU or memory.
@@ -58,8 +58,8 @@ func usableHierarchies(all []cgroup.Hierarchy) (usable []cgroup.Hierarchy, reaso
 	return usable, reasons
 }
 
-// legacyTree is the place of an owner in v1: a cgroup below that of this process in each cgroup.Hierarchy, so that the limits that this
-// process has hold for the groups too.
+// legacyTree is the place of an owner in v1: a cgroup below that of this process in each cgroup.Hierarchy, so that the
+// limits that this process has hold for the groups too.
 type legacyTree struct {
 	own       map[string]directory // this process's cgroup by controller
 	parents   map[string]directory // the owner's by controller
@@ -68,7 +68,9 @@ type legacyTree struct {
 }
 
 // openLegacy makes the owner's cgroups.
-func openLegacy(ctx context.Context, all []cgroup.Hierarchy, name string, processes int, note func([]string) error) (*legacyTree, error) {
+func openLegacy(
+	ctx context.Context, all []cgroup.Hierarchy, name string, processes int, note func([]string) error,
+) (*legacyTree, error) {
 	usable, _ := usableHierarchies(all)
 	t := &legacyTree{own: make(map[string]directory), parents: make(map[string]directory), processes: processes}
 	for _, h := range usable {
@@ -256,8 +258,9 @@ func (g *legacyGroup) outOfMemory() (int64, error) {
 	return value(text, "oom_kill"), nil
 }
 
-// start forks while the calling thread is in the group: a child begins in the cgroups of the thread that forks it. The first thread of
-// a process must not enter: the memory of the whole process would count for the group, and be killed with it.
+// start forks while the calling thread is in the group: a child begins in the cgroups of the thread that forks it. The
+// first thread of a process must not enter: the memory of the whole process would count for the group, and be killed
+// with it.
 func (g *legacyGroup) start(cmd *exec.Cmd) error {
 	// What died for memory must not be taken for the new child.
 	if _, err := g.answerKills(); err != nil {
@@ -277,7 +280,8 @@ func (g *legacyGroup) start(cmd *exec.Cmd) error {
 	return err
 }
 
-// startHere starts cmd from the calling thread, which the caller has locked. It unlocks the thread once it is outside again.
+// startHere starts cmd from the calling thread, which the caller has locked. It unlocks the thread once it is outside
+// again.
 func (g *legacyGroup) startHere(cmd *exec.Cmd) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -325,8 +329,8 @@ func (g *legacyGroup) setCPU(cpu quantity.Milli) (quantity.Milli, error) {
 	return cpu, d.write("cpu.cfs_quota_us", strconv.FormatInt(quota, 10))
 }
 
-// setMemory sets the limit. The kernel refuses, after it has reclaimed what it can, a limit below the use; then a little above the use is
-// tried, further above each time, as the use may grow meanwhile.
+// setMemory sets the limit. The kernel refuses, after it has reclaimed what it can, a limit below the use; then a
+// little above the use is tried, further above each time, as the use may grow meanwhile.
 func (g *legacyGroup) setMemory(want, held quantity.Bytes) (quantity.Bytes, error) {
 	d, mounted := g.by["memory"]
 	if !mounted {
@@ -439,7 +443,8 @@ func (g *legacyGroup) freeze(frozen bool) (bool, error) {
 	return stopAll(g.pids, frozen)
 }
 
-// freezeLegacy asks a freezer cgroup to freeze or thaw and reads whether it has. Asking again helps one that is stuck between.
+// freezeLegacy asks a freezer cgroup to freeze or thaw and reads whether it has. Asking again helps one that is stuck
+// between.
 func freezeLegacy(d directory, frozen bool) (bool, error) {
 	want := "THAWED"
 	if frozen {

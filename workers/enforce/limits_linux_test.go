@@ -91,7 +91,8 @@ func TestMemoryIsRaisedAndLoweredUnderLoadWithoutAKill(t *testing.T) {
 			held := resize(t, g, size)
 			use := usage(t, g)
 			if held.Memory < 150*quantity.MiB || held.Memory > 200*quantity.MiB {
-				t.Errorf("lowered to %s, below the %s it uses: held %s, want between its 150 MiB and the 200 MiB before", size.Memory, use.Memory, held.Memory)
+				t.Errorf("lowered to %s, below the %s it uses: held %s, want between its 150 MiB and the 200 MiB before",
+					size.Memory, use.Memory, held.Memory)
 			}
 			if err := child.hold(150); err != nil {
 				t.Fatalf("it was killed by a lower limit: %v", err)
@@ -159,11 +160,14 @@ func TestGrowingPastTheLimitKillsTheWholeGroupAndNoNeighbour(t *testing.T) {
 			if err := child.hold(128); err == nil {
 				t.Fatal("it holds twice its limit")
 			}
-			if err := companion.Wait(); err == nil || companion.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			if err := companion.Wait(); err == nil || companion.ProcessState.Sys().(syscall.WaitStatus).Signal() !=
+				syscall.SIGKILL {
 				t.Errorf("the other process of the group ended with %v, want it killed", err)
 			}
-			if u := usage(t, greedy); u.OutOfMemory == 0 || u.Peak > size.Memory*9/8 || u.Peak < size.Memory*3/4 { // the kernel charges a little past a limit
-				t.Errorf("usage of the greedy group: %d kills, peak %s, want some kills and a peak at %s", u.OutOfMemory, u.Peak, size.Memory)
+			// the kernel charges a little past a limit
+			if u := usage(t, greedy); u.OutOfMemory == 0 || u.Peak > size.Memory*9/8 || u.Peak < size.Memory*3/4 {
+				t.Errorf("usage of the greedy group: %d kills, peak %s, want some kills and a peak at %s", u.OutOfMemory, u.Peak,
+					size.Memory)
 			}
 			if u := usage(t, modest); u.OutOfMemory != 0 || u.Processes != 1 {
 				t.Errorf("usage of its neighbour: %d kills, %d processes, want none and one", u.OutOfMemory, u.Processes)

@@ -21,7 +21,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
-// helperVar makes the test binary one of the helpers below instead of a test: the name and its arguments, separated by spaces.
+// helperVar makes the test binary one of the helpers below instead of a test: the name and its arguments, separated by
+// spaces.
 const helperVar = "ENFORCE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -180,8 +181,8 @@ func own(stateDir string, mode enforce.Mode) error {
 	return nil
 }
 
-// machine makes this process the first one of a virtual machine: it mounts what the tests need, runs them in a child, collects what
-// ends and switches the machine off.
+// machine makes this process the first one of a virtual machine: it mounts what the tests need, runs them in a child,
+// collects what ends and switches the machine off.
 func machine() {
 	status, err := boot()
 	fmt.Printf("\nexit status %d, error %v\n", status, err)

@@ -12,7 +12,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
-// TestMeasureEffectsAndCosts prints how soon a CPU limit is felt, and what looking at a group and starting in one costs.
+// TestMeasureEffectsAndCosts prints how soon a CPU limit is felt, and what looking at a group and starting in one
+// costs.
 func TestMeasureEffectsAndCosts(t *testing.T) {
 	if os.Getenv("SPILLWAY_MEASURE") == "" {
 		t.Skip("SPILLWAY_MEASURE is not set")
@@ -39,7 +40,8 @@ func TestMeasureEffectsAndCosts(t *testing.T) {
 				}
 			}
 			t.Logf("Resize of CPU and memory itself: p50 %s, p95 %s", percentile(costs, 0.5), percentile(costs, 0.95))
-			t.Logf("from Resize to the end of the first 100 ms window within 15%% of the limit: p50 %s, p95 %s of %d changes, %d not within 2 s",
+			t.Logf("from Resize to the end of the first 100 ms window within 15%% of the limit: p50 %s, p95 %s of %d changes, "+
+				"%d not within 2 s",
 				percentile(effects, 0.5), percentile(effects, 0.95), len(effects), missed)
 			if err := g.Kill(t.Context()); err != nil {
 				t.Fatal(err)
@@ -60,7 +62,8 @@ func TestMeasureEffectsAndCosts(t *testing.T) {
 	}
 }
 
-// effect waits until the group used cores, within 15 percent, in a window of at least 100 ms that began after the change.
+// effect waits until the group used cores, within 15 percent, in a window of at least 100 ms that began after the
+// change.
 func effect(t *testing.T, g *enforce.Group, cores float64, began time.Time) (after time.Duration, ok bool) {
 	t.Helper()
 	type sample struct {

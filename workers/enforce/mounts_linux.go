@@ -8,8 +8,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/cgroup"
 )
 
-// hierarchies finds the v2 hierarchy, if it is mounted, and those of v1. One that does not show the cgroup of this process counts as
-// none.
+// hierarchies finds the v2 hierarchy, if it is mounted, and those of v1. One that does not show the cgroup of this
+// process counts as none.
 func hierarchies() (unified *cgroup.Hierarchy, legacy []cgroup.Hierarchy, err error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

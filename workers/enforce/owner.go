@@ -13,8 +13,9 @@ import (
 // maxRecord bounds the lock file; the record of an owner has a few hundred bytes.
 const maxRecord = 64 << 10
 
-// owner is the exclusive right to a state directory's groups, which ends with the process: a lock on a file that tells where
-// they are. The place cannot be derived from the name alone, as a service manager starts each owner in another cgroup.
+// owner is the exclusive right to a state directory's groups, which ends with the process: a lock on a file that tells
+// where they are. The place cannot be derived from the name alone, as a service manager starts each owner in another
+// cgroup.
 type owner struct {
 	file   *os.File
 	record record // what the previous owner wrote
@@ -48,13 +49,14 @@ func takeOwnership(path string) (*owner, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	if parseErr != nil {
-		return nil, errors.Join(fmt.Errorf("read %s: %w; remove the cgroups named %s* and then this file", path, parseErr, namePrefix), file.Close())
+		return nil, errors.Join(fmt.Errorf("read %s: %w; remove the cgroups named %s* and then this file", path, parseErr,
+			namePrefix), file.Close())
 	}
 	return &owner{file: file, record: last}, nil
 }
 
-// parseRecord reads a lock file; an empty one is that of an owner without groups. What follows the record is the end of a longer one,
-// whose owner was killed between writing a shorter one and cutting the file.
+// parseRecord reads a lock file; an empty one is that of an owner without groups. What follows the record is the end of
+// a longer one, whose owner was killed between writing a shorter one and cutting the file.
 func parseRecord(text []byte) (record, error) {
 	var r record
 	if len(text) == 0 {

@@ -33,7 +33,8 @@ func TestALiveOwnerKeepsOthersOutAndItsLeftoversAreSweptWhenItIsKilled(t *testin
 			}
 			orphan := readPID(t, out)
 			opts := enforce.Options{StateDir: dir, Mode: mode}
-			if _, err := enforce.Open(opts); !errors.Is(err, enforce.ErrOwned) || !strings.Contains(err.Error(), strconv.Itoa(owner.Process.Pid)) {
+			if _, err := enforce.Open(opts); !errors.Is(err, enforce.ErrOwned) ||
+				!strings.Contains(err.Error(), strconv.Itoa(owner.Process.Pid)) {
 				t.Errorf("Open beside a live owner: got %v, want ErrOwned with its ID %d", err, owner.Process.Pid)
 			}
 			if err := owner.Process.Kill(); err != nil {
@@ -163,7 +164,8 @@ func TestAnUnprivilegedOwnerUsesACgroupThatItWasGiven(t *testing.T) {
 		t.Skip("giving a cgroup v2 away needs one and root")
 	}
 	const uid = 1000
-	// A cgroup as a service manager makes it: owned by the user, with the files that the kernel names in /sys/kernel/cgroup/delegate.
+	// A cgroup as a service manager makes it: owned by the user, with the files that the kernel names in
+	// /sys/kernel/cgroup/delegate.
 	given := filepath.Join("/sys/fs/cgroup", filepath.Base(t.TempDir())+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(given, 0o755); err != nil {
 		t.Fatal(err)

@@ -44,8 +44,8 @@ type process struct {
 	resident                    quantity.Bytes
 }
 
-// processGroup follows the processes that Start started, and their descendants. One that leaves its process group and session while
-// its parent ends is lost, when that happens between two looks.
+// processGroup follows the processes that Start started, and their descendants. One that leaves its process group and
+// session while its parent ends is lost, when that happens between two looks.
 type processGroup struct {
 	mu      sync.Mutex
 	roots   map[int]int64   // when the started processes were born
@@ -101,8 +101,8 @@ func (g *processGroup) look() error {
 	return nil
 }
 
-// descendants picks from the table the processes that belong to roots: those that were members before, are in the process group or the
-// session of a root, or have a parent that belongs. Self never does.
+// descendants picks from the table the processes that belong to roots: those that were members before, are in the
+// process group or the session of a root, or have a parent that belongs. Self never does.
 func descendants(table map[int]process, roots map[int]int64, before map[int]process, self int) map[int]process {
 	found := make(map[int]process)
 	for pid, p := range table {

@@ -13,8 +13,8 @@ const (
 	MinimumMemory = 4 * quantity.MiB
 )
 
-// periodMicroseconds is the length of the intervals for which a CPU quota holds: the kernel's own default. A shorter one takes
-// effect sooner and costs throughput.
+// periodMicroseconds is the length of the intervals for which a CPU quota holds: the kernel's own default. A shorter
+// one takes effect sooner and costs throughput.
 const periodMicroseconds = 100_000
 
 // quotaMicroseconds returns the CPU time that a group with a limit of cpu may use in each period.
@@ -38,9 +38,11 @@ func validate(want, limit quantity.Size) error {
 	case want.Memory <= 0:
 		return fmt.Errorf("%w: %s of memory; ask for more than 0", ErrSize, want.Memory)
 	case want.CPU > limit.CPU:
-		return fmt.Errorf("%w: %s cores are more than the %s that this host or the cgroup around it has", ErrSize, want.CPU, limit.CPU)
+		return fmt.Errorf("%w: %s cores are more than the %s that this host or the cgroup around it has", ErrSize, want.CPU,
+			limit.CPU)
 	case want.Memory > limit.Memory:
-		return fmt.Errorf("%w: %s of memory is more than the %s that this host or the cgroup around it has", ErrSize, want.Memory, limit.Memory)
+		return fmt.Errorf("%w: %s of memory is more than the %s that this host or the cgroup around it has", ErrSize,
+			want.Memory, limit.Memory)
 	}
 	return nil
 }
@@ -57,15 +59,16 @@ func tighterOf[T quantity.Milli | quantity.Bytes](a, b T) T {
 	return a
 }
 
-// slack is the room above its use that a group keeps when its limit is lowered below the use: a sixteenth of it, at least 4 MiB
-// and at most 64 MiB. Without it the next page that the group touches would kill it; each CPU also charges pages in advance.
+// slack is the room above its use that a group keeps when its limit is lowered below the use: a sixteenth of it, at
+// least 4 MiB and at most 64 MiB. Without it the next page that the group touches would kill it; each CPU also charges
+// pages in advance.
 func slack(use quantity.Bytes) quantity.Bytes {
 	return min(max(use/16, 4*quantity.MiB), 64*quantity.MiB)
 }
 
-// memoryTarget decides the memory limit to set when want is asked for, use cannot be reclaimed, and held is the limit now (0 for
-// none). It is want when that is at least the use. Otherwise it is the use with [slack], and never more than held: a group
-// that is asked to shrink does not grow.
+// memoryTarget decides the memory limit to set when want is asked for, use cannot be reclaimed, and held is the limit
+// now (0 for none). It is want when that is at least the use. Otherwise it is the use with [slack], and never more than
+// held: a group that is asked to shrink does not grow.
 func memoryTarget(want, use, held quantity.Bytes) quantity.Bytes {
 	if want >= use {
 		return want

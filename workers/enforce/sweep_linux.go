@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sweep kills what is in the owner's cgroups at paths and below, and removes them. It is an error when ctx ends first, or when a path is
-// not one of an owner's cgroups: the record may have been damaged, and what it names is killed.
+// sweep kills what is in the owner's cgroups at paths and below, and removes them. It is an error when ctx ends first,
+// or when a path is not one of an owner's cgroups: the record may have been damaged, and what it names is killed.
 func sweep(ctx context.Context, paths []string) error {
 	for _, path := range paths {
 		if err := checkOwned(path); err != nil {
@@ -79,8 +79,9 @@ func innermostFirst(path string) ([]directory, error) {
 	return all, nil
 }
 
-// sweepOnce kills all processes in the cgroups and removes those that are empty; the error tells why some are left. In v1 a process is
-// in several of them, so all are opened for dying (no more forks, no CPU limit, thawed) before the first is killed.
+// sweepOnce kills all processes in the cgroups and removes those that are empty; the error tells why some are left. In
+// v1 a process is in several of them, so all are opened for dying (no more forks, no CPU limit, thawed) before the
+// first is killed.
 func sweepOnce(all []directory) error {
 	for _, d := range all {
 		for name, value := range map[string]string{

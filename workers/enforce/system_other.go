@@ -46,8 +46,8 @@ func (processTree) group(string) (control, error) {
 func (processTree) limit() quantity.Size        { return quantity.Size{} }
 func (processTree) close(context.Context) error { return nil }
 
-// processGroup is the set of process groups that the started children lead, or the children alone when they lead none. A process that
-// leaves its group is lost.
+// processGroup is the set of process groups that the started children lead, or the children alone when they lead none.
+// A process that leaves its group is lost.
 type processGroup struct {
 	mu      sync.Mutex
 	leaders map[int]bool // whether the started process leads a group

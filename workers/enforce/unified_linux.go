@@ -25,8 +25,8 @@ var (
 	usefulControllers = []string{"cpu", "memory", "pids", "io"}
 )
 
-// ownerSuffix names the cgroup that this process moves to when it is the only one of its own: a v2 cgroup with processes of its own
-// cannot hold groups to limits.
+// ownerSuffix names the cgroup that this process moves to when it is the only one of its own: a v2 cgroup with
+// processes of its own cannot hold groups to limits.
 const ownerSuffix = "-owner"
 
 // candidate is a v2 cgroup in which groups could be made.
@@ -48,8 +48,8 @@ type site struct {
 	move      bool     // this process moves into a cgroup of its own first
 }
 
-// chooseSite picks the innermost of the candidates, which are this process's cgroup and those around it, where groups can be held
-// to limits. A cgroup with a limit is not left: who set it meant this process and all it starts.
+// chooseSite picks the innermost of the candidates, which are this process's cgroup and those around it, where groups
+// can be held to limits. A cgroup with a limit is not left: who set it meant this process and all it starts.
 func chooseSite(candidates []candidate) (chosen site, refusal string) {
 	var reasons []string
 	for _, c := range candidates {
@@ -68,10 +68,12 @@ func chooseSite(candidates []candidate) (chosen site, refusal string) {
 			s.move = true
 			return s, ""
 		default:
-			reasons = append(reasons, fmt.Sprintf("%s has %d other processes; start this one in a cgroup of its own (systemd-run --scope -p Delegate=yes, with --user for a user)", c.directory, c.others))
+			reasons = append(reasons, fmt.Sprintf("%s has %d other processes; start this one in a cgroup of its own "+
+				"(systemd-run --scope -p Delegate=yes, with --user for a user)", c.directory, c.others))
 		}
 		if !c.limit.IsZero() {
-			return site{}, strings.Join(append(reasons, fmt.Sprintf("%s limits this process to %s, and its limits are not evaded", c.directory, c.limit)), "; ")
+			return site{}, strings.Join(append(reasons, fmt.Sprintf(
+				"%s limits this process to %s, and its limits are not evaded", c.directory, c.limit)), "; ")
 		}
 	}
 	return site{}, strings.Join(reasons, "; ")
@@ -90,7 +92,8 @@ func candidates(h cgroup.Hierarchy, name string) []candidate {
 		c := candidate{
 			directory: d, refusal: d.writable("cgroup.procs", "cgroup.subtree_control"), top: !d.has("cgroup.type"),
 			offered: d.words("cgroup.controllers"), enabled: d.words("cgroup.subtree_control"),
-			others: len(parsePIDs(text, self)), holdsSelf: len(parsePIDs(text, 0)) > len(parsePIDs(text, self)), limit: unifiedLimit(d),
+			others: len(parsePIDs(text, self)), holdsSelf: len(parsePIDs(text, 0)) > len(parsePIDs(text, self)),
+			limit: unifiedLimit(d),
 		}
 		if err != nil && c.refusal == "" {
 			c.refusal = err.Error()
@@ -162,7 +165,9 @@ type unifiedTree struct {
 }
 
 // openUnified makes the owner's cgroup.
-func openUnified(ctx context.Context, h cgroup.Hierarchy, name string, processes int, note func([]string) error) (*unifiedTree, error) {
+func openUnified(
+	ctx context.Context, h cgroup.Hierarchy, name string, processes int, note func([]string) error,
+) (*unifiedTree, error) {
 	chosen, refusal := chooseSite(candidates(h, name))
 	if refusal != "" {
 		return nil, errors.New(refusal)
@@ -205,7 +210,9 @@ func (t *unifiedTree) prepare(name string) error {
 		return err
 	}
 	offered := t.parent.words("cgroup.controllers")
-	return enableControllers(t.parent, slices.DeleteFunc(slices.Clone(usefulControllers), func(name string) bool { return !slices.Contains(offered, name) }))
+	return enableControllers(t.parent, slices.DeleteFunc(slices.Clone(usefulControllers), func(name string) bool {
+		return !slices.Contains(offered, name)
+	}))
 }
 
 // enableControllers enables controllers for the groups in d. Only the needed ones must succeed.
@@ -229,7 +236,8 @@ func (t *unifiedTree) close(ctx context.Context) error {
 	}
 	// Back to where this process came from, which must have no controllers enabled to take it.
 	for _, name := range t.site.enable {
-		if err := t.site.directory.write("cgroup.subtree_control", "-"+name); err != nil && slices.Contains(neededControllers, name) {
+		if err := t.site.directory.write("cgroup.subtree_control", "-"+name); err != nil &&
+			slices.Contains(neededControllers, name) {
 			return err
 		}
 	}
@@ -288,8 +296,9 @@ func (g *unifiedGroup) setCPU(cpu quantity.Milli) (quantity.Milli, error) {
 	return cpu, g.write("cpu.max", quota+" "+strconv.Itoa(periodMicroseconds))
 }
 
-// setMemory lowers memory.high first. Writing it reclaims what can be, as long as that makes progress, and until it is lifted slows
-// down whoever allocates; so the use hardly grows between reading it and writing memory.max, which kills at once when it is too low.
+// setMemory lowers memory.high first. Writing it reclaims what can be, as long as that makes progress, and until it is
+// lifted slows down whoever allocates; so the use hardly grows between reading it and writing memory.max, which kills
+// at once when it is too low.
 func (g *unifiedGroup) setMemory(want, held quantity.Bytes) (quantity.Bytes, error) {
 	if held > 0 && want >= held {
 		return want, g.write("memory.max", strconv.FormatInt(int64(want), 10))
@@ -326,7 +335,8 @@ func (g *unifiedGroup) read() (reading, error) {
 		Memory:      quantity.Bytes(current),
 		OutOfMemory: value(events, "oom_kill"),
 		Processes:   len(pids),
-		CPUPressure: g.pressure("cpu.pressure"), MemoryPressure: g.pressure("memory.pressure"), IOPressure: g.pressure("io.pressure"),
+		CPUPressure: g.pressure("cpu.pressure"), MemoryPressure: g.pressure("memory.pressure"),
+		IOPressure: g.pressure("io.pressure"),
 	}
 	r.reclaimable = quantity.Bytes(value(memory, "inactive_file"))
 	r.peak = g.peakMemory()
@@ -423,8 +433,9 @@ func (g *unifiedGroup) freeze(frozen bool) (bool, error) {
 	return value(events, "frozen") == int64(want[0]-'0'), nil
 }
 
-// kill does not use cgroup.kill: afterwards Linux 6.18, and 6.1 with its later fixes, kill every process that is cloned into the cgroup
-// from outside, because they compare its count of kills with that of the cgroup the parent is in. The group is to be used again.
+// kill does not use cgroup.kill: afterwards Linux 6.18, and 6.1 with its later fixes, kill every process that is cloned
+// into the cgroup from outside, because they compare its count of kills with that of the cgroup the parent is in. The
+// group is to be used again.
 func (g *unifiedGroup) kill() error { return killFrozen(g.freeze, g.pids) }
 
 func (g *unifiedGroup) remove() error {

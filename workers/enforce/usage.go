@@ -13,18 +13,19 @@ type Usage struct {
 	CPU time.Duration
 	// Throttled is for how long processes of the group could have run and were kept waiting by the CPU limit.
 	Throttled time.Duration
-	// Memory is what counts against the memory limit now: anonymous memory, the file cache of what the group read or wrote,
-	// and the kernel's memory for it.
+	// Memory is what counts against the memory limit now: anonymous memory, the file cache of what the group read or
+	// wrote, and the kernel's memory for it.
 	Memory quantity.Bytes
-	// WorkingSet is Memory without the file cache that is not in active use and that the kernel drops first (inactive_file), as
-	// kubelet defines it.
+	// WorkingSet is Memory without the file cache that is not in active use and that the kernel drops first
+	// (inactive_file), as kubelet defines it.
 	WorkingSet quantity.Bytes
 	// Peak is the highest Memory. Exact in [Unified] and [Legacy], except that before Linux 6.12 [Unified] cannot reset
-	// it: then a peak lower than an earlier one is the highest that a call of [Group.Usage] saw. It is an upper bound of what the
-	// group needed: file cache grows until the limit stops it.
+	// it: then a peak lower than an earlier one is the highest that a call of [Group.Usage] saw. It is an upper bound of
+	// what the group needed: file cache grows until the limit stops it.
 	Peak quantity.Bytes
-	// PeakWorkingSet is what a sizing should learn from: the highest WorkingSet that a call saw or, when that is more, Peak less the
-	// most file cache that a call saw. It is exact for a group that caches no files, however short its peak was.
+	// PeakWorkingSet is what a sizing should learn from: the highest WorkingSet that a call saw or, when that is more,
+	// Peak less the most file cache that a call saw. It is exact for a group that caches no files, however short its peak
+	// was.
 	PeakWorkingSet quantity.Bytes
 	// OutOfMemory is how many processes the kernel killed for lack of memory, within the group's limit or the host's.
 	OutOfMemory int64
@@ -45,7 +46,8 @@ type Pressure struct {
 	Full time.Duration
 }
 
-// reading is what one look at the kernel's numbers tells. Usage holds them without peaks; kills count from the group's creation.
+// reading is what one look at the kernel's numbers tells. Usage holds them without peaks; kills count from the group's
+// creation.
 type reading struct {
 	usage       Usage
 	reclaimable quantity.Bytes // file cache that the kernel drops first

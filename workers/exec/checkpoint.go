@@ -20,7 +20,8 @@ import (
 // CheckpointVersion is the version of the manifests that this package writes and reads.
 const CheckpointVersion = 1
 
-// Manifest is the file of a checkpoint that names all others. It is written last, so a directory without one is no checkpoint.
+// Manifest is the file of a checkpoint that names all others. It is written last, so a directory without one is no
+// checkpoint.
 const Manifest = "manifest.json"
 
 // mostManifest bounds a manifest, in bytes.
@@ -36,7 +37,8 @@ type Meta struct {
 	Executor string `json:"executor,omitempty"`
 	// Step is the number of finished steps, which is the number of the next one.
 	Step int64 `json:"step"`
-	// Seed, Batch, MicroBatches, Precision and Optimizer are those of the layout; the same ones go on with the same losses.
+	// Seed, Batch, MicroBatches, Precision and Optimizer are those of the layout; the same ones go on with the same
+	// losses.
 	Seed         uint64    `json:"seed"`
 	Batch        int       `json:"batch"`
 	MicroBatches int       `json:"micro_batches"`
@@ -119,7 +121,8 @@ func (c Checkpoint) Fits(model string) error {
 	return nil
 }
 
-// OpenCheckpoint reads a checkpoint and checks every byte of it. The error wraps [ErrCheckpoint] where something is there that is no whole checkpoint, and
+// OpenCheckpoint reads a checkpoint and checks every byte of it. The error wraps [ErrCheckpoint] where something is
+// there that is no whole checkpoint, and
 // [fs.ErrNotExist] where nothing is.
 func OpenCheckpoint(directory string) (Checkpoint, error) {
 	c, err := readManifest(directory)
@@ -199,7 +202,8 @@ func (f CheckpointFile) verify(directory string) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%w: %s is no plain file", ErrCheckpoint, f.File)
 	case info.Size() < f.Bytes:
-		return fmt.Errorf("%w: %s is cut short: %d of %d bytes are missing", ErrCheckpoint, f.File, f.Bytes-info.Size(), f.Bytes)
+		return fmt.Errorf("%w: %s is cut short: %d of %d bytes are missing", ErrCheckpoint, f.File, f.Bytes-info.Size(),
+			f.Bytes)
 	case info.Size() > f.Bytes:
 		return fmt.Errorf("%w: %s is altered: it has %d bytes too many", ErrCheckpoint, f.File, info.Size()-f.Bytes)
 	}
@@ -227,8 +231,8 @@ func digest(path string) (CheckpointFile, error) {
 	return CheckpointFile{File: filepath.Base(path), Bytes: n, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
-// Restore puts a checkpoint's parameters, buffers and optimizer state into the stages of a pipeline of the same model, however it is split. It is
-// called when no stage runs; after an error some stages may have them and others not.
+// Restore puts a checkpoint's parameters, buffers and optimizer state into the stages of a pipeline of the same model,
+// however it is split. It is called when no stage runs; after an error some stages may have them and others not.
 func Restore(ctx context.Context, pipeline Pipeline, checkpoint Checkpoint) error {
 	if err := checkpoint.Fits(pipeline.Data().Model); err != nil {
 		return fmt.Errorf("restore a checkpoint: %w", err)

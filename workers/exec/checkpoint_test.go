@@ -72,7 +72,8 @@ func entries(tb testing.TB, directory string) []string {
 func TestTrainingGoesOnFromACheckpointInAnotherSplit(t *testing.T) {
 	t.Parallel()
 	two, four := layout(24, 4, 4), layout(24, 4, 2, 4, 6)
-	s2, s4 := must(schedule.GPipe(2, 4, schedule.Options{})), must(schedule.OneForwardOneBackward(4, 4, schedule.Options{}))
+	s2, s4 := must(schedule.GPipe(2, 4, schedule.Options{})),
+		must(schedule.OneForwardOneBackward(4, 4, schedule.Options{}))
 	first := load(t, exectest.Options{}, two)
 	e := engine(t, first, s2, exec.EngineOptions{})
 	losses(t, e, 0, 5)
@@ -216,7 +217,9 @@ func TestDamagedCheckpointsAreRefusedWithTheDamage(t *testing.T) {
 		damage func(directory string) error
 		want   string
 	}{
-		"no manifest":    {func(d string) error { return os.Remove(filepath.Join(d, "manifest.json")) }, "has no manifest.json"},
+		"no manifest": {func(d string) error {
+			return os.Remove(filepath.Join(d, "manifest.json"))
+		}, "has no manifest.json"},
 		"empty manifest": {edit("manifest.json", func(string) string { return "" }), "cut short"},
 		"cut manifest":   {edit("manifest.json", func(s string) string { return s[:len(s)/2] }), "cut short"},
 		"other version":  {replaced(`"version": 1`, `"version": 2`), "version 2"},
@@ -230,7 +233,9 @@ func TestDamagedCheckpointsAreRefusedWithTheDamage(t *testing.T) {
 		"missing part":   {func(d string) error { return os.Remove(filepath.Join(d, part)) }, part + " is missing"},
 		"cut part":       {edit(part, func(s string) string { return s[:len(s)-3] }), part + " is cut short: 3 of"},
 		"long part":      {edit(part, func(s string) string { return s + "." }), "1 bytes too many"},
-		"altered part":   {edit(part, func(s string) string { return s[:len(s)-1] + string(s[len(s)-1]^1) }), part + " is altered: its SHA-256"},
+		"altered part": {edit(part, func(s string) string {
+			return s[:len(s)-1] + string(s[len(s)-1]^1)
+		}), part + " is altered: its SHA-256"},
 		"link": {func(d string) error {
 			path := filepath.Join(d, part)
 			return errors.Join(os.Rename(path, path+".real"), os.Symlink(path+".real", path))
@@ -258,7 +263,8 @@ func TestDamagedCheckpointsAreRefusedWithTheDamage(t *testing.T) {
 	if _, err := exec.OpenCheckpoint(file); !errors.Is(err, exec.ErrCheckpoint) {
 		t.Errorf("a file: got %v, want %v", err, exec.ErrCheckpoint)
 	}
-	if _, err := exec.OpenCheckpoint(filepath.Join(t.TempDir(), "nothing")); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrCheckpoint) {
+	if _, err := exec.OpenCheckpoint(filepath.Join(t.TempDir(), "nothing")); !errors.Is(err, fs.ErrNotExist) ||
+		errors.Is(err, exec.ErrCheckpoint) {
 		t.Errorf("nothing: got %v, want %v", err, fs.ErrNotExist)
 	}
 }

@@ -84,7 +84,9 @@ func TestAKilledSaverLeavesTheLastCheckpointOrTheNext(t *testing.T) {
 		}
 	}
 	save(t, load(t, exectest.Options{}, layout(24, 4, 4)), directory, exec.Meta{})
-	left := slices.DeleteFunc(entries(t, filepath.Dir(directory)), func(name string) bool { return !strings.HasPrefix(name, ".") })
+	left := slices.DeleteFunc(entries(t, filepath.Dir(directory)), func(name string) bool {
+		return !strings.HasPrefix(name, ".")
+	})
 	if len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}

@@ -13,11 +13,12 @@ import (
 
 // EngineOptions configure an engine. The zero value clips nothing.
 type EngineOptions struct {
-	// ClipNorm bounds the norm of the gradients of all stages together: they are multiplied by min(1, ClipNorm / (norm + 1e-6)), as
-	// torch.nn.utils.clip_grad_norm_ does. 0 does not.
+	// ClipNorm bounds the norm of the gradients of all stages together: they are multiplied by min(1, ClipNorm / (norm +
+	// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. 0 does not.
 	ClipNorm float64
-	// Layout is what the pipeline was loaded with: the schedule is checked against what its parts may hold, and recomputations of parts that keep their
-	// activations are left out of it. Where it has no parts, the schedule is taken as it is.
+	// Layout is what the pipeline was loaded with: the schedule is checked against what its parts may hold, and
+	// recomputations of parts that keep their activations are left out of it. Where it has no parts, the schedule is taken
+	// as it is.
 	Layout Layout
 }
 
@@ -32,11 +33,13 @@ type Engine struct {
 
 // StepReport tells how a step went.
 type StepReport struct {
-	// Loss is the sum, over the micro-batches in their order, of the mean loss times the micro-batch's share of the samples.
+	// Loss is the sum, over the micro-batches in their order, of the mean loss times the micro-batch's share of the
+	// samples.
 	Loss float64
 	// Samples is how many samples the batch had.
 	Samples int
-	// Duration is the time from the first forward pass until all parameters are updated, Data the time that was waited for the batch before.
+	// Duration is the time from the first forward pass until all parameters are updated, Data the time that was waited for
+	// the batch before.
 	Duration, Data time.Duration
 	// Busy is how long each worker of the schedule computed in Duration.
 	Busy []time.Duration
@@ -44,7 +47,8 @@ type StepReport struct {
 	GradientNorm float64
 }
 
-// Bubble is the part of the workers' time in which they did not compute, from 0 to 1: 1 - sum(Busy) / (workers * Duration).
+// Bubble is the part of the workers' time in which they did not compute, from 0 to 1: 1 - sum(Busy) / (workers *
+// Duration).
 func (r StepReport) Bubble() float64 {
 	if r.Duration <= 0 || len(r.Busy) == 0 {
 		return 0
@@ -56,11 +60,13 @@ func (r StepReport) Bubble() float64 {
 	return max(0, 1-float64(busy)/(float64(r.Duration)*float64(len(r.Busy))))
 }
 
-// ErrBroken is wrapped by Step after a step that failed: some parts may have been updated and others not. Restore a checkpoint into a new pipeline.
-var ErrBroken = errors.New("an earlier step failed, so that the parts may be of different steps; go on from a checkpoint")
+// ErrBroken is wrapped by Step after a step that failed: some parts may have been updated and others not. Restore a
+// checkpoint into a new pipeline.
+var ErrBroken = errors.New("an earlier step failed, so that the parts may be of different steps; go on from " +
+	"a checkpoint")
 
-// NewEngine returns an engine for a loaded pipeline. It refuses schedules that are malformed, of another number of stages, that sum gradients over
-// replicas, or that hold more micro-batches in a stage than its part may.
+// NewEngine returns an engine for a loaded pipeline. It refuses schedules that are malformed, of another number of
+// stages, that sum gradients over replicas, or that hold more micro-batches in a stage than its part may.
 func NewEngine(pipeline Pipeline, s schedule.Schedule, options EngineOptions) (*Engine, error) {
 	e := &Engine{pipeline: pipeline, stages: pipeline.Stages(), schedule: s, clip: options.ClipNorm}
 	if !(e.clip >= 0) || math.IsInf(e.clip, 0) {
@@ -122,10 +128,12 @@ func checkLayout(s schedule.Schedule, layout Layout) error {
 	}
 	for stage, part := range layout.Parts {
 		if most[stage] > part.InFlight {
-			return fmt.Errorf("stage %d has up to %d micro-batches in flight in this schedule; its part was loaded for %d", stage, most[stage], part.InFlight)
+			return fmt.Errorf("stage %d has up to %d micro-batches in flight in this schedule; its part was loaded for %d",
+				stage, most[stage], part.InFlight)
 		}
 		if part.Recompute && recomputed[stage] < s.MicroBatches {
-			return fmt.Errorf("stage %d keeps no activations; the schedule must recompute each of its %d micro-batches", stage, s.MicroBatches)
+			return fmt.Errorf("stage %d keeps no activations; the schedule must recompute each of its %d micro-batches", stage,
+				s.MicroBatches)
 		}
 	}
 	return nil
@@ -143,8 +151,8 @@ func withoutNeedless(s schedule.Schedule, layout Layout) schedule.Schedule {
 	return s
 }
 
-// Step trains on one batch. When it returns, nothing of it runs any more. The error is the first cause: a [StageError] where a stage failed, what ended
-// ctx, or one that wraps [ErrLoss]; after any of them the engine is [ErrBroken].
+// Step trains on one batch. When it returns, nothing of it runs any more. The error is the first cause: a [StageError]
+// where a stage failed, what ended ctx, or one that wraps [ErrLoss]; after any of them the engine is [ErrBroken].
 func (e *Engine) Step(ctx context.Context, step int64) (StepReport, error) {
 	if e.broken != nil {
 		return StepReport{}, fmt.Errorf("step %d: %w: %w", step, ErrBroken, e.broken)
@@ -181,7 +189,8 @@ func (e *Engine) train(ctx context.Context, step int64) (StepReport, error) {
 
 func (e *Engine) checkBatch(batch Batch) error {
 	if len(batch.MicroBatches) != e.schedule.MicroBatches || len(batch.Samples) != e.schedule.MicroBatches {
-		return fmt.Errorf("the pipeline gives %d micro-batches; the schedule is for %d", len(batch.MicroBatches), e.schedule.MicroBatches)
+		return fmt.Errorf("the pipeline gives %d micro-batches; the schedule is for %d", len(batch.MicroBatches),
+			e.schedule.MicroBatches)
 	}
 	return nil
 }

@@ -36,7 +36,10 @@ func operations() []string {
 
 // layout cuts the operations before each of these.
 func layout(batch, microBatches int, cuts ...int) exec.Layout {
-	l := exec.Layout{Batch: batch, MicroBatches: microBatches, Seed: 5, Optimizer: exec.Optimizer{Kind: exec.Adam, LearningRate: 0.01}}
+	l := exec.Layout{
+		Batch: batch, MicroBatches: microBatches, Seed: 5,
+		Optimizer: exec.Optimizer{Kind: exec.Adam, LearningRate: 0.01},
+	}
 	from := 0
 	for i, to := range append(slices.Clone(cuts), len(operations())) {
 		l.Parts = append(l.Parts, exec.Part{
@@ -115,9 +118,11 @@ func TestEveryScheduleOfEverySplitTrainsAsOnePartDoes(t *testing.T) {
 			split.Parts[i].Recompute = options.Recompute && rapid.Bool().Draw(rt, "keeps nothing")
 		}
 		one := layout(batch, microBatches)
-		unsplit := engine(t, load(t, exectest.Options{}, one), must(schedule.GPipe(1, microBatches, schedule.Options{})), exec.EngineOptions{ClipNorm: clip})
+		unsplit := engine(t, load(t, exectest.Options{}, one), must(schedule.GPipe(1, microBatches, schedule.Options{})),
+			exec.EngineOptions{ClipNorm: clip})
 		want := losses(t, unsplit, 0, 4)
-		got := losses(t, engine(t, load(t, exectest.Options{}, split), s, exec.EngineOptions{ClipNorm: clip, Layout: split}), 0, 4)
+		got := losses(t, engine(t, load(t, exectest.Options{}, split), s, exec.EngineOptions{ClipNorm: clip, Layout: split}),
+			0, 4)
 		for i := range want {
 			if math.Abs(got[i]-want[i]) > 1e-12*want[i] {
 				rt.Fatalf("losses %v; want %v", got, want)
@@ -130,12 +135,14 @@ func TestAStepReportsWhatItDid(t *testing.T) {
 	t.Parallel()
 	l := layout(24, 4, 3, 6)
 	p := load(t, exectest.Options{}, l)
-	e := engine(t, p, must(schedule.OneForwardOneBackward(3, 4, schedule.Options{})), exec.EngineOptions{ClipNorm: 0.1, Layout: l})
+	e := engine(t, p, must(schedule.OneForwardOneBackward(3, 4, schedule.Options{})),
+		exec.EngineOptions{ClipNorm: 0.1, Layout: l})
 	report, err := e.Step(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Samples != 24 || report.Duration <= 0 || report.Data <= 0 || len(report.Busy) != 3 || !(report.GradientNorm > 0.1) {
+	if report.Samples != 24 || report.Duration <= 0 || report.Data <= 0 || len(report.Busy) != 3 ||
+		!(report.GradientNorm > 0.1) {
 		t.Errorf("got %+v", report)
 	}
 	for worker, busy := range report.Busy {
@@ -276,11 +283,15 @@ func TestSchedulesThatThePipelineCannotRunAreRefused(t *testing.T) {
 		options  exec.EngineOptions
 		want     string
 	}{
-		"stages":        {must(schedule.GPipe(3, 4, schedule.Options{})), exec.EngineOptions{}, "the pipeline has 2"},
-		"malformed":     {broken, exec.EngineOptions{}, "before forward"},
-		"replicas":      {must(schedule.GPipe(2, 4, schedule.Options{AllReduce: true})), exec.EngineOptions{}, "no replicas"},
-		"in flight":     {gpipe, exec.EngineOptions{Layout: narrow}, "loaded for 2"},
-		"micro-batches": {must(schedule.GPipe(2, 3, schedule.Options{})), exec.EngineOptions{Layout: two}, "the layout has 4"},
+		"stages":    {must(schedule.GPipe(3, 4, schedule.Options{})), exec.EngineOptions{}, "the pipeline has 2"},
+		"malformed": {broken, exec.EngineOptions{}, "before forward"},
+		"replicas":  {must(schedule.GPipe(2, 4, schedule.Options{AllReduce: true})), exec.EngineOptions{}, "no replicas"},
+		"in flight": {gpipe, exec.EngineOptions{Layout: narrow}, "loaded for 2"},
+		"micro-batches": {
+			must(schedule.GPipe(2, 3, schedule.Options{})),
+			exec.EngineOptions{Layout: two},
+			"the layout has 4",
+		},
 		"parts":         {gpipe, exec.EngineOptions{Layout: layout(24, 4)}, "1 parts"},
 		"recomputation": {gpipe, exec.EngineOptions{Layout: forgetful}, "keeps no activations"},
 		"clip":          {gpipe, exec.EngineOptions{ClipNorm: -1}, "clip norm"},

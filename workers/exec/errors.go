@@ -32,16 +32,19 @@ type LossError struct {
 	Loss float64
 	// GradientNorm is the norm of all gradients; 0 where it is not known, as nothing is clipped.
 	GradientNorm float64
-	// Updated says that the parameters were updated before the loss was known. Where gradients are clipped and not finite, they were not.
+	// Updated says that the parameters were updated before the loss was known. Where gradients are clipped and not finite,
+	// they were not.
 	Updated bool
 }
 
 // Error tells the value that is not finite.
 func (e *LossError) Error() string {
 	if !e.Updated {
-		return fmt.Sprintf("%v: the norm of the gradients is %v in step %d, and the parameters are those before it", ErrLoss, e.GradientNorm, e.Step)
+		return fmt.Sprintf("%v: the norm of the gradients is %v in step %d, and the parameters are those before it", ErrLoss,
+			e.GradientNorm, e.Step)
 	}
-	return fmt.Sprintf("%v: it is %v in step %d; go on from a checkpoint with a lower learning rate or with clipped gradients", ErrLoss, e.Loss, e.Step)
+	return fmt.Sprintf("%v: it is %v in step %d; go on from a checkpoint with a lower learning rate or with "+
+		"clipped gradients", ErrLoss, e.Loss, e.Step)
 }
 
 // Unwrap returns [ErrLoss].

@@ -1,5 +1,5 @@
-// Package exec trains a model whose parts run one after another on devices of their own: the port that executors implement, and the engine that
-// drives a schedule over the parts.
+// Package exec trains a model whose parts run one after another on devices of their own: the port that executors
+// implement, and the engine that drives a schedule over the parts.
 package exec
 
 import (
@@ -9,15 +9,15 @@ import (
 	"github.com/spillway-ml/spillway/workers/graph"
 )
 
-// Executor runs one model, with its data and its loss. The engine owns placement, schedule, checkpoints and failure; the executor owns tensors.
-// Its methods are safe for concurrent use.
+// Executor runs one model, with its data and its loss. The engine owns placement, schedule, checkpoints and failure;
+// the executor owns tensors. Its methods are safe for concurrent use.
 type Executor interface {
 	// Name is the kind of executor: "torch", "gomlx".
 	Name() string
 	// Probe runs the model once, unsplit, and measures its operations.
 	Probe(ctx context.Context, options ProbeOptions) (Probe, error)
-	// Load loads every part of a split with its parameters as the seed makes them: the same ones whatever the split. The pipeline
-	// lives until Close or the end of ctx.
+	// Load loads every part of a split with its parameters as the seed makes them: the same ones whatever the split. The
+	// pipeline lives until Close or the end of ctx.
 	Load(ctx context.Context, layout Layout) (Pipeline, error)
 }
 
@@ -31,7 +31,8 @@ type ProbeOptions struct {
 
 // Probe is what an executor finds out about a model.
 type Probe struct {
-	// Graph holds the operations with what they cost and hold for Samples samples. IDs are stable: the same model has the same.
+	// Graph holds the operations with what they cost and hold for Samples samples. IDs are stable: the same model has the
+	// same.
 	Graph graph.Graph
 	// Samples is how many samples that was.
 	Samples int
@@ -63,7 +64,8 @@ type Device struct {
 	Threads int
 	// CPUs are the cores that a worker with a process of its own is pinned to; nil pins nothing.
 	CPUs []int
-	// Memory is what the part may hold on the device; 0 means no bound. It is kept on CUDA devices; on CPUs the attempt's own limit counts.
+	// Memory is what the part may hold on the device; 0 means no bound. It is kept on CUDA devices; on CPUs the attempt's
+	// own limit counts.
 	Memory quantity.Bytes
 }
 
@@ -78,10 +80,11 @@ const (
 
 // Layout says how a model is split and trained.
 type Layout struct {
-	// Parts are the parts in the order in which a sample passes them; one part is the unsplit model. No tensor goes backwards.
+	// Parts are the parts in the order in which a sample passes them; one part is the unsplit model. No tensor goes
+	// backwards.
 	Parts []Part
-	// Batch is the number of samples of one step, MicroBatches into how many micro-batches it is cut: micro-batch m has the samples from
-	// m*Batch/MicroBatches to (m+1)*Batch/MicroBatches, rounded down.
+	// Batch is the number of samples of one step, MicroBatches into how many micro-batches it is cut: micro-batch m has
+	// the samples from m*Batch/MicroBatches to (m+1)*Batch/MicroBatches, rounded down.
 	Batch, MicroBatches int
 	// Seed makes parameters, the order of samples and dropout masks.
 	Seed uint64
@@ -111,8 +114,8 @@ const (
 	AdamW    = "adamw"
 )
 
-// Optimizer says how gradients become updates; the formulas are those of torch.optim. The zero value is the model's own or, without one, Adam
-// at 0.001.
+// Optimizer says how gradients become updates; the formulas are those of torch.optim. The zero value is the model's own
+// or, without one, Adam at 0.001.
 type Optimizer struct {
 	// Kind is one of those above.
 	Kind string `json:"kind,omitempty"`
@@ -124,12 +127,13 @@ type Optimizer struct {
 	Beta1   float64 `json:"beta1,omitempty"`
 	Beta2   float64 `json:"beta2,omitempty"`
 	Epsilon float64 `json:"epsilon,omitempty"`
-	// WeightDecay is added to gradients, times the parameters; AdamW takes it off the parameters instead, and 0 is 0.01 there.
+	// WeightDecay is added to gradients, times the parameters; AdamW takes it off the parameters instead, and 0 is 0.01
+	// there.
 	WeightDecay float64 `json:"weight_decay,omitempty"`
 }
 
-// Message is what one part hands to others for one micro-batch. Only its executor knows what is in it; tensors need not leave their device
-// or their shared memory.
+// Message is what one part hands to others for one micro-batch. Only its executor knows what is in it; tensors need not
+// leave their device or their shared memory.
 type Message any
 
 // Pipeline is a loaded split.
@@ -138,10 +142,11 @@ type Pipeline interface {
 	Stages() []Stage
 	// Data describes the data.
 	Data() Data
-	// Batch returns the inputs and targets of a step, from 0. The same layout has the same batch for the same step, whatever was asked before. It is
-	// called when no stage runs, and what it returned before is no longer used then.
+	// Batch returns the inputs and targets of a step, from 0. The same layout has the same batch for the same step,
+	// whatever was asked before. It is called when no stage runs, and what it returned before is no longer used then.
 	Batch(ctx context.Context, step int64) (Batch, error)
-	// Write makes the trained model of exported parts, in the form that its users load: a state_dict for PyTorch. It is called when no stage runs.
+	// Write makes the trained model of exported parts, in the form that its users load: a state_dict for PyTorch. It is
+	// called when no stage runs.
 	Write(ctx context.Context, parts []string, path string) error
 	// Close ends every stage. It is called once.
 	Close() error
@@ -167,21 +172,25 @@ type Batch struct {
 
 // Stage is a loaded part. One goroutine at a time calls its methods, except what Export returns.
 type Stage interface {
-	// Forward computes a micro-batch, counted from 0 in each step. from holds, by the number of the stage that made them, the messages of earlier stages. The last stage computes
-	// the loss, too, weighed by the micro-batch's share of the batch's samples; its message may be nil.
+	// Forward computes a micro-batch, counted from 0 in each step. from holds, by the number of the stage that made them,
+	// the messages of earlier stages. The last stage computes the loss, too, weighed by the micro-batch's share of the
+	// batch's samples; its message may be nil.
 	Forward(ctx context.Context, step int64, microBatch int, batch Message, from []Message) (Message, error)
 	// Recompute repeats Forward from the inputs that it kept.
 	Recompute(ctx context.Context, microBatch int) error
-	// Backward computes the gradients of a micro-batch and adds those of the parameters up in the order of calls. cotangents holds, by the number of the stage that made
-	// them, the messages of later stages to this one; the answer holds those to earlier stages by their number, nil where nothing was read. The cotangents of a tensor
-	// are added up from the last stage that read it to the first.
+	// Backward computes the gradients of a micro-batch and adds those of the parameters up in the order of calls.
+	// cotangents holds, by the number of the stage that made them, the messages of later stages to this one; the answer
+	// holds those to earlier stages by their number, nil where nothing was read. The cotangents of a tensor are added up
+	// from the last stage that read it to the first.
 	Backward(ctx context.Context, microBatch int, cotangents []Message) ([]Message, error)
 	// GradientSquares is the sum of the squares of the gradients, for clipping.
 	GradientSquares(ctx context.Context) (float64, error)
-	// Step applies the gradients, each multiplied by scale, and forgets them. It returns the loss of the step where this is the last stage, else 0.
+	// Step applies the gradients, each multiplied by scale, and forgets them. It returns the loss of the step where this
+	// is the last stage, else 0.
 	Step(ctx context.Context, scale float64) (loss float64, err error)
-	// Export takes a copy of the parameters, buffers and optimizer state; training may go on when it returns. wait, which is called once and from any goroutine, returns when the
-	// copy is in the file, in the format of package state, and on the disk.
+	// Export takes a copy of the parameters, buffers and optimizer state; training may go on when it returns. wait, which
+	// is called once and from any goroutine, returns when the copy is in the file, in the format of package state, and on
+	// the disk.
 	Export(ctx context.Context, path string) (wait func() error, err error)
 	// Import replaces them by those in files of a split that need not be this one.
 	Import(ctx context.Context, paths []string) error
@@ -193,6 +202,7 @@ type Stage interface {
 type Usage struct {
 	// Parameters, Gradients, Optimizer and Buffers are sizes of tensors.
 	Parameters, Gradients, Optimizer, Buffers quantity.Bytes
-	// Peak is the most that was held since the stage was loaded, activations and all else included, and Probe.Base left out; 0 where that cannot be measured for a part.
+	// Peak is the most that was held since the stage was loaded, activations and all else included, and Probe.Base left
+	// out; 0 where that cannot be measured for a part.
 	Peak quantity.Bytes
 }

@@ -9,7 +9,8 @@ import (
 )
 
 func FuzzManifest(f *testing.F) {
-	f.Add([]byte(`{"version":1,"step":3,"parts":[{"file":"part-0","bytes":1,"sha256":"` + strings.Repeat("00", 32) + `"}]}`))
+	f.Add([]byte(`{"version":1,"step":3,"parts":[{"file":"part-0","bytes":1,"sha256":"` + strings.Repeat("00", 32) +
+		`"}]}`))
 	f.Add([]byte(`{"version":1,"parts":[{"file":"../a"}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := parseManifest(text)

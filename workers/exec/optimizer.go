@@ -5,8 +5,9 @@ import (
 	"math"
 )
 
-// Filled returns the optimizer with its defaults in place of zeros. It refuses unknown kinds and numbers outside their range. The zero value becomes
-// Adam at 0.001: an executor whose model brings an optimizer of its own asks the model first.
+// Filled returns the optimizer with its defaults in place of zeros. It refuses unknown kinds and numbers outside their
+// range. The zero value becomes Adam at 0.001: an executor whose model brings an optimizer of its own asks the model
+// first.
 func (o Optimizer) Filled() (Optimizer, error) {
 	if o.Kind == "" {
 		if o != (Optimizer{}) {

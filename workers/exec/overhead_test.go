@@ -75,7 +75,8 @@ func TestMeasureTheBubbleBesideItsFormula(t *testing.T) {
 					t.Fatal(err)
 				}
 				formula := float64(stages-1) / float64(microBatches+stages-1)
-				t.Logf("%-5s %d stages, %2d micro-batches: bubble %.3f, formula %.3f, step %v", made.Name, stages, microBatches, report.Bubble(), formula, report.Duration)
+				t.Logf("%-5s %d stages, %2d micro-batches: bubble %.3f, formula %.3f, step %v", made.Name, stages, microBatches,
+					report.Bubble(), formula, report.Duration)
 			}
 		}
 	}

@@ -27,13 +27,15 @@ type run struct {
 	norm    float64
 }
 
-// link carries messages between a stage and the next. What is sent waits in it, so that senders do not: there is room for every micro-batch.
+// link carries messages between a stage and the next. What is sent waits in it, so that senders do not: there is room
+// for every micro-batch.
 type link struct {
 	activations, cotangents chan parcel
 }
 
-// parcel is what travels over a link for a micro-batch. With an activation, messages[0][s] is the message of stage s, for every stage so far:
-// references to what later stages may read. With a cotangent, messages[c][p] is that of consumer c to producer p.
+// parcel is what travels over a link for a micro-batch. With an activation, messages[0][s] is the message of stage s,
+// for every stage so far: references to what later stages may read. With a cotangent, messages[c][p] is that of
+// consumer c to producer p.
 type parcel struct {
 	microBatch int
 	messages   [][]Message
@@ -54,7 +56,10 @@ func newRun(e *Engine, step int64, batch Batch) *run {
 	}
 	links := make([]link, len(e.stages)-1)
 	for i := range links {
-		links[i] = link{activations: make(chan parcel, e.schedule.MicroBatches), cotangents: make(chan parcel, e.schedule.MicroBatches)}
+		links[i] = link{
+			activations: make(chan parcel, e.schedule.MicroBatches),
+			cotangents:  make(chan parcel, e.schedule.MicroBatches),
+		}
 	}
 	for index := range e.schedule.Workers {
 		r.workers = append(r.workers, &worker{run: r, index: index, links: links, held: map[schedule.Instruction]parcel{}})
@@ -85,7 +90,8 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// clipped finds the factor for the gradients: min(1, clip / (norm + 1e-6)), where norm is the square root of the sum of the stages' squares, in their order.
+// clipped finds the factor for the gradients: min(1, clip / (norm + 1e-6)), where norm is the square root of the sum of
+// the stages' squares, in their order.
 func (r *run) clipped(ctx context.Context) error {
 	steps := func(i schedule.Instruction) bool { return i.Kind == schedule.Step }
 	err := r.each(ctx, steps, func(w *worker, ctx context.Context, i schedule.Instruction) (err error) {
@@ -107,7 +113,8 @@ func (r *run) clipped(ctx context.Context) error {
 	return nil
 }
 
-// each lets every worker follow those of its instructions that are wanted, in order, and waits for all. The first error ends them and is returned.
+// each lets every worker follow those of its instructions that are wanted, in order, and waits for all. The first error
+// ends them and is returned.
 func (r *run) each(ctx context.Context, wanted func(schedule.Instruction) bool,
 	do func(*worker, context.Context, schedule.Instruction) error,
 ) error {
@@ -148,7 +155,9 @@ func (r *run) each(ctx context.Context, wanted func(schedule.Instruction) bool,
 var errExit = errors.New("the stage ended the goroutine that called it")
 
 // guarded does an instruction; a panic becomes an error.
-func (w *worker) guarded(ctx context.Context, i schedule.Instruction, do func(*worker, context.Context, schedule.Instruction) error) (err error) {
+func (w *worker) guarded(
+	ctx context.Context, i schedule.Instruction, do func(*worker, context.Context, schedule.Instruction) error,
+) (err error) {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

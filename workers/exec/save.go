@@ -20,10 +20,13 @@ const unfinished = ".unfinished-"
 // tries is how often a directory is made anew that another process swept away between its making and its locking.
 const tries = 5
 
-// Save copies the state of every stage and returns; then training may go on while wait, which is called once and from any goroutine, brings the copy to
-// directory. The directory has its name when all is on the disk: a crash at any moment leaves what was there before, or the new checkpoint. A
-// checkpoint that is there already is replaced. What crashes left unfinished beside it is removed. When ctx ends before wait does, nothing is left.
-func Save(ctx context.Context, pipeline Pipeline, directory string, meta Meta) (wait func() (Checkpoint, error), err error) {
+// Save copies the state of every stage and returns; then training may go on while wait, which is called once and from
+// any goroutine, brings the copy to directory. The directory has its name when all is on the disk: a crash at any
+// moment leaves what was there before, or the new checkpoint. A checkpoint that is there already is replaced. What
+// crashes left unfinished beside it is removed. When ctx ends before wait does, nothing is left.
+func Save(
+	ctx context.Context, pipeline Pipeline, directory string, meta Meta,
+) (wait func() (Checkpoint, error), err error) {
 	s := saving{directory: filepath.Clean(directory), meta: meta}
 	s.meta.Model = pipeline.Data().Model
 	if err := s.begin(); err != nil {

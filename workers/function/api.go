@@ -45,7 +45,10 @@ func (h *Host) routes() *http.ServeMux {
 	handle("GET /2019-09-30/functions/{name}/concurrency", h.getConcurrency)
 	handle("POST /2015-03-31/functions/{name}/invocations", h.invoke)
 	handle("/", func(http.ResponseWriter, *http.Request, []byte) error {
-		return &apiError{status: http.StatusNotFound, code: "UnknownOperationException", message: "This function host does not have the operation."}
+		return &apiError{
+			status: http.StatusNotFound, code: "UnknownOperationException",
+			message: "This function host does not have the operation.",
+		}
 	})
 	return mux
 }
@@ -158,7 +161,8 @@ func (h *Host) createFunction(w http.ResponseWriter, r *http.Request) error {
 	h.mu.Lock()
 	h.functions[c.Name] = &function{config: c, code: held}
 	h.mu.Unlock()
-	h.log.InfoContext(r.Context(), "function created", "function", c.Name, "memory_mb", c.MemoryMB, "timeout_s", c.TimeoutS, "code_bytes", c.CodeBytes)
+	h.log.InfoContext(r.Context(), "function created", "function", c.Name, "memory_mb", c.MemoryMB, "timeout_s",
+		c.TimeoutS, "code_bytes", c.CodeBytes)
 	h.writeJSON(w, http.StatusCreated, c.describe())
 	return nil
 }
@@ -255,7 +259,8 @@ func (h *Host) updateConfiguration(w http.ResponseWriter, r *http.Request, body 
 	f.config = c
 	f.retireLocked()
 	h.mu.Unlock()
-	h.log.InfoContext(r.Context(), "function configuration updated", "function", c.Name, "memory_mb", c.MemoryMB, "timeout_s", c.TimeoutS)
+	h.log.InfoContext(r.Context(), "function configuration updated", "function", c.Name, "memory_mb", c.MemoryMB,
+		"timeout_s", c.TimeoutS)
 	h.writeJSON(w, http.StatusOK, c.describe())
 	return nil
 }
@@ -393,7 +398,8 @@ func (h *Host) reserve(r *http.Request, reserved *int) error {
 		}
 		h.mu.Unlock()
 		if left < 0 {
-			return errInvalid("Specified ReservedConcurrentExecutions for function decreases account's UnreservedConcurrentExecution "+
+			return errInvalid("Specified ReservedConcurrentExecutions for function decreases account's "+
+				"UnreservedConcurrentExecution "+
 				"below its minimum value of [0]: the account has %d", h.opts.Concurrency)
 		}
 	}

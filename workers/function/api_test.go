@@ -49,7 +49,8 @@ func TestAFunctionThatCannotBeIsRefusedWithTheReason(t *testing.T) {
 	} {
 		got := l.create(t, tt.name, tt.changes)
 		if got.status != tt.status || !strings.Contains(got.body, tt.message) {
-			t.Errorf("create %s with %.80q: got %d %s, want %d %q", tt.name, fmt.Sprint(tt.changes), got.status, got.body, tt.status, tt.message)
+			t.Errorf("create %s with %.80q: got %d %s, want %d %q", tt.name, fmt.Sprint(tt.changes), got.status, got.body,
+				tt.status, tt.message)
 		}
 	}
 	if got := len(l.Stats()); got != 1 {
@@ -71,13 +72,19 @@ func TestAFunctionIsDescribedAsAWSDescribesIt(t *testing.T) {
 	t.Parallel()
 	l := newLocal(t, Options{})
 	code := script(t)
-	l.deploy(t, "f", fields{"Code": fields{"ZipFile": code}, "MemorySize": 300, "Description": "d", "Environment": fields{"Variables": fields{"AA": "b"}}})
+	l.deploy(t, "f", fields{
+		"Code": fields{"ZipFile": code}, "MemorySize": 300, "Description": "d",
+		"Environment": fields{"Variables": fields{"AA": "b"}},
+	})
 	sum := sha256.Sum256(code)
 	want := configuration{
 		FunctionName: "f", FunctionArn: "arn:aws:lambda:us-east-1:000000000000:function:f", Description: "d",
-		Role: "arn:aws:iam::000000000000:role/test", Runtime: "provided.al2023", Handler: "bootstrap", MemorySize: 300, Timeout: 3,
-		CodeSha256: base64.StdEncoding.EncodeToString(sum[:]), CodeSize: int64(len(code)), Version: "$LATEST", PackageType: "Zip",
-		Architectures: []string{architecture()}, State: "Active", LastUpdateStatus: "Successful", Environment: &variables{map[string]string{"AA": "b"}},
+		Role: "arn:aws:iam::000000000000:role/test", Runtime: "provided.al2023", Handler: "bootstrap", MemorySize: 300,
+		Timeout:    3,
+		CodeSha256: base64.StdEncoding.EncodeToString(sum[:]), CodeSize: int64(len(code)), Version: "$LATEST",
+		PackageType:   "Zip",
+		Architectures: []string{architecture()}, State: "Active", LastUpdateStatus: "Successful",
+		Environment: &variables{map[string]string{"AA": "b"}},
 	}
 	var list struct{ Functions []configuration }
 	var get struct{ Configuration configuration }
@@ -88,7 +95,10 @@ func TestAFunctionIsDescribedAsAWSDescribesIt(t *testing.T) {
 			t.Errorf("get %q: %d %v", path, got.status, err)
 		}
 	}
-	for name, got := range map[string]configuration{"list": list.Functions[0], "get": get.Configuration, "configuration": one} {
+	for name, got := range map[string]configuration{
+		"list": list.Functions[0], "get": get.Configuration,
+		"configuration": one,
+	} {
 		if got.LastModified == "" {
 			t.Errorf("%s: got no time of the last change", name)
 		}
@@ -110,7 +120,8 @@ func TestNewCodeAndNewSettingsReachTheNextInvocationAndOldCodeGoes(t *testing.T)
 	go func() { running <- l.run(t, "f", order{Op: "sleep", N: 300}) }()
 	eventually(t, "busy", func() bool { return l.stats("f").Busy == 1 })
 	code := fields{"ZipFile": script(t, "# new")}
-	if got := l.call(t, http.MethodPut, "/2015-03-31/functions/f/code", fields{"ZipFile": code["ZipFile"], "DryRun": true}); got.status != http.StatusOK || l.stored("f").CodeSHA256 != old {
+	if got := l.call(t, http.MethodPut, "/2015-03-31/functions/f/code",
+		fields{"ZipFile": code["ZipFile"], "DryRun": true}); got.status != http.StatusOK || l.stored("f").CodeSHA256 != old {
 		t.Errorf("dry run: got %d %s", got.status, got.body)
 	}
 	if got := l.call(t, http.MethodPut, "/2015-03-31/functions/f/code", code); got.status != http.StatusOK {
@@ -125,13 +136,17 @@ func TestNewCodeAndNewSettingsReachTheNextInvocationAndOldCodeGoes(t *testing.T)
 		return os.IsNotExist(err)
 	})
 
-	if got := l.call(t, http.MethodPut, "/2015-03-31/functions/f/configuration", fields{"MemorySize": 129, "Environment": fields{"Variables": fields{"MINE": "new"}}}); got.status != http.StatusOK || !strings.Contains(got.body, `"MemorySize":129`) {
+	if got := l.call(t, http.MethodPut, "/2015-03-31/functions/f/configuration",
+		fields{"MemorySize": 129, "Environment": fields{"Variables": fields{"MINE": "new"}}}); got.status != http.StatusOK ||
+		!strings.Contains(got.body, `"MemorySize":129`) {
 		t.Fatalf("update settings: got %d %s", got.status, got.body)
 	}
-	if got := l.run(t, "f", order{Op: "env"}); got.PID == second || !strings.Contains(strings.Join(got.Env, "\n"), "MINE=new") {
+	if got := l.run(t, "f", order{Op: "env"}); got.PID == second ||
+		!strings.Contains(strings.Join(got.Env, "\n"), "MINE=new") {
 		t.Errorf("after new settings: got %+v, want a new environment with them", got)
 	}
-	if got := l.call(t, http.MethodPut, "/2015-03-31/functions/f/configuration", fields{"MemorySize": 1}); got.status != http.StatusBadRequest {
+	if got := l.call(t, http.MethodPut, "/2015-03-31/functions/f/configuration", fields{"MemorySize": 1}); got.status !=
+		http.StatusBadRequest {
 		t.Errorf("settings out of range: got %d %s", got.status, got.body)
 	}
 }
@@ -181,7 +196,10 @@ func TestARestartKeepsFunctionsAndSweepsWhatACrashLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := hex.EncodeToString(make([]byte, sha256.Size))
-	for _, path := range []string{".tmp/env-1/file", "f/" + sum + "/bootstrap", "half/" + sum + "/bootstrap", "torn/function.json"} {
+	for _, path := range []string{
+		".tmp/env-1/file", "f/" + sum + "/bootstrap", "half/" + sum + "/bootstrap",
+		"torn/function.json",
+	} {
 		path = filepath.Join(dir, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -250,7 +268,10 @@ func TestWhatAFunctionPrintsIsLoggedLineByLineAndItsVariablesAreNot(t *testing.T
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`msg="function output" function=f line="line 0"`, `line="line 1"`, `msg="invocation ended"`} {
+	for _, want := range []string{
+		`msg="function output" function=f line="line 0"`, `line="line 1"`,
+		`msg="invocation ended"`,
+	} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("log: got\n%s\nwant %s", log.String(), want)
 		}

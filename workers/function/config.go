@@ -138,7 +138,8 @@ func (in createInput) config() (config, error) {
 	set(&c.TimeoutS, in.Timeout)
 	switch {
 	case !isName(c.Name):
-		return c, errInvalid("'functionName' %q is not a function name: letters, digits, - and _, at most 64", in.FunctionName)
+		return c, errInvalid("'functionName' %q is not a function name: letters, digits, - and _, at most 64",
+			in.FunctionName)
 	case in.PackageType != "" && in.PackageType != "Zip":
 		return c, errInvalid("package type %q does not run here: deploy a zip", in.PackageType)
 	case len(in.Layers) > 0:
@@ -156,9 +157,11 @@ func (c config) check() error {
 	case !strings.HasPrefix(c.Runtime, "provided"):
 		return errInvalid("runtime %q does not run here: use provided.al2023 with a bootstrap", c.Runtime)
 	case c.MemoryMB < minMemoryMB || c.MemoryMB > maxMemoryMB:
-		return errInvalid("'MemorySize' value %d failed to satisfy constraint: between %d and %d MB", c.MemoryMB, minMemoryMB, maxMemoryMB)
+		return errInvalid("'MemorySize' value %d failed to satisfy constraint: between %d and %d MB", c.MemoryMB, minMemoryMB,
+			maxMemoryMB)
 	case c.TimeoutS < 1 || c.TimeoutS > maxTimeoutS:
-		return errInvalid("'Timeout' value %d failed to satisfy constraint: between 1 and %d seconds", c.TimeoutS, maxTimeoutS)
+		return errInvalid("'Timeout' value %d failed to satisfy constraint: between 1 and %d seconds", c.TimeoutS,
+			maxTimeoutS)
 	}
 	return checkVariables(c.Variables)
 }
@@ -206,14 +209,18 @@ func checkVariables(variables map[string]string) error {
 		size += len(k) + len(v)
 		switch {
 		case slices.Contains(reservedVariables(), k):
-			return errInvalid("Lambda was unable to configure your environment variables because the environment variables you have "+
-				"provided contains reserved keys that are currently not supported for modification. Reserved keys used in this request: %s", k)
+			return errInvalid("Lambda was unable to configure your environment variables because the environment "+
+				"variables you have "+
+				"provided contains reserved keys that are currently not supported for modification. Reserved keys used in this "+
+				"request: %s", k)
 		case !variablePattern.MatchString(k), strings.ContainsRune(v, 0):
-			return errInvalid("environment variable %q: a name is a letter and then at least one letter, digit or _; a value has no zero byte", k)
+			return errInvalid("environment variable %q: a name is a letter and then at least one letter, digit or _; a value "+
+				"has no zero byte", k)
 		}
 	}
 	if size > maxVariableBytes {
-		return errInvalid("Lambda was unable to configure your environment variables because the environment variables you have "+
+		return errInvalid("Lambda was unable to configure your environment variables because the environment "+
+			"variables you have "+
 			"provided exceeded the 4KB limit: %d bytes", size)
 	}
 	return nil

@@ -103,7 +103,8 @@ func (h *Host) launch(env *environment) error {
 	return nil
 }
 
-// admit lets the user of environments, if that is another than this process's, reach an environment's code and its temporary directory.
+// admit lets the user of environments, if that is another than this process's, reach an environment's code and its
+// temporary directory.
 func (h *Host) admit(code, tmp string) error {
 	user := h.opts.User
 	return errors.Join(

@@ -22,7 +22,10 @@ type apiError struct {
 func (e *apiError) Error() string { return e.code + ": " + e.message }
 
 func errInvalid(format string, args ...any) error {
-	return &apiError{status: http.StatusBadRequest, code: "InvalidParameterValueException", message: fmt.Sprintf(format, args...)}
+	return &apiError{
+		status: http.StatusBadRequest, code: "InvalidParameterValueException",
+		message: fmt.Sprintf(format, args...),
+	}
 }
 
 func errContent(message string) error {
@@ -30,11 +33,17 @@ func errContent(message string) error {
 }
 
 func errNotFound(name string) error {
-	return &apiError{status: http.StatusNotFound, code: "ResourceNotFoundException", message: "Function not found: " + name}
+	return &apiError{
+		status: http.StatusNotFound, code: "ResourceNotFoundException",
+		message: "Function not found: " + name,
+	}
 }
 
 func errExists(name string) error {
-	return &apiError{status: http.StatusConflict, code: "ResourceConflictException", message: "Function already exist: " + name}
+	return &apiError{
+		status: http.StatusConflict, code: "ResourceConflictException",
+		message: "Function already exist: " + name,
+	}
 }
 
 func errTooLarge(limit int) error {
@@ -52,11 +61,17 @@ func errUploadTooLarge() error {
 }
 
 func errThrottled(reason string) error {
-	return &apiError{status: http.StatusTooManyRequests, code: "TooManyRequestsException", message: "Rate Exceeded.", reason: reason}
+	return &apiError{
+		status: http.StatusTooManyRequests, code: "TooManyRequestsException", message: "Rate Exceeded.",
+		reason: reason,
+	}
 }
 
 func errShutdown() error {
-	return &apiError{status: http.StatusServiceUnavailable, code: "ServiceException", message: "The function host is shutting down."}
+	return &apiError{
+		status: http.StatusServiceUnavailable, code: "ServiceException",
+		message: "The function host is shutting down.",
+	}
 }
 
 // errRefused is a refusal of the guard.
@@ -81,7 +96,10 @@ func (h *Host) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	e, ok := errors.AsType[*apiError](err)
 	if !ok {
 		kind = "Service"
-		e = &apiError{status: http.StatusInternalServerError, code: "ServiceException", message: "The function host failed; its log tells more."}
+		e = &apiError{
+			status: http.StatusInternalServerError, code: "ServiceException",
+			message: "The function host failed; its log tells more.",
+		}
 		h.log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	w.Header().Set("X-Amzn-Errortype", e.code)

@@ -8,7 +8,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/function"
 )
 
-// The caller listens; AWS clients find the host through the environment variable AWS_ENDPOINT_URL_LAMBDA, and sign with its key.
+// The caller listens; AWS clients find the host through the environment variable AWS_ENDPOINT_URL_LAMBDA, and sign with
+// its key.
 func ExampleHost() {
 	dir, err := os.MkdirTemp("", "functions-*")
 	if err != nil {

@@ -25,11 +25,12 @@
 //
 // # Who may call
 //
-// A Host acts only on requests whose AWS signature (Signature Version 4, the whole body included) was made with its own key:
-// [AccessKeyID] and [Options.Secret]. It refuses those of web pages and those to another host's name. Listen on loopback only: nothing is
-// encrypted. The Runtime API of an environment lies below a path that nobody can guess and that only its process is told, as part of
-// AWS_LAMBDA_RUNTIME_API (host:port/path): runtimes that put the value into a URL, such as that of Go, take it as it is, but those that
-// take it apart into a host and a port do not run here.
+// A Host acts only on requests whose AWS signature (Signature Version 4, the whole body included) was made with its own
+// key:
+// [AccessKeyID] and [Options.Secret]. It refuses those of web pages and those to another host's name. Listen on
+// loopback only: nothing is encrypted. The Runtime API of an environment lies below a path that nobody can guess and
+// that only its process is told, as part of AWS_LAMBDA_RUNTIME_API (host:port/path): runtimes that put the value into a
+// URL, such as that of Go, take it as it is, but those that take it apart into a host and a port do not run here.
 package function
 
 import (
@@ -84,7 +85,8 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Secret == "":
 		return o, errors.New("no secret, with which callers sign their requests: set Secret")
 	case o.KeepAlive < 0 || o.Concurrency < 0 || o.ColdStart < 0 || o.InitTimeout < 0:
-		return o, fmt.Errorf("negative option: keep alive %v, concurrency %d, cold start %v, init timeout %v; zero means the default",
+		return o, fmt.Errorf("negative option: keep alive %v, concurrency %d, cold start %v, init timeout %v; zero means "+
+			"the default",
 			o.KeepAlive, o.Concurrency, o.ColdStart, o.InitTimeout)
 	}
 	o.KeepAlive = cmp.Or(o.KeepAlive, 5*time.Minute)
@@ -192,7 +194,8 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.handler.ServeHTTP(w, r)
 }
 
-// serve answers what the guard admits: any caller of this machine that is no web page. Who it is only its signature tells.
+// serve answers what the guard admits: any caller of this machine that is no web page. Who it is only its signature
+// tells.
 func (h *Host) serve(w http.ResponseWriter, r *http.Request) {
 	if !h.enter() {
 		h.writeError(w, r, errShutdown())

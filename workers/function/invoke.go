@@ -236,7 +236,8 @@ func (h *Host) deliver(f *function, req request, since time.Time) {
 		}
 		delay, again := retryDelay(failures, refusals, err != nil, time.Since(since))
 		if !again {
-			h.log.Warn("asynchronous invocation dropped", "function", h.settings(f).Name, "request_id", req.id, "failures", failures, "error", err)
+			h.log.Warn("asynchronous invocation dropped", "function", h.settings(f).Name, "request_id", req.id, "failures",
+				failures, "error", err)
 			return
 		}
 		timer := time.NewTimer(delay)

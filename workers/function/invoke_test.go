@@ -23,17 +23,20 @@ func TestAnInvocationIsColdAndTheNextOneIsWarmInTheSameProcess(t *testing.T) {
 
 	cold := l.invoke(t, "f", order{Op: "print", N: 2})
 	want := regexp.MustCompile(`^START RequestId: (\S+) Version: \$LATEST\nline 0\nline 1\nEND RequestId: (\S+)\n` +
-		`REPORT RequestId: (\S+)\tDuration: \d+\.\d\d ms\tBilled Duration: \d+ ms\tMemory Size: 256 MB\tMax Memory Used: [1-9]\d* MB\tInit Duration: \d+\.\d\d ms\t\n$`)
+		`REPORT RequestId: (\S+)\tDuration: \d+\.\d\d ms\tBilled Duration: \d+ ms\tMemory Size: 256 MB\tMax Memory Used: ` +
+		`[1-9]\d* MB\tInit Duration: \d+\.\d\d ms\t\n$`)
 	if tail := cold.tail(t); !want.MatchString(tail) {
 		t.Errorf("log tail of the cold invocation: got %q, want %s", tail, want)
 	}
 	first := l.run(t, "f", order{})
-	if tail := l.invoke(t, "f", order{}).tail(t); strings.Contains(tail, "Init Duration") || strings.Contains(tail, "line") {
+	if tail := l.invoke(t, "f", order{}).tail(t); strings.Contains(tail, "Init Duration") ||
+		strings.Contains(tail, "line") {
 		t.Errorf("log tail of a warm invocation: got %q, want neither an init nor earlier output", tail)
 	}
 	second := l.run(t, "f", order{})
 	if first.PID != second.PID || first.LeftMS <= 15_000 || first.LeftMS > 20_000 {
-		t.Errorf("got processes %d and %d with %d ms left, want one process with almost 20 s", first.PID, second.PID, first.LeftMS)
+		t.Errorf("got processes %d and %d with %d ms left, want one process with almost 20 s", first.PID, second.PID,
+			first.LeftMS)
 	}
 	wantStats := []FunctionStats{{Function: "f", Live: 1, Idle: 1, Cold: 1, Warm: 3}}
 	if diff := cmp.Diff(wantStats, l.Stats()); diff != "" {
@@ -60,17 +63,62 @@ func TestAFailingFunctionIsReportedAsAWSReportsIt(t *testing.T) {
 		report   string // part of the log tail
 		reused   bool
 	}{
-		{"an error is returned and the environment lives on", "f", order{Op: "error"}, `{"errorMessage":"bad input","errorType":"errorString"}`, "Max Memory Used", true},
-		{"a panic is returned with its stack", "f", order{Op: "panic"}, `{"errorMessage":"boom","errorType":"string","stackTrace":`, "Status: error\tError Type: string", false},
-		{"an exit names its status", "f", order{Op: "exit"}, `"errorType":"Runtime.ExitError","errorMessage":"RequestId: ID Error: Runtime exited with error: exit status 3"`, "Status: error\tError Type: Runtime.ExitError", false},
-		{"a timeout kills", "brief", order{Op: "sleep", N: 60_000}, `"errorType":"Sandbox.Timedout","errorMessage":"RequestId: ID Error: Task timed out after 1.00 seconds"`, "Duration: 1000.00 ms\tBilled Duration: ", false},
-		{"too much memory kills", "f", order{Op: "alloc", N: 300}, `"errorType":"Runtime.ExitError","errorMessage":"RequestId: ID Error: Runtime exited with error: signal: killed"`, "Status: error\tError Type: Runtime.OutOfMemory", false},
-		{"too much memory in a child process kills", "f", order{Op: "alloc in a child", N: 300}, `"errorType":"Runtime.ExitError"`, "Status: error\tError Type: Runtime.OutOfMemory", false},
-		{"too large an answer is refused", "large", order{Op: "pad", N: 7 << 20}, `"errorType":"Function.ResponseSizeTooLarge"`, "REPORT", false},
+		{
+			"an error is returned and the environment lives on", "f",
+			order{Op: "error"},
+			`{"errorMessage":"bad input","errorType":"errorString"}`, "Max Memory Used", true,
+		},
+		{
+			"a panic is returned with its stack", "f",
+			order{Op: "panic"},
+			`{"errorMessage":"boom","errorType":"string","stackTrace":`, "Status: error\tError Type: string", false,
+		},
+		{
+			"an exit names its status", "f",
+			order{Op: "exit"},
+			`"errorType":"Runtime.ExitError","errorMessage":"RequestId: ID Error: Runtime exited with error: exit status 3"`,
+			"Status: error\tError Type: Runtime.ExitError", false,
+		},
+		{
+			"a timeout kills", "brief",
+			order{Op: "sleep", N: 60_000},
+			`"errorType":"Sandbox.Timedout","errorMessage":"RequestId: ID Error: Task timed out after 1.00 seconds"`,
+			"Duration: 1000.00 ms\tBilled Duration: ", false,
+		},
+		{
+			"too much memory kills", "f",
+			order{Op: "alloc", N: 300},
+			`"errorType":"Runtime.ExitError","errorMessage":"RequestId: ID Error: Runtime exited with error: signal: killed"`,
+			"Status: error\tError Type: Runtime.OutOfMemory", false,
+		},
+		{
+			"too much memory in a child process kills", "f",
+			order{Op: "alloc in a child", N: 300},
+			`"errorType":"Runtime.ExitError"`, "Status: error\tError Type: Runtime.OutOfMemory", false,
+		},
+		{
+			"too large an answer is refused", "large",
+			order{Op: "pad", N: 7 << 20},
+			`"errorType":"Function.ResponseSizeTooLarge"`, "REPORT", false,
+		},
 		{"an exit during init names its status", "init-exit", order{}, `exit status 4`, "Init Duration", false},
-		{"an init that takes too long is killed", "init-hang", order{}, `Init timed out after 0.20 seconds`, "Status: timeout", false},
-		{"a zip without a bootstrap has no entrypoint", "no-bootstrap", order{}, `"errorType":"Runtime.InvalidEntrypoint"`, "Status: error", false},
-		{"a bootstrap that is not executable is no entrypoint", "not-executable", order{}, `"errorType":"Runtime.InvalidEntrypoint"`, "Status: error", false},
+		{
+			"an init that takes too long is killed", "init-hang",
+			order{},
+			`Init timed out after 0.20 seconds`,
+			"Status: timeout", false,
+		},
+		{
+			"a zip without a bootstrap has no entrypoint", "no-bootstrap",
+			order{},
+			`"errorType":"Runtime.InvalidEntrypoint"`,
+			"Status: error", false,
+		},
+		{
+			"a bootstrap that is not executable is no entrypoint", "not-executable",
+			order{},
+			`"errorType":"Runtime.InvalidEntrypoint"`, "Status: error", false,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := l
@@ -121,10 +169,33 @@ func TestARequestThatCannotRunIsRefusedAsAWSRefusesIt(t *testing.T) {
 		{"an unknown version in the name", "f%3A7/invocations", order{}, nil, 404, "ResourceNotFoundException"},
 		{"a payload that is not JSON", "f/invocations", []byte("{"), nil, 400, "InvalidRequestContentException"},
 		{"a payload over 6 MB", "f/invocations", strings.Repeat("x", 6<<20), nil, 413, "RequestTooLargeException"},
-		{"an event over 1 MB", "f/invocations", strings.Repeat("x", 1<<20), []string{"X-Amz-Invocation-Type", "Event"}, 413, "RequestTooLargeException"},
-		{"a client context that is not base64", "f/invocations", order{}, []string{"X-Amz-Client-Context", "{}"}, 400, "InvalidRequestContentException"},
-		{"a client context that is not JSON", "f/invocations", order{}, []string{"X-Amz-Client-Context", "AAAA"}, 400, "InvalidRequestContentException"},
-		{"an unknown invocation type", "f/invocations", order{}, []string{"X-Amz-Invocation-Type", "Later"}, 400, "InvalidParameterValueException"},
+		{
+			"an event over 1 MB", "f/invocations", strings.Repeat("x", 1<<20),
+			[]string{"X-Amz-Invocation-Type", "Event"},
+			413,
+			"RequestTooLargeException",
+		},
+		{
+			"a client context that is not base64", "f/invocations",
+			order{},
+			[]string{"X-Amz-Client-Context", "{}"},
+			400,
+			"InvalidRequestContentException",
+		},
+		{
+			"a client context that is not JSON", "f/invocations",
+			order{},
+			[]string{"X-Amz-Client-Context", "AAAA"},
+			400,
+			"InvalidRequestContentException",
+		},
+		{
+			"an unknown invocation type", "f/invocations",
+			order{},
+			[]string{"X-Amz-Invocation-Type", "Later"},
+			400,
+			"InvalidParameterValueException",
+		},
 		{"an operation that this host does not have", "f/versions", order{}, nil, 404, "UnknownOperationException"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -147,12 +218,14 @@ func TestADryRunAnEventAndAClientContextAreUnderstood(t *testing.T) {
 	if s := l.stats("f"); s.Cold != 0 {
 		t.Errorf("a dry run ran: %+v", s)
 	}
-	if got := l.invoke(t, "f", nil, "X-Amz-Invocation-Type", "Event"); got.status != http.StatusAccepted || got.body != "" {
+	if got := l.invoke(t, "f", nil, "X-Amz-Invocation-Type", "Event"); got.status != http.StatusAccepted ||
+		got.body != "" {
 		t.Errorf("event: got %d %q, want 202 without a body", got.status, got.body)
 	}
 	eventually(t, "the event ran", func() bool { return l.stats("f").Idle == 1 })
 	context := base64.StdEncoding.EncodeToString([]byte("{\n\"custom\": {\"a\": \"b\"}}"))
-	if got := l.invoke(t, "arn:aws:lambda:us-east-1:000000000000:function:f:$LATEST", order{Op: "context"}, "X-Amz-Client-Context", context); !strings.Contains(got.body, `"custom":{"a":"b"}`) {
+	if got := l.invoke(t, "arn:aws:lambda:us-east-1:000000000000:function:f:$LATEST", order{Op: "context"},
+		"X-Amz-Client-Context", context); !strings.Contains(got.body, `"custom":{"a":"b"}`) {
 		t.Errorf("client context: got %s, want it in the answer", got.body)
 	}
 }
@@ -185,10 +258,13 @@ func TestConcurrencyOverALimitIsThrottled(t *testing.T) {
 	l := newLocal(t, Options{Concurrency: 3})
 	l.deploy(t, "reserved", fields{"Timeout": 60})
 	l.deploy(t, "other", fields{"Timeout": 60})
-	if got := l.call(t, http.MethodPut, "/2017-10-31/functions/reserved/concurrency", fields{"ReservedConcurrentExecutions": 4}); got.code() != "InvalidParameterValueException" {
+	if got := l.call(t, http.MethodPut, "/2017-10-31/functions/reserved/concurrency",
+		fields{"ReservedConcurrentExecutions": 4}); got.code() != "InvalidParameterValueException" {
 		t.Errorf("reserving more than there is: got %d %s", got.status, got.body)
 	}
-	if got := l.call(t, http.MethodPut, "/2017-10-31/functions/reserved/concurrency", fields{"ReservedConcurrentExecutions": 1}); got.status != http.StatusOK || got.body != `{"ReservedConcurrentExecutions":1}` {
+	if got := l.call(t, http.MethodPut, "/2017-10-31/functions/reserved/concurrency",
+		fields{"ReservedConcurrentExecutions": 1}); got.status != http.StatusOK ||
+		got.body != `{"ReservedConcurrentExecutions":1}` {
 		t.Errorf("reserve: got %d %s", got.status, got.body)
 	}
 	var wg sync.WaitGroup
@@ -200,7 +276,8 @@ func TestConcurrencyOverALimitIsThrottled(t *testing.T) {
 	for name, reason := range map[string]string{"reserved": reasonReserved, "other": reasonAccount} {
 		got := l.invoke(t, name, order{})
 		want := fmt.Sprintf(`{"Type":"User","message":"Rate Exceeded.","Reason":%q}`, reason)
-		if got.status != http.StatusTooManyRequests || got.code() != "TooManyRequestsException" || got.body != want || got.header.Get("Retry-After") == "" {
+		if got.status != http.StatusTooManyRequests || got.code() != "TooManyRequestsException" || got.body != want ||
+			got.header.Get("Retry-After") == "" {
 			t.Errorf("%s: got %d %s %s, want 429 %s", name, got.status, got.code(), got.body, want)
 		}
 		if s := l.stats(name); s.Throttled != 1 {
@@ -211,7 +288,8 @@ func TestConcurrencyOverALimitIsThrottled(t *testing.T) {
 		t.Fatal(err)
 	}
 	wg.Wait()
-	if got := l.call(t, http.MethodDelete, "/2017-10-31/functions/reserved/concurrency", nil); got.status != http.StatusNoContent {
+	if got := l.call(t, http.MethodDelete, "/2017-10-31/functions/reserved/concurrency", nil); got.status !=
+		http.StatusNoContent {
 		t.Errorf("end the reservation: got %d %s", got.status, got.body)
 	}
 	if got := l.call(t, http.MethodGet, "/2019-09-30/functions/reserved/concurrency", nil); got.body != "{}" {
@@ -299,9 +377,13 @@ func TestAFunctionSeesItsOwnEnvironmentOnly(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", k, env[k], want)
 		}
 	}
-	known := []string{"AWS_LAMBDA_RUNTIME_API", "LAMBDA_TASK_ROOT", "TMPDIR", "PATH", "TZ", "MINE", "LANG", "GOMEMLIMIT", "_HANDLER", "_X_AMZN_TRACE_ID"}
+	known := []string{
+		"AWS_LAMBDA_RUNTIME_API", "LAMBDA_TASK_ROOT", "TMPDIR", "PATH", "TZ", "MINE", "LANG", "GOMEMLIMIT",
+		"_HANDLER", "_X_AMZN_TRACE_ID",
+	}
 	for name, value := range env {
-		if strings.HasPrefix(name, "AWS_LAMBDA_") || strings.HasSuffix(name, "_REGION") || slices.Contains([]string{"PWD", "OLDPWD", "SHLVL", "_"}, name) {
+		if strings.HasPrefix(name, "AWS_LAMBDA_") || strings.HasSuffix(name, "_REGION") ||
+			slices.Contains([]string{"PWD", "OLDPWD", "SHLVL", "_"}, name) {
 			continue // named by AWS, or of the shell that is the bootstrap
 		}
 		if !slices.Contains(known, name) || strings.Contains(value, testSecret) {

@@ -205,7 +205,8 @@ func sign(t *testing.T, req *http.Request, body []byte, id, secret string, at ti
 	t.Helper()
 	sum := sha256.Sum256(body)
 	key := aws.Credentials{AccessKeyID: id, SecretAccessKey: secret}
-	if err := v4.NewSigner().SignHTTP(t.Context(), key, req, hex.EncodeToString(sum[:]), "lambda", "us-east-1", at); err != nil {
+	if err := v4.NewSigner().SignHTTP(t.Context(), key, req, hex.EncodeToString(sum[:]), "lambda", "us-east-1", at); err !=
+		nil {
 		t.Fatal(err)
 	}
 }
@@ -233,7 +234,10 @@ type fields = map[string]any
 // create makes a function from script with some fields changed.
 func (l local) create(t *testing.T, name string, changes fields) answered {
 	t.Helper()
-	in := fields{"FunctionName": name, "Role": "arn:aws:iam::000000000000:role/test", "Runtime": "provided.al2023", "Handler": "bootstrap"}
+	in := fields{
+		"FunctionName": name, "Role": "arn:aws:iam::000000000000:role/test", "Runtime": "provided.al2023",
+		"Handler": "bootstrap",
+	}
 	if _, ok := changes["Code"]; !ok {
 		in["Code"] = fields{"ZipFile": script(t)}
 	}
@@ -252,7 +256,8 @@ func (l local) deploy(t *testing.T, name string, changes fields) {
 // invoke runs a function with the log tail.
 func (l local) invoke(t *testing.T, name string, in any, header ...string) answered {
 	t.Helper()
-	return l.call(t, http.MethodPost, "/2015-03-31/functions/"+name+"/invocations", in, append(header, "X-Amz-Log-Type", "Tail")...)
+	return l.call(t, http.MethodPost, "/2015-03-31/functions/"+name+"/invocations", in,
+		append(header, "X-Amz-Log-Type", "Tail")...)
 }
 
 // run runs a function that must succeed.
@@ -260,7 +265,8 @@ func (l local) run(t *testing.T, name string, in order) reply {
 	t.Helper()
 	got := l.invoke(t, name, in)
 	var out reply
-	if err := json.Unmarshal([]byte(got.body), &out); err != nil || got.status != http.StatusOK || got.functionError() != "" {
+	if err := json.Unmarshal([]byte(got.body), &out); err != nil || got.status != http.StatusOK ||
+		got.functionError() != "" {
 		t.Errorf("invoke %s %+v: got %d %q %s", name, in, got.status, got.functionError(), got.body)
 	}
 	return out

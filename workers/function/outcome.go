@@ -54,7 +54,10 @@ func judge(end ending, posted *answer, id string, timeout time.Duration, exitErr
 
 // failure returns the answer that AWS gives for an error of the environment rather than of the function's code.
 func failure(id, errorType, message string) answer {
-	return answer{failed: true, errorType: errorType, payload: errorPayload(errorType, "RequestId: "+id+" Error: "+message)}
+	return answer{
+		failed: true, errorType: errorType,
+		payload: errorPayload(errorType, "RequestId: "+id+" Error: "+message),
+	}
 }
 
 // errorPayload returns the JSON of a function error.
@@ -108,7 +111,8 @@ func (r report) billed() int64 {
 // String returns the line as AWS writes it, fields separated by tabs.
 func (r report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "REPORT RequestId: %s\tDuration: %s\tBilled Duration: %d ms\tMemory Size: %d MB\tMax Memory Used: %d MB\t",
+	fmt.Fprintf(&b, "REPORT RequestId: %s\tDuration: %s\tBilled Duration: %d ms\tMemory Size: %d MB\tMax Memory "+
+		"Used: %d MB\t",
 		r.id, milliseconds(r.duration), r.billed(), r.memoryMB, r.maxMemoryMB)
 	if r.initialized > 0 {
 		fmt.Fprintf(&b, "Init Duration: %s\t", milliseconds(r.initialized))

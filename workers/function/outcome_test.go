@@ -24,10 +24,22 @@ func TestAnAnswerFollowsFromHowTheInvocationEnded(t *testing.T) {
 		{"finished with a payload", finished, ok, `1`},
 		{"finished with an error", finished, failed, `{"errorType":"E"}`},
 		{"exit after an error: the error stands", exited, failed, `{"errorType":"E"}`},
-		{"exit after a payload: the invocation was not complete", exited, ok, `{"errorType":"Runtime.ExitError","errorMessage":"RequestId: id Error: Runtime exited with error: signal: killed"}`},
-		{"exit without an answer", exited, nil, `{"errorType":"Runtime.ExitError","errorMessage":"RequestId: id Error: Runtime exited with error: signal: killed"}`},
-		{"timeout after a payload", timedOut, ok, `{"errorType":"Sandbox.Timedout","errorMessage":"RequestId: id Error: Task timed out after 3.00 seconds"}`},
-		{"exit before it was taken", undelivered, nil, `{"errorType":"Runtime.ExitError","errorMessage":"RequestId: id Error: Runtime exited with error: signal: killed"}`},
+		{
+			"exit after a payload: the invocation was not complete", exited, ok,
+			`{"errorType":"Runtime.ExitError","errorMessage":"RequestId: id Error: Runtime exited with error: signal: killed"}`,
+		},
+		{
+			"exit without an answer", exited, nil,
+			`{"errorType":"Runtime.ExitError","errorMessage":"RequestId: id Error: Runtime exited with error: signal: killed"}`,
+		},
+		{
+			"timeout after a payload", timedOut, ok,
+			`{"errorType":"Sandbox.Timedout","errorMessage":"RequestId: id Error: Task timed out after 3.00 seconds"}`,
+		},
+		{
+			"exit before it was taken", undelivered, nil,
+			`{"errorType":"Runtime.ExitError","errorMessage":"RequestId: id Error: Runtime exited with error: signal: killed"}`,
+		},
 	} {
 		got := judge(tt.end, tt.posted, "id", 3*time.Second, errors.New("signal: killed"))
 		if diff := cmp.Diff(tt.want, string(got.payload)); diff != "" {
@@ -50,8 +62,12 @@ func TestAReportIsWrittenAsAWSWritesIt(t *testing.T) {
 			"REPORT RequestId: i\tDuration: 1.50 ms\tBilled Duration: 2 ms\tMemory Size: 128 MB\tMax Memory Used: 33 MB\t",
 		},
 		{
-			report{id: "i", duration: time.Second, initialized: 100*time.Millisecond + 1, memoryMB: 512, status: "error", errorType: "E"},
-			"REPORT RequestId: i\tDuration: 1000.00 ms\tBilled Duration: 1101 ms\tMemory Size: 512 MB\tMax Memory Used: 0 MB\tInit Duration: 100.00 ms\tStatus: error\tError Type: E\t",
+			report{
+				id: "i", duration: time.Second, initialized: 100*time.Millisecond + 1, memoryMB: 512, status: "error",
+				errorType: "E",
+			},
+			"REPORT RequestId: i\tDuration: 1000.00 ms\tBilled Duration: 1101 ms\tMemory Size: 512 MB\tMax Memory Used: 0 " +
+				"MB\tInit Duration: 100.00 ms\tStatus: error\tError Type: E\t",
 		},
 	} {
 		if diff := cmp.Diff(tt.want, tt.report.String()); diff != "" {

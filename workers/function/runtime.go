@@ -16,9 +16,9 @@ import (
 const maxErrorBytes = 1 << 20
 
 // runtimeAPI returns the Runtime API of one environment, below the path /secret of its address:
-// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html. Others, web pages among them, learn nothing there and can
-// do nothing. It has no access.Guard: a runtime knows no credential but the path, is no browser, and may take for a body as
-// long as its invocation lasts.
+// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html. Others, web pages among them, learn nothing there and
+// can do nothing. It has no access.Guard: a runtime knows no credential but the path, is no browser, and may take for a
+// body as long as its invocation lasts.
 func (e *environment) runtimeAPI(address, secret string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", e.serveNext)
@@ -95,8 +95,8 @@ func (e *environment) completeCurrent() bool {
 	return true
 }
 
-// deadline returns until when the answer to invocation id may arrive: a handler that streams it may pause for as long as
-// it may run.
+// deadline returns until when the answer to invocation id may arrive: a handler that streams it may pause for as long
+// as it may run.
 func (e *environment) deadline(id string) time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -99,7 +99,8 @@ func (s signature) checkTime(day string, now time.Time) error {
 			what = "Signature not yet current"
 		}
 		return errSignature(fmt.Sprintf("%s: it was made at %s, and here it is %s; they may differ by %d minutes: "+
-			"set the clock of the caller or of this machine right", what, s.time, now.UTC().Format(timeLayout), int(clockSkew.Minutes())))
+			"set the clock of the caller or of this machine right", what, s.time, now.UTC().Format(timeLayout),
+			int(clockSkew.Minutes())))
 	}
 	return nil
 }
@@ -117,8 +118,8 @@ func (s signature) checkNames(r *http.Request) error {
 	return nil
 }
 
-// verify reports whether who signed r knew the secret and meant a body with this digest, in hexadecimal digits. It takes
-// the same time whatever is wrong with the signature.
+// verify reports whether who signed r knew the secret and meant a body with this digest, in hexadecimal digits. It
+// takes the same time whatever is wrong with the signature.
 func (s signature) verify(r *http.Request, secret, digest string) bool {
 	request := sha256.Sum256([]byte(s.canonical(r, digest)))
 	text := strings.Join([]string{algorithm, s.time, s.scope, hex.EncodeToString(request[:])}, "\n")

@@ -24,12 +24,16 @@ func TestAttackNothingButWhatTheSDKSignsIsVerified(t *testing.T) {
 		sum := sha256.Sum256(body)
 		digest := hex.EncodeToString(sum[:])
 		text := rapid.String()
-		target := url.URL{Scheme: "http", Host: "127.0.0.1:7", RawQuery: url.Values(rapid.MapOf(text, rapid.SliceOfN(text, 1, 3)).Draw(t, "query")).Encode()}
+		target := url.URL{
+			Scheme: "http", Host: "127.0.0.1:7",
+			RawQuery: url.Values(rapid.MapOf(text, rapid.SliceOfN(text, 1, 3)).Draw(t, "query")).Encode(),
+		}
 		target.Path = "/2015-03-31/functions/" + text.Draw(t, "name")
 		if rapid.Bool().Draw(t, "slashes within a name are escaped") {
 			target.RawPath = "/2015-03-31/functions/" + url.PathEscape(target.Path[len("/2015-03-31/functions/"):])
 		}
-		method := rapid.SampledFrom([]string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete}).Draw(t, "method")
+		method := rapid.SampledFrom([]string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete}).
+			Draw(t, "method")
 		var reader io.Reader = bytes.NewReader(body)
 		if rapid.Bool().Draw(t, "streamed") {
 			reader = io.MultiReader(reader)
@@ -60,7 +64,8 @@ func TestAttackNothingButWhatTheSDKSignsIsVerified(t *testing.T) {
 		if !s.verify(got, key.SecretAccessKey, digest) {
 			t.Errorf("not verified: %s", s.canonical(got, digest))
 		}
-		if s.verify(got, key.SecretAccessKey+"x", digest) || s.verify(got, key.SecretAccessKey, hex.EncodeToString(make([]byte, sha256.Size))) {
+		if s.verify(got, key.SecretAccessKey+"x", digest) ||
+			s.verify(got, key.SecretAccessKey, hex.EncodeToString(make([]byte, sha256.Size))) {
 			t.Error("verified with another secret, or another body")
 		}
 		got.URL.Path, got.URL.RawPath = got.URL.Path+"x", ""

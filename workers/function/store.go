@@ -41,7 +41,8 @@ func openStore(dir string) (*store, error) {
 		return nil, fmt.Errorf("directory for functions: %w", err)
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("directory %s is in use by another host; stop it or choose another directory: %w", dir, err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("directory %s is in use by another host; stop it or choose another directory: %w",
+			dir, err), lock.Close())
 	}
 	s := &store{dir: dir, lock: lock}
 	if err := errors.Join(os.RemoveAll(s.temp()), os.Mkdir(s.temp(), 0o700)); err != nil {
@@ -50,8 +51,8 @@ func openStore(dir string) (*store, error) {
 	return s, nil
 }
 
-// close gives the directory back. It unlocks the file and does not just close it, because a process that another thread is just forking holds
-// a copy of the file, and with it the lock, until it executes its program.
+// close gives the directory back. It unlocks the file and does not just close it, because a process that another thread
+// is just forking holds a copy of the file, and with it the lock, until it executes its program.
 func (s *store) close() error {
 	return errors.Join(os.RemoveAll(s.temp()), syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN), s.lock.Close())
 }

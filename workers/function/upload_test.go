@@ -43,12 +43,18 @@ func TestAZipIsTakenOutOfTheRequestThatBringsIt(t *testing.T) {
 		zip    string
 		err    error
 	}{
-		{"in Code", `{"A": 1, "Code": {"ZipFile": "aGVsbG8="}, "B": [1]}`, `{"A": 1, "Code": {"ZipFile": ""}, "B": [1]}`, "hello", nil},
+		{
+			"in Code", `{"A": 1, "Code": {"ZipFile": "aGVsbG8="}, "B": [1]}`, `{"A": 1, "Code": {"ZipFile": ""}, "B": [1]}`,
+			"hello", nil,
+		},
 		{"at the top", `{"ZipFile":"aGVsbG8="}`, `{"ZipFile":""}`, "hello", nil},
 		{"with escapes", `{"ZipFile":"\u0061GVsbG8=\r\n"}`, `{"ZipFile":""}`, "hello", nil},
 		{"with escaped slashes", `{"ZipFile":"\/\/\/\/"}`, `{"ZipFile":""}`, "\xff\xff\xff", nil},
 		{"null", `{"ZipFile":null}`, `{"ZipFile":null}`, "", nil},
-		{"not elsewhere", `{"Environment":{"Variables":{"ZipFile":"a\"b"}},"Tags":{"ZipFile":"x"}}`, `{"Environment":{"Variables":{"ZipFile":"a\"b"}},"Tags":{"ZipFile":"x"}}`, "", nil},
+		{
+			"not elsewhere", `{"Environment":{"Variables":{"ZipFile":"a\"b"}},"Tags":{"ZipFile":"x"}}`,
+			`{"Environment":{"Variables":{"ZipFile":"a\"b"}},"Tags":{"ZipFile":"x"}}`, "", nil,
+		},
 		{"not as a value", `{"Code":"ZipFile","X":"aGVsbG8="}`, `{"Code":"ZipFile","X":"aGVsbG8="}`, "", nil},
 		{"that is not base64", `{"ZipFile":"%"}`, "", "", errSyntax},
 		{"whose base64 is cut", `{"ZipFile":"aGVsbG8"}`, "", "", errSyntax},
@@ -81,7 +87,10 @@ func TestAnyZipComesOutAsItWentInAndTheRestStaysAsItWas(t *testing.T) {
 			Code      struct{ ZipFile []byte }
 			Variables map[string]string
 		}
-		in := request{Name: rapid.String().Draw(t, "name"), Variables: rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "variables")}
+		in := request{
+			Name:      rapid.String().Draw(t, "name"),
+			Variables: rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "variables"),
+		}
 		in.Code.ZipFile = rapid.SliceOfN(rapid.Byte(), 1, 200_000).Draw(t, "zip")
 		b, err := json.Marshal(in)
 		if err != nil {
@@ -177,7 +186,8 @@ func TestAZipIsUnzippedInItsDirectoryOnly(t *testing.T) {
 			parent := t.TempDir()
 			dir := filepath.Join(parent, "code")
 			path := filepath.Join(parent, "zip")
-			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(path, archive(t, tt.mode, tt.file, "x"), 0o600)); err != nil {
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(path, archive(t, tt.mode, tt.file, "x"), 0o600)); err !=
+				nil {
 				t.Fatal(err)
 			}
 			if err := unzip(path, dir); (err == nil) != tt.ok {

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// Contract returns the graph with every declared recurrence as one operation: the members of a strongly connected component that a state edge
-// closes run in turn on one device, so their costs and sizes add up, and what they pass among themselves never travels. members lists, for each
-// operation of the new graph, those of the old one. State edges are gone. A cycle that stays without its state edges is an error that wraps ErrCycle.
+// Contract returns the graph with every declared recurrence as one operation: the members of a strongly connected
+// component that a state edge closes run in turn on one device, so their costs and sizes add up, and what they pass
+// among themselves never travels. members lists, for each operation of the new graph, those of the old one. State edges
+// are gone. A cycle that stays without its state edges is an error that wraps ErrCycle.
 func (g Graph) Contract() (contracted Graph, members [][]int, err error) {
 	if err := g.Validate(); err != nil {
 		return Graph{}, nil, err
@@ -43,7 +44,8 @@ func (g Graph) Contract() (contracted Graph, members [][]int, err error) {
 	return contracted, members, contracted.Validate()
 }
 
-// merge adds the operations up. The first ID, in the order of the graph, names the sum, so that references stay valid where nothing is merged.
+// merge adds the operations up. The first ID, in the order of the graph, names the sum, so that references stay valid
+// where nothing is merged.
 func (g Graph) merge(component []int) (Op, error) {
 	sum := g.Ops[component[0]]
 	if len(component) == 1 {
@@ -63,7 +65,8 @@ func (g Graph) merge(component []int) (Op, error) {
 			sum.Colour = op.Colour
 		}
 		if op.Backward != sum.Backward {
-			return Op{}, fmt.Errorf("contract the recurrence of %s: forward and backward operations are in one cycle", strings.Join(names, ", "))
+			return Op{}, fmt.Errorf("contract the recurrence of %s: forward and backward operations are in one cycle",
+				strings.Join(names, ", "))
 		}
 		maps.DeleteFunc(sum.Costs, func(class string, _ Cost) bool { _, runs := op.Costs[class]; return !runs })
 		for class, cost := range sum.Costs {

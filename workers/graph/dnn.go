@@ -7,9 +7,10 @@ import (
 	"strconv"
 )
 
-// ReadDNNPartitioning reads a workload of the NeurIPS 2020 paper on device placement (https://github.com/msr-fiddle/dnn-partitioning): JSON with
-// nodes, edges and the machines. Times are milliseconds; the cost of an edge is the time between an accelerator and the memory of its host. The size of
-// a node becomes Workspace, as it stands for all that the node holds. Errors tell the line or the field.
+// ReadDNNPartitioning reads a workload of the NeurIPS 2020 paper on device placement
+// (https://github.com/msr-fiddle/dnn-partitioning): JSON with nodes, edges and the machines. Times are milliseconds;
+// the cost of an edge is the time between an accelerator and the memory of its host. The size of a node becomes
+// Workspace, as it stands for all that the node holds. Errors tell the line or the field.
 func ReadDNNPartitioning(r io.Reader) (Graph, Limits, error) {
 	var file dnnFile
 	if err := decode(r, "a workload", &file); err != nil {

@@ -65,9 +65,13 @@ func Read(r io.Reader) (Graph, error) {
 		from, known := index[e.From]
 		to, alsoKnown := index[e.To]
 		if !known || !alsoKnown {
-			return Graph{}, fmt.Errorf("read a graph: edges[%d]: %q -> %q names an operation that is not listed", i, e.From, e.To)
+			return Graph{}, fmt.Errorf("read a graph: edges[%d]: %q -> %q names an operation that is not listed", i, e.From,
+				e.To)
 		}
-		g.Edges = append(g.Edges, Edge{From: from, To: to, Output: e.Output, Bytes: e.Bytes, Transfer: e.Transfer, State: e.State})
+		g.Edges = append(g.Edges, Edge{
+			From: from, To: to, Output: e.Output, Bytes: e.Bytes, Transfer: e.Transfer,
+			State: e.State,
+		})
 	}
 	if err := g.Validate(); err != nil {
 		return Graph{}, fmt.Errorf("read a graph: %w", err)

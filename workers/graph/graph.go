@@ -11,7 +11,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Seconds is a span of time in seconds. Profiles hold spans far below a nanosecond's share of their sums, so it is no time.Duration.
+// Seconds is a span of time in seconds. Profiles hold spans far below a nanosecond's share of their sums, so it is no
+// time.Duration.
 type Seconds float64
 
 // Cost is how long one operation takes on one class of device. The zero value is free.
@@ -42,8 +43,8 @@ type Op struct {
 	Backward bool `json:"backward,omitempty"`
 	// BackwardOf is the ID of the operation whose gradient this one computes; it implies Backward and the same device.
 	BackwardOf string `json:"backward_of,omitempty"`
-	// Recompute is the extra time and the smaller activation when the forward pass is repeated before the backward pass; nil where nobody
-	// measured it: the time is then that of the forward pass.
+	// Recompute is the extra time and the smaller activation when the forward pass is repeated before the backward pass;
+	// nil where nobody measured it: the time is then that of the forward pass.
 	Recompute *Recompute `json:"recompute,omitempty"`
 }
 
@@ -55,7 +56,8 @@ type Recompute struct {
 	Activation quantity.Bytes `json:"activation_bytes"`
 }
 
-// Edge carries one output of From to To. It travels once to each device that needs it, whatever the number of consumers there.
+// Edge carries one output of From to To. It travels once to each device that needs it, whatever the number of consumers
+// there.
 type Edge struct {
 	// From and To are indices of Graph.Ops.
 	From, To int
@@ -63,13 +65,15 @@ type Edge struct {
 	Output int
 	// Bytes is the size of the tensor for the whole batch.
 	Bytes quantity.Bytes
-	// Transfer is the measured time of one transfer between a device and the memory of its host; 0 where only Bytes are known.
+	// Transfer is the measured time of one transfer between a device and the memory of its host; 0 where only Bytes are
+	// known.
 	Transfer Seconds
 	// State says that the edge leads back to an earlier operation of the next time step: the graph is recurrent there.
 	State bool
 }
 
-// Graph is a directed graph of operations. It may branch and skip; Contract removes declared recurrences. The zero value is an empty graph.
+// Graph is a directed graph of operations. It may branch and skip; Contract removes declared recurrences. The zero
+// value is an empty graph.
 type Graph struct {
 	// Name is for people.
 	Name string
@@ -94,7 +98,8 @@ func (g Graph) Validate() error {
 			return fmt.Errorf("operation %d has no ID; give it one", i)
 		}
 		if !utf8.ValidString(op.ID) || !utf8.ValidString(op.Colour) {
-			return fmt.Errorf("operation %d: its ID %q or its colour %q is no UTF-8 text; write the file in UTF-8", i, op.ID, op.Colour)
+			return fmt.Errorf("operation %d: its ID %q or its colour %q is no UTF-8 text; write the file in UTF-8", i, op.ID,
+				op.Colour)
 		}
 		if before, twice := seen[op.ID]; twice {
 			return fmt.Errorf("operations %d and %d are both %q; IDs must be unique", before, i, op.ID)
@@ -119,7 +124,8 @@ func (o Op) validate() error {
 			return fmt.Errorf("device class %q is no UTF-8 text; write it in UTF-8", class)
 		}
 		if !cost.Forward.valid() || !cost.Backward.valid() {
-			return fmt.Errorf("costs %v and %v seconds on %q; want finite times from 0 to %v", cost.Forward, cost.Backward, class, MostSeconds)
+			return fmt.Errorf("costs %v and %v seconds on %q; want finite times from 0 to %v", cost.Forward, cost.Backward,
+				class, MostSeconds)
 		}
 	}
 	for _, size := range []quantity.Bytes{o.Parameters, o.Activation, o.Workspace} {
@@ -128,7 +134,8 @@ func (o Op) validate() error {
 		}
 	}
 	if r := o.Recompute; r != nil && (!r.Extra.valid() || r.Activation < 0 || r.Activation > MostBytes) {
-		return fmt.Errorf("recomputation of %v seconds that keeps %d bytes; want finite amounts from 0", r.Extra, r.Activation)
+		return fmt.Errorf("recomputation of %v seconds that keeps %d bytes; want finite amounts from 0", r.Extra,
+			r.Activation)
 	}
 	return nil
 }
@@ -144,7 +151,8 @@ func (g Graph) validateEdges() error {
 		from, to := g.Ops[e.From].ID, g.Ops[e.To].ID
 		switch {
 		case e.Bytes < 0 || e.Bytes > MostBytes || !e.Transfer.valid():
-			return fmt.Errorf("edge %q -> %q moves %d bytes in %v seconds; want finite amounts from 0", from, to, e.Bytes, e.Transfer)
+			return fmt.Errorf("edge %q -> %q moves %d bytes in %v seconds; want finite amounts from 0", from, to, e.Bytes,
+				e.Transfer)
 		case e.From == e.To && !e.State:
 			return fmt.Errorf("edge %q -> %q is a loop; declare it as state or remove it", from, to)
 		case e.Output < 0:
@@ -218,7 +226,8 @@ type Summary struct {
 	Parameters quantity.Bytes `json:"parameter_bytes"`
 	Activation quantity.Bytes `json:"activation_bytes"`
 	Workspace  quantity.Bytes `json:"workspace_bytes"`
-	// Total is the time of all operations, forward and backward, by device class; a class that cannot run them all is absent.
+	// Total is the time of all operations, forward and backward, by device class; a class that cannot run them all is
+	// absent.
 	Total map[string]Seconds `json:"total_seconds"`
 }
 

@@ -80,7 +80,8 @@ func TestAnUndeclaredCycleIsAnErrorThatNamesIt(t *testing.T) {
 	g := recurrent()
 	g.Edges[2].State = false
 	for _, err := range []error{second(g.Order()), third(g.Contract())} {
-		if !errors.Is(err, graph.ErrCycle) || !strings.Contains(err.Error(), "cell, gate") || strings.Contains(err.Error(), "out") {
+		if !errors.Is(err, graph.ErrCycle) || !strings.Contains(err.Error(), "cell, gate") ||
+			strings.Contains(err.Error(), "out") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -94,7 +95,10 @@ func TestOneTensorHasEachReaderOnce(t *testing.T) {
 	g := graph.Graph{
 		Ops: []graph.Op{{ID: "a", Costs: cpu(1)}, {ID: "b", Costs: cpu(1)}, {ID: "c", Costs: cpu(1)}},
 		Edges: []graph.Edge{
-			{From: 0, To: 2, Bytes: 5}, {From: 0, To: 1, Bytes: 5}, {From: 0, To: 2, Bytes: 5}, {From: 0, To: 2, Output: 1, Bytes: 7},
+			{From: 0, To: 2, Bytes: 5},
+			{From: 0, To: 1, Bytes: 5},
+			{From: 0, To: 2, Bytes: 5},
+			{From: 0, To: 2, Output: 1, Bytes: 7},
 		},
 	}
 	want := []graph.Tensor{{From: 0, Readers: []int{1, 2}, Bytes: 5}, {From: 0, Readers: []int{2}, Bytes: 7}}

@@ -11,10 +11,11 @@ import (
 // ErrTooManyIdeals is wrapped when a graph has more ideals than the bound that was given.
 var ErrTooManyIdeals = errors.New("too many ideals")
 
-// Ideals are all sets of vertices of a directed acyclic graph that contain every predecessor of their members. A cut between two stages of a
-// pipeline is an ideal, and a stage is the difference of two of them.
+// Ideals are all sets of vertices of a directed acyclic graph that contain every predecessor of their members. A cut
+// between two stages of a pipeline is an ideal, and a stage is the difference of two of them.
 type Ideals struct {
-	// Count is how many there are. Ideal 0 is empty, ideal Count-1 has all vertices, and a subset has a smaller number than its supersets.
+	// Count is how many there are. Ideal 0 is empty, ideal Count-1 has all vertices, and a subset has a smaller number
+	// than its supersets.
 	Count int
 	// Below lists, for each ideal, those with one vertex less.
 	Below [][]Step
@@ -66,8 +67,9 @@ func Prefixes(order []int) *Ideals {
 	return s
 }
 
-// EnumerateIdeals returns all ideals of the graph whose edges are next, at most limit of them; more are an error that wraps ErrTooManyIdeals.
-// A chain of n vertices has n+1 ideals, n vertices without edges have 2^n. The graph must have no cycle.
+// EnumerateIdeals returns all ideals of the graph whose edges are next, at most limit of them; more are an error that
+// wraps ErrTooManyIdeals. A chain of n vertices has n+1 ideals, n vertices without edges have 2^n. The graph must have
+// no cycle.
 func EnumerateIdeals(next [][]int, limit int) (*Ideals, error) {
 	n := len(next)
 	before := make([][]int, n)
@@ -100,7 +102,8 @@ func EnumerateIdeals(next [][]int, limit int) (*Ideals, error) {
 				bigger = s.add(scratch, known)
 				ready = append(ready, s.follow(int(bigger), v, ready[id], next[v], before))
 			}
-			s.Below[bigger] = append(s.Below[bigger], Step{Vertex: int32(v), Ideal: int32(id)}) //nolint:gosec // bounded by limit
+			//nolint:gosec // bounded by limit
+			s.Below[bigger] = append(s.Below[bigger], Step{Vertex: int32(v), Ideal: int32(id)})
 		}
 		ready[id] = nil
 	}

@@ -11,8 +11,8 @@ import (
 // ErrCycle is wrapped by errors about cycles that are not declared as recurrent.
 var ErrCycle = errors.New("the graph has a cycle")
 
-// Order returns the indices of all operations so that every edge but state edges leads forward; among those that are ready, the smallest index
-// comes first. A cycle is an error that wraps ErrCycle and names its operations.
+// Order returns the indices of all operations so that every edge but state edges leads forward; among those that are
+// ready, the smallest index comes first. A cycle is an error that wraps ErrCycle and names its operations.
 func (g Graph) Order() ([]int, error) {
 	next := make([][]int, len(g.Ops))
 	for _, e := range g.Edges {
@@ -27,8 +27,8 @@ func (g Graph) Order() ([]int, error) {
 	return nil, g.cycleError(next, order)
 }
 
-// Topological returns the vertices 0 to len(next)-1 of a directed graph so that every vertex precedes its successors; among those that are ready,
-// the smallest comes first. Vertices on or behind a cycle are left out.
+// Topological returns the vertices 0 to len(next)-1 of a directed graph so that every vertex precedes its successors;
+// among those that are ready, the smallest comes first. Vertices on or behind a cycle are left out.
 func Topological(next [][]int) []int {
 	waits := make([]int, len(next))
 	for _, successors := range next {
@@ -93,16 +93,18 @@ func (g Graph) cycleError(next [][]int, order []int) error {
 			for i, v := range component {
 				names[i] = g.Ops[v].ID
 			}
-			return fmt.Errorf("%w through %s; declare the edge that leads to the next time step as state", ErrCycle, strings.Join(names, ", "))
+			return fmt.Errorf("%w through %s; declare the edge that leads to the next time step as state", ErrCycle,
+				strings.Join(names, ", "))
 		}
 	}
 	return ErrCycle
 }
 
-// Components returns the strongly connected components of a directed graph in topological order, each with its vertices ascending.
+// Components returns the strongly connected components of a directed graph in topological order, each with its vertices
+// ascending.
 //
-// Tarjan's algorithm (R. Tarjan, Depth-first search and linear graph algorithms, SIAM J. Comput. 1(2), 1972, https://doi.org/10.1137/0201010),
-// with a stack of its own, as graphs may be chains of many thousand vertices.
+// Tarjan's algorithm (R. Tarjan, Depth-first search and linear graph algorithms, SIAM J. Comput. 1(2), 1972,
+// https://doi.org/10.1137/0201010), with a stack of its own, as graphs may be chains of many thousand vertices.
 func Components(next [][]int) [][]int {
 	t := tarjan{next: next, index: make([]int, len(next)), low: make([]int, len(next)), on: make([]bool, len(next))}
 	for v := range next {

@@ -6,11 +6,12 @@ import (
 	"strconv"
 )
 
-// ReadPiper reads a workload of Piper (https://github.com/msr-fiddle/piper): JSON with, for each node, the costs by degree of tensor parallelism.
-// Only degree 1 is read, without and with recomputation. Memory of a node is memoryUsageA for each sample in flight, which becomes Activation, and
-// memoryUsageB besides, whose part beyond the parameters becomes Workspace. A profile tells forward and backward time together: the extra time of
-// recomputation is the forward pass; where that is unknown, a third is forward. Times are in the unit of the file, taken as seconds, of one
-// sample; an edge carries its tensor for one sample. Errors tell the line or the field.
+// ReadPiper reads a workload of Piper (https://github.com/msr-fiddle/piper): JSON with, for each node, the costs by
+// degree of tensor parallelism. Only degree 1 is read, without and with recomputation. Memory of a node is memoryUsageA
+// for each sample in flight, which becomes Activation, and memoryUsageB besides, whose part beyond the parameters
+// becomes Workspace. A profile tells forward and backward time together: the extra time of recomputation is the forward
+// pass; where that is unknown, a third is forward. Times are in the unit of the file, taken as seconds, of one sample;
+// an edge carries its tensor for one sample. Errors tell the line or the field.
 func ReadPiper(r io.Reader) (Graph, Limits, error) {
 	var file piperFile
 	if err := decode(r, "a Piper workload", &file); err != nil {
@@ -52,7 +53,10 @@ type piperCost struct {
 
 func (p piperFile) graph() (Graph, Limits, error) {
 	var f fields
-	limits := Limits{Accelerators: p.Devices, Memory: f.bytes("maxMemoryPerDevice", p.Memory), BytesPerSecond: p.Bandwidth, MicroBatches: p.Batch}
+	limits := Limits{
+		Accelerators: p.Devices, Memory: f.bytes("maxMemoryPerDevice", p.Memory), BytesPerSecond: p.Bandwidth,
+		MicroBatches: p.Batch,
+	}
 	if f.err == nil && (p.Devices < 0 || p.Batch < 0 || !(p.Bandwidth >= 0)) {
 		f.err = fmt.Errorf("maxDevices %d, mbsInBatch %d, bandwidth %v: want 0 or more", p.Devices, p.Batch, p.Bandwidth)
 	}

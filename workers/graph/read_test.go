@@ -33,8 +33,14 @@ func TestAPipeDreamProfileIsReadWithItsUnits(t *testing.T) {
 	want := graph.Graph{
 		Ops: []graph.Op{
 			{ID: "node1", Name: "Input0", Costs: cost(0, 0), Activation: 4096},
-			{ID: "node2", Name: "Conv2d(3, 8, kernel_size=(3, 3))", Costs: cost(0.0015, 0.00225), Activation: 1536, Parameters: 864},
-			{ID: "node3", Name: "Linear(in_features=8, out_features=2, bias=True)", Costs: cost(0.00025, 0.0005), Activation: 64, Parameters: 72},
+			{
+				ID: "node2", Name: "Conv2d(3, 8, kernel_size=(3, 3))", Costs: cost(0.0015, 0.00225), Activation: 1536,
+				Parameters: 864,
+			},
+			{
+				ID: "node3", Name: "Linear(in_features=8, out_features=2, bias=True)", Costs: cost(0.00025, 0.0005), Activation: 64,
+				Parameters: 72,
+			},
 		},
 		Edges: []graph.Edge{{From: 0, To: 1, Bytes: 4096}, {From: 1, To: 2, Bytes: 1536}},
 	}
@@ -60,13 +66,23 @@ func TestAPartitioningWorkloadIsReadWithItsMachines(t *testing.T) {
 	want := graph.Graph{
 		Ops: []graph.Op{
 			{ID: "7", Name: "embed", Costs: map[string]graph.Cost{graph.CPU: {Forward: 0.002}}, Workspace: 10, Colour: "1"},
-			{ID: "8", Name: "dense", Costs: map[string]graph.Cost{graph.CPU: {Forward: 0.03}, graph.Accelerator: {Forward: 0.003}}, Workspace: 400},
+			{ID: "8", Name: "dense", Costs: map[string]graph.Cost{
+				graph.CPU:         {Forward: 0.03},
+				graph.Accelerator: {Forward: 0.003},
+			}, Workspace: 400},
 			{
-				ID: "9", Name: "dense grad", Costs: map[string]graph.Cost{graph.CPU: {Forward: 0.05}, graph.Accelerator: {Forward: 0.005}},
+				ID: "9", Name: "dense grad", Costs: map[string]graph.Cost{
+					graph.CPU:         {Forward: 0.05},
+					graph.Accelerator: {Forward: 0.005},
+				},
 				Workspace: 500, Colour: "1", Backward: true,
 			},
 		},
-		Edges: []graph.Edge{{From: 0, To: 1, Transfer: 0.00025}, {From: 0, To: 2, Transfer: 0.00025}, {From: 1, To: 2, Transfer: 0.0005}},
+		Edges: []graph.Edge{
+			{From: 0, To: 1, Transfer: 0.00025},
+			{From: 0, To: 2, Transfer: 0.00025},
+			{From: 1, To: 2, Transfer: 0.0005},
+		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -79,7 +95,8 @@ func TestAPiperWorkloadTellsWhatRecomputationCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(graph.Limits{Accelerators: 4, Memory: 1e6, BytesPerSecond: 1e9, MicroBatches: 16}, limits); diff != "" {
+	if diff := cmp.Diff(graph.Limits{Accelerators: 4, Memory: 1e6, BytesPerSecond: 1e9, MicroBatches: 16}, limits); diff !=
+		"" {
 		t.Error(diff)
 	}
 	want := graph.Graph{
@@ -88,7 +105,10 @@ func TestAPiperWorkloadTellsWhatRecomputationCosts(t *testing.T) {
 				ID: "0", Name: "first", Costs: map[string]graph.Cost{graph.Accelerator: {Forward: 0.001, Backward: 0.003}},
 				Parameters: 100, Activation: 50, Workspace: 150, Recompute: &graph.Recompute{Extra: 0.001, Activation: 10},
 			},
-			{ID: "1", Name: "second", Costs: map[string]graph.Cost{graph.Accelerator: {Forward: 0.002, Backward: 0.004}}, Parameters: 200, Activation: 70},
+			{
+				ID: "1", Name: "second", Costs: map[string]graph.Cost{graph.Accelerator: {Forward: 0.002, Backward: 0.004}},
+				Parameters: 200, Activation: 70,
+			},
 		},
 		Edges: []graph.Edge{{From: 0, To: 1, Bytes: 32}},
 	}
@@ -132,12 +152,24 @@ func TestRefusalsNameThePlace(t *testing.T) {
 		text, want string
 	}{
 		{pipedream, "", "no layer"},
-		{pipedream, edit("small.pipedream.txt", "activation_size=64.0, ", ""), `line 3: layer "node3" has no activation_size`},
-		{pipedream, edit("small.pipedream.txt", "=0.250", "=fast"), `line 3: layer "node3": forward_compute_time: "fast" is no number`},
+		{
+			pipedream, edit("small.pipedream.txt", "activation_size=64.0, ", ""),
+			`line 3: layer "node3" has no activation_size`,
+		},
+		{
+			pipedream, edit("small.pipedream.txt", "=0.250", "=fast"),
+			`line 3: layer "node3": forward_compute_time: "fast" is no number`,
+		},
 		{pipedream, edit("small.pipedream.txt", "=0.250", "=-1"), "line 3"},
 		{pipedream, edit("small.pipedream.txt", "=0.250", "=NaN"), "line 3"},
-		{pipedream, edit("small.pipedream.txt", "node2 -- node3", "node2 -- node9"), "line 5: edge node2 -- node9 names a layer"},
-		{pipedream, edit("small.pipedream.txt", "node3 -- Linear", "node2 -- Linear"), `line 3: layer "node2" is described twice`},
+		{
+			pipedream, edit("small.pipedream.txt", "node2 -- node3", "node2 -- node9"),
+			"line 5: edge node2 -- node9 names a layer",
+		},
+		{
+			pipedream, edit("small.pipedream.txt", "node3 -- Linear", "node2 -- Linear"),
+			`line 3: layer "node2" is described twice`,
+		},
 		{pipedream, edit("small.pipedream.txt", "node1 -- node2", "node1"), "line 4"},
 		{pipedream, strings.ReplaceAll(fixture(t, "small.pipedream.txt"), "node3", "node\xff"), `its ID "node\xff"`},
 		{dnn, "", "line 1"},
@@ -150,7 +182,10 @@ func TestRefusalsNameThePlace(t *testing.T) {
 		{dnn, edit("small.dnn.json", `"id": 9`, `"id": 8`), "must be unique"},
 		{dnn, fixture(t, "small.dnn.json") + "{}", "line 7: text after the end"},
 		{piper, edit("small.piper.json", `"vanilla", "timePerSample": 0.006`, `"other", "timePerSample": 0.006`), "nodes[1]"},
-		{piper, edit("small.piper.json", `"communicationCost": 32.0`, `"communicationCost": -1`), "edges[0].communicationCost"},
+		{
+			piper, edit("small.piper.json", `"communicationCost": 32.0`, `"communicationCost": -1`),
+			"edges[0].communicationCost",
+		},
 		{own, `{"version": 2}`, "version 2; this build reads version 1"},
 		{own, `{"version": 1, "ops": [{"id": "a"}], "edges": [{"from": "a", "to": "b"}]}`, "edges[0]"},
 		{own, `{"version": 1, "ops": [{"id": "a"}], "edges": [{"from": "a", "to": "a"}]}`, "is a loop"},
@@ -187,7 +222,8 @@ func check(t *testing.T, g graph.Graph) {
 
 func FuzzReadPipeDream(f *testing.F) {
 	f.Add(fixture(f, "small.pipedream.txt"))
-	f.Add(strings.NewReplacer("node1", "\xff", "node2", "\xfe").Replace(fixture(f, "small.pipedream.txt"))) // two IDs that were one when encoded
+	// two IDs that were one when encoded
+	f.Add(strings.NewReplacer("node1", "\xff", "node2", "\xfe").Replace(fixture(f, "small.pipedream.txt")))
 	f.Fuzz(func(t *testing.T, text string) {
 		if g, err := graph.ReadPipeDream(strings.NewReader(text)); err == nil {
 			check(t, g)

@@ -36,7 +36,8 @@ func TestFormatsAreRecognisedAndOthersSayWhatTheyAre(t *testing.T) {
 
 func TestPiperIsOfAsManySamplesAsAreAskedFor(t *testing.T) {
 	t.Parallel()
-	const one = `{"maxDevices": 1, "nodes": [{"id": 0, "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 2, "memoryUsageA": 3}]}}]}`
+	const one = `{"maxDevices": 1, "nodes": [{"id": 0, "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 2, ` +
+		`"memoryUsageA": 3}]}}]}`
 	once, err := graph.ReadAs([]byte(one), graph.Piper, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -59,8 +60,10 @@ func TestPiperIsOfAsManySamplesAsAreAskedFor(t *testing.T) {
 // FuzzReadAs checks that every text is refused or a graph that can be ordered.
 func FuzzReadAs(f *testing.F) {
 	f.Add(`{"version": 1, "ops": [{"id": "a", "costs": {"cpu": {"forward_seconds": 1}}}]}`, 3)
-	f.Add(`{"maxFPGAs": 1, "nodes": [{"id": 1, "supportedOnFpga": 1, "cpuLatency": 1, "fpgaLatency": 1, "isBackwardNode": 0, "size": 1}]}`, 0)
-	f.Add(`{"maxDevices": 1, "nodes": [{"id": 0, "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 1, "memoryUsageA": 9e12}]}}]}`, 1<<31-1)
+	f.Add(`{"maxFPGAs": 1, "nodes": [{"id": 1, "supportedOnFpga": 1, "cpuLatency": 1, "fpgaLatency": 1, `+
+		`"isBackwardNode": 0, "size": 1}]}`, 0)
+	f.Add(`{"maxDevices": 1, "nodes": [{"id": 0, "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 1, "memoryUsageA": `+
+		`9e12}]}}]}`, 1<<31-1)
 	f.Add("a -- L -- forward_compute_time=1, backward_compute_time=1, activation_size=[1; 2], parameter_size=1\n", 1)
 	f.Fuzz(func(t *testing.T, text string, batch int) {
 		format, err := graph.FormatOf([]byte(text))

@@ -11,12 +11,13 @@ import (
 
 // ReadPipeDream reads a profile in the text format of PipeDream (https://github.com/msr-fiddle/pipedream, profiler):
 //
-//	node1 -- Conv2d(3, 64) -- forward_compute_time=1.5, backward_compute_time=2.5, activation_size=4096.0, parameter_size=1024.0
+//	node1 -- Conv2d(3, 64) -- forward_compute_time=1.5, backward_compute_time=2.5, activation_size=4096.0, \
+//	  parameter_size=1024.0
 //		node1 -- node2
 //
-// Times are milliseconds of one batch; sizes are bytes. DAPPLE's profiles (https://github.com/AlibabaPAI/DAPPLE) are the same with
-// activation_size=[a; b], the outputs of a layer, which are taken together. Every layer becomes an operation of class Accelerator, and every edge
-// carries the activation of its producer. Errors tell the line.
+// Times are milliseconds of one batch; sizes are bytes. DAPPLE's profiles (https://github.com/AlibabaPAI/DAPPLE) are
+// the same with activation_size=[a; b], the outputs of a layer, which are taken together. Every layer becomes an
+// operation of class Accelerator, and every edge carries the activation of its producer. Errors tell the line.
 func ReadPipeDream(r io.Reader) (Graph, error) {
 	reader := textReader{index: map[string]int{}}
 	lines := bufio.NewScanner(io.LimitReader(r, mostText))
@@ -38,7 +39,8 @@ func ReadPipeDream(r io.Reader) (Graph, error) {
 		from, known := reader.index[e.from]
 		to, alsoKnown := reader.index[e.to]
 		if !known || !alsoKnown {
-			return Graph{}, fmt.Errorf("read a profile: line %d: edge %s -- %s names a layer that is not described", e.line, e.from, e.to)
+			return Graph{}, fmt.Errorf("read a profile: line %d: edge %s -- %s names a layer that is not described", e.line,
+				e.from, e.to)
 		}
 		reader.graph.Edges = append(reader.graph.Edges, Edge{From: from, To: to, Bytes: reader.graph.Ops[from].Activation})
 	}

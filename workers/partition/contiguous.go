@@ -8,15 +8,16 @@ import (
 	"github.com/spillway-ml/spillway/workers/graph"
 )
 
-// Contiguous solves for [Throughput] with stages that are differences of ideals: no tensor of the forward pass leaves a stage and enters it again.
-// The plan is the best of all such plans where the graph has at most MostIdeals ideals, and the best along several linear orders otherwise. Within
-// Links.Pairs, loads are counted as if every link were Links.Between, and measured afterwards.
+// Contiguous solves for [Throughput] with stages that are differences of ideals: no tensor of the forward pass leaves a
+// stage and enters it again. The plan is the best of all such plans where the graph has at most MostIdeals ideals, and
+// the best along several linear orders otherwise. Within Links.Pairs, loads are counted as if every link were
+// Links.Between, and measured afterwards.
 //
 //	best(I, D) = min over ideals J of I and kinds d in D of max(best(J, D - d), load(I \ J, d))
 //
-// where load is the work of a stage and the transfers over its border, each tensor once; a stage is never wider than the best plan known, which is
-// what keeps the pairs (I, J) few (J. Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020,
-// https://arxiv.org/abs/2006.16423).
+// where load is the work of a stage and the transfers over its border, each tensor once; a stage is never wider than
+// the best plan known, which is what keeps the pairs (I, J) few (J. Tarnawski et al., Efficient Algorithms for Device
+// Placement of DNN Graph Operators, NeurIPS 2020, https://arxiv.org/abs/2006.16423).
 func Contiguous(p Problem) (Plan, error) {
 	in, err := newInstance(p)
 	if err != nil {
@@ -114,11 +115,12 @@ func (in *instance) linearised() (place []int, name string, ok bool) {
 	return place, name, ok
 }
 
-// mostPairs bounds how many stages are looked at before the next order is left out: one order suffices for graphs of ten thousand operations.
+// mostPairs bounds how many stages are looked at before the next order is left out: one order suffices for graphs of
+// ten thousand operations.
 const mostPairs = 3_000_000
 
-// search is the dynamic programme. It looks for plans whose stages have at most bound seconds of load; found is false when there is none. pairs is
-// how many stages it looked at.
+// search is the dynamic programme. It looks for plans whose stages have at most bound seconds of load; found is false
+// when there is none. pairs is how many stages it looked at.
 func (in *instance) search(ideals *graph.Ideals, bound float64) (place []int, pairs int, found bool) {
 	s := newSearch(in, ideals, bound)
 	for id := 1; id < ideals.Count; id++ {
@@ -268,7 +270,8 @@ func (s *search) consider(ideal int32) bool {
 		}
 		wider = true
 		if s.loads[k] = s.work[k] + s.border[k]; s.loads[k] <= s.bound {
-			s.feasible = append(s.feasible, int8(k)) //nolint:gosec // there are at most mostDevices kinds; more than 127 are refused by mostCells
+			//nolint:gosec // there are at most mostDevices kinds; more than 127 are refused by mostCells
+			s.feasible = append(s.feasible, int8(k))
 		}
 	}
 	if len(s.feasible) == 0 {

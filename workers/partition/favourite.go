@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-// favourites returns, for each operation, its favourite child: the reader that should run on the same device right after it; -1 for none. Every
-// operation is the favourite child of at most one.
+// favourites returns, for each operation, its favourite child: the reader that should run on the same device right
+// after it; -1 for none. Every operation is the favourite child of at most one.
 //
-// Hanen and Munier (An approximation algorithm for scheduling dependent tasks on m processors with small communication delays, ETFA 1995,
-// https://doi.org/10.1109/ETFA.1995.496782) round a linear programme: minimise w where start_i + work_i + x_ij way_ij <= start_j, every operation
-// saves the way (x = 0) to at most one child and from at most one parent. That programme grows too large for a planner that answers within a
-// second, so its integer form is solved by following the longest path: as long as the path can be shortened, the edge on it whose way is longest and
-// whose ends are both free becomes favourite. TestFavouritesAreCloseToTheBest compares with the best choice of all.
+// Hanen and Munier (An approximation algorithm for scheduling dependent tasks on m processors with small communication
+// delays, ETFA 1995, https://doi.org/10.1109/ETFA.1995.496782) round a linear programme: minimise w where start_i +
+// work_i + x_ij way_ij <= start_j, every operation saves the way (x = 0) to at most one child and from at most one
+// parent. That programme grows too large for a planner that answers within a second, so its integer form is solved by
+// following the longest path: as long as the path can be shortened, the edge on it whose way is longest and whose ends
+// are both free becomes favourite. TestFavouritesAreCloseToTheBest compares with the best choice of all.
 func (in *instance) favourites() []int {
 	f := newFavours(in)
 	for f.shorten() {
@@ -45,7 +46,10 @@ type favours struct {
 func newFavours(in *instance) *favours {
 	line := in.newTimeline()
 	n := len(in.blockOf)
-	f := &favours{line: line, work: make([]float64, n), out: make([][]int, n), child: make([]int, n), parent: make([]int, n), tail: make([]float64, n)}
+	f := &favours{
+		line: line, work: make([]float64, n), out: make([][]int, n), child: make([]int, n),
+		parent: make([]int, n), tail: make([]float64, n),
+	}
 	near, far := in.typicalPair()
 	for op := range n {
 		f.work[op] = in.fastestOp(op)

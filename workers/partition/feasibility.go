@@ -15,7 +15,8 @@ import (
 type Feasibility struct {
 	// Fits says that it has one; the rest is zero then.
 	Fits bool
-	// Device is the ID of the device that is short of memory, in the plan that is short of the least. Empty where more memory alone does not help.
+	// Device is the ID of the device that is short of memory, in the plan that is short of the least. Empty where more
+	// memory alone does not help.
 	Device string
 	// Short is by how much.
 	Short quantity.Bytes
@@ -33,8 +34,9 @@ type Remedy struct {
 	Plan Plan
 }
 
-// Explain tells why a problem has no plan and what would help: more devices, recomputation, smaller micro-batches, a stage of ZeRO, or the optimizer's
-// state in the memory of the host. The last four help training with the objective [Step] only.
+// Explain tells why a problem has no plan and what would help: more devices, recomputation, smaller micro-batches, a
+// stage of ZeRO, or the optimizer's state in the memory of the host. The last four help training with the objective
+// [Step] only.
 func Explain(p Problem) (Feasibility, error) {
 	if err := p.Validate(); err != nil {
 		return Feasibility{}, err
@@ -66,7 +68,8 @@ func Explain(p Problem) (Feasibility, error) {
 	return v, nil
 }
 
-// shortage looks for the least memory that every device would need besides, and returns the device that then needs most beyond what it has.
+// shortage looks for the least memory that every device would need besides, and returns the device that then needs most
+// beyond what it has.
 func shortage(p Problem) (device string, short quantity.Bytes) {
 	widened := func(extra quantity.Bytes) (Plan, error) {
 		wide := p
@@ -114,7 +117,9 @@ func remedies(p Problem) [][]Remedy {
 		return []Remedy{{Change: change, Problem: changed}}
 	}
 	if !p.Memory.Recompute {
-		all = append(all, with("compute activations again before the backward pass", func(p *Problem) { p.Memory.Recompute = true }))
+		all = append(all, with("compute activations again before the backward pass", func(p *Problem) {
+			p.Memory.Recompute = true
+		}))
 	}
 	var finer, zero []Remedy
 	now := max(p.MicroBatches, 1)
@@ -122,14 +127,18 @@ func remedies(p Problem) [][]Remedy {
 		now = max(p.MostMicroBatches, defaultMicro)
 	}
 	for factor := 2; factor <= 64; factor *= 2 {
-		finer = append(finer, with(strconv.Itoa(now*factor)+" micro-batches", func(p *Problem) { p.MicroBatches = now * factor })...)
+		finer = append(finer, with(strconv.Itoa(now*factor)+" micro-batches", func(p *Problem) {
+			p.MicroBatches = now * factor
+		})...)
 	}
 	for stage := p.Memory.ZeRO + 1; stage <= 3; stage++ {
 		zero = append(zero, with("ZeRO stage "+strconv.Itoa(stage), func(p *Problem) { p.Memory.ZeRO = stage })...)
 	}
 	all = append(all, finer, zero)
 	if !p.Memory.Offload {
-		all = append(all, with("keep the optimizer's state in the memory of the host", func(p *Problem) { p.Memory.Offload = true }))
+		all = append(all, with("keep the optimizer's state in the memory of the host", func(p *Problem) {
+			p.Memory.Offload = true
+		}))
 	}
 	return all
 }
@@ -175,7 +184,8 @@ func (in *instance) unfit() error {
 			}
 		}
 		if need > most && in.p.Objective != Step {
-			return fmt.Errorf("operation %q with what must be beside it needs %v and the largest device that runs it has %v: it %w",
+			return fmt.Errorf("operation %q with what must be beside it needs %v and the largest device that runs it "+
+				"has %v: it %w",
 				in.p.Graph.Ops[in.blocks[b][0]].ID, quantity.Bytes(need), quantity.Bytes(most), ErrUnfit)
 		}
 	}
@@ -183,7 +193,8 @@ func (in *instance) unfit() error {
 		room += d.room()
 	}
 	if total > room {
-		return fmt.Errorf("the graph needs %v and %d devices have %v: it %w", quantity.Bytes(total), len(in.p.Devices), quantity.Bytes(room), ErrUnfit)
+		return fmt.Errorf("the graph needs %v and %d devices have %v: it %w", quantity.Bytes(total), len(in.p.Devices),
+			quantity.Bytes(room), ErrUnfit)
 	}
 	text := "more than 9 EiB"
 	if !math.IsInf(room, 1) {

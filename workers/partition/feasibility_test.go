@@ -78,7 +78,8 @@ func heavy(devices int, room quantity.Bytes) partition.Problem {
 	p := partition.Problem{Devices: equal(devices, room), Objective: partition.Step, Training: true, MicroBatches: 4}
 	for i := range 8 {
 		p.Graph.Ops = append(p.Graph.Ops, graph.Op{
-			ID: string(rune('a' + i)), Costs: map[string]graph.Cost{fast: {Forward: 1, Backward: 2}}, Parameters: 1000, Activation: 4000,
+			ID: string(rune('a' + i)), Costs: map[string]graph.Cost{fast: {Forward: 1, Backward: 2}}, Parameters: 1000,
+			Activation: 4000,
 		})
 		if i > 0 {
 			p.Graph.Edges = append(p.Graph.Edges, graph.Edge{From: i - 1, To: i, Bytes: 100})
@@ -97,7 +98,11 @@ func TestAProblemWithoutAPlanSaysHowMuchIsMissingAndWhatHelps(t *testing.T) {
 		never   []string
 	}{
 		{"state is too large", heavy(4, 13_000), []string{"more device", "memory of the host"}, nil},
-		{"activations are too large", heavy(4, 22_000), []string{"more device", "again", "micro-batches", "memory of the host"}, nil},
+		{
+			"activations are too large", heavy(4, 22_000),
+			[]string{"more device", "again", "micro-batches", "memory of the host"},
+			nil,
+		},
 	} {
 		if _, err := partition.Solve(c.problem); !errors.Is(err, partition.ErrUnfit) {
 			t.Fatalf("%s: got %v", c.name, err)
@@ -161,14 +166,16 @@ func TestAProblemWithAPlanFits(t *testing.T) {
 func TestBadProblemsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*partition.Problem){
-		"no device":          func(p *partition.Problem) { p.Devices = nil },
-		"no operation":       func(p *partition.Problem) { p.Graph = graph.Graph{} },
-		"an ID twice":        func(p *partition.Problem) { p.Devices[1].ID = p.Devices[0].ID },
-		"a negative speed":   func(p *partition.Problem) { p.Devices[1].Speed = -1 },
-		"a speed of NaN":     func(p *partition.Problem) { p.Devices[1].Speed = math.NaN() },
-		"negative memory":    func(p *partition.Problem) { p.Devices[1].Memory = -1 },
-		"a bad link":         func(p *partition.Problem) { p.Links.Between.BytesPerSecond = math.Inf(1) },
-		"a bad pair":         func(p *partition.Problem) { p.Links.Pairs = map[[2]string]partition.Link{{"a", "b"}: {Latency: -1}} },
+		"no device":        func(p *partition.Problem) { p.Devices = nil },
+		"no operation":     func(p *partition.Problem) { p.Graph = graph.Graph{} },
+		"an ID twice":      func(p *partition.Problem) { p.Devices[1].ID = p.Devices[0].ID },
+		"a negative speed": func(p *partition.Problem) { p.Devices[1].Speed = -1 },
+		"a speed of NaN":   func(p *partition.Problem) { p.Devices[1].Speed = math.NaN() },
+		"negative memory":  func(p *partition.Problem) { p.Devices[1].Memory = -1 },
+		"a bad link":       func(p *partition.Problem) { p.Links.Between.BytesPerSecond = math.Inf(1) },
+		"a bad pair": func(p *partition.Problem) {
+			p.Links.Pairs = map[[2]string]partition.Link{{"a", "b"}: {Latency: -1}}
+		},
 		"stage 4 of ZeRO":    func(p *partition.Problem) { p.Memory.ZeRO = 4 },
 		"a negative weight":  func(p *partition.Problem) { p.IdleWeight = -1 },
 		"no such objective":  func(p *partition.Problem) { p.Objective = 7 },

@@ -9,9 +9,10 @@ import (
 // mostSubsets bounds how many sets of devices Front solves for.
 const mostSubsets = 64
 
-// Front returns the plans that no other plan found beats in both time and idle memory, fastest first. It solves for sets of devices: with all of them
-// given, idle memory is what the graph does not need and the same for every plan, so which devices are used is what it turns on. Kinds of devices
-// are used in any number where that is at most 64 sets, in the order of the problem otherwise. Without any plan the error wraps ErrUnfit.
+// Front returns the plans that no other plan found beats in both time and idle memory, fastest first. It solves for
+// sets of devices: with all of them given, idle memory is what the graph does not need and the same for every plan, so
+// which devices are used is what it turns on. Kinds of devices are used in any number where that is at most 64 sets, in
+// the order of the problem otherwise. Without any plan the error wraps ErrUnfit.
 func Front(p Problem) ([]Plan, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err

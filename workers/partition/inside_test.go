@@ -17,7 +17,10 @@ func drawInstance(t *rapid.T, most int) *instance {
 	n := rapid.IntRange(2, most).Draw(t, "ops")
 	for i := range n {
 		work := graph.Seconds(rapid.IntRange(1, 9).Draw(t, "work"))
-		g.Ops = append(g.Ops, graph.Op{ID: strconv.Itoa(i), Costs: map[string]graph.Cost{"gpu": {Forward: work}, "cpu": {Forward: 4 * work}}, Workspace: 1})
+		g.Ops = append(g.Ops, graph.Op{
+			ID:    strconv.Itoa(i),
+			Costs: map[string]graph.Cost{"gpu": {Forward: work}, "cpu": {Forward: 4 * work}}, Workspace: 1,
+		})
 		size := quantity.Bytes(rapid.IntRange(1, 9).Draw(t, "bytes"))
 		for j := i + 1; j < n; j++ {
 			if rapid.IntRange(0, 2).Draw(t, "edge") == 0 {
@@ -25,7 +28,10 @@ func drawInstance(t *rapid.T, most int) *instance {
 			}
 		}
 	}
-	p := Problem{Graph: g, Links: Links{Between: Link{BytesPerSecond: 1}, ThroughHost: rapid.Bool().Draw(t, "through host")}}
+	p := Problem{Graph: g, Links: Links{
+		Between:     Link{BytesPerSecond: 1},
+		ThroughHost: rapid.Bool().Draw(t, "through host"),
+	}}
 	for d := range 3 {
 		p.Devices = append(p.Devices, Device{ID: strconv.Itoa(d), Class: "gpu"})
 	}
@@ -46,7 +52,8 @@ func TestLoadsThatFollowMovesAreThoseOfThePlacement(t *testing.T) {
 		in := drawInstance(t, 9)
 		a := newAnneal(in, make([]int, len(in.blocks)))
 		for range 30 {
-			block, to := rapid.IntRange(0, len(in.blocks)-1).Draw(t, "block"), rapid.IntRange(0, len(in.p.Devices)-1).Draw(t, "device")
+			block, to := rapid.IntRange(0, len(in.blocks)-1).Draw(t, "block"),
+				rapid.IntRange(0, len(in.p.Devices)-1).Draw(t, "device")
 			a.move(block, to)
 		}
 		for d, want := range in.loads(a.place) {

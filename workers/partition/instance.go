@@ -9,8 +9,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/graph"
 )
 
-// instance is a problem with its operations grouped into blocks that are never split, and its devices into kinds of equals. Its forward edges
-// have no cycle, so that stages can be cut.
+// instance is a problem with its operations grouped into blocks that are never split, and its devices into kinds of
+// equals. Its forward edges have no cycle, so that stages can be cut.
 type instance struct {
 	p       Problem
 	blocks  [][]int // the operations of each block, ascending
@@ -27,8 +27,8 @@ type instance struct {
 	sums    []sums // of each block
 	// gradients says that some operations belong to the backward pass.
 	gradients bool
-	// loose is the same problem with smaller blocks, for plans that need not be contiguous: only what must be together is. Its forward edges may
-	// have cycles. It is the instance itself where there is no difference.
+	// loose is the same problem with smaller blocks, for plans that need not be contiguous: only what must be together is.
+	// Its forward edges may have cycles. It is the instance itself where there is no difference.
 	loose *instance
 }
 
@@ -63,7 +63,8 @@ func newInstance(p Problem) (*instance, error) {
 	loose := build(p, sets)
 	for b := range loose.blocks {
 		if !slices.ContainsFunc(loose.kinds, func(k kind) bool { return !math.IsInf(k.work[b], 1) }) {
-			return nil, fmt.Errorf("%w: no device runs operation %q and what must be with it: add a device of a class that all of them have costs for",
+			return nil, fmt.Errorf("%w: no device runs operation %q and what must be with it: add a device of a class that "+
+				"all of them have costs for",
 				ErrProblem, p.Graph.Ops[loose.blocks[b][0]].ID)
 		}
 	}
@@ -128,7 +129,8 @@ func together(g graph.Graph) disjoint {
 	return sets
 }
 
-// fuse joins blocks that forward edges join in a cycle, so that those edges order what is left; it returns false where there is none.
+// fuse joins blocks that forward edges join in a cycle, so that those edges order what is left; it returns false where
+// there is none.
 func (in *instance) fuse(sets disjoint) bool {
 	fused := false
 	for _, component := range graph.Components(in.next) {
@@ -156,8 +158,9 @@ func (in *instance) orphans() []bool {
 	return orphan
 }
 
-// forward returns the edges between blocks that order them: those of the forward pass. Backward operations without a forward one are ordered by
-// their edges turned round, as the backward pass mirrors the forward pass; so stages are contiguous in both.
+// forward returns the edges between blocks that order them: those of the forward pass. Backward operations without a
+// forward one are ordered by their edges turned round, as the backward pass mirrors the forward pass; so stages are
+// contiguous in both.
 func (in *instance) forward(orphan []bool) [][]int {
 	g := in.p.Graph
 	next := make([][]int, len(in.blocks))
@@ -221,7 +224,8 @@ func (in *instance) addMemory() {
 	for b, members := range in.blocks {
 		for _, i := range members {
 			op := in.p.Graph.Ops[i]
-			in.memory[b] += in.p.Memory.held(float64(op.Parameters), 1, in.p.Training) + float64(op.Activation) + float64(op.Workspace)
+			in.memory[b] += in.p.Memory.held(float64(op.Parameters), 1, in.p.Training) + float64(op.Activation) +
+				float64(op.Workspace)
 		}
 	}
 }
@@ -250,7 +254,10 @@ func (in *instance) addKinds() {
 }
 
 func (in *instance) newKind(device Device, link Link) kind {
-	k := kind{work: make([]float64, len(in.blocks)), send: make([]float64, len(in.tensors)), room: device.room(), host: device.Host}
+	k := kind{
+		work: make([]float64, len(in.blocks)), send: make([]float64, len(in.tensors)), room: device.room(),
+		host: device.Host,
+	}
 	for b, members := range in.blocks {
 		for _, i := range members {
 			cost, runs := in.p.Graph.Ops[i].Costs[device.Class]

@@ -8,7 +8,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/graph"
 )
 
-// latency places a graph for [Latency]: several starting points, the best two of which a local search on the simulator improves.
+// latency places a graph for [Latency]: several starting points, the best two of which a local search on the simulator
+// improves.
 func (in *instance) latency() (Plan, error) {
 	type start struct {
 		name  string
@@ -75,8 +76,9 @@ func (in *instance) placeFits(place []int) bool {
 // mostCuts bounds the work of cheapestCuts, which grows with the square of the blocks where memory does not stop it.
 const mostCuts = 20_000_000
 
-// cheapestCuts cuts a linear order so that work and transfers add up to the least: the latency of a chain. Chains, and graphs that are almost
-// chains, gain nothing from more devices than their memory needs, and list schedules do not see that. No part takes longer than bound.
+// cheapestCuts cuts a linear order so that work and transfers add up to the least: the latency of a chain. Chains, and
+// graphs that are almost chains, gain nothing from more devices than their memory needs, and list schedules do not see
+// that. No part takes longer than bound.
 func (in *instance) cheapestCuts(order []int, bound float64) (place []int, ok bool) {
 	if n := len(in.blocks) + 1; in.states() > mostCells/n || in.states()*n > mostCuts/n {
 		return nil, false
@@ -89,7 +91,8 @@ func (in *instance) cheapestCuts(order []int, bound float64) (place []int, ok bo
 	return s.trace()
 }
 
-// quicken moves runs of blocks between devices as long as that shortens the makespan, and now and then where it does not.
+// quicken moves runs of blocks between devices as long as that shortens the makespan, and now and then where it does
+// not.
 func (in *instance) quicken(place []int, span float64) (better []int, least float64) {
 	moves := in.p.Moves
 	if moves == 0 {
@@ -161,10 +164,12 @@ type quickening struct {
 	held   []float64
 }
 
-// longestRun bounds how many neighbours in topological order move at once; single moves do not cross the hump of two cuts in a chain.
+// longestRun bounds how many neighbours in topological order move at once; single moves do not cross the hump of two
+// cuts in a chain.
 const longestRun = 16
 
-// shift moves a run of blocks of one device to another device, or swaps it with as many there; moved is false when that does not fit.
+// shift moves a run of blocks of one device to another device, or swaps it with as many there; moved is false when that
+// does not fit.
 func (q *quickening) shift() (undo func(), moved bool) {
 	b := q.random.IntN(len(q.blocks))
 	from, to := q.place[b], q.neighbour(b)

@@ -11,7 +11,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/partition"
 )
 
-// whole makes every span of a problem at least one whole second and no device that of the host, so that a clock can tick through it.
+// whole makes every span of a problem at least one whole second and no device that of the host, so that a clock can
+// tick through it.
 func whole(p partition.Problem) partition.Problem {
 	for i := range p.Graph.Ops {
 		for class, cost := range p.Graph.Ops[i].Costs {
@@ -32,7 +33,8 @@ func TestTheMakespanIsWhatAClockShows(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := whole(drawProblem(t, shape{ops: 9, devices: 3}))
-		assignment := rapid.SliceOfN(rapid.IntRange(0, len(p.Devices)-1), len(p.Graph.Ops), len(p.Graph.Ops)).Draw(t, "assignment")
+		assignment := rapid.SliceOfN(rapid.IntRange(0, len(p.Devices)-1), len(p.Graph.Ops), len(p.Graph.Ops)).
+			Draw(t, "assignment")
 		if !allowed(p, assignment) {
 			return
 		}
@@ -241,7 +243,8 @@ func TestParallelTowersRunInParallel(t *testing.T) {
 		}
 	}
 	p := partition.Problem{
-		Graph: g, Devices: equal(4, 0), Objective: partition.Latency, Links: partition.Links{Between: partition.Link{BytesPerSecond: 1}},
+		Graph: g, Devices: equal(4, 0), Objective: partition.Latency,
+		Links: partition.Links{Between: partition.Link{BytesPerSecond: 1}},
 	}
 	if plan := solve(t, p); plan.StepTime != 10 {
 		t.Errorf("four towers of ten seconds take %v on four devices", plan.StepTime)

@@ -7,10 +7,11 @@ import (
 	"github.com/spillway-ml/spillway/workers/graph"
 )
 
-// The baselines and starting points of [Latency] follow Baechi (B. Jeon et al., Baechi: Fast Device Placement of Machine Learning Graphs, SoCC 2020,
-// https://doi.org/10.1145/3419111.3421302).
+// The baselines and starting points of [Latency] follow Baechi (B. Jeon et al., Baechi: Fast Device Placement of
+// Machine Learning Graphs, SoCC 2020, https://doi.org/10.1145/3419111.3421302).
 
-// TopologicalFill is m-TOPO: devices are filled in turn, in topological order, each up to an equal share of all memory plus the largest operation.
+// TopologicalFill is m-TOPO: devices are filled in turn, in topological order, each up to an equal share of all memory
+// plus the largest operation.
 func TopologicalFill(p Problem) (Plan, error) {
 	return byMethod(p, "topological fill", (*instance).topologicalFill)
 }
@@ -25,15 +26,18 @@ func (in *instance) topologicalFill() ([]int, bool) {
 	return in.fill(graph.Topological(in.next), func(d int) float64 { return min(share, in.p.Devices[d].room()) })
 }
 
-// GreedyFill fills each device in turn up to its memory, depth first, and those with Host set last: the greedy baseline of the NeurIPS 2020 paper
-// that [Contiguous] names.
+// GreedyFill fills each device in turn up to its memory, depth first, and those with Host set last: the greedy baseline
+// of the NeurIPS 2020 paper that [Contiguous] names.
 func GreedyFill(p Problem) (Plan, error) {
 	return byMethod(p, "greedy fill", func(in *instance) ([]int, bool) {
-		return in.fill(in.depthFirst(func(a, b int) int { return b - a }), func(d int) float64 { return in.p.Devices[d].room() })
+		return in.fill(in.depthFirst(func(a, b int) int { return b - a }), func(d int) float64 {
+			return in.p.Devices[d].room()
+		})
 	})
 }
 
-// EvenSplit gives each device an equal part of the work in topological order, whatever fits; those with Host set only where there is no other.
+// EvenSplit gives each device an equal part of the work in topological order, whatever fits; those with Host set only
+// where there is no other.
 func EvenSplit(p Problem) (Plan, error) {
 	return byMethod(p, "even split", func(in *instance) ([]int, bool) {
 		devices := in.fillOrder()
@@ -63,10 +67,12 @@ func EarliestTask(p Problem) (Plan, error) {
 	return byMethod(p, "earliest task first", func(in *instance) ([]int, bool) { return in.loose.list(nil) })
 }
 
-// SmallCommunication is m-SCT: as [EarliestTask], but a device waits for the favourite child of what it ran last where that saves a transfer on
-// the longest path.
+// SmallCommunication is m-SCT: as [EarliestTask], but a device waits for the favourite child of what it ran last where
+// that saves a transfer on the longest path.
 func SmallCommunication(p Problem) (Plan, error) {
-	return byMethod(p, "small communication times", func(in *instance) ([]int, bool) { return in.loose.list(in.loose.favourites()) })
+	return byMethod(p, "small communication times", func(in *instance) ([]int, bool) {
+		return in.loose.list(in.loose.favourites())
+	})
 }
 
 func byMethod(p Problem, name string, method func(*instance) ([]int, bool)) (Plan, error) {
@@ -99,19 +105,23 @@ func (in *instance) fillOrder() []int {
 	return devices
 }
 
-// fill puts blocks on devices in turn, up to a limit of memory for each; a block that fits none of those left goes to the first that has room.
+// fill puts blocks on devices in turn, up to a limit of memory for each; a block that fits none of those left goes to
+// the first that has room.
 func (in *instance) fill(order []int, limit func(device int) float64) (place []int, ok bool) {
 	devices := in.fillOrder()
 	held := make([]float64, len(in.p.Devices))
 	place = make([]int, len(in.blocks))
 	at := 0
 	for _, b := range order {
-		for at+1 < len(devices) && held[devices[at]]+in.memory[b] > limit(devices[at]) && in.memory[b] <= limit(devices[at+1]) {
+		for at+1 < len(devices) && held[devices[at]]+in.memory[b] > limit(devices[at]) &&
+			in.memory[b] <= limit(devices[at+1]) {
 			at++
 		}
 		d := devices[at]
 		if held[d]+in.memory[b] > in.p.Devices[d].room() || !in.runs(b, d) {
-			i := slices.IndexFunc(devices, func(d int) bool { return held[d]+in.memory[b] <= in.p.Devices[d].room() && in.runs(b, d) })
+			i := slices.IndexFunc(devices, func(d int) bool {
+				return held[d]+in.memory[b] <= in.p.Devices[d].room() && in.runs(b, d)
+			})
 			if i < 0 {
 				return nil, false
 			}
@@ -135,14 +145,16 @@ type lister struct {
 	began   []bool
 }
 
-// list schedules the operations one by one and returns the placement of the blocks. child are the favourite children of the operations, nil for none.
-// Transfers do not wait for each other here; makespan judges the result with all waits. ok is false where an operation finds no device with room.
+// list schedules the operations one by one and returns the placement of the blocks. child are the favourite children of
+// the operations, nil for none. Transfers do not wait for each other here; makespan judges the result with all waits.
+// ok is false where an operation finds no device with room.
 func (in *instance) list(child []int) (place []int, ok bool) {
 	t := in.newTimeline()
 	n, devices := len(in.blockOf), len(in.p.Devices)
 	l := lister{
 		timeline: t, child: child, free: make([]float64, devices), held: make([]float64, devices),
-		chosen: make([]int, len(in.blocks)), last: make([]int, devices), arrives: make([][]float64, n), began: make([]bool, n),
+		chosen: make([]int, len(in.blocks)), last: make([]int, devices), arrives: make([][]float64, n),
+		began: make([]bool, n),
 	}
 	for b := range l.chosen {
 		l.chosen[b] = -1
@@ -178,8 +190,9 @@ func (in *instance) list(child []int) (place []int, ok bool) {
 	return l.chosen, true
 }
 
-// choose returns the ready operation and the device that start first. A device waits for the favourite child of its last operation, and takes
-// another only where that one's inputs could be everywhere by then; where nothing else is left, nobody waits.
+// choose returns the ready operation and the device that start first. A device waits for the favourite child of its
+// last operation, and takes another only where that one's inputs could be everywhere by then; where nothing else is
+// left, nobody waits.
 func (l *lister) choose(ready []int) (at, device int) {
 	for _, waiting := range []bool{l.child != nil, false} {
 		best := math.Inf(1)

@@ -15,7 +15,12 @@ func Example() {
 	cost := map[string]graph.Cost{"gpu": {Forward: 1}}
 	plan, err := partition.Solve(partition.Problem{
 		Graph: graph.Graph{
-			Ops:   []graph.Op{{ID: "embed", Costs: cost}, {ID: "attend", Costs: cost}, {ID: "classify", Costs: cost}, {ID: "sample", Costs: cost}},
+			Ops: []graph.Op{
+				{ID: "embed", Costs: cost},
+				{ID: "attend", Costs: cost},
+				{ID: "classify", Costs: cost},
+				{ID: "sample", Costs: cost},
+			},
 			Edges: []graph.Edge{{From: 0, To: 1, Bytes: 100}, {From: 1, To: 2, Bytes: 10}, {From: 2, To: 3, Bytes: 100}},
 		},
 		Devices: []partition.Device{{ID: "gpu 0", Class: "gpu"}, {ID: "gpu 1", Class: "gpu"}},
@@ -44,7 +49,10 @@ func layered(ops, devices int, seed uint64) partition.Problem {
 	var g graph.Graph
 	for i := range ops {
 		g.Ops = append(g.Ops, graph.Op{
-			ID: strconv.Itoa(i), Costs: map[string]graph.Cost{fast: {Forward: graph.Seconds(0.5 + random.Float64()), Backward: graph.Seconds(1 + random.Float64())}},
+			ID: strconv.Itoa(i), Costs: map[string]graph.Cost{fast: {
+				Forward:  graph.Seconds(0.5 + random.Float64()),
+				Backward: graph.Seconds(1 + random.Float64()),
+			}},
 			Parameters: quantity.Bytes(random.IntN(1000)), Activation: quantity.Bytes(random.IntN(1000)), Workspace: 1,
 		})
 	}
@@ -66,7 +74,10 @@ func layered(ops, devices int, seed uint64) partition.Problem {
 		}
 	}
 	return partition.Problem{
-		Graph: g, Devices: equal(devices, 0), Links: partition.Links{Between: partition.Link{BytesPerSecond: 1e4}, ThroughHost: true},
+		Graph: g, Devices: equal(devices, 0), Links: partition.Links{
+			Between:     partition.Link{BytesPerSecond: 1e4},
+			ThroughHost: true,
+		},
 		Training: true, MostMicroBatches: 16,
 	}
 }

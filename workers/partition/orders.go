@@ -13,8 +13,8 @@ type order struct {
 	blocks []int
 }
 
-// orders returns several of them. No order is best for all graphs: depth first keeps the branches of a block together, level by level keeps
-// parallel towers apart, and the narrowest cut follows sizes where the shape says nothing.
+// orders returns several of them. No order is best for all graphs: depth first keeps the branches of a block together,
+// level by level keeps parallel towers apart, and the narrowest cut follows sizes where the shape says nothing.
 func (in *instance) orders() []order {
 	deepest := in.deepest()
 	return []order{
@@ -101,8 +101,8 @@ func (in *instance) waits() []int {
 	return waits
 }
 
-// narrowest takes, among the blocks that are ready, the one after which the transfers over the cut are least; of equals the one that became ready
-// last.
+// narrowest takes, among the blocks that are ready, the one after which the transfers over the cut are least; of equals
+// the one that became ready last.
 func (in *instance) narrowest() []int {
 	waits := in.waits()
 	unread := make([]int, len(in.tensors)) // how many blocks have yet to read it
@@ -154,7 +154,8 @@ func (in *instance) widens(block int, unread []int) float64 {
 	return change
 }
 
-// bound is a time that no plan beats whose blocks have one device each: the largest block, the longest path for Latency, and all work shared out.
+// bound is a time that no plan beats whose blocks have one device each: the largest block, the longest path for
+// Latency, and all work shared out.
 func (in *instance) bound() float64 {
 	best := in.shared()
 	for b := range in.blocks {
@@ -168,8 +169,9 @@ func (in *instance) bound() float64 {
 
 // shared is a bound for the work of the busiest device, however finely blocks are shared out.
 //
-// For weights y of the devices that sum to 1, the busiest device works at least sum over blocks of min over devices d of y_d work(block, d), as the
-// busiest is at least the weighted mean. The weights are improved by multiplying those of devices that get too much.
+// For weights y of the devices that sum to 1, the busiest device works at least sum over blocks of min over devices d
+// of y_d work(block, d), as the busiest is at least the weighted mean. The weights are improved by multiplying those of
+// devices that get too much.
 func (in *instance) shared() float64 {
 	best := 0.0
 	weights := make([]float64, len(in.kinds)) // of one device of each kind

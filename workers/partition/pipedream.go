@@ -11,14 +11,16 @@ import (
 // mostPipeDreamStates bounds the table of PipeDream, whose time grows with the square of the states.
 const mostPipeDreamStates = 3000
 
-// PipeDream plans for equal devices as PipeDream does (D. Narayanan et al., PipeDream: Generalized Pipeline Parallelism for DNN Training, SOSP 2019,
-// https://doi.org/10.1145/3341301.3359646), by its own cost, which StepTime holds: the time between two batches of an asynchronous pipeline.
+// PipeDream plans for equal devices as PipeDream does (D. Narayanan et al., PipeDream: Generalized Pipeline Parallelism
+// for DNN Training, SOSP 2019, https://doi.org/10.1145/3341301.3359646), by its own cost, which StepTime holds: the
+// time between two batches of an asynchronous pipeline.
 //
 //	A(j, m) = min over k, r of max(A(k, m - r), (T + 4 (r-1) W / (B r)) / r)
 //
-// j and k are antichains of the layers (ideals, here), T and W the time and the parameters between them, B the bandwidth of Links.Between, m and r
-// numbers of devices. With activations the transfers 2 out(k) / (B r) and 2 out(j) / (B r) count as well, as its option
-// --activation_compression_ratio 1 does. Memory is not looked at. It is here to be compared with, and as a start for [Step].
+// j and k are antichains of the layers (ideals, here), T and W the time and the parameters between them, B the
+// bandwidth of Links.Between, m and r numbers of devices. With activations the transfers 2 out(k) / (B r) and 2 out(j)
+// / (B r) count as well, as its option --activation_compression_ratio 1 does. Memory is not looked at. It is here to be
+// compared with, and as a start for [Step].
 func PipeDream(p Problem, activations bool) (Plan, error) {
 	in, err := newInstance(p)
 	if err != nil {

@@ -13,15 +13,17 @@ import (
 //
 //	T = S + (M-1) P + R
 //
-// S is the time of one micro-batch through all stages and links, forward and back. P is the time between two micro-batches: the largest of all
-// stages and links, and for each stage the time from its forward pass to its backward pass over the micro-batches it may have in flight. R is what
-// the sums of gradients add: stage s starts its own when its last backward pass ends, before those of the stages in front of it,
+// S is the time of one micro-batch through all stages and links, forward and back. P is the time between two
+// micro-batches: the largest of all stages and links, and for each stage the time from its forward pass to its backward
+// pass over the micro-batches it may have in flight. R is what the sums of gradients add: stage s starts its own when
+// its last backward pass ends, before those of the stages in front of it,
 //
 //	R = max(0, max over s of AllReduce_s - sum over i < s of (Backward_i + Send_i))
 //
-// (S. Fan et al., DAPPLE: A Pipelined Data Parallel Approach for Training Large Models, PPoPP 2021, https://arxiv.org/abs/2007.01045, whose planner
-// uses the same three terms; the bound by micro-batches in flight is ours). A replica takes its part of every micro-batch. The model leaves out that a
-// stage keeps to its order though another micro-batch is there; TestTheTimeOfAStepIsCloseToThatOfItsSchedule shows what that amounts to.
+// (S. Fan et al., DAPPLE: A Pipelined Data Parallel Approach for Training Large Models, PPoPP 2021,
+// https://arxiv.org/abs/2007.01045, whose planner uses the same three terms; the bound by micro-batches in flight is
+// ours). A replica takes its part of every micro-batch. The model leaves out that a stage keeps to its order though
+// another micro-batch is there; TestTheTimeOfAStepIsCloseToThatOfItsSchedule shows what that amounts to.
 
 // sums are what stages are made of, added up over blocks.
 type sums struct {
@@ -88,7 +90,8 @@ func (s *sums) plus(other sums) {
 	s.workspace += other.workspace
 }
 
-// borders returns what crosses each place between groups, for the group of each block. Tensors that skip groups are passed on by those between.
+// borders returns what crosses each place between groups, for the group of each block. Tensors that skip groups are
+// passed on by those between.
 func (in *instance) borders(group []int, groups int) []border {
 	all := make([]border, groups+1)
 	for _, t := range in.outputs {
@@ -182,8 +185,9 @@ func (x *pipe) stage(s *sums, enters crossing, kind, replicas, stages int) timin
 // trains reports whether the pipeline has a backward pass.
 func (x *pipe) trains() bool { return x.p.Training || x.gradients }
 
-// reduce is the time of a ring all-reduce of the gradients, 2 (n-1)/n of their bytes over each link, and of ZeRO's third stage 3 (n-1)/n; an
-// optimizer state in the memory of the host adds the way of the gradients there and of the weights back.
+// reduce is the time of a ring all-reduce of the gradients, 2 (n-1)/n of their bytes over each link, and of ZeRO's
+// third stage 3 (n-1)/n; an optimizer state in the memory of the host adds the way of the gradients there and of the
+// weights back.
 func (x *pipe) reduce(parameters float64, replicas int) float64 {
 	if !x.trains() || parameters == 0 {
 		return 0
@@ -241,7 +245,8 @@ type chainOf struct {
 	stages                int
 }
 
-// before returns the cost with one more stage in front, which is after all that chain has; forward and back are the hops between them.
+// before returns the cost with one more stage in front, which is after all that chain has; forward and back are the
+// hops between them.
 func (x *pipe) before(c chainOf, t timing, forward, back float64) chainOf {
 	c.stages++
 	c.sum += t.forward + t.backward + forward + back
@@ -325,10 +330,14 @@ func (x *pipe) planOf(stages []stageOf, reason string) (Plan, error) {
 		}
 		load := graph.Seconds((t.forward+t.backward)*x.micro + t.reduce)
 		for _, d := range stage.Devices {
-			plan.PerDevice[d] = Share{Ops: len(stage.Ops), Load: load, Memory: quantity.Bytes(t.memory), Sent: quantity.Bytes(sent / float64(s.replicas))}
+			plan.PerDevice[d] = Share{
+				Ops: len(stage.Ops), Load: load, Memory: quantity.Bytes(t.memory),
+				Sent: quantity.Bytes(sent / float64(s.replicas)),
+			}
 		}
 		if !t.fits && shortage == nil {
-			shortage = fmt.Errorf("device %q needs %v and has %v: the plan %w", x.p.Devices[stage.Devices[0]].ID, quantity.Bytes(t.memory),
+			shortage = fmt.Errorf("device %q needs %v and has %v: the plan %w", x.p.Devices[stage.Devices[0]].ID,
+				quantity.Bytes(t.memory),
 				x.p.Devices[stage.Devices[0]].Memory, ErrUnfit)
 		}
 		plan.Stages = append(plan.Stages, stage)
@@ -337,8 +346,9 @@ func (x *pipe) planOf(stages []stageOf, reason string) (Plan, error) {
 	return plan, shortage
 }
 
-// EvaluateStages returns the plan for [Step] that given stages come to; only Ops and Devices of each are read. The devices of one stage are of one
-// kind, and devices of one kind are taken for equals. A stage without room is an error that wraps ErrUnfit, besides the plan.
+// EvaluateStages returns the plan for [Step] that given stages come to; only Ops and Devices of each are read. The
+// devices of one stage are of one kind, and devices of one kind are taken for equals. A stage without room is an error
+// that wraps ErrUnfit, besides the plan.
 func EvaluateStages(p Problem, stages []Stage, microBatches int) (Plan, error) {
 	p.MicroBatches = microBatches
 	in, err := newInstance(p)
@@ -390,11 +400,13 @@ func (in *instance) partsOf(stages []Stage) ([]stageOf, error) {
 		at := of[members[0]]
 		for _, op := range members {
 			if of[op] != at || at < 0 {
-				return nil, fmt.Errorf("operation %q is in no stage, or not with %q", in.p.Graph.Ops[op].ID, in.p.Graph.Ops[members[0]].ID)
+				return nil, fmt.Errorf("operation %q is in no stage, or not with %q", in.p.Graph.Ops[op].ID,
+					in.p.Graph.Ops[members[0]].ID)
 			}
 		}
 		if !in.runs(b, stages[at].Devices[0]) {
-			return nil, fmt.Errorf("%w: device %q cannot run operation %q of stage %d", ErrProblem, in.p.Devices[stages[at].Devices[0]].ID,
+			return nil, fmt.Errorf("%w: device %q cannot run operation %q of stage %d", ErrProblem,
+				in.p.Devices[stages[at].Devices[0]].ID,
 				in.p.Graph.Ops[members[0]].ID, at)
 		}
 		parts[at].blocks = append(parts[at].blocks, b)

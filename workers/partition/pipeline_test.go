@@ -30,14 +30,19 @@ func drawChain(t *rapid.T, layers, devices int) partition.Problem {
 		}
 		g.Ops = append(g.Ops, graph.Op{
 			ID: strconv.Itoa(i), Costs: costs,
-			Parameters: quantity.Bytes(rapid.IntRange(0, 40).Draw(t, "parameters")), Activation: quantity.Bytes(rapid.IntRange(0, 400).Draw(t, "activation")),
+			Parameters: quantity.Bytes(rapid.IntRange(0, 40).Draw(t, "parameters")),
+			Activation: quantity.Bytes(rapid.IntRange(0, 400).Draw(t, "activation")),
 		})
 		if i > 0 {
-			g.Edges = append(g.Edges, graph.Edge{From: i - 1, To: i, Bytes: quantity.Bytes(rapid.IntRange(0, 300).Draw(t, "bytes"))})
+			g.Edges = append(g.Edges, graph.Edge{
+				From: i - 1, To: i,
+				Bytes: quantity.Bytes(rapid.IntRange(0, 300).Draw(t, "bytes")),
+			})
 		}
 	}
 	p := partition.Problem{
-		Graph: g, Objective: partition.Step, Training: true, MicroBatches: rapid.SampledFrom([]int{1, 2, 4, 8}).Draw(t, "micro-batches"),
+		Graph: g, Objective: partition.Step, Training: true,
+		MicroBatches: rapid.SampledFrom([]int{1, 2, 4, 8}).Draw(t, "micro-batches"),
 		Links: partition.Links{
 			Between:     partition.Link{BytesPerSecond: float64(rapid.IntRange(0, 100).Draw(t, "bandwidth"))},
 			ThroughHost: rapid.Bool().Draw(t, "through host"),
@@ -73,7 +78,9 @@ func TestThePipelineIsTheBestOfAllCutsReplicasAndOrders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i := slices.IndexFunc(got.Stages, func(s partition.Stage) bool { return p.MostReplicas > 0 && len(s.Devices) > p.MostReplicas }); i >= 0 {
+		if i := slices.IndexFunc(got.Stages, func(s partition.Stage) bool {
+			return p.MostReplicas > 0 && len(s.Devices) > p.MostReplicas
+		}); i >= 0 {
 			t.Fatalf("stage %d has %d replicas of at most %d", i, len(got.Stages[i].Devices), p.MostReplicas)
 		}
 		if !near(float64(got.StepTime), want) {
@@ -175,7 +182,10 @@ func TestEqualStagesTakeWhatTheScheduleTakes(t *testing.T) {
 	const stages = 4
 	var g graph.Graph
 	for i := range stages {
-		g.Ops = append(g.Ops, graph.Op{ID: strconv.Itoa(i), Costs: map[string]graph.Cost{fast: {Forward: 16, Backward: 32}}, Parameters: 100})
+		g.Ops = append(g.Ops, graph.Op{
+			ID: strconv.Itoa(i), Costs: map[string]graph.Cost{fast: {Forward: 16, Backward: 32}},
+			Parameters: 100,
+		})
 		if i > 0 {
 			g.Edges = append(g.Edges, graph.Edge{From: i - 1, To: i})
 		}
@@ -201,9 +211,15 @@ func TestMemoryOfAReplicaIsThatOfTheTableOfZeRO(t *testing.T) {
 	t.Parallel()
 	// 7.5 billion parameters on 64 devices: 120, 31.4, 16.6 and 1.9 GB.
 	const parameters = 7_500_000_000
-	g := graph.Graph{Ops: []graph.Op{{ID: "all", Costs: map[string]graph.Cost{fast: {Forward: 1}}, Parameters: 2 * parameters}}}
+	g := graph.Graph{Ops: []graph.Op{{
+		ID: "all", Costs: map[string]graph.Cost{fast: {Forward: 1}},
+		Parameters: 2 * parameters,
+	}}}
 	for stage, want := range []float64{120, 31.4, 16.6, 1.9} {
-		p := partition.Problem{Graph: g, Devices: equal(64, 0), Objective: partition.Step, Training: true, Memory: partition.Memory{ZeRO: stage}}
+		p := partition.Problem{
+			Graph: g, Devices: equal(64, 0), Objective: partition.Step, Training: true,
+			Memory: partition.Memory{ZeRO: stage},
+		}
 		whole := partition.Stage{Ops: []int{0}}
 		for d := range p.Devices {
 			whole.Devices = append(whole.Devices, d)

@@ -32,7 +32,8 @@ func (in *instance) pipeline() (Plan, error) {
 		return Plan{}, in.unfit()
 	}
 	best.plan.LowerBound = graph.Seconds(in.loose.shared())
-	best.plan.Optimal = len(lines) == 1 && len(lines[0].segments) == len(in.blocks) && exact(len(in.blocks), len(in.p.Devices))
+	best.plan.Optimal = len(lines) == 1 && len(lines[0].segments) == len(in.blocks) &&
+		exact(len(in.blocks), len(in.p.Devices))
 	return best.plan, nil
 }
 
@@ -73,7 +74,8 @@ func (in *instance) starts() [][]stageOf {
 	return starts
 }
 
-// mostStarts bounds blocks times devices where both of PipeDream's plans are starts; the one without activations is rarely the better.
+// mostStarts bounds blocks times devices where both of PipeDream's plans are starts; the one without activations is
+// rarely the better.
 const mostStarts = 4000
 
 // lines are the orders that differ.
@@ -121,8 +123,8 @@ type line struct {
 // mostPlaces bounds segments times devices in the search.
 const mostPlaces = 320
 
-// newLine joins neighbours of an order until there are few enough segments: the cheapest borders go first, unless a segment would have more than twice
-// its part of the work.
+// newLine joins neighbours of an order until there are few enough segments: the cheapest borders go first, unless a
+// segment would have more than twice its part of the work.
 func (in *instance) newLine(order []int) line {
 	segments := make([][]int, len(order))
 	for i, b := range order {
@@ -160,8 +162,8 @@ func (s *sums) clone() sums {
 	return c
 }
 
-// join joins neighbours to at most so many segments of about equal work. Within three quarters to five quarters of its part, a segment ends where
-// the border is cheapest.
+// join joins neighbours to at most so many segments of about equal work. Within three quarters to five quarters of its
+// part, a segment ends where the border is cheapest.
 func (in *instance) join(single [][]int, most int) [][]int {
 	group := make([]int, len(in.blocks))
 	rest := 0.0
@@ -203,9 +205,10 @@ type label struct {
 	rest     int // the label of the stages after it; -1 for none
 }
 
-// pipeSearch builds pipelines from the last stage forward. Of two suffixes that start at one place, with the same devices in use, the same first
-// replicas and as many stages, the one that is no worse in sum, period and residual is kept: the cost of whatever precedes depends on nothing else.
-// Where that is too much, suffixes are told apart by the devices in use only, and the most promising few of each are kept.
+// pipeSearch builds pipelines from the last stage forward. Of two suffixes that start at one place, with the same
+// devices in use, the same first replicas and as many stages, the one that is no worse in sum, period and residual is
+// kept: the cost of whatever precedes depends on nothing else. Where that is too much, suffixes are told apart by the
+// devices in use only, and the most promising few of each are kept.
 type pipeSearch struct {
 	pipe
 	line  line
@@ -264,7 +267,10 @@ func (x *pipeSearch) run() (stages []stageOf) {
 	start := 0
 	for i := best; i >= 0; i = x.labels[i].rest {
 		l := x.labels[i]
-		stages = append(stages, stageOf{blocks: slices.Concat(x.line.segments[start:l.end]...), kind: l.kind, replicas: l.replicas})
+		stages = append(stages, stageOf{
+			blocks: slices.Concat(x.line.segments[start:l.end]...), kind: l.kind,
+			replicas: l.replicas,
+		})
 		start = l.end
 	}
 	return stages
@@ -368,7 +374,8 @@ func (x *pipeSearch) count(used, kind int) int {
 	return used / x.stride[kind] % (len(x.kinds[kind].devices) + 1)
 }
 
-// leastTotal is a bound for all pipelines that end with a suffix: what is in front of it runs on the devices that are left, at best without a bubble.
+// leastTotal is a bound for all pipelines that end with a suffix: what is in front of it runs on the devices that are
+// left, at best without a bubble.
 func (x *pipeSearch) leastTotal(c chainOf, used, start int) float64 {
 	if start == 0 {
 		return x.total(c)
@@ -418,7 +425,8 @@ func (x *pipeSearch) keep(start int, l label) {
 	x.buckets[start][key] = append(held, len(x.labels)-1)
 }
 
-// estimate is what a suffix may well lead to: as leastTotal, with gradients that are summed up while stages in front, of one replica, work backward.
+// estimate is what a suffix may well lead to: as leastTotal, with gradients that are summed up while stages in front,
+// of one replica, work backward.
 func (x *pipeSearch) estimate(l label, start int) float64 {
 	if start == 0 {
 		return x.total(l.chainOf)

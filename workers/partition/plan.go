@@ -21,7 +21,8 @@ type Plan struct {
 	StepTime graph.Seconds
 	// LowerBound is a time that no plan can beat.
 	LowerBound graph.Seconds
-	// Optimal says that no contiguous plan is faster, in this model of costs and, for Step, with the numbers of micro-batches that were tried.
+	// Optimal says that no contiguous plan is faster, in this model of costs and, for Step, with the numbers of
+	// micro-batches that were tried.
 	Optimal bool
 	// PerDevice is in the order of the problem's devices.
 	PerDevice []Share
@@ -66,7 +67,8 @@ type Share struct {
 // ErrUnfit is wrapped by errors about plans that exceed a device, and about problems without any plan.
 var ErrUnfit = errors.New("does not fit")
 
-// Loss is the plan's time over the least possible time, plus the problem's IdleWeight times the idle part of the memory of all devices.
+// Loss is the plan's time over the least possible time, plus the problem's IdleWeight times the idle part of the memory
+// of all devices.
 func (p Plan) Loss(problem Problem) float64 {
 	loss := 1.0
 	if p.LowerBound > 0 {
@@ -93,9 +95,9 @@ func (p Plan) Used() []int {
 	return used
 }
 
-// Evaluate returns the plan that an assignment of every operation to the index of a device comes to, with the objective Throughput or Latency;
-// Step needs stages. Operations that must be together and are not, devices that cannot run what they are given, and devices without room are
-// errors; the last wrap ErrUnfit.
+// Evaluate returns the plan that an assignment of every operation to the index of a device comes to, with the objective
+// Throughput or Latency; Step needs stages. Operations that must be together and are not, devices that cannot run what
+// they are given, and devices without room are errors; the last wrap ErrUnfit.
 func Evaluate(p Problem, assignment []int) (Plan, error) {
 	in, err := newInstance(p)
 	if err != nil {
@@ -118,10 +120,12 @@ func (in *instance) placeOf(assignment []int) ([]int, error) {
 	for b, members := range in.blocks {
 		for _, op := range members {
 			if d := assignment[op]; d < 0 || d >= len(in.p.Devices) {
-				return nil, fmt.Errorf("evaluate a plan: operation %q is on device %d of %d", in.p.Graph.Ops[op].ID, d, len(in.p.Devices))
+				return nil, fmt.Errorf("evaluate a plan: operation %q is on device %d of %d", in.p.Graph.Ops[op].ID, d,
+					len(in.p.Devices))
 			}
 			if assignment[op] != assignment[members[0]] {
-				return nil, fmt.Errorf("evaluate a plan: operations %q and %q must be together and are on %q and %q", in.p.Graph.Ops[members[0]].ID,
+				return nil, fmt.Errorf("evaluate a plan: operations %q and %q must be together and are on %q and %q",
+					in.p.Graph.Ops[members[0]].ID,
 					in.p.Graph.Ops[op].ID, in.p.Devices[assignment[members[0]]].ID, in.p.Devices[assignment[op]].ID)
 			}
 		}
@@ -132,7 +136,10 @@ func (in *instance) placeOf(assignment []int) ([]int, error) {
 
 // plan measures a placement of blocks.
 func (in *instance) plan(place []int, reason string) (Plan, error) {
-	plan := Plan{MicroBatches: 1, PerDevice: make([]Share, len(in.p.Devices)), Reason: reason, LowerBound: graph.Seconds(in.loose.bound())}
+	plan := Plan{
+		MicroBatches: 1, PerDevice: make([]Share, len(in.p.Devices)), Reason: reason,
+		LowerBound: graph.Seconds(in.loose.bound()),
+	}
 	plan.Assignment = make([]int, len(in.blockOf))
 	memory := make([]float64, len(in.p.Devices))
 	for b, d := range place {
@@ -178,7 +185,8 @@ func (p *Plan) account(problem Problem) {
 	}
 }
 
-// stagesOf lists the operations of each device in use in an order in which tensors lead forward only, nil where there is none.
+// stagesOf lists the operations of each device in use in an order in which tensors lead forward only, nil where there
+// is none.
 func (in *instance) stagesOf(place []int) []Stage {
 	next := make([][]int, len(in.p.Devices))
 	for b, successors := range in.next {

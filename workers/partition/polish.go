@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// polish changes a pipeline as long as that helps: it shifts blocks over borders, moves replicas from stage to stage, splits stages and merges them.
+// polish changes a pipeline as long as that helps: it shifts blocks over borders, moves replicas from stage to stage,
+// splits stages and merges them.
 func (x *pipe) polish(stages []stageOf) ([]stageOf, float64) {
 	best := x.feasible(stages)
 	for range 100 {
@@ -75,7 +76,8 @@ func merge(stages []stageOf, i int) []stageOf {
 		return nil
 	}
 	joined := stageOf{
-		blocks: slices.Concat(stages[i].blocks, stages[i+1].blocks), kind: stages[i].kind, replicas: stages[i].replicas + stages[i+1].replicas,
+		blocks: slices.Concat(stages[i].blocks, stages[i+1].blocks), kind: stages[i].kind,
+		replicas: stages[i].replicas + stages[i+1].replicas,
 	}
 	return slices.Concat(stages[:i], []stageOf{joined}, stages[i+2:])
 }

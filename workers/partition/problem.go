@@ -1,9 +1,9 @@
 // Package partition assigns the operations of a graph to devices.
 //
-// A [Problem] says what is to be placed, on what, and what counts: the load of the busiest device of a stream of batches ([Throughput]), the
-// time of one training step of a pipeline with replicas and micro-batches ([Step]), or the time from the first operation to the last of one batch
-// ([Latency]). [Solve] returns a [Plan]; [Front] returns those that trade time for idle memory; where nothing fits, [Explain] says by how much
-// and what would help.
+// A [Problem] says what is to be placed, on what, and what counts: the load of the busiest device of a stream of
+// batches ([Throughput]), the time of one training step of a pipeline with replicas and micro-batches ([Step]), or the
+// time from the first operation to the last of one batch ([Latency]). [Solve] returns a [Plan]; [Front] returns those
+// that trade time for idle memory; where nothing fits, [Explain] says by how much and what would help.
 package partition
 
 import (
@@ -22,8 +22,8 @@ type Objective int
 const (
 	// Throughput is the load of the busiest device: its work and its transfers, for each batch of an endless stream.
 	Throughput Objective = iota
-	// Step is the time of one synchronous training step: micro-batches through a pipeline of replicated stages, one forward, one backward, then
-	// the sums of gradients.
+	// Step is the time of one synchronous training step: micro-batches through a pipeline of replicated stages, one
+	// forward, one backward, then the sums of gradients.
 	Step
 	// Latency is the time of one batch from the first operation to the last.
 	Latency
@@ -73,8 +73,8 @@ type Links struct {
 	Between Link
 	// Pairs replaces it for pairs of device IDs, from and to; with ThroughHost the second ID is empty.
 	Pairs map[[2]string]Link
-	// ThroughHost says that tensors go through the memory of the host: the producer's device writes each once, every device that needs it reads it
-	// once. Otherwise the producer's device sends each to every device that needs it.
+	// ThroughHost says that tensors go through the memory of the host: the producer's device writes each once, every
+	// device that needs it reads it once. Otherwise the producer's device sends each to every device that needs it.
 	ThroughHost bool
 }
 
@@ -84,12 +84,14 @@ type Memory struct {
 	Weight float64
 	// Gradient and Optimizer are held besides.
 	Gradient, Optimizer float64
-	// ZeRO is the stage to which replicas share them out: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights too
-	// (S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020, https://arxiv.org/abs/1910.02054).
+	// ZeRO is the stage to which replicas share them out: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights
+	// too (S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC 2020,
+	// https://arxiv.org/abs/1910.02054).
 	ZeRO int
 	// Recompute allows stages to forget activations and compute them again before the backward pass.
 	Recompute bool
-	// Offload keeps the optimizer's state in the host's memory, at the price of two transfers of the weights over Links.Between each step.
+	// Offload keeps the optimizer's state in the host's memory, at the price of two transfers of the weights over
+	// Links.Between each step.
 	Offload bool
 }
 
@@ -103,11 +105,12 @@ type Problem struct {
 	Links Links
 	// Objective is the time to make small.
 	Objective Objective
-	// IdleWeight is how much the idle memory of the devices in use counts: a plan's Loss is its time over the least possible time, plus IdleWeight
-	// times the idle part of all memory. 0 counts time only.
+	// IdleWeight is how much the idle memory of the devices in use counts: a plan's Loss is its time over the least
+	// possible time, plus IdleWeight times the idle part of all memory. 0 counts time only.
 	IdleWeight float64
-	// Training adds the backward cost of each operation, gradients and optimizer state, and the way back of every tensor. Graphs whose backward
-	// pass is made of operations hold all that already and leave it false, but for Step, which needs it.
+	// Training adds the backward cost of each operation, gradients and optimizer state, and the way back of every tensor.
+	// Graphs whose backward pass is made of operations hold all that already and leave it false, but for Step, which needs
+	// it.
 	Training bool
 	// Memory is what training keeps.
 	Memory Memory
@@ -154,7 +157,8 @@ func (p Problem) Validate() error {
 		}
 		seen[d.ID] = true
 		if !finite(d.Speed) || d.Memory < 0 {
-			return fmt.Errorf("%w: device %q: speed %v, memory %d; want finite amounts from 0", ErrProblem, d.ID, d.Speed, d.Memory)
+			return fmt.Errorf("%w: device %q: speed %v, memory %d; want finite amounts from 0", ErrProblem, d.ID, d.Speed,
+				d.Memory)
 		}
 	}
 	links := []Link{p.Links.Between}
@@ -163,15 +167,18 @@ func (p Problem) Validate() error {
 	}
 	for _, link := range links {
 		if !finite(link.BytesPerSecond) || !finite(float64(link.Latency)) {
-			return fmt.Errorf("%w: link of %v bytes/s and %v s; want finite amounts from 0", ErrProblem, link.BytesPerSecond, link.Latency)
+			return fmt.Errorf("%w: link of %v bytes/s and %v s; want finite amounts from 0", ErrProblem, link.BytesPerSecond,
+				link.Latency)
 		}
 	}
 	m := p.Memory
 	if !finite(m.Weight) || !finite(m.Gradient) || !finite(m.Optimizer) || m.ZeRO < 0 || m.ZeRO > 3 {
 		return fmt.Errorf("%w: memory %+v; want finite amounts from 0 and a ZeRO stage of 0 to 3", ErrProblem, m)
 	}
-	if !finite(p.IdleWeight) || !finite(float64(p.Launch)) || p.MicroBatches < 0 || p.MostMicroBatches < 0 || p.MostReplicas < 0 {
-		return fmt.Errorf("%w: idle weight %v, launch %v, micro-batches %d of at most %d, at most %d replicas; want 0 or more",
+	if !finite(p.IdleWeight) || !finite(float64(p.Launch)) || p.MicroBatches < 0 || p.MostMicroBatches < 0 ||
+		p.MostReplicas < 0 {
+		return fmt.Errorf("%w: idle weight %v, launch %v, micro-batches %d of at most %d, at most %d replicas; "+
+			"want 0 or more",
 			ErrProblem, p.IdleWeight, p.Launch, p.MicroBatches, p.MostMicroBatches, p.MostReplicas)
 	}
 	if p.Objective < Throughput || p.Objective > Latency {
@@ -235,8 +242,8 @@ func (p Problem) link(from, to int) Link {
 	return p.Links.Between
 }
 
-// Slowest is a link of the least bandwidth and the greatest latency of all that are given: a training step is priced with one
-// link for all pairs.
+// Slowest is a link of the least bandwidth and the greatest latency of all that are given: a training step is priced
+// with one link for all pairs.
 func (l Links) Slowest() Link {
 	worst := l.Between
 	for _, link := range l.Pairs {
@@ -259,7 +266,8 @@ func (m Memory) withDefaults() Memory {
 	return m
 }
 
-// held is what parameters of a size in the graph take on each of several replicas, in bytes; only training keeps gradients and state.
+// held is what parameters of a size in the graph take on each of several replicas, in bytes; only training keeps
+// gradients and state.
 //
 //	weights / (replicas if ZeRO >= 3) + gradients / (if >= 2) + state / (if >= 1)
 //

@@ -6,10 +6,11 @@ import (
 	"slices"
 )
 
-// Refine improves a placement for [Throughput] by moving blocks between devices and swapping them, stages being contiguous or not. It never
-// returns a plan with more load than the given assignment has, if that fits. The search is simulated annealing (S. Kirkpatrick et al.,
-// Optimization by Simulated Annealing, Science 220, 1983, https://doi.org/10.1126/science.220.4598.671) on the logarithm of the 16-norm of the
-// loads: the maximum alone has large plateaus, on which a change of the second busiest device is invisible.
+// Refine improves a placement for [Throughput] by moving blocks between devices and swapping them, stages being
+// contiguous or not. It never returns a plan with more load than the given assignment has, if that fits. The search is
+// simulated annealing (S. Kirkpatrick et al., Optimization by Simulated Annealing, Science 220, 1983,
+// https://doi.org/10.1126/science.220.4598.671) on the logarithm of the 16-norm of the loads: the maximum alone has
+// large plateaus, on which a change of the second busiest device is invisible.
 func Refine(p Problem, assignment []int) (Plan, error) {
 	in, err := newInstance(p)
 	if err != nil {
@@ -41,7 +42,8 @@ func (in *instance) refined(before Plan, place []int) (Plan, error) {
 	return before, nil
 }
 
-// refine anneals from the placement several times and returns the best one it saw; improved is false when that is the first.
+// refine anneals from the placement several times and returns the best one it saw; improved is false when that is the
+// first.
 func (in *instance) refine(place []int) (better []int, improved bool) {
 	moves := in.p.Moves
 	if moves == 0 {
@@ -53,7 +55,8 @@ func (in *instance) refine(place []int) (better []int, improved bool) {
 	a := newAnneal(in, place)
 	first := a.most()
 	best, bestMost := slices.Clone(place), first
-	// The first rounds start anew: one in five ends in a bad valley. The later ones start from the best so far, cooler, and polish it.
+	// The first rounds start anew: one in five ends in a bad valley. The later ones start from the best so far, cooler,
+	// and polish it.
 	rounds := []struct {
 		heat float64
 		anew bool
@@ -83,7 +86,10 @@ type anneal struct {
 }
 
 func newAnneal(in *instance, place []int) *anneal {
-	a := &anneal{instance: in, random: rand.New(rand.NewPCG(in.p.Seed, uint64(len(in.blocks)))), devices: len(in.p.Devices)}
+	a := &anneal{
+		instance: in, random: rand.New(rand.NewPCG(in.p.Seed, uint64(len(in.blocks)))),
+		devices: len(in.p.Devices),
+	}
 	a.restore(place)
 	return a
 }
@@ -123,7 +129,8 @@ func (a *anneal) energy() float64 {
 	return math.Log(base) + math.Log(sum)/16
 }
 
-// round tries moves from the present placement while it cools from heat to a hundredth of it, and returns the best placement it passed.
+// round tries moves from the present placement while it cools from heat to a hundredth of it, and returns the best
+// placement it passed.
 func (a *anneal) round(moves int, heat, best float64) (most float64, place []int) {
 	most = best
 	place = slices.Clone(a.place)

@@ -38,8 +38,11 @@ func (in *instance) newTimeline() *timeline {
 	n := len(g.Ops)
 	t := &timeline{
 		instance: in, tensors: in.outputs, order: order, from: make([][]int, n), reads: make([][]int, n),
-		place: make([]int, n), rank: make([]float64, n), work: make([]float64, n), missing: make([]int, n), start: make([]float64, n), end: make([]float64, n),
-		ready: make([]queue[rankedOp], len(in.p.Devices)), events: queue[event]{before: earlier}, to: make([][]int, len(in.outputs)), busy: make([]bool, len(in.p.Devices)), channels: make([]float64, (len(in.p.Devices)+1)*(len(in.p.Devices)+1)),
+		place: make([]int, n), rank: make([]float64, n), work: make([]float64, n), missing: make([]int, n),
+		start: make([]float64, n), end: make([]float64, n),
+		ready: make([]queue[rankedOp], len(in.p.Devices)), events: queue[event]{before: earlier},
+		to: make([][]int, len(in.outputs)), busy: make([]bool, len(in.p.Devices)),
+		channels: make([]float64, (len(in.p.Devices)+1)*(len(in.p.Devices)+1)),
 	}
 	for d := range t.ready {
 		t.ready[d].before = further
@@ -53,9 +56,10 @@ func (in *instance) newTimeline() *timeline {
 	return t
 }
 
-// makespan simulates one batch for a placement of blocks: each device runs one operation at a time, of those whose inputs are there the one with the
-// longest way to go; every tensor is sent once to each device that needs it, as soon as it is made, and transfers wait for each other on each
-// channel while devices work on. A channel is a pair of devices, or with Links.ThroughHost the way out of a device or into it.
+// makespan simulates one batch for a placement of blocks: each device runs one operation at a time, of those whose
+// inputs are there the one with the longest way to go; every tensor is sent once to each device that needs it, as soon
+// as it is made, and transfers wait for each other on each channel while devices work on. A channel is a pair of
+// devices, or with Links.ThroughHost the way out of a device or into it.
 func (in *instance) makespan(place []int) float64 {
 	if in.line == nil {
 		in.line = in.newTimeline()
@@ -83,7 +87,8 @@ func (t *timeline) run(place []int) float64 {
 	return span
 }
 
-// prepare clears the state and ranks the operations by their longest way to the end, with the transfers of this placement.
+// prepare clears the state and ranks the operations by their longest way to the end, with the transfers of this
+// placement.
 func (t *timeline) prepare(place []int) {
 	for op, reads := range t.reads {
 		t.missing[op] = len(reads)
@@ -154,7 +159,8 @@ const (
 )
 
 func earlier(a, b event) bool {
-	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id), cmp.Compare(a.device, b.device)) < 0
+	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id),
+		cmp.Compare(a.device, b.device)) < 0
 }
 
 func (t *timeline) happen(e event) {

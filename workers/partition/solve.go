@@ -2,9 +2,10 @@ package partition
 
 import "errors"
 
-// Solve returns the best plan it finds: for [Throughput] the best contiguous one, then moves and swaps unless Contiguous is set; for [Step] the
-// best pipeline; for [Latency] the best of several list schedules, then moves. With an IdleWeight it picks from [Front]. A problem without any plan
-// is an error that wraps ErrUnfit and names the shortage; [Explain] tells what would help.
+// Solve returns the best plan it finds: for [Throughput] the best contiguous one, then moves and swaps unless
+// Contiguous is set; for [Step] the best pipeline; for [Latency] the best of several list schedules, then moves. With
+// an IdleWeight it picks from [Front]. A problem without any plan is an error that wraps ErrUnfit and names the
+// shortage; [Explain] tells what would help.
 func Solve(p Problem) (Plan, error) {
 	if p.IdleWeight > 0 {
 		front, err := Front(p)

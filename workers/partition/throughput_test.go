@@ -18,7 +18,9 @@ func TestAContiguousPlanIsTheBestOfAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, shape{ops: 6, devices: 2, tight: rapid.Bool().Draw(t, "tight")})
 		p.Links.ThroughHost = true
-		want := bestOf(p, func(a []int) bool { return contiguous(p, a) }, func(a []int) float64 { return slices.Max(loadsOf(p, a)) })
+		want := bestOf(p, func(a []int) bool { return contiguous(p, a) }, func(a []int) float64 {
+			return slices.Max(loadsOf(p, a))
+		})
 		got, err := partition.Contiguous(p)
 		if math.IsInf(want, 1) {
 			if err == nil {
@@ -42,7 +44,8 @@ func TestLoadsAreWhatTheirDefinitionSays(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, shape{ops: 8, devices: 3})
-		assignment := rapid.SliceOfN(rapid.IntRange(0, len(p.Devices)-1), len(p.Graph.Ops), len(p.Graph.Ops)).Draw(t, "assignment")
+		assignment := rapid.SliceOfN(rapid.IntRange(0, len(p.Devices)-1), len(p.Graph.Ops), len(p.Graph.Ops)).
+			Draw(t, "assignment")
 		plan, err := partition.Evaluate(p, assignment)
 		if !allowed(p, assignment) {
 			if err == nil {
@@ -142,8 +145,9 @@ func TestEveryMethodKeepsToColoursClassesAndMemory(t *testing.T) {
 		p := drawProblem(t, shape{ops: 10, devices: 3, tight: true})
 		p.Objective = rapid.SampledFrom([]partition.Objective{partition.Throughput, partition.Latency}).Draw(t, "objective")
 		for name, method := range map[string]func(partition.Problem) (partition.Plan, error){
-			"solve": partition.Solve, "contiguous": partition.Contiguous, "linearised": partition.Linearised, "m-TOPO": partition.TopologicalFill,
-			"m-ETF": partition.EarliestTask, "m-SCT": partition.SmallCommunication, "greedy": partition.GreedyFill,
+			"solve": partition.Solve, "contiguous": partition.Contiguous, "linearised": partition.Linearised,
+			"m-TOPO": partition.TopologicalFill,
+			"m-ETF":  partition.EarliestTask, "m-SCT": partition.SmallCommunication, "greedy": partition.GreedyFill,
 		} {
 			plan, err := method(p)
 			if errors.Is(err, partition.ErrUnfit) {

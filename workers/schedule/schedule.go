@@ -34,7 +34,8 @@ const (
 // String returns the kind's name.
 func (k Kind) String() string {
 	names := [...]string{
-		"forward", "backward", "recompute", "send activation", "receive activation", "send gradient", "receive gradient", "all-reduce", "step",
+		"forward", "backward", "recompute", "send activation", "receive activation", "send gradient", "receive gradient",
+		"all-reduce", "step",
 	}
 	if k < 0 || int(k) >= len(names) {
 		return fmt.Sprintf("kind %d", int8(k))
@@ -87,14 +88,15 @@ const most = 10_000_000
 
 func check(workers, microBatches, chunks int) error {
 	if workers < 1 || microBatches < 1 || chunks < 1 || microBatches > most/workers/chunks {
-		return fmt.Errorf("%w: %d workers, %d micro-batches, %d stages for each worker; want at least 1 of each and at most %d instructions",
+		return fmt.Errorf("%w: %d workers, %d micro-batches, %d stages for each worker; want at least 1 of each and at "+
+			"most %d instructions",
 			ErrSchedule, workers, microBatches, chunks, most)
 	}
 	return nil
 }
 
-// GPipe does all forward passes, then all backward passes (Y. Huang et al., GPipe, NeurIPS 2019, https://arxiv.org/abs/1811.06965). Every stage holds
-// the activations of all micro-batches.
+// GPipe does all forward passes, then all backward passes (Y. Huang et al., GPipe, NeurIPS 2019,
+// https://arxiv.org/abs/1811.06965). Every stage holds the activations of all micro-batches.
 func GPipe(workers, microBatches int, o Options) (Schedule, error) {
 	if err := check(workers, microBatches, 1); err != nil {
 		return Schedule{}, err
@@ -114,9 +116,9 @@ func GPipe(workers, microBatches int, o Options) (Schedule, error) {
 	return s, nil
 }
 
-// OneForwardOneBackward fills the pipeline, then alternates, so that stage s of K holds the activations of at most K-s micro-batches: the
-// synchronous form of PipeDream's 1F1B (D. Narayanan et al., Memory-Efficient Pipeline-Parallel DNN Training, ICML 2021,
-// https://arxiv.org/abs/2006.09503, PipeDream-Flush). Its bubble is that of GPipe.
+// OneForwardOneBackward fills the pipeline, then alternates, so that stage s of K holds the activations of at most K-s
+// micro-batches: the synchronous form of PipeDream's 1F1B (D. Narayanan et al., Memory-Efficient Pipeline-Parallel DNN
+// Training, ICML 2021, https://arxiv.org/abs/2006.09503, PipeDream-Flush). Its bubble is that of GPipe.
 func OneForwardOneBackward(workers, microBatches int, o Options) (Schedule, error) {
 	flight := make([]int, workers)
 	for i := range flight {
@@ -125,8 +127,9 @@ func OneForwardOneBackward(workers, microBatches int, o Options) (Schedule, erro
 	return InFlight(flight, microBatches, o)
 }
 
-// InFlight is [OneForwardOneBackward] with a number of micro-batches that each stage may hold; more than K-s hide the time of transfers. One
-// worker runs each stage. Numbers above that of the micro-batches count as that; a stage must not hold fewer than the next one and at least one.
+// InFlight is [OneForwardOneBackward] with a number of micro-batches that each stage may hold; more than K-s hide the
+// time of transfers. One worker runs each stage. Numbers above that of the micro-batches count as that; a stage must
+// not hold fewer than the next one and at least one.
 func InFlight(flight []int, microBatches int, o Options) (Schedule, error) {
 	workers := len(flight)
 	if err := check(workers, microBatches, 1); err != nil {
@@ -135,7 +138,8 @@ func InFlight(flight []int, microBatches int, o Options) (Schedule, error) {
 	s := Schedule{Name: "1f1b", MicroBatches: microBatches, Stages: workers}
 	for worker, n := range flight {
 		if n < 1 || (worker+1 < workers && min(n, microBatches) < min(flight[worker+1], microBatches)) {
-			return Schedule{}, fmt.Errorf("%w: stage %d may hold %d micro-batches; want at least 1 and no fewer than the next stage", ErrSchedule, worker, n)
+			return Schedule{}, fmt.Errorf("%w: stage %d may hold %d micro-batches; want at least 1 and no fewer than "+
+				"the next stage", ErrSchedule, worker, n)
 		}
 		w := writer{stages: workers, workers: workers, options: o}
 		warm := min(n, microBatches) - 1
@@ -155,15 +159,17 @@ func InFlight(flight []int, microBatches int, o Options) (Schedule, error) {
 	return s, nil
 }
 
-// Interleaved gives each worker several stages, chunks of the model that are workers apart, which divides the bubble by their number
-// (D. Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, SC 2021, https://arxiv.org/abs/2104.04473,
-// section 2.2). The number of micro-batches must be a multiple of that of the workers.
+// Interleaved gives each worker several stages, chunks of the model that are workers apart, which divides the bubble by
+// their number (D. Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM,
+// SC 2021, https://arxiv.org/abs/2104.04473, section 2.2). The number of micro-batches must be a multiple of that of
+// the workers.
 func Interleaved(workers, microBatches, chunks int, o Options) (Schedule, error) {
 	if err := check(workers, microBatches, chunks); err != nil {
 		return Schedule{}, err
 	}
 	if microBatches%workers != 0 {
-		return Schedule{}, fmt.Errorf("%w: %d micro-batches are no multiple of %d workers", ErrSchedule, microBatches, workers)
+		return Schedule{}, fmt.Errorf("%w: %d micro-batches are no multiple of %d workers", ErrSchedule, microBatches,
+			workers)
 	}
 	s := Schedule{Name: "interleaved", MicroBatches: microBatches, Stages: workers * chunks}
 	total := microBatches * chunks

@@ -85,7 +85,8 @@ func TestTheBubbleOfEqualStagesIsThatOfTheLiterature(t *testing.T) {
 				result := run(t, must(t, made, err), costs)
 				want := float64(workers-1) / float64(chunks*micro+workers-1)
 				if !close9(result.Bubble(), want) {
-					t.Errorf("%d chunks on %d workers, %d micro-batches: bubble %v, want %v", chunks, workers, micro, result.Bubble(), want)
+					t.Errorf("%d chunks on %d workers, %d micro-batches: bubble %v, want %v", chunks, workers, micro, result.Bubble(),
+						want)
 				}
 			}
 		}
@@ -145,7 +146,10 @@ func TestEveryScheduleIsValidWithOneMessageInEachChannel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		workers, groups := rapid.IntRange(1, 6).Draw(t, "workers"), rapid.IntRange(1, 4).Draw(t, "groups")
-		options := schedule.Options{Recompute: rapid.Bool().Draw(t, "recompute"), AllReduce: rapid.Bool().Draw(t, "all-reduce")}
+		options := schedule.Options{
+			Recompute: rapid.Bool().Draw(t, "recompute"),
+			AllReduce: rapid.Bool().Draw(t, "all-reduce"),
+		}
 		var made schedule.Schedule
 		var err error
 		buffer := 1
@@ -177,10 +181,12 @@ func TestRecomputationAndSumsOfGradientsAreCountedWhereTheyHappen(t *testing.T) 
 	made, err := schedule.OneForwardOneBackward(2, 4, schedule.Options{Recompute: true, AllReduce: true})
 	s := must(t, made, err)
 	costs := schedule.Costs{
-		Forward: equal(2, 1), Backward: equal(2, 2), Recompute: equal(2, 1), AllReduce: []float64{0.5, 5}, Step: equal(2, 0.25),
+		Forward: equal(2, 1), Backward: equal(2, 2), Recompute: equal(2, 1), AllReduce: []float64{0.5, 5},
+		Step: equal(2, 0.25),
 	}
 	result := run(t, s, costs)
-	// Four units for each micro-batch, one bubble of four; stage 1 ends its last backward pass one unit of three before stage 0 does.
+	// Four units for each micro-batch, one bubble of four; stage 1 ends its last backward pass one unit of three before
+	// stage 0 does.
 	if want := 20 - 3 + 5 + 0.25; !close9(result.Makespan, want) {
 		t.Errorf("makespan %v, want %v", result.Makespan, want)
 	}
@@ -217,7 +223,8 @@ func TestInvalidSchedulesAreRefused(t *testing.T) {
 			without := good()
 			without.Workers[worker] = slices.Delete(slices.Clone(list), at, at+1)
 			// Nothing but the recomputation and the sum of gradients is optional.
-			if optional := list[at].Kind == schedule.Recompute || list[at].Kind == schedule.AllReduce; !optional && without.Validate(0) == nil {
+			if optional := list[at].Kind == schedule.Recompute ||
+				list[at].Kind == schedule.AllReduce; !optional && without.Validate(0) == nil {
 				t.Errorf("worker %d without %v is valid", worker, list[at])
 			}
 			twice := good()
@@ -236,7 +243,8 @@ func TestInvalidSchedulesAreRefused(t *testing.T) {
 
 func TestADeadlockIsFoundAndNamed(t *testing.T) {
 	t.Parallel()
-	// The first stage sends all five micro-batches before it takes a gradient; the second one wants to give a gradient away first.
+	// The first stage sends all five micro-batches before it takes a gradient; the second one wants to give a gradient
+	// away first.
 	s, err := schedule.GPipe(2, 5, schedule.Options{})
 	s = must(t, s, err)
 	late := s
@@ -390,7 +398,11 @@ func TestBadNumbersAreRefused(t *testing.T) {
 	}
 	s, err := schedule.GPipe(2, 2, schedule.Options{})
 	for _, costs := range []schedule.Costs{
-		{Forward: equal(3, 1)}, {Forward: []float64{1, math.NaN()}}, {Backward: []float64{1, -1}}, {Send: []float64{math.Inf(1)}}, {Buffer: -1},
+		{Forward: equal(3, 1)},
+		{Forward: []float64{1, math.NaN()}},
+		{Backward: []float64{1, -1}},
+		{Send: []float64{math.Inf(1)}},
+		{Buffer: -1},
 	} {
 		if _, err := schedule.Simulate(must(t, s, err), costs); !errors.Is(err, schedule.ErrSchedule) {
 			t.Errorf("%+v: got %v, want a refusal", costs, err)

@@ -5,13 +5,15 @@ import (
 	"strings"
 )
 
-// Costs are how long instructions take, in seconds by stage of the model; a nil slice is free. Receiving takes no time of its own.
+// Costs are how long instructions take, in seconds by stage of the model; a nil slice is free. Receiving takes no time
+// of its own.
 type Costs struct {
 	Forward, Backward, Recompute, AllReduce, Step []float64
-	// Send is how long one message takes from stage s to s+1, and as long back. The channel carries one message at a time in each direction;
-	// the workers go on meanwhile.
+	// Send is how long one message takes from stage s to s+1, and as long back. The channel carries one message at a time
+	// in each direction; the workers go on meanwhile.
 	Send []float64
-	// Buffer is how many messages a channel holds that are sent and not yet received; a worker waits before it sends one more. 0 means any number.
+	// Buffer is how many messages a channel holds that are sent and not yet received; a worker waits before it sends one
+	// more. 0 means any number.
 	Buffer int
 }
 
@@ -63,17 +65,19 @@ type simulation struct {
 	result  Result
 }
 
-// Simulate runs a schedule in which every worker follows its list. Each instruction starts as soon as the one before it has ended and what it waits for
-// is there; so the order in which workers are looked at does not matter. Workers that wait for each other for ever are an error that wraps ErrSchedule,
-// and so are messages that arrive in another order than they are waited for.
+// Simulate runs a schedule in which every worker follows its list. Each instruction starts as soon as the one before it
+// has ended and what it waits for is there; so the order in which workers are looked at does not matter. Workers that
+// wait for each other for ever are an error that wraps ErrSchedule, and so are messages that arrive in another order
+// than they are waited for.
 func Simulate(s Schedule, c Costs) (Result, error) {
 	if err := c.check(s.Stages); err != nil {
 		return Result{}, err
 	}
 	n := len(s.Workers)
 	sim := simulation{
-		Schedule: s, costs: c, clock: make([]float64, n), next: make([]int, n), mails: map[channel]*mail{}, holding: make([]int, n),
-		result: Result{Busy: make([]float64, n), PeakActivations: make([]int, n), BackwardEnd: make([]float64, n)},
+		Schedule: s, costs: c, clock: make([]float64, n), next: make([]int, n), mails: map[channel]*mail{},
+		holding: make([]int, n),
+		result:  Result{Busy: make([]float64, n), PeakActivations: make([]int, n), BackwardEnd: make([]float64, n)},
 	}
 	for progress := true; progress; {
 		progress = false
@@ -206,7 +210,8 @@ func (s *simulation) receive(worker int, i Instruction, from channel) (bool, err
 		return false, nil
 	}
 	if m.micro[at] != i.MicroBatch {
-		return false, fmt.Errorf("%w: worker %d waits to %v and the next message is of micro-batch %d", ErrSchedule, worker, i, m.micro[at])
+		return false, fmt.Errorf("%w: worker %d waits to %v and the next message is of micro-batch %d", ErrSchedule, worker,
+			i, m.micro[at])
 	}
 	s.clock[worker] = max(s.clock[worker], m.arrived[at])
 	m.received = append(m.received, s.clock[worker])

@@ -2,10 +2,11 @@ package schedule
 
 import "fmt"
 
-// Validate refuses a schedule in which a pass is missing, repeated, at the wrong worker or too early: a forward pass before its input, a backward pass
-// before its forward pass, its gradient or its recomputation, the sum of gradients or the step before the last backward pass; in which messages
-// of one channel are received in another order than they are sent; or whose workers wait for each other for ever when each channel holds
-// at most buffer messages (0: any number). A channel is a kind of message from one stage to the next.
+// Validate refuses a schedule in which a pass is missing, repeated, at the wrong worker or too early: a forward pass
+// before its input, a backward pass before its forward pass, its gradient or its recomputation, the sum of gradients or
+// the step before the last backward pass; in which messages of one channel are received in another order than they are
+// sent; or whose workers wait for each other for ever when each channel holds at most buffer messages (0: any number).
+// A channel is a kind of message from one stage to the next.
 func (s Schedule) Validate(buffer int) error {
 	if err := check(len(s.Workers), max(s.MicroBatches, 0), 1); err != nil {
 		return err

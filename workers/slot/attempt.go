@@ -28,7 +28,8 @@ const (
 	beatShare = 3
 	// beatTimeout bounds a heartbeat that is sent at once.
 	beatTimeout = 5 * time.Second
-	// longestDelivery bounds the time that a task is taken to be on its way from the server, as the clocks of two hosts differ.
+	// longestDelivery bounds the time that a task is taken to be on its way from the server, as the clocks of two hosts
+	// differ.
 	longestDelivery = time.Second
 	// recordPause and maxRecordPause space the tries to make a Record durable, each bounded by recordTimeout;
 	// recordGrace is how long they go on when the attempt has no more time.
@@ -44,8 +45,8 @@ type Attempt struct {
 	// Task is what is tried, Number which try it is, from 1.
 	Task   wire.Task
 	Number int
-	// ScheduledAt is when the task was put on its queue. For later attempts it is when this one was taken from the queue, because
-	// Temporal does not tell workers when it put the task back.
+	// ScheduledAt is when the task was put on its queue. For later attempts it is when this one was taken from the queue,
+	// because Temporal does not tell workers when it put the task back.
 	ScheduledAt time.Time
 	// PoolOnly says that the task came from the queue that functions do not poll.
 	PoolOnly bool
@@ -75,9 +76,12 @@ type Attempt struct {
 	once    sync.Once
 }
 
-// Begin reads what earlier attempts left, writes the attempt down in the journal and starts the heartbeat. Ctx, task and input are those of a
+// Begin reads what earlier attempts left, writes the attempt down in the journal and starts the heartbeat. Ctx, task
+// and input are those of a
 // [Handler]. Call Close when the attempt is over.
-func Begin(ctx context.Context, task wire.Task, input json.RawMessage, journal *Journal, taken time.Time) (*Attempt, error) {
+func Begin(
+	ctx context.Context, task wire.Task, input json.RawMessage, journal *Journal, taken time.Time,
+) (*Attempt, error) {
 	info := activity.GetInfo(ctx)
 	a := &Attempt{
 		Task:        task,
@@ -101,7 +105,8 @@ func Begin(ctx context.Context, task wire.Task, input json.RawMessage, journal *
 	if activity.HasHeartbeatDetails(ctx) {
 		if err := activity.GetHeartbeatDetails(ctx, &a.state); err != nil {
 			return nil, temporal.NewNonRetryableApplicationError(
-				"read what the last attempt of "+task.ID+" left: the heartbeat is not one of this version of spillway", MalformedError, err)
+				"read what the last attempt of "+task.ID+" left: the heartbeat is not one of this version of spillway",
+				MalformedError, err)
 		}
 	}
 	every := maxBeat
@@ -135,8 +140,9 @@ func (a *Attempt) State() wire.Heartbeat {
 	return state
 }
 
-// Progress notes the newest finished step; the next heartbeat carries it, and the attempt's Record has the last. Of more than 64 metrics
-// the first by name are kept, of those whose names have at most 200 bytes: a Record that is too large could never be stored.
+// Progress notes the newest finished step; the next heartbeat carries it, and the attempt's Record has the last. Of
+// more than 64 metrics the first by name are kept, of those whose names have at most 200 bytes: a Record that is too
+// large could never be stored.
 func (a *Attempt) Progress(progress wire.Progress) {
 	progress.Metrics = fewest(progress.Metrics)
 	a.mu.Lock()
@@ -163,15 +169,17 @@ func fewest(metrics map[string]float64) map[string]float64 {
 	return kept
 }
 
-// Trained notes how a split training goes, which Validate has found sound; it replaces all before it, and goes with the attempt's Record.
+// Trained notes how a split training goes, which Validate has found sound; it replaces all before it, and goes with the
+// attempt's Record.
 func (a *Attempt) Trained(training predictor.Training) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.training, a.fresh = &training, true
 }
 
-// News returns how a split training goes, once for each time that it was told; nil when nothing was told since. What was not chosen, and why,
-// is left out where News has told it before: a training of a day has a sample a second. The Record tells it again.
+// News returns how a split training goes, once for each time that it was told; nil when nothing was told since. What
+// was not chosen, and why, is left out where News has told it before: a training of a day has a sample a second. The
+// Record tells it again.
 func (a *Attempt) News() *predictor.Training {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -186,7 +194,8 @@ func (a *Attempt) News() *predictor.Training {
 	return &news
 }
 
-// Checkpoint notes the newest checkpoint and has it sent at once, so that a host that dies now loses no more than what came after it.
+// Checkpoint notes the newest checkpoint and has it sent at once, so that a host that dies now loses no more than what
+// came after it.
 func (a *Attempt) Checkpoint(ref activities.Ref) {
 	a.mu.Lock()
 	a.state.Checkpoint = ref
@@ -218,7 +227,8 @@ func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) pred
 	return predictor.Record{
 		Run: a.Task.Run, Pipeline: a.Task.Pipeline, Stage: a.Task.Stage, Task: a.Task.ID, Attempt: a.Number,
 		Venue: venue, Host: host, PoolOnly: a.PoolOnly, ScheduledAt: a.ScheduledAt,
-		Outcome: ending.Outcome, Cause: ending.because(), Error: clip(ending.Message, maxMessage), Grant: ending.Grant, Cost: ending.Cost,
+		Outcome: ending.Outcome, Cause: ending.because(), Error: clip(ending.Message, maxMessage), Grant: ending.Grant,
+		Cost:     ending.Cost,
 		Features: a.features, Step: reported.Step, Metrics: maps.Clone(reported.Metrics), Training: training,
 	}
 }
@@ -235,14 +245,20 @@ type Durable struct {
 	Keeper   Keeper
 }
 
-// End closes the attempt: it makes record durable, keeps the result, leaves what the next attempt must know and returns what the handler
-// returns. When record cannot be made durable while ctx lasts, the attempt is lost and will be done again, because a result must not be
-// known before its cost is. A result that cannot be kept is made again when it is needed again.
-func (a *Attempt) End(ctx context.Context, durable Durable, record predictor.Record, ending Ending, output json.RawMessage) (wire.Result, error) {
+// End closes the attempt: it makes record durable, keeps the result, leaves what the next attempt must know and returns
+// what the handler returns. When record cannot be made durable while ctx lasts, the attempt is lost and will be done
+// again, because a result must not be known before its cost is. A result that cannot be kept is made again when it is
+// needed again.
+func (a *Attempt) End(
+	ctx context.Context, durable Durable, record predictor.Record, ending Ending, output json.RawMessage,
+) (wire.Result, error) {
 	kept := a.keep(ctx, durable.Keeper, record, ending, output)
 	defer func() { <-kept }()
 	if err := persist(ctx, durable.Recorder, record); err != nil {
-		ending = Ending{Outcome: predictor.Lost, Grant: ending.Grant, Cost: ending.Cost, Message: "the Record could not be stored: " + err.Error()}
+		ending = Ending{
+			Outcome: predictor.Lost, Grant: ending.Grant, Cost: ending.Cost,
+			Message: "the Record could not be stored: " + err.Error(),
+		}
 	} else {
 		a.journal.recorded(a.entry)
 	}
@@ -259,14 +275,17 @@ func (a *Attempt) End(ctx context.Context, durable Durable, record predictor.Rec
 const keepTimeout = 2 * time.Second
 
 // keep begins to keep the result of an attempt that has succeeded; the channel is closed when that is over.
-func (a *Attempt) keep(ctx context.Context, keeper Keeper, record predictor.Record, ending Ending, output json.RawMessage) <-chan struct{} {
+func (a *Attempt) keep(
+	ctx context.Context, keeper Keeper, record predictor.Record, ending Ending, output json.RawMessage,
+) <-chan struct{} {
 	over := make(chan struct{})
 	if keeper == nil || ending.Outcome != predictor.Succeeded {
 		close(over)
 		return over
 	}
 	kept := wire.Kept{
-		Key: wire.NewResultKey(a.Task.Stage, a.Task.Command, a.Task.CacheVersion, a.input), Run: a.Task.Run, Stage: a.Task.Stage.Name, Task: a.Task.ID,
+		Key: wire.NewResultKey(a.Task.Stage, a.Task.Command, a.Task.CacheVersion, a.input), Run: a.Task.Run,
+		Stage: a.Task.Stage.Name, Task: a.Task.ID,
 		Output: output, Cost: a.State().Spent + ending.Cost, Wall: record.Usage.Wall, At: record.At,
 	}
 	go func() {
@@ -308,7 +327,8 @@ func outlive(ctx context.Context, grace time.Duration) (context.Context, context
 	return late, func() { stop(); cancel() }
 }
 
-// beat sends the state now and then until Close. It goes on when ctx has ended, because the attempt may still need time to stop.
+// beat sends the state now and then until Close. It goes on when ctx has ended, because the attempt may still need time
+// to stop.
 func (a *Attempt) beat(ctx context.Context, every time.Duration) {
 	defer close(a.stopped)
 	live := context.WithoutCancel(ctx)
@@ -325,7 +345,8 @@ func (a *Attempt) beat(ctx context.Context, every time.Duration) {
 			beatNow(live, state) // Temporal's worker would ask for a cancellation only every eight seconds
 		case <-a.urgent:
 			state := a.State()
-			activity.RecordHeartbeat(live, state) // so that what Temporal's worker holds back is not older than what is sent below
+			// so that what Temporal's worker holds back is not older than what is sent below
+			activity.RecordHeartbeat(live, state)
 			beatNow(live, state)
 		}
 	}
@@ -367,8 +388,8 @@ func withBeater(ctx context.Context, c client.Client, cancel context.CancelCause
 	return context.WithValue(ctx, beaterKey{}, beater{client: c, cancel: cancel})
 }
 
-// beatNow sends state past the batching of Temporal's worker, which holds details back for up to 80% of the heartbeat timeout.
-// A failure is of no consequence: the details go with the next heartbeat as well.
+// beatNow sends state past the batching of Temporal's worker, which holds details back for up to 80% of the heartbeat
+// timeout. A failure is of no consequence: the details go with the next heartbeat as well.
 func beatNow(ctx context.Context, state wire.Heartbeat) {
 	b, ok := ctx.Value(beaterKey{}).(beater)
 	if !ok {

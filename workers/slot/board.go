@@ -62,9 +62,12 @@ func newBoard(create func(predictor.StageID) stageWorker, logger *slog.Logger) *
 	}
 }
 
-// Run obeys the newest plan until ctx ends: read tells what a plan asks of this board. Then it stops polling, waits up to drain for
-// running attempts, interrupts the rest and returns. Without a plan everything stays as it is.
-func (b *Board) Run(ctx context.Context, plans activities.Plans, read func(predictor.Plan) map[predictor.StageID]Target, drain time.Duration) error {
+// Run obeys the newest plan until ctx ends: read tells what a plan asks of this board. Then it stops polling, waits up
+// to drain for running attempts, interrupts the rest and returns. Without a plan everything stays as it is.
+func (b *Board) Run(
+	ctx context.Context, plans activities.Plans, read func(predictor.Plan) map[predictor.StageID]Target,
+	drain time.Duration,
+) error {
 	var watching sync.WaitGroup
 	watching.Go(func() { b.watch(ctx, plans, read) })
 	ticker := time.NewTicker(settleEvery)
@@ -84,7 +87,9 @@ func (b *Board) Run(ctx context.Context, plans activities.Plans, read func(predi
 }
 
 // watch hands plans to the board until ctx ends.
-func (b *Board) watch(ctx context.Context, plans activities.Plans, read func(predictor.Plan) map[predictor.StageID]Target) {
+func (b *Board) watch(
+	ctx context.Context, plans activities.Plans, read func(predictor.Plan) map[predictor.StageID]Target,
+) {
 	for ctx.Err() == nil {
 		err := plans.Watch(ctx, func(plan predictor.Plan) { b.aim(read(plan)) })
 		if ctx.Err() != nil {
@@ -155,7 +160,8 @@ type step struct {
 	create bool
 }
 
-// diff tells what to set, in a fixed order: first what gets no slots any more, so that room is free before others get more.
+// diff tells what to set, in a fixed order: first what gets no slots any more, so that room is free before others get
+// more.
 func diff[W any](targets map[predictor.StageID]Target, workers map[predictor.StageID]W) []step {
 	var steps []step
 	for stage := range workers {

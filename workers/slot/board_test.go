@@ -35,7 +35,11 @@ func TestStepsLowerBeforeTheyRaise(t *testing.T) {
 			"what is gone is lowered first",
 			map[predictor.StageID]Target{a: {Slots: 1}, b: {Slots: 3, PoolOnly: true}},
 			map[predictor.StageID]int{b: 1, c: 1},
-			[]step{{stage: c}, {stage: a, target: Target{Slots: 1}, create: true}, {stage: b, target: Target{Slots: 3, PoolOnly: true}}},
+			[]step{
+				{stage: c},
+				{stage: a, target: Target{Slots: 1}, create: true},
+				{stage: b, target: Target{Slots: 3, PoolOnly: true}},
+			},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

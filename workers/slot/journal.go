@@ -28,15 +28,16 @@ const (
 	answerGrace = time.Second
 	// entryBytes is the room of an entry: one page, so that the kernel writes it whole or not at all.
 	entryBytes = 4096
-	// givers is how many attempts of a former self are given back at a time. Each try takes up to giveTimeout, and after givePause comes the
-	// next, until giveFor has passed: by then the server has given the task to another anyhow.
+	// givers is how many attempts of a former self are given back at a time. Each try takes up to giveTimeout, and after
+	// givePause comes the next, until giveFor has passed: by then the server has given the task to another anyhow.
 	givers      = 8
 	giveTimeout = 5 * time.Second
 	givePause   = 200 * time.Millisecond
 	giveFor     = time.Minute
 )
 
-// The first byte of an entry says how its attempt stands: free, in hand, or with a durable Record. Two bytes of length and the text follow.
+// The first byte of an entry says how its attempt stands: free, in hand, or with a durable Record. Two bytes of length
+// and the text follow.
 const (
 	entryFree     byte = 0
 	entryInHand   byte = 'h'
@@ -47,11 +48,12 @@ const (
 // lostMessage says what became of an attempt of a former self.
 const lostMessage = "the process that ran the attempt ended without a word; the task is taken again"
 
-// Journal keeps on disk which attempts a supervisor has in hand, so that whoever comes after a crash can give them back at once: without it,
-// their tasks wait until Temporal misses their heartbeat. Nothing is synced: after a loss of power, the heartbeat is what helps. A nil Journal
-// keeps nothing. Its methods may be called concurrently.
+// Journal keeps on disk which attempts a supervisor has in hand, so that whoever comes after a crash can give them back
+// at once: without it, their tasks wait until Temporal misses their heartbeat. Nothing is synced: after a loss of
+// power, the heartbeat is what helps. A nil Journal keeps nothing. Its methods may be called concurrently.
 //
-// It is one file of entries that are written in place, because making and removing a file for each attempt takes a hundred times as long.
+// It is one file of entries that are written in place, because making and removing a file for each attempt takes a
+// hundred times as long.
 type Journal struct {
 	venue  predictor.Venue
 	host   string
@@ -86,7 +88,8 @@ type line struct {
 	Running quantity.Money `json:"running_picodollars,omitempty"`
 }
 
-// OpenJournal opens the journal of the supervisor of venue on host in dir, which no other process uses; instance names this start of it.
+// OpenJournal opens the journal of the supervisor of venue on host in dir, which no other process uses; instance names
+// this start of it.
 func OpenJournal(dir string, venue predictor.Venue, host, instance string, logger *slog.Logger) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open the journal of attempts: %w", err)
@@ -109,13 +112,15 @@ func OpenJournal(dir string, venue predictor.Venue, host, instance string, logge
 // noEntry is that of an attempt that is not written down.
 const noEntry = -1
 
-// take writes down an attempt that is about to begin and returns its entry. One that cannot be written down goes on without.
+// take writes down an attempt that is about to begin and returns its entry. One that cannot be written down goes on
+// without.
 func (j *Journal) take(a *Attempt, token []byte) (entry int) {
 	if j == nil {
 		return noEntry
 	}
 	a.kept = line{
-		Version: wire.Version, Token: token, Task: a.Task, Attempt: a.Number, PoolOnly: a.PoolOnly, ScheduledAt: a.ScheduledAt, Queue: a.queued,
+		Version: wire.Version, Token: token, Task: a.Task, Attempt: a.Number, PoolOnly: a.PoolOnly,
+		ScheduledAt: a.ScheduledAt, Queue: a.queued,
 		Spent: a.state.Spent,
 	}
 	text, err := json.Marshal(a.kept)
@@ -187,8 +192,8 @@ func (j *Journal) leave(entry int) {
 	j.ended = append(j.ended, ended{entry: entry, due: time.Now().Add(answerGrace)})
 }
 
-// Close removes the file once all attempts have ended and their answers were delivered. Where some did not return, allEnded is false: the file
-// stays, so that the next self gives them back.
+// Close removes the file once all attempts have ended and their answers were delivered. Where some did not return,
+// allEnded is false: the file stays, so that the next self gives them back.
 func (j *Journal) Close(allEnded bool) error {
 	if j == nil {
 		return nil
@@ -201,9 +206,9 @@ func (j *Journal) Close(allEnded bool) error {
 	return err
 }
 
-// GiveBack fails, at Temporal, the attempts that former selves had in hand when they ended, and makes their Records durable. What the server
-// does not know any more is done. It returns when all are given back, when ctx ends or after a minute; what is left then is tried again by the
-// next self.
+// GiveBack fails, at Temporal, the attempts that former selves had in hand when they ended, and makes their Records
+// durable. What the server does not know any more is done. It returns when all are given back, when ctx ends or after a
+// minute; what is left then is tried again by the next self.
 func (j *Journal) GiveBack(ctx context.Context, c client.Client, recorder activities.Recorder) {
 	if j == nil {
 		return
@@ -212,7 +217,8 @@ func (j *Journal) GiveBack(ctx context.Context, c client.Client, recorder activi
 	defer cancel()
 	for _, path := range j.left {
 		if err := j.giveBackAll(ctx, c, recorder, path); err != nil {
-			j.logger.WarnContext(ctx, "attempts of a former self are not all given back; their tasks wait until their heartbeats are missed", "error", err)
+			j.logger.WarnContext(ctx, "attempts of a former self are not all given back; their tasks wait until their "+
+				"heartbeats are missed", "error", err)
 		}
 	}
 }
@@ -305,7 +311,8 @@ func (j *Journal) record(ctx context.Context, recorder activities.Recorder, kept
 	defer cancel()
 	task := kept.Task
 	return recorder.Record(ctx, predictor.Record{
-		Run: task.Run, Pipeline: task.Pipeline, Stage: task.Stage, Task: task.ID, Attempt: kept.Attempt, Venue: j.venue, Host: j.host,
+		Run: task.Run, Pipeline: task.Pipeline, Stage: task.Stage, Task: task.ID, Attempt: kept.Attempt, Venue: j.venue,
+		Host:     j.host,
 		PoolOnly: kept.PoolOnly, ScheduledAt: kept.ScheduledAt, Queue: kept.Queue, At: time.Now(),
 		Outcome: predictor.Lost, Cause: predictor.CauseHostLost, Error: lostMessage, Cost: kept.Running,
 	})
@@ -316,7 +323,8 @@ func fail(ctx context.Context, c client.Client, kept line) error {
 	ctx, cancel := context.WithTimeout(ctx, giveTimeout)
 	defer cancel()
 	before := wire.Heartbeat{Spent: kept.Spent}
-	_, lost := Settle(kept.Task, kept.Attempt, before, Ending{Outcome: predictor.Lost, Message: lostMessage, Cost: kept.Running})
+	_, lost := Settle(kept.Task, kept.Attempt, before,
+		Ending{Outcome: predictor.Lost, Message: lostMessage, Cost: kept.Running})
 	err := c.CompleteActivity(ctx, kept.Token, nil, lost)
 	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
 		return nil

@@ -16,7 +16,10 @@ func BenchmarkJournal(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	a := &Attempt{Task: wire.Task{Version: wire.Version, Run: "run", ID: "score-17", Pipeline: "digits"}, Number: 1, ScheduledAt: time.Now()}
+	a := &Attempt{
+		Task: wire.Task{Version: wire.Version, Run: "run", ID: "score-17", Pipeline: "digits"}, Number: 1,
+		ScheduledAt: time.Now(),
+	}
 	token := bytes.Repeat([]byte("t"), 200)
 	for b.Loop() {
 		entry := j.take(a, token)

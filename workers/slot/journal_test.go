@@ -42,7 +42,8 @@ func files(tb testing.TB, dir string) (names []string) {
 	return names
 }
 
-// TestTheNextSelfGivesBackWhatTheFormerOneHadInHand leaves an attempt in hand, as a process does that is killed, and opens its journal again.
+// TestTheNextSelfGivesBackWhatTheFormerOneHadInHand leaves an attempt in hand, as a process does that is killed, and
+// opens its journal again.
 func TestTheNextSelfGivesBackWhatTheFormerOneHadInHand(t *testing.T) {
 	t.Parallel()
 	f, c := slottest.Start(t)
@@ -78,11 +79,13 @@ func TestTheNextSelfGivesBackWhatTheFormerOneHadInHand(t *testing.T) {
 	next := openJournal(t, dir, "b")
 	next.GiveBack(t.Context(), c, records)
 	if result, err := a.Wait(t); err != nil || string(result.Output) != `"in"` || result.Cost != 40 {
-		t.Errorf("result: got %s for %s, %v, want that of the second attempt, with what the first has cost", result.Output, result.Cost, err)
+		t.Errorf("result: got %s for %s, %v, want that of the second attempt, with what the first has cost", result.Output,
+			result.Cost, err)
 	}
 	var lost *temporal.ApplicationError
 	failures := a.Failures()
-	if len(failures) != 1 || !errors.As(failures[0], &lost) || lost.Type() != wire.LostError || lost.NextRetryDelay() > time.Second {
+	if len(failures) != 1 || !errors.As(failures[0], &lost) || lost.Type() != wire.LostError ||
+		lost.NextRetryDelay() > time.Second {
 		t.Errorf("failures: got %v, want one lost attempt whose task is put back at once", failures)
 	}
 	var detail slot.Failure
@@ -93,7 +96,8 @@ func TestTheNextSelfGivesBackWhatTheFormerOneHadInHand(t *testing.T) {
 	if record.Cost != 40 {
 		t.Errorf("the lost attempt cost %s, want 40", record.Cost)
 	}
-	if record.Outcome != predictor.Lost || record.Cause != predictor.CauseHostLost || record.Task != "score-1" || record.Attempt != 1 ||
+	if record.Outcome != predictor.Lost || record.Cause != predictor.CauseHostLost || record.Task != "score-1" ||
+		record.Attempt != 1 ||
 		record.Host != "h" || record.Venue != predictor.Pool || record.ScheduledAt.IsZero() || record.At.IsZero() {
 		t.Errorf("Record of the lost attempt: got %+v", record)
 	}
@@ -106,8 +110,8 @@ func TestTheNextSelfGivesBackWhatTheFormerOneHadInHand(t *testing.T) {
 	close(end)
 }
 
-// TestAnAttemptThatHasItsRecordGetsNoOther ends attempts before their journal is opened again: what was answered needs no giving back, and no
-// second Record.
+// TestAnAttemptThatHasItsRecordGetsNoOther ends attempts before their journal is opened again: what was answered needs
+// no giving back, and no second Record.
 func TestAnAttemptThatHasItsRecordGetsNoOther(t *testing.T) {
 	t.Parallel()
 	f, c := slottest.Start(t)
@@ -128,7 +132,8 @@ func TestAnAttemptThatHasItsRecordGetsNoOther(t *testing.T) {
 		}
 	}
 	openJournal(t, dir, "b").GiveBack(t.Context(), c, records)
-	if got := records.outcomes(); !slices.Equal(got, []predictor.Outcome{predictor.Succeeded, predictor.Succeeded, predictor.Succeeded}) {
+	if got := records.outcomes(); !slices.Equal(got,
+		[]predictor.Outcome{predictor.Succeeded, predictor.Succeeded, predictor.Succeeded}) {
 		t.Errorf("Records: got %v, want the three of the attempts themselves", got)
 	}
 }

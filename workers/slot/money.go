@@ -42,7 +42,8 @@ type money struct {
 
 func newMoney(task wire.Task, left wire.Heartbeat) money {
 	return money{
-		bounded: task.Budgeted || left.Budgeted, asks: task.Budgeted || task.Asks, reserved: max(task.Reserved, left.Reserved),
+		bounded: task.Budgeted || left.Budgeted, asks: task.Budgeted || task.Asks,
+		reserved: max(task.Reserved, left.Reserved),
 	}
 }
 
@@ -104,7 +105,8 @@ func (a *Attempt) Unaffordable() Ending {
 	if !a.money.refused {
 		return Ending{
 			Outcome: predictor.Lost, Cause: predictor.CauseBudget,
-			Message: fmt.Sprintf("the run has not answered yet whether this task may cost more than %s: it is taken again", a.money.reserved),
+			Message: fmt.Sprintf("the run has not answered yet whether this task may cost more than %s: it is taken again",
+				a.money.reserved),
 		}
 	}
 	of := "the run's budget"
@@ -113,7 +115,8 @@ func (a *Attempt) Unaffordable() Ending {
 	}
 	return Ending{
 		Outcome: predictor.Failed, Cause: predictor.CauseBudget, Permanent: true,
-		Message: fmt.Sprintf("%s has no more than %s for this task, and that is used up: raise --budget", of, a.money.reserved),
+		Message: fmt.Sprintf("%s has no more than %s for this task, and that is used up: raise --budget", of,
+			a.money.reserved),
 	}
 }
 
@@ -195,5 +198,6 @@ func isFinal(err error) bool {
 	var gone *serviceerror.NotFound
 	var full *serviceerror.FailedPrecondition
 	var rejected *temporal.ApplicationError
-	return errors.Is(err, errors.ErrUnsupported) || errors.As(err, &gone) || errors.As(err, &full) || errors.As(err, &rejected)
+	return errors.Is(err, errors.ErrUnsupported) || errors.As(err, &gone) || errors.As(err, &full) ||
+		errors.As(err, &rejected)
 }

@@ -58,8 +58,8 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 	}
 }
 
-// TestATaskOfARunWithoutABudgetHearsOfOneThatComesLater lets a task run on while it costs ever more: it asks seldom, is never stopped for want
-// of an answer, and obeys the budget once there is one.
+// TestATaskOfARunWithoutABudgetHearsOfOneThatComesLater lets a task run on while it costs ever more: it asks seldom, is
+// never stopped for want of an answer, and obeys the budget once there is one.
 func TestATaskOfARunWithoutABudgetHearsOfOneThatComesLater(t *testing.T) {
 	t.Parallel()
 	f, c := slottest.Start(t)
@@ -96,7 +96,10 @@ func TestATaskOfARunWithoutABudgetHearsOfOneThatComesLater(t *testing.T) {
 			}
 		}
 		heard := func(budgeted bool, reserved quantity.Money) {
-			await("the answer is heard", func() bool { state := a.State(); return state.Reserved == reserved && state.Budgeted == budgeted })
+			await("the answer is heard", func() bool {
+				state := a.State()
+				return state.Reserved == reserved && state.Budgeted == budgeted
+			})
 		}
 		if at := until(0, 50); at != 50 {
 			t.Errorf("without a budget it was stopped at %d", at)

@@ -22,11 +22,13 @@ func TestTheRecordHasWhatWasReportedLastWithinItsBounds(t *testing.T) {
 	}
 	attempt.Progress(wire.Progress{Step: 8, Metrics: metrics})
 	record := attempt.Record(predictor.Pool, "h", slot.Ending{})
-	if record.Step != 8 || len(record.Metrics) != 64 || record.Metrics[strings.Repeat("a", 200)] != 2 || record.Metrics["m062"] != 62 {
+	if record.Step != 8 || len(record.Metrics) != 64 || record.Metrics[strings.Repeat("a", 200)] != 2 ||
+		record.Metrics["m062"] != 62 {
 		t.Errorf("step %d with %d metrics, want step 8 with the first 64 by name", record.Step, len(record.Metrics))
 	}
 	if len(attempt.State().Metrics) != 64 || len(metrics) != 1002 {
-		t.Errorf("the heartbeat has %d metrics and the caller %d, want 64 and all that it had", len(attempt.State().Metrics), len(metrics))
+		t.Errorf("the heartbeat has %d metrics and the caller %d, want 64 and all that it had", len(attempt.State().Metrics),
+			len(metrics))
 	}
 	attempt.Progress(wire.Progress{Step: 9})
 	if record := attempt.Record(predictor.Pool, "h", slot.Ending{}); record.Step != 9 || record.Metrics != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// lostDelay is how long a task waits that is put back because its host went away: another has room, and nothing about the task is at fault.
-// Temporal's own pause would double with each attempt, whatever ended it.
+// lostDelay is how long a task waits that is put back because its host went away: another has room, and nothing about
+// the task is at fault. Temporal's own pause would double with each attempt, whatever ended it.
 const lostDelay = 100 * time.Millisecond
 
 // Limits on what an error carries into a workflow's history.
@@ -33,7 +33,8 @@ type Ending struct {
 	Stack string
 	// Permanent says that a further attempt cannot help.
 	Permanent bool
-	// ToPool says that this venue cannot help but the pool may: the task is refused although the attempt counts as its Outcome says.
+	// ToPool says that this venue cannot help but the pool may: the task is refused although the attempt counts as its
+	// Outcome says.
 	ToPool bool
 	// Grant is what the attempt held when it ended.
 	Grant quantity.Size
@@ -86,9 +87,10 @@ type Failure struct {
 // maxHealed bounds how often a task may run out of memory: doubling ten times is a thousandfold.
 const maxHealed = 10
 
-// Settle decides what an attempt leaves for the next one and what Temporal is told: nil on success, a cancellation, or an application
-// error that is final when the task's attempts are used up or a retry cannot help. Failed and TimedOut count as failures. So does
-// OutOfMemory where the next attempt cannot have more; elsewhere it is the engine's to heal, and uses up none of the stage's attempts.
+// Settle decides what an attempt leaves for the next one and what Temporal is told: nil on success, a cancellation, or
+// an application error that is final when the task's attempts are used up or a retry cannot help. Failed and TimedOut
+// count as failures. So does OutOfMemory where the next attempt cannot have more; elsewhere it is the engine's to heal,
+// and uses up none of the stage's attempts.
 func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (after wire.Heartbeat, err error) {
 	after = before
 	after.Spent, after.Running = after.Spent+ending.Cost, 0
@@ -99,7 +101,8 @@ func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (
 		return after, nil
 	case predictor.Cancelled:
 		return after, temporal.NewCanceledError(clip(ending.Message, maxMessage), Failure{
-			Stage: task.Stage.Name, Task: task.ID, Attempt: attempt, Failures: after.Failures, Outcome: ending.Outcome, Cause: ending.because(),
+			Stage: task.Stage.Name, Task: task.ID, Attempt: attempt, Failures: after.Failures, Outcome: ending.Outcome,
+			Cause: ending.because(),
 			Spent: after.Spent,
 		})
 	case predictor.Lost:
@@ -138,7 +141,8 @@ func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (
 		kind = wire.BudgetError
 	}
 	detail := Failure{
-		Stage: task.Stage.Name, Task: task.ID, Attempt: attempt, Failures: after.Failures, Outcome: ending.Outcome, Cause: ending.because(),
+		Stage: task.Stage.Name, Task: task.ID, Attempt: attempt, Failures: after.Failures, Outcome: ending.Outcome,
+		Cause:   ending.because(),
 		Message: clip(ending.Message, maxMessage), Stack: clip(ending.Stack, maxStack), Spent: after.Spent,
 	}
 	text := fmt.Sprintf("stage %s, task %s, attempt %d: %s", detail.Stage, detail.Task, attempt, detail.Message)

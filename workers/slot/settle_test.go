@@ -50,8 +50,9 @@ func TestAnAttemptIsSettledByItsOutcome(t *testing.T) {
 			after: wire.Heartbeat{Failures: 1}, kind: wire.StageError, final: true,
 		},
 		{
-			name: "a permanent failure is final at once", attempts: 3, ending: Ending{Outcome: predictor.Failed, Permanent: true},
-			after: wire.Heartbeat{Failures: 1}, kind: wire.StageError, final: true,
+			name: "a permanent failure is final at once", attempts: 3,
+			ending: Ending{Outcome: predictor.Failed, Permanent: true},
+			after:  wire.Heartbeat{Failures: 1}, kind: wire.StageError, final: true,
 		},
 		{
 			name: "running out of memory says at which grant", attempts: 3,
@@ -59,7 +60,8 @@ func TestAnAttemptIsSettledByItsOutcome(t *testing.T) {
 			after: wire.Heartbeat{OutOfMemory: 1, LargestFailed: 100}, kind: wire.MemoryError,
 		},
 		{
-			name: "running out of memory uses up no attempt", attempts: 1, before: wire.Heartbeat{OutOfMemory: 3, LargestFailed: 100},
+			name: "running out of memory uses up no attempt", attempts: 1,
+			before: wire.Heartbeat{OutOfMemory: 3, LargestFailed: 100},
 			ending: Ending{Outcome: predictor.OutOfMemory, Grant: quantity.Size{Memory: 200}},
 			after:  wire.Heartbeat{OutOfMemory: 4, LargestFailed: 200}, kind: wire.MemoryError,
 		},
@@ -82,16 +84,18 @@ func TestAnAttemptIsSettledByItsOutcome(t *testing.T) {
 			after: wire.Heartbeat{Spent: 3}, kind: wire.LostError,
 		},
 		{
-			name: "a lost attempt is tried again even when marked permanent", attempts: 1, ending: Ending{Outcome: predictor.Lost, Permanent: true},
-			kind: wire.LostError,
+			name: "a lost attempt is tried again even when marked permanent", attempts: 1,
+			ending: Ending{Outcome: predictor.Lost, Permanent: true},
+			kind:   wire.LostError,
 		},
 		{
 			name: "a refusal goes to the pool and counts for nothing", attempts: 1, ending: Ending{Outcome: predictor.Refused},
 			kind: wire.RefusedError, final: true,
 		},
 		{
-			name: "a venue's own limit counts and goes to the pool", attempts: 3, ending: Ending{Outcome: predictor.TimedOut, ToPool: true},
-			after: wire.Heartbeat{Failures: 1}, kind: wire.RefusedError, final: true,
+			name: "a venue's own limit counts and goes to the pool", attempts: 3,
+			ending: Ending{Outcome: predictor.TimedOut, ToPool: true},
+			after:  wire.Heartbeat{Failures: 1}, kind: wire.RefusedError, final: true,
 		},
 		{
 			name: "unless no attempt is left", attempts: 1, ending: Ending{Outcome: predictor.TimedOut, ToPool: true},
@@ -127,7 +131,8 @@ func TestAnAttemptIsSettledByItsOutcome(t *testing.T) {
 func TestAnErrorTellsStageTaskAttemptMessageAndStack(t *testing.T) {
 	t.Parallel()
 	task := wire.Task{ID: "score-1", Stage: predictor.StageID{Name: "score"}, MaxAttempts: 2}
-	_, err := Settle(task, 4, wire.Heartbeat{Failures: 1, Spent: 1}, Ending{Outcome: predictor.Failed, Message: "boom", Stack: "goroutine 1", Cost: 2})
+	_, err := Settle(task, 4, wire.Heartbeat{Failures: 1, Spent: 1},
+		Ending{Outcome: predictor.Failed, Message: "boom", Stack: "goroutine 1", Cost: 2})
 	var failed *temporal.ApplicationError
 	if !errors.As(err, &failed) {
 		t.Fatalf("got %v, want an application error", err)
@@ -139,7 +144,10 @@ func TestAnErrorTellsStageTaskAttemptMessageAndStack(t *testing.T) {
 	if err := failed.Details(&got); err != nil {
 		t.Fatal(err)
 	}
-	want := Failure{Stage: "score", Task: "score-1", Attempt: 4, Failures: 2, Outcome: predictor.Failed, Cause: predictor.CausePanic, Message: "boom", Stack: "goroutine 1", Spent: 3}
+	want := Failure{
+		Stage: "score", Task: "score-1", Attempt: 4, Failures: 2, Outcome: predictor.Failed,
+		Cause: predictor.CausePanic, Message: "boom", Stack: "goroutine 1", Spent: 3,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("details (-want +got):\n%s", diff)
 	}

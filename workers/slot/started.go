@@ -9,15 +9,20 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// startedTimeout bounds a try to tell that a supervisor has started; startedPause and longestStartedPause space the tries.
+// startedTimeout bounds a try to tell that a supervisor has started; startedPause and longestStartedPause space the
+// tries.
 const (
 	startedTimeout      = 5 * time.Second
 	startedPause        = 100 * time.Millisecond
 	longestStartedPause = 5 * time.Second
 )
 
-// TellStarted tells that a supervisor has started anew, trying until tell has taken it or ctx has ended. A nil tell is not told.
-func TellStarted(ctx context.Context, tell func(context.Context, predictor.HostStarted) error, started predictor.HostStarted, logger *slog.Logger) {
+// TellStarted tells that a supervisor has started anew, trying until tell has taken it or ctx has ended. A nil tell is
+// not told.
+func TellStarted(
+	ctx context.Context, tell func(context.Context, predictor.HostStarted) error, started predictor.HostStarted,
+	logger *slog.Logger,
+) {
 	for pause := startedPause; tell != nil && ctx.Err() == nil; pause = min(2*pause, longestStartedPause) {
 		try, cancel := context.WithTimeout(ctx, startedTimeout)
 		err := tell(try, started)
@@ -25,7 +30,8 @@ func TellStarted(ctx context.Context, tell func(context.Context, predictor.HostS
 		if err == nil {
 			return
 		}
-		logger.WarnContext(ctx, "no task is taken until it is known that the supervisor has started; trying again", "venue", started.Venue, "error", err)
+		logger.WarnContext(ctx, "no task is taken until it is known that the supervisor has started; trying again", "venue",
+			started.Venue, "error", err)
 		wait.For(ctx, pause)
 	}
 }

@@ -30,12 +30,13 @@ type slots struct {
 
 func newSlots() *slots { return &slots{changed: make(chan struct{})} }
 
-// mayPoll reports whether a queue with own open polls may open one more, while the stage's other queue has other open polls.
+// mayPoll reports whether a queue with own open polls may open one more, while the stage's other queue has other open
+// polls.
 //
-// A poll holds a slot before anyone knows whether it will bring a task, for up to a minute. With one slot and two queues a strict
-// count would let the idle queue's poll keep the busy queue waiting for that minute. So a queue's first poll may go one above the
-// limit: polls and attempts together never exceed limit+1, and no queue waits for the other's idle poll
-// (TestAnIdlePollOfOneQueueDoesNotStarveTheOther).
+// A poll holds a slot before anyone knows whether it will bring a task, for up to a minute. With one slot and two
+// queues a strict count would let the idle queue's poll keep the busy queue waiting for that minute. So a queue's first
+// poll may go one above the limit: polls and attempts together never exceed limit+1, and no queue waits for the other's
+// idle poll (TestAnIdlePollOfOneQueueDoesNotStarveTheOther).
 func mayPoll(limit, running, own, other int) bool {
 	if running >= limit {
 		return false

@@ -29,7 +29,8 @@ func TestAPollMayOpenWhenASlotIsFree(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			if got := mayPoll(tt.limit, tt.running, tt.own, tt.other); got != tt.want {
-				t.Errorf("mayPoll(limit %d, running %d, own %d, other %d): got %v, want %v", tt.limit, tt.running, tt.own, tt.other, got, tt.want)
+				t.Errorf("mayPoll(limit %d, running %d, own %d, other %d): got %v, want %v", tt.limit, tt.running, tt.own, tt.other,
+					got, tt.want)
 			}
 		})
 	}

@@ -15,7 +15,10 @@ func TestEachWordOfATrainingIsNewsOnceAndWhyItWasPlannedIsToldOnce(t *testing.T)
 	if news := attempt.News(); news != nil {
 		t.Errorf("before anything was told: %+v, want none", news)
 	}
-	told := predictor.Training{Steps: 1, Reason: "the fastest", Alternatives: []predictor.TrainingAlternative{{Partitions: 2}}}
+	told := predictor.Training{
+		Steps: 1, Reason: "the fastest",
+		Alternatives: []predictor.TrainingAlternative{{Partitions: 2}},
+	}
 	later, replanned := told, told
 	later.Steps, replanned.Reason = 3, "a device is gone"
 	attempt.Trained(told)

@@ -20,9 +20,9 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// Handler runs one attempt of task and returns its result. The context is that of a Temporal activity; it ends when the run is
-// cancelled, when the server gave the attempt up, or with the cause [ErrInterrupted] when this process has to stop.
-// Handlers of one worker run concurrently, one in each slot.
+// Handler runs one attempt of task and returns its result. The context is that of a Temporal activity; it ends when the
+// run is cancelled, when the server gave the attempt up, or with the cause [ErrInterrupted] when this process has to
+// stop. Handlers of one worker run concurrently, one in each slot.
 type Handler func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error)
 
 var (
@@ -35,8 +35,8 @@ var (
 const (
 	// maxPollers bounds the long polls of one queue under backlog; at rest there is one.
 	maxPollers = 16
-	// unbounded is how long Temporal's worker waits for running attempts before it would cancel them. A worker is stopped as soon as
-	// its stage has no slot, and lowering slots never interrupts an attempt; Close sets the deadline instead.
+	// unbounded is how long Temporal's worker waits for running attempts before it would cancel them. A worker is stopped
+	// as soon as its stage has no slot, and lowering slots never interrupts an attempt; Close sets the deadline instead.
 	unbounded = 10 * 365 * 24 * time.Hour
 	// obeyGrace is how long Close waits for handlers to return once it has ended their contexts.
 	obeyGrace = 15 * time.Second
@@ -48,7 +48,8 @@ type poller interface {
 	Stop() // waits for running attempts
 }
 
-// Worker polls the queues of one stage. It holds nothing at the server while it has no slots. All methods may be called concurrently.
+// Worker polls the queues of one stage. It holds nothing at the server while it has no slots. All methods may be called
+// concurrently.
 type Worker struct {
 	stage   predictor.StageID
 	handler Handler
@@ -82,9 +83,10 @@ func New(c client.Client, stage predictor.StageID, handler Handler, logger *slog
 	return w
 }
 
-// Set makes n the number of attempts that may run at a time; poolOnly also polls the stage's second queue, with the same slots.
-// Zero or less polls nothing and leaves nothing open at the server. Running attempts go on; a poll that is already open may bring one
-// more task. Setting what is set already costs nothing, except that a queue whose polling could not be started is tried again.
+// Set makes n the number of attempts that may run at a time; poolOnly also polls the stage's second queue, with the
+// same slots. Zero or less polls nothing and leaves nothing open at the server. Running attempts go on; a poll that is
+// already open may bring one more task. Setting what is set already costs nothing, except that a queue whose polling
+// could not be started is tried again.
 func (w *Worker) Set(n int, poolOnly bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,8 +144,8 @@ func (w *Worker) Idle() bool {
 	return w.draining == 0 && w.pollers == [queues]poller{}
 }
 
-// Close stops polling and waits for running attempts. When ctx ends it interrupts them, and it returns an error when one still does
-// not return. The worker cannot be used again.
+// Close stops polling and waits for running attempts. When ctx ends it interrupts them, and it returns an error when
+// one still does not return. The worker cannot be used again.
 func (w *Worker) Close(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
@@ -162,7 +164,8 @@ func (w *Worker) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), obeyGrace)
 	defer cancel()
 	if err := w.wait(ctx); err != nil {
-		return fmt.Errorf("close the worker of %s: %d attempts did not return within %s of being interrupted", w.stage, w.Running(), obeyGrace)
+		return fmt.Errorf("close the worker of %s: %d attempts did not return within %s of being interrupted", w.stage,
+			w.Running(), obeyGrace)
 	}
 	return nil
 }
@@ -255,25 +258,32 @@ func (w *Worker) run(ctx context.Context, args converter.EncodedValues) (wire.Re
 	return w.handler(ctx, task, input)
 }
 
-// MalformedError is the type of the application error about a task that this build cannot read or must not run. A retry cannot help.
+// MalformedError is the type of the application error about a task that this build cannot read or must not run. A retry
+// cannot help.
 const MalformedError = "SpillwayMalformedTask"
 
-// decode reads the arguments of a stage activity that workflow has scheduled, and refuses what is not a task of stage and of a run.
-func decode(stage predictor.StageID, workflow string, args converter.EncodedValues) (wire.Task, json.RawMessage, error) {
+// decode reads the arguments of a stage activity that workflow has scheduled, and refuses what is not a task of stage
+// and of a run.
+func decode(
+	stage predictor.StageID, workflow string, args converter.EncodedValues,
+) (wire.Task, json.RawMessage, error) {
 	var task wire.Task
 	var input json.RawMessage
 	err := args.Get(&task, &input)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("a stage activity takes a task and its input as JSON; start stages through the spillway package: %w", err)
+		err = fmt.Errorf("a stage activity takes a task and its input as JSON; start stages through the spillway package: %w",
+			err)
 	case task.Version != wire.Version:
-		err = fmt.Errorf("%w: %d, this build reads %d; run the spillway binary that the app was built for", wire.ErrVersion, task.Version, wire.Version)
+		err = fmt.Errorf("%w: %d, this build reads %d; run the spillway binary that the app was built for", wire.ErrVersion,
+			task.Version, wire.Version)
 	case task.Stage != stage:
 		err = fmt.Errorf("the task is for stage %s; tasks go to the queue that bears their stage's name", task.Stage)
 	case task.ID == "":
 		err = errors.New("the task has no ID; start stages through the spillway package")
 	case task.Run == "" || workflow != task.Run && !strings.HasPrefix(workflow, task.Run+"/"): // a run, or a part of it
-		err = fmt.Errorf("the task says that it is of run %q, and workflow %q has scheduled it; start stages through the spillway package", task.Run, workflow)
+		err = fmt.Errorf("the task says that it is of run %q, and workflow %q has scheduled it; start stages through the "+
+			"spillway package", task.Run, workflow)
 	}
 	if err != nil {
 		err = fmt.Errorf("read a task from %s: %w", stage.Queue(), err)
@@ -282,7 +292,8 @@ func decode(stage predictor.StageID, workflow string, args converter.EncodedValu
 	return task, input, nil
 }
 
-// Refuse is what a Handler returns for a task that must not run, before it has begun an [Attempt]: no retry can help, and nobody accounts for it.
+// Refuse is what a Handler returns for a task that must not run, before it has begun an [Attempt]: no retry can help,
+// and nobody accounts for it.
 func Refuse(err error) error {
 	return temporal.NewNonRetryableApplicationError(err.Error(), MalformedError, err)
 }

@@ -184,8 +184,8 @@ func TestATaskThatDoesNotReadIsRefusedForGood(t *testing.T) {
 	}
 }
 
-// TestAttackATaskThatItsRunHasNotScheduledIsRefused puts tasks on a stage's queues as whoever reaches Temporal may: by an activity
-// without a workflow, or of another.
+// TestAttackATaskThatItsRunHasNotScheduledIsRefused puts tasks on a stage's queues as whoever reaches Temporal may: by
+// an activity without a workflow, or of another.
 func TestAttackATaskThatItsRunHasNotScheduledIsRefused(t *testing.T) {
 	t.Parallel()
 	f, c := slottest.Start(t)
@@ -256,7 +256,8 @@ func TestACheckpointReachesTheServerAtOnceAndACancellationTheAttempt(t *testing.
 		if err != nil {
 			return wire.Result{}, err
 		}
-		for _, digest := range []string{"first", "second", "third"} { // the second and third come while Temporal's worker holds details back
+		// the second and third come while Temporal's worker holds details back
+		for _, digest := range []string{"first", "second", "third"} {
 			a.Checkpoint(activities.Ref{Digest: digest})
 		}
 		<-ctx.Done()

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Inherited returns what a user's program is given of this process's environment: where programs, the home and temporary files are, the language and
-// the time zone. Nothing of it could be a secret.
+// Inherited returns what a user's program is given of this process's environment: where programs, the home and
+// temporary files are, the language and the time zone. Nothing of it could be a secret.
 func Inherited(lookup func(name string) (value string, set bool)) map[string]string {
 	return Variables(lookup, "PATH", "HOME", "TMPDIR", "LANG", "TZ")
 }

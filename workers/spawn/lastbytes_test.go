@@ -43,7 +43,10 @@ func TestTheLastBytesAreTheEndOfWhatWasWritten(t *testing.T) {
 func TestAProgramInheritsNoSecret(t *testing.T) {
 	t.Parallel()
 	host := map[string]string{"PATH": "/bin", "HOME": "", "LANG": "C", "AWS_SECRET_ACCESS_KEY": "secret"}
-	got := spawn.Environment(spawn.Inherited(func(name string) (string, bool) { value, set := host[name]; return value, set }))
+	got := spawn.Environment(spawn.Inherited(func(name string) (string, bool) {
+		value, set := host[name]
+		return value, set
+	}))
 	if want := "HOME= LANG=C PATH=/bin"; strings.Join(got, " ") != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

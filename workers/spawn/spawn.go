@@ -1,5 +1,5 @@
-// Package spawn starts child processes on a chosen set of CPUs that die with this process, and has what such a child is given
-// and leaves.
+// Package spawn starts child processes on a chosen set of CPUs that die with this process, and has what such a child is
+// given and leaves.
 //
 // Both promises rest on one rule of Linux: a child inherits the CPU set of the thread that forks it, and its
 // parent-death signal fires when that thread ends. A [Spawner] therefore owns one OS thread, pins it once, forks
@@ -77,8 +77,9 @@ func New(opts Options) (*Spawner, error) {
 // kept. The caller waits for cmd as usual.
 func (s *Spawner) Start(cmd *exec.Cmd) error { return s.StartBy(cmd, (*exec.Cmd).Start) }
 
-// StartBy is Start, but calls start where that calls cmd.Start: on the spawning thread, with cmd.SysProcAttr set. Start may change that
-// thread while it runs and leaves it as it was; it may not take long, as no other child is started meanwhile.
+// StartBy is Start, but calls start where that calls cmd.Start: on the spawning thread, with cmd.SysProcAttr set. Start
+// may change that thread while it runs and leaves it as it was; it may not take long, as no other child is started
+// meanwhile.
 func (s *Spawner) StartBy(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 	r := request{cmd: cmd, start: start, done: make(chan error, 1)}
 	select {
@@ -110,7 +111,8 @@ func (s *Spawner) answer() {
 	}
 }
 
-// attributes returns a copy of attr in which the child leads a process group, dies with its parent and runs as user, unless that is nil.
+// attributes returns a copy of attr in which the child leads a process group, dies with its parent and runs as user,
+// unless that is nil.
 func attributes(attr *syscall.SysProcAttr, user *User) *syscall.SysProcAttr {
 	var a syscall.SysProcAttr
 	if attr != nil {

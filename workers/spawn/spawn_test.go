@@ -137,7 +137,8 @@ func TestRunEndsTheWholeGroupWithItsContext(t *testing.T) {
 		t.Error("got no error from what was killed")
 	}
 	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child)); err != nil || strings.Contains(string(stat), ") Z ") {
+		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child)); err != nil ||
+			strings.Contains(string(stat), ") Z ") {
 			return
 		}
 	}

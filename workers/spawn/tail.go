@@ -14,8 +14,8 @@ const (
 	maxLine = 8 << 10
 )
 
-// Tail takes one stream of what a child prints: it logs the lines at debug level and keeps the last of them. It may be written and
-// read concurrently.
+// Tail takes one stream of what a child prints: it logs the lines at debug level and keeps the last of them. It may be
+// written and read concurrently.
 type Tail struct {
 	*LastBytes
 

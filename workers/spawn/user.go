@@ -61,7 +61,8 @@ func notFound(name string, err error) error {
 
 // credential is the user as the kernel takes it.
 func (u *User) credential() *syscall.Credential {
-	return &syscall.Credential{Uid: uint32(u.UID), Gid: uint32(u.GID)} //nolint:gosec // the kernel's numbers are of 32 bits
+	//nolint:gosec // the kernel's numbers are of 32 bits
+	return &syscall.Credential{Uid: uint32(u.UID), Gid: uint32(u.GID)}
 }
 
 // Admit gives the user's group the rights in mode to files of this process's user, such as 0710 to a directory that

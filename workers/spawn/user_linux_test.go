@@ -32,7 +32,8 @@ func TestAttackAChildOfAnotherUserHasNoRightOfThisOne(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `id -u; id -G; grep -E 'NoNewPrivs|CapEff|CapPrm' /proc/self/status; cat "$0" || echo refused`, secret)
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c",
+		`id -u; id -G; grep -E 'NoNewPrivs|CapEff|CapPrm' /proc/self/status; cat "$0" || echo refused`, secret)
 	var out strings.Builder
 	cmd.Stdout = &out
 	if err := s.Start(cmd); err != nil {

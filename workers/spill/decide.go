@@ -23,7 +23,8 @@ const (
 	// perCore is the memory at which a function has one vCPU; CPU grows with memory.
 	// Source: https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
 	perCore = 1769 * quantity.MiB
-	// initAllowance is what an invoke may take on top of the stage's timeout: deployment is done, an environment may have to start.
+	// initAllowance is what an invoke may take on top of the stage's timeout: deployment is done, an environment may have
+	// to start.
 	initAllowance = 10 * time.Second
 	// nearClass is the share of the class at which a killed function is taken to have run out of memory.
 	nearClass = 0.9
@@ -35,7 +36,9 @@ func sizeOf(memory quantity.Bytes) quantity.Size {
 }
 
 // needed returns how much memory an attempt shall have at a function, at least.
-func needed(venue predictor.FunctionVenue, row granted, need predictor.Need) (memory quantity.Bytes, expected predictor.Prediction) {
+func needed(
+	venue predictor.FunctionVenue, row granted, need predictor.Need,
+) (memory quantity.Bytes, expected predictor.Prediction) {
 	memory = row.size.Memory
 	if row.sizing.Stage.Name != "" {
 		// A size that the venue does not have must show, so the capacity is one that cuts nothing.
@@ -63,8 +66,11 @@ func class(venue predictor.FunctionVenue, row granted, need predictor.Need) quan
 	return venue.Classes[len(venue.Classes)-1]
 }
 
-// refusedBefore decides whether a function can run the attempt at all, from what is known before; the Outcome is empty when it can.
-func refusedBefore(venue predictor.FunctionVenue, row granted, task wire.Task, need predictor.Need) (slot.Ending, predictor.Prediction) {
+// refusedBefore decides whether a function can run the attempt at all, from what is known before; the Outcome is empty
+// when it can.
+func refusedBefore(
+	venue predictor.FunctionVenue, row granted, task wire.Task, need predictor.Need,
+) (slot.Ending, predictor.Prediction) {
 	memory, expected := needed(venue, row, need)
 	if largest := min(venue.MaxMemory, venue.Classes[len(venue.Classes)-1]); memory > largest {
 		return refused("it needs %s, and the largest function has %s", memory, largest), expected
@@ -73,18 +79,22 @@ func refusedBefore(venue predictor.FunctionVenue, row granted, task wire.Task, n
 		return refused("it is for the pool only"), expected
 	}
 	if wall := time.Duration(expected.Wall.High * float64(time.Second)); row.sizing.Learned && wall > venue.MaxDuration {
-		return refused("it is expected to take up to %s, and a function may take %s", wall.Round(time.Second), venue.MaxDuration), expected
+		return refused("it is expected to take up to %s, and a function may take %s", wall.Round(time.Second),
+			venue.MaxDuration), expected
 	}
 	return slot.Ending{}, expected
 }
 
 // refused is the ending of an attempt that the venue cannot run.
 func refused(format string, arguments ...any) slot.Ending {
-	return slot.Ending{Outcome: predictor.Refused, Message: "a function cannot run this task: " + fmt.Sprintf(format, arguments...)}
+	return slot.Ending{
+		Outcome: predictor.Refused,
+		Message: "a function cannot run this task: " + fmt.Sprintf(format, arguments...),
+	}
 }
 
-// unreached decides what it means that the function could not be deployed or invoked, and so did not run or not to its end. The pool
-// can do what the venue says it cannot; anything else is tried again.
+// unreached decides what it means that the function could not be deployed or invoked, and so did not run or not to its
+// end. The pool can do what the venue says it cannot; anything else is tried again.
 func unreached(ctx context.Context, err error, what string) slot.Ending {
 	switch {
 	case ctx.Err() != nil:
@@ -95,7 +105,10 @@ func unreached(ctx context.Context, err error, what string) slot.Ending {
 	case errors.Is(err, activities.ErrTooLarge), what == "deploy":
 		return refused("%s: %v", what, err)
 	default:
-		return slot.Ending{Outcome: predictor.Lost, Cause: predictor.CauseVenue, Message: fmt.Sprintf("%s the function: %v", what, err)}
+		return slot.Ending{
+			Outcome: predictor.Lost, Cause: predictor.CauseVenue,
+			Message: fmt.Sprintf("%s the function: %v", what, err),
+		}
 	}
 }
 
@@ -157,7 +170,8 @@ func bound(
 	return max(time.Duration(tooLong-1)*time.Millisecond-venue.ColdStart, time.Millisecond)
 }
 
-// most is what an invoke can cost that goes on without us: as long as it may take, with a cold start where its money bounds it.
+// most is what an invoke can cost that goes on without us: as long as it may take, with a cold start where its money
+// bounds it.
 func most(venue predictor.FunctionVenue, class quantity.Bytes, timeout, within time.Duration) quantity.Money {
 	limit := limitOf(venue, timeout)
 	if within > 0 {
@@ -173,15 +187,19 @@ type functionError struct {
 	Message string `json:"errorMessage"`
 }
 
-// returned decides how an attempt ended whose invoke returned. Errors of user code are part of the Answer; an error of the function
-// means that its environment died.
+// returned decides how an attempt ended whose invoke returned. Errors of user code are part of the Answer; an error of
+// the function means that its environment died.
 func returned(venue predictor.FunctionVenue, task wire.Task, a activities.FunctionAnswer) (slot.Ending, wire.Answer) {
 	if a.Error != "" {
 		return died(venue, task, a), wire.Answer{}
 	}
 	var answer wire.Answer
 	if err := json.Unmarshal(a.Payload, &answer); err != nil {
-		return slot.Ending{Outcome: predictor.Failed, Message: "the function returned something that is no answer; build the app with this version of spillway: " + err.Error()}, wire.Answer{}
+		return slot.Ending{
+			Outcome: predictor.Failed,
+			Message: "the function returned something that is no answer; build the app with this version of spillway: " +
+				err.Error(),
+		}, wire.Answer{}
 	}
 	failure := answer.Error
 	switch {
@@ -190,9 +208,15 @@ func returned(venue predictor.FunctionVenue, task wire.Task, a activities.Functi
 	case failure.Bounded:
 		return overBudget("it used up what the run's budget has for this task: %s", failure.Message), answer
 	case failure.OutOfMemory:
-		return slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused, Message: failure.Message, Stack: failure.Stack, Permanent: failure.Permanent}, answer
+		return slot.Ending{
+			Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused, Message: failure.Message,
+			Stack: failure.Stack, Permanent: failure.Permanent,
+		}, answer
 	default:
-		return slot.Ending{Outcome: predictor.Failed, Message: failure.Message, Stack: failure.Stack, Permanent: failure.Permanent}, answer
+		return slot.Ending{
+			Outcome: predictor.Failed, Message: failure.Message, Stack: failure.Stack,
+			Permanent: failure.Permanent,
+		}, answer
 	}
 }
 
@@ -218,7 +242,10 @@ func died(venue predictor.FunctionVenue, task wire.Task, a activities.FunctionAn
 			Message: fmt.Sprintf("the function was killed with %s of its %s used: %s", a.PeakMemory, a.Memory, message),
 		}
 	default:
-		return slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit, Message: "the function's process ended: " + message, Stack: panicked(a.Log)}
+		return slot.Ending{
+			Outcome: predictor.Failed, Cause: predictor.CauseExit,
+			Message: "the function's process ended: " + message, Stack: panicked(a.Log),
+		}
 	}
 }
 
@@ -269,8 +296,9 @@ func started(c call) time.Duration {
 // usageOf is what the attempt took, from the venue's report where user code measured nothing.
 func usageOf(c call, answer wire.Answer, input quantity.Bytes) quantity.Usage {
 	usage := quantity.Usage{
-		CPU: answer.CPU, Wall: answer.Wall, Fetch: answer.Fetch, Publish: answer.Publish, PeakMemory: max(c.answer.PeakMemory, answer.PeakMemory),
-		Input: input, Output: quantity.Bytes(len(answer.Output)) + answer.Written,
+		CPU: answer.CPU, Wall: answer.Wall, Fetch: answer.Fetch, Publish: answer.Publish,
+		PeakMemory: max(c.answer.PeakMemory, answer.PeakMemory),
+		Input:      input, Output: quantity.Bytes(len(answer.Output)) + answer.Written,
 	}
 	if usage.Wall <= 0 {
 		usage.Wall = c.answer.Duration
@@ -283,7 +311,8 @@ func usageOf(c call, answer wire.Answer, input quantity.Bytes) quantity.Usage {
 func printed(log string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(log) {
-		if !strings.HasPrefix(line, "START RequestId:") && !strings.HasPrefix(line, "END RequestId:") && !strings.HasPrefix(line, "REPORT RequestId:") {
+		if !strings.HasPrefix(line, "START RequestId:") && !strings.HasPrefix(line, "END RequestId:") &&
+			!strings.HasPrefix(line, "REPORT RequestId:") {
 			kept.WriteString(line)
 		}
 	}

@@ -27,7 +27,8 @@ var venue = predictor.FunctionVenue{
 func TestTheClassIsTheSmallestThatHoldsTheNeed(t *testing.T) {
 	t.Parallel()
 	sizing := predictor.Sizing{
-		Stage: predictor.StageID{Name: "s"}, Base: quantity.Size{Memory: 600 * quantity.MiB}, Term: usage.Term{Feature: usage.InputBytes, Power: 1, PerUnit: 2},
+		Stage: predictor.StageID{Name: "s"}, Base: quantity.Size{Memory: 600 * quantity.MiB},
+		Term: usage.Term{Feature: usage.InputBytes, Power: 1, PerUnit: 2},
 		Wall: predictor.Interval{High: 60}, Learned: true,
 	}
 	slow := sizing
@@ -41,20 +42,40 @@ func TestTheClassIsTheSmallestThatHoldsTheNeed(t *testing.T) {
 		refused string
 	}{
 		{name: "nothing known", class: 512 * quantity.MiB},
-		{name: "the grant's size", row: granted{size: quantity.Size{Memory: 1769 * quantity.MiB}}, class: 1769 * quantity.MiB},
-		{name: "the sizing, when it is more", row: granted{size: quantity.Size{Memory: 512 * quantity.MiB}, sizing: sizing}, class: 1024 * quantity.MiB},
-		{name: "the input makes it grow", row: granted{sizing: sizing}, need: predictor.Need{Input: 500 * quantity.MiB}, class: 1769 * quantity.MiB},
-		{name: "running out of memory doubles it", need: predictor.Need{OutOfMemory: 1, LargestFailed: 512 * quantity.MiB}, class: 1024 * quantity.MiB},
-		{name: "up to all that there is", need: predictor.Need{OutOfMemory: 1, LargestFailed: 6000 * quantity.MiB}, class: 10240 * quantity.MiB},
 		{
-			name: "and no further", need: predictor.Need{OutOfMemory: 1, LargestFailed: 10240 * quantity.MiB}, class: 10240 * quantity.MiB,
+			name: "the grant's size", row: granted{size: quantity.Size{Memory: 1769 * quantity.MiB}},
+			class: 1769 * quantity.MiB,
+		},
+		{
+			name: "the sizing, when it is more", row: granted{size: quantity.Size{Memory: 512 * quantity.MiB}, sizing: sizing},
+			class: 1024 * quantity.MiB,
+		},
+		{
+			name: "the input makes it grow", row: granted{sizing: sizing}, need: predictor.Need{Input: 500 * quantity.MiB},
+			class: 1769 * quantity.MiB,
+		},
+		{
+			name: "running out of memory doubles it", need: predictor.Need{OutOfMemory: 1, LargestFailed: 512 * quantity.MiB},
+			class: 1024 * quantity.MiB,
+		},
+		{
+			name: "up to all that there is", need: predictor.Need{OutOfMemory: 1, LargestFailed: 6000 * quantity.MiB},
+			class: 10240 * quantity.MiB,
+		},
+		{
+			name: "and no further", need: predictor.Need{OutOfMemory: 1, LargestFailed: 10240 * quantity.MiB},
+			class:   10240 * quantity.MiB,
 			refused: "it needs 20 GiB, and the largest function has 10 GiB",
 		},
 		{
-			name: "an input too large", row: granted{sizing: sizing}, need: predictor.Need{Input: 10 * quantity.GiB}, class: 10240 * quantity.MiB,
+			name: "an input too large", row: granted{sizing: sizing}, need: predictor.Need{Input: 10 * quantity.GiB},
+			class:   10240 * quantity.MiB,
 			refused: "the largest function has 10 GiB",
 		},
-		{name: "too long", row: granted{sizing: slow}, class: 1024 * quantity.MiB, refused: "up to 16m40s, and a function may take 15m0s"},
+		{
+			name: "too long", row: granted{sizing: slow}, class: 1024 * quantity.MiB,
+			refused: "up to 16m40s, and a function may take 15m0s",
+		},
 		{name: "for the pool only", task: wire.Task{PoolOnly: true}, class: 512 * quantity.MiB, refused: "for the pool only"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -63,7 +84,8 @@ func TestTheClassIsTheSmallestThatHoldsTheNeed(t *testing.T) {
 				t.Errorf("class: got %s, want %s", got, tt.class)
 			}
 			ending, _ := refusedBefore(venue, tt.row, tt.task, tt.need)
-			if refused := ending.Outcome == predictor.Refused; refused != (tt.refused != "") || !strings.Contains(ending.Message, tt.refused) {
+			if refused := ending.Outcome == predictor.Refused; refused != (tt.refused != "") ||
+				!strings.Contains(ending.Message, tt.refused) {
 				t.Errorf("refusal: got %q, want %q", ending.Message, tt.refused)
 			}
 		})
@@ -73,9 +95,13 @@ func TestTheClassIsTheSmallestThatHoldsTheNeed(t *testing.T) {
 func TestAnAnswerIsReadByWhatTheFunctionSaid(t *testing.T) {
 	t.Parallel()
 	unhandled := func(payload string) activities.FunctionAnswer {
-		return activities.FunctionAnswer{Error: "Unhandled", Payload: []byte(payload), Memory: 512 * quantity.MiB, PeakMemory: 100 * quantity.MiB}
+		return activities.FunctionAnswer{
+			Error: "Unhandled", Payload: []byte(payload), Memory: 512 * quantity.MiB,
+			PeakMemory: 100 * quantity.MiB,
+		}
 	}
-	full := unhandled(`{"errorType":"Runtime.ExitError","errorMessage":"RequestId: 1 Error: Runtime exited with error: signal: killed"}`)
+	full := unhandled(
+		`{"errorType":"Runtime.ExitError","errorMessage":"RequestId: 1 Error: Runtime exited with error: signal: killed"}`)
 	full.PeakMemory = 510 * quantity.MiB
 	crashed := unhandled(`{"errorType":"Runtime.ExitError","errorMessage":"exit status 2"}`)
 	crashed.Log = "log\npanic: nil map\n\ngoroutine 1"
@@ -86,31 +112,51 @@ func TestAnAnswerIsReadByWhatTheFunctionSaid(t *testing.T) {
 		want    slot.Ending
 		message string
 	}{
-		{name: "an output", answer: activities.FunctionAnswer{Payload: []byte(`{"output":1}`)}, want: slot.Ending{Outcome: predictor.Succeeded}},
 		{
-			name: "an error of the stage", answer: activities.FunctionAnswer{Payload: []byte(`{"error":{"message":"boom","stack":"x.go:1","permanent":true}}`)},
+			name: "an output", answer: activities.FunctionAnswer{Payload: []byte(`{"output":1}`)},
+			want: slot.Ending{Outcome: predictor.Succeeded},
+		},
+		{
+			name: "an error of the stage", answer: activities.FunctionAnswer{Payload: []byte(
+				`{"error":{"message":"boom","stack":"x.go:1","permanent":true}}`)},
 			want: slot.Ending{Outcome: predictor.Failed, Stack: "x.go:1", Permanent: true}, message: "boom",
 		},
 		{
-			name: "memory refused to the stage", answer: activities.FunctionAnswer{Payload: []byte(`{"error":{"message":"full","out_of_memory":true}}`)},
+			name: "memory refused to the stage", answer: activities.FunctionAnswer{Payload: []byte(
+				`{"error":{"message":"full","out_of_memory":true}}`)},
 			want: slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused}, message: "full",
 		},
-		{name: "something else", answer: activities.FunctionAnswer{Payload: []byte(`"hello`)}, want: slot.Ending{Outcome: predictor.Failed}, message: "no answer"},
 		{
-			name: "the venue's time limit sends it to the pool", answer: unhandled(`{"errorMessage":"2026-01-01 id Task timed out after 900.00 seconds"}`),
-			want: slot.Ending{Outcome: predictor.TimedOut, ToPool: true}, message: "Task timed out",
+			name: "something else", answer: activities.FunctionAnswer{Payload: []byte(`"hello`)},
+			want: slot.Ending{Outcome: predictor.Failed}, message: "no answer",
 		},
 		{
-			name: "the stage's own does not", answer: unhandled(`{"errorMessage":"id Task timed out after 60.00 seconds"}`), timeout: time.Minute,
-			want: slot.Ending{Outcome: predictor.TimedOut}, message: "Task timed out",
+			name:   "the venue's time limit sends it to the pool",
+			answer: unhandled(`{"errorMessage":"2026-01-01 id Task timed out after 900.00 seconds"}`),
+			want:   slot.Ending{Outcome: predictor.TimedOut, ToPool: true}, message: "Task timed out",
 		},
-		{name: "killed near its class", answer: full, want: slot.Ending{Outcome: predictor.OutOfMemory}, message: "510 MiB of its 512 MiB"},
+		{
+			name: "the stage's own does not", answer: unhandled(`{"errorMessage":"id Task timed out after 60.00 seconds"}`),
+			timeout: time.Minute,
+			want:    slot.Ending{Outcome: predictor.TimedOut}, message: "Task timed out",
+		},
+		{
+			name: "killed near its class", answer: full, want: slot.Ending{Outcome: predictor.OutOfMemory},
+			message: "510 MiB of its 512 MiB",
+		},
 		{
 			name: "killed far below it", answer: unhandled(`{"errorType":"Runtime.ExitError","errorMessage":"signal: killed"}`),
 			want: slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit}, message: "signal: killed",
 		},
-		{name: "a crash tells its panic", answer: crashed, want: slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit, Stack: "panic: nil map\n\ngoroutine 1"}, message: "exit status 2"},
-		{name: "a description that is no JSON", answer: unhandled("plain text"), want: slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit}, message: "plain text"},
+		{
+			name: "a crash tells its panic", answer: crashed,
+			want:    slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit, Stack: "panic: nil map\n\ngoroutine 1"},
+			message: "exit status 2",
+		},
+		{
+			name: "a description that is no JSON", answer: unhandled("plain text"),
+			want: slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit}, message: "plain text",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -138,7 +184,8 @@ func TestAVenueThatIsNotReachedRefusesOrLosesTheTask(t *testing.T) {
 		{errors.New("access denied"), "deploy", predictor.Refused},
 		{errors.New("connection reset"), "invoke", predictor.Lost},
 	} {
-		if got := unreached(context.Background(), tt.err, tt.what); got.Outcome != tt.want || !strings.Contains(got.Message, tt.err.Error()) {
+		if got := unreached(context.Background(), tt.err, tt.what); got.Outcome != tt.want ||
+			!strings.Contains(got.Message, tt.err.Error()) {
 			t.Errorf("%s: %v: got %s %q, want %s", tt.what, tt.err, got.Outcome, got.Message, tt.want)
 		}
 	}
@@ -180,7 +227,10 @@ func TestAnInvokeCostsWhatIsBilledAndNeverLessThanWeKnow(t *testing.T) {
 func TestStartingIsTheWaitForTheVenue(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(100, 0)
-	c := call{begun: at, invoked: at, ended: at.Add(5 * time.Second), answer: activities.FunctionAnswer{Duration: 3 * time.Second, Init: time.Second}}
+	c := call{
+		begun: at, invoked: at, ended: at.Add(5 * time.Second),
+		answer: activities.FunctionAnswer{Duration: 3 * time.Second, Init: time.Second},
+	}
 	if got := started(c); got != 2*time.Second {
 		t.Errorf("start: got %s, want 2s", got)
 	}
@@ -192,7 +242,10 @@ func TestStartingIsTheWaitForTheVenue(t *testing.T) {
 
 func TestPausesAreSpread(t *testing.T) {
 	t.Parallel()
-	for draw, want := range map[float64]time.Duration{0: time.Second / 2, 0.5: time.Second, 0.999: 1499 * time.Millisecond} {
+	for draw, want := range map[float64]time.Duration{
+		0: time.Second / 2, 0.5: time.Second,
+		0.999: 1499 * time.Millisecond,
+	} {
 		if got := jittered(time.Second, draw); got != want {
 			t.Errorf("jittered(1s, %v): got %s, want %s", draw, got, want)
 		}
@@ -201,7 +254,8 @@ func TestPausesAreSpread(t *testing.T) {
 
 func TestALogIsWhatTheFunctionPrinted(t *testing.T) {
 	t.Parallel()
-	log := "START RequestId: 1 Version: $LATEST\none\n\tEND RequestId: of its own\nEND RequestId: 1\nREPORT RequestId: 1 Duration: 2 ms"
+	log := "START RequestId: 1 Version: $LATEST\none\n\tEND RequestId: of its own\nEND RequestId: 1\nREPORT RequestId: " +
+		"1 Duration: 2 ms"
 	if got, want := printed(log), "one\n\tEND RequestId: of its own\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -31,7 +31,8 @@ func TestAnInvokeIsBoundedByTheMoneyForItsTask(t *testing.T) {
 	s.frontend.Answer(func(wire.Reserve) wire.Reserved { return wire.Reserved{Amount: 5, Budget: 5} })
 	run := func(id string, reserved quantity.Money, timeout time.Duration) error {
 		_, err := s.frontend.Submit(t, stage.Queue(), wire.Task{
-			Version: wire.Version, Run: "r", Stage: stage, ID: id, MaxAttempts: 3, Budgeted: true, Reserved: reserved, Timeout: timeout,
+			Version: wire.Version, Run: "r", Stage: stage, ID: id, MaxAttempts: 3, Budgeted: true, Reserved: reserved,
+			Timeout: timeout,
 		}, "in").Wait(t)
 		return err
 	}

@@ -1,8 +1,8 @@
 // Package spill polls stage queues and forwards each task to a function.
 //
-// It is an extra poller: each stage's own queue is polled by the pool's hosts and, with as many slots as the plan grants to functions,
-// by this package. Whoever is free first takes the task. What a function cannot run is refused, and its workflow puts it on the queue
-// that only the pool polls.
+// It is an extra poller: each stage's own queue is polled by the pool's hosts and, with as many slots as the plan
+// grants to functions, by this package. Whoever is free first takes the task. What a function cannot run is refused,
+// and its workflow puts it on the queue that only the pool polls.
 package spill
 
 import (
@@ -42,8 +42,8 @@ const (
 type Options struct {
 	// Host is the name of the host that the worker runs on.
 	Host string
-	// StateDir is an existing directory that no other spill worker uses at the same time: attempts in hand are written down there, so that the
-	// next worker can give them back after a crash. Empty writes nothing down.
+	// StateDir is an existing directory that no other spill worker uses at the same time: attempts in hand are written
+	// down there, so that the next worker can give them back after a crash. Empty writes nothing down.
 	StateDir string
 	// Client is connected to Temporal.
 	Client client.Client
@@ -51,7 +51,8 @@ type Options struct {
 	Functions activities.Functions
 	// Recorder takes Records and starts.
 	Recorder activities.Recorder
-	// Started makes durable that the worker has started anew, before it takes its first task; it is tried again until it has. Nil tells nobody.
+	// Started makes durable that the worker has started anew, before it takes its first task; it is tried again until it
+	// has. Nil tells nobody.
 	Started func(context.Context, predictor.HostStarted) error
 	// Results keeps results for later runs; nil keeps none.
 	Results slot.Keeper
@@ -103,7 +104,8 @@ func New(options Options) (*Worker, error) {
 	case options.Client == nil || options.Functions == nil || options.Recorder == nil || options.Plans == nil:
 		return nil, errors.New("make a spill worker: client, functions, recorder and plans are all required")
 	case len(options.Venue.Classes) == 0 || options.Venue.MaxMemory <= 0 || options.Venue.MaxDuration <= 0:
-		return nil, fmt.Errorf("make a spill worker: the venue needs memory classes, a largest memory and a longest duration; got %d, %s and %s",
+		return nil, fmt.Errorf("make a spill worker: the venue needs memory classes, a largest memory and a longest "+
+			"duration; got %d, %s and %s",
 			len(options.Venue.Classes), options.Venue.MaxMemory, options.Venue.MaxDuration)
 	}
 	if options.Drain <= 0 {
@@ -115,12 +117,14 @@ func New(options Options) (*Worker, error) {
 	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
 	w := &Worker{
 		host: options.Host, instance: rand.Text(), client: options.Client, started: options.Started, logger: options.Logger,
-		functions: options.Functions, recorder: options.Recorder, keeper: options.Results, plans: options.Plans, venue: options.Venue, drain: options.Drain,
+		functions: options.Functions, recorder: options.Recorder, keeper: options.Results, plans: options.Plans,
+		venue: options.Venue, drain: options.Drain,
 		output: options.Output, now: options.Now, granted: make(map[predictor.StageID]granted),
 	}
 	if options.StateDir != "" {
 		journal, err := slot.OpenJournal(
-			filepath.Join(options.StateDir, "attempts", string(predictor.Function)), predictor.Function, w.host, w.instance, options.Logger)
+			filepath.Join(options.StateDir, "attempts", string(predictor.Function)), predictor.Function, w.host, w.instance,
+			options.Logger)
 		if err != nil {
 			return nil, fmt.Errorf("make a spill worker: %w", err)
 		}
@@ -130,9 +134,13 @@ func New(options Options) (*Worker, error) {
 	return w, nil
 }
 
-// Run obeys the plan's function grants until ctx ends. Then it polls no more, waits a while for running invokes, and abandons the rest.
+// Run obeys the plan's function grants until ctx ends. Then it polls no more, waits a while for running invokes, and
+// abandons the rest.
 func (w *Worker) Run(ctx context.Context) error {
-	slot.TellStarted(ctx, w.started, predictor.HostStarted{Host: w.host, Venue: predictor.Function, Instance: w.instance, At: w.now()}, w.logger)
+	slot.TellStarted(ctx, w.started, predictor.HostStarted{
+		Host: w.host, Venue: predictor.Function, Instance: w.instance,
+		At: w.now(),
+	}, w.logger)
 	var giving sync.WaitGroup
 	giving.Go(func() { w.journal.GiveBack(ctx, w.client, w.recorder) })
 	err := w.board.Run(ctx, w.plans, w.obey, w.drain)
@@ -228,7 +236,8 @@ func (w *Worker) print(ctx context.Context, try *slot.Attempt, c call) {
 	}
 	task := try.Task
 	lines := w.output(wire.LogSource{
-		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
+		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: try.Number, Venue: predictor.Function,
+		Host: c.function,
 	})
 	_, _ = io.WriteString(lines.Stderr(), text) // it never fails
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outputTimeout)
@@ -260,10 +269,12 @@ func (w *Worker) call(
 		Bound: c.within,
 	}})
 	if err != nil {
-		return slot.Ending{Outcome: predictor.Failed, Permanent: true, Message: "encode the invoke: " + err.Error()}, wire.Answer{}
+		return slot.Ending{Outcome: predictor.Failed, Permanent: true, Message: "encode the invoke: " + err.Error()},
+			wire.Answer{}
 	}
 	if len(payload) > maxPayload {
-		return refused("its payload of %s is over the %s that a function takes; pass an artifact instead", quantity.Bytes(len(payload)), quantity.Bytes(maxPayload)), wire.Answer{}
+		return refused("its payload of %s is over the %s that a function takes; pass an artifact instead",
+			quantity.Bytes(len(payload)), quantity.Bytes(maxPayload)), wire.Answer{}
 	}
 	c.function, err = w.functions.Ensure(ctx, task.Stage.App, task.Stage.Build, c.class)
 	if err != nil {
@@ -273,7 +284,8 @@ func (w *Worker) call(
 	c.invoked = w.now()
 	w.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
-		Supervisor: w.host, Instance: w.instance, PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked), Grant: sizeOf(c.class), At: c.invoked,
+		Supervisor: w.host, Instance: w.instance, PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked), Grant: sizeOf(c.class),
+		At: c.invoked,
 	})
 	invoking, cancel := context.WithTimeout(ctx, patience(w.venue, task.Timeout))
 	defer cancel()
@@ -303,7 +315,9 @@ func (w *Worker) call(
 }
 
 // invoke calls the function, and again after a pause while it is throttled.
-func (w *Worker) invoke(ctx context.Context, name string, payload []byte) (answer activities.FunctionAnswer, err error) {
+func (w *Worker) invoke(
+	ctx context.Context, name string, payload []byte,
+) (answer activities.FunctionAnswer, err error) {
 	for try, pause := 1, throttlePause; ; try, pause = try+1, 2*pause {
 		answer, err = w.functions.Invoke(ctx, name, payload)
 		if !errors.Is(err, activities.ErrThrottled) || try == throttleTries {
@@ -315,7 +329,8 @@ func (w *Worker) invoke(ctx context.Context, name string, payload []byte) (answe
 	}
 }
 
-// jittered spreads pause over half to one and a half of itself; draw is in [0, 1). Callers that were throttled together come back apart.
+// jittered spreads pause over half to one and a half of itself; draw is in [0, 1). Callers that were throttled together
+// come back apart.
 func jittered(pause time.Duration, draw float64) time.Duration {
 	return time.Duration(float64(pause) * (0.5 + draw))
 }

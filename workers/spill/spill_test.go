@@ -34,11 +34,16 @@ type stack struct {
 	stop      func() // the worker, and waits until it has ended
 }
 
-func start(t *testing.T, body func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error)) *stack {
+func start(
+	t *testing.T, body func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error),
+) *stack {
 	t.Helper()
 	frontend, c := slottest.Start(t)
 	s := &stack{recorder: &recorder{}, functions: &functions{body: body}, frontend: frontend, plans: make(slottest.Plans)}
-	w, err := New(Options{Client: c, Functions: s.functions, Recorder: s.recorder, Plans: s.plans, Venue: venue, Drain: time.Millisecond})
+	w, err := New(Options{
+		Client: c, Functions: s.functions, Recorder: s.recorder, Plans: s.plans, Venue: venue,
+		Drain: time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,14 +64,20 @@ func start(t *testing.T, body func(context.Context, wire.StartAttempt, quantity.
 
 func grant(slots int) predictor.Plan {
 	return predictor.Plan{Grants: []predictor.Grant{
-		{Stage: stage, Venue: predictor.Function, Slots: slots, Size: quantity.Size{Memory: 512 * quantity.MiB}, PoolOnly: true},
+		{
+			Stage: stage, Venue: predictor.Function, Slots: slots, Size: quantity.Size{Memory: 512 * quantity.MiB},
+			PoolOnly: true,
+		},
 		{Stage: predictor.StageID{App: "digits", Build: "b1", Name: "pooled"}, Venue: predictor.Pool, Slots: 5},
 	}}
 }
 
 func (s *stack) submit(t *testing.T, input any) *slottest.Activity {
 	t.Helper()
-	return s.frontend.Submit(t, stage.Queue(), wire.Task{Version: wire.Version, Run: "r", Stage: stage, ID: "score-1", MaxAttempts: 3}, input)
+	return s.frontend.Submit(t, stage.Queue(), wire.Task{
+		Version: wire.Version, Run: "r", Stage: stage, ID: "score-1",
+		MaxAttempts: 3,
+	}, input)
 }
 
 func answer(t *testing.T, a wire.Answer) activities.FunctionAnswer {
@@ -75,7 +86,10 @@ func answer(t *testing.T, a wire.Answer) activities.FunctionAnswer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return activities.FunctionAnswer{Payload: payload, Init: 50 * time.Millisecond, Duration: time.Millisecond, Billed: 51 * time.Millisecond, PeakMemory: 77}
+	return activities.FunctionAnswer{
+		Payload: payload, Init: 50 * time.Millisecond, Duration: time.Millisecond,
+		Billed: 51 * time.Millisecond, PeakMemory: 77,
+	}
 }
 
 func TestATaskIsForwardedAndItsRecordWritten(t *testing.T) {
@@ -90,7 +104,8 @@ func TestATaskIsForwardedAndItsRecordWritten(t *testing.T) {
 	}
 	record := s.only(t)
 	want := venue.Price(512*quantity.MiB, 51*time.Millisecond)
-	if record.Cost != want || result.Cost != want || !record.Cold || record.Start < 50*time.Millisecond || record.Host != "digits-b1-512 MiB" ||
+	if record.Cost != want || result.Cost != want || !record.Cold || record.Start < 50*time.Millisecond ||
+		record.Host != "digits-b1-512 MiB" ||
 		record.Usage.CPU != time.Second || record.Usage.PeakMemory != 77 || record.Grant.Memory != 512*quantity.MiB {
 		t.Errorf("Record: got %+v, want a cold invoke of %s with its usage", record, want)
 	}
@@ -108,9 +123,14 @@ func TestATaskIsForwardedAndItsRecordWritten(t *testing.T) {
 
 func TestAnAttemptThatRanOutOfMemoryGetsALargerClassAndItsCheckpoint(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(_ context.Context, start wire.StartAttempt, memory quantity.Bytes) (activities.FunctionAnswer, error) {
+	s := start(t, func(_ context.Context, start wire.StartAttempt, memory quantity.Bytes) (activities.FunctionAnswer,
+		error,
+	) {
 		if memory < 1024*quantity.MiB {
-			return answer(t, wire.Answer{Error: &wire.StageFailure{Message: "full", OutOfMemory: true}, Checkpoint: &activities.Ref{Digest: "half"}}), nil
+			return answer(t, wire.Answer{
+				Error:      &wire.StageFailure{Message: "full", OutOfMemory: true},
+				Checkpoint: &activities.Ref{Digest: "half"},
+			}), nil
 		}
 		return answer(t, wire.Answer{Output: json.RawMessage(fmt.Sprintf("%q", start.Resume.Digest))}), nil
 	})
@@ -129,11 +149,19 @@ func TestWhatAFunctionCannotRunGoesToThePool(t *testing.T) {
 		outcome predictor.Outcome
 	}{
 		{"a payload that is too large", strings.Repeat("x", maxPayload), nil, predictor.Refused},
-		{"an invoke that the venue finds too large", 1, func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error) {
-			return activities.FunctionAnswer{}, activities.ErrTooLarge
-		}, predictor.Refused},
-		{"the venue's time limit", 1, func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error) {
-			return activities.FunctionAnswer{Error: "Unhandled", Payload: []byte(`{"errorMessage":"Task timed out after 900.00 seconds"}`)}, nil
+		{
+			"an invoke that the venue finds too large", 1,
+			func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error) {
+				return activities.FunctionAnswer{}, activities.ErrTooLarge
+			}, predictor.Refused,
+		},
+		{"the venue's time limit", 1, func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer,
+			error,
+		) {
+			return activities.FunctionAnswer{
+				Error:   "Unhandled",
+				Payload: []byte(`{"errorMessage":"Task timed out after 900.00 seconds"}`),
+			}, nil
 		}, predictor.TimedOut},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -181,7 +209,8 @@ func TestACancelledInvokeIsAbandonedAndBilledToItsLimit(t *testing.T) {
 		t.Errorf("got %v, want a cancellation", err)
 	}
 	record := s.only(t)
-	if want := venue.Price(512*quantity.MiB, venue.MaxDuration); record.Outcome != predictor.Cancelled || record.Cost != want {
+	if want := venue.Price(512*quantity.MiB, venue.MaxDuration); record.Outcome != predictor.Cancelled ||
+		record.Cost != want {
 		t.Errorf("Record: got %s for %s, want cancelled for %s", record.Outcome, record.Cost, want)
 	}
 }
@@ -192,7 +221,10 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		t.Error("no options: got no error, want one")
 	}
 	_, c := slottest.Start(t)
-	if _, err := New(Options{Client: c, Functions: &functions{}, Recorder: &recorder{}, Plans: slottest.Plans(nil)}); err == nil {
+	if _, err := New(Options{
+		Client: c, Functions: &functions{}, Recorder: &recorder{},
+		Plans: slottest.Plans(nil),
+	}); err == nil {
 		t.Error("a venue without classes: got no error, want one")
 	}
 }

@@ -10,7 +10,8 @@ import (
 func ExampleClassify() {
 	v := termination.Classify(termination.Evidence{
 		Code: 1,
-		Tail: "epoch 1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB\n",
+		Tail: "epoch 1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity " +
+			"of 79.15 GiB\n",
 	})
 	fmt.Println(v.Cause, v.Asked)
 	// Output: out of device memory 2 GiB

@@ -24,7 +24,8 @@ type Evidence struct {
 	KernelKill bool
 	// Stopped says that it was asked to stop, or killed, by us.
 	Stopped bool
-	// HasDevice says that it was given an accelerator; where words fit both kinds of memory, they mean that of the device then.
+	// HasDevice says that it was given an accelerator; where words fit both kinds of memory, they mean that of the device
+	// then.
 	HasDevice bool
 	// Container says that Code is that of a container engine, which has codes of its own.
 	Container bool
@@ -111,7 +112,8 @@ func describe(e Evidence) string {
 	case e.Code == 127:
 		return status + " (command not found)"
 	case e.Code > 128 && e.Code < 128+65:
-		return fmt.Sprintf("%s (128+%d: a process of it was killed by %s)", status, e.Code-128, signalName(syscall.Signal(e.Code-128)))
+		return fmt.Sprintf("%s (128+%d: a process of it was killed by %s)", status, e.Code-128,
+			signalName(syscall.Signal(e.Code-128)))
 	}
 	return status
 }
@@ -119,9 +121,12 @@ func describe(e Evidence) string {
 // signalName returns "SIGSEGV, segmentation fault" for the signals that programs die of, and words for the others.
 func signalName(signal syscall.Signal) string {
 	names := map[syscall.Signal]string{
-		syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGILL: "SIGILL", syscall.SIGTRAP: "SIGTRAP",
-		syscall.SIGABRT: "SIGABRT", syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE", syscall.SIGKILL: "SIGKILL", syscall.SIGSEGV: "SIGSEGV",
-		syscall.SIGPIPE: "SIGPIPE", syscall.SIGALRM: "SIGALRM", syscall.SIGTERM: "SIGTERM", syscall.SIGXCPU: "SIGXCPU", syscall.SIGXFSZ: "SIGXFSZ",
+		syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGILL: "SIGILL",
+		syscall.SIGTRAP: "SIGTRAP",
+		syscall.SIGABRT: "SIGABRT", syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE", syscall.SIGKILL: "SIGKILL",
+		syscall.SIGSEGV: "SIGSEGV",
+		syscall.SIGPIPE: "SIGPIPE", syscall.SIGALRM: "SIGALRM", syscall.SIGTERM: "SIGTERM", syscall.SIGXCPU: "SIGXCPU",
+		syscall.SIGXFSZ: "SIGXFSZ",
 	}
 	if name, known := names[signal]; known {
 		return name + ", " + signal.String()
@@ -147,7 +152,8 @@ func FinalMessage(tail string) (message, stack string) {
 		message, _, _ = strings.Cut(stack, "\n")
 		return strings.TrimSpace(message), stack
 	}
-	for line := range strings.SplitSeq(stack, "\n") { // the exception is the first line after the frames that is not indented
+	// the exception is the first line after the frames that is not indented
+	for line := range strings.SplitSeq(stack, "\n") {
 		if line != "" && line[0] != ' ' && line[0] != '\t' && !strings.HasPrefix(line, mark) {
 			return strings.TrimSpace(line), stack
 		}
@@ -155,7 +161,8 @@ func FinalMessage(tail string) (message, stack string) {
 	return strings.TrimSpace(lines[len(lines)-1]), stack
 }
 
-// Status splits how a process ended into the Code and Signal of Evidence. The state is that of a process that has ended.
+// Status splits how a process ended into the Code and Signal of Evidence. The state is that of a process that has
+// ended.
 func Status(state *os.ProcessState) (code int, signal syscall.Signal) {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 0, status.Signal()

@@ -41,7 +41,8 @@ type sign struct {
 	either bool
 }
 
-// signs are looked for in this order, as the words of some contain those of others: a device's first. They are taken from the sources of the runtimes named.
+// signs are looked for in this order, as the words of some contain those of others: a device's first. They are taken
+// from the sources of the runtimes named.
 var signs = []sign{
 	// PyTorch: c10/cuda/CUDACachingAllocator.cpp, and its siblings for AMD, Apple and Intel.
 	{words: "CUDA out of memory", kind: Device},
@@ -108,15 +109,18 @@ var harmless = []string{
 }
 
 // request finds the amount in what was refused.
-var request = regexp.MustCompile(`(?i:tried to allocate|trying to allocate|out of memory allocating|unable to allocate|allocation of|allocate request for|` +
-	`failed to map|failed to allocate|cannot allocate vector of size|cannot allocate|malloc of size|you tried to allocate|allocating)\s+` +
+var request = regexp.MustCompile(`(?i:tried to allocate|trying to allocate|out of memory allocating|unable to ` +
+	`allocate|allocation of|allocate request for|` +
+	`failed to map|failed to allocate|cannot allocate vector of size|cannot allocate|malloc of size|you tried to ` +
+	`allocate|allocating)\s+` +
 	`(\d[\d,]*(?:\.\d*)?)\s*-?\s*(bytes?|[KMGT]i?[Bb])?`)
 
-// Text looks for words that tell of refused memory in the last of a process's output, and returns what the last of them say.
+// Text looks for words that tell of refused memory in the last of a process's output, and returns what the last of them
+// say.
 //
-// Words are no sign when the program went on to die of something else: when a later Python traceback ends with another exception that does
-// not stand for the first. Nor are words that their author follows with another try. A sign that stays may still be wrong, as anybody can
-// print such words; the cost is one attempt with more memory.
+// Words are no sign when the program went on to die of something else: when a later Python traceback ends with another
+// exception that does not stand for the first. Nor are words that their author follows with another try. A sign that
+// stays may still be wrong, as anybody can print such words; the cost is one attempt with more memory.
 func Text(tail string) (Memory, Detail) {
 	lines := strings.Split(tail, "\n")
 	for i, line := range slices.Backward(lines) {
@@ -160,13 +164,14 @@ func classify(line string) (kind Memory, either bool) {
 // exception is the last line of a Python traceback: a class, and most often words.
 var exception = regexp.MustCompile(`^((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Warning|Failure))(?::|$)`)
 
-// diedLater reports whether a traceback in these lines ends with an exception of its own. One that was raised while the first was handled,
-// or that a launcher of processes raises because one of them failed, stands for the first.
+// diedLater reports whether a traceback in these lines ends with an exception of its own. One that was raised while the
+// first was handled, or that a launcher of processes raises because one of them failed, stands for the first.
 func diedLater(lines []string) bool {
 	began, chained := false, false
 	for _, line := range lines {
 		switch {
-		case strings.HasPrefix(line, "During handling of the above exception") || strings.HasPrefix(line, "The above exception was the direct cause"):
+		case strings.HasPrefix(line, "During handling of the above exception") ||
+			strings.HasPrefix(line, "The above exception was the direct cause"):
 			chained = true
 		case strings.HasPrefix(line, "Traceback (most recent call last):"):
 			began = !chained
@@ -183,7 +188,10 @@ func diedLater(lines []string) bool {
 
 // launcher reports whether an exception says only that another process failed.
 func launcher(line string) bool {
-	for _, words := range []string{"ChildFailedError", "ProcessExitedException", "ProcessRaisedException", "CalledProcessError", "BrokenProcessPool"} {
+	for _, words := range []string{
+		"ChildFailedError", "ProcessExitedException", "ProcessRaisedException",
+		"CalledProcessError", "BrokenProcessPool",
+	} {
 		if strings.Contains(line, words) {
 			return true
 		}
@@ -191,7 +199,8 @@ func launcher(line string) bool {
 	return false
 }
 
-// amount reads how much was asked for; 0 when the line does not tell. Units without an "i" are binary as well: that is how allocators use them.
+// amount reads how much was asked for; 0 when the line does not tell. Units without an "i" are binary as well: that is
+// how allocators use them.
 func amount(line string) quantity.Bytes {
 	var match []string
 	for _, found := range request.FindAllStringSubmatch(line, -1) {

@@ -16,9 +16,10 @@ var unchanged = correction{time: 1, peak: 1}
 // mostPast is how many trainings correct a plan.
 const mostPast = 5
 
-// corrected learns from past trainings of a model, newest first: the medians of what was measured over what is predicted for the same plan today, without
-// any correction, over at most five of them. today prices a past training and returns false where it is of another kind. That what was predicted at that time is
-// not used is why a correction does not swing: it held the correction of its own day.
+// corrected learns from past trainings of a model, newest first: the medians of what was measured over what is
+// predicted for the same plan today, without any correction, over at most five of them. today prices a past training
+// and returns false where it is of another kind. That what was predicted at that time is not used is why a correction
+// does not swing: it held the correction of its own day.
 func corrected(past []predictor.Training, today func(predictor.Training) (candidate, bool)) (by correction, used int) {
 	var times, peaks []float64
 	for _, t := range past {

@@ -17,9 +17,10 @@ import (
 //
 //	t(n) = a + b n
 //
-// a is what a call costs whatever it works on, which is what makes small micro-batches dear. The line goes through two probes, of few and of many
-// samples; neither a nor b is negative, and the line always goes through the second probe. The times of operations, which are measured one by one, are
-// first scaled so that they add up to the time of the unsplit model.
+// a is what a call costs whatever it works on, which is what makes small micro-batches dear. The line goes through two
+// probes, of few and of many samples; neither a nor b is negative, and the line always goes through the second probe.
+// The times of operations, which are measured one by one, are first scaled so that they add up to the time of the
+// unsplit model.
 
 // line is a time by the number of samples, in seconds.
 type line struct{ fixed, each float64 }
@@ -86,7 +87,8 @@ type prober struct {
 // fewer is by how much the small probe is smaller than the large one.
 const fewer = 8
 
-// class measures the model on a device unless one of its class was measured. beside are the devices of the class that work at the same time, itself included.
+// class measures the model on a device unless one of its class was measured. beside are the devices of the class that
+// work at the same time, itself included.
 func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.Device, state float64) error {
 	name := classOf(device)
 	if _, known := p.model.classes[name]; known {
@@ -132,7 +134,8 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		p.logger.WarnContext(ctx, "the unsplit model cannot be tried out, so that predictions are less certain", "device", device.ID, "error", err)
+		p.logger.WarnContext(ctx, "the unsplit model cannot be tried out, so that predictions are less certain", "device",
+			device.ID, "error", err)
 		return p.learn(name, small, large, nil)
 	}
 	small.Forward, small.Backward = graph.Seconds(made.small.pace.forward), graph.Seconds(made.small.pace.backward)
@@ -157,7 +160,8 @@ func (p *prober) probe(ctx context.Context, device exec.Device, samples int) (ex
 	return probe, nil
 }
 
-// mostSamples is how many samples, from one to a batch, the unsplit model can train at once in some memory, by what one sample takes.
+// mostSamples is how many samples, from one to a batch, the unsplit model can train at once in some memory, by what one
+// sample takes.
 func mostSamples(g graph.Graph, batch int, state float64, memory quantity.Bytes) int {
 	summary := g.Summary()
 	rest := float64(memory) - float64(summary.Parameters)*(2+state/parameterBytes) - float64(summary.Workspace)
@@ -188,13 +192,17 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 		if err != nil {
 			return fmt.Errorf("order the model's operations: %w", err)
 		}
-		*m = model{classes: map[string][]work{}, performances: map[string]performance{}, digest: large.Model, dataset: large.Dataset, base: large.Base, order: order, rank: make([]int, len(order))}
+		*m = model{
+			classes: map[string][]work{}, performances: map[string]performance{}, digest: large.Model,
+			dataset: large.Dataset, base: large.Base, order: order, rank: make([]int, len(order)),
+		}
 		for i, op := range order {
 			m.rank[op] = i
 		}
 	}
 	if large.Model != m.digest || small.Model != m.digest {
-		return fmt.Errorf("probe the model: it has other parameters each time it is made (%s, then %s); make it without choices by chance", m.digest, large.Model)
+		return fmt.Errorf("probe the model: it has other parameters each time it is made (%s, then %s); make it without "+
+			"choices by chance", m.digest, large.Model)
 	}
 	if large.Samples > m.samples {
 		m.shape, m.samples, m.tensors = large.Graph, large.Samples, large.Graph.Tensors()
@@ -213,7 +221,8 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 		a, inSmall := few[op.ID]
 		b, inLarge := many[op.ID]
 		if !inSmall || !inLarge || len(few) != len(works) || len(many) != len(works) {
-			return fmt.Errorf("probe the model: it has other operations with %d samples than with %d (%q); make it the same for every number of samples",
+			return fmt.Errorf("probe the model: it has other operations with %d samples than with %d (%q); make it the same "+
+				"for every number of samples",
 				small.Samples, large.Samples, op.ID)
 		}
 		works[i] = work{
@@ -228,7 +237,8 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 	return nil
 }
 
-// scaled returns the times of a probe's operations so that they add up to those of the whole model; where none has a time, all have the same.
+// scaled returns the times of a probe's operations so that they add up to those of the whole model; where none has a
+// time, all have the same.
 func scaled(p exec.Probe) (map[string]graph.Cost, error) {
 	costs := make(map[string]graph.Cost, len(p.Graph.Ops))
 	var sum graph.Cost
@@ -252,7 +262,10 @@ func scaled(p exec.Probe) (map[string]graph.Cost, error) {
 		}
 	}
 	for id, cost := range costs {
-		costs[id] = graph.Cost{Forward: part(p.Forward, sum.Forward, cost.Forward), Backward: part(p.Backward, sum.Backward, cost.Backward)}
+		costs[id] = graph.Cost{
+			Forward:  part(p.Forward, sum.Forward, cost.Forward),
+			Backward: part(p.Backward, sum.Backward, cost.Backward),
+		}
 	}
 	return costs, nil
 }
@@ -260,19 +273,22 @@ func scaled(p exec.Probe) (map[string]graph.Cost, error) {
 // only returns the cost of an operation on the one class of device that a probe measures.
 func only(op graph.Op) (graph.Cost, error) {
 	if len(op.Costs) > 1 {
-		return graph.Cost{}, fmt.Errorf("probe the model: operation %q has costs on %d classes of device; a probe measures one", op.ID, len(op.Costs))
+		return graph.Cost{}, fmt.Errorf("probe the model: operation %q has costs on %d classes of device; a probe "+
+			"measures one", op.ID, len(op.Costs))
 	}
 	var cost graph.Cost // an input has none
 	for _, measured := range op.Costs {
 		cost = measured
 	}
 	if op.Backward || op.BackwardOf != "" {
-		return graph.Cost{}, fmt.Errorf("probe the model: operation %q is one of the backward pass, which an executor derives", op.ID)
+		return graph.Cost{}, fmt.Errorf("probe the model: operation %q is one of the backward pass, which an "+
+			"executor derives", op.ID)
 	}
 	return cost, nil
 }
 
-// batchGraph is the graph of a batch that is cut into micro-batches: its costs and sizes are those of one micro-batch times their number.
+// batchGraph is the graph of a batch that is cut into micro-batches: its costs and sizes are those of one micro-batch
+// times their number.
 func (m model) batchGraph(batch, microBatches int) graph.Graph {
 	g := graph.Graph{Name: m.shape.Name, Ops: slices.Clone(m.shape.Ops), Edges: slices.Clone(m.shape.Edges)}
 	each, count := float64(batch)/float64(microBatches), float64(microBatches)

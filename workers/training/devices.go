@@ -17,9 +17,9 @@ import (
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
-// Devices returns what this process may use: a device of one thread for each CPU of its affinity mask, as many as the CPU quotas of its cgroups allow,
-// rounded down, and one at least. Where a quota leaves fewer than the mask has, they are not pinned: the quota holds wherever they run.
-// CUDA devices are not looked for; name them in [Job.Devices].
+// Devices returns what this process may use: a device of one thread for each CPU of its affinity mask, as many as the
+// CPU quotas of its cgroups allow, rounded down, and one at least. Where a quota leaves fewer than the mask has, they
+// are not pinned: the quota holds wherever they run. CUDA devices are not looked for; name them in [Job.Devices].
 func Devices() ([]exec.Device, error) {
 	cpus, err := spawn.AllowedCPUs()
 	if err != nil {
@@ -32,9 +32,9 @@ func Devices() ([]exec.Device, error) {
 	return processors(cpus, quota), nil
 }
 
-// DevicesOf makes devices for parts of those of a file of devices: CPU devices share the cores evenly, each with one at least, and
-// accelerators are CUDA devices, numbered in the order of the file. unknown is the first of a class that models cannot be trained on,
-// -1 without one.
+// DevicesOf makes devices for parts of those of a file of devices: CPU devices share the cores evenly, each with one at
+// least, and accelerators are CUDA devices, numbered in the order of the file. unknown is the first of a class that
+// models cannot be trained on, -1 without one.
 func DevicesOf(list []partition.Device, cores int) (devices []exec.Device, unknown int) {
 	onCPU, accelerators := 0, 0
 	for _, device := range list {
@@ -75,7 +75,8 @@ func processors(cpus []int, quota float64) []exec.Device {
 	return devices
 }
 
-// joined makes k equal devices of more: each has the threads and the CPUs of as many neighbours as there are for it. Those that are left over stay idle.
+// joined makes k equal devices of more: each has the threads and the CPUs of as many neighbours as there are for it.
+// Those that are left over stay idle.
 func joined(devices []exec.Device, k int) []exec.Device {
 	each := len(devices) / k
 	all := make([]exec.Device, k)
@@ -89,7 +90,8 @@ func joined(devices []exec.Device, k int) []exec.Device {
 	return all
 }
 
-// cpuQuota is how many cores the cgroups around this process let it use, from the files of the system's root; +Inf where none bounds it.
+// cpuQuota is how many cores the cgroups around this process let it use, from the files of the system's root; +Inf
+// where none bounds it.
 func cpuQuota(root fs.FS) (float64, error) {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if errors.Is(err, fs.ErrNotExist) {

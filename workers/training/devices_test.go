@@ -22,8 +22,16 @@ func TestEveryAllowedCPUIsADeviceUpToTheQuota(t *testing.T) {
 		"pinned": {[]int{2, 5}, math.Inf(1), []exec.Device{
 			{ID: "cpu-0", Kind: exec.CPU, Threads: 1, CPUs: []int{2}}, {ID: "cpu-1", Kind: exec.CPU, Threads: 1, CPUs: []int{5}},
 		}},
-		"a quota that holds nothing":      {[]int{2}, 1, []exec.Device{{ID: "cpu-0", Kind: exec.CPU, Threads: 1, CPUs: []int{2}}}},
-		"a quota is rounded down":         {[]int{0, 1, 2, 3}, 2.9, []exec.Device{{ID: "cpu-0", Kind: exec.CPU, Threads: 1}, {ID: "cpu-1", Kind: exec.CPU, Threads: 1}}},
+		"a quota that holds nothing": {
+			[]int{2},
+			1,
+			[]exec.Device{{ID: "cpu-0", Kind: exec.CPU, Threads: 1, CPUs: []int{2}}},
+		},
+		"a quota is rounded down": {
+			[]int{0, 1, 2, 3},
+			2.9,
+			[]exec.Device{{ID: "cpu-0", Kind: exec.CPU, Threads: 1}, {ID: "cpu-1", Kind: exec.CPU, Threads: 1}},
+		},
 		"a part of a core is one, at all": {[]int{0, 1}, 0.25, []exec.Device{{ID: "cpu-0", Kind: exec.CPU, Threads: 1}}},
 		"unknown":                         {nil, math.Inf(1), []exec.Device{{ID: "cpu-0", Kind: exec.CPU, Threads: 1}}},
 	} {
@@ -60,7 +68,10 @@ func TestJoinedDevicesShareAllCPUsEqually(t *testing.T) {
 	four := processors([]int{0, 2, 4, 6}, math.Inf(1))
 	for k, want := range map[int][]exec.Device{
 		1: {{ID: "cpu-0", Kind: exec.CPU, Threads: 4, CPUs: []int{0, 2, 4, 6}}},
-		2: {{ID: "cpu-0", Kind: exec.CPU, Threads: 2, CPUs: []int{0, 2}}, {ID: "cpu-1", Kind: exec.CPU, Threads: 2, CPUs: []int{4, 6}}},
+		2: {
+			{ID: "cpu-0", Kind: exec.CPU, Threads: 2, CPUs: []int{0, 2}},
+			{ID: "cpu-1", Kind: exec.CPU, Threads: 2, CPUs: []int{4, 6}},
+		},
 		3: four[:3],
 		4: four,
 	} {
@@ -72,8 +83,9 @@ func TestJoinedDevicesShareAllCPUsEqually(t *testing.T) {
 
 const (
 	unifiedMount = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
-	legacyMount  = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
-	podMount     = "32 31 0:29 /pods/a /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu\n"
+	legacyMount  = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct " +
+		"rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
+	podMount = "32 31 0:29 /pods/a /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu\n"
 )
 
 func TestTheLeastQuotaOfAllCgroupsAroundCounts(t *testing.T) {
@@ -92,8 +104,9 @@ func TestTheLeastQuotaOfAllCgroupsAroundCounts(t *testing.T) {
 		}, math.Inf(1)},
 		"legacy": {map[string]string{
 			"proc/self/cgroup": "4:memory:/x\n3:cpu,cpuacct:/a\n0::/\n", "proc/self/mountinfo": legacyMount,
-			"sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us": "250000\n", "sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n",
-			"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+			"sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us":  "250000\n",
+			"sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n",
+			"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us":    "-1\n", "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
 		}, 2.5},
 		"a part of the hierarchy is mounted": {map[string]string{
 			"proc/self/cgroup": "3:cpu:/pods/a/b\n", "proc/self/mountinfo": podMount,
@@ -104,14 +117,16 @@ func TestTheLeastQuotaOfAllCgroupsAroundCounts(t *testing.T) {
 			"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "300000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
 		}, 3},
 		"mounted at the root": {map[string]string{
-			"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": "29 23 0:26 / / rw - cgroup2 cgroup2 rw\n", "a/cpu.max": "150000 100000\n",
+			"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": "29 23 0:26 / / rw - cgroup2 cgroup2 rw\n",
+			"a/cpu.max": "150000 100000\n",
 		}, 1.5},
 		"mounted at no absolute path": {map[string]string{
 			"proc/self/cgroup": "0::/a\n", "proc/self/mountinfo": "29 23 0:26 / ../.. rw - cgroup2 cgroup2 rw\n" + unifiedMount,
 			"sys/fs/cgroup/a/cpu.max": "150000 100000\n",
 		}, 1.5},
 		"malformed": {map[string]string{
-			"proc/self/cgroup": "nonsense\n0::/a\n", "proc/self/mountinfo": "nonsense\n" + unifiedMount, "sys/fs/cgroup/a/cpu.max": "many\n",
+			"proc/self/cgroup": "nonsense\n0::/a\n", "proc/self/mountinfo": "nonsense\n" + unifiedMount,
+			"sys/fs/cgroup/a/cpu.max": "many\n",
 		}, math.Inf(1)},
 	} {
 		root := fstest.MapFS{}
@@ -131,7 +146,8 @@ func FuzzCPUQuota(f *testing.F) {
 	f.Add("0::/a\n", unifiedMount, "Inf Inf\n")
 	f.Fuzz(func(t *testing.T, groups, mounts, quota string) {
 		got, err := cpuQuota(fstest.MapFS{
-			"proc/self/cgroup": &fstest.MapFile{Data: []byte(groups)}, "proc/self/mountinfo": &fstest.MapFile{Data: []byte(mounts)},
+			"proc/self/cgroup":        &fstest.MapFile{Data: []byte(groups)},
+			"proc/self/mountinfo":     &fstest.MapFile{Data: []byte(mounts)},
 			"sys/fs/cgroup/a/cpu.max": &fstest.MapFile{Data: []byte(quota)},
 		})
 		if err != nil || !(got > 0) {

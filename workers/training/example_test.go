@@ -31,7 +31,8 @@ func ExampleRun() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(len(result.Losses), "steps in", result.Training.MicroBatches, "micro-batches each;", filepath.Base(result.Checkpoint), "and", filepath.Base(result.Model))
+	fmt.Println(len(result.Losses), "steps in", result.Training.MicroBatches, "micro-batches each;",
+		filepath.Base(result.Checkpoint), "and", filepath.Base(result.Model))
 	// Output:
 	// 2 parts, the first begins with dense1
 	// 30 steps in 4 micro-batches each; step-000000030 and model.safetensors

@@ -15,8 +15,9 @@ const (
 	mostCuts = 48
 )
 
-// inOrder cuts the operations in topological order: the best way of all where they are few; else the one that is short of the least memory, which takes
-// longer to find and is for where nothing else fits. The devices keep their order. It returns no parts where it has nothing to offer.
+// inOrder cuts the operations in topological order: the best way of all where they are few; else the one that is short
+// of the least memory, which takes longer to find and is for where nothing else fits. The devices keep their order. It
+// returns no parts where it has nothing to offer.
 func (s setup) inOrder(devices []exec.Device, microBatches int, fits bool, by correction) (candidate, error) {
 	places := s.places()
 	if len(places)-1 < len(devices) {
@@ -51,11 +52,12 @@ func (s setup) bestOfAll(places []int, devices []exec.Device, microBatches int, 
 	return best, nil
 }
 
-// leastShort cuts at some of the places so that the parts are together short of the least memory, and among such cuts so that the busiest part works
-// least. It is exact for models whose tensors go to the next part only.
+// leastShort cuts at some of the places so that the parts are together short of the least memory, and among such cuts
+// so that the busiest part works least. It is exact for models whose tensors go to the next part only.
 //
-// The best cuts of the first operations into so many parts are found for every number of both, each from those of one part fewer (dynamic
-// programming over a chain, as in Bokhari, Partitioning problems in parallel, pipelined, and distributed computing, IEEE Trans. Computers 37(1), 1988).
+// The best cuts of the first operations into so many parts are found for every number of both, each from those of one
+// part fewer (dynamic programming over a chain, as in Bokhari, Partitioning problems in parallel, pipelined, and
+// distributed computing, IEEE Trans. Computers 37(1), 1988).
 func (s setup) leastShort(places []int, devices []exec.Device, microBatches int, by correction) (candidate, error) {
 	type cut struct {
 		short, busiest float64
@@ -79,7 +81,8 @@ func (s setup) leastShort(places []int, devices []exec.Device, microBatches int,
 					return candidate{}, err
 				}
 				made := cut{before.short + max(0, p.peak-p.capacity), max(before.busiest, p.forward+p.backward), from, true}
-				if now := best[k+1][to]; !now.known || made.short < now.short || made.short == now.short && made.busiest < now.busiest {
+				if now := best[k+1][to]; !now.known || made.short < now.short ||
+					made.short == now.short && made.busiest < now.busiest {
 					best[k+1][to] = made
 				}
 			}
@@ -121,7 +124,8 @@ func thinned(places []int) []int {
 	return append(kept, places[len(places)-1])
 }
 
-// alone prices the part of the operations in [from, to), as if all before them were in the part before and all after them in the next.
+// alone prices the part of the operations in [from, to), as if all before them were in the part before and all after
+// them in the next.
 func (s setup) alone(from, to int, device exec.Device, at, parts, microBatches int, by correction) (part, error) {
 	home := make([]int, len(s.model.order))
 	for i, op := range s.model.order {

@@ -25,7 +25,8 @@ const (
 // deviceSet is what may be used.
 type deviceSet struct {
 	all []exec.Device
-	// own says that they are this process's CPUs, which can be joined; devices that the caller names are taken as they are.
+	// own says that they are this process's CPUs, which can be joined; devices that the caller names are taken as they
+	// are.
 	own bool
 }
 
@@ -37,14 +38,16 @@ func (d deviceSet) of(k int) []exec.Device {
 	return d.all[:k]
 }
 
-// normalized returns the job with its defaults and its devices, or what is wrong with it. Nothing of the directories is looked at.
+// normalized returns the job with its defaults and its devices, or what is wrong with it. Nothing of the directories is
+// looked at.
 func (j Job) normalized() (Job, deviceSet, error) {
 	if err := errors.Join(j.checkNumbers(), j.checkNames(), checkDevices(j.Devices)); err != nil {
 		return j, deviceSet{}, err
 	}
 	j.Batch = cmp.Or(j.Batch, DefaultBatch)
 	if j.MicroBatches > j.Batch {
-		return j, deviceSet{}, fmt.Errorf("%d micro-batches of a batch of %d samples; choose at most as many", j.MicroBatches, j.Batch)
+		return j, deviceSet{}, fmt.Errorf("%d micro-batches of a batch of %d samples; choose at most as many", j.MicroBatches,
+			j.Batch)
 	}
 	devices := deviceSet{all: j.Devices}
 	if j.Devices == nil {
@@ -55,7 +58,8 @@ func (j Job) normalized() (Job, deviceSet, error) {
 		devices = deviceSet{all: own, own: true}
 	}
 	if j.Partitions > len(devices.all) {
-		return j, deviceSet{}, fmt.Errorf("%d parts on %d devices; choose at most as many, or name more devices", j.Partitions, len(devices.all))
+		return j, deviceSet{}, fmt.Errorf("%d parts on %d devices; choose at most as many, or name more devices",
+			j.Partitions, len(devices.all))
 	}
 	j.Schedule = cmp.Or(j.Schedule, OneForwardOneBackward)
 	j.Precision = cmp.Or(j.Precision, exec.Float32)
@@ -160,10 +164,12 @@ func checkDevices(devices []exec.Device) error {
 		seen[d.ID] = true
 		problems = append(problems, oneOf("device "+d.ID+": kind", d.Kind, []string{exec.CPU, exec.CUDA}))
 		if d.Index < 0 || d.Threads < 0 || d.Memory < 0 {
-			problems = append(problems, fmt.Errorf("device %s: index %d, threads %d, memory %d; want 0 or more", d.ID, d.Index, d.Threads, d.Memory))
+			problems = append(problems, fmt.Errorf("device %s: index %d, threads %d, memory %d; want 0 or more", d.ID, d.Index,
+				d.Threads, d.Memory))
 		}
 		if d.Memory == 0 && bounded[cmp.Or(d.Kind, exec.CPU)] {
-			problems = append(problems, fmt.Errorf("device %s: memory of %v, though others of its kind have a bound; give it one, too", d.ID, quantity.Bytes(0)))
+			problems = append(problems, fmt.Errorf("device %s: memory of %v, though others of its kind have a bound; give "+
+				"it one, too", d.ID, quantity.Bytes(0)))
 		}
 	}
 	return errors.Join(problems...)

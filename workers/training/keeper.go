@@ -23,7 +23,8 @@ const (
 	kept = 2
 )
 
-// keeper makes checkpoints while training goes on, one at a time, and removes those that are too old. One goroutine calls its methods.
+// keeper makes checkpoints while training goes on, one at a time, and removes those that are too old. One goroutine
+// calls its methods.
 type keeper struct {
 	directory string        // absolute
 	every     time.Duration // negative: none but the last
@@ -46,12 +47,14 @@ type saved struct {
 
 func newKeeper(job Job, layout exec.Layout, pipeline exec.Pipeline, told func(exec.Checkpoint)) keeper {
 	return keeper{
-		directory: filepath.Join(job.Directory, Checkpoints), every: job.CheckpointEvery, meta: exec.Describe(job.Executor.Name(), layout),
+		directory: filepath.Join(job.Directory, Checkpoints), every: job.CheckpointEvery,
+		meta:     exec.Describe(job.Executor.Name(), layout),
 		pipeline: pipeline, logger: job.Logger, begun: time.Now(), told: told,
 	}
 }
 
-// adopt takes the checkpoint that the training goes on from, if it is in its own directory, and those before it there: they are removed when two newer ones are complete.
+// adopt takes the checkpoint that the training goes on from, if it is in its own directory, and those before it there:
+// they are removed when two newer ones are complete.
 func (k *keeper) adopt(from exec.Checkpoint) error {
 	if !k.owns(from.Directory) {
 		k.complete = []exec.Checkpoint{from} // it is somebody else's to remove
@@ -64,7 +67,10 @@ func (k *keeper) adopt(from exec.Checkpoint) error {
 	for _, e := range entries {
 		step, err := strconv.ParseInt(strings.TrimPrefix(e.Name(), prefix), 10, 64)
 		if e.IsDir() && strings.HasPrefix(e.Name(), prefix) && err == nil && step < from.Meta.Step {
-			k.complete = append(k.complete, exec.Checkpoint{Directory: filepath.Join(k.directory, e.Name()), Meta: exec.Meta{Step: step}})
+			k.complete = append(k.complete, exec.Checkpoint{
+				Directory: filepath.Join(k.directory, e.Name()),
+				Meta:      exec.Meta{Step: step},
+			})
 		}
 	}
 	slices.SortFunc(k.complete, func(a, b exec.Checkpoint) int { return int(a.Meta.Step - b.Meta.Step) })
@@ -83,8 +89,8 @@ func (k *keeper) newest() string {
 	return k.complete[len(k.complete)-1].Directory
 }
 
-// due begins a checkpoint if it is time for one and none is in the making. step is how many are finished. What goes wrong is logged: the next one may be
-// made, and the last must.
+// due begins a checkpoint if it is time for one and none is in the making. step is how many are finished. What goes
+// wrong is logged: the next one may be made, and the last must.
 func (k *keeper) due(ctx context.Context, step int64, loss float64) {
 	if k.every < 0 || k.saving != nil || time.Since(k.begun) < k.every {
 		return
@@ -134,7 +140,8 @@ func (k *keeper) drain(ctx context.Context) {
 	}
 }
 
-// take counts a complete checkpoint in and removes the one that it makes superfluous. That one was not made because ctx ended needs no words.
+// take counts a complete checkpoint in and removes the one that it makes superfluous. That one was not made because ctx
+// ended needs no words.
 func (k *keeper) take(ctx context.Context, s saved) {
 	k.saving = nil
 	if s.err != nil {

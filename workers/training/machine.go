@@ -13,7 +13,8 @@ const (
 	roundTrips  = 200
 )
 
-// measureMachine measures how fast memory is copied and, where parts have processes of their own, how long a word to another thread takes and the answer.
+// measureMachine measures how fast memory is copied and, where parts have processes of their own, how long a word to
+// another thread takes and the answer.
 func measureMachine(processes bool) machine {
 	from, to := make([]byte, copiedBytes), make([]byte, copiedBytes)
 	for i := 0; i < len(from); i += 4096 { // pages that were never written are all one
@@ -34,7 +35,8 @@ func measureMachine(processes bool) machine {
 	return m
 }
 
-// roundTrip is the median time of a byte through a pipe to another thread, and back, in seconds; 0 where there are no pipes.
+// roundTrip is the median time of a byte through a pipe to another thread, and back, in seconds; 0 where there are no
+// pipes.
 func roundTrip() float64 {
 	there, toThere, err := os.Pipe()
 	if err != nil {

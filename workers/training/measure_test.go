@@ -22,8 +22,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/training"
 )
 
-// Of how much of what was measured a prediction may be off in the median, and how much more than that is noise: of the machine in a time, and
-// of which cases were drawn in a peak.
+// Of how much of what was measured a prediction may be off in the median, and how much more than that is noise: of the
+// machine in a time, and of which cases were drawn in a peak.
 const (
 	timeBar, timeNoise = 0.15, 0.05
 	peakBar, peakNoise = 0.10, 0.03
@@ -63,7 +63,8 @@ def model():
     torch.manual_seed(1)
     layers, before = [], 3
     for i in range({{.Depth}}):
-        layers += [nn.Conv2d(before, {{.Width}}, 3, padding=1), nn.BatchNorm2d({{.Width}}), nn.ReLU(){{if .Dropout}}, nn.Dropout(0.1){{end}}]
+        layers += [nn.Conv2d(before, {{.Width}}, 3, padding=1),
+                   nn.BatchNorm2d({{.Width}}), nn.ReLU(){{if .Dropout}}, nn.Dropout(0.1){{end}}]
         layers += [nn.MaxPool2d(2)] if i in (0, 2) else []
         before = {{.Width}}
     side = 8 if {{.Depth}} > 2 else 16
@@ -83,7 +84,8 @@ class Layer(nn.Module):
     def __init__(self):
         super().__init__()
         self.qkv, self.out = nn.Linear({{.Width}}, 3 * {{.Width}}), nn.Linear({{.Width}}, {{.Width}})
-        self.norm1, self.norm2, self.drop = nn.LayerNorm({{.Width}}), nn.LayerNorm({{.Width}}), nn.Dropout({{if .Dropout}}0.1{{else}}0.0{{end}})
+        self.norm1, self.norm2 = nn.LayerNorm({{.Width}}), nn.LayerNorm({{.Width}})
+        self.drop = nn.Dropout({{if .Dropout}}0.1{{else}}0.0{{end}})
         self.up, self.down = nn.Linear({{.Width}}, 4 * {{.Width}}), nn.Linear(4 * {{.Width}}, {{.Width}})
 
     def forward(self, x):
@@ -128,7 +130,8 @@ type trial struct {
 
 func (c trial) String() string {
 	return fmt.Sprintf("%s %dx%d length %d dropout %t, batch %d in %d, %d parts, %s, recompute %s, %s",
-		c.Family, c.Depth, c.Width, c.Length, c.Dropout, c.batch, c.microBatches, c.parts, c.schedule, c.recompute, c.optimizer)
+		c.Family, c.Depth, c.Width, c.Length, c.Dropout, c.batch, c.microBatches, c.parts, c.schedule, c.recompute,
+		c.optimizer)
 }
 
 // drawTrial draws a case whose steps take 20 to 300 ms.
@@ -145,7 +148,8 @@ func drawTrial(r *rand.Rand) trial {
 		c.Width, c.Depth, c.Length, c.batch = one(128, 192, 256), 2+r.IntN(3), one(32, 64, 128), one(8, 16)
 	}
 	c.parts, c.microBatches = 1+r.IntN(2), one(1, 2, 4, 8)
-	c.schedule, c.recompute = word(training.OneForwardOneBackward, training.GPipe), word(training.RecomputeNever, training.RecomputeAlways)
+	c.schedule, c.recompute = word(training.OneForwardOneBackward, training.GPipe),
+		word(training.RecomputeNever, training.RecomputeAlways)
 	c.optimizer = word(exec.SGD, exec.Momentum, exec.Adam, exec.AdamW)
 	return c
 }
@@ -157,9 +161,9 @@ type outcome struct {
 	others float64 // the part of the CPUs that other programs took
 }
 
-// TestMeasurePredictions trains models drawn by chance and tells how far the plan was off: of the time of a step, and of what each part held at most.
-// It fails when the median is farther off than its bar and the noise.
-// Cases can be run a few at a time: -run 'TestMeasurePredictions/(00|01)$'.
+// TestMeasurePredictions trains models drawn by chance and tells how far the plan was off: of the time of a step, and
+// of what each part held at most. It fails when the median is farther off than its bar and the noise. Cases can be run
+// a few at a time: -run 'TestMeasurePredictions/(00|01)$'.
 func TestMeasurePredictions(t *testing.T) {
 	if os.Getenv("SPILLWAY_MEASURE") != "1" {
 		t.Skip("measures for minutes; set SPILLWAY_MEASURE=1")
@@ -178,7 +182,8 @@ func TestMeasurePredictions(t *testing.T) {
 			times = append(times, math.Abs(o.time-1))
 		}
 	}
-	t.Logf("in %d of %d cases other programs took more than %.0f %% of the CPUs; their times are left out", len(all)-len(times), len(all), 100*disturbed)
+	t.Logf("in %d of %d cases other programs took more than %.0f %% of the CPUs; their times are left out",
+		len(all)-len(times), len(all), 100*disturbed)
 	summary(t, "time of a step", times, timeBar, timeNoise)
 	summary(t, "peak of the part that is farthest off", peaks, peakBar, peakNoise)
 }
@@ -205,9 +210,11 @@ func summary(t *testing.T, what string, off []float64, bar, noise float64) {
 			within++
 		}
 	}
-	t.Logf("%s: %d of %d within %.0f %%; off by %.1f %% in the median, %.1f %% at worst", what, within, len(off), 100*bar, 100*off[len(off)/2], 100*off[len(off)-1])
+	t.Logf("%s: %d of %d within %.0f %%; off by %.1f %% in the median, %.1f %% at worst", what, within, len(off), 100*bar,
+		100*off[len(off)/2], 100*off[len(off)-1])
 	if median := off[len(off)/2]; median > bar+noise {
-		t.Errorf("%s: off by %.1f %% in the median, want %.0f %%, and %.0f more for noise", what, 100*median, 100*bar, 100*noise)
+		t.Errorf("%s: off by %.1f %% in the median, want %.0f %%, and %.0f more for noise", what, 100*median, 100*bar,
+			100*noise)
 	}
 }
 
@@ -228,8 +235,10 @@ func predicted(t *testing.T, c trial) outcome {
 	}
 	before := usedSoFar(t)
 	result, err := training.Run(t.Context(), training.Job{
-		Executor: e, Partitions: c.parts, Batch: c.batch, MicroBatches: c.microBatches, Schedule: c.schedule, Recompute: c.recompute, Seed: 3,
-		Optimizer: exec.Optimizer{Kind: c.optimizer, LearningRate: 1e-4}, Steps: measuredSteps, Directory: t.TempDir(), CheckpointEvery: -1,
+		Executor: e, Partitions: c.parts, Batch: c.batch, MicroBatches: c.microBatches, Schedule: c.schedule,
+		Recompute: c.recompute, Seed: 3,
+		Optimizer: exec.Optimizer{Kind: c.optimizer, LearningRate: 1e-4}, Steps: measuredSteps, Directory: t.TempDir(),
+		CheckpointEvery: -1,
 	}, training.Observer{})
 	if errors.Is(err, torch.ErrNoTorch) || errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("needs a Python with PyTorch: %v", err)
@@ -240,7 +249,8 @@ func predicted(t *testing.T, c trial) outcome {
 	return compare(t, c, result.Training, before.others(t))
 }
 
-// used is CPU time: that of the whole machine, the part of it that was not idle, and that of this process and of its children that have ended.
+// used is CPU time: that of the whole machine, the part of it that was not idle, and that of this process and of its
+// children that have ended.
 type used struct{ all, busy, own float64 }
 
 func usedSoFar(t *testing.T) used {
@@ -293,7 +303,8 @@ func compare(t *testing.T, c trial, r predictor.Training, others float64) outcom
 		parts = append(parts, fmt.Sprintf("%v for %v (%.2f), busy %.1f for %.1f ms",
 			p.PredictedPeakBytes, p.PeakBytes, ratio, p.PredictedBusySeconds*1e3, p.BusySeconds*1e3))
 	}
-	t.Logf("%v: predicted %.1f for %.1f ms (%.2f); %s; others took %.0f %% of the CPUs", c, r.PredictedStepSeconds*1e3, r.StepSeconds*1e3, o.time, strings.Join(parts, "; "), 100*others)
+	t.Logf("%v: predicted %.1f for %.1f ms (%.2f); %s; others took %.0f %% of the CPUs", c, r.PredictedStepSeconds*1e3,
+		r.StepSeconds*1e3, o.time, strings.Join(parts, "; "), 100*others)
 	for _, ratio := range append(o.peaks, o.time) {
 		if !(ratio > 0) || math.IsInf(ratio, 0) {
 			t.Errorf("a prediction is %v of what was measured; want both above 0", ratio)

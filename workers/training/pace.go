@@ -8,8 +8,9 @@ import (
 	"github.com/spillway-ml/spillway/workers/schedule"
 )
 
-// fluid simulates a schedule whose workers slow each other down: work beside n other workers that work goes at 1/(1 + n c) of its speed alone, with the contention c of its
-// kind. Between two events all speeds are constant, so it goes from event to event, as processor sharing is simulated (L. Kleinrock, Queueing Systems II, 1976, section 4.4).
+// fluid simulates a schedule whose workers slow each other down: work beside n other workers that work goes at 1/(1 + n
+// c) of its speed alone, with the contention c of its kind. Between two events all speeds are constant, so it goes from
+// event to event, as processor sharing is simulated (L. Kleinrock, Queueing Systems II, 1976, section 4.4).
 type fluid struct {
 	schedule schedule.Schedule
 	parts    []part
@@ -26,7 +27,8 @@ type fluid struct {
 func slowed(s schedule.Schedule, parts []part) (schedule.Result, error) {
 	n := len(s.Workers)
 	f := fluid{
-		schedule: s, parts: parts, next: make([]int, n), left: make([]float64, n), slower: make([]float64, n), busy: make([]float64, n),
+		schedule: s, parts: parts, next: make([]int, n), left: make([]float64, n), slower: make([]float64, n),
+		busy:    make([]float64, n),
 		arrived: map[schedule.Instruction]float64{}, free: map[schedule.Instruction]float64{},
 	}
 	for worker := range n {
@@ -57,7 +59,8 @@ func slowed(s schedule.Schedule, parts []part) (schedule.Result, error) {
 	}
 }
 
-// beginAll takes every worker to its next work, as far as what others send lets it. It returns when the next message comes that one waits for.
+// beginAll takes every worker to its next work, as far as what others send lets it. It returns when the next message
+// comes that one waits for.
 func (f *fluid) beginAll() (until float64) {
 	for moved := true; moved; {
 		moved, until = false, math.Inf(1)
@@ -93,7 +96,8 @@ func (f *fluid) advance(until float64, working int) {
 	f.at = until
 }
 
-// begin takes a worker to its next work. It returns when the message comes that it waits for; +Inf where it waits for none that is sent.
+// begin takes a worker to its next work. It returns when the message comes that it waits for; +Inf where it waits for
+// none that is sent.
 func (f *fluid) begin(worker int) (until float64) {
 	list := f.schedule.Workers[worker]
 	for f.left[worker] < 0 && f.next[worker] < len(list) {

@@ -15,7 +15,8 @@ func drawParts(t *rapid.T, c contention) []part {
 	seconds := func(name string) float64 { return float64(rapid.IntRange(0, 50).Draw(t, name)) / 1000 }
 	for i := range parts {
 		parts[i] = part{
-			forward: seconds("forward"), backward: seconds("backward"), step: seconds("step"), send: seconds("send"), again: seconds("again"), recompute: rapid.Bool().Draw(t, "recompute"),
+			forward: seconds("forward"), backward: seconds("backward"), step: seconds("step"), send: seconds("send"),
+			again: seconds("again"), recompute: rapid.Bool().Draw(t, "recompute"),
 			contention: c,
 		}
 	}
@@ -85,7 +86,8 @@ func TestContentionCostsNoLessThanNothingAndNoMoreThanAllAtOnce(t *testing.T) {
 	})
 }
 
-// Two parts whose devices are one core's threads, each of half its speed: with equal passes, what overlaps takes twice as long.
+// Two parts whose devices are one core's threads, each of half its speed: with equal passes, what overlaps takes twice
+// as long.
 func TestTwoPartsOnOneCoreGainNothingFromEachOther(t *testing.T) {
 	t.Parallel()
 	one := part{forward: 1, backward: 2, contention: contention{forward: 1, backward: 1, step: 1}}
@@ -101,7 +103,10 @@ func TestTwoPartsOnOneCoreGainNothingFromEachOther(t *testing.T) {
 
 func TestAMessageThatNeverComesIsADeadlock(t *testing.T) {
 	t.Parallel()
-	s := schedule.Schedule{Stages: 1, MicroBatches: 1, Workers: [][]schedule.Instruction{{{Kind: schedule.ReceiveGradient}}}}
+	s := schedule.Schedule{
+		Stages: 1, MicroBatches: 1,
+		Workers: [][]schedule.Instruction{{{Kind: schedule.ReceiveGradient}}},
+	}
 	if _, err := slowed(s, []part{{}}); err == nil {
 		t.Error("want an error")
 	}

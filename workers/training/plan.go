@@ -18,16 +18,18 @@ import (
 const (
 	// mostMicroBatches bounds the numbers that are tried: powers of two up to it.
 	mostMicroBatches = 64
-	// everyPart is up to which number of parts each is tried; above it, every power of two is, and all devices: each number of threads takes two probes.
+	// everyPart is up to which number of parts each is tried; above it, every power of two is, and all devices: each
+	// number of threads takes two probes.
 	everyPart = 8
 	// worthAPart is by how much faster a step must be for more parts to be chosen: within it, times are not told apart.
 	worthAPart = 1.03
 )
 
-// Plan looks into the model and decides how it is split: it probes the model on each kind of device, trains it there unsplit for a few steps, on up to four devices of
-// the host at once, prices the best split into every number of parts by a simulation of its schedule, and takes the fewest parts within 3 % of the shortest step. What it
-// loaded is closed when it returns. A model that cannot be trained unsplit is planned by its probes alone, and the log says so. A model that fits nowhere is an error that wraps [partition.ErrUnfit] and says by how
-// much and what would help.
+// Plan looks into the model and decides how it is split: it probes the model on each kind of device, trains it there
+// unsplit for a few steps, on up to four devices of the host at once, prices the best split into every number of parts
+// by a simulation of its schedule, and takes the fewest parts within 3 % of the shortest step. What it loaded is closed
+// when it returns. A model that cannot be trained unsplit is planned by its probes alone, and the log says so. A model
+// that fits nowhere is an error that wraps [partition.ErrUnfit] and says by how much and what would help.
 func Plan(ctx context.Context, job Job) (predictor.Training, exec.Layout, error) {
 	job, devices, err := job.normalized()
 	if err != nil {
@@ -158,7 +160,9 @@ type tried struct {
 // try prices the splits into one number of parts.
 func (s setup) try(ctx context.Context, job Job, devices []exec.Device) (tried, error) {
 	var t tried
-	t.by, t.used = corrected(job.Past, func(p predictor.Training) (candidate, bool) { return s.today(p, job.Executor.Name(), devices) })
+	t.by, t.used = corrected(job.Past, func(p predictor.Training) (candidate, bool) {
+		return s.today(p, job.Executor.Name(), devices)
+	})
 	for _, m := range microBatchNumbers(job.MicroBatches, job.Batch) {
 		if ctx.Err() != nil {
 			return t, context.Cause(ctx)
@@ -197,7 +201,8 @@ func (s setup) choose(ctx context.Context, job Job, devices deviceSet, numbers [
 			all, fitting = append(all, one), append(fitting, one.fits)
 		case one.closest.parts != nil:
 			excess, device := one.closest.over()
-			c.unfit = append(c.unfit, one.closest.alternative(fmt.Sprintf("%s is short of %v", device, quantity.Bytes(math.Ceil(excess)))))
+			c.unfit = append(c.unfit, one.closest.alternative(
+				fmt.Sprintf("%s is short of %v", device, quantity.Bytes(math.Ceil(excess)))))
 			if closest.parts == nil || one.closest.better(closest) {
 				closest = one.closest
 			}
@@ -235,9 +240,11 @@ func fewest(candidates []candidate) candidate {
 	return best
 }
 
-// today prices a past training as this plan would, on these devices; false where it was another model, executor, number of parts or kind of device.
+// today prices a past training as this plan would, on these devices; false where it was another model, executor, number
+// of parts or kind of device.
 func (s setup) today(t predictor.Training, executor string, devices []exec.Device) (candidate, bool) {
-	if t.Model != s.model.digest || t.Executor != executor || len(t.Parts) != len(devices) || t.Batch < 1 || t.MicroBatches < 1 || t.MicroBatches > t.Batch {
+	if t.Model != s.model.digest || t.Executor != executor || len(t.Parts) != len(devices) || t.Batch < 1 ||
+		t.MicroBatches < 1 || t.MicroBatches > t.Batch {
 		return candidate{}, false
 	}
 	if t.Schedule != OneForwardOneBackward && t.Schedule != GPipe {
@@ -281,34 +288,41 @@ func (s setup) explain(devices deviceSet, k, microBatches int, closest candidate
 			helps = append(helps, r.Change)
 		}
 	}
-	if s.recompute == RecomputeNever && !slices.ContainsFunc(helps, func(h string) bool { return strings.HasPrefix(h, "compute") }) {
+	if s.recompute == RecomputeNever && !slices.ContainsFunc(helps, func(h string) bool {
+		return strings.HasPrefix(h, "compute")
+	}) {
 		helps = append(helps, "recomputed activations may")
 	}
 	if len(helps) == 0 {
 		helps = []string{"a smaller batch may", "an optimizer with less state may", "more memory does"}
 	}
-	return fmt.Errorf("the model %w: with %d parts and %d micro-batches, which comes closest, %s holds %v too much; what helps: %s",
-		partition.ErrUnfit, len(closest.parts), closest.microBatches, device, quantity.Bytes(math.Ceil(excess)), strings.Join(helps, ", or "))
+	return fmt.Errorf("the model %w: with %d parts and %d micro-batches, which comes closest, %s holds %v too much; "+
+		"what helps: %s",
+		partition.ErrUnfit, len(closest.parts), closest.microBatches, device, quantity.Bytes(math.Ceil(excess)),
+		strings.Join(helps, ", or "))
 }
 
 // alternative describes a plan that is not taken.
 func (c candidate) alternative(reason string) predictor.TrainingAlternative {
 	return predictor.TrainingAlternative{
-		Partitions: len(c.parts), MicroBatches: c.microBatches, StepSeconds: c.seconds, PeakBytes: quantity.Bytes(math.Ceil(c.peak())), Reason: reason,
+		Partitions: len(c.parts), MicroBatches: c.microBatches, StepSeconds: c.seconds,
+		PeakBytes: quantity.Bytes(math.Ceil(c.peak())), Reason: reason,
 	}
 }
 
 // training is the plan in the words of a report.
 func (c choice) training(s setup, job Job) predictor.Training {
 	t := predictor.Training{
-		Model: s.model.digest, Executor: job.Executor.Name(), Schedule: s.schedule, Batch: s.batch, MicroBatches: c.best.microBatches,
+		Model: s.model.digest, Executor: job.Executor.Name(), Schedule: s.schedule, Batch: s.batch,
+		MicroBatches:         c.best.microBatches,
 		PredictedStepSeconds: c.best.seconds, Alternatives: c.unfit, Reason: c.reason(job),
 	}
 	for _, p := range c.best.parts {
 		kind := cmp.Or(p.device.Kind, exec.CPU)
 		first, last := s.model.shape.Ops[p.ops[0]], s.model.shape.Ops[p.ops[len(p.ops)-1]]
 		one := predictor.TrainingPart{
-			Device: p.device.ID, Kind: kind, Threads: p.device.Threads, Ops: len(p.ops), First: cmp.Or(first.Name, first.ID), Last: cmp.Or(last.Name, last.ID),
+			Device: p.device.ID, Kind: kind, Threads: p.device.Threads, Ops: len(p.ops), First: cmp.Or(first.Name, first.ID),
+			Last:      cmp.Or(last.Name, last.ID),
 			Recompute: p.recompute, PredictedPeakBytes: quantity.Bytes(math.Ceil(p.peak)), PredictedBusySeconds: p.busy,
 		}
 		if !math.IsInf(p.capacity, 1) {
@@ -319,11 +333,14 @@ func (c choice) training(s setup, job Job) predictor.Training {
 	for _, o := range c.others {
 		reason := fmt.Sprintf("a step takes %s more", percent(o.seconds/c.best.seconds-1))
 		if o.seconds <= c.best.seconds {
-			reason = fmt.Sprintf("a step takes %s less, which is not worth %d more parts", percent(1-o.seconds/c.best.seconds), len(o.parts)-len(c.best.parts))
+			reason = fmt.Sprintf("a step takes %s less, which is not worth %d more parts", percent(1-o.seconds/c.best.seconds),
+				len(o.parts)-len(c.best.parts))
 		}
 		t.Alternatives = append(t.Alternatives, o.alternative(reason))
 	}
-	slices.SortStableFunc(t.Alternatives, func(a, b predictor.TrainingAlternative) int { return cmp.Compare(a.Partitions, b.Partitions) })
+	slices.SortStableFunc(t.Alternatives, func(a, b predictor.TrainingAlternative) int {
+		return cmp.Compare(a.Partitions, b.Partitions)
+	})
 	return t
 }
 
@@ -362,7 +379,8 @@ func (c choice) reason(job Job) string {
 		fmt.Fprintf(&b, "%d parts have the shortest step", k)
 	}
 	if job.MicroBatches == 0 && c.best.microBatches > 1 {
-		fmt.Fprintf(&b, "; %d micro-batches balance the wait for the first against the cost of small ones", c.best.microBatches)
+		fmt.Fprintf(&b, "; %d micro-batches balance the wait for the first against the cost of small ones",
+			c.best.microBatches)
 	}
 	if k > 1 {
 		fmt.Fprintf(&b, "; parts wait for %.0f %% of it", 100*c.best.bubble)
@@ -392,7 +410,10 @@ func recomputing(c candidate) int {
 
 // layout is what the executor loads.
 func (c candidate) layout(s setup, job Job) exec.Layout {
-	l := exec.Layout{Batch: s.batch, MicroBatches: c.microBatches, Seed: job.Seed, Precision: job.Precision, Optimizer: job.Optimizer}
+	l := exec.Layout{
+		Batch: s.batch, MicroBatches: c.microBatches, Seed: job.Seed, Precision: job.Precision,
+		Optimizer: job.Optimizer,
+	}
 	for _, p := range c.parts {
 		one := exec.Part{Device: p.device, InFlight: p.flight, Recompute: p.recompute}
 		if len(c.parts) > 1 {

@@ -189,7 +189,8 @@ func TestASplitOfALongChainFitsAndIsCloseToTheBestOfAll(t *testing.T) {
 	}
 }
 
-// splitOfAChain splits a chain of some operations for up to 4 devices and tells the least time of all its cuts; ok is false where none fits, which the split must say, too.
+// splitOfAChain splits a chain of some operations for up to 4 devices and tells the least time of all its cuts; ok is
+// false where none fits, which the split must say, too.
 func splitOfAChain(t *rapid.T, least, most int) (made candidate, best float64, ok bool) {
 	s := drawSynthetic(t, least, most, false)
 	k := rapid.IntRange(1, min(4, len(s.ops))).Draw(t, "parts")
@@ -210,7 +211,8 @@ func splitOfAChain(t *rapid.T, least, most int) (made candidate, best float64, o
 	return candidate{}, best, false
 }
 
-// TestASplitThatFitsIsFoundWhereNoSmallChangeLeadsToIt has a chain of which neither the fastest split nor its neighbours fit.
+// TestASplitThatFitsIsFoundWhereNoSmallChangeLeadsToIt has a chain of which neither the fastest split nor its
+// neighbours fit.
 func TestASplitThatFitsIsFoundWhereNoSmallChangeLeadsToIt(t *testing.T) {
 	t.Parallel()
 	ops := make([]syntheticOp, 8)
@@ -274,7 +276,8 @@ func TestAPlanWeighsEveryNumberOfParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(training.Parts) != 4 || len(layout.Parts) != 4 || len(training.Alternatives) != 3 || layout.MicroBatches < 4 {
-		t.Fatalf("got %d parts, %d micro-batches and the alternatives %+v, want 4 parts of 2 operations", len(training.Parts), layout.MicroBatches, training.Alternatives)
+		t.Fatalf("got %d parts, %d micro-batches and the alternatives %+v, want 4 parts of 2 operations", len(training.Parts),
+			layout.MicroBatches, training.Alternatives)
 	}
 	for i, p := range layout.Parts {
 		if len(p.Ops) != 2 || p.InFlight != 4-i {
@@ -329,7 +332,8 @@ func TestAModelThatFitsNoDeviceIsSplitOrRefusedWithWhatHelps(t *testing.T) {
 		t.Errorf("a probe held %v on a device of 80 kB", held)
 	}
 	_, _, err = Plan(t.Context(), Job{Executor: s, Devices: equalDevices(3, 30_000), Batch: 64})
-	if !errors.Is(err, partition.ErrUnfit) || !strings.Contains(err.Error(), "too much") || !strings.Contains(err.Error(), "more devices") {
+	if !errors.Is(err, partition.ErrUnfit) || !strings.Contains(err.Error(), "too much") ||
+		!strings.Contains(err.Error(), "more devices") {
 		t.Errorf("got the error %v", err)
 	}
 }
@@ -341,7 +345,8 @@ func TestWhatAProcessHoldsIsTakenOffItsDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.base = 60_000
-	if _, _, err := Plan(t.Context(), Job{Executor: s, Devices: equalDevices(1, 100_000), Batch: 4}); !errors.Is(err, partition.ErrUnfit) {
+	if _, _, err := Plan(t.Context(), Job{Executor: s, Devices: equalDevices(1, 100_000), Batch: 4}); !errors.Is(err,
+		partition.ErrUnfit) {
 		t.Errorf("got the error %v", err)
 	}
 	training, _, err := Plan(t.Context(), Job{Executor: s, Devices: equalDevices(1, 200_000), Batch: 4})
@@ -359,7 +364,8 @@ func TestACorrectionIsTheMedianOfWhatCameOverWhatTodaysPlanSays(t *testing.T) {
 		return candidate{seconds: 2, parts: []part{{peak: 100}, {peak: 50}}}, p.Executor == "torch"
 	}
 	past := func(executor string, seconds float64, peaks ...quantity.Bytes) predictor.Training {
-		p := predictor.Training{Executor: executor, StepSeconds: seconds, PredictedStepSeconds: 17} // what was predicted then counts for nothing
+		// what was predicted then counts for nothing
+		p := predictor.Training{Executor: executor, StepSeconds: seconds, PredictedStepSeconds: 17}
 		for _, peak := range peaks {
 			p.Parts = append(p.Parts, predictor.TrainingPart{PeakBytes: peak})
 		}
@@ -370,15 +376,20 @@ func TestACorrectionIsTheMedianOfWhatCameOverWhatTodaysPlanSays(t *testing.T) {
 		want correction
 		used int
 	}{
-		"none":                    {nil, correction{1, 1}, 0},
-		"another kind":            {[]predictor.Training{past("gomlx", 9, 9)}, correction{1, 1}, 0},
-		"one":                     {[]predictor.Training{past("torch", 3, 150, 50)}, correction{1.5, 1.5}, 1},
-		"the middle of three":     {[]predictor.Training{past("torch", 4), past("torch", 40), past("torch", 1)}, correction{2, 1}, 3},
+		"none":         {nil, correction{1, 1}, 0},
+		"another kind": {[]predictor.Training{past("gomlx", 9, 9)}, correction{1, 1}, 0},
+		"one":          {[]predictor.Training{past("torch", 3, 150, 50)}, correction{1.5, 1.5}, 1},
+		"the middle of three": {
+			[]predictor.Training{past("torch", 4), past("torch", 40), past("torch", 1)},
+			correction{2, 1},
+			3,
+		},
 		"the fullest part":        {[]predictor.Training{past("torch", 2, 80, 90)}, correction{1, 0.9}, 1},
 		"a part that is measured": {[]predictor.Training{past("torch", 2, 0, 100)}, correction{1, 2}, 1},
 		"not begun":               {[]predictor.Training{past("torch", 0), past("torch", 6)}, correction{3, 1}, 2},
 		"the newest five": {[]predictor.Training{
-			past("torch", 2), past("torch", 2), past("gomlx", 1), past("torch", 2), past("torch", 20), past("torch", 20), past("torch", 20), past("torch", 20),
+			past("torch", 2), past("torch", 2), past("gomlx", 1), past("torch", 2), past("torch", 20), past("torch", 20),
+			past("torch", 20), past("torch", 20),
 		}, correction{1, 1}, 5},
 	} {
 		got, used := corrected(c.past, today)
@@ -453,7 +464,8 @@ func TestALineGoesThroughTheLargerProbeAndIsNeverNegative(t *testing.T) {
 		if l.fixed < -1e-12 || l.each < 0 {
 			t.Fatalf("%+v", l)
 		}
-		if small <= large && small >= large*float64(few)/float64(many) && few < many && !near(l.at(float64(few)), small) && small > 1e-9 {
+		if small <= large && small >= large*float64(few)/float64(many) && few < many && !near(l.at(float64(few)), small) &&
+			small > 1e-9 {
 			t.Fatalf("%+v is %v at %d, want %v", l, l.at(float64(few)), few, small)
 		}
 	})

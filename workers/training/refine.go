@@ -10,8 +10,9 @@ import (
 // mostRounds bounds how often a split is improved.
 const mostRounds = 64
 
-// refined improves a split as long as that helps: it moves operations over a border, and swaps the devices of two parts. Less that does not fit comes first, then a
-// shorter step. Package partition knows neither the messages that parts hold nor the order in which they work; this does.
+// refined improves a split as long as that helps: it moves operations over a border, and swaps the devices of two
+// parts. Less that does not fit comes first, then a shorter step. Package partition knows neither the messages that
+// parts hold nor the order in which they work; this does.
 func (s setup) refined(from candidate, by correction) (candidate, error) {
 	best := from
 	for range mostRounds {
@@ -33,7 +34,8 @@ func (s setup) refined(from candidate, by correction) (candidate, error) {
 	return best, nil
 }
 
-// better reports whether the parts of a split are together short of less memory, or of as much and faster; differences by rounding do not count.
+// better reports whether the parts of a split are together short of less memory, or of as much and faster; differences
+// by rounding do not count.
 func (c candidate) better(than candidate) bool {
 	mine, other := c.short(), than.short()
 	if mine != other {
@@ -42,7 +44,8 @@ func (c candidate) better(than candidate) bool {
 	return c.seconds < than.seconds*(1-1e-9)
 }
 
-// short is by how many bytes all parts together exceed their devices. Unlike the most of one part, it tells when another one gets better.
+// short is by how many bytes all parts together exceed their devices. Unlike the most of one part, it tells when
+// another one gets better.
 func (c candidate) short() float64 {
 	sum := 0.0
 	for _, p := range c.parts {
@@ -132,13 +135,15 @@ func (s setup) cut(from placed, devices []exec.Device, microBatches int, by corr
 		})
 		made, err = s.cutOnce(made, devices[free], by)
 		if err == nil && made.parts == nil {
-			err = fmt.Errorf("divide the model into %d parts: some operations must be together, so that it cannot be cut so often", len(devices))
+			err = fmt.Errorf("divide the model into %d parts: some operations must be together, so that it cannot be "+
+				"cut so often", len(devices))
 		}
 	}
 	return made, err
 }
 
-// cutOnce gives the end of one part to another device, the part and the end that are best; it returns no parts where none can be cut.
+// cutOnce gives the end of one part to another device, the part and the end that are best; it returns no parts where
+// none can be cut.
 func (s setup) cutOnce(c candidate, free exec.Device, by correction) (candidate, error) {
 	now := c.placed()
 	var best candidate

@@ -26,28 +26,32 @@ const (
 	mostTogether = 4
 )
 
-// A rehearsal trains the unsplit model for a few steps as it is trained later: with the data, the loss, dropout, gradients that are added up, and the optimizer. The operations, which a probe
-// measures one by one, are scaled to it. Several devices of one host that train at the same time tell how much they slow each other down: they may share a core's
-// arithmetic, caches and memory.
+// A rehearsal trains the unsplit model for a few steps as it is trained later: with the data, the loss, dropout,
+// gradients that are added up, and the optimizer. The operations, which a probe measures one by one, are scaled to it.
+// Several devices of one host that train at the same time tell how much they slow each other down: they may share a
+// core's arithmetic, caches and memory.
 
 // pace is what the passes of a model take, in seconds.
 type pace struct {
 	forward, backward float64 // of one micro-batch, without what a call takes whatever it does
-	again             float64 // the recomputation of a forward pass that kept nothing; 0 where passes keep their activations
-	step              float64 // of the optimizer, and what the first backward pass of a step takes more than the others
+	// the recomputation of a forward pass that kept nothing; 0 where passes keep their activations
+	again float64
+	step  float64 // of the optimizer, and what the first backward pass of a step takes more than the others
 }
 
 // rehearsal is what was found out.
 type rehearsal struct {
 	samples int // of a micro-batch
 	pace    pace
-	// extra is what a backward pass that adds gradients up takes more than the first of a step; added says that there were such.
+	// extra is what a backward pass that adds gradients up takes more than the first of a step; added says that there were
+	// such.
 	extra float64
 	added bool
 	usage exec.Usage
 }
 
-// contention is by how much each device at work slows another one down: a pass beside n of them takes 1 + n c times as long as alone.
+// contention is by how much each device at work slows another one down: a pass beside n of them takes 1 + n c times as
+// long as alone.
 type contention struct{ forward, backward, step float64 }
 
 // rehearse trains the whole model on a device, in some number of micro-batches.
@@ -61,7 +65,9 @@ func (p *prober) rehearse(ctx context.Context, device exec.Device, microBatches 
 }
 
 // together measures on the first of some devices how much the others slow it down.
-func (p *prober) together(ctx context.Context, devices []exec.Device, microBatches int) (alone rehearsal, c contention, err error) {
+func (p *prober) together(
+	ctx context.Context, devices []exec.Device, microBatches int,
+) (alone rehearsal, c contention, err error) {
 	acts := make([]*act, len(devices))
 	errs := make([]error, len(devices))
 	defer func() {
@@ -103,7 +109,8 @@ func (p *prober) together(ctx context.Context, devices []exec.Device, microBatch
 		return max(0, beside/alone-1) / float64(len(devices)-1)
 	}
 	c = contention{
-		forward: slower(alone.pace.forward, beside.pace.forward), backward: slower(alone.pace.backward, beside.pace.backward), step: slower(alone.pace.step, beside.pace.step),
+		forward: slower(alone.pace.forward, beside.pace.forward), backward: slower(alone.pace.backward, beside.pace.backward),
+		step: slower(alone.pace.step, beside.pace.step),
 	}
 	return alone, c, nil
 }
@@ -119,7 +126,8 @@ type act struct {
 
 func (p *prober) act(ctx context.Context, device exec.Device, microBatches int) (*act, error) {
 	pipeline, err := p.executor.Load(ctx, exec.Layout{
-		Parts: []exec.Part{{Device: device, InFlight: 1, Recompute: p.recompute}}, Batch: p.batch, MicroBatches: microBatches, Precision: p.precision, Optimizer: p.optimizer,
+		Parts: []exec.Part{{Device: device, InFlight: 1, Recompute: p.recompute}}, Batch: p.batch, MicroBatches: microBatches,
+		Precision: p.precision, Optimizer: p.optimizer,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load the model for a rehearsal: %w", err)
@@ -217,7 +225,8 @@ func (a *act) run(ctx context.Context) (rehearsal, error) {
 	backward := median(all.others, first)
 	r := rehearsal{samples: a.batch.Samples[0], usage: usage, extra: backward - first, added: len(all.others) > 0}
 	r.pace = pace{
-		forward: max(0, median(all.forward, 0)-a.call), again: max(0, median(all.again, 0)-a.call), backward: max(0, backward-a.call), step: max(0, median(steps, 0)+first-backward-a.call),
+		forward: max(0, median(all.forward, 0)-a.call), again: max(0, median(all.again, 0)-a.call),
+		backward: max(0, backward-a.call), step: max(0, median(steps, 0)+first-backward-a.call),
 	}
 	return r, nil
 }
@@ -240,7 +249,8 @@ func (a *act) keepOn(ctx context.Context, warm func(), end <-chan struct{}) erro
 	return fmt.Errorf("rehearse: %w", err)
 }
 
-// perform rehearses a class of devices, of which devices are those that work at the same time, in few micro-batches and in many.
+// perform rehearses a class of devices, of which devices are those that work at the same time, in few micro-batches and
+// in many.
 func (p *prober) perform(ctx context.Context, devices []exec.Device, few, many int) (performance, error) {
 	first := devices[0]
 	var made performance
@@ -274,7 +284,8 @@ type performance struct {
 	contention   contention
 }
 
-// learn takes over what rehearsals showed of memory: the optimizer's state, and what is held besides tensors that are known: by libraries and the allocator.
+// learn takes over what rehearsals showed of memory: the optimizer's state, and what is held besides tensors that are
+// known: by libraries and the allocator.
 func (s *setup) learn() {
 	s.rests = map[string]line{}
 	summary := s.model.shape.Summary()
@@ -290,7 +301,8 @@ func (s *setup) learn() {
 		rest := func(r rehearsal) (activation, bytes float64) {
 			scale := float64(r.samples) / float64(s.model.samples)
 			activation = float64(summary.Activation) * scale
-			held := float64(summary.Parameters)*(2+s.state/parameterBytes) + float64(summary.Workspace) + activation + float64(largest(s.model.shape))*scale
+			held := float64(summary.Parameters)*(2+s.state/parameterBytes) + float64(summary.Workspace) + activation +
+				float64(largest(s.model.shape))*scale
 			if r.added {
 				held += float64(gradient)
 			}
@@ -305,7 +317,8 @@ func (s *setup) learn() {
 	}
 }
 
-// proportional returns the line through the first of two measurements that rises as the second says, but neither falls nor begins below 0.
+// proportional returns the line through the first of two measurements that rises as the second says, but neither falls
+// nor begins below 0.
 func proportional(few, many, small, large float64) line {
 	l := line{fixed: max(0, small)}
 	if few > 0 && many > few {

@@ -19,8 +19,9 @@ func TestARehearsalTrainsTheWholeModelOnEveryDevice(t *testing.T) {
 	var log bytes.Buffer
 	for _, microBatches := range []int{0, 1, 3, 12} {
 		p := prober{
-			executor: exectest.Reference(exectest.Options{}), batch: 12, microBatches: microBatches, clip: true, optimizer: exec.Optimizer{Kind: exec.Adam},
-			logger: slog.New(slog.NewTextHandler(&log, nil)),
+			executor: exectest.Reference(exectest.Options{}), batch: 12, microBatches: microBatches, clip: true,
+			optimizer: exec.Optimizer{Kind: exec.Adam},
+			logger:    slog.New(slog.NewTextHandler(&log, nil)),
 		}
 		devices := equalDevices(3, 0)
 		if err := p.class(t.Context(), devices[0], devices, 8); err != nil {

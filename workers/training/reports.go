@@ -19,8 +19,9 @@ const trainingEvery = time.Second
 // mostTrainings bounds the list of earlier trainings, in bytes.
 const mostTrainings = 16 << 20
 
-// Reports returns an observer that tells a command stage's progress, checkpoints and training as lines of JSON, in the form that [wire.ReportEnvironment] describes. Numbers that are not finite are left
-// out. What cannot be written is dropped: a report never fails a training.
+// Reports returns an observer that tells a command stage's progress, checkpoints and training as lines of JSON, in the
+// form that [wire.ReportEnvironment] describes. Numbers that are not finite are left out. What cannot be written is
+// dropped: a report never fails a training.
 func Reports(w io.Writer) Observer {
 	var told time.Time
 	write := func(line any) {
@@ -58,9 +59,12 @@ type progressLine struct {
 	Metrics  map[string]float64 `json:"metrics"`
 }
 
-// FromCommand returns what a command stage gives its program: the checkpoint of an earlier attempt, how earlier trainings went, and where reports go, which
-// the caller closes. Outside a command stage nothing is resumed and reports are discarded. lookup finds environment variables.
-func FromCommand(lookup func(name string) (value string, set bool)) (resume string, past []predictor.Training, report io.WriteCloser, err error) {
+// FromCommand returns what a command stage gives its program: the checkpoint of an earlier attempt, how earlier
+// trainings went, and where reports go, which the caller closes. Outside a command stage nothing is resumed and reports
+// are discarded. lookup finds environment variables.
+func FromCommand(
+	lookup func(name string) (value string, set bool),
+) (resume string, past []predictor.Training, report io.WriteCloser, err error) {
 	resume, _ = lookup(wire.ResumeEnvironment)
 	if text, set := lookup(wire.TrainingsEnvironment); set && text != "" {
 		if past, err = parseTrainings(text); err != nil {

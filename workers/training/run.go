@@ -23,11 +23,13 @@ const (
 	usageEvery = 2 * time.Second
 )
 
-// Run plans a training, trains, and writes the model. Where Resume is given it goes on from there: with the same seed, batch and micro-batches the losses are
-// those of a training that was never interrupted, however the model is split now. A training that is finished already is not repeated.
+// Run plans a training, trains, and writes the model. Where Resume is given it goes on from there: with the same seed,
+// batch and micro-batches the losses are those of a training that was never interrupted, however the model is split
+// now. A training that is finished already is not repeated.
 //
-// When [Job.Stop] yields, Run makes a checkpoint and returns an error that wraps [ErrStopped] and names it. When ctx ends, Run returns soon and leaves no half checkpoint. A loss that is not finite ends it with an error that wraps [exec.ErrLoss]; checkpoints
-// from before stay.
+// When [Job.Stop] yields, Run makes a checkpoint and returns an error that wraps [ErrStopped] and names it. When ctx
+// ends, Run returns soon and leaves no half checkpoint. A loss that is not finite ends it with an error that wraps
+// [exec.ErrLoss]; checkpoints from before stay.
 func Run(ctx context.Context, job Job, observer Observer) (Result, error) {
 	result, err := run(ctx, job, observer)
 	if err != nil {
@@ -85,7 +87,8 @@ func run(ctx context.Context, job Job, observer Observer) (result Result, err er
 	return t.train(ctx, from)
 }
 
-// unlessStopped returns a context that ends with ctx, or when stop yields, which makes the cause ErrStopped; call done when it is no longer needed.
+// unlessStopped returns a context that ends with ctx, or when stop yields, which makes the cause ErrStopped; call done
+// when it is no longer needed.
 func unlessStopped(ctx context.Context, stop <-chan struct{}) (until context.Context, done func()) {
 	until, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
@@ -131,8 +134,8 @@ func writable(directory string) error {
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// planToResume plans with the micro-batches of the checkpoint where nobody wants others: they decide in which order gradients are added up, and so the last bits of
-// every loss.
+// planToResume plans with the micro-batches of the checkpoint where nobody wants others: they decide in which order
+// gradients are added up, and so the last bits of every loss.
 func planToResume(ctx context.Context, job Job, devices deviceSet, from *exec.Checkpoint) (planned, error) {
 	if from != nil && job.MicroBatches == 0 && from.Meta.Batch == job.Batch && from.Meta.MicroBatches > 0 {
 		same := job
@@ -177,7 +180,8 @@ func (t *trainer) begin(from *exec.Checkpoint) error {
 		}
 		t.start, t.loss = from.Meta.Step, from.Meta.Loss
 		if from.Meta.Seed != t.job.Seed || from.Meta.Batch != t.job.Batch {
-			t.job.Logger.Warn("the checkpoint was made with another seed or batch, so the order of the data changes from here on",
+			t.job.Logger.Warn("the checkpoint was made with another seed or batch, so the order of the data changes "+
+				"from here on",
 				"checkpoint_seed", from.Meta.Seed, "seed", t.job.Seed, "checkpoint_batch", from.Meta.Batch, "batch", t.job.Batch)
 		}
 	}
@@ -238,7 +242,8 @@ func (t *trainer) steps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	engine, err := exec.NewEngine(t.pipeline, order, exec.EngineOptions{ClipNorm: t.job.ClipNorm, Layout: t.planned.layout})
+	engine, err := exec.NewEngine(t.pipeline, order,
+		exec.EngineOptions{ClipNorm: t.job.ClipNorm, Layout: t.planned.layout})
 	if err != nil {
 		return err
 	}
@@ -325,7 +330,8 @@ func (t *trainer) progress(ctx context.Context, last bool) error {
 		t.telling.Lock()
 		defer t.telling.Unlock()
 		t.observer.Progressed(Progress{
-			Training: t.training, Loss: t.loss, SamplesPerSecond: float64(samples) / elapsed.Seconds(), Data: min(1, waited.Seconds()/elapsed.Seconds()),
+			Training: t.training, Loss: t.loss, SamplesPerSecond: float64(samples) / elapsed.Seconds(),
+			Data: min(1, waited.Seconds()/elapsed.Seconds()),
 		})
 	}
 	return nil
@@ -348,7 +354,8 @@ func (t *trainer) usage(ctx context.Context) error {
 
 // told passes a complete checkpoint on.
 func (t *trainer) told(c exec.Checkpoint) {
-	t.job.Logger.Debug("a checkpoint is complete", "checkpoint", c.Directory, "step", c.Meta.Step, "bytes", int64(c.Bytes()))
+	t.job.Logger.Debug("a checkpoint is complete", "checkpoint", c.Directory, "step", c.Meta.Step, "bytes",
+		int64(c.Bytes()))
 	if t.observer.Checkpointed != nil {
 		t.telling.Lock()
 		defer t.telling.Unlock()

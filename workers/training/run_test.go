@@ -39,7 +39,8 @@ func devices(ids ...string) []exec.Device {
 func job(t *testing.T, o exectest.Options) training.Job {
 	t.Helper()
 	return training.Job{
-		Executor: exectest.Reference(o), Devices: devices("a", "b", "c"), Partitions: 3, Batch: 12, MicroBatches: 4, Steps: 8, Seed: 7,
+		Executor: exectest.Reference(o), Devices: devices("a", "b", "c"), Partitions: 3, Batch: 12, MicroBatches: 4, Steps: 8,
+		Seed:            7,
 		CheckpointEvery: time.Nanosecond, Directory: t.TempDir(),
 	}
 }
@@ -52,7 +53,8 @@ func behind(t *testing.T, directory *string) func(context.Context, int64, int) e
 			return nil
 		}
 		for ctx.Err() == nil {
-			if names := checkpoints(t, *directory); len(names) > 0 && strings.HasPrefix(names[len(names)-1], "step-") { // what is unfinished begins with a dot
+			// what is unfinished begins with a dot
+			if names := checkpoints(t, *directory); len(names) > 0 && strings.HasPrefix(names[len(names)-1], "step-") {
 				return nil
 			}
 			time.Sleep(time.Millisecond)
@@ -163,14 +165,17 @@ func TestAFinishedTrainingIsNotRepeated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := job(t, exectest.Options{Fail: func(context.Context, int64, int) error { return errors.New("a step is done") }})
+	again := job(t, exectest.Options{Fail: func(context.Context, int64, int) error {
+		return errors.New("a step is done")
+	}})
 	again.Resume = first.Checkpoint
 	second, err := training.Run(t.Context(), again, training.Observer{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if second.Loss != first.Loss || len(second.Losses) != 0 || second.Checkpoint != first.Checkpoint {
-		t.Errorf("got the loss %v of %v more steps in %s, want %v of none in %s", second.Loss, len(second.Losses), second.Checkpoint, first.Loss, first.Checkpoint)
+		t.Errorf("got the loss %v of %v more steps in %s, want %v of none in %s", second.Loss, len(second.Losses),
+			second.Checkpoint, first.Loss, first.Checkpoint)
 	}
 	if diff := cmp.Diff(parametersOf(t, first.Model), parametersOf(t, second.Model)); diff != "" {
 		t.Errorf("the models differ:\n%s", diff)
@@ -195,7 +200,10 @@ func TestTheLastTwoCheckpointsAreKept(t *testing.T) {
 	if !slices.IsSorted(told) || len(told) < 2 || told[0] != 1 || told[len(told)-1] != 8 {
 		t.Fatalf("told of %v, want the first, the last and some between", told)
 	}
-	if got, want := checkpoints(t, directory), []string{checkpointName(told[len(told)-2]), checkpointName(8)}; !slices.Equal(got, want) {
+	if got, want := checkpoints(t, directory), []string{
+		checkpointName(told[len(told)-2]),
+		checkpointName(8),
+	}; !slices.Equal(got, want) {
 		t.Errorf("%v are there, want %v", got, want)
 	}
 	if filepath.Base(result.Checkpoint) != checkpointName(8) {
@@ -225,7 +233,8 @@ func TestALossThatIsNoNumberEndsTheTrainingAndKeepsWhatWasGood(t *testing.T) {
 	directory = one.Directory
 	_, err := training.Run(t.Context(), one, training.Observer{})
 	good, step := newest(t, directory)
-	if !errors.Is(err, exec.ErrLoss) || !strings.Contains(err.Error(), "step 5") || !strings.Contains(err.Error(), good) || step > 5 {
+	if !errors.Is(err, exec.ErrLoss) || !strings.Contains(err.Error(), "step 5") || !strings.Contains(err.Error(), good) ||
+		step > 5 {
 		t.Fatalf("the newest checkpoint is of step %d; got the error %v", step, err)
 	}
 }
@@ -269,10 +278,14 @@ func TestAStoppedTrainingMakesACheckpointAndGoesOnWithTheSameLosses(t *testing.T
 	}})
 	first.CheckpointEvery, first.Stop, first.MicroBatches = -1, stop, 1
 	var told []int64
-	_, err = training.Run(t.Context(), first, training.Observer{Checkpointed: func(_ string, step int64) { told = append(told, step) }})
+	_, err = training.Run(t.Context(), first, training.Observer{Checkpointed: func(_ string, step int64) {
+		told = append(told, step)
+	}})
 	from, done := newest(t, first.Directory)
-	if !errors.Is(err, training.ErrStopped) || !strings.Contains(err.Error(), from) || done != 4 || !slices.Equal(told, []int64{4}) {
-		t.Fatalf("got the error %v, a checkpoint of step %d, and was told of %v; want the one of the step that was going on, 4", err, done, told)
+	if !errors.Is(err, training.ErrStopped) || !strings.Contains(err.Error(), from) || done != 4 ||
+		!slices.Equal(told, []int64{4}) {
+		t.Fatalf("got the error %v, a checkpoint of step %d, and was told of %v; want the one of the step that was "+
+			"going on, 4", err, done, told)
 	}
 	again := first
 	again.Resume = from
@@ -318,7 +331,8 @@ func TestObserversAreToldThePlanThenHowItGoes(t *testing.T) {
 	result, err := training.Run(t.Context(), one, training.Observer{
 		Planned: func(p predictor.Training) {
 			said = append(said, "planned")
-			if p.TotalSteps != 8 || p.Steps != 0 || len(p.Parts) != 3 || p.MicroBatches != 4 || p.PredictedStepSeconds <= 0 || p.StepSeconds != 0 || p.Reason == "" {
+			if p.TotalSteps != 8 || p.Steps != 0 || len(p.Parts) != 3 || p.MicroBatches != 4 || p.PredictedStepSeconds <= 0 ||
+				p.StepSeconds != 0 || p.Reason == "" {
 				t.Errorf("planned %+v", p)
 			}
 		},
@@ -344,7 +358,8 @@ func TestObserversAreToldThePlanThenHowItGoes(t *testing.T) {
 	if err := got.Validate(); err != nil {
 		t.Error(err)
 	}
-	if got.StepSeconds <= 0 || got.Bubble <= 0 || got.Bubble > 1 || got.Parts[0].BusySeconds <= 0 || got.Parts[2].PeakBytes <= 0 {
+	if got.StepSeconds <= 0 || got.Bubble <= 0 || got.Bubble > 1 || got.Parts[0].BusySeconds <= 0 ||
+		got.Parts[2].PeakBytes <= 0 {
 		t.Errorf("measured %+v", got)
 	}
 }
@@ -423,14 +438,18 @@ func TestWhatMakesNoSenseIsRefusedAtTheDoor(t *testing.T) {
 		{func(_ *testing.T, j *training.Job) { j.Devices[1].Kind = "cdua" }, "did you mean cuda"},
 		{func(_ *testing.T, j *training.Job) { j.Devices[1].Memory = 1000 }, "device a: memory of 0 B"},
 		{func(_ *testing.T, j *training.Job) { j.Directory = "" }, "no directory"},
-		{func(t *testing.T, j *training.Job) { t.Helper(); j.Directory = filepath.Join(file(t), "below") }, "directory of checkpoints"},
+		{func(t *testing.T, j *training.Job) {
+			t.Helper()
+			j.Directory = filepath.Join(file(t), "below")
+		}, "directory of checkpoints"},
 		{func(t *testing.T, j *training.Job) { t.Helper(); j.Resume = filepath.Join(t.TempDir(), "absent") }, "absent"},
 		{func(t *testing.T, j *training.Job) { t.Helper(); j.Resume = t.TempDir() }, "manifest.json"},
 		{func(t *testing.T, j *training.Job) { t.Helper(); j.Resume = file(t) }, "no directory"},
 	} {
 		one := job(t, exectest.Options{Fail: func(context.Context, int64, int) error { return errors.New("it was let in") }})
 		c.change(t, &one)
-		if _, err := training.Run(t.Context(), one, training.Observer{}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := training.Run(t.Context(), one, training.Observer{}); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("want an error with %q, got %v", c.want, err)
 		}
 	}
@@ -454,7 +473,8 @@ func TestACheckpointOfAnotherModelOrCutShortIsRefused(t *testing.T) {
 	}
 	other := job(t, exectest.Options{Model: "batchnorm"})
 	other.Resume = first.Checkpoint
-	if _, err := training.Run(t.Context(), other, training.Observer{}); !errors.Is(err, exec.ErrCheckpoint) || !strings.Contains(err.Error(), "model") {
+	if _, err := training.Run(t.Context(), other, training.Observer{}); !errors.Is(err, exec.ErrCheckpoint) ||
+		!strings.Contains(err.Error(), "model") {
 		t.Errorf("another model: got the error %v", err)
 	}
 	parts, err := filepath.Glob(filepath.Join(first.Checkpoint, "*.safetensors"))
@@ -466,7 +486,8 @@ func TestACheckpointOfAnotherModelOrCutShortIsRefused(t *testing.T) {
 	}
 	cut := job(t, exectest.Options{})
 	cut.Resume = first.Checkpoint
-	if _, err := training.Run(t.Context(), cut, training.Observer{}); !errors.Is(err, exec.ErrCheckpoint) || !strings.Contains(err.Error(), "cut short") {
+	if _, err := training.Run(t.Context(), cut, training.Observer{}); !errors.Is(err, exec.ErrCheckpoint) ||
+		!strings.Contains(err.Error(), "cut short") {
 		t.Errorf("cut short: got the error %v", err)
 	}
 }
@@ -504,7 +525,8 @@ func TestMeasurePredictionsOfTheReference(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := result.Training
-			t.Logf("%d parts: %.3f ms predicted, %.3f ms measured, bubble %.2f; %s", parts, 1000*got.PredictedStepSeconds, 1000*got.StepSeconds, got.Bubble, got.Reason)
+			t.Logf("%d parts: %.3f ms predicted, %.3f ms measured, bubble %.2f; %s", parts, 1000*got.PredictedStepSeconds,
+				1000*got.StepSeconds, got.Bubble, got.Reason)
 			past = append([]predictor.Training{got}, past...)
 		}
 	}

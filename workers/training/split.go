@@ -31,7 +31,8 @@ type setup struct {
 	batch    int
 	schedule string
 	state    float64 // bytes of optimizer state for each parameter
-	// rests are what processes held in rehearsals besides what is known, in bytes by those of the activations, by class of device.
+	// rests are what processes held in rehearsals besides what is known, in bytes by those of the activations, by class of
+	// device.
 	rests     map[string]line
 	recompute string
 }
@@ -90,8 +91,9 @@ func (s setup) capacity(d exec.Device) float64 {
 	return max(float64(d.Memory-s.model.base), 1)
 }
 
-// split divides the model into one part for each device, for a number of micro-batches, and prices that with corrected times and sizes. A split that fits nowhere is
-// an error that wraps [partition.ErrUnfit]; the candidate that comes closest is returned besides.
+// split divides the model into one part for each device, for a number of micro-batches, and prices that with corrected
+// times and sizes. A split that fits nowhere is an error that wraps [partition.ErrUnfit]; the candidate that comes
+// closest is returned besides.
 func (s setup) split(devices []exec.Device, microBatches int, by correction) (candidate, error) {
 	if len(devices) == 1 {
 		made, err := s.price([][]int{s.model.order}, devices, microBatches, by)
@@ -112,7 +114,8 @@ func (s setup) split(devices []exec.Device, microBatches int, by correction) (ca
 	if err != nil && !errors.Is(err, partition.ErrUnfit) {
 		return candidate{}, err
 	}
-	if excess, _ := best.over(); bounded && (best.parts == nil || excess > 0) { // the fastest split that does not fit is another place to start from
+	// the fastest split that does not fit is another place to start from
+	if excess, _ := best.over(); bounded && (best.parts == nil || excess > 0) {
 		for i := range p.Devices {
 			p.Devices[i].Memory = 0
 		}
@@ -168,7 +171,8 @@ func (c candidate) fits() error {
 	if excess == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d parts of %d micro-batches: %s is short of %v: the model %w", len(c.parts), c.microBatches, device, quantity.Bytes(math.Ceil(excess)), partition.ErrUnfit)
+	return fmt.Errorf("%d parts of %d micro-batches: %s is short of %v: the model %w", len(c.parts), c.microBatches,
+		device, quantity.Bytes(math.Ceil(excess)), partition.ErrUnfit)
 }
 
 // problem is the one that package partition solves.
@@ -183,9 +187,13 @@ func (s setup) problem(devices []exec.Device, microBatches int) partition.Proble
 		}
 	}
 	p := partition.Problem{
-		Graph: g, Objective: partition.Step, Training: true, MicroBatches: microBatches, MostReplicas: 1, Launch: graph.Seconds(s.machine.call),
+		Graph: g, Objective: partition.Step, Training: true, MicroBatches: microBatches, MostReplicas: 1,
+		Launch: graph.Seconds(s.machine.call),
 		Links:  partition.Links{Between: partition.Link{BytesPerSecond: s.machine.copyRate}},
-		Memory: partition.Memory{Weight: parameterBytes, Gradient: parameterBytes, Optimizer: s.state, Recompute: s.recompute == RecomputeAuto},
+		Memory: partition.Memory{
+			Weight: parameterBytes, Gradient: parameterBytes, Optimizer: s.state,
+			Recompute: s.recompute == RecomputeAuto,
+		},
 	}
 	for _, d := range devices {
 		p.Devices = append(p.Devices, partition.Device{ID: d.ID, Class: classOf(d)})
@@ -223,8 +231,8 @@ func (s setup) price(stages [][]int, devices []exec.Device, microBatches int, by
 // traffic is what goes in and out of a part with one micro-batch, in bytes.
 type traffic struct {
 	in, out float64 // of tensors that it reads and makes
-	// shared is what lies in memory that processes share: what the part sends for each micro-batch in flight and the gradients that come back, and
-	// what it receives and answers, for each that is in flight where that comes from.
+	// shared is what lies in memory that processes share: what the part sends for each micro-batch in flight and the
+	// gradients that come back, and what it receives and answers, for each that is in flight where that comes from.
 	shared  float64
 	passed  float64 // over the border to the next part, those that are passed on included
 	largest float64 // tensor or activation of one of its operations
@@ -270,12 +278,17 @@ func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
 //
 //	P (2 + state/4) + buffers + F A + passing + largest + added + rest
 //
-// bytes: parameters P with gradients and optimizer state; for each of F micro-batches in flight the kept activations A; what passes between parts; for the micro-batch at
-// work the largest tensor; where there are several, the largest gradient before it is added to that of the others; and what a rehearsal held besides all that. With
-// recomputation, A is held for the one at work only. In one process, what passes is F in + 2 out + in: tensors that came in, and for the one at work what goes out and the
-// gradients of both. Processes keep a place in shared memory for each message in flight, and it counts in all that read or write it.
+// bytes: parameters P with gradients and optimizer state; for each of F micro-batches in flight the kept activations A;
+// what passes between parts; for the micro-batch at work the largest tensor; where there are several, the largest
+// gradient before it is added to that of the others; and what a rehearsal held besides all that. With recomputation, A
+// is held for the one at work only. In one process, what passes is F in + 2 out + in: tensors that came in, and for the
+// one at work what goes out and the gradients of both. Processes keep a place in shared memory for each message in
+// flight, and it counts in all that read or write it.
 func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, t traffic, by correction) part {
-	p := part{ops: ops, device: device, flight: inFlight(s.schedule, at, parts, microBatches), capacity: s.capacity(device)}
+	p := part{
+		ops: ops, device: device, flight: inFlight(s.schedule, at, parts, microBatches),
+		capacity: s.capacity(device),
+	}
 	works := s.model.classes[classOf(device)]
 	each := float64(s.batch) / float64(microBatches)
 	activation, gradient := 0.0, 0.0

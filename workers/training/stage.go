@@ -30,11 +30,13 @@ type storedFile struct {
 // mostFiles bounds the files of a checkpoint: a part for each device, and the manifest.
 const mostFiles = 4096
 
-// InStage is [Run] in a stage of Go code: it reports steps and how the plan turns out to the attempt in ctx, keeps checkpoints in the attempt's store and goes on from
-// the last one, learns from earlier trainings of the stage, and stores the model as [Result.Artifact].
+// InStage is [Run] in a stage of Go code: it reports steps and how the plan turns out to the attempt in ctx, keeps
+// checkpoints in the attempt's store and goes on from the last one, learns from earlier trainings of the stage, and
+// stores the model as [Result.Artifact].
 //
-// Where Directory is empty, files are in a temporary one that is removed; [Result.Model] and [Result.Checkpoint] are empty then. Checkpoints are stored while training goes on, the newest
-// first; where they are made faster than they can be stored, some are not. A checkpoint that the store has lost or that is damaged is passed over, and training starts
+// Where Directory is empty, files are in a temporary one that is removed; [Result.Model] and [Result.Checkpoint] are
+// empty then. Checkpoints are stored while training goes on, the newest first; where they are made faster than they can
+// be stored, some are not. A checkpoint that the store has lost or that is damaged is passed over, and training starts
 // anew; the attempt's log tells.
 func InStage(ctx context.Context, job Job) (Result, error) {
 	result, err := inStage(ctx, job)
@@ -99,7 +101,10 @@ func inStage(ctx context.Context, job Job) (result Result, err error) {
 
 // metrics are those of a step.
 func metrics(p Progress) map[string]float64 {
-	return map[string]float64{"loss": p.Loss, "samples_per_second": p.SamplesPerSecond, "step_seconds": p.Training.StepSeconds}
+	return map[string]float64{
+		"loss": p.Loss, "samples_per_second": p.SamplesPerSecond,
+		"step_seconds": p.Training.StepSeconds,
+	}
 }
 
 // store streams a file into the attempt's store.
@@ -112,7 +117,8 @@ func store(ctx context.Context, path string) (activities.Ref, error) {
 	return ref, errors.Join(err, file.Close())
 }
 
-// restored brings the last attempt's checkpoint to a directory and returns that; it is empty where there is no checkpoint that can be used.
+// restored brings the last attempt's checkpoint to a directory and returns that; it is empty where there is no
+// checkpoint that can be used.
 func restored(ctx context.Context, from activities.Store, directory string, job Job) (string, error) {
 	last, ok, err := activities.Checkpoint[stored]{}.Restore(ctx)
 	if err == nil && ok {
@@ -123,7 +129,8 @@ func restored(ctx context.Context, from activities.Store, directory string, job 
 		return directory, nil
 	case err == nil:
 		return "", nil
-	case errors.Is(err, activities.ErrMissing) || errors.Is(err, activities.ErrCorrupt) || errors.Is(err, exec.ErrCheckpoint):
+	case errors.Is(err, activities.ErrMissing) || errors.Is(err, activities.ErrCorrupt) ||
+		errors.Is(err, exec.ErrCheckpoint):
 		job.Logger.WarnContext(ctx, "the last attempt's checkpoint cannot be used; training starts anew", "error", err)
 		return "", nil
 	default:
@@ -176,8 +183,8 @@ func fetchFile(ctx context.Context, from activities.Store, f storedFile, path st
 	return errors.Join(err, r.Close(), file.Close())
 }
 
-// uploader stores checkpoints one at a time. A newer one takes the place of one that waits. The files are open from the moment they are offered, so that their directory
-// may be removed.
+// uploader stores checkpoints one at a time. A newer one takes the place of one that waits. The files are open from the
+// moment they are offered, so that their directory may be removed.
 type uploader struct {
 	ctx     context.Context
 	job     Job

@@ -48,7 +48,8 @@ func attempt(t *testing.T, store activities.Store, resume activities.Ref) (conte
 	t.Helper()
 	var h told
 	return activities.NewContext(t.Context(), &activities.Attempt{
-		Run: "r", Stage: "train", Task: "t", Number: 1, Store: store, Resume: resume, Logger: slog.New(slog.NewTextHandler(&h.log, nil)),
+		Run: "r", Stage: "train", Task: "t", Number: 1, Store: store, Resume: resume,
+		Logger: slog.New(slog.NewTextHandler(&h.log, nil)),
 		Progress: func(step int, metrics map[string]float64) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -89,7 +90,8 @@ func TestAStageGoesOnFromTheStoreAfterItsHostIsGone(t *testing.T) {
 	ctx, first := attempt(t, store, activities.Ref{})
 	died := errors.New("the host is gone")
 	one := job(t, exectest.Options{Fail: func(ctx context.Context, step int64, stage int) error {
-		for step > 0 && stage == 0 && first.newest() == (activities.Ref{}) && ctx.Err() == nil { // the first is stored while the second step waits
+		// the first is stored while the second step waits
+		for step > 0 && stage == 0 && first.newest() == (activities.Ref{}) && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 		if step == 6 {
@@ -128,7 +130,8 @@ func TestAStageGoesOnFromTheStoreAfterItsHostIsGone(t *testing.T) {
 	if diff := cmp.Diff(parametersOf(t, whole.Model), parametersOf(t, path)); diff != "" {
 		t.Errorf("the models differ:\n%s", diff)
 	}
-	if last := second.trainings[len(second.trainings)-1]; last.Steps != 8 || last.StepSeconds <= 0 || !slices.IsSorted(second.steps) || second.steps[len(second.steps)-1] != 8 {
+	if last := second.trainings[len(second.trainings)-1]; last.Steps != 8 || last.StepSeconds <= 0 ||
+		!slices.IsSorted(second.steps) || second.steps[len(second.steps)-1] != 8 {
 		t.Errorf("reported the steps %v and %+v", second.steps, last)
 	}
 	if diff := cmp.Diff(got.Training, second.trainings[len(second.trainings)-1]); diff != "" {
@@ -189,8 +192,14 @@ func TestReportsAreLinesThatACommandStageReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	past := `[{"model": "m", "executor": "torch", "step_seconds": 2}, {"model": "n"}]`
-	environment := map[string]string{wire.ReportEnvironment: path, wire.ResumeEnvironment: "/somewhere/step-1", wire.TrainingsEnvironment: past}
-	resume, trainings, report, err := training.FromCommand(func(name string) (string, bool) { value, set := environment[name]; return value, set })
+	environment := map[string]string{
+		wire.ReportEnvironment: path, wire.ResumeEnvironment: "/somewhere/step-1",
+		wire.TrainingsEnvironment: past,
+	}
+	resume, trainings, report, err := training.FromCommand(func(name string) (string, bool) {
+		value, set := environment[name]
+		return value, set
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,8 +261,13 @@ func TestOutsideACommandStageNothingIsResumedAndReportsGoNowhere(t *testing.T) {
 	if err := report.Close(); err != nil {
 		t.Error(err)
 	}
-	for name, value := range map[string]string{wire.TrainingsEnvironment: `{"model"`, wire.ReportEnvironment: "/nowhere/at/all"} {
-		if _, _, _, err := training.FromCommand(func(asked string) (string, bool) { return value, asked == name }); err == nil || !strings.Contains(err.Error(), name) {
+	for name, value := range map[string]string{
+		wire.TrainingsEnvironment: `{"model"`,
+		wire.ReportEnvironment:    "/nowhere/at/all",
+	} {
+		if _, _, _, err := training.FromCommand(func(asked string) (string, bool) {
+			return value, asked == name
+		}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s=%s: got the error %v", name, value, err)
 		}
 	}
@@ -263,14 +277,19 @@ func FuzzFromCommand(f *testing.F) {
 	f.Add(`[{"model": "m", "parts": [{"threads": 1}]}]`)
 	f.Add(`[]`)
 	f.Fuzz(func(t *testing.T, text string) {
-		_, past, report, err := training.FromCommand(func(name string) (string, bool) { return text, name == wire.TrainingsEnvironment })
+		_, past, report, err := training.FromCommand(func(name string) (string, bool) {
+			return text, name == wire.TrainingsEnvironment
+		})
 		if err != nil {
 			return
 		}
 		if err := report.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, _, err := training.Plan(t.Context(), training.Job{Executor: exectest.Reference(exectest.Options{}), Devices: devices("a"), Batch: 8, MicroBatches: 1, Past: past}); err != nil {
+		if _, _, err := training.Plan(t.Context(), training.Job{
+			Executor: exectest.Reference(exectest.Options{}),
+			Devices:  devices("a"), Batch: 8, MicroBatches: 1, Past: past,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	})

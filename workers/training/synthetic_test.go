@@ -45,7 +45,10 @@ func (s synthetic) Probe(_ context.Context, o exec.ProbeOptions) (exec.Probe, er
 	var held quantity.Bytes
 	for i, op := range s.ops {
 		// Operations measured one by one are slower than together; the plan must go by the whole.
-		cost := graph.Cost{Forward: graph.Seconds(1.5 * op.forward.at(n) / speed), Backward: graph.Seconds(1.25 * op.backward.at(n) / speed)}
+		cost := graph.Cost{
+			Forward:  graph.Seconds(1.5 * op.forward.at(n) / speed),
+			Backward: graph.Seconds(1.25 * op.backward.at(n) / speed),
+		}
 		p.Graph.Ops = append(p.Graph.Ops, graph.Op{
 			ID: strconv.Itoa(i), Costs: map[string]graph.Cost{graph.CPU: cost}, Parameters: op.parameters,
 			Activation: op.activation * quantity.Bytes(o.Samples), Colour: op.colour,
@@ -55,7 +58,10 @@ func (s synthetic) Probe(_ context.Context, o exec.ProbeOptions) (exec.Probe, er
 		held += op.parameters + op.activation*quantity.Bytes(o.Samples)
 	}
 	for _, r := range s.reads {
-		p.Graph.Edges = append(p.Graph.Edges, graph.Edge{From: r[0], To: r[1], Bytes: s.ops[r[0]].output * quantity.Bytes(o.Samples)})
+		p.Graph.Edges = append(p.Graph.Edges, graph.Edge{
+			From: r[0], To: r[1],
+			Bytes: s.ops[r[0]].output * quantity.Bytes(o.Samples),
+		})
 	}
 	if s.held != nil {
 		*s.held = max(*s.held, held)
@@ -106,7 +112,10 @@ func setupOf(t rapid.TB, s synthetic, batch int, device exec.Device) setup {
 	if err := p.class(context.Background(), device, []exec.Device{device}, 8); err != nil {
 		t.Fatal(err)
 	}
-	return setup{model: p.model, machine: machine{copyRate: 1e6, call: 1e-4}, batch: batch, schedule: OneForwardOneBackward, state: 8, recompute: RecomputeAuto}
+	return setup{
+		model: p.model, machine: machine{copyRate: 1e6, call: 1e-4}, batch: batch,
+		schedule: OneForwardOneBackward, state: 8, recompute: RecomputeAuto,
+	}
 }
 
 // everySplit returns the least time of all ways to cut a chain into k parts that fit, +Inf where none does.

@@ -1,4 +1,5 @@
-// Package training is the training stage: it divides a model among the devices at hand, trains it over the parts, reports, and keeps checkpoints.
+// Package training is the training stage: it divides a model among the devices at hand, trains it over the parts,
+// reports, and keeps checkpoints.
 package training
 
 import (
@@ -23,7 +24,8 @@ type Job struct {
 	Schedule string
 	// Batch is the number of samples of a step; 0 is 64.
 	Batch int
-	// MicroBatches is into how many parts a batch is cut; 0 takes those of Resume where the batch is the same, and chooses otherwise.
+	// MicroBatches is into how many parts a batch is cut; 0 takes those of Resume where the batch is the same, and chooses
+	// otherwise.
 	MicroBatches int
 	// Steps is how many steps to train; 0 is Epochs passes over the data.
 	Steps int64
@@ -37,7 +39,8 @@ type Job struct {
 	Optimizer exec.Optimizer
 	// ClipNorm bounds the norm of all gradients together; 0 does not.
 	ClipNorm float64
-	// Recompute is RecomputeAuto, RecomputeNever or RecomputeAlways; empty is the first, which recomputes where memory would not do.
+	// Recompute is RecomputeAuto, RecomputeNever or RecomputeAlways; empty is the first, which recomputes where memory
+	// would not do.
 	Recompute string
 	// Directory gets checkpoints and the result; required, but for InStage.
 	Directory string
@@ -45,8 +48,8 @@ type Job struct {
 	CheckpointEvery time.Duration
 	// Resume is a checkpoint to go on from; empty is none.
 	Resume string
-	// Stop ends the training in good order when it is closed or yields: after the step that is going on a last checkpoint is made, and [Run] returns an error that
-	// wraps [ErrStopped]. Nil never does.
+	// Stop ends the training in good order when it is closed or yields: after the step that is going on a last checkpoint
+	// is made, and [Run] returns an error that wraps [ErrStopped]. Nil never does.
 	Stop <-chan struct{}
 	// Past is how earlier trainings went, which corrects the plan where the model is the same.
 	Past []predictor.Training
@@ -72,7 +75,8 @@ const (
 
 // Observer is told how a training goes. Its functions are called one at a time; nil ones are not.
 type Observer struct {
-	// Planned is told once, before anything is loaded, and Progressed after steps, at most every tenth of a second and after the last.
+	// Planned is told once, before anything is loaded, and Progressed after steps, at most every tenth of a second and
+	// after the last.
 	Planned    func(predictor.Training)
 	Progressed func(Progress)
 	// Checkpointed is told of each complete checkpoint. It stays until the next two are complete.
@@ -92,7 +96,8 @@ type Progress struct {
 
 // Result is what a training comes to.
 type Result struct {
-	// Model is the file of the trained model, in the executor's usual form; Checkpoint is the directory of the last checkpoint.
+	// Model is the file of the trained model, in the executor's usual form; Checkpoint is the directory of the last
+	// checkpoint.
 	Model, Checkpoint string
 	// Artifact is the trained model in the attempt's store, where InStage trained it.
 	Artifact activities.Artifact[[]byte]

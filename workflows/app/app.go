@@ -1,4 +1,5 @@
-// Package app is the main function of users' binaries: one binary is workflow worker, slot process, Lambda function and its own description.
+// Package app is the main function of users' binaries: one binary is workflow worker, slot process, Lambda function and
+// its own description.
 package app
 
 import (
@@ -30,12 +31,14 @@ type Stage = runs.AnyStage
 type Options struct {
 	// Name is the app's name: lower-case letters, digits, '-' and '_'. Required.
 	Name string
-	// Pipelines and Stages list everything that the app declares. A stage that is declared and not listed is an error at start.
+	// Pipelines and Stages list everything that the app declares. A stage that is declared and not listed is an error at
+	// start.
 	Pipelines []Pipeline
 	Stages    []Stage
 }
 
-// Main runs the app in the role that the engine gave it, and does not return. Started by a person, it says how to run it.
+// Main runs the app in the role that the engine gave it, and does not return. Started by a person, it says how to run
+// it.
 //
 // Exit codes: 0 when the engine asked it to stop, 1 for a failure, 2 when the options or the arguments are wrong.
 func Main(options Options) {
@@ -50,7 +53,9 @@ func Main(options Options) {
 	os.Exit(code)
 }
 
-func run(ctx context.Context, options Options, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+func run(
+	ctx context.Context, options Options, args []string, getenv func(string) string, stdout, stderr io.Writer,
+) int {
 	description, err := describe(options)
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "%s: %v\n", options.Name, err)
@@ -85,7 +90,8 @@ func run(ctx context.Context, options Options, args []string, getenv func(string
 // describe checks the options and returns what the engine needs to know of the app.
 func describe(options Options) (wire.App, error) {
 	if options.Name == "" || len(options.Pipelines) == 0 {
-		return wire.App{}, errors.New("app.Main needs a Name and at least one pipeline: app.Main(app.Options{Name: ..., Pipelines: ..., Stages: ...})")
+		return wire.App{}, errors.New("app.Main needs a Name and at least one pipeline: app.Main(app.Options{Name: ..., " +
+			"Pipelines: ..., Stages: ...})")
 	}
 	if strings.Trim(options.Name, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" || len(options.Name) > 40 {
 		return wire.App{}, fmt.Errorf("app name %q: use lower-case letters, digits, '-' and '_', at most 40", options.Name)
@@ -93,7 +99,10 @@ func describe(options Options) (wire.App, error) {
 	if err := runs.CheckListed(options.Stages); err != nil {
 		return wire.App{}, err
 	}
-	description := wire.App{Version: wire.Version, Name: options.Name, SIMD: builtWithSIMD(), WorkflowVersion: wire.WorkflowVersion}
+	description := wire.App{
+		Version: wire.Version, Name: options.Name, SIMD: builtWithSIMD(),
+		WorkflowVersion: wire.WorkflowVersion,
+	}
 	seen := map[string]bool{}
 	for _, pipeline := range options.Pipelines {
 		described, err := pipeline.Describe()
@@ -101,7 +110,8 @@ func describe(options Options) (wire.App, error) {
 			return wire.App{}, err
 		}
 		if seen[described.Name] {
-			return wire.App{}, fmt.Errorf("pipeline %q is listed twice in app.Main: give one of them another name", described.Name)
+			return wire.App{}, fmt.Errorf("pipeline %q is listed twice in app.Main: give one of them another name",
+				described.Name)
 		}
 		seen[described.Name] = true
 		description.Pipelines = append(description.Pipelines, described)
@@ -140,7 +150,8 @@ func usage(app wire.App) string {
 func require(getenv func(string) string, names ...string) error {
 	for _, name := range names {
 		if getenv(name) == "" {
-			return fmt.Errorf("%s is not set: the engine starts an app in this role, and sets it; start the app with `spillway run` or `spillway dev`", name)
+			return fmt.Errorf("%s is not set: the engine starts an app in this role, and sets it; start the app with "+
+				"`spillway run` or `spillway dev`", name)
 		}
 	}
 	return nil
@@ -155,19 +166,25 @@ func serveSlot(ctx context.Context, options Options, getenv func(string) string,
 		return err
 	}
 	if !isPipe(wire.ChildInput) || !isPipe(wire.ChildOutput) {
-		return fmt.Errorf("file descriptors %d and %d are no pipes: a slot process is started by the engine only", wire.ChildInput, wire.ChildOutput)
+		return fmt.Errorf("file descriptors %d and %d are no pipes: a slot process is started by the engine only",
+			wire.ChildInput, wire.ChildOutput)
 	}
-	// The supervisor closes the pipe when it wants the child to end; an interrupt meant for the terminal's whole process group is not for it.
+	// The supervisor closes the pipe when it wants the child to end; an interrupt meant for the terminal's whole process
+	// group is not for it.
 	signal.Ignore(os.Interrupt)
 	in, out := os.NewFile(wire.ChildInput, "supervisor-in"), os.NewFile(wire.ChildOutput, "supervisor-out")
 	// What the stage starts must not hold the channel open: its end is how the supervisor learns of a crash.
 	syscall.CloseOnExec(wire.ChildInput)
 	syscall.CloseOnExec(wire.ChildOutput)
-	channels := child.Channels{In: in, Out: out, Printed: []io.Writer{os.Stdout, os.Stderr}, Enforced: getenv(wire.EnforcedEnvironment) == "1"}
+	channels := child.Channels{
+		In: in, Out: out, Printed: []io.Writer{os.Stdout, os.Stderr},
+		Enforced: getenv(wire.EnforcedEnvironment) == "1",
+	}
 	return child.Serve(ctx, child.NewStages(options.Stages), store, logger, channels)
 }
 
-// isPipe reports whether descriptor is open and a pipe: without a supervisor the number may be closed, or the Go runtime's own.
+// isPipe reports whether descriptor is open and a pipe: without a supervisor the number may be closed, or the Go
+// runtime's own.
 func isPipe(descriptor int) bool {
 	var status syscall.Stat_t
 	return syscall.Fstat(descriptor, &status) == nil && status.Mode&syscall.S_IFMT == syscall.S_IFIFO

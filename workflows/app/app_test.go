@@ -24,7 +24,8 @@ import (
 	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
-// asApp is set when the test binary is started as an app: Main ends the process, and a slot process has descriptors of its own.
+// asApp is set when the test binary is started as an app: Main ends the process, and a slot process has descriptors of
+// its own.
 const asApp = "SPILLWAY_TEST_AS_APP"
 
 func TestMain(m *testing.M) {
@@ -53,7 +54,8 @@ func shop() Options {
 	return Options{
 		Name: "shop",
 		Pipelines: []Pipeline{
-			sell.On(workflows.Binding{Subject: "orders.*", Filter: map[string]any{"kind": "new"}, MaxRuns: 2}).WithGoal(workflows.Goal{Budget: workflows.USD}),
+			sell.On(workflows.Binding{Subject: "orders.*", Filter: map[string]any{"kind": "new"}, MaxRuns: 2}).
+				WithGoal(workflows.Goal{Budget: workflows.USD}),
 			ship,
 		},
 		Stages: []Stage{pick, pack},
@@ -61,7 +63,9 @@ func shop() Options {
 }
 
 // start runs the app as Main does, in an environment of these variables only.
-func start(t *testing.T, options Options, environment map[string]string, args ...string) (code int, stdout, stderr string) {
+func start(
+	t *testing.T, options Options, environment map[string]string, args ...string,
+) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	code = run(t.Context(), options, args, func(name string) string { return environment[name] }, &out, &errs)
@@ -83,7 +87,10 @@ func TestAnAppDescribesItsPipelinesAndStages(t *testing.T) {
 		Pipelines: []wire.Pipeline{
 			{
 				Name: "sell", Goal: predictor.Goal{Budget: quantity.USD},
-				Bindings: []wire.Binding{{Pipeline: "sell", Subject: "orders.*", Filter: map[string]any{"kind": "new"}, MaxRuns: 2}},
+				Bindings: []wire.Binding{{
+					Pipeline: "sell", Subject: "orders.*", Filter: map[string]any{"kind": "new"},
+					MaxRuns: 2,
+				}},
 			},
 			{Name: "ship"},
 		},
@@ -110,19 +117,27 @@ func TestOptionsThatAreWrongAreRefusedWithExitCodeTwo(t *testing.T) {
 		change func(*Options)
 		want   []string
 	}{
-		"a stage that is not listed": {func(o *Options) { o.Stages = []Stage{pick} }, []string{`stage "pack"`, "app_test.go:", "is not listed in app.Main"}},
+		"a stage that is not listed": {func(o *Options) {
+			o.Stages = []Stage{pick}
+		}, []string{`stage "pack"`, "app_test.go:", "is not listed in app.Main"}},
 		"a stage that is listed twice": {
 			func(o *Options) { o.Stages = append(o.Stages, pick) }, []string{`stage "pick" is listed twice`, "another name"},
 		},
 		"a pipeline that is listed twice": {
-			func(o *Options) { o.Pipelines = append(o.Pipelines, sell) }, []string{`pipeline "sell" is listed twice`, "another name"},
+			func(o *Options) { o.Pipelines = append(o.Pipelines, sell) },
+			[]string{`pipeline "sell" is listed twice`, "another name"},
 		},
 		"a goal that no run can have": {
-			func(o *Options) { o.Pipelines[0] = sell.WithGoal(workflows.Goal{Deadline: -1}) }, []string{"pipeline sell", "negative"},
+			func(o *Options) {
+				o.Pipelines[0] = sell.WithGoal(workflows.Goal{Deadline: -1})
+			}, []string{"pipeline sell", "negative"},
 		},
-		"no pipeline":           {func(o *Options) { o.Pipelines = nil }, []string{"at least one pipeline"}},
-		"no name":               {func(o *Options) { o.Name = "" }, []string{"needs a Name"}},
-		"a name with a space":   {func(o *Options) { o.Name = "my shop" }, []string{`app name "my shop"`, "lower-case letters"}},
+		"no pipeline": {func(o *Options) { o.Pipelines = nil }, []string{"at least one pipeline"}},
+		"no name":     {func(o *Options) { o.Name = "" }, []string{"needs a Name"}},
+		"a name with a space": {
+			func(o *Options) { o.Name = "my shop" },
+			[]string{`app name "my shop"`, "lower-case letters"},
+		},
 		"a name with an at":     {func(o *Options) { o.Name = "shop@2" }, []string{`app name "shop@2"`}},
 		"a name that is a page": {func(o *Options) { o.Name = strings.Repeat("s", 41) }, []string{"at most 40"}},
 	} {
@@ -130,7 +145,11 @@ func TestOptionsThatAreWrongAreRefusedWithExitCodeTwo(t *testing.T) {
 			t.Parallel()
 			options := shop()
 			c.change(&options)
-			for _, environment := range []map[string]string{nil, {wire.RoleEnvironment: wire.RoleChild}, {wire.RoleEnvironment: wire.RoleWorkflows}} {
+			for _, environment := range []map[string]string{
+				nil,
+				{wire.RoleEnvironment: wire.RoleChild},
+				{wire.RoleEnvironment: wire.RoleWorkflows},
+			} {
 				code, stdout, stderr := start(t, options, environment, "describe")
 				if code != 2 || stdout != "" {
 					t.Errorf("with %v: exit code %d and %q, want 2 and nothing", environment, code, stdout)
@@ -163,7 +182,10 @@ func TestAPersonIsToldHowToRunTheApp(t *testing.T) {
 		if code != c.code || stderr != c.problem {
 			t.Errorf("%q: exit code %d, %q; want %d, %q", c.args, code, stderr, c.code, c.problem)
 		}
-		for _, text := range []string{"shop is a Spillway app", "spillway run sell --app ", "spillway run ship --app ", "spillway dev --app ", " describe --json"} {
+		for _, text := range []string{
+			"shop is a Spillway app", "spillway run sell --app ", "spillway run ship --app ",
+			"spillway dev --app ", " describe --json",
+		} {
 			if !strings.Contains(stdout, text) {
 				t.Errorf("%q: got %q, want that it says %q", c.args, stdout, text)
 			}
@@ -174,8 +196,9 @@ func TestAPersonIsToldHowToRunTheApp(t *testing.T) {
 func TestARoleThatLacksItsEnvironmentFailsByTheNameOfTheVariable(t *testing.T) {
 	t.Parallel()
 	complete := map[string]string{
-		wire.RoleEnvironment: wire.RoleWorkflows, wire.BuildEnvironment: "build", wire.ArtifactsEnvironment: artifact.URL(t.TempDir()),
-		wire.TemporalEnvironment: "127.0.0.1:1", wire.NATSEnvironment: "nats://127.0.0.1:1",
+		wire.RoleEnvironment: wire.RoleWorkflows, wire.BuildEnvironment: "build",
+		wire.ArtifactsEnvironment: artifact.URL(t.TempDir()),
+		wire.TemporalEnvironment:  "127.0.0.1:1", wire.NATSEnvironment: "nats://127.0.0.1:1",
 	}
 	with := func(name, value string) map[string]string {
 		changed := maps.Clone(complete)
@@ -186,16 +209,37 @@ func TestARoleThatLacksItsEnvironmentFailsByTheNameOfTheVariable(t *testing.T) {
 		environment map[string]string
 		want        string
 	}{
-		"a slot without artifacts":              {map[string]string{wire.RoleEnvironment: wire.RoleChild}, wire.ArtifactsEnvironment + " is not set"},
-		"a function without artifacts":          {map[string]string{"AWS_LAMBDA_RUNTIME_API": "127.0.0.1:1"}, wire.ArtifactsEnvironment + " is not set"},
-		"a function with a store of no kind":    {map[string]string{"AWS_LAMBDA_RUNTIME_API": "127.0.0.1:1", wire.ArtifactsEnvironment: "ftp://host/a"}, `scheme "ftp" is not supported`},
-		"a slot with a store of no kind":        {map[string]string{wire.RoleEnvironment: wire.RoleChild, wire.ArtifactsEnvironment: "artifacts"}, "has no scheme"},
-		"a worker without a build":              {with(wire.BuildEnvironment, ""), wire.BuildEnvironment + " is not set"},
-		"a worker without artifacts":            {with(wire.ArtifactsEnvironment, ""), wire.ArtifactsEnvironment + " is not set"},
-		"a worker without Temporal":             {with(wire.TemporalEnvironment, ""), wire.TemporalEnvironment + " is not set"},
-		"a worker without NATS":                 {with(wire.NATSEnvironment, ""), wire.NATSEnvironment + " is not set"},
-		"a worker with a window of words":       {with(wire.WindowEnvironment, "wide"), wire.WindowEnvironment},
-		"a worker with a store of no kind":      {with(wire.ArtifactsEnvironment, "s3://bucket"), `scheme "s3" is not supported`},
+		"a slot without artifacts": {
+			map[string]string{wire.RoleEnvironment: wire.RoleChild},
+			wire.ArtifactsEnvironment + " is not set",
+		},
+		"a function without artifacts": {
+			map[string]string{"AWS_LAMBDA_RUNTIME_API": "127.0.0.1:1"},
+			wire.ArtifactsEnvironment + " is not set",
+		},
+		"a function with a store of no kind": {map[string]string{
+			"AWS_LAMBDA_RUNTIME_API":  "127.0.0.1:1",
+			wire.ArtifactsEnvironment: "ftp://host/a",
+		}, `scheme "ftp" is not supported`},
+		"a slot with a store of no kind": {map[string]string{
+			wire.RoleEnvironment:      wire.RoleChild,
+			wire.ArtifactsEnvironment: "artifacts",
+		}, "has no scheme"},
+		"a worker without a build": {with(wire.BuildEnvironment, ""), wire.BuildEnvironment + " is not set"},
+		"a worker without artifacts": {
+			with(wire.ArtifactsEnvironment, ""),
+			wire.ArtifactsEnvironment + " is not set",
+		},
+		"a worker without Temporal": {
+			with(wire.TemporalEnvironment, ""),
+			wire.TemporalEnvironment + " is not set",
+		},
+		"a worker without NATS":           {with(wire.NATSEnvironment, ""), wire.NATSEnvironment + " is not set"},
+		"a worker with a window of words": {with(wire.WindowEnvironment, "wide"), wire.WindowEnvironment},
+		"a worker with a store of no kind": {
+			with(wire.ArtifactsEnvironment, "s3://bucket"),
+			`scheme "s3" is not supported`,
+		},
 		"a worker whose NATS does not answer":   {complete, "connect to NATS at nats://127.0.0.1:1"},
 		"a worker whose NATS has a strange URL": {with(wire.NATSEnvironment, "nats://127.0.0.1:port"), "connect to NATS"},
 	} {
@@ -213,7 +257,8 @@ func TestASlotProcessServesAttemptsUntilItsChannelEnds(t *testing.T) {
 	t.Parallel()
 	theirIn, in := pipe(t)
 	out, theirOut := pipe(t)
-	process := appProcess(t, wire.RoleEnvironment+"="+wire.RoleChild, wire.ArtifactsEnvironment+"="+artifact.URL(t.TempDir()))
+	process := appProcess(t, wire.RoleEnvironment+"="+wire.RoleChild,
+		wire.ArtifactsEnvironment+"="+artifact.URL(t.TempDir()))
 	process.ExtraFiles = []*os.File{theirIn, theirOut}
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
@@ -235,7 +280,10 @@ func TestASlotProcessServesAttemptsUntilItsChannelEnds(t *testing.T) {
 	if err := process.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	task := wire.Task{Version: wire.Version, Run: "r", ID: "pick-0", Stage: predictor.StageID{App: "shop", Build: "b", Name: "pick"}}
+	task := wire.Task{
+		Version: wire.Version, Run: "r", ID: "pick-0",
+		Stage: predictor.StageID{App: "shop", Build: "b", Name: "pick"},
+	}
 	message := wire.ToChild{Start: &wire.StartAttempt{Task: task, Attempt: 1, Input: json.RawMessage(`{"items":3}`)}}
 	if err := json.NewEncoder(in).Encode(message); err != nil {
 		t.Fatal(err)
@@ -254,7 +302,8 @@ func TestASlotProcessServesAttemptsUntilItsChannelEnds(t *testing.T) {
 
 func TestASlotProcessThatNoEngineStartedSaysSo(t *testing.T) {
 	t.Parallel()
-	process := appProcess(t, wire.RoleEnvironment+"="+wire.RoleChild, wire.ArtifactsEnvironment+"="+artifact.URL(t.TempDir()))
+	process := appProcess(t, wire.RoleEnvironment+"="+wire.RoleChild,
+		wire.ArtifactsEnvironment+"="+artifact.URL(t.TempDir()))
 	stderr, err := process.CombinedOutput()
 	if process.ProcessState.ExitCode() != 1 || !strings.Contains(string(stderr), "is started by the engine only") {
 		t.Errorf("got %v, %q; want exit code 1 and who starts it", err, stderr)

@@ -53,11 +53,15 @@ func TestAWorkerAnswersWhatItsPipelinesSayOfInputs(t *testing.T) {
 		{"send", `{"weight":1}`, ""},
 		{"send", `{"weight":-1}`, "weight is negative: give grams"},
 		{"send", `{"weight":13}`, "its Validate panicked: bad luck"},
-		{"send", `{"weight":"much"}`, "decode it as app.parcel: json: cannot unmarshal string into Go struct field parcel.weight of type int"},
+		{"send", `{"weight":"much"}`, "decode it as app.parcel: json: cannot unmarshal string into Go struct field " +
+			"parcel.weight of type int"},
 		{"ship", `5`, ""},
 		{"gone", `{}`, ""},
 	} {
-		if err := encoder.Encode(wire.InputQuestion{ID: uint64(i) + 1, Pipeline: c.pipeline, Input: json.RawMessage(c.input)}); err != nil {
+		if err := encoder.Encode(wire.InputQuestion{
+			ID: uint64(i) + 1, Pipeline: c.pipeline,
+			Input: json.RawMessage(c.input),
+		}); err != nil {
 			t.Fatal(err)
 		}
 		var got wire.InputAnswer

@@ -35,17 +35,20 @@ func finds(t *testing.T, process *exec.Cmd) string {
 	return string(found)
 }
 
-// TestAttackAStageFindsNoPasswordInAWorkflowWorker looks for the password of a build through /proc while its worker is at work, as its user.
+// TestAttackAStageFindsNoPasswordInAWorkflowWorker looks for the password of a build through /proc while its worker is
+// at work, as its user.
 func TestAttackAStageFindsNoPasswordInAWorkflowWorker(t *testing.T) {
 	t.Parallel()
-	reached, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // in the place of Temporal: it never answers
+	// in the place of Temporal: it never answers
+	reached, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = reached.Close() }()
 	address := admitted(t, natstest.Start(t))
 	environment := []string{
-		asApp + "=1", wire.RoleEnvironment + "=" + wire.RoleWorkflows, wire.BuildEnvironment + "=b1", wire.ArtifactsEnvironment + "=" + artifact.URL(spawntest.Everybodys(t)),
+		asApp + "=1", wire.RoleEnvironment + "=" + wire.RoleWorkflows, wire.BuildEnvironment + "=b1",
+		wire.ArtifactsEnvironment + "=" + artifact.URL(spawntest.Everybodys(t)),
 		wire.NATSEnvironment + "=" + address, wire.TemporalEnvironment + "=" + reached.Addr().String(),
 	}
 	start := func(program string, arguments ...string) *exec.Cmd {

@@ -29,8 +29,11 @@ import (
 const connectWait = 30 * time.Second
 
 // serveWorkflows polls the build's workflow queue until ctx ends.
-func serveWorkflows(ctx context.Context, options Options, description wire.App, getenv func(string) string, logger *slog.Logger) error {
-	if err := require(getenv, wire.BuildEnvironment, wire.ArtifactsEnvironment, wire.TemporalEnvironment, wire.NATSEnvironment); err != nil {
+func serveWorkflows(
+	ctx context.Context, options Options, description wire.App, getenv func(string) string, logger *slog.Logger,
+) error {
+	if err := require(getenv, wire.BuildEnvironment, wire.ArtifactsEnvironment, wire.TemporalEnvironment,
+		wire.NATSEnvironment); err != nil {
 		return err
 	}
 	build := getenv(wire.BuildEnvironment)
@@ -139,8 +142,9 @@ func (s *servers) close(ctx context.Context) {
 	s.nats.Close()
 }
 
-// connectNATS connects the workflow worker of a build to the engine's NATS. When the engine refuses it later, as after its keys were made anew,
-// that is told on refused: without hints and results a worker is of no use, and the engine starts it again.
+// connectNATS connects the workflow worker of a build to the engine's NATS. When the engine refuses it later, as after
+// its keys were made anew, that is told on refused: without hints and results a worker is of no use, and the engine
+// starts it again.
 func connectNATS(address, name, build string) (connection *nats.Conn, refused <-chan error, err error) {
 	parsed, err := url.Parse(address)
 	if err != nil { // which shows the password
@@ -150,10 +154,12 @@ func connectNATS(address, name, build string) (connection *nats.Conn, refused <-
 	closed := make(chan error, 1)
 	connection, err = nats.Connect(address, nats.MaxReconnects(-1), nats.Timeout(connectWait), nats.Name(name+"@"+build),
 		nats.ClosedHandler(func(ended *nats.Conn) {
-			closed <- fmt.Errorf("the connection to NATS at %s is closed: %w", shown, cmp.Or(ended.LastError(), nats.ErrConnectionClosed))
+			closed <- fmt.Errorf("the connection to NATS at %s is closed: %w", shown,
+				cmp.Or(ended.LastError(), nats.ErrConnectionClosed))
 		}))
 	if errors.Is(err, nats.ErrAuthorization) {
-		return nil, nil, fmt.Errorf("connect to NATS at %s: %w; it takes only workflow workers that its own engine starts: `spillway dev --app DIR`", shown, err)
+		return nil, nil, fmt.Errorf("connect to NATS at %s: %w; it takes only workflow workers that its own engine starts: "+
+			"`spillway dev --app DIR`", shown, err)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to NATS at %s: %w", shown, err)

@@ -32,7 +32,8 @@ func TestAWorkerThatNATSRefusesSaysSoInOneLineWithoutItsPassword(t *testing.T) {
 		connection.Close()
 		t.Fatal("a wrong password was taken")
 	}
-	if text := err.Error(); !strings.Contains(text, "spillway dev") || strings.Contains(text, password) || strings.Contains(text, "\n") {
+	if text := err.Error(); !strings.Contains(text, "spillway dev") || strings.Contains(text, password) ||
+		strings.Contains(text, "\n") {
 		t.Errorf("got %q, want one line that says what to do and not the password", text)
 	}
 	connection, _, err = connectNATS(parsed.String()+"\n", "app", "b1")

@@ -21,7 +21,10 @@ func (c Chain) App() wire.App {
 	if err != nil {
 		panic(fmt.Sprintf("chain %s has no description: %v", c.d.Name, err)) // Parse has checked all that it depends on
 	}
-	app := wire.App{Version: wire.Version, Name: c.d.Name, Pipelines: []wire.Pipeline{described}, WorkflowVersion: wire.WorkflowVersion}
+	app := wire.App{
+		Version: wire.Version, Name: c.d.Name, Pipelines: []wire.Pipeline{described},
+		WorkflowVersion: wire.WorkflowVersion,
+	}
 	for i := range c.d.Stages {
 		app.Stages = append(app.Stages, c.d.Stages[i].described())
 	}
@@ -73,7 +76,8 @@ func (c command) Describe() wire.Stage { return c.stage }
 
 // Call fails: there is no function to call.
 func (c command) Call(context.Context, json.RawMessage) (json.RawMessage, error) {
-	return nil, fmt.Errorf("stage %s: %w: run the chain with an engine, such as `spillway run`", c.stage.Name, runs.ErrHostRuns)
+	return nil, fmt.Errorf("stage %s: %w: run the chain with an engine, such as `spillway run`", c.stage.Name,
+		runs.ErrHostRuns)
 }
 
 // Recommend returns what is proposed.
@@ -142,7 +146,10 @@ func (c Chain) schema() (json.RawMessage, error) {
 
 // object is the schema of an object of which every field is named.
 func object() *jsonschema.Schema {
-	return &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}, AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
+	return &jsonschema.Schema{
+		Type: "object", Properties: map[string]*jsonschema.Schema{},
+		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
+	}
 }
 
 func (p *parameter) schema() *jsonschema.Schema {

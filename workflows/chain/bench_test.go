@@ -9,7 +9,8 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
-// BenchmarkCommands makes the commands of the largest stages. It happens within one workflow task, which Temporal's SDK ends after a second.
+// BenchmarkCommands makes the commands of the largest stages. It happens within one workflow task, which Temporal's SDK
+// ends after a second.
 func BenchmarkCommands(b *testing.B) {
 	parsed, err := Parse("chain.yaml", []byte(`name: wide
 code: none
@@ -34,7 +35,8 @@ stages:
 	}
 	ref := activities.Ref{Digest: strings.Repeat("a", 64), Bytes: 1}
 	for range maxTasks {
-		bound.results["many"] = append(bound.results["many"], wire.CommandResult{Outputs: map[string]wire.CommandFile{"model": {Path: "model.pt", Artifact: ref}}})
+		bound.results["many"] = append(bound.results["many"],
+			wire.CommandResult{Outputs: map[string]wire.CommandFile{"model": {Path: "model.pt", Artifact: ref}}})
 	}
 	for name, want := range map[string]int{"many": maxTasks, "gather": 10} {
 		b.Run(name, func(b *testing.B) {

@@ -17,11 +17,12 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Chain is a pipeline of command stages that was read and found to be right. It is a value that is never changed: any number of goroutines
-// may use it. Its JSON is for storing it. The zero value is no chain.
+// Chain is a pipeline of command stages that was read and found to be right. It is a value that is never changed: any
+// number of goroutines may use it. Its JSON is for storing it. The zero value is no chain.
 type Chain struct{ d definition }
 
-// definition is what a chain says; Parse has checked it. Texts are kept as they were written, so that their values take their place in a run.
+// definition is what a chain says; Parse has checked it. Texts are kept as they were written, so that their values take
+// their place in a run.
 type definition struct {
 	Name         string            `json:"name"`
 	Goal         predictor.Goal    `json:"goal"`
@@ -98,7 +99,8 @@ type variable struct {
 // MarshalJSON encodes the chain so that UnmarshalJSON restores it.
 func (c Chain) MarshalJSON() ([]byte, error) { return json.Marshal(c.d) }
 
-// UnmarshalJSON restores what MarshalJSON encoded. It does not check it: where others may have written it, ask Validate before anything else.
+// UnmarshalJSON restores what MarshalJSON encoded. It does not check it: where others may have written it, ask Validate
+// before anything else.
 func (c *Chain) UnmarshalJSON(encoded []byte) error {
 	var d definition
 	if err := json.Unmarshal(encoded, &d); err != nil {
@@ -111,7 +113,8 @@ func (c *Chain) UnmarshalJSON(encoded []byte) error {
 // Name returns the name of the chain: that of its app and of its only pipeline.
 func (c Chain) Name() string { return c.d.Name }
 
-// Digest identifies the build: 12 hexadecimal digits that change with everything that the chain says and with the content of what was packed.
+// Digest identifies the build: 12 hexadecimal digits that change with everything that the chain says and with the
+// content of what was packed.
 func (c Chain) Digest() string {
 	encoded, err := json.Marshal(c.d)
 	if err != nil {
@@ -153,7 +156,8 @@ func (c Chain) Files() []Local {
 	return files
 }
 
-// With returns the chain with what was packed, by use, in place. It fails when something is missing or packed as what it cannot be.
+// With returns the chain with what was packed, by use, in place. It fails when something is missing or packed as what
+// it cannot be.
 func (c Chain) With(packed map[string]Packed) (Chain, error) {
 	d := c.d
 	d.Inputs = slices.Clone(d.Inputs)

@@ -61,7 +61,11 @@ func packed(tb testing.TB, c chain.Chain) chain.Chain {
 func TestAChainSaysWhatMustBePackedAndTakesIt(t *testing.T) {
 	t.Parallel()
 	c := mustParse(t, churn)
-	want := []chain.Local{{Use: "code", Path: "."}, {Use: "requirements", Path: "requirements.txt"}, {Use: "inputs.raw", Path: "data/raw.csv"}}
+	want := []chain.Local{
+		{Use: "code", Path: "."},
+		{Use: "requirements", Path: "requirements.txt"},
+		{Use: "inputs.raw", Path: "data/raw.csv"},
+	}
 	if diff := cmp.Diff(want, c.Files()); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
@@ -109,7 +113,8 @@ func TestAChainDescribesItselfAsAnAppDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantStages := `[
-  {"name":"prepare","declared":{"cpu_milli":0,"memory_bytes":1073741824},"max_attempts":3,"pool_only":true,"command":true},
+  {"name":"prepare","declared":{"cpu_milli":0,"memory_bytes":1073741824},"max_attempts":3,
+    "pool_only":true,"command":true},
   {"name":"train","declared":{"cpu_milli":0,"memory_bytes":0},"max_attempts":3,"pool_only":true,"command":true},
   {"name":"pick","declared":{"cpu_milli":0,"memory_bytes":0},"max_attempts":3,"pool_only":true,"command":true}]`
 	if diff := cmp.Diff(value(t, wantStages), value(t, string(text))); diff != "" {
@@ -119,11 +124,14 @@ func TestAChainDescribesItselfAsAnAppDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantPipeline := `{"name":"churn","validates":true,"goal":{"deadline_ns":1800000000000,"budget_picodollars":2000000000000,"minimise":"cost"},
+	wantPipeline := `{"name":"churn","validates":true,"goal":{"deadline_ns":1800000000000,
+	"budget_picodollars":2000000000000,"minimise":"cost"},
 	"bindings":[{"pipeline":"churn","subject":"data.new","filter":{"kind":"csv"},"max_runs":1,"goal":{}},
 	{"pipeline":"churn","schedule":"@daily","input":{"epochs":10},"goal":{}}],
-	"input_schema":{"type":"object","additionalProperties":false,"properties":{"epochs":{"type":"integer","default":3},"lr":{"type":"number","default":0.1},
-	"inputs":{"type":"object","description":"artifacts that take the place of inputs of the chain","additionalProperties":false,
+	"input_schema":{"type":"object","additionalProperties":false,
+	"properties":{"epochs":{"type":"integer","default":3},"lr":{"type":"number","default":0.1},
+	"inputs":{"type":"object",
+	"description":"artifacts that take the place of inputs of the chain","additionalProperties":false,
 	"properties":{"raw":{"type":"object","additionalProperties":false,"required":["digest","bytes"],
 	"properties":{"digest":{"type":"string"},"bytes":{"type":"integer"}}}}}}}}`
 	if diff := cmp.Diff(value(t, wantPipeline), value(t, string(pipeline))); diff != "" {
@@ -139,8 +147,9 @@ func TestAStageOfAChainIsAProgramThatAHostRuns(t *testing.T) {
 		t.Fatalf("stages %v, want a", stages)
 	}
 	want := wire.Stage{
-		Name: "a", Declared: quantity.Size{CPU: 2 * quantity.Core, Memory: quantity.GiB}, MaxAttempts: 2, PoolOnly: true, Command: true,
-		Cache: true, CacheVersion: "2", CacheFor: 24 * time.Hour,
+		Name: "a", Declared: quantity.Size{CPU: 2 * quantity.Core, Memory: quantity.GiB}, MaxAttempts: 2, PoolOnly: true,
+		Command: true,
+		Cache:   true, CacheVersion: "2", CacheFor: 24 * time.Hour,
 	}
 	if diff := cmp.Diff(want, stages[0].Describe()); diff != "" {
 		t.Errorf("description (-want +got):\n%s", diff)
@@ -149,7 +158,8 @@ func TestAStageOfAChainIsAProgramThatAHostRuns(t *testing.T) {
 	if want := (wire.Stage{Name: "a", MaxAttempts: 3, PoolOnly: true, Command: true, NoCache: true}); plain != want {
 		t.Errorf("without hints: %+v, want %+v", plain, want)
 	}
-	if _, err := stages[0].Call(t.Context(), nil); !errors.Is(err, runs.ErrHostRuns) || !strings.Contains(err.Error(), "stage a") {
+	if _, err := stages[0].Call(t.Context(), nil); !errors.Is(err, runs.ErrHostRuns) ||
+		!strings.Contains(err.Error(), "stage a") {
 		t.Errorf("called: %v, want ErrHostRuns and the stage", err)
 	}
 	proposed := wire.Proposal{Size: quantity.Size{CPU: 500}}
@@ -168,7 +178,8 @@ func TestAStageOfAChainNeedNotBeListed(t *testing.T) {
 
 func TestTheInputSchemaTakesWhatARunTakes(t *testing.T) {
 	t.Parallel()
-	c := mustParse(t, top("parameters: {epochs: 3, lr: 0.1, tag: x, fast: true, rates: [1, 2], path: {type: string}}", "inputs: {raw: r}"))
+	c := mustParse(t, top("parameters: {epochs: 3, lr: 0.1, tag: x, fast: true, rates: [1, 2], path: {type: string}}",
+		"inputs: {raw: r}"))
 	var schema jsonschema.Schema
 	if err := json.Unmarshal(c.App().Pipelines[0].Input, &schema); err != nil {
 		t.Fatal(err)
@@ -218,7 +229,8 @@ func TestASingleIsTheSameBuildWhateverItRuns(t *testing.T) {
 		t.Errorf("files %v: want none, the command comes with the run", files)
 	}
 	app := first.App()
-	if len(app.Stages) != 1 || !app.Stages[0].Command || app.Stages[0].Name != "train" || app.Pipelines[0].Name != "train" {
+	if len(app.Stages) != 1 || !app.Stages[0].Command || app.Stages[0].Name != "train" ||
+		app.Pipelines[0].Name != "train" {
 		t.Errorf("app %+v: want one command stage of the pipeline's name", app)
 	}
 	var schema jsonschema.Schema
@@ -231,7 +243,8 @@ func TestASingleIsTheSameBuildWhateverItRuns(t *testing.T) {
 	}
 	input, err := json.Marshal(chain.SingleInput{Command: wire.Command{
 		Arguments: []string{"python", "train.py"}, Code: ref("a"), Environment: map[string]string{"A": "b"},
-		Files: []wire.CommandFile{{Path: "x", Artifact: ref("b")}}, Outputs: []wire.CommandOutput{{Name: "m", Path: "m"}}, KeepChanged: true,
+		Files: []wire.CommandFile{{Path: "x", Artifact: ref("b")}}, Outputs: []wire.CommandOutput{{Name: "m", Path: "m"}},
+		KeepChanged: true,
 	}, MaxAttempts: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -77,7 +77,8 @@ func (c *chainReader) checkFile(u use) error {
 	case toOutput:
 		s, err := c.output(to)
 		if err == nil && s.fansOut() && !isDirectory {
-			return fmt.Errorf("%s is one file for each task of %s; put them into a directory, such as %s/: %s", u.text, to.stage, u.path, u.text)
+			return fmt.Errorf("%s is one file for each task of %s; put them into a directory, such as %s/: %s", u.text, to.stage,
+				u.path, u.text)
 		}
 		return err
 	case toVariable:
@@ -154,11 +155,14 @@ func (c *chainReader) checkVariable(u use) error {
 	case toOutput:
 		s, err := c.output(to)
 		if err == nil && !s.fansOut() {
-			return fmt.Errorf(`%s is one file or directory, and not a list; report a list, such as {"result": {"shards": [...]}}, and fan out over %s.result.shards`, u.text, to.stage)
+			return fmt.Errorf(
+				`%s is one file or directory, and not a list; report a list, such as {"result": {"shards": [...]}}, and fan out `+
+					`over %s.result.shards`, u.text, to.stage)
 		}
 		return err
 	default:
-		return fmt.Errorf("%q is no list of values; give [1, 2, 3], {from: 1, to: 3}, parameters.NAME, STAGE.result.KEY, or STAGE.OUTPUT of a stage that fans out", u.text)
+		return fmt.Errorf("%q is no list of values; give [1, 2, 3], {from: 1, to: 3}, parameters.NAME, STAGE.result.KEY, "+
+			"or STAGE.OUTPUT of a stage that fans out", u.text)
 	}
 }
 
@@ -167,7 +171,8 @@ func (c *chainReader) checkValue(u use) error {
 	to := parseReference(u.text)
 	if to.kind == toResult {
 		if u.stage < 0 {
-			return fmt.Errorf("${%s} is not known for every stage; move it to the environment of the stages that need it", u.text)
+			return fmt.Errorf("${%s} is not known for every stage; move it to the environment of the stages that need it",
+				u.text)
 		}
 		s, err := c.stageNamed(to.stage)
 		if err == nil && s.fansOut() {
@@ -177,7 +182,8 @@ func (c *chainReader) checkValue(u use) error {
 	}
 	if v := c.variable(u.stage, u.text); v != nil {
 		if v.From != "" && parseReference(v.From).kind == toOutput {
-			return fmt.Errorf("${%s} is a file; put it where the program finds it with files, such as {path: %s}", u.text, u.text)
+			return fmt.Errorf("${%s} is a file; put it where the program finds it with files, such as {path: %s}", u.text,
+				u.text)
 		}
 		return nil
 	}
@@ -193,7 +199,8 @@ func (c *chainReader) checkValue(u use) error {
 			known = append(known, v.Name)
 		}
 	}
-	return fmt.Errorf("${%s} is no parameter and no variable of for_each; %s; write $${%s} to leave it to the shell", u.text, suggestion(u.text, known), u.text)
+	return fmt.Errorf("${%s} is no parameter and no variable of for_each; %s; write $${%s} to leave it to the shell",
+		u.text, suggestion(u.text, known), u.text)
 }
 
 // checkNames refuses names that stand for two things within a stage.
@@ -205,7 +212,8 @@ func (c *chainReader) checkNames(s *stage) {
 		_, inStage := s.Environment[name]
 		_, inChain := c.d.Environment[name]
 		if inStage || inChain {
-			c.report(c.names[s.Name], "${%s} in run of stage %s is an environment variable as well; rename one of them", name, s.Name)
+			c.report(c.names[s.Name], "${%s} in run of stage %s is an environment variable as well; rename one of them", name,
+				s.Name)
 		}
 	}
 }
@@ -237,7 +245,8 @@ func (c *chainReader) checkOrder() {
 			case state[next] == open:
 				cycle := append(slices.Clone(way[slices.Index(way, name):]), name)
 				slices.Reverse(cycle) // in the order in which they would run
-				c.report(c.names[name], "stages wait for each other: %s; take one of these references out", strings.Join(cycle, " -> "))
+				c.report(c.names[name], "stages wait for each other: %s; take one of these references out",
+					strings.Join(cycle, " -> "))
 			}
 		}
 		way = way[:len(way)-1]
@@ -259,7 +268,8 @@ func (c *chainReader) checkPlaces() {
 		}
 		for _, other := range taken[u.stage] {
 			if overlap(strings.TrimSuffix(u.path, "/"), strings.TrimSuffix(other.path, "/")) {
-				c.report(u.where, "%s would be put over %s, which is at %s; give it a place of its own", u.text, other.text, other.path)
+				c.report(u.where, "%s would be put over %s, which is at %s; give it a place of its own", u.text, other.text,
+					other.path)
 				break
 			}
 		}

@@ -17,8 +17,8 @@ import (
 // maxFiles bounds the files of all tasks of a stage together: fan-ins of fan-ins grow as a product.
 const maxFiles = 100_000
 
-// form is a stage within a run, with all in place that its tasks have in common: thousands of them are made within one workflow task,
-// which may not take longer than a second.
+// form is a stage within a run, with all in place that its tasks have in common: thousands of them are made within one
+// workflow task, which may not take longer than a second.
 type form struct {
 	stage       *stage
 	command     wire.Command               // without what each task has of its own
@@ -53,7 +53,8 @@ func (b *binding) commands(s *stage) ([]wire.Command, error) {
 			commands[i].Files = commands[0].Files // none is changed any more
 		}
 		if files += len(commands[i].Files); files > maxFiles {
-			return nil, fmt.Errorf("its tasks are given more than %d files in all: gather them into a directory in a stage between", maxFiles)
+			return nil, fmt.Errorf("its tasks are given more than %d files in all: gather them into a directory in a "+
+				"stage between", maxFiles)
 		}
 	}
 	return commands, nil
@@ -105,7 +106,8 @@ func (b *binding) valuesIn(s *stage, texts []string) (map[string]json.RawMessage
 				return nil, err
 			}
 			if kind := typeOf(value); kind == "" || kind == "array" {
-				return nil, fmt.Errorf("%s is %s: only a number, a truth value or a text can be put into a text", name, shortened(string(value)))
+				return nil, fmt.Errorf("%s is %s: only a number, a truth value or a text can be put into a text", name,
+					shortened(string(value)))
 			}
 			if err := checkText(value); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
@@ -149,8 +151,8 @@ func (f *form) fill(variables map[string]json.RawMessage) (wire.Command, error) 
 
 // shellForm is a script for the shell with the values that it reads from its environment.
 //
-// Parameters and variables are there under their own names, which begin with a lower-case letter; names of reported values are no names of
-// environment variables.
+// Parameters and variables are there under their own names, which begin with a lower-case letter; names of reported
+// values are no names of environment variables.
 type shellForm struct {
 	script     string
 	variables  map[string]string // names of environment variables, by name of value
@@ -176,12 +178,15 @@ func newShellForm(text string) shellForm {
 
 var wholeNumber = regexp.MustCompile(`^-?[0-9]{1,18}$`)
 
-// command runs the script with these values. In arithmetic only whole numbers are taken: some shells read what else stands there as
-// expressions, which may run commands (https://mywiki.wooledge.org/ArithmeticExpression).
-func (s shellForm) command(value func(name string) string) (arguments []string, environment map[string]string, err error) {
+// command runs the script with these values. In arithmetic only whole numbers are taken: some shells read what else
+// stands there as expressions, which may run commands (https://mywiki.wooledge.org/ArithmeticExpression).
+func (s shellForm) command(
+	value func(name string) string,
+) (arguments []string, environment map[string]string, err error) {
 	for _, name := range s.arithmetic {
 		if text := value(name); !wholeNumber.MatchString(text) {
-			return nil, nil, fmt.Errorf("${%s} stands in $(( )) and is %q: only a whole number can be reckoned with there", name, shortened(text))
+			return nil, nil, fmt.Errorf("${%s} stands in $(( )) and is %q: only a whole number can be reckoned with there", name,
+				shortened(text))
 		}
 	}
 	for _, name := range workflow.DeterministicKeys(s.variables) {

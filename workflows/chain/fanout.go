@@ -105,7 +105,8 @@ func (b *binding) value(to reference) (json.RawMessage, error) {
 	}
 	value, found := results[0].Values[to.name]
 	if !found {
-		return nil, fmt.Errorf("stage %s did not report %q; %s", to.stage, to.name, suggestion(to.name, workflow.DeterministicKeys(results[0].Values)))
+		return nil, fmt.Errorf("stage %s did not report %q; %s", to.stage, to.name,
+			suggestion(to.name, workflow.DeterministicKeys(results[0].Values)))
 	}
 	return json.Marshal(value)
 }

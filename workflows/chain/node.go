@@ -19,7 +19,8 @@ import (
 // Bounds of a chain's text.
 const (
 	maxBytes = 1 << 20
-	// maxNodes bounds the values of a document with its aliases expanded: a few lines of aliases of aliases stand for billions.
+	// maxNodes bounds the values of a document with its aliases expanded: a few lines of aliases of aliases stand for
+	// billions.
 	maxNodes = 100_000
 	maxDepth = 64
 	// maxKeys bounds the keys of one mapping, such as the files of a stage.
@@ -40,14 +41,18 @@ type place struct{ line, column int }
 func at(node *yaml.Node) place { return place{node.Line, node.Column} }
 
 func (r *reader) report(where place, format string, args ...any) {
-	r.problems = append(r.problems, Problem{File: r.file, Line: max(1, where.line), Column: max(1, where.column), Text: fmt.Sprintf(format, args...)})
+	r.problems = append(r.problems, Problem{
+		File: r.file, Line: max(1, where.line), Column: max(1, where.column),
+		Text: fmt.Sprintf(format, args...),
+	})
 }
 
 // document parses text and returns its root; nil when there is none that can be read.
 func (r *reader) document(text []byte) *yaml.Node {
 	top := place{1, 1}
 	if len(text) > maxBytes {
-		r.report(top, "the file has %d bytes: a chain has at most %d; put data into files and name them under inputs", len(text), maxBytes)
+		r.report(top, "the file has %d bytes: a chain has at most %d; put data into files and name them under inputs",
+			len(text), maxBytes)
 		return nil
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
@@ -71,13 +76,15 @@ func (r *reader) document(text []byte) *yaml.Node {
 	root := document.Content[0]
 	left := maxNodes
 	if node := tooLarge(root, maxDepth, &left); node != nil {
-		r.report(at(node), "the file is nested more than %d deep or stands for more than %d values; use fewer aliases", maxDepth, maxNodes)
+		r.report(at(node), "the file is nested more than %d deep or stands for more than %d values; use fewer aliases",
+			maxDepth, maxNodes)
 		return nil
 	}
 	return root
 }
 
-// tooLarge returns the node at which more than left values were seen, or the nesting was deeper than depth; nil when there is none.
+// tooLarge returns the node at which more than left values were seen, or the nesting was deeper than depth; nil when
+// there is none.
 func tooLarge(node *yaml.Node, depth int, left *int) *yaml.Node {
 	if *left--; *left < 0 || depth < 0 {
 		return node
@@ -106,7 +113,8 @@ func (r *reader) syntax(err error) {
 			line = n
 		}
 	}
-	r.report(place{line, 1}, "not YAML: %s; look at the indentation, colons and quotes here and on the line before", message)
+	r.report(place{line, 1}, "not YAML: %s; look at the indentation, colons and quotes here and on the line before",
+		message)
 }
 
 // resolve returns what an alias stands for.
@@ -171,7 +179,8 @@ func (r *reader) fields(node *yaml.Node, what string, read map[string]func(value
 	for _, e := range r.entries(node, what) {
 		field, known := read[e.key.Value]
 		if !known {
-			r.report(at(e.key), "unknown key %q in %s; %s", e.key.Value, what, suggestion(e.key.Value, workflow.DeterministicKeys(read)))
+			r.report(at(e.key), "unknown key %q in %s; %s", e.key.Value, what,
+				suggestion(e.key.Value, workflow.DeterministicKeys(read)))
 			continue
 		}
 		field(e.value)
@@ -204,7 +213,8 @@ func (r *reader) text(node *yaml.Node, what, example string) (string, bool) {
 // plain reads a string, or a number or truth value as it is written.
 func (r *reader) plain(node *yaml.Node, what, example string) (string, bool) {
 	node = resolve(node)
-	if node.Kind != yaml.ScalarNode || !slices.Contains([]string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}, node.ShortTag()) {
+	if node.Kind != yaml.ScalarNode || !slices.Contains([]string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"},
+		node.ShortTag()) {
 		r.report(at(node), "%s is %s; give text, such as %s", what, kindOf(node), example)
 		return "", false
 	}

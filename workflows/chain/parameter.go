@@ -135,7 +135,8 @@ func (p *parameter) check(value json.RawMessage) error {
 	}
 }
 
-// takes reports whether value has the parameter's type, as JSON Schema has it: 3 is a number as well, and 3.0 an integer.
+// takes reports whether value has the parameter's type, as JSON Schema has it: 3 is a number as well, and 3.0 an
+// integer.
 func (p *parameter) takes(value json.RawMessage) bool {
 	switch x, isNumber := number(value); p.Type {
 	case "number":

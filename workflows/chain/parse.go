@@ -22,8 +22,8 @@ type Checks struct {
 	Binding func(wire.Binding) error
 }
 
-// Parse reads a chain. The file's name is only for messages. When something is wrong it returns an *Error with all that is.
-// It does nothing but what checks does.
+// Parse reads a chain. The file's name is only for messages. When something is wrong it returns an *Error with all that
+// is. It does nothing but what checks does.
 func Parse(file string, text []byte, checks Checks) (Chain, error) {
 	c := &chainReader{reader: reader{file: file}, checks: checks}
 	if root := c.document(text); root != nil {
@@ -165,7 +165,8 @@ func (c *chainReader) local(node *yaml.Node, text, what string, file, dir bool) 
 	return path
 }
 
-// environmentName is what POSIX promises to carry: https://pubs.opengroup.org/onlinepubs/9699919799/basedefs/V1_chap08.html.
+// environmentName is what POSIX promises to carry:
+// https://pubs.opengroup.org/onlinepubs/9699919799/basedefs/V1_chap08.html.
 var environmentName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // reservedEnvironment begins the names of what every command is told.
@@ -180,7 +181,8 @@ func (c *chainReader) environment(node *yaml.Node, stage int) map[string]string 
 			c.report(at(e.key), "environment variable %q: use letters, digits and '_', and begin with no digit", name)
 			continue
 		case strings.HasPrefix(name, reservedEnvironment):
-			c.report(at(e.key), "environment variable %s: names that begin with %s are set by Spillway; use another", name, reservedEnvironment)
+			c.report(at(e.key), "environment variable %s: names that begin with %s are set by Spillway; use another", name,
+				reservedEnvironment)
 			continue
 		}
 		if text, ok := c.plain(e.value, "environment variable "+name, `"1"`); ok {
@@ -208,7 +210,8 @@ func (c *chainReader) mistakes(node *yaml.Node, text string, mistakes []mistake)
 	}
 }
 
-// within is the place of a byte of a text: in a literal block each line of the text is one of the file, elsewhere it is where the text begins.
+// within is the place of a byte of a text: in a literal block each line of the text is one of the file, elsewhere it is
+// where the text begins.
 func within(node *yaml.Node, text string, offset int) place {
 	where := at(node)
 	if node.Style&yaml.LiteralStyle != 0 {

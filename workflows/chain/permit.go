@@ -13,9 +13,10 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
-// Permits returns nil when a run of the chain may ask a host for this command in this stage: it is what the file says, whatever the values of
-// parameters and variables are and whatever the files hold. Whoever runs commands asks, so that one that came another way than from a
-// run of the chain is not run. The command of a Single comes with its run, and is refused here: see SingleInput.
+// Permits returns nil when a run of the chain may ask a host for this command in this stage: it is what the file says,
+// whatever the values of parameters and variables are and whatever the files hold. Whoever runs commands asks, so that
+// one that came another way than from a run of the chain is not run. The command of a Single comes with its run, and is
+// refused here: see SingleInput.
 func (c Chain) Permits(name string, command wire.Command) error {
 	refused := func(what string) error {
 		return fmt.Errorf("stage %s of chain %s declares another command: %s", name, c.d.Name, what)

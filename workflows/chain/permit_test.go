@@ -93,7 +93,8 @@ func TestAttackASinglePermitsNoCommandThatItsRunDoesNotBring(t *testing.T) {
 		t.Error("permitted without a run")
 	}
 	var in chain.SingleInput
-	if err := json.Unmarshal([]byte(`{"command":{"arguments":["id"],"environment":{},"code":{"digest":"","bytes":0}}}`), &in); err != nil {
+	if err := json.Unmarshal([]byte(`{"command":{"arguments":["id"],"environment":{},"code":{"digest":"","bytes":0}}}`),
+		&in); err != nil {
 		t.Fatal(err)
 	}
 	if err := in.Permits(wire.Command{Arguments: []string{"id"}}); err != nil {

@@ -11,7 +11,8 @@ import (
 
 // Problem is one thing that is wrong with a chain, and where.
 type Problem struct {
-	// File is the file as Parse was told it; Line and Column count from 1. Of Validate it is the place within the chain, and both are 0.
+	// File is the file as Parse was told it; Line and Column count from 1. Of Validate it is the place within the chain,
+	// and both are 0.
 	File         string
 	Line, Column int
 	// Text says what is wrong and what to do.

@@ -81,7 +81,8 @@ func (r *reader) memory(node *yaml.Node) quantity.Bytes {
 	}
 	bytes, err := quantity.ParseBytes(text)
 	if err != nil {
-		r.report(at(node), "memory is %q; give at most %s with its unit, such as 512MiB, 1.5GiB or 2GB", text, quantity.Bytes(maxMemory))
+		r.report(at(node), "memory is %q; give at most %s with its unit, such as 512MiB, 1.5GiB or 2GB", text,
+			quantity.Bytes(maxMemory))
 	}
 	return bytes
 }

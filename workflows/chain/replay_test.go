@@ -13,7 +13,8 @@ import (
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
-// The histories are those of runs of the chains beside them, of the first chunk of the stage `work` of the first, and of a Single.
+// The histories are those of runs of the chains beside them, of the first chunk of the stage `work` of the first, and
+// of a Single.
 
 func replay(tb testing.TB, history string, c chain.Chain) {
 	tb.Helper()
@@ -27,7 +28,8 @@ func TestRecordedRunsGoOnWithTheCodeAsItIsNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for history, c := range map[string]chain.Chain{
-		"report.json": testChain(t, "report"), "report-chunk.json": testChain(t, "report"), "fail.json": testChain(t, "fail"), "single.json": single,
+		"report.json": testChain(t, "report"), "report-chunk.json": testChain(t, "report"), "fail.json": testChain(t, "fail"),
+		"single.json": single,
 	} {
 		t.Run(history, func(t *testing.T) {
 			t.Parallel()
@@ -39,8 +41,11 @@ func TestRecordedRunsGoOnWithTheCodeAsItIsNow(t *testing.T) {
 func TestAReplayIsRefusedWhenTheChainChanged(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]struct{ history, from, to string }{
-		"a stage more":       {"report", "stages:\n", "stages:\n  first: {run: [first]}\n"},
-		"a stage less":       {"report", "  worst:\n    for_each: {loss: work.result.loss}\n    run: [worst, \"${loss}\"]\n", "  worst: {run: [worst]}\n"},
+		"a stage more": {"report", "stages:\n", "stages:\n  first: {run: [first]}\n"},
+		"a stage less": {
+			"report", "  worst:\n    for_each: {loss: work.result.loss}\n    run: [worst, \"${loss}\"]\n",
+			"  worst: {run: [worst]}\n",
+		},
 		"another fan-out":    {"report", "half: [a, b]", "half: [a]"},
 		"an earlier start":   {"report", "    after: [check, worst]\n", ""},
 		"the failure is not": {"fail", ", for_each: {i: {to: 5}}, attempts: 1", ""},

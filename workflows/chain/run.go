@@ -24,9 +24,11 @@ type Result struct {
 type StageResult struct {
 	// Tasks is how many there were.
 	Tasks int `json:"tasks"`
-	// Outputs are the files kept, by name, each in the order of the tasks; the zero CommandFile where a task left out an optional one.
+	// Outputs are the files kept, by name, each in the order of the tasks; the zero CommandFile where a task left out an
+	// optional one.
 	Outputs map[string][]wire.CommandFile `json:"outputs,omitempty"`
-	// Values are what the programs reported as their results, in the order of the tasks. Only stages that no other waits for have them.
+	// Values are what the programs reported as their results, in the order of the tasks. Only stages that no other waits
+	// for have them.
 	Values []map[string]any `json:"values,omitempty"`
 	// Changed are the files that the command of a Single made or changed, when it was asked to keep them.
 	Changed *activities.Ref `json:"changed,omitempty"`
@@ -37,7 +39,8 @@ func refuse(kind string, err error) error {
 	return temporal.NewNonRetryableApplicationError(err.Error(), kind, nil)
 }
 
-// run is the workflow of a chain: it starts each stage as soon as all that it needs is there, and stops all at the first that fails.
+// run is the workflow of a chain: it starts each stage as soon as all that it needs is there, and stops all at the
+// first that fails.
 func (c Chain) run(ctx workflow.Context, encoded json.RawMessage) (Result, error) {
 	b, err := c.bind(encoded)
 	if err != nil {
@@ -217,7 +220,8 @@ type binding struct {
 func (c Chain) bind(encoded json.RawMessage) (*binding, error) {
 	d := c.d
 	b := &binding{
-		chain: &d, parameters: map[string]json.RawMessage{}, inputs: map[string]source{}, results: map[string][]wire.CommandResult{},
+		chain: &d, parameters: map[string]json.RawMessage{}, inputs: map[string]source{},
+		results: map[string][]wire.CommandResult{},
 	}
 	given := map[string]json.RawMessage{}
 	if len(encoded) > 0 && string(encoded) != "null" {

@@ -57,7 +57,9 @@ func environment(tb testing.TB, c chain.Chain, run host) *testsuite.TestWorkflow
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(on)}})
 	runs.Register(env, on, []runs.AnyPipeline{c.Pipeline()})
 	for _, stage := range c.Stages() {
-		env.RegisterActivityWithOptions(func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+		env.RegisterActivityWithOptions(func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result,
+			error,
+		) {
 			var command wire.Command
 			if err := json.Unmarshal(input, &command); err != nil {
 				return wire.Result{}, err
@@ -117,15 +119,21 @@ func TestARunPutsValuesAndFilesWhereTheChainSays(t *testing.T) {
 	wantTrain := wire.Command{
 		Arguments: []string{"python", "train.py", "--lr", "0.01", "--epochs", "5"}, Code: ref("a"), Requirements: ref("b"),
 		Environment: map[string]string{"PYTHONHASHSEED": "0"}, Files: clean,
-		Outputs: []wire.CommandOutput{{Name: "model", Path: "model.pt"}}, Parameters: map[string]float64{"lr": 0.01, "seed": 2, "epochs": 5},
+		Outputs:    []wire.CommandOutput{{Name: "model", Path: "model.pt"}},
+		Parameters: map[string]float64{"lr": 0.01, "seed": 2, "epochs": 5},
 	}
 	if diff := cmp.Diff(wantTrain, r.commands["train-4"]); diff != "" {
 		t.Errorf("the fifth of six trainings (-want +got):\n%s", diff)
 	}
 	wantPrepare := wire.Command{
-		Arguments: []string{"sh", "-e", "-c", "python prepare.py --in raw.csv --out clean.csv"}, Code: ref("a"), Requirements: ref("b"),
-		Environment: map[string]string{"PYTHONHASHSEED": "0"}, Files: []wire.CommandFile{{Path: "raw.csv", Artifact: ref("c")}},
-		Outputs: []wire.CommandOutput{{Name: "clean", Path: "clean.csv"}, {Name: "plots", Path: "plots", Optional: true}},
+		Arguments: []string{"sh", "-e", "-c", "python prepare.py --in raw.csv --out clean.csv"}, Code: ref("a"),
+		Requirements: ref("b"),
+		Environment:  map[string]string{"PYTHONHASHSEED": "0"},
+		Files:        []wire.CommandFile{{Path: "raw.csv", Artifact: ref("c")}},
+		Outputs: []wire.CommandOutput{
+			{Name: "clean", Path: "clean.csv"},
+			{Name: "plots", Path: "plots", Optional: true},
+		},
 	}
 	if diff := cmp.Diff(wantPrepare, r.commands["prepare-0"]); diff != "" {
 		t.Errorf("prepare (-want +got):\n%s", diff)
@@ -134,10 +142,12 @@ func TestARunPutsValuesAndFilesWhereTheChainSays(t *testing.T) {
 	for _, file := range r.commands["pick-0"].Files {
 		models = append(models, file.Path)
 	}
-	if diff := cmp.Diff([]string{"models/0", "models/1", "models/2", "models/3", "models/4", "models/5"}, models); diff != "" {
+	if diff := cmp.Diff([]string{"models/0", "models/1", "models/2", "models/3", "models/4", "models/5"}, models); diff !=
+		"" {
 		t.Errorf("files of pick (-want +got):\n%s", diff)
 	}
-	if got := result.Stages["train"]; got.Tasks != 6 || len(got.Outputs["model"]) != 6 || result.Stages["prepare"].Outputs["clean"][0].Artifact != ref("e") {
+	if got := result.Stages["train"]; got.Tasks != 6 || len(got.Outputs["model"]) != 6 ||
+		result.Stages["prepare"].Outputs["clean"][0].Artifact != ref("e") {
 		t.Errorf("result %+v: want the outputs of every stage", result)
 	}
 }
@@ -194,15 +204,24 @@ func TestAStageFansOutOverWhatEarlierOnesReportedAndLeft(t *testing.T) {
 			t.Errorf("files of work-%d (-want +got):\n%s", i, diff)
 		}
 	}
-	want := [][]string{{"x y", "a", "of 3"}, {"x y", "b", "of 3"}, {"7", "a", "of 3"}, {"7", "b", "of 3"}, {"z", "a", "of 3"}, {"z", "b", "of 3"}}
+	want := [][]string{
+		{"x y", "a", "of 3"},
+		{"x y", "b", "of 3"},
+		{"7", "a", "of 3"},
+		{"7", "b", "of 3"},
+		{"z", "a", "of 3"},
+		{"z", "b", "of 3"},
+	}
 	if diff := cmp.Diff(want, worked); diff != "" {
 		t.Errorf("work (-want +got):\n%s", diff)
 	}
 	if got := r.commands["work-2"].Parameters; !cmp.Equal(got, map[string]float64{"shard": 7, "list.result.count": 3}) {
 		t.Errorf("parameters %v: want the numbers among the values", got)
 	}
-	if got := result.Stages["check"].Tasks; got != 6 || len(r.commands["check-3"].Files) != 0 || len(r.commands["check-2"].Files) != 1 {
-		t.Errorf("check has %d tasks with the files %v and %v, want one for each task of work, without a file where none was left",
+	if got := result.Stages["check"].Tasks; got != 6 || len(r.commands["check-3"].Files) != 0 ||
+		len(r.commands["check-2"].Files) != 1 {
+		t.Errorf("check has %d tasks with the files %v and %v, want one for each task of work, without a file where "+
+			"none was left",
 			got, r.commands["check-3"].Files, r.commands["check-2"].Files)
 	}
 	if got := r.commands["worst-1"].Arguments; !slices.Equal(got, []string{"worst", "6"}) {
@@ -210,13 +229,15 @@ func TestAStageFansOutOverWhatEarlierOnesReportedAndLeft(t *testing.T) {
 	}
 	last := r.commands["last-0"]
 	wantScript := `echo "${SPILLWAY_VALUE_1}" "${SPILLWAY_VALUE_2}"`
-	if last.Arguments[3] != wantScript || last.Environment["SPILLWAY_VALUE_1"] != "3" || last.Environment["SPILLWAY_VALUE_2"] != "$(rm -rf /)'\"" {
+	if last.Arguments[3] != wantScript || last.Environment["SPILLWAY_VALUE_1"] != "3" ||
+		last.Environment["SPILLWAY_VALUE_2"] != "$(rm -rf /)'\"" {
 		t.Errorf("last runs %q with %v", last.Arguments, last.Environment)
 	}
 	if len(last.Files) != 5 || last.Files[3].Path != "parts/4" {
 		t.Errorf("last is given %v, want the parts of the tasks that left one, under their numbers", last.Files)
 	}
-	if diff := cmp.Diff([]map[string]any{{"accuracy": 0.5}}, result.Stages["last"].Values); diff != "" || result.Stages["list"].Values != nil {
+	if diff := cmp.Diff([]map[string]any{{"accuracy": 0.5}}, result.Stages["last"].Values); diff != "" ||
+		result.Stages["list"].Values != nil {
 		t.Errorf("values of the last stage (-want +got):\n%s\nand of the first: %v", diff, result.Stages["list"].Values)
 	}
 	if position := slices.Index(r.order, "last-0"); position != len(r.order)-1 {
@@ -234,22 +255,32 @@ func TestWhatAProgramReportsMustFitWhereItIsUsed(t *testing.T) {
 		values map[string]any
 		want   string
 	}{
-		"nothing":        {nil, `stage work: variable shard of for_each: stage list did not report "shards"; there are none`},
-		"another name":   {map[string]any{"shard": []any{1}}, `stage list did not report "shards"; nearest: shard`},
-		"no list":        {map[string]any{"shards": "abc", "count": 1}, `"abc" is no list`},
-		"a list of more": {map[string]any{"shards": []any{1, []any{2}}, "count": 1}, "member 1 is [2]: give a number, a truth value or a text"},
-		"null":           {map[string]any{"shards": nil, "count": 1}, "null is no list"},
-		"a NUL":          {map[string]any{"shards": []any{"a\x00"}, "count": 1}, "NUL"},
-		"too many":       {map[string]any{"shards": shards, "count": 1}, "for_each has 10002 combinations: at most 10000 are run"},
-		"a list in text": {map[string]any{"shards": []any{1}, "count": []any{1}}, "list.result.count is [1]: only a number, a truth value or a text"},
+		"nothing":      {nil, `stage work: variable shard of for_each: stage list did not report "shards"; there are none`},
+		"another name": {map[string]any{"shard": []any{1}}, `stage list did not report "shards"; nearest: shard`},
+		"no list":      {map[string]any{"shards": "abc", "count": 1}, `"abc" is no list`},
+		"a list of more": {
+			map[string]any{"shards": []any{1, []any{2}}, "count": 1},
+			"member 1 is [2]: give a number, a truth value or a text",
+		},
+		"null":  {map[string]any{"shards": nil, "count": 1}, "null is no list"},
+		"a NUL": {map[string]any{"shards": []any{"a\x00"}, "count": 1}, "NUL"},
+		"too many": {
+			map[string]any{"shards": shards, "count": 1},
+			"for_each has 10002 combinations: at most 10000 are run",
+		},
+		"a list in text": {
+			map[string]any{"shards": []any{1}, "count": []any{1}},
+			"list.result.count is [1]: only a number, a truth value or a text",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := start(t, testChain(t, "report"), nil, func(ctx context.Context, task wire.Task, command wire.Command) (wire.CommandResult, error) {
-				result, err := echo(ctx, task, command)
-				result.Values = test.values
-				return result, err
-			})
+			_, err := start(t, testChain(t, "report"), nil,
+				func(ctx context.Context, task wire.Task, command wire.Command) (wire.CommandResult, error) {
+					result, err := echo(ctx, task, command)
+					result.Values = test.values
+					return result, err
+				})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want a failure that says %q", err, test.want)
 			}
@@ -259,11 +290,12 @@ func TestWhatAProgramReportsMustFitWhereItIsUsed(t *testing.T) {
 
 func TestAnEmptyListIsAStageWithoutTasks(t *testing.T) {
 	t.Parallel()
-	result, err := start(t, testChain(t, "report"), nil, func(ctx context.Context, task wire.Task, command wire.Command) (wire.CommandResult, error) {
-		left, err := echo(ctx, task, command)
-		left.Values = map[string]any{"shards": []any{}, "count": 0, "name": ""}
-		return left, err
-	})
+	result, err := start(t, testChain(t, "report"), nil,
+		func(ctx context.Context, task wire.Task, command wire.Command) (wire.CommandResult, error) {
+			left, err := echo(ctx, task, command)
+			left.Values = map[string]any{"shards": []any{}, "count": 0, "name": ""}
+			return left, err
+		})
 	if err != nil || result.Stages["work"].Tasks != 0 || result.Stages["last"].Tasks != 1 {
 		t.Errorf("got %+v and %v, want no task of work, and the last stage to run", result, err)
 	}
@@ -271,7 +303,8 @@ func TestAnEmptyListIsAStageWithoutTasks(t *testing.T) {
 
 func TestStagesThatDoNotWaitForEachOtherRunAtTheSameTime(t *testing.T) {
 	t.Parallel()
-	c := mustParse(t, "name: both\ncode: none\nstages:\n  a: {run: [a]}\n  b: {run: [b]}\n  c: {run: [c], after: [a, b]}\n")
+	c := mustParse(t, "name: both\ncode: none\nstages:\n  a: {run: [a]}\n  b: {run: [b]}\n  c: {run: [c], "+
+		"after: [a, b]}\n")
 	var together sync.WaitGroup
 	together.Add(2)
 	if _, err := start(t, c, nil, func(_ context.Context, task wire.Task, _ wire.Command) (wire.CommandResult, error) {
@@ -288,8 +321,10 @@ func TestStagesThatDoNotWaitForEachOtherRunAtTheSameTime(t *testing.T) {
 func TestTheFirstFailureStopsTheOthersAndNamesItsTask(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ text, fails, want string }{
-		"one task":     {"name: n\ncode: none\nstages:\n  slow: {run: [x]}\n  bad: {run: [x]}\n  next: {run: [x], after: bad}\n", "bad-0", "bad: exit code 3"},
-		"of a fan-out": {"name: n\ncode: none\nstages:\n  slow: {run: [x]}\n  bad: {run: [x], for_each: {i: {to: 9}}}\n  next: {run: [x], after: bad}\n", "bad-4", "bad[4]: exit code 3"},
+		"one task": {"name: n\ncode: none\nstages:\n  slow: {run: [x]}\n  bad: {run: [x]}\n  next: {run: [x], " +
+			"after: bad}\n", "bad-0", "bad: exit code 3"},
+		"of a fan-out": {"name: n\ncode: none\nstages:\n  slow: {run: [x]}\n  bad: {run: [x], for_each: {i: {to: 9}}}\n  " +
+			"next: {run: [x], after: bad}\n", "bad-4", "bad[4]: exit code 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -301,7 +336,8 @@ func TestTheFirstFailureStopsTheOthersAndNamesItsTask(t *testing.T) {
 					return wire.CommandResult{}, errors.New("exit code 3")
 				case "slow-0":
 					close(begun)
-					time.Sleep(100 * time.Millisecond) // the second heartbeat is held back for seconds, so the first shall come after the failure
+					// the second heartbeat is held back for seconds, so the first shall come after the failure
+					time.Sleep(100 * time.Millisecond)
 					for ctx.Err() == nil {
 						activity.RecordHeartbeat(ctx)
 						time.Sleep(time.Millisecond) // a heartbeat is how an attempt learns that it is to stop
@@ -312,7 +348,8 @@ func TestTheFirstFailureStopsTheOthersAndNamesItsTask(t *testing.T) {
 				return wire.CommandResult{}, nil
 			}}
 			_, err := start(t, mustParse(t, test.text), nil, r.run)
-			if failed, ok := errors.AsType[*temporal.ApplicationError](err); !ok || failed.Message() != test.want || failed.Type() != wire.StageError {
+			if failed, ok := errors.AsType[*temporal.ApplicationError](err); !ok || failed.Message() != test.want ||
+				failed.Type() != wire.StageError {
 				t.Errorf("got %v, want a failure that says %q", err, test.want)
 			}
 			wait(t, stopped)
@@ -333,7 +370,8 @@ func TestACancelledRunStopsItsTasksAndIsCancelled(t *testing.T) {
 			t.Errorf("task %s ran", task.ID)
 		}
 		env.CancelWorkflow()
-		time.Sleep(100 * time.Millisecond) // the second heartbeat is held back for seconds, so the first shall come after the cancellation
+		// the second heartbeat is held back for seconds, so the first shall come after the cancellation
+		time.Sleep(100 * time.Millisecond)
 		for ctx.Err() == nil {
 			activity.RecordHeartbeat(ctx)
 			time.Sleep(time.Millisecond) // a heartbeat is how an attempt learns that it is to stop
@@ -343,7 +381,8 @@ func TestACancelledRunStopsItsTasksAndIsCancelled(t *testing.T) {
 	})
 	env.ExecuteWorkflow(c.Name(), nil)
 	wait(t, stopped)
-	if err := env.GetWorkflowError(); !temporal.IsCanceledError(errors.Unwrap(err)) && !strings.Contains(err.Error(), "canceled") {
+	if err := env.GetWorkflowError(); !temporal.IsCanceledError(errors.Unwrap(err)) &&
+		!strings.Contains(err.Error(), "canceled") {
 		t.Errorf("got %v, want a cancellation", err)
 	}
 }
@@ -351,7 +390,8 @@ func TestACancelledRunStopsItsTasksAndIsCancelled(t *testing.T) {
 func TestAChainThatIsNotPackedDoesNotRun(t *testing.T) {
 	t.Parallel()
 	_, err := start(t, mustParse(t, one()), nil, echo)
-	if failed, ok := errors.AsType[*temporal.ApplicationError](err); !ok || failed.Type() != runs.InputError || !strings.Contains(err.Error(), "not packed") {
+	if failed, ok := errors.AsType[*temporal.ApplicationError](err); !ok || failed.Type() != runs.InputError ||
+		!strings.Contains(err.Error(), "not packed") {
 		t.Errorf("got %v, want a refusal", err)
 	}
 }
@@ -366,7 +406,8 @@ func TestAChainSaysWhichInputsItTakesBeforeARun(t *testing.T) {
 		`{"speed": 1}`:       `unknown parameter "speed"`,
 		`7`:                  "it is no JSON object",
 	} {
-		if err := c.CheckInput(json.RawMessage(input)); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := c.CheckInput(json.RawMessage(input)); (err == nil) != (want == "") ||
+			err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("input %s: got %v, want %q", input, err, want)
 		}
 	}
@@ -377,8 +418,11 @@ func TestAChainSaysWhichInputsItTakesBeforeARun(t *testing.T) {
 
 func TestAFanOutOverSeveralChildWorkflowsKeepsItsOrder(t *testing.T) {
 	t.Parallel()
-	c := mustParse(t, "name: wide\ncode: none\nstages:\n  many: {run: ['${i}', '${j}'], for_each: {i: {to: 34}, j: {to: 30}}}\n")
-	result, err := start(t, c, nil, func(_ context.Context, _ wire.Task, command wire.Command) (wire.CommandResult, error) {
+	c := mustParse(t, "name: wide\ncode: none\nstages:\n  many: {run: ['${i}', '${j}'], for_each: {i: {to: 34}, j: "+
+		"{to: 30}}}\n")
+	result, err := start(t, c, nil, func(_ context.Context, _ wire.Task, command wire.Command) (wire.CommandResult,
+		error,
+	) {
 		return wire.CommandResult{Values: map[string]any{"product": strings.Join(command.Arguments, "x")}}, nil
 	})
 	if err != nil {
@@ -401,15 +445,20 @@ func TestASingleRunsTheCommandOfItsInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := chain.SingleInput{
-		Command: wire.Command{Arguments: []string{"python", "train.py"}, InPlace: "/srv", Outputs: []wire.CommandOutput{{Name: "m", Path: "m.pt"}}},
-		Memory:  workflows.GiB, Timeout: time.Minute, MaxAttempts: 2,
+		Command: wire.Command{
+			Arguments: []string{"python", "train.py"}, InPlace: "/srv",
+			Outputs: []wire.CommandOutput{{Name: "m", Path: "m.pt"}},
+		},
+		Memory: workflows.GiB, Timeout: time.Minute, MaxAttempts: 2,
 	}
 	input, err := json.Marshal(in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var seen wire.Task
-	result, err := start(t, c, input, func(ctx context.Context, task wire.Task, command wire.Command) (wire.CommandResult, error) {
+	result, err := start(t, c, input, func(ctx context.Context, task wire.Task, command wire.Command) (wire.CommandResult,
+		error,
+	) {
 		seen = task
 		if diff := cmp.Diff(in.Command, command); diff != "" {
 			t.Errorf("command (-want +got):\n%s", diff)
@@ -426,13 +475,18 @@ func TestASingleRunsTheCommandOfItsInput(t *testing.T) {
 	}
 	changed := ref("c")
 	want := chain.Result{Stages: map[string]chain.StageResult{"train": {
-		Tasks: 1, Outputs: map[string][]wire.CommandFile{"m": {{Path: "m.pt", Artifact: ref("e")}}}, Values: []map[string]any{{"loss": 0.5}}, Changed: &changed,
+		Tasks: 1, Outputs: map[string][]wire.CommandFile{"m": {{Path: "m.pt", Artifact: ref("e")}}},
+		Values: []map[string]any{{"loss": 0.5}}, Changed: &changed,
 	}}}
 	if diff := cmp.Diff(want, result); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
-	for _, bad := range []string{`{"command":{"arguments":[]}}`, `{"command":{"arguments":["x"]},"cpu_milli":-1}`, `{"command":{"arguments":["x"]},"max_attempts":1000}`} {
-		if _, err := start(t, c, json.RawMessage(bad), echo); err == nil || !strings.Contains(err.Error(), "input of pipeline train") {
+	for _, bad := range []string{
+		`{"command":{"arguments":[]}}`, `{"command":{"arguments":["x"]},"cpu_milli":-1}`,
+		`{"command":{"arguments":["x"]},"max_attempts":1000}`,
+	} {
+		if _, err := start(t, c, json.RawMessage(bad), echo); err == nil ||
+			!strings.Contains(err.Error(), "input of pipeline train") {
 			t.Errorf("%s: got %v, want a refusal", bad, err)
 		}
 	}

@@ -18,8 +18,8 @@ const (
 
 // quoting follows the quotes of a shell script, byte by byte. The zero value stands at the beginning of one.
 //
-// It knows quotes, backslashes, comments, command substitutions, arithmetic and here-documents. It is no parser: see script for what follows
-// from an error.
+// It knows quotes, backslashes, comments, command substitutions, arithmetic and here-documents. It is no parser: see
+// script for what follows from an error.
 type quoting struct {
 	open     []byte // innermost last: '\'', '"', '(' of a list or a substitution, 'a' of arithmetic, '`'
 	tick     int    // how deep the backtick is that is open; 0 when none is

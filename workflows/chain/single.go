@@ -9,8 +9,9 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Single returns a chain of one stage of the same name, whose command comes with each run: the runs of one name are runs of one app and one
-// build, whatever they run, so that what was learnt of it stays. It fails when name is no name of a stage.
+// Single returns a chain of one stage of the same name, whose command comes with each run: the runs of one name are
+// runs of one app and one build, whatever they run, so that what was learnt of it stays. It fails when name is no name
+// of a stage.
 func Single(name string) (Chain, error) {
 	if err := checkStage(name); err != nil {
 		return Chain{}, fmt.Errorf("command: %w", err)
@@ -51,5 +52,8 @@ func (in SingleInput) Validate() error {
 // stage is the stage of this name that runs the command. It never takes a result of another run: whoever runs a command
 // wants it to run, and one that runs in place depends on what lies there.
 func (in SingleInput) stage(name string) *stage {
-	return &stage{Name: name, CPU: in.CPU, Memory: in.Memory, Timeout: in.Timeout, MaxAttempts: in.MaxAttempts, NoCache: true}
+	return &stage{
+		Name: name, CPU: in.CPU, Memory: in.Memory, Timeout: in.Timeout, MaxAttempts: in.MaxAttempts,
+		NoCache: true,
+	}
 }

@@ -237,7 +237,8 @@ func (c *chainReader) forEach(node *yaml.Node, index int) {
 		s.ForEach = append(s.ForEach, v)
 	}
 	if len(s.ForEach) == 0 && len(c.problems) == before {
-		c.report(at(node), "for_each is empty; give a variable and its values, such as {seed: [1, 2, 3]}, or leave the key out")
+		c.report(at(node), "for_each is empty; give a variable and its values, such as {seed: [1, 2, 3]}, or leave "+
+			"the key out")
 	}
 	product := 1
 	for _, v := range s.ForEach {
@@ -295,7 +296,8 @@ func (c *chainReader) span(node *yaml.Node, what string) (values []json.RawMessa
 	return values
 }
 
-// path reads a path with slashes that does not leave the directory it starts in; the directory itself is one only where top says so.
+// path reads a path with slashes that does not leave the directory it starts in; the directory itself is one only where
+// top says so.
 func (r *reader) path(node *yaml.Node, text, what string, top bool) (string, bool) {
 	cleaned := path.Clean(text)
 	switch {

@@ -21,7 +21,8 @@ type mistake struct {
 // valueName matches what may stand in ${}: a parameter or variable, or a value that a stage reported.
 var valueName = regexp.MustCompile(`^([a-z][a-z0-9_]{0,39}|[a-z][a-z0-9_-]{0,39}\.result\.[A-Za-z0-9_-]{1,80})$`)
 
-// split finds the values that a text names. "$${" stands for "${" itself; a '$' before anything else is an ordinary character.
+// split finds the values that a text names. "$${" stands for "${" itself; a '$' before anything else is an ordinary
+// character.
 func split(text string) (pieces []piece, mistakes []mistake) {
 	literal := strings.Builder{}
 	start := 0
@@ -47,7 +48,9 @@ func split(text string) (pieces []piece, mistakes []mistake) {
 				flush()
 				pieces = append(pieces, piece{name: name, offset: i})
 			} else {
-				mistakes = append(mistakes, mistake{i, fmt.Sprintf("${%s} names no value; write ${name} or ${stage.result.key}, or $${%s} to leave it to the shell", shortened(name), shortened(name))})
+				mistakes = append(mistakes, mistake{i, fmt.Sprintf(
+					"${%s} names no value; write ${name} or ${stage.result.key}, or $${%s} to leave it to the shell", shortened(name),
+					shortened(name))})
 			}
 			i += length + 1
 			start = i
@@ -80,14 +83,14 @@ func expand(pieces []piece, value func(name string) string) string {
 	return out.String()
 }
 
-// script turns a text into one for the shell, in which each value is read from the environment variable that variable says, which is told
-// what surrounds it.
+// script turns a text into one for the shell, in which each value is read from the environment variable that variable
+// says, which is told what surrounds it.
 //
-// A value is never put into the text, so that none can be read as a part of the script. Where the shell would split what it reads into
-// words, it is quoted: how depends on the quotes around it, which are followed as far as it takes to find them. If they are misjudged, a
-// value may be split at its spaces, and that is all: the shell does not read again what an expansion gave, unless
-// the script asks for it, as eval does
-// (POSIX.1-2017, Shell Command Language, 2.6: https://pubs.opengroup.org/onlinepubs/9699919799/utilities/V3_chap02.html#tag_18_06).
+// A value is never put into the text, so that none can be read as a part of the script. Where the shell would split
+// what it reads into words, it is quoted: how depends on the quotes around it, which are followed as far as it takes to
+// find them. If they are misjudged, a value may be split at its spaces, and that is all: the shell does not read again
+// what an expansion gave, unless the script asks for it, as eval does (POSIX.1-2017, Shell Command Language, 2.6:
+// https://pubs.opengroup.org/onlinepubs/9699919799/utilities/V3_chap02.html#tag_18_06).
 func script(text string, variable func(name string, in where) string) (string, []mistake) {
 	pieces, mistakes := split(text)
 	var out strings.Builder
@@ -110,9 +113,17 @@ func script(text string, variable func(name string, in where) string) (string, [
 		case inText, inNumber:
 			out.WriteString(expansion)
 		case escaped:
-			mistakes = append(mistakes, mistake{p.offset, fmt.Sprintf(`a backslash stands before ${%s}; write $${ to leave it to the shell, or \\ before it for a backslash`, p.name)})
+			mistakes = append(mistakes, mistake{
+				p.offset,
+				fmt.Sprintf(`a backslash stands before ${%s}; write $${ to leave it to the shell, or \\ before it for a backslash`,
+					p.name),
+			})
 		case verbatim:
-			mistakes = append(mistakes, mistake{p.offset, fmt.Sprintf("${%s} stands in a here-document whose end is quoted, in which the shell replaces nothing; take the quotes off", p.name)})
+			mistakes = append(mistakes, mistake{
+				p.offset,
+				fmt.Sprintf("${%s} stands in a here-document whose end is quoted, in which the shell replaces nothing; take "+
+					"the quotes off", p.name),
+			})
 		}
 		shell.read('x') // what stands here is a part of a word
 	}

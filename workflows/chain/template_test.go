@@ -15,7 +15,8 @@ import (
 // nasty are values that a shell would do something about.
 func nasty() []string {
 	return []string{
-		"", " ", "a b", "*", "~", "$HOME", "${HOME}", "$(touch pwned)", "`touch pwned`", "; touch pwned", "' ; touch pwned; '", `" ; touch pwned; "`,
+		"", " ", "a b", "*", "~", "$HOME", "${HOME}", "$(touch pwned)", "`touch pwned`", "; touch pwned",
+		"' ; touch pwned; '", `" ; touch pwned; "`,
 		"a\nb", "\\", "\\\\n", "-n", "#", "&& touch pwned", "a\tb", "é", "!!", "$((1/0))", ">pwned", "EOF",
 	}
 }
@@ -106,15 +107,16 @@ func TestNumbersCanBeReckonedWith(t *testing.T) {
 	}
 }
 
-// TestWhateverSurroundsItAValueIsNotReadAsScript builds scripts from pieces that open and close all kinds of quotes, in any order: the shell
-// may refuse them, and a value may be split, but it is never run.
+// TestWhateverSurroundsItAValueIsNotReadAsScript builds scripts from pieces that open and close all kinds of quotes, in
+// any order: the shell may refuse them, and a value may be split, but it is never run.
 func TestWhateverSurroundsItAValueIsNotReadAsScript(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("no sh on this machine")
 	}
 	pieces := []string{
-		"${v}", "${v}", "${v}", `"`, `'`, "`", "$(", ")", "(", "$((", "))", "\n", " ", ";", "#", "echo ", "<<EOF\n", "<<'E'\n", "EOF\n", "E\n", "\\", "$${x:-", "}", "|", "case x in ", "esac",
+		"${v}", "${v}", "${v}", `"`, `'`, "`", "$(", ")", "(", "$((", "))", "\n", " ", ";", "#", "echo ", "<<EOF\n",
+		"<<'E'\n", "EOF\n", "E\n", "\\", "$${x:-", "}", "|", "case x in ", "esac",
 	}
 	directory := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -143,9 +145,13 @@ func TestWhateverSurroundsItAValueIsNotReadAsScript(t *testing.T) {
 func TestWhatTheShellCannotTakeIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]mistake{
-		"x ${v} ${w}":              nil,
-		"echo \\${v}":              {{6, `a backslash stands before ${v}; write $${ to leave it to the shell, or \\ before it for a backslash`}},
-		"cat <<'E'\n${v}\nE\n${v}": {{10, "${v} stands in a here-document whose end is quoted, in which the shell replaces nothing; take the quotes off"}},
+		"x ${v} ${w}": nil,
+		"echo \\${v}": {{
+			6,
+			`a backslash stands before ${v}; write $${ to leave it to the shell, or \\ before it for a backslash`,
+		}},
+		"cat <<'E'\n${v}\nE\n${v}": {{10, "${v} stands in a here-document whose end is quoted, in which the shell replaces " +
+			"nothing; take the quotes off"}},
 	} {
 		_, got := script(text, func(name string, _ where) string { return name })
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(mistake{})); diff != "" {

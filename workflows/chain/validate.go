@@ -12,12 +12,13 @@ import (
 	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
-// Validate refuses a chain that UnmarshalJSON restored and that no file could say, such as one whose stages wait for each other, and one of
-// whose files are not packed. It returns an *Error with all that is wrong; a Problem's File is then the place within the chain, such as
-// "stages.train.files", and its Line is 0. It does nothing but what checks does, of which Stat is not asked: what was packed has left its directory.
+// Validate refuses a chain that UnmarshalJSON restored and that no file could say, such as one whose stages wait for
+// each other, and one of whose files are not packed. It returns an *Error with all that is wrong; a Problem's File is
+// then the place within the chain, such as "stages.train.files", and its Line is 0. It does nothing but what checks
+// does, of which Stat is not asked: what was packed has left its directory.
 //
-// The checks are those of Parse, because they are made by its reader: the chain is written as a file's document and read again. What is read must
-// be what was written, so a chain that is accepted is one that a file can say.
+// The checks are those of Parse, because they are made by its reader: the chain is written as a file's document and
+// read again. What is read must be what was written, so a chain that is accepted is one that a file can say.
 func (c Chain) Validate(checks Checks) error {
 	checks.Stat = nil
 	if c.d.Single {
@@ -27,7 +28,10 @@ func (c Chain) Validate(checks Checks) error {
 	root := w.chain(&c.d)
 	left := math.MaxInt // there are no aliases
 	if node := tooLarge(root, maxDepth, &left); node != nil {
-		return newError([]Problem{{File: shortened(w.paths[node.Line-1]), Text: fmt.Sprintf("it is nested more than %d deep; put deeper data into a file", maxDepth)}})
+		return newError([]Problem{{
+			File: shortened(w.paths[node.Line-1]),
+			Text: fmt.Sprintf("it is nested more than %d deep; put deeper data into a file", maxDepth),
+		}})
 	}
 	r := &chainReader{checks: checks}
 	r.read(root)
@@ -39,7 +43,10 @@ func (c Chain) Validate(checks Checks) error {
 		return newError(problems)
 	}
 	if !c.d.says(r.d) {
-		return newError([]Problem{{File: "chain " + c.d.Name, Text: "no file says this; send what `spillway run FILE.yaml` sends"}})
+		return newError([]Problem{{
+			File: "chain " + c.d.Name,
+			Text: "no file says this; send what `spillway run FILE.yaml` sends",
+		}})
 	}
 	return nil
 }
@@ -51,7 +58,8 @@ func (c Chain) validateSingle() error {
 		return newError([]Problem{{File: "name", Text: err.Error()}})
 	}
 	if !reflect.DeepEqual(single.d, c.d) {
-		return newError([]Problem{{File: "single", Text: "the stage of a chain whose command comes with each run has nothing but its name; leave the rest out"}})
+		return newError([]Problem{{File: "single", Text: "the stage of a chain whose command comes with each run has " +
+			"nothing but its name; leave the rest out"}})
 	}
 	return nil
 }
@@ -84,7 +92,10 @@ func (c Chain) checkPacked() (problems []Problem) {
 		if err := d.packable(use, *s); err != nil {
 			problems = append(problems, Problem{File: use, Text: err.Error()})
 		} else if !digest.MatchString(s.Artifact.Digest) || s.Artifact.Bytes < 0 {
-			problems = append(problems, Problem{File: use, Text: "its artifact has no digest; pack it, and give what the engine answers"})
+			problems = append(problems, Problem{
+				File: use,
+				Text: "its artifact has no digest; pack it, and give what the engine answers",
+			})
 		}
 		return nil
 	})

@@ -15,7 +15,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// writer writes definitions as the file that says the same, for the reader. The line of each of its nodes is an index into paths.
+// writer writes definitions as the file that says the same, for the reader. The line of each of its nodes is an index
+// into paths.
 type writer struct {
 	paths    []string // where each node is, such as "stages.train.files"
 	problems []Problem

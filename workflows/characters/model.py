@@ -1,7 +1,7 @@
 """A transformer that learns to write English, one character after another.
 
-`spillway train model.py:build --data FILE` calls data() for what to train on and build() for the model. The loss is the default one for targets
-that are whole numbers: cross entropy.
+`spillway train model.py:build --data FILE` calls data() for what to train on and build() for the model. The loss is the
+default one for targets that are whole numbers: cross entropy.
 """
 
 import torch
@@ -21,7 +21,9 @@ class Block(nn.Module):
         self.before_attention = nn.LayerNorm(WIDTH)
         self.attention = nn.MultiheadAttention(WIDTH, HEADS, dropout=0.1, batch_first=True)
         self.before_network = nn.LayerNorm(WIDTH)
-        self.network = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH), nn.Dropout(0.1))
+        self.network = nn.Sequential(
+            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH), nn.Dropout(0.1)
+        )
         self.register_buffer("future", torch.ones(CONTEXT, CONTEXT, dtype=torch.bool).triu(1), persistent=False)
 
     def forward(self, x):
@@ -68,4 +70,6 @@ def optimizer(parameters):
 
 def scheduler(optimizer):
     warm_up = 40  # steps in which the learning rate rises; then it falls with the square root of the step
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min((step + 1) / warm_up, (warm_up / (step + 1)) ** 0.5))
+    return torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warm_up, (warm_up / (step + 1)) ** 0.5)
+    )

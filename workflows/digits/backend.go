@@ -18,8 +18,9 @@ type engine struct {
 	forward *graph.Exec // parameters, images -> probabilities
 }
 
-// newEngine prepares a network. GoMLX sizes its pool of workers from GOMAXPROCS when a backend is created, so an engine follows
-// GOMAXPROCS as it was then: make a new one when it has changed. Graphs are compiled at their first use, once for each batch size.
+// newEngine prepares a network. GoMLX sizes its pool of workers from GOMAXPROCS when a backend is created, so an engine
+// follows GOMAXPROCS as it was then: make a new one when it has changed. Graphs are compiled at their first use, once
+// for each batch size.
 func newEngine(n network) (*engine, error) {
 	backend, err := gobackend.New("")
 	if err != nil {

@@ -36,7 +36,8 @@ func (w *Weights) UnmarshalBinary(data []byte) error {
 		return err
 	}
 	if want := (network{w.Side}).size(); len(w.Parameters) != want {
-		return fmt.Errorf("%d parameters for images of side %d, expected %d: %w", len(w.Parameters), w.Side, want, errEncoding)
+		return fmt.Errorf("%d parameters for images of side %d, expected %d: %w", len(w.Parameters), w.Side, want,
+			errEncoding)
 	}
 	return nil
 }
@@ -78,8 +79,8 @@ func classifyViews(
 	return means, nil
 }
 
-// inBatches classifies any number of images, always batch at a time, so that one compiled graph serves all; the last batch is filled with
-// paper, and what comes of that is dropped.
+// inBatches classifies any number of images, always batch at a time, so that one compiled graph serves all; the last
+// batch is filled with paper, and what comes of that is dropped.
 func inBatches(ctx context.Context, e *engine, parameters, pixels []float32) ([]float32, error) {
 	size := e.network.side * e.network.side
 	count := len(pixels) / size
@@ -101,8 +102,9 @@ func inBatches(ctx context.Context, e *engine, parameters, pixels []float32) ([]
 	return probabilities, nil
 }
 
-// kept is what a process keeps from one attempt to the next: it is reused, and compiling a graph and decoding an artifact again for each of
-// hundreds of shards would cost more than the shortest of them. An entry is found by the artifact's digest, so it cannot be out of date.
+// kept is what a process keeps from one attempt to the next: it is reused, and compiling a graph and decoding an
+// artifact again for each of hundreds of shards would cost more than the shortest of them. An entry is found by the
+// artifact's digest, so it cannot be out of date.
 var kept struct {
 	models   cache[*model]
 	datasets cache[Dataset]
@@ -122,8 +124,8 @@ func (m *model) use(f func(*engine, []float32) error) error {
 	return f(m.engine, m.parameters)
 }
 
-// modelOf returns the model of an artifact, compiled for the cores that there are now. A model that falls out of the cache may still be in
-// use, so it is not closed: it is ordinary memory, which the garbage collector takes back.
+// modelOf returns the model of an artifact, compiled for the cores that there are now. A model that falls out of the
+// cache may still be in use, so it is not closed: it is ordinary memory, which the garbage collector takes back.
 func modelOf(ctx context.Context, weights spillway.Artifact[Weights]) (*model, error) {
 	return kept.models.get(fmt.Sprintf("%s/%d", weights.Digest, runtime.GOMAXPROCS(0)), func() (*model, error) {
 		w, err := weights.Get(ctx)
@@ -157,7 +159,8 @@ type entry[T any] struct {
 	value T
 }
 
-// get returns the value of key and makes it where it is not kept. Callers wait for one another, so that none makes a value twice.
+// get returns the value of key and makes it where it is not kept. Callers wait for one another, so that none makes a
+// value twice.
 func (c *cache[T]) get(key string, produce func() (T, error)) (T, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -8,9 +8,11 @@ import (
 )
 
 // errEncoding is wrapped when stored bytes are not what this version of the package writes.
-var errEncoding = errors.New("bytes are not a valid encoding: remove what was stored by another build and start the run again")
+var errEncoding = errors.New("bytes are not a valid encoding: remove what was stored by another build and start " +
+	"the run again")
 
-// encoder writes the artifacts of this package: a four-letter mark that names the kind and its version, then little-endian values.
+// encoder writes the artifacts of this package: a four-letter mark that names the kind and its version, then
+// little-endian values.
 type encoder struct{ data []byte }
 
 func newEncoder(mark string, size int) *encoder {
@@ -41,7 +43,8 @@ func (e *encoder) floats(values []float32) {
 	}
 }
 
-// decoder reads what an encoder wrote. After the first thing that does not fit, it returns zero values and keeps the error for close.
+// decoder reads what an encoder wrote. After the first thing that does not fit, it returns zero values and keeps the
+// error for close.
 type decoder struct {
 	mark string
 	data []byte

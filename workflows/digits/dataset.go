@@ -35,7 +35,8 @@ type Span struct {
 
 // contains reports whether inner lies within s.
 func (s Span) contains(inner Span) bool {
-	return inner.Count >= 0 && inner.First >= s.First && inner.First <= s.First+s.Count && inner.Count <= s.First+s.Count-inner.First
+	return inner.Count >= 0 && inner.First >= s.First && inner.First <= s.First+s.Count &&
+		inner.Count <= s.First+s.Count-inner.First
 }
 
 // prepare makes every image square and of one scale, and shuffles them. The same seed gives the same order.
@@ -44,7 +45,8 @@ func prepare(m Images, seed int64) (Dataset, error) {
 		return Dataset{}, err
 	}
 	if len(m.Labels) < fewestImages {
-		return Dataset{}, fmt.Errorf("%d images cannot be split into training and test: give at least %d", len(m.Labels), fewestImages)
+		return Dataset{}, fmt.Errorf("%d images cannot be split into training and test: give at least %d", len(m.Labels),
+			fewestImages)
 	}
 	side := sideFor(m.Width, m.Height)
 	size := m.Width * m.Height
@@ -67,8 +69,8 @@ func sideFor(width, height int) int {
 	return min(max((max(width, height)+3)/4*4, smallestSide), largestSide)
 }
 
-// square centres an image on a square of paper and scales its values to 0..255. An image larger than the square is made smaller first,
-// keeping its proportions; a smaller one keeps its pixels.
+// square centres an image on a square of paper and scales its values to 0..255. An image larger than the square is made
+// smaller first, keeping its proportions; a smaller one keeps its pixels.
 func square(pixels []byte, width, height, full, side int) []byte {
 	values := make([]float64, len(pixels))
 	for i, p := range pixels {
@@ -89,7 +91,8 @@ func square(pixels []byte, width, height, full, side int) []byte {
 	return out
 }
 
-// shrink resamples an image to w x h pixels, each the mean of the area it covers, so that thin strokes fade and do not vanish.
+// shrink resamples an image to w x h pixels, each the mean of the area it covers, so that thin strokes fade and do not
+// vanish.
 func shrink(values []float64, width, height, w, h int) []float64 {
 	rows := make([]float64, w*height) // narrower
 	for y := range height {
@@ -102,7 +105,8 @@ func shrink(values []float64, width, height, w, h int) []float64 {
 	return out
 }
 
-// average writes n means of equal, possibly fractional, parts of the m values in; the steps are the distances of neighbours.
+// average writes n means of equal, possibly fractional, parts of the m values in; the steps are the distances of
+// neighbours.
 func average(in []float64, inStep, m int, out []float64, outStep, n int) {
 	scale := float64(m) / float64(n)
 	for i := range n {
@@ -124,7 +128,8 @@ func (d Dataset) all() Span { return Span{0, len(d.Labels)} }
 // within refuses a span that reaches beyond the images or has none.
 func (d Dataset) within(s Span) error {
 	if s.Count == 0 || !d.all().contains(s) {
-		return fmt.Errorf("images %d to %d of %d were asked for: start the run again", s.First, s.First+s.Count, len(d.Labels))
+		return fmt.Errorf("images %d to %d of %d were asked for: start the run again", s.First, s.First+s.Count,
+			len(d.Labels))
 	}
 	return nil
 }

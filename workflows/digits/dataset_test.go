@@ -17,7 +17,8 @@ func TestSampleImagesAreComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(m.Labels) != 1797 || m.Width != 8 || m.Height != 8 || slices.Max(m.Pixels) != 16 {
-		t.Errorf("got %d images of %dx%d with ink up to %d, want 1797 of 8x8 up to 16", len(m.Labels), m.Width, m.Height, slices.Max(m.Pixels))
+		t.Errorf("got %d images of %dx%d with ink up to %d, want 1797 of 8x8 up to 16", len(m.Labels), m.Width, m.Height,
+			slices.Max(m.Pixels))
 	}
 	counts := make([]int, classes)
 	for _, label := range m.Labels {
@@ -140,8 +141,16 @@ func TestPrepareRefuses(t *testing.T) {
 		images Images
 		want   string
 	}{
-		{"too few images to split", Images{Width: 1, Height: 1, Max: 1, Pixels: make([]byte, 19), Labels: make([]byte, 19)}, "give at least 20"},
-		{"pixels that are missing", Images{Width: 2, Height: 2, Max: 1, Pixels: make([]byte, 79), Labels: make([]byte, 20)}, "need 80 pixels, not 79"},
+		{
+			"too few images to split",
+			Images{Width: 1, Height: 1, Max: 1, Pixels: make([]byte, 19), Labels: make([]byte, 19)},
+			"give at least 20",
+		},
+		{
+			"pixels that are missing",
+			Images{Width: 2, Height: 2, Max: 1, Pixels: make([]byte, 79), Labels: make([]byte, 20)},
+			"need 80 pixels, not 79",
+		},
 		{"images that are too wide", Images{Width: 257, Height: 1, Max: 1}, "257x1"},
 		{"images without ink", Images{Width: 1, Height: 1}, "full ink is 0"},
 	} {

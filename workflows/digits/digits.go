@@ -1,4 +1,5 @@
-// Package digits is Spillway's sample pipeline: it learns to read handwritten digits and then labels every image it was given.
+// Package digits is Spillway's sample pipeline: it learns to read handwritten digits and then labels every image it was
+// given.
 package digits
 
 import (
@@ -19,7 +20,8 @@ var (
 	Score      = spillway.NewStage("score", score)
 )
 
-// Digits is the pipeline: it trains a network on nine tenths of the images, measures it on the rest, and meanwhile labels all of them.
+// Digits is the pipeline: it trains a network on nine tenths of the images, measures it on the rest, and meanwhile
+// labels all of them.
 func Digits(ctx workflow.Context, in Input) (Report, error) {
 	in = in.withDefaults()
 	raw, err := Load.Run(ctx, in)
@@ -31,7 +33,10 @@ func Digits(ctx workflow.Context, in Input) (Report, error) {
 		return Report{}, err
 	}
 	in = in.withEffort(data)
-	model, err := Train.Run(ctx, TrainInput{Data: data, Seed: in.Seed, MaxEpochs: in.MaxEpochs, LearningRate: in.LearningRate, Partitions: in.Partitions})
+	model, err := Train.Run(ctx, TrainInput{
+		Data: data, Seed: in.Seed, MaxEpochs: in.MaxEpochs,
+		LearningRate: in.LearningRate, Partitions: in.Partitions,
+	})
 	if err != nil {
 		return Report{}, err
 	}
@@ -73,13 +78,15 @@ const (
 	scoringPixels  = 22_000_000
 )
 
-// Input is what a run is started with. The zero value is valid: it reads the 1,797 images of 8x8 pixels that the package brings along.
+// Input is what a run is started with. The zero value is valid: it reads the 1,797 images of 8x8 pixels that the
+// package brings along.
 type Input struct {
-	// Dir is a directory in the format of MNIST: train-images-idx3-ubyte and train-labels-idx1-ubyte, and t10k-images-idx3-ubyte and
-	// t10k-labels-idx1-ubyte where they exist, each plain or packed (.gz). Every host that runs the load stage must see it.
-	// Empty means the embedded images.
+	// Dir is a directory in the format of MNIST: train-images-idx3-ubyte and train-labels-idx1-ubyte, and
+	// t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte where they exist, each plain or packed (.gz). Every host that runs
+	// the load stage must see it. Empty means the embedded images.
 	Dir string `json:"dir,omitempty"`
-	// Shards is into how many tasks the labelling of all images is divided, at most one for each image and 100,000; 0 means DefaultShards.
+	// Shards is into how many tasks the labelling of all images is divided, at most one for each image and 100,000; 0
+	// means DefaultShards.
 	Shards int `json:"shards,omitempty"`
 	// MaxEpochs bounds training, which ends earlier when it no longer improves, 1 to 10,000; 0 means DefaultMaxEpochs,
 	// and fewer for images of more than 1.7 million pixels together: as many epochs as see 50 million pixels, at least
@@ -89,12 +96,14 @@ type Input struct {
 	// the image as it is. 0 means DefaultViews, and fewer for images of more than 116,000 pixels together: as many as
 	// see 22 million pixels, at least 1. The report says how many there were.
 	Views int `json:"views,omitempty"`
-	// Seed decides all that is random: on one kind of machine, the same seed gives the same report. 0 means DefaultSeed; it is not negative.
+	// Seed decides all that is random: on one kind of machine, the same seed gives the same report. 0 means DefaultSeed;
+	// it is not negative.
 	Seed int64 `json:"seed,omitempty"`
 	// LearningRate is Adam's step size at the start of training, above 0 and at most 1; 0 means DefaultLearningRate.
 	LearningRate float64 `json:"learning_rate,omitempty"`
-	// Partitions is into how many parts the network is split for training, 1 to 4, which work at the same time where there are as many cores; 0
-	// means DefaultPartitions, which does not split. A split network learns the same, but for rounding.
+	// Partitions is into how many parts the network is split for training, 1 to 4, which work at the same time where there
+	// are as many cores; 0 means DefaultPartitions, which does not split. A split network learns the same, but for
+	// rounding.
 	Partitions int `json:"partitions,omitempty"`
 }
 
@@ -112,9 +121,11 @@ func (in Input) Validate() error {
 	case in.Seed < 0:
 		return fmt.Errorf("seed is %d: give a whole number above 0, or leave it out for %d", in.Seed, DefaultSeed)
 	case math.IsNaN(in.LearningRate) || in.LearningRate < 0 || in.LearningRate > 1:
-		return fmt.Errorf("learning_rate is %g: give a number above 0 and at most 1, or leave it out for %g", in.LearningRate, DefaultLearningRate)
+		return fmt.Errorf("learning_rate is %g: give a number above 0 and at most 1, or leave it out for %g", in.LearningRate,
+			DefaultLearningRate)
 	case in.Partitions < 0 || in.Partitions > maxPartitions:
-		return fmt.Errorf("partitions is %d: give 1 to %d, or leave it out for %d", in.Partitions, maxPartitions, DefaultPartitions)
+		return fmt.Errorf("partitions is %d: give 1 to %d, or leave it out for %d", in.Partitions, maxPartitions,
+			DefaultPartitions)
 	}
 	return nil
 }
@@ -157,7 +168,8 @@ type Report struct {
 	TestImages int `json:"test_images"`
 	// Confusion counts the held-out images by their label (first index) and by what the network reads (second index).
 	Confusion [][]int `json:"confusion"`
-	// Epochs is how many epochs training took; BestEpoch is the one whose weights were kept, and Loss its validation loss in nats.
+	// Epochs is how many epochs training took; BestEpoch is the one whose weights were kept, and Loss its validation loss
+	// in nats.
 	Epochs    int     `json:"epochs"`
 	BestEpoch int     `json:"best_epoch"`
 	Loss      float64 `json:"loss"`

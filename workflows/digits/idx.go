@@ -14,7 +14,8 @@ import (
 	"strings"
 )
 
-// The magic numbers of IDX files of unsigned bytes with three and with one dimension (http://yann.lecun.com/exdb/mnist/).
+// The magic numbers of IDX files of unsigned bytes with three and with one dimension
+// (http://yann.lecun.com/exdb/mnist/).
 const (
 	magicImages = 0x00000803
 	magicLabels = 0x00000801
@@ -23,8 +24,9 @@ const (
 // maxPixels bounds what one file may hold: 1 GiB, about 1.3 million images of 28x28.
 const maxPixels = 1 << 30
 
-// readDir reads a directory in the format of MNIST: train-images-idx3-ubyte and train-labels-idx1-ubyte, then t10k-images-idx3-ubyte and
-// t10k-labels-idx1-ubyte where they exist. Each file may be packed, with .gz at the end of its name.
+// readDir reads a directory in the format of MNIST: train-images-idx3-ubyte and train-labels-idx1-ubyte, then
+// t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte where they exist. Each file may be packed, with .gz at the end of
+// its name.
 func readDir(ctx context.Context, dir string) (Images, error) {
 	all, err := readPair(ctx, dir, "train")
 	if err != nil {
@@ -149,7 +151,8 @@ func readHeader(r io.Reader, magic uint32, dimensions int) ([]int64, error) {
 		return nil, err
 	}
 	if got := binary.BigEndian.Uint32(raw); got != magic {
-		return nil, fmt.Errorf("magic number is %#08x, expected %#08x: this is not the IDX file that its name says", got, magic)
+		return nil, fmt.Errorf("magic number is %#08x, expected %#08x: this is not the IDX file that its name says", got,
+			magic)
 	}
 	header := make([]int64, dimensions)
 	for i := range header {
@@ -158,7 +161,8 @@ func readHeader(r io.Reader, magic uint32, dimensions int) ([]int64, error) {
 	return header, nil
 }
 
-// readBody reads exactly size bytes after a header. It allocates as bytes arrive, so that a header cannot ask for more than there is.
+// readBody reads exactly size bytes after a header. It allocates as bytes arrive, so that a header cannot ask for more
+// than there is.
 func readBody(r io.Reader, header, size int64) ([]byte, error) {
 	if size < 1 || size > maxPixels {
 		return nil, fmt.Errorf("the header promises %d bytes: expected 1 to %d", size, maxPixels)
@@ -168,14 +172,16 @@ func readBody(r io.Reader, header, size int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(body)) < size {
-		return nil, fmt.Errorf("the file is truncated: expected %d bytes, got %d: fetch it again", header+size, header+int64(len(body)))
+		return nil, fmt.Errorf("the file is truncated: expected %d bytes, got %d: fetch it again", header+size,
+			header+int64(len(body)))
 	}
 	more, err := io.Copy(io.Discard, io.LimitReader(r, maxPixels))
 	if err != nil {
 		return nil, err
 	}
 	if more > 0 {
-		return nil, fmt.Errorf("the file is too long: expected %d bytes, got %d: fetch it again", header+size, header+size+more)
+		return nil, fmt.Errorf("the file is too long: expected %d bytes, got %d: fetch it again", header+size,
+			header+size+more)
 	}
 	return body, nil
 }

@@ -58,7 +58,10 @@ func TestReadDir(t *testing.T) {
 	t.Parallel()
 	images := idx(magicImages, []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 2, 2, 3)
 	labels := idx(magicLabels, []byte{7, 0}, 2)
-	both := Images{Width: 3, Height: 2, Max: 255, Pixels: []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, Labels: []byte{7, 0}}
+	both := Images{
+		Width: 3, Height: 2, Max: 255, Pixels: []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+		Labels: []byte{7, 0},
+	}
 	more := both
 	more.Pixels, more.Labels = append(bytes.Clone(both.Pixels), 9, 9, 9, 9, 9, 9), []byte{7, 0, 5}
 	for _, test := range []struct {
@@ -67,11 +70,19 @@ func TestReadDir(t *testing.T) {
 		want  Images
 	}{
 		{"plain files are read", map[string][]byte{trainImages: images, trainLabels: labels}, both},
-		{"packed files are read", map[string][]byte{trainImages + ".gz": pack(t, images), trainLabels + ".gz": pack(t, labels)}, both},
-		{"one file may be packed and the other plain", map[string][]byte{trainImages + ".gz": pack(t, images), trainLabels: labels}, both},
+		{"packed files are read", map[string][]byte{
+			trainImages + ".gz": pack(t, images),
+			trainLabels + ".gz": pack(t, labels),
+		}, both},
+		{
+			"one file may be packed and the other plain",
+			map[string][]byte{trainImages + ".gz": pack(t, images), trainLabels: labels},
+			both,
+		},
 		{"the t10k files are appended", map[string][]byte{
 			trainImages: images, trainLabels: labels,
-			t10kImages: idx(magicImages, []byte{9, 9, 9, 9, 9, 9}, 1, 2, 3), t10kLabels + ".gz": pack(t, idx(magicLabels, []byte{5}, 1)),
+			t10kImages:         idx(magicImages, []byte{9, 9, 9, 9, 9, 9}, 1, 2, 3),
+			t10kLabels + ".gz": pack(t, idx(magicLabels, []byte{5}, 1)),
 		}, more},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -106,7 +117,10 @@ func TestReadDirRefuses(t *testing.T) {
 		},
 		{
 			"t10k images of another size",
-			map[string][]byte{trainImages: images, trainLabels: labels, t10kImages: idx(magicImages, []byte{1, 2, 3, 4, 5, 6}, 1, 3, 2), t10kLabels: idx(magicLabels, []byte{1}, 1)},
+			map[string][]byte{
+				trainImages: images, trainLabels: labels,
+				t10kImages: idx(magicImages, []byte{1, 2, 3, 4, 5, 6}, 1, 3, 2), t10kLabels: idx(magicLabels, []byte{1}, 1),
+			},
 			[]string{"3x2", "2x3", "must have one size"},
 		},
 		{
@@ -124,7 +138,11 @@ func TestReadDirRefuses(t *testing.T) {
 			map[string][]byte{trainImages: images[:9], trainLabels: labels},
 			[]string{trainImages, "expected 16 bytes, got 9"},
 		},
-		{"an empty file", map[string][]byte{trainImages: {}, trainLabels: labels}, []string{trainImages, "expected 16 bytes, got 0"}},
+		{
+			"an empty file",
+			map[string][]byte{trainImages: {}, trainLabels: labels},
+			[]string{trainImages, "expected 16 bytes, got 0"},
+		},
 		{
 			"a truncated image file",
 			map[string][]byte{trainImages: images[:20], trainLabels: labels},

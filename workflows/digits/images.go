@@ -107,7 +107,8 @@ func readCSV(r io.Reader) (Images, error) {
 			value, err := strconv.Atoi(field)
 			if err != nil || value < 0 || value > limit {
 				line, _ := lines.FieldPos(i)
-				return Images{}, fmt.Errorf("line %d, field %d is %q: it must be a whole number from 0 to %d", line, i+1, field, limit)
+				return Images{}, fmt.Errorf("line %d, field %d is %q: it must be a whole number from 0 to %d", line, i+1, field,
+					limit)
 			}
 			if i < len(record)-1 {
 				m.Pixels = append(m.Pixels, byte(value))

@@ -29,9 +29,9 @@ const (
 // kernel is the width and height of a convolution kernel in pixels.
 const kernel = 3
 
-// network is the shape of the classifier for images of side x side pixels: three 3x3 convolutions with rectifiers, the first two followed
-// by a 2x2 maximum, dropout, and a dense layer with softmax. Training computes it as blocks, which may be on several devices; a trained one
-// is one vector of parameters, which an artifact handles as plain numbers.
+// network is the shape of the classifier for images of side x side pixels: three 3x3 convolutions with rectifiers, the
+// first two followed by a 2x2 maximum, dropout, and a dense layer with softmax. Training computes it as blocks, which
+// may be on several devices; a trained one is one vector of parameters, which an artifact handles as plain numbers.
 type network struct {
 	side int // a multiple of 4
 }
@@ -39,9 +39,12 @@ type network struct {
 // blocks are the network in training, up to the softmax. They are where it can be split.
 func (n network) blocks() []gomlx.Block {
 	return []gomlx.Block{
-		gomlx.Sequence("layer1", gomlx.Convolution("convolution", kernel, 1, channels1), gomlx.Relu("relu"), gomlx.MaxPool("pool", 2)),
-		gomlx.Sequence("layer2", gomlx.Convolution("convolution", kernel, channels1, channels2), gomlx.Relu("relu"), gomlx.MaxPool("pool", 2)),
-		gomlx.Sequence("layer3", gomlx.Convolution("convolution", kernel, channels2, channels3), gomlx.Relu("relu"), gomlx.Flatten("features")),
+		gomlx.Sequence("layer1", gomlx.Convolution("convolution", kernel, 1, channels1), gomlx.Relu("relu"),
+			gomlx.MaxPool("pool", 2)),
+		gomlx.Sequence("layer2", gomlx.Convolution("convolution", kernel, channels1, channels2), gomlx.Relu("relu"),
+			gomlx.MaxPool("pool", 2)),
+		gomlx.Sequence("layer3", gomlx.Convolution("convolution", kernel, channels2, channels3), gomlx.Relu("relu"),
+			gomlx.Flatten("features")),
 		gomlx.Sequence("out", gomlx.Dropout("dropout", dropRate), gomlx.Dense("dense", n.features(), classes)),
 	}
 }
@@ -52,7 +55,8 @@ type array struct {
 	dimensions []int
 }
 
-// arrays returns the parameter arrays in the order in which the vector holds them: weights, then biases, layer by layer.
+// arrays returns the parameter arrays in the order in which the vector holds them: weights, then biases, layer by
+// layer.
 func (n network) arrays() []array {
 	var all []array
 	for _, b := range n.blocks() {
@@ -132,8 +136,9 @@ func (n network) split(parameters *graph.Node) []*graph.Node {
 	return arrays
 }
 
-// convolve is a 3x3 convolution with zero padding: every pixel's neighbourhood becomes a row, and one product of matrices does the rest,
-// which the Go backend computes 17 times faster than its own convolution. weights has a row for each (neighbour, channel).
+// convolve is a 3x3 convolution with zero padding: every pixel's neighbourhood becomes a row, and one product of
+// matrices does the rest, which the Go backend computes 17 times faster than its own convolution. weights has a row for
+// each (neighbour, channel).
 func convolve(x, weights, bias *graph.Node) *graph.Node {
 	batch, height, width, channels := x.Shape().Dim(0), x.Shape().Dim(1), x.Shape().Dim(2), x.Shape().Dim(3)
 	g := x.Graph()

@@ -145,7 +145,8 @@ func TestInitialWeightsKeepTheVariance(t *testing.T) {
 	}
 }
 
-// TestClassifyingComputesWhatTrainingLearns compares the two ways in which the network is written down: as a graph that classifies and as blocks that learn.
+// TestClassifyingComputesWhatTrainingLearns compares the two ways in which the network is written down: as a graph that
+// classifies and as blocks that learn.
 func TestClassifyingComputesWhatTrainingLearns(t *testing.T) {
 	t.Parallel()
 	for _, side := range []int{8, 12} {
@@ -186,7 +187,8 @@ func TestClassifyingComputesWhatTrainingLearns(t *testing.T) {
 			image := i / classes * classes
 			want := math.Exp(float64(logits.Float32[i]) - logSum(wide(logits.Float32[image:image+classes])))
 			if math.Abs(float64(got[i])-want) > 1e-5 {
-				t.Errorf("side %d, image %d: probability of %d is %g, and %g by the blocks", side, i/classes, i%classes, got[i], want)
+				t.Errorf("side %d, image %d: probability of %d is %g, and %g by the blocks", side, i/classes, i%classes, got[i],
+					want)
 			}
 		}
 		if err := blocks.Close(); err != nil {

@@ -11,22 +11,24 @@ const (
 	validationShare = 10
 	// patience is how many epochs may pass without a better validation loss.
 	patience = 6
-	// dropRate is the part of the features that dropout silences (Srivastava et al., 2014, https://jmlr.org/papers/v15/srivastava14a.html).
+	// dropRate is the part of the features that dropout silences (Srivastava et al., 2014,
+	// https://jmlr.org/papers/v15/srivastava14a.html).
 	dropRate = 0.3
 )
 
 // errDiverges is wrapped when the loss is no longer a number.
 var errDiverges = errors.New("training diverges")
 
-// progress is everything that training is between two epochs. Encoded it is the checkpoint: training that is resumed from it takes
-// exactly the steps that it would have taken, into however many parts the network is split.
+// progress is everything that training is between two epochs. Encoded it is the checkpoint: training that is resumed
+// from it takes exactly the steps that it would have taken, into however many parts the network is split.
 type progress struct {
 	side                   int
 	epoch                  int // finished ones
 	bestEpoch              int
 	bestLoss, bestAccuracy float64
 	bestSoFar              []float32 // the parameters of the best epoch; none before the first
-	parts                  [][]byte  // what the stages of the split exported after the last epoch, in the format of package state; none before the first
+	// what the stages of the split exported after the last epoch, in the format of package state; none before the first
+	parts [][]byte
 }
 
 // start returns training before its first epoch.

@@ -41,7 +41,10 @@ func TestThePipelineWithItsStagesInAnotherOrderIsRefusedByTheRecordedRun(t *test
 			return Report{}, err
 		}
 		in = in.withEffort(data)
-		model, err := Train.Run(ctx, TrainInput{Data: data, Seed: in.Seed, MaxEpochs: in.MaxEpochs, LearningRate: in.LearningRate})
+		model, err := Train.Run(ctx, TrainInput{
+			Data: data, Seed: in.Seed, MaxEpochs: in.MaxEpochs,
+			LearningRate: in.LearningRate,
+		})
 		if err != nil {
 			return Report{}, err
 		}
@@ -59,7 +62,8 @@ func TestThePipelineWithItsStagesInAnotherOrderIsRefusedByTheRecordedRun(t *test
 		spillwaytest.Replay(refused, recordedRun, []app.Pipeline{spillway.NewPipeline("digits", evaluateLast)}, allStages...)
 	}()
 	<-done
-	if !strings.Contains(refused.text, "evaluate-0") || !strings.Contains(refused.text, "hint: the pipeline's steps changed") {
+	if !strings.Contains(refused.text, "evaluate-0") ||
+		!strings.Contains(refused.text, "hint: the pipeline's steps changed") {
 		t.Errorf("got %q, want a refusal that names the task evaluate-0", refused.text)
 	}
 }

@@ -30,7 +30,8 @@ func load(ctx context.Context, in Input) (Raw, error) {
 	if err != nil {
 		return Raw{}, err
 	}
-	spillway.Log(ctx).InfoContext(ctx, "images read", "dir", in.Dir, "images", len(m.Labels), "width", m.Width, "height", m.Height)
+	spillway.Log(ctx).InfoContext(ctx, "images read", "dir", in.Dir, "images", len(m.Labels), "width", m.Width, "height",
+		m.Height)
 	stored, err := spillway.Put(ctx, m)
 	return Raw{Images: stored, Count: len(m.Labels)}, err
 }
@@ -130,7 +131,10 @@ func train(ctx context.Context, in TrainInput) (_ Model, err error) {
 		return Model{}, err
 	}
 	stored, err := spillway.Put(ctx, Weights{Side: d.Side, Parameters: state.bestSoFar})
-	return Model{Weights: stored, Epochs: state.epoch, BestEpoch: state.bestEpoch, Loss: state.bestLoss, Accuracy: state.bestAccuracy}, err
+	return Model{
+		Weights: stored, Epochs: state.epoch, BestEpoch: state.bestEpoch, Loss: state.bestLoss,
+		Accuracy: state.bestAccuracy,
+	}, err
 }
 
 // resume returns where the last attempt was, or training before its first epoch.
@@ -142,7 +146,8 @@ func resume(ctx context.Context, side int) (progress, error) {
 	case !resumed:
 		return start(side), nil
 	case state.side != side:
-		return progress{}, fmt.Errorf("the checkpoint is for images of side %d, the images have %d: %w", state.side, side, errEncoding)
+		return progress{}, fmt.Errorf("the checkpoint is for images of side %d, the images have %d: %w", state.side, side,
+			errEncoding)
 	}
 	spillway.Log(ctx).InfoContext(ctx, "training resumed", "epoch", state.epoch)
 	return state, nil
@@ -233,7 +238,8 @@ func score(ctx context.Context, in ScoreInput) (ShardScore, error) {
 	return out, nil
 }
 
-// read classifies a span of stored images with a stored network and returns its probabilities and the labels that the images came with.
+// read classifies a span of stored images with a stored network and returns its probabilities and the labels that the
+// images came with.
 func read(
 	ctx context.Context, images spillway.Artifact[Dataset], weights spillway.Artifact[Weights], span Span,
 	how func(context.Context, *engine, []float32, Dataset, Span) ([]float32, error),

@@ -46,7 +46,8 @@ func TestThePipelineLabelsEveryImageOfADirectory(t *testing.T) {
 			total += n
 		}
 	}
-	if got.Images != images || got.Shards != 12 || got.Views != DefaultViews || got.Epochs != 2 || got.TestImages != 2 || total != 2 {
+	if got.Images != images || got.Shards != 12 || got.Views != DefaultViews || got.Epochs != 2 || got.TestImages != 2 ||
+		total != 2 {
 		t.Errorf("got %+v, want %d images in 12 shards after 2 epochs, 2 of them held out", got, images)
 	}
 	if got.Confidence < 0.1 || got.Confidence > 1 || got.Disagreements < 0 || got.Disagreements > images {
@@ -80,7 +81,10 @@ func TestAnAttemptGoesOnFromTheCheckpointOfTheLastOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := TrainInput{Data: Data{Images: stored, Count: 200, Train: Span{0, 180}}, Seed: 1, MaxEpochs: 3, LearningRate: 0.002}
+	in := TrainInput{
+		Data: Data{Images: stored, Count: 200, Train: Span{0, 180}}, Seed: 1, MaxEpochs: 3,
+		LearningRate: 0.002,
+	}
 	var checkpoints []activities.Ref
 	var steps []int
 	attempt.Checkpoint = func(ref activities.Ref) { checkpoints = append(checkpoints, ref) }
@@ -118,7 +122,10 @@ func TestASplitTrainingReportsItsPlanAndHowItTurnsOut(t *testing.T) {
 	}
 	var reports []predictor.Training
 	attempt.Trained = func(report predictor.Training) { reports = append(reports, report) }
-	in := TrainInput{Data: Data{Images: stored, Count: 200, Train: Span{0, 180}}, Seed: 1, MaxEpochs: 2, LearningRate: 0.002}
+	in := TrainInput{
+		Data: Data{Images: stored, Count: 200, Train: Span{0, 180}}, Seed: 1, MaxEpochs: 2,
+		LearningRate: 0.002,
+	}
 	if _, err := train(ctx, in); err != nil || len(reports) != 0 {
 		t.Fatalf("%d reports of an unsplit training, error %v", len(reports), err)
 	}
@@ -137,10 +144,12 @@ func TestASplitTrainingReportsItsPlanAndHowItTurnsOut(t *testing.T) {
 				t.Errorf("after epoch %d: part %+v", epoch, part)
 			}
 		}
-		if len(r.Parts) != 2 || ops != len(network{8}.blocks()) || r.Batch != 64 || r.MicroBatches != microBatches || r.Schedule != "1f1b" {
+		if len(r.Parts) != 2 || ops != len(network{8}.blocks()) || r.Batch != 64 || r.MicroBatches != microBatches ||
+			r.Schedule != "1f1b" {
 			t.Errorf("after epoch %d: %+v is no plan of two parts that have all layers", epoch, r)
 		}
-		if r.Steps != int64(2*epoch) || r.TotalSteps != 4 || r.PredictedStepSeconds <= 0 || (r.StepSeconds > 0) != (epoch > 0) {
+		if r.Steps != int64(2*epoch) || r.TotalSteps != 4 || r.PredictedStepSeconds <= 0 ||
+			(r.StepSeconds > 0) != (epoch > 0) {
 			t.Errorf("after epoch %d: %+v, want %d of 4 steps", epoch, r, 2*epoch)
 		}
 	}
@@ -166,7 +175,10 @@ func TestStagesRefuseForGoodWhatNoRetryCanMend(t *testing.T) {
 		call func() error
 	}{
 		{"load: a negative seed", func() error { _, err := load(ctx, Input{Seed: -1}); return err }},
-		{"preprocess: one image", func() error { _, err := preprocess(ctx, PreprocessInput{Raw: Raw{Images: few}}); return err }},
+		{"preprocess: one image", func() error {
+			_, err := preprocess(ctx, PreprocessInput{Raw: Raw{Images: few}})
+			return err
+		}},
 		{"train: images that are not there", func() error {
 			_, err := train(ctx, TrainInput{Data: Data{Images: data, Train: Span{30, 20}}, MaxEpochs: 1})
 			return err
@@ -175,7 +187,10 @@ func TestStagesRefuseForGoodWhatNoRetryCanMend(t *testing.T) {
 			_, err := train(ctx, TrainInput{Data: Data{Images: data, Train: Span{0, 40}}, MaxEpochs: 20, LearningRate: 1e30})
 			return err
 		}},
-		{"score: an empty shard", func() error { _, err := score(ctx, ScoreInput{Images: data, Weights: weights}); return err }},
+		{"score: an empty shard", func() error {
+			_, err := score(ctx, ScoreInput{Images: data, Weights: weights})
+			return err
+		}},
 		{"score: a network for images of another size", func() error {
 			_, err := score(ctx, ScoreInput{Images: data, Weights: weights, Span: Span{0, 1}})
 			return err
@@ -198,7 +213,8 @@ func TestShardsCoverEveryImageExactlyOnce(t *testing.T) {
 		}
 		next := 0
 		for i, in := range inputs {
-			if in.Shard != i || in.Span.First != next || in.Span.Count < 1 || in.Span.Count > (images+len(inputs)-1)/len(inputs) {
+			if in.Shard != i || in.Span.First != next || in.Span.Count < 1 ||
+				in.Span.Count > (images+len(inputs)-1)/len(inputs) {
 				t.Fatalf("shard %d of %d is %+v, want it to begin at image %d", i, len(inputs), in, next)
 			}
 			next += in.Span.Count
@@ -217,12 +233,17 @@ func TestValidate(t *testing.T) {
 		want string // part of the error; empty: none
 	}{
 		{"the zero input is valid", Input{}, ""},
-		{"the largest values are valid", Input{Shards: maxShards, MaxEpochs: maxMaxEpochs, Seed: math.MaxInt64, LearningRate: 1, Partitions: maxPartitions}, ""},
+		{"the largest values are valid", Input{
+			Shards: maxShards, MaxEpochs: maxMaxEpochs, Seed: math.MaxInt64,
+			LearningRate: 1, Partitions: maxPartitions,
+		}, ""},
 		{"negative shards", Input{Shards: -1}, "shards is -1: give 1 to 100000"},
 		{"too many shards", Input{Shards: maxShards + 1}, "shards is 100001"},
-		{"negative epochs", Input{MaxEpochs: -5}, "max_epochs is -5: give 1 to 10000, or leave it out for as many as the size of the images allows"},
+		{"negative epochs", Input{MaxEpochs: -5}, "max_epochs is -5: give 1 to 10000, or leave it out for as many as the " +
+			"size of the images allows"},
 		{"too many epochs", Input{MaxEpochs: maxMaxEpochs + 1}, "max_epochs is 10001"},
-		{"negative views", Input{Views: -1}, "views is -1: give 1 to 189, or leave it out for as many as the size of the images allows"},
+		{"negative views", Input{Views: -1}, "views is -1: give 1 to 189, or leave it out for as many as the size of the " +
+			"images allows"},
 		{"more views than there are", Input{Views: 190}, "views is 190"},
 		{"a negative seed", Input{Seed: -2}, "seed is -2"},
 		{"a negative learning rate", Input{LearningRate: -0.1}, "learning_rate is -0.1"},

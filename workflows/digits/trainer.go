@@ -20,8 +20,9 @@ import (
 const (
 	// batch is the number of images that are computed together.
 	batch = 64
-	// microBatches is into how many parts a batch of a split network is cut, so that all its parts have something to do at the same time. It is one number
-	// for all splits: gradients are added up in the same order then, and where the network is cut changes no bit of them.
+	// microBatches is into how many parts a batch of a split network is cut, so that all its parts have something to do at
+	// the same time. It is one number for all splits: gradients are added up in the same order then, and where the network
+	// is cut changes no bit of them.
 	microBatches = 4
 )
 
@@ -40,7 +41,8 @@ type trainer struct {
 	meter    *training.Meter
 }
 
-// newTrainer prepares training on the images of a span: the first tenth validates, the rest is learnt. The error is one that no retry fixes.
+// newTrainer prepares training on the images of a span: the first tenth validates, the rest is learnt. The error is one
+// that no retry fixes.
 func newTrainer(d Dataset, in TrainInput) (*trainer, error) {
 	if err := d.within(in.Train); err != nil {
 		return nil, err
@@ -50,7 +52,10 @@ func newTrainer(d Dataset, in TrainInput) (*trainer, error) {
 	if learn.Count < 1 {
 		return nil, fmt.Errorf("train on %d image: give at least %d images", in.Train.Count, fewestImages)
 	}
-	return &trainer{data: d, learn: learn, validate: Span{in.Train.First, held}, maxEpochs: in.MaxEpochs, rate: in.LearningRate}, nil
+	return &trainer{
+		data: d, learn: learn, validate: Span{in.Train.First, held}, maxEpochs: in.MaxEpochs,
+		rate: in.LearningRate,
+	}, nil
 }
 
 // size is the number of images of a step.
@@ -89,14 +94,17 @@ func (r *trainer) load(ctx context.Context, seed int64, partitions int, past []p
 }
 
 // divide decides what each part is; each has an equal share of the cores.
-func (r *trainer) divide(ctx context.Context, executor exec.Executor, seed int64, partitions int, past []predictor.Training) (exec.Layout, error) {
+func (r *trainer) divide(
+	ctx context.Context, executor exec.Executor, seed int64, partitions int, past []predictor.Training,
+) (exec.Layout, error) {
 	if partitions <= 1 {
 		whole := []exec.Part{{Device: devices(1)[0], InFlight: 1}}
 		return exec.Layout{Parts: whole, Batch: r.size(), MicroBatches: 1, Seed: uint64(seed)}, nil
 	}
 	plan, layout, err := training.Plan(ctx, training.Job{
-		Executor: executor, Partitions: partitions, Devices: devices(partitions), Batch: r.size(), MicroBatches: min(microBatches, r.size()),
-		Recompute: training.RecomputeNever, Seed: uint64(seed), Past: past,
+		Executor: executor, Partitions: partitions, Devices: devices(partitions), Batch: r.size(),
+		MicroBatches: min(microBatches, r.size()),
+		Recompute:    training.RecomputeNever, Seed: uint64(seed), Past: past,
 	})
 	plan.TotalSteps = int64(r.maxEpochs) * r.stepsPerEpoch()
 	r.plan = plan
@@ -124,7 +132,8 @@ func devices(count int) []exec.Device {
 	return all
 }
 
-// run trains until p is finished. After every epoch it calls save with the loss and the accuracy on the validation images.
+// run trains until p is finished. After every epoch it calls save with the loss and the accuracy on the validation
+// images.
 func (r *trainer) run(ctx context.Context, p *progress, save func(loss, accuracy float64) error) error {
 	if len(p.parts) > 0 {
 		if err := r.restore(ctx, p.parts); err != nil {
@@ -228,7 +237,8 @@ func (r *trainer) restore(ctx context.Context, exported [][]byte) error {
 	})
 }
 
-// inDirectory calls use with paths of files that are removed when it returns. They are there for so short a time that an attempt that is killed seldom leaves any.
+// inDirectory calls use with paths of files that are removed when it returns. They are there for so short a time that
+// an attempt that is killed seldom leaves any.
 func inDirectory(use func(path func(part int) string) error) error {
 	directory, err := os.MkdirTemp("", "spillway-digits-")
 	if err != nil {

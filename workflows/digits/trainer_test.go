@@ -52,7 +52,10 @@ func TestLossFallsWhileTraining(t *testing.T) {
 	t.Parallel()
 	r, state := beginTraining(t, 6, DefaultLearningRate)
 	var losses []float64
-	if err := r.run(t.Context(), &state, func(loss, _ float64) error { losses = append(losses, loss); return nil }); err != nil {
+	if err := r.run(t.Context(), &state, func(loss, _ float64) error {
+		losses = append(losses, loss)
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if len(losses) != 6 || losses[0] > 1.1*math.Log(classes) || losses[5] > 0.7*losses[0] {
@@ -204,8 +207,8 @@ func TestTheLearningRateFallsAlongHalfACosine(t *testing.T) {
 	}
 }
 
-// TestAccuracy trains in full: with one seed, or with those that SPILLWAY_DIGITS_SEEDS lists, separated by commas; unsplit, or in as many parts as
-// SPILLWAY_DIGITS_PARTITIONS says.
+// TestAccuracy trains in full: with one seed, or with those that SPILLWAY_DIGITS_SEEDS lists, separated by commas;
+// unsplit, or in as many parts as SPILLWAY_DIGITS_PARTITIONS says.
 func TestAccuracy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains for 10 s")
@@ -235,7 +238,10 @@ func TestAccuracy(t *testing.T) {
 			t.Fatal(err)
 		}
 		learn, test := split(len(d.Labels))
-		r, err := newTrainer(d, TrainInput{Data: Data{Train: learn}, MaxEpochs: DefaultMaxEpochs, LearningRate: DefaultLearningRate})
+		r, err := newTrainer(d, TrainInput{
+			Data: Data{Train: learn}, MaxEpochs: DefaultMaxEpochs,
+			LearningRate: DefaultLearningRate,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,7 +45,9 @@ var _ gomlx.Dataset = augmented{}
 func (a augmented) Samples() int { return a.span.Count }
 
 // Batch returns random views of the chosen images, and their labels.
-func (a augmented) Batch(_ context.Context, chosen []int, random *rand.Rand) (inputs []gomlx.Array, target gomlx.Array, err error) {
+func (a augmented) Batch(
+	_ context.Context, chosen []int, random *rand.Rand,
+) (inputs []gomlx.Array, target gomlx.Array, err error) {
 	side, size := a.data.Side, a.data.Side*a.data.Side
 	images := gomlx.Array{Shape: []int{side, side, 1}, Float32: make([]float32, len(chosen)*size)}
 	labels := gomlx.Array{Int32: make([]int32, len(chosen))}
@@ -85,8 +87,8 @@ func (v view) change(side int) float64 {
 	return turn*turn + zoom*zoom + x*x + y*y
 }
 
-// apply writes the image as seen in the view to out, as values in 0..1. Each pixel is interpolated between the four around the place it
-// came from; outside is paper.
+// apply writes the image as seen in the view to out, as values in 0..1. Each pixel is interpolated between the four
+// around the place it came from; outside is paper.
 func (v view) apply(image []byte, side int, out []float32) {
 	centre := float64(side-1) / 2
 	cos, sin := math.Cos(v.angle)/v.zoom, math.Sin(v.angle)/v.zoom

@@ -10,8 +10,9 @@ import (
 // most is how many names are offered: more than three are a list to read, not a suggestion.
 const most = 3
 
-// Names returns the candidates that name most likely means, best first, at most three: those that begin with name or differ from it
-// in at most a third of its characters (at least two), upper and lower case being equal. Without any it returns nil.
+// Names returns the candidates that name most likely means, best first, at most three: those that begin with name or
+// differ from it in at most a third of its characters (at least two), upper and lower case being equal. Without any it
+// returns nil.
 func Names(name string, candidates []string) []string {
 	type scored struct {
 		name     string
@@ -40,9 +41,10 @@ func Names(name string, candidates []string) []string {
 	return slices.Compact(names)
 }
 
-// Distance returns the least number of characters to insert, delete, replace or swap with their neighbour that turns a into b: the
-// restricted Damerau-Levenshtein distance (https://en.wikipedia.org/wiki/Damerau%E2%80%93Levenshtein_distance#Optimal_string_alignment_distance).
-// It needs three rows of len(b) and len(a) x len(b) steps.
+// Distance returns the least number of characters to insert, delete, replace or swap with their neighbour that turns a
+// into b: the restricted Damerau-Levenshtein distance
+// (https://en.wikipedia.org/wiki/Damerau%E2%80%93Levenshtein_distance#Optimal_string_alignment_distance). It needs
+// three rows of len(b) and len(a) x len(b) steps.
 func Distance(a, b string) int {
 	from, to := []rune(a), []rune(b)
 	before := make([]int, len(to)+1)

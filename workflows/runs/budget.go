@@ -10,16 +10,16 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// This file is how runs of version 0 keep their money: each chunk of a Map on its own. Such runs go on, and must replay step by step; nothing
-// else uses it. Package account does it for all others.
+// This file is how runs of version 0 keep their money: each chunk of a Map on its own. Such runs go on, and must replay
+// step by step; nothing else uses it. Package account does it for all others.
 
 // upperPrice is how much more than the costliest task of its stage so far a task is expected to cost at most.
 const upperPrice = 1.5
 
 // budget keeps what a run has spent and what its tasks in flight are expected to cost at most.
 //
-// Before the first task of a stage has ended, nothing is known of its price: under a limit it then goes alone, so that a run passes its
-// budget by one such task at most and not by a whole window of them.
+// Before the first task of a stage has ended, nothing is known of its price: under a limit it then goes alone, so that
+// a run passes its budget by one such task at most and not by a whole window of them.
 type budget struct {
 	spent, reserved quantity.Money
 	highest         map[string]quantity.Money // costliest task so far, by stage
@@ -44,7 +44,8 @@ func (b *budget) fits(limit quantity.Money, stage string) bool {
 	}
 }
 
-// reserve waits until a task of stage fits the run's budget and returns what it holds of it. It fails when nothing in flight could make room.
+// reserve waits until a task of stage fits the run's budget and returns what it holds of it. It fails when nothing in
+// flight could make room.
 func (b *budget) reserve(ctx workflow.Context, r *run, stage string) (held quantity.Money, err error) {
 	busy := func() bool {
 		for _, name := range workflow.DeterministicKeys(b.pending) {

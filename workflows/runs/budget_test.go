@@ -8,8 +8,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// TestSpentAndReservedStayWithinTheBudget schedules whatever fits, in any order, with tasks that cost up to one and a half times the
-// costliest before them, and lets them end in any order.
+// TestSpentAndReservedStayWithinTheBudget schedules whatever fits, in any order, with tasks that cost up to one and a
+// half times the costliest before them, and lets them end in any order.
 func TestSpentAndReservedStayWithinTheBudget(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -23,7 +23,10 @@ type carried struct {
 
 // carry returns what the run takes along. Nothing may be in flight.
 func (r *run) carry() carried {
-	return carried{StartedAt: r.startedAt, Next: r.next, Windows: r.windows, Priorities: r.priorities, Money: r.account.Carry()}
+	return carried{
+		StartedAt: r.startedAt, Next: r.next, Windows: r.windows, Priorities: r.priorities,
+		Money: r.account.Carry(),
+	}
 }
 
 // resume begins the run where the one before has continued as new.
@@ -37,10 +40,13 @@ func (r *run) resume(from carried, begun time.Time) {
 
 // finished waits until nothing of the run is in flight.
 func (r *run) finished(ctx workflow.Context) error {
-	return workflow.Await(ctx, func() bool { return r.open == 0 && !r.account.Parted() && workflow.AllHandlersFinished(ctx) })
+	return workflow.Await(ctx, func() bool {
+		return r.open == 0 && !r.account.Parted() && workflow.AllHandlersFinished(ctx)
+	})
 }
 
-// continueAsNew ends this part of a run, of which err says how the next begins: once nothing is in flight any more, and unless it was cancelled.
+// continueAsNew ends this part of a run, of which err says how the next begins: once nothing is in flight any more, and
+// unless it was cancelled.
 func (r *run) continueAsNew(ctx workflow.Context, err error) error {
 	settled, _ := workflow.NewDisconnectedContext(ctx)
 	if err := r.finished(settled); err != nil {

@@ -9,7 +9,8 @@ import (
 )
 
 // declarations remembers where each stage was declared, so that app.Main can name a stage that somebody forgot to list
-// before its first task waits for ever. It is the one package-level state of the SDK: package variables cannot register elsewhere.
+// before its first task waits for ever. It is the one package-level state of the SDK: package variables cannot register
+// elsewhere.
 var declarations struct {
 	sync.Mutex
 	places map[string]string // file and line by stage name
@@ -41,7 +42,8 @@ func CheckListed(listed []AnyStage) error {
 	var missing []string
 	for name, place := range declarations.places {
 		if !seen[name] {
-			missing = append(missing, fmt.Sprintf("stage %q (declared at %s) is not listed in app.Main: add it to Stages", name, place))
+			missing = append(missing, fmt.Sprintf("stage %q (declared at %s) is not listed in app.Main: add it to Stages", name,
+				place))
 		}
 	}
 	if len(missing) == 0 {

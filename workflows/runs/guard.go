@@ -14,7 +14,8 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
-// PanicError is the type of the application error with which a run fails whose pipeline panics. Its details are the stack.
+// PanicError is the type of the application error with which a run fails whose pipeline panics. Its details are the
+// stack.
 const PanicError = "SpillwayPanic"
 
 // workerStop is how long a worker may take to finish the workflow tasks in its hands.
@@ -22,8 +23,9 @@ const workerStop = 2 * time.Second
 
 // WorkerOptions are those of every worker that runs workflows of Spillway.
 //
-// What the code as it is now cannot replay blocks: the workflow task is tried again and again, and the run goes on as soon as code polls
-// that can. The alternative, FailWorkflow, ends a run for a mistake of whoever deployed. A panic of the pipeline's own code fails its run all the same.
+// What the code as it is now cannot replay blocks: the workflow task is tried again and again, and the run goes on as
+// soon as code polls that can. The alternative, FailWorkflow, ends a run for a mistake of whoever deployed. A panic of
+// the pipeline's own code fails its run all the same.
 func WorkerOptions(ports Ports) worker.Options {
 	return worker.Options{
 		Interceptors:            []interceptor.WorkerInterceptor{NewInterceptor(ports)},
@@ -39,7 +41,8 @@ type newerSteps struct{ version int }
 
 // String is what is told of the run.
 func (n newerSteps) String() string {
-	return fmt.Sprintf("a newer engine started this run: its steps are of version %d, and this engine knows versions up to %d. "+
+	return fmt.Sprintf("a newer engine started this run: its steps are of version %d, and this engine knows "+
+		"versions up to %d. "+
 		"Start the newer engine again and it goes on, or cancel it", n.version, wire.WorkflowVersion)
 }
 
@@ -50,7 +53,8 @@ func mustKnow(version int) {
 	}
 }
 
-// guard keeps the first panic of the user's code in a run. The coroutines of a workflow run one at a time: no lock is needed.
+// guard keeps the first panic of the user's code in a run. The coroutines of a workflow run one at a time: no lock is
+// needed.
 type guard struct{ failure error }
 
 // catch is deferred around the user's code.
@@ -63,11 +67,13 @@ func (g *guard) catch() {
 		panic(value)
 	}
 	if g.failure == nil {
-		g.failure = temporal.NewNonRetryableApplicationError(fmt.Sprintf("the pipeline panicked: %v", value), PanicError, nil, string(debug.Stack()))
+		g.failure = temporal.NewNonRetryableApplicationError(fmt.Sprintf("the pipeline panicked: %v", value), PanicError, nil,
+			string(debug.Stack()))
 	}
 }
 
-// ofTheSDK reports whether a panic says that the history and the code do not fit, which no user's code has caused alone.
+// ofTheSDK reports whether a panic says that the history and the code do not fit, which no user's code has caused
+// alone.
 func ofTheSDK(value any) bool {
 	if _, newer := value.(newerSteps); newer {
 		return true
@@ -81,7 +87,8 @@ type outbound struct {
 	guard *guard
 }
 
-// Go starts a coroutine. In a chunk of a Map there is no code of the user, and nobody who asks for a failure: a panic there blocks it.
+// Go starts a coroutine. In a chunk of a Map there is no code of the user, and nobody who asks for a failure: a panic
+// there blocks it.
 func (o *outbound) Go(ctx workflow.Context, name string, f func(workflow.Context)) workflow.Context {
 	if workflow.GetInfo(ctx).WorkflowType.Name == MapWorkflow {
 		return o.Next.Go(ctx, name, f)
@@ -92,8 +99,11 @@ func (o *outbound) Go(ctx workflow.Context, name string, f func(workflow.Context
 	})
 }
 
-// run returns what main returns, or the failure of the first panic anywhere in the run. Before versionGuard a coroutine's panic did not reach here.
-func (g *guard) run(ctx workflow.Context, version int, main func(workflow.Context) (any, error)) (result any, err error) {
+// run returns what main returns, or the failure of the first panic anywhere in the run. Before versionGuard a
+// coroutine's panic did not reach here.
+func (g *guard) run(
+	ctx workflow.Context, version int, main func(workflow.Context) (any, error),
+) (result any, err error) {
 	if version < versionGuard {
 		func() {
 			defer g.catch()

@@ -45,14 +45,15 @@ type Ports struct {
 	App, Build string
 	// Stages are those that app.Main lists.
 	Stages []AnyStage
-	// Window is the number of tasks of one run and stage in flight at first, for runs that do not say so themselves (those of earlier
-	// engines); 0 means the policy's default.
+	// Window is the number of tasks of one run and stage in flight at first, for runs that do not say so themselves (those
+	// of earlier engines); 0 means the policy's default.
 	Window int
 	// Tell publishes a hint; it must not block. Nil publishes none.
 	Tell func(predictor.Event)
 	// Find returns for each key of a lookup a result of an earlier run, or nil. Nil finds none.
 	Find func(context.Context, wire.Lookup) ([]*wire.Kept, error)
-	// End makes a run's end durable, and its start with it; it may be called more than once with the same value. Nil does nothing.
+	// End makes a run's end durable, and its start with it; it may be called more than once with the same value. Nil does
+	// nothing.
 	End func(context.Context, Ended) error
 }
 
@@ -72,8 +73,8 @@ func Register(registry worker.WorkflowRegistry, ports Ports, pipelines []AnyPipe
 	registry.RegisterWorkflowWithOptions(runChunk(ports), workflow.RegisterOptions{Name: MapWorkflow})
 }
 
-// NewInterceptor returns the interceptor that makes workflows of this worker runs of Spillway: it knows their goal, answers updates
-// and tells the engine when they start and end.
+// NewInterceptor returns the interceptor that makes workflows of this worker runs of Spillway: it knows their goal,
+// answers updates and tells the engine when they start and end.
 func NewInterceptor(ports Ports) interceptor.WorkerInterceptor {
 	return &workerInterceptor{ports: ports}
 }
@@ -84,8 +85,13 @@ type workerInterceptor struct {
 }
 
 // InterceptWorkflow wraps every workflow of the worker.
-func (w *workerInterceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &inbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, ports: w.ports, guard: &guard{}}
+func (w *workerInterceptor) InterceptWorkflow(
+	_ workflow.Context, next interceptor.WorkflowInboundInterceptor,
+) interceptor.WorkflowInboundInterceptor {
+	return &inbound{
+		WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, ports: w.ports,
+		guard: &guard{},
+	}
 }
 
 type inbound struct {
@@ -96,7 +102,10 @@ type inbound struct {
 
 // Init puts this run's guard around the coroutines that it will start.
 func (i *inbound) Init(next interceptor.WorkflowOutboundInterceptor) error {
-	return i.Next.Init(&outbound{WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: next}, guard: i.guard})
+	return i.Next.Init(&outbound{
+		WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: next},
+		guard:                           i.guard,
+	})
 }
 
 // ExecuteWorkflow wraps the pipeline's function.
@@ -145,11 +154,13 @@ func (i *inbound) end(ctx workflow.Context, started predictor.RunStarted, result
 	return local(detached, i.ports.End != nil, effects{i.ports}.end, over)
 }
 
-// Conclude returns what is told of a run that ended at a time, with a result, or with an error that says why it has none.
+// Conclude returns what is told of a run that ended at a time, with a result, or with an error that says why it has
+// none.
 func Conclude(started predictor.RunStarted, result any, err error, at time.Time) Ended {
 	ended := predictor.RunEnded{Run: started.Run, State: stateOf(err), At: at}
 	done := wire.Done{
-		Version: wire.Version, Run: started.Run, Pipeline: started.Pipeline, Event: started.Event, State: ended.State, Started: started.At, Ended: at,
+		Version: wire.Version, Run: started.Run, Pipeline: started.Pipeline, Event: started.Event, State: ended.State,
+		Started: started.At, Ended: at,
 	}
 	if err != nil {
 		ended.Error = short(rootMessage(err), errorPreview)
@@ -161,8 +172,8 @@ func Conclude(started predictor.RunStarted, result any, err error, at time.Time)
 	return Ended{Started: started, Ended: ended, Done: done}
 }
 
-// effects are the local activities around a run. Temporal records them under the names of these methods: renaming one breaks the replay of
-// every run that goes on.
+// effects are the local activities around a run. Temporal records them under the names of these methods: renaming one
+// breaks the replay of every run that goes on.
 type effects struct{ ports Ports }
 
 func (e effects) end(ctx context.Context, over Ended) error { return e.ports.End(ctx, over) }
@@ -175,7 +186,8 @@ const (
 	errorPreview  = 16 << 10
 )
 
-// short is text cut to so many bytes, with an ellipsis where something is missing: a message that no server takes could never be told.
+// short is text cut to so many bytes, with an ellipsis where something is missing: a message that no server takes could
+// never be told.
 func short(text string, bytes int) string {
 	if len(text) <= bytes {
 		return text
@@ -195,28 +207,34 @@ func preview(values []any, limit int) json.RawMessage {
 	return encoded
 }
 
-// local runs a short effect as a local activity: it is done at least once and not again in a replay. It is tried until it succeeds, however
-// long that takes: a run that has its result must not fail because nobody could be told. At first it is tried again within the workflow task;
-// where the next try is further away than a workflow task may take, the SDK sets a timer instead, so that a long wait costs seven events of
-// the history in two minutes and no worker.
+// local runs a short effect as a local activity: it is done at least once and not again in a replay. It is tried until
+// it succeeds, however long that takes: a run that has its result must not fail because nobody could be told. At first
+// it is tried again within the workflow task; where the next try is further away than a workflow task may take, the SDK
+// sets a timer instead, so that a long wait costs seven events of the history in two minutes and no worker.
 func local[T any](ctx workflow.Context, enabled bool, effect func(context.Context, T) error, value T) error {
 	if !enabled {
 		return nil
 	}
 	ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		ScheduleToCloseTimeout: 10 * 365 * 24 * time.Hour, // without one the SDK takes the StartToCloseTimeout
-		StartToCloseTimeout:    time.Minute,               // an end that an earlier engine may have told is looked for in the streams
-		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 2 * time.Minute},
+		// an end that an earlier engine may have told is looked for in the streams
+		StartToCloseTimeout: time.Minute,
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2,
+			MaximumInterval: 2 * time.Minute,
+		},
 	})
 	return workflow.ExecuteLocalActivity(ctx, effect, value).Get(ctx, nil)
 }
 
 func (p Ports) newRun(info *workflow.Info) *run {
 	options := memo[wire.RunOptions](info, OptionsMemo)
-	r := newRun(info.WorkflowExecution.ID, cmp.Or(options.Window, p.Window)) // what a run began with does not change when an engine is started with another
+	// what a run began with does not change when an engine is started with another
+	r := newRun(info.WorkflowExecution.ID, cmp.Or(options.Window, p.Window))
 	r.pipeline, r.app, r.build, r.tell = info.WorkflowType.Name, p.App, p.Build, p.Tell
 	r.goal, r.options, r.version = memo[predictor.Goal](info, GoalMemo), options, options.Version
-	if _, told := info.Memo.GetFields()[OptionsMemo]; told { // a run that began before there were results to take goes on without
+	// a run that began before there were results to take goes on without
+	if _, told := info.Memo.GetFields()[OptionsMemo]; told {
 		r.find = p.Find
 	}
 	r.resume(memo[carried](info, CarriedMemo), info.WorkflowStartTime)
@@ -250,14 +268,17 @@ func memo[T any](info *workflow.Info, key string) (value T) {
 const lastPriority = 5
 
 func (r *run) answerUpdates(ctx workflow.Context, ports Ports) error {
-	err := workflow.SetUpdateHandlerWithOptions(ctx, GoalUpdate, func(ctx workflow.Context, goal predictor.Goal) (predictor.Goal, error) {
-		r.goal = goal
-		r.account.SetLimit(goal.Budget)
-		if ports.Tell != nil && !workflow.IsReplaying(ctx) {
-			ports.Tell(predictor.GoalChanged{Run: r.id, Goal: goal, At: workflow.Now(ctx)})
-		}
-		return goal, nil
-	}, workflow.UpdateHandlerOptions{Validator: func(_ workflow.Context, goal predictor.Goal) error { return r.checkGoal(goal) }})
+	err := workflow.SetUpdateHandlerWithOptions(ctx, GoalUpdate,
+		func(ctx workflow.Context, goal predictor.Goal) (predictor.Goal, error) {
+			r.goal = goal
+			r.account.SetLimit(goal.Budget)
+			if ports.Tell != nil && !workflow.IsReplaying(ctx) {
+				ports.Tell(predictor.GoalChanged{Run: r.id, Goal: goal, At: workflow.Now(ctx)})
+			}
+			return goal, nil
+		}, workflow.UpdateHandlerOptions{Validator: func(_ workflow.Context, goal predictor.Goal) error {
+			return r.checkGoal(goal)
+		}})
 	if err != nil {
 		return fmt.Errorf("answer update %s: %w", GoalUpdate, err)
 	}
@@ -293,7 +314,8 @@ func (r *run) checkGoal(goal predictor.Goal) error {
 		return err
 	}
 	if spent := r.account.Spent(); goal.Budget > 0 && goal.Budget < spent {
-		return fmt.Errorf("a budget of %s is lower than the %s that the run has spent: give it more, or cancel it", goal.Budget, spent)
+		return fmt.Errorf("a budget of %s is lower than the %s that the run has spent: give it more, or cancel it",
+			goal.Budget, spent)
 	}
 	return nil
 }

@@ -16,15 +16,16 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// TestATaskThatWasAskedToStopAndLostIsCancelled: its host went away before it could say that it had stopped, and came back to say that it was
-// lost, or did not.
+// TestATaskThatWasAskedToStopAndLostIsCancelled: its host went away before it could say that it had stopped, and came
+// back to say that it was lost, or did not.
 func TestATaskThatWasAskedToStopAndLostIsCancelled(t *testing.T) {
 	t.Parallel()
 	beat := wire.Heartbeat{Spent: 3, Running: 4}
 	failed := temporal.NewApplicationError("an earlier attempt", wire.StageError, spending{Spent: 3})
 	converter := temporal.GetDefaultFailureConverter()
 	silent := func(cause error, details ...any) error { // as it comes from a server
-		return converter.FailureToError(converter.ErrorToFailure(temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, cause, details...)))
+		return converter.FailureToError(converter.ErrorToFailure(
+			temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, cause, details...)))
 	}
 	for name, c := range map[string]struct {
 		version int
@@ -32,19 +33,29 @@ func TestATaskThatWasAskedToStopAndLostIsCancelled(t *testing.T) {
 		state   predictor.RunState
 		spent   quantity.Money
 	}{
-		"lost":                             {1, temporal.NewApplicationError("it ended", wire.LostError, spending{Spent: 7}), predictor.RunCancelled, 7},
-		"failed":                           {1, temporal.NewApplicationError("it ended", wire.StageError, spending{Spent: 7}), predictor.RunFailed, 7},
+		"lost": {
+			1, temporal.NewApplicationError("it ended", wire.LostError, spending{Spent: 7}),
+			predictor.RunCancelled, 7,
+		},
+		"failed": {
+			1, temporal.NewApplicationError("it ended", wire.StageError, spending{Spent: 7}),
+			predictor.RunFailed, 7,
+		},
 		"silent":                           {2, silent(nil, beat), predictor.RunCancelled, 7},
 		"silent after a failure":           {2, silent(failed, beat), predictor.RunCancelled, 7},
 		"silent before its first word":     {2, silent(nil), predictor.RunCancelled, 0},
 		"silent without a word, after one": {2, silent(failed), predictor.RunCancelled, 3},
 		"silent in a run of version 1":     {1, silent(nil, beat), predictor.RunFailed, 0},
-		"lost in a run of version 0":       {0, temporal.NewApplicationError("it ended", wire.LostError, spending{Spent: 7}), predictor.RunFailed, 7},
+		"lost in a run of version 0": {
+			0, temporal.NewApplicationError("it ended", wire.LostError, spending{Spent: 7}),
+			predictor.RunFailed, 7,
+		},
 	} {
 		r := &run{version: c.version}
 		cost := r.costOf(c.err)
 		err := r.lostIsCancelled(c.err, cost)
-		if over := Conclude(predictor.RunStarted{}, nil, err, time.Time{}); over.Ended.State != c.state || cost.Spent != c.spent {
+		if over := Conclude(predictor.RunStarted{}, nil, err, time.Time{}); over.Ended.State != c.state ||
+			cost.Spent != c.spent {
 			t.Errorf("%s: the run ended as %s, for %d, want %s and %d", name, over.Ended.State, cost.Spent, c.state, c.spent)
 		}
 		if told, _ := spendingOf(err); c.state == predictor.RunCancelled && told.Spent != c.spent {
@@ -58,9 +69,11 @@ func TestACancelledRunSaysSoInWords(t *testing.T) {
 	failures := temporal.GetDefaultFailureConverter()
 	task := func(details ...any) error { // as it comes from a server
 		return failures.FailureToError(&failure.Failure{
-			Message:     "activity error",
-			FailureInfo: &failure.Failure_ActivityFailureInfo{ActivityFailureInfo: &failure.ActivityFailureInfo{Identity: "1@host"}},
-			Cause:       failures.ErrorToFailure(temporal.NewCanceledError(details...)),
+			Message: "activity error",
+			FailureInfo: &failure.Failure_ActivityFailureInfo{
+				ActivityFailureInfo: &failure.ActivityFailureInfo{Identity: "1@host"},
+			},
+			Cause: failures.ErrorToFailure(temporal.NewCanceledError(details...)),
 		})
 	}
 	chunk := failures.FailureToError(&failure.Failure{
@@ -87,7 +100,8 @@ func TestACancelledRunSaysSoInWords(t *testing.T) {
 		want, err := c.want, c.err
 		over := Conclude(predictor.RunStarted{}, nil, err, time.Time{})
 		if over.Ended.State != predictor.RunCancelled || over.Ended.Error != want || over.Done.Error != want {
-			t.Errorf("%v: the run ended as %s, with %q and %q, want %q", err, over.Ended.State, over.Ended.Error, over.Done.Error, want)
+			t.Errorf("%v: the run ended as %s, with %q and %q, want %q", err, over.Ended.State, over.Ended.Error,
+				over.Done.Error, want)
 		}
 	}
 }

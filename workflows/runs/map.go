@@ -92,7 +92,9 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 	open := map[string]workflow.ChildWorkflowFuture{}
 	var failure error
 	for i, offset := 0, 0; i < len(sizes); i, offset = i+1, offset+sizes[i] {
-		if err := workflow.Await(ctx, func() bool { return failure != nil || len(open) < r.concurrentChunks(stage.Name) }); err != nil {
+		if err := workflow.Await(ctx, func() bool {
+			return failure != nil || len(open) < r.concurrentChunks(stage.Name)
+		}); err != nil {
 			return nil, err
 		}
 		if failure != nil {
@@ -135,7 +137,8 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 	return outputs, failure
 }
 
-// steerChunk tells a chunk its part of the window and its priority whenever they are not what it was told last, until it is over.
+// steerChunk tells a chunk its part of the window and its priority whenever they are not what it was told last, until
+// it is over.
 func (r *run) steerChunk(ctx workflow.Context, part chunk, child workflow.ChildWorkflowFuture, over func() bool) {
 	stage, tasks, priority := part.Stage.Name, part.Window, part.Priority
 	changed := func() bool { return r.chunkWindow(stage) != tasks || r.priorities[stage] != priority }
@@ -159,8 +162,8 @@ func (r *run) steerChunk(ctx workflow.Context, part chunk, child workflow.ChildW
 	})
 }
 
-// followWindow waits until no chunk is open. In runs of earlier versions it tells them until then the window and the priority of their stage
-// when those change.
+// followWindow waits until no chunk is open. In runs of earlier versions it tells them until then the window and the
+// priority of their stage when those change.
 func (r *run) followWindow(ctx workflow.Context, stage string, open map[string]workflow.ChildWorkflowFuture) error {
 	if r.version >= versionTold {
 		return workflow.Await(ctx, func() bool { return len(open) == 0 })
@@ -199,7 +202,9 @@ func (r *run) closeChunk(id, stage string, result chunkResult, err error) {
 }
 
 // reuseShards puts the outputs that earlier runs have made into outputs, and returns the shards that are left to run.
-func (r *run) reuseShards(ctx workflow.Context, stage wire.Stage, inputs, outputs []json.RawMessage) (left []int, err error) {
+func (r *run) reuseShards(
+	ctx workflow.Context, stage wire.Stage, inputs, outputs []json.RawMessage,
+) (left []int, err error) {
 	kept, err := r.reuse(ctx, stage, inputs)
 	if err != nil {
 		return nil, err
@@ -213,7 +218,8 @@ func (r *run) reuseShards(ctx workflow.Context, stage wire.Stage, inputs, output
 	return left, nil
 }
 
-// chunkSizes divides n shards into chunks of nearly equal size, each of at most maxChunk, at least openChunks where there are so many shards.
+// chunkSizes divides n shards into chunks of nearly equal size, each of at most maxChunk, at least openChunks where
+// there are so many shards.
 func chunkSizes(n int) []int {
 	chunks := max((n+maxChunk-1)/maxChunk, min(n, openChunks))
 	sizes := make([]int, chunks)
@@ -236,8 +242,10 @@ func (r *run) chunkWindow(stage string) int {
 
 func (r *run) chunkOf(stage wire.Stage, first int, shards []int, inputs []json.RawMessage) chunk {
 	part := chunk{
-		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Stage: stage, First: first + shards[0], Offset: shards[0],
-		Inputs: make([]json.RawMessage, len(shards)), Window: r.chunkWindow(stage.Name), Trace: r.options.Traceparent, Version: r.version,
+		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Stage: stage, First: first + shards[0],
+		Offset: shards[0],
+		Inputs: make([]json.RawMessage, len(shards)), Window: r.chunkWindow(stage.Name), Trace: r.options.Traceparent,
+		Version:  r.version,
 		Priority: r.priorities[stage.Name],
 	}
 	for i, shard := range shards {
@@ -258,7 +266,8 @@ func shardError(stage string, index int, err error) error {
 	if !errors.As(err, &failed) {
 		return err
 	}
-	return temporal.NewNonRetryableApplicationError(fmt.Sprintf("%s[%d]: %s", stage, index, failed.Message()), failed.Type(), err)
+	return temporal.NewNonRetryableApplicationError(fmt.Sprintf("%s[%d]: %s", stage, index, failed.Message()),
+		failed.Type(), err)
 }
 
 // mapError drops the layer that only says that a child workflow was in between.

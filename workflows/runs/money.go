@@ -42,10 +42,11 @@ func spendingOf(err error) (cost spending, told bool) {
 	return cost, false
 }
 
-// costOf is what a task has cost whose activity ended with err. Of one that nobody heard of again the last heartbeat tells, and the failure
-// that the error is about is that of an earlier attempt.
+// costOf is what a task has cost whose activity ended with err. Of one that nobody heard of again the last heartbeat
+// tells, and the failure that the error is about is that of an earlier attempt.
 func (r *run) costOf(err error) spending {
-	if silent, ok := errors.AsType[*temporal.TimeoutError](err); ok && r.version >= versionSilent && silent.HasLastHeartbeatDetails() {
+	if silent, ok := errors.AsType[*temporal.TimeoutError](err); ok && r.version >= versionSilent &&
+		silent.HasLastHeartbeatDetails() {
 		var last wire.Heartbeat
 		if silent.LastHeartbeatDetails(&last) == nil {
 			return spending{Spent: last.Spent.Plus(last.Running)}
@@ -113,19 +114,21 @@ func tooDear(stage string, why account.Refusal) error {
 
 // answerReserve lets tasks in flight ask for more money than was reserved for them.
 func (r *run) answerReserve(ctx workflow.Context) error {
-	err := workflow.SetUpdateHandler(ctx, wire.ReserveUpdate, func(ctx workflow.Context, ask wire.Reserve) (wire.Reserved, error) {
-		id := strings.TrimSuffix(ask.Task, poolSuffix)
-		before := r.before[id]
-		r.account.Grow(id, ask.Least+before, ask.Want+before, ask.Waits)
-		if !ask.Unlimited { // who knows of no budget goes on without an answer, and must hear of one first
-			if err := workflow.Await(ctx, func() bool { return !r.account.Growing(id) }); err != nil {
-				return wire.Reserved{}, err
+	err := workflow.SetUpdateHandler(ctx, wire.ReserveUpdate,
+		func(ctx workflow.Context, ask wire.Reserve) (wire.Reserved, error) {
+			id := strings.TrimSuffix(ask.Task, poolSuffix)
+			before := r.before[id]
+			r.account.Grow(id, ask.Least+before, ask.Want+before, ask.Waits)
+			if !ask.Unlimited { // who knows of no budget goes on without an answer, and must hear of one first
+				if err := workflow.Await(ctx, func() bool { return !r.account.Growing(id) }); err != nil {
+					return wire.Reserved{}, err
+				}
 			}
-		}
-		return wire.Reserved{
-			Unlimited: !r.account.Limited(), Amount: r.account.Reserved(id) - before, Budget: r.account.Limit(), Spent: r.account.Spent(),
-		}, nil
-	})
+			return wire.Reserved{
+				Unlimited: !r.account.Limited(), Amount: r.account.Reserved(id) - before, Budget: r.account.Limit(),
+				Spent: r.account.Spent(),
+			}, nil
+		})
 	if err != nil {
 		return fmt.Errorf("answer update %s: %w", wire.ReserveUpdate, err)
 	}
@@ -192,5 +195,6 @@ func withSpending(err error, stage string, shard int, cost spending) error {
 	if temporal.IsCanceledError(err) {
 		return temporal.NewCanceledError("the chunk was cancelled", cost)
 	}
-	return temporal.NewNonRetryableApplicationError(fmt.Sprintf("%s[%d]: %s", stage, shard, rootMessage(err)), wire.LostError, err, cost)
+	return temporal.NewNonRetryableApplicationError(fmt.Sprintf("%s[%d]: %s", stage, shard, rootMessage(err)),
+		wire.LostError, err, cost)
 }

@@ -20,7 +20,8 @@ const (
 	lookupTimeout = 5 * time.Second
 )
 
-// found is what the local activity answers: for each key a result or nil. A type of its own keeps what is in histories small.
+// found is what the local activity answers: for each key a result or nil. A type of its own keeps what is in histories
+// small.
 type found struct {
 	Results []*reused `json:"results"`
 }
@@ -40,10 +41,11 @@ type inquiry struct {
 	Had []bool `json:"had"`
 }
 
-// reuse returns for each input the output that an earlier run has made of it, nil where there is none; nothing at all when none is asked for.
+// reuse returns for each input the output that an earlier run has made of it, nil where there is none; nothing at all
+// when none is asked for.
 //
-// Of the run that this one tries again each result is taken by one call, and none once this run has continued as new: a step that repeats with
-// the same input would get its one old output for ever.
+// Of the run that this one tries again each result is taken by one call, and none once this run has continued as new: a
+// step that repeats with the same input would get its one old output for ever.
 func (r *run) reuse(ctx workflow.Context, stage wire.Stage, inputs []json.RawMessage) ([]json.RawMessage, error) {
 	if r.find == nil || len(inputs) == 0 || !r.options.Reuses(stage) {
 		return nil, nil
@@ -101,7 +103,8 @@ func (r *run) lookup(stage wire.Stage, now time.Time) wire.Lookup {
 	return lookup
 }
 
-// lookUp returns a result or nil for each key; nothing at all when nobody answers. It fails only when the run is cancelled.
+// lookUp returns a result or nil for each key; nothing at all when nobody answers. It fails only when the run is
+// cancelled.
 func (r *run) lookUp(ctx workflow.Context, asked inquiry) ([]*reused, error) {
 	var answer found
 	err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{

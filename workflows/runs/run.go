@@ -38,15 +38,17 @@ const (
 	versionTold = 2
 )
 
-// run is what the SDK remembers of the run that a workflow is, or is a part of. Workflow code owns it: no lock is needed.
+// run is what the SDK remembers of the run that a workflow is, or is a part of. Workflow code owns it: no lock is
+// needed.
 type run struct {
-	id         string
-	pipeline   string
-	app        string
-	build      string
-	goal       predictor.Goal
-	options    wire.RunOptions
-	version    int                                                      // of the steps it takes: wire.WorkflowVersion when it was started
+	id       string
+	pipeline string
+	app      string
+	build    string
+	goal     predictor.Goal
+	options  wire.RunOptions
+	// of the steps it takes: wire.WorkflowVersion when it was started
+	version    int
 	find       func(context.Context, wire.Lookup) ([]*wire.Kept, error) // nil where results are not kept
 	listed     map[string]bool                                          // nil lists all (tests)
 	tell       func(predictor.Event)
@@ -68,8 +70,8 @@ type run struct {
 	held    map[string]quantity.Money
 }
 
-// priority is that of the tasks of a stage. Tasks of one queue share it fairly by their pipelines, so that one that floods starves no other; by
-// runs, a flood of small runs would outweigh one large run of another pipeline.
+// priority is that of the tasks of a stage. Tasks of one queue share it fairly by their pipelines, so that one that
+// floods starves no other; by runs, a flood of small runs would outweigh one large run of another pipeline.
 func (r *run) priority(stage string) temporal.Priority {
 	if r.version < versionPriority {
 		return temporal.Priority{}
@@ -79,7 +81,8 @@ func (r *run) priority(stage string) temporal.Priority {
 
 type runKey struct{}
 
-// runOf returns the run of ctx; without the interceptor (plain unit tests) it is one that runs every stage on the workflow's own queue.
+// runOf returns the run of ctx; without the interceptor (plain unit tests) it is one that runs every stage on the
+// workflow's own queue.
 func runOf(ctx workflow.Context) *run {
 	if r, ok := ctx.Value(runKey{}).(*run); ok {
 		return r
@@ -111,14 +114,16 @@ type call struct {
 func (r *run) newCall(stage wire.Stage, input json.RawMessage) (call, error) {
 	if r.listed != nil && !r.listed[stage.Name] {
 		return call{}, temporal.NewNonRetryableApplicationError(
-			fmt.Sprintf("stage %q is not listed in app.Main of app %q: add it to Stages", stage.Name, r.app), wire.StageError, nil)
+			fmt.Sprintf("stage %q is not listed in app.Main of app %q: add it to Stages", stage.Name, r.app), wire.StageError,
+			nil)
 	}
 	number := r.next[stage.Name]
 	r.next[stage.Name]++
 	return call{stage: stage, id: fmt.Sprintf("%s-%d", stage.Name, number), input: input}, nil
 }
 
-// perform returns the encoded output of a task: that of an earlier run where one is to be had, else what running it returns.
+// perform returns the encoded output of a task: that of an earlier run where one is to be had, else what running it
+// returns.
 func (r *run) perform(ctx workflow.Context, c call) (json.RawMessage, error) {
 	found, err := r.reuse(ctx, c.stage, []json.RawMessage{c.input})
 	if err != nil {
@@ -157,8 +162,8 @@ func (r *run) windowOf(stage string) int {
 // poolSuffix ends the ID under which a task that a venue refused is scheduled again.
 const poolSuffix = ".pool"
 
-// execute schedules the task on the stage's queue and, when a venue refuses it there, on the queue that only the pool polls. The result has
-// the cost of both, also when the task failed.
+// execute schedules the task on the stage's queue and, when a venue refuses it there, on the queue that only the pool
+// polls. The result has the cost of both, also when the task failed.
 func (r *run) execute(ctx workflow.Context, c call) (wire.Result, error) {
 	result, err := r.schedule(ctx, c, c.stage.PoolOnly)
 	var refused *temporal.ApplicationError
@@ -176,7 +181,8 @@ func (r *run) execute(ctx workflow.Context, c call) (wire.Result, error) {
 	return result, err
 }
 
-// Limits of a stage activity. The engine counts failures and enforces the stage's timeout; Temporal retries whatever is lost.
+// Limits of a stage activity. The engine counts failures and enforces the stage's timeout; Temporal retries whatever is
+// lost.
 const (
 	heartbeatTimeout = 10 * time.Second
 	activityTimeout  = 30 * 24 * time.Hour
@@ -206,7 +212,8 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 	})
 	task := wire.Task{
 		Version: wire.Version, Run: r.id, Pipeline: r.pipeline, Stage: id, ID: c.id,
-		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout, PoolOnly: poolOnly, Recommends: c.stage.Recommends,
+		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout,
+		PoolOnly: poolOnly, Recommends: c.stage.Recommends,
 		Command: c.stage.Command, CacheVersion: c.stage.CacheVersion, Traceparent: r.options.Traceparent,
 	}
 	if own := strings.TrimSuffix(c.id, poolSuffix); r.version >= versionAccount {
@@ -223,8 +230,9 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 	return result, err
 }
 
-// lostIsCancelled returns what became of a task that was asked to stop: where its host went away before it could answer, the server tries it no
-// more. It says that the task was lost, when the host came back to say so, or that it has timed out.
+// lostIsCancelled returns what became of a task that was asked to stop: where its host went away before it could
+// answer, the server tries it no more. It says that the task was lost, when the host came back to say so, or that it
+// has timed out.
 func (r *run) lostIsCancelled(err error, cost spending) error {
 	if r.version < versionLost {
 		return err
@@ -254,7 +262,10 @@ func (r *run) announce(ctx workflow.Context, stage wire.Stage, tasks int) {
 	if r.tell == nil || workflow.IsReplaying(ctx) {
 		return
 	}
-	r.tell(predictor.Scheduled{Run: r.id, Stage: r.stageID(stage.Name), Expected: tasks, PoolOnly: stage.PoolOnly, Declared: stage.Declared, At: workflow.Now(ctx)})
+	r.tell(predictor.Scheduled{
+		Run: r.id, Stage: r.stageID(stage.Name), Expected: tasks, PoolOnly: stage.PoolOnly,
+		Declared: stage.Declared, At: workflow.Now(ctx),
+	})
 }
 
 func (r *run) stageID(stage string) predictor.StageID {
@@ -300,7 +311,8 @@ func artifactBytes(value any) (total quantity.Bytes) {
 	return total
 }
 
-// fileBytes is the size of the files that an encoded Command is given; its code and its requirements are the same for every task.
+// fileBytes is the size of the files that an encoded Command is given; its code and its requirements are the same for
+// every task.
 func fileBytes(input json.RawMessage) (total quantity.Bytes) {
 	var command struct {
 		Files []struct {

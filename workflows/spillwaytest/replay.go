@@ -23,9 +23,10 @@ import (
 	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
-// Replay checks that the pipelines still take the same steps as in the recorded history: a JSON file written by `spillway show RUN --history`.
-// It fails the test when a run that is going on could not be continued with the code as it is now. The history of one chunk of a Map replays
-// too: `spillway show RUN/STAGE-FIRST --history`, where FIRST is the number of the chunk's first task, such as "digits-7f3a9c/score-0".
+// Replay checks that the pipelines still take the same steps as in the recorded history: a JSON file written by
+// `spillway show RUN --history`. It fails the test when a run that is going on could not be continued with the code as
+// it is now. The history of one chunk of a Map replays too: `spillway show RUN/STAGE-FIRST --history`, where FIRST is
+// the number of the chunk's first task, such as "digits-7f3a9c/score-0".
 //
 // How a run ended is compared for runs that succeeded; of others only the steps are.
 func Replay(tb testing.TB, history string, pipelines []runs.AnyPipeline, stages ...runs.AnyStage) {
@@ -46,15 +47,18 @@ func Replay(tb testing.TB, history string, pipelines []runs.AnyPipeline, stages 
 	}
 	runs.Register(replayer, ports, pipelines)
 	silent := sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	if err := replayer.ReplayWorkflowHistoryWithOptions(silent, recorded.events, worker.ReplayWorkflowHistoryOptions{OriginalExecution: recorded.execution}); err != nil {
-		tb.Fatalf("replay %s: %v\n  hint: the pipeline's steps changed. Runs that go on keep their old build; record a new history when the change is meant", history, err)
+	if err := replayer.ReplayWorkflowHistoryWithOptions(silent, recorded.events,
+		worker.ReplayWorkflowHistoryOptions{OriginalExecution: recorded.execution}); err != nil {
+		tb.Fatalf("replay %s: %v\n  hint: the pipeline's steps changed. Runs that go on keep their old build; record a new "+
+			"history when the change is meant", history, err)
 	}
 }
 
 // recording is a recorded history, and what its first event says of the run.
 type recording struct {
 	events *historypb.History
-	// execution is whose history it is: the chunks of a Map are named after their run, so a replay needs the run's own name.
+	// execution is whose history it is: the chunks of a Map are named after their run, so a replay needs the run's own
+	// name.
 	execution workflow.Execution
 	// pipeline is the run's; for a chunk that of the run which the chunk is a part of.
 	pipeline string
@@ -85,7 +89,10 @@ func readHistory(tb testing.TB, file string) (recording, error) {
 		return recording{}, fmt.Errorf("its values of 64 KiB and more are not in it: %w", err)
 	}
 	r := recording{
-		events: history, execution: workflow.Execution{ID: started.GetWorkflowId(), RunID: started.GetOriginalExecutionRunId()},
+		events: history, execution: workflow.Execution{
+			ID:    started.GetWorkflowId(),
+			RunID: started.GetOriginalExecutionRunId(),
+		},
 		pipeline: started.GetWorkflowType().GetName(), queue: started.GetTaskQueue().GetName(),
 	}
 	if r.pipeline == runs.MapWorkflow {
@@ -100,7 +107,8 @@ func readHistory(tb testing.TB, file string) (recording, error) {
 	return r, nil
 }
 
-// chunkOf returns the pipeline and the version of the run that a chunk of a Map is a part of; the zero values when its input does not say.
+// chunkOf returns the pipeline and the version of the run that a chunk of a Map is a part of; the zero values when its
+// input does not say.
 func chunkOf(started *historypb.WorkflowExecutionStartedEventAttributes) (pipeline string, version int) {
 	var chunk struct {
 		Pipeline string `json:"pipeline"`
@@ -120,7 +128,8 @@ func (r recording) unlike(pipelines []runs.AnyPipeline) string {
 	}
 	switch {
 	case r.version > wire.WorkflowVersion:
-		return fmt.Sprintf("a newer engine started the run (its steps are of version %d, and this Spillway knows versions up to %d)\n"+
+		return fmt.Sprintf("a newer engine started the run (its steps are of version %d, and this Spillway knows versions "+
+			"up to %d)\n"+
 			"  hint: update the module github.com/spillway-ml/spillway to that of the engine", r.version, wire.WorkflowVersion)
 	case r.pipeline != "" && len(names) > 0 && !slices.Contains(names, r.pipeline):
 		return fmt.Sprintf("it is the history of a run of pipeline %q, and this test is about %s\n"+
@@ -130,7 +139,8 @@ func (r recording) unlike(pipelines []runs.AnyPipeline) string {
 	}
 }
 
-// ports lead to the same steps as the engine's: their effects are there wherever the engine's are, and a replay takes their outcome from the history.
+// ports lead to the same steps as the engine's: their effects are there wherever the engine's are, and a replay takes
+// their outcome from the history.
 func (r recording) ports(stages []runs.AnyStage) runs.Ports {
 	app, build, found := wire.ParseWorkflowQueue(r.queue)
 	if !found {

@@ -20,8 +20,10 @@ var answer = workflows.NewStage("answer", func(context.Context, string) (int, er
 func history(tb testing.TB, options, input string) string {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "history.json")
-	text := fmt.Sprintf(`{"events":[{"eventId":"1","eventType":"EVENT_TYPE_WORKFLOW_EXECUTION_STARTED","workflowExecutionStartedEventAttributes":{
-"workflowId":"asked-1","workflowType":{"name":"asked"},"taskQueue":{"name":"app@1"},"input":{"payloads":[%s]},"memo":{"fields":{"spillway.options":%s}}}}]}`,
+	text := fmt.Sprintf(`{"events":[{
+"eventId":"1","eventType":"EVENT_TYPE_WORKFLOW_EXECUTION_STARTED","workflowExecutionStartedEventAttributes":{
+"workflowId":"asked-1","workflowType":{"name":"asked"},"taskQueue":{"name":"app@1"},"input":{"payloads":[%s]},
+"memo":{"fields":{"spillway.options":%s}}}}]}`,
 		input, options)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
@@ -33,9 +35,12 @@ func history(tb testing.TB, options, input string) string {
 const (
 	plainOptions = `{"metadata":{"encoding":"anNvbi9wbGFpbg=="},"data":"e30="}`                 // {}
 	newerOptions = `{"metadata":{"encoding":"anNvbi9wbGFpbg=="},"data":"eyJ2ZXJzaW9uIjo5OX0="}` // {"version":99}
-	plainInput   = `{"metadata":{"encoding":"anNvbi9wbGFpbg=="},"data":"IngI"}`                 // not read before the pipeline is found
-	storedInput  = `{"metadata":{"encoding":"anNvbi9wcm90b2J1Zg==","messageType":"dGVtcG9yYWwuYXBpLnNkay52MS5FeHRlcm5hbFN0b3JhZ2VSZWZlcmVuY2U="},
-"data":"eyJkcml2ZXJOYW1lIjoic3BpbGx3YXktYXJ0aWZhY3RzIiwiY2xhaW1EYXRhIjp7ImRpZ2VzdCI6ImFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWEifX0="}`
+	// not read before the pipeline is found
+	plainInput  = `{"metadata":{"encoding":"anNvbi9wbGFpbg=="},"data":"IngI"}`
+	storedInput = `{"metadata":{"encoding":"anNvbi9wcm90b2J1Zg==","messageType"` +
+		`:"dGVtcG9yYWwuYXBpLnNkay52MS5FeHRlcm5hbFN0b3JhZ2VSZWZlcmVuY2U="},
+"data":"eyJkcml2ZXJOYW1lIjoic3BpbGx3YXktYXJ0aWZhY3RzIiwiY2xhaW1EYXRhIjp7ImRpZ2VzdCI6ImFhYWFhYWFhYWFhYWFhYWFhYWFh` +
+		`YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWEifX0="}`
 )
 
 func TestAHistoryThatCannotBeReplayedSaysWhy(t *testing.T) {
@@ -46,9 +51,18 @@ func TestAHistoryThatCannotBeReplayedSaysWhy(t *testing.T) {
 		pipeline runs.AnyPipeline
 		want     []string
 	}{
-		"of another pipeline":         {history(t, plainOptions, plainInput), other, []string{`a run of pipeline "asked", and this test is about other`, "hint: "}},
-		"of a newer engine":           {history(t, newerOptions, plainInput), asked, []string{"a newer engine started the run", "version 99", "hint: update"}},
-		"with payloads that are away": {history(t, plainOptions, storedInput), asked, []string{"values of 64 KiB and more are not in it", "hint: record one"}},
+		"of another pipeline": {
+			history(t, plainOptions, plainInput), other,
+			[]string{`a run of pipeline "asked", and this test is about other`, "hint: "},
+		},
+		"of a newer engine": {
+			history(t, newerOptions, plainInput), asked,
+			[]string{"a newer engine started the run", "version 99", "hint: update"},
+		},
+		"with payloads that are away": {
+			history(t, plainOptions, storedInput), asked,
+			[]string{"values of 64 KiB and more are not in it", "hint: record one"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -25,14 +25,18 @@ import (
 	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
-// Run runs pipeline on input with the real code of its stages, in Temporal's test environment with a skipping clock, and returns its result.
-func Run[In, Out any](tb testing.TB, pipeline workflows.Pipeline[In, Out], input In, stages ...runs.AnyStage) (Out, error) {
+// Run runs pipeline on input with the real code of its stages, in Temporal's test environment with a skipping clock,
+// and returns its result.
+func Run[In, Out any](
+	tb testing.TB, pipeline workflows.Pipeline[In, Out], input In, stages ...runs.AnyStage,
+) (Out, error) {
 	tb.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(testTimeout)
-	if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err != nil {
+	if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err !=
+		nil {
 		tb.Fatalf("start pipeline %s: %v", pipeline.Name(), err)
 	}
 	ports := runs.Ports{Stages: stages}
@@ -55,15 +59,21 @@ func RegisterStages(tb testing.TB, env *testsuite.TestWorkflowEnvironment, stage
 	tb.Helper()
 	invoke := child.Function(child.NewStages(stages), store(tb), slog.New(slog.DiscardHandler))
 	for _, stage := range stages {
-		env.RegisterActivityWithOptions(func(ctx context.Context, task wire.Task, encoded json.RawMessage) (wire.Result, error) {
+		env.RegisterActivityWithOptions(func(ctx context.Context, task wire.Task, encoded json.RawMessage) (wire.Result,
+			error,
+		) {
 			defer beat(ctx)()
-			answer, err := invoke(ctx, wire.Invoke{Version: wire.Version, Start: wire.StartAttempt{Task: task, Attempt: int(activity.GetInfo(ctx).Attempt), Input: encoded}})
+			answer, err := invoke(ctx, wire.Invoke{
+				Version: wire.Version,
+				Start:   wire.StartAttempt{Task: task, Attempt: int(activity.GetInfo(ctx).Attempt), Input: encoded},
+			})
 			if err != nil {
 				return wire.Result{}, err
 			}
 			if answer.Error != nil {
 				last := answer.Error.Permanent || int(activity.GetInfo(ctx).Attempt) >= task.MaxAttempts
-				return wire.Result{}, temporal.NewApplicationErrorWithOptions(answer.Error.Message, wire.StageError, temporal.ApplicationErrorOptions{NonRetryable: last})
+				return wire.Result{}, temporal.NewApplicationErrorWithOptions(answer.Error.Message, wire.StageError,
+					temporal.ApplicationErrorOptions{NonRetryable: last})
 			}
 			return wire.Result{Output: answer.Output, Venue: predictor.Pool}, nil
 		}, activity.RegisterOptions{Name: stage.Name()})

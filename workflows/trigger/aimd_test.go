@@ -24,15 +24,23 @@ func TestHowThePaceAnswersToOneStart(t *testing.T) {
 		sample sample
 		want   float64
 	}{
-		"quick, and no other could begin": {known, sample{began: 2 * time.Second, ended: 2100 * time.Millisecond, full: true}, 10.1},
+		"quick, and no other could begin": {
+			known,
+			sample{began: 2 * time.Second, ended: 2100 * time.Millisecond, full: true},
+			10.1,
+		},
 		"quick, and there was room":       {known, at(2*time.Second, 100*time.Millisecond), 10},
 		"slow":                            {known, at(2*time.Second, 600*time.Millisecond), 8},
 		"slow, begun before the last cut": {known, at(0, 2*time.Second), 10},
 		"failed":                          {known, sample{began: 2 * time.Second, ended: 3 * time.Second, failed: true}, 5},
 		"not slow for a server far away":  {far, at(2*time.Second, 1500*time.Millisecond), 10},
 		"slow even for one far away":      {far, at(2*time.Second, 1700*time.Millisecond), 8},
-		"failed at the fewest":            {aimd{limit: fewestStarts}, sample{began: 1, ended: 2, failed: true}, fewestStarts},
-		"quick at the most":               {aimd{limit: mostStarts}, sample{began: 1, ended: 2, full: true}, mostStarts},
+		"failed at the fewest": {
+			aimd{limit: fewestStarts},
+			sample{began: 1, ended: 2, failed: true},
+			fewestStarts,
+		},
+		"quick at the most": {aimd{limit: mostStarts}, sample{began: 1, ended: 2, full: true}, mostStarts},
 	} {
 		if got := row.before.after(row.sample); got.limit != row.want {
 			t.Errorf("%s: limit %v, want %v", name, got.limit, row.want)

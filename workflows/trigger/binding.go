@@ -41,7 +41,8 @@ type Bound struct {
 	Origin Origin
 }
 
-// subjects are the subjects that the binding's consumer reads: its own and, with a schedule, the one that its schedule publishes to.
+// subjects are the subjects that the binding's consumer reads: its own and, with a schedule, the one that its schedule
+// publishes to.
 func (b Bound) subjects() []string {
 	var subjects []string
 	if b.Binding.Subject != "" {
@@ -64,10 +65,13 @@ func scheduledSubject(key string) string { return "spillway.scheduled." + key }
 // scheduledSubjects is every scheduledSubject.
 const scheduledSubjects = "spillway.scheduled.>"
 
-// Key names a binding: its pipeline and a hash of its subject, filter, schedule and scheduled input. MaxRuns and Goal are not part of it:
-// binding the same again with others changes them.
+// Key names a binding: its pipeline and a hash of its subject, filter, schedule and scheduled input. MaxRuns and Goal
+// are not part of it: binding the same again with others changes them.
 func Key(binding wire.Binding) string {
-	identity, err := json.Marshal([]any{binding.Pipeline, binding.Subject, binding.Filter, binding.Schedule, compact(binding.Input)})
+	identity, err := json.Marshal([]any{
+		binding.Pipeline, binding.Subject, binding.Filter, binding.Schedule,
+		compact(binding.Input),
+	})
 	if err != nil {
 		identity = fmt.Appendf(nil, "%#v", binding) // a filter that is not JSON; such a binding is refused before it is used
 	}
@@ -89,8 +93,8 @@ func compact(input json.RawMessage) json.RawMessage {
 	return short.Bytes()
 }
 
-// Check refuses a binding that could start no run: without a pipeline, a subject or a schedule, or with ones that NATS or Temporal would not take;
-// and one whose filter holds what cannot be printed.
+// Check refuses a binding that could start no run: without a pipeline, a subject or a schedule, or with ones that NATS
+// or Temporal would not take; and one whose filter holds what cannot be printed.
 func Check(binding wire.Binding) error {
 	_, err := asked(binding, Declared)
 	return err
@@ -155,7 +159,10 @@ type table struct {
 
 // newTable resolves targets and the bindings made by command; the latter win over a declared one with the same key.
 func newTable(targets []Target, commands []Bound) (*table, error) {
-	t := &table{pipelines: map[string]*pipeline{}, bounds: map[string]Bound{}, since: map[string]uint64{}, until: map[string]uint64{}}
+	t := &table{
+		pipelines: map[string]*pipeline{}, bounds: map[string]Bound{}, since: map[string]uint64{},
+		until: map[string]uint64{},
+	}
 	var problems []error
 	for _, target := range targets {
 		p, err := newPipeline(target)
@@ -164,7 +171,8 @@ func newTable(targets []Target, commands []Bound) (*table, error) {
 			continue
 		}
 		if other, taken := t.pipelines[target.Pipeline.Name]; taken {
-			problems = append(problems, fmt.Errorf("pipeline %s is in app %s and in app %s: rename one of them", target.Pipeline.Name, other.App, target.App))
+			problems = append(problems, fmt.Errorf("pipeline %s is in app %s and in app %s: rename one of them",
+				target.Pipeline.Name, other.App, target.App))
 			continue
 		}
 		t.pipelines[target.Pipeline.Name] = p
@@ -207,7 +215,8 @@ func (t *table) checkScheduled(bound Bound) error {
 	}
 	decision := t.decide(bound, event{id: "scheduled", subject: scheduledSubject(bound.Key), body: bound.Binding.Input})
 	if decision.disposition != startRun {
-		return fmt.Errorf("schedule %q of pipeline %s: its input would start no run: %s", bound.Binding.Schedule, bound.Binding.Pipeline, decision.reason)
+		return fmt.Errorf("schedule %q of pipeline %s: its input would start no run: %s", bound.Binding.Schedule,
+			bound.Binding.Pipeline, decision.reason)
 	}
 	return nil
 }
@@ -280,10 +289,12 @@ func (t *table) decide(bound Bound, e event) decision {
 	}
 	p, known := t.pipelines[binding.Pipeline]
 	if !known {
-		return dead(fmt.Sprintf("pipeline %q is in no app that is running; %s", binding.Pipeline, suggestion(binding.Pipeline, t.pipelineNames())))
+		return dead(fmt.Sprintf("pipeline %q is in no app that is running; %s", binding.Pipeline,
+			suggestion(binding.Pipeline, t.pipelineNames())))
 	}
 	if bound.Origin == Removed {
-		return dead(fmt.Sprintf("the binding of %q to pipeline %s was removed while the event waited", binding.Subject, binding.Pipeline))
+		return dead(fmt.Sprintf("the binding of %q to pipeline %s was removed while the event waited", binding.Subject,
+			binding.Pipeline))
 	}
 	if err := checkID(e.id); err != nil {
 		return dead(err.Error())
@@ -301,7 +312,8 @@ func (t *table) decide(bound Bound, e event) decision {
 	}
 	return decision{disposition: startRun, start: Start{
 		Run: RunID(binding.Pipeline, e.id), Pipeline: binding.Pipeline, App: p.App, Build: p.Build, TaskQueue: p.queue(),
-		Version: p.Version, Input: input, Validates: p.Pipeline.Validates, Goal: goal, Options: options, Event: e.id, Binding: bound.Key,
+		Version: p.Version, Input: input, Validates: p.Pipeline.Validates, Goal: goal, Options: options, Event: e.id,
+		Binding: bound.Key,
 	}}
 }
 

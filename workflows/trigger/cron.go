@@ -19,7 +19,10 @@ type field struct {
 
 // cronFields are the fields of the 7-field form, as Temporal reads them: https://docs.temporal.io/schedule#spec.
 func cronFields() [7]field {
-	months := []string{"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"}
+	months := []string{
+		"january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
+		"november", "december",
+	}
 	days := []string{"sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"}
 	return [7]field{
 		{name: "second", max: 59},
@@ -32,8 +35,8 @@ func cronFields() [7]field {
 	}
 }
 
-// checkCron refuses what Temporal would not take as a cron expression in UTC. It takes 5 fields (minute to day of week), 6 (and year),
-// 7 (and second first), @yearly, @monthly, @weekly, @daily, @hourly and @every INTERVAL.
+// checkCron refuses what Temporal would not take as a cron expression in UTC. It takes 5 fields (minute to day of
+// week), 6 (and year), 7 (and second first), @yearly, @monthly, @weekly, @daily, @hourly and @every INTERVAL.
 func checkCron(expression string) error {
 	text := strings.TrimSpace(expression)
 	switch {
@@ -57,7 +60,8 @@ func checkCron(expression string) error {
 	case 7:
 		use = fields[:]
 	default:
-		return fmt.Errorf("schedule %q has %d fields: give 5 (minute hour day month weekday), or with year 6, or with second first 7", expression, len(parts))
+		return fmt.Errorf("schedule %q has %d fields: give 5 (minute hour day month weekday), or with year 6, or with "+
+			"second first 7", expression, len(parts))
 	}
 	for i, part := range parts {
 		for item := range strings.SplitSeq(part, ",") {
@@ -76,12 +80,14 @@ func checkShorthand(text string) error {
 	}
 	rest, every := strings.CutPrefix(text, "@every ")
 	if !every {
-		return fmt.Errorf("schedule %q is unknown: use @hourly, @daily, @weekly, @monthly, @yearly, @every 10m, or five fields", text)
+		return fmt.Errorf("schedule %q is unknown: use @hourly, @daily, @weekly, @monthly, @yearly, @every 10m, or "+
+			"five fields", text)
 	}
 	interval, phase, hasPhase := strings.Cut(rest, "/")
 	every1, err := parseInterval(interval)
 	if err != nil || every1 < time.Second {
-		return fmt.Errorf("schedule %q: interval %q is not a time of at least a second, such as 30s, 10m, 2h or 1d", text, interval)
+		return fmt.Errorf("schedule %q: interval %q is not a time of at least a second, such as 30s, 10m, 2h or 1d", text,
+			interval)
 	}
 	if hasPhase {
 		if offset, err := parseInterval(phase); err != nil || offset < 0 || offset >= every1 {

@@ -116,9 +116,11 @@ func newDead(message *jetstream.RawStreamMsg) Dead {
 		sequence = 0 // a dead letter that Spillway did not write
 	}
 	return Dead{
-		Sequence: message.Sequence, Event: message.Header.Get(wire.IDHeader), Pipeline: message.Header.Get(wire.PipelineHeader),
-		Subject: message.Header.Get(wire.SubjectHeader), EventSequence: sequence, Reason: message.Header.Get(wire.ReasonHeader),
-		Body: message.Data, At: message.Time,
+		Sequence: message.Sequence, Event: message.Header.Get(wire.IDHeader),
+		Pipeline: message.Header.Get(wire.PipelineHeader),
+		Subject:  message.Header.Get(wire.SubjectHeader), EventSequence: sequence,
+		Reason: message.Header.Get(wire.ReasonHeader),
+		Body:   message.Data, At: message.Time,
 	}
 }
 
@@ -148,9 +150,9 @@ func (t *Trigger) deadSequences(ctx context.Context) (jetstream.Stream, []uint64
 	return stream, sequences, nil
 }
 
-// Replay publishes a dead letter again where its event was published first, under the same event ID: a run that the event has started
-// meanwhile is not started twice, and one that it never started is. The dead letter is then deleted. An event that is still wrong becomes a
-// new dead letter.
+// Replay publishes a dead letter again where its event was published first, under the same event ID: a run that the
+// event has started meanwhile is not started twice, and one that it never started is. The dead letter is then deleted.
+// An event that is still wrong becomes a new dead letter.
 func (t *Trigger) Replay(ctx context.Context, sequence uint64) error {
 	stream, err := t.ensureStream(ctx, wire.DeadStream, []string{wire.DeadSubjects}, deadDuplicates)
 	if err != nil {
@@ -165,7 +167,8 @@ func (t *Trigger) Replay(ctx context.Context, sequence uint64) error {
 	}
 	dead := newDead(raw)
 	if dead.Subject == "" || dead.Event == "" {
-		return fmt.Errorf("replay dead letter %d: it does not say where it came from: header %s or %s is missing", sequence, wire.SubjectHeader, wire.IDHeader)
+		return fmt.Errorf("replay dead letter %d: it does not say where it came from: header %s or %s is missing", sequence,
+			wire.SubjectHeader, wire.IDHeader)
 	}
 	message := nats.NewMsg(dead.Subject)
 	message.Header = carried(raw.Header)
@@ -177,7 +180,8 @@ func (t *Trigger) Replay(ctx context.Context, sequence uint64) error {
 	id := fmt.Sprintf("replay-%d-%d", sequence, dead.At.UnixNano())
 	_, err = t.js.PublishMsg(ctx, message, jetstream.WithMsgID(id), jetstream.WithExpectStream(wire.EventStream))
 	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
-		return fmt.Errorf("replay dead letter %d: nothing takes events on subject %s any more: bind it first: %w", sequence, dead.Subject, err)
+		return fmt.Errorf("replay dead letter %d: nothing takes events on subject %s any more: bind it first: %w", sequence,
+			dead.Subject, err)
 	}
 	if err != nil {
 		return fmt.Errorf("replay dead letter %d: %w", sequence, err)
@@ -191,7 +195,8 @@ func (t *Trigger) Replay(ctx context.Context, sequence uint64) error {
 	return nil
 }
 
-// ReplayAll replays the dead letters that there are now, the oldest first, and returns how many. It goes on after one that cannot be replayed.
+// ReplayAll replays the dead letters that there are now, the oldest first, and returns how many. It goes on after one
+// that cannot be replayed.
 func (t *Trigger) ReplayAll(ctx context.Context) (replayed int, err error) {
 	_, sequences, err := t.deadSequences(ctx)
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
-// maxBody is the largest body that can become a run's input, in bytes: Temporal refuses more than 2 MiB, and some of it is encoding.
+// maxBody is the largest body that can become a run's input, in bytes: Temporal refuses more than 2 MiB, and some of it
+// is encoding.
 const maxBody = 2<<20 - 16<<10
 
 // maxID is the longest event ID that appears in a run's name as it is, in bytes.
@@ -36,8 +37,8 @@ type event struct {
 	at       time.Time // when it was published; the zero time before
 }
 
-// newEvent names the event. The ID is that of the header wire.IDHeader (a replay keeps its first ID this way), else Nats-Msg-Id, else
-// the stream's name in lower case and the sequence: two equal bodies without an ID are two events.
+// newEvent names the event. The ID is that of the header wire.IDHeader (a replay keeps its first ID this way), else
+// Nats-Msg-Id, else the stream's name in lower case and the sequence: two equal bodies without an ID are two events.
 func newEvent(stream string, sequence uint64, subject string, header nats.Header, body []byte) event {
 	id := header.Get(wire.IDHeader)
 	if id == "" {
@@ -49,10 +50,11 @@ func newEvent(stream string, sequence uint64, subject string, header nats.Header
 	return event{id: id, subject: subject, sequence: sequence, header: header, body: body}
 }
 
-// RunID is the workflow ID of the run of pipeline that an event starts: "<pipeline>-<event>", or "<pipeline>--<event>" for a pipeline whose
-// name has a dash, so that no two pairs share one. The event's part is a hash ("sha256-" and 32 hexadecimal digits) when the event ID is
-// empty, longer than 200 bytes, not printable ASCII (calls to Temporal carry a run's name in a header, and those that it cannot hold fail for
-// ever), or has a dash at its beginning or two in a row; and always for a pipeline whose own name ends in a dash or has two in a row.
+// RunID is the workflow ID of the run of pipeline that an event starts: "<pipeline>-<event>", or "<pipeline>--<event>"
+// for a pipeline whose name has a dash, so that no two pairs share one. The event's part is a hash ("sha256-" and 32
+// hexadecimal digits) when the event ID is empty, longer than 200 bytes, not printable ASCII (calls to Temporal carry a
+// run's name in a header, and those that it cannot hold fail for ever), or has a dash at its beginning or two in a row;
+// and always for a pipeline whose own name ends in a dash or has two in a row.
 func RunID(pipeline, event string) string {
 	separator := "-"
 	if strings.Contains(pipeline, "-") {
@@ -88,7 +90,8 @@ func checkID(id string) error {
 // input is the body as a run takes it: an empty body is an empty object. The decoded form is for filters and schemas.
 func (e event) input() (encoded json.RawMessage, decoded any, err error) {
 	if len(e.body) > maxBody {
-		return nil, nil, fmt.Errorf("body is %s, and a run's input is at most %s: put the data into an artifact or a file and send its address",
+		return nil, nil, fmt.Errorf("body is %s, and a run's input is at most %s: put the data into an artifact or a file "+
+			"and send its address",
 			quantity.Bytes(len(e.body)), quantity.Bytes(maxBody))
 	}
 	encoded = bytes.TrimSpace(e.body)
@@ -122,7 +125,8 @@ func (e event) options() (options wire.RunOptions, err error) {
 		decoder := json.NewDecoder(strings.NewReader(text))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&options); err != nil {
-			return options, fmt.Errorf(`header %s does not say how to run: %w: write it like {"cache":true}`, wire.RunHeader, err)
+			return options, fmt.Errorf(`header %s does not say how to run: %w: write it like {"cache":true}`, wire.RunHeader,
+				err)
 		}
 	}
 	options.EventAt, options.Traceparent = e.at, e.header.Get(wire.TraceHeader)
@@ -138,7 +142,8 @@ func (e event) goal() (goal predictor.Goal, found bool, err error) {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&goal); err != nil {
-		return goal, true, fmt.Errorf(`header %s is no goal: %w: write it like {"deadline_ns":60000000000,"minimise":"cost"}`, wire.GoalHeader, err)
+		return goal, true, fmt.Errorf(`header %s is no goal: %w: write it like {"deadline_ns":60000000000,"minimise":"cost"}`,
+			wire.GoalHeader, err)
 	}
 	if decoder.More() {
 		return goal, true, fmt.Errorf("header %s is no goal: there is something after it", wire.GoalHeader)

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// startTimeout bounds one call of the Starter, from its admission on. The Temporal client repeats a request within it after ten seconds.
+	// startTimeout bounds one call of the Starter, from its admission on. The Temporal client repeats a request within it
+	// after ten seconds.
 	startTimeout = 30 * time.Second
 	// ackLimit bounds an acknowledgement, also after the trigger was told to stop.
 	ackLimit = 5 * time.Second
@@ -40,7 +41,8 @@ func (t *Trigger) reconcileFeeds(ctx context.Context, feeds map[string]*feed) {
 	now := t.snapshot()
 	for key, w := range feeds {
 		bound, wanted := now.bounds[key]
-		if key == unboundKey || wanted && bound.Binding.MaxRuns == w.bound.Binding.MaxRuns && (bound.Origin == Removed) == (w.bound.Origin == Removed) {
+		if key == unboundKey || wanted && bound.Binding.MaxRuns == w.bound.Binding.MaxRuns &&
+			(bound.Origin == Removed) == (w.bound.Origin == Removed) {
 			continue
 		}
 		w.cancel()
@@ -232,7 +234,8 @@ func (t *Trigger) handle(ctx context.Context, w *feed, message jetstream.Msg) {
 		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackLimit)
 		defer cancel()
 		if err := message.DoubleAck(settle); err != nil {
-			t.log.WarnContext(ctx, "an event is not acknowledged and comes again", "event", e.id, "sequence", e.sequence, "error", err)
+			t.log.WarnContext(ctx, "an event is not acknowledged and comes again", "event", e.id, "sequence", e.sequence,
+				"error", err)
 		}
 		return
 	}
@@ -240,7 +243,8 @@ func (t *Trigger) handle(ctx context.Context, w *feed, message jetstream.Msg) {
 	if ctx.Err() != nil {
 		delay = 0
 	} else {
-		t.log.WarnContext(ctx, "an event waits", "event", e.id, "sequence", e.sequence, "binding", w.key, "delay", delay, "error", err)
+		t.log.WarnContext(ctx, "an event waits", "event", e.id, "sequence", e.sequence, "binding", w.key, "delay", delay,
+			"error", err)
 	}
 	if err := message.NakWithDelay(delay); err != nil {
 		t.log.DebugContext(ctx, "an event is not given back and comes again later", "event", e.id, "error", err)

@@ -28,7 +28,8 @@ func normalize(filter map[string]any) (map[string]any, error) {
 	}
 	for path := range normal {
 		if slices.Contains(strings.Split(path, "."), "") {
-			return nil, errors.New("filter path " + strconv.Quote(path) + ` has an empty part: write it like "kind" or "meta.size"`)
+			return nil, errors.New("filter path " + strconv.Quote(path) +
+				` has an empty part: write it like "kind" or "meta.size"`)
 		}
 	}
 	return normal, nil
@@ -71,8 +72,8 @@ func checkTexts(value any) error {
 	return nil
 }
 
-// mismatch returns the first path, in order of the paths, at which body has not the value that the filter wants; ok is false when there is none.
-// Parts of a path are member names, or positions in an array from 0.
+// mismatch returns the first path, in order of the paths, at which body has not the value that the filter wants; ok is
+// false when there is none. Parts of a path are member names, or positions in an array from 0.
 func mismatch(filter map[string]any, body any) (path string, ok bool) {
 	for _, path := range slices.Sorted(maps.Keys(filter)) {
 		got, found := at(body, path)

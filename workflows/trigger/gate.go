@@ -10,14 +10,15 @@ import (
 // parallel is how many events of one binding are in hand at a time.
 const parallel = 64
 
-// gate counts the runs of one binding that go on. An event takes a place before it is in hand; what is counted is at least what goes on,
-// never less, so that a cap is exact within one process.
+// gate counts the runs of one binding that go on. An event takes a place before it is in hand; what is counted is at
+// least what goes on, never less, so that a cap is exact within one process.
 type gate struct {
 	max int // runs at a time; 0 means no cap
 
 	mu       sync.Mutex
 	inFlight int // events that have no run yet
-	// runs that go on or may go on. True means settled: nothing is being started under this ID, so that the Starter's answer about it holds.
+	// runs that go on or may go on. True means settled: nothing is being started under this ID, so that the Starter's
+	// answer about it holds.
 	runs map[string]bool
 
 	changed chan struct{} // told when a place may have become free

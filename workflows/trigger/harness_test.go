@@ -26,7 +26,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // newJetStream starts a NATS server without a port, for one test.
 func newJetStream(tb testing.TB) jetstream.JetStream {
 	tb.Helper()
-	ns, err := server.NewServer(&server.Options{JetStream: true, StoreDir: tb.TempDir(), DontListen: true, NoLog: true, NoSigs: true})
+	ns, err := server.NewServer(&server.Options{
+		JetStream: true, StoreDir: tb.TempDir(), DontListen: true, NoLog: true,
+		NoSigs: true,
+	})
 	if err != nil {
 		tb.Fatalf("make NATS server: %v", err)
 	}
@@ -265,7 +268,8 @@ func (s *stack) settled() {
 		lister := stream.ListConsumers(s.t.Context())
 		var open strings.Builder
 		for info := range lister.Info() {
-			// The server's count of what is pending trails the stream, so the last message that the consumer reads must have been delivered too.
+			// The server's count of what is pending trails the stream, so the last message that the consumer reads must have
+			// been delivered too.
 			for _, filter := range filters(info.Config) {
 				last, err := stream.GetLastMsgForSubject(s.t.Context(), filter)
 				if err == nil && last.Sequence > info.Delivered.Stream && last.Sequence >= info.Config.OptStartSeq {
@@ -329,7 +333,8 @@ func (s *stack) reasons() []string {
 func digits(bindings ...wire.Binding) Target {
 	return Target{App: "demo", Build: "b1", Pipeline: wire.Pipeline{
 		Name: "digits", Bindings: bindings,
-		Input: json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{"epochs":{"type":"integer"},"name":{"type":"string"},` +
+		Input: json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{"epochs":{"type":"integer"},` +
+			`"name":{"type":"string"},` +
 			`"parts":{"type":"array","items":{"type":"object","properties":{"k":{"type":"string"}}}}}}`),
 	}}
 }

@@ -36,11 +36,14 @@ func TestEventID(t *testing.T) {
 func TestRunID(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ pipeline, event, want string }{
-		"a pipeline and an event":                      {"digits", "e1", "digits-e1"},
-		"a UUID stays":                                 {"digits", "550e8400-e29b", "digits-550e8400-e29b"},
-		"a pipeline with a dash is parted by two":      {"digits-large", "e1", "digits-large--e1"},
-		"an ID of 200 bytes stays":                     {"p", strings.Repeat("a", 200), "p-" + strings.Repeat("a", 200)},
-		"an ID of 201 bytes is hashed":                 {"p", strings.Repeat("a", 201), "p-sha256-fe6a06ca77190eb3d69e3ecf8df66d82"},
+		"a pipeline and an event":                 {"digits", "e1", "digits-e1"},
+		"a UUID stays":                            {"digits", "550e8400-e29b", "digits-550e8400-e29b"},
+		"a pipeline with a dash is parted by two": {"digits-large", "e1", "digits-large--e1"},
+		"an ID of 200 bytes stays":                {"p", strings.Repeat("a", 200), "p-" + strings.Repeat("a", 200)},
+		"an ID of 201 bytes is hashed": {
+			"p", strings.Repeat("a", 201),
+			"p-sha256-fe6a06ca77190eb3d69e3ecf8df66d82",
+		},
 		"an ID with a line break is hashed":            {"p", "a\nb", "p-sha256-d90b2ae5ed3057c3a4e0bd4d4cbfd50d"},
 		"an ID that begins with a dash is hashed":      {"p", "-a", ""},
 		"an ID with two dashes is hashed":              {"p", "a--b", ""},
@@ -113,7 +116,10 @@ func TestCover(t *testing.T) {
 		subjects, want []string
 		wrong          string
 	}{
-		"a subject within a wider one goes":   {subjects: []string{"events.>", "events.a", "data.*", "data.x"}, want: []string{"data.*", "events.>"}},
+		"a subject within a wider one goes": {
+			subjects: []string{"events.>", "events.a", "data.*", "data.x"},
+			want:     []string{"data.*", "events.>"},
+		},
 		"equal subjects are one":              {subjects: []string{"a.b", "a.b"}, want: []string{"a.b"}},
 		"a prefix is no part of what follows": {subjects: []string{"a", "a.>"}, want: []string{"a", "a.>"}},
 		"partial overlap is refused":          {subjects: []string{"a.*.c", "a.b.*"}, wrong: `"a.*.c" and "a.b.*" overlap`},
@@ -134,7 +140,8 @@ func TestCover(t *testing.T) {
 	}
 }
 
-// TestPatternsAgreeWithMatching has matching itself as the oracle: a narrow pattern is covered, and two overlap, as the subjects say.
+// TestPatternsAgreeWithMatching has matching itself as the oracle: a narrow pattern is covered, and two overlap, as the
+// subjects say.
 func TestPatternsAgreeWithMatching(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -171,7 +178,8 @@ func allSubjects() []string {
 func TestCheckCron(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{
-		"0 3 * * *", "*/5 * * * *", "0 0 1,15 * mon-fri", "30 4 * jan,Jul 7", "0 0 * * * 2027", "*/10 * * * * * *", "1-9/2 * * * *",
+		"0 3 * * *", "*/5 * * * *", "0 0 1,15 * mon-fri", "30 4 * jan,Jul 7", "0 0 * * * 2027", "*/10 * * * * * *",
+		"1-9/2 * * * *",
 		"@hourly", "@every 10m", "@every 14h/3h", "@every 1d", "@daily", "  0 3 * * *  ",
 	} {
 		if err := checkCron(good); err != nil {
@@ -211,7 +219,8 @@ func TestCheckCron(t *testing.T) {
 func TestMismatch(t *testing.T) {
 	t.Parallel()
 	var body any
-	if err := json.Unmarshal([]byte(`{"kind":"a","meta":{"size":3,"tags":["x","y"]},"on":true,"none":null}`), &body); err != nil {
+	if err := json.Unmarshal([]byte(`{"kind":"a","meta":{"size":3,"tags":["x","y"]},"on":true,"none":null}`),
+		&body); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
@@ -255,9 +264,18 @@ func TestNewBoundRefuses(t *testing.T) {
 		"no cron expression":           {wire.Binding{Pipeline: "p", Schedule: "soon"}, "fields"},
 		"a negative cap":               {wire.Binding{Pipeline: "p", Subject: "a", MaxRuns: -1}, "max_runs is -1"},
 		"a negative goal":              {wire.Binding{Pipeline: "p", Subject: "a", Goal: goal(-1)}, "negative"},
-		"a filter that is not JSON":    {wire.Binding{Pipeline: "p", Subject: "a", Filter: map[string]any{"x": func() {}}}, "filter is not JSON"},
-		"a filter path with a hole":    {wire.Binding{Pipeline: "p", Subject: "a", Filter: map[string]any{"x..y": 1}}, "empty part"},
-		"input without a schedule":     {wire.Binding{Pipeline: "p", Subject: "a", Input: json.RawMessage(`{}`)}, "give a schedule"},
+		"a filter that is not JSON": {
+			wire.Binding{Pipeline: "p", Subject: "a", Filter: map[string]any{"x": func() {}}},
+			"filter is not JSON",
+		},
+		"a filter path with a hole": {
+			wire.Binding{Pipeline: "p", Subject: "a", Filter: map[string]any{"x..y": 1}},
+			"empty part",
+		},
+		"input without a schedule": {
+			wire.Binding{Pipeline: "p", Subject: "a", Input: json.RawMessage(`{}`)},
+			"give a schedule",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -283,14 +301,18 @@ func TestAttackAFilterThatSteersATerminalIsNotBound(t *testing.T) {
 		"a value that is long": {map[string]any{"k": strings.Repeat("v", wire.MaxName+1)}, "at most 1000"},
 	} {
 		binding := wire.Binding{Pipeline: "p", Subject: "a", Filter: test.filter}
-		if err := Check(binding); err == nil || !strings.Contains(err.Error(), test.want) || wire.CheckText(err.Error(), 1<<20) != nil {
+		if err := Check(binding); err == nil || !strings.Contains(err.Error(), test.want) ||
+			wire.CheckText(err.Error(), 1<<20) != nil {
 			t.Errorf("%s: Check = %q, want a text that can be printed, with %q", name, err, test.want)
 		}
 		if _, err := newBound(binding, Command); err != nil {
 			t.Errorf("%s: a binding kept by an earlier version is not in force any more: %v", name, err)
 		}
 	}
-	plain := wire.Binding{Pipeline: "p", Subject: "a", Filter: map[string]any{"größe.1": "a b", "n": 3, "o": map[string]any{"x": []any{nil, true, ""}}}}
+	plain := wire.Binding{
+		Pipeline: "p", Subject: "a",
+		Filter: map[string]any{"größe.1": "a b", "n": 3, "o": map[string]any{"x": []any{nil, true, ""}}},
+	}
 	if err := Check(plain); err != nil {
 		t.Error(err)
 	}
@@ -304,7 +326,11 @@ func TestKey(t *testing.T) {
 	if Key(base) != Key(changed) {
 		t.Errorf("cap and goal change the key: %s, %s", Key(base), Key(changed))
 	}
-	for _, other := range []wire.Binding{{Pipeline: "p q", Subject: "a.c", Filter: base.Filter}, {Pipeline: "p q", Subject: "a.b"}, {Pipeline: "p.q", Subject: "a.b", Filter: base.Filter}} {
+	for _, other := range []wire.Binding{
+		{Pipeline: "p q", Subject: "a.c", Filter: base.Filter},
+		{Pipeline: "p q", Subject: "a.b"},
+		{Pipeline: "p.q", Subject: "a.b", Filter: base.Filter},
+	} {
 		if Key(base) == Key(other) {
 			t.Errorf("%+v and %+v have the key %s", base, other, Key(base))
 		}
@@ -325,7 +351,8 @@ func FuzzEvent(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, id, goal string) {
-		e := newEvent(wire.EventStream, 1, "events.digits", nats.Header{wire.MessageIDHeader: {id}, wire.GoalHeader: {goal}}, body)
+		e := newEvent(wire.EventStream, 1, "events.digits", nats.Header{wire.MessageIDHeader: {id}, wire.GoalHeader: {goal}},
+			body)
 		for _, bound := range table.bounds {
 			d := table.decide(bound, e)
 			if d.disposition == startRun && (!json.Valid(d.start.Input) || d.start.Run == "" || len(d.start.Run) > 300) {

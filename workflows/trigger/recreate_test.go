@@ -38,7 +38,8 @@ func TestAttackDeletedStreamsOfEventsAreMadeAnew(t *testing.T) {
 	}
 }
 
-// Whoever publishes before the trigger has looked makes the stream, and its event is for the binding that was there all the time.
+// Whoever publishes before the trigger has looked makes the stream, and its event is for the binding that was there all
+// the time.
 func TestAttackAnEventInAStreamThatWasJustMadeAnewIsNotLost(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, digits())
@@ -52,7 +53,8 @@ func TestAttackAnEventInAStreamThatWasJustMadeAnewIsNotLost(t *testing.T) {
 	if err := s.js.DeleteStream(t.Context(), wire.EventStream); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.js.CreateStream(t.Context(), config); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+	if _, err := s.js.CreateStream(t.Context(), config); err != nil &&
+		!errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		t.Fatal(err)
 	}
 	s.publish("events.digits", `{}`, "Nats-Msg-Id", "at-once")

@@ -32,12 +32,14 @@ const (
 	catchUp = time.Hour
 )
 
-// syncSchedules makes the schedules in force those of the bindings. The caller holds t.applying. When it fails, Run tries it again.
+// syncSchedules makes the schedules in force those of the bindings. The caller holds t.applying. When it fails, Run
+// tries it again.
 func (t *Trigger) syncSchedules(ctx context.Context) error {
 	wanted, doomed := t.schedules()
 	if t.scheduler == nil {
 		if len(wanted) > 0 {
-			return fmt.Errorf("make schedules of bindings %s: schedules are not available here", strings.Join(slices.Sorted(maps.Keys(wanted)), ", "))
+			return fmt.Errorf("make schedules of bindings %s: schedules are not available here",
+				strings.Join(slices.Sorted(maps.Keys(wanted)), ", "))
 		}
 		return nil
 	}
@@ -75,7 +77,10 @@ func (t *Trigger) schedules() (wanted map[string]Schedule, doomed func(key strin
 	wanted = map[string]Schedule{}
 	for key, bound := range now.bounds {
 		if bound.Origin != Removed && bound.Binding.Schedule != "" {
-			wanted[key] = Schedule{Key: key, Cron: bound.Binding.Schedule, Subject: scheduledSubject(key), Input: bound.Binding.Input}
+			wanted[key] = Schedule{
+				Key: key, Cron: bound.Binding.Schedule, Subject: scheduledSubject(key),
+				Input: bound.Binding.Input,
+			}
 		}
 	}
 	return wanted, func(key string) bool {
@@ -94,8 +99,8 @@ type temporalScheduler struct {
 	queue  string
 }
 
-// NewTemporalScheduler returns the Scheduler that keeps Temporal Schedules. Their firings run on queue, where a worker must have what
-// RegisterSchedules registers. It does not close the client.
+// NewTemporalScheduler returns the Scheduler that keeps Temporal Schedules. Their firings run on queue, where a worker
+// must have what RegisterSchedules registers. It does not close the client.
 func NewTemporalScheduler(c client.Client, queue string) Scheduler {
 	return temporalScheduler{client: c, queue: queue}
 }
@@ -127,7 +132,8 @@ func (s temporalScheduler) Put(ctx context.Context, schedule Schedule) error {
 		StaticSummary: fmt.Sprintf("schedule %s of binding %s", schedule.Cron, schedule.Key),
 	}
 	_, err := s.client.ScheduleClient().Create(ctx, client.ScheduleOptions{
-		ID: schedulePrefix + schedule.Key, Spec: spec, Action: action, Overlap: enums.SCHEDULE_OVERLAP_POLICY_ALLOW_ALL, CatchupWindow: catchUp,
+		ID: schedulePrefix + schedule.Key, Spec: spec, Action: action, Overlap: enums.SCHEDULE_OVERLAP_POLICY_ALLOW_ALL,
+		CatchupWindow: catchUp,
 	})
 	if !errors.Is(err, temporal.ErrScheduleAlreadyRunning) {
 		return err
@@ -157,7 +163,8 @@ type firing struct {
 	ID string `json:"id"`
 }
 
-// RegisterSchedules registers what the firings of NewTemporalScheduler's schedules run: a workflow of one activity that publishes the event.
+// RegisterSchedules registers what the firings of NewTemporalScheduler's schedules run: a workflow of one activity that
+// publishes the event.
 func RegisterSchedules(registry worker.Registry, js jetstream.JetStream) {
 	registry.RegisterWorkflowWithOptions(publishWorkflow, workflow.RegisterOptions{Name: publishName})
 	registry.RegisterActivityWithOptions(func(ctx context.Context, fired firing) error {
@@ -165,20 +172,27 @@ func RegisterSchedules(registry worker.Registry, js jetstream.JetStream) {
 	}, activity.RegisterOptions{Name: publishName})
 }
 
-// publishWorkflow is one firing. The event's ID is made of the time that was scheduled, so that a firing is one event however often it is tried.
+// publishWorkflow is one firing. The event's ID is made of the time that was scheduled, so that a firing is one event
+// however often it is tried.
 func publishWorkflow(ctx workflow.Context, schedule Schedule) error {
-	at, found := workflow.GetTypedSearchAttributes(ctx).GetTime(temporal.NewSearchAttributeKeyTime("TemporalScheduledStartTime"))
+	at, found := workflow.GetTypedSearchAttributes(ctx).
+		GetTime(temporal.NewSearchAttributeKeyTime("TemporalScheduledStartTime"))
 	if !found {
 		at = workflow.GetInfo(ctx).WorkflowStartTime
 	}
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: 10 * time.Second,
-		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 200 * time.Millisecond, MaximumInterval: 30 * time.Second},
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval: 200 * time.Millisecond,
+			MaximumInterval: 30 * time.Second,
+		},
 	})
-	return workflow.ExecuteActivity(ctx, publishName, firing{Schedule: schedule, ID: firingID(schedule.Key, at)}).Get(ctx, nil)
+	return workflow.ExecuteActivity(ctx, publishName, firing{Schedule: schedule, ID: firingID(schedule.Key, at)}).
+		Get(ctx, nil)
 }
 
-// firingID names the event of one firing; a dash in a row or at the beginning never occurs in it, so that it shows in the run's name.
+// firingID names the event of one firing; a dash in a row or at the beginning never occurs in it, so that it shows in
+// the run's name.
 func firingID(key string, at time.Time) string {
 	return key + "-" + at.UTC().Format("2006-01-02T15:04:05Z")
 }
@@ -191,7 +205,8 @@ func publishFiring(ctx context.Context, js jetstream.JetStream, fired firing) er
 	if len(message.Data) == 0 {
 		message.Data = json.RawMessage("{}")
 	}
-	if _, err := js.PublishMsg(ctx, message, jetstream.WithMsgID(fired.ID), jetstream.WithExpectStream(wire.EventStream)); err != nil {
+	if _, err := js.PublishMsg(ctx, message, jetstream.WithMsgID(fired.ID),
+		jetstream.WithExpectStream(wire.EventStream)); err != nil {
 		return fmt.Errorf("publish event %s: %w", fired.ID, err)
 	}
 	return nil

@@ -32,7 +32,10 @@ func TestAFiringPublishesOneEventHoweverOftenItIsTried(t *testing.T) {
 	if err := environment.SetTypedSearchAttributesOnStart(temporal.NewSearchAttributes(key.ValueSet(at))); err != nil {
 		t.Fatal(err)
 	}
-	environment.ExecuteWorkflow(publishName, Schedule{Key: "digits-1", Cron: "@daily", Subject: "spillway.scheduled.digits-1"})
+	environment.ExecuteWorkflow(publishName, Schedule{
+		Key: "digits-1", Cron: "@daily",
+		Subject: "spillway.scheduled.digits-1",
+	})
 	if err := environment.GetWorkflowError(); err != nil {
 		t.Fatal(err)
 	}

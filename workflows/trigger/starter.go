@@ -10,8 +10,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// ErrRefused says that what was asked for cannot be, however often it is tried: a run, because of what is in its event, which
-// becomes a dead letter; a target or a binding.
+// ErrRefused says that what was asked for cannot be, however often it is tried: a run, because of what is in its event,
+// which becomes a dead letter; a target or a binding.
 var ErrRefused = errors.New("the run was refused")
 
 // refused is an error that reads as its reason alone, and wraps ErrRefused.
@@ -49,10 +49,12 @@ type Start struct {
 
 // Starter starts runs and knows which go on. Implementations must allow concurrent calls.
 type Starter interface {
-	// Start starts a run. It reports false when a run with the same ID exists, going on or ended; it then changes nothing. An error that wraps
-	// ErrRefused is final; after any other the run may or may not have been started, and Start is called again with the same ID.
+	// Start starts a run. It reports false when a run with the same ID exists, going on or ended; it then changes nothing.
+	// An error that wraps ErrRefused is final; after any other the run may or may not have been started, and Start is
+	// called again with the same ID.
 	Start(ctx context.Context, start Start) (started bool, err error)
-	// Running returns the IDs of the runs of pipeline that go on and were started with this binding's key. It may be a few seconds behind.
+	// Running returns the IDs of the runs of pipeline that go on and were started with this binding's key. It may be a few
+	// seconds behind.
 	Running(ctx context.Context, pipeline, binding string) (runs []string, err error)
 	// Find reports whether there is a run of this ID, and whether it goes on. It must not be behind.
 	Find(ctx context.Context, run string) (exists, going bool, err error)

@@ -29,8 +29,8 @@ type Stats struct {
 type BindingStats struct {
 	// Bound is the binding.
 	Bound Bound
-	// Started counts events that started a run, Duplicate those whose run existed already, Dead those that became dead letters, and Skipped
-	// those that the filter did not want.
+	// Started counts events that started a run, Duplicate those whose run existed already, Dead those that became dead
+	// letters, and Skipped those that the filter did not want.
 	Started, Duplicate, Dead, Skipped uint64
 	// Waiting is how many events are in the stream that this binding has not dealt with: above its cap, not yet taken, or
 	// waiting until starts are quick enough for theirs.
@@ -53,7 +53,8 @@ func (t *Trigger) Stats(ctx context.Context) (Stats, error) {
 		}
 		info := consumer.CachedInfo()
 		one := BindingStats{
-			Bound: bound, Started: counts.started.Load(), Duplicate: counts.duplicate.Load(), Dead: counts.dead.Load(), Skipped: counts.skipped.Load(),
+			Bound: bound, Started: counts.started.Load(), Duplicate: counts.duplicate.Load(), Dead: counts.dead.Load(),
+			Skipped: counts.skipped.Load(),
 			Waiting: info.NumPending + uint64(info.NumAckPending),
 		}
 		t.mu.Lock()

@@ -29,7 +29,8 @@ const (
 	keepBytes = 1 << 30
 	// duplicates is how long JetStream itself drops a message whose Nats-Msg-Id it has seen.
 	duplicates = 2 * time.Minute
-	// deadDuplicates is longer: an event may be redelivered long after a crash between its dead letter and its acknowledgement.
+	// deadDuplicates is longer: an event may be redelivered long after a crash between its dead letter and its
+	// acknowledgement.
 	deadDuplicates = time.Hour
 )
 
@@ -37,7 +38,8 @@ const (
 // https://github.com/nats-io/nats-server/blob/main/server/errors.json, JSStreamSubjectOverlapErr.
 const errSubjectTaken jetstream.ErrorCode = 10065
 
-// apply brings the server in line with the targets and the bindings made by command, and then uses them. The caller holds t.applying.
+// apply brings the server in line with the targets and the bindings made by command, and then uses them. The caller
+// holds t.applying.
 func (t *Trigger) apply(ctx context.Context) error {
 	commands, err := t.kept(ctx)
 	if err != nil {
@@ -115,7 +117,9 @@ func (t *Trigger) ensureOthers(ctx context.Context) error {
 
 // ensureStream returns the stream, made with these subjects if it does not exist. What an operator changed on it stays;
 // one that was made before it had a bound of bytes is given it.
-func (t *Trigger) ensureStream(ctx context.Context, name string, subjects []string, window time.Duration) (jetstream.Stream, error) {
+func (t *Trigger) ensureStream(
+	ctx context.Context, name string, subjects []string, window time.Duration,
+) (jetstream.Stream, error) {
 	stream, err := t.js.Stream(ctx, name)
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err != nil {
@@ -132,7 +136,8 @@ func (t *Trigger) ensureStream(ctx context.Context, name string, subjects []stri
 		return stream, nil
 	}
 	config := jetstream.StreamConfig{
-		Name: name, Subjects: subjects, Storage: jetstream.FileStorage, Duplicates: window, MaxAge: keepFor, Replicas: t.replicas,
+		Name: name, Subjects: subjects, Storage: jetstream.FileStorage, Duplicates: window, MaxAge: keepFor,
+		Replicas: t.replicas,
 	}
 	if name != wire.EventStream {
 		config.MaxBytes = keepBytes
@@ -144,8 +149,8 @@ func (t *Trigger) ensureStream(ctx context.Context, name string, subjects []stri
 	return stream, nil
 }
 
-// ensureSubjects makes the event stream capture what table and the additional subjects bind. It drops subjects that are bound no more only once
-// the targets are known.
+// ensureSubjects makes the event stream capture what table and the additional subjects bind. It drops subjects that are
+// bound no more only once the targets are known.
 func (t *Trigger) ensureSubjects(ctx context.Context, table *table, additional []string) error {
 	stream, err := t.ensureStream(ctx, wire.EventStream, []string{wire.EventSubjects, scheduledSubjects}, duplicates)
 	if err != nil {
@@ -186,7 +191,8 @@ func (t *Trigger) explain(ctx context.Context, name string, subjects []string, e
 		lister := t.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
 		for other := range lister.Name() {
 			if other != name {
-				return Refuse("subject %q overlaps stream %s: choose another subject, or take it from that stream: %w", subject, other, err)
+				return Refuse("subject %q overlaps stream %s: choose another subject, or take it from that stream: %w", subject,
+					other, err)
 			}
 		}
 	}
@@ -210,7 +216,8 @@ func readConsumers(ctx context.Context, stream jetstream.Stream) (map[string]rea
 		}
 		old := reader{config: info.Config}
 		if err := json.Unmarshal([]byte(info.Config.Metadata[bindingMetadata]), &old.binding); err != nil {
-			return nil, fmt.Errorf("read consumer %s: its metadata %s is no binding: %w: delete the consumer if Spillway did not make it", info.Name, bindingMetadata, err)
+			return nil, fmt.Errorf("read consumer %s: its metadata %s is no binding: %w: delete the consumer if Spillway did "+
+				"not make it", info.Name, bindingMetadata, err)
 		}
 		existing[key] = old
 	}
@@ -220,9 +227,12 @@ func readConsumers(ctx context.Context, stream jetstream.Stream) (map[string]rea
 	return existing, nil
 }
 
-// ensureConsumers makes one durable consumer for each binding and the one for the rest, and notes from where each reads. A new binding reads
-// what comes from now on, which its consumer keeps as its start, so that every event has either a binding or a dead letter, and never both.
-func (t *Trigger) ensureConsumers(ctx context.Context, stream jetstream.Stream, next *table, existing map[string]reader) error {
+// ensureConsumers makes one durable consumer for each binding and the one for the rest, and notes from where each
+// reads. A new binding reads what comes from now on, which its consumer keeps as its start, so that every event has
+// either a binding or a dead letter, and never both.
+func (t *Trigger) ensureConsumers(
+	ctx context.Context, stream jetstream.Stream, next *table, existing map[string]reader,
+) error {
 	base := jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: t.ackWait, MaxDeliver: -1, MaxAckPending: 2 * parallel,
 	}
@@ -271,7 +281,8 @@ func (t *Trigger) ensureConsumers(ctx context.Context, stream jetstream.Stream, 
 	return nil
 }
 
-// madeAnew says whether the stream of events is another than that of the last apply: somebody has deleted that. The caller holds t.applying.
+// madeAnew says whether the stream of events is another than that of the last apply: somebody has deleted that. The
+// caller holds t.applying.
 func (t *Trigger) madeAnew(info *jetstream.StreamInfo) bool {
 	return !t.created.IsZero() && !info.Created.Equal(t.created)
 }
@@ -320,7 +331,10 @@ func (t *Trigger) deleteConsumer(ctx context.Context, key string) error {
 func (t *Trigger) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 	bucket, err := t.js.KeyValue(ctx, wire.BindingBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		bucket, err = t.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: wire.BindingBucket, Storage: jetstream.FileStorage, Replicas: t.replicas})
+		bucket, err = t.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket:  wire.BindingBucket,
+			Storage: jetstream.FileStorage, Replicas: t.replicas,
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", wire.BindingBucket, err)

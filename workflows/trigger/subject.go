@@ -42,10 +42,13 @@ func checkSubject(subject string) error {
 
 // isWildcard reports whether pattern can match more than one subject.
 func isWildcard(pattern string) bool {
-	return slices.ContainsFunc(strings.Split(pattern, "."), func(token string) bool { return token == "*" || token == ">" })
+	return slices.ContainsFunc(strings.Split(pattern, "."), func(token string) bool {
+		return token == "*" || token == ">"
+	})
 }
 
-// isCovered reports whether every subject that narrow matches is matched by wide; a subject without wildcards matches itself.
+// isCovered reports whether every subject that narrow matches is matched by wide; a subject without wildcards matches
+// itself.
 func isCovered(narrow, wide string) bool {
 	n, w := strings.Split(narrow, "."), strings.Split(wide, ".")
 	for i, token := range w {
@@ -80,8 +83,8 @@ func overlaps(a, b string) bool {
 	return true
 }
 
-// cover returns the fewest of the subjects that match all that the subjects match, sorted. A stream cannot hold subjects that overlap, so
-// it fails for two of which neither covers the other.
+// cover returns the fewest of the subjects that match all that the subjects match, sorted. A stream cannot hold
+// subjects that overlap, so it fails for two of which neither covers the other.
 func cover(subjects []string) ([]string, error) {
 	subjects = slices.Compact(slices.Sorted(slices.Values(subjects)))
 	var kept []string
@@ -93,7 +96,8 @@ func cover(subjects []string) ([]string, error) {
 	for i, a := range kept {
 		for _, b := range kept[i+1:] {
 			if overlaps(a, b) {
-				return nil, fmt.Errorf("subjects %q and %q overlap and neither contains the other, which one stream cannot hold: bind a wider one, or narrow one of them", a, b)
+				return nil, fmt.Errorf("subjects %q and %q overlap and neither contains the other, which one stream cannot hold: "+
+					"bind a wider one, or narrow one of them", a, b)
 			}
 		}
 	}

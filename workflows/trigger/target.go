@@ -32,7 +32,8 @@ type pipeline struct {
 func newPipeline(target Target) (*pipeline, error) {
 	name := target.Pipeline.Name
 	if name == "" || target.App == "" || target.Build == "" {
-		return nil, fmt.Errorf("target %q of app %q, build %q: none of the three may be empty", name, target.App, target.Build)
+		return nil, fmt.Errorf("target %q of app %q, build %q: none of the three may be empty", name, target.App,
+			target.Build)
 	}
 	if err := runs.CheckName(name); err != nil {
 		return nil, fmt.Errorf("pipeline of app %s: %w", target.App, err)
@@ -70,7 +71,8 @@ func (p *pipeline) check(input any) error {
 // violation matches one step of the schema library's messages: "validating /properties/m/items: ".
 var violation = regexp.MustCompile(`^validating (\S+): `)
 
-// describeViolation turns the schema library's message, which names every schema on the way, into the place in the input and what is wrong there.
+// describeViolation turns the schema library's message, which names every schema on the way, into the place in the
+// input and what is wrong there.
 func describeViolation(pipeline, message string) string {
 	place := ""
 	for {
@@ -90,7 +92,8 @@ func describeViolation(pipeline, message string) string {
 	return fmt.Sprintf("input does not fit pipeline %s: at %s: %s", pipeline, place, message)
 }
 
-// inputPath writes a path through a schema as a path through its instances: "/properties/m/items/properties/k" is "m[].k".
+// inputPath writes a path through a schema as a path through its instances: "/properties/m/items/properties/k" is
+// "m[].k".
 func inputPath(pointer string) string {
 	var path strings.Builder
 	parts := strings.Split(strings.TrimPrefix(pointer, "/"), "/")

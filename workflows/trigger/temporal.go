@@ -25,17 +25,19 @@ type temporalStarter struct {
 	prices *wire.Prices
 }
 
-// NewTemporalStarter returns the Starter that starts runs as Temporal workflows, with window tasks of one stage in flight at first; 0 leaves
-// that to the process that runs the workflow. Prices are those that runs reckon with before they know better; nil when they are not known.
-// It does not close the client.
+// NewTemporalStarter returns the Starter that starts runs as Temporal workflows, with window tasks of one stage in
+// flight at first; 0 leaves that to the process that runs the workflow. Prices are those that runs reckon with before
+// they know better; nil when they are not known. It does not close the client.
 func NewTemporalStarter(c client.Client, window int, prices *wire.Prices) Starter {
 	return temporalStarter{client: c, window: window, prices: prices}
 }
 
-// Start implements Starter. A workflow ID that exists, running or closed, is refused by Temporal itself, which is what makes a run start
-// exactly once; the refusal is asked for as an error, since only so does the client tell a new run from one that existed.
+// Start implements Starter. A workflow ID that exists, running or closed, is refused by Temporal itself, which is what
+// makes a run start exactly once; the refusal is asked for as an error, since only so does the client tell a new run
+// from one that existed.
 func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
-	start.Options.Version, start.Options.Window, start.Options.Prices = min(start.Version, wire.WorkflowVersion), s.window, s.prices
+	start.Options.Version, start.Options.Window, start.Options.Prices = min(start.Version, wire.WorkflowVersion), s.window,
+		s.prices
 	_, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID:                                       start.Run,
 		TaskQueue:                                start.TaskQueue,
@@ -81,7 +83,10 @@ func (s temporalStarter) Running(ctx context.Context, pipeline, binding string) 
 	var going []string
 	var page []byte
 	for {
-		answer, err := s.client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query, NextPageToken: page})
+		answer, err := s.client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+			Query:         query,
+			NextPageToken: page,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("list runs of pipeline %s: %w", pipeline, err)
 		}

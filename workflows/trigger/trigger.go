@@ -35,13 +35,15 @@ type Options struct {
 	// ErrRefused says that it does not, and why; after any other nothing is known, and it is asked again. Nil takes all
 	// inputs.
 	Check func(ctx context.Context, start Start) error
-	// Lost is told the names of streams that were gone, with all that was in them, once they were made anew. Nil tells nobody.
+	// Lost is told the names of streams that were gone, with all that was in them, once they were made anew. Nil tells
+	// nobody.
 	Lost func(streams []string)
 	// Logger takes the trigger's log; nil discards it.
 	Logger *slog.Logger
 	// AckWait is how long after a crash an event that was in hand is redelivered. Default 30 s; at least 1 s.
 	AckWait time.Duration
-	// Hold is how long events of a pipeline that no app offers any more wait for the app to come back, before they become dead letters. Default 2 min.
+	// Hold is how long events of a pipeline that no app offers any more wait for the app to come back, before they become
+	// dead letters. Default 2 min.
 	Hold time.Duration
 	// Replicas is how many NATS servers keep each stream that the trigger makes. Default 1; 3 in a cluster.
 	Replicas int
@@ -108,7 +110,8 @@ func New(options Options) (*Trigger, error) {
 		lost = func([]string) {}
 	}
 	return &Trigger{
-		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, wanted: wanted, check: check, lost: lost, log: log,
+		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, wanted: wanted, check: check,
+		lost: lost, log: log,
 		ackWait:  cmp.Or(options.AckWait, 30*time.Second),
 		hold:     cmp.Or(options.Hold, 2*time.Minute),
 		replicas: cmp.Or(options.Replicas, 1),
@@ -119,10 +122,10 @@ func New(options Options) (*Trigger, error) {
 	}, nil
 }
 
-// SetTargets says which pipelines there are now: all of them, each of the newest build of its app. When it returns nil, events for them are
-// taken, those that are taken from now on start runs of these builds, and bindings that a pipeline no longer declares are gone. It may be
-// called before Run. When it fails, nothing has changed: a target is wrong or a subject is taken by another stream, which wraps
-// ErrRefused, or NATS is away.
+// SetTargets says which pipelines there are now: all of them, each of the newest build of its app. When it returns nil,
+// events for them are taken, those that are taken from now on start runs of these builds, and bindings that a pipeline
+// no longer declares are gone. It may be called before Run. When it fails, nothing has changed: a target is wrong or a
+// subject is taken by another stream, which wraps ErrRefused, or NATS is away.
 func (t *Trigger) SetTargets(ctx context.Context, targets []Target) error {
 	t.applying.Lock()
 	defer t.applying.Unlock()
@@ -144,9 +147,10 @@ func (t *Trigger) SetTargets(ctx context.Context, targets []Target) error {
 	return t.syncSchedules(ctx)
 }
 
-// Bind makes a binding by command, or changes the cap and the goal of the one with the same Key. It is kept across restarts. When it returns
-// nil, events that are published from now on are taken. An unknown pipeline and whatever else is wrong is refused with ErrRefused, and then nothing is changed;
-// only when Temporal is away while the schedule is made does it fail after the binding is kept, and the schedule then follows.
+// Bind makes a binding by command, or changes the cap and the goal of the one with the same Key. It is kept across
+// restarts. When it returns nil, events that are published from now on are taken. An unknown pipeline and whatever else
+// is wrong is refused with ErrRefused, and then nothing is changed; only when Temporal is away while the schedule is
+// made does it fail after the binding is kept, and the schedule then follows.
 func (t *Trigger) Bind(ctx context.Context, binding wire.Binding) (Bound, error) {
 	bound, err := asked(binding, Command)
 	if err != nil {
@@ -156,10 +160,12 @@ func (t *Trigger) Bind(ctx context.Context, binding wire.Binding) (Bound, error)
 	defer t.applying.Unlock()
 	now := t.snapshot()
 	if _, known := now.pipelines[binding.Pipeline]; !known {
-		return Bound{}, Refuse("bind %q: pipeline %q is unknown; %s", binding.Subject, binding.Pipeline, suggestion(binding.Pipeline, now.pipelineNames()))
+		return Bound{}, Refuse("bind %q: pipeline %q is unknown; %s", binding.Subject, binding.Pipeline,
+			suggestion(binding.Pipeline, now.pipelineNames()))
 	}
 	if bound.Binding.Schedule != "" && t.scheduler == nil {
-		return Bound{}, Refuse("bind pipeline %s to schedule %q: schedules are not available here", binding.Pipeline, binding.Schedule)
+		return Bound{}, Refuse("bind pipeline %s to schedule %q: schedules are not available here", binding.Pipeline,
+			binding.Schedule)
 	}
 	if err := now.checkScheduled(bound); err != nil {
 		return Bound{}, Refuse("bind: %w", err)
@@ -176,7 +182,8 @@ func (t *Trigger) Bind(ctx context.Context, binding wire.Binding) (Bound, error)
 	return bound, t.syncSchedules(ctx)
 }
 
-// Unbind removes the binding with this key that was made by command. Events that it has read but not started become dead letters.
+// Unbind removes the binding with this key that was made by command. Events that it has read but not started become
+// dead letters.
 func (t *Trigger) Unbind(ctx context.Context, key string) error {
 	t.applying.Lock()
 	defer t.applying.Unlock()
@@ -185,7 +192,8 @@ func (t *Trigger) Unbind(ctx context.Context, key string) error {
 	case !found:
 		return fmt.Errorf("unbind %q: there is no such binding", key)
 	case bound.Origin != Command:
-		return fmt.Errorf("unbind %q: the binding is %s: change it in the app of pipeline %s", key, bound.Origin, bound.Binding.Pipeline)
+		return fmt.Errorf("unbind %q: the binding is %s: change it in the app of pipeline %s", key, bound.Origin,
+			bound.Binding.Pipeline)
 	}
 	bucket, err := t.bucket(ctx)
 	if err != nil {
@@ -212,8 +220,8 @@ func (t *Trigger) Bindings() []Bound {
 	return bounds
 }
 
-// Run takes events until ctx ends; it then waits for the events in hand and returns nil. It fails when NATS is away at the start, and when
-// it is already running.
+// Run takes events until ctx ends; it then waits for the events in hand and returns nil. It fails when NATS is away at
+// the start, and when it is already running.
 func (t *Trigger) Run(ctx context.Context) error {
 	t.mu.Lock()
 	already := t.running
@@ -284,7 +292,8 @@ func (t *Trigger) recreateMissing(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	t.log.ErrorContext(ctx, "streams or readers of events were gone, with the events that waited; they are made anew", "streams", gone, "error", err)
+	t.log.ErrorContext(ctx, "streams or readers of events were gone, with the events that waited; they are made anew",
+		"streams", gone, "error", err)
 	if another && !slices.Contains(gone, wire.EventStream) {
 		gone = append(gone, wire.EventStream)
 	}

@@ -69,22 +69,70 @@ func TestBadEventsBecomeDeadLetters(t *testing.T) {
 		want                []string
 		pipeline            string
 	}{
-		"malformed JSON":                  {"events.digits", "{\"epochs\":1,\n x}", "", []string{"not JSON", "line 2, column 2"}, "digits"},
-		"JSON with something after it":    {"events.digits", `{} {}`, "", []string{"not JSON", "after top-level value"}, "digits"},
-		"text that is not UTF-8":          {"events.digits", "{\"name\":\"\xff\"}", "", []string{"UTF-8"}, "digits"},
-		"a wrong type":                    {"events.digits", `{"epochs":"three"}`, "", []string{"at epochs", `want "integer"`}, "digits"},
-		"a wrong type in a nested list":   {"events.digits", `{"parts":[{"k":1}]}`, "", []string{"at parts[].k", `want "string"`}, "digits"},
-		"a null where a value must be":    {"events.digits", `{"name":null}`, "", []string{"at name", "null has type"}, "digits"},
-		"an unknown field":                {"events.digits", `{"epoch":3}`, "", []string{"does not fit pipeline digits", "epoch"}, "digits"},
-		"an array for an object":          {"events.digits", `[1]`, "", []string{"does not fit pipeline digits", `want "object"`}, "digits"},
-		"a goal that is not JSON":         {"events.digits", `{}`, "10m", []string{wire.GoalHeader, "no goal"}, "digits"},
-		"a goal with an unknown field":    {"events.digits", `{}`, `{"deadline":"10m"}`, []string{wire.GoalHeader, "deadline"}, "digits"},
-		"a negative deadline":             {"events.digits", `{}`, `{"deadline_ns":-5}`, []string{"negative"}, "digits"},
-		"an unknown objective":            {"events.digits", `{}`, `{"minimise":"fun"}`, []string{"fun", "latency"}, "digits"},
-		"a goal with something behind":    {"events.digits", `{}`, `{}{}`, []string{"after it"}, "digits"},
-		"an unknown pipeline":             {"events.digitz", `{}`, "", []string{"no pipeline is bound to subject events.digitz", "nearest: events.digits"}, ""},
-		"a body larger than a run's may":  {"events.scores", `"` + large + large + large + `"`, "", []string{"at most", "artifact"}, "scores"},
-		"a subject that nothing is bound": {"events.zzzzzzzzzz.y", `{}`, "", []string{"no pipeline is bound", "known: events.digits, events.scores"}, ""},
+		"malformed JSON": {
+			"events.digits", "{\"epochs\":1,\n x}", "",
+			[]string{"not JSON", "line 2, column 2"},
+			"digits",
+		},
+		"JSON with something after it": {
+			"events.digits", `{} {}`, "",
+			[]string{"not JSON", "after top-level value"},
+			"digits",
+		},
+		"text that is not UTF-8": {"events.digits", "{\"name\":\"\xff\"}", "", []string{"UTF-8"}, "digits"},
+		"a wrong type": {
+			"events.digits", `{"epochs":"three"}`, "",
+			[]string{"at epochs", `want "integer"`},
+			"digits",
+		},
+		"a wrong type in a nested list": {
+			"events.digits", `{"parts":[{"k":1}]}`, "",
+			[]string{"at parts[].k", `want "string"`},
+			"digits",
+		},
+		"a null where a value must be": {
+			"events.digits", `{"name":null}`, "",
+			[]string{"at name", "null has type"},
+			"digits",
+		},
+		"an unknown field": {
+			"events.digits", `{"epoch":3}`, "",
+			[]string{"does not fit pipeline digits", "epoch"},
+			"digits",
+		},
+		"an array for an object": {
+			"events.digits", `[1]`, "",
+			[]string{"does not fit pipeline digits", `want "object"`},
+			"digits",
+		},
+		"a goal that is not JSON": {"events.digits", `{}`, "10m", []string{wire.GoalHeader, "no goal"}, "digits"},
+		"a goal with an unknown field": {
+			"events.digits", `{}`, `{"deadline":"10m"}`,
+			[]string{wire.GoalHeader, "deadline"},
+			"digits",
+		},
+		"a negative deadline": {"events.digits", `{}`, `{"deadline_ns":-5}`, []string{"negative"}, "digits"},
+		"an unknown objective": {
+			"events.digits", `{}`, `{"minimise":"fun"}`,
+			[]string{"fun", "latency"},
+			"digits",
+		},
+		"a goal with something behind": {"events.digits", `{}`, `{}{}`, []string{"after it"}, "digits"},
+		"an unknown pipeline": {
+			"events.digitz", `{}`, "",
+			[]string{"no pipeline is bound to subject events.digitz", "nearest: events.digits"},
+			"",
+		},
+		"a body larger than a run's may": {
+			"events.scores", `"` + large + large + large + `"`, "",
+			[]string{"at most", "artifact"},
+			"scores",
+		},
+		"a subject that nothing is bound": {
+			"events.zzzzzzzzzz.y", `{}`, "",
+			[]string{"no pipeline is bound", "known: events.digits, events.scores"},
+			"",
+		},
 	} {
 		if strings.HasPrefix(name, "a body larger") {
 			// NATS itself takes 1 MiB by default, so this one never gets as far as the stream.
@@ -110,7 +158,8 @@ func TestBadEventsBecomeDeadLetters(t *testing.T) {
 			}
 		}
 		got := Dead{Event: dead[0].Event, Pipeline: dead[0].Pipeline, Subject: dead[0].Subject, Body: dead[0].Body}
-		if diff := cmp.Diff(Dead{Event: name, Pipeline: test.pipeline, Subject: test.subject, Body: []byte(test.body)}, got); diff != "" {
+		if diff := cmp.Diff(Dead{Event: name, Pipeline: test.pipeline, Subject: test.subject, Body: []byte(test.body)},
+			got); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
 		}
 	}
@@ -244,7 +293,8 @@ func TestAnInputThatThePipelineItselfRefusesIsADeadLetterAndRefusedAtTheDoor(t *
 	}
 
 	_, _, err := s.Publish(t.Context(), "digits", "door", []byte(`{"epochs":-1}`), nil, wire.RunOptions{})
-	if err == nil || !strings.Contains(err.Error(), "epochs is -1: give 1 to 9") || strings.Contains(err.Error(), ErrRefused.Error()) {
+	if err == nil || !strings.Contains(err.Error(), "epochs is -1: give 1 to 9") ||
+		strings.Contains(err.Error(), ErrRefused.Error()) {
 		t.Errorf("at the door: %v, want the reason", err)
 	}
 	s.mem.set(func(*memory) { away = true })
@@ -358,7 +408,8 @@ func TestTheCapCountsRunsOfAnEarlierLife(t *testing.T) {
 
 func TestAFilterSkipsWithoutADeadLetter(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, open("a", wire.Binding{Subject: "data.>", Filter: map[string]any{"kind": "x", "meta.size": 3}}), open("b", wire.Binding{Subject: "data.new"}))
+	s := newStack(t, open("a", wire.Binding{Subject: "data.>", Filter: map[string]any{"kind": "x", "meta.size": 3}}),
+		open("b", wire.Binding{Subject: "data.new"}))
 	s.publish("data.new", `{"kind":"x","meta":{"size":3}}`, "Nats-Msg-Id", "both")
 	s.publish("data.new", `{"kind":"y"}`, "Nats-Msg-Id", "one")
 	s.publish("data.other", `{"kind":"y"}`, "Nats-Msg-Id", "none")
@@ -433,7 +484,8 @@ func TestNewEventsStartTheNewBuild(t *testing.T) {
 	}
 	s.publish("events.digits", `{}`, "Nats-Msg-Id", "new")
 	s.settled()
-	if got := []string{s.mem.get("digits-old").TaskQueue, s.mem.get("digits-new").TaskQueue}; !cmp.Equal(got, []string{"demo@b1", "demo@b2"}) {
+	if got := []string{s.mem.get("digits-old").TaskQueue, s.mem.get("digits-new").TaskQueue}; !cmp.Equal(got,
+		[]string{"demo@b1", "demo@b2"}) {
 		t.Errorf("queues %q", got)
 	}
 }
@@ -446,7 +498,10 @@ func TestBindByCommand(t *testing.T) {
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "nearest: digits") {
 		t.Errorf("Bind of an unknown pipeline = %v, want the nearest name", err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name:     "ORDERS",
+		Subjects: []string{"orders.>"},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.Bind(t.Context(), wire.Binding{Pipeline: "digits", Subject: "orders.new"})
@@ -542,7 +597,8 @@ func TestEventsOfAnAppThatStaysAwayAreDead(t *testing.T) {
 	first.publish("events.digits", `{}`, "Nats-Msg-Id", "a")
 	second := restart(t, js, mem, open("digit"))
 	second.await("the event is dead", func() (bool, string) { r := second.reasons(); return len(r) == 1, fmt.Sprint(r) })
-	if reason := second.reasons()[0]; !strings.Contains(reason, `pipeline "digits" is in no app`) || !strings.Contains(reason, "nearest: digit") {
+	if reason := second.reasons()[0]; !strings.Contains(reason, `pipeline "digits" is in no app`) ||
+		!strings.Contains(reason, "nearest: digit") {
 		t.Errorf("reason %q", reason)
 	}
 }
@@ -582,7 +638,10 @@ func TestAnEventOfAPipelineThatIsServedWhenWantedStartsItsRun(t *testing.T) {
 func TestSetTargetsRefuses(t *testing.T) {
 	t.Parallel()
 	js := newJetStream(t)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name:     "ORDERS",
+		Subjects: []string{"orders.>"},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	s := idle(t, js, newMemory())
@@ -592,13 +651,17 @@ func TestSetTargetsRefuses(t *testing.T) {
 		targets []Target
 		want    string
 	}{
-		"a schema that is none":          {[]Target{wrongSchema}, "input schema"},
-		"a pipeline of two apps":         {[]Target{digits(), digits()}, "rename"},
-		"a target without a build":       {[]Target{{App: "a", Pipeline: wire.Pipeline{Name: "p"}}}, "may be empty"},
-		"a wrong subject":                {[]Target{open("p", wire.Binding{Subject: "a..b"})}, "empty part"},
-		"a scheduled input that is none": {[]Target{digits(wire.Binding{Schedule: "@daily", Input: json.RawMessage(`{"epochs":"x"}`)})}, "at epochs"},
-		"another stream's subject":       {[]Target{open("p", wire.Binding{Subject: "orders.new"})}, "stream ORDERS"},
-		"subjects that overlap in part":  {[]Target{open("p", wire.Binding{Subject: "a.*.c"}), open("q", wire.Binding{Subject: "a.b.*"})}, "overlap"},
+		"a schema that is none":    {[]Target{wrongSchema}, "input schema"},
+		"a pipeline of two apps":   {[]Target{digits(), digits()}, "rename"},
+		"a target without a build": {[]Target{{App: "a", Pipeline: wire.Pipeline{Name: "p"}}}, "may be empty"},
+		"a wrong subject":          {[]Target{open("p", wire.Binding{Subject: "a..b"})}, "empty part"},
+		"a scheduled input that is none": {[]Target{digits(
+			wire.Binding{Schedule: "@daily", Input: json.RawMessage(`{"epochs":"x"}`)})}, "at epochs"},
+		"another stream's subject": {[]Target{open("p", wire.Binding{Subject: "orders.new"})}, "stream ORDERS"},
+		"subjects that overlap in part": {[]Target{
+			open("p", wire.Binding{Subject: "a.*.c"}),
+			open("q", wire.Binding{Subject: "a.b.*"}),
+		}, "overlap"},
 	} {
 		if err := s.SetTargets(t.Context(), test.targets); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want an error with %q", name, err, test.want)
@@ -613,7 +676,8 @@ func TestSetTargetsRefuses(t *testing.T) {
 
 func TestPublish(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, digits(), open("wide", wire.Binding{Subject: "data.*.>"}), open("keen", wire.Binding{Subject: "data.keen", Filter: map[string]any{"kind": "x"}}))
+	s := newStack(t, digits(), open("wide", wire.Binding{Subject: "data.*.>"}),
+		open("keen", wire.Binding{Subject: "data.keen", Filter: map[string]any{"kind": "x"}}))
 	for name, test := range map[string]struct {
 		target, id, body string
 		goal             *predictor.Goal

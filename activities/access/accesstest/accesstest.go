@@ -32,8 +32,10 @@ func Show(r *http.Request) *http.Request {
 	return r
 }
 
-// Arrived makes a request one that a server of 127.0.0.1 has taken in at this port: for handlers that are called without a server.
+// Arrived makes a request one that a server of 127.0.0.1 has taken in at this port: for handlers that are called
+// without a server.
 func Arrived(r *http.Request, port int) *http.Request {
 	r.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}))
+	return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey,
+		&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}))
 }

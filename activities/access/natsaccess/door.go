@@ -1,5 +1,6 @@
-// Package natsaccess lets the workflow workers of users' builds into an embedded NATS server: each into an account of its own, whose requests pass a
-// door. NATS checks on which subject a client publishes, but neither where it wants the answer nor where its consumers deliver; the door does.
+// Package natsaccess lets the workflow workers of users' builds into an embedded NATS server: each into an account of
+// its own, whose requests pass a door. NATS checks on which subject a client publishes, but neither where it wants the
+// answer nor where its consumers deliver; the door does.
 //
 //	worker -> account of its build -> service import -> Door -> account of the engine -> JetStream
 //
@@ -24,16 +25,17 @@ import (
 )
 
 const (
-	// prefix begins the subjects, in the engine's account, on which requests of builds come: behind it are the number of the build and the subject
-	// that was asked for.
+	// prefix begins the subjects, in the engine's account, on which requests of builds come: behind it are the number of
+	// the build and the subject that was asked for.
 	prefix = "spillway.door."
-	// answerPrefix begins the subjects that NATS makes up for answers to another account. No client can have its answers sent there by itself.
+	// answerPrefix begins the subjects that NATS makes up for answers to another account. No client can have its answers
+	// sent there by itself.
 	answerPrefix = "_R_."
 	// inbox begins the subjects on which the door takes the answers; behind it is what stands behind answerPrefix.
 	inbox          = "spillway.answers."
 	createConsumer = "$JS.API.CONSUMER.CREATE."
-	// nextMessage begins requests that do not pass the door: there is no harm in them, they have an answer for each message, and each asks to be
-	// acknowledged, which a client cannot hand on.
+	// nextMessage begins requests that do not pass the door: there is no harm in them, they have an answer for each
+	// message, and each asks to be acknowledged, which a client cannot hand on.
 	nextMessage = "$JS.API.CONSUMER.MSG.NEXT."
 )
 
@@ -46,8 +48,8 @@ type Door struct {
 	accounts map[string]*natsserver.Account // by build; guarded by mu
 }
 
-// Open opens the door of a server that runs. Clients that come over a pipe must be let into the server's global account with all rights.
-// The caller closes it.
+// Open opens the door of a server that runs. Clients that come over a pipe must be let into the server's global account
+// with all rights. The caller closes it.
 func Open(server *natsserver.Server) (*Door, error) {
 	connection, err := nats.Connect("", nats.InProcessServer(server), nats.MaxReconnects(-1), nats.Name("door of builds"))
 	if err != nil {
@@ -66,8 +68,9 @@ func Open(server *natsserver.Server) (*Door, error) {
 // Close ends the door: what builds ask from then on has no answer.
 func (d *Door) Close() { d.connection.Close() }
 
-// User returns the user as whom a client of a build is to be registered. It may publish on these subjects (wildcards stand for what they match),
-// and hears answers to what it asked, on subjects of its choice. The subjects of the first call for a build are those of all later ones.
+// User returns the user as whom a client of a build is to be registered. It may publish on these subjects (wildcards
+// stand for what they match), and hears answers to what it asked, on subjects of its choice. The subjects of the first
+// call for a build are those of all later ones.
 func (d *Door) User(build string, subjects []string) (*natsserver.User, error) {
 	account, err := d.account(build, subjects)
 	if err != nil {
@@ -125,7 +128,10 @@ func (d *Door) pass(request *nats.Msg) {
 
 // answer hands an answer back.
 func (d *Door) answer(answer *nats.Msg) {
-	d.publish(&nats.Msg{Subject: answerPrefix + strings.TrimPrefix(answer.Subject, inbox), Header: answer.Header, Data: answer.Data})
+	d.publish(&nats.Msg{
+		Subject: answerPrefix + strings.TrimPrefix(answer.Subject, inbox), Header: answer.Header,
+		Data: answer.Data,
+	})
 }
 
 // publish fails when the door is closed: then nobody waits for the answer.
@@ -135,7 +141,8 @@ func (d *Door) publish(message *nats.Msg) { _ = d.connection.PublishMsg(message)
 func harmless(subject string, request *nats.Msg) (*nats.Msg, error) {
 	passed := &nats.Msg{Subject: subject, Header: nats.Header{}, Data: request.Data}
 	for name, values := range request.Header {
-		// By others of its own, NATS is asked for more than to keep a message: to trace it, to schedule another, to delete what is there.
+		// By others of its own, NATS is asked for more than to keep a message: to trace it, to schedule another, to delete
+		// what is there.
 		if wire.IsBuildHeader(name) {
 			passed.Header[name] = values
 		}
@@ -160,7 +167,8 @@ func fetched(request *nats.Msg) error {
 		return fmt.Errorf("the request for a consumer cannot be read: %w", err)
 	}
 	if c := asked.Config; c.DeliverSubject != "" || c.DeliverGroup != "" || c.Durable != "" {
-		return errors.New("a build's consumer has no name that lasts, and no subject to which it delivers: fetch its messages")
+		return errors.New("a build's consumer has no name that lasts, and no subject to which it delivers: fetch " +
+			"its messages")
 	}
 	encoded, err := json.Marshal(asked) // what was not read does not go on
 	request.Data = encoded
@@ -169,6 +177,7 @@ func fetched(request *nats.Msg) error {
 
 // refusal is the answer, in JetStream's form, to a request that does not go on.
 func refusal(reply string, reason error) *nats.Msg {
-	encoded, _ := json.Marshal(map[string]any{"error": map[string]any{"code": 403, "description": reason.Error()}}) // of such it never fails
+	// of such it never fails
+	encoded, _ := json.Marshal(map[string]any{"error": map[string]any{"code": 403, "description": reason.Error()}})
 	return &nats.Msg{Subject: reply, Data: encoded}
 }

@@ -19,7 +19,8 @@ import (
 // patience bounds what must happen, however busy the machine is.
 const patience = time.Minute
 
-// open starts a server with the streams that builds publish to, and connects as the engine and as the worker of a build.
+// open starts a server with the streams that builds publish to, and connects as the engine and as the worker of a
+// build.
 func open(t *testing.T) (engine, build jetstream.JetStream) {
 	t.Helper()
 	server := natstest.Start(t)
@@ -36,7 +37,8 @@ func settle(t *testing.T, engine, build jetstream.JetStream) {
 	if err := build.Conn().FlushTimeout(patience); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := build.Conn().Request("$JS.API.STREAM.INFO."+wire.ResultStream, nil, patience); err != nil { // the door has one queue
+	// the door has one queue
+	if _, err := build.Conn().Request("$JS.API.STREAM.INFO."+wire.ResultStream, nil, patience); err != nil {
 		t.Fatal(err)
 	}
 	if err := engine.Conn().FlushTimeout(patience); err != nil {
@@ -55,7 +57,8 @@ func TestAttackABuildHasItsAnswersGoElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	replies := []string{
-		"events.own", wire.LoopSubject(wire.KindDecision), "$KV." + wire.PlanBucket + "." + wire.PlanKey, "spillway.answer", "_R_.AAAAAA.BBBBBB",
+		"events.own", wire.LoopSubject(wire.KindDecision), "$KV." + wire.PlanBucket + "." + wire.PlanKey, "spillway.answer",
+		"_R_.AAAAAA.BBBBBB",
 		"$JS.ACK." + wire.LoopStream + ".name.1.1.1.1.0", "$JS.API.STREAM.PURGE." + wire.ResultStream,
 	}
 	result := "spillway.results.content.code.run"
@@ -99,7 +102,10 @@ func TestAttackABuildMakesAConsumerThatDelivers(t *testing.T) {
 		"what cannot be read":     {"filter_subject": 1},
 		"with what is no request": {},
 	} {
-		for key, value := range map[string]any{"name": "mine", "ack_policy": "none", "filter_subject": wire.LoopSubject(wire.KindRunEnded)} {
+		for key, value := range map[string]any{
+			"name": "mine", "ack_policy": "none",
+			"filter_subject": wire.LoopSubject(wire.KindRunEnded),
+		} {
 			if _, set := config[key]; !set && config != nil {
 				config[key] = value
 			}
@@ -110,7 +116,8 @@ func TestAttackABuildMakesAConsumerThatDelivers(t *testing.T) {
 		}
 		switch name {
 		case "by a field twice":
-			body = []byte(`{"stream_name":"` + wire.LoopStream + `","config":{"name":"mine","filter_subject":"` + wire.LoopSubject(wire.KindRunEnded) +
+			body = []byte(`{"stream_name":"` + wire.LoopStream + `","config":{"name":"mine","filter_subject":"` +
+				wire.LoopSubject(wire.KindRunEnded) +
 				`","deliver_subject":"","deliver_subject":"events.own"}}`)
 		case "with what is no request":
 			body = []byte("{")
@@ -132,14 +139,17 @@ func TestAttackABuildMakesAConsumerThatDelivers(t *testing.T) {
 	}
 }
 
-// TestAttackABuildTakesTheIDOfARecord has a build tell a hint under the ID of a Record that is yet to come: NATS would drop the Record as told.
+// TestAttackABuildTakesTheIDOfARecord has a build tell a hint under the ID of a Record that is yet to come: NATS would
+// drop the Record as told.
 func TestAttackABuildTakesTheIDOfARecord(t *testing.T) {
 	t.Parallel()
 	engine, build := open(t)
-	if _, err := build.Publish(t.Context(), wire.LoopSubject(wire.KindScheduled), nil, jetstream.WithMsgID("run/task/1")); err == nil {
+	if _, err := build.Publish(t.Context(), wire.LoopSubject(wire.KindScheduled), nil,
+		jetstream.WithMsgID("run/task/1")); err == nil {
 		t.Error("the hint was taken")
 	}
-	if _, err := build.Publish(t.Context(), wire.LoopSubject(wire.KindRunEnded), nil, jetstream.WithMsgID(wire.RunEndedID("run"))); err != nil {
+	if _, err := build.Publish(t.Context(), wire.LoopSubject(wire.KindRunEnded), nil,
+		jetstream.WithMsgID(wire.RunEndedID("run"))); err != nil {
 		t.Errorf("an end under its own ID: %v", err)
 	}
 	answer, err := engine.Publish(t.Context(), wire.LoopSubject(wire.KindRecord), nil, jetstream.WithMsgID("run/task/1"))
@@ -170,7 +180,10 @@ func TestAttackABuildAsksNATSForMoreByHeaders(t *testing.T) {
 			}
 		}
 	}
-	traced := &nats.Msg{Subject: wire.LoopSubject(wire.KindScheduled), Header: nats.Header{"Nats-Trace-Dest": {"events.own"}}}
+	traced := &nats.Msg{
+		Subject: wire.LoopSubject(wire.KindScheduled),
+		Header:  nats.Header{"Nats-Trace-Dest": {"events.own"}},
+	}
 	if err := build.Conn().PublishMsg(traced); err != nil { // refused by NATS
 		t.Fatal(err)
 	}
@@ -209,7 +222,8 @@ func TestBuildsDoNotHearEachOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(spy.FlushTimeout(patience), other.Publish(wire.LoopSubject(wire.KindScheduled), nil), other.FlushTimeout(patience),
+	if err := errors.Join(spy.FlushTimeout(patience), other.Publish(wire.LoopSubject(wire.KindScheduled), nil),
+		other.FlushTimeout(patience),
 		spy.FlushTimeout(patience)); err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,8 @@ func Check(dir string, shared bool) error {
 	return checkWritable(plain)
 }
 
-// checkWritable refuses a directory in which this user cannot make files, or, where it is not there, one that cannot be made.
+// checkWritable refuses a directory in which this user cannot make files, or, where it is not there, one that cannot be
+// made.
 func checkWritable(plain string) error {
 	info, err := os.Lstat(plain)
 	if parent := filepath.Dir(plain); errors.Is(err, fs.ErrNotExist) && parent != plain {
@@ -109,7 +110,8 @@ func checkWritable(plain string) error {
 	return nil
 }
 
-// checkNearest is check for a directory, or, where that is not there, for the one in which it or its parents would be made.
+// checkNearest is check for a directory, or, where that is not there, for the one in which it or its parents would be
+// made.
 func checkNearest(plain, said string) error {
 	info, err := os.Lstat(plain)
 	if parent := filepath.Dir(plain); errors.Is(err, fs.ErrNotExist) && parent != plain {

@@ -1,7 +1,7 @@
 // Package build compiles users' apps and keeps their builds by digest.
 //
-// A build lives at <state>/builds/<app>@<digest>/<app> beside what the binary said of itself, and never changes: a run that
-// started with one finds the same code for as long as it goes on, whatever was built since.
+// A build lives at <state>/builds/<app>@<digest>/<app> beside what the binary said of itself, and never changes: a run
+// that started with one finds the same code for as long as it goes on, whatever was built since.
 package build
 
 import (
@@ -40,16 +40,16 @@ const (
 	Describe Phase = "describe"
 )
 
-// Store keeps builds under one state directory. Its methods may be called concurrently, also by several processes. The zero value is
-// not useful; use NewStore.
+// Store keeps builds under one state directory. Its methods may be called concurrently, also by several processes. The
+// zero value is not useful; use NewStore.
 type Store struct {
 	dir string
 	// progress is told about once a second how long a phase has taken; nil ignores it.
 	progress func(Phase, time.Duration)
 }
 
-// NewStore returns the store of the state directory stateDir, which is made when the first build is stored. While Build works it
-// calls progress, from another goroutine, about once a second with the phase and its age; nil ignores it.
+// NewStore returns the store of the state directory stateDir, which is made when the first build is stored. While Build
+// works it calls progress, from another goroutine, about once a second with the phase and its age; nil ignores it.
 func NewStore(stateDir string, progress func(Phase, time.Duration)) *Store {
 	return &Store{dir: filepath.Join(stateDir, "builds"), progress: progress}
 }
@@ -92,20 +92,29 @@ func (e *Error) Unwrap() error { return e.Err }
 // Advice returns the hint.
 func (e *Error) Advice() string { return e.Hint }
 
-// Build stores the app at source and returns it. A directory is compiled as the Go main package in it; a file is taken as the binary
-// itself. A binary that is stored already is not stored again. Errors are of type *Error.
+// Build stores the app at source and returns it. A directory is compiled as the Go main package in it; a file is taken
+// as the binary itself. A binary that is stored already is not stored again. Errors are of type *Error.
 func (s *Store) Build(ctx context.Context, source string) (App, error) {
 	info, err := os.Stat(source)
 	if err != nil {
-		return App{}, &Error{Source: source, Err: cause(err), Hint: "give the directory of a Go main package that calls app.Main, or a binary built from one"}
+		return App{}, &Error{
+			Source: source, Err: cause(err),
+			Hint: "give the directory of a Go main package that calls app.Main, or a binary built from one",
+		}
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return App{}, &Error{Source: source, Problem: "make the directory of builds", Err: err, Hint: "choose a writable state directory with --state"}
+		return App{}, &Error{
+			Source: source, Problem: "make the directory of builds", Err: err,
+			Hint: "choose a writable state directory with --state",
+		}
 	}
 	s.sweep(time.Now())
 	scratch, err := os.MkdirTemp(s.dir, scratchPrefix)
 	if err != nil {
-		return App{}, &Error{Source: source, Problem: "make a scratch directory", Err: err, Hint: "choose a writable state directory with --state"}
+		return App{}, &Error{
+			Source: source, Problem: "make a scratch directory", Err: err,
+			Hint: "choose a writable state directory with --state",
+		}
 	}
 	// After a success the scratch directory has been renamed away and this removes nothing.
 	defer func() { _ = os.RemoveAll(scratch) }()
@@ -169,7 +178,10 @@ func (s *Store) keep(ctx context.Context, source, scratch, binary string) (App, 
 		}
 		return app, nil
 	default:
-		return App{}, &Error{Source: source, Problem: "keep the build", Err: err, Hint: "remove " + place + " and build again"}
+		return App{}, &Error{
+			Source: source, Problem: "keep the build", Err: err,
+			Hint: "remove " + place + " and build again",
+		}
 	}
 }
 
@@ -193,7 +205,8 @@ func (s *Store) path(app, digest string) (string, error) {
 	}
 	path := filepath.Join(s.dir, app+"@"+digest, app)
 	if !isStored(path) {
-		return "", fmt.Errorf("find build %s of app %s: %w; build the app again from the same source, or cancel the runs that need it", digest, app, ErrUnknownBuild)
+		return "", fmt.Errorf("find build %s of app %s: %w; build the app again from the same source, or cancel the runs "+
+			"that need it", digest, app, ErrUnknownBuild)
 	}
 	return path, nil
 }

@@ -60,7 +60,8 @@ func script(t *testing.T, body string) string {
 	return path
 }
 
-const tiny = `{"v":1,"name":"tiny","pipelines":[{"name":"tiny","input_schema":null,"goal":{}}],"stages":null,"simd":false}`
+const tiny = `{"v":1,"name":"tiny","pipelines":[{"name":"tiny","input_schema":null,"goal":{}}],"stages":null,` +
+	`"simd":false}`
 
 func TestADirectoryIsCompiledOnceAndKeptByDigest(t *testing.T) {
 	t.Setenv("SPILLWAY_TEST_SECRET", "do not pass me on")
@@ -70,7 +71,8 @@ func TestADirectoryIsCompiledOnceAndKeptByDigest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(app.Digest) != 12 || app.Path != filepath.Join(state, "builds", "tiny@"+app.Digest, "tiny") || app.Descriptor.Pipelines[0].Name != "tiny" {
+	if len(app.Digest) != 12 || app.Path != filepath.Join(state, "builds", "tiny@"+app.Digest, "tiny") ||
+		app.Descriptor.Pipelines[0].Name != "tiny" {
 		t.Errorf("got %+v", app)
 	}
 	again, err := store.Build(t.Context(), dir)
@@ -81,7 +83,8 @@ func TestADirectoryIsCompiledOnceAndKeptByDigest(t *testing.T) {
 	if err != nil || elsewhere.Digest != app.Digest {
 		t.Errorf("the same source elsewhere: got %s, %v; want %s", elsewhere.Digest, err, app.Digest)
 	}
-	other, err := store.Build(t.Context(), writeModule(t, strings.Replace(describing(tiny), "os.Exit(3)", "os.Exit(4)", 1)))
+	other, err := store.Build(t.Context(), writeModule(t,
+		strings.Replace(describing(tiny), "os.Exit(3)", "os.Exit(4)", 1)))
 	if err != nil || other.Digest == app.Digest {
 		t.Errorf("another source: got %s, %v; want another digest", other.Digest, err)
 	}
@@ -118,18 +121,26 @@ func TestBadSourcesAreRefusedWithAHint(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct{ source, message, hint string }{
-		"a path that is not there":          {filepath.Join(t.TempDir(), "nowhere"), "no such file", "Go main package"},
-		"a file that is not executable":     {plain, "not executable", "chmod +x"},
-		"a directory without go.mod":        {t.TempDir(), "go build failed", "go mod init"},
-		"a program that prints nothing":     {script(t, "exit 0"), "not a description", "app.Main"},
-		"a program that prints other text":  {script(t, "echo hello"), "not a description", "app.Main"},
-		"a program that fails":              {script(t, "echo broken >&2; exit 3"), "exit status 3\nbroken", "app.Main"},
-		"a program of another version":      {script(t, `echo '{"v":99,"name":"tiny"}'`), "version 99", "same version"},
-		"a program whose name is a path":    {script(t, `echo '{"v":1,"name":"../x"}'`), "../x", "Name in the options"},
-		"a program with an at in its name":  {script(t, `echo '{"v":1,"name":"a@b"}'`), "a@b", "Name in the options"},
-		"a program that has no pipelines":   {script(t, `echo '{"v":1,"name":"tiny"}'`), "no pipeline", "at least one"},
-		"a pipeline whose name is none":     {script(t, `echo '{"v":1,"name":"tiny","pipelines":[{"name":"A b"}]}'`), `a pipeline has the name "A b"`, "rename the pipeline"},
-		"a stage whose name is none":        {script(t, `echo '{"v":1,"name":"tiny","pipelines":[{"name":"a"}],"stages":[{"name":"../b"}]}'`), `a stage has the name "../b"`, "rename the stage"},
+		"a path that is not there":         {filepath.Join(t.TempDir(), "nowhere"), "no such file", "Go main package"},
+		"a file that is not executable":    {plain, "not executable", "chmod +x"},
+		"a directory without go.mod":       {t.TempDir(), "go build failed", "go mod init"},
+		"a program that prints nothing":    {script(t, "exit 0"), "not a description", "app.Main"},
+		"a program that prints other text": {script(t, "echo hello"), "not a description", "app.Main"},
+		"a program that fails":             {script(t, "echo broken >&2; exit 3"), "exit status 3\nbroken", "app.Main"},
+		"a program of another version":     {script(t, `echo '{"v":99,"name":"tiny"}'`), "version 99", "same version"},
+		"a program whose name is a path":   {script(t, `echo '{"v":1,"name":"../x"}'`), "../x", "Name in the options"},
+		"a program with an at in its name": {script(t, `echo '{"v":1,"name":"a@b"}'`), "a@b", "Name in the options"},
+		"a program that has no pipelines":  {script(t, `echo '{"v":1,"name":"tiny"}'`), "no pipeline", "at least one"},
+		"a pipeline whose name is none": {
+			script(t, `echo '{"v":1,"name":"tiny","pipelines":[{"name":"A b"}]}'`),
+			`a pipeline has the name "A b"`, "rename the pipeline",
+		},
+		"a stage whose name is none": {
+			script(t,
+				`echo '{"v":1,"name":"tiny","pipelines":[{"name":"a"}],"stages":[{"name":"../b"}]}'`),
+			`a stage has the name "../b"`,
+			"rename the stage",
+		},
 		"a library where a program must be": {writeModule(t, "package tiny\n"), "not a program", "package is main"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +199,12 @@ func TestADescriptionThatDoesNotComeIsGivenUp(t *testing.T) {
 func TestUnknownBuildsHaveNoPath(t *testing.T) {
 	t.Parallel()
 	store := build.NewStore(t.TempDir(), nil)
-	for _, name := range [][2]string{{"tiny", "0123456789ab"}, {"../tiny", "0123456789ab"}, {"tiny", "../../etc"}, {"", ""}} {
+	for _, name := range [][2]string{
+		{"tiny", "0123456789ab"},
+		{"../tiny", "0123456789ab"},
+		{"tiny", "../../etc"},
+		{"", ""},
+	} {
 		if path, err := store.Path(t.Context(), name[0], name[1]); !errors.Is(err, build.ErrUnknownBuild) {
 			t.Errorf("Path(%q, %q) = %q, %v; want ErrUnknownBuild", name[0], name[1], path, err)
 		}
@@ -202,7 +218,8 @@ func TestLeftoversOfACrashAreSweptAndNotListed(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	store := build.NewStore(state, nil)
-	old, young, broken := filepath.Join(store.Dir(), ".new-old"), filepath.Join(store.Dir(), ".new-young"), filepath.Join(store.Dir(), "tiny@0123456789ab")
+	old, young, broken := filepath.Join(store.Dir(), ".new-old"), filepath.Join(store.Dir(), ".new-young"),
+		filepath.Join(store.Dir(), "tiny@0123456789ab")
 	for _, dir := range []string{old, young, broken} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)

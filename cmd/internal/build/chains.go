@@ -15,9 +15,9 @@ import (
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
-// Chains keeps chains by name and digest under one state directory, as <state>/chains/<name>@<digest>.json. A stored chain never changes: a
-// run that started with one finds it for as long as it goes on. The methods may be called concurrently, also by several processes. The zero
-// value is not useful; use NewChains.
+// Chains keeps chains by name and digest under one state directory, as <state>/chains/<name>@<digest>.json. A stored
+// chain never changes: a run that started with one finds it for as long as it goes on. The methods may be called
+// concurrently, also by several processes. The zero value is not useful; use NewChains.
 type Chains struct{ dir string }
 
 // NewChains returns the chains of the state directory stateDir. Nothing is made there before the first Put.
@@ -72,7 +72,8 @@ func (s *Chains) Get(name, digest string) (chain.Chain, error) {
 	}
 	c, err := readChain(path, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return chain.Chain{}, fmt.Errorf("find chain %s of digest %s: %w; run its file again, or cancel the runs that need it", name, digest, ErrUnknownBuild)
+		return chain.Chain{}, fmt.Errorf("find chain %s of digest %s: %w; run its file again, or cancel the runs "+
+			"that need it", name, digest, ErrUnknownBuild)
 	}
 	return c, err
 }
@@ -158,7 +159,8 @@ func (s *Chains) parse(file string) (name, digest string, isChain bool) {
 
 // path is the file of a chain; false for what names none.
 func (s *Chains) path(name, digest string) (string, bool) {
-	return filepath.Join(s.dir, name+"@"+digest+chainSuffix), validName.MatchString(name) && validDigest.MatchString(digest)
+	return filepath.Join(s.dir, name+"@"+digest+chainSuffix),
+		validName.MatchString(name) && validDigest.MatchString(digest)
 }
 
 func readChain(path, name string) (c chain.Chain, err error) {

@@ -42,7 +42,10 @@ func TestChainsAreKeptByNameAndDigest(t *testing.T) {
 			t.Errorf("Get: %v, %v", got, err)
 		}
 	}
-	for name, text := range map[string]string{"bad@0123456789ab.json": "{", "churn@0123456789ab.json": `{"name":"else","stages":[]}`, "notes.txt": "x", ".new-1": "x"} {
+	for name, text := range map[string]string{
+		"bad@0123456789ab.json":   "{",
+		"churn@0123456789ab.json": `{"name":"else","stages":[]}`, "notes.txt": "x", ".new-1": "x",
+	} {
 		if err := os.WriteFile(filepath.Join(state, "chains", name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +115,12 @@ func TestAChainThatIsNotKeptIsUnknownAndADamagedOneIsSaidToBe(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	chains := build.NewChains(state)
-	for _, id := range [][2]string{{"churn", "0123456789ab"}, {"../x", "0123456789ab"}, {"churn", "../../etc/pa"}, {"", ""}} {
+	for _, id := range [][2]string{
+		{"churn", "0123456789ab"},
+		{"../x", "0123456789ab"},
+		{"churn", "../../etc/pa"},
+		{"", ""},
+	} {
 		if _, err := chains.Get(id[0], id[1]); !errors.Is(err, build.ErrUnknownBuild) {
 			t.Errorf("Get %q: got %v, want that it is unknown", id, err)
 		}
@@ -125,7 +133,8 @@ func TestAChainThatIsNotKeptIsUnknownAndADamagedOneIsSaidToBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := parsed(t, "churn", "a")
-	if _, err := chains.Get(c.Name(), c.Digest()); err == nil || errors.Is(err, build.ErrUnknownBuild) || !strings.Contains(err.Error(), "damaged") {
+	if _, err := chains.Get(c.Name(), c.Digest()); err == nil || errors.Is(err, build.ErrUnknownBuild) ||
+		!strings.Contains(err.Error(), "damaged") {
 		t.Errorf("got %v, want that it is damaged", err)
 	}
 	if _, _, err := chains.Put(chain.Chain{}); err == nil {

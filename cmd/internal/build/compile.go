@@ -34,8 +34,8 @@ const (
 	progressEvery = time.Second
 )
 
-// compile runs `go build` on the package in dir. The build is independent of where the tree lies (-trimpath) and of the state of its
-// repository (-buildvcs=false), so that equal code has an equal digest.
+// compile runs `go build` on the package in dir. The build is independent of where the tree lies (-trimpath) and of the
+// state of its repository (-buildvcs=false), so that equal code has an equal digest.
 func (s *Store) compile(ctx context.Context, dir, target string) error {
 	target, err := filepath.Abs(target)
 	if err != nil {
@@ -51,7 +51,10 @@ func (s *Store) compile(ctx context.Context, dir, target string) error {
 		return compileError(ctx, dir, text(output), err)
 	}
 	if info, err := os.Stat(target); err != nil || info.Mode().Perm()&0o111 == 0 {
-		return &Error{Source: dir, Problem: "the package is not a program", Hint: "give the directory whose package is main and calls app.Main"}
+		return &Error{
+			Source: dir, Problem: "the package is not a program",
+			Hint: "give the directory whose package is main and calls app.Main",
+		}
 	}
 	return nil
 }
@@ -77,8 +80,8 @@ func compileError(ctx context.Context, dir, output string, err error) error {
 	return failure
 }
 
-// experimentSetting returns the environment that adds GOEXPERIMENT=simd to what the user has set, or nothing when the toolchain in
-// force in dir does not know it or the user has decided either way.
+// experimentSetting returns the environment that adds GOEXPERIMENT=simd to what the user has set, or nothing when the
+// toolchain in force in dir does not know it or the user has decided either way.
 func experimentSetting(ctx context.Context, dir string) []string {
 	current := os.Getenv("GOEXPERIMENT")
 	names := strings.FieldsFunc(current, func(r rune) bool { return r == ',' || r == ' ' })
@@ -95,7 +98,8 @@ func experimentSetting(ctx context.Context, dir string) []string {
 	return []string{setting}
 }
 
-// describe runs the binary with `describe --json` and nothing of this process's environment but what every program needs.
+// describe runs the binary with `describe --json` and nothing of this process's environment but what every program
+// needs.
 func (s *Store) describe(ctx context.Context, source, binary string) (wire.App, error) {
 	defer s.watch(Describe)()
 	limited, cancel := context.WithTimeout(ctx, describeLimit)
@@ -110,7 +114,8 @@ func (s *Store) describe(ctx context.Context, source, binary string) (wire.App, 
 	})
 	failure := &Error{
 		Source: source, Problem: "the program does not describe itself", Output: text(stderr), Err: err,
-		Hint: "its main function must call app.Main of github.com/spillway-ml/spillway/workflows/app and do nothing before it",
+		Hint: "its main function must call app.Main of github.com/spillway-ml/spillway/workflows/app and do " +
+			"nothing before it",
 	}
 	if err != nil {
 		if limited.Err() != nil && ctx.Err() == nil {
@@ -140,13 +145,15 @@ func check(descriptor wire.App) *refusal {
 	switch {
 	case descriptor.Version != wire.Version:
 		return &refusal{
-			problem: fmt.Sprintf("it speaks version %d of the engine's messages, this engine version %d", descriptor.Version, wire.Version),
-			hint:    "build the app and the engine from the same version of github.com/spillway-ml/spillway",
+			problem: fmt.Sprintf("it speaks version %d of the engine's messages, this engine version %d", descriptor.Version,
+				wire.Version),
+			hint: "build the app and the engine from the same version of github.com/spillway-ml/spillway",
 		}
 	case !validName.MatchString(descriptor.Name):
 		return &refusal{
-			problem: fmt.Sprintf("its name %q is not letters, digits, dots, dashes and underscores (at most 64)", descriptor.Name),
-			hint:    "change Name in the options of app.Main",
+			problem: fmt.Sprintf("its name %q is not letters, digits, dots, dashes and underscores (at most 64)",
+				descriptor.Name),
+			hint: "change Name in the options of app.Main",
 		}
 	case len(descriptor.Pipelines) == 0:
 		return &refusal{problem: "it has no pipeline", hint: "list at least one in the options of app.Main"}
@@ -171,8 +178,8 @@ func helper(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runFresh runs a binary that was written a moment ago. Another goroutine that forked meanwhile may still hold the writing
-// descriptor for an instant, and then Linux answers ETXTBSY (https://go.dev/issue/22315): try again shortly.
+// runFresh runs a binary that was written a moment ago. Another goroutine that forked meanwhile may still hold the
+// writing descriptor for an instant, and then Linux answers ETXTBSY (https://go.dev/issue/22315): try again shortly.
 func runFresh(newCommand func() *exec.Cmd) error {
 	for wait := time.Millisecond; ; wait *= 2 {
 		err := spawn.Run(newCommand())

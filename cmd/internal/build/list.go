@@ -20,12 +20,12 @@ import (
 // descriptorName is the file beside a stored binary that keeps what it said of itself.
 const descriptorName = "describe.json"
 
-// digestDigits is how many hexadecimal digits of the SHA-256 name a build: 48 bits, so that among a million builds of an app the
-// chance that two share a name is below one in 500.
+// digestDigits is how many hexadecimal digits of the SHA-256 name a build: 48 bits, so that among a million builds of
+// an app the chance that two share a name is below one in 500.
 const digestDigits = 12
 
-// List returns the stored builds, oldest first. Directories that hold no whole build are left out; a state directory without builds
-// has an empty list.
+// List returns the stored builds, oldest first. Directories that hold no whole build are left out; a state directory
+// without builds has an empty list.
 func (s *Store) List() ([]App, error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +50,8 @@ func (s *Store) List() ([]App, error) {
 	return apps, nil
 }
 
-// Get returns the build of the app called name with this digest. It wraps ErrUnknownBuild when there is none that is whole.
+// Get returns the build of the app called name with this digest. It wraps ErrUnknownBuild when there is none that is
+// whole.
 func (s *Store) Get(name, digest string) (App, error) {
 	path, err := s.path(name, digest)
 	if err != nil {
@@ -122,7 +123,10 @@ func digestOf(path string) (string, error) {
 // copyBinary copies the executable file source to target.
 func copyBinary(source, target string, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-		return &Error{Source: source, Problem: "the file is not executable", Hint: "give a directory with a Go main package, or make the binary executable with chmod +x"}
+		return &Error{
+			Source: source, Problem: "the file is not executable",
+			Hint: "give a directory with a Go main package, or make the binary executable with chmod +x",
+		}
 	}
 	in, err := os.Open(source)
 	if err != nil {
@@ -134,7 +138,10 @@ func copyBinary(source, target string, info fs.FileInfo) error {
 	}
 	_, err = io.Copy(out, in)
 	if err := errors.Join(err, out.Close(), in.Close()); err != nil {
-		return &Error{Source: source, Problem: "copy the binary", Err: err, Hint: "look for free space in the state directory"}
+		return &Error{
+			Source: source, Problem: "copy the binary", Err: err,
+			Hint: "look for free space in the state directory",
+		}
 	}
 	return nil
 }

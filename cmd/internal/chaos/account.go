@@ -30,22 +30,24 @@ type account struct {
 	venue    predictor.FunctionVenue
 }
 
-// held is what one attempt or invoke cost, in picodollars, and whether the engine was killed before its Record was sure to
-// be kept. Whole is false of an attempt whose host was killed while it held something: a line is written when the grant
-// changes, and one at the end.
+// held is what one attempt or invoke cost, in picodollars, and whether the engine was killed before its Record was sure
+// to be kept. Whole is false of an attempt whose host was killed while it held something: a line is written when the
+// grant changes, and one at the end.
 type held struct {
 	cost  *big.Int
 	late  bool
 	whole bool
 }
 
-// grace is how long before a kill an attempt may have ended whose Record was not kept: it is lost with the engine, and the attempt made again.
+// grace is how long before a kill an attempt may have ended whose Record was not kept: it is lost with the engine, and
+// the attempt made again.
 const grace = 3 * time.Second
 
 // span is a piece of time.
 type span struct{ began, ended time.Time }
 
-// late says whether what ended at this time may be in no Record, because the engine was killed soon after, or soon after the disk had room again.
+// late says whether what ended at this time may be in no Record, because the engine was killed soon after, or soon
+// after the disk had room again.
 func (l life) late(at time.Time, full []span) bool {
 	for _, f := range full {
 		if !at.Before(f.began) && l.ended.Before(f.ended.Add(grace)) {
@@ -85,7 +87,9 @@ func readLogs(lives []life, full []span, host predictor.Host, functions predicto
 }
 
 // add takes one line; the last of a killed engine may be cut.
-func (a *account) add(line string, isLate func(time.Time) bool, host predictor.Host, functions predictor.FunctionVenue) {
+func (a *account) add(
+	line string, isLate func(time.Time) bool, host predictor.Host, functions predictor.FunctionVenue,
+) {
 	isHeld := strings.Contains(line, `msg=held `)
 	if !isHeld && !strings.Contains(line, `msg="invocation ended"`) {
 		return
@@ -162,8 +166,8 @@ func (e *engine) attempts(ctx context.Context, views map[string]ledger.RunView) 
 	return all, nil
 }
 
-// compare takes what the ledger has from the own account, and looks at what is left of it. Lost attempts come last: what
-// one is taken to have cost may be just what the invoke of another did, which must be left for that one.
+// compare takes what the ledger has from the own account, and looks at what is left of it. Lost attempts come last:
+// what one is taken to have cost may be just what the invoke of another did, which must be left for that one.
 func compare(listed map[string][]timeline.Attempt, views map[string]ledger.RunView, own account) (b balance) {
 	for _, lost := range []bool{false, true} {
 		for run, attempts := range listed {

@@ -28,16 +28,28 @@ func TestALostAttemptCostsNoMoreThanItCan(t *testing.T) {
 		partly  bool  // it was killed before it wrote down the rest
 		wrong   bool
 	}{
-		{name: "an invoke up to its limit", attempt: timeline.Attempt{Venue: predictor.Function, Grant: gibibyte, Cost: limit}},
-		{name: "beyond it", attempt: timeline.Attempt{Venue: predictor.Function, Grant: gibibyte, Cost: limit + 1}, wrong: true},
+		{name: "an invoke up to its limit", attempt: timeline.Attempt{
+			Venue: predictor.Function, Grant: gibibyte,
+			Cost: limit,
+		}},
+		{
+			name: "beyond it", attempt: timeline.Attempt{Venue: predictor.Function, Grant: gibibyte, Cost: limit + 1},
+			wrong: true,
+		},
 		{name: "of a class that nobody told", attempt: timeline.Attempt{Venue: predictor.Function, Cost: limit + 1}},
 		{
-			name: "with a budget that its limit passes", attempt: timeline.Attempt{Venue: predictor.Function, Grant: gibibyte, Cost: limit},
+			name: "with a budget that its limit passes", attempt: timeline.Attempt{
+				Venue: predictor.Function, Grant: gibibyte,
+				Cost: limit,
+			},
 			budget: limit / 45, wrong: true,
 		},
 		{name: "what a host held", attempt: timeline.Attempt{Venue: predictor.Pool, Cost: 70}, held: 70},
 		{name: "more than it held", attempt: timeline.Attempt{Venue: predictor.Pool, Cost: 71}, held: 70, wrong: true},
-		{name: "more than it wrote down of it", attempt: timeline.Attempt{Venue: predictor.Pool, Cost: 175}, held: 70, partly: true},
+		{
+			name: "more than it wrote down of it", attempt: timeline.Attempt{Venue: predictor.Pool, Cost: 175}, held: 70,
+			partly: true,
+		},
 		{name: "what a host did not write down any more", attempt: timeline.Attempt{Venue: predictor.Pool, Cost: 1000}},
 		{name: "more than a host costs", attempt: timeline.Attempt{Venue: predictor.Pool, Cost: 1001}, wrong: true},
 	} {

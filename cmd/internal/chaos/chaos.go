@@ -30,9 +30,11 @@ type Config struct {
 	Seed  uint64
 	// FillDisk gives the state directory a file system of its own, where root may mount one, and fills it now and then.
 	FillDisk bool
-	// Left is for how long there is work after the last kill. It is timed, and timed again undisturbed; 0 leaves that out, and little work.
+	// Left is for how long there is work after the last kill. It is timed, and timed again undisturbed; 0 leaves that out,
+	// and little work.
 	Left time.Duration
-	// Patience is the longest that one thing may take that happens at all, such as a start, or all that is left after the last kill.
+	// Patience is the longest that one thing may take that happens at all, such as a start, or all that is left after the
+	// last kill.
 	Patience time.Duration
 	// Output is told what happens.
 	Output io.Writer
@@ -41,7 +43,8 @@ type Config struct {
 // Check is one promise and what was found about it.
 type Check struct {
 	Name string
-	// Found says what was counted or measured, Wrong all that breaks the promise. Skipped says why nothing could be found out.
+	// Found says what was counted or measured, Wrong all that breaks the promise. Skipped says why nothing could be found
+	// out.
 	Found   string
 	Wrong   []string
 	Skipped string
@@ -109,8 +112,8 @@ func (t *trial) say(format string, values ...any) {
 	_, _ = fmt.Fprintf(t.config.Output, "%s "+format+"\n", append([]any{time.Now().Format("15:04:05")}, values...)...)
 }
 
-// disturb sends events and does all that is scheduled meanwhile. It returns which runs with how much of their work were left at the last kill,
-// and when that was.
+// disturb sends events and does all that is scheduled meanwhile. It returns which runs with how much of their work were
+// left at the last kill, and when that was.
 func (t *trial) disturb(ctx context.Context) (left []event, last time.Time, err error) {
 	hurry, flush := context.WithCancel(ctx)
 	defer flush()
@@ -237,7 +240,10 @@ func (s *sender) remaining(views map[string]ledger.RunView) (left []event) {
 func (t *trial) settle(ctx context.Context, left []event, last time.Time) error {
 	drained, views, err := t.sender.drained(ctx)
 	if err != nil {
-		t.checks = append(t.checks, Check{Name: "every run ends", Wrong: append([]string{err.Error()}, t.unfinished(views)...)})
+		t.checks = append(t.checks, Check{
+			Name:  "every run ends",
+			Wrong: append([]string{err.Error()}, t.unfinished(views)...),
+		})
 		return nil
 	}
 	t.say("all runs have ended %s after the last kill", drained.Sub(last).Round(100*time.Millisecond))
@@ -293,7 +299,8 @@ func (t *trial) checkRuns(ctx context.Context, views map[string]ledger.RunView) 
 		limited++
 		most = max(most, float64(view.Totals.Cost)/float64(e.Goal.Budget))
 		if over := view.Totals.Cost - e.Goal.Budget; over > overshoot {
-			budgets.Wrong = append(budgets.Wrong, fmt.Sprintf("run %s: it cost %s, its budget was %s", run, view.Totals.Cost, e.Goal.Budget))
+			budgets.Wrong = append(budgets.Wrong, fmt.Sprintf("run %s: it cost %s, its budget was %s", run, view.Totals.Cost,
+				e.Goal.Budget))
 		}
 	}
 	ends.Found = fmt.Sprintf("%d runs", len(views))
@@ -315,7 +322,9 @@ func (t *trial) checkRuns(ctx context.Context, views map[string]ledger.RunView) 
 const overshoot = 25 * quantity.Money(1_000_000)
 
 // checkLedger compares the accounts, stops the engine, and looks for what it leaves.
-func (t *trial) checkLedger(ctx context.Context, views map[string]ledger.RunView) (ledgerCheck, leftovers Check, err error) {
+func (t *trial) checkLedger(
+	ctx context.Context, views map[string]ledger.RunView,
+) (ledgerCheck, leftovers Check, err error) {
 	ledgerCheck, leftovers = Check{Name: "the ledger equals the hosts' own account"}, Check{Name: "nothing is left behind"}
 	stack, err := t.engine.client.Stack(ctx)
 	if err != nil {
@@ -342,14 +351,16 @@ func (t *trial) checkLedger(ctx context.Context, views map[string]ledger.RunView
 	if sum := bill.Pool + bill.Function; sum != b.sum {
 		b.find("the bill has %d picodollars, the attempts %d", sum, b.sum)
 	}
-	ledgerCheck.Found = fmt.Sprintf("%d attempts, %d of them lost, %d were not recorded any more before a kill, %d invokes of functions",
+	ledgerCheck.Found = fmt.Sprintf("%d attempts, %d of them lost, %d were not recorded any more before a kill, %d "+
+		"invokes of functions",
 		b.attempts, b.lost, b.unrecorded, own.count)
 	ledgerCheck.Wrong = b.wrong
 	var groups []string
 	for group := range t.groups {
 		groups = append(groups, group)
 	}
-	leftovers.Found = fmt.Sprintf("processes, %d cgroups, %d ports, workspaces, temporary files", len(groups), len(t.engine.ports))
+	leftovers.Found = fmt.Sprintf("processes, %d cgroups, %d ports, workspaces, temporary files", len(groups),
+		len(t.engine.ports))
 	leftovers.Wrong = append(leftovers.Wrong, t.engine.leftovers(groups)...)
 	return ledgerCheck, leftovers, nil
 }
@@ -358,8 +369,10 @@ func (t *trial) checkLedger(ctx context.Context, views map[string]ledger.RunView
 func (t *trial) kills() Check {
 	lives, byself := t.engine.history()
 	c := Check{Name: "disturbances", Found: fmt.Sprintf(
-		"%d kills of the engine, %d of children, %d of functions, %d full disks, %d skewed clocks; %d lives, %d of which ended by themselves",
-		t.done[killEngine], t.done[killChild], t.done[killFunction], t.done[fillDisk], t.done[skewClocks], len(lives), byself)}
+		"%d kills of the engine, %d of children, %d of functions, %d full disks, %d skewed clocks; %d lives, %d of which "+
+			"ended by themselves",
+		t.done[killEngine], t.done[killChild], t.done[killFunction], t.done[fillDisk], t.done[skewClocks], len(lives),
+		byself)}
 	for what, times := range t.missed {
 		c.Skipped += fmt.Sprintf("%s: not possible %d times; ", what, times)
 	}
@@ -374,7 +387,8 @@ func (t *trial) compareDrain(ctx context.Context, left []event, took time.Durati
 		return c, err
 	}
 	limit := time.Duration(slower*float64(alone)) + later
-	c.Found = fmt.Sprintf("%d runs: %s after the kill, %s undisturbed, at most %s", len(left), took.Round(100*time.Millisecond),
+	c.Found = fmt.Sprintf("%d runs: %s after the kill, %s undisturbed, at most %s", len(left),
+		took.Round(100*time.Millisecond),
 		alone.Round(100*time.Millisecond), limit.Round(100*time.Millisecond))
 	if took > limit {
 		c.Wrong = append(c.Wrong, fmt.Sprintf("it took %.2f times as long", float64(took)/float64(alone)))
@@ -385,7 +399,8 @@ func (t *trial) compareDrain(ctx context.Context, left []event, took time.Durati
 	return c, nil
 }
 
-// undisturbed runs the events on a new engine, which has seen as much of each pipeline as it takes to predict it, and returns how long they take.
+// undisturbed runs the events on a new engine, which has seen as much of each pipeline as it takes to predict it, and
+// returns how long they take.
 func (t *trial) undisturbed(ctx context.Context, left []event) (took time.Duration, err error) {
 	state := filepath.Join(t.config.Dir, "undisturbed")
 	if err := os.MkdirAll(state, 0o700); err != nil {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// diskSize is how large the file system of the state directory is, in memory that is taken when it is used: NATS wants room for all that
-// its streams may hold.
+// diskSize is how large the file system of the state directory is, in memory that is taken when it is used: NATS wants
+// room for all that its streams may hold.
 const diskSize = "12g"
 
 // disk is the file system of the state directory, which can be filled where it is one of its own.
@@ -23,7 +23,8 @@ func mount(dir string) (disk, error) {
 	if os.Getuid() != 0 {
 		return disk{}, errors.New("only root may mount a file system to fill")
 	}
-	command := exec.Command("mount", "-t", "tmpfs", "-o", "mode=0700,size="+diskSize, "tmpfs", dir) //nolint:noctx // it takes no time
+	//nolint:noctx // it takes no time
+	command := exec.Command("mount", "-t", "tmpfs", "-o", "mode=0700,size="+diskSize, "tmpfs", dir)
 	if output, err := command.CombinedOutput(); err != nil {
 		return disk{}, fmt.Errorf("mount a file system to fill: %w: %s", err, output)
 	}
@@ -41,7 +42,8 @@ func (d disk) unmount() error {
 	return nil
 }
 
-// fillTries bounds how often the disk is measured anew, because what is written meanwhile makes it too small to be made that small.
+// fillTries bounds how often the disk is measured anew, because what is written meanwhile makes it too small to be made
+// that small.
 const fillTries = 20
 
 // fill leaves no room beyond what is used, until the function that it returns is called.
@@ -60,7 +62,8 @@ func (d disk) fill() (free func() error, err error) {
 }
 
 func (d disk) resize(size string) error {
-	if output, err := exec.Command("mount", "-o", "remount,size="+size, d.mounted).CombinedOutput(); err != nil { //nolint:noctx // it takes no time
+	//nolint:noctx // it takes no time
+	if output, err := exec.Command("mount", "-o", "remount,size="+size, d.mounted).CombinedOutput(); err != nil {
 		return fmt.Errorf("resize the file system at %s: %w: %s", d.mounted, err, output)
 	}
 	return nil

@@ -63,7 +63,8 @@ func newEngine(config Config, state, logs string) (*engine, error) {
 		os.Symlink(e.log(), filepath.Join(state, "spillway.log")))
 }
 
-// log is where the log of the life that goes on is: on another disk than the state directory, so that it has every line when that is full.
+// log is where the log of the life that goes on is: on another disk than the state directory, so that it has every line
+// when that is full.
 func (e *engine) log() string { return filepath.Join(e.logs, "spillway.log") }
 
 // clocks is the file that says what is added to the clocks of the engine and of its host.
@@ -74,7 +75,8 @@ func (e *engine) start() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	arguments := []string{
-		"dev", "--state", e.state, "--no-ui", "--log-level", "debug", "--value-of-time", "1000", "--temporal-port", strconv.Itoa(e.ports[0]),
+		"dev", "--state", e.state, "--no-ui", "--log-level", "debug", "--value-of-time", "1000", "--temporal-port",
+		strconv.Itoa(e.ports[0]),
 		"--nats-port", strconv.Itoa(e.ports[1]), "--http-port", strconv.Itoa(e.ports[2]),
 	}
 	if !e.served {

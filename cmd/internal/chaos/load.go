@@ -90,7 +90,8 @@ func (s *sender) publish(ctx context.Context, e event) (run string, err error) {
 		return "", fmt.Errorf("encode the input of %s: %w", e.ID, err)
 	}
 	for began := time.Now(); ; time.Sleep(5 * poll) {
-		published, err := s.engine.client.Publish(ctx, web.Event{Pipeline: e.Pipeline, ID: e.ID, Input: encoded, Goal: e.Goal})
+		published, err := s.engine.client.Publish(ctx,
+			web.Event{Pipeline: e.Pipeline, ID: e.ID, Input: encoded, Goal: e.Goal})
 		if err == nil {
 			return published.Run, nil
 		}
@@ -115,7 +116,8 @@ func (s *sender) expected() map[string]event {
 	return maps.Clone(s.runs)
 }
 
-// flow keeps so many runs in flight until ctx ends, and returns how many events it has sent. In doubt, while the engine is away, it waits.
+// flow keeps so many runs in flight until ctx ends, and returns how many events it has sent. In doubt, while the engine
+// is away, it waits.
 func (s *sender) flow(ctx context.Context, seed uint64) (sent int) {
 	for ; ; time.Sleep(5 * poll) {
 		views, err := s.views(ctx)
@@ -203,7 +205,8 @@ func difference(e event, view ledger.RunView, full json.RawMessage) string {
 		var got struct {
 			Stages map[string]struct{ Values []map[string]float64 }
 		}
-		if err := json.Unmarshal(full, &got); err != nil || len(got.Stages["top"].Values) != 1 || got.Stages["top"].Values[0]["rows"] != chainTasks {
+		if err := json.Unmarshal(full, &got); err != nil || len(got.Stages["top"].Values) != 1 ||
+			got.Stages["top"].Values[0]["rows"] != chainTasks {
 			return fmt.Sprintf("its result is %s (%v), want %d rows at the top", full, err, chainTasks)
 		}
 		return ""

@@ -24,7 +24,8 @@ const (
 // action is one disturbance.
 type action struct {
 	kind kind
-	// pause is the time before it, from the end of the action before or, for an engine that was started anew, from when it was ready.
+	// pause is the time before it, from the end of the action before or, for an engine that was started anew, from when it
+	// was ready.
 	pause time.Duration
 	// early counts the pause from the start of the engine's process instead, so that it is killed while it starts.
 	early bool
@@ -71,7 +72,10 @@ func schedule(seed uint64, kills int) []action {
 		actions = append(actions, a)
 		if n%skewEvery == skewEvery/4 {
 			engine := []time.Duration{-time.Hour, -10 * time.Minute, 0}[r.IntN(3)]
-			actions = append(actions, action{kind: skewClocks, engine: engine, host: []time.Duration{time.Hour, -time.Hour, 0}[r.IntN(3)]})
+			actions = append(actions, action{
+				kind: skewClocks, engine: engine,
+				host: []time.Duration{time.Hour, -time.Hour, 0}[r.IntN(3)],
+			})
 		}
 		if n%fillEvery == fillEvery/8 {
 			actions = append(actions, action{kind: fillDisk, pause: pause()})
@@ -119,7 +123,8 @@ const (
 	chainTasks = 6
 )
 
-// Budgets of runs, and what the work of such a run takes of it: a core of the pool costs about 12 millionths of a dollar in a second.
+// Budgets of runs, and what the work of such a run takes of it: a core of the pool costs about 12 millionths of a
+// dollar in a second.
 const (
 	wideBudget   = 50_000 * microDollar
 	narrowBudget = 40 * microDollar

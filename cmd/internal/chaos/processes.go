@@ -40,7 +40,10 @@ func processes(dir string) (found []process) {
 			continue
 		}
 		environment, _ := os.ReadFile(filepath.Join(entry, "environ")) // the same
-		found = append(found, process{pid: pid, name: program, function: bytes.Contains(environment, []byte("AWS_LAMBDA_RUNTIME_API="))})
+		found = append(found, process{
+			pid: pid, name: program,
+			function: bytes.Contains(environment, []byte("AWS_LAMBDA_RUNTIME_API=")),
+		})
 	}
 	return found
 }
@@ -87,7 +90,8 @@ func (e *engine) leftovers(groups []string) (left []string) {
 		}
 	}
 	for _, port := range e.ports {
-		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) //nolint:noctx // it is closed at once
+		//nolint:noctx // it is closed at once
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			left = append(left, fmt.Sprintf("port %d", port))
 			continue

@@ -59,8 +59,10 @@ type Tab struct {
 func NewTab(t *testing.T, options ...chromedp.ExecAllocatorOption) *Tab {
 	t.Helper()
 	options = slices.Concat(chromedp.DefaultExecAllocatorOptions[:],
-		[]chromedp.ExecAllocatorOption{chromedp.ExecPath(Need(t)), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir())}, options)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience) // the test's own ends before its cleanup
+		[]chromedp.ExecAllocatorOption{chromedp.ExecPath(Need(t)), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir())},
+		options)
+	// the test's own ends before its cleanup
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(cancel)
@@ -169,7 +171,8 @@ func (b *Tab) Text() string {
 	return text
 }
 
-// Keep stores a picture of the whole page in the directory that SPILLWAY_SCREENSHOTS names; without it there is nobody to look at one.
+// Keep stores a picture of the whole page in the directory that SPILLWAY_SCREENSHOTS names; without it there is nobody
+// to look at one.
 func (b *Tab) Keep(name string) {
 	b.T.Helper()
 	directory := os.Getenv("SPILLWAY_SCREENSHOTS")

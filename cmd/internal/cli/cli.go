@@ -1,5 +1,5 @@
-// Package cli is the command line of spillway: the root command, help topics and exit codes. Each group of commands is a
-// package below it.
+// Package cli is the command line of spillway: the root command, help topics and exit codes. Each group of commands is
+// a package below it.
 package cli
 
 import (
@@ -29,8 +29,8 @@ import (
 
 // Exit codes of Execute.
 const (
-	// ExitOK says that what was asked for was done; for `run` that the run succeeded. A command that `run` runs may end with any other
-	// code, which is then that of `run`.
+	// ExitOK says that what was asked for was done; for `run` that the run succeeded. A command that `run` runs may end
+	// with any other code, which is then that of `run`.
 	ExitOK = 0
 	// ExitFailure says that it was tried and did not work; for `run` that the run failed or was cancelled.
 	ExitFailure = 1
@@ -38,8 +38,9 @@ const (
 	ExitUsage = 2
 )
 
-// Execute runs the command that args name (without the program's name) and returns the exit code. When ctx ends, the command stops
-// in good order. Errors are written to stderr as "spillway: what: what was wrong", with a hint on the next line.
+// Execute runs the command that args name (without the program's name) and returns the exit code. When ctx ends, the
+// command stops in good order. Errors are written to stderr as "spillway: what: what was wrong", with a hint on the
+// next line.
 func Execute(ctx context.Context, args []string, stdout, stderr io.Writer, deps Deps) int {
 	if deps.Environment == nil {
 		deps.Environment = func(string) (string, bool) { return "", false }
@@ -81,9 +82,12 @@ the least cost. This binary holds all of it.`,
 	root.CompletionOptions.DisableDefaultCmd = true // ours is in completion.go
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
-	root.PersistentFlags().StringVar(&t.State, "state", "", "`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else ~/.local/state/spillway)")
+	root.PersistentFlags().StringVar(&t.State, "state", "",
+		"`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else "+
+			"~/.local/state/spillway)")
 	root.AddCommand(slices.Concat(
-		run.Commands(t), train.Commands(t), plan.Commands(t), runs.Commands(t), events.Commands(t), apps.Commands(t), stack.Commands(t),
+		run.Commands(t), train.Commands(t), plan.Commands(t), runs.Commands(t), events.Commands(t), apps.Commands(t),
+		stack.Commands(t),
 	)...)
 	root.AddCommand(completionCommand(t))
 	root.AddCommand(topics()...)
@@ -168,7 +172,10 @@ func flagError(cmd *cobra.Command, err error) error {
 // unknownFlag refuses a flag that does not exist and names those that are near.
 func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	if unknown.GetSpecifiedShortnames() != "" {
-		return &fault.UsageError{Problem: "there is no flag -" + unknown.GetSpecifiedName(), Hint: "flags have long names; `" + cmd.CommandPath() + " --help` lists them"}
+		return &fault.UsageError{
+			Problem: "there is no flag -" + unknown.GetSpecifiedName(),
+			Hint:    "flags have long names; `" + cmd.CommandPath() + " --help` lists them",
+		}
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })

@@ -123,7 +123,10 @@ func accept(args []string) error {
 
 func TestAWrongExampleIsNotAccepted(t *testing.T) {
 	t.Parallel()
-	for _, wrong := range []string{"spillway cost --by user", "spillway goal", "spillway retry a b", "spillway top --twice", "spillway diff one"} {
+	for _, wrong := range []string{
+		"spillway cost --by user", "spillway goal", "spillway retry a b",
+		"spillway top --twice", "spillway diff one",
+	} {
 		if err := accept(invocations(wrong)[0]); err == nil {
 			t.Errorf("%s is accepted", wrong)
 		}

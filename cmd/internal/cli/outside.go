@@ -25,8 +25,8 @@ func Embedded(ctx context.Context, config engine.Config) (RunningEngine, error) 
 	return started, nil
 }
 
-// OpenBrowser shows a file in the browser of whoever sits before this machine, and says whether there is one; it is what Deps has outside
-// tests.
+// OpenBrowser shows a file in the browser of whoever sits before this machine, and says whether there is one; it is
+// what Deps has outside tests.
 func OpenBrowser(ctx context.Context, file string) (shown bool, err error) {
 	program := "xdg-open"
 	if runtime.GOOS == "darwin" {

@@ -16,8 +16,12 @@ func TestAttackADirectoryThatOthersCanChangeGetsNoResult(t *testing.T) {
 	if err := os.Chmod(shared, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	chain := filepath.Join(clitest.Directory(t, map[string]string{"c.yaml": "name: c\ncode: none\nstages: {only: {run: x, outputs: {o: o}}}\n"}), "c.yaml")
-	plan := []string{"plan", clitest.WriteGraph(t, clitest.ChainGraph(4, 0.02)), "--devices", clitest.Write(t, "d.yaml", clitest.TwoDevices), "--svg", filepath.Join(shared, "plan.svg")}
+	chain := filepath.Join(clitest.Directory(t, map[string]string{"c.yaml": "name: c\ncode: none\nstages: {only: {run: " +
+		"x, outputs: {o: o}}}\n"}), "c.yaml")
+	plan := []string{
+		"plan", clitest.WriteGraph(t, clitest.ChainGraph(4, 0.02)), "--devices",
+		clitest.Write(t, "d.yaml", clitest.TwoDevices), "--svg", filepath.Join(shared, "plan.svg"),
+	}
 	for name, args := range map[string][]string{
 		"a chain":                 {"run", chain, "--state", t.TempDir(), "--out", shared},
 		"a training by a run":     {"train", clitest.ModelOf(t), "--state", t.TempDir(), "--out", shared},
@@ -29,12 +33,14 @@ func TestAttackADirectoryThatOthersCanChangeGetsNoResult(t *testing.T) {
 		if code != cli.ExitUsage || stdout != "" {
 			t.Errorf("%s: got exit %d, stdout %q; want exit 2", name, code, stdout)
 		}
-		clitest.Contains(t, name, stderr, shared+" can be written to by others (mode 0777)\n  hint: give a directory of your own")
+		clitest.Contains(t, name, stderr, shared+" can be written to by others (mode 0777)\n  hint: give a directory "+
+			"of your own")
 	}
 	if entries, err := os.ReadDir(shared); err != nil || len(entries) > 0 {
 		t.Errorf("it has %v, %v", entries, err)
 	}
-	if code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, append(plan, "--shared-out")...); code != cli.ExitOK {
+	if code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, append(plan, "--shared-out")...); code !=
+		cli.ExitOK {
 		t.Errorf("when it is allowed: exit %d: %s", code, stderr)
 	}
 }
@@ -46,7 +52,9 @@ func TestAttackAPlantedLinkLeadsNoPictureAway(t *testing.T) {
 	if err := os.Symlink(precious, picture); err != nil {
 		t.Fatal(err)
 	}
-	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "plan", clitest.WriteGraph(t, clitest.ChainGraph(4, 0.02)), "--devices", clitest.Write(t, "d.yaml", clitest.TwoDevices), "--svg", picture)
+	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "plan",
+		clitest.WriteGraph(t, clitest.ChainGraph(4, 0.02)), "--devices", clitest.Write(t, "d.yaml", clitest.TwoDevices),
+		"--svg", picture)
 	if code != cli.ExitOK {
 		t.Errorf("got exit %d: %s", code, stderr)
 	}

@@ -28,92 +28,169 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 		args string
 		want string
 	}{
-		"an unknown verb names the nearest":      {"rum", "there is no command \"rum\"\n  hint: did you mean run, runs?"},
-		"an unknown verb without near ones":      {"kubernetes", "`spillway --help` lists the commands"},
-		"an unknown flag names the nearest":      {"run digits --deadlin 3s", "there is no flag --deadlin\n  hint: did you mean --deadline?"},
-		"a flag that other tools have":           {"run digits --no-cache", "there is no flag --no-cache\n  hint: leave it out: runs take results of others only with --cache"},
-		"an unknown short flag":                  {"run digits -q", "there is no flag -q"},
-		"a missing argument":                     {"run", "it needs the name of a pipeline, the file of a chain, or a command after --\n  hint: usage: spillway run PIPELINE, "},
-		"a command without --":                   {"run python train.py", "it does not take the argument \"train.py\"\n  hint: a command stands after --: spillway run -- python train.py"},
-		"a pipeline before --":                   {"run digits -- python", "\"digits\" stands before --"},
-		"nothing after --":                       {"run --", "there is no program after --"},
-		"a flag of commands for a pipeline":      {"run digits --memory 1GiB", "--memory is not for a pipeline of an app\n  hint: a command stands after --, as in spillway run --memory -- PROGRAM"},
-		"results in no place":                    {"run c.yaml --out=", "--out : it is empty\n  hint: give a path, or leave the flag out"},
-		"a picture in no place":                  {"plan g --devices d --svg=", "--svg : it is empty"},
-		"a trained model in no place":            {"train m.py:f --out=", "--out : it is empty"},
-		"a directory for a pipeline":             {"run digits --out x", "--out is not for a pipeline"},
-		"an input of a command":                  {"run --input {} -- x", "--input is not for a command"},
-		"an app of a command":                    {"run --app . -- x", "--app is not for a command"},
-		"a flag of commands for a chain":         {"run x.yaml --cpu 2", "--cpu is not for a chain"},
-		"an app of a chain":                      {"run x.yml --app .", "--app is not for a chain"},
-		"a chain that is not there":              {"run x.yaml", "read x.yaml: no such file or directory"},
-		"a chain to check that is not there":     {"check x.yaml", "read x.yaml: no such file or directory"},
-		"no chain to check":                      {"check", "it needs the file of a chain"},
-		"memory that is none":                    {"run --memory lots -- x", "--memory lots: it is not an amount of memory"},
-		"cores that are none":                    {"run --cpu -1 -- x", "--cpu -1: it is not a number of cores"},
-		"artifacts kept for no time":             {"dev --keep-for 0s", "--keep-for 0s: nothing can be kept for it\n  hint: write more than 0 and at most 720h"},
-		"artifacts kept for less":                {"dev --keep-for -1h", "--keep-for -1h: nothing can be kept for it"},
-		"artifacts kept for longer than runs":    {"dev --keep-for 721h", "--keep-for 721h: it is longer than histories are kept"},
-		"artifacts kept in no room":              {"run x --keep-bytes 0", "--keep-bytes 0: it is not an amount of bytes above 0\n  hint: write it with its unit"},
-		"artifacts kept in less than no room":    {"dev --keep-bytes -1GiB", "--keep-bytes -1GiB: it is not an amount of bytes"},
-		"attempts that are none":                 {"run --attempts 0 -- x", "--attempts 0: it is not a whole number in range"},
-		"attempts beyond all patience":           {"run --attempts 101 -- x", "max_attempts is 101: give 0 to 100"},
-		"code that is not there":                 {"run --code nowhere -- x", "--code nowhere: no such file or directory"},
-		"code that is a file":                    {"run --code " + bad + " -- x", "it is no directory"},
-		"requirements that are not there":        {"run --requirements nowhere -- x", "--requirements nowhere: no such file or directory"},
-		"requirements of an image":               {"run --requirements x --image y -- x", "--requirements and --image exclude each other"},
-		"code in place":                          {"run --in-place --code x -- x", "--in-place and --code exclude each other"},
-		"an image in place":                      {"run --in-place --image x -- x", "--in-place and --image exclude each other"},
-		"a variable that is not set":             {"run --env NOWHERE -- x", "--env NOWHERE: it is not set in this shell"},
-		"a variable of no name":                  {"run --env =1 -- x", "\"\" is not the name of a variable"},
-		"a variable of Spillway":                 {"run --env SPILLWAY_RUN=1 -- x", "names that begin with SPILLWAY_ are set by Spillway"},
-		"an output without a path":               {"run --output model -- x", "--output model: it is not NAME=PATH"},
-		"an output outside":                      {"run --output model=../m -- x", "it is not NAME=PATH with a path below"},
-		"two outputs of one name":                {"run --output m=a --output m=b -- x", "given twice"},
-		"a file without a place":                 {"run --file a.csv -- x", "--file a.csv: it is not PATH=FILE"},
-		"a file outside":                         {"run --file /etc/x=y -- x", "it is not PATH=FILE with a path below"},
-		"a file that is not there":               {"run --file a=nowhere -- x", "--file nowhere: no such file or directory"},
-		"a name that is none":                    {"run --name Train -- x", "name \"Train\": use a lower-case letter"},
-		"a name of something else":               {"run --name inputs -- x", "use another\n  hint: give it another name with --name"},
-		"one argument too many":                  {"cancel a b", "does not take the argument \"b\""},
-		"a negative deadline":                    {"run digits --deadline -5s", "run: --deadline -5s: it is negative\n  hint: write a duration"},
-		"a deadline of zero":                     {"run digits --deadline 0s", "--deadline 0s: it is zero"},
-		"a deadline without unit":                {"run digits --deadline 10", "--deadline 10: it is not a duration"},
-		"a deadline that is no number":           {"trigger digits --deadline NaN", "--deadline NaN: it is not a duration"},
-		"an endless deadline":                    {"trigger digits --deadline Inf", "--deadline Inf: it is not a duration"},
-		"a negative budget":                      {"run digits --budget -1", "--budget -1: it is negative\n  hint: write US dollars"},
-		"a budget that is no number":             {"run digits --budget NaN", "--budget NaN: it is not a finite number"},
-		"an endless budget":                      {"run digits --budget +Inf", "--budget +Inf: it is not a finite number"},
-		"a budget beyond all numbers":            {"run digits --budget 1e999", "--budget 1e999: it is not a finite number"},
-		"a budget beyond all money":              {"run digits --budget 1e9", "--budget 1e9: it is too large"},
-		"a budget of zero":                       {"run digits --budget 0", "--budget 0: it is zero"},
-		"a budget in words":                      {"run digits --budget lots", "--budget lots: it is not a number"},
-		"an objective that is none":              {"run digits --minimise fun", "--minimise fun: it is none of cost, latency"},
-		"a price factor of zero":                 {"dev --function-price-factor 0", "--function-price-factor 0: it is zero"},
-		"a negative value of time":               {"dev --value-of-time -3", "--value-of-time -3: it is negative"},
-		"a port beyond TCP":                      {"dev --http-port 70000", "--http-port 70000: it is not a TCP port"},
-		"CPU numbers that are none":              {"dev --pool-cpus 3-1", "--pool-cpus 3-1: it is not a list of CPU numbers"},
-		"CPUs that this machine has not":         {"dev --pool-cpus 8000", "--pool-cpus 8000: this process may not use CPU 8000"},
+		"an unknown verb names the nearest": {"rum", "there is no command \"rum\"\n  hint: did you mean run, runs?"},
+		"an unknown verb without near ones": {"kubernetes", "`spillway --help` lists the commands"},
+		"an unknown flag names the nearest": {
+			"run digits --deadlin 3s",
+			"there is no flag --deadlin\n  hint: did you mean --deadline?",
+		},
+		"a flag that other tools have": {
+			"run digits --no-cache",
+			"there is no flag --no-cache\n  hint: leave it out: runs take results of others only with --cache",
+		},
+		"an unknown short flag": {"run digits -q", "there is no flag -q"},
+		"a missing argument": {
+			"run",
+			"it needs the name of a pipeline, the file of a chain, or a command after --\n  hint: usage: spillway " +
+				"run PIPELINE, ",
+		},
+		"a command without --": {
+			"run python train.py",
+			"it does not take the argument \"train.py\"\n  hint: a command stands after --: spillway run -- python train.py",
+		},
+		"a pipeline before --": {"run digits -- python", "\"digits\" stands before --"},
+		"nothing after --":     {"run --", "there is no program after --"},
+		"a flag of commands for a pipeline": {
+			"run digits --memory 1GiB",
+			"--memory is not for a pipeline of an app\n  hint: a command stands after --, as in spillway run " +
+				"--memory -- PROGRAM",
+		},
+		"results in no place": {
+			"run c.yaml --out=",
+			"--out : it is empty\n  hint: give a path, or leave the flag out",
+		},
+		"a picture in no place":              {"plan g --devices d --svg=", "--svg : it is empty"},
+		"a trained model in no place":        {"train m.py:f --out=", "--out : it is empty"},
+		"a directory for a pipeline":         {"run digits --out x", "--out is not for a pipeline"},
+		"an input of a command":              {"run --input {} -- x", "--input is not for a command"},
+		"an app of a command":                {"run --app . -- x", "--app is not for a command"},
+		"a flag of commands for a chain":     {"run x.yaml --cpu 2", "--cpu is not for a chain"},
+		"an app of a chain":                  {"run x.yml --app .", "--app is not for a chain"},
+		"a chain that is not there":          {"run x.yaml", "read x.yaml: no such file or directory"},
+		"a chain to check that is not there": {"check x.yaml", "read x.yaml: no such file or directory"},
+		"no chain to check":                  {"check", "it needs the file of a chain"},
+		"memory that is none":                {"run --memory lots -- x", "--memory lots: it is not an amount of memory"},
+		"cores that are none":                {"run --cpu -1 -- x", "--cpu -1: it is not a number of cores"},
+		"artifacts kept for no time": {
+			"dev --keep-for 0s",
+			"--keep-for 0s: nothing can be kept for it\n  hint: write more than 0 and at most 720h",
+		},
+		"artifacts kept for less": {"dev --keep-for -1h", "--keep-for -1h: nothing can be kept for it"},
+		"artifacts kept for longer than runs": {
+			"dev --keep-for 721h",
+			"--keep-for 721h: it is longer than histories are kept",
+		},
+		"artifacts kept in no room": {
+			"run x --keep-bytes 0",
+			"--keep-bytes 0: it is not an amount of bytes above 0\n  hint: write it with its unit",
+		},
+		"artifacts kept in less than no room": {
+			"dev --keep-bytes -1GiB",
+			"--keep-bytes -1GiB: it is not an amount of bytes",
+		},
+		"attempts that are none": {
+			"run --attempts 0 -- x",
+			"--attempts 0: it is not a whole number in range",
+		},
+		"attempts beyond all patience": {"run --attempts 101 -- x", "max_attempts is 101: give 0 to 100"},
+		"code that is not there":       {"run --code nowhere -- x", "--code nowhere: no such file or directory"},
+		"code that is a file":          {"run --code " + bad + " -- x", "it is no directory"},
+		"requirements that are not there": {
+			"run --requirements nowhere -- x",
+			"--requirements nowhere: no such file or directory",
+		},
+		"requirements of an image": {
+			"run --requirements x --image y -- x",
+			"--requirements and --image exclude each other",
+		},
+		"code in place": {
+			"run --in-place --code x -- x",
+			"--in-place and --code exclude each other",
+		},
+		"an image in place": {
+			"run --in-place --image x -- x",
+			"--in-place and --image exclude each other",
+		},
+		"a variable that is not set": {"run --env NOWHERE -- x", "--env NOWHERE: it is not set in this shell"},
+		"a variable of no name":      {"run --env =1 -- x", "\"\" is not the name of a variable"},
+		"a variable of Spillway": {
+			"run --env SPILLWAY_RUN=1 -- x",
+			"names that begin with SPILLWAY_ are set by Spillway",
+		},
+		"an output without a path": {"run --output model -- x", "--output model: it is not NAME=PATH"},
+		"an output outside":        {"run --output model=../m -- x", "it is not NAME=PATH with a path below"},
+		"two outputs of one name":  {"run --output m=a --output m=b -- x", "given twice"},
+		"a file without a place":   {"run --file a.csv -- x", "--file a.csv: it is not PATH=FILE"},
+		"a file outside":           {"run --file /etc/x=y -- x", "it is not PATH=FILE with a path below"},
+		"a file that is not there": {"run --file a=nowhere -- x", "--file nowhere: no such file or directory"},
+		"a name that is none":      {"run --name Train -- x", "name \"Train\": use a lower-case letter"},
+		"a name of something else": {
+			"run --name inputs -- x",
+			"use another\n  hint: give it another name with --name",
+		},
+		"one argument too many": {"cancel a b", "does not take the argument \"b\""},
+		"a negative deadline": {
+			"run digits --deadline -5s",
+			"run: --deadline -5s: it is negative\n  hint: write a duration",
+		},
+		"a deadline of zero":           {"run digits --deadline 0s", "--deadline 0s: it is zero"},
+		"a deadline without unit":      {"run digits --deadline 10", "--deadline 10: it is not a duration"},
+		"a deadline that is no number": {"trigger digits --deadline NaN", "--deadline NaN: it is not a duration"},
+		"an endless deadline":          {"trigger digits --deadline Inf", "--deadline Inf: it is not a duration"},
+		"a negative budget": {
+			"run digits --budget -1",
+			"--budget -1: it is negative\n  hint: write US dollars",
+		},
+		"a budget that is no number":  {"run digits --budget NaN", "--budget NaN: it is not a finite number"},
+		"an endless budget":           {"run digits --budget +Inf", "--budget +Inf: it is not a finite number"},
+		"a budget beyond all numbers": {"run digits --budget 1e999", "--budget 1e999: it is not a finite number"},
+		"a budget beyond all money":   {"run digits --budget 1e9", "--budget 1e9: it is too large"},
+		"a budget of zero":            {"run digits --budget 0", "--budget 0: it is zero"},
+		"a budget in words":           {"run digits --budget lots", "--budget lots: it is not a number"},
+		"an objective that is none": {
+			"run digits --minimise fun",
+			"--minimise fun: it is none of cost, latency",
+		},
+		"a price factor of zero":    {"dev --function-price-factor 0", "--function-price-factor 0: it is zero"},
+		"a negative value of time":  {"dev --value-of-time -3", "--value-of-time -3: it is negative"},
+		"a port beyond TCP":         {"dev --http-port 70000", "--http-port 70000: it is not a TCP port"},
+		"CPU numbers that are none": {"dev --pool-cpus 3-1", "--pool-cpus 3-1: it is not a list of CPU numbers"},
+		"CPUs that this machine has not": {
+			"dev --pool-cpus 8000",
+			"--pool-cpus 8000: this process may not use CPU 8000",
+		},
 		"a switch that is neither on nor off":    {"dev --no-burst=maybe", "--no-burst maybe: it is neither true nor false"},
 		"a predictor that is neither on nor off": {"dev --predictor maybe", "it is none of on, shadow, off"},
 		"a state of runs that there is not":      {"runs --status happy", "--status happy"},
 		"a limit of zero":                        {"runs --limit 0", "--limit 0: it is not a whole number in range"},
-		"an input that is not there":             {"run digits --input nowhere.json", "--input nowhere.json: no such file or directory"},
-		"an input that is a directory":           {"run digits --input " + full, "is a directory"},
-		"an input that is not JSON":              {"run digits --input " + bad, "bad.json is not JSON at line 3, column 8"},
-		"JSON that is cut":                       {`run digits --input {"a":`, "--input is not JSON at line 1"},
-		"standard input that is not JSON":        {"trigger digits --input -", "standard input is not JSON at line 1, column 1"},
-		"an unknown pipeline without a stack":    {"run digist", "there is no pipeline \"digist\"\n  hint: did you mean digits?"},
-		"an input that nobody would read":        {"bind a digits --input {}", "there is no --schedule"},
-		"a filter without value":                 {"bind a digits --filter kind", "--filter kind: it is not PATH=VALUE"},
-		"a filter given twice":                   {"bind a digits --filter k=1 --filter k=2", "given twice"},
-		"a replay of nothing in particular":      {"dead replay", "either the sequence of a dead letter or --all"},
-		"a replay of both":                       {"dead replay 3 --all", "either the sequence of a dead letter or --all"},
-		"a replay of no number":                  {"dead replay x", "\"x\" is not a sequence"},
-		"an unknown verb of dead":                {"dead lst", "did you mean list?"},
-		"an app into a full directory":           {"init " + full, "is not empty: it has file"},
-		"a module that is none":                  {"init " + filepath.Join(full, "new") + " --module a//b", "\"a//b\" is not the path of a module"},
-		"no home":                                {"runs --no-state", "neither XDG_STATE_HOME nor HOME is set"},
+		"an input that is not there": {
+			"run digits --input nowhere.json",
+			"--input nowhere.json: no such file or directory",
+		},
+		"an input that is a directory": {"run digits --input " + full, "is a directory"},
+		"an input that is not JSON":    {"run digits --input " + bad, "bad.json is not JSON at line 3, column 8"},
+		"JSON that is cut":             {`run digits --input {"a":`, "--input is not JSON at line 1"},
+		"standard input that is not JSON": {
+			"trigger digits --input -",
+			"standard input is not JSON at line 1, column 1",
+		},
+		"an unknown pipeline without a stack": {
+			"run digist",
+			"there is no pipeline \"digist\"\n  hint: did you mean digits?",
+		},
+		"an input that nobody would read":   {"bind a digits --input {}", "there is no --schedule"},
+		"a filter without value":            {"bind a digits --filter kind", "--filter kind: it is not PATH=VALUE"},
+		"a filter given twice":              {"bind a digits --filter k=1 --filter k=2", "given twice"},
+		"a replay of nothing in particular": {"dead replay", "either the sequence of a dead letter or --all"},
+		"a replay of both":                  {"dead replay 3 --all", "either the sequence of a dead letter or --all"},
+		"a replay of no number":             {"dead replay x", "\"x\" is not a sequence"},
+		"an unknown verb of dead":           {"dead lst", "did you mean list?"},
+		"an app into a full directory":      {"init " + full, "is not empty: it has file"},
+		"a module that is none": {
+			"init " + filepath.Join(full, "new") + " --module a//b",
+			"\"a//b\" is not the path of a module",
+		},
+		"no home": {"runs --no-state", "neither XDG_STATE_HOME nor HOME is set"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,7 +212,8 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{
-		"", "run", "dev", "trigger", "runs", "show", "cancel", "bind", "unbind", "bindings", "dead", "init", "check", "logs", "doctor", "version",
+		"", "run", "dev", "trigger", "runs", "show", "cancel", "bind", "unbind", "bindings", "dead", "init", "check", "logs",
+		"doctor", "version",
 		"cost", "goal", "retry", "diff", "top", "plan", "train", "completion", "dead list", "dead replay", "gc",
 	} {
 		args := append(strings.Fields(verb), "--help")
@@ -156,7 +234,8 @@ func TestHelpOfEveryCommandIsAsItWas(t *testing.T) {
 	t.Parallel()
 	var told strings.Builder
 	for _, what := range []string{
-		"", "bind", "bindings", "cancel", "check", "completion", "cost", "dead", "dead list", "dead replay", "dev", "diff", "gc",
+		"", "bind", "bindings", "cancel", "check", "completion", "cost", "dead", "dead list", "dead replay", "dev", "diff",
+		"gc",
 		"doctor", "goal", "init", "logs", "open", "plan", "retry", "run", "runs", "show", "top", "train", "trigger",
 		"unbind", "version", "help exit-codes", "help goals", "help money", "help sizes",
 	} {
@@ -200,7 +279,8 @@ func TestCommandsThatNeedAStackSayHowToStartOne(t *testing.T) {
 		if code != cli.ExitFailure {
 			t.Errorf("%s: got exit %d, want 1", verb, code)
 		}
-		clitest.Contains(t, verb, stderr, "no stack runs on the state directory "+state, "hint: start one with `spillway dev`")
+		clitest.Contains(t, verb, stderr, "no stack runs on the state directory "+state,
+			"hint: start one with `spillway dev`")
 	}
 }
 
@@ -211,9 +291,15 @@ func TestTheStateDirectoryFollowsXDG(t *testing.T) {
 		environment map[string]string
 		want        string
 	}{
-		"XDG_STATE_HOME is used where it is set": {map[string]string{"XDG_STATE_HOME": home, "HOME": "/h"}, home + "/spillway"},
-		"one that is relative is not":            {map[string]string{"XDG_STATE_HOME": "x", "HOME": home}, home + "/.local/state/spillway"},
-		"HOME is used otherwise":                 {map[string]string{"HOME": home}, home + "/.local/state/spillway"},
+		"XDG_STATE_HOME is used where it is set": {
+			map[string]string{"XDG_STATE_HOME": home, "HOME": "/h"},
+			home + "/spillway",
+		},
+		"one that is relative is not": {
+			map[string]string{"XDG_STATE_HOME": "x", "HOME": home},
+			home + "/.local/state/spillway",
+		},
+		"HOME is used otherwise": {map[string]string{"HOME": home}, home + "/.local/state/spillway"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

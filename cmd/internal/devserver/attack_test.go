@@ -59,12 +59,14 @@ func listening(t *testing.T, pid int) []netip.AddrPort {
 	return addresses
 }
 
-// TestAttackAWebPageStartsNothing sends to every port what a page of any origin may make a browser send: text, without asking first.
+// TestAttackAWebPageStartsNothing sends to every port what a page of any origin may make a browser send: text, without
+// asking first.
 func TestAttackAWebPageStartsNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	address, pid := serving(t, dir)
-	const start = `{"activityType":{"name":"run"},"taskQueue":{"name":"app@1/stage.pool"},"startToCloseTimeout":"60s","requestId":"a",` +
+	const start = `{"activityType":{"name":"run"},"taskQueue":{"name":"app@1/stage.pool"},"startToCloseTimeout":"60s",` +
+		`"requestId":"a",` +
 		`"input":[{"command":{"shell":"id"}}]}`
 	browser := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, address := range listening(t, pid) {
@@ -87,13 +89,15 @@ func TestAttackAWebPageStartsNothing(t *testing.T) {
 	}
 	c := dialTemporal(t, address, dir)
 	defer c.Close()
-	activities, err := c.WorkflowService().ListActivityExecutions(t.Context(), &workflowservice.ListActivityExecutionsRequest{Namespace: Namespace})
+	activities, err := c.WorkflowService().ListActivityExecutions(t.Context(),
+		&workflowservice.ListActivityExecutionsRequest{Namespace: Namespace})
 	if err != nil || len(activities.GetExecutions()) != 0 {
 		t.Errorf("activities after the attack: got %v, error %v; want none", activities.GetExecutions(), err)
 	}
 }
 
-// TestAttackAStrangerGetsNothingFromTemporal asks every port of a server, with and without TLS, without a credential and with wrong ones.
+// TestAttackAStrangerGetsNothingFromTemporal asks every port of a server, with and without TLS, without a credential
+// and with wrong ones.
 func TestAttackAStrangerGetsNothingFromTemporal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -142,11 +146,13 @@ func attack(ctx context.Context, t *testing.T, connection *grpc.ClientConn) {
 			return err
 		},
 		"mutable state of history": func() error {
-			_, err := historyservice.NewHistoryServiceClient(connection).GetMutableState(ctx, &historyservice.GetMutableStateRequest{})
+			_, err := historyservice.NewHistoryServiceClient(connection).
+				GetMutableState(ctx, &historyservice.GetMutableStateRequest{})
 			return err
 		},
 		"health": func() error {
-			_, err := healthpb.NewHealthClient(connection).Check(ctx, &healthpb.HealthCheckRequest{Service: "temporal.api.workflowservice.v1.WorkflowService"})
+			_, err := healthpb.NewHealthClient(connection).
+				Check(ctx, &healthpb.HealthCheckRequest{Service: "temporal.api.workflowservice.v1.WorkflowService"})
 			return err
 		},
 		"replication": func() error {
@@ -192,7 +198,8 @@ func TestAttackARefusalSaysWhatToDoAndFillsNoLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = connection.Close() }()
-	_, err = workflowservice.NewWorkflowServiceClient(connection).GetSystemInfo(t.Context(), &workflowservice.GetSystemInfoRequest{})
+	_, err = workflowservice.NewWorkflowServiceClient(connection).
+		GetSystemInfo(t.Context(), &workflowservice.GetSystemInfoRequest{})
 	message := status.Convert(err).Message()
 	for _, want := range []string{"keys/token", "keys/temporal.toml", "owner's token"} {
 		if !strings.Contains(message, want) || strings.Contains(message, "\n") {
@@ -205,7 +212,8 @@ func TestAttackARefusalSaysWhatToDoAndFillsNoLog(t *testing.T) {
 	}
 }
 
-// TestAttackTheUIIsForTheOwner asks the UI as a stranger, as a page of another origin, and under a name that a foreign server gave to 127.0.0.1.
+// TestAttackTheUIIsForTheOwner asks the UI as a stranger, as a page of another origin, and under a name that a foreign
+// server gave to 127.0.0.1.
 func TestAttackTheUIIsForTheOwner(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{Dir: t.TempDir()})
@@ -220,10 +228,17 @@ func TestAttackTheUIIsForTheOwner(t *testing.T) {
 		{"a stranger", "", nil, http.StatusUnauthorized},
 		{"a wrong token", "", [][2]string{{"Authorization", "Bearer wrong"}}, http.StatusUnauthorized},
 		{"a rebound name", "attacker.example", [][2]string{authorization}, http.StatusForbidden},
-		{"a page of another origin", "", [][2]string{authorization, {"Origin", "http://attacker.example"}}, http.StatusForbidden},
+		{
+			"a page of another origin", "",
+			[][2]string{authorization, {"Origin", "http://attacker.example"}},
+			http.StatusForbidden,
+		},
 		{"a page of another port", "", [][2]string{authorization, {"Sec-Fetch-Site", "same-site"}}, http.StatusForbidden},
 	} {
-		for _, path := range []string{"/", "/api/v1/namespaces/default/workflows", "/api/v1/settings", "/render", "/healthz"} {
+		for _, path := range []string{
+			"/", "/api/v1/namespaces/default/workflows", "/api/v1/settings", "/render",
+			"/healthz",
+		} {
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.UIURL()+path, http.NoBody)
 			if err != nil {
 				t.Fatal(err)
@@ -246,7 +261,8 @@ func TestAttackTheUIIsForTheOwner(t *testing.T) {
 		}
 	}
 	// The owner's header must not open what a page's cookie alone would: the UI's own check of forged requests goes on.
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.UIURL()+"/api/v1/namespaces/default/workflows/a", strings.NewReader("{}"))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		s.UIURL()+"/api/v1/namespaces/default/workflows/a", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +284,8 @@ func TestTheTemporalCommandHasItsProfile(t *testing.T) {
 	s := start(t, Options{Dir: dir, NoUI: true})
 	path := filepath.Join(dir, access.TemporalFile)
 	got, err := os.ReadFile(path)
-	want := fmt.Sprintf("[profile.default]\naddress = %q\nnamespace = \"default\"\napi_key = %q\n\n[profile.default.tls]\ndisabled = true\n",
+	want := fmt.Sprintf("[profile.default]\naddress = %q\nnamespace = \"default\"\napi_key = "+
+		"%q\n\n[profile.default.tls]\ndisabled = true\n",
 		s.TemporalAddress(), s.Keys().Token())
 	if err != nil || string(got) != want {
 		t.Errorf("%s: got %s, error %v; want %s", access.TemporalFile, got, err, want)

@@ -13,14 +13,15 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/chromiumtest"
 )
 
-// TestABrowserThatIsLoggedInReadsTheUI opens Temporal's UI as a browser does that nobody knows, and with the cookie that the page's login sets:
-// one reads nothing, the other the runs and their histories.
+// TestABrowserThatIsLoggedInReadsTheUI opens Temporal's UI as a browser does that nobody knows, and with the cookie
+// that the page's login sets: one reads nothing, the other the runs and their histories.
 func TestABrowserThatIsLoggedInReadsTheUI(t *testing.T) {
 	t.Parallel()
 	tab := chromiumtest.NewTab(t, chromedp.WindowSize(1400, 1000))
 	dir := t.TempDir()
 	s := start(t, Options{Dir: dir})
-	run, err := dialTemporal(t, s.TemporalAddress(), dir).ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "digits-17", TaskQueue: "nobody"}, "digits")
+	run, err := dialTemporal(t, s.TemporalAddress(), dir).
+		ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "digits-17", TaskQueue: "nobody"}, "digits")
 	if err != nil {
 		t.Fatal(err)
 	}

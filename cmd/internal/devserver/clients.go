@@ -18,12 +18,12 @@ import (
 // NATSOwner is the name with which the owner of the state directory connects to NATS; his token is the password.
 const NATSOwner = "owner"
 
-// maxClients is how many connections NATS takes: a hundred times what builds need, and few enough that strangers do not use up the files that
-// this process may open.
+// maxClients is how many connections NATS takes: a hundred times what builds need, and few enough that strangers do not
+// use up the files that this process may open.
 const maxClients = 1024
 
-// natsClients says who may connect to NATS. Parts of this process, which come over a pipe, and the owner of the state directory may do everything,
-// the workflow worker of a build what it needs, and nobody else anything.
+// natsClients says who may connect to NATS. Parts of this process, which come over a pipe, and the owner of the state
+// directory may do everything, the workflow worker of a build what it needs, and nobody else anything.
 type natsClients struct {
 	keys   *access.Keys
 	logger *slog.Logger
@@ -78,7 +78,8 @@ func (c *natsClients) admit(app wire.App, build string) *url.Userinfo {
 // writeContext writes the configuration with which the nats command connects as the owner.
 func writeContext(dir, address string, keys *access.Keys) error {
 	encoded, err := json.MarshalIndent(map[string]string{
-		"description": "Spillway, state directory " + dir, "url": address, "user": NATSOwner, "password": keys.Token(), "inbox_prefix": "_INBOX_" + NATSOwner,
+		"description": "Spillway, state directory " + dir, "url": address, "user": NATSOwner, "password": keys.Token(),
+		"inbox_prefix": "_INBOX_" + NATSOwner,
 	}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", access.NATSFile, err)
@@ -86,5 +87,6 @@ func writeContext(dir, address string, keys *access.Keys) error {
 	return access.Write(dir, access.NATSFile, string(encoded))
 }
 
-// ofClient says whether a message of NATS's log is about one of its clients: whoever knocks at the port can cause it as often as he likes.
+// ofClient says whether a message of NATS's log is about one of its clients: whoever knocks at the port can cause it as
+// often as he likes.
 func ofClient(format string) bool { return strings.Contains(format, " - cid:") }

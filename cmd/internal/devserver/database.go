@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// shards is the number of Temporal's history shards. It is written into a new database, and an existing one keeps its own for
-	// ever, so it must not be changed. One shard costs 80 ms from start to result where four cost 18 ms.
+	// shards is the number of Temporal's history shards. It is written into a new database, and an existing one keeps its
+	// own for ever, so it must not be changed. One shard costs 80 ms from start to result where four cost 18 ms.
 	shards = 4
 	// cluster is the name of the one Temporal cluster; it too is written into the database.
 	cluster = "active"
@@ -44,9 +44,10 @@ type database struct {
 
 // newDatabase describes the database in the state directory dir.
 //
-// The write-ahead log makes a killed process lose nothing. Its synchronous=normal flushes at checkpoints only, so after a power cut
-// the file is whole but may lack the last transactions; synchronous=full flushes at each commit (https://sqlite.org/pragma.html).
-// More than one connection brings storms of SQLITE_BUSY, since SQLite has one writer at a time.
+// The write-ahead log makes a killed process lose nothing. Its synchronous=normal flushes at checkpoints only, so after
+// a power cut the file is whole but may lack the last transactions; synchronous=full flushes at each commit
+// (https://sqlite.org/pragma.html). More than one connection brings storms of SQLITE_BUSY, since SQLite has one writer
+// at a time.
 func newDatabase(dir string, syncAlways bool) *database {
 	path := filepath.Join(dir, "temporal.db")
 	synchronous := "normal"
@@ -81,7 +82,8 @@ func (d *database) prepare() error {
 		return fmt.Errorf("prepare %s: %w", d.path, err)
 	}
 	if _, err := os.Stat(d.path); err != nil {
-		return fmt.Errorf("prepare %s: the file was removed while this process had it open; start the process again: %w", d.path, err)
+		return fmt.Errorf("prepare %s: the file was removed while this process had it open; start the process again: %w",
+			d.path, err)
 	}
 	ns, err := sqliteschema.NewNamespaceConfig(cluster, Namespace, false, nil)
 	if err != nil {
@@ -94,8 +96,8 @@ func (d *database) prepare() error {
 	return nil
 }
 
-// keepPrivate makes the file, where it is missing, and lets nobody but its owner read it and what lies beside it; SQLite gives what it makes beside the
-// file the rights of the file. Earlier builds left them to the umask.
+// keepPrivate makes the file, where it is missing, and lets nobody but its owner read it and what lies beside it;
+// SQLite gives what it makes beside the file the rights of the file. Earlier builds left them to the umask.
 func (d *database) keepPrivate() error {
 	file, err := os.OpenFile(d.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -114,15 +116,16 @@ func (d *database) keepPrivate() error {
 
 // exclusively calls f with the database's only connection.
 func (d *database) exclusively(f func(sqlplugin.AdminDB) error) error {
-	db, err := sql.NewSQLAdminDB(sqlplugin.DbKindUnknown, d.cfg, resolver.NewNoopResolver(), log.NewNoopLogger(), metrics.NoopMetricsHandler)
+	db, err := sql.NewSQLAdminDB(sqlplugin.DbKindUnknown, d.cfg, resolver.NewNoopResolver(), log.NewNoopLogger(),
+		metrics.NoopMetricsHandler)
 	if err != nil {
 		return fmt.Errorf("open it: %w; if it is damaged, move it away or choose another state directory with --state", err)
 	}
 	return errors.Join(f(db), db.Close())
 }
 
-// prepareSchema makes the schema of an empty database and checks that of another. The schema of a new database is one transaction,
-// so that a process killed on the way leaves an empty database behind and not half a schema.
+// prepareSchema makes the schema of an empty database and checks that of another. The schema of a new database is one
+// transaction, so that a process killed on the way leaves an empty database behind and not half a schema.
 func (d *database) prepareSchema(db sqlplugin.AdminDB) error {
 	tables, err := db.ListTables("")
 	if err != nil {
@@ -156,14 +159,16 @@ func makeSchema(db sqlplugin.AdminDB) error {
 // checkSchema refuses a database that this build's Temporal would misread.
 func checkSchema(db sqlplugin.AdminDB, tables []string) error {
 	if !slices.Contains(tables, "schema_version") {
-		return errors.New("the file is not a database of this program; move it away or choose another state directory with --state")
+		return errors.New("the file is not a database of this program; move it away or choose another state directory " +
+			"with --state")
 	}
 	version, err := db.ReadSchemaVersion(schemaName)
 	if err != nil {
 		return fmt.Errorf("read the schema's version: %w", err)
 	}
 	if version != schemaVersion {
-		return fmt.Errorf("it was made with schema %s and this build needs %s; use the build that made it, or choose another state directory with --state",
+		return fmt.Errorf("it was made with schema %s and this build needs %s; use the build that made it, or choose "+
+			"another state directory with --state",
 			version, schemaVersion)
 	}
 	return nil

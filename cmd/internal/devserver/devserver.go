@@ -1,7 +1,7 @@
 // Package devserver runs a real Temporal server with its web UI and a real NATS JetStream server inside this process.
 //
-// Everything listens on 127.0.0.1 only and keeps its state under one directory, so a server that is started again on that directory
-// goes on where the last one stopped, however it stopped:
+// Everything listens on 127.0.0.1 only and keeps its state under one directory, so a server that is started again on
+// that directory goes on where the last one stopped, however it stopped:
 //
 //	lock            who uses the directory
 //	keys            its credentials (see package access)
@@ -35,8 +35,8 @@ const loopback = "127.0.0.1"
 // Namespace is the Temporal namespace that every server of this package has.
 const Namespace = "default"
 
-// Retention is how long closed runs are kept. An event starts its run exactly once only while that run is retained: a redelivery of
-// the event after that would start it again.
+// Retention is how long closed runs are kept. An event starts its run exactly once only while that run is retained: a
+// redelivery of the event after that would start it again.
 const Retention = 30 * 24 * time.Hour
 
 // MaxPayload is the largest NATS message, in bytes.
@@ -47,8 +47,9 @@ const closeTimeout = 20 * time.Second
 
 // Options says where a server keeps its state and where it listens. Only Dir is required.
 type Options struct {
-	// Dir is the state directory; it is made if it is missing. Only one server at a time may use it. It must not be removed while the
-	// process that served from it lives: Temporal's SQLite driver keeps its one connection open until the process ends.
+	// Dir is the state directory; it is made if it is missing. Only one server at a time may use it. It must not be
+	// removed while the process that served from it lives: Temporal's SQLite driver keeps its one connection open until
+	// the process ends.
 	Dir string
 	// TemporalPort is the port of Temporal's gRPC frontend; 0 takes a free one.
 	TemporalPort int
@@ -58,15 +59,17 @@ type Options struct {
 	NATSPort int
 	// NoUI leaves the web UI out.
 	NoUI bool
-	// SyncAlways flushes every write of NATS and of SQLite to the disk before it is acknowledged. Without it, a killed process loses
-	// nothing, but a power cut may lose what was acknowledged last: the last transactions of Temporal and up to two minutes of NATS.
+	// SyncAlways flushes every write of NATS and of SQLite to the disk before it is acknowledged. Without it, a killed
+	// process loses nothing, but a power cut may lose what was acknowledged last: the last transactions of Temporal and up
+	// to two minutes of NATS.
 	SyncAlways bool
 	// Locked is called once the directory is this server's alone and before anything of it is used; nil does nothing.
 	Locked func() error
 	// Logger receives what the servers log as an error; nil discards it.
 	Logger *slog.Logger
 
-	// unfair makes Temporal serve tasks in the order in which they came, as it did until 2026-11-22; for tests of databases from before.
+	// unfair makes Temporal serve tasks in the order in which they came, as it did until 2026-11-22; for tests of
+	// databases from before.
 	unfair bool
 }
 
@@ -77,7 +80,8 @@ func (o Options) validate() error {
 	}
 	for _, p := range o.ports() {
 		if p.port < 0 || p.port > 65535 {
-			return fmt.Errorf("start the embedded servers: %s is %d; a port lies in 1 to 65535, and 0 takes a free one", p.name, p.port)
+			return fmt.Errorf("start the embedded servers: %s is %d; a port lies in 1 to 65535, and 0 takes a free one", p.name,
+				p.port)
 		}
 	}
 	return nil
@@ -105,9 +109,10 @@ type Server struct {
 	closed chan struct{}
 }
 
-// Start starts the servers and returns once a workflow can be started and a message be published. A *PortError says that a configured
-// port is taken, a *DirError that the state directory cannot be used. When ctx ends first, Start stops what it had started and returns
-// ctx's error; afterwards ctx has no effect on the server, which runs until Close.
+// Start starts the servers and returns once a workflow can be started and a message be published. A *PortError says
+// that a configured port is taken, a *DirError that the state directory cannot be used. When ctx ends first, Start
+// stops what it had started and returns ctx's error; afterwards ctx has no effect on the server, which runs until
+// Close.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -164,8 +169,8 @@ func (s *Server) start(ctx context.Context, o Options) error {
 // Keys are the credentials of the state directory.
 func (s *Server) Keys() *access.Keys { return s.keys }
 
-// DialTemporal connects to Temporal's gRPC frontend with all rights, for requests as they come; the caller closes the connection. Temporal's SDK
-// connects with the owner's token as its API key, and without TLS.
+// DialTemporal connects to Temporal's gRPC frontend with all rights, for requests as they come; the caller closes the
+// connection. Temporal's SDK connects with the owner's token as its API key, and without TLS.
 func (s *Server) DialTemporal() (*grpc.ClientConn, error) {
 	return gate{s.keys}.dial(s.temporal.address)
 }
@@ -181,12 +186,12 @@ func (s *Server) UIURL() string {
 	return s.ui.url
 }
 
-// NATSURL is the address for NATS clients of other processes, such as nats://127.0.0.1:4222. They show NATSOwner and the owner's token, or what
-// AdmitBuild has given them.
+// NATSURL is the address for NATS clients of other processes, such as nats://127.0.0.1:4222. They show NATSOwner and
+// the owner's token, or what AdmitBuild has given them.
 func (s *Server) NATSURL() string { return s.nats.url }
 
-// AdmitBuild lets the workflow worker of a build connect to NATS and returns the address for it, which holds its password. It may do what
-// wire.BuildSubjects says.
+// AdmitBuild lets the workflow worker of a build connect to NATS and returns the address for it, which holds its
+// password. It may do what wire.BuildSubjects says.
 func (s *Server) AdmitBuild(app wire.App, build string) (*url.URL, error) {
 	address, err := url.Parse(s.nats.url)
 	if err != nil {
@@ -204,8 +209,9 @@ func (s *Server) NATSInProcess() nats.InProcessConnProvider { return s.nats.serv
 // ErrClosed is Check's answer once Close has been called.
 var ErrClosed = errors.New("the embedded servers are closed")
 
-// Check reports whether Temporal's frontend serves requests and NATS accepts connections. It waits no longer than ctx, and a second
-// at most for NATS. A service of Temporal's that has failed for good is reported for ever: the process must be started again.
+// Check reports whether Temporal's frontend serves requests and NATS accepts connections. It waits no longer than ctx,
+// and a second at most for NATS. A service of Temporal's that has failed for good is reported for ever: the process
+// must be started again.
 func (s *Server) Check(ctx context.Context) error {
 	select {
 	case <-s.closed:
@@ -221,12 +227,12 @@ func (s *Server) Check(ctx context.Context) error {
 	return nil
 }
 
-// Close stops the servers, letting running requests end, and frees the ports and the state directory. It takes 20 seconds at most;
-// what has not stopped by then is named in the error, and the state directory stays locked until the process ends. Calls after the
-// first return what the first returned.
+// Close stops the servers, letting running requests end, and frees the ports and the state directory. It takes 20
+// seconds at most; what has not stopped by then is named in the error, and the state directory stays locked until the
+// process ends. Calls after the first return what the first returned.
 //
-// About a hundred goroutines stay until the process ends: Temporal never stops some workers of its own system workflows, which go on
-// trying the closed port every few seconds, and its SQLite driver keeps one connection.
+// About a hundred goroutines stay until the process ends: Temporal never stops some workers of its own system
+// workflows, which go on trying the closed port every few seconds, and its SQLite driver keeps one connection.
 func (s *Server) Close() error { return s.close() }
 
 func (s *Server) shutdown() error {

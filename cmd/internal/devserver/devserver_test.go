@@ -184,7 +184,8 @@ func publish(t *testing.T, nc *nats.Conn, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "EVENTS", Subjects: []string{"events.>"}}); err != nil {
+	if _, err := js.CreateOrUpdateStream(t.Context(),
+		jetstream.StreamConfig{Name: "EVENTS", Subjects: []string{"events.>"}}); err != nil {
 		t.Fatalf("make a stream: %v", err)
 	}
 	if _, err := js.Publish(t.Context(), "events.one", []byte(id), jetstream.WithMsgID(id)); err != nil {
@@ -348,7 +349,8 @@ func TestCloseLeavesNoListener(t *testing.T) {
 	}
 	c := dialTemporal(t, s.TemporalAddress(), dir)
 	defer c.Close()
-	ns, err := c.WorkflowService().DescribeNamespace(t.Context(), &workflowservice.DescribeNamespaceRequest{Namespace: Namespace})
+	ns, err := c.WorkflowService().DescribeNamespace(t.Context(),
+		&workflowservice.DescribeNamespaceRequest{Namespace: Namespace})
 	if err != nil || ns.GetConfig().GetWorkflowExecutionRetentionTtl().AsDuration() != Retention {
 		t.Errorf("retention: got %v, error %v; want %v", ns.GetConfig().GetWorkflowExecutionRetentionTtl(), err, Retention)
 	}
@@ -359,7 +361,10 @@ func TestCloseLeavesNoListener(t *testing.T) {
 	if err := s.Check(t.Context()); !errors.Is(err, ErrClosed) {
 		t.Errorf("Check of a closed server: got %v, want %v", err, ErrClosed)
 	}
-	for _, address := range []string{s.TemporalAddress(), strings.TrimPrefix(s.UIURL(), "http://"), strings.TrimPrefix(s.NATSURL(), "nats://")} {
+	for _, address := range []string{
+		s.TemporalAddress(), strings.TrimPrefix(s.UIURL(), "http://"),
+		strings.TrimPrefix(s.NATSURL(), "nats://"),
+	} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 		if err == nil {
 			_ = conn.Close()
@@ -392,7 +397,8 @@ func TestTakenPortsAreRefusedByName(t *testing.T) {
 			if !errors.As(err, &refused) || refused.Name != tt.name || refused.Port != taken {
 				t.Fatalf("Start: got %v, want a PortError of %s", err, tt.name)
 			}
-			want := fmt.Sprintf("%[1]s %[2]d is taken; stop the program that listens on it or choose another with --%[1]s (0 takes a free one)", tt.name, taken)
+			want := fmt.Sprintf("%[1]s %[2]d is taken; stop the program that listens on it or choose another with --%[1]s (0 "+
+				"takes a free one)", tt.name, taken)
 			if err.Error() != want {
 				t.Errorf("message: got %q, want %q", err, want)
 			}
@@ -414,7 +420,8 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	foreign := t.TempDir()
-	if err := os.WriteFile(filepath.Join(foreign, "temporal.db"), bytes.Repeat([]byte("not a database. "), 256), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(foreign, "temporal.db"), bytes.Repeat([]byte("not a database. "), 256),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -424,8 +431,16 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	}{
 		{"no directory", Options{}, "choose one with --state"},
 		{"a port out of range", Options{Dir: foreign, UIPort: 70000}, "ui-port is 70000; a port lies in 1 to 65535"},
-		{"a directory below a file", Options{Dir: filepath.Join(file, "state")}, "make it writable or choose another with --state"},
-		{"a database of another program", Options{Dir: foreign}, "move it away or choose another state directory with --state"},
+		{
+			"a directory below a file",
+			Options{Dir: filepath.Join(file, "state")},
+			"make it writable or choose another with --state",
+		},
+		{
+			"a database of another program",
+			Options{Dir: foreign},
+			"move it away or choose another state directory with --state",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitedFiles says, in the environment of a test binary, that it may limit the size of its files: the limit is the whole process's.
+// limitedFiles says, in the environment of a test binary, that it may limit the size of its files: the limit is the
+// whole process's.
 const limitedFiles = "SPILLWAY_TEST_LIMITED_FILES"
 
 // A file that may not grow fails as a full disk does, and needs no disk of its own.

@@ -37,7 +37,10 @@ func openDoor(t *testing.T, s *Server, pid int, logger *slog.Logger) client.Opti
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := door.Open(t.Context(), door.Options{Temporal: behind, Namespace: Namespace, App: "app", Build: "1", Logger: logger})
+	d, err := door.Open(t.Context(), door.Options{
+		Temporal: behind, Namespace: Namespace, App: "app", Build: "1",
+		Logger: logger,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +49,10 @@ func openDoor(t *testing.T, s *Server, pid int, logger *slog.Logger) client.Opti
 		_ = behind.Close()
 	})
 	d.Admit(pid)
-	return client.Options{HostPort: d.Address(), Namespace: Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))}
+	return client.Options{
+		HostPort: d.Address(), Namespace: Namespace,
+		Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	}
 }
 
 // ordering is a pipeline of one task and one child, which asks and is asked by signal.
@@ -64,7 +70,10 @@ func ordering(ctx workflow.Context, in string) (out string, err error) {
 	if err := child.Get(ctx, nil); err != nil {
 		return "", err
 	}
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: "app@1/upper", StartToCloseTimeout: time.Minute})
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           "app@1/upper",
+		StartToCloseTimeout: time.Minute,
+	})
 	return out, workflow.ExecuteActivity(ctx, "upper", in).Get(ctx, &out)
 }
 
@@ -98,7 +107,8 @@ func TestAWorkflowWorkerWorksThroughItsDoor(t *testing.T) {
 		}
 		defer w.Stop()
 	}
-	run, err := owner.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "app-a", TaskQueue: "app@1"}, "ordering", "spill")
+	run, err := owner.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "app-a", TaskQueue: "app@1"},
+		"ordering", "spill")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +129,8 @@ func TestAttackABuildReachesItsOwnRunsOnly(t *testing.T) {
 	s := start(t, Options{Dir: dir, NoUI: true})
 	owner := dialTemporal(t, s.TemporalAddress(), dir)
 	defer owner.Close()
-	other, err := owner.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "other-a", TaskQueue: "other@2"}, "pipeline")
+	other, err := owner.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "other-a", TaskQueue: "other@2"},
+		"pipeline")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,19 +164,26 @@ func TestAttackABuildReachesItsOwnRunsOnly(t *testing.T) {
 	_, err = poll("other@2")
 	refused("take another's task", err)
 
-	if _, err := owner.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "app-a", TaskQueue: "app@1"}, "ordering", "spill"); err != nil {
+	if _, err := owner.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "app-a", TaskQueue: "app@1"},
+		"ordering", "spill"); err != nil {
 		t.Fatal(err)
 	}
 	task, err := poll("app@1")
 	if err != nil {
 		t.Fatalf("take its own task: %v", err)
 	}
-	answer := &workflowservice.RespondWorkflowTaskCompletedRequest{Namespace: Namespace, TaskToken: task.GetTaskToken(), Commands: []*commandpb.Command{{
-		CommandType: enums.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK,
-		Attributes: &commandpb.Command_ScheduleActivityTaskCommandAttributes{ScheduleActivityTaskCommandAttributes: &commandpb.ScheduleActivityTaskCommandAttributes{
-			ActivityId: "a", ActivityType: &commonpb.ActivityType{Name: "run"}, TaskQueue: &taskqueuepb.TaskQueue{Name: "other@2/stage.pool"},
+	answer := &workflowservice.RespondWorkflowTaskCompletedRequest{
+		Namespace: Namespace, TaskToken: task.GetTaskToken(),
+		Commands: []*commandpb.Command{{
+			CommandType: enums.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK,
+			Attributes: &commandpb.Command_ScheduleActivityTaskCommandAttributes{
+				ScheduleActivityTaskCommandAttributes: &commandpb.ScheduleActivityTaskCommandAttributes{
+					ActivityId: "a", ActivityType: &commonpb.ActivityType{Name: "run"},
+					TaskQueue: &taskqueuepb.TaskQueue{Name: "other@2/stage.pool"},
+				},
+			},
 		}},
-	}}}
+	}
 	_, err = raw.RespondWorkflowTaskCompleted(t.Context(), answer)
 	refused("order a task of another's stage", err)
 	answer.Commands, answer.TaskToken = nil, append([]byte{}, task.GetTaskToken()[1:]...)
@@ -186,7 +204,8 @@ func (l lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestAttackADoorIsForOneProcess comes to the door of another process, which ends the connection and says so in the log.
+// TestAttackADoorIsForOneProcess comes to the door of another process, which ends the connection and says so in the
+// log.
 func TestAttackADoorIsForOneProcess(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -200,13 +219,15 @@ func TestAttackADoorIsForOneProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = connection.Close() }()
-	_, err = workflowservice.NewWorkflowServiceClient(connection).GetSystemInfo(t.Context(), &workflowservice.GetSystemInfoRequest{})
+	_, err = workflowservice.NewWorkflowServiceClient(connection).
+		GetSystemInfo(t.Context(), &workflowservice.GetSystemInfoRequest{})
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("another process than the worker: got %v, want that the connection ends", err)
 	}
 	select {
 	case line := <-told:
-		if !strings.Contains(line, "another process than the workflow worker") || !strings.Contains(line, fmt.Sprintf("pid=%d ", os.Getpid())) {
+		if !strings.Contains(line, "another process than the workflow worker") ||
+			!strings.Contains(line, fmt.Sprintf("pid=%d ", os.Getpid())) {
 			t.Errorf("the log says %q, want who came", line)
 		}
 	case <-time.After(5 * time.Minute):

@@ -89,7 +89,8 @@ func serveOrders(tb testing.TB, c client.Client) worker.Worker {
 func (s *served) serveTasks(tb testing.TB, c client.Client, parallel int) worker.Worker {
 	tb.Helper()
 	w := worker.New(c, tasksQueue, worker.Options{
-		DisableWorkflowWorker: true, MaxConcurrentActivityExecutionSize: parallel, MaxConcurrentActivityTaskPollers: min(parallel, 4),
+		DisableWorkflowWorker: true, MaxConcurrentActivityExecutionSize: parallel,
+		MaxConcurrentActivityTaskPollers: min(parallel, 4),
 	})
 	w.RegisterActivityWithOptions(s.serve, activity.RegisterOptions{Name: "serve"})
 	if err := w.Start(); err != nil {
@@ -122,8 +123,8 @@ func awaitBacklog(tb testing.TB, c client.Client, queue string, kind client.Task
 	}
 }
 
-// TestWhatWaitsInADatabaseFromBeforeFairnessIsServedOnce leaves tasks of both kinds waiting in servers without fairness, with it, without it again and
-// with it again.
+// TestWhatWaitsInADatabaseFromBeforeFairnessIsServedOnce leaves tasks of both kinds waiting in servers without
+// fairness, with it, without it again and with it again.
 func TestWhatWaitsInADatabaseFromBeforeFairnessIsServedOnce(t *testing.T) {
 	t.Parallel()
 	const each = 60
@@ -140,7 +141,8 @@ func TestWhatWaitsInADatabaseFromBeforeFairnessIsServedOnce(t *testing.T) {
 		orders := serveOrders(t, c)
 		key := fmt.Sprint("tasks", i)
 		note(startOrders(t, c, key, each, temporal.Priority{PriorityKey: 1 + i, FairnessKey: key}))
-		awaitBacklog(t, c, tasksQueue, client.TaskQueueTypeActivity, int64(each*(2*i+1))) // with those whose workflows waited before
+		// with those whose workflows waited before
+		awaitBacklog(t, c, tasksQueue, client.TaskQueueTypeActivity, int64(each*(2*i+1)))
 		orders.Stop()
 		key = fmt.Sprint("workflows", i)
 		note(startOrders(t, c, key, each, temporal.Priority{FairnessKey: key}))
@@ -170,7 +172,8 @@ func awaitOrders(tb testing.TB, c client.Client, names []string) {
 	}
 }
 
-// TestTasksAreServedByPriorityThenInTurnByKey lets tasks of a flood wait, then some of another key and some of a higher priority.
+// TestTasksAreServedByPriorityThenInTurnByKey lets tasks of a flood wait, then some of another key and some of a higher
+// priority.
 func TestTasksAreServedByPriorityThenInTurnByKey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -197,7 +200,8 @@ func TestTasksAreServedByPriorityThenInTurnByKey(t *testing.T) {
 	}
 	// Order is loose by what is read ahead, not by half of the flood.
 	if late, small := last("late"), last("small"); late > 2*few || small > flood/2 {
-		t.Errorf("the last of the late was served as number %d and that of the small pipeline as %d of %d, want up to %d and %d:\n%v",
+		t.Errorf("the last of the late was served as number %d and that of the small pipeline as %d of %d, want up to %d "+
+			"and %d:\n%v",
 			late, small, len(served.names), 2*few, flood/2, served.names)
 	}
 }

@@ -29,8 +29,8 @@ const authorizationHeader = "authorization"
 // maxAnswer bounds an answer of Temporal, in bytes; it is the bound of Temporal's SDK.
 const maxAnswer = 128 << 20
 
-// gate stands before Temporal's frontend and lets the owner in, who may do everything. Behind the inner frontend, which only Temporal's own
-// services reach, everybody comes as the owner.
+// gate stands before Temporal's frontend and lets the owner in, who may do everything. Behind the inner frontend, which
+// only Temporal's own services reach, everybody comes as the owner.
 type gate struct{ keys *access.Keys }
 
 var (
@@ -47,10 +47,13 @@ func (g gate) GetClaims(info *authorization.AuthInfo) (*authorization.Claims, er
 }
 
 // Authorize lets who has all rights do everything, and nobody anything. Its error is what the caller reads.
-func (gate) Authorize(_ context.Context, claims *authorization.Claims, _ *authorization.CallTarget) (authorization.Result, error) {
+func (gate) Authorize(
+	_ context.Context, claims *authorization.Claims, _ *authorization.CallTarget,
+) (authorization.Result, error) {
 	if claims == nil || claims.System&authorization.RoleAdmin == 0 {
 		return authorization.Result{Decision: authorization.DecisionDeny}, status.Error(codes.PermissionDenied,
-			"this engine's Temporal takes its owner's token only: send \"authorization: Bearer TOKEN\" with the token in the file "+access.TokenFile+
+			"this engine's Temporal takes its owner's token only: send \"authorization: Bearer TOKEN\" with the token "+
+				"in the file "+access.TokenFile+
 				" of the state directory; for the temporal CLI set TEMPORAL_CONFIG_FILE to the file "+access.TemporalFile+" there")
 	}
 	return authorization.Result{Decision: authorization.DecisionAllow}, nil
@@ -60,7 +63,8 @@ func (gate) Authorize(_ context.Context, claims *authorization.Claims, _ *author
 func (g gate) dial(address string) (*grpc.ClientConn, error) {
 	header := "Bearer " + g.keys.Token()
 	show := func(
-		ctx context.Context, method string, request, answer any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
+		ctx context.Context, method string, request, answer any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		options ...grpc.CallOption,
 	) error {
 		headers, _ := metadata.FromOutgoingContext(ctx) // a copy
 		if headers == nil {
@@ -83,8 +87,8 @@ func (g gate) dial(address string) (*grpc.ClientConn, error) {
 // innerName is the name under which Temporal's services know each other.
 const innerName = "temporal.spillway.internal"
 
-// innerTLS lets Temporal's services talk to each other and to nobody else: they have one certificate, made anew at each start, whose key never
-// leaves the memory of this process. The frontend's port has none: a token is asked for there.
+// innerTLS lets Temporal's services talk to each other and to nobody else: they have one certificate, made anew at each
+// start, whose key never leaves the memory of this process. The frontend's port has none: a token is asked for there.
 func innerTLS() (encryption.TLSConfigProvider, error) {
 	fail := func(err error) error { return fmt.Errorf("make the certificate of temporal's services: %w", err) }
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TestCloseLeavesNoGoroutineOfOurs looks at the stacks of the whole process, so it must not run beside other tests. What it lets pass
-// are the workers of Temporal's own system workflows, which Temporal never stops, with their connections, and SQLite's connection.
+// TestCloseLeavesNoGoroutineOfOurs looks at the stacks of the whole process, so it must not run beside other tests.
+// What it lets pass are the workers of Temporal's own system workflows, which Temporal never stops, with their
+// connections, and SQLite's connection.
 func TestCloseLeavesNoGoroutineOfOurs(t *testing.T) {
 	s := start(t, Options{Dir: t.TempDir()})
 	get(t, s, "/api/v1/namespaces/default")
@@ -20,7 +21,9 @@ func TestCloseLeavesNoGoroutineOfOurs(t *testing.T) {
 	nc.Close()
 	stop(t, s)
 
-	ours := regexp.MustCompile(`spillway/cmd/internal/devserver\.[^T]\S*|nats-server/v2/server\.\S+|nats-io/nats\.go\.\S+|net/http\.\(\*Server\)\.\S+|temporal\.io/server/service/\S+`)
+	ours := regexp.MustCompile(
+		`spillway/cmd/internal/devserver\.[^T]\S*|nats-server/v2/server\.\S+|nats-io/nats\.go\.\S+|` +
+			`net/http\.\(\*Server\)\.\S+|temporal\.io/server/service/\S+`)
 	var left []string
 	for range 50 { // connections take a moment to end
 		var profile bytes.Buffer

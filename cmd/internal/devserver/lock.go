@@ -30,7 +30,8 @@ var ErrDirInUse = errors.New("in use")
 func (e *DirError) Error() string {
 	switch {
 	case !errors.Is(e.Err, ErrDirInUse):
-		return fmt.Sprintf("state directory %s cannot be used: %v; make it writable or choose another with --state", e.Dir, e.Err)
+		return fmt.Sprintf("state directory %s cannot be used: %v; make it writable or choose another with --state", e.Dir,
+			e.Err)
 	case e.PID == 0:
 		return fmt.Sprintf("state directory %s is in use by another process; stop it or choose another with --state", e.Dir)
 	default:
@@ -41,8 +42,8 @@ func (e *DirError) Error() string {
 // Unwrap returns the cause.
 func (e *DirError) Unwrap() error { return e.Err }
 
-// dirLock is the right to use a state directory. The kernel takes it back when the process ends, however it ends, so a lock never
-// outlives its owner.
+// dirLock is the right to use a state directory. The kernel takes it back when the process ends, however it ends, so a
+// lock never outlives its owner.
 type dirLock struct {
 	file *os.File
 }
@@ -69,8 +70,8 @@ func lockDir(dir string) (*dirLock, error) {
 	return l, nil
 }
 
-// lockTries is how often a lock that another process has is asked for, with lockGap between: a command that looks whether an engine lives has it
-// for a moment (access.EngineLives).
+// lockTries is how often a lock that another process has is asked for, with lockGap between: a command that looks
+// whether an engine lives has it for a moment (access.EngineLives).
 const (
 	lockTries = 10
 	lockGap   = 10 * time.Millisecond

@@ -15,8 +15,8 @@ import (
 	"go.temporal.io/server/common/log/tag"
 )
 
-// fatality keeps the first failure that a server calls fatal. As programs of their own the servers would exit there; here the
-// goroutine that failed ends and the process lives to report it.
+// fatality keeps the first failure that a server calls fatal. As programs of their own the servers would exit there;
+// here the goroutine that failed ends and the process lives to report it.
 type fatality struct {
 	mu  sync.Mutex
 	err error
@@ -37,7 +37,8 @@ func (f *fatality) cause() error {
 	return f.err
 }
 
-// run calls work, which a fatal failure may end together with its goroutine, and returns that failure or else work's error.
+// run calls work, which a fatal failure may end together with its goroutine, and returns that failure or else work's
+// error.
 func (f *fatality) run(work func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -61,8 +62,8 @@ func (f *fatality) run(work func() error) error {
 // refusalMessage is how Temporal logs that a request was not authorized.
 const refusalMessage = "Authorization error"
 
-// temporalLog passes Temporal's errors on; its warnings are too many to be of use. While Temporal stops, its services complain of each
-// other's absence: that is passed on at Debug.
+// temporalLog passes Temporal's errors on; its warnings are too many to be of use. While Temporal stops, its services
+// complain of each other's absence: that is passed on at Debug.
 type temporalLog struct {
 	logger   *slog.Logger
 	fatal    *fatality

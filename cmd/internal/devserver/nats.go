@@ -19,13 +19,15 @@ import (
 )
 
 const (
-	// natsStartTimeout bounds the start of NATS: about 12 ms when its store is empty, longer when it recovers large streams.
+	// natsStartTimeout bounds the start of NATS: about 12 ms when its store is empty, longer when it recovers large
+	// streams.
 	natsStartTimeout = 30 * time.Second
 	// natsCheckTimeout bounds the check of NATS.
 	natsCheckTimeout = time.Second
 	// recoverPause is the time between two looks at whether the store still writes.
 	recoverPause = 2 * time.Second
-	// mostTries is how often the store is opened anew for the sake of a stream that could not be read: it may be damaged, and the others must go on.
+	// mostTries is how often the store is opened anew for the sake of a stream that could not be read: it may be damaged,
+	// and the others must go on.
 	mostTries = 30
 )
 
@@ -46,7 +48,8 @@ type natsServer struct {
 	recovered chan struct{} // closed when recoverStore has ended; nil before it began
 }
 
-// startNATS starts NATS on o.NATSPort and returns once it accepts connections. A server that comes with an error is to be stopped.
+// startNATS starts NATS on o.NATSPort and returns once it accepts connections. A server that comes with an error is to
+// be stopped.
 func startNATS(ctx context.Context, o Options, keys *access.Keys) (*natsServer, error) {
 	r, err := reserve(ctx, o.NATSPort)
 	if err != nil {
@@ -92,7 +95,8 @@ func startNATS(ctx context.Context, o Options, keys *access.Keys) (*natsServer, 
 	clients.open(door)
 	n.damaged = n.shut()
 	if len(n.damaged) > 0 {
-		n.logger.ErrorContext(ctx, "nats cannot read streams that are on the disk; those that the engine needs are made with what is left of them", "streams", n.damaged)
+		n.logger.ErrorContext(ctx, "nats cannot read streams that are on the disk; those that the engine needs are made "+
+			"with what is left of them", "streams", n.damaged)
 	}
 	n.recovered = make(chan struct{})
 	go n.recoverStore()
@@ -107,7 +111,8 @@ func (n *natsServer) check(ctx context.Context) error {
 // writes reports that the store is closed, or else the first stream that has failed to write.
 func (n *natsServer) writes() error {
 	if !n.server.JetStreamEnabled() {
-		return errors.New("its JetStream store is off; see the log for why, and look at the free space of the state directory")
+		return errors.New("its JetStream store is off; see the log for why, and look at the free space of the " +
+			"state directory")
 	}
 	for _, e := range n.unhealthy("write error") {
 		return fmt.Errorf("%s; make room in the state directory: it is tried again every %v", e.Error, recoverPause)
@@ -125,20 +130,22 @@ func (n *natsServer) shut() (streams []string) {
 
 // unhealthy lists what NATS says of streams in words that contain symptom.
 func (n *natsServer) unhealthy(symptom string) []natsserver.HealthzError {
-	return slices.DeleteFunc(n.server.Healthz(&natsserver.HealthzOptions{Details: true}).Errors, func(e natsserver.HealthzError) bool {
-		return e.Type != natsserver.HealthzErrorStream || !strings.Contains(e.Error, symptom)
-	})
+	return slices.DeleteFunc(n.server.Healthz(&natsserver.HealthzOptions{Details: true}).Errors,
+		func(e natsserver.HealthzError) bool {
+			return e.Type != natsserver.HealthzErrorStream || !strings.Contains(e.Error, symptom)
+		})
 }
 
-// lost names the streams that are not open and were at the start: opening the store failed for them, as it does on a full disk.
+// lost names the streams that are not open and were at the start: opening the store failed for them, as it does on a
+// full disk.
 func (n *natsServer) lost() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.DeleteFunc(n.shut(), func(stream string) bool { return slices.Contains(n.damaged, stream) })
 }
 
-// setAside takes the description of a stream that could not be read at the start out of the way of whoever makes the stream again: NATS writes
-// none where there is one. What the stream holds stays.
+// setAside takes the description of a stream that could not be read at the start out of the way of whoever makes the
+// stream again: NATS writes none where there is one. What the stream holds stays.
 func (n *natsServer) setAside(stream string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -158,8 +165,9 @@ func (n *natsServer) streamDir(stream string) string {
 	return filepath.Join(n.store.StoreDir, "jetstream", natsserver.DEFAULT_GLOBAL_ACCOUNT, "streams", stream)
 }
 
-// recoverStore opens the store anew whenever a stream has failed to write, or to open, until stop. NATS refuses everything to such a stream from then on, even
-// when the disk has room again; opened anew it has all that it ever acknowledged.
+// recoverStore opens the store anew whenever a stream has failed to write, or to open, until stop. NATS refuses
+// everything to such a stream from then on, even when the disk has room again; opened anew it has all that it ever
+// acknowledged.
 func (n *natsServer) recoverStore() {
 	defer close(n.recovered)
 	lately := mostTries // how often the store was opened since it last wrote badly; mostTries before it ever did
@@ -206,7 +214,8 @@ func (n *natsServer) reopen() error {
 	return n.server.EnableJetStream(&store)
 }
 
-// ready waits until NATS accepts connections, no longer than ctx and limit, and reports whether it keeps what is published.
+// ready waits until NATS accepts connections, no longer than ctx and limit, and reports whether it keeps what is
+// published.
 func (n *natsServer) ready(ctx context.Context, limit time.Duration) error {
 	if d, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(d))

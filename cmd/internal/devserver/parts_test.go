@@ -116,11 +116,14 @@ func TestADatabaseOfAnotherSchemaIsRefused(t *testing.T) {
 	if err := d.prepare(); err != nil {
 		t.Errorf("prepare a prepared database: %v", err)
 	}
-	err := d.exclusively(func(db sqlplugin.AdminDB) error { return db.UpdateSchemaVersion(schemaName, "0.1+0.1", "0.1+0.1") })
+	err := d.exclusively(func(db sqlplugin.AdminDB) error {
+		return db.UpdateSchemaVersion(schemaName, "0.1+0.1", "0.1+0.1")
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.prepare(); err == nil || !strings.Contains(err.Error(), "it was made with schema 0.1+0.1 and this build needs "+schemaVersion) {
+	if err := d.prepare(); err == nil || !strings.Contains(err.Error(),
+		"it was made with schema 0.1+0.1 and this build needs "+schemaVersion) {
 		t.Errorf("prepare a database of schema 0.1: got %v", err)
 	}
 }

@@ -22,15 +22,18 @@ type PortError struct {
 // Error implements error.
 func (e *PortError) Error() string {
 	if !errors.Is(e.Err, syscall.EADDRINUSE) {
-		return fmt.Sprintf("%[1]s %[2]d cannot be listened on: %[3]v; choose another with --%[1]s (0 takes a free one)", e.Name, e.Port, e.Err)
+		return fmt.Sprintf("%[1]s %[2]d cannot be listened on: %[3]v; choose another with --%[1]s (0 takes a free one)",
+			e.Name, e.Port, e.Err)
 	}
-	return fmt.Sprintf("%[1]s %[2]d is taken; stop the program that listens on it or choose another with --%[1]s (0 takes a free one)", e.Name, e.Port)
+	return fmt.Sprintf("%[1]s %[2]d is taken; stop the program that listens on it or choose another with --%[1]s (0 "+
+		"takes a free one)", e.Name, e.Port)
 }
 
 // Unwrap returns the cause.
 func (e *PortError) Unwrap() error { return e.Err }
 
-// FreePort returns a loopback TCP port that was free a moment ago. Nothing keeps it free, so prefer a server that is given port 0.
+// FreePort returns a loopback TCP port that was free a moment ago. Nothing keeps it free, so prefer a server that is
+// given port 0.
 func FreePort(ctx context.Context) (int, error) {
 	l, err := listen(ctx, 0)
 	if err != nil {
@@ -39,8 +42,9 @@ func FreePort(ctx context.Context) (int, error) {
 	return portOf(l), l.Close()
 }
 
-// ChoosePort returns preferred when nothing listens on that loopback TCP port, and otherwise a free one with taken true. Zero prefers
-// none. An error means that there is no free port, or that preferred cannot be listened on for another reason than being taken.
+// ChoosePort returns preferred when nothing listens on that loopback TCP port, and otherwise a free one with taken
+// true. Zero prefers none. An error means that there is no free port, or that preferred cannot be listened on for
+// another reason than being taken.
 func ChoosePort(ctx context.Context, preferred int) (port int, taken bool, err error) {
 	if preferred == 0 {
 		port, err = FreePort(ctx)

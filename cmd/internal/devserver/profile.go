@@ -7,7 +7,8 @@ import (
 	"github.com/spillway-ml/spillway/activities/access"
 )
 
-// writeProfile writes the configuration with which the temporal command connects as the owner. An API key alone would make it ask for TLS.
+// writeProfile writes the configuration with which the temporal command connects as the owner. An API key alone would
+// make it ask for TLS.
 func writeProfile(dir, address string, keys *access.Keys) error {
 	return access.Write(dir, access.TemporalFile, fmt.Sprintf(
 		"[profile.default]\naddress = %s\nnamespace = %s\napi_key = %s\n\n[profile.default.tls]\ndisabled = true",

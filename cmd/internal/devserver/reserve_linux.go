@@ -9,9 +9,10 @@ import (
 
 // reservation keeps a loopback TCP port for a server that can only be told a number.
 //
-// It is a socket that is bound and never listens. On Linux such a socket has two properties: as long as it is open the kernel gives
-// its port to nobody who asks for a free one, and a listener that asks for the port by number gets it all the same, both having set
-// SO_REUSEADDR, as Go's listeners do. So nothing can slip in between choosing the port and listening on it.
+// It is a socket that is bound and never listens. On Linux such a socket has two properties: as long as it is open the
+// kernel gives its port to nobody who asks for a free one, and a listener that asks for the port by number gets it all
+// the same, both having set SO_REUSEADDR, as Go's listeners do. So nothing can slip in between choosing the port and
+// listening on it.
 type reservation struct {
 	fd, port int
 }

@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// reservation keeps a loopback TCP port for a server that can only be told a number, by listening on it until handOver. Between that
-// and the server's own listen another program could take the port; see reserve_linux.go for where that cannot happen.
+// reservation keeps a loopback TCP port for a server that can only be told a number, by listening on it until handOver.
+// Between that and the server's own listen another program could take the port; see reserve_linux.go for where that
+// cannot happen.
 type reservation struct {
 	port  int
 	close func() error

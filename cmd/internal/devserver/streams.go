@@ -8,9 +8,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Streams returns js so that no stream is made while NATS opens its store anew, and none that is on the disk is made with a first sequence.
-// NATS says of streams that it has not read yet that there are none. Whoever makes such a one gets what is stored, unless a first sequence is
-// asked for: then NATS deletes what comes before it. So such a one goes on with the sequence that it has.
+// Streams returns js so that no stream is made while NATS opens its store anew, and none that is on the disk is made
+// with a first sequence. NATS says of streams that it has not read yet that there are none. Whoever makes such a one
+// gets what is stored, unless a first sequence is asked for: then NATS deletes what comes before it. So such a one goes
+// on with the sequence that it has.
 func (s *Server) Streams(js jetstream.JetStream) jetstream.JetStream {
 	return &streams{js, s.nats}
 }
@@ -21,7 +22,8 @@ type streams struct {
 	nats *natsServer
 }
 
-// hold keeps the store open until release is called, and has what is left of a damaged stream be part of the one that is made.
+// hold keeps the store open until release is called, and has what is left of a damaged stream be part of the one that
+// is made.
 func (s *streams) hold(stream string) (release func(), err error) {
 	s.nats.opening.RLock()
 	if err := s.nats.setAside(stream); err != nil {
@@ -67,7 +69,9 @@ func (s *streams) CreateKeyValue(ctx context.Context, config jetstream.KeyValueC
 }
 
 // CreateOrUpdateKeyValue is that of JetStream.
-func (s *streams) CreateOrUpdateKeyValue(ctx context.Context, config jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+func (s *streams) CreateOrUpdateKeyValue(
+	ctx context.Context, config jetstream.KeyValueConfig,
+) (jetstream.KeyValue, error) {
 	release, err := s.hold("KV_" + config.Bucket)
 	if err != nil {
 		return nil, err

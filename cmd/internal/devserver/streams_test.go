@@ -21,7 +21,8 @@ func (opening) Stream(context.Context, string) (jetstream.Stream, error) {
 	return nil, jetstream.ErrStreamNotFound
 }
 
-// TestNoStreamIsMadeInThePlaceOfOneThatIsNotOpenYet has whoever keeps the streams look while NATS opens its store anew: what is stored must stay.
+// TestNoStreamIsMadeInThePlaceOfOneThatIsNotOpenYet has whoever keeps the streams look while NATS opens its store anew:
+// what is stored must stay.
 func TestNoStreamIsMadeInThePlaceOfOneThatIsNotOpenYet(t *testing.T) {
 	t.Parallel()
 	server, bare := startStreams(t, t.TempDir())
@@ -48,8 +49,8 @@ func TestNoStreamIsMadeInThePlaceOfOneThatIsNotOpenYet(t *testing.T) {
 	}
 }
 
-// TestAStreamThatNATSCannotOpenIsMadeWithWhatIsLeftOfIt damages the description of a stream on the disk: NATS starts without the stream, and whoever
-// keeps the streams makes it of what is there.
+// TestAStreamThatNATSCannotOpenIsMadeWithWhatIsLeftOfIt damages the description of a stream on the disk: NATS starts
+// without the stream, and whoever keeps the streams makes it of what is there.
 func TestAStreamThatNATSCannotOpenIsMadeWithWhatIsLeftOfIt(t *testing.T) {
 	t.Parallel()
 	const messages = 10

@@ -48,8 +48,8 @@ type temporalServer struct {
 	giving    sync.WaitGroup
 }
 
-// startTemporal starts Temporal on o.TemporalPort, behind gate, and returns once it starts workflows. A server that comes with an error
-// was started in part and is to be stopped.
+// startTemporal starts Temporal on o.TemporalPort, behind gate, and returns once it starts workflows. A server that
+// comes with an error was started in part and is to be stopped.
 func startTemporal(ctx context.Context, o Options, gate gate) (*temporalServer, error) {
 	ports, err := reserveTemporal(ctx, o.TemporalPort)
 	if err != nil {
@@ -70,7 +70,9 @@ func startTemporal(ctx context.Context, o Options, gate gate) (*temporalServer, 
 	if err := t.db.prepare(); err != nil {
 		return nil, err
 	}
-	if err := t.fatal.run(func() error { return t.launch(ports, temporalLog{o.Logger, t.fatal, t.stopping}) }); err != nil {
+	if err := t.fatal.run(func() error {
+		return t.launch(ports, temporalLog{o.Logger, t.fatal, t.stopping})
+	}); err != nil {
 		return t, fmt.Errorf("start temporal in %s: %w", o.Dir, err)
 	}
 	t.client, err = client.NewLazyClient(client.Options{
@@ -164,15 +166,19 @@ func temporalConfig(ports *temporalPorts, db *database) *config.Config {
 	return cfg
 }
 
-// dynamicSettings are the settings of Temporal that differ from its defaults, which are made for many hosts and tenants.
+// dynamicSettings are the settings of Temporal that differ from its defaults, which are made for many hosts and
+// tenants.
 func dynamicSettings() dynamicconfig.StaticClient {
 	const unlimited = 1_000_000 // a second; one machine comes nowhere near it
 	return dynamicconfig.StaticClient{
-		// A close of a run can be missed by a waiting client, which then learns of it only when its long poll ends: 20 s by default.
+		// A close of a run can be missed by a waiting client, which then learns of it only when its long poll ends: 20 s by
+		// default.
 		dynamicconfig.HistoryLongPollExpirationInterval.Key(): time.Second,
-		// A worker that stops takes its open polls back; otherwise a task that arrives just then waits for its heartbeat timeout.
+		// A worker that stops takes its open polls back; otherwise a task that arrives just then waits for its heartbeat
+		// timeout.
 		dynamicconfig.EnableCancelWorkerPollsOnShutdown.Key(): true,
-		// A run that is blocked goes on soon after the code that can replay it is back (ten minutes by default), and is told before that.
+		// A run that is blocked goes on soon after the code that can replay it is back (ten minutes by default), and is told
+		// before that.
 		dynamicconfig.WorkflowTaskRetryMaxInterval.Key():                               10 * time.Second,
 		dynamicconfig.NumConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute.Key(): 2,
 		// Bursts of tasks must wait for room in the pool, never for a rate limit.
@@ -195,12 +201,13 @@ func dynamicSettings() dynamicconfig.StaticClient {
 		// A newly registered search attribute or endpoint is to be seen at once.
 		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): true,
 		dynamicconfig.ForceNexusEndpointRefreshOnRead.Key():         true,
-		// One partition a task queue. More spread a queue over hosts, of which there is one here, and priorities order the tasks of
-		// a partition only. It must not be lowered for an existing database: tasks in a partition that is no longer read wait for ever.
+		// One partition a task queue. More spread a queue over hosts, of which there is one here, and priorities order the
+		// tasks of a partition only. It must not be lowered for an existing database: tasks in a partition that is no longer
+		// read wait for ever.
 		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():  1,
 		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key(): 1,
-		// Tasks of one priority are served in turn by their fairness keys, which are their pipelines. What waits in the queues of a database
-		// from before is served first; a server without it serves what waits in those of this one.
+		// Tasks of one priority are served in turn by their fairness keys, which are their pipelines. What waits in the
+		// queues of a database from before is served first; a server without it serves what waits in those of this one.
 		dynamicconfig.MatchingEnableFairness.Key(): true,
 		// Mutable states: one of a run of one stage takes about 25 kB, and the run one more entry while it starts. Those
 		// that were used last are kept, so that a steady flow finds its runs there, and of a burst none is left five
@@ -247,9 +254,9 @@ func (t *temporalServer) awaitReady(ctx context.Context) error {
 	}
 }
 
-// probe asks for a workflow that does not exist. Temporal can say so only when the frontend serves, knows the namespace, and history
-// has the shard of the workflow: the same that starting it would take. Each probe asks for another one, so that tries after a
-// failed one are not all about one shard.
+// probe asks for a workflow that does not exist. Temporal can say so only when the frontend serves, knows the
+// namespace, and history has the shard of the workflow: the same that starting it would take. Each probe asks for
+// another one, so that tries after a failed one are not all about one shard.
 func (t *temporalServer) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -292,8 +299,8 @@ func (t *temporalServer) stop(ctx context.Context) error {
 	return t.db.checkpoint()
 }
 
-// temporalPorts are the ports that Temporal is told to listen on: the frontend's and one for each inner service. The frontend has a second one,
-// of HTTP, which is left out: it takes what any web page can make a browser send.
+// temporalPorts are the ports that Temporal is told to listen on: the frontend's and one for each inner service. The
+// frontend has a second one, of HTTP, which is left out: it takes what any web page can make a browser send.
 type temporalPorts struct {
 	grpc, inner, history, matching, worker *reservation
 }

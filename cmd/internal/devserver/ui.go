@@ -28,8 +28,9 @@ import (
 // uiDrain is how long Close waits for the UI's running requests, which read only.
 const uiDrain = time.Second
 
-// uiServer is Temporal's web UI. It is put together here from the UI's own parts, because its ready-made server exits the process when
-// it cannot listen, keeps its connection to Temporal after it is stopped, and can be made to ask GitHub for new releases.
+// uiServer is Temporal's web UI. It is put together here from the UI's own parts, because its ready-made server exits
+// the process when it cannot listen, keeps its connection to Temporal after it is stopped, and can be made to ask
+// GitHub for new releases.
 type uiServer struct {
 	url      string
 	listener net.Listener
@@ -53,8 +54,8 @@ func listenUI(ctx context.Context, o Options) (*uiServer, error) {
 	return &uiServer{url: "http://" + l.Addr().String(), listener: l, done: make(chan struct{})}, nil
 }
 
-// serve serves the UI of the Temporal server at address to the owner. The guard takes the browser's Authorization header away, with which a page
-// would pass the UI's own check of forged requests; the UI's connection has the token.
+// serve serves the UI of the Temporal server at address to the owner. The guard takes the browser's Authorization
+// header away, with which a page would pass the UI's own check of forged requests; the UI's connection has the token.
 func (u *uiServer) serve(address string, keys *access.Keys, logger *slog.Logger) error {
 	conn, err := gate{keys}.dial(address)
 	if err != nil {

@@ -94,8 +94,8 @@ func Open(ctx context.Context, o Options) (*Door, error) {
 // Address is where the worker finds Temporal: what it is to be given as wire.TemporalEnvironment.
 func (d *Door) Address() string { return d.listener.target }
 
-// Admit lets the process pid in, and nobody else; it is called once. Where the system does not tell who connects, whoever can read the
-// private directory of the socket comes in.
+// Admit lets the process pid in, and nobody else; it is called once. Where the system does not tell who connects,
+// whoever can read the private directory of the socket comes in.
 func (d *Door) Admit(pid int) { d.listener.admit(pid) }
 
 // Close closes the door; the worker has ended by then.
@@ -105,7 +105,9 @@ func (d *Door) Close() {
 }
 
 // serve hands a request on that the worker may make.
-func (d *Door) serve(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (d *Door) serve(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
 	if err := d.rights.check(request, d.given); err != nil {
 		d.tell("a workflow worker was refused", "method", info.FullMethod, "error", err)
 		return nil, status.Errorf(codes.PermissionDenied, "%s: %v", d.rights.queue, err)
@@ -135,6 +137,7 @@ func (d *Door) tell(message string, attributes ...any) {
 	defer d.mu.Unlock()
 	if now := time.Now(); now.Sub(d.told) >= tellEvery {
 		d.told = now
-		d.logger.Warn(message, append(attributes, "build", d.rights.queue)...) //nolint:sloglint // the callers' messages are constants
+		//nolint:sloglint // the callers' messages are constants
+		d.logger.Warn(message, append(attributes, "build", d.rights.queue)...)
 	}
 }

@@ -7,14 +7,15 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 )
 
-// remembered is how long at least a worker may use what it was given. Temporal lets a workflow task take two minutes at most.
+// remembered is how long at least a worker may use what it was given. Temporal lets a workflow task take two minutes at
+// most.
 const remembered = 3 * time.Minute
 
 // run names one execution of a workflow.
 type run struct{ workflow, run string }
 
-// given is what Temporal has given the worker: the tokens of tasks and the pages of histories, which are not signed and could be forged,
-// and the runs that the tasks are of.
+// given is what Temporal has given the worker: the tokens of tasks and the pages of histories, which are not signed and
+// could be forged, and the runs that the tasks are of.
 type given struct {
 	mu     sync.Mutex
 	since  time.Time        // when recent was begun

@@ -23,7 +23,8 @@ type listener struct {
 
 func newListener(of net.Listener, target, private string) *listener {
 	l := &listener{
-		Listener: of, target: target, private: private, refused: func(int) {}, admitted: make(chan struct{}), closed: make(chan struct{}),
+		Listener: of, target: target, private: private, refused: func(int) {}, admitted: make(chan struct{}),
+		closed: make(chan struct{}),
 	}
 	l.close = sync.OnceValue(func() error {
 		close(l.closed)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listen makes a socket in the abstract namespace, which leaves no file behind however this process ends. Its name is no secret and others can
-// connect to it: who may is decided by who the kernel says it is.
+// listen makes a socket in the abstract namespace, which leaves no file behind however this process ends. Its name is
+// no secret and others can connect to it: who may is decided by who the kernel says it is.
 func listen(ctx context.Context) (*listener, error) {
 	name := "spillway-" + rand.Text()
 	socket, err := new(net.ListenConfig).Listen(ctx, "unix", "@"+name)

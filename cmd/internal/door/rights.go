@@ -22,7 +22,8 @@ type rights struct {
 // namespaced is a request that names its namespace.
 type namespaced interface{ GetNamespace() string }
 
-// Where a worker polls for itself alone: the queue of the runs that it remembers, and that of what Temporal has to tell it.
+// Where a worker polls for itself alone: the queue of the runs that it remembers, and that of what Temporal has to tell
+// it.
 var (
 	stickyQueue  = regexp.MustCompile(`^[^@/]+:[0-9a-f-]{36}$`)
 	commandQueue = regexp.MustCompile(`^temporal-sys/worker-commands/[^/]+/[0-9a-zA-Z-]+$`)
@@ -36,7 +37,8 @@ func (r rights) check(request any, g *given) error {
 		return fmt.Errorf("namespace %q is none of its build's", in.GetNamespace())
 	}
 	switch in := request.(type) {
-	case *workflowservice.GetSystemInfoRequest, *workflowservice.DescribeNamespaceRequest, *workflowservice.RecordWorkerHeartbeatRequest:
+	case *workflowservice.GetSystemInfoRequest, *workflowservice.DescribeNamespaceRequest,
+		*workflowservice.RecordWorkerHeartbeatRequest:
 		return nil
 	case *workflowservice.PollWorkflowTaskQueueRequest:
 		return r.poll(in.GetTaskQueue())
@@ -118,7 +120,8 @@ func (r rights) complete(in *workflowservice.RespondWorkflowTaskCompletedRequest
 	if !ok {
 		return own(g, in.GetTaskToken())
 	}
-	if sticky := in.GetStickyAttributes().GetWorkerTaskQueue(); sticky != nil && sticky.GetKind() != enums.TASK_QUEUE_KIND_STICKY {
+	if sticky := in.GetStickyAttributes().GetWorkerTaskQueue(); sticky != nil &&
+		sticky.GetKind() != enums.TASK_QUEUE_KIND_STICKY {
 		return foreignQueue(sticky.GetName())
 	} else if sticky != nil {
 		if err := r.poll(sticky); err != nil {
@@ -147,13 +150,16 @@ func (r rights) order(command *commandpb.Command, workflow string) error {
 		if name := in.GetTaskQueue().GetName(); name != r.queue {
 			return foreignQueue(name)
 		}
-		return r.below(in.GetNamespace(), in.GetWorkflowId(), workflow) //nolint:staticcheck // deprecated, but the server obeys it
+		//nolint:staticcheck // deprecated, but the server obeys it
+		return r.below(in.GetNamespace(), in.GetWorkflowId(), workflow)
 	case *commandpb.Command_SignalExternalWorkflowExecutionCommandAttributes:
 		in := attributes.SignalExternalWorkflowExecutionCommandAttributes
-		return r.kin(in.GetNamespace(), in.GetExecution().GetWorkflowId(), workflow) //nolint:staticcheck // deprecated, but the server obeys it
+		//nolint:staticcheck // deprecated, but the server obeys it
+		return r.kin(in.GetNamespace(), in.GetExecution().GetWorkflowId(), workflow)
 	case *commandpb.Command_RequestCancelExternalWorkflowExecutionCommandAttributes:
 		in := attributes.RequestCancelExternalWorkflowExecutionCommandAttributes
-		return r.below(in.GetNamespace(), in.GetWorkflowId(), workflow) //nolint:staticcheck // deprecated, but the server obeys it
+		//nolint:staticcheck // deprecated, but the server obeys it
+		return r.below(in.GetNamespace(), in.GetWorkflowId(), workflow)
 	case *commandpb.Command_ContinueAsNewWorkflowExecutionCommandAttributes:
 		in := attributes.ContinueAsNewWorkflowExecutionCommandAttributes
 		if name := in.GetTaskQueue().GetName(); name != "" && name != r.queue {
@@ -162,9 +168,11 @@ func (r rights) order(command *commandpb.Command, workflow string) error {
 		return nil
 	case *commandpb.Command_StartTimerCommandAttributes, *commandpb.Command_CancelTimerCommandAttributes,
 		*commandpb.Command_RequestCancelActivityTaskCommandAttributes, *commandpb.Command_RecordMarkerCommandAttributes,
-		*commandpb.Command_CompleteWorkflowExecutionCommandAttributes, *commandpb.Command_FailWorkflowExecutionCommandAttributes,
+		*commandpb.Command_CompleteWorkflowExecutionCommandAttributes,
+		*commandpb.Command_FailWorkflowExecutionCommandAttributes,
 		*commandpb.Command_CancelWorkflowExecutionCommandAttributes, *commandpb.Command_ProtocolMessageCommandAttributes,
-		*commandpb.Command_UpsertWorkflowSearchAttributesCommandAttributes, *commandpb.Command_ModifyWorkflowPropertiesCommandAttributes:
+		*commandpb.Command_UpsertWorkflowSearchAttributesCommandAttributes,
+		*commandpb.Command_ModifyWorkflowPropertiesCommandAttributes:
 		return nil
 	default:
 		return fmt.Errorf("a pipeline has no use for the command %v", command.GetCommandType())

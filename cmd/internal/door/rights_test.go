@@ -22,7 +22,8 @@ const (
 func ours() (rights, *given) {
 	g := newGiven()
 	g.note(nil, &workflowservice.PollWorkflowTaskQueueResponse{
-		TaskToken: []byte("task"), NextPageToken: []byte("page"), WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: "app-a", RunId: uuid},
+		TaskToken: []byte("task"), NextPageToken: []byte("page"),
+		WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: "app-a", RunId: uuid},
 	}, time.Unix(1e9, 0))
 	return rights{namespace: namespace, queue: "app@1"}, g
 }
@@ -50,7 +51,8 @@ func activity(queueName string) *workflowservice.RespondWorkflowTaskCompletedReq
 func child(in, queueName, id string) *workflowservice.RespondWorkflowTaskCompletedRequest {
 	return orders(&commandpb.Command{Attributes: &commandpb.Command_StartChildWorkflowExecutionCommandAttributes{
 		StartChildWorkflowExecutionCommandAttributes: &commandpb.StartChildWorkflowExecutionCommandAttributes{
-			Namespace: in, TaskQueue: queue(queueName), WorkflowId: id, //nolint:staticcheck // deprecated, but the server obeys it
+			//nolint:staticcheck // deprecated, but the server obeys it
+			Namespace: in, TaskQueue: queue(queueName), WorkflowId: id,
 		},
 	}})
 }
@@ -58,26 +60,32 @@ func child(in, queueName, id string) *workflowservice.RespondWorkflowTaskComplet
 func signal(in, id string) *workflowservice.RespondWorkflowTaskCompletedRequest {
 	return orders(&commandpb.Command{Attributes: &commandpb.Command_SignalExternalWorkflowExecutionCommandAttributes{
 		SignalExternalWorkflowExecutionCommandAttributes: &commandpb.SignalExternalWorkflowExecutionCommandAttributes{
-			Namespace: in, Execution: &commonpb.WorkflowExecution{WorkflowId: id}, //nolint:staticcheck // deprecated, but the server obeys it
+			//nolint:staticcheck // deprecated, but the server obeys it
+			Namespace: in, Execution: &commonpb.WorkflowExecution{WorkflowId: id},
 		},
 	}})
 }
 
 func cancel(id string) *workflowservice.RespondWorkflowTaskCompletedRequest {
-	return orders(&commandpb.Command{Attributes: &commandpb.Command_RequestCancelExternalWorkflowExecutionCommandAttributes{
-		RequestCancelExternalWorkflowExecutionCommandAttributes: &commandpb.RequestCancelExternalWorkflowExecutionCommandAttributes{WorkflowId: id},
-	}})
+	attributes := &commandpb.RequestCancelExternalWorkflowExecutionCommandAttributes{WorkflowId: id}
+	return orders(&commandpb.Command{
+		Attributes: &commandpb.Command_RequestCancelExternalWorkflowExecutionCommandAttributes{
+			RequestCancelExternalWorkflowExecutionCommandAttributes: attributes,
+		},
+	})
 }
 
 func again(queueName string) *workflowservice.RespondWorkflowTaskCompletedRequest {
+	attributes := &commandpb.ContinueAsNewWorkflowExecutionCommandAttributes{TaskQueue: queue(queueName)}
 	return orders(&commandpb.Command{Attributes: &commandpb.Command_ContinueAsNewWorkflowExecutionCommandAttributes{
-		ContinueAsNewWorkflowExecutionCommandAttributes: &commandpb.ContinueAsNewWorkflowExecutionCommandAttributes{TaskQueue: queue(queueName)},
+		ContinueAsNewWorkflowExecutionCommandAttributes: attributes,
 	}})
 }
 
 func read(workflow, page string) *workflowservice.GetWorkflowExecutionHistoryRequest {
 	return &workflowservice.GetWorkflowExecutionHistoryRequest{
-		Namespace: namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflow, RunId: uuid}, NextPageToken: []byte(page),
+		Namespace: namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflow, RunId: uuid},
+		NextPageToken: []byte(page),
 	}
 }
 
@@ -93,26 +101,41 @@ func TestAWorkflowWorkerMayDoItsWork(t *testing.T) {
 	plainAnswer := orders(timer)
 	plainAnswer.StickyAttributes = nil
 	for name, request := range map[string]any{
-		"what the system can":      &workflowservice.GetSystemInfoRequest{},
-		"the namespace":            &workflowservice.DescribeNamespaceRequest{Namespace: namespace},
-		"a poll":                   poll(queue("app@1")),
-		"a poll of its own":        poll(stickyOf(sticky, "app@1")),
-		"commands for the worker":  &workflowservice.PollNexusTaskQueueRequest{Namespace: namespace, TaskQueue: queue("temporal-sys/worker-commands/default/" + uuid)},
-		"a timer":                  stickyAnswer,
-		"a timer, not remembered":  plainAnswer,
-		"a task of a stage":        activity("app@1/stage"),
-		"a task for the pool":      activity("app@1/stage.pool"),
-		"a chunk of a map":         child("", "app@1", "app-a/stage-0"),
-		"a child without a name":   child(namespace, "app@1", uuid+"_7"),
-		"a signal to a chunk":      signal(namespace, "app-a/stage-0"),
-		"the cancelling of one":    cancel("app-a/stage-0"),
-		"continuing as new":        again("app@1"),
-		"a failed task":            &workflowservice.RespondWorkflowTaskFailedRequest{Namespace: namespace, TaskToken: []byte("task")},
-		"an answered query":        &workflowservice.RespondQueryTaskCompletedRequest{Namespace: namespace, TaskToken: []byte("task")},
-		"the history":              read("app-a", ""),
-		"its next page":            read("app-a", "page"),
-		"forgetting where it runs": &workflowservice.ResetStickyTaskQueueRequest{Namespace: namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: "app-a", RunId: uuid}},
-		"going away":               &workflowservice.ShutdownWorkerRequest{Namespace: namespace, TaskQueue: "app@1", StickyTaskQueue: sticky},
+		"what the system can": &workflowservice.GetSystemInfoRequest{},
+		"the namespace":       &workflowservice.DescribeNamespaceRequest{Namespace: namespace},
+		"a poll":              poll(queue("app@1")),
+		"a poll of its own":   poll(stickyOf(sticky, "app@1")),
+		"commands for the worker": &workflowservice.PollNexusTaskQueueRequest{
+			Namespace: namespace,
+			TaskQueue: queue("temporal-sys/worker-commands/default/" + uuid),
+		},
+		"a timer":                 stickyAnswer,
+		"a timer, not remembered": plainAnswer,
+		"a task of a stage":       activity("app@1/stage"),
+		"a task for the pool":     activity("app@1/stage.pool"),
+		"a chunk of a map":        child("", "app@1", "app-a/stage-0"),
+		"a child without a name":  child(namespace, "app@1", uuid+"_7"),
+		"a signal to a chunk":     signal(namespace, "app-a/stage-0"),
+		"the cancelling of one":   cancel("app-a/stage-0"),
+		"continuing as new":       again("app@1"),
+		"a failed task": &workflowservice.RespondWorkflowTaskFailedRequest{
+			Namespace: namespace,
+			TaskToken: []byte("task"),
+		},
+		"an answered query": &workflowservice.RespondQueryTaskCompletedRequest{
+			Namespace: namespace,
+			TaskToken: []byte("task"),
+		},
+		"the history":   read("app-a", ""),
+		"its next page": read("app-a", "page"),
+		"forgetting where it runs": &workflowservice.ResetStickyTaskQueueRequest{
+			Namespace: namespace,
+			Execution: &commonpb.WorkflowExecution{WorkflowId: "app-a", RunId: uuid},
+		},
+		"going away": &workflowservice.ShutdownWorkerRequest{
+			Namespace: namespace, TaskQueue: "app@1",
+			StickyTaskQueue: sticky,
+		},
 	} {
 		if err := r.check(request, g); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -138,49 +161,68 @@ func TestAttackAWorkflowWorkerMayDoNothingElse(t *testing.T) {
 	normal := activity("app@1/stage")
 	normal.StickyAttributes.WorkerTaskQueue = queue("other@2")
 	for name, request := range map[string]any{
-		"starting a run":                 &workflowservice.StartWorkflowExecutionRequest{Namespace: namespace},
-		"starting an activity":           &workflowservice.StartActivityExecutionRequest{Namespace: namespace},
-		"several at once":                &workflowservice.ExecuteMultiOperationRequest{Namespace: namespace},
-		"a signal":                       &workflowservice.SignalWorkflowExecutionRequest{Namespace: namespace},
-		"an update":                      &workflowservice.UpdateWorkflowExecutionRequest{Namespace: namespace},
-		"ending a run":                   &workflowservice.TerminateWorkflowExecutionRequest{Namespace: namespace},
-		"a list of runs":                 &workflowservice.ListWorkflowExecutionsRequest{Namespace: namespace},
-		"a task of a stage":              &workflowservice.PollActivityTaskQueueRequest{Namespace: namespace, TaskQueue: queue("app@1/stage")},
-		"the answer to one":              &workflowservice.RespondActivityTaskCompletedRequest{Namespace: namespace, TaskToken: []byte("task")},
-		"a schedule":                     &workflowservice.CreateScheduleRequest{Namespace: namespace},
-		"a new namespace":                &workflowservice.RegisterNamespaceRequest{Namespace: namespace},
-		"another namespace":              &workflowservice.DescribeNamespaceRequest{Namespace: "temporal-system"},
-		"another build's runs":           poll(queue("app@2")),
-		"another app's runs":             poll(queue("other@1")),
-		"the engine's":                   poll(queue("spillway-engine")),
-		"another build's as if its own":  poll(stickyOf("app@2", "app@1")),
-		"the engine's as if its own":     poll(stickyOf("spillway-engine", "app@1")),
-		"its own, of another build":      poll(stickyOf(sticky, "app@2")),
-		"a queue of Nexus":               &workflowservice.PollNexusTaskQueueRequest{Namespace: namespace, TaskQueue: queue("app@2")},
-		"a forged task":                  forged,
-		"a forged failure":               &workflowservice.RespondWorkflowTaskFailedRequest{Namespace: namespace, TaskToken: []byte("forged")},
-		"a forged answer":                &workflowservice.RespondQueryTaskCompletedRequest{Namespace: namespace, TaskToken: []byte("forged")},
-		"tasks sent elsewhere":           diverted,
-		"tasks sent to another build":    normal,
-		"a command for another build":    activity("other@2/stage.pool"),
-		"a command for the engine":       activity("spillway-engine"),
-		"a command for its own queue":    activity("app@1"),
-		"a command for a longer build":   activity("app@12/stage"),
-		"a child of another build":       child("", "other@2", "app-a/stage-0"),
-		"a child in the place of a run":  child("", "app@1", "app-b"),
-		"a child in another namespace":   child("temporal-system", "app@1", "app-a/stage-0"),
-		"a signal to another run":        signal("", "app-b"),
-		"a signal to another's chunk":    signal("", "app-b/stage-0"),
-		"a signal elsewhere":             signal("temporal-system", "app-a/stage-0"),
-		"cancelling another run":         cancel("app-b"),
-		"going on as another build":      again("other@2"),
-		"an operation of Nexus":          orders(&commandpb.Command{Attributes: &commandpb.Command_ScheduleNexusOperationCommandAttributes{}}),
-		"a command of no kind":           orders(&commandpb.Command{}),
-		"another run's history":          read("app-b", ""),
-		"another's with a forged page":   read("app-a", "forged"),
-		"a page as if of another's":      read("app-b", "page"),
-		"forgetting where another's run": &workflowservice.ResetStickyTaskQueueRequest{Namespace: namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: "app-b"}},
-		"sending another worker away":    &workflowservice.ShutdownWorkerRequest{Namespace: namespace, TaskQueue: "app@2"},
+		"starting a run":       &workflowservice.StartWorkflowExecutionRequest{Namespace: namespace},
+		"starting an activity": &workflowservice.StartActivityExecutionRequest{Namespace: namespace},
+		"several at once":      &workflowservice.ExecuteMultiOperationRequest{Namespace: namespace},
+		"a signal":             &workflowservice.SignalWorkflowExecutionRequest{Namespace: namespace},
+		"an update":            &workflowservice.UpdateWorkflowExecutionRequest{Namespace: namespace},
+		"ending a run":         &workflowservice.TerminateWorkflowExecutionRequest{Namespace: namespace},
+		"a list of runs":       &workflowservice.ListWorkflowExecutionsRequest{Namespace: namespace},
+		"a task of a stage": &workflowservice.PollActivityTaskQueueRequest{
+			Namespace: namespace,
+			TaskQueue: queue("app@1/stage"),
+		},
+		"the answer to one": &workflowservice.RespondActivityTaskCompletedRequest{
+			Namespace: namespace,
+			TaskToken: []byte("task"),
+		},
+		"a schedule":                    &workflowservice.CreateScheduleRequest{Namespace: namespace},
+		"a new namespace":               &workflowservice.RegisterNamespaceRequest{Namespace: namespace},
+		"another namespace":             &workflowservice.DescribeNamespaceRequest{Namespace: "temporal-system"},
+		"another build's runs":          poll(queue("app@2")),
+		"another app's runs":            poll(queue("other@1")),
+		"the engine's":                  poll(queue("spillway-engine")),
+		"another build's as if its own": poll(stickyOf("app@2", "app@1")),
+		"the engine's as if its own":    poll(stickyOf("spillway-engine", "app@1")),
+		"its own, of another build":     poll(stickyOf(sticky, "app@2")),
+		"a queue of Nexus": &workflowservice.PollNexusTaskQueueRequest{
+			Namespace: namespace,
+			TaskQueue: queue("app@2"),
+		},
+		"a forged task": forged,
+		"a forged failure": &workflowservice.RespondWorkflowTaskFailedRequest{
+			Namespace: namespace,
+			TaskToken: []byte("forged"),
+		},
+		"a forged answer": &workflowservice.RespondQueryTaskCompletedRequest{
+			Namespace: namespace,
+			TaskToken: []byte("forged"),
+		},
+		"tasks sent elsewhere":          diverted,
+		"tasks sent to another build":   normal,
+		"a command for another build":   activity("other@2/stage.pool"),
+		"a command for the engine":      activity("spillway-engine"),
+		"a command for its own queue":   activity("app@1"),
+		"a command for a longer build":  activity("app@12/stage"),
+		"a child of another build":      child("", "other@2", "app-a/stage-0"),
+		"a child in the place of a run": child("", "app@1", "app-b"),
+		"a child in another namespace":  child("temporal-system", "app@1", "app-a/stage-0"),
+		"a signal to another run":       signal("", "app-b"),
+		"a signal to another's chunk":   signal("", "app-b/stage-0"),
+		"a signal elsewhere":            signal("temporal-system", "app-a/stage-0"),
+		"cancelling another run":        cancel("app-b"),
+		"going on as another build":     again("other@2"),
+		"an operation of Nexus": orders(
+			&commandpb.Command{Attributes: &commandpb.Command_ScheduleNexusOperationCommandAttributes{}}),
+		"a command of no kind":         orders(&commandpb.Command{}),
+		"another run's history":        read("app-b", ""),
+		"another's with a forged page": read("app-a", "forged"),
+		"a page as if of another's":    read("app-b", "page"),
+		"forgetting where another's run": &workflowservice.ResetStickyTaskQueueRequest{
+			Namespace: namespace,
+			Execution: &commonpb.WorkflowExecution{WorkflowId: "app-b"},
+		},
+		"sending another worker away": &workflowservice.ShutdownWorkerRequest{Namespace: namespace, TaskQueue: "app@2"},
 	} {
 		if err := r.check(request, g); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want a refusal of one line", name, err)

@@ -59,7 +59,8 @@ type logged struct {
 
 var field = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S+)`)
 
-// readLog adds up the engine's log: what the agent says was held, by whom and for how long, and what the function host billed.
+// readLog adds up the engine's log: what the agent says was held, by whom and for how long, and what the function host
+// billed.
 func readLog(t *testing.T, state string, host predictor.Host, functions predictor.FunctionVenue) logged {
 	t.Helper()
 	file, err := os.Open(filepath.Join(state, "spillway.log"))
@@ -115,8 +116,8 @@ func rounded(of *big.Rat) *big.Int {
 	return doubled.Div(doubled, new(big.Int).Lsh(of.Denom(), 1))
 }
 
-// TestTheLedgerAgreesWithTheHostsOwnLog compares, to the picodollar, what runs cost with what the host wrote down of its own accord. It makes
-// a hundred runs when it measures, and a few otherwise.
+// TestTheLedgerAgreesWithTheHostsOwnLog compares, to the picodollar, what runs cost with what the host wrote down of
+// its own accord. It makes a hundred runs when it measures, and a few otherwise.
 func TestTheLedgerAgreesWithTheHostsOwnLog(t *testing.T) {
 	t.Parallel()
 	count := 12
@@ -154,14 +155,16 @@ func TestTheLedgerAgreesWithTheHostsOwnLog(t *testing.T) {
 		pool.Add(pool, want)
 		attempts += view.Totals.Attempts
 		if got := lines[view.Run].Pool; want.Cmp(big.NewInt(int64(got))) != 0 {
-			t.Errorf("run %s (%s): the ledger has %d picodollars at the pool, the host held for %s", view.Run, view.State, got, want)
+			t.Errorf("run %s (%s): the ledger has %d picodollars at the pool, the host held for %s", view.Run, view.State, got,
+				want)
 		}
 		if line := lines[view.Run]; line.Pool+line.Function != view.Totals.Cost {
 			t.Errorf("run %s: the bill has %s and %s, the run %s", view.Run, line.Pool, line.Function, view.Totals.Cost)
 		}
 	}
 	if pool.Cmp(big.NewInt(int64(bill.Pool))) != 0 || account.function.Cmp(big.NewInt(int64(bill.Function))) != 0 {
-		t.Errorf("all: the ledger has %d and %d picodollars at pool and functions, the logs %s and %s", bill.Pool, bill.Function, pool, account.function)
+		t.Errorf("all: the ledger has %d and %d picodollars at pool and functions, the logs %s and %s", bill.Pool,
+			bill.Function, pool, account.function)
 	}
 	var sum quantity.Money
 	for _, line := range bill.Lines {
@@ -170,7 +173,8 @@ func TestTheLedgerAgreesWithTheHostsOwnLog(t *testing.T) {
 	if sum != bill.Total || bill.Attempts+bill.Idle != bill.Total {
 		t.Errorf("the bill does not add up: %+v", bill)
 	}
-	t.Logf("%d runs, %d attempts, %d invokes: %s at the pool, %s at functions, %s idle: equal to the last picodollar", count, attempts, account.invokes, bill.Pool, bill.Function, bill.Idle)
+	t.Logf("%d runs, %d attempts, %d invokes: %s at the pool, %s at functions, %s idle: equal to the last picodollar",
+		count, attempts, account.invokes, bill.Pool, bill.Function, bill.Idle)
 }
 
 // TestWhereTheTimeGoes tells where the time of runs goes, and how much of it nothing explains.
@@ -204,12 +208,14 @@ func TestWhereTheTimeGoes(t *testing.T) {
 	}
 	t.Log("100 runs of all kinds: " + shares(all) + fmt.Sprintf(", the worst run %.2f%% unattributed", 100*worst))
 
-	// A pipeline of one stage that computes for 50 ms, at 60% of one core: an event every 83 ms, at random as they come in life.
+	// A pipeline of one stage that computes for 50 ms, at 60% of one core: an event every 83 ms, at random as they come in
+	// life.
 	all, worst = timeline.Breakdown{}, 0
 	r := rand.New(rand.NewPCG(5, 6))
 	var runs []string
 	for n := range 200 {
-		published, err := e.client.Publish(t.Context(), web.Event{Pipeline: "count", ID: fmt.Sprintf("l%d", n), Input: []byte(`{"steps":1,"milliseconds":50}`)})
+		published, err := e.client.Publish(t.Context(),
+			web.Event{Pipeline: "count", ID: fmt.Sprintf("l%d", n), Input: []byte(`{"steps":1,"milliseconds":50}`)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,12 +230,15 @@ func TestWhereTheTimeGoes(t *testing.T) {
 		}
 		add(b)
 	}
-	t.Logf("200 runs of one 50 ms stage at 60%% load, %s each: %s, the worst run %.2f%% unattributed", (all.Wall / 200).Round(time.Millisecond), shares(all), 100*worst)
+	t.Logf("200 runs of one 50 ms stage at 60%% load, %s each: %s, the worst run %.2f%% unattributed",
+		(all.Wall / 200).Round(time.Millisecond), shares(all), 100*worst)
 }
 
 // shares writes the rows of a breakdown in percent of its wall.
 func shares(b timeline.Breakdown) string {
 	share := func(d time.Duration) float64 { return 100 * float64(d) / float64(b.Wall) }
-	return fmt.Sprintf("broker %.2f%%, engine %.2f%%, queue %.2f%%, start %.2f%%, fetch %.2f%%, compute %.2f%%, publish %.2f%%, unattributed %.3f%%",
-		share(b.Broker), share(b.Engine), share(b.Queue), share(b.Start), share(b.Fetch), share(b.Compute), share(b.Publish), share(b.Unattributed))
+	return fmt.Sprintf("broker %.2f%%, engine %.2f%%, queue %.2f%%, start %.2f%%, fetch %.2f%%, compute %.2f%%, publish "+
+		"%.2f%%, unattributed %.3f%%",
+		share(b.Broker), share(b.Engine), share(b.Queue), share(b.Start), share(b.Fetch), share(b.Compute), share(b.Publish),
+		share(b.Unattributed))
 }

@@ -33,7 +33,8 @@ type apps struct {
 	trigger *trigger.Trigger
 	client  client.Client
 	logger  *slog.Logger
-	life    context.Context //nolint:containedctx // workers live as long as the engine serves, not as long as the call that starts them
+	//nolint:containedctx // workers live as long as the engine serves, not as long as the call that starts them
+	life context.Context
 
 	mu      sync.Mutex
 	current map[string]served    // guarded by mu: by the app's name
@@ -126,9 +127,11 @@ func replaceable(before, app served) error {
 	name := app.Descriptor.Name
 	switch {
 	case (before.chain == nil) != (app.chain == nil):
-		return web.Conflict("rename one of them; a command takes --name", "the name %q is that of an app that is served already", name)
+		return web.Conflict("rename one of them; a command takes --name",
+			"the name %q is that of an app that is served already", name)
 	case takesAnyCommand(app.chain) && !takesAnyCommand(before.chain):
-		return web.Conflict("give the command another name with --name", "the name %q is that of a chain that is served already", name)
+		return web.Conflict("give the command another name with --name",
+			"the name %q is that of a chain that is served already", name)
 	default:
 		return nil
 	}
@@ -273,7 +276,8 @@ func (e *Engine) Register(ctx context.Context, path string) (web.App, error) {
 	}
 	i := slices.IndexFunc(stored, func(app build.App) bool { return filepath.Clean(app.Path) == filepath.Clean(path) })
 	if i < 0 {
-		return web.App{}, web.Invalid("build it first: spillway dev --app DIR", "no stored build has its executable at %s", path)
+		return web.App{}, web.Invalid("build it first: spillway dev --app DIR", "no stored build has its executable at %s",
+			path)
 	}
 	app := served{App: stored[i]}
 	if err := e.apps.serve(ctx, app); err != nil {

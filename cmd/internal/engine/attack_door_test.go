@@ -13,7 +13,8 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
-// TestAttackADoorToTemporalIsForItsWorker is what another program of the same user can do with all that it finds of a workflow worker.
+// TestAttackADoorToTemporalIsForItsWorker is what another program of the same user can do with all that it finds of a
+// workflow worker.
 func TestAttackADoorToTemporalIsForItsWorker(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -67,7 +68,8 @@ func workerEnvironment(t *testing.T, e *testEngine) []string {
 			continue // a process that has ended, or of somebody else
 		}
 		text := string(content)
-		if strings.Contains(text, wire.RoleEnvironment+"="+wire.RoleWorkflows) && strings.Contains(text, "="+"file://"+e.state+"/artifacts") {
+		if strings.Contains(text, wire.RoleEnvironment+"="+wire.RoleWorkflows) &&
+			strings.Contains(text, "="+"file://"+e.state+"/artifacts") {
 			return strings.Split(text, "\x00")
 		}
 	}

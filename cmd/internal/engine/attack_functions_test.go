@@ -36,8 +36,8 @@ func TestAttackNoPortOfAnEngineTakesAFunctionOrGivesAnInvocation(t *testing.T) {
 	}
 }
 
-// strike makes a request as any user of the machine can, and returns the status, 0 without an HTTP answer, and the error
-// type with the body.
+// strike makes a request as any user of the machine can, and returns the status, 0 without an HTTP answer, and the
+// error type with the body.
 func strike(t *testing.T, method, url string) (status int, answer string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

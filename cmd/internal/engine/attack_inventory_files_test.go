@@ -74,8 +74,8 @@ func guardOfFile(path, state string) string {
 	return "OPEN: a file that others can read"
 }
 
-// everyFileIsItsOwners checks that nobody else has any right to the state directory, which keeps others from all that is in it, and that what
-// holds a credential is shut by itself as well.
+// everyFileIsItsOwners checks that nobody else has any right to the state directory, which keeps others from all that
+// is in it, and that what holds a credential is shut by itself as well.
 func (e *testEngine) everyFileIsItsOwners() {
 	e.t.Helper()
 	info, err := os.Stat(e.state)
@@ -110,7 +110,8 @@ func written(tb testing.TB, pid int) (found []string) {
 			continue // it was closed meanwhile, or is the kernel's
 		}
 		var position, flags uint64
-		if _, err := fmt.Sscanf(string(info), "pos:\t%d\nflags:\t%o", &position, &flags); err == nil && flags&syscall.O_ACCMODE != syscall.O_RDONLY {
+		if _, err := fmt.Sscanf(string(info), "pos:\t%d\nflags:\t%o", &position, &flags); err == nil &&
+			flags&syscall.O_ACCMODE != syscall.O_RDONLY {
 			found = append(found, target)
 		}
 	}
@@ -125,7 +126,8 @@ func shared(tb testing.TB, pid int) (found []string) {
 		return nil // it has ended, or is another user's
 	}
 	for line := range strings.Lines(string(maps)) {
-		if fields := strings.Fields(line); len(fields) > 5 && strings.HasPrefix(fields[1], "rw") && strings.HasSuffix(fields[1], "s") {
+		if fields := strings.Fields(line); len(fields) > 5 && strings.HasPrefix(fields[1], "rw") &&
+			strings.HasSuffix(fields[1], "s") {
 			found = append(found, strings.Join(fields[5:], " "))
 		}
 	}

@@ -30,8 +30,9 @@ import (
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
-// TestAttackEverythingThatIsOpen looks at every listening socket, shared memory and file of an engine at work, and of all its processes, as
-// somebody without a credential: each must be shut in a way that is known here. What is opened anew without a guard fails it.
+// TestAttackEverythingThatIsOpen looks at every listening socket, shared memory and file of an engine at work, and of
+// all its processes, as somebody without a credential: each must be shut in a way that is known here. What is opened
+// anew without a guard fails it.
 func TestAttackEverythingThatIsOpen(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/net/tcp"); err != nil {
@@ -39,7 +40,8 @@ func TestAttackEverythingThatIsOpen(t *testing.T) {
 	}
 	e := (&testEngine{t: t, state: t.TempDir(), temp: temporary(t)}).start(os.Args[0], buildApp(t, 0), "--no-ui=false")
 	run := e.publish("fan", "work", map[string]int{"shards": 400, "milliseconds": 50})
-	e.wantGuards(e.guardsUntilTheEnd(run), "token", "session", "certificate", "credential", "signature", "secret path", "one process", "mode")
+	e.wantGuards(e.guardsUntilTheEnd(run), "token", "session", "certificate", "credential", "signature", "secret path",
+		"one process", "mode")
 	e.everyFileIsItsOwners()
 }
 
@@ -55,20 +57,24 @@ func TestAttackEverythingThatATrainingOpens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := directory(t, map[string]string{"text.txt": strings.Repeat("Every stage says how much it needs, and gets what it used before.\n", 20)})
+	text := directory(t, map[string]string{"text.txt": strings.Repeat(
+		"Every stage says how much it needs, and gets what it used before.\n", 20)})
 	program, err := json.Marshal([]string{
-		"env", asEngine + "=1", os.Args[0], "train", model + ":build", "--data", filepath.Join(text, "text.txt"), "--steps", "12", "--batch", "8", "--micro-batches", "2",
+		"env", asEngine + "=1", os.Args[0], "train", model + ":build", "--data", filepath.Join(text, "text.txt"), "--steps",
+		"12", "--batch", "8", "--micro-batches", "2",
 		"--partitions", "2", "--out", "trained",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := packedChain(t, fmt.Sprintf("name: fitting\ncode: none\nstages:\n  fit: {run: %s, outputs: {trained: trained}}\n", program))
+	c := packedChain(t, fmt.Sprintf("name: fitting\ncode: none\nstages:\n  fit: {run: %s, outputs: {trained: trained}}\n",
+		program))
 	if _, err := e.client.RegisterChain(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	run := e.publish("fitting", "1", struct{}{})
-	e.wantGuards(e.guardsUntilTheEnd(run), "token", "session", "certificate", "credential", "mode", "memory without a name")
+	e.wantGuards(e.guardsUntilTheEnd(run), "token", "session", "certificate", "credential", "mode",
+		"memory without a name")
 	succeed[chain.Result](e, run, patience)
 }
 
@@ -86,12 +92,15 @@ func needTorch(tb testing.TB) {
 	tb.Skip("neither python3 nor /usr/bin/python3 has torch; install python3-torch")
 }
 
-// guardsUntilTheEnd looks at all that is open again and again until the run has ended, and returns the guards by what they guard.
+// guardsUntilTheEnd looks at all that is open again and again until the run has ended, and returns the guards by what
+// they guard.
 func (e *testEngine) guardsUntilTheEnd(run string) map[string]string {
 	e.t.Helper()
 	guards := map[string]string{}
 	for ended := false; !ended; {
-		ended = slices.ContainsFunc([]string{"succeeded", "failed"}, func(state string) bool { return e.stateOf(run) == state })
+		ended = slices.ContainsFunc([]string{"succeeded", "failed"}, func(state string) bool {
+			return e.stateOf(run) == state
+		})
 		for name, guard := range e.open() {
 			if _, known := guards[name]; known {
 				continue
@@ -235,7 +244,8 @@ func ask(ctx context.Context, address string) (code int, body string, err error)
 
 // shake tries TLS without a certificate. TLS 1.3 tells of the refusal at the first read.
 func shake(ctx context.Context, address string) error {
-	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}} //nolint:gosec // a stranger does not mind
+	//nolint:gosec // a stranger does not mind
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
 	connection, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
@@ -256,12 +266,13 @@ func callTemporal(ctx context.Context, target string) codes.Code {
 	defer func() { _ = connection.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_, err = workflowservice.NewWorkflowServiceClient(connection).ListNamespaces(ctx, &workflowservice.ListNamespacesRequest{})
+	_, err = workflowservice.NewWorkflowServiceClient(connection).
+		ListNamespaces(ctx, &workflowservice.ListNamespacesRequest{})
 	return grpcstatus.Code(err)
 }
 
-// guardOfUnix comes to a socket of the abstract namespace, to which this process has no right although it is of the same user: a door ends the
-// connection before it says anything.
+// guardOfUnix comes to a socket of the abstract namespace, to which this process has no right although it is of the
+// same user: a door ends the connection before it says anything.
 func guardOfUnix(ctx context.Context, name string) string {
 	if !strings.HasPrefix(name, "@spillway-") {
 		return "OPEN: or of a kind that is not known here"

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestAttackWithNamesThatNoHeaderHolds publishes an event whose ID calls to Temporal cannot carry, and asks for runs of such names: the event
-// starts its run, those behind it as well, and nothing fails for ever.
+// TestAttackWithNamesThatNoHeaderHolds publishes an event whose ID calls to Temporal cannot carry, and asks for runs of
+// such names: the event starts its run, those behind it as well, and nothing fails for ever.
 func TestAttackWithNamesThatNoHeaderHolds(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), buildApp(t, 0), "--no-burst")

@@ -27,7 +27,8 @@ func TestAttackNATSOfAnEngineRefusesStrangers(t *testing.T) {
 	e.stop()
 }
 
-// TestAttackAForgedResultIsNotTakenByTheNextRun publishes what a run has kept again: as an earlier engine kept it, and with another output.
+// TestAttackAForgedResultIsNotTakenByTheNextRun publishes what a run has kept again: as an earlier engine kept it, and
+// with another output.
 func TestAttackAForgedResultIsNotTakenByTheNextRun(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), buildApp(t, 0), "--no-burst")
@@ -51,19 +52,25 @@ func TestAttackAForgedResultIsNotTakenByTheNextRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cached, err := e.client.Publish(t.Context(), web.Event{Pipeline: "relay", ID: "r2", Input: []byte(`{"milliseconds":1,"shards":6}`), Cache: true})
+	cached, err := e.client.Publish(t.Context(), web.Event{
+		Pipeline: "relay", ID: "r2",
+		Input: []byte(`{"milliseconds":1,"shards":6}`), Cache: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, view := succeed[relayed](e, cached.Run, patience), e.wait(cached.Run, patience); got != honest || view.Reused.Tasks != 0 {
-		t.Errorf("a run that takes what others have made: got %+v, %d results reused; want %+v, none", got, view.Reused.Tasks, honest)
+	if got, view := succeed[relayed](e, cached.Run, patience),
+		e.wait(cached.Run, patience); got != honest || view.Reused.Tasks != 0 {
+		t.Errorf("a run that takes what others have made: got %+v, %d results reused; want %+v, none", got, view.Reused.Tasks,
+			honest)
 	}
 	retried, err := e.client.Retry(t.Context(), run, web.Retry{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if retried.Tasks != 0 || retried.Unsigned != 9 {
-		t.Errorf("a retry reuses %d results and refuses %d, want to be told that none of the 9 is signed", retried.Tasks, retried.Unsigned)
+		t.Errorf("a retry reuses %d results and refuses %d, want to be told that none of the 9 is signed", retried.Tasks,
+			retried.Unsigned)
 	}
 	if got := succeed[relayed](e, retried.Run, patience); got != honest {
 		t.Errorf("the retry: got %+v, want %+v", got, honest)

@@ -31,7 +31,8 @@ stages:
       mkdir seen
       : > seen/could
       try() { if "$@" > /dev/null 2>&1; then echo "$*" >> seen/could; fi; }
-      for file in keys/token keys/secret temporal.db ledger.db spillway.log stack.json cgroups.lock; do try cat "$STATE/$file"; done
+      for file in keys/token keys/secret temporal.db ledger.db \
+        spillway.log stack.json cgroups.lock; do try cat "$STATE/$file"; done
       for dir in . keys builds workspaces chains nats; do try ls "$STATE/$dir"; try touch "$STATE/$dir/mine"; done
       try touch "$STATE/artifacts/mine"
       try cat "/proc/$PPID/environ"

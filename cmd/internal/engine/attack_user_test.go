@@ -22,7 +22,8 @@ import (
 // nobody is the user that owns nothing.
 const nobody = 65534
 
-// TestAttackInThePlaceOfAKilledEngine listens where a killed engine was, while commands are given and another engine starts: nobody shows a token there.
+// TestAttackInThePlaceOfAKilledEngine listens where a killed engine was, while commands are given and another engine
+// starts: nobody shows a token there.
 func TestAttackInThePlaceOfAKilledEngine(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -59,7 +60,8 @@ func TestAttackInThePlaceOfAKilledEngine(t *testing.T) {
 	e.stop()
 }
 
-// TestAttackByAnotherUser looks, as a user that owns nothing, for anything of a state directory that it can read or write, and asks the API.
+// TestAttackByAnotherUser looks, as a user that owns nothing, for anything of a state directory that it can read or
+// write, and asks the API.
 func TestAttackByAnotherUser(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -90,7 +92,8 @@ func TestAttackByAnotherUser(t *testing.T) {
 		t.Skip("looks at files as another user only where it is root's to become one")
 	}
 	planted := filepath.Join(home, "open", "file")
-	if err := errors.Join(os.Mkdir(filepath.Dir(planted), 0o755), os.WriteFile(planted, nil, 0o644), os.Chmod(planted, 0o644)); err != nil { //nolint:gosec // it is to be found
+	if err := errors.Join(os.Mkdir(filepath.Dir(planted), 0o755), os.WriteFile(planted, nil, 0o644),
+		os.Chmod(planted, 0o644)); err != nil { //nolint:gosec // it is to be found
 		t.Fatal(err)
 	}
 	found, err := usableBy(t, nobody, filepath.Dir(planted))
@@ -106,7 +109,8 @@ func TestAttackByAnotherUser(t *testing.T) {
 	}
 }
 
-// usableBy looks for what the user can read, write or execute below a directory. The error is an exec.ExitError where it may not look.
+// usableBy looks for what the user can read, write or execute below a directory. The error is an exec.ExitError where
+// it may not look.
 func usableBy(t *testing.T, user uint32, dir string) (found string, err error) {
 	t.Helper()
 	find := exec.CommandContext(t.Context(), "find", dir, "-readable", "-o", "-writable", "-o", "-executable")

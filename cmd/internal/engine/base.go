@@ -95,7 +95,8 @@ func startServers(ctx context.Context, config *Config) (*devserver.Server, error
 		}
 	}
 	return devserver.Start(ctx, devserver.Options{
-		Dir: config.StateDir, TemporalPort: ports.Temporal, UIPort: ports.UI, NATSPort: ports.NATS, NoUI: config.NoUI, Logger: config.Logger,
+		Dir: config.StateDir, TemporalPort: ports.Temporal, UIPort: ports.UI, NATSPort: ports.NATS, NoUI: config.NoUI,
+		Logger: config.Logger,
 		// What a killed engine has left must not make anybody show a token at a port that is not this engine's.
 		Locked: func() error { return web.RemoveStackFile(config.StateDir) },
 	})
@@ -103,7 +104,8 @@ func startServers(ctx context.Context, config *Config) (*devserver.Server, error
 
 // connectNATS returns JetStream on a connection of its own.
 func (b *base) connectNATS(name string) (jetstream.JetStream, error) {
-	connection, err := nats.Connect("", nats.InProcessServer(b.servers.NATSInProcess()), nats.MaxReconnects(-1), nats.Name(name),
+	connection, err := nats.Connect("", nats.InProcessServer(b.servers.NATSInProcess()), nats.MaxReconnects(-1),
+		nats.Name(name),
 		nats.CustomInboxPrefix("_INBOX_engine")) // builds of earlier versions read _INBOX
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)

@@ -47,7 +47,8 @@ func startElsewhere(t *testing.T, c client.Client, run string, version int) {
 	}
 }
 
-// noticed waits until the run's notice is one that is wanted. A blocked run is told once its second workflow task has timed out.
+// noticed waits until the run's notice is one that is wanted. A blocked run is told once its second workflow task has
+// timed out.
 func (e *testEngine) noticed(t *testing.T, run string, wanted func(notice string) bool) string {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
@@ -98,7 +99,8 @@ func TestARunThatCannotBeReplayedIsBlockedAndToldAndGoesOnLater(t *testing.T) {
 		t.Errorf("the run of a newer engine: %q", notice)
 	}
 	_, err := e.client.SetGoal(t.Context(), newer, predictor.Goal{Deadline: time.Hour})
-	if said := answered(t, err); said.Status != http.StatusConflict || !strings.Contains(said.Message, "takes no goal now") {
+	if said := answered(t, err); said.Status != http.StatusConflict ||
+		!strings.Contains(said.Message, "takes no goal now") {
 		t.Errorf("the goal of a blocked run: got %d %q", said.Status, said.Message)
 	}
 	if err := e.client.Cancel(t.Context(), newer); err != nil {
@@ -145,7 +147,9 @@ func TestCancellingARunWhoseMapIsBlockedLeavesNoPartOfItBehind(t *testing.T) {
 	startElsewhere(t, c, run, loopwire.WorkflowVersion)
 	<-open
 	stop()
-	defer serveElsewhere(t, c, func(ctx workflow.Context, in int) (int, error) { return in, workflow.Sleep(ctx, time.Hour) })()
+	defer serveElsewhere(t, c, func(ctx workflow.Context, in int) (int, error) {
+		return in, workflow.Sleep(ctx, time.Hour)
+	})()
 	if err := c.SignalWorkflow(t.Context(), run, "", forms.Signal, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +161,8 @@ func TestCancellingARunWhoseMapIsBlockedLeavesNoPartOfItBehind(t *testing.T) {
 		t.Errorf("the run that was cancelled has %s: %s", view.State, view.Error)
 	}
 	described, err := c.DescribeWorkflowExecution(t.Context(), part, "")
-	if status := described.GetWorkflowExecutionInfo().GetStatus(); err != nil || status != enums.WORKFLOW_EXECUTION_STATUS_TERMINATED {
+	if status := described.GetWorkflowExecutionInfo().GetStatus(); err != nil ||
+		status != enums.WORKFLOW_EXECUTION_STATUS_TERMINATED {
 		t.Errorf("the part that was blocked is %s, %v; want it ended", status, err)
 	}
 	e.stop()

@@ -20,7 +20,8 @@ func (e *testEngine) publishWithin(pipeline, id string, input any, budget quanti
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	published, err := e.client.Publish(e.t.Context(), web.Event{Pipeline: pipeline, ID: id, Input: encoded, Goal: &predictor.Goal{Budget: budget}})
+	published, err := e.client.Publish(e.t.Context(),
+		web.Event{Pipeline: pipeline, ID: id, Input: encoded, Goal: &predictor.Goal{Budget: budget}})
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -70,7 +70,11 @@ func contentOf(tb testing.TB, dir string) map[string]string {
 }
 
 // command runs the spillway command against an engine's state directory, in this process.
-func command(tb testing.TB, ctx context.Context, state string, arguments ...string) (code int, stdout, stderr string) { //nolint:revive // tb first, as in all tests
+//
+//nolint:revive // tb first, as in all tests
+func command(
+	tb testing.TB, ctx context.Context, state string, arguments ...string,
+) (code int, stdout, stderr string) {
 	tb.Helper()
 	var out, errs output
 	arguments = slices.Insert(slices.Clone(arguments), 1, "--state", state)
@@ -110,8 +114,10 @@ func TestAChainOfCommandsRunsFromItsFileToItsOutputs(t *testing.T) {
 	t.Parallel()
 	needPython(t)
 	e := startEngine(t, t.TempDir(), "")
-	dir, out := directory(t, map[string]string{"squares.yaml": squares, "split.py": split, "words.txt": "alpha beta\n"}), t.TempDir()
-	code, stdout, stderr := command(t, t.Context(), e.state, "run", filepath.Join(dir, "squares.yaml"), "--input", `{"factor": 10}`, "--out", out)
+	dir, out := directory(t, map[string]string{"squares.yaml": squares, "split.py": split, "words.txt": "alpha beta\n"}),
+		t.TempDir()
+	code, stdout, stderr := command(t, t.Context(), e.state, "run", filepath.Join(dir, "squares.yaml"), "--input",
+		`{"factor": 10}`, "--out", out)
 	if code != cli.ExitOK {
 		t.Fatalf("exit code %d\n%s\n%s\n%s", code, stdout, stderr, e.printed())
 	}
@@ -119,7 +125,10 @@ func TestAChainOfCommandsRunsFromItsFileToItsOutputs(t *testing.T) {
 	if diff := cmp.Diff(want, contentOf(t, out)); diff != "" {
 		t.Errorf("outputs of the last stages (-want +got):\n%s", diff)
 	}
-	for _, text := range []string{"stage square: 6 tasks done (pool 6, function 0)", "square.row 5", "gather.all", "rows 6"} {
+	for _, text := range []string{
+		"stage square: 6 tasks done (pool 6, function 0)", "square.row 5", "gather.all",
+		"rows 6",
+	} {
 		if !strings.Contains(stdout, text) {
 			t.Errorf("standard output has no %q:\n%s", text, stdout)
 		}
@@ -135,7 +144,8 @@ func TestAChainOfCommandsRunsFromItsFileToItsOutputs(t *testing.T) {
 	}
 	run := e.publish("squares", "second", map[string]any{"inputs": map[string]activities.Ref{"words": other}})
 	result := succeed[chain.Result](e, run, patience)
-	if result.Stages["square"].Tasks != 3 || len(result.Stages["gather"].Values) != 1 || result.Stages["gather"].Values[0]["rows"] != 3.0 {
+	if result.Stages["square"].Tasks != 3 || len(result.Stages["gather"].Values) != 1 ||
+		result.Stages["gather"].Values[0]["rows"] != 3.0 {
 		t.Errorf("result: %+v, want three tasks and rows", result)
 	}
 	e.stop()
@@ -147,8 +157,10 @@ func TestAChainOfCommandsRunsFromItsFileToItsOutputs(t *testing.T) {
 func TestACommandBringsItsFilesBackAndPrintsAsItDoesAlone(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), "")
-	dir := directory(t, map[string]string{"run.sh": "echo line 1; printf 'no end'; echo noise >&2; echo old >>log; mkdir -p m; echo weights >m/model; echo $EXTRA >extra", "log": "first\n"})
-	code, stdout, stderr := command(t, t.Context(), e.state, "run", "--code", dir, "--env", "EXTRA=more", "--output", "extra=extra", "--", "sh", "run.sh", "--epochs", "3")
+	dir := directory(t, map[string]string{"run.sh": "echo line 1; printf 'no end'; echo noise >&2; echo old >>log; " +
+		"mkdir -p m; echo weights >m/model; echo $EXTRA >extra", "log": "first\n"})
+	code, stdout, stderr := command(t, t.Context(), e.state, "run", "--code", dir, "--env", "EXTRA=more", "--output",
+		"extra=extra", "--", "sh", "run.sh", "--epochs", "3")
 	if code != cli.ExitOK || stdout != "line 1\nno end\n" {
 		t.Errorf("exit code %d, standard output %q, want that of the program\n%s", code, stdout, stderr)
 	}
@@ -167,12 +179,14 @@ func TestACommandBringsItsFilesBackAndPrintsAsItDoesAlone(t *testing.T) {
 func TestACommandThatFailsGivesItsExitCodeAndLastWords(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), "")
-	code, stdout, stderr := command(t, t.Context(), e.state, "run", "--code", "none", "--attempts", "1", "--", "sh", "-c", "echo 'no such column: price' >&2; exit 41")
+	code, stdout, stderr := command(t, t.Context(), e.state, "run", "--code", "none", "--attempts", "1", "--", "sh", "-c",
+		"echo 'no such column: price' >&2; exit 41")
 	if code != 41 || stdout != "" {
 		t.Errorf("exit code %d and %q, want those of the program", code, stdout)
 	}
 	runs, err := e.client.Runs(t.Context(), web.RunQuery{Pipeline: "sh"})
-	if err != nil || len(runs) != 1 || runs[0].State != predictor.RunFailed || !strings.Contains(runs[0].Error, "exit code 41: no such column: price") {
+	if err != nil || len(runs) != 1 || runs[0].State != predictor.RunFailed ||
+		!strings.Contains(runs[0].Error, "exit code 41: no such column: price") {
 		t.Errorf("runs: %+v, %v; want one that failed with its exit code and last words", runs, err)
 	}
 	if !strings.Contains(stderr, "no such column: price") {
@@ -205,7 +219,8 @@ func TestAnInterruptedCommandIsCancelled(t *testing.T) {
 	interrupt()
 	select {
 	case said := <-ended:
-		if !strings.HasPrefix(said, "1 ") || !strings.Contains(said, "cancelling run sleeper-") || !strings.Contains(said, "cancelled in") {
+		if !strings.HasPrefix(said, "1 ") || !strings.Contains(said, "cancelling run sleeper-") ||
+			!strings.Contains(said, "cancelled in") {
 			t.Errorf("got %s, want exit code 1 and a run that was cancelled", said)
 		}
 	case <-time.After(patience):
@@ -243,7 +258,8 @@ stages:
     run: [sh, -c, 'echo begun > "$1/$2"; sleep 1; cat a > b', sh, "`+marks+`", "${i}"]
     files: {a: first.a}
     outputs: {b: b}
-  third: {run: "cat all/* > sum; printf '{\"result\": {\"lines\": %d}}\\n' $(wc -l < sum) > $SPILLWAY_REPORT", files: {all/: second.b}}
+  third: {run: "cat all/* > sum; printf '{\"result\": {\"lines\": %d}}\\n' $(wc -l < sum) > $SPILLWAY_REPORT",
+          files: {all/: second.b}}
 `)
 	if _, err := e.client.RegisterChain(t.Context(), c); err != nil {
 		t.Fatal(err)
@@ -266,7 +282,8 @@ func TestStoredChainsAreServedAgainAndKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	e := startEngine(t, state, buildApp(t, 0))
-	bound := packedChain(t, "name: bound\ncode: none\non: {subject: files.new}\nparameters: {n: 1}\nstages:\n  only: {run: \"test ${n} = 2\"}\n")
+	bound := packedChain(t, "name: bound\ncode: none\non: {subject: files.new}\nparameters: {n: 1}\nstages:\n  only: "+
+		"{run: \"test ${n} = 2\"}\n")
 	unbound := packedChain(t, "name: unbound\ncode: none\nstages: {only: {run: [\"true\"]}}\n")
 	taken := packedChain(t, "name: echo\ncode: none\nstages: {only: {run: [\"true\"]}}\n")
 	wrong := packedChain(t, "name: wrong\ncode: none\non: {subject: bad..subject}\nstages: {only: {run: [\"true\"]}}\n")
@@ -279,7 +296,10 @@ func TestStoredChainsAreServedAgainAndKeepTheirNames(t *testing.T) {
 			t.Fatalf("register %s: %+v, %v", c.Name(), app, err)
 		}
 	}
-	for want, c := range map[string]chain.Chain{"is served by app": taken, "is that of a chain": single, "bad..subject": wrong} {
+	for want, c := range map[string]chain.Chain{
+		"is served by app": taken, "is that of a chain": single,
+		"bad..subject": wrong,
+	} {
 		if _, err := e.client.RegisterChain(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("register %s: got %v, want that it is refused: %s", c.Name(), err, want)
 		}
@@ -291,7 +311,8 @@ func TestStoredChainsAreServedAgainAndKeepTheirNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	pipelines := stack.Pipelines()
-	if !slices.Contains(pipelines, "bound") || !slices.Contains(pipelines, "unbound") || slices.Contains(pipelines, "wrong") {
+	if !slices.Contains(pipelines, "bound") || !slices.Contains(pipelines, "unbound") ||
+		slices.Contains(pipelines, "wrong") {
 		t.Errorf("after a restart there are %v, want bound and unbound but not wrong", pipelines)
 	}
 	e.publishRaw("files.new", "one", `{"n": 2}`)
@@ -375,13 +396,15 @@ func TestChainsThatNothingNeedsAreServedWhenTheyAreWanted(t *testing.T) {
 func TestAResultThatTheLedgerCutsIsReadWhole(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), "")
-	c := packedChain(t, "name: wide\ncode: none\nstages:\n  many: {run: 'echo ${i} > out', for_each: {i: {to: 60}}, outputs: {out: out}}\n")
+	c := packedChain(t, "name: wide\ncode: none\nstages:\n  many: {run: 'echo ${i} > out', for_each: {i: {to: 60}}, "+
+		"outputs: {out: out}}\n")
 	if _, err := e.client.RegisterChain(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	run := e.publish("wide", "w", struct{}{})
 	if view := e.wait(run, patience); view.State != predictor.RunSucceeded || len(view.Result) != 0 {
-		t.Fatalf("the run %s: %s, with %d bytes of its result; want a success whose result is not kept", view.State, view.Error, len(view.Result))
+		t.Fatalf("the run %s: %s, with %d bytes of its result; want a success whose result is not kept", view.State,
+			view.Error, len(view.Result))
 	}
 	encoded, err := e.client.Result(t.Context(), run)
 	if err != nil {

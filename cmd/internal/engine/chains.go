@@ -26,7 +26,8 @@ import (
 	"github.com/spillway-ml/spillway/workflows/trigger"
 )
 
-// chainWorkers runs the workflows of chains in this process: a chain is data, and its workflow code is the engine's own.
+// chainWorkers runs the workflows of chains in this process: a chain is data, and its workflow code is the engine's
+// own.
 type chainWorkers struct {
 	stored   *build.Chains
 	temporal client.Client
@@ -109,13 +110,15 @@ func (a *apps) serveStored(ctx context.Context) error {
 	return nil
 }
 
-// keepStored makes the chains known to apps. Those that were stored before chains were checked, and are wrong, are left out.
+// keepStored makes the chains known to apps. Those that were stored before chains were checked, and are wrong, are left
+// out.
 func (a *apps) keepStored(ctx context.Context, chains []build.StoredChain) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, one := range chains {
 		if err := one.Validate(chain.Checks{Binding: trigger.Check}); err != nil {
-			a.logger.WarnContext(ctx, "a stored chain cannot run and is not served; correct its file and run it again", "chain", one.Name(), "path", one.Path, "error", err)
+			a.logger.WarnContext(ctx, "a stored chain cannot run and is not served; correct its file and run it again", "chain",
+				one.Name(), "path", one.Path, "error", err)
 			continue
 		}
 		a.stored[one.Name()] = servedChain(one.Chain, one.Path)

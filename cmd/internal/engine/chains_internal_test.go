@@ -102,7 +102,10 @@ func TestAttackAStoredChainThatCannotRunIsNotServed(t *testing.T) {
 	var log strings.Builder
 	a := &apps{stored: map[string]served{}, logger: slog.New(slog.NewTextHandler(&log, nil))}
 	right := *servedText(t, "right", "").chain
-	a.keepStored(t.Context(), []build.StoredChain{{Chain: cycle, Path: "/chains/cycle"}, {Chain: right, Path: "/chains/right"}})
+	a.keepStored(t.Context(), []build.StoredChain{
+		{Chain: cycle, Path: "/chains/cycle"},
+		{Chain: right, Path: "/chains/right"},
+	})
 	if len(a.stored) != 1 || a.stored["right"].chain == nil {
 		t.Errorf("stored: %v, want only the chain that can run", a.stored)
 	}

@@ -15,7 +15,9 @@ import (
 )
 
 // playWorker plays a workflow worker that answers what reply says; a nil answer is none.
-func playWorker(t *testing.T, checks *inputChecks, id buildID, reply func(wire.InputQuestion) *wire.InputAnswer) (end func()) {
+func playWorker(
+	t *testing.T, checks *inputChecks, id buildID, reply func(wire.InputQuestion) *wire.InputAnswer,
+) (end func()) {
 	t.Helper()
 	questions, ask := io.Pipe()
 	answers, answer := io.Pipe()

@@ -15,8 +15,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
-// Config is what the flags of `spillway dev` say, as plain values. Every field is set by the commands; no zero value stands for
-// another default unless the field says so.
+// Config is what the flags of `spillway dev` say, as plain values. Every field is set by the commands; no zero value
+// stands for another default unless the field says so.
 type Config struct {
 	// StateDir is the absolute path of the state directory; it exists.
 	StateDir string
@@ -52,7 +52,8 @@ type Config struct {
 	StageUser *spawn.User
 	// Functions configures the function venue.
 	Functions FunctionConfig
-	// AlertWebhooks are the URLs to which alerts are posted, each checked by alerts.CheckWebhook; they may hold secrets. Empty for none.
+	// AlertWebhooks are the URLs to which alerts are posted, each checked by alerts.CheckWebhook; they may hold secrets.
+	// Empty for none.
 	AlertWebhooks []string
 	// Traces says where traces go; an empty Endpoint exports none. The engine sets Instance, Since and Logger.
 	Traces traces.Options

@@ -14,9 +14,9 @@ import (
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
-// declared says whether a host may run a command. A chain declares what its stages run; a single command is declared by the input of its
-// run; a build declares which of its stages run commands, and its runs say which. Builds and chains are stored for as long as runs of
-// theirs go on.
+// declared says whether a host may run a command. A chain declares what its stages run; a single command is declared by
+// the input of its run; a build declares which of its stages run commands, and its runs say which. Builds and chains
+// are stored for as long as runs of theirs go on.
 func (s *stores) declared(ctx context.Context, order agent.Order) error {
 	stage := order.Task.Stage
 	c, err := s.chains.Get(stage.App, stage.Build)

@@ -35,7 +35,9 @@ type begun struct {
 	away   error                      // what it answers instead
 }
 
-func (b *begun) DescribeWorkflowExecution(_ context.Context, id, _ string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+func (b *begun) DescribeWorkflowExecution(
+	_ context.Context, id, _ string,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	queue, is := b.queues[id]
 	if b.away != nil {
 		return nil, b.away
@@ -48,15 +50,19 @@ func (b *begun) DescribeWorkflowExecution(_ context.Context, id, _ string) (*wor
 	}, nil
 }
 
-func (b *begun) GetWorkflowHistory(_ context.Context, id, _ string, _ bool, _ enums.HistoryEventFilterType) client.HistoryEventIterator {
+func (b *begun) GetWorkflowHistory(
+	_ context.Context, id, _ string, _ bool, _ enums.HistoryEventFilterType,
+) client.HistoryEventIterator {
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(b.inputs[id])
 	if err != nil {
 		payloads = &common.Payloads{}
 	}
 	started := &historypb.WorkflowExecutionStartedEventAttributes{Input: payloads}
 	return &oneEvent{event: &historypb.HistoryEvent{
-		EventType:  enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
-		Attributes: &historypb.HistoryEvent_WorkflowExecutionStartedEventAttributes{WorkflowExecutionStartedEventAttributes: started},
+		EventType: enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
+		Attributes: &historypb.HistoryEvent_WorkflowExecutionStartedEventAttributes{
+			WorkflowExecutionStartedEventAttributes: started,
+		},
 	}}
 }
 
@@ -90,7 +96,8 @@ func keepChain(t *testing.T, e *stores, c chain.Chain, err error) predictor.Stag
 	return predictor.StageID{App: c.Name(), Build: c.Digest(), Name: c.Name()}
 }
 
-// TestAttackCommandsThatNothingServedDeclares asks for commands in the name of stages of a build, a chain and a single command.
+// TestAttackCommandsThatNothingServedDeclares asks for commands in the name of stages of a build, a chain and a single
+// command.
 func TestAttackCommandsThatNothingServedDeclares(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
@@ -101,16 +108,22 @@ func TestAttackCommandsThatNothingServedDeclares(t *testing.T) {
 	e := &stores{builds: build.NewStore(state, nil), chains: build.NewChains(state), store: store}
 	single, err := chain.Single("one")
 	one := keepChain(t, e, single, err)
-	parsed, err := chain.Parse("hello.yaml", []byte("name: hello\ncode: none\nstages:\n  hello:\n    run: echo hello\n"), chain.Checks{})
+	parsed, err := chain.Parse("hello.yaml", []byte("name: hello\ncode: none\nstages:\n  hello:\n    run: echo hello\n"),
+		chain.Checks{})
 	hello := keepChain(t, e, parsed, err)
-	digest := keepBuild(t, state, loopwire.App{Version: loopwire.Version, Name: "app", Stages: []loopwire.Stage{{Name: "shell", Command: true}, {Name: "score"}}})
-	shell, score := predictor.StageID{App: "app", Build: digest, Name: "shell"}, predictor.StageID{App: "app", Build: digest, Name: "score"}
+	digest := keepBuild(t, state, loopwire.App{
+		Version: loopwire.Version, Name: "app",
+		Stages: []loopwire.Stage{{Name: "shell", Command: true}, {Name: "score"}},
+	})
+	shell, score := predictor.StageID{App: "app", Build: digest, Name: "shell"},
+		predictor.StageID{App: "app", Build: digest, Name: "score"}
 	temporal := &begun{
 		queues: map[string]string{
 			"app-1": loopwire.WorkflowQueue("app", digest), "one-1": loopwire.WorkflowQueue(one.App, one.Build), "evil": "evil",
 		},
 		inputs: map[string]json.RawMessage{
-			"one-1": json.RawMessage(`{"command":{"arguments":["id"]}}`), "evil": json.RawMessage(`{"command":{"arguments":["sh","-c","touch owned"]}}`),
+			"one-1": json.RawMessage(`{"command":{"arguments":["id"]}}`),
+			"evil":  json.RawMessage(`{"command":{"arguments":["sh","-c","touch owned"]}}`),
 		},
 	}
 	e.temporal = temporal
@@ -140,12 +153,17 @@ func TestAttackCommandsThatNothingServedDeclares(t *testing.T) {
 			t.Errorf("%s: got %v, want refused %t", tt.name, err, tt.refused)
 		}
 	}
-	unknown := agent.Order{Workflow: "app-1", Task: loopwire.Task{Stage: predictor.StageID{App: "app", Build: "ba9876543210", Name: "shell"}}}
-	if err := e.declared(t.Context(), unknown); !errors.Is(err, build.ErrUnknownBuild) || errors.Is(err, agent.ErrUndeclared) {
+	unknown := agent.Order{Workflow: "app-1", Task: loopwire.Task{Stage: predictor.StageID{
+		App:   "app",
+		Build: "ba9876543210", Name: "shell",
+	}}}
+	if err := e.declared(t.Context(), unknown); !errors.Is(err, build.ErrUnknownBuild) ||
+		errors.Is(err, agent.ErrUndeclared) {
 		t.Errorf("a build that is not here: got %v, want that it may be built again", err)
 	}
 	temporal.away = errors.New("temporal is away")
-	if err := e.declared(t.Context(), agent.Order{Workflow: "app-1", Task: loopwire.Task{Stage: shell}}); err == nil || errors.Is(err, agent.ErrUndeclared) {
+	if err := e.declared(t.Context(), agent.Order{Workflow: "app-1", Task: loopwire.Task{Stage: shell}}); err == nil ||
+		errors.Is(err, agent.ErrUndeclared) {
 		t.Errorf("while Temporal is away: got %v, want no word about the command", err)
 	}
 }

@@ -23,8 +23,8 @@ const (
 	detailsWait = time.Minute
 )
 
-// details rebuilds what ended runs did, attempt by attempt, from the streams, when somebody looks at it. Use newDetails;
-// its methods may be called concurrently.
+// details rebuilds what ended runs did, attempt by attempt, from the streams, when somebody looks at it. Use
+// newDetails; its methods may be called concurrently.
 type details struct {
 	js    jetstream.JetStream
 	store *ledgerstore.Store
@@ -49,8 +49,8 @@ func newDetails(js jetstream.JetStream, store *ledgerstore.Store) *details {
 	return &details{js: js, store: store, places: map[string]*list.Element{}, recent: list.New()}
 }
 
-// ask calls look with a ledger that has nothing but a run that has ended. An Error with StatusNotFound where there is no
-// such run, with StatusGone where the streams tell no more of it.
+// ask calls look with a ledger that has nothing but a run that has ended. An Error with StatusNotFound where there is
+// no such run, with StatusGone where the streams tell no more of it.
 func (d *details) ask(ctx context.Context, run string, look func(*ledger.Ledger)) error {
 	first, last, known, err := d.store.Told(ctx, run)
 	if err != nil {

@@ -106,7 +106,10 @@ func story(run string, tasks int, at time.Time) (events []predictor.Event) {
 	for i := range tasks {
 		task := fmt.Sprint("t", i)
 		events = append(events,
-			predictor.AttemptStarted{Run: run, Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "h", At: second(1)},
+			predictor.AttemptStarted{
+				Run: run, Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "h",
+				At: second(1),
+			},
 			predictor.Sampled{
 				Run: run, Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, CPU: 500, Step: 1,
 				Metrics: map[string]float64{"loss": 0.5}, At: second(2),
@@ -208,7 +211,11 @@ func TestEachRunIsListedOnce(t *testing.T) {
 		}
 	}
 	e := c.engine()
-	for _, query := range []ledger.Query{{}, {State: predictor.RunRunning}, {State: predictor.RunSucceeded, Since: dawn.Add(time.Hour)}} {
+	for _, query := range []ledger.Query{
+		{},
+		{State: predictor.RunRunning},
+		{State: predictor.RunSucceeded, Since: dawn.Add(time.Hour)},
+	} {
 		query.Limit = 7
 		var want, got []string
 		for i := range runs {
@@ -216,7 +223,10 @@ func TestEachRunIsListedOnce(t *testing.T) {
 			if i%10 == 0 {
 				state = predictor.RunRunning
 			}
-			view := ledger.RunView{Run: fmt.Sprintf("r%03d", i), State: state, StartedAt: dawn.Add(time.Duration(i) * time.Minute)}
+			view := ledger.RunView{
+				Run: fmt.Sprintf("r%03d", i), State: state,
+				StartedAt: dawn.Add(time.Duration(i) * time.Minute),
+			}
 			if query.Selects(view) {
 				want = append([]string{view.Run}, want...)
 			}

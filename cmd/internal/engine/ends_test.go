@@ -48,7 +48,8 @@ func endings(t *testing.T, stream jetstream.JetStream, run string) (sequences []
 	}
 }
 
-// TestARunWaitsForNATSToTellItsEnd runs a workflow on a real Temporal server whose worker tells the end to a NATS server of its own, which is away.
+// TestARunWaitsForNATSToTellItsEnd runs a workflow on a real Temporal server whose worker tells the end to a NATS
+// server of its own, which is away.
 func TestARunWaitsForNATSToTellItsEnd(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), "", "--no-burst")
@@ -58,7 +59,8 @@ func TestARunWaitsForNATSToTellItsEnd(t *testing.T) {
 	if err := loop.EnsureStreams(t.Context(), stream); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.CreateStream(t.Context(), jetstream.StreamConfig{Name: wire.DoneStream, Subjects: []string{wire.DoneSubjects}}); err != nil {
+	if _, err := stream.CreateStream(t.Context(),
+		jetstream.StreamConfig{Name: wire.DoneStream, Subjects: []string{wire.DoneSubjects}}); err != nil {
 		t.Fatal(err)
 	}
 	recorder := loop.NewRecorder(stream, nil)
@@ -69,7 +71,9 @@ func TestARunWaitsForNATSToTellItsEnd(t *testing.T) {
 	queue := worker.New(calls, "away", worker.Options{
 		Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}, LocalActivityWorkerOnly: true,
 	})
-	runs.Register(queue, ports, []runs.AnyPipeline{workflows.NewPipeline("away", func(workflow.Context, int) (int, error) { return 7, nil })})
+	runs.Register(queue, ports, []runs.AnyPipeline{workflows.NewPipeline("away", func(workflow.Context, int) (int, error) {
+		return 7, nil
+	})})
 	if err := queue.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +93,10 @@ func TestARunWaitsForNATSToTellItsEnd(t *testing.T) {
 	if err := run.Get(t.Context(), &result); err != nil || result != 7 {
 		t.Errorf("the run ended with %d, %v: want the result that it had before it was cancelled", result, err)
 	}
-	if told, state := endings(t, stream, "away-1"); len(told) != 1 || state != predictor.RunSucceeded || completions(t, stream)["away-1"] != 1 {
-		t.Errorf("its end is told %d times, as %s, with %d completion events: want one of each, succeeded", len(told), state, completions(t, stream)["away-1"])
+	if told, state := endings(t, stream, "away-1"); len(told) != 1 || state != predictor.RunSucceeded ||
+		completions(t, stream)["away-1"] != 1 {
+		t.Errorf("its end is told %d times, as %s, with %d completion events: want one of each, succeeded", len(told), state,
+			completions(t, stream)["away-1"])
 	}
 }
 
@@ -107,7 +113,8 @@ func waitForTimer(t *testing.T, calls client.Client, id string) {
 			if event.GetEventType() == enums.EVENT_TYPE_TIMER_STARTED {
 				return
 			}
-			if event.GetWorkflowExecutionFailedEventAttributes() != nil || event.GetWorkflowExecutionCompletedEventAttributes() != nil {
+			if event.GetWorkflowExecutionFailedEventAttributes() != nil ||
+				event.GetWorkflowExecutionCompletedEventAttributes() != nil {
 				t.Fatalf("the run ended before NATS was back: %v", event)
 			}
 		}

@@ -100,7 +100,8 @@ func (e *Engine) startAPI() error {
 		metrics = e.observer.metrics.Handler()
 	}
 	server := web.New(web.Options{
-		Engine: e, Keys: e.servers.Keys(), Page: web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed, Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
+		Engine: e, Keys: e.servers.Keys(), Page: web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed,
+		Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
 		ArtifactsMax: e.config.ArtifactsMax, ArtifactsUsage: func() (quantity.Bytes, error) {
 			used, err := e.store.Usage()
 			return quantity.Bytes(used), err

@@ -63,9 +63,11 @@ func TestFailuresAreToldByStageAndTheEngineLivesOn(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), buildApp(t, 0))
 	failed := e.wait(e.publish("fail", "f", map[string]int{"index": 1}), patience)
-	if failed.State != predictor.RunFailed || !strings.Contains(failed.Error, "stage fail") || !strings.Contains(failed.Error, "it never works") ||
+	if failed.State != predictor.RunFailed || !strings.Contains(failed.Error, "stage fail") ||
+		!strings.Contains(failed.Error, "it never works") ||
 		failed.Stages[0].Failed != 2 {
-		t.Errorf("a stage that fails: got %s, %q, %d failures, want the stage, its message and two attempts", failed.State, failed.Error, failed.Stages[0].Failed)
+		t.Errorf("a stage that fails: got %s, %q, %d failures, want the stage, its message and two attempts", failed.State,
+			failed.Error, failed.Stages[0].Failed)
 	}
 	panicked := e.wait(e.publish("boom", "b", map[string]int{"index": 1}), patience)
 	if panicked.State != predictor.RunFailed || !strings.Contains(panicked.Error, "stage boom panicked: boom") {
@@ -111,11 +113,13 @@ func TestKillsAtAnyMomentLoseNothing(t *testing.T) {
 	}
 	t.Parallel()
 	app := filepath.Join(t.TempDir(), "app")
-	if output, err := exec.CommandContext(t.Context(), "go", "build", "-o", app, "../chaos/app").CombinedOutput(); err != nil {
+	if output, err := exec.CommandContext(t.Context(), "go", "build", "-o", app, "../chaos/app").CombinedOutput(); err !=
+		nil {
 		t.Fatalf("build the app: %v\n%s", err, output)
 	}
 	checks, err := chaos.Run(t.Context(), chaos.Config{
-		Engine: os.Args[0], Environment: []string{asEngine + "=1"}, App: app, Dir: t.TempDir(), Kills: 8, Seed: 1, Patience: 10 * time.Minute, Output: t.Output(),
+		Engine: os.Args[0], Environment: []string{asEngine + "=1"}, App: app, Dir: t.TempDir(), Kills: 8, Seed: 1,
+		Patience: 10 * time.Minute, Output: t.Output(),
 	})
 	if err != nil {
 		t.Error(err)

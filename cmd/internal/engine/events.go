@@ -94,7 +94,8 @@ func (e *Engine) Dead(ctx context.Context, limit int) ([]web.DeadLetter, error) 
 		}
 		// The newest come first from the trigger; people read them in the order in which they died.
 		letters[len(dead)-1-i] = web.DeadLetter{
-			Sequence: d.Sequence, Event: d.Event, Pipeline: d.Pipeline, Subject: d.Subject, Reason: d.Reason, Body: body, At: d.At,
+			Sequence: d.Sequence, Event: d.Event, Pipeline: d.Pipeline, Subject: d.Subject, Reason: d.Reason, Body: body,
+			At: d.At,
 		}
 	}
 	return letters, nil
@@ -142,8 +143,8 @@ func (e *Engine) countEvents(ctx context.Context) {
 	}
 }
 
-// eventCount names one count of the trigger. What became of the events of a binding is counted for itself: with their sum, the events of others
-// would not count after a binding was removed until they were as many as had been its own.
+// eventCount names one count of the trigger. What became of the events of a binding is counted for itself: with their
+// sum, the events of others would not count after a binding was removed until they were as many as had been its own.
 type eventCount struct {
 	binding string // its key; empty for events that no binding reads
 	result  telemetry.EventResult

@@ -93,8 +93,12 @@ func (f *front) startWorkers() (*workflowWorkers, error) {
 	f.onClose("the connection behind the doors to Temporal", func(context.Context) error { return doors.Close() })
 	return &workflowWorkers{
 		checks: &inputChecks{},
-		builds: f.builds, spawner: spawner, admit: f.servers.AdmitBuild, doors: doors, logger: f.logger, stop: map[buildID]context.CancelFunc{},
-		chains: &chainWorkers{stored: f.chains, temporal: f.temporal, recorder: f.recorder, results: f.results, window: f.config.Policy.Window},
+		builds: f.builds, spawner: spawner, admit: f.servers.AdmitBuild, doors: doors, logger: f.logger,
+		stop: map[buildID]context.CancelFunc{},
+		chains: &chainWorkers{
+			stored: f.chains, temporal: f.temporal, recorder: f.recorder, results: f.results,
+			window: f.config.Policy.Window,
+		},
 		environment: []string{
 			wire.ArtifactsEnvironment + "=" + f.config.artifactsURL(),
 			wire.ResultsKeyEnvironment + "=" + hex.EncodeToString(f.servers.Keys().PublicKey()),
@@ -113,20 +117,23 @@ func (f *front) startLeader(ctx context.Context) error {
 		return err
 	}
 	f.leader, err = autoscaler.New(autoscaler.Options{
-		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Plans: f.plans, Hosts: f.leases.Hosts, Stages: f.apps.stages,
+		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Plans: f.plans, Hosts: f.leases.Hosts,
+		Stages: f.apps.stages,
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, wire.Message) error) error {
 			return loop.Follow(ctx, f.stream, from, &loop.FollowOptions{Logger: f.logger}, func(line loop.Line) error {
 				return handle(line.Sequence, line.Message)
 			})
 		},
 		Extent: func(ctx context.Context) (first, last uint64, err error) { return loop.Extent(ctx, f.stream) },
-		Policy: f.config.Policy, Functions: f.functions, Leading: f.observer.leading, Failed: f.observer.metrics.CountLeaderFailure,
-		Now: f.config.Clock, Logger: f.logger,
+		Policy: f.config.Policy, Functions: f.functions, Leading: f.observer.leading,
+		Failed: f.observer.metrics.CountLeaderFailure,
+		Now:    f.config.Clock, Logger: f.logger,
 	})
 	if err != nil {
 		return err
 	}
-	engine := worker.New(f.temporal, engineQueue, worker.Options{DisableEagerActivities: true, WorkerStopTimeout: 2 * time.Second})
+	engine := worker.New(f.temporal, engineQueue,
+		worker.Options{DisableEagerActivities: true, WorkerStopTimeout: 2 * time.Second})
 	trigger.RegisterSchedules(engine, f.stream)
 	if err := engine.Start(); err != nil {
 		return fmt.Errorf("poll the engine's queue: %w", err)

@@ -64,8 +64,8 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 	return lambdaFunctions{invoker: invoker, builds: v.builds}, nil
 }
 
-// localClient calls the local function host. It signs as every client of AWS does, and the digest of the body as a header
-// too, so that the host knows it before the body.
+// localClient calls the local function host. It signs as every client of AWS does, and the digest of the body as a
+// header too, so that the host knows it before the body.
 func localClient(endpoint, secret string) *lambda.Client {
 	return lambda.New(lambda.Options{
 		BaseEndpoint: &endpoint, Region: "us-east-1", Retryer: aws.NopRetryer{},
@@ -128,6 +128,7 @@ func (l lambdaFunctions) Invoke(ctx context.Context, name string, payload []byte
 	return activities.FunctionAnswer{
 		Payload: answer.Payload, Error: answer.FunctionError, Log: answer.LogTail,
 		Init: answer.Report.InitDuration, Duration: answer.Report.Duration, Billed: answer.Report.BilledDuration,
-		Memory: quantity.Bytes(answer.Report.MemorySizeMB) * quantity.MiB, PeakMemory: quantity.Bytes(answer.Report.MaxMemoryMB) * quantity.MiB,
+		Memory:     quantity.Bytes(answer.Report.MemorySizeMB) * quantity.MiB,
+		PeakMemory: quantity.Bytes(answer.Report.MaxMemoryMB) * quantity.MiB,
 	}, nil
 }

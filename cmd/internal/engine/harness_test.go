@@ -31,7 +31,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
-// patience is how long a test waits for what must happen. It decides nothing: a machine may be slow, and a test that waits for longer hangs.
+// patience is how long a test waits for what must happen. It decides nothing: a machine may be slow, and a test that
+// waits for longer hangs.
 const patience = 8 * time.Minute
 
 // asEngine makes this test binary the spillway command, so that tests can kill a whole engine.
@@ -44,7 +45,8 @@ func TestMain(m *testing.M) {
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		code := cli.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr, cli.Deps{
-			StartEngine: cli.Embedded, Version: "test", Environment: os.LookupEnv, ProbeModel: engine.ProbeModel, Executor: engine.Executor,
+			StartEngine: cli.Embedded, Version: "test", Environment: os.LookupEnv, ProbeModel: engine.ProbeModel,
+			Executor: engine.Executor,
 		})
 		stop()
 		os.Exit(code)
@@ -97,7 +99,8 @@ func buildPackage(tb testing.TB, name, command, flags string) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	output, err := exec.CommandContext(tb.Context(), "go", "build", "-ldflags", flags, "-o", path, command).CombinedOutput()
+	output, err := exec.CommandContext(tb.Context(), "go", "build", "-ldflags", flags, "-o", path, command).
+		CombinedOutput()
 	if err != nil {
 		tb.Fatalf("build the test app: %v\n%s", err, output)
 	}
@@ -139,7 +142,8 @@ func (o *output) String() string {
 
 func (e *testEngine) printed() string { return e.output.String() }
 
-// startEngine starts an engine on the state directory and returns once a run could be started. Without an app it serves what it has stored.
+// startEngine starts an engine on the state directory and returns once a run could be started. Without an app it serves
+// what it has stored.
 func startEngine(tb testing.TB, state, app string, flags ...string) *testEngine {
 	tb.Helper()
 	return startEngineOf(tb, os.Args[0], state, app, flags...)
@@ -219,11 +223,13 @@ func sweepGroups(tb testing.TB, state string) {
 // started counts the engines of this test process.
 var started atomic.Int64
 
-// ports gives every engine ports of its own, below those that the kernel hands out: `dev` would have all engines try the usual ones.
+// ports gives every engine ports of its own, below those that the kernel hands out: `dev` would have all engines try
+// the usual ones.
 func ports() []string {
 	first := 20_000 + os.Getpid()%50*200 + int(started.Add(1))%40*5
 	return []string{
-		"--temporal-port", strconv.Itoa(first), "--nats-port", strconv.Itoa(first + 1), "--http-port", strconv.Itoa(first + 2),
+		"--temporal-port", strconv.Itoa(first), "--nats-port", strconv.Itoa(first + 1), "--http-port",
+		strconv.Itoa(first + 2),
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 const (
 	// closeLimit is how long the parts of an engine may take together to end in good order, whoever closes it.
 	closeLimit = time.Minute
-	// leaveAfter is how long each part that has not ended is waited for once there is no time left. What is left so ends with the process: the next
-	// engine finds its state directory as after a kill, of which it loses nothing.
+	// leaveAfter is how long each part that has not ended is waited for once there is no time left. What is left so ends
+	// with the process: the next engine finds its state directory as after a kill, of which it loses nothing.
 	leaveAfter = 100 * time.Millisecond
 )
 
@@ -31,7 +31,8 @@ type closer struct {
 type lifecycle struct {
 	logger *slog.Logger
 
-	life    context.Context //nolint:containedctx // what the engine starts lives until Close, not as long as the call that starts it
+	//nolint:containedctx // what the engine starts lives until Close, not as long as the call that starts it
+	life    context.Context
 	end     context.CancelFunc
 	closing context.Context //nolint:containedctx // of Close: as long as parts may take to end in good order
 	hurry   context.CancelFunc
@@ -88,8 +89,9 @@ func (l *lifecycle) Err() error {
 	return l.err
 }
 
-// Close ends everything in the reverse order of its start. Once ctx has ended, or the parts have taken closeLimit together, what has not ended is told
-// to end at once and is left behind. It may be called any number of times; each call returns what the first met, and each ctx can hurry it.
+// Close ends everything in the reverse order of its start. Once ctx has ended, or the parts have taken closeLimit
+// together, what has not ended is told to end at once and is left behind. It may be called any number of times; each
+// call returns what the first met, and each ctx can hurry it.
 func (l *lifecycle) Close(ctx context.Context) error {
 	l.once.Do(func() { go l.shutDown() })
 	defer context.AfterFunc(ctx, l.hurry)()
@@ -164,7 +166,8 @@ func (l *lifecycle) lastCloser() (last closer, some bool) {
 	return last, true
 }
 
-// work runs a part of the engine until Close stops it. When it fails before, the whole engine ends: half a stack helps nobody.
+// work runs a part of the engine until Close stops it. When it fails before, the whole engine ends: half a stack helps
+// nobody.
 func (l *lifecycle) work(name string, part func(context.Context) error) {
 	ctx, stop := context.WithCancel(l.life)
 	ended := make(chan struct{})

@@ -40,7 +40,8 @@ func TestAttackAPartThatHangsDoesNotKeepTheEngineFromEnding(t *testing.T) {
 		e.onClose("the deaf port", deaf(t))
 		began := time.Now()
 		err := e.Close(t.Context())
-		if !errors.Is(err, errLeft) || !strings.Contains(err.Error(), "end deaf:") || !strings.Contains(err.Error(), "end the deaf port:") {
+		if !errors.Is(err, errLeft) || !strings.Contains(err.Error(), "end deaf:") ||
+			!strings.Contains(err.Error(), "end the deaf port:") {
 			t.Errorf("Close: %v, want one that names the parts that were left", err)
 		}
 		if took := time.Since(began); took > closeLimit+time.Second {

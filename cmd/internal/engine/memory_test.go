@@ -60,13 +60,14 @@ func (e *testEngine) followRecords() func(match func(predictor.Record) bool) []p
 	}
 }
 
-// TestRunningOutOfMemoryIsHealed maps over tasks whose memory depends on their input in a pool too small to give each plenty, with no
-// declared size and some failures that have nothing to do with memory. What is killed for memory must succeed with more, what fails
-// otherwise must not grow, and what is learned must be close to what is needed.
+// TestRunningOutOfMemoryIsHealed maps over tasks whose memory depends on their input in a pool too small to give each
+// plenty, with no declared size and some failures that have nothing to do with memory. What is killed for memory must
+// succeed with more, what fails otherwise must not grow, and what is learned must be close to what is needed.
 func TestRunningOutOfMemoryIsHealed(t *testing.T) {
 	enforcetest.Need(t)
-	// A short run is mostly its beginning, when little is known and head-room is large; which tasks come first is chance. Half of it tells sizes
-	// that are learned from those that are given to all (a quarter of the pool, of which more is spare); the long run measures how close they are.
+	// A short run is mostly its beginning, when little is known and head-room is large; which tasks come first is chance.
+	// Half of it tells sizes that are learned from those that are given to all (a quarter of the pool, of which more is
+	// spare); the long run measures how close they are.
 	tasks, mostSpare := 60, 0.50
 	if os.Getenv("SPILLWAY_MEASURE") != "" {
 		tasks, mostSpare = 200, 0.25
@@ -106,11 +107,13 @@ func TestRunningOutOfMemoryIsHealed(t *testing.T) {
 					if attempt.Outcome == predictor.Succeeded {
 						healed++
 					} else {
-						t.Logf("%s: killed at %s, then %s at %s (%s)", task, before.Grant.Memory, attempt.Outcome, attempt.Grant.Memory, attempt.Error)
+						t.Logf("%s: killed at %s, then %s at %s (%s)", task, before.Grant.Memory, attempt.Outcome, attempt.Grant.Memory,
+							attempt.Error)
 					}
 				}
 				if attempt.Grant.Memory < 2*before.Grant.Memory && attempt.Grant.Memory < 500*quantity.MiB {
-					t.Errorf("%s: after a kill at %s it has %s, want at least twice as much", task, before.Grant.Memory, attempt.Grant.Memory)
+					t.Errorf("%s: after a kill at %s it has %s, want at least twice as much", task, before.Grant.Memory,
+						attempt.Grant.Memory)
 				}
 			}
 			// What was learned meanwhile may be more or less; a failure of another kind must raise nothing by itself.
@@ -133,7 +136,8 @@ func TestRunningOutOfMemoryIsHealed(t *testing.T) {
 	for _, s := range spare {
 		mean += s / float64(len(spare))
 	}
-	t.Logf("%d tasks, %d killed for memory, %d healed by the next attempt, at most %d kills of one task; of %d learned sizes %.1f%% is spare on average, %.1f%% at the median",
+	t.Logf("%d tasks, %d killed for memory, %d healed by the next attempt, at most %d kills of one task; of %d learned "+
+		"sizes %.1f%% is spare on average, %.1f%% at the median",
 		tasks, killed, healed, worst, len(spare), 100*mean, 100*settled)
 	if killed > 0 && float64(healed) < 0.95*float64(killed) {
 		t.Errorf("%d of %d second attempts succeeded, want 95%%", healed, killed)

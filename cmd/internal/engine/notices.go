@@ -29,18 +29,21 @@ import (
 const (
 	// noticeEvery is how often it is asked which runs somebody should know of.
 	noticeEvery = 2 * time.Second
-	// measureMost is how many runs are looked at in one sweep, for how full their history is and for why they are blocked, and measureAgain
-	// after how long again.
+	// measureMost is how many runs are looked at in one sweep, for how full their history is and for why they are blocked,
+	// and measureAgain after how long again.
 	measureMost  = 20
 	measureAgain = 30 * time.Second
 	// Temporal ends a run whose history passes these; a run is told of at four fifths of them.
 	mostEvents, mostHistory = 50 << 10, 50 << 20
-	// lastEvents is how far back the reason for a block is looked for. What comes in while a run is blocked comes after it.
+	// lastEvents is how far back the reason for a block is looked for. What comes in while a run is blocked comes after
+	// it.
 	lastEvents = 1000
 )
 
-// blockedQuery finds the workflows whose workflow task failed again and again; Temporal clears the attribute with the next that succeeds.
-const blockedQuery = "TemporalReportedProblems IN ('category=WorkflowTaskFailed', 'category=WorkflowTaskTimedOut') AND ExecutionStatus = 'Running'"
+// blockedQuery finds the workflows whose workflow task failed again and again; Temporal clears the attribute with the
+// next that succeeds.
+const blockedQuery = "TemporalReportedProblems IN ('category=WorkflowTaskFailed', 'category=WorkflowTaskTimedOut') " +
+	"AND ExecutionStatus = 'Running'"
 
 // blockedPrefix begins the notice of a run that cannot go on.
 const blockedPrefix = "blocked: "
@@ -48,9 +51,11 @@ const blockedPrefix = "blocked: "
 // notices finds the runs that cannot go on, or soon cannot, and why.
 type notices struct {
 	temporal client.Client
-	reason   func(context.Context, *common.WorkflowExecution) (string, error) // why an execution is blocked; empty when it is not
-	measured map[string]measurement                                           // of runs that go on
-	reasons  map[string]reason                                                // of executions that are blocked, by Temporal's run ID
+	// why an execution is blocked; empty when it is not
+	reason   func(context.Context, *common.WorkflowExecution) (string, error)
+	measured map[string]measurement // of runs that go on
+	// of executions that are blocked, by Temporal's run ID
+	reasons map[string]reason
 }
 
 // reason is what was found when an execution was last looked at that is listed as blocked.
@@ -125,7 +130,10 @@ type block struct {
 func (n *notices) blocked(ctx context.Context, now time.Time) (map[string]block, error) {
 	var listed []*workflowpb.WorkflowExecutionInfo
 	for page, more := []byte(nil), true; more; more = len(page) > 0 {
-		answer, err := n.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: blockedQuery, NextPageToken: page})
+		answer, err := n.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+			Query:         blockedQuery,
+			NextPageToken: page,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("list blocked runs: %w", err)
 		}
@@ -167,8 +175,9 @@ func runAndPart(info *workflowpb.WorkflowExecutionInfo) (run, part string) {
 	return id[:slash], id[slash+1:]
 }
 
-// explain looks for the reasons of those of the listed that were looked at the longest ago: at once where none is known, else now and then. One
-// that cannot be read, because it has just ended or Temporal does not answer, keeps no other from being told.
+// explain looks for the reasons of those of the listed that were looked at the longest ago: at once where none is
+// known, else now and then. One that cannot be read, because it has just ended or Temporal does not answer, keeps no
+// other from being told.
 func (n *notices) explain(ctx context.Context, listed []*workflowpb.WorkflowExecutionInfo, now time.Time) {
 	known, due := map[string]reason{}, []*common.WorkflowExecution{}
 	for _, info := range listed {
@@ -195,9 +204,10 @@ func (n *notices) explain(ctx context.Context, listed []*workflowpb.WorkflowExec
 
 // blockedBy says why the last workflow task of an execution failed; empty when it did not.
 func blockedBy(ctx context.Context, c client.Client, execution *common.WorkflowExecution) (string, error) {
-	answer, err := c.WorkflowService().GetWorkflowExecutionHistoryReverse(ctx, &workflowservice.GetWorkflowExecutionHistoryReverseRequest{
-		Namespace: devserver.Namespace, Execution: execution, MaximumPageSize: lastEvents,
-	})
+	answer, err := c.WorkflowService().GetWorkflowExecutionHistoryReverse(ctx,
+		&workflowservice.GetWorkflowExecutionHistoryReverseRequest{
+			Namespace: devserver.Namespace, Execution: execution, MaximumPageSize: lastEvents,
+		})
 	if err != nil {
 		return "", fmt.Errorf("read the end of the history of %s: %w", execution.GetWorkflowId(), err)
 	}
@@ -209,7 +219,8 @@ func blockedBy(ctx context.Context, c client.Client, execution *common.WorkflowE
 			failed := event.GetWorkflowTaskFailedEventAttributes()
 			why := failed.GetFailure().GetMessage()
 			if failed.GetCause() == enums.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR {
-				why = "its code takes other steps than its history has. Start the engine, or serve the build, that the run was started with, " +
+				why = "its code takes other steps than its history has. Start the engine, or serve the build, that the run was " +
+					"started with, " +
 					"and it goes on; or cancel it: " + why
 			}
 			return why, nil
@@ -247,7 +258,8 @@ func fullness(events, bytes int64) string {
 	if events*5 < mostEvents*4 && bytes*5 < mostHistory*4 {
 		return ""
 	}
-	return fmt.Sprintf("its history is nearly full: %d of %d events, %d of %d MiB. Temporal ends the run there; one that goes on for long continues as new "+
+	return fmt.Sprintf("its history is nearly full: %d of %d events, %d of %d MiB. Temporal ends the run there; one "+
+		"that goes on for long continues as new "+
 		"once it has read its signals: see spillway.Repeat", events, mostEvents, bytes>>20, mostHistory>>20)
 }
 
@@ -319,10 +331,12 @@ const cancelledBlocked = "it was cancelled while it was blocked"
 // endWithin bounds how long a blocked run is being ended, whether or not whoever asked for it still waits.
 const endWithin = time.Minute
 
-// endBlocked ends a run that could not answer a request to cancel it, and its parts: nobody is left to stop one that
-// is blocked. The run goes first: one that goes on, and of which only a part is blocked, would fail as soon as that part
+// endBlocked ends a run that could not answer a request to cancel it, and its parts: nobody is left to stop one that is
+// blocked. The run goes first: one that goes on, and of which only a part is blocked, would fail as soon as that part
 // ended. What is left of a run whose end broke off half-way is the next sweep's (see endLeftBehind) and the settler's.
-func (e *Engine) endBlocked(ctx context.Context, run ledger.RunView, parts []*workflowpb.PendingChildExecutionInfo) error {
+func (e *Engine) endBlocked(
+	ctx context.Context, run ledger.RunView, parts []*workflowpb.PendingChildExecutionInfo,
+) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer stop()
 	err := e.temporal.TerminateWorkflow(ctx, run.Run, "", cancelledBlocked)

@@ -27,7 +27,10 @@ func TestManyBlockedRunsAreExplainedAFewAtATime(t *testing.T) {
 	var listed []*workflowpb.WorkflowExecutionInfo
 	for i := range blocked {
 		id := fmt.Sprintf("run-%d", i)
-		listed = append(listed, &workflowpb.WorkflowExecutionInfo{Execution: &common.WorkflowExecution{WorkflowId: id, RunId: id}})
+		listed = append(listed, &workflowpb.WorkflowExecutionInfo{Execution: &common.WorkflowExecution{
+			WorkflowId: id,
+			RunId:      id,
+		}})
 	}
 	reads := map[string]int{}
 	n := &notices{reason: func(_ context.Context, execution *common.WorkflowExecution) (string, error) {

@@ -36,9 +36,19 @@ func TestAnObserverIsReadyWhenItHasCaughtUpAndTheLeaderHasDecided(t *testing.T) 
 	}{
 		"an empty stream": {extent{}, []step{{want: "first plan"}, {leads: true}, {sequence: 1}}},
 		"messages, a decision": {extent{11, 12}, []step{
-			{sequence: 11, want: "1 of 2"}, {sequence: 12, want: "first plan"}, {want: "first plan"}, {leads: true}, {leads: true}, {},
+			{sequence: 11, want: "1 of 2"},
+			{sequence: 12, want: "first plan"},
+			{want: "first plan"},
+			{leads: true},
+			{leads: true},
+			{},
 		}},
-		"a decision, messages": {extent{1, 2}, []step{{leads: true, want: "0 of 2"}, {sequence: 1, want: "1 of 2"}, {sequence: 2}, {sequence: 3}}},
+		"a decision, messages": {extent{1, 2}, []step{
+			{leads: true, want: "0 of 2"},
+			{sequence: 1, want: "1 of 2"},
+			{sequence: 2},
+			{sequence: 3},
+		}},
 		"the last message was deleted meanwhile": {extent{1, 12_345}, []step{
 			{leads: true, want: "0 of 12,345"}, {sequence: 12_344, want: "12,344 of 12,345"}, {sequence: 12_346},
 		}},
@@ -68,12 +78,16 @@ func TestAnObserverIsReadyWhenItHasCaughtUpAndTheLeaderHasDecided(t *testing.T) 
 	}
 }
 
-// TestSamplesMoveNoPosition hands an observer samples, which have the sequence of the message before them: 0 where there is none.
+// TestSamplesMoveNoPosition hands an observer samples, which have the sequence of the message before them: 0 where
+// there is none.
 func TestSamplesMoveNoPosition(t *testing.T) {
 	t.Parallel()
 	o := newObserver(telemetry.NewMetrics(), true, extent{3, 4}, slog.New(slog.DiscardHandler))
 	o.leading(true)
-	sample := loopwire.Message{Event: predictor.Sampled{Run: "r", Stage: predictor.StageID{Name: "s"}, Task: "t", Attempt: 1, Step: 1}}
+	sample := loopwire.Message{Event: predictor.Sampled{
+		Run: "r", Stage: predictor.StageID{Name: "s"}, Task: "t",
+		Attempt: 1, Step: 1,
+	}}
 	for _, c := range []struct {
 		sequence uint64
 		message  loopwire.Message

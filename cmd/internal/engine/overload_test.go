@@ -29,7 +29,8 @@ import (
 )
 
 const (
-	// asBare makes this test binary the one worker of a user without Spillway, of the Temporal at the given address with the given token.
+	// asBare makes this test binary the one worker of a user without Spillway, of the Temporal at the given address with
+	// the given token.
 	asBare = "SPILLWAY_TEST_AS_BARE"
 	// bareQueue is where that worker polls, and bareRun the type of its one-activity workflow.
 	bareQueue, bareRun = "bare", "bare"

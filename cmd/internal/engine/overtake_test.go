@@ -24,8 +24,9 @@ func (e *testEngine) tasksDone(runs ...string) (done, scheduled int) {
 	return done, scheduled
 }
 
-// TestAFloodOfOnePipelineHoldsUpNoOther lets runs of one pipeline fill the queue of a stage. Behind it come a small run of another pipeline and then
-// a large one that is late: the first gets its turn, the second is served before the flood. What counts is how much of the flood is served meanwhile.
+// TestAFloodOfOnePipelineHoldsUpNoOther lets runs of one pipeline fill the queue of a stage. Behind it come a small run
+// of another pipeline and then a large one that is late: the first gets its turn, the second is served before the
+// flood. What counts is how much of the flood is served meanwhile.
 func TestAFloodOfOnePipelineHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), buildApp(t, 0), "--no-burst")
@@ -54,7 +55,8 @@ func TestAFloodOfOnePipelineHoldsUpNoOther(t *testing.T) {
 	const many = 400
 	goal := predictor.Goal{Deadline: time.Second}
 	published, err := e.client.Publish(t.Context(), web.Event{
-		Pipeline: "fan-too", ID: "late", Input: fmt.Appendf(nil, `{"shards":%d,"milliseconds":%d}`, many, milliseconds), Goal: &goal,
+		Pipeline: "fan-too", ID: "late", Input: fmt.Appendf(nil, `{"shards":%d,"milliseconds":%d}`, many, milliseconds),
+		Goal: &goal,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
-// TestManyRunsAndALargeOneAreMeasured folds 12,000 runs that go on and one of 250,000 attempts, and asks about them while
-// it folds more.
+// TestManyRunsAndALargeOneAreMeasured folds 12,000 runs that go on and one of 250,000 attempts, and asks about them
+// while it folds more.
 func TestManyRunsAndALargeOneAreMeasured(t *testing.T) {
 	if os.Getenv("SPILLWAY_MEASURE") == "" {
 		t.Skip("a measurement: run it with SPILLWAY_MEASURE=1")
@@ -63,7 +63,8 @@ func TestManyRunsAndALargeOneAreMeasured(t *testing.T) {
 			}
 			begun := time.Now()
 			fold(predictor.Record{
-				Run: "large", Pipeline: "p", Stage: predictor.StageID{App: "app", Build: "b", Name: "score"}, Task: fmt.Sprint("t", i),
+				Run: "large", Pipeline: "p", Stage: predictor.StageID{App: "app", Build: "b", Name: "score"},
+				Task:    fmt.Sprint("t", i),
 				Attempt: 2, Venue: predictor.Pool, Host: "h", Outcome: predictor.Succeeded, At: dawn.Add(time.Minute),
 			})
 			most = max(most, time.Since(begun))

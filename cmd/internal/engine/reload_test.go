@@ -22,7 +22,9 @@ import (
 
 var say = spillway.NewStage("say", func(context.Context, int) (string, error) { return "VERSION", nil })
 
-var pipeline = spillway.NewPipeline("version", func(ctx workflow.Context, in struct{}) (string, error) { return say.Run(ctx, 0) })
+var pipeline = spillway.NewPipeline("version", func(ctx workflow.Context, in struct{}) (string, error) {
+	return say.Run(ctx, 0)
+})
 
 func main() {
 	app.Main(app.Options{Name: "reloadable", Pipelines: []app.Pipeline{pipeline}, Stages: []app.Stage{say}})
@@ -69,7 +71,8 @@ func TestAnAppIsReloadedAndABrokenOneKeepsTheBuildBefore(t *testing.T) {
 	id := 0
 	says := func() string {
 		id++
-		return succeed[string](e, e.publish("version", "v"+string(rune('a'+id%26))+time.Now().Format("150405.000000000"), struct{}{}), patience)
+		return succeed[string](e, e.publish("version", "v"+string(rune('a'+id%26))+time.Now().Format("150405.000000000"),
+			struct{}{}), patience)
 	}
 	becomes := func(want string) {
 		t.Helper()
@@ -85,7 +88,8 @@ func TestAnAppIsReloadedAndABrokenOneKeepsTheBuildBefore(t *testing.T) {
 	write("second")
 	becomes("second")
 	write(`broken" + nothing + "`)
-	for deadline := time.Now().Add(patience); !strings.Contains(e.printed(), "undefined: nothing"); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !strings.Contains(e.printed(),
+		"undefined: nothing"); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the compiler's message was not shown:\n%s", e.printed())
 		}

@@ -37,9 +37,10 @@ type form struct {
 // allForms are all forms by the name of their history; the histories of a Map's chunks are named after theirs.
 var allForms = map[string]form{
 	// Their numbers differ, so that none takes what another has made.
-	"plain":  {predictor.RunSucceeded, publishForm("plain", "a", forms.Input{Number: 100}, nil)},
-	"map":    {predictor.RunSucceeded, publishForm("mapped", "a", forms.Input{Number: 5, From: 1000}, nil)},
-	"budget": {predictor.RunSucceeded, publishForm("mapped", "b", forms.Input{Number: 7, From: 2000}, &predictor.Goal{Budget: quantity.USD})},
+	"plain": {predictor.RunSucceeded, publishForm("plain", "a", forms.Input{Number: 100}, nil)},
+	"map":   {predictor.RunSucceeded, publishForm("mapped", "a", forms.Input{Number: 5, From: 1000}, nil)},
+	"budget": {predictor.RunSucceeded, publishForm("mapped", "b", forms.Input{Number: 7, From: 2000},
+		&predictor.Goal{Budget: quantity.USD})},
 	"reused": {predictor.RunSucceeded, func(t *testing.T, e *testEngine) string {
 		t.Helper()
 		e.wait(publishForm("mapped", "first", forms.Input{Number: 9, From: 3000}, nil)(t, e), formLimit)
@@ -47,7 +48,8 @@ var allForms = map[string]form{
 	}},
 	"retry": {predictor.RunSucceeded, func(t *testing.T, e *testEngine) string {
 		t.Helper()
-		broken := e.wait(publishForm("mended", strings.TrimPrefix(forms.Broken, "-"), forms.Input{Number: 400}, nil)(t, e), formLimit)
+		broken := e.wait(publishForm("mended", strings.TrimPrefix(forms.Broken, "-"), forms.Input{Number: 400}, nil)(t, e),
+			formLimit)
 		retried, err := e.client.Retry(t.Context(), broken.Run, web.Retry{})
 		if err != nil || broken.State != predictor.RunFailed || retried.Tasks != 1 {
 			t.Fatalf("retry a run that has %s: %+v, %v; want that one task is kept", broken.State, retried, err)
@@ -88,7 +90,8 @@ var allForms = map[string]form{
 		if _, err := e.client.RegisterChain(t.Context(), single); err != nil {
 			t.Fatal(err)
 		}
-		return publishForm(single.Name(), "a", chain.SingleInput{Command: loopwire.Command{Arguments: []string{"true"}}}, nil)(t, e)
+		return publishForm(single.Name(), "a", chain.SingleInput{Command: loopwire.Command{Arguments: []string{"true"}}},
+			nil)(t, e)
 	}},
 	"continued": {predictor.RunSucceeded, continueForm},
 	largeForm:   {predictor.RunSucceeded, publishForm("large", "a", forms.Input{Number: 100_000}, nil)},
@@ -120,13 +123,15 @@ func steerForm(t *testing.T, e *testEngine) string {
 		view, err := e.client.Run(t.Context(), run)
 		return err == nil && len(view.Stages) > 0 && view.Stages[0].Done == 1
 	})
-	if _, err := e.client.SetGoal(t.Context(), run, predictor.Goal{Deadline: time.Hour, Budget: quantity.USD}); err != nil {
+	if _, err := e.client.SetGoal(t.Context(), run, predictor.Goal{Deadline: time.Hour, Budget: quantity.USD}); err !=
+		nil {
 		t.Fatal(err)
 	}
 	c := e.temporal()
 	window := predictor.Window{Run: run, Stage: predictor.StageID{Name: "double"}, Tasks: 7}
 	changed, err := c.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: run, UpdateName: runs.WindowUpdate, Args: []any{window}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: run, UpdateName: runs.WindowUpdate, Args: []any{window},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	if err == nil {
 		err = changed.Get(t.Context(), nil)
@@ -140,17 +145,20 @@ func steerForm(t *testing.T, e *testEngine) string {
 	return run
 }
 
-// continueForm takes a run through four parts, with another goal from the first on. Nobody outside sees that there were four.
+// continueForm takes a run through four parts, with another goal from the first on. Nobody outside sees that there were
+// four.
 func continueForm(t *testing.T, e *testEngine) string {
 	t.Helper()
 	const steps = 7 // of two in each part, and a task beside them at the end of the first three
 	run := publishForm("continued", "a", forms.Progress{Of: steps}, &predictor.Goal{Budget: quantity.USD})(t, e)
 	view := e.wait(run, formLimit)
 	var result forms.Progress
-	if err := json.Unmarshal(view.Result, &result); err != nil || result != (forms.Progress{Steps: steps, Of: steps, Sum: steps * (steps - 1)}) {
+	if err := json.Unmarshal(view.Result, &result); err != nil ||
+		result != (forms.Progress{Steps: steps, Of: steps, Sum: steps * (steps - 1)}) {
 		t.Errorf("the run that continued as new returned %+v (%v): %s", result, err, view.Error)
 	}
-	if len(view.Stages) != 1 || view.Stages[0].Done != steps+3 || view.Stages[0].Scheduled != steps+3 || view.Goal.Budget != quantity.USD {
+	if len(view.Stages) != 1 || view.Stages[0].Done != steps+3 || view.Stages[0].Scheduled != steps+3 ||
+		view.Goal.Budget != quantity.USD {
 		t.Errorf("its account: %+v, want one stage whose %d tasks count once", view, steps+3)
 	}
 	described, err := e.temporal().DescribeWorkflowExecution(t.Context(), run, "")
@@ -159,7 +167,8 @@ func continueForm(t *testing.T, e *testEngine) string {
 	}
 	info := described.GetWorkflowExecutionInfo()
 	if info.GetFirstRunId() == info.GetExecution().GetRunId() || !view.StartedAt.Before(info.GetStartTime().AsTime()) {
-		t.Errorf("its last part began at %s and the account says %s: want that it is a later part", info.GetStartTime().AsTime(), view.StartedAt)
+		t.Errorf("its last part began at %s and the account says %s: want that it is a later part",
+			info.GetStartTime().AsTime(), view.StartedAt)
 	}
 	if again := publishForm("continued", "a", forms.Progress{Of: steps}, nil)(t, e); again != run {
 		t.Errorf("the same event again: got run %s, want %s", again, run)
@@ -185,7 +194,8 @@ func TestARunThatRepeatsContinuesAsNewWhenItIsSuggested(t *testing.T) {
 	run := publishForm("repeated", "a", forms.Progress{Of: steps}, nil)(t, e)
 	view := e.wait(run, 2*formLimit)
 	var result forms.Progress
-	if err := json.Unmarshal(view.Result, &result); err != nil || result != (forms.Progress{Steps: steps, Of: steps, Sum: steps * (steps - 1)}) {
+	if err := json.Unmarshal(view.Result, &result); err != nil ||
+		result != (forms.Progress{Steps: steps, Of: steps, Sum: steps * (steps - 1)}) {
 		t.Errorf("it returned %+v (%v): %s", result, err, view.Error)
 	}
 	described, err := e.temporal().DescribeWorkflowExecution(t.Context(), run, "")
@@ -198,8 +208,8 @@ func TestARunThatRepeatsContinuesAsNewWhenItIsSuggested(t *testing.T) {
 	e.stop()
 }
 
-// TestEveryFormOfRunReplaysAsTheEngineRecordedIt holds the engine and package spillwaytest together: what one records the other replays. With
-// SPILLWAY_UPDATE=1 it keeps the histories in the testdata of package forms.
+// TestEveryFormOfRunReplaysAsTheEngineRecordedIt holds the engine and package spillwaytest together: what one records
+// the other replays. With SPILLWAY_UPDATE=1 it keeps the histories in the testdata of package forms.
 func TestEveryFormOfRunReplaysAsTheEngineRecordedIt(t *testing.T) {
 	t.Parallel()
 	app := buildPackage(t, "forms", "./testdata/forms", "")
@@ -266,10 +276,12 @@ func (e *testEngine) histories(t *testing.T, name, run string) map[string][]byte
 	return all
 }
 
-// ofThisMachine are the parts of a history that name the machine and its processes: who took a task, and the queues that workers poll alone.
+// ofThisMachine are the parts of a history that name the machine and its processes: who took a task, and the queues
+// that workers poll alone.
 var ofThisMachine = regexp.MustCompile(`("identity":|"name":)"([^"]*@[^"]*@|[^":]*:[0-9a-f-]{36})"`)
 
-// keepHistory writes a history where package forms keeps those of this version, one event a line and without the names of this machine.
+// keepHistory writes a history where package forms keeps those of this version, one event a line and without the names
+// of this machine.
 func keepHistory(t *testing.T, file string, history []byte) {
 	t.Helper()
 	var decoded struct {
@@ -290,7 +302,8 @@ func keepHistory(t *testing.T, file string, history []byte) {
 		}
 		text = append(text, ofThisMachine.ReplaceAll(line.Bytes(), []byte(`$1"here"`))...)
 	}
-	dir := filepath.Join("..", "..", "..", "workflows", "spillwaytest", "forms", "testdata", fmt.Sprintf("v%d", loopwire.WorkflowVersion))
+	dir := filepath.Join("..", "..", "..", "workflows", "spillwaytest", "forms", "testdata",
+		fmt.Sprintf("v%d", loopwire.WorkflowVersion))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

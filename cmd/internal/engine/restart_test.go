@@ -84,8 +84,9 @@ func completions(t *testing.T, stream jetstream.JetStream) map[string]int {
 // yesterday is how many messages lie between the start and the end of a run that the stream of these tests remembers.
 const yesterday = 100_000
 
-// rememberYesterday puts a run into the stream of an engine that is off: it was over long ago, in time, and what was heard of others lies between
-// its start and its end, so that whoever reads the stream from its beginning believes for a while that it goes on.
+// rememberYesterday puts a run into the stream of an engine that is off: it was over long ago, in time, and what was
+// heard of others lies between its start and its end, so that whoever reads the stream from its beginning believes for
+// a while that it goes on.
 func rememberYesterday(t *testing.T, state string) {
 	t.Helper()
 	server := natstest.StartOn(t, filepath.Join(state, "nats"))
@@ -93,7 +94,10 @@ func rememberYesterday(t *testing.T, state string) {
 	stream := server.Connect()
 	run, begin := "fan-yesterday", time.Now().Add(-24*time.Hour)
 	stage := predictor.StageID{App: "testapp", Build: "0123456789ab", Name: "work"}
-	tell(t, stream, predictor.RunStarted{Run: run, Pipeline: "fan", App: stage.App, Build: stage.Build, At: begin, Goal: predictor.Goal{Deadline: time.Hour, Budget: 1}})
+	tell(t, stream, predictor.RunStarted{
+		Run: run, Pipeline: "fan", App: stage.App, Build: stage.Build, At: begin,
+		Goal: predictor.Goal{Deadline: time.Hour, Budget: 1},
+	})
 	for n := range yesterday {
 		at := begin.Add(time.Duration(n) * time.Millisecond)
 		tell(t, stream, predictor.Sampled{Run: "fan-other", Stage: stage, Task: "work-0", Attempt: 1, Step: n, At: at})
@@ -122,7 +126,8 @@ func TestARestartTellsNothingOfYesterdayAgain(t *testing.T) {
 	succeed[fanResult](e, e.publish("fan", "before", fanInput{Shards: 3, Milliseconds: 1}), time.Minute).check(t, 3)
 	failed := e.wait(e.publish("fail", "before", map[string]int{"index": 1}), time.Minute)
 	late, err := e.client.Publish(t.Context(), web.Event{ // it misses its deadline, and is told of
-		Pipeline: "fan", ID: "late", Input: json.RawMessage(`{"shards":1,"milliseconds":3000}`), Goal: &predictor.Goal{Deadline: time.Second},
+		Pipeline: "fan", ID: "late", Input: json.RawMessage(`{"shards":1,"milliseconds":3000}`),
+		Goal: &predictor.Goal{Deadline: time.Second},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +137,8 @@ func TestARestartTellsNothingOfYesterdayAgain(t *testing.T) {
 	if err != nil || len(before) == 0 {
 		t.Fatalf("alerts before the restart: %d, %v; want those of the run that was late", len(before), err)
 	}
-	if counts := e.counters(); counts[`spillway_runs_total{state="succeeded"}`] != 2 || counts[`spillway_runs_total{state="failed"}`] != 1 {
+	if counts := e.counters(); counts[`spillway_runs_total{state="succeeded"}`] != 2 ||
+		counts[`spillway_runs_total{state="failed"}`] != 1 {
 		t.Errorf("counted before the restart: %v", counts)
 	}
 	e.kill()
@@ -157,12 +163,14 @@ func TestARestartTellsNothingOfYesterdayAgain(t *testing.T) {
 		}
 	}
 	succeed[fanResult](e, e.publish("fan", "after", fanInput{Shards: 3, Milliseconds: 1}), time.Minute).check(t, 3)
-	if counts = e.counters(); counts[`spillway_runs_total{state="succeeded"}`] != 1 || counts[`spillway_runs_total{state="running"}`] != 1 {
+	if counts = e.counters(); counts[`spillway_runs_total{state="succeeded"}`] != 1 ||
+		counts[`spillway_runs_total{state="running"}`] != 1 {
 		t.Errorf("after one more run: %v, want one that was started and succeeded", counts)
 	}
 	after, err := e.client.Alerts(t.Context(), 1000)
 	if err != nil || len(after) != len(before) || alerted.Load() != 0 {
-		t.Errorf("alerts: %d before and %d after the restart (%v), %d of the run of yesterday: want no new one", len(before), len(after), err, alerted.Load())
+		t.Errorf("alerts: %d before and %d after the restart (%v), %d of the run of yesterday: want no new one", len(before),
+			len(after), err, alerted.Load())
 	}
 	told := completions(t, e.stream())
 	for _, run := range []string{"fan-before", "fan-after", failed.Run, late.Run} {
@@ -206,7 +214,10 @@ func TestARunWhoseWorkflowIsGoneOrWasTerminatedIsSettled(t *testing.T) {
 	}
 	e.kill()
 	e = startEngine(t, state, "", "--no-burst")
-	for id, want := range map[string]string{"terminated": "terminated from outside", "gone": "gone from Temporal: deleted, or past retention"} {
+	for id, want := range map[string]string{
+		"terminated": "terminated from outside",
+		"gone":       "gone from Temporal: deleted, or past retention",
+	} {
 		view := e.wait(runs[id], 3*time.Minute)
 		if view.State != predictor.RunFailed || !strings.Contains(view.Error, want) {
 			t.Errorf("the run that was %s: got %s, %q, want failed with %q", id, view.State, view.Error, want)

@@ -27,8 +27,9 @@ func (e *Engine) Stack(ctx context.Context) (web.Stack, error) {
 		return web.Stack{}, err
 	}
 	stack := web.Stack{
-		Version: e.config.Version, PID: os.Getpid(), StateDir: e.config.StateDir, StartedAt: e.started, Addresses: e.addresses,
-		Hosts: hosts, Apps: e.apps.list(), Policy: e.config.Policy, Functions: e.functions, PoolCPUs: e.config.PoolCPUs,
+		Version: e.config.Version, PID: os.Getpid(), StateDir: e.config.StateDir, StartedAt: e.started,
+		Addresses: e.addresses,
+		Hosts:     hosts, Apps: e.apps.list(), Policy: e.config.Policy, Functions: e.functions, PoolCPUs: e.config.PoolCPUs,
 		Retention: e.space.Policy(),
 	}
 	if e.local != nil {
@@ -37,7 +38,8 @@ func (e *Engine) Stack(ctx context.Context) (web.Stack, error) {
 	return stack, nil
 }
 
-// Check returns an error that names the part that does not work, or says what is waited for before a run is watched over as it should be.
+// Check returns an error that names the part that does not work, or says what is waited for before a run is watched
+// over as it should be.
 func (e *Engine) Check(ctx context.Context) error {
 	if err := e.Err(); err != nil {
 		return err
@@ -143,7 +145,8 @@ func (e *Engine) History(ctx context.Context, run string) (json.RawMessage, erro
 		history.Events = append(history.Events, event)
 	}
 	if err := artifact.Restore(ctx, e.store, &history); err != nil {
-		return nil, web.Gone("start the run again and record that one", "the history of run %q is not whole any more: %v", run, err)
+		return nil, web.Gone("start the run again and record that one", "the history of run %q is not whole any more: %v",
+			run, err)
 	}
 	return protojson.Marshal(&history)
 }

@@ -108,7 +108,8 @@ func TestAThousandStages(t *testing.T) {
 	}
 	view := e.wait(run, time.Second)
 	first := view.Stages[0].QueueSeconds + view.Stages[0].StartSeconds
-	t.Logf("1,000 declared stages, 100 used: engine %s at rest and %s after; at most %d stages held slots and open polls at a time; first task ran after %.0f ms; all 100 in %.1f s",
+	t.Logf("1,000 declared stages, 100 used: engine %s at rest and %s after; at most %d stages held slots and open "+
+		"polls at a time; first task ran after %.0f ms; all 100 in %.1f s",
 		idle, resident(t, e.command.Process.Pid), open, first*1000, took.Seconds())
 }
 
@@ -122,7 +123,8 @@ func (e *testEngine) plan() (plan predictor.Plan) {
 	return plan
 }
 
-// TestEventToFirstCode measures from publishing an event to the first line of stage code, at rest and at 50 events a second.
+// TestEventToFirstCode measures from publishing an event to the first line of stage code, at rest and at 50 events a
+// second.
 func TestEventToFirstCode(t *testing.T) {
 	needMeasure(t)
 	e := startEngine(t, t.TempDir(), buildApp(t, 0))
@@ -142,13 +144,15 @@ func TestEventToFirstCode(t *testing.T) {
 			took = append(took, succeed[time.Time](e, run, time.Minute).Sub(at))
 		}
 		slices.Sort(took)
-		t.Logf("%s, %d events: p50 %s, p99 %s", name, n, took[n/2].Round(100*time.Microsecond), took[n*99/100].Round(100*time.Microsecond))
+		t.Logf("%s, %d events: p50 %s, p99 %s", name, n, took[n/2].Round(100*time.Microsecond),
+			took[n*99/100].Round(100*time.Microsecond))
 	}
 	measure("at rest", 50, 500*time.Millisecond)
 	measure("50 events a second", 1000, 20*time.Millisecond)
 }
 
-// TestNoTaskSpillsWhenItMustNot runs the same work with functions off and with functions at a thousand times their price.
+// TestNoTaskSpillsWhenItMustNot runs the same work with functions off and with functions at a thousand times their
+// price.
 func TestNoTaskSpillsWhenItMustNot(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -191,7 +195,8 @@ func TestDeadLettersAreListedAndReplayed(t *testing.T) {
 	succeed[map[string]int](e, "echo-good", time.Minute)
 	var dead []web.DeadLetter
 	var err error
-	for deadline := time.Now().Add(20 * time.Second); len(dead) < 2 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); len(dead) < 2 &&
+		time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if dead, err = e.client.Dead(t.Context(), 10); err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// settleEvery is how often runs are looked for whose end nobody told: those that were terminated from outside, or whose end was lost.
+	// settleEvery is how often runs are looked for whose end nobody told: those that were terminated from outside, or
+	// whose end was lost.
 	settleEvery = 10 * time.Second
 	// settleAfter is how long a run must have been silent before it is looked at.
 	settleAfter = 30 * time.Second
@@ -44,8 +45,9 @@ func newSettler(e *Engine) *settler {
 	return &settler{engine: e, looked: map[string]time.Time{}, missing: map[string]int{}}
 }
 
-// first looks at all runs of which nothing was heard since the engine began, and returns those that do not go on: what the
-// ledger says of them is out of date until it has heard. It goes on without an answer when Temporal has none for a while.
+// first looks at all runs of which nothing was heard since the engine began, and returns those that do not go on: what
+// the ledger says of them is out of date until it has heard. It goes on without an answer when Temporal has none for a
+// while.
 func (s *settler) first(ctx context.Context) (over map[string]bool) {
 	for range firstSweeps {
 		var failed bool
@@ -95,7 +97,8 @@ func leastRecent[T any](all []T, looked func(T) time.Time, most int) []T {
 	return sorted[:min(len(sorted), most)]
 }
 
-// sweep looks at runs and settles those that are over. It returns those that do not go on, and whether any could not be looked at.
+// sweep looks at runs and settles those that are over. It returns those that do not go on, and whether any could not be
+// looked at.
 func (s *settler) sweep(ctx context.Context, silent []ledger.RunView) (over map[string]bool, failed bool) {
 	over = map[string]bool{}
 	for _, run := range silent {
@@ -160,15 +163,19 @@ func complete(run *ledger.RunView, info *workflow.WorkflowExecutionInfo) {
 	run.EventAt, run.RetryOf = started.EventAt, started.RetryOf
 }
 
-// outcome returns the result of a workflow that is over, or why it has none. Over is false for one that goes on, or of which Temporal cannot tell.
-func (s *settler) outcome(ctx context.Context, info *workflow.WorkflowExecutionInfo) (result json.RawMessage, failure error, over bool) {
+// outcome returns the result of a workflow that is over, or why it has none. Over is false for one that goes on, or of
+// which Temporal cannot tell.
+func (s *settler) outcome(
+	ctx context.Context, info *workflow.WorkflowExecutionInfo,
+) (result json.RawMessage, failure error, over bool) {
 	switch info.GetStatus() {
 	case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED:
 		failure, over = s.terminated(ctx, info.GetExecution())
 		return nil, failure, over
 	case enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
 		return nil, errTimedOut, true
-	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED, enums.WORKFLOW_EXECUTION_STATUS_FAILED, enums.WORKFLOW_EXECUTION_STATUS_CANCELED:
+	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED, enums.WORKFLOW_EXECUTION_STATUS_FAILED,
+		enums.WORKFLOW_EXECUTION_STATUS_CANCELED:
 	default:
 		return nil, nil, false
 	}
@@ -207,10 +214,13 @@ func (s *settler) terminated(ctx context.Context, execution *common.WorkflowExec
 }
 
 // end tells the loop of the end of a run.
-func (s *settler) end(ctx context.Context, run ledger.RunView, result json.RawMessage, failure error, at time.Time) error {
+func (s *settler) end(
+	ctx context.Context, run ledger.RunView, result json.RawMessage, failure error, at time.Time,
+) error {
 	s.engine.logger.InfoContext(ctx, "settle a run whose end nobody told", "run", run.Run, "error", failure)
 	started := predictor.RunStarted{
-		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, Goal: run.Goal, Event: run.Event, EventAt: run.EventAt,
+		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, Goal: run.Goal, Event: run.Event,
+		EventAt: run.EventAt,
 		RetryOf: run.RetryOf, At: run.StartedAt,
 	}
 	over := runs.Conclude(started, result, failure, at)

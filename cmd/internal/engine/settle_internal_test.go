@@ -118,8 +118,8 @@ func workflowOf(id, kind string, status enums.WorkflowExecutionStatus) *workflow
 	}
 }
 
-// engineOver is what of an engine looks after the ends of runs, with a NATS server of its own. Its observer has taken in
-// the events.
+// engineOver is what of an engine looks after the ends of runs, with a NATS server of its own. Its observer has taken
+// in the events.
 func engineOver(t *testing.T, temporal *someTemporal, events ...predictor.Event) (*Engine, jetstream.JetStream) {
 	t.Helper()
 	stream := natstest.Start(t).Connect()

@@ -24,8 +24,8 @@ import (
 
 var silent = workflows.NewStage("silent", func(context.Context, int) (int, error) { return 0, nil })
 
-// TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid: its host goes away with it, and the server says ten seconds after
-// its last heartbeat that it has timed out.
+// TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid: its host goes away with it, and the
+// server says ten seconds after its last heartbeat that it has timed out.
 func TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), "")
@@ -83,7 +83,8 @@ func TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid
 		return err == nil && answer.Get(&stopped) == nil && stopped
 	})
 	changed, err := c.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: run, UpdateName: runs.GoalUpdate, Args: []any{predictor.Goal{Budget: 6}}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: run, UpdateName: runs.GoalUpdate, Args: []any{predictor.Goal{Budget: 6}},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	if err == nil {
 		err = changed.Get(t.Context(), nil)

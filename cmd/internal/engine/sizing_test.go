@@ -21,14 +21,17 @@ import (
 func buildDigits(tb testing.TB) string {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "digits")
-	if output, err := exec.CommandContext(tb.Context(), "go", "build", "-o", path, "../../digits").CombinedOutput(); err != nil {
+	if output, err := exec.CommandContext(tb.Context(), "go", "build", "-o", path, "../../digits").CombinedOutput(); err !=
+		nil {
 		tb.Fatalf("build digits: %v\n%s", err, output)
 	}
 	return path
 }
 
 // runDigits runs the sample once and returns the Records of its attempts at the pool.
-func runDigits(t *testing.T, e *testEngine, records func(func(predictor.Record) bool) []predictor.Record, id string) []predictor.Record {
+func runDigits(
+	t *testing.T, e *testEngine, records func(func(predictor.Record) bool) []predictor.Record, id string,
+) []predictor.Record {
 	t.Helper()
 	run := e.publish("digits", id, map[string]any{})
 	view := e.wait(run, patience)
@@ -39,7 +42,9 @@ func runDigits(t *testing.T, e *testEngine, records func(func(predictor.Record) 
 	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
 		tasks := map[string]bool{}
-		for _, record := range records(func(r predictor.Record) bool { return r.Run == run && r.Outcome == predictor.Succeeded }) {
+		for _, record := range records(func(r predictor.Record) bool {
+			return r.Run == run && r.Outcome == predictor.Succeeded
+		}) {
 			tasks[record.Task] = true
 		}
 		if len(tasks) >= 324 { // load, preprocess, train, evaluate and 320 shards
@@ -58,7 +63,8 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// TestTenRunsOfDigits runs the sample ten times in a row and tells how close the memory that attempts were given was to what they took.
+// TestTenRunsOfDigits runs the sample ten times in a row and tells how close the memory that attempts were given was to
+// what they took.
 func TestTenRunsOfDigits(t *testing.T) {
 	needMeasure(t)
 	enforcetest.Need(t)
@@ -79,12 +85,15 @@ func TestTenRunsOfDigits(t *testing.T) {
 			byStage[a.Stage.Name] = append(byStage[a.Stage.Name], ratio)
 			if a.Outcome == predictor.OutOfMemory || ratio < 1 {
 				under++
-				t.Logf("under: %s %s at %s, peak %s of %s (%s), cold %v, %s", a.Task, a.Outcome, a.At.Format(time.TimeOnly), a.Usage.PeakMemory, a.Grant.Memory, a.Predicted.Source, a.Cold, a.Error)
+				t.Logf("under: %s %s at %s, peak %s of %s (%s), cold %v, %s", a.Task, a.Outcome, a.At.Format(time.TimeOnly),
+					a.Usage.PeakMemory, a.Grant.Memory, a.Predicted.Source, a.Cold, a.Error)
 			}
 		}
-		t.Logf("run %2d: %5.1f s, %d attempts at the pool, granted/peak memory at the median %.2f, under %.2f%%; load %.2f preprocess %.2f train %.2f score %.2f evaluate %.2f",
+		t.Logf("run %2d: %5.1f s, %d attempts at the pool, granted/peak memory at the median %.2f, under %.2f%%; load %.2f "+
+			"preprocess %.2f train %.2f score %.2f evaluate %.2f",
 			n, time.Since(began).Seconds(), len(attempts), median(ratios), 100*float64(under)/float64(len(ratios)),
-			median(byStage["load"]), median(byStage["preprocess"]), median(byStage["train"]), median(byStage["score"]), median(byStage["evaluate"]))
+			median(byStage["load"]), median(byStage["preprocess"]), median(byStage["train"]), median(byStage["score"]),
+			median(byStage["evaluate"]))
 	}
 }
 
@@ -101,9 +110,9 @@ func (u *used) add(a predictor.Record) {
 	u.memoryGranted += float64(a.Grant.Memory) * wall
 }
 
-// TestUtilisationOfThePool runs the sample in turn with predicted and with static sizes, and tells what part of the granted CPU and memory
-// was used. Static is what a stage gets without a prediction; beside it stands the one size that would have held all stages, known only
-// afterwards: the largest peak and one core.
+// TestUtilisationOfThePool runs the sample in turn with predicted and with static sizes, and tells what part of the
+// granted CPU and memory was used. Static is what a stage gets without a prediction; beside it stands the one size that
+// would have held all stages, known only afterwards: the largest peak and one core.
 func TestUtilisationOfThePool(t *testing.T) {
 	needMeasure(t)
 	enforcetest.Need(t)
@@ -137,12 +146,14 @@ func TestUtilisationOfThePool(t *testing.T) {
 		name string
 		used
 	}{{"predicted", mine}, {"static", theirs}, {"one size, with hindsight", uniform}} {
-		t.Logf("%-26s CPU used/granted %.1f%%, peak/granted memory %.1f%%", u.name, 100*u.cpu/u.cpuGranted, 100*u.memory/u.memoryGranted)
+		t.Logf("%-26s CPU used/granted %.1f%%, peak/granted memory %.1f%%", u.name, 100*u.cpu/u.cpuGranted,
+			100*u.memory/u.memoryGranted)
 	}
 	t.Logf("median run: %.1f s predicted, %.1f s static", median(took), median(tookStatic))
 }
 
-// TestIdleStagesCostLittle serves an app of a hundred stages that have all run once, and tells what the engine takes while nothing happens.
+// TestIdleStagesCostLittle serves an app of a hundred stages that have all run once, and tells what the engine takes
+// while nothing happens.
 func TestIdleStagesCostLittle(t *testing.T) {
 	needMeasure(t)
 	e := startEngine(t, t.TempDir(), buildApp(t, 100), "--no-burst", "--idle-after", "5s")
@@ -154,7 +165,8 @@ func TestIdleStagesCostLittle(t *testing.T) {
 	const span = 20 * time.Second
 	time.Sleep(span)
 	after, _ := processUse(t, e.command.Process.Pid)
-	t.Logf("engine with 100 idle stages: %.2f%% of a core over %s, %s resident; %d children", 100*(after-before).Seconds()/span.Seconds(), span, memory, len(children(t, e.state)))
+	t.Logf("engine with 100 idle stages: %.2f%% of a core over %s, %s resident; %d children",
+		100*(after-before).Seconds()/span.Seconds(), span, memory, len(children(t, e.state)))
 }
 
 // processUse is the processor time and the resident memory of a process.

@@ -72,10 +72,12 @@ func TestSpaceIsGivenBack(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), "", "--keep-for", "1s", "--no-burst")
 	stage := func(name string) string {
-		return fmt.Sprintf("name: %s\ncode: none\nstages:\n  first: {run: [sh, -c, 'echo the output of %s > made'], outputs: {made: made}}\n", name, name)
+		return fmt.Sprintf("name: %s\ncode: none\nstages:\n  first: {run: [sh, -c, 'echo the output of %s > made'], "+
+			"outputs: {made: made}}\n", name, name)
 	}
 	goOn := filepath.Join(t.TempDir(), "go")
-	second := "  second:\n    files: {made: first.made}\n    run: [sh, -c, 'while [ ! -e " + goOn + " ]; do sleep 0.1; done; cat made > copy']\n" +
+	second := "  second:\n    files: {made: first.made}\n    run: [sh, -c, 'while [ ! -e " + goOn +
+		" ]; do sleep 0.1; done; cat made > copy']\n" +
 		"    outputs: {copy: copy}\n"
 	for _, text := range []string{stage("ended"), stage("goes-on") + second} {
 		if _, err := e.client.RegisterChain(t.Context(), packedChain(t, text)); err != nil {
@@ -92,8 +94,10 @@ func TestSpaceIsGivenBack(t *testing.T) {
 	}
 	e.collect("the ended run gives its space back", func(retention.Collection) bool { return !e.has(gone) })
 	view, err := e.client.Run(t.Context(), ended)
-	if err != nil || view.State != predictor.RunSucceeded || !strings.Contains(view.Notice, "to give space back: run "+ended+" ended") {
-		t.Errorf("the ended run says %q (%s), %v; want that its artifacts were removed, and why", view.Notice, view.State, err)
+	if err != nil || view.State != predictor.RunSucceeded ||
+		!strings.Contains(view.Notice, "to give space back: run "+ended+" ended") {
+		t.Errorf("the ended run says %q (%s), %v; want that its artifacts were removed, and why", view.Notice, view.State,
+			err)
 	}
 	for _, path := range []string{"", "/history", "/result", "/attempts", "/timeline", "/breakdown"} {
 		answer := e.get(t.Context(), "/api/v1/runs/"+ended+path)
@@ -106,7 +110,8 @@ func TestSpaceIsGivenBack(t *testing.T) {
 	}
 	again, err := e.client.Retry(t.Context(), ended, web.Retry{})
 	if err != nil || again.Tasks != 0 {
-		t.Errorf("the ended run is tried again with %d of its tasks, %v; want none, as what they made is gone", again.Tasks, err)
+		t.Errorf("the ended run is tried again with %d of its tasks, %v; want none, as what they made is gone", again.Tasks,
+			err)
 	}
 	succeed[chain.Result](e, again.Run, patience)
 

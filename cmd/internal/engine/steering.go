@@ -49,10 +49,12 @@ func (e *Engine) SetGoal(ctx context.Context, run string, goal predictor.Goal) (
 		return predictor.Outlook{}, err
 	}
 	if view.State != predictor.RunRunning {
-		return predictor.Outlook{}, web.Conflict("only a run that goes on has a goal to change", "run %q has %s", run, view.State)
+		return predictor.Outlook{}, web.Conflict("only a run that goes on has a goal to change", "run %q has %s", run,
+			view.State)
 	}
 	if strings.HasPrefix(view.Notice, blockedPrefix) {
-		return predictor.Outlook{}, web.Conflict("let it go on first, or cancel it: spillway cancel "+run, "run %q takes no goal now: %s", run, view.Notice)
+		return predictor.Outlook{}, web.Conflict("let it go on first, or cancel it: spillway cancel "+run,
+			"run %q takes no goal now: %s", run, view.Notice)
 	}
 	outlook, err := e.Outlook(ctx, run, goal)
 	if err != nil {
@@ -79,7 +81,8 @@ func (e *Engine) SetGoal(ctx context.Context, run string, goal predictor.Goal) (
 	return outlook, nil
 }
 
-// hopeless says why a goal can never be met, whatever is done; empty when it may. What is only unlikely is for whoever asks to decide.
+// hopeless says why a goal can never be met, whatever is done; empty when it may. What is only unlikely is for whoever
+// asks to decide.
 func hopeless(goal predictor.Goal, outlook predictor.Outlook) string {
 	if deadline := goal.Deadline.Seconds(); goal.Deadline > 0 && outlook.Elapsed >= deadline {
 		elapsed := time.Duration(outlook.Elapsed * float64(time.Second)).Round(time.Second)
@@ -209,7 +212,8 @@ func (s *stores) inputOf(ctx context.Context, run string) (json.RawMessage, erro
 	}
 	first, err := events.Next()
 	if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
-		return nil, web.Gone("start a new run with the same input", "the history of run %q is gone, and its input with it", run)
+		return nil, web.Gone("start a new run with the same input", "the history of run %q is gone, and its input with it",
+			run)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the input of run %s: %w", run, err)
@@ -217,7 +221,9 @@ func (s *stores) inputOf(ctx context.Context, run string) (json.RawMessage, erro
 	return s.startInput(ctx, run, first)
 }
 
-func (s *stores) startInput(ctx context.Context, run string, first *historypb.HistoryEvent) (input json.RawMessage, err error) {
+func (s *stores) startInput(
+	ctx context.Context, run string, first *historypb.HistoryEvent,
+) (input json.RawMessage, err error) {
 	started := first.GetWorkflowExecutionStartedEventAttributes()
 	if len(started.GetInput().GetPayloads()) == 0 {
 		return json.RawMessage("{}"), nil

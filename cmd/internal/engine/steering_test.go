@@ -52,7 +52,8 @@ func TestARetryRunsOnlyTheFixedStageAndWhatFollows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(retried.Stages, " "); retried.Tasks != 7 || !strings.Contains(got, "gather") || !strings.Contains(got, "work") {
+	if got := strings.Join(retried.Stages, " "); retried.Tasks != 7 || !strings.Contains(got, "gather") ||
+		!strings.Contains(got, "work") {
 		t.Errorf("reused: got %d tasks of %q, want the 7 of gather and work", retried.Tasks, got)
 	}
 	result := succeed[struct{ Shards, Sum int }](e, retried.Run, patience)
@@ -68,15 +69,22 @@ func TestARetryRunsOnlyTheFixedStageAndWhatFollows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if view := e.wait(twice.Run, time.Minute); twice.Tasks != 9 || view.Reused.Tasks != 9 || attemptsOf(view) != "map[finish:0 gather:0 mend:0 work:0]" {
-		t.Errorf("a retry of the retry: got %d results, %d of them reused, and attempts %s, want what the first run and its retry had finished",
+	if view := e.wait(twice.Run, time.Minute); twice.Tasks != 9 || view.Reused.Tasks != 9 ||
+		attemptsOf(view) != "map[finish:0 gather:0 mend:0 work:0]" {
+		t.Errorf("a retry of the retry: got %d results, %d of them reused, and attempts %s, want what the first run and "+
+			"its retry had finished",
 			twice.Tasks, view.Reused.Tasks, attemptsOf(view))
 	}
 	plain := e.publish("relay", "r2", map[string]int{"shards": 6, "milliseconds": 1})
-	if view := e.wait(plain, time.Minute); view.Reused.Tasks != 0 || attemptsOf(view) != "map[finish:1 gather:1 mend:1 work:6]" {
-		t.Errorf("the same input in a run that asks for nothing: got %d reused, attempts %s", view.Reused.Tasks, attemptsOf(view))
+	if view := e.wait(plain, time.Minute); view.Reused.Tasks != 0 ||
+		attemptsOf(view) != "map[finish:1 gather:1 mend:1 work:6]" {
+		t.Errorf("the same input in a run that asks for nothing: got %d reused, attempts %s", view.Reused.Tasks,
+			attemptsOf(view))
 	}
-	asked, err := e.client.Publish(t.Context(), web.Event{Pipeline: "relay", ID: "r3", Input: []byte(`{"milliseconds":1,"shards":6}`), Cache: true})
+	asked, err := e.client.Publish(t.Context(), web.Event{
+		Pipeline: "relay", ID: "r3",
+		Input: []byte(`{"milliseconds":1,"shards":6}`), Cache: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,14 +99,17 @@ func TestARetryRunsOnlyTheFixedStageAndWhatFollows(t *testing.T) {
 	if view := e.wait(again.Run, patience); attemptsOf(view) != "map[finish:1 gather:0 mend:1 work:6]" {
 		t.Errorf("from work: got attempts %s", attemptsOf(view))
 	}
-	if _, err := e.client.Retry(t.Context(), run, web.Retry{From: "polish"}); answered(t, err).Status != http.StatusNotFound || !strings.Contains(err.Error(), `no stage "polish"`) {
+	if _, err := e.client.Retry(t.Context(), run, web.Retry{From: "polish"}); answered(t, err).Status !=
+		http.StatusNotFound || !strings.Contains(err.Error(), `no stage "polish"`) {
 		t.Errorf("a stage that is not in the run: got %v", err)
 	}
 
 	gone := e.loseArtifacts(run)
 	_, err = e.client.Retry(t.Context(), run, web.Retry{})
-	if said := answered(t, err); said.Status != http.StatusGone || !strings.Contains(said.Message, gone) || !strings.Contains(said.Hint, "--from gather") {
-		t.Errorf("artifacts that are gone: got %d %q, hint %q, want 410 that names %s", said.Status, said.Message, said.Hint, gone)
+	if said := answered(t, err); said.Status != http.StatusGone || !strings.Contains(said.Message, gone) ||
+		!strings.Contains(said.Hint, "--from gather") {
+		t.Errorf("artifacts that are gone: got %d %q, hint %q, want 410 that names %s", said.Status, said.Message, said.Hint,
+			gone)
 	}
 	fresh, err := e.client.Retry(t.Context(), run, web.Retry{From: "gather"})
 	if err != nil {
@@ -148,7 +159,8 @@ func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
 	run := e.publish("count", "g1", map[string]int{"steps": 3000, "milliseconds": 10})
 	goal := predictor.Goal{Deadline: time.Hour, Budget: quantity.USD}
 	var err error
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // the event may not have started it yet
+	// the event may not have started it yet
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		if _, err = e.client.SetGoal(t.Context(), run, goal); err == nil || time.Now().After(deadline) {
 			break
 		}
@@ -165,7 +177,8 @@ func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
 		return err == nil && view.Goal == goal
 	})
 	_, err = e.client.SetGoal(t.Context(), run, predictor.Goal{Deadline: time.Millisecond})
-	if said := answered(t, err); said.Status != http.StatusUnprocessableEntity || !strings.Contains(said.Message, "is past") || said.Hint == "" {
+	if said := answered(t, err); said.Status != http.StatusUnprocessableEntity ||
+		!strings.Contains(said.Message, "is past") || said.Hint == "" {
 		t.Errorf("a deadline that is past: got %d %q, hint %q", said.Status, said.Message, said.Hint)
 	}
 	view, err := e.client.Run(t.Context(), run)

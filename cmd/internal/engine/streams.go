@@ -51,7 +51,8 @@ func streamNames(all bool) (names []string) {
 	return names
 }
 
-// inMemory says of a stream that NATS keeps it in memory: what is in it is told again within seconds, and that it is gone harms nobody.
+// inMemory says of a stream that NATS keeps it in memory: what is in it is told again within seconds, and that it is
+// gone harms nobody.
 func inMemory(name string) bool { return name == bucketStream(wire.HostBucket) }
 
 // ensureStreams makes the streams of streams that are missing, but for those that the trigger keeps.
@@ -67,8 +68,8 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream) error {
 	return nil
 }
 
-// keepStreams makes streams anew that somebody has deleted, and those in memory that are gone after NATS had to open its store anew.
-// The loop's stream goes on behind the last message that was seen.
+// keepStreams makes streams anew that somebody has deleted, and those in memory that are gone after NATS had to open
+// its store anew. The loop's stream goes on behind the last message that was seen.
 func keepStreams(ctx context.Context, js jetstream.JetStream, seen func() uint64, tell func(missing []string)) error {
 	for wait.For(ctx, streamLook) {
 		missing, err := missingStreams(ctx, js, streamNames(false))
@@ -90,7 +91,8 @@ func lackOf(missing []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("streams of NATS are gone: %s; they are made anew within seconds, unless the log says why not", strings.Join(missing, ", "))
+	return fmt.Errorf("streams of NATS are gone: %s; they are made anew within seconds, unless the log says why not",
+		strings.Join(missing, ", "))
 }
 
 // missingStreams names the wanted streams that there are not.

@@ -15,8 +15,8 @@ const (
 	keepAtOnce = 100
 )
 
-// page is what the ledger in memory has of a page of runs: those that it would list, and whatever it knows of those that
-// are kept.
+// page is what the ledger in memory has of a page of runs: those that it would list, and whatever it knows of those
+// that are kept.
 func (o *observer) page(query ledger.Query, kept []ledger.RunView) ledger.Part {
 	o.mu.Lock()
 	defer o.mu.Unlock()

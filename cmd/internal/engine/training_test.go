@@ -15,16 +15,19 @@ import (
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
-// trained is a command stage that tells how a training of two parts goes: the plan at once, and what came once it has seen that the page
-// would show it. Its result is what it was told of the trainings before.
+// trained is a command stage that tells how a training of two parts goes: the plan at once, and what came once it has
+// seen that the page would show it. Its result is what it was told of the trainings before.
 const trained = `import json, os, pathlib, time
 def tell(**what):
     with open(os.environ["SPILLWAY_REPORT"], "w") as report:
         report.write(json.dumps(what) + "\n")
-plan = {"model": "m", "executor": "torch", "schedule": "1f1b", "batch": 8, "micro_batches": 4, "steps": 0, "total_steps": 3,
+plan = {"model": "m", "executor": "torch", "schedule": "1f1b", "batch": 8, "micro_batches": 4, "steps": 0,
+        "total_steps": 3,
         "predicted_step_seconds": 0.5, "reason": "the fastest that fits",
-        "parts": [{"device": "cpu:%d" % i, "kind": "cpu", "ops": 3 + i, "predicted_peak_bytes": 1 << 20, "predicted_busy_seconds": 0.4} for i in range(2)],
-        "alternatives": [{"partitions": 1, "micro_batches": 1, "step_seconds": 0.9, "peak_bytes": 1 << 21, "reason": "slower"}]}
+        "parts": [{"device": "cpu:%d" % i, "kind": "cpu", "ops": 3 + i, "predicted_peak_bytes": 1 << 20,
+                   "predicted_busy_seconds": 0.4} for i in range(2)],
+        "alternatives": [{"partitions": 1, "micro_batches": 1, "step_seconds": 0.9,
+                          "peak_bytes": 1 << 21, "reason": "slower"}]}
 tell(training=plan)
 deadline = time.time() + 60
 while not os.path.exists(os.environ["SEEN"]) and time.time() < deadline:
@@ -76,14 +79,16 @@ func TestWhatATrainingMeasuredReachesTheNextAttempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := packedChain(t, fmt.Sprintf("name: fitting\ncode: none\nenvironment: {SEEN: %q}\nstages:\n  fit: {run: %s}\n", seen, program))
+	c := packedChain(t, fmt.Sprintf("name: fitting\ncode: none\nenvironment: {SEEN: %q}\nstages:\n  fit: {run: %s}\n",
+		seen, program))
 	if _, err := e.client.RegisterChain(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	first := e.publish("fitting", "1", struct{}{})
 	e.until("the plan of a training that goes on is shown", func() bool {
 		found := e.trainings(first)
-		return len(found) == 1 && found[0].Outcome == "" && found[0].Training.Steps == 0 && len(found[0].Training.Alternatives) == 1
+		return len(found) == 1 && found[0].Outcome == "" && found[0].Training.Steps == 0 &&
+			len(found[0].Training.Alternatives) == 1
 	})
 	if err := os.WriteFile(seen, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -92,7 +97,8 @@ func TestWhatATrainingMeasuredReachesTheNextAttempt(t *testing.T) {
 		t.Errorf("the first attempt knew of trainings of %v s a step, want none", known)
 	}
 	found := e.trainings(first)
-	if len(found) != 1 || found[0].Outcome != predictor.Succeeded || found[0].Training.Steps != 3 || found[0].Training.StepSeconds != 0.75 || found[0].Training.Reason == "" {
+	if len(found) != 1 || found[0].Outcome != predictor.Succeeded || found[0].Training.Steps != 3 ||
+		found[0].Training.StepSeconds != 0.75 || found[0].Training.Reason == "" {
 		t.Errorf("once it ended: got %+v, want what its Record tells", found)
 	}
 	e.until("a plan tells of the training", func() bool {

@@ -52,7 +52,10 @@ func TestWhatIsNotThereIsSaidOnce(t *testing.T) {
 func TestAScheduleStartsRunsUntilItIsUnbound(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), buildApp(t, 0))
-	bound, err := e.client.Bind(t.Context(), wire.Binding{Pipeline: "echo", Schedule: "@every 1s", Input: json.RawMessage(`{"index":7}`)})
+	bound, err := e.client.Bind(t.Context(), wire.Binding{
+		Pipeline: "echo", Schedule: "@every 1s",
+		Input: json.RawMessage(`{"index":7}`),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +84,8 @@ func TestAScheduleStartsRunsUntilItIsUnbound(t *testing.T) {
 func TestACapHoldsEventsBackAndEveryRunTellsItsEnd(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, t.TempDir(), buildApp(t, 0))
-	if _, err := e.client.Bind(t.Context(), wire.Binding{Pipeline: "count", Subject: "events.capped", MaxRuns: 1}); err != nil {
+	if _, err := e.client.Bind(t.Context(), wire.Binding{Pipeline: "count", Subject: "events.capped", MaxRuns: 1}); err !=
+		nil {
 		t.Fatal(err)
 	}
 	connection := e.dialNATS()
@@ -109,7 +113,8 @@ func TestACapHoldsEventsBackAndEveryRunTellsItsEnd(t *testing.T) {
 		select {
 		case message := <-told:
 			var done wire.Done
-			if err := json.Unmarshal(message.Data, &done); err != nil || done.State != predictor.RunSucceeded || done.Event == "" {
+			if err := json.Unmarshal(message.Data, &done); err != nil || done.State != predictor.RunSucceeded ||
+				done.Event == "" {
 				t.Errorf("completion event %s: %v", message.Data, err)
 			}
 		case <-time.After(patience):

@@ -60,12 +60,13 @@ stages:
     run: [sh, -c, 'touch "$1/begun-$2"; while ! test -e "$1/open"; do sleep 0.1; done; cat a > b', sh, %q, "${i}"]
     files: {a: first.a}
     outputs: {b: b}
-  third: {run: "printf '{\"result\": {\"lines\": %%d}}\\n' $(cat all/* | wc -l) > $SPILLWAY_REPORT", files: {all/: second.b}}
+  third: {run: "printf '{\"result\": {\"lines\": %%d}}\\n' $(cat all/* | wc -l) > $SPILLWAY_REPORT",
+          files: {all/: second.b}}
 `, gate))
 }
 
-// TestRunsThatAnEarlierEngineBeganFinish begins a pipeline, a Map, a training, a chain and a single command with the engine and the apps of an
-// earlier commit, kills that engine while all go on, and finishes them with this one.
+// TestRunsThatAnEarlierEngineBeganFinish begins a pipeline, a Map, a training, a chain and a single command with the
+// engine and the apps of an earlier commit, kills that engine while all go on, and finishes them with this one.
 func TestRunsThatAnEarlierEngineBeganFinish(t *testing.T) {
 	commit := os.Getenv(upgradeFrom)
 	if commit == "" {
@@ -73,7 +74,8 @@ func TestRunsThatAnEarlierEngineBeganFinish(t *testing.T) {
 	}
 	built := buildCommit(t, commit, "./cmd/spillway", "./cmd/digits", "./cmd/internal/engine/testdata/app")
 	state, gate := t.TempDir(), t.TempDir()
-	e := startEngineOf(t, filepath.Join(built, "spillway"), state, filepath.Join(built, "app"), "--no-burst", "--app", filepath.Join(built, "digits"))
+	e := startEngineOf(t, filepath.Join(built, "spillway"), state, filepath.Join(built, "app"), "--no-burst", "--app",
+		filepath.Join(built, "digits"))
 	single, err := chain.Single("waiter")
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +88,10 @@ func TestRunsThatAnEarlierEngineBeganFinish(t *testing.T) {
 	const shards, steps = 300, 3000 // about a minute of work each, so that both are half-way when all have begun
 	linked := e.publish("half", "u", struct{}{})
 	waits := `touch "$0/begun-single"; while ! test -e "$0/open"; do sleep 0.1; done`
-	waiter := e.publish("waiter", "u", chain.SingleInput{Command: loopwire.Command{Arguments: []string{"sh", "-c", waits, gate}}})
+	waiter := e.publish("waiter", "u", chain.SingleInput{Command: loopwire.Command{Arguments: []string{
+		"sh", "-c", waits,
+		gate,
+	}}})
 	e.until("the chain and the command begin", func() bool {
 		begun, err := filepath.Glob(filepath.Join(gate, "begun-*"))
 		return err == nil && len(begun) >= 2

@@ -18,8 +18,8 @@ const (
 	alertsKept = 1000
 )
 
-// watchOver settles runs that are over and watches the goals of those that go on, once all that happened before is known: else runs of yesterday
-// would seem to go on, long past their deadlines.
+// watchOver settles runs that are over and watches the goals of those that go on, once all that happened before is
+// known: else runs of yesterday would seem to go on, long past their deadlines.
 func (e *Engine) watchOver(ctx context.Context, watches map[string]alerting.Watch) {
 	if e.observer.whole(ctx) != nil {
 		return
@@ -32,8 +32,8 @@ func (e *Engine) watchOver(ctx context.Context, watches map[string]alerting.Watc
 	settling.Wait()
 }
 
-// watchGoals asks again and again how the runs that go on will end, and tells of goals at risk, until ctx ends. Of the runs that are over nothing
-// is told, whatever the ledger says of them yet.
+// watchGoals asks again and again how the runs that go on will end, and tells of goals at risk, until ctx ends. Of the
+// runs that are over nothing is told, whatever the ledger says of them yet.
 func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Watch, over map[string]bool) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()

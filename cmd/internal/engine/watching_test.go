@@ -30,9 +30,9 @@ func (e *testEngine) timed(id string, event web.Event) (time.Duration, ledger.Ru
 	return view.EndedAt.Sub(view.StartedAt), view
 }
 
-// TestWatchingCostsLittle runs the sample in turn on an engine whose metrics are fetched every second and whose spans go to a collector, and on
-// one without either, and tells the ratio of the medians. Sizes are static: what one engine learns and the other does not would be more than what
-// is measured.
+// TestWatchingCostsLittle runs the sample in turn on an engine whose metrics are fetched every second and whose spans
+// go to a collector, and on one without either, and tells the ratio of the medians. Sizes are static: what one engine
+// learns and the other does not would be more than what is measured.
 func TestWatchingCostsLittle(t *testing.T) {
 	needMeasure(t)
 	var spans atomic.Int64
@@ -92,7 +92,8 @@ func TestWatchingCostsLittle(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("the sample took %.2f s without and %.2f s with metrics and traces at the median of %d runs each, interleaved: %+.1f%%; %d scrapes, %d bytes of spans",
+	t.Logf("the sample took %.2f s without and %.2f s with metrics and traces at the median of %d runs each, "+
+		"interleaved: %+.1f%%; %d scrapes, %d bytes of spans",
 		median(without), median(with), len(with), 100*(median(with)/median(without)-1), scrapes.Load(), spans.Load())
 	if spans.Load() == 0 || scrapes.Load() == 0 {
 		t.Error("nothing was watched")
@@ -106,7 +107,8 @@ func TestACachedRerunOfDigits(t *testing.T) {
 	first, before := e.timed("first", web.Event{})
 	second, after := e.timed("second", web.Event{Cache: true})
 	t.Logf("the first run: %.2f s, %s, attempts %s", first.Seconds(), before.Totals.Cost, attemptsOf(before))
-	t.Logf("the second run: %.2f s, %s, attempts %s; %d results reused that cost %s and %.1f s of attempts", second.Seconds(), after.Totals.Cost,
+	t.Logf("the second run: %.2f s, %s, attempts %s; %d results reused that cost %s and %.1f s of attempts",
+		second.Seconds(), after.Totals.Cost,
 		attemptsOf(after), after.Reused.Tasks, after.Reused.Saved, after.Reused.Seconds)
 	if string(before.Result) != string(after.Result) {
 		t.Errorf("results differ: %s and %s", before.Result, after.Result)

@@ -24,7 +24,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
-// workflowWorkers keeps one workflow worker going for every build whose runs may need it: of a binary a process, of a chain a part of this one.
+// workflowWorkers keeps one workflow worker going for every build whose runs may need it: of a binary a process, of a
+// chain a part of this one.
 type workflowWorkers struct {
 	builds      *build.Store
 	chains      *chainWorkers
@@ -99,7 +100,8 @@ func (w *workflowWorkers) supervise(ctx context.Context, id buildID) {
 		if time.Since(began) > longPause {
 			pause = firstPause
 		}
-		w.logger.WarnContext(ctx, "workflow worker ended; it is started again", "build", id.String(), "error", err, "pause", pause)
+		w.logger.WarnContext(ctx, "workflow worker ended; it is started again", "build", id.String(), "error", err, "pause",
+			pause)
 		wait.For(ctx, pause)
 		pause = min(2*pause, longPause)
 	}
@@ -232,7 +234,8 @@ func (l *lineLogger) Write(text []byte) (int, error) {
 	}
 }
 
-// say logs a line. Workers of earlier versions print the address of NATS, with their password, when they cannot connect.
+// say logs a line. Workers of earlier versions print the address of NATS, with their password, when they cannot
+// connect.
 func (l *lineLogger) say(line []byte) {
 	l.logger.Info("workflow worker says", "line", strings.ReplaceAll(string(line), l.secret, "[hidden]"))
 }

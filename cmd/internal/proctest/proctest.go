@@ -1,4 +1,5 @@
-// Package proctest asks the kernel what the processes of a test have open (proc(5)). Only Linux tells; elsewhere its tests are skipped.
+// Package proctest asks the kernel what the processes of a test have open (proc(5)). Only Linux tells; elsewhere its
+// tests are skipped.
 package proctest
 
 import (
@@ -43,7 +44,8 @@ func Family(tb testing.TB, pid int) []int {
 	return found
 }
 
-// Descriptors is what the processes hold open, such as "/a/file" and "socket:[7]". Those of other users are not this one's to see.
+// Descriptors is what the processes hold open, such as "/a/file" and "socket:[7]". Those of other users are not this
+// one's to see.
 func Descriptors(tb testing.TB, pids ...int) (found []string) {
 	tb.Helper()
 	for _, pid := range pids {
@@ -101,7 +103,8 @@ func table(tb testing.TB, file string) (lines [][]string) {
 	return lines
 }
 
-// address reads an address as the kernel writes it: words of four bytes, each in the machine's order, and the port in hexadecimal digits.
+// address reads an address as the kernel writes it: words of four bytes, each in the machine's order, and the port in
+// hexadecimal digits.
 func address(tb testing.TB, text string) netip.AddrPort {
 	tb.Helper()
 	host, port, _ := strings.Cut(text, ":")

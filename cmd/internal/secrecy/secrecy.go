@@ -1,7 +1,7 @@
 // Package secrecy keeps the secrets of an engine's process from the processes that it starts for others.
 //
-// A process of the same user may read the memory and the environment of another as long as that is dumpable, and what a process was started
-// with stays in /proc/PID/environ when the variable is gone.
+// A process of the same user may read the memory and the environment of another as long as that is dumpable, and what a
+// process was started with stays in /proc/PID/environ when the variable is gone.
 package secrecy
 
 import (
@@ -12,18 +12,20 @@ import (
 	"github.com/spillway-ml/spillway/activities/alerts"
 )
 
-// secrets are the variables whose values are secrets; whoever adds one that the engine reads adds it here. AWS and OpenTelemetry name theirs:
-// https://docs.aws.amazon.com/sdkref/latest/guide/environment-variables.html and
+// secrets are the variables whose values are secrets; whoever adds one that the engine reads adds it here. AWS and
+// OpenTelemetry name theirs: https://docs.aws.amazon.com/sdkref/latest/guide/environment-variables.html and
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 var secrets = []string{
 	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN",
-	"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
+	"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+	"OTEL_EXPORTER_OTLP_LOGS_HEADERS",
 	alerts.WebhooksVariable,
 }
 
-// Conceal takes the secrets out of what the process was started with, and makes it a process that others of its user cannot look into. The
-// process itself still finds its variables, until Forget. Call it first of all: what was read from the environment before is overwritten.
-// Root sees everything all the same. Elsewhere than on Linux it does nothing.
+// Conceal takes the secrets out of what the process was started with, and makes it a process that others of its user
+// cannot look into. The process itself still finds its variables, until Forget. Call it first of all: what was read
+// from the environment before is overwritten. Root sees everything all the same. Elsewhere than on Linux it does
+// nothing.
 func Conceal() error {
 	var names []string
 	for _, name := range secrets {
@@ -38,7 +40,8 @@ func Conceal() error {
 	return conceal(names)
 }
 
-// Forget takes the secrets out of the process's own environment, once they were read: what it starts from now on is not given them.
+// Forget takes the secrets out of the process's own environment, once they were read: what it starts from now on is not
+// given them.
 func Forget() error {
 	for _, name := range secrets {
 		if err := os.Unsetenv(name); err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/spawn/spawntest"
 )
 
-// asEngine makes this test binary a process with secrets that starts a stage: "open" as it is, "concealed" after Conceal.
+// asEngine makes this test binary a process with secrets that starts a stage: "open" as it is, "concealed" after
+// Conceal.
 const asEngine = "SPILLWAY_TEST_AS_ENGINE"
 
 const canary, header = "canary-8f2a", "authorization=canary-77b1"
@@ -58,7 +59,8 @@ func runEngine(t *testing.T, program, how string, user *syscall.Credential) stri
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = []string{
-		asEngine + "=" + how, "PATH=" + os.Getenv("PATH"), "AWS_SECRET_ACCESS_KEY=" + canary, "OTEL_EXPORTER_OTLP_HEADERS=" + header, "LANG=C",
+		asEngine + "=" + how, "PATH=" + os.Getenv("PATH"), "AWS_SECRET_ACCESS_KEY=" + canary,
+		"OTEL_EXPORTER_OTLP_HEADERS=" + header, "LANG=C",
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	found, err := cmd.CombinedOutput()

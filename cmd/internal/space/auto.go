@@ -95,7 +95,8 @@ func (r *roomWatch) look(ctx context.Context) {
 		}
 		return
 	}
-	why := fmt.Sprintf("the disk has %s of %s left; make room on it, or keep less with --keep-for or --keep-bytes", disk.Free, disk.Size)
+	why := fmt.Sprintf("the disk has %s of %s left; make room on it, or keep less with --keep-for or --keep-bytes",
+		disk.Free, disk.Size)
 	if err := r.collector.options.Store.Refuse(why); err != nil {
 		r.collector.logger.WarnContext(ctx, "artifacts are not refused", "error", err)
 	}

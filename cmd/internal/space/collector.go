@@ -41,8 +41,10 @@ type Options struct {
 type Histories interface {
 	ListWorkflow(context.Context, *workflowservice.ListWorkflowExecutionsRequest) (
 		*workflowservice.ListWorkflowExecutionsResponse, error)
-	DescribeWorkflowExecution(ctx context.Context, id, runID string) (*workflowservice.DescribeWorkflowExecutionResponse, error)
-	GetWorkflowHistory(ctx context.Context, id, runID string, longPoll bool, filter enums.HistoryEventFilterType) client.HistoryEventIterator
+	DescribeWorkflowExecution(ctx context.Context, id, runID string) (*workflowservice.DescribeWorkflowExecutionResponse,
+		error)
+	GetWorkflowHistory(ctx context.Context, id, runID string, longPoll bool,
+		filter enums.HistoryEventFilterType) client.HistoryEventIterator
 }
 
 // Collector gives space back. Its methods may be called concurrently; one collection goes on at a time.
@@ -299,7 +301,9 @@ func (c *Collector) gather(ctx context.Context) (stock, error) {
 }
 
 // summary tells of a collection.
-func (c *Collector) summary(stock stock, decision retention.Decision, removed []retention.Removal) retention.Collection {
+func (c *Collector) summary(
+	stock stock, decision retention.Decision, removed []retention.Removal,
+) retention.Collection {
 	collection := retention.Summarize(removed)
 	collection.Policy, collection.Kept, collection.Over = c.options.Policy, decision.Kept, decision.Over
 	for _, giving := range decision.Give {

@@ -60,14 +60,17 @@ type gatherer struct {
 
 func newGatherer(options Options, logger *slog.Logger) *gatherer {
 	return &gatherer{
-		options: options, logger: logger, scanned: map[retention.Digest][]retention.Digest{}, runs: newRunReader(options.Temporal),
+		options: options, logger: logger, scanned: map[retention.Digest][]retention.Digest{},
+		runs:   newRunReader(options.Temporal),
 		events: newTail(wire.EventStream), dead: newTail(wire.DeadStream), results: newTail(wire.ResultStream),
 		bindings: newTail("KV_" + wire.BindingBucket),
 	}
 }
 
 // gather returns what there is, without who gave back what. Where nothing is old enough to go, nobody is asked.
-func (g *gatherer) gather(ctx context.Context, superseded map[retention.Digest]time.Time, policy retention.Policy) (stock, error) {
+func (g *gatherer) gather(
+	ctx context.Context, superseded map[retention.Digest]time.Time, policy retention.Policy,
+) (stock, error) {
 	now := time.Now()
 	s := stock{Stock: retention.Stock{At: now, Superseded: superseded}}
 	mayGo := false
@@ -184,7 +187,10 @@ func (g *gatherer) addChains(_ context.Context, s *stock) error {
 		if err != nil {
 			return fmt.Errorf("read a stored chain: %w", err)
 		}
-		s.hold(who{key: "chain/" + entry.Name()}, retention.Holder{Name: "chain " + entry.Name(), Names: retention.Names(text)})
+		s.hold(who{key: "chain/" + entry.Name()}, retention.Holder{
+			Name:  "chain " + entry.Name(),
+			Names: retention.Names(text),
+		})
 	}
 	return nil
 }
@@ -266,11 +272,13 @@ func (g *gatherer) addRuns(ctx context.Context, s *stock) error {
 		}
 		// A run that is started once more under its name is another.
 		key := "run/" + name + "/" + strconv.FormatInt(ended.UnixNano(), 10)
-		s.hold(who{key: key, run: name, results: resultsOf(token)}, retention.Holder{Name: "run " + name, Ended: ended, Names: names})
+		s.hold(who{key: key, run: name, results: resultsOf(token)},
+			retention.Holder{Name: "run " + name, Ended: ended, Names: names})
 	}
 	for token, of := range results {
 		key := "results/" + token + "/" + strconv.FormatInt(of.at.UnixNano(), 10)
-		s.hold(who{key: key, results: resultsOf(token)}, retention.Holder{Name: "a run that Temporal knows no more", Ended: of.at, Names: of.names})
+		s.hold(who{key: key, results: resultsOf(token)},
+			retention.Holder{Name: "a run that Temporal knows no more", Ended: of.at, Names: of.names})
 	}
 	return nil
 }

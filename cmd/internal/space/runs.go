@@ -98,14 +98,18 @@ func earliest(a, b time.Time) time.Time {
 }
 
 func isOpen(info *workflowpb.WorkflowExecutionInfo) bool {
-	return info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING || info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_PAUSED
+	return info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING ||
+		info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_PAUSED
 }
 
 // list returns all workflows that Temporal knows.
 func (r *runReader) list(ctx context.Context) (all []*workflowpb.WorkflowExecutionInfo, err error) {
 	var page []byte
 	for {
-		answer, err := r.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: listed, NextPageToken: page})
+		answer, err := r.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+			PageSize:      listed,
+			NextPageToken: page,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("list the runs: %w", err)
 		}

@@ -91,7 +91,8 @@ func (h *histories) DescribeWorkflowExecution(
 	answer := &workflowservice.DescribeWorkflowExecutionResponse{}
 	if run.heartbeat != "" {
 		answer.PendingActivities = []*workflowpb.PendingActivityInfo{{
-			State: enums.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.Now(), HeartbeatDetails: payloads(run.heartbeat),
+			State: enums.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.Now(),
+			HeartbeatDetails: payloads(run.heartbeat),
 		}}
 	}
 	return answer, nil
@@ -113,7 +114,8 @@ func (h *histories) GetWorkflowHistory(
 	}
 	return &events{all: []*historypb.HistoryEvent{{
 		Attributes: &historypb.HistoryEvent_WorkflowExecutionStartedEventAttributes{
-			WorkflowExecutionStartedEventAttributes: &historypb.WorkflowExecutionStartedEventAttributes{Input: payloads(run.input)},
+			WorkflowExecutionStartedEventAttributes: &historypb.WorkflowExecutionStartedEventAttributes{Input: payloads(
+				run.input)},
 		},
 	}}}
 }
@@ -241,7 +243,8 @@ func TestWhatAHolderNamesStaysAndAllElseGoes(t *testing.T) {
 	s.since(100 * day)
 	all := map[string]string{}
 	for _, name := range []string{
-		"nothing", "run", "list", "old run", "heartbeat", "child", "event", "taken event", "dead", "result", "chain", "pin", "old pin", "file",
+		"nothing", "run", "list", "old run", "heartbeat", "child", "event", "taken event", "dead", "result", "chain", "pin",
+		"old pin", "file",
 	} {
 		text := "the bytes of " + name
 		if name == "list" {
@@ -351,7 +354,8 @@ func TestASupersededCheckpointGoesAtOnce(t *testing.T) {
 	s.since(day)
 	c := s.collector()
 	all := map[string]string{
-		"shared": s.put("unchanged", 3*time.Minute), "part 1": s.put("one", 3*time.Minute), "part 2": s.put("two", time.Minute),
+		"shared": s.put("unchanged", 3*time.Minute), "part 1": s.put("one", 3*time.Minute),
+		"part 2": s.put("two", time.Minute),
 	}
 	all["1"] = s.put(all["shared"]+" "+all["part 1"], 3*time.Minute)
 	all["2"] = s.put(all["shared"]+" "+all["part 2"], time.Minute)
@@ -392,7 +396,8 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.has(nobody) || !s.has(old) {
-		t.Errorf("on a full disk nobody's artifact is there: %v, and the old run's: %v; want only the latter", s.has(nobody), s.has(old))
+		t.Errorf("on a full disk nobody's artifact is there: %v, and the old run's: %v; want only the latter", s.has(nobody),
+			s.has(old))
 	}
 	if _, err := c.Collect(t.Context(), false); err != nil || s.has(old) {
 		t.Errorf("once there is room, the old run's artifact is there: %v, %v", s.has(old), err)

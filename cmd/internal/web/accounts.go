@@ -11,12 +11,14 @@ import (
 
 // outcomes are how an attempt can have ended, and that it has not.
 var outcomes = []predictor.Outcome{
-	ledger.Running, predictor.Succeeded, predictor.Failed, predictor.OutOfMemory, predictor.TimedOut, predictor.Cancelled, predictor.Lost, predictor.Refused,
+	ledger.Running, predictor.Succeeded, predictor.Failed, predictor.OutOfMemory, predictor.TimedOut, predictor.Cancelled,
+	predictor.Lost, predictor.Refused,
 }
 
 // The parameters of what is told about a run.
 var (
-	marksParameter    = whole("marks", "about how many marks there are room for; above it attempts are counted in bins", 10, 20_000, 2000)
+	marksParameter = whole("marks", "about how many marks there are room for; above it attempts are counted in bins",
+		10, 20_000, 2000)
 	pointsParameter   = whole("points", "about how many points in time", 10, 2000, 300)
 	attemptsParameter = whole("limit", "the most attempts to answer", 1, 10_000, 1000)
 	offsetParameter   = whole("offset", "how many attempts to leave out", 0, math.MaxInt32, 0)

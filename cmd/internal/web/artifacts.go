@@ -12,7 +12,8 @@ import (
 // maxArtifact is the size of the largest artifact that the API takes, in bytes.
 const maxArtifact = 5 << 30
 
-// putArtifact answers PUT /api/v1/artifacts: it stores the body, as it is, and answers with its address once it is durable.
+// putArtifact answers PUT /api/v1/artifacts: it stores the body, as it is, and answers with its address once it is
+// durable.
 func (s *Server) putArtifact(r *http.Request) (activities.Ref, error) {
 	if err := s.room.measure(); err != nil {
 		return activities.Ref{}, err
@@ -32,12 +33,14 @@ func (s *Server) putArtifact(r *http.Request) (activities.Ref, error) {
 // artifactDigest is what names an artifact: its SHA-256.
 var artifactDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// artifact answers GET /api/v1/artifacts/{digest} with the bytes, and HEAD with whether they are here. When they turn out to be damaged, or
-// the disk fails, the answer is broken off: a client that reads to the end never takes wrong bytes for right ones.
+// artifact answers GET /api/v1/artifacts/{digest} with the bytes, and HEAD with whether they are here. When they turn
+// out to be damaged, or the disk fails, the answer is broken off: a client that reads to the end never takes wrong
+// bytes for right ones.
 func (s *Server) artifact(w http.ResponseWriter, r *http.Request) {
 	digest := r.PathValue("digest")
 	if !artifactDigest.MatchString(digest) {
-		s.refuse(w, r, Invalid("give the 64 hexadecimal digits that PUT /api/v1/artifacts has answered", "%.80q is not the digest of an artifact", digest))
+		s.refuse(w, r, Invalid("give the 64 hexadecimal digits that PUT /api/v1/artifacts has answered",
+			"%.80q is not the digest of an artifact", digest))
 		return
 	}
 	content, err := s.artifacts.Open(r.Context(), digest)

@@ -39,7 +39,10 @@ func serveArtifacts(t *testing.T) (*client.Client, *artifact.Files, string) {
 func TestArtifactsOfAnySizeAreStoredAndReadBack(t *testing.T) {
 	t.Parallel()
 	calls, store, _ := serveArtifacts(t)
-	for name, text := range map[string]string{"nothing": "", "a line": "weights\n", "more than a request may have": strings.Repeat("0123456789abcdef", 9<<20/16)} {
+	for name, text := range map[string]string{
+		"nothing": "", "a line": "weights\n",
+		"more than a request may have": strings.Repeat("0123456789abcdef", 9<<20/16),
+	} {
 		ref, err := calls.Put(t.Context(), strings.NewReader(text))
 		if err != nil || ref.Bytes != int64(len(text)) {
 			t.Fatalf("%s: Put = %+v, %v", name, ref, err)
@@ -104,7 +107,8 @@ func TestBytesThatChangeOnTheWayAreRefusedByTheClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(flipping{web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Artifacts: store})})
+	server := httptest.NewServer(flipping{web.New(
+		web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Artifacts: store})})
 	defer server.Close()
 	calls := client.New(server.URL, accesstest.Keys().Token())
 	defer calls.Close()
@@ -139,7 +143,8 @@ func TestAttackAPageOfElsewhereStoresNoArtifacts(t *testing.T) {
 			t.Errorf("%s: got %d %s, want %d", name, status, answer, test.status)
 		}
 	}
-	if status, _ := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPut, "/api/v1/artifacts", "x", http.Header{"Content-Type": octets}); status != http.StatusNotFound {
+	if status, _ := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPut,
+		"/api/v1/artifacts", "x", http.Header{"Content-Type": octets}); status != http.StatusNotFound {
 		t.Errorf("without a store: got %d, want 404", status)
 	}
 }
@@ -161,7 +166,8 @@ func TestAnArtifactIsNoPage(t *testing.T) {
 	}
 	defer response.Body.Close() //nolint:errcheck // only the header is read
 	header := response.Header
-	if header.Get("Content-Type") != "application/octet-stream" || header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Content-Disposition") != "attachment" {
+	if header.Get("Content-Type") != "application/octet-stream" || header.Get("X-Content-Type-Options") != "nosniff" ||
+		header.Get("Content-Disposition") != "attachment" {
 		t.Errorf("got %v, want nothing that a browser would show", header)
 	}
 }
@@ -192,32 +198,53 @@ func TestOnlyChainsThatCanRunAreServed(t *testing.T) {
 		"a stage twice":          {stages(`{"name":"a","script":"x"},{"name":"a","script":"x"}`), 400, "twice"},
 		"a negative size":        {stages(`{"name":"a","script":"x","memory_bytes":-1}`), 400, "stages.a.memory"},
 		"a negative timeout":     {stages(`{"name":"a","script":"x","timeout_ns":-1}`), 400, "stages.a.timeout"},
-		"a negative budget":      {`{"name":"c","goal":{"budget_picodollars":-1},"stages":[{"name":"a","script":"x"}]}`, 400, "negative"},
-		"another type":           {stages(`{"name":"a","arguments":"x"}`), 400, "no chain: stages.arguments must be an array, not a string"},
-		"files as in a file":     {stages(`{"name":"a","script":"x","files":{"f":"b.out"}}`), 400, "stages.files must be an array, not an object"},
-		"a half of an attempt":   {stages(`{"name":"a","script":"x","max_attempts":1.5}`), 400, "stages.max_attempts must be a whole number, not 1.5"},
-		"a name that is true":    {`{"name":true}`, 400, "name must be a string, not true or false"},
-		"too much":               {`"` + strings.Repeat("x", 9<<20) + `"`, 413, "8 MiB"},
+		"a negative budget": {
+			`{"name":"c","goal":{"budget_picodollars":-1},"stages":[{"name":"a","script":"x"}]}`, 400,
+			"negative",
+		},
+		"another type": {
+			stages(`{"name":"a","arguments":"x"}`), 400,
+			"no chain: stages.arguments must be an array, not a string",
+		},
+		"files as in a file": {
+			stages(`{"name":"a","script":"x","files":{"f":"b.out"}}`), 400,
+			"stages.files must be an array, not an object",
+		},
+		"a half of an attempt": {
+			stages(`{"name":"a","script":"x","max_attempts":1.5}`), 400,
+			"stages.max_attempts must be a whole number, not 1.5",
+		},
+		"a name that is true": {`{"name":true}`, 400, "name must be a string, not true or false"},
+		"too much":            {`"` + strings.Repeat("x", 9<<20) + `"`, 413, "8 MiB"},
 	} {
-		status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPost, "/api/v1/chains", test.body, nil)
+		status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPost,
+			"/api/v1/chains", test.body, nil)
 		if status != test.status || !strings.Contains(answer, test.want) {
 			t.Errorf("%s: got %d %.300s, want %d and %q", name, status, answer, test.status, test.want)
 		}
 	}
 }
 
-// TestAttackChainsThatAreNotCheckedAreNotServed sends chains that `spillway check` refuses: they were served, and their runs went on for ever.
+// TestAttackChainsThatAreNotCheckedAreNotServed sends chains that `spillway check` refuses: they were served, and their
+// runs went on for ever.
 func TestAttackChainsThatAreNotCheckedAreNotServed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ body, want string }{
 		"a cycle": {
-			`{"name":"c","stages":[{"name":"a","script":"x","after":["b"]},{"name":"b","script":"x","after":["a"]}]}`, "stages wait for each other",
+			`{"name":"c","stages":[{"name":"a","script":"x","after":["b"]},{"name":"b","script":"x","after":["a"]}]}`,
+			"stages wait for each other",
 		},
-		"an unknown reference": {`{"name":"c","stages":[{"name":"a","script":"x","files":[{"path":"f","from":"b.out"}]}]}`, `stages.a.files.f: no stage is named`},
-		"a bad subject":        {`{"name":"c","stages":[{"name":"a","script":"x"}],"bindings":[{"pipeline":"c","subject":"bad..subject"}]}`, "on[0]: bind"},
-		"a bad schedule":       {`{"name":"c","stages":[{"name":"a","script":"x"}],"bindings":[{"pipeline":"c","schedule":"at noon"}]}`, "on[0]: bind"},
+		"an unknown reference": {
+			`{"name":"c","stages":[{"name":"a","script":"x","files":[{"path":"f","from":"b.out"}]}]}`,
+			`stages.a.files.f: no stage is named`,
+		},
+		"a bad subject": {`{"name":"c","stages":[{"name":"a","script":"x"}],"bindings":[{"pipeline":"c",` +
+			`"subject":"bad..subject"}]}`, "on[0]: bind"},
+		"a bad schedule": {`{"name":"c","stages":[{"name":"a","script":"x"}],"bindings":[{"pipeline":"c","schedule":"at ` +
+			`noon"}]}`, "on[0]: bind"},
 	} {
-		status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPost, "/api/v1/chains", test.body, nil)
+		status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPost,
+			"/api/v1/chains", test.body, nil)
 		if status != http.StatusBadRequest || !strings.Contains(answer, test.want) {
 			t.Errorf("%s: got %d %.300s, want 400 and %q", name, status, answer, test.want)
 		}
@@ -226,12 +253,16 @@ func TestAttackChainsThatAreNotCheckedAreNotServed(t *testing.T) {
 
 // FuzzChainsThatComeFromOutsideNeverEndTheEngine sends anything as a chain.
 func FuzzChainsThatComeFromOutsideNeverEndTheEngine(f *testing.F) {
-	f.Add(`{"name":"c","stages":[{"name":"a","arguments":["x"],"for_each":[{"name":"i","values":[1]}]}],"parameters":[{"name":"p","type":"integer","default":3}]}`)
-	f.Add(`{"name":"c","stages":[{"name":"a"}],"parameters":[{"name":"p","type":"fun","default":{}}],"bindings":[{"subject":"a.>"}],"single":true}`)
+	f.Add(`{"name":"c","stages":[{"name":"a","arguments":["x"],"for_each":[{"name":"i","values":[1]}]}],` +
+		`"parameters":[{"name":"p","type":"integer","default":3}]}`)
+	f.Add(`{"name":"c","stages":[{"name":"a"}],"parameters":[{"name":"p","type":"fun","default":{}}],` +
+		`"bindings":[{"subject":"a.>"}],"single":true}`)
 	f.Add(`{"name":"c","stages":[{"name":"a","max_attempts":-1}]}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPost, "/api/v1/chains", body, nil)
-		if status != http.StatusOK && status != http.StatusBadRequest && status != http.StatusRequestEntityTooLarge || !json.Valid([]byte(answer)) {
+		status, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t)}), http.MethodPost,
+			"/api/v1/chains", body, nil)
+		if status != http.StatusOK && status != http.StatusBadRequest && status != http.StatusRequestEntityTooLarge ||
+			!json.Valid([]byte(answer)) {
 			t.Errorf("%q: got %d %s", body, status, answer)
 		}
 	})
@@ -242,14 +273,17 @@ func TestTheResultOfARunIsThereOnceItHasSucceeded(t *testing.T) {
 	engine := newEngine(t)
 	engine.Results = map[string]json.RawMessage{"digits-1": json.RawMessage(`{"large":true}`)}
 	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine})
-	if status, answer := ask(t, server, http.MethodGet, "/api/v1/runs/digits-1/result", "", nil); status != http.StatusConflict {
+	if status, answer := ask(t, server, http.MethodGet, "/api/v1/runs/digits-1/result", "", nil); status !=
+		http.StatusConflict {
 		t.Errorf("while it goes on: got %d %s, want 409", status, answer)
 	}
 	engine.Apply("digits-1", predictor.RunEnded{Run: "digits-1", State: predictor.RunSucceeded, At: begin})
-	if status, answer := ask(t, server, http.MethodGet, "/api/v1/runs/digits-1/result", "", nil); status != http.StatusOK || strings.TrimSpace(answer) != `{"large":true}` {
+	if status, answer := ask(t, server, http.MethodGet, "/api/v1/runs/digits-1/result", "", nil); status !=
+		http.StatusOK || strings.TrimSpace(answer) != `{"large":true}` {
 		t.Errorf("afterwards: got %d %s", status, answer)
 	}
-	if status, _ := ask(t, server, http.MethodGet, "/api/v1/runs/digits-2/result", "", nil); status != http.StatusNotFound {
+	if status, _ := ask(t, server, http.MethodGet, "/api/v1/runs/digits-2/result", "", nil); status !=
+		http.StatusNotFound {
 		t.Errorf("of no run: got %d, want 404", status)
 	}
 }

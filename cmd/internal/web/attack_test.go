@@ -14,8 +14,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// TestAttackWithoutACredential asks every route of the document without a credential, with a wrong one and with that of Prometheus: nothing is told
-// and nothing is done.
+// TestAttackWithoutACredential asks every route of the document without a credential, with a wrong one and with that of
+// Prometheus: nothing is told and nothing is done.
 func TestAttackWithoutACredential(t *testing.T) {
 	t.Parallel()
 	server, engine, document, text := served(t)
@@ -29,9 +29,13 @@ func TestAttackWithoutACredential(t *testing.T) {
 				}
 			}
 			target := strings.NewReplacer("{run}", "digits-1", "{digest}", strings.Repeat("0", 64)).Replace(path)
-			for who, shown := range map[string][]string{"nobody": {}, "a stranger": {"Bearer x"}, "Prometheus": {"Bearer " + accesstest.Keys().MetricsToken()}} {
+			for who, shown := range map[string][]string{
+				"nobody": {}, "a stranger": {"Bearer x"},
+				"Prometheus": {"Bearer " + accesstest.Keys().MetricsToken()},
+			} {
 				tried++
-				status, answer := ask(t, server, strings.ToUpper(method), target, body, http.Header{"Authorization": shown, "Content-Type": {kind}})
+				status, answer := ask(t, server, strings.ToUpper(method), target, body,
+					http.Header{"Authorization": shown, "Content-Type": {kind}})
 				want := http.StatusUnauthorized
 				switch {
 				case path == "/healthz":
@@ -53,21 +57,28 @@ func TestAttackWithoutACredential(t *testing.T) {
 	bindings, err := engine.Bindings(t.Context())
 	runs, err2 := engine.Runs(t.Context(), web.RunQuery{Limit: 100})
 	if err != nil || err2 != nil || len(bindings) != 0 || len(runs.Runs) != 2 {
-		t.Errorf("the engine has the bindings %v and %d runs (%v, %v), want none and the 2 that it had", bindings, len(runs.Runs), err, err2)
+		t.Errorf("the engine has the bindings %v and %d runs (%v, %v), want none and the 2 that it had", bindings,
+			len(runs.Runs), err, err2)
 	}
 }
 
-// TestAttackOnWhatNoRouteDeclares asks for what is mounted beside the table, whose owner has not said who may ask, and for what is nowhere.
+// TestAttackOnWhatNoRouteDeclares asks for what is mounted beside the table, whose owner has not said who may ask, and
+// for what is nowhere.
 func TestAttackOnWhatNoRouteDeclares(t *testing.T) {
 	t.Parallel()
-	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Page: web.NewPage(), Metrics: http.NotFoundHandler()})
+	server := web.New(web.Options{
+		Keys: accesstest.Keys(), Engine: newEngine(t), Page: web.NewPage(),
+		Metrics: http.NotFoundHandler(),
+	})
 	done := 0
 	for _, pattern := range []string{"GET /debug/x", "PUT /debug/x", "/api/v1/beside"} {
 		server.Handle(pattern, func(http.ResponseWriter, *http.Request) { done++ })
 	}
 	for _, request := range []string{
-		"GET /debug/x", "HEAD /debug/x", "PUT /debug/x", "POST /api/v1/beside", "GET /debug/x/../x", "CONNECT /debug/x", "CONNECT /healthz",
-		"GET /nowhere", "GET /assets/index-old.js", "POST /", "DELETE /metrics", "POST /healthz", "GET /api/v1/session", "GET /api/nowhere", "GET /api/v2/stack",
+		"GET /debug/x", "HEAD /debug/x", "PUT /debug/x", "POST /api/v1/beside", "GET /debug/x/../x", "CONNECT /debug/x",
+		"CONNECT /healthz",
+		"GET /nowhere", "GET /assets/index-old.js", "POST /", "DELETE /metrics", "POST /healthz", "GET /api/v1/session",
+		"GET /api/nowhere", "GET /api/v2/stack",
 	} {
 		method, target, _ := strings.Cut(request, " ")
 		for who, shown := range map[string]http.Header{
@@ -89,11 +100,13 @@ func TestAttackOnWhatNoRouteDeclares(t *testing.T) {
 	if status, _ := ask(t, server, http.MethodGet, "/debug/x", "", nil); status != http.StatusOK || done != 1 {
 		t.Errorf("the owner: got %d, handled %d times, want once", status, done)
 	}
-	large := accesstest.Arrived(accesstest.Show(httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/debug/x", strings.NewReader("x"))), 7474)
+	large := accesstest.Arrived(accesstest.Show(httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/debug/x",
+		strings.NewReader("x"))), 7474)
 	large.ContentLength = 8<<20 + 1
 	recorder := httptest.NewRecorder()
 	if server.ServeHTTP(recorder, large); recorder.Code != http.StatusRequestEntityTooLarge {
-		t.Errorf("the owner puts more than 8 MiB where no route has said how much: got %d %s, want 413", recorder.Code, recorder.Body)
+		t.Errorf("the owner puts more than 8 MiB where no route has said how much: got %d %s, want 413", recorder.Code,
+			recorder.Body)
 	}
 }
 
@@ -115,7 +128,8 @@ func TestABrowserLogsInOnceWithACode(t *testing.T) {
 	if wrong := logIn(`{"code":"x"}`); wrong.Code != http.StatusUnauthorized || len(wrong.Result().Cookies()) != 0 {
 		t.Errorf("with a wrong code: got %d, cookies %v", wrong.Code, wrong.Result().Cookies())
 	}
-	if large := logIn(`{"code":"` + strings.Repeat("x", 4<<10) + `"}`); large.Code != http.StatusRequestEntityTooLarge || !strings.Contains(large.Body.String(), "4 KiB") {
+	if large := logIn(`{"code":"` + strings.Repeat("x", 4<<10) + `"}`); large.Code != http.StatusRequestEntityTooLarge ||
+		!strings.Contains(large.Body.String(), "4 KiB") {
 		t.Errorf("with more than a code: got %d %s, want to be refused as too large", large.Code, large.Body)
 	}
 	right := logIn(answer)
@@ -130,7 +144,8 @@ func TestABrowserLogsInOnceWithACode(t *testing.T) {
 	if recorder.Code != http.StatusOK {
 		t.Errorf("with the cookie: got %d %s", recorder.Code, recorder.Body)
 	}
-	if again := logIn(answer); again.Code != http.StatusUnauthorized || !strings.Contains(again.Body.String(), "spillway open") {
+	if again := logIn(answer); again.Code != http.StatusUnauthorized ||
+		!strings.Contains(again.Body.String(), "spillway open") {
 		t.Errorf("with the code again: got %d %s, want a refusal that says what to do", again.Code, again.Body)
 	}
 }
@@ -142,12 +157,14 @@ func TestAttackWithLargeArtifacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Artifacts: store})
-	request := accesstest.Arrived(accesstest.Show(httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/api/v1/artifacts", strings.NewReader("x"))), 7474)
+	request := accesstest.Arrived(accesstest.Show(
+		httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/api/v1/artifacts", strings.NewReader("x"))), 7474)
 	request.Header.Set("Content-Type", "application/octet-stream")
 	request.ContentLength = 5<<30 + 1
 	recorder := httptest.NewRecorder()
 	server.ServeHTTP(recorder, request)
-	if recorder.Code != http.StatusRequestEntityTooLarge || !strings.Contains(recorder.Body.String(), "the body is larger than 5 GiB") {
+	if recorder.Code != http.StatusRequestEntityTooLarge ||
+		!strings.Contains(recorder.Body.String(), "the body is larger than 5 GiB") {
 		t.Errorf("more than 5 GiB: got %d %s, want 413", recorder.Code, recorder.Body)
 	}
 }
@@ -163,14 +180,16 @@ func TestAttackWithMoreThanThereIsRoomFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := web.New(web.Options{
-		Keys: accesstest.Keys(), Engine: newEngine(t), Artifacts: store, ArtifactsMax: 100, ArtifactsUsage: func() (quantity.Bytes, error) {
+		Keys: accesstest.Keys(), Engine: newEngine(t), Artifacts: store, ArtifactsMax: 100,
+		ArtifactsUsage: func() (quantity.Bytes, error) {
 			used, err := store.Usage()
 			return quantity.Bytes(used), err
 		},
 	})
 	for i, test := range []struct{ bytes, status int }{{40, 200}, {20, 507}, {200, 507}, {10, 200}, {1, 507}} {
 		body := strings.Repeat(string(rune('b'+i)), test.bytes)
-		status, answer := ask(t, server, http.MethodPut, "/api/v1/artifacts", body, http.Header{"Content-Type": {"application/octet-stream"}})
+		status, answer := ask(t, server, http.MethodPut, "/api/v1/artifacts", body,
+			http.Header{"Content-Type": {"application/octet-stream"}})
 		if status != test.status || status == http.StatusInsufficientStorage && !strings.Contains(answer, "--artifacts-max") {
 			t.Errorf("%d. %d bytes: got %d %s, want %d", i, test.bytes, status, answer, test.status)
 		}
@@ -186,10 +205,12 @@ func TestAttackOnHealth(t *testing.T) {
 	engine := newEngine(t)
 	engine.Fail(&access.Refusal{Message: "the disk of /home/secret is full"})
 	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine})
-	if status, answer := ask(t, server, http.MethodGet, "/healthz", "", http.Header{"Authorization": {}}); status != http.StatusServiceUnavailable || strings.Contains(answer, "secret") {
+	if status, answer := ask(t, server, http.MethodGet, "/healthz", "", http.Header{"Authorization": {}}); status !=
+		http.StatusServiceUnavailable || strings.Contains(answer, "secret") {
 		t.Errorf("nobody asks: got %d %s, want 503 without the cause", status, answer)
 	}
-	if status, answer := ask(t, server, http.MethodGet, "/healthz", "", nil); status != http.StatusServiceUnavailable || !strings.Contains(answer, "secret") {
+	if status, answer := ask(t, server, http.MethodGet, "/healthz", "", nil); status != http.StatusServiceUnavailable ||
+		!strings.Contains(answer, "secret") {
 		t.Errorf("the owner asks: got %d %s, want 503 with the cause", status, answer)
 	}
 }

@@ -14,7 +14,8 @@ import (
 // mostStages bounds the stages of a chain, as its reader does.
 const mostStages = 200
 
-// chainShape is the part of an encoded chain that the description of the API shows; the rest is what a chain's file says.
+// chainShape is the part of an encoded chain that the description of the API shows; the rest is what a chain's file
+// says.
 type chainShape struct {
 	Name   string       `json:"name"`
 	Stages []stageShape `json:"stages"`
@@ -25,8 +26,8 @@ type stageShape struct {
 	Script string `json:"script,omitempty"`
 }
 
-// registerChain serves a chain whose files are packed. The client has read it from a file and checked it; it is checked again in the same way,
-// because what is sent need not come from our client.
+// registerChain serves a chain whose files are packed. The client has read it from a file and checked it; it is checked
+// again in the same way, because what is sent need not come from our client.
 func (s *Server) registerChain(r *http.Request) (App, error) {
 	const hint = "send what `spillway run FILE.yaml` sends"
 	body, err := io.ReadAll(r.Body)

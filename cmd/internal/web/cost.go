@@ -19,7 +19,8 @@ type Price struct {
 	Capacity quantity.Size  `json:"capacity"`
 	Price    quantity.Money `json:"price_picodollars"`
 	Unit     pricing.Unit   `json:"unit"`
-	// Dated is the day on which the source stated the price; ValidUntil the last day on which it holds, zero where nobody said.
+	// Dated is the day on which the source stated the price; ValidUntil the last day on which it holds, zero where nobody
+	// said.
 	Dated      time.Time `json:"dated"`
 	ValidUntil time.Time `json:"valid_until,omitzero"`
 	Source     string    `json:"source"`
@@ -28,14 +29,16 @@ type Price struct {
 // Row is the row of the catalogue.
 func (p Price) Row() pricing.Row {
 	return pricing.Row{
-		Kind: p.Kind, Provider: p.Provider, Region: p.Region, Name: p.Name, Capacity: p.Capacity, Price: p.Price, Unit: p.Unit,
+		Kind: p.Kind, Provider: p.Provider, Region: p.Region, Name: p.Name, Capacity: p.Capacity, Price: p.Price,
+		Unit:  p.Unit,
 		Dated: p.Dated, ValidUntil: p.ValidUntil, Source: p.Source,
 	}
 }
 
 func priceOf(row pricing.Row) Price {
 	return Price{
-		Kind: row.Kind, Provider: row.Provider, Region: row.Region, Name: row.Name, Capacity: row.Capacity, Price: row.Price, Unit: row.Unit,
+		Kind: row.Kind, Provider: row.Provider, Region: row.Region, Name: row.Name, Capacity: row.Capacity, Price: row.Price,
+		Unit:  row.Unit,
 		Dated: row.Dated, ValidUntil: row.ValidUntil, Source: row.Source,
 	}
 }
@@ -106,7 +109,8 @@ func (s *Server) billQuery(r *http.Request, now time.Time) (query ledger.BillQue
 		return query, err
 	}
 	if !query.Until.IsZero() && query.Since.After(query.Until) {
-		return query, Invalid("exchange them", "since %s is after until %s", query.Since.Format(time.RFC3339), query.Until.Format(time.RFC3339))
+		return query, Invalid("exchange them", "since %s is after until %s", query.Since.Format(time.RFC3339),
+			query.Until.Format(time.RFC3339))
 	}
 	if query.Run != "" {
 		if _, err := s.knownRun(r.Context(), query.Run); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
-// Engine is what the handlers need of the running engine. Its methods may be called concurrently. An error that is an [Error] is
-// answered with its status; any other is answered as a failure of the engine (500).
+// Engine is what the handlers need of the running engine. Its methods may be called concurrently. An error that is an
+// [Error] is answered with its status; any other is answered as a failure of the engine (500).
 type Engine interface {
 	Stacks
 	Runs
@@ -46,13 +46,14 @@ type Runs interface {
 	Run(ctx context.Context, run string) (ledger.RunView, error)
 	// Decisions returns the decisions that match, oldest first: the newest Limit of them.
 	Decisions(ctx context.Context, query DecisionQuery) ([]predictor.Decision, error)
-	// History returns the recorded history of a run as JSON, in the form that Temporal's replayer reads; StatusNotFound when there is none.
+	// History returns the recorded history of a run as JSON, in the form that Temporal's replayer reads; StatusNotFound
+	// when there is none.
 	History(ctx context.Context, run string) (json.RawMessage, error)
-	// Result returns the encoded result of a run that has succeeded, whatever its size; StatusNotFound when there is no such run,
-	// StatusConflict when it goes on or has not succeeded.
+	// Result returns the encoded result of a run that has succeeded, whatever its size; StatusNotFound when there is no
+	// such run, StatusConflict when it goes on or has not succeeded.
 	Result(ctx context.Context, run string) (json.RawMessage, error)
-	// Logs calls handle with what the attempts of query.Run have printed, and print until query.Until is closed, as logs.Follow does.
-	// The run is known. All lines of an attempt are there once the attempt's Record is.
+	// Logs calls handle with what the attempts of query.Run have printed, and print until query.Until is closed, as
+	// logs.Follow does. The run is known. All lines of an attempt are there once the attempt's Record is.
 	Logs(ctx context.Context, query logs.Query, handle func(logs.Line) error) error
 	// Cancel asks that the run ends; it returns once the request is durable, not once the run has ended.
 	// An Error with StatusNotFound when there is no such run, with StatusConflict when it has ended already.
@@ -61,14 +62,15 @@ type Runs interface {
 
 // Steering changes what goes on.
 type Steering interface {
-	// SetGoal gives a run that goes on another goal and returns what is expected under it; it returns once the run has taken it.
-	// An Error with StatusNotFound when there is no such run, with StatusConflict when it has ended, with StatusUnprocessableEntity when the
-	// goal cannot be met: its message says why, its hint what could be.
+	// SetGoal gives a run that goes on another goal and returns what is expected under it; it returns once the run has
+	// taken it. An Error with StatusNotFound when there is no such run, with StatusConflict when it has ended, with
+	// StatusUnprocessableEntity when the goal cannot be met: its message says why, its hint what could be.
 	SetGoal(ctx context.Context, run string, goal predictor.Goal) (predictor.Outlook, error)
 	// Outlook returns what would be expected of a run under goal, and changes nothing. Errors are those of Run.
 	Outlook(ctx context.Context, run string, goal predictor.Goal) (predictor.Outlook, error)
-	// Retry starts a run again that has ended, with the build that is current now and with all results that are still good. An Error with
-	// StatusConflict when it goes on or nothing of it is kept, with StatusGone when artifacts of kept results are gone: it says which.
+	// Retry starts a run again that has ended, with the build that is current now and with all results that are still
+	// good. An Error with StatusConflict when it goes on or nothing of it is kept, with StatusGone when artifacts of kept
+	// results are gone: it says which.
 	Retry(ctx context.Context, run string, request Retry) (Retried, error)
 }
 
@@ -88,8 +90,8 @@ type Retried struct {
 	// Stages are those whose results are reused where the inputs are the same, Tasks how many results there are.
 	Stages []string `json:"stages"`
 	Tasks  int      `json:"tasks"`
-	// Unsigned is how many results are not taken because this engine did not sign them: one of an earlier version kept them, or the credentials
-	// have been made anew since. Their tasks run again.
+	// Unsigned is how many results are not taken because this engine did not sign them: one of an earlier version kept
+	// them, or the credentials have been made anew since. Their tasks run again.
 	Unsigned int `json:"unsigned,omitempty"`
 }
 
@@ -139,8 +141,9 @@ type DecisionQuery struct {
 
 // Events takes events in, and tells what became of those that started nothing.
 type Events interface {
-	// Publish makes the event durable and returns its ID and the run that it starts. It does not wait for the run to start.
-	// An Error with StatusBadRequest when the event can start nothing: unknown pipeline, an input that its schema refuses.
+	// Publish makes the event durable and returns its ID and the run that it starts. It does not wait for the run to
+	// start. An Error with StatusBadRequest when the event can start nothing: unknown pipeline, an input that its schema
+	// refuses.
 	Publish(ctx context.Context, event Event) (Published, error)
 	// Bindings returns every binding, declared and made by command.
 	Bindings(ctx context.Context) ([]Binding, error)
@@ -150,16 +153,19 @@ type Events interface {
 	Unbind(ctx context.Context, key string) error
 	// Dead returns the dead letters, oldest first, at most limit.
 	Dead(ctx context.Context, limit int) ([]DeadLetter, error)
-	// Replay publishes the dead letter with this sequence again, or all of them when sequence is 0, and returns how many there were.
+	// Replay publishes the dead letter with this sequence again, or all of them when sequence is 0, and returns how many
+	// there were.
 	Replay(ctx context.Context, sequence uint64) (int, error)
 }
 
 // Apps serves users' apps and chains.
 type Apps interface {
-	// Register serves the stored build whose executable is path; from now on its pipelines start with it. The same build again changes nothing.
+	// Register serves the stored build whose executable is path; from now on its pipelines start with it. The same build
+	// again changes nothing.
 	Register(ctx context.Context, path string) (App, error)
-	// RegisterChain stores a chain and serves it; from now on its runs start with it. The same chain again changes nothing. All that it
-	// needs is packed, and its names and numbers are right. An Error with StatusConflict when its name is that of another app.
+	// RegisterChain stores a chain and serves it; from now on its runs start with it. The same chain again changes
+	// nothing. All that it needs is packed, and its names and numbers are right. An Error with StatusConflict when its
+	// name is that of another app.
 	RegisterChain(ctx context.Context, c chain.Chain) (App, error)
 }
 

@@ -53,11 +53,12 @@ func Unprocessable(hint, format string, args ...any) *Error {
 	return &Error{Status: http.StatusUnprocessableEntity, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// Starting returns an Error with status 503: the engine is not ready yet and soon will be. The text says how far it has come, or what else it
-// waits for.
+// Starting returns an Error with status 503: the engine is not ready yet and soon will be. The text says how far it has
+// come, or what else it waits for.
 func Starting(format string, args ...any) *Error {
 	return &Error{
-		Status: http.StatusServiceUnavailable, Message: fmt.Sprintf(format, args...), Hint: "ask again in a moment; GET /healthz says when the engine is ready",
+		Status: http.StatusServiceUnavailable, Message: fmt.Sprintf(format, args...),
+		Hint:       "ask again in a moment; GET /healthz says when the engine is ready",
 		RetryAfter: time.Second,
 	}
 }
@@ -78,5 +79,8 @@ func statusOf(err error) *Error {
 	if refusal, ok := errors.AsType[*access.Refusal](err); ok {
 		return &Error{Status: refusal.Status, Message: refusal.Message, Hint: refusal.Hint}
 	}
-	return &Error{Status: http.StatusInternalServerError, Message: err.Error(), Hint: "look into the engine's log in the state directory"}
+	return &Error{
+		Status: http.StatusInternalServerError, Message: err.Error(),
+		Hint: "look into the engine's log in the state directory",
+	}
 }

@@ -42,7 +42,8 @@ func (e *eventWriter) put(name string, value any) error {
 	return nil
 }
 
-// reach tells how far the reader has got, without a message: browsers keep an ID that comes without data, and report no event.
+// reach tells how far the reader has got, without a message: browsers keep an ID that comes without data, and report no
+// event.
 func (e *eventWriter) reach(mark string) { e.add([]byte("id: " + mark + "\n\n")) }
 
 // heartbeat keeps the connection from being taken for dead.

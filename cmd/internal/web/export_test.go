@@ -10,7 +10,8 @@ func (s *Server) SetPace(gap, heartbeat, stall time.Duration) {
 	s.pace = pace{gap: gap, heartbeat: heartbeat, stall: stall}
 }
 
-// Handle answers a pattern that no route has declared, as one that is mounted beside the table would be. It is called before the first request.
+// Handle answers a pattern that no route has declared, as one that is mounted beside the table would be. It is called
+// before the first request.
 func (s *Server) Handle(pattern string, handler http.HandlerFunc) { s.mux.HandleFunc(pattern, handler) }
 
 // Readers is how many streams are open.

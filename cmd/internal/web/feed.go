@@ -22,16 +22,18 @@ import (
 // are 10 s of them.
 const feedEntries = 1024
 
-// Feed remembers what changed, for the readers of GET /api/v1/stream. The engine calls its methods as it folds events, after its answers
-// have changed and, so that no reader is told of a change twice, before it gives another answer. They never block, and cost a send on a
-// channel for each reader whom the change concerns. A Feed is safe for concurrent use; the zero value is ready.
+// Feed remembers what changed, for the readers of GET /api/v1/stream. The engine calls its methods as it folds events,
+// after its answers have changed and, so that no reader is told of a change twice, before it gives another answer. They
+// never block, and cost a send on a channel for each reader whom the change concerns. A Feed is safe for concurrent
+// use; the zero value is ready.
 //
-// Changes are numbered from 1 in the order of the calls. Of a run and of the plan only the latest change is remembered, since the state
-// that it leads to is all that is told of it; each decision and each alert is remembered itself. So whoever has been told all changes up
-// to a number, and is told those that are remembered above it, has missed nothing as long as nothing above that number was forgotten.
+// Changes are numbered from 1 in the order of the calls. Of a run and of the plan only the latest change is remembered,
+// since the state that it leads to is all that is told of it; each decision and each alert is remembered itself. So
+// whoever has been told all changes up to a number, and is told those that are remembered above it, has missed nothing
+// as long as nothing above that number was forgotten.
 //
-// Changes become visible to all readers at the same moments, at most one in each gap of time: the view of a run is then encoded once for
-// all of them, however often it changes and however many there are.
+// Changes become visible to all readers at the same moments, at most one in each gap of time: the view of a run is then
+// encoded once for all of them, however often it changes and however many there are.
 type Feed struct {
 	mutex sync.Mutex
 	// All below is guarded by mutex.
@@ -55,8 +57,9 @@ type change struct {
 	id     string // of the decision or alert
 	value  any    // what is told; nil for a run, whose view is read when it is told
 
-	mutex      sync.Mutex
-	text       []byte              // the message, guarded by mutex; nil before it was encoded, empty when there is nothing to tell
+	mutex sync.Mutex
+	// the message, guarded by mutex; nil before it was encoded, empty when there is nothing to tell
+	text       []byte
 	app, build string              // of the run, guarded by mutex until text is there
 	decision   *predictor.Decision // nil for all else
 }
@@ -185,7 +188,8 @@ func (f *Feed) superseded(c *change) bool {
 	return false
 }
 
-// encode returns the message, which is made once. look reads the view of a run; when there is no such run there is nothing to tell.
+// encode returns the message, which is made once. look reads the view of a run; when there is no such run there is
+// nothing to tell.
 func (c *change) encode(mark string, look func(run string) (ledger.RunView, error)) ([]byte, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -42,7 +42,8 @@ func (l *listener) hear(next taken, feed *Feed, whole int) {
 	}
 }
 
-// TestAResumedStreamHasNeitherGapNorDuplicate compares the feed with lists that keep everything, over connections that break anywhere.
+// TestAResumedStreamHasNeitherGapNorDuplicate compares the feed with lists that keep everything, over connections that
+// break anywhere.
 func TestAResumedStreamHasNeitherGapNorDuplicate(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -185,10 +186,14 @@ func TestAViewThatCannotBeReadIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	c := &change{name: StreamRun, run: "a"}
 	broken := errors.New("the database is gone")
-	if _, err := c.encode("m", func(string) (ledger.RunView, error) { return ledger.RunView{}, broken }); !errors.Is(err, broken) {
+	if _, err := c.encode("m", func(string) (ledger.RunView, error) {
+		return ledger.RunView{}, broken
+	}); !errors.Is(err, broken) {
 		t.Errorf("got %v, want %v", err, broken)
 	}
-	if text, err := c.encode("m", func(string) (ledger.RunView, error) { return ledger.RunView{Run: "a"}, nil }); err != nil || len(text) == 0 {
+	if text, err := c.encode("m", func(string) (ledger.RunView, error) {
+		return ledger.RunView{Run: "a"}, nil
+	}); err != nil || len(text) == 0 {
 		t.Errorf("got %s, %v", text, err)
 	}
 }
@@ -210,7 +215,8 @@ func FuzzParseMark(f *testing.F) {
 	})
 }
 
-// BenchmarkChange is one change of a run that is told to all of so many streams, while as many others follow runs that do not change.
+// BenchmarkChange is one change of a run that is told to all of so many streams, while as many others follow runs that
+// do not change.
 func BenchmarkChange(b *testing.B) {
 	for _, streams := range []int{1, 20, 200} {
 		for _, concerned := range []bool{true, false} {

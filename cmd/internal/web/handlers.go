@@ -27,7 +27,8 @@ var (
 	runsParameter      = whole("limit", "the most runs to answer", 1, 1000, usualRuns)
 	decisionsParameter = whole("limit", "the most decisions to answer: the newest of them", 1, 5000, usualDecisions)
 	deadParameter      = whole("limit", "the most dead letters to answer", 1, 1000, 100)
-	stateParameter     = choice("state", "keeps only runs in this state", predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed, predictor.RunCancelled)
+	stateParameter     = choice("state", "keeps only runs in this state", predictor.RunRunning, predictor.RunSucceeded,
+		predictor.RunFailed, predictor.RunCancelled)
 	runsSinceParameter = moment("since", "keeps only runs that started then or later")
 	cursorParameter    = words("cursor", "goes on behind the page whose next this is")
 	pipelineParameter  = words("pipeline", "keeps only what is of this pipeline")
@@ -149,16 +150,18 @@ func (s *Server) publish(r *http.Request) (Published, error) {
 	return s.engine.Publish(r.Context(), event)
 }
 
-// CheckEvent returns an [Error] with status 400 when the event can start nothing, given the names of the pipelines that are served.
-// It does not look into the input.
+// CheckEvent returns an [Error] with status 400 when the event can start nothing, given the names of the pipelines that
+// are served. It does not look into the input.
 func CheckEvent(event Event, pipelines []string) error {
 	switch {
 	case (event.Pipeline == "") == (event.Subject == ""):
-		return Invalid("name a pipeline, or the subject that a pipeline is bound to", "an event needs either a pipeline or a subject")
+		return Invalid("name a pipeline, or the subject that a pipeline is bound to",
+			"an event needs either a pipeline or a subject")
 	case event.Pipeline != "" && !slices.Contains(pipelines, event.Pipeline):
 		return UnknownPipeline(event.Pipeline, pipelines)
 	case strings.ContainsAny(event.Subject, "*> \t\r\n"):
-		return Invalid("publish to one subject; only bindings have wildcards", "subject %q has a wildcard or a space", event.Subject)
+		return Invalid("publish to one subject; only bindings have wildcards", "subject %q has a wildcard or a space",
+			event.Subject)
 	case len(event.Input) > 0 && !json.Valid(event.Input):
 		return Invalid("", "the input is not JSON")
 	case event.Goal != nil:
@@ -268,7 +271,8 @@ func (s *Server) replay(r *http.Request) (answer replayAnswer, err error) {
 		return answer, err
 	}
 	if (body.Sequence != 0) == body.All {
-		return answer, Invalid("GET /api/v1/dead lists the sequences", "a replay needs either the sequence of a dead letter or all")
+		return answer, Invalid("GET /api/v1/dead lists the sequences",
+			"a replay needs either the sequence of a dead letter or all")
 	}
 	answer.Replayed, err = s.engine.Replay(r.Context(), body.Sequence)
 	return answer, err
@@ -278,8 +282,8 @@ type registerBody struct {
 	Path string `json:"path"`
 }
 
-// register serves a build. Only files of the state directory's own builds are accepted: whoever can write there could start a program
-// as this user anyway, and whoever can merely connect to the port cannot name any other program.
+// register serves a build. Only files of the state directory's own builds are accepted: whoever can write there could
+// start a program as this user anyway, and whoever can merely connect to the port cannot name any other program.
 func (s *Server) register(r *http.Request) (App, error) {
 	var body registerBody
 	if err := decodeBody(r, &body); err != nil {
@@ -314,7 +318,8 @@ func storedBuild(stateDir, path string) (string, error) {
 	}
 	relative, err := filepath.Rel(builds, resolved)
 	if err != nil || !filepath.IsLocal(relative) || relative == "." {
-		return "", Invalid("build it with `spillway run --app DIR`, which stores it there", "%s is not among the builds of the state directory %s", path, stateDir)
+		return "", Invalid("build it with `spillway run --app DIR`, which stores it there",
+			"%s is not among the builds of the state directory %s", path, stateDir)
 	}
 	return resolved, nil
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/spillway-ml/spillway/activities/access"
 )
 
-// Login is what one browser logs in with, once, within ten minutes: it opens a view of the page with #login=CODE behind it. Browsers send no
-// fragment, so the code is in no log and no referrer; the page sends it to /api/v1/session.
+// Login is what one browser logs in with, once, within ten minutes: it opens a view of the page with #login=CODE behind
+// it. Browsers send no fragment, so the code is in no log and no referrer; the page sends it to /api/v1/session.
 type Login struct {
 	Code string `json:"code"`
 }
@@ -29,7 +29,8 @@ func (s *Server) logIn(w http.ResponseWriter, r *http.Request) {
 	}
 	if !s.logins.Redeem(login.Code) {
 		s.refuse(w, r, &access.Refusal{
-			Status: http.StatusUnauthorized, Message: "the link has been used, or is older than ten minutes or the engine", Hint: "open the one that `spillway open` prints",
+			Status: http.StatusUnauthorized, Message: "the link has been used, or is older than ten minutes or the engine",
+			Hint: "open the one that `spillway open` prints",
 		})
 		return
 	}

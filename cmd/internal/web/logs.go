@@ -24,7 +24,10 @@ const (
 )
 
 func logMessages() map[string]reflect.Type {
-	return map[string]reflect.Type{LogLine: reflect.TypeFor[logs.Line](), LogEnd: reflect.TypeFor[nothing](), LogError: reflect.TypeFor[Error]()}
+	return map[string]reflect.Type{
+		LogLine: reflect.TypeFor[logs.Line](), LogEnd: reflect.TypeFor[nothing](),
+		LogError: reflect.TypeFor[Error](),
+	}
 }
 
 const (
@@ -34,8 +37,8 @@ const (
 	logBurst = 32 << 10
 )
 
-// logs answers GET /api/v1/runs/{run}/logs?stage=&task=&attempt=&since=&from=&tail=&follow=: what the run's attempts have printed and,
-// with follow, what they print until the run has ended.
+// logs answers GET /api/v1/runs/{run}/logs?stage=&task=&attempt=&since=&from=&tail=&follow=: what the run's attempts
+// have printed and, with follow, what they print until the run has ended.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	reader := s.feed.join(r.PathValue("run")) // before the run is looked at, so that its end is not missed
 	defer reader.leave()
@@ -53,7 +56,8 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t := &logTeller{
-		server: s, run: query.Run, out: newEventWriter(w, s.pace.stall), lines: make(chan logs.Line, 256), ended: make(chan error, 1),
+		server: s, run: query.Run, out: newEventWriter(w, s.pace.stall), lines: make(chan logs.Line, 256),
+		ended: make(chan error, 1),
 	}
 	if follow && view.State == predictor.RunRunning {
 		t.until = make(chan struct{})
@@ -69,7 +73,8 @@ var (
 	taskParameter    = words("task", "keeps only lines of this task")
 	attemptParameter = whole("attempt", "keeps only lines of the attempt with this number", 1, 1_000_000, -1)
 	tailParameter    = whole("tail", "begins with so many of the latest lines", 1, mostTail, -1)
-	fromParameter    = whole("from", "begins at a sequence: the resume of the last line that was told", 0, math.MaxInt64, -1)
+	fromParameter    = whole("from", "begins at a sequence: the resume of the last line that was told", 0, math.MaxInt64,
+		-1)
 	printedParameter = moment("since", "keeps only lines that were printed no earlier")
 	followParameter  = flag("follow", "goes on until the run has ended")
 )
@@ -93,7 +98,8 @@ func logQuery(r *http.Request, now time.Time) (query logs.Query, follow bool, er
 		return query, false, err
 	}
 	query = logs.Query{
-		Run: r.PathValue("run"), Stage: r.FormValue("stage"), Task: r.FormValue("task"), Attempt: int(attempt), Tail: int(tail),
+		Run: r.PathValue("run"), Stage: r.FormValue("stage"), Task: r.FormValue("task"), Attempt: int(attempt),
+		Tail: int(tail),
 		From: uint64(from), Since: since,
 	}
 	follow, err = followParameter.yes(r)

@@ -34,7 +34,8 @@ func newPrintingEngine(t *testing.T) *webtest.Engine {
 	engine := newEngine(t)
 	stage := predictor.StageID{App: "digits", Build: "0123456789ab", Name: "train"}
 	engine.Apply("digits-1", predictor.Scheduled{Run: "digits-1", Stage: stage, Tasks: 1, At: begin})
-	engine.Print(printed("prep", "prep-1", 1, "a"), printed("train", "train-1", 1, "b"), printed("train", "train-1", 2, "c"))
+	engine.Print(printed("prep", "prep-1", 1, "a"), printed("train", "train-1", 1, "b"),
+		printed("train", "train-1", 2, "c"))
 	return engine
 }
 
@@ -144,7 +145,8 @@ func openLog(t *testing.T, server http.Handler, query string) *bufio.Reader {
 func TestAFollowedLogEndsWithItsRunAndTellsAllThatIsPrintedByThen(t *testing.T) {
 	t.Parallel()
 	engine := newPrintingEngine(t)
-	stream := openLog(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed}), "?follow=true&tail=1")
+	stream := openLog(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed}),
+		"?follow=true&tail=1")
 	if got := told(t, stream); got != "c" {
 		t.Fatalf("got %q, want the last line", got)
 	}
@@ -155,7 +157,10 @@ func TestAFollowedLogEndsWithItsRunAndTellsAllThatIsPrintedByThen(t *testing.T) 
 	for range 1000 {
 		engine.Print(printed("train", "train-2", 1, "e"))
 	}
-	engine.Apply("digits-1", predictor.RunEnded{Run: "digits-1", State: predictor.RunSucceeded, At: begin.Add(time.Minute)})
+	engine.Apply("digits-1", predictor.RunEnded{
+		Run: "digits-1", State: predictor.RunSucceeded,
+		At: begin.Add(time.Minute),
+	})
 	got := allTold(t, stream)
 	if len(got) != 1001 || got[1000] != "end {}" {
 		t.Errorf("got %d messages, the last %q; want 1000 lines and the end", len(got), got[len(got)-1])
@@ -165,7 +170,8 @@ func TestAFollowedLogEndsWithItsRunAndTellsAllThatIsPrintedByThen(t *testing.T) 
 func TestALogSaysWhyItEndsEarly(t *testing.T) {
 	t.Parallel()
 	engine := newPrintingEngine(t)
-	stream := openLog(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed}), "?follow=true&tail=1")
+	stream := openLog(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed}),
+		"?follow=true&tail=1")
 	if got := told(t, stream); got != "c" {
 		t.Fatalf("got %q, want the last line", got)
 	}
@@ -186,7 +192,8 @@ func TestALogIsBrokenOffWhenTheServerCloses(t *testing.T) {
 	go func() { served <- server.Serve(listener) }()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String()+"/api/v1/runs/digits-1/logs?follow=true", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+listener.Addr().String()+"/api/v1/runs/digits-1/logs?follow=true", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

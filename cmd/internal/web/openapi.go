@@ -47,8 +47,10 @@ func (s *Server) document() (json.RawMessage, error) {
 		"openapi": "3.1.0",
 		"info": object{
 			"title": "Spillway", "version": apiVersion,
-			"description": "Times are RFC 3339; durations are nanoseconds, money is 10^-12 US dollars, sizes are bytes and thousandths of a core where the names say so. " +
-				"Whoever asks must be on this machine: other hosts and origins are refused with 403. The owner's token is in the file keys/token of the " +
+			"description": "Times are RFC 3339; durations are nanoseconds, money is 10^-12 US dollars, sizes are bytes and " +
+				"thousandths of a core where the names say so. " +
+				"Whoever asks must be on this machine: other hosts and origins are refused with 403. The owner's token is in the " +
+				"file keys/token of the " +
 				"state directory; keys/header has it as a header for curl.",
 		},
 		"servers":  []object{{"url": "http://127.0.0.1:7474"}},
@@ -56,8 +58,14 @@ func (s *Server) document() (json.RawMessage, error) {
 		"paths":    paths,
 		"components": object{
 			"securitySchemes": object{
-				"token":   object{"type": "http", "scheme": "bearer", "description": "The token in keys/token; for /metrics that in keys/metrics does too."},
-				"session": object{"type": "apiKey", "in": "cookie", "name": "spillway_ID", "description": "What POST /api/v1/session sets; ID is of the state directory."},
+				"token": object{
+					"type": "http", "scheme": "bearer",
+					"description": "The token in keys/token; for /metrics that in keys/metrics does too.",
+				},
+				"session": object{
+					"type": "apiKey", "in": "cookie", "name": "spillway_ID",
+					"description": "What POST /api/v1/session sets; ID is of the state directory.",
+				},
 			},
 			"schemas": made.named,
 			"responses": object{"Refusal": object{
@@ -78,7 +86,10 @@ var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 func (t route) operation(made *schemas) (object, error) {
 	parameters := []object{}
 	for _, name := range pathParameter.FindAllStringSubmatch(t.path, -1) {
-		parameters = append(parameters, object{"name": name[1], "in": "path", "required": true, "schema": &jsonschema.Schema{Type: "string"}})
+		parameters = append(parameters, object{
+			"name": name[1], "in": "path", "required": true,
+			"schema": &jsonschema.Schema{Type: "string"},
+		})
 	}
 	for _, p := range t.query {
 		parameters = append(parameters, p.document())
@@ -152,7 +163,8 @@ func (t route) responses(made *schemas) (object, error) {
 
 // statuses are those of all refusals of the route, sorted.
 func (t route) statuses() []int {
-	statuses := append([]int{http.StatusForbidden, http.StatusInternalServerError, http.StatusServiceUnavailable}, t.refusals...)
+	statuses := append([]int{http.StatusForbidden, http.StatusInternalServerError, http.StatusServiceUnavailable},
+		t.refusals...)
 	if strings.HasPrefix(t.path, "/api/") {
 		statuses = append(statuses, http.StatusBadRequest)
 	}
@@ -160,7 +172,8 @@ func (t route) statuses() []int {
 		statuses = append(statuses, http.StatusUnauthorized)
 	}
 	if t.bodyKind != "" {
-		statuses = append(statuses, http.StatusRequestTimeout, http.StatusUnsupportedMediaType, http.StatusRequestEntityTooLarge)
+		statuses = append(statuses, http.StatusRequestTimeout, http.StatusUnsupportedMediaType,
+			http.StatusRequestEntityTooLarge)
 	}
 	slices.Sort(statuses)
 	return slices.Compact(statuses)
@@ -187,5 +200,8 @@ func (p parameter) document() object {
 		example = json.RawMessage(p.example)
 	case plainText, pointInTime:
 	}
-	return object{"name": p.name, "in": "query", "description": p.about, "required": p.required, "schema": schema, "example": example}
+	return object{
+		"name": p.name, "in": "query", "description": p.about, "required": p.required, "schema": schema,
+		"example": example,
+	}
 }

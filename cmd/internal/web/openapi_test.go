@@ -62,7 +62,10 @@ func served(t *testing.T) (*web.Server, *webtest.Engine, described, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed, Artifacts: store, Metrics: http.NotFoundHandler()})
+	server := web.New(web.Options{
+		Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed, Artifacts: store,
+		Metrics: http.NotFoundHandler(),
+	})
 	status, text := ask(t, server, "GET", "/api/v1/openapi.json", "", nil)
 	if status != http.StatusOK {
 		t.Fatalf("got %d %s", status, text)
@@ -81,27 +84,53 @@ func live(engine *webtest.Engine) {
 	engine.Clock = func() time.Time { return begin.Add(time.Minute) }
 	stage := predictor.StageID{App: "digits", Build: "0123456789ab", Name: "score"}
 	size := quantity.Size{CPU: 500, Memory: 64 << 20}
-	engine.Apply("", predictor.HostHeld{Host: "h", Capacity: quantity.Size{CPU: 4000, Memory: 8 << 30}, PricePerHour: 1e11, From: begin, At: begin.Add(time.Minute)})
-	engine.Apply("digits-2", predictor.RunStarted{Run: "digits-2", Pipeline: "digits", App: "digits", Build: stage.Build, At: begin})
+	engine.Apply("", predictor.HostHeld{
+		Host: "h", Capacity: quantity.Size{CPU: 4000, Memory: 8 << 30}, PricePerHour: 1e11,
+		From: begin, At: begin.Add(time.Minute),
+	})
+	engine.Apply("digits-2", predictor.RunStarted{
+		Run: "digits-2", Pipeline: "digits", App: "digits", Build: stage.Build,
+		At: begin,
+	})
 	for run := range 2 {
 		name := fmt.Sprintf("digits-%d", run+1)
 		engine.Apply(name, predictor.Scheduled{Run: name, Stage: stage, Tasks: 4, At: begin})
 		for i, outcome := range []predictor.Outcome{predictor.Succeeded, predictor.OutOfMemory, predictor.Failed, ""} {
 			task, started := fmt.Sprintf("score-%d", i), begin.Add(time.Duration(i+1)*time.Second)
-			engine.Apply(name, predictor.AttemptStarted{Run: name, Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "h", Queue: time.Second, Grant: size, At: started},
-				predictor.Sampled{Run: name, Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "h", CPU: 400, Memory: 1 << 20, Grant: size, Step: 1, Metrics: map[string]float64{"loss": 0.5}, At: started.Add(time.Second)})
+			engine.Apply(name, predictor.AttemptStarted{
+				Run: name, Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool,
+				Host: "h", Queue: time.Second, Grant: size, At: started,
+			},
+				predictor.Sampled{
+					Run: name, Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "h", CPU: 400,
+					Memory: 1 << 20, Grant: size, Step: 1, Metrics: map[string]float64{"loss": 0.5}, At: started.Add(time.Second),
+				})
 			if outcome != "" {
 				engine.Apply(name, predictor.Record{
-					Run: name, Pipeline: "digits", Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "h", Outcome: outcome, Error: "<b>why</b>",
-					ScheduledAt: begin, Queue: time.Second, Start: time.Millisecond, Grant: size, Cost: 1e9, At: started.Add(3 * time.Second),
+					Run: name, Pipeline: "digits", Stage: stage, Task: task, Attempt: 1, Venue: predictor.Pool, Host: "h",
+					Outcome: outcome, Error: "<b>why</b>",
+					ScheduledAt: begin, Queue: time.Second, Start: time.Millisecond, Grant: size, Cost: 1e9,
+					At:    started.Add(3 * time.Second),
 					Usage: quantity.Usage{Wall: 2 * time.Second, CPU: time.Second, PeakMemory: 1 << 20},
 				})
 			}
 		}
 	}
-	engine.Apply("digits-2", predictor.RunEnded{Run: "digits-2", State: predictor.RunSucceeded, Result: []byte(`{"a":"<b>"}`), At: begin.Add(30 * time.Second)})
-	engine.Alert(predictor.Alert{ID: "a", Run: "digits-1", Pipeline: "digits", Kind: predictor.DeadlineAtRisk, At: begin, Message: "late"})
-	engine.Decide(predictor.Plan{Term: 1, Tick: 1, At: begin, Decisions: []predictor.Decision{{ID: "d", Stage: stage, Venue: predictor.Pool, What: "slots", At: begin.Add(time.Second)}}})
+	engine.Apply("digits-2", predictor.RunEnded{
+		Run: "digits-2", State: predictor.RunSucceeded,
+		Result: []byte(`{"a":"<b>"}`), At: begin.Add(30 * time.Second),
+	})
+	engine.Alert(predictor.Alert{
+		ID: "a", Run: "digits-1", Pipeline: "digits", Kind: predictor.DeadlineAtRisk, At: begin,
+		Message: "late",
+	})
+	engine.Decide(predictor.Plan{
+		Term: 1, Tick: 1, At: begin,
+		Decisions: []predictor.Decision{{
+			ID: "d", Stage: stage, Venue: predictor.Pool, What: "slots",
+			At: begin.Add(time.Second),
+		}},
+	})
 	engine.AddDead(web.DeadLetter{Sequence: 4, Event: "e", Subject: "s", Reason: "r", At: begin})
 }
 
@@ -241,9 +270,13 @@ func TestEveryRefusalIsAsDescribed(t *testing.T) {
 	t.Parallel()
 	server, _, document, _ := served(t)
 	refusal := &jsonschema.Schema{
-		Type: "object", Required: []string{"error"}, Properties: map[string]*jsonschema.Schema{"error": {Ref: "#/$defs/web.Error"}},
+		Type: "object", Required: []string{"error"},
+		Properties: map[string]*jsonschema.Schema{"error": {Ref: "#/$defs/web.Error"}},
 	}
-	for _, target := range []string{"GET /api/v1/runs/none", "GET /api/v1/cost?by=x", "POST /api/v1/runs/digits-2/goal", "PUT /api/v1/runs", "GET /api/v0/runs"} {
+	for _, target := range []string{
+		"GET /api/v1/runs/none", "GET /api/v1/cost?by=x", "POST /api/v1/runs/digits-2/goal",
+		"PUT /api/v1/runs", "GET /api/v0/runs",
+	} {
 		method, path, _ := strings.Cut(target, " ")
 		status, text := ask(t, server, method, path, "{}", nil)
 		if status < 400 {

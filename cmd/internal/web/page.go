@@ -18,11 +18,12 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// pagePolicy lets the page load and ask only what this server has: no script, style, picture or answer comes from elsewhere.
+// pagePolicy lets the page load and ask only what this server has: no script, style, picture or answer comes from
+// elsewhere.
 const pagePolicy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
 
-// pageTypes are the content types by extension. The machine's own table is not asked: what it says of scripts differs, and a browser
-// runs no script of another type.
+// pageTypes are the content types by extension. The machine's own table is not asked: what it says of scripts differs,
+// and a browser runs no script of another type.
 var pageTypes = map[string]string{
 	".css":  "text/css; charset=utf-8",
 	".html": "text/html; charset=utf-8",
@@ -37,8 +38,9 @@ type pageFile struct {
 	text             []byte
 }
 
-// Page answers GET and HEAD of the page: its files, and for the address of each of its views the document that shows them. What is
-// neither is answered with 404. Files whose names carry a digest of what is in them may be kept for ever, others are asked for again.
+// Page answers GET and HEAD of the page: its files, and for the address of each of its views the document that shows
+// them. What is neither is answered with 404. Files whose names carry a digest of what is in them may be kept for ever,
+// others are asked for again.
 type Page struct {
 	files map[string]pageFile // by address
 }

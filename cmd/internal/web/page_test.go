@@ -51,7 +51,10 @@ func TestWhatTheDocumentLoadsIsThereWithItsTypeAndMayBeKept(t *testing.T) {
 	if len(loaded) < 3 {
 		t.Fatalf("the document loads %v, want a script, a style sheet and an icon", loaded)
 	}
-	types := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+	types := map[string]string{
+		".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+		".svg": "image/svg+xml",
+	}
 	for _, match := range loaded {
 		path := match[1]
 		if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
@@ -59,11 +62,15 @@ func TestWhatTheDocumentLoadsIsThereWithItsTypeAndMayBeKept(t *testing.T) {
 			continue
 		}
 		answer := askPage(t, http.MethodGet, path, nil)
-		if want := types[filepath.Ext(path)]; answer.Code != http.StatusOK || answer.Header().Get("Content-Type") != want || answer.Body.Len() == 0 {
-			t.Errorf("%s: status %d, type %q, %d bytes; want %q", path, answer.Code, answer.Header().Get("Content-Type"), answer.Body.Len(), want)
+		if want := types[filepath.Ext(path)]; answer.Code != http.StatusOK || answer.Header().Get("Content-Type") != want ||
+			answer.Body.Len() == 0 {
+			t.Errorf("%s: status %d, type %q, %d bytes; want %q", path, answer.Code, answer.Header().Get("Content-Type"),
+				answer.Body.Len(), want)
 		}
-		if kept := strings.Contains(answer.Header().Get("Cache-Control"), "immutable"); kept != strings.HasPrefix(path, "/assets/") {
-			t.Errorf("%s: Cache-Control %q; only names with a digest may be kept for ever", path, answer.Header().Get("Cache-Control"))
+		if kept := strings.Contains(answer.Header().Get("Cache-Control"), "immutable"); kept !=
+			strings.HasPrefix(path, "/assets/") {
+			t.Errorf("%s: Cache-Control %q; only names with a digest may be kept for ever", path,
+				answer.Header().Get("Cache-Control"))
 		}
 	}
 }
@@ -84,7 +91,10 @@ func TestNothingFromElsewhereMayBeLoaded(t *testing.T) {
 
 func TestWhatIsMissingIsNotAnsweredWithTheDocument(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"/assets/index-old.js", "/runs/", "/nowhere", "/dist/index.html", "/../page.go", "/assets"} {
+	for _, path := range []string{
+		"/assets/index-old.js", "/runs/", "/nowhere", "/dist/index.html", "/../page.go",
+		"/assets",
+	} {
 		if answer := askPage(t, http.MethodGet, path, nil); answer.Code != http.StatusNotFound {
 			t.Errorf("%s: status %d, want 404", path, answer.Code)
 		}
@@ -93,7 +103,8 @@ func TestWhatIsMissingIsNotAnsweredWithTheDocument(t *testing.T) {
 
 func TestThePageIsOnlyRead(t *testing.T) {
 	t.Parallel()
-	if answer := askPage(t, http.MethodPost, "/", nil); answer.Code != http.StatusMethodNotAllowed || answer.Header().Get("Allow") != "GET, HEAD" {
+	if answer := askPage(t, http.MethodPost, "/", nil); answer.Code != http.StatusMethodNotAllowed ||
+		answer.Header().Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST: status %d, Allow %q", answer.Code, answer.Header().Get("Allow"))
 	}
 	if answer := askPage(t, http.MethodHead, "/", nil); answer.Code != http.StatusOK || answer.Body.Len() > 0 {
@@ -115,7 +126,8 @@ func TestThePageIsAnsweredBesideTheAPI(t *testing.T) {
 	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Page: web.NewPage()})
 	const html = "text/html; charset=utf-8"
 	for path, want := range map[string]string{
-		"/": html, "/index.html": html, "/runs/digits-1": html, "/runs/a%2Fb?stage=train": html, "/capacity": html, "/compare": html,
+		"/": html, "/index.html": html, "/runs/digits-1": html, "/runs/a%2Fb?stage=train": html, "/capacity": html,
+		"/compare":     html,
 		"/favicon.svg": "image/svg+xml", "/licenses.txt": "text/plain; charset=utf-8",
 		"/api/v1/stack": "application/json", "/api/nowhere": "application/json",
 	} {

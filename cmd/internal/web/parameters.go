@@ -12,7 +12,8 @@ import (
 	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
-// parameter is one name of a query. It describes itself in the document and reads itself in a handler, so that neither can differ.
+// parameter is one name of a query. It describes itself in the document and reads itself in a handler, so that neither
+// can differ.
 type parameter struct {
 	name, about string
 	kind        parameterKind
@@ -37,7 +38,10 @@ const (
 func words(name, about string) parameter { return parameter{name: name, about: about, example: name} }
 
 func whole(name, about string, least, most, usual int64) parameter {
-	p := parameter{name: name, about: about, kind: wholeNumber, least: least, most: most, example: strconv.FormatInt(max(least, usual), 10)}
+	p := parameter{
+		name: name, about: about, kind: wholeNumber, least: least, most: most,
+		example: strconv.FormatInt(max(least, usual), 10),
+	}
 	if usual >= least {
 		p.usual = strconv.FormatInt(usual, 10)
 	}
@@ -54,7 +58,10 @@ func choice[S ~string](name, about string, choices ...S) parameter {
 
 // moment is a time: RFC 3339, or how long ago.
 func moment(name, about string) parameter {
-	return parameter{name: name, about: about + "; as RFC 3339 or as a duration back from now, such as 90m, 24h or 7d", kind: pointInTime, example: "24h"}
+	return parameter{
+		name: name, about: about + "; as RFC 3339 or as a duration back from now, such as 90m, 24h or 7d",
+		kind: pointInTime, example: "24h",
+	}
 }
 
 func flag(name, about string) parameter {
@@ -112,7 +119,8 @@ func (p parameter) moment(r *http.Request, now time.Time) (time.Time, error) {
 	}
 	back, err := longDuration(given)
 	if err != nil || back < 0 {
-		return time.Time{}, Invalid("give 2026-11-20T09:00:00Z, or how long ago: 90m, 24h, 7d", "%s %.80q is neither a time nor a duration", p.name, given)
+		return time.Time{}, Invalid("give 2026-11-20T09:00:00Z, or how long ago: 90m, 24h, 7d",
+			"%s %.80q is neither a time nor a duration", p.name, given)
 	}
 	return now.Add(-back), nil
 }
@@ -142,8 +150,8 @@ func longDuration(text string) (time.Duration, error) {
 	return time.ParseDuration(text)
 }
 
-// checkQuery refuses names that the route does not know, because they are misspelt ones, names that are given twice, and required ones
-// that are missing.
+// checkQuery refuses names that the route does not know, because they are misspelt ones, names that are given twice,
+// and required ones that are missing.
 func checkQuery(given url.Values, known []parameter) error {
 	var names []string
 	for _, p := range known {

@@ -8,8 +8,8 @@ type reader struct {
 	run  string        // "" follows all runs
 	news chan struct{} // of length 1: something waits
 
-	// told and heard are guarded by feed.mutex. The reader has been told all that concerns it up to the number told, and the latest change
-	// that concerns it has the number heard.
+	// told and heard are guarded by feed.mutex. The reader has been told all that concerns it up to the number told, and
+	// the latest change that concerns it has the number heard.
 	told, heard uint64
 }
 
@@ -59,7 +59,8 @@ func (r *reader) begin() {
 	r.told, r.heard = r.feed.head, r.feed.head
 }
 
-// resume goes on after the message with the given mark; false when changes after it were forgotten, or it is of another feed.
+// resume goes on after the message with the given mark; false when changes after it were forgotten, or it is of another
+// feed.
 func (r *reader) resume(mark string) bool {
 	epoch, number, err := parseMark(mark)
 	f := r.feed

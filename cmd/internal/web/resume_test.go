@@ -82,7 +82,8 @@ func connect(t *testing.T, address string) io.ReadCloser {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{DisableKeepAlives: true}
-	response, err := (&http.Client{Transport: transport}).Do(accesstest.Show(request)) //nolint:bodyclose // the caller closes it
+	//nolint:bodyclose // the caller closes it
+	response, err := (&http.Client{Transport: transport}).Do(accesstest.Show(request))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,8 @@ func (c closer) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// TestAStreamThatIsCutAnywhereTellsEverythingOnce cuts a stream at random bytes while the run changes, and connects again as a browser does.
+// TestAStreamThatIsCutAnywhereTellsEverythingOnce cuts a stream at random bytes while the run changes, and connects
+// again as a browser does.
 func TestAStreamThatIsCutAnywhereTellsEverythingOnce(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
@@ -121,13 +123,19 @@ func TestAStreamThatIsCutAnywhereTellsEverythingOnce(t *testing.T) {
 			changing.Go(func() {
 				for i := range decisions {
 					at := begin.Add(time.Duration(i) * time.Second)
-					engine.Decide(predictor.Plan{Term: 1, Tick: uint64(i + 1), Decisions: []predictor.Decision{{ID: strconv.Itoa(i), Stage: stage, At: at}}})
+					engine.Decide(predictor.Plan{
+						Term: 1, Tick: uint64(i + 1),
+						Decisions: []predictor.Decision{{ID: strconv.Itoa(i), Stage: stage, At: at}},
+					})
 					engine.Apply("digits-1", predictor.Scheduled{Run: "digits-1", Stage: stage, Tasks: 1, At: at})
 					if i%10 == 0 {
 						time.Sleep(time.Millisecond) // or all would be told in one burst
 					}
 				}
-				engine.Apply("digits-1", predictor.RunEnded{Run: "digits-1", State: predictor.RunSucceeded, At: begin.Add(time.Hour)})
+				engine.Apply("digits-1", predictor.RunEnded{
+					Run: "digits-1", State: predictor.RunSucceeded,
+					At: begin.Add(time.Hour),
+				})
 			})
 			var got, want []string
 			for i := range decisions {
@@ -197,7 +205,8 @@ func TestAnIDOfAnotherEngineBeginsAnew(t *testing.T) {
 			t.Errorf("%q begins with %+v, want a reset", query, e)
 		}
 	}
-	if status, answer := ask(t, server, "GET", "/api/v1/stream?after=yesterday", "", nil); status != 400 || !strings.Contains(answer, "not the ID") {
+	if status, answer := ask(t, server, "GET", "/api/v1/stream?after=yesterday", "", nil); status != 400 ||
+		!strings.Contains(answer, "not the ID") {
 		t.Errorf("got %d %s, want what is no ID to be refused", status, answer)
 	}
 }
@@ -240,7 +249,8 @@ func TestIdleStreamsCostLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = connection.Close() }()
-		if _, err := fmt.Fprintf(connection, "GET /api/v1/stream?run=idle-%d HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n",
+		if _, err := fmt.Fprintf(connection, "GET /api/v1/stream?run=idle-%d HTTP/1.1\r\nHost: %s\r\nAuthorization: "+
+			"Bearer %s\r\n\r\n",
 			i, connection.RemoteAddr(), accesstest.Keys().Token()); err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +307,8 @@ func TestABrowserThatIsDeadIsNoticed(t *testing.T) {
 	dial := func() (net.Conn, eventStream) {
 		near, far := net.Pipe()
 		listener.connections <- atPort{far}
-		if _, err := fmt.Fprintf(near, "GET /api/v1/stream?run=digits-1 HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n",
+		if _, err := fmt.Fprintf(near, "GET /api/v1/stream?run=digits-1 HTTP/1.1\r\nHost: %s\r\nAuthorization: "+
+			"Bearer %s\r\n\r\n",
 			atPort{}.LocalAddr(), accesstest.Keys().Token()); err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +327,10 @@ func TestABrowserThatIsDeadIsNoticed(t *testing.T) {
 			t.Fatal("the stream that reads was dropped too")
 		}
 	}
-	engine.Apply("digits-1", predictor.RunEnded{Run: "digits-1", State: predictor.RunSucceeded, At: begin.Add(time.Minute)})
+	engine.Apply("digits-1", predictor.RunEnded{
+		Run: "digits-1", State: predictor.RunSucceeded,
+		At: begin.Add(time.Minute),
+	})
 	for e := stream.next(t); !strings.Contains(e.data, `"succeeded"`); {
 		e = stream.next(t)
 	}

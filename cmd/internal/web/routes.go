@@ -30,7 +30,8 @@ type route struct {
 	maxBody int64
 	// needs is who may ask; the zero value is the owner alone.
 	needs access.Caller
-	// always says that the route answers while the engine is starting: it tells how far that has come, or nothing of the engine.
+	// always says that the route answers while the engine is starting: it tells how far that has come, or nothing of the
+	// engine.
 	always bool
 	// answer is the type of the answer as JSON; nil when kinds says what it is instead.
 	answer reflect.Type
@@ -69,30 +70,38 @@ func (t route) refusing(statuses ...int) route {
 
 // routes is the table.
 func (s *Server) routes(options Options) []route {
-	routes := slices.Concat(s.stackRoutes(options), s.runRoutes(), s.accountRoutes(), s.eventRoutes(), s.appRoutes(options), s.spaceRoutes())
+	routes := slices.Concat(s.stackRoutes(options), s.runRoutes(), s.accountRoutes(), s.eventRoutes(),
+		s.appRoutes(options), s.spaceRoutes())
 	return append(routes, asking(s, "GET", "/api/v1/openapi.json", "Describes this API.", s.openAPI).atAnyTime())
 }
 
-const notFound, conflict, gone, unprocessable = http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusUnprocessableEntity
+const notFound, conflict, gone, unprocessable = http.StatusNotFound, http.StatusConflict, http.StatusGone,
+	http.StatusUnprocessableEntity
 
 func (s *Server) stackRoutes(options Options) []route {
 	routes := []route{
 		{
-			method: "GET", path: "/healthz", summary: "Says whether a run could be started now.", answer: reflect.TypeFor[healthAnswer](),
+			method: "GET", path: "/healthz", summary: "Says whether a run could be started now.",
+			answer:  reflect.TypeFor[healthAnswer](),
 			handler: s.health, needs: access.Anyone, always: true,
 		},
 		asking(s, "GET", "/api/v1/stack", "Describes the stack as it is now.", s.stack).atAnyTime(),
 		asking(s, "GET", "/api/v1/plan", "Returns the plan in force.", s.plan),
-		asking(s, "GET", "/api/v1/decisions", "Lists the decisions of the autoscaler, oldest first.", s.decisions).with(decisionsParameter),
+		asking(s, "GET", "/api/v1/decisions", "Lists the decisions of the autoscaler, oldest first.", s.decisions).
+			with(decisionsParameter),
 		asking(s, "GET", "/api/v1/alerts", "Lists the latest alerts, newest first.", s.alerts).with(alertsParameter),
-		asking(s, "POST", "/api/v1/logins", "Makes a code with which one browser can log in, once, within ten minutes.", s.newLogin).taking(nothing{}).atAnyTime(),
+		asking(s, "POST", "/api/v1/logins", "Makes a code with which one browser can log in, once, within ten minutes.",
+			s.newLogin).taking(nothing{}).atAnyTime(),
 		{
-			method: "POST", path: "/api/v1/session", summary: "Logs a browser in with such a code: the answer sets a cookie.", body: Login{Code: "2UF3T7NQZKEXAMPLE"},
-			bodyKind: "application/json", maxBody: loginLimit, answer: reflect.TypeFor[nothing](), refusals: []int{http.StatusUnauthorized},
-			handler: s.logIn, needs: access.Anyone, always: true,
+			method: "POST", path: "/api/v1/session", summary: "Logs a browser in with such a code: the answer sets a cookie.",
+			body:     Login{Code: "2UF3T7NQZKEXAMPLE"},
+			bodyKind: "application/json", maxBody: loginLimit, answer: reflect.TypeFor[nothing](),
+			refusals: []int{http.StatusUnauthorized},
+			handler:  s.logIn, needs: access.Anyone, always: true,
 		},
 		{
-			method: "GET", path: "/api/v1/stream", summary: "Tells what changes as it happens.", query: []parameter{followedParameter, afterParameter},
+			method: "GET", path: "/api/v1/stream", summary: "Tells what changes as it happens.",
+			query: []parameter{followedParameter, afterParameter},
 			kinds: []string{"text/event-stream"}, messages: streamMessages(), handler: s.stream,
 		},
 	}
@@ -111,18 +120,27 @@ func (s *Server) runRoutes() []route {
 		asking(s, "GET", "/api/v1/runs", "Lists runs, newest first.", s.runs).
 			with(runsParameter, stateParameter, pipelineParameter, runsSinceParameter, cursorParameter),
 		asking(s, "GET", "/api/v1/runs/{run}", "Returns one run.", s.run).refusing(notFound),
-		asking(s, "GET", "/api/v1/runs/{run}/decisions", "Lists the decisions about a run, oldest first.", s.decisions).with(decisionsParameter).refusing(notFound),
-		asking(s, "GET", "/api/v1/runs/{run}/history", "Returns the recorded history of a run, in the form that Temporal's replayer reads.", s.history).refusing(notFound),
-		asking(s, "GET", "/api/v1/runs/{run}/result", "Returns the whole result of a run that has succeeded.", s.result).refusing(notFound, conflict),
+		asking(s, "GET", "/api/v1/runs/{run}/decisions", "Lists the decisions about a run, oldest first.", s.decisions).
+			with(decisionsParameter).refusing(notFound),
+		asking(s, "GET", "/api/v1/runs/{run}/history",
+			"Returns the recorded history of a run, in the form that Temporal's replayer reads.", s.history).refusing(notFound),
+		asking(s, "GET", "/api/v1/runs/{run}/result", "Returns the whole result of a run that has succeeded.", s.result).
+			refusing(notFound, conflict),
 		{
 			method: "GET", path: "/api/v1/runs/{run}/logs", summary: "Tells what the attempts of a run print.",
-			query: []parameter{stageParameter, taskParameter, attemptParameter, printedParameter, fromParameter, tailParameter, followParameter},
+			query: []parameter{
+				stageParameter, taskParameter, attemptParameter, printedParameter, fromParameter, tailParameter,
+				followParameter,
+			},
 			kinds: []string{"text/event-stream"}, messages: logMessages(), refusals: []int{notFound}, handler: s.logs,
 		},
-		asking(s, "POST", "/api/v1/runs/{run}/cancel", "Asks that a run ends.", s.cancel).taking(nothing{}).refusing(notFound, conflict),
-		asking(s, "GET", "/api/v1/runs/{run}/outlook", "Says what would be expected of a run under a goal; without a parameter, under the goal in force.", s.outlook).
+		asking(s, "POST", "/api/v1/runs/{run}/cancel", "Asks that a run ends.", s.cancel).taking(nothing{}).
+			refusing(notFound, conflict),
+		asking(s, "GET", "/api/v1/runs/{run}/outlook",
+			"Says what would be expected of a run under a goal; without a parameter, under the goal in force.", s.outlook).
 			with(deadlineParameter, budgetParameter, minimiseParameter).refusing(notFound),
-		asking(s, "POST", "/api/v1/runs/{run}/goal", "Gives a run that goes on another goal, and says what is expected under it.", s.setGoal).
+		asking(s, "POST", "/api/v1/runs/{run}/goal", "Gives a run that goes on another goal, and says what is "+
+			"expected under it.", s.setGoal).
 			taking(goal).refusing(notFound, conflict, unprocessable),
 		asking(s, "POST", "/api/v1/runs/{run}/retry", "Starts a run again that has ended, reusing what succeeded.", s.retry).
 			taking(Retry{From: "score"}).refusing(notFound, conflict, gone),
@@ -131,14 +149,21 @@ func (s *Server) runRoutes() []route {
 
 func (s *Server) accountRoutes() []route {
 	return []route{
-		asking(s, "GET", "/api/v1/runs/{run}/timeline", "Lays out the attempts of a run in time.", s.timeline).with(marksParameter).refusing(notFound, gone),
-		asking(s, "GET", "/api/v1/runs/{run}/attempts", "Lists the attempts of a run by when they were scheduled.", s.attempts).
+		asking(s, "GET", "/api/v1/runs/{run}/timeline", "Lays out the attempts of a run in time.", s.timeline).
+			with(marksParameter).refusing(notFound, gone),
+		asking(s, "GET", "/api/v1/runs/{run}/attempts", "Lists the attempts of a run by when they were scheduled.",
+			s.attempts).
 			with(stageParameter, outcomeParameter, offsetParameter, attemptsParameter).refusing(notFound, gone),
-		asking(s, "GET", "/api/v1/runs/{run}/allocation", "Says what each stage of a run held and used over time.", s.allocation).with(pointsParameter).refusing(notFound, gone),
-		asking(s, "GET", "/api/v1/runs/{run}/breakdown", "Says where the time of a run went.", s.breakdown).refusing(notFound, gone),
-		asking(s, "GET", "/api/v1/runs/{run}/curves", "Returns what the tasks of a run reported as progress.", s.curves).refusing(notFound, gone),
-		asking(s, "GET", "/api/v1/runs/{run}/trainings", "Says what the plans of a run's split trainings predicted, and what came.", s.trainings).refusing(notFound, gone),
-		asking(s, "GET", "/api/v1/diff", "Compares two runs.", s.diff).with(firstParameter, secondParameter).refusing(notFound),
+		asking(s, "GET", "/api/v1/runs/{run}/allocation", "Says what each stage of a run held and used over time.",
+			s.allocation).with(pointsParameter).refusing(notFound, gone),
+		asking(s, "GET", "/api/v1/runs/{run}/breakdown", "Says where the time of a run went.", s.breakdown).
+			refusing(notFound, gone),
+		asking(s, "GET", "/api/v1/runs/{run}/curves", "Returns what the tasks of a run reported as progress.", s.curves).
+			refusing(notFound, gone),
+		asking(s, "GET", "/api/v1/runs/{run}/trainings",
+			"Says what the plans of a run's split trainings predicted, and what came.", s.trainings).refusing(notFound, gone),
+		asking(s, "GET", "/api/v1/diff", "Compares two runs.", s.diff).with(firstParameter, secondParameter).
+			refusing(notFound),
 		{
 			method: "GET", path: "/api/v1/cost", summary: "Says who spent what.",
 			query:  []parameter{byParameter, sinceParameter, untilParameter, runParameter, pipelineParameter, formatParameter},
@@ -153,32 +178,41 @@ func (s *Server) eventRoutes() []route {
 	return []route{
 		asking(s, "POST", "/api/v1/events", "Publishes an event, which starts a run.", s.publish).taking(event),
 		asking(s, "GET", "/api/v1/bindings", "Lists which events start which pipelines.", s.bindings),
-		asking(s, "POST", "/api/v1/bindings", "Makes a binding.", s.bind).taking(wire.Binding{Pipeline: "digits", Subject: "uploads.>", MaxRuns: 2}),
-		asking(s, "DELETE", "/api/v1/bindings", "Removes a binding that was made here.", s.unbind).with(keyParameter).refusing(notFound),
-		asking(s, "GET", "/api/v1/dead", "Lists the events that could not start a run, oldest first.", s.dead).with(deadParameter),
-		asking(s, "POST", "/api/v1/dead/replay", "Publishes dead letters again.", s.replay).taking(replayBody{All: true}).refusing(notFound),
+		asking(s, "POST", "/api/v1/bindings", "Makes a binding.", s.bind).
+			taking(wire.Binding{Pipeline: "digits", Subject: "uploads.>", MaxRuns: 2}),
+		asking(s, "DELETE", "/api/v1/bindings", "Removes a binding that was made here.", s.unbind).with(keyParameter).
+			refusing(notFound),
+		asking(s, "GET", "/api/v1/dead", "Lists the events that could not start a run, oldest first.", s.dead).
+			with(deadParameter),
+		asking(s, "POST", "/api/v1/dead/replay", "Publishes dead letters again.", s.replay).taking(replayBody{All: true}).
+			refusing(notFound),
 	}
 }
 
 func (s *Server) spaceRoutes() []route {
 	return []route{
-		asking(s, "POST", "/api/v1/collections", "Removes the artifacts that nothing needs any more, or says which would go.", s.collect).
+		asking(s, "POST", "/api/v1/collections", "Removes the artifacts that nothing needs any more, or says which would go.",
+			s.collect).
 			taking(collectionBody{DryRun: true}),
 	}
 }
 
 func (s *Server) appRoutes(options Options) []route {
 	routes := []route{
-		asking(s, "POST", "/api/v1/apps", "Serves a build of the state directory.", s.register).taking(registerBody{Path: "/var/spillway/builds/digits@0123456789ab/digits"}).refusing(notFound),
+		asking(s, "POST", "/api/v1/apps", "Serves a build of the state directory.", s.register).
+			taking(registerBody{Path: "/var/spillway/builds/digits@0123456789ab/digits"}).refusing(notFound),
 		{
-			method: "POST", path: "/api/v1/chains", summary: "Serves a chain of commands whose files are packed.", body: chainShape{Name: "digits", Stages: []stageShape{{Name: "score", Script: "python score.py"}}},
-			bodyKind: "application/json", answer: reflect.TypeFor[App](), refusals: []int{conflict}, handler: answer(s, s.registerChain),
+			method: "POST", path: "/api/v1/chains", summary: "Serves a chain of commands whose files are packed.",
+			body:     chainShape{Name: "digits", Stages: []stageShape{{Name: "score", Script: "python score.py"}}},
+			bodyKind: "application/json", answer: reflect.TypeFor[App](), refusals: []int{conflict},
+			handler: answer(s, s.registerChain),
 		},
 	}
 	if options.Artifacts == nil {
 		return routes
 	}
-	put := asking(s, "PUT", "/api/v1/artifacts", "Stores bytes and answers with their address once they are durable.", s.putArtifact).
+	put := asking(s, "PUT", "/api/v1/artifacts", "Stores bytes and answers with their address once they are durable.",
+		s.putArtifact).
 		refusing(http.StatusInsufficientStorage)
 	put.body, put.bodyKind, put.maxBody = []byte(nil), octets, maxArtifact
 	return append(routes, put, route{
@@ -187,13 +221,17 @@ func (s *Server) appRoutes(options Options) []route {
 	})
 }
 
-// mount makes the mux, which answers the routes, says of all else below /api/ why it is not there, and shows the page. Everybody of this machine
-// may read the files of the page, which are the same everywhere: it asks the API for the rest.
+// mount makes the mux, which answers the routes, says of all else below /api/ why it is not there, and shows the page.
+// Everybody of this machine may read the files of the page, which are the same everywhere: it asks the API for the
+// rest.
 func (s *Server) mount(options Options) {
 	s.table, s.mux, s.rules = s.routes(options), http.NewServeMux(), map[string]access.Rule{}
 	for _, route := range s.table {
 		s.mux.HandleFunc(route.pattern(), s.checked(route))
-		s.rules[route.pattern()] = access.Rule{Needs: route.needs, Content: route.bodyKind, MaxBody: cmp.Or(route.maxBody, bodyLimit)}
+		s.rules[route.pattern()] = access.Rule{
+			Needs: route.needs, Content: route.bodyKind,
+			MaxBody: cmp.Or(route.maxBody, bodyLimit),
+		}
 	}
 	s.mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, s.missing(w.Header(), r))
@@ -218,11 +256,12 @@ func (s *Server) pattern(r *http.Request) string {
 	return pattern
 }
 
-// readyLimit is how long a request waits for an engine that is starting. Most have caught up by then, and nobody has to ask twice.
+// readyLimit is how long a request waits for an engine that is starting. Most have caught up by then, and nobody has to
+// ask twice.
 const readyLimit = 5 * time.Second
 
-// whole keeps the requests of a route waiting until the engine's answers are whole: one that knows half of what happened would say that there is
-// no such run, or that one goes on which has ended.
+// whole keeps the requests of a route waiting until the engine's answers are whole: one that knows half of what
+// happened would say that there is no such run, or that one goes on which has ended.
 func (s *Server) whole(t route) http.HandlerFunc {
 	if t.always {
 		return t.handler
@@ -262,7 +301,8 @@ func (s *Server) checked(t route) http.HandlerFunc {
 func checkRun(run string) error {
 	const longest = 1000 // of Temporal
 	if len(run) > longest || strings.IndexFunc(run, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
-		return NotFound("see spillway runs", "there is no run %.100q: names of runs have printable ASCII characters, at most %d", run, longest)
+		return NotFound("see spillway runs", "there is no run %.100q: names of runs have printable ASCII "+
+			"characters, at most %d", run, longest)
 	}
 	return nil
 }
@@ -273,9 +313,13 @@ func (s *Server) missing(header http.Header, r *http.Request) error {
 	version, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/"), "/")
 	if number, isVersion := strings.CutPrefix(version, "v"); isVersion && version != "v1" {
 		if number, err := strconv.ParseUint(number, 10, 32); err == nil {
-			refusal := NotFound("ask for /api/v1/"+rest+", or upgrade the engine", "%s: this engine does not have version %d yet", here, number)
+			refusal := NotFound("ask for /api/v1/"+rest+", or upgrade the engine",
+				"%s: this engine does not have version %d yet", here, number)
 			if number < 1 {
-				refusal = &Error{Status: gone, Message: fmt.Sprintf("%s: version %d is gone", here, number), Hint: "ask for /api/v1/" + rest}
+				refusal = &Error{
+					Status: gone, Message: fmt.Sprintf("%s: version %d is gone", here, number),
+					Hint: "ask for /api/v1/" + rest,
+				}
 			}
 			return refusal
 		}
@@ -291,7 +335,10 @@ func (s *Server) missing(header http.Header, r *http.Request) error {
 	if len(methods) > 0 {
 		allowed := strings.Join(methods, ", ")
 		header.Set("Allow", allowed)
-		return &Error{Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s takes no %s", r.URL.Path, r.Method), Hint: "it takes " + allowed}
+		return &Error{
+			Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s takes no %s", r.URL.Path, r.Method),
+			Hint: "it takes " + allowed,
+		}
 	}
 	return NotFound(here+", and GET /api/v1/openapi.json describes it", "the API has no %s %s", r.Method, r.URL.Path)
 }

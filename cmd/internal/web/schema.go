@@ -16,8 +16,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/pricing"
 )
 
-// schemas makes the schemas of Go types. Structs with a name that other packages can see have one place in the document, to which the
-// others refer.
+// schemas makes the schemas of Go types. Structs with a name that other packages can see have one place in the
+// document, to which the others refer.
 type schemas struct {
 	known map[reflect.Type]*jsonschema.Schema // how a type is written where it is used
 	named map[string]*jsonschema.Schema       // the structs that are referred to
@@ -27,30 +27,47 @@ const components = "#/components/schemas/"
 
 func newSchemas() *schemas {
 	return &schemas{named: map[string]*jsonschema.Schema{}, known: map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[time.Time]():           {Type: "string", Format: "date-time"},
-		reflect.TypeFor[time.Duration]():       {Type: "integer", Description: "nanoseconds"},
-		reflect.TypeFor[json.RawMessage]():     {Description: "any JSON"},
-		reflect.TypeFor[[]byte]():              {},
-		reflect.TypeFor[predictor.Venue]():     enum(predictor.Pool, predictor.Function),
-		reflect.TypeFor[predictor.Outcome]():   enum(outcomes[1:]...),
-		reflect.TypeFor[predictor.RunState]():  enum(predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed, predictor.RunCancelled),
+		reflect.TypeFor[time.Time]():         {Type: "string", Format: "date-time"},
+		reflect.TypeFor[time.Duration]():     {Type: "integer", Description: "nanoseconds"},
+		reflect.TypeFor[json.RawMessage]():   {Description: "any JSON"},
+		reflect.TypeFor[[]byte]():            {},
+		reflect.TypeFor[predictor.Venue]():   enum(predictor.Pool, predictor.Function),
+		reflect.TypeFor[predictor.Outcome](): enum(outcomes[1:]...),
+		reflect.TypeFor[predictor.RunState](): enum(predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed,
+			predictor.RunCancelled),
 		reflect.TypeFor[predictor.Objective](): enum(predictor.Cost, predictor.Latency),
-		reflect.TypeFor[predictor.AlertKind](): enum(predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered, predictor.StreamsLost,
+		reflect.TypeFor[predictor.AlertKind](): enum(predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered,
+			predictor.StreamsLost,
 			predictor.LedgerFailing, predictor.DiskScarce),
-		reflect.TypeFor[predictor.Cause](): enum(predictor.CauseMemoryLimit, predictor.CauseMemoryRefused, predictor.CauseHostMemory, predictor.CauseDeviceMemory,
-			predictor.CauseDisk, predictor.CauseTimeout, predictor.CauseError, predictor.CausePanic, predictor.CauseExit, predictor.CauseSignal,
-			predictor.CauseStart, predictor.CauseImpossible, predictor.CauseCancelled, predictor.CauseHostLost, predictor.CauseBudget, predictor.CauseVenue),
-		reflect.TypeFor[ledger.Dimension](): enum(ledger.ByRun, ledger.ByPipeline, ledger.ByStage, ledger.ByVenue, ledger.ByHost),
-		reflect.TypeFor[pricing.Kind](): enum(pricing.OnDemandHost, pricing.SpotHost, pricing.Function, pricing.Container, pricing.StorageRequest,
+		reflect.TypeFor[predictor.Cause](): enum(predictor.CauseMemoryLimit, predictor.CauseMemoryRefused,
+			predictor.CauseHostMemory, predictor.CauseDeviceMemory,
+			predictor.CauseDisk, predictor.CauseTimeout, predictor.CauseError, predictor.CausePanic, predictor.CauseExit,
+			predictor.CauseSignal,
+			predictor.CauseStart, predictor.CauseImpossible, predictor.CauseCancelled, predictor.CauseHostLost,
+			predictor.CauseBudget, predictor.CauseVenue),
+		reflect.TypeFor[ledger.Dimension](): enum(ledger.ByRun, ledger.ByPipeline, ledger.ByStage, ledger.ByVenue,
+			ledger.ByHost),
+		reflect.TypeFor[pricing.Kind](): enum(pricing.OnDemandHost, pricing.SpotHost, pricing.Function, pricing.Container,
+			pricing.StorageRequest,
 			pricing.StorageMonth),
-		reflect.TypeFor[pricing.Unit](): enum(pricing.PerHour, pricing.PerCoreHour, pricing.PerGiBHour, pricing.PerGiBSecond, pricing.PerRequest,
+		reflect.TypeFor[pricing.Unit](): enum(pricing.PerHour, pricing.PerCoreHour, pricing.PerGiBHour, pricing.PerGiBSecond,
+			pricing.PerRequest,
 			pricing.PerGiBMonth),
 		// What a chain says besides is for the engine that has packed it.
-		reflect.TypeFor[chainShape](): {Type: "object", Required: []string{"name", "stages"}, Properties: map[string]*jsonschema.Schema{
-			"name": {Type: "string"}, "stages": {Type: "array", MinItems: new(1), MaxItems: new(mostStages), Items: &jsonschema.Schema{
-				Type: "object", Required: []string{"name"}, Properties: map[string]*jsonschema.Schema{"name": {Type: "string"}, "script": {Type: "string"}},
-			}},
-		}},
+		reflect.TypeFor[chainShape](): {
+			Type: "object", Required: []string{"name", "stages"},
+			Properties: map[string]*jsonschema.Schema{
+				"name": {Type: "string"}, "stages": {
+					Type: "array", MinItems: new(1), MaxItems: new(mostStages),
+					Items: &jsonschema.Schema{
+						Type: "object", Required: []string{"name"}, Properties: map[string]*jsonschema.Schema{
+							"name":   {Type: "string"},
+							"script": {Type: "string"},
+						},
+					},
+				},
+			},
+		},
 	}}
 }
 
@@ -89,7 +106,8 @@ func (s *schemas) make(t reflect.Type) (*jsonschema.Schema, error) {
 	return schema, nil
 }
 
-// neverNull removes from references that they may be null: a pointer to a struct is left out of the JSON where it is nil.
+// neverNull removes from references that they may be null: a pointer to a struct is left out of the JSON where it is
+// nil.
 func neverNull(schema *jsonschema.Schema) {
 	if schema == nil {
 		return

@@ -32,13 +32,14 @@ type Options struct {
 	Keys *access.Keys
 	// Artifacts is what PUT and GET /api/v1/artifacts write and read; nil leaves both out.
 	Artifacts activities.Store
-	// ArtifactsMax bounds what artifacts take together; 0 is no bound. ArtifactsUsage says what they take; it is asked once a minute at most, and
-	// required with a bound.
+	// ArtifactsMax bounds what artifacts take together; 0 is no bound. ArtifactsUsage says what they take; it is asked
+	// once a minute at most, and required with a bound.
 	ArtifactsMax   quantity.Bytes
 	ArtifactsUsage func() (quantity.Bytes, error)
 	// Feed tells what changed; nil means that streams tell only what is there when they open.
 	Feed *Feed
-	// Ready waits until the engine's answers are whole, and returns why not when ctx ends before: an Error of Starting. Nil means always.
+	// Ready waits until the engine's answers are whole, and returns why not when ctx ends before: an Error of Starting.
+	// Nil means always.
 	Ready func(ctx context.Context) error
 	// Metrics answers GET /metrics; nil leaves it out.
 	Metrics http.Handler
@@ -71,8 +72,10 @@ type Server struct {
 // New returns a Server.
 func New(options Options) *Server {
 	s := &Server{
-		engine: options.Engine, keys: options.Keys, artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready, logger: options.Logger,
-		room: room{most: options.ArtifactsMax, usage: options.ArtifactsUsage}, pace: usualPace(), closing: make(chan struct{}),
+		engine: options.Engine, keys: options.Keys, artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready,
+		logger: options.Logger,
+		room:   room{most: options.ArtifactsMax, usage: options.ArtifactsUsage}, pace: usualPace(),
+		closing: make(chan struct{}),
 	}
 	if s.feed == nil {
 		s.feed = &Feed{}
@@ -97,7 +100,8 @@ func (s *Server) Serve(listener net.Listener) error {
 	return nil
 }
 
-// Close ends all streams, lets the other requests finish until ctx ends, and then cuts what is left. It may be called once.
+// Close ends all streams, lets the other requests finish until ctx ends, and then cuts what is left. It may be called
+// once.
 func (s *Server) Close(ctx context.Context) error {
 	if err := s.server.Shutdown(ctx); err != nil {
 		return errors.Join(fmt.Errorf("close the API: %w", err), s.server.Close())
@@ -183,5 +187,6 @@ func decodeBody(r *http.Request, target any) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("it is empty")
 	}
-	return Invalid("send one JSON object; the fields are in the documentation of the API", "the body is refused: %s", wrongIn(err))
+	return Invalid("send one JSON object; the fields are in the documentation of the API", "the body is refused: %s",
+		wrongIn(err))
 }

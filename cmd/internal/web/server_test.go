@@ -33,13 +33,19 @@ func newEngine(t *testing.T) *webtest.Engine {
 			{App: wire.App{Name: "old", Pipelines: []wire.Pipeline{{Name: "retired"}}}, Build: "ba9876543210"},
 		},
 	})
-	engine.Apply("digits-1", predictor.RunStarted{Run: "digits-1", Pipeline: "digits", App: "digits", Build: "0123456789ab", At: begin})
+	engine.Apply("digits-1", predictor.RunStarted{
+		Run: "digits-1", Pipeline: "digits", App: "digits",
+		Build: "0123456789ab", At: begin,
+	})
 	return engine
 }
 
-func ask(t *testing.T, server *web.Server, method, target, body string, header http.Header) (status int, answer string) {
+func ask(
+	t *testing.T, server *web.Server, method, target, body string, header http.Header,
+) (status int, answer string) {
 	t.Helper()
-	request := accesstest.Arrived(httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body)), 7474)
+	request := accesstest.Arrived(httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body)),
+		7474)
 	if _, shown := header["Authorization"]; !shown {
 		accesstest.Show(request)
 	}
@@ -66,62 +72,160 @@ func TestRequestsAreAnsweredOrRefused(t *testing.T) {
 		status               int
 		contains             string
 	}{
-		"health is ok":                                 {"GET", "/healthz", "", nil, 200, `"ok"`},
-		"the stack tells its version":                  {"GET", "/api/v1/stack", "", nil, 200, `"version":"v1.2.3"`},
-		"runs are listed":                              {"GET", "/api/v1/runs", "", nil, 200, `"run":"digits-1"`},
-		"no runs are an empty list":                    {"GET", "/api/v1/runs?state=failed", "", nil, 200, `{"runs":[]}`},
-		"an unknown state is refused":                  {"GET", "/api/v1/runs?state=happy", "", nil, 400, "happy"},
-		"a cursor that is none is refused":             {"GET", "/api/v1/runs?cursor=x", "", nil, 400, "next of the page before"},
-		"a limit of zero is refused":                   {"GET", "/api/v1/runs?limit=0", "", nil, 400, "1 to 1000"},
-		"a limit that is no number is refused":         {"GET", "/api/v1/decisions?limit=x", "", nil, 400, "1 to 5000"},
-		"one run is shown":                             {"GET", "/api/v1/runs/digits-1", "", nil, 200, `"pipeline":"digits"`},
-		"an unknown run is not found":                  {"GET", "/api/v1/runs/digits-2", "", nil, 404, "digits-2"},
-		"decisions of an unknown run are not found":    {"GET", "/api/v1/runs/digits-2/decisions", "", nil, 404, "digits-2"},
-		"no decisions are an empty list":               {"GET", "/api/v1/runs/digits-1/decisions", "", nil, 200, `{"decisions":[]}`},
-		"a history is JSON":                            {"GET", "/api/v1/runs/digits-1/history", "", nil, 200, `{"events":[]}`},
-		"a run is cancelled":                           {"POST", "/api/v1/runs/digits-1/cancel", "{}", nil, 200, "{}"},
-		"a cancellation of more than nothing":          {"POST", "/api/v1/runs/digits-1/cancel", "[null]", nil, 400, "body is refused"},
-		"a login with more than nothing":               {"POST", "/api/v1/logins", "[null]", nil, 400, "body is refused"},
-		"a run that no header can name":                {"POST", "/api/v1/runs/gr%C3%B6%C3%9Fe/cancel", "{}", nil, 404, "ASCII"},
-		"a run of a name that is too long":             {"GET", "/api/v1/runs/" + strings.Repeat("x", 1001) + "/history", "", nil, 404, "1000"},
-		"a method that a path does not take":           {"PUT", "/api/v1/stack", "", nil, 405, "it takes GET"},
-		"a method that artifacts do not take":          {"POST", "/api/v1/runs", "", nil, 405, "it takes GET"},
-		"an event starts a run":                        {"POST", "/api/v1/events", `{"pipeline":"digits","id":"7","input":{"a":1}}`, nil, 200, `{"event":"7","run":"digits-7"}`},
-		"an event on a subject names no run":           {"POST", "/api/v1/events", `{"subject":"uploads.a"}`, nil, 200, `{"event":"event-1"}`},
-		"an unknown pipeline names the nearest":        {"POST", "/api/v1/events", `{"pipeline":"digist"}`, nil, 400, "did you mean digits?"},
-		"a pipeline of an old build is unknown":        {"POST", "/api/v1/events", `{"pipeline":"retired"}`, nil, 400, "there are: digits"},
-		"an event without target is refused":           {"POST", "/api/v1/events", `{}`, nil, 400, "either a pipeline or a subject"},
-		"an event with two targets is refused":         {"POST", "/api/v1/events", `{"pipeline":"digits","subject":"a"}`, nil, 400, "either a pipeline or a subject"},
-		"a subject with a wildcard is refused":         {"POST", "/api/v1/events", `{"subject":"a.>"}`, nil, 400, "wildcard"},
-		"a negative deadline is refused":               {"POST", "/api/v1/events", `{"pipeline":"digits","goal":{"deadline_ns":-5}}`, nil, 400, "negative"},
-		"an unknown objective is refused":              {"POST", "/api/v1/events", `{"pipeline":"digits","goal":{"minimise":"fun"}}`, nil, 400, "fun"},
-		"an unknown field is refused":                  {"POST", "/api/v1/events", `{"pipelin":"digits"}`, nil, 400, "pipelin"},
-		"an empty body is refused":                     {"POST", "/api/v1/events", ``, nil, 400, "it is empty"},
-		"a body with two values is refused":            {"POST", "/api/v1/events", `{"pipeline":"digits"}{}`, nil, 400, "more after"},
-		"a body over 8 MiB is refused":                 {"POST", "/api/v1/events", `{"id":"` + strings.Repeat("x", 9<<20) + `"}`, nil, 413, "8 MiB"},
-		"a binding is made":                            {"POST", "/api/v1/bindings", `{"pipeline":"digits","subject":"a.>","goal":{}}`, nil, 200, `"key":"digits-1"`},
-		"a binding to nothing is refused":              {"POST", "/api/v1/bindings", `{"pipeline":"digist","subject":"a"}`, nil, 400, "digits"},
-		"a binding without subject is refused":         {"POST", "/api/v1/bindings", `{"pipeline":"digits"}`, nil, 400, "subject or a schedule"},
+		"health is ok":                {"GET", "/healthz", "", nil, 200, `"ok"`},
+		"the stack tells its version": {"GET", "/api/v1/stack", "", nil, 200, `"version":"v1.2.3"`},
+		"runs are listed":             {"GET", "/api/v1/runs", "", nil, 200, `"run":"digits-1"`},
+		"no runs are an empty list":   {"GET", "/api/v1/runs?state=failed", "", nil, 200, `{"runs":[]}`},
+		"an unknown state is refused": {"GET", "/api/v1/runs?state=happy", "", nil, 400, "happy"},
+		"a cursor that is none is refused": {
+			"GET", "/api/v1/runs?cursor=x", "", nil, 400,
+			"next of the page before",
+		},
+		"a limit of zero is refused":                {"GET", "/api/v1/runs?limit=0", "", nil, 400, "1 to 1000"},
+		"a limit that is no number is refused":      {"GET", "/api/v1/decisions?limit=x", "", nil, 400, "1 to 5000"},
+		"one run is shown":                          {"GET", "/api/v1/runs/digits-1", "", nil, 200, `"pipeline":"digits"`},
+		"an unknown run is not found":               {"GET", "/api/v1/runs/digits-2", "", nil, 404, "digits-2"},
+		"decisions of an unknown run are not found": {"GET", "/api/v1/runs/digits-2/decisions", "", nil, 404, "digits-2"},
+		"no decisions are an empty list": {
+			"GET", "/api/v1/runs/digits-1/decisions", "", nil, 200,
+			`{"decisions":[]}`,
+		},
+		"a history is JSON": {
+			"GET", "/api/v1/runs/digits-1/history", "", nil, 200,
+			`{"events":[]}`,
+		},
+		"a run is cancelled": {"POST", "/api/v1/runs/digits-1/cancel", "{}", nil, 200, "{}"},
+		"a cancellation of more than nothing": {
+			"POST", "/api/v1/runs/digits-1/cancel", "[null]", nil, 400,
+			"body is refused",
+		},
+		"a login with more than nothing": {"POST", "/api/v1/logins", "[null]", nil, 400, "body is refused"},
+		"a run that no header can name": {
+			"POST", "/api/v1/runs/gr%C3%B6%C3%9Fe/cancel", "{}", nil, 404,
+			"ASCII",
+		},
+		"a run of a name that is too long": {
+			"GET", "/api/v1/runs/" + strings.Repeat("x", 1001) + "/history", "",
+			nil, 404, "1000",
+		},
+		"a method that a path does not take":  {"PUT", "/api/v1/stack", "", nil, 405, "it takes GET"},
+		"a method that artifacts do not take": {"POST", "/api/v1/runs", "", nil, 405, "it takes GET"},
+		"an event starts a run": {
+			"POST", "/api/v1/events",
+			`{"pipeline":"digits","id":"7","input":{"a":1}}`, nil, 200, `{"event":"7","run":"digits-7"}`,
+		},
+		"an event on a subject names no run": {
+			"POST", "/api/v1/events", `{"subject":"uploads.a"}`, nil, 200,
+			`{"event":"event-1"}`,
+		},
+		"an unknown pipeline names the nearest": {
+			"POST", "/api/v1/events", `{"pipeline":"digist"}`, nil, 400,
+			"did you mean digits?",
+		},
+		"a pipeline of an old build is unknown": {
+			"POST", "/api/v1/events", `{"pipeline":"retired"}`, nil, 400,
+			"there are: digits",
+		},
+		"an event without target is refused": {
+			"POST", "/api/v1/events", `{}`, nil, 400,
+			"either a pipeline or a subject",
+		},
+		"an event with two targets is refused": {
+			"POST", "/api/v1/events", `{"pipeline":"digits","subject":"a"}`, nil,
+			400, "either a pipeline or a subject",
+		},
+		"a subject with a wildcard is refused": {"POST", "/api/v1/events", `{"subject":"a.>"}`, nil, 400, "wildcard"},
+		"a negative deadline is refused": {
+			"POST", "/api/v1/events",
+			`{"pipeline":"digits","goal":{"deadline_ns":-5}}`, nil, 400, "negative",
+		},
+		"an unknown objective is refused": {
+			"POST", "/api/v1/events",
+			`{"pipeline":"digits","goal":{"minimise":"fun"}}`, nil, 400, "fun",
+		},
+		"an unknown field is refused": {
+			"POST", "/api/v1/events", `{"pipelin":"digits"}`, nil, 400,
+			"pipelin",
+		},
+		"an empty body is refused": {"POST", "/api/v1/events", ``, nil, 400, "it is empty"},
+		"a body with two values is refused": {
+			"POST", "/api/v1/events", `{"pipeline":"digits"}{}`, nil, 400,
+			"more after",
+		},
+		"a body over 8 MiB is refused": {
+			"POST", "/api/v1/events",
+			`{"id":"` + strings.Repeat("x", 9<<20) + `"}`, nil, 413, "8 MiB",
+		},
+		"a binding is made": {
+			"POST", "/api/v1/bindings",
+			`{"pipeline":"digits","subject":"a.>","goal":{}}`, nil, 200, `"key":"digits-1"`,
+		},
+		"a binding to nothing is refused": {
+			"POST", "/api/v1/bindings", `{"pipeline":"digist","subject":"a"}`,
+			nil, 400, "digits",
+		},
+		"a binding without subject is refused": {
+			"POST", "/api/v1/bindings", `{"pipeline":"digits"}`, nil, 400,
+			"subject or a schedule",
+		},
 		"a binding that is not there is not found":     {"DELETE", "/api/v1/bindings?key=x", "", nil, 404, "x"},
 		"an unbind without key is refused":             {"DELETE", "/api/v1/bindings", "", nil, 400, "no key"},
 		"dead letters are listed":                      {"GET", "/api/v1/dead", "", nil, 200, `{"dead":[]}`},
 		"a replay of nothing in particular is refused": {"POST", "/api/v1/dead/replay", `{}`, nil, 400, "either"},
-		"a replay of all counts":                       {"POST", "/api/v1/dead/replay", `{"all":true}`, nil, 200, `{"replayed":0}`},
-		"an app that is not there is not found":        {"POST", "/api/v1/apps", `{"path":"/nowhere/app"}`, nil, 404, "/nowhere/app"},
-		"an unknown path says so as JSON":              {"GET", "/api/v1/nothing", "", nil, 404, `"error"`},
-		"shutdown is not offered":                      {"POST", "/api/v1/shutdown", `{}`, nil, 404, `"error"`},
-		"metrics are answered":                         {"GET", "/metrics", "", nil, 200, "spillway_up 1"},
-		"localhost is this machine":                    {"GET", "/healthz", "", http.Header{"Host": {"localhost:7474"}}, 200, "ok"},
-		"IPv6 loopback is this machine":                {"GET", "/healthz", "", http.Header{"Host": {"[::1]:7474"}}, 200, "ok"},
-		"a name of the world is refused":               {"GET", "/api/v1/stack", "", http.Header{"Host": {"evil.example:7474"}}, 403, "evil.example"},
-		"an address of the world is refused":           {"GET", "/api/v1/stack", "", http.Header{"Host": {"10.0.0.1:7474"}}, 403, "loopback"},
-		"a page of elsewhere is refused":               {"POST", "/api/v1/events", `{"pipeline":"digits"}`, http.Header{"Origin": {"https://evil.example"}}, 403, "evil.example"},
-		"the own page is admitted":                     {"POST", "/api/v1/events", `{"pipeline":"digits"}`, http.Header{"Origin": {"http://127.0.0.1:7474"}}, 200, "run"},
-		"a form is refused":                            {"POST", "/api/v1/events", "pipeline=digits", http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, 415, "application/json"},
+		"a replay of all counts": {
+			"POST", "/api/v1/dead/replay", `{"all":true}`, nil, 200,
+			`{"replayed":0}`,
+		},
+		"an app that is not there is not found": {
+			"POST", "/api/v1/apps", `{"path":"/nowhere/app"}`, nil, 404,
+			"/nowhere/app",
+		},
+		"an unknown path says so as JSON": {"GET", "/api/v1/nothing", "", nil, 404, `"error"`},
+		"shutdown is not offered":         {"POST", "/api/v1/shutdown", `{}`, nil, 404, `"error"`},
+		"metrics are answered":            {"GET", "/metrics", "", nil, 200, "spillway_up 1"},
+		"localhost is this machine": {
+			"GET", "/healthz", "",
+			http.Header{"Host": {"localhost:7474"}},
+			200,
+			"ok",
+		},
+		"IPv6 loopback is this machine": {
+			"GET", "/healthz", "",
+			http.Header{"Host": {"[::1]:7474"}},
+			200,
+			"ok",
+		},
+		"a name of the world is refused": {
+			"GET", "/api/v1/stack", "",
+			http.Header{"Host": {"evil.example:7474"}},
+			403, "evil.example",
+		},
+		"an address of the world is refused": {
+			"GET", "/api/v1/stack", "",
+			http.Header{"Host": {"10.0.0.1:7474"}},
+			403, "loopback",
+		},
+		"a page of elsewhere is refused": {
+			"POST", "/api/v1/events", `{"pipeline":"digits"}`,
+			http.Header{"Origin": {"https://evil.example"}},
+			403, "evil.example",
+		},
+		"the own page is admitted": {
+			"POST", "/api/v1/events", `{"pipeline":"digits"}`,
+			http.Header{"Origin": {"http://127.0.0.1:7474"}},
+			200, "run",
+		},
+		"a form is refused": {
+			"POST", "/api/v1/events", "pipeline=digits",
+			http.Header{"Content-Type": {"application/x-www-form-urlencoded"}},
+			415, "application/json",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "spillway_up 1\n") })
+			metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "spillway_up 1\n")
+			})
 			server := web.New(web.Options{Keys: accesstest.Keys(), Engine: newEngine(t), Metrics: metrics})
 			status, answer := ask(t, server, test.method, test.target, test.body, test.header)
 			if status != test.status || !strings.Contains(answer, test.contains) {
@@ -138,7 +242,8 @@ func TestOnlyStoredBuildsAreRegistered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: engine}), "POST", "/api/v1/apps", `{"path":"`+t.TempDir()+`"}`, nil); got != 400 {
+	if got, answer := ask(t, web.New(web.Options{Keys: accesstest.Keys(), Engine: engine}), "POST", "/api/v1/apps",
+		`{"path":"`+t.TempDir()+`"}`, nil); got != 400 {
 		t.Errorf("register what is elsewhere before anything was built: got %d %s, want 400", got, answer)
 	}
 	stored := filepath.Join(stack.StateDir, "builds", "digits@0123456789ab", "digits")
@@ -157,7 +262,10 @@ func TestOnlyStoredBuildsAreRegistered(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine})
-	for path, want := range map[string]int{stored: 200, outside: 400, link: 400, stored + "/../../../builds": 400, "": 404} {
+	for path, want := range map[string]int{
+		stored: 200, outside: 400, link: 400, stored + "/../../../builds": 400,
+		"": 404,
+	} {
 		if got, _ := ask(t, server, "POST", "/api/v1/apps", `{"path":"`+path+`"}`, nil); got != want {
 			t.Errorf("register %q: got %d, want %d", path, got, want)
 		}
@@ -184,22 +292,27 @@ func TestAnEngineThatIsStartingSaysHowFarItIsAndAnswersNothingHalf(t *testing.T)
 	engine.Fail(yet)
 	ready := make(chan struct{})
 	asked := make(chan struct{}, 1)
-	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Metrics: http.NotFoundHandler(), Ready: func(ctx context.Context) error {
-		select {
-		case asked <- struct{}{}:
-		default:
-		}
-		select {
-		case <-ready:
-			return nil
-		case <-ctx.Done():
-			return yet
-		}
-	}})
+	server := web.New(web.Options{
+		Keys: accesstest.Keys(), Engine: engine, Metrics: http.NotFoundHandler(),
+		Ready: func(ctx context.Context) error {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			select {
+			case <-ready:
+				return nil
+			case <-ctx.Done():
+				return yet
+			}
+		},
+	})
 	answer := httptest.NewRecorder()
-	server.ServeHTTP(answer, accesstest.Arrived(accesstest.Show(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", nil)), 7474))
+	server.ServeHTTP(answer, accesstest.Arrived(accesstest.Show(
+		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", nil)), 7474))
 	const want = `{"status":"starting","error":"catching up: 12,345 of 45,000 messages"}`
-	if answer.Code != http.StatusServiceUnavailable || strings.TrimSpace(answer.Body.String()) != want || answer.Header().Get("Retry-After") != "1" {
+	if answer.Code != http.StatusServiceUnavailable || strings.TrimSpace(answer.Body.String()) != want ||
+		answer.Header().Get("Retry-After") != "1" {
 		t.Errorf("health: got %d %s, want 503 %s and Retry-After", answer.Code, answer.Body, want)
 	}
 
@@ -208,7 +321,8 @@ func TestAnEngineThatIsStartingSaysHowFarItIsAndAnswersNothingHalf(t *testing.T)
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		answer = httptest.NewRecorder()
-		server.ServeHTTP(answer, accesstest.Arrived(accesstest.Show(httptest.NewRequestWithContext(gone, http.MethodGet, target, nil)), 7474))
+		server.ServeHTTP(answer, accesstest.Arrived(accesstest.Show(
+			httptest.NewRequestWithContext(gone, http.MethodGet, target, nil)), 7474))
 		if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") != "1" {
 			t.Errorf("GET %s while it starts: got %d %s, want 503 and Retry-After", target, answer.Code, answer.Body)
 		}
@@ -219,7 +333,8 @@ func TestAnEngineThatIsStartingSaysHowFarItIsAndAnswersNothingHalf(t *testing.T)
 		<-asked
 		close(ready)
 	}()
-	if status, text := ask(t, server, "GET", "/api/v1/runs", "", nil); status != http.StatusOK || !strings.Contains(text, "runs") {
+	if status, text := ask(t, server, "GET", "/api/v1/runs", "", nil); status != http.StatusOK ||
+		!strings.Contains(text, "runs") {
 		t.Errorf("GET /api/v1/runs once it is ready: got %d %s", status, text)
 	}
 }
@@ -253,7 +368,8 @@ func TestTheStackFileIsReadAsWritten(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "stack.json"), []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := web.ReadStackFile(dir); err == nil || !strings.Contains(err.Error(), "stack.json is damaged; stop the engine and start it again") {
+		if _, err := web.ReadStackFile(dir); err == nil ||
+			!strings.Contains(err.Error(), "stack.json is damaged; stop the engine and start it again") {
 			t.Errorf("a file that says %q: got %v, want what to do", damaged, err)
 		}
 	}
@@ -268,7 +384,8 @@ func TestCloseEndsStreams(t *testing.T) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String()+"/api/v1/stream", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+listener.Addr().String()+"/api/v1/stream", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,8 +44,8 @@ func (f StackFile) Write(stateDir string) error {
 	return nil
 }
 
-// ReadStackFile returns what the engine wrote last; it wraps fs.ErrNotExist when none runs. The engine may have died since: ask its
-// health before trusting the file.
+// ReadStackFile returns what the engine wrote last; it wraps fs.ErrNotExist when none runs. The engine may have died
+// since: ask its health before trusting the file.
 func ReadStackFile(stateDir string) (StackFile, error) {
 	text, err := os.ReadFile(filepath.Join(stateDir, stackFileName))
 	if err != nil {
@@ -53,7 +53,8 @@ func ReadStackFile(stateDir string) (StackFile, error) {
 	}
 	var file StackFile
 	if json.Unmarshal(text, &file) != nil || file.HTTP == "" {
-		return StackFile{}, fmt.Errorf("find the running engine: %s is damaged; stop the engine and start it again: it writes it anew",
+		return StackFile{}, fmt.Errorf("find the running engine: %s is damaged; stop the engine and start it again: it "+
+			"writes it anew",
 			filepath.Join(stateDir, stackFileName))
 	}
 	return file, nil

@@ -11,9 +11,12 @@ import (
 
 // The parameters of GET /api/v1/runs/{run}/outlook. Without any the goal in force is asked about.
 var (
-	deadlineParameter = whole("deadline_ns", "the deadline to ask about, in nanoseconds from the run's start; 0 is none", 0, math.MaxInt64, -1)
-	budgetParameter   = whole("budget_picodollars", "the budget to ask about, in 10^-12 US dollars; 0 is no limit", 0, math.MaxInt64, -1)
-	minimiseParameter = choice("minimise", "what to minimise within deadline and budget", predictor.Cost, predictor.Latency)
+	deadlineParameter = whole("deadline_ns", "the deadline to ask about, in nanoseconds from the run's start; 0 is none",
+		0, math.MaxInt64, -1)
+	budgetParameter = whole("budget_picodollars", "the budget to ask about, in 10^-12 US dollars; 0 is no limit", 0,
+		math.MaxInt64, -1)
+	minimiseParameter = choice("minimise", "what to minimise within deadline and budget", predictor.Cost,
+		predictor.Latency)
 )
 
 // outlook answers GET /api/v1/runs/{run}/outlook.
@@ -44,7 +47,10 @@ func goalOf(r *http.Request) (goal predictor.Goal, err error) {
 		return goal, err
 	}
 	minimise, err := minimiseParameter.text(r)
-	return predictor.Goal{Deadline: time.Duration(deadline), Budget: quantity.Money(budget), Minimise: predictor.Objective(minimise)}, err
+	return predictor.Goal{
+		Deadline: time.Duration(deadline), Budget: quantity.Money(budget),
+		Minimise: predictor.Objective(minimise),
+	}, err
 }
 
 // setGoal answers POST /api/v1/runs/{run}/goal.
@@ -61,7 +67,8 @@ func (s *Server) setGoal(r *http.Request) (outlook predictor.Outlook, err error)
 		return outlook, err
 	}
 	if view.State != predictor.RunRunning {
-		return outlook, Conflict("start it again with another goal: POST /api/v1/events", "run %q has %s already: its goal can no longer change", view.Run, view.State)
+		return outlook, Conflict("start it again with another goal: POST /api/v1/events",
+			"run %q has %s already: its goal can no longer change", view.Run, view.State)
 	}
 	outlook, err = s.engine.SetGoal(r.Context(), view.Run, goal)
 	outlook.Alternatives = notNil(outlook.Alternatives)
@@ -79,7 +86,8 @@ func (s *Server) retry(r *http.Request) (retried Retried, err error) {
 		return retried, err
 	}
 	if view.State == predictor.RunRunning {
-		return retried, Conflict("wait for its end, or cancel it first", "run %q goes on: only a run that has ended can be retried", view.Run)
+		return retried, Conflict("wait for its end, or cancel it first",
+			"run %q goes on: only a run that has ended can be retried", view.Run)
 	}
 	if request.From != "" {
 		if err := s.knownStage(r.Context(), view, request.From); err != nil {

@@ -15,8 +15,8 @@ import (
 
 // Names of the messages of GET /api/v1/stream; the data of each is one JSON value.
 const (
-	// StreamReset says that the whole state follows: what was told before counts no more. Its data is {}. A stream that goes on where
-	// another has ended does not begin with it.
+	// StreamReset says that the whole state follows: what was told before counts no more. Its data is {}. A stream that
+	// goes on where another has ended does not begin with it.
 	StreamReset = "reset"
 	// StreamRun carries a ledger.RunView: the run as it is now.
 	StreamRun = "run"
@@ -30,15 +30,17 @@ const (
 
 func streamMessages() map[string]reflect.Type {
 	return map[string]reflect.Type{
-		StreamReset: reflect.TypeFor[nothing](), StreamRun: reflect.TypeFor[ledger.RunView](), StreamDecision: reflect.TypeFor[predictor.Decision](),
-		StreamPlan: reflect.TypeFor[predictor.Plan](), StreamAlert: reflect.TypeFor[predictor.Alert](),
+		StreamReset: reflect.TypeFor[nothing](), StreamRun: reflect.TypeFor[ledger.RunView](),
+		StreamDecision: reflect.TypeFor[predictor.Decision](),
+		StreamPlan:     reflect.TypeFor[predictor.Plan](), StreamAlert: reflect.TypeFor[predictor.Alert](),
 	}
 }
 
 // The parameters of GET /api/v1/stream.
 var (
 	followedParameter = words("run", "tells only what concerns this run, which may not have started yet")
-	afterParameter    = words("after", "goes on after the message with this id, in a stream with the same run; the header Last-Event-ID says the same")
+	afterParameter    = words("after", "goes on after the message with this id, in a stream with the same run; the "+
+		"header Last-Event-ID says the same")
 )
 
 // pace is how fast a stream goes.
@@ -55,20 +57,21 @@ func usualPace() pace {
 	return pace{gap: 100 * time.Millisecond, heartbeat: 15 * time.Second, stall: 10 * time.Second}
 }
 
-// recently is how long after its end a run is still told to a new stream of all runs: a reader that connects again must learn of the
-// ends that it has missed meanwhile.
+// recently is how long after its end a run is still told to a new stream of all runs: a reader that connects again must
+// learn of the ends that it has missed meanwhile.
 const recently = time.Minute
 
 // mostAlerts is how many alerts about a run a new stream begins with at most.
 const mostAlerts = 1000
 
-// stream answers GET /api/v1/stream?run=&after=: the state first, or what has changed since a message, and then every change, at most
-// ten times a second. Without run it tells of all runs, beginning with those that go on or ended within the last minute. A run that is
-// not known yet is waited for: the event that starts it may be on its way.
+// stream answers GET /api/v1/stream?run=&after=: the state first, or what has changed since a message, and then every
+// change, at most ten times a second. Without run it tells of all runs, beginning with those that go on or ended within
+// the last minute. A run that is not known yet is waited for: the event that starts it may be on its way.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	after := r.FormValue("after")
 	if _, _, err := parseMark(after); after != "" && err != nil {
-		s.refuse(w, r, Invalid("give the id of the last message, or leave it out for the whole state", "after %.80q is %v", after, err))
+		s.refuse(w, r, Invalid("give the id of the last message, or leave it out for the whole state", "after %.80q is %v",
+			after, err))
 		return
 	}
 	reader := s.feed.join(r.FormValue("run"))

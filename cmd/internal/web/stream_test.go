@@ -228,7 +228,8 @@ func TestAStalledReaderIsDropped(t *testing.T) {
 	if err := connection.(*net.TCPConn).SetReadBuffer(4096); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fmt.Fprintf(connection, "GET /api/v1/stream HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", connection.RemoteAddr(), accesstest.Keys().Token()); err != nil {
+	if _, err := fmt.Fprintf(connection, "GET /api/v1/stream HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n",
+		connection.RemoteAddr(), accesstest.Keys().Token()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the reader joined", func() bool { return readers(feed) == 1 })
@@ -287,7 +288,10 @@ func TestTheEndOfARunIsToldAfterWhatCameBeforeIt(t *testing.T) {
 	t.Parallel()
 	const run = "digits-1"
 	feed := &Feed{}
-	server := New(Options{Keys: accesstest.Keys(), Engine: oneRun{view: ledger.RunView{Run: run, State: predictor.RunSucceeded}}, Feed: feed})
+	server := New(Options{
+		Keys:   accesstest.Keys(),
+		Engine: oneRun{view: ledger.RunView{Run: run, State: predictor.RunSucceeded}}, Feed: feed,
+	})
 	reader := feed.join(run)
 	defer reader.leave()
 	recorder := httptest.NewRecorder()
@@ -307,7 +311,8 @@ func TestTheEndOfARunIsToldAfterWhatCameBeforeIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := recorder.Body.String()
-	if decided, ended := strings.Index(text, "event: decision"), strings.Index(text, "event: run"); decided < 0 || ended < decided || strings.Count(text, "event: run") != 1 {
+	if decided, ended := strings.Index(text, "event: decision"),
+		strings.Index(text, "event: run"); decided < 0 || ended < decided || strings.Count(text, "event: run") != 1 {
 		t.Errorf("got %s\nwant the decision and then the run, once", text)
 	}
 }

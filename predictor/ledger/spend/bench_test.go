@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkBillOfAWeek is what a bill of 20 hosts costs that were held by four stages in every minute of three and a half days: about as
-// much as is kept.
+// BenchmarkBillOfAWeek is what a bill of 20 hosts costs that were held by four stages in every minute of three and a
+// half days: about as much as is kept.
 func BenchmarkBillOfAWeek(b *testing.B) {
 	book := New()
 	const hosts, minutes = 20, 3600

@@ -10,10 +10,12 @@ import (
 
 // Bounds of what is kept.
 const (
-	// minutesFor is for how long it is known minute by minute who held a host. Before that, idle time has been attributed minute by minute
-	// and is kept in sums of an hour: who kept a host for a minute of an hour does not pay for the rest of it.
+	// minutesFor is for how long it is known minute by minute who held a host. Before that, idle time has been attributed
+	// minute by minute and is kept in sums of an hour: who kept a host for a minute of an hour does not pay for the rest
+	// of it.
 	minutesFor = int64(7 * 24 * time.Hour)
-	// maxEntries bounds holders of minutes and intervals of hosts; beyond them the oldest hours are summed up earlier than minutesFor.
+	// maxEntries bounds holders of minutes and intervals of hosts; beyond them the oldest hours are summed up earlier than
+	// minutesFor.
 	maxEntries = 300_000
 
 	minute = int64(time.Minute)
@@ -38,7 +40,8 @@ type Book struct {
 	most    int // entries
 }
 
-// Nanoseconds is a time as this package counts it: since 1970, at least 0, and at most to the year 2200, so that differences are exact.
+// Nanoseconds is a time as this package counts it: since 1970, at least 0, and at most to the year 2200, so that
+// differences are exact.
 func Nanoseconds(t time.Time) int64 {
 	const most = 230 * 365 * 24 * 3600 // seconds
 	seconds := max(0, min(t.Unix(), most))
@@ -64,8 +67,8 @@ func Reopen(closed int64) *Book {
 	return &Book{hosts: map[string]*host{}, closed: closed, latest: closed, most: maxEntries}
 }
 
-// Present says that a host was there from e.From to e.At. Intervals may be told in any order; what is told again counts once, at the price
-// of the first.
+// Present says that a host was there from e.From to e.At. Intervals may be told in any order; what is told again counts
+// once, at the price of the first.
 func (b *Book) Present(e predictor.HostHeld) {
 	from, to := Nanoseconds(e.From), Nanoseconds(e.At)
 	if e.Host == "" || from >= to {

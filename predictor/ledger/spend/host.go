@@ -91,7 +91,9 @@ func (h *host) hold(s Span, closed int64) int {
 	open.each(minute, func(part Span) {
 		at := floor(part.From, minute)
 		holders := h.minutes[at]
-		i, known := slices.BinarySearchFunc(holders, s.Owner, func(h holder, o *Owner) int { return compareOwners(h.owner, o) })
+		i, known := slices.BinarySearchFunc(holders, s.Owner, func(h holder, o *Owner) int {
+			return compareOwners(h.owner, o)
+		})
 		if !known {
 			holders = slices.Insert(holders, i, holder{owner: s.Owner})
 			more++
@@ -143,12 +145,13 @@ func (h *host) forget(before int64) int {
 	return dropped + count - len(h.presences)
 }
 
-// idle calls visit with what the host cost while nobody held it, over all minutes and gaps between them that lie, with at least a part,
-// between since and until.
+// idle calls visit with what the host cost while nobody held it, over all minutes and gaps between them that lie, with
+// at least a part, between since and until.
 //
-// A minute costs what the host's presence in it costs. What is left of that when the holders' own costs are taken off is idle, and never
-// less than nothing. It is divided by the time for which each held anything, as pricing.Host.Attribute does and for its reason. What was
-// there while nobody held anything for a whole minute is nobody's.
+// A minute costs what the host's presence in it costs. What is left of that when the holders' own costs are taken off
+// is idle, and never less than nothing. It is divided by the time for which each held anything, as
+// pricing.Host.Attribute does and for its reason. What was there while nobody held anything for a whole minute is
+// nobody's.
 func (h *host) idle(name string, since, until int64, visit func(Span)) {
 	if len(h.presences) == 0 {
 		return
@@ -195,7 +198,10 @@ func (h *host) attribute(name string, at int64, visit func(Span)) {
 	}
 	from, to := max(at, there[0].from), min(at+minute, there[len(there)-1].to)
 	for i, idle := range pricing.Apportion(max(0, price-cost), times) {
-		visit(Span{Owner: holders[i].owner, Venue: predictor.Pool, Host: name, From: from, To: to, Counted: from, Sums: Sums{Idle: idle}})
+		visit(Span{
+			Owner: holders[i].owner, Venue: predictor.Pool, Host: name, From: from, To: to, Counted: from,
+			Sums: Sums{Idle: idle},
+		})
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Owner is who spends: a stage of a run. What belongs to one stage of one run has one Owner, shared by pointer. Names may be filled in later.
+// Owner is who spends: a stage of a run. What belongs to one stage of one run has one Owner, shared by pointer. Names
+// may be filled in later.
 type Owner struct {
 	// Run and Pipeline are the run's; Stage is the stage's name over all builds of its app, "digits/score".
 	Run, Pipeline, Stage string
@@ -17,7 +18,8 @@ type Owner struct {
 
 // Sums are what was spent. All are at least 0.
 type Sums struct {
-	// Attempts is how many ended, Tasks how many of them finished their task, Reused how many results were taken from earlier runs.
+	// Attempts is how many ended, Tasks how many of them finished their task, Reused how many results were taken from
+	// earlier runs.
 	Attempts, Tasks, Reused int
 	// Held is for how long attempts held their grants, over all attempts.
 	Held time.Duration
@@ -54,13 +56,14 @@ type Span struct {
 
 // Within returns the part of the span from since up to until.
 //
-// Money and time are divided in proportion to time. What was spent by t is rounded once, and a part is the difference of two such amounts:
+// Money and time are divided in proportion to time. What was spent by t is rounded once, and a part is the difference
+// of two such amounts:
 //
 //	spent(t) = amount x (t - From) / (To - From), rounded half up;  part(since, until) = spent(until) - spent(since)
 //
-// So the parts of adjacent windows sum to the part of both, and those of all windows to the whole, to the picodollar. The method of the
-// largest remainder (pricing.Apportion) would not do: it divides one window and the rest of the span, and knows nothing of how the rest is
-// divided by somebody else.
+// So the parts of adjacent windows sum to the part of both, and those of all windows to the whole, to the picodollar.
+// The method of the largest remainder (pricing.Apportion) would not do: it divides one window and the rest of the span,
+// and knows nothing of how the rest is divided by somebody else.
 func (s Span) Within(since, until int64) Sums {
 	if since <= s.From && until > s.To {
 		return s.counted(since, until, s.Sums)

@@ -40,11 +40,17 @@ func total(found map[who]Sums) (sum Sums) {
 }
 
 func present(host string, from, to time.Duration, perHour quantity.Money) predictor.HostHeld {
-	return predictor.HostHeld{Host: host, Capacity: quantity.Size{CPU: 4000}, PricePerHour: perHour, From: after(from), At: after(to)}
+	return predictor.HostHeld{
+		Host: host, Capacity: quantity.Size{CPU: 4000}, PricePerHour: perHour, From: after(from),
+		At: after(to),
+	}
 }
 
 func holding(owner *Owner, host string, from, to time.Duration, cost quantity.Money) Span {
-	return Span{Owner: owner, Venue: predictor.Pool, Host: host, From: nanos(from), To: nanos(to), Counted: nanos(to), Sums: Sums{Attempts: 1, Held: to - from, Pool: cost}}
+	return Span{
+		Owner: owner, Venue: predictor.Pool, Host: host, From: nanos(from), To: nanos(to), Counted: nanos(to),
+		Sums: Sums{Attempts: 1, Held: to - from, Pool: cost},
+	}
 }
 
 var (
@@ -211,7 +217,8 @@ func TestTheOrderOfEventsAndWhatIsToldTwiceDoNotMatter(t *testing.T) {
 				second.Present(e)
 			}
 		}
-		if diff := gocmp.Diff(spent(first, 0, math.MaxInt64), spent(second, 0, math.MaxInt64), gocmp.AllowUnexported(who{})); diff != "" {
+		if diff := gocmp.Diff(spent(first, 0, math.MaxInt64), spent(second, 0, math.MaxInt64),
+			gocmp.AllowUnexported(who{})); diff != "" {
 			t.Fatalf("(-first +second):\n%s", diff)
 		}
 	})
@@ -251,9 +258,11 @@ func TestIdleTimeAndHoldingsSumToThePriceOfTheHost(t *testing.T) {
 		var price, held quantity.Money
 		there := union(events, "h")
 		for _, interval := range there {
-			price += quantity.Money(1_234_567_891).Prorated(quantity.Fraction{Of: interval[1] - interval[0], In: int64(time.Hour)})
+			price += quantity.Money(1_234_567_891).Prorated(
+				quantity.Fraction{Of: interval[1] - interval[0], In: int64(time.Hour)})
 		}
-		for _, event := range events { // of what was held, the minutes in which the host was there for long enough to pay for it
+		// of what was held, the minutes in which the host was there for long enough to pay for it
+		for _, event := range events {
 			s, ok := event.(Span)
 			if !ok || s.Host != "h" || s.From == s.To {
 				continue
@@ -272,7 +281,8 @@ func TestIdleTimeAndHoldingsSumToThePriceOfTheHost(t *testing.T) {
 				idle += s.Idle
 			}
 		}
-		// Minutes in which the host came or went are between: at most two for each interval, with at most 20 holders of 1,000 picodollars.
+		// Minutes in which the host came or went are between: at most two for each interval, with at most 20 holders of 1,000
+		// picodollars.
 		least, most := price-held-quantity.Money(len(there)*(2*20*1000+1)), price-held+quantity.Money(len(there))
 		if idle < least || idle > most {
 			t.Fatalf("idle time is %d of %d, want between %d and %d with %d held", idle, price, least, most, held)
@@ -286,7 +296,8 @@ func TestMemoryStaysWithinItsBounds(t *testing.T) {
 		events := drawEvents(t)
 		narrow := New()
 		narrow.most = 5
-		slices.SortStableFunc(events, func(a, b any) int { return cmp.Compare(end(a), end(b)) }) // what comes late finds its hour closed
+		// what comes late finds its hour closed
+		slices.SortStableFunc(events, func(a, b any) int { return cmp.Compare(end(a), end(b)) })
 		tell(narrow, events)
 		entries := 0
 		for _, h := range narrow.hosts {
@@ -391,7 +402,8 @@ func TestAPartIsRoundedAsMoneyIs(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		number := func(name string) int64 {
-			return rapid.OneOf(rapid.Int64Range(-3, 20), rapid.Int64Range(math.MaxInt64-20, math.MaxInt64), rapid.Int64()).Draw(t, name)
+			return rapid.OneOf(rapid.Int64Range(-3, 20), rapid.Int64Range(math.MaxInt64-20, math.MaxInt64), rapid.Int64()).
+				Draw(t, name)
 		}
 		amount, of, in := number("amount"), number("of"), number("in")
 		want := int64(quantity.Money(amount).Prorated(quantity.Fraction{Of: of, In: in}))
@@ -407,10 +419,16 @@ func FuzzBookTakesAnyTimes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, from, to, hold, until, cost int64) {
 		b := New()
 		b.most = 1000
-		b.Present(predictor.HostHeld{Host: "h", From: time.Unix(0, from), At: time.Unix(0, to), PricePerHour: quantity.Money(cost)})
+		b.Present(predictor.HostHeld{
+			Host: "h", From: time.Unix(0, from), At: time.Unix(0, to),
+			PricePerHour: quantity.Money(cost),
+		})
 		a, z := Nanoseconds(time.Unix(0, hold)), Nanoseconds(time.Unix(0, until))
 		z = min(max(a, z), a+int64(366*24*time.Hour)) // what the ledger lets through
-		s := Span{Owner: prep, Venue: predictor.Pool, Host: "h", From: a, To: z, Counted: z, Sums: Sums{Attempts: 1, Pool: quantity.Money(max(0, cost/2))}}
+		s := Span{
+			Owner: prep, Venue: predictor.Pool, Host: "h", From: a, To: z, Counted: z,
+			Sums: Sums{Attempts: 1, Pool: quantity.Money(max(0, cost/2))},
+		}
 		b.Hold(s)
 		for of, sums := range spent(b, 0, math.MaxInt64) {
 			if sums.Pool < 0 || sums.Idle < 0 || sums.Held < 0 {
@@ -423,7 +441,10 @@ func FuzzBookTakesAnyTimes(f *testing.F) {
 func ExampleSpan_Within() {
 	const cent = quantity.USD / 100
 	s := holding(prep, "h", 0, time.Hour, cent)
-	for _, part := range []Sums{s.Within(nanos(0), nanos(20*time.Minute)), s.Within(nanos(20*time.Minute), nanos(2*time.Hour))} {
+	for _, part := range []Sums{
+		s.Within(nanos(0), nanos(20*time.Minute)),
+		s.Within(nanos(20*time.Minute), nanos(2*time.Hour)),
+	} {
 		fmt.Printf("held for %s for $%s; %d attempts ended\n", part.Held, part.Pool.Decimal(), part.Attempts)
 	}
 	// Output:

@@ -96,7 +96,8 @@ func (s *Store) Fail(err error) {
 	s.failure = err
 }
 
-// Skip ends a test that needs something this machine lacks, or fails it where the environment variable SPILLWAY_TEST_REQUIRE names what.
+// Skip ends a test that needs something this machine lacks, or fails it where the environment variable
+// SPILLWAY_TEST_REQUIRE names what.
 func Skip(tb testing.TB, what string, err error) {
 	tb.Helper()
 	if slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), what) {

@@ -84,12 +84,13 @@ func unchanged(file *os.File, e entry) error {
 	return nil
 }
 
-// Unpack puts the files of a packed directory into dir, which it makes where needed. Files that are there already are replaced and
-// directories joined. Nothing is written outside dir, whatever the archive says and whatever links dir has, and never more than the
-// archive is long. An archive that Pack would not write is refused with ErrFormat, or with ErrLeaves. After an error dir may hold a part of the files.
+// Unpack puts the files of a packed directory into dir, which it makes where needed. Files that are there already are
+// replaced and directories joined. Nothing is written outside dir, whatever the archive says and whatever links dir
+// has, and never more than the archive is long. An archive that Pack would not write is refused with ErrFormat, or with
+// ErrLeaves. After an error dir may hold a part of the files.
 //
-// Links on the way to dir are followed: where other users may have planted some, open the directory with package safefile,
-// and use [UnpackInto].
+// Links on the way to dir are followed: where other users may have planted some, open the directory with package
+// safefile, and use [UnpackInto].
 func Unpack(ctx context.Context, store activities.Store, ref activities.Ref, dir string) error {
 	err := os.MkdirAll(dir, directory)
 	if err != nil {
@@ -205,7 +206,8 @@ func (u *unpacker) check(header *tar.Header) error {
 		return refuse("is a sparse file, which can be larger than its archive")
 	case u.kinds[name] != 0:
 		return refuse("is there twice")
-	case header.Typeflag == tar.TypeSymlink && (path.IsAbs(header.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), header.Linkname))):
+	case header.Typeflag == tar.TypeSymlink && (path.IsAbs(header.Linkname) ||
+		!filepath.IsLocal(path.Join(path.Dir(name), header.Linkname))):
 		return refuse(fmt.Sprintf("is a link out of the directory, to %q", header.Linkname))
 	}
 	for parent := path.Dir(name); parent != "."; parent = path.Dir(parent) {

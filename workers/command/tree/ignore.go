@@ -16,8 +16,8 @@ import (
 // IgnoreFile is the name of the file at the top of a directory that says what is left out of it.
 const IgnoreFile = ".spillwayignore"
 
-// usual is what is left out of every directory of code: version control, environments and caches that belong to one machine. An
-// IgnoreFile can take a line back with "!".
+// usual is what is left out of every directory of code: version control, environments and caches that belong to one
+// machine. An IgnoreFile can take a line back with "!".
 const usual = `.git
 .hg
 .svn
@@ -39,7 +39,8 @@ node_modules/
 //	name             files and directories of this name at any depth
 //	/name, a/name    only there: a slash at the start or in the middle counts from the top
 //	name/            only directories
-//	*.pyc            "*" is any number of characters but no slash, "?" is one, "[a-z]" one of these, "[!a-z]" none of these
+//	*.pyc            "*" is any number of characters but no slash, "?" is one, "[a-z]" one of these, "[!a-z]" none of
+//	                 these
 //	**/logs, a/**/b  "**" is any number of directories; "a/**" is everything below a
 //	!keep.pyc        takes back what an earlier line left out, but not what is in a directory that was left out
 //
@@ -55,8 +56,8 @@ type rule struct {
 	keep     bool
 }
 
-// ReadIgnore returns what to leave out of the directory dir of code: version control, Python and Node environments and caches, and what
-// its IgnoreFile says where it has one. A line that cannot be understood is an error that names it.
+// ReadIgnore returns what to leave out of the directory dir of code: version control, Python and Node environments and
+// caches, and what its IgnoreFile says where it has one. A line that cannot be understood is an error that names it.
 func ReadIgnore(dir string) (*Ignore, error) {
 	ignore, err := ParseIgnore(strings.NewReader(usual))
 	if err != nil {
@@ -129,8 +130,8 @@ func parseRule(line string) (parsed rule, found bool, err error) {
 	return parsed, true, nil
 }
 
-// Match reports whether the file with this name, relative to the top and with slashes, is left out. What is in a directory that is left
-// out is not asked for.
+// Match reports whether the file with this name, relative to the top and with slashes, is left out. What is in a
+// directory that is left out is not asked for.
 func (i *Ignore) Match(name string, dir bool) bool {
 	if i == nil {
 		return false
@@ -144,8 +145,8 @@ func (i *Ignore) Match(name string, dir bool) bool {
 	return false
 }
 
-// matches compares names with patterns one by one; after a "**" it tries the next place for the rest until one fits. Only the last "**"
-// need be tried again: an earlier one that takes more leaves less for it.
+// matches compares names with patterns one by one; after a "**" it tries the next place for the rest until one fits.
+// Only the last "**" need be tried again: an earlier one that takes more leaves less for it.
 func matches(patterns, names []string) bool {
 	p, n := 0, 0
 	star, from := -1, 0

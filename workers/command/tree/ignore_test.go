@@ -61,7 +61,8 @@ func TestRulesLeaveFilesOut(t *testing.T) {
 func TestARuleThatCannotBeUnderstoodIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, rules := range []string{"a\n[", "a\n/", "a\n!", "a\n" + strings.Repeat("x", 1<<20)} {
-		if _, err := tree.ParseIgnore(strings.NewReader(rules)); err == nil || !strings.Contains(err.Error(), "line 2") && !strings.Contains(err.Error(), "too long") {
+		if _, err := tree.ParseIgnore(strings.NewReader(rules)); err == nil ||
+			!strings.Contains(err.Error(), "line 2") && !strings.Contains(err.Error(), "too long") {
 			t.Errorf("rules %.20q: got %v, want an error that names line 2", rules, err)
 		}
 	}
@@ -70,7 +71,8 @@ func TestARuleThatCannotBeUnderstoodIsNamed(t *testing.T) {
 func TestCachesAreLeftOutUnlessTakenBack(t *testing.T) {
 	t.Parallel()
 	dir := plant(t, map[string]string{
-		".git/HEAD": "x", "a/__pycache__/m.pyc": "x", ".venv/bin/python": "x", "venv/x": "x", "a/node_modules/x/y": "x", "m.pyc": "x", "train.py": "x",
+		".git/HEAD": "x", "a/__pycache__/m.pyc": "x", ".venv/bin/python": "x", "venv/x": "x", "a/node_modules/x/y": "x",
+		"m.pyc": "x", "train.py": "x",
 		"data/huge": "x", tree.IgnoreFile: "data/\n!venv/\n",
 	})
 	ignore, err := tree.ReadIgnore(dir)
@@ -103,11 +105,14 @@ func TestRulesMeanWhatTheyMeanToGit(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		segment := rapid.SampledFrom([]string{"a", "b", "ab", "*", "a*", "?", "[ab]", "[!a]", "**", "*b"})
 		line := rapid.Custom(func(r *rapid.T) string {
-			return rapid.SampledFrom([]string{"", "", "!"}).Draw(r, "negation") + rapid.SampledFrom([]string{"", "/"}).Draw(r, "anchor") +
-				strings.Join(rapid.SliceOfN(segment, 1, 3).Draw(r, "segments"), "/") + rapid.SampledFrom([]string{"", "/"}).Draw(r, "end")
+			return rapid.SampledFrom([]string{"", "", "!"}).Draw(r, "negation") +
+				rapid.SampledFrom([]string{"", "/"}).Draw(r, "anchor") +
+				strings.Join(rapid.SliceOfN(segment, 1, 3).Draw(r, "segments"), "/") +
+				rapid.SampledFrom([]string{"", "/"}).Draw(r, "end")
 		})
 		rules := strings.Join(rapid.SliceOfN(line, 1, 4).Draw(r, "rules"), "\n") + "\n"
-		paths := rapid.SliceOfNDistinct(rapid.StringMatching(`(a|b|ab)(/(a|b|ab)){0,3}`), 1, 5, rapid.ID[string]).Draw(r, "files")
+		paths := rapid.SliceOfNDistinct(rapid.StringMatching(`(a|b|ab)(/(a|b|ab)){0,3}`), 1, 5, rapid.ID[string]).
+			Draw(r, "files")
 		dir := t.TempDir()
 		var files []string
 		for _, name := range paths { // "a" and "a/b" cannot both be files
@@ -142,9 +147,13 @@ func left(ignore *tree.Ignore, name string) bool {
 // gitIgnored asks git which files it ignores.
 func gitIgnored(t *testing.T, git, dir, rules string, files []string) map[string]bool {
 	t.Helper()
-	for name, content := range map[string]string{".gitignore": rules, ".git/HEAD": "ref: refs/heads/main\n", ".git/objects/x": "", ".git/refs/x": ""} {
+	for name, content := range map[string]string{
+		".gitignore": rules, ".git/HEAD": "ref: refs/heads/main\n",
+		".git/objects/x": "", ".git/refs/x": "",
+	} {
 		file := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(content), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(content), 0o600)); err !=
+			nil {
 			t.Fatal(err)
 		}
 	}

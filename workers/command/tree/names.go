@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// FS is a directory for the functions of io/fs with the names that the system has, of whatever bytes they are: [os.Root.FS] refuses what is
-// not UTF-8, and programs write such names.
+// FS is a directory for the functions of io/fs with the names that the system has, of whatever bytes they are:
+// [os.Root.FS] refuses what is not UTF-8, and programs write such names.
 func FS(root *os.Root) fs.FS { return anyNames{root} }
 
 type anyNames struct{ root *os.Root }

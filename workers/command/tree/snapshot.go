@@ -14,14 +14,16 @@ import (
 )
 
 const (
-	// maxHashed is the largest file whose content a Snapshot remembers: a scan reads a tree of code, but no data sets and no models.
+	// maxHashed is the largest file whose content a Snapshot remembers: a scan reads a tree of code, but no data sets and
+	// no models.
 	maxHashed = quantity.MiB
-	// coarse is a step of the coarsest clock that file systems have (FAT). A file that was written so shortly before the snapshot may
-	// have been written again without a new time.
+	// coarse is a step of the coarsest clock that file systems have (FAT). A file that was written so shortly before the
+	// snapshot may have been written again without a new time.
 	coarse = 2 * time.Second
 )
 
-// Snapshot remembers the files of a directory at one time. The zero value remembers no file, so that all count as made since.
+// Snapshot remembers the files of a directory at one time. The zero value remembers no file, so that all count as made
+// since.
 type Snapshot struct {
 	ignore *Ignore
 	at     time.Time
@@ -54,9 +56,10 @@ func Take(ctx context.Context, dir string, ignore *Ignore) (Snapshot, error) {
 	return snapshot, nil
 }
 
-// Changed returns the names of the files and symbolic links in dir that were made or changed since before, sorted, without those that
-// before ignored. Size and time tell; where the time is no proof, the content of files up to 1 MiB does: a file that was touched, or
-// written again with the same bytes, is not changed. Links out of the directory are left out, as they cannot be packed.
+// Changed returns the names of the files and symbolic links in dir that were made or changed since before, sorted,
+// without those that before ignored. Size and time tell; where the time is no proof, the content of files up to 1 MiB
+// does: a file that was touched, or written again with the same bytes, is not changed. Links out of the directory are
+// left out, as they cannot be packed.
 func Changed(ctx context.Context, before Snapshot, dir string) ([]string, error) {
 	var changed []string
 	err := scan(ctx, dir, before.ignore, func(root *os.Root, e entry) error {
@@ -89,7 +92,8 @@ func (s Snapshot) same(root *os.Root, e entry) (bool, error) {
 	return now == was.digest, err
 }
 
-// scan calls visit for each file and symbolic link that can be packed, by name. A file that goes meanwhile is passed over.
+// scan calls visit for each file and symbolic link that can be packed, by name. A file that goes meanwhile is passed
+// over.
 func scan(ctx context.Context, dir string, ignore *Ignore, visit func(*os.Root, entry) error) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

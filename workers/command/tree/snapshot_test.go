@@ -17,7 +17,8 @@ func TestFilesThatWereMadeOrChangedAreFound(t *testing.T) {
 	large := strings.Repeat("x", 2<<20)
 	dir := plant(t, map[string]string{
 		"same": "1", "touched": "1", "rewritten/the same": "1", "same size": "1", "same size and time": "1", "larger": "1",
-		"deleted": "1", "large": large, "large touched": large, "link": "-> same", "other link": "-> same", "made executable": "1",
+		"deleted": "1", "large": large, "large touched": large, "link": "-> same", "other link": "-> same",
+		"made executable": "1",
 	})
 	ignore, err := tree.ParseIgnore(strings.NewReader("*.log\n"))
 	if err != nil {
@@ -63,7 +64,10 @@ func TestFilesThatWereMadeOrChangedAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"large touched", "larger", "made executable", "new", "new directory/x", "other link", "same size", "same size and time"}
+	want := []string{
+		"large touched", "larger", "made executable", "new", "new directory/x", "other link", "same size",
+		"same size and time",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}

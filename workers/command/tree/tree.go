@@ -1,8 +1,9 @@
 // Package tree keeps a directory as one artifact whose digest depends on the files alone.
 //
-// The artifact is a tar archive, sorted by name. It holds names, contents, whether a file may be executed, and symbolic links that stay
-// within the directory. It does not hold times, owners and other permissions, which differ between machines; nor sockets, named pipes
-// and devices, which have no content. It is not compressed: the digest of compressed bytes changes with the version of the compressor.
+// The artifact is a tar archive, sorted by name. It holds names, contents, whether a file may be executed, and symbolic
+// links that stay within the directory. It does not hold times, owners and other permissions, which differ between
+// machines; nor sockets, named pipes and devices, which have no content. It is not compressed: the digest of compressed
+// bytes changes with the version of the compressor.
 package tree
 
 import (
@@ -26,7 +27,8 @@ import (
 )
 
 const (
-	// DefaultMaxBytes bounds the content of a packed directory where Options say nothing: code is smaller, data goes another way.
+	// DefaultMaxBytes bounds the content of a packed directory where Options say nothing: code is smaller, data goes
+	// another way.
 	DefaultMaxBytes = 512 * quantity.MiB
 	// Unlimited is an Options.MaxBytes that refuses nothing.
 	Unlimited quantity.Bytes = math.MaxInt64
@@ -46,8 +48,8 @@ var (
 type Options struct {
 	// Ignore leaves files out; nil leaves out none.
 	Ignore *Ignore
-	// Only names the files and directories to pack, with slashes, relative to the directory; a directory is taken with all that is
-	// below it. Nil packs all.
+	// Only names the files and directories to pack, with slashes, relative to the directory; a directory is taken with all
+	// that is below it. Nil packs all.
 	Only []string
 	// MaxBytes bounds the sum of the files' sizes; 0 means DefaultMaxBytes.
 	MaxBytes quantity.Bytes
@@ -57,8 +59,8 @@ type Options struct {
 type SizeError struct {
 	Dir          string
 	Total, Limit quantity.Bytes
-	// Largest are the files or directories that hold most, at most three, the largest first. A directory most of whose bytes are
-	// in one entry is named by that entry.
+	// Largest are the files or directories that hold most, at most three, the largest first. A directory most of whose
+	// bytes are in one entry is named by that entry.
 	Largest []Share
 }
 
@@ -74,12 +76,14 @@ func (e *SizeError) Error() string {
 	for i, share := range e.Largest {
 		shares[i] = fmt.Sprintf("%s %s", share.Path, share.Bytes)
 	}
-	return fmt.Sprintf("pack %s: it holds %s and the limit is %s (largest: %s); name what is not needed in %s, or run the command in place",
+	return fmt.Sprintf("pack %s: it holds %s and the limit is %s (largest: %s); name what is not needed in %s, or run "+
+		"the command in place",
 		e.Dir, e.Total, e.Limit, strings.Join(shares, ", "), IgnoreFile)
 }
 
-// Pack stores what opts select of the directory dir. Files that are deleted meanwhile are left out or an error; a file that is written
-// meanwhile is an error that wraps ErrChanged. A directory that is too large is a *SizeError, and nothing is stored then.
+// Pack stores what opts select of the directory dir. Files that are deleted meanwhile are left out or an error; a file
+// that is written meanwhile is an error that wraps ErrChanged. A directory that is too large is a *SizeError, and
+// nothing is stored then.
 func Pack(ctx context.Context, store activities.Store, dir string, opts Options) (activities.Ref, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -225,8 +229,8 @@ func inspect(root *os.Root, name string, d fs.DirEntry) (e entry, found bool, er
 	return e, err == nil, err
 }
 
-// relative returns the target of the link name as one that counts from the link, where it is the absolute path of something in dir: programs
-// that make links use absolute paths more often than they should.
+// relative returns the target of the link name as one that counts from the link, where it is the absolute path of
+// something in dir: programs that make links use absolute paths more often than they should.
 func relative(dir, name, target string) string {
 	if !filepath.IsAbs(target) {
 		return target
@@ -242,8 +246,8 @@ func relative(dir, name, target string) string {
 	return filepath.ToSlash(from)
 }
 
-// stays refuses a symbolic link that leads out of the tree. The file system is asked, as links along the way bend what ".." means;
-// where nothing is at the end of the link, its words must do.
+// stays refuses a symbolic link that leads out of the tree. The file system is asked, as links along the way bend what
+// ".." means; where nothing is at the end of the link, its words must do.
 func stays(root *os.Root, name, target string) error {
 	end := path.Join(path.Dir(name), target)
 	if !path.IsAbs(target) && filepath.IsLocal(end) {
@@ -253,7 +257,8 @@ func stays(root *os.Root, name, target string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("symbolic link %s to %q %w; replace it by what it points to, or name it in %s", name, target, ErrLeaves, IgnoreFile)
+	return fmt.Errorf("symbolic link %s to %q %w; replace it by what it points to, or name it in %s", name, target,
+		ErrLeaves, IgnoreFile)
 }
 
 func sum(entries []entry) (total quantity.Bytes) {

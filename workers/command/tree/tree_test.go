@@ -25,8 +25,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/command/tree"
 )
 
-// plant makes files in a new directory: names with content; a name that ends with "/" is a directory, content that begins with "-> " a
-// link, and content that begins with "#!" makes the file executable.
+// plant makes files in a new directory: names with content; a name that ends with "/" is a directory, content that
+// begins with "-> " a link, and content that begins with "#!" makes the file executable.
 func plant(tb testing.TB, files map[string]string) string {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -174,7 +174,8 @@ func TestTheDigestDependsOnTheFilesAlone(t *testing.T) {
 func TestAnyTreeSurvivesPacking(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
-		want := rapid.MapOfN(rapid.StringMatching(`[a-c]/[a-cé]{1,3}|[d-f]{1,2}`), rapid.StringN(0, 2000, -1), 0, 8).Draw(r, "files")
+		want := rapid.MapOfN(rapid.StringMatching(`[a-c]/[a-cé]{1,3}|[d-f]{1,2}`), rapid.StringN(0, 2000, -1), 0, 8).
+			Draw(r, "files")
 		for name := range want {
 			if strings.HasPrefix(want[name], "-> ") {
 				want[name] = ""
@@ -210,7 +211,8 @@ func TestOnlyWhatIsNamedIsPacked(t *testing.T) {
 			t.Errorf("Only %q: got no error, want one", only)
 		}
 	}
-	if _, err := tree.Pack(t.Context(), store, source, tree.Options{Only: []string{"missing"}}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := tree.Pack(t.Context(), store, source, tree.Options{Only: []string{"missing"}}); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Errorf("Only a missing file: got %v, want fs.ErrNotExist", err)
 	}
 }
@@ -224,7 +226,10 @@ func TestALinkOutOfTheTreeIsRefused(t *testing.T) {
 		{"absolute", map[string]string{"link": "-> /etc/hostname"}},
 		{"up", map[string]string{"link": "-> ../x"}},
 		{"up from below", map[string]string{"a/link": "-> ../../x"}},
-		{"up, through a link that makes the way shorter", map[string]string{"z/": "", "x/y/d": "-> ../../z", "x/y/link": "-> d/../../q"}},
+		{
+			"up, through a link that makes the way shorter",
+			map[string]string{"z/": "", "x/y/d": "-> ../../z", "x/y/link": "-> d/../../q"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -265,7 +270,8 @@ func TestATreeThatIsTooLargeIsRefusedWithWhatIsLarge(t *testing.T) {
 	store := commandtest.NewStore()
 	dir := plant(t, map[string]string{
 		"src/project/data/big.bin": strings.Repeat("x", 5000), "src/main.py": "12345",
-		"cache/1": strings.Repeat("x", 1000), "cache/2": strings.Repeat("x", 1000), "model": strings.Repeat("x", 500), "small": "x",
+		"cache/1": strings.Repeat("x", 1000), "cache/2": strings.Repeat("x", 1000), "model": strings.Repeat("x", 500),
+		"small": "x",
 	})
 	_, err := tree.Pack(t.Context(), store, dir, tree.Options{MaxBytes: 7000})
 	var size *tree.SizeError
@@ -306,10 +312,12 @@ func (s slowStore) Put(ctx context.Context, r io.Reader) (activities.Ref, error)
 func TestAFileThatIsWrittenWhileItIsPackedIsAnError(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(string) error{
-		"it grows":             func(file string) error { return os.WriteFile(file, make([]byte, 2<<20), 0o600) },
-		"it shrinks":           func(file string) error { return os.Truncate(file, 10) },
-		"it becomes a pipe":    func(file string) error { return errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)) },
-		"it has other content": func(file string) error { return os.WriteFile(file, bytes.Repeat([]byte("y"), 1<<20), 0o600) },
+		"it grows":          func(file string) error { return os.WriteFile(file, make([]byte, 2<<20), 0o600) },
+		"it shrinks":        func(file string) error { return os.Truncate(file, 10) },
+		"it becomes a pipe": func(file string) error { return errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)) },
+		"it has other content": func(file string) error {
+			return os.WriteFile(file, bytes.Repeat([]byte("y"), 1<<20), 0o600)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -379,23 +387,28 @@ func hostile(tb testing.TB) map[string][]byte {
 		return tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target}
 	}
 	return map[string][]byte{
-		"an absolute name":             archive(tb, file("/outside")),
-		"a name with dots":             archive(tb, file("../outside")),
-		"a name with dots within":      archive(tb, file("a/../../outside")),
-		"a name that is not clean":     archive(tb, file("a//b")),
-		"the directory itself":         archive(tb, file(".")),
-		"a link out":                   archive(tb, link("l", "../outside")),
-		"an absolute link":             archive(tb, link("l", "/tmp")),
-		"a file through its own link":  archive(tb, link("l", "a"), file("l/outside")),
-		"a file through a deeper link": archive(tb, tar.Header{Typeflag: tar.TypeDir, Name: "z/"}, link("x/y/d", "../../z"), link("x/y/e", "d/../../outside")),
-		"a file below a file":          archive(tb, file("a"), file("a/b")),
-		"a name twice":                 archive(tb, file("a"), file("a")),
-		"a directory and a file":       archive(tb, tar.Header{Typeflag: tar.TypeDir, Name: "a/"}, file("a")),
-		"a hard link":                  archive(tb, tar.Header{Typeflag: tar.TypeLink, Name: "a", Linkname: "../outside"}),
-		"a device":                     archive(tb, tar.Header{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3}),
-		"a pipe":                       archive(tb, tar.Header{Typeflag: tar.TypeFifo, Name: "pipe"}),
-		"no archive":                   []byte(strings.Repeat("no archive ", 100)),
-		"half an archive":              archive(tb, file("a"), tar.Header{Typeflag: tar.TypeReg, Name: "b", Size: 2000})[:2048],
+		"an absolute name":            archive(tb, file("/outside")),
+		"a name with dots":            archive(tb, file("../outside")),
+		"a name with dots within":     archive(tb, file("a/../../outside")),
+		"a name that is not clean":    archive(tb, file("a//b")),
+		"the directory itself":        archive(tb, file(".")),
+		"a link out":                  archive(tb, link("l", "../outside")),
+		"an absolute link":            archive(tb, link("l", "/tmp")),
+		"a file through its own link": archive(tb, link("l", "a"), file("l/outside")),
+		"a file through a deeper link": archive(tb, tar.Header{Typeflag: tar.TypeDir, Name: "z/"}, link("x/y/d", "../../z"),
+			link("x/y/e", "d/../../outside")),
+		"a file below a file":    archive(tb, file("a"), file("a/b")),
+		"a name twice":           archive(tb, file("a"), file("a")),
+		"a directory and a file": archive(tb, tar.Header{Typeflag: tar.TypeDir, Name: "a/"}, file("a")),
+		"a hard link":            archive(tb, tar.Header{Typeflag: tar.TypeLink, Name: "a", Linkname: "../outside"}),
+		"a device": archive(tb, tar.Header{
+			Typeflag: tar.TypeChar, Name: "null", Devmajor: 1,
+			Devminor: 3,
+		}),
+		"a pipe":     archive(tb, tar.Header{Typeflag: tar.TypeFifo, Name: "pipe"}),
+		"no archive": []byte(strings.Repeat("no archive ", 100)),
+		"half an archive": archive(tb, file("a"),
+			tar.Header{Typeflag: tar.TypeReg, Name: "b", Size: 2000})[:2048],
 	}
 }
 
@@ -465,13 +478,17 @@ func TestAMissingOrDamagedArchiveIsAnErrorThatSaysSo(t *testing.T) {
 	}
 }
 
-// FuzzUnpack gives it any bytes: nothing is written outside, and what was unpacked can be packed, to what unpacks to the same.
+// FuzzUnpack gives it any bytes: nothing is written outside, and what was unpacked can be packed, to what unpacks to
+// the same.
 func FuzzUnpack(f *testing.F) {
 	for _, data := range hostile(f) {
 		f.Add(data)
 	}
 	seeds := commandtest.NewStore()
-	ref := pack(f, seeds, plant(f, map[string]string{"a/b": "x", "l": "-> a/b", "run": "#!/bin/sh", "latin-\xe9/\xff": "x"}), tree.Options{})
+	ref := pack(f, seeds, plant(f, map[string]string{
+		"a/b": "x", "l": "-> a/b", "run": "#!/bin/sh",
+		"latin-\xe9/\xff": "x",
+	}), tree.Options{})
 	good, err := activities.ReadAll(f.Context(), seeds, ref.Digest)
 	if err != nil {
 		f.Fatal(err)

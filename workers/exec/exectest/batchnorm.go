@@ -8,8 +8,9 @@ const (
 	normMomentum = 0.1
 )
 
-// batchNorm scales every column to mean 0 and variance 1 over the micro-batch, and keeps running statistics for later use:
-// running = 0.9 running + 0.1 statistic, with the variance over n-1 (S. Ioffe, C. Szegedy, https://arxiv.org/abs/1502.03167, and torch.nn.BatchNorm1d).
+// batchNorm scales every column to mean 0 and variance 1 over the micro-batch, and keeps running statistics for later
+// use: running = 0.9 running + 0.1 statistic, with the variance over n-1 (S. Ioffe, C. Szegedy,
+// https://arxiv.org/abs/1502.03167, and torch.nn.BatchNorm1d).
 type batchNorm struct{ columns int }
 
 func (b batchNorm) declare() []declaration {

@@ -105,12 +105,14 @@ func (f *fixture) checkUsage(t *testing.T, l *loaded) {
 		slots = 2
 	}
 	if wantParameters <= 0 || wantOptimizer < slots*wantParameters {
-		t.Errorf("unsplit: %v of parameters and %v of the optimizer's state; want %d times as much", wantParameters, wantOptimizer, slots)
+		t.Errorf("unsplit: %v of parameters and %v of the optimizer's state; want %d times as much", wantParameters,
+			wantOptimizer, slots)
 	}
 	// Steps may be counted once for each parameter or once for each part.
 	parameters, optimizer := held(l)
 	if parameters != wantParameters || optimizer < slots*parameters {
-		t.Errorf("%v of parameters and %v of the optimizer's state in all parts; want %v and %v", parameters, optimizer, wantParameters, wantOptimizer)
+		t.Errorf("%v of parameters and %v of the optimizer's state in all parts; want %v and %v", parameters, optimizer,
+			wantParameters, wantOptimizer)
 	}
 }
 
@@ -135,8 +137,9 @@ func (*fixture) checkCancel(t *testing.T, l *loaded) {
 	}
 }
 
-// plain is an optimizer whose steps are as large as gradients. Adam's are not: it divides gradients by their size, so one that is nothing but
-// rounding moves a parameter as far as any other, and rounding differs where gradients are added up in another order.
+// plain is an optimizer whose steps are as large as gradients. Adam's are not: it divides gradients by their size, so
+// one that is nothing but rounding moves a parameter as far as any other, and rounding differs where gradients are
+// added up in another order.
 func plain() exec.Optimizer { return exec.Optimizer{Kind: exec.Momentum, LearningRate: 0.02} }
 
 func (f *fixture) checkFullBatch(t *testing.T) {
@@ -230,7 +233,8 @@ func distance(a, b map[string][]float64) float64 {
 	return math.Sqrt(total)
 }
 
-// checkNormalization checks statistics of micro-batches: they are those of the samples that pass together, and are counted once.
+// checkNormalization checks statistics of micro-batches: they are those of the samples that pass together, and are
+// counted once.
 func (f *fixture) checkNormalization(t *testing.T) {
 	t.Helper()
 	f.base.restore(t, f.initial)

@@ -22,7 +22,8 @@ type pass struct {
 // weights are what a layer has learnt, by the names that it declares.
 type weights map[string]*parameter
 
-// layer is one operation. Forward returns its output and what it keeps; backward adds the gradients of the weights up and returns the cotangents of the inputs.
+// layer is one operation. Forward returns its output and what it keeps; backward adds the gradients of the weights up
+// and returns the cotangents of the inputs.
 type layer interface {
 	declare() []declaration
 	forward(p *pass, w weights, in []*matrix) (out *matrix, kept *matrix)
@@ -58,7 +59,10 @@ type dense struct{ in, out int }
 
 func (d dense) declare() []declaration {
 	spread := 1 / math.Sqrt(float64(d.in))
-	return []declaration{{name: "weight", shape: []int{d.in, d.out}, spread: spread}, {name: "bias", shape: []int{d.out}, spread: spread}}
+	return []declaration{
+		{name: "weight", shape: []int{d.in, d.out}, spread: spread},
+		{name: "bias", shape: []int{d.out}, spread: spread},
+	}
 }
 
 func (d dense) forward(_ *pass, w weights, in []*matrix) (out, kept *matrix) {

@@ -26,7 +26,8 @@ type operation struct {
 // model is a list of operations, each after those that it reads. The last one is the loss.
 type model []operation
 
-// newModel returns a model by name. In "mlp" the first hidden layer is also read at the end, so that a tensor crosses several cuts.
+// newModel returns a model by name. In "mlp" the first hidden layer is also read at the end, so that a tensor crosses
+// several cuts.
 func newModel(name string) (model, error) {
 	switch name {
 	case "mlp":
@@ -135,7 +136,8 @@ func newDataset(samples int) dataset {
 	return d
 }
 
-// batch returns the samples of a step: each epoch is a permutation of its own, and the last incomplete batch is left out.
+// batch returns the samples of a step: each epoch is a permutation of its own, and the last incomplete batch is left
+// out.
 func (d dataset) batch(seed uint64, step int64, size int) (*matrix, []int) {
 	steps := int64(d.inputs.rows / size)
 	order := rand.New(rand.NewPCG(seed, key("epoch", step/steps))).Perm(d.inputs.rows)

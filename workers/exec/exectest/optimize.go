@@ -6,7 +6,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/exec"
 )
 
-// update applies a gradient as torch.optim does (https://pytorch.org/docs/stable/optim.html). o has no zeros in place of defaults.
+// update applies a gradient as torch.optim does (https://pytorch.org/docs/stable/optim.html). o has no zeros in place
+// of defaults.
 func (p *parameter) update(o exec.Optimizer, scale float64) {
 	decay := o.WeightDecay
 	if o.Kind == exec.AdamW {

@@ -8,7 +8,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/exec"
 )
 
-// optimizers are those whose updates are compared with formulas; that of plain gradient descent is seen by its clipped steps.
+// optimizers are those whose updates are compared with formulas; that of plain gradient descent is seen by its clipped
+// steps.
 func optimizers() []exec.Optimizer {
 	return []exec.Optimizer{
 		{Kind: exec.Momentum, LearningRate: 0.02, Momentum: 0.8, WeightDecay: 0.01},
@@ -17,7 +18,8 @@ func optimizers() []exec.Optimizer {
 	}
 }
 
-// checkOptimizer compares a split with the unsplit model, and the exported states before and after a step with the formula.
+// checkOptimizer compares a split with the unsplit model, and the exported states before and after a step with the
+// formula.
 func (f *fixture) checkOptimizer(t *testing.T, o exec.Optimizer) {
 	t.Helper()
 	const few = 10
@@ -67,7 +69,8 @@ func (f *fixture) checkOptimizer(t *testing.T, o exec.Optimizer) {
 				decayed *= 1 - o.LearningRate*o.WeightDecay
 			}
 			mean, square := m1[i]/(1-math.Pow(o.Beta1, few+1)), v1[i]/(1-math.Pow(o.Beta2, few+1))
-			compared += agree(t, path, after[path][i], decayed-o.LearningRate*mean/(math.Sqrt(square)+o.Epsilon), x, o.LearningRate)
+			compared += agree(t, path, after[path][i], decayed-o.LearningRate*mean/(math.Sqrt(square)+o.Epsilon), x,
+				o.LearningRate)
 		}
 	}
 	t.Logf("%d numbers agree with the formula", compared)
@@ -76,7 +79,8 @@ func (f *fixture) checkOptimizer(t *testing.T, o exec.Optimizer) {
 	}
 }
 
-// agree fails where an updated number is not what the formula says, up to the rounding of 32-bit numbers of this size and a thousandth of the step.
+// agree fails where an updated number is not what the formula says, up to the rounding of 32-bit numbers of this size
+// and a thousandth of the step.
 func agree(t *testing.T, what string, got, want, size, step float64) int {
 	t.Helper()
 	if !(math.Abs(got-want) <= 4e-7*math.Abs(size)+1e-3*math.Abs(step)) {

@@ -1,5 +1,5 @@
-// Package exectest has the conformance suite of executors and a reference executor that is slow and obvious: plain Go, 64-bit numbers, gradients written
-// by hand.
+// Package exectest has the conformance suite of executors and a reference executor that is slow and obvious: plain Go,
+// 64-bit numbers, gradients written by hand.
 package exectest
 
 import (
@@ -62,7 +62,10 @@ func (r *reference) Probe(ctx context.Context, o exec.ProbeOptions) (exec.Probe,
 	if err := checkDevice(o.Device); err != nil {
 		return exec.Probe{}, err
 	}
-	p := exec.Probe{Samples: o.Samples, Model: r.model.digest(), Dataset: r.Samples, Graph: graph.Graph{Name: r.Options.Model}}
+	p := exec.Probe{
+		Samples: o.Samples, Model: r.model.digest(), Dataset: r.Samples,
+		Graph: graph.Graph{Name: r.Options.Model},
+	}
 	s := newStage(r, 0, exec.Layout{Parts: []exec.Part{{InFlight: 1}}, MicroBatches: 1}, r.model)
 	inputs, targets := r.data.batch(0, 0, o.Samples)
 	costs := make([]graph.Cost, len(r.model))
@@ -71,7 +74,10 @@ func (r *reference) Probe(ctx context.Context, o exec.ProbeOptions) (exec.Probe,
 		if ctx.Err() != nil {
 			return exec.Probe{}, context.Cause(ctx)
 		}
-		f := &flight{pass: &pass{inputs: inputs, targets: targets, share: 1}, values: map[string]*matrix{}, kept: map[string]*matrix{}}
+		f := &flight{
+			pass: &pass{inputs: inputs, targets: targets, share: 1}, values: map[string]*matrix{},
+			kept: map[string]*matrix{},
+		}
 		var forward, backward graph.Seconds
 		for i, op := range r.model {
 			spent := measure(func() { s.apply(f, op) })
@@ -155,13 +161,15 @@ func (r *reference) Load(_ context.Context, layout exec.Layout) (exec.Pipeline, 
 	return p, nil
 }
 
-// divide returns the operations of every part, in the model's order, and refuses a layout that is no split of the model.
+// divide returns the operations of every part, in the model's order, and refuses a layout that is no split of the
+// model.
 func (r *reference) divide(layout exec.Layout) ([]model, error) {
 	switch {
 	case layout.Precision != "" && layout.Precision != exec.Float32:
 		return nil, fmt.Errorf("precision %q; the reference computes more exactly than %q", layout.Precision, exec.Float32)
 	case layout.MicroBatches < 1 || layout.Batch < layout.MicroBatches || layout.Batch > r.Samples:
-		return nil, fmt.Errorf("a batch of %d in %d micro-batches; the data has %d samples", layout.Batch, layout.MicroBatches, r.Samples)
+		return nil, fmt.Errorf("a batch of %d in %d micro-batches; the data has %d samples", layout.Batch,
+			layout.MicroBatches, r.Samples)
 	case len(layout.Parts) == 0:
 		return nil, errors.New("a layout without parts")
 	}
@@ -179,7 +187,8 @@ func (r *reference) divide(layout exec.Layout) ([]model, error) {
 		parts[part] = append(parts[part], op)
 		for _, from := range op.reads {
 			if at := slices.IndexFunc(parts, func(m model) bool { return m.has(from) }); at > part {
-				return nil, fmt.Errorf("operation %q of part %d reads %q of part %d: no tensor goes backwards", op.id, part, from, at)
+				return nil, fmt.Errorf("operation %q of part %d reads %q of part %d: no tensor goes backwards", op.id, part, from,
+					at)
 			}
 		}
 	}

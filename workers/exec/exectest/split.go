@@ -8,8 +8,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/graph"
 )
 
-// Split divides a probed model into so many parts that follow each other in a topological order, so that the slowest part is as fast as can be.
-// Operations of one colour stay together. It is an error where there are too few operations.
+// Split divides a probed model into so many parts that follow each other in a topological order, so that the slowest
+// part is as fast as can be. Operations of one colour stay together. It is an error where there are too few operations.
 func Split(probe exec.Probe, parts int) ([][]string, error) {
 	order, err := probe.Graph.Order()
 	if err != nil {

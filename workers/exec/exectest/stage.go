@@ -38,7 +38,10 @@ type flight struct {
 }
 
 func newStage(r *reference, index int, layout exec.Layout, ops model) *stage {
-	s := &stage{reference: r, index: index, layout: layout, ops: ops, weights: map[string]weights{}, flights: map[int]*flight{}}
+	s := &stage{
+		reference: r, index: index, layout: layout, ops: ops, weights: map[string]weights{},
+		flights: map[int]*flight{},
+	}
 	for _, op := range ops {
 		s.weights[op.id] = weights{}
 		for _, d := range op.layer.declare() {
@@ -67,7 +70,9 @@ func (s *stage) leave() { s.busy.Store(false) }
 func (s *stage) last() bool { return s.index == len(s.layout.Parts)-1 }
 
 // Forward implements [exec.Stage].
-func (s *stage) Forward(ctx context.Context, step int64, microBatch int, batch exec.Message, from []exec.Message) (exec.Message, error) {
+func (s *stage) Forward(
+	ctx context.Context, step int64, microBatch int, batch exec.Message, from []exec.Message,
+) (exec.Message, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -79,7 +84,8 @@ func (s *stage) Forward(ctx context.Context, step int64, microBatch int, batch e
 	}
 	p, ok := batch.(*pass)
 	if !ok || p.step != step || len(from) != s.index {
-		return nil, fmt.Errorf("forward of micro-batch %d of step %d: the batch is %T, and there are messages of %d stages; want %d",
+		return nil, fmt.Errorf("forward of micro-batch %d of step %d: the batch is %T, and there are messages of %d "+
+			"stages; want %d",
 			microBatch, step, batch, len(from), s.index)
 	}
 	if s.flights[microBatch] != nil || len(s.flights) >= s.layout.Parts[s.index].InFlight {
@@ -168,7 +174,8 @@ func (s *stage) Backward(ctx context.Context, microBatch int, cotangents []exec.
 		return nil, fmt.Errorf("backward of micro-batch %d: its activations are not there", microBatch)
 	}
 	if len(cotangents) != len(s.layout.Parts) {
-		return nil, fmt.Errorf("backward of micro-batch %d: cotangents of %d stages; want %d", microBatch, len(cotangents), len(s.layout.Parts))
+		return nil, fmt.Errorf("backward of micro-batch %d: cotangents of %d stages; want %d", microBatch, len(cotangents),
+			len(s.layout.Parts))
 	}
 	sums := tensors{}
 	if s.last() {
@@ -212,7 +219,8 @@ func (s *stage) differentiate(f *flight, op operation, sums tensors) {
 // whole refuses to go on before all micro-batches are in the gradients.
 func (s *stage) whole() error {
 	if s.backwards != s.layout.MicroBatches || len(s.flights) > 0 {
-		return fmt.Errorf("%d of %d micro-batches are in the gradients, and %d are in flight", s.backwards, s.layout.MicroBatches, len(s.flights))
+		return fmt.Errorf("%d of %d micro-batches are in the gradients, and %d are in flight", s.backwards,
+			s.layout.MicroBatches, len(s.flights))
 	}
 	return nil
 }

@@ -22,14 +22,16 @@ type Subject struct {
 	New func(tb testing.TB, model string) exec.Executor
 	// Device returns the device of a part.
 	Device func(part int) exec.Device
-	// Models are the names of the models. The first goes through all checks and normalizes no batches; "batchnorm" does, and the others are small but usual, with dropout.
+	// Models are the names of the models. The first goes through all checks and normalizes no batches; "batchnorm" does,
+	// and the others are small but usual, with dropout.
 	Models []string
-	// Split is how much the losses of a split may differ from those of the unsplit model with the same micro-batches, relative to them; 0 is 1e-5.
+	// Split is how much the losses of a split may differ from those of the unsplit model with the same micro-batches,
+	// relative to them; 0 is 1e-5.
 	Split float64
 	// FullBatch is how much they may differ from those of one full batch; 0 is 1e-4.
 	FullBatch float64
-	// Dear says that loading a part takes a second or more, as it starts a process: then about half of the checks that load run only with
-	// SPILLWAY_MEASURE=1.
+	// Dear says that loading a part takes a second or more, as it starts a process: then about half of the checks that
+	// load run only with SPILLWAY_MEASURE=1.
 	Dear bool
 }
 
@@ -45,8 +47,9 @@ const (
 // batchNormalization is the name of the model whose micro-batches are not independent.
 const batchNormalization = "batchnorm"
 
-// Run checks that an executor keeps the contract of package exec. The sub-tests of models run in parallel. With SPILLWAY_MEASURE=1 every model
-// is split into 2, 3 and 4 parts; otherwise all but the first only once, and the first one, too, where loading is dear.
+// Run checks that an executor keeps the contract of package exec. The sub-tests of models run in parallel. With
+// SPILLWAY_MEASURE=1 every model is split into 2, 3 and 4 parts; otherwise all but the first only once, and the first
+// one, too, where loading is dear.
 func Run(t *testing.T, subject Subject) {
 	t.Helper()
 	if subject.Split == 0 {
@@ -98,8 +101,8 @@ type fixture struct {
 	Subject
 	executor exec.Executor
 	probe    exec.Probe
-	// optimizer is Adam, but for a model whose batches are normalized: gradients of biases before are nothing but rounding there, which Adam would
-	// turn into steps of full size that running statistics follow.
+	// optimizer is Adam, but for a model whose batches are normalized: gradients of biases before are nothing but rounding
+	// there, which Adam would turn into steps of full size that running statistics follow.
 	optimizer exec.Optimizer
 	base      *loaded   // unsplit
 	initial   []string  // its exported state before the first step
@@ -110,7 +113,10 @@ type fixture struct {
 func newFixture(t *testing.T, subject Subject, name string) *fixture {
 	t.Helper()
 	f := &fixture{Subject: subject, executor: subject.New(t, name)}
-	probe, err := f.executor.Probe(t.Context(), exec.ProbeOptions{Samples: batch / microBatches, Device: subject.Device(0)})
+	probe, err := f.executor.Probe(t.Context(), exec.ProbeOptions{
+		Samples: batch / microBatches,
+		Device:  subject.Device(0),
+	})
 	if err != nil {
 		t.Fatalf("probe %s: %v", name, err)
 	}
@@ -118,7 +124,8 @@ func newFixture(t *testing.T, subject Subject, name string) *fixture {
 		t.Fatalf("the probed graph of %s: %v", name, err)
 	}
 	if probe.Model == "" || probe.Forward <= 0 || probe.Backward <= 0 {
-		t.Fatalf("the probe of %s measured %v forward and %v backward of model %q", name, probe.Forward, probe.Backward, probe.Model)
+		t.Fatalf("the probe of %s measured %v forward and %v backward of model %q", name, probe.Forward, probe.Backward,
+			probe.Model)
 	}
 	f.probe = probe
 	f.optimizer = exec.Optimizer{Kind: exec.Adam, LearningRate: 0.003}

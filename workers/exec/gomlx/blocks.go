@@ -8,8 +8,9 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 )
 
-// Dense is x times weights plus bias over the last dimension, which has in numbers and gets out. Weights start normal with variance 2/in, which keeps the variance of
-// rectified layers (K. He et al., 2015, https://arxiv.org/abs/1502.01852, equation 10), and biases at 0.
+// Dense is x times weights plus bias over the last dimension, which has in numbers and gets out. Weights start normal
+// with variance 2/in, which keeps the variance of rectified layers (K. He et al., 2015,
+// https://arxiv.org/abs/1502.01852, equation 10), and biases at 0.
 func Dense(name string, in, out int) Block {
 	return Block{
 		Name:       name,
@@ -23,7 +24,8 @@ func Dense(name string, in, out int) Block {
 // Relu is max(x, 0).
 func Relu(name string) Block { return Function(name, rectify) }
 
-// GELU is x times the normal distribution's probability below x (D. Hendrycks, K. Gimpel, 2016, https://arxiv.org/abs/1606.08415).
+// GELU is x times the normal distribution's probability below x (D. Hendrycks, K. Gimpel, 2016,
+// https://arxiv.org/abs/1606.08415).
 func GELU(name string) Block { return Function(name, gelu) }
 
 // Function is a block without parameters.
@@ -41,8 +43,9 @@ func Dropout(name string, rate float64) Block {
 	return Block{Name: name, Forward: single(func(c *Context, x *graph.Node) *graph.Node { return c.Dropout(x, rate) })}
 }
 
-// Convolution slides a square kernel of odd width over images of height x width x in channels, with zeros around them, and makes out channels. Every pixel's neighbourhood
-// becomes a row, and one product of matrices does the rest: on this backend that is faster than its own convolution by an order of magnitude.
+// Convolution slides a square kernel of odd width over images of height x width x in channels, with zeros around them,
+// and makes out channels. Every pixel's neighbourhood becomes a row, and one product of matrices does the rest: on this
+// backend that is faster than its own convolution by an order of magnitude.
 func Convolution(name string, kernel, in, out int) Block {
 	rows := kernel * kernel * in
 	return Block{
@@ -50,18 +53,21 @@ func Convolution(name string, kernel, in, out int) Block {
 		Parameters: affine("weight", "bias", rows, out, math.Sqrt(2/float64(rows))),
 		Forward: single(func(c *Context, x *graph.Node) *graph.Node {
 			if x.Rank() != 4 || x.Shape().Dim(3) != in || kernel%2 != 1 {
-				panic(fmt.Errorf("%w: convolution with a kernel of %d wants an odd one, and samples x height x width x %d channels", ErrModel, kernel, in))
+				panic(fmt.Errorf("%w: convolution with a kernel of %d wants an odd one, and samples x height x width x %d channels",
+					ErrModel, kernel, in))
 			}
 			return graph.Add(convolve(x, c.Parameter("weight"), kernel), spread(c.Parameter("bias"), x))
 		}),
 	}
 }
 
-// MaxPool takes the maximum of each square of images of height x width x channels, so both are divided by width. Equal maxima share nothing: each gets the whole gradient.
+// MaxPool takes the maximum of each square of images of height x width x channels, so both are divided by width. Equal
+// maxima share nothing: each gets the whole gradient.
 func MaxPool(name string, width int) Block {
 	return Function(name, func(x *graph.Node) *graph.Node {
 		if x.Rank() != 4 || width < 1 || x.Shape().Dim(1)%width != 0 || x.Shape().Dim(2)%width != 0 {
-			panic(fmt.Errorf("%w: the maximum of squares of width %d wants samples x height x width x channels that they fill", ErrModel, width))
+			panic(fmt.Errorf("%w: the maximum of squares of width %d wants samples x height x width x channels that they fill",
+				ErrModel, width))
 		}
 		return maximum(x, width)
 	})
@@ -70,8 +76,8 @@ func MaxPool(name string, width int) Block {
 // normEpsilon keeps the divisors of normalised numbers from 0, as in torch.nn.
 const normEpsilon = 1e-5
 
-// LayerNorm scales the last dimension, which has width numbers, to mean 0 and variance 1, then by weights and biases that are learnt (J. Ba et al., 2016,
-// https://arxiv.org/abs/1607.06450).
+// LayerNorm scales the last dimension, which has width numbers, to mean 0 and variance 1, then by weights and biases
+// that are learnt (J. Ba et al., 2016, https://arxiv.org/abs/1607.06450).
 func LayerNorm(name string, width int) Block {
 	return Block{
 		Name:       name,
@@ -85,9 +91,11 @@ func LayerNorm(name string, width int) Block {
 	}
 }
 
-// BatchNorm scales each of the width numbers of the last dimension to mean 0 and variance 1 over all else of the micro-batch, then by weights and biases that are learnt (S. Ioffe,
-// C. Szegedy, 2015, https://arxiv.org/abs/1502.03167). A trained model uses running statistics instead: those of torch.nn.BatchNorm1d, with momentum 0.1 and the variance over n-1.
-// Results depend on how a batch is cut into micro-batches, as in any pipeline.
+// BatchNorm scales each of the width numbers of the last dimension to mean 0 and variance 1 over all else of the
+// micro-batch, then by weights and biases that are learnt (S. Ioffe, C. Szegedy, 2015,
+// https://arxiv.org/abs/1502.03167). A trained model uses running statistics instead: those of torch.nn.BatchNorm1d,
+// with momentum 0.1 and the variance over n-1. Results depend on how a batch is cut into micro-batches, as in any
+// pipeline.
 func BatchNorm(name string, width int) Block {
 	const momentum = 0.1
 	return Block{
@@ -112,7 +120,8 @@ func BatchNorm(name string, width int) Block {
 	}
 }
 
-// Embedding replaces integers from 0 to count-1 by rows of width numbers that are learnt, which start normal with a standard deviation of 0.02.
+// Embedding replaces integers from 0 to count-1 by rows of width numbers that are learnt, which start normal with a
+// standard deviation of 0.02.
 func Embedding(name string, count, width int) Block {
 	return Block{
 		Name:       name,
@@ -126,7 +135,8 @@ func Embedding(name string, count, width int) Block {
 	}
 }
 
-// Positions adds a row that is learnt to each place of sequences of length x width, which start normal with a standard deviation of 0.02.
+// Positions adds a row that is learnt to each place of sequences of length x width, which start normal with a standard
+// deviation of 0.02.
 func Positions(name string, length, width int) Block {
 	return Block{
 		Name:       name,

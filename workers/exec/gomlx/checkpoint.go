@@ -12,7 +12,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/exec/state"
 )
 
-// saved is the form of files that Pipeline.Write makes: the arrays of the unsplit model by their names, without prefixes.
+// saved is the form of files that Pipeline.Write makes: the arrays of the unsplit model by their names, without
+// prefixes.
 const saved = "spillway-gomlx-1"
 
 // Export copies all arrays; wait writes them.
@@ -106,7 +107,8 @@ func openAll(paths []string, digest string) (found files, err error) {
 		}
 		found = append(found, f)
 		if metadata := f.Metadata(); metadata[state.FormatKey] != state.Part || metadata[state.ModelKey] != digest {
-			err := fmt.Errorf("%s is of format %q and of the model %.12q; want %q and %.12q: only checkpoints of the same model fit",
+			err := fmt.Errorf("%s is of format %q and of the model %.12q; want %q and %.12q: only checkpoints of the "+
+				"same model fit",
 				path, metadata[state.FormatKey], metadata[state.ModelKey], state.Part, digest)
 			return nil, errors.Join(err, found.close())
 		}
@@ -130,7 +132,8 @@ func (f files) read(name string) (state.Tensor, error) {
 			return t, err
 		}
 	}
-	return state.Tensor{}, fmt.Errorf("none of %d files has %q; give those of all parts, trained with the same optimizer: %w", len(f), name, fs.ErrNotExist)
+	return state.Tensor{}, fmt.Errorf("none of %d files has %q; give those of all parts, trained with the same "+
+		"optimizer: %w", len(f), name, fs.ErrNotExist)
 }
 
 func (f files) floats(name string, shape []int) ([]float32, error) {

@@ -10,7 +10,10 @@ import (
 
 // transformer predicts the next word.
 func transformer(words, length, width, heads, layers int, dropout float64) gomlx.Model {
-	m := gomlx.Model{Name: "transformer", Blocks: []gomlx.Block{gomlx.Embedding("words", words, width), gomlx.Positions("places", length, width)}}
+	m := gomlx.Model{Name: "transformer", Blocks: []gomlx.Block{
+		gomlx.Embedding("words", words, width),
+		gomlx.Positions("places", length, width),
+	}}
 	for _, name := range []string{"layer0", "layer1", "layer2", "layer3"}[:layers] {
 		m.Blocks = append(m.Blocks, gomlx.TransformerLayer(name, width, heads, 4*width, true, dropout))
 	}

@@ -52,8 +52,8 @@ func (c *Context) Parameter(name string) *graph.Node {
 	return c.recipe.nodes[c.block+"."+name]
 }
 
-// Buffer returns a buffer that the block declares, as training left it. It panics for others, and in training: a micro-batch's results must not depend on
-// those that were computed before it.
+// Buffer returns a buffer that the block declares, as training left it. It panics for others, and in training: a
+// micro-batch's results must not depend on those that were computed before it.
 func (c *Context) Buffer(name string) *graph.Node {
 	c.declared(name)
 	if c.Training() {
@@ -62,20 +62,21 @@ func (c *Context) Buffer(name string) *graph.Node {
 	return c.recipe.nodes[c.block+"."+name]
 }
 
-// Average moves a buffer towards a value of its shape once for every micro-batch, in their order: buffer = (1-momentum)*buffer + momentum*value, with momentum from 0 to 1. It does
-// nothing out of training.
+// Average moves a buffer towards a value of its shape once for every micro-batch, in their order: buffer =
+// (1-momentum)*buffer + momentum*value, with momentum from 0 to 1. It does nothing out of training.
 func (c *Context) Average(name string, value *graph.Node, momentum float64) {
 	c.declared(name)
 	if want := c.arrays[name]; !value.Shape().Equal(want) {
-		panic(fmt.Errorf("%w: buffer %q of shape %v follows a value of shape %v", ErrModel, c.block+"."+name, want, value.Shape()))
+		panic(fmt.Errorf("%w: buffer %q of shape %v follows a value of shape %v", ErrModel, c.block+"."+name, want,
+			value.Shape()))
 	}
 	if c.Training() {
 		c.recipe.averages = append(c.recipe.averages, average{c.block + "." + name, value, momentum})
 	}
 }
 
-// Dropout silences elements of x with this probability, from 0 and below 1, and scales the others up, so that the expectation stays. It returns x out of training. x's
-// first dimension is the samples.
+// Dropout silences elements of x with this probability, from 0 and below 1, and scales the others up, so that the
+// expectation stays. It returns x out of training. x's first dimension is the samples.
 func (c *Context) Dropout(x *graph.Node, rate float64) *graph.Node {
 	if !(rate >= 0 && rate < 1) {
 		panic(fmt.Errorf("%w: dropout at rate %v in block %q; want 0 or more and less than 1", ErrModel, rate, c.block))
@@ -97,7 +98,8 @@ func (c *Context) declared(name string) {
 	c.used[name] = true
 }
 
-// Run builds a block inside of this one, whose parameters and buffers this one declares, with the inner block's name and a dot before theirs; [Sequence] does.
+// Run builds a block inside of this one, whose parameters and buffers this one declares, with the inner block's name
+// and a dot before theirs; [Sequence] does.
 func (c *Context) Run(inner Block, inputs ...*graph.Node) []*graph.Node {
 	for _, p := range slices.Concat(inner.Parameters, inner.Buffers) {
 		c.declared(inner.Name + "." + p.Name)

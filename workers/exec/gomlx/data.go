@@ -11,7 +11,8 @@ import (
 	"github.com/gomlx/compute/shapes"
 )
 
-// Array holds numbers for each of some samples, one sample after the other, in row-major order. Either Float32 or Int32 is set.
+// Array holds numbers for each of some samples, one sample after the other, in row-major order. Either Float32 or Int32
+// is set.
 type Array struct {
 	// Shape is that of one sample, without the number of samples; nil is a single number.
 	Shape []int
@@ -24,8 +25,9 @@ type Array struct {
 type Dataset interface {
 	// Samples is how many there are, from 1. It does not change.
 	Samples() int
-	// Batch returns the inputs and the target of the chosen samples, numbered from 0, in their order. The shapes and types are always the same. What is left
-	// to chance, such as random views of images, is drawn from random, so that a step has the same batch whenever it is asked for. The caller does not keep the arrays.
+	// Batch returns the inputs and the target of the chosen samples, numbered from 0, in their order. The shapes and types
+	// are always the same. What is left to chance, such as random views of images, is drawn from random, so that a step
+	// has the same batch whenever it is asked for. The caller does not keep the arrays.
 	Batch(ctx context.Context, chosen []int, random *rand.Rand) (inputs []Array, target Array, err error)
 }
 
@@ -43,7 +45,8 @@ func (d InMemory) Batch(_ context.Context, chosen []int, _ *rand.Rand) ([]Array,
 	inputs := make([]Array, len(d.Inputs))
 	for i, a := range d.Inputs {
 		if a.samples() != d.Samples() {
-			return nil, Array{}, fmt.Errorf("input %d has %d samples and the target %d; give as many of both", i, a.samples(), d.Samples())
+			return nil, Array{}, fmt.Errorf("input %d has %d samples and the target %d; give as many of both", i, a.samples(),
+				d.Samples())
 		}
 		inputs[i] = a.choose(chosen)
 	}
@@ -134,7 +137,8 @@ func (a Array) check(samples int) error {
 	return nil
 }
 
-// order says which samples a step learns from: every epoch passes over them in an order of its own, and what does not fill a batch waits for another epoch.
+// order says which samples a step learns from: every epoch passes over them in an order of its own, and what does not
+// fill a batch waits for another epoch.
 type order struct {
 	samples, batch int
 	seed           uint64

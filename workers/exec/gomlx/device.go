@@ -11,14 +11,16 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 )
 
-// device is a compute backend with a number of threads of its own. Its buffers are plain memory, and other devices read them without a copy.
+// device is a compute backend with a number of threads of its own. Its buffers are plain memory, and other devices read
+// them without a copy.
 type device struct {
 	backend compute.Backend
 	threads int // 0 is the backend's choice
 }
 
 func newDevice(threads int) (*device, error) {
-	// Operations run one after another, each on all threads, so that results and the memory that is held do not depend on timing.
+	// Operations run one after another, each on all threads, so that results and the memory that is held do not depend on
+	// timing.
 	backend, err := gobackend.New("ops_sequential")
 	if err != nil {
 		return nil, fmt.Errorf("create a compute backend: %w", err)
@@ -31,12 +33,15 @@ func newDevice(threads int) (*device, error) {
 	return &device{backend, threads}, nil
 }
 
-// limit sets how many threads a backend uses. Its configuration has an option for that, which prints to the standard output.
+// limit sets how many threads a backend uses. Its configuration has an option for that, which prints to the standard
+// output.
 func limit(backend compute.Backend, threads int) (err error) {
 	failed := attempt(func() {
-		pool, is := reflect.TypeAssert[interface{ SetMaxParallelism(threads int) }](reflect.ValueOf(backend).Elem().FieldByName("Workers"))
+		pool, is := reflect.TypeAssert[interface{ SetMaxParallelism(threads int) }](reflect.ValueOf(backend).Elem().
+			FieldByName("Workers"))
 		if !is {
-			err = fmt.Errorf("the compute backend %s does not let its threads be limited; leave the device's threads at 0", backend.Name())
+			err = fmt.Errorf("the compute backend %s does not let its threads be limited; leave the device's threads at 0",
+				backend.Name())
 			return
 		}
 		if threads == 1 {

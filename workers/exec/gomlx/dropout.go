@@ -2,13 +2,15 @@ package gomlx
 
 import "math"
 
-// mask fills values with 0 for elements that dropout silences and with 1/(1-rate) for the others (N. Srivastava et al., Dropout, JMLR 2014,
-// https://jmlr.org/papers/v15/srivastava14a.html, in the form that leaves inference alone). values holds whole samples; the first one is number first of
-// its batch. An element's fate depends on seed, step, layer, the sample's number and its place in the sample, and on nothing else, so a split, a cut into
-// micro-batches or a repetition does not change it.
+// mask fills values with 0 for elements that dropout silences and with 1/(1-rate) for the others (N. Srivastava et al.,
+// Dropout, JMLR 2014, https://jmlr.org/papers/v15/srivastava14a.html, in the form that leaves inference alone). values
+// holds whole samples; the first one is number first of its batch. An element's fate depends on seed, step, layer, the
+// sample's number and its place in the sample, and on nothing else, so a split, a cut into micro-batches or a
+// repetition does not change it.
 //
-// The numbers are those of SplitMix64 (G. Steele, D. Lea, C. Flood, OOPSLA 2014, https://doi.org/10.1145/2660193.2660195), whose i-th output needs no other one;
-// each gives two elements, 32 bits for each.
+// The numbers are those of SplitMix64 (G. Steele, D. Lea, C. Flood, OOPSLA 2014,
+// https://doi.org/10.1145/2660193.2660195), whose i-th output needs no other one; each gives two elements, 32 bits for
+// each.
 func mask(values []float32, samples, first int, rate float64, seed uint64, step int64, layer uint64) {
 	size := len(values) / samples
 	kept := math.Float32bits(float32(1 / (1 - rate)))
@@ -29,7 +31,8 @@ func mask(values []float32, samples, first int, rate float64, seed uint64, step 
 	}
 }
 
-// keep is kept's value where draw reaches the threshold, else 0: without a branch, which would be predicted wrongly half of the time.
+// keep is kept's value where draw reaches the threshold, else 0: without a branch, which would be predicted wrongly
+// half of the time.
 func keep(draw, threshold uint64, kept uint32) float32 {
 	below := uint32((draw - threshold) >> 63) // 1 where draw < threshold: both are at most 2^32
 	return math.Float32frombits(kept & (below - 1))

@@ -27,7 +27,8 @@ func TestMasksOfABatchAreThoseOfItsMicroBatches(t *testing.T) {
 	})
 }
 
-// TestMasksSilenceTheirShare compares the shares of silenced elements, and of neighbours that share their fate, with those of independent draws, within five standard deviations.
+// TestMasksSilenceTheirShare compares the shares of silenced elements, and of neighbours that share their fate, with
+// those of independent draws, within five standard deviations.
 func TestMasksSilenceTheirShare(t *testing.T) {
 	t.Parallel()
 	const samples, size = 100, 1001

@@ -10,7 +10,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/schedule"
 )
 
-// digits is the classifier of handwritten digits of package workflows/digits as blocks: images of side x side pixels, of which side is a multiple of 4.
+// digits is the classifier of handwritten digits of package workflows/digits as blocks: images of side x side pixels,
+// of which side is a multiple of 4.
 func digits(side int) gomlx.Model {
 	return gomlx.Model{
 		Name: "digits",

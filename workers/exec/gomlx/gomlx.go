@@ -1,7 +1,7 @@
 // Package gomlx trains models that are written in Go, with GoMLX's pure Go backend: there is nothing to install.
 //
-// A [Model] is a list of blocks that run in turn, and any cut between two blocks splits it. The stages of a pipeline live in this process, each with a
-// compute backend of its own that uses no more threads than its device has.
+// A [Model] is a list of blocks that run in turn, and any cut between two blocks splits it. The stages of a pipeline
+// live in this process, each with a compute backend of its own that uses no more threads than its device has.
 package gomlx
 
 import (
@@ -29,18 +29,21 @@ var ErrModel = errors.New("not a model that can be trained")
 type Model struct {
 	// Name is for people; it is that of the probed graph.
 	Name string
-	// Blocks run in turn: the first one gets the inputs of the data, each later one the outputs of the one before, and the last one returns one output, which Loss reads.
+	// Blocks run in turn: the first one gets the inputs of the data, each later one the outputs of the one before, and the
+	// last one returns one output, which Loss reads.
 	Blocks []Block
-	// Loss is the mean over the samples of what is to become small, a scalar. Nil is the mean cross entropy of logits in nats where the target is Int32, and
-	// the mean squared error where it is Float32.
+	// Loss is the mean over the samples of what is to become small, a scalar. Nil is the mean cross entropy of logits in
+	// nats where the target is Int32, and the mean squared error where it is Float32.
 	Loss func(output, target *graph.Node) *graph.Node
 	// Optimizer is used where the layout names none; the zero value is Adam at 0.001.
 	Optimizer exec.Optimizer
-	// LearningRate is a factor on the optimizer's learning rate in a step, from 0; nil is 1. It may be called concurrently.
+	// LearningRate is a factor on the optimizer's learning rate in a step, from 0; nil is 1. It may be called
+	// concurrently.
 	LearningRate func(step int64) float64
 }
 
-// Block is a piece of a model that is never split. Its functions may be called concurrently and must always build the same.
+// Block is a piece of a model that is never split. Its functions may be called concurrently and must always build the
+// same.
 type Block struct {
 	// Name is unique in the model and not empty; it is the ID of the block's operation in the probed graph.
 	Name string
@@ -48,8 +51,8 @@ type Block struct {
 	Parameters []Parameter
 	// Buffers are kept beside the parameters and not trained, such as running means.
 	Buffers []Parameter
-	// Forward builds the graph from the inputs to the outputs, whose first dimensions are the samples. It reads each parameter. It may
-	// panic with an error, as GoMLX does, to refuse its inputs.
+	// Forward builds the graph from the inputs to the outputs, whose first dimensions are the samples. It reads each
+	// parameter. It may panic with an error, as GoMLX does, to refuse its inputs.
 	Forward func(c *Context, inputs []*graph.Node) []*graph.Node
 }
 
@@ -63,8 +66,8 @@ type Parameter struct {
 	Initial Initial
 }
 
-// Initial sets the first values of a parameter, which are zeros before. It draws from random only: that is seeded by the layout's seed and the parameter's name, so values do
-// not depend on the split.
+// Initial sets the first values of a parameter, which are zeros before. It draws from random only: that is seeded by
+// the layout's seed and the parameter's name, so values do not depend on the split.
 type Initial func(random *rand.Rand, values []float32)
 
 // Normal draws from the normal distribution of mean 0 and this standard deviation.
@@ -122,7 +125,8 @@ func (e *Executor) try() (err error) {
 		return err
 	}
 	defer d.close()
-	p, err := build(d, part{model: e.model, blocks: e.model.Blocks, first: true, last: true}, shapesOf(inputs), target.shape())
+	p, err := build(d, part{model: e.model, blocks: e.model.Blocks, first: true, last: true}, shapesOf(inputs),
+		target.shape())
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,8 @@ func sentences(samples, length, words int) gomlx.InMemory {
 	return gomlx.InMemory{Inputs: []gomlx.Array{x}, Target: y}
 }
 
-// TestGradientsAreThoseOfFiniteDifferences compares, for each standard block, the update of plain gradient descent with central differences of the loss.
+// TestGradientsAreThoseOfFiniteDifferences compares, for each standard block, the update of plain gradient descent with
+// central differences of the loss.
 func TestGradientsAreThoseOfFiniteDifferences(t *testing.T) {
 	t.Parallel()
 	word := func(blocks ...gomlx.Block) []gomlx.Block {
@@ -53,14 +54,29 @@ func TestGradientsAreThoseOfFiniteDifferences(t *testing.T) {
 		blocks []gomlx.Block
 		data   gomlx.InMemory
 	}{
-		"dense":       {[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.Dense("b", 5, 3)}, points(6, 4, 3)},
-		"relu":        {[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.Relu("r"), gomlx.Dense("b", 5, 3)}, points(6, 4, 3)},
-		"gelu":        {[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.GELU("g"), gomlx.Dense("b", 5, 3)}, points(6, 4, 3)},
-		"dropout":     {[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.Dropout("d", 0.4), gomlx.Dense("b", 5, 3)}, points(6, 4, 3)},
-		"layer norm":  {[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.LayerNorm("n", 5), gomlx.Dense("b", 5, 3)}, points(6, 4, 3)},
-		"batch norm":  {[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.BatchNorm("n", 5), gomlx.Dense("b", 5, 3)}, points(6, 4, 3)},
-		"convolution": {[]gomlx.Block{gomlx.Convolution("a", 3, 2, 3), gomlx.Convolution("b", 1, 3, 2), gomlx.MaxPool("m", 2), gomlx.Flatten("f"), gomlx.Dense("c", 8, 2)}, images(6, 4, 2, 2)},
-		"residual":    {[]gomlx.Block{gomlx.Dense("a", 4, 3), gomlx.Residual("r", gomlx.Dense("x", 3, 4), gomlx.GELU("g"), gomlx.Dense("y", 4, 3))}, points(6, 4, 3)},
+		"dense": {[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.Dense("b", 5, 3)}, points(6, 4, 3)},
+		"relu":  {[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.Relu("r"), gomlx.Dense("b", 5, 3)}, points(6, 4, 3)},
+		"gelu":  {[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.GELU("g"), gomlx.Dense("b", 5, 3)}, points(6, 4, 3)},
+		"dropout": {
+			[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.Dropout("d", 0.4), gomlx.Dense("b", 5, 3)},
+			points(6, 4, 3),
+		},
+		"layer norm": {
+			[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.LayerNorm("n", 5), gomlx.Dense("b", 5, 3)},
+			points(6, 4, 3),
+		},
+		"batch norm": {
+			[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.BatchNorm("n", 5), gomlx.Dense("b", 5, 3)},
+			points(6, 4, 3),
+		},
+		"convolution": {[]gomlx.Block{
+			gomlx.Convolution("a", 3, 2, 3), gomlx.Convolution("b", 1, 3, 2), gomlx.MaxPool("m", 2),
+			gomlx.Flatten("f"), gomlx.Dense("c", 8, 2),
+		}, images(6, 4, 2, 2)},
+		"residual": {[]gomlx.Block{
+			gomlx.Dense("a", 4, 3),
+			gomlx.Residual("r", gomlx.Dense("x", 3, 4), gomlx.GELU("g"), gomlx.Dense("y", 4, 3)),
+		}, points(6, 4, 3)},
 		"embedding":   {word(), sentences(6, 5, 7)},
 		"attention":   {word(gomlx.SelfAttention("s", 8, 2, false, 0.2)), sentences(6, 5, 7)},
 		"transformer": {word(gomlx.TransformerLayer("t", 8, 2, 12, true, 0.2)), sentences(6, 5, 7)},
@@ -104,7 +120,8 @@ func compareGradients(t *testing.T, model gomlx.Model, data gomlx.Dataset, count
 			const h = 4e-3
 			want := (lossOf(moved(before, name, i, h)) - lossOf(moved(before, name, i, -h))) / (2 * h)
 			if got := start[i] - stepped[i]; math.Abs(got-want) > 2e-3*math.Max(0.2, math.Abs(want)) {
-				t.Errorf("the gradient of %s[%d] in %d parts is %v; differences of the loss say %v", name, i, len(stages), got, want)
+				t.Errorf("the gradient of %s[%d] in %d parts is %v; differences of the loss say %v", name, i, len(stages), got,
+					want)
 			}
 		}
 	}

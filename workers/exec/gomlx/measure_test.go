@@ -21,8 +21,11 @@ func middle(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// stepper returns a function that trains the next step of one of the large models and returns how long it took. The batch is all of the data, samples copies of it.
-func stepper(t *testing.T, name string, copies, microBatches, threads int, sizes ...int) func() (seconds, bubble float64) {
+// stepper returns a function that trains the next step of one of the large models and returns how long it took. The
+// batch is all of the data, samples copies of it.
+func stepper(
+	t *testing.T, name string, copies, microBatches, threads int, sizes ...int,
+) func() (seconds, bubble float64) {
 	t.Helper()
 	c := large()[name]
 	data := InMemory{Inputs: []Array{copied(c.data.Inputs[0], copies)}, Target: copied(c.data.Target, copies)}
@@ -78,7 +81,8 @@ func copied(a Array, copies int) Array {
 	return Array{Shape: a.Shape, Float32: slices.Repeat(a.Float32, copies)}
 }
 
-// TestMeasureTwoPartsBesideOne prints how long a step of two parts of one thread each takes beside one of the whole model on one thread, the same samples in each.
+// TestMeasureTwoPartsBesideOne prints how long a step of two parts of one thread each takes beside one of the whole
+// model on one thread, the same samples in each.
 func TestMeasureTwoPartsBesideOne(t *testing.T) {
 	exectest.RequireMeasuring(t)
 	for _, tt := range []struct {
@@ -99,7 +103,8 @@ func TestMeasureTwoPartsBesideOne(t *testing.T) {
 				inOneCut = append(inOneCut, seconds)
 			}
 			two, one, oneCut := middle(inTwo[1:]), middle(inOne[1:]), middle(inOneCut[1:])
-			t.Logf("%s: 2 parts of %d micro-batches %.1f ms, bubble %.3f; 1 part of one micro-batch %.1f ms, ratio %.3f; 1 part of %d %.1f ms, ratio %.3f; of the fastest steps %.3f and %.3f",
+			t.Logf("%s: 2 parts of %d micro-batches %.1f ms, bubble %.3f; 1 part of one micro-batch %.1f ms, ratio %.3f; 1 "+
+				"part of %d %.1f ms, ratio %.3f; of the fastest steps %.3f and %.3f",
 				tt.model, tt.microBatches, two*1e3, middle(bubbles), one*1e3, two/one, tt.microBatches, oneCut*1e3, two/oneCut,
 				slices.Min(inTwo)/slices.Min(inOne), slices.Min(inTwo)/slices.Min(inOneCut))
 			exectest.LogLoad(t)
@@ -107,7 +112,8 @@ func TestMeasureTwoPartsBesideOne(t *testing.T) {
 	}
 }
 
-// TestMeasureTheExecutorBesidePyTorch prints what a step costs here and in PyTorch, for models of the same shapes; both take turns.
+// TestMeasureTheExecutorBesidePyTorch prints what a step costs here and in PyTorch, for models of the same shapes; both
+// take turns.
 func TestMeasureTheExecutorBesidePyTorch(t *testing.T) {
 	exectest.RequireMeasuring(t)
 	const python = "/usr/bin/python3"
@@ -116,7 +122,9 @@ func TestMeasureTheExecutorBesidePyTorch(t *testing.T) {
 	}
 	for _, threads := range []int{1, 2} {
 		for _, model := range []string{"mlp", "cnn", "transformer"} {
-			t.Run(fmt.Sprintf("%s with %d threads", model, threads), func(t *testing.T) { measureBeside(t, python, model, threads) })
+			t.Run(fmt.Sprintf("%s with %d threads", model, threads), func(t *testing.T) {
+				measureBeside(t, python, model, threads)
+			})
 		}
 	}
 }
@@ -124,7 +132,8 @@ func TestMeasureTheExecutorBesidePyTorch(t *testing.T) {
 func measureBeside(t *testing.T, python, model string, threads int) {
 	t.Helper()
 	cmd := osexec.CommandContext(t.Context(), python, "-B", "testdata/loops.py", model, strconv.Itoa(threads))
-	cmd.Env, cmd.Stderr = append(cmd.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(threads), "OMP_WAIT_POLICY=PASSIVE"), os.Stderr
+	cmd.Env, cmd.Stderr = append(cmd.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(threads), "OMP_WAIT_POLICY=PASSIVE"),
+		os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +164,8 @@ func measureBeside(t *testing.T, python, model string, threads int) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%s, %d threads: %.1f ms a step, PyTorch %.1f ms, ratio %.2f; of the fastest steps %.2f", model, threads, middle(ours[2:])*1e3, middle(theirs[2:])*1e3,
+	t.Logf("%s, %d threads: %.1f ms a step, PyTorch %.1f ms, ratio %.2f; of the fastest steps %.2f", model, threads,
+		middle(ours[2:])*1e3, middle(theirs[2:])*1e3,
 		middle(ours[2:])/middle(theirs[2:]), slices.Min(ours)/slices.Min(theirs))
 	exectest.LogLoad(t)
 }

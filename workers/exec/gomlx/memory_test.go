@@ -37,7 +37,8 @@ func TestMemoryStaysFlat(t *testing.T) { //nolint:paralleltest // others would a
 	runtime.KeepAlive(pipeline)
 }
 
-// TestStagesRunAtTheSameTime prints by how much two stages of one thread each are faster side by side than one after the other: 2 at best.
+// TestStagesRunAtTheSameTime prints by how much two stages of one thread each are faster side by side than one after
+// the other: 2 at best.
 func TestStagesRunAtTheSameTime(t *testing.T) { //nolint:paralleltest // it measures
 	if os.Getenv("SPILLWAY_MEASURE") != "1" {
 		t.Skip("it measures: set SPILLWAY_MEASURE=1")

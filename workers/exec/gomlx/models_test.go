@@ -10,11 +10,13 @@ import (
 	"github.com/spillway-ml/spillway/workers/exec/gomlx"
 )
 
-// mlp is a multilayer perceptron with dropout. It is smooth: rounding that pushes one number over the kink of a rectifier would show in the losses.
+// mlp is a multilayer perceptron with dropout. It is smooth: rounding that pushes one number over the kink of a
+// rectifier would show in the losses.
 func mlp(inputs, width, layers, classes int) gomlx.Model {
 	m := gomlx.Model{Name: "mlp", Blocks: []gomlx.Block{gomlx.Dense("in", inputs, width), gomlx.GELU("in gelu")}}
 	for i := range layers - 2 {
-		m.Blocks = append(m.Blocks, gomlx.Dense(fmt.Sprintf("hidden%d", i), width, width), gomlx.GELU(fmt.Sprintf("gelu%d", i)))
+		m.Blocks = append(m.Blocks, gomlx.Dense(fmt.Sprintf("hidden%d", i), width, width),
+			gomlx.GELU(fmt.Sprintf("gelu%d", i)))
 	}
 	m.Blocks = append(m.Blocks, gomlx.Dropout("dropout", 0.3), gomlx.Dense("out", width, classes))
 	return m

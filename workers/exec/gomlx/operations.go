@@ -15,7 +15,8 @@ func multiply(x, weights, bias *graph.Node) *graph.Node {
 	return graph.Reshape(graph.Add(y, spread(bias, y)), dimensions...)
 }
 
-// matrixProduct is x times weights for matrices. GoMLX's own gradient transposes both operands and the result, which on this backend takes longer than the products.
+// matrixProduct is x times weights for matrices. GoMLX's own gradient transposes both operands and the result, which on
+// this backend takes longer than the products.
 func matrixProduct(x, weights *graph.Node) *graph.Node {
 	return withGradients(x, weights, graph.MatMul,
 		func(v *graph.Node) *graph.Node { return dot(v, 1, weights, 1) },
@@ -31,9 +32,10 @@ func weightGradient(x, v *graph.Node) *graph.Node {
 	return graph.TransposeAllAxes(dot(graph.TransposeAllAxes(v, 1, 0), 1, x, 0), 1, 0)
 }
 
-// convolve is a convolution by a square kernel of odd width, with zeros around the images: the neighbourhoods of all pixels times the weights. The gradient of the images
-// is the same with that of the result, and weights whose rows and columns are reversed and whose channels change places; GoMLX's own would add up one
-// image for each place of the kernel.
+// convolve is a convolution by a square kernel of odd width, with zeros around the images: the neighbourhoods of all
+// pixels times the weights. The gradient of the images is the same with that of the result, and weights whose rows and
+// columns are reversed and whose channels change places; GoMLX's own would add up one image for each place of the
+// kernel.
 func convolve(x, weights *graph.Node, kernel int) *graph.Node {
 	n, h, w, in, out := x.Shape().Dim(0), x.Shape().Dim(1), x.Shape().Dim(2), x.Shape().Dim(3), weights.Shape().Dim(1)
 	var rows *graph.Node
@@ -52,7 +54,8 @@ func convolve(x, weights *graph.Node, kernel int) *graph.Node {
 	return graph.Reshape(y, n, h, w, out)
 }
 
-// maximum is that of each square of width x width pixels. Its gradient goes to all numbers that are equal to the maximum.
+// maximum is that of each square of width x width pixels. Its gradient goes to all numbers that are equal to the
+// maximum.
 func maximum(x *graph.Node, width int) *graph.Node {
 	n, h, w, channels := x.Shape().Dim(0), x.Shape().Dim(1)/width, x.Shape().Dim(2)/width, x.Shape().Dim(3)
 	var most, adjoint *graph.Node
@@ -90,8 +93,11 @@ func dot(x *graph.Node, axis int, y *graph.Node, other int, batch ...int) *graph
 	return graph.DotGeneral(x, []int{axis}, batch, y, []int{other}, batch)
 }
 
-// withGradients computes a function of two nodes whose gradients, given that of the result, are those of left and right.
-func withGradients(x, y *graph.Node, function func(x, y *graph.Node) *graph.Node, left, right func(v *graph.Node) *graph.Node) *graph.Node {
+// withGradients computes a function of two nodes whose gradients, given that of the result, are those of left and
+// right.
+func withGradients(
+	x, y *graph.Node, function func(x, y *graph.Node) *graph.Node, left, right func(v *graph.Node) *graph.Node,
+) *graph.Node {
 	var adjoint *graph.Node // known when GoMLX, which goes from the result to the inputs, asks for the others
 	x = graph.IdentityWithCustomGradient(x, func(_, _ *graph.Node) *graph.Node { return left(adjoint) })
 	y = graph.IdentityWithCustomGradient(y, func(_, _ *graph.Node) *graph.Node { return right(adjoint) })
@@ -101,7 +107,8 @@ func withGradients(x, y *graph.Node, function func(x, y *graph.Node) *graph.Node
 	})
 }
 
-// rectify is max(x, 0). Its gradient keeps one truth value for each number; that of GoMLX's maximum would keep the numbers.
+// rectify is max(x, 0). Its gradient keeps one truth value for each number; that of GoMLX's maximum would keep the
+// numbers.
 func rectify(x *graph.Node) *graph.Node {
 	return graph.Where(graph.GreaterThan(x, graph.ScalarZero(x.Graph(), x.DType())), x, graph.ZerosLike(x))
 }
@@ -110,7 +117,8 @@ func gelu(x *graph.Node) *graph.Node {
 	return graph.Mul(x, graph.MulScalar(graph.OnePlus(graph.Erf(graph.MulScalar(x, 1/math.Sqrt2))), 0.5))
 }
 
-// neighbourhoods are, for every pixel, those around it, and zeros beyond the border. GoMLX has no gradient of its Pad, so the zeros are concatenated.
+// neighbourhoods are, for every pixel, those around it, and zeros beyond the border. GoMLX has no gradient of its Pad,
+// so the zeros are concatenated.
 func neighbourhoods(x *graph.Node, kernel int) *graph.Node {
 	n, h, w, channels := x.Shape().Dim(0), x.Shape().Dim(1), x.Shape().Dim(2), x.Shape().Dim(3)
 	if kernel == 1 {
@@ -124,7 +132,8 @@ func neighbourhoods(x *graph.Node, kernel int) *graph.Node {
 	var around []*graph.Node
 	for dy := range kernel {
 		for dx := range kernel {
-			around = append(around, graph.Slice(x, graph.AxisRange(), graph.AxisRange(dy, dy+h), graph.AxisRange(dx, dx+w), graph.AxisRange()))
+			around = append(around, graph.Slice(x, graph.AxisRange(), graph.AxisRange(dy, dy+h), graph.AxisRange(dx, dx+w),
+				graph.AxisRange()))
 		}
 	}
 	return graph.Concatenate(around, -1)

@@ -36,9 +36,11 @@ func (o optimizer) counts() bool { return o.Kind == exec.Adam || o.Kind == exec.
 // grain is how many parameters one thread updates at least: it takes about 20 microseconds.
 const grain = 1 << 14
 
-// step updates parameters, whose gradients are first multiplied by scale; slots holds what o.slots names. count is that of this update, from 1, and
-// factor is on the learning rate.
-func (o optimizer) step(parameters, gradients []float32, slots [][]float32, count int64, scale, factor float64, threads int) {
+// step updates parameters, whose gradients are first multiplied by scale; slots holds what o.slots names. count is that
+// of this update, from 1, and factor is on the learning rate.
+func (o optimizer) step(
+	parameters, gradients []float32, slots [][]float32, count int64, scale, factor float64, threads int,
+) {
 	if threads < 1 {
 		threads = runtime.GOMAXPROCS(0)
 	}
@@ -70,7 +72,8 @@ func (o optimizer) piece(parameters, gradients []float32, slots [][]float32, cou
 	default:
 		a := adam{
 			scale: float32(scale), decay: float32(o.WeightDecay), shrink: 1,
-			beta1: float32(o.Beta1), rest1: float32(1 - o.Beta1), beta2: float32(o.Beta2), rest2: float32(1 - o.Beta2), epsilon: float32(o.Epsilon),
+			beta1: float32(o.Beta1), rest1: float32(1 - o.Beta1), beta2: float32(o.Beta2), rest2: float32(1 - o.Beta2),
+			epsilon: float32(o.Epsilon),
 			size:    float32(rate / (1 - math.Pow(o.Beta1, float64(count)))),
 			correct: float32(1 / math.Sqrt(1-math.Pow(o.Beta2, float64(count)))),
 		}
@@ -98,8 +101,8 @@ func roll(parameters, gradients, buffer []float32, scale, rate, decay, momentum 
 	}
 }
 
-// adam holds the constants of one update by Adam (D. Kingma and J. Ba, 2015, https://arxiv.org/abs/1412.6980, algorithm 1) or AdamW (I. Loshchilov and F. Hutter,
-// 2019, https://arxiv.org/abs/1711.05101, algorithm 2).
+// adam holds the constants of one update by Adam (D. Kingma and J. Ba, 2015, https://arxiv.org/abs/1412.6980, algorithm
+// 1) or AdamW (I. Loshchilov and F. Hutter, 2019, https://arxiv.org/abs/1711.05101, algorithm 2).
 type adam struct {
 	scale, decay, shrink       float32 // g = scale*gradient + decay*p, after p = shrink*p
 	beta1, rest1, beta2, rest2 float32 // m = beta1*m + rest1*g and v = beta2*v + rest2*g*g

@@ -113,9 +113,11 @@ func (e *Executor) split(layout exec.Layout) ([]part, error) {
 	case len(layout.Parts) == 0:
 		return nil, errors.New("the layout has no parts; one part is the unsplit model")
 	case layout.MicroBatches < 1 || layout.Batch < layout.MicroBatches:
-		return nil, fmt.Errorf("%d samples in %d micro-batches; want one sample in each at least", layout.Batch, layout.MicroBatches)
+		return nil, fmt.Errorf("%d samples in %d micro-batches; want one sample in each at least", layout.Batch,
+			layout.MicroBatches)
 	case layout.Batch > e.data.Samples():
-		return nil, fmt.Errorf("%w: a batch of %d samples from data that has %d; take a smaller batch", ErrModel, layout.Batch, e.data.Samples())
+		return nil, fmt.Errorf("%w: a batch of %d samples from data that has %d; take a smaller batch", ErrModel,
+			layout.Batch, e.data.Samples())
 	case layout.Precision != "" && layout.Precision != exec.Float32:
 		return nil, fmt.Errorf("precision %q; this executor computes in %s", layout.Precision, exec.Float32)
 	}
@@ -131,7 +133,8 @@ func (e *Executor) split(layout exec.Layout) ([]part, error) {
 		}
 		end := next + len(ops)
 		if len(ops) == 0 || end > len(e.model.Blocks) || !sameNames(ops, blockNames(e.model.Blocks[next:end])) {
-			return nil, fmt.Errorf("part %d has the operations %q; parts are one or more blocks that follow each other, and the rest is %q",
+			return nil, fmt.Errorf("part %d has the operations %q; parts are one or more blocks that follow each other, and "+
+				"the rest is %q",
 				i, ops, blockNames(e.model.Blocks[next:]))
 		}
 		parts = append(parts, part{e.model, e.model.Blocks[next:end], i == 0, i == len(layout.Parts)-1})

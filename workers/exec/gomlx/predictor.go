@@ -27,7 +27,8 @@ type predicting struct {
 	arrays []string
 }
 
-// Open reads the file of a trained model that training has written. Threads is how many an operation may use; 0 leaves it to the backend.
+// Open reads the file of a trained model that training has written. Threads is how many an operation may use; 0 leaves
+// it to the backend.
 func Open(model Model, path string, threads int) (_ *Predictor, err error) {
 	if err := model.validate(); err != nil {
 		return nil, fmt.Errorf("model %q: %w", model.Name, err)
@@ -38,7 +39,8 @@ func Open(model Model, path string, threads int) (_ *Predictor, err error) {
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	if metadata := file.Metadata(); metadata[state.FormatKey] != saved || metadata[state.ModelKey] != model.digest() {
-		return nil, fmt.Errorf("open model %q: %s is of format %q and of the model %.12q; want %q and %.12q: train the model again after it was changed",
+		return nil, fmt.Errorf("open model %q: %s is of format %q and of the model %.12q; want %q and %.12q: train the "+
+			"model again after it was changed",
 			model.Name, path, metadata[state.FormatKey], metadata[state.ModelKey], saved, model.digest())
 	}
 	d, err := newDevice(threads)
@@ -72,8 +74,8 @@ func (p *Predictor) read(file *state.File, a array) error {
 	return nil
 }
 
-// Predict returns the first output of the model's last block, as Float32, for some samples. A graph is compiled for each number of samples that is asked for and
-// kept: ask for few different ones.
+// Predict returns the first output of the model's last block, as Float32, for some samples. A graph is compiled for
+// each number of samples that is asked for and kept: ask for few different ones.
 func (p *Predictor) Predict(inputs ...Array) (Array, error) {
 	output, err := p.predict(inputs)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/graph"
 )
 
-// Probe runs every block by itself, one after the other on real samples, and the whole model. Times are medians of several runs after a first one. The
-// operations are the blocks; the loss belongs to the last one.
+// Probe runs every block by itself, one after the other on real samples, and the whole model. Times are medians of
+// several runs after a first one. The operations are the blocks; the loss belongs to the last one.
 func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.Probe, error) {
 	probe, err := e.probe(ctx, options)
 	if err != nil {
@@ -152,8 +152,8 @@ func (d *device) measure(ctx context.Context, of part, m *microBatch, inputs []t
 	return result, nil
 }
 
-// op describes a block. next is the measurement of the following one, nil for the last: a tensor between two blocks is kept once, by the one
-// that reads it where that one needs it.
+// op describes a block. next is the measurement of the following one, nil for the last: a tensor between two blocks is
+// kept once, by the one that reads it where that one needs it.
 func (m measurement) op(b Block, next *measurement) graph.Op {
 	parameters, buffers := 0, 0
 	for _, a := range arrays([]Block{b}) {

@@ -36,8 +36,8 @@ const (
 
 // program is a part that is compiled for one size of micro-batches.
 type program struct {
-	// forward returns the outputs, or the loss where the part is the last one, then the values that buffers follow. keeping returns what is
-	// kept for the backward graph, too.
+	// forward returns the outputs, or the loss where the part is the last one, then the values that buffers follow.
+	// keeping returns what is kept for the backward graph, too.
 	forward, keeping *graph.Graph
 	// backward returns the cotangents of the inputs that have some, then the accumulated gradients.
 	backward *graph.Graph
@@ -80,8 +80,9 @@ func build(d *device, p part, inputs []shapes.Shape, target shapes.Shape) (made 
 	return made, nil
 }
 
-// compile builds the forward pass and its gradient in one graph, and cuts that in two: nodes of the forward pass that the gradient reads become
-// results of one graph and arguments of the other. Nodes that are quick to compute from others are repeated rather than kept.
+// compile builds the forward pass and its gradient in one graph, and cuts that in two: nodes of the forward pass that
+// the gradient reads become results of one graph and arguments of the other. Nodes that are quick to compute from
+// others are repeated rather than kept.
 func (p *program) compile(d *device, of part) error {
 	plain := of.forward(graph.NewGraph(d.backend, "forward"), p.inputs, p.target)
 	p.forward, p.arguments, p.drops, p.averages = plain.graph, plain.arguments, plain.drops, plain.averages
@@ -100,7 +101,9 @@ func (p *program) compile(d *device, of part) error {
 		}
 		adjoint := graph.Identity(graph.Zeros(whole.graph, output.Shape()))
 		adjoints = append(adjoints, adjoint)
-		ends = append(ends, graph.ReduceAllSum(graph.IdentityWithCustomGradient(output, func(_, _ *graph.Node) *graph.Node { return adjoint })))
+		ends = append(ends, graph.ReduceAllSum(graph.IdentityWithCustomGradient(output, func(_, _ *graph.Node) *graph.Node {
+			return adjoint
+		})))
 	}
 	if len(ends) == 0 {
 		return fmt.Errorf("%w: no output of %q is float32, so it cannot learn", ErrModel, of.blocks[len(of.blocks)-1].Name)
@@ -265,8 +268,8 @@ func (c *cut) node(n *graph.Node) *graph.Node {
 	return made
 }
 
-// stripper leaves out the nodes that do nothing, in the same graph: they mark where gradients are not what they would be, and the backend would
-// copy numbers for them. It holds what it has replaced.
+// stripper leaves out the nodes that do nothing, in the same graph: they mark where gradients are not what they would
+// be, and the backend would copy numbers for them. It holds what it has replaced.
 type stripper map[*graph.Node]*graph.Node
 
 func (s stripper) nodes(all []*graph.Node) []*graph.Node {
@@ -333,7 +336,8 @@ func (m Model) loss(outputs []*graph.Node, target *graph.Node) *graph.Node {
 		err = fmt.Errorf("%w: it is no single float32", ErrModel)
 	}
 	if err != nil {
-		panic(fmt.Errorf("loss of the output of %q, of shape %v, and a target of shape %v: %w", last, outputs[0].Shape(), target.Shape(), err))
+		panic(fmt.Errorf("loss of the output of %q, of shape %v, and a target of shape %v: %w", last, outputs[0].Shape(),
+			target.Shape(), err))
 	}
 	return scalar
 }

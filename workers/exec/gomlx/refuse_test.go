@@ -18,9 +18,12 @@ func TestModelsThatCannotBeTrainedAreRefusedByName(t *testing.T) {
 	data := points(10, 4, 3)
 	weight := []gomlx.Parameter{{Name: "weight", Shape: []int{4, 3}}}
 	block := func(forward func(c *gomlx.Context, x *graph.Node) *graph.Node) gomlx.Block {
-		return gomlx.Block{Name: "mine", Parameters: weight, Forward: func(c *gomlx.Context, inputs []*graph.Node) []*graph.Node {
-			return []*graph.Node{forward(c, inputs[0])}
-		}}
+		return gomlx.Block{
+			Name: "mine", Parameters: weight,
+			Forward: func(c *gomlx.Context, inputs []*graph.Node) []*graph.Node {
+				return []*graph.Node{forward(c, inputs[0])}
+			},
+		}
 	}
 	times := func(c *gomlx.Context, x *graph.Node) *graph.Node { return graph.MatMul(x, c.Parameter("weight")) }
 	buffered := block(func(c *gomlx.Context, x *graph.Node) *graph.Node { c.Buffer("mean"); return times(c, x) })
@@ -30,22 +33,51 @@ func TestModelsThatCannotBeTrainedAreRefusedByName(t *testing.T) {
 		data   gomlx.Dataset
 		want   string
 	}{
-		"no blocks":                      {nil, data, "no blocks"},
-		"two blocks of one name":         {[]gomlx.Block{gomlx.Dense("a", 4, 3), gomlx.Relu("a")}, data, `"a"`},
-		"a block without a name":         {[]gomlx.Block{gomlx.Dense("", 4, 3)}, data, "block 0"},
-		"a block without a function":     {[]gomlx.Block{{Name: "a"}}, data, `"a" has no Forward`},
-		"a parameter that is not used":   {[]gomlx.Block{block(func(_ *gomlx.Context, x *graph.Node) *graph.Node { return x })}, data, `"weight" and does not use it`},
-		"one that is not declared":       {[]gomlx.Block{block(func(c *gomlx.Context, _ *graph.Node) *graph.Node { return c.Parameter("bias") })}, data, `"bias" and does not declare it`},
-		"a dimension of 0":               {[]gomlx.Block{gomlx.Dense("a", 4, 0)}, data, "dimensions from 1"},
-		"shapes that do not fit":         {[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.Dense("b", 4, 3)}, data, `block "b" with inputs of shape [(Float32)[2, 5]]: DotGeneral`},
-		"a panic of the user's":          {[]gomlx.Block{block(func(*gomlx.Context, *graph.Node) *graph.Node { panic("ouch") })}, data, "ouch"},
-		"no output":                      {[]gomlx.Block{block(func(c *gomlx.Context, x *graph.Node) *graph.Node { times(c, x); return nil })}, data, "output 0 is nil"},
-		"a buffer that is read":          {[]gomlx.Block{buffered}, data, `"mine.mean" is read in training`},
-		"a rate of dropout of 1":         {[]gomlx.Block{gomlx.Dense("a", 4, 3), gomlx.Dropout("d", 1)}, data, "want 0 or more and less than 1"},
-		"no data":                        {[]gomlx.Block{gomlx.Dense("a", 4, 3)}, nil, "no samples"},
-		"no target":                      {[]gomlx.Block{gomlx.Dense("a", 4, 3)}, gomlx.InMemory{Inputs: data.Inputs}, "no samples"},
-		"more samples than targets":      {[]gomlx.Block{gomlx.Dense("a", 4, 3)}, gomlx.InMemory{Inputs: data.Inputs, Target: gomlx.Array{Int32: []int32{1, 2}}}, "input 0 has 10 samples and the target 2"},
-		"outputs that no target matches": {[]gomlx.Block{gomlx.Dense("a", 4, 3)}, gomlx.InMemory{Inputs: data.Inputs, Target: gomlx.Array{Float32: make([]float32, 10)}}, "squared errors"},
+		"no blocks":                  {nil, data, "no blocks"},
+		"two blocks of one name":     {[]gomlx.Block{gomlx.Dense("a", 4, 3), gomlx.Relu("a")}, data, `"a"`},
+		"a block without a name":     {[]gomlx.Block{gomlx.Dense("", 4, 3)}, data, "block 0"},
+		"a block without a function": {[]gomlx.Block{{Name: "a"}}, data, `"a" has no Forward`},
+		"a parameter that is not used": {[]gomlx.Block{block(func(_ *gomlx.Context, x *graph.Node) *graph.Node {
+			return x
+		})}, data, `"weight" and does not use it`},
+		"one that is not declared": {[]gomlx.Block{block(func(c *gomlx.Context, _ *graph.Node) *graph.Node {
+			return c.Parameter("bias")
+		})}, data, `"bias" and does not declare it`},
+		"a dimension of 0": {[]gomlx.Block{gomlx.Dense("a", 4, 0)}, data, "dimensions from 1"},
+		"shapes that do not fit": {
+			[]gomlx.Block{gomlx.Dense("a", 4, 5), gomlx.Dense("b", 4, 3)},
+			data,
+			`block "b" with inputs of shape [(Float32)[2, 5]]: DotGeneral`,
+		},
+		"a panic of the user's": {[]gomlx.Block{block(func(*gomlx.Context, *graph.Node) *graph.Node {
+			panic("ouch")
+		})}, data, "ouch"},
+		"no output": {[]gomlx.Block{block(func(c *gomlx.Context, x *graph.Node) *graph.Node {
+			times(c, x)
+			return nil
+		})}, data, "output 0 is nil"},
+		"a buffer that is read": {[]gomlx.Block{buffered}, data, `"mine.mean" is read in training`},
+		"a rate of dropout of 1": {
+			[]gomlx.Block{gomlx.Dense("a", 4, 3), gomlx.Dropout("d", 1)},
+			data,
+			"want 0 or more and less than 1",
+		},
+		"no data": {[]gomlx.Block{gomlx.Dense("a", 4, 3)}, nil, "no samples"},
+		"no target": {
+			[]gomlx.Block{gomlx.Dense("a", 4, 3)},
+			gomlx.InMemory{Inputs: data.Inputs},
+			"no samples",
+		},
+		"more samples than targets": {
+			[]gomlx.Block{gomlx.Dense("a", 4, 3)},
+			gomlx.InMemory{Inputs: data.Inputs, Target: gomlx.Array{Int32: []int32{1, 2}}},
+			"input 0 has 10 samples and the target 2",
+		},
+		"outputs that no target matches": {
+			[]gomlx.Block{gomlx.Dense("a", 4, 3)},
+			gomlx.InMemory{Inputs: data.Inputs, Target: gomlx.Array{Float32: make([]float32, 10)}},
+			"squared errors",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,13 +97,15 @@ func TestLayoutsThatCannotBeLoadedAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(l *exec.Layout){
-		"BFloat16":                  func(l *exec.Layout) { l.Precision = exec.BFloat16 },
-		"CUDA":                      func(l *exec.Layout) { l.Parts[0].Device.Kind = exec.CUDA },
-		"a batch beyond the data":   func(l *exec.Layout) { l.Batch = 21 },
-		"threads below 0":           func(l *exec.Layout) { l.Parts[0].Device.Threads = -1 },
-		"no parts":                  func(l *exec.Layout) { l.Parts = nil },
-		"a learning rate below 0":   func(l *exec.Layout) { l.Optimizer = exec.Optimizer{Kind: exec.SGD, LearningRate: -1} },
-		"a learning rate of no sum": func(l *exec.Layout) { l.Optimizer = exec.Optimizer{Kind: exec.SGD, LearningRate: math.NaN()} },
+		"BFloat16":                func(l *exec.Layout) { l.Precision = exec.BFloat16 },
+		"CUDA":                    func(l *exec.Layout) { l.Parts[0].Device.Kind = exec.CUDA },
+		"a batch beyond the data": func(l *exec.Layout) { l.Batch = 21 },
+		"threads below 0":         func(l *exec.Layout) { l.Parts[0].Device.Threads = -1 },
+		"no parts":                func(l *exec.Layout) { l.Parts = nil },
+		"a learning rate below 0": func(l *exec.Layout) { l.Optimizer = exec.Optimizer{Kind: exec.SGD, LearningRate: -1} },
+		"a learning rate of no sum": func(l *exec.Layout) {
+			l.Optimizer = exec.Optimizer{Kind: exec.SGD, LearningRate: math.NaN()}
+		},
 	} {
 		layout := exec.Layout{Parts: cut(model, len(model.Blocks)), Batch: 4, MicroBatches: 1}
 		change(&layout)
@@ -131,7 +165,8 @@ func TestATrainedModelPredictsWhatItLearned(t *testing.T) {
 	model, data := mlp(6, 16, 3, 3), points(200, 6, 3)
 	model.Blocks[1] = gomlx.Sequence("norm", gomlx.BatchNorm("batch", 16), gomlx.Relu("relu"))
 	layout := exec.Layout{
-		Parts: cut(model, 2, len(model.Blocks)-2), Batch: 40, MicroBatches: 2, Optimizer: exec.Optimizer{Kind: exec.Adam, LearningRate: 0.01},
+		Parts: cut(model, 2, len(model.Blocks)-2), Batch: 40, MicroBatches: 2,
+		Optimizer: exec.Optimizer{Kind: exec.Adam, LearningRate: 0.01},
 	}
 	pipeline := load(t, model, data, layout)
 	train(t, pipeline, layout, 0, 60)
@@ -167,7 +202,8 @@ func TestATrainedModelPredictsWhatItLearned(t *testing.T) {
 	if right < 190 {
 		t.Errorf("%d of 200 predictions are right; want 190", right)
 	}
-	if _, err := predictor.Predict(gomlx.Array{Shape: []int{5}, Float32: make([]float32, 5)}); !errors.Is(err, gomlx.ErrModel) && err == nil {
+	if _, err := predictor.Predict(gomlx.Array{Shape: []int{5}, Float32: make([]float32, 5)}); !errors.Is(err,
+		gomlx.ErrModel) && err == nil {
 		t.Error("samples of another shape are predicted")
 	}
 	if _, err := gomlx.Open(mlp(6, 16, 3, 3), path, 1); err == nil {

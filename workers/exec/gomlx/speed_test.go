@@ -60,7 +60,8 @@ func large() map[string]struct {
 	}
 }
 
-// BenchmarkStep times a step of one part, by its passes, beside one graph of both passes, whose gradients are neither added up nor applied.
+// BenchmarkStep times a step of one part, by its passes, beside one graph of both passes, whose gradients are neither
+// added up nor applied.
 func BenchmarkStep(b *testing.B) {
 	for name, c := range large() {
 		layout := exec.Layout{Parts: []exec.Part{{}}, Batch: c.batch, MicroBatches: 1}
@@ -103,7 +104,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// processor reports the processor time of an iteration, which other processes on the machine disturb less than the time on the clock.
+// processor reports the processor time of an iteration, which other processes on the machine disturb less than the time
+// on the clock.
 func processor(b *testing.B) {
 	b.Helper()
 	var before syscall.Rusage

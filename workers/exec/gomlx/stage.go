@@ -57,8 +57,8 @@ type flight struct {
 	kept    []argument // nil until there is something to go back with
 }
 
-// activations is what a stage hands to the next one, and cotangents what it hands to the one before. Nobody writes to them or frees them: the
-// garbage collector does when the last stage that reads them forgets them.
+// activations is what a stage hands to the next one, and cotangents what it hands to the one before. Nobody writes to
+// them or frees them: the garbage collector does when the last stage that reads them forgets them.
 type activations []tensor
 
 type cotangents []tensor
@@ -74,7 +74,9 @@ type microBatch struct {
 }
 
 // Forward computes a micro-batch.
-func (s *stage) Forward(ctx context.Context, step int64, micro int, batch exec.Message, from []exec.Message) (exec.Message, error) {
+func (s *stage) Forward(
+	ctx context.Context, step int64, micro int, batch exec.Message, from []exec.Message,
+) (exec.Message, error) {
 	message, err := s.advance(ctx, step, micro, batch, from)
 	if err != nil {
 		return nil, s.failed(fmt.Sprintf("forward pass of micro-batch %d of step %d", micro, step), err)
@@ -85,7 +87,9 @@ func (s *stage) Forward(ctx context.Context, step int64, micro int, batch exec.M
 	return message, nil
 }
 
-func (s *stage) advance(ctx context.Context, step int64, micro int, batch exec.Message, from []exec.Message) (activations, error) {
+func (s *stage) advance(
+	ctx context.Context, step int64, micro int, batch exec.Message, from []exec.Message,
+) (activations, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -106,7 +110,8 @@ func (s *stage) advance(ctx context.Context, step int64, micro int, batch exec.M
 		}
 		received, is := from[s.number-1].(activations)
 		if !is || len(received) != len(f.program.inputs) {
-			return nil, fmt.Errorf("a message of type %T from stage %d; want %d tensors", from[s.number-1], s.number-1, len(f.program.inputs))
+			return nil, fmt.Errorf("a message of type %T from stage %d; want %d tensors", from[s.number-1], s.number-1,
+				len(f.program.inputs))
 		}
 		f.inputs = received
 	}
@@ -303,7 +308,8 @@ func (s *stage) goBack(f *flight, adjoints []tensor) ([]tensor, error) {
 	return results[:handed], nil
 }
 
-// adjoints are those of the stage's outputs: the loss has its share of the batch, and all else what the next stage says.
+// adjoints are those of the stage's outputs: the loss has its share of the batch, and all else what the next stage
+// says.
 func (s *stage) adjoints(f *flight, later []exec.Message) ([]tensor, error) {
 	if s.part.last {
 		return []tensor{f.batch.share}, nil

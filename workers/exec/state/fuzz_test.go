@@ -7,7 +7,8 @@ import (
 )
 
 func FuzzParse(f *testing.F) {
-	head, err := header(map[string]string{FormatKey: Part}, []Tensor{{Name: "a", Type: "F32", Shape: []int{1}, Data: make([]byte, 4)}})
+	head, err := header(map[string]string{FormatKey: Part},
+		[]Tensor{{Name: "a", Type: "F32", Shape: []int{1}, Data: make([]byte, 4)}})
 	if err != nil {
 		f.Fatal(err)
 	}

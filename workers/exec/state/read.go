@@ -23,8 +23,9 @@ type File struct {
 	entries  map[string]entry
 }
 
-// Open opens a file and checks all but its numbers: that each tensor lies where its type and shape say, that they follow each other without gap or overlap,
-// and that the file ends where the last one does. Errors of a file that does not wrap [ErrFormat]. Close it.
+// Open opens a file and checks all but its numbers: that each tensor lies where its type and shape say, that they
+// follow each other without gap or overlap, and that the file ends where the last one does. Errors of a file that does
+// not wrap [ErrFormat]. Close it.
 func Open(path string) (*File, error) {
 	source, err := os.Open(path)
 	if err != nil {
@@ -139,7 +140,9 @@ func (f *File) decodeEntry(decoder *json.Decoder, name string) error {
 
 // place checks that the tensors fill the data one after the other, and puts their names in this order.
 func (f *File) place(have int64) error {
-	slices.SortStableFunc(f.names, func(a, b string) int { return slices.Compare(f.entries[a].Offsets, f.entries[b].Offsets) })
+	slices.SortStableFunc(f.names, func(a, b string) int {
+		return slices.Compare(f.entries[a].Offsets, f.entries[b].Offsets)
+	})
 	end := int64(0)
 	for _, name := range f.names {
 		if begin := f.entries[name].Offsets[0]; begin != end {

@@ -1,9 +1,10 @@
 // Package state keeps tensors by name in safetensors files, the form in which a stage exports what it has learnt.
 //
-// A file is a little-endian 64-bit length, a JSON header of that length which gives each tensor's type, shape and place, and the data, little-endian and
-// without gaps (https://huggingface.co/docs/safetensors). In files of stages a tensor is called "parameter/NAME", "buffer/NAME" or
-// "optimizer/SLOT/NAME"; NAME is that of the unsplit model and SLOT that of torch.optim ("exp_avg", "momentum_buffer", "step"), so that any split
-// reads the files of any other. The metadata has "format", which is [Part], and "model", the digest of the model.
+// A file is a little-endian 64-bit length, a JSON header of that length which gives each tensor's type, shape and
+// place, and the data, little-endian and without gaps (https://huggingface.co/docs/safetensors). In files of stages a
+// tensor is called "parameter/NAME", "buffer/NAME" or "optimizer/SLOT/NAME"; NAME is that of the unsplit model and SLOT
+// that of torch.optim ("exp_avg", "momentum_buffer", "step"), so that any split reads the files of any other. The
+// metadata has "format", which is [Part], and "model", the digest of the model.
 package state
 
 import (

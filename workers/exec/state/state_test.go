@@ -53,7 +53,10 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		var tensors []state.Tensor
 		var names []string
 		for _, name := range rapid.SliceOfNDistinct(rapid.StringN(1, 20, -1), 0, 6, rapid.ID[string]).Draw(t, "names") {
-			tensor := state.Tensor{Name: name, Type: kinds.Draw(t, "type"), Shape: rapid.SliceOfN(rapid.IntRange(0, 4), 0, 3).Draw(t, "shape")}
+			tensor := state.Tensor{
+				Name: name, Type: kinds.Draw(t, "type"),
+				Shape: rapid.SliceOfN(rapid.IntRange(0, 4), 0, 3).Draw(t, "shape"),
+			}
 			n := widths[tensor.Type]
 			for _, d := range tensor.Shape {
 				n *= d
@@ -168,8 +171,11 @@ func TestMalformedFilesAreRefusedWithWhatIsWrong(t *testing.T) {
 		"no shape":            {raw(`{"a":{"dtype":"U8","data_offsets":[0,1]}}`, "x"), "shape"},
 		"null":                {raw(`{"a":null}`, ""), "shape"},
 		"broken number":       {raw(`{"a":{"dtype":"U8","shape":[1.5],"data_offsets":[0,1]}}`, "x"), "number"},
-		"overflow":            {raw(`{"a":{"dtype":"U8","shape":[4294967296,4294967296,4],"data_offsets":[0,0]}}`, ""), "too many"},
-		"no name":             {raw(`{"":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, ""), "name"},
+		"overflow": {
+			raw(`{"a":{"dtype":"U8","shape":[4294967296,4294967296,4],"data_offsets":[0,0]}}`, ""),
+			"too many",
+		},
+		"no name": {raw(`{"":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, ""), "name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

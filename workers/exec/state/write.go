@@ -24,9 +24,9 @@ type entry struct {
 }
 
 // Write makes a file of tensors, in their order. It takes its name when it is whole and on the disk, so a file of this
-// name is never half written; what is in the making has a name that cannot be guessed, so that nobody can have put a link
-// there. Tensors of wrong size and repeated names are errors that wrap [ErrFormat]. Files of different paths may be written
-// concurrently.
+// name is never half written; what is in the making has a name that cannot be guessed, so that nobody can have put a
+// link there. Tensors of wrong size and repeated names are errors that wrap [ErrFormat]. Files of different paths may
+// be written concurrently.
 func Write(path string, metadata map[string]string, tensors []Tensor) error {
 	head, err := header(metadata, tensors)
 	if err != nil {
@@ -108,7 +108,10 @@ func header(metadata map[string]string, tensors []Tensor) ([]byte, error) {
 			return nil, err
 		}
 		want := int64(len(t.Data))
-		if err := add(t.Name, entry{Type: t.Type, Shape: append([]int{}, t.Shape...), Offsets: []int64{end, end + want}}); err != nil {
+		if err := add(t.Name, entry{
+			Type: t.Type, Shape: append([]int{}, t.Shape...),
+			Offsets: []int64{end, end + want},
+		}); err != nil {
 			return nil, err
 		}
 		end += want
@@ -119,7 +122,8 @@ func header(metadata map[string]string, tensors []Tensor) ([]byte, error) {
 	}
 	head := text.Bytes()
 	if len(head)-8 > mostHeader {
-		return nil, fmt.Errorf("%w: the header of %d tensors has %d bytes; at most %d are read", ErrFormat, len(tensors), len(head)-8, mostHeader)
+		return nil, fmt.Errorf("%w: the header of %d tensors has %d bytes; at most %d are read", ErrFormat, len(tensors),
+			len(head)-8, mostHeader)
 	}
 	binary.LittleEndian.PutUint64(head, uint64(len(head)-8))
 	return head, nil
@@ -137,14 +141,16 @@ func checkText(metadata map[string]string) error {
 // check refuses a tensor that has no proper name, or whose data are not what its type and shape say.
 func (t Tensor) check() error {
 	if t.Name == "" || t.Name == reserved || !utf8.ValidString(t.Name) {
-		return fmt.Errorf("%w: a tensor is called %q; names are UTF-8 text, not empty and not %s", ErrFormat, t.Name, reserved)
+		return fmt.Errorf("%w: a tensor is called %q; names are UTF-8 text, not empty and not %s", ErrFormat, t.Name,
+			reserved)
 	}
 	want, err := size(t.Type, t.Shape)
 	if err != nil {
 		return fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	if int64(len(t.Data)) != want {
-		return fmt.Errorf("%w: tensor %q has %d bytes of data; shape %v of %s has %d", ErrFormat, t.Name, len(t.Data), t.Shape, t.Type, want)
+		return fmt.Errorf("%w: tensor %q has %d bytes of data; shape %v of %s has %d", ErrFormat, t.Name, len(t.Data),
+			t.Shape, t.Type, want)
 	}
 	return nil
 }

@@ -1,7 +1,8 @@
-"""Dropout whose masks belong to samples: the same sample has the same mask however the model is split and the batch is cut.
+"""Dropout whose masks belong to samples: the same sample has the same mask however the model is split and the batch is
+cut.
 
-A mask is a function of the seed, the step, the layer and the number of the sample in its batch. PyTorch's own comes from one generator for all layers, so
-it depends on what ran before it in the same process, which a split changes.
+A mask is a function of the seed, the step, the layer and the number of the sample in its batch. PyTorch's own comes
+from one generator for all layers, so it depends on what ran before it in the same process, which a split changes.
 
 This file is run after runner.py, in its namespace.
 """
@@ -14,11 +15,15 @@ try:
 except ImportError:  # torch does not need it
     numpy = None
 
-MASK_BITS = 16  # per element: a probability is rounded to a multiple of 2**-16, and the scale is that of the rounded one
-SELU_SATURATION = 1.7580993408473766  # alpha * scale of SELU, the negative of what it tends to: Klambauer et al., "Self-Normalizing Neural Networks", 2017
+MASK_BITS = (
+    16  # per element: a probability is rounded to a multiple of 2**-16, and the scale is that of the rounded one
+)
+# alpha * scale of SELU, the negative of what it tends to: Klambauer et al., "Self-Normalizing Neural Networks", 2017
+SELU_SATURATION = 1.7580993408473766
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # of torch._VF, what the modules of torch.nn call
-ATTENTION = "scaled_dot_product_attention"  # of torch 2; the only function of torch.nn.functional whose dropout is within a kernel
+# of torch 2; the only function of torch.nn.functional whose dropout is within a kernel
+ATTENTION = "scaled_dot_product_attention"
 
 
 def derived(*what):
@@ -28,7 +33,8 @@ def derived(*what):
 
 
 def seed_torch(*what):
-    """Seeds torch's generators with a number that belongs to what. torch.manual_seed formats a stack each time for CUDA's sake."""
+    """Seeds torch's generators with a number that belongs to what. torch.manual_seed formats a stack each time for
+    CUDA's sake."""
     number = derived(*what)[0] >> 65  # 63 bits
     torch.default_generator.manual_seed(number)
     if torch.cuda.is_initialized():
@@ -38,11 +44,12 @@ def seed_torch(*what):
 class KeyedDropout:
     """Puts keyed masks in the place of PyTorch's while a micro-batch is computed.
 
-    Within `with keyed.micro_batch(step, first_sample, samples)`, every dropout of torch.nn and torch.nn.functional, in library modules too, draws its mask by the seed,
-    the step, the layer and the sample. The layer is the name last given to operation(), and how many masks were drawn under it before in this micro-batch.
-    Other random functions, and modules compiled by torch.jit, draw from torch's generator, which is seeded at the entrance by all that and the part: they are repeated by
-    a recomputation, but depend on the split and the micro-batches. Recurrent layers with dropout between them are refused. Outside, PyTorch is as it was. One
-    thread may be within.
+    Within `with keyed.micro_batch(step, first_sample, samples)`, every dropout of torch.nn and torch.nn.functional, in
+    library modules too, draws its mask by the seed, the step, the layer and the sample. The layer is the name last
+    given to operation(), and how many masks were drawn under it before in this micro-batch. Other random functions, and
+    modules compiled by torch.jit, draw from torch's generator, which is seeded at the entrance by all that and the
+    part: they are repeated by a recomputation, but depend on the split and the micro-batches. Recurrent layers with
+    dropout between them are refused. Outside, PyTorch is as it was. One thread may be within.
 
     Masks on CPUs and those on other devices are different ones, as are those with and without numpy.
     """
@@ -57,13 +64,22 @@ class KeyedDropout:
     def places(self):
         """What is replaced within: (namespace, name, what stands there instead).
 
-        The functions of torch.nn.functional call those of torch._VF, so that whoever holds one of them is served there. The others are replaced under every name
-        that a module outside torch has for them.
+        The functions of torch.nn.functional call those of torch._VF, so that whoever holds one of them is served there.
+        The others are replaced under every name that a module outside torch has for them.
         """
-        own = {"dropout": self.dropout, "dropout_": self.dropout_, "alpha_dropout": self.alpha_dropout, "alpha_dropout_": self.alpha_dropout_,
-               "feature_dropout": self.feature_dropout, "feature_dropout_": self.feature_dropout_,
-               "feature_alpha_dropout": self.feature_alpha_dropout, "feature_alpha_dropout_": self.feature_alpha_dropout_}
-        places = [(vars(torch._VF), name, function) for name, function in own.items()] + [(vars(torch), name, function) for name, function in own.items()]
+        own = {
+            "dropout": self.dropout,
+            "dropout_": self.dropout_,
+            "alpha_dropout": self.alpha_dropout,
+            "alpha_dropout_": self.alpha_dropout_,
+            "feature_dropout": self.feature_dropout,
+            "feature_dropout_": self.feature_dropout_,
+            "feature_alpha_dropout": self.feature_alpha_dropout,
+            "feature_alpha_dropout_": self.feature_alpha_dropout_,
+        }
+        places = [(vars(torch._VF), name, function) for name, function in own.items()] + [
+            (vars(torch), name, function) for name, function in own.items()
+        ]
         places += [(vars(torch._VF), name, refusing(name, getattr(torch._VF, name))) for name in RECURRENT]
         by_identity = {id(getattr(torch, name)): function for name, function in own.items()}
         attention = getattr(nn.functional, ATTENTION, None)
@@ -103,7 +119,8 @@ class KeyedDropout:
     # Masks.
 
     def noise(self, probability, shape, like):
-        """A tensor of this shape: each element is 1 / q with probability q = 1 - probability, else 0. Its expectation is 1."""
+        """A tensor of this shape: each element is 1 / q with probability q = 1 - probability, else 0. Its expectation
+        is 1."""
         threshold = round((1 - probability) * (1 << MASK_BITS))
         if not 0 < threshold < 1 << MASK_BITS:
             return like.new_full(shape, float(threshold > 0))
@@ -117,7 +134,12 @@ class KeyedDropout:
         if axis is None:
             samples = 1  # the whole belongs to the first sample
         bits = (self.bits if like.device.type == "cpu" else HASHED).draw(
-            derived(self.seed, self.step, self.layer, count), self.first, samples, math.prod(shape) // samples, like.device)
+            derived(self.seed, self.step, self.layer, count),
+            self.first,
+            samples,
+            math.prod(shape) // samples,
+            like.device,
+        )
         mask = torch.empty(bits.shape, dtype=like.dtype, device=like.device)
         torch.lt(bits, threshold - (1 << MASK_BITS - 1), out=mask)  # bits are signed
         return mask.view(samples, shape[0], *shape[2:]).transpose(0, 1) if axis == 1 else mask.view(shape)
@@ -161,19 +183,21 @@ class KeyedDropout:
         return input.mul_(factor).add_(offset)
 
     def alpha_noise(self, probability, shape, like):
-        """Factor and offset that drop to SELU's saturation and keep mean 0 and variance 1: a * (x * kept - s * (1 - kept)) + a * s * p with s the saturation."""
+        """Factor and offset that drop to SELU's saturation and keep mean 0 and variance 1: a * (x * kept - s * (1 -
+        kept)) + a * s * p with s the saturation."""
         threshold = round((1 - probability) * (1 << MASK_BITS))
         if threshold == 0:
             return like.new_zeros(shape), like.new_zeros(shape)
         if threshold == 1 << MASK_BITS:
             return like.new_ones(shape), like.new_zeros(shape)
         p = 1 - threshold / (1 << MASK_BITS)
-        a = 1 / math.sqrt((SELU_SATURATION ** 2 * p + 1) * (1 - p))
+        a = 1 / math.sqrt((SELU_SATURATION**2 * p + 1) * (1 - p))
         kept = self.kept(threshold, shape, like)
         return kept * a, (kept - (1 - p)) * (a * SELU_SATURATION)
 
     def attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **more):
-        """torch.nn.functional.scaled_dot_product_attention, which with dropout is computed by its definition: the weights are in memory."""
+        """torch.nn.functional.scaled_dot_product_attention, which with dropout is computed by its definition: the
+        weights are in memory."""
         if dropout_p == 0:
             return self.torch_attention(query, key, value, attn_mask, dropout_p, is_causal, **more)
         if more.pop("enable_gqa", False):
@@ -198,10 +222,15 @@ def refusing(name, function):
     """A recurrent function of torch that refuses to draw masks between its layers: they come from the kernel."""
 
     def checked(*args):
-        layers, probability, train = args[4:7] if isinstance(args[2], (list, tuple)) else args[5:8]  # without lengths of sequences, or with them
+        layers, probability, train = (
+            args[4:7] if isinstance(args[2], (list, tuple)) else args[5:8]
+        )  # without lengths of sequences, or with them
         if layers > 1 and probability > 0 and train:
-            raise Refusal("dropout", "%s of %d layers draws its dropout masks itself, and they depend on the split" % (name, layers),
-                          hint="use %d of one layer each with torch.nn.Dropout between them, or dropout=0" % layers)
+            raise Refusal(
+                "dropout",
+                "%s of %d layers draws its dropout masks itself, and they depend on the split" % (name, layers),
+                hint="use %d of one layer each with torch.nn.Dropout between them, or dropout=0" % layers,
+            )
         return function(*args)
 
     return checked
@@ -215,10 +244,11 @@ def feature_shape(input):
 
 
 def sample_axis(shape, samples):
-    """The dimension of a tensor along which its samples lie: 0, 1, or None where none is found and the mask depends on the micro-batch.
+    """The dimension of a tensor along which its samples lie: 0, 1, or None where none is found and the mask depends on
+    the micro-batch.
 
-    Dimension 0 may have several rows of each sample in turn, as where attention heads are folded into it. Dimension 1 is that of sequence-first models; a square of as many rows
-    as there are samples is taken for attention weights.
+    Dimension 0 may have several rows of each sample in turn, as where attention heads are folded into it. Dimension 1
+    is that of sequence-first models; a square of as many rows as there are samples is taken for attention weights.
     """
     if not shape or not samples:
         return None
@@ -228,32 +258,42 @@ def sample_axis(shape, samples):
     return 0 if shape[0] % samples == 0 else None
 
 
-# Bits. A source draws the same MASK_BITS bits for the same key, sample and position, as signed numbers in a tensor (samples, elements).
+# Bits. A source draws the same MASK_BITS bits for the same key, sample and position, as signed numbers in a tensor
+# (samples, elements).
 
 
 class NumpyBits:
-    """PCG64's stream of the key; each sample has its own stretch, found by advancing. O'Neill, "PCG: A Family of Simple Fast ... Algorithms", 2014."""
+    """PCG64's stream of the key; each sample has its own stretch, found by advancing. O'Neill, "PCG: A Family of Simple
+    Fast ... Algorithms", 2014."""
 
     def __init__(self):
         self.generator = numpy.random.PCG64(0)
 
     def draw(self, key, first, samples, elements, _):
         words = -(-elements // 4)
-        self.generator.state = {"bit_generator": "PCG64", "state": {"state": key[0], "inc": key[1] | 1}, "has_uint32": 0, "uinteger": 0}
+        self.generator.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": key[0], "inc": key[1] | 1},
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
         self.generator.advance(first * words)
         bits = torch.from_numpy(self.generator.random_raw(samples * words).view(numpy.int16))
         return bits.view(samples, 4 * words)[:, :elements]
 
 
 class HashBits:
-    """A hash of the position and two numbers of the sample, in the arithmetic of tensors: two multiplications with shifts between them, as in Wellons' lowbias32,
-    https://nullprogram.com/blog/2018/07/31/. It costs more passes over memory than NumpyBits, but runs on any device.
+    """A hash of the position and two numbers of the sample, in the arithmetic of tensors: two multiplications with
+    shifts between them, as in Wellons' lowbias32, https://nullprogram.com/blog/2018/07/31/. It costs more passes over
+    memory than NumpyBits, but runs on any device.
     """
 
     def draw(self, key, first, samples, elements, device):
         words = [torch.tensor(signed(key[0] >> shift)) for shift in (0, 32, 64, 96)]
         number = torch.arange(first, first + samples, dtype=torch.int32)
-        own = torch.stack([mixed(mixed(number + words[0]) ^ words[1]), mixed(mixed(number + words[2]) ^ words[3])]).to(device, torch.int32)
+        own = torch.stack([mixed(mixed(number + words[0]) ^ words[1]), mixed(mixed(number + words[2]) ^ words[3])]).to(
+            device, torch.int32
+        )
         x = mixed(torch.arange(-(-elements // 2), dtype=torch.int32, device=device)) ^ own[0][:, None]
         x = fold(x.mul_(signed(0x7FEB352D)), 15).add_(own[1][:, None]).mul_(signed(0x846CA68B))
         return fold(x, 16).view(torch.int16)[:, :elements]

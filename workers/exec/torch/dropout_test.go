@@ -32,15 +32,21 @@ func TestAMaskBelongsToItsSample(t *testing.T) {
 			"Any cut into micro-batches has the same masks.", keyed + `
 def check(function, *shape, axis=0, **more):
     x = torch.rand(*shape) + 1
-    whole, *others = [masks(lambda a, b: function(x.narrow(axis, a * (shape[axis] // BATCH), (b - a) * (shape[axis] // BATCH)).clone(), 0.5, True), cut, axis=axis) for cut in CUTS]
+    whole, *others = [masks(lambda a, b:
+        function(x.narrow(axis, a * (shape[axis] // BATCH), (b - a) * (shape[axis] // BATCH)).clone(), 0.5, True),
+        cut, axis=axis) for cut in CUTS]
     return bool((whole == 0).any() or (whole < 0).any()) and all(torch.equal(whole, other) for other in others)
-result = [check(F.dropout, BATCH, 5), check(F.dropout, BATCH, 4, 7), check(F.dropout, BATCH), check(F.dropout, 3 * BATCH, 4, 7), check(F.dropout, 7, BATCH, 9, axis=1),
-          check(F.dropout1d, BATCH, 16, 7), check(F.dropout2d, BATCH, 16, 3, 3), check(F.dropout3d, BATCH, 16, 3, 3, 2), check(F.alpha_dropout, BATCH, 5),
-          check(F.feature_alpha_dropout, BATCH, 16, 3), check(lambda *a: torch.dropout(*a), BATCH, 5), check(lambda *a: torch.feature_dropout(*a), BATCH, 16, 3),
+result = [check(F.dropout, BATCH, 5), check(F.dropout, BATCH, 4, 7), check(F.dropout, BATCH),
+    check(F.dropout, 3 * BATCH, 4, 7), check(F.dropout, 7, BATCH, 9, axis=1),
+          check(F.dropout1d, BATCH, 16, 7), check(F.dropout2d, BATCH, 16, 3, 3), check(F.dropout3d, BATCH, 16, 3, 3, 2),
+          check(F.alpha_dropout, BATCH, 5),
+          check(F.feature_alpha_dropout, BATCH, 16, 3), check(lambda *a: torch.dropout(*a), BATCH, 5),
+          check(lambda *a: torch.feature_dropout(*a), BATCH, 16, 3),
           check(source("from torch import dropout\ndef twice(*a): return dropout(*a)").module.twice, BATCH, 5)]`,
 			[]any{true, true, true, true, true, true, true, true, true, true, true, true, true},
 		},
-		{"Modules and the library's layers have them too, wherever they run.", keyed + `
+		{
+			"Modules and the library's layers have them too, wherever they run.", keyed + `
 class Direct(nn.Module):  # names bound before
     function = staticmethod(F.dropout)
     def forward(self, x):
@@ -51,28 +57,37 @@ def check(module, *shape, axis=0):
     traced = fx.symbolic_trace(module) if not isinstance(module, (nn.TransformerEncoder, Direct)) else module
     plain, again = module(x), module(x)
     runs = [masks(lambda a, b: m(x.narrow(axis, a, b - a)), cut, axis=axis) for cut in CUTS for m in (module, traced)]
-    return not torch.equal(plain, again) and all((runs[0] - run).abs().max().item() < 1e-5 for run in runs) and (plain - runs[0]).abs().max().item() > 1e-3
+    return not torch.equal(plain, again) and all((runs[0] - run).abs().max().item() < 1e-5
+        for run in runs) and (plain - runs[0]).abs().max().item() > 1e-3
 layer = lambda first: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, 0.3, batch_first=first), 2)
-result = [check(nn.Sequential(nn.Linear(8, 32), nn.Dropout(), nn.ReLU(), nn.Dropout(inplace=True)), BATCH, 8), check(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Dropout2d()), BATCH, 3, 6, 6),
-          check(nn.Sequential(nn.Linear(8, 32), nn.SELU(), nn.AlphaDropout()), BATCH, 8), check(nn.Sequential(nn.Conv1d(3, 8, 3), nn.FeatureAlphaDropout()), BATCH, 3, 6),
-          check(Direct(), BATCH, 32), check(layer(True), BATCH, 5, 16), check(layer(False), 5, BATCH, 16, axis=1)]`, []any{true, true, true, true, true, true, true}},
+result = [check(nn.Sequential(nn.Linear(8, 32), nn.Dropout(), nn.ReLU(), nn.Dropout(inplace=True)), BATCH, 8),
+    check(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Dropout2d()), BATCH, 3, 6, 6),
+          check(nn.Sequential(nn.Linear(8, 32), nn.SELU(), nn.AlphaDropout()), BATCH, 8),
+          check(nn.Sequential(nn.Conv1d(3, 8, 3), nn.FeatureAlphaDropout()), BATCH, 3, 6),
+          check(Direct(), BATCH, 32), check(layer(True), BATCH, 5, 16), check(layer(False), 5, BATCH, 16, axis=1)]`,
+			[]any{true, true, true, true, true, true, true},
+		},
 		{
 			"A mask is of its seed, step, layer, call and sample, and of no part.", keyed + `
 x = torch.ones(BATCH, 64)
 drop = lambda a, b: F.dropout(x[a:b])
 twice = lambda a, b: torch.cat([F.dropout(x[a:b]), F.dropout(x[a:b])], 1)
 one = masks(drop, CUTS[0])
-different = [one, masks(drop, CUTS[0], step=1), masks(drop, CUTS[0], layer="other"), masks(drop, CUTS[0], seed=2), masks(twice, CUTS[0])[:, 64:], masks(twice, CUTS[0], layer="other")[:, 64:]]
+different = [one, masks(drop, CUTS[0], step=1), masks(drop, CUTS[0], layer="other"), masks(drop, CUTS[0], seed=2),
+    masks(twice, CUTS[0])[:, 64:], masks(twice, CUTS[0], layer="other")[:, 64:]]
 rows = [tuple(row.tolist()) for mask in different for row in mask]
-result = [len(set(rows)) == len(rows) == 36, torch.equal(one, masks(drop, CUTS[0])), torch.equal(one, masks(drop, CUTS[0], part=3)), torch.equal(one, masks(twice, CUTS[0])[:, :64])]`,
+result = [len(set(rows)) == len(rows) == 36, torch.equal(one, masks(drop, CUTS[0])),
+    torch.equal(one, masks(drop, CUTS[0], part=3)), torch.equal(one, masks(twice, CUTS[0])[:, :64])]`,
 			[]any{true, true, true, true},
 		},
 		{"A recomputation repeats masks and other random numbers, which parts do not share.", keyed + `
 draw = lambda a, b: torch.rand(b - a, 3)
 one = masks(draw, CUTS[1])
 torch.manual_seed(9)
-result = [torch.equal(one, masks(draw, CUTS[1])), torch.equal(one, masks(draw, CUTS[1], part=1)), torch.equal(one, masks(draw, CUTS[1], step=1))]`, []any{true, false, false}},
-		{"Outside, and after an error, PyTorch is as it was.", keyed + `
+result = [torch.equal(one, masks(draw, CUTS[1])), torch.equal(one, masks(draw, CUTS[1], part=1)),
+    torch.equal(one, masks(draw, CUTS[1], step=1))]`, []any{true, false, false}},
+		{
+			"Outside, and after an error, PyTorch is as it was.", keyed + `
 names = [n for n in dir(torch) if "dropout" in n]
 before = [getattr(torch, n) for n in names] + [getattr(torch._VF, n) for n in names]
 keyed = KeyedDropout(1)
@@ -86,8 +101,12 @@ x = torch.ones(100)
 torch.manual_seed(5)
 one = F.dropout(x)
 torch.manual_seed(5)
-result = [inside, all(a is b for a, b in zip(before, [getattr(torch, n) for n in names] + [getattr(torch._VF, n) for n in names])), torch.equal(one, torch._C._VariableFunctions.dropout(x, 0.5, True)), said,
-          [n for n in vars(torch._VF) if "dropout" in n]]`, []any{false, true, true, "dropout probability has to be between 0 and 1, but got 2.0", []any{}}},
+result = [inside, all(
+    a is b for a, b in zip(before, [getattr(torch, n) for n in names] + [getattr(torch._VF, n) for n in names])),
+    torch.equal(one, torch._C._VariableFunctions.dropout(x, 0.5, True)), said,
+          [n for n in vars(torch._VF) if "dropout" in n]]`,
+			[]any{false, true, true, "dropout probability has to be between 0 and 1, but got 2.0", []any{}},
+		},
 		{"Recurrent layers that draw within a kernel are refused.", keyed + `
 def of(module, x):
     keyed = KeyedDropout(1)
@@ -95,10 +114,14 @@ def of(module, x):
         module(x)
 x = torch.rand(4, 2, 3)
 packed = nn.utils.rnn.pack_padded_sequence(x, [4, 3])
-result = [refusal(of, nn.LSTM(3, 3, num_layers=2, dropout=0.5), x), refusal(of, nn.RNN(3, 3, num_layers=3, dropout=0.5), packed)] + [
-    of(m, v) for m in (nn.LSTM(3, 3, num_layers=2), nn.GRU(3, 3, num_layers=2, dropout=0.5).eval()) for v in (x, packed)]`, []any{
-			"dropout: lstm of 2 layers draws its dropout masks itself, and they depend on the split; use 2 of one layer each with torch.nn.Dropout between them, or dropout=0",
-			"dropout: rnn_tanh of 3 layers draws its dropout masks itself, and they depend on the split; use 3 of one layer each with torch.nn.Dropout between them, or dropout=0",
+result = [refusal(of, nn.LSTM(3, 3, num_layers=2, dropout=0.5), x),
+    refusal(of, nn.RNN(3, 3, num_layers=3, dropout=0.5), packed)] + [
+    of(m, v) for m in (nn.LSTM(3, 3, num_layers=2), nn.GRU(3, 3, num_layers=2, dropout=0.5).eval()) 
+        for v in (x, packed)]`, []any{
+			"dropout: lstm of 2 layers draws its dropout masks itself, and they depend on the split; use 2 of one layer each " +
+				"with torch.nn.Dropout between them, or dropout=0",
+			"dropout: rnn_tanh of 3 layers draws its dropout masks itself, and they depend on the split; use 3 of one layer " +
+				"each with torch.nn.Dropout between them, or dropout=0",
 			nil, nil, nil, nil,
 		}},
 	})
@@ -112,31 +135,43 @@ func TestKeyedDropoutComputesWhatPyTorchDoes(t *testing.T) {
 def values(function, *shape, p=0.25):
     x = torch.full(shape, 3.0)
     own = masks(lambda a, b: function(x[a:b].clone(), p, True), CUTS[0])
-    return [round(v, 4) for v in sorted(set(own.flatten().tolist()))] == [round(v, 4) for v in sorted(set(function(x.clone(), p, True).flatten().tolist()))]
+    return [round(v, 4) for v in sorted(set(own.flatten().tolist()))] == [round(v, 4)
+        for v in sorted(set(function(x.clone(), p, True).flatten().tolist()))]
 inplace = lambda function: lambda x, p, train: function(x, p, train, inplace=True)
-result = [values(f, BATCH, 64, 3, 3) for g in (F.dropout, F.alpha_dropout, F.dropout2d, F.feature_alpha_dropout) for f in (g, inplace(g))] + [
-    values(F.dropout, BATCH, 64, p=1.0), values(F.dropout, BATCH, 64, p=0.0), values(F.dropout, BATCH, 64, p=1e-9), values(F.alpha_dropout, BATCH, 64, p=0.0)]`,
+result = [values(f, BATCH, 64, 3, 3) for g in (F.dropout, F.alpha_dropout, F.dropout2d, F.feature_alpha_dropout)
+    for f in (g, inplace(g))] + [
+    values(F.dropout, BATCH, 64, p=1.0), values(F.dropout, BATCH, 64, p=0.0), 
+    values(F.dropout, BATCH, 64, p=1e-9), values(F.alpha_dropout, BATCH, 64, p=0.0)]`,
 			[]any{true, true, true, true, true, true, true, true, true, true, true, true},
 		},
-		{"Whole channels are dropped where PyTorch drops them.", keyed + `
+		{
+			"Whole channels are dropped where PyTorch drops them.", keyed + `
 x = torch.ones(BATCH, 64, 3, 3)
 own = masks(lambda a, b: F.dropout2d(x[a:b]), CUTS[0]).flatten(2)
-result = [bool((own == own[:, :, :1]).all()), bool((own[:, :, 0] == 0).any()), bool((own[:, :, 0] == 2).any())]`, []any{true, true, true}},
+result = [bool((own == own[:, :, :1]).all()), bool((own[:, :, 0] == 0).any()), bool((own[:, :, 0] == 2).any())]`,
+			[]any{true, true, true},
+		},
 		{
 			"Without training nothing is dropped, and any shape and type will do.", keyed + `
 x = torch.ones(BATCH, 8)
 keyed = KeyedDropout(1)
 with keyed.micro_batch(0, 0, BATCH):
-    result = [F.dropout(x, training=False) is x, nn.Dropout().eval()(x) is x, list(F.dropout(torch.ones(0, 3)).shape), F.dropout(torch.ones(())).item() in (0.0, 2.0),
-              list(F.dropout(torch.ones(7, 3)).shape), F.dropout(x.bfloat16()).dtype == torch.bfloat16, F.dropout(x.double()).dtype == torch.float64]`,
+    result = [F.dropout(x, training=False) is x, nn.Dropout().eval()(x) is x, list(F.dropout(torch.ones(0, 3)).shape),
+        F.dropout(torch.ones(())).item() in (0.0, 2.0),
+              list(F.dropout(torch.ones(7, 3)).shape), F.dropout(x.bfloat16()).dtype == torch.bfloat16,
+              F.dropout(x.double()).dtype == torch.float64]`,
 			[]any{true, true, []any{0., 3.}, true, []any{7., 3.}, true, true},
 		},
-		{"Gradients pass where elements were kept.", keyed + `
+		{
+			"Gradients pass where elements were kept.", keyed + `
 x = torch.randn(BATCH, 50, requires_grad=True)
 y = masks(lambda a, b: F.dropout(x[a:b], 0.25), CUTS[2])
 y.sum().backward()
-result = [torch.allclose(x.grad * x, y), sorted(set((x.grad != 0).flatten().tolist()))]`, []any{true, []any{false, true}}},
-		{"Attention with dropout has the definition's result.", keyed + `
+result = [torch.allclose(x.grad * x, y), sorted(set((x.grad != 0).flatten().tolist()))]`,
+			[]any{true, []any{false, true}},
+		},
+		{
+			"Attention with dropout has the definition's result.", keyed + `
 keyed = KeyedDropout(1)
 torch.manual_seed(0)
 q, k, v = torch.randn(BATCH, 4, 5, 8), torch.randn(BATCH, 2, 7, 8), torch.randn(BATCH, 2, 7, 3)
@@ -153,12 +188,17 @@ def own(**more):
         return keyed.attention(q, k, v, dropout_p=0.5, enable_gqa=True, **more)
 near = lambda a, b: torch.allclose(a, b, atol=1e-5)
 every, triangle, usual = torch.ones(5, 7, dtype=torch.bool), torch.ones(5, 7, dtype=torch.bool).tril(), 8 ** -0.5
-result = [near(own(), dropped(by_definition(every, usual))), near(own(is_causal=True), dropped(by_definition(triangle, usual))), near(own(attn_mask=allowed, scale=0.5), dropped(by_definition(allowed, 0.5))),
-          near(own(attn_mask=torch.arange(7.0)), dropped(by_definition(every, usual, torch.arange(7.0))))]`, []any{true, true, true, true}},
+result = [near(own(), dropped(by_definition(every, usual))),
+    near(own(is_causal=True), dropped(by_definition(triangle, usual))),
+    near(own(attn_mask=allowed, scale=0.5), dropped(by_definition(allowed, 0.5))),
+          near(own(attn_mask=torch.arange(7.0)), dropped(by_definition(every, usual, torch.arange(7.0))))]`,
+			[]any{true, true, true, true},
+		},
 	})
 }
 
-// The bounds are multiples of the standard deviation that independent fair bits have; keys are fixed, so a pass is a pass for ever.
+// The bounds are multiples of the standard deviation that independent fair bits have; keys are fixed, so a pass is a
+// pass for ever.
 func TestMasksLookRandom(t *testing.T) {
 	t.Parallel()
 	run := interpreter(t)
@@ -191,7 +231,8 @@ words = torch.stack([(x[:, i::8] > 0)[:, :E // 8].int() << i for i in range(8)])
 counts = torch.bincount(words.flatten(), minlength=256).double()
 expected = words.numel() / 256
 result = {
-    "rates": rates, "means": (x.mean(1) * (3 * E) ** 0.5).tolist(), "variances": ((x.var(1) * 3 - 1) * (5 * E / 4) ** 0.5).tolist(),
+    "rates": rates, "means": (x.mean(1) * (3 * E) ** 0.5).tolist(),
+    "variances": ((x.var(1) * 3 - 1) * (5 * E / 4) ** 0.5).tolist(),
     "samples": correlations(x) + correlations(drop(x)),
     "steps": correlations(torch.stack([bits(source, ["step number", i], 1, E)[0] for i in range(64)])),
     "layers": correlations(torch.stack([bits(source, ["layer", str(i)], 8, E)[i % 8] for i in range(64)])),
@@ -212,7 +253,11 @@ result = {
 				{"those of layers", got.Layers, 5.5},
 				{"those of elements so far apart", got.Lags, 6},
 				{"the means of every fourth element", got.Lanes, 4},
-				{"the counts of sequences of 8 bits, as a deviation of chi squared", []float64{(got.Sequences - 255) / math.Sqrt(2*255)}, 4},
+				{
+					"the counts of sequences of 8 bits, as a deviation of chi squared",
+					[]float64{(got.Sequences - 255) / math.Sqrt(2*255)},
+					4,
+				},
 			} {
 				worst := 0.0
 				for _, v := range tt.found {
@@ -221,7 +266,8 @@ result = {
 					}
 				}
 				if len(tt.found) == 0 || worst == 0 || math.IsNaN(worst) || math.Abs(worst) > tt.bound {
-					t.Errorf("%s: %.2f standard deviations from what independent bits have in %d values, want at most %g", tt.name, worst, len(tt.found), tt.bound)
+					t.Errorf("%s: %.2f standard deviations from what independent bits have in %d values, want at most %g", tt.name,
+						worst, len(tt.found), tt.bound)
 				}
 				t.Logf("%s: %.2f of %g", tt.name, worst, tt.bound)
 			}
@@ -233,12 +279,16 @@ result = {
 func TestBitsOfASampleDoNotDependOnItsNeighbours(t *testing.T) {
 	t.Parallel()
 	runSnippets(t, []snippet{
-		{"One at a time they are the same.", keyed + `
+		{
+			"One at a time they are the same.", keyed + `
 def check(source, elements):
     key, device = derived("key"), torch.device("cpu")
     whole = source.draw(key, 0, 9, elements, device)
-    return list(whole.shape) == [9, elements] and all(torch.equal(whole[i:j], source.draw(key, i, j - i, elements, device)) for i in range(9) for j in (i + 1, 9))
-result = [check(s, n) for s in (NumpyBits(), HASHED) for n in (1, 2, 3, 4, 5, 64, 1023)]`, []any{true, true, true, true, true, true, true, true, true, true, true, true, true, true}},
+    return list(whole.shape) == [9, elements] and all(torch.equal(whole[i:j],
+        source.draw(key, i, j - i, elements, device)) for i in range(9) for j in (i + 1, 9))
+result = [check(s, n) for s in (NumpyBits(), HASHED) for n in (1, 2, 3, 4, 5, 64, 1023)]`,
+			[]any{true, true, true, true, true, true, true, true, true, true, true, true, true, true},
+		},
 	})
 }
 
@@ -282,6 +332,7 @@ for threads in (1, 2):
         result.append(row)
 `, &got)
 	for _, m := range got {
-		t.Logf("%v, %d threads: forward and backward %.0f us with PyTorch's masks, %.0f us with keyed ones, %.0f us with hashed ones; %.0f us to enter a micro-batch", m.Shape, m.Threads, m.Bare, m.Keyed, m.Hashed, m.Enter)
+		t.Logf("%v, %d threads: forward and backward %.0f us with PyTorch's masks, %.0f us with keyed ones, %.0f us with "+
+			"hashed ones; %.0f us to enter a micro-batch", m.Shape, m.Threads, m.Bare, m.Keyed, m.Hashed, m.Enter)
 	}
 }

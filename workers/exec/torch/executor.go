@@ -21,11 +21,11 @@ type Executor struct {
 
 var _ exec.Executor = (*Executor)(nil)
 
-// New returns an executor of the model that the options name. Of the options, Batch, Shape, Type, Device and Threads are not looked at: the data says what the
-// inputs are, and probes and layouts say where to run.
+// New returns an executor of the model that the options name. Of the options, Batch, Shape, Type, Device and Threads
+// are not looked at: the data says what the inputs are, and probes and layouts say where to run.
 //
-// The file says how the model is trained: data(path) returns (inputs, targets), a Dataset or a DataLoader; loss(output, target), optimizer(parameters)
-// and scheduler(optimizer) are optional. Options.Data is the path.
+// The file says how the model is trained: data(path) returns (inputs, targets), a Dataset or a DataLoader; loss(output,
+// target), optimizer(parameters) and scheduler(optimizer) are optional. Options.Data is the path.
 func New(options Options) (*Executor, error) {
 	options, err := options.normalized()
 	if err != nil {
@@ -40,8 +40,8 @@ func New(options Options) (*Executor, error) {
 // Name is "torch".
 func (e *Executor) Name() string { return "torch" }
 
-// Probe runs the model on the first samples of the data and measures its operations. The loss is the operation "loss"; what nobody reads leads to it with an edge of
-// no bytes, so that it is in the last part of every split.
+// Probe runs the model on the first samples of the data and measures its operations. The loss is the operation "loss";
+// what nobody reads leads to it with an edge of no bytes, so that it is in the last part of every split.
 func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.Probe, error) {
 	if options.Samples < 1 {
 		return exec.Probe{}, fmt.Errorf("probe %s: %d samples; want 1 or more", e.options.Model, options.Samples)
@@ -60,7 +60,8 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 	defer r.close()
 	var found findings
 	err = r.call(ctx, "probe", map[string]any{
-		"file": file, "function": function, "batch": options.Samples, "device": deviceName(options.Device), "repeats": e.options.Repeats,
+		"file": file, "function": function, "batch": options.Samples, "device": deviceName(options.Device),
+		"repeats": e.options.Repeats,
 		"threads": options.Device.Threads, "training": true, "data": e.options.Data,
 	}, &found)
 	if err != nil {
@@ -84,7 +85,8 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 // start starts a runner for a device.
 func (e *Executor) start(ctx context.Context, device exec.Device, shared *os.File) (*runner, error) {
 	how := launching{
-		python: cmp.Or(e.options.Python, usualPython), threads: device.Threads, cpus: device.CPUs, shared: shared, logger: e.options.Logger,
+		python: cmp.Or(e.options.Python, usualPython), threads: device.Threads, cpus: device.CPUs, shared: shared,
+		logger: e.options.Logger,
 	}
 	r, err := start(ctx, how)
 	if e.options.Python != "" || !errors.Is(err, ErrNoTorch) {
@@ -97,7 +99,8 @@ func (e *Executor) start(ctx context.Context, device exec.Device, shared *os.Fil
 	return nil, err
 }
 
-// Load starts a process for each part. They load one after the other, so that the host holds one whole model at a time beside the parts.
+// Load starts a process for each part. They load one after the other, so that the host holds one whole model at a time
+// beside the parts.
 func (e *Executor) Load(ctx context.Context, layout exec.Layout) (exec.Pipeline, error) {
 	p, err := e.load(ctx, layout)
 	if err != nil {
@@ -169,9 +172,12 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 			StepsPerEpoch int64  `json:"steps_per_epoch"`
 		}
 		err := p.stages[i].runner.call(ctx, "load", map[string]any{
-			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops, "index": i, "example": example,
-			"batch": layout.Batch, "micro_batches": layout.MicroBatches, "in_flight": part.InFlight, "recompute": part.Recompute,
-			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer, "device": deviceName(part.Device),
+			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops, "index": i,
+			"example": example,
+			"batch":   layout.Batch, "micro_batches": layout.MicroBatches, "in_flight": part.InFlight,
+			"recompute": part.Recompute,
+			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer,
+			"device":  deviceName(part.Device),
 			"threads": part.Device.Threads, "memory": part.Device.Memory,
 		}, &loaded)
 		if err != nil {
@@ -182,7 +188,8 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 			example = loaded.Example
 			p.data = exec.Data{Samples: loaded.Samples, StepsPerEpoch: loaded.StepsPerEpoch, Model: loaded.Model}
 		} else if loaded.Model != p.data.Model {
-			return fmt.Errorf("part %d on %s: the model is another one than that of part 0; let the function build the same model each time it is called", i, p.stages[i].name)
+			return fmt.Errorf("part %d on %s: the model is another one than that of part 0; let the function build the same "+
+				"model each time it is called", i, p.stages[i].name)
 		}
 	}
 	return nil
@@ -194,7 +201,8 @@ func checkLayout(layout exec.Layout) error {
 	case len(layout.Parts) == 0:
 		return errors.New("a layout without parts; one part is the unsplit model")
 	case layout.Batch < 1 || layout.MicroBatches < 1 || layout.MicroBatches > layout.Batch:
-		return fmt.Errorf("a batch of %d samples in %d micro-batches; want 1 micro-batch or more, of 1 sample or more", layout.Batch, layout.MicroBatches)
+		return fmt.Errorf("a batch of %d samples in %d micro-batches; want 1 micro-batch or more, of 1 sample or more",
+			layout.Batch, layout.MicroBatches)
 	case layout.Precision != "" && layout.Precision != exec.Float32 && layout.Precision != exec.BFloat16:
 		return fmt.Errorf("precision %q; want %s or %s", layout.Precision, exec.Float32, exec.BFloat16)
 	}
@@ -208,7 +216,8 @@ func checkLayout(layout exec.Layout) error {
 		case part.Ops == nil && len(layout.Parts) > 1:
 			return fmt.Errorf("part %d names no operations; only an only part may leave them to be all", i)
 		case layout.Precision == exec.BFloat16 && part.Device.Kind != exec.CUDA:
-			return fmt.Errorf("part %d: %s on %s; want a %s device, or %s", i, exec.BFloat16, deviceName(part.Device), exec.CUDA, exec.Float32)
+			return fmt.Errorf("part %d: %s on %s; want a %s device, or %s", i, exec.BFloat16, deviceName(part.Device), exec.CUDA,
+				exec.Float32)
 		}
 	}
 	return nil
@@ -219,7 +228,8 @@ func checkDevice(device exec.Device) error {
 	case device.Kind != "" && device.Kind != exec.CPU && device.Kind != exec.CUDA:
 		return fmt.Errorf("device %q is of kind %q; want %s or %s", device.ID, device.Kind, exec.CPU, exec.CUDA)
 	case device.Index < 0 || device.Threads < 0 || device.Memory < 0:
-		return fmt.Errorf("device %q has number %d, %d threads and %d bytes; want none below 0", device.ID, device.Index, device.Threads, device.Memory)
+		return fmt.Errorf("device %q has number %d, %d threads and %d bytes; want none below 0", device.ID, device.Index,
+			device.Threads, device.Memory)
 	}
 	return nil
 }
@@ -232,5 +242,6 @@ func deviceName(device exec.Device) string {
 	return "cpu"
 }
 
-// message is what a part passes on: where in the shared memory its tensors are, as memory.py writes it. It is never nil in a [exec.Message].
+// message is what a part passes on: where in the shared memory its tensors are, as memory.py writes it. It is never nil
+// in a [exec.Message].
 type message = json.RawMessage

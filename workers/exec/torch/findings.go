@@ -34,7 +34,8 @@ type foundOp struct {
 	Name  string `json:"name"`
 	Kind  string `json:"kind"`
 	Place string `json:"at"`
-	// Parameters, Buffers and Constants are indices of findings.Held. Buffers are those of the operation's own module, which it may write.
+	// Parameters, Buffers and Constants are indices of findings.Held. Buffers are those of the operation's own module,
+	// which it may write.
 	Parameters []int          `json:"parameters"`
 	Buffers    []int          `json:"buffers"`
 	Constants  []int          `json:"constants"`
@@ -58,11 +59,12 @@ type foundHeld struct {
 	Bytes quantity.Bytes `json:"bytes"`
 }
 
-// graph returns the operations with costs on a device class. Parameters and buffers that several operations write colour them all; constants are only
-// read, so each reader holds its own copy.
+// graph returns the operations with costs on a device class. Parameters and buffers that several operations write
+// colour them all; constants are only read, so each reader holds its own copy.
 func (f findings) graph(class string) (graph.Graph, Report, error) {
 	report := Report{
-		Python: f.Python, Torch: f.Torch, CUDA: f.CUDA, Device: f.Device, Threads: f.Threads, Batch: f.Batch, Blocks: f.Blocks,
+		Python: f.Python, Torch: f.Torch, CUDA: f.CUDA, Device: f.Device, Threads: f.Threads, Batch: f.Batch,
+		Blocks:  f.Blocks,
 		Forward: f.Forward, Backward: f.Backward, Parameters: f.Parameters, Buffers: f.Buffers, Unused: f.Unused,
 	}
 	index := make(map[string]int, len(f.Ops))
@@ -78,7 +80,11 @@ func (f findings) graph(class string) (graph.Graph, Report, error) {
 			held    []int
 			written bool
 			sum     *quantity.Bytes
-		}{{op.Parameters, true, &made.Parameters}, {op.Buffers, true, &made.Workspace}, {op.Constants, false, &made.Workspace}} {
+		}{
+			{op.Parameters, true, &made.Parameters},
+			{op.Buffers, true, &made.Workspace},
+			{op.Constants, false, &made.Workspace},
+		} {
 			for _, h := range list.held {
 				if h < 0 || h >= len(f.Held) {
 					return graph.Graph{}, Report{}, fmt.Errorf("operation %q holds tensor %d of %d", op.ID, h, len(f.Held))

@@ -52,7 +52,8 @@ func TestOperationsHaveOneColourExactlyWhenParametersLinkThem(t *testing.T) {
 				}
 				alone = alone && !linked[i][j]
 				if same := g.Ops[i].Colour != "" && g.Ops[i].Colour == g.Ops[j].Colour; same != linked[i][j] {
-					t.Fatalf("operations %d and %d: colours %q and %q, linked %v", i, j, g.Ops[i].Colour, g.Ops[j].Colour, linked[i][j])
+					t.Fatalf("operations %d and %d: colours %q and %q, linked %v", i, j, g.Ops[i].Colour, g.Ops[j].Colour,
+						linked[i][j])
 				}
 			}
 			if alone != (g.Ops[i].Colour == "") {
@@ -90,7 +91,11 @@ func TestBuffersThatAreOnlyReadBindNobody(t *testing.T) {
 	t.Parallel()
 	f := findings{
 		Held: []foundHeld{{Name: "mask", Bytes: 10}, {Name: "mean", Bytes: 3}},
-		Ops:  []foundOp{{ID: "a", Constants: []int{0}}, {ID: "b", Constants: []int{0}, Buffers: []int{1}}, {ID: "c", Buffers: []int{1}}},
+		Ops: []foundOp{
+			{ID: "a", Constants: []int{0}},
+			{ID: "b", Constants: []int{0}, Buffers: []int{1}},
+			{ID: "c", Buffers: []int{1}},
+		},
 	}
 	g, _, err := f.graph(graph.Accelerator)
 	if err != nil {
@@ -105,7 +110,9 @@ func TestBuffersThatAreOnlyReadBindNobody(t *testing.T) {
 }
 
 func FuzzFindings(f *testing.F) {
-	f.Add([]byte(`{"ops":[{"id":"a","parameters":[0]},{"id":"b","parameters":[0],"forward":1}],"held":[{"name":"w","bytes":4}],"edges":[{"from":"a","to":"b","bytes":8}]}`))
+	f.Add([]byte(
+		`{"ops":[{"id":"a","parameters":[0]},{"id":"b","parameters":[0],"forward":1}],"held":[{"name":"w","bytes":4}],` +
+			`"edges":[{"from":"a","to":"b","bytes":8}]}`))
 	f.Add([]byte(`{"ops":[{"id":"a","constants":[1]}],"held":[{"bytes":-4}]}`))
 	f.Add([]byte(`{"ops":[{"id":"a"},{"id":"b"}],"edges":[{"from":"a","to":"b"},{"from":"b","to":"a"}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

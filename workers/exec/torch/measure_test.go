@@ -68,7 +68,10 @@ func cutInTwo(t *testing.T, e *torch.Executor, samples int) []spillway.Part {
 
 func measured(t *testing.T, model string) *torch.Executor {
 	t.Helper()
-	e, err := torch.New(torch.Options{Python: torch.RequirePython(t), Model: "testdata/measured.py:" + model, Data: model, Repeats: 3})
+	e, err := torch.New(torch.Options{
+		Python: torch.RequirePython(t), Model: "testdata/measured.py:" + model, Data: model,
+		Repeats: 3,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,9 +79,15 @@ func measured(t *testing.T, model string) *torch.Executor {
 }
 
 // started is a pipeline with an engine for each schedule. Each part may hold all micro-batches.
-func started(t *testing.T, e *torch.Executor, parts []spillway.Part, batch, microBatches int, schedules ...func(int, int, schedule.Options) (schedule.Schedule, error)) []*spillway.Engine {
+func started(
+	t *testing.T, e *torch.Executor, parts []spillway.Part, batch, microBatches int,
+	schedules ...func(int, int, schedule.Options) (schedule.Schedule, error),
+) []*spillway.Engine {
 	t.Helper()
-	l := spillway.Layout{Batch: batch, MicroBatches: microBatches, Seed: 3, Parts: slices.Clone(parts), Optimizer: spillway.Optimizer{Kind: spillway.SGD, LearningRate: 0.001}}
+	l := spillway.Layout{
+		Batch: batch, MicroBatches: microBatches, Seed: 3, Parts: slices.Clone(parts),
+		Optimizer: spillway.Optimizer{Kind: spillway.SGD, LearningRate: 0.001},
+	}
 	for i := range l.Parts {
 		l.Parts[i].InFlight = microBatches
 	}
@@ -98,8 +107,8 @@ func started(t *testing.T, e *torch.Executor, parts []spillway.Part, batch, micr
 	return engines
 }
 
-// How far figures may be off, and what is noise beyond that: the bubble of the fastest step, in parts of the step; a step of two parts beside one
-// of a single part; a step beside that of a bare training loop, the fastest of each.
+// How far figures may be off, and what is noise beyond that: the bubble of the fastest step, in parts of the step; a
+// step of two parts beside one of a single part; a step beside that of a bare training loop, the fastest of each.
 const (
 	bubbleBar, bubbleNoise = 0.02, 0.03
 	twoBar, twoNoise       = 0.80, 0.15
@@ -138,8 +147,10 @@ func TestMeasureTheBubbleOfTwoProcessesBesideItsFormula(t *testing.T) {
 			formula := 1 / float64(microBatches+1)
 			for i, name := range []string{"GPipe", "1F1B"} {
 				bubble := median(bubbles[i])
-				fastest := slices.Index(durations[i], slices.Min(durations[i])) // the step that others on the machine disturbed least
-				t.Logf("%-5s M = %2d: formula %.3f, bubble %.3f (%.3f to %.3f), %+.1f points; in the fastest step %.3f, %+.1f points; steps of %s, at least %.2f ms",
+				// the step that others on the machine disturbed least
+				fastest := slices.Index(durations[i], slices.Min(durations[i]))
+				t.Logf("%-5s M = %2d: formula %.3f, bubble %.3f (%.3f to %.3f), %+.1f points; in the fastest step %.3f, %+.1f "+
+					"points; steps of %s, at least %.2f ms",
 					name, microBatches, formula, bubble, slices.Min(bubbles[i]), slices.Max(bubbles[i]), 100*(bubble-formula),
 					bubbles[i][fastest], 100*(bubbles[i][fastest]-formula), milliseconds(durations[i]), durations[i][fastest]*1e3)
 				if off := math.Abs(bubbles[i][fastest] - formula); off > bubbleBar+bubbleNoise {
@@ -152,7 +163,8 @@ func TestMeasureTheBubbleOfTwoProcessesBesideItsFormula(t *testing.T) {
 	}
 }
 
-// TestMeasureTwoPartsBesideOne tells how long a step of two parts on a core each takes beside one of the whole model on one core, the same samples in each.
+// TestMeasureTwoPartsBesideOne tells how long a step of two parts on a core each takes beside one of the whole model on
+// one core, the same samples in each.
 func TestMeasureTwoPartsBesideOne(t *testing.T) {
 	exectest.RequireMeasuring(t)
 	if runtime.NumCPU() < 2 {
@@ -164,9 +176,11 @@ func TestMeasureTwoPartsBesideOne(t *testing.T) {
 	}{{"cnn", 256, 8}, {"halves", 2048, 8}, {"untied", 16, 8}} {
 		t.Run(fmt.Sprintf("%s in %d micro-batches", tt.model, tt.microBatches), func(t *testing.T) {
 			e := measured(t, tt.model)
-			split := started(t, e, cutInTwo(t, e, tt.batch/tt.microBatches), tt.batch, tt.microBatches, schedule.OneForwardOneBackward)[0]
+			split := started(t, e, cutInTwo(t, e, tt.batch/tt.microBatches), tt.batch, tt.microBatches,
+				schedule.OneForwardOneBackward)[0]
 			whole := started(t, e, []spillway.Part{{Device: core(0)}}, tt.batch, 1, schedule.GPipe)[0]
-			cut := started(t, e, []spillway.Part{{Device: core(0)}}, tt.batch, tt.microBatches, schedule.OneForwardOneBackward)[0]
+			cut := started(t, e, []spillway.Part{{Device: core(0)}}, tt.batch, tt.microBatches,
+				schedule.OneForwardOneBackward)[0]
 			var inTwo, inOne, inOneCut, bubbles []float64
 			for step := range int64(8) {
 				for engine, durations := range map[*spillway.Engine]*[]float64{split: &inTwo, whole: &inOne, cut: &inOneCut} {
@@ -183,21 +197,25 @@ func TestMeasureTwoPartsBesideOne(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%s, batch %d: 2 parts of %d micro-batches %s, bubble %.3f; 1 part of one micro-batch %s, ratio %.3f; 1 part of %d %s, ratio %.3f", tt.model, tt.batch,
+			t.Logf("%s, batch %d: 2 parts of %d micro-batches %s, bubble %.3f; 1 part of one micro-batch %s, ratio %.3f; 1 "+
+				"part of %d %s, ratio %.3f", tt.model, tt.batch,
 				tt.microBatches, milliseconds(inTwo), median(bubbles), milliseconds(inOne), median(inTwo)/median(inOne),
 				tt.microBatches, milliseconds(inOneCut), median(inTwo)/median(inOneCut))
-			t.Logf("fastest steps: %.2f, %.2f (%.3f) and %.2f ms (%.3f)", slices.Min(inTwo)*1e3, slices.Min(inOne)*1e3, slices.Min(inTwo)/slices.Min(inOne),
+			t.Logf("fastest steps: %.2f, %.2f (%.3f) and %.2f ms (%.3f)", slices.Min(inTwo)*1e3, slices.Min(inOne)*1e3,
+				slices.Min(inTwo)/slices.Min(inOne),
 				slices.Min(inOneCut)*1e3, slices.Min(inTwo)/slices.Min(inOneCut))
 			if ratio := slices.Min(inTwo) / slices.Min(inOne); ratio > twoBar+twoNoise {
-				t.Errorf("a step of two parts takes %.2f times that of one, want %.2f, and %.2f more for noise", ratio, twoBar, twoNoise)
+				t.Errorf("a step of two parts takes %.2f times that of one, want %.2f, and %.2f more for noise", ratio, twoBar,
+					twoNoise)
 			}
 			exectest.LogLoad(t)
 		})
 	}
 }
 
-// TestMeasureThePassageOfTensors prints the speed at which a tensor goes to the next process and its gradient comes back, beside a copy of as many bytes within a process.
-// A passage is written once, by the part that sends it, and read where it lies.
+// TestMeasureThePassageOfTensors prints the speed at which a tensor goes to the next process and its gradient comes
+// back, beside a copy of as many bytes within a process. A passage is written once, by the part that sends it, and read
+// where it lies.
 func TestMeasureThePassageOfTensors(t *testing.T) {
 	exectest.RequireMeasuring(t)
 	if runtime.NumCPU() < 2 {
@@ -207,16 +225,27 @@ func TestMeasureThePassageOfTensors(t *testing.T) {
 	for _, tt := range []struct {
 		model string
 		size  int
-	}{{"one_number", 4}, {"megabyte", 1 << 20}, {"megabytes4", 4 << 20}, {"megabytes16", 16 << 20}, {"megabytes64", 64 << 20}} {
+	}{
+		{"one_number", 4},
+		{"megabyte", 1 << 20},
+		{"megabytes4", 4 << 20},
+		{"megabytes16", 16 << 20},
+		{"megabytes64", 64 << 20},
+	} {
 		e, err := torch.New(torch.Options{Python: torch.RequirePython(t), Model: "testdata/passing.py:" + tt.model})
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := spillway.Layout{Batch: 1, MicroBatches: 1, Optimizer: spillway.Optimizer{Kind: spillway.SGD, LearningRate: 1}, Parts: []spillway.Part{
-			{Ops: []string{"input0", "giver"}, InFlight: 1, Device: core(0)}, {Ops: []string{"taker", "loss"}, InFlight: 1, Device: core(1)},
-		}}
+		l := spillway.Layout{
+			Batch: 1, MicroBatches: 1, Optimizer: spillway.Optimizer{Kind: spillway.SGD, LearningRate: 1},
+			Parts: []spillway.Part{
+				{Ops: []string{"input0", "giver"}, InFlight: 1, Device: core(0)},
+				{Ops: []string{"taker", "loss"}, InFlight: 1, Device: core(1)},
+			},
+		}
 		p := load(t, e, l)
-		source, target := bytes.Repeat([]byte{1}, tt.size), make([]byte, tt.size) // written to, as pages that nobody wrote are all the same one
+		// written to, as pages that nobody wrote are all the same one
+		source, target := bytes.Repeat([]byte{1}, tt.size), make([]byte, tt.size)
 		var there, back, copies []float64
 		for step := range int64(40) {
 			forward, backward := pass(t, p, step)
@@ -233,8 +262,10 @@ func TestMeasureThePassageOfTensors(t *testing.T) {
 		}
 		speed := func(times float64, seconds float64) float64 { return times * float64(tt.size) / seconds / 1e9 }
 		both := median(there) + median(back)
-		t.Logf("%2d MiB: there %s, %.2f GB/s; back %s, %.2f GB/s; both %.2f GB/s (%.2f without the calls); memcpy %s, %.2f GB/s; ratio %.2f",
-			tt.size>>20, milliseconds(there), speed(1, median(there)), milliseconds(back), speed(1, median(back)), speed(2, both), speed(2, both-overhead),
+		t.Logf("%2d MiB: there %s, %.2f GB/s; back %s, %.2f GB/s; both %.2f GB/s (%.2f without the calls); memcpy %s, %.2f "+
+			"GB/s; ratio %.2f",
+			tt.size>>20, milliseconds(there), speed(1, median(there)), milliseconds(back), speed(1, median(back)),
+			speed(2, both), speed(2, both-overhead),
 			milliseconds(copies), speed(1, median(copies)), both/2/median(copies))
 	}
 	exectest.LogLoad(t)
@@ -280,7 +311,8 @@ func pass(t *testing.T, p spillway.Pipeline, step int64) (there, back float64) {
 	return there, back
 }
 
-// bareLoop trains a model of measured.py in PyTorch alone, and prints the seconds of each step. It reads a line before each, so that turns can be taken.
+// bareLoop trains a model of measured.py in PyTorch alone, and prints the seconds of each step. It reads a line before
+// each, so that turns can be taken.
 const bareLoop = `
 import sys, time, torch
 sys.path.insert(0, "testdata")
@@ -305,7 +337,8 @@ for step, _ in enumerate(sys.stdin):
     print(time.perf_counter() - began, flush=True)
 `
 
-// TestMeasureTheExecutorBesideABareLoop prints what a step costs in the executor, and what it costs in PyTorch alone; both take turns.
+// TestMeasureTheExecutorBesideABareLoop prints what a step costs in the executor, and what it costs in PyTorch alone;
+// both take turns.
 func TestMeasureTheExecutorBesideABareLoop(t *testing.T) {
 	exectest.RequireMeasuring(t)
 	for _, threads := range []int{1, 2} {
@@ -313,20 +346,27 @@ func TestMeasureTheExecutorBesideABareLoop(t *testing.T) {
 			model string
 			batch int
 		}{{"mlp", 64}, {"cnn", 64}, {"transformer", 8}} {
-			t.Run(fmt.Sprintf("%s with %d threads", tt.model, threads), func(t *testing.T) { measureBeside(t, tt.model, tt.batch, threads) })
+			t.Run(fmt.Sprintf("%s with %d threads", tt.model, threads), func(t *testing.T) {
+				measureBeside(t, tt.model, tt.batch, threads)
+			})
 		}
 	}
 }
 
 func measureBeside(t *testing.T, model string, batch, threads int) {
 	t.Helper()
-	l := spillway.Layout{Batch: batch, MicroBatches: 1, Seed: 3, Optimizer: spillway.Optimizer{Kind: spillway.Adam}, Parts: []spillway.Part{
-		{InFlight: 1, Device: spillway.Device{ID: "cpu-0", Threads: threads}},
-	}}
+	l := spillway.Layout{
+		Batch: batch, MicroBatches: 1, Seed: 3, Optimizer: spillway.Optimizer{Kind: spillway.Adam},
+		Parts: []spillway.Part{
+			{InFlight: 1, Device: spillway.Device{ID: "cpu-0", Threads: threads}},
+		},
+	}
 	p := load(t, measured(t, model), l)
 	run := engine(t, p, l)
-	cmd := exec.CommandContext(t.Context(), torch.RequirePython(t), "-B", "-c", bareLoop, model, strconv.Itoa(threads), strconv.Itoa(batch))
-	cmd.Env, cmd.Stderr = append(cmd.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(threads), "OMP_WAIT_POLICY=PASSIVE"), os.Stderr
+	cmd := exec.CommandContext(t.Context(), torch.RequirePython(t), "-B", "-c", bareLoop, model, strconv.Itoa(threads),
+		strconv.Itoa(batch))
+	cmd.Env, cmd.Stderr = append(cmd.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(threads), "OMP_WAIT_POLICY=PASSIVE"),
+		os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -363,10 +403,13 @@ func measureBeside(t *testing.T, model string, batch, threads int) {
 		t.Fatal(err)
 	}
 	ours, bare, data = ours[5:], bare[5:], data[5:]
-	t.Logf("%s, %d threads, batch %d: %s a step, %s of it for data; bare loop %s; ratio %.3f; least %.2f and %.2f ms, ratio %.3f", model, threads, batch,
-		milliseconds(ours), milliseconds(data), milliseconds(bare), median(ours)/median(bare), slices.Min(ours)*1e3, slices.Min(bare)*1e3, slices.Min(ours)/slices.Min(bare))
+	t.Logf("%s, %d threads, batch %d: %s a step, %s of it for data; bare loop %s; ratio %.3f; least %.2f and %.2f "+
+		"ms, ratio %.3f", model, threads, batch,
+		milliseconds(ours), milliseconds(data), milliseconds(bare), median(ours)/median(bare), slices.Min(ours)*1e3,
+		slices.Min(bare)*1e3, slices.Min(ours)/slices.Min(bare))
 	if ratio := slices.Min(ours) / slices.Min(bare); ratio > bareBar+bareNoise {
-		t.Errorf("%s: a step takes %.3f times that of a bare loop, want %.2f, and %.2f more for noise", model, ratio, bareBar, bareNoise)
+		t.Errorf("%s: a step takes %.3f times that of a bare loop, want %.2f, and %.2f more for noise", model, ratio, bareBar,
+			bareNoise)
 	}
 	stage := p.Stages()[0]
 	const calls = 1000

@@ -9,7 +9,9 @@ import mmap
 import pickle
 
 SHARED_FILE = 5  # the descriptor of the memory that all parts share
-STRETCH = 1 << 40  # bytes of the file that belong to each part; the file is sparse, so that what nobody wrote takes no memory
+STRETCH = (
+    1 << 40
+)  # bytes of the file that belong to each part; the file is sparse, so that what nobody wrote takes no memory
 ALIGNMENT = 64  # bytes, of each tensor, for vector instructions
 
 TYPE_NAMES = {str(t)[6:]: t for t in vars(torch).values() if isinstance(t, torch.dtype)}
@@ -34,7 +36,9 @@ class Arena:
         self.unmap(at)
         try:
             libc = ctypes.CDLL(None, use_errno=True)
-            libc.fallocate(SHARED_FILE, 3, ctypes.c_int64(at), ctypes.c_int64(count))  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+            libc.fallocate(
+                SHARED_FILE, 3, ctypes.c_int64(at), ctypes.c_int64(count)
+            )  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
         except (OSError, AttributeError):
             pass  # of systems without it: the range stays until the end
 
@@ -120,7 +124,7 @@ def restore(form, tensor):
     """The value of a form; tensor(number) is called for each tensor."""
     if isinstance(form, int):
         return tensor(form)
-    (kind, content), = form.items()
+    ((kind, content),) = form.items()
     if kind in ("tuple", "list"):
         items = [restore(f, tensor) for f in content]
         return tuple(items) if kind == "tuple" else items

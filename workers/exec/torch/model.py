@@ -15,7 +15,8 @@ except ImportError:  # torch does not need it
 
 
 class Model:
-    """What the user's function returned, on its device, in training mode, with example inputs by name of the argument."""
+    """What the user's function returned, on its device, in training mode, with example inputs by name of the
+    argument."""
 
     def __init__(self, source, request, inputs=None):
         """inputs are examples in place of those that the file gives."""
@@ -26,13 +27,19 @@ class Model:
         random.seed(seed)
         if numpy is not None:
             numpy.random.seed(seed & 0xFFFFFFFF)
-        with self.source.blamed("function", "%s() fails" % name, "it is called without arguments and returns the model"):
+        with self.source.blamed(
+            "function", "%s() fails" % name, "it is called without arguments and returns the model"
+        ):
             made = self.source.function(name)()
         if isinstance(made, tuple) and len(made) == 2:
             made, inputs = made[0], made[1] if inputs is None else inputs
         if not isinstance(made, nn.Module):
-            raise Refusal("module", "%s() returns %s, not a torch.nn.Module" % (name, type(made).__name__), self.source.path,
-                          "return the model, or (model, example inputs)")
+            raise Refusal(
+                "module",
+                "%s() returns %s, not a torch.nn.Module" % (name, type(made).__name__),
+                self.source.path,
+                "return the model, or (model, example inputs)",
+            )
         self.whole = self.module = made.to(self.device).train()
         self.blocks = self.find_blocks(name)
         if self.blocks is not None:
@@ -48,17 +55,31 @@ class Model:
             return None
         with self.source.blamed("blocks", "blocks() fails", "it takes the model or nothing, and returns named modules"):
             made = function(self.module) if inspect.signature(function).parameters else function()
-            items = made.items() if isinstance(made, dict) else made.named_children() if isinstance(made, nn.Module) else made
+            items = (
+                made.items()
+                if isinstance(made, dict)
+                else made.named_children()
+                if isinstance(made, nn.Module)
+                else made
+            )
             blocks = [item if isinstance(item, tuple) else ("block%d" % i, item) for i, item in enumerate(items)]
         names = [n for n, _ in blocks]
         wrong = [n for n, m in blocks if not isinstance(n, str) or not n or "." in n or not isinstance(m, nn.Module)]
         if wrong or not blocks or len(set(names)) < len(names):
-            raise Refusal("blocks", "blocks() returns %s" % (names if blocks else "nothing"), self.source.path,
-                          "return a list of (name, torch.nn.Module) with different names without dots")
+            raise Refusal(
+                "blocks",
+                "blocks() returns %s" % (names if blocks else "nothing"),
+                self.source.path,
+                "return a list of (name, torch.nn.Module) with different names without dots",
+            )
         own, theirs = weight(self.module), weight(nn.ModuleList(m for _, m in blocks))
         if own != theirs:
-            raise Refusal("blocks", "blocks() holds %d bytes of parameters, and the model of %s() holds %d" % (theirs, name, own),
-                          self.source.path, "return modules that together are the whole model")
+            raise Refusal(
+                "blocks",
+                "blocks() holds %d bytes of parameters, and the model of %s() holds %d" % (theirs, name, own),
+                self.source.path,
+                "return modules that together are the whole model",
+            )
         return blocks
 
     def find_inputs(self, inputs, request):
@@ -66,7 +87,11 @@ class Model:
             return inputs
         batch, function = request["batch"], self.source.optional("example_inputs")
         if function is not None:
-            with self.source.blamed("inputs", "example_inputs(%d) fails" % batch, "it takes the batch size and returns the inputs of the model"):
+            with self.source.blamed(
+                "inputs",
+                "example_inputs(%d) fails" % batch,
+                "it takes the batch size and returns the inputs of the model",
+            ):
                 return function(batch)
         if request.get("shape") is not None:
             return self.random((batch, *request["shape"]), request.get("dtype") or "float32")
@@ -75,20 +100,27 @@ class Model:
         first = next((m for m in self.module.modules() if not list(m.children())), None)
         if isinstance(first, nn.Linear) and len(positional(self.module)) == 1:
             return self.random((batch, first.in_features), "float32")
-        raise Refusal("inputs", "the shapes of the model's inputs are not known", self.source.path,
-                      "define example_inputs(batch) in the file, return (model, inputs) from the function, or give a shape")
+        raise Refusal(
+            "inputs",
+            "the shapes of the model's inputs are not known",
+            self.source.path,
+            "define example_inputs(batch) in the file, return (model, inputs) from the function, or give a shape",
+        )
 
     def random(self, shape, dtype):
         kind = getattr(torch, dtype, None)
         if not isinstance(kind, torch.dtype):
-            raise Refusal("inputs", "torch has no type %s" % dtype, hint="give float32, int64 or another of torch's types")
+            raise Refusal(
+                "inputs", "torch has no type %s" % dtype, hint="give float32, int64 or another of torch's types"
+            )
         if kind.is_floating_point:
             return torch.randn(shape).to(kind)
         most = min([m.num_embeddings for m in self.module.modules() if isinstance(m, nn.Embedding)] or [2])
         return torch.randint(0, most, shape).to(kind)
 
     def names(self):
-        """The names of parameters and buffers by identity, in the order of the model's: the first where a tensor has several."""
+        """The names of parameters and buffers by identity, in the order of the model's: the first where a tensor has
+        several."""
         names = {}
         for module in (self.whole, self.module):
             for name, tensor in list(module.named_parameters()) + list(module.named_buffers()):
@@ -98,7 +130,12 @@ class Model:
     def held(self):
         """Parameters, then buffers, by name; each once."""
         names, found = self.names(), {}
-        for tensor in list(self.module.parameters()) + list(self.module.buffers()) + list(self.whole.parameters()) + list(self.whole.buffers()):
+        for tensor in (
+            list(self.module.parameters())
+            + list(self.module.buffers())
+            + list(self.whole.parameters())
+            + list(self.whole.buffers())
+        ):
             found.setdefault(names[id(tensor)], tensor)
         return found
 
@@ -131,18 +168,32 @@ class Binder:
             else:
                 bound = signature.bind(inputs)
         except TypeError as error:
-            raise Refusal("inputs", "the example inputs do not fit forward%s: %s" % (signature, error), self.source.path,
-                          "give a tensor, a tuple of the arguments in order, or a dict of them by name")
+            raise Refusal(
+                "inputs",
+                "the example inputs do not fit forward%s: %s" % (signature, error),
+                self.source.path,
+                "give a tensor, a tuple of the arguments in order, or a dict of them by name",
+            )
         for name, value in list(bound.arguments.items()):
             kind = signature.parameters[name].kind
             if kind is inspect.Parameter.VAR_KEYWORD:
-                raise Refusal("inputs", "the inputs %s have no names in forward%s" % (sorted(value), signature), self.source.path,
-                              "name the arguments of forward")
+                raise Refusal(
+                    "inputs",
+                    "the inputs %s have no names in forward%s" % (sorted(value), signature),
+                    self.source.path,
+                    "name the arguments of forward",
+                )
             if kind is inspect.Parameter.VAR_POSITIONAL and not self.chain:
-                raise Refusal("inputs", "forward%s does not say how many inputs there are" % signature, self.source.path,
-                              "name the arguments of forward")
+                raise Refusal(
+                    "inputs",
+                    "forward%s does not say how many inputs there are" % signature,
+                    self.source.path,
+                    "name the arguments of forward",
+                )
         if not any(True for _ in tensors(bound.arguments)):
-            raise Refusal("inputs", "the example inputs hold no tensor", self.source.path, "return the inputs of the model")
+            raise Refusal(
+                "inputs", "the example inputs hold no tensor", self.source.path, "return the inputs of the model"
+            )
         return dict(bound.arguments)
 
     def placeholders(self, bound):
@@ -208,7 +259,8 @@ def weight(module):
 
 
 class Tracer(fx.Tracer):
-    """Enters the user's modules and notes the user's line of each operation. Modules of torch.nn stay whole, but for containers.
+    """Enters the user's modules and notes the user's line of each operation. Modules of torch.nn stay whole, but for
+    containers.
 
     What is no tensor and holds none is fixed, as are defaults of arguments that are not given.
     """
@@ -219,7 +271,10 @@ class Tracer(fx.Tracer):
 
     def create_args_for_root(self, forward, is_module, concrete_args=None):
         def call():
-            given = {n: self.create_proxy("placeholder", n, (), {}) if any(True for _ in tensors(v)) else v for n, v in self.inputs.items()}
+            given = {
+                n: self.create_proxy("placeholder", n, (), {}) if any(True for _ in tensors(v)) else v
+                for n, v in self.inputs.items()
+            }
             encoded = encode(self.root, (), given)
             return forward(self.root, **given) if encoded is None else encoded
 
@@ -231,7 +286,8 @@ class Tracer(fx.Tracer):
         return node
 
     def iter(self, value):
-        """Lets `a, b = value` through: the instruction tells how many there are. Torch 1.13 does not find it in Python 3.11, whose instructions have gaps."""
+        """Lets `a, b = value` through: the instruction tells how many there are. Torch 1.13 does not find it in Python
+        3.11, whose instructions have gaps."""
         frame = sys._getframe(2)  # of the user, who called Proxy.__iter__
         for instruction in dis.get_instructions(frame.f_code):
             if instruction.offset == frame.f_lasti and instruction.opname == "UNPACK_SEQUENCE":
@@ -246,15 +302,21 @@ class Tracer(fx.Tracer):
 def encode(module, args, kwargs):
     """The layers of PyTorch's encoder in turn; None for every other module.
 
-    Its forward looks at its input to choose a faster way for inference, which cannot be traced. In training it is this loop.
+    Its forward looks at its input to choose a faster way for inference, which cannot be traced. In training it is this
+    loop.
     """
     if type(module) is not nn.TransformerEncoder:
         return None
     try:
-        given = inspect.signature(lambda src, mask=None, src_key_padding_mask=None: None).bind(*args, **kwargs).arguments
+        given = (
+            inspect.signature(lambda src, mask=None, src_key_padding_mask=None: None).bind(*args, **kwargs).arguments
+        )
     except TypeError:
         return None
-    value, masks = given.pop("src"), {"src_mask": given.get("mask"), "src_key_padding_mask": given.get("src_key_padding_mask")}
+    value, masks = (
+        given.pop("src"),
+        {"src_mask": given.get("mask"), "src_key_padding_mask": given.get("src_key_padding_mask")},
+    )
     for layer in module.layers:
         value = layer(value, **{k: v for k, v in masks.items() if v is not None})
     return value if module.norm is None else module.norm(value)
@@ -283,9 +345,14 @@ def trace(model):
         name, _, line = at.rpartition(":")
         text = linecache.getline(name, int(line)).strip() if line.isdigit() else ""
         message = "the model cannot be traced%s: %s" % (" at `%s`" % text if text else "", described(error))
-        raise Refusal("untraceable", message, at,
-                      "write that line so that torch.fx can follow it (it may not depend on the values of tensors), or define blocks(model) in the file, which returns a list of "
-                      "(name, module) that run in turn: each is then one operation")
+        raise Refusal(
+            "untraceable",
+            message,
+            at,
+            "write that line so that torch.fx can follow it (it may not depend on the values of tensors), "
+            "or define blocks(model) in the file, which returns a list of "
+            "(name, module) that run in turn: each is then one operation",
+        )
     for node in list(graph.nodes):
         if node.op == "placeholder" and not node.users:
             graph.erase_node(node)

@@ -89,7 +89,8 @@ func TestAGraphIsThatOfTheModel(t *testing.T) {
 			equal(t, "buffers", g.Summary().Workspace, r.Buffers)
 			equal(t, "buffers of the normalization", op(t, g, "norm").Workspace, 2*16*float+8)
 			equal(t, "FLOPs", flops(r), 2*8*(32*32*16*3*9+16*16*32*16*9+32*8*8*10))
-			equal(t, "place of conv2", quoted(t, place(t, g, r, "conv2")), "models.py:x = F.max_pool2d(F.relu(self.conv2(x)), 2)")
+			equal(t, "place of conv2", quoted(t, place(t, g, r, "conv2")),
+				"models.py:x = F.max_pool2d(F.relu(self.conv2(x)), 2)")
 			if strings.Contains(edges(g), "mask") {
 				t.Errorf("edges %s: an argument that is not given is not part of the model", edges(g))
 			}
@@ -120,7 +121,8 @@ func TestAGraphIsThatOfTheModel(t *testing.T) {
 					got = append(got, graph.Edge{Output: e.Output, Bytes: e.Bytes})
 				}
 			}
-			equal(t, "outputs of the recurrent layer", got, []graph.Edge{{Output: 0, Bytes: 4 * 8 * 16 * float}, {Output: 1, Bytes: 2 * 4 * 16 * float}})
+			equal(t, "outputs of the recurrent layer", got,
+				[]graph.Edge{{Output: 0, Bytes: 4 * 8 * 16 * float}, {Output: 1, Bytes: 2 * 4 * 16 * float}})
 		}},
 		{"models.py:integer", Options{Shape: []int{7}, Type: "int64", Batch: 2}, func(t *testing.T, g graph.Graph, _ Report) {
 			t.Helper()
@@ -171,13 +173,17 @@ func TestAGraphIsThatOfTheModel(t *testing.T) {
 
 func TestATransformersResidualsAndTiedWeightsAreInItsGraph(t *testing.T) {
 	t.Parallel()
-	g, r, err := Probe(t.Context(), Options{Python: requireTorch(t), Model: "testdata/models.py:transformer", Threads: 1, Repeats: 3})
+	g, r, err := Probe(t.Context(), Options{
+		Python: requireTorch(t), Model: "testdata/models.py:transformer", Threads: 1,
+		Repeats: 3,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sound(t, g, r)
 	for _, edge := range []string{
-		"add>layers_0_norm1", "add>add_1", "layers_0_attention_drop_1>add_1", "add_1>add_2", "layers_0_down>add_2", // the residuals
+		// the residuals
+		"add>layers_0_norm1", "add>add_1", "layers_0_attention_drop_1>add_1", "add_1>add_2", "layers_0_down>add_2",
 		"chunk>getitem", "softmax>layers_0_attention_drop", "layers_0_attention_drop>matmul_1",
 	} {
 		if !slices.Contains(strings.Fields(edges(g)), edge) {
@@ -239,16 +245,36 @@ func TestAnErrorSaysWhatIsWrongAndWhere(t *testing.T) {
 		want  []string
 	}{
 		{"models.py:none", Options{}, "function", "models.py", []string{"no function none", "mlp", "transformer"}},
-		{"models.py:fails", Options{}, "function", `models.py:raise ValueError("no such data set")`, []string{"ValueError: no such data set", `raise ValueError("no such data set")`}},
+		{
+			"models.py:fails",
+			Options{},
+			"function", `models.py:raise ValueError("no such data set")`,
+			[]string{"ValueError: no such data set", `raise ValueError("no such data set")`},
+		},
 		{"loud.py:leaves", Options{}, "function", "loud.py:sys.exit(3)", []string{"SystemExit: 3"}},
 		{"models.py:nothing", Options{}, "module", "models.py", []string{"int, not a torch.nn.Module"}},
 		{"models.py:unknown", Options{}, "inputs", "models.py", []string{"example_inputs(batch)", "shape"}},
 		{"models.py:unknown", Options{Shape: []int{3}, Type: "float31"}, "inputs", "", []string{"float31"}},
 		{"models.py:mismatch", Options{Batch: 16}, "run", "models.py", []string{"_2 (2 Linear)", "(16, 32)", "(10, 33)"}},
-		{"models.py:narrow", Options{Batch: 16}, "run", "models.py:return x + self.other", []string{"add (add)", "(16, 8)", "(9)"}},
-		{"dynamic.py:build", Options{}, "untraceable", "dynamic.py:if x.sum() > 0:", []string{"`if x.sum() > 0:`", "define blocks(model)"}},
+		{
+			"models.py:narrow",
+			Options{Batch: 16},
+			"run", "models.py:return x + self.other",
+			[]string{"add (add)", "(16, 8)", "(9)"},
+		},
+		{
+			"dynamic.py:build",
+			Options{},
+			"untraceable", "dynamic.py:if x.sum() > 0:",
+			[]string{"`if x.sum() > 0:`", "define blocks(model)"},
+		},
 		{"partial.py:build", Options{}, "blocks", "partial.py", []string{"576 bytes", "848"}},
-		{"broken.py:build", Options{}, "import", "broken.py:import nonexistent_library", []string{"No module named 'nonexistent_library'", "import nonexistent_library"}},
+		{
+			"broken.py:build",
+			Options{},
+			"import", "broken.py:import nonexistent_library",
+			[]string{"No module named 'nonexistent_library'", "import nonexistent_library"},
+		},
 		{"syntax.py:build", Options{}, "import", "syntax.py:return (1 +", []string{"SyntaxError"}},
 	} {
 		t.Run(tt.model, func(t *testing.T) {
@@ -295,13 +321,18 @@ func TestMeasureWhatASumOfOperationsIsWorth(t *testing.T) {
 	}
 	for _, model := range []string{"mlp", "cnn", "transformer"} {
 		began := time.Now()
-		g, r, err := Probe(t.Context(), Options{Python: requireTorch(t), Model: "testdata/measured.py:" + model, Batch: 64, Threads: 2, Repeats: 9})
+		g, r, err := Probe(t.Context(), Options{
+			Python: requireTorch(t), Model: "testdata/measured.py:" + model, Batch: 64,
+			Threads: 2, Repeats: 9,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s, batch 64, %d threads, torch %s: %d operations, %s of parameters, %s of activations, %.2f GFLOP; probed in %.1f s", model, r.Threads, r.Torch,
+		t.Logf("%s, batch 64, %d threads, torch %s: %d operations, %s of parameters, %s of activations, %.2f GFLOP; "+
+			"probed in %.1f s", model, r.Threads, r.Torch,
 			len(g.Ops), r.Parameters, g.Summary().Activation, float64(flops(r))/1e9, time.Since(began).Seconds())
-		t.Logf("  forward %.2f ms, sum %.2f ms (%.3f); backward %.2f ms, sum %.2f ms (%.3f)", r.Forward*1e3, r.OpsForward*1e3, r.OpsForward/r.Forward,
+		t.Logf("  forward %.2f ms, sum %.2f ms (%.3f); backward %.2f ms, sum %.2f ms (%.3f)", r.Forward*1e3, r.OpsForward*1e3,
+			r.OpsForward/r.Forward,
 			r.Backward*1e3, r.OpsBackward*1e3, r.OpsBackward/r.Backward)
 	}
 }

@@ -20,15 +20,22 @@ def is_operation(node):
 
 
 def is_item(node):
-    """Whether a node takes an item or a field of another's value: it goes where that one is, so that the rest of the value need not travel."""
-    return node.op == "call_function" and node.target in (operator.getitem, getattr) and not any(isinstance(a, fx.Node) for a in node.args[1:])
+    """Whether a node takes an item or a field of another's value: it goes where that one is, so that the rest of the
+    value need not travel."""
+    return (
+        node.op == "call_function"
+        and node.target in (operator.getitem, getattr)
+        and not any(isinstance(a, fx.Node) for a in node.args[1:])
+    )
 
 
 class Split:
-    """Which part computes each operation, and what passes between the parts. Inputs belong to nobody: who reads one gets it with the batch."""
+    """Which part computes each operation, and what passes between the parts. Inputs belong to nobody: who reads one
+    gets it with the batch."""
 
     def __init__(self, graph, root, parts, names):
-        """parts are lists of names of operations; the only one may be None, which is all. names are those of parameters and buffers by identity."""
+        """parts are lists of names of operations; the only one may be None, which is all. names are those of parameters
+        and buffers by identity."""
         self.graph, self.root, self.names = graph, root, names
         self.owner = self.assign(parts)
         self.exports = [[] for _ in parts]  # of each part, what later ones read
@@ -47,25 +54,41 @@ class Split:
         for i, names in enumerate(parts):
             for name in names or ():
                 if name not in nodes:
-                    raise Refusal("split", "part %d has an operation %s, which the model has not" % (i, name), hint="split the graph that a probe of this model returned")
+                    raise Refusal(
+                        "split",
+                        "part %d has an operation %s, which the model has not" % (i, name),
+                        hint="split the graph that a probe of this model returned",
+                    )
                 if name in place:
-                    raise Refusal("split", "operation %s is in part %d and in part %d" % (name, place[name], i), hint="put each operation into one part")
+                    raise Refusal(
+                        "split",
+                        "operation %s is in part %d and in part %d" % (name, place[name], i),
+                        hint="put each operation into one part",
+                    )
                 place[name] = i
         owner = {}
         for node in filter(is_operation, self.graph.nodes):
             if node.name not in place and node.name != LOSS:
-                raise Refusal("split", "operation %s is in no part" % node.name, hint="put each operation into one part")
+                raise Refusal(
+                    "split", "operation %s is in no part" % node.name, hint="put each operation into one part"
+                )
             owner[node] = place.get(node.name, len(parts) - 1)
             sources = [s for s in node.all_input_nodes if is_operation(s)]
             for source in sources:
                 if owner[source] > place.get(node.name, len(parts) - 1):
-                    raise Refusal("split", "operation %s of part %d reads %s of part %d" % (node.name, owner[node], source.name, owner[source]),
-                                  hint="order the parts so that no tensor goes backwards")
+                    raise Refusal(
+                        "split",
+                        "operation %s of part %d reads %s of part %d"
+                        % (node.name, owner[node], source.name, owner[source]),
+                        hint="order the parts so that no tensor goes backwards",
+                    )
             if is_item(node) and len(sources) == 1:
                 owner[node] = owner[sources[0]]
         last = [n for n in owner if n.name == LOSS]
         if last and owner[last[0]] != len(parts) - 1:
-            raise Refusal("split", "the loss is in part %d of %d" % (owner[last[0]], len(parts)), hint="put it into the last part")
+            raise Refusal(
+                "split", "the loss is in part %d of %d" % (owner[last[0]], len(parts)), hint="put it into the last part"
+            )
         return owner
 
     def check_sharing(self):
@@ -75,15 +98,22 @@ class Split:
             operation = Operation(node, self.root)
             for tensor in [t for t in operation.held if isinstance(t, nn.Parameter)] + operation.own_buffers:
                 if holder.setdefault(id(tensor), part) != part:
-                    raise Refusal("split", "parts %d and %d both hold %s" % (holder[id(tensor)], part, self.names.get(id(tensor), "a tensor")),
-                                  hint="operations of one colour belong into one part")
+                    raise Refusal(
+                        "split",
+                        "parts %d and %d both hold %s"
+                        % (holder[id(tensor)], part, self.names.get(id(tensor), "a tensor")),
+                        hint="operations of one colour belong into one part",
+                    )
 
     def placeholders(self, part):
         """The inputs that a part reads."""
-        return [n for n in self.graph.nodes if n.op == "placeholder" and any(self.owner.get(u) == part for u in n.users)]
+        return [
+            n for n in self.graph.nodes if n.op == "placeholder" and any(self.owner.get(u) == part for u in n.users)
+        ]
 
     def module(self, part, enter):
-        """The module of a part, and where its arguments come from: ("batch", name of the input) or (number of the part, number among its exports).
+        """The module of a part, and where its arguments come from: ("batch", name of the input) or (number of the part,
+        number among its exports).
 
         It returns what later parts read, the last one the loss. enter(name) is called before each operation.
         """
@@ -98,10 +128,14 @@ class Split:
                     continue
                 here[source] = graph.placeholder(source.name)
                 where = self.owner.get(source)
-                sources.append(("batch", source.target) if where is None else (where, self.exports[where].index(source)))
+                sources.append(
+                    ("batch", source.target) if where is None else (where, self.exports[where].index(source))
+                )
         for node in own:
             graph.call_function(enter, (node.name,))
             here[node] = graph.node_copy(node, lambda n: here[n])
         last = part == len(self.exports) - 1
-        graph.output(next(here[n] for n in own if n.name == LOSS) if last else tuple(here[n] for n in self.exports[part]))
+        graph.output(
+            next(here[n] for n in own if n.name == LOSS) if last else tuple(here[n] for n in self.exports[part])
+        )
         return fx.GraphModule(self.root, graph), sources

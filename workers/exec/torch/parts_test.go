@@ -18,8 +18,10 @@ func loading(t *testing.T, model, data string, change func(map[string]any)) map[
 		t.Fatal(err)
 	}
 	request := map[string]any{
-		"file": file, "function": function, "data": data, "seed": 1, "parts": [][]string{nil}, "index": 0, "example": "", "batch": 8, "micro_batches": 2,
-		"in_flight": 2, "recompute": false, "precision": "float32", "optimizer": map[string]any{}, "device": "cpu", "threads": 1, "memory": 0,
+		"file": file, "function": function, "data": data, "seed": 1, "parts": [][]string{nil}, "index": 0, "example": "",
+		"batch": 8, "micro_batches": 2,
+		"in_flight": 2, "recompute": false, "precision": "float32", "optimizer": map[string]any{}, "device": "cpu",
+		"threads": 1, "memory": 0,
 	}
 	if change != nil {
 		change(request)
@@ -37,7 +39,10 @@ func newRunner(t *testing.T) *runner {
 	if err := shared.Truncate(4 * stretch); err != nil {
 		t.Fatal(err)
 	}
-	r, err := start(t.Context(), launching{python: requireTorch(t), threads: 1, shared: shared, logger: slog.New(slog.DiscardHandler)})
+	r, err := start(t.Context(), launching{
+		python: requireTorch(t), threads: 1, shared: shared,
+		logger: slog.New(slog.DiscardHandler),
+	})
 	if err = errors.Join(err, shared.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -64,14 +69,36 @@ func TestAPartThatCannotBeTrainedIsRefusedWithWhatIsWrong(t *testing.T) {
 		want              []string
 	}{
 		{"no data", "models.py:mlp", "", nil, "data", []string{"there is no data", "define data(path)"}},
-		{"too few samples", "training.py:wrong", "points", func(r map[string]any) { r["batch"] = 1000 }, "data", []string{"512 samples", "1000"}},
-		{"an unknown operation", "training.py:wrong", "points", parts("x one three", "two flatten"), "split", []string{"operation three", "probe"}},
-		{"an operation twice", "training.py:wrong", "points", parts("x one two", "two flatten"), "split", []string{"operation two is in part 0 and in part 1"}},
-		{"an operation nowhere", "training.py:wrong", "points", parts("x one", "flatten"), "split", []string{"operation two is in no part"}},
-		{"backwards", "training.py:wrong", "points", parts("x two", "one flatten"), "split", []string{"operation two of part 0 reads one of part 1"}},
-		{"the loss before the end", "training.py:wrong", "points", parts("x one two flatten loss", ""), "split", []string{"the loss is in part 0 of 2"}},
-		{"tied weights in two parts", "tied.py:build", "", parts("x linear relu", "linear_1"), "split", []string{"parts 0 and 1 both hold weight"}},
-		{"no such device", "training.py:wrong", "points", func(r map[string]any) { r["device"] = "cuda:7" }, "device", []string{"finds no device cuda:7"}},
+		{"too few samples", "training.py:wrong", "points", func(r map[string]any) {
+			r["batch"] = 1000
+		}, "data", []string{"512 samples", "1000"}},
+		{
+			"an unknown operation", "training.py:wrong", "points", parts("x one three", "two flatten"), "split",
+			[]string{"operation three", "probe"},
+		},
+		{
+			"an operation twice", "training.py:wrong", "points", parts("x one two", "two flatten"), "split",
+			[]string{"operation two is in part 0 and in part 1"},
+		},
+		{
+			"an operation nowhere", "training.py:wrong", "points", parts("x one", "flatten"), "split",
+			[]string{"operation two is in no part"},
+		},
+		{
+			"backwards", "training.py:wrong", "points", parts("x two", "one flatten"), "split",
+			[]string{"operation two of part 0 reads one of part 1"},
+		},
+		{
+			"the loss before the end", "training.py:wrong", "points", parts("x one two flatten loss", ""), "split",
+			[]string{"the loss is in part 0 of 2"},
+		},
+		{
+			"tied weights in two parts", "tied.py:build", "", parts("x linear relu", "linear_1"), "split",
+			[]string{"parts 0 and 1 both hold weight"},
+		},
+		{"no such device", "training.py:wrong", "points", func(r map[string]any) {
+			r["device"] = "cuda:7"
+		}, "device", []string{"finds no device cuda:7"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := r.call(t.Context(), "load", loading(t, tt.model, tt.data, tt.change), nil)

@@ -23,7 +23,8 @@ class Walk:
         self.values = {}  # that are still to be read
 
     def run(self, visit):
-        """visit(operation, args, kwargs) returns the value of an operation; it is not called for inputs and attributes."""
+        """visit(operation, args, kwargs) returns the value of an operation; it is not called for inputs and
+        attributes."""
         values, ends = self.values, last_uses(self.graph)
         values.clear()
         for node in self.graph.nodes:
@@ -41,13 +42,23 @@ class Walk:
 
 def failed(model, operation, args, error):
     """Tells which operation failed on which shapes."""
-    held = ["%s %s" % (n, shape(p)) for n, p in operation.module.named_parameters()] if operation.node.op == "call_module" else []
+    held = (
+        ["%s %s" % (n, shape(p)) for n, p in operation.module.named_parameters()]
+        if operation.node.op == "call_module"
+        else []
+    )
     message = "%s (%s) fails on %s%s: %s" % (
-        operation.name, operation.title(), ", ".join(map(shape, args)) or "no arguments",
-        " with %s" % ", ".join(held[:4]) if held else "", described(error))
+        operation.name,
+        operation.title(),
+        ", ".join(map(shape, args)) or "no arguments",
+        " with %s" % ", ".join(held[:4]) if held else "",
+        described(error),
+    )
     inside = traceback.extract_tb(error.__traceback__)
     at = model.source.place(error) if any(users(f.filename) for f in inside) else operation.node.meta.get("at", "")
-    return Refusal("run", message, at or model.source.path, "make the shapes of the example inputs and of the layers agree")
+    return Refusal(
+        "run", message, at or model.source.path, "make the shapes of the example inputs and of the layers agree"
+    )
 
 
 # What an operation keeps, and how much it computes.
@@ -63,7 +74,8 @@ def memory(tensor):
 
 
 class Kept:
-    """Counts what the forward pass keeps for the backward pass: each storage once, at the operation that keeps it first."""
+    """Counts what the forward pass keeps for the backward pass: each storage once, at the operation that keeps it
+    first."""
 
     def __init__(self, module):
         self.seen = {memory(t)[0] for t in list(module.parameters()) + list(module.buffers())}
@@ -91,8 +103,9 @@ except ImportError:
 def multiply_adds(name, args, out):
     """Multiplications with an addition of one low-level operation; 0 where it is none of the products below.
 
-    A matrix product of m x k and k x n takes m*k*n; a convolution takes the elements of its output times those of one filter; a transposed
-    one the elements of its input times those; attention the product of queries and keys and that of weights and values.
+    A matrix product of m x k and k x n takes m*k*n; a convolution takes the elements of its output times those of one
+    filter; a transposed one the elements of its input times those; attention the product of queries and keys and that
+    of weights and values.
     """
     if name in ("mm", "bmm"):
         return math.prod(args[0].shape) * args[1].shape[-1]
@@ -124,14 +137,17 @@ if TorchDispatchMode is not None:
 
 
 def count(operation, copy):
-    """Runs an operation once on copies. Returns them and its floating-point operations; -1 where this torch cannot count them."""
+    """Runs an operation once on copies. Returns them and its floating-point operations; -1 where this torch cannot
+    count them."""
     if TorchDispatchMode is not None:
         copies = copy()
         try:
             with Counter() as counter:
                 operation.call(*copies)
             return copies, counter.total
-        except Exception:  # a mode that meets an operator it does not know is no fault of the model, which ran before without it
+        except (
+            Exception
+        ):  # a mode that meets an operator it does not know is no fault of the model, which ran before without it
             pass
     copies = copy()
     operation.call(*copies)
@@ -142,7 +158,8 @@ def count(operation, copy):
 
 
 class Clock:
-    """Times calls on a device. overhead is what one gradient costs that computes nothing: a whole model pays it once, each operation alone would."""
+    """Times calls on a device. overhead is what one gradient costs that computes nothing: a whole model pays it once,
+    each operation alone would."""
 
     def __init__(self, device):
         self.wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
@@ -160,7 +177,8 @@ class Clock:
 
 
 def measure(clock, repeats, forward, wrt, prepare=lambda: None):
-    """The last value and the median seconds of forward(prepared) and of its gradient with respect to the tensors wrt."""
+    """The last value and the median seconds of forward(prepared) and of its gradient with respect to the tensors
+    wrt."""
     forwards, backwards, value = [], [], None
     for i in range(WARM_UPS + repeats):
         prepared = prepare()
@@ -183,8 +201,8 @@ def time_operation(clock, repeats, operation, args, kwargs):
     """The value of one operation, detached, and what it costs."""
     copy = lambda: (each(args, torch.clone), each(kwargs, torch.clone))
     copies, flops = count(operation, copy)
-    # Autograd refuses to write to a leaf, so what writes to its inputs gets copies, made outside the measured time. A copy that was written
-    # to has another version than its own copy, which has the first.
+    # Autograd refuses to write to a leaf, so what writes to its inputs gets copies, made outside the measured time. A
+    # copy that was written to has another version than its own copy, which has the first.
     originals = list(tensors((args, kwargs)))
     written = [(t, c) for t, c in zip(originals, tensors(copies)) if c._version > 0]
     prepare = copy if written else (lambda: (args, kwargs))
@@ -206,7 +224,11 @@ def probe(request, _):
     """
     device = request["device"]
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise Refusal("device", "torch %s finds no CUDA device" % torch.__version__, hint="probe on the cpu, or install the driver and a torch with CUDA")
+        raise Refusal(
+            "device",
+            "torch %s finds no CUDA device" % torch.__version__,
+            hint="probe on the cpu, or install the driver and a torch with CUDA",
+        )
     if request.get("threads"):
         torch.set_num_threads(request["threads"])
     if request.get("training") and request["device"] == "cpu":
@@ -252,13 +274,23 @@ def probe(request, _):
     unused = [readable(n) for n, p in model.module.named_parameters() if id(p) not in used]
     held = number(rows, model.module)
     return {
-        **found, "model": model.digest(),
-        "ops": list(rows.values()), "edges": edges, "held": held, "batch": model.batch,
-        "parameter_bytes": weight(model.module), "buffer_bytes": sum(map(size, model.module.buffers())),
+        **found,
+        "model": model.digest(),
+        "ops": list(rows.values()),
+        "edges": edges,
+        "held": held,
+        "batch": model.batch,
+        "parameter_bytes": weight(model.module),
+        "buffer_bytes": sum(map(size, model.module.buffers())),
         "unused": unused,
-        "forward": forward, "backward": backward, "blocks": model.blocks is not None,
-        "python": sys.version.split()[0], "torch": torch.__version__, "cuda": torch.version.cuda or "",
-        "threads": torch.get_num_threads(), "device": device_name(model.device),
+        "forward": forward,
+        "backward": backward,
+        "blocks": model.blocks is not None,
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda or "",
+        "threads": torch.get_num_threads(),
+        "device": device_name(model.device),
     }
 
 
@@ -271,7 +303,16 @@ def number(rows, module):
             for t in row[key]:
                 if id(t) not in numbers:
                     numbers[id(t)] = len(held)
-                    held.append({"name": readable(names.get(id(t), "what is written in place %d" % len(held) if t.numel() == 0 else "constant")), "bytes": size(t)})
+                    held.append(
+                        {
+                            "name": readable(
+                                names.get(
+                                    id(t), "what is written in place %d" % len(held) if t.numel() == 0 else "constant"
+                                )
+                            ),
+                            "bytes": size(t),
+                        }
+                    )
             row[key] = sorted({numbers[id(t)] for t in row[key]})
         del row["value"]
     return held
@@ -289,11 +330,20 @@ def account(walk):
     def row(operation, value, activation=0):
         module_buffers = {id(b) for b in operation.own_buffers}
         rows[operation.node] = {
-            "id": operation.name, "name": readable(operation.title()), "kind": operation.kind(), "at": operation.node.meta.get("at", ""),
-            "parameters": [t for t in operation.held if isinstance(t, nn.Parameter)], "buffers": operation.own_buffers,
+            "id": operation.name,
+            "name": readable(operation.title()),
+            "kind": operation.kind(),
+            "at": operation.node.meta.get("at", ""),
+            "parameters": [t for t in operation.held if isinstance(t, nn.Parameter)],
+            "buffers": operation.own_buffers,
             "constants": [t for t in operation.held if not isinstance(t, nn.Parameter) and id(t) not in module_buffers],
-            "shape": shape(value), "output_bytes": size(value), "activation_bytes": activation,
-            "forward": 0.0, "backward": 0.0, "flops": 0, "value": [size(v) for v in value] if isinstance(value, (tuple, list)) else size(value),
+            "shape": shape(value),
+            "output_bytes": size(value),
+            "activation_bytes": activation,
+            "forward": 0.0,
+            "backward": 0.0,
+            "flops": 0,
+            "value": [size(v) for v in value] if isinstance(value, (tuple, list)) else size(value),
         }
 
     def visit(operation, args, kwargs):
@@ -304,7 +354,9 @@ def account(walk):
         except Exception as error:
             raise failed(walk.model, operation, args, error) from error
         row(operation, value, kept.take())
-        changed = [node for node, before in versions.items() if before != [t._version for t in tensors(walk.values[node])]]
+        changed = [
+            node for node, before in versions.items() if before != [t._version for t in tensors(walk.values[node])]
+        ]
         overwritten.extend((node, operation.node) for node in changed if len(node.users) > 1)
         return value
 
@@ -312,7 +364,8 @@ def account(walk):
         if node.op == "placeholder":
             row(Operation(node, walk.model.module), walk.placeholders[node.target])
     walk.run(visit)
-    # Where one operation writes to a value that others read, too, all of them must be on one device, as they are in one order.
+    # Where one operation writes to a value that others read, too, all of them must be on one device, as they are in one
+    # order.
     for node, writer in overwritten:
         together = torch.empty(0)
         for operation in {writer, *node.users} & set(rows):
@@ -328,7 +381,11 @@ def connect(graph, rows):
     edges = []
     loss = next((n for n in rows if n.name == LOSS and n.op == "call_function"), None)
     if loss is not None:
-        edges += [{"from": n.name, "to": LOSS, "output": 0, "bytes": 0} for n in rows if n is not loss and not any(u in rows for u in n.users)]
+        edges += [
+            {"from": n.name, "to": LOSS, "output": 0, "bytes": 0}
+            for n in rows
+            if n is not loss and not any(u in rows for u in n.users)
+        ]
     for node in graph.nodes:
         if node not in rows:
             continue

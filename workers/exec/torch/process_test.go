@@ -44,9 +44,13 @@ func TestAPythonThatWillNotDoIsRefusedWithWhatToInstall(t *testing.T) {
 		is         error
 		want       []string
 	}{
-		{"without its libraries", `exec ` + systemPython(t) + ` -S -E "$@"`, torch.ErrNoTorch, []string{"cannot import torch", "python3-torch", "pip install torch"}},
 		{
-			"too old", `exec ` + systemPython(t) + ` -c 'import sys; sys.version_info, sys.version = (3, 6, 9), "3.6.9"; exec(sys.argv[1])' "$4"`,
+			"without its libraries", `exec ` + systemPython(t) + ` -S -E "$@"`, torch.ErrNoTorch,
+			[]string{"cannot import torch", "python3-torch", "pip install torch"},
+		},
+		{
+			"too old", `exec ` + systemPython(t) +
+				` -c 'import sys; sys.version_info, sys.version = (3, 6, 9), "3.6.9"; exec(sys.argv[1])' "$4"`,
 			nil,
 			[]string{"Python 3.6.9", "3.8 or later"},
 		},
@@ -96,7 +100,10 @@ func TestOptionsThatMakeNoSenseAreRefusedBeforeAnythingStarts(t *testing.T) {
 func TestAModelMayPrintWhatItLikes(t *testing.T) {
 	t.Parallel()
 	var log lines
-	g, _, err := torch.Probe(t.Context(), torch.Options{Python: torch.RequirePython(t), Model: "testdata/loud.py:build", Threads: 1, Repeats: 2, Shape: []int{4}, Logger: slog.New(&log)})
+	g, _, err := torch.Probe(t.Context(), torch.Options{
+		Python: torch.RequirePython(t), Model: "testdata/loud.py:build",
+		Threads: 1, Repeats: 2, Shape: []int{4}, Logger: slog.New(&log),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +146,10 @@ func TestAModelThatHangsLeavesNothingWhenTheContextEnds(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	})
-	_, _, err = torch.Probe(ctx, torch.Options{Python: torch.RequirePython(t), Model: filepath.Join(dir, "hangs.py") + ":build"})
+	_, _, err = torch.Probe(ctx, torch.Options{
+		Python: torch.RequirePython(t),
+		Model:  filepath.Join(dir, "hangs.py") + ":build",
+	})
 	cancel(nil)
 	waiting.Wait()
 	if !errors.Is(err, cause) {

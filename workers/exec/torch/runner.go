@@ -23,10 +23,14 @@ import (
 var files embed.FS
 
 // sources are run in this order in one namespace.
-var sources = [...]string{"runner.py", "model.py", "probe.py", "dropout.py", "recipe.py", "memory.py", "parts.py", "train.py"}
+var sources = [...]string{
+	"runner.py", "model.py", "probe.py", "dropout.py", "recipe.py", "memory.py", "parts.py",
+	"train.py",
+}
 
-// boot runs what comes as the first line on file descriptor 3: names and texts. It is plain enough for any Python, so that one that is too old can say so.
-// The two pipes are for this process alone: one that it starts would keep them open.
+// boot runs what comes as the first line on file descriptor 3: names and texts. It is plain enough for any Python, so
+// that one that is too old can say so. The two pipes are for this process alone: one that it starts would keep them
+// open.
 const boot = `
 import json, os, sys
 requests, answers = os.fdopen(3), os.fdopen(4, "w")
@@ -35,7 +39,8 @@ def fail(**fields):
     answers.flush()
     sys.exit(1)
 if sys.version_info < (3, 8):
-    fail(kind="python", message="%s is Python %s" % (sys.executable, sys.version.split()[0]), hint="name a Python of version 3.8 or later")
+    fail(kind="python", message="%s is Python %s" % (sys.executable, sys.version.split()[0]),
+         hint="name a Python of version 3.8 or later")
 os.set_inheritable(3, False)
 os.set_inheritable(4, False)
 os.register_at_fork(after_in_child=lambda: (requests.close(), answers.close()))
@@ -90,7 +95,8 @@ type launching struct {
 	logger  *slog.Logger
 }
 
-// start starts a runner that lives until close, the end of ctx or that of this process. The error says what the Python lacks.
+// start starts a runner that lives until close, the end of ctx or that of this process. The error says what the Python
+// lacks.
 func start(ctx context.Context, how launching) (*runner, error) {
 	path, err := exec.LookPath(how.python)
 	if err != nil {
@@ -128,7 +134,8 @@ func (r *runner) launch(ctx context.Context, path string, how launching) error {
 	cmd := exec.CommandContext(ctx, path, "-B", "-u", "-c", boot) // -B: nothing is written beside the model
 	// Threads of OpenMP that spin while they wait take the cores of the other processes.
 	cmd.Env = append(cmd.Environ(), "OMP_WAIT_POLICY=PASSIVE")
-	// Each step frees what the next one allocates again. The C library would give it back to the system in between and have it zeroed anew, which takes a tenth of a step.
+	// Each step frees what the next one allocates again. The C library would give it back to the system in between and
+	// have it zeroed anew, which takes a tenth of a step.
 	for name, bytes := range map[string]int{"MALLOC_TRIM_THRESHOLD_": 1 << 30, "MALLOC_MMAP_THRESHOLD_": 32 << 20} {
 		if _, chosen := os.LookupEnv(name); !chosen {
 			cmd.Env = append(cmd.Env, name+"="+strconv.Itoa(bytes))
@@ -179,12 +186,13 @@ func (r *runner) boot(ctx context.Context, logger *slog.Logger) error {
 	if err := r.await(ctx, readyID, result, &ready); err != nil {
 		return err
 	}
-	logger.DebugContext(ctx, "torch runner is ready", "python", r.python, "torch", ready.Torch, "pid", r.process.Process.Pid)
+	logger.DebugContext(ctx, "torch runner is ready", "python", r.python, "torch", ready.Torch, "pid",
+		r.process.Process.Pid)
 	return nil
 }
 
-// call runs a command with the fields of request and reads its result, which may be nil. An error of the model is a [*ModelError]. When ctx ends first, the command
-// goes on and its answer is dropped.
+// call runs a command with the fields of request and reads its result, which may be nil. An error of the model is a
+// [*ModelError]. When ctx ends first, the command goes on and its answer is dropped.
 func (r *runner) call(ctx context.Context, command string, request map[string]any, result any) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ask %s: %w", r.python, context.Cause(ctx))
@@ -266,7 +274,8 @@ func (r *runner) read(ctx context.Context) {
 	for lines.Scan() {
 		var got answer
 		if wrong = json.Unmarshal(lines.Bytes(), &got); wrong != nil {
-			wrong = fmt.Errorf("%s wrote something on file descriptor 4 that is no answer; leave that descriptor alone: %w", r.python, wrong)
+			wrong = fmt.Errorf("%s wrote something on file descriptor 4 that is no answer; leave that descriptor alone: %w",
+				r.python, wrong)
 			break
 		}
 		r.mu.Lock()
@@ -282,14 +291,16 @@ func (r *runner) read(ctx context.Context) {
 	r.end(ctx, wrong)
 }
 
-// end waits for the process and tells all why it ended. The group is killed before the process is collected, while its number cannot belong to another.
+// end waits for the process and tells all why it ended. The group is killed before the process is collected, while its
+// number cannot belong to another.
 func (r *runner) end(ctx context.Context, wrong error) {
 	kill := func() { _ = syscall.Kill(-r.process.Process.Pid, syscall.SIGKILL) } // it fails for what has gone already
 	r.mu.Lock()
 	closing := r.closing
 	r.closing = true
 	r.mu.Unlock()
-	if !closing && wrong == nil && ctx.Err() == nil { // its pipe is closed, so it is about to exit; how it does is worth knowing
+	// its pipe is closed, so it is about to exit; how it does is worth knowing
+	if !closing && wrong == nil && ctx.Err() == nil {
 		late := time.AfterFunc(exitGrace, kill)
 		awaitExit(r.process.Process.Pid)
 		late.Stop()
@@ -311,7 +322,8 @@ func (r *runner) end(ctx context.Context, wrong error) {
 	case wrong != nil:
 		r.why = wrong
 	default:
-		r.why = fmt.Errorf("%s ended without an answer (%s); the last that it printed:\n%s", r.python, r.process.ProcessState, words)
+		r.why = fmt.Errorf("%s ended without an answer (%s); the last that it printed:\n%s", r.python, r.process.ProcessState,
+			words)
 	}
 	close(r.gone)
 }
@@ -319,7 +331,8 @@ func (r *runner) end(ctx context.Context, wrong error) {
 // errClosed is what calls of a closed runner return.
 var errClosed = errors.New("it was closed")
 
-// close ends the process with all that it started in its group, and waits until they are gone. It may be called several times.
+// close ends the process with all that it started in its group, and waits until they are gone. It may be called several
+// times.
 func (r *runner) close() {
 	r.mu.Lock()
 	first := !r.closing

@@ -1,10 +1,12 @@
 """Runs PyTorch for Spillway: one process for one model, or for one part of it.
 
-It reads one request a line on a pipe, {"id": number, "command": name, ...}, and answers each with one line on another, {"id": number, "result": ...} or
-{"id": number, "error": ...}. Commands run one after another; what one leaves to a thread is answered later, under a number of its own.
-Standard output and error belong to the model. It runs on Python 3.8 or later with torch 1.13 or later.
+It reads one request a line on a pipe, {"id": number, "command": name, ...}, and answers each with one line on another,
+{"id": number, "result": ...} or {"id": number, "error": ...}. Commands run one after another; what one leaves to a
+thread is answered later, under a number of its own. Standard output and error belong to the model. It runs on Python
+3.8 or later with torch 1.13 or later.
 
-The files of this directory are run one after another in one namespace: this one, model.py, probe.py, dropout.py, recipe.py, memory.py, parts.py, train.py.
+The files of this directory are run one after another in one namespace: this one, model.py, probe.py, dropout.py,
+recipe.py, memory.py, parts.py, train.py.
 """
 
 import dis
@@ -43,13 +45,16 @@ except ImportError as missing:
     raise Refusal(
         "no_torch",
         "%s cannot import torch: %s" % (sys.executable, missing),
-        hint="install PyTorch 1.13 or later (Debian and Ubuntu: apt-get install python3-torch libopenblas0, whose matrix products are "
+        hint="install PyTorch 1.13 or later (Debian and Ubuntu: apt-get install python3-torch libopenblas0, whose "
+        "matrix products are "
         "many times faster than those of Debian's default; elsewhere: pip install torch), "
         "or name a Python that has it",
     )
 
 if tuple(int("".join(filter(str.isdigit, n)) or 0) for n in torch.__version__.split(".")[:2]) < (1, 13):
-    raise Refusal("no_torch", "%s has torch %s" % (sys.executable, torch.__version__), hint="install PyTorch 1.13 or later")
+    raise Refusal(
+        "no_torch", "%s has torch %s" % (sys.executable, torch.__version__), hint="install PyTorch 1.13 or later"
+    )
 
 TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
 LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
@@ -76,9 +81,17 @@ class Source:
         found = getattr(self.module, name, None)
         if callable(found):
             return found
-        own = [n for n, v in vars(self.module).items() if callable(v) and getattr(v, "__module__", "") == self.module.__name__]
-        raise Refusal("function", "there is no function %s" % name, self.path,
-                      "name one of those that are there: %s" % ", ".join(own) if own else "define it: it returns the model")
+        own = [
+            n
+            for n, v in vars(self.module).items()
+            if callable(v) and getattr(v, "__module__", "") == self.module.__name__
+        ]
+        raise Refusal(
+            "function",
+            "there is no function %s" % name,
+            self.path,
+            "name one of those that are there: %s" % ", ".join(own) if own else "define it: it returns the model",
+        )
 
     def optional(self, name):
         found = getattr(self.module, name, None)
@@ -113,7 +126,8 @@ class Blamed:
 
 
 def users(filename):
-    """Whether a frame of this file belongs to the user's code. Spillway's own files are named <runner.py> and so on, as no file of the user's is."""
+    """Whether a frame of this file belongs to the user's code. Spillway's own files are named <runner.py> and so on, as
+    no file of the user's is."""
     library = filename.startswith(LIBRARY) and "-packages" not in filename
     return not (library or filename.startswith((TORCH_DIRECTORY, "<")))
 
@@ -177,8 +191,13 @@ def fields_of(error):
     if isinstance(error, Refusal):
         return error.fields
     if isinstance(error, getattr(torch.cuda, "OutOfMemoryError", ())) or "can't allocate memory" in str(error):
-        return {"kind": "memory", "message": "out of memory: " + str(error).splitlines()[0], "at": "", "trace": "",
-                "hint": "cut the batch into more micro-batches, recompute activations, or split the model into more parts"}
+        return {
+            "kind": "memory",
+            "message": "out of memory: " + str(error).splitlines()[0],
+            "at": "",
+            "trace": "",
+            "hint": "cut the batch into more micro-batches, recompute activations, or split the model into more parts",
+        }
     return {"kind": "runner", "message": described(error), "at": "", "hint": "", "trace": traceback.format_exc()}
 
 

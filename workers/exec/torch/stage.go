@@ -58,7 +58,8 @@ func (p *pipeline) Write(ctx context.Context, parts []string, path string) error
 	if err != nil {
 		return fmt.Errorf("write the trained model: %w", err)
 	}
-	if err := p.stages[0].runner.call(ctx, "write", map[string]any{"paths": paths[1:], "path": paths[0]}, nil); err != nil {
+	if err := p.stages[0].runner.call(ctx, "write", map[string]any{"paths": paths[1:], "path": paths[0]}, nil); err !=
+		nil {
 		return fmt.Errorf("write the trained model to %s: %w", path, err)
 	}
 	return nil
@@ -92,7 +93,9 @@ func (s *stage) call(ctx context.Context, command string, request map[string]any
 }
 
 // Forward runs the part's module.
-func (s *stage) Forward(ctx context.Context, step int64, microBatch int, batch exec.Message, from []exec.Message) (exec.Message, error) {
+func (s *stage) Forward(
+	ctx context.Context, step int64, microBatch int, batch exec.Message, from []exec.Message,
+) (exec.Message, error) {
 	request := map[string]any{"step": step, "micro_batch": microBatch}
 	if s.readsBatch {
 		request["batch"] = batch
@@ -119,8 +122,8 @@ func (s *stage) Recompute(ctx context.Context, microBatch int) error {
 	return s.call(ctx, "recompute", map[string]any{"micro_batch": microBatch}, nil)
 }
 
-// Backward runs autograd from the cotangents of later parts. Gradients are added up in float32, micro-batch by micro-batch in the order of calls; the cotangents of a
-// tensor, from the last part that read it to the first.
+// Backward runs autograd from the cotangents of later parts. Gradients are added up in float32, micro-batch by
+// micro-batch in the order of calls; the cotangents of a tensor, from the last part that read it to the first.
 func (s *stage) Backward(ctx context.Context, microBatch int, cotangents []exec.Message) ([]exec.Message, error) {
 	request := map[string]any{"micro_batch": microBatch}
 	read := map[string]exec.Message{}
@@ -187,7 +190,8 @@ func (s *stage) Import(ctx context.Context, paths []string) error {
 	return s.call(ctx, "import", map[string]any{"paths": paths}, nil)
 }
 
-// Usage is the peak of the process beyond what it held before the model, with the shared memory that it touched; on a GPU, that of torch's allocator.
+// Usage is the peak of the process beyond what it held before the model, with the shared memory that it touched; on a
+// GPU, that of torch's allocator.
 func (s *stage) Usage(ctx context.Context) (exec.Usage, error) {
 	var used struct {
 		Parameters quantity.Bytes `json:"parameters"`

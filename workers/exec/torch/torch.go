@@ -25,19 +25,23 @@ const (
 
 // Options say what to probe and how. The zero value of a field but Model is its default.
 type Options struct {
-	// Python is the interpreter, a name in PATH or a path: 3.8 or later with torch 1.13 or later. Empty is python3 or, where
-	// that one has no torch, that of the system, /usr/bin/python3.
+	// Python is the interpreter, a name in PATH or a path: 3.8 or later with torch 1.13 or later. Empty is python3 or,
+	// where that one has no torch, that of the system, /usr/bin/python3.
 	Python string
-	// Model is file.py:function. The function takes no arguments and returns a torch.nn.Module, or it and example inputs. The file is run with the
-	// rights and the environment of this process.
+	// Model is file.py:function. The function takes no arguments and returns a torch.nn.Module, or it and example inputs.
+	// The file is run with the rights and the environment of this process.
 	Model string
-	// Batch is how many examples a batch has, from 1; 0 is 32. The file's example_inputs(batch) takes it; inputs that the function returns have their own.
+	// Batch is how many examples a batch has, from 1; 0 is 32. The file's example_inputs(batch) takes it; inputs that the
+	// function returns have their own.
 	Batch int
-	// Shape is that of one example, without the batch, for a model of one input whose file gives none. Nil where the file does.
+	// Shape is that of one example, without the batch, for a model of one input whose file gives none. Nil where the file
+	// does.
 	Shape []int
-	// Type is torch's name of the elements of Shape; empty is float32. Integers are drawn below the size of the smallest embedding.
+	// Type is torch's name of the elements of Shape; empty is float32. Integers are drawn below the size of the smallest
+	// embedding.
 	Type string
-	// Data is the path that the file's data(path) gets when a model is trained; without that function an .npz, .pt or .csv file. Probe does not look at it.
+	// Data is the path that the file's data(path) gets when a model is trained; without that function an .npz, .pt or .csv
+	// file. Probe does not look at it.
 	Data string
 	// Device is CPU or CUDA; empty is CPU.
 	Device string
@@ -49,9 +53,10 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Report tells how a probe came about and what it is worth. Times are medians in seconds for one batch in training mode; operations are timed one by one
-// on inputs of their own, so the sums differ from the whole model, whose operations find their inputs in the caches and, on a GPU, overlap their launches.
-// Backward times are without the fixed cost of one call of autograd, which training pays once for all operations.
+// Report tells how a probe came about and what it is worth. Times are medians in seconds for one batch in training
+// mode; operations are timed one by one on inputs of their own, so the sums differ from the whole model, whose
+// operations find their inputs in the caches and, on a GPU, overlap their launches. Backward times are without the
+// fixed cost of one call of autograd, which training pays once for all operations.
 type Report struct {
 	// Model is Options.Model.
 	Model string `json:"model"`
@@ -94,20 +99,23 @@ type OpReport struct {
 	Shape string `json:"shape"`
 	// Output is the size of its output.
 	Output quantity.Bytes `json:"output_bytes"`
-	// FLOPs counts the forward pass's matrix products, convolutions and attention, a multiplication and an addition as two; all else counts 0.
-	// It is -1 where this version of PyTorch cannot count.
+	// FLOPs counts the forward pass's matrix products, convolutions and attention, a multiplication and an addition as
+	// two; all else counts 0. It is -1 where this version of PyTorch cannot count.
 	FLOPs int64 `json:"flops"`
 }
 
 // Probe runs the model in a Python process of its own and returns its operations with what they cost, hold and pass on.
 //
-// The modules of torch.nn, functions and methods are operations, and so are the inputs, which cost nothing; the user's own modules are entered. An operation's
-// costs are those on the class [graph.CPU] or [graph.Accelerator]. Parameters counts each parameter at the first operation that reads it; operations
-// that share one have its name as their colour. Activation is what autograd really keeps, each tensor at the first operation that keeps it. Workspace holds
-// the buffers. A model whose path depends on the values of tensors is refused with an error that matches [ErrUntraceable], unless its file
-// has a function blocks, of the model or of nothing, that returns a list of (name, module) that run in turn: each is then one operation.
+// The modules of torch.nn, functions and methods are operations, and so are the inputs, which cost nothing; the user's
+// own modules are entered. An operation's costs are those on the class [graph.CPU] or [graph.Accelerator]. Parameters
+// counts each parameter at the first operation that reads it; operations that share one have its name as their colour.
+// Activation is what autograd really keeps, each tensor at the first operation that keeps it. Workspace holds the
+// buffers. A model whose path depends on the values of tensors is refused with an error that matches [ErrUntraceable],
+// unless its file has a function blocks, of the model or of nothing, that returns a list of (name, module) that run in
+// turn: each is then one operation.
 //
-// When ctx ends, the process and all that it started in its group are killed. Errors about the model are a [*ModelError] below.
+// When ctx ends, the process and all that it started in its group are killed. Errors about the model are a
+// [*ModelError] below.
 func Probe(ctx context.Context, opts Options) (graph.Graph, Report, error) {
 	opts, err := opts.normalized()
 	if err != nil {
@@ -128,7 +136,8 @@ func Probe(ctx context.Context, opts Options) (graph.Graph, Report, error) {
 	return g, report, nil
 }
 
-// The Pythons that are tried when nobody names one: a version manager's may come first in PATH, and a distribution's torch is in its own.
+// The Pythons that are tried when nobody names one: a version manager's may come first in PATH, and a distribution's
+// torch is in its own.
 const (
 	usualPython  = "python3"
 	systemPython = "/usr/bin/python3"
@@ -181,7 +190,8 @@ func (o Options) normalized() (Options, error) {
 		most    int
 	}{{"batch", &o.Batch, 32, 1 << 24}, {"repeats", &o.Repeats, 7, 10_000}, {"threads", &o.Threads, 0, 4096}} {
 		if *field.value < 0 || *field.value > field.most {
-			return o, fmt.Errorf("probe %s: %s %d; want 1 to %d, or 0 for the default", o.Model, field.name, *field.value, field.most)
+			return o, fmt.Errorf("probe %s: %s %d; want 1 to %d, or 0 for the default", o.Model, field.name, *field.value,
+				field.most)
 		}
 		if *field.value == 0 {
 			*field.value = field.whenNil

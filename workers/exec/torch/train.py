@@ -5,7 +5,16 @@ This file is run after all others, in their namespace.
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 FORMAT = "spillway-part-1"
-TYPES = {"F32": torch.float32, "F64": torch.float64, "BF16": torch.bfloat16, "F16": torch.float16, "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8, "BOOL": torch.bool}
+TYPES = {
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
 TYPE_CODES = {t: code for code, t in TYPES.items()}
 
 
@@ -49,17 +58,24 @@ def trim():
 def warm_up():
     """Trains a small model of the usual layers for a step, on the CPU, and lets it go.
 
-    The first passes of a process load the code of operations and allocate what libraries keep from then on: threads, the buffers of matrix products, tables of kernels. All that
-    belongs to the process, whatever part it holds, and is to be there before it is asked what it holds. Random numbers are left as they were.
+    The first passes of a process load the code of operations and allocate what libraries keep from then on: threads,
+    the buffers of matrix products, tables of kernels. All that belongs to the process, whatever part it holds, and is
+    to be there before it is asked what it holds. Random numbers are left as they were.
     """
     state = torch.get_rng_state()
     images, words = torch.rand(2, 3, 16, 16), torch.zeros(2, 8, dtype=torch.int64)
-    sight = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 512))
+    sight = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 512)
+    )
     speech = nn.Sequential(nn.Embedding(4, 64), nn.TransformerEncoderLayer(64, 2, 64), nn.Flatten())
     parameters = list(sight.parameters()) + list(speech.parameters())
     optimizer = torch.optim.Adam(parameters)
-    products = nn.functional.linear(torch.rand(512, 512), sight[-1].weight)  # as large as those whose blocks fill the buffers
-    losses = [nn.functional.cross_entropy(t, words[:, 0]) for t in (sight(images), speech(words))] + [nn.functional.gelu(products).square().mean()]
+    products = nn.functional.linear(
+        torch.rand(512, 512), sight[-1].weight
+    )  # as large as those whose blocks fill the buffers
+    losses = [nn.functional.cross_entropy(t, words[:, 0]) for t in (sight(images), speech(words))] + [
+        nn.functional.gelu(products).square().mean()
+    ]
     sum(losses).backward()
     optimizer.step()
     torch.set_rng_state(state)
@@ -94,14 +110,17 @@ class Part:
         self.data = self.example = None
         if self.index == 0:
             self.data = Data(self.source, request["data"], self.batch_samples, request["seed"])
-            inputs = each(self.data.batch(0)[0], lambda t: t[:1].clone() if t.dim() else t)  # the trace asks for what they are, not for numbers
+            inputs = each(
+                self.data.batch(0)[0], lambda t: t[:1].clone() if t.dim() else t
+            )  # the trace asks for what they are, not for numbers
             self.example = base64.b64encode(pickle.dumps(inputs)).decode()
         else:
             inputs = pickle.loads(base64.b64decode(request["example"]))
         self.build(request, inputs)
         self.arena = Arena(self.index, self.device.type == "cuda")
         self.slots = [Slot(self.arena, i) for i in range(request["in_flight"])]
-        self.replies = {}  # slots of cotangents by the part that they go to, and the number of the slot whose tensors they belong to
+        # slots of cotangents by the part that they go to, and the number of the slot whose tensors they belong to
+        self.replies = {}
         self.batch_slot = Slot(self.arena, 0)
         self.micro = {}  # inputs and target of each micro-batch, of the first part
         self.flights, self.losses = {}, []
@@ -120,7 +139,11 @@ class Part:
         if self.device.type != "cuda":
             return
         if not torch.cuda.is_available() or (self.device.index or 0) >= torch.cuda.device_count():
-            raise Refusal("device", "torch %s finds no device %s" % (torch.__version__, self.device), hint="train on the cpu, or install the driver and a torch with CUDA")
+            raise Refusal(
+                "device",
+                "torch %s finds no device %s" % (torch.__version__, self.device),
+                hint="train on the cpu, or install the driver and a torch with CUDA",
+            )
         torch.cuda.set_device(self.device)
         if request["memory"]:
             total = torch.cuda.get_device_properties(self.device).total_memory
@@ -144,9 +167,21 @@ class Part:
         # What no operation reads is kept by the first part, so that checkpoints and the trained model are whole.
         used = {id(t) for node in split.owner for t in Operation(node, model.module).all_held()}
         spare = {n: t for n, t in held.items() if id(t) not in used} if self.index == 0 else {}
-        earlier = {id(t) for node, part in split.owner.items() if part < self.index for t in Operation(node, model.module).all_held()}
-        self.copies = {names[id(t)] for t in self.module.buffers() if id(t) in earlier}  # buffers that are only read; the first part that has one exports it
-        self.statistics = {names[id(t)] for node, part in split.owner.items() if part == self.index for t in Operation(node, model.module).own_buffers}
+        earlier = {
+            id(t)
+            for node, part in split.owner.items()
+            if part < self.index
+            for t in Operation(node, model.module).all_held()
+        }
+        self.copies = {
+            names[id(t)] for t in self.module.buffers() if id(t) in earlier
+        }  # buffers that are only read; the first part that has one exports it
+        self.statistics = {
+            names[id(t)]
+            for node, part in split.owner.items()
+            if part == self.index
+            for t in Operation(node, model.module).own_buffers
+        }
         self.parameters = {names[id(t)]: t for t in self.module.parameters()}
         paths = {names[id(t)]: path for path, t in self.module.named_buffers()}
         self.module.to(self.device).train()  # parameters stay the same objects, buffers need not
@@ -163,7 +198,9 @@ class Part:
 
     def span(self, micro_batch):
         """The first sample of a micro-batch and that of the next."""
-        return micro_batch * self.batch_samples // self.micro_batches, (micro_batch + 1) * self.batch_samples // self.micro_batches
+        return micro_batch * self.batch_samples // self.micro_batches, (
+            micro_batch + 1
+        ) * self.batch_samples // self.micro_batches
 
     def loss(self, output):
         """The operation that ends the graph: the micro-batch's share of the batch's mean loss."""
@@ -192,11 +229,21 @@ class Part:
         fields = fields_of(error)
         if fields["kind"] == "memory":
             held = " (%d bytes of parameters)" % sum(map(size, self.parameters.values()))
-            return Refusal("memory", "part %d%s on %s: %s" % (self.index, held, self.device, fields["message"]), hint=fields["hint"])
+            return Refusal(
+                "memory",
+                "part %d%s on %s: %s" % (self.index, held, self.device, fields["message"]),
+                hint=fields["hint"],
+            )
         name = self.keyed.layer
         inside = traceback.extract_tb(error.__traceback__)
         at = self.source.place(error) if any(users(f.filename) for f in inside) else self.places.get(name, "")
-        return Refusal("run", "operation %s fails: %s" % (name, described(error)), at or self.source.path, "make the model run on a batch of the data first", traced(error))
+        return Refusal(
+            "run",
+            "operation %s fails: %s" % (name, described(error)),
+            at or self.source.path,
+            "make the model run on a batch of the data first",
+            traced(error),
+        )
 
     def receive(self, batch, messages):
         """The arguments of the module, and those tensors of them that get a gradient."""
@@ -210,7 +257,9 @@ class Part:
             def tensor(number, where=where, message=message):
                 if (where, number) not in made:
                     offset, kind, shape, gradient = message["tensors"][number]
-                    t = self.arena.tensor(message["at"], message["bytes"], offset, TYPE_NAMES[kind], shape).to(self.device, non_blocking=True)
+                    t = self.arena.tensor(message["at"], message["bytes"], offset, TYPE_NAMES[kind], shape).to(
+                        self.device, non_blocking=True
+                    )
                     if gradient:
                         leaves.append((where, number, t.requires_grad_()))
                     made[where, number] = t
@@ -226,7 +275,9 @@ class Part:
         message = request.get("batch")
         if not message:
             return {"inputs": {}}
-        take = lambda i: self.arena.tensor(message["at"], message["bytes"], *self.typed(message["tensors"][i])).to(self.device, non_blocking=True)
+        take = lambda i: self.arena.tensor(message["at"], message["bytes"], *self.typed(message["tensors"][i])).to(
+            self.device, non_blocking=True
+        )
         inputs = {name: restore(form, take) for name, form in message["inputs"].items()}
         return {"inputs": inputs, "target": restore(message["target"], take)}
 
@@ -238,12 +289,18 @@ class Part:
     def forward(self, request):
         micro_batch = request["micro_batch"]
         if micro_batch in self.flights:
-            raise Refusal("order", "part %d: the forward pass of micro-batch %d comes before the backward pass of the last one" % (self.index, micro_batch))
+            raise Refusal(
+                "order",
+                "part %d: the forward pass of micro-batch %d comes before the backward pass of the last one"
+                % (self.index, micro_batch),
+            )
         if not self.slots:
             raise Refusal("order", "part %d: more micro-batches are in flight than it was loaded for" % self.index)
         batch, messages = self.batch_of(request), request.get("from") or {}
         arguments, leaves = self.receive(batch, messages)
-        flight = Flight(request["step"], batch, arguments, leaves, {int(part): m["slot"] for part, m in messages.items()})
+        flight = Flight(
+            request["step"], batch, arguments, leaves, {int(part): m["slot"] for part, m in messages.items()}
+        )
         learn = self.written is None
         with torch.set_grad_enabled(learn or not self.recompute):
             value = self.run(flight, micro_batch)
@@ -270,14 +327,23 @@ class Part:
             for t, copy in zip(found, copies):
                 if not t.is_leaf:
                     t.data = copy  # the backward pass needs its history, and its numbers are in the slot until then
-        return {"slot": flight.slot.number, "at": flight.slot.at, "bytes": flight.slot.count, "values": forms, "tensors": [p + [g] for p, g in zip(places, self.gradients)]}
+        return {
+            "slot": flight.slot.number,
+            "at": flight.slot.at,
+            "bytes": flight.slot.count,
+            "values": forms,
+            "tensors": [p + [g] for p, g in zip(places, self.gradients)],
+        }
 
     def again(self, request):
-        """Repeats the forward pass of a micro-batch from its inputs. What the first one did to the buffers is not done again."""
+        """Repeats the forward pass of a micro-batch from its inputs. What the first one did to the buffers is not done
+        again."""
         micro_batch = request["micro_batch"]
         flight = self.flights.get(micro_batch)
         if flight is None:
-            raise Refusal("order", "part %d: there is no forward pass of micro-batch %d to repeat" % (self.index, micro_batch))
+            raise Refusal(
+                "order", "part %d: there is no forward pass of micro-batch %d to repeat" % (self.index, micro_batch)
+            )
         before = [(self.buffers[n], self.buffers[n].detach().clone()) for n in self.statistics]
         value = self.run(flight, micro_batch)
         for buffer, values in before:
@@ -316,7 +382,9 @@ class Part:
         for part in sorted(messages, key=int, reverse=True):
             message = messages[part]
             for number, *place in message["tensors"]:
-                t = self.arena.tensor(message["at"], message["bytes"], *self.typed(place)).to(self.device, non_blocking=True)
+                t = self.arena.tensor(message["at"], message["bytes"], *self.typed(place)).to(
+                    self.device, non_blocking=True
+                )
                 sums[number] = t if number not in sums else sums[number] + t
         numbers = [n for n in sorted(sums) if flight.outputs[n].requires_grad]
         return [flight.outputs[n] for n in numbers], [sums[n] for n in numbers]
@@ -334,7 +402,11 @@ class Part:
                 self.replies[key] = Slot(self.arena, key[1])
             slot = self.replies[key]
             _, places = slot.write([t for _, t in found])
-            messages[part] = {"at": slot.at, "bytes": slot.count, "tensors": [[n] + place for (n, _), place in zip(found, places)]}
+            messages[part] = {
+                "at": slot.at,
+                "bytes": slot.count,
+                "tensors": [[n] + place for (n, _), place in zip(found, places)],
+            }
         return messages
 
     # A step.
@@ -359,7 +431,15 @@ class Part:
         messages = []
         for begin, end in spans:
             cut = [self.rows_of(place, begin, end) for place in places]
-            messages.append({"at": self.batch_slot.at, "bytes": self.batch_slot.count, "inputs": forms, "target": target, "tensors": cut})
+            messages.append(
+                {
+                    "at": self.batch_slot.at,
+                    "bytes": self.batch_slot.count,
+                    "inputs": forms,
+                    "target": target,
+                    "tensors": cut,
+                }
+            )
         return {"micro_batches": messages, "samples": samples}
 
     def rows_of(self, place, begin, end):
@@ -382,7 +462,9 @@ class Part:
 
     def step(self, scale):
         if self.flights:
-            raise Refusal("order", "part %d: a step with %d micro-batches between their passes" % (self.index, len(self.flights)))
+            raise Refusal(
+                "order", "part %d: a step with %d micro-batches between their passes" % (self.index, len(self.flights))
+            )
         if scale != 1:
             for _, p in self.trained:
                 if p.grad is not None:
@@ -403,27 +485,40 @@ class Part:
         found = {"parameter/" + n: t for n, t in self.parameters.items()}
         found.update(("buffer/" + n, t) for n, t in self.buffers.items() if n not in self.copies)
         found.update(self.recipe.optimizer_state(self.optimizer, self.trained))
-        metadata = {"format": FORMAT, "model": self.digest, "groups": json.dumps(self.recipe.optimizer_groups(self.optimizer, self.trained)),
-                    "scheduler": json.dumps(self.recipe.scheduler_state(self.scheduler))}
+        metadata = {
+            "format": FORMAT,
+            "model": self.digest,
+            "groups": json.dumps(self.recipe.optimizer_groups(self.optimizer, self.trained)),
+            "scheduler": json.dumps(self.recipe.scheduler_state(self.scheduler)),
+        }
         return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in found.items()}, metadata
 
     def load(self, paths):
         """Replaces parameters, buffers and the optimizer's state by those in files of any split."""
         found = Files(paths, self.digest)
         mine = {name for name, _ in self.trained}
-        state = {key: found.read(key) for key in found.where if key.startswith("optimizer/") and key.split("/", 2)[2] in mine}
+        state = {
+            key: found.read(key) for key in found.where if key.startswith("optimizer/") and key.split("/", 2)[2] in mine
+        }
         pairs = []  # all is read before anything is replaced
         for prefix, own in (("parameter/", self.parameters), ("buffer/", self.buffers)):
             for name, tensor in own.items():
                 loaded = found.read(prefix + name)
                 if loaded.shape != tensor.shape or loaded.dtype != tensor.dtype:
-                    raise Refusal("state", "%s is %s of %s in the file, and %s of %s in the model" % (
-                        name, shape(loaded), loaded.dtype, shape(tensor), tensor.dtype), found.where[prefix + name][0], "use the files of this model")
+                    raise Refusal(
+                        "state",
+                        "%s is %s of %s in the file, and %s of %s in the model"
+                        % (name, shape(loaded), loaded.dtype, shape(tensor), tensor.dtype),
+                        found.where[prefix + name][0],
+                        "use the files of this model",
+                    )
                 pairs.append((tensor, loaded))
         for tensor, loaded in pairs:
             tensor.data.copy_(loaded)
         self.recipe.load_optimizer_state(self.optimizer, self.trained, state)
-        self.recipe.load_optimizer_groups(self.optimizer, self.trained, [g for m in found.metadata for g in json.loads(m.get("groups", "[]"))])
+        self.recipe.load_optimizer_groups(
+            self.optimizer, self.trained, [g for m in found.metadata for g in json.loads(m.get("groups", "[]"))]
+        )
         schedulers = [json.loads(m["scheduler"]) for m in found.metadata if "scheduler" in m]
         if schedulers:
             self.recipe.load_scheduler_state(self.scheduler, schedulers[0])
@@ -448,8 +543,13 @@ class Part:
         elif self.resets:
             peak = max(highest() - self.base, 0)
         state = self.recipe.optimizer_state(self.optimizer, self.trained)
-        return {"parameters": sum(map(size, self.parameters.values())), "gradients": sum(size(p) for _, p in self.trained),
-                "optimizer": sum(map(size, state.values())), "buffers": sum(map(size, self.buffers.values())), "peak": peak}
+        return {
+            "parameters": sum(map(size, self.parameters.values())),
+            "gradients": sum(size(p) for _, p in self.trained),
+            "optimizer": sum(map(size, state.values())),
+            "buffers": sum(map(size, self.buffers.values())),
+            "peak": peak,
+        }
 
 
 # Files of tensors, as package state of Spillway has them.
@@ -479,7 +579,11 @@ def save(path, found, metadata):
     header, end = {"__metadata__": metadata}, 0
     for name, t in found.items():
         if t.dtype not in TYPE_CODES:
-            raise Refusal("state", "%s is of %s, which a checkpoint cannot hold" % (name, t.dtype), hint="use one of %s" % ", ".join(str(k) for k in TYPE_CODES))
+            raise Refusal(
+                "state",
+                "%s is of %s, which a checkpoint cannot hold" % (name, t.dtype),
+                hint="use one of %s" % ", ".join(str(k) for k in TYPE_CODES),
+            )
         header[name] = {"dtype": TYPE_CODES[t.dtype], "shape": list(t.shape), "data_offsets": [end, end + size(t)]}
         end += size(t)
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -507,14 +611,31 @@ class Files:
                         raise ValueError("it is cut short")
                     header = json.loads(file.read(length))
                     metadata = header.pop("__metadata__", {})
-                    if max([e["data_offsets"][1] for e in header.values()], default=0) + 8 + length != os.path.getsize(path):
+                    if max([e["data_offsets"][1] for e in header.values()], default=0) + 8 + length != os.path.getsize(
+                        path
+                    ):
                         raise ValueError("it has %d bytes" % os.path.getsize(path))
             except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-                raise Refusal("state", "cannot read what was exported: %s" % described(error), path, "use a file that an export wrote")
+                raise Refusal(
+                    "state",
+                    "cannot read what was exported: %s" % described(error),
+                    path,
+                    "use a file that an export wrote",
+                )
             if metadata.get("format") != FORMAT:
-                raise Refusal("state", "the format is %s, not %s" % (metadata.get("format"), FORMAT), path, "use a file that an export of this version wrote")
+                raise Refusal(
+                    "state",
+                    "the format is %s, not %s" % (metadata.get("format"), FORMAT),
+                    path,
+                    "use a file that an export of this version wrote",
+                )
             if metadata.get("model") != digest:
-                raise Refusal("state", "it belongs to another model", path, "use the files of this model: its parameters' names, shapes and types must be the same")
+                raise Refusal(
+                    "state",
+                    "it belongs to another model",
+                    path,
+                    "use the files of this model: its parameters' names, shapes and types must be the same",
+                )
             self.metadata.append(metadata)
             for name, entry in header.items():
                 self.where.setdefault(name, (path, 8 + length, entry))
@@ -526,7 +647,12 @@ class Files:
         (begin, end), kind = entry["data_offsets"], TYPES.get(entry["dtype"])
         tensor = torch.empty(entry["shape"], dtype=kind or torch.uint8)
         if kind is None or size(tensor) != end - begin:
-            raise Refusal("state", "%s has %d bytes for %s of %s" % (name, end - begin, entry["shape"], entry["dtype"]), path, "use a file that an export wrote")
+            raise Refusal(
+                "state",
+                "%s has %d bytes for %s of %s" % (name, end - begin, entry["shape"], entry["dtype"]),
+                path,
+                "use a file that an export wrote",
+            )
         if tensor.numel():
             with open(path, "rb", buffering=0) as file:
                 file.seek(start + begin)

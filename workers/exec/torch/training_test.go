@@ -31,8 +31,10 @@ func TestTheExecutorKeepsTheContract(t *testing.T) {
 	t.Parallel()
 	torch.RequirePython(t)
 	models := map[string][2]string{
-		"mlp": {"training.py:mlp", "points"}, "batchnorm": {"training.py:batchnorm", "points"}, "cnn": {"training.py:cnn", "images"},
-		"transformer": {"training.py:transformer", "words"}, "recurrent": {"training.py:recurrent", "sequences"}, "blocks": {"chain.py:build", "points"},
+		"mlp": {"training.py:mlp", "points"}, "batchnorm": {"training.py:batchnorm", "points"},
+		"cnn":         {"training.py:cnn", "images"},
+		"transformer": {"training.py:transformer", "words"}, "recurrent": {"training.py:recurrent", "sequences"},
+		"blocks": {"chain.py:build", "points"},
 	}
 	exectest.Run(t, exectest.Subject{
 		Name: "torch", Dear: true,
@@ -47,7 +49,10 @@ func TestTheExecutorKeepsTheContract(t *testing.T) {
 
 // layout is one of parts with these operations; none is the unsplit model.
 func layout(parts ...string) spillway.Layout {
-	l := spillway.Layout{Batch: 10, MicroBatches: 4, Seed: 3, Optimizer: spillway.Optimizer{Kind: spillway.Adam, LearningRate: 0.02}}
+	l := spillway.Layout{
+		Batch: 10, MicroBatches: 4, Seed: 3,
+		Optimizer: spillway.Optimizer{Kind: spillway.Adam, LearningRate: 0.02},
+	}
 	for i, ops := range parts {
 		l.Parts = append(l.Parts, spillway.Part{
 			Ops: strings.Fields(ops), InFlight: 4, Device: spillway.Device{ID: "cpu-" + strconv.Itoa(i), Threads: 1},
@@ -223,7 +228,8 @@ print((model(x).argmax(2) == y).float().mean().item())`
 	}
 }
 
-// What the process itself grows by in its first step is in the base, so that predictions of small parts are not off by it.
+// What the process itself grows by in its first step is in the base, so that predictions of small parts are not off by
+// it.
 func TestASmallPartHoldsLittleBesideTheBase(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, "training.py:mlp", "points")

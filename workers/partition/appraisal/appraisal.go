@@ -1,5 +1,5 @@
-// Package appraisal plans a partition, and says what the plan comes to beside the front of plans, simpler ways and, where nothing
-// fits, what would help.
+// Package appraisal plans a partition, and says what the plan comes to beside the front of plans, simpler ways and,
+// where nothing fits, what would help.
 package appraisal
 
 import (
@@ -12,12 +12,14 @@ import (
 	"github.com/spillway-ml/spillway/workers/schedule"
 )
 
-// Of plans, compares with simpler ways, and explains where nothing fits. Format and Notes of the report are left to whoever
-// read the graph. An error wraps [partition.ErrProblem] where the problem is wrong.
+// Of plans, compares with simpler ways, and explains where nothing fits. Format and Notes of the report are left to
+// whoever read the graph. An error wraps [partition.ErrProblem] where the problem is wrong.
 func Of(p partition.Problem) (Report, error) {
 	report := Report{
 		Graph: graphReport(p), Objective: p.Objective.String(), Front: []Choice{},
-		Training: p.Training || slices.ContainsFunc(p.Graph.Ops, func(op graph.Op) bool { return op.Backward || op.BackwardOf != "" }),
+		Training: p.Training || slices.ContainsFunc(p.Graph.Ops, func(op graph.Op) bool {
+			return op.Backward || op.BackwardOf != ""
+		}),
 	}
 	front, err := partition.Front(p)
 	switch {
@@ -29,13 +31,15 @@ func Of(p partition.Problem) (Report, error) {
 		return Report{}, err
 	default:
 		picked := partition.Pick(p, front)
-		chosen := slices.IndexFunc(front, func(plan partition.Plan) bool { return plan.Idle == picked.Idle }) // no two are equal there
+		// no two are equal there
+		chosen := slices.IndexFunc(front, func(plan partition.Plan) bool { return plan.Idle == picked.Idle })
 		if report.Plan, err = onePlan(p, front[chosen]); err != nil {
 			return Report{}, err
 		}
 		for i, plan := range front {
 			report.Front = append(report.Front, Choice{
-				Chosen: i == chosen, Seconds: float64(plan.StepTime), IdleBytes: plan.Idle, Devices: len(plan.Used()), Stages: len(plan.Stages),
+				Chosen: i == chosen, Seconds: float64(plan.StepTime), IdleBytes: plan.Idle, Devices: len(plan.Used()),
+				Stages:       len(plan.Stages),
 				MicroBatches: plan.MicroBatches, PicodollarsPerHour: plan.HourlyPrice,
 			})
 		}
@@ -47,8 +51,9 @@ func Of(p partition.Problem) (Report, error) {
 func graphReport(p partition.Problem) Graph {
 	s := p.Graph.Summary()
 	g := Graph{
-		Name: p.Graph.Name, Ops: s.Ops, Edges: s.Edges, BackwardOps: s.Backward, ParameterBytes: s.Parameters, ActivationBytes: s.Activation,
-		WorkspaceBytes: s.Workspace, TransfersMeasured: p.Links.ThroughHost, TotalSeconds: map[string]float64{},
+		Name: p.Graph.Name, Ops: s.Ops, Edges: s.Edges, BackwardOps: s.Backward, ParameterBytes: s.Parameters,
+		ActivationBytes: s.Activation,
+		WorkspaceBytes:  s.Workspace, TransfersMeasured: p.Links.ThroughHost, TotalSeconds: map[string]float64{},
 	}
 	for class, total := range s.Total {
 		g.TotalSeconds[class] = float64(total)
@@ -75,7 +80,8 @@ func infeasibilityReport(p partition.Problem, unfit error) (*Infeasibility, erro
 // onePlan tells a plan in the words of its problem.
 func onePlan(p partition.Problem, plan partition.Plan) (*Plan, error) {
 	report := &Plan{
-		Seconds: float64(plan.StepTime), LowerBoundSeconds: float64(plan.LowerBound), Optimal: plan.Optimal, MicroBatches: plan.MicroBatches,
+		Seconds: float64(plan.StepTime), LowerBoundSeconds: float64(plan.LowerBound), Optimal: plan.Optimal,
+		MicroBatches: plan.MicroBatches,
 		MostReplicas: 1, IdleBytes: plan.Idle, PicodollarsPerHour: plan.HourlyPrice, Reason: plan.Reason, Stages: []Stage{},
 	}
 	namer, err := newNamer(p)
@@ -85,7 +91,8 @@ func onePlan(p partition.Problem, plan partition.Plan) (*Plan, error) {
 	of := make([]int, len(p.Devices)) // the stage of each device, from 1
 	for i, stage := range plan.Stages {
 		one := Stage{
-			Ops: namer.names(stage.Ops), ForwardSeconds: float64(stage.Forward), BackwardSeconds: float64(stage.Backward), SendSeconds: float64(stage.Send),
+			Ops: namer.names(stage.Ops), ForwardSeconds: float64(stage.Forward), BackwardSeconds: float64(stage.Backward),
+			SendSeconds:      float64(stage.Send),
 			AllReduceSeconds: float64(stage.AllReduce), InFlight: stage.InFlight, Recompute: stage.Recompute,
 		}
 		for _, d := range stage.Devices {
@@ -105,7 +112,8 @@ func onePlan(p partition.Problem, plan partition.Plan) (*Plan, error) {
 			ops = plan.Stages[of[d]-1].Ops // replicas hold them all
 		}
 		report.Devices = append(report.Devices, Device{
-			ID: device.ID, Class: device.Class, Stage: of[d], Ops: namer.names(ops), LoadSeconds: float64(share.Load), PeakBytes: share.Memory,
+			ID: device.ID, Class: device.Class, Stage: of[d], Ops: namer.names(ops), LoadSeconds: float64(share.Load),
+			PeakBytes:   share.Memory,
 			MemoryBytes: device.Memory, SentBytes: share.Sent,
 		})
 	}
@@ -206,7 +214,8 @@ func baselines(p partition.Problem) []Baseline {
 		for d := range p.Devices {
 			whole.Devices = append(whole.Devices, d)
 		}
-		if plan, err := bestStep(p, []partition.Stage{whole}); err == nil || errors.Is(err, partition.ErrUnfit) { // not for devices of several kinds
+		// not for devices of several kinds
+		if plan, err := bestStep(p, []partition.Stage{whole}); err == nil || errors.Is(err, partition.ErrUnfit) {
 			found = append(found, baseline("data parallel", p, plan, err))
 		}
 	}

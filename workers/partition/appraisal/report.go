@@ -32,7 +32,8 @@ type Graph struct {
 	WorkspaceBytes  quantity.Bytes `json:"workspace_bytes"`
 	// TransfersMeasured says that the graph has times for its edges, and no sizes.
 	TransfersMeasured bool `json:"transfers_measured"`
-	// TotalSeconds is the time of all operations, forward and backward, by device class; a class that cannot run them all is absent.
+	// TotalSeconds is the time of all operations, forward and backward, by device class; a class that cannot run them all
+	// is absent.
 	TotalSeconds map[string]float64 `json:"total_seconds"`
 }
 

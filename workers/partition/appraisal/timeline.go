@@ -7,10 +7,12 @@ import (
 // mostSpans is how many things a picture shows; a wider schedule is told in figures only.
 const mostSpans = 20_000
 
-// Timeline returns when each stage of a pipeline does what, with the costs of a schedule of one worker for each stage and channels of any length.
-// It is empty for more than 20,000 spans. A schedule that [schedule.Simulate] refuses has no timeline: call it first.
+// Timeline returns when each stage of a pipeline does what, with the costs of a schedule of one worker for each stage
+// and channels of any length. It is empty for more than 20,000 spans. A schedule that [schedule.Simulate] refuses has
+// no timeline: call it first.
 //
-// An instruction starts when the one before it and what it waits for have ended: the same rules as those of the simulator, which only adds up.
+// An instruction starts when the one before it and what it waits for have ended: the same rules as those of the
+// simulator, which only adds up.
 func Timeline(s schedule.Schedule, c schedule.Costs) []Span {
 	total := 0
 	for _, list := range s.Workers {
@@ -19,7 +21,10 @@ func Timeline(s schedule.Schedule, c schedule.Costs) []Span {
 	if total > 3*mostSpans { // sending and receiving are no spans
 		return nil
 	}
-	walk := timelineWalk{costs: c, free: map[channel]float64{}, arrived: map[message]float64{}, spans: make([][]Span, len(s.Workers))}
+	walk := timelineWalk{
+		costs: c, free: map[channel]float64{}, arrived: map[message]float64{},
+		spans: make([][]Span, len(s.Workers)),
+	}
 	clock, next := make([]float64, len(s.Workers)), make([]int, len(s.Workers))
 	for progress := true; progress; {
 		progress = false
@@ -62,7 +67,8 @@ type timelineWalk struct {
 	spans   [][]Span
 }
 
-// do carries out an instruction and returns when its worker is free again; known is false when it waits for what has not been sent yet.
+// do carries out an instruction and returns when its worker is free again; known is false when it waits for what has
+// not been sent yet.
 func (w *timelineWalk) do(worker int, i schedule.Instruction, now float64) (after float64, known bool) {
 	switch i.Kind {
 	case schedule.SendActivation:
@@ -98,7 +104,8 @@ func (w *timelineWalk) send(c channel, microBatch int, now, seconds float64) {
 func (w *timelineWalk) span(worker int, i schedule.Instruction, now, seconds float64) float64 {
 	if seconds > 0 {
 		w.spans[worker] = append(w.spans[worker], Span{
-			Stage: i.Stage + 1, Kind: i.Kind.String(), MicroBatch: i.MicroBatch + 1, StartSeconds: now, EndSeconds: now + seconds,
+			Stage: i.Stage + 1, Kind: i.Kind.String(), MicroBatch: i.MicroBatch + 1, StartSeconds: now,
+			EndSeconds: now + seconds,
 		})
 	}
 	return now + seconds
@@ -112,8 +119,8 @@ func at(list []float64, i int) float64 {
 	return list[i]
 }
 
-// Stream returns when each stage is busy with which of the first batches of an endless stream, where a batch enters a stage as soon as the stage before
-// and the batch before it are done. loads are in seconds, by stage.
+// Stream returns when each stage is busy with which of the first batches of an endless stream, where a batch enters a
+// stage as soon as the stage before and the batch before it are done. loads are in seconds, by stage.
 func Stream(loads []float64, batches int) []Span {
 	var all []Span
 	done := make([]float64, batches) // when each batch leaves the stage before

@@ -18,10 +18,14 @@ func TestATimelineIsWhatTheSimulatorAddsUp(t *testing.T) {
 		stages, micro := rapid.IntRange(1, 5).Draw(t, "stages"), rapid.IntRange(1, 9).Draw(t, "micro-batches")
 		span := rapid.Float64Range(0.001, 3)
 		costs := schedule.Costs{
-			Forward: rapid.SliceOfN(span, stages, stages).Draw(t, "forward"), Backward: rapid.SliceOfN(span, stages, stages).Draw(t, "backward"),
-			Send: rapid.SliceOfN(span, stages-1, stages-1).Draw(t, "send"), AllReduce: rapid.SliceOfN(span, stages, stages).Draw(t, "all-reduce"),
+			Forward:   rapid.SliceOfN(span, stages, stages).Draw(t, "forward"),
+			Backward:  rapid.SliceOfN(span, stages, stages).Draw(t, "backward"),
+			Send:      rapid.SliceOfN(span, stages-1, stages-1).Draw(t, "send"),
+			AllReduce: rapid.SliceOfN(span, stages, stages).Draw(t, "all-reduce"),
 		}
-		kind := rapid.SampledFrom([]func(int, int, schedule.Options) (schedule.Schedule, error){schedule.GPipe, schedule.OneForwardOneBackward}).Draw(t, "kind")
+		kind := rapid.SampledFrom([]func(int, int, schedule.Options) (schedule.Schedule, error){
+			schedule.GPipe, schedule.OneForwardOneBackward,
+		}).Draw(t, "kind")
 		s, err := kind(stages, micro, schedule.Options{AllReduce: true})
 		if err != nil {
 			t.Fatal(err)

@@ -121,7 +121,10 @@ func (f *Frontend) SubmitOf(tb testing.TB, workflow, queue string, arguments ...
 	if err != nil {
 		tb.Fatalf("encode the arguments of an activity: %v", err)
 	}
-	a := &Activity{frontend: f, queue: queue, workflow: workflow, input: payloads, scheduled: time.Now(), closed: make(chan struct{})}
+	a := &Activity{
+		frontend: f, queue: queue, workflow: workflow, input: payloads, scheduled: time.Now(),
+		closed: make(chan struct{}),
+	}
 	f.change(func() { f.waiting[queue] = append(f.waiting[queue], a) })
 	return a
 }
@@ -201,24 +204,36 @@ func (f *Frontend) change(edit func()) {
 }
 
 // GetSystemInfo says that the server is a new one.
-func (f *Frontend) GetSystemInfo(context.Context, *workflowservice.GetSystemInfoRequest) (*workflowservice.GetSystemInfoResponse, error) {
-	return &workflowservice.GetSystemInfoResponse{Capabilities: &workflowservice.GetSystemInfoResponse_Capabilities{ActivityFailureIncludeHeartbeat: true}}, nil
+func (f *Frontend) GetSystemInfo(
+	context.Context, *workflowservice.GetSystemInfoRequest,
+) (*workflowservice.GetSystemInfoResponse, error) {
+	return &workflowservice.GetSystemInfoResponse{
+		Capabilities: &workflowservice.GetSystemInfoResponse_Capabilities{ActivityFailureIncludeHeartbeat: true},
+	}, nil
 }
 
 // DescribeNamespace says that open polls are completed when their worker shuts down.
-func (f *Frontend) DescribeNamespace(context.Context, *workflowservice.DescribeNamespaceRequest) (*workflowservice.DescribeNamespaceResponse, error) {
+func (f *Frontend) DescribeNamespace(
+	context.Context, *workflowservice.DescribeNamespaceRequest,
+) (*workflowservice.DescribeNamespaceResponse, error) {
 	capabilities := &namespacepb.NamespaceInfo_Capabilities{WorkerPollCompleteOnShutdown: true, PollerAutoscaling: true}
-	return &workflowservice.DescribeNamespaceResponse{NamespaceInfo: &namespacepb.NamespaceInfo{Capabilities: capabilities}}, nil
+	return &workflowservice.DescribeNamespaceResponse{
+		NamespaceInfo: &namespacepb.NamespaceInfo{Capabilities: capabilities},
+	}, nil
 }
 
 // ShutdownWorker completes the polls of a worker.
-func (f *Frontend) ShutdownWorker(_ context.Context, r *workflowservice.ShutdownWorkerRequest) (*workflowservice.ShutdownWorkerResponse, error) {
+func (f *Frontend) ShutdownWorker(
+	_ context.Context, r *workflowservice.ShutdownWorkerRequest,
+) (*workflowservice.ShutdownWorkerResponse, error) {
 	f.change(func() { f.shutdown[r.GetWorkerInstanceKey()] = true })
 	return &workflowservice.ShutdownWorkerResponse{}, nil
 }
 
 // PollActivityTaskQueue hands out the oldest task of a queue, once there is one.
-func (f *Frontend) PollActivityTaskQueue(ctx context.Context, r *workflowservice.PollActivityTaskQueueRequest) (*workflowservice.PollActivityTaskQueueResponse, error) {
+func (f *Frontend) PollActivityTaskQueue(
+	ctx context.Context, r *workflowservice.PollActivityTaskQueueRequest,
+) (*workflowservice.PollActivityTaskQueueResponse, error) {
 	queue := r.GetTaskQueue().GetName()
 	f.change(func() { f.polls[queue]++ })
 	defer f.change(func() { f.polls[queue]-- })
@@ -275,7 +290,9 @@ func (f *Frontend) start(a *Activity) *workflowservice.PollActivityTaskQueueResp
 }
 
 // RecordActivityTaskHeartbeat keeps the details and tells of a cancellation.
-func (f *Frontend) RecordActivityTaskHeartbeat(_ context.Context, r *workflowservice.RecordActivityTaskHeartbeatRequest) (*workflowservice.RecordActivityTaskHeartbeatResponse, error) {
+func (f *Frontend) RecordActivityTaskHeartbeat(
+	_ context.Context, r *workflowservice.RecordActivityTaskHeartbeatRequest,
+) (*workflowservice.RecordActivityTaskHeartbeatResponse, error) {
 	var cancel, known bool
 	f.change(func() {
 		var a *Activity
@@ -298,7 +315,9 @@ func (f *Frontend) Answer(answer func(wire.Reserve) wire.Reserved) {
 func (f *Frontend) Reject(message string) { f.change(func() { f.reject = message }) }
 
 // UpdateWorkflowExecution answers an attempt that asks for more money.
-func (f *Frontend) UpdateWorkflowExecution(_ context.Context, r *workflowservice.UpdateWorkflowExecutionRequest) (*workflowservice.UpdateWorkflowExecutionResponse, error) {
+func (f *Frontend) UpdateWorkflowExecution(
+	_ context.Context, r *workflowservice.UpdateWorkflowExecutionRequest,
+) (*workflowservice.UpdateWorkflowExecutionResponse, error) {
 	var answer func(wire.Reserve) wire.Reserved
 	var rejection string
 	f.change(func() { answer, rejection = f.answer, f.reject })
@@ -321,22 +340,31 @@ func (f *Frontend) UpdateWorkflowExecution(_ context.Context, r *workflowservice
 }
 
 // updated is the answer to an update that is over.
-func updated(r *workflowservice.UpdateWorkflowExecutionRequest, outcome *updatepb.Outcome) *workflowservice.UpdateWorkflowExecutionResponse {
+func updated(
+	r *workflowservice.UpdateWorkflowExecutionRequest, outcome *updatepb.Outcome,
+) *workflowservice.UpdateWorkflowExecutionResponse {
 	return &workflowservice.UpdateWorkflowExecutionResponse{
-		UpdateRef: &updatepb.UpdateRef{WorkflowExecution: r.GetWorkflowExecution(), UpdateId: r.GetRequest().GetMeta().GetUpdateId()},
-		Stage:     enums.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED,
-		Outcome:   outcome,
+		UpdateRef: &updatepb.UpdateRef{
+			WorkflowExecution: r.GetWorkflowExecution(),
+			UpdateId:          r.GetRequest().GetMeta().GetUpdateId(),
+		},
+		Stage:   enums.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED,
+		Outcome: outcome,
 	}
 }
 
 // RespondActivityTaskCompleted ends an activity with its result.
-func (f *Frontend) RespondActivityTaskCompleted(_ context.Context, r *workflowservice.RespondActivityTaskCompletedRequest) (*workflowservice.RespondActivityTaskCompletedResponse, error) {
+func (f *Frontend) RespondActivityTaskCompleted(
+	_ context.Context, r *workflowservice.RespondActivityTaskCompletedRequest,
+) (*workflowservice.RespondActivityTaskCompletedResponse, error) {
 	f.end(r.GetTaskToken(), func(a *Activity) bool { a.result = r.GetResult(); return true })
 	return &workflowservice.RespondActivityTaskCompletedResponse{}, nil
 }
 
 // RespondActivityTaskFailed ends an activity, or puts it back on its queue when the error may be retried.
-func (f *Frontend) RespondActivityTaskFailed(_ context.Context, r *workflowservice.RespondActivityTaskFailedRequest) (*workflowservice.RespondActivityTaskFailedResponse, error) {
+func (f *Frontend) RespondActivityTaskFailed(
+	_ context.Context, r *workflowservice.RespondActivityTaskFailedRequest,
+) (*workflowservice.RespondActivityTaskFailedResponse, error) {
 	f.end(r.GetTaskToken(), func(a *Activity) bool {
 		err := fromFailure(r.GetFailure())
 		if r.GetLastHeartbeatDetails() != nil {
@@ -354,7 +382,9 @@ func (f *Frontend) RespondActivityTaskFailed(_ context.Context, r *workflowservi
 }
 
 // RespondActivityTaskCanceled ends an activity as cancelled.
-func (f *Frontend) RespondActivityTaskCanceled(_ context.Context, r *workflowservice.RespondActivityTaskCanceledRequest) (*workflowservice.RespondActivityTaskCanceledResponse, error) {
+func (f *Frontend) RespondActivityTaskCanceled(
+	_ context.Context, r *workflowservice.RespondActivityTaskCanceledRequest,
+) (*workflowservice.RespondActivityTaskCanceledResponse, error) {
 	f.end(r.GetTaskToken(), func(a *Activity) bool { a.err = temporal.NewCanceledError(); return true })
 	return &workflowservice.RespondActivityTaskCanceledResponse{}, nil
 }

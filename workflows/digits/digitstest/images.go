@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Images writes count images of 8x8 pixels in the format of MNIST and returns their directory. Each shows its label as a bar in some noise; the
-// same count gives the same images.
+// Images writes count images of 8x8 pixels in the format of MNIST and returns their directory. Each shows its label as
+// a bar in some noise; the same count gives the same images.
 func Images(tb testing.TB, count int) (dir string) {
 	tb.Helper()
 	const side = 8

@@ -2,7 +2,8 @@ package account
 
 import "testing"
 
-// TestABudgetThatIsTakenAwayAndGivenBackAtOnceGivesMoney: the part has not heard that there was none, or hears it too late.
+// TestABudgetThatIsTakenAwayAndGivenBackAtOnceGivesMoney: the part has not heard that there was none, or hears it too
+// late.
 func TestABudgetThatIsTakenAwayAndGivenBackAtOnceGivesMoney(t *testing.T) {
 	t.Parallel()
 	for name, told := range map[string]func(run *Account) []Block{

@@ -51,9 +51,11 @@ func TestABudgetThatIsWideEnoughCostsNoParallelism(t *testing.T) {
 	unlimited, _ := mapUnder(t, 0)
 	for _, c := range []struct{ times, least float64 }{{1.15, 0.9}, {1.3, 0.95}, {2, 0.97}, {10, 0.97}} {
 		mean, messages := mapUnder(t, c.times)
-		t.Logf("a budget of %.2f times the cost: %.1f tasks in flight, %.1f without a budget; %d messages", c.times, mean, unlimited, messages)
+		t.Logf("a budget of %.2f times the cost: %.1f tasks in flight, %.1f without a budget; %d messages", c.times, mean,
+			unlimited, messages)
 		if mean < c.least*unlimited {
-			t.Errorf("a budget of %.2f times the cost: %.1f tasks in flight, want %.2f of the %.1f without one", c.times, mean, c.least, unlimited)
+			t.Errorf("a budget of %.2f times the cost: %.1f tasks in flight, want %.2f of the %.1f without one", c.times, mean,
+				c.least, unlimited)
 		}
 		if messages > 200 {
 			t.Errorf("a budget of %.2f times the cost: %d messages for 2,000 tasks", c.times, messages)

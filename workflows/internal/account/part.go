@@ -79,7 +79,8 @@ func (a *Account) Tell(id string) Block {
 	p.seq++
 	p.due, p.denied = false, 0 // a refusal that is overtaken is asked for again
 	return Block{
-		Seq: p.seq, Unlimited: !a.limited, Blind: a.limited && p.blind > 0, Granted: p.granted, Probe: p.probe, Lack: p.lack, Denied: denied, Price: a.prices[p.stage],
+		Seq: p.seq, Unlimited: !a.limited, Blind: a.limited && p.blind > 0, Granted: p.granted, Probe: p.probe, Lack: p.lack,
+		Denied: denied, Price: a.prices[p.stage],
 		Limit: a.Limit(), Spent: a.Spent(),
 	}
 }

@@ -26,7 +26,8 @@ type share struct {
 // NewPart returns the account of a part of a run that begins with this Block and will run so many tasks of stage.
 func NewPart(stage string, tasks int, first Block) *Account {
 	a := &Account{
-		prices: map[string]Price{}, tasks: map[string]*task{}, parts: map[string]*part{}, share: &share{stage: stage, tasks: tasks},
+		prices: map[string]Price{}, tasks: map[string]*task{}, parts: map[string]*part{},
+		share: &share{stage: stage, tasks: tasks},
 	}
 	a.Told(first)
 	a.share.due = false
@@ -50,7 +51,8 @@ func (a *Account) Told(block Block) {
 		if bounded {
 			s.take(a, 0)
 		}
-		if bounded || block.Blind { // the run must know what is in flight, also where this part has never heard that there was no budget
+		// the run must know what is in flight, also where this part has never heard that there was no budget
+		if bounded || block.Blind {
 			s.due, s.asked, s.urgent = true, false, false
 		}
 		a.limited = !block.Unlimited

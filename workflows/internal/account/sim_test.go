@@ -55,7 +55,10 @@ type work struct {
 }
 
 func newWorld(seed uint64, calm bool) *world {
-	return &world{rand: rand.New(rand.NewPCG(seed, 1)), parts: map[string]*piece{}, prices: map[string]quantity.Money{}, calm: calm}
+	return &world{
+		rand: rand.New(rand.NewPCG(seed, 1)), parts: map[string]*piece{}, prices: map[string]quantity.Money{},
+		calm: calm,
+	}
 }
 
 func (w *world) account(t *work) *Account {
@@ -106,7 +109,8 @@ func (w *world) check() error {
 			continue
 		}
 		if total := w.spent + w.reserved(); total > w.allowed+w.overshot {
-			return fmt.Errorf("%s started or grew by %d: %d spent and reserved, %d allowed, %d overshot, limit %d", t.id, grown, total, w.allowed, w.overshot, w.limit)
+			return fmt.Errorf("%s started or grew by %d: %d spent and reserved, %d allowed, %d overshot, limit %d", t.id, grown,
+				total, w.allowed, w.overshot, w.limit)
 		}
 	}
 	if w.limit == 0 {

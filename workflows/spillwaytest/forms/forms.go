@@ -1,5 +1,6 @@
-// Package forms holds one small pipeline for each form that a run can take. The engine's tests record runs of them and replay what they
-// recorded; testdata keeps such histories by the version of the engine's steps, and each must replay for as long as runs of that version may go on.
+// Package forms holds one small pipeline for each form that a run can take. The engine's tests record runs of them and
+// replay what they recorded; testdata keeps such histories by the version of the engine's steps, and each must replay
+// for as long as runs of that version may go on.
 package forms
 
 import (
@@ -21,7 +22,8 @@ import (
 // App is the name of the app that has Pipelines and Stages.
 const App = "forms"
 
-// Signal lets a run of the pipeline `steered` go on; Broken ends the name of a run of `mended` whose second stage fails.
+// Signal lets a run of the pipeline `steered` go on; Broken ends the name of a run of `mended` whose second stage
+// fails.
 const (
 	Signal = "go"
 	Broken = "-broken"
@@ -37,11 +39,15 @@ type Input struct {
 
 var (
 	double = workflows.NewStage("double", func(_ context.Context, in Input) (int, error) { return 2 * in.Number, nil })
-	fail   = workflows.NewStage("fail", func(context.Context, Input) (int, error) { return 0, errors.New("it never works") }).
+	fail   = workflows.NewStage("fail", func(context.Context, Input) (int, error) {
+		return 0, errors.New("it never works")
+	}).
 		With(workflows.Hints{MaxAttempts: 2})
 	mend   = workflows.NewStage("mend", mendUnlessBroken).With(workflows.Hints{MaxAttempts: 1})
 	linger = workflows.NewStage("linger", lingerOn)
-	repeat = workflows.NewStage("repeat", func(_ context.Context, in Input) (string, error) { return strings.Repeat("x", in.Number), nil })
+	repeat = workflows.NewStage("repeat", func(_ context.Context, in Input) (string, error) {
+		return strings.Repeat("x", in.Number), nil
+	})
 	length = workflows.NewStage("length", func(_ context.Context, text string) (int, error) { return len(text), nil })
 )
 
@@ -71,9 +77,12 @@ func Stages() []runs.AnyStage {
 // Pipelines are one for each form of run.
 func Pipelines() []runs.AnyPipeline {
 	return []runs.AnyPipeline{
-		workflows.NewPipeline("plain", plain), workflows.NewPipeline("mapped", mapped), workflows.NewPipeline("failing", fail.Run),
-		workflows.NewPipeline("mended", mended), workflows.NewPipeline("lingering", linger.Run), workflows.NewPipeline("steered", steered),
-		workflows.NewPipeline("large", large), workflows.NewPipeline("continued", continued), workflows.NewPipeline("repeated", repeated),
+		workflows.NewPipeline("plain", plain), workflows.NewPipeline("mapped", mapped),
+		workflows.NewPipeline("failing", fail.Run),
+		workflows.NewPipeline("mended", mended), workflows.NewPipeline("lingering", linger.Run),
+		workflows.NewPipeline("steered", steered),
+		workflows.NewPipeline("large", large), workflows.NewPipeline("continued", continued),
+		workflows.NewPipeline("repeated", repeated),
 	}
 }
 
@@ -137,7 +146,8 @@ func large(ctx workflow.Context, in Input) (int, error) {
 	return sum, err
 }
 
-// Progress is the state of a run that goes on: how many steps it has taken of how many, and the sum of what they returned.
+// Progress is the state of a run that goes on: how many steps it has taken of how many, and the sum of what they
+// returned.
 type Progress struct {
 	Steps int `json:"steps,omitempty"`
 	Of    int `json:"of"`

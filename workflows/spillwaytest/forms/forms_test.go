@@ -22,7 +22,8 @@ func pipelines(tb testing.TB) ([]runs.AnyPipeline, []runs.AnyStage) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return append(forms.Pipelines(), linked.Pipeline(), single.Pipeline()), append(append(forms.Stages(), linked.Stages()...), single.Stages()...)
+	return append(forms.Pipelines(), linked.Pipeline(), single.Pipeline()),
+		append(append(forms.Stages(), linked.Stages()...), single.Stages()...)
 }
 
 func TestHistoriesThatEnginesRecordedReplay(t *testing.T) {
@@ -32,7 +33,8 @@ func TestHistoriesThatEnginesRecordedReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(histories) == 0 {
-		t.Fatal("there is no history in testdata: record them with SPILLWAY_UPDATE=1 go test -run EveryFormOfRun ./cmd/internal/engine")
+		t.Fatal("there is no history in testdata: record them with SPILLWAY_UPDATE=1 go test -run EveryFormOfRun " +
+			"./cmd/internal/engine")
 	}
 	all, stages := pipelines(t)
 	for _, history := range histories {

@@ -1,5 +1,5 @@
-// Command app is the app that chaos runs: pipelines whose results tell whether anything was lost or done twice. Its stages take processor
-// time and not wall time, so that the work is the same wherever and beside whatever it runs.
+// Command app is the app that chaos runs: pipelines whose results tell whether anything was lost or done twice. Its
+// stages take processor time and not wall time, so that the work is the same wherever and beside whatever it runs.
 package main
 
 import (
@@ -15,7 +15,8 @@ import (
 	"github.com/spillway-ml/spillway/workflows/app"
 )
 
-// input is that of every pipeline. Salt makes inputs differ that are otherwise the same, so that no result of another run is taken.
+// input is that of every pipeline. Salt makes inputs differ that are otherwise the same, so that no result of another
+// run is taken.
 type input struct {
 	Shards int    `json:"shards"`
 	Rounds int    `json:"rounds"`
@@ -98,7 +99,9 @@ var (
 	work   = spillway.NewStage("work", doWork)
 	trip   = spillway.NewStage("trip", stumble).With(spillway.Hints{MaxAttempts: 3})
 	count  = spillway.NewStage("count", countSteps)
-	doomed = spillway.NewStage("doomed", func(context.Context, shard) (int, error) { return 0, errors.New("it never works") }).
+	doomed = spillway.NewStage("doomed", func(context.Context, shard) (int, error) {
+		return 0, errors.New("it never works")
+	}).
 		With(spillway.Hints{MaxAttempts: 2})
 	gather = spillway.NewStage("gather", func(ctx context.Context, in input) (spillway.Artifact[[]int], error) {
 		numbers := make([]int, in.Shards)
@@ -159,7 +162,8 @@ func main() {
 	app.Main(app.Options{
 		Name: "chaos",
 		Pipelines: []app.Pipeline{
-			spillway.NewPipeline("fan", fan(work)), spillway.NewPipeline("trip", fan(trip)), spillway.NewPipeline("doomed", fan(doomed)),
+			spillway.NewPipeline("fan", fan(work)), spillway.NewPipeline("trip", fan(trip)),
+			spillway.NewPipeline("doomed", fan(doomed)),
 			spillway.NewPipeline("relay", relay),
 			spillway.NewPipeline("count", count.Run),
 		},

@@ -53,7 +53,8 @@ func Build(ctx context.Context, t *tool.Tool, source string) (build.App, error) 
 	return build.NewStore(dir, said.told).Build(ctx, source)
 }
 
-// buildProgress says how long a build takes: on a terminal in one line that is rewritten, elsewhere in a line every 15 seconds.
+// buildProgress says how long a build takes: on a terminal in one line that is rewritten, elsewhere in a line every 15
+// seconds.
 type buildProgress struct {
 	tool    *tool.Tool
 	source  string
@@ -66,7 +67,8 @@ type buildProgress struct {
 func (p *buildProgress) told(phase build.Phase, age time.Duration) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if p.tool.Quiet || phase != build.Compile || age < quietBuild || (!p.inPlace && p.last > 0 && age-p.last < tool.WordEvery) {
+	if p.tool.Quiet || phase != build.Compile || age < quietBuild ||
+		(!p.inPlace && p.last > 0 && age-p.last < tool.WordEvery) {
 		return
 	}
 	p.last = age
@@ -86,8 +88,9 @@ func (p *buildProgress) end() {
 	}
 }
 
-// For returns the apps that a run of pipeline needs besides those that stack (nil for a new one) serves: those of the flags, else
-// none when the pipeline is served, else the newest stored build that has it, else none when it is a stored chain; or the sample.
+// For returns the apps that a run of pipeline needs besides those that stack (nil for a new one) serves: those of the
+// flags, else none when the pipeline is served, else the newest stored build that has it, else none when it is a stored
+// chain; or the sample.
 func For(ctx context.Context, t *tool.Tool, pipeline string, sources []string, stack *web.Stack) ([]build.App, error) {
 	if len(sources) > 0 {
 		apps, err := BuildAll(ctx, t, sources)
@@ -176,8 +179,8 @@ func sampleSource() (string, error) {
 	)
 }
 
-// sourceTree returns the root of Spillway's source tree: the one that holds the working directory, this binary, or the files that it was
-// built from.
+// sourceTree returns the root of Spillway's source tree: the one that holds the working directory, this binary, or the
+// files that it was built from.
 func sourceTree() (string, bool) {
 	var candidates []string
 	if dir, err := os.Getwd(); err == nil {

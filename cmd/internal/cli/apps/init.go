@@ -129,7 +129,10 @@ func newScaffold(t *tool.Tool, dir, module string) (scaffold, error) {
 		module = strings.ToLower(strings.ReplaceAll(base, " ", "-"))
 	}
 	if !modulePathRule.MatchString(module) {
-		return scaffold{}, &fault.UsageError{Problem: fmt.Sprintf("%q is not the path of a module", module), Hint: "name one with --module, such as example.com/forecast"}
+		return scaffold{}, &fault.UsageError{
+			Problem: fmt.Sprintf("%q is not the path of a module", module),
+			Hint:    "name one with --module, such as example.com/forecast",
+		}
 	}
 	name := flag.PlainName(base)
 	if name == "" || len(name) > flag.NameLimit {
@@ -152,8 +155,8 @@ func newScaffold(t *tool.Tool, dir, module string) (scaffold, error) {
 
 var goVersion = regexp.MustCompile(`^go(\d+\.\d+)`)
 
-// languageVersion turns "go1.26.8" into "1.26.0", so that any patch release builds the app; a toolchain without a number is a newer one
-// than the oldest that Spillway builds with.
+// languageVersion turns "go1.26.8" into "1.26.0", so that any patch release builds the app; a toolchain without a
+// number is a newer one than the oldest that Spillway builds with.
 func languageVersion(version string) string {
 	if match := goVersion.FindStringSubmatch(version); match != nil {
 		return match[1] + ".0"
@@ -197,7 +200,10 @@ func writeApp(dir string, files map[string][]byte) (err error) {
 		return fmt.Errorf("look into the directory: %w", err)
 	}
 	if len(entries) > 0 {
-		return &fault.UsageError{Problem: fmt.Sprintf("%s is not empty: it has %s", dir, entries[0].Name()), Hint: "choose a new directory"}
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("%s is not empty: it has %s", dir, entries[0].Name()),
+			Hint:    "choose a new directory",
+		}
 	}
 	for name, content := range files {
 		err := safefile.Write(root, name, 0o600, func(file *os.File) error {
@@ -231,8 +237,8 @@ func tidy(ctx context.Context, dir string) error {
 var unreachable = regexp.MustCompile(
 	`(?:\d{3} [A-Z][A-Za-z ]+|dial tcp.*|i/o timeout|module lookup disabled by GOPROXY=off)$`)
 
-// tidyProblem is the first thing that `go mod tidy` complains of, in one line. It complains of every module that it cannot
-// get, each with the addresses that it tried.
+// tidyProblem is the first thing that `go mod tidy` complains of, in one line. It complains of every module that it
+// cannot get, each with the addresses that it tried.
 func tidyProblem(output string) string {
 	const longest = 200
 	first := ""

@@ -20,10 +20,14 @@ func TestWhatTidyComplainsOfIsOneLine(t *testing.T) {
 	)
 	for output, want := range map[string]string{
 		"go: finding module for package example.com/workflows\ngo: myapp imports\n\texample.com/workflows: reading " + list +
-			": 403 Forbidden\ngo: x@v1.46.0: Get \"" + mod + "\": 403 Forbidden\n": "modules cannot be fetched (403 Forbidden" + then,
-		"go: x@v1.0.0: Get \"" + mod + "\": dial tcp: lookup a: no such host\n":             "modules cannot be fetched (dial tcp: lookup a: no such host" + then,
-		"go: x@v1.0.0: module lookup disabled by GOPROXY=off\n":                             "modules cannot be fetched (module lookup disabled by GOPROXY=off" + then,
-		"go: downloading x\ngo: errors parsing go.mod:\ngo.mod:3: unknown directive: foo\n": "errors parsing go.mod: go.mod:3: unknown directive: foo",
+			": 403 Forbidden\ngo: x@v1.46.0: Get \"" + mod + "\": 403 Forbidden\n": "modules cannot be fetched (403 Forbidden" +
+			then,
+		"go: x@v1.0.0: Get \"" + mod + "\": dial tcp: lookup a: no such host\n": "modules cannot be fetched " +
+			"(dial tcp: lookup a: no such host" + then,
+		"go: x@v1.0.0: module lookup disabled by GOPROXY=off\n": "modules cannot be fetched " +
+			"(module lookup disabled by GOPROXY=off" + then,
+		"go: downloading x\ngo: errors parsing go.mod:\ngo.mod:3: unknown directive: foo\n": "errors parsing go.mod: " +
+			"go.mod:3: unknown directive: foo",
 		"":                       "",
 		strings.Repeat("x", 300): strings.Repeat("x", 200) + "…",
 	} {
@@ -50,7 +54,10 @@ func TestAppNamesComeFromTheDirectory(t *testing.T) {
 
 func TestLanguageVersionsLeaveThePatchOut(t *testing.T) {
 	t.Parallel()
-	for version, want := range map[string]string{"go1.26.8": "1.26.0", "go1.27.1-X:simd": "1.27.0", "devel go1.28-abc": "1.26.0"} {
+	for version, want := range map[string]string{
+		"go1.26.8": "1.26.0", "go1.27.1-X:simd": "1.27.0",
+		"devel go1.28-abc": "1.26.0",
+	} {
 		if got := languageVersion(version); got != want {
 			t.Errorf("%s: got %s, want %s", version, got, want)
 		}
@@ -59,10 +66,16 @@ func TestLanguageVersionsLeaveThePatchOut(t *testing.T) {
 
 func TestFingerprintsChangeWithWhatABuildReads(t *testing.T) {
 	t.Parallel()
-	root := transfertest.DirectoryOf(t, map[string]string{"go.mod": "module m", "a.go": "package m", "data/x.csv": "1", "a_test.go": "package m", ".git/HEAD": "x", "testdata/x": "y"})
+	root := transfertest.DirectoryOf(t, map[string]string{
+		"go.mod": "module m", "a.go": "package m", "data/x.csv": "1",
+		"a_test.go": "package m", ".git/HEAD": "x", "testdata/x": "y",
+	})
 	before := fingerprint(root)
 	later := time.Now().Add(time.Hour)
-	for name, changes := range map[string]bool{"a_test.go": false, ".git/HEAD": false, "testdata/x": false, "a.go": true, "data/x.csv": true, "go.mod": true} {
+	for name, changes := range map[string]bool{
+		"a_test.go": false, ".git/HEAD": false, "testdata/x": false, "a.go": true,
+		"data/x.csv": true, "go.mod": true,
+	} {
 		path := filepath.Join(root, name)
 		info, err := os.Stat(path)
 		if err != nil {

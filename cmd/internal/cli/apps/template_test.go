@@ -18,11 +18,15 @@ func TestInitWritesAWholeApp(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "My Forecast")
 	var out, complaints bytes.Buffer
-	if code := cli.Execute(t.Context(), []string{"init", dir, "--module", "example.com/forecast", "--no-tidy"}, &out, &complaints, tool.Deps{Version: "v0.1.0"}); code != cli.ExitOK {
+	if code := cli.Execute(t.Context(), []string{"init", dir, "--module", "example.com/forecast", "--no-tidy"}, &out,
+		&complaints, tool.Deps{Version: "v0.1.0"}); code != cli.ExitOK {
 		t.Fatalf("got exit %d: %s", code, &complaints)
 	}
 	for name, parts := range map[string][]string{
-		"go.mod":           {"module example.com/forecast\n", "require github.com/spillway-ml/spillway v0.0.0", "replace github.com/spillway-ml/spillway => /"},
+		"go.mod": {
+			"module example.com/forecast\n", "require github.com/spillway-ml/spillway v0.0.0",
+			"replace github.com/spillway-ml/spillway => /",
+		},
 		"main.go":          {`Name:      "my-forecast"`},
 		"pipeline.go":      {`spillway.NewPipeline("my-forecast", Run)`},
 		"pipeline_test.go": {"spillwaytest.Replay(", "spillwaytest.Run("},
@@ -47,7 +51,8 @@ func TestInitWritesAWholeApp(t *testing.T) {
 			t.Errorf("%s is not formatted: %v", name, err)
 		}
 	}
-	if !strings.Contains(out.String(), "its go.mod uses the source tree") || !strings.Contains(out.String(), "spillway run my-forecast --app .") {
+	if !strings.Contains(out.String(), "its go.mod uses the source tree") ||
+		!strings.Contains(out.String(), "spillway run my-forecast --app .") {
 		t.Errorf("got %s", &out)
 	}
 }

@@ -18,8 +18,9 @@ const (
 	watchMost = 20_000
 )
 
-// Watch calls changed, one call at a time, after files of the app at source changed and then were still for a second, until ctx
-// ends. A binary is watched itself; a directory with its whole module, because the app's packages may lie anywhere in it.
+// Watch calls changed, one call at a time, after files of the app at source changed and then were still for a second,
+// until ctx ends. A binary is watched itself; a directory with its whole module, because the app's packages may lie
+// anywhere in it.
 func Watch(ctx context.Context, source string, every time.Duration, changed func(context.Context)) {
 	root := watchRoot(source)
 	ticker := time.NewTicker(every)
@@ -55,8 +56,8 @@ func watchRoot(source string) string {
 	return absolute
 }
 
-// fingerprint is another number whenever a file that a build may read was added, removed or written: names, sizes and times of all
-// files but tests and what lies in directories that the go command or everyone ignores.
+// fingerprint is another number whenever a file that a build may read was added, removed or written: names, sizes and
+// times of all files but tests and what lies in directories that the go command or everyone ignores.
 func fingerprint(root string) uint64 {
 	hash := fnv.New64a()
 	seen := 0
@@ -67,13 +68,15 @@ func fingerprint(root string) uint64 {
 		}
 		name := entry.Name()
 		if entry.IsDir() {
-			if path != root && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "node_modules" || name == "testdata") {
+			if path != root && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "node_modules" ||
+				name == "testdata") {
 				return fs.SkipDir
 			}
 			return nil
 		}
 		info, err := entry.Info()
-		if err != nil || !info.Mode().IsRegular() || strings.HasPrefix(name, ".") || strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, "~") {
+		if err != nil || !info.Mode().IsRegular() || strings.HasPrefix(name, ".") || strings.HasSuffix(name, "_test.go") ||
+			strings.HasSuffix(name, "~") {
 			return nil //nolint:nilerr // see above
 		}
 		if seen++; seen > watchMost {

@@ -104,7 +104,10 @@ func StartStack(t *testing.T, state string, apps ...web.App) *Stack {
 		t.Fatal(err)
 	}
 	stack.lock = LockState(t, state)
-	stack.Server = httptest.NewServer(web.New(web.Options{Engine: stack, Keys: stack.Keys, Artifacts: store, Feed: &stack.Feed}))
+	stack.Server = httptest.NewServer(web.New(web.Options{
+		Engine: stack, Keys: stack.Keys, Artifacts: store,
+		Feed: &stack.Feed,
+	}))
 	stack.SetAddress(stack.Server.URL)
 	if err := (web.StackFile{HTTP: stack.Server.URL, PID: os.Getpid()}).Write(state); err != nil {
 		t.Fatal(err)
@@ -131,13 +134,17 @@ func LockState(t *testing.T, state string) *os.File {
 }
 
 // ServedDigits is an app with the pipeline digits, as a stack serves it.
-var ServedDigits = web.App{App: wire.App{Name: "digits", Pipelines: []wire.Pipeline{{Name: "digits"}}}, Build: "0123456789ab", Path: "/x", Current: true}
+var ServedDigits = web.App{
+	App:   wire.App{Name: "digits", Pipelines: []wire.Pipeline{{Name: "digits"}}},
+	Build: "0123456789ab", Path: "/x", Current: true,
+}
 
 // Script is an app's binary as far as a build can tell, with one pipeline of its name.
 func Script(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	text := "#!/bin/sh\necho '" + `{"v":1,"name":"` + name + `","pipelines":[{"name":"` + name + `","input_schema":null,"goal":{}}],"stages":null}` + "'\n"
+	text := "#!/bin/sh\necho '" + `{"v":1,"name":"` + name + `","pipelines":[{"name":"` + name +
+		`","input_schema":null,"goal":{}}],"stages":null}` + "'\n"
 	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +152,9 @@ func Script(t *testing.T, name string) string {
 }
 
 // Starter returns a StartEngine that starts stacks in memory and keeps what it was asked for.
-func Starter(t *testing.T, onStart func(*Stack)) (start func(context.Context, engine.Config) (cli.RunningEngine, error), configs *[]engine.Config) {
+func Starter(
+	t *testing.T, onStart func(*Stack),
+) (start func(context.Context, engine.Config) (cli.RunningEngine, error), configs *[]engine.Config) {
 	t.Helper()
 	configs = &[]engine.Config{}
 	return func(_ context.Context, config engine.Config) (cli.RunningEngine, error) {
@@ -165,8 +174,9 @@ func Starter(t *testing.T, onStart func(*Stack)) (start func(context.Context, en
 var errNoEngine = errors.New("this test starts no engine")
 
 // Execute runs one command.
-func Execute(t *testing.T, ctx context.Context, deps cli.Deps, args ...string) (code int, stdout, stderr string) { //nolint:revive // t first, as in all tests
-
+//
+//nolint:revive // t first, as in all tests
+func Execute(t *testing.T, ctx context.Context, deps cli.Deps, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	if deps.StartEngine == nil {
 		deps.StartEngine = func(context.Context, engine.Config) (cli.RunningEngine, error) { return nil, errNoEngine }
@@ -188,11 +198,13 @@ func Finish(stack *Stack, run, pipeline, build string, state predictor.RunState,
 		predictor.Scheduled{Run: run, Stage: stage, Tasks: 2, At: begin.Add(time.Second)},
 	)
 	stack.Decide(predictor.Plan{Term: 1, Tick: 1, Decisions: []predictor.Decision{{
-		ID: "1-1-1", Stage: stage, Venue: predictor.Function, What: "slots", From: "0 slots", To: "1 slot", Reason: "2 tasks wait 2 s", At: begin.Add(time.Second),
+		ID: "1-1-1", Stage: stage, Venue: predictor.Function, What: "slots", From: "0 slots", To: "1 slot",
+		Reason: "2 tasks wait 2 s", At: begin.Add(time.Second),
 	}}})
 	for i, venue := range []predictor.Venue{predictor.Pool, predictor.Function} {
 		stack.Apply(run, predictor.Record{
-			Run: run, Pipeline: pipeline, Stage: stage, Task: "score-" + string(rune('0'+i)), Attempt: 1, Venue: venue, Outcome: predictor.Succeeded,
+			Run: run, Pipeline: pipeline, Stage: stage, Task: "score-" + string(rune('0'+i)), Attempt: 1, Venue: venue,
+			Outcome:     predictor.Succeeded,
 			ScheduledAt: begin.Add(time.Second), At: begin.Add(3 * time.Second), Cost: 1_000_000,
 			Usage: quantity.Usage{Wall: time.Second, CPU: time.Second, PeakMemory: 30 * quantity.MiB},
 		})

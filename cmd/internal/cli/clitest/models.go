@@ -52,13 +52,16 @@ func WriteGraph(t *testing.T, g graph.Graph) string {
 
 // Files of devices.
 const (
-	TwoDevices = "devices:\n  - {id: gpu, class: accelerator, count: 2, memory: 1GiB, price: 1.5}\nlinks:\n  - {between: all, bandwidth: 10GiB/s, latency: 10us}\n"
+	TwoDevices = "devices:\n  - {id: gpu, class: accelerator, count: 2, memory: 1GiB, price: 1.5}\nlinks:\n  - " +
+		"{between: all, bandwidth: 10GiB/s, latency: 10us}\n"
 	TinyDevice = "devices:\n  - {id: tiny, class: accelerator, memory: 40MiB}\n"
 )
 
 // Reference makes the executor of the commands the reference executor, which needs no Python.
 func Reference(options exectest.Options) cli.Deps {
-	return cli.Deps{Executor: func(_, _ string, _ *slog.Logger) (exec.Executor, error) { return exectest.Reference(options), nil }}
+	return cli.Deps{Executor: func(_, _ string, _ *slog.Logger) (exec.Executor, error) {
+		return exectest.Reference(options), nil
+	}}
 }
 
 // ModelOf is a file of a model that the reference executor does not read.

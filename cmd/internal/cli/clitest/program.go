@@ -16,7 +16,10 @@ import (
 
 // Said is a line of attempt 1 of a command.
 func Said(run, stage string, origin wire.LogOrigin, text string) logs.Line {
-	return logs.Line{LogSource: wire.LogSource{Run: run, Stage: stage, Task: stage + "-0", Attempt: 1}, LogLine: wire.LogLine{At: Begin, Origin: origin, Text: text}}
+	return logs.Line{
+		LogSource: wire.LogSource{Run: run, Stage: stage, Task: stage + "-0", Attempt: 1},
+		LogLine:   wire.LogLine{At: Begin, Origin: origin, Text: text},
+	}
 }
 
 // Program is a command as the stack in memory plays it.
@@ -49,7 +52,8 @@ func (p *Program) Play(t *testing.T, stack *Stack) {
 		}
 		name := event.Pipeline
 		stack.Apply(run, predictor.RunStarted{Run: run, Pipeline: name, App: name, At: Begin})
-		stack.Print(Said(run, name, wire.LogOut, "epoch 1"), Said(run, name, wire.LogErr, "a warning"), Said(run, name, wire.LogOut, "epoch 2"))
+		stack.Print(Said(run, name, wire.LogOut, "epoch 1"), Said(run, name, wire.LogErr, "a warning"),
+			Said(run, name, wire.LogOut, "epoch 2"))
 		if p.While != nil {
 			p.While()
 		}

@@ -67,7 +67,8 @@ func reused(run ledger.RunView) string {
 			stages = append(stages, Clean(stage.Name))
 		}
 	}
-	return fmt.Sprintf("reused: %s (%s, saved %s and %s)", strings.Join(stages, ", "), Count(run.Reused.Tasks, "task"), seconds(run.Reused.Seconds), run.Reused.Saved)
+	return fmt.Sprintf("reused: %s (%s, saved %s and %s)", strings.Join(stages, ", "), Count(run.Reused.Tasks, "task"),
+		seconds(run.Reused.Seconds), run.Reused.Saved)
 }
 
 // savings says what sizes and earlier runs have saved, as far as that is known.
@@ -103,7 +104,8 @@ func parts(b timeline.Breakdown) []part {
 	}
 }
 
-// breakdownLine says in one line, or two, where a run's time went, without the rows that took nothing; none for a run that took no time.
+// breakdownLine says in one line, or two, where a run's time went, without the rows that took nothing; none for a run
+// that took no time.
 func breakdownLine(b timeline.Breakdown) []string {
 	words := []string{"time went to"}
 	for _, row := range parts(b) {

@@ -11,8 +11,8 @@ import (
 // nobody names the line of what no run has caused.
 const nobody = "(nobody)"
 
-// Bill returns the lines that say who spent what: the period, a line for each of what the bill is divided by, and the sum. all says that it
-// begins with the first that is known.
+// Bill returns the lines that say who spent what: the period, a line for each of what the bill is divided by, and the
+// sum. all says that it begins with the first that is known.
 func Bill(bill ledger.Bill, all bool, s Style) []string {
 	lines := []string{"cost by " + string(bill.By) + ", " + period(bill, all)}
 	for _, gap := range bill.Incomplete {
@@ -41,7 +41,8 @@ func Bill(bill ledger.Bill, all bool, s Style) []string {
 }
 
 func addBillLine(t *table, line ledger.Line) {
-	t.add(Clean(line.Name), seconds(line.Held.Seconds()), strconv.Itoa(line.Count), line.Pool.String(), line.Function.String(), line.Idle.String(),
+	t.add(Clean(line.Name), seconds(line.Held.Seconds()), strconv.Itoa(line.Count), line.Pool.String(),
+		line.Function.String(), line.Idle.String(),
 		line.Wasted.String(), line.Total.String())
 }
 
@@ -52,7 +53,8 @@ func billNotes(bill ledger.Bill, sum ledger.Line, s Style) []string {
 		notes = append(notes, fmt.Sprintf("%s of idle is hosts that no stage held anything of", bill.Unused))
 	}
 	if sum.Wasted > 0 && bill.Attempts > 0 {
-		notes = append(notes, fmt.Sprintf("wasted is the part of pool and function that attempts took which did not succeed: %s", percent(sum.Wasted.USD()/bill.Attempts.USD())))
+		notes = append(notes, fmt.Sprintf("wasted is the part of pool and function that attempts took which did not "+
+			"succeed: %s", percent(sum.Wasted.USD()/bill.Attempts.USD())))
 	}
 	if sum.Reused > 0 {
 		notes = append(notes, Count(sum.Reused, "result")+" of earlier runs cost nothing again")

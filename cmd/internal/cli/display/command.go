@@ -19,8 +19,8 @@ func CommandEnd(run ledger.RunView) string {
 	return line
 }
 
-// Retry returns the line that tells why a command is tried again, given its run before and now, and how often it may fail; empty when it
-// is not.
+// Retry returns the line that tells why a command is tried again, given its run before and now, and how often it may
+// fail; empty when it is not.
 func Retry(before, now ledger.RunView, most int) string {
 	if Ended(now) || len(now.Stages) == 0 {
 		return ""

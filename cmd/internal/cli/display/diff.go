@@ -16,9 +16,11 @@ const (
 	buildDigits = 12
 )
 
-// Diff returns the lines that compare two runs: what differs, or with all everything. A value that a run does not have is "-".
+// Diff returns the lines that compare two runs: what differs, or with all everything. A value that a run does not have
+// is "-".
 func Diff(d ledger.Diff, all bool, s Style) []string {
-	c := &comparison{all: all, table: newTable("", cut(Clean(d.A.Run), diffValue), cut(Clean(d.B.Run), diffValue), "change")}
+	c := &comparison{all: all, table: newTable("", cut(Clean(d.A.Run), diffValue), cut(Clean(d.B.Run), diffValue),
+		"change")}
 	c.row("pipeline", Clean(d.A.Pipeline), Clean(d.B.Pipeline), "")
 	c.row("state", string(d.A.State), string(d.B.State), "")
 	c.row("error", Clean(d.A.Error), Clean(d.B.Error), "")

@@ -31,49 +31,77 @@ var (
 // running is a run in the middle of its burst.
 func running() display.Model {
 	return display.Model{
-		Now: begin.Add(14200 * time.Millisecond), Page: "http://127.0.0.1:7474", TemporalUI: "http://127.0.0.1:8233", HostPrice: 44_625_000_000,
+		Now: begin.Add(14200 * time.Millisecond), Page: "http://127.0.0.1:7474", TemporalUI: "http://127.0.0.1:8233",
+		HostPrice: 44_625_000_000,
 		Run: ledger.RunView{
-			Run: "digits-7f3a9c", Pipeline: "digits", App: "digits", Build: "0123456789ab", State: predictor.RunRunning, StartedAt: begin,
-			Goal:   predictor.Goal{Deadline: time.Minute, Budget: quantity.USD / 2, Minimise: predictor.Cost},
-			Actual: ledger.RunActual{Seconds: 14},
+			Run: "digits-7f3a9c", Pipeline: "digits", App: "digits", Build: "0123456789ab", State: predictor.RunRunning,
+			StartedAt: begin,
+			Goal:      predictor.Goal{Deadline: time.Minute, Budget: quantity.USD / 2, Minimise: predictor.Cost},
+			Actual:    ledger.RunActual{Seconds: 14},
 			Predicted: ledger.RunPrediction{
 				FinishSeconds: predictor.Interval{Low: 17.5, Mid: 22, High: 31},
 				Cost:          predictor.Interval{Low: 0.0002, Mid: 0.00031, High: 0.0004},
 			},
 			Stages: []ledger.StageView{
 				{
-					Name: "load", Scheduled: 1, Done: 1, Tasks: both(1, 0), Slots: both(1, 0), QueueSeconds: 0.02, StartSeconds: 0.1, RunSeconds: 0.084, CPUSeconds: 0.08,
+					Name: "load", Scheduled: 1, Done: 1, Tasks: both(1, 0), Slots: both(1, 0), QueueSeconds: 0.02, StartSeconds: 0.1,
+					RunSeconds: 0.084, CPUSeconds: 0.08,
 					PeakMemory: 24 * quantity.MiB, Grant: quantity.Size{CPU: 1000, Memory: 64 * quantity.MiB}, Cost: 2_310_000,
 					Memory: map[predictor.Venue]ledger.Memory{predictor.Pool: {Peak: 24 * quantity.MiB, Grant: 64 * quantity.MiB}},
 				},
 				{
-					Name: "train", Scheduled: 1, Running: 1, Tasks: both(0, 0), Slots: both(1, 0), QueueSeconds: 0.03, StartSeconds: 0.1,
-					PeakMemory: 190 * quantity.MiB, Grant: quantity.Size{CPU: 1000, Memory: 256 * quantity.MiB}, Cost: 0,
+					Name: "train", Scheduled: 1, Running: 1, Tasks: both(0, 0), Slots: both(1, 0), QueueSeconds: 0.03,
+					StartSeconds: 0.1,
+					PeakMemory:   190 * quantity.MiB, Grant: quantity.Size{CPU: 1000, Memory: 256 * quantity.MiB}, Cost: 0,
 					Memory: map[predictor.Venue]ledger.Memory{predictor.Pool: {Peak: 190 * quantity.MiB, Grant: 256 * quantity.MiB}},
 					Step:   7, Metrics: map[string]float64{"loss": 0.13471, "accuracy": 0.9513}, Failed: 1,
 				},
 				{
-					Name: "a-stage-with-a-long-name", Expected: 320, Scheduled: 64, Running: 3, Done: 47, Tasks: both(30, 17), Slots: both(1, 2),
-					QueueSeconds: 130, StartSeconds: 1.2, RunSeconds: 3.9, CPUSeconds: 3.8, PeakMemory: 11 * quantity.GiB, Grant: quantity.Size{CPU: 1000, Memory: 12 * quantity.GiB},
-					Cost: 212_345_678,
+					Name: "a-stage-with-a-long-name", Expected: 320, Scheduled: 64, Running: 3, Done: 47, Tasks: both(30, 17),
+					Slots:        both(1, 2),
+					QueueSeconds: 130, StartSeconds: 1.2, RunSeconds: 3.9, CPUSeconds: 3.8, PeakMemory: 11 * quantity.GiB,
+					Grant: quantity.Size{CPU: 1000, Memory: 12 * quantity.GiB},
+					Cost:  212_345_678,
 					Memory: map[predictor.Venue]ledger.Memory{
-						predictor.Pool: {Peak: 23 * quantity.MiB, Grant: 26 * quantity.MiB}, predictor.Function: {Peak: 11 * quantity.GiB, Grant: 12 * quantity.GiB},
+						predictor.Pool:     {Peak: 23 * quantity.MiB, Grant: 26 * quantity.MiB},
+						predictor.Function: {Peak: 11 * quantity.GiB, Grant: 12 * quantity.GiB},
 					},
 				},
 			},
-			Totals: ledger.Totals{Tasks: both(31, 17), Attempts: 49, Failures: 1, Cost: 214_655_678, QueueSeconds: 130.05, RunSeconds: 3.984, CPUSeconds: 3.88, StartSeconds: 1.4},
+			Totals: ledger.Totals{
+				Tasks: both(31, 17), Attempts: 49, Failures: 1, Cost: 214_655_678, QueueSeconds: 130.05,
+				RunSeconds: 3.984, CPUSeconds: 3.88, StartSeconds: 1.4,
+			},
 		},
 		Decisions: []predictor.Decision{
-			{ID: "0", Stage: train, Venue: predictor.Pool, What: "slots", From: "0 slots", To: "1 slot", Reason: "1 task waits", At: begin.Add(-time.Second)},
-			{ID: "1", Stage: score, Venue: predictor.Pool, What: "slots", From: "0 slots", To: "1 slot", Reason: "64 tasks wait", At: begin.Add(11 * time.Second)},
 			{
-				ID: "2", Stage: score, Venue: predictor.Function, What: "slots", From: "0 slots", To: "2 slots", At: begin.Add(12 * time.Second),
-				Reason: "240 tasks wait 24 s at 1 pool slot; 2 function slots finish 16 s sooner for $0.00021,\nless than the $0.0044 that 16 s are worth",
-				Inputs: map[string]float64{"backlog_tasks": 240}, Predicted: predictor.Interval{Low: 6, Mid: 8, High: 11}, PredictedUnit: "seconds",
+				ID: "0", Stage: train, Venue: predictor.Pool, What: "slots", From: "0 slots", To: "1 slot", Reason: "1 task waits",
+				At: begin.Add(-time.Second),
 			},
-			{ID: "3", Stage: score, Venue: predictor.Pool, What: "size", From: "1 cores, 64 MiB", To: "1 cores, 96 MiB", Reason: "the 95th percentile of 12 peaks is 83 MiB", At: begin.Add(13 * time.Second)},
-			{ID: "4", Stage: score, Run: "digits-7f3a9c", What: "window", From: "64 tasks", To: "128 tasks", Reason: "3 slots \x1b[31mask for more", At: begin.Add(14 * time.Second)},
-			{ID: "5", Stage: score, Venue: predictor.Function, What: "slots", From: "2 slots", To: "1 slot", Reason: "the backlog is gone", At: begin.Add(14 * time.Second)},
+			{
+				ID: "1", Stage: score, Venue: predictor.Pool, What: "slots", From: "0 slots", To: "1 slot", Reason: "64 tasks wait",
+				At: begin.Add(11 * time.Second),
+			},
+			{
+				ID: "2", Stage: score, Venue: predictor.Function, What: "slots", From: "0 slots", To: "2 slots",
+				At: begin.Add(12 * time.Second),
+				Reason: "240 tasks wait 24 s at 1 pool slot; 2 function slots finish 16 s sooner for $0.00021,\nless than the " +
+					"$0.0044 that 16 s are worth",
+				Inputs: map[string]float64{"backlog_tasks": 240}, Predicted: predictor.Interval{Low: 6, Mid: 8, High: 11},
+				PredictedUnit: "seconds",
+			},
+			{
+				ID: "3", Stage: score, Venue: predictor.Pool, What: "size", From: "1 cores, 64 MiB", To: "1 cores, 96 MiB",
+				Reason: "the 95th percentile of 12 peaks is 83 MiB", At: begin.Add(13 * time.Second),
+			},
+			{
+				ID: "4", Stage: score, Run: "digits-7f3a9c", What: "window", From: "64 tasks", To: "128 tasks",
+				Reason: "3 slots \x1b[31mask for more", At: begin.Add(14 * time.Second),
+			},
+			{
+				ID: "5", Stage: score, Venue: predictor.Function, What: "slots", From: "2 slots", To: "1 slot",
+				Reason: "the backlog is gone", At: begin.Add(14 * time.Second),
+			},
 		},
 	}
 }
@@ -106,21 +134,26 @@ func missed() display.Model {
 	m.Run.Goal = predictor.Goal{Deadline: 20 * time.Second, Budget: 200_000_000}
 	m.Run.Static.Cost, m.Run.Static.Seconds = 642_000_000, 23.39
 	m.Run.Predicted = ledger.RunPrediction{
-		FinishSeconds: predictor.Interval{Low: 11, Mid: 22, High: 44}, Cost: predictor.Interval{Low: 0.0001, Mid: 0.0002, High: 0.0004}, Runs: 1,
+		FinishSeconds: predictor.Interval{Low: 11, Mid: 22, High: 44},
+		Cost:          predictor.Interval{Low: 0.0001, Mid: 0.0002, High: 0.0004}, Runs: 1,
 	}
 	return m
 }
 
 func failed() display.Model {
 	m := running()
-	m.Run.State, m.Run.EndedAt, m.Run.Error = predictor.RunFailed, begin.Add(15*time.Second), "stage train: attempt 3: loss is NaN\nat epoch 7"
+	m.Run.State, m.Run.EndedAt, m.Run.Error = predictor.RunFailed, begin.Add(15*time.Second),
+		"stage train: attempt 3: loss is NaN\nat epoch 7"
 	m.Run.Predicted, m.Decisions = ledger.RunPrediction{}, nil
 	return m
 }
 
 // starting is a run of which nothing is known yet.
 func starting() display.Model {
-	return display.Model{Now: begin, Run: ledger.RunView{Run: "digits-1", Pipeline: "digits", State: predictor.RunRunning, StartedAt: begin}}
+	return display.Model{Now: begin, Run: ledger.RunView{
+		Run: "digits-1", Pipeline: "digits", State: predictor.RunRunning,
+		StartedAt: begin,
+	}}
 }
 
 func TestRenderingsAreAsTheGoldenFilesHaveThem(t *testing.T) {
@@ -217,12 +250,32 @@ func TestTheListOfRunsSaysWhichLimitWasMissed(t *testing.T) {
 		after time.Duration // since the start
 		want  string
 	}{
-		"kept":                        {predictor.Goal{Deadline: time.Minute, Budget: quantity.USD}, predictor.RunSucceeded, time.Hour, "1m, $1.00"},
-		"a missed deadline":           {predictor.Goal{Deadline: 20 * time.Second}, predictor.RunSucceeded, time.Hour, "20s missed by 3.4 s"},
-		"a passed budget":             {predictor.Goal{Budget: 200_000_000, Minimise: predictor.Latency}, predictor.RunFailed, time.Hour, "$0.0002000 passed by $0.00001466, latency"},
-		"a deadline that is past now": {predictor.Goal{Deadline: 20 * time.Second}, predictor.RunRunning, 50 * time.Second, "20s missed by 30.0 s"},
-		"one that is still to come":   {predictor.Goal{Deadline: 20 * time.Second}, predictor.RunRunning, 10 * time.Second, "20s"},
-		"none":                        {predictor.Goal{}, predictor.RunSucceeded, time.Hour, "-"},
+		"kept": {
+			predictor.Goal{Deadline: time.Minute, Budget: quantity.USD},
+			predictor.RunSucceeded,
+			time.Hour, "1m, $1.00",
+		},
+		"a missed deadline": {
+			predictor.Goal{Deadline: 20 * time.Second},
+			predictor.RunSucceeded, time.Hour,
+			"20s missed by 3.4 s",
+		},
+		"a passed budget": {
+			predictor.Goal{Budget: 200_000_000, Minimise: predictor.Latency},
+			predictor.RunFailed,
+			time.Hour, "$0.0002000 passed by $0.00001466, latency",
+		},
+		"a deadline that is past now": {
+			predictor.Goal{Deadline: 20 * time.Second},
+			predictor.RunRunning, 50 * time.Second,
+			"20s missed by 30.0 s",
+		},
+		"one that is still to come": {
+			predictor.Goal{Deadline: 20 * time.Second},
+			predictor.RunRunning, 10 * time.Second,
+			"20s",
+		},
+		"none": {predictor.Goal{}, predictor.RunSucceeded, time.Hour, "-"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -260,7 +313,8 @@ func TestALogOfAllRunsTellsStartsAndEnds(t *testing.T) {
 	if old := display.NewLog(begin.Add(time.Hour)).Run(ended().Run); old != nil {
 		t.Errorf("a run that ended before: got %q", old)
 	}
-	if len(lines) != 2 || !strings.Contains(lines[0], "digits-7f3a9c of digits started, deadline 1m, budget $0.5000, minimise cost") ||
+	if len(lines) != 2 || !strings.Contains(lines[0],
+		"digits-7f3a9c of digits started, deadline 1m, budget $0.5000, minimise cost") ||
 		!strings.Contains(lines[1], "digits-7f3a9c succeeded in 23.4 s for $0.0002147 (pool 203, function 119)") {
 		t.Errorf("got %q", lines)
 	}

@@ -82,7 +82,8 @@ func stateWord(state predictor.RunState) string { return Style{}.state(state) }
 
 // stageHeader and stageLine share their columns: 2 + 12 + 1 + 12 + 1 + 9 + 1 + 7 + 1 + 5 + 1 + 13 + 1 + 10 = 76.
 func stageHeader() string {
-	return fmt.Sprintf("  %-*s %-*s %9s %7s %5s %13s %10s", nameWidth, "stage", barWidth, "", "tasks", "run", "p+f", "peak/grant", "cost")
+	return fmt.Sprintf("  %-*s %-*s %9s %7s %5s %13s %10s", nameWidth, "stage", barWidth, "", "tasks", "run", "p+f",
+		"peak/grant", "cost")
 }
 
 func stageLine(stage ledger.StageView, s Style) string {
@@ -96,7 +97,8 @@ func stageLine(stage ledger.StageView, s Style) string {
 	if stage.RunSeconds > 0 {
 		ran = seconds(stage.RunSeconds)
 	}
-	return fmt.Sprintf("  %-*s %s %9s %7s %5s %13s %10s", nameWidth, cut(Clean(stage.Name), nameWidth), s.bar(stage.Done, total, barWidth),
+	return fmt.Sprintf("  %-*s %s %9s %7s %5s %13s %10s", nameWidth, cut(Clean(stage.Name), nameWidth),
+		s.bar(stage.Done, total, barWidth),
 		fmt.Sprintf("%d/%d", stage.Done, total), ran, slots, memoryAt(stage, venue), stage.Cost)
 }
 

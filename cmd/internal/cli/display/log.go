@@ -23,7 +23,8 @@ type logged struct {
 	finished map[string]bool
 }
 
-// NewLog returns a log of all runs that have not ended before since: a line at the start and at the end of each, with the time of day.
+// NewLog returns a log of all runs that have not ended before since: a line at the start and at the end of each, with
+// the time of day.
 func NewLog(since time.Time) *Log { return &Log{runs: map[string]*logged{}, since: since} }
 
 // NewRunLog returns a log of one run that tells of its stages too, with the time since the run's start.
@@ -44,7 +45,8 @@ func (l *Log) Run(view ledger.RunView) []string {
 	}
 	var lines []string
 	if !seen {
-		lines = append(lines, fmt.Sprintf("%s  run %s of %s started, %s", l.clock(view.StartedAt), Clean(view.Run), Clean(view.Pipeline), goal(view.Goal)))
+		lines = append(lines, fmt.Sprintf("%s  run %s of %s started, %s", l.clock(view.StartedAt), Clean(view.Run),
+			Clean(view.Pipeline), goal(view.Goal)))
 	}
 	if l.stages {
 		now := view.StartedAt.Add(time.Duration(view.Actual.Seconds * float64(time.Second)))
@@ -73,7 +75,8 @@ func stageLines(view ledger.RunView, said *logged) []string {
 		}
 		if total > 0 && stage.Done >= total && stage.Running == 0 && !said.finished[stage.Name] {
 			said.finished[stage.Name] = true
-			lines = append(lines, fmt.Sprintf("stage %s: %s done (pool %d, function %d), %s, %s", Clean(stage.Name), Count(stage.Done, "task"),
+			lines = append(lines, fmt.Sprintf("stage %s: %s done (pool %d, function %d), %s, %s", Clean(stage.Name),
+				Count(stage.Done, "task"),
 				stage.Tasks[predictor.Pool], stage.Tasks[predictor.Function], seconds(stage.RunSeconds), stage.Cost))
 		}
 	}
@@ -81,7 +84,8 @@ func stageLines(view ledger.RunView, said *logged) []string {
 }
 
 func endLine(view ledger.RunView) string {
-	line := fmt.Sprintf("run %s %s in %s for %s (pool %d, function %d)", Clean(view.Run), view.State, seconds(view.EndedAt.Sub(view.StartedAt).Seconds()),
+	line := fmt.Sprintf("run %s %s in %s for %s (pool %d, function %d)", Clean(view.Run), view.State,
+		seconds(view.EndedAt.Sub(view.StartedAt).Seconds()),
 		view.Totals.Cost, view.Totals.Tasks[predictor.Pool], view.Totals.Tasks[predictor.Function])
 	if view.Error != "" {
 		line += ": " + Clean(view.Error)

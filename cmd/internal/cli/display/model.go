@@ -37,7 +37,8 @@ type Model struct {
 
 // Style is how lines are written.
 type Style struct {
-	// Width is the number of columns; lines are at most one shorter, so that no terminal wraps them. Below 40 it counts as 40.
+	// Width is the number of columns; lines are at most one shorter, so that no terminal wraps them. Below 40 it counts as
+	// 40.
 	Width int
 	// Color uses ANSI colours.
 	Color bool

@@ -21,7 +21,8 @@ func TestAttackOutputsAreShownUnderTheirWholeNames(t *testing.T) {
 		"\x9b2J":            `"\x9b2J"`,
 	} {
 		file := wire.CommandFile{Path: name, Artifact: activities.Ref{Digest: "0123456789abcdef"}}
-		result := chain.Result{Stages: map[string]chain.StageResult{"a": {Outputs: map[string][]wire.CommandFile{"o": {file}}}}}
+		outputs := map[string][]wire.CommandFile{"o": {file}}
+		result := chain.Result{Stages: map[string]chain.StageResult{"a": {Outputs: outputs}}}
 		lines := display.Outputs(result, []string{"a"}, display.Style{})
 		if shown := lines[len(lines)-1]; !strings.Contains(shown, "  "+want+" ") {
 			t.Errorf("%q is shown as %q, want %s", name, shown, want)

@@ -19,8 +19,8 @@ const outputWidth = 24
 // shownTasks is how many tasks of a stage are told one by one.
 const shownTasks = 8
 
-// Outputs returns one line for each file that a chain has left, with its size and the beginning of its digest, and for each value that its
-// last programs reported. The stages are told in the order given.
+// Outputs returns one line for each file that a chain has left, with its size and the beginning of its digest, and for
+// each value that its last programs reported. The stages are told in the order given.
 func Outputs(result chain.Result, stages []string, s Style) []string {
 	var files, values []string
 	for _, name := range stages {
@@ -44,7 +44,8 @@ func Outputs(result chain.Result, stages []string, s Style) []string {
 	}
 	var lines []string
 	if len(files) > 0 {
-		lines = append(lines, "", s.paint(dim, fmt.Sprintf("  %-*s  %-24s %10s  %s", outputWidth, "output", "path", "size", "digest")))
+		lines = append(lines, "", s.paint(dim, fmt.Sprintf("  %-*s  %-24s %10s  %s", outputWidth, "output", "path", "size",
+			"digest")))
 		lines = append(lines, files...)
 	}
 	if len(values) > 0 {
@@ -78,7 +79,8 @@ func outputLines(label string, files []wire.CommandFile) []string {
 		}
 		path = Name(path)
 		digest := Clean(file.Artifact.Digest)
-		lines = append(lines, fmt.Sprintf("  %-*s  %-24s %10s  %s", outputWidth, one, path, quantity.Bytes(file.Artifact.Bytes), digest[:min(len(digest), 12)]))
+		lines = append(lines, fmt.Sprintf("  %-*s  %-24s %10s  %s", outputWidth, one, path,
+			quantity.Bytes(file.Artifact.Bytes), digest[:min(len(digest), 12)]))
 	}
 	if more > 0 {
 		lines = append(lines, fmt.Sprintf("  %-*s  %d more of %s in all", outputWidth, label, more, rest))

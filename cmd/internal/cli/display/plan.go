@@ -75,10 +75,12 @@ func planLines(p appraisal.Report) []string {
 	}
 	lines := wrapped("plan   ", text, tableWidth)
 	if c := plan.Schedule; c != nil && c.Name != streamName {
-		lines = append(lines, wrapped("       ", fmt.Sprintf("the schedule %s takes %s when it is simulated, with a bubble of %s: waiting and sums of gradients",
+		lines = append(lines, wrapped("       ", fmt.Sprintf("the schedule %s takes %s when it is simulated, with a bubble "+
+			"of %s: waiting and sums of gradients",
 			c.Name, brief(c.Seconds), percent(c.Bubble)), tableWidth)...)
 		if c.Seconds > plan.Seconds*(1+mostOptimism) {
-			lines = append(lines, wrapped("       ", "that is longer than the formula says by which plans are compared: count on the simulated time", tableWidth)...)
+			lines = append(lines, wrapped("       ", "that is longer than the formula says by which plans are compared: count "+
+				"on the simulated time", tableWidth)...)
 		}
 	}
 	if plan.PicodollarsPerHour > 0 {
@@ -131,7 +133,8 @@ func deviceLines(p appraisal.Report, s Style) []string {
 		if d.Stage > 0 {
 			stage = strconv.Itoa(d.Stage)
 		}
-		t.add(cut(Clean(d.ID), 18), stage, strconv.Itoa(len(d.Ops)), brief(d.LoadSeconds), Style{ASCII: s.ASCII}.bar(columnsOf(d), memoryBar, memoryBar),
+		t.add(cut(Clean(d.ID), 18), stage, strconv.Itoa(len(d.Ops)), brief(d.LoadSeconds),
+			Style{ASCII: s.ASCII}.bar(columnsOf(d), memoryBar, memoryBar),
 			peak(d), sends)
 	}
 	lines := t.lines(s, "")
@@ -158,7 +161,8 @@ func peak(d appraisal.Device) string {
 
 // pipelineLines tell the stages of a training step.
 func pipelineLines(p appraisal.Report, s Style) []string {
-	t := newTable("stage", ">devices", "first .. last operation", ">forward", ">backward", ">send", ">all-reduce", ">in flight")
+	t := newTable("stage", ">devices", "first .. last operation", ">forward", ">backward", ">send", ">all-reduce",
+		">in flight")
 	again := false
 	for i, stage := range p.Plan.Stages {
 		backward := brief(stage.BackwardSeconds)
@@ -166,7 +170,8 @@ func pipelineLines(p appraisal.Report, s Style) []string {
 			again = true
 			backward += "*"
 		}
-		t.add(strconv.Itoa(i+1), strconv.Itoa(len(stage.Devices)), ends(stage.Ops), brief(stage.ForwardSeconds), backward, brief(stage.SendSeconds),
+		t.add(strconv.Itoa(i+1), strconv.Itoa(len(stage.Devices)), ends(stage.Ops), brief(stage.ForwardSeconds), backward,
+			brief(stage.SendSeconds),
 			brief(stage.AllReduceSeconds), strconv.Itoa(stage.InFlight))
 	}
 	lines := t.lines(s, "")
@@ -200,7 +205,8 @@ func frontLines(p appraisal.Report, s Style) []string {
 		if choice.PicodollarsPerHour > 0 {
 			price = choice.PicodollarsPerHour.String()
 		}
-		t.add(name, brief(choice.Seconds), choice.IdleBytes.String(), strconv.Itoa(choice.Devices), dashed(choice.Stages), strconv.Itoa(choice.MicroBatches), price)
+		t.add(name, brief(choice.Seconds), choice.IdleBytes.String(), strconv.Itoa(choice.Devices), dashed(choice.Stages),
+			strconv.Itoa(choice.MicroBatches), price)
 	}
 	return t.lines(s, "")
 }
@@ -235,10 +241,12 @@ func infeasibleLines(p appraisal.Report) []string {
 	v := p.Infeasible
 	lines := wrapped("plan   ", "none: "+v.Reason, tableWidth)
 	if v.ShortDevice != "" {
-		lines = append(lines, wrapped("short  ", fmt.Sprintf("%s lacks %s (%d bytes), in the plan that lacks least", Clean(v.ShortDevice), v.ShortBytes, int64(v.ShortBytes)), tableWidth)...)
+		lines = append(lines, wrapped("short  ", fmt.Sprintf("%s lacks %s (%d bytes), in the plan that lacks least",
+			Clean(v.ShortDevice), v.ShortBytes, int64(v.ShortBytes)), tableWidth)...)
 	}
 	if len(v.Remedies) == 0 {
-		return append(lines, wrapped("helps  ", "no single change: not more devices, and for a training step not recomputation, more micro-batches, ZeRO or "+
+		return append(lines, wrapped("helps  ", "no single change: not more devices, and for a training step not "+
+			"recomputation, more micro-batches, ZeRO or "+
 			"keeping the optimizer's state in the memory of the host", tableWidth)...)
 	}
 	for i, remedy := range v.Remedies {
@@ -246,7 +254,8 @@ func infeasibleLines(p appraisal.Report) []string {
 		if i > 0 {
 			first = "       "
 		}
-		lines = append(lines, wrapped(first, remedy.Change+": then "+measured(p.Objective)+" "+brief(remedy.Seconds), tableWidth)...)
+		lines = append(lines, wrapped(first, remedy.Change+": then "+measured(p.Objective)+" "+brief(remedy.Seconds),
+			tableWidth)...)
 	}
 	return lines
 }

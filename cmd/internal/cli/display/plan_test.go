@@ -18,21 +18,36 @@ import (
 func stepPartition() appraisal.Report {
 	return appraisal.Report{
 		Graph: appraisal.Graph{
-			Name: "chain.json", Format: "spillway", Ops: 6, Edges: 5, ParameterBytes: 3 * quantity.GiB, ActivationBytes: 12 * quantity.GiB,
-			TotalSeconds: map[string]float64{"accelerator": 0.6, "cpu": 42},
+			Name: "chain.json", Format: "spillway", Ops: 6, Edges: 5, ParameterBytes: 3 * quantity.GiB,
+			ActivationBytes: 12 * quantity.GiB,
+			TotalSeconds:    map[string]float64{"accelerator": 0.6, "cpu": 42},
 		},
 		Objective: "step", Training: true,
 		Plan: &appraisal.Plan{
-			Seconds: 0.25, LowerBoundSeconds: 0.2, MicroBatches: 4, MostReplicas: 2, IdleBytes: 5 * quantity.GiB, PicodollarsPerHour: 3 * quantity.USD,
-			Reason: "2 stages of 4 micro-batches, along the order of the graph",
+			Seconds: 0.25, LowerBoundSeconds: 0.2, MicroBatches: 4, MostReplicas: 2, IdleBytes: 5 * quantity.GiB,
+			PicodollarsPerHour: 3 * quantity.USD,
+			Reason:             "2 stages of 4 micro-batches, along the order of the graph",
 			Stages: []appraisal.Stage{
-				{Devices: []string{"gpu-1", "gpu-2"}, Ops: []string{"embedding", "attention", "a layer of a long name"}, ForwardSeconds: 0.02, BackwardSeconds: 0.03, SendSeconds: 0.0005, AllReduceSeconds: 0.004, InFlight: 2, Recompute: true},
+				{
+					Devices: []string{"gpu-1", "gpu-2"}, Ops: []string{"embedding", "attention", "a layer of a long name"},
+					ForwardSeconds: 0.02, BackwardSeconds: 0.03, SendSeconds: 0.0005, AllReduceSeconds: 0.004, InFlight: 2,
+					Recompute: true,
+				},
 				{Devices: []string{"gpu-3"}, Ops: []string{"head"}, ForwardSeconds: 0.015, BackwardSeconds: 0.035, InFlight: 1},
 			},
 			Devices: []appraisal.Device{
-				{ID: "gpu-1", Class: "accelerator", Stage: 1, Ops: []string{"embedding", "attention", "a layer of a long name"}, LoadSeconds: 0.2, PeakBytes: 16 * quantity.GiB, MemoryBytes: 16 * quantity.GiB, SentBytes: 20 * quantity.MiB},
-				{ID: "gpu-2", Class: "accelerator", Stage: 1, Ops: []string{"embedding", "attention", "a layer of a long name"}, LoadSeconds: 0.2, PeakBytes: 16 * quantity.GiB, MemoryBytes: 16 * quantity.GiB, SentBytes: 20 * quantity.MiB},
-				{ID: "gpu-3", Class: "accelerator", Stage: 2, Ops: []string{"head"}, LoadSeconds: 0.2, PeakBytes: quantity.MiB, MemoryBytes: 16 * quantity.GiB},
+				{
+					ID: "gpu-1", Class: "accelerator", Stage: 1, Ops: []string{"embedding", "attention", "a layer of a long name"},
+					LoadSeconds: 0.2, PeakBytes: 16 * quantity.GiB, MemoryBytes: 16 * quantity.GiB, SentBytes: 20 * quantity.MiB,
+				},
+				{
+					ID: "gpu-2", Class: "accelerator", Stage: 1, Ops: []string{"embedding", "attention", "a layer of a long name"},
+					LoadSeconds: 0.2, PeakBytes: 16 * quantity.GiB, MemoryBytes: 16 * quantity.GiB, SentBytes: 20 * quantity.MiB,
+				},
+				{
+					ID: "gpu-3", Class: "accelerator", Stage: 2, Ops: []string{"head"}, LoadSeconds: 0.2, PeakBytes: quantity.MiB,
+					MemoryBytes: 16 * quantity.GiB,
+				},
 				{ID: "host", Class: "cpu", Ops: []string{}, MemoryBytes: 64 * quantity.GiB},
 			},
 			Schedule: &appraisal.Schedule{Name: "1f1b", Seconds: 0.24, Bubble: 0.125, Spans: []appraisal.Span{
@@ -44,8 +59,14 @@ func stepPartition() appraisal.Report {
 			}},
 		},
 		Front: []appraisal.Choice{
-			{Seconds: 0.2, IdleBytes: 9 * quantity.GiB, Devices: 4, Stages: 3, MicroBatches: 8, PicodollarsPerHour: 4 * quantity.USD},
-			{Chosen: true, Seconds: 0.25, IdleBytes: 5 * quantity.GiB, Devices: 3, Stages: 2, MicroBatches: 4, PicodollarsPerHour: 3 * quantity.USD},
+			{
+				Seconds: 0.2, IdleBytes: 9 * quantity.GiB, Devices: 4, Stages: 3, MicroBatches: 8,
+				PicodollarsPerHour: 4 * quantity.USD,
+			},
+			{
+				Chosen: true, Seconds: 0.25, IdleBytes: 5 * quantity.GiB, Devices: 3, Stages: 2, MicroBatches: 4,
+				PicodollarsPerHour: 3 * quantity.USD,
+			},
 		},
 		Baselines: []appraisal.Baseline{
 			{Name: "even split", Seconds: 0.5},
@@ -59,13 +80,20 @@ func stepPartition() appraisal.Report {
 // latencyPartition is one batch over two devices without an order between them.
 func latencyPartition() appraisal.Report {
 	return appraisal.Report{
-		Graph:     appraisal.Graph{Name: "fork", Format: "dnn-partitioning", Ops: 1, Edges: 0, BackwardOps: 1, WorkspaceBytes: quantity.MiB, TransfersMeasured: true},
+		Graph: appraisal.Graph{
+			Name: "fork", Format: "dnn-partitioning", Ops: 1, Edges: 0, BackwardOps: 1,
+			WorkspaceBytes: quantity.MiB, TransfersMeasured: true,
+		},
 		Objective: "latency",
 		Plan: &appraisal.Plan{
-			Seconds: 2e-7, LowerBoundSeconds: 1.5e-7, Optimal: true, MicroBatches: 1, MostReplicas: 1, Reason: "earliest task first",
+			Seconds: 2e-7, LowerBoundSeconds: 1.5e-7, Optimal: true, MicroBatches: 1, MostReplicas: 1,
+			Reason: "earliest task first",
 			Devices: []appraisal.Device{
 				{ID: "a", Stage: 0, Ops: []string{"x"}, LoadSeconds: 1e-7, PeakBytes: quantity.MiB},
-				{ID: "b", Stage: 0, Ops: []string{"y", "z"}, LoadSeconds: 2.5e-7, PeakBytes: quantity.MiB, MemoryBytes: 2 * quantity.MiB},
+				{
+					ID: "b", Stage: 0, Ops: []string{"y", "z"}, LoadSeconds: 2.5e-7, PeakBytes: quantity.MiB,
+					MemoryBytes: 2 * quantity.MiB,
+				},
 			},
 		},
 		Front: []appraisal.Choice{{Chosen: true, Seconds: 2e-7, Devices: 2, MicroBatches: 1}},
@@ -84,8 +112,12 @@ func noPartition() appraisal.Report {
 	p := stepPartition()
 	p.Plan, p.Front = nil, nil
 	p.Infeasible = &appraisal.Infeasibility{
-		Reason: "no pipeline was found that the memory of these devices holds", ShortDevice: "gpu-2", ShortBytes: 1_665_121_728,
-		Remedies: []appraisal.Remedy{{Change: "1 more device like gpu-1", Seconds: 0.3}, {Change: "ZeRO stage 2", Seconds: 120}},
+		Reason: "no pipeline was found that the memory of these devices holds", ShortDevice: "gpu-2",
+		ShortBytes: 1_665_121_728,
+		Remedies: []appraisal.Remedy{
+			{Change: "1 more device like gpu-1", Seconds: 0.3},
+			{Change: "ZeRO stage 2", Seconds: 120},
+		},
 	}
 	p.Baselines = p.Baselines[1:2]
 	return p
@@ -154,7 +186,8 @@ func TestThePictureIsXMLWhateverTheNames(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v in\n%s", err, text)
 			}
-			if element, ok := token.(xml.StartElement); ok && !slices.Contains([]string{"svg", "title", "style", "rect", "text", "line"}, element.Name.Local) {
+			if element, ok := token.(xml.StartElement); ok &&
+				!slices.Contains([]string{"svg", "title", "style", "rect", "text", "line"}, element.Name.Local) {
 				t.Errorf("the picture has an element %s", element.Name.Local)
 			}
 		}

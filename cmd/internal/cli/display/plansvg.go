@@ -29,19 +29,23 @@ const (
 	svgNumber = 15
 )
 
-// svgStyle has the colours for light and dark: blue, orange and green of equal lightness, which people with any colour vision tell apart by their
-// place and number too.
+// svgStyle has the colours for light and dark: blue, orange and green of equal lightness, which people with any colour
+// vision tell apart by their place and number too.
 const svgStyle = `<style>
 .b{fill:#fff}.t{fill:#1f2328}.m{fill:#59636e}.g{fill:#e6eaef}.l{stroke:#c7ced6}.u{stroke:#cf222e}
-.mem{fill:#a9b8d6}.forward,.batch,.load{fill:#3b82c4}.backward{fill:#b35f00}.recompute{fill:#7d6b00}.all-reduce{fill:#1f7f5c}.n{fill:#fff}
-text{font:12px system-ui,sans-serif}.h{font-size:15px;font-weight:600}.n{font-size:10px;text-anchor:middle}.r{text-anchor:end}.c{text-anchor:middle}
-@media (prefers-color-scheme:dark){.b{fill:#0d1117}.t{fill:#e6edf3}.m{fill:#9aa4af}.g{fill:#222a33}.l{stroke:#3a434d}.u{stroke:#ff7b72}
+.mem{fill:#a9b8d6}.forward,.batch,.load{fill:#3b82c4}.backward{fill:#b35f00}
+.recompute{fill:#7d6b00}.all-reduce{fill:#1f7f5c}.n{fill:#fff}
+text{font:12px system-ui,sans-serif}.h{font-size:15px;font-weight:600}.n{font-size:10px;text-anchor:middle}
+.r{text-anchor:end}.c{text-anchor:middle}
+@media (prefers-color-scheme:dark){.b{fill:#0d1117}.t{fill:#e6edf3}.m{fill:#9aa4af}
+.g{fill:#222a33}.l{stroke:#3a434d}.u{stroke:#ff7b72}
 .mem{fill:#4a5b86}}
 </style>
 `
 
-// PlanSVG returns a picture of a partition: a row for each device with how full its memory is, and what it does when, or how long it is busy where
-// the plan is no pipeline. It has no script and loads nothing; names from the graph are escaped.
+// PlanSVG returns a picture of a partition: a row for each device with how full its memory is, and what it does when,
+// or how long it is busy where the plan is no pipeline. It has no script and loads nothing; names from the graph are
+// escaped.
 func PlanSVG(p appraisal.Report) []byte {
 	d := &drawing{}
 	rows := 0
@@ -49,7 +53,8 @@ func PlanSVG(p appraisal.Report) []byte {
 		rows = min(len(p.Plan.Devices), svgMostRows)
 	}
 	height := svgHead + rows*svgRow + svgFoot
-	d.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n", svgWidth, height, svgWidth, height)
+	d.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n", svgWidth,
+		height, svgWidth, height)
 	d.add("<title>%s</title>\n%s", escaped("Plan of "+p.Graph.Name), svgStyle)
 	d.rect("b", 0, 0, svgWidth, float64(height), "")
 	d.text("t h", svgMargin, 28, cut(Clean(p.Graph.Name), 60)+headline(p))
@@ -131,7 +136,8 @@ func (d *drawing) end() []byte {
 
 // rect draws a box; a title is shown where the pointer rests.
 func (d *drawing) rect(class string, x, y, width, height float64, title string) {
-	d.add(`<rect class="%s" x="%s" y="%s" width="%s" height="%s"`, class, pixels(x), pixels(y), pixels(width), pixels(height))
+	d.add(`<rect class="%s" x="%s" y="%s" width="%s" height="%s"`, class, pixels(x), pixels(y), pixels(width),
+		pixels(height))
 	if title == "" {
 		d.add("/>\n")
 		return
@@ -213,7 +219,8 @@ func (d *drawing) device(plan *appraisal.Plan, device appraisal.Device, spans []
 		d.rect("load", svgTime, y, device.LoadSeconds*d.scale, svgBox, brief(device.LoadSeconds))
 		if plan.Seconds > 0 {
 			x := pixels(svgTime + plan.Seconds*d.scale)
-			d.add(`<line class="u" stroke-dasharray="3 2" x1="%s" x2="%s" y1="%d" y2="%d"><title>%s</title></line>`+"\n", x, x, top, top+svgRow, brief(plan.Seconds))
+			d.add(`<line class="u" stroke-dasharray="3 2" x1="%s" x2="%s" y1="%d" y2="%d"><title>%s</title></line>`+"\n", x, x,
+				top, top+svgRow, brief(plan.Seconds))
 		}
 	default:
 		for _, span := range spans {
@@ -225,7 +232,8 @@ func (d *drawing) device(plan *appraisal.Plan, device appraisal.Device, spans []
 func (d *drawing) span(s appraisal.Span, y float64, middle int) {
 	const gap = 0.5 // between spans that touch
 	x, width := svgTime+s.StartSeconds*d.scale, (s.EndSeconds-s.StartSeconds)*d.scale
-	title := fmt.Sprintf("%s %d, stage %d: %s to %s", s.Kind, s.MicroBatch, s.Stage, brief(s.StartSeconds), brief(s.EndSeconds))
+	title := fmt.Sprintf("%s %d, stage %d: %s to %s", s.Kind, s.MicroBatch, s.Stage, brief(s.StartSeconds),
+		brief(s.EndSeconds))
 	if s.Kind == "all-reduce" {
 		title = fmt.Sprintf("%s, stage %d: %s to %s", s.Kind, s.Stage, brief(s.StartSeconds), brief(s.EndSeconds))
 	}

@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// Own is text of ours that may act on the terminal, such as a line with colours. What it holds of others is clean already.
+// Own is text of ours that may act on the terminal, such as a line with colours. What it holds of others is clean
+// already.
 type Own string
 
-// Printf writes to a terminal or a file. Every text among args is taken as one from outside, whoever wrote it, unless it is Own: names of runs,
-// subjects, reasons and errors hold what users, programs and other users' messages say.
+// Printf writes to a terminal or a file. Every text among args is taken as one from outside, whoever wrote it, unless
+// it is Own: names of runs, subjects, reasons and errors hold what users, programs and other users' messages say.
 func Printf(w io.Writer, format string, args ...any) {
 	_ = TryPrintf(w, format, args...) // a display that is gone stops nothing
 }

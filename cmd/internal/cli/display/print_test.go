@@ -31,7 +31,8 @@ func FuzzPrintable(f *testing.F) {
 func TestAttackTextFromOutsideReachesNoTerminalRaw(t *testing.T) {
 	t.Parallel()
 	for name, arg := range map[string]any{
-		"text": displaytest.Hostile, "a named text": predictor.RunState(displaytest.Hostile), "an error": errors.New(displaytest.Hostile),
+		"text": displaytest.Hostile, "a named text": predictor.RunState(displaytest.Hostile),
+		"an error":            errors.New(displaytest.Hostile),
 		"an error in another": errors.Join(errors.New(displaytest.Hostile), errors.New(displaytest.Hostile)),
 	} {
 		var out bytes.Buffer

@@ -10,8 +10,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
-// Report is the JSON object that `run --json` and `show --json` write. Times are in seconds, memory in bytes, money in US dollars;
-// what is not known is null.
+// Report is the JSON object that `run --json` and `show --json` write. Times are in seconds, memory in bytes, money in
+// US dollars; what is not known is null.
 type Report struct {
 	Run         string                          `json:"run"`
 	Pipeline    string                          `json:"pipeline"`
@@ -114,7 +114,8 @@ type ReportTotals struct {
 func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 	run := m.Run
 	report := Report{
-		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, State: run.State, Error: run.Error, RetryOf: run.RetryOf, Goal: run.Goal, StartedAt: run.StartedAt,
+		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, State: run.State, Error: run.Error,
+		RetryOf: run.RetryOf, Goal: run.Goal, StartedAt: run.StartedAt,
 		WallSeconds: Compared{Predicted: orNil(run.Predicted.FinishSeconds), EarlierRuns: run.Predicted.Runs},
 		CostUSD: Compared{
 			Predicted: orNil(run.Predicted.Cost), EarlierRuns: run.Predicted.Runs, Actual: new(run.Totals.Cost.USD()),
@@ -125,7 +126,8 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 		},
 		Reused:    ReportReuse{Tasks: run.Reused.Tasks, SavedSeconds: run.Reused.Seconds, SavedUSD: run.Reused.Saved.USD()},
 		Breakdown: m.Breakdown, Alerts: m.Alerts,
-		Stages: make([]ReportStage, 0, len(run.Stages)), Decisions: append([]predictor.Decision{}, m.Decisions...), Result: json.RawMessage("null"),
+		Stages: make([]ReportStage, 0, len(run.Stages)), Decisions: append([]predictor.Decision{}, m.Decisions...),
+		Result: json.RawMessage("null"),
 	}
 	if Ended(run) {
 		report.EndedAt = new(run.EndedAt)
@@ -148,17 +150,21 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 	}
 	totals := run.Totals
 	report.Totals = ReportTotals{
-		QueueSeconds: totals.QueueSeconds, StartSeconds: totals.StartSeconds, RunSeconds: totals.RunSeconds, CPUSeconds: totals.CPUSeconds,
-		Tasks: bothVenues(totals.Tasks), Attempts: totals.Attempts, FailedAttempts: totals.Failures, OutOfMemory: totals.OutOfMemory, CostUSD: totals.Cost.USD(),
+		QueueSeconds: totals.QueueSeconds, StartSeconds: totals.StartSeconds, RunSeconds: totals.RunSeconds,
+		CPUSeconds: totals.CPUSeconds,
+		Tasks:      bothVenues(totals.Tasks), Attempts: totals.Attempts, FailedAttempts: totals.Failures,
+		OutOfMemory: totals.OutOfMemory, CostUSD: totals.Cost.USD(),
 	}
 	return report
 }
 
 func reportStage(stage ledger.StageView) ReportStage {
 	reported := ReportStage{
-		Name: stage.Name, QueueSeconds: stage.QueueSeconds, StartSeconds: stage.StartSeconds, RunSeconds: stage.RunSeconds, CPUSeconds: stage.CPUSeconds,
-		Wait: stage.Wait, Memory: stage.Memory,
-		PeakMemoryBytes: stage.PeakMemory, GrantMemoryBytes: stage.Grant.Memory, Tasks: bothVenues(stage.Tasks), FailedAttempts: stage.Failed, ReusedTasks: stage.Reused.Tasks,
+		Name: stage.Name, QueueSeconds: stage.QueueSeconds, StartSeconds: stage.StartSeconds, RunSeconds: stage.RunSeconds,
+		CPUSeconds: stage.CPUSeconds,
+		Wait:       stage.Wait, Memory: stage.Memory,
+		PeakMemoryBytes: stage.PeakMemory, GrantMemoryBytes: stage.Grant.Memory, Tasks: bothVenues(stage.Tasks),
+		FailedAttempts: stage.Failed, ReusedTasks: stage.Reused.Tasks,
 		Predicted: StagePrediction{WallSeconds: orNil(stage.PredictedWall), MemoryBytes: orNil(stage.PredictedMemory)},
 		CostUSD:   stage.Cost.USD(),
 	}

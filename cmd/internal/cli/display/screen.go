@@ -15,8 +15,8 @@ type Screen struct {
 // NewScreen returns a screen that writes to a terminal.
 func NewScreen(out io.Writer) *Screen { return &Screen{out: out} }
 
-// Draw replaces what was drawn last by lines, of which a terminal of height rows shows as many as fit, the first and the last ones.
-// A height of 0 is unknown, and all are shown.
+// Draw replaces what was drawn last by lines, of which a terminal of height rows shows as many as fit, the first and
+// the last ones. A height of 0 is unknown, and all are shown.
 func (s *Screen) Draw(lines []string, height int) error {
 	if most := height - 1; height > 1 && len(lines) > most {
 		tail := max(0, most-len(lines)/2)

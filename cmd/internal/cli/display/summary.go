@@ -10,10 +10,12 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Summary returns the lines that are left when a run is over: time, cost and accuracy, predicted and actual, and where tasks ran.
+// Summary returns the lines that are left when a run is over: time, cost and accuracy, predicted and actual, and where
+// tasks ran.
 func Summary(m Model, s Style) []string {
 	run := m.Run
-	lines := []string{cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)), s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
+	lines := []string{cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)),
+		s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
 	if run.Error != "" {
 		lines = append(lines, "  error     "+Clean(run.Error))
 	}
@@ -32,14 +34,17 @@ func Summary(m Model, s Style) []string {
 	lines = append(lines, stageSummary(run, s)...)
 	for _, stage := range run.Stages {
 		if stage.Failed > 0 {
-			lines = append(lines, s.paint(red, fmt.Sprintf("  %s: %s", cut(Clean(stage.Name), nameWidth), Count(stage.Failed, "failed attempt"))))
+			lines = append(lines, s.paint(red, fmt.Sprintf("  %s: %s", cut(Clean(stage.Name), nameWidth),
+				Count(stage.Failed, "failed attempt"))))
 		}
 	}
 	if run.State == predictor.RunFailed {
-		lines = append(lines, fmt.Sprintf("  after a fix, `spillway retry %s` runs only what failed and what follows (--app serves the fix)", Clean(run.Run)))
+		lines = append(lines, fmt.Sprintf("  after a fix, `spillway retry %s` runs only what failed and what follows "+
+			"(--app serves the fix)", Clean(run.Run)))
 	}
 	if len(m.Decisions) > 0 {
-		lines = append(lines, fmt.Sprintf("  %s; `spillway show %s` lists them with their reasons", Count(len(m.Decisions), "decision"), Clean(run.Run)))
+		lines = append(lines, fmt.Sprintf("  %s; `spillway show %s` lists them with their reasons",
+			Count(len(m.Decisions), "decision"), Clean(run.Run)))
 	}
 	return lines
 }
@@ -114,7 +119,8 @@ func compare(m Model, s Style) []string {
 	return lines
 }
 
-// Decisions returns one line for every decision, with its time since the run's start and its reason; they are as long as their reasons.
+// Decisions returns one line for every decision, with its time since the run's start and its reason; they are as long
+// as their reasons.
 func Decisions(m Model) []string {
 	if len(m.Decisions) == 0 {
 		return nil

@@ -35,7 +35,8 @@ func newTable(titles ...string) *table {
 // add appends a row.
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// lines writes the table, each line after indent. Where it is wider than fits, the first column, which has the names, is cut.
+// lines writes the table, each line after indent. Where it is wider than fits, the first column, which has the names,
+// is cut.
 func (t *table) lines(s Style, indent string) []string {
 	widths := make([]int, len(t.right))
 	for _, row := range t.rows {
@@ -87,7 +88,8 @@ func (t *table) line(row []string, widths []int, indent string) string {
 	return text.String()
 }
 
-// wrapped breaks text at spaces into lines of at most width characters, the later ones indented as deep as the first begins.
+// wrapped breaks text at spaces into lines of at most width characters, the later ones indented as deep as the first
+// begins.
 func wrapped(first, text string, width int) []string {
 	return wrappedWords(first, strings.Fields(Clean(text)), width)
 }

@@ -42,7 +42,8 @@ const (
 
 // Top returns the lines that show a whole stack: its hosts, the runs that go on, and their stages.
 func Top(o Overview, s Style) []string {
-	title := fmt.Sprintf("spillway %s  %s  %s, %s", Clean(o.Version), o.Now.Local().Format(time.TimeOnly), Count(len(o.Hosts), "host"), Count(len(o.Runs), "run"))
+	title := fmt.Sprintf("spillway %s  %s  %s, %s", Clean(o.Version), o.Now.Local().Format(time.TimeOnly),
+		Count(len(o.Hosts), "host"), Count(len(o.Runs), "run"))
 	lines := []string{s.paint(bold, cut(title, s.columns()))}
 	if o.Lost != "" {
 		lines = append(lines, s.paint(red, cut("  "+Clean(o.Lost), s.columns())))
@@ -60,7 +61,8 @@ func Top(o Overview, s Style) []string {
 	if len(o.Alerts) > 0 {
 		lines = append(lines, "", s.paint(dim, "alerts"))
 		for _, alert := range o.Alerts[:min(topAlerts, len(o.Alerts))] {
-			lines = append(lines, cut(fmt.Sprintf("  %s  %s: %s", alert.At.Local().Format(time.TimeOnly), cmp.Or(Clean(alert.Run), "engine"), Clean(alert.Message)), s.columns()))
+			lines = append(lines, cut(fmt.Sprintf("  %s  %s: %s", alert.At.Local().Format(time.TimeOnly),
+				cmp.Or(Clean(alert.Run), "engine"), Clean(alert.Message)), s.columns()))
 		}
 	}
 	return lines
@@ -81,8 +83,10 @@ func hostLines(o Overview, s Style) []string {
 			}
 		}
 		granted := host.Capacity.Minus(host.Free)
-		t.add(Clean(host.ID), strconv.Itoa(attempts), fmt.Sprintf("%s of %s", cores(granted.CPU.Cores()), cores(host.Capacity.CPU.Cores())),
-			fmt.Sprintf("%s of %s", granted.Memory, host.Capacity.Memory), orDash(orUnknown(inUnit("bytes"))(float64(used))), host.PricePerHour.String())
+		t.add(Clean(host.ID), strconv.Itoa(attempts),
+			fmt.Sprintf("%s of %s", cores(granted.CPU.Cores()), cores(host.Capacity.CPU.Cores())),
+			fmt.Sprintf("%s of %s", granted.Memory, host.Capacity.Memory), orDash(orUnknown(inUnit("bytes"))(float64(used))),
+			host.PricePerHour.String())
 	}
 	lines := t.lines(s, "")
 	if len(o.Hosts) == 0 {
@@ -99,7 +103,8 @@ func hostLines(o Overview, s Style) []string {
 	if !o.Functions.Enabled {
 		return append(lines, "functions  off")
 	}
-	return append(lines, cut(fmt.Sprintf("functions  %s, %s of at most %d", Count(functions, "attempt"), Count(functionSlots(o.Runs), "slot"), o.Functions.Concurrency), s.columns()))
+	return append(lines, cut(fmt.Sprintf("functions  %s, %s of at most %d", Count(functions, "attempt"),
+		Count(functionSlots(o.Runs), "slot"), o.Functions.Concurrency), s.columns()))
 }
 
 // functionSlots is how many slots stages have at functions; runs of one build share them.
@@ -159,8 +164,10 @@ func stageTable(o Overview, s Style) []string {
 		if len(o.Runs) > 1 {
 			name += " " + Clean(one.run)
 		}
-		t.add(name, strconv.Itoa(queued(stage)), strconv.Itoa(stage.Running), fmt.Sprintf("%d/%d", stage.Done, tasksOf(stage)),
-			fmt.Sprintf("%d+%d", stage.Slots[predictor.Pool], stage.Slots[predictor.Function]), grantOf(stage), share(use.UsedCPU, use.GrantedCPU, cores),
+		t.add(name, strconv.Itoa(queued(stage)), strconv.Itoa(stage.Running),
+			fmt.Sprintf("%d/%d", stage.Done, tasksOf(stage)),
+			fmt.Sprintf("%d+%d", stage.Slots[predictor.Pool], stage.Slots[predictor.Function]), grantOf(stage),
+			share(use.UsedCPU, use.GrantedCPU, cores),
 			share(use.UsedMemory, use.GrantedMemory, inUnit("bytes")))
 	}
 	if len(rows) == 0 {
@@ -212,7 +219,8 @@ func middle(interval predictor.Interval, write func(float64) string) string {
 	return write(interval.Mid)
 }
 
-// Expected writes for how long a run is expected to go on from its start, and what it is expected to cost; "-" for what is not predicted.
+// Expected writes for how long a run is expected to go on from its start, and what it is expected to cost; "-" for what
+// is not predicted.
 func Expected(run ledger.RunView) (finish, cost string) {
 	return middle(expected(run).FinishSeconds, seconds), middle(expected(run).Cost, money)
 }

@@ -14,11 +14,13 @@ import (
 
 // TrainingPlan returns the lines that tell how a training is divided, before it begins.
 func TrainingPlan(plan predictor.Training, s Style) []string {
-	text := fmt.Sprintf("a step of %s takes %s: %s, %s", Count(plan.Batch, "sample"), brief(plan.PredictedStepSeconds), Count(len(plan.Parts), "part"), batches(plan.MicroBatches))
+	text := fmt.Sprintf("a step of %s takes %s: %s, %s", Count(plan.Batch, "sample"), brief(plan.PredictedStepSeconds),
+		Count(len(plan.Parts), "part"), batches(plan.MicroBatches))
 	if len(plan.Parts) > 1 {
 		text += ", schedule " + Clean(plan.Schedule)
 	}
-	lines := append(wrapped("plan   ", text, tableWidth), wrapped("why    ", cmp.Or(plan.Reason, "it was asked for"), tableWidth)...)
+	lines := append(wrapped("plan   ", text, tableWidth),
+		wrapped("why    ", cmp.Or(plan.Reason, "it was asked for"), tableWidth)...)
 	lines = append(append(lines, ""), partLines(plan, s)...)
 	if len(plan.Alternatives) > 0 {
 		lines = append(append(lines, ""), alternativeLines(plan, s)...)
@@ -68,7 +70,8 @@ func alternativeLines(plan predictor.Training, s Style) []string {
 		if other.StepSeconds > 0 {
 			step = brief(other.StepSeconds)
 		}
-		t.add(Count(other.Partitions, "part"), step, dashed(other.MicroBatches), other.PeakBytes.String(), cut(Clean(other.Reason), 48))
+		t.add(Count(other.Partitions, "part"), step, dashed(other.MicroBatches), other.PeakBytes.String(),
+			cut(Clean(other.Reason), 48))
 	}
 	return t.lines(s, "")
 }
@@ -76,7 +79,8 @@ func alternativeLines(plan predictor.Training, s Style) []string {
 // progressBar is how wide the bar of a training's progress is.
 const progressBar = 16
 
-// TrainingLine returns one line that says how far a training is. It fits the style's width; what matters least is left out first.
+// TrainingLine returns one line that says how far a training is. It fits the style's width; what matters least is left
+// out first.
 func TrainingLine(now predictor.Training, loss, samplesPerSecond float64, s Style) string {
 	parts := []string{
 		fmt.Sprintf("step %d/%d", now.Steps, now.TotalSteps),
@@ -84,7 +88,8 @@ func TrainingLine(now predictor.Training, loss, samplesPerSecond float64, s Styl
 		number(samplesPerSecond) + " samples/s",
 	}
 	if now.StepSeconds > 0 {
-		parts = append(parts, brief(now.StepSeconds)+" a step", remaining(now), fmt.Sprintf("plan %s", brief(now.PredictedStepSeconds)))
+		parts = append(parts, brief(now.StepSeconds)+" a step", remaining(now),
+			fmt.Sprintf("plan %s", brief(now.PredictedStepSeconds)))
 		if len(now.Parts) > 1 {
 			parts = append(parts, "bubble "+percent(now.Bubble))
 		}
@@ -138,7 +143,8 @@ const (
 	curveColumns = 60
 )
 
-// LossCurve draws losses by step, from left to right: each column is the mean of its steps. It is empty for less than two finite losses.
+// LossCurve draws losses by step, from left to right: each column is the mean of its steps. It is empty for less than
+// two finite losses.
 func LossCurve(losses []float64, s Style) []string {
 	values := columnsOfCurve(losses, min(curveColumns, s.columns()-12))
 	if len(values) < 2 {
@@ -234,7 +240,8 @@ func TrainingEnd(end Trained, s Style) []string {
 	if end.Resumed > 0 {
 		since = fmt.Sprintf(" since the checkpoint of step %d", end.Resumed)
 	}
-	lines = append(lines, fmt.Sprintf("loss   %s after %s of %s, %s%s", loss, Count(int(done.Steps), "step"), Count(done.Batch, "sample"), seconds(end.Seconds), since))
+	lines = append(lines, fmt.Sprintf("loss   %s after %s of %s, %s%s", loss, Count(int(done.Steps), "step"),
+		Count(done.Batch, "sample"), seconds(end.Seconds), since))
 	lines = append(lines, "model  "+Clean(end.Model))
 	if end.Checkpoint != "" {
 		lines = append(lines, "state  "+Clean(end.Checkpoint)+" (go on from it with --resume)")
@@ -255,13 +262,16 @@ func TrainingEnd(end Trained, s Style) []string {
 // comparedLines put what was predicted beside what was measured, of a training that has done a step.
 func comparedLines(done predictor.Training, s Style) []string {
 	t := newTable("", ">predicted", ">measured", ">difference")
-	t.add("step", brief(done.PredictedStepSeconds), brief(done.StepSeconds), difference(done.PredictedStepSeconds, done.StepSeconds))
+	t.add("step", brief(done.PredictedStepSeconds), brief(done.StepSeconds),
+		difference(done.PredictedStepSeconds, done.StepSeconds))
 	for i, part := range done.Parts {
 		if part.PeakBytes > 0 {
-			t.add(fmt.Sprintf("peak memory of part %d", i+1), part.PredictedPeakBytes.String(), part.PeakBytes.String(), differenceOf(part.PredictedPeakBytes, part.PeakBytes))
+			t.add(fmt.Sprintf("peak memory of part %d", i+1), part.PredictedPeakBytes.String(), part.PeakBytes.String(),
+				differenceOf(part.PredictedPeakBytes, part.PeakBytes))
 		}
 		if part.BusySeconds > 0 && len(done.Parts) > 1 {
-			t.add(fmt.Sprintf("part %d busy in a step", i+1), brief(part.PredictedBusySeconds), brief(part.BusySeconds), difference(part.PredictedBusySeconds, part.BusySeconds))
+			t.add(fmt.Sprintf("part %d busy in a step", i+1), brief(part.PredictedBusySeconds), brief(part.BusySeconds),
+				difference(part.PredictedBusySeconds, part.BusySeconds))
 		}
 	}
 	if len(done.Parts) > 1 {

@@ -21,16 +21,19 @@ func split() predictor.Training {
 		Parts: []predictor.TrainingPart{
 			{
 				Device: "cpu-0", Kind: "cpu", Threads: 1, Ops: 12, First: "characters", Last: "blocks_1_network", Recompute: true,
-				PredictedPeakBytes: 90 * quantity.MiB, PeakBytes: 99 * quantity.MiB, CapacityBytes: 512 * quantity.MiB, PredictedBusySeconds: 0.1, BusySeconds: 0.11,
+				PredictedPeakBytes: 90 * quantity.MiB, PeakBytes: 99 * quantity.MiB, CapacityBytes: 512 * quantity.MiB,
+				PredictedBusySeconds: 0.1, BusySeconds: 0.11,
 			},
 			{
 				Device: "cpu-1", Kind: "cpu", Threads: 2, Ops: 1, First: "logits", Last: "logits",
-				PredictedPeakBytes: 120 * quantity.MiB, PeakBytes: 118 * quantity.MiB, PredictedBusySeconds: 0.11, BusySeconds: 0.108,
+				PredictedPeakBytes: 120 * quantity.MiB, PeakBytes: 118 * quantity.MiB, PredictedBusySeconds: 0.11,
+				BusySeconds: 0.108,
 			},
 		},
 		Alternatives: []predictor.TrainingAlternative{
 			{Partitions: 1, MicroBatches: 1, StepSeconds: 0.21, PeakBytes: 190 * quantity.MiB, Reason: "75 % slower"},
-			{Partitions: 3, PeakBytes: quantity.GiB, Reason: "there are 2 devices, and a model that is split into more parts than that waits for them"},
+			{Partitions: 3, PeakBytes: quantity.GiB, Reason: "there are 2 devices, and a model that is split into more parts " +
+				"than that waits for them"},
 		},
 		Reason: "2 parts are 1.8 times as fast as one",
 	}
@@ -40,7 +43,10 @@ func split() predictor.Training {
 func whole() predictor.Training {
 	return predictor.Training{
 		Executor: "reference", Schedule: "gpipe", Batch: 1, MicroBatches: 1, TotalSteps: 10, PredictedStepSeconds: 0.001,
-		Parts: []predictor.TrainingPart{{Device: "cuda:0", Kind: "cuda", Ops: 3, First: "a", Last: "c", PredictedPeakBytes: quantity.GiB, CapacityBytes: 2 * quantity.GiB}},
+		Parts: []predictor.TrainingPart{{
+			Device: "cuda:0", Kind: "cuda", Ops: 3, First: "a", Last: "c",
+			PredictedPeakBytes: quantity.GiB, CapacityBytes: 2 * quantity.GiB,
+		}},
 	}
 }
 
@@ -54,8 +60,9 @@ func falling(steps int) []float64 {
 
 func trained() display.Trained {
 	return display.Trained{
-		Model: "model-trained/model.pt", Checkpoint: "model-trained/checkpoints/step-400", File: "model.py", Function: "build",
-		Loss: 1.02, Losses: falling(400), Seconds: 58.2, Training: split(),
+		Model: "model-trained/model.pt", Checkpoint: "model-trained/checkpoints/step-400", File: "model.py",
+		Function: "build",
+		Loss:     1.02, Losses: falling(400), Seconds: 58.2, Training: split(),
 	}
 }
 
@@ -101,7 +108,8 @@ func TestALineOfATrainingSaysWhatIsLeftAndWhatThePlanSaid(t *testing.T) {
 	now := split()
 	now.Steps = 100
 	line := display.TrainingLine(now, 2.31, 488.5, display.Style{Width: 160, ASCII: true})
-	want := "####............  step 100/400  loss 2.31  488.5 samples/s  131 ms a step  39.3 s left  plan 120 ms  bubble 17%"
+	want := "####............  step 100/400  loss 2.31  488.5 samples/s  131 ms a step  39.3 s left  plan 120 " +
+		"ms  bubble 17%"
 	if line != want {
 		t.Errorf("got  %q\nwant %q", line, want)
 	}
@@ -110,7 +118,8 @@ func TestALineOfATrainingSaysWhatIsLeftAndWhatThePlanSaid(t *testing.T) {
 func TestACurveHasAPointInEachColumnFromTheHighestLossToTheLowest(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		losses := rapid.SliceOfN(rapid.OneOf(rapid.Float64Range(-1e6, 1e6), rapid.Just(math.NaN()), rapid.Just(math.Inf(-1))), 0, 200).Draw(t, "losses")
+		losses := rapid.SliceOfN(rapid.OneOf(rapid.Float64Range(-1e6, 1e6), rapid.Just(math.NaN()), rapid.Just(math.Inf(-1))),
+			0, 200).Draw(t, "losses")
 		finite := 0
 		for _, loss := range losses {
 			if !math.IsNaN(loss) && !math.IsInf(loss, 0) {
@@ -137,7 +146,8 @@ func TestACurveHasAPointInEachColumnFromTheHighestLossToTheLowest(t *testing.T) 
 func TestAFallingLossFalls(t *testing.T) {
 	t.Parallel()
 	lines := display.LossCurve(falling(120), display.Style{Width: 80, ASCII: true})
-	if first, last := strings.IndexByte(lines[0], '*'), strings.IndexByte(lines[len(lines)-1], '*'); first < 0 || last <= first {
+	if first, last := strings.IndexByte(lines[0], '*'),
+		strings.IndexByte(lines[len(lines)-1], '*'); first < 0 || last <= first {
 		t.Errorf("the highest loss is in column %d and the lowest in %d:\n%s", first, last, strings.Join(lines, "\n"))
 	}
 }

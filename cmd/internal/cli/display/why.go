@@ -11,7 +11,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
-// Explained is everything that says why a run holds what it holds, and why it took what it took. Its JSON is that of `show --why --json`.
+// Explained is everything that says why a run holds what it holds, and why it took what it took. Its JSON is that of
+// `show --why --json`.
 type Explained struct {
 	// Run is the run as it is.
 	Run ledger.RunView `json:"run"`
@@ -19,7 +20,8 @@ type Explained struct {
 	Breakdown timeline.Breakdown `json:"breakdown"`
 	// Latest are the decisions in force: of each row (stage, venue, what) the newest, by stage.
 	Latest []predictor.Decision `json:"latest_decisions"`
-	// Retries is the chain of runs that try each other again, from the first to the last that is known; empty when there is only this one.
+	// Retries is the chain of runs that try each other again, from the first to the last that is known; empty when there
+	// is only this one.
 	Retries []string `json:"retries"`
 	// Failures are attempts that did not succeed, the latest ones.
 	Failures []Failure `json:"failures"`
@@ -33,8 +35,8 @@ type Failure struct {
 	LastWords []string `json:"last_words"`
 }
 
-// LatestDecisions returns the newest decision of each row (stage, venue, what), in the order in which rows were first decided. The decisions
-// are given oldest first.
+// LatestDecisions returns the newest decision of each row (stage, venue, what), in the order in which rows were first
+// decided. The decisions are given oldest first.
 func LatestDecisions(decisions []predictor.Decision) []predictor.Decision {
 	type row struct {
 		stage predictor.StageID
@@ -58,7 +60,8 @@ func LatestDecisions(decisions []predictor.Decision) []predictor.Decision {
 // Why returns the lines that explain a run: time, money, each stage with its decisions, and what failed.
 func Why(e Explained, m Model, s Style) []string {
 	run := e.Run
-	lines := []string{cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)), s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
+	lines := []string{cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)),
+		s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
 	if run.Error != "" {
 		lines = append(lines, wrapped("  error     ", run.Error, tableWidth)...)
 	}
@@ -83,10 +86,13 @@ func Why(e Explained, m Model, s Style) []string {
 
 // stageWhy explains what one stage holds.
 func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
-	lines := []string{s.paint(bold, "stage "+Clean(stage.Name)) + fmt.Sprintf("  %d of %s done, %s", stage.Done, Count(tasksOf(stage), "task"), stage.Cost)}
+	lines := []string{s.paint(bold, "stage "+Clean(stage.Name)) +
+		fmt.Sprintf("  %d of %s done, %s", stage.Done, Count(tasksOf(stage), "task"), stage.Cost)}
 	t := newTable("", "predicted", "came", "median error")
-	t.add("time", estimate(stage.PredictedWall, seconds), orDash(orUnknown(seconds)(stage.ActualWall)), orDash(median(stage.WallError, stage.WallErrors)))
-	t.add("memory", estimate(stage.PredictedMemory, inUnit("bytes")), orDash(orUnknown(inUnit("bytes"))(float64(stage.PeakMemory))), orDash(median(stage.MemoryError, stage.MemoryErrors)))
+	t.add("time", estimate(stage.PredictedWall, seconds), orDash(orUnknown(seconds)(stage.ActualWall)),
+		orDash(median(stage.WallError, stage.WallErrors)))
+	t.add("memory", estimate(stage.PredictedMemory, inUnit("bytes")),
+		orDash(orUnknown(inUnit("bytes"))(float64(stage.PeakMemory))), orDash(median(stage.MemoryError, stage.MemoryErrors)))
 	lines = append(lines, t.lines(s, "  ")...)
 	if !stage.Grant.IsZero() {
 		holds := "  holds " + stage.Grant.String()
@@ -99,7 +105,8 @@ func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
 		lines = append(lines, holds)
 	}
 	if stage.Reused.Tasks > 0 {
-		lines = append(lines, fmt.Sprintf("  reused %s of %s, which took %s and cost %s", Count(stage.Reused.Tasks, "result"), Clean(stage.Reused.From), seconds(stage.Reused.Seconds), stage.Reused.Saved))
+		lines = append(lines, fmt.Sprintf("  reused %s of %s, which took %s and cost %s", Count(stage.Reused.Tasks, "result"),
+			Clean(stage.Reused.From), seconds(stage.Reused.Seconds), stage.Reused.Saved))
 	}
 	for _, decision := range e.Latest {
 		if decision.Stage.Name != stage.Name {
@@ -113,7 +120,8 @@ func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
 		if age := decision.At.Sub(m.Run.StartedAt); age >= 0 && !m.Run.StartedAt.IsZero() {
 			since = "since " + seconds(age.Seconds()) + " after its start"
 		}
-		lines = append(lines, wrapped(fmt.Sprintf("  %s: ", row), fmt.Sprintf("%s (was %s) %s: %s", decision.To, decision.From, since, decision.Reason), tableWidth)...)
+		lines = append(lines, wrapped(fmt.Sprintf("  %s: ", row),
+			fmt.Sprintf("%s (was %s) %s: %s", decision.To, decision.From, since, decision.Reason), tableWidth)...)
 	}
 	return lines
 }
@@ -127,7 +135,8 @@ func failureLines(f Failure, s Style) []string {
 	if f.Cause != "" {
 		why += " (" + strings.ReplaceAll(string(f.Cause), "_", " ") + ")"
 	}
-	lines := wrapped("  ", fmt.Sprintf("%s attempt %d at %s after %s with %s: %s", f.Task, f.Number, where, seconds(f.Wall.Seconds()), f.Grant, why), tableWidth)
+	lines := wrapped("  ", fmt.Sprintf("%s attempt %d at %s after %s with %s: %s", f.Task, f.Number, where,
+		seconds(f.Wall.Seconds()), f.Grant, why), tableWidth)
 	for i := range lines {
 		lines[i] = s.paint(red, lines[i])
 	}

@@ -40,13 +40,19 @@ too. The binding is kept in the state directory until ` + "`spillway unbind`" + 
   spillway bind nightly train --schedule "0 3 * * *" --input '{"full": true}' --budget 2`,
 		Args:              flag.Positional("a NATS subject", "the name of a pipeline"),
 		ValidArgsFunction: session.Complete(t, session.NoNames, session.PipelineNames),
-		RunE:              func(cmd *cobra.Command, args []string) error { return bind(cmd.Context(), t, args[0], args[1], flags) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return bind(cmd.Context(), t, args[0], args[1], flags)
+		},
 	}
 	set := command.Flags()
-	set.StringArrayVar(&flags.filter, "filter", nil, "keep only events whose body has this value at this path, as `PATH=VALUE`; may be given several times")
-	set.Var(flag.Count{Value: &flags.maxRuns, Least: 1}, "max-runs", "the most runs of this binding at a time; events over it wait (default no cap)")
-	set.StringVar(&flags.schedule, "schedule", "", "`CRON` expression of five fields, in UTC, at which an event is published too")
-	set.StringVar(&flags.event.Input, "input", "", "body of scheduled events: `JSON`, the name of a file, or - for standard input (default {})")
+	set.StringArrayVar(&flags.filter, "filter", nil,
+		"keep only events whose body has this value at this path, as `PATH=VALUE`; may be given several times")
+	set.Var(flag.Count{Value: &flags.maxRuns, Least: 1}, "max-runs",
+		"the most runs of this binding at a time; events over it wait (default no cap)")
+	set.StringVar(&flags.schedule, "schedule", "",
+		"`CRON` expression of five fields, in UTC, at which an event is published too")
+	set.StringVar(&flags.event.Input, "input", "",
+		"body of scheduled events: `JSON`, the name of a file, or - for standard input (default {})")
 	set.BoolVar(&flags.json, "json", false, "print the binding as JSON")
 	flags.event.AddGoal(set)
 	return command
@@ -58,13 +64,19 @@ func bind(ctx context.Context, t *tool.Tool, subject, pipeline string, flags *bi
 		return err
 	}
 	if flags.event.Input != "" && flags.schedule == "" {
-		return &fault.UsageError{Problem: "--input is the body of scheduled events, and there is no --schedule", Hint: "give --schedule, or leave --input out: events bring their own body"}
+		return &fault.UsageError{
+			Problem: "--input is the body of scheduled events, and there is no --schedule",
+			Hint:    "give --schedule, or leave --input out: events bring their own body",
+		}
 	}
 	input, err := flag.ReadInput(flags.event.Input, t.Deps.Stdin)
 	if err != nil {
 		return err
 	}
-	binding := wire.Binding{Pipeline: pipeline, Subject: subject, Filter: filter, MaxRuns: flags.maxRuns, Schedule: flags.schedule, Input: input}
+	binding := wire.Binding{
+		Pipeline: pipeline, Subject: subject, Filter: filter, MaxRuns: flags.maxRuns,
+		Schedule: flags.schedule, Input: input,
+	}
 	if goal := flags.event.GoalOrNil(); goal != nil {
 		binding.Goal = *goal
 	}
@@ -93,10 +105,16 @@ func parseFilter(pairs []string) (map[string]any, error) {
 	for _, pair := range pairs {
 		path, text, found := strings.Cut(pair, "=")
 		if !found || path == "" {
-			return nil, &fault.UsageError{Problem: fmt.Sprintf("--filter %s: it is not PATH=VALUE", pair), Hint: "write a path and a value, such as kind=image or meta.size=3"}
+			return nil, &fault.UsageError{
+				Problem: fmt.Sprintf("--filter %s: it is not PATH=VALUE", pair),
+				Hint:    "write a path and a value, such as kind=image or meta.size=3",
+			}
 		}
 		if _, twice := filter[path]; twice {
-			return nil, &fault.UsageError{Problem: fmt.Sprintf("--filter %s: the path %s is given twice", pair, path), Hint: "give each path once"}
+			return nil, &fault.UsageError{
+				Problem: fmt.Sprintf("--filter %s: the path %s is given twice", pair, path),
+				Hint:    "give each path once",
+			}
 		}
 		var value any
 		if json.Unmarshal([]byte(text), &value) != nil {
@@ -185,7 +203,8 @@ func bindings(ctx context.Context, t *tool.Tool, asJSON bool) error {
 		if binding.MaxRuns > 0 {
 			most = fmt.Sprintf("/%d", binding.MaxRuns)
 		}
-		display.Printf(table, "%s\t%s\t%s\t%s\t%s\t%d%s\t%d\n", binding.Key, display.OrDash(binding.Subject), binding.Pipeline, display.OrDash(binding.Schedule), by,
+		display.Printf(table, "%s\t%s\t%s\t%s\t%s\t%d%s\t%d\n", binding.Key, display.OrDash(binding.Subject),
+			binding.Pipeline, display.OrDash(binding.Schedule), by,
 			binding.Running, most, binding.Waiting)
 	}
 	return table.Flush()

@@ -81,7 +81,8 @@ func deadList(ctx context.Context, t *tool.Tool, asJSON bool) error {
 	table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
 	display.Printf(table, "SEQUENCE\tAT\tSUBJECT\tEVENT\tREASON\n")
 	for _, letter := range letters {
-		display.Printf(table, "%d\t%s\t%s\t%s\t%s\n", letter.Sequence, letter.At.Local().Format(time.DateTime), letter.Subject, letter.Event, letter.Reason)
+		display.Printf(table, "%d\t%s\t%s\t%s\t%s\n", letter.Sequence, letter.At.Local().Format(time.DateTime),
+			letter.Subject, letter.Event, letter.Reason)
 	}
 	return table.Flush()
 }
@@ -112,7 +113,10 @@ func replayed(args []string, all bool) (uint64, error) {
 	const hint = "`spillway dead list` shows the sequences"
 	switch {
 	case len(args) > 1:
-		return 0, &fault.UsageError{Problem: fmt.Sprintf("it does not take the argument %q", args[1]), Hint: "replay one at a time, or all with --all"}
+		return 0, &fault.UsageError{
+			Problem: fmt.Sprintf("it does not take the argument %q", args[1]),
+			Hint:    "replay one at a time, or all with --all",
+		}
 	case (len(args) == 1) == all:
 		return 0, &fault.UsageError{Problem: "it needs either the sequence of a dead letter or --all", Hint: hint}
 	case all:

@@ -61,6 +61,7 @@ func trigger(ctx context.Context, t *tool.Tool, pipeline string, flags *flag.Eve
 	if asJSON {
 		return t.WriteJSON(published)
 	}
-	t.Say("run %s is triggered by event %s; `spillway show %s --follow` shows it\n", published.Run, published.Event, published.Run)
+	t.Say("run %s is triggered by event %s; `spillway show %s --follow` shows it\n", published.Run, published.Event,
+		published.Run)
 	return nil
 }

@@ -50,7 +50,10 @@ func Positional(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return &fault.UsageError{Problem: "it needs " + names[len(args)], Hint: "usage: " + cmd.UseLine()}
 		case len(args) > len(names):
-			return &fault.UsageError{Problem: fmt.Sprintf("it does not take the argument %q", args[len(names)]), Hint: "usage: " + cmd.UseLine()}
+			return &fault.UsageError{
+				Problem: fmt.Sprintf("it does not take the argument %q", args[len(names)]),
+				Hint:    "usage: " + cmd.UseLine(),
+			}
 		}
 		return nil
 	}

@@ -5,7 +5,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// MustComplete panics when a completion is for a flag that the command does not have: a mistake in this package, which every start shows.
+// MustComplete panics when a completion is for a flag that the command does not have: a mistake in this package, which
+// every start shows.
 func MustComplete(err error) {
 	if err != nil {
 		panic("complete a flag: " + err.Error())
@@ -26,7 +27,8 @@ func Fixed(words ...string) cobra.CompletionFunc {
 func CompleteChoices(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if words, ok := flag.Value.(Choice); ok {
-			MustComplete(cmd.RegisterFlagCompletionFunc(flag.Name, cobra.FixedCompletions(words.Of, cobra.ShellCompDirectiveNoFileComp)))
+			MustComplete(cmd.RegisterFlagCompletionFunc(flag.Name,
+				cobra.FixedCompletions(words.Of, cobra.ShellCompDirectiveNoFileComp)))
 		}
 	})
 }

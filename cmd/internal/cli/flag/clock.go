@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// clocksEnvironment names a file of lines such as "engine -1h0m0s" and "host 1h0m0s": what tests of wrong clocks add to the clock of the
-// engine or of its host. The machine's clock is never set. It is for tests only, and in no help text.
+// clocksEnvironment names a file of lines such as "engine -1h0m0s" and "host 1h0m0s": what tests of wrong clocks add to
+// the clock of the engine or of its host. The machine's clock is never set. It is for tests only, and in no help text.
 const clocksEnvironment = "SPILLWAY_TEST_CLOCKS"
 
-// clock returns the machine's clock, with what the file says of name added to it: now, or again at each look. A file that is not there, or
-// does not say, adds nothing; an empty path is no file.
+// clock returns the machine's clock, with what the file says of name added to it: now, or again at each look. A file
+// that is not there, or does not say, adds nothing; an empty path is no file.
 func clock(path, name string, again bool) func() time.Time {
 	if path == "" {
 		return time.Now

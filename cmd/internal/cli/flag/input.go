@@ -29,15 +29,19 @@ type Event struct {
 // Add adds the flags to a command that starts a run.
 func (f *Event) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.id, "id", "", "`ID` of the event; equal IDs start one run (default a new one)")
-	flags.StringVar(&f.Input, "input", "", "input of the pipeline: `JSON`, the name of a file, or - for standard input (default {})")
-	flags.BoolVar(&f.Cache, "cache", false, "take what other runs of the same code have made of the same input, of every stage")
+	flags.StringVar(&f.Input, "input", "", "input of the pipeline: `JSON`, the name of a file, or - for standard input "+
+		"(default {})")
+	flags.BoolVar(&f.Cache, "cache", false, "take what other runs of the same code have made of the same input, of "+
+		"every stage")
 	f.AddGoal(flags)
 }
 
 // AddGoal adds the flags of the goal only.
 func (f *Event) AddGoal(flags *pflag.FlagSet) {
-	flags.Var(Span{Value: &f.goal.Deadline}, "deadline", "how long after its start the run shall end, such as 90s or 10m (default none)")
-	flags.Var(dollars{value: &f.goal.Budget, positive: true}, "budget", "the most that the run may cost, in US dollars (default no limit)")
+	flags.Var(Span{Value: &f.goal.Deadline}, "deadline",
+		"how long after its start the run shall end, such as 90s or 10m (default none)")
+	flags.Var(dollars{value: &f.goal.Budget, positive: true}, "budget",
+		"the most that the run may cost, in US dollars (default no limit)")
 	flags.Var(Choice{Value: &f.minimise, Of: []string{string(predictor.Cost), string(predictor.Latency)}}, "minimise",
 		"what to minimise within deadline and budget (default: buy time while an hour of it costs less than --value-of-time)")
 }
@@ -52,8 +56,8 @@ func (f *Event) GoalOrNil() *predictor.Goal {
 	return &goal
 }
 
-// GoalOver returns the goal that the flags make of one in force, or of none where that one is forgotten, and whether they say
-// anything.
+// GoalOver returns the goal that the flags make of one in force, or of none where that one is forgotten, and whether
+// they say anything.
 func (f *Event) GoalOver(inForce predictor.Goal, forgotten bool) (goal predictor.Goal, said bool) {
 	if !forgotten {
 		goal = inForce
@@ -79,8 +83,8 @@ func (f *Event) Event(pipeline string, input json.RawMessage) web.Event {
 	return web.Event{Pipeline: pipeline, ID: f.id, Input: input, Goal: f.GoalOrNil(), Cache: f.Cache}
 }
 
-// ReadInput returns the input that the flag says, checked to be JSON. What begins as JSON does ({, [, " or a digit, true, false, null)
-// is JSON itself; all else is a file's name.
+// ReadInput returns the input that the flag says, checked to be JSON. What begins as JSON does ({, [, " or a digit,
+// true, false, null) is JSON itself; all else is a file's name.
 func ReadInput(flag string, stdin io.Reader) (json.RawMessage, error) {
 	name, text := "--input", []byte(flag)
 	switch {
@@ -130,7 +134,10 @@ func readInputFile(name string) ([]byte, error) {
 			return text, nil
 		}
 	}
-	return nil, &fault.UsageError{Problem: fmt.Sprintf("--input %s: %v", name, fault.WithoutPath(err)), Hint: "give a readable file, the JSON itself, or - for standard input"}
+	return nil, &fault.UsageError{
+		Problem: fmt.Sprintf("--input %s: %v", name, fault.WithoutPath(err)),
+		Hint:    "give a readable file, the JSON itself, or - for standard input",
+	}
 }
 
 // CheckJSON returns an error that says in which line and column text stops being one JSON value.

@@ -25,7 +25,10 @@ func TestMomentsAreTimesDaysOrHowLongAgo(t *testing.T) {
 }
 
 func FuzzMomentsAreReadOrRefused(f *testing.F) {
-	for _, text := range []string{"2026-11-19T08:00:00Z", "2026-11-19", "24h", "7d", "-1d", "99999999999d", "d", "-3h", "9e9h", ""} {
+	for _, text := range []string{
+		"2026-11-19T08:00:00Z", "2026-11-19", "24h", "7d", "-1d", "99999999999d", "d", "-3h",
+		"9e9h", "",
+	} {
 		f.Add(text)
 	}
 	now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
@@ -37,7 +40,8 @@ func FuzzMomentsAreReadOrRefused(f *testing.F) {
 		if err != nil && fault.AdviceOf(err) == "" {
 			t.Errorf("%q is refused without advice: %v", text, err)
 		}
-		if _, isTime := time.Parse(time.RFC3339, text); err == nil && isTime != nil && at.After(now) && len(text) != len(time.DateOnly) {
+		if _, isTime := time.Parse(time.RFC3339, text); err == nil && isTime != nil && at.After(now) &&
+			len(text) != len(time.DateOnly) {
 			t.Errorf("%q ago is after now: %v", text, at)
 		}
 	})

@@ -11,8 +11,8 @@ const NameLimit = 40
 // notOfNames is what names of apps, pipelines and stages have none of.
 var notOfNames = regexp.MustCompile(`[^a-z0-9_-]+`)
 
-// PlainName makes a name from any text: in lower case, and a dash for each run of what no name has. It may be empty, too
-// long, or begin with a digit.
+// PlainName makes a name from any text: in lower case, and a dash for each run of what no name has. It may be empty,
+// too long, or begin with a digit.
 func PlainName(text string) string {
 	return strings.Trim(notOfNames.ReplaceAllString(strings.ToLower(text), "-"), "-_")
 }

@@ -58,7 +58,10 @@ func (m MicroBatches) Set(text string) error {
 	value, err := strconv.Atoi(text)
 	const most = 1 << 16
 	if err != nil || value < 1 || value > most {
-		return &fault.UsageError{Problem: "it is neither auto nor a whole number in range", Hint: fmt.Sprintf("write auto, or a number from 1 to %d", most)}
+		return &fault.UsageError{
+			Problem: "it is neither auto nor a whole number in range",
+			Hint:    fmt.Sprintf("write auto, or a number from 1 to %d", most),
+		}
 	}
 	*m.Value = value
 	return nil

@@ -23,7 +23,10 @@ func AddSharedOut(set *pflag.FlagSet, shared *bool, flag string) {
 func RefusedOut(flag, value string, err error) error {
 	wrong, ok := errors.AsType[*safefile.Error](err)
 	if !ok {
-		return &fault.UsageError{Problem: fmt.Sprintf("%s %s: %v", flag, value, fault.WithoutPath(err)), Hint: "give a place that can be written"}
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("%s %s: %v", flag, value, fault.WithoutPath(err)),
+			Hint:    "give a place that can be written",
+		}
 	}
 	hint := wrong.Advice
 	if wrong.Shared {

@@ -20,7 +20,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
-// What the pool and functions cost unless flags say otherwise: a CPU of the pool is a part of this host on demand, and functions are those.
+// What the pool and functions cost unless flags say otherwise: a CPU of the pool is a part of this host on demand, and
+// functions are those.
 const (
 	usualRegion   = "us-east-1"
 	usualHost     = "c7i.xlarge"
@@ -69,34 +70,51 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.valueOfTime, f.idleAfter, f.LogLevel = policy.ValueOfTime, policy.IdleAfter, "info"
 
 	f.Set = pflag.NewFlagSet("stack", pflag.ContinueOnError)
-	f.Set.Var(port{&f.ports.HTTP}, "http-port", fmt.Sprintf("port of the API (default %d, or a free one)", engine.UsualHTTP))
-	f.Set.Var(port{&f.ports.Temporal}, "temporal-port", fmt.Sprintf("port of Temporal's frontend (default %d, or a free one)", engine.UsualTemporal))
-	f.Set.Var(port{&f.ports.UI}, "ui-port", fmt.Sprintf("port of Temporal's web UI (default %d, or a free one)", engine.UsualUI))
+	f.Set.Var(port{&f.ports.HTTP}, "http-port", fmt.Sprintf("port of the API (default %d, or a free one)",
+		engine.UsualHTTP))
+	f.Set.Var(port{&f.ports.Temporal}, "temporal-port",
+		fmt.Sprintf("port of Temporal's frontend (default %d, or a free one)", engine.UsualTemporal))
+	f.Set.Var(port{&f.ports.UI}, "ui-port", fmt.Sprintf("port of Temporal's web UI (default %d, or a free one)",
+		engine.UsualUI))
 	f.Set.Var(port{&f.ports.NATS}, "nats-port", fmt.Sprintf("port of NATS (default %d, or a free one)", engine.UsualNATS))
 	f.Set.BoolVar(&f.noUI, "no-ui", false, "leave Temporal's web UI out")
 	f.Set.BoolVar(&f.noMetrics, "no-metrics", false, "leave the series for Prometheus out")
-	f.Set.Var(Choice{Value: &f.predictor, Of: []string{"on", "shadow", "off"}}, "predictor", "off keeps every stage at its declared or first size and never spills; shadow does so too, and predicts")
+	f.Set.Var(Choice{Value: &f.predictor, Of: []string{"on", "shadow", "off"}}, "predictor",
+		"off keeps every stage at its declared or first size and never spills; shadow does so too, and predicts")
 	f.Set.BoolVar(&f.NoBurst, "no-burst", false, "never spill to functions")
 	f.Set.Var(factor{&f.priceFactor}, "function-price-factor", "multiplies the price of functions")
-	f.Set.Var(dollars{value: &f.valueOfTime}, "value-of-time", "what an hour of earlier finish is worth to a run that has no goal, in US dollars per hour")
-	f.Set.Var(dollars{value: &f.hostPrice}, "host-price", "what the whole pool costs, in US dollars per hour (default for each of its CPUs: a CPU of a "+usualHost+" in the catalogue of prices)")
-	f.Set.StringVar(&f.prices, "prices", "", "`FILE` of a catalogue of prices instead of the embedded one (see predictor/pricing)")
-	f.Set.Var(CPUList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half, all with --no-burst)")
-	f.Set.Var(Memory{&f.poolMemory}, "pool-memory", "memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
-	f.Set.Var(Memory{&f.artifactsMax}, "artifacts-max", "what artifacts may take together, such as 200GiB: more is refused (default no bound)")
-	f.Set.Var(keep{&f.keepFor}, "keep-for", "how long artifacts are kept that only ended runs reach, at most 720h (default 720h, 30 days)")
+	f.Set.Var(dollars{value: &f.valueOfTime}, "value-of-time",
+		"what an hour of earlier finish is worth to a run that has no goal, in US dollars per hour")
+	f.Set.Var(dollars{value: &f.hostPrice}, "host-price",
+		"what the whole pool costs, in US dollars per hour (default for each of its CPUs: a CPU of a "+usualHost+
+			" in the catalogue of prices)")
+	f.Set.StringVar(&f.prices, "prices", "", "`FILE` of a catalogue of prices instead of the embedded one (see "+
+		"predictor/pricing)")
+	f.Set.Var(CPUList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half, all "+
+		"with --no-burst)")
+	f.Set.Var(Memory{&f.poolMemory}, "pool-memory",
+		"memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
+	f.Set.Var(Memory{&f.artifactsMax}, "artifacts-max",
+		"what artifacts may take together, such as 200GiB: more is refused (default no bound)")
+	f.Set.Var(keep{&f.keepFor}, "keep-for", "how long artifacts are kept that only ended runs reach, at most 720h "+
+		"(default 720h, 30 days)")
 	f.Set.Var(room{&f.keepBytes}, "keep-bytes",
 		"what artifacts may take before the runs that ended first give theirs back, such as 200GiB (default 60% of the disk)")
 	f.Set.Var(Choice{Value: &f.limits, Of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits",
 		"what holds attempts to their sizes (see spillway doctor for what this machine offers)")
 	f.Set.StringVar(&f.stageUser, "stage-user", "",
 		"`USER` as whom stages run, where root starts spillway: they can do no more than that user can")
-	f.Set.Var(CPUList{&f.functionCPUs}, "function-cpus", "CPU numbers of local functions (default those that are not the pool's)")
+	f.Set.Var(CPUList{&f.functionCPUs}, "function-cpus",
+		"CPU numbers of local functions (default those that are not the pool's)")
 	f.Set.Var(Count{&f.concurrency, 1}, "function-concurrency", "the most function environments at a time")
-	f.Set.Var(Span{&f.coldStart, true}, "function-cold-start", "time added to the start of a local environment, which starts faster than on AWS")
+	f.Set.Var(Span{&f.coldStart, true}, "function-cold-start",
+		"time added to the start of a local environment, which starts faster than on AWS")
 	f.Set.Var(Span{Value: &f.idleAfter}, "idle-after", "how long a stage without work keeps its last slot")
-	f.Set.StringArrayVar(&f.webhooks, "alert-webhook", nil, "`URL` to which alerts about goals are posted as JSON; may be given several times. Where it is a secret, set "+alerts.WebhooksVariable)
-	f.Set.Var(Choice{Value: &f.LogLevel, Of: []string{"debug", "info", "warn", "error"}}, "log-level", "least level of the engine's log, <state>/spillway.log")
+	f.Set.StringArrayVar(&f.webhooks, "alert-webhook", nil,
+		"`URL` to which alerts about goals are posted as JSON; may be given several times. Where it is a secret, set "+
+			alerts.WebhooksVariable)
+	f.Set.Var(Choice{Value: &f.LogLevel, Of: []string{"debug", "info", "warn", "error"}}, "log-level",
+		"least level of the engine's log, <state>/spillway.log")
 	flags.AddFlagSet(f.Set)
 }
 
@@ -115,7 +133,8 @@ func (f *Stack) Changed() []string {
 func (f *Stack) Config(stateDir, version string, environment func(string) (string, bool)) (engine.Config, error) {
 	addresses, _ := environment(alerts.WebhooksVariable)
 	fromEnvironment := strings.Fields(addresses)
-	if err := errors.Join(checkWebhooks("--alert-webhook", f.webhooks), checkWebhooks(alerts.WebhooksVariable, fromEnvironment)); err != nil {
+	if err := errors.Join(checkWebhooks("--alert-webhook", f.webhooks),
+		checkWebhooks(alerts.WebhooksVariable, fromEnvironment)); err != nil {
 		return engine.Config{}, err
 	}
 	traced, err := tracesFrom(environment)
@@ -136,7 +155,8 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 		return engine.Config{}, err
 	}
 	policy := predictor.DefaultPolicy()
-	policy.Static, policy.Shadow, policy.ValueOfTime, policy.IdleAfter = f.predictor == "off", f.predictor == "shadow", f.valueOfTime, f.idleAfter
+	policy.Static, policy.Shadow, policy.ValueOfTime, policy.IdleAfter = f.predictor == "off", f.predictor == "shadow",
+		f.valueOfTime, f.idleAfter
 	prices, source, err := f.catalogue()
 	if err != nil {
 		return engine.Config{}, err
@@ -154,10 +174,12 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
-		PoolMemory: f.poolMemory, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor, KeepBytes: f.keepBytes, Limits: limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
+		PoolMemory: f.poolMemory, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor, KeepBytes: f.keepBytes,
+		Limits: limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
 		StageUser: user,
 		Functions: engine.FunctionConfig{
-			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor), PerRequest: function.Request.Times(f.priceFactor),
+			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor),
+			PerRequest:  function.Request.Times(f.priceFactor),
 			Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,
 		},
 	}, nil
@@ -178,24 +200,32 @@ func (f *Stack) user() (*spawn.User, error) {
 	return found, nil
 }
 
-// checkWebhooks refuses what alerts cannot be posted to, and says by which source it was given. It never repeats a URL: its path and query may be secrets.
+// checkWebhooks refuses what alerts cannot be posted to, and says by which source it was given. It never repeats a URL:
+// its path and query may be secrets.
 func checkWebhooks(source string, webhooks []string) error {
 	for i, webhook := range webhooks {
 		if err := alerts.CheckWebhook(webhook); err != nil {
-			return &fault.UsageError{Problem: fmt.Sprintf("%s (the %d. of %d): %v", source, i+1, len(webhooks), err), Hint: "give a URL such as https://hooks.example.com/alerts"}
+			return &fault.UsageError{
+				Problem: fmt.Sprintf("%s (the %d. of %d): %v", source, i+1, len(webhooks), err),
+				Hint:    "give a URL such as https://hooks.example.com/alerts",
+			}
 		}
 	}
 	return nil
 }
 
-// tracesFrom returns where traces go, by the environment variables of OpenTelemetry; the zero value when they say nowhere.
+// tracesFrom returns where traces go, by the environment variables of OpenTelemetry; the zero value when they say
+// nowhere.
 func tracesFrom(environment func(string) (string, bool)) (traces.Options, error) {
 	options, wanted, err := traces.FromEnvironment(func(name string) string {
 		value, _ := environment(name)
 		return value
 	})
 	if err != nil {
-		return traces.Options{}, &fault.UsageError{Problem: err.Error(), Hint: "correct the variable, or unset it to export no traces"}
+		return traces.Options{}, &fault.UsageError{
+			Problem: err.Error(),
+			Hint:    "correct the variable, or unset it to export no traces",
+		}
 	}
 	if !wanted {
 		return traces.Options{}, nil
@@ -210,11 +240,17 @@ func (f *Stack) catalogue() (prices pricing.Catalogue, source string, err error)
 	}
 	file, err := OpenFile(f.prices)
 	if err != nil {
-		return prices, "", &fault.UsageError{Problem: "--prices: " + err.Error(), Hint: "give a file as predictor/pricing/prices.csv is"}
+		return prices, "", &fault.UsageError{
+			Problem: "--prices: " + err.Error(),
+			Hint:    "give a file as predictor/pricing/prices.csv is",
+		}
 	}
 	prices, err = pricing.Parse(file, time.Now())
 	if err := errors.Join(err, file.Close()); err != nil {
-		return prices, "", &fault.UsageError{Problem: fmt.Sprintf("--prices %s: %v", f.prices, err), Hint: "correct the file, or leave the flag out for the embedded catalogue"}
+		return prices, "", &fault.UsageError{
+			Problem: fmt.Sprintf("--prices %s: %v", f.prices, err),
+			Hint:    "correct the file, or leave the flag out for the embedded catalogue",
+		}
 	}
 	return prices, f.prices, nil
 }
@@ -224,18 +260,24 @@ func usualPrices(catalogue pricing.Catalogue, source string) (cpu quantity.Money
 	host, known := catalogue.Lookup(pricing.OnDemandHost, usualRegion, usualHost)
 	functions, offered := catalogue.Lookup(pricing.Function, usualRegion, usualFunction)
 	if !known || !offered || host.Capacity.CPU <= 0 {
-		return 0, function, &fault.UsageError{Problem: fmt.Sprintf("%s has no %s or no %s in %s", source, usualHost, usualFunction, usualRegion), Hint: "add both rows: they are the defaults of --host-price and of functions"}
+		return 0, function, &fault.UsageError{Problem: fmt.Sprintf("%s has no %s or no %s in %s", source, usualHost,
+			usualFunction, usualRegion), Hint: "add both rows: they are the defaults of --host-price and of functions"}
 	}
 	return host.Host().For(quantity.Size{CPU: quantity.Core}, time.Hour), functions.Price, nil
 }
 
 // limitModes are the values of --limits.
-var limitModes = map[string]enforce.Mode{"best": "", "cgroup-v2": enforce.Unified, "cgroup-v1": enforce.Legacy, "none": enforce.None}
+var limitModes = map[string]enforce.Mode{
+	"best": "", "cgroup-v2": enforce.Unified, "cgroup-v1": enforce.Legacy,
+	"none": enforce.None,
+}
 
-// splitCPUs shares the CPUs that this process may use between the pool and local functions. What is given is kept; otherwise the pool has
-// the lower half, rounded up, and functions the rest. A single CPU is shared by both. Without burst the pool has all.
+// splitCPUs shares the CPUs that this process may use between the pool and local functions. What is given is kept;
+// otherwise the pool has the lower half, rounded up, and functions the rest. A single CPU is shared by both. Without
+// burst the pool has all.
 func splitCPUs(allowed, pool, functions []int, burst bool) (poolCPUs, functionCPUs []int, err error) {
-	if err := errors.Join(checkCPUs("--pool-cpus", pool, allowed), checkCPUs("--function-cpus", functions, allowed)); err != nil {
+	if err := errors.Join(checkCPUs("--pool-cpus", pool, allowed),
+		checkCPUs("--function-cpus", functions, allowed)); err != nil {
 		return nil, nil, err
 	}
 	without := func(taken []int) []int {

@@ -101,7 +101,10 @@ func (m Memory) Type() string { return "MEMORY" }
 // Set reads "512MiB", "1.5GiB" or "2GB".
 func (m Memory) Set(text string) (err error) {
 	if *m.Value, err = quantity.ParseBytes(text); err != nil {
-		return &fault.UsageError{Problem: "it is not an amount of memory", Hint: "write it with its unit, such as 512MiB, 1.5GiB or 2GB"}
+		return &fault.UsageError{
+			Problem: "it is not an amount of memory",
+			Hint:    "write it with its unit, such as 512MiB, 1.5GiB or 2GB",
+		}
 	}
 	return nil
 }
@@ -190,13 +193,17 @@ func (c Choice) Type() string { return strings.Join(c.Of, "|") }
 // Set takes one of the words.
 func (c Choice) Set(text string) error {
 	if !slices.Contains(c.Of, text) {
-		return &fault.UsageError{Problem: "it is none of " + strings.Join(c.Of, ", "), Hint: "write " + strings.Join(c.Of, " or ")}
+		return &fault.UsageError{
+			Problem: "it is none of " + strings.Join(c.Of, ", "),
+			Hint:    "write " + strings.Join(c.Of, " or "),
+		}
 	}
 	*c.Value = text
 	return nil
 }
 
-// Destination is a flag that takes the path of what is written; an empty one, as of a variable that is not set, is refused.
+// Destination is a flag that takes the path of what is written; an empty one, as of a variable that is not set, is
+// refused.
 type Destination struct{ Value *string }
 
 // String returns the path; empty for none.
@@ -237,7 +244,10 @@ func (p port) Type() string { return "PORT" }
 func (p port) Set(text string) error {
 	value, err := strconv.Atoi(text)
 	if err != nil || value < 1 || value > 65535 {
-		return &fault.UsageError{Problem: "it is not a TCP port", Hint: "write a number from 1 to 65535, or leave the flag out"}
+		return &fault.UsageError{
+			Problem: "it is not a TCP port",
+			Hint:    "write a number from 1 to 65535, or leave the flag out",
+		}
 	}
 	*p.value = value
 	return nil
@@ -264,7 +274,10 @@ func (c Count) Type() string { return "N" }
 func (c Count) Set(text string) error {
 	value, err := strconv.Atoi(text)
 	if err != nil || value < c.Least || value > math.MaxInt32 {
-		return &fault.UsageError{Problem: "it is not a whole number in range", Hint: fmt.Sprintf("write a number of at least %d", c.Least)}
+		return &fault.UsageError{
+			Problem: "it is not a whole number in range",
+			Hint:    fmt.Sprintf("write a number of at least %d", c.Least),
+		}
 	}
 	*c.Value = value
 	return nil
@@ -289,7 +302,10 @@ const mostCPUs = 8192
 
 // Set reads a list of numbers and ranges.
 func (c CPUList) Set(text string) error {
-	bad := &fault.UsageError{Problem: "it is not a list of CPU numbers", Hint: "write numbers and ranges, such as 0-3,8; `spillway doctor` tells which there are"}
+	bad := &fault.UsageError{
+		Problem: "it is not a list of CPU numbers",
+		Hint:    "write numbers and ranges, such as 0-3,8; `spillway doctor` tells which there are",
+	}
 	var cpus []int
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")

@@ -13,7 +13,10 @@ import (
 
 func TestAmountsAreReadExactly(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]quantity.Money{"0.50": quantity.USD / 2, "$2": 2 * quantity.USD, "0.0000021": 2_100_000, "1e-3": quantity.USD / 1000} {
+	for text, want := range map[string]quantity.Money{
+		"0.50": quantity.USD / 2, "$2": 2 * quantity.USD,
+		"0.0000021": 2_100_000, "1e-3": quantity.USD / 1000,
+	} {
 		var got quantity.Money
 		if err := (dollars{value: &got, positive: true}).Set(text); err != nil || got != want {
 			t.Errorf("%s: got %d, %v; want %d", text, got, err, want)
@@ -24,7 +27,8 @@ func TestAmountsAreReadExactly(t *testing.T) {
 func TestNoTextMakesAFlagNegativeOrEndless(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[-+]?[0-9.]{0,5}([eE][-+]?[0-9]{1,4})?(s|m|h)?`)).Draw(t, "text")
+		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[-+]?[0-9.]{0,5}([eE][-+]?[0-9]{1,4})?(s|m|h)?`)).
+			Draw(t, "text")
 		var money quantity.Money
 		var wait time.Duration
 		ratio := 1.0

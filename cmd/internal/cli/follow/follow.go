@@ -51,7 +51,8 @@ func NewViewer(t *tool.Tool, s *session.Session, out io.Writer) *Viewer {
 	v := &Viewer{
 		tool: t, out: out, log: display.NewRunLog(),
 		model: display.Model{
-			Now: time.Now(), Page: s.Stack.Addresses.HTTP, TemporalUI: s.Stack.Addresses.TemporalUI, HostPrice: s.Stack.HostPricePerHour(),
+			Now: time.Now(), Page: s.Stack.Addresses.HTTP, TemporalUI: s.Stack.Addresses.TemporalUI,
+			HostPrice: s.Stack.HostPricePerHour(),
 		},
 	}
 	if tool.IsTerminal(out) {
@@ -136,7 +137,9 @@ func (v *Viewer) Clear() {
 var errDetached = errors.New("interrupted")
 
 // ToEnd shows the run that an event starts until it has ended, and returns everything about it.
-func ToEnd(ctx context.Context, t *tool.Tool, s *session.Session, published web.Published, viewer View, interrupted OnInterrupt) (display.Model, error) {
+func ToEnd(
+	ctx context.Context, t *tool.Tool, s *session.Session, published web.Published, viewer View, interrupted OnInterrupt,
+) (display.Model, error) {
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	messages, ended := make(chan client.Message, 64), make(chan error, 1)
 	var working sync.WaitGroup
@@ -247,7 +250,8 @@ func (l *followLoop) wait(ctx context.Context, messages <-chan client.Message) e
 	}
 }
 
-// interrupt cancels the run of a stack of our own, which nobody else knows of, and those that end with whoever follows them.
+// interrupt cancels the run of a stack of our own, which nobody else knows of, and those that end with whoever follows
+// them.
 func (l *followLoop) interrupt(ctx context.Context) error {
 	if l.session.Engine == nil && l.interrupted == Leave {
 		return l.abandon()
@@ -267,7 +271,8 @@ func (l *followLoop) interrupt(ctx context.Context) error {
 }
 
 func (l *followLoop) abandon() error {
-	hint := fmt.Sprintf("it goes on; `spillway show %s --follow` shows it, `spillway cancel %s` ends it", l.published.Run, l.published.Run)
+	hint := fmt.Sprintf("it goes on; `spillway show %s --follow` shows it, `spillway cancel %s` ends it", l.published.Run,
+		l.published.Run)
 	if l.session.Engine != nil {
 		hint = "it has not ended, and is cancelled when a stack is started on this state directory again"
 	}
@@ -285,11 +290,15 @@ func (l *followLoop) dead(ctx context.Context) error {
 	}
 	for _, letter := range letters {
 		if letter.Event == l.published.Event {
-			return &fault.UsageError{Problem: "the event cannot start a run: " + letter.Reason, Hint: "correct it; `spillway dead list` shows it"}
+			return &fault.UsageError{
+				Problem: "the event cannot start a run: " + letter.Reason,
+				Hint:    "correct it; `spillway dead list` shows it",
+			}
 		}
 	}
 	return nil
 }
 
-// cancelLimit bounds how long a run of our own stack may take to end after it was cancelled: the usual grace of a command, and some more.
+// cancelLimit bounds how long a run of our own stack may take to end after it was cancelled: the usual grace of a
+// command, and some more.
 const cancelLimit = 15 * time.Second

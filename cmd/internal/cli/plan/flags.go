@@ -32,16 +32,26 @@ func (f *planFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.devices, "devices", "", "`FILE` of the devices and the links between them, in YAML")
 	set.Var(flag.Choice{Value: &f.format, Of: formats()}, "format",
 		"the format of the graph; auto is by what the file holds")
-	set.Var(flag.Choice{Value: &f.objective, Of: []string{"throughput", "step", "latency"}}, "objective", "the time to make small (default step for training, else throughput)")
-	set.Var(flag.Weight{Value: &f.lambda, Least: 0}, "lambda", "how much idle memory counts: as many times the least possible time as the part of all memory that is idle (default 0)")
-	set.Var(flag.MicroBatches{Value: &f.microBatches}, "micro-batches", "into how many parts a step cuts the batch (default auto)")
-	set.Var(flag.Count{Value: &f.batch, Least: 1}, "batch", "samples of a batch: the most micro-batches; a model is run with so many (default 32), and Piper's costs are multiplied by it (default: its own)")
+	set.Var(flag.Choice{Value: &f.objective, Of: []string{"throughput", "step", "latency"}}, "objective",
+		"the time to make small (default step for training, else throughput)")
+	set.Var(flag.Weight{Value: &f.lambda, Least: 0}, "lambda",
+		"how much idle memory counts: as many times the least possible time as the part of all memory that is idle "+
+			"(default 0)")
+	set.Var(flag.MicroBatches{Value: &f.microBatches}, "micro-batches",
+		"into how many parts a step cuts the batch (default auto)")
+	set.Var(flag.Count{Value: &f.batch, Least: 1}, "batch",
+		"samples of a batch: the most micro-batches; a model is run with so many (default 32), and Piper's costs are "+
+			"multiplied by it (default: its own)")
 	set.BoolVar(&f.training, "training", false, "plan for training (default where the graph has a backward pass)")
 	set.BoolVar(&f.inference, "inference", false, "plan for inference: no backward pass, no gradients")
-	set.Var(flag.Weight{Value: &f.weightBytes, Least: 1}, "weight-bytes", "bytes of one parameter in the graph, and of its gradient")
-	set.Var(flag.Weight{Value: &f.optimizerBytes, Least: 0}, "optimizer-bytes", "bytes of optimizer state for each parameter (default 16 less weight and gradient: Adam)")
-	set.Var(flag.ZeRO{Value: &f.zero}, "zero", "what replicas share out: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights too (default 0)")
-	set.BoolVar(&f.recompute, "recompute", false, "allow stages to compute activations again before the backward pass where memory is short")
+	set.Var(flag.Weight{Value: &f.weightBytes, Least: 1}, "weight-bytes",
+		"bytes of one parameter in the graph, and of its gradient")
+	set.Var(flag.Weight{Value: &f.optimizerBytes, Least: 0}, "optimizer-bytes",
+		"bytes of optimizer state for each parameter (default 16 less weight and gradient: Adam)")
+	set.Var(flag.ZeRO{Value: &f.zero}, "zero", "what replicas share out: 0 nothing, 1 the optimizer's state, 2 "+
+		"gradients too, 3 weights too (default 0)")
+	set.BoolVar(&f.recompute, "recompute", false,
+		"allow stages to compute activations again before the backward pass where memory is short")
 	set.BoolVar(&f.json, "json", false, "print everything as JSON; the units are in the names")
 	set.Var(flag.Destination{Value: &f.svg}, "svg", "write a picture of the plan to this `FILE`")
 	flag.AddSharedOut(set, &f.sharedOut, "--svg")
@@ -50,7 +60,10 @@ func (f *planFlags) add(set *pflag.FlagSet) {
 // check refuses flags that contradict each other.
 func (f *planFlags) check() error {
 	if f.devices == "" {
-		return &fault.UsageError{Problem: "it needs --devices", Hint: "give the file of the devices; `spillway plan --help` shows one"}
+		return &fault.UsageError{
+			Problem: "it needs --devices",
+			Hint:    "give the file of the devices; `spillway plan --help` shows one",
+		}
 	}
 	if err := flag.Exclusive([]string{"--training", "--inference"}, f.training, f.inference); err != nil {
 		return err
@@ -64,7 +77,10 @@ func (f *planFlags) check() error {
 		}
 	}
 	if f.objective == "step" {
-		return &fault.UsageError{Problem: "--objective step is for training", Hint: "write --objective throughput or latency, or leave --inference out"}
+		return &fault.UsageError{
+			Problem: "--objective step is for training",
+			Hint:    "write --objective throughput or latency, or leave --inference out",
+		}
 	}
 	return nil
 }
@@ -75,14 +91,22 @@ func (f *planFlags) problem(found graph.Recorded, list devicelist.List) (partiti
 	training := f.training || (!f.inference && backward)
 	switch {
 	case f.inference && !forward:
-		return partition.Problem{}, &fault.UsageError{Problem: "the backward pass of this graph is made of operations of its own", Hint: "leave --inference out, or record the forward pass only"}
+		return partition.Problem{}, &fault.UsageError{Problem: "the backward pass of this graph is made of " +
+			"operations of its own", Hint: "leave --inference out, or record the forward pass only"}
 	case f.training && !backward:
-		return partition.Problem{}, &fault.UsageError{Problem: "this graph has no backward pass", Hint: "record it while training, or leave --training out"}
+		return partition.Problem{}, &fault.UsageError{
+			Problem: "this graph has no backward pass",
+			Hint:    "record it while training, or leave --training out",
+		}
 	}
 	p := partition.Problem{
-		Graph: found.Graph, Devices: list.Devices, Links: list.Links, IdleWeight: f.lambda, MicroBatches: f.microBatches, MostMicroBatches: found.Samples,
-		Training: training && forward, // otherwise the operations hold all that already
-		Memory:   partition.Memory{Weight: f.weightBytes, Gradient: f.weightBytes, Optimizer: max(16-2*f.weightBytes, 0), ZeRO: f.zero, Recompute: f.recompute},
+		Graph: found.Graph, Devices: list.Devices, Links: list.Links, IdleWeight: f.lambda, MicroBatches: f.microBatches,
+		MostMicroBatches: found.Samples,
+		Training:         training && forward, // otherwise the operations hold all that already
+		Memory: partition.Memory{
+			Weight: f.weightBytes, Gradient: f.weightBytes, Optimizer: max(16-2*f.weightBytes, 0),
+			ZeRO: f.zero, Recompute: f.recompute,
+		},
 	}
 	if f.set.Changed("optimizer-bytes") {
 		p.Memory.Optimizer = f.optimizerBytes
@@ -101,12 +125,18 @@ func (f *planFlags) problem(found graph.Recorded, list devicelist.List) (partiti
 	p.Links.ThroughHost = slices.ContainsFunc(p.Graph.Edges, func(e graph.Edge) bool { return e.Transfer > 0 })
 	if p.Objective != partition.Step {
 		if f.microBatches > 0 {
-			return p, &fault.UsageError{Problem: "--micro-batches is for training steps", Hint: "write --objective step, or leave it out"}
+			return p, &fault.UsageError{
+				Problem: "--micro-batches is for training steps",
+				Hint:    "write --objective step, or leave it out",
+			}
 		}
 		return p, nil
 	}
 	if !training {
-		return p, &fault.UsageError{Problem: "this graph has no backward pass", Hint: "write --objective throughput or latency"}
+		return p, &fault.UsageError{
+			Problem: "this graph has no backward pass",
+			Hint:    "write --objective throughput or latency",
+		}
 	}
 	p.Links.Between, p.Links.Pairs = p.Links.Slowest(), nil
 	return p, nil

@@ -138,7 +138,10 @@ func tellPlan(t *tool.Tool, report appraisal.Report, asJSON bool) error {
 func ReadDevices(t *tool.Tool, file string) (devicelist.List, error) {
 	text, err := flag.ReadFile(file, flag.MostYAML)
 	if err != nil {
-		return devicelist.List{}, &fault.UsageError{Problem: fmt.Sprintf("--devices %s: %v", file, fault.WithoutPath(err)), Hint: "give a file of devices; `spillway plan --help` shows one"}
+		return devicelist.List{}, &fault.UsageError{
+			Problem: fmt.Sprintf("--devices %s: %v", file, fault.WithoutPath(err)),
+			Hint:    "give a file of devices; `spillway plan --help` shows one",
+		}
 	}
 	list, mistakes := devicelist.Parse(text)
 	return list, complainOf(t, file, mistakes)
@@ -152,12 +155,17 @@ func complainOf(t *tool.Tool, file string, mistakes []devicelist.Mistake) error 
 	for _, m := range mistakes {
 		t.Complain("%s:%d:%d: %s\n", file, m.Line, m.Column, m.Text)
 	}
-	return &fault.UsageError{Problem: fmt.Sprintf("%s has %s", file, display.Count(len(mistakes), "mistake")), Hint: "correct the file"}
+	return &fault.UsageError{
+		Problem: fmt.Sprintf("%s has %s", file, display.Count(len(mistakes), "mistake")),
+		Hint:    "correct the file",
+	}
 }
 
-// runnable returns the devices that run something of the graph, and notes which ones do not: one list serves graphs of several kinds. It refuses a
-// list of which no device is left.
-func runnable(t *tool.Tool, file string, list devicelist.List, g graph.Graph) (left devicelist.List, notes []string, err error) {
+// runnable returns the devices that run something of the graph, and notes which ones do not: one list serves graphs of
+// several kinds. It refuses a list of which no device is left.
+func runnable(
+	t *tool.Tool, file string, list devicelist.List, g graph.Graph,
+) (left devicelist.List, notes []string, err error) {
 	left, without := list.For(g)
 	if len(left.Devices) == 0 {
 		return left, nil, complainOf(t, file, without)
@@ -177,7 +185,10 @@ func opGraph(ctx context.Context, t *tool.Tool, name string, flags *planFlags) (
 		return graph.Recorded{}, &fault.UsageError{Problem: "--format is for recorded graphs", Hint: "leave it out"}
 	}
 	if t.Deps.ProbeModel == nil {
-		return graph.Recorded{}, &fault.UsageError{Problem: "this build cannot look into models", Hint: "give a recorded graph"}
+		return graph.Recorded{}, &fault.UsageError{
+			Problem: "this build cannot look into models",
+			Hint:    "give a recorded graph",
+		}
 	}
 	samples := cmp.Or(flags.batch, usualBatch)
 	g, err := t.Deps.ProbeModel(ctx, name, samples)
@@ -198,11 +209,13 @@ func notesOf(p partition.Problem, list devicelist.List) []string {
 	var notes []string
 	switch {
 	case p.Links.ThroughHost:
-		notes = append(notes, "the graph holds measured transfers between a device and the memory of its host: they are used, and links are not")
+		notes = append(notes, "the graph holds measured transfers between a device and the memory of its host: they are "+
+			"used, and links are not")
 	case !list.Linked && len(list.Devices) > 1:
 		notes = append(notes, "no links are given: tensors travel in no time")
 	case p.Objective == partition.Step && len(list.Links.Pairs) > 0:
-		notes = append(notes, fmt.Sprintf("a training step is priced with the slowest link for all pairs: %.3g GB/s, %v s latency",
+		notes = append(notes, fmt.Sprintf("a training step is priced with the slowest link for all pairs: %.3g GB/s, "+
+			"%v s latency",
 			p.Links.Between.BytesPerSecond/1e9, float64(p.Links.Between.Latency)))
 	}
 	return notes

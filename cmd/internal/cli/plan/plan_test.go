@@ -32,8 +32,10 @@ func planJSON(t *testing.T, wantCode int, args ...string) appraisal.Report {
 
 func TestATrainingStepIsPlannedAsAPipelineWithItsSchedule(t *testing.T) {
 	t.Parallel()
-	got := planJSON(t, cli.ExitOK, clitest.WriteGraph(t, clitest.ChainGraph(8, 0.020)), "--devices", clitest.Write(t, "devices.yaml", clitest.TwoDevices), "--micro-batches", "4")
-	if got.Objective != "step" || !got.Training || got.Plan == nil || got.Plan.Schedule == nil || got.Plan.MicroBatches != 4 {
+	got := planJSON(t, cli.ExitOK, clitest.WriteGraph(t, clitest.ChainGraph(8, 0.020)), "--devices",
+		clitest.Write(t, "devices.yaml", clitest.TwoDevices), "--micro-batches", "4")
+	if got.Objective != "step" || !got.Training || got.Plan == nil || got.Plan.Schedule == nil ||
+		got.Plan.MicroBatches != 4 {
 		t.Fatalf("got %+v", got)
 	}
 	plan := got.Plan
@@ -76,7 +78,8 @@ func TestATrainingStepIsPlannedAsAPipelineWithItsSchedule(t *testing.T) {
 
 func TestLambdaChoosesFewerDevices(t *testing.T) {
 	t.Parallel()
-	name, devices := clitest.WriteGraph(t, clitest.ChainGraph(8, 0.020)), clitest.Write(t, "devices.yaml", clitest.TwoDevices)
+	name, devices := clitest.WriteGraph(t, clitest.ChainGraph(8, 0.020)),
+		clitest.Write(t, "devices.yaml", clitest.TwoDevices)
 	used := func(args ...string) (n int) {
 		for _, d := range planJSON(t, cli.ExitOK, append([]string{name, "--devices", devices}, args...)...).Plan.Devices {
 			if len(d.Ops) > 0 {
@@ -111,8 +114,10 @@ func TestNothingFitsIsSaidWithWhatHelps(t *testing.T) {
 		t.Errorf("got exit %d, want 1: %s", code, stderr)
 	}
 	// 8 layers of 4 MiB of parameters and 8 MiB of activations are 96 MiB, 56 more than there are.
-	clitest.Contains(t, "standard output", stdout, "plan   none: ", "short  tiny lacks 56", "helps  2 more devices like tiny: then a batch leaves every", "single device")
-	clitest.Contains(t, "standard error", stderr, "spillway: plan: nothing fits: tiny lacks 56", "hint: 2 more devices like tiny would do")
+	clitest.Contains(t, "standard output", stdout, "plan   none: ", "short  tiny lacks 56",
+		"helps  2 more devices like tiny: then a batch leaves every", "single device")
+	clitest.Contains(t, "standard error", stderr, "spillway: plan: nothing fits: tiny lacks 56",
+		"hint: 2 more devices like tiny would do")
 	got := planJSON(t, cli.ExitFailure, name, "--devices", devices)
 	if short := got.Infeasible.ShortBytes; got.Plan != nil || short < 56*quantity.MiB || short > 57*quantity.MiB {
 		t.Errorf("what is short is %+v, want short of 56 MiB", got.Infeasible)
@@ -122,11 +127,14 @@ func TestNothingFitsIsSaidWithWhatHelps(t *testing.T) {
 func TestThePlanIsDrawn(t *testing.T) {
 	t.Parallel()
 	picture := filepath.Join(t.TempDir(), "plan.svg")
-	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "plan", clitest.WriteGraph(t, clitest.ChainGraph(4, 0.02)), "--devices", clitest.Write(t, "d.yaml", clitest.TwoDevices), "--svg", picture)
+	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "plan",
+		clitest.WriteGraph(t, clitest.ChainGraph(4, 0.02)), "--devices", clitest.Write(t, "d.yaml", clitest.TwoDevices),
+		"--svg", picture)
 	if code != cli.ExitOK || stderr != "" {
 		t.Fatalf("got exit %d: %s", code, stderr)
 	}
-	clitest.Contains(t, "standard output", stdout, "graph  chain (spillway): 4 operations, 3 edges", "a training step takes", "beside it", "even split", "per hour")
+	clitest.Contains(t, "standard output", stdout, "graph  chain (spillway): 4 operations, 3 edges",
+		"a training step takes", "beside it", "even split", "per hour")
 	text, err := os.ReadFile(picture)
 	if err != nil {
 		t.Fatal(err)
@@ -143,8 +151,10 @@ const (
 	pipeText = "n1 -- A -- forward_compute_time=1, backward_compute_time=2, activation_size=10, parameter_size=4\n" +
 		"n2 -- B -- forward_compute_time=1, backward_compute_time=2, activation_size=10, parameter_size=4\n\tn1 -- n2\n"
 	piperText = `{"maxDevices": 2, "maxMemoryPerDevice": 1e6, "bandwidth": 1e9, "mbsInBatch": 16, "nodes": [
- {"id": 0, "name": "a", "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 0.003, "parameterSize": 100, "memoryUsageA": 50, "memoryUsageB": 250}]}},
- {"id": 1, "name": "b", "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 0.003, "parameterSize": 100, "memoryUsageA": 50, "memoryUsageB": 250}]}}],
+ {"id": 0, "name": "a", "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 0.003,
+   "parameterSize": 100, "memoryUsageA": 50, "memoryUsageB": 250}]}},
+ {"id": 1, "name": "b", "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 0.003,
+   "parameterSize": 100, "memoryUsageA": 50, "memoryUsageB": 250}]}}],
  "edges": [{"sourceId": 0, "destId": 1, "communicationCost": 10}]}`
 )
 
@@ -152,10 +162,12 @@ func TestFormatsAreRecognisedByWhatTheyHold(t *testing.T) {
 	t.Parallel()
 	devices := clitest.Write(t, "devices.yaml", clitest.TwoDevices)
 	for want, text := range map[string]string{
-		"dnn-partitioning": dnnText, "pipedream": pipeText, "dapple": strings.Replace(pipeText, "size=10,", "size=[10; 20],", 1), "piper": piperText,
+		"dnn-partitioning": dnnText, "pipedream": pipeText,
+		"dapple": strings.Replace(pipeText, "size=10,", "size=[10; 20],", 1), "piper": piperText,
 	} {
 		name := clitest.Write(t, "graph", text)
-		if got := planJSON(t, cli.ExitOK, name, "--devices", devices); got.Graph.Format != want || got.Graph.Ops != 2 || got.Graph.Edges != 1 {
+		if got := planJSON(t, cli.ExitOK, name, "--devices", devices); got.Graph.Format != want || got.Graph.Ops != 2 ||
+			got.Graph.Edges != 1 {
 			t.Errorf("got %+v, want the format %s", got.Graph, want)
 		}
 		if got := planJSON(t, cli.ExitOK, name, "--devices", devices, "--format", want); got.Graph.Format != want {
@@ -182,8 +194,11 @@ func TestDevicesThatTheGraphHasNoCostsForAreLeftOutAndNamed(t *testing.T) {
 	t.Parallel()
 	list, _, _ := strings.Cut(clitest.TwoDevices, "links:")
 	list += "  - {id: host, class: cpu, count: 3, memory: 1GiB}\n"
-	got := planJSON(t, cli.ExitOK, clitest.WriteGraph(t, clitest.ChainGraph(4, 0)), "--devices", clitest.Write(t, "devices.yaml", list))
-	if len(got.Plan.Devices) != 2 || len(got.Notes) != 2 || !strings.HasSuffix(got.Notes[0], `devices.yaml:3 are left out: the graph has no cost of class "cpu"; known: accelerator`) {
+	got := planJSON(t, cli.ExitOK, clitest.WriteGraph(t, clitest.ChainGraph(4, 0)), "--devices",
+		clitest.Write(t, "devices.yaml", list))
+	if len(got.Plan.Devices) != 2 || len(got.Notes) != 2 ||
+		!strings.HasSuffix(got.Notes[0],
+			`devices.yaml:3 are left out: the graph has no cost of class "cpu"; known: accelerator`) {
 		t.Errorf("got %d devices, notes %q", len(got.Plan.Devices), got.Notes)
 	}
 }
@@ -197,7 +212,8 @@ func TestModelsAreLookedInto(t *testing.T) {
 		asked, batch = reference, samples
 		return clitest.ChainGraph(3, 0.02), nil
 	}}
-	code, stdout, stderr := clitest.Execute(t, t.Context(), deps, "plan", "train.py:model", "--devices", devices, "--batch", "48")
+	code, stdout, stderr := clitest.Execute(t, t.Context(), deps, "plan", "train.py:model", "--devices", devices,
+		"--batch", "48")
 	if code != cli.ExitOK || asked != "train.py:model" || batch != 48 {
 		t.Errorf("got exit %d, asked for %q with %d samples: %s", code, asked, batch, stderr)
 	}
@@ -205,8 +221,11 @@ func TestModelsAreLookedInto(t *testing.T) {
 	if clitest.Execute(t, t.Context(), deps, "plan", "train.py:model", "--devices", devices); batch != 32 {
 		t.Errorf("a model is run with %d samples unless told", batch)
 	}
-	deps.ProbeModel = func(context.Context, string, int) (graph.Graph, error) { return graph.Graph{}, errors.New("no torch") }
-	if code, _, stderr = clitest.Execute(t, t.Context(), deps, "plan", "train.py:model", "--devices", devices); code != cli.ExitFailure {
+	deps.ProbeModel = func(context.Context, string, int) (graph.Graph, error) {
+		return graph.Graph{}, errors.New("no torch")
+	}
+	if code, _, stderr = clitest.Execute(t, t.Context(), deps, "plan", "train.py:model", "--devices", devices); code !=
+		cli.ExitFailure {
 		t.Errorf("got exit %d", code)
 	}
 	clitest.Contains(t, "standard error", stderr, "look into train.py:model: no torch")
@@ -216,7 +235,8 @@ func TestAPlanEndsWhenItIsInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	code, stdout, stderr := clitest.Execute(t, ctx, cli.Deps{}, "plan", clitest.WriteGraph(t, clitest.ChainGraph(3, 0)), "--devices", clitest.Write(t, "d.yaml", clitest.TwoDevices))
+	code, stdout, stderr := clitest.Execute(t, ctx, cli.Deps{}, "plan", clitest.WriteGraph(t, clitest.ChainGraph(3, 0)),
+		"--devices", clitest.Write(t, "d.yaml", clitest.TwoDevices))
 	if code != cli.ExitFailure || stdout != "" || stderr != "spillway: plan: interrupted\n" {
 		t.Errorf("got exit %d, %q, %q", code, stdout, stderr)
 	}
@@ -224,7 +244,8 @@ func TestAPlanEndsWhenItIsInterrupted(t *testing.T) {
 
 func TestWrongPlansAreRefusedAtTheDoor(t *testing.T) {
 	t.Parallel()
-	good, devices := clitest.WriteGraph(t, clitest.ChainGraph(3, 0.02)), clitest.Write(t, "devices.yaml", clitest.TwoDevices)
+	good, devices := clitest.WriteGraph(t, clitest.ChainGraph(3, 0.02)),
+		clitest.Write(t, "devices.yaml", clitest.TwoDevices)
 	forward := clitest.WriteGraph(t, clitest.ChainGraph(3, 0))
 	cycle := clitest.ChainGraph(3, 0)
 	cycle.Edges = append(cycle.Edges, graph.Edge{From: 2, To: 0, Bytes: 1})
@@ -234,37 +255,130 @@ func TestWrongPlansAreRefusedAtTheDoor(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no graph":                             {[]string{"--devices", devices}, "it needs the file of a recorded graph, or MODEL.py:FUNCTION"},
-		"no devices":                           {[]string{good}, "it needs --devices"},
-		"a graph that is not there":            {[]string{"nowhere.json", "--devices", devices}, "read nowhere.json: no such file or directory"},
-		"a graph that is a directory":          {[]string{t.TempDir(), "--devices", devices}, "is a directory"},
-		"devices that are not there":           {[]string{good, "--devices", "nowhere.yaml"}, "--devices nowhere.yaml: no such file or directory"},
-		"a list of devices with a mistake":     {[]string{good, "--devices", clitest.Write(t, "d.yaml", "devices:\n  - {id: a, class: accelerator, memory: 0GiB}\n")}, `d.yaml:2:41: memory is "0GiB"`},
-		"a class that the graph does not know": {[]string{good, "--devices", clitest.Write(t, "d.yaml", "devices:\n  - {id: a, class: acelerator, memory: 1GiB}\n")}, `d.yaml:2:20: the graph has no cost of class "acelerator"; nearest: accelerator`},
-		"an unknown format":                    {[]string{good, "--devices", devices, "--format", "onnx"}, "--format onnx: it is none of auto, spillway"},
-		"text of no format":                    {[]string{clitest.Write(t, "x", "hello\n"), "--devices", devices}, "is of no known format: it is neither JSON nor a profile"},
-		"JSON of no format":                    {[]string{clitest.Write(t, "x", `{"a": 1}`), "--devices", devices}, "is of no known format: it is JSON with the keys a"},
-		"JSON that is cut":                     {[]string{clitest.Write(t, "x", "{\n \"a\":"), "--devices", devices}, "is not JSON at line 2"},
-		"another format than it is":            {[]string{good, "--devices", devices, "--format", "pipedream"}, "as pipedream: read a profile: line 1"},
-		"a graph without operations":           {[]string{clitest.Write(t, "x", `{"version": 1, "ops": []}`), "--devices", devices}, "the graph has no operation"},
-		"a cycle that is no recurrence":        {[]string{clitest.WriteGraph(t, cycle), "--devices", devices}, "the graph has a cycle"},
-		"a model that nobody can look into":    {[]string{"m.py:f", "--devices", devices}, "this build cannot look into models\n  hint: give a recorded graph"},
-		"a format of a model":                  {[]string{"m.py:f", "--devices", devices, "--format", "piper"}, "--format is for recorded graphs"},
-		"training and inference":               {[]string{good, "--devices", devices, "--training", "--inference"}, "--training and --inference exclude each other"},
-		"training without a backward pass":     {[]string{forward, "--devices", devices, "--training"}, "this graph has no backward pass"},
-		"a step without a backward pass":       {[]string{forward, "--devices", devices, "--objective", "step"}, "this graph has no backward pass"},
-		"inference of a backward pass":         {[]string{clitest.WriteGraph(t, backward), "--devices", devices, "--inference"}, "made of operations of its own"},
-		"a step of inference":                  {[]string{good, "--devices", devices, "--inference", "--objective", "step"}, "--objective step is for training"},
-		"ZeRO of inference":                    {[]string{good, "--devices", devices, "--inference", "--zero", "1"}, "--zero is for training"},
-		"micro-batches of a stream":            {[]string{forward, "--devices", devices, "--micro-batches", "4"}, "--micro-batches is for training steps"},
-		"an objective that is none":            {[]string{good, "--devices", devices, "--objective", "fun"}, "--objective fun: it is none of throughput, step, latency"},
-		"ZeRO beyond its stages":               {[]string{good, "--devices", devices, "--zero", "4"}, "--zero 4: it is not a stage of ZeRO"},
-		"a lambda that is no number":           {[]string{good, "--devices", devices, "--lambda", "NaN"}, "--lambda NaN: it is not a finite number"},
-		"a negative lambda":                    {[]string{good, "--devices", devices, "--lambda", "-1"}, "--lambda -1: it is negative"},
-		"micro-batches that are none":          {[]string{good, "--devices", devices, "--micro-batches", "0"}, "--micro-batches 0: it is neither auto nor a whole number in range"},
-		"weights of half a byte":               {[]string{good, "--devices", devices, "--weight-bytes", "0.5"}, "--weight-bytes 0.5: it is not in range"},
-		"a picture where none can be":          {[]string{good, "--devices", devices, "--svg", t.TempDir()}, "is a directory"},
-		"a picture in a directory that is not": {[]string{good, "--devices", devices, "--svg", "nowhere/x"}, "--svg nowhere/x: no such file or directory"},
+		"no graph": {
+			[]string{"--devices", devices},
+			"it needs the file of a recorded graph, or MODEL.py:FUNCTION",
+		},
+		"no devices": {[]string{good}, "it needs --devices"},
+		"a graph that is not there": {
+			[]string{"nowhere.json", "--devices", devices},
+			"read nowhere.json: no such file or directory",
+		},
+		"a graph that is a directory": {[]string{t.TempDir(), "--devices", devices}, "is a directory"},
+		"devices that are not there": {
+			[]string{good, "--devices", "nowhere.yaml"},
+			"--devices nowhere.yaml: no such file or directory",
+		},
+		"a list of devices with a mistake": {
+			[]string{
+				good, "--devices",
+				clitest.Write(t, "d.yaml", "devices:\n  - {id: a, class: accelerator, memory: 0GiB}\n"),
+			},
+			`d.yaml:2:41: memory is "0GiB"`,
+		},
+		"a class that the graph does not know": {
+			[]string{
+				good, "--devices",
+				clitest.Write(t, "d.yaml", "devices:\n  - {id: a, class: acelerator, memory: 1GiB}\n"),
+			},
+			`d.yaml:2:20: the graph has no cost of class "acelerator"; nearest: accelerator`,
+		},
+		"an unknown format": {
+			[]string{good, "--devices", devices, "--format", "onnx"},
+			"--format onnx: it is none of auto, spillway",
+		},
+		"text of no format": {
+			[]string{clitest.Write(t, "x", "hello\n"), "--devices", devices},
+			"is of no known format: it is neither JSON nor a profile",
+		},
+		"JSON of no format": {
+			[]string{clitest.Write(t, "x", `{"a": 1}`), "--devices", devices},
+			"is of no known format: it is JSON with the keys a",
+		},
+		"JSON that is cut": {
+			[]string{clitest.Write(t, "x", "{\n \"a\":"), "--devices", devices},
+			"is not JSON at line 2",
+		},
+		"another format than it is": {
+			[]string{good, "--devices", devices, "--format", "pipedream"},
+			"as pipedream: read a profile: line 1",
+		},
+		"a graph without operations": {[]string{
+			clitest.Write(t, "x", `{"version": 1, "ops": []}`), "--devices",
+			devices,
+		}, "the graph has no operation"},
+		"a cycle that is no recurrence": {
+			[]string{clitest.WriteGraph(t, cycle), "--devices", devices},
+			"the graph has a cycle",
+		},
+		"a model that nobody can look into": {
+			[]string{"m.py:f", "--devices", devices},
+			"this build cannot look into models\n  hint: give a recorded graph",
+		},
+		"a format of a model": {
+			[]string{"m.py:f", "--devices", devices, "--format", "piper"},
+			"--format is for recorded graphs",
+		},
+		"training and inference": {
+			[]string{good, "--devices", devices, "--training", "--inference"},
+			"--training and --inference exclude each other",
+		},
+		"training without a backward pass": {
+			[]string{forward, "--devices", devices, "--training"},
+			"this graph has no backward pass",
+		},
+		"a step without a backward pass": {
+			[]string{forward, "--devices", devices, "--objective", "step"},
+			"this graph has no backward pass",
+		},
+		"inference of a backward pass": {[]string{
+			clitest.WriteGraph(t, backward), "--devices", devices,
+			"--inference",
+		}, "made of operations of its own"},
+		"a step of inference": {
+			[]string{good, "--devices", devices, "--inference", "--objective", "step"},
+			"--objective step is for training",
+		},
+		"ZeRO of inference": {
+			[]string{good, "--devices", devices, "--inference", "--zero", "1"},
+			"--zero is for training",
+		},
+		"micro-batches of a stream": {
+			[]string{forward, "--devices", devices, "--micro-batches", "4"},
+			"--micro-batches is for training steps",
+		},
+		"an objective that is none": {
+			[]string{good, "--devices", devices, "--objective", "fun"},
+			"--objective fun: it is none of throughput, step, latency",
+		},
+		"ZeRO beyond its stages": {
+			[]string{good, "--devices", devices, "--zero", "4"},
+			"--zero 4: it is not a stage of ZeRO",
+		},
+		"a lambda that is no number": {
+			[]string{good, "--devices", devices, "--lambda", "NaN"},
+			"--lambda NaN: it is not a finite number",
+		},
+		"a negative lambda": {
+			[]string{good, "--devices", devices, "--lambda", "-1"},
+			"--lambda -1: it is negative",
+		},
+		"micro-batches that are none": {
+			[]string{good, "--devices", devices, "--micro-batches", "0"},
+			"--micro-batches 0: it is neither auto nor a whole number in range",
+		},
+		"weights of half a byte": {
+			[]string{good, "--devices", devices, "--weight-bytes", "0.5"},
+			"--weight-bytes 0.5: it is not in range",
+		},
+		"a picture where none can be": {
+			[]string{good, "--devices", devices, "--svg", t.TempDir()},
+			"is a directory",
+		},
+		"a picture in a directory that is not": {
+			[]string{good, "--devices", devices, "--svg", "nowhere/x"},
+			"--svg nowhere/x: no such file or directory",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -46,19 +46,24 @@ const NoCode = "none"
 // Add adds the flags to a command.
 func (f *Flags) Add(flags *pflag.FlagSet) {
 	f.Set = pflag.NewFlagSet("command", pflag.ContinueOnError)
-	f.Set.StringVar(&f.Name, "name", "", "`NAME` under which what was learnt of the command is kept (default that of the script or program)")
+	f.Set.StringVar(&f.Name, "name", "", "`NAME` under which what was learnt of the command is kept (default that of "+
+		"the script or program)")
 	f.Set.StringVar(&f.Code, "code", ".", "`DIR` whose files the program finds where it starts, or none")
 	f.Set.BoolVar(&f.InPlace, "in-place", false, "run in this very directory instead of in a copy of it")
 	f.Set.BoolVar(&f.NoFetch, "no-fetch", false, "do not bring back the files that the program made or changed")
-	f.Set.StringArrayVar(&f.Environment, "env", nil, "`NAME[=VALUE]` of an environment variable, without a value that of this shell; it is kept with the run: no secrets")
+	f.Set.StringArrayVar(&f.Environment, "env", nil,
+		"`NAME[=VALUE]` of an environment variable, without a value that of this shell; it is kept with the run: no secrets")
 	f.Set.StringVar(&f.Requirements, "requirements", "", "`FILE` of Python requirements, installed once for each content")
 	f.Set.StringVar(&f.Image, "image", "", "container `IMAGE` to run in")
 	f.Set.Var(flag.Cores{Value: &f.CPU}, "cpu", "cores that an attempt is given until its use is known, such as 2 or 500m")
-	f.Set.Var(flag.Memory{Value: &f.Memory}, "memory", "memory that an attempt is given until its use is known, such as 2GiB")
+	f.Set.Var(flag.Memory{Value: &f.Memory}, "memory",
+		"memory that an attempt is given until its use is known, such as 2GiB")
 	f.Set.Var(flag.Span{Value: &f.Timeout}, "timeout", "how long one attempt may take (default no limit)")
-	f.Set.Var(flag.Count{Value: &f.Attempts, Least: 1}, "attempts", "how often the command may fail (default 1); what runs out of memory is tried again with more besides")
+	f.Set.Var(flag.Count{Value: &f.Attempts, Least: 1}, "attempts",
+		"how often the command may fail (default 1); what runs out of memory is tried again with more besides")
 	f.Set.StringArrayVar(&f.Outputs, "output", nil, "`NAME=PATH` of a file or directory that the program must leave")
-	f.Set.StringArrayVar(&f.Files, "file", nil, "`PATH=FILE`: a file or directory of this machine, and where the program finds it")
+	f.Set.StringArrayVar(&f.Files, "file", nil, "`PATH=FILE`: a file or directory of this machine, and where the "+
+		"program finds it")
 	flags.AddFlagSet(f.Set)
 }
 
@@ -73,7 +78,9 @@ type Prepared struct {
 }
 
 // Prepare reads the flags and the arguments. Nothing but the environment is looked at.
-func (f *Flags) Prepare(arguments []string, environment func(string) (string, bool), workingDirectory string) (Prepared, error) {
+func (f *Flags) Prepare(
+	arguments []string, environment func(string) (string, bool), workingDirectory string,
+) (Prepared, error) {
 	p := Prepared{Name: f.Name, directory: f.Code, Input: chain.SingleInput{
 		Command: wire.Command{Arguments: arguments, Image: f.Image, KeepChanged: !f.InPlace, Parameters: numbers(arguments)},
 		CPU:     f.CPU, Memory: f.Memory, Timeout: f.Timeout, MaxAttempts: max(f.Attempts, 1),
@@ -87,11 +94,20 @@ func (f *Flags) Prepare(arguments []string, environment func(string) (string, bo
 	command := &p.Input.Command
 	switch {
 	case f.InPlace && f.Set.Changed("code"):
-		return p, &fault.UsageError{Problem: "--in-place and --code exclude each other", Hint: "change to the directory and leave --code out"}
+		return p, &fault.UsageError{
+			Problem: "--in-place and --code exclude each other",
+			Hint:    "change to the directory and leave --code out",
+		}
 	case f.InPlace && f.Image != "":
-		return p, &fault.UsageError{Problem: "--in-place and --image exclude each other", Hint: "leave --in-place out: the image gets a copy of the directory"}
+		return p, &fault.UsageError{
+			Problem: "--in-place and --image exclude each other",
+			Hint:    "leave --in-place out: the image gets a copy of the directory",
+		}
 	case f.Image != "" && f.Requirements != "":
-		return p, &fault.UsageError{Problem: "--requirements and --image exclude each other", Hint: "install the requirements in the image"}
+		return p, &fault.UsageError{
+			Problem: "--requirements and --image exclude each other",
+			Hint:    "install the requirements in the image",
+		}
 	case f.InPlace:
 		command.InPlace = workingDirectory
 	}
@@ -105,7 +121,11 @@ func (f *Flags) Prepare(arguments []string, environment func(string) (string, bo
 	for _, text := range f.Files {
 		where, file, found := strings.Cut(text, "=")
 		if !found || file == "" || !isBelow(where) {
-			return p, &fault.UsageError{Problem: fmt.Sprintf("--file %s: it is not PATH=FILE with a path below the directory in which the program starts", text), Hint: "write --file data/raw.csv=/mnt/raw.csv"}
+			return p, &fault.UsageError{
+				Problem: fmt.Sprintf(
+					"--file %s: it is not PATH=FILE with a path below the directory in which the program starts", text),
+				Hint: "write --file data/raw.csv=/mnt/raw.csv",
+			}
 		}
 		command.Files = append(command.Files, wire.CommandFile{Path: path.Clean(where)})
 		p.files = append(p.files, file)
@@ -125,10 +145,19 @@ func (f *Flags) commandOutputs() ([]wire.CommandOutput, error) {
 	for _, text := range f.Outputs {
 		name, where, found := strings.Cut(text, "=")
 		if !found || name == "" || !isBelow(where) {
-			return nil, &fault.UsageError{Problem: fmt.Sprintf("--output %s: it is not NAME=PATH with a path below the directory in which the program starts", text), Hint: "write --output model=model.pt"}
+			return nil, &fault.UsageError{
+				Problem: fmt.Sprintf(
+					"--output %s: it is not NAME=PATH with a path below the directory in which the program starts", text),
+				Hint: "write --output model=model.pt",
+			}
 		}
-		if slices.ContainsFunc(outputs, func(o wire.CommandOutput) bool { return o.Name == name || o.Path == path.Clean(where) }) {
-			return nil, &fault.UsageError{Problem: fmt.Sprintf("--output %s: its name or path is given twice", text), Hint: "keep one of them"}
+		if slices.ContainsFunc(outputs, func(o wire.CommandOutput) bool {
+			return o.Name == name || o.Path == path.Clean(where)
+		}) {
+			return nil, &fault.UsageError{
+				Problem: fmt.Sprintf("--output %s: its name or path is given twice", text),
+				Hint:    "keep one of them",
+			}
 		}
 		outputs = append(outputs, wire.CommandOutput{Name: name, Path: path.Clean(where)})
 	}
@@ -141,15 +170,16 @@ var (
 	reservedVariables = "SPILLWAY_"
 )
 
-// variables returns what is set for the program: the caller's PATH, so that the shell's `python` is the one that runs, and its Python
-// environment, unless the command brings its own; and what --env says.
+// variables returns what is set for the program: the caller's PATH, so that the shell's `python` is the one that runs,
+// and its Python environment, unless the command brings its own; and what --env says.
 func (f *Flags) variables(environment func(string) (string, bool)) (map[string]string, error) {
 	set := map[string]string{}
 	if f.Image == "" && f.Requirements == "" {
 		search, _ := environment("PATH")
 		if venv, active := environment("VIRTUAL_ENV"); active && venv != "" {
 			set["VIRTUAL_ENV"] = venv
-			search = strings.TrimSuffix(filepath.Join(venv, "bin")+string(os.PathListSeparator)+search, string(os.PathListSeparator))
+			search = strings.TrimSuffix(filepath.Join(venv, "bin")+string(os.PathListSeparator)+search,
+				string(os.PathListSeparator))
 		}
 		if search != "" {
 			set["PATH"] = search
@@ -159,16 +189,23 @@ func (f *Flags) variables(environment func(string) (string, bool)) (map[string]s
 		name, value, given := strings.Cut(text, "=")
 		switch {
 		case !variableName.MatchString(name):
-			return nil, &fault.UsageError{Problem: fmt.Sprintf("--env %s: %q is not the name of a variable", text, name), Hint: "write NAME=VALUE, or NAME for the value of this shell"}
+			return nil, &fault.UsageError{
+				Problem: fmt.Sprintf("--env %s: %q is not the name of a variable", text, name),
+				Hint:    "write NAME=VALUE, or NAME for the value of this shell",
+			}
 		case strings.HasPrefix(name, reservedVariables):
-			return nil, &fault.UsageError{Problem: fmt.Sprintf("--env %s: names that begin with %s are set by Spillway", name, reservedVariables), Hint: "use another name"}
+			return nil, &fault.UsageError{Problem: fmt.Sprintf("--env %s: names that begin with %s are set by Spillway", name,
+				reservedVariables), Hint: "use another name"}
 		case strings.ContainsRune(value, 0):
 			return nil, &fault.UsageError{Problem: "--env " + name + ": the value has a NUL character", Hint: "leave it out"}
 		}
 		if !given {
 			var isSet bool
 			if value, isSet = environment(name); !isSet {
-				return nil, &fault.UsageError{Problem: "--env " + name + ": it is not set in this shell", Hint: "give the value: --env " + name + "=VALUE"}
+				return nil, &fault.UsageError{
+					Problem: "--env " + name + ": it is not set in this shell",
+					Hint:    "give the value: --env " + name + "=VALUE",
+				}
 			}
 		}
 		set[name] = value
@@ -180,7 +217,8 @@ func (f *Flags) variables(environment func(string) (string, bool)) (map[string]s
 }
 
 // interpreters run a script that says more of the command than they do.
-var interpreters = regexp.MustCompile(`^(python[0-9.]*|pypy[0-9.]*|node|deno|bun|ruby|perl|php|lua|julia|Rscript|sh|bash|zsh|fish|torchrun)$`)
+var interpreters = regexp.MustCompile(
+	`^(python[0-9.]*|pypy[0-9.]*|node|deno|bun|ruby|perl|php|lua|julia|Rscript|sh|bash|zsh|fish|torchrun)$`)
 
 // nameOf makes a name of a command: that of the script which an interpreter runs, else that of the program.
 func nameOf(arguments []string) string {
@@ -210,8 +248,8 @@ const mostNumbers = 7
 
 var keyValue = regexp.MustCompile(`^(-{0,2})([A-Za-z_][A-Za-z0-9_.-]*)=(.+)$`)
 
-// numbers finds what the size of a command may depend on: the values of its flags that are numbers, by the flags' names without dashes, in
-// the forms "--epochs 3", "--lr=0.1", "-b 64" and "epochs=3"; the first of many.
+// numbers finds what the size of a command may depend on: the values of its flags that are numbers, by the flags' names
+// without dashes, in the forms "--epochs 3", "--lr=0.1", "-b 64" and "epochs=3"; the first of many.
 func numbers(arguments []string) map[string]float64 {
 	found := map[string]float64{}
 	add := func(name, text string) {

@@ -50,7 +50,8 @@ func TestACommandIsNamedAfterWhatItRuns(t *testing.T) {
 func TestEveryCommandHasAValidName(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		arguments := rapid.SliceOfN(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"python", "-m", "sh", "-c", "", "/", "."})), 1, 5).Draw(t, "arguments")
+		arguments := rapid.SliceOfN(rapid.OneOf(rapid.String(),
+			rapid.SampledFrom([]string{"python", "-m", "sh", "-c", "", "/", "."})), 1, 5).Draw(t, "arguments")
 		name := nameOf(arguments)
 		if _, err := chain.Single(name); err != nil && name != "inputs" && name != "parameters" {
 			t.Fatalf("%q: %v", arguments, err)
@@ -104,15 +105,35 @@ func TestTheShellsPythonIsTheOneThatRuns(t *testing.T) {
 		flags string
 		want  map[string]string
 	}{
-		"an empty shell":            {nil, "", nil},
-		"a PATH":                    {map[string]string{"PATH": "/bin:/usr/bin"}, "", map[string]string{"PATH": "/bin:/usr/bin"}},
-		"a virtual environment":     {map[string]string{"PATH": "/bin", "VIRTUAL_ENV": "/v"}, "", map[string]string{"PATH": "/v/bin:/bin", "VIRTUAL_ENV": "/v"}},
-		"one without a PATH":        {map[string]string{"VIRTUAL_ENV": "/v"}, "", map[string]string{"PATH": "/v/bin", "VIRTUAL_ENV": "/v"}},
-		"one beside requirements":   {map[string]string{"PATH": "/bin", "VIRTUAL_ENV": "/v"}, "--requirements r", nil},
-		"one beside an image":       {map[string]string{"PATH": "/bin", "VIRTUAL_ENV": "/v"}, "--image i", nil},
-		"a variable with a value":   {nil, "--env A=b=c --env E=", map[string]string{"A": "b=c", "E": ""}},
-		"a variable of the shell":   {map[string]string{"TOKENIZERS": "x"}, "--env TOKENIZERS", map[string]string{"TOKENIZERS": "x"}},
-		"a PATH that is given":      {map[string]string{"PATH": "/bin"}, "--env PATH=/own", map[string]string{"PATH": "/own"}},
+		"an empty shell": {nil, "", nil},
+		"a PATH": {
+			map[string]string{"PATH": "/bin:/usr/bin"},
+			"",
+			map[string]string{"PATH": "/bin:/usr/bin"},
+		},
+		"a virtual environment": {
+			map[string]string{"PATH": "/bin", "VIRTUAL_ENV": "/v"},
+			"",
+			map[string]string{"PATH": "/v/bin:/bin", "VIRTUAL_ENV": "/v"},
+		},
+		"one without a PATH": {
+			map[string]string{"VIRTUAL_ENV": "/v"},
+			"",
+			map[string]string{"PATH": "/v/bin", "VIRTUAL_ENV": "/v"},
+		},
+		"one beside requirements": {map[string]string{"PATH": "/bin", "VIRTUAL_ENV": "/v"}, "--requirements r", nil},
+		"one beside an image":     {map[string]string{"PATH": "/bin", "VIRTUAL_ENV": "/v"}, "--image i", nil},
+		"a variable with a value": {nil, "--env A=b=c --env E=", map[string]string{"A": "b=c", "E": ""}},
+		"a variable of the shell": {
+			map[string]string{"TOKENIZERS": "x"},
+			"--env TOKENIZERS",
+			map[string]string{"TOKENIZERS": "x"},
+		},
+		"a PATH that is given": {
+			map[string]string{"PATH": "/bin"},
+			"--env PATH=/own",
+			map[string]string{"PATH": "/own"},
+		},
 		"nothing else of the shell": {map[string]string{"AWS_SECRET_ACCESS_KEY": "s", "HOME": "/h"}, "", nil},
 	} {
 		lookup := func(name string) (string, bool) { value, set := test.shell[name]; return value, set }
@@ -129,8 +150,10 @@ func TestTheShellsPythonIsTheOneThatRuns(t *testing.T) {
 func TestFlagsBecomeTheCommandThatIsRun(t *testing.T) {
 	t.Parallel()
 	none := func(string) (string, bool) { return "", false }
-	got, err := flagsOf(t, "--code", "src", "--cpu", "2", "--memory", "2GiB", "--timeout", "10m", "--attempts", "5", "--output", "model=out/../model.pt",
-		"--file", "data/raw.csv=/mnt/raw.csv", "--env", "A=1").Prepare([]string{"python", "train.py", "--epochs", "3"}, none, "/here")
+	got, err := flagsOf(t, "--code", "src", "--cpu", "2", "--memory", "2GiB", "--timeout", "10m", "--attempts", "5",
+		"--output", "model=out/../model.pt",
+		"--file", "data/raw.csv=/mnt/raw.csv", "--env", "A=1").
+		Prepare([]string{"python", "train.py", "--epochs", "3"}, none, "/here")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,9 +161,11 @@ func TestFlagsBecomeTheCommandThatIsRun(t *testing.T) {
 		Name: "train", directory: "src", files: []string{"/mnt/raw.csv"},
 		Input: chain.SingleInput{
 			Command: wire.Command{
-				Arguments: []string{"python", "train.py", "--epochs", "3"}, Environment: map[string]string{"A": "1"}, KeepChanged: true,
-				Files: []wire.CommandFile{{Path: "data/raw.csv"}}, Outputs: []wire.CommandOutput{{Name: "model", Path: "model.pt"}},
-				Parameters: map[string]float64{"epochs": 3},
+				Arguments: []string{"python", "train.py", "--epochs", "3"}, Environment: map[string]string{"A": "1"},
+				KeepChanged: true,
+				Files:       []wire.CommandFile{{Path: "data/raw.csv"}},
+				Outputs:     []wire.CommandOutput{{Name: "model", Path: "model.pt"}},
+				Parameters:  map[string]float64{"epochs": 3},
 			},
 			CPU: 2 * quantity.Core, Memory: 2 * quantity.GiB, Timeout: 10 * time.Minute, MaxAttempts: 5,
 		},
@@ -157,12 +182,17 @@ func TestFlagsBecomeTheCommandThatIsRun(t *testing.T) {
 func TestTheExitCodeIsFoundInWhyARunFailed(t *testing.T) {
 	t.Parallel()
 	for failure, want := range map[string]int{
-		"stage train, task train-0, attempt 3: the command ended with exit code 41: no such column (3 of 3 attempts failed)": 41,
-		"stage train, task train-0, attempt 1: the command ended with signal: killed":                                        0,
-		"stage train, task train-0, attempt 1: an output is not there: exit code 3":                                          0,
-		"the command ended with exit code 0":                                                                                 0,
-		"the command ended with exit code 9999":                                                                              0,
-		"":                                                                                                                   0,
+		"stage train, task train-0, attempt 3: the command ended with exit code 41: no such column (3 of 3 " +
+			"attempts failed)": 41,
+		"stage train, task train-0, attempt 1: the command ended with " +
+			"signal: killed": 0,
+		"stage train, task train-0, attempt 1: an output is not there: " +
+			"exit code 3": 0,
+		"the command ended with " +
+			"exit code 0": 0,
+		"the command ended with " +
+			"exit code 9999": 0,
+		"": 0,
 	} {
 		if code, found := ExitCode(failure); code != want && found || found != (want != 0) {
 			t.Errorf("%q: got %d, %v, want %d", failure, code, found, want)
@@ -184,8 +214,12 @@ func TestOutputIsDrawnOnATerminalAndCopiedElsewhere(t *testing.T) {
 		terminal         bool
 		wantOut, wantErr string
 	}{
-		"a terminal": {true, "begin red\nend\n", "\r\x1b[K 10%\r\x1b[K100%\nspillway: 3 lines are left out\n\r\x1b[K50%\nspillway: over\n"},
-		"a file":     {false, "begin \x1b[31mred\x1b[0m\nend\n", " 10%\n100%\nspillway: 3 lines are left out\n50%\nspillway: over\n"},
+		"a terminal": {true, "begin red\nend\n", "\r\x1b[K 10%\r\x1b[K100%\nspillway: 3 lines are left " +
+			"out\n\r\x1b[K50%\nspillway: over\n"},
+		"a file": {
+			false, "begin \x1b[31mred\x1b[0m\nend\n",
+			" 10%\n100%\nspillway: 3 lines are left out\n50%\nspillway: over\n",
+		},
 	} {
 		var out, errs bytes.Buffer
 		p := &programPrinter{out: stream{&out, test.terminal}, err: stream{&errs, test.terminal}}
@@ -212,10 +246,13 @@ func TestEveryFailedAttemptButTheLastIsTold(t *testing.T) {
 		before, now ledger.RunView
 		want        string
 	}{
-		"nothing yet":      {ledger.RunView{}, ledger.RunView{Run: "r"}, ""},
-		"nothing new":      {view(1, 1, 0, 0), view(1, 1, 0, 0), ""},
-		"a failure":        {ledger.RunView{}, view(1, 1, 0, 0), "attempt 1 failed (1 of 3); it is tried again"},
-		"want of memory":   {view(1, 1, 0, 0), view(2, 2, 1, 0), "attempt 2 ran out of memory at 1 GiB (2 of 3); the next one has more"},
+		"nothing yet": {ledger.RunView{}, ledger.RunView{Run: "r"}, ""},
+		"nothing new": {view(1, 1, 0, 0), view(1, 1, 0, 0), ""},
+		"a failure":   {ledger.RunView{}, view(1, 1, 0, 0), "attempt 1 failed (1 of 3); it is tried again"},
+		"want of memory": {
+			view(1, 1, 0, 0), view(2, 2, 1, 0),
+			"attempt 2 ran out of memory at 1 GiB (2 of 3); the next one has more",
+		},
 		"a lost host":      {view(1, 1, 0, 0), view(2, 1, 0, 1), "attempt 2 was lost with its host; it is tried again"},
 		"the last failure": {view(2, 2, 0, 0), view(3, 3, 0, 0), ""},
 		"a success":        {view(0, 0, 0, 0), view(1, 0, 0, 0), ""},

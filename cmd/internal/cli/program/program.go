@@ -27,7 +27,10 @@ import (
 )
 
 // Run starts a command whose files are sent, and shows it until its end.
-func Run(ctx context.Context, t *tool.Tool, s *session.Session, single chain.Chain, p Prepared, event *flag.Event, output follow.View) (display.Model, error) {
+func Run(
+	ctx context.Context, t *tool.Tool, s *session.Session, single chain.Chain, p Prepared, event *flag.Event,
+	output follow.View,
+) (display.Model, error) {
 	if _, err := s.Client.RegisterChain(ctx, single); err != nil {
 		return display.Model{}, fmt.Errorf("run command %s: %w", p.Name, err)
 	}
@@ -48,9 +51,15 @@ func (f *Flags) CheckFiles(p Prepared) error {
 		info, err := os.Stat(path)
 		switch {
 		case err != nil:
-			return &fault.UsageError{Problem: fmt.Sprintf("%s %s: %v", name, path, fault.WithoutPath(err)), Hint: "give one that is there"}
+			return &fault.UsageError{
+				Problem: fmt.Sprintf("%s %s: %v", name, path, fault.WithoutPath(err)),
+				Hint:    "give one that is there",
+			}
 		case isDir && !info.IsDir():
-			return &fault.UsageError{Problem: fmt.Sprintf("%s %s: it is no directory", name, path), Hint: "give the directory, or none"}
+			return &fault.UsageError{
+				Problem: fmt.Sprintf("%s %s: it is no directory", name, path),
+				Hint:    "give the directory, or none",
+			}
 		}
 		return nil
 	}
@@ -71,7 +80,9 @@ func (f *Flags) CheckFiles(p Prepared) error {
 }
 
 // Send sends all that hosts need of this machine, and remembers the directory as it was before.
-func Send(ctx context.Context, t *tool.Tool, s *session.Session, flags *Flags, p *Prepared) (here transfer.Local, err error) {
+func Send(
+	ctx context.Context, t *tool.Tool, s *session.Session, flags *Flags, p *Prepared,
+) (here transfer.Local, err error) {
 	command := &p.Input.Command
 	sendsCode := !flags.InPlace && flags.Code != NoCode
 	if !flags.InPlace && !flags.NoFetch {
@@ -92,7 +103,10 @@ func Send(ctx context.Context, t *tool.Tool, s *session.Session, flags *Flags, p
 			return here, err
 		}
 		if sent.Tree {
-			return here, &fault.UsageError{Problem: "--requirements " + flags.Requirements + ": it is a directory", Hint: "give a file of requirements, such as requirements.txt"}
+			return here, &fault.UsageError{
+				Problem: "--requirements " + flags.Requirements + ": it is a directory",
+				Hint:    "give a file of requirements, such as requirements.txt",
+			}
 		}
 		command.Requirements = sent.Artifact
 	}
@@ -107,7 +121,10 @@ func Send(ctx context.Context, t *tool.Tool, s *session.Session, flags *Flags, p
 }
 
 // BringBack brings back what a command has left, or says where it is.
-func BringBack(ctx context.Context, t *tool.Tool, store activities.Store, here transfer.Local, left chain.StageResult, leaveThere bool) error {
+func BringBack(
+	ctx context.Context, t *tool.Tool, store activities.Store, here transfer.Local, left chain.StageResult,
+	leaveThere bool,
+) error {
 	var outputs []wire.CommandFile
 	for _, name := range slices.Sorted(maps.Keys(left.Outputs)) {
 		outputs = append(outputs, left.Outputs[name]...)
@@ -121,7 +138,8 @@ func BringBack(ctx context.Context, t *tool.Tool, store activities.Store, here t
 			t.Note("%s is artifact %s", display.Name(output.Path), output.Artifact.Digest)
 		}
 		if changedFiles.Digest != "" {
-			t.Note("the changed files are artifact %s, a tar archive of %s", changedFiles.Digest, quantity.Bytes(changedFiles.Bytes))
+			t.Note("the changed files are artifact %s, a tar archive of %s", changedFiles.Digest,
+				quantity.Bytes(changedFiles.Bytes))
 		}
 		return nil
 	}
@@ -134,7 +152,8 @@ func BringBack(ctx context.Context, t *tool.Tool, store activities.Store, here t
 	}
 	for _, file := range files {
 		if file.Aside {
-			t.Complain("spillway: %s was changed here meanwhile and stays; the program's is %s\n", display.Name(file.Name), display.Name(file.Name+transfer.AsideSuffix))
+			t.Complain("spillway: %s was changed here meanwhile and stays; the program's is %s\n", display.Name(file.Name),
+				display.Name(file.Name+transfer.AsideSuffix))
 		}
 	}
 	if err != nil {

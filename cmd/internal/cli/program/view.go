@@ -19,8 +19,8 @@ import (
 // outputLimit bounds how long the rest of a program's output is waited for after its run has ended.
 const outputLimit = 10 * time.Second
 
-// View is a view of one command: what the program prints, as it comes, on the streams on which it printed it. Whatever else there is
-// to say goes to standard error.
+// View is a view of one command: what the program prints, as it comes, on the streams on which it printed it. Whatever
+// else there is to say goes to standard error.
 type View struct {
 	tool    *tool.Tool
 	client  *client.Client
@@ -87,7 +87,8 @@ func (v *View) Complete(model display.Model) {
 	select {
 	case err := <-v.told:
 		if err != nil && !errors.Is(err, context.Canceled) {
-			v.tool.Complain("spillway: a part of the output is missing: %v; `spillway logs %s` shows what is kept\n", err, model.Run.Run)
+			v.tool.Complain("spillway: a part of the output is missing: %v; `spillway logs %s` shows what is kept\n", err,
+				model.Run.Run)
 		}
 	case <-time.After(outputLimit):
 		v.tool.Complain("spillway: the rest of the output does not come; `spillway logs %s` shows it\n", model.Run.Run)
@@ -115,8 +116,8 @@ type programPrinter struct {
 	open     *stream // has a line without its end: the state of a progress bar; nil when none has
 }
 
-// show writes one line. On a terminal a line that the program draws again and again is drawn again, and control characters are left out;
-// elsewhere text is written as it came.
+// show writes one line. On a terminal a line that the program draws again and again is drawn again, and control
+// characters are left out; elsewhere text is written as it came.
 func (p *programPrinter) show(line logs.Line) error {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()

@@ -77,7 +77,8 @@ func runChain(ctx context.Context, t *tool.Tool, file string, flags *runFlags) (
 func pack(ctx context.Context, t *tool.Tool, s *session.Session, c chain.Chain, directory string) (chain.Chain, error) {
 	packed := map[string]chain.Packed{}
 	for _, one := range c.Files() {
-		sent, err := transfer.Send(ctx, t, s.Client, transfer.Packing{Path: filepath.Join(directory, filepath.FromSlash(one.Path)), Code: one.Use == "code"})
+		sent, err := transfer.Send(ctx, t, s.Client, transfer.Packing{Path: filepath.Join(directory,
+			filepath.FromSlash(one.Path)), Code: one.Use == "code"})
 		if err != nil {
 			return c, fmt.Errorf("%s of chain %s: %w", one.Use, c.Name(), err)
 		}
@@ -105,7 +106,8 @@ func serveStoredChain(ctx context.Context, s *session.Session, name string) erro
 
 // concludeChain prints what is left of a run of a chain and fetches what was asked for.
 func concludeChain(
-	ctx context.Context, t *tool.Tool, s *session.Session, model display.Model, steps []chain.Step, flags *runFlags, viewer *follow.Viewer,
+	ctx context.Context, t *tool.Tool, s *session.Session, model display.Model, steps []chain.Step, flags *runFlags,
+	viewer *follow.Viewer,
 ) (err error) {
 	if model.Run.State != predictor.RunSucceeded {
 		return follow.Conclude(t, model, s.Stack, flags.json, viewer)

@@ -37,7 +37,8 @@ stages:
 
 func TestAllMistakesOfAChainAreToldWithTheirPlaces(t *testing.T) {
 	t.Parallel()
-	dir := clitest.Directory(t, map[string]string{"bad.yaml": "name: bad\ncode: src\nstages:\n  a: {run: x, memroy: 1GiB}\n  b: {run: x, after: c}\n"})
+	dir := clitest.Directory(t, map[string]string{"bad.yaml": "name: bad\ncode: src\nstages:\n  a: {run: x, memroy: " +
+		"1GiB}\n  b: {run: x, after: c}\n"})
 	file := filepath.Join(dir, "bad.yaml")
 	for _, verb := range []string{"check", "run"} {
 		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, verb, file, "--state", t.TempDir())
@@ -56,14 +57,18 @@ func TestARightChainIsListedInItsOrder(t *testing.T) {
 	t.Parallel()
 	dir := clitest.Directory(t, map[string]string{"churn.yaml": churn, "src/x": "x", "data/raw.csv": "1"})
 	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "check", filepath.Join(dir, "churn.yaml"))
-	if want := "chain churn: 2 stages\n  prepare\n  train for each lr, after prepare\n"; code != cli.ExitOK || stdout != want || stderr != "" {
+	if want := "chain churn: 2 stages\n  prepare\n  train for each lr, after prepare\n"; code != cli.ExitOK ||
+		stdout != want || stderr != "" {
 		t.Errorf("got exit %d, %q and %q, want %q", code, stdout, stderr, want)
 	}
 }
 
 func TestAChainIsSentServedRunAndItsLastOutputsFetched(t *testing.T) {
 	t.Parallel()
-	dir, out, state := clitest.Directory(t, map[string]string{"churn.yaml": churn, "src/x.py": "print(1)", "src/.git/config": "c", "data/raw.csv": "1"}), t.TempDir(), t.TempDir()
+	dir, out, state := clitest.Directory(t, map[string]string{
+		"churn.yaml": churn, "src/x.py": "print(1)",
+		"src/.git/config": "c", "data/raw.csv": "1",
+	}), t.TempDir(), t.TempDir()
 	var event web.Event
 	var served web.App
 	start, _ := clitest.Starter(t, func(stack *clitest.Stack) {
@@ -79,16 +84,22 @@ func TestAChainIsSentServedRunAndItsLastOutputsFetched(t *testing.T) {
 			clitest.Finish(stack, run, "churn", served.Build, predictor.RunSucceeded, `{}`, clitest.Begin)
 		}
 	})
-	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{StartEngine: start}, "run", filepath.Join(dir, "churn.yaml"), "--state", state, "--out", out, "--deadline", "10m")
+	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{StartEngine: start}, "run",
+		filepath.Join(dir, "churn.yaml"), "--state", state, "--out", out, "--deadline", "10m")
 	if code != cli.ExitOK {
 		t.Fatalf("got exit %d: %s%s", code, stdout, stderr)
 	}
-	clitest.Contains(t, "standard output", stdout, "churn churn-event-1 succeeded", "prepare.clean", "clean.csv", "train.model 1", "out/model.pt", "train 1", "loss 0.5")
+	clitest.Contains(t, "standard output", stdout, "churn churn-event-1 succeeded", "prepare.clean", "clean.csv",
+		"train.model 1", "out/model.pt", "train 1", "loss 0.5")
 	clitest.Contains(t, "standard error", stderr, "3 outputs of the last stages in "+out)
-	if event.Pipeline != "churn" || event.Goal == nil || event.Goal.Deadline != 10*time.Minute || !served.Chain || len(served.Stages) != 2 {
+	if event.Pipeline != "churn" || event.Goal == nil || event.Goal.Deadline != 10*time.Minute || !served.Chain ||
+		len(served.Stages) != 2 {
 		t.Errorf("event %+v for %+v", event, served)
 	}
-	want := map[string]string{"train/0/out/model.pt": "model 0", "train/1/out/model.pt": "model 1", "train/1/plots/loss.txt": "loss"}
+	want := map[string]string{
+		"train/0/out/model.pt": "model 0", "train/1/out/model.pt": "model 1",
+		"train/1/plots/loss.txt": "loss",
+	}
 	if diff := cmp.Diff(want, clitest.Content(t, out)); diff != "" {
 		t.Errorf("outputs (-want +got):\n%s", diff)
 	}
@@ -106,7 +117,8 @@ func TestAStoredChainIsRunByItsName(t *testing.T) {
 	}
 	start, configs := clitest.Starter(t, func(stack *clitest.Stack) {
 		stack.OnPublish = func(event web.Event, run string) {
-			stack.Results = map[string]json.RawMessage{run: json.RawMessage(`{"stages":{"only":{"tasks":1,"values":[{"best":3}]}}}`)}
+			stack.Results = map[string]json.RawMessage{run: json.RawMessage(
+				`{"stages":{"only":{"tasks":1,"values":[{"best":3}]}}}`)}
 			clitest.Finish(stack, run, event.Pipeline, c.Digest(), predictor.RunSucceeded, `{}`, clitest.Begin)
 		}
 	})
@@ -132,7 +144,8 @@ func churnResult(t *testing.T, stack *clitest.Stack) json.RawMessage {
 		}
 		return wire.CommandFile{Path: path, Artifact: ref}
 	}
-	plots, err := tree.Pack(t.Context(), stack.Store, clitest.Directory(t, map[string]string{"loss.txt": "loss"}), tree.Options{})
+	plots, err := tree.Pack(t.Context(), stack.Store, clitest.Directory(t, map[string]string{"loss.txt": "loss"}),
+		tree.Options{})
 	if err != nil {
 		t.Error(err)
 	}
@@ -199,13 +212,15 @@ func TestAttackALinkThatIsThereLeadsNoOutputAwayAndIsNamed(t *testing.T) {
 	if left := clitest.Content(t, away); code != cli.ExitFailure || len(left) != 0 {
 		t.Errorf("got exit %d and %v, want nothing written", code, left)
 	}
-	clitest.Contains(t, "standard error", stderr, "fetch o of stage only: "+link+" is a link that leads to no directory in "+filepath.Dir(link)+"\n  hint: remove it")
+	clitest.Contains(t, "standard error", stderr,
+		"fetch o of stage only: "+link+" is a link that leads to no directory in "+filepath.Dir(link)+"\n  hint: remove it")
 }
 
 // fetchOnly runs a chain of one stage, named only, whose output is at path, and fetches it into the directory a of out.
 func fetchOnly(t *testing.T, path, out string) (code int, stderr string) {
 	t.Helper()
-	dir, state := clitest.Directory(t, map[string]string{"c.yaml": "name: c\ncode: none\nstages: {only: {run: x, outputs: {o: o}}}\n"}), t.TempDir()
+	dir, state := clitest.Directory(t, map[string]string{"c.yaml": "name: c\ncode: none\nstages: {only: {run: x, " +
+		"outputs: {o: o}}}\n"}), t.TempDir()
 	stack := clitest.StartStack(t, state)
 	stack.OnPublish = func(_ web.Event, run string) {
 		ref, err := stack.Store.Put(t.Context(), strings.NewReader("x"))
@@ -220,7 +235,8 @@ func fetchOnly(t *testing.T, path, out string) (code int, stderr string) {
 		stack.Results = map[string]json.RawMessage{run: encoded}
 		clitest.Finish(stack, run, "c", "b", predictor.RunSucceeded, `{}`, clitest.Begin)
 	}
-	code, _, stderr = clitest.Execute(t, t.Context(), cli.Deps{}, "run", filepath.Join(dir, "c.yaml"), "--state", state, "--out", filepath.Join(out, "a"))
+	code, _, stderr = clitest.Execute(t, t.Context(), cli.Deps{}, "run", filepath.Join(dir, "c.yaml"), "--state", state,
+		"--out", filepath.Join(out, "a"))
 	return code, stderr
 }
 
@@ -237,7 +253,8 @@ func TestTheChainOfTheReadmeIsRight(t *testing.T) {
 	}
 	dir := clitest.Directory(t, map[string]string{"fit.yaml": example, "raw.csv": "1,2\n"})
 	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "check", filepath.Join(dir, "fit.yaml"))
-	if want := "chain fit: 3 stages\n  prepare\n  train for each lr and seed, after prepare\n  pick, after train\n"; code != cli.ExitOK || stdout != want {
+	if want := "chain fit: 3 stages\n  prepare\n  train for each lr and seed, after prepare\n  pick, " +
+		"after train\n"; code != cli.ExitOK || stdout != want {
 		t.Errorf("got exit %d, %q and %q, want %q", code, stdout, stderr, want)
 	}
 }

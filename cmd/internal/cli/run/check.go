@@ -60,7 +60,10 @@ type checked struct {
 func readChain(t *tool.Tool, file string) (chain.Chain, error) {
 	text, err := flag.ReadFile(file, flag.MostYAML)
 	if err != nil {
-		return chain.Chain{}, &fault.UsageError{Problem: fmt.Sprintf("read %s: %v", file, fault.WithoutPath(err)), Hint: "give the file of a chain; a pipeline's name has no .yaml"}
+		return chain.Chain{}, &fault.UsageError{
+			Problem: fmt.Sprintf("read %s: %v", file, fault.WithoutPath(err)),
+			Hint:    "give the file of a chain; a pipeline's name has no .yaml",
+		}
 	}
 	directory := os.DirFS(filepath.Dir(file))
 	c, err := chain.Parse(file, text, chain.Checks{
@@ -70,7 +73,11 @@ func readChain(t *tool.Tool, file string) (chain.Chain, error) {
 		for _, problem := range wrong.Problems {
 			t.Complain("%s\n", problem)
 		}
-		return chain.Chain{}, &fault.UsageError{Problem: fmt.Sprintf("%s has %s", file, display.Count(len(wrong.Problems), "mistake")), Hint: "correct the file; `spillway check " + file + "` reads it again"}
+		return chain.Chain{}, &fault.UsageError{
+			Problem: fmt.Sprintf("%s has %s", file,
+				display.Count(len(wrong.Problems), "mistake")),
+			Hint: "correct the file; `spillway check " + file + "` reads it again",
+		}
 	}
 	return c, err
 }

@@ -37,7 +37,8 @@ func runProgram(ctx context.Context, t *tool.Tool, arguments []string, flags *ru
 			given = append(given, one.name)
 		}
 	}
-	if err := flag.Refuse(given, "a command", "a command takes its input as arguments and files; see --file and --output"); err != nil {
+	if err := flag.Refuse(given, "a command", "a command takes its input as arguments and files; see --file "+
+		"and --output"); err != nil {
 		return err
 	}
 	workingDirectory, err := os.Getwd()
@@ -74,7 +75,10 @@ func runProgram(ctx context.Context, t *tool.Tool, arguments []string, flags *ru
 }
 
 // concludeProgram says how a command has ended, and brings back what it left.
-func concludeProgram(ctx context.Context, t *tool.Tool, s *session.Session, model display.Model, p program.Prepared, here transfer.Local, flags *runFlags) error {
+func concludeProgram(
+	ctx context.Context, t *tool.Tool, s *session.Session, model display.Model, p program.Prepared, here transfer.Local,
+	flags *runFlags,
+) error {
 	succeeded := model.Run.State == predictor.RunSucceeded
 	var left chain.StageResult
 	if succeeded {

@@ -26,15 +26,23 @@ func TestACommandPrintsAsItDoesAloneAndBringsItsFilesBack(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	stack := clitest.StartStack(t, state)
-	files := map[string]string{"train.py": "x", "log": "a", "secret/key": "k", ".spillwayignore": "secret/\n", "sub/old": "o"}
+	files := map[string]string{
+		"train.py": "x", "log": "a", "secret/key": "k", ".spillwayignore": "secret/\n",
+		"sub/old": "o",
+	}
 	dir := clitest.Directory(t, files)
-	p := &clitest.Program{Changes: map[string]string{"log": "a\nb", "sub/new": "n"}, Outputs: map[string]string{"m/model": "weights"}}
+	p := &clitest.Program{
+		Changes: map[string]string{"log": "a\nb", "sub/new": "n"},
+		Outputs: map[string]string{"m/model": "weights"},
+	}
 	p.Play(t, stack)
-	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", dir, "--budget", "2", "--output", "out=m/model", "--", "python", "train.py", "--epochs", "3")
+	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", dir, "--budget",
+		"2", "--output", "out=m/model", "--", "python", "train.py", "--epochs", "3")
 	if code != cli.ExitOK || stdout != "epoch 1\nepoch 2\n" {
 		t.Errorf("got exit %d and %q, want the program's own output", code, stdout)
 	}
-	clitest.Contains(t, "standard error", stderr, "spillway: run train-event-1 started\n", "a warning\n", "spillway: run train-event-1 succeeded in 4.0 s", "result: accuracy 0.98",
+	clitest.Contains(t, "standard error", stderr, "spillway: run train-event-1 started\n", "a warning\n",
+		"spillway: run train-event-1 succeeded in 4.0 s", "result: accuracy 0.98",
 		"brought back 3 files, 11 B: log, m/model, sub/new (in "+dir+")")
 	want := maps.Clone(files)
 	delete(want, "secret/key")
@@ -54,10 +62,16 @@ func TestAFileThatChangedHereMeanwhileIsNeverOverwritten(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	stack := clitest.StartStack(t, state)
-	dir := clitest.Directory(t, map[string]string{"a": "1", "b": "1", "c": "1", "same": "1", "kept": "mine", "dir/x": "1", ".spillwayignore": "kept\n"})
+	dir := clitest.Directory(t, map[string]string{
+		"a": "1", "b": "1", "c": "1", "same": "1", "kept": "mine", "dir/x": "1",
+		".spillwayignore": "kept\n",
+	})
 	p := &clitest.Program{
-		Changes: map[string]string{"a": "program", "b": "program", "new": "program", "same": "2", "kept": "program", "dir": "program"},
-		While:   func() { clitest.Put(t, dir, map[string]string{"a": "mine", "new": "mine", "same": "2", "c": "mine"}) },
+		Changes: map[string]string{
+			"a": "program", "b": "program", "new": "program", "same": "2", "kept": "program",
+			"dir": "program",
+		},
+		While: func() { clitest.Put(t, dir, map[string]string{"a": "mine", "new": "mine", "same": "2", "c": "mine"}) },
 	}
 	p.Play(t, stack)
 	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", dir, "--", "./x")
@@ -65,13 +79,15 @@ func TestAFileThatChangedHereMeanwhileIsNeverOverwritten(t *testing.T) {
 		t.Errorf("got exit %d: %s", code, stderr)
 	}
 	want := map[string]string{
-		"a": "mine", "a.spillway": "program", "b": "program", "c": "mine", "new": "mine", "new.spillway": "program", "same": "2",
+		"a": "mine", "a.spillway": "program", "b": "program", "c": "mine", "new": "mine", "new.spillway": "program",
+		"same": "2",
 		"kept": "mine", "kept.spillway": "program", "dir/x": "1", "dir.spillway": "program", ".spillwayignore": "kept\n",
 	}
 	if diff := cmp.Diff(want, clitest.Content(t, dir)); diff != "" {
 		t.Errorf("files afterwards (-want +got):\n%s", diff)
 	}
-	clitest.Contains(t, "standard error", stderr, "a was changed here meanwhile and stays; the program's is a.spillway", "brought back 5 files")
+	clitest.Contains(t, "standard error", stderr, "a was changed here meanwhile and stays; the program's is a.spillway",
+		"brought back 5 files")
 }
 
 func TestAttackAFileIsShownUnderItsWholeName(t *testing.T) {
@@ -86,7 +102,8 @@ func TestAttackAFileIsShownUnderItsWholeName(t *testing.T) {
 	}
 	p.Play(t, stack)
 	for _, args := range [][]string{nil, {"--no-fetch"}} {
-		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, slices.Concat([]string{"run", "--state", state, "--code", dir}, args, []string{"--", "./x"})...)
+		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{},
+			slices.Concat([]string{"run", "--state", state, "--code", dir}, args, []string{"--", "./x"})...)
 		if code != cli.ExitOK {
 			t.Errorf("got exit %d: %s", code, stderr)
 		}
@@ -94,7 +111,8 @@ func TestAttackAFileIsShownUnderItsWholeName(t *testing.T) {
 			clitest.Contains(t, "standard error", stderr, `"out\n\tput" is artifact `)
 			continue
 		}
-		clitest.Contains(t, "standard error", stderr, `"\"evil\\x1b[2J.txt\""`, `"evil\x1b[2J.txt"`, "größe 1, ", `"out\n\tput"`,
+		clitest.Contains(t, "standard error", stderr, `"\"evil\\x1b[2J.txt\""`, `"evil\x1b[2J.txt"`, "größe 1, ",
+			`"out\n\tput"`,
 			`"mine\u202e" was changed here meanwhile and stays; the program's is "mine\u202e.spillway"`)
 	}
 }
@@ -114,7 +132,8 @@ func TestALinkThatLeadsOutIsNamed(t *testing.T) {
 	if code != cli.ExitFailure {
 		t.Errorf("got exit %d, want 1", code)
 	}
-	clitest.Contains(t, "standard error", stderr, "bring back to/below/out: "+dir+"/to is a link that leads to no directory in "+dir+"\n  hint: remove it")
+	clitest.Contains(t, "standard error", stderr,
+		"bring back to/below/out: "+dir+"/to is a link that leads to no directory in "+dir+"\n  hint: remove it")
 }
 
 func TestWhatIsNotFetchedIsNamed(t *testing.T) {
@@ -124,7 +143,8 @@ func TestWhatIsNotFetchedIsNamed(t *testing.T) {
 	dir := clitest.Directory(t, map[string]string{"a": "1"})
 	p := &clitest.Program{Changes: map[string]string{"a": "2"}}
 	p.Play(t, stack)
-	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", dir, "--no-fetch", "--", "./x")
+	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", dir, "--no-fetch",
+		"--", "./x")
 	if code != cli.ExitOK || clitest.Content(t, dir)["a"] != "1" {
 		t.Errorf("got exit %d and %v, want nothing brought back", code, clitest.Content(t, dir))
 	}
@@ -147,7 +167,8 @@ func TestTheExitCodeOfACommandIsItsOwn(t *testing.T) {
 			stack := clitest.StartStack(t, state)
 			p := &clitest.Program{Failure: test.failure}
 			p.Play(t, stack)
-			code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", "none", "--", "./x")
+			code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", "none", "--",
+				"./x")
 			if code != test.code || stdout != "epoch 1\nepoch 2\n" {
 				t.Errorf("got exit %d and %q, want %d", code, stdout, test.code)
 			}
@@ -162,13 +183,16 @@ func TestACommandIsQuietOrWritesJSON(t *testing.T) {
 	stack := clitest.StartStack(t, state)
 	p := &clitest.Program{}
 	p.Play(t, stack)
-	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", "none", "--quiet", "--", "./x")
+	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", "none",
+		"--quiet", "--", "./x")
 	if code != cli.ExitOK || stdout != "epoch 1\nepoch 2\n" || stderr != "a warning\n" {
 		t.Errorf("quiet: got exit %d, %q and %q, want the program's own output only", code, stdout, stderr)
 	}
-	code, stdout, stderr = clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", "none", "--json", "--", "./x")
+	code, stdout, stderr = clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", "none", "--json",
+		"--", "./x")
 	var report display.Report
-	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != cli.ExitOK || report.State != predictor.RunSucceeded || !strings.Contains(string(report.Result), "0.98") {
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != cli.ExitOK ||
+		report.State != predictor.RunSucceeded || !strings.Contains(string(report.Result), "0.98") {
 		t.Errorf("JSON: got exit %d, %v and %s", code, err, stdout)
 	}
 	clitest.Contains(t, "standard error", stderr, "epoch 1\n", "epoch 2\n", "a warning\n")
@@ -180,8 +204,14 @@ func TestAnInterruptCancelsACommandAndASecondLeavesIt(t *testing.T) {
 		obeys bool
 		want  []string
 	}{
-		"one that ends":         {true, []string{"cancelling run x-event-1 (Ctrl-C again does not wait for its end)", "run x-event-1 cancelled in 1.0 s"}},
-		"one that does not end": {false, []string{"interrupted while run x-event-1 goes on", "`spillway show x-event-1 --follow` shows it"}},
+		"one that ends": {true, []string{
+			"cancelling run x-event-1 (Ctrl-C again does not wait for its end)",
+			"run x-event-1 cancelled in 1.0 s",
+		}},
+		"one that does not end": {false, []string{
+			"interrupted while run x-event-1 goes on",
+			"`spillway show x-event-1 --follow` shows it",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -202,7 +232,8 @@ func TestAnInterruptCancelsACommandAndASecondLeavesIt(t *testing.T) {
 					stack.Apply(run, predictor.RunEnded{Run: run, State: predictor.RunCancelled, At: clitest.Begin.Add(time.Second)})
 				})
 			}
-			code, _, stderr := clitest.Execute(t, ctx, cli.Deps{Interrupted: again}, "run", "--state", state, "--code", "none", "--", "./x")
+			code, _, stderr := clitest.Execute(t, ctx, cli.Deps{Interrupted: again}, "run", "--state", state, "--code", "none",
+				"--", "./x")
 			if code != cli.ExitFailure {
 				t.Errorf("got exit %d, want 1", code)
 			}
@@ -219,17 +250,22 @@ func TestFilesOfACommandAreSentOnceAndTooMuchCodeIsRefused(t *testing.T) {
 	p.Play(t, stack)
 	data := clitest.Directory(t, map[string]string{"raw.csv": "1,2\n", "many/a": "a", "requirements.txt": "torch\n"})
 	for range 2 {
-		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", "none", "--requirements", filepath.Join(data, "requirements.txt"),
+		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "--state", state, "--code", "none",
+			"--requirements", filepath.Join(data, "requirements.txt"),
 			"--file", "in/raw.csv="+filepath.Join(data, "raw.csv"), "--file", "many="+filepath.Join(data, "many"), "--", "./x")
 		if code != cli.ExitOK {
 			t.Fatalf("got exit %d: %s", code, stderr)
 		}
 	}
 	files := p.Input.Command.Files
-	if len(files) != 2 || files[0].Path != "in/raw.csv" || files[0].Tree || !files[1].Tree || p.Input.Command.Code != (activities.Ref{}) {
+	if len(files) != 2 || files[0].Path != "in/raw.csv" || files[0].Tree || !files[1].Tree ||
+		p.Input.Command.Code != (activities.Ref{}) {
 		t.Fatalf("the command is %+v", p.Input.Command)
 	}
-	for digest, want := range map[string]string{files[0].Artifact.Digest: "1,2\n", p.Input.Command.Requirements.Digest: "torch\n"} {
+	for digest, want := range map[string]string{
+		files[0].Artifact.Digest:            "1,2\n",
+		p.Input.Command.Requirements.Digest: "torch\n",
+	} {
 		if got, err := activities.ReadAll(t.Context(), stack.Store, digest); err != nil || string(got) != want {
 			t.Errorf("got %q, %v, want %q", got, err, want)
 		}

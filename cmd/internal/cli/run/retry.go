@@ -63,7 +63,8 @@ is wrong.`,
 	flags.goal.AddGoal(set)
 	set.BoolVar(&flags.follow, "follow", false, "show the new run until its end, also where the output is no terminal")
 	set.BoolVar(&flags.detach, "detach", false, "do not show the new run")
-	set.BoolVar(&flags.json, "json", false, "print the new run and what is reused as JSON and do not show it; with --follow, print the report at its end")
+	set.BoolVar(&flags.json, "json", false, "print the new run and what is reused as JSON and do not show it; with "+
+		"--follow, print the report at its end")
 	session.CompleteFlag(t, command, "from", session.StageNames)
 	return command
 }
@@ -148,7 +149,8 @@ func reuseOf(retried web.Retried) string {
 		reused = fmt.Sprintf("reuses %s of %s", display.Count(retried.Tasks, "result"), strings.Join(retried.Stages, ", "))
 	}
 	if retried.Unsigned > 0 {
-		reused += fmt.Sprintf("; it makes %s again that this engine did not sign (kept by an earlier version, or before its keys were made anew)",
+		reused += fmt.Sprintf("; it makes %s again that this engine did not sign (kept by an earlier version, or before "+
+			"its keys were made anew)",
 			display.Count(retried.Unsigned, "result"))
 	}
 	return reused
@@ -164,7 +166,8 @@ func adviseOnRetry(err error) error {
 	case http.StatusGone:
 		return fault.Advise(err, "run the stages that made them again: --from STAGE")
 	case http.StatusConflict:
-		return fault.Advise(err, "a run that goes on can be cancelled; one of which nothing is kept is started anew with `spillway trigger`")
+		return fault.Advise(err, "a run that goes on can be cancelled; one of which nothing is kept is started anew with "+
+			"`spillway trigger`")
 	default:
 		return err
 	}

@@ -82,9 +82,11 @@ exit code is 0 when the run succeeded and 1 when it failed or was cancelled.`,
 	}
 	set := command.Flags()
 	set.StringArrayVar(&flags.stack.Apps, "app", nil, "`DIR` of a Go main package, or a binary, that has the pipeline")
-	set.BoolVar(&flags.json, "json", false, "write one JSON object to standard output at the end, and all else to standard error")
+	set.BoolVar(&flags.json, "json", false, "write one JSON object to standard output at the end, and all else to "+
+		"standard error")
 	set.BoolVar(&t.Quiet, "quiet", false, "show no progress")
-	set.Var(flag.Destination{Value: &flags.out}, "out", "`DIR` for the outputs of a chain's last stages, as STAGE/PATH, or STAGE/TASK/PATH where it fans out")
+	set.Var(flag.Destination{Value: &flags.out}, "out",
+		"`DIR` for the outputs of a chain's last stages, as STAGE/PATH, or STAGE/TASK/PATH where it fans out")
 	flag.AddSharedOut(set, &flags.sharedOut, "--out")
 	flags.event.Add(set)
 	flags.command.Add(set)
@@ -97,13 +99,22 @@ func runArguments(cmd *cobra.Command, args []string) error {
 	const hint = "usage: spillway run PIPELINE, spillway run FILE.yaml, or spillway run -- PROGRAM ARGS..."
 	switch dash := cmd.ArgsLenAtDash(); {
 	case dash > 0:
-		return &fault.UsageError{Problem: fmt.Sprintf("%q stands before --: a command has only flags there", args[0]), Hint: hint}
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("%q stands before --: a command has only flags there", args[0]),
+			Hint:    hint,
+		}
 	case dash == 0 && (len(args) == 0 || args[0] == ""):
 		return &fault.UsageError{Problem: "there is no program after --", Hint: hint}
 	case dash < 0 && len(args) > 1:
-		return &fault.UsageError{Problem: fmt.Sprintf("it does not take the argument %q", args[1]), Hint: "a command stands after --: spillway run -- " + strings.Join(args, " ")}
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("it does not take the argument %q", args[1]),
+			Hint:    "a command stands after --: spillway run -- " + strings.Join(args, " "),
+		}
 	case dash < 0 && len(args) == 0:
-		return &fault.UsageError{Problem: "it needs the name of a pipeline, the file of a chain, or a command after --", Hint: hint}
+		return &fault.UsageError{
+			Problem: "it needs the name of a pipeline, the file of a chain, or a command after --",
+			Hint:    hint,
+		}
 	}
 	return nil
 }
@@ -116,16 +127,18 @@ func run(ctx context.Context, t *tool.Tool, pipeline string, flags *runFlags) (e
 	if flags.sharedOut {
 		given = append(given, "--"+flag.SharedOut)
 	}
-	if err := flag.Refuse(given, "a pipeline of an app", "a command stands after --, as in spillway run "+strings.Join(given, " ")+" -- PROGRAM"); err != nil {
+	if err := flag.Refuse(given, "a pipeline of an app",
+		"a command stands after --, as in spillway run "+strings.Join(given, " ")+" -- PROGRAM"); err != nil {
 		return err
 	}
 	input, err := flag.ReadInput(flags.event.Input, t.Deps.Stdin)
 	if err != nil {
 		return err
 	}
-	s, err := session.ConnectOrStart(ctx, t, &flags.stack, func(ctx context.Context, stack *web.Stack) ([]build.App, error) {
-		return apps.For(ctx, t, pipeline, flags.stack.Apps, stack)
-	})
+	s, err := session.ConnectOrStart(ctx, t, &flags.stack,
+		func(ctx context.Context, stack *web.Stack) ([]build.App, error) {
+			return apps.For(ctx, t, pipeline, flags.stack.Apps, stack)
+		})
 	if err != nil {
 		return err
 	}
@@ -153,7 +166,8 @@ func run(ctx context.Context, t *tool.Tool, pipeline string, flags *runFlags) (e
 	return follow.Conclude(t, model, s.Stack, flags.json, viewer)
 }
 
-// chainSteps returns the stages of the chain that is served under a pipeline's name, in the order of its file; none when it is no chain.
+// chainSteps returns the stages of the chain that is served under a pipeline's name, in the order of its file; none
+// when it is no chain.
 func chainSteps(stack web.Stack, pipeline string) (steps []chain.Step) {
 	for _, app := range stack.Apps {
 		if app.Chain && app.Current && app.Name == pipeline {

@@ -29,13 +29,16 @@ func TestRunStartsAStackForTheOccasionAndEndsIt(t *testing.T) {
 			clitest.Finish(stack, run, "tiny", "0123456789ab", predictor.RunSucceeded, `{"accuracy":0.97}`, clitest.Begin)
 		}
 	})
-	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{StartEngine: start}, "run", "tiny", "--state", state, "--app", clitest.Script(t, "tiny"),
-		"--id", "7", "--input", `{"a":1}`, "--deadline", "10m", "--budget", "0.50", "--minimise", "cost", "--no-burst", "--host-price", "2")
+	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{StartEngine: start}, "run", "tiny", "--state", state,
+		"--app", clitest.Script(t, "tiny"),
+		"--id", "7", "--input", `{"a":1}`, "--deadline", "10m", "--budget", "0.50", "--minimise", "cost", "--no-burst",
+		"--host-price", "2")
 	if code != cli.ExitOK || stderr != "" {
 		t.Fatalf("got exit %d, stderr %q", code, stderr)
 	}
 	clitest.Contains(t, "standard output", stdout,
-		"run tiny-7 of tiny started", "stage score: 2 tasks done (pool 1, function 1)", "score at function: 0 slots -> 1 slot: 2 tasks wait 2 s",
+		"run tiny-7 of tiny started", "stage score: 2 tasks done (pool 1, function 1)",
+		"score at function: 0 slots -> 1 slot: 2 tasks wait 2 s",
 		"tiny tiny-7 succeeded", "time      4.0 s", "accuracy  0.9700", "score      1+1")
 	want := web.Event{
 		Pipeline: "tiny", ID: "7", Input: json.RawMessage(`{"a":1}`),
@@ -45,7 +48,8 @@ func TestRunStartsAStackForTheOccasionAndEndsIt(t *testing.T) {
 		t.Errorf("event (-want +got):\n%s", diff)
 	}
 	config := (*configs)[0]
-	if config.Functions.Enabled || config.HostPrice != 2*quantity.USD || config.Ports.Usual || config.StateDir != state || len(config.Apps) != 1 {
+	if config.Functions.Enabled || config.HostPrice != 2*quantity.USD || config.Ports.Usual || config.StateDir != state ||
+		len(config.Apps) != 1 {
 		t.Errorf("the stack was started with %+v", config)
 	}
 	if _, err := os.Stat(filepath.Join(state, "stack.json")); err == nil {
@@ -58,7 +62,8 @@ func TestRunWritesOneJSONObjectAndFailsWithTheRun(t *testing.T) {
 	state := t.TempDir()
 	stack := clitest.StartStack(t, state, clitest.ServedDigits)
 	stack.OnPublish = func(_ web.Event, run string) {
-		clitest.Finish(stack, run, "digits", clitest.ServedDigits.Build, predictor.RunFailed, `{"score":{"accuracy":0.5}}`, clitest.Begin)
+		clitest.Finish(stack, run, "digits", clitest.ServedDigits.Build, predictor.RunFailed, `{"score":{"accuracy":0.5}}`,
+			clitest.Begin)
 	}
 	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "digits", "--state", state, "--json")
 	if code != cli.ExitFailure {
@@ -68,12 +73,14 @@ func TestRunWritesOneJSONObjectAndFailsWithTheRun(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
 		t.Fatalf("%v in %s", err, stdout)
 	}
-	if report.State != predictor.RunFailed || report.Error != "stage score: no luck" || *report.Accuracy.Actual != 0.5 || *report.WallSeconds.Actual != 4 ||
+	if report.State != predictor.RunFailed || report.Error != "stage score: no luck" || *report.Accuracy.Actual != 0.5 ||
+		*report.WallSeconds.Actual != 4 ||
 		len(report.Decisions) != 1 || len(report.Stages) != 1 || !cmp.Equal(report.Venues["pool"].CPUs, []int{0}) {
 		t.Errorf("got %s", stdout)
 	}
 	clitest.Contains(t, "standard error", stderr, "stage score started", "digits-event-1 failed")
-	if code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "digits", "--state", state, "--json", "--quiet"); code != cli.ExitFailure || stderr != "" {
+	if code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "digits", "--state", state, "--json",
+		"--quiet"); code != cli.ExitFailure || stderr != "" {
 		t.Errorf("quiet: got exit %d, stderr %q", code, stderr)
 	}
 }
@@ -82,7 +89,8 @@ func TestFlagsOfTheStackAreRefusedWhenOneRuns(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	clitest.StartStack(t, state, clitest.ServedDigits)
-	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "digits", "--state", state, "--no-burst", "--pool-cpus", "0")
+	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "digits", "--state", state, "--no-burst",
+		"--pool-cpus", "0")
 	if code != cli.ExitUsage {
 		t.Errorf("got exit %d, want 2", code)
 	}
@@ -95,7 +103,8 @@ func TestRunOnARunningStackRegistersTheApp(t *testing.T) {
 	stack := clitest.StartStack(t, state, clitest.ServedDigits)
 	stack.OnPublish = func(_ web.Event, run string) { t.Errorf("run %s was started", run) }
 	// The engine in memory knows no other app, so that it refuses this one: that shows that it was asked.
-	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "tiny", "--state", state, "--app", clitest.Script(t, "tiny"))
+	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "tiny", "--state", state, "--app",
+		clitest.Script(t, "tiny"))
 	if code != cli.ExitFailure {
 		t.Errorf("got exit %d, want 1", code)
 	}
@@ -130,7 +139,8 @@ func TestAnInterruptCancelsTheRunOfAStackForTheOccasion(t *testing.T) {
 			})
 		}
 	})
-	code, stdout, stderr := clitest.Execute(t, ctx, cli.Deps{StartEngine: start}, "run", "tiny", "--state", t.TempDir(), "--app", clitest.Script(t, "tiny"))
+	code, stdout, stderr := clitest.Execute(t, ctx, cli.Deps{StartEngine: start}, "run", "tiny", "--state", t.TempDir(),
+		"--app", clitest.Script(t, "tiny"))
 	if code != cli.ExitFailure {
 		t.Errorf("got exit %d, want 1", code)
 	}
@@ -152,15 +162,20 @@ func TestAnInterruptLeavesTheRunOfARunningStackAlone(t *testing.T) {
 	if code != cli.ExitFailure {
 		t.Errorf("got exit %d, want 1", code)
 	}
-	clitest.Contains(t, "standard error", stderr, "interrupted while run digits-event-1 goes on", "spillway cancel digits-event-1")
+	clitest.Contains(t, "standard error", stderr, "interrupted while run digits-event-1 goes on",
+		"spillway cancel digits-event-1")
 }
 
 func TestCommandsOnARunningStack(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	stack := clitest.StartStack(t, state, clitest.ServedDigits)
-	clitest.Finish(stack, "digits-1", "digits", clitest.ServedDigits.Build, predictor.RunSucceeded, `{"accuracy":0.97}`, clitest.Begin)
-	stack.Apply("digits-2", predictor.RunStarted{Run: "digits-2", Pipeline: "digits", App: "digits", At: clitest.Begin.Add(time.Minute)})
+	clitest.Finish(stack, "digits-1", "digits", clitest.ServedDigits.Build, predictor.RunSucceeded, `{"accuracy":0.97}`,
+		clitest.Begin)
+	stack.Apply("digits-2", predictor.RunStarted{
+		Run: "digits-2", Pipeline: "digits", App: "digits",
+		At: clitest.Begin.Add(time.Minute),
+	})
 	stack.AddDead(web.DeadLetter{Sequence: 17, Event: "e", Subject: "uploads.a", Reason: "not JSON"})
 	for _, test := range []struct {
 		args string
@@ -193,7 +208,8 @@ func TestCommandsOnARunningStack(t *testing.T) {
 		{"dead list", 0, "no dead letters"},
 		{"dead replay --all", 0, "replayed: 0"},
 	} {
-		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, append(strings.Fields(test.args), "--state", state)...)
+		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{},
+			append(strings.Fields(test.args), "--state", state)...)
 		if code != test.code {
 			t.Errorf("%s: got exit %d, want %d: %s", test.args, code, test.code, stderr)
 		}

@@ -56,9 +56,12 @@ when a flag is wrong.`,
 	}
 	set := command.Flags()
 	set.Var(flag.Choice{Value: &flags.by, Of: []string{
-		string(ledger.ByStage), string(ledger.ByRun), string(ledger.ByPipeline), string(ledger.ByVenue), string(ledger.ByHost),
+		string(ledger.ByStage), string(ledger.ByRun), string(ledger.ByPipeline), string(ledger.ByVenue),
+		string(ledger.ByHost),
 	}}, "by", "what the bill is divided by")
-	set.Var(flag.Moment{Value: &flags.query.Since}, "since", "begin here: a time such as 2026-11-20T09:00:00Z, a day, or how long ago, such as 24h or 7d (default: all that is known)")
+	set.Var(flag.Moment{Value: &flags.query.Since}, "since",
+		"begin here: a time such as 2026-11-20T09:00:00Z, a day, or how long ago, such as 24h or 7d (default: all "+
+			"that is known)")
 	set.Var(flag.Moment{Value: &flags.query.Until}, "until", "end here, written as --since is (default now)")
 	set.StringVar(&flags.query.Run, "run", "", "keep only what this `RUN` has spent")
 	set.StringVar(&flags.query.Pipeline, "pipeline", "", "keep only what the runs of this `PIPELINE` have spent")
@@ -76,7 +79,8 @@ func cost(ctx context.Context, t *tool.Tool, flags *costFlags) error {
 		return err
 	}
 	if !query.Since.IsZero() && !query.Until.IsZero() && !query.Since.Before(query.Until) {
-		return &fault.UsageError{Problem: fmt.Sprintf("--since %s is not before --until %s", query.Since.Format(time.RFC3339), query.Until.Format(time.RFC3339)), Hint: "exchange them"}
+		return &fault.UsageError{Problem: fmt.Sprintf("--since %s is not before --until %s", query.Since.Format(time.RFC3339),
+			query.Until.Format(time.RFC3339)), Hint: "exchange them"}
 	}
 	s, err := session.Connect(ctx, t)
 	if err != nil {

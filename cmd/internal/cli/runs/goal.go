@@ -71,7 +71,10 @@ func goal(ctx context.Context, t *tool.Tool, run string, flags *goalFlags) error
 	goal, said := flags.event.GoalOver(view.Goal, flags.none)
 	switch {
 	case flags.dryRun && !said:
-		return &fault.UsageError{Problem: "--dry-run is for a goal, and none is given", Hint: "add --deadline, --budget, --minimise or --none, or leave --dry-run out"}
+		return &fault.UsageError{
+			Problem: "--dry-run is for a goal, and none is given",
+			Hint:    "add --deadline, --budget, --minimise or --none, or leave --dry-run out",
+		}
 	case !said && display.Ended(view) && !flags.json:
 		for _, line := range display.GoalKept(view) {
 			t.Say("%s\n", display.Own(line))
@@ -113,7 +116,9 @@ func sayOutlook(t *tool.Tool, outlook predictor.Outlook, last string, asJSON boo
 }
 
 // explainRefusal shows, with a goal that cannot be met, what could be had instead.
-func explainRefusal(ctx context.Context, t *tool.Tool, s *session.Session, run string, goal predictor.Goal, refusal error, asJSON bool) error {
+func explainRefusal(
+	ctx context.Context, t *tool.Tool, s *session.Session, run string, goal predictor.Goal, refusal error, asJSON bool,
+) error {
 	refused, ok := errors.AsType[*web.Error](refusal)
 	if !ok || refused.Status != http.StatusUnprocessableEntity || asJSON {
 		return refusal

@@ -23,8 +23,8 @@ const (
 	keyCtrlD = 4
 )
 
-// readKeys calls leave when a key that leaves is pressed, until ctx ends. The terminal of standard input shows no keys meanwhile; restore
-// ends the reading and puts it back. Where standard input is no terminal nothing is read.
+// readKeys calls leave when a key that leaves is pressed, until ctx ends. The terminal of standard input shows no keys
+// meanwhile; restore ends the reading and puts it back. Where standard input is no terminal nothing is read.
 func readKeys(ctx context.Context, t *tool.Tool, leave func()) (restore func() error, err error) {
 	file, ok := t.Deps.Stdin.(interface{ Fd() uintptr })
 	if !ok || !term.IsTerminal(int(file.Fd())) {

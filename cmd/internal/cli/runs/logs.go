@@ -109,8 +109,8 @@ type linePrinter struct {
 	width int // of the widest name so far, in characters: names are padded to it
 }
 
-// SGR codes of ECMA-48. Tasks are told apart by colours that are readable on light and dark grounds; red and yellow are left for what
-// stands out.
+// SGR codes of ECMA-48. Tasks are told apart by colours that are readable on light and dark grounds; red and yellow are
+// left for what stands out.
 const (
 	sgrErr  = "31"
 	sgrNote = "33"

@@ -16,7 +16,10 @@ func TestColoursTellTasksAndErrorsApart(t *testing.T) {
 	show := func(task string, origin wire.LogOrigin) string {
 		t.Helper()
 		out.Reset()
-		line := logs.Line{LogSource: wire.LogSource{Stage: "score", Task: task, Attempt: 1}, LogLine: wire.LogLine{Origin: origin, Text: "hi"}}
+		line := logs.Line{
+			LogSource: wire.LogSource{Stage: "score", Task: task, Attempt: 1},
+			LogLine:   wire.LogLine{Origin: origin, Text: "hi"},
+		}
 		if err := p.show(line); err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +30,8 @@ func TestColoursTellTasksAndErrorsApart(t *testing.T) {
 		return before
 	}
 	first := show("score-1", wire.LogOut)
-	if again := show("score-1", wire.LogErr); name(first) != name(again) || !strings.Contains(again, "\x1b[31m!\x1b[0m hi") {
+	if again := show("score-1", wire.LogErr); name(first) != name(again) ||
+		!strings.Contains(again, "\x1b[31m!\x1b[0m hi") {
 		t.Errorf("the same task's lines are %q and %q", first, again)
 	}
 	if note := show("score-1", wire.LogNote); !strings.Contains(note, "\x1b[33m*\x1b[0m \x1b[33mhi\x1b[0m") {

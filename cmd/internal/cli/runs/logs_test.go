@@ -20,8 +20,11 @@ import (
 
 func printed(task string, attempt int, origin wire.LogOrigin, text string) logs.Line {
 	return logs.Line{
-		LogSource: wire.LogSource{Run: "digits-1", Stage: strings.Split(task, "-")[0], Task: task, Attempt: attempt, Venue: predictor.Pool},
-		LogLine:   wire.LogLine{At: clitest.Begin, Origin: origin, Text: text},
+		LogSource: wire.LogSource{
+			Run: "digits-1", Stage: strings.Split(task, "-")[0], Task: task, Attempt: attempt,
+			Venue: predictor.Pool,
+		},
+		LogLine: wire.LogLine{At: clitest.Begin, Origin: origin, Text: text},
 	}
 }
 
@@ -32,7 +35,10 @@ func printing(t *testing.T) (stack *clitest.Stack, state string) {
 	app := clitest.ServedDigits
 	app.Stages = []wire.Stage{{Name: "prep"}, {Name: "train"}, {Name: "score"}}
 	stack = clitest.StartStack(t, state, app)
-	stack.Apply("digits-1", predictor.RunStarted{Run: "digits-1", Pipeline: "digits", App: "digits", Build: clitest.ServedDigits.Build, At: clitest.Begin})
+	stack.Apply("digits-1", predictor.RunStarted{
+		Run: "digits-1", Pipeline: "digits", App: "digits",
+		Build: clitest.ServedDigits.Build, At: clitest.Begin,
+	})
 	cut := printed("score-10", 1, wire.LogOut, "much")
 	cut.Cut = true
 	stack.Print(
@@ -45,14 +51,18 @@ func printing(t *testing.T) (stack *clitest.Stack, state string) {
 }
 
 func end(stack *clitest.Stack) {
-	stack.Apply("digits-1", predictor.RunEnded{Run: "digits-1", State: predictor.RunSucceeded, At: clitest.Begin.Add(time.Minute)})
+	stack.Apply("digits-1", predictor.RunEnded{
+		Run: "digits-1", State: predictor.RunSucceeded,
+		At: clitest.Begin.Add(time.Minute),
+	})
 }
 
 func TestLogsShowsLinesWithTheirOrigin(t *testing.T) {
 	t.Parallel()
 	stack, state := printing(t)
 	end(stack)
-	prep, score1, score2 := "prep prep-1#1 | ready\n", "score score-10#1 | much (cut)\n", "score score-10#2 ! warning: low accuracy\tofshard\n"
+	prep, score1, score2 := "prep prep-1#1 | ready\n", "score score-10#1 | much (cut)\n",
+		"score score-10#2 ! warning: low accuracy\tofshard\n"
 	note := "score score-10#2 * 3 lines left out\n"
 	for args, want := range map[string]string{
 		"":                  prep + score2 + note + score1,
@@ -63,7 +73,8 @@ func TestLogsShowsLinesWithTheirOrigin(t *testing.T) {
 		"--tail 1":          score1,
 		"--since 999999h":   prep + score2 + note + score1,
 	} {
-		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, append([]string{"logs", "digits-1", "--state", state}, strings.Fields(args)...)...)
+		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{},
+			append([]string{"logs", "digits-1", "--state", state}, strings.Fields(args)...)...)
 		if code != cli.ExitOK || stderr != "" {
 			t.Errorf("%s: got exit %d, stderr %q", args, code, stderr)
 		}
@@ -77,7 +88,8 @@ func TestLogsCanTellTimes(t *testing.T) {
 	t.Parallel()
 	stack, state := printing(t)
 	end(stack)
-	_, stdout, _ := clitest.Execute(t, t.Context(), cli.Deps{}, "logs", "digits-1", "prep", "--timestamps", "--state", state)
+	_, stdout, _ := clitest.Execute(t, t.Context(), cli.Deps{}, "logs", "digits-1", "prep", "--timestamps", "--state",
+		state)
 	if want := clitest.Begin.Local().Format("2006-01-02T15:04:05.000Z07:00") + " prep prep-1#1 | ready\n"; stdout != want {
 		t.Errorf("got %q, want %q", stdout, want)
 	}
@@ -87,7 +99,8 @@ func TestLogsAsJSONAreAsTheyWerePrinted(t *testing.T) {
 	t.Parallel()
 	stack, state := printing(t)
 	end(stack)
-	code, stdout, _ := clitest.Execute(t, t.Context(), cli.Deps{}, "logs", "digits-1", "--json", "--attempt", "2", "--state", state)
+	code, stdout, _ := clitest.Execute(t, t.Context(), cli.Deps{}, "logs", "digits-1", "--json", "--attempt", "2",
+		"--state", state)
 	if code != cli.ExitOK {
 		t.Errorf("got exit %d", code)
 	}
@@ -100,7 +113,8 @@ func TestLogsAsJSONAreAsTheyWerePrinted(t *testing.T) {
 		}
 		got = append(got, line)
 	}
-	if len(got) != 2 || !strings.HasPrefix(got[0].Text, "\x1b[31mwarning") || got[0].Origin != wire.LogErr || got[0].Task != "score-10" || !got[0].At.Equal(clitest.Begin) {
+	if len(got) != 2 || !strings.HasPrefix(got[0].Text, "\x1b[31mwarning") || got[0].Origin != wire.LogErr ||
+		got[0].Task != "score-10" || !got[0].At.Equal(clitest.Begin) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -112,7 +126,8 @@ func TestLogsFollowsTheRunToItsEnd(t *testing.T) {
 		stack.Print(printed("score-11", 1, wire.LogOut, "late"))
 		end(stack)
 	})
-	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "logs", "digits-1", "score", "--tail", "1", "--state", state)
+	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "logs", "digits-1", "score", "--tail", "1",
+		"--state", state)
 	if code != cli.ExitOK || stderr != "" {
 		t.Errorf("got exit %d, stderr %q", code, stderr)
 	}
@@ -155,7 +170,8 @@ func TestLogsOfWhatIsNotThereNameWhatIsNear(t *testing.T) {
 		"digits-1 --no-folow":          {2, "did you mean --no-follow?"},
 		"digits-1 prep --no-follow -n": {2, "there is no flag -n"},
 	} {
-		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, append([]string{"logs", "--state", state}, strings.Fields(args)...)...)
+		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{},
+			append([]string{"logs", "--state", state}, strings.Fields(args)...)...)
 		if code != test.code || stdout != "" {
 			t.Errorf("%s: got exit %d, stdout %q, want exit %d", args, code, stdout, test.code)
 		}
@@ -182,7 +198,8 @@ func TestNothingThatAProgramPrintsReachesTheTerminalAsCommand(t *testing.T) {
 	stack, state := printing(t)
 	acts := regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f]|\x{9b}`)
 	for i, text := range []string{
-		"\x1b[2J", "\x1b]8;;http://x\x1b\\link", "\x1bPq#0\x1b\\", "\x1b", "\x1b[", "\x1b[31", "\u009b2J", "\x1b]0;open", "\x1b\x1b[1m", "a\x00b\x08c\x7f", "\x1b(B",
+		"\x1b[2J", "\x1b]8;;http://x\x1b\\link", "\x1bPq#0\x1b\\", "\x1b", "\x1b[", "\x1b[31", "\u009b2J", "\x1b]0;open",
+		"\x1b\x1b[1m", "a\x00b\x08c\x7f", "\x1b(B",
 	} {
 		stack.Print(printed(fmt.Sprintf("evil-%d", i), 1, wire.LogOut, text))
 	}

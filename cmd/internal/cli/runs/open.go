@@ -69,7 +69,8 @@ func open(ctx context.Context, t *tool.Tool, run string, noBrowser bool) error {
 	}
 	// All users of a machine see the arguments of its programs: the browser is shown a file that only its owner can read.
 	state, address := s.Stack.StateDir, html.EscapeString(link)
-	page := fmt.Sprintf("<!doctype html><meta http-equiv=\"refresh\" content=\"0;url=%s\"><a href=\"%s\">Spillway</a>", address, address)
+	page := fmt.Sprintf("<!doctype html><meta http-equiv=\"refresh\" content=\"0;url=%s\"><a href=\"%s\">Spillway</a>",
+		address, address)
 	if err := access.Write(state, access.PointerFile, page); err != nil {
 		return fault.Advise(fmt.Errorf("open a browser: %w", err), "open the link yourself")
 	}

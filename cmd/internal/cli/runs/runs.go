@@ -1,4 +1,5 @@
-// Package runs has the commands that look at runs and steer them: runs, show, logs, top, open, goal, cancel, cost, diff.
+// Package runs has the commands that look at runs and steer them: runs, show, logs, top, open, goal, cancel, cost,
+// diff.
 package runs
 
 import (
@@ -20,7 +21,8 @@ import (
 // Commands are the commands of this package.
 func Commands(t *tool.Tool) []*cobra.Command {
 	return []*cobra.Command{
-		runsCommand(t), showCommand(t), logsCommand(t), topCommand(t), openCommand(t), goalCommand(t), cancelCommand(t), costCommand(t), diffCommand(t),
+		runsCommand(t), showCommand(t), logsCommand(t), topCommand(t), openCommand(t), goalCommand(t), cancelCommand(t),
+		costCommand(t), diffCommand(t),
 	}
 }
 
@@ -52,7 +54,8 @@ The exit code is 0, also when there are none.`,
 	flags.Var(flag.Moment{Value: &query.Since}, "since", "keep only runs that started since: a time such as "+
 		"2026-11-20T09:00:00Z, a day, or how long ago, such as 24h or 7d")
 	flags.Var(flag.Choice{Value: &state, Of: []string{
-		string(predictor.RunRunning), string(predictor.RunSucceeded), string(predictor.RunFailed), string(predictor.RunCancelled),
+		string(predictor.RunRunning), string(predictor.RunSucceeded), string(predictor.RunFailed),
+		string(predictor.RunCancelled),
 	}}, "status", "keep only runs that are so")
 	flags.StringVar(&query.Pipeline, "pipeline", "", "keep only runs of this `PIPELINE`")
 	flags.BoolVar(&asJSON, "json", false, "print the runs as JSON")
@@ -85,7 +88,8 @@ func runs(ctx context.Context, t *tool.Tool, query web.RunQuery, asJSON bool) er
 	display.Printf(table, "RUN\tPIPELINE\tSTATE\tSTARTED\tTIME\tPREDICTED\tGOAL\tCOST\tPOOL+FN\n")
 	for _, run := range found {
 		finish, _ := display.Expected(run)
-		display.Printf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d+%d\n", run.Run, run.Pipeline, run.State, startedAt(run.StartedAt, now), display.Took(run, now), finish,
+		display.Printf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d+%d\n", run.Run, run.Pipeline, run.State,
+			startedAt(run.StartedAt, now), display.Took(run, now), finish,
 			display.GoalInShort(run, now), run.Totals.Cost,
 			run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function])
 	}

@@ -62,7 +62,8 @@ The exit code is 0 when the run was shown, 1 when there is none, and with --foll
 	command.Flags().BoolVar(&why, "why", false, "explain what it holds, and where its time and money went")
 	command.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	command.Flags().BoolVar(&live, "follow", false, "show it live until it has ended; the exit code is then that of `run`")
-	command.Flags().BoolVar(&history, "history", false, "print the run's recorded history as JSON, for the replay test of its pipeline")
+	command.Flags().BoolVar(&history, "history", false,
+		"print the run's recorded history as JSON, for the replay test of its pipeline")
 	return command
 }
 
@@ -120,8 +121,8 @@ func show(ctx context.Context, t *tool.Tool, run string, asJSON, live bool) erro
 	return nil
 }
 
-// trainingLines tell of each stage that trains a split model what the plan of its latest attempt said beside what came. The peak is that of the
-// fullest part.
+// trainingLines tell of each stage that trains a split model what the plan of its latest attempt said beside what came.
+// The peak is that of the fullest part.
 func trainingLines(trainings []ledger.TrainingView) (lines []string) {
 	latest := map[string]predictor.Training{}
 	for _, view := range trainings { // in the order in which they were first heard of
@@ -137,7 +138,8 @@ func trainingLines(trainings []ledger.TrainingView) (lines []string) {
 		if len(training.Parts) == 1 {
 			parts = "1 part"
 		}
-		lines = append(lines, fmt.Sprintf("  training  %s: %s, %s, step %d/%d; a step takes %s; the fullest part holds %s", display.CleanLine(stage), parts, display.CleanLine(training.Schedule),
+		lines = append(lines, fmt.Sprintf("  training  %s: %s, %s, step %d/%d; a step takes %s; the fullest part holds %s",
+			display.CleanLine(stage), parts, display.CleanLine(training.Schedule),
 			training.Steps, training.TotalSteps, besides(training.PredictedStepSeconds, training.StepSeconds, stepTime),
 			besides(float64(predicted), float64(peak), func(bytes float64) string { return quantity.Bytes(bytes).String() })))
 	}

@@ -18,14 +18,19 @@ func TestShowTellsOfEachTrainingWhatWasPredictedAndWhatCame(t *testing.T) {
 	at := time.Now()
 	training := func(attempt int, steps int64, step float64, peak quantity.Bytes) predictor.Sampled {
 		return predictor.Sampled{
-			Run: "r", Stage: predictor.StageID{App: "digits", Build: "0123456789ab", Name: "fit"}, Task: "fit-0", Attempt: attempt, Venue: predictor.Pool, At: at,
+			Run: "r", Stage: predictor.StageID{App: "digits", Build: "0123456789ab", Name: "fit"}, Task: "fit-0",
+			Attempt: attempt, Venue: predictor.Pool, At: at,
 			Training: &predictor.Training{
 				Schedule: "1f1b\x1b[31m", Steps: steps, TotalSteps: 400, PredictedStepSeconds: 0.8, StepSeconds: step,
-				Parts: []predictor.TrainingPart{{PredictedPeakBytes: quantity.GiB, PeakBytes: peak}, {PredictedPeakBytes: quantity.MiB, PeakBytes: peak / 2}},
+				Parts: []predictor.TrainingPart{
+					{PredictedPeakBytes: quantity.GiB, PeakBytes: peak},
+					{PredictedPeakBytes: quantity.MiB, PeakBytes: peak / 2},
+				},
 			},
 		}
 	}
-	stack.Apply("r", predictor.RunStarted{Run: "r", Pipeline: "digits", App: "digits", Build: "0123456789ab", At: at}, training(1, 0, 0, 0))
+	stack.Apply("r", predictor.RunStarted{Run: "r", Pipeline: "digits", App: "digits", Build: "0123456789ab", At: at},
+		training(1, 0, 0, 0))
 	show := func() string {
 		t.Helper()
 		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "show", "r", "--state", state)
@@ -34,12 +39,14 @@ func TestShowTellsOfEachTrainingWhatWasPredictedAndWhatCame(t *testing.T) {
 		}
 		return stdout
 	}
-	if out, want := show(), "fit: 2 parts, 1f1b, step 0/400; a step takes 0.8 s as predicted, not measured yet; the fullest part holds 1 GiB as predicted, not measured yet"; !strings.Contains(out, want) {
+	if out, want := show(), "fit: 2 parts, 1f1b, step 0/400; a step takes 0.8 s as predicted, not measured yet; the "+
+		"fullest part holds 1 GiB as predicted, not measured yet"; !strings.Contains(out, want) {
 		t.Errorf("before the first step: got\n%s\nwant %q", out, want)
 	}
 	stack.Apply("r", training(2, 120, 0.88, 2*quantity.GiB))
 	out := show()
-	if want := "step 120/400; a step takes 0.88 s, predicted 0.8 s (+10%); the fullest part holds 2 GiB, predicted 1 GiB (+100%)"; !strings.Contains(out, want) || strings.Count(out, "  training  ") != 1 {
+	if want := "step 120/400; a step takes 0.88 s, predicted 0.8 s (+10%); the fullest part holds 2 GiB, predicted 1 " +
+		"GiB (+100%)"; !strings.Contains(out, want) || strings.Count(out, "  training  ") != 1 {
 		t.Errorf("later: got\n%s\nwant one line with %q", out, want)
 	}
 }

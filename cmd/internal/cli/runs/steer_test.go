@@ -25,12 +25,15 @@ func steered(t *testing.T) (stack *clitest.Stack, state string) {
 	t.Helper()
 	state = t.TempDir()
 	stack = clitest.StartStack(t, state, clitest.ServedDigits)
-	clitest.Finish(stack, "digits-1", "digits", clitest.ServedDigits.Build, predictor.RunSucceeded, `{"accuracy":0.97}`, clitest.Begin)
-	clitest.Finish(stack, "digits-2", "digits", clitest.ServedDigits.Build, predictor.RunFailed, "", clitest.Begin.Add(time.Minute))
+	clitest.Finish(stack, "digits-1", "digits", clitest.ServedDigits.Build, predictor.RunSucceeded, `{"accuracy":0.97}`,
+		clitest.Begin)
+	clitest.Finish(stack, "digits-2", "digits", clitest.ServedDigits.Build, predictor.RunFailed, "",
+		clitest.Begin.Add(time.Minute))
 	train := predictor.StageID{App: "digits", Build: clitest.ServedDigits.Build, Name: "train"}
 	stack.Apply("digits-2", predictor.Record{
 		Run: "digits-2", Pipeline: "digits", Stage: train, Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "local",
-		Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Error: "killed at its limit", ScheduledAt: clitest.Begin.Add(61 * time.Second), At: clitest.Begin.Add(63 * time.Second),
+		Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Error: "killed at its limit",
+		ScheduledAt: clitest.Begin.Add(61 * time.Second), At: clitest.Begin.Add(63 * time.Second),
 		Usage: quantity.Usage{Wall: time.Second}, Cost: 5_000_000,
 	})
 	stack.Print(logs.Line{
@@ -38,11 +41,18 @@ func steered(t *testing.T) (stack *clitest.Stack, state string) {
 		LogLine:   wire.LogLine{At: clitest.Begin.Add(62 * time.Second), Origin: wire.LogErr, Text: "allocating 3 GiB"},
 	})
 	stack.Apply("digits-9", predictor.RunStarted{
-		Run: "digits-9", Pipeline: "digits", App: "digits", At: time.Now(), RetryOf: "digits-2", Goal: predictor.Goal{Deadline: time.Hour, Budget: quantity.USD / 2},
+		Run: "digits-9", Pipeline: "digits", App: "digits", At: time.Now(), RetryOf: "digits-2",
+		Goal: predictor.Goal{Deadline: time.Hour, Budget: quantity.USD / 2},
 	})
 	stack.OnOutlook = func(run string, goal predictor.Goal) predictor.Outlook {
-		way := predictor.Alternative{Name: "pool only", FinishSeconds: predictor.Interval{Low: 100, Mid: 120, High: 150}, CostUSD: predictor.Interval{Low: 0.01, Mid: 0.01, High: 0.02}}
-		outlook := predictor.Outlook{Run: run, Goal: goal, Known: true, Feasible: true, Summary: "ends after 2m00s for $0.01", Present: way, Chosen: way, Alternatives: []predictor.Alternative{way}}
+		way := predictor.Alternative{
+			Name: "pool only", FinishSeconds: predictor.Interval{Low: 100, Mid: 120, High: 150},
+			CostUSD: predictor.Interval{Low: 0.01, Mid: 0.01, High: 0.02},
+		}
+		outlook := predictor.Outlook{
+			Run: run, Goal: goal, Known: true, Feasible: true, Summary: "ends after 2m00s for $0.01",
+			Present: way, Chosen: way, Alternatives: []predictor.Alternative{way},
+		}
 		if goal.Deadline > 0 && goal.Deadline < time.Minute {
 			outlook.Feasible, outlook.Summary = false, "a deadline of "+goal.Deadline.String()+" cannot be met"
 		}
@@ -102,10 +112,12 @@ func TestCommandsThatSteerAndAccount(t *testing.T) {
 		{"goal digits-9 --budget -1", 2, "it is negative"},
 
 		{"retry digits-2", 0, "run digits-2-again tries digits-2 again, and reuses 2 results of score"},
-		{"retry digits-2 --from score --detach", 0, "and reuses nothing of it; it makes 3 results again that this engine did not sign"},
+		{"retry digits-2 --from score --detach", 0, "and reuses nothing of it; it makes 3 results again that this engine " +
+			"did not sign"},
 		{"retry digits-2 --from scor", 2, "run digits-2 has no stage \"scor\"\n  hint: did you mean score?"},
 		{"retry digits-2 --from xyz", 2, "its stages are score, train"},
-		{"retry digits-1", 1, "artifact 3b1f of stage score is gone\n  hint: run the stages that made them again: --from STAGE"},
+		{"retry digits-1", 1, "artifact 3b1f of stage score is gone\n  hint: run the stages that made them again: " +
+			"--from STAGE"},
 		{"retry digits-9", 1, "goes on"},
 		{"retry digits-22", 1, "did you mean digits-2"},
 		{"retry digits-2 --follow --detach", 2, "exclude each other"},
@@ -144,7 +156,8 @@ func TestCommandsThatSteerAndAccount(t *testing.T) {
 		{"help money", 0, "picodollars"},
 		{"--help", 0, "exit-codes"},
 	} {
-		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, append(strings.Fields(test.args), "--state", state)...)
+		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{},
+			append(strings.Fields(test.args), "--state", state)...)
 		if code != test.code {
 			t.Errorf("%s: got exit %d, want %d: %s", test.args, code, test.code, stderr)
 		}
@@ -210,7 +223,8 @@ func TestCSVIsWhatTheEngineWrites(t *testing.T) {
 	if code != cli.ExitOK || stderr != "" {
 		t.Fatalf("got exit %d: %s", code, stderr)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, stack.Server.URL+"/api/v1/cost?by=run&format=csv", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		stack.Server.URL+"/api/v1/cost?by=run&format=csv", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +243,8 @@ func TestCSVIsWhatTheEngineWrites(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	names, _, _ := strings.Cut(stdout, "\n")
 	wantNames, _, _ := strings.Cut(want.String(), "\n")
-	if diff := cmp.Diff(wantNames, names); diff != "" || strings.Count(stdout, "\n") != strings.Count(want.String(), "\n") || strings.Count(stdout, "\n") < 3 {
+	if diff := cmp.Diff(wantNames, names); diff != "" ||
+		strings.Count(stdout, "\n") != strings.Count(want.String(), "\n") || strings.Count(stdout, "\n") < 3 {
 		t.Errorf("names (-want +got):\n%s\nof:\n%s", diff, stdout)
 	}
 }
@@ -242,8 +257,12 @@ func TestCacheTravelsWithTheEvent(t *testing.T) {
 		got <- event
 		clitest.Finish(stack, run, "digits", clitest.ServedDigits.Build, predictor.RunSucceeded, "{}", clitest.Begin)
 	}
-	for args, want := range map[string]bool{"trigger digits": false, "trigger digits --cache": true, "run digits": false, "run digits --cache": true} {
-		if code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, append(strings.Fields(args), "--state", state)...); code != cli.ExitOK {
+	for args, want := range map[string]bool{
+		"trigger digits": false, "trigger digits --cache": true, "run digits": false,
+		"run digits --cache": true,
+	} {
+		if code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{},
+			append(strings.Fields(args), "--state", state)...); code != cli.ExitOK {
 			t.Errorf("%s: got exit %d: %s", args, code, stderr)
 		}
 		if event := <-got; event.Cache != want {
@@ -261,10 +280,19 @@ func TestARetryIsFollowedToItsEnd(t *testing.T) {
 		go func() {
 			stage := predictor.StageID{App: "digits", Build: clitest.ServedDigits.Build, Name: "score"}
 			stack.Apply(retried.Run,
-				predictor.RunStarted{Run: retried.Run, Pipeline: "digits", App: "digits", Build: clitest.ServedDigits.Build, RetryOf: run, At: clitest.Begin},
-				predictor.Reused{Run: retried.Run, Stage: stage, Tasks: 2, From: run, Saved: 400_000_000, Wall: 3100 * time.Millisecond, At: clitest.Begin},
+				predictor.RunStarted{
+					Run: retried.Run, Pipeline: "digits", App: "digits", Build: clitest.ServedDigits.Build,
+					RetryOf: run, At: clitest.Begin,
+				},
+				predictor.Reused{
+					Run: retried.Run, Stage: stage, Tasks: 2, From: run, Saved: 400_000_000,
+					Wall: 3100 * time.Millisecond, At: clitest.Begin,
+				},
 			)
-			stack.Alert(predictor.Alert{ID: "a1", Run: retried.Run, Kind: predictor.DeadlineAtRisk, At: clitest.Begin, Message: "it ends too late"})
+			stack.Alert(predictor.Alert{
+				ID: "a1", Run: retried.Run, Kind: predictor.DeadlineAtRisk, At: clitest.Begin,
+				Message: "it ends too late",
+			})
 			clitest.Finish(stack, retried.Run, "digits", clitest.ServedDigits.Build, predictor.RunSucceeded, "{}", clitest.Begin)
 		}()
 		return retried, err
@@ -273,8 +301,10 @@ func TestARetryIsFollowedToItsEnd(t *testing.T) {
 	if code != cli.ExitOK {
 		t.Errorf("got exit %d: %s", code, stderr)
 	}
-	clitest.Contains(t, "standard output", stdout, "reuses 2 results of score", "digits digits-2-again succeeded", "reused: score (2 tasks, saved 3.1 s and $0.0004000)")
-	code, stdout, _ = clitest.Execute(t, t.Context(), cli.Deps{}, "retry", "digits-2", "--follow", "--json", "--quiet=false", "--state", state)
+	clitest.Contains(t, "standard output", stdout, "reuses 2 results of score", "digits digits-2-again succeeded",
+		"reused: score (2 tasks, saved 3.1 s and $0.0004000)")
+	code, stdout, _ = clitest.Execute(t, t.Context(), cli.Deps{}, "retry", "digits-2", "--follow", "--json",
+		"--quiet=false", "--state", state)
 	if code != cli.ExitUsage || stdout != "" {
 		t.Errorf("retry has no --quiet: got exit %d, %s", code, stdout)
 	}
@@ -337,12 +367,25 @@ func TestTheEnvironmentAndFlagsSayWhereAlertsAndTracesGo(t *testing.T) {
 		environment map[string]string
 		want        string // of the error
 	}{
-		"nothing":              {"", nil, ""},
-		"both":                 {"--alert-webhook https://hooks.example.com/s3cret --alert-webhook http://127.0.0.1:9", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318", "OTEL_EXPORTER_OTLP_HEADERS": "a=b"}, ""},
-		"a webhook unseen":     {"", map[string]string{"SPILLWAY_ALERT_WEBHOOKS": "https://hooks.example.com/s3cret http://127.0.0.1:9"}, ""},
-		"a file, unseen":       {"", map[string]string{"SPILLWAY_ALERT_WEBHOOKS": "file:///s3cret"}, "SPILLWAY_ALERT_WEBHOOKS (the 1. of 1)"},
-		"a webhook of a file":  {"--alert-webhook file:///s3cret", nil, "--alert-webhook (the 1. of 1)"},
-		"a collector over tcp": {"", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "127.0.0.1:4318"}, "OTEL_EXPORTER_OTLP_ENDPOINT"},
+		"nothing": {"", nil, ""},
+		"both": {
+			"--alert-webhook https://hooks.example.com/s3cret --alert-webhook http://127.0.0.1:9",
+			map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318", "OTEL_EXPORTER_OTLP_HEADERS": "a=b"},
+			"",
+		},
+		"a webhook unseen": {"", map[string]string{"SPILLWAY_ALERT_WEBHOOKS": "https://hooks.example.com/s3cret " +
+			"http://127.0.0.1:9"}, ""},
+		"a file, unseen": {
+			"",
+			map[string]string{"SPILLWAY_ALERT_WEBHOOKS": "file:///s3cret"},
+			"SPILLWAY_ALERT_WEBHOOKS (the 1. of 1)",
+		},
+		"a webhook of a file": {"--alert-webhook file:///s3cret", nil, "--alert-webhook (the 1. of 1)"},
+		"a collector over tcp": {
+			"",
+			map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "127.0.0.1:4318"},
+			"OTEL_EXPORTER_OTLP_ENDPOINT",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -355,7 +398,8 @@ func TestTheEnvironmentAndFlagsSayWhereAlertsAndTracesGo(t *testing.T) {
 				value, set := test.environment[name]
 				return value, set
 			}}
-			args := append([]string{"run", "tiny", "--state", t.TempDir(), "--app", clitest.Script(t, "tiny")}, strings.Fields(test.args)...)
+			args := append([]string{"run", "tiny", "--state", t.TempDir(), "--app", clitest.Script(t, "tiny")},
+				strings.Fields(test.args)...)
 			code, _, stderr := clitest.Execute(t, t.Context(), deps, args...)
 			if test.want != "" {
 				clitest.Contains(t, "standard error", stderr, test.want)
@@ -368,10 +412,12 @@ func TestTheEnvironmentAndFlagsSayWhereAlertsAndTracesGo(t *testing.T) {
 				t.Fatalf("got exit %d: %s", code, stderr)
 			}
 			config := (*configs)[0]
-			if len(config.AlertWebhooks) != strings.Count(test.args, "--alert-webhook")+len(strings.Fields(test.environment["SPILLWAY_ALERT_WEBHOOKS"])) {
+			if len(config.AlertWebhooks) != strings.Count(test.args, "--alert-webhook")+
+				len(strings.Fields(test.environment["SPILLWAY_ALERT_WEBHOOKS"])) {
 				t.Errorf("alerts go to %q", config.AlertWebhooks)
 			}
-			if endpoint := test.environment["OTEL_EXPORTER_OTLP_ENDPOINT"]; endpoint != "" && config.Traces.Endpoint != endpoint+"/v1/traces" || endpoint == "" && config.Traces.Endpoint != "" {
+			if endpoint := test.environment["OTEL_EXPORTER_OTLP_ENDPOINT"]; endpoint != "" &&
+				config.Traces.Endpoint != endpoint+"/v1/traces" || endpoint == "" && config.Traces.Endpoint != "" {
 				t.Errorf("traces go to %q", config.Traces.Endpoint)
 			}
 		})

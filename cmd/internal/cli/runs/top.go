@@ -285,7 +285,9 @@ func (w *watcher) take(one news) {
 
 func (w *watcher) draw() error {
 	w.overview.Now = time.Now()
-	w.overview.Runs = slices.SortedFunc(maps.Values(w.runs), func(a, b ledger.RunView) int { return b.StartedAt.Compare(a.StartedAt) })
+	w.overview.Runs = slices.SortedFunc(maps.Values(w.runs), func(a, b ledger.RunView) int {
+		return b.StartedAt.Compare(a.StartedAt)
+	})
 	style, height := w.tool.StyleOf(w.tool.Out)
 	return w.screen.Draw(display.Top(w.overview, style), height)
 }

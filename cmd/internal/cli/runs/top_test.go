@@ -58,7 +58,8 @@ func openTerminal(t *testing.T, columns, rows uint16) *terminal {
 
 func (p *terminal) resize(t *testing.T, columns, rows uint16) {
 	t.Helper()
-	if err := unix.IoctlSetWinsize(int(p.outside.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows}); err != nil {
+	if err := unix.IoctlSetWinsize(int(p.outside.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows}); err !=
+		nil {
 		t.Fatal(err)
 	}
 }
@@ -117,7 +118,10 @@ func TestTopFollowsTheStackAndGivesTheTerminalBack(t *testing.T) {
 			ended := terminal.watch(t.Context(), state, complaints)
 			terminal.eventually(t, "the run", shows("\x1b[?1049h", "digits-9"))
 			stack.Apply("digits-10", predictor.RunStarted{Run: "digits-10", Pipeline: "digits", App: "digits", At: time.Now()})
-			stack.Alert(predictor.Alert{ID: "a", Run: "digits-10", Kind: predictor.BudgetAtRisk, At: time.Now(), Message: "it costs too much"})
+			stack.Alert(predictor.Alert{
+				ID: "a", Run: "digits-10", Kind: predictor.BudgetAtRisk, At: time.Now(),
+				Message: "it costs too much",
+			})
 			terminal.eventually(t, "what was told", shows("digits-10", "it costs too much"))
 			terminal.press(t, "x"+key)
 			if code := <-ended; code != cli.ExitOK || complaints.String() != "" {

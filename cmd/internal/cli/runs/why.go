@@ -59,7 +59,10 @@ func explain(ctx context.Context, t *tool.Tool, name string, asJSON bool) error 
 // failuresOf returns the latest attempts that did not succeed, with their last words.
 func failuresOf(ctx context.Context, calls *client.Client, run string) ([]display.Failure, error) {
 	failures := []display.Failure{}
-	for _, outcome := range []predictor.Outcome{predictor.Failed, predictor.OutOfMemory, predictor.TimedOut, predictor.Lost, predictor.Refused} {
+	for _, outcome := range []predictor.Outcome{
+		predictor.Failed, predictor.OutOfMemory, predictor.TimedOut,
+		predictor.Lost, predictor.Refused,
+	} {
 		attempts, err := calls.Attempts(ctx, web.AttemptQuery{Run: run, Outcome: string(outcome)})
 		if err != nil {
 			return nil, err
@@ -83,7 +86,8 @@ func failuresOf(ctx context.Context, calls *client.Client, run string) ([]displa
 	return failures, nil
 }
 
-// retriesOf returns the chain of runs that try each other again of which run is one, oldest first; empty when it is alone.
+// retriesOf returns the chain of runs that try each other again of which run is one, oldest first; empty when it is
+// alone.
 func retriesOf(ctx context.Context, calls *client.Client, run ledger.RunView) ([]string, error) {
 	chain := []string{run.Run}
 	for earlier := run.RetryOf; earlier != "" && len(chain) < mostRetries && !slices.Contains(chain, earlier); {
@@ -102,7 +106,9 @@ func retriesOf(ctx context.Context, calls *client.Client, run ledger.RunView) ([
 		return nil, err
 	}
 	for last := run.Run; len(chain) < mostRetries; {
-		i := slices.IndexFunc(others, func(other ledger.RunView) bool { return other.RetryOf == last && !slices.Contains(chain, other.Run) })
+		i := slices.IndexFunc(others, func(other ledger.RunView) bool {
+			return other.RetryOf == last && !slices.Contains(chain, other.Run)
+		})
 		if i < 0 {
 			break
 		}

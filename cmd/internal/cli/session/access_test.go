@@ -18,8 +18,8 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 )
 
-// TestAttackOnWhereTheTokenGoes puts a listener of somebody else where an engine was, and spoils the credentials: the token is not sent, and one
-// line says what to do.
+// TestAttackOnWhereTheTokenGoes puts a listener of somebody else where an engine was, and spoils the credentials: the
+// token is not sent, and one line says what to do.
 func TestAttackOnWhereTheTokenGoes(t *testing.T) {
 	t.Parallel()
 	must := func(t *testing.T, err error) {
@@ -96,7 +96,8 @@ func TestAnEngineThatTakesAnotherTokenIsSaidSo(t *testing.T) {
 	if code != cli.ExitFailure {
 		t.Errorf("got exit %d, want 1", code)
 	}
-	clitest.Contains(t, "standard error", stderr, "does not take the token in "+filepath.Join(state, access.TokenFile), "hint: the credentials were changed")
+	clitest.Contains(t, "standard error", stderr, "does not take the token in "+filepath.Join(state, access.TokenFile),
+		"hint: the credentials were changed")
 }
 
 func TestAStackThatDoesNotAnswerIsNoStackThatIsNotThere(t *testing.T) {
@@ -143,7 +144,8 @@ func TestOpenPrintsALinkThatLogsIn(t *testing.T) {
 		}
 		shown = ""
 	}
-	if code, stdout, _ := clitest.Execute(t, t.Context(), deps, "open", "--no-browser", "--state", state); code != cli.ExitOK || stdout == "" || shown != "" {
+	if code, stdout, _ := clitest.Execute(t, t.Context(), deps, "open", "--no-browser", "--state", state); code !=
+		cli.ExitOK || stdout == "" || shown != "" {
 		t.Errorf("--no-browser: got exit %d, %q, and the browser is shown %q", code, stdout, shown)
 	}
 	code, _, stderr := clitest.Execute(t, t.Context(), deps, "open", "digits-2", "--state", state)

@@ -105,7 +105,8 @@ func (l *logFile) Close() error {
 func openLog(stateDir, level string) (*slog.Logger, io.Closer, error) {
 	file, err := openLogFile(stateDir, logLimit)
 	if err != nil {
-		return nil, nil, fault.Advise(fmt.Errorf("open the log: %w", err), "choose a writable state directory with --state DIR")
+		return nil, nil, fault.Advise(fmt.Errorf("open the log: %w", err),
+			"choose a writable state directory with --state DIR")
 	}
 	var least slog.Level
 	if err := least.UnmarshalText([]byte(strings.ToUpper(level))); err != nil {

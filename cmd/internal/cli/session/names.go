@@ -63,7 +63,8 @@ func StageNames(ctx context.Context, calls *client.Client, args []string) (found
 	return found, err
 }
 
-// Complete makes a completion of the names for each argument in turn; a flag takes the last of them. It is silent when no engine answers.
+// Complete makes a completion of the names for each argument in turn; a flag takes the last of them. It is silent when
+// no engine answers.
 func Complete(t *tool.Tool, of ...Names) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const none = cobra.ShellCompDirectiveNoFileComp

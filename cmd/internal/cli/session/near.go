@@ -17,7 +17,8 @@ import (
 // MostRuns is how many runs are looked through for those that are near or belong together: the newest.
 const MostRuns = 1000
 
-// WithNearRuns completes the error that there is no such run with the runs whose names are near one of those that were given.
+// WithNearRuns completes the error that there is no such run with the runs whose names are near one of those that were
+// given.
 func WithNearRuns(ctx context.Context, session *Session, err error, given ...string) error {
 	refused, ok := errors.AsType[*web.Error](err)
 	if !ok || refused.Status != http.StatusNotFound {
@@ -36,7 +37,10 @@ func WithNearRuns(ctx context.Context, session *Session, err error, given ...str
 			continue
 		}
 		if near := nearest.Names(name, ids); len(near) > 0 {
-			return &web.Error{Status: refused.Status, Message: err.Error(), Hint: "did you mean " + strings.Join(near, ", ") + "?"}
+			return &web.Error{
+				Status: refused.Status, Message: err.Error(),
+				Hint: "did you mean " + strings.Join(near, ", ") + "?",
+			}
 		}
 	}
 	return err

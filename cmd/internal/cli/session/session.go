@@ -61,8 +61,9 @@ func (s *Session) closeWithin(ctx context.Context) error {
 // ErrNoStack says that no stack runs on the state directory.
 var ErrNoStack = errors.New("no stack runs")
 
-// findStack returns where the stack that runs on the state directory is, and the token to show it; it wraps ErrNoStack when there is none.
-// A token goes only to an engine that lives: at the address that a dead one has left anybody may listen by now.
+// findStack returns where the stack that runs on the state directory is, and the token to show it; it wraps ErrNoStack
+// when there is none. A token goes only to an engine that lives: at the address that a dead one has left anybody may
+// listen by now.
 func findStack(t *tool.Tool) (dir string, file web.StackFile, token string, err error) {
 	dir, err = t.StateDir()
 	if err != nil {
@@ -82,7 +83,8 @@ func findStack(t *tool.Tool) (dir string, file web.StackFile, token string, err 
 	token, err = access.ReadToken(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fault.Advise(
-			fmt.Errorf("the stack at %s (process %d, version %s) has no credentials in %s", file.HTTP, file.PID, file.Version, filepath.Join(dir, access.TokenFile)),
+			fmt.Errorf("the stack at %s (process %d, version %s) has no credentials in %s", file.HTTP, file.PID, file.Version,
+				filepath.Join(dir, access.TokenFile)),
 			"stop it, and start it again with this version of spillway: it makes them",
 		)
 	}
@@ -90,7 +92,8 @@ func findStack(t *tool.Tool) (dir string, file web.StackFile, token string, err 
 }
 
 func noStack(dir string) error {
-	return fault.Advise(fmt.Errorf("%w on the state directory %s", ErrNoStack, dir), "start one with `spillway dev`, or name another directory with --state DIR")
+	return fault.Advise(fmt.Errorf("%w on the state directory %s", ErrNoStack, dir),
+		"start one with `spillway dev`, or name another directory with --state DIR")
 }
 
 // Connect finds the stack that runs on the state directory; it wraps ErrNoStack when there is none.
@@ -106,7 +109,8 @@ func Connect(ctx context.Context, t *tool.Tool) (*Session, error) {
 	if err != nil && probe.Err() != nil && ctx.Err() == nil {
 		session.Client.Close()
 		return nil, fault.Advise(
-			fmt.Errorf("the stack at %s (process %d) holds the state directory, but has not answered for %v", file.HTTP, file.PID, probeLimit),
+			fmt.Errorf("the stack at %s (process %d) holds the state directory, but has not answered for %v", file.HTTP,
+				file.PID, probeLimit),
 			"wait, or look at its log: "+filepath.Join(dir, "spillway.log"),
 		)
 	}
@@ -121,7 +125,8 @@ func Connect(ctx context.Context, t *tool.Tool) (*Session, error) {
 	if refused, ok := errors.AsType[*web.Error](err); ok && refused.Status == http.StatusUnauthorized {
 		session.Client.Close()
 		return nil, fault.Advise(
-			fmt.Errorf("the stack at %s (process %d) does not take the token in %s", file.HTTP, file.PID, filepath.Join(dir, access.TokenFile)),
+			fmt.Errorf("the stack at %s (process %d) does not take the token in %s", file.HTTP, file.PID,
+				filepath.Join(dir, access.TokenFile)),
 			"the credentials were changed since it started: stop it and start it again",
 		)
 	}
@@ -139,7 +144,8 @@ func Connect(ctx context.Context, t *tool.Tool) (*Session, error) {
 	return session, nil
 }
 
-// sayStarting returns a function that tells the user what the start of a stack waits for, in a line every progressGap at most.
+// sayStarting returns a function that tells the user what the start of a stack waits for, in a line every progressGap
+// at most.
 func sayStarting(t *tool.Tool) func(progress string) {
 	var said time.Time
 	return func(progress string) {
@@ -177,7 +183,8 @@ func Start(ctx context.Context, t *tool.Tool, flags *flag.Stack, apps []build.Ap
 	forgotten := secrecy.Forget()
 	token, err := access.ReadToken(dir)
 	if err = errors.Join(forgotten, err); err != nil {
-		return nil, errors.Join(fmt.Errorf("talk to the stack that was just started: %w", err), engine.Close(ctx), log.Close())
+		return nil, errors.Join(fmt.Errorf("talk to the stack that was just started: %w", err), engine.Close(ctx),
+			log.Close())
 	}
 	session := &Session{Client: client.New(engine.HTTPAddress(), token), Engine: engine, log: log}
 	if session.Stack, err = session.Client.Stack(ctx); err != nil {
@@ -186,9 +193,11 @@ func Start(ctx context.Context, t *tool.Tool, flags *flag.Stack, apps []build.Ap
 	return session, nil
 }
 
-// ConnectOrStart finds the running stack or starts one for the occasion. apps is asked for the apps to serve: of a running stack with
-// its description, of a new one with nil.
-func ConnectOrStart(ctx context.Context, t *tool.Tool, flags *flag.Stack, apps func(context.Context, *web.Stack) ([]build.App, error)) (*Session, error) {
+// ConnectOrStart finds the running stack or starts one for the occasion. apps is asked for the apps to serve: of a
+// running stack with its description, of a new one with nil.
+func ConnectOrStart(
+	ctx context.Context, t *tool.Tool, flags *flag.Stack, apps func(context.Context, *web.Stack) ([]build.App, error),
+) (*Session, error) {
 	session, err := Connect(ctx, t)
 	if errors.Is(err, ErrNoStack) {
 		built, err := apps(ctx, nil)
@@ -203,8 +212,9 @@ func ConnectOrStart(ctx context.Context, t *tool.Tool, flags *flag.Stack, apps f
 	if given := flags.Changed(); len(given) > 0 {
 		session.Client.Close()
 		return nil, &fault.UsageError{
-			Problem: fmt.Sprintf("a stack runs on %s already (process %d), and %s can only be said when it starts", session.Stack.StateDir, session.Stack.PID, strings.Join(given, ", ")),
-			Hint:    "leave that out, stop the running stack, or use another with --state DIR",
+			Problem: fmt.Sprintf("a stack runs on %s already (process %d), and %s can only be said when it starts",
+				session.Stack.StateDir, session.Stack.PID, strings.Join(given, ", ")),
+			Hint: "leave that out, stop the running stack, or use another with --state DIR",
 		}
 	}
 	built, err := apps(ctx, &session.Stack)

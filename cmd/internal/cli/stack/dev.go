@@ -62,7 +62,8 @@ flag, a variable or an app is wrong.`,
 		Args: flag.Positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return dev(cmd.Context(), t, flags) },
 	}
-	command.Flags().StringArrayVar(&flags.Apps, "app", nil, "`DIR` of a Go main package, or a binary, to serve; may be given several times")
+	command.Flags().StringArrayVar(&flags.Apps, "app", nil,
+		"`DIR` of a Go main package, or a binary, to serve; may be given several times")
 	flags.Add(command.Flags())
 	return command
 }
@@ -71,7 +72,8 @@ func dev(ctx context.Context, t *tool.Tool, flags *flag.Stack) (err error) {
 	if running, err := session.Connect(ctx, t); err == nil {
 		running.Client.Close()
 		return fault.Advise(
-			fmt.Errorf("a stack runs on %s already: %s, process %d", running.Stack.StateDir, running.Stack.Addresses.HTTP, running.Stack.PID),
+			fmt.Errorf("a stack runs on %s already: %s, process %d", running.Stack.StateDir, running.Stack.Addresses.HTTP,
+				running.Stack.PID),
 			"stop it first, or use another state directory with --state DIR",
 		)
 	} else if !errors.Is(err, session.ErrNoStack) {
@@ -148,7 +150,8 @@ func sayAddresses(t *tool.Tool, stack web.Stack, page string) {
 	for _, app := range stack.Apps {
 		if app.Current {
 			for _, pipeline := range app.Pipelines {
-				t.Say("  pipeline      %s (app %s, build %s): spillway trigger %s\n", pipeline.Name, app.Name, app.Build, pipeline.Name)
+				t.Say("  pipeline      %s (app %s, build %s): spillway trigger %s\n", pipeline.Name, app.Name, app.Build,
+					pipeline.Name)
 			}
 		}
 	}
@@ -169,7 +172,8 @@ func (l *lines) printf(format string, args ...any) {
 	l.tool.Say(format, args...)
 }
 
-// followAll prints a line for each start and end of a run that has not ended before since, and for each decision, until ctx ends.
+// followAll prints a line for each start and end of a run that has not ended before since, and for each decision, until
+// ctx ends.
 func followAll(ctx context.Context, calls *client.Client, output *lines, since time.Time) {
 	log := display.NewLog(since)
 	err := calls.Follow(ctx, "", func(message client.Message) error {

@@ -45,7 +45,8 @@ func TestDevServesFollowsAndStops(t *testing.T) {
 	t.Parallel()
 	var stack *clitest.Stack
 	start, configs := clitest.Starter(t, func(started *clitest.Stack) { stack = started })
-	out, complaints, stop := dev(t, cli.Deps{StartEngine: start}, "--state", t.TempDir(), "--app", clitest.Script(t, "tiny"), "--predictor", "off", "--http-port", "7499")
+	out, complaints, stop := dev(t, cli.Deps{StartEngine: start}, "--state", t.TempDir(), "--app",
+		clitest.Script(t, "tiny"), "--predictor", "off", "--http-port", "7499")
 	eventually(t, out, "spillway trigger tiny")
 	eventually(t, out, "pipeline      tiny")
 	clitest.Finish(stack, "tiny-1", "tiny", "0123456789ab", predictor.RunSucceeded, "{}", time.Now())
@@ -60,7 +61,8 @@ func TestDevServesFollowsAndStops(t *testing.T) {
 	}
 }
 
-// TestAttackALoginLinkIsPrintedOnATerminalOnly: others may read what is printed to a file or a journal while the link is good.
+// TestAttackALoginLinkIsPrintedOnATerminalOnly: others may read what is printed to a file or a journal while the link
+// is good.
 func TestAttackALoginLinkIsPrintedOnATerminalOnly(t *testing.T) {
 	t.Parallel()
 	start, _ := clitest.Starter(t, nil)
@@ -77,7 +79,8 @@ func TestAttackALoginLinkIsPrintedOnATerminalOnly(t *testing.T) {
 func TestStagesOfRootAreWarnedOfOnce(t *testing.T) {
 	t.Parallel()
 	start, _ := clitest.Starter(t, nil)
-	out, complaints, stop := dev(t, cli.Deps{StartEngine: start, Root: true}, "--state", t.TempDir(), "--app", clitest.Script(t, "tiny"))
+	out, complaints, stop := dev(t, cli.Deps{StartEngine: start, Root: true}, "--state", t.TempDir(), "--app",
+		clitest.Script(t, "tiny"))
 	eventually(t, out, "spillway trigger tiny")
 	if code := stop(); code != cli.ExitOK {
 		t.Errorf("got exit %d", code)
@@ -90,7 +93,8 @@ func TestStagesOfRootAreWarnedOfOnce(t *testing.T) {
 func TestStagesRunAsNoUserWhoIsRootOrUnknown(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"root", "no such user", ""} {
-		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{Root: true}, "dev", "--state", t.TempDir(), "--stage-user", name)
+		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{Root: true}, "dev", "--state", t.TempDir(),
+			"--stage-user", name)
 		if code != cli.ExitUsage {
 			t.Errorf("--stage-user %q: got exit %d, want %d", name, code, cli.ExitUsage)
 		}

@@ -50,7 +50,8 @@ something from working, and makes the exit code 1; a note says what would work b
 		Args: flag.Positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return doctor(cmd.Context(), t, apps, asJSON) },
 	}
-	command.Flags().StringArrayVar(&apps, "app", nil, "`BINARY` of an app, or DIR of its Go main package, to look at too; may be given several times")
+	command.Flags().StringArrayVar(&apps, "app", nil,
+		"`BINARY` of an app, or DIR of its Go main package, to look at too; may be given several times")
 	command.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
 	return command
 }

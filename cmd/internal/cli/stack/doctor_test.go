@@ -32,13 +32,18 @@ func TestWhatHoldsAttemptsIsTold(t *testing.T) {
 func TestGPUsAreLookedForWithoutTheirLibrary(t *testing.T) {
 	t.Parallel()
 	check(t, examineGPU(t.TempDir()), fine, "no NVIDIA driver")
-	check(t, examineGPU(transfertest.DirectoryOf(t, map[string]string{"proc/driver/nvidia/gpus/0000:01/information": ""})), fine, "GPUs: 1")
-	check(t, examineGPU(transfertest.DirectoryOf(t, map[string]string{"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": ""})), notice, "library without a GPU")
+	check(t, examineGPU(transfertest.DirectoryOf(t, map[string]string{"proc/driver/nvidia/gpus/0000:01/information": ""})),
+		fine, "GPUs: 1")
+	check(t, examineGPU(transfertest.DirectoryOf(t, map[string]string{"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": ""})),
+		notice, "library without a GPU")
 }
 
 func TestMemoryIsReadFromMeminfo(t *testing.T) {
 	t.Parallel()
-	root := transfertest.DirectoryOf(t, map[string]string{"good": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "low": "MemTotal: 8388608 kB\nMemAvailable: 1024 kB\n", "bad": "x"})
+	root := transfertest.DirectoryOf(t, map[string]string{
+		"good": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n",
+		"low":  "MemTotal: 8388608 kB\nMemAvailable: 1024 kB\n", "bad": "x",
+	})
 	check(t, examineMemory(filepath.Join(root, "good")), fine, "8 GiB, 4 GiB available")
 	check(t, examineMemory(filepath.Join(root, "low")), notice, "1 MiB available")
 	check(t, examineMemory(filepath.Join(root, "bad")), problem, "MemTotal")

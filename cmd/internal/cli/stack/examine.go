@@ -56,7 +56,10 @@ func examineCPUs() finding {
 	if err != nil {
 		return finding{"CPUs", problem, err.Error(), "the pool cannot keep its children on CPUs"}
 	}
-	found := finding{Check: "CPUs", Severity: fine, Found: fmt.Sprintf("%d allowed (%s), %s", len(allowed), flag.FormatCPUs(allowed), runtime.GOARCH)}
+	found := finding{
+		Check: "CPUs", Severity: fine,
+		Found: fmt.Sprintf("%d allowed (%s), %s", len(allowed), flag.FormatCPUs(allowed), runtime.GOARCH),
+	}
 	if len(allowed) == 1 {
 		found.Severity, found.Do = notice, "pool and local functions share the only CPU: spilling gains nothing here"
 	}
@@ -105,7 +108,10 @@ func examineKernel() finding {
 	if err := unix.Uname(&name); err != nil {
 		return finding{"kernel", problem, err.Error(), ""}
 	}
-	return finding{"kernel", fine, unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:]), ""}
+	return finding{
+		"kernel", fine, unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:]),
+		"",
+	}
 }
 
 // examineLimits says what holds attempts to their sizes, and why nothing better does.
@@ -116,7 +122,8 @@ func examineLimits(offers []enforce.Offer) finding {
 		case offer.Usable && offer.Mode == enforce.None:
 			return finding{
 				"limits", notice, "none; " + strings.Join(missing, "; "),
-				"sizes are kept by GOMAXPROCS, GOMEMLIMIT and admission only; run as root, or in a cgroup that is delegated to you (systemd-run --user --scope -p Delegate=yes)",
+				"sizes are kept by GOMAXPROCS, GOMEMLIMIT and admission only; run as root, or in a cgroup that is delegated to " +
+					"you (systemd-run --user --scope -p Delegate=yes)",
 			}
 		case offer.Usable:
 			found := fmt.Sprintf("%s (%s)", offer.Mode, strings.Join(offer.Controllers, ", "))
@@ -137,9 +144,15 @@ func examineGPU(root string) finding {
 	if err == nil && len(cards) > 0 {
 		return finding{"GPU", fine, "NVIDIA driver, GPUs: " + strconv.Itoa(len(cards)), ""}
 	}
-	for _, pattern := range []string{"usr/lib/*/libnvidia-ml.so*", "usr/lib64/libnvidia-ml.so*", "usr/lib/libnvidia-ml.so*"} {
+	for _, pattern := range []string{
+		"usr/lib/*/libnvidia-ml.so*", "usr/lib64/libnvidia-ml.so*",
+		"usr/lib/libnvidia-ml.so*",
+	} {
 		if found, err := filepath.Glob(filepath.Join(root, pattern)); err == nil && len(found) > 0 {
-			return finding{"GPU", notice, "NVIDIA library without a GPU", "load the kernel driver, or hand the GPU to this container"}
+			return finding{
+				"GPU", notice, "NVIDIA library without a GPU",
+				"load the kernel driver, or hand the GPU to this container",
+			}
 		}
 	}
 	return finding{"GPU", fine, "no NVIDIA driver: stages run on CPUs", ""}
@@ -150,7 +163,10 @@ func examineGo(ctx context.Context) finding {
 	defer cancel()
 	output, err := exec.CommandContext(ctx, "go", "version").Output()
 	if errors.Is(err, exec.ErrNotFound) {
-		return finding{"Go toolchain", notice, "no go command in PATH", "install Go from https://go.dev/dl to use --app DIR; binaries run without it"}
+		return finding{
+			"Go toolchain", notice, "no go command in PATH",
+			"install Go from https://go.dev/dl to use --app DIR; binaries run without it",
+		}
 	}
 	if err != nil {
 		return finding{"Go toolchain", problem, err.Error(), "see what `go version` says"}
@@ -194,9 +210,13 @@ func examineApp(ctx context.Context, t *tool.Tool, source string) finding {
 		return finding{check, problem, "it is not a Go program: " + err.Error(), "build it with go build"}
 	}
 	if !hasSIMD(experiments(info)) {
-		return finding{check, notice, "built without GOEXPERIMENT=simd", "its matrix code runs several times faster with it: GOEXPERIMENT=simd go build"}
+		return finding{
+			check, notice, "built without GOEXPERIMENT=simd",
+			"its matrix code runs several times faster with it: GOEXPERIMENT=simd go build",
+		}
 	}
-	return finding{check, fine, fmt.Sprintf("app %s, build %s, built with GOEXPERIMENT=simd by %s", app.Descriptor.Name, app.Digest, info.GoVersion), ""}
+	return finding{check, fine, fmt.Sprintf("app %s, build %s, built with GOEXPERIMENT=simd by %s", app.Descriptor.Name,
+		app.Digest, info.GoVersion), ""}
 }
 
 // examineStack says whether a stack runs, and when none does, which usual ports are free; and what the one that
@@ -205,7 +225,10 @@ func examineStack(ctx context.Context, t *tool.Tool) (*retention.Policy, []findi
 	running, err := session.Connect(ctx, t)
 	if err == nil {
 		running.Client.Close()
-		return &running.Stack.Retention, []finding{{"stack", fine, fmt.Sprintf("runs at %s, process %d", running.Stack.Addresses.HTTP, running.Stack.PID), ""}}
+		return &running.Stack.Retention, []finding{{
+			"stack", fine,
+			fmt.Sprintf("runs at %s, process %d", running.Stack.Addresses.HTTP, running.Stack.PID), "",
+		}}
 	}
 	if !errors.Is(err, session.ErrNoStack) {
 		return nil, []finding{{"stack", problem, err.Error(), "look into spillway.log in the state directory"}}
@@ -214,7 +237,12 @@ func examineStack(ctx context.Context, t *tool.Tool) (*retention.Policy, []findi
 	for _, usual := range []struct {
 		name string
 		port int
-	}{{"HTTP", engine.UsualHTTP}, {"Temporal", engine.UsualTemporal}, {"Temporal UI", engine.UsualUI}, {"NATS", engine.UsualNATS}} {
+	}{
+		{"HTTP", engine.UsualHTTP},
+		{"Temporal", engine.UsualTemporal},
+		{"Temporal UI", engine.UsualUI},
+		{"NATS", engine.UsualNATS},
+	} {
 		findings = append(findings, examinePort(ctx, usual.name, usual.port))
 	}
 	return nil, findings
@@ -268,7 +296,10 @@ func examineState(dir string) finding {
 // examineAWS says which settings of AWS are present, never what they are.
 func examineAWS(t *tool.Tool) finding {
 	var present []string
-	for _, name := range []string{"AWS_ENDPOINT_URL_LAMBDA", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"} {
+	for _, name := range []string{
+		"AWS_ENDPOINT_URL_LAMBDA", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+		"AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION",
+	} {
 		if value, set := t.Deps.Environment(name); set && value != "" {
 			present = append(present, name)
 		}

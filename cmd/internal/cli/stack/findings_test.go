@@ -15,7 +15,10 @@ import (
 func TestDoctorNeverShowsAValueOfAWS(t *testing.T) {
 	t.Parallel()
 	var out, complaints bytes.Buffer
-	environment := map[string]string{"AWS_SECRET_ACCESS_KEY": "tops3cret", "AWS_ENDPOINT_URL_LAMBDA": "http://10.1.2.3", "HOME": t.TempDir()}
+	environment := map[string]string{
+		"AWS_SECRET_ACCESS_KEY": "tops3cret", "AWS_ENDPOINT_URL_LAMBDA": "http://10.1.2.3",
+		"HOME": t.TempDir(),
+	}
 	deps := tool.Deps{Version: "v0.1.0", Environment: func(name string) (string, bool) {
 		value, set := environment[name]
 		return value, set
@@ -37,7 +40,8 @@ func TestDoctorFailsWithAProblem(t *testing.T) {
 	t.Parallel()
 	var out, complaints bytes.Buffer
 	state := filepath.Join(transfertest.DirectoryOf(t, map[string]string{"file": ""}), "file", "state")
-	if code := cli.Execute(t.Context(), []string{"doctor", "--state", state}, &out, &complaints, tool.Deps{}); code != cli.ExitFailure {
+	if code := cli.Execute(t.Context(), []string{"doctor", "--state", state}, &out, &complaints, tool.Deps{}); code !=
+		cli.ExitFailure {
 		t.Errorf("got exit %d, want 1", code)
 	}
 	if !strings.Contains(out.String(), "-> choose another with --state DIR") || complaints.Len() > 0 {

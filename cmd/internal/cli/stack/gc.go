@@ -77,7 +77,8 @@ func showCollection(t *tool.Tool, c retention.Collection) error {
 		verb = "would go"
 	}
 	if c.Freed.Artifacts == 0 {
-		t.Say("nothing %s: %s is kept (%s)\n", map[bool]string{true: "would go", false: "went"}[c.DryRun], sumText(c.Kept), policy)
+		t.Say("nothing %s: %s is kept (%s)\n", map[bool]string{true: "would go", false: "went"}[c.DryRun], sumText(c.Kept),
+			policy)
 		sayOver(t, c)
 		return nil
 	}
@@ -146,7 +147,8 @@ func examineRetention(stateDir, nearest string, running *retention.Policy) findi
 	switch {
 	case disk.Scarce(false):
 		found.Severity = problem
-		found.Do = fmt.Sprintf("new artifacts are refused with %s free: make room, or keep less; spillway gc --dry-run says what would go", disk.Free)
+		found.Do = fmt.Sprintf("new artifacts are refused with %s free: make room, or keep less; spillway gc --dry-run "+
+			"says what would go", disk.Free)
 	case used > policy.KeepBytes:
 		found.Severity, found.Do = notice, "runs that go on may hold it; spillway gc --dry-run says what would go"
 	}

@@ -22,9 +22,13 @@ func versionCommand(t *tool.Tool) *cobra.Command {
 		Args: flag.Positional(),
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
-				return t.WriteJSON(versions{Version: t.Deps.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Experiments: ownExperiments()})
+				return t.WriteJSON(versions{
+					Version: t.Deps.Version, Go: runtime.Version(),
+					Platform: runtime.GOOS + "/" + runtime.GOARCH, Experiments: ownExperiments(),
+				})
 			}
-			t.Say("spillway %s %s %s/%s GOEXPERIMENT=%s\n", t.Deps.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, display.OrDash(ownExperiments()))
+			t.Say("spillway %s %s %s/%s GOEXPERIMENT=%s\n", t.Deps.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH,
+				display.OrDash(ownExperiments()))
 			return nil
 		},
 	}

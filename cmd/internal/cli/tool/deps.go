@@ -12,13 +12,14 @@ import (
 
 // Deps is what the commands need from outside: it lets tests run them against an engine in memory.
 type Deps struct {
-	// StartEngine starts the embedded stack and returns once a run could be started. It refuses a state directory that is in use.
+	// StartEngine starts the embedded stack and returns once a run could be started. It refuses a state directory that is
+	// in use.
 	StartEngine func(ctx context.Context, config engine.Config) (RunningEngine, error)
-	// ProbeModel looks into the PyTorch model that FILE.py:FUNCTION returns, in batches of so many samples, 1 or more, and returns its
-	// op graph; nil when this build cannot.
+	// ProbeModel looks into the PyTorch model that FILE.py:FUNCTION returns, in batches of so many samples, 1 or more, and
+	// returns its op graph; nil when this build cannot.
 	ProbeModel func(ctx context.Context, reference string, batch int) (graph.Graph, error)
-	// Executor returns what trains the PyTorch model that FILE.py:FUNCTION returns on the data at a path, empty for none, and logs what the
-	// model prints; nil when this build cannot.
+	// Executor returns what trains the PyTorch model that FILE.py:FUNCTION returns on the data at a path, empty for none,
+	// and logs what the model prints; nil when this build cannot.
 	Executor func(reference, data string, logger *slog.Logger) (exec.Executor, error)
 	// Version is that of this binary, such as "v0.1.0".
 	Version string
@@ -28,8 +29,8 @@ type Deps struct {
 	Environment func(name string) (value string, set bool)
 	// OpenBrowser shows a file of this machine in a browser, and says whether there is one; nil shows nothing.
 	OpenBrowser func(ctx context.Context, file string) (shown bool, err error)
-	// Interrupted yields a value at each interrupt after the first, which ends the context of Execute: `dev` then stops at once.
-	// Nil never yields.
+	// Interrupted yields a value at each interrupt after the first, which ends the context of Execute: `dev` then stops at
+	// once. Nil never yields.
 	Interrupted <-chan struct{}
 	// Root is true where this process may do whatever root may, and with it the stages that an engine in it runs.
 	Root bool

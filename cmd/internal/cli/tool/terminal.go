@@ -44,7 +44,8 @@ func (t *Tool) StyleOf(w io.Writer) (style display.Style, height int) {
 	return style, height
 }
 
-// SpeaksUTF8 reports whether the locale's character set is UTF-8, by the first of the variables that is set, as POSIX has it.
+// SpeaksUTF8 reports whether the locale's character set is UTF-8, by the first of the variables that is set, as POSIX
+// has it.
 func (t *Tool) SpeaksUTF8() bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if value, _ := t.Deps.Environment(name); value != "" {

@@ -1,4 +1,5 @@
-// Package tool is what every command gets of the process that runs it: dependencies, streams, terminal, state directory.
+// Package tool is what every command gets of the process that runs it: dependencies, streams, terminal, state
+// directory.
 package tool
 
 import (
@@ -35,7 +36,10 @@ func (t *Tool) StateDir() (string, error) {
 		} else if home, set := t.Deps.Environment("HOME"); set && home != "" {
 			dir = filepath.Join(home, ".local", "state", "spillway")
 		} else {
-			return "", &fault.UsageError{Problem: "neither XDG_STATE_HOME nor HOME is set", Hint: "say where the state is kept with --state DIR"}
+			return "", &fault.UsageError{
+				Problem: "neither XDG_STATE_HOME nor HOME is set",
+				Hint:    "say where the state is kept with --state DIR",
+			}
 		}
 	}
 	absolute, err := filepath.Abs(dir)

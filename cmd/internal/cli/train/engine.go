@@ -68,7 +68,8 @@ func trainByEngine(ctx context.Context, t *tool.Tool, model modelFile, flags *tr
 	return concludeTraining(ctx, t, s, ended, p, model, flags)
 }
 
-// partCores are as many cores as parts, as far as the pool has them; all of them where the number of parts is left open.
+// partCores are as many cores as parts, as far as the pool has them; all of them where the number of parts is left
+// open.
 func partCores(partitions, pool int) quantity.Milli {
 	if partitions == 0 || partitions > pool {
 		partitions = pool
@@ -89,11 +90,17 @@ func prepareTraining(t *tool.Tool, model modelFile, flags *trainFlags) (program.
 	c := &flags.command
 	c.Name, c.Code = cmp.Or(c.Name, model.name()), cmp.Or(c.Code, filepath.Dir(model.path))
 	if c.Code == program.NoCode {
-		return program.Prepared{}, &fault.UsageError{Problem: "--code none: the file of the model is in it", Hint: "give the directory, or leave it out"}
+		return program.Prepared{}, &fault.UsageError{
+			Problem: "--code none: the file of the model is in it",
+			Hint:    "give the directory, or leave it out",
+		}
 	}
 	file, err := filepath.Rel(c.Code, model.path)
 	if err != nil || !filepath.IsLocal(file) {
-		return program.Prepared{}, &fault.UsageError{Problem: fmt.Sprintf("%s is not below --code %s", model.path, c.Code), Hint: "give a directory that has the file in it"}
+		return program.Prepared{}, &fault.UsageError{
+			Problem: fmt.Sprintf("%s is not below --code %s", model.path, c.Code),
+			Hint:    "give a directory that has the file in it",
+		}
 	}
 	arguments := []string{binary, "train", filepath.ToSlash(file) + ":" + model.function}
 	for _, name := range flag.Changed(flags.how) {
@@ -101,7 +108,11 @@ func prepareTraining(t *tool.Tool, model modelFile, flags *trainFlags) (program.
 			arguments = append(arguments, name+"="+value)
 		}
 	}
-	for _, input := range []struct{ flag, path, kind string }{{"--data", flags.data, "data"}, {"--devices", flags.devices, "devices"}, {"--resume", flags.resume, "resume"}} {
+	for _, input := range []struct{ flag, path, kind string }{
+		{"--data", flags.data, "data"},
+		{"--devices", flags.devices, "devices"},
+		{"--resume", flags.resume, "resume"},
+	} {
 		if input.path == "" {
 			continue
 		}
@@ -163,7 +174,10 @@ func followedBy(t *tool.Tool, flags *trainFlags) string {
 }
 
 // concludeTraining says how a training has ended, and brings its result back.
-func concludeTraining(ctx context.Context, t *tool.Tool, s *session.Session, ended display.Model, p program.Prepared, model modelFile, flags *trainFlags) error {
+func concludeTraining(
+	ctx context.Context, t *tool.Tool, s *session.Session, ended display.Model, p program.Prepared, model modelFile,
+	flags *trainFlags,
+) error {
 	t.Note("%s", display.CommandEnd(ended.Run))
 	if ended.Run.State != predictor.RunSucceeded {
 		return notTrained(t, ended, flags)
@@ -225,8 +239,8 @@ func readTrained(left chain.StageResult) (values trainedValues, err error) {
 	return values, nil
 }
 
-// fetchTrained puts the result directory of an attempt where it belongs. Entries replace those of their names: they are of the training that
-// this one goes on from.
+// fetchTrained puts the result directory of an attempt where it belongs. Entries replace those of their names: they are
+// of the training that this one goes on from.
 func fetchTrained(
 	ctx context.Context, store activities.Store, left chain.StageResult, out string, shared bool,
 ) (err error) {

@@ -35,8 +35,8 @@ type trainFlags struct {
 	momentum, clipNorm         float64
 	seed                       uint64
 	checkpointEvery            time.Duration
-	// followed and leave are for a command that this one starts as the program of a run: how its caller shows what it prints, and where it
-	// leaves its last checkpoint when it is stopped.
+	// followed and leave are for a command that this one starts as the program of a run: how its caller shows what it
+	// prints, and where it leaves its last checkpoint when it is stopped.
 	followed, leave string
 
 	command program.Flags
@@ -48,32 +48,47 @@ type trainFlags struct {
 func (f *trainFlags) add(flags *pflag.FlagSet) {
 	f.schedule, f.precision, f.recompute = training.OneForwardOneBackward, string(exec.Float32), training.RecomputeAuto
 	f.how = pflag.NewFlagSet("how", pflag.ContinueOnError)
-	f.how.Var(flag.Automatic{Value: &f.partitions}, "partitions", "into how many parts the model is split, one on each device (default auto: by the predicted time of a step)")
+	f.how.Var(flag.Automatic{Value: &f.partitions}, "partitions",
+		"into how many parts the model is split, one on each device (default auto: by the predicted time of a step)")
 	f.how.Var(flag.Large{Value: &f.steps}, "steps", "how many steps to train (default: one epoch)")
 	f.how.Var(flag.Count{Value: &f.epochs, Least: 1}, "epochs", "how many passes over the data to train (default 1)")
 	f.how.Var(flag.Count{Value: &f.batch, Least: 1}, "batch", "samples of a step (default 64)")
 	f.how.Var(flag.Automatic{Value: &f.microBatches}, "micro-batches", "into how many parts a batch is cut (default auto)")
-	f.how.Var(flag.Choice{Value: &f.schedule, Of: []string{training.OneForwardOneBackward, training.GPipe}}, "schedule", "the order of forward and backward passes of the parts")
-	f.how.Var(flag.Choice{Value: &f.optimizer, Of: []string{exec.SGD, exec.Momentum, exec.Adam, exec.AdamW}}, "optimizer", "what updates the parameters (default the model's own, else Adam at 0.001)")
-	f.how.Var(flag.Weight{Value: &f.learningRate, Least: 0}, "learning-rate", "that of --optimizer (default 0.001 for adam and adamw, 0.01 for the others)")
-	f.how.Var(flag.Weight{Value: &f.weightDecay, Least: 0}, "weight-decay", "that of --optimizer (default 0, and 0.01 for adamw)")
+	f.how.Var(flag.Choice{Value: &f.schedule, Of: []string{training.OneForwardOneBackward, training.GPipe}}, "schedule",
+		"the order of forward and backward passes of the parts")
+	f.how.Var(flag.Choice{Value: &f.optimizer, Of: []string{exec.SGD, exec.Momentum, exec.Adam, exec.AdamW}}, "optimizer",
+		"what updates the parameters (default the model's own, else Adam at 0.001)")
+	f.how.Var(flag.Weight{Value: &f.learningRate, Least: 0}, "learning-rate",
+		"that of --optimizer (default 0.001 for adam and adamw, 0.01 for the others)")
+	f.how.Var(flag.Weight{Value: &f.weightDecay, Least: 0}, "weight-decay",
+		"that of --optimizer (default 0, and 0.01 for adamw)")
 	f.how.Var(flag.Weight{Value: &f.momentum, Least: 0}, "momentum", "that of --optimizer momentum (default 0.9)")
-	f.how.Var(flag.Weight{Value: &f.clipNorm, Least: 0}, "clip-norm", "the most that the norm of all gradients together may be (default no bound)")
+	f.how.Var(flag.Weight{Value: &f.clipNorm, Least: 0}, "clip-norm",
+		"the most that the norm of all gradients together may be (default no bound)")
 	f.how.Var(flag.Seed{Value: &f.seed}, "seed", "makes parameters, the order of samples and dropout masks (default 0)")
-	f.how.Var(flag.Choice{Value: &f.precision, Of: []string{string(exec.Float32), string(exec.BFloat16)}}, "precision", "the type in which the model computes; bfloat16 is for GPUs")
-	f.how.Var(flag.Choice{Value: &f.recompute, Of: []string{training.RecomputeAuto, training.RecomputeNever, training.RecomputeAlways}}, "recompute",
+	f.how.Var(flag.Choice{Value: &f.precision, Of: []string{string(exec.Float32), string(exec.BFloat16)}}, "precision",
+		"the type in which the model computes; bfloat16 is for GPUs")
+	f.how.Var(flag.Choice{Value: &f.recompute, Of: []string{
+		training.RecomputeAuto, training.RecomputeNever,
+		training.RecomputeAlways,
+	}}, "recompute",
 		"when activations are computed again instead of kept; auto is where memory would not do")
 	f.how.Var(flag.Span{Value: &f.checkpointEvery}, "checkpoint-every", "the time between checkpoints (default 30s)")
 	flags.AddFlagSet(f.how)
 	flags.StringVar(&f.data, "data", "", "`FILE|DIR` of the data, given to the model's data()")
-	flags.BoolVar(&f.dataInPlace, "data-in-place", false, "read the data where it is, at a path that every host has, instead of sending it along")
-	flags.StringVar(&f.devices, "devices", "", "`FILE` of the devices that may be used, as `spillway plan` reads it (default what the attempt is given)")
+	flags.BoolVar(&f.dataInPlace, "data-in-place", false,
+		"read the data where it is, at a path that every host has, instead of sending it along")
+	flags.StringVar(&f.devices, "devices", "", "`FILE` of the devices that may be used, as `spillway plan` reads it "+
+		"(default what the attempt is given)")
 	flags.StringVar(&f.resume, "resume", "", "`DIR` of a checkpoint to go on from; the split may be another")
-	flags.Var(flag.Destination{Value: &f.out}, "out", "`DIR` for the trained model and the last checkpoint (default MODEL-trained)")
+	flags.Var(flag.Destination{Value: &f.out}, "out",
+		"`DIR` for the trained model and the last checkpoint (default MODEL-trained)")
 	flag.AddSharedOut(flags, &f.sharedOut, "--out")
 	flags.BoolVar(&f.here, "here", false, "train in this process, without an engine: implied in a stage of a chain")
-	flags.BoolVar(&f.json, "json", false, "write the plan, the progress and the result to standard output as JSON, one object a line")
-	flags.Var(flag.Choice{Value: &f.followed, Of: []string{followedByTerminal, followedByLines, followedByJSON}}, "followed", "how a caller shows the output")
+	flags.BoolVar(&f.json, "json", false, "write the plan, the progress and the result to standard output as JSON, one "+
+		"object a line")
+	flags.Var(flag.Choice{Value: &f.followed, Of: []string{followedByTerminal, followedByLines, followedByJSON}},
+		"followed", "how a caller shows the output")
 	flags.StringVar(&f.leave, "leave", "", "`DIR` that gets the last checkpoint of a stopped training")
 	for _, internal := range []string{"followed", "leave"} {
 		flags.Lookup(internal).Hidden = true
@@ -90,14 +105,20 @@ func (f *trainFlags) addCommand(flags *pflag.FlagSet) {
 	c := &f.command
 	c.Attempts, c.NoFetch = trainAttempts, true
 	c.Set = pflag.NewFlagSet("command", pflag.ContinueOnError)
-	c.Set.StringVar(&c.Name, "name", "", "`NAME` under which what was learnt of the training is kept (default that of the model)")
-	c.Set.StringVar(&c.Code, "code", "", "`DIR` that is sent along, with the file of the model in it (default the directory of that file)")
-	c.Set.StringArrayVar(&c.Environment, "env", nil, "`NAME[=VALUE]` of an environment variable, without a value that of this shell; it is kept with the run: no secrets")
+	c.Set.StringVar(&c.Name, "name", "", "`NAME` under which what was learnt of the training is kept (default that "+
+		"of the model)")
+	c.Set.StringVar(&c.Code, "code", "", "`DIR` that is sent along, with the file of the model in it (default the "+
+		"directory of that file)")
+	c.Set.StringArrayVar(&c.Environment, "env", nil,
+		"`NAME[=VALUE]` of an environment variable, without a value that of this shell; it is kept with the run: no secrets")
 	c.Set.StringVar(&c.Requirements, "requirements", "", "`FILE` of Python requirements, installed once for each content")
-	c.Set.Var(flag.Cores{Value: &c.CPU}, "cpu", "cores that an attempt is given until its use is known (default one for each part)")
-	c.Set.Var(flag.Memory{Value: &c.Memory}, "memory", "memory that an attempt is given until its use is known, such as 2GiB")
+	c.Set.Var(flag.Cores{Value: &c.CPU}, "cpu", "cores that an attempt is given until its use is known (default one "+
+		"for each part)")
+	c.Set.Var(flag.Memory{Value: &c.Memory}, "memory",
+		"memory that an attempt is given until its use is known, such as 2GiB")
 	c.Set.Var(flag.Span{Value: &c.Timeout}, "timeout", "how long one attempt may take (default no limit)")
-	c.Set.Var(flag.Count{Value: &c.Attempts, Least: 1}, "attempts", "how often the training may fail; each attempt goes on from the last checkpoint")
+	c.Set.Var(flag.Count{Value: &c.Attempts, Least: 1}, "attempts",
+		"how often the training may fail; each attempt goes on from the last checkpoint")
 	flags.AddFlagSet(c.Set)
 }
 
@@ -113,7 +134,10 @@ func readModel(reference string) (modelFile, error) {
 	at := strings.LastIndexByte(reference, ':')
 	if !plan.ModelReference.MatchString(reference) {
 		if strings.HasSuffix(reference, ".py") {
-			return modelFile{}, &fault.UsageError{Problem: reference + " names no function", Hint: "write " + reference + ":build, if build is what returns the model"}
+			return modelFile{}, &fault.UsageError{
+				Problem: reference + " names no function",
+				Hint:    "write " + reference + ":build, if build is what returns the model",
+			}
 		}
 		return modelFile{}, &fault.UsageError{Problem: fmt.Sprintf("%q is not a model", reference), Hint: hint}
 	}
@@ -152,32 +176,52 @@ func (f *trainFlags) check() error {
 	if f.optimizer == "" {
 		for _, name := range []string{"learning-rate", "weight-decay", "momentum"} {
 			if f.how.Changed(name) {
-				return &fault.UsageError{Problem: "--" + name + " is for --optimizer", Hint: "say which: --optimizer adam, or set it in the model's optimizer()"}
+				return &fault.UsageError{
+					Problem: "--" + name + " is for --optimizer",
+					Hint:    "say which: --optimizer adam, or set it in the model's optimizer()",
+				}
 			}
 		}
 	}
 	if f.how.Changed("momentum") && f.optimizer != exec.Momentum {
-		return &fault.UsageError{Problem: "--momentum is for --optimizer momentum", Hint: "write --optimizer momentum, or leave it out"}
+		return &fault.UsageError{
+			Problem: "--momentum is for --optimizer momentum",
+			Hint:    "write --optimizer momentum, or leave it out",
+		}
 	}
 	if f.momentum >= 1 {
-		return &fault.UsageError{Problem: "--momentum " + strconv.FormatFloat(f.momentum, 'g', -1, 64) + " is not below 1", Hint: "write a number from 0 to 1, such as 0.9"}
+		return &fault.UsageError{
+			Problem: "--momentum " + strconv.FormatFloat(f.momentum, 'g', -1, 64) + " is not below 1",
+			Hint:    "write a number from 0 to 1, such as 0.9",
+		}
 	}
-	if batch := f.batch; f.microBatches > max(batch, 1) && batch > 0 || batch == 0 && f.microBatches > training.DefaultBatch {
+	if batch := f.batch; f.microBatches > max(batch, 1) && batch > 0 ||
+		batch == 0 && f.microBatches > training.DefaultBatch {
 		return &fault.UsageError{
 			Problem: fmt.Sprintf("a batch of %d samples cannot be cut into %d micro-batches", orUsual(batch), f.microBatches),
 			Hint:    "give at most one micro-batch for each sample, or a larger --batch",
 		}
 	}
-	for _, one := range []struct{ flag, path string }{{"--data", f.data}, {"--devices", f.devices}, {"--resume", f.resume}} {
+	for _, one := range []struct{ flag, path string }{
+		{"--data", f.data},
+		{"--devices", f.devices},
+		{"--resume", f.resume},
+	} {
 		if one.path == "" {
 			continue
 		}
 		info, err := os.Stat(one.path)
 		if err != nil {
-			return &fault.UsageError{Problem: fmt.Sprintf("%s %s: %v", one.flag, one.path, fault.WithoutPath(err)), Hint: "give one that is there"}
+			return &fault.UsageError{
+				Problem: fmt.Sprintf("%s %s: %v", one.flag, one.path, fault.WithoutPath(err)),
+				Hint:    "give one that is there",
+			}
 		}
 		if one.flag == "--resume" && !info.IsDir() {
-			return &fault.UsageError{Problem: "--resume " + one.path + ": it is no directory", Hint: "give the directory of a checkpoint: the result directory of a training has one"}
+			return &fault.UsageError{
+				Problem: "--resume " + one.path + ": it is no directory",
+				Hint:    "give the directory of a checkpoint: the result directory of a training has one",
+			}
 		}
 	}
 	if f.dataInPlace && f.data == "" {
@@ -193,7 +237,8 @@ func orUsual(batch int) int {
 	return batch
 }
 
-// checkOut refuses a result directory with files in it, so that no trained model is lost. A training that goes on may add to its own.
+// checkOut refuses a result directory with files in it, so that no trained model is lost. A training that goes on may
+// add to its own.
 func checkOut(dir string, resumed, shared bool) error {
 	if err := safefile.Check(dir, shared); err != nil {
 		return flag.RefusedOut("--out", dir, err)
@@ -203,11 +248,15 @@ func checkOut(dir string, resumed, shared bool) error {
 	case os.IsNotExist(err):
 		return nil
 	case err != nil:
-		return &fault.UsageError{Problem: fmt.Sprintf("--out %s: %v", dir, fault.WithoutPath(err)), Hint: "give a directory that can be written, or is not there yet"}
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("--out %s: %v", dir, fault.WithoutPath(err)),
+			Hint:    "give a directory that can be written, or is not there yet",
+		}
 	case len(entries) > 0 && !resumed:
 		return &fault.UsageError{
 			Problem: fmt.Sprintf("the result directory %s is not empty: it has %s", dir, entries[0].Name()),
-			Hint:    "give another with --out DIR, or go on from a checkpoint in it with --resume " + filepath.Join(dir, training.Checkpoints, "step-N"),
+			Hint: "give another with --out DIR, or go on from a checkpoint in it with --resume " +
+				filepath.Join(dir, training.Checkpoints, "step-N"),
 		}
 	}
 	return nil
@@ -218,5 +267,8 @@ func (f *trainFlags) complete(job *training.Job) {
 	job.Partitions, job.Schedule, job.Batch, job.MicroBatches = f.partitions, f.schedule, f.batch, f.microBatches
 	job.Steps, job.Epochs, job.Seed, job.CheckpointEvery = f.steps, f.epochs, f.seed, f.checkpointEvery
 	job.Precision, job.ClipNorm, job.Recompute = exec.Precision(f.precision), f.clipNorm, f.recompute
-	job.Optimizer = exec.Optimizer{Kind: f.optimizer, LearningRate: f.learningRate, Momentum: f.momentum, WeightDecay: f.weightDecay}
+	job.Optimizer = exec.Optimizer{
+		Kind: f.optimizer, LearningRate: f.learningRate, Momentum: f.momentum,
+		WeightDecay: f.weightDecay,
+	}
 }

@@ -53,7 +53,10 @@ func trainInAttempt(ctx context.Context, t *tool.Tool, model modelFile, flags *t
 }
 
 // trainJob completes a job by what the flags say, and runs it.
-func trainJob(ctx context.Context, t *tool.Tool, model modelFile, flags *trainFlags, view *trainView, job training.Job, observer training.Observer) (end display.Trained, err error) {
+func trainJob(
+	ctx context.Context, t *tool.Tool, model modelFile, flags *trainFlags, view *trainView, job training.Job,
+	observer training.Observer,
+) (end display.Trained, err error) {
 	defer view.finish()
 	flags.complete(&job)
 	job.Directory, job.Logger = flags.out, view.logger()
@@ -79,15 +82,18 @@ func trainJob(ctx context.Context, t *tool.Tool, model modelFile, flags *trainFl
 		return end, stopped(ctx, view, flags, err)
 	}
 	return display.Trained{
-		Model: within(flags.out, result.Model), Checkpoint: within(flags.out, result.Checkpoint), File: filepath.Base(model.path), Function: model.function,
-		Loss: result.Loss, Losses: thinned(result.Losses), Resumed: result.Training.Steps - int64(len(result.Losses)), Seconds: time.Since(began).Seconds(), Training: result.Training,
+		Model: within(flags.out, result.Model), Checkpoint: within(flags.out, result.Checkpoint),
+		File: filepath.Base(model.path), Function: model.function,
+		Loss: result.Loss, Losses: thinned(result.Losses), Resumed: result.Training.Steps - int64(len(result.Losses)),
+		Seconds: time.Since(began).Seconds(), Training: result.Training,
 	}, nil
 }
 
 // stopGrace is how long a training that is to stop may take for the step that is going on and a last checkpoint.
 const stopGrace = 30 * time.Second
 
-// inGoodOrder returns a context that ends stopGrace after ctx, or at a second interrupt; call done when it is no longer needed.
+// inGoodOrder returns a context that ends stopGrace after ctx, or at a second interrupt; call done when it is no longer
+// needed.
 func inGoodOrder(ctx context.Context, t *tool.Tool) (later context.Context, done func()) {
 	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -106,7 +112,8 @@ func inGoodOrder(ctx context.Context, t *tool.Tool) (later context.Context, done
 	}
 }
 
-// trainingDevices are the devices of --devices; without it nil, which is what this process may use, or as many as parts were asked for.
+// trainingDevices are the devices of --devices; without it nil, which is what this process may use, or as many as parts
+// were asked for.
 func trainingDevices(t *tool.Tool, flags *trainFlags, view *trainView) ([]exec.Device, error) {
 	cpus, err := spawn.AllowedCPUs()
 	if err != nil {

@@ -20,8 +20,10 @@ const characters = "../../../../workflows/characters"
 
 func TestTheChainOfTheSampleIsRight(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "check", filepath.Join(characters, "characters.yaml"))
-	if want := "chain characters: 3 stages\n  collect\n  train, after collect\n  sample, after train\n"; code != cli.ExitOK || stdout != want {
+	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "check",
+		filepath.Join(characters, "characters.yaml"))
+	if want := "chain characters: 3 stages\n  collect\n  train, after collect\n  sample, after train\n"; code !=
+		cli.ExitOK || stdout != want {
 		t.Errorf("got exit %d, %q and %q, want %q", code, stdout, stderr, want)
 	}
 }
@@ -58,7 +60,8 @@ func TestTheSampleTrainsInTwoPartsAndThenWrites(t *testing.T) {
 		return torch.New(torch.Options{Model: reference, Data: data, Python: interpreter, Repeats: 1, Logger: logger})
 	}}
 	out := filepath.Join(dir, "trained")
-	code, stdout, stderr := clitest.Execute(t, t.Context(), deps, "train", dir+"/model.py:build", "--data", dir+"/text.txt", "--here", "--json", "--out", out,
+	code, stdout, stderr := clitest.Execute(t, t.Context(), deps, "train", dir+"/model.py:build", "--data",
+		dir+"/text.txt", "--here", "--json", "--out", out,
 		"--steps", "6", "--batch", "8", "--micro-batches", "2", "--partitions", "2")
 	if code != cli.ExitOK {
 		t.Fatalf("got exit %d: %s", code, stderr)
@@ -67,7 +70,8 @@ func TestTheSampleTrainsInTwoPartsAndThenWrites(t *testing.T) {
 	if len(plan.Parts) != 2 || len(result.Losses) != 6 || result.Losses[5] >= result.Losses[0] {
 		t.Fatalf("the plan is %+v and the losses are %v", plan, result.Losses)
 	}
-	write := osexec.CommandContext(t.Context(), interpreter, "generate.py", filepath.Join(out, "model.pt"), "A stage ", "20")
+	write := osexec.CommandContext(t.Context(), interpreter, "generate.py", filepath.Join(out, "model.pt"), "A stage ",
+		"20")
 	write.Dir = dir
 	written, err := write.CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(written), "A stage ") || len(written) != len("A stage ")+20+1 {

@@ -99,7 +99,8 @@ func train(ctx context.Context, t *tool.Tool, reference string, flags *trainFlag
 	if flags.dataInPlace {
 		given = append(given, "--data-in-place")
 	}
-	if err := flag.Refuse(given, "a training in this process", "leave --here out, and the training is a run of the engine"); err != nil {
+	if err := flag.Refuse(given, "a training in this process",
+		"leave --here out, and the training is a run of the engine"); err != nil {
 		return err
 	}
 	return trainHere(ctx, t, model, flags)

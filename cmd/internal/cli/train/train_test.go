@@ -28,7 +28,9 @@ import (
 const twoCPUs = "devices:\n  - {id: cpu, class: cpu, count: 2, memory: 1GiB}\n"
 
 // jsonLines decodes the lines of `train --json`.
-func jsonLines(t *testing.T, text string) (plan predictor.Training, progress []map[string]float64, checkpoints []string, result *display.Trained) {
+func jsonLines(
+	t *testing.T, text string,
+) (plan predictor.Training, progress []map[string]float64, checkpoints []string, result *display.Trained) {
 	t.Helper()
 	lines := bufio.NewScanner(strings.NewReader(text))
 	lines.Buffer(nil, 1<<20)
@@ -61,19 +63,23 @@ func jsonLines(t *testing.T, text string) (plan predictor.Training, progress []m
 func TestTrainHereTellsThePlanTheProgressAndTheResultAsJSON(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "trained")
-	code, stdout, stderr := clitest.Execute(t, t.Context(), clitest.Reference(exectest.Options{}), "train", clitest.ModelOf(t), "--here", "--json", "--out", out,
-		"--partitions", "2", "--devices", clitest.Write(t, "devices.yaml", twoCPUs), "--steps", "30", "--batch", "24", "--micro-batches", "4", "--seed", "7")
+	code, stdout, stderr := clitest.Execute(t, t.Context(), clitest.Reference(exectest.Options{}), "train",
+		clitest.ModelOf(t), "--here", "--json", "--out", out,
+		"--partitions", "2", "--devices", clitest.Write(t, "devices.yaml", twoCPUs), "--steps", "30", "--batch", "24",
+		"--micro-batches", "4", "--seed", "7")
 	if code != cli.ExitOK {
 		t.Fatalf("got exit %d: %s", code, stderr)
 	}
 	plan, progress, checkpoints, result := jsonLines(t, stdout)
-	if len(plan.Parts) != 2 || plan.MicroBatches != 4 || plan.Batch != 24 || plan.TotalSteps != 30 || plan.Parts[1].Device != "cpu-2" {
+	if len(plan.Parts) != 2 || plan.MicroBatches != 4 || plan.Batch != 24 || plan.TotalSteps != 30 ||
+		plan.Parts[1].Device != "cpu-2" {
 		t.Errorf("the plan is %+v", plan)
 	}
 	if last := progress[len(progress)-1]; last["step"] != 30 || last["total_steps"] != 30 || last["loss"] == 0 {
 		t.Errorf("the last progress is %v", last)
 	}
-	if result == nil || len(result.Losses) != 30 || result.Losses[29] >= result.Losses[0] || result.Training.StepSeconds <= 0 {
+	if result == nil || len(result.Losses) != 30 || result.Losses[29] >= result.Losses[0] ||
+		result.Training.StepSeconds <= 0 {
 		t.Fatalf("the result is %+v", result)
 	}
 	for _, path := range []string{result.Model, result.Checkpoint, checkpoints[len(checkpoints)-1]} {
@@ -87,7 +93,8 @@ func TestAStoppedTrainingSaysHowToGoOnAndThenHasTheSameLosses(t *testing.T) {
 	t.Parallel()
 	train := func(ctx context.Context, options exectest.Options, args ...string) (code int, stdout, stderr string) {
 		return clitest.Execute(t, ctx, clitest.Reference(options), append([]string{
-			"train", clitest.ModelOf(t), "--here", "--json", "--steps", "40", "--batch", "24", "--checkpoint-every", "1ns", "--partitions", "2",
+			"train", clitest.ModelOf(t), "--here", "--json", "--steps", "40", "--batch", "24", "--checkpoint-every", "1ns",
+			"--partitions", "2",
 			"--devices", clitest.Write(t, "devices.yaml", twoCPUs), "--micro-batches", "2",
 		}, args...)...)
 	}
@@ -114,7 +121,9 @@ func TestAStoppedTrainingSaysHowToGoOnAndThenHasTheSameLosses(t *testing.T) {
 	if code != cli.ExitFailure {
 		t.Fatalf("got exit %d: %s", code, stderr)
 	}
-	clitest.Contains(t, "standard error", stderr, "spillway: train: stopped before all of 40 steps were done\n  hint: the same command with --resume "+out+"/checkpoints/step-")
+	clitest.Contains(t, "standard error", stderr,
+		"spillway: train: stopped before all of 40 steps were done\n  hint: the same command with --resume "+out+
+			"/checkpoints/step-")
 	_, after, _ := strings.Cut(stderr, "--resume ")
 	checkpoint := strings.Fields(after)[0]
 
@@ -130,17 +139,20 @@ func TestAStoppedTrainingSaysHowToGoOnAndThenHasTheSameLosses(t *testing.T) {
 
 func TestATrainingForPeopleTellsThePlanAndWhatCame(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := clitest.Execute(t, t.Context(), clitest.Reference(exectest.Options{}), "train", clitest.ModelOf(t), "--here", "--out", filepath.Join(t.TempDir(), "out"),
+	code, stdout, stderr := clitest.Execute(t, t.Context(), clitest.Reference(exectest.Options{}), "train",
+		clitest.ModelOf(t), "--here", "--out", filepath.Join(t.TempDir(), "out"),
 		"--steps", "20", "--batch", "24", "--partitions", "1")
 	if code != cli.ExitOK {
 		t.Fatalf("got exit %d: %s", code, stderr)
 	}
-	clitest.Contains(t, "standard output", stdout, "plan   a step of 24 samples takes", "why    ", "peak memory", "step 20/20  loss ", "after 20 steps of 24 samples", "predicted  measured")
+	clitest.Contains(t, "standard output", stdout, "plan   a step of 24 samples takes", "why    ", "peak memory",
+		"step 20/20  loss ", "after 20 steps of 24 samples", "predicted  measured")
 }
 
 func TestMorePartsThanCoresShareThem(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := clitest.Execute(t, t.Context(), clitest.Reference(exectest.Options{}), "train", clitest.ModelOf(t), "--here", "--json", "--out", filepath.Join(t.TempDir(), "out"),
+	code, stdout, stderr := clitest.Execute(t, t.Context(), clitest.Reference(exectest.Options{}), "train",
+		clitest.ModelOf(t), "--here", "--json", "--out", filepath.Join(t.TempDir(), "out"),
 		"--steps", "2", "--batch", "24", "--partitions", "4")
 	if code != cli.ExitOK {
 		t.Fatalf("got exit %d: %s", code, stderr)
@@ -153,7 +165,8 @@ func TestMorePartsThanCoresShareThem(t *testing.T) {
 func TestALossThatIsNoNumberEndsATrainingWithItsStep(t *testing.T) {
 	t.Parallel()
 	options := exectest.Options{NaN: func(step int64) bool { return step == 3 }}
-	code, _, stderr := clitest.Execute(t, t.Context(), clitest.Reference(options), "train", clitest.ModelOf(t), "--here", "--out", filepath.Join(t.TempDir(), "out"), "--steps", "9", "--batch", "24")
+	code, _, stderr := clitest.Execute(t, t.Context(), clitest.Reference(options), "train", clitest.ModelOf(t), "--here",
+		"--out", filepath.Join(t.TempDir(), "out"), "--steps", "9", "--batch", "24")
 	if code != cli.ExitFailure || strings.Count(stderr, "train:") != 1 {
 		t.Errorf("got exit %d: %s", code, stderr)
 	}
@@ -184,7 +197,11 @@ func TestInAnAttemptATrainingReportsAndGoesOnFromTheEarlierCheckpoint(t *testing
 		}
 		deps := clitest.Reference(options)
 		deps.Environment = lookup(environment)
-		code, _, stderr = clitest.Execute(t, t.Context(), deps, append([]string{"train", clitest.ModelOf(t), "--out", out, "--steps", "12", "--batch", "24", "--checkpoint-every", "1ns"}, args...)...)
+		code, _, stderr = clitest.Execute(t, t.Context(), deps,
+			append([]string{
+				"train", clitest.ModelOf(t), "--out", out, "--steps", "12", "--batch", "24", "--checkpoint-every",
+				"1ns",
+			}, args...)...)
 		written, err := os.ReadFile(reports)
 		if err != nil {
 			t.Fatal(err)
@@ -226,7 +243,10 @@ func TestInAnAttemptATrainingReportsAndGoesOnFromTheEarlierCheckpoint(t *testing
 
 func TestATrainingByTheEngineIsACommandOfThisBinary(t *testing.T) {
 	t.Parallel()
-	dir := clitest.Directory(t, map[string]string{"code/model.py": "def build(): ...", "code/parts.py": "x = 1", "data.csv": "1,2\n"})
+	dir := clitest.Directory(t, map[string]string{
+		"code/model.py": "def build(): ...", "code/parts.py": "x = 1",
+		"data.csv": "1,2\n",
+	})
 	out, state := filepath.Join(dir, "out"), t.TempDir()
 	stack := clitest.StartStack(t, state)
 	var input chain.SingleInput
@@ -242,25 +262,31 @@ func TestATrainingByTheEngineIsACommandOfThisBinary(t *testing.T) {
 		stack.Apply(run, predictor.RunEnded{Run: run, State: predictor.RunSucceeded, At: clitest.Begin.Add(4 * time.Second)})
 	}
 	deps := clitest.Reference(exectest.Options{})
-	code, stdout, stderr := clitest.Execute(t, t.Context(), deps, "train", dir+"/code/model.py:build", "--state", state, "--data", dir+"/data.csv", "--out", out,
+	code, stdout, stderr := clitest.Execute(t, t.Context(), deps, "train", dir+"/code/model.py:build", "--state", state,
+		"--data", dir+"/data.csv", "--out", out,
 		"--partitions", "3", "--steps", "30", "--optimizer", "adamw", "--learning-rate", "0.01", "--env", "A=b")
 	if code != cli.ExitOK {
 		t.Fatalf("got exit %d: %s", code, stderr)
 	}
 	command := input.Command
-	if got, want := strings.Join(command.Arguments[1:], " "), "train model.py:build --learning-rate=0.01 --optimizer=adamw --partitions=3 --steps=30 --data training-inputs/data/data.csv "+
-		"--out trained --leave "+out+" --followed lines"; got != want {
+	if got, want := strings.Join(command.Arguments[1:], " "),
+		"train model.py:build --learning-rate=0.01 --optimizer=adamw --partitions=3 --steps=30 --data "+
+			"training-inputs/data/data.csv "+
+			"--out trained --leave "+out+" --followed lines"; got != want {
 		t.Errorf("the arguments are\n%s\nwant\n%s", got, want)
 	}
 	if binary, err := os.Executable(); err != nil || command.Arguments[0] != binary || pipeline != "train-code" {
 		t.Errorf("program %s of %s, %v", command.Arguments[0], pipeline, err)
 	}
-	if input.CPU != quantity.Core || command.KeepChanged || command.Environment["A"] != "b" || len(command.Files) != 1 || command.Files[0].Path != "training-inputs/data/data.csv" {
+	if input.CPU != quantity.Core || command.KeepChanged || command.Environment["A"] != "b" || len(command.Files) != 1 ||
+		command.Files[0].Path != "training-inputs/data/data.csv" {
 		t.Errorf("the pool has one CPU; the input is %+v", input)
 	}
-	clitest.Contains(t, "standard output", stdout, "step 30/30", "loss   2 -> 1 after 30 steps", "model  "+out+"/model.pt", "state  "+out+"/checkpoints/step-30",
+	clitest.Contains(t, "standard output", stdout, "step 30/30", "loss   2 -> 1 after 30 steps", "model  "+out+"/model.pt",
+		"state  "+out+"/checkpoints/step-30",
 		"import torch, model", "torch.load(\""+out+"/model.pt\")")
-	if got := clitest.Content(t, out); got["model.pt"] != "weights" || got["checkpoints/step-30/manifest.json"] != "{}" || len(got) != 2 {
+	if got := clitest.Content(t, out); got["model.pt"] != "weights" || got["checkpoints/step-30/manifest.json"] != "{}" ||
+		len(got) != 2 {
 		t.Errorf("brought back were %v", got)
 	}
 	if entries, err := os.ReadDir(out); err != nil || len(entries) != 2 {
@@ -271,11 +297,16 @@ func TestATrainingByTheEngineIsACommandOfThisBinary(t *testing.T) {
 // trainedResult is what a run that trains leaves.
 func trainedResult(t *testing.T, stack *clitest.Stack, pipeline string) json.RawMessage {
 	t.Helper()
-	ref, err := tree.Pack(t.Context(), stack.Store, clitest.Directory(t, map[string]string{"model.pt": "weights", "checkpoints/step-30/manifest.json": "{}"}), tree.Options{})
+	ref, err := tree.Pack(t.Context(), stack.Store,
+		clitest.Directory(t, map[string]string{"model.pt": "weights", "checkpoints/step-30/manifest.json": "{}"}),
+		tree.Options{})
 	if err != nil {
 		t.Error(err)
 	}
-	told := display.Trained{Loss: 1, Losses: []float64{2, 1}, Seconds: 3, Training: predictor.Training{Executor: "torch", Steps: 30, Batch: 64, StepSeconds: 0.1, PredictedStepSeconds: 0.1}}
+	told := display.Trained{
+		Loss: 1, Losses: []float64{2, 1}, Seconds: 3,
+		Training: predictor.Training{Executor: "torch", Steps: 30, Batch: 64, StepSeconds: 0.1, PredictedStepSeconds: 0.1},
+	}
 	encoded, err := json.Marshal(chain.Result{Stages: map[string]chain.StageResult{pipeline: {
 		Tasks: 1, Outputs: map[string][]wire.CommandFile{"trained": {{Path: "trained", Artifact: ref, Tree: true}}},
 		Values: []map[string]any{{"loss": 1, "model": "model.pt", "checkpoint": "checkpoints/step-30", "trained": told}},
@@ -292,7 +323,8 @@ func TestATrainingThatFailsByTheEngineEndsWithTheCodeOfTheProgram(t *testing.T) 
 	p := clitest.Program{Failure: "stage train: the command ended with exit code 2"}
 	p.Play(t, clitest.StartStack(t, state))
 	out := filepath.Join(dir, "out")
-	code, _, stderr := clitest.Execute(t, t.Context(), clitest.Reference(exectest.Options{}), "train", dir+"/model.py:build", "--state", state, "--out", out)
+	code, _, stderr := clitest.Execute(t, t.Context(), clitest.Reference(exectest.Options{}), "train",
+		dir+"/model.py:build", "--state", state, "--out", out)
 	if code != 2 {
 		t.Errorf("got exit %d: %s", code, stderr)
 	}
@@ -307,27 +339,46 @@ func TestWrongTrainingsAreRefusedAtTheDoor(t *testing.T) {
 	file := strings.TrimSuffix(model, ":build")
 	full := clitest.Directory(t, map[string]string{"model.pt": "weights"})
 	for name, test := range map[string]struct{ args, want string }{
-		"no model":                         {"", "it needs a model, FILE.py:FUNCTION"},
-		"a model without a function":       {file, "names no function\n  hint: write " + file + ":build"},
-		"a model that is none":             {"model.onnx", "\"model.onnx\" is not a model"},
-		"a model that is not there":        {"nowhere.py:build", "nowhere.py: no such file or directory"},
-		"no parts":                         {model + " --partitions 0", "--partitions 0: it is neither auto nor a whole number in range"},
-		"steps and epochs":                 {model + " --steps 3 --epochs 1", "--steps and --epochs exclude each other"},
-		"no steps":                         {model + " --steps 0", "--steps 0: it is not a whole number in range"},
-		"a learning rate of no optimizer":  {model + " --learning-rate 0.1", "--learning-rate is for --optimizer"},
-		"a momentum of adam":               {model + " --optimizer adam --momentum 0.5", "--momentum is for --optimizer momentum"},
-		"a momentum beyond one":            {model + " --optimizer momentum --momentum 1", "--momentum 1 is not below 1"},
-		"more micro-batches than samples":  {model + " --batch 4 --micro-batches 8", "a batch of 4 samples cannot be cut into 8 micro-batches"},
+		"no model":                   {"", "it needs a model, FILE.py:FUNCTION"},
+		"a model without a function": {file, "names no function\n  hint: write " + file + ":build"},
+		"a model that is none":       {"model.onnx", "\"model.onnx\" is not a model"},
+		"a model that is not there":  {"nowhere.py:build", "nowhere.py: no such file or directory"},
+		"no parts": {
+			model + " --partitions 0",
+			"--partitions 0: it is neither auto nor a whole number in range",
+		},
+		"steps and epochs":                {model + " --steps 3 --epochs 1", "--steps and --epochs exclude each other"},
+		"no steps":                        {model + " --steps 0", "--steps 0: it is not a whole number in range"},
+		"a learning rate of no optimizer": {model + " --learning-rate 0.1", "--learning-rate is for --optimizer"},
+		"a momentum of adam": {
+			model + " --optimizer adam --momentum 0.5",
+			"--momentum is for --optimizer momentum",
+		},
+		"a momentum beyond one": {model + " --optimizer momentum --momentum 1", "--momentum 1 is not below 1"},
+		"more micro-batches than samples": {
+			model + " --batch 4 --micro-batches 8",
+			"a batch of 4 samples cannot be cut into 8 micro-batches",
+		},
 		"more than samples of usual batch": {model + " --micro-batches 65", "a batch of 64 samples cannot be cut into 65"},
 		"an unknown schedule":              {model + " --schedule pipedream", "it is none of 1f1b, gpipe"},
 		"a seed that is none":              {model + " --seed -1", "--seed -1: it is not a seed"},
 		"data that is not there":           {model + " --data nowhere", "--data nowhere: no such file or directory"},
 		"data in place without data":       {model + " --data-in-place", "--data-in-place is for --data"},
 		"a checkpoint that is a file":      {model + " --resume " + file, "it is no directory"},
-		"a result directory with files":    {model + " --out " + full, "is not empty: it has model.pt\n  hint: give another with --out DIR"},
-		"a flag of a run with --here":      {model + " --here --memory 1GiB --no-burst", "--memory, --no-burst is not for a training in this process"},
-		"code that has not the model":      {model + " --code " + full, "is not below --code"},
-		"devices of no known class":        {model + " --here --out " + full + "/x --devices " + clitest.Write(t, "tpu.yaml", "devices:\n  - {id: t, class: tpu, memory: 1GiB}\n"), "tpu.yaml:2:20: a model cannot be trained on class \"tpu\""},
+		"a result directory with files": {
+			model + " --out " + full,
+			"is not empty: it has model.pt\n  hint: give another with --out DIR",
+		},
+		"a flag of a run with --here": {
+			model + " --here --memory 1GiB --no-burst",
+			"--memory, --no-burst is not for a training in this process",
+		},
+		"code that has not the model": {model + " --code " + full, "is not below --code"},
+		"devices of no known class": {
+			model + " --here --out " + full + "/x --devices " +
+				clitest.Write(t, "tpu.yaml", "devices:\n  - {id: t, class: tpu, memory: 1GiB}\n"),
+			"tpu.yaml:2:20: a model cannot be trained on class \"tpu\"",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -360,7 +411,8 @@ func TestAnAttemptThatIsStoppedLeavesItsLastCheckpointWithTheCaller(t *testing.T
 	}})
 	deps.Environment = lookup(environment)
 	args := []string{"train", clitest.ModelOf(t), "--out", out, "--steps", "40", "--batch", "24", "--partitions", "1"}
-	code, _, stderr := clitest.Execute(t, ctx, deps, append(args, "--checkpoint-every", "1ns", "--leave", left, "--followed", "lines")...)
+	code, _, stderr := clitest.Execute(t, ctx, deps,
+		append(args, "--checkpoint-every", "1ns", "--leave", left, "--followed", "lines")...)
 	if code != cli.ExitFailure || strings.Contains(stderr, "--resume") {
 		t.Errorf("got exit %d: %s; the caller says how to go on", code, stderr)
 	}
@@ -368,7 +420,8 @@ func TestAnAttemptThatIsStoppedLeavesItsLastCheckpointWithTheCaller(t *testing.T
 	if err != nil || len(checkpoints) != 1 {
 		t.Fatalf("%v, %v are left", err, checkpoints)
 	}
-	code, stdout, stderr := clitest.Execute(t, t.Context(), clitest.Reference(exectest.Options{}), append(args, "--here", "--json", "--resume", checkpoints[0])...)
+	code, stdout, stderr := clitest.Execute(t, t.Context(), clitest.Reference(exectest.Options{}),
+		append(args, "--here", "--json", "--resume", checkpoints[0])...)
 	if code != cli.ExitOK {
 		t.Fatalf("got exit %d: %s", code, stderr)
 	}
@@ -382,7 +435,8 @@ func TestDataInPlaceIsNotSent(t *testing.T) {
 	dir, state := clitest.Directory(t, map[string]string{"net.py": "def build(): ...", "data/a.csv": "1"}), t.TempDir()
 	p := clitest.Program{Failure: "stage train: the command ended with exit code 1"}
 	p.Play(t, clitest.StartStack(t, state))
-	code, _, stderr := clitest.Execute(t, t.Context(), clitest.Reference(exectest.Options{}), "train", dir+"/net.py:build", "--state", state, "--data", dir+"/data", "--data-in-place",
+	code, _, stderr := clitest.Execute(t, t.Context(), clitest.Reference(exectest.Options{}), "train", dir+"/net.py:build",
+		"--state", state, "--data", dir+"/data", "--data-in-place",
 		"--out", filepath.Join(dir, "out"), "--partitions", "auto", "--cpu", "500m", "--name", "mine", "--json")
 	if code != cli.ExitFailure {
 		t.Errorf("got exit %d: %s", code, stderr)

@@ -44,7 +44,10 @@ type trainView struct {
 }
 
 func newTrainView(t *tool.Tool, flags *trainFlags) *trainView {
-	v := &trainView{out: t.Out, err: t.Err, kind: followedByLines, quiet: t.Quiet, followed: flags.followed != "", prefix: "\r\x1b[K"}
+	v := &trainView{
+		out: t.Out, err: t.Err, kind: followedByLines, quiet: t.Quiet, followed: flags.followed != "",
+		prefix: "\r\x1b[K",
+	}
 	v.style, _ = t.StyleOf(t.Out)
 	switch {
 	case v.followed:
@@ -102,7 +105,8 @@ func (v *trainView) progressed(p training.Progress) {
 		}})
 	case v.quiet:
 	case v.kind == followedByTerminal:
-		display.Printf(v.out, "%s", display.Own(v.prefix+display.TrainingLine(p.Training, p.Loss, p.SamplesPerSecond, v.style)+v.suffix))
+		display.Printf(v.out, "%s", display.Own(v.prefix+
+			display.TrainingLine(p.Training, p.Loss, p.SamplesPerSecond, v.style)+v.suffix))
 		v.open = true
 	case time.Since(v.toldAt) >= toldEvery || p.Training.Steps >= p.Training.TotalSteps:
 		v.toldAt = time.Now()
@@ -145,7 +149,8 @@ func tellTrained(out io.Writer, end display.Trained, style display.Style, asJSON
 
 // line writes one JSON object. The mutex is held.
 func (v *trainView) line(object map[string]any) {
-	_ = json.NewEncoder(display.CleanWriter{To: v.out}).Encode(object) // a display that is gone stops no training; numbers that JSON has not stop it earlier
+	// a display that is gone stops no training; numbers that JSON has not stop it earlier
+	_ = json.NewEncoder(display.CleanWriter{To: v.out}).Encode(object)
 }
 
 // note writes a line about the training to standard error.

@@ -34,8 +34,8 @@ type Packing struct {
 	Code bool
 }
 
-// Send packs a file or a directory into the engine's artifact store. What the engine has already is not sent again: the digest is known
-// from reading alone.
+// Send packs a file or a directory into the engine's artifact store. What the engine has already is not sent again: the
+// digest is known from reading alone.
 func Send(ctx context.Context, t *tool.Tool, calls *client.Client, what Packing) (chain.Packed, error) {
 	packed, err := what.into(ctx, digester{})
 	if err != nil {
@@ -45,7 +45,10 @@ func Send(ctx context.Context, t *tool.Tool, calls *client.Client, what Packing)
 	if err != nil || has {
 		return packed, err
 	}
-	progress := &sending{tool: t, path: what.Path, total: quantity.Bytes(packed.Artifact.Bytes), inPlace: tool.IsTerminal(t.Err), began: time.Now()}
+	progress := &sending{
+		tool: t, path: what.Path, total: quantity.Bytes(packed.Artifact.Bytes),
+		inPlace: tool.IsTerminal(t.Err), began: time.Now(),
+	}
 	defer progress.end()
 	return what.into(ctx, watched{calls, progress})
 }
@@ -66,7 +69,10 @@ func (p Packing) into(ctx context.Context, store activities.Store) (chain.Packed
 		}
 		ref, err := tree.Pack(ctx, store, p.Path, options)
 		if tooLarge, ok := errors.AsType[*tree.SizeError](err); ok {
-			return chain.Packed{}, &fault.UsageError{Problem: tooLarge.Error(), Hint: "large inputs are sent by name: `inputs` of a chain, --file of a command"}
+			return chain.Packed{}, &fault.UsageError{
+				Problem: tooLarge.Error(),
+				Hint:    "large inputs are sent by name: `inputs` of a chain, --file of a command",
+			}
 		}
 		return chain.Packed{Artifact: ref, Tree: true}, err
 	}
@@ -156,9 +162,9 @@ func (s *sending) end() {
 	}
 }
 
-// Receive writes an artifact below root: a file whole or not at all, a packed directory joined with what is there. Links
-// that lead out of root are not followed, and the names under which files are made cannot be guessed: in a directory that
-// others can write to they may have been planted.
+// Receive writes an artifact below root: a file whole or not at all, a packed directory joined with what is there.
+// Links that lead out of root are not followed, and the names under which files are made cannot be guessed: in a
+// directory that others can write to they may have been planted.
 func Receive(
 	ctx context.Context, store activities.Store, root *os.Root, name string, artifact activities.Ref, isTree bool,
 ) (err error) {

@@ -12,7 +12,10 @@ func TestAttackAPlantedLinkLeadsNoOutputAway(t *testing.T) {
 	t.Parallel()
 	store, output, packed := transfertest.PackedIn(t)
 	out, victim := t.TempDir(), transfertest.NewVictim(t)
-	transfertest.Plant(t, out, map[string]string{"model.part": victim.Precious, "model": victim.Precious, "score": victim.Dir})
+	transfertest.Plant(t, out, map[string]string{
+		"model.part": victim.Precious, "model": victim.Precious,
+		"score": victim.Dir,
+	})
 	root, err := os.OpenRoot(out)
 	if err != nil {
 		t.Fatal(err)

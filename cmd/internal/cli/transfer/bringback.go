@@ -55,9 +55,12 @@ type Brought struct {
 	Aside bool
 }
 
-// BringBack puts the files that a program made or changed where they belong: changed is a packed directory, or the zero Ref, outputs what
-// else it left. A file that was changed here since the start stays as it is, and the program's is put beside it.
-func (l Local) BringBack(ctx context.Context, store activities.Store, changed activities.Ref, outputs []wire.CommandFile) (files []Brought, err error) {
+// BringBack puts the files that a program made or changed where they belong: changed is a packed directory, or the zero
+// Ref, outputs what else it left. A file that was changed here since the start stays as it is, and the program's is put
+// beside it.
+func (l Local) BringBack(
+	ctx context.Context, store activities.Store, changed activities.Ref, outputs []wire.CommandFile,
+) (files []Brought, err error) {
 	root, err := os.OpenRoot(l.Dir)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,8 @@ func TestABrowserIsLetInByALink(t *testing.T) {
 	base := "http://" + listener.Addr().String()
 	b.Open(base + "/runs/digits-running")
 	b.Until(`document.body.innerText.includes('Open the link that spillway open prints')`)
-	if text := evaluate[string](b, `document.body.innerText`); strings.Contains(text, "digits-running") || strings.Contains(text, "does not answer") {
+	if text := evaluate[string](b, `document.body.innerText`); strings.Contains(text, "digits-running") ||
+		strings.Contains(text, "does not answer") {
 		t.Errorf("a browser that nobody knows reads:\n%s", text)
 	}
 	b.atBothWidths("refused")
@@ -42,7 +43,8 @@ func TestABrowserIsLetInByALink(t *testing.T) {
 	}
 	b.Open("about:blank") // the same page with another fragment is not loaded again
 	b.Open(base + "/runs/digits-running#login=" + code)
-	b.Until(`document.querySelector('.connection')?.textContent === 'live' && document.body.innerText.includes('digits-running')`)
+	b.Until(
+		`document.querySelector('.connection')?.textContent === 'live' && document.body.innerText.includes('digits-running')`)
 	if got := evaluate[string](b, `location.href`); got != base+"/runs/digits-running" {
 		t.Errorf("the address is %s, want it without the code", got)
 	}
@@ -54,7 +56,8 @@ func TestABrowserIsLetInByALink(t *testing.T) {
 		second := newTab(t)
 		second.Open(base + "/#login=" + useless)
 		second.Until(`document.body.innerText.includes('Open the link that spillway open prints')`)
-		if text := evaluate[string](second, `document.querySelector('[role=alert]').innerText`); !strings.Contains(text, "the link has been used") {
+		if text := evaluate[string](second, `document.querySelector('[role=alert]').innerText`); !strings.Contains(text,
+			"the link has been used") {
 			t.Errorf("who opens a link that lets nobody in reads: %s", text)
 		}
 	}
@@ -104,8 +107,8 @@ func (a *answered) WriteHeader(status int) {
 // Unwrap lets streams flush what they tell.
 func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// TestAttackByAPageOfAnotherOrigin opens a page of another port, and of another site, in a browser that is logged in: all that it sends arrives
-// and is refused.
+// TestAttackByAPageOfAnotherOrigin opens a page of another port, and of another site, in a browser that is logged in:
+// all that it sends arrives and is refused.
 func TestAttackByAPageOfAnotherOrigin(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t, time.Now())
@@ -115,7 +118,9 @@ func TestAttackByAPageOfAnotherOrigin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "spillway_up 1\n") })
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "spillway_up 1\n")
+	})
 	arrived := arrivals{count: map[string]int{}}
 	engine := httptest.NewServer(arrived.of(web.New(web.Options{
 		Keys: accesstest.Keys(), Engine: e, Feed: &e.Feed, Page: web.NewPage(), Artifacts: store, Metrics: metrics,
@@ -138,8 +143,9 @@ func TestAttackByAPageOfAnotherOrigin(t *testing.T) {
 	}
 	// Of each page three events without a question before them: a plain one, a beacon, which nobody waits for, and a form.
 	refused := map[string]int{
-		"POST /api/v1/events: 403": 6, "OPTIONS /api/v1/events: 403": 2, "OPTIONS /api/v1/artifacts: 403": 2, "GET /api/v1/stack: 403": 4,
-		"GET /metrics: 403": 2, "GET /api/v1/stream: 403": 2, "GET /: 403": 2,
+		"POST /api/v1/events: 403": 6, "OPTIONS /api/v1/events: 403": 2, "OPTIONS /api/v1/artifacts: 403": 2,
+		"GET /api/v1/stack: 403": 4,
+		"GET /metrics: 403":      2, "GET /api/v1/stream: 403": 2, "GET /: 403": 2,
 	}
 	deadline := time.Now().Add(chromiumtest.Patience / 2)
 	for what, want := range refused {

@@ -158,9 +158,12 @@ func (b *tab) atBothWidths(name string) {
 // enter writes into the field with this label.
 func (b *tab) enter(label, value string) {
 	b.T.Helper()
-	field := fmt.Sprintf(`[...document.querySelectorAll('label')].find((e) => e.textContent.trim().startsWith(%q))?.querySelector('input')`, label)
+	field := fmt.Sprintf(
+		`[...document.querySelectorAll('label')].find((e) => e.textContent.trim().startsWith(%q))?.querySelector('input')`,
+		label)
 	b.Until(field + ` !== undefined`)
-	evaluate[bool](b, fmt.Sprintf(`((e) => { e.value = %q; e.dispatchEvent(new Event('input', {bubbles: true})); return true })(%s)`, value, field))
+	evaluate[bool](b, fmt.Sprintf(
+		`((e) => { e.value = %q; e.dispatchEvent(new Event('input', {bubbles: true})); return true })(%s)`, value, field))
 }
 
 // confirm presses a button and then the one that says so in its dialog.
@@ -186,7 +189,8 @@ func TestThePageDrivesTheRealStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Open(s.address + "/#login=" + code) // as `spillway open` does; the browser stays logged in when the engine is started again
+	// as `spillway open` does; the browser stays logged in when the engine is started again
+	b.Open(s.address + "/#login=" + code)
 	b.Until(`document.querySelector('.connection')?.textContent === 'live'`)
 
 	// A run of the sample is watched from its start to its end.
@@ -258,7 +262,10 @@ func TestThePageDrivesTheRealStack(t *testing.T) {
 	b.Open(s.page(retried))
 	b.Until(`document.body.innerText.includes('succeeded')`)
 	b.atBothWidths("live-retried")
-	for _, place := range []string{"/", "/costs", "/decisions", "/capacity", "/compare?" + url.Values{"a": {failed}, "b": {retried}}.Encode()} {
+	for _, place := range []string{
+		"/", "/costs", "/decisions", "/capacity",
+		"/compare?" + url.Values{"a": {failed}, "b": {retried}}.Encode(),
+	} {
 		b.Open(s.address + place)
 		b.Until(`document.querySelector('main') !== null && !document.body.innerText.includes('Loading')`)
 		b.atBothWidths("live-" + strings.Trim(strings.SplitN(place, "?", 2)[0], "/"))

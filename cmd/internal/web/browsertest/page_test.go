@@ -13,16 +13,21 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// faint finds text whose contrast with its ground is below that of WCAG 2.2 AA (success criterion 1.4.3), and returns it. The ratio is
-// (L1+0.05)/(L2+0.05) of the relative luminances that https://www.w3.org/TR/WCAG22/#dfn-relative-luminance defines.
+// faint finds text whose contrast with its ground is below that of WCAG 2.2 AA (success criterion 1.4.3), and returns
+// it. The ratio is (L1+0.05)/(L2+0.05) of the relative luminances that
+// https://www.w3.org/TR/WCAG22/#dfn-relative-luminance defines.
 const faint = `(() => {
   const parse = (text) => { const [r, g, b, a = 1] = text.match(/[\d.]+/g).map(Number); return { r, g, b, a }; };
   const channel = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
   const luminance = ({ r, g, b }) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-  const ground = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.a > 0) return c; } return { r: 255, g: 255, b: 255 }; };
+  const ground = (e) => {
+    for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.a > 0) return c; }
+    return { r: 255, g: 255, b: 255 };
+  };
   const found = [];
   for (const e of document.querySelectorAll('body *')) {
-    if (!e.checkVisibility() || e.closest('option, title, :disabled') || ![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())) continue;
+    if (!e.checkVisibility() || e.closest('option, title, :disabled')) continue;
+    if (![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())) continue;
     const style = getComputedStyle(e);
     const colour = e.ownerSVGElement ? style.fill : style.color;
     const [x, y] = [luminance(parse(colour)), luminance(ground(e))];
@@ -33,7 +38,8 @@ const faint = `(() => {
 })()`
 
 // wide finds what is wider than the window; what scrolls by itself may be.
-const wide = `[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, .log, .hidden, thead, pre'))
+const wide = `[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 &&
+  !e.closest('.scroll, .log, .hidden, thead, pre'))
   .map((e) => e.tagName + '.' + (e.getAttribute('class') ?? '') + ' ' + e.textContent.trim().slice(0, 40))`
 
 func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
@@ -53,24 +59,45 @@ func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
 		shows      []string
 	}{
 		{"runs", "/", []string{
-			"digits-running", "digits-done", "digits-failed", "running", "succeeded", "failed", "23.4 s", "20.0 s to 31.0 s", done.Totals.Cost.String(),
-			"$0.0002000 to $0.0004000", "deadline 1m30s, budget $0.5000, minimise cost", "\u22126%", "2 reused", "deadline at risk", "expected after 2m05s",
+			"digits-running", "digits-done", "digits-failed", "running", "succeeded", "failed", "23.4 s", "20.0 s to 31.0 s",
+			done.Totals.Cost.String(),
+			"$0.0002000 to $0.0004000", "deadline 1m30s, budget $0.5000, minimise cost", "\u22126%", "2 reused",
+			"deadline at risk", "expected after 2m05s",
 		}},
 		{"run", "/runs/digits-running", []string{
-			"running", "train", "step 7", "accuracy 0.9513", "40/360", "190/256 MiB", "predicted 71.0 s (58.0 s to 95.0 s)", "epoch 14", "240 tasks wait 24 s",
-			"8.0 s (6.0 s to 11.0 s)", "Temporal’s history", "Cancel run", "what could be had", "as it is now: 2 functions", "runs at a function", "Unattributed", "Altogether", "Cores",
+			"running", "train", "step 7", "accuracy 0.9513", "40/360", "190/256 MiB", "predicted 71.0 s (58.0 s to 95.0 s)",
+			"epoch 14", "240 tasks wait 24 s",
+			"8.0 s (6.0 s to 11.0 s)", "Temporal’s history", "Cancel run", "what could be had", "as it is now: 2 functions",
+			"runs at a function", "Unattributed", "Altogether", "Cores",
 		}},
-		{"run-done", "/runs/digits-done", []string{"succeeded", "201 + 119", "61/96 MiB", done.Totals.Cost.String(), "off by", `"accuracy": 0.9778`, "nightly-17", "took 23.4 s", "predicted at first", "Retry from here"}},
-		{"run-failed", "/runs/digits-failed", []string{"failed", "loss is NaN <img src=x", "The run scheduled no stage.", "Nothing was printed."}},
+		{"run-done", "/runs/digits-done", []string{
+			"succeeded", "201 + 119", "61/96 MiB", done.Totals.Cost.String(), "off by",
+			`"accuracy": 0.9778`, "nightly-17", "took 23.4 s", "predicted at first", "Retry from here",
+		}},
+		{"run-failed", "/runs/digits-failed", []string{
+			"failed", "loss is NaN <img src=x", "The run scheduled no stage.",
+			"Nothing was printed.",
+		}},
 		{"run-retried", "/runs/digits-retried", []string{
-			"failed", "goroutine 1 [running]", "train: failed (panic)", "2 results", "tries digits-done again", "3.0 s after it", "loss", "holds more after", "out of memory", hostile,
+			"failed", "goroutine 1 [running]", "train: failed (panic)", "2 results", "tries digits-done again", "3.0 s after it",
+			"loss", "holds more after", "out of memory", hostile,
 		}},
-		{"compare", "/compare?a=digits-done&b=digits-retried", []string{"train only in B", "B against A", "≠\u00a0differs", "≠\u00a0+"}},
-		{"costs", "/costs?by=stage", []string{"last 24 hours", "digits/train", "Wasted", "nobody", "while nothing ran at all", "CSV"}},
+		{
+			"compare", "/compare?a=digits-done&b=digits-retried",
+			[]string{"train only in B", "B against A", "≠\u00a0differs", "≠\u00a0+"},
+		},
+		{"costs", "/costs?by=stage", []string{
+			"last 24 hours", "digits/train", "Wasted", "nobody", "while nothing ran at all",
+			"CSV",
+		}},
 		{"costs-run", "/costs?by=run&since=24h", []string{"digits-retried", "idle"}},
-		{"decisions", "/decisions", []string{"1 run at risk", "15 decisions", "actual 230 MiB", "240 tasks wait", "pool wait", "24.0 s", "$0.004400", "24 MiB", "17.9%"}},
+		{"decisions", "/decisions", []string{
+			"1 run at risk", "15 decisions", "actual 230 MiB", "240 tasks wait", "pool wait",
+			"24.0 s", "$0.004400", "24 MiB", "17.9%",
+		}},
 		{"capacity", "/capacity", []string{
-			"workstation", "cgroup v2", "2.5 of 4 cores", "5 GiB of 16 GiB", "0-3, 8, 10-11", "$0.1785/h", "0.6 of 1", "1.7 GiB", "$0.1037/h", "15m", "2ddeea7a933f", "1 core, 96 MiB", "learned",
+			"workstation", "cgroup v2", "2.5 of 4 cores", "5 GiB of 16 GiB", "0-3, 8, 10-11", "$0.1785/h", "0.6 of 1", "1.7 GiB",
+			"$0.1037/h", "15m", "2ddeea7a933f", "1 core, 96 MiB", "learned",
 			"host on demand", "aws us-east-1",
 		}},
 		{"missing", "/runs/nobody", []string{"There is no run nobody."}},
@@ -87,7 +114,8 @@ func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
 				b.readable(fmt.Sprintf("%s-%d-%s", view.name, width, scheme))
 			}
 		}
-		if evaluate[int](b, `document.images.length`) > 0 || strings.Contains(evaluate[string](b, `document.title`), "broken") {
+		if evaluate[int](b, `document.images.length`) > 0 ||
+			strings.Contains(evaluate[string](b, `document.title`), "broken") {
 			t.Errorf("%s: what a program printed became part of the page", view.name)
 		}
 	}
@@ -106,7 +134,8 @@ func (b *tab) readable(name string) {
 	if found := evaluate[[]string](b, faint); len(found) > 0 {
 		b.T.Errorf("%s: too little contrast: %s", name, strings.Join(found, "; "))
 	}
-	if text := evaluate[string](b, `document.body.innerText.match(/NaN(?! <img)|undefined|\[object|Infinity/)?.[0] ?? ''`); text != "" {
+	if text := evaluate[string](b,
+		`document.body.innerText.match(/NaN(?! <img)|undefined|\[object|Infinity/)?.[0] ?? ''`); text != "" {
 		b.T.Errorf("%s: the page reads %q", name, text)
 	}
 }
@@ -118,17 +147,23 @@ func TestWhatHappensShowsWithoutAReload(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, e, listener)
 	base := "http://" + listener.Addr().String()
-	row := `[...document.querySelectorAll('tbody tr')].find((r) => r.textContent.includes('digits-running'))?.textContent ?? ''`
+	row := `[...document.querySelectorAll('tbody tr')].find((r) => ` +
+		`r.textContent.includes('digits-running'))?.textContent ?? ''`
 
 	b.Open(base + "/")
 	b.Until(`document.querySelector('.connection')?.textContent === 'live' && (` + row + `).includes('running')`)
-	e.Apply("digits-new", predictor.RunStarted{Run: "digits-new", Pipeline: "other", App: app, Build: build, At: time.Now()})
+	e.Apply("digits-new", predictor.RunStarted{
+		Run: "digits-new", Pipeline: "other", App: app, Build: build,
+		At: time.Now(),
+	})
 	b.Until(`document.querySelector('tbody tr th')?.textContent.includes('digits-new')`)
 	e.Apply("digits-running", predictor.RunEnded{Run: "digits-running", State: predictor.RunCancelled, At: time.Now()})
 	b.Until(`(` + row + `).includes('cancelled')`)
 
 	b.Open(base + "/runs/digits-new")
-	b.Until(`document.querySelector('.connection')?.textContent === 'live' && document.body.textContent.includes('Nothing was decided')`)
+	b.Until(
+		`document.querySelector('.connection')?.textContent === 'live' && document.body.textContent.includes('Nothing was ` +
+			`decided')`)
 	e.Print(line("digits-new", "train", time.Now(), "the first line"))
 	b.Until(`document.querySelector('.log')?.textContent.includes('the first line')`)
 	e.decide(3, time.Now(), change{"train", predictor.Pool, 0, 0, 5})
@@ -159,7 +194,8 @@ func TestAThousandRunsAreFilteredAndPaged(t *testing.T) {
 		if i%100 == 7 {
 			state = predictor.RunCancelled
 		}
-		e.Apply(run, predictor.RunStarted{Run: run, Pipeline: "many", App: app, Build: build, At: begin}, predictor.RunEnded{Run: run, State: state, At: begin.Add(time.Second)})
+		e.Apply(run, predictor.RunStarted{Run: run, Pipeline: "many", App: app, Build: build, At: begin},
+			predictor.RunEnded{Run: run, State: state, At: begin.Add(time.Second)})
 	}
 	listener := listen(t, "127.0.0.1:0")
 	serve(t, e, listener)
@@ -208,7 +244,10 @@ func TestALostEngineIsToldAndFoundAgain(t *testing.T) {
 		t.Error("what was known is gone")
 	}
 	b.Keep("lost-390-light")
-	e.Apply("digits-meanwhile", predictor.RunStarted{Run: "digits-meanwhile", Pipeline: "digits", App: app, Build: build, At: time.Now()})
+	e.Apply("digits-meanwhile", predictor.RunStarted{
+		Run: "digits-meanwhile", Pipeline: "digits", App: app, Build: build,
+		At: time.Now(),
+	})
 	serve(t, e, listen(t, listener.Addr().String()))
 	b.Until(`document.querySelector('.connection')?.textContent === 'live' && !document.querySelector('.disconnected')`)
 	b.Until(`document.body.textContent.includes('digits-meanwhile')`)
@@ -223,10 +262,13 @@ func TestAFailingEngineIsToldWithItsAdvice(t *testing.T) {
 	serve(t, e, listener)
 	b.look(1440, "light")
 	b.Open("http://" + listener.Addr().String() + "/")
-	b.Until(`document.querySelector('[role=alert]')?.textContent.includes('the ledger is being read') && document.body.textContent.includes('try again in a moment')`)
+	b.Until(
+		`document.querySelector('[role=alert]')?.textContent.includes('the ledger is being read') && ` +
+			`document.body.textContent.includes('try again in a moment')`)
 	b.Keep("failing-1440-light")
 	e.Fail(nil)
-	b.Until(`document.body.textContent.includes('digits-done') && !document.querySelector('[role=alert]')`) // by itself, without the button
+	// by itself, without the button
+	b.Until(`document.body.textContent.includes('digits-done') && !document.querySelector('[role=alert]')`)
 }
 
 func TestTheKeyboardReachesEveryRunAndItsLog(t *testing.T) {
@@ -244,7 +286,8 @@ func TestTheKeyboardReachesEveryRunAndItsLog(t *testing.T) {
 	if err := chromedp.Do(b.Context, chromedp.KeyEvent(kb.Enter)); err != nil {
 		t.Fatal(err)
 	}
-	b.Until(`location.pathname === '/runs/digits-running' && document.querySelector('.log')?.textContent.includes('epoch 14')`)
+	b.Until(
+		`location.pathname === '/runs/digits-running' && document.querySelector('.log')?.textContent.includes('epoch 14')`)
 	b.tabTo(`document.activeElement.className === 'log'`)
 	if err := chromedp.Do(b.Context, chromedp.KeyEvent(kb.Home)); err != nil {
 		t.Fatal(err)

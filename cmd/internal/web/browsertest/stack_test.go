@@ -48,12 +48,19 @@ func stage(name string) predictor.StageID {
 	return predictor.StageID{App: app, Build: build, Name: name}
 }
 
-// newEngine returns an engine with three runs: digits-running goes on since 40 s before now, digits-done has succeeded, digits-failed has failed.
+// newEngine returns an engine with three runs: digits-running goes on since 40 s before now, digits-done has succeeded,
+// digits-failed has failed.
 func newEngine(t *testing.T, now time.Time) engine {
 	t.Helper()
 	e := engine{Engine: webtest.New(stack(t, now)), predicted: map[string]ledger.RunPrediction{
-		"digits-running": {FinishSeconds: predictor.Interval{Low: 58, Mid: 71, High: 95}, Cost: predictor.Interval{Low: 0.0011, Mid: 0.0014, High: 0.0021}, At: now},
-		"digits-done":    {FinishSeconds: predictor.Interval{Low: 20, Mid: 25, High: 31}, Cost: predictor.Interval{Low: 0.0002, Mid: 0.00031, High: 0.0004}, At: now},
+		"digits-running": {
+			FinishSeconds: predictor.Interval{Low: 58, Mid: 71, High: 95},
+			Cost:          predictor.Interval{Low: 0.0011, Mid: 0.0014, High: 0.0021}, At: now,
+		},
+		"digits-done": {
+			FinishSeconds: predictor.Interval{Low: 20, Mid: 25, High: 31},
+			Cost:          predictor.Interval{Low: 0.0002, Mid: 0.00031, High: 0.0004}, At: now,
+		},
 	}}
 	e.finished(now.Add(-3 * time.Hour))
 	e.failed(now.Add(-25 * time.Hour))
@@ -65,24 +72,40 @@ func stack(t *testing.T, now time.Time) web.Stack {
 	t.Helper()
 	policy := predictor.DefaultPolicy()
 	return web.Stack{
-		Version: "v1.2.3", PID: 4711, StateDir: t.TempDir(), StartedAt: now.Add(-26 * time.Hour), Policy: policy, PoolCPUs: []int{0, 1, 2, 3}, FunctionCPUs: []int{4, 5},
-		Addresses: web.Addresses{HTTP: "http://127.0.0.1:7474", Temporal: "127.0.0.1:7233", TemporalUI: "http://127.0.0.1:8233", NATS: "nats://127.0.0.1:4222"},
+		Version: "v1.2.3", PID: 4711, StateDir: t.TempDir(), StartedAt: now.Add(-26 * time.Hour), Policy: policy,
+		PoolCPUs: []int{0, 1, 2, 3}, FunctionCPUs: []int{4, 5},
+		Addresses: web.Addresses{
+			HTTP: "http://127.0.0.1:7474", Temporal: "127.0.0.1:7233",
+			TemporalUI: "http://127.0.0.1:8233", NATS: "nats://127.0.0.1:4222",
+		},
 		Hosts: []predictor.Host{{
-			ID: "workstation", Capacity: quantity.Size{CPU: 4000, Memory: 16 * quantity.GiB}, Free: quantity.Size{CPU: 1500, Memory: 11 * quantity.GiB},
+			ID: "workstation", Capacity: quantity.Size{CPU: 4000, Memory: 16 * quantity.GiB},
+			Free:         quantity.Size{CPU: 1500, Memory: 11 * quantity.GiB},
 			PricePerHour: 178_500_000_000, CPUs: []int{0, 1, 2, 3}, Enforcement: "cgroup v2", At: now,
 		}, {
-			ID: "gpu-1", Capacity: quantity.Size{CPU: 16_000, Memory: 128 * quantity.GiB, GPU: 1000, GPUMemory: 80 * quantity.GiB, DeviceClass: "h100"},
+			ID: "gpu-1", Capacity: quantity.Size{
+				CPU: 16_000, Memory: 128 * quantity.GiB, GPU: 1000,
+				GPUMemory: 80 * quantity.GiB, DeviceClass: "h100",
+			},
 			Free:         quantity.Size{CPU: 16_000, Memory: 128 * quantity.GiB, GPU: 400, GPUMemory: 20 * quantity.GiB},
 			PricePerHour: 3_900_000_000_000, CPUs: []int{0, 1, 2, 3, 8, 10, 11}, Enforcement: "cgroup v1", At: now,
 		}},
 		Functions: predictor.FunctionVenue{
-			Enabled: true, Concurrency: 1000, MaxMemory: 10 * quantity.GiB, MaxDuration: 15 * time.Minute, PerGiBSecond: 16_666_700, PerRequest: 200_000,
-			Classes: []quantity.Bytes{128 * quantity.MiB, 512 * quantity.MiB, 1769 * quantity.MiB, 10 * quantity.GiB}, Cores: 2000, ColdStart: 200 * time.Millisecond,
+			Enabled: true, Concurrency: 1000, MaxMemory: 10 * quantity.GiB, MaxDuration: 15 * time.Minute,
+			PerGiBSecond: 16_666_700, PerRequest: 200_000,
+			Classes: []quantity.Bytes{128 * quantity.MiB, 512 * quantity.MiB, 1769 * quantity.MiB, 10 * quantity.GiB},
+			Cores:   2000, ColdStart: 200 * time.Millisecond,
 		},
 		Apps: []web.App{{
 			App: wire.App{
-				Name: app, SIMD: true, Pipelines: []wire.Pipeline{{Name: "digits", Goal: predictor.Goal{Deadline: 90 * time.Second}}},
-				Stages: []wire.Stage{{Name: "load"}, {Name: "train", Declared: quantity.Size{CPU: 2000, Memory: 512 * quantity.MiB}}, {Name: "score-with-a-long-name"}},
+				Name: app, SIMD: true, Pipelines: []wire.Pipeline{{
+					Name: "digits",
+					Goal: predictor.Goal{Deadline: 90 * time.Second},
+				}},
+				Stages: []wire.Stage{{Name: "load"}, {
+					Name:     "train",
+					Declared: quantity.Size{CPU: 2000, Memory: 512 * quantity.MiB},
+				}, {Name: "score-with-a-long-name"}},
 			},
 			Build: build, Path: "/builds/digits", Current: true,
 		}},
@@ -92,22 +115,39 @@ func stack(t *testing.T, now time.Time) web.Stack {
 // finished makes a run of 320 tasks that spilled.
 func (e engine) finished(begin time.Time) {
 	const run = "digits-done"
-	e.Apply(run, predictor.RunStarted{Run: run, Pipeline: "digits", App: app, Build: build, At: begin, Event: "nightly-17"})
+	e.Apply(run, predictor.RunStarted{
+		Run: run, Pipeline: "digits", App: app, Build: build, At: begin,
+		Event: "nightly-17",
+	})
 	e.attempts(run, "load", predictor.Pool, 1, begin, 84*time.Millisecond, 24*quantity.MiB)
-	e.attempts(run, "score-with-a-long-name", predictor.Pool, 201, begin.Add(2*time.Second), 90*time.Millisecond, 61*quantity.MiB)
-	e.attempts(run, "score-with-a-long-name", predictor.Function, 119, begin.Add(3*time.Second), 110*time.Millisecond, 58*quantity.MiB)
+	e.attempts(run, "score-with-a-long-name", predictor.Pool, 201, begin.Add(2*time.Second), 90*time.Millisecond,
+		61*quantity.MiB)
+	e.attempts(run, "score-with-a-long-name", predictor.Function, 119, begin.Add(3*time.Second), 110*time.Millisecond,
+		58*quantity.MiB)
 	e.decide(1, begin,
-		change{"load", predictor.Pool, 0, 0, 1}, change{"load", predictor.Pool, 2, 1, 0}, change{"score-with-a-long-name", predictor.Pool, 2, 0, 4},
-		change{"score-with-a-long-name", predictor.Function, 5, 0, 2}, change{"score-with-a-long-name", predictor.Function, 9, 2, 6},
-		change{"score-with-a-long-name", predictor.Function, 20, 6, 0}, change{"score-with-a-long-name", predictor.Pool, 22, 4, 0})
-	e.Apply(run, predictor.RunEnded{Run: run, State: predictor.RunSucceeded, Result: []byte(`{"accuracy":0.9778,"shards":320}`), At: begin.Add(23400 * time.Millisecond)})
+		change{"load", predictor.Pool, 0, 0, 1}, change{"load", predictor.Pool, 2, 1, 0},
+		change{"score-with-a-long-name", predictor.Pool, 2, 0, 4},
+		change{"score-with-a-long-name", predictor.Function, 5, 0, 2},
+		change{"score-with-a-long-name", predictor.Function, 9, 2, 6},
+		change{"score-with-a-long-name", predictor.Function, 20, 6, 0},
+		change{"score-with-a-long-name", predictor.Pool, 22, 4, 0})
+	e.Apply(run, predictor.RunEnded{
+		Run: run, State: predictor.RunSucceeded,
+		Result: []byte(`{"accuracy":0.9778,"shards":320}`), At: begin.Add(23400 * time.Millisecond),
+	})
 }
 
 // failed makes a run whose error is hostile.
 func (e engine) failed(begin time.Time) {
 	const run = "digits-failed"
-	e.Apply(run, predictor.RunStarted{Run: run, Pipeline: "digits", App: app, Build: "000000000000", At: begin, Goal: predictor.Goal{Budget: quantity.USD / 2}},
-		predictor.RunEnded{Run: run, State: predictor.RunFailed, Error: "stage train: attempt 3: " + hostile, At: begin.Add(4 * time.Second)})
+	e.Apply(run, predictor.RunStarted{
+		Run: run, Pipeline: "digits", App: app, Build: "000000000000", At: begin,
+		Goal: predictor.Goal{Budget: quantity.USD / 2},
+	},
+		predictor.RunEnded{
+			Run: run, State: predictor.RunFailed, Error: "stage train: attempt 3: " + hostile,
+			At: begin.Add(4 * time.Second),
+		})
 }
 
 // running makes a run that goes on, with a log.
@@ -124,37 +164,54 @@ func (e engine) running(begin time.Time) {
 			Grant: quantity.Size{CPU: 2000, Memory: 256 * quantity.MiB}, At: begin.Add(2 * time.Second),
 		},
 		predictor.Sampled{
-			Run: run, Stage: stage("train"), Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "workstation", CPU: 1900, Memory: 190 * quantity.MiB,
-			Grant: quantity.Size{CPU: 2000, Memory: 256 * quantity.MiB}, Step: 7, Metrics: map[string]float64{"accuracy": 0.9513, "loss": 0.1347}, At: begin.Add(9 * time.Second),
+			Run: run, Stage: stage("train"), Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "workstation", CPU: 1900,
+			Memory: 190 * quantity.MiB,
+			Grant:  quantity.Size{CPU: 2000, Memory: 256 * quantity.MiB}, Step: 7,
+			Metrics: map[string]float64{"accuracy": 0.9513, "loss": 0.1347}, At: begin.Add(9 * time.Second),
 		},
 		predictor.Scheduled{Run: run, Stage: stage("score-with-a-long-name"), Tasks: 320, At: begin.Add(3 * time.Second)})
-	e.attempts(run, "score-with-a-long-name", predictor.Function, 40, begin.Add(5*time.Second), 110*time.Millisecond, 58*quantity.MiB)
+	e.attempts(run, "score-with-a-long-name", predictor.Function, 40, begin.Add(5*time.Second), 110*time.Millisecond,
+		58*quantity.MiB)
 	e.decide(2, begin,
-		change{"load", predictor.Pool, 0, 0, 1}, change{"load", predictor.Pool, 1, 1, 0}, change{"train", predictor.Pool, 1, 0, 1},
-		change{"score-with-a-long-name", predictor.Pool, 3, 0, 2}, change{"score-with-a-long-name", predictor.Function, 4, 0, 1},
-		change{"score-with-a-long-name", predictor.Function, 12, 1, 8}, change{"score-with-a-long-name", predictor.Pool, 20, 2, 3})
+		change{"load", predictor.Pool, 0, 0, 1}, change{"load", predictor.Pool, 1, 1, 0},
+		change{"train", predictor.Pool, 1, 0, 1},
+		change{"score-with-a-long-name", predictor.Pool, 3, 0, 2},
+		change{"score-with-a-long-name", predictor.Function, 4, 0, 1},
+		change{"score-with-a-long-name", predictor.Function, 12, 1, 8},
+		change{"score-with-a-long-name", predictor.Pool, 20, 2, 3})
 	for i := range 60 {
-		e.Print(line(run, "train", begin.Add(time.Duration(i)*500*time.Millisecond), fmt.Sprintf("epoch %d: loss %.4f", i/4, 1/float64(i+1))))
+		e.Print(line(run, "train", begin.Add(time.Duration(i)*500*time.Millisecond),
+			fmt.Sprintf("epoch %d: loss %.4f", i/4, 1/float64(i+1))))
 	}
 	e.Print(line(run, "score-with-a-long-name", begin.Add(31*time.Second), hostile))
 }
 
 func line(run, name string, at time.Time, text string) logs.Line {
 	return logs.Line{
-		LogSource: wire.LogSource{Run: run, Stage: name, Task: name + "-0", Attempt: 1, Venue: predictor.Pool, Host: "workstation"},
-		LogLine:   wire.LogLine{At: at, Origin: wire.LogOut, Text: text},
+		LogSource: wire.LogSource{
+			Run: run, Stage: name, Task: name + "-0", Attempt: 1, Venue: predictor.Pool,
+			Host: "workstation",
+		},
+		LogLine: wire.LogLine{At: at, Origin: wire.LogOut, Text: text},
 	}
 }
 
 // attempts schedules tasks of a stage and lets each succeed at the first attempt.
-func (e engine) attempts(run, name string, venue predictor.Venue, tasks int, begin time.Time, wall time.Duration, peak quantity.Bytes) {
+func (e engine) attempts(
+	run, name string, venue predictor.Venue, tasks int, begin time.Time, wall time.Duration, peak quantity.Bytes,
+) {
 	e.Apply(run, predictor.Scheduled{Run: run, Stage: stage(name), Tasks: tasks, At: begin})
 	for i := range tasks {
 		e.Apply(run, predictor.Record{
-			Run: run, Pipeline: "digits", Stage: stage(name), Task: fmt.Sprintf("%s-%s-%d", name, venue, i), Attempt: 1, Venue: venue, Host: "workstation", Outcome: predictor.Succeeded,
-			ScheduledAt: begin, Queue: 20 * time.Millisecond, Start: time.Millisecond, At: begin.Add(time.Duration(i+1) * wall), Grant: quantity.Size{CPU: 1000, Memory: 96 * quantity.MiB},
-			Predicted: predictor.Prediction{Memory: predictor.Interval{Low: 50e6, Mid: 60e6, High: 80e6}, Wall: predictor.Interval{Low: 0.05, Mid: 0.08, High: 0.2}, Source: "23 attempts"},
-			Usage:     quantity.Usage{CPU: wall * 9 / 10, PeakMemory: peak, Wall: wall}, Cost: 2_310_000,
+			Run: run, Pipeline: "digits", Stage: stage(name), Task: fmt.Sprintf("%s-%s-%d", name, venue, i), Attempt: 1,
+			Venue: venue, Host: "workstation", Outcome: predictor.Succeeded,
+			ScheduledAt: begin, Queue: 20 * time.Millisecond, Start: time.Millisecond, At: begin.Add(time.Duration(i+1) * wall),
+			Grant: quantity.Size{CPU: 1000, Memory: 96 * quantity.MiB},
+			Predicted: predictor.Prediction{
+				Memory: predictor.Interval{Low: 50e6, Mid: 60e6, High: 80e6},
+				Wall:   predictor.Interval{Low: 0.05, Mid: 0.08, High: 0.2}, Source: "23 attempts",
+			},
+			Usage: quantity.Usage{CPU: wall * 9 / 10, PeakMemory: peak, Wall: wall}, Cost: 2_310_000,
 		})
 	}
 }
@@ -171,10 +228,15 @@ func (e engine) decide(term uint64, begin time.Time, changes ...change) {
 	held := map[predictor.StageID]map[predictor.Venue]int{}
 	for tick, c := range changes {
 		decision := predictor.Decision{
-			ID: fmt.Sprintf("%d.%d.0", term, tick+1), At: begin.Add(time.Duration(c.at)*time.Second + 10*time.Millisecond), Stage: stage(c.stage), Venue: c.venue, What: "slots",
+			ID: fmt.Sprintf("%d.%d.0", term, tick+1), At: begin.Add(time.Duration(c.at)*time.Second + 10*time.Millisecond),
+			Stage: stage(c.stage), Venue: c.venue, What: "slots",
 			From: fmt.Sprintf("%d slots", c.from), To: fmt.Sprintf("%d slots", c.to),
-			Reason: "240 tasks wait 24 s at 1 pool slot; 2 function slots finish 16 s sooner for $0.00021, less than the $0.0044 that 16 s are worth",
-			Inputs: map[string]float64{"backlog_tasks": 240, "pool_wait_seconds": 24, "value_picodollars": 4.4e9, "largest_peak_bytes": 24 << 20, "wall_error_ratio": 0.179},
+			Reason: "240 tasks wait 24 s at 1 pool slot; 2 function slots finish 16 s sooner for $0.00021, less than the " +
+				"$0.0044 that 16 s are worth",
+			Inputs: map[string]float64{
+				"backlog_tasks": 240, "pool_wait_seconds": 24, "value_picodollars": 4.4e9,
+				"largest_peak_bytes": 24 << 20, "wall_error_ratio": 0.179,
+			},
 		}
 		if c.to > c.from {
 			decision.Predicted, decision.PredictedUnit = predictor.Interval{Low: 6, Mid: 8, High: 11}, "seconds"
@@ -187,7 +249,10 @@ func (e engine) decide(term uint64, begin time.Time, changes ...change) {
 		for id, venues := range held {
 			for venue, slots := range venues {
 				if slots > 0 {
-					plan.Grants = append(plan.Grants, predictor.Grant{Stage: id, Venue: venue, Slots: slots, Size: quantity.Size{CPU: 1000, Memory: 96 * quantity.MiB}})
+					plan.Grants = append(plan.Grants, predictor.Grant{
+						Stage: id, Venue: venue, Slots: slots,
+						Size: quantity.Size{CPU: 1000, Memory: 96 * quantity.MiB},
+					})
 				}
 			}
 		}

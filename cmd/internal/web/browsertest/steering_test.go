@@ -27,10 +27,14 @@ func outlookOf(run string, goal predictor.Goal) predictor.Outlook {
 			name = fmt.Sprintf("%d functions for score-with-a-long-name", n)
 		}
 		return predictor.Alternative{
-			Name: name, FinishSeconds: predictor.Interval{Low: finish * 0.93, Mid: finish, High: finish * 1.08}, CostUSD: predictor.Interval{Low: cost * 0.95, Mid: cost, High: cost * 1.1},
+			Name: name, FinishSeconds: predictor.Interval{Low: finish * 0.93, Mid: finish, High: finish * 1.08},
+			CostUSD: predictor.Interval{Low: cost * 0.95, Mid: cost, High: cost * 1.1},
 		}
 	}
-	outlook := predictor.Outlook{Run: run, Goal: goal, Elapsed: 40, Spent: 0.0001, Known: true, Present: at(2), Chosen: at(most)}
+	outlook := predictor.Outlook{
+		Run: run, Goal: goal, Elapsed: 40, Spent: 0.0001, Known: true, Present: at(2),
+		Chosen: at(most),
+	}
 	for n := most; n >= 0; n-- {
 		outlook.Alternatives = append(outlook.Alternatives, at(n))
 	}
@@ -42,9 +46,11 @@ func outlookOf(run string, goal predictor.Goal) predictor.Outlook {
 			break
 		}
 	}
-	outlook.Summary = fmt.Sprintf("%s: ends after %.0f s for $%.4f", outlook.Chosen.Name, outlook.Chosen.FinishSeconds.Mid, outlook.Chosen.CostUSD.Mid)
+	outlook.Summary = fmt.Sprintf("%s: ends after %.0f s for $%.4f", outlook.Chosen.Name, outlook.Chosen.FinishSeconds.Mid,
+		outlook.Chosen.CostUSD.Mid)
 	if !outlook.Feasible {
-		outlook.Summary = fmt.Sprintf("even with %d functions the run takes %.0f s; give that or more", most, outlook.Chosen.FinishSeconds.Mid)
+		outlook.Summary = fmt.Sprintf("even with %d functions the run takes %.0f s; give that or more", most,
+			outlook.Chosen.FinishSeconds.Mid)
 	}
 	return outlook
 }
@@ -101,10 +107,12 @@ func TestTheGoalIsChangedByTheKeyboardAlone(t *testing.T) {
 	b.tabTo(`document.activeElement.textContent === 'Apply goal'`)
 	b.keys(kb.Enter)
 	b.Until(`document.body.textContent.includes('The run has the goal')`)
-	if got, want := e.goal(t, "digits-running"), time.Duration(moved*1e9); got.Deadline != want || got.Budget != quantity.USD/2 || got.Minimise != predictor.Cost {
+	if got, want := e.goal(t, "digits-running"), time.Duration(moved*1e9); got.Deadline != want ||
+		got.Budget != quantity.USD/2 || got.Minimise != predictor.Cost {
 		t.Errorf("the run has %+v, want a deadline of %s and the rest as it was", got, want)
 	}
-	b.Until(fmt.Sprintf(`document.querySelector('.headline').textContent.includes('deadline ' + %q)`, shortDuration(moved)))
+	b.Until(fmt.Sprintf(`document.querySelector('.headline').textContent.includes('deadline ' + %q)`,
+		shortDuration(moved)))
 	b.heardNothingBad(host)
 }
 
@@ -122,7 +130,9 @@ func TestTheGoalIsChangedByDraggingAndByTyping(t *testing.T) {
 	}
 	type box struct{ X, Y, Width, Height float64 }
 	where := func(selector string) box {
-		return evaluate[box](b, fmt.Sprintf(`(() => { const r = document.querySelector(%q).getBoundingClientRect(); return { X: r.x, Y: r.y, Width: r.width, Height: r.height }; })()`, selector))
+		return evaluate[box](b, fmt.Sprintf(
+			`(() => { const r = document.querySelector(%q).getBoundingClientRect(); return { X: r.x, Y: r.y, Width: r.width, `+
+				`Height: r.height }; })()`, selector))
 	}
 	plane, grip := where(".plane svg"), where(".handle.across .grip")
 	x, y := grip.X+grip.Width/2, grip.Y+grip.Height/2
@@ -131,7 +141,8 @@ func TestTheGoalIsChangedByDraggingAndByTyping(t *testing.T) {
 	to := left + (x-left)*70/90
 	mouse := func(kind input.DispatchMouseEventType, at float64) {
 		t.Helper()
-		if err := chromedp.Do(b.Context, chromedp.MouseEvent(kind, at, y, chromedp.ButtonType(input.MouseButtonLeft))); err != nil {
+		if err := chromedp.Do(b.Context, chromedp.MouseEvent(kind, at, y, chromedp.ButtonType(input.MouseButtonLeft))); err !=
+			nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,7 +155,8 @@ func TestTheGoalIsChangedByDraggingAndByTyping(t *testing.T) {
 	if math.Abs(moved-70) > 1 {
 		t.Errorf("dragged from 90 s to 70 s the deadline is %g s", moved)
 	}
-	b.Until(fmt.Sprintf(`document.querySelector('.outlook').textContent.includes(%q)`, outlookOf("", predictor.Goal{Deadline: time.Duration(moved * 1e9)}).Summary))
+	b.Until(fmt.Sprintf(`document.querySelector('.outlook').textContent.includes(%q)`,
+		outlookOf("", predictor.Goal{Deadline: time.Duration(moved * 1e9)}).Summary))
 	b.Keep("run-dragged-1440-light")
 
 	// The budget is typed.
@@ -171,7 +183,9 @@ func TestAGoalThatCannotBeMetIsRefusedWithAdvice(t *testing.T) {
 	b.keys("4", "5")
 	b.Until(`document.querySelector('.outlook').textContent.includes('Cannot be met')`)
 	b.press("Apply goal")
-	b.Until(`document.querySelector('.error')?.textContent.includes('The run keeps its goal: even with 8 functions') && document.body.textContent.includes('choose one of the alternatives')`)
+	b.Until(
+		`document.querySelector('.error')?.textContent.includes('The run keeps its goal: even with 8 functions') && ` +
+			`document.body.textContent.includes('choose one of the alternatives')`)
 	b.Keep("run-refused-1440-light")
 	if got := e.goal(t, "digits-running").Deadline; got != 90*time.Second {
 		t.Errorf("the goal that was refused is in force: %s", got)
@@ -209,7 +223,8 @@ func TestARunIsCancelledAndStartedAgainOnlyWhenConfirmed(t *testing.T) {
 	}
 
 	b.Open(base + "/runs/digits-done")
-	again := `[...document.querySelectorAll('tr')].find((r) => r.textContent.includes('score-with-a-long-name'))?.querySelector('button')`
+	again := `[...document.querySelectorAll('tr')].find((r) => ` +
+		`r.textContent.includes('score-with-a-long-name'))?.querySelector('button')`
 	b.Until(again + ` !== undefined`)
 	evaluate[bool](b, `(`+again+`.click(), true)`)
 	b.Until(`document.querySelector('dialog[open]')?.textContent.includes('again from score-with-a-long-name')`)
@@ -254,12 +269,18 @@ func TestTwoRunsArePickedAndCompared(t *testing.T) {
 	}
 	b.press("Compare 2 of 2")
 	b.Until(`location.pathname === '/compare' && location.search === '?a=digits-done&b=digits-running'`)
-	b.Until(`document.querySelector('.compare')?.textContent.includes('only in B') && document.querySelectorAll('.compare .differs').length > 5`)
-	if marked := evaluate[int](b, `[...document.querySelectorAll('.compare .differs')].filter((r) => !r.textContent.includes('≠')).length`); marked > 0 {
+	b.Until(
+		`document.querySelector('.compare')?.textContent.includes('only in B') && document.querySelectorAll('.compare ` +
+			`.differs').length > 5`)
+	if marked := evaluate[int](b,
+		`[...document.querySelectorAll('.compare .differs')].filter((r) => !r.textContent.includes('≠')).length`); marked >
+		0 {
 		t.Errorf("%d differences are marked by colour alone", marked)
 	}
 	b.press("Exchange")
-	b.Until(`location.search === '?a=digits-running&b=digits-done' && document.querySelector('.compare').textContent.includes('only in A')`)
+	b.Until(
+		`location.search === '?a=digits-running&b=digits-done' && ` +
+			`document.querySelector('.compare').textContent.includes('only in A')`)
 	b.heardNothingBad(listener.Addr().String())
 }
 
@@ -285,7 +306,9 @@ func TestAnAlertIsToldWhereverTheReaderIsAndGoesWithTheRun(t *testing.T) {
 
 func atRisk(at time.Time) predictor.Alert {
 	return predictor.Alert{
-		ID: "digits-running/deadline/1", Run: "digits-running", Pipeline: "digits", Kind: predictor.DeadlineAtRisk, At: at, Goal: predictor.Goal{Deadline: 90 * time.Second},
-		FinishSeconds: predictor.Interval{Low: 110, Mid: 125, High: 140}, Message: "the end is expected after 2m05s, 35 s past the deadline " + hostile,
+		ID: "digits-running/deadline/1", Run: "digits-running", Pipeline: "digits", Kind: predictor.DeadlineAtRisk, At: at,
+		Goal:          predictor.Goal{Deadline: 90 * time.Second},
+		FinishSeconds: predictor.Interval{Low: 110, Mid: 125, High: 140},
+		Message:       "the end is expected after 2m05s, 35 s past the deadline " + hostile,
 	}
 }

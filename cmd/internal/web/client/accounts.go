@@ -36,7 +36,8 @@ func (c *Client) Attempts(ctx context.Context, query web.AttemptQuery) ([]timeli
 	return answer.Attempts, err
 }
 
-// Allocation returns what each stage of a run held and used, at about so many points in time; 0 means the engine's default.
+// Allocation returns what each stage of a run held and used, at about so many points in time; 0 means the engine's
+// default.
 func (c *Client) Allocation(ctx context.Context, run string, points int) ([]timeline.Allocation, error) {
 	values := url.Values{}
 	setNumber(values, "points", points)
@@ -74,8 +75,8 @@ func (c *Client) Cost(ctx context.Context, query ledger.BillQuery) (bill ledger.
 	return bill, c.call(ctx, http.MethodGet, "/api/v1/cost?"+costValues(query).Encode(), nil, &bill)
 }
 
-// CostCSV writes the bill to w as comma-separated values with a line of names, as the engine formats it. After an error part of it may
-// be written.
+// CostCSV writes the bill to w as comma-separated values with a line of names, as the engine formats it. After an error
+// part of it may be written.
 func (c *Client) CostCSV(ctx context.Context, query ledger.BillQuery, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()

@@ -24,12 +24,19 @@ func lived(engine *webtest.Engine) {
 	engine.Clock = func() time.Time { return begin.Add(time.Minute) }
 	size := quantity.Size{CPU: 500, Memory: 64 << 20}
 	engine.Apply("digits-1", predictor.Scheduled{Run: "digits-1", Stage: stage, Tasks: 2, At: begin},
-		predictor.AttemptStarted{Run: "digits-1", Stage: stage, Task: "b", Attempt: 1, Venue: predictor.Function, Grant: size, At: begin.Add(2 * time.Second)},
+		predictor.AttemptStarted{
+			Run: "digits-1", Stage: stage, Task: "b", Attempt: 1, Venue: predictor.Function, Grant: size,
+			At: begin.Add(2 * time.Second),
+		},
 		predictor.Record{
-			Run: "digits-1", Pipeline: "digits", Stage: stage, Task: "a", Attempt: 1, Venue: predictor.Pool, Host: "h", Outcome: predictor.Succeeded, Grant: size, Cost: 5,
+			Run: "digits-1", Pipeline: "digits", Stage: stage, Task: "a", Attempt: 1, Venue: predictor.Pool, Host: "h",
+			Outcome: predictor.Succeeded, Grant: size, Cost: 5,
 			ScheduledAt: begin, Queue: time.Second, At: begin.Add(3 * time.Second), Usage: quantity.Usage{Wall: 2 * time.Second},
 		})
-	engine.Apply("digits-2", predictor.RunStarted{Run: "digits-2", Pipeline: "digits", App: stage.App, Build: stage.Build, At: begin},
+	engine.Apply("digits-2", predictor.RunStarted{
+		Run: "digits-2", Pipeline: "digits", App: stage.App, Build: stage.Build,
+		At: begin,
+	},
 		predictor.RunEnded{Run: "digits-2", State: predictor.RunFailed, At: begin.Add(time.Minute)})
 	engine.Alert(predictor.Alert{ID: "a", Run: "digits-1", Kind: predictor.BudgetAtRisk, At: begin})
 }
@@ -98,9 +105,16 @@ func TestAccountsComeBackAsTheEngineGivesThem(t *testing.T) {
 	if trainings, err := client.Trainings(ctx, run); err != nil || len(trainings) != 0 {
 		t.Errorf("Trainings = %v, %v; want none", trainings, err)
 	}
-	told := predictor.Training{Executor: "torch", Steps: 2, TotalSteps: 3, Parts: []predictor.TrainingPart{{Device: "cpu:0", PeakBytes: 5}}}
-	engine.Apply(run, predictor.Sampled{Run: run, Stage: predictor.StageID{App: "digits", Build: "b", Name: "fit"}, Task: "fit-0", Attempt: 1, At: time.Now(), Training: &told})
-	if trainings, err := client.Trainings(ctx, run); err != nil || len(trainings) != 1 || !cmp.Equal(told, trainings[0].Training) {
+	told := predictor.Training{
+		Executor: "torch", Steps: 2, TotalSteps: 3,
+		Parts: []predictor.TrainingPart{{Device: "cpu:0", PeakBytes: 5}},
+	}
+	engine.Apply(run, predictor.Sampled{
+		Run: run, Stage: predictor.StageID{App: "digits", Build: "b", Name: "fit"},
+		Task: "fit-0", Attempt: 1, At: time.Now(), Training: &told,
+	})
+	if trainings, err := client.Trainings(ctx, run); err != nil || len(trainings) != 1 ||
+		!cmp.Equal(told, trainings[0].Training) {
 		t.Errorf("Trainings = %+v, %v; want %+v", trainings, err, told)
 	}
 	if _, err := client.Trainings(ctx, "none"); !isStatus(err, 404) {
@@ -110,7 +124,8 @@ func TestAccountsComeBackAsTheEngineGivesThem(t *testing.T) {
 		t.Errorf("Plan = %+v, %v; want none", plan, err)
 	}
 	var text bytes.Buffer
-	if err := client.CostCSV(ctx, bill, &text); err != nil || !strings.HasPrefix(text.String(), "run,attempts,") || !strings.Contains(text.String(), "\ndigits-1,") {
+	if err := client.CostCSV(ctx, bill, &text); err != nil || !strings.HasPrefix(text.String(), "run,attempts,") ||
+		!strings.Contains(text.String(), "\ndigits-1,") {
 		t.Errorf("CostCSV wrote %q, %v", text.String(), err)
 	}
 	if err := client.CostCSV(ctx, ledger.BillQuery{Run: "none"}, &text); !isStatus(err, 404) {
@@ -135,12 +150,17 @@ func TestSteeringReachesTheEngine(t *testing.T) {
 	if outlook, err := client.SetGoal(ctx, "digits-1", goal); err != nil || outlook.Goal != goal {
 		t.Errorf("SetGoal = %+v, %v", outlook, err)
 	}
-	for _, test := range []struct{ asked, want *predictor.Goal }{{nil, &goal}, {&predictor.Goal{}, &predictor.Goal{}}, {&predictor.Goal{Deadline: 1}, &predictor.Goal{Deadline: 1}}} {
+	for _, test := range []struct{ asked, want *predictor.Goal }{
+		{nil, &goal},
+		{&predictor.Goal{}, &predictor.Goal{}},
+		{&predictor.Goal{Deadline: 1}, &predictor.Goal{Deadline: 1}},
+	} {
 		if outlook, err := client.Outlook(ctx, "digits-1", test.asked); err != nil || outlook.Goal != *test.want {
 			t.Errorf("Outlook under %+v is about %+v, %v; want %+v", test.asked, outlook.Goal, err, *test.want)
 		}
 	}
-	if _, err := client.SetGoal(ctx, "digits-1", predictor.Goal{Budget: 1}); !isStatus(err, 422) || err.Error() != "it costs more" {
+	if _, err := client.SetGoal(ctx, "digits-1", predictor.Goal{Budget: 1}); !isStatus(err, 422) ||
+		err.Error() != "it costs more" {
 		t.Errorf("an impossible goal: got %v, want 422 and why", err)
 	}
 	if retried, err := client.Retry(ctx, "digits-2", web.Retry{}); err != nil || retried.Run != "digits-2-again" {

@@ -18,7 +18,8 @@ import (
 
 var _ activities.Store = (*Client)(nil)
 
-// Put stores what r yields with the engine and returns its address once it is durable. With Open it makes Client an activities.Store.
+// Put stores what r yields with the engine and returns its address once it is durable. With Open it makes Client an
+// activities.Store.
 func (c *Client) Put(ctx context.Context, r io.Reader) (ref activities.Ref, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPut, c.base+"/api/v1/artifacts", io.NopCloser(r))
 	if err != nil {
@@ -36,8 +37,8 @@ func (c *Client) Put(ctx context.Context, r io.Reader) (ref activities.Ref, err 
 	return ref, nil
 }
 
-// Open returns the bytes of an artifact. It wraps activities.ErrMissing when the engine does not have it; the last Read wraps
-// activities.ErrCorrupt when what came does not match the digest.
+// Open returns the bytes of an artifact. It wraps activities.ErrMissing when the engine does not have it; the last Read
+// wraps activities.ErrCorrupt when what came does not match the digest.
 func (c *Client) Open(ctx context.Context, digest string) (io.ReadCloser, error) {
 	response, err := c.artifact(ctx, http.MethodGet, digest) //nolint:bodyclose // the caller closes it with the verifier
 	if err != nil {

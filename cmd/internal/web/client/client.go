@@ -36,12 +36,16 @@ type Client struct {
 	follow pace
 }
 
-// New returns a client of the engine whose API is at base, such as "http://127.0.0.1:7474", that shows the token of its owner
-// (access.ReadToken). It connects at the first call, and shows the token nowhere else: make sure that the engine lives before.
+// New returns a client of the engine whose API is at base, such as "http://127.0.0.1:7474", that shows the token of its
+// owner (access.ReadToken). It connects at the first call, and shows the token nowhere else: make sure that the engine
+// lives before.
 func New(base, token string) *Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{base: base, token: token, http: &http.Client{Transport: transport, CheckRedirect: stay}, follow: usualPace()}
+	return &Client{
+		base: base, token: token, http: &http.Client{Transport: transport, CheckRedirect: stay},
+		follow: usualPace(),
+	}
 }
 
 // Close closes connections that are not in use.
@@ -55,8 +59,8 @@ func (c *Client) Healthy(ctx context.Context) error {
 // progressEvery is how often an engine that is starting is asked how far it has come.
 const progressEvery = 500 * time.Millisecond
 
-// Ready waits until the engine has caught up with what happened before it began, and tells waiting, which must not be nil, how far it has come.
-// An engine in which something does not work is not waited for: it answers what it can.
+// Ready waits until the engine has caught up with what happened before it began, and tells waiting, which must not be
+// nil, how far it has come. An engine in which something does not work is not waited for: it answers what it can.
 func (c *Client) Ready(ctx context.Context, waiting func(progress string)) error {
 	for {
 		err := c.Healthy(ctx)

@@ -30,16 +30,25 @@ func start(t *testing.T, middle func(http.Handler) http.Handler) (*Client, *webt
 	t.Helper()
 	engine := webtest.New(web.Stack{
 		Version: "v1", StateDir: t.TempDir(),
-		Apps: []web.App{{App: wire.App{Name: "digits", Pipelines: []wire.Pipeline{{Name: "digits"}}}, Build: stage.Build, Path: "x", Current: true}},
+		Apps: []web.App{{
+			App: wire.App{Name: "digits", Pipelines: []wire.Pipeline{{Name: "digits"}}}, Build: stage.Build,
+			Path: "x", Current: true,
+		}},
 	})
-	engine.Apply("digits-1", predictor.RunStarted{Run: "digits-1", Pipeline: "digits", App: stage.App, Build: stage.Build, At: begin})
+	engine.Apply("digits-1", predictor.RunStarted{
+		Run: "digits-1", Pipeline: "digits", App: stage.App, Build: stage.Build,
+		At: begin,
+	})
 	var handler http.Handler = web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed})
 	if middle != nil {
 		handler = middle(handler)
 	}
 	server := httptest.NewServer(handler)
 	client := New(server.URL, accesstest.Keys().Token())
-	client.follow = pace{silence: time.Second, patience: 2 * time.Second, first: time.Millisecond, most: 10 * time.Millisecond}
+	client.follow = pace{
+		silence: time.Second, patience: 2 * time.Second, first: time.Millisecond,
+		most: 10 * time.Millisecond,
+	}
 	t.Cleanup(func() {
 		client.Close()
 		server.Close()
@@ -58,7 +67,8 @@ func TestEveryCallReachesItsHandler(t *testing.T) {
 	if stack, err := client.Stack(ctx); err != nil || !cmp.Equal(stack.Pipelines(), []string{"digits"}) {
 		t.Errorf("Stack = %+v, %v", stack, err)
 	}
-	if runs, err := client.Runs(ctx, web.RunQuery{Limit: 5, State: predictor.RunRunning, Pipeline: "digits"}); err != nil || len(runs) != 1 {
+	if runs, err := client.Runs(ctx, web.RunQuery{Limit: 5, State: predictor.RunRunning, Pipeline: "digits"}); err !=
+		nil || len(runs) != 1 {
 		t.Errorf("Runs = %v, %v", runs, err)
 	}
 	if view, err := client.Run(ctx, "digits-1"); err != nil || view.Pipeline != "digits" {
@@ -73,7 +83,8 @@ func TestEveryCallReachesItsHandler(t *testing.T) {
 	if err := client.Cancel(ctx, "digits-1"); err != nil {
 		t.Errorf("Cancel: %v", err)
 	}
-	if published, err := client.Publish(ctx, web.Event{Pipeline: "digits", ID: "9"}); err != nil || published != (web.Published{Event: "9", Run: "digits-9"}) {
+	if published, err := client.Publish(ctx, web.Event{Pipeline: "digits", ID: "9"}); err != nil ||
+		published != (web.Published{Event: "9", Run: "digits-9"}) {
 		t.Errorf("Publish = %+v, %v", published, err)
 	}
 	made, err := client.Bind(ctx, wire.Binding{Pipeline: "digits", Subject: "a.>"})
@@ -128,7 +139,8 @@ func TestAnEngineThatIsStartingIsWaitedFor(t *testing.T) {
 			engine.Fail(nil)
 		}
 	})
-	if want := []string{"catching up: 12,345 of 45,000 messages", "catching up: 12,345 of 45,000 messages"}; err != nil || !cmp.Equal(want, told) {
+	if want := []string{"catching up: 12,345 of 45,000 messages", "catching up: 12,345 of 45,000 messages"}; err != nil ||
+		!cmp.Equal(want, told) {
 		t.Errorf("got %v, told %q: want nil once it is ready, and its progress before", err, told)
 	}
 	engine.Fail(errors.New("the database is gone"))
@@ -167,9 +179,15 @@ func TestFollowGoesOnAfterABrokenConnectionAndTellsNoDecisionTwice(t *testing.T)
 	})
 	go func() {
 		<-again
-		engine.Apply("digits-1", predictor.RunEnded{Run: "digits-1", State: predictor.RunSucceeded, At: begin.Add(time.Minute)})
+		engine.Apply("digits-1", predictor.RunEnded{
+			Run: "digits-1", State: predictor.RunSucceeded,
+			At: begin.Add(time.Minute),
+		})
 	}()
-	engine.Decide(predictor.Plan{Term: 1, Tick: 1, Decisions: []predictor.Decision{{ID: "first", Stage: stage, At: begin.Add(time.Second)}}})
+	engine.Decide(predictor.Plan{
+		Term: 1, Tick: 1,
+		Decisions: []predictor.Decision{{ID: "first", Stage: stage, At: begin.Add(time.Second)}},
+	})
 	told := map[string]int{}
 	err := client.Follow(t.Context(), "digits-1", func(message Message) error {
 		if message.Decision != nil {
@@ -205,7 +223,10 @@ func TestFollowGivesUpOnAnEngineThatIsGone(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	client := New(server.URL, accesstest.Keys().Token())
-	client.follow = pace{silence: time.Second, patience: 20 * time.Millisecond, first: time.Millisecond, most: time.Millisecond}
+	client.follow = pace{
+		silence: time.Second, patience: 20 * time.Millisecond, first: time.Millisecond,
+		most: time.Millisecond,
+	}
 	err := client.Follow(t.Context(), "", func(Message) error { return nil })
 	if !errors.Is(err, ErrUnreachable) {
 		t.Errorf("got %v, want one that wraps ErrUnreachable", err)
@@ -240,7 +261,9 @@ func TestASilentStreamIsOpenedAgain(t *testing.T) {
 		})
 	})
 	client.follow.silence = 50 * time.Millisecond
-	if err := client.Follow(t.Context(), "digits-1", func(Message) error { return ErrStop }); err != nil || opened.Load() != 2 {
+	if err := client.Follow(t.Context(), "digits-1", func(Message) error {
+		return ErrStop
+	}); err != nil || opened.Load() != 2 {
 		t.Errorf("got %v after %d streams, want none after 2", err, opened.Load())
 	}
 }

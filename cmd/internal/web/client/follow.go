@@ -39,13 +39,17 @@ type pace struct {
 }
 
 func usualPace() pace {
-	return pace{silence: 40 * time.Second, patience: 30 * time.Second, first: 100 * time.Millisecond, most: 2 * time.Second}
+	return pace{
+		silence: 40 * time.Second, patience: 30 * time.Second, first: 100 * time.Millisecond,
+		most: 2 * time.Second,
+	}
 }
 
-// Follow calls told with each message about run, or about all runs when run is empty, until ctx ends or told returns an error.
-// It returns that error, or nil for [ErrStop]. When the connection breaks it connects again and goes on after the last message; where the
-// engine no longer knows what came after it, because it was started anew or the break was long, it tells the state anew, and a decision or
-// alert about the followed run is still not told twice. It gives up after half a minute without an engine.
+// Follow calls told with each message about run, or about all runs when run is empty, until ctx ends or told returns an
+// error. It returns that error, or nil for [ErrStop]. When the connection breaks it connects again and goes on after
+// the last message; where the engine no longer knows what came after it, because it was started anew or the break was
+// long, it tells the state anew, and a decision or alert about the followed run is still not told twice. It gives up
+// after half a minute without an engine.
 func (c *Client) Follow(ctx context.Context, run string, told func(Message) error) error {
 	seen := map[string]struct{}{}
 	once := func(message Message) error {
@@ -75,7 +79,8 @@ func (m Message) id() string {
 	return ""
 }
 
-// persist calls read until it returns nil, the caller's function fails, ctx ends, or the engine refuses or is gone for long.
+// persist calls read until it returns nil, the caller's function fails, ctx ends, or the engine refuses or is gone for
+// long.
 func (c *Client) persist(ctx context.Context, read func() (heard bool, err error)) error {
 	alive := time.Now()
 	for pause := c.follow.first; ; pause = min(pause*2, c.follow.most) {
@@ -115,9 +120,11 @@ type callerError struct{ err error }
 
 func (t *callerError) Error() string { return t.err.Error() }
 
-// stream reads one connection until it breaks; heard is true when anything came. It begins after the message that after names, and keeps
-// there which was the last.
-func (c *Client) stream(ctx context.Context, run string, after *string, told func(Message) error) (heard bool, err error) {
+// stream reads one connection until it breaks; heard is true when anything came. It begins after the message that after
+// names, and keeps there which was the last.
+func (c *Client) stream(
+	ctx context.Context, run string, after *string, told func(Message) error,
+) (heard bool, err error) {
 	values := url.Values{}
 	set(values, "run", run)
 	set(values, "after", *after)
@@ -130,9 +137,11 @@ func (c *Client) stream(ctx context.Context, run string, after *string, told fun
 	})
 }
 
-// events reads the messages of one connection until it breaks or told returns an error; heard is true when anything came. Each ID goes to
-// after once its message was told, that is with the line that ends it; after may be nil.
-func (c *Client) events(ctx context.Context, path string, after *string, told func(kind string, data []byte) error) (heard bool, err error) {
+// events reads the messages of one connection until it breaks or told returns an error; heard is true when anything
+// came. Each ID goes to after once its message was told, that is with the line that ends it; after may be nil.
+func (c *Client) events(
+	ctx context.Context, path string, after *string, told func(kind string, data []byte) error,
+) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silence := time.AfterFunc(c.follow.silence, cancel)

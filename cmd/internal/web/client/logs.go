@@ -17,9 +17,10 @@ import (
 // errAllTold says that the engine has told all lines.
 var errAllTold = errors.New("all lines are told")
 
-// Logs calls told with the lines that query selects and, with follow, with those that come until the run has ended; query.Until is not
-// used. It returns nil when all are told, and otherwise when ctx ends or told returns an error; for [ErrStop] it returns nil. When the
-// connection breaks it goes on where it was, and gives up after half a minute without an engine.
+// Logs calls told with the lines that query selects and, with follow, with those that come until the run has ended;
+// query.Until is not used. It returns nil when all are told, and otherwise when ctx ends or told returns an error; for
+// [ErrStop] it returns nil. When the connection breaks it goes on where it was, and gives up after half a minute
+// without an engine.
 func (c *Client) Logs(ctx context.Context, query logs.Query, follow bool, told func(logs.Line) error) error {
 	var seen logs.Seen
 	once := func(kind string, data []byte) error {
@@ -50,7 +51,8 @@ func (c *Client) Logs(ctx context.Context, query logs.Query, follow bool, told f
 		if resume := seen.Resume(); resume > 0 {
 			query.From, query.Tail = resume, 0
 		}
-		heard, err = c.events(ctx, "/api/v1/runs/"+url.PathEscape(query.Run)+"/logs?"+logValues(query, follow).Encode(), nil, once)
+		heard, err = c.events(ctx, "/api/v1/runs/"+url.PathEscape(query.Run)+"/logs?"+logValues(query, follow).Encode(), nil,
+			once)
 		if errors.Is(err, errAllTold) {
 			err = nil
 		}

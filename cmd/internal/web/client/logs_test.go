@@ -52,7 +52,10 @@ func TestLogsGoOnAfterABrokenConnectionAndTellNoLineTwice(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			printLines(engine, 15, 20)
-			engine.Apply("digits-1", predictor.RunEnded{Run: "digits-1", State: predictor.RunSucceeded, At: begin.Add(time.Minute)})
+			engine.Apply("digits-1", predictor.RunEnded{
+				Run: "digits-1", State: predictor.RunSucceeded,
+				At: begin.Add(time.Minute),
+			})
 		}
 		return nil
 	})
@@ -88,7 +91,10 @@ func TestLogsAskForWhatTheQuerySays(t *testing.T) {
 	} {
 		test.query.Run = "digits-1"
 		got := 0
-		if err := client.Logs(t.Context(), test.query, false, func(logs.Line) error { got++; return nil }); err != nil || got != test.want {
+		if err := client.Logs(t.Context(), test.query, false, func(logs.Line) error {
+			got++
+			return nil
+		}); err != nil || got != test.want {
 			t.Errorf("%s: %d lines and %v, want %d", name, got, err, test.want)
 		}
 	}
@@ -107,7 +113,10 @@ func TestLogsReturnWhyTheyEnd(t *testing.T) {
 		t.Errorf("got %v, want none", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := client.Logs(ctx, query, true, func(logs.Line) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
+	if err := client.Logs(ctx, query, true, func(logs.Line) error {
+		cancel()
+		return nil
+	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 	err := client.Logs(t.Context(), logs.Query{Run: "digits-2"}, true, nil)
@@ -116,7 +125,8 @@ func TestLogsReturnWhyTheyEnd(t *testing.T) {
 	}
 	client.follow.patience = 20 * time.Millisecond
 	engine.Fail(errors.New("the disk is gone"))
-	if err := client.Logs(t.Context(), query, false, nil); err == nil || err.Error() != "follow the engine: the disk is gone" {
+	if err := client.Logs(t.Context(), query, false, nil); err == nil ||
+		err.Error() != "follow the engine: the disk is gone" {
 		t.Errorf("got %v, want the engine's failure", err)
 	}
 }

@@ -7,7 +7,8 @@ import { defineConfig } from 'vitest/config';
 // The engine that `npm run dev` passes requests on to; the page itself is served by Vite.
 const engine = process.env.SPILLWAY_ENGINE ?? 'http://127.0.0.1:7474';
 // Its credential, by which the proxy is its owner: the browser that is shown the page of Vite needs none.
-const state = process.env.SPILLWAY_STATE ?? join(process.env.XDG_STATE_HOME ?? join(homedir(), '.local', 'state'), 'spillway');
+const home = process.env.XDG_STATE_HOME ?? join(homedir(), '.local', 'state');
+const state = process.env.SPILLWAY_STATE ?? join(home, 'spillway');
 const token = join(state, 'keys', 'token');
 const authorization = existsSync(token) ? { authorization: 'Bearer ' + readFileSync(token, 'utf8').trim() } : {};
 

@@ -174,7 +174,10 @@ func (e *Engine) SetGoal(ctx context.Context, run string, goal predictor.Goal) (
 		return outlook, err
 	}
 	if outlook.Known && !outlook.Feasible {
-		return outlook, &web.Error{Status: http.StatusUnprocessableEntity, Message: outlook.Summary, Hint: "choose one of the alternatives of the outlook"}
+		return outlook, &web.Error{
+			Status: http.StatusUnprocessableEntity, Message: outlook.Summary,
+			Hint: "choose one of the alternatives of the outlook",
+		}
 	}
 	e.Apply(run, predictor.GoalChanged{Run: run, Goal: goal, At: e.now()})
 	return outlook, nil

@@ -19,7 +19,8 @@ import (
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
-// Engine accounts for events in a real ledger and runs nothing. Use New; its methods may be called concurrently, once its fields are set.
+// Engine accounts for events in a real ledger and runs nothing. Use New; its methods may be called concurrently, once
+// its fields are set.
 type Engine struct {
 	// Feed tells what Apply and Decide changed.
 	Feed web.Feed
@@ -205,7 +206,9 @@ func (e *Engine) Logs(ctx context.Context, query logs.Query, handle func(logs.Li
 		if failure != nil {
 			return failure
 		}
-		found := slices.DeleteFunc(slices.Clone(printed[min(int(next)-1, len(printed)):]), func(line logs.Line) bool { return !selected(query, line) })
+		found := slices.DeleteFunc(slices.Clone(printed[min(int(next)-1, len(printed)):]), func(line logs.Line) bool {
+			return !selected(query, line)
+		})
 		if query.Tail > 0 {
 			found = found[max(0, len(found)-query.Tail):]
 		}
@@ -229,7 +232,8 @@ func (e *Engine) Logs(ctx context.Context, query logs.Query, handle func(logs.Li
 }
 
 func selected(query logs.Query, line logs.Line) bool {
-	return line.Run == query.Run && (query.Stage == "" || line.Stage == query.Stage) && (query.Task == "" || line.Task == query.Task) &&
+	return line.Run == query.Run && (query.Stage == "" || line.Stage == query.Stage) &&
+		(query.Task == "" || line.Task == query.Task) &&
 		(query.Attempt == 0 || line.Attempt == query.Attempt) && !line.At.Before(query.Since)
 }
 
@@ -310,7 +314,9 @@ func (e *Engine) Replay(_ context.Context, sequence uint64) (int, error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	before := len(e.dead)
-	e.dead = slices.DeleteFunc(e.dead, func(letter web.DeadLetter) bool { return sequence == 0 || letter.Sequence == sequence })
+	e.dead = slices.DeleteFunc(e.dead, func(letter web.DeadLetter) bool {
+		return sequence == 0 || letter.Sequence == sequence
+	})
 	if sequence != 0 && len(e.dead) == before {
 		return 0, web.NotFound("`spillway dead list` shows the sequences", "there is no dead letter %d", sequence)
 	}

@@ -68,7 +68,8 @@ func TestAnExceededPercentileIsRaisedForItsHalfLife(t *testing.T) {
 
 func TestHindsightIsTheLargestUse(t *testing.T) {
 	t.Parallel()
-	if got := baseline.Hindsight(series.Series{Points: []series.Point{minute(0, 3), minute(1, 5), minute(2, 4)}}).Limit(); got != 5 {
+	if got := baseline.Hindsight(series.Series{Points: []series.Point{minute(0, 3), minute(1, 5), minute(2, 4)}}).
+		Limit(); got != 5 {
 		t.Errorf("got %v, want 5", got)
 	}
 }

@@ -16,7 +16,8 @@ func (s Static) Limit() float64 { return float64(s) }
 // Observe learns nothing.
 func (s Static) Observe(series.Point, bool) {}
 
-// Hindsight is the constant that the whole series just stays within: what the best constant could have been, known only afterwards.
+// Hindsight is the constant that the whole series just stays within: what the best constant could have been, known only
+// afterwards.
 func Hindsight(of series.Series) Static {
 	var largest float64
 	for _, point := range of.Points {
@@ -58,8 +59,8 @@ func (m *Maximum) Observe(use series.Point, _ bool) {
 	m.limit = m.points[0].Value * (1 + m.margin)
 }
 
-// Percentile is a percentile of the past, whose weights halve with their age, plus a margin: what the Vertical Pod Autoscaler's estimator
-// does with every sample, without its daily peaks.
+// Percentile is a percentile of the past, whose weights halve with their age, plus a margin: what the Vertical Pod
+// Autoscaler's estimator does with every sample, without its daily peaks.
 type Percentile struct {
 	limit, part, margin, raise float64
 	halfLife                   time.Duration
@@ -78,10 +79,13 @@ const (
 	lowest      = 1e-5
 )
 
-// NewPercentile returns the policy. The limit is first, a positive number, until warm points are known; after a tick over the limit it is at
-// least raise times the limit that was exceeded, for as long as the half-life.
+// NewPercentile returns the policy. The limit is first, a positive number, until warm points are known; after a tick
+// over the limit it is at least raise times the limit that was exceeded, for as long as the half-life.
 func NewPercentile(part float64, halfLife time.Duration, margin, raise, first float64, warm int) *Percentile {
-	return &Percentile{limit: first, part: part, margin: margin, raise: raise, halfLife: halfLife, warm: warm, unit: first * lowest}
+	return &Percentile{
+		limit: first, part: part, margin: margin, raise: raise, halfLife: halfLife, warm: warm,
+		unit: first * lowest,
+	}
 }
 
 // Limit is the percentile and the margin.

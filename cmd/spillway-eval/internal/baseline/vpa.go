@@ -10,12 +10,13 @@ import (
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
 )
 
-// Recommender is the real recommender of the Kubernetes Vertical Pod Autoscaler with its own defaults: its Target is the limit.
+// Recommender is the real recommender of the Kubernetes Vertical Pod Autoscaler with its own defaults: its Target is
+// the limit.
 //
-// The series is scaled so that the largest value it will ever show is fullCores cores, or fullBytes of memory: then the recommender's
-// absolute constants (at least 25 mCPU and 250 MiB, histograms of 10 mCPU to 1,000 cores and of 10 MB to 1 TB, 100 MiB more after an
-// out-of-memory kill) cut nothing off. The scale tells it nothing: all else in it is relative.
-// It sees every point at its recorded time, and for memory an out-of-memory kill at each tick over the limit.
+// The series is scaled so that the largest value it will ever show is fullCores cores, or fullBytes of memory: then the
+// recommender's absolute constants (at least 25 mCPU and 250 MiB, histograms of 10 mCPU to 1,000 cores and of 10 MB to
+// 1 TB, 100 MiB more after an out-of-memory kill) cut nothing off. The scale tells it nothing: all else in it is
+// relative. It sees every point at its recorded time, and for memory an out-of-memory kill at each tick over the limit.
 type Recommender struct {
 	recommend logic.PodResourceRecommender
 	state     *model.AggregateContainerState
@@ -42,8 +43,8 @@ const (
 	confidenceInterval = 24 * time.Hour
 )
 
-// NewCPURecommender returns the recommender for CPU. The limit is first until the first point; largest, a positive number, is the most that
-// the series and its first limit reach.
+// NewCPURecommender returns the recommender for CPU. The limit is first until the first point; largest, a positive
+// number, is the most that the series and its first limit reach.
 func NewCPURecommender(first, largest float64) *Recommender {
 	return newRecommender(model.ResourceCPU, first, float64(model.CPUAmountFromCores(fullCores))/largest)
 }
@@ -53,7 +54,8 @@ func NewMemoryRecommender(first, largest float64) *Recommender {
 	return newRecommender(model.ResourceMemory, first, float64(model.MemoryAmountFromBytes(fullBytes))/largest)
 }
 
-// configure sets the recommender's defaults. It keeps them in a variable of its package that it would otherwise set, unguarded, on first use.
+// configure sets the recommender's defaults. It keeps them in a variable of its package that it would otherwise set,
+// unguarded, on first use.
 var configure = sync.OnceFunc(func() { model.InitializeAggregationsConfig(model.GetAggregationsConfig()) })
 
 func newRecommender(resource model.ResourceName, first, unit float64) *Recommender {
@@ -62,10 +64,12 @@ func newRecommender(resource model.ResourceName, first, unit float64) *Recommend
 	return &Recommender{
 		recommend: logic.CreatePodResourceRecommender(logic.RecommendationConfig{
 			SafetyMarginFraction: marginFraction, PodMinCPUMillicores: leastMilliCPU, PodMinMemoryMb: leastMiB,
-			TargetCPUPercentile: targetPercentile, LowerBoundCPUPercentile: lowerPercentile, UpperBoundCPUPercentile: upperPercentile,
-			ConfidenceIntervalCPU:  confidenceInterval,
-			TargetMemoryPercentile: targetPercentile, LowerBoundMemoryPercentile: lowerPercentile, UpperBoundMemoryPercentile: upperPercentile,
-			ConfidenceIntervalMemory: confidenceInterval,
+			TargetCPUPercentile: targetPercentile, LowerBoundCPUPercentile: lowerPercentile,
+			UpperBoundCPUPercentile: upperPercentile,
+			ConfidenceIntervalCPU:   confidenceInterval,
+			TargetMemoryPercentile:  targetPercentile, LowerBoundMemoryPercentile: lowerPercentile,
+			UpperBoundMemoryPercentile: upperPercentile,
+			ConfidenceIntervalMemory:   confidenceInterval,
 		}),
 		state:     state,
 		container: model.NewContainerState(model.Resources{resource: model.ResourceAmount(first * unit)}, state),
@@ -81,9 +85,13 @@ func (r *Recommender) Limit() float64 { return r.limit }
 // Observe gives the recommender a sample.
 func (r *Recommender) Observe(use series.Point, over bool) {
 	amount := func(value float64) model.ResourceAmount { return model.ResourceAmount(value * r.unit) }
-	r.container.AddSample(&model.ContainerUsageSample{MeasureStart: use.At, Usage: amount(use.Value), Resource: r.resource})
+	r.container.AddSample(&model.ContainerUsageSample{
+		MeasureStart: use.At, Usage: amount(use.Value),
+		Resource: r.resource,
+	})
 	if over && r.resource == model.ResourceMemory {
-		// An error means that the kill is older than the aggregation window; points come in the order of time, so it never is.
+		// An error means that the kill is older than the aggregation window; points come in the order of time, so it never
+		// is.
 		_ = r.container.RecordOOM(use.At, amount(r.limit))
 	}
 	const name = "container"

@@ -22,8 +22,8 @@ type Protocol struct {
 	LeastPoints int
 	// Uncounted is how many of the first ticks of each series the policy sees without being scored.
 	Uncounted int
-	// Censored hides what a use beyond the limit was: the policy sees the limit, and that it was exceeded. So it is when a process is
-	// killed for it; without, so it is when it is slowed down or the use is known from elsewhere.
+	// Censored hides what a use beyond the limit was: the policy sees the limit, and that it was exceeded. So it is when a
+	// process is killed for it; without, so it is when it is slowed down or the use is known from elsewhere.
 	Censored bool
 }
 

@@ -92,7 +92,8 @@ func TestASeriesThatIsTooShortScoresNothing(t *testing.T) {
 	if got := (replay.Protocol{LeastPoints: 3}).Run(minutes(1, 2), &script{}); got != (replay.Score{}) {
 		t.Errorf("got %+v", got)
 	}
-	if got := (replay.Protocol{Uncounted: 2}).Run(minutes(1, 2), &script{}); got != (replay.Score{}) || got.MeanSlack() != 0 || got.ResizesPerHour() != 0 {
+	if got := (replay.Protocol{Uncounted: 2}).Run(minutes(1, 2), &script{}); got != (replay.Score{}) ||
+		got.MeanSlack() != 0 || got.ResizesPerHour() != 0 {
 		t.Errorf("got %+v", got)
 	}
 }

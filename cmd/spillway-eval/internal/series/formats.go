@@ -16,9 +16,9 @@ import (
 // ErrFormat is wrapped by every error about what a file says, as opposed to a file that cannot be read.
 var ErrFormat = errors.New("not in the expected format")
 
-// Containers reads "value,timestamp_anon,container_ip" rows, the columns in any order below a header: seconds since 1970 and a use of 0 or
-// more. Rows of all containers may be mixed and out of order; rows that name no container ("", "NULL", "None") are left out, and of several
-// rows of one container at one time the largest counts.
+// Containers reads "value,timestamp_anon,container_ip" rows, the columns in any order below a header: seconds since
+// 1970 and a use of 0 or more. Rows of all containers may be mixed and out of order; rows that name no container ("",
+// "NULL", "None") are left out, and of several rows of one container at one time the largest counts.
 func Containers(source io.Reader) ([]Series, error) {
 	rows, columns, err := table(source, "value", "timestamp_anon", "container_ip")
 	if err != nil {
@@ -86,8 +86,8 @@ func Machines(step time.Duration) Format {
 
 var machinesStart = time.Date(2011, time.March, 3, 0, 0, 0, 0, time.UTC)
 
-// Pools reads "timestamp,cpu,mem" rows below a header, the columns in any order: a resource pool, at times such as "2024-07-31 23:09" (UTC).
-// It returns two series, "cpu" and "mem"; of several rows at one time the largest use counts.
+// Pools reads "timestamp,cpu,mem" rows below a header, the columns in any order: a resource pool, at times such as
+// "2024-07-31 23:09" (UTC). It returns two series, "cpu" and "mem"; of several rows at one time the largest use counts.
 func Pools(source io.Reader) ([]Series, error) {
 	rows, columns, err := table(source, "timestamp", "cpu", "mem")
 	if err != nil {
@@ -155,7 +155,8 @@ func (r row) number(column int) (float64, error) {
 	}
 }
 
-// noisy reads a use to which its publisher added noise, so that one near zero may have become negative: down to -noise it is zero.
+// noisy reads a use to which its publisher added noise, so that one near zero may have become negative: down to -noise
+// it is zero.
 func (r row) noisy(column int) (float64, error) {
 	if value, err := strconv.ParseFloat(r.fields[column], 64); err == nil && value < 0 && value >= -noise {
 		return 0, nil
@@ -163,7 +164,8 @@ func (r row) noisy(column int) (float64, error) {
 	return r.number(column)
 }
 
-// noise is a thousandth of the whole: larger than the one negative use of 130,000 that is known (-0.00001), and no use that matters.
+// noise is a thousandth of the whole: larger than the one negative use of 130,000 that is known (-0.00001), and no use
+// that matters.
 const noise = 0.001
 
 type rowsOrError func(yield func(row, error) bool)
@@ -197,13 +199,15 @@ func read(reader *csv.Reader) rowsOrError {
 	}
 }
 
-// table reads the header, which must hold exactly the wanted columns, and returns the rows below it and where each wanted column is.
+// table reads the header, which must hold exactly the wanted columns, and returns the rows below it and where each
+// wanted column is.
 func table(source io.Reader, wanted ...string) (rowsOrError, []int, error) {
 	reader := csv.NewReader(source)
 	reader.ReuseRecord = true
 	header, err := reader.Read()
 	if errors.Is(err, io.EOF) {
-		return nil, nil, fmt.Errorf("line 1: %w: the file is empty; want the columns %s", ErrFormat, strings.Join(wanted, ", "))
+		return nil, nil, fmt.Errorf("line 1: %w: the file is empty; want the columns %s", ErrFormat,
+			strings.Join(wanted, ", "))
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the header: %w", err)

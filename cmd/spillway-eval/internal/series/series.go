@@ -55,8 +55,8 @@ func Open(path string, format Format) (read []Series, err error) {
 	return read, nil
 }
 
-// Files returns the files of folder with a name that begins with prefix and ends in ".csv" or ".csv.gz", in the order of their names.
-// A folder without one is ErrNoFiles; a folder that is absent is fs.ErrNotExist.
+// Files returns the files of folder with a name that begins with prefix and ends in ".csv" or ".csv.gz", in the order
+// of their names. A folder without one is ErrNoFiles; a folder that is absent is fs.ErrNotExist.
 func Files(folder, prefix string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -65,7 +65,8 @@ func Files(folder, prefix string) ([]string, error) {
 	var paths []string
 	for _, entry := range entries {
 		name := entry.Name()
-		if !entry.IsDir() && strings.HasPrefix(name, prefix) && (strings.HasSuffix(name, ".csv") || strings.HasSuffix(name, ".csv.gz")) {
+		if !entry.IsDir() && strings.HasPrefix(name, prefix) &&
+			(strings.HasSuffix(name, ".csv") || strings.HasSuffix(name, ".csv.gz")) {
 			paths = append(paths, filepath.Join(folder, name))
 		}
 	}

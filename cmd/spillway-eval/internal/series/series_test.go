@@ -26,7 +26,10 @@ func TestContainersAreGroupedAndPutInOrder(t *testing.T) {
 	}
 	want := []series.Series{
 		{Name: "a", Points: []series.Point{{At: time.Unix(60, 0).UTC(), Value: 0.25}, {At: time.Unix(120, 0).UTC()}}},
-		{Name: "b", Points: []series.Point{{At: time.Unix(60, 0).UTC(), Value: 0.75}, {At: time.Unix(120, 5e8).UTC(), Value: 0.5}}},
+		{Name: "b", Points: []series.Point{
+			{At: time.Unix(60, 0).UTC(), Value: 0.75},
+			{At: time.Unix(120, 5e8).UTC(), Value: 0.5},
+		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -39,7 +42,8 @@ func TestMachinesAreOneARow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 2 || got[1].Name != "b" || got[1].Points[0].Value != 3 || got[1].Points[1].At.Sub(got[1].Points[0].At) != 5*time.Minute {
+	if len(got) != 2 || got[1].Name != "b" || got[1].Points[0].Value != 3 ||
+		got[1].Points[1].At.Sub(got[1].Points[0].At) != 5*time.Minute {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -102,7 +106,8 @@ func TestAFileIsReadPackedOrNotAndNamedInErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{
-		"plain.csv": "a,1,2\n", "packed.csv.gz": packed.String(), "broken.csv": "a,1,2\nb,1,y\n", "cut.csv.gz": packed.String()[:20], "README.md": "no data",
+		"plain.csv": "a,1,2\n", "packed.csv.gz": packed.String(), "broken.csv": "a,1,2\nb,1,y\n",
+		"cut.csv.gz": packed.String()[:20], "README.md": "no data",
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -119,7 +124,8 @@ func TestAFileIsReadPackedOrNotAndNamedInErrors(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"broken.csv", "cut.csv.gz", "absent.csv"} {
-		if _, err := series.Open(filepath.Join(folder, name), series.Machines(time.Minute)); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := series.Open(filepath.Join(folder, name), series.Machines(time.Minute)); err == nil ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v, want an error that names it", name, err)
 		}
 	}

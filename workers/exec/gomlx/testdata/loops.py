@@ -1,4 +1,5 @@
-"""The models of measure_test.go in PyTorch. Trains one, and prints the seconds of each step; reads a line before each, so that turns can be taken."""
+"""The models of measure_test.go in PyTorch. Trains one, and prints the seconds of each step; reads a line before each,
+so that turns can be taken."""
 
 import sys
 import time
@@ -28,10 +29,23 @@ def mlp():
 
 
 def cnn():
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3), nn.Linear(7 * 7 * 64, 10),
-    ), torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,))
+    return (
+        nn.Sequential(
+            nn.Conv2d(1, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(64, 64, 3, padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Dropout(0.3),
+            nn.Linear(7 * 7 * 64, 10),
+        ),
+        torch.randn(64, 1, 28, 28),
+        torch.randint(0, 10, (64,)),
+    )
 
 
 def transformer():

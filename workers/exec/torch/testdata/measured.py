@@ -15,7 +15,9 @@ def cnn():
     layers = []
     for before, after in ((1, 32), (32, 64), (64, 64)):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 9, 128), nn.ReLU(), nn.Linear(128, 10)), torch.randn(64, 1, 28, 28)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 9, 128), nn.ReLU(), nn.Linear(128, 10)), torch.randn(
+        64, 1, 28, 28
+    )
 
 
 def transformer():
@@ -42,7 +44,9 @@ def narrow():
 
 def wide():
     """Between its first two operations passes 1 MB for each sample."""
-    return nn.Sequential(nn.Linear(8, 1 << 18, bias=False), nn.Unflatten(1, (-1, 8)), nn.AdaptiveAvgPool2d((1, 8)), nn.Flatten())
+    return nn.Sequential(
+        nn.Linear(8, 1 << 18, bias=False), nn.Unflatten(1, (-1, 8)), nn.AdaptiveAvgPool2d((1, 8)), nn.Flatten()
+    )
 
 
 def data(kind):

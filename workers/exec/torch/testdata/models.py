@@ -15,7 +15,11 @@ def mlp():
 class CNN(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv1, self.norm, self.conv2 = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.Conv2d(16, 32, 3, padding=1)
+        self.conv1, self.norm, self.conv2 = (
+            nn.Conv2d(3, 16, 3, padding=1),
+            nn.BatchNorm2d(16),
+            nn.Conv2d(16, 32, 3, padding=1),
+        )
         self.head = nn.Linear(32 * 8 * 8, 10)
 
     def forward(self, x, mask=None):
@@ -33,7 +37,12 @@ def cnn():
 class Attention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
-        self.heads, self.qkv, self.out, self.drop = heads, nn.Linear(width, 3 * width), nn.Linear(width, width), nn.Dropout(0.1)
+        self.heads, self.qkv, self.out, self.drop = (
+            heads,
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+            nn.Dropout(0.1),
+        )
 
     def forward(self, x):
         batch, length, width = x.size(0), x.size(1), x.size(2)

@@ -31,7 +31,12 @@ class MLP(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.second, self.third, self.last = nn.Linear(16, 32), nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 4)
+        self.first, self.second, self.third, self.last = (
+            nn.Linear(16, 32),
+            nn.Linear(32, 32),
+            nn.Linear(32, 32),
+            nn.Linear(32, 4),
+        )
         self.drop, self.relu = nn.Dropout(0.1), nn.ReLU(inplace=True)
 
     def forward(self, x):
@@ -46,13 +51,27 @@ def mlp():
 
 
 def batchnorm():
-    return nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 32), nn.BatchNorm1d(32), nn.ReLU(inplace=True), nn.Linear(32, 4))
+    return nn.Sequential(
+        nn.Linear(16, 32),
+        nn.BatchNorm1d(32),
+        nn.Tanh(),
+        nn.Dropout(0.1),
+        nn.Linear(32, 32),
+        nn.BatchNorm1d(32),
+        nn.ReLU(inplace=True),
+        nn.Linear(32, 4),
+    )
 
 
 class CNN(nn.Module):
     def __init__(self):
         super().__init__()
-        self.one, self.norm, self.two, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, padding=1), nn.Linear(128, 4)
+        self.one, self.norm, self.two, self.head = (
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.Conv2d(8, 8, 3, padding=1),
+            nn.Linear(128, 4),
+        )
 
     def forward(self, x):
         x = F.max_pool2d(F.relu(self.norm(self.one(x)), inplace=True), 2)
@@ -67,8 +86,18 @@ def cnn():
 class Layer(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
-        self.heads, self.qkv, self.out, self.drop = heads, nn.Linear(width, 3 * width), nn.Linear(width, width), nn.Dropout(0.1)
-        self.norm1, self.norm2, self.up, self.down = nn.LayerNorm(width), nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.heads, self.qkv, self.out, self.drop = (
+            heads,
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+            nn.Dropout(0.1),
+        )
+        self.norm1, self.norm2, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.LayerNorm(width),
+            nn.Linear(width, 2 * width),
+            nn.Linear(2 * width, width),
+        )
 
     def forward(self, x, mask):
         batch, length, width = x.size(0), x.size(1), x.size(2)
@@ -114,7 +143,9 @@ class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
         self.lstm = nn.LSTM(16, 16, batch_first=True)
-        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2, nn.LayerNorm(16))
+        self.encoder = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2, nn.LayerNorm(16)
+        )
         self.head = nn.Linear(16, 1)
 
     def forward(self, x, keep):

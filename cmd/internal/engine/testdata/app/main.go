@@ -1,4 +1,5 @@
-// Command app is the app that the engine's end-to-end tests run: small stages whose results tell whether anything was lost or done twice.
+// Command app is the app that the engine's end-to-end tests run: small stages whose results tell whether anything was
+// lost or done twice.
 package main
 
 import (
@@ -40,9 +41,13 @@ var (
 	stamp = spillway.NewStage("stamp", func(context.Context, shard) (time.Time, error) { return time.Now(), nil })
 	work  = spillway.NewStage("work", burn)
 	count = spillway.NewStage("count", countSteps)
-	fail  = spillway.NewStage("fail", func(context.Context, shard) (int, error) { return 0, errors.New("it never works") }).
+	fail  = spillway.NewStage("fail", func(context.Context, shard) (int, error) {
+		return 0, errors.New("it never works")
+	}).
 		With(spillway.Hints{MaxAttempts: 2})
-	boom = spillway.NewStage("boom", func(context.Context, shard) (int, error) { panic("boom") }).With(spillway.Hints{MaxAttempts: 1})
+	boom = spillway.NewStage("boom", func(context.Context, shard) (int, error) {
+		panic("boom")
+	}).With(spillway.Hints{MaxAttempts: 1})
 )
 
 // burn takes processor time, not wall time, so that it takes as long wherever it runs.
@@ -164,7 +169,8 @@ func countSteps(ctx context.Context, in steps) (began int, err error) {
 	return began, nil
 }
 
-// The stages of relay: gather makes an artifact, work and mend read it, and finish sums up. A build may be broken: its mend fails.
+// The stages of relay: gather makes an artifact, work and mend read it, and finish sums up. A build may be broken: its
+// mend fails.
 var (
 	gather = spillway.NewStage("gather", func(ctx context.Context, in fanInput) (spillway.Artifact[[]int], error) {
 		numbers := make([]int, in.Shards)
@@ -184,7 +190,9 @@ var (
 		}
 		return sum, err
 	}).With(spillway.Hints{MaxAttempts: 1})
-	finish = spillway.NewStage("finish", func(_ context.Context, sum int) (fanResult, error) { return fanResult{Sum: int64(sum)}, nil })
+	finish = spillway.NewStage("finish", func(_ context.Context, sum int) (fanResult, error) {
+		return fanResult{Sum: int64(sum)}, nil
+	})
 )
 
 // broken is set with -ldflags "-X main.broken=yes".
@@ -227,7 +235,9 @@ func main() {
 	// wideStages says how many more stages the app declares.
 	var wide []spillway.Stage[shard, shard]
 	for i := range manyStages() {
-		stage := spillway.NewStage(fmt.Sprintf("wide-%d", i), func(_ context.Context, in shard) (shard, error) { return in, nil })
+		stage := spillway.NewStage(fmt.Sprintf("wide-%d", i), func(_ context.Context, in shard) (shard, error) {
+			return in, nil
+		})
 		wide, stages = append(wide, stage), append(stages, stage)
 	}
 	pipelines = append(pipelines, spillway.NewPipeline("wide", func(ctx workflow.Context, in fanInput) (int, error) {

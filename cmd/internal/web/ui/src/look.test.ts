@@ -2,7 +2,11 @@
 import { describe, expect, it } from 'vitest';
 import css from './app.css?raw';
 
-const sources = import.meta.glob<string>(['./**/*.{svelte,ts,css}', '!./**/*.test.ts'], { query: '?raw', import: 'default', eager: true });
+const sources = import.meta.glob<string>(['./**/*.{svelte,ts,css}', '!./**/*.test.ts'], {
+  query: '?raw',
+  import: 'default',
+  eager: true,
+});
 
 /** The colours of a scheme: those of the dark one replace those of the light one. */
 function tokens(scheme: 'light' | 'dark'): Record<string, string> {
@@ -17,7 +21,9 @@ function tokens(scheme: 'light' | 'dark'): Record<string, string> {
 /** Relative luminance: https://www.w3.org/TR/WCAG22/#dfn-relative-luminance */
 function luminance(color: string): number {
   const digits = color.length === 4 ? [...color.slice(1)].map((d) => d + d) : color.slice(1).match(/../g)!;
-  const [r, g, b] = digits.map((d) => parseInt(d, 16) / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+  const [r, g, b] = digits
+    .map((d) => parseInt(d, 16) / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;
 }
 const contrast = (a: string, b: string) => {
@@ -32,14 +38,20 @@ it('contrast is computed as the guidelines do', () => {
 
 describe.each(['light', 'dark'] as const)('in the %s scheme', (scheme) => {
   const of = tokens(scheme);
-  it.each(['text', 'quiet', 'accent', 'good', 'bad', 'busy', 'pool', 'function'])('text in %s can be read on every ground (WCAG 2.2 AA, 4.5:1)', (name) => {
-    for (const ground of ['ground', 'raised', ...(['text', 'quiet', 'bad'].includes(name) ? ['bad-ground'] : [])]) {
-      expect(contrast(of[name]!, of[ground]!), `${name} on ${ground}`).toBeGreaterThanOrEqual(4.5);
-    }
-  });
-  it.each(['pool', 'function', 'queue', 'start', 'good', 'bad', 'accent', 'text'])('marks in %s stand out from the ground (WCAG 2.2 AA, 3:1)', (name) => {
-    expect(contrast(of[name]!, of['ground']!)).toBeGreaterThanOrEqual(3);
-  });
+  it.each(['text', 'quiet', 'accent', 'good', 'bad', 'busy', 'pool', 'function'])(
+    'text in %s can be read on every ground (WCAG 2.2 AA, 4.5:1)',
+    (name) => {
+      for (const ground of ['ground', 'raised', ...(['text', 'quiet', 'bad'].includes(name) ? ['bad-ground'] : [])]) {
+        expect(contrast(of[name]!, of[ground]!), `${name} on ${ground}`).toBeGreaterThanOrEqual(4.5);
+      }
+    },
+  );
+  it.each(['pool', 'function', 'queue', 'start', 'good', 'bad', 'accent', 'text'])(
+    'marks in %s stand out from the ground (WCAG 2.2 AA, 3:1)',
+    (name) => {
+      expect(contrast(of[name]!, of['ground']!)).toBeGreaterThanOrEqual(3);
+    },
+  );
 });
 
 it('what a program printed never becomes markup, and nothing is loaded from elsewhere', () => {

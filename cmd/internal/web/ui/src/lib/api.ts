@@ -1,4 +1,5 @@
-// The engine's JSON API as this page reads it. Field names are those of the Go types in cmd/internal/web, predictor and predictor/ledger.
+// The engine's JSON API as this page reads it. Field names are those of the Go types in cmd/internal/web, predictor and
+// predictor/ledger.
 
 import { session } from './session.svelte';
 
@@ -115,7 +116,14 @@ export interface Run {
   /** What was expected at first, and what is expected now or was expected last. */
   predicted: Prediction;
   latest: Prediction;
-  static: { actual_picodollars: number; cost_picodollars: number; known: boolean; seconds?: number; short?: number; sizes?: Record<string, Size> };
+  static: {
+    actual_picodollars: number;
+    cost_picodollars: number;
+    known: boolean;
+    seconds?: number;
+    short?: number;
+    sizes?: Record<string, Size>;
+  };
   reused: Reuse;
   actual: { seconds: number; cost_picodollars: number };
 }
@@ -182,7 +190,16 @@ export interface App {
   current: boolean;
   simd: boolean;
   pipelines: { name: string; goal: Goal }[] | null;
-  stages: { name: string; declared: Size; max_attempts: number; timeout_ns?: number; pool_only?: boolean; command?: boolean }[] | null;
+  stages:
+    | {
+        name: string;
+        declared: Size;
+        max_attempts: number;
+        timeout_ns?: number;
+        pool_only?: boolean;
+        command?: boolean;
+      }[]
+    | null;
 }
 
 export interface Stack {
@@ -193,7 +210,14 @@ export interface Stack {
   addresses: { http: string; temporal: string; temporal_ui?: string; nats: string };
   hosts: Host[] | null;
   apps: App[] | null;
-  policy: { static: boolean; shadow?: boolean; value_of_time_picodollars_per_hour: number; idle_after_ns: number; margin: number; error_bound: number };
+  policy: {
+    static: boolean;
+    shadow?: boolean;
+    value_of_time_picodollars_per_hour: number;
+    idle_after_ns: number;
+    margin: number;
+    error_bound: number;
+  };
   functions: FunctionVenue;
   pool_cpus: number[] | null;
   function_cpus: number[] | null;
@@ -307,7 +331,13 @@ export interface Training {
   step_seconds?: number;
   bubble?: number;
   parts: TrainingPart[] | null;
-  alternatives?: { partitions: number; micro_batches: number; step_seconds: number; peak_bytes: number; reason?: string }[];
+  alternatives?: {
+    partitions: number;
+    micro_batches: number;
+    step_seconds: number;
+    peak_bytes: number;
+    reason?: string;
+  }[];
   reason?: string;
 }
 
@@ -464,13 +494,19 @@ async function ask<T>(path: string, request: RequestInit): Promise<T> {
 export const get = <T>(path: string) => ask<T>(path, { headers: { accept: 'application/json' } });
 
 const post = <T>(path: string, body: unknown) =>
-  ask<T>(path, { method: 'POST', headers: { accept: 'application/json', 'content-type': 'application/json' }, body: JSON.stringify(body) });
+  ask<T>(path, {
+    method: 'POST',
+    headers: { accept: 'application/json', 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
 
 /** Most that the API gives in one answer. */
 export const mostRuns = 1000;
 export const mostDecisions = 5000;
 
-/** A part of the list of runs, newest first; next is the cursor of the part behind it, and missing where there is none. */
+/**
+ * A part of the list of runs, newest first; next is the cursor of the part behind it, and missing where there is none.
+ */
 export interface RunPage {
   runs: Run[];
   next?: string;
@@ -488,7 +524,9 @@ export const runs = (state: string, pipeline: string) => runPage(state, pipeline
 
 const ofRun = (id: string, what = '') => 'runs/' + encodeURIComponent(id) + what;
 const parameters = (values: Record<string, string | number | undefined>) =>
-  new URLSearchParams(Object.entries(values).flatMap(([name, value]) => (value ? [[name, String(value)]] : []))).toString();
+  new URLSearchParams(
+    Object.entries(values).flatMap(([name, value]) => (value ? [[name, String(value)]] : [])),
+  ).toString();
 
 export const run = (id: string) => get<Run>(ofRun(id));
 
@@ -497,17 +535,25 @@ const marks = 1000;
 const points = 300;
 
 export const timeline = (id: string) => get<TimelineView>(ofRun(id, `/timeline?marks=${marks}`));
-export const allocation = (id: string) => get<{ stages: StageAllocation[] | null }>(ofRun(id, `/allocation?points=${points}`)).then((answer) => answer.stages ?? []);
+export const allocation = (id: string) =>
+  get<{ stages: StageAllocation[] | null }>(ofRun(id, `/allocation?points=${points}`)).then(
+    (answer) => answer.stages ?? [],
+  );
 export const breakdown = (id: string) => get<Breakdown>(ofRun(id, '/breakdown'));
-export const curves = (id: string) => get<{ curves: Curve[] | null }>(ofRun(id, '/curves')).then((answer) => answer.curves ?? []);
+export const curves = (id: string) =>
+  get<{ curves: Curve[] | null }>(ofRun(id, '/curves')).then((answer) => answer.curves ?? []);
 
-export const trainings = (id: string) => get<{ trainings: TrainingView[] | null }>(ofRun(id, '/trainings')).then((answer) => answer.trainings ?? []);
+export const trainings = (id: string) =>
+  get<{ trainings: TrainingView[] | null }>(ofRun(id, '/trainings')).then((answer) => answer.trainings ?? []);
 
 export const attempts = (id: string, query: { stage?: string; outcome?: string; offset?: number; limit: number }) =>
-  get<{ attempts: Attempt[] | null }>(ofRun(id, '/attempts?' + parameters(query))).then((answer) => answer.attempts ?? []);
+  get<{ attempts: Attempt[] | null }>(ofRun(id, '/attempts?' + parameters(query))).then(
+    (answer) => answer.attempts ?? [],
+  );
 
 /** What would be expected of a run under a goal; under the goal in force without one. */
-export const outlook = (id: string, goal?: Goal) => get<Outlook>(ofRun(id, '/outlook' + (goal ? '?' + goalQuery(goal) : '')));
+export const outlook = (id: string, goal?: Goal) =>
+  get<Outlook>(ofRun(id, '/outlook' + (goal ? '?' + goalQuery(goal) : '')));
 
 /** A goal that asks for nothing is a parameter too: without any the engine takes the goal in force. */
 function goalQuery(goal: Goal): string {

@@ -1,8 +1,31 @@
 import { describe, expect, it } from 'vitest';
 import type { Goal, Run } from './api';
-import { against, between, bytes, clean, clock, cores, deviation, dollars, duration, goal, input, memoryByVenue, missed, money, peakOfGrant, predicted, predictedRange, ranges, seconds, size, unknown } from './format';
+import {
+  against,
+  between,
+  bytes,
+  clean,
+  clock,
+  cores,
+  deviation,
+  dollars,
+  duration,
+  goal,
+  input,
+  memoryByVenue,
+  missed,
+  money,
+  peakOfGrant,
+  predicted,
+  predictedRange,
+  ranges,
+  seconds,
+  size,
+  unknown,
+} from './format';
 
-// What is expected is what the Go code writes: the tests and golden files of predictor/quantity and cmd/internal/cli/display have the same.
+// What is expected is what the Go code writes: the tests and golden files of predictor/quantity and
+// cmd/internal/cli/display have the same.
 describe('numbers are written as the command line writes them', () => {
   it.each([
     [0, '0.000 s'],
@@ -45,16 +68,25 @@ describe('numbers are written as the command line writes them', () => {
 
   it('sizes, goals and durations', () => {
     expect(size({ cpu_milli: 1000, memory_bytes: 96 * 2 ** 20 })).toBe('1 core, 96 MiB');
-    expect(size({ cpu_milli: 2000, memory_bytes: 0, gpu_milli: 500, gpu_memory_bytes: 2 ** 30, device_class: 'h200' })).toBe('2 cores, 0 B, 0.5 GPU with 1 GiB on h200');
+    expect(
+      size({ cpu_milli: 2000, memory_bytes: 0, gpu_milli: 500, gpu_memory_bytes: 2 ** 30, device_class: 'h200' }),
+    ).toBe('2 cores, 0 B, 0.5 GPU with 1 GiB on h200');
     expect(cores(250)).toBe('0.25 cores');
-    expect(goal({ deadline_ns: 60e9, budget_picodollars: 0.5e12, minimise: 'cost' })).toBe('deadline 1m, budget $0.5000, minimise cost');
+    expect(goal({ deadline_ns: 60e9, budget_picodollars: 0.5e12, minimise: 'cost' })).toBe(
+      'deadline 1m, budget $0.5000, minimise cost',
+    );
     expect(goal({})).toBe('no goal');
     expect([200e6, 1.5e9, 90e9, 900e9, 7200e9].map(duration)).toEqual(['200ms', '1.5s', '1m30s', '15m', '2h']);
     expect(peakOfGrant(190 * 2 ** 20, 256 * 2 ** 20)).toBe('190/256 MiB');
     expect(peakOfGrant(11 * 2 ** 30, 12 * 2 ** 30)).toBe('11/12 GiB');
     expect(peakOfGrant(0, 0)).toBe(unknown);
     const mib = 2 ** 20;
-    expect(memoryByVenue({ pool: { peak_bytes: 24 * mib, grant_bytes: 27 * mib }, function: { peak_bytes: 49 * mib, grant_bytes: 128 * mib } })).toBe('pool 24/27 MiB, function 49/128 MiB');
+    expect(
+      memoryByVenue({
+        pool: { peak_bytes: 24 * mib, grant_bytes: 27 * mib },
+        function: { peak_bytes: 49 * mib, grant_bytes: 128 * mib },
+      }),
+    ).toBe('pool 24/27 MiB, function 49/128 MiB');
     expect(memoryByVenue({ pool: { peak_bytes: 24 * mib, grant_bytes: 27 * mib } })).toBe('24/27 MiB');
     expect(memoryByVenue(undefined)).toBe(unknown);
     expect(between({ low: 6, mid: 8, high: 11 }, seconds)).toBe('8.0 s (6.0 s to 11.0 s)');
@@ -73,7 +105,12 @@ it('inputs of decisions carry their units', () => {
 });
 
 it('a deviation has its sign', () => {
-  expect([deviation(25, 23.4), deviation(10, 15), deviation(10, 10), deviation(0, 3)]).toEqual(['\u22126%', '+50%', '0%', unknown]);
+  expect([deviation(25, 23.4), deviation(10, 15), deviation(10, 10), deviation(0, 3)]).toEqual([
+    '\u22126%',
+    '+50%',
+    '0%',
+    unknown,
+  ]);
 });
 
 it('CPU numbers are drawn together', () => {
@@ -102,9 +139,15 @@ it('says both sides of a trade', () => {
 
 it('says what one earlier run took as that', () => {
   const finish = { low: 46, mid: 91.2, high: 182 };
-  expect(predicted({ finish_seconds: finish, cost_usd: finish, runs: 1 }, finish, seconds)).toBe('91.2 s (as the one earlier run)');
-  expect(predicted({ finish_seconds: finish, cost_usd: finish, runs: 2 }, finish, seconds)).toBe('91.2 s (46.0 s to 3m02s)');
-  expect(predictedRange({ finish_seconds: finish, cost_usd: finish, runs: 1 }, finish, seconds)).toBe('as the one earlier run');
+  expect(predicted({ finish_seconds: finish, cost_usd: finish, runs: 1 }, finish, seconds)).toBe(
+    '91.2 s (as the one earlier run)',
+  );
+  expect(predicted({ finish_seconds: finish, cost_usd: finish, runs: 2 }, finish, seconds)).toBe(
+    '91.2 s (46.0 s to 3m02s)',
+  );
+  expect(predictedRange({ finish_seconds: finish, cost_usd: finish, runs: 1 }, finish, seconds)).toBe(
+    'as the one earlier run',
+  );
 });
 
 it('says which limit of a goal was missed', () => {

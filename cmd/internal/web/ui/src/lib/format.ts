@@ -75,12 +75,14 @@ export const cores = (milli: number) => `${milli / 1000} ${milli === 1000 ? 'cor
 /** A size: "0.5 cores, 96 MiB". */
 export function size(of: Size): string {
   let text = `${cores(of.cpu_milli)}, ${bytes(of.memory_bytes)}`;
-  if (of.gpu_milli || of.gpu_memory_bytes) text += `, ${(of.gpu_milli ?? 0) / 1000} GPU with ${bytes(of.gpu_memory_bytes ?? 0)}`;
+  if (of.gpu_milli || of.gpu_memory_bytes)
+    text += `, ${(of.gpu_milli ?? 0) / 1000} GPU with ${bytes(of.gpu_memory_bytes ?? 0)}`;
   if (of.device_class) text += ` on ${of.device_class}`;
   return text;
 }
 
-export const isNoSize = (of: Size) => !of.cpu_milli && !of.memory_bytes && !of.gpu_milli && !of.gpu_memory_bytes && !of.device_class;
+export const isNoSize = (of: Size) =>
+  !of.cpu_milli && !of.memory_bytes && !of.gpu_milli && !of.gpu_memory_bytes && !of.device_class;
 
 /** A configured duration: "300ms", "30s", "1m30s", "15m", "2h". */
 export function duration(nanoseconds: number): string {
@@ -115,13 +117,24 @@ export const predicted = (of: Prediction, interval: Interval, write: (value: num
 export const predictedRange = (of: Prediction, interval: Interval, write: (value: number) => string) =>
   of.runs === 1 ? 'as the one earlier run' : range(interval, write);
 
-/** Peak and grant by venue: "pool 24/27 MiB, function 49/128 MiB"; of a stage that ran at one venue, without its name. */
+/**
+ * Peak and grant by venue: "pool 24/27 MiB, function 49/128 MiB"; of a stage that ran at one venue, without its name.
+ */
 export function memoryByVenue(memory: Stage['memory']): string {
   const ran = (['pool', 'function'] as const).filter((venue) => memory?.[venue]);
-  return ran.map((venue) => (ran.length > 1 ? venue + ' ' : '') + peakOfGrant(memory![venue]!.peak_bytes, memory![venue]!.grant_bytes)).join(', ') || unknown;
+  return (
+    ran
+      .map(
+        (venue) =>
+          (ran.length > 1 ? venue + ' ' : '') + peakOfGrant(memory![venue]!.peak_bytes, memory![venue]!.grant_bytes),
+      )
+      .join(', ') || unknown
+  );
 }
 
-/** How an amount compares with what came: "42% less", "12% more", "2.2 times as much"; empty when that cannot be said. */
+/**
+ * How an amount compares with what came: "42% less", "12% more", "2.2 times as much"; empty when that cannot be said.
+ */
 export function against(amount: number, came: number, as: string): string {
   if (!(amount > 0) || !(came > 0)) return '';
   const ratio = amount / came;
@@ -130,7 +143,10 @@ export function against(amount: number, came: number, as: string): string {
   return ratio > 1 ? `${percent(ratio - 1)} more` : `${percent(1 - ratio)} less`;
 }
 
-/** By how much a run is past its deadline, in seconds, and past its budget, in picodollars; 0 for a limit that it keeps or has not. */
+/**
+ * By how much a run is past its deadline, in seconds, and past its budget, in picodollars; 0 for a limit that it keeps
+ * or has not.
+ */
 export function missed(run: Pick<Run, 'goal' | 'totals'>, elapsed: number): { late: number; dear: number } {
   const { deadline_ns: deadline, budget_picodollars: budget } = run.goal;
   return {
@@ -161,7 +177,8 @@ export function inUnit(unit: string): (value: number) => string {
 
 /** A named number of a decision, whose last word is its unit: pool_wait_seconds of 2 is ["pool wait", "2.0 s"]. */
 export function input(name: string, value: number): [name: string, value: string] {
-  if (name.endsWith('_usd_per_hour')) return [name.slice(0, -'_usd_per_hour'.length).replaceAll('_', ' '), dollars(value) + '/h'];
+  if (name.endsWith('_usd_per_hour'))
+    return [name.slice(0, -'_usd_per_hour'.length).replaceAll('_', ' '), dollars(value) + '/h'];
   const words = name.split('_');
   const unit = words.at(-1) ?? '';
   if (words.length > 1 && ['seconds', 'bytes', 'usd', 'picodollars', 'milli', 'ratio'].includes(unit)) {
@@ -202,7 +219,7 @@ export function clock(text: string | undefined, now: number): string {
 export function ranges(numbers: readonly number[]): string {
   const parts: string[] = [];
   const sorted = [...numbers].sort((a, b) => a - b);
-  for (let i = 0; i < sorted.length; ) {
+  for (let i = 0; i < sorted.length;) {
     let j = i;
     while (j + 1 < sorted.length && sorted[j + 1] === sorted[j]! + 1) j++;
     parts.push(i === j ? `${sorted[i]}` : `${sorted[i]}-${sorted[j]}`);

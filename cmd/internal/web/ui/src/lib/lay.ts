@@ -92,7 +92,10 @@ export function lay(view: TimelineView, top: number): Layout {
   return { from, to, rows, height: y };
 }
 
-/** Puts attempts into rows, first fit by the time at which they held something; those that still wait share the last row. */
+/**
+ * Puts attempts into rows, first fit by the time at which they held something; those that still wait share the last
+ * row.
+ */
 function pack(attempts: readonly Attempt[], now: number): Bar[] {
   const before = new Map<string, Attempt>();
   const bars = attempts.map((attempt) => {
@@ -115,7 +118,9 @@ function pack(attempts: readonly Attempt[], now: number): Bar[] {
     bar.row = found < 0 ? ends.length : found;
     const free = ends[bar.row] ?? -Infinity;
     // What it waited is drawn as far as nobody else lies there.
-    bar.spans = bar.spans.map((span) => (span.what === 'queue' ? { ...span, from: Math.max(span.from, free) } : span)).filter((span) => span.to > span.from);
+    bar.spans = bar.spans
+      .map((span) => (span.what === 'queue' ? { ...span, from: Math.max(span.from, free) } : span))
+      .filter((span) => span.to > span.from);
     ends[bar.row] = bar.spans.at(-1)!.to;
   }
   for (const bar of waiting) bar.row = ends.length;

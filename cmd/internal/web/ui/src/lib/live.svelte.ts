@@ -5,14 +5,17 @@ import { session } from './session.svelte';
 
 export type Connection = 'connecting' | 'open' | 'lost';
 
-/** A connection that held so long, in milliseconds, had come about: an engine that breaks each off at once is not asked faster and faster. */
+/**
+ * A connection that held so long, in milliseconds, had come about: an engine that breaks each off at once is not asked
+ * faster and faster.
+ */
 const lasting = 5000;
 
 type Handlers = Record<string, (data: string) => void>;
 
 /**
- * An EventSource that connects again by itself, also after an answer that a browser does not try again after. It is closed while the
- * page is hidden: browsers allow six connections per host, and forgotten tabs must not use them up.
+ * An EventSource that connects again by itself, also after an answer that a browser does not try again after. It is
+ * closed while the page is hidden: browsers allow six connections per host, and forgotten tabs must not use them up.
  */
 export class Source {
   #source: EventSource | undefined;
@@ -69,7 +72,8 @@ export class Source {
       this.#drop();
       if (this.#closed) return;
       this.onState('lost');
-      if (this.#opened === Infinity) void stack().catch(() => undefined); // an EventSource does not say that it was refused, and why
+      // an EventSource does not say that it was refused, and why
+      if (this.#opened === Infinity) void stack().catch(() => undefined);
       if (Date.now() - this.#opened > lasting) this.#failures = 0;
       this.#timer = setTimeout(() => this.#connect(), pause(this.#failures++, Math.random()));
     };
@@ -83,7 +87,10 @@ export class Source {
 
 /** A view that wants to know what happens. A burst of messages is told as one. */
 export interface Listener {
-  /** The stream begins (again), or goes on after a gap: what happened before is not told, so that the view reads its state anew. */
+  /**
+   * The stream begins (again), or goes on after a gap: what happened before is not told, so that the view reads its
+   * state anew.
+   */
   reset?(): void;
   told?(news: News): void;
 }

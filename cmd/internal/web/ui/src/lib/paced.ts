@@ -1,4 +1,7 @@
-/** Does something at most once in so many milliseconds: at once when it is first asked for, and once more for all that is asked meanwhile. */
+/**
+ * Does something at most once in so many milliseconds: at once when it is first asked for, and once more for all that
+ * is asked meanwhile.
+ */
 export class Paced {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #again = false;

@@ -3,7 +3,12 @@ import type { Alternative } from './api';
 import { draftOf, extent, goalOf, rounded, sameGoal, ticks } from './plane';
 
 it('a goal that was edited to and fro is the same, to the nanosecond and the picodollar', () => {
-  for (const goal of [{}, { deadline_ns: 90_000_000_001 }, { budget_picodollars: 12_345_678_901 }, { deadline_ns: 1, budget_picodollars: 3, minimise: 'latency' }]) {
+  for (const goal of [
+    {},
+    { deadline_ns: 90_000_000_001 },
+    { budget_picodollars: 12_345_678_901 },
+    { deadline_ns: 1, budget_picodollars: 3, minimise: 'latency' },
+  ]) {
     expect(goalOf(draftOf(goal))).toEqual(goal);
     expect(sameGoal(goalOf(draftOf(goal)), goal)).toBe(true);
   }
@@ -23,11 +28,21 @@ it('an axis has round marks from 0 to its end', () => {
 
 it('the plane has room for every alternative, and a far goal does not press them into a corner', () => {
   const alternative = (time: number, cost: number) =>
-    ({ name: '', finish_seconds: { low: time, mid: time, high: time }, cost_usd: { low: cost, mid: cost, high: cost } }) as Alternative;
-  const near = extent([alternative(50, 0.002), alternative(80, 0.001)], { at: 10, cost: 0.0001 }, { deadline_ns: 100e9 });
+    ({
+      name: '',
+      finish_seconds: { low: time, mid: time, high: time },
+      cost_usd: { low: cost, mid: cost, high: cost },
+    }) as Alternative;
+  const near = extent(
+    [alternative(50, 0.002), alternative(80, 0.001)],
+    { at: 10, cost: 0.0001 },
+    { deadline_ns: 100e9 },
+  );
   expect(near.time).toBeGreaterThan(100);
   expect(near.cost).toBeGreaterThan(0.002);
-  expect(extent([alternative(50, 0.002)], { at: 10, cost: 0 }, { deadline_ns: 3600e9, budget_picodollars: 5e12 }).time).toBeLessThan(60);
+  expect(
+    extent([alternative(50, 0.002)], { at: 10, cost: 0 }, { deadline_ns: 3600e9, budget_picodollars: 5e12 }).time,
+  ).toBeLessThan(60);
   expect(extent([], { at: 0, cost: 0 }, {})).toEqual({ time: 1.12, cost: 1.12 });
 });
 

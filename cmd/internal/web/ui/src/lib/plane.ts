@@ -24,7 +24,9 @@ export function goalOf(draft: Draft): Goal {
 }
 
 export const sameGoal = (a: Goal, b: Goal) =>
-  (a.deadline_ns ?? 0) === (b.deadline_ns ?? 0) && (a.budget_picodollars ?? 0) === (b.budget_picodollars ?? 0) && (a.minimise ?? '') === (b.minimise ?? '');
+  (a.deadline_ns ?? 0) === (b.deadline_ns ?? 0) &&
+  (a.budget_picodollars ?? 0) === (b.budget_picodollars ?? 0) &&
+  (a.minimise ?? '') === (b.minimise ?? '');
 
 /** Three significant digits: as exact as a hand that drags. */
 export const rounded = (value: number) => Number(value.toPrecision(3));
@@ -39,12 +41,17 @@ export function ticks(most: number, wanted: number): number[] {
 }
 
 /**
- * The ends of both axes: room for every alternative and for what has been, and for a goal unless it is far beyond all of them (a goal
- * that would press the rest into a corner lies at the edge).
+ * The ends of both axes: room for every alternative and for what has been, and for a goal unless it is far beyond all
+ * of them (a goal that would press the rest into a corner lies at the edge).
  */
-export function extent(alternatives: readonly Alternative[], now: { at: number; cost: number }, goal: Goal): { time: number; cost: number } {
+export function extent(
+  alternatives: readonly Alternative[],
+  now: { at: number; cost: number },
+  goal: Goal,
+): { time: number; cost: number } {
   const time = Math.max(now.at, ...alternatives.map((a) => a.finish_seconds.high));
   const cost = Math.max(now.cost, ...alternatives.map((a) => a.cost_usd.high));
-  const room = (most: number, wanted: number) => (Math.max(most, wanted <= 2.5 * most || most === 0 ? wanted : 0) || 1) * 1.12;
+  const room = (most: number, wanted: number) =>
+    (Math.max(most, wanted <= 2.5 * most || most === 0 ? wanted : 0) || 1) * 1.12;
   return { time: room(time, (goal.deadline_ns ?? 0) / 1e9), cost: room(cost, (goal.budget_picodollars ?? 0) / 1e12) };
 }

@@ -1,7 +1,10 @@
 import { APIError } from './api';
 import type { News } from './live.svelte';
 
-/** An answer of the API, kept as the stream tells of changes. What was there stays while it is read anew and when that fails. */
+/**
+ * An answer of the API, kept as the stream tells of changes. What was there stays while it is read anew and when that
+ * fails.
+ */
 export class Resource<T> {
   value = $state.raw<T>();
   error = $state.raw<APIError>();

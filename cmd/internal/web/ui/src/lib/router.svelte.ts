@@ -9,8 +9,22 @@ class Router {
     addEventListener('popstate', () => this.#read());
     document.addEventListener('click', (event) => {
       const link = event.target instanceof Element ? event.target.closest('a') : null;
-      const elsewhere = event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey || event.defaultPrevented;
-      if (!link || elsewhere || link.target || link.hasAttribute('download') || link.origin !== location.origin || link.hash) return;
+      const elsewhere =
+        event.button !== 0 ||
+        event.metaKey ||
+        event.ctrlKey ||
+        event.shiftKey ||
+        event.altKey ||
+        event.defaultPrevented;
+      if (
+        !link ||
+        elsewhere ||
+        link.target ||
+        link.hasAttribute('download') ||
+        link.origin !== location.origin ||
+        link.hash
+      )
+        return;
       event.preventDefault();
       this.go(link.pathname + link.search);
     });

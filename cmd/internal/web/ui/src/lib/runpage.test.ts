@@ -9,7 +9,12 @@ const all = () => true;
 
 it('what is told takes its place', () => {
   const page = { runs: [run('c', 5), run('a', 3)], next: 'x' };
-  expect(names(told(page, [run('d', 9), run('b', 4), run('a', 3, 'failed')], all))).toEqual(['d running', 'c running', 'b running', 'a failed']);
+  expect(names(told(page, [run('d', 9), run('b', 4), run('a', 3, 'failed')], all))).toEqual([
+    'd running',
+    'c running',
+    'b running',
+    'a failed',
+  ]);
 });
 
 it('a run behind what was read waits until it is read, unless all was', () => {

@@ -3,11 +3,12 @@ import type { Run, RunPage } from './api';
 import { instant } from './format';
 
 /** The order of the list: the newest start first, and of equal starts the last name. */
-export const newestFirst = (a: Run, b: Run) => instant(b.started_at) - instant(a.started_at) || (a.run < b.run ? 1 : -1);
+export const newestFirst = (a: Run, b: Run) =>
+  instant(b.started_at) - instant(a.started_at) || (a.run < b.run ? 1 : -1);
 
 /**
- * Puts runs as they are now in place of what was known of them; a run that is not selected any more goes. A run that comes
- * behind all that were read is left out while others are to be read before it.
+ * Puts runs as they are now in place of what was known of them; a run that is not selected any more goes. A run that
+ * comes behind all that were read is left out while others are to be read before it.
  */
 export function told(page: RunPage, news: Run[], selected: (run: Run) => boolean): RunPage {
   if (news.length === 0) return page;

@@ -1,6 +1,9 @@
 import type { LogLine } from './api';
 
-/** Tells lines that were handled already from new ones when a reader goes on at a line's resume: logs.Seen of activities/logs. */
+/**
+ * Tells lines that were handled already from new ones when a reader goes on at a line's resume: logs.Seen of
+ * activities/logs.
+ */
 export class Seen {
   #handled = new Map<number, number>(); // by message: how many of its lines
   #resume = 0;

@@ -16,7 +16,8 @@ class Session {
     const response = await fetch('/api/v1/session', request).catch(() => undefined);
     if (!response || response.ok) return;
     const said = (await response.json().catch(() => undefined)) as { error?: { message?: string } } | undefined;
-    this.#useless = said?.error?.message ?? ''; // it is told once a request is refused too: a browser may be known already
+    // it is told once a request is refused too: a browser may be known already
+    this.#useless = said?.error?.message ?? '';
   }
 
   /** A request was refused: the link that was opened, if one was, is a better reason than that nothing was shown. */

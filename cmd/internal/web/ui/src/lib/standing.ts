@@ -1,6 +1,9 @@
 import type { Alert } from './api';
 
-/** Of alerts, newest first, those that hold still: the newest of each run that goes on, unless it says that the run has recovered. */
+/**
+ * Of alerts, newest first, those that hold still: the newest of each run that goes on, unless it says that the run has
+ * recovered.
+ */
 export function standing(alerts: readonly Alert[], running: ReadonlySet<string>): Alert[] {
   const seen = new Set<string>();
   return alerts.filter((alert) => {

@@ -19,16 +19,31 @@ const decided = (name: string, venue: Venue, at: number, from: number, to: numbe
 
 it('a lane begins with what the stage held before the first change', () => {
   const [lane] = lanes([stage('train')], [decided('train', 'pool', 5, 2, 3)], start, 10);
-  expect(lane).toEqual({ stage: 'train', venue: 'pool', most: 3, steps: [{ at: 0, slots: 2 }, { at: 5, slots: 3 }] });
+  expect(lane).toEqual({
+    stage: 'train',
+    venue: 'pool',
+    most: 3,
+    steps: [
+      { at: 0, slots: 2 },
+      { at: 5, slots: 3 },
+    ],
+  });
 });
 
 it('decisions before the run count, and those after its end do not', () => {
-  const [lane] = lanes([stage('train')], [decided('train', 'pool', -3, 0, 4), decided('train', 'pool', 20, 4, 9)], start, 10);
+  const [lane] = lanes(
+    [stage('train')],
+    [decided('train', 'pool', -3, 0, 4), decided('train', 'pool', 20, 4, 9)],
+    start,
+    10,
+  );
   expect(lane?.steps).toEqual([{ at: 0, slots: 4 }]);
 });
 
 it('a stage without decisions holds what it has now, and one that held nothing has no lane', () => {
-  expect(lanes([stage('train', 2), stage('load')], [], start, 10)).toEqual([{ stage: 'train', venue: 'pool', most: 2, steps: [{ at: 0, slots: 2 }] }]);
+  expect(lanes([stage('train', 2), stage('load')], [], start, 10)).toEqual([
+    { stage: 'train', venue: 'pool', most: 2, steps: [{ at: 0, slots: 2 }] },
+  ]);
 });
 
 it('totals are the sums at every instant', () => {
@@ -45,11 +60,21 @@ it('totals are the sums at every instant', () => {
       changes.push(decided(name, venue, at, held.get(name + venue) ?? 0, to));
       held.set(name + venue, to);
     }
-    const columns = totals(lanes(['load', 'train', 'score'].map((name) => stage(name)), changes, start, 40), 40);
+    const columns = totals(
+      lanes(
+        ['load', 'train', 'score'].map((name) => stage(name)),
+        changes,
+        start,
+        40,
+      ),
+      40,
+    );
     // The oracle plays the decisions one after the other.
     for (let t = 0.5; t < 40; t++) {
       const now = new Map<string, number>();
-      for (const change of changes) if ((Date.parse(change.at) - start) / 1000 <= t) now.set(`${change.stage.name} ${change.venue}`, parseInt(change.to, 10));
+      for (const change of changes)
+        if ((Date.parse(change.at) - start) / 1000 <= t)
+          now.set(`${change.stage.name} ${change.venue}`, parseInt(change.to, 10));
       const column = columns.at.findLastIndex((at) => at <= t);
       for (const venue of ['pool', 'function'] as const) {
         const want = [...now].filter(([key]) => key.endsWith(' ' + venue)).reduce((sum, [, slots]) => sum + slots, 0);
@@ -60,8 +85,16 @@ it('totals are the sums at every instant', () => {
 });
 
 it('spans leave out the times without slots', () => {
-  const [lane] = lanes([stage('train')], [decided('train', 'pool', 2, 0, 1), decided('train', 'pool', 4, 1, 0), decided('train', 'pool', 6, 0, 2)], start, 10);
-  expect(spans(lane!, 10)).toEqual([{ from: 2, to: 4, slots: 1 }, { from: 6, to: 10, slots: 2 }]);
+  const [lane] = lanes(
+    [stage('train')],
+    [decided('train', 'pool', 2, 0, 1), decided('train', 'pool', 4, 1, 0), decided('train', 'pool', 6, 0, 2)],
+    start,
+    10,
+  );
+  expect(spans(lane!, 10)).toEqual([
+    { from: 2, to: 4, slots: 1 },
+    { from: 6, to: 10, slots: 2 },
+  ]);
 });
 
 it('an axis has about as many marks as wanted, from 0 to its end', () => {

@@ -22,10 +22,15 @@ const venues: readonly Venue[] = ['pool', 'function'];
 const slotsOf = (text: string) => (/^\d+/.test(text) ? parseInt(text, 10) : NaN);
 
 /**
- * The slots of each stage and venue between 0 and `until` seconds after `started` (milliseconds since the epoch). A lane whose slots
- * never changed meanwhile holds what the stage has now. Lanes that held nothing are left out.
+ * The slots of each stage and venue between 0 and `until` seconds after `started` (milliseconds since the epoch). A
+ * lane whose slots never changed meanwhile holds what the stage has now. Lanes that held nothing are left out.
  */
-export function lanes(stages: readonly Stage[], decisions: readonly Decision[], started: number, until: number): Lane[] {
+export function lanes(
+  stages: readonly Stage[],
+  decisions: readonly Decision[],
+  started: number,
+  until: number,
+): Lane[] {
   const found: Lane[] = [];
   for (const stage of stages) {
     for (const venue of venues) {
@@ -54,13 +59,20 @@ export function spans(lane: Lane, until: number): { from: number; to: number; sl
     .filter((span) => span.slots > 0 && span.to > span.from);
 }
 
-/** The sums of all lanes of each venue at every time at which one changes, ending at `until`: columns for a chart of steps. */
+/**
+ * The sums of all lanes of each venue at every time at which one changes, ending at `until`: columns for a chart of
+ * steps.
+ */
 export function totals(of: readonly Lane[], until: number): { at: number[]; pool: number[]; function: number[] } {
   const times = new Set<number>([0, until]);
   for (const lane of of) for (const step of lane.steps) times.add(step.at);
   const at = [...times].sort((a, b) => a - b);
   const sum = (venue: Venue) =>
-    at.map((t) => of.filter((lane) => lane.venue === venue).reduce((total, lane) => total + (lane.steps.findLast((step) => step.at <= t)?.slots ?? 0), 0));
+    at.map((t) =>
+      of
+        .filter((lane) => lane.venue === venue)
+        .reduce((total, lane) => total + (lane.steps.findLast((step) => step.at <= t)?.slots ?? 0), 0),
+    );
   return { at, pool: sum('pool'), function: sum('function') };
 }
 

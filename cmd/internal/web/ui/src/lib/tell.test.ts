@@ -23,7 +23,8 @@ const attempt = {
 
 it('an attempt says what it waited for, did and took', () => {
   expect(tellAttempt(attempt, start)).toBe(
-    'score, task score-3, attempt 2 on workstation: out of memory, queued 2.0 s, starting 0.5 s, ran 7.5 s; peak 190 MiB of 256 MiB; $0.000002000; killed at its limit',
+    'score, task score-3, attempt 2 on workstation: out of memory, queued 2.0 s, starting 0.5 s, ran 7.5 s; ' +
+      'peak 190 MiB of 256 MiB; $0.000002000; killed at its limit',
   );
   expect(isBad(attempt)).toBe(true);
 });
@@ -36,6 +37,7 @@ it('what is not over is running or queued', () => {
 it('a column says means and counts', () => {
   const bin = { queued: 120.4, starting: 0.25, pool: 4, function: 2.04, ended: 14, failed: 3, out_of_memory: 1 };
   expect(tellColumn('score', { bin, from: start + 1000, to: start + 1500 }, start)).toBe(
-    'score, 1.0 s to 1.5 s, on average: 4.0 running at the pool, 2.0 at functions, 0.3 starting, 120 queued; 14 ended, 3 of them failed (1 out of memory)',
+    'score, 1.0 s to 1.5 s, on average: 4.0 running at the pool, 2.0 at functions, 0.3 starting, ' +
+      '120 queued; 14 ended, 3 of them failed (1 out of memory)',
   );
 });

@@ -3,11 +3,22 @@ import type { Attempt } from './api';
 import { bytes, instant, money, seconds } from './format';
 import { spansOf, type Column } from './lay';
 
-export const outcomes = ['running', 'succeeded', 'failed', 'out_of_memory', 'timed_out', 'cancelled', 'lost', 'refused'] as const;
+export const outcomes = [
+  'running',
+  'succeeded',
+  'failed',
+  'out_of_memory',
+  'timed_out',
+  'cancelled',
+  'lost',
+  'refused',
+] as const;
 
-export const outcomeName = (attempt: Attempt) => (attempt.outcome ?? (instant(attempt.admitted_at) > 0 ? 'running' : 'queued')).replaceAll('_', ' ');
+export const outcomeName = (attempt: Attempt) =>
+  (attempt.outcome ?? (instant(attempt.admitted_at) > 0 ? 'running' : 'queued')).replaceAll('_', ' ');
 
-export const isBad = (attempt: Attempt) => attempt.outcome !== undefined && attempt.outcome !== 'succeeded' && attempt.outcome !== 'cancelled';
+export const isBad = (attempt: Attempt) =>
+  attempt.outcome !== undefined && attempt.outcome !== 'succeeded' && attempt.outcome !== 'cancelled';
 
 export function tellAttempt(attempt: Attempt, now: number): string {
   const parts = [`${attempt.stage}, task ${attempt.task}`];
@@ -17,7 +28,8 @@ export function tellAttempt(attempt: Attempt, now: number): string {
   const where = attempt.venue === 'function' ? 'at a function' : attempt.host ? `on ${attempt.host}` : 'at the pool';
   let text = `${parts.join(', ')} ${where}: ${[outcomeName(attempt), ...spans].join(', ')}`;
   if (attempt.cold) text += ', cold';
-  if (attempt.peak_memory_bytes) text += `; peak ${bytes(attempt.peak_memory_bytes)} of ${bytes(attempt.grant.memory_bytes)}`;
+  if (attempt.peak_memory_bytes)
+    text += `; peak ${bytes(attempt.peak_memory_bytes)} of ${bytes(attempt.grant.memory_bytes)}`;
   if (attempt.cost_picodollars) text += `; ${money(attempt.cost_picodollars)}`;
   if (attempt.error) text += `; ${attempt.error.split('\n', 1)[0]}`;
   return text;
@@ -25,8 +37,10 @@ export function tellAttempt(attempt: Attempt, now: number): string {
 
 export function tellColumn(stage: string, { bin, from, to }: Column, started: number): string {
   const mean = (n: number) => (n >= 10 ? n.toFixed(0) : n.toFixed(1));
-  let text = `${stage}, ${seconds(Math.max(0, from - started) / 1000)} to ${seconds(Math.max(0, to - started) / 1000)}, on average: `;
-  text += `${mean(bin.pool)} running at the pool, ${mean(bin.function)} at functions, ${mean(bin.starting)} starting, ${mean(bin.queued)} queued; ${bin.ended} ended`;
+  const at = (time: number) => seconds(Math.max(0, time - started) / 1000);
+  let text = `${stage}, ${at(from)} to ${at(to)}, on average: `;
+  text += `${mean(bin.pool)} running at the pool, ${mean(bin.function)} at functions, ${mean(bin.starting)} starting, `;
+  text += `${mean(bin.queued)} queued; ${bin.ended} ended`;
   if (bin.failed) text += `, ${bin.failed} of them failed`;
   if (bin.out_of_memory) text += ` (${bin.out_of_memory} out of memory)`;
   return text;
