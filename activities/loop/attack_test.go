@@ -146,7 +146,10 @@ func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
 	if err := js.Conn().FlushTimeout(natstest.Patience); err != nil {
 		t.Fatal(err)
 	}
-	for _, subject := range []string{"_INBOX.x", "spillway.door.x", wire.LoopSubject("x"), "$KV.x", "events.x", "$JS.x"} {
+	if _, err := engine.Publish(t.Context(), wire.LoopSubject("x"), nil); err != nil { // it waits until it is stored
+		t.Fatal(err)
+	}
+	for _, subject := range []string{"_INBOX.x", "spillway.door.x", "$KV.x", "events.x", "$JS.x"} {
 		if err := engine.Conn().Publish(subject, nil); err != nil {
 			t.Fatal(err)
 		}
