@@ -72,8 +72,9 @@ func Open(dir string, perm fs.FileMode, shared bool) (*os.Root, error) {
 	return root, nil
 }
 
-// Check returns the error that [Open] would return for what dir is, and makes nothing. It is for what is written later,
-// after hours of work.
+// Check returns the error that [Open] would return for what dir is, and leaves nothing. It is for what is written later,
+// after hours of work: where the directory would be made, or in it, it makes one and removes it again, because some
+// file systems (/proc, one that is mounted for others to write) say only then that nothing can be made there.
 func Check(dir string, shared bool) error {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -107,7 +108,16 @@ func checkWritable(plain string) error {
 	if err := unix.Access(plain, unix.W_OK|unix.X_OK); err != nil {
 		return &fs.PathError{Op: "write into", Path: plain, Err: err}
 	}
-	return nil
+	root, err := os.OpenRoot(plain)
+	if err != nil {
+		return err
+	}
+	name, scratch, err := Scratch(root, ".spillway-")
+	if err != nil {
+		wrong := fmt.Sprintf("takes nothing new (%v)", errors.Unwrap(err))
+		return errors.Join(&Error{Path: plain, Wrong: wrong, Advice: "give another directory"}, root.Close())
+	}
+	return errors.Join(scratch.Close(), root.Remove(name), root.Close())
 }
 
 // checkNearest is check for a directory, or, where that is not there, for the one in which it or its parents would be

@@ -2,6 +2,7 @@ package flag
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -69,6 +70,32 @@ func Changed(set *pflag.FlagSet) []string {
 	})
 	return names
 }
+
+// Typed writes the flags that were given as a shell takes them.
+func Typed(set *pflag.FlagSet) string {
+	var typed []string
+	set.VisitAll(func(flag *pflag.Flag) {
+		values := []string{flag.Value.String()}
+		if many, ok := flag.Value.(pflag.SliceValue); ok {
+			values = many.GetSlice()
+		}
+		for _, value := range values {
+			switch {
+			case !flag.Changed:
+			case flag.NoOptDefVal == value: // a switch that is on
+				typed = append(typed, "--"+flag.Name)
+			case notPlain.MatchString(value):
+				typed = append(typed, "--"+flag.Name+" '"+strings.ReplaceAll(value, "'", `'\''`)+"'")
+			default:
+				typed = append(typed, "--"+flag.Name+" "+value)
+			}
+		}
+	})
+	return strings.Join(typed, " ")
+}
+
+// notPlain is what a shell would read otherwise without quotes.
+var notPlain = regexp.MustCompile(`[^A-Za-z0-9_@%+=:,./-]`)
 
 // Refuse refuses flags that were given and mean nothing here.
 func Refuse(given []string, here, hint string) error {

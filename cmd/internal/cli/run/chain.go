@@ -5,15 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/follow"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
@@ -45,10 +43,8 @@ func runChain(ctx context.Context, t *tool.Tool, file string, flags *runFlags) (
 	if err != nil {
 		return err
 	}
-	if flags.out != "" { // it is made when there is something to put into it
-		if err := safefile.Check(flags.out, flags.sharedOut); err != nil {
-			return flag.RefusedOut("--out", flags.out, err)
-		}
+	if err := flags.out.Check(); err != nil { // it is made when there is something to put into it
+		return err
 	}
 	s, err := session.ConnectOrStart(ctx, t, &flags.stack, session.NoApps)
 	if err != nil {
@@ -130,47 +126,28 @@ func concludeChain(
 			t.Say("%s\n", display.Own(line))
 		}
 	}
-	if flags.out == "" {
-		return nil
-	}
-	out, err := safefile.Open(flags.out, 0o755, flags.sharedOut)
-	if err != nil {
-		return flag.RefusedOut("--out", flags.out, err)
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	fetched, err := download(ctx, s, result, steps, out)
-	if err == nil && !t.Quiet {
-		t.Complain("%s of the last stages in %s\n", display.Count(fetched, "output"), flags.out)
-	}
-	return err
+	return fetchLeft(ctx, t, s, model.Run.Run, transfer.LeftByChain(result, steps, false), flags)
 }
 
-// download fetches the outputs of the stages that no other waits for, and returns how many.
-func download(
-	ctx context.Context, s *session.Session, result chain.Result, steps []chain.Step, out *os.Root,
-) (fetched int, err error) {
-	for _, step := range steps {
-		if !step.Last {
-			continue
-		}
-		for _, files := range result.Stages[step.Stage].Outputs {
-			for task, file := range files {
-				if file.Artifact.Digest == "" {
-					continue // an optional one that was left out
-				}
-				where := step.Stage
-				if len(step.Over) > 0 {
-					where = filepath.Join(where, strconv.Itoa(task))
-				}
-				name := filepath.Join(where, filepath.FromSlash(file.Path))
-				if err := transfer.Receive(ctx, s.Client, out, name, file.Artifact, file.Tree); err != nil {
-					return fetched, fmt.Errorf("fetch %s of stage %s: %w", display.Name(file.Path), step.Stage, err)
-				}
-				fetched++
-			}
-		}
+// fetchLeft puts what a run has left where it was asked for.
+func fetchLeft(
+	ctx context.Context, t *tool.Tool, s *session.Session, run string, files []transfer.Left, flags *runFlags,
+) error {
+	if flags.out.Dir == "" {
+		return nil
 	}
-	return fetched, nil
+	if err := flags.out.Fetch(ctx, s.Client, files); err != nil {
+		hint := "`spillway outputs " + run + " --out DIR` fetches the rest"
+		if advice := fault.AdviceOf(err); advice != "" {
+			hint = advice + "; " + hint
+		}
+		// The run has succeeded, so that nothing is refused any more: not every error of the directory is one of usage.
+		return fault.Advise(fmt.Errorf("run %s has succeeded, but not all that it left was fetched: %v", run, err), hint) //nolint:errorlint
+	}
+	if !t.Quiet {
+		t.Complain("%s in %s\n", display.Count(len(files), "output"), flags.out.Dir)
+	}
+	return nil
 }
 
 // stagesOf are the names of the stages, in the order of steps.

@@ -91,7 +91,7 @@ func TestAChainIsSentServedRunAndItsLastOutputsFetched(t *testing.T) {
 	}
 	clitest.Contains(t, "standard output", stdout, "churn churn-event-1 succeeded", "prepare.clean", "clean.csv",
 		"train.model 1", "out/model.pt", "train 1", "loss 0.5")
-	clitest.Contains(t, "standard error", stderr, "3 outputs of the last stages in "+out)
+	clitest.Contains(t, "standard error", stderr, "3 outputs in "+out)
 	if event.Pipeline != "churn" || event.Goal == nil || event.Goal.Deadline != 10*time.Minute || !served.Chain ||
 		len(served.Stages) != 2 {
 		t.Errorf("event %+v for %+v", event, served)
@@ -180,6 +180,10 @@ func TestARunThatDoesNotStartMakesNoDirectory(t *testing.T) {
 	if _, err := os.Lstat(filepath.Dir(out)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("there is %s now, %v", filepath.Dir(out), err)
 	}
+	code, _, stderr = clitest.Execute(t, t.Context(), cli.Deps{}, "run", file, "--state", t.TempDir(), "--out", "/proc/x")
+	if code != cli.ExitUsage || !strings.Contains(stderr, "--out: /proc takes nothing new") {
+		t.Errorf("where nothing can be made: exit %d, %s", code, stderr)
+	}
 	out = filepath.Join(file, "out")
 	code, _, stderr = clitest.Execute(t, t.Context(), cli.Deps{}, "run", file, "--state", t.TempDir(), "--out", out)
 	if code != cli.ExitUsage {
@@ -213,7 +217,7 @@ func TestAttackALinkThatIsThereLeadsNoOutputAwayAndIsNamed(t *testing.T) {
 		t.Errorf("got exit %d and %v, want nothing written", code, left)
 	}
 	clitest.Contains(t, "standard error", stderr,
-		"fetch o of stage only: "+link+" is a link that leads to no directory in "+filepath.Dir(link)+"\n  hint: remove it")
+		"fetch only/o: "+link+" is a link that leads to no directory in "+filepath.Dir(link)+"\n  hint: remove it; `spillway outputs c-")
 }
 
 // fetchOnly runs a chain of one stage, named only, whose output is at path, and fetches it into the directory a of out.

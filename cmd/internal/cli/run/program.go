@@ -30,8 +30,8 @@ func runProgram(ctx context.Context, t *tool.Tool, arguments []string, flags *ru
 		{"--app", len(flags.stack.Apps) > 0},
 		{"--input", flags.event.Input != ""},
 		{"--cache", flags.event.Cache},
-		{"--out", flags.out != ""},
-		{"--" + flag.SharedOut, flags.sharedOut},
+		{"--out", flags.out.Dir != ""},
+		{"--" + flag.SharedOut, flags.out.Shared},
 	} {
 		if one.set {
 			given = append(given, one.name)

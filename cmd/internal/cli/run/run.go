@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/program"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
@@ -34,10 +35,8 @@ type runFlags struct {
 	event   flag.Event
 	stack   flag.Stack
 	command program.Flags
-	out     string
-	// sharedOut takes a result directory that others can change.
-	sharedOut bool
-	json      bool
+	out     transfer.Out
+	json    bool
 }
 
 func runCommand(t *tool.Tool) *cobra.Command {
@@ -85,9 +84,9 @@ exit code is 0 when the run succeeded and 1 when it failed or was cancelled.`,
 	set.BoolVar(&flags.json, "json", false, "write one JSON object to standard output at the end, and all else to "+
 		"standard error")
 	set.BoolVar(&t.Quiet, "quiet", false, "show no progress")
-	set.Var(flag.Destination{Value: &flags.out}, "out",
-		"`DIR` for the outputs of a chain's last stages, as STAGE/PATH, or STAGE/TASK/PATH where it fans out")
-	flag.AddSharedOut(set, &flags.sharedOut, "--out")
+	set.Var(flag.Destination{Value: &flags.out.Dir}, "out",
+		"`DIR` for the files that the run leaves, as spillway outputs puts them: of a chain the outputs of its last stages")
+	flag.AddSharedOut(set, &flags.out.Shared, "--out")
 	flags.event.Add(set)
 	flags.command.Add(set)
 	flags.stack.Add(set)
@@ -121,18 +120,15 @@ func runArguments(cmd *cobra.Command, args []string) error {
 
 func run(ctx context.Context, t *tool.Tool, pipeline string, flags *runFlags) (err error) {
 	given := flag.Changed(flags.command.Set)
-	if flags.out != "" {
-		given = append(given, "--out")
-	}
-	if flags.sharedOut {
-		given = append(given, "--"+flag.SharedOut)
-	}
 	if err := flag.Refuse(given, "a pipeline of an app",
-		"a command stands after --, as in spillway run "+strings.Join(given, " ")+" -- PROGRAM"); err != nil {
+		"a command stands after --, as in spillway run "+flag.Typed(flags.command.Set)+" -- PROGRAM"); err != nil {
 		return err
 	}
 	input, err := flag.ReadInput(flags.event.Input, t.Deps.Stdin)
 	if err != nil {
+		return err
+	}
+	if err := flags.out.Check(); err != nil {
 		return err
 	}
 	s, err := session.ConnectOrStart(ctx, t, &flags.stack,
@@ -163,17 +159,32 @@ func run(ctx context.Context, t *tool.Tool, pipeline string, flags *runFlags) (e
 	if steps := chainSteps(s.Stack, pipeline); len(steps) > 0 {
 		return concludeChain(ctx, t, s, model, steps, flags, viewer)
 	}
-	return follow.Conclude(t, model, s.Stack, flags.json, viewer)
+	if err := follow.Conclude(t, model, s.Stack, flags.json, viewer); err != nil || flags.out.Dir == "" {
+		return err
+	}
+	encoded, err := s.Client.Result(ctx, model.Run.Run)
+	if err != nil {
+		return err
+	}
+	files, err := transfer.LeftInResult(encoded)
+	if err != nil {
+		return err
+	}
+	return fetchLeft(ctx, t, s, model.Run.Run, files, flags)
 }
 
 // chainSteps returns the stages of the chain that is served under a pipeline's name, in the order of its file; none
 // when it is no chain.
 func chainSteps(stack web.Stack, pipeline string) (steps []chain.Step) {
 	for _, app := range stack.Apps {
-		if app.Chain && app.Current && app.Name == pipeline {
-			for _, stage := range app.Stages {
-				steps = append(steps, chain.Step{Stage: stage.Name})
-			}
+		if !app.Chain || !app.Current || app.Name != pipeline {
+			continue
+		}
+		if stored, err := build.NewChains(stack.StateDir).Get(app.Name, app.Build); err == nil {
+			return stored.Steps()
+		}
+		for _, stage := range app.Stages { // its file is forgotten: which wait for which is not known
+			steps = append(steps, chain.Step{Stage: stage.Name, Last: true})
 		}
 	}
 	return steps

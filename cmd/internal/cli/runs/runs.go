@@ -1,4 +1,4 @@
-// Package runs has the commands that look at runs and steer them: runs, show, logs, top, open, goal, cancel, cost,
+// Package runs has the commands that look at runs and steer them: runs, show, logs, outputs, top, open, goal, cancel, cost,
 // diff.
 package runs
 
@@ -22,7 +22,7 @@ import (
 func Commands(t *tool.Tool) []*cobra.Command {
 	return []*cobra.Command{
 		runsCommand(t), showCommand(t), logsCommand(t), topCommand(t), openCommand(t), goalCommand(t), cancelCommand(t),
-		costCommand(t), diffCommand(t),
+		costCommand(t), diffCommand(t), outputsCommand(t),
 	}
 }
 
