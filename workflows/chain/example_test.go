@@ -7,15 +7,15 @@ import (
 )
 
 func ExampleParse() {
-	_, err := chain.Parse("chain.yaml", []byte(`name: churn
+	_, err := chain.Parse("c.yaml", []byte(`name: churn
 stages:
-  train:
-    run: python train.py --epochs ${epoch}
+  fit:
+    run: python fit.py --lr ${lrr}
     memroy: 2GiB
-parameters: {epochs: 3}
+parameters: {lr: 3}
 `), chain.Checks{})
 	fmt.Println(err)
 	// Output:
-	// chain.yaml:4:10: ${epoch} is no parameter and no variable of for_each; nearest: epochs; write $${epoch} to leave it
-	// to the shell chain.yaml:5:5: unknown key "memroy" in stage train; nearest: memory
+	// c.yaml:4:10: ${lrr} is no parameter and no variable of for_each; nearest: lr; write $${lrr} to leave it to the shell
+	// c.yaml:5:5: unknown key "memroy" in stage fit; nearest: memory
 }
