@@ -32,7 +32,9 @@ type model struct {
 	OutOfMemory int            `json:"out_of_memory,omitempty"`
 	First       Sizing         `json:"first"` // the static size, kept once settled
 	FirstInput  quantity.Bytes `json:"first_input,omitempty"`
-	Fallen      string         `json:"fallen_from,omitempty"` // which tracked error passed its bound; empty while none has
+	// MemoryFallen and WallFallen say that the tracked error of one quantity has passed its bound: each is judged alone.
+	MemoryFallen bool `json:"memory_fallen,omitempty"`
+	WallFallen   bool `json:"wall_fallen,omitempty"`
 
 	Function  usage.History  `json:"function"`             // the same at functions, whose runtime takes room besides
 	Memory    usage.History  `json:"memory"`               // of the host, what attempts took and what was not enough

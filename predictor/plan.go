@@ -189,7 +189,7 @@ type Decision struct {
 	Stage StageID   `json:"stage"`
 	Venue Venue     `json:"venue,omitempty"`
 	Run   string    `json:"run,omitempty"` // for windows
-	// What changed: "slots", "size" or "window".
+	// What changed: "slots", "size", "live size", "time" or "window".
 	What string `json:"what"`
 	// From and To are the row before and after, as people read it: "1 slot", "0.9 cores, 96 MiB".
 	From string `json:"from"`

@@ -40,6 +40,7 @@ func (d *decider) resize(w *work) {
 		slot = d.slotOf(st, next)
 	}
 	expected := next.Expected.At(largestNeed(st, next).features())
+	d.tellWall(st, held, next)
 	switch {
 	case before.IsZero():
 		d.decide(Decision{
@@ -50,6 +51,7 @@ func (d *decider) resize(w *work) {
 		closeTerms(held.Term, next.Term):
 		held.Floor, held.Expected, held.Wall, held.Attempts, held.Live = next.Floor, next.Expected, next.Wall, next.Attempts,
 			next.Live
+		held.WallFallen = next.WallFallen
 		if next.Learned {
 			held.Source = next.Source
 		}
@@ -83,8 +85,8 @@ func (d *decider) sizeReason(st *stage, s Sizing) string {
 			s.Source, quantity.Bytes(known.Memory.LargestPeak()), int(math.Round(100*(need.Bound-1))),
 			int(math.Round(100*(need.Limit/need.Bound-1))),
 			quantity.Milli(math.Round(known.Rates.quantile(0.9))))
-	case known.Fallen != "":
-		return "static size: " + known.fallenReason(d.policy.ErrorBound)
+	case known.MemoryFallen:
+		return "static size: " + offReason("the peak memory", known.MemoryError, d.policy.ErrorBound)
 	default:
 		return s.Source
 	}
@@ -120,7 +122,7 @@ func (d *decider) sizing(st *stage) (Sizing, quantity.Size) {
 		s.Expected = expectedOf(needs.memory)
 	}
 	switch {
-	case d.policy.Static || d.policy.Shadow || known.Fallen != "":
+	case d.policy.Static || d.policy.Shadow || known.MemoryFallen:
 		s.Static = true
 		if d.policy.Shadow && needs.memoryKnown {
 			s.Source = fmt.Sprintf("%s (in shadow; sized: %s)", needs.memory, s.Source)
@@ -131,7 +133,7 @@ func (d *decider) sizing(st *stage) (Sizing, quantity.Size) {
 		s.Floor = min(quantity.Bytes(known.Memory.Unmet()), maxPeakMemory) * GrowAfterOutOfMemory
 		s.Base.CPU = d.cpu(st, s.Base.CPU)
 	}
-	s.Stage, s.Attempts, s.Wall = st.ID, known.Attempts, known.Walls[Pool].interval()
+	s.Stage, s.Attempts, s.Wall, s.WallFallen = st.ID, known.Attempts, known.wall(), known.WallFallen
 	s.Live = d.liveSize(st, s)
 	return s, d.slotOf(st, s)
 }
@@ -210,43 +212,55 @@ func (d *decider) first(st *stage) Sizing {
 	return known.First
 }
 
-// Why a model fell from use.
-const (
-	fallenWall   = "wall"
-	fallenMemory = "memory"
-)
-
-// checkError decides whether the predictions are good enough to size by: they fall from use when the median error of
-// the run times, or of the peaks, of the last attempts passes bound, and come back once it is below bound again by a
-// tenth.
+// checkError decides whether the predictions are good enough to be used: those of a quantity fall from use when the
+// median error of the last attempts passes bound, and come back once it is below bound by a tenth. A wrong time says
+// nothing of the memory, nor the other way round.
 func (m *model) checkError(bound float64) {
-	before := m.Fallen
-	m.Fallen = ""
-	if bound <= 0 {
-		return
-	}
-	for _, tracked := range []struct {
-		name   string
-		errors series
-	}{{fallenMemory, m.MemoryError}, {fallenWall, m.WallError}} {
-		least := bound
-		if before == tracked.name {
-			least *= 1 - sizeStep
-		}
-		if len(tracked.errors.Values) >= enoughErrors && tracked.errors.quantile(0.5) > least {
-			m.Fallen = tracked.name
-		}
-	}
+	m.MemoryFallen = m.MemoryError.passes(bound, m.MemoryFallen)
+	m.WallFallen = m.WallError.passes(bound, m.WallFallen)
 }
 
-func (m *model) fallenReason(bound float64) string {
-	what, tracked := "the run time", m.WallError
-	if m.Fallen == fallenMemory {
-		what, tracked = "the peak memory", m.MemoryError
+// passes reports whether the median of these errors passes bound, as it did before.
+func (s series) passes(bound float64, before bool) bool {
+	if before {
+		bound *= 1 - sizeStep
 	}
-	return fmt.Sprintf("predictions of %s were off by %.0f percent in the median of the last %d attempts, more than the "+
-		"bound of %.0f percent",
+	return bound > 0 && len(s.Values) >= enoughErrors && s.quantile(0.5) > bound
+}
+
+// offReason says by how much predictions of a quantity are off.
+func offReason(what string, tracked series, bound float64) string {
+	return fmt.Sprintf(
+		"predictions of %s were off by %.0f percent in the median of the last %d attempts, more than the bound of %.0f percent",
 		what, 100*tracked.quantile(0.5), len(tracked.Values), 100*bound)
+}
+
+// wall is the run time at the pool that is expected of an attempt: where such predictions have fallen from use, its
+// interval is all that came.
+func (m *model) wall() Interval {
+	walls := m.Walls[Pool]
+	expected := walls.interval()
+	if m.WallFallen {
+		expected.Low, expected.High = walls.quantile(0), walls.largest()
+	}
+	return expected
+}
+
+// tellWall tells that the run time of a stage is predicted in another way from now on.
+func (d *decider) tellWall(st *stage, held, next Sizing) {
+	if held.WallFallen == next.WallFallen {
+		return
+	}
+	reason := offReason("the run time", st.model.WallError, d.policy.ErrorBound) + ": the interval is all that came"
+	if !next.WallFallen {
+		reason = fmt.Sprintf("predictions of the run time are off by %.0f percent in the median of the last %d attempts: the "+
+			"interval is the middle of what came", 100*st.model.WallError.quantile(0.5), len(st.model.WallError.Values))
+	}
+	written := func(i Interval) string { return seconds(i.Low) + " to " + seconds(i.High) }
+	d.decide(Decision{
+		Stage: st.ID, Venue: Pool, What: "time", From: written(held.Wall), To: written(next.Wall), Reason: reason,
+		Inputs: sizeInputs(st, next), Predicted: next.Wall, PredictedUnit: "seconds",
+	})
 }
 
 // learned sizes by what attempts took: see [usage.Learn] for the memory.

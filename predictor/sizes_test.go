@@ -199,40 +199,72 @@ func TestRunningOutOfMemoryRaisesTheSizeOfTheNextTasks(t *testing.T) {
 	}
 }
 
-func TestPredictionsThatAreFarOffFallBackToTheStaticSizeAndComeBack(t *testing.T) {
+// TestPredictionsOfOneQuantityThatAreFarOffSpoilNoneOfTheOther: each falls back, and comes back, by itself.
+func TestPredictionsOfOneQuantityThatAreFarOffSpoilNoneOfTheOther(t *testing.T) {
 	t.Parallel()
 	declared := quantity.Size{CPU: 2000, Memory: quantity.GiB}
-	state := history(predictor.State{}, "score", 1, repeat(100, 20), nil)
-	sizing, _, state := sized(t, state, declared, 0)
-	if !sizing.Learned {
-		t.Fatalf("twenty attempts taught nothing: %+v", sizing)
-	}
-	task := 1000
-	tick := func(expected, took float64, n int) (predictor.Sizing, string) {
-		for range n {
-			line := record("r", "score", task, 1, took)
-			line.Predicted.Wall.Mid = expected
-			scheduled := hint("r", "score", 1, 1)
-			scheduled.Declared = declared
-			state = fold(state, scheduled, line)
-			task++
-		}
-		scheduled := hint("r", "score", 1, 1)
-		scheduled.Declared = declared
-		state = fold(state, scheduled)
-		var plan predictor.Plan
-		plan, state = predictor.Decide(state, laptop(2, 4))
-		return plan.Sizings[0], strings.Join(reasons(plan), "\n")
-	}
-	sizing, told := tick(2, 20, 20)
-	if sizing.Learned || !sizing.Static || sizing.Base != declared ||
-		!strings.Contains(told, "off by 900 percent in the median of the last 20 attempts, more than the bound of "+
-			"200 percent") {
-		t.Errorf("after predictions ten times too low: %+v\n%s\nwant the declared size and the reason", sizing, told)
-	}
-	sizing, told = tick(20, 20, 20)
-	if !sizing.Learned || sizing.Static || !strings.Contains(told, "attempts: ") {
-		t.Errorf("after predictions that were exact: %+v\n%s\nwant the learned size again", sizing, told)
+	for _, c := range []struct {
+		name       string
+		off, exact predictor.Prediction
+		static     bool    // the size is the declared one meanwhile
+		longest    float64 // seconds that are predicted meanwhile
+		told       string
+	}{
+		{
+			"run times",
+			predictor.Prediction{Wall: predictor.Interval{Mid: 2}}, predictor.Prediction{Wall: predictor.Interval{Mid: 20}},
+			false, 40, "predictions of the run time were off by 900 percent in the median of the last 20 attempts, more than " +
+				"the bound of 200 percent",
+		},
+		{
+			"peaks",
+			predictor.Prediction{Memory: predictor.Interval{Mid: float64(quantity.GiB)}},
+			predictor.Prediction{Memory: predictor.Interval{Mid: float64(100 * quantity.MiB)}},
+			true, 20, "predictions of the peak memory were off by 924 percent in the median of the last 20 attempts, more " +
+				"than the bound of 200 percent",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			state := history(predictor.State{}, "score", 1, repeat(100, 20), nil)
+			sizing, _, state := sized(t, state, declared, 0)
+			if !sizing.Learned {
+				t.Fatalf("twenty attempts taught nothing: %+v", sizing)
+			}
+			task := 1000
+			tick := func(predicted predictor.Prediction) (predictor.Sizing, string) {
+				for i := range 20 {
+					took := 20.0
+					if i == 0 {
+						took = 40
+					}
+					line := record("r", "score", task, 1, took)
+					line.Predicted = predicted
+					scheduled := hint("r", "score", 1, 1)
+					scheduled.Declared = declared
+					state = fold(state, scheduled, line)
+					task++
+				}
+				scheduled := hint("r", "score", 1, 1)
+				scheduled.Declared = declared
+				state = fold(state, scheduled)
+				var plan predictor.Plan
+				plan, state = predictor.Decide(state, laptop(2, 4))
+				return plan.Sizings[0], strings.Join(reasons(plan), "\n")
+			}
+			tick(predictor.Prediction{})
+			sizing, told := tick(c.off)
+			if sizing.Learned == c.static || sizing.Static != c.static || (sizing.Base == declared) != c.static ||
+				sizing.Wall.High != c.longest || !strings.Contains(told, c.told) {
+				t.Errorf("after predictions ten times off: %+v\n%s\nwant a static size: %v, up to %v s, and %q",
+					sizing, told, c.static, c.longest, c.told)
+			}
+			sizing, told = tick(c.exact)
+			if !sizing.Learned || sizing.Static || sizing.Wall.High != 20 || told == "" {
+				t.Errorf("after predictions that were exact: %+v\n%s\nwant the learned size and time again, and that it is told",
+					sizing, told)
+			}
+		})
 	}
 }
 

@@ -25,6 +25,8 @@ type Sizing struct {
 	Live quantity.Size `json:"live,omitzero"`
 	// Wall is the expected run time at the pool, in seconds.
 	Wall Interval `json:"wall_seconds"`
+	// WallFallen says that predictions of the run time were off by more than the bound, so that Wall is all that came.
+	WallFallen bool `json:"wall_fallen,omitempty"`
 	// Source says what the sizing rests on; it becomes the Prediction's Source.
 	Source string `json:"source"`
 	// Attempts is how many Records the model has seen.
@@ -33,8 +35,8 @@ type Sizing struct {
 	Learned bool `json:"learned,omitempty"`
 	// Guess is true while nobody has declared or measured the memory: the base is a part of the host.
 	Guess bool `json:"guess,omitempty"`
-	// Static says that what is learned is only predicted and not granted: the predictor is off or watches (shadow), or its
-	// tracked error passed its bound.
+	// Static says that what is learned is only predicted and not granted: the predictor is off or watches (shadow), or
+	// the tracked error of the peaks passed its bound.
 	Static bool `json:"static,omitempty"`
 }
 
