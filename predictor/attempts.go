@@ -3,6 +3,8 @@ package predictor
 import (
 	"cmp"
 	"time"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // attempt is one that a venue has taken and whose Record has not come.
@@ -100,6 +102,7 @@ func (d *decider) forgetAttempts() (used map[StageID]bool) {
 		case m.stages[running.Stage] == nil,
 			m.clock-running.Heard > silence+instant(d.functions.MaxDuration)*functionTurn(running.Venue):
 			delete(m.attempts, key)
+			delete(m.grants, key)
 			continue
 		case !running.runs():
 			continue
@@ -132,6 +135,7 @@ func (m *memory) attemptStarted(e AttemptStarted) {
 		return
 	}
 	st.Active = max(st.Active, now)
+	m.begun(e.Run, e.Queue)
 	before := attemptKey(e.Run, e.Task, e.Attempt-1)
 	last, known := m.attempts[before]
 	if !known || last.Lost {
@@ -149,6 +153,7 @@ func (m *memory) attemptStarted(e AttemptStarted) {
 		Instance: instanceKey(e.Instance),
 		PoolOnly: e.PoolOnly, Started: now, Heard: m.clock,
 	}
+	m.hold(key, e.Grant)
 }
 
 func (m *memory) sampled(e Sampled) {
@@ -158,6 +163,7 @@ func (m *memory) sampled(e Sampled) {
 		return
 	}
 	running.Heard = m.clock
+	m.hold(key, e.Grant)
 	st := m.stages[running.Stage]
 	if st == nil {
 		return
@@ -177,6 +183,13 @@ func (m *memory) sampled(e Sampled) {
 	}
 	m.attempts[key] = running
 	m.follow(st, e)
+}
+
+// hold notes what an attempt holds; an event that does not tell changes nothing.
+func (m *memory) hold(key uint64, grant quantity.Size) {
+	if grant = saneSize(grant); !grant.IsZero() {
+		m.grants[key] = grant
+	}
 }
 
 // again puts a task back that will be tried again. When that was its last try, the next observation of the backlog

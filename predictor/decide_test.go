@@ -189,7 +189,9 @@ func TestForecastsRestOnEarlierRunsThatCalledTheSameStages(t *testing.T) {
 	finish("two", 200, 120, "prep", "train")
 	finish("three", 400, 140, "prep", "train", "score")
 	finish("else", 600, 1000, "other")
-	state = fold(state, started("now", 2000, predictor.Goal{}), hint("now", "prep", 1, 2001))
+	state = fold(
+		state, started("now", 2000, predictor.Goal{}), hint("now", "prep", 1, 2001), start("now", "prep", 0, 2001),
+	)
 	got, cost, known := forecast(2020)
 	if want := (predictor.Interval{Low: 80, Mid: 100, High: 120}); !known || !near(got, want) {
 		t.Errorf("after 20 s: %+v known %v, want %+v", got, known, want)
@@ -221,7 +223,7 @@ func TestAForecastFromOneEarlierRunSaysSoAndIsNoIntervalWithoutWidth(t *testing.
 	state := fold(
 		predictor.State{}, started("one", 0, predictor.Goal{}), hint("one", "prep", 1, 0), line,
 		predictor.RunEnded{Run: "one", State: predictor.RunSucceeded, At: after(100)},
-		started("now", 200, predictor.Goal{}), hint("now", "prep", 1, 200),
+		started("now", 200, predictor.Goal{}), hint("now", "prep", 1, 200), start("now", "prep", 0, 200),
 	)
 	got, known := state.Forecast("now", after(210))
 	want := predictor.Forecast{

@@ -2,6 +2,7 @@ package predictor
 
 import (
 	"math"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -25,6 +26,8 @@ func Fold(s State, e Event) State {
 		m.scheduled(e)
 	case BacklogObserved:
 		m.backlogObserved(e)
+	case Reused:
+		m.reused(e)
 	case HostStarted:
 		m.hostStarted(e)
 	case AttemptStarted:
@@ -90,6 +93,24 @@ func (m *memory) scheduled(e Scheduled) {
 	part.Further = min(max(0, part.Further-tasks)+min(max(0, e.Expected), maxTasks), maxTasks)
 }
 
+func (m *memory) reused(e Reused) {
+	now := at(e.At)
+	st := m.stage(e.Stage, now)
+	if st == nil || e.Tasks <= 0 {
+		return
+	}
+	if part := m.share(st, e.Run, now); part != nil {
+		part.Reused = min(part.Reused+min(e.Tasks, maxTasks), maxTasks)
+	}
+}
+
+// begun notes that the first attempt of a run has begun, and how long it has waited in the queue.
+func (m *memory) begun(run string, queue time.Duration) {
+	if r := m.runs[run]; r != nil && !r.Begun {
+		r.Begun, r.Waited = true, instant(min(max(queue, 0), maxWall))
+	}
+}
+
 // backlogObserved moves the estimate to the nearest count that the observation allows. The queue's count may be as old
 // as settle, so tasks that were hinted since may be missing from it and tasks that started since may still be in it.
 // Without this allowance an observation made just before a burst would erase the burst, and one made just before the
@@ -151,9 +172,11 @@ func (m *memory) recorded(e Record) {
 	queue := queueOf(e.PoolOnly)
 	running, known := m.attempts[key]
 	delete(m.attempts, key)
+	delete(m.grants, key)
 	if !known || running.Lost && !running.Replaced {
 		m.take(st, e.Run, queue, now)
 	}
+	m.begun(e.Run, e.Queue)
 	st.model.learn(e, now)
 	st.model.trained(e.Training)
 	m.charge(st, e, now)

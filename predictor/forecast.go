@@ -19,6 +19,7 @@ type past struct {
 
 // pastRun is one run that succeeded.
 type pastRun struct {
+	// Seconds are without those for which its first attempt waited, which say how busy others were.
 	Seconds float64        `json:"seconds"`
 	Cost    quantity.Money `json:"cost"`
 	Stages  []pastStage    `json:"stages,omitempty"` // in order of first scheduling
@@ -26,10 +27,11 @@ type pastRun struct {
 
 // pastStage is what one stage took in a run.
 type pastStage struct {
-	Name  string         `json:"name"`
-	Tasks int            `json:"tasks"`
-	End   float64        `json:"end"` // seconds after the run's start at which its last attempt ended
-	Cost  quantity.Money `json:"cost"`
+	Name   string         `json:"name"`
+	Tasks  int            `json:"tasks"`
+	Reused int            `json:"reused,omitempty"` // results of earlier runs that were taken instead
+	End    float64        `json:"end"`              // when its last attempt ended, as Seconds are counted
+	Cost   quantity.Money `json:"cost"`
 }
 
 // keepPast adds a run that succeeded to its pipeline's past.
@@ -46,7 +48,8 @@ func (m *memory) keepPast(r *run, now instant) {
 		kept = &past{Pipeline: key}
 		m.pasts[key] = kept
 	}
-	done := pastRun{Seconds: now.since(r.Started), Cost: r.Spent}
+	began := min(r.Started+r.Waited, now)
+	done := pastRun{Seconds: now.since(began), Cost: r.Spent}
 	for _, id := range r.Stages {
 		st := m.stages[id]
 		if st == nil || st.Shares[r.ID] == nil {
@@ -54,7 +57,8 @@ func (m *memory) keepPast(r *run, now instant) {
 		}
 		part := st.Shares[r.ID]
 		done.Stages = append(done.Stages, pastStage{
-			Name: id.Name, Tasks: part.Scheduled, End: min(part.Last.since(r.Started), done.Seconds), Cost: part.Cost,
+			Name: id.Name, Tasks: part.Scheduled, Reused: part.Reused, Cost: part.Cost,
+			End: min(part.Last.since(began), done.Seconds),
 		})
 	}
 	if len(kept.Runs) >= maxRunsKept {
@@ -73,7 +77,8 @@ type Forecast struct {
 }
 
 // Forecast compares the run with the earlier runs of its pipeline that called the same stages first, in the same
-// order: what is left is what they took less the time that passed, and the interval is their spread. known is false
+// order, and reused results of the same: what is left is what they took less the time that passed, but for the
+// wait for the first attempt, and the interval is their spread. known is false
 // for runs that are unknown or over, and when no earlier run is alike or this run already took longer than all that
 // are.
 func (s State) Forecast(run string, now time.Time) (forecast Forecast, known bool) {
@@ -82,7 +87,7 @@ func (s State) Forecast(run string, now time.Time) (forecast Forecast, known boo
 		return Forecast{}, false
 	}
 	r := m.runs[run]
-	elapsed := at(now).since(r.Started)
+	elapsed := m.elapsed(r, at(now))
 	var took, cost series
 	for _, earlier := range m.alike(r) {
 		if earlier.Seconds > elapsed {
@@ -98,6 +103,19 @@ func (s State) Forecast(run string, now time.Time) (forecast Forecast, known boo
 		Cost:   cost.acrossRuns().atLeast(r.Spent.USD()),
 		Runs:   len(took.Values),
 	}, true
+}
+
+// elapsed is how many seconds the run has gone on, but for those for which its first attempt waits or has waited.
+func (m *memory) elapsed(r *run, now instant) float64 {
+	if r.Begun {
+		return now.since(r.Started + r.Waited)
+	}
+	for _, id := range r.Stages {
+		if st := m.stages[id]; st != nil && st.Shares[r.ID] != nil && st.Shares[r.ID].Scheduled > 0 {
+			return min(now, st.Shares[r.ID].First).since(r.Started)
+		}
+	}
+	return now.since(r.Started)
 }
 
 // spreadOfOne is by what factor another run may take more or less than the only one that is known of its pipeline:
@@ -120,20 +138,39 @@ func (i Interval) atLeast(least float64) Interval {
 	return Interval{Low: max(i.Low, least), Mid: max(i.Mid, least), High: max(i.High, least)}
 }
 
-// alike returns the earlier runs of r's pipeline whose first stages are those that r has called so far.
+// alike returns the earlier runs of r's pipeline whose first stages are those that r has called so far, and that
+// reused results of earlier runs where r does. A run that has reused none so far is like none that did: it would have
+// taken longer.
 func (m *memory) alike(r *run) []pastRun {
 	kept := m.pasts[r.pipeline()]
 	if kept == nil {
 		return nil
 	}
+	reuses := false
+	called := make([]pastStage, len(r.Stages))
+	for i, id := range r.Stages {
+		called[i].Name = id.Name
+		if st := m.stages[id]; st != nil && st.Shares[r.ID] != nil {
+			called[i].Reused = st.Shares[r.ID].Reused
+		}
+		reuses = reuses || called[i].Reused > 0
+	}
 	var found []pastRun
 	for _, earlier := range kept.Runs {
-		if len(earlier.Stages) >= len(r.Stages) && slices.EqualFunc(earlier.Stages[:len(r.Stages)], r.Stages,
-			func(a pastStage, b StageID) bool { return a.Name == b.Name }) {
+		if len(earlier.Stages) >= len(called) &&
+			slices.EqualFunc(earlier.Stages[:len(called)], called, pastStage.alike) &&
+			(reuses || !slices.ContainsFunc(earlier.Stages, pastStage.reuses)) {
 			found = append(found, earlier)
 		}
 	}
 	return found
+}
+
+func (s pastStage) reuses() bool { return s.Reused > 0 }
+
+// alike reports whether two runs called the same stage in the same way.
+func (s pastStage) alike(other pastStage) bool {
+	return s.Name == other.Name && s.reuses() == other.reuses()
 }
 
 // after is how many seconds of a run follow the end of a stage: the median over the earlier runs that are alike; 0 when

@@ -28,7 +28,8 @@ type memory struct {
 	runs       map[string]*run
 	pasts      map[string]*past // by app/pipeline
 	attempts   map[uint64]attempt
-	leased     map[string]instant // by host: the clock when it last had a lease
+	grants     map[uint64]quantity.Size // by attempt: what it held when it began, or at its last sample
+	leased     map[string]instant       // by host: the clock when it last had a lease
 	recent     recent
 	followed   int // stages that have a live
 }
@@ -87,7 +88,8 @@ type share struct {
 	Queued    [2]int         `json:"queued"`
 	Further   int            `json:"further,omitempty"` // tasks that the run is known to schedule later
 	Scheduled int            `json:"scheduled,omitempty"`
-	Done      int            `json:"done,omitempty"` // of those, as their Records say
+	Done      int            `json:"done,omitempty"`   // of those, as their Records say
+	Reused    int            `json:"reused,omitempty"` // results of earlier runs that were taken instead
 	Cost      quantity.Money `json:"cost,omitempty"`
 	First     instant        `json:"first"`
 	Last      instant        `json:"last"`
@@ -106,7 +108,9 @@ type run struct {
 	Pipeline string         `json:"pipeline,omitempty"`
 	Goal     Goal           `json:"goal"`
 	Started  instant        `json:"started,omitempty"`
-	Known    bool           `json:"known,omitempty"` // its start was seen
+	Begun    bool           `json:"begun,omitempty"`  // its first attempt has
+	Waited   instant        `json:"waited,omitempty"` // for how long that had waited in the queue
+	Known    bool           `json:"known,omitempty"`  // its start was seen
 	Spent    quantity.Money `json:"spent,omitempty"`
 	Active   instant        `json:"active"`
 	Stages   []StageID      `json:"stages,omitempty"` // in order of first scheduling
@@ -139,7 +143,7 @@ func (s State) own() *memory {
 	}
 	return &memory{
 		stages: map[StageID]*stage{}, models: map[string]*model{}, runs: map[string]*run{}, pasts: map[string]*past{},
-		attempts: map[uint64]attempt{}, leased: map[string]instant{},
+		attempts: map[uint64]attempt{}, grants: map[uint64]quantity.Size{}, leased: map[string]instant{},
 	}
 }
 
@@ -257,18 +261,19 @@ func compareStages(a, b StageID) int {
 
 // saved is the JSON form of a State: sorted, so that equal states are equal bytes.
 type saved struct {
-	Version  int                `json:"v"`
-	Term     uint64             `json:"term"`
-	Tick     uint64             `json:"tick"`
-	Now      instant            `json:"now"`
-	Clock    instant            `json:"clock,omitempty"`
-	Stages   []*stage           `json:"stages,omitempty"`
-	Models   []*model           `json:"models,omitempty"`
-	Runs     []*run             `json:"runs,omitempty"`
-	Pasts    []*past            `json:"pasts,omitempty"`
-	Attempts []attempt          `json:"attempts,omitempty"`
-	Leased   map[string]instant `json:"leased,omitempty"`
-	Recent   []byte             `json:"recent,omitempty"`
+	Version  int                      `json:"v"`
+	Term     uint64                   `json:"term"`
+	Tick     uint64                   `json:"tick"`
+	Now      instant                  `json:"now"`
+	Clock    instant                  `json:"clock,omitempty"`
+	Stages   []*stage                 `json:"stages,omitempty"`
+	Models   []*model                 `json:"models,omitempty"`
+	Runs     []*run                   `json:"runs,omitempty"`
+	Pasts    []*past                  `json:"pasts,omitempty"`
+	Attempts []attempt                `json:"attempts,omitempty"`
+	Grants   map[uint64]quantity.Size `json:"grants,omitempty"`
+	Leased   map[string]instant       `json:"leased,omitempty"`
+	Recent   []byte                   `json:"recent,omitempty"`
 }
 
 // savedVersion is the version that MarshalJSON writes and the only one that UnmarshalJSON reads.
@@ -278,7 +283,7 @@ const savedVersion = 2
 func (s State) MarshalJSON() ([]byte, error) {
 	m := s.own()
 	return json.Marshal(saved{
-		Version: savedVersion, Term: m.term, Tick: m.tick, Now: m.now, Clock: m.clock, Leased: m.leased,
+		Version: savedVersion, Term: m.term, Tick: m.tick, Now: m.now, Clock: m.clock, Grants: m.grants, Leased: m.leased,
 		Stages: slices.SortedFunc(maps.Values(m.stages), func(a, b *stage) int { return compareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *model) int { return strings.Compare(a.Name, b.Name) }),
 		Runs:   slices.SortedFunc(maps.Values(m.runs), func(a, b *run) int { return strings.Compare(a.ID, b.ID) }),
@@ -305,6 +310,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	}
 	m := State{}.own()
 	m.term, m.tick, m.now, m.clock = from.Term, from.Tick, from.Now, from.Clock
+	maps.Copy(m.grants, from.Grants)
 	maps.Copy(m.leased, from.Leased)
 	if err := m.recent.decode(from.Recent); err != nil {
 		return fmt.Errorf("decode state: %w", err)
