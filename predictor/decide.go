@@ -33,9 +33,16 @@ func (d *decider) settle() {
 	for _, w := range d.works {
 		d.resize(w)
 	}
+	d.awaitRoom()
 	d.shareHosts()
-	d.explainSlots()
+	sized := len(d.plan.Decisions)
 	d.spill()
+	spilled := slices.Clone(d.plan.Decisions[sized:])
+	d.plan.Decisions = d.plan.Decisions[:sized]
+	d.explainSlots() // once it is settled which pool slots are of use
+	for _, decision := range spilled {
+		d.decide(decision)
+	}
 }
 
 // forgotten is how long a stage of a build is kept without work; its model is kept on.
@@ -69,9 +76,11 @@ type work struct {
 	held    map[string]int // running per host that is present
 	oldest  instant        // start of the oldest running attempt at the pool
 	wall    float64        // seconds a task takes at the pool; a guess when nothing is known
+	wait    float64        // seconds until a host has room for one of the tasks that wait; 0 while one has
 	slack   float64        // seconds until the stage must be done for the earliest deadline; +Inf without one
 
 	wanted, slots int
+	withheld      bool  // functions end tasks before the pool has room for one
 	kept          int   // slots that the stage keeps while there is room, though fewer may be needed now
 	placed        []int // per host
 	idle, limited bool

@@ -2,6 +2,7 @@ package predictor_test
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -23,11 +24,14 @@ func ExampleDecide() {
 		fmt.Printf("%s at %s: %d slot of %s\n", grant.Stage.Name, grant.Venue, grant.Slots, grant.Size)
 	}
 	for _, decision := range plan.Decisions {
-		fmt.Println(decision.Reason)
+		fmt.Println(strings.ReplaceAll(decision.Reason, "; ", ";\n  "))
 	}
 	// Output:
-	// score at function: 1 slot of 1 core, 1.7 GiB score at pool: 1 slot of 1 core, 115 MiB first size: 10 attempts 240
-	// tasks wait and none runs, 0.1 s each: done in 24 s at the pool; the hosts have no room for more slots 240 tasks wait
-	// 24 s at 1 pool slot; 1 function slot finishes 12 s sooner for $0.0003724, less than the $0.003319 that 12 s are
-	// worth
+	// score at function: 1 slot of 1 core, 1.7 GiB
+	// score at pool: 1 slot of 1 core, 115 MiB
+	// first size: 10 attempts
+	// 240 tasks wait and none runs, 0.1 s each: done in 24 s at the pool;
+	//   the hosts have no room for more slots
+	// 240 tasks wait 24 s at 1 pool slot;
+	//   1 function slot finishes 12 s sooner for $0.0003724, less than the $0.003319 that 12 s are worth
 }

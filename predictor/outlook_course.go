@@ -12,15 +12,16 @@ import (
 //
 // It is the offer that Decide spills with, seen from a stage at work: with the attempts that run now, the environments
 // that are warm, and the tasks that only the pool takes. With N, P, w, f and c as in offer, h warm environments, Q
-// tasks for the pool only, and what runs now equal to A tasks at the pool and B at functions:
+// tasks for the pool only, and what runs now equal to A tasks at the pool and B at functions, while i of the slots have
+// nothing to do, which may be for want of room:
 //
-//	T(n) = max( (N + Q + A + B + max(0, n-h) c/f) / (P/w + n/f),  (Q + A) w/P,  stragglers )
+//	T(n) = max( (N + Q + A + B + i W/w + max(0, n-h) c/f) / (P/w + n/f),  (Q + A + i W/w) w/P,  stragglers )
 //
-// in seconds until the stage is done
+// in seconds until the stage is done, or as soon as functions alone are done with N and B where Q is 0
 //
 //	k(n) = min( (n T(n) - max(0, n-h) c) / f - B,  N )                                         tasks that functions take
 //
-// Stragglers are the attempts that run now, a task that an idle pool slot takes now (w), and one that a function takes
+// Stragglers are the attempts that run now, a task that an idle pool slot takes once it has room (W + w), and one that a function takes
 // last (f, or c + f where it starts for it). Without Q, A, B and h, and with a task for every pool slot, it is the
 // offer itself: TestACourseWithoutHistoryIsTheOffer. TestACourseAgreesWithServingTheTasksOneByOne holds it against a
 // queue.
@@ -33,7 +34,7 @@ type course struct {
 	atVenue   float64        // B
 	running   int            // attempts at functions
 	longest   float64        // seconds until the last attempt that runs now ends
-	idle      bool           // a pool slot has nothing to do
+	idle      int            // pool slots that have nothing to do
 	part      float64        // the part of the waiting tasks that belongs to the run
 	committed quantity.Money // what the run's attempts that run at functions will cost
 	variation float64        // of the time that a task takes
@@ -53,11 +54,22 @@ func (c course) done(n int) float64 {
 	case rate == 0:
 		return 0
 	}
-	together := (c.tasks + c.poolOnly + c.atPool + c.busy(n) + float64(c.started(n))*c.cold/c.function) / rate
-	if c.slots > 0 {
-		together = max(together, (c.poolOnly+c.atPool)*c.wall/float64(c.slots))
+	waiting := float64(c.idle) * c.wait / c.wall // what idle slots would do if there were room
+	together := (c.tasks + c.poolOnly + c.atPool + c.busy(n) + waiting + float64(c.started(n))*c.cold/c.function) / rate
+	if n > 0 && c.poolOnly == 0 { // before the pool has room
+		together = min(together, (c.tasks+c.busy(n)+float64(c.started(n))*c.cold/c.function)*c.function/float64(n))
 	}
-	if c.idle && c.tasks+c.poolOnly > 0 {
+	if c.slots > 0 {
+		only := c.atPool
+		if c.poolOnly > 0 {
+			only += c.poolOnly + waiting
+		}
+		together = max(together, only*c.wall/float64(c.slots))
+	}
+	switch {
+	case c.poolOnly > 0, n == 0 && c.tasks > 0 && (c.idle > 0 || c.wait > 0):
+		together = max(together, c.wait+c.wall)
+	case c.idle > 0 && c.wait == 0 && c.tasks > 0: // one takes a task now
 		together = max(together, c.wall)
 	}
 	if n > 0 && c.tasks > 0 {
@@ -125,7 +137,9 @@ func (d *decider) course(w *work, run string) (c course, known bool) {
 	}
 	o, refused, _ := d.offer(w)
 	if refused != "" {
-		o = offer{tasks: float64(w.queued[0]), slots: w.slots, wall: w.wall, function: w.wall, venue: d.functions}
+		o = offer{
+			tasks: float64(w.queued[0]), slots: w.slots, wall: w.wall, wait: w.wait, function: w.wall, venue: d.functions,
+		}
 		for _, part := range st.Shares {
 			o.tasks += float64(part.Further)
 		}
@@ -134,7 +148,7 @@ func (d *decider) course(w *work, run string) (c course, known bool) {
 		o.slots = max(o.slots, 1) // every stage with work has one
 	}
 	c = course{
-		offer: o, id: st.ID, held: st.Functions, poolOnly: float64(w.queued[1]), idle: w.running[Pool] < o.slots,
+		offer: o, id: st.ID, held: st.Functions, poolOnly: float64(w.queued[1]), idle: max(0, o.slots-w.running[Pool]),
 		part: w.parts()[run], variation: variation, chosen: w.functions,
 		after: d.memory.rests(d.memory.runs[run], st.ID.Name).acrossRuns(),
 	}
@@ -153,6 +167,9 @@ func (d *decider) course(w *work, run string) (c course, known bool) {
 		if attempt.Run == run && st.Class > 0 {
 			c.committed = min(maxCost, c.committed+min(maxCost, d.functions.Price(st.Class, span(age+left))))
 		}
+	}
+	if c.tasks+c.poolOnly+c.atPool+c.atVenue == 0 && w.wait > 0 {
+		c.poolOnly = 1 // a host has taken it: see taken
 	}
 	c.most = c.limit(d, w)
 	return c, true

@@ -27,8 +27,15 @@ func aScene(t *rapid.T) scene {
 	c.running = rapid.IntRange(0, c.held).Draw(t, "running at functions")
 	busy := rapid.IntRange(0, c.slots).Draw(t, "running at the pool")
 	atPool, atVenue := rapid.Float64Range(0, 1).Draw(t, "left of those"), rapid.Float64Range(0, 1).Draw(t, "left of them")
-	c.atPool, c.atVenue, c.idle = float64(busy)*atPool, float64(c.running)*atVenue, busy < c.slots
+	c.atPool, c.atVenue, c.idle = float64(busy)*atPool, float64(c.running)*atVenue, c.slots-busy
 	c.longest = max(atPool*c.wall*float64(min(busy, 1)), atVenue*c.function*float64(min(c.running, 1)))
+	c.wait = 0
+	if c.idle > 0 {
+		c.wait = rapid.SampledFrom([]float64{0, 0, 0.5, 3, 40}).Draw(t, "without room")
+		if busy > 0 { // the first of those that run gives back what one takes
+			c.wait = min(c.wait, atPool*c.wall)
+		}
+	}
 	c.after = Interval{Low: 1, Mid: 2, High: 3}
 	return scene{c, busy}
 }
@@ -44,7 +51,7 @@ func (s scene) served(n int) (finish float64, byFunctions int) {
 	}
 	var servers []server
 	for i := range s.slots {
-		next := server{takes: s.wall}
+		next := server{takes: s.wall, free: s.wait}
 		if i < s.busy {
 			next.free = s.atPool / float64(s.busy) * s.wall
 		}
@@ -138,6 +145,7 @@ func TestACourseWithoutHistoryIsTheOffer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := anOffer(t)
 		o.tasks += float64(o.slots)
+		o.wait = 0
 		c := course{offer: o, part: 1}
 		for n := range o.most + 1 {
 			if math.Abs(c.duration(n)-o.duration(n)) > 1e-9 || c.cost(n) != o.price(n) {

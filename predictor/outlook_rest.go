@@ -109,10 +109,10 @@ func (d *decider) worksOf(r *run) []*work {
 		part := st.Shares[r.ID]
 		going := part.Queued[0]+part.Queued[1]+part.Further > 0 ||
 			slices.ContainsFunc(d.attemptsOf(id), func(a attempt) bool { return a.Run == r.ID })
-		if !going {
+		i := slices.IndexFunc(d.works, func(w *work) bool { return w.stage == st })
+		if !going && (i < 0 || !d.works[i].taken(part)) {
 			continue
 		}
-		i := slices.IndexFunc(d.works, func(w *work) bool { return w.stage == st })
 		if i >= 0 {
 			found = append(found, d.works[i])
 			continue

@@ -77,7 +77,7 @@ func (m *memory) copied() *memory {
 	for id, st := range m.stages {
 		twin.stages[id] = st.copied(&twin)
 	}
-	twin.attempts, twin.leased = maps.Clone(m.attempts), maps.Clone(m.leased)
+	twin.attempts, twin.grants, twin.leased = maps.Clone(m.attempts), maps.Clone(m.grants), maps.Clone(m.leased)
 	return &twin
 }
 

@@ -218,6 +218,9 @@ func (w *work) poolFinish() float64 {
 	return float64(w.demand()) * w.wall / float64(w.serving())
 }
 
+// poolEnds is the same with the wait until a host has room for one of the tasks that wait.
+func (w *work) poolEnds() float64 { return w.wait + w.poolFinish() }
+
 // serving is how many of the stage's slots have something to do.
 func (w *work) serving() int { return min(w.slots, max(w.demand(), 1)) }
 
@@ -232,7 +235,7 @@ func (d *decider) explainSlots() {
 			Reason: d.slotsReason(w), Inputs: w.inputs(),
 		}
 		if _, variation, known := w.stage.model.pool(); known && w.slots > 0 && w.demand() > 0 {
-			decision.Predicted, decision.PredictedUnit = spread(w.poolFinish(), variation, float64(w.demand())), "seconds"
+			decision.Predicted, decision.PredictedUnit = spread(w.poolEnds(), variation, float64(w.demand())), "seconds"
 		}
 		d.decide(decision)
 	}
@@ -262,16 +265,21 @@ func (d *decider) slotsReason(w *work) string {
 		return "no task waits or runs, and others need the room"
 	case len(d.hosts) == 0:
 		return work + ", but no host has a valid lease"
+	case w.withheld:
+		return fmt.Sprintf("%s; the hosts have no room for %s, and functions end a task sooner", work, seconds(w.wait))
 	case w.slots < w.stage.Slots && !w.limited:
 		return work + ": no more slots are needed"
 	}
 	if _, _, known := w.stage.model.pool(); known {
-		work += fmt.Sprintf(", %s each: done in %s at the pool", seconds(w.wall), seconds(w.poolFinish()))
+		work += fmt.Sprintf(", %s each: done in %s at the pool", seconds(w.wall), seconds(w.poolEnds()))
 	} else {
 		work += "; no attempt has ended yet to tell how long one takes"
 	}
 	if w.limited {
 		work += "; the hosts have no room for more slots"
+	}
+	if w.wait >= worthTelling {
+		work += fmt.Sprintf("; the hosts have no room for %s", seconds(w.wait))
 	}
 	return work
 }

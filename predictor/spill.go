@@ -11,14 +11,16 @@ import (
 // offer is what functions would do for the backlog of one stage.
 //
 // With N tasks that wait or are known to come, P pool slots at w seconds a task, and n function slots at f seconds a
-// task after a start of c seconds, both venues taking tasks from the same queue as they become free:
+// task after a start of c seconds, both venues taking tasks from the same queue as they become free, the pool from W
+// seconds on, when a host has room for one of them:
 //
-//	T(0) = N w / P
-//	T(n) = max( (N + n c/f) / (P/w + n/f),  c + f )        seconds until the backlog is done
-//	k(n) = min( n (T(n) - c) / f,  N )                     tasks that functions take
-//	M(n) = k(n) price(class, f) + n price(class, c)        their marginal price: initialisation is billed, too
+//	T(0) = W + N w/P
+//	T(n) = max( min( (N + P W/w + n c/f) / (P/w + n/f),  c + N f/n ),  c + f )     seconds until the backlog is done
+//	k(n) = min( n (T(n) - c) / f,  N )                                             tasks that functions take
+//	M(n) = k(n) price(class, f) + n price(class, c)              their marginal price: initialisation is billed, too
 //
-// The second term of the maximum is the straggler: a function that takes a task of the last moment ends c + f later.
+// The second term of the minimum is that functions are done before the pool has room, that of the maximum the
+// straggler: a function that takes a task of the last moment ends c + f later.
 // The marginal price of the pool is 0 while its hosts are held anyway, so nothing is subtracted from M.
 //
 // Without a goal the best n is the one that maximises (T(0) - T(n)) v/3600 - M(n) for v, the value of an hour. It needs
@@ -32,6 +34,7 @@ type offer struct {
 	tasks          float64 // N
 	slots          int     // P
 	wall           float64 // w
+	wait           float64 // W
 	function, cold float64 // f, c
 	highest        float64 // seconds that a task at functions took or may take at most
 	class          quantity.Bytes
@@ -49,9 +52,10 @@ func (o offer) duration(n int) float64 {
 	if rate == 0 {
 		return noPool
 	}
-	together := (o.tasks + float64(n)*o.cold/o.function) / rate
+	together := (o.tasks + float64(o.slots)*o.wait/o.wall + float64(n)*o.cold/o.function) / rate
 	if n > 0 {
-		together = max(together, o.cold+o.function)
+		alone := o.cold + o.tasks*o.function/float64(n) // before the pool has room
+		together = max(min(together, alone), o.cold+o.function)
 	}
 	return together
 }
@@ -249,7 +253,7 @@ func (d *decider) offer(w *work) (o offer, why refusal, known bool) {
 	rate := quantity.Milli(w.stage.model.Rates.quantile(0.9))
 	factor := slowdown(class, rate)
 	o = offer{
-		tasks: float64(w.queued[0]), slots: w.serving(), wall: w.wall, class: class, venue: d.functions,
+		tasks: float64(w.queued[0]), slots: w.serving(), wall: w.wall, wait: w.wait, class: class, venue: d.functions,
 		function: max(w.wall*factor, 0.001), highest: longest * factor, cold: d.functions.ColdStart.Seconds(),
 	}
 	if walls := w.stage.model.Walls[Function]; len(walls.Values) > 0 && (w.stage.Class == 0 || w.stage.Class == class) {

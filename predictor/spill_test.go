@@ -49,7 +49,7 @@ func simulated(o offer, n int) (finish float64, byFunctions int) {
 	}
 	var servers []server
 	for range o.slots {
-		servers = append(servers, server{takes: o.wall})
+		servers = append(servers, server{takes: o.wall, free: o.wait})
 	}
 	for range n {
 		servers = append(servers, server{free: o.cold, takes: o.function, function: true})
@@ -77,6 +77,7 @@ func anOffer(t *rapid.T) offer {
 	return offer{
 		tasks: float64(rapid.IntRange(1, 60).Draw(t, "tasks")), slots: rapid.IntRange(1, 4).Draw(t, "pool slots"), wall: wall,
 		function: wall * rapid.Float64Range(0.5, 4).Draw(t, "slowdown"), cold: rapid.Float64Range(0, 3).Draw(t, "cold"),
+		wait:  rapid.SampledFrom([]float64{0, 0, 1, 30}).Draw(t, "without room"),
 		class: quantity.GiB, venue: venue, most: 8,
 	}
 }

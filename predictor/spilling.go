@@ -39,7 +39,7 @@ func (d *decider) spill() {
 		)
 	})
 	for _, w := range order {
-		w.finish = w.poolFinish()
+		w.finish = w.poolEnds()
 		if w.queued[0] > 0 {
 			w.stage.Backlog = d.now
 		}
@@ -53,14 +53,26 @@ func (d *decider) spill() {
 			continue
 		}
 		limit := d.limit(o.class, slots, cores)
-		d.setFunctions(w, o, d.choose(w, o, limit))
+		picked := d.choose(w, o, limit)
+		d.withhold(w, o, picked.n)
+		d.setFunctions(w, o, picked)
 		slots -= w.functions
 		cores -= busy(o.class) * quantity.Milli(w.functions)
 		d.reserve(w, o)
 	}
 	slices.SortStableFunc(d.plan.Decisions[first:], func(a, b Decision) int { return compareStages(a.Stage, b.Stage) })
-	for i := range d.plan.Decisions {
-		d.plan.Decisions[i].ID = d.row(i)
+}
+
+// withhold takes the stage's spare pool slots back where functions end a task before the pool has room for one: a host
+// that had taken it would keep it until it has.
+func (d *decider) withhold(w *work, o offer, functions int) {
+	if functions == 0 || w.queued[1] > 0 || w.wait <= o.cold+o.function {
+		return
+	}
+	w.withheld, w.slots = true, 0
+	for _, host := range d.hosts {
+		w.placed[host.index] = w.held[host.ID]
+		w.slots += w.held[host.ID]
 	}
 }
 
@@ -147,7 +159,7 @@ func (d *decider) choose(w *work, o offer, limit int) choice {
 		}
 		return choice{why: "no task waits any more"}
 	}
-	if held == 0 && queued <= w.slots-w.running[Pool] {
+	if held == 0 && w.wait == 0 && queued <= w.slots-w.running[Pool] {
 		return choice{why: "a pool slot is free for every task that waits"}
 	}
 	o.most = min(queued, limit)
@@ -301,7 +313,7 @@ func (d *decider) setFunctions(w *work, o offer, picked choice) {
 // firstTold reports whether it is news to the run that nothing of this stage spills.
 func (d *decider) firstTold(w *work, id string) bool {
 	part := w.stage.Shares[id]
-	if id == "" || part == nil || part.Declined || w.poolFinish() < worthTelling {
+	if id == "" || part == nil || part.Declined || w.poolEnds() < worthTelling {
 		return false
 	}
 	for _, other := range w.stage.Shares {
@@ -311,11 +323,14 @@ func (d *decider) firstTold(w *work, id string) bool {
 }
 
 func (o offer) backlog() string {
-	tasks := int(o.tasks)
-	if tasks == 1 {
-		return fmt.Sprintf("1 task waits %s at %s", seconds(o.duration(0)), count(o.slots, "pool slot"))
+	tasks, room := int(o.tasks), ""
+	if o.wait >= worthTelling {
+		room = fmt.Sprintf(", which has no room for %s", seconds(o.wait))
 	}
-	return fmt.Sprintf("%d tasks wait %s at %s", tasks, seconds(o.duration(0)), count(o.slots, "pool slot"))
+	if tasks == 1 {
+		return fmt.Sprintf("1 task waits %s at %s%s", seconds(o.duration(0)), count(o.slots, "pool slot"), room)
+	}
+	return fmt.Sprintf("%d tasks wait %s at %s%s", tasks, seconds(o.duration(0)), count(o.slots, "pool slot"), room)
 }
 
 func (o offer) sooner(n int) string { return seconds(o.duration(0) - o.duration(n)) }
