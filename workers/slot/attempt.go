@@ -64,7 +64,9 @@ type Attempt struct {
 	told     *predictor.Training // what was returned to who asked last
 	money    money
 	asks     sync.WaitGroup // that ask for more of it
+	accrues  accrual
 
+	every   time.Duration // between two heartbeats
 	journal *Journal
 	entry   int        // in the journal
 	kept    line       // what it says
@@ -96,6 +98,7 @@ func Begin(
 		urgent:      make(chan struct{}, 1),
 		stop:        make(chan struct{}),
 		stopped:     make(chan struct{}),
+		every:       maxBeat,
 	}
 	if a.Number > 1 {
 		a.ScheduledAt, a.queued = info.StartedTime, 0
@@ -109,15 +112,14 @@ func Begin(
 				MalformedError, err)
 		}
 	}
-	every := maxBeat
 	if info.HeartbeatTimeout > 0 {
-		every = min(every, info.HeartbeatTimeout/beatShare)
+		a.every = min(a.every, info.HeartbeatTimeout/beatShare)
 	}
 	a.state.Spent += a.state.Running // an attempt that was lost has cost something as well
 	a.state.Running = 0
 	a.entry = journal.take(a, info.TaskToken)
 	a.money = newMoney(task, a.state)
-	go a.beat(ctx, every)
+	go a.beat(ctx)
 	return a, nil
 }
 
@@ -329,16 +331,17 @@ func outlive(ctx context.Context, grace time.Duration) (context.Context, context
 
 // beat sends the state now and then until Close. It goes on when ctx has ended, because the attempt may still need time
 // to stop.
-func (a *Attempt) beat(ctx context.Context, every time.Duration) {
+func (a *Attempt) beat(ctx context.Context) {
 	defer close(a.stopped)
 	live := context.WithoutCancel(ctx)
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(a.every)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-a.stop:
 			return
 		case <-ticker.C:
+			a.accrue(time.Now())
 			state := a.State()
 			a.writeCost(state)
 			activity.RecordHeartbeat(live, state)
@@ -364,12 +367,47 @@ func (a *Attempt) Risk(ctx context.Context, most quantity.Money) {
 	}
 }
 
+// accrual is what an attempt costs that ends with this process.
+type accrual struct {
+	cost  func(lasted time.Duration) quantity.Money // nil for another attempt
+	began time.Time
+	// lasted is how long it goes on at most if this process ends before the next heartbeat.
+	lasted time.Duration
+}
+
+// Accrue is Risk for an attempt that begins now and ends with this process, if it has not ended before: cost says what
+// it costs if it lasts so long. If it is lost, it has lasted until a heartbeat after the last at most.
+func (a *Attempt) Accrue(ctx context.Context, cost func(lasted time.Duration) quantity.Money) {
+	now := time.Now()
+	a.mu.Lock()
+	a.accrues = accrual{cost: cost, began: now}
+	a.mu.Unlock()
+	a.accrue(now)
+	state := a.State()
+	a.writeCost(state)
+	beatNow(ctx, state)
+}
+
+// accrue notes what the attempt has cost if it is lost until the heartbeat after that at now.
+func (a *Attempt) accrue(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.accrues.cost == nil {
+		return
+	}
+	a.accrues.lasted = max(now.Sub(a.accrues.began), 0) + a.every
+	a.state.Running = a.accrues.cost(a.accrues.lasted)
+}
+
 // writeCost writes down in the journal what the attempt has cost, where that has changed.
 func (a *Attempt) writeCost(state wire.Heartbeat) {
+	a.mu.Lock()
+	lasted := a.accrues.lasted
+	a.mu.Unlock()
 	a.keeping.Lock()
 	defer a.keeping.Unlock()
 	if a.kept.Running != state.Running {
-		a.kept.Running = state.Running
+		a.kept.Running, a.kept.Lasted = state.Running, lasted
 		a.journal.cost(a.entry, a.kept)
 	}
 }

@@ -86,6 +86,17 @@ type line struct {
 	// Spent is what earlier attempts cost, Running what this one is taken to have cost if it is lost.
 	Spent   quantity.Money `json:"spent_picodollars,omitempty"`
 	Running quantity.Money `json:"running_picodollars,omitempty"`
+	// Lasted is for how long that is, where the attempt ends with the process; 0 where it does not, or nobody tells.
+	Lasted time.Duration `json:"lasted_ns,omitempty"`
+}
+
+// message says what became of the attempt if it is lost, and for how long it is billed.
+func (l line) message() string {
+	if l.Lasted == 0 {
+		return lostMessage
+	}
+	return fmt.Sprintf("%s; it ended with that process and is billed for %s, until the first sign of life that it missed",
+		lostMessage, l.Lasted.Round(time.Millisecond))
 }
 
 // OpenJournal opens the journal of the supervisor of venue on host in dir, which no other process uses; instance names
@@ -314,7 +325,7 @@ func (j *Journal) record(ctx context.Context, recorder activities.Recorder, kept
 		Run: task.Run, Pipeline: task.Pipeline, Stage: task.Stage, Task: task.ID, Attempt: kept.Attempt, Venue: j.venue,
 		Host:     j.host,
 		PoolOnly: kept.PoolOnly, ScheduledAt: kept.ScheduledAt, Queue: kept.Queue, At: time.Now(),
-		Outcome: predictor.Lost, Cause: predictor.CauseHostLost, Error: lostMessage, Cost: kept.Running,
+		Outcome: predictor.Lost, Cause: predictor.CauseHostLost, Error: kept.message(), Cost: kept.Running,
 	})
 }
 
@@ -324,7 +335,7 @@ func fail(ctx context.Context, c client.Client, kept line) error {
 	defer cancel()
 	before := wire.Heartbeat{Spent: kept.Spent}
 	_, lost := Settle(kept.Task, kept.Attempt, before,
-		Ending{Outcome: predictor.Lost, Message: lostMessage, Cost: kept.Running})
+		Ending{Outcome: predictor.Lost, Message: kept.message(), Cost: kept.Running})
 	err := c.CompleteActivity(ctx, kept.Token, nil, lost)
 	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/slot"
 	"github.com/spillway-ml/spillway/workers/slot/slottest"
 )
@@ -103,6 +105,57 @@ func TestTheNextSelfGivesBackWhatTheFormerOneHadInHand(t *testing.T) {
 	}
 	if got := files(t, dir); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("files once all was given back: got %v, want only that of the next self", got)
+	}
+	if err := next.Close(true); err != nil {
+		t.Error(err)
+	}
+	close(end)
+}
+
+// TestAnAttemptThatEndedWithItsProcessIsBilledForWhatItCanHaveTaken leaves one in hand that costs a picodollar for each
+// nanosecond: not for as long as it might have gone on.
+func TestAnAttemptThatEndedWithItsProcessIsBilledForWhatItCanHaveTaken(t *testing.T) {
+	t.Parallel()
+	f, c := slottest.Start(t)
+	dir := filepath.Join(t.TempDir(), "attempts")
+	former, records := openJournal(t, dir, "a"), &kept{}
+	begun, end := make(chan struct{}), make(chan struct{})
+	before := time.Now()
+	w := start(t, c, func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+		journal := former
+		if _, known := records.first(); known {
+			journal = nil
+		}
+		a, err := slot.Begin(ctx, task, input, journal, time.Now())
+		if err != nil {
+			return wire.Result{}, err
+		}
+		if a.Number == 1 {
+			a.Accrue(ctx, func(lasted time.Duration) quantity.Money { return quantity.Money(lasted) })
+			close(begun)
+			<-end // the former self never comes to the end of it
+		}
+		ending := slot.Ending{Outcome: predictor.Succeeded}
+		return a.End(ctx, slot.Durable{Recorder: records}, a.Record(predictor.Function, "h", ending), ending, input)
+	})
+	set(t, w, 2, false)
+	a := f.Submit(t, stage.Queue(), task("score-1"), "in")
+	<-begun
+	if err := former.Close(false); err != nil {
+		t.Error(err)
+	}
+	lived := time.Since(before)
+	next := openJournal(t, dir, "b")
+	next.GiveBack(t.Context(), c, records)
+	result, err := a.Wait(t)
+	record, _ := records.first()
+	const beat = 2 * time.Second
+	if cost := time.Duration(record.Cost); err != nil || cost <= 0 || cost > lived+beat || result.Cost != record.Cost {
+		t.Errorf("the lost attempt is billed for %v (its run for %v), %v; want at most the %v that it lived and a heartbeat",
+			cost, time.Duration(result.Cost), err, lived)
+	}
+	if !strings.Contains(record.Error, "it ended with that process and is billed for") {
+		t.Errorf("the Record says %q, want for how long it is billed", record.Error)
 	}
 	if err := next.Close(true); err != nil {
 		t.Error(err)

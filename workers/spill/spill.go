@@ -54,6 +54,9 @@ type Options struct {
 	// Started makes durable that the worker has started anew, before it takes its first task; it is tried again until it
 	// has. Nil tells nobody.
 	Started func(context.Context, predictor.HostStarted) error
+	// Local says that functions end with this process, as those of the local function host do: one that is lost with it is
+	// billed until then. Others go on without it and are billed to their limit.
+	Local bool
 	// Results keeps results for later runs; nil keeps none.
 	Results slot.Keeper
 	// Plans hands out the plan.
@@ -83,6 +86,7 @@ type Worker struct {
 	keeper    slot.Keeper
 	plans     activities.Plans
 	venue     predictor.FunctionVenue
+	local     bool
 	drain     time.Duration
 	board     *slot.Board
 	output    func(wire.LogSource) activities.Output
@@ -118,7 +122,7 @@ func New(options Options) (*Worker, error) {
 	w := &Worker{
 		host: options.Host, instance: rand.Text(), client: options.Client, started: options.Started, logger: options.Logger,
 		functions: options.Functions, recorder: options.Recorder, keeper: options.Results, plans: options.Plans,
-		venue: options.Venue, drain: options.Drain,
+		venue: options.Venue, local: options.Local, drain: options.Drain,
 		output: options.Output, now: options.Now, granted: make(map[predictor.StageID]granted),
 	}
 	if options.StateDir != "" {
@@ -280,7 +284,14 @@ func (w *Worker) call(
 	if err != nil {
 		return unreached(ctx, err, "deploy"), wire.Answer{}
 	}
-	try.Risk(ctx, most(w.venue, c.class, task.Timeout, c.within)) // it goes on and is billed also when this process ends
+	highest := most(w.venue, c.class, task.Timeout, c.within)
+	if w.local {
+		try.Accrue(ctx, func(lasted time.Duration) quantity.Money {
+			return min(w.venue.Price(c.class, lasted), highest)
+		})
+	} else {
+		try.Risk(ctx, highest) // it goes on and is billed also when this process ends
+	}
 	c.invoked = w.now()
 	w.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
@@ -292,6 +303,9 @@ func (w *Worker) call(
 	c.answer, c.err = w.invoke(invoking, c.function, payload)
 	c.ended = w.now()
 	c.abandoned = invoking.Err() != nil
+	if w.local && errors.Is(context.Cause(ctx), slot.ErrInterrupted) {
+		c.abandoned, c.ended = false, c.ended.Add(w.drain) // it ends with this process, which is about to
+	}
 	switch {
 	case ctx.Err() != nil && c.err != nil:
 		outcome, reason := slot.Stopped(ctx)

@@ -36,14 +36,19 @@ type stack struct {
 
 func start(
 	t *testing.T, body func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error),
+	change ...func(*Options),
 ) *stack {
 	t.Helper()
 	frontend, c := slottest.Start(t)
 	s := &stack{recorder: &recorder{}, functions: &functions{body: body}, frontend: frontend, plans: make(slottest.Plans)}
-	w, err := New(Options{
+	options := Options{
 		Client: c, Functions: s.functions, Recorder: s.recorder, Plans: s.plans, Venue: venue,
 		Drain: time.Millisecond,
-	})
+	}
+	for _, one := range change {
+		one(&options)
+	}
+	w, err := New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,6 +217,33 @@ func TestACancelledInvokeIsAbandonedAndBilledToItsLimit(t *testing.T) {
 	if want := venue.Price(512*quantity.MiB, venue.MaxDuration); record.Outcome != predictor.Cancelled ||
 		record.Cost != want {
 		t.Errorf("Record: got %s for %s, want cancelled for %s", record.Outcome, record.Cost, want)
+	}
+}
+
+// TestAFunctionThatEndsWithItsEngineIsNotBilledToItsLimit interrupts an invoke, as an engine does that ends, and looks
+// at what the attempt is taken to cost if the engine is killed meanwhile.
+func TestAFunctionThatEndsWithItsEngineIsNotBilledToItsLimit(t *testing.T) {
+	t.Parallel()
+	invoked := make(chan struct{})
+	began := time.Now()
+	s := start(t, func(ctx context.Context, _ wire.StartAttempt, _ quantity.Bytes) (activities.FunctionAnswer, error) {
+		close(invoked)
+		<-ctx.Done()
+		return activities.FunctionAnswer{}, ctx.Err()
+	}, func(o *Options) { o.Local = true })
+	a := s.submit(t, nil)
+	<-invoked
+	const beat = 2 * time.Second
+	price := func(d time.Duration) quantity.Money { return venue.Price(512*quantity.MiB, d) }
+	var killed quantity.Money
+	a.AwaitDetails(t, "what it costs so far", func(left wire.Heartbeat) bool { killed = left.Running; return killed > 0 })
+	if longest := price(time.Since(began) + beat); killed > longest {
+		t.Errorf("killed now, it is billed %s, want at most the %s of its time and a heartbeat", killed, longest)
+	}
+	s.stop()
+	record := s.only(t)
+	if longest := price(time.Since(began) + beat); record.Outcome != predictor.Lost || record.Cost <= 0 || record.Cost > longest {
+		t.Errorf("Record: got %s for %s, want lost for at most %s", record.Outcome, record.Cost, longest)
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"os"
+	"runtime"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -37,6 +38,8 @@ func openVenues(ctx context.Context, r *reports) (*venues, error) {
 	spilling, err := spill.New(spill.Options{
 		Host: hostName(), StateDir: v.config.StateDir, Client: v.temporal, Functions: functions,
 		Recorder: v.recorder, Started: v.recorder.Started,
+		// Elsewhere a process outlives its parent: see package spawn.
+		Local:   v.local != nil && runtime.GOOS == "linux",
 		Results: v.results, Plans: v.plans, Venue: v.functions, Output: v.openOutput,
 		Now: v.config.HostClock, Logger: v.logger,
 	})
