@@ -40,7 +40,7 @@ type Stack struct {
 	noUI         bool
 	noMetrics    bool
 	predictor    string
-	NoBurst      bool
+	noBurst      bool
 	priceFactor  float64
 	valueOfTime  quantity.Money
 	hostPrice    quantity.Money
@@ -81,7 +81,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.BoolVar(&f.noMetrics, "no-metrics", false, "leave the series for Prometheus out")
 	f.Set.Var(Choice{Value: &f.predictor, Of: []string{"on", "shadow", "off"}}, "predictor",
 		"off keeps every stage at its declared or first size and never spills; shadow does so too, and predicts")
-	f.Set.BoolVar(&f.NoBurst, "no-burst", false, "never spill to functions")
+	f.Set.BoolVar(&f.noBurst, "no-burst", false, "never spill to functions")
 	f.Set.Var(factor{&f.priceFactor}, "function-price-factor", "multiplies the price of functions")
 	f.Set.Var(dollars{value: &f.valueOfTime}, "value-of-time",
 		"what an hour of earlier finish is worth to a run that has no goal, in US dollars per hour")
@@ -90,8 +90,8 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 			" in the catalogue of prices)")
 	f.Set.StringVar(&f.prices, "prices", "", "`FILE` of a catalogue of prices instead of the embedded one (see "+
 		"predictor/pricing)")
-	f.Set.Var(CPUList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half, all "+
-		"with --no-burst)")
+	f.Set.Var(CPUList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half; all "+
+		"with --no-burst, and where a command or a chain starts its own stack)")
 	f.Set.Var(Memory{&f.poolMemory}, "pool-memory",
 		"memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
 	f.Set.Var(Memory{&f.artifactsMax}, "artifacts-max",
@@ -129,6 +129,14 @@ func (f *Stack) Changed() []string {
 	return names
 }
 
+// ServeNoApp says that the stack is for commands alone, which no function runs: the pool has all CPUs, unless flags
+// share them out.
+func (f *Stack) ServeNoApp() {
+	if !f.Set.Changed("pool-cpus") && !f.Set.Changed("function-cpus") {
+		f.noBurst = true
+	}
+}
+
 // Config returns the configuration without the apps and the logger.
 func (f *Stack) Config(stateDir, version string, environment func(string) (string, bool)) (engine.Config, error) {
 	addresses, _ := environment(alerts.WebhooksVariable)
@@ -149,7 +157,7 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 	if err != nil {
 		return engine.Config{}, err
 	}
-	burst := !f.NoBurst && f.predictor == "on"
+	burst := !f.noBurst && f.predictor == "on"
 	pool, functions, err := splitCPUs(allowed, f.poolCPUs, f.functionCPUs, burst)
 	if err != nil {
 		return engine.Config{}, err

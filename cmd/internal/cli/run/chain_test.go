@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,9 +18,11 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/clitest"
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/command/tree"
+	"github.com/spillway-ml/spillway/workers/spawn"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
@@ -126,6 +129,7 @@ func TestAStoredChainIsRunByItsName(t *testing.T) {
 	if code != cli.ExitOK || len((*configs)[0].Apps) != 0 {
 		t.Errorf("got exit %d: %s", code, stderr)
 	}
+	poolHasAllCPUs(t, (*configs)[0])
 	clitest.Contains(t, "standard output", stdout, "kept kept-event-1 succeeded", "best 3")
 	code, _, stderr = clitest.Execute(t, t.Context(), cli.Deps{}, "run", "kep", "--state", state)
 	if code != cli.ExitUsage {
@@ -260,5 +264,18 @@ func TestTheChainOfTheReadmeIsRight(t *testing.T) {
 	if want := "chain fit: 3 stages\n  prepare\n  train for each lr and seed, after prepare\n  pick, " +
 		"after train\n"; code != cli.ExitOK || stdout != want {
 		t.Errorf("got exit %d, %q and %q, want %q", code, stdout, stderr, want)
+	}
+}
+
+// poolHasAllCPUs checks that a stack which serves no app leaves nothing to functions: they run no commands.
+func poolHasAllCPUs(t *testing.T, config engine.Config) {
+	t.Helper()
+	allowed, err := spawn.AllowedCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Functions.Enabled || !slices.Equal(config.PoolCPUs, allowed) {
+		t.Errorf("the pool has CPUs %v of %v, functions are on: %v; want all of them and no functions", config.PoolCPUs,
+			allowed, config.Functions.Enabled)
 	}
 }

@@ -204,6 +204,9 @@ func ConnectOrStart(
 		if err != nil {
 			return nil, err
 		}
+		if len(built) == 0 {
+			flags.ServeNoApp()
+		}
 		return Start(ctx, t, flags, built, false)
 	}
 	if err != nil {

@@ -143,7 +143,7 @@ func sayAddresses(t *tool.Tool, stack web.Stack, page string) {
 	pool := fmt.Sprintf("CPUs %s at %s per hour", flag.FormatCPUs(stack.PoolCPUs), stack.HostPricePerHour())
 	t.Say("  pool          %s\n", pool)
 	if stack.Functions.Enabled {
-		t.Say("  functions     CPUs %s\n", flag.FormatCPUs(stack.FunctionCPUs))
+		t.Say("  functions     CPUs %s (--no-burst gives them to the pool)\n", flag.FormatCPUs(stack.FunctionCPUs))
 	} else {
 		t.Say("  functions     off\n")
 	}

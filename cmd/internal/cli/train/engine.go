@@ -45,9 +45,6 @@ func trainByEngine(ctx context.Context, t *tool.Tool, model modelFile, flags *tr
 	if err := flags.command.CheckFiles(p); err != nil {
 		return err
 	}
-	if !flags.stack.Set.Changed("pool-cpus") && !flags.stack.Set.Changed("function-cpus") {
-		flags.stack.NoBurst = true // a stack for the occasion: functions train nothing, so the pool has all CPUs
-	}
 	s, err := session.ConnectOrStart(ctx, t, &flags.stack, session.NoApps)
 	if err != nil {
 		return err
