@@ -11,19 +11,26 @@ import (
 	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
-// static says what a run would have cost with one fixed size for each stage and without functions, and how long it
-// would have taken: either alone reads as a loss where the run paid for time, or waited to save money. It is empty
-// when that cannot be said.
+// static compares what a run cost and took with one fixed size for each stage and no functions: both sides of both,
+// since either alone reads as a loss where the run paid for time, or waited to save money. It is empty when that cannot
+// be said.
 func static(run ledger.RunView) string {
 	if !run.Static.Known {
 		return ""
 	}
-	text := "one fixed size for each stage and no functions would have cost " + run.Static.Cost.String() +
-		inBrackets(against(run.Static.Cost.USD(), run.Static.Actual.USD(), "less", "more", "as much"))
-	if took := run.Static.Seconds; took > 0 {
-		text += " in about " + seconds(took) + inBrackets(against(took, run.Actual.Seconds, "less", "more", "as long"))
+	cost, took := run.Static.Cost, run.Static.Seconds
+	text := "it cost " + run.Static.Actual.String()
+	if Ended(run) {
+		text += " and took " + seconds(run.Actual.Seconds)
+	} else {
+		text += " so far"
+	}
+	text += "; with one fixed size for each stage and no functions it would have cost " + cost.String() +
+		inBrackets(against(cost.USD(), run.Static.Actual.USD(), "less", "more", "as much"))
+	if took > 0 {
+		text += " and taken about " + seconds(took) + inBrackets(against(took, run.Actual.Seconds, "less", "longer", "as long"))
 	} else if Ended(run) {
-		text += "; in what time is not known"
+		text += ", in what time is not known"
 	}
 	if run.Static.Short > 0 {
 		text += fmt.Sprintf(", and %s would have run out of memory", Count(run.Static.Short, "attempt"))
