@@ -27,6 +27,8 @@ const (
 	BindingMemo  = "spillway.binding"
 	PipelineMemo = "spillway.pipeline"
 	OptionsMemo  = "spillway.options"
+	// InputMemo is the digest of the input of a run that an event has started.
+	InputMemo = "spillway.input"
 	// CarriedMemo is that with what a run that continues as new takes along.
 	CarriedMemo = "spillway.carried"
 )

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -100,14 +101,18 @@ func Check(binding wire.Binding) error {
 	return err
 }
 
-// asked is newBound for who asks for a binding now. What is kept, or comes with a build, may be older than the check of
-// its filter, and stays in force.
+// asked is newBound for who asks for a binding now. What is kept, or comes with a build, may be older than the checks
+// of its filter and of when its schedule fires, and stays in force.
 func asked(binding wire.Binding, origin Origin) (Bound, error) {
 	bound, err := newBound(binding, origin)
 	if err != nil {
 		return Bound{}, err
 	}
-	if err := checkFilter(bound.Binding.Filter); err != nil {
+	err = checkFilter(bound.Binding.Filter)
+	if err == nil && binding.Schedule != "" {
+		err = checkFires(binding.Schedule, time.Now())
+	}
+	if err != nil {
 		return Bound{}, fmt.Errorf("bind %q to pipeline %s: %w", binding.Subject, binding.Pipeline, err)
 	}
 	return bound, nil
@@ -208,17 +213,26 @@ func (t *table) declare(p *pipeline) error {
 	return nil
 }
 
-// checkScheduled refuses a schedule whose events could start no run.
+// checkScheduled refuses a schedule whose events could start no run, as far as the pipeline's code need not be asked.
 func (t *table) checkScheduled(bound Bound) error {
 	if bound.Binding.Schedule == "" {
 		return nil
 	}
-	decision := t.decide(bound, event{id: "scheduled", subject: scheduledSubject(bound.Key), body: bound.Binding.Input})
-	if decision.disposition != startRun {
-		return fmt.Errorf("schedule %q of pipeline %s: its input would start no run: %s", bound.Binding.Schedule,
-			bound.Binding.Pipeline, decision.reason)
+	if decision := t.decideScheduled(bound); decision.disposition != startRun {
+		return startsNothing(bound, decision.reason)
 	}
 	return nil
+}
+
+// decideScheduled says what becomes of the events of a schedule.
+func (t *table) decideScheduled(bound Bound) decision {
+	return t.decide(bound, event{id: "scheduled", subject: scheduledSubject(bound.Key), body: bound.Binding.Input})
+}
+
+// startsNothing refuses a schedule because of the input of its events.
+func startsNothing(bound Bound, reason string) error {
+	return fmt.Errorf("schedule %q of pipeline %s: its input would start no run: %s", bound.Binding.Schedule,
+		bound.Binding.Pipeline, reason)
 }
 
 // isBound reports whether a binding reads, or has read, the event.

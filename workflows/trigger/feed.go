@@ -281,14 +281,22 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 	case started:
 		counts.started.Add(1)
 		t.log.InfoContext(ctx, "run started", "run", run, "event", e.id, "binding", w.key, "build", decision.start.Build)
+		t.became(e, Outcome{Run: run})
 		return nil
 	}
-	counts.duplicate.Add(1)
 	if w.gate.max > 0 {
 		if _, going, err := t.starter.Find(ctx, run); err == nil && !going {
 			w.gate.end(run)
 		}
 	}
+	switch err := t.starter.Conflict(ctx, decision.start); {
+	case errors.Is(err, ErrRefused):
+		return t.deadLetter(ctx, w.key, bound.Binding.Pipeline, e, err.Error())
+	case err != nil:
+		return err
+	}
+	counts.duplicate.Add(1)
+	t.became(e, Outcome{Run: run})
 	return nil
 }
 
@@ -346,6 +354,7 @@ func (t *Trigger) deadLetter(ctx context.Context, key, pipeline string, e event,
 		return err
 	}
 	t.count(key).dead.Add(1)
+	t.became(e, Outcome{Refused: reason})
 	t.log.WarnContext(ctx, "event is dead", "event", e.id, "subject", e.subject, "sequence", e.sequence, "reason", reason)
 	return nil
 }

@@ -119,6 +119,19 @@ func (m *memory) Find(_ context.Context, run string) (exists, going bool, err er
 	return exists, exists && !m.over[run], nil
 }
 
+// Conflict compares inputs; of a run that was made without one it knows nothing.
+func (m *memory) Conflict(_ context.Context, start Start) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return errAway
+	}
+	if other := m.runs[start.Run]; len(other.Input) > 0 && inputDigest(other.Input) != inputDigest(start.Input) {
+		return taken(start)
+	}
+	return nil
+}
+
 func (m *memory) Keys(context.Context) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

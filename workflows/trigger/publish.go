@@ -20,14 +20,16 @@ import (
 )
 
 // Publish publishes an event for a pipeline, or on a subject that a binding reads, and returns the event's ID and the
-// run that it starts. An empty id stands for a new one; publishing the same id again starts nothing and returns the
-// same run. A nil goal leaves the binding's or the pipeline's; options say how the run is started besides. What would
-// become a dead letter is refused here, and so is what the binding's filter does not want. When several pipelines are
-// bound to a subject, run is that of the first by name of those that take the event.
+// run that it starts. An empty id stands for a new one; publishing the same id again with the same input starts nothing
+// and returns the same run, and with another is refused. A nil goal leaves the binding's or the pipeline's; options say
+// how the run is started besides. What would become a dead letter is refused here, and so is what the binding's filter
+// does not want. When several pipelines are bound to a subject, run is that of the first by name of those that take the
+// event.
 func (t *Trigger) Publish(
 	ctx context.Context, target, id string, body []byte, goal *predictor.Goal, options wire.RunOptions,
 ) (eventID, run string, err error) {
-	if id == "" {
+	fresh := id == ""
+	if fresh {
 		id = strings.ToLower(rand.Text()[:12])
 	} else if err := checkID(id); err != nil {
 		return "", "", fmt.Errorf("publish event: %w", err)
@@ -63,13 +65,26 @@ func (t *Trigger) Publish(
 			return "", "", fmt.Errorf("publish event for %q: %w", target, err)
 		} // where nobody answers now, the event is checked when its run is started
 	}
+	if !fresh {
+		looking, cancel := context.WithTimeout(ctx, doorCheckLimit)
+		err := t.starter.Conflict(looking, start)
+		cancel()
+		if errors.Is(err, ErrRefused) {
+			return "", "", fmt.Errorf("publish event for %q: %w", target, err)
+		}
+	}
 	message := &nats.Msg{Subject: e.subject, Header: e.header, Data: e.body}
 	// The subject is part of the message ID, since JetStream drops an ID that it has seen on any subject, and events for
 	// two pipelines may share one.
-	_, err = t.js.PublishMsg(ctx, message, jetstream.WithMsgID(e.subject+" "+id),
+	stored, err := t.js.PublishMsg(ctx, message, jetstream.WithMsgID(e.subject+" "+id),
 		jetstream.WithExpectStream(wire.EventStream))
 	if err != nil {
 		return "", "", fmt.Errorf("publish event %s on %s: %w", id, e.subject, err)
+	}
+	if stored.Duplicate {
+		if err := t.conflicts(ctx, start, stored.Sequence); errors.Is(err, ErrRefused) {
+			return "", "", fmt.Errorf("publish event for %q: %w", target, err)
+		}
 	}
 	return id, start.Run, nil
 }

@@ -58,6 +58,10 @@ type Starter interface {
 	Running(ctx context.Context, pipeline, binding string) (runs []string, err error)
 	// Find reports whether there is a run of this ID, and whether it goes on. It must not be behind.
 	Find(ctx context.Context, run string) (exists, going bool, err error)
+	// Conflict returns an error that wraps ErrRefused where the run's ID is that of one that was started with another
+	// input. It returns nil where there is no such run, or nobody knows its input any more, and any other error where that
+	// cannot be told now.
+	Conflict(ctx context.Context, start Start) error
 }
 
 // Schedule is a cron expression in UTC with the event that each firing publishes.

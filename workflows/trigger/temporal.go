@@ -50,6 +50,7 @@ func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
 			runs.PipelineMemo: start.Pipeline,
 			runs.BindingMemo:  start.Binding,
 			runs.OptionsMemo:  start.Options,
+			runs.InputMemo:    inputDigest(start.Input),
 		},
 		StaticSummary: summary(start),
 		Priority:      temporal.Priority{FairnessKey: start.Pipeline},
@@ -102,16 +103,34 @@ func (s temporalStarter) Running(ctx context.Context, pipeline, binding string) 
 }
 
 // bindingOf is the key of the binding that started a run; empty when none did.
-func bindingOf(info *workflow.WorkflowExecutionInfo) string {
-	payload, found := info.GetMemo().GetFields()[runs.BindingMemo]
+func bindingOf(info *workflow.WorkflowExecutionInfo) string { return memoOf(info, runs.BindingMemo) }
+
+// memoOf is a text in the memo of a run; empty when there is none.
+func memoOf(info *workflow.WorkflowExecutionInfo, key string) (text string) {
+	payload, found := info.GetMemo().GetFields()[key]
 	if !found {
 		return ""
 	}
-	var binding string
-	if err := converter.GetDefaultDataConverter().FromPayload(payload, &binding); err != nil {
+	if err := converter.GetDefaultDataConverter().FromPayload(payload, &text); err != nil {
 		return "" // another program's memo
 	}
-	return binding
+	return text
+}
+
+// Conflict implements Starter by the digest that the run was started with; runs of before there was one have none.
+func (s temporalStarter) Conflict(ctx context.Context, start Start) error {
+	answer, err := s.client.DescribeWorkflowExecution(ctx, start.Run, "")
+	if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up run %s: %w", start.Run, err)
+	}
+	other := memoOf(answer.GetWorkflowExecutionInfo(), runs.InputMemo)
+	if other != "" && other != inputDigest(start.Input) {
+		return taken(start)
+	}
+	return nil
 }
 
 // Find implements Starter with the workflow's own record, which is never behind.

@@ -40,7 +40,8 @@ type Options struct {
 	Lost func(streams []string)
 	// Logger takes the trigger's log; nil discards it.
 	Logger *slog.Logger
-	// AckWait is how long after a crash an event that was in hand is redelivered. Default 30 s; at least 1 s.
+	// AckWait is how long an event may be in hand without a sign of life before the server delivers it again; one that a
+	// killed process had in hand is taken by the next at once. Default 30 s; at least 1 s.
 	AckWait time.Duration
 	// Hold is how long events of a pipeline that no app offers any more wait for the app to come back, before they become
 	// dead letters. Default 2 min.
@@ -80,6 +81,7 @@ type Trigger struct {
 	gates    map[string]*gate
 	counters map[string]*counters
 	replayed uint64
+	replays  map[string]chan Outcome // what becomes of dead letters that were just published again, by message ID
 
 	changed         chan struct{} // told when the table changed
 	consumerMissing atomic.Bool   // a feed has missed its consumer
@@ -117,7 +119,7 @@ func New(options Options) (*Trigger, error) {
 		replicas: cmp.Or(options.Replicas, 1),
 		every:    2 * time.Second, admission: newAdmission(),
 		table: &table{}, scheduled: map[string]Schedule{}, absent: map[string]time.Time{},
-		gates: map[string]*gate{}, counters: map[string]*counters{},
+		gates: map[string]*gate{}, counters: map[string]*counters{}, replays: map[string]chan Outcome{},
 		changed: make(chan struct{}, 1),
 	}, nil
 }
@@ -156,6 +158,9 @@ func (t *Trigger) Bind(ctx context.Context, binding wire.Binding) (Bound, error)
 	if err != nil {
 		return Bound{}, Refuse("%w", err)
 	}
+	if err := t.checkValidates(ctx, t.snapshot(), bound); err != nil { // its worker may wait for another change
+		return Bound{}, Refuse("bind: %w", err)
+	}
 	t.applying.Lock()
 	defer t.applying.Unlock()
 	now := t.snapshot()
@@ -180,6 +185,29 @@ func (t *Trigger) Bind(ctx context.Context, binding wire.Binding) (Bound, error)
 		return Bound{}, fmt.Errorf("bind %q to pipeline %s: %w", binding.Subject, binding.Pipeline, err)
 	}
 	return bound, t.syncSchedules(ctx)
+}
+
+// checkValidates refuses a schedule whose input the pipeline's own code refuses. Where nobody answers now, it is taken,
+// and its events are checked when they come.
+func (t *Trigger) checkValidates(ctx context.Context, now *table, bound Bound) error {
+	if bound.Binding.Schedule == "" {
+		return nil
+	}
+	start := now.decideScheduled(bound).start
+	if !start.Validates {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, doorCheckLimit)
+	defer cancel()
+	err := t.check(ctx, start)
+	if errors.Is(err, ErrRefused) {
+		return startsNothing(bound, err.Error())
+	}
+	if err != nil {
+		t.log.WarnContext(ctx, "the input of a schedule is not checked by the pipeline's code", "binding", bound.Key,
+			"error", err)
+	}
+	return nil
 }
 
 // Unbind removes the binding with this key that was made by command. Events that it has read but not started become
@@ -238,6 +266,9 @@ func (t *Trigger) Run(ctx context.Context) error {
 	t.applying.Lock()
 	err := t.apply(ctx)
 	t.applying.Unlock()
+	if err == nil {
+		err = t.takeBack(ctx)
+	}
 	if err != nil && ctx.Err() != nil {
 		return nil // told to stop while starting
 	}

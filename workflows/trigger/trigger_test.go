@@ -319,8 +319,9 @@ func TestAnInputThatThePipelineItselfRefusesIsADeadLetterAndRefusedAtTheDoor(t *
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Replay(t.Context(), dead[0].Sequence); err != nil {
-		t.Fatal(err)
+	outcome, err := s.Replay(t.Context(), dead[0].Sequence)
+	if want := (Outcome{Sequence: dead[0].Sequence, Run: "digits-bad"}); err != nil || outcome != want {
+		t.Fatalf("the replay came to %+v, %v; want %+v", outcome, err, want)
 	}
 	s.settled()
 	if names := s.mem.names(); !slices.Contains(names, "digits-bad") || len(s.reasons()) > 0 {
@@ -434,9 +435,13 @@ func TestAReplayStartsTheRunOfTheFirstID(t *testing.T) {
 	if err := s.SetTargets(t.Context(), []Target{digits(), open("train")}); err != nil {
 		t.Fatal(err)
 	}
-	replayed, err := s.ReplayAll(t.Context())
-	if err != nil || replayed != 2 {
-		t.Fatalf("ReplayAll = %d, %v, want 2", replayed, err)
+	outcomes, err := s.ReplayAll(t.Context())
+	want := []Outcome{{Sequence: 1, Run: "train-e1"}, {Sequence: 2, Run: "train-spillway_events-2"}}
+	// The two died at the same time, in either order.
+	slices.SortFunc(outcomes, func(a, b Outcome) int { return strings.Compare(a.Run, b.Run) })
+	outcomes[0].Sequence, outcomes[1].Sequence = 1, 2
+	if diff := cmp.Diff(want, outcomes); err != nil || diff != "" {
+		t.Fatalf("%v: -want +got:\n%s", err, diff)
 	}
 	s.settled()
 	if diff := cmp.Diff([]string{"train-e1", "train-spillway_events-2"}, s.mem.names()); diff != "" {
@@ -459,15 +464,19 @@ func TestAReplayOfWhatIsStillWrongIsDeadAgain(t *testing.T) {
 	if err != nil || len(before) != 1 {
 		t.Fatalf("dead letters: %v, %v", before, err)
 	}
-	if err := s.Replay(t.Context(), before[0].Sequence); err != nil {
-		t.Fatal(err)
+	outcome, err := s.Replay(t.Context(), before[0].Sequence)
+	if err != nil || outcome.Sequence != before[0].Sequence || outcome.Run != "" || outcome.Refused != before[0].Reason {
+		t.Fatalf("the replay came to %+v, %v; want that it is refused again: %s", outcome, err, before[0].Reason)
 	}
 	s.settled()
 	after, err := s.DeadLetters(t.Context(), 10)
 	if err != nil || len(after) != 1 || after[0].Event != "e1" || after[0].Sequence == before[0].Sequence {
 		t.Errorf("dead letters %+v, %v, want one new one of e1", after, err)
 	}
-	if err := s.Replay(t.Context(), 999); !errors.Is(err, jetstream.ErrMsgNotFound) {
+	if len(s.replays) > 0 {
+		t.Errorf("%d replays are waited for still", len(s.replays))
+	}
+	if _, err := s.Replay(t.Context(), 999); !errors.Is(err, jetstream.ErrMsgNotFound) {
 		t.Errorf("Replay(999) = %v, want ErrMsgNotFound", err)
 	}
 }

@@ -102,17 +102,27 @@ func (e *Engine) Dead(ctx context.Context, limit int) ([]web.DeadLetter, error) 
 }
 
 // Replay publishes dead letters again.
-func (e *Engine) Replay(ctx context.Context, sequence uint64) (int, error) {
+func (e *Engine) Replay(ctx context.Context, sequence uint64) (web.Replayed, error) {
 	if sequence == 0 {
-		return e.trigger.ReplayAll(ctx)
+		outcomes, err := e.trigger.ReplayAll(ctx)
+		return replayed(outcomes...), err
 	}
-	if err := e.trigger.Replay(ctx, sequence); err != nil {
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return 0, web.NotFound("see spillway dead list", "there is no dead letter %d", sequence)
-		}
-		return 0, err
+	outcome, err := e.trigger.Replay(ctx, sequence)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return web.Replayed{}, web.NotFound("see spillway dead list", "there is no dead letter %d", sequence)
 	}
-	return 1, nil
+	if err != nil {
+		return web.Replayed{}, err
+	}
+	return replayed(outcome), nil
+}
+
+func replayed(outcomes ...trigger.Outcome) web.Replayed {
+	all := web.Replayed{Replayed: len(outcomes)}
+	for _, outcome := range outcomes {
+		all.Outcomes = append(all.Outcomes, web.ReplayOutcome(outcome))
+	}
+	return all
 }
 
 // countEvery is how often the trigger's counts are taken over into the metrics.

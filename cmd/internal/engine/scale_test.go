@@ -204,7 +204,8 @@ func TestDeadLettersAreListedAndReplayed(t *testing.T) {
 	if len(dead) != 2 {
 		t.Fatalf("dead letters: got %+v, want the malformed event and the one of an unknown pipeline", dead)
 	}
-	if replayed, err := e.client.Replay(t.Context(), dead[0].Sequence); err != nil || replayed != 1 {
-		t.Errorf("replay: got %d, %v", replayed, err)
+	replayed, err := e.client.Replay(t.Context(), dead[0].Sequence)
+	if err != nil || len(replayed.Outcomes) != 1 || replayed.Outcomes[0].Refused != dead[0].Reason {
+		t.Errorf("replay: got %+v, %v; want that it is refused again: %s", replayed, err, dead[0].Reason)
 	}
 }

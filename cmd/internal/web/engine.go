@@ -153,9 +153,9 @@ type Events interface {
 	Unbind(ctx context.Context, key string) error
 	// Dead returns the dead letters, oldest first, at most limit.
 	Dead(ctx context.Context, limit int) ([]DeadLetter, error)
-	// Replay publishes the dead letter with this sequence again, or all of them when sequence is 0, and returns how many
-	// there were.
-	Replay(ctx context.Context, sequence uint64) (int, error)
+	// Replay publishes the dead letter with this sequence again, or all of them when sequence is 0, and returns what
+	// became of them within a few seconds.
+	Replay(ctx context.Context, sequence uint64) (Replayed, error)
 }
 
 // Apps serves users' apps and chains.
@@ -273,6 +273,25 @@ type DeadLetter struct {
 	Body string `json:"body"`
 	// At is when it was found dead.
 	At time.Time `json:"at"`
+}
+
+// Replayed is what became of dead letters that were published again.
+type Replayed struct {
+	// Replayed is how many were published.
+	Replayed int `json:"replayed"`
+	// Outcomes are one for each of them, the oldest first.
+	Outcomes []ReplayOutcome `json:"outcomes"`
+}
+
+// ReplayOutcome is what became of a dead letter. Where neither Run nor Refused says anything, that was not known after
+// some seconds: its event waits, or the filters of the bindings that read it do not want it.
+type ReplayOutcome struct {
+	// Sequence named the dead letter.
+	Sequence uint64 `json:"sequence"`
+	// Run is the run of the event.
+	Run string `json:"run,omitempty"`
+	// Refused is why the event is a dead letter again.
+	Refused string `json:"refused,omitempty"`
 }
 
 // HostPricePerHour is the price of holding all hosts of the stack for an hour.

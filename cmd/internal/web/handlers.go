@@ -261,11 +261,7 @@ type replayBody struct {
 	All      bool   `json:"all,omitempty"`
 }
 
-type replayAnswer struct {
-	Replayed int `json:"replayed"`
-}
-
-func (s *Server) replay(r *http.Request) (answer replayAnswer, err error) {
+func (s *Server) replay(r *http.Request) (answer Replayed, err error) {
 	var body replayBody
 	if err := decodeBody(r, &body); err != nil {
 		return answer, err
@@ -274,7 +270,8 @@ func (s *Server) replay(r *http.Request) (answer replayAnswer, err error) {
 		return answer, Invalid("GET /api/v1/dead lists the sequences",
 			"a replay needs either the sequence of a dead letter or all")
 	}
-	answer.Replayed, err = s.engine.Replay(r.Context(), body.Sequence)
+	answer, err = s.engine.Replay(r.Context(), body.Sequence)
+	answer.Outcomes = notNil(answer.Outcomes)
 	return answer, err
 }
 

@@ -174,7 +174,7 @@ func TestRequestsAreAnsweredOrRefused(t *testing.T) {
 		"a replay of nothing in particular is refused": {"POST", "/api/v1/dead/replay", `{}`, nil, 400, "either"},
 		"a replay of all counts": {
 			"POST", "/api/v1/dead/replay", `{"all":true}`, nil, 200,
-			`{"replayed":0}`,
+			`{"replayed":0,"outcomes":[]}`,
 		},
 		"an app that is not there is not found": {
 			"POST", "/api/v1/apps", `{"path":"/nowhere/app"}`, nil, 404,

@@ -45,14 +45,15 @@ array is printed, empty when there are none, with the beginning of each event's 
 		Long: `Publish a dead letter again, by its sequence, or all of them. One that can start a run by now does
 so, once, and is no longer a dead letter; one that cannot becomes a dead letter again.
 
-The exit code is 0 when they were published, and 1 when there is no such dead letter.`,
+It is waited for a few seconds for what becomes of them. The exit code is 0 when they were published,
+and 1 when one of them was refused again or there is no such dead letter.`,
 		Example: `  spillway dead replay 17
   spillway dead replay --all --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return deadReplay(cmd.Context(), t, args, all, replayedJSON)
 		},
 	}
-	replay.Flags().BoolVar(&replayedJSON, "json", false, "print how many there were as JSON")
+	replay.Flags().BoolVar(&replayedJSON, "json", false, "print what became of them as JSON")
 	replay.Flags().BoolVar(&all, "all", false, "replay every dead letter")
 	command.AddCommand(list, replay)
 	return command
@@ -102,10 +103,39 @@ func deadReplay(ctx context.Context, t *tool.Tool, args []string, all, asJSON bo
 		return err
 	}
 	if asJSON {
-		return t.WriteJSON(map[string]int{"replayed": replayed})
+		if err := t.WriteJSON(replayed); err != nil {
+			return err
+		}
 	}
-	t.Say("replayed: %d\n", replayed)
+	refused := 0
+	for _, outcome := range replayed.Outcomes {
+		if !asJSON {
+			t.Say("%s\n", replayLine(outcome))
+		}
+		if outcome.Refused != "" {
+			refused++
+		}
+	}
+	if all && !asJSON {
+		t.Say("replayed: %d, refused again: %d\n", replayed.Replayed, refused)
+	}
+	if refused > 0 {
+		return fault.ErrReported
+	}
 	return nil
+}
+
+// replayLine tells what became of a dead letter.
+func replayLine(outcome web.ReplayOutcome) string {
+	switch {
+	case outcome.Refused != "":
+		return fmt.Sprintf("dead letter %d was sent again and refused again: %s", outcome.Sequence, outcome.Refused)
+	case outcome.Run != "":
+		return fmt.Sprintf("dead letter %d has started run %s", outcome.Sequence, outcome.Run)
+	default:
+		return fmt.Sprintf("dead letter %d was sent again, and its event waits still; `spillway runs` and "+
+			"`spillway dead list` show what becomes of it", outcome.Sequence)
+	}
 }
 
 // replayed returns which dead letter is meant; 0 means all.

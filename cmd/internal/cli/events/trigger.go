@@ -26,8 +26,9 @@ func triggerCommand(t *tool.Tool) *cobra.Command {
 		Short: "Start a run on the running stack and do not wait for it",
 		Long: `Publish an event that starts a run of a pipeline, and print the run's name. The stack must be
 running (` + "`spillway dev`" + `). An event with the ID of an earlier one starts nothing, so a trigger may be
-repeated safely when its ID is given. Stages that declare a cache take the result of an earlier run
-of the same code whose input was the same; with --cache all stages do.
+repeated safely when its ID is given; with another input it is refused. Stages that declare a cache
+take the result of an earlier run of the same code whose input was the same; with --cache all stages
+do.
 
 The exit code is 0 when the event is durable, 1 when no stack runs, and 2 when there is no such
 pipeline or the event can start nothing.`,

@@ -195,15 +195,14 @@ func (c *Client) Dead(ctx context.Context, limit int) ([]web.DeadLetter, error) 
 	return answer.Dead, err
 }
 
-// Replay publishes one dead letter again, or all of them when sequence is 0, and returns how many there were.
-func (c *Client) Replay(ctx context.Context, sequence uint64) (int, error) {
-	var answer struct{ Replayed int }
+// Replay publishes one dead letter again, or all of them when sequence is 0, and returns what became of them.
+func (c *Client) Replay(ctx context.Context, sequence uint64) (answer web.Replayed, err error) {
 	body := map[string]any{"all": true}
 	if sequence != 0 {
 		body = map[string]any{"sequence": sequence}
 	}
-	err := c.call(ctx, http.MethodPost, "/api/v1/dead/replay", body, &answer)
-	return answer.Replayed, err
+	err = c.call(ctx, http.MethodPost, "/api/v1/dead/replay", body, &answer)
+	return answer, err
 }
 
 // Register serves the stored build whose executable is path.

@@ -100,8 +100,8 @@ func TestEveryCallReachesItsHandler(t *testing.T) {
 	if dead, err := client.Dead(ctx, 10); err != nil || len(dead) != 1 || dead[0].Sequence != 4 {
 		t.Errorf("Dead = %v, %v", dead, err)
 	}
-	if replayed, err := client.Replay(ctx, 4); err != nil || replayed != 1 {
-		t.Errorf("Replay = %d, %v", replayed, err)
+	if replayed, err := client.Replay(ctx, 4); err != nil || replayed.Replayed != 1 {
+		t.Errorf("Replay = %+v, %v", replayed, err)
 	}
 }
 

@@ -309,18 +309,24 @@ func (e *Engine) Dead(_ context.Context, limit int) ([]web.DeadLetter, error) {
 	return slices.Clone(e.dead[:min(limit, len(e.dead))]), e.failure
 }
 
-// Replay removes dead letters.
-func (e *Engine) Replay(_ context.Context, sequence uint64) (int, error) {
+// Replay removes dead letters; each of them starts its run.
+func (e *Engine) Replay(_ context.Context, sequence uint64) (replayed web.Replayed, err error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	before := len(e.dead)
 	e.dead = slices.DeleteFunc(e.dead, func(letter web.DeadLetter) bool {
-		return sequence == 0 || letter.Sequence == sequence
+		if sequence != 0 && letter.Sequence != sequence {
+			return false
+		}
+		replayed.Replayed++
+		replayed.Outcomes = append(replayed.Outcomes, web.ReplayOutcome{
+			Sequence: letter.Sequence, Run: letter.Pipeline + "-" + letter.Event,
+		})
+		return true
 	})
-	if sequence != 0 && len(e.dead) == before {
-		return 0, web.NotFound("`spillway dead list` shows the sequences", "there is no dead letter %d", sequence)
+	if sequence != 0 && replayed.Replayed == 0 {
+		return replayed, web.NotFound("`spillway dead list` shows the sequences", "there is no dead letter %d", sequence)
 	}
-	return before - len(e.dead), nil
+	return replayed, nil
 }
 
 // errNoApp says that AddApp was not called for a path.

@@ -1,0 +1,105 @@
+package trigger
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+)
+
+func TestAnIDThatIsTakenWithAnotherInputIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, digits())
+	publish := func(id, input string) (run string, err error) {
+		_, run, err = s.Publish(t.Context(), "digits", id, []byte(input), nil, wire.RunOptions{})
+		return run, err
+	}
+	if _, err := publish("e1", `{"epochs":1,"name":"x"}`); err != nil {
+		t.Fatal(err)
+	}
+	s.settled()
+	for _, same := range []string{`{"epochs":1,"name":"x"}`, " {\"name\": \"x\",\n\"epochs\": 1} "} {
+		if run, err := publish("e1", same); err != nil || run != "digits-e1" {
+			t.Errorf("the same input again: run %q, %v", run, err)
+		}
+	}
+	for name, other := range map[string]string{"another value": `{"epochs":2,"name":"x"}`, "none": ""} {
+		_, err := publish("e1", other)
+		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), `"e1" is taken`) {
+			t.Errorf("%s: %v, want that the ID is taken", name, err)
+		}
+	}
+
+	// An event that waits for its run has none that could be asked.
+	s.mem.set(func(m *memory) { m.down = true })
+	if _, err := publish("waits", `{"epochs":1}`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := publish("waits", `{"epochs":1}`); err != nil {
+		t.Errorf("the same input while the event waits: %v", err)
+	}
+	if _, err := publish("waits", `{"epochs":2}`); !errors.Is(err, ErrRefused) {
+		t.Errorf("another input while the event waits: %v, want that the ID is taken", err)
+	}
+	s.mem.set(func(m *memory) { m.down = false })
+	s.settled()
+
+	// Whoever publishes by NATS is told by a dead letter.
+	s.publish("events.digits", `{"epochs":2}`, wire.IDHeader, "e1")
+	s.publish("events.digits", `{"name":"x","epochs":1}`, wire.IDHeader, "e1")
+	s.settled()
+	if reasons := s.reasons(); len(reasons) != 1 || !strings.Contains(reasons[0], `"e1" is taken`) {
+		t.Errorf("dead letters: %q, want one that says that the ID is taken", reasons)
+	}
+	if names := s.mem.names(); len(names) != 2 {
+		t.Errorf("runs %q, want two", names)
+	}
+}
+
+func TestEqualInputsHaveOneDigest(t *testing.T) {
+	t.Parallel()
+	for a, b := range map[string]string{`{}`: ` { } `, `{"a":1,"b":[2]}`: `{"b": [2], "a": 1}`, `"é"`: `"\u00e9"`} {
+		if inputDigest([]byte(a)) != inputDigest([]byte(b)) {
+			t.Errorf("%s and %s are two", a, b)
+		}
+	}
+	for a, b := range map[string]string{`{}`: `[]`, `9007199254740993`: `9007199254740992`, `1`: `"1"`, `[1,2]`: `[2,1]`} {
+		if inputDigest([]byte(a)) == inputDigest([]byte(b)) {
+			t.Errorf("%s and %s are one", a, b)
+		}
+	}
+}
+
+func TestAScheduleWhoseInputThePipelinesCodeRefusesIsNotBound(t *testing.T) {
+	t.Parallel()
+	s := idle(t, newJetStream(t), newMemory())
+	target := digits()
+	target.Pipeline.Validates = true
+	if err := s.SetTargets(t.Context(), []Target{target}); err != nil {
+		t.Fatal(err)
+	}
+	s.mem.check = func(start Start) error {
+		switch string(start.Input) {
+		case `{"epochs":-1}`:
+			return Refuse("epochs must not be negative")
+		case `{"epochs":7}`:
+			return errAway
+		default:
+			return nil
+		}
+	}
+	for input, taken := range map[string]bool{`{"epochs":-1}`: false, `{"epochs":1}`: true, `{"epochs":7}`: true} {
+		binding := wire.Binding{Pipeline: "digits", Subject: "data.new", Schedule: "0 3 * * *", Input: []byte(input)}
+		_, err := s.Bind(t.Context(), binding)
+		if taken && err != nil {
+			t.Errorf("%s: %v", input, err)
+		}
+		if !taken && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "must not be negative")) {
+			t.Errorf("%s: %v, want that it is refused with the reason", input, err)
+		}
+	}
+	if bounds := s.Bindings(); len(bounds) != 3 {
+		t.Errorf("%d bindings, want that of the pipeline and two", len(bounds))
+	}
+}
