@@ -19,9 +19,9 @@ import (
 // workerOf connects as the workflow worker of a build of an app with one pipeline. What the server forbids it comes on
 // the channel.
 func workerOf(server *natstest.Server, app, pipeline, inbox string) (jetstream.JetStream, <-chan error) {
-	subjects := wire.BuildSubjects(wire.App{Name: app, Pipelines: []wire.Pipeline{{Name: pipeline}}})
+	described := wire.App{Name: app, Pipelines: []wire.Pipeline{{Name: pipeline}}}
 	forbidden := make(chan error, 100)
-	js := server.Dial(server.Admit(app+"@0123456789ab", subjects), nats.CustomInboxPrefix(inbox),
+	js := server.Dial(server.Admit(app+"@0123456789ab", described), nats.CustomInboxPrefix(inbox),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { forbidden <- err }))
 	return js, forbidden
 }
@@ -38,22 +38,24 @@ func TestAWorkflowWorkerMayTellAllThatItHasToTell(t *testing.T) {
 			engine := server.Connect()
 			ensure(t, engine)
 			forgetful(t, engine)
-			js, forbidden := workerOf(server, "app", "pipe.line", inbox)
+			js, forbidden := workerOf(server, "app", "pipe_line", inbox)
 			recorder := loop.NewRecorder(js, nil)
 			now := time.Now()
-			recorder.Tell(predictor.RunStarted{Run: "run", Pipeline: "pipe.line", At: now})
+			recorder.Tell(predictor.RunStarted{Run: "pipe_line-run", Pipeline: "pipe_line", App: "app", At: now})
 			recorder.Tell(predictor.Scheduled{
-				Run: "run", Stage: predictor.StageID{App: "app", Build: "b", Name: "s"},
+				Run: "pipe_line-run", Stage: predictor.StageID{App: "app", Build: "b", Name: "s"},
 				Expected: 1, At: now,
 			})
-			recorder.Tell(predictor.GoalChanged{Run: "run", Goal: predictor.Goal{Budget: quantity.USD}, At: now})
+			recorder.Tell(predictor.GoalChanged{
+				Run: "pipe_line-run", Goal: predictor.Goal{Budget: quantity.USD}, At: now,
+			})
 			recorder.Tell(predictor.Reused{
-				Run: "run", Stage: predictor.StageID{App: "app", Build: "b", Name: "s"}, Tasks: 1,
+				Run: "pipe_line-run", Stage: predictor.StageID{App: "app", Build: "b", Name: "s"}, Tasks: 1,
 				At: now,
 			})
 			// the streams are looked through for the late ones
 			for _, ago := range []time.Duration{0, 5 * time.Minute, 5 * 24 * time.Hour} {
-				end := endingOf("run "+ago.String(), "pipe.line", ago)
+				end := endingOf("pipe_line-run "+ago.String(), "pipe_line", ago)
 				for again := range 2 {
 					if again > 0 && ago == 0 {
 						break // the server drops by itself what is told twice just now
@@ -113,7 +115,7 @@ func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
 		wire.LoopSubject(wire.KindHostHeld), wire.LoopSubject(wire.KindHostStarted),
 		wire.LoopSubject(wire.KindAttemptStarted),
 		wire.LoopSubject(wire.KindBacklog), wire.DoneSubject("other"), wire.DeadSubject("own"), wire.AlertSubject("own"),
-		wire.LogSubject(wire.LogSource{Run: "run", Stage: "s", Task: "t", Attempt: 1}),
+		wire.LogSubject(wire.LogSource{Run: "pipe_line-run", Stage: "s", Task: "t", Attempt: 1}),
 		"$KV." + wire.PlanBucket + "." + wire.PlanKey, "$KV." + wire.PlanBucket + "." + wire.TermKey,
 		"$KV." + wire.LeaseBucket + "." + wire.LeaseKey,
 		"$KV." + wire.HostBucket + ".host", "$KV." + wire.StateBucket + "." + wire.StateKey,
@@ -149,7 +151,7 @@ func TestAttackABuildPublishesOrReadsWhatIsNotItsOwn(t *testing.T) {
 	if _, err := engine.Publish(t.Context(), wire.LoopSubject("x"), nil); err != nil { // it waits until it is stored
 		t.Fatal(err)
 	}
-	for _, subject := range []string{"_INBOX.x", "spillway.door.x", "$KV.x", "events.x", "$JS.x"} {
+	for _, subject := range []string{"_INBOX.x", "spillway.builds.x", "$KV.x", "events.x", "$JS.x"} {
 		if err := engine.Conn().Publish(subject, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -183,12 +185,20 @@ func TestAttackADecisionUnderTheSubjectOfAHintIsNotFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, hint, err := wire.EncodeEvent(predictor.Scheduled{Run: "run", Expected: 1})
+	_, hint, err := wire.EncodeEvent(predictor.Scheduled{
+		Run: "own-run", Stage: predictor.StageID{App: "app"}, Expected: 1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, data := range [][]byte{decision, record, hint} {
-		if _, err := js.Publish(t.Context(), wire.LoopSubject(wire.KindScheduled), data); err != nil {
+		_, err := js.Publish(t.Context(), wire.LoopSubject(wire.KindScheduled), data)
+		if _, refused := errors.AsType[*jetstream.APIError](err); refused != (&data[0] != &hint[0]) {
+			t.Errorf("%s: %v, want that the hint alone is taken", data, err)
+		}
+	}
+	for _, data := range [][]byte{decision, record} { // by whoever comes past the proxy
+		if _, err := engine.Publish(t.Context(), wire.LoopSubject(wire.KindScheduled), data); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -199,7 +209,7 @@ func TestAttackADecisionUnderTheSubjectOfAHintIsNotFollowed(t *testing.T) {
 			return nil
 		})
 	})
-	for i, want := range []wire.Kind{"", "", wire.KindScheduled} {
+	for i, want := range []wire.Kind{wire.KindScheduled, "", ""} {
 		if got := natstest.Receive(t, followed, "a message").Kind(); got != want {
 			t.Errorf("message %d: got %q, want %q", i+1, got, want)
 		}

@@ -174,8 +174,12 @@ func (r *Recorder) Close(ctx context.Context) error {
 func (r *Recorder) publish(ctx context.Context, stream, subject, id string, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, ackWait)
 	defer cancel()
-	_, err := r.js.Publish(ctx, subject, data, jetstream.WithMsgID(id), jetstream.WithExpectStream(stream))
-	return err
+	for pause := retryLeast; ; pause = min(2*pause, retryMost) {
+		_, err := r.js.Publish(ctx, subject, data, jetstream.WithMsgID(id), jetstream.WithExpectStream(stream))
+		if !streams.IsTooFast(err) || !wait.For(ctx, pause) {
+			return err
+		}
+	}
 }
 
 // send publishes facts until Close, and then those that are left. JetStream stores what is published on the stream's

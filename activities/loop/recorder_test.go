@@ -209,3 +209,29 @@ func TestTellNeverWaits(t *testing.T) {
 		t.Error("nothing was dropped")
 	}
 }
+
+// TestARecorderWaitsWhereTheServerTakesNoMoreForNow has the server refuse twice what comes too fast.
+func TestARecorderWaitsWhereTheServerTakesNoMoreForNow(t *testing.T) {
+	t.Parallel()
+	js := natstest.Start(t).Connect()
+	tries := 0
+	_, err := js.Conn().Subscribe(wire.LoopSubject(wire.KindHostHeld), func(message *nats.Msg) {
+		answer := `{"stream":"` + wire.LoopStream + `","seq":1}`
+		if tries++; tries <= 2 {
+			answer = `{"error":{"code":429,"description":"wait"}}`
+		}
+		if err := message.Respond([]byte(answer)); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := loop.NewRecorder(js, nil)
+	if err := recorder.Held(t.Context(), predictor.HostHeld{Host: "h"}); err != nil { // which tries once
+		t.Error(err)
+	}
+	if err := recorder.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -23,7 +23,7 @@ type ending struct {
 func endingOf(run, pipeline string, ago time.Duration) ending {
 	at := time.Now().Add(-ago)
 	return ending{
-		started: predictor.RunStarted{Run: run, Pipeline: pipeline, At: at.Add(-time.Hour)},
+		started: predictor.RunStarted{Run: run, Pipeline: pipeline, App: "app", At: at.Add(-time.Hour)},
 		ended:   predictor.RunEnded{Run: run, State: predictor.RunSucceeded, At: at},
 		done: wire.Done{
 			Version: wire.Version, Run: run, Pipeline: pipeline, State: predictor.RunSucceeded,

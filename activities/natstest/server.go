@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/access/natsaccess"
+	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 // readyWait bounds the start of a server on a busy machine.
@@ -32,45 +33,61 @@ type Server struct {
 // users are who may connect with a name.
 type users struct {
 	mu    sync.Mutex
-	known map[string]user  // guarded by mu
-	door  *natsaccess.Door // guarded by mu
+	known map[string]user   // guarded by mu
+	proxy *natsaccess.Proxy // guarded by mu
 }
 
 type user struct {
 	password string
-	subjects []string
+	app      wire.App
+	release  func()
 }
 
 // Check implements server.Authentication.
 func (u *users) Check(client server.ClientAuthentication) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	shown := client.GetOpts()
 	if shown.Username == "" {
 		return true
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	known, found := u.known[shown.Username]
 	if !found || known.password != shown.Password {
 		return false
 	}
-	admitted, err := u.door.User(shown.Username, known.subjects)
-	if err != nil {
-		return false
-	}
-	client.RegisterUser(admitted)
-	return true
+	return u.proxy.Register(client, shown.Username) == nil
 }
 
-// Admit lets a build in that may publish on some subjects, and returns the URL with which its worker connects. Admitted
-// again, it has another password at its next connection.
-func (s *Server) Admit(name string, subjects []string) string {
+// Admit lets a build of app in, and returns the URL with which its worker connects. Admitted again, it has another
+// password at its next connection.
+func (s *Server) Admit(name string, app wire.App) string {
+	s.tb.Helper()
 	s.users.mu.Lock()
 	defer s.users.mu.Unlock()
+	release, err := s.users.proxy.Admit(name, app)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	if before, admitted := s.users.known[name]; admitted {
+		before.release()
+	}
 	password := rand.Text()
-	s.users.known[name] = user{password, subjects}
+	s.users.known[name] = user{password, app, release}
 	address := url.URL{Scheme: "nats", User: url.UserPassword(name, password), Host: s.running.Addr().String()}
 	return address.String()
 }
+
+// Dismiss takes back that a build was admitted.
+func (s *Server) Dismiss(name string) {
+	s.users.mu.Lock()
+	gone := s.users.known[name]
+	delete(s.users.known, name)
+	s.users.mu.Unlock()
+	gone.release()
+}
+
+// Embedded is the server itself.
+func (s *Server) Embedded() *server.Server { return s.running }
 
 // Start returns a server that runs until the test ends.
 func Start(tb testing.TB) *Server {
@@ -101,12 +118,15 @@ func (s *Server) Restart() {
 	if !running.ReadyForConnections(readyWait) {
 		s.tb.Fatal("NATS is not ready")
 	}
-	door, err := natsaccess.Open(running)
-	if err != nil {
-		s.tb.Fatal(err)
-	}
+	proxy := natsaccess.New(running, nil)
 	s.users.mu.Lock()
-	s.users.door = door
+	s.users.proxy = proxy
+	for name, known := range s.users.known {
+		if known.release, err = proxy.Admit(name, known.app); err != nil {
+			s.tb.Fatal(err)
+		}
+		s.users.known[name] = known
+	}
 	s.users.mu.Unlock()
 	s.running = running
 	s.port = running.Addr().(*net.TCPAddr).Port
@@ -115,7 +135,7 @@ func (s *Server) Restart() {
 // Stop stops the server; one that is stopped stays so.
 func (s *Server) Stop() {
 	s.users.mu.Lock()
-	s.users.door.Close()
+	s.users.proxy.Close()
 	s.users.mu.Unlock()
 	s.running.Shutdown()
 	s.running.WaitForShutdown()

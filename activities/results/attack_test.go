@@ -175,7 +175,7 @@ func TestAWorkflowWorkerMayLookUpAndTakeResults(t *testing.T) {
 		"of this version":       "_INBOX",
 		"of an earlier version": "_INBOX_0123456789abcdef",
 	} {
-		address := server.Admit("app@b1", wire.BuildSubjects(wire.App{Name: "app"}))
+		address := server.Admit("app@b1", wire.App{Name: "app"})
 		js := server.Dial(address, nats.CustomInboxPrefix(inbox),
 			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Errorf("%s: %v", name, err) }))
 		worker := results.New(js, nil, results.Signing{Public: signing.Public})

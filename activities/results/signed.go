@@ -39,6 +39,12 @@ func (s Signing) sign(kept wire.Kept) (signed, error) {
 	return signed{kept: kept, data: data, signature: s.Sign(data)}, nil
 }
 
+// Genuine says whether a message with a result is one that the engine has signed, and lies where it may.
+func (s Signing) Genuine(subject string, header nats.Header, data []byte) bool {
+	_, genuine := s.verify(subject, header, data)
+	return genuine
+}
+
 // verify reads a result. Genuine is false for one that the engine did not sign, and for one that lies where results of
 // other input, by other code or of another run are looked for. What a run took lies with its results, whoever made it.
 func (s Signing) verify(subject string, header nats.Header, data []byte) (message signed, genuine bool) {

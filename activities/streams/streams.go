@@ -70,3 +70,12 @@ func IsFinal(err error) bool {
 	return tooLarge || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) ||
 		errors.Is(err, nats.ErrBadSubject)
 }
+
+// codeTooFast is HTTP's "Too Many Requests".
+const codeTooFast = 429
+
+// IsTooFast reports whether err says that the server takes no more for now: who waits and tries again succeeds.
+func IsTooFast(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.Code == codeTooFast
+}

@@ -123,10 +123,13 @@ func ResultSubject(key ResultKey, run string) string {
 	return "spillway.results." + anyToken(key.Content) + "." + anyToken(key.Code) + "." + anyToken(digestToken(run))
 }
 
+// takenPrefix begins what stands for the code in TakenSubject.
+const takenPrefix = "taken-"
+
 // TakenSubject is where a result is kept that a run took from another: it is found as one of the run, and not as one
 // that the code made.
 func TakenSubject(key ResultKey, run string) string {
-	return ResultSubject(ResultKey{Content: key.Content, Code: "taken-" + key.Code}, run)
+	return ResultSubject(ResultKey{Content: key.Content, Code: takenPrefix + key.Code}, run)
 }
 
 // digestToken is a token for a name that may hold any character and be long; empty for an empty name.

@@ -15,7 +15,7 @@ import (
 // admitted returns the address with which a build's worker connects.
 func admitted(t *testing.T, server *natstest.Server) string {
 	t.Helper()
-	return server.Admit("app@b1", wire.BuildSubjects(wire.App{Name: "app"}))
+	return server.Admit("app@b1", wire.App{Name: "app"})
 }
 
 func TestAWorkerThatNATSRefusesSaysSoInOneLineWithoutItsPassword(t *testing.T) {

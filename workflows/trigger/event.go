@@ -56,16 +56,12 @@ func newEvent(stream string, sequence uint64, subject string, header nats.Header
 // run's name in a header, and those that it cannot hold fail for ever), or has a dash at its beginning or two in a row;
 // and always for a pipeline whose own name ends in a dash or has two in a row.
 func RunID(pipeline, event string) string {
-	separator := "-"
-	if strings.Contains(pipeline, "-") {
-		separator = "--"
-	}
 	odd := strings.Contains(pipeline, "--") || strings.HasPrefix(pipeline, "-") || strings.HasSuffix(pipeline, "-")
 	if odd || !isPlain(event) {
 		sum := sha256.Sum256([]byte(strconv.Itoa(len(pipeline)) + ":" + pipeline + event))
 		event = "sha256-" + hex.EncodeToString(sum[:16])
 	}
-	return pipeline + separator + event
+	return pipeline + wire.RunSeparator(pipeline) + event
 }
 
 // isPlain reports whether an event ID can be part of a run's name as it is.

@@ -80,6 +80,19 @@ func TestTwoEventsNeverShareARun(t *testing.T) {
 	})
 }
 
+// TestARunTellsItsPipeline holds for all names that pipelines can have.
+func TestARunTellsItsPipeline(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.StringMatching(`a[ab-]{0,5}`)
+		p, q, e := name.Draw(t, "p"), name.Draw(t, "q"), rapid.StringMatching(`[ab/é-]{0,6}`).Draw(t, "e")
+		child := RunID(p, e) + rapid.SampledFrom([]string{"", "/b", "/a--b", "/-/"}).Draw(t, "child")
+		if got := wire.IsRunOf(q, child); got != (p == q) {
+			t.Fatalf("IsRunOf(%q, %q) = %v: it is a run of %q", q, child, got, p)
+		}
+	})
+}
+
 func TestCheckSubject(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{"data.new", "data.*", "data.>", "data.*.x.>", "a", "ümlaut.x"} {

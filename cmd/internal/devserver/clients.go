@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
@@ -22,15 +22,19 @@ const NATSOwner = "owner"
 // use up the files that this process may open.
 const maxClients = 1024
 
+// What one client of NATS may have the server hold: bytes that it does not read, four times the largest message, and
+// subscriptions, a hundred times what the engine's own connections have.
+const (
+	maxPending       = 4 * MaxPayload
+	maxSubscriptions = 10_000
+)
+
 // natsClients says who may connect to NATS. Parts of this process, which come over a pipe, and the owner of the state
 // directory may do everything, the workflow worker of a build what it needs, and nobody else anything.
 type natsClients struct {
 	keys   *access.Keys
 	logger *slog.Logger
-
-	mu     sync.Mutex
-	builds map[string][]string // the subjects on which each may publish, by app@build; guarded by mu
-	door   *natsaccess.Door    // set before a build is known; guarded by mu
+	proxy  atomic.Pointer[natsaccess.Proxy] // nil before builds are let in
 }
 
 var _ natsserver.Authentication = (*natsClients)(nil)
@@ -44,35 +48,24 @@ func (c *natsClients) Check(client natsserver.ClientAuthentication) bool {
 	if name == NATSOwner {
 		return c.keys.IsToken(password)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	subjects, known := c.builds[name]
-	if !known || !c.keys.IsBuildToken(name, password) {
+	proxy := c.proxy.Load()
+	if proxy == nil || !c.keys.IsBuildToken(name, password) {
 		return false
 	}
-	user, err := c.door.User(name, subjects)
-	if err != nil {
-		c.logger.Error("a workflow worker is not let in", "error", err)
-		return false
+	err := proxy.Register(client, name)
+	if err != nil { // at debug level: it can cause as many as it likes
+		c.logger.Debug("a workflow worker is not let into NATS", "build", name, "error", err)
 	}
-	client.RegisterUser(user)
-	return true
+	return err == nil
 }
 
-// open lets builds in through door.
-func (c *natsClients) open(door *natsaccess.Door) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.door = door
-}
-
-// admit lets the workflow worker of a build in and returns its name and its password.
-func (c *natsClients) admit(app wire.App, build string) *url.Userinfo {
+// admit lets the workflow worker of a build in until release is called, and returns its name and its password.
+func (c *natsClients) admit(app wire.App, build string) (user *url.Userinfo, release func(), err error) {
 	name := wire.WorkflowQueue(app.Name, build)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.builds[name] = wire.BuildSubjects(app)
-	return url.UserPassword(name, c.keys.BuildToken(name))
+	if release, err = c.proxy.Load().Admit(name, app); err != nil {
+		return nil, nil, err
+	}
+	return url.UserPassword(name, c.keys.BuildToken(name)), release, nil
 }
 
 // writeContext writes the configuration with which the nats command connects as the owner.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -45,7 +46,7 @@ func TestAttackNATSLetsNobodyInWithoutACredential(t *testing.T) {
 	var log bytes.Buffer
 	s := startNATSAlone(t, t.TempDir(), slog.New(slog.NewTextHandler(&log, nil)))
 	for _, build := range []string{"1", "2"} {
-		if _, err := s.AdmitBuild(wire.App{Name: "app"}, build); err != nil {
+		if _, _, err := s.AdmitBuild(wire.App{Name: "app"}, build); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +84,7 @@ func TestWhoHasACredentialConnectsToNATS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := startNATSAlone(t, dir, slog.New(slog.DiscardHandler))
-	forBuild, err := s.AdmitBuild(wire.App{Name: "app"}, "1")
+	forBuild, release, err := s.AdmitBuild(wire.App{Name: "app"}, "1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,5 +136,75 @@ func TestWhoHasACredentialConnectsToNATS(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		connection.Close()
+	}
+	release()
+}
+
+func TestABuildIsLetInWithoutAWordInTheLogUntilItIsReleased(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s := startNATSAlone(t, t.TempDir(), slog.New(slog.NewTextHandler(&log, nil)))
+	for range 2 { // again, as a worker that was started again
+		address, release, err := s.AdmitBuild(wire.App{Name: "my.app_1-x"}, "0123456789ab")
+		if err != nil {
+			t.Fatal(err)
+		}
+		connection, err := nats.Connect(address.String(), nats.MaxReconnects(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := connection.FlushTimeout(time.Minute); err != nil {
+			t.Error(err)
+		}
+		release()
+		connection.Close()
+		if _, err := nats.Connect(address.String()); !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("after it was released: %v, want %v", err, nats.ErrAuthorization)
+		}
+	}
+	if log.Len() > 0 {
+		t.Errorf("it is logged:\n%s", log.String())
+	}
+}
+
+func TestAttackOneClientHasNATSHoldMuch(t *testing.T) {
+	t.Parallel()
+	s := startNATSAlone(t, t.TempDir(), slog.New(slog.DiscardHandler))
+	held, err := s.nats.server.Varz(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held.MaxPending > 32<<20 || held.MaxConn > 1024 {
+		t.Errorf("it holds %d bytes that a client does not read, of %d clients", held.MaxPending, held.MaxConn)
+	}
+	address, release, err := s.AdmitBuild(wire.App{Name: "app"}, "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	refused := make(chan error, 1)
+	connection, err := nats.Connect(address.String(), nats.ErrorHandler(
+		func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			select {
+			case refused <- err:
+			default:
+			}
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	for i := range 2 * maxSubscriptions {
+		if _, err := connection.SubscribeSync("s." + strconv.Itoa(i)); err != nil {
+			break // it was disconnected
+		}
+	}
+	select {
+	case err := <-refused:
+		if !errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
+			t.Errorf("got %v, want %v", err, nats.ErrMaxSubscriptionsExceeded)
+		}
+	case <-time.After(time.Minute):
+		t.Errorf("it has %d subscriptions", 2*maxSubscriptions)
 	}
 }

@@ -190,15 +190,17 @@ func (s *Server) UIURL() string {
 // the owner's token, or what AdmitBuild has given them.
 func (s *Server) NATSURL() string { return s.nats.url }
 
-// AdmitBuild lets the workflow worker of a build connect to NATS and returns the address for it, which holds its
-// password. It may do what wire.BuildSubjects says.
-func (s *Server) AdmitBuild(app wire.App, build string) (*url.URL, error) {
-	address, err := url.Parse(s.nats.url)
+// AdmitBuild lets the workflow worker of a build connect to NATS until release is called, and returns the address for
+// it, which holds its password. It may do what wire.BuildSubjects and wire.CheckTold say.
+func (s *Server) AdmitBuild(app wire.App, build string) (address *url.URL, release func(), err error) {
+	address, err = url.Parse(s.nats.url)
 	if err != nil {
-		return nil, fmt.Errorf("address of nats: %w", err)
+		return nil, nil, fmt.Errorf("address of nats: %w", err)
 	}
-	address.User = s.nats.clients.admit(app, build)
-	return address, nil
+	if address.User, release, err = s.nats.clients.admit(app, build); err != nil {
+		return nil, nil, err
+	}
+	return address, release, nil
 }
 
 // NATSInProcess lets NATS clients in this process connect without a socket:

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/access/natsaccess"
+	"github.com/spillway-ml/spillway/activities/results"
 )
 
 const (
@@ -35,7 +36,6 @@ const (
 type natsServer struct {
 	server  *natsserver.Server
 	clients *natsClients
-	door    *natsaccess.Door // nil before it is open
 	url     string
 	fatal   *fatality
 	logger  *slog.Logger
@@ -57,7 +57,7 @@ func startNATS(ctx context.Context, o Options, keys *access.Keys) (*natsServer, 
 	}
 	defer r.free()
 	storeDir := filepath.Join(o.Dir, "nats")
-	clients := &natsClients{keys: keys, logger: o.Logger, builds: map[string][]string{}}
+	clients := &natsClients{keys: keys, logger: o.Logger}
 	s, err := natsserver.NewServer(&natsserver.Options{
 		ServerName: "spillway",
 		Host:       loopback,
@@ -68,6 +68,8 @@ func startNATS(ctx context.Context, o Options, keys *access.Keys) (*natsServer, 
 		SyncAlways: o.SyncAlways,
 		NoSigs:     true,
 		MaxConn:    maxClients,
+		MaxPending: maxPending,
+		MaxSubs:    maxSubscriptions,
 
 		CustomClientAuthentication: clients,
 	})
@@ -87,12 +89,9 @@ func startNATS(ctx context.Context, o Options, keys *access.Keys) (*natsServer, 
 	}
 	n.store = *s.JetStreamConfig()
 	n.store.StoreDir = storeDir
-	door, err := natsaccess.Open(s)
-	if err != nil {
-		return n, err
-	}
-	n.door = door
-	clients.open(door)
+	clients.proxy.Store(natsaccess.New(s, &natsaccess.Options{
+		Genuine: results.Signing{Public: keys.PublicKey()}.Genuine, Logger: o.Logger,
+	}))
 	n.damaged = n.shut()
 	if len(n.damaged) > 0 {
 		n.logger.ErrorContext(ctx, "nats cannot read streams that are on the disk; those that the engine needs are made "+
@@ -239,8 +238,8 @@ func (n *natsServer) stop(ctx context.Context) error {
 			close(n.stopping)
 			<-n.recovered
 		}
-		if n.door != nil {
-			n.door.Close()
+		if proxy := n.clients.proxy.Load(); proxy != nil {
+			proxy.Close()
 		}
 		n.server.Shutdown()
 		n.server.WaitForShutdown()

@@ -30,11 +30,12 @@ type workflowWorkers struct {
 	builds      *build.Store
 	chains      *chainWorkers
 	spawner     *spawn.Spawner
-	environment []string                                           // of every worker, the build's own aside
-	admit       func(app wire.App, build string) (*url.URL, error) // lets a build's worker connect to NATS
-	doors       grpc.ClientConnInterface                           // what lies behind the workers' doors to Temporal
-	checks      *inputChecks
-	logger      *slog.Logger
+	environment []string // of every worker, the build's own aside
+	// admit lets a build's worker connect to NATS until release is called.
+	admit  func(app wire.App, build string) (address *url.URL, release func(), err error)
+	doors  grpc.ClientConnInterface // what lies behind the workers' doors to Temporal
+	checks *inputChecks
+	logger *slog.Logger
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -118,10 +119,11 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 	if err != nil {
 		return err
 	}
-	messages, err := w.admit(app.Descriptor, id.build)
+	messages, release, err := w.admit(app.Descriptor, id.build)
 	if err != nil {
 		return err
 	}
+	defer release()
 	entrance, err := door.Open(ctx, door.Options{
 		Temporal: w.doors, Namespace: devserver.Namespace, App: id.app, Build: id.build, Logger: w.logger,
 	})

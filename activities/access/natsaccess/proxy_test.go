@@ -12,8 +12,8 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/natstest"
-	"github.com/spillway-ml/spillway/activities/results"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 )
 
 // patience bounds what must happen, however busy the machine is.
@@ -23,21 +23,23 @@ const patience = time.Minute
 // build.
 func open(t *testing.T) (engine, build jetstream.JetStream) {
 	t.Helper()
-	server := natstest.Start(t)
-	engine = server.Connect()
-	if err := errors.Join(loop.EnsureStreams(t.Context(), engine), results.EnsureStream(t.Context(), engine)); err != nil {
-		t.Fatal(err)
-	}
-	return engine, server.Dial(server.Admit("app@1", wire.BuildSubjects(wire.App{Name: "app"})))
+	server, engine := start(t)
+	return engine, server.Dial(server.Admit("app@1", app("app", "own")))
 }
 
-// settle waits until all that both have sent so far was handled, the requests at the door among it.
+// aHint returns one that the build of open may tell.
+func aHint(tb testing.TB) (subject string, data []byte) {
+	tb.Helper()
+	return fact(tb, predictor.Scheduled{Run: "own-1", Stage: predictor.StageID{App: "app", Name: "s"}, Expected: 1})
+}
+
+// settle waits until all that both have sent so far was handled, the requests at the proxy among it.
 func settle(t *testing.T, engine, build jetstream.JetStream) {
 	t.Helper()
 	if err := build.Conn().FlushTimeout(patience); err != nil {
 		t.Fatal(err)
 	}
-	// the door has one queue
+	// the proxy has one queue for each build
 	if _, err := build.Conn().Request("$JS.API.STREAM.INFO."+wire.ResultStream, nil, patience); err != nil {
 		t.Fatal(err)
 	}
@@ -61,13 +63,18 @@ func TestAttackABuildHasItsAnswersGoElsewhere(t *testing.T) {
 		"_R_.AAAAAA.BBBBBB",
 		"$JS.ACK." + wire.LoopStream + ".name.1.1.1.1.0", "$JS.API.STREAM.PURGE." + wire.ResultStream,
 	}
-	result := "spillway.results.content.code.run"
+	result := "spillway.results.content.taken-code.run"
+	hint, told := aHint(t)
 	for _, reply := range replies {
 		for _, subject := range []string{
-			wire.LoopSubject(wire.KindScheduled), result, "$JS.API.STREAM.INFO." + wire.ResultStream,
+			hint, result, "$JS.API.STREAM.INFO." + wire.ResultStream,
 			"$JS.API.DIRECT.GET." + wire.ResultStream + "." + result, "$JS.API.CONSUMER.INFO." + wire.LoopStream + ".none",
 		} {
-			if err := build.Conn().PublishRequest(subject, reply, nil); err != nil {
+			var data []byte
+			if subject == hint {
+				data = told
+			}
+			if err := build.Conn().PublishRequest(subject, reply, data); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -139,25 +146,6 @@ func TestAttackABuildMakesAConsumerThatDelivers(t *testing.T) {
 	}
 }
 
-// TestAttackABuildTakesTheIDOfARecord has a build tell a hint under the ID of a Record that is yet to come: NATS would
-// drop the Record as told.
-func TestAttackABuildTakesTheIDOfARecord(t *testing.T) {
-	t.Parallel()
-	engine, build := open(t)
-	if _, err := build.Publish(t.Context(), wire.LoopSubject(wire.KindScheduled), nil,
-		jetstream.WithMsgID("run/task/1")); err == nil {
-		t.Error("the hint was taken")
-	}
-	if _, err := build.Publish(t.Context(), wire.LoopSubject(wire.KindRunEnded), nil,
-		jetstream.WithMsgID(wire.RunEndedID("run"))); err != nil {
-		t.Errorf("an end under its own ID: %v", err)
-	}
-	answer, err := engine.Publish(t.Context(), wire.LoopSubject(wire.KindRecord), nil, jetstream.WithMsgID("run/task/1"))
-	if err != nil || answer.Duplicate {
-		t.Errorf("the Record: %+v, %v; want it stored", answer, err)
-	}
-}
-
 func TestAttackABuildAsksNATSForMoreByHeaders(t *testing.T) {
 	t.Parallel()
 	engine, build := open(t)
@@ -172,18 +160,16 @@ func TestAttackABuildAsksNATSForMoreByHeaders(t *testing.T) {
 		"Nats-Rollup": "all", "Nats-Schedule-Target": "events.own", "nats-rollup": "all", "KV-Operation": "DEL",
 		"Nats-Request-Info": "{}", "Spillway-Signature": "kept",
 	}
+	hint, told := aHint(t)
 	for name, value := range headers {
 		for range 2 {
-			message := &nats.Msg{Subject: wire.LoopSubject(wire.KindScheduled), Header: nats.Header{name: {value}}}
+			message := &nats.Msg{Subject: hint, Data: told, Header: nats.Header{name: {value}}}
 			if _, err := build.PublishMsg(t.Context(), message); err != nil {
 				t.Errorf("with %s: %v", name, err)
 			}
 		}
 	}
-	traced := &nats.Msg{
-		Subject: wire.LoopSubject(wire.KindScheduled),
-		Header:  nats.Header{"Nats-Trace-Dest": {"events.own"}},
-	}
+	traced := &nats.Msg{Subject: hint, Data: told, Header: nats.Header{"Nats-Trace-Dest": {"events.own"}}}
 	if err := build.Conn().PublishMsg(traced); err != nil { // refused by NATS
 		t.Fatal(err)
 	}
@@ -213,18 +199,18 @@ func TestAttackABuildAsksNATSForMoreByHeaders(t *testing.T) {
 
 func TestBuildsDoNotHearEachOther(t *testing.T) {
 	t.Parallel()
-	server := natstest.Start(t)
+	server, _ := start(t)
+	hint, told := aHint(t)
 	dial := func(name string) *nats.Conn {
-		return server.Dial(server.Admit(name, wire.BuildSubjects(wire.App{Name: "app"}))).Conn()
+		return server.Dial(server.Admit(name, app("app", "own"))).Conn()
 	}
 	spy, other := dial("app@1"), dial("app@2")
 	heard, err := spy.SubscribeSync(">")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(spy.FlushTimeout(patience), other.Publish(wire.LoopSubject(wire.KindScheduled), nil),
-		other.FlushTimeout(patience),
-		spy.FlushTimeout(patience)); err != nil {
+	if err := errors.Join(spy.FlushTimeout(patience), other.PublishRequest(hint, "answer", told),
+		other.FlushTimeout(patience), spy.FlushTimeout(patience)); err != nil {
 		t.Fatal(err)
 	}
 	if message, err := heard.NextMsg(time.Millisecond); !errors.Is(err, nats.ErrTimeout) {
@@ -232,19 +218,20 @@ func TestBuildsDoNotHearEachOther(t *testing.T) {
 	}
 }
 
-// BenchmarkTell tells what a message that is kept takes through the door, beside one of the engine itself.
+// BenchmarkTell tells what a message that is kept takes through the proxy, beside one of the engine itself.
 func BenchmarkTell(b *testing.B) {
 	server := natstest.Start(b)
 	engine := server.Connect()
 	if err := loop.EnsureStreams(b.Context(), engine); err != nil {
 		b.Fatal(err)
 	}
+	hint, told := aHint(b)
 	for name, js := range map[string]jetstream.JetStream{
-		"engine": engine, "build": server.Dial(server.Admit("app@1", wire.BuildSubjects(wire.App{Name: "app"}))),
+		"engine": engine, "build": server.Dial(server.Admit("app@1", app("app", "own"))),
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := js.Publish(b.Context(), wire.LoopSubject(wire.KindScheduled), nil); err != nil {
+				if _, err := js.Publish(b.Context(), hint, told); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,0 +1,197 @@
+package natsaccess
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/time/rate"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+)
+
+const (
+	// prefix begins the subjects, in the engine's account, on which requests of builds come: behind it are the number of
+	// the account and the subject that was asked for.
+	prefix = "spillway.builds."
+	// answerPrefix begins the subjects that NATS makes up for answers to another account. No client can have its answers
+	// sent there by itself.
+	answerPrefix = "_R_."
+	// inbox begins the subjects on which the proxy takes the answers; behind it are the number of the account and what
+	// stands behind answerPrefix.
+	inbox = "spillway.answers."
+
+	// answerWait is for how long the server remembers where the answer to a request goes.
+	answerWait = 30 * time.Second
+)
+
+// What one build may have NATS keep, and ask it, each: so many bytes a second in the long run, and as many at once as
+// 100,000 lookups or ends of runs take. What is behind that waits or is told again. Both count subjects and headers.
+const (
+	bytesPerSecond = 1 << 20
+	bytesAtOnce    = 64 << 20
+	// fetchesPerSecond and fetchesAtOnce are how often a build may ask for messages, several hundred at a time, before it
+	// is sent away: the server remembers each for minutes.
+	fetchesPerSecond = 20
+	fetchesAtOnce    = 1000
+	// refusedPerSecond and refusedAtOnce are how many refusals a build may cause before it is sent away.
+	refusedPerSecond = 100
+	refusedAtOnce    = 10_000
+	// pendingMessages and pendingBytes bound what of a build waits for the proxy: who fills that is sent away as well.
+	pendingMessages = 64 << 10
+	pendingBytes    = bytesAtOnce
+)
+
+// build is one that was admitted, and what is left of its rights.
+type build struct {
+	name       string
+	app        wire.App
+	account    *account
+	proxy      *Proxy
+	connection *nats.Conn
+	rules      rules
+
+	kept, asked, fetches, refused *rate.Limiter
+
+	// consumers are those that there may be, and looked is when the server was last asked which there are. Only pass
+	// uses them, which one goroutine calls.
+	consumers map[consumer]bool
+	looked    time.Time
+
+	admitted int       // how often it was admitted and not released; guarded by proxy.mu
+	barred   time.Time // until when it is kept out; guarded by proxy.mu
+}
+
+func newBuild(name string, app wire.App, a *account, p *Proxy) *build {
+	return &build{
+		name: name, app: app, account: a, proxy: p,
+		rules: rules{app: app, own: a.has, genuine: p.options.Genuine},
+		kept:  rate.NewLimiter(bytesPerSecond, bytesAtOnce), asked: rate.NewLimiter(bytesPerSecond, bytesAtOnce),
+		fetches: rate.NewLimiter(fetchesPerSecond, fetchesAtOnce), refused: rate.NewLimiter(refusedPerSecond, refusedAtOnce),
+		consumers: map[consumer]bool{},
+	}
+}
+
+// connect opens the build's own connection of the proxy, so that no build waits for another.
+func (b *build) connect() (err error) {
+	b.connection, err = nats.Connect("", nats.InProcessServer(b.proxy.server), nats.MaxReconnects(-1),
+		nats.Name("proxy of "+b.name), nats.ErrorHandler(b.troubled))
+	if err != nil {
+		return err
+	}
+	requests, err := b.connection.Subscribe(b.account.requests()+">", b.pass)
+	if err == nil {
+		err = requests.SetPendingLimits(pendingMessages, pendingBytes)
+	}
+	_, errAnswers := b.connection.Subscribe(b.account.answers()+">", b.answer)
+	err = errors.Join(err, errAnswers)
+	for _, consumer := range b.account.consumers() {
+		_, errCount := b.connection.Subscribe(nextMessage+consumer.stream+"."+consumer.name, b.count)
+		err = errors.Join(err, errCount)
+	}
+	if err = errors.Join(err, b.connection.Flush()); err != nil {
+		b.connection.Close()
+	}
+	return err
+}
+
+// requests begins the subjects on which the account's requests come, and answers those on which their answers do.
+func (a *account) requests() string { return prefix + strconv.Itoa(a.number) + "." }
+func (a *account) answers() string  { return inbox + strconv.Itoa(a.number) + "." }
+
+// troubled is called where more of the build has come than can wait; what came then is lost.
+func (b *build) troubled(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if errors.Is(err, nats.ErrSlowConsumer) {
+		b.proxy.bar(b)
+	}
+}
+
+// pass hands a request on, as it is or harmless, or answers why not. Where no answer can be given safely there is none.
+func (b *build) pass(request *nats.Msg) {
+	subject := strings.TrimPrefix(request.Subject, b.account.requests())
+	asker, answerable := strings.CutPrefix(request.Reply, answerPrefix)
+	if request.Reply != "" && !answerable {
+		return
+	}
+	passed, err := b.judge(subject, request)
+	switch {
+	case err == nil && answerable:
+		passed.Reply = b.account.answers() + asker
+	case err != nil && !b.refused.Allow():
+		b.proxy.bar(b)
+		return
+	case err != nil && answerable:
+		passed = refusal(subject, request.Reply, err)
+	case err != nil:
+		return
+	}
+	b.publish(passed)
+}
+
+// judge returns a request as it goes on, or an error that says why it does not.
+func (b *build) judge(subject string, request *nats.Msg) (*nats.Msg, error) {
+	bucket := b.kept
+	if strings.HasPrefix(subject, api) {
+		bucket = b.asked
+	}
+	size := request.Size()
+	if size > maxMessage {
+		return nil, tooLarge(size)
+	}
+	if !bucket.AllowN(time.Now(), size) {
+		return nil, errTooFast
+	}
+	if place, is := strings.CutPrefix(subject, createConsumer); is {
+		return b.create(place, request.Data)
+	}
+	passed, err := b.rules.pass(subject, request.Header, request.Data)
+	if c, is := consumerOf(subject); is && err == nil && strings.HasPrefix(subject, deleteConsumer) {
+		delete(b.consumers, c)
+	}
+	return passed, err
+}
+
+// count counts a request for messages. Such requests do not pass the proxy: who fetches gets its messages from the
+// server, with where each lies, which a client of NATS cannot hand on.
+func (b *build) count(*nats.Msg) {
+	if !b.fetches.Allow() {
+		b.proxy.bar(b)
+	}
+}
+
+// answer hands an answer back.
+func (b *build) answer(answer *nats.Msg) {
+	asker := strings.TrimPrefix(answer.Subject, b.account.answers())
+	b.publish(&nats.Msg{Subject: answerPrefix + asker, Header: answer.Header, Data: answer.Data})
+}
+
+// publish fails when the proxy is closed: then nobody waits for the answer.
+func (b *build) publish(message *nats.Msg) { _ = b.connection.PublishMsg(message) }
+
+// refusedError says why a request does not go on, in JetStream's terms.
+type refusedError struct {
+	code, number int // HTTP's and JetStream's own; number may be 0
+	reason       string
+}
+
+func (e *refusedError) Error() string { return e.reason }
+
+// refusal is the answer, in JetStream's form, to a request on subject that does not go on.
+func refusal(subject, reply string, reason error) *nats.Msg {
+	refused := &refusedError{code: 403, reason: reason.Error()}
+	_ = errors.As(reason, &refused)
+	if strings.HasPrefix(subject, directGet) {
+		return &nats.Msg{Subject: reply, Header: nats.Header{
+			"Status": {strconv.Itoa(refused.code)}, "Description": {refused.reason},
+		}}
+	}
+	told := map[string]any{"code": refused.code, "description": refused.reason}
+	if refused.number != 0 {
+		told["err_code"] = refused.number
+	}
+	encoded, _ := json.Marshal(map[string]any{"error": told}) // of such it never fails
+	return &nats.Msg{Subject: reply, Data: encoded}
+}

@@ -1,0 +1,247 @@
+// Package natsaccess lets the workflow workers of users' builds into an embedded NATS server: each into an account of
+// its own, whose requests pass a proxy. NATS checks on which subject a client publishes, but neither where it wants the
+// answer, nor what a consumer may be like, nor whose run a message tells of, nor how much one client sends; the proxy
+// does.
+//
+//	worker -> account of its build -> service import -> Proxy -> account of the engine -> JetStream
+//
+// An account is a world of subjects of its own, so that a build hears nothing but answers to itself:
+// https://docs.nats.io/running-a-nats-service/configuration/securing_nats/accounts
+package natsaccess
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+)
+
+const (
+	// maxConnections is how many connections a build may have at a time: its worker has one, and one that it has lost may
+	// linger beside the next.
+	maxConnections = 4
+	// barredFor is how long a build whose worker sent too much is kept out.
+	barredFor = 10 * time.Second
+)
+
+// Options configures a Proxy. The zero value is the default.
+type Options struct {
+	// Genuine says whether a message on a subject of results is one that the engine signed. Nil takes every one.
+	Genuine func(subject string, header nats.Header, data []byte) bool
+	// Logger is told of builds that send more than they may. Nil discards.
+	Logger *slog.Logger
+}
+
+// Proxy lets builds in and passes on what they may ask. Its methods may be called concurrently.
+type Proxy struct {
+	server  *natsserver.Server
+	options Options
+
+	mu     sync.Mutex
+	builds map[string]*build // by name; guarded by mu
+	free   []*account        // those of builds that are gone, the one that was given back first first; guarded by mu
+	made   int               // how many accounts there are; guarded by mu
+}
+
+// New returns the proxy of a server that runs; nil options are the defaults. Clients that come over a pipe must be let
+// into the server's global account with all rights. The caller closes it.
+func New(server *natsserver.Server, options *Options) *Proxy {
+	p := &Proxy{server: server, builds: map[string]*build{}}
+	if options != nil {
+		p.options = *options
+	}
+	p.options.Logger = cmp.Or(p.options.Logger, slog.New(slog.DiscardHandler))
+	return p
+}
+
+// Close ends the proxy: what builds ask from then on has no answer.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.builds {
+		b.connection.Close()
+	}
+}
+
+// Admit lets the workers of a build of app register until release is called, as often as it was admitted. Then they are
+// disconnected, and nothing of the build stays.
+func (p *Proxy) Admit(name string, app wire.App) (release func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b, known := p.builds[name]
+	if !known {
+		if b, err = p.open(name, app); err != nil {
+			return nil, fmt.Errorf("let build %s into NATS: %w", name, err)
+		}
+		p.builds[name] = b
+	}
+	b.admitted++
+	return sync.OnceFunc(func() { p.release(b) }), nil
+}
+
+// release takes one admission of a build back.
+func (p *Proxy) release(b *build) {
+	p.mu.Lock()
+	b.admitted--
+	gone := b.admitted == 0
+	if gone {
+		delete(p.builds, b.name) // from now on nobody connects as the build
+	}
+	p.mu.Unlock()
+	if !gone {
+		return
+	}
+	p.disconnect(b.account)
+	err := b.forget()
+	b.connection.Close()
+	if err != nil { // the account of a server that ends, or one that another build must not get
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, b.account)
+}
+
+// Errors of Register.
+var (
+	// ErrUnknown says that no such build was admitted.
+	ErrUnknown = errors.New("the engine has no worker of this build")
+	// ErrBarred says that the build was sent away for a while.
+	ErrBarred = errors.New("the build sent more than NATS takes for it")
+	// ErrConnections says that the build has as many connections as it may have.
+	ErrConnections = errors.New("the build has too many connections")
+)
+
+// Register registers a client that has shown that it is the worker of a build.
+func (p *Proxy) Register(client natsserver.ClientAuthentication, name string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock() // until it is registered and so is counted
+	b, known := p.builds[name]
+	switch {
+	case !known:
+		return ErrUnknown
+	case time.Now().Before(b.barred):
+		return ErrBarred
+	case b.account.nats.NumLocalConnections() >= maxConnections:
+		return ErrConnections
+	}
+	client.RegisterUser(&natsserver.User{Username: name, Account: b.account.nats, Permissions: &natsserver.Permissions{
+		Publish: &natsserver.SubjectPermission{Allow: wire.BuildSubjects(b.app)},
+	}})
+	return nil
+}
+
+// bar disconnects the workers of a build and keeps them out for a while: each message that NATS takes for the proxy
+// costs memory and time of all, also one that is refused.
+func (p *Proxy) bar(b *build) {
+	p.mu.Lock()
+	now := time.Now()
+	barred := now.Before(b.barred)
+	if !barred {
+		b.barred = now.Add(barredFor)
+	}
+	p.mu.Unlock()
+	if !barred {
+		p.options.Logger.Warn("a build sends more than NATS takes for it; its worker is kept out for a while",
+			"build", b.name, "time", barredFor)
+		p.disconnect(b.account)
+	}
+}
+
+// disconnect ends the connections of an account.
+func (p *Proxy) disconnect(a *account) {
+	connected, err := p.server.Connz(&natsserver.ConnzOptions{Username: true, Account: a.nats.GetName()})
+	if err != nil {
+		p.options.Logger.Error("list the connections of a build", "error", err)
+		return
+	}
+	for _, client := range connected.Conns {
+		_ = p.server.DisconnectClientByID(client.Cid) // unless it is gone already
+	}
+}
+
+// account is one of the server's accounts, with what is imported into it. The server forgets none, so the account of a
+// build that is gone is the next one's.
+type account struct {
+	number int
+	nats   *natsserver.Account
+}
+
+// account returns one that no build has. The caller holds mu.
+func (p *Proxy) account() (*account, error) {
+	if len(p.free) > 0 {
+		a := p.free[0]
+		p.free = p.free[1:]
+		return a, nil
+	}
+	a := &account{number: p.made}
+	p.made++
+	a.nats, _ = p.server.LookupOrRegisterAccount(fmt.Sprintf("build-%d", a.number))
+	engine := p.server.GlobalAccount()
+	connect := func(from, to string, answers natsserver.ServiceRespType) error {
+		err := engine.AddServiceExportWithResponse(to, answers, []*natsserver.Account{a.nats})
+		if err == nil {
+			err = a.nats.AddServiceImport(engine, from, to)
+		}
+		if err != nil {
+			return fmt.Errorf("subject %s: %w", from, err)
+		}
+		return nil
+	}
+	for _, subject := range wire.AnyBuildSubjects() {
+		if strings.HasPrefix(subject, nextMessage) {
+			continue
+		}
+		if err := connect(subject, a.requests()+subject, natsserver.Singleton); err != nil {
+			return nil, err
+		}
+		if err := engine.SetServiceExportResponseThreshold(a.requests()+subject, answerWait); err != nil {
+			return nil, err
+		}
+	}
+	for _, consumer := range a.consumers() {
+		subject := nextMessage + consumer.stream + "." + consumer.name
+		if err := connect(subject, subject, natsserver.Streamed); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// open connects the proxy for a build. The caller holds mu.
+func (p *Proxy) open(name string, app wire.App) (*build, error) {
+	a, err := p.account()
+	if err != nil {
+		return nil, err
+	}
+	b := newBuild(name, app, a, p)
+	if err := b.connect(); err != nil {
+		p.free = append(p.free, a)
+		return nil, err
+	}
+	return b, nil
+}
+
+// forgetWait bounds the removal of what a build has left in the server.
+const forgetWait = 5 * time.Second
+
+// forget removes the consumers of a build.
+func (b *build) forget() error {
+	ctx, cancel := context.WithTimeout(context.Background(), forgetWait)
+	defer cancel()
+	for _, consumer := range b.account.consumers() { // also where there is none
+		if _, err := b.connection.RequestWithContext(ctx, deleteConsumer+consumer.stream+"."+consumer.name, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
