@@ -210,17 +210,25 @@ func (t *Trigger) checkValidates(ctx context.Context, now *table, bound Bound) e
 	return nil
 }
 
+// Errors of Unbind.
+var (
+	// ErrNoBinding says that there is none with the key.
+	ErrNoBinding = errors.New("there is no binding")
+	// ErrDeclared says that the binding was not made by command.
+	ErrDeclared = errors.New("the binding was not made by command")
+)
+
 // Unbind removes the binding with this key that was made by command. Events that it has read but not started become
-// dead letters.
+// dead letters. An error may wrap ErrNoBinding or ErrDeclared.
 func (t *Trigger) Unbind(ctx context.Context, key string) error {
 	t.applying.Lock()
 	defer t.applying.Unlock()
 	bound, found := t.snapshot().bounds[key]
 	switch {
 	case !found:
-		return fmt.Errorf("unbind %q: there is no such binding", key)
+		return fmt.Errorf("%w %q", ErrNoBinding, key)
 	case bound.Origin != Command:
-		return fmt.Errorf("unbind %q: the binding is %s: change it in the app of pipeline %s", key, bound.Origin,
+		return fmt.Errorf("unbind %q: %w: it is %s in the app of pipeline %s", key, ErrDeclared, bound.Origin,
 			bound.Binding.Pipeline)
 	}
 	bucket, err := t.bucket(ctx)

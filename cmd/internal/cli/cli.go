@@ -34,7 +34,7 @@ const (
 	ExitOK = 0
 	// ExitFailure says that it was tried and did not work; for `run` that the run failed or was cancelled.
 	ExitFailure = 1
-	// ExitUsage says that the request was refused at the door: the same command can never work.
+	// ExitUsage says that the request was refused at the door: what it says is wrong, or names what is not there.
 	ExitUsage = 2
 )
 
@@ -50,11 +50,12 @@ func Execute(ctx context.Context, args []string, stdout, stderr io.Writer, deps 
 	}
 	t := &tool.Tool{Deps: deps, Out: stdout, Err: stderr}
 	root := root(t) //nolint:contextcheck // each command gets the context of ExecuteContextC
+	unknown := refuseUnknownHelp(root)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	command, err := root.ExecuteContextC(ctx)
-	return report(t, command, err)
+	return report(t, command, errors.Join(err, *unknown))
 }
 
 func root(t *tool.Tool) *cobra.Command {
@@ -74,12 +75,14 @@ the least cost. This binary holds all of it.`,
   spillway top                               watch that stack
   spillway retry train-7f3a9c                run again what failed, and reuse what did not
   spillway cost --by pipeline --since 24h    who spent what`,
-		Args:          flag.UnknownVerb,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Args:              flag.UnknownVerb,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return flag.RefuseEmpty(cmd.Flags()) },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true // ours is in completion.go
+	root.SetHelpCommand(helpCommand())
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().StringVar(&t.State, "state", "",
@@ -99,6 +102,40 @@ the least cost. This binary holds all of it.`,
 		}
 	}
 	return root
+}
+
+// refuseUnknownHelp makes --help after a command that there is not an error, which is told in what it returns: cobra
+// prints the help of all instead, and ends well.
+func refuseUnknownHelp(root *cobra.Command) *error {
+	var unknown error
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd.HasSubCommands() {
+			unknown = flag.UnknownVerb(cmd, cmd.Flags().Args())
+		}
+		if unknown == nil {
+			help(cmd, args)
+		}
+	})
+	return &unknown
+}
+
+// helpCommand prints the help of a command or a topic. Cobra's own, asked of what there is not, prints that of all.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "help [COMMAND | TOPIC]",
+		Short:             "Print what a command does, or about a topic",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root := cmd.Root()
+			found, rest, err := root.Find(args)
+			if err != nil || len(args) > 0 && found == root || found.HasSubCommands() && len(rest) > 0 {
+				return flag.Unknown("command or topic", strings.Join(args, " "), root)
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
 }
 
 // usageTemplate is cobra's with lines of at most 100 columns and without what spillway does not use (aliases, groups).
@@ -156,7 +193,8 @@ func report(t *tool.Tool, command *cobra.Command, err error) int {
 // flagError turns the flag parser's errors into ours, with the flags that are near.
 func flagError(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		problem := fmt.Sprintf("--%s %s: %s", invalid.GetFlag().Name, invalid.GetValue(), plainCause(invalid.Unwrap()))
+		problem := fmt.Sprintf("--%s %s: %s", invalid.GetFlag().Name, flag.Shown(invalid.GetValue()),
+			plainCause(invalid.Unwrap()))
 		hint := fault.AdviceOf(invalid.Unwrap())
 		if hint == "" {
 			hint = "`" + cmd.CommandPath() + " --help` says what it takes"

@@ -12,10 +12,11 @@ func topics() []*cobra.Command {
 
   0   What was asked for was done. For run, and for show and retry that follow a run, the run
       succeeded.
-  1   It was tried and did not work: the run failed or was cancelled, no stack runs, there is no
-      such run, a run has ended or has not, doctor found a problem.
-  2   It was refused at the door, and the same command can never work: a flag or an argument is
-      wrong, an input is not JSON, there is no such pipeline, a goal cannot be met.
+  1   It was tried and did not work: the run failed or was cancelled, no stack runs, a run has ended
+      or has not, what it left is gone, doctor found a problem.
+  2   It was refused at the door, and nothing was done: a flag or an argument is wrong, or names
+      what is not there (a run, a stage, a pipeline, a binding, a dead letter, a file), an input is
+      not JSON, a goal cannot be met.
   N   "spillway run -- PROGRAM" ends with the exit code of the program, 1 to 255. Where the program
       was killed or could not be started, it ends with 1.
 

@@ -29,7 +29,7 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 		want string
 	}{
 		"an unknown verb names the nearest": {"rum", "there is no command \"rum\"\n  hint: did you mean run, runs?"},
-		"an unknown verb without near ones": {"kubernetes", "`spillway --help` lists the commands"},
+		"an unknown verb without near ones": {"kubernetes", "`spillway --help` lists them"},
 		"an unknown flag names the nearest": {
 			"run digits --deadlin 3s",
 			"there is no flag --deadlin\n  hint: did you mean --deadline?",
@@ -57,10 +57,10 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 		},
 		"results in no place": {
 			"run c.yaml --out=",
-			"--out : it is empty\n  hint: give a path, or leave the flag out",
+			"--out \"\": it is empty\n  hint: give a path, or leave the flag out",
 		},
-		"a picture in no place":              {"plan g --devices d --svg=", "--svg : it is empty"},
-		"a trained model in no place":        {"train m.py:f --out=", "--out : it is empty"},
+		"a picture in no place":              {"plan g --devices d --svg=", "--svg \"\": it is empty"},
+		"a trained model in no place":        {"train m.py:f --out=", "--out \"\": it is empty"},
 		"an input of a command":              {"run --input {} -- x", "--input is not for a command"},
 		"an app of a command":                {"run --app . -- x", "--app is not for a command"},
 		"a flag of commands for a chain":     {"run x.yaml --cpu 2", "--cpu is not for a chain"},
@@ -189,7 +189,27 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 			"init " + filepath.Join(full, "new") + " --module a//b",
 			"\"a//b\" is not the path of a module",
 		},
-		"no home": {"runs --no-state", "neither XDG_STATE_HOME nor HOME is set"},
+		"an app that is not there":           {"dev --app nowhere", "--app nowhere: no such file or directory"},
+		"an app of a run that is not there":  {"run x --app nowhere", "--app nowhere: no such file or directory"},
+		"an empty state directory":           {"runs --state=", "--state \"\": it is empty"},
+		"an empty input":                     {"run digits --input=", "--input \"\": it is empty"},
+		"an empty ID":                        {"trigger digits --id=", "--id \"\": it is empty\n  hint: give a value, or"},
+		"an empty name of a command":         {"run --name= -- x", "--name \"\": it is empty"},
+		"an empty pattern among others":      {"bind a digits --filter k=1 --filter=", "--filter \"\": it is empty"},
+		"an empty app":                       {"dev --app=", "--app \"\": it is empty"},
+		"an unknown verb that asks for help": {"kubernetes --help", "there is no command \"kubernetes\""},
+		"an unknown verb of dead asks for help": {
+			"dead lst --help",
+			"dead: there is no command \"lst\"\n  hint: did you mean list?",
+		},
+		"help about nothing": {
+			"help exit-code",
+			"there is no command or topic \"exit-code\"\n  hint: did you mean exit-codes?",
+		},
+		"help about nothing below a command": {"help dead lst", "there is no command or topic \"dead lst\""},
+		"costs since a time to come":         {"cost --since 2199-01-01", "--since 2199-01-01: it is in the future"},
+		"runs since a time to come":          {"runs --since 2199-01-01T00:00:00Z", "it is in the future"},
+		"no home":                            {"runs --no-state", "neither XDG_STATE_HOME nor HOME is set"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -205,6 +225,20 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 			}
 			clitest.Contains(t, "standard error", stderr, test.want)
 		})
+	}
+}
+
+func TestNoArgumentIsEmpty(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"init", ""}, {"check", ""}, {"show", ""}, {"open", ""}, {"logs", "", "train"}, {"logs", "digits-1", ""}, {"run", ""},
+		{"diff", "digits-1", ""}, {"completion", ""}, {"unbind", ""},
+	} {
+		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, append(args, "--state", t.TempDir())...)
+		if code != cli.ExitUsage {
+			t.Errorf("%q: got exit %d, want %d: %s", args, code, cli.ExitUsage, stderr)
+		}
+		clitest.Contains(t, strings.Join(args, " "), stderr, "it needs ")
 	}
 }
 
@@ -235,7 +269,8 @@ func TestHelpOfEveryCommandIsAsItWas(t *testing.T) {
 	for _, what := range []string{
 		"", "bind", "bindings", "cancel", "check", "completion", "cost", "dead", "dead list", "dead replay", "dev", "diff",
 		"gc",
-		"doctor", "goal", "init", "logs", "open", "outputs", "plan", "retry", "run", "runs", "show", "top", "train", "trigger",
+		"doctor", "goal", "init", "logs", "open", "outputs", "plan", "retry", "run", "runs", "show", "top", "train",
+		"trigger",
 		"unbind", "version", "help exit-codes", "help goals", "help money", "help sizes",
 	} {
 		args := strings.Fields(what)

@@ -13,7 +13,7 @@ import (
 
 // unknownRun says that there is no such run.
 func unknownRun(run string) error {
-	return web.NotFound("see spillway runs", "there is no run %q", run)
+	return web.NoRun(run)
 }
 
 // account asks about a run: the ledger that is folded, or for a run that ended earlier one that is rebuilt.

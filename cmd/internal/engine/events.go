@@ -71,10 +71,15 @@ func (e *Engine) Bind(ctx context.Context, binding loopwire.Binding) (web.Bindin
 
 // Unbind removes a binding.
 func (e *Engine) Unbind(ctx context.Context, key string) error {
-	if err := e.trigger.Unbind(ctx, key); err != nil {
-		return web.NotFound("see spillway bindings", "%s", err)
+	err := e.trigger.Unbind(ctx, key)
+	switch {
+	case errors.Is(err, trigger.ErrNoBinding):
+		return web.NotFound("`spillway bindings` lists the keys", "%s", err)
+	case errors.Is(err, trigger.ErrDeclared):
+		return web.Conflict("change it there", "%s", err)
+	default:
+		return err
 	}
-	return nil
 }
 
 // shownBody is how much of the body of a dead letter is shown.
@@ -109,7 +114,8 @@ func (e *Engine) Replay(ctx context.Context, sequence uint64) (web.Replayed, err
 	}
 	outcome, err := e.trigger.Replay(ctx, sequence)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return web.Replayed{}, web.NotFound("see spillway dead list", "there is no dead letter %d", sequence)
+		return web.Replayed{}, web.NotFound("`spillway dead list` shows the sequences", "there is no dead letter %d",
+			sequence)
 	}
 	if err != nil {
 		return web.Replayed{}, err

@@ -115,7 +115,7 @@ func (e *Engine) Cancel(ctx context.Context, run string) error {
 	var missing *serviceerror.NotFound
 	switch {
 	case errors.As(err, &missing):
-		return web.NotFound("see spillway runs", "there is no run %q", run)
+		return web.NoRun(run)
 	case err != nil:
 		return fmt.Errorf("cancel run %s: %w", run, err)
 	case described.GetWorkflowExecutionInfo().GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING:
@@ -137,7 +137,7 @@ func (e *Engine) History(ctx context.Context, run string) (json.RawMessage, erro
 	for events.HasNext() {
 		event, err := events.Next()
 		if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
-			return nil, web.NotFound("see spillway runs", "there is no run %q", run)
+			return nil, web.NoRun(run)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read the history of run %s: %w", run, err)

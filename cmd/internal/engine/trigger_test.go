@@ -39,8 +39,8 @@ func TestWhatIsNotThereIsSaidOnce(t *testing.T) {
 		err        error
 		text, hint string
 	}{
-		{replayErr, "there is no dead letter 99", "see spillway dead list"},
-		{e.client.Unbind(t.Context(), "nosuch"), `unbind "nosuch": there is no such binding`, "see spillway bindings"},
+		{replayErr, "there is no dead letter 99", "`spillway dead list` shows the sequences"},
+		{e.client.Unbind(t.Context(), "nosuch"), `there is no binding "nosuch"`, "`spillway bindings` lists the keys"},
 	} {
 		refused, ok := errors.AsType[*web.Error](test.err)
 		if !ok || refused.Status != http.StatusNotFound || refused.Message != test.text || refused.Hint != test.hint {

@@ -33,6 +33,11 @@ func NotFound(hint, format string, args ...any) *Error {
 	return &Error{Status: http.StatusNotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
+// NoRun returns the Error with status 404 of a run that is not there.
+func NoRun(run string) *Error {
+	return NotFound("`spillway runs` lists them", "there is no run %.100q", run)
+}
+
 // Invalid returns an Error with status 400: the request itself is wrong and will be refused again.
 func Invalid(hint, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}

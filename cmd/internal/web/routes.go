@@ -301,7 +301,7 @@ func (s *Server) checked(t route) http.HandlerFunc {
 func checkRun(run string) error {
 	const longest = 1000 // of Temporal
 	if len(run) > longest || strings.IndexFunc(run, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
-		return NotFound("see spillway runs", "there is no run %.100q: names of runs have printable ASCII "+
+		return NotFound("`spillway runs` lists them", "there is no run %.100q: names of runs have printable ASCII "+
 			"characters, at most %d", run, longest)
 	}
 	return nil

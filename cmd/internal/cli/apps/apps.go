@@ -48,6 +48,12 @@ func Build(ctx context.Context, t *tool.Tool, source string) (build.App, error) 
 	if err != nil {
 		return build.App{}, err
 	}
+	if _, err := os.Stat(source); err != nil {
+		return build.App{}, &fault.UsageError{
+			Problem: fmt.Sprintf("--app %s: %v", source, fault.WithoutPath(err)),
+			Hint:    "give the directory of a Go main package that calls app.Main, or a binary built from one",
+		}
+	}
 	said := &buildProgress{tool: t, source: source, inPlace: tool.IsTerminal(t.Err)}
 	defer said.end()
 	return build.NewStore(dir, said.told).Build(ctx, source)

@@ -45,8 +45,8 @@ array is printed, empty when there are none, with the beginning of each event's 
 		Long: `Publish a dead letter again, by its sequence, or all of them. One that can start a run by now does
 so, once, and is no longer a dead letter; one that cannot becomes a dead letter again.
 
-It is waited for a few seconds for what becomes of them. The exit code is 0 when they were published,
-and 1 when one of them was refused again or there is no such dead letter.`,
+It is waited for a few seconds for what becomes of them. The exit code is 0 when they were
+published, 1 when one of them was refused again, and 2 when there is no such dead letter.`,
 		Example: `  spillway dead replay 17
   spillway dead replay --all --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {

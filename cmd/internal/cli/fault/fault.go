@@ -63,13 +63,22 @@ func AdviceOf(err error) string {
 	return ""
 }
 
-// IsUsage reports whether err was refused at the door, here or by the engine: the same command can never work.
+// IsUsage reports whether err was refused at the door, here or by the engine: because of what the command says, or
+// because what it names is not there.
 func IsUsage(err error) bool {
 	if _, ok := errors.AsType[*UsageError](err); ok {
 		return true
 	}
 	refused, ok := errors.AsType[*web.Error](err)
-	return ok && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusUnprocessableEntity)
+	if !ok {
+		return false
+	}
+	switch refused.Status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
+		return true
+	default:
+		return false
+	}
 }
 
 // WithoutPath is the cause in an error of a file whose name the message says already.

@@ -3,6 +3,7 @@ package flag
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,17 +18,50 @@ func UnknownVerb(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	return Unknown("command", args[0], cmd)
+}
+
+// Unknown is the error that a command has nothing of a kind, and names what is near.
+func Unknown(kind, name string, cmd *cobra.Command) error {
 	var names []string
 	for _, command := range cmd.Commands() {
-		if command.IsAvailableCommand() {
+		if command.IsAvailableCommand() || command.IsAdditionalHelpTopicCommand() {
 			names = append(names, command.Name())
 		}
 	}
-	hint := "`" + cmd.CommandPath() + " --help` lists the commands"
-	if near := nearest.Names(args[0], names); len(near) > 0 {
+	hint := "`" + cmd.CommandPath() + " --help` lists them"
+	if near := nearest.Names(name, names); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, ", ") + "?"
 	}
-	return &fault.UsageError{Problem: fmt.Sprintf("there is no command %q", args[0]), Hint: hint}
+	return &fault.UsageError{Problem: fmt.Sprintf("there is no %s %q", kind, name), Hint: hint}
+}
+
+// Shown is a value as messages show it: an empty one would not be seen.
+func Shown(value string) string {
+	if value == "" {
+		return `""`
+	}
+	return value
+}
+
+// RefuseEmpty refuses words that were given and are empty, as those of a shell's variable that is not set: leaving the
+// flag out means something else than a mistake.
+func RefuseEmpty(set *pflag.FlagSet) (err error) {
+	set.Visit(func(flag *pflag.Flag) {
+		values := []string{flag.Value.String()}
+		if many, ok := flag.Value.(pflag.SliceValue); ok {
+			values = many.GetSlice()
+		} else if flag.Value.Type() != "string" {
+			return // of numbers, none is empty, and some write 0 as nothing
+		}
+		if slices.Contains(values, "") {
+			err = &fault.UsageError{
+				Problem: "--" + flag.Name + " " + Shown("") + ": it is empty",
+				Hint:    "give a value, or leave the flag out",
+			}
+		}
+	})
+	return err
 }
 
 // Exclusive refuses flags that exclude each other when more than one of them is given.
@@ -47,7 +81,10 @@ func Exclusive(names []string, given ...bool) error {
 // Positional returns a check for exactly the named arguments.
 func Positional(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
+		empty := slices.Index(args, "")
 		switch {
+		case empty >= 0 && empty < len(names):
+			return &fault.UsageError{Problem: "it needs " + names[empty] + ", not an empty one", Hint: "usage: " + cmd.UseLine()}
 		case len(args) < len(names):
 			return &fault.UsageError{Problem: "it needs " + names[len(args)], Hint: "usage: " + cmd.UseLine()}
 		case len(args) > len(names):

@@ -9,7 +9,11 @@ import (
 )
 
 // Moment is a flag that takes a time: as RFC 3339 has it, a day, or how long ago.
-type Moment struct{ Value *time.Time }
+type Moment struct {
+	Value *time.Time
+	// Past refuses a time that is still to come.
+	Past bool
+}
 
 // String returns the time as RFC 3339 has it; empty for none.
 func (m Moment) String() string {
@@ -24,11 +28,16 @@ func (m Moment) Type() string { return "TIME" }
 
 // Set reads "2026-11-20T09:00:00Z", "2026-11-20", "24h" or "7d".
 func (m Moment) Set(text string) error {
-	at, err := parseMoment(text, time.Now())
-	if err == nil {
-		*m.Value = at
+	now := time.Now()
+	at, err := parseMoment(text, now)
+	if err != nil {
+		return err
 	}
-	return err
+	if m.Past && at.After(now) {
+		return &fault.UsageError{Problem: "it is in the future", Hint: "give a time that has been, such as 24h for a day ago"}
+	}
+	*m.Value = at
+	return nil
 }
 
 // mostDays is more than a state directory lives: longer spans overflow a duration.

@@ -46,8 +46,8 @@ alone. With --detach, or where the output is no terminal and --follow is not giv
 printed at once.
 
 The exit code is 0 when the new run was started (and, where it was followed, has succeeded), 1 when
-there is no such run, it goes on, its artifacts are gone, or the new run failed, and 2 when a flag
-is wrong.`,
+the run goes on, its artifacts are gone, or the new run failed, and 2 when there is no such run or a
+flag is wrong.`,
 		Example: `  spillway retry digits-7f3a9c
   spillway retry digits-7f3a9c --from train --follow
   spillway retry fit-dd2jk36nuyno --app fit.yaml

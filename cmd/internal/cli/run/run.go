@@ -109,7 +109,7 @@ func runArguments(cmd *cobra.Command, args []string) error {
 			Problem: fmt.Sprintf("it does not take the argument %q", args[1]),
 			Hint:    "a command stands after --: spillway run -- " + strings.Join(args, " "),
 		}
-	case dash < 0 && len(args) == 0:
+	case dash < 0 && (len(args) == 0 || args[0] == ""):
 		return &fault.UsageError{
 			Problem: "it needs the name of a pipeline, the file of a chain, or a command after --",
 			Hint:    hint,

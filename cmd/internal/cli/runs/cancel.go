@@ -19,7 +19,7 @@ func cancelCommand(t *tool.Tool) *cobra.Command {
 ends as cancelled. What it has stored and spent stays. It returns at once; "spillway show RUN
 --follow" waits.
 
-The exit code is 0 when the run was told, and 1 when there is none or it has ended.`,
+The exit code is 0 when the run was told, 1 when it has ended, and 2 when there is none.`,
 		Example:           `  spillway cancel digits-7f3a9c`,
 		Args:              flag.Positional("the name of a run"),
 		ValidArgsFunction: session.Complete(t, session.RunNames),

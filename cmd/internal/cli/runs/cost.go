@@ -43,8 +43,8 @@ divided in proportion to time. The first line says which period the bill is abou
 of times before the state directory was made. Where what told of a time is gone, as after the file
 ledger.db was damaged, the bill says of which time it is not complete.
 
-The exit code is 0 when the bill was printed, 1 when no stack runs or there is no such run, and 2
-when a flag is wrong.`,
+The exit code is 0 when the bill was printed, 1 when no stack runs, and 2 when a flag is wrong or
+there is no such run or pipeline.`,
 		Example: `  spillway cost
   spillway cost --by run --since 24h
   spillway cost --by venue --run digits-7f3a9c
@@ -59,7 +59,7 @@ when a flag is wrong.`,
 		string(ledger.ByStage), string(ledger.ByRun), string(ledger.ByPipeline), string(ledger.ByVenue),
 		string(ledger.ByHost),
 	}}, "by", "what the bill is divided by")
-	set.Var(flag.Moment{Value: &flags.query.Since}, "since",
+	set.Var(flag.Moment{Value: &flags.query.Since, Past: true}, "since",
 		"begin here: a time such as 2026-11-20T09:00:00Z, a day, or how long ago, such as 24h or 7d (default: all "+
 			"that is known)")
 	set.Var(flag.Moment{Value: &flags.query.Until}, "until", "end here, written as --since is (default now)")

@@ -25,7 +25,7 @@ only one run has is told in one line.
 Times are summed over tasks, except "time of one", which is the mean of the attempts that succeeded.
 The error of predictions is the median: 0% is exact, 100% is twice as much or half.
 
-The exit code is 0 whether the runs differ or not, and 1 when there is no such run.`,
+The exit code is 0 whether the runs differ or not, and 2 when there is no such run.`,
 		Example: `  spillway diff digits-7f3a9c digits-b41d02
   spillway diff digits-7f3a9c digits-b41d02 --all
   spillway diff digits-7f3a9c digits-b41d02 --json | jq '.stages[].b.cost_picodollars'`,

@@ -39,8 +39,8 @@ as it is; --none begins with no goal at all. With --dry-run nothing is changed: 
 be expected. The new goal is in force when the command returns. A goal that cannot be met is
 refused, with the reason and what could be; the old one then stays.
 
-The exit code is 0 when the goal was shown or changed, 1 when there is no such run or it has ended,
-and 2 when a flag is wrong or the goal cannot be met.`,
+The exit code is 0 when the goal was shown or changed, 1 when the run has ended, and 2 when there is
+no such run, a flag is wrong or the goal cannot be met.`,
 		Example: `  spillway goal digits-7f3a9c
   spillway goal digits-7f3a9c --deadline 30m --budget 0.05
   spillway goal digits-7f3a9c --deadline 10m --dry-run

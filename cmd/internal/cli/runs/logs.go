@@ -43,7 +43,7 @@ for a week. With --json each line is one JSON object, on a line of its own.`,
   spillway logs digits-7f3a9c --task train-2 --no-follow --json | jq -r .text`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
-				return nil
+				return flag.Positional("the name of a run", "the name of a stage")(cmd, args)
 			}
 			return flag.Positional("the name of a run")(cmd, args)
 		},

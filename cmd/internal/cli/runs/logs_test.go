@@ -155,10 +155,10 @@ func TestLogsOfWhatIsNotThereNameWhatIsNear(t *testing.T) {
 		code int
 		want string
 	}{
-		"digits-2":                     {1, "there is no run \"digits-2\"\n  hint: did you mean digits-1?"},
-		"elsewhere":                    {1, "there is no run \"elsewhere\"\n  hint: `spillway runs` lists them"},
-		"digits-1 scroe":               {1, "run \"digits-1\" has no stage \"scroe\"\n  hint: did you mean score?"},
-		"digits-1 deploy":              {1, "hint: there are: prep, score, train"},
+		"digits-2":                     {2, "there is no run \"digits-2\"\n  hint: did you mean digits-1?"},
+		"elsewhere":                    {2, "there is no run \"elsewhere\"\n  hint: `spillway runs` lists them"},
+		"digits-1 scroe":               {2, "run \"digits-1\" has no stage \"scroe\"\n  hint: did you mean score?"},
+		"digits-1 deploy":              {2, "hint: there are: prep, score, train"},
 		"digits-1 train --no-follow":   {0, "no lines"}, // a stage that the run has not begun
 		"":                             {2, "it needs the name of a run"},
 		"a b c":                        {2, "it does not take the argument \"b\""},

@@ -42,8 +42,8 @@ pipeline in Go they are the artifacts that its result names, each by its place i
 
 A file that is in the directory already is replaced; the others stay.
 
-The exit code is 0 when they were listed or fetched, 1 when there is no such run, it has not
-succeeded or its files are gone, and 2 when a flag is wrong.`,
+The exit code is 0 when they were listed or fetched, 1 when the run has not succeeded or its files
+are gone, and 2 when there is no such run or a flag is wrong.`,
 		Example: `  spillway outputs fit-dd2jk36nuyno
   spillway outputs fit-dd2jk36nuyno --out results
   spillway outputs fit-dd2jk36nuyno --all --json | jq -r '.[].path'`,

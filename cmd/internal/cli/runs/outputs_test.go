@@ -136,7 +136,7 @@ func TestOutputsAreFetchedIntoNoDirectoryThatOthersCanChangeAndOfNoRunThatGoesOn
 		{"digits-1 --out " + shared + " --shared-out", cli.ExitOK, "1 output fetched into " + shared},
 		{"digits-2", cli.ExitFailure, "is failed and has no result"},
 		{"digits-3", cli.ExitFailure, "run digits-3 goes on"},
-		{"digits-9", cli.ExitFailure, `there is no run "digits-9"`},
+		{"digits-9", cli.ExitUsage, `there is no run "digits-9"`},
 	} {
 		args := append([]string{"outputs", "--state", state}, strings.Fields(test.args)...)
 		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, args...)

@@ -1,5 +1,5 @@
-// Package runs has the commands that look at runs and steer them: runs, show, logs, outputs, top, open, goal, cancel, cost,
-// diff.
+// Package runs has the commands that look at runs and steer them: runs, show, logs, outputs, top, open, goal, cancel,
+// cost, diff.
 package runs
 
 import (
@@ -51,7 +51,7 @@ The exit code is 0, also when there are none.`,
 	}
 	flags := command.Flags()
 	flags.Var(flag.Count{Value: &query.Limit, Least: 1}, "limit", "the most runs to list")
-	flags.Var(flag.Moment{Value: &query.Since}, "since", "keep only runs that started since: a time such as "+
+	flags.Var(flag.Moment{Value: &query.Since, Past: true}, "since", "keep only runs that started since: a time such as "+
 		"2026-11-20T09:00:00Z, a day, or how long ago, such as 24h or 7d")
 	flags.Var(flag.Choice{Value: &state, Of: []string{
 		string(predictor.RunRunning), string(predictor.RunSucceeded), string(predictor.RunFailed),

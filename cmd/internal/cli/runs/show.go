@@ -35,7 +35,7 @@ earlier runs, and which runs try each other again; for each stage what was predi
 what it holds, and the latest decision about its size and its slots with the reason; and the latest
 attempts that failed, with their cause and their last words.
 
-The exit code is 0 when the run was shown, 1 when there is none, and with --follow that of run.`,
+The exit code is 0 when the run was shown, 2 when there is none, and with --follow that of run.`,
 		Example: `  spillway show digits-7f3a9c
   spillway show digits-7f3a9c --why
   spillway show digits-7f3a9c --json | jq .stages
@@ -61,7 +61,7 @@ The exit code is 0 when the run was shown, 1 when there is none, and with --foll
 	}
 	command.Flags().BoolVar(&why, "why", false, "explain what it holds, and where its time and money went")
 	command.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
-	command.Flags().BoolVar(&live, "follow", false, "show it live until it has ended; the exit code is then that of `run`")
+	command.Flags().BoolVar(&live, "follow", false, "show it live until it has ended; the exit code is then that of run")
 	command.Flags().BoolVar(&history, "history", false,
 		"print the run's recorded history as JSON, for the replay test of its pipeline")
 	return command

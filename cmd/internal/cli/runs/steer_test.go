@@ -85,7 +85,7 @@ func TestCommandsThatSteerAndAccount(t *testing.T) {
 		{"cost --by run", 0, "digits-2"},
 		{"cost --by run --run digits-1", 0, "total"},
 		{"cost --by venue --pipeline digits", 0, "function"},
-		{"cost --run digits-11", 1, "there is no run \"digits-11\"\n  hint: did you mean digits-1, digits-2, digits-9?"},
+		{"cost --run digits-11", 2, "there is no run \"digits-11\"\n  hint: did you mean digits-1, digits-2, digits-9?"},
 		{"cost --csv", 0, "digits/score"},
 		{"cost --since 7d --until 1h --by pipeline", 0, "cost by pipeline"},
 		{"cost --since 1h --until 2h", 2, "is not before --until"},
@@ -108,7 +108,7 @@ func TestCommandsThatSteerAndAccount(t *testing.T) {
 		{"goal digits-9 --none --minimise cost", 0, "goal      minimise cost"},
 		{"goal digits-1", 0, "ended     succeeded in 4.0 s for $0.000002000"},
 		{"goal digits-1 --budget 3", 1, "has succeeded already"},
-		{"goal digit-9", 1, "did you mean digits-9"},
+		{"goal digit-9", 2, "did you mean digits-9"},
 		{"goal digits-9 --budget -1", 2, "it is negative"},
 
 		{"retry digits-2", 0, "run digits-2-again tries digits-2 again, and reuses 2 results of score"},
@@ -119,13 +119,13 @@ func TestCommandsThatSteerAndAccount(t *testing.T) {
 		{"retry digits-1", 1, "artifact 3b1f of stage score is gone\n  hint: run the stages that made them again: " +
 			"--from STAGE"},
 		{"retry digits-9", 1, "goes on"},
-		{"retry digits-22", 1, "did you mean digits-2"},
+		{"retry digits-22", 2, "did you mean digits-2"},
 		{"retry digits-2 --follow --detach", 2, "exclude each other"},
 
 		{"diff digits-1 digits-2", 0, "failed"},
 		{"diff digits-1 digits-1", 0, "digits-1"},
 		{"diff digits-1 digits-2 --all", 0, "score peak at pool"},
-		{"diff digits-1 digits-3", 1, "there is no run \"digits-3\"\n  hint: did you mean digits-1, digits-2, digits-9?"},
+		{"diff digits-1 digits-3", 2, "there is no run \"digits-3\"\n  hint: did you mean digits-1, digits-2, digits-9?"},
 		{"diff digits-1", 2, "it needs the name of another run"},
 
 		{"top", 0, "digits-9"},
@@ -138,10 +138,10 @@ func TestCommandsThatSteerAndAccount(t *testing.T) {
 		{"show digits-9 --why", 0, "retries   digits-2 -> digits-9"},
 		{"show digits-1 --why", 0, "slots at function: 1 slot (was 0 slots) since 1.0 s after its start: 2 tasks wait 2 s"},
 		{"show digits-1", 0, "time went to "},
-		{"show digits-11 --why", 1, "did you mean digits-1"},
-		{"show digits-11", 1, "did you mean digits-1"},
-		{"logs digits-11", 1, "did you mean digits-1"},
-		{"cancel digits-11", 1, "did you mean digits-1"},
+		{"show digits-11 --why", 2, "did you mean digits-1"},
+		{"show digits-11", 2, "did you mean digits-1"},
+		{"logs digits-11", 2, "did you mean digits-1"},
+		{"cancel digits-11", 2, "did you mean digits-1"},
 		{"runs", 0, "PREDICTED"},
 		{"show digits-1 --why --history", 2, "--history and --why exclude each other"},
 

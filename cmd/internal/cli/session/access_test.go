@@ -149,8 +149,8 @@ func TestOpenPrintsALinkThatLogsIn(t *testing.T) {
 		t.Errorf("--no-browser: got exit %d, %q, and the browser is shown %q", code, stdout, shown)
 	}
 	code, _, stderr := clitest.Execute(t, t.Context(), deps, "open", "digits-2", "--state", state)
-	if code != cli.ExitFailure {
-		t.Errorf("a run that is not there: got exit %d, want 1", code)
+	if code != cli.ExitUsage {
+		t.Errorf("a run that is not there: got exit %d, want 2", code)
 	}
 	clitest.Contains(t, "standard error", stderr, "digits-2")
 }

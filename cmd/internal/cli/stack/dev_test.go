@@ -98,7 +98,7 @@ func TestStagesRunAsNoUserWhoIsRootOrUnknown(t *testing.T) {
 		if code != cli.ExitUsage {
 			t.Errorf("--stage-user %q: got exit %d, want %d", name, code, cli.ExitUsage)
 		}
-		clitest.Contains(t, "standard error", stderr, "--stage-user: ", "leave the flag out")
+		clitest.Contains(t, "standard error", stderr, "--stage-user", "leave the flag out")
 	}
 }
 

@@ -32,7 +32,7 @@ func account[T any](e *Engine, run string, ask func(l *ledger.Ledger, now time.T
 }
 
 func unknown(run string) error {
-	return web.NotFound("`spillway runs` lists them", "there is no run %q", run)
+	return web.NoRun(run)
 }
 
 // now is the time of Clock.
