@@ -105,6 +105,25 @@ func (s *Store) Told(ctx context.Context, run string) (first, last uint64, known
 	return uint64(from), uint64(to), from > 0 && to >= from, nil
 }
 
+// Oldest is the sequence of the first message of the loop's stream that tells of a run which goes on, or that was not
+// taken in yet; 0 where that is not known.
+func (s *Store) Oldest(ctx context.Context) (sequence uint64, err error) {
+	db, err := s.readable()
+	if err != nil {
+		return 0, fmt.Errorf("look up the oldest run that goes on: %w", err)
+	}
+	next := int64(s.Cursor()) + 1
+	var first sql.NullInt64
+	if err := db.QueryRowContext(ctx, `SELECT MIN(first_sequence) FROM runs
+		WHERE whole = 0 AND first_sequence > 0 AND ended_ns = 0`).Scan(&first); err != nil {
+		return 0, fmt.Errorf("look up the oldest run that goes on: %w", err)
+	}
+	if first.Valid {
+		next = min(next, first.Int64)
+	}
+	return uint64(next), nil
+}
+
 // readable is what is read from, or why nothing can be now.
 func (s *Store) readable() (*sql.DB, error) {
 	s.mu.RLock()

@@ -28,6 +28,8 @@ type Line struct {
 	// Sequence is its own in the loop's stream; of a sample that has a stream of its own that of the message before it, 0
 	// where there is none.
 	Sequence uint64
+	// Sample is the sequence of a sample in the stream of its own; 0 of all other messages.
+	Sample uint64
 	// Stored is when the server stored it, by its clock.
 	Stored time.Time
 	// More says that others are stored behind it in its stream.
@@ -43,6 +45,9 @@ type FollowOptions struct {
 	Kinds []wire.Kind
 	// NoSamples leaves out the samples that have a stream of their own.
 	NoSamples bool
+	// Samples is the sequence, in the stream of their own, of the first sample that is wanted, for a reader who goes on
+	// where it was. At 0 it is decided by the time of the first message.
+	Samples uint64
 	// Logger is told of messages that cannot be read, at debug level. Nil discards.
 	Logger *slog.Logger
 }
@@ -52,8 +57,8 @@ type FollowOptions struct {
 // on where it was after a lost connection or a restarted server. Nil options are the zero ones.
 //
 // The samples that have a stream of their own come between them, by when the server stored them: those that were stored
-// after the message at from was, or since now where there is none yet. A sample may be lost, and may come beside its
-// place while both are told; nothing in the loop's stream waits for it for long.
+// after the message at from was, or since now where there is none yet, or those from options.Samples on. A sample may
+// be lost, and may come beside its place while both are told; nothing in the loop's stream waits for it for long.
 //
 // A message that this build cannot read, or that says something else than its subject, is handed on as the zero
 // Message, so that the caller sees its sequence: Metrics counts it, all others ignore it. Sequences may have gaps where
@@ -69,7 +74,7 @@ func Follow(
 	facts := &source{name: wire.LoopStream, next: max(from, 1), subject: wire.LoopSubject, kinds: o.Kinds}
 	follow := facts.read
 	if !o.NoSamples {
-		follow = newMerger(facts, o.Kinds).read
+		follow = newMerger(facts, o.Samples, o.Kinds).read
 	}
 	return fmt.Errorf("follow %s: %w", wire.LoopStream, follow(ctx, js, handle, o.Logger))
 }
@@ -156,4 +161,25 @@ func drain(
 			return read, &handlerError{err}
 		}
 	}
+}
+
+// Has reports whether the loop's stream had the message of a sequence, stored at a time, as its last or before it. It
+// is false where it has another one there, or has none yet: then it is another stream, or one that has lost its end, as
+// after a power cut, and gives the sequences anew. A message that was discarded since is taken to have been there.
+func Has(ctx context.Context, js jetstream.JetStream, sequence uint64, stored time.Time) (bool, error) {
+	stream, err := js.Stream(ctx, wire.LoopStream)
+	if err != nil {
+		return false, fmt.Errorf("look up stream %s: %w", wire.LoopStream, err)
+	}
+	if sequence == 0 || stream.CachedInfo().State.LastSeq < sequence {
+		return sequence == 0, nil
+	}
+	there, err := stream.GetMsg(ctx, sequence)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up message %d of stream %s: %w", sequence, wire.LoopStream, err)
+	}
+	return there.Time.Equal(stored), nil
 }

@@ -87,14 +87,16 @@ func (s *source) decode(ctx context.Context, raw jetstream.Msg, sequence uint64,
 // merger hands on the messages of two streams in the order in which the server stored them.
 type merger struct {
 	facts, samples *source
+	exact          bool   // it was said with which sample to begin
 	before         uint64 // the sequence of the last message of the loop's stream that was handed on
 	handle         func(Line) error
 }
 
-// newMerger returns a merger of facts and of the samples that are of these kinds; nil is all.
-func newMerger(facts *source, kinds []wire.Kind) *merger {
-	samples := &source{name: wire.SampleStream, next: 1, subject: wire.FactSubject, kinds: kinds}
-	return &merger{facts: facts, samples: samples, before: facts.next - 1}
+// newMerger returns a merger of facts and of the samples that are of these kinds; nil is all. Sample is the sequence of
+// the first sample; 0 where the time of the first fact decides.
+func newMerger(facts *source, sample uint64, kinds []wire.Kind) *merger {
+	samples := &source{name: wire.SampleStream, next: max(sample, 1), subject: wire.FactSubject, kinds: kinds}
+	return &merger{facts: facts, samples: samples, exact: sample > 0, before: facts.next - 1}
 }
 
 // read is that of a source, for both.
@@ -132,7 +134,7 @@ func (m *merger) open(ctx context.Context, js jetstream.JetStream, logger *slog.
 		}
 		logger.DebugContext(ctx, "look up when a message was stored", "sequence", m.facts.next, "error", err)
 		if try == openTries || !wait.For(ctx, pause) {
-			m.samples.since = time.Now().Add(-samplesAgain)
+			m.begin(time.Now().Add(-samplesAgain))
 			return
 		}
 		pause = min(2*pause, retryMost)
@@ -150,23 +152,32 @@ func (m *merger) lookUp(ctx context.Context, js jetstream.JetStream) error {
 	switch {
 	case m.facts.next <= max(info.State.FirstSeq, 1):
 	case !m.facts.behind:
-		m.samples.since = info.TimeStamp
+		m.begin(info.TimeStamp)
 	default:
 		first, err := lines.GetMsg(ctx, m.facts.next, jetstream.WithGetMsgSubject(wire.LoopSubjects))
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound): // those behind it were deleted
-			m.facts.behind, m.samples.since = false, info.TimeStamp
+			m.facts.behind = false
+			m.begin(info.TimeStamp)
 		case err != nil:
 			return err
 		default:
-			m.samples.since = first.Time
+			m.begin(first.Time)
 		}
 	}
 	if samples, err := js.Stream(ctx, m.samples.name); err == nil { // without an answer nothing is waited for
 		state := samples.CachedInfo().State
-		m.samples.behind = state.Msgs > 0 && state.LastTime.After(m.samples.since)
+		m.samples.next = min(m.samples.next, state.LastSeq+1) // a server that lost the last gives their sequences anew
+		m.samples.behind = state.Msgs > 0 && state.LastSeq >= m.samples.next && state.LastTime.After(m.samples.since)
 	}
 	return nil
+}
+
+// begin says that the samples begin with those that were stored at a time, unless it was said with which they do.
+func (m *merger) begin(since time.Time) {
+	if !m.exact {
+		m.samples.since = since
+	}
 }
 
 // run hands messages on until ctx ends, handle fails, or the loop's stream cannot be read any more; it returns why.
@@ -228,6 +239,9 @@ func (m *merger) hand(s *source) error {
 	s.head = nil
 	if s == m.facts {
 		m.before = next.Sequence
+	}
+	if s == m.samples {
+		next.Sample = next.Sequence
 	}
 	next.Sequence = m.before
 	return m.handle(next)

@@ -113,11 +113,17 @@ func (m *Metrics) ApplyPlan(plan predictor.Plan) {
 
 func (m *Metrics) followRecord(record predictor.Record) {
 	labels := m.known(record.Stage)
-	if peak := float64(record.Usage.PeakMemory); peak > 0 {
-		m.peak.WithLabelValues(labels.app, labels.stage, venueLabel(record.Venue)).Set(peak)
-	}
+	m.showPeak(labels, predictor.Venue(venueLabel(record.Venue)), float64(record.Usage.PeakMemory))
 	if going, known := m.going[record.Run]; known && record.Cost > 0 {
 		going.cost = going.cost.Plus(record.Cost)
+	}
+}
+
+// showPeak shows the highest memory of an attempt, in bytes, where that is known.
+func (m *Metrics) showPeak(labels stageLabels, venue predictor.Venue, peak float64) {
+	if peak > 0 {
+		m.peak.WithLabelValues(labels.app, labels.stage, string(venue)).Set(peak)
+		m.peaks[grantLabels{labels, venue}] = peak
 	}
 }
 

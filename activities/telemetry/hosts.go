@@ -50,8 +50,9 @@ func (m *Metrics) followHostHeld(event predictor.HostHeld) {
 	if _, known := m.hosts[host]; !known && len(m.hosts) >= maxHosts {
 		host = other
 	}
-	if m.hosts[host].Before(event.At) {
-		m.hosts[host] = event.At
+	if m.hosts[host].At.Before(event.At) {
+		event.Host = host
+		m.hosts[host] = event
 	}
 	m.price.WithLabelValues(host).Set(event.PricePerHour.USD())
 	m.hostCPU.WithLabelValues(host).Set(event.Capacity.CPU.Cores())
@@ -66,8 +67,8 @@ func (m *Metrics) forgetHosts(now time.Time) {
 		return
 	}
 	m.swept = now
-	for host, at := range m.hosts {
-		if now.Sub(at) <= hostSilence {
+	for host, held := range m.hosts {
+		if now.Sub(held.At) <= hostSilence {
 			continue
 		}
 		delete(m.hosts, host)

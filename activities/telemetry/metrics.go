@@ -78,11 +78,12 @@ type Metrics struct {
 	stages    map[stageLabels]bool             // those with series of their own
 	pipelines map[string]bool                  // those with series of their own
 	going     map[string]*goingRun             // runs that go on, by ID
-	hosts     map[string]time.Time             // when each was last held
+	hosts     map[string]predictor.HostHeld    // by label, what was told of each last
 	swept     time.Time                        // when hosts were last looked through
 	waiting   map[predictor.StageID]queueSizes // only queues that are not empty
 	totals    map[stageLabels]int              // waiting, over the builds of a stage
 	granted   map[grantLabels]bool             // rows of the last plan
+	peaks     map[grantLabels]float64          // of the latest attempts, in bytes
 	inForce   predictor.Plan                   // term and tick of the last plan applied
 }
 
@@ -103,8 +104,9 @@ func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), limit: maxStages, now: time.Now,
 		stages: map[stageLabels]bool{}, pipelines: map[string]bool{}, going: map[string]*goingRun{},
-		hosts:   map[string]time.Time{},
+		hosts:   map[string]predictor.HostHeld{},
 		waiting: map[predictor.StageID]queueSizes{}, totals: map[stageLabels]int{}, granted: map[grantLabels]bool{},
+		peaks: map[grantLabels]float64{},
 	}
 	all := register(m.registry, Series())
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -26,6 +26,8 @@ type goingRun struct {
 	goal     predictor.Goal
 	cost     quantity.Money
 	exemplar prometheus.Labels
+
+	traceparent string
 }
 
 // CountAlert counts one alert. An unknown kind counts as "other". Alerts that are sent again, with the same ID, are the
@@ -44,7 +46,7 @@ func (m *Metrics) followRunStarted(event predictor.RunStarted) {
 	}
 	m.going[event.Run] = &goingRun{
 		pipeline: m.knownPipeline(event.Pipeline), start: event.At, goal: event.Goal,
-		exemplar: newExemplar(event.Run, event.Traceparent),
+		exemplar: newExemplar(event.Run, event.Traceparent), traceparent: event.Traceparent,
 	}
 }
 

@@ -84,6 +84,13 @@ func New(ctx context.Context, options Options) (*Tracer, error) {
 		nil
 }
 
+// Kinds are the messages that a Tracer makes spans of.
+func Kinds() []wire.Kind {
+	return []wire.Kind{
+		wire.KindRunStarted, wire.KindGoalChanged, wire.KindReused, wire.KindRecord, wire.KindRunEnded,
+	}
+}
+
 // Apply takes one message of the loop's stream, as loop.Follow hands them out. A sequence that is not above the last
 // one is ignored, and so is a Record that is there twice. It never waits for the collector.
 func (t *Tracer) Apply(sequence uint64, message wire.Message) {

@@ -30,11 +30,10 @@ type account struct {
 	stages                   []*stage // in order of first scheduling
 	decisions                int
 	predicted, latest        RunPrediction
-	compared                 Static // with static sizes, as last computed
-	comparedAt               int    // the revision of prices for which it was computed
-	comparedOf               int    // of how many attempts
-	stale, frozen            bool   // compared is to be computed again; it is final
+	static                   *comparison // with static sizes, as last made; nil before the first
+	stale, frozen            bool        // static is to be made again; it is final
 	detail                   detail
+	dropped                  bool // detail was dropped, whatever there was of it
 
 	seen    *recent           // attempts recorded and tasks done; nil once the run is settled
 	running map[uint64]*stage // attempts going on

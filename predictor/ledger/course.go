@@ -24,7 +24,7 @@ type Detail struct {
 // Detail returns what the attempts of a run did. It takes little time, however many there are.
 func (l *Ledger) Detail(run string) (detail *Detail, known bool) {
 	a := l.runs[run]
-	if a == nil {
+	if a == nil || a.dropped {
 		return nil, false
 	}
 	return &Detail{
@@ -186,7 +186,7 @@ func (st *stage) waits() int64 {
 // Curves returns what the tasks of a run reported as progress, in the order of the first reports.
 func (l *Ledger) Curves(run string) (curves []timeline.Curve, known bool) {
 	a := l.runs[run]
-	if a == nil {
+	if a == nil || a.dropped {
 		return nil, false
 	}
 	curves = make([]timeline.Curve, 0, len(a.detail.curves))

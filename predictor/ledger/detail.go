@@ -52,13 +52,12 @@ func (l *Ledger) dropOldest(has func(*detail) bool) bool {
 	return false
 }
 
-// drop forgets the detail of a run. What static sizes would have cost is computed for the last time.
+// drop forgets the detail of a run. What static sizes would have cost is compared for the last time.
 func (l *Ledger) drop(a *account) {
-	a.static(&l.prices)
-	a.frozen = true
+	a.freeze(&l.prices)
 	l.kept.attempts -= a.detail.attempts.count
 	l.kept.looks -= len(a.detail.looks)
 	l.kept.points -= a.detail.points
 	l.kept.trainings -= len(a.detail.trainings)
-	a.detail = detail{}
+	a.detail, a.dropped = detail{}, true
 }

@@ -21,7 +21,8 @@ func (v RunView) Over(e predictor.RunEnded) RunView {
 
 // EndedRun is a run that has ended, as somebody may keep it.
 type EndedRun struct {
-	View     RunView
+	Snapshot
+
 	revision int
 }
 
@@ -32,7 +33,7 @@ func (l *Ledger) Unkept(limit int) (runs []EndedRun) {
 			break
 		}
 		if a.revision != a.kept {
-			runs = append(runs, EndedRun{View: l.view(a), revision: a.revision})
+			runs = append(runs, EndedRun{l.snapshot(a), a.revision})
 		}
 	}
 	return runs
@@ -41,7 +42,8 @@ func (l *Ledger) Unkept(limit int) (runs []EndedRun) {
 // Keep says that somebody keeps these runs, as Unkept returned them. Of all that are kept the newest stay here too.
 func (l *Ledger) Keep(runs []EndedRun) {
 	for _, run := range runs {
-		if a := l.runs[run.View.Run]; a != nil && a.endedAt.Equal(run.View.EndedAt) {
+		l.Learn(run.Snapshot)
+		if a := l.runs[run.view.Run]; a != nil && a.endedAt.Equal(run.view.EndedAt) {
 			a.kept = run.revision
 		}
 	}
@@ -53,7 +55,7 @@ func (l *Ledger) Keep(runs []EndedRun) {
 // Remember says that a run has ended that is kept elsewhere: what is told of it late is ignored.
 func (l *Ledger) Remember(run string) {
 	if l.runs[run] == nil {
-		l.over.add(l.runKey(run))
+		l.over.add(runKey(run))
 	}
 }
 
@@ -65,7 +67,7 @@ func (a *account) place() Place { return Place{StartedAt: a.startedAt, Run: a.id
 
 // begin takes in the start of a run.
 func (a *account) begin(e predictor.RunStarted) {
-	a.known = true
+	a.known, a.stale = true, true
 	a.pipeline, a.app, a.build, a.goal, a.event, a.startedAt = e.Pipeline, e.App, e.Build, e.Goal, e.Event, e.At
 	a.eventAt, a.retryOf, a.input = e.EventAt, e.RetryOf, inputDigest(e.Input)
 	for _, st := range a.stages {

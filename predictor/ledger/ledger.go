@@ -1,9 +1,10 @@
 package ledger
 
 import (
-	"hash/maphash"
-	"maps"
+	"crypto/sha256"
+	"encoding/binary"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
@@ -28,7 +29,6 @@ type Ledger struct {
 	ended     int        // runs in order that have ended
 	decisions []predictor.Decision
 	plan      map[predictor.StageID]map[predictor.Venue]int
-	seed      maphash.Seed
 	prices    spend.Prices
 	kept      usage
 	bounds    bounds
@@ -41,7 +41,7 @@ type bounds struct{ attempts, looks, runLooks, points, trainings int }
 // New returns an empty ledger.
 func New() *Ledger {
 	return &Ledger{
-		runs: map[string]*account{}, over: newRecent(), seed: maphash.MakeSeed(),
+		runs: map[string]*account{}, over: newRecent(),
 		bounds: bounds{
 			attempts: maxAttempts, looks: maxLooks, runLooks: maxRunLooks, points: maxPoints,
 			trainings: maxTrainings,
@@ -72,7 +72,7 @@ func (l *Ledger) Apply(event predictor.Event) {
 	case predictor.AttemptStarted:
 		l.attemptStarted(e)
 	case predictor.Sampled:
-		key := l.key(e.Task, e.Attempt)
+		key := attemptKey(e.Task, e.Attempt)
 		if a := l.account(e.Run, e.At); a != nil && a.sampled(e, key) {
 			l.look(a, e, key)
 			l.report(a, e.Stage.Name, e.Task, e.Step, e.Metrics, e.At)
@@ -138,17 +138,66 @@ func (l *Ledger) Forecast(run string, now time.Time, forecast predictor.Forecast
 	}
 }
 
-// Run returns one run; known is false when there is none of that ID, or none any more.
-func (l *Ledger) Run(id string) (view RunView, known bool) {
+// Snapshot is a run as it stood when the Snapshot was made: it does not change any more, so that it may be looked at
+// while the ledger takes in more.
+type Snapshot struct {
+	view   RunView // all but Static
+	static comparison
+	of     *comparison // which static is a copy of; the ledger's
+}
+
+// Run is the run's ID.
+func (s Snapshot) Run() string { return s.view.Run }
+
+// View completes the view of the run, which takes its time for one of many attempts.
+func (s *Snapshot) View() RunView {
+	view := s.view
+	view.Static = s.static.static()
+	return view
+}
+
+// Learn takes over what the views of runs were completed with, so that it is not computed again.
+func (l *Ledger) Learn(runs ...Snapshot) {
+	for i := range runs {
+		if s := &runs[i]; s.of.of != nil && s.static.of == nil {
+			*s.of = s.static
+		}
+	}
+}
+
+// Snapshot returns one run, in little time; known is false when there is none of that ID, or none any more.
+func (l *Ledger) Snapshot(id string) (one Snapshot, known bool) {
 	a := l.runs[id]
 	if a == nil {
+		return Snapshot{}, false
+	}
+	return l.snapshot(a), true
+}
+
+// Run returns one run; known is false when there is none of that ID, or none any more.
+func (l *Ledger) Run(id string) (view RunView, known bool) {
+	one, known := l.Snapshot(id)
+	if !known {
 		return RunView{}, false
 	}
-	return l.view(a), true
+	view = one.View()
+	l.Learn(one)
+	return view, true
 }
 
 // Runs returns the runs that match, by their places.
 func (l *Ledger) Runs(query Query) Part {
+	found, end := l.Select(query)
+	part := Part{Runs: make([]RunView, len(found)), End: end}
+	for i := range found {
+		part.Runs[i] = found[i].View()
+	}
+	l.Learn(found...)
+	return part
+}
+
+// Select returns the runs that match, by their places, in little time. End is as in Part.
+func (l *Ledger) Select(query Query) (runs []Snapshot, end Place) {
 	var found []*account
 	for _, a := range l.order {
 		if query.Selects(a.identity()) {
@@ -156,16 +205,15 @@ func (l *Ledger) Runs(query Query) Part {
 		}
 	}
 	slices.SortFunc(found, func(a, b *account) int { return a.place().Compare(b.place()) })
-	var part Part
 	if query.Limit > 0 && len(found) > query.Limit {
 		found = found[:query.Limit]
-		part.End = found[query.Limit-1].place()
+		end = found[query.Limit-1].place()
 	}
-	part.Runs = make([]RunView, len(found))
+	runs = make([]Snapshot, len(found))
 	for i, a := range found {
-		part.Runs[i] = l.view(a)
+		runs[i] = l.snapshot(a)
 	}
-	return part
+	return runs, end
 }
 
 // Going lists the runs that go on, the oldest first.
@@ -211,12 +259,10 @@ func (l *Ledger) Note(run, text string) (news bool) {
 	return true
 }
 
-// view is a run as it stands.
-func (l *Ledger) view(a *account) RunView {
-	view := a.view(l.plan)
-	view.Static = a.static(&l.prices)
-	view.Static.Sizes = maps.Clone(view.Static.Sizes)
-	return view
+// snapshot is a run as it stands.
+func (l *Ledger) snapshot(a *account) Snapshot {
+	static := a.comparison(&l.prices)
+	return Snapshot{a.view(l.plan), *static, static}
 }
 
 // Decisions returns the newest limit decisions, oldest first: those about a run, or all where about is nil. Those about
@@ -240,7 +286,7 @@ func (l *Ledger) started(e predictor.RunStarted) {
 	if a := l.runs[e.Run]; a != nil && a.ended() && e.At.After(a.endedAt) {
 		l.forget(a) // the same ID started again
 	}
-	l.over.remove(l.runKey(e.Run))
+	l.over.remove(runKey(e.Run))
 	a := l.account(e.Run, e.At)
 	if a == nil || a.known {
 		return
@@ -253,7 +299,7 @@ func (l *Ledger) attemptStarted(e predictor.AttemptStarted) {
 	if a == nil {
 		return
 	}
-	key, before := l.key(e.Task, e.Attempt), l.key(e.Task, e.Attempt-1)
+	key, before := attemptKey(e.Task, e.Attempt), attemptKey(e.Task, e.Attempt-1)
 	st, begun := a.attemptStarted(e, key, before)
 	if !begun {
 		return
@@ -275,9 +321,9 @@ func (l *Ledger) recorded(e predictor.Record) {
 	if a == nil || e.Task == "" {
 		return
 	}
-	key := l.key(e.Task, e.Attempt)
+	key := attemptKey(e.Task, e.Attempt)
 	_, begun := a.detail.places[key]
-	st := a.recorded(e, key, l.key(e.Task, wholeTask))
+	st := a.recorded(e, key, attemptKey(e.Task, wholeTask))
 	if st == nil {
 		return
 	}
@@ -307,12 +353,7 @@ func (l *Ledger) reused(e predictor.Reused) {
 	}
 	st := a.stage(e.Stage)
 	at := spend.Nanoseconds(e.At)
-	key := maphash.Comparable(l.seed, struct {
-		stage predictor.StageID
-		from  string
-		tasks int
-		at    int64
-	}{e.Stage, e.From, e.Tasks, at})
+	key := keyOf(e.Stage.App, e.Stage.Build, e.Stage.Name, e.From, strconv.Itoa(e.Tasks), strconv.FormatInt(at, 10))
 	if st == nil || a.seen.has(key) {
 		return
 	}
@@ -329,7 +370,7 @@ func (l *Ledger) endedRun(e predictor.RunEnded) {
 	l.ended++
 	l.settling = append(l.settling, a)
 	if len(l.settling) > maxSettling {
-		l.settling[0].static(&l.prices) // at the prices of its time
+		l.settling[0].freeze(&l.prices) // at the prices of its time
 		l.settling[0].settle()
 		l.settling = slices.Delete(l.settling, 0, 1)
 	}
@@ -344,7 +385,7 @@ func (l *Ledger) forgetOldest(may func(*account) bool) bool {
 	if i < 0 {
 		return false
 	}
-	l.over.add(l.runKey(l.order[i].id))
+	l.over.add(runKey(l.order[i].id))
 	l.forget(l.order[i])
 	return true
 }
@@ -362,7 +403,7 @@ func (l *Ledger) account(id string, at time.Time) *account {
 		}
 		return a
 	}
-	if id == "" || l.over.has(l.runKey(id)) {
+	if id == "" || l.over.has(runKey(id)) {
 		return nil
 	}
 	a := open(id, at)
@@ -386,12 +427,19 @@ func (l *Ledger) forget(a *account) {
 const wholeTask = -1 << 62
 
 // runKey names a run in 64 bits.
-func (l *Ledger) runKey(run string) uint64 { return maphash.String(l.seed, run) }
+func runKey(run string) uint64 { return keyOf(run) }
 
-// key names an attempt within one run in 64 bits, so that a run of many tasks stays small.
-func (l *Ledger) key(task string, attempt int) uint64 {
-	return maphash.Comparable(l.seed, struct {
-		task    string
-		attempt int
-	}{task, attempt})
+// attemptKey names an attempt within one run in 64 bits, so that a run of many tasks stays small.
+func attemptKey(task string, attempt int) uint64 { return keyOf(task, strconv.Itoa(attempt)) }
+
+// keyOf names something by its parts in 64 bits. Keys are the same in every process, for checkpoints; nobody finds two
+// names of one key who does not try some billions.
+func keyOf(parts ...string) uint64 {
+	text := make([]byte, 0, 128)
+	for _, part := range parts {
+		text = binary.AppendUvarint(text, uint64(len(part)))
+		text = append(text, part...)
+	}
+	sum := sha256.Sum256(text)
+	return binary.BigEndian.Uint64(sum[:])
 }

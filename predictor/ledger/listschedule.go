@@ -166,15 +166,15 @@ func (m *moments) Pop() any {
 // staticSeconds is how long the run, which has ended, would have taken with its stages at these sizes, all at the
 // hosts at which some of its attempts ran, or else at the cheapest that holds its largest size; 0 where that cannot
 // be said.
-func (a *account) staticSeconds(sizes map[string]quantity.Size, prices *spend.Prices) float64 {
+func (c *compared) staticSeconds(sizes map[string]quantity.Size) float64 {
 	names := map[string]bool{}
 	stages := map[*stage]int{}
-	for i, st := range a.stages {
-		stages[st] = i
+	for i, st := range c.stages {
+		stages[st.stage] = i
 	}
 	var again []rescheduled
-	for i := range a.detail.attempts.count {
-		of := a.detail.attempts.at(i)
+	for i := range c.attempts.count {
+		of := c.attempts.at(i)
 		m := of.manner.Value()
 		if !of.recorded || m.outcome == predictor.Refused {
 			continue
@@ -190,8 +190,8 @@ func (a *account) staticSeconds(sizes map[string]quantity.Size, prices *spend.Pr
 		again = append(again, one)
 	}
 	var hosts []quantity.Size
-	for _, name := range prices.Hosts() {
-		if price, _ := prices.Of(name); names[name] {
+	for _, name := range c.prices.Hosts() {
+		if price, _ := c.prices.Of(name); names[name] {
 			hosts = append(hosts, price.Capacity)
 		}
 	}
@@ -200,12 +200,12 @@ func (a *account) staticSeconds(sizes map[string]quantity.Size, prices *spend.Pr
 		for _, size := range sizes {
 			largest = quantity.Size{CPU: max(largest.CPU, size.CPU), Memory: max(largest.Memory, size.Memory)}
 		}
-		if host, known := cheapest(prices, largest); known {
+		if host, known := cheapest(&c.prices, largest); known {
 			hosts = append(hosts, host.Capacity)
 		}
 	}
-	began := spend.Nanoseconds(a.startedAt)
-	end, known := listSchedule(again, hosts, began, spend.Nanoseconds(a.endedAt))
+	began := spend.Nanoseconds(c.startedAt)
+	end, known := listSchedule(again, hosts, began, spend.Nanoseconds(c.endedAt))
 	if !known || len(again) == 0 {
 		return 0
 	}

@@ -132,14 +132,14 @@ func TestEndedRunsStayUntilTheyAreKept(t *testing.T) {
 		l.Apply(predictor.RunEnded{Run: id, State: predictor.RunSucceeded, At: after(float64(i) + 0.5)})
 	}
 	first := l.Unkept(1000)
-	if len(first) != 150 || first[0].View.Run != "r0" {
+	if len(first) != 150 || first[0].View().Run != "r0" {
 		t.Fatalf("%d runs are to be kept", len(first))
 	}
 	late := record(0, 1, predictor.Pool, predictor.Succeeded)
 	late.Run = "r149"
 	l.Apply(late)
 	l.Keep(first)
-	if left := l.Unkept(1000); len(left) != 1 || left[0].View.Run != "r149" || left[0].View.Totals.Attempts != 1 {
+	if left := l.Unkept(1000); len(left) != 1 || left[0].View().Run != "r149" || left[0].View().Totals.Attempts != 1 {
 		t.Errorf("left to be kept: %+v, want r149 with its Record", left)
 	}
 	if runs := l.Runs(ledger.Query{}).Runs; len(runs) != 100 || runs[99].Run != "r50" {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"maps"
 	"math"
 	"time"
 
@@ -18,53 +19,110 @@ const (
 	staticLag   = 50
 )
 
-// static returns what the run would have cost at static sizes, all at the pool. It is computed again only when
-// something has changed since.
-//
-// The static size of a stage is what its code asks for; for what it does not ask for, the highest peak of memory of
-// any of its attempts and a tenth, the mean of the cores that they used, and the GPUs that they held. The price of an
-// attempt is that of the host on which it ran; of one that ran at functions, that of the cheapest host which holds the
-// size. How long that would have taken is told once the run has ended: see serve.
-// Where a price is not known, or nothing is said to be one, what a static size would have cost is not known either.
-func (a *account) static(prices *spend.Prices) Static {
+// comparison is what a run would have cost at static sizes, all at the pool. A copy of it has all that it is computed of
+// as that was when the comparison was made: so whoever asks for it may do so while the ledger takes in more.
+type comparison struct {
+	prices   int       // their revision when it was made
+	attempts int       // how many had ended
+	of       *compared // nil once it was computed
+	result   Static
+}
+
+// compared is what a comparison is computed of.
+type compared struct {
+	stages             []comparedStage
+	attempts           attempts
+	prices             spend.Prices
+	startedAt, endedAt time.Time
+	ended              bool
+}
+
+// comparedStage is one stage of a run; stage only says which attempts are of it.
+type comparedStage struct {
+	stage    *stage
+	name     string
+	declared quantity.Size
+	cost     quantity.Money
+}
+
+// comparison returns the run's comparison. A new one is made only where something has changed since the last.
+func (a *account) comparison(prices *spend.Prices) *comparison {
 	ended := 0 // attempts
 	for _, st := range a.stages {
 		ended += st.view.Attempts
 	}
-	late := !a.ended() && ended > fewAttempts && ended-a.comparedOf < ended/staticLag
-	if a.frozen || a.comparedAt == prices.Revision() && (!a.stale || late) {
-		return a.compared
+	if a.frozen {
+		return a.static
 	}
-	a.stale, a.comparedAt, a.comparedOf = false, prices.Revision(), ended
+	if last := a.static; last != nil {
+		late := !a.ended() && ended > fewAttempts && ended-last.attempts < ended/staticLag
+		if last.prices == prices.Revision() && (!a.stale || late) {
+			return last
+		}
+	}
+	of := &compared{
+		attempts: a.detail.attempts.snapshot(), prices: prices.Clone(), startedAt: a.startedAt, endedAt: a.endedAt,
+		ended: a.ended(),
+	}
+	for _, st := range a.stages {
+		of.stages = append(of.stages, comparedStage{st, st.id.Name, st.view.Declared, st.view.Cost})
+	}
+	a.stale, a.static = false, &comparison{prices: prices.Revision(), attempts: ended, of: of}
+	return a.static
+}
+
+// freeze makes the run's comparison for the last time.
+func (a *account) freeze(prices *spend.Prices) {
+	a.comparison(prices)
+	a.frozen = true
+}
+
+// static computes the comparison where it was not yet.
+func (c *comparison) static() Static {
+	if c.of != nil {
+		c.result, c.of = c.of.static(), nil
+	}
+	result := c.result
+	result.Sizes = maps.Clone(result.Sizes)
+	return result
+}
+
+// static returns what the run would have cost at static sizes.
+//
+// The static size of a stage is what its code asks for; for what it does not ask for, the highest peak of memory of
+// any of its attempts and a tenth, the mean of the cores that they used, and the GPUs that they held. The price of an
+// attempt is that of the host on which it ran; of one that ran at functions, that of the cheapest host which holds the
+// size. How long that would have taken is told once the run has ended: see listSchedule.
+// Where a price is not known, or nothing is said to be one, what a static size would have cost is not known either.
+func (c *compared) static() Static {
 	byStage := map[*stage][]*attempt{}
-	for i := range a.detail.attempts.count {
-		of := a.detail.attempts.at(i)
+	for i := range c.attempts.count {
+		of := c.attempts.at(i)
 		if of.recorded && of.manner.Value().outcome != predictor.Refused {
 			byStage[of.stage] = append(byStage[of.stage], of)
 		}
 	}
 	s := Static{Known: len(byStage) > 0, Sizes: map[string]quantity.Size{}}
-	for _, st := range a.stages {
-		s.Actual = s.Actual.Plus(st.view.Cost)
-		attempts := byStage[st]
+	for _, st := range c.stages {
+		s.Actual = s.Actual.Plus(st.cost)
+		attempts := byStage[st.stage]
 		if len(attempts) == 0 {
 			continue
 		}
-		size := staticSize(st.view.Declared, attempts)
-		s.Sizes[st.id.Name] = size
-		cost, short, known := compareStatic(attempts, size, prices)
+		size := staticSize(st.declared, attempts)
+		s.Sizes[st.name] = size
+		cost, short, known := compareStatic(attempts, size, &c.prices)
 		s.Cost, s.Short, s.Known = s.Cost.Plus(cost), s.Short+short, s.Known && known
 	}
 	if !s.Known {
 		s.Cost = 0
 	}
-	if s.Known && a.ended() {
-		s.Seconds = a.staticSeconds(s.Sizes, prices)
+	if s.Known && c.ended {
+		s.Seconds = c.staticSeconds(s.Sizes)
 	}
 	if len(s.Sizes) == 0 {
 		s.Sizes = nil
 	}
-	a.compared = s
 	return s
 }
 

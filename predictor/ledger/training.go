@@ -32,7 +32,7 @@ type TrainingView struct {
 // Trainings returns the split trainings of a run, in the order in which they were first heard of.
 func (l *Ledger) Trainings(run string) (trainings []TrainingView, known bool) {
 	a := l.runs[run]
-	if a == nil {
+	if a == nil || a.dropped {
 		return nil, false
 	}
 	trainings = make([]TrainingView, len(a.detail.trainings))

@@ -105,7 +105,7 @@ func (o *observer) billRequest(query ledger.BillQuery, now time.Time) (request l
 	return ledgerstore.Request{
 		BillQuery: query, Now: now, Latest: o.ledger.Latest(),
 		Accruing: o.ledger.Accruing(now),
-	}, o.seen
+	}, o.at.Sequence
 }
 
 // Diff compares two runs.

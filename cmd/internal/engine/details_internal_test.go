@@ -88,10 +88,14 @@ func (c *chronicle) tell(events ...predictor.Event) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if kind != loopwire.KindSampled {
+		line := loop.Line{Message: loopwire.Message{Event: event}}
+		if kind == loopwire.KindSampled {
+			line.Sample = ack.Sequence
+		} else {
 			c.last = ack.Sequence
 		}
-		if err := c.observer.apply(c.last, loopwire.Message{Event: event}); err != nil {
+		line.Sequence = c.last
+		if err := c.observer.apply(line); err != nil {
 			c.t.Fatal(err)
 		}
 	}

@@ -303,8 +303,12 @@ func (e *Engine) tellStart(started predictor.RunStarted) {
 // run returns what the ledger says of a run; known is false when that is nothing.
 func (o *observer) run(id string) (view ledger.RunView, known bool) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.ledger.Run(id)
+	run, known := o.ledger.Snapshot(id)
+	o.mu.Unlock()
+	if !known {
+		return ledger.RunView{}, false
+	}
+	return o.views(run)[0], true
 }
 
 // going lists the runs that go on.

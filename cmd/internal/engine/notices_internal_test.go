@@ -272,7 +272,7 @@ func TestPartsThatAreBlockedEndWithTheirRun(t *testing.T) {
 	}
 	sweep()
 	ended := predictor.RunEnded{Run: "r", State: predictor.RunCancelled, At: noon}
-	if err := e.observer.apply(2, loopwire.Message{Event: ended}); err != nil {
+	if err := e.observer.apply(lineOf(2, ended)); err != nil {
 		t.Fatal(err)
 	}
 	sweep() // it has told its end, and is about to end

@@ -7,9 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/telemetry"
-	"github.com/spillway-ml/spillway/activities/traces"
-	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -19,8 +18,7 @@ import (
 // observer follows the loop's stream and keeps what people ask for: the ledger, the metrics and the feed of the page.
 type observer struct {
 	metrics *telemetry.Metrics
-	counts  bool           // metrics are wanted
-	tracer  *traces.Tracer // nil where nobody wants traces
+	counts  bool // metrics are wanted
 	feed    web.Feed
 	logger  *slog.Logger
 
@@ -35,7 +33,7 @@ type observer struct {
 	ledger *ledger.Ledger  // guarded by mu
 	state  predictor.State // guarded by mu: forecasts come from the same fold that decides
 	plan   predictor.Plan  // guarded by mu; state obeys it from when all that happened before was taken in
-	seen   uint64          // guarded by mu: the last sequence that was applied
+	at     position        // guarded by mu: how far it is
 }
 
 // extent is a part of the loop's stream, by its first and last sequence; both are 0 when it is empty.
@@ -62,15 +60,15 @@ func newObserver(metrics *telemetry.Metrics, counts bool, before extent, logger 
 	return o
 }
 
-// apply takes one message of the stream.
-func (o *observer) apply(sequence uint64, message loopwire.Message) error {
-	o.tracer.Apply(sequence, message)
+// apply takes in one message, as loop.Follow hands it on.
+func (o *observer) apply(line loop.Line) error {
+	message, sequence := line.Message, line.Sequence
 	run := runOf(message.Event)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	news := sequence > o.before.last
-	if _, sample := message.Event.(predictor.Sampled); sample { // it has the sequence of the message before it
-		news, sequence = o.current(), o.seen
+	news, sample := sequence > o.before.last, line.Sample > 0
+	if sample { // it has the sequence of the message before it
+		news = o.current()
 	} else {
 		o.reach(max(sequence, 1) - 1) // where the last message of before has been deleted meanwhile
 	}
@@ -87,7 +85,12 @@ func (o *observer) apply(sequence uint64, message loopwire.Message) error {
 	if message.Decision != nil {
 		o.ledger.Decided(*message.Decision)
 	}
-	o.reach(sequence)
+	if sample {
+		o.at.Sample = max(o.at.Sample, line.Sample)
+	} else if sequence > o.at.Sequence {
+		o.at.Stored = line.Stored
+		o.reach(sequence)
+	}
 	if !news {
 		return nil
 	}
@@ -103,11 +106,11 @@ func (o *observer) apply(sequence uint64, message loopwire.Message) error {
 
 // reach says that all messages up to sequence were taken in. The caller holds mu.
 func (o *observer) reach(sequence uint64) {
-	was := o.seen
-	o.seen = max(o.seen, sequence)
-	if was < o.before.last && o.seen >= o.before.last {
+	was := o.at.Sequence
+	o.at.Sequence = max(o.at.Sequence, sequence)
+	if was < o.before.last && o.at.Sequence >= o.before.last {
 		o.state = predictor.Obey(o.state, o.plan)
-		_, all := o.before.progress(o.seen)
+		_, all := o.before.progress(o.at.Sequence)
 		o.logger.Info("caught up with what happened before", "messages", all, "took", time.Since(o.began))
 		close(o.caughtUp)
 	}
@@ -117,11 +120,11 @@ func (o *observer) reach(sequence uint64) {
 func (o *observer) reached() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return max(o.seen, o.before.last)
+	return max(o.at.Sequence, o.before.last)
 }
 
 // current reports whether all that happened before was taken in. The caller holds mu.
-func (o *observer) current() bool { return o.seen >= o.before.last }
+func (o *observer) current() bool { return o.at.Sequence >= o.before.last }
 
 // whole waits until all that happened before was taken in; it says how far it is when ctx ends first.
 func (o *observer) whole(ctx context.Context) error {
@@ -144,7 +147,7 @@ func (o *observer) starting() error {
 	case <-o.caughtUp:
 	default:
 		o.mu.Lock()
-		done, all := o.before.progress(o.seen)
+		done, all := o.before.progress(o.at.Sequence)
 		o.mu.Unlock()
 		return web.Starting("catching up with what happened before: %s of %s messages", grouped(done), grouped(all))
 	}

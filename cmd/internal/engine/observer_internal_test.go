@@ -8,12 +8,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/telemetry"
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/workflows/trigger"
 )
+
+// lineOf is an event as it lies in the loop's stream.
+func lineOf(sequence uint64, event predictor.Event) loop.Line {
+	return loop.Line{Sequence: sequence, Stored: event.When(), Message: loopwire.Message{Event: event}}
+}
 
 // waits says what the observer waits for; empty when nothing.
 func waits(o *observer) string {
@@ -61,7 +67,7 @@ func TestAnObserverIsReadyWhenItHasCaughtUpAndTheLeaderHasDecided(t *testing.T) 
 					o.leading(true)
 				} else if s.sequence == 0 {
 					o.obey(t.Context(), predictor.Plan{Term: 4})
-				} else if err := o.apply(s.sequence, loopwire.Message{Event: predictor.RunStarted{Run: "r"}}); err != nil {
+				} else if err := o.apply(lineOf(s.sequence, predictor.RunStarted{Run: "r"})); err != nil {
 					t.Fatal(err)
 				}
 				got := waits(o)
@@ -90,16 +96,18 @@ func TestSamplesMoveNoPosition(t *testing.T) {
 	}}
 	for _, c := range []struct {
 		sequence uint64
+		sample   uint64
 		message  loopwire.Message
 		current  bool
 	}{
-		{0, sample, false},
-		{3, loopwire.Message{Event: predictor.RunStarted{Run: "r"}}, false},
-		{3, sample, false},
-		{4, loopwire.Message{}, true},
-		{4, sample, true},
+		{0, 1, sample, false},
+		{0, 2, loopwire.Message{}, false},
+		{3, 0, loopwire.Message{Event: predictor.RunStarted{Run: "r"}}, false},
+		{3, 3, sample, false},
+		{4, 0, loopwire.Message{}, true},
+		{4, 4, sample, true},
 	} {
-		if err := o.apply(c.sequence, c.message); err != nil {
+		if err := o.apply(loop.Line{Sequence: c.sequence, Sample: c.sample, Message: c.message}); err != nil {
 			t.Fatal(err)
 		}
 		if current := waits(o) == ""; current != c.current {

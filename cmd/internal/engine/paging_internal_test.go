@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/telemetry"
-	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -29,7 +28,7 @@ func TestManyRunsAndALargeOneAreMeasured(t *testing.T) {
 	sequence := uint64(0)
 	fold := func(event predictor.Event) {
 		sequence++
-		if err := o.apply(sequence, loopwire.Message{Event: event}); err != nil {
+		if err := o.apply(lineOf(sequence, event)); err != nil {
 			t.Fatal(err)
 		}
 	}

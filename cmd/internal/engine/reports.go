@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -32,14 +33,17 @@ func openReports(ctx context.Context, s *stores) (*reports, error) {
 		return nil, err
 	}
 	watching := newObserver(metrics, !s.config.NoMetrics, extent{first, last}, s.logger)
-	if watching.tracer, err = openTraces(ctx, s.lifecycle, s.config.Traces); err != nil {
+	from, err := s.resume(ctx, watching)
+	if err != nil {
 		return nil, err
 	}
 	s.work("follow the loop", func(ctx context.Context) error {
-		return loop.Follow(ctx, s.stream, 0, &loop.FollowOptions{Logger: s.logger}, func(line loop.Line) error {
-			return watching.apply(line.Sequence, line.Message)
-		})
+		options := &loop.FollowOptions{Samples: from.Sample, Logger: s.logger}
+		return loop.Follow(ctx, s.stream, from.Sequence, options, watching.apply)
 	})
+	if err := s.trace(ctx); err != nil {
+		return nil, err
+	}
 	s.work("watch the plan", func(ctx context.Context) error {
 		return s.plans.Watch(ctx, func(plan predictor.Plan) { watching.obey(ctx, plan) })
 	})
@@ -76,6 +80,53 @@ func (r *reports) alert(alert predictor.Alert) {
 	r.alerts.Send(alert)
 	r.observer.metrics.CountAlert(alert)
 	r.observer.feed.Alerted(alert)
+}
+
+// resume has the observer go on from its checkpoint, where there is one, and keep others until all has ended that is
+// started later. It returns the first message and the first sample that the observer is to take in.
+func (s *stores) resume(ctx context.Context, watching *observer) (from position, err error) {
+	path := filepath.Join(s.config.StateDir, checkpointFile)
+	before, reason, err := openCheckpoint(ctx, s.stream, path)
+	if err != nil {
+		return position{}, err
+	}
+	var last position
+	switch {
+	case reason != nil:
+		s.logger.WarnContext(ctx, "what was known before is taken in again from the stream, as far as it goes back: this "+
+			"start takes longer", "reason", reason)
+	case before != nil:
+		last = before.at
+		watching.resume(before)
+		from = position{Sequence: last.Sequence + 1, Sample: last.Sample + 1}
+	}
+	s.work("keep what was taken in", func(ctx context.Context) error {
+		watching.keepCheckpoints(ctx, path, last)
+		return nil
+	})
+	return from, nil
+}
+
+// trace makes traces of what passes through the loop, where somebody wants them. It reads the stream by itself, from
+// the first word about a run that goes on, so that nobody waits for it.
+func (s *stores) trace(ctx context.Context) error {
+	tracer, err := openTraces(ctx, s.lifecycle, s.config.Traces)
+	if err != nil || tracer == nil {
+		return err
+	}
+	s.work("trace", func(ctx context.Context) error {
+		from, err := s.ledger.Oldest(ctx)
+		if err != nil {
+			s.logger.WarnContext(ctx, "the ledger does not say since when runs go on: all that the stream has is read for "+
+				"traces", "error", err)
+		}
+		options := &loop.FollowOptions{NoSamples: true, Kinds: traces.Kinds(), Logger: s.logger}
+		return loop.Follow(ctx, s.stream, from, options, func(line loop.Line) error {
+			tracer.Apply(line.Sequence, line.Message)
+			return nil
+		})
+	})
+	return nil
 }
 
 // openTraces sends what passes through the loop as traces, where somebody wants them; nil where nobody does.

@@ -140,7 +140,7 @@ func engineOver(t *testing.T, temporal *someTemporal, events ...predictor.Event)
 	}
 	t.Cleanup(func() { _ = e.recorder.Close(context.WithoutCancel(t.Context())) })
 	for i, event := range events {
-		if err := e.observer.apply(uint64(i)+1, loopwire.Message{Event: event}); err != nil {
+		if err := e.observer.apply(lineOf(uint64(i)+1, event)); err != nil {
 			t.Fatal(err)
 		}
 	}

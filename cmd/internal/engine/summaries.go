@@ -18,19 +18,37 @@ const (
 // page is what the ledger in memory has of a page of runs: those that it would list, and whatever it knows of those
 // that are kept.
 func (o *observer) page(query ledger.Query, kept []ledger.RunView) ledger.Part {
+	runs, end := o.selected(query, kept)
+	return ledger.Part{Runs: o.views(runs...), End: end}
+}
+
+// views completes the views of runs while others are taken in.
+func (o *observer) views(runs ...ledger.Snapshot) []ledger.RunView {
+	views := make([]ledger.RunView, len(runs))
+	for i := range runs {
+		views[i] = runs[i].View()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	part := o.ledger.Runs(query)
-	listed := make(map[string]bool, len(part.Runs))
-	for _, view := range part.Runs {
-		listed[view.Run] = true
+	o.ledger.Learn(runs...)
+	return views
+}
+
+// selected are the runs of page as they stand.
+func (o *observer) selected(query ledger.Query, kept []ledger.RunView) (runs []ledger.Snapshot, end ledger.Place) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	runs, end = o.ledger.Select(query)
+	listed := make(map[string]bool, len(runs))
+	for _, run := range runs {
+		listed[run.Run()] = true
 	}
 	for _, other := range kept {
-		if view, known := o.ledger.Run(other.Run); known && !listed[other.Run] {
-			part.Runs = append(part.Runs, view)
+		if run, known := o.ledger.Snapshot(other.Run); known && !listed[other.Run] {
+			runs = append(runs, run)
 		}
 	}
-	return part
+	return runs, end
 }
 
 // keepRuns keeps what ended runs did, until ctx ends.
@@ -55,7 +73,7 @@ func (o *observer) keepRuns(ctx context.Context, store *ledgerstore.Store) error
 // keepSome keeps what some ended runs did; more says that there may be others.
 func (o *observer) keepSome(ctx context.Context, store *ledgerstore.Store) (more bool, err error) {
 	o.mu.Lock()
-	seen, ended := o.seen, o.ledger.Unkept(keepAtOnce)
+	seen, ended := o.at.Sequence, o.ledger.Unkept(keepAtOnce)
 	o.mu.Unlock()
 	if len(ended) == 0 {
 		return false, nil
@@ -64,8 +82,8 @@ func (o *observer) keepSome(ctx context.Context, store *ledgerstore.Store) (more
 		return false, err
 	}
 	views := make([]ledger.RunView, len(ended))
-	for i, run := range ended {
-		views[i] = run.View
+	for i := range ended {
+		views[i] = ended[i].View()
 	}
 	if err := store.KeepRuns(ctx, views); err != nil {
 		return false, err

@@ -63,3 +63,35 @@ func (p *Prices) Revision() int { return p.changed }
 
 // Hosts are the names of the hosts that have a price, sorted.
 func (p *Prices) Hosts() []string { return slices.Sorted(maps.Keys(p.hosts)) }
+
+// Clone is a copy.
+func (p *Prices) Clone() Prices {
+	return Prices{hosts: maps.Clone(p.hosts), latest: p.latest, changed: p.changed}
+}
+
+// HostPrice is the price of a host.
+type HostPrice struct {
+	Host  string
+	Price pricing.Host
+	// At is until when the host was there, in nanoseconds since 1970, as it said so last.
+	At int64
+}
+
+// Told are all prices that are known, by the names of their hosts.
+func (p *Prices) Told() []HostPrice {
+	prices := make([]HostPrice, 0, len(p.hosts))
+	for _, host := range p.Hosts() {
+		prices = append(prices, HostPrice{Host: host, Price: p.hosts[host].price, At: p.hosts[host].at})
+	}
+	return prices
+}
+
+// PricesOf returns Prices that know what others have told; their Revision is another.
+func PricesOf(prices []HostPrice) Prices {
+	p := Prices{hosts: make(map[string]told, len(prices))}
+	for _, one := range prices {
+		p.hosts[one.Host] = told{one.Price, one.At}
+		p.latest = max(p.latest, one.At)
+	}
+	return p
+}

@@ -1,0 +1,263 @@
+package engine
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/telemetry"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+const (
+	// checkpointFile is the file below the state directory in which the observer keeps what it has taken in.
+	checkpointFile = "observer.checkpoint"
+	// checkpointVersion is the version of that file, but for what others write into it, who have versions of their own.
+	checkpointVersion = 1
+	// checkpointEvery is how often it is written at most, and checkpointShare which part of the time that may take: of
+	// 10,000 runs that go on it takes a second.
+	checkpointEvery = 15 * time.Second
+	checkpointShare = 30
+	// maxCheckpoint bounds what is read, in bytes: a damaged length must not take all memory.
+	maxCheckpoint = 1 << 30
+)
+
+// checkpointHeader begins the file: the version, the length of the rest, and its SHA-256.
+const checkpointHeader = "spillway observer checkpoint %08d %016d %064x\n"
+
+// errCheckpoint says that a file cannot be gone on with; the stream can.
+var errCheckpoint = errors.New("it is damaged")
+
+// position is how far an observer is.
+type position struct {
+	// Sequence is that of the last message of the loop's stream, Stored when the server stored it, and Sample the sequence
+	// of the last sample in the stream of samples; 0 where there was none.
+	Sequence uint64
+	Stored   time.Time
+	Sample   uint64
+}
+
+// knowledge is what an observer knew at a position; it does not change any more.
+type knowledge struct {
+	at      position
+	ledger  *ledger.Checkpoint
+	state   json.RawMessage // a predictor.State
+	metrics telemetry.Followed
+}
+
+// checkpoint is what was read of a file.
+type checkpoint struct {
+	at      position
+	ledger  *ledger.Ledger
+	state   predictor.State
+	metrics telemetry.Followed
+}
+
+// knows returns what the observer knows now; some is false when that is nothing that it has not known at a position.
+func (o *observer) knows(but position) (now knowledge, some bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.at == but {
+		return knowledge{}, false, nil
+	}
+	state, err := json.Marshal(o.state)
+	if err != nil {
+		return knowledge{}, false, fmt.Errorf("write a checkpoint of the predictor: %w", err)
+	}
+	return knowledge{o.at, o.ledger.Checkpoint(), state, o.metrics.Follows()}, true, nil
+}
+
+// resume goes on with what another observer has taken in; it is called before anything else.
+func (o *observer) resume(c *checkpoint) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ledger, o.state = c.ledger, c.state
+	o.metrics.Resume(c.metrics)
+	o.before.first = max(o.before.first, min(c.at.Sequence, o.before.last)+1)
+	o.reach(c.at.Sequence)
+	o.at = c.at
+}
+
+// encode writes the knowledge.
+func (k *knowledge) encode(w io.Writer) error {
+	if err := gob.NewEncoder(w).Encode(k.at); err != nil {
+		return err
+	}
+	if err := k.ledger.Encode(w); err != nil {
+		return err
+	}
+	return errors.Join(gob.NewEncoder(w).Encode([]byte(k.state)), gob.NewEncoder(w).Encode(k.metrics))
+}
+
+// write makes the knowledge durable in a file, whole or not at all.
+func (k *knowledge) write(path string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write %s: %w", path, err)
+		}
+	}()
+	file, err := os.OpenFile(path+".part", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	var none [sha256.Size]byte
+	written := &counted{}
+	out := bufio.NewWriterSize(file, 1<<16)
+	sum := sha256.New()
+	_, err = fmt.Fprintf(out, checkpointHeader, checkpointVersion, 0, none)
+	if err == nil {
+		err = k.encode(io.MultiWriter(out, sum, written))
+	}
+	err = cmp.Or(err, out.Flush())
+	if err == nil {
+		_, err = file.WriteAt(fmt.Appendf(nil, checkpointHeader, checkpointVersion, written.bytes, sum.Sum(nil)), 0)
+	}
+	err = errors.Join(err, file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return syncDirectory(filepath.Dir(path))
+}
+
+// counted counts what is written to it.
+type counted struct{ bytes int64 }
+
+// Write implements io.Writer.
+func (c *counted) Write(data []byte) (int, error) {
+	c.bytes += int64(len(data))
+	return len(data), nil
+}
+
+// syncDirectory makes the names in a directory durable.
+func syncDirectory(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// readCheckpoint reads a file; nil where there is none. Its errors say why a file is not gone on with.
+func readCheckpoint(path string) (c *checkpoint, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read %s: %w", path, err)
+		}
+	}()
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	var version, length int64
+	var want []byte
+	header := make([]byte, len(fmt.Sprintf(checkpointHeader, 0, 0, [sha256.Size]byte{})))
+	if _, err = io.ReadFull(file, header); err == nil {
+		_, err = fmt.Sscanf(string(header), checkpointHeader, &version, &length, &want)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errCheckpoint, err)
+	case version != checkpointVersion:
+		return nil, fmt.Errorf("it has version %d, this engine reads %d", version, checkpointVersion)
+	case length < 0 || length > maxCheckpoint:
+		return nil, fmt.Errorf("%w: it says that it has %d bytes", errCheckpoint, length)
+	}
+	data, err := io.ReadAll(io.LimitReader(file, length+1))
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(data); int64(len(data)) != length || !bytes.Equal(sum[:], want) {
+		return nil, fmt.Errorf("%w: it has other bytes than were written", errCheckpoint)
+	}
+	return decodeCheckpoint(bytes.NewReader(data))
+}
+
+// decodeCheckpoint is the inverse of encode.
+func decodeCheckpoint(r *bytes.Reader) (c *checkpoint, err error) {
+	c = &checkpoint{}
+	if err = gob.NewDecoder(r).Decode(&c.at); err != nil {
+		return nil, err
+	}
+	if c.ledger, err = ledger.Restore(r); err != nil {
+		return nil, err
+	}
+	var state []byte
+	if err = errors.Join(gob.NewDecoder(r).Decode(&state), gob.NewDecoder(r).Decode(&c.metrics)); err != nil {
+		return nil, err
+	}
+	return c, json.Unmarshal(state, &c.state)
+}
+
+// openCheckpoint returns what an observer can go on with on this stream, and nil where all that the stream has is to be
+// taken in; reason says why a file is of no use.
+func openCheckpoint(ctx context.Context, js jetstream.JetStream, path string) (c *checkpoint, reason, err error) {
+	c, reason = readCheckpoint(path)
+	if c == nil || reason != nil {
+		return nil, reason, nil
+	}
+	same, err := loop.Has(ctx, js, c.at.Sequence, c.at.Stored)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !same {
+		return nil, fmt.Errorf("read %s: it is of another stream, or that has lost its last messages: message %d, "+
+			"stored at %s, is not in it", path, c.at.Sequence, c.at.Stored.UTC().Format(time.RFC3339)), nil
+	}
+	return c, nil, nil
+}
+
+// keepCheckpoints keeps what the observer has taken in until ctx ends, and then once more.
+func (o *observer) keepCheckpoints(ctx context.Context, path string, last position) {
+	next := time.Now().Add(checkpointEvery)
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for ended := false; !ended; {
+		select {
+		case <-ctx.Done():
+			ended = true
+		case now := <-ticker.C:
+			if now.Before(next) {
+				continue
+			}
+		}
+		begun := time.Now()
+		kept, err := o.keepCheckpoint(path, last)
+		if err != nil {
+			o.logger.WarnContext(ctx, "what was taken in could not be kept: the next start takes longer", "error", err)
+		} else {
+			last = kept
+		}
+		next = time.Now().Add(max(checkpointEvery, checkpointShare*time.Since(begun)))
+	}
+}
+
+// keepCheckpoint keeps what the observer has taken in since it was at a position, and returns where it is.
+func (o *observer) keepCheckpoint(path string, last position) (position, error) {
+	now, some, err := o.knows(last)
+	if err != nil || !some {
+		return last, err
+	}
+	return now.at, now.write(path)
+}
