@@ -93,6 +93,19 @@ func TestARunTellsItsPipeline(t *testing.T) {
 	})
 }
 
+// TestAttackABindingReadsWhatOthersAreAnswered would have the stream of events keep what NATS answers to the engine, to
+// its owner and to other builds, and start runs with it.
+func TestAttackABindingReadsWhatOthersAreAnswered(t *testing.T) {
+	t.Parallel()
+	for _, subject := range []string{
+		"_INBOX_engine.>", "_INBOX_owner.>", "_R_.>", "_R_.a.b", "_GR_.>", "_INBOX", "_.x",
+	} {
+		if err := checkSubject(subject); err == nil || !strings.Contains(err.Error(), "reserved") {
+			t.Errorf("checkSubject(%q) = %v, want that it is reserved", subject, err)
+		}
+	}
+}
+
 func TestCheckSubject(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{"data.new", "data.*", "data.>", "data.*.x.>", "a", "ümlaut.x"} {

@@ -34,7 +34,7 @@ func checkSubject(subject string) error {
 	switch first := tokens[0]; {
 	case first == "*" || first == ">":
 		return fmt.Errorf("subject %q begins with a wildcard: name its first part, such as %q", subject, "data.>")
-	case strings.HasPrefix(first, "$"), first == "_INBOX", first == "spillway":
+	case strings.HasPrefix(first, "$"), strings.HasPrefix(first, "_"), first == "spillway": // "_": answers
 		return fmt.Errorf("subject %q is reserved: choose one that does not begin with %q", subject, first)
 	}
 	return nil
