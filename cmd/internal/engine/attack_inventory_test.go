@@ -272,7 +272,7 @@ func callTemporal(ctx context.Context, target string) codes.Code {
 }
 
 // guardOfUnix comes to a socket of the abstract namespace, to which this process has no right although it is of the
-// same user: a door ends the connection before it says anything.
+// same user: a proxy ends the connection before it says anything.
 func guardOfUnix(ctx context.Context, name string) string {
 	if !strings.HasPrefix(name, "@spillway-") {
 		return "OPEN: or of a kind that is not known here"
@@ -286,9 +286,9 @@ func guardOfUnix(ctx context.Context, name string) string {
 		return "OPEN: " + err.Error()
 	}
 	if _, err := connection.Read(make([]byte, 1)); errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-		return "one process: a build's door to Temporal"
+		return "one process: a build's proxy of Temporal"
 	} else if err != nil {
-		return "OPEN: a door keeps a process that it is not for: " + err.Error()
+		return "OPEN: a proxy keeps a process that it is not for: " + err.Error()
 	}
-	return "OPEN: a door answers a process that it is not for"
+	return "OPEN: a proxy answers a process that it is not for"
 }

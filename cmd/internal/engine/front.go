@@ -86,14 +86,14 @@ func (f *front) startWorkers() (*workflowWorkers, error) {
 		return nil, err
 	}
 	f.onClose("the starter of workflow workers", func(context.Context) error { spawner.Close(); return nil })
-	doors, err := f.servers.DialTemporal()
+	behind, err := f.servers.DialTemporal()
 	if err != nil {
 		return nil, err
 	}
-	f.onClose("the connection behind the doors to Temporal", func(context.Context) error { return doors.Close() })
+	f.onClose("the connection behind the proxies of Temporal", func(context.Context) error { return behind.Close() })
 	return &workflowWorkers{
 		checks: &inputChecks{},
-		builds: f.builds, spawner: spawner, admit: f.servers.AdmitBuild, doors: doors, logger: f.logger,
+		builds: f.builds, spawner: spawner, admit: f.servers.AdmitBuild, behind: behind, logger: f.logger,
 		stop: map[buildID]context.CancelFunc{},
 		chains: &chainWorkers{
 			stored: f.chains, temporal: f.temporal, recorder: f.recorder, results: f.results,

@@ -20,7 +20,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
-	"github.com/spillway-ml/spillway/cmd/internal/door"
+	"github.com/spillway-ml/spillway/cmd/internal/temporalproxy"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
@@ -33,7 +33,7 @@ type workflowWorkers struct {
 	environment []string // of every worker, the build's own aside
 	// admit lets a build's worker connect to NATS until release is called.
 	admit  func(app wire.App, build string) (address *url.URL, release func(), err error)
-	doors  grpc.ClientConnInterface // what lies behind the workers' doors to Temporal
+	behind grpc.ClientConnInterface // what lies behind the workers' proxies of Temporal
 	checks *inputChecks
 	logger *slog.Logger
 
@@ -124,8 +124,8 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 		return err
 	}
 	defer release()
-	entrance, err := door.Open(ctx, door.Options{
-		Temporal: w.doors, Namespace: devserver.Namespace, App: id.app, Build: id.build, Logger: w.logger,
+	entrance, err := temporalproxy.Open(ctx, temporalproxy.Options{
+		Temporal: w.behind, Namespace: devserver.Namespace, App: id.app, Build: id.build, Logger: w.logger,
 	})
 	if err != nil {
 		return err

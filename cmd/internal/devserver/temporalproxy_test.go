@@ -27,17 +27,17 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/spillway-ml/spillway/cmd/internal/door"
+	"github.com/spillway-ml/spillway/cmd/internal/temporalproxy"
 )
 
-// openDoor opens a door of build 1 of app to the process pid and returns what a worker dials there, without a token.
-func openDoor(t *testing.T, s *Server, pid int, logger *slog.Logger) client.Options {
+// openProxy opens a proxy of build 1 of app to the process pid and returns what a worker dials there, without a token.
+func openProxy(t *testing.T, s *Server, pid int, logger *slog.Logger) client.Options {
 	t.Helper()
 	behind, err := s.DialTemporal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := door.Open(t.Context(), door.Options{
+	d, err := temporalproxy.Open(t.Context(), temporalproxy.Options{
 		Temporal: behind, Namespace: Namespace, App: "app", Build: "1",
 		Logger: logger,
 	})
@@ -85,7 +85,7 @@ func answer(ctx workflow.Context) error {
 	return workflow.SignalExternalWorkflow(ctx, parent.ID, parent.RunID, "answer", in+"!").Get(ctx, nil)
 }
 
-func TestAWorkflowWorkerWorksThroughItsDoor(t *testing.T) {
+func TestAWorkflowWorkerWorksThroughItsProxy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, Options{Dir: dir, NoUI: true})
@@ -93,9 +93,9 @@ func TestAWorkflowWorkerWorksThroughItsDoor(t *testing.T) {
 	defer owner.Close()
 	stages := worker.New(owner, "app@1/upper", worker.Options{})
 	stages.RegisterActivityWithOptions(upper, activity.RegisterOptions{Name: "upper"})
-	c, err := client.DialContext(t.Context(), openDoor(t, s, os.Getpid(), testLog(t)))
+	c, err := client.DialContext(t.Context(), openProxy(t, s, os.Getpid(), testLog(t)))
 	if err != nil {
-		t.Fatalf("dial through the door: %v", err)
+		t.Fatalf("dial through the proxy: %v", err)
 	}
 	defer c.Close()
 	pipelines := worker.New(c, "app@1", worker.Options{LocalActivityWorkerOnly: true, DisableEagerActivities: true})
@@ -134,7 +134,7 @@ func TestAttackABuildReachesItsOwnRunsOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.DialContext(t.Context(), openDoor(t, s, os.Getpid(), testLog(t)))
+	c, err := client.DialContext(t.Context(), openProxy(t, s, os.Getpid(), testLog(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,16 +204,16 @@ func (l lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestAttackADoorIsForOneProcess comes to the door of another process, which ends the connection and says so in the
+// TestAttackAProxyIsForOneProcess comes to the proxy of another process, which ends the connection and says so in the
 // log.
-func TestAttackADoorIsForOneProcess(t *testing.T) {
+func TestAttackAProxyIsForOneProcess(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("elsewhere the kernel does not tell who connects, and the directory of the socket is the guard")
 	}
 	s := start(t, Options{Dir: t.TempDir(), NoUI: true})
 	told := make(lines, 100)
-	address := openDoor(t, s, os.Getppid(), slog.New(slog.NewTextHandler(told, nil))).HostPort
+	address := openProxy(t, s, os.Getppid(), slog.New(slog.NewTextHandler(told, nil))).HostPort
 	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package door
+package temporalproxy
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package door
+package temporalproxy
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// listener is the socket of a door: it accepts connections of one process.
+// listener is the socket of a proxy: it accepts connections of one process.
 type listener struct {
 	net.Listener
 

@@ -1,4 +1,4 @@
-package door
+package temporalproxy
 
 import (
 	"context"
@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// pingEvery is how often a worker may ask whether the door is still there; the SDK does it every 30 s.
+	// pingEvery is how often a worker may ask whether the proxy is still there; the SDK does it every 30 s.
 	pingEvery = 5 * time.Second
-	// tellEvery bounds how often one door logs what it refuses.
+	// tellEvery bounds how often one proxy logs what it refuses.
 	tellEvery = 10 * time.Second
 )
 
 // forwarded are the headers of a worker that Temporal sees. The others could claim to be of somebody else.
 var forwarded = []string{"client-name", "client-version", "supported-server-versions", "temporal-namespace"}
 
-// Options say whose door it is. All fields are required.
+// Options say whose proxy it is. All fields are required.
 type Options struct {
 	// Temporal is a connection to the frontend with all rights. It is not closed.
 	Temporal grpc.ClientConnInterface
@@ -42,8 +42,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Door is an open door. Its methods may be called concurrently. The zero value is not useful; use Open.
-type Door struct {
+// Proxy is one that is open. Its methods may be called concurrently. The zero value is not useful; use Open.
+type Proxy struct {
 	listener *listener
 	server   *grpc.Server
 	rights   rights
@@ -55,13 +55,13 @@ type Door struct {
 	told time.Time // guarded by mu
 }
 
-// Open opens a door. Whoever connects waits until Admit says who may.
-func Open(ctx context.Context, o Options) (*Door, error) {
+// Open opens a proxy. Whoever connects waits until Admit says who may.
+func Open(ctx context.Context, o Options) (*Proxy, error) {
 	listener, err := listen(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("open a door to Temporal for %s: %w", wire.WorkflowQueue(o.App, o.Build), err)
+		return nil, fmt.Errorf("open a proxy of Temporal for %s: %w", wire.WorkflowQueue(o.App, o.Build), err)
 	}
-	d := &Door{
+	p := &Proxy{
 		listener: listener,
 		rights:   rights{namespace: o.Namespace, queue: wire.WorkflowQueue(o.App, o.Build)},
 		given:    newGiven(),
@@ -69,52 +69,52 @@ func Open(ctx context.Context, o Options) (*Door, error) {
 		served:   make(chan struct{}),
 	}
 	listener.refused = func(pid int) {
-		d.tell("another process than the workflow worker came to its door", "pid", pid)
+		p.tell("another process than the workflow worker came to its proxy of Temporal", "pid", pid)
 	}
-	d.server = grpc.NewServer(
-		grpc.UnaryInterceptor(d.serve),
+	p.server = grpc.NewServer(
+		grpc.UnaryInterceptor(p.serve),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
 	)
 	service, err := proxy.NewWorkflowServiceProxyServer(proxy.WorkflowServiceProxyOptions{
 		Client: workflowservice.NewWorkflowServiceClient(o.Temporal), DisableHeaderForwarding: true,
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open a door to Temporal: %w", err), listener.Close())
+		return nil, errors.Join(fmt.Errorf("open a proxy of Temporal: %w", err), listener.Close())
 	}
-	workflowservice.RegisterWorkflowServiceServer(d.server, service)
+	workflowservice.RegisterWorkflowServiceServer(p.server, service)
 	go func() {
-		defer close(d.served)
-		if err := d.server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			d.logger.ErrorContext(ctx, "the door of a workflow worker ended", "build", d.rights.queue, "error", err)
+		defer close(p.served)
+		if err := p.server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			p.logger.ErrorContext(ctx, "the proxy of Temporal of a workflow worker ended", "build", p.rights.queue, "error", err)
 		}
 	}()
-	return d, nil
+	return p, nil
 }
 
 // Address is where the worker finds Temporal: what it is to be given as wire.TemporalEnvironment.
-func (d *Door) Address() string { return d.listener.target }
+func (p *Proxy) Address() string { return p.listener.target }
 
 // Admit lets the process pid in, and nobody else; it is called once. Where the system does not tell who connects,
 // whoever can read the private directory of the socket comes in.
-func (d *Door) Admit(pid int) { d.listener.admit(pid) }
+func (p *Proxy) Admit(pid int) { p.listener.admit(pid) }
 
-// Close closes the door; the worker has ended by then.
-func (d *Door) Close() {
-	d.server.Stop()
-	<-d.served
+// Close closes the proxy; the worker has ended by then.
+func (p *Proxy) Close() {
+	p.server.Stop()
+	<-p.served
 }
 
 // serve hands a request on that the worker may make.
-func (d *Door) serve(
+func (p *Proxy) serve(
 	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
-	if err := d.rights.check(request, d.given); err != nil {
-		d.tell("a workflow worker was refused", "method", info.FullMethod, "error", err)
-		return nil, status.Errorf(codes.PermissionDenied, "%s: %v", d.rights.queue, err)
+	if err := p.rights.check(request, p.given); err != nil {
+		p.tell("a workflow worker was refused", "method", info.FullMethod, "error", err)
+		return nil, status.Errorf(codes.PermissionDenied, "%s: %v", p.rights.queue, err)
 	}
 	response, err := handler(onBehalf(ctx), request)
 	if err == nil {
-		d.given.note(request, response, time.Now())
+		p.given.note(request, response, time.Now())
 	}
 	return response, err
 }
@@ -132,12 +132,12 @@ func onBehalf(ctx context.Context) context.Context {
 }
 
 // tell logs what was refused, unless something was just now.
-func (d *Door) tell(message string, attributes ...any) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if now := time.Now(); now.Sub(d.told) >= tellEvery {
-		d.told = now
+func (p *Proxy) tell(message string, attributes ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); now.Sub(p.told) >= tellEvery {
+		p.told = now
 		//nolint:sloglint // the callers' messages are constants
-		d.logger.Warn(message, append(attributes, "build", d.rights.queue)...)
+		p.logger.Warn(message, append(attributes, "build", p.rights.queue)...)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
-// TestAttackADoorToTemporalIsForItsWorker is what another program of the same user can do with all that it finds of a
+// TestAttackAProxyOfTemporalIsForItsWorker is what another program of the same user can do with all that it finds of a
 // workflow worker.
-func TestAttackADoorToTemporalIsForItsWorker(t *testing.T) {
+func TestAttackAProxyOfTemporalIsForItsWorker(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("elsewhere the directory of the socket is the guard, which this user can enter")
@@ -30,27 +30,27 @@ func TestAttackADoorToTemporalIsForItsWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doors := 0
+	proxies := 0
 	for _, variable := range environment {
 		address, is := strings.CutPrefix(variable, wire.TemporalEnvironment+"=")
 		if !is {
 			continue
 		}
-		doors++
+		proxies++
 		if code := callTemporal(t.Context(), address); code != codes.Unavailable {
-			t.Errorf("a stranger at the door %s: got %v, want that the connection ends", address, code)
+			t.Errorf("a stranger at the proxy %s: got %v, want that the connection ends", address, code)
 		}
-		e.until("the log says who came to the door", func() bool {
+		e.until("the log says who came to the proxy", func() bool {
 			text, err := os.ReadFile(filepath.Join(e.state, "spillway.log"))
-			return err == nil && strings.Contains(string(text), "another process than the workflow worker came to its door") &&
+			return err == nil && strings.Contains(string(text), "another process than the workflow worker came to its proxy of Temporal") &&
 				strings.Contains(string(text), strconv.Itoa(os.Getpid()))
 		})
 	}
 	if code := callTemporal(t.Context(), stack.Addresses.Temporal); code != codes.PermissionDenied {
 		t.Errorf("a stranger at Temporal's port: got %v, want to be refused", code)
 	}
-	if doors != 1 {
-		t.Errorf("the worker has %d doors to Temporal, want one", doors)
+	if proxies != 1 {
+		t.Errorf("the worker has %d proxies of Temporal, want one", proxies)
 	}
 	e.stop()
 }
