@@ -134,8 +134,8 @@ func (s *Store) readable() (*sql.DB, error) {
 	return s.readers, nil
 }
 
-// KeepRuns keeps all that ended runs did. What was kept of them before goes; a run of which the store does not know the
-// end, or that has started anew since, is left as it is.
+// KeepRuns keeps all that ended runs did. What was kept of them before goes, unless it tells more; a run of which the
+// store does not know the end, or that has started anew since, is left as it is.
 func (s *Store) KeepRuns(ctx context.Context, views []ledger.RunView) error {
 	return s.write(ctx, func(w *writer) error {
 		for _, view := range views {
@@ -143,7 +143,7 @@ func (s *Store) KeepRuns(ctx context.Context, views []ledger.RunView) error {
 			if err != nil {
 				return fmt.Errorf("keep run %q: %w", view.Run, err)
 			}
-			if known && !before.EndedAt.Equal(view.EndedAt) {
+			if known && (!before.EndedAt.Equal(view.EndedAt) || before.Fuller(view)) {
 				continue
 			}
 			shown, err := json.Marshal(view)

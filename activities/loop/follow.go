@@ -79,27 +79,25 @@ func Follow(
 	return fmt.Errorf("follow %s: %w", wire.LoopStream, follow(ctx, js, handle, o.Logger))
 }
 
-// maxDeleted bounds how many messages in a row may have been deleted by hand at the end of the stream.
-const maxDeleted = 1000
-
 // Extent returns the sequences of the oldest and of the newest message that the loop's stream holds now; both are 0
-// when it holds none.
+// when it holds none. The newest may be far before the last that was ever stored: others were deleted, or are lost.
 func Extent(ctx context.Context, js jetstream.JetStream) (first, last uint64, err error) {
 	stream, err := js.Stream(ctx, wire.LoopStream)
 	if err != nil {
 		return 0, 0, fmt.Errorf("look up stream %s: %w", wire.LoopStream, err)
 	}
 	state := stream.CachedInfo().State
-	for last = state.LastSeq; state.Msgs > 0 && last >= max(state.FirstSeq, 1) && last+maxDeleted > state.LastSeq; last-- {
-		_, err := stream.GetMsg(ctx, last)
-		if err == nil {
-			return state.FirstSeq, last, nil
-		}
-		if !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return 0, 0, fmt.Errorf("read message %d of stream %s: %w", last, wire.LoopStream, err)
-		}
+	if state.Msgs == 0 {
+		return 0, 0, nil
 	}
-	return 0, 0, nil
+	newest, err := stream.GetLastMsgForSubject(ctx, wire.LoopSubjects)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, 0, nil
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the newest message of stream %s: %w", wire.LoopStream, err)
+	}
+	return state.FirstSeq, newest.Sequence, nil
 }
 
 // tail calls handle with the messages that position asks for, and asks again at the position of then whenever the

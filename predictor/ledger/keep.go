@@ -19,6 +19,12 @@ func (v RunView) Over(e predictor.RunEnded) RunView {
 	return v
 }
 
+// Fuller reports whether the run, which has ended, was told of more fully than another view of it: a stream that has
+// lost messages tells of fewer attempts than were kept.
+func (v RunView) Fuller(other RunView) bool {
+	return v.State != predictor.RunRunning && v.EndedAt.Equal(other.EndedAt) && v.Totals.Attempts > other.Totals.Attempts
+}
+
 // EndedRun is a run that has ended, as somebody may keep it.
 type EndedRun struct {
 	Snapshot

@@ -98,7 +98,8 @@ type Part struct {
 	End Place
 }
 
-// Join makes a page of what two stores have of it. A run that both have is as live says: kept may be older.
+// Join makes a page of what two stores have of it. A run that both have is as live says, since kept may be older, but
+// where kept tells of it more fully.
 func Join(query Query, live, kept Part) Page {
 	var end Place // behind it, one of the two may have runs that are not here
 	for _, part := range []Part{live, kept} {
@@ -108,6 +109,10 @@ func Join(query Query, live, kept Part) Page {
 	}
 	page := Page{Runs: []RunView{}}
 	known := make(map[string]bool, len(live.Runs))
+	older := make(map[string]RunView, len(kept.Runs))
+	for _, view := range kept.Runs {
+		older[view.Run] = view
+	}
 	add := func(view RunView) {
 		if query.Selects(view) && (end.IsZero() || PlaceOf(view).Compare(end) <= 0) {
 			page.Runs = append(page.Runs, view)
@@ -115,6 +120,9 @@ func Join(query Query, live, kept Part) Page {
 	}
 	for _, view := range live.Runs {
 		known[view.Run] = true
+		if was, both := older[view.Run]; both && was.Fuller(view) {
+			view = was
+		}
 		add(view)
 	}
 	for _, view := range kept.Runs {

@@ -20,8 +20,10 @@ const (
 	consumerPrefix = "run-"
 	// unboundConsumer reads every event and makes dead letters of those that no binding reads.
 	unboundConsumer = "unbound"
-	// bindingMetadata is where a consumer keeps its binding, so that it can be understood after the binding is gone.
+	// bindingMetadata is where a consumer keeps its binding, so that it can be understood after the binding is gone, and
+	// originMetadata where the binding comes from; consumers of earlier engines do not say so.
 	bindingMetadata = "spillway.binding"
+	originMetadata  = "spillway.origin"
 	// keepFor is how long streams keep their messages.
 	keepFor = 30 * 24 * time.Hour
 	// keepBytes bounds what is told of runs that ended and of events that started none; the oldest goes first. Events
@@ -58,6 +60,9 @@ func (t *Trigger) apply(ctx context.Context) error {
 	}
 	existing, err := readConsumers(ctx, stream)
 	if err != nil {
+		return err
+	}
+	if err := t.restore(ctx, next, existing); err != nil {
 		return err
 	}
 	for key, old := range existing {
@@ -202,6 +207,7 @@ func (t *Trigger) explain(ctx context.Context, name string, subjects []string, e
 // reader is the consumer of one binding as the server has it.
 type reader struct {
 	binding wire.Binding
+	origin  Origin // empty of one that an earlier engine has made
 	config  jetstream.ConsumerConfig
 }
 
@@ -214,7 +220,7 @@ func readConsumers(ctx context.Context, stream jetstream.Stream) (map[string]rea
 		if !ours {
 			continue
 		}
-		old := reader{config: info.Config}
+		old := reader{config: info.Config, origin: Origin(info.Config.Metadata[originMetadata])}
 		if err := json.Unmarshal([]byte(info.Config.Metadata[bindingMetadata]), &old.binding); err != nil {
 			return nil, fmt.Errorf("read consumer %s: its metadata %s is no binding: %w: delete the consumer if Spillway did "+
 				"not make it", info.Name, bindingMetadata, err)
@@ -256,10 +262,11 @@ func (t *Trigger) ensureConsumers(
 		config := base
 		config.Durable = consumerPrefix + key
 		config.FilterSubjects = bound.subjects()
-		config.Metadata = map[string]string{bindingMetadata: string(metadata)}
+		config.Metadata = map[string]string{bindingMetadata: string(metadata), originMetadata: string(bound.Origin)}
 		config.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
 		config.OptStartSeq = old.config.OptStartSeq
-		if exists && old.config.AckWait == t.ackWait && old.config.Metadata[bindingMetadata] == string(metadata) {
+		same := old.origin == bound.Origin && old.config.Metadata[bindingMetadata] == string(metadata)
+		if exists && same && old.config.AckWait == t.ackWait {
 			next.since[key] = config.OptStartSeq
 			continue
 		}

@@ -38,6 +38,9 @@ type Options struct {
 	// Lost is told the names of streams that were gone, with all that was in them, once they were made anew. Nil tells
 	// nobody.
 	Lost func(streams []string)
+	// Restored is told the keys of bindings made by command that were gone from where they are kept, and were made again
+	// from what their readers know of them. Nil tells nobody.
+	Restored func(keys []string)
 	// Logger takes the trigger's log; nil discards it.
 	Logger *slog.Logger
 	// AckWait is how long an event may be in hand without a sign of life before the server delivers it again; one that a
@@ -58,6 +61,7 @@ type Trigger struct {
 	wanted    func(ctx context.Context, subject string) bool
 	check     func(ctx context.Context, start Start) error
 	lost      func(streams []string)
+	restored  func(keys []string)
 	log       *slog.Logger
 	ackWait   time.Duration
 	hold      time.Duration
@@ -111,9 +115,13 @@ func New(options Options) (*Trigger, error) {
 	if lost == nil {
 		lost = func([]string) {}
 	}
+	restored := options.Restored
+	if restored == nil {
+		restored = func([]string) {}
+	}
 	return &Trigger{
 		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, wanted: wanted, check: check,
-		lost: lost, log: log,
+		lost: lost, restored: restored, log: log,
 		ackWait:  cmp.Or(options.AckWait, 30*time.Second),
 		hold:     cmp.Or(options.Hold, 2*time.Minute),
 		replicas: cmp.Or(options.Replicas, 1),

@@ -61,6 +61,7 @@ func (f *front) startApps(ctx context.Context) error {
 		JetStream: f.stream, Starter: trigger.NewTemporalStarter(f.temporal, f.config.Policy.Window, f.prices()),
 		Scheduler: trigger.NewTemporalScheduler(f.temporal, engineQueue), Logger: f.logger, Wanted: f.apps.wanted,
 		Check: f.apps.check, Lost: func(streams []string) { f.alert(alerting.StreamsLost(streams, f.config.Clock())) },
+		Restored: func(keys []string) { f.alert(alerting.BindingsRestored(keys, f.config.Clock())) },
 	})
 	if err != nil {
 		return err

@@ -62,6 +62,10 @@ func openReports(ctx context.Context, s *stores) (*reports, error) {
 	s.work("keep the ledger", func(ctx context.Context) error {
 		return s.ledger.Keep(ctx, s.stream, func(err error) { r.alert(alerting.LedgerFailing(err, s.config.Clock())) })
 	})
+	s.work("look after the streams", func(ctx context.Context) error {
+		r.tellLosses(ctx, s.losses)
+		return nil
+	})
 	s.work("keep what runs did", func(ctx context.Context) error { return watching.keepRuns(ctx, s.ledger) })
 	s.work("keep the streams", func(ctx context.Context) error {
 		return keepStreams(ctx, s.stream, watching.reached, func(missing []string) {

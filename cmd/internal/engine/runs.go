@@ -75,18 +75,20 @@ func (e *Engine) Runs(ctx context.Context, query web.RunQuery) (ledger.Page, err
 
 // Run returns one run.
 func (e *Engine) Run(ctx context.Context, run string) (ledger.RunView, error) {
-	view, known := e.observer.run(run)
-	if known {
+	view, live := e.observer.run(run)
+	if live && view.State == predictor.RunRunning {
 		return e.withSpace(view), nil
 	}
-	view, known, err := e.ledger.Run(ctx, run)
-	if err != nil {
+	kept, known, err := e.ledger.Run(ctx, run)
+	switch {
+	case live && (err != nil || !known || !kept.Fuller(view)):
+		return e.withSpace(view), nil
+	case err != nil:
 		return ledger.RunView{}, err
-	}
-	if !known {
+	case !known:
 		return ledger.RunView{}, unknownRun(run)
 	}
-	return e.withSpace(view), nil
+	return e.withSpace(kept), nil
 }
 
 // Decisions returns the decisions that match.

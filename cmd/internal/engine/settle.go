@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/spillway-ml/spillway/activities/wait"
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/workflows/runs"
@@ -119,6 +120,13 @@ func (s *settler) sweep(ctx context.Context, silent []ledger.RunView) (over map[
 
 // settle looks at a run and tells its end when it is over.
 func (s *settler) settle(ctx context.Context, run ledger.RunView) (goesOn bool, err error) {
+	kept, known, err := s.engine.ledger.Run(ctx, run.Run)
+	if err != nil { // as on a full disk: Temporal knows
+		s.engine.logger.DebugContext(ctx, "look up whether a run has ended", "run", run.Run, "error", err)
+	}
+	if known && kept.State != predictor.RunRunning && !run.StartedAt.After(kept.EndedAt) {
+		return false, s.endAgain(ctx, kept)
+	}
 	described, err := s.engine.temporal.DescribeWorkflowExecution(ctx, run.Run, "")
 	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
 		s.missing[run.Run]++
@@ -218,12 +226,26 @@ func (s *settler) end(
 	ctx context.Context, run ledger.RunView, result json.RawMessage, failure error, at time.Time,
 ) error {
 	s.engine.logger.InfoContext(ctx, "settle a run whose end nobody told", "run", run.Run, "error", failure)
-	started := predictor.RunStarted{
-		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, Goal: run.Goal, Event: run.Event,
-		EventAt: run.EventAt,
-		RetryOf: run.RetryOf, At: run.StartedAt,
-	}
-	over := runs.Conclude(started, result, failure, at)
+	return s.tell(ctx, runs.Conclude(startOfView(run), result, failure, at))
+}
+
+// endAgain tells the loop again of an end that its stream has lost.
+func (s *settler) endAgain(ctx context.Context, kept ledger.RunView) error {
+	s.engine.logger.InfoContext(ctx, "tell again that a run has ended: the stream has lost it", "run", kept.Run)
+	return s.tell(ctx, runs.Ended{
+		Started: startOfView(kept),
+		Ended: predictor.RunEnded{
+			Run: kept.Run, State: kept.State, Error: kept.Error, Result: kept.Result, At: kept.EndedAt,
+		},
+		Done: wire.Done{
+			Version: wire.Version, Run: kept.Run, Pipeline: kept.Pipeline, Event: kept.Event, State: kept.State,
+			Error: kept.Error, Result: kept.Result, Started: kept.StartedAt, Ended: kept.EndedAt,
+		},
+	})
+}
+
+// tell tells the loop of the end of a run, once.
+func (s *settler) tell(ctx context.Context, over runs.Ended) error {
 	if err := s.engine.recorder.End(ctx, over.Started, over.Ended, over.Done); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/activities/telemetry"
@@ -132,9 +133,14 @@ func engineOver(t *testing.T, temporal *someTemporal, events ...predictor.Event)
 	}
 	discard := slog.New(slog.DiscardHandler)
 	temporal.reasons = map[string]string{}
+	accounts, err := ledgerstore.Open(t.Context(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = accounts.Close() })
 	e := &Engine{
 		front: &front{venues: &venues{reports: &reports{
-			stores:   &stores{base: &base{lifecycle: newLifecycle(t.Context(), discard)}, temporal: temporal},
+			stores:   &stores{base: &base{lifecycle: newLifecycle(t.Context(), discard)}, temporal: temporal, ledger: accounts},
 			recorder: loop.NewRecorder(stream, nil), observer: newObserver(telemetry.NewMetrics(), false, extent{}, discard),
 		}}},
 	}

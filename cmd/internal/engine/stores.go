@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/results"
+	streammarks "github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/space"
@@ -30,6 +31,7 @@ type stores struct {
 	leases   *loop.Leases
 	results  *results.Results
 	ledger   *ledgerstore.Store
+	losses   []streammarks.Loss // found when the streams were opened
 	details  *details
 	output   *logs.Writer
 	builds   *build.Store
@@ -63,16 +65,11 @@ func openStores(ctx context.Context, base *base) (s *stores, err error) {
 		return nil, fmt.Errorf("connect to Temporal at %s: %w", s.addresses.Temporal, err)
 	}
 	s.onClose("the connection to Temporal", func(context.Context) error { s.temporal.Close(); return nil })
-	if err = ensureStreams(ctx, s.stream); err != nil {
+	if err = s.openLedger(ctx); err != nil {
 		return nil, err
 	}
 	s.results = results.New(s.stream, s.store, results.Signing{Public: keys.PublicKey(), Sign: keys.Sign})
 	s.output = logs.NewWriter(s.stream, logs.WriterOptions{Logger: s.logger})
-	s.ledger, err = ledgerstore.Open(ctx, ledgerstore.Path(config.StateDir), &ledgerstore.Options{Logger: s.logger})
-	if err != nil {
-		return nil, err
-	}
-	s.onClose("the ledger", func(context.Context) error { return s.ledger.Close() })
 	s.details = newDetails(s.stream, s.ledger)
 	if s.plans, err = loop.NewPlans(ctx, s.stream, s.logger); err != nil {
 		return nil, err
@@ -84,6 +81,22 @@ func openStores(ctx context.Context, base *base) (s *stores, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// openLedger opens the ledger, makes the streams that are missing, and looks for what those that are there have lost.
+func (s *stores) openLedger(ctx context.Context) (err error) {
+	path := ledgerstore.Path(s.config.StateDir)
+	if s.ledger, err = ledgerstore.Open(ctx, path, &ledgerstore.Options{Logger: s.logger}); err != nil {
+		return err
+	}
+	s.onClose("the ledger", func(context.Context) error { return s.ledger.Close() })
+	if s.losses, err = s.findLosses(ctx); err != nil {
+		return err
+	}
+	if err = s.continueLoop(ctx); err != nil {
+		return err
+	}
+	return ensureStreams(ctx, s.stream)
 }
 
 // openOutput takes what an attempt prints.

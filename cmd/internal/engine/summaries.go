@@ -11,6 +11,8 @@ import (
 const (
 	// keepEvery is how often what ended runs did is kept: a run takes in Records for a moment after its end.
 	keepEvery = time.Second
+	// keepLast is how long that may take when the engine ends.
+	keepLast = 2 * time.Second
 	// keepAtOnce is how many runs are kept in one transaction.
 	keepAtOnce = 100
 )
@@ -51,21 +53,30 @@ func (o *observer) selected(query ledger.Query, kept []ledger.RunView) (runs []l
 	return runs, end
 }
 
-// keepRuns keeps what ended runs did, until ctx ends.
+// keepRuns keeps what ended runs did, until ctx ends, and then what is not kept yet: the stream may have lost it when
+// the next engine starts.
 func (o *observer) keepRuns(ctx context.Context, store *ledgerstore.Store) error {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepLast)
+			defer cancel()
+			o.keepAll(last, store)
 			return nil
 		case <-ticker.C:
+			o.keepAll(ctx, store)
 		}
-		for more := true; more && ctx.Err() == nil; {
-			var err error
-			if more, err = o.keepSome(ctx, store); err != nil && ctx.Err() == nil {
-				o.logger.WarnContext(ctx, "what runs did could not be kept; it is tried again", "error", err)
-			}
+	}
+}
+
+// keepAll keeps what ended runs did that nobody has kept.
+func (o *observer) keepAll(ctx context.Context, store *ledgerstore.Store) {
+	for more := true; more && ctx.Err() == nil; {
+		var err error
+		if more, err = o.keepSome(ctx, store); err != nil && ctx.Err() == nil {
+			o.logger.WarnContext(ctx, "what runs did could not be kept; it is tried again", "error", err)
 		}
 	}
 }

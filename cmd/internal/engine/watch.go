@@ -24,6 +24,7 @@ func (e *Engine) watchOver(ctx context.Context, watches map[string]alerting.Watc
 	if e.observer.whole(ctx) != nil {
 		return
 	}
+	e.findLost(ctx)
 	settler := newSettler(e)
 	over := settler.first(ctx)
 	var settling sync.WaitGroup

@@ -25,6 +25,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/spawn"
@@ -224,11 +225,16 @@ func examineApp(ctx context.Context, t *tool.Tool, source string) finding {
 func examineStack(ctx context.Context, t *tool.Tool) (*retention.Policy, []finding) {
 	running, err := session.Connect(ctx, t)
 	if err == nil {
-		running.Client.Close()
-		return &running.Stack.Retention, []finding{{
+		defer running.Client.Close()
+		findings := []finding{{
 			"stack", fine,
 			fmt.Sprintf("runs at %s, process %d", running.Stack.Addresses.HTTP, running.Stack.PID), "",
 		}}
+		alerts, err := running.Client.Alerts(ctx, mostAlerts)
+		if err != nil {
+			findings = append(findings, finding{"alerts", notice, err.Error(), "look into spillway.log in the state directory"})
+		}
+		return &running.Stack.Retention, append(findings, examineLosses(alerts, time.Now())...)
 	}
 	if !errors.Is(err, session.ErrNoStack) {
 		return nil, []finding{{"stack", problem, err.Error(), "look into spillway.log in the state directory"}}
@@ -246,6 +252,27 @@ func examineStack(ctx context.Context, t *tool.Tool) (*retention.Policy, []findi
 		findings = append(findings, examinePort(ctx, usual.name, usual.port))
 	}
 	return nil, findings
+}
+
+const (
+	// mostAlerts is how many alerts are looked through for losses, and lossesFor for how long one is told of.
+	mostAlerts = 1000
+	lossesFor  = 7 * 24 * time.Hour
+)
+
+// examineLosses tells of what the engine has lost or made anew of late.
+func examineLosses(alerts []predictor.Alert, now time.Time) (findings []finding) {
+	for _, alert := range alerts {
+		lost := alert.Kind == predictor.StreamsLost || alert.Kind == predictor.LedgerFailing
+		if !lost || now.Sub(alert.At) > lossesFor {
+			continue
+		}
+		findings = append(findings, finding{
+			"losses", notice, alert.At.Local().Format(time.DateTime) + ": " + alert.Message,
+			"if the disk is well, nothing: this is told for a week",
+		})
+	}
+	return findings
 }
 
 func examinePort(ctx context.Context, name string, number int) finding {
