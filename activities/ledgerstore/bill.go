@@ -179,60 +179,6 @@ func filter(query ledger.BillQuery, values []any) (condition string, all []any) 
 	return condition, values
 }
 
-// addWhole adds what lies within the window as a whole: the database sums it up.
-func addWhole(ctx context.Context, tx *sql.Tx, statement *ledger.Statement) error {
-	const sums = `SUM(attempts), SUM(tasks), SUM(reused), SUM(held_ns / 1000000000), SUM(held_ns % 1000000000),
-		SUM(pool_pd / 1000000000000), SUM(pool_pd % 1000000000000), SUM(function_pd / 1000000000000),
-			SUM(function_pd % 1000000000000),
-		SUM(wasted_pd / 1000000000000), SUM(wasted_pd % 1000000000000), SUM(idle_pd / 1000000000000),
-			SUM(idle_pd % 1000000000000)`
-	query := statement.Query()
-	since, until := statement.Window()
-	condition, values := filter(query, []any{since, until})
-	rows, err := tx.QueryContext(ctx, `SELECT `+names[query.By]+` AS name, owned, MIN(from_ns), `+sums+` FROM spent
-		WHERE from_ns >= $1 AND to_ns < $2`+condition+` GROUP BY name, owned`, values...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close() //nolint:errcheck // Err tells
-	for rows.Next() {
-		var name string
-		var owned int
-		var from int64
-		var sum spend.Sums
-		var held, pool, function, wasted, idle exact
-		if err := rows.Scan(&name, &owned, &from, &sum.Attempts, &sum.Tasks, &sum.Reused, &held.whole, &held.rest,
-			&pool.whole, &pool.rest,
-			&function.whole, &function.rest, &wasted.whole, &wasted.rest, &idle.whole, &idle.rest); err != nil {
-			return err
-		}
-		sum.Held, sum.Pool, sum.Function, sum.Wasted, sum.Idle =
-			held.duration(), pool.money(), function.money(), wasted.money(), idle.money()
-		statement.AddSums(name, owned != 0, from, sum)
-	}
-	return rows.Err()
-}
-
-// addCut adds what lies across a bound of the window.
-func addCut(ctx context.Context, tx *sql.Tx, statement *ledger.Statement) error {
-	since, until := statement.Window()
-	condition, values := filter(statement.Query(), []any{since, until})
-	rows, err := tx.QueryContext(ctx, selectSpans+`WHERE to_ns >= $1 AND from_ns < $2
-		AND (from_ns < $1 OR to_ns >= $2)`+condition, values...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close() //nolint:errcheck // Err tells
-	for rows.Next() {
-		span, err := scanSpan(rows)
-		if err != nil {
-			return err
-		}
-		statement.Add(span)
-	}
-	return rows.Err()
-}
-
 // gaps are the times of which messages are missing, as far as they lie in a window; oldest first.
 func gaps(ctx context.Context, tx *sql.Tx, since, until int64) (found []ledger.Gap, err error) {
 	rows, err := tx.QueryContext(ctx, `SELECT since_ns, until_ns FROM gaps WHERE until_ns > $1 AND since_ns < $2

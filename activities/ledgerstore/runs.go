@@ -188,7 +188,11 @@ func (s *Store) write(ctx context.Context, change func(*writer) error) error {
 	if err != nil {
 		return err
 	}
-	if err := change(&writer{tx: tx, statements: map[string]*sql.Stmt{}}); err != nil {
+	w := &writer{tx: tx, statements: map[string]*sql.Stmt{}}
+	if err = change(w); err == nil {
+		err = w.sumAll(ctx)
+	}
+	if err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()

@@ -184,6 +184,7 @@ func toSchema2(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	for _, statement := range []string{
+		`DROP TABLE sums`, `DROP INDEX spent_from`, `DROP INDEX spent_across`,
 		`DROP INDEX runs_started`, `DROP INDEX runs_pipeline`, `DROP INDEX runs_state`, `DROP INDEX runs_open`,
 		`ALTER TABLE runs DROP COLUMN first_sequence`, `ALTER TABLE runs DROP COLUMN last_sequence`,
 		`ALTER TABLE runs DROP COLUMN started_ns`,

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // migrations lead from each schema to the next: the first makes schema 1 of an empty database.
@@ -81,6 +82,37 @@ var migrations = [][]string{
 		// Up to here nothing that is shown was taken in.
 		`INSERT INTO meta (name, value) SELECT 'shown', value FROM meta WHERE name = 'cursor'`,
 	},
+	{
+		// Sums of the rows of spent that lie in one day (in UTC, since 1970), of each run and, with all_runs, of all; spans
+		// is how many rows those are. Bills of months read these, and rows only at their edges and where they lie across
+		// days.
+		`CREATE TABLE sums (
+			day BIGINT NOT NULL, all_runs BIGINT NOT NULL, run TEXT NOT NULL, pipeline TEXT NOT NULL, stage TEXT NOT NULL,
+				owned BIGINT NOT NULL, venue TEXT NOT NULL, host TEXT NOT NULL, first_ns BIGINT NOT NULL,
+			spans BIGINT NOT NULL, attempts BIGINT NOT NULL, tasks BIGINT NOT NULL, reused BIGINT NOT NULL,
+				held_s BIGINT NOT NULL, held_ns BIGINT NOT NULL, pool_usd BIGINT NOT NULL, pool_pd BIGINT NOT NULL,
+				function_usd BIGINT NOT NULL, function_pd BIGINT NOT NULL, wasted_usd BIGINT NOT NULL,
+				wasted_pd BIGINT NOT NULL, idle_usd BIGINT NOT NULL, idle_pd BIGINT NOT NULL,
+			PRIMARY KEY (all_runs, day, run, pipeline, stage, owned, venue, host))`,
+		`CREATE INDEX sums_run ON sums (run, day) WHERE all_runs = 0`,
+		`CREATE INDEX spent_from ON spent (from_ns)`,
+		`CREATE INDEX spent_across ON spent (from_ns) WHERE ` + acrossDays,
+		sumRows("0, from_ns / 86400000000000, run", ", run"), sumRows("1, from_ns / 86400000000000, ''", ""),
+	},
+}
+
+// sumRows sums up the rows that there are, by run or over all.
+func sumRows(of, run string) string {
+	return `INSERT INTO sums (all_runs, day, run, pipeline, stage, owned, venue, host, first_ns, ` +
+		strings.Join(sumColumns, ", ") + `) SELECT ` + of + `, pipeline, stage, owned, venue,
+			host, MIN(from_ns), COUNT(*), SUM(attempts), SUM(tasks), SUM(reused),
+			SUM(held_ns / 1000000000), SUM(held_ns % 1000000000),
+			SUM(pool_pd / 1000000000000), SUM(pool_pd % 1000000000000),
+			SUM(function_pd / 1000000000000), SUM(function_pd % 1000000000000),
+			SUM(wasted_pd / 1000000000000), SUM(wasted_pd % 1000000000000),
+			SUM(idle_pd / 1000000000000), SUM(idle_pd % 1000000000000)
+		FROM spent WHERE NOT (` + acrossDays + `)
+		GROUP BY from_ns / 86400000000000` + run + `, pipeline, stage, owned, venue, host`
 }
 
 // Names in the table meta.

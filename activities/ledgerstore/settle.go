@@ -98,6 +98,7 @@ func (w *writer) sumUp(ctx context.Context, run string) (attempts int, err error
 		}
 		attempts++
 		sums.Add(span)
+		w.count(span, -1)
 	}
 	if err := rows.Err(); err != nil {
 		return 0, err

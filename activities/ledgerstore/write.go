@@ -173,6 +173,9 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
 		err = s.settle(ctx, w, s.attempts+w.attempts)
 	}
 	if err == nil {
+		err = w.sumAll(ctx)
+	}
+	if err == nil {
 		err = setMeta(ctx, tx, metaAttempts, int64(s.attempts+w.attempts))
 	}
 	pruned := s.pruned
@@ -202,6 +205,7 @@ type writer struct {
 	book       *spend.Book
 	statements map[string]*sql.Stmt
 	attempts   int // how many there are more
+	sums       map[sumKey]*sumDelta
 }
 
 // exec runs a statement, which is prepared once for the transaction, and returns how many rows it has changed.
@@ -267,6 +271,9 @@ func (w *writer) hour(ctx context.Context, kind string, s spend.Span) error {
 		strconv.FormatInt(s.From-s.From%int64(time.Hour), 10))
 	changed, err := w.exec(ctx, insertSpan, spanValues(id, "", s)...)
 	if err == nil && changed == 0 { // attempts that ended late in an hour that was summed up before
+		if err = w.countRows(ctx, -1, `WHERE id = $1`, id); err != nil {
+			return err
+		}
 		_, err = w.exec(ctx, `UPDATE spent SET from_ns = CASE WHEN from_ns < $2 THEN from_ns ELSE $2 END,
 			to_ns = CASE WHEN to_ns > $3 THEN to_ns ELSE $3 END, attempts = attempts + $4, tasks = tasks + $5,
 				reused = reused + $6,
@@ -274,7 +281,9 @@ func (w *writer) hour(ctx context.Context, kind string, s spend.Span) error {
 				idle_pd = idle_pd + $11
 			WHERE id = $1`, id, s.From, s.To, s.Attempts, s.Tasks, s.Reused,
 			int64(s.Held), int64(s.Pool), int64(s.Function), int64(s.Wasted), int64(s.Idle))
+		return errors.Join(err, w.countRows(ctx, 1, `WHERE id = $1`, id))
 	}
+	w.count(s, changed)
 	return err
 }
 
@@ -357,8 +366,11 @@ func (w *writer) runStarted(ctx context.Context, e predictor.RunStarted, line lo
 	if r.pipeline != "" {
 		return nil
 	}
+	if err := w.countRows(ctx, -1, `WHERE run = $1`, e.Run); err != nil {
+		return err
+	}
 	_, err = w.exec(ctx, `UPDATE spent SET pipeline = $2 WHERE run = $1 AND pipeline = ''`, e.Run, e.Pipeline)
-	return err
+	return errors.Join(err, w.countRows(ctx, 1, `WHERE run = $1`, e.Run))
 }
 
 // runEnded notes that a run has ended. The end of an earlier run of that name, which is told again, is none of this
@@ -445,6 +457,7 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record, line loop.Lin
 	if err != nil || changed == 0 {
 		return err
 	}
+	w.count(span, 1)
 	w.attempts++
 	if span.Venue == predictor.Pool {
 		w.book.Hold(span)
@@ -501,6 +514,7 @@ func (w *writer) reused(ctx context.Context, e predictor.Reused, stored time.Tim
 		strconv.Itoa(e.Tasks), strconv.FormatInt(span.From, 10))
 	changed, err := w.exec(ctx, insertSpan, spanValues(id, reusedTask, span)...)
 	w.attempts += int(changed)
+	w.count(span, changed)
 	return err
 }
 

@@ -19,8 +19,8 @@ const (
 	staticLag   = 50
 )
 
-// comparison is what a run would have cost at static sizes, all at the pool. A copy of it has all that it is computed of
-// as that was when the comparison was made: so whoever asks for it may do so while the ledger takes in more.
+// comparison is what a run would have cost at static sizes, all at the pool. A copy of it has all that it is computed
+// of as that was when the comparison was made: so whoever asks for it may do so while the ledger takes in more.
 type comparison struct {
 	prices   int       // their revision when it was made
 	attempts int       // how many had ended
