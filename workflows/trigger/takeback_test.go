@@ -33,7 +33,7 @@ func TestWhatAKilledTriggerHadInHandIsTakenByTheNextAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := 0; i < events; i++ {
+		for i := range events {
 			message := <-batch.Messages()
 			if acknowledge(i) {
 				if err := message.DoubleAck(t.Context()); err != nil {

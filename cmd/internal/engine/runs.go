@@ -81,10 +81,13 @@ func (e *Engine) Run(ctx context.Context, run string) (ledger.RunView, error) {
 	}
 	kept, known, err := e.ledger.Run(ctx, run)
 	switch {
-	case live && (err != nil || !known || !kept.Fuller(view)):
-		return e.withSpace(view), nil
-	case err != nil:
+	case err != nil && !live:
 		return ledger.RunView{}, err
+	case err != nil: // as on a full disk: what is folded is known all the same
+		e.logger.WarnContext(ctx, "what is kept of a run could not be looked up", "run", run, "error", err)
+		return e.withSpace(view), nil
+	case live && !kept.Fuller(view):
+		return e.withSpace(view), nil
 	case !known:
 		return ledger.RunView{}, unknownRun(run)
 	}
