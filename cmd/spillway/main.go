@@ -5,9 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
@@ -25,7 +23,7 @@ func run() int {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	cli.Catch(signals)
 	interrupted := cli.Interrupts(signals, stop, func() { os.Exit(1) })
 	return cli.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr, cli.Deps{
 		StartEngine: cli.Embedded,

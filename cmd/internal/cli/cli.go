@@ -39,8 +39,8 @@ const (
 )
 
 // Execute runs the command that args name (without the program's name) and returns the exit code. When ctx ends, the
-// command stops in good order. Errors are written to stderr as "spillway: what: what was wrong", with a hint on the
-// next line.
+// command stops in good order. Where nobody reads stdout any more, commands that only show end, and the others go on.
+// Errors are written to stderr as "spillway: what: what was wrong", with a hint on the next line.
 func Execute(ctx context.Context, args []string, stdout, stderr io.Writer, deps Deps) int {
 	if deps.Environment == nil {
 		deps.Environment = func(string) (string, bool) { return "", false }
@@ -48,11 +48,11 @@ func Execute(ctx context.Context, args []string, stdout, stderr io.Writer, deps 
 	if deps.Stdin == nil {
 		deps.Stdin = strings.NewReader("")
 	}
-	t := &tool.Tool{Deps: deps, Out: stdout, Err: stderr}
+	t := &tool.Tool{Deps: deps, Out: tool.NewOutput(stdout), Err: stderr}
 	root := root(t) //nolint:contextcheck // each command gets the context of ExecuteContextC
 	unknown := refuseUnknownHelp(root)
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	root.SetOut(t.Out)
 	root.SetErr(stderr)
 	command, err := root.ExecuteContextC(ctx)
 	return report(t, command, errors.Join(err, *unknown))
@@ -175,6 +175,9 @@ func report(t *tool.Tool, command *cobra.Command, err error) int {
 	what := ""
 	if command != nil && command.HasParent() {
 		what = strings.TrimPrefix(command.CommandPath(), "spillway ") + ": "
+	}
+	if errors.Is(err, context.Canceled) && t.Unread() {
+		return ExitOK // whoever read has seen enough
 	}
 	message := strings.TrimSpace(err.Error())
 	if errors.Is(err, context.Canceled) {

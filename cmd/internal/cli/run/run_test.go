@@ -203,7 +203,7 @@ func TestCommandsOnARunningStack(t *testing.T) {
 		{"unbind digits-1", 2, `there is no binding "digits-1"`},
 		{"dead list", 0, "not JSON"},
 		{"dead list --json", 0, `"sequence": 17`},
-		{"dead replay 17", 0, "replayed: 1"},
+		{"dead replay 17", 0, "dead letter 17 has started run"},
 		{"dead replay 17", 2, "there is no dead letter 17"},
 		{"dead list", 0, "no dead letters"},
 		{"dead replay --all", 0, "replayed: 0"},

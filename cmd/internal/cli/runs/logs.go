@@ -85,6 +85,8 @@ func showLogs(ctx context.Context, t *tool.Tool, flags logFlags) error {
 		show = func(line logs.Line) error { return encoder.Encode(line) }
 	}
 	shown := 0
+	ctx, stop := t.WhileRead(ctx)
+	defer stop()
 	err = s.Client.Logs(ctx, flags.query, !flags.noFollow, func(line logs.Line) error {
 		shown++
 		return show(line)

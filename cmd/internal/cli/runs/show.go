@@ -92,8 +92,13 @@ func show(ctx context.Context, t *tool.Tool, run string, asJSON, live bool) erro
 		return session.WithNearRuns(ctx, s, err, run)
 	}
 	if live {
+		reading, stop := t.WhileRead(ctx)
+		defer stop()
 		viewer := follow.NewViewer(t, s, follow.Output(t, asJSON))
-		model, err = follow.ToEnd(ctx, t, s, web.Published{Run: run}, viewer, follow.Leave)
+		model, err = follow.ToEnd(reading, t, s, web.Published{Run: run}, viewer, follow.Leave)
+		if t.Unread() {
+			return nil
+		}
 		if err != nil {
 			return err
 		}

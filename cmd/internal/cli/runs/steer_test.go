@@ -181,7 +181,7 @@ func TestJSONIsTheAnswerOfTheAPI(t *testing.T) {
 		"diff digits-1 digits-2 --json":                 &ledger.Diff{},
 		"cancel digits-9 --json":                        &struct{ Run string }{},
 		"bind a digits --json":                          &web.Binding{},
-		"dead replay --all --json":                      &struct{ Replayed int }{},
+		"dead replay --all --json":                      &web.Replayed{},
 		"version --json":                                &struct{ Version, Go, Platform, GoExperiment string }{},
 		"top --json":                                    &map[string]json.RawMessage{},
 		"show digits-2 --why --json":                    &map[string]json.RawMessage{},
