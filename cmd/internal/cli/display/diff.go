@@ -19,8 +19,8 @@ const (
 // Diff returns the lines that compare two runs: what differs, or with all everything. A value that a run does not have
 // is "-".
 func Diff(d ledger.Diff, all bool, s Style) []string {
-	c := &comparison{all: all, table: newTable("", cut(Clean(d.A.Run), diffValue), cut(Clean(d.B.Run), diffValue),
-		"change")}
+	a, b := s.cut(Clean(d.A.Run), diffValue), s.cut(Clean(d.B.Run), diffValue)
+	c := &comparison{all: all, style: s, table: newTable("", a, b, "change")}
 	c.row("pipeline", Clean(d.A.Pipeline), Clean(d.B.Pipeline), "")
 	c.row("state", string(d.A.State), string(d.B.State), "")
 	c.row("error", Clean(d.A.Error), Clean(d.B.Error), "")
@@ -40,6 +40,7 @@ func Diff(d ledger.Diff, all bool, s Style) []string {
 	for _, stage := range d.Stages {
 		c.stage(stage)
 	}
+	c.results(d.A.Result, d.B.Result)
 	if len(c.table.rows) == 1 {
 		return []string{fmt.Sprintf("%s and %s do not differ", Clean(d.A.Run), Clean(d.B.Run))}
 	}
@@ -49,6 +50,7 @@ func Diff(d ledger.Diff, all bool, s Style) []string {
 // comparison collects the rows of two runs.
 type comparison struct {
 	all   bool
+	style Style
 	table *table
 }
 
@@ -57,7 +59,7 @@ func (c *comparison) row(name, a, b, change string) {
 	if a == b && (!c.all || a == "") {
 		return
 	}
-	c.table.add(name, cut(cmp.Or(a, "-"), diffValue), cut(cmp.Or(b, "-"), diffValue), change)
+	c.table.add(name, c.style.cut(cmp.Or(a, "-"), diffValue), c.style.cut(cmp.Or(b, "-"), diffValue), change)
 }
 
 // number adds a row with how much more or less b is, when they do not read the same.

@@ -44,6 +44,8 @@ type Style struct {
 	Color bool
 	// ASCII uses no characters beyond ASCII of our own.
 	ASCII bool
+	// Whole cuts nothing for lack of columns: what is no terminal is a file or a program, which has no end of the line.
+	Whole bool
 }
 
 // Wall is how long the run has taken, or took.

@@ -37,7 +37,7 @@ func Outputs(result chain.Result, stages []string, s Style) []string {
 			if len(stage.Values) > 1 {
 				label += " " + strconv.Itoa(task)
 			}
-			if text := Values(reported); text != "" {
+			if text := Values(reported, s); text != "" {
 				values = append(values, fmt.Sprintf("  %-*s  %s", outputWidth, label, text))
 			}
 		}
@@ -89,14 +89,14 @@ func outputLines(label string, files []wire.CommandFile) []string {
 }
 
 // Values writes what a program reported, sorted by name: "accuracy 0.98, classes ["a","b"]".
-func Values(reported map[string]any) string {
+func Values(reported map[string]any, s Style) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(reported)) {
 		encoded, err := json.Marshal(reported[name])
 		if err != nil {
 			continue // it came as JSON
 		}
-		parts = append(parts, cut(Clean(name+" "+string(encoded)), 80))
+		parts = append(parts, s.cut(Clean(name+" "+string(encoded)), 80))
 	}
 	return strings.Join(parts, ", ")
 }

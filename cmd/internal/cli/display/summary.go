@@ -14,7 +14,7 @@ import (
 // tasks ran.
 func Summary(m Model, s Style) []string {
 	run := m.Run
-	lines := []string{cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)),
+	lines := []string{s.cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)),
 		s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
 	if run.Error != "" {
 		lines = append(lines, "  error     "+Clean(run.Error))
@@ -34,7 +34,7 @@ func Summary(m Model, s Style) []string {
 	lines = append(lines, stageSummary(run, s)...)
 	for _, stage := range run.Stages {
 		if stage.Failed > 0 {
-			lines = append(lines, s.paint(red, fmt.Sprintf("  %s: %s", cut(Clean(stage.Name), nameWidth),
+			lines = append(lines, s.paint(red, fmt.Sprintf("  %s: %s", s.cut(Clean(stage.Name), nameWidth),
 				Count(stage.Failed, "failed attempt"))))
 		}
 	}
@@ -85,7 +85,7 @@ func stageSummary(run ledger.RunView, s Style) []string {
 			wait, longest = seconds(stage.Wait.MedianSeconds), seconds(stage.Wait.LongestSeconds)
 		}
 		tasks := fmt.Sprintf("%d+%d", stage.Tasks[predictor.Pool], stage.Tasks[predictor.Function])
-		t.add(cut(Clean(stage.Name), nameWidth), tasks, wait, longest, seconds(stage.RunSeconds), seconds(stage.CPUSeconds),
+		t.add(s.cut(Clean(stage.Name), nameWidth), tasks, wait, longest, seconds(stage.RunSeconds), seconds(stage.CPUSeconds),
 			memoryAt(stage, predictor.Pool), memoryAt(stage, predictor.Function), stage.Cost.String())
 	}
 	lines := append([]string{""}, t.lines(s, "  ")...)

@@ -48,18 +48,18 @@ func (t *table) lines(s Style, indent string) []string {
 	for _, width := range widths {
 		total += width + 2
 	}
-	fits := tableWidth
+	fits := max(tableWidth, s.columns())
 	if t.terminal > 0 {
 		fits = t.terminal
 	}
-	if excess := total - fits; excess > 0 {
+	if excess := total - fits; excess > 0 && !s.Whole {
 		widths[0] = max(widths[0]-excess, min(widths[0], leastName))
 	}
 	lines := make([]string, 0, len(t.rows))
 	for number, row := range t.rows {
 		line := strings.TrimRight(t.line(row, widths, indent), " ")
 		if t.terminal > 0 {
-			line = cut(line, t.terminal)
+			line = s.cut(line, t.terminal)
 		}
 		if number == 0 {
 			line = s.paint(dim, line)

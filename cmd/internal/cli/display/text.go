@@ -68,6 +68,14 @@ func cut(text string, width int) string {
 	return string([]rune(text)[:max(width-1, 0)]) + "~"
 }
 
+// cut is cut, but for what is to be whole.
+func (s Style) cut(text string, width int) string {
+	if s.Whole {
+		return text
+	}
+	return cut(text, width)
+}
+
 // seconds writes a time with two to three digits: "0.08 s", "12.3 s", "4m05s", "3h07m".
 func seconds(value float64) string {
 	switch {

@@ -44,9 +44,9 @@ const (
 func Top(o Overview, s Style) []string {
 	title := fmt.Sprintf("spillway %s  %s  %s, %s", Clean(o.Version), o.Now.Local().Format(time.TimeOnly),
 		Count(len(o.Hosts), "host"), Count(len(o.Runs), "run"))
-	lines := []string{s.paint(bold, cut(title, s.columns()))}
+	lines := []string{s.paint(bold, s.cut(title, s.columns()))}
 	if o.Lost != "" {
-		lines = append(lines, s.paint(red, cut("  "+Clean(o.Lost), s.columns())))
+		lines = append(lines, s.paint(red, s.cut("  "+Clean(o.Lost), s.columns())))
 	}
 	lines = append(lines, "")
 	lines = append(lines, hostLines(o, s)...)
@@ -61,7 +61,7 @@ func Top(o Overview, s Style) []string {
 	if len(o.Alerts) > 0 {
 		lines = append(lines, "", s.paint(dim, "alerts"))
 		for _, alert := range o.Alerts[:min(topAlerts, len(o.Alerts))] {
-			lines = append(lines, cut(fmt.Sprintf("  %s  %s: %s", alert.At.Local().Format(time.TimeOnly),
+			lines = append(lines, s.cut(fmt.Sprintf("  %s  %s: %s", alert.At.Local().Format(time.TimeOnly),
 				cmp.Or(Clean(alert.Run), "engine"), Clean(alert.Message)), s.columns()))
 		}
 	}
@@ -103,7 +103,7 @@ func hostLines(o Overview, s Style) []string {
 	if !o.Functions.Enabled {
 		return append(lines, "functions  off")
 	}
-	return append(lines, cut(fmt.Sprintf("functions  %s, %s of at most %d", Count(functions, "attempt"),
+	return append(lines, s.cut(fmt.Sprintf("functions  %s, %s of at most %d", Count(functions, "attempt"),
 		Count(functionSlots(o.Runs), "slot"), o.Functions.Concurrency), s.columns()))
 }
 

@@ -33,7 +33,7 @@ func partLines(plan predictor.Training, s Style) []string {
 	t := newTable("part", "device", ">ops", "first .. last operation", ">busy in a step", "peak memory", ">")
 	again := false
 	for i, part := range plan.Parts {
-		device := cut(Clean(part.Device), 18)
+		device := s.cut(Clean(part.Device), 18)
 		if part.Threads > 1 {
 			device += " x" + strconv.Itoa(part.Threads)
 		}
@@ -71,7 +71,7 @@ func alternativeLines(plan predictor.Training, s Style) []string {
 			step = brief(other.StepSeconds)
 		}
 		t.add(Count(other.Partitions, "part"), step, dashed(other.MicroBatches), other.PeakBytes.String(),
-			cut(Clean(other.Reason), 48))
+			s.cut(Clean(other.Reason), 48))
 	}
 	return t.lines(s, "")
 }

@@ -60,7 +60,7 @@ func LatestDecisions(decisions []predictor.Decision) []predictor.Decision {
 // Why returns the lines that explain a run: time, money, each stage with its decisions, and what failed.
 func Why(e Explained, m Model, s Style) []string {
 	run := e.Run
-	lines := []string{cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)),
+	lines := []string{s.cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)),
 		s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
 	if run.Error != "" {
 		lines = append(lines, wrapped("  error     ", run.Error, tableWidth)...)
@@ -144,7 +144,7 @@ func failureLines(f Failure, s Style) []string {
 		lines = append(lines, wrapped("    ", f.Error, tableWidth)...)
 	}
 	for _, word := range f.LastWords {
-		lines = append(lines, "    | "+cut(Clean(word), tableWidth-6))
+		lines = append(lines, "    | "+s.cut(Clean(word), tableWidth-6))
 	}
 	return lines
 }

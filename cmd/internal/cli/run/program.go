@@ -105,8 +105,9 @@ func concludeProgram(
 		}
 		return fault.ErrReported
 	}
+	style, _ := t.StyleOf(t.Err)
 	for _, values := range left.Values {
-		if text := display.Values(values); text != "" {
+		if text := display.Values(values, style); text != "" {
 			t.Note("result: %s", text)
 		}
 	}

@@ -2,6 +2,8 @@ package runs
 
 import (
 	"context"
+	"errors"
+	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -9,16 +11,20 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
 func diffCommand(t *tool.Tool) *cobra.Command {
 	var all, asJSON bool
 	command := &cobra.Command{
 		Use:   "diff RUN RUN [FLAGS]",
-		Short: "Compare two runs: input, build, goal, and each stage",
-		Long: `Compare two runs: their input, build and goal, their time and cost, predicted and actual, and for
-each stage its tasks, time, cost, sizes, failures and the errors of its predictions. Only what
-differs is shown, as it is written: two costs that differ in the fifth digit read the same. With
+		Short: "Compare two runs: input, build, goal, each stage, and what they ended with",
+		Long: `Compare two runs: their input, build and goal, their time and cost, predicted and actual, for each
+stage its tasks, time, cost, sizes, failures and the errors of its predictions, and what they ended
+with: the values of their results, and the files that stages of chains left. Only what differs is
+shown, as it is written: two costs that differ in the fifth digit read the same. With
 --all everything is shown. The last column says how the second differs from the first. A stage that
 only one run has is told in one line.
 
@@ -40,6 +46,22 @@ The exit code is 0 whether the runs differ or not, and 2 when there is no such r
 	return command
 }
 
+// wholeResult puts the whole result of a run in place of the beginning of it that the ledger keeps, if it is kept.
+func wholeResult(ctx context.Context, s *session.Session, run *ledger.RunView) error {
+	if run.State != predictor.RunSucceeded {
+		return nil
+	}
+	result, err := s.Client.Result(ctx, run.Run)
+	if refused, ok := errors.AsType[*web.Error](err); ok && refused.Status == http.StatusGone {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	run.Result = result
+	return nil
+}
+
 func diff(ctx context.Context, t *tool.Tool, a, b string, all, asJSON bool) error {
 	s, err := session.Connect(ctx, t)
 	if err != nil {
@@ -49,6 +71,11 @@ func diff(ctx context.Context, t *tool.Tool, a, b string, all, asJSON bool) erro
 	diff, err := s.Client.Diff(ctx, a, b)
 	if err != nil {
 		return session.WithNearRuns(ctx, s, err, a, b)
+	}
+	for _, run := range []*ledger.RunView{&diff.A, &diff.B} {
+		if err := wholeResult(ctx, s, run); err != nil {
+			return err
+		}
 	}
 	if asJSON {
 		return t.WriteJSON(diff)

@@ -24,12 +24,13 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// StyleOf returns how lines are written to w, and how many fit on it (0 when it is not a terminal).
+// StyleOf returns how lines are written to w, and how many fit on it; 0 when it is no terminal, and nothing is cut.
 // Colours are left out where NO_COLOR is set (https://no-color.org) or the terminal is a dumb one.
 func (t *Tool) StyleOf(w io.Writer) (style display.Style, height int) {
 	style.Width = usualWidth
 	style.ASCII = !t.SpeaksUTF8()
 	if !IsTerminal(w) {
+		style.Whole = true
 		return style, 0
 	}
 	noColor, _ := t.Deps.Environment("NO_COLOR")
