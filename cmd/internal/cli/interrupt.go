@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Catch sends signals what asks the program to end: an interrupt, SIGTERM, and the end of the terminal, unless who
-// started it wants it to survive that, as nohup does. To write to a pipe that nobody reads is from then on an error, and
-// no signal: that would end an engine with its children and cgroups left behind.
+// Catch sends signals what asks the program to end: an interrupt, SIGTERM, and the end of the terminal, but for that
+// where whoever started it wants it to survive, as nohup does. To write to a pipe that nobody reads is from then on an
+// error, and no signal: that would end an engine with its children and cgroups left behind.
 func Catch(signals chan<- os.Signal) {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	if !signal.Ignored(syscall.SIGHUP) {
