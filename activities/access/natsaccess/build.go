@@ -54,24 +54,39 @@ type build struct {
 	connection *nats.Conn
 	rules      rules
 
-	kept, asked, fetches, refused *rate.Limiter
+	limits *limits
 
 	// consumers are those that there may be, and looked is when the server was last asked which there are. Only pass
 	// uses them, which one goroutine calls.
 	consumers map[consumer]bool
 	looked    time.Time
 
-	admitted int       // how often it was admitted and not released; guarded by proxy.mu
-	barred   time.Time // until when it is kept out; guarded by proxy.mu
+	admitted int // how often it was admitted and not released; guarded by proxy.mu
+}
+
+// limits are what is left of what one build may send. They outlive its worker: one that ends is started again.
+type limits struct {
+	kept, asked, fetches, refused *rate.Limiter
+
+	barred   time.Time // until when it is kept out; guarded by Proxy.mu
+	released time.Time // when its worker ended; zero while it runs; guarded by Proxy.mu
+}
+
+// limitsLast is for how long limits are remembered of a build without a worker: by then it may send as one that never
+// sent anything.
+const limitsLast = 2 * time.Minute
+
+func newLimits() *limits {
+	return &limits{
+		kept: rate.NewLimiter(bytesPerSecond, bytesAtOnce), asked: rate.NewLimiter(bytesPerSecond, bytesAtOnce),
+		fetches: rate.NewLimiter(fetchesPerSecond, fetchesAtOnce), refused: rate.NewLimiter(refusedPerSecond, refusedAtOnce),
+	}
 }
 
 func newBuild(name string, app wire.App, a *account, p *Proxy) *build {
 	return &build{
-		name: name, app: app, account: a, proxy: p,
+		name: name, app: app, account: a, proxy: p, limits: p.limitsOf(name), consumers: map[consumer]bool{},
 		rules: rules{app: app, own: a.has, genuine: p.options.Genuine},
-		kept:  rate.NewLimiter(bytesPerSecond, bytesAtOnce), asked: rate.NewLimiter(bytesPerSecond, bytesAtOnce),
-		fetches: rate.NewLimiter(fetchesPerSecond, fetchesAtOnce), refused: rate.NewLimiter(refusedPerSecond, refusedAtOnce),
-		consumers: map[consumer]bool{},
 	}
 }
 
@@ -120,7 +135,7 @@ func (b *build) pass(request *nats.Msg) {
 	switch {
 	case err == nil && answerable:
 		passed.Reply = b.account.answers() + asker
-	case err != nil && !b.refused.Allow():
+	case err != nil && !b.limits.refused.Allow():
 		b.proxy.bar(b)
 		return
 	case err != nil && answerable:
@@ -133,9 +148,9 @@ func (b *build) pass(request *nats.Msg) {
 
 // judge returns a request as it goes on, or an error that says why it does not.
 func (b *build) judge(subject string, request *nats.Msg) (*nats.Msg, error) {
-	bucket := b.kept
+	bucket := b.limits.kept
 	if strings.HasPrefix(subject, api) {
-		bucket = b.asked
+		bucket = b.limits.asked
 	}
 	size := request.Size()
 	if size > maxMessage {
@@ -157,7 +172,7 @@ func (b *build) judge(subject string, request *nats.Msg) (*nats.Msg, error) {
 // count counts a request for messages. Such requests do not pass the proxy: who fetches gets its messages from the
 // server, with where each lies, which a client of NATS cannot hand on.
 func (b *build) count(*nats.Msg) {
-	if !b.fetches.Allow() {
+	if !b.limits.fetches.Allow() {
 		b.proxy.bar(b)
 	}
 }

@@ -47,15 +47,16 @@ type Proxy struct {
 	options Options
 
 	mu     sync.Mutex
-	builds map[string]*build // by name; guarded by mu
-	free   []*account        // those of builds that are gone, the one that was given back first first; guarded by mu
-	made   int               // how many accounts there are; guarded by mu
+	builds map[string]*build  // by name; guarded by mu
+	free   []*account         // those of builds that are gone, the one that was given back first first; guarded by mu
+	made   int                // how many accounts there are; guarded by mu
+	limits map[string]*limits // by name of a build; guarded by mu
 }
 
 // New returns the proxy of a server that runs; nil options are the defaults. Clients that come over a pipe must be let
 // into the server's global account with all rights. The caller closes it.
 func New(server *natsserver.Server, options *Options) *Proxy {
-	p := &Proxy{server: server, builds: map[string]*build{}}
+	p := &Proxy{server: server, builds: map[string]*build{}, limits: map[string]*limits{}}
 	if options != nil {
 		p.options = *options
 	}
@@ -73,7 +74,7 @@ func (p *Proxy) Close() {
 }
 
 // Admit lets the workers of a build of app register until release is called, as often as it was admitted. Then they are
-// disconnected, and nothing of the build stays.
+// disconnected, and nothing of the build stays but, for a while, how much it has sent.
 func (p *Proxy) Admit(name string, app wire.App) (release func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,6 +96,7 @@ func (p *Proxy) release(b *build) {
 	gone := b.admitted == 0
 	if gone {
 		delete(p.builds, b.name) // from now on nobody connects as the build
+		b.limits.released = time.Now()
 	}
 	p.mu.Unlock()
 	if !gone {
@@ -129,7 +131,7 @@ func (p *Proxy) Register(client natsserver.ClientAuthentication, name string) er
 	switch {
 	case !known:
 		return ErrUnknown
-	case time.Now().Before(b.barred):
+	case time.Now().Before(b.limits.barred):
 		return ErrBarred
 	case b.account.nats.NumLocalConnections() >= maxConnections:
 		return ErrConnections
@@ -145,9 +147,9 @@ func (p *Proxy) Register(client natsserver.ClientAuthentication, name string) er
 func (p *Proxy) bar(b *build) {
 	p.mu.Lock()
 	now := time.Now()
-	barred := now.Before(b.barred)
+	barred := now.Before(b.limits.barred)
 	if !barred {
-		b.barred = now.Add(barredFor)
+		b.limits.barred = now.Add(barredFor)
 	}
 	p.mu.Unlock()
 	if !barred {
@@ -155,6 +157,22 @@ func (p *Proxy) bar(b *build) {
 			"build", b.name, "time", barredFor)
 		p.disconnect(b.account)
 	}
+}
+
+// limitsOf returns the limits of a build that gets a worker now. The caller holds mu.
+func (p *Proxy) limitsOf(build string) *limits {
+	for name, l := range p.limits {
+		if !l.released.IsZero() && time.Since(l.released) > limitsLast {
+			delete(p.limits, name)
+		}
+	}
+	l, known := p.limits[build]
+	if !known {
+		l = newLimits()
+		p.limits[build] = l
+	}
+	l.released = time.Time{}
+	return l
 }
 
 // disconnect ends the connections of an account.
