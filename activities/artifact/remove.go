@@ -35,8 +35,17 @@ type Info struct {
 }
 
 // List calls each with every artifact, those that were taken aside among them, once. What is put meanwhile may be left
-// out. It stops at the first error that each returns.
+// out. It stops at the first error that each returns. It must not go on beside Discard.
 func (f *Files) List(ctx context.Context, each func(Info) error) error {
+	// What is put back meanwhile has left the one place only once it is in the other.
+	discarded := map[string]Info{}
+	err := f.list(ctx, aside, "", func(info Info) error {
+		discarded[info.Digest] = info
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	folders, err := os.ReadDir(f.dir)
 	if err != nil {
 		return fmt.Errorf("list artifacts: %w", err)
@@ -45,16 +54,20 @@ func (f *Files) List(ctx context.Context, each func(Info) error) error {
 		if len(folder.Name()) != fanOut || !folder.IsDir() {
 			continue
 		}
-		if err := f.list(ctx, folder.Name(), folder.Name(), each); err != nil {
+		err := f.list(ctx, folder.Name(), folder.Name(), func(info Info) error {
+			delete(discarded, info.Digest)
+			return each(info)
+		})
+		if err != nil {
 			return err
 		}
 	}
-	return f.list(ctx, aside, "", func(info Info) error {
-		if _, err := os.Lstat(f.path(info.Digest)); err == nil {
-			return nil // it was put again and has been listed
+	for _, info := range discarded {
+		if err := each(info); err != nil {
+			return err
 		}
-		return each(info)
-	})
+	}
+	return nil
 }
 
 // Pins calls each with every pin.
@@ -73,9 +86,18 @@ func (f *Files) list(ctx context.Context, folder, prefix string, each func(Info)
 			return fmt.Errorf("list artifacts: %w", err)
 		}
 		digest := prefix + entry.Name()
+		if checkDigest(digest) != nil {
+			continue // none of ours
+		}
 		info, err := entry.Info()
-		if err != nil || !info.Mode().IsRegular() || checkDigest(digest) != nil {
-			continue // it is gone meanwhile, or none of ours
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it is gone meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("list artifacts: %w", err)
+		}
+		if !info.Mode().IsRegular() {
+			continue
 		}
 		if err := each(Info{Digest: digest, Bytes: info.Size(), Written: info.ModTime()}); err != nil {
 			return err
@@ -104,12 +126,17 @@ func (f *Files) Pin(digest string) error {
 	return nil
 }
 
-// Unpin removes a pin; it is no error when there is none.
-func (f *Files) Unpin(digest string) error {
+// Unpin removes a pin that was not made again after then; it is no error when there is none.
+func (f *Files) Unpin(digest string, then time.Time) error {
 	if err := checkDigest(digest); err != nil {
 		return fmt.Errorf("unpin artifact: %w", err)
 	}
-	if err := os.Remove(filepath.Join(f.dir, pins, digest)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	name := filepath.Join(f.dir, pins, digest)
+	info, err := os.Lstat(name)
+	if err == nil && !info.ModTime().After(then) {
+		err = os.Remove(name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("unpin artifact %s: %w", digest, err)
 	}
 	return nil

@@ -201,7 +201,10 @@ func TestPins(t *testing.T) {
 	if diff := cmp.Diff([]string{digestOf("a")}, pinned()); diff != "" {
 		t.Errorf("pins (-want +got):\n%s", diff)
 	}
-	if err := errors.Join(store.Unpin(digestOf("a")), store.Unpin(digestOf("a"))); err != nil {
+	if err := store.Unpin(digestOf("a"), time.Now().Add(-time.Minute)); err != nil || len(pinned()) != 1 {
+		t.Errorf("pins that were made again since: %q, %v; want that they stay", pinned(), err)
+	}
+	if err := errors.Join(store.Unpin(digestOf("a"), time.Now()), store.Unpin(digestOf("a"), time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	if got := pinned(); len(got) > 0 {
@@ -217,7 +220,7 @@ func TestNothingOutsideTheStoreIsNamed(t *testing.T) {
 		_, remove := store.Delete(digest)
 		for name, err := range map[string]error{
 			"Discard": discard, "Restore": store.Restore(digest), "Delete": remove, "Touch": store.Touch(digest),
-			"Pin": store.Pin(digest), "Unpin": store.Unpin(digest),
+			"Pin": store.Pin(digest), "Unpin": store.Unpin(digest, time.Now()),
 		} {
 			if err == nil {
 				t.Errorf("%s(%q) was not refused", name, digest)
@@ -247,4 +250,28 @@ func TestPutsCanBeRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, other, "b")
+}
+
+// TestWhatIsPutBackWhileAllAreListedIsListed has somebody ask for an artifact that is aside while a collection lists
+// what there is.
+func TestWhatIsPutBackWhileAllAreListedIsListed(t *testing.T) {
+	t.Parallel()
+	store := open(t)
+	texts := []string{"a", "b"}
+	slices.SortFunc(texts, func(a, b string) int { return strings.Compare(digestOf(a), digestOf(b)) })
+	first, second := texts[0], texts[1] // in the order in which they are listed
+	put(t, store, first)
+	put(t, store, second)
+	if taken, err := store.Discard(digestOf(first), time.Now()); err != nil || !taken {
+		t.Fatal(taken, err)
+	}
+	var listed []string
+	err := store.List(t.Context(), func(info artifact.Info) error {
+		listed = append(listed, info.Digest)
+		return store.Touch(digestOf(first))
+	})
+	slices.Sort(listed)
+	if diff := cmp.Diff([]string{digestOf(first), digestOf(second)}, listed); diff != "" || err != nil {
+		t.Errorf("listed (-want +got):\n%s%v", diff, err)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -84,6 +85,35 @@ func (s *Store) Run(ctx context.Context, run string) (view ledger.RunView, known
 		return view, false, fmt.Errorf("look up run %q: %w", run, err)
 	}
 	return view, true, nil
+}
+
+// EachRun calls each with the runs that go on, or have ended since a time, as far as they were not removed: ended is
+// the zero time of those that go on, and began of those of which the start is not known. Told is when its start or its
+// end was told last. It stops at the first error that each returns.
+func (s *Store) EachRun(
+	ctx context.Context, since time.Time, each func(run string, began, ended, told time.Time) error,
+) error {
+	db, err := s.readable()
+	if err != nil {
+		return fmt.Errorf("list runs: %w", err)
+	}
+	rows, err := db.QueryContext(ctx, `SELECT run, begun_ns, ended_ns, told_ns FROM runs
+		WHERE settled <> $1 AND (ended_ns = 0 OR ended_ns >= $2)`, removed, spend.Nanoseconds(since))
+	if err != nil {
+		return fmt.Errorf("list runs: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // Err tells
+	for rows.Next() {
+		var run string
+		var began, ended, told int64
+		if err := rows.Scan(&run, &began, &ended, &told); err != nil {
+			return fmt.Errorf("list runs: %w", err)
+		}
+		if err := each(run, spend.Time(began), spend.Time(ended), spend.Time(told)); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 // Told is which messages of the loop's stream tell of a run that has ended, by the sequences of the first and the last;

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -87,6 +88,33 @@ func TestRunsAreListedAndKept(t *testing.T) {
 		if got := runNames(part.Runs); err != nil || !cmp.Equal(got, c.want) || part.End.IsZero() != (c.query.Limit == 0) {
 			t.Errorf("%+v: %v up to %v, %v; want %v", c.query, got, part.End, err, c.want)
 		}
+	}
+}
+
+// TestEachRunThatGoesOnOrHasEndedOfLateIsListed lists runs as those need it who delete what none of them needs.
+func TestEachRunThatGoesOnOrHasEndedOfLateIsListed(t *testing.T) {
+	t.Parallel()
+	store := open(t, "", nil)
+	defer shut(t, store)
+	take(t, store, linesOf(1,
+		predictor.RunStarted{Run: "goes on", At: after(0)},
+		predictor.RunStarted{Run: "early", At: after(1)}, predictor.RunEnded{Run: "early", At: after(2)},
+		predictor.RunStarted{Run: "late", At: after(1)}, predictor.RunEnded{Run: "late", At: after(9)},
+		predictor.RunStarted{Run: "removed", At: after(1)}, predictor.RunEnded{Run: "removed", At: after(9)},
+	)...)
+	if err := store.RemoveRun(t.Context(), "removed"); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]time.Time{}
+	err := store.EachRun(t.Context(), after(5), func(run string, began, ended, told time.Time) error {
+		if began.IsZero() || told.IsZero() {
+			t.Errorf("%s began %v and was told %v", run, began, told)
+		}
+		got[run] = ended
+		return nil
+	})
+	if diff := cmp.Diff(map[string]time.Time{"goes on": {}, "late": after(9)}, got); diff != "" || err != nil {
+		t.Errorf("runs with their ends (-want +got):\n%s%v", diff, err)
 	}
 }
 

@@ -18,6 +18,9 @@ type Collection struct {
 	// At is when it began, Took how long it took.
 	At   time.Time     `json:"at"`
 	Took time.Duration `json:"took_ns"`
+	// Ahead is by how much the machine's clock is ahead of the time by which things age: nobody looked for so long, or it
+	// was turned ahead. It goes down by a day in an hour.
+	Ahead time.Duration `json:"ahead_ns,omitempty"`
 	// Policy is the one in force.
 	Policy Policy `json:"policy"`
 	// Freed is the sum of what goes, Kept that of what stays; Over is by how much the latter exceeds the policy.

@@ -12,6 +12,9 @@ import (
 const (
 	// UsualKeepFor is how long what an ended run reaches stays by default; it is also how long Temporal keeps a history.
 	UsualKeepFor = 30 * 24 * time.Hour
+	// UsualKeepLeast is how long what an ended run reaches stays by default whatever room there is: one run that takes all
+	// of it does not cost the results of the others of that day.
+	UsualKeepLeast = 24 * time.Hour
 	// UsualGrace is how long what nobody names yet stays by default. Between the first file of a checkpoint and the word
 	// of the whole of it lies a write to the disk.
 	UsualGrace = time.Hour
@@ -28,6 +31,9 @@ type Policy struct {
 	// KeepBytes is what all artifacts may take together before ended runs, the oldest first, give back what only they
 	// reach; more than 0.
 	KeepBytes quantity.Bytes `json:"keep_bytes"`
+	// KeepLeast is for how long an ended run gives back nothing, however much all artifacts take; 0 or more, and at most
+	// KeepFor.
+	KeepLeast time.Duration `json:"keep_least_ns"`
 	// Grace is how long what nobody names stays after it was written; 0 or more.
 	Grace time.Duration `json:"grace_ns"`
 }
@@ -35,7 +41,7 @@ type Policy struct {
 // Usual is the policy of an engine whose artifacts lie in a file system of this size.
 func Usual(fileSystem quantity.Bytes) Policy {
 	share := fileSystem/100*usualShare + fileSystem%100*usualShare/100
-	return Policy{KeepFor: UsualKeepFor, KeepBytes: max(share, 1), Grace: UsualGrace}
+	return Policy{KeepFor: UsualKeepFor, KeepBytes: max(share, 1), KeepLeast: UsualKeepLeast, Grace: UsualGrace}
 }
 
 // Validate says what is wrong with a policy, and what to do.
@@ -49,6 +55,9 @@ func (p Policy) Validate() error {
 			p.KeepFor, UsualKeepFor)
 	case p.KeepBytes <= 0:
 		return fmt.Errorf("artifacts cannot be kept in %d bytes; give more than 0", int64(p.KeepBytes))
+	case p.KeepLeast < 0 || p.KeepLeast > p.KeepFor:
+		return fmt.Errorf("artifacts of ended runs cannot be kept for at least %s; give 0 or more, at most %s",
+			p.KeepLeast, p.KeepFor)
 	case p.Grace < 0:
 		return fmt.Errorf("what was just written cannot stay for %s; give 0 or more", p.Grace)
 	default:
@@ -255,12 +264,16 @@ func (d *decider) giveByAge() {
 	}
 }
 
-// giveByBytes has the oldest give back until the rest fits.
+// giveByBytes has the oldest give back until the rest fits, but for those that ended of late.
 func (d *decider) giveByBytes() {
 	for len(d.ended) > 0 && d.held > d.policy.KeepBytes {
 		holder := d.stock.Holders[d.ended[0]]
+		age := d.stock.At.Sub(holder.Ended)
+		if age < d.policy.KeepLeast {
+			return
+		}
 		d.give(fmt.Sprintf("artifacts take more than %s, and %s, which ended %s ago, is the oldest",
-			d.policy.KeepBytes, holder.Name, ago(d.stock.At.Sub(holder.Ended))))
+			d.policy.KeepBytes, holder.Name, ago(age)))
 	}
 }
 

@@ -24,9 +24,23 @@ func openSpace(ctx context.Context, s *stores) (*space.Collector, error) {
 	}
 	return space.New(ctx, space.Options{
 		StateDir: s.config.StateDir, Policy: KeepPolicy(s.config.KeepFor, s.config.KeepBytes, disk.Size), Store: s.store,
-		Temporal: s.temporal, JetStream: s.stream, Chains: filepath.Join(s.config.StateDir, "chains"), Logger: s.logger,
+		Temporal: s.temporal, JetStream: s.stream, Runs: s.knownRuns,
+		Chains: filepath.Join(s.config.StateDir, "chains"), Logger: s.logger,
 	})
 }
+
+// knownRuns are the runs that the ledger knows.
+func (s *stores) knownRuns(ctx context.Context, since time.Time) (known []space.KnownRun, err error) {
+	err = s.ledger.EachRun(ctx, since, func(run string, began, ended, told time.Time) error {
+		known = append(known, space.KnownRun{Run: run, Started: began, Ended: ended, Told: told})
+		return nil
+	})
+	return known, err
+}
+
+// leastGrace is how long what was just written stays however short the rest is kept: between a large payload and the
+// history that names it lies a request to Temporal, which may be tried again.
+const leastGrace = time.Minute
 
 // KeepPolicy is the policy of an engine whose state directory is in a file system of this size; what is 0 is the usual.
 func KeepPolicy(keepFor time.Duration, keepBytes, fileSystem quantity.Bytes) retention.Policy {
@@ -34,10 +48,11 @@ func KeepPolicy(keepFor time.Duration, keepBytes, fileSystem quantity.Bytes) ret
 	if keepFor > 0 {
 		policy.KeepFor = keepFor
 	}
-	if keepBytes > 0 {
-		policy.KeepBytes = keepBytes
+	if keepBytes > 0 { // who has said how much there may be means it
+		policy.KeepBytes, policy.KeepLeast = keepBytes, 0
 	}
-	policy.Grace = min(policy.Grace, policy.KeepFor)
+	policy.KeepLeast = min(policy.KeepLeast, policy.KeepFor)
+	policy.Grace = min(policy.Grace, max(policy.KeepFor, leastGrace))
 	return policy
 }
 
@@ -59,6 +74,9 @@ func (e *Engine) giveSpaceBack(ctx context.Context) {
 
 // Collect gives space back, or says what would go.
 func (e *Engine) Collect(ctx context.Context, dry bool) (retention.Collection, error) {
+	if err := e.observer.whole(ctx); err != nil { // until then the ledger knows half of the runs
+		return retention.Collection{}, err
+	}
 	return e.space.Collect(ctx, dry)
 }
 

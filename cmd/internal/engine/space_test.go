@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
@@ -44,6 +45,15 @@ func (e *testEngine) collect(what string, want func(retention.Collection) bool) 
 		return want(last)
 	})
 	return last
+}
+
+// age makes an artifact two hours old: what was just written stays for a while.
+func (e *testEngine) age(digest string) {
+	e.t.Helper()
+	then := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(filepath.Join(e.state, "artifacts", digest[:2], digest[2:]), then, then); err != nil {
+		e.t.Fatal(err)
+	}
 }
 
 // outputOf waits until a stage of a chain has written an output, and returns the digests that its result names.
@@ -87,6 +97,8 @@ func TestSpaceIsGivenBack(t *testing.T) {
 	going, ended := e.publish("goes-on", "1", struct{}{}), e.publish("ended", "1", struct{}{})
 	succeed[chain.Result](e, ended, patience)
 	kept, gone := e.outputOf("goes-on"), e.outputOf("ended")
+	e.age(kept)
+	e.age(gone)
 
 	dry, err := e.client.Collect(t.Context(), true)
 	if err != nil || !dry.DryRun || !e.has(gone) {
@@ -134,6 +146,7 @@ func TestSpaceIsGivenBack(t *testing.T) {
 	if !e.has(kept) {
 		t.Errorf("what the run took is gone before it ended: %s", result)
 	}
+	e.age(kept) // the second stage may have put it again
 	e.collect("the other run gives its space back, too", func(retention.Collection) bool { return !e.has(kept) })
 	e.stop()
 }

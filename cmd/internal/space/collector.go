@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,7 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/retention"
 )
 
-// Options are what a Collector works with. All fields but Chains and Logger are required.
+// Options are what a Collector works with. All fields but Runs, Chains and Logger are required.
 type Options struct {
 	// StateDir is where it notes what was given back.
 	StateDir string
@@ -31,6 +30,9 @@ type Options struct {
 	// Temporal has the histories of runs, JetStream results, events and bindings.
 	Temporal  Histories
 	JetStream jetstream.JetStream
+	// Runs are the runs that go on, or have ended since a time, as the ledger knows them: Temporal's list may be behind,
+	// or have lost some. Nil knows none.
+	Runs func(ctx context.Context, since time.Time) ([]KnownRun, error)
 	// Chains is the directory of stored chains, whose code is among the artifacts.
 	Chains string
 	// Logger is told what was done; nil discards it.
@@ -58,6 +60,7 @@ type Collector struct {
 
 	collecting sync.Mutex
 	gatherer   *gatherer // guarded by collecting
+	clock      *clock    // guarded by collecting
 
 	mu         sync.Mutex
 	given      *given                         // guarded by mu
@@ -80,10 +83,14 @@ func New(ctx context.Context, options Options) (*Collector, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
+	if options.Runs == nil {
+		options.Runs = func(context.Context, time.Time) ([]KnownRun, error) { return nil, nil }
+	}
 	return &Collector{
 		options: options, logger: logger, ask: make(chan struct{}, 1), given: given,
 		effect:     func() error { return nil },
 		superseded: map[retention.Digest]time.Time{}, gatherer: newGatherer(options, logger),
+		clock: newClock(given.kept.Seen),
 	}, nil
 }
 
@@ -143,7 +150,8 @@ func (c *Collector) Collect(ctx context.Context, dry bool) (retention.Collection
 	if err != nil {
 		return retention.Collection{}, fmt.Errorf("collect artifacts: %w", err)
 	}
-	collection.DryRun, collection.At, collection.Took = dry, began, time.Since(began)
+	_, ahead := c.clock.now()
+	collection.DryRun, collection.At, collection.Took, collection.Ahead = dry, began, time.Since(began), ahead
 	if !dry && len(collection.Removed) > 0 {
 		c.logger.InfoContext(ctx, "space was given back", "artifacts", collection.Freed.Artifacts,
 			"bytes", int64(collection.Freed.Bytes), "runs", len(collection.Runs), "took", collection.Took)
@@ -156,22 +164,36 @@ func (c *Collector) collect(ctx context.Context, dry bool) (retention.Collection
 	if err != nil {
 		return retention.Collection{}, err
 	}
+	if !dry {
+		c.see(ctx, stock.At)
+	}
 	decision := retention.Decide(c.options.Policy, stock.Stock)
 	if dry || len(decision.Remove) == 0 {
 		return c.summary(stock, decision, decision.Remove), nil
 	}
 	if err := c.giveBack(ctx, stock, decision); err != nil {
-		if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		if ctx.Err() != nil {
 			return retention.Collection{}, err
 		}
-		// There is no room even to note what is given back: what nobody gives back makes some, for the next collection.
-		c.logger.WarnContext(ctx, "the disk is full: only what nothing reaches goes now", "error", err)
+		// A full disk has no room even to note what is given back: what nobody gives back makes some, for the next
+		// collection.
+		c.logger.WarnContext(ctx, "only what nothing reaches goes now, since it cannot be noted what runs give back",
+			"error", err)
 		policy := c.options.Policy
 		policy.KeepFor, policy.KeepBytes = 1<<63-1, 1<<63-1
 		decision = retention.Decide(policy, stock.Stock)
 	}
-	removed, err := c.remove(ctx, decision)
+	removed, err := c.remove(ctx, stock, decision)
 	return c.summary(stock, decision, removed), err
+}
+
+// see notes until when things have aged: the next engine goes on from there.
+func (c *Collector) see(ctx context.Context, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.given.see(now); err != nil { // they are a little younger for the next engine
+		c.logger.DebugContext(ctx, "it is not noted until when things have aged", "error", err)
+	}
 }
 
 // giveBack notes who gives something back, where a kill does not lose it, and forgets their results.
@@ -197,14 +219,16 @@ func (c *Collector) giveBack(ctx context.Context, stock stock, decision retentio
 			err = errors.Join(err, forget(ctx, c.options.JetStream, who.results))
 		}
 		if who.pin != "" {
-			err = errors.Join(err, c.options.Store.Unpin(who.pin))
+			err = errors.Join(err, c.options.Store.Unpin(who.pin, stock.Holders[giving.Holder].Ended))
 		}
 	}
 	return err
 }
 
 // remove takes aside what was decided about, decides again, and deletes what goes by both decisions.
-func (c *Collector) remove(ctx context.Context, decision retention.Decision) (removed []retention.Removal, err error) {
+func (c *Collector) remove(
+	ctx context.Context, before stock, decision retention.Decision,
+) (removed []retention.Removal, err error) {
 	var taken []retention.Removal
 	defer func() {
 		for _, one := range taken { // what is left when this ends early
@@ -232,6 +256,10 @@ func (c *Collector) remove(ctx context.Context, decision retention.Decision) (re
 	for _, one := range retention.Decide(c.options.Policy, again.Stock).Remove {
 		goes[one.Digest] = true
 	}
+	names := map[retention.Digest][]retention.Digest{}
+	for _, one := range before.Artifacts {
+		names[one.Digest] = one.Names
+	}
 	for len(taken) > 0 {
 		one, gone := taken[0], false
 		if goes[one.Digest] {
@@ -248,7 +276,7 @@ func (c *Collector) remove(ctx context.Context, decision retention.Decision) (re
 		case gone:
 			removed = append(removed, one)
 		default: // what it names comes after it, and stays as well
-			c.spare(one.Digest, goes)
+			spare(one.Digest, names, goes)
 		}
 		taken = taken[1:]
 	}
@@ -256,7 +284,7 @@ func (c *Collector) remove(ctx context.Context, decision retention.Decision) (re
 }
 
 // spare takes all that an artifact reaches out of what goes.
-func (c *Collector) spare(digest retention.Digest, goes map[retention.Digest]bool) {
+func spare(digest retention.Digest, names map[retention.Digest][]retention.Digest, goes map[retention.Digest]bool) {
 	seen := map[retention.Digest]bool{}
 	for next := []retention.Digest{digest}; len(next) > 0; next = next[1:] {
 		if seen[next[0]] {
@@ -264,7 +292,7 @@ func (c *Collector) spare(digest retention.Digest, goes map[retention.Digest]boo
 		}
 		seen[next[0]] = true
 		delete(goes, next[0])
-		next = append(next, c.gatherer.scanned[next[0]]...)
+		next = append(next, names[next[0]]...)
 	}
 }
 
@@ -281,7 +309,8 @@ func (c *Collector) gather(ctx context.Context) (stock, error) {
 	c.mu.Lock()
 	superseded := maps.Clone(c.superseded)
 	c.mu.Unlock()
-	gathered, err := c.gatherer.gather(ctx, superseded, c.options.Policy)
+	now, _ := c.clock.now()
+	gathered, err := c.gatherer.gather(ctx, superseded, c.options.Policy, now)
 	if err != nil {
 		return stock{}, err
 	}

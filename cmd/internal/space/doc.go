@@ -7,4 +7,9 @@
 //   - What goes is then taken aside, each artifact before what it names, where everybody who has its digest still finds
 //     it.
 //   - All is gathered and decided a second time. What was named meanwhile is put back; the rest is deleted.
+//
+// What cannot be read ends a collection: it is never taken for something that names nothing. Temporal's list of
+// workflows may be behind, and hides what comes while a workflow task is on its way: runs are looked for by the
+// ledger's names as well, children where their parents name them, and what was written since an attempt began of which
+// the end is not in the history yet stays.
 package space

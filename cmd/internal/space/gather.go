@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,9 +42,14 @@ func (s *stock) hold(who who, holder retention.Holder) {
 	s.who = append(s.who, who)
 }
 
-// lag is how far Temporal's list of workflows may be behind: an event that is younger may have started a run that the
-// list does not have yet.
-const lag = time.Hour
+const (
+	// lag is how far Temporal's list of workflows, and the ledger, may be behind: an event that was dealt with since may
+	// have started a run that neither has yet.
+	lag = time.Hour
+	// mostOff is by how much the clock may have been turned back while an attempt went on: what it wrote then seems to be
+	// older than itself. It is more than a wrong time zone is off. Who keeps things for less than that gets less.
+	mostOff = 24 * time.Hour
+)
 
 // gatherer finds out who names what. What cannot change any more is read once. One goroutine at a time uses it.
 type gatherer struct {
@@ -56,6 +62,13 @@ type gatherer struct {
 	dead     *tail
 	results  *tail
 	bindings *tail
+	waited   []waited // in the order of their times
+}
+
+// waited is the first event that waited at a time.
+type waited struct {
+	at    time.Time
+	first uint64
 }
 
 func newGatherer(options Options, logger *slog.Logger) *gatherer {
@@ -67,11 +80,11 @@ func newGatherer(options Options, logger *slog.Logger) *gatherer {
 	}
 }
 
-// gather returns what there is, without who gave back what. Where nothing is old enough to go, nobody is asked.
+// gather returns what there is, as old as it is at a time, without who gave back what. Where nothing is old enough to
+// go, nobody is asked.
 func (g *gatherer) gather(
-	ctx context.Context, superseded map[retention.Digest]time.Time, policy retention.Policy,
+	ctx context.Context, superseded map[retention.Digest]time.Time, policy retention.Policy, now time.Time,
 ) (stock, error) {
-	now := time.Now()
 	s := stock{Stock: retention.Stock{At: now, Superseded: superseded}}
 	mayGo := false
 	err := g.options.Store.List(ctx, func(info artifact.Info) error {
@@ -98,7 +111,8 @@ func (g *gatherer) gather(
 	// What passes from one holder to another is looked for where it comes from first: events before the runs that they
 	// start, results before the runs that take them.
 	for _, part := range []func(context.Context, *stock) error{
-		g.addPins, g.addChains, g.addBindings, g.addEvents, g.addDead, g.addRuns,
+		g.addPins, g.addChains, g.addBindings, g.addEvents, g.addDead,
+		func(ctx context.Context, s *stock) error { return g.addRuns(ctx, s, policy) },
 	} {
 		if err := part(ctx, &s); err != nil {
 			return stock{}, err
@@ -107,7 +121,8 @@ func (g *gatherer) gather(
 	return s, nil
 }
 
-// scan finds what artifacts name. Bytes with a digest never change, so each is read once.
+// scan finds what artifacts name. Bytes with a digest never change, so each is read once. One that is damaged names at
+// least what is left of it, until somebody has put it anew.
 func (g *gatherer) scan(ctx context.Context, s *stock) error {
 	scanned := make(map[retention.Digest][]retention.Digest, len(s.Artifacts))
 	there := s.Artifacts[:0]
@@ -119,18 +134,22 @@ func (g *gatherer) scan(ctx context.Context, s *stock) error {
 			if errors.Is(err, activities.ErrMissing) {
 				continue // somebody has removed it meanwhile
 			}
+			known = err == nil
 			if err != nil && !errors.Is(err, activities.ErrCorrupt) {
 				return err
 			}
 		}
-		scanned[one.Digest], one.Names = names, names
+		if known {
+			scanned[one.Digest] = names
+		}
+		one.Names = names
 		there = append(there, one)
 	}
 	s.Artifacts, g.scanned = there, scanned
 	return nil
 }
 
-// scan returns the digests in the text of an artifact.
+// scan returns the digests in the text of an artifact; with an error, those that were found before.
 func scan(ctx context.Context, store activities.Store, digest retention.Digest) ([]retention.Digest, error) {
 	content, err := store.Open(ctx, digest.String())
 	if err != nil {
@@ -139,7 +158,7 @@ func scan(ctx context.Context, store activities.Store, digest retention.Digest) 
 	var scanner retention.Scanner
 	_, err = io.CopyBuffer(&scanner, contextReader{ctx, content}, make([]byte, 1<<20))
 	if err := errors.Join(err, content.Close()); err != nil {
-		return nil, fmt.Errorf("look what artifact %s names: %w", digest, err)
+		return scanner.Names(), fmt.Errorf("look what artifact %s names: %w", digest, err)
 	}
 	return scanner.Names(), nil
 }
@@ -195,33 +214,53 @@ func (g *gatherer) addChains(_ context.Context, s *stock) error {
 	return nil
 }
 
-// addBindings adds the inputs of bindings.
+// addBindings adds the inputs of bindings that were made by command.
 func (g *gatherer) addBindings(ctx context.Context, s *stock) error {
 	if err := g.bindings.read(ctx, g.options.JetStream); err != nil {
 		return err
 	}
 	for sequence, one := range g.bindings.kept {
-		s.hold(who{key: "binding/" + strconv.FormatUint(sequence, 10)}, retention.Holder{Name: "a binding", Names: one.names})
+		s.hold(who{key: "binding/" + strconv.FormatUint(sequence, 10)},
+			retention.Holder{Name: "a binding", Names: one.names})
 	}
 	return nil
 }
 
-// addEvents adds the events that wait for a run, and the young ones: that of a run may not be listed yet. The others
-// hold nothing, since the history of their run does.
+// addEvents adds the events that wait for a run, or have waited within the lag: the run of one that was dealt with
+// since may not be listed yet. The others hold nothing, since the history of their run does. What reads events keeps
+// its binding, of an app or of a command.
 func (g *gatherer) addEvents(ctx context.Context, s *stock) error {
-	waiting, err := firstWaiting(ctx, g.options.JetStream, wire.EventStream)
+	first, bindings, err := readers(ctx, g.options.JetStream, wire.EventStream)
 	if err != nil {
 		return err
 	}
+	s.hold(who{key: "bindings"}, retention.Holder{Name: "a binding", Names: bindings})
 	if err := g.events.read(ctx, g.options.JetStream); err != nil {
 		return err
 	}
+	first = g.firstWithinLag(waited{s.At, first})
 	for sequence, one := range g.events.kept {
-		if sequence >= waiting || one.at.After(s.At.Add(-lag)) {
-			s.hold(who{key: "event/" + strconv.FormatUint(sequence, 10)}, retention.Holder{Name: "an event", Names: one.names})
+		if sequence >= first {
+			s.hold(who{key: "event/" + strconv.FormatUint(sequence, 10)},
+				retention.Holder{Name: "an event", Names: one.names})
 		}
 	}
 	return nil
+}
+
+// firstWithinLag notes which event waits first, and returns the first that waited when the lag began; 0 where nobody
+// has looked yet by then.
+func (g *gatherer) firstWithinLag(now waited) (first uint64) {
+	g.waited = slices.DeleteFunc(g.waited, func(one waited) bool { return one.at.After(now.at) }) // of a clock turned back
+	g.waited = append(g.waited, now)
+	begin := now.at.Add(-lag)
+	for len(g.waited) > 1 && !g.waited[1].at.After(begin) {
+		g.waited = g.waited[1:]
+	}
+	if g.waited[0].at.After(begin) {
+		return 0
+	}
+	return g.waited[0].first
 }
 
 // addDead adds the dead letters, which may be published again.
@@ -237,29 +276,23 @@ func (g *gatherer) addDead(ctx context.Context, s *stock) error {
 }
 
 // addRuns adds the runs that Temporal knows, with their results, and the results of those that it does not know.
-func (g *gatherer) addRuns(ctx context.Context, s *stock) error {
+func (g *gatherer) addRuns(ctx context.Context, s *stock, policy retention.Policy) error {
 	if err := g.results.read(ctx, g.options.JetStream); err != nil {
 		return err
 	}
-	results := map[string]*kept{} // by the run's part of their subjects
-	for _, one := range g.results.kept {
-		token := ofRun(one.subject)
-		of := results[token]
-		if of == nil {
-			of = &kept{}
-			results[token] = of
-		}
-		of.names = append(of.names, one.names...)
-		if one.at.After(of.at) {
-			of.at = one.at
-		}
+	known, err := g.options.Runs(ctx, s.At.Add(-policy.KeepFor))
+	if err != nil {
+		return fmt.Errorf("look up which runs there are: %w", err)
 	}
-	runs, busy, err := g.runs.read(ctx)
+	told, err := g.runs.read(ctx, known, s.At)
 	if err != nil {
 		return err
 	}
-	s.Busy = busy
-	for name, run := range runs {
+	if s.Busy = told.busy; !s.Busy.IsZero() {
+		s.Busy = s.Busy.Add(-min(mostOff, policy.KeepFor))
+	}
+	results := g.resultsByRun()
+	for name, run := range told.runs {
 		token := ofRun(wire.ResultSubject(wire.ResultKey{}, name))
 		names := run.names
 		if of := results[token]; of != nil {
@@ -280,7 +313,59 @@ func (g *gatherer) addRuns(ctx context.Context, s *stock) error {
 		s.hold(who{key: key, results: resultsOf(token)},
 			retention.Holder{Name: "a run that Temporal knows no more", Ended: of.at, Names: of.names})
 	}
+	s.addLost(told.lost)
 	return nil
+}
+
+// resultsByRun returns what the stored results of each run name, by the run's part of their subjects.
+func (g *gatherer) resultsByRun() map[string]*kept {
+	results := map[string]*kept{}
+	for _, one := range g.results.kept {
+		token := ofRun(one.subject)
+		of := results[token]
+		if of == nil {
+			of = &kept{}
+			results[token] = of
+		}
+		of.names = append(of.names, one.names...)
+		if one.at.After(of.at) {
+			of.at = one.at
+		}
+	}
+	return results
+}
+
+// addLost adds the runs of which the ledger knows and Temporal does not, as where its database was lost or moved away,
+// or somebody has deleted a workflow. What they name nobody can say; what was written while they went on stays as long
+// as it would have. Those that ended on one day hold it together: there may be thousands.
+func (s *stock) addLost(lost []KnownRun) {
+	byDay := map[int64][]KnownRun{}
+	for _, run := range lost {
+		day := run.last().Unix() / int64(24*time.Hour/time.Second)
+		byDay[day] = append(byDay[day], run)
+	}
+	for day, runs := range byDay {
+		holder := retention.Holder{Name: "a run that Temporal has lost"}
+		began, over := runs[0].Started, runs[0].Ended
+		for _, run := range runs {
+			if run.Started.Before(began) {
+				began = run.Started
+			}
+			if run.Ended.IsZero() || !over.IsZero() && run.Ended.After(over) {
+				over = run.Ended
+			}
+			if run.last().After(holder.Ended) {
+				holder.Ended = run.last()
+			}
+		}
+		for _, one := range s.Artifacts {
+			if !one.Written.Before(began) && (over.IsZero() || !one.Written.After(over.Add(lag))) {
+				holder.Names = append(holder.Names, one.Digest)
+			}
+		}
+		key := "lost/" + strconv.FormatInt(day, 10) + "/" + strconv.FormatInt(holder.Ended.UnixNano(), 10)
+		s.hold(who{key: key}, holder)
+	}
 }
 
 // ofRun is the part of a result's subject that says of which run it is, and resultsOf where all of that run are.

@@ -1,6 +1,7 @@
 package space
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,8 @@ type given struct {
 type givenKept struct {
 	// Since is when this was first written: what was stored before that, nobody has pinned.
 	Since time.Time `json:"since"`
+	// Seen is until when things had aged at the last collection (see clock).
+	Seen time.Time `json:"seen,omitzero"`
 	// Holders are those who gave back, by the key of the holder.
 	Holders map[string]giving `json:"holders"`
 }
@@ -42,7 +45,7 @@ type giving struct {
 func openGiven(stateDir string, now time.Time) (*given, error) {
 	g := &given{
 		path: filepath.Join(stateDir, givenFile), runs: map[string]giving{},
-		kept: givenKept{Since: now, Holders: map[string]giving{}},
+		kept: givenKept{Since: now, Seen: now, Holders: map[string]giving{}},
 	}
 	text, err := os.ReadFile(g.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,6 +58,7 @@ func openGiven(stateDir string, now time.Time) (*given, error) {
 		return nil, fmt.Errorf("read who gave space back: %s is damaged: %w; remove it: runs may then say of removed "+
 			"artifacts only that they are missing", g.path, err)
 	}
+	g.kept.Seen = cmp.Or(g.kept.Seen, now) // an earlier version did not note it
 	if g.kept.Holders == nil {
 		g.kept.Holders = map[string]giving{}
 	}
@@ -89,12 +93,35 @@ func (g *given) write(kept givenKept) error {
 	if err != nil {
 		return fmt.Errorf("note who gave space back: %w", errors.Join(err, os.Remove(file.Name())))
 	}
+	return syncFolder(filepath.Dir(g.path))
+}
+
+// syncFolder makes the entries of a folder durable.
+func syncFolder(path string) error {
+	folder, err := os.Open(path)
+	if err == nil {
+		err = errors.Join(folder.Sync(), folder.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("note who gave space back: %w", err)
+	}
+	return nil
+}
+
+// see notes until when things have aged.
+func (g *given) see(now time.Time) error {
+	next := g.kept
+	next.Seen = now
+	if err := g.write(next); err != nil {
+		return err
+	}
+	g.kept = next
 	return nil
 }
 
 // add notes who gives back, and forgets those that there are no more.
 func (g *given) add(stock stock, all []retention.Giving, now time.Time) error {
-	next := givenKept{Since: g.kept.Since, Holders: map[string]giving{}}
+	next := givenKept{Since: g.kept.Since, Seen: g.kept.Seen, Holders: map[string]giving{}}
 	for _, who := range stock.who {
 		if before, was := g.kept.Holders[who.key]; was {
 			next.Holders[who.key] = before

@@ -1,12 +1,15 @@
 package space
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
@@ -17,17 +20,36 @@ import (
 )
 
 const (
-	// readers is how many histories are read at a time.
-	readers = 4
+	// parallel is how many workflows are read at a time.
+	parallel = 4
 	// listed is how many workflows are listed at a time.
 	listed = 1000
 )
+
+// KnownRun is a run as the ledger knows it.
+type KnownRun struct {
+	Run string
+	// Started is when it began; the zero time where that is not known. Ended is the zero time while it goes on.
+	Started, Ended time.Time
+	// Told is when its start or its end was told.
+	Told time.Time
+}
+
+// last is when anything was last told of a run that Temporal does not know: nothing of it goes on.
+func (r KnownRun) last() time.Time { return cmp.Or(r.Ended, r.Told) }
 
 // run is what Temporal says of a run, its child workflows among it.
 type run struct {
 	open  bool      // it, or a child, goes on
 	ended time.Time // when the last of it ended
 	names []retention.Digest
+}
+
+// told is what is found out about all runs.
+type told struct {
+	runs map[string]*run // by name
+	busy time.Time       // when the oldest attempt that goes on began; zero where none does
+	lost []KnownRun      // those that Temporal does not know
 }
 
 // runReader finds out what the histories of runs, and the heartbeats of their attempts, name. The history of what has
@@ -41,79 +63,204 @@ func newRunReader(temporal Histories) *runReader {
 	return &runReader{temporal: temporal, over: map[string][]retention.Digest{}}
 }
 
-// read returns all runs by name, and when the oldest attempt that goes on began.
-func (r *runReader) read(ctx context.Context) (runs map[string]*run, busy time.Time, err error) {
-	executions, err := r.list(ctx)
-	if err != nil {
-		return nil, busy, err
+// read finds out about all runs. Temporal's list may be behind, so that what it lacks is looked for where a workflow
+// names its children, and by the names of known runs.
+func (r *runReader) read(ctx context.Context, known []KnownRun, now time.Time) (told, error) {
+	c := &census{
+		told: told{runs: map[string]*run{}}, reader: r, now: now, seen: map[string]bool{}, latest: map[string]workflowOf{},
+		over: map[string][]retention.Digest{},
 	}
-	found := make([]execution, len(executions))
-	reading, readCtx := errgroup.WithContext(ctx)
-	reading.SetLimit(readers)
-	for i, info := range executions {
-		if names, known := r.over[info.GetExecution().GetRunId()]; known {
-			found[i].names = names
-			continue
+	more, err := r.list(ctx)
+	if err != nil {
+		return told{}, err
+	}
+	for {
+		if err := c.readAll(ctx, more); err != nil {
+			return told{}, err
 		}
-		reading.Go(func() (err error) {
-			found[i], err = r.readOne(readCtx, info)
+		if more, err = c.behind(ctx, known); err != nil {
+			return told{}, err
+		}
+		if len(more) == 0 {
+			break
+		}
+	}
+	r.over = c.over
+	return c.told, nil
+}
+
+// census adds up what is found out. One goroutine at a time uses it.
+type census struct {
+	told
+
+	reader *runReader
+	now    time.Time
+	seen   map[string]bool               // by Temporal's run ID
+	latest map[string]workflowOf         // by workflow ID: the one that goes on, or has ended last
+	over   map[string][]retention.Digest // see runReader
+}
+
+// workflowOf is a workflow of a run.
+type workflowOf struct {
+	run  string
+	info *workflowpb.WorkflowExecutionInfo
+}
+
+// ofInfo says of which run a workflow is.
+func ofInfo(info *workflowpb.WorkflowExecutionInfo) workflowOf {
+	for _, root := range []*common.WorkflowExecution{info.GetRootExecution(), info.GetParentExecution()} {
+		if root.GetWorkflowId() != "" {
+			return workflowOf{root.GetWorkflowId(), info}
+		}
+	}
+	return workflowOf{info.GetExecution().GetWorkflowId(), info}
+}
+
+// readAll reads workflows, and their children that were not read yet.
+func (c *census) readAll(ctx context.Context, workflows []workflowOf) error {
+	for len(workflows) > 0 {
+		found := make([]execution, len(workflows))
+		reading, readCtx := errgroup.WithContext(ctx)
+		reading.SetLimit(parallel)
+		for i, one := range workflows {
+			id := one.info.GetExecution().GetRunId()
+			if c.seen[id] {
+				continue
+			}
+			c.seen[id] = true
+			if names, known := c.reader.over[id]; known {
+				found[i] = execution{info: one.info, names: names}
+				continue
+			}
+			reading.Go(func() (err error) {
+				found[i], err = c.reader.readOne(readCtx, one.info)
+				return err
+			})
+		}
+		if err := reading.Wait(); err != nil {
 			return err
+		}
+		var children []workflowOf
+		for i, one := range workflows {
+			if found[i].info == nil { // it was read before, or is gone
+				continue
+			}
+			c.add(one.run, found[i])
+			for _, child := range found[i].children {
+				children = append(children, workflowOf{one.run, child})
+			}
+		}
+		workflows = children
+	}
+	return nil
+}
+
+// add adds what one workflow of a run names.
+func (c *census) add(name string, found execution) {
+	of := c.runs[name]
+	if of == nil {
+		of = &run{}
+		c.runs[name] = of
+	}
+	of.names = append(of.names, found.names...)
+	id, ended := found.info.GetExecution().GetWorkflowId(), found.info.GetCloseTime().AsTime()
+	if isOpen(found.info) {
+		of.open = true
+		for _, began := range found.attempts {
+			if began.After(c.now) { // the clock was ahead, and nobody knows since when it writes
+				began = time.Unix(0, 0)
+			}
+			if c.busy.IsZero() || began.Before(c.busy) {
+				c.busy = began
+			}
+		}
+		c.latest[id] = workflowOf{name, found.info}
+		return
+	}
+	c.over[found.info.GetExecution().GetRunId()] = found.names
+	if ended.After(of.ended) {
+		of.ended = ended
+	}
+	before, some := c.latest[id]
+	if !some || !isOpen(before.info) && ended.After(before.info.GetCloseTime().AsTime()) {
+		c.latest[id] = workflowOf{name, found.info}
+	}
+}
+
+// behind looks up what Temporal's list seems to lack: runs that are known and not listed, those that are known to go on
+// of which nothing that goes on is listed, and workflows that have continued as ones that are not listed. It returns
+// what it finds, and notes the runs that Temporal does not know at all.
+func (c *census) behind(ctx context.Context, known []KnownRun) (found []workflowOf, err error) {
+	var doubtful []KnownRun
+	for _, one := range known {
+		if last, some := c.latest[one.Run]; !some || one.Ended.IsZero() && !isOpen(last.info) {
+			doubtful = append(doubtful, one)
+		}
+	}
+	names := map[string]string{} // of the runs of which continued workflows are
+	for id, last := range c.latest {
+		if !isOpen(last.info) && last.info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW {
+			names[id] = last.run
+			doubtful = append(doubtful, KnownRun{Run: id})
+		}
+	}
+	all := make([]*workflowpb.WorkflowExecutionInfo, len(doubtful))
+	looking, lookCtx := errgroup.WithContext(ctx)
+	looking.SetLimit(parallel)
+	for i, one := range doubtful {
+		looking.Go(func() error {
+			described, err := c.reader.temporal.DescribeWorkflowExecution(lookCtx, one.Run, "")
+			if isGone(err) {
+				return nil
+			}
+			all[i] = described.GetWorkflowExecutionInfo()
+			if err != nil {
+				return fmt.Errorf("look at run %s: %w", one.Run, err)
+			}
+			return nil
 		})
 	}
-	if err := reading.Wait(); err != nil {
-		return nil, busy, err
+	if err := looking.Wait(); err != nil {
+		return nil, err
 	}
-	runs, over := map[string]*run{}, map[string][]retention.Digest{}
-	for i, info := range executions {
-		name := info.GetRootExecution().GetWorkflowId()
-		if name == "" {
-			name = info.GetExecution().GetWorkflowId()
-		}
-		one := runs[name]
-		if one == nil {
-			one = &run{}
-			runs[name] = one
-		}
-		one.names = append(one.names, found[i].names...)
-		if isOpen(info) {
-			one.open = true
-			busy = earliest(busy, found[i].busy)
-			continue
-		}
-		over[info.GetExecution().GetRunId()] = found[i].names
-		if ended := info.GetCloseTime().AsTime(); ended.After(one.ended) {
-			one.ended = ended
+	c.lost = nil
+	for i, one := range doubtful {
+		switch info := all[i]; {
+		case info == nil && names[one.Run] == "":
+			c.lost = append(c.lost, one)
+		case info != nil && !c.seen[info.GetExecution().GetRunId()]:
+			found = append(found, workflowOf{cmp.Or(names[one.Run], one.Run), info})
 		}
 	}
-	r.over = over
-	return runs, busy, nil
+	return found, nil
 }
 
-// earliest returns the earlier of two times, of which the zero time is none.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
+// isOpen reports whether a workflow goes on, as far as is known.
 func isOpen(info *workflowpb.WorkflowExecutionInfo) bool {
-	return info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING ||
-		info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_PAUSED
+	switch info.GetStatus() {
+	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED, enums.WORKFLOW_EXECUTION_STATUS_FAILED,
+		enums.WORKFLOW_EXECUTION_STATUS_CANCELED, enums.WORKFLOW_EXECUTION_STATUS_TERMINATED,
+		enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW, enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
+		return info.GetCloseTime() == nil
+	default:
+		return true
+	}
 }
 
-// list returns all workflows that Temporal knows.
-func (r *runReader) list(ctx context.Context) (all []*workflowpb.WorkflowExecutionInfo, err error) {
+// list returns all workflows that Temporal lists. Who ends between two pages is in a later one; who begins may be left
+// out.
+func (r *runReader) list(ctx context.Context) (all []workflowOf, err error) {
 	var page []byte
 	for {
 		answer, err := r.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
-			PageSize:      listed,
-			NextPageToken: page,
+			PageSize: listed, NextPageToken: page,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("list the runs: %w", err)
 		}
-		all = append(all, answer.GetExecutions()...)
+		for _, info := range answer.GetExecutions() {
+			all = append(all, ofInfo(info))
+		}
 		if page = answer.GetNextPageToken(); len(page) == 0 {
 			return all, nil
 		}
@@ -122,29 +269,38 @@ func (r *runReader) list(ctx context.Context) (all []*workflowpb.WorkflowExecuti
 
 // execution is what one workflow names.
 type execution struct {
-	names []retention.Digest
-	busy  time.Time // when the oldest of its attempts that go on began
+	info     *workflowpb.WorkflowExecutionInfo // nil where the workflow is gone
+	names    []retention.Digest
+	attempts []time.Time                         // when those began that go on
+	children []*workflowpb.WorkflowExecutionInfo // of its that go on
 }
 
 // readOne reads one workflow. Its attempts come before its history: one that ends in between is in the latter.
-func (r *runReader) readOne(ctx context.Context, info *workflowpb.WorkflowExecutionInfo) (found execution, err error) {
+func (r *runReader) readOne(ctx context.Context, info *workflowpb.WorkflowExecutionInfo) (execution, error) {
 	id, runID := info.GetExecution().GetWorkflowId(), info.GetExecution().GetRunId()
+	found := execution{info: info}
 	var scanner retention.Scanner
+	attempts := newAttempts()
 	if isOpen(info) {
 		described, err := r.temporal.DescribeWorkflowExecution(ctx, id, runID)
-		if err != nil {
-			return found, ignoreGone(fmt.Errorf("look at run %s: %w", id, err))
+		if err == nil {
+			err = scanMessage(&scanner, described)
 		}
-		for _, attempt := range described.GetPendingActivities() {
-			if attempt.GetState() != enums.PENDING_ACTIVITY_STATE_SCHEDULED {
-				found.busy = earliest(found.busy, attempt.GetLastStartedTime().AsTime())
+		if err != nil {
+			return execution{}, ignoreGone(fmt.Errorf("look at run %s: %w", id, err))
+		}
+		attempts.pending(described.GetPendingActivities())
+		found.info = described.GetWorkflowExecutionInfo()
+		for _, child := range described.GetPendingChildren() {
+			if child.GetRunId() != "" { // else it has not begun, and its input is in the history
+				found.children = append(found.children, &workflowpb.WorkflowExecutionInfo{
+					Execution: &common.WorkflowExecution{WorkflowId: child.GetWorkflowId(), RunId: child.GetRunId()},
+				})
 			}
 		}
-		if err := scanMessage(&scanner, described); err != nil {
-			return found, fmt.Errorf("look at run %s: %w", id, err)
-		}
 	}
-	history := r.temporal.GetWorkflowHistory(ctx, id, runID, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	events, history := int64(0), r.temporal.GetWorkflowHistory(
+		ctx, id, runID, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for history.HasNext() {
 		event, err := history.Next()
 		if err == nil {
@@ -153,14 +309,78 @@ func (r *runReader) readOne(ctx context.Context, info *workflowpb.WorkflowExecut
 		if err != nil {
 			return execution{}, ignoreGone(fmt.Errorf("read the history of run %s: %w", id, err))
 		}
+		attempts.take(event)
+		events++
+	}
+	if want := found.info.GetHistoryLength(); events < want {
+		return execution{}, fmt.Errorf("read the history of run %s: it ends after %d of %d events", id, events, want)
 	}
 	found.names = scanner.Names()
+	if isOpen(found.info) {
+		found.attempts = attempts.began()
+	}
 	return found, nil
+}
+
+// attempts finds out since when the attempts of a workflow have gone on. Between the end of an attempt and the end of
+// the workflow task that is on its way meanwhile, Temporal shows neither the attempt nor, in the history, what it has
+// answered; that may name whatever was written since it was scheduled.
+type attempts struct {
+	scheduled map[int64]*historypb.HistoryEvent // by their IDs; without those that the history says the end of
+	waiting   map[string]bool                   // by the activity's ID: no attempt of it goes on
+	started   []time.Time                       // of those of which it is known
+}
+
+func newAttempts() *attempts {
+	return &attempts{scheduled: map[int64]*historypb.HistoryEvent{}, waiting: map[string]bool{}}
+}
+
+// pending takes in the activities that have not ended.
+func (a *attempts) pending(activities []*workflowpb.PendingActivityInfo) {
+	for _, activity := range activities {
+		a.waiting[activity.GetActivityId()] = true
+		if activity.GetState() != enums.PENDING_ACTIVITY_STATE_SCHEDULED {
+			a.started = append(a.started, activity.GetLastStartedTime().AsTime())
+		}
+	}
+}
+
+// take takes in an event of the history.
+func (a *attempts) take(event *historypb.HistoryEvent) {
+	switch event.GetEventType() { //nolint:exhaustive // the others tell of no attempts
+	case enums.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+		a.scheduled[event.GetEventId()] = event
+	case enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+		delete(a.scheduled, event.GetActivityTaskCompletedEventAttributes().GetScheduledEventId())
+	case enums.EVENT_TYPE_ACTIVITY_TASK_FAILED:
+		delete(a.scheduled, event.GetActivityTaskFailedEventAttributes().GetScheduledEventId())
+	case enums.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+		delete(a.scheduled, event.GetActivityTaskTimedOutEventAttributes().GetScheduledEventId())
+	case enums.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
+		delete(a.scheduled, event.GetActivityTaskCanceledEventAttributes().GetScheduledEventId())
+	}
+}
+
+// began is since when those have gone on that do.
+func (a *attempts) began() []time.Time {
+	began := a.started
+	for _, event := range a.scheduled {
+		if !a.waiting[event.GetActivityTaskScheduledEventAttributes().GetActivityId()] {
+			began = append(began, event.GetEventTime().AsTime())
+		}
+	}
+	return began
+}
+
+// isGone reports whether Temporal does not know a workflow.
+func isGone(err error) bool {
+	_, gone := errors.AsType[*serviceerror.NotFound](err)
+	return gone
 }
 
 // ignoreGone returns nil for a workflow that was deleted meanwhile.
 func ignoreGone(err error) error {
-	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
+	if isGone(err) {
 		return nil
 	}
 	return err

@@ -1,7 +1,6 @@
 package space
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,21 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
-	historypb "go.temporal.io/api/history/v1"
-	"go.temporal.io/api/serviceerror"
-	workflowpb "go.temporal.io/api/workflow/v1"
-	"go.temporal.io/api/workflowservice/v1"
-	"go.temporal.io/sdk/client"
-	"google.golang.org/protobuf/types/known/timestamppb"
-	"pgregory.net/rapid"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
@@ -36,113 +26,12 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// temporalRun is a workflow as a test has it.
-type temporalRun struct {
-	id, root  string
-	ended     time.Time // zero: it goes on
-	input     string
-	heartbeat string // of its only attempt; empty for none
-}
-
-// histories is a Temporal with these workflows, by their IDs.
-type histories struct {
-	mu   sync.Mutex
-	runs map[string]temporalRun // guarded by mu
-	read int                    // guarded by mu: how many histories were read
-}
-
-func (h *histories) set(run temporalRun) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.runs[run.id] = run
-}
-
-func (h *histories) ListWorkflow(
-	context.Context, *workflowservice.ListWorkflowExecutionsRequest,
-) (*workflowservice.ListWorkflowExecutionsResponse, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	answer := &workflowservice.ListWorkflowExecutionsResponse{}
-	for _, run := range h.runs {
-		info := &workflowpb.WorkflowExecutionInfo{
-			Execution: &common.WorkflowExecution{WorkflowId: run.id, RunId: run.id + run.ended.String()},
-			Status:    enums.WORKFLOW_EXECUTION_STATUS_RUNNING,
-		}
-		if run.root != "" {
-			info.RootExecution = &common.WorkflowExecution{WorkflowId: run.root}
-		}
-		if !run.ended.IsZero() {
-			info.Status, info.CloseTime = enums.WORKFLOW_EXECUTION_STATUS_COMPLETED, timestamppb.New(run.ended)
-		}
-		answer.Executions = append(answer.Executions, info)
-	}
-	return answer, nil
-}
-
-func (h *histories) DescribeWorkflowExecution(
-	_ context.Context, id, _ string,
-) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	run, known := h.runs[id]
-	if !known {
-		return nil, serviceerror.NewNotFound("gone")
-	}
-	answer := &workflowservice.DescribeWorkflowExecutionResponse{}
-	if run.heartbeat != "" {
-		answer.PendingActivities = []*workflowpb.PendingActivityInfo{{
-			State: enums.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.Now(),
-			HeartbeatDetails: payloads(run.heartbeat),
-		}}
-	}
-	return answer, nil
-}
-
-func payloads(text string) *common.Payloads {
-	return &common.Payloads{Payloads: []*common.Payload{{Data: []byte(text)}}}
-}
-
-func (h *histories) GetWorkflowHistory(
-	_ context.Context, id, _ string, _ bool, _ enums.HistoryEventFilterType,
-) client.HistoryEventIterator {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.read++
-	run, known := h.runs[id]
-	if !known {
-		return &events{err: serviceerror.NewNotFound("gone")}
-	}
-	return &events{all: []*historypb.HistoryEvent{{
-		Attributes: &historypb.HistoryEvent_WorkflowExecutionStartedEventAttributes{
-			WorkflowExecutionStartedEventAttributes: &historypb.WorkflowExecutionStartedEventAttributes{Input: payloads(
-				run.input)},
-		},
-	}}}
-}
-
-// events iterates over a history.
-type events struct {
-	all []*historypb.HistoryEvent
-	err error
-}
-
-func (e *events) HasNext() bool { return e.err != nil || len(e.all) > 0 }
-
-func (e *events) Next() (*historypb.HistoryEvent, error) {
-	if e.err != nil {
-		return nil, e.err
-	}
-	first := e.all[0]
-	e.all = e.all[1:]
-	return first, nil
-}
-
 // stack is what a collector works with.
 type stack struct {
 	Options
 
-	tb        testing.TB
-	histories *histories
+	tb       testing.TB
+	temporal *fakeTemporal
 }
 
 // server is one NATS server for all tests of a function, or a stack of its own.
@@ -153,9 +42,9 @@ func newStack(tb testing.TB, js jetstream.JetStream) *stack {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	all := &histories{runs: map[string]temporalRun{}}
+	all := &fakeTemporal{}
 	policy := retention.Usual(quantity.GiB)
-	return &stack{tb: tb, histories: all, Options: Options{
+	return &stack{tb: tb, temporal: all, Options: Options{
 		StateDir: dir, Policy: policy, Store: store, Temporal: all, JetStream: js, Chains: filepath.Join(dir, "chains"),
 	}}
 }
@@ -212,6 +101,19 @@ func (s *stack) has(digest string) bool {
 	return err == nil
 }
 
+// going starts a run that goes on.
+func (s *stack) going(name, input string) *fakeExecution {
+	return s.temporal.start(name, "", time.Now(), input)
+}
+
+// ended starts a run, or a child of root, that ended so long ago.
+func (s *stack) ended(name, root string, ago time.Duration, input string) *fakeExecution {
+	then := time.Now().Add(-ago)
+	run := s.temporal.start(name, root, then, input)
+	run.end(then, enums.WORKFLOW_EXECUTION_STATUS_COMPLETED)
+	return run
+}
+
 // want wants that of these artifacts, by name, those are there.
 func (s *stack) want(all map[string]string, names ...string) {
 	s.tb.Helper()
@@ -253,10 +155,11 @@ func TestWhatAHolderNamesStaysAndAllElseGoes(t *testing.T) {
 		all[name] = s.put(text, 40*day)
 	}
 	all["new"] = s.put("written a minute ago", time.Minute)
-	s.histories.set(temporalRun{id: "going", input: `{"data":"` + all["list"] + `"}`, heartbeat: all["heartbeat"]})
-	s.histories.set(temporalRun{id: "going/map-1", root: "going", ended: time.Now().Add(-50 * day), input: all["child"]})
-	s.histories.set(temporalRun{id: "old", ended: time.Now().Add(-31 * day), input: all["old run"]})
-	s.histories.set(temporalRun{id: "recent", ended: time.Now().Add(-29 * day), input: all["file"]})
+	going := s.going("going", `{"data":"`+all["list"]+`"}`)
+	going.beat(all["heartbeat"])
+	s.ended("going/map-1", "going", 50*day, all["child"])
+	s.ended("old", "", 31*day, all["old run"])
+	s.ended("recent", "", 29*day, all["file"])
 	result := wire.ResultSubject(wire.ResultKey{Content: "c", Code: "d"}, "recent")
 	for subject, text := range map[string]string{
 		"events.p": all["event"], "spillway.dead.p": all["dead"], result: all["result"],
@@ -319,16 +222,14 @@ func TestHistoriesThatCannotChangeAreReadOnce(t *testing.T) {
 		if _, err := c.Collect(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
-		s.histories.mu.Lock()
-		defer s.histories.mu.Unlock()
-		return s.histories.read
+		return s.temporal.histories()
 	}
-	s.histories.set(temporalRun{id: "ended", ended: time.Now()})
+	s.ended("ended", "", 0, "")
 	if read := collect(); read != 0 {
 		t.Errorf("%d histories were read though there is no artifact that may go", read)
 	}
 	s.put("x", 2*time.Hour)
-	s.histories.set(temporalRun{id: "going"})
+	s.going("going", "")
 	if first, second := collect(), collect(); first != 2 || second != 3 {
 		t.Errorf("histories read: %d after one collection, %d after two, want 2 and 3", first, second)
 	}
@@ -359,7 +260,7 @@ func TestASupersededCheckpointGoesAtOnce(t *testing.T) {
 	}
 	all["1"] = s.put(all["shared"]+" "+all["part 1"], 3*time.Minute)
 	all["2"] = s.put(all["shared"]+" "+all["part 2"], time.Minute)
-	s.histories.set(temporalRun{id: "going", heartbeat: all["2"]})
+	s.going("going", "").beat(all["2"])
 	c.Superseded(t.Context(), activities.Ref{Digest: all["1"]}, time.Now().Add(-2*time.Minute))
 	collection, err := c.Collect(t.Context(), false)
 	if err != nil {
@@ -382,7 +283,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	s := newStack(t, streams(t))
 	s.since(100 * day)
 	nobody, old := s.put("nobody's", 40*day), s.put("old", 40*day)
-	s.histories.set(temporalRun{id: "old", ended: time.Now().Add(-31 * day), input: old})
+	s.ended("old", "", 31*day, old)
 	c := s.collector()
 	first := true
 	c.effect = func() error {
@@ -419,130 +320,109 @@ func TestADamagedNoteIsRefusedWithWhatToDo(t *testing.T) {
 	}
 }
 
-var errKilled = errors.New("killed")
-
-// TestNothingNamedIsMissingWheneverCollectionsAreKilled plays with random graphs of references on a real store:
-// collections come at random moments, some are killed before a random one of their effects, and while artifacts are
-// aside, runs begin that name them.
-func TestNothingNamedIsMissingWheneverCollectionsAreKilled(t *testing.T) {
+// TestADamagedArtifactHoldsWhatIsLeftOfItsText damages a list that a run names, and puts it anew.
+func TestADamagedArtifactHoldsWhatIsLeftOfItsText(t *testing.T) {
 	t.Parallel()
-	js := streams(t)
-	rapid.Check(t, func(rt *rapid.T) {
-		s := newStack(t, js)
-		s.since(100 * day)
-		s.Policy.KeepBytes = quantity.Bytes(rapid.IntRange(1, 3000).Draw(rt, "keep bytes"))
-		w := &killable{stack: s, c: s.collector(), names: map[string][]string{}, number: map[string]int{}}
-		rt.Repeat(map[string]func(*rapid.T){
-			"write": w.write, "begin": w.begin, "end": w.end, "collect": w.collect,
-			"": w.check,
-		})
+	s := newStack(t, streams(t))
+	s.since(100 * day)
+	all := map[string]string{"file": s.put("file", 2*day)}
+	all["list"] = s.put(all["file"], 2*day)
+	s.going("going", all["list"])
+	path := filepath.Join(s.Store.Dir(), all["list"][:2], all["list"][2:])
+	c := s.collector()
+	for _, text := range []string{all["file"] + "\x00damaged", all["file"]} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		then := time.Now().Add(-2 * day)
+		if err := os.Chtimes(path, then, then); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Collect(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := activities.ReadAll(t.Context(), s.Store, all["file"]); err != nil {
+			t.Fatalf("what %q names: %v", text, err)
+		}
+	}
+}
+
+// TestAnEventThatHasWaitedForLongHoldsUntilItsRunIsSureToBeListed starts the run of an event that has waited for two
+// hours, of which neither Temporal's list nor the ledger has heard yet.
+func TestAnEventThatHasWaitedForLongHoldsUntilItsRunIsSureToBeListed(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, streams(t))
+	s.since(100 * day)
+	input := s.put("input", 2*day)
+	consumer, err := s.JetStream.CreateConsumer(t.Context(), wire.EventStream, jetstream.ConsumerConfig{
+		Durable: "run-p", AckPolicy: jetstream.AckExplicitPolicy,
 	})
-}
-
-// killable is a stack whose collections are killed.
-type killable struct {
-	*stack
-
-	c       *Collector
-	digests []string
-	names   map[string][]string // by digest: what it names
-	number  map[string]int
-	runs    []temporalRun
-}
-
-func (w *killable) some(t *rapid.T) (digests []string) {
-	if len(w.digests) == 0 {
-		return nil
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(w.digests)-1), 0, 3).Draw(t, "names") {
-		if w.has(w.digests[i]) {
-			digests = append(digests, w.digests[i])
+	if _, err := s.JetStream.Publish(t.Context(), "events.p", []byte(input)); err != nil {
+		t.Fatal(err)
+	}
+	c := s.collector()
+	ran := time.Duration(0)
+	c.clock.wall, c.clock.ran = func() time.Time { return time.Now().Add(ran) }, func() time.Duration { return ran }
+	collect := func(when string, want bool) {
+		t.Helper()
+		if _, err := c.Collect(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.has(input); got != want {
+			t.Fatalf("%s, its input is there: %v", when, got)
 		}
 	}
-	return digests
-}
-
-func (w *killable) write(t *rapid.T) {
-	names := w.some(t)
-	text := fmt.Sprintf("%d %s", len(w.digests), strings.Join(names, " "))
-	digest := w.put(text, time.Duration(rapid.IntRange(0, 48).Draw(t, "hours"))*time.Hour)
-	w.digests, w.names[digest] = append(w.digests, digest), names
-}
-
-func (w *killable) begin(t *rapid.T) { w.start(w.some(t)) }
-
-func (w *killable) start(names []string) {
-	run := temporalRun{id: fmt.Sprint("run-", len(w.runs)), input: strings.Join(names, " ")}
-	w.runs = append(w.runs, run)
-	w.histories.set(run)
-}
-
-func (w *killable) end(t *rapid.T) {
-	if len(w.runs) == 0 {
-		return
-	}
-	run := &w.runs[rapid.IntRange(0, len(w.runs)-1).Draw(t, "run")]
-	if run.ended.IsZero() {
-		run.ended = time.Now().Add(-time.Duration(rapid.IntRange(1, 40*24).Draw(t, "hours")) * time.Hour)
-		w.histories.set(*run)
-	}
-}
-
-func (w *killable) collect(t *rapid.T) {
-	effects, killAt := 0, rapid.IntRange(0, 40).Draw(t, "killed before effect")
-	named := w.some(t) // by a run that begins meanwhile
-	beginAt := rapid.IntRange(0, 10).Draw(t, "a run begins before effect")
-	began := false
-	w.c.effect = func() error {
-		effects++
-		if effects == beginAt && w.haveAll(named) {
-			began = true
-			w.start(named)
-		}
-		if killAt > 0 && effects >= killAt {
-			return errKilled
-		}
-		return nil
-	}
-	_, err := w.c.Collect(w.tb.Context(), false)
-	if errors.Is(err, errKilled) {
-		w.c = w.collector() // the next engine
-		return
+	collect("at first", true)
+	ran += 2 * time.Hour
+	collect("while it waits", true)
+	message, err := consumer.Next()
+	if err == nil {
+		err = message.DoubleAck(t.Context())
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.c.effect = func() error { return nil }
-	// What a run holds that began meanwhile may be too much together with the rest.
-	if again, err := w.c.Collect(w.tb.Context(), false); err != nil || len(again.Runs) > 0 && !began {
-		t.Fatalf("after a whole collection %+v give back, %v", again.Runs, err)
-	}
+	run := s.going("going", input)
+	run.unlisted = true
+	collect("right after the start of its run", true)
+	run.unlisted = false
+	ran += 2 * time.Hour
+	collect("while its run goes on", true)
+	run.end(time.Now().Add(-40*day), enums.WORKFLOW_EXECUTION_STATUS_COMPLETED)
+	collect("long after the end of its run", false)
 }
 
-// haveAll asks for artifacts as the API does before somebody names what nothing may hold.
-func (w *killable) haveAll(digests []string) bool {
-	return !slices.ContainsFunc(digests, func(digest string) bool {
-		return w.Store.Touch(digest) != nil || !w.has(digest)
-	})
-}
-
-// check wants that all that a run reaches is there, as long as it is not said that the run gave it back.
-func (w *killable) check(t *rapid.T) {
-	for _, run := range w.runs {
-		_, _, gave := w.c.Given(run.id)
-		if gave && run.ended.IsZero() {
-			t.Fatalf("%s goes on and is said to have given back", run.id)
-		}
-		if gave {
-			continue
-		}
-		for next := strings.Fields(run.input); len(next) > 0; next = next[1:] {
-			if !w.has(next[0]) {
-				t.Fatalf("%s (ended %v) reaches %s, which is gone", run.id, run.ended, next[0])
-			}
-			next = append(next, w.names[next[0]]...)
-		}
+// TestAClockThatIsYearsAheadTakesNothingThatIsKept has the clock of the machine be wrong for an hour.
+func TestAClockThatIsYearsAheadTakesNothingThatIsKept(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, streams(t))
+	s.since(100 * day)
+	all := map[string]string{"input": s.put("input", 2*day), "sent": s.put("sent", 2*day)}
+	if err := s.Store.Pin(all["sent"]); err != nil {
+		t.Fatal(err)
 	}
+	s.ended("ended", "", day, all["input"])
+	c := s.collector()
+	ran := time.Duration(0)
+	c.clock.ran = func() time.Duration { return ran }
+	c.clock.wall = func() time.Time { return time.Now().Add(4000 * day) }
+	for range 6 {
+		collection, err := c.Collect(t.Context(), false)
+		if err != nil || collection.Ahead < 3990*day {
+			t.Fatalf("the clock is ahead by %s, %v", collection.Ahead, err)
+		}
+		ran += 10 * time.Minute
+	}
+	s.want(all, "input", "sent")
+	c = s.collector() // it goes on from there
+	c.clock.wall = func() time.Time { return time.Now().Add(4000 * day) }
+	if _, err := c.Collect(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	s.want(all, "input", "sent")
 }
 
 func TestScarce(t *testing.T) {

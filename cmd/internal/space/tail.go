@@ -95,11 +95,23 @@ func (t *tail) readOn(ctx context.Context, js jetstream.JetStream, last uint64) 
 		if err != nil {
 			return err
 		}
-		t.take(metadata.Sequence.Stream, kept{message.Subject(), metadata.Timestamp, retention.Names(message.Data())})
+		t.take(metadata.Sequence.Stream, kept{message.Subject(), metadata.Timestamp, namesOf(message)})
 		if metadata.NumPending == 0 || metadata.Sequence.Stream >= last {
 			return nil
 		}
 	}
+}
+
+// namesOf returns the digests in a message.
+func namesOf(message jetstream.Msg) []retention.Digest {
+	var scanner retention.Scanner
+	_, _ = scanner.Write(message.Data()) // it never fails
+	for _, values := range message.Headers() {
+		for _, value := range values {
+			_, _ = scanner.Write([]byte("\x00" + value))
+		}
+	}
+	return scanner.Names()
 }
 
 func (t *tail) take(sequence uint64, one kept) {
@@ -124,19 +136,24 @@ func (t *tail) drop(sequence uint64) {
 	delete(t.kept, sequence)
 }
 
-// firstWaiting returns the first sequence of a stream that one of its consumers has not dealt with; 0 where it has no
-// consumers, since nobody has dealt with anything.
-func firstWaiting(ctx context.Context, js jetstream.JetStream, name string) (uint64, error) {
+// readers returns the first sequence of a stream that one of its consumers has not dealt with, and the digests in what
+// is noted with them. The first is 0 where the stream has no consumers, since nobody has dealt with anything.
+func readers(ctx context.Context, js jetstream.JetStream, name string) (
+	first uint64, noted []retention.Digest, err error,
+) {
 	stream, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 0, nil
+		return 0, nil, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look what waits in %s: %w", name, err)
+		return 0, nil, fmt.Errorf("look what waits in %s: %w", name, err)
 	}
-	consumers := stream.ListConsumers(ctx)
-	first, some := uint64(0), false
+	consumers, some := stream.ListConsumers(ctx), false
+	var scanner retention.Scanner
 	for info := range consumers.Info() {
+		for _, value := range info.Config.Metadata {
+			_, _ = scanner.Write([]byte(value + "\x00")) // it never fails
+		}
 		// An acknowledgement floor stands still where nothing that the consumer wants has come since.
 		waits := info.AckFloor.Stream + 1
 		if info.NumPending == 0 && info.NumAckPending == 0 {
@@ -147,9 +164,9 @@ func firstWaiting(ctx context.Context, js jetstream.JetStream, name string) (uin
 		}
 	}
 	if err := consumers.Err(); err != nil {
-		return 0, fmt.Errorf("look what waits in %s: %w", name, err)
+		return 0, nil, fmt.Errorf("look what waits in %s: %w", name, err)
 	}
-	return first, nil
+	return first, scanner.Names(), nil
 }
 
 // forget removes the results on these subjects: nobody takes them any more, and their artifacts may go.

@@ -32,10 +32,13 @@ func gcCommand(t *tool.Tool) *cobra.Command {
 itself once an hour, and when its disk is nearly full.
 
 Kept is whatever a run reaches that goes on or ended less than --keep-for ago (of dev and run; 30
-days), a checkpoint from which an attempt would go on, an event that waits, what was sent to the
-stack less than --keep-for ago, and what was just written. Where all of that takes more than
---keep-bytes (60% of the disk), the runs that ended first give back what only they reach; "spillway
-show RUN" then says so. Nothing that a run reaches which goes on is ever removed.
+days), an event that waits, a stored chain or a binding, a dead letter or something that was sent
+to the stack less than --keep-for ago, what was just written, and what was written while an attempt
+went on that has not ended yet. Where all of that takes more than --keep-bytes (60% of the disk),
+what ended or was sent first goes before its time, but nothing of the last day unless --keep-bytes
+was given; "spillway show RUN" then says so. Nothing that a run reaches which goes on is ever
+removed, and nothing at all where something that may name artifacts cannot be read. A clock that
+was turned ahead ages things by at most a day an hour.
 
 With --dry-run nothing is removed. The exit code is 0 when that was done, and 1 when no stack runs
 or it did not work; what was not removed then stays for the next time.`,
@@ -79,7 +82,7 @@ func showCollection(t *tool.Tool, c retention.Collection) error {
 	if c.Freed.Artifacts == 0 {
 		t.Say("nothing %s: %s is kept (%s)\n", map[bool]string{true: "would go", false: "went"}[c.DryRun], sumText(c.Kept),
 			policy)
-		sayOver(t, c)
+		saySpecial(t, c)
 		return nil
 	}
 	table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -98,14 +101,22 @@ func showCollection(t *tool.Tool, c retention.Collection) error {
 		t.Say("run %s gives back what only it reaches: %s\n", display.CleanLine(run.Run), display.CleanLine(run.Reason))
 	}
 	t.Say("%s: %s; kept: %s (%s)\n", verb, sumText(c.Freed), sumText(c.Kept), policy)
-	sayOver(t, c)
+	saySpecial(t, c)
 	return nil
 }
 
-// sayOver says that more is kept than there should be, where it is.
-func sayOver(t *tool.Tool, c retention.Collection) {
+// leastAhead is from when on it is said that the clock is ahead.
+const leastAhead = time.Hour
+
+// saySpecial says why more is kept than there should be, where it is.
+func saySpecial(t *tool.Tool, c retention.Collection) {
 	if c.Over > 0 {
-		t.Say("%s more is kept than --keep-bytes says: runs that go on, or what was just written, hold it\n", c.Over)
+		t.Say("%s more is kept than --keep-bytes says: runs that go on or ended of late, or what was just written, hold it\n",
+			c.Over)
+	}
+	if c.Ahead >= leastAhead {
+		t.Say("ages are %s behind the clock, which was turned ahead, or no stack ran: they catch up by a day an hour\n",
+			c.Ahead.Round(time.Hour))
 	}
 }
 
