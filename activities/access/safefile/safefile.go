@@ -72,9 +72,9 @@ func Open(dir string, perm fs.FileMode, shared bool) (*os.Root, error) {
 	return root, nil
 }
 
-// Check returns the error that [Open] would return for what dir is, and leaves nothing. It is for what is written later,
-// after hours of work: where the directory would be made, or in it, it makes one and removes it again, because some
-// file systems (/proc, one that is mounted for others to write) say only then that nothing can be made there.
+// Check returns the error that [Open] would return for what dir is, and leaves nothing. It is for what is written
+// later, after hours of work: where the directory would be made, or in it, it makes one and removes it again, because
+// some file systems, such as /proc, say only then that nothing can be made there.
 func Check(dir string, shared bool) error {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {

@@ -231,8 +231,16 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 func TestNoArgumentIsEmpty(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"init", ""}, {"check", ""}, {"show", ""}, {"open", ""}, {"logs", "", "train"}, {"logs", "digits-1", ""}, {"run", ""},
-		{"diff", "digits-1", ""}, {"completion", ""}, {"unbind", ""},
+		{"init", ""},
+		{"check", ""},
+		{"show", ""},
+		{"open", ""},
+		{"logs", "", "train"},
+		{"logs", "digits-1", ""},
+		{"run", ""},
+		{"diff", "digits-1", ""},
+		{"completion", ""},
+		{"unbind", ""},
 	} {
 		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, append(args, "--state", t.TempDir())...)
 		if code != cli.ExitUsage {

@@ -28,7 +28,8 @@ func static(run ledger.RunView) string {
 	text += "; with one fixed size for each stage and no functions it would have cost " + cost.String() +
 		inBrackets(against(cost.USD(), run.Static.Actual.USD(), "less", "more", "as much"))
 	if took > 0 {
-		text += " and taken about " + seconds(took) + inBrackets(against(took, run.Actual.Seconds, "less", "longer", "as long"))
+		longer := against(took, run.Actual.Seconds, "less", "longer", "as long")
+		text += " and taken about " + seconds(took) + inBrackets(longer)
 	} else if Ended(run) {
 		text += ", in what time is not known"
 	}

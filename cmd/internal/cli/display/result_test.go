@@ -24,14 +24,16 @@ func TestAComparisonSaysWithWhatEachRunEnded(t *testing.T) {
 	}{
 		"of a pipeline": {
 			`{"accuracy":0.5,"labels":[1,2],"by":{"class":3}}`, `{"accuracy":0.75,"labels":[1,3],"by":{"class":3}}`,
-			[]string{"result accuracy  0.5    0.75   +50%", "result labels    [1,2]  [1,3]"}, "class",
+			[]string{"result accuracy  0.5    0.75   +50%", "result labels    [1,2]  [1,3]"},
+			"class",
 		},
 		"of a chain": {
 			fit("0123456789abcdef", "0.5"), fit("fedcba9876543210", "0.25"),
 			[]string{
 				"output fit.model  m.pt, 5 B, 0123456789ab  m.pt, 5 B, fedcba987654",
 				"result fit loss   0.5                      0.25                     -50%",
-			}, "kind",
+			},
+			"kind",
 		},
 		"of which one has none": {`3`, ``, []string{"result  3  -"}, "change  "},
 	} {

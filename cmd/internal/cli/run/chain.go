@@ -141,8 +141,9 @@ func fetchLeft(
 		if advice := fault.AdviceOf(err); advice != "" {
 			hint = advice + "; " + hint
 		}
-		// The run has succeeded, so that nothing is refused any more: not every error of the directory is one of usage.
-		return fault.Advise(fmt.Errorf("run %s has succeeded, but not all that it left was fetched: %v", run, err), hint) //nolint:errorlint
+		// It is not wrapped: the run has succeeded, so that an error of the directory is none of usage any more.
+		missed := fmt.Errorf("run %s has succeeded, but not all that it left was fetched: %s", run, err.Error())
+		return fault.Advise(missed, hint)
 	}
 	if !t.Quiet {
 		t.Complain("%s in %s\n", display.Count(len(files), "output"), flags.out.Dir)

@@ -221,7 +221,8 @@ func TestAttackALinkThatIsThereLeadsNoOutputAwayAndIsNamed(t *testing.T) {
 		t.Errorf("got exit %d and %v, want nothing written", code, left)
 	}
 	clitest.Contains(t, "standard error", stderr,
-		"fetch only/o: "+link+" is a link that leads to no directory in "+filepath.Dir(link)+"\n  hint: remove it; `spillway outputs c-")
+		"fetch only/o: "+link+" is a link that leads to no directory in "+filepath.Dir(link)+
+			"\n  hint: remove it; `spillway outputs c-")
 }
 
 // fetchOnly runs a chain of one stage, named only, whose output is at path, and fetches it into the directory a of out.

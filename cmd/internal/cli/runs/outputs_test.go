@@ -30,7 +30,7 @@ func stored(t *testing.T, stack *clitest.Stack, text string) activities.Ref {
 }
 
 // ended plays a run of a pipeline to its end, with this result.
-func ended(t *testing.T, stack *clitest.Stack, run, pipeline, build string, result any) {
+func ended(t *testing.T, stack *clitest.Stack, run, pipeline, digest string, result any) {
 	t.Helper()
 	encoded, err := json.Marshal(result)
 	if err != nil {
@@ -40,7 +40,7 @@ func ended(t *testing.T, stack *clitest.Stack, run, pipeline, build string, resu
 		stack.Results = map[string]json.RawMessage{}
 	}
 	stack.Results[run] = encoded
-	clitest.Finish(stack, run, pipeline, build, predictor.RunSucceeded, `{}`, clitest.Begin)
+	clitest.Finish(stack, run, pipeline, digest, predictor.RunSucceeded, `{}`, clitest.Begin)
 }
 
 func TestTheOutputsOfARunThatHasEndedAreListedAndFetched(t *testing.T) {

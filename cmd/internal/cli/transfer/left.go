@@ -30,8 +30,8 @@ type Left struct {
 	Bytes  int64  `json:"bytes"`
 }
 
-// LeftByChain are the outputs of the stages that no other waits for, or with all those of every stage: as STAGE/PATH, or
-// STAGE/TASK/PATH where the stage fans out.
+// LeftByChain are the outputs of the stages that no other waits for, or with all those of every stage: as STAGE/PATH,
+// or STAGE/TASK/PATH where the stage fans out.
 func LeftByChain(result chain.Result, steps []chain.Step, all bool) (files []Left) {
 	for _, step := range steps {
 		if !step.Last && !all {
