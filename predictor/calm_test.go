@@ -28,8 +28,6 @@ type flow struct {
 	changes   []float64 // when the slots changed
 	sizes     []float64 // when the size did
 	memory    func(task int) quantity.Bytes
-	takes     func(task int) float64 // seconds; nil is wall
-	expected  predictor.Interval     // of the time of a task
 	worstWait float64
 	since     map[int]float64
 }
@@ -52,8 +50,8 @@ func (f *flow) run(from, to float64) {
 		for _, task := range slices.Sorted(maps.Keys(f.ends)) {
 			if end := f.ends[task]; end+f.turn <= now {
 				delete(f.ends, task)
-				line := record("r", "score", task, end, f.took(task))
-				line.Usage.PeakMemory, line.Predicted.Wall = f.memory(task), f.expected
+				line := record("r", "score", task, end, f.wall)
+				line.Usage.PeakMemory = f.memory(task)
 				f.state, heard = fold(f.state, line), true
 			}
 		}
@@ -65,7 +63,7 @@ func (f *flow) run(from, to float64) {
 		}
 		for len(f.queue) > 0 && len(f.ends) < f.slots {
 			task := f.queue[0]
-			f.queue, f.ends[task] = f.queue[1:], now+f.took(task)
+			f.queue, f.ends[task] = f.queue[1:], now+f.wall
 			f.worstWait = max(f.worstWait, now-f.since[task])
 			f.state = fold(f.state, start("r", "score", task, now))
 		}
@@ -75,29 +73,13 @@ func (f *flow) run(from, to float64) {
 	}
 }
 
-// took is how many seconds a task takes.
-func (f *flow) took(task int) float64 {
-	if f.takes != nil {
-		return f.takes(task)
-	}
-	return f.wall
-}
-
 func (f *flow) tick(now float64) {
 	var plan predictor.Plan
 	snap := laptop(now, 2)
 	snap.Functions.Enabled = false
 	plan, f.state = predictor.Decide(f.state, snap)
 	f.lastTick, f.slots = now, slots(plan, "score", predictor.Pool)
-	for _, sizing := range plan.Sizings {
-		if sizing.Stage.Name == "score" {
-			f.expected = sizing.Wall
-		}
-	}
 	for _, decision := range plan.Decisions {
-		if decision.Stage.Name != "score" {
-			continue
-		}
 		switch decision.What {
 		case "slots":
 			f.changes = append(f.changes, now)
@@ -199,44 +181,5 @@ func TestTheMemoryLimitDoesNotFlap(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// since leaves out the times before one.
-func since(times []float64, from float64) []float64 {
-	for len(times) > 0 && times[0] < from {
-		times = times[1:]
-	}
-	return times
-}
-
-// TestAStageWhoseTasksTakeNowThisAndNowThatDoesNotFlap has tasks of which some take a hundred times as long as others,
-// so that predictions of the run time are off by more than the bound now and then.
-func TestAStageWhoseTasksTakeNowThisAndNowThatDoesNotFlap(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(3) {
-		f := newFlow(seed, 20, 0.002)
-		f.takes = func(task int) float64 {
-			if task*2654435761%1000 < 500 {
-				return 0.002
-			}
-			return 0.2
-		}
-		f.run(0, 180)
-		if got := most(since(f.sizes, 30)); got > 4 {
-			t.Errorf("seed %d: the size changed %d times within a minute, want at most 4", seed, got)
-		}
-	}
-}
-
-// TestAStageThatHasATaskNowAndThenKeepsItsSlotOnAFullHost has another stage hold all that the host has.
-func TestAStageThatHasATaskNowAndThenKeepsItsSlotOnAFullHost(t *testing.T) {
-	t.Parallel()
-	f := newFlow(1, 1, 0.001)
-	f.state = fold(learn(f.state, "long", 10, 1000), hint("r", "long", 50, 0),
-		start("r", "long", 0, 0), start("r", "long", 1, 0))
-	f.run(0, 180)
-	if got := most(since(f.changes, 30)); got > 10 {
-		t.Errorf("the slots changed %d times within a minute, want at most 10", got)
 	}
 }

@@ -22,8 +22,7 @@ const maxSlots = 4096
 //
 // Giving one slot at a time to the largest finish minimises the latest finish over the stages when slots are alike:
 // moving a slot from any stage to another could only make the giver the later one. What fits beside is kept for a while
-// by stages that needed it lately (calm). Stages without work keep one slot, while it fits, until Policy.IdleAfter,
-// and also where it does not fit for calmFor.
+// by stages that needed it lately (calm). Stages without work keep one slot, while it fits, until Policy.IdleAfter.
 func (d *decider) shareHosts() {
 	for _, w := range d.works {
 		w.wanted = max(min(w.demand(), maxSlots), w.running[Pool])
@@ -47,9 +46,6 @@ func (d *decider) shareHosts() {
 		}
 		for host := d.roomiest(w, false); w.slots < w.kept && host != nil; host = d.roomiest(w, false) {
 			d.place(w, host)
-		}
-		if w.idle && w.slots == 0 && w.kept > 0 && d.age(w) < time.Duration(calmFor) {
-			d.place(w, d.roomiest(w, true)) // a poll takes no room; its next task waits for some, as any does
 		}
 	}
 }
