@@ -265,6 +265,14 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 		counts.skipped.Add(1)
 		return nil
 	case deadLetter:
+		exists, err := t.wasStarted(ctx, bound.Binding.Pipeline, e)
+		if err != nil {
+			return err
+		}
+		if exists {
+			counts.duplicate.Add(1)
+			return nil
+		}
 		return t.deadLetter(ctx, w.key, bound.Binding.Pipeline, e, decision.reason)
 	case startRun:
 	}
@@ -298,6 +306,16 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 	counts.duplicate.Add(1)
 	t.became(e, Outcome{Run: run})
 	return nil
+}
+
+// wasStarted reports whether an event that would be dead now has started its run before: it comes again after a crash,
+// when what the table holds may be another.
+func (t *Trigger) wasStarted(ctx context.Context, pipeline string, e event) (bool, error) {
+	if e.sequence > t.before || checkID(e.id) != nil {
+		return false, nil
+	}
+	exists, _, err := t.starter.Find(ctx, RunID(pipeline, e.id))
+	return exists, err
 }
 
 // start starts a run whose input its pipeline takes, when it is the binding's turn.

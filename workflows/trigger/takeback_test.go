@@ -23,6 +23,7 @@ func TestWhatAKilledTriggerHadInHandIsTakenByTheNextAtOnce(t *testing.T) {
 	killed.publish("events.digits", `{}`, wire.IDHeader, "done")
 	killed.publish("events.digits", `{}`, wire.IDHeader, "in-hand")
 	killed.publish("events.digits", `{}`, wire.IDHeader, "done-too")
+	killed.publish("events.digits", `{`, wire.IDHeader, "taken-by-an-earlier-build")
 	killed.publish("events.nobody", `{}`, wire.IDHeader, "dead")
 	take := func(consumer string, events int, acknowledge func(i int) bool) {
 		reader, err := js.Consumer(t.Context(), wire.EventStream, consumer)
@@ -42,9 +43,11 @@ func TestWhatAKilledTriggerHadInHandIsTakenByTheNextAtOnce(t *testing.T) {
 			}
 		}
 	}
-	mem.runs["digits-done"], mem.runs["digits-done-too"] = Start{}, Start{}
-	take(consumerPrefix+killed.Bindings()[0].Key, 3, func(i int) bool { return i != 1 })
-	take(unboundConsumer, 4, func(int) bool { return false })
+	for _, run := range []string{"done", "done-too", "taken-by-an-earlier-build"} {
+		mem.runs["digits-"+run] = Start{}
+	}
+	take(consumerPrefix+killed.Bindings()[0].Key, 4, func(i int) bool { return i != 1 })
+	take(unboundConsumer, 5, func(int) bool { return false })
 
 	next := idle(t, js, mem)
 	next.ackWait = time.Hour
@@ -59,7 +62,10 @@ func TestWhatAKilledTriggerHadInHandIsTakenByTheNextAtOnce(t *testing.T) {
 		return len(next.reasons()) == 1, "no dead letter"
 	})
 	next.settled()
-	if names := mem.names(); len(names) != 3 {
-		t.Errorf("runs %q, want three", names)
+	if reasons := next.reasons(); len(reasons) != 1 {
+		t.Errorf("dead letters %q, want the one that nobody reads: the others have their runs", reasons)
+	}
+	if names := mem.names(); len(names) != 4 {
+		t.Errorf("runs %q, want four", names)
 	}
 }

@@ -68,6 +68,7 @@ type Trigger struct {
 	replicas  int
 	every     time.Duration // between looks at what changed outside
 	admission *admission
+	before    uint64 // the newest event that an earlier trigger may have dealt with; set before anything is taken
 
 	// applying is held while what is bound changes, on the server and here; it guards the four fields below.
 	applying  sync.Mutex
