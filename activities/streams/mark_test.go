@@ -44,7 +44,7 @@ func damagedStream(t *testing.T, config jetstream.StreamConfig, damage func(file
 	}
 	damage(files)
 	server.Restart()
-	return js, was
+	return server.Connect(), was // what the first connection asks now may still go to the server that stopped
 }
 
 func blocks(files []string) []string {
