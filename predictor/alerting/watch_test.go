@@ -293,10 +293,11 @@ func ExampleNext() {
 			Finish: predictor.Interval{Low: 115, Mid: 130, High: 145},
 		})
 		if sent {
-			fmt.Println(alert.ID, alert.Message)
+			fmt.Println(strings.ReplaceAll(alert.ID+" "+alert.Message, "; ", ";\n"))
 		}
 	}
 	// Output:
 	// digits-7/deadline_at_risk/1 run digits-7 is expected to end after 2m10s (1m55s to 2m25s), past its deadline of 2m;
-	// 1s have passed; give it more time: spillway goal digits-7 --deadline 2m40s
+	// 1s have passed;
+	// give it more time: spillway goal digits-7 --deadline 2m40s
 }
