@@ -20,7 +20,8 @@ func finished(state predictor.State, id string, at, waited, took float64, reused
 		state = fold(state, hint(id, "prep", 1, at), first, record(id, "prep", 0, begun+took/2, took/2))
 	}
 	return fold(
-		state, hint(id, "train", 1, begun+took/2), start(id, "train", 0, begun+took/2), record(id, "train", 0, begun+took, took/2),
+		state, hint(id, "train", 1, begun+took/2), start(id, "train", 0, begun+took/2),
+		record(id, "train", 0, begun+took, took/2),
 		predictor.RunEnded{Run: id, State: predictor.RunSucceeded, At: after(begun + took)},
 	)
 }

@@ -21,10 +21,10 @@ import (
 //
 //	k(n) = min( (n T(n) - max(0, n-h) c) / f - B,  N )                                         tasks that functions take
 //
-// Stragglers are the attempts that run now, a task that an idle pool slot takes once it has room (W + w), and one that a function takes
-// last (f, or c + f where it starts for it). Without Q, A, B and h, and with a task for every pool slot, it is the
-// offer itself: TestACourseWithoutHistoryIsTheOffer. TestACourseAgreesWithServingTheTasksOneByOne holds it against a
-// queue.
+// Stragglers are the attempts that run now, a task that an idle pool slot takes once it has room (W + w), and one that
+// a function takes last (f, or c + f where it starts for it). Without Q, A, B and h, and with a task for every pool
+// slot, it is the offer itself: TestACourseWithoutHistoryIsTheOffer. TestACourseAgreesWithServingTheTasksOneByOne holds
+// it against a queue.
 type course struct {
 	offer
 	id        StageID

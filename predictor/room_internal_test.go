@@ -65,7 +65,8 @@ func TestAPoolWithoutRoomFinishesNothingBeforeItHasSome(t *testing.T) {
 		}
 		for n := 1; n <= o.most; n++ {
 			if got := o.duration(n); got > alone.duration(n)+1e-9 || got > o.duration(n-1)+o.cold+o.function+1e-9 {
-				t.Fatalf("T(%d) = %v s, %v s without a pool, T(%d) = %v s, for %+v", n, got, alone.duration(n), n-1, o.duration(n-1), o)
+				t.Fatalf("T(%d) = %v s, %v s without a pool, T(%d) = %v s, for %+v", n, got, alone.duration(n), n-1,
+					o.duration(n-1), o)
 			}
 		}
 	})

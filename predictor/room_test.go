@@ -55,8 +55,10 @@ func TestATaskThatWaitsBehindALargeAttemptHasItsSlotWhereFunctionsDoNotPay(t *te
 			t.Errorf("%s: got\n%s\nwant one pool slot", name, strings.Join(reasons(plan), "\n"))
 		}
 		for _, decision := range plan.Decisions {
-			if decision.Stage.Name == "score" && decision.What == "slots" && decision.Venue == predictor.Pool && decision.Predicted.Mid < 55 {
-				t.Errorf("%s: predicted %+v, want no less than the 55 s without room: %s", name, decision.Predicted, decision.Reason)
+			if decision.Stage.Name == "score" && decision.What == "slots" && decision.Venue == predictor.Pool &&
+				decision.Predicted.Mid < 55 {
+				t.Errorf("%s: predicted %+v, want no less than the 55 s without room: %s", name, decision.Predicted,
+					decision.Reason)
 			}
 		}
 	}

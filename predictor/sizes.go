@@ -231,7 +231,8 @@ func (s series) passes(bound float64, before bool) bool {
 // offReason says by how much predictions of a quantity are off.
 func offReason(what string, tracked series, bound float64) string {
 	return fmt.Sprintf(
-		"predictions of %s were off by %.0f percent in the median of the last %d attempts, more than the bound of %.0f percent",
+		"predictions of %s were off by %.0f percent in the median of the last %d attempts, more than the bound of "+
+			"%.0f percent",
 		what, 100*tracked.quantile(0.5), len(tracked.Values), 100*bound)
 }
 
@@ -253,7 +254,8 @@ func (d *decider) tellWall(st *stage, held, next Sizing) {
 	}
 	reason := offReason("the run time", st.model.WallError, d.policy.ErrorBound) + ": the interval is all that came"
 	if !next.WallFallen {
-		reason = fmt.Sprintf("predictions of the run time are off by %.0f percent in the median of the last %d attempts: the "+
+		reason = fmt.Sprintf("predictions of the run time are off by %.0f percent in the median of the last %d "+
+			"attempts: the "+
 			"interval is the middle of what came", 100*st.model.WallError.quantile(0.5), len(st.model.WallError.Values))
 	}
 	written := func(i Interval) string { return seconds(i.Low) + " to " + seconds(i.High) }

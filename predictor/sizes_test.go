@@ -212,7 +212,8 @@ func TestPredictionsOfOneQuantityThatAreFarOffSpoilNoneOfTheOther(t *testing.T) 
 	}{
 		{
 			"run times",
-			predictor.Prediction{Wall: predictor.Interval{Mid: 2}}, predictor.Prediction{Wall: predictor.Interval{Mid: 20}},
+			predictor.Prediction{Wall: predictor.Interval{Mid: 2}},
+			predictor.Prediction{Wall: predictor.Interval{Mid: 20}},
 			false, 40, "predictions of the run time were off by 900 percent in the median of the last 20 attempts, more than " +
 				"the bound of 200 percent",
 		},

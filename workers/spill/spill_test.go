@@ -242,7 +242,8 @@ func TestAFunctionThatEndsWithItsEngineIsNotBilledToItsLimit(t *testing.T) {
 	}
 	s.stop()
 	record := s.only(t)
-	if longest := price(time.Since(began) + beat); record.Outcome != predictor.Lost || record.Cost <= 0 || record.Cost > longest {
+	if longest := price(time.Since(began) + beat); record.Outcome != predictor.Lost || record.Cost <= 0 ||
+		record.Cost > longest {
 		t.Errorf("Record: got %s for %s, want lost for at most %s", record.Outcome, record.Cost, longest)
 	}
 }

@@ -311,7 +311,8 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 // wasStarted reports whether an event that would be dead now has started its run before: it comes again after a crash,
 // when what the table holds may be another.
 func (t *Trigger) wasStarted(ctx context.Context, pipeline string, e event) (bool, error) {
-	if e.sequence > t.before || checkID(e.id) != nil {
+	named := checkID(e.id) == nil
+	if e.sequence > t.before || !named {
 		return false, nil
 	}
 	exists, _, err := t.starter.Find(ctx, RunID(pipeline, e.id))

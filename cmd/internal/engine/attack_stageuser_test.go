@@ -99,8 +99,8 @@ func startForNobody(t *testing.T, app string, flags ...string) *testEngine {
 	return startEngine(t, filepath.Join(home, "state"), app, append(flags, "--stage-user", "nobody")...)
 }
 
-// TestAttackByAStageOfAnotherUser lets stages that run as nobody try the engine's ports and files, and checks that they work
-// and are held as any other.
+// TestAttackByAStageOfAnotherUser lets stages that run as nobody try the engine's ports and files, and checks that they
+// work and are held as any other.
 func TestAttackByAStageOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	enforcetest.Need(t)

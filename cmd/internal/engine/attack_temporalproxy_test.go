@@ -42,7 +42,8 @@ func TestAttackAProxyOfTemporalIsForItsWorker(t *testing.T) {
 		}
 		e.until("the log says who came to the proxy", func() bool {
 			text, err := os.ReadFile(filepath.Join(e.state, "spillway.log"))
-			return err == nil && strings.Contains(string(text), "another process than the workflow worker came to its proxy of Temporal") &&
+			return err == nil && strings.Contains(string(text),
+				"another process than the workflow worker came to its proxy of Temporal") &&
 				strings.Contains(string(text), strconv.Itoa(os.Getpid()))
 		})
 	}
