@@ -35,7 +35,7 @@ func history(tb testing.TB, options, input string) string {
 const (
 	plainOptions = `{"metadata":{"encoding":"anNvbi9wbGFpbg=="},"data":"e30="}`                 // {}
 	newerOptions = `{"metadata":{"encoding":"anNvbi9wbGFpbg=="},"data":"eyJ2ZXJzaW9uIjo5OX0="}` // {"version":99}
-	// not read before the pipeline is found
+	// plainInput is not read before the pipeline is found.
 	plainInput  = `{"metadata":{"encoding":"anNvbi9wbGFpbg=="},"data":"IngI"}`
 	storedInput = `{"metadata":{"encoding":"anNvbi9wcm90b2J1Zg==","messageType"` +
 		`:"dGVtcG9yYWwuYXBpLnNkay52MS5FeHRlcm5hbFN0b3JhZ2VSZWZlcmVuY2U="},
