@@ -339,8 +339,24 @@ func (s *State) UnmarshalJSON(data []byte) error {
 			m.adopt(v)
 		}
 	}
+	m.resume()
 	s.memory = m
 	return nil
+}
+
+// resume notes of runs that earlier builds kept that they have begun: else the wait of the next attempt, whenever that
+// is, would count as that of the first.
+func (m *memory) resume() {
+	for _, running := range m.attempts {
+		if r := m.runs[running.Run]; r != nil {
+			r.Begun = true
+		}
+	}
+	for _, st := range m.stages {
+		for _, part := range st.Shares {
+			part.run.Begun = part.run.Begun || part.Done > 0
+		}
+	}
 }
 
 // adopt joins a decoded stage to its model and its runs.

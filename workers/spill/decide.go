@@ -269,7 +269,8 @@ func patience(venue predictor.FunctionVenue, timeout time.Duration) time.Duratio
 
 // cost is what an invoke cost: what was billed, where the venue said so. An invoke that was abandoned goes on without
 // us and is counted as if it ran into its limit, or into the bound that its run's money sets it, because spending must
-// never be understated. One that broke is counted for the time until it did, and one that the venue did not take costs
+// never be understated. One that broke, or ends with this process, is
+// counted for the time until it did or does, and one that the venue did not take costs
 // nothing.
 func cost(venue predictor.FunctionVenue, c call, timeout time.Duration) quantity.Money {
 	highest := most(venue, c.class, timeout, c.within)
@@ -281,7 +282,7 @@ func cost(venue predictor.FunctionVenue, c call, timeout time.Duration) quantity
 	case c.abandoned:
 		return highest
 	default:
-		return min(venue.Price(c.class, c.ended.Sub(c.invoked)), highest)
+		return min(venue.Price(c.class, c.ended.Sub(c.invoked)+c.outlives), highest)
 	}
 }
 

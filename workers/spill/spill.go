@@ -200,6 +200,8 @@ type call struct {
 	answer    activities.FunctionAnswer
 	err       error // of the invoke
 	abandoned bool  // the invoke was given up by us and may still run
+	// outlives is for how long it may go on after it was given up, where it ends with this process; it is billed.
+	outlives time.Duration
 }
 
 // handle runs one attempt as an invoke. It is the worker's [slot.Handler].
@@ -303,8 +305,8 @@ func (w *Worker) call(
 	c.answer, c.err = w.invoke(invoking, c.function, payload)
 	c.ended = w.now()
 	c.abandoned = invoking.Err() != nil
-	if w.local && errors.Is(context.Cause(ctx), slot.ErrInterrupted) {
-		c.abandoned, c.ended = false, c.ended.Add(w.drain) // it ends with this process, which is about to
+	if w.local && c.err != nil && errors.Is(context.Cause(ctx), slot.ErrInterrupted) {
+		c.abandoned, c.outlives = false, w.drain // it ends with this process, which is about to
 	}
 	switch {
 	case ctx.Err() != nil && c.err != nil:

@@ -102,13 +102,16 @@ func Check(binding wire.Binding) error {
 }
 
 // asked is newBound for who asks for a binding now. What is kept, or comes with a build, may be older than the checks
-// of its filter and of when its schedule fires, and stays in force.
+// of its filter, of subjects with _ that are not those of answers, and of when its schedule fires, and stays in force.
 func asked(binding wire.Binding, origin Origin) (Bound, error) {
 	bound, err := newBound(binding, origin)
 	if err != nil {
 		return Bound{}, err
 	}
 	err = checkFilter(bound.Binding.Filter)
+	if err == nil && strings.HasPrefix(binding.Subject, "_") {
+		err = reserved(binding.Subject)
+	}
 	if err == nil && binding.Schedule != "" {
 		err = checkFires(binding.Schedule, time.Now())
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
-// inputDigest names an input: equal JSON values have the same, however they are written.
+// inputDigest names an input: equal JSON values have the same, whatever the order of their keys and their spaces are.
+// Numbers are as they are written: 1 and 1.0 are two.
 func inputDigest(input json.RawMessage) string {
 	var value any
 	decoder := json.NewDecoder(bytes.NewReader(input))

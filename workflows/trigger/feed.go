@@ -289,7 +289,7 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 	case started:
 		counts.started.Add(1)
 		t.log.InfoContext(ctx, "run started", "run", run, "event", e.id, "binding", w.key, "build", decision.start.Build)
-		t.became(e, Outcome{Run: run})
+		t.became(e, bound.Binding.Pipeline, Outcome{Run: run})
 		return nil
 	}
 	if w.gate.max > 0 {
@@ -304,7 +304,7 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 		return err
 	}
 	counts.duplicate.Add(1)
-	t.became(e, Outcome{Run: run})
+	t.became(e, bound.Binding.Pipeline, Outcome{Run: run})
 	return nil
 }
 
@@ -373,7 +373,7 @@ func (t *Trigger) deadLetter(ctx context.Context, key, pipeline string, e event,
 		return err
 	}
 	t.count(key).dead.Add(1)
-	t.became(e, Outcome{Refused: reason})
+	t.became(e, pipeline, Outcome{Refused: reason})
 	t.log.WarnContext(ctx, "event is dead", "event", e.id, "subject", e.subject, "sequence", e.sequence, "reason", reason)
 	return nil
 }

@@ -98,11 +98,19 @@ func TestARunTellsItsPipeline(t *testing.T) {
 func TestAttackABindingReadsWhatOthersAreAnswered(t *testing.T) {
 	t.Parallel()
 	for _, subject := range []string{
-		"_INBOX_engine.>", "_INBOX_owner.>", "_R_.>", "_R_.a.b", "_GR_.>", "_INBOX", "_.x",
+		"_INBOX_engine.>", "_INBOX_owner.>", "_R_.>", "_R_.a.b", "_GR_.>", "_INBOX",
 	} {
 		if err := checkSubject(subject); err == nil || !strings.Contains(err.Error(), "reserved") {
 			t.Errorf("checkSubject(%q) = %v, want that it is reserved", subject, err)
 		}
+	}
+	// One that is in force from before stays so.
+	binding := wire.Binding{Pipeline: "digits", Subject: "_data.new"}
+	if _, err := newBound(binding, Command); err != nil {
+		t.Errorf("a binding that was kept is refused: %v", err)
+	}
+	if _, err := asked(binding, Command); err == nil || !strings.Contains(err.Error(), "reserved") {
+		t.Errorf("a binding that is asked for now: %v, want that its subject is reserved", err)
 	}
 }
 

@@ -23,16 +23,24 @@ type Outcome struct {
 	Refused string
 }
 
-// became tells whoever has published a dead letter again what became of it.
-func (t *Trigger) became(e event, outcome Outcome) {
+// became tells whoever has published a dead letter again what became of it. What other pipelines that read its subject
+// make of it is not asked.
+func (t *Trigger) became(e event, pipeline string, outcome Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if waiting := t.replays[e.header.Get(wire.MessageIDHeader)]; waiting != nil {
+	waiting, found := t.replays[e.header.Get(wire.MessageIDHeader)]
+	if found && (waiting.pipeline == pipeline || waiting.pipeline == "") {
 		select {
-		case waiting <- outcome:
+		case waiting.outcome <- outcome:
 		default: // another binding has told
 		}
 	}
+}
+
+// replay is one that is waited for.
+type replay struct {
+	pipeline string // that it was meant for; empty when no binding had read it
+	outcome  chan<- Outcome
 }
 
 // outcomeWait is for how long it is waited what becomes of dead letters that are published again.
@@ -104,7 +112,7 @@ func (t *Trigger) resend(ctx context.Context, sequence uint64) (sent resent, err
 	id := fmt.Sprintf("replay-%d-%d", sequence, dead.At.UnixNano())
 	outcome := make(chan Outcome, 1)
 	t.mu.Lock()
-	t.replays[id] = outcome
+	t.replays[id] = replay{pipeline: dead.Pipeline, outcome: outcome}
 	t.mu.Unlock()
 	forget := func() {
 		t.mu.Lock()

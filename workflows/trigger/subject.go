@@ -34,10 +34,17 @@ func checkSubject(subject string) error {
 	switch first := tokens[0]; {
 	case first == "*" || first == ">":
 		return fmt.Errorf("subject %q begins with a wildcard: name its first part, such as %q", subject, "data.>")
-	case strings.HasPrefix(first, "$"), strings.HasPrefix(first, "_"), first == "spillway": // "_": answers
-		return fmt.Errorf("subject %q is reserved: choose one that does not begin with %q", subject, first)
+	case strings.HasPrefix(first, "$"), strings.HasPrefix(first, "_INBOX"), first == "_R_", first == "_GR_",
+		first == "spillway": // those with _ are of answers
+		return reserved(subject)
 	}
 	return nil
+}
+
+// reserved refuses a subject that is not for events.
+func reserved(subject string) error {
+	first, _, _ := strings.Cut(subject, ".")
+	return fmt.Errorf("subject %q is reserved: choose one that does not begin with %q", subject, first)
 }
 
 // isWildcard reports whether pattern can match more than one subject.

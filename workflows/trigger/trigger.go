@@ -86,7 +86,7 @@ type Trigger struct {
 	gates    map[string]*gate
 	counters map[string]*counters
 	replayed uint64
-	replays  map[string]chan Outcome // what becomes of dead letters that were just published again, by message ID
+	replays  map[string]replay // what becomes of dead letters that were just published again, by message ID
 
 	changed         chan struct{} // told when the table changed
 	consumerMissing atomic.Bool   // a feed has missed its consumer
@@ -128,7 +128,7 @@ func New(options Options) (*Trigger, error) {
 		replicas: cmp.Or(options.Replicas, 1),
 		every:    2 * time.Second, admission: newAdmission(),
 		table: &table{}, scheduled: map[string]Schedule{}, absent: map[string]time.Time{},
-		gates: map[string]*gate{}, counters: map[string]*counters{}, replays: map[string]chan Outcome{},
+		gates: map[string]*gate{}, counters: map[string]*counters{}, replays: map[string]replay{},
 		changed: make(chan struct{}, 1),
 	}, nil
 }

@@ -1,0 +1,40 @@
+package predictor
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+// A state that an earlier build kept does not say that a run has begun: the wait of a task hours later is not that of
+// its first.
+func TestARunOfAnEarlierBuildHasBegun(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	stage := StageID{App: "app", Build: "b", Name: "train"}
+	var state State
+	for _, e := range []Event{
+		RunStarted{Run: "r", Pipeline: "p", App: "app", At: begin},
+		Scheduled{Run: "r", Stage: stage, Tasks: 2, At: begin},
+		AttemptStarted{Run: "r", Stage: stage, Task: "t0", Attempt: 1, Venue: Pool, At: begin.Add(time.Second)},
+	} {
+		state = Fold(state, e)
+	}
+	for _, r := range state.memory.runs {
+		r.Begun, r.Waited = false, 0 // as an earlier build has it
+	}
+	encoded, err := json.Marshal(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept State
+	if err := json.Unmarshal(encoded, &kept); err != nil {
+		t.Fatal(err)
+	}
+	kept = Fold(kept, AttemptStarted{
+		Run: "r", Stage: stage, Task: "t1", Attempt: 1, Venue: Pool, Queue: 50 * time.Minute, At: begin.Add(2 * time.Hour),
+	})
+	if r := kept.memory.runs["r"]; !r.Begun || r.Waited != 0 {
+		t.Errorf("the run has begun: %v, after %v; want that it had begun before", r.Begun, time.Duration(r.Waited))
+	}
+}
