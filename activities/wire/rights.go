@@ -68,6 +68,12 @@ func IsBuildHeader(name string) bool {
 // IsResultSubject says whether results are kept on a subject.
 func IsResultSubject(subject string) bool { return strings.HasPrefix(subject, resultPrefix) }
 
+// IsEntry says whether what a build publishes on a subject makes an entry of how far ends were told, or of what runs
+// took.
+func IsEntry(subject string) bool {
+	return strings.HasPrefix(subject, endPrefix) || IsResultSubject(subject)
+}
+
 // RunStartedID is the ID of the message that tells of a run's start.
 func RunStartedID(run string) string { return run + "/started" }
 

@@ -93,6 +93,52 @@ func TestAttackABuildFillsTheLoop(t *testing.T) {
 	}
 }
 
+// TestAttackABuildMakesEntriesWithoutABound has a build fill, with a few bytes each, the bucket of ends, of which the
+// server keeps each in memory.
+func TestAttackABuildMakesEntriesWithoutABound(t *testing.T) {
+	t.Parallel()
+	server, engine := start(t)
+	hostile := server.Dial(server.Admit("hostile@1", app("hostile", "h")))
+	const most = 40_000
+	took := 0
+	for first := 0; first < most; first += 1000 {
+		var sent []jetstream.PubAckFuture
+		for i := range 1000 {
+			subject := fmt.Sprintf("$KV.%s.%032x", wire.EndBucket, first+i)
+			future, err := hostile.PublishAsync(subject, []byte("done"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent = append(sent, future)
+		}
+		for _, future := range sent {
+			select {
+			case <-future.Ok():
+				took++
+			case err := <-future.Err():
+				if refused(err) != 429 {
+					t.Fatal(err)
+				}
+			case <-time.After(natstest.Patience):
+				t.Fatal("no answer")
+			}
+		}
+		if took < first {
+			break
+		}
+	}
+	if took > most-2000 {
+		t.Errorf("the bucket took %d entries, all that were sent", took)
+	}
+	honest := server.Dial(server.Admit("honest@1", app("honest", "p")))
+	if _, err := honest.Publish(t.Context(), "$KV."+wire.EndBucket+".0f", []byte("done")); err != nil {
+		t.Errorf("another build meanwhile: %v", err)
+	}
+	if _, err := engine.Publish(t.Context(), "$KV."+wire.EndBucket+".0e", []byte("done")); err != nil {
+		t.Errorf("the engine meanwhile: %v", err)
+	}
+}
+
 func TestAttackABuildSendsALargeMessage(t *testing.T) {
 	t.Parallel()
 	server, _ := start(t)

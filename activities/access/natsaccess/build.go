@@ -37,6 +37,10 @@ const (
 	// is sent away: the server remembers each for minutes.
 	fetchesPerSecond = 20
 	fetchesAtOnce    = 1000
+	// entriesPerSecond and entriesAtOnce are how many entries of stores that are kept for days a build may make: each
+	// takes memory of the server whatever its size, and the results that are kept are of a number.
+	entriesPerSecond = 200
+	entriesAtOnce    = 20_000
 	// refusedPerSecond and refusedAtOnce are how many refusals a build may cause before it is sent away.
 	refusedPerSecond = 100
 	refusedAtOnce    = 10_000
@@ -66,7 +70,7 @@ type build struct {
 
 // limits are what is left of what one build may send. They outlive its worker: one that ends is started again.
 type limits struct {
-	kept, asked, fetches, refused *rate.Limiter
+	kept, asked, entries, fetches, refused *rate.Limiter
 
 	barred   time.Time // until when it is kept out; guarded by Proxy.mu
 	released time.Time // when its worker ended; zero while it runs; guarded by Proxy.mu
@@ -79,6 +83,7 @@ const limitsLast = 2 * time.Minute
 func newLimits() *limits {
 	return &limits{
 		kept: rate.NewLimiter(bytesPerSecond, bytesAtOnce), asked: rate.NewLimiter(bytesPerSecond, bytesAtOnce),
+		entries: rate.NewLimiter(entriesPerSecond, entriesAtOnce),
 		fetches: rate.NewLimiter(fetchesPerSecond, fetchesAtOnce), refused: rate.NewLimiter(refusedPerSecond, refusedAtOnce),
 	}
 }
@@ -157,6 +162,9 @@ func (b *build) judge(subject string, request *nats.Msg) (*nats.Msg, error) {
 		return nil, tooLarge(size)
 	}
 	if !bucket.AllowN(time.Now(), size) {
+		return nil, errTooFast
+	}
+	if wire.IsEntry(subject) && !b.limits.entries.Allow() {
 		return nil, errTooFast
 	}
 	if place, is := strings.CutPrefix(subject, createConsumer); is {
