@@ -266,7 +266,7 @@ func (d *decider) slotsReason(w *work) string {
 	case len(d.hosts) == 0:
 		return work + ", but no host has a valid lease"
 	case w.withheld:
-		return fmt.Sprintf("%s; the hosts have no room for %s, and functions end a task sooner", work, seconds(w.wait))
+		return fmt.Sprintf("%s; the hosts have room for one in %s, and functions end a task sooner", work, seconds(w.wait))
 	case w.slots < w.stage.Slots && !w.limited:
 		return work + ": no more slots are needed"
 	}
@@ -275,11 +275,11 @@ func (d *decider) slotsReason(w *work) string {
 	} else {
 		work += "; no attempt has ended yet to tell how long one takes"
 	}
-	if w.limited {
+	switch {
+	case w.wait >= worthTelling:
+		work += fmt.Sprintf("; the hosts have room for one more in %s", seconds(w.wait))
+	case w.limited:
 		work += "; the hosts have no room for more slots"
-	}
-	if w.wait >= worthTelling {
-		work += fmt.Sprintf("; the hosts have no room for %s", seconds(w.wait))
 	}
 	return work
 }

@@ -274,6 +274,8 @@ type saved struct {
 	Grants   map[uint64]quantity.Size `json:"grants,omitempty"`
 	Leased   map[string]instant       `json:"leased,omitempty"`
 	Recent   []byte                   `json:"recent,omitempty"`
+	// Begins says that runs tell whether they have begun, which those of earlier builds do not.
+	Begins bool `json:"begins,omitempty"`
 }
 
 // savedVersion is the version that MarshalJSON writes and the only one that UnmarshalJSON reads.
@@ -283,7 +285,8 @@ const savedVersion = 2
 func (s State) MarshalJSON() ([]byte, error) {
 	m := s.own()
 	return json.Marshal(saved{
-		Version: savedVersion, Term: m.term, Tick: m.tick, Now: m.now, Clock: m.clock, Grants: m.grants, Leased: m.leased,
+		Version: savedVersion, Begins: true,
+		Term: m.term, Tick: m.tick, Now: m.now, Clock: m.clock, Grants: m.grants, Leased: m.leased,
 		Stages: slices.SortedFunc(maps.Values(m.stages), func(a, b *stage) int { return compareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *model) int { return strings.Compare(a.Name, b.Name) }),
 		Runs:   slices.SortedFunc(maps.Values(m.runs), func(a, b *run) int { return strings.Compare(a.ID, b.ID) }),
@@ -339,7 +342,9 @@ func (s *State) UnmarshalJSON(data []byte) error {
 			m.adopt(v)
 		}
 	}
-	m.resume()
+	if !from.Begins {
+		m.resume()
+	}
 	s.memory = m
 	return nil
 }
