@@ -1,6 +1,7 @@
 package ledgerstore
 
 import (
+	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
@@ -45,6 +46,28 @@ func scanSpan(rows *sql.Rows) (s spend.Span, err error) {
 		s.Owner = &owner
 	}
 	return s, err
+}
+
+// querier is a database, or a transaction in one.
+type querier interface {
+	QueryContext(ctx context.Context, query string, values ...any) (*sql.Rows, error)
+}
+
+// eachSpan calls do with the spans of the rows that are selected.
+func eachSpan(ctx context.Context, from querier, where string, values []any, do func(spend.Span)) error {
+	rows, err := from.QueryContext(ctx, selectSpans+where, values...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close() //nolint:errcheck // Err tells
+	for rows.Next() {
+		span, err := scanSpan(rows)
+		if err != nil {
+			return err
+		}
+		do(span)
+	}
+	return rows.Err()
 }
 
 // scanHeld reads when a host was there.

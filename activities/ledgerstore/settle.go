@@ -85,22 +85,12 @@ func (w *writer) prune(ctx context.Context, now time.Time) error {
 // sumUp puts sums by the hour in the place of the attempts of a run and of what it reused, and returns how many those
 // were.
 func (w *writer) sumUp(ctx context.Context, run string) (attempts int, err error) {
-	rows, err := w.tx.QueryContext(ctx, selectSpans+`WHERE run = $1 AND task_id <> ''`, run)
-	if err != nil {
-		return 0, err
-	}
-	defer rows.Close() //nolint:errcheck // Err tells
 	sums := spend.Hours{}
-	for rows.Next() {
-		span, err := scanSpan(rows)
-		if err != nil {
-			return 0, err
-		}
+	if err := eachSpan(ctx, w.tx, `WHERE run = $1 AND task_id <> ''`, []any{run}, func(span spend.Span) {
 		attempts++
 		sums.Add(span)
 		w.count(span, -1)
-	}
-	if err := rows.Err(); err != nil {
+	}); err != nil {
 		return 0, err
 	}
 	if _, err := w.exec(ctx, `DELETE FROM spent WHERE run = $1 AND task_id <> ''`, run); err != nil {

@@ -402,19 +402,7 @@ func (s *Store) readBook(ctx context.Context) (book *spend.Book, err error) {
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
-	spans, err := s.db.QueryContext(ctx, selectSpans+`WHERE to_ns > $1 AND venue = 'pool' AND task_id <> ''`, closed)
-	if err != nil {
-		return nil, err
-	}
-	defer spans.Close() //nolint:errcheck // Err tells
-	for spans.Next() {
-		span, err := scanSpan(spans)
-		if err != nil {
-			return nil, err
-		}
-		book.Hold(span)
-	}
-	return book, spans.Err()
+	return book, eachSpan(ctx, s.db, `WHERE to_ns > $1 AND venue = 'pool' AND task_id <> ''`, []any{closed}, book.Hold)
 }
 
 // Cursor is the sequence of the last message that was taken in; 0 before the first.

@@ -83,19 +83,7 @@ func (w *writer) count(s spend.Span, sign int64) {
 
 // countRows takes the rows that are selected into the sums (sign 1), or out of them (-1).
 func (w *writer) countRows(ctx context.Context, sign int64, where string, values ...any) error {
-	rows, err := w.tx.QueryContext(ctx, selectSpans+where, values...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close() //nolint:errcheck // Err tells
-	for rows.Next() {
-		span, err := scanSpan(rows)
-		if err != nil {
-			return err
-		}
-		w.count(span, sign)
-	}
-	return rows.Err()
+	return eachSpan(ctx, w.tx, where, values, func(span spend.Span) { w.count(span, sign) })
 }
 
 // addToSum and dropSum are what adds to a sum, and what drops one of which nothing is left.
@@ -252,19 +240,7 @@ func addCut(ctx context.Context, tx *sql.Tx, statement *ledger.Statement) error 
 	since, until := statement.Window()
 	add := func(condition string, values ...any) error {
 		more, values := filter(statement.Query(), values)
-		rows, err := tx.QueryContext(ctx, selectSpans+`WHERE `+condition+more, values...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close() //nolint:errcheck // Err tells
-		for rows.Next() {
-			span, err := scanSpan(rows)
-			if err != nil {
-				return err
-			}
-			statement.Add(span)
-		}
-		return rows.Err()
+		return eachSpan(ctx, tx, `WHERE `+condition+more, values, statement.Add)
 	}
 	const oneDay = `from_ns >= $1 AND from_ns < $2 AND +to_ns >= $3 AND NOT (` + acrossDays + `)`
 	if err := add(oneDay, since-since%dayLength, since, since); err != nil {

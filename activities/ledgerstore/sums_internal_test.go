@@ -76,19 +76,7 @@ func (s *Store) rowByRow(t *testing.T, query ledger.BillQuery, now time.Time) le
 	statement := ledger.NewStatement(query, now)
 	since, until := statement.Window()
 	s.book.Each(since, until, nil, statement.Add)
-	rows, err := s.db.QueryContext(t.Context(), selectSpans)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close() //nolint:errcheck // Err tells
-	for rows.Next() {
-		span, err := scanSpan(rows)
-		if err != nil {
-			t.Fatal(err)
-		}
-		statement.Add(span)
-	}
-	if err := rows.Err(); err != nil {
+	if err := eachSpan(t.Context(), s.db, "", nil, statement.Add); err != nil {
 		t.Fatal(err)
 	}
 	return statement.Bill(now)

@@ -75,7 +75,7 @@ func appendLeft(files []Left, name string, isTree bool, artifact activities.Ref)
 var artifactDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // LeftInResult are the artifacts that the result of any pipeline names, each by its place there: that of
-// {"model": {"weights": ARTIFACT}} is model/weights.
+// {"model": {"weights": ARTIFACT}} is model/weights; a / within a key is %2F.
 func LeftInResult(encoded json.RawMessage) (files []Left, err error) {
 	var result any
 	if err := json.Unmarshal(encoded, &result); err != nil {
@@ -84,10 +84,18 @@ func LeftInResult(encoded json.RawMessage) (files []Left, err error) {
 	return leftIn(nil, "", result), nil
 }
 
-func leftIn(files []Left, place string, value any) []Left {
-	below := func(name string) string {
-		return strings.TrimPrefix(place+"/"+strings.ReplaceAll(name, "/", "_"), "/")
+// fileName is the name of a file for a key: no two keys have the same.
+func fileName(key string) string {
+	switch key {
+	case "", ".", "..":
+		return strings.ReplaceAll("%"+key, ".", "2E") // no other key has such a name: a % of its own is %25
+	default:
+		return strings.NewReplacer("%", "%25", "/", "%2F", "\x00", "%00").Replace(key)
 	}
+}
+
+func leftIn(files []Left, place string, value any) []Left {
+	below := func(name string) string { return strings.TrimPrefix(place+"/"+fileName(name), "/") }
 	switch value := value.(type) {
 	case []any:
 		for i, one := range value {
