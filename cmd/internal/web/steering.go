@@ -67,7 +67,7 @@ func (s *Server) setGoal(r *http.Request) (outlook predictor.Outlook, err error)
 		return outlook, err
 	}
 	if view.State != predictor.RunRunning {
-		return outlook, Conflict("start it again with another goal: POST /api/v1/events",
+		return outlook, Conflict("`spillway retry "+view.Run+" --deadline 10m` starts it again with another goal",
 			"run %q has %s already: its goal can no longer change", view.Run, view.State)
 	}
 	outlook, err = s.engine.SetGoal(r.Context(), view.Run, goal)

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workflows/chain"
@@ -259,6 +260,43 @@ func TestEveryFailedAttemptButTheLastIsTold(t *testing.T) {
 	} {
 		if got := display.Retry(test.before, test.now, 3); got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestASizeThatNoHostHasIsRefused(t *testing.T) {
+	t.Parallel()
+	hosts := []predictor.Host{
+		{ID: "wide", Capacity: quantity.Size{CPU: 8 * quantity.Core, Memory: 4 * quantity.GiB}},
+		{ID: "deep", Capacity: quantity.Size{CPU: 2 * quantity.Core, Memory: 64 * quantity.GiB}},
+	}
+	for name, tt := range map[string]struct {
+		asked quantity.Size
+		hosts []predictor.Host
+		want  string
+	}{
+		"none":       {quantity.Size{}, hosts, ""},
+		"all of one": {quantity.Size{CPU: 8 * quantity.Core, Memory: 4 * quantity.GiB}, hosts, ""},
+		"too much memory": {
+			quantity.Size{Memory: 100 * quantity.TiB},
+			hosts,
+			"--memory 100 TiB: the pool gives an attempt at most 64 GiB",
+		},
+		"too many cores": {
+			quantity.Size{CPU: 999 * quantity.Core},
+			hosts,
+			"--cpu 999: the pool gives an attempt at most 8",
+		},
+		"of two hosts": {
+			quantity.Size{CPU: 8 * quantity.Core, Memory: 64 * quantity.GiB},
+			hosts,
+			"no host of the pool has both",
+		},
+		"hosts are not known": {quantity.Size{CPU: 999 * quantity.Core}, nil, ""},
+	} {
+		err := checkSize(tt.hosts, tt.asked)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
@@ -79,10 +80,45 @@ func (f *Flags) CheckFiles(p Prepared) error {
 	return nil
 }
 
-// Send sends all that hosts need of this machine, and remembers the directory as it was before.
+// checkSize refuses a command that asks for more than any host of the stack has: it would wait for ever, or be given
+// less without a word.
+func checkSize(hosts []predictor.Host, asked quantity.Size) error {
+	var largest quantity.Size
+	for _, host := range hosts {
+		if asked.Fits(host.Capacity) || host.Capacity.CPU == 0 || host.Capacity.Memory == 0 { // it does not tell
+			return nil
+		}
+		largest.CPU, largest.Memory = max(largest.CPU, host.Capacity.CPU), max(largest.Memory, host.Capacity.Memory)
+	}
+	switch {
+	case len(hosts) == 0:
+		return nil
+	case asked.Memory > largest.Memory:
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("--memory %s: the pool gives an attempt at most %s", asked.Memory, largest.Memory),
+			Hint:    "ask for less, or leave it out: what attempts take is learnt; --pool-memory of dev is what the pool has",
+		}
+	case asked.CPU > largest.CPU:
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("--cpu %s: the pool gives an attempt at most %s", asked.CPU, largest.CPU),
+			Hint:    "ask for less, or leave it out: what attempts take is learnt; --pool-cpus of dev is what the pool has",
+		}
+	default:
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("--cpu %s with --memory %s: no host of the pool has both", asked.CPU, asked.Memory),
+			Hint:    "ask for less of one of them",
+		}
+	}
+}
+
+// Send sends all that hosts need of this machine, and remembers the directory as it was before. A size that no host has
+// is refused first.
 func Send(
 	ctx context.Context, t *tool.Tool, s *session.Session, flags *Flags, p *Prepared,
 ) (here transfer.Local, err error) {
+	if err := checkSize(s.Stack.Hosts, quantity.Size{CPU: p.Input.CPU, Memory: p.Input.Memory}); err != nil {
+		return here, err
+	}
 	command := &p.Input.Command
 	sendsCode := !flags.InPlace && flags.Code != NoCode
 	if !flags.InPlace && !flags.NoFetch {
