@@ -212,7 +212,8 @@ func TestAnInvokeCostsWhatIsBilledAndNeverLessThanWeKnow(t *testing.T) {
 		{"broken after its bound", call{invoked: at, ended: at.Add(time.Hour), err: broken, within: within}, 0, price(20)},
 		{
 			"one that ends with this process is billed until then",
-			call{invoked: at, ended: at.Add(5 * time.Second), err: broken, outlives: 10 * time.Second}, 0, price(15),
+			call{invoked: at, ended: at.Add(5 * time.Second), err: broken, outlives: 10 * time.Second},
+			0, price(15),
 		},
 		{"abandoned runs into the venue's limit", call{invoked: at, ended: at, err: broken, abandoned: true}, 0, price(900)},
 		{"or the stage's own", call{invoked: at, ended: at, err: broken, abandoned: true}, time.Minute, price(60)},

@@ -42,7 +42,8 @@ func tell(t *testing.T, stream jetstream.JetStream, event predictor.Event) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.PublishAsync(wire.LoopSubject(kind), data, jetstream.WithStallWait(natstest.Patience)); err != nil {
+	if _, err := stream.PublishAsync(wire.LoopSubject(kind), data, jetstream.WithStallWait(natstest.Patience)); err !=
+		nil {
 		t.Fatal(err)
 	}
 }
