@@ -125,6 +125,9 @@ page: ## Check and rebuild the page from its sources (needs Node 20; building th
 .PHONY: fmt
 fmt: ## Format the code.
 	$(TOOLS) golangci-lint fmt $(PACKAGES)
+	@# Other modules lie below; what is local to them is not what is local here.
+	cd $(EVAL) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint fmt ./...
+	cd $(CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint fmt ./...
 
 .PHONY: clean
 clean: ## Remove what make built.
