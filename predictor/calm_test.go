@@ -27,7 +27,9 @@ type flow struct {
 	lastTick  float64
 	changes   []float64 // when the slots changed
 	sizes     []float64 // when the size did
+	told      []string  // and from what to what
 	memory    func(task int) quantity.Bytes
+	input     func(task int) quantity.Bytes
 	worstWait float64
 	since     map[int]float64
 }
@@ -37,6 +39,7 @@ func newFlow(seed uint64, rate, wall float64) *flow {
 		draw: rand.New(rand.NewPCG(seed, 1)), rate: rate, wall: wall, turn: 0.010, ends: map[int]float64{},
 		since:  map[int]float64{},
 		memory: func(int) quantity.Bytes { return 20 * quantity.MiB },
+		input:  func(int) quantity.Bytes { return 0 },
 	}
 	f.state = fold(learn(predictor.State{}, "score", 10, wall), started("r", 0, predictor.Goal{}))
 	return f
@@ -52,6 +55,7 @@ func (f *flow) run(from, to float64) {
 				delete(f.ends, task)
 				line := record("r", "score", task, end, f.wall)
 				line.Usage.PeakMemory = f.memory(task)
+				line.Usage.Input = f.input(task)
 				f.state, heard = fold(f.state, line), true
 			}
 		}
@@ -84,7 +88,7 @@ func (f *flow) tick(now float64) {
 		case "slots":
 			f.changes = append(f.changes, now)
 		case "size":
-			f.sizes = append(f.sizes, now)
+			f.sizes, f.told = append(f.sizes, now), append(f.told, fmt.Sprintf("%.1f s: %s to %s", now, decision.From, decision.To))
 		}
 	}
 }

@@ -56,6 +56,9 @@ func (d *decider) liveSize(st *stage, s Sizing) quantity.Size {
 	if st.Live == nil || s.Learned || s.Static {
 		return quantity.Size{}
 	}
+	if len(d.hosts) == 0 {
+		return st.Live.Told
+	}
 	cpu, memory := st.Live.CPU.Limit(), st.Live.Memory.Limit()
 	if cpu.Samples < enoughSamples || memory.Samples < enoughSamples {
 		return quantity.Size{}

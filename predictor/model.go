@@ -32,6 +32,8 @@ type model struct {
 	OutOfMemory int            `json:"out_of_memory,omitempty"`
 	First       Sizing         `json:"first"` // the static size, kept once settled
 	FirstInput  quantity.Bytes `json:"first_input,omitempty"`
+	// FirstDeclared is what the stage had declared then.
+	FirstDeclared quantity.Size `json:"first_declared,omitzero"`
 	// MemoryFallen and WallFallen say that the tracked error of one quantity has passed its bound: each is judged alone.
 	MemoryFallen bool `json:"memory_fallen,omitempty"`
 	WallFallen   bool `json:"wall_fallen,omitempty"`
@@ -170,7 +172,7 @@ func (m *model) learn(e Record, now instant) {
 	if rate := e.Usage.CPURate(); e.Venue == Pool && rate > 0 && rate <= maxRate { // a function's is that of its class
 		m.Rates.push(float64(rate), maxRates)
 		m.Counted = m.Counted || e.Usage.Throttled > 0
-		if float64(e.Usage.Throttled) > throttledShare*float64(e.Usage.Wall) {
+		if m.heldBack(e, rate) {
 			m.Starving++
 			if m.Starving >= enoughStarving {
 				m.starve(e.Grant.CPU)
@@ -183,6 +185,15 @@ func (m *model) learn(e Record, now instant) {
 			m.WallError.push(RelativeError(e.Predicted.Wall.Mid, wall.Seconds()), maxErrors)
 		}
 	}
+}
+
+// heldBack reports whether an attempt was held back by its limit of CPU. Where no host tells, one below a core is
+// thought to have where the attempt used nearly all of it.
+func (m *model) heldBack(e Record, rate quantity.Milli) bool {
+	if m.Counted {
+		return float64(e.Usage.Throttled) > throttledShare*float64(e.Usage.Wall)
+	}
+	return e.Grant.CPU < quantity.Core && float64(rate) >= nearlyAll*float64(e.Grant.CPU) && e.Grant.CPU > 0
 }
 
 // memoryAt is the history of memory at a venue.
@@ -211,6 +222,7 @@ const squeezedPart = 10
 // successes.
 const (
 	throttledShare = 0.10 // of its time
+	nearlyAll      = 0.95 // of its limit
 	enoughStarving = 3
 	starvedSamples = 10
 	starvedFades   = 512

@@ -10,12 +10,21 @@ func Obey(s State, plan Plan) State {
 	if plan.Term < m.term || plan.Term == m.term && plan.Tick < m.tick {
 		return State{m}
 	}
+	m.term, m.tick, m.now = plan.Term, plan.Tick, at(plan.At)
+	return Resume(State{m}, plan)
+}
+
+// Resume makes a state know what the plan in force gives to stages and runs, as if it had decided it. A leader calls it
+// when its term begins: its state may be from before what the last leader decided, or may have been folded from events
+// alone; what it does not know it would tell as new, or take back for want of the reason to keep it. Windows of runs
+// and stages that the state does not know, and rows that make no sense, are ignored. It takes s over, as Fold does.
+func Resume(s State, plan Plan) State {
+	m := s.own()
 	now := at(plan.At)
-	m.term, m.tick, m.now = plan.Term, plan.Tick, now
 	for _, st := range m.stages {
 		st.Slots, st.Functions = 0, 0
 		if st.Queues[0].Tasks > 0 {
-			st.Backlog = now
+			st.Backlog = max(st.Backlog, now)
 		}
 		clear(st.Placed)
 	}
@@ -39,15 +48,7 @@ func Obey(s State, plan Plan) State {
 			st.Placed[placement.Host] = placement.Slots
 		}
 	}
-	return ObeyWindows(State{m}, plan.Windows)
-}
-
-// ObeyWindows makes a state know the windows of the plan in force, as if it had decided them; those of runs and stages
-// that it does not know, and rows that make no sense, are ignored. A leader calls it when its term begins: its state
-// may be from before what the last leader told the runs. It takes s over, as Fold does.
-func ObeyWindows(s State, rows []Window) State {
-	m := s.own()
-	for _, row := range rows {
+	for _, row := range plan.Windows {
 		st := m.stages[row.Stage]
 		sane := row.Tasks >= 1 && row.Priority >= priorityFirst && row.Priority <= priorityLast
 		if st == nil || st.Shares[row.Run] == nil || !sane {

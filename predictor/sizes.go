@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/usage"
@@ -25,46 +24,60 @@ const (
 	// waiting, which their rates do not tell from waiting for input. A limit by such rates would slow the stage once the
 	// host is idle again.
 	keptWaiting quantity.Milli = 500
-	// A rate this close to its grant may have been held back by it, as a ratio.
-	heldBack = 0.95
 )
 
 // resize settles how attempts of the stage are sized, keeping the last size while the new one is close, and says why it
-// changed.
+// changed. Without a host nothing says how much there is to give: what is held stays.
 func (d *decider) resize(w *work) {
 	st := w.stage
-	next, slot := d.sizing(st)
-	before, held := st.Slot, st.Sizing
-	if base := d.settled(st, next, slot); base != next.Base {
-		next.Base = base
-		slot = d.slotOf(st, next)
+	held, before := st.Sizing, st.Slot
+	next := d.sizing(st)
+	slot := d.slotOf(st, next)
+	d.tellWall(st, held, next)
+	if before.IsZero() && !held.Base.IsZero() { // the plan in force had no slot of it
+		before = d.slotOf(st, held)
+	}
+	known := !before.IsZero()
+	switch {
+	case len(d.hosts) == 0 && known:
+		next, slot = held.predicting(next), before
+	case known && held.Learned && next.Learned:
+		next, slot = d.settled(st, next, slot)
+	case known && !moved(before, slot) && held.Static == next.Static && held.Learned == next.Learned &&
+		closeTerms(held.Term, next.Term):
+		next, slot = held.predicting(next), before
+	default:
+		st.Settling = settling{}
 	}
 	expected := next.Expected.At(largestNeed(st, next).features())
-	d.tellWall(st, held, next)
 	switch {
-	case before.IsZero():
+	case !known && len(d.hosts) > 0:
 		d.decide(Decision{
 			Stage: st.ID, Venue: Pool, What: "size", From: "none", To: slot.String(),
 			Reason: "first size: " + next.Source, Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
 		})
-	case !moved(before, slot) && held.Static == next.Static && held.Learned == next.Learned &&
-		closeTerms(held.Term, next.Term):
-		held.Floor, held.Expected, held.Wall, held.Attempts, held.Live = next.Floor, next.Expected, next.Wall, next.Attempts,
-			next.Live
-		held.WallFallen = next.WallFallen
-		if next.Learned {
-			held.Source = next.Source
-		}
-		next, slot = held, before
-	case moved(before, slot) || held.Static != next.Static:
+	case known && (moved(before, slot) || held.Static != next.Static):
 		d.decide(Decision{
 			Stage: st.ID, Venue: Pool, What: "size", From: before.String(), To: slot.String(),
 			Reason: d.sizeReason(st, next), Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
 		})
 	}
-	st.Sizing, st.Slot = next, slot
+	st.Sizing = next
+	if known || len(d.hosts) > 0 {
+		st.Slot = slot
+	}
 	w.size = slot
 	d.plan.Sizings = append(d.plan.Sizings, next)
+}
+
+// predicting is s with what next expects.
+func (s Sizing) predicting(next Sizing) Sizing {
+	s.Floor, s.Expected, s.Attempts, s.Live = next.Floor, next.Expected, next.Attempts, next.Live
+	s.Wall, s.WallFallen = next.Wall, next.WallFallen
+	if next.Learned {
+		s.Source = next.Source
+	}
+	return s
 }
 
 func sizeInputs(st *stage, s Sizing) map[string]float64 {
@@ -112,8 +125,8 @@ func closeTerms(a, b usage.Term) bool {
 	return a.Feature == b.Feature && a.Power == b.Power && closeTo(a.PerUnit, b.PerUnit)
 }
 
-// sizing models the stage afresh and returns the size of one slot at the largest input seen lately.
-func (d *decider) sizing(st *stage) (Sizing, quantity.Size) {
+// sizing models the stage afresh.
+func (d *decider) sizing(st *stage) Sizing {
 	known := st.model
 	known.checkError(d.policy.ErrorBound)
 	needs := known.needs(d.policy.Margin)
@@ -135,7 +148,7 @@ func (d *decider) sizing(st *stage) (Sizing, quantity.Size) {
 	}
 	s.Stage, s.Attempts, s.Wall, s.WallFallen = st.ID, known.Attempts, known.wall(), known.WallFallen
 	s.Live = d.liveSize(st, s)
-	return s, d.slotOf(st, s)
+	return s
 }
 
 // slotOf is the size of one slot at the largest input seen lately.
@@ -148,45 +161,23 @@ func (d *decider) slotOf(st *stage, s Sizing) quantity.Size {
 	return slot
 }
 
-// settleFor is how long a smaller size must have been enough before it is taken: what the last attempts took goes up
-// and down, and a limit that follows it is another within the second. What is far too large, and what was guessed or
-// declared, gives way at once.
-const (
-	settleFor   = instant(30 * time.Second)
-	farTooLarge = 0.5
-)
-
-// settled is the base of a size that does not shrink before it has settled: that of the size held, or the largest that
-// was needed meanwhile.
-func (d *decider) settled(st *stage, next Sizing, slot quantity.Size) quantity.Size {
-	held, base := st.Sizing, next.Base
-	if !next.Learned || !held.Learned || next.Term.Feature != held.Term.Feature ||
-		slot.CPU >= st.Slot.CPU && slot.Memory >= st.Slot.Memory ||
-		float64(slot.Memory) < farTooLarge*float64(st.Slot.Memory) {
-		st.Smaller, st.Needed = 0, quantity.Size{}
-		return base
-	}
-	clock := max(1, d.memory.clock)
-	if st.Smaller == 0 {
-		st.Smaller, st.Needed = clock, quantity.Size{}
-	}
-	st.Needed.CPU, st.Needed.Memory = max(st.Needed.CPU, base.CPU), max(st.Needed.Memory, base.Memory)
-	least := held.Base
-	if clock-st.Smaller >= settleFor {
-		least, st.Smaller = st.Needed, 0
-	}
-	base.CPU, base.Memory = max(base.CPU, least.CPU), max(base.Memory, least.Memory)
-	return base
-}
-
 // largestNeed is the need of the largest attempt that was seen lately or that is announced.
 func largestNeed(st *stage, s Sizing) Need {
-	seen := &st.model.Memory
-	need := Need{Input: max(st.Input, quantity.Bytes(seen.Largest(usage.InputBytes)))}
-	if feature := s.Expected.Term.Feature; feature != "" {
-		need.Features = map[string]float64{feature: seen.Largest(feature)}
+	need := Need{Input: largestInput(st)}
+	for _, term := range []usage.Term{s.Expected.Term, s.Term} {
+		if term.Feature == "" {
+			continue
+		}
+		if need.Features == nil {
+			need.Features = map[string]float64{}
+		}
+		need.Features[term.Feature] = st.model.Memory.Largest(term.Feature)
 	}
 	return need
+}
+
+func largestInput(st *stage) quantity.Bytes {
+	return max(st.Input, quantity.Bytes(st.model.Memory.Largest(usage.InputBytes)))
 }
 
 func expectedOf(need usage.Need) Expected {
@@ -199,7 +190,7 @@ func expectedOf(need usage.Need) Expected {
 func (d *decider) first(st *stage) Sizing {
 	known := st.model
 	capacity := d.largestHost()
-	if !st.Declared.IsZero() || known.First.Base.IsZero() ||
+	if st.Declared != known.FirstDeclared || known.First.Base.IsZero() ||
 		(known.Memory.Known() < usage.Enough && st.Input > known.FirstInput) {
 		first := FirstSizing(st.ID, st.Declared, st.Input, d.freest(), capacity)
 		first.Base.Memory = min(max(first.Base.Memory, d.policy.MinMemory), max(capacity.Memory, d.policy.MinMemory))
@@ -207,7 +198,7 @@ func (d *decider) first(st *stage) Sizing {
 		if capacity.IsZero() {
 			return first // nothing to settle on: no host has joined yet
 		}
-		known.First, known.FirstInput = first, st.Input
+		known.First, known.FirstInput, known.FirstDeclared = first, st.Input, st.Declared
 	}
 	return known.First
 }
@@ -286,8 +277,7 @@ func (d *decider) learned(st *stage, first Sizing, needs learned) Sizing {
 }
 
 // cpu is the 90th percentile of the rates in steps of 50, one core for what uses one, and at least double the limit
-// that held attempts back. Where no host tells whether a limit did, one below a core is doubled while the rate stays
-// close to it.
+// that held attempts back.
 func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
 	rates := st.model.Rates
 	ceiling := max(d.largestHost().CPU, leastCPU)
@@ -298,11 +288,6 @@ func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
 		return otherwise
 	}
 	rate := quantity.Milli(math.Ceil(rates.quantile(0.9)))
-	held := st.Slot.CPU
-	if !st.model.Counted && st.Sizing.Learned && held > 0 && held < quantity.Core &&
-		float64(rate) >= heldBack*float64(held) {
-		rate = min(2*held, quantity.Core)
-	}
 	if st.model.starved() {
 		rate = max(rate, 2*st.model.Starved)
 	}
@@ -310,6 +295,7 @@ func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
 	if rate >= oneCoreFrom && rate <= oneCoreTo || rate >= keptWaiting && rate < oneCoreFrom && fastest >= oneCoreFrom {
 		rate = quantity.Core
 	}
+	held := st.Slot.CPU
 	share, worth := st.model.busy(), shortTask
 	if st.Sizing.Learned && held > 0 && held < quantity.Core {
 		worth = stillShort // a stage between the two keeps what it has

@@ -191,7 +191,7 @@ func TestRunningOutOfMemoryRaisesTheSizeOfTheNextTasks(t *testing.T) {
 	grown.Attempt, grown.Usage.PeakMemory = 2, 130*quantity.MiB
 	state = fold(state, grown)
 	var plan predictor.Plan
-	for now := 2.0; now <= 40; now += 2 { // a smaller size settles first
+	for now := 2.0; now <= 130; now += 2 { // a smaller size settles first
 		plan, state = predictor.Decide(fold(state, hint("r", "score", 1, now)), laptop(now, 4))
 	}
 	if got := plan.Grants[len(plan.Grants)-1].Size.Memory; got < 130*quantity.MiB || got > 152*quantity.MiB {

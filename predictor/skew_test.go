@@ -107,10 +107,10 @@ func TestAPriorityThatHasEasedStaysInThePlan(t *testing.T) {
 		}
 	}
 	state = fold(fold(learn(predictor.State{}, "score", 10, 1), facts...), eases)
-	state = predictor.ObeyWindows(state, []predictor.Window{
+	state = predictor.Resume(state, predictor.Plan{Windows: []predictor.Window{
 		row,
 		{Run: "unknown", Stage: row.Stage, Tasks: 1, Priority: 1},
-	})
+	}})
 	if rows, _ = decide(state, 21, 2); !cmp.Equal([]predictor.Window{usual}, rows) {
 		t.Errorf("windows of the next leader: %+v, want %+v", rows, usual)
 	}

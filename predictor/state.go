@@ -64,14 +64,12 @@ type stage struct {
 	Slots     int            `json:"slots,omitempty"`
 	Placed    map[string]int `json:"placed,omitempty"`
 	Functions int            `json:"functions,omitempty"`
-	// Eased is the clock since when fewer slots than Slots were needed, and Most how many at most meanwhile. Smaller is
-	// the clock since when a smaller size than Slot was enough, and Needed the largest base of those. All are 0 while that
-	// is not so.
-	Eased   instant        `json:"eased,omitempty"`
-	Most    int            `json:"most,omitempty"`
-	Smaller instant        `json:"smaller,omitempty"`
-	Needed  quantity.Size  `json:"needed,omitzero"`
-	Class   quantity.Bytes `json:"class,omitempty"`
+	// Eased is the clock since when fewer slots than Slots were needed, and Most how many at most meanwhile; both are 0
+	// while that is not so. Settling tells the same of the size.
+	Eased    instant        `json:"eased,omitempty"`
+	Most     int            `json:"most,omitempty"`
+	Settling settling       `json:"settling,omitzero"`
+	Class    quantity.Bytes `json:"class,omitempty"`
 
 	model *model
 }

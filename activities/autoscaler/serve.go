@@ -57,7 +57,7 @@ func (l *Leader) serve(whole context.Context, outside ports) error {
 	if err := t.catchUp(ctx, messages); err != nil {
 		return cause(ctx, err)
 	}
-	t.state = predictor.ObeyWindows(t.state, plan.inForce.Windows)
+	t.state = predictor.Resume(t.state, plan.inForce)
 
 	l.options.Logger.InfoContext(ctx, "lead the loop", "term", plan.term, "sequence", t.sequence)
 	defer t.lead(false)

@@ -184,6 +184,24 @@ func (h *History) Largest(name string) float64 {
 	return largest
 }
 
+// Features are those of every attempt that is remembered.
+func (h *History) Features() []Features {
+	found := make([]Features, len(h.Peaks))
+	for place := range found {
+		for i, name := range h.Names {
+			if name == InputBytes {
+				found[place].Input = h.Columns[i][place]
+				continue
+			}
+			if found[place].Named == nil {
+				found[place].Named = make(map[string]float64, len(h.Names))
+			}
+			found[place].Named[name] = h.Columns[i][place]
+		}
+	}
+	return found
+}
+
 // Unmet is the largest limit that was not enough and that no measured peak has passed since, in bytes; 0 when there is
 // none.
 func (h *History) Unmet() float64 {
