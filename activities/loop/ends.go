@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -77,7 +78,11 @@ func (r *Recorder) beginEnd(
 	unwritten := old && (ended.At.Before(book.since.Add(skew)) || time.Since(ended.At) > endsAge-skew)
 	sum := sha256.Sum256([]byte(ended.Run))
 	key := hex.EncodeToString(sum[:16])
-	revision, err := book.bucket.Create(ctx, key, []byte(endBegun))
+	var revision uint64
+	err = streams.Patiently(ctx, func() (err error) {
+		revision, err = book.bucket.Create(ctx, key, []byte(endBegun))
+		return err
+	})
 	switch {
 	case err == nil:
 		return telling{look: unwritten, done: book.told(key, revision)}, nil
@@ -106,8 +111,10 @@ func (b *endsBook) told(key string, revision uint64) func(context.Context) error
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, ackWait)
 		defer cancel()
-		_, err := b.bucket.Update(ctx, key, []byte(endTold), revision)
-		return err
+		return streams.Patiently(ctx, func() error {
+			_, err := b.bucket.Update(ctx, key, []byte(endTold), revision)
+			return err
+		})
 	}
 }
 

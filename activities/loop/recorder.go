@@ -34,9 +34,12 @@ const (
 type RecorderOptions struct {
 	// Buffer is how many facts Tell keeps while they cannot be sent; 0 means 4,096.
 	Buffer int
+	// Acknowledged has Tell's facts sent again that came too fast for the server, which costs an acknowledgement each. It
+	// is for who tells little, and where each counts.
+	Acknowledged bool
 	// Dropped is called once for every fact that Tell drops; nil ignores it. It must not block.
 	Dropped func()
-	// Logger takes debug lines; nil discards them.
+	// Logger takes debug lines, and warnings of facts that are Acknowledged and refused; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -47,6 +50,7 @@ type Recorder struct {
 	facts   chan fact
 	closing chan struct{}
 	close   sync.Once
+	abandon context.CancelFunc // ends send, whatever is left
 	done    chan struct{}
 	dropped atomic.Uint64
 
@@ -65,6 +69,8 @@ type fact struct {
 // NewRecorder returns a Recorder that publishes through js; nil options are the defaults. The caller closes it.
 func NewRecorder(js jetstream.JetStream, options *RecorderOptions) *Recorder {
 	r := &Recorder{js: js, closing: make(chan struct{}), done: make(chan struct{})}
+	sending, abandon := context.WithCancel(context.Background())
+	r.abandon = abandon
 	if options != nil {
 		r.options = *options
 	}
@@ -73,7 +79,7 @@ func NewRecorder(js jetstream.JetStream, options *RecorderOptions) *Recorder {
 	}
 	r.options.Logger = cmp.Or(r.options.Logger, slog.New(slog.DiscardHandler))
 	r.facts = make(chan fact, r.options.Buffer)
-	go r.send()
+	go r.send(sending)
 	return r
 }
 
@@ -163,8 +169,11 @@ func (r *Recorder) Close(ctx context.Context) error {
 	select {
 	case <-r.done:
 	case <-ctx.Done():
+		r.abandon()
+		<-r.done
 		return fmt.Errorf("close recorder: %w", ctx.Err())
 	}
+	r.abandon()
 	if err := r.js.Conn().FlushWithContext(ctx); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		return fmt.Errorf("close recorder: %w", err)
 	}
@@ -174,27 +183,25 @@ func (r *Recorder) Close(ctx context.Context) error {
 func (r *Recorder) publish(ctx context.Context, stream, subject, id string, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, ackWait)
 	defer cancel()
-	for pause := retryLeast; ; pause = min(2*pause, retryMost) {
+	return streams.Patiently(ctx, func() error {
 		_, err := r.js.Publish(ctx, subject, data, jetstream.WithMsgID(id), jetstream.WithExpectStream(stream))
-		if !streams.IsTooFast(err) || !wait.For(ctx, pause) {
-			return err
-		}
-	}
+		return err
+	})
 }
 
 // send publishes facts until Close, and then those that are left. JetStream stores what is published on the stream's
 // subjects whether or not the sender asks for an acknowledgement; not asking is what keeps samples cheap.
-func (r *Recorder) send() {
+func (r *Recorder) send(ctx context.Context) {
 	defer close(r.done)
 	for {
 		select {
 		case next := <-r.facts:
-			r.sendOne(next)
+			r.sendSome(ctx, next)
 		case <-r.closing:
 			for {
 				select {
 				case next := <-r.facts:
-					r.sendOne(next)
+					r.sendSome(ctx, next)
 				default:
 					return
 				}
@@ -203,10 +210,65 @@ func (r *Recorder) send() {
 	}
 }
 
-func (r *Recorder) sendOne(next fact) {
-	if err := r.js.Conn().Publish(next.subject, next.data); err != nil {
-		r.drop(next.subject, err)
+// mostUnacknowledged is how many facts are sent before one is acknowledged, where that is asked for.
+const mostUnacknowledged = 256
+
+// sendSome sends a fact, and where they are acknowledged those that wait behind it as well.
+func (r *Recorder) sendSome(ctx context.Context, next fact) {
+	if !r.options.Acknowledged {
+		if err := r.js.Conn().Publish(next.subject, next.data); err != nil {
+			r.drop(next.subject, err)
+		}
+		return
 	}
+	facts := []fact{next}
+	for len(facts) < mostUnacknowledged && len(r.facts) > 0 { // nobody else takes them
+		facts = append(facts, <-r.facts)
+	}
+	for pause := retryLeast; ; pause = min(2*pause, retryMost) {
+		if facts = r.sendAll(ctx, facts); len(facts) == 0 {
+			return
+		}
+		if !wait.For(ctx, pause) {
+			break
+		}
+	}
+	for _, lost := range facts {
+		r.drop(lost.subject, ctx.Err())
+	}
+}
+
+// sendAll sends facts and returns those that came too fast for the server. One whose acknowledgement does not come may
+// have been stored, and counts as sent: told twice, some would count twice.
+func (r *Recorder) sendAll(ctx context.Context, facts []fact) (tooFast []fact) {
+	ctx, cancel := context.WithTimeout(ctx, ackWait)
+	defer cancel()
+	futures := make([]jetstream.PubAckFuture, len(facts))
+	for i, next := range facts {
+		var err error
+		if futures[i], err = r.js.PublishAsync(next.subject, next.data); err != nil {
+			r.drop(next.subject, err)
+		}
+	}
+	for i, next := range facts {
+		if futures[i] == nil {
+			continue
+		}
+		select {
+		case <-futures[i].Ok():
+		case err := <-futures[i].Err():
+			switch refused, is := errors.AsType[*jetstream.APIError](err); {
+			case streams.IsTooFast(err):
+				tooFast = append(tooFast, next)
+			case is:
+				r.options.Logger.WarnContext(ctx, "NATS refuses a fact", "subject", next.subject, "error", refused)
+				r.drop(next.subject, err)
+			}
+		case <-ctx.Done():
+			return tooFast
+		}
+	}
+	return tooFast
 }
 
 func (r *Recorder) drop(what string, err error) {

@@ -63,6 +63,10 @@ func TestWhatPassesDoesNotPushOutWhatLasts(t *testing.T) {
 	if got := natstest.Messages(t, js, wire.LoopStream); got != 1 {
 		t.Errorf("the loop's stream holds %d messages, want the Record only", got)
 	}
+	calls, _ := follow(t, js, 0) // Close has handed everything to the server, which stores it in its own time
+	for range samples + 1 {
+		natstest.Receive(t, calls, "the Record and the samples")
+	}
 	if got := natstest.Messages(t, js, wire.SampleStream); got != samples {
 		t.Errorf("the stream of samples holds %d messages, want %d", got, samples)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -20,7 +21,11 @@ func scan(
 	visit func(jetstream.Msg, *jetstream.MsgMetadata) (more bool),
 ) (err error) {
 	config.AckPolicy, config.InactiveThreshold, config.MemoryStorage = jetstream.AckNonePolicy, consumerIdle, true
-	consumer, err := js.CreateConsumer(ctx, stream, config)
+	var consumer jetstream.Consumer
+	err = streams.Patiently(ctx, func() (err error) { // a build may have only so many at a time
+		consumer, err = js.CreateConsumer(ctx, stream, config)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("look into stream %s: %w", stream, err)
 	}

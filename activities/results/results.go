@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -85,17 +86,22 @@ func (r *Results) publish(ctx context.Context, subject string, message signed) e
 // A result whose output is gone is none. What is found is kept as a result of lookup.For as well, where that is set:
 // for retries of that run, other runs do not find it there.
 func (r *Results) Find(ctx context.Context, lookup wire.Lookup) ([]*wire.Kept, error) {
-	stream, err := r.js.Stream(ctx, wire.ResultStream)
+	var stream jetstream.Stream
+	err := streams.Patiently(ctx, func() (err error) {
+		stream, err = r.js.Stream(ctx, wire.ResultStream)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("look up results: %w", err)
 	}
 	found, errs := make([]*wire.Kept, len(lookup.Keys)), make([]error, len(lookup.Keys))
 	var all sync.WaitGroup
 	turn := make(chan struct{}, lookups)
+	var full atomic.Bool
 	for i, key := range lookup.Keys {
 		turn <- struct{}{}
 		all.Go(func() {
-			found[i], errs[i] = r.find(ctx, stream, lookup, key)
+			found[i], errs[i] = r.find(ctx, stream, lookup, key, &full)
 			<-turn
 		})
 	}
@@ -103,8 +109,9 @@ func (r *Results) Find(ctx context.Context, lookup wire.Lookup) ([]*wire.Kept, e
 	return found, errors.Join(errs...)
 }
 
+// find returns one result. Full says that no more can be kept for now.
 func (r *Results) find(
-	ctx context.Context, stream jetstream.Stream, lookup wire.Lookup, key wire.ResultKey,
+	ctx context.Context, stream jetstream.Stream, lookup wire.Lookup, key wire.ResultKey, full *atomic.Bool,
 ) (*wire.Kept, error) {
 	var message *signed
 	var err error
@@ -130,16 +137,22 @@ func (r *Results) find(
 		return nil, err
 	}
 	found.Run = held
-	if lookup.For != "" && lookup.For != held {
-		// Where it cannot be kept, a retry of the run makes it again.
-		_ = r.publish(ctx, wire.TakenSubject(found.Key, lookup.For), *message)
+	if lookup.For != "" && lookup.For != held && !full.Load() {
+		// Where it cannot be kept, a retry of the run makes it again; the run does not wait for that.
+		if streams.IsTooFast(r.publish(ctx, wire.TakenSubject(found.Key, lookup.For), *message)) {
+			full.Store(true)
+		}
 	}
 	return found, nil
 }
 
 // last returns the latest result on a subject as it is stored; nil when there is none that this store may take.
 func (r *Results) last(ctx context.Context, stream jetstream.Stream, subject string) (*signed, error) {
-	message, err := stream.GetLastMsgForSubject(ctx, subject)
+	var message *jetstream.RawStreamMsg
+	err := streams.Patiently(ctx, func() (err error) {
+		message, err = stream.GetLastMsgForSubject(ctx, subject)
+		return err
+	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}

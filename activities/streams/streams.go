@@ -5,9 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-ml/spillway/activities/wait"
+	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 // Ensure creates the stream, or brings it to config. It may run any number of times, also beside others. The number of
@@ -76,6 +81,25 @@ const codeTooFast = 429
 
 // IsTooFast reports whether err says that the server takes no more for now: who waits and tries again succeeds.
 func IsTooFast(err error) bool {
-	var refused *jetstream.APIError
-	return errors.As(err, &refused) && refused.Code == codeTooFast
+	if refused, is := errors.AsType[*jetstream.APIError](err); is {
+		return refused.Code == codeTooFast
+	}
+	// Of a message that is asked for directly the client keeps no more than the reason.
+	return err != nil && strings.Contains(err.Error(), wire.TooFast)
+}
+
+// retryLeast and retryMost bound the wait before something is asked again that came too fast.
+const (
+	retryLeast = 50 * time.Millisecond
+	retryMost  = 2 * time.Second
+)
+
+// Patiently asks the server for something, and again, ever later, for as long as it came too fast and ctx has not
+// ended.
+func Patiently(ctx context.Context, ask func() error) error {
+	for pause := retryLeast; ; pause = min(2*pause, retryMost) {
+		if err := ask(); !IsTooFast(err) || !wait.For(ctx, pause) {
+			return err
+		}
+	}
 }

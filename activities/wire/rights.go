@@ -74,6 +74,10 @@ func IsEntry(subject string) bool {
 	return strings.HasPrefix(subject, endPrefix) || IsResultSubject(subject)
 }
 
+// TooFast begins the reason of every answer by which a build is told to wait and to send it again. Clients of NATS keep
+// only the reason of some answers.
+const TooFast = "the build sends more than NATS takes for it"
+
 // RunStartedID is the ID of the message that tells of a run's start.
 func RunStartedID(run string) string { return run + "/started" }
 

@@ -129,7 +129,8 @@ func connect(
 	}
 	return &servers{
 		nats: connection, refused: refused, stream: stream,
-		recorder: loop.NewRecorder(stream, &loop.RecorderOptions{Logger: logger}), temporal: temporal,
+		// what a build sends is bounded, and a new goal of a run must not get lost
+		recorder: loop.NewRecorder(stream, &loop.RecorderOptions{Acknowledged: true, Logger: logger}), temporal: temporal,
 	}, nil
 }
 

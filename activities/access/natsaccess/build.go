@@ -3,8 +3,10 @@ package natsaccess
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,6 +25,8 @@ const (
 	// inbox begins the subjects on which the proxy takes the answers; behind it are the number of the account and what
 	// stands behind answerPrefix.
 	inbox = "spillway.answers."
+	// unserved begins subjects of the engine's account to which nobody subscribes.
+	unserved = "spillway.unserved."
 
 	// answerWait is for how long the server remembers where the answer to a request goes.
 	answerWait = 30 * time.Second
@@ -44,6 +48,12 @@ const (
 	// refusedPerSecond and refusedAtOnce are how many refusals a build may cause before it is sent away.
 	refusedPerSecond = 100
 	refusedAtOnce    = 10_000
+	// hastyPerSecond and hastyAtOnce are how often a build may be told to wait before it is sent away: more than a worker
+	// is told that waits each time, with a thousand ends on their way.
+	hastyPerSecond = 1000
+	hastyAtOnce    = 50_000
+	// untoldEvery is how often it is logged, at most, that nobody heard a refusal.
+	untoldEvery = time.Minute
 	// pendingMessages and pendingBytes bound what of a build waits for the proxy: who fills that is sent away as well.
 	pendingMessages = 64 << 10
 	pendingBytes    = bytesAtOnce
@@ -60,17 +70,24 @@ type build struct {
 
 	limits *limits
 
-	// consumers are those that there may be, and looked is when the server was last asked which there are. Only pass
-	// uses them, which one goroutine calls.
-	consumers map[consumer]bool
+	// consumers are those that there may be, each with the number of its making, looked is when the server was last asked
+	// which there are, and unheard counts refusals without an answer. Only pass uses these, which one goroutine calls.
+	consumers map[consumer]int
+	creations int
+	looking   bool
 	looked    time.Time
+	unheard   int
+	untold    rate.Sometimes
+
+	gone    chan map[consumer]int // what a look has found to be gone
+	running sync.WaitGroup        // looks
 
 	admitted int // how often it was admitted and not released; guarded by proxy.mu
 }
 
 // limits are what is left of what one build may send. They outlive its worker: one that ends is started again.
 type limits struct {
-	kept, asked, entries, fetches, refused *rate.Limiter
+	kept, asked, entries, fetches, refused, hasty *rate.Limiter
 
 	barred   time.Time // until when it is kept out; guarded by Proxy.mu
 	released time.Time // when its worker ended; zero while it runs; guarded by Proxy.mu
@@ -85,14 +102,22 @@ func newLimits() *limits {
 		kept: rate.NewLimiter(bytesPerSecond, bytesAtOnce), asked: rate.NewLimiter(bytesPerSecond, bytesAtOnce),
 		entries: rate.NewLimiter(entriesPerSecond, entriesAtOnce),
 		fetches: rate.NewLimiter(fetchesPerSecond, fetchesAtOnce), refused: rate.NewLimiter(refusedPerSecond, refusedAtOnce),
+		hasty: rate.NewLimiter(hastyPerSecond, hastyAtOnce),
 	}
 }
 
 func newBuild(name string, app wire.App, a *account, p *Proxy) *build {
-	return &build{
-		name: name, app: app, account: a, proxy: p, limits: p.limitsOf(name), consumers: map[consumer]bool{},
-		rules: rules{app: app, own: a.has, genuine: p.options.Genuine},
+	b := &build{
+		name: name, app: app, account: a, proxy: p, limits: p.limitsOf(name), consumers: map[consumer]int{},
+		rules:  rules{app: app, own: a.has, genuine: p.options.Genuine},
+		untold: rate.Sometimes{Interval: untoldEvery}, gone: make(chan map[consumer]int, 1),
 	}
+	if a.left != "" {
+		for _, c := range a.consumers() {
+			b.consumers[c] = b.creations
+		}
+	}
+	return b
 }
 
 // connect opens the build's own connection of the proxy, so that no build waits for another.
@@ -113,9 +138,15 @@ func (b *build) connect() (err error) {
 		err = errors.Join(err, errCount)
 	}
 	if err = errors.Join(err, b.connection.Flush()); err != nil {
-		b.connection.Close()
+		b.close()
 	}
 	return err
+}
+
+// close ends the connection and waits for what uses it.
+func (b *build) close() {
+	b.connection.Close()
+	b.running.Wait()
 }
 
 // requests begins the subjects on which the account's requests come, and answers those on which their answers do.
@@ -129,7 +160,8 @@ func (b *build) troubled(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 }
 
-// pass hands a request on, as it is or harmless, or answers why not. Where no answer can be given safely there is none.
+// pass hands a request on, as it is or harmless, or answers why not. Where no answer can be given safely there is none,
+// and of a refusal that nobody asked to hear the engine's log tells.
 func (b *build) pass(request *nats.Msg) {
 	subject := strings.TrimPrefix(request.Subject, b.account.requests())
 	asker, answerable := strings.CutPrefix(request.Reply, answerPrefix)
@@ -140,15 +172,29 @@ func (b *build) pass(request *nats.Msg) {
 	switch {
 	case err == nil && answerable:
 		passed.Reply = b.account.answers() + asker
-	case err != nil && !b.limits.refused.Allow():
+	case err != nil && !b.limits.of(err).Allow():
 		b.proxy.bar(b)
 		return
 	case err != nil && answerable:
 		passed = refusal(subject, request.Reply, err)
 	case err != nil:
+		b.unheard++
+		b.untold.Do(func() {
+			b.proxy.options.Logger.Warn("NATS did not take what a build told without asking for an answer; its worker may be "+
+				"of an earlier version, which does not send it again", "build", b.name, "messages", b.unheard, "subject", subject,
+				"error", err)
+		})
 		return
 	}
 	b.publish(passed)
+}
+
+// of returns the limit on refusals with this reason.
+func (l *limits) of(err error) *rate.Limiter {
+	if reason, is := errors.AsType[*refusedError](err); is && reason.code == http.StatusTooManyRequests {
+		return l.hasty
+	}
+	return l.refused
 }
 
 // judge returns a request as it goes on, or an error that says why it does not.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +24,10 @@ const (
 	deleteConsumer = api + "CONSUMER.DELETE."
 	nextMessage    = api + "CONSUMER.MSG.NEXT."
 	directGet      = api + "DIRECT.GET."
+	// accountInfo no build may ask. When its store is opened anew, NATS has every account that imports this from nowhere
+	// ask JetStream itself whatever it asks, beside the proxy; and the answer of JetStream, that the account has none,
+	// comes first.
+	accountInfo = api + "INFO"
 )
 
 // Bounds of a build's consumers.
@@ -35,8 +41,10 @@ const (
 	maxWaiting = 16
 	maxBatch   = 1000
 	maxExpires = time.Minute
-	// lookEvery is how often the server is asked, at most, which of a build's consumers it has forgotten.
+	// lookEvery is how often the server is asked, at most, which of a build's consumers it has forgotten, and lookWait for
+	// how long one answer is waited for.
 	lookEvery = time.Second
+	lookWait  = time.Second
 )
 
 // consumer names one in a stream.
@@ -91,38 +99,54 @@ func (b *build) create(place string, data []byte) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.consumers[c] = true
+	b.creations++
+	b.consumers[c] = b.creations
 	return &nats.Msg{Subject: createConsumer + stream + "." + c.name + "." + filter, Data: encoded}, nil
 }
 
-// unused returns a consumer of stream that is not there.
+// unused returns a consumer of stream that is not there. Where none is known to be, the server is asked, and who asks
+// again later learns what it has said: meanwhile the build's other requests go on.
 func (b *build) unused(stream string) (unused consumer, found bool) {
-	for range 2 {
-		for _, c := range b.account.consumers() {
-			if c.stream == stream && !b.consumers[c] {
-				return c, true
+	select {
+	case gone := <-b.gone:
+		b.looking = false
+		for c, creation := range gone {
+			if b.consumers[c] == creation { // and was not made again since
+				delete(b.consumers, c)
 			}
 		}
-		if time.Since(b.looked) < lookEvery {
-			break
+	default:
+	}
+	for _, c := range b.account.consumers() {
+		if _, there := b.consumers[c]; c.stream == stream && !there {
+			return c, true
 		}
-		b.looked = time.Now()
-		b.look()
+	}
+	if !b.looking && time.Since(b.looked) >= lookEvery {
+		b.looking, b.looked = true, time.Now()
+		known := maps.Clone(b.consumers)
+		b.running.Go(func() { b.gone <- b.look(known) })
 	}
 	return consumer{}, false
 }
 
-// look asks the server which consumers are there: it forgets those that nobody reads.
-func (b *build) look() {
-	for c := range b.consumers {
-		answer, err := b.connection.Request(consumerInfo+c.stream+"."+c.name, nil, time.Second)
+// look asks the server which of these consumers are gone: it forgets those that nobody reads. It stops where the server
+// does not answer.
+func (b *build) look(known map[consumer]int) (gone map[consumer]int) {
+	gone = map[consumer]int{}
+	for c, creation := range known {
+		answer, err := b.connection.Request(consumerInfo+c.stream+"."+c.name, nil, lookWait)
+		if err != nil {
+			break
+		}
 		var told struct {
 			Error *jetstream.APIError `json:"error"`
 		}
-		if err == nil && json.Unmarshal(answer.Data, &told) == nil && told.Error != nil && told.Error.Code == 404 {
-			delete(b.consumers, c)
+		if json.Unmarshal(answer.Data, &told) == nil && told.Error != nil && told.Error.Code == http.StatusNotFound {
+			gone[c] = creation
 		}
 	}
+	return gone
 }
 
 // readOnce returns the consumer that a request asks for, as a build may have one: it reads from where it was asked to,

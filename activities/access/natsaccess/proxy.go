@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -46,10 +47,12 @@ type Proxy struct {
 	server  *natsserver.Server
 	options Options
 
-	mu     sync.Mutex
+	admitting sync.Mutex // held while a build is let in, which asks the server
+
+	mu     sync.Mutex         // not held while the server is asked
 	builds map[string]*build  // by name; guarded by mu
 	free   []*account         // those of builds that are gone, the one that was given back first first; guarded by mu
-	made   int                // how many accounts there are; guarded by mu
+	made   int                // how many accounts there are; guarded by admitting
 	limits map[string]*limits // by name of a build; guarded by mu
 }
 
@@ -69,24 +72,38 @@ func (p *Proxy) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, b := range p.builds {
-		b.connection.Close()
+		b.close()
 	}
 }
 
 // Admit lets the workers of a build of app register until release is called, as often as it was admitted. Then they are
-// disconnected, and nothing of the build stays but, for a while, how much it has sent.
+// disconnected, and nothing of the build stays but, for a while, how much it has sent. It returns a BarredError while
+// the build is kept out.
 func (p *Proxy) Admit(name string, app wire.App) (release func(), err error) {
+	p.admitting.Lock()
+	defer p.admitting.Unlock()
+	b, err := p.again(name)
+	if b == nil && err == nil {
+		b, err = p.open(name, app)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("let build %s into NATS: %w", name, err)
+	}
+	return sync.OnceFunc(func() { p.release(b) }), nil
+}
+
+// again admits a build once more; nil where it is not in.
+func (p *Proxy) again(name string) (*build, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b, known := p.builds[name]
-	if !known {
-		if b, err = p.open(name, app); err != nil {
-			return nil, fmt.Errorf("let build %s into NATS: %w", name, err)
-		}
-		p.builds[name] = b
+	if l, known := p.limits[name]; known && time.Now().Before(l.barred) {
+		return nil, &BarredError{Until: l.barred}
 	}
-	b.admitted++
-	return sync.OnceFunc(func() { p.release(b) }), nil
+	b, known := p.builds[name]
+	if known {
+		b.admitted++
+	}
+	return b, nil
 }
 
 // release takes one admission of a build back.
@@ -103,14 +120,19 @@ func (p *Proxy) release(b *build) {
 		return
 	}
 	p.disconnect(b.account)
-	err := b.forget()
-	b.connection.Close()
-	if err != nil { // the account of a server that ends, or one that another build must not get
-		return
+	b.account.left = ""
+	if b.forget() != nil {
+		b.account.left = b.name
 	}
+	b.close()
+	p.giveBack(b.account)
+}
+
+// giveBack keeps the account of a build that is gone for another.
+func (p *Proxy) giveBack(a *account) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free = append(p.free, b.account)
+	p.free = append(p.free, a)
 }
 
 // Errors of Register.
@@ -122,6 +144,16 @@ var (
 	// ErrConnections says that the build has as many connections as it may have.
 	ErrConnections = errors.New("the build has too many connections")
 )
+
+// BarredError is ErrBarred with its end.
+type BarredError struct{ Until time.Time }
+
+func (e *BarredError) Error() string {
+	return fmt.Sprintf("%v: it is kept out until %s", ErrBarred, e.Until.Format(time.TimeOnly))
+}
+
+// Unwrap returns ErrBarred.
+func (e *BarredError) Unwrap() error { return ErrBarred }
 
 // Register registers a client that has shown that it is the worker of a build.
 func (p *Proxy) Register(client natsserver.ClientAuthentication, name string) error {
@@ -159,8 +191,10 @@ func (p *Proxy) bar(b *build) {
 	}
 }
 
-// limitsOf returns the limits of a build that gets a worker now. The caller holds mu.
+// limitsOf returns the limits of a build that gets a worker now.
 func (p *Proxy) limitsOf(build string) *limits {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for name, l := range p.limits {
 		if !l.released.IsZero() && time.Since(l.released) > limitsLast {
 			delete(p.limits, name)
@@ -192,15 +226,24 @@ func (p *Proxy) disconnect(a *account) {
 type account struct {
 	number int
 	nats   *natsserver.Account
+	left   string // the build of which it may still hold consumers: only that one may have it as it is; empty for none
 }
 
-// account returns one that no build has. The caller holds mu.
-func (p *Proxy) account() (*account, error) {
-	if len(p.free) > 0 {
-		a := p.free[0]
-		p.free = p.free[1:]
-		return a, nil
+// take returns the first account without a build that fits; nil where there is none.
+func (p *Proxy) take(fits func(*account) bool) *account {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.free, fits)
+	if i < 0 {
+		return nil
 	}
+	a := p.free[i]
+	p.free = slices.Delete(p.free, i, i+1)
+	return a
+}
+
+// newAccount makes an account. The caller holds admitting.
+func (p *Proxy) newAccount() (*account, error) {
 	a := &account{number: p.made}
 	p.made++
 	a.nats, _ = p.server.LookupOrRegisterAccount(fmt.Sprintf("build-%d", a.number))
@@ -226,6 +269,9 @@ func (p *Proxy) account() (*account, error) {
 			return nil, err
 		}
 	}
+	if err := connect(accountInfo, unserved+accountInfo, natsserver.Singleton); err != nil {
+		return nil, err
+	}
 	for _, consumer := range a.consumers() {
 		subject := nextMessage + consumer.stream + "." + consumer.name
 		if err := connect(subject, subject, natsserver.Streamed); err != nil {
@@ -235,22 +281,52 @@ func (p *Proxy) account() (*account, error) {
 	return a, nil
 }
 
-// open connects the proxy for a build. The caller holds mu.
+// open connects the proxy for a build, and admits it. The caller holds admitting.
 func (p *Proxy) open(name string, app wire.App) (*build, error) {
-	a, err := p.account()
-	if err != nil {
-		return nil, err
+	a := p.take(func(a *account) bool { return a.left == name })
+	if a == nil {
+		a = p.take(func(a *account) bool { return a.left == "" })
 	}
+	if a == nil { // what another could not remove may go now
+		if a = p.take(func(*account) bool { return true }); a != nil {
+			if b, err := p.use(a, name, app, true); err == nil {
+				return b, nil
+			}
+		}
+		var err error
+		if a, err = p.newAccount(); err != nil {
+			return nil, err
+		}
+	}
+	return p.use(a, name, app, false)
+}
+
+// use connects the proxy for a build in an account, which goes back if it cannot. Forget says that what another has
+// left there goes first.
+func (p *Proxy) use(a *account, name string, app wire.App, forget bool) (*build, error) {
 	b := newBuild(name, app, a, p)
 	if err := b.connect(); err != nil {
-		p.free = append(p.free, a)
+		p.giveBack(a)
 		return nil, err
 	}
+	if forget {
+		if err := b.forget(); err != nil {
+			b.close()
+			p.giveBack(a)
+			return nil, err
+		}
+		clear(b.consumers)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.admitted = 1
+	p.builds[name] = b
 	return b, nil
 }
 
-// forgetWait bounds the removal of what a build has left in the server.
-const forgetWait = 5 * time.Second
+// forgetWait bounds the removal of what a build has left in the server. What is not removed is tried again before
+// another build gets its account.
+const forgetWait = 2 * time.Second
 
 // forget removes the consumers of a build.
 func (b *build) forget() error {

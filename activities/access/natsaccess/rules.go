@@ -19,7 +19,7 @@ const maxMessage = 256 << 10
 const codeMessageTooLarge = 10054
 
 var errTooFast = &refusedError{
-	code: 429, reason: "the build sends more than NATS takes for it: wait, and send it again",
+	code: 429, reason: wire.TooFast + ": wait, and send it again",
 }
 
 func tooLarge(size int) error {

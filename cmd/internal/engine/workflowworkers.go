@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/spillway-ml/spillway/activities/access/natsaccess"
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
@@ -101,11 +102,21 @@ func (w *workflowWorkers) supervise(ctx context.Context, id buildID) {
 		if time.Since(began) > longPause {
 			pause = firstPause
 		}
+		now := pauseAfter(err, pause, time.Now())
 		w.logger.WarnContext(ctx, "workflow worker ended; it is started again", "build", id.String(), "error", err, "pause",
-			pause)
-		wait.For(ctx, pause)
+			now)
+		wait.For(ctx, now)
 		pause = min(2*pause, longPause)
 	}
+}
+
+// pauseAfter is for how long a worker that ended with err stays away: for this pause, and for as long as it is not let
+// in.
+func pauseAfter(err error, pause time.Duration, now time.Time) time.Duration {
+	if barred, is := errors.AsType[*natsaccess.BarredError](err); is {
+		return max(pause, barred.Until.Sub(now))
+	}
+	return pause
 }
 
 // once runs the worker until it ends or ctx does.

@@ -2,10 +2,37 @@ package engine
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/access/natsaccess"
 )
+
+func TestAWorkerThatIsKeptOutIsStartedWhenItIsLetInAgain(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	barred := func(left time.Duration) error {
+		return fmt.Errorf("let it in: %w", &natsaccess.BarredError{Until: now.Add(left)})
+	}
+	for _, test := range []struct {
+		err         error
+		pause, want time.Duration
+	}{
+		{nil, firstPause, firstPause},
+		{errors.New("exit status 1"), longPause, longPause},
+		{barred(7 * time.Second), firstPause, 7 * time.Second},
+		{barred(7 * time.Second), longPause, longPause},
+		{barred(-time.Second), firstPause, firstPause},
+	} {
+		if got := pauseAfter(test.err, test.pause, now); got != test.want {
+			t.Errorf("after %v with a pause of %v: %v, want %v", test.err, test.pause, got, test.want)
+		}
+	}
+}
 
 func TestWhatAWorkerPrintsIsLoggedWithoutItsPassword(t *testing.T) {
 	t.Parallel()
