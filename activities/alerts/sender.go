@@ -112,24 +112,25 @@ func destinationsOf(options Options) ([]destination, error) {
 	return found, nil
 }
 
-// Send hands an alert to every destination and returns at once. One whose ID was sent before, or that comes after
-// Close, is dropped. When a destination has been away for so long that its queue is full, the oldest alert of the same
+// Send hands an alert to every destination and returns at once. It reports false for one that it drops, because its ID
+// was sent before or because it comes after Close. When a destination has been away for so long that its queue is full, the oldest alert of the same
 // run makes room, or else the oldest of all.
-func (s *Sender) Send(alert predictor.Alert) {
+func (s *Sender) Send(alert predictor.Alert) (sent bool) {
 	data, err := json.Marshal(alert)
 	if err != nil {
 		s.logger.Error("alert dropped", "alert", alert.ID, "error", err)
-		return
+		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.known[alert.ID] {
-		return
+		return false
 	}
 	s.remember(alert)
 	for _, q := range s.queues {
 		q.put(delivery{alert, data})
 	}
+	return true
 }
 
 // remember keeps an alert for Recent. The caller holds mu, or nobody else has s yet.

@@ -58,16 +58,14 @@ func lostSince(was Mark, info *jetstream.StreamInfo, now time.Time) (messages ui
 	if is.Last < was.Last {
 		messages += was.Last - max(is.Last, was.First-min(was.First, 1))
 	}
-	if is.Missing > was.Missing {
-		messages += is.Missing - was.Missing
-	}
 	config := info.Config
 	old := was.FirstStored.IsZero() || config.MaxAge > 0 && now.Sub(was.FirstStored) >= config.MaxAge
 	full := config.MaxBytes > 0 && float64(was.Bytes) >= nearlyFull*float64(config.MaxBytes)
 	if is.First > was.First && is.Last >= was.Last && !old && !full {
 		messages += min(is.First, was.Last+1) - was.First
 	}
-	return messages - min(messages, was.Missing)
+	messages += is.Missing
+	return messages - min(messages, was.Missing) // those that were missing before, wherever they were
 }
 
 // Look compares a stream with what it was, and says what it is now. A stream that there is not has lost all that it
@@ -145,8 +143,9 @@ func GoOnBehind(ctx context.Context, js jetstream.JetStream, name, subject strin
 		return nil
 	}
 	for at := stream.CachedInfo().State.LastSeq; at < last; {
+		var sent jetstream.PubAckFuture
 		for range min(last-at, placeholders) {
-			if _, err := js.PublishAsync(subject, nil); err != nil {
+			if sent, err = js.PublishAsync(subject, nil); err != nil {
 				return fmt.Errorf("let stream %s go on behind %d: %w", name, last, err)
 			}
 		}
@@ -154,6 +153,11 @@ func GoOnBehind(ctx context.Context, js jetstream.JetStream, name, subject strin
 		case <-js.PublishAsyncComplete():
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+		select {
+		case err := <-sent.Err():
+			return fmt.Errorf("let stream %s go on behind %d: %w", name, last, err)
+		default:
 		}
 		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
 			return fmt.Errorf("let stream %s go on behind %d: %w", name, last, err)

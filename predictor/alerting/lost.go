@@ -9,15 +9,18 @@ import (
 )
 
 // MessagesLost is the alert that a stream was found at a time to have lost so many messages, which were stored between
-// two times (the zero time is not known), and what that means. Each loss is an alert of its own.
-func MessagesLost(stream string, messages uint64, since, until time.Time, means string, at time.Time) predictor.Alert {
+// two times (the zero time is not known), and what that means. Each loss is an alert of its own: behind names how far
+// the stream was when it was last known to be whole.
+func MessagesLost(
+	stream, behind string, messages uint64, since, until time.Time, means string, at time.Time,
+) predictor.Alert {
 	var stored string
 	if !since.IsZero() && !until.IsZero() {
 		stored = fmt.Sprintf(", stored between %s and %s UTC", since.UTC().Format(time.DateTime),
 			until.UTC().Format(time.DateTime))
 	}
 	return predictor.Alert{
-		ID:   fmt.Sprintf("%s/%s/%d", predictor.StreamsLost, stream, at.UnixNano()),
+		ID:   fmt.Sprintf("%s/%s/%s", predictor.StreamsLost, stream, behind),
 		Kind: predictor.StreamsLost, At: at,
 		Message: fmt.Sprintf("stream %s of NATS has lost %d or more messages%s: its files in the state directory are "+
 			"damaged, or were removed. So %s. Look at the disk", stream, messages, stored, means),

@@ -34,46 +34,51 @@ var marked = []struct{ name, means string }{
 // checkpoints, and as names of events.
 var unread = map[string]string{wire.LoopStream: wire.LoopSubject("lost"), wire.EventStream: trigger.UnreadSubject}
 
+// loss is what a stream has lost since it was remembered.
+type loss struct {
+	streammarks.Loss
+	remembered streammarks.Mark
+}
+
+// behind names the mark that the loss was found by: one that was told of and not remembered, as by an engine that was
+// killed, is found again by the same.
+func (l loss) behind() string {
+	return fmt.Sprintf("%d-%d-%d", l.remembered.First, l.remembered.Last, l.remembered.Missing)
+}
+
 // findLosses compares the streams with what is remembered of them, and has those that have lost their end go on behind
-// it. It comes before anybody reads or writes.
-func (s *stores) findLosses(ctx context.Context) ([]streammarks.Loss, error) {
-	marks, err := s.marks(ctx)
+// it. It comes before anybody reads or writes. The engine does not start where a stream cannot: under numbers that are
+// known as those of other messages, runs would be missing from the ledger, and events would start none.
+func (s *stores) findLosses(ctx context.Context) ([]loss, error) {
+	marks, err := s.ledger.Marks(ctx)
 	if err != nil { // as on a full disk, or of a damaged ledger, which is told
 		s.logger.WarnContext(ctx, "whether streams have lost messages is not known", "error", err)
 		return nil, nil
 	}
-	var losses []streammarks.Loss
+	var losses []loss
 	for _, stream := range marked {
-		was := marks[stream.name]
-		is, loss, err := streammarks.Look(ctx, s.stream, stream.name, was, s.config.Clock())
+		remembered, known := marks[stream.name]
+		was := remembered
+		if known && stream.name == wire.LoopStream { // it was at least as far as the ledger is
+			was.Last = max(was.Last, s.ledger.Cursor())
+		}
+		is, lost, err := streammarks.Look(ctx, s.stream, stream.name, was, s.config.Clock())
 		if err != nil {
 			return nil, err
 		}
-		if loss.Messages > 0 {
-			s.logger.ErrorContext(ctx, "a stream has lost messages", "stream", stream.name, "messages", loss.Messages,
-				"since", loss.Since, "until", loss.Until, "means", stream.means)
-			losses = append(losses, loss)
+		if lost.Messages > 0 {
+			s.logger.ErrorContext(ctx, "a stream has lost messages", "stream", stream.name, "messages", lost.Messages,
+				"since", lost.Since, "until", lost.Until, "means", stream.means)
+			losses = append(losses, loss{lost, remembered})
 		}
 		if subject := unread[stream.name]; subject != "" && is.Last < was.Last {
 			if err := streammarks.GoOnBehind(ctx, s.stream, stream.name, subject, was.Last); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("the stream has lost its end: %w; make room in the state directory, and start again: "+
+					"until then nothing more is lost", err)
 			}
 		}
 	}
 	return losses, nil
-}
-
-// marks is what is remembered of the streams. The loop's was at least as far as the ledger is.
-func (s *stores) marks(ctx context.Context) (map[string]streammarks.Mark, error) {
-	marks, err := s.ledger.Marks(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if mark, known := marks[wire.LoopStream]; known {
-		mark.Last = max(mark.Last, s.ledger.Cursor())
-		marks[wire.LoopStream] = mark
-	}
-	return marks, nil
 }
 
 // continueLoop makes the loop's stream behind what the ledger knows of it, where it is gone.
@@ -99,9 +104,10 @@ func (s *stores) remember(ctx context.Context) error {
 }
 
 // tellLosses alerts of what streams have lost, and keeps from then on how far they are, until ctx ends.
-func (r *reports) tellLosses(ctx context.Context, losses []streammarks.Loss) {
-	for _, loss := range losses {
-		r.alert(alerting.MessagesLost(loss.Stream, loss.Messages, loss.Since, loss.Until, meaning(loss), r.config.Clock()))
+func (r *reports) tellLosses(ctx context.Context, losses []loss) {
+	for _, lost := range losses {
+		r.alert(alerting.MessagesLost(lost.Stream, lost.behind(), lost.Messages, lost.Since, lost.Until, meaning(lost),
+			r.config.Clock()))
 	}
 	for again := true; again; again = wait.For(ctx, markEvery) {
 		if err := r.remember(ctx); err != nil && ctx.Err() == nil {
@@ -111,11 +117,11 @@ func (r *reports) tellLosses(ctx context.Context, losses []streammarks.Loss) {
 }
 
 // meaning is what a loss means to people.
-func meaning(loss streammarks.Loss) string {
+func meaning(lost loss) string {
 	for _, stream := range marked {
-		if stream.name == loss.Stream {
+		if stream.name == lost.Stream {
 			return stream.means
 		}
 	}
-	panic(fmt.Sprintf("stream %s is not marked", loss.Stream))
+	panic(fmt.Sprintf("stream %s is not marked", lost.Stream))
 }

@@ -81,7 +81,9 @@ func openReports(ctx context.Context, s *stores) (*reports, error) {
 
 // alert tells everybody who wants to know.
 func (r *reports) alert(alert predictor.Alert) {
-	r.alerts.Send(alert)
+	if !r.alerts.Send(alert) { // it was told before
+		return
+	}
 	r.observer.metrics.CountAlert(alert)
 	r.observer.feed.Alerted(alert)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/results"
-	streammarks "github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/space"
@@ -31,7 +30,7 @@ type stores struct {
 	leases   *loop.Leases
 	results  *results.Results
 	ledger   *ledgerstore.Store
-	losses   []streammarks.Loss // found when the streams were opened
+	losses   []loss // found when the streams were opened
 	details  *details
 	output   *logs.Writer
 	builds   *build.Store
