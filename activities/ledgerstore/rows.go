@@ -70,6 +70,26 @@ func eachSpan(ctx context.Context, from querier, where string, values []any, do 
 	return rows.Err()
 }
 
+// eachHeld calls do with what the book is told of the attempts at the pool that ended after a time. Each column takes
+// its time: of those of selectSpans these are what it needs.
+func eachHeld(ctx context.Context, db *sql.DB, after int64, do func(spend.Span)) error {
+	rows, err := db.QueryContext(ctx, `SELECT run, pipeline, stage, host, from_ns, to_ns, pool_pd FROM spent
+		WHERE to_ns > $1 AND venue = 'pool' AND task_id <> '' AND owned <> 0`, after)
+	if err != nil {
+		return err
+	}
+	defer rows.Close() //nolint:errcheck // Err tells
+	for rows.Next() {
+		var owner spend.Owner
+		s := spend.Span{Owner: &owner, Venue: predictor.Pool}
+		if err := rows.Scan(&owner.Run, &owner.Pipeline, &owner.Stage, &s.Host, &s.From, &s.To, &s.Pool); err != nil {
+			return err
+		}
+		do(s)
+	}
+	return rows.Err()
+}
+
 // scanHeld reads when a host was there.
 func scanHeld(rows *sql.Rows) (e predictor.HostHeld, err error) {
 	var from, to int64

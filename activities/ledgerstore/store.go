@@ -42,6 +42,10 @@ type Store struct {
 	options Options
 	path    string
 
+	// writing is held by whoever changes the book or reads it from the file, before mu: so nobody who only looks waits
+	// while it is read.
+	writing sync.Mutex
+
 	mu       sync.RWMutex
 	db       *sql.DB       // guarded by mu: has one connection, since SQLite has one writer at a time
 	readers  *sql.DB       // guarded by mu: see what was written when they began, and hold no writer up
@@ -257,7 +261,7 @@ func (s *Store) connect() (err error) {
 	if s.readers, err = sql.Open("sqlite", name+"deferred"); err != nil {
 		return errors.Join(err, s.db.Close())
 	}
-	s.readers.SetMaxOpenConns(2)
+	s.readers.SetMaxOpenConns(3) // one may read the book
 	return nil
 }
 
@@ -367,26 +371,37 @@ func (s *Store) load(ctx context.Context) error {
 	return err
 }
 
-// prepare reads the book, where that was not done since the file was opened: it takes a second for the attempts of a
-// busy week, for which the start of an engine does not wait.
-func (s *Store) prepare(ctx context.Context) (err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.usable || s.failure != nil || s.book != nil {
+// prepare reads the book, where that was not done since the file was opened: it takes most of a second for the attempts
+// of a busy week. Neither the start of an engine waits for it nor who asks for anything but a bill.
+func (s *Store) prepare(ctx context.Context) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.RLock()
+	db, wanted := s.readers, s.usable && s.failure == nil && s.book == nil
+	s.mu.RUnlock()
+	if !wanted {
 		return nil
 	}
-	s.book, err = s.readBook(ctx)
-	return err
+	book, err := readBook(ctx, db)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.usable && s.readers == db { // it was not closed meanwhile
+		s.book = book
+	}
+	return nil
 }
 
 // readBook makes the book of the minutes that are not closed.
-func (s *Store) readBook(ctx context.Context) (book *spend.Book, err error) {
-	closed, err := meta(ctx, s.db, metaClosed)
+func readBook(ctx context.Context, db *sql.DB) (book *spend.Book, err error) {
+	closed, err := meta(ctx, db, metaClosed)
 	if err != nil {
 		return nil, err
 	}
 	book = spend.Reopen(closed)
-	rows, err := s.db.QueryContext(ctx, `SELECT host, from_ns, to_ns, price_pd FROM present WHERE to_ns > $1
+	rows, err := db.QueryContext(ctx, `SELECT host, from_ns, to_ns, price_pd FROM present WHERE to_ns > $1
 		ORDER BY told`, closed)
 	if err != nil {
 		return nil, err
@@ -402,7 +417,7 @@ func (s *Store) readBook(ctx context.Context) (book *spend.Book, err error) {
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
-	return book, eachSpan(ctx, s.db, `WHERE to_ns > $1 AND venue = 'pool' AND task_id <> ''`, []any{closed}, book.Hold)
+	return book, eachHeld(ctx, db, closed, book.Hold)
 }
 
 // Cursor is the sequence of the last message that was taken in; 0 before the first.

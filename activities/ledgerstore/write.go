@@ -149,6 +149,8 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
 	if len(lines) == 0 {
 		return nil
 	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.usable || damaged(s.failure) { // a bill may have met the damage
@@ -160,7 +162,7 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
 		}
 	}()
 	if s.book == nil {
-		if s.book, err = s.readBook(ctx); err != nil {
+		if s.book, err = readBook(ctx, s.db); err != nil {
 			return err
 		}
 	}
