@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -154,6 +155,42 @@ func TestTheZipOfABinaryIsAlwaysTheSame(t *testing.T) {
 	if !cmp.Equal(a, b) {
 		t.Error("two zips of the same binary differ")
 	}
+}
+
+func TestAZipIsKeptForALittleWhile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "binary")
+	if err := os.WriteFile(path, []byte("binary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var zips zipCache
+		get := func() []byte {
+			zip, err := zips.get(Build{Digest: "d", Path: path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return zip
+		}
+		first := get()
+		time.Sleep(zipKept - time.Second)
+		if again := get(); &again[0] != &first[0] {
+			t.Error("the zip was made again for the next class")
+		}
+		time.Sleep(zipKept - time.Second)
+		if zips.zip == nil {
+			t.Error("the zip is gone before nobody used it for so long")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if zips.zip != nil {
+			t.Errorf("%d bytes are kept that nobody uses", len(zips.zip))
+		}
+		if again := get(); !cmp.Equal(again, first) {
+			t.Error("the zip that is made again is another one")
+		}
+		zips.ending.Stop()
+	})
 }
 
 func TestAFlightIsSharedAndPassedOnByACallerWhoGivesUp(t *testing.T) {

@@ -233,27 +233,41 @@ func clean(s string) string {
 	return string(b)
 }
 
-// zipCache keeps the zip of the build deployed last: its memory classes need the same one, usually soon after each
-// other.
+// zipKept is for how long a zip is kept after it was last used: it takes tens of megabytes, and a second to make.
+const zipKept = time.Minute
+
+// zipCache keeps the zip of the build deployed last for a while: its memory classes need the same one, usually soon
+// after each other.
 type zipCache struct {
 	mu     sync.Mutex
 	digest string
-	zip    []byte
+	zip    []byte      // nil when there is none
+	ending *time.Timer // drops the zip; nil before the first
 }
 
 // get returns the zip of build.
 func (z *zipCache) get(build Build) ([]byte, error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if z.digest == build.Digest {
-		return z.zip, nil
+	if z.zip == nil || z.digest != build.Digest {
+		b, err := zipBinary(build.Path)
+		if err != nil {
+			return nil, err
+		}
+		z.digest, z.zip = build.Digest, b
 	}
-	b, err := zipBinary(build.Path)
-	if err != nil {
-		return nil, err
+	if z.ending == nil {
+		z.ending = time.AfterFunc(zipKept, z.drop)
 	}
-	z.digest, z.zip = build.Digest, b
-	return b, nil
+	z.ending.Reset(zipKept)
+	return z.zip, nil
+}
+
+// drop keeps the zip no longer.
+func (z *zipCache) drop() {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.zip = nil
 }
 
 // zipBinary returns a zip with the binary in path as bootstrap. The same binary always gives the same zip.
