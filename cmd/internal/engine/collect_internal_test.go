@@ -15,14 +15,14 @@ func TestCollectionsSuitTheHostAndWhatTheUserSays(t *testing.T) {
 	}{
 		"a large host":      {memory: 64 * quantity.GiB, want: collections{50, 8 * quantity.GiB}},
 		"a small host":      {memory: quantity.GiB, want: collections{50, 512 * quantity.MiB}},
-		"a host of no size": {want: collections{percent: 50}},
+		"a host of no size": {want: collections{percent: 40}},
 		"the user has a pace": {
 			memory: 64 * quantity.GiB, environment: map[string]string{"GOGC": "200"},
 			want: collections{limit: 8 * quantity.GiB},
 		},
 		"the user has a limit": {
 			memory: 64 * quantity.GiB, environment: map[string]string{"GOMEMLIMIT": "1GiB"},
-			want: collections{percent: 50},
+			want: collections{percent: 40},
 		},
 		"empty says nothing": {
 			memory: quantity.GiB, environment: map[string]string{"GOGC": "", "GOMEMLIMIT": ""},

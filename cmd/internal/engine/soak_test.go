@@ -33,7 +33,7 @@ import (
 
 // The bars of a soak.
 const (
-	soakMemory = 400 * quantity.MiB // resident, at the end
+	soakMemory = quantity.Bytes(400_000_000) // resident, at the end
 	soakStart  = 1500 * time.Millisecond
 	// soakGrowth is by how much resident memory may grow over the second half: noise, where nothing accumulates.
 	soakGrowth = 1.10
