@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
@@ -15,30 +16,37 @@ import (
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 )
 
+// matching is the condition of the runs that a query selects, but for where its page begins, with its values behind
+// those that are given.
+func matching(query ledger.Query, values ...any) (condition string, all []any) {
+	condition = "started_ns > 0"
+	add := func(text string, value any) {
+		values = append(values, value)
+		condition += text + "$" + strconv.Itoa(len(values))
+	}
+	if query.State != "" {
+		add(" AND state = ", string(query.State))
+	}
+	if query.Pipeline != "" {
+		add(" AND pipeline = ", query.Pipeline)
+	}
+	if !query.Since.IsZero() {
+		add(" AND started_ns >= ", spend.Nanoseconds(query.Since))
+	}
+	return condition, values
+}
+
 // Runs returns what is kept of a page of runs, by their places. Of a run that goes on, or whose end was not kept as a
 // whole yet, that is what its start and its end tell.
 func (s *Store) Runs(ctx context.Context, query ledger.Query) (part ledger.Part, err error) {
-	condition, values := "started_ns > 0", []any{}
-	add := func(text string, value any) {
-		values = append(values, value)
-		condition += fmt.Sprintf(text, "$"+strconv.Itoa(len(values)))
-	}
-	if query.State != "" {
-		add(" AND state = %s", string(query.State))
-	}
-	if query.Pipeline != "" {
-		add(" AND pipeline = %s", query.Pipeline)
-	}
-	if !query.Since.IsZero() {
-		add(" AND started_ns >= %s", spend.Nanoseconds(query.Since))
-	}
+	condition, values := matching(query)
 	if !query.After.IsZero() {
-		add(" AND (started_ns, run) < (%s", query.After.Nanoseconds())
-		add(", %s)", query.After.Run)
+		condition += fmt.Sprintf(" AND (started_ns, run) < ($%d, $%d)", len(values)+1, len(values)+2)
+		values = append(values, query.After.Nanoseconds(), query.After.Run)
 	}
 	statement := `SELECT shown FROM runs WHERE ` + condition + ` ORDER BY started_ns DESC, run DESC`
 	if query.Limit > 0 {
-		add("", query.Limit)
+		values = append(values, query.Limit)
 		statement += " LIMIT $" + strconv.Itoa(len(values))
 	}
 	db, err := s.readable()
@@ -65,6 +73,47 @@ func (s *Store) Runs(ctx context.Context, query ledger.Query) (part ledger.Part,
 		part.End = ledger.PlaceOf(part.Runs[len(part.Runs)-1])
 	}
 	return part, rows.Err()
+}
+
+// Totals adds up the runs that a query selects, of whichever page; those that go on have taken until now.
+func (s *Store) Totals(ctx context.Context, query ledger.Query, now time.Time) (totals ledger.RunTotals, err error) {
+	db, err := s.readable()
+	if err != nil {
+		return totals, fmt.Errorf("add up runs: %w", err)
+	}
+	statement, values := totalsStatement(query, now)
+	rows, err := db.QueryContext(ctx, statement, values...)
+	if err != nil {
+		return totals, fmt.Errorf("add up runs: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // Err tells
+	totals = ledger.NewRunTotals()
+	for rows.Next() {
+		var state predictor.RunState
+		var runs, late, dear int
+		var cost exact
+		if err := rows.Scan(&state, &runs, &cost.whole, &cost.rest, &late, &dear); err != nil {
+			return totals, fmt.Errorf("add up runs: %w", err)
+		}
+		totals.Add(state, ledger.RunTotals{Runs: runs, Cost: cost.money(), MissedDeadlines: late, MissedBudgets: dear})
+	}
+	if err := rows.Err(); err != nil {
+		return totals, fmt.Errorf("add up runs: %w", err)
+	}
+	return totals, nil
+}
+
+// scanned keeps SQLite from looking runs up by these columns: a plus before a column does.
+var scanned = strings.NewReplacer("started_ns", "+started_ns", "pipeline", "+pipeline")
+
+// totalsStatement adds up runs by their states. It reads the index that has all of the columns, and no run.
+func totalsStatement(query ledger.Query, now time.Time) (statement string, values []any) {
+	condition, values := matching(query, spend.Nanoseconds(now))
+	return `SELECT state, COUNT(*), SUM(cost_pd / 1000000000000), SUM(cost_pd % 1000000000000),
+			SUM(CASE WHEN deadline_ns > 0 AND deadline_ns < CASE WHEN ended_ns > 0 THEN ended_ns ELSE $1 END - started_ns
+				THEN 1 ELSE 0 END),
+			SUM(CASE WHEN budget_pd > 0 AND budget_pd < cost_pd THEN 1 ELSE 0 END)
+		FROM runs WHERE ` + scanned.Replace(condition) + ` GROUP BY state`, values
 }
 
 // Run returns what is kept of a run; known is false when that is nothing.
@@ -181,9 +230,10 @@ func (s *Store) KeepRuns(ctx context.Context, views []ledger.RunView) error {
 				return fmt.Errorf("keep run %q: %w", view.Run, err)
 			}
 			if _, err := w.exec(ctx, `UPDATE runs SET started_ns = $2, state = $3, whole = 1, shown = $4,
-				pipeline = CASE WHEN $5 = '' THEN pipeline ELSE $5 END WHERE run = $1 AND ended_ns > 0 AND settled <> $6`,
+				pipeline = CASE WHEN $5 = '' THEN pipeline ELSE $5 END, deadline_ns = $6, budget_pd = $7
+				WHERE run = $1 AND ended_ns > 0 AND settled <> $8`,
 				view.Run, max(1, spend.Nanoseconds(view.StartedAt)), string(view.State), string(shown), view.Pipeline,
-				removed); err != nil {
+				int64(view.Goal.Deadline), int64(view.Goal.Budget), removed); err != nil {
 				return fmt.Errorf("keep run %q: %w", view.Run, err)
 			}
 		}
@@ -243,8 +293,9 @@ func (w *writer) show(ctx context.Context, view ledger.RunView) error {
 		return err
 	}
 	_, err = w.exec(ctx, `UPDATE runs SET started_ns = $2, state = $3, whole = 0, shown = $4,
-		pipeline = CASE WHEN $5 = '' THEN pipeline ELSE $5 END WHERE run = $1`, view.Run,
-		max(1, spend.Nanoseconds(view.StartedAt)), string(view.State), string(shown), view.Pipeline)
+		pipeline = CASE WHEN $5 = '' THEN pipeline ELSE $5 END, deadline_ns = $6, budget_pd = $7 WHERE run = $1`,
+		view.Run, max(1, spend.Nanoseconds(view.StartedAt)), string(view.State), string(shown), view.Pipeline,
+		int64(view.Goal.Deadline), int64(view.Goal.Budget))
 	return err
 }
 

@@ -2,7 +2,6 @@ package ledgerstore_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -207,25 +206,13 @@ func TestRunsOfAnEarlierEngineAreShown(t *testing.T) {
 // toSchema2 makes a ledger one of schema 2.
 func toSchema2(t *testing.T, path string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, statement := range []string{
+	change(t, path, append(totalsOff(),
 		`DROP TABLE sums`, `DROP INDEX spent_from`, `DROP INDEX spent_across`,
 		`DROP INDEX runs_started`, `DROP INDEX runs_pipeline`, `DROP INDEX runs_state`, `DROP INDEX runs_open`,
 		`ALTER TABLE runs DROP COLUMN first_sequence`, `ALTER TABLE runs DROP COLUMN last_sequence`,
 		`ALTER TABLE runs DROP COLUMN started_ns`,
 		`ALTER TABLE runs DROP COLUMN state`, `ALTER TABLE runs DROP COLUMN whole`, `ALTER TABLE runs DROP COLUMN shown`,
-		`DELETE FROM meta WHERE name = 'shown'`, `UPDATE meta SET value = 2 WHERE name = 'schema'`,
-	} {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(statement, err)
-		}
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+		`DELETE FROM meta WHERE name = 'shown'`, `UPDATE meta SET value = 2 WHERE name = 'schema'`)...)
 }
 
 // TestALedgerThatWasNotClosedIsLookedThrough opens a ledger that is damaged and that another has not closed, as after a

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
 // migrations lead from each schema to the next: the first makes schema 1 of an empty database.
@@ -99,7 +102,23 @@ var migrations = [][]string{
 		`CREATE INDEX spent_across ON spent (from_ns) WHERE ` + acrossDays,
 		sumRows("0, from_ns / 86400000000000, run", ", run"), sumRows("1, from_ns / 86400000000000, ''", ""),
 	},
+	{
+		// What lists of runs are added up by, all of it in one index, so that no run is read for it: the limits of the goal in
+		// force, 0 for none, and what the attempts have cost, at most what 64 bits hold.
+		`ALTER TABLE runs ADD COLUMN deadline_ns BIGINT NOT NULL DEFAULT 0`,
+		`ALTER TABLE runs ADD COLUMN budget_pd BIGINT NOT NULL DEFAULT 0`,
+		`ALTER TABLE runs ADD COLUMN cost_pd BIGINT NOT NULL DEFAULT 0`,
+		`UPDATE runs SET cost_pd = COALESCE((SELECT CASE
+				WHEN SUM(pool_pd / 1000000000000 + function_pd / 1000000000000) > 8000000 THEN 9223372036854775807
+				ELSE SUM(pool_pd / 1000000000000 + function_pd / 1000000000000) * 1000000000000
+					+ SUM(pool_pd % 1000000000000 + function_pd % 1000000000000) END
+			FROM spent WHERE spent.run = runs.run AND from_ns >= runs.begun_ns), 0)`,
+		`CREATE INDEX runs_totals ON runs (state, pipeline, started_ns, ended_ns, deadline_ns, budget_pd, cost_pd)`,
+	},
 }
+
+// goalsSince is the first schema that has the limits of goals in columns of their own.
+const goalsSince = 5
 
 // sumRows sums up the rows that there are, by run or over all.
 func sumRows(of, run string) string {
@@ -158,11 +177,45 @@ func migrate(ctx context.Context, db *sql.DB, from int) (err error) {
 				return fmt.Errorf("bring it from schema %d to %d: %w", schema, schema+1, err)
 			}
 		}
+		if schema+1 == goalsSince {
+			if err := fillGoals(ctx, tx); err != nil {
+				return fmt.Errorf("bring it from schema %d to %d: %w", schema, schema+1, err)
+			}
+		}
 	}
 	if err := setMeta(ctx, tx, metaSchema, int64(len(migrations))); err != nil {
 		return err
 	}
 	return tx.Commit()
+}
+
+// fillGoals copies the limits of goals from what is shown of runs.
+func fillGoals(ctx context.Context, tx *sql.Tx) error {
+	rows, err := tx.QueryContext(ctx, `SELECT shown FROM runs WHERE shown <> ''`)
+	if err != nil {
+		return err
+	}
+	goals := map[string]predictor.Goal{}
+	for err == nil && rows.Next() {
+		var shown string
+		var view ledger.RunView
+		if err = rows.Scan(&shown); err == nil {
+			view, err = decodeRun(shown)
+		}
+		if view.Goal.Deadline > 0 || view.Goal.Budget > 0 {
+			goals[view.Run] = view.Goal
+		}
+	}
+	if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
+		return err
+	}
+	for run, goal := range goals {
+		if _, err := tx.ExecContext(ctx, `UPDATE runs SET deadline_ns = $2, budget_pd = $3 WHERE run = $1`, run,
+			int64(goal.Deadline), int64(goal.Budget)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func setMeta(ctx context.Context, tx *sql.Tx, name string, value int64) error {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 const (
@@ -208,6 +210,7 @@ type writer struct {
 	statements map[string]*sql.Stmt
 	attempts   int // how many there are more
 	sums       map[sumKey]*sumDelta
+	costs      map[string]quantity.Money // by how much runs have cost more, until charge writes it
 }
 
 // exec runs a statement, which is prepared once for the transaction, and returns how many rows it has changed.
@@ -239,6 +242,9 @@ func (w *writer) all(ctx context.Context, cursor uint64, stored time.Time, lines
 		}
 		cursor, stored = line.Sequence, line.Stored
 	}
+	if err := w.charge(ctx); err != nil {
+		return err
+	}
 	idle, closed := w.book.Closed()
 	for _, s := range idle {
 		if err := w.hour(ctx, "idle", s); err != nil {
@@ -250,6 +256,18 @@ func (w *writer) all(ctx context.Context, cursor uint64, stored time.Time, lines
 	}
 	return errors.Join(setMeta(ctx, w.tx, metaCursor, int64(cursor)), setMeta(ctx, w.tx, metaStored, stored.UnixNano()),
 		setMeta(ctx, w.tx, metaClosed, closed))
+}
+
+// charge adds what was recorded to what runs have cost: once for all Records of a run, which come together.
+func (w *writer) charge(ctx context.Context) error {
+	for run, cost := range w.costs {
+		if _, err := w.exec(ctx, `UPDATE runs SET cost_pd = CASE WHEN cost_pd > $3 THEN $4 ELSE cost_pd + $2 END
+			WHERE run = $1`, run, int64(cost), math.MaxInt64-int64(cost), int64(math.MaxInt64)); err != nil {
+			return err
+		}
+	}
+	clear(w.costs)
+	return nil
 }
 
 // gap notes that messages are missing that were stored between two times. Nothing is missing where the first is not
@@ -340,8 +358,9 @@ func (w *writer) runStarted(ctx context.Context, e predictor.RunStarted, line lo
 	stored := line.Stored
 	at := max(1, spend.Nanoseconds(e.At.Add(correction(e.At, stored))))
 	if r.ended > 0 && at > r.ended {
+		delete(w.costs, e.Run)
 		if _, err := w.exec(ctx, `UPDATE runs SET generation = generation + 1, pipeline = $2, ended_ns = 0, settled = 0,
-			app = $3, begun_ns = $4, told_ns = $5, first_sequence = $6, last_sequence = 0,
+			app = $3, begun_ns = $4, told_ns = $5, first_sequence = $6, last_sequence = 0, cost_pd = 0,
 			forgotten = CASE WHEN settled = 0 THEN forgotten ELSE 1 END WHERE run = $1`, e.Run,
 			e.Pipeline, e.App, at, spend.Nanoseconds(stored), int64(line.Sequence)); err != nil {
 			return err
@@ -461,6 +480,12 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record, line loop.Lin
 	}
 	w.count(span, 1)
 	w.attempts++
+	if generation == r.generation {
+		if w.costs == nil {
+			w.costs = map[string]quantity.Money{}
+		}
+		w.costs[e.Run] = w.costs[e.Run].Plus(span.Pool).Plus(span.Function)
+	}
 	if span.Venue == predictor.Pool {
 		w.book.Hold(span)
 	}

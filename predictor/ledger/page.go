@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // Query selects runs. Zero fields select all.
@@ -81,6 +82,35 @@ func (q Query) Selects(view RunView) bool {
 	return (q.State == "" || q.State == view.State) && (q.Pipeline == "" || q.Pipeline == view.Pipeline) &&
 		(q.Since.IsZero() || !view.StartedAt.Before(q.Since)) &&
 		(q.After.IsZero() || PlaceOf(view).Compare(q.After) > 0)
+}
+
+// RunTotals is what runs come to altogether.
+type RunTotals struct {
+	// Runs is how many there are, and States how many of them in each state; all states are always present.
+	Runs   int                        `json:"runs"`
+	States map[predictor.RunState]int `json:"states"`
+	// Cost is what their attempts have cost that have ended.
+	Cost quantity.Money `json:"cost_picodollars"`
+	// MissedDeadlines and MissedBudgets are how many have taken longer, or have cost more, than their goals allow,
+	// whether they go on or not.
+	MissedDeadlines int `json:"missed_deadlines"`
+	MissedBudgets   int `json:"missed_budgets"`
+}
+
+// NewRunTotals returns those of no runs.
+func NewRunTotals() RunTotals {
+	return RunTotals{States: map[predictor.RunState]int{
+		predictor.RunRunning: 0, predictor.RunSucceeded: 0, predictor.RunFailed: 0, predictor.RunCancelled: 0,
+	}}
+}
+
+// Add adds the totals of runs that are all in one state.
+func (t *RunTotals) Add(state predictor.RunState, of RunTotals) {
+	t.Runs += of.Runs
+	t.States[state] += of.Runs
+	t.Cost = t.Cost.Plus(of.Cost)
+	t.MissedDeadlines += of.MissedDeadlines
+	t.MissedBudgets += of.MissedBudgets
 }
 
 // Page is a part of the list of runs.

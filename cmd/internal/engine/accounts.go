@@ -81,19 +81,25 @@ func (e *Engine) Trainings(ctx context.Context, run string) ([]ledger.TrainingVi
 	return account(ctx, e, run, func(l *ledger.Ledger) ([]ledger.TrainingView, bool) { return l.Trainings(run) })
 }
 
-// ledgerWait is how long a bill waits for the ledger to take in what the observer has taken in.
+// ledgerWait is how long sums wait for the ledger to take in what the observer has taken in.
 const ledgerWait = 5 * time.Second
+
+// reachLedger waits until the ledger has taken in all up to a sequence.
+func (e *Engine) reachLedger(ctx context.Context, sequence uint64) error {
+	waiting, cancel := context.WithTimeout(ctx, ledgerWait)
+	defer cancel()
+	err := e.ledger.Reach(waiting, sequence)
+	if err != nil && ctx.Err() == nil {
+		return web.Starting("%v", err)
+	}
+	return ctx.Err()
+}
 
 // Bill returns who spent what, with all that is shown of runs by now.
 func (e *Engine) Bill(ctx context.Context, query ledger.BillQuery) (ledger.Bill, error) {
 	request, seen := e.observer.billRequest(query, e.now())
-	waiting, cancel := context.WithTimeout(ctx, ledgerWait)
-	defer cancel()
-	if err := e.ledger.Reach(waiting, seen); err != nil {
-		if ctx.Err() != nil {
-			return ledger.Bill{}, ctx.Err()
-		}
-		return ledger.Bill{}, web.Starting("%v", err)
+	if err := e.reachLedger(ctx, seen); err != nil {
+		return ledger.Bill{}, err
 	}
 	return e.ledger.Bill(ctx, request)
 }

@@ -73,6 +73,14 @@ func (e *Engine) Runs(ctx context.Context, query web.RunQuery) (ledger.Page, err
 	return ledger.Join(query, live, kept), nil
 }
 
+// RunTotals adds up the runs that match, as the ledger has them once it has taken in what is folded.
+func (e *Engine) RunTotals(ctx context.Context, query web.RunQuery) (ledger.RunTotals, error) {
+	if err := e.reachLedger(ctx, e.observer.reached()); err != nil {
+		return ledger.RunTotals{}, err
+	}
+	return e.ledger.Totals(ctx, query, e.now())
+}
+
 // Run returns one run.
 func (e *Engine) Run(ctx context.Context, run string) (ledger.RunView, error) {
 	view, live := e.observer.run(run)

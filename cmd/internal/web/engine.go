@@ -42,6 +42,8 @@ type Stacks interface {
 type Runs interface {
 	// Runs returns a page of the runs that match, newest first.
 	Runs(ctx context.Context, query RunQuery) (ledger.Page, error)
+	// RunTotals adds up all runs that match, of whichever page.
+	RunTotals(ctx context.Context, query RunQuery) (ledger.RunTotals, error)
 	// Run returns one run; an Error with StatusNotFound when there is none.
 	Run(ctx context.Context, run string) (ledger.RunView, error)
 	// Decisions returns the decisions that match, oldest first: the newest Limit of them.

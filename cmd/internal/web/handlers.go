@@ -31,6 +31,7 @@ var (
 		predictor.RunFailed, predictor.RunCancelled)
 	runsSinceParameter = moment("since", "keeps only runs that started then or later")
 	cursorParameter    = words("cursor", "goes on behind the page whose next this is")
+	totalsParameter    = flag("totals", "adds up all runs that match, those of other pages too")
 	pipelineParameter  = words("pipeline", "keeps only what is of this pipeline")
 	runParameter       = words("run", "keeps only what is of this run")
 	keyParameter       = words("key", "the key of the binding; GET /api/v1/bindings lists them").must()
@@ -71,6 +72,8 @@ type runsAnswer struct {
 	Runs []ledger.RunView `json:"runs"`
 	// Next is the cursor of the page behind this one; empty when there is none.
 	Next string `json:"next,omitempty"`
+	// Totals are those of all runs that match, whichever page they are on; missing where nobody has asked for them.
+	Totals *ledger.RunTotals `json:"totals,omitempty"`
 }
 
 func (s *Server) runs(r *http.Request) (answer runsAnswer, err error) {
@@ -90,8 +93,23 @@ func (s *Server) runs(r *http.Request) (answer runsAnswer, err error) {
 		return answer, Invalid("give the next of the page before, or leave it out for the first page",
 			"cursor %.80q is %v", r.FormValue("cursor"), err)
 	}
+	totals, err := totalsParameter.yes(r)
+	if err != nil {
+		return answer, err
+	}
 	page, err := s.engine.Runs(r.Context(), query)
-	return runsAnswer{Runs: notNil(page.Runs), Next: page.Next.String()}, err
+	if err != nil {
+		return answer, err
+	}
+	answer = runsAnswer{Runs: notNil(page.Runs), Next: page.Next.String()}
+	if totals {
+		all, err := s.engine.RunTotals(r.Context(), query)
+		if err != nil {
+			return answer, err
+		}
+		answer.Totals = &all
+	}
+	return answer, nil
 }
 
 func (s *Server) run(r *http.Request) (ledger.RunView, error) {

@@ -118,7 +118,7 @@ func (s *Server) runRoutes() []route {
 	goal := predictor.Goal{Deadline: 900e9, Budget: quantity.Money(2e12), Minimise: predictor.Cost}
 	return []route{
 		asking(s, "GET", "/api/v1/runs", "Lists runs, newest first.", s.runs).
-			with(runsParameter, stateParameter, pipelineParameter, runsSinceParameter, cursorParameter),
+			with(runsParameter, stateParameter, pipelineParameter, runsSinceParameter, cursorParameter, totalsParameter),
 		asking(s, "GET", "/api/v1/runs/{run}", "Returns one run.", s.run).refusing(notFound),
 		asking(s, "GET", "/api/v1/runs/{run}/decisions", "Lists the decisions about a run, oldest first.", s.decisions).
 			with(decisionsParameter).refusing(notFound),

@@ -242,6 +242,33 @@ func Missed(run ledger.RunView, now time.Time) (late time.Duration, dear quantit
 	return late, dear
 }
 
+// RunTotals writes what runs come to: "20 runs: 1 running, 18 succeeded, 1 failed; $0.1200; 2 missed their deadline".
+func RunTotals(totals ledger.RunTotals) string {
+	noun := "runs"
+	if totals.Runs == 1 {
+		noun = "run"
+	}
+	var parts []string
+	for _, state := range []predictor.RunState{
+		predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed, predictor.RunCancelled,
+	} {
+		if count := totals.States[state]; count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", count, state))
+		}
+	}
+	text := fmt.Sprintf("%d %s", totals.Runs, noun)
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ") + "; " + totals.Cost.String()
+	}
+	if totals.MissedDeadlines > 0 {
+		text += fmt.Sprintf("; %d missed their deadline", totals.MissedDeadlines)
+	}
+	if totals.MissedBudgets > 0 {
+		text += fmt.Sprintf("; %d passed their budget", totals.MissedBudgets)
+	}
+	return text
+}
+
 // GoalInShort writes a run's goal in few columns, with what it has missed: "10m missed by 2.0 s, $0.50, cost"; "-"
 // for none.
 func GoalInShort(run ledger.RunView, now time.Time) string {

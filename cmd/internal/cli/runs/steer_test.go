@@ -187,6 +187,7 @@ func TestJSONIsTheAnswerOfTheAPI(t *testing.T) {
 		"show digits-2 --why --json":                    &map[string]json.RawMessage{},
 		"show digits-2 --json":                          &map[string]json.RawMessage{},
 		"runs --json":                                   &[]ledger.RunView{},
+		"runs --totals --json":                          &ledger.RunTotals{},
 		"bindings --json":                               &[]web.Binding{},
 		"dead list --json":                              &[]web.DeadLetter{},
 		"trigger digits --cache --json":                 &web.Published{},

@@ -202,6 +202,8 @@ func TestAThousandRunsAreFilteredAndPaged(t *testing.T) {
 	b.look(1440, "light")
 	b.Open("http://" + listener.Addr().String() + "/")
 	b.Until(`document.querySelector('.total')?.textContent === '200 runs, the newest'`)
+	b.Until(`document.querySelector('.sums')?.textContent
+		.startsWith('1,000 runs: 1 running, 988 succeeded, 1 failed, 10 cancelled; $')`)
 	for _, read := range []string{"400", "600", "800"} {
 		b.press("Show older runs")
 		b.Until(`document.querySelector('.total')?.textContent === '` + read + ` runs, the newest'`)
@@ -222,6 +224,7 @@ func TestAThousandRunsAreFilteredAndPaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Until(`document.querySelector('.total').textContent.startsWith('10 runs') && location.search === '?state=cancelled'`)
+	b.Until(`document.querySelector('.sums').textContent === '10 runs: 10 cancelled; $0'`)
 	if others := evaluate[int](b, `document.querySelectorAll('tbody .state:not(.cancelled)').length`); others > 0 {
 		t.Errorf("%d rows are of another state", others)
 	}

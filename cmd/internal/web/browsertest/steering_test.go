@@ -2,6 +2,7 @@ package browsertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -300,6 +302,28 @@ func TestAnAlertIsToldWhereverTheReaderIsAndGoesWithTheRun(t *testing.T) {
 	b.Until(`!document.querySelector('.banner')`)
 	if evaluate[int](b, `document.images.length`) > 0 {
 		t.Error("the message of an alert became part of the page")
+	}
+	b.heardNothingBad(listener.Addr().String())
+}
+
+// TestAnAlertOfTheEngineIsNamedInWords shows alerts that are about no run, all kinds that there are.
+func TestAnAlertOfTheEngineIsNamedInWords(t *testing.T) {
+	t.Parallel()
+	b := openTab(t)
+	e, now := newEngine(t, time.Now()), time.Now()
+	listener := listen(t, "127.0.0.1:0")
+	serve(t, e, listener)
+	b.look(1440, "light")
+	b.Open("http://" + listener.Addr().String() + "/decisions")
+	b.Until(`document.querySelector('.connection')?.textContent === 'live'`)
+	e.Alert(alerting.StreamsLost([]string{"EVENTS"}, now))
+	e.Alert(alerting.LedgerFailing(errors.New("no space left on device"), now))
+	e.Alert(predictor.Alert{ID: "disk/1", Kind: predictor.DiskScarce, At: now, Message: "1.0 GiB is free"})
+	for name, message := range map[string]string{
+		"streams lost": "EVENTS", "ledger failing": "no space left on device", "disk nearly full": "1.0 GiB is free",
+	} {
+		b.Until(`[...document.querySelectorAll('.alerts li')].some((row) => row.querySelector('.alert').textContent === '` +
+			name + `' && row.textContent.includes('` + message + `'))`)
 	}
 	b.heardNothingBad(listener.Addr().String())
 }

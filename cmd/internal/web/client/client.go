@@ -115,13 +115,8 @@ func (c *Client) Runs(ctx context.Context, query web.RunQuery) (runs []ledger.Ru
 
 // RunPage returns one page of the runs that match, newest first: at most a thousand of them.
 func (c *Client) RunPage(ctx context.Context, query web.RunQuery) (page ledger.Page, err error) {
-	values := url.Values{}
-	set(values, "state", string(query.State))
-	set(values, "pipeline", query.Pipeline)
+	values := runValues(query)
 	set(values, "cursor", query.After.String())
-	if !query.Since.IsZero() {
-		values.Set("since", query.Since.Format(time.RFC3339Nano))
-	}
 	if query.Limit > 0 {
 		values.Set("limit", strconv.Itoa(min(query.Limit, mostRuns)))
 	}
@@ -137,6 +132,27 @@ func (c *Client) RunPage(ctx context.Context, query web.RunQuery) (page ledger.P
 		return ledger.Page{}, fmt.Errorf("read the next of a page of runs: %w", err)
 	}
 	return ledger.Page{Runs: answer.Runs, Next: next}, nil
+}
+
+// RunTotals adds up all runs that match, of whichever page.
+func (c *Client) RunTotals(ctx context.Context, query web.RunQuery) (totals ledger.RunTotals, err error) {
+	values := runValues(query)
+	values.Set("limit", "1")
+	values.Set("totals", "true")
+	var answer struct{ Totals ledger.RunTotals }
+	err = c.call(ctx, http.MethodGet, "/api/v1/runs?"+values.Encode(), nil, &answer)
+	return answer.Totals, err
+}
+
+// runValues say which runs match.
+func runValues(query web.RunQuery) url.Values {
+	values := url.Values{}
+	set(values, "state", string(query.State))
+	set(values, "pipeline", query.Pipeline)
+	if !query.Since.IsZero() {
+		values.Set("since", query.Since.Format(time.RFC3339Nano))
+	}
+	return values
 }
 
 // Run returns one run.

@@ -71,6 +71,10 @@ func TestEveryCallReachesItsHandler(t *testing.T) {
 		nil || len(runs) != 1 {
 		t.Errorf("Runs = %v, %v", runs, err)
 	}
+	if totals, err := client.RunTotals(ctx, web.RunQuery{Limit: 5, Pipeline: "digits"}); err != nil || totals.Runs != 1 ||
+		totals.States[predictor.RunRunning] != 1 {
+		t.Errorf("RunTotals = %+v, %v", totals, err)
+	}
 	if view, err := client.Run(ctx, "digits-1"); err != nil || view.Pipeline != "digits" {
 		t.Errorf("Run = %+v, %v", view, err)
 	}

@@ -135,6 +135,25 @@ func (e *Engine) Runs(_ context.Context, query web.RunQuery) (ledger.Page, error
 	return ledger.Join(query, e.ledger.Runs(query), ledger.Part{}), e.failure
 }
 
+// RunTotals adds up runs from the ledger, one by one.
+func (e *Engine) RunTotals(_ context.Context, query web.RunQuery) (ledger.RunTotals, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	query.Limit, query.After = 0, ledger.Place{}
+	totals := ledger.NewRunTotals()
+	for _, view := range e.ledger.Runs(query).Runs {
+		one := ledger.RunTotals{Runs: 1, Cost: view.Totals.Cost}
+		if view.Goal.Deadline > 0 && view.Actual.Seconds > view.Goal.Deadline.Seconds() {
+			one.MissedDeadlines = 1
+		}
+		if view.Goal.Budget > 0 && view.Totals.Cost > view.Goal.Budget {
+			one.MissedBudgets = 1
+		}
+		totals.Add(view.State, one)
+	}
+	return totals, e.failure
+}
+
 // Run returns one run from the ledger.
 func (e *Engine) Run(_ context.Context, run string) (ledger.RunView, error) {
 	e.mutex.Lock()

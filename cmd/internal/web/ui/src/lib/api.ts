@@ -393,7 +393,7 @@ export interface Alert {
   id: string;
   run: string;
   pipeline: string;
-  kind: 'deadline_at_risk' | 'budget_at_risk' | 'recovered' | 'streams_lost' | 'ledger_failing';
+  kind: 'deadline_at_risk' | 'budget_at_risk' | 'recovered' | 'streams_lost' | 'ledger_failing' | 'disk_scarce';
   at: string;
   goal: Goal;
   finish_seconds: Interval;
@@ -511,6 +511,20 @@ export interface RunPage {
   runs: Run[];
   next?: string;
 }
+
+/** What all runs that match come to, those of other pages too. */
+export interface RunTotals {
+  runs: number;
+  states: Record<RunState, number>;
+  cost_picodollars: number;
+  missed_deadlines: number;
+  missed_budgets: number;
+}
+
+export const runTotals = (state: string, pipeline: string) =>
+  get<{ totals: RunTotals }>('runs?' + parameters({ limit: 1, totals: 'true', state, pipeline })).then(
+    (answer) => answer.totals,
+  );
 
 export function runPage(state: string, pipeline: string, limit: number, cursor = ''): Promise<RunPage> {
   const query = new URLSearchParams({ limit: String(limit) });

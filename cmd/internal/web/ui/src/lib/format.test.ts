@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Goal, Run } from './api';
+import type { Goal, Run, RunTotals } from './api';
 import {
   against,
   between,
@@ -21,6 +21,7 @@ import {
   ranges,
   seconds,
   size,
+  sums,
   unknown,
 } from './format';
 
@@ -147,6 +148,23 @@ it('says what one earlier run took as that', () => {
   );
   expect(predictedRange({ finish_seconds: finish, cost_usd: finish, runs: 1 }, finish, seconds)).toBe(
     'as the one earlier run',
+  );
+});
+
+it('adds up runs in words', () => {
+  const totals = (states: Partial<RunTotals['states']>, rest: Partial<RunTotals> = {}): RunTotals => ({
+    runs: Object.values(states).reduce((sum, n) => sum + n, 0),
+    states: { running: 0, succeeded: 0, failed: 0, cancelled: 0, ...states },
+    cost_picodollars: 12.5e12,
+    missed_deadlines: 0,
+    missed_budgets: 0,
+    ...rest,
+  });
+  expect(sums(totals({ succeeded: 1 }))).toBe('1 run: 1 succeeded; $12.50');
+  expect(
+    sums(totals({ running: 3, succeeded: 19_990, cancelled: 7 }, { missed_deadlines: 1200, missed_budgets: 1 })),
+  ).toBe(
+    '20,000 runs: 3 running, 19,990 succeeded, 7 cancelled; $12.50; 1,200 missed their deadline; 1 passed their budget',
   );
 });
 

@@ -1,5 +1,5 @@
 // Numbers as the command line writes them: see cmd/internal/cli/display and predictor/quantity.
-import type { Goal, Interval, Prediction, Run, Size, Stage } from './api';
+import type { Goal, Interval, Prediction, Run, RunTotals, Size, Stage } from './api';
 
 /** What stands for a value that is not known. */
 export const unknown = '–';
@@ -153,6 +153,19 @@ export function missed(run: Pick<Run, 'goal' | 'totals'>, elapsed: number): { la
     late: deadline ? Math.max(0, elapsed - deadline / 1e9) : 0,
     dear: budget ? Math.max(0, run.totals.cost_picodollars - budget) : 0,
   };
+}
+
+/** What runs come to: "20 runs: 1 running, 18 succeeded, 1 failed; $0.12; 2 missed their deadline". */
+export function sums(totals: RunTotals): string {
+  const states = (['running', 'succeeded', 'failed', 'cancelled'] as const).filter((state) => totals.states[state]);
+  const grouped = (n: number) => n.toLocaleString('en');
+  const parts = [
+    `${count(totals.runs, 'run')}: ${states.map((state) => `${grouped(totals.states[state])} ${state}`).join(', ')}`,
+    money(totals.cost_picodollars),
+  ];
+  if (totals.missed_deadlines) parts.push(`${grouped(totals.missed_deadlines)} missed their deadline`);
+  if (totals.missed_budgets) parts.push(`${grouped(totals.missed_budgets)} passed their budget`);
+  return parts.join('; ');
 }
 
 /** How numbers of a unit are written. */

@@ -19,4 +19,5 @@ export const alertName: Record<Alert['kind'], string> = {
   recovered: 'recovered',
   streams_lost: 'streams lost',
   ledger_failing: 'ledger failing',
+  disk_scarce: 'disk nearly full',
 };
