@@ -34,8 +34,8 @@ type Attempt struct {
 	Logger *slog.Logger
 	// Progress is told of each finished step; nil ignores it.
 	Progress func(step int, metrics map[string]float64)
-	// Checkpoint is told of each saved checkpoint; nil ignores it.
-	Checkpoint func(Ref)
+	// Checkpoint is told of each saved checkpoint, and of the artifacts that were stored for it alone; nil ignores it.
+	Checkpoint func(saved Ref, parts ...Ref)
 	// Resume is the checkpoint of an earlier attempt; the zero Ref when there is none.
 	Resume Ref
 	// Trained is told how a split training goes; nil ignores it.
@@ -228,8 +228,10 @@ func ReadAll(ctx context.Context, store Store, digest string) ([]byte, error) {
 // was. The zero value is ready to use.
 type Checkpoint[T any] struct{}
 
-// Save stores state as the point from which the next attempt of this task starts. The newest replaces all before it.
-func (Checkpoint[T]) Save(ctx context.Context, state T) error {
+// Save stores state as the point from which the next attempt of this task starts. The newest replaces all before it:
+// once that is known for good, they are removed, and with each the parts that were named beside it. Parts are artifacts
+// that were stored for this checkpoint alone; what else state names stays as long as the attempt goes on.
+func (Checkpoint[T]) Save(ctx context.Context, state T, parts ...Ref) error {
 	attempt, err := FromContext(ctx)
 	if err != nil {
 		return fmt.Errorf("save checkpoint: %w", err)
@@ -239,7 +241,7 @@ func (Checkpoint[T]) Save(ctx context.Context, state T) error {
 		return fmt.Errorf("save checkpoint: %w", err)
 	}
 	if attempt.Checkpoint != nil {
-		attempt.Checkpoint(saved.Ref)
+		attempt.Checkpoint(saved.Ref, parts...)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func TestACheckpointIsWhatTheNextAttemptStartsFrom(t *testing.T) {
 	if _, ok, err := state.Restore(ctx); ok || err != nil {
 		t.Errorf("before any was saved: %v, %v", ok, err)
 	}
-	a.Checkpoint = func(ref activities.Ref) { a.Resume = ref }
+	a.Checkpoint = func(ref activities.Ref, _ ...activities.Ref) { a.Resume = ref }
 	for step := range 3 {
 		if err := state.Save(ctx, step); err != nil {
 			t.Fatal(err)

@@ -79,7 +79,7 @@ func (f *Files) Put(ctx context.Context, r io.Reader) (ref activities.Ref, err e
 		}
 	}()
 	if f.shared {
-		err = temporary.Chmod(sharedFile)
+		err = temporary.Chmod(f.fileMode())
 	}
 	if err == nil {
 		ref, err = fill(ctx, temporary, r)
@@ -145,7 +145,8 @@ func (f *Files) path(digest string) string {
 	return filepath.Join(f.dir, digest[:fanOut], digest[fanOut:])
 }
 
-// install gives the finished temporary file its name, and returns once that name survives a loss of power.
+// install gives the finished temporary file its name, and returns once that name survives a loss of power. Where the
+// name is there already, the file says that somebody else may count on it as well.
 func (f *Files) install(temporary, digest string) error {
 	path := f.path(digest)
 	folder := filepath.Dir(path)
@@ -157,7 +158,18 @@ func (f *Files) install(temporary, digest string) error {
 	case !errors.Is(err, fs.ErrExist):
 		return err
 	}
-	err := os.Rename(temporary, path)
+	err := os.Link(temporary, path)
+	if err == nil {
+		if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return syncFolder(folder)
+	}
+	// Where it is not because of that, as in a file system without links, the file is never taken for one's alone.
+	if err := os.Chmod(temporary, f.fileMode()|again); err != nil {
+		return err
+	}
+	err = os.Rename(temporary, path)
 	if info, missing := os.Lstat(path); err != nil && missing == nil && info.IsDir() { // of somebody who shares the store
 		err = errors.Join(os.RemoveAll(path), os.Rename(temporary, path))
 	}
@@ -167,8 +179,8 @@ func (f *Files) install(temporary, digest string) error {
 	return syncFolder(folder)
 }
 
-// sweep removes partial files whose last write is before limit. A file that another process renames or removes
-// meanwhile is none of ours.
+// sweep removes partial files whose last write is before limit, and those that have their name already. A file that
+// another process renames or removes meanwhile is none of ours.
 func (f *Files) sweep(limit time.Time) error {
 	entries, err := os.ReadDir(f.partial())
 	if err != nil {
@@ -176,7 +188,7 @@ func (f *Files) sweep(limit time.Time) error {
 	}
 	for _, entry := range entries {
 		info, err := entry.Info()
-		if err != nil || !info.Mode().IsRegular() || info.ModTime().After(limit) {
+		if err != nil || !info.Mode().IsRegular() || info.ModTime().After(limit) && links(info) == 1 {
 			continue
 		}
 		if err := os.Remove(filepath.Join(f.partial(), entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -23,6 +23,8 @@ const (
 	pins  = "pins"
 	// refusal is the file that says why Puts are refused.
 	refusal = "refused"
+	// again marks the file of an artifact that was put while it was there: the bit means nothing else for files.
+	again = fs.ModeSticky
 )
 
 // Info says of a stored artifact what its file does.
@@ -32,6 +34,8 @@ type Info struct {
 	Bytes int64
 	// Written is when it was last put, or asked for by Touch; of a pin, when it was made last.
 	Written time.Time
+	// Again says that it was put while it was there, or asked for by Touch: more than one may be about to name it.
+	Again bool
 }
 
 // List calls each with every artifact, those that were taken aside among them, once. What is put meanwhile may be left
@@ -99,7 +103,9 @@ func (f *Files) list(ctx context.Context, folder, prefix string, each func(Info)
 		if !info.Mode().IsRegular() {
 			continue
 		}
-		if err := each(Info{Digest: digest, Bytes: info.Size(), Written: info.ModTime()}); err != nil {
+		if err := each(Info{
+			Digest: digest, Bytes: info.Size(), Written: info.ModTime(), Again: info.Mode()&again != 0,
+		}); err != nil {
 			return err
 		}
 	}
@@ -151,7 +157,15 @@ func (f *Files) Touch(digest string) error {
 	if err := f.Restore(digest); err != nil {
 		return err
 	}
-	if err := os.Chtimes(f.path(digest), time.Time{}, time.Now()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	path := f.path(digest)
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode()&again == 0 {
+		err = os.Chmod(path, info.Mode().Perm()|again)
+	}
+	if err == nil {
+		err = os.Chtimes(path, time.Time{}, time.Now())
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("touch artifact %s: %w", digest, err)
 	}
 	return nil

@@ -108,6 +108,61 @@ func TestWhatIsPutOrAskedForSinceTheDecisionIsNotTaken(t *testing.T) {
 	}
 }
 
+// TestAnArtifactTellsWhetherMoreThanOneHasPutIt has one put, and then others put the same or ask for it, one after the
+// other and at once.
+func TestAnArtifactTellsWhetherMoreThanOneHasPutIt(t *testing.T) {
+	t.Parallel()
+	store := open(t)
+	again := func(text string) (again bool) {
+		t.Helper()
+		found := false
+		err := store.List(t.Context(), func(info artifact.Info) error {
+			if info.Digest == digestOf(text) {
+				again, found = info.Again, true
+			}
+			return nil
+		})
+		if err != nil || !found {
+			t.Fatalf("%q is listed: %v, %v", text, found, err)
+		}
+		return again
+	}
+	for _, text := range []string{"put", "asked for"} {
+		put(t, store, text)
+		if again(text) {
+			t.Errorf("%q was put once, and is said to be put again", text)
+		}
+	}
+	put(t, store, "put")
+	if err := store.Touch(digestOf("asked for")); err != nil {
+		t.Fatal(err)
+	}
+	var putting sync.WaitGroup
+	for range 8 {
+		putting.Go(func() { put(t, store, "at once") })
+	}
+	putting.Wait()
+	for _, text := range []string{"put", "asked for", "at once"} {
+		if !again(text) {
+			t.Errorf("%q was wanted twice, and is said to be put once", text)
+		}
+		wantRead(t, store, text, true)
+	}
+	if taken, err := store.Discard(digestOf("put"), time.Now()); !taken || err != nil {
+		t.Fatalf("Discard = %v, %v", taken, err)
+	}
+	if !again("put") {
+		t.Error("what is aside has forgotten that it was put twice")
+	}
+	if gone, err := store.Delete(digestOf("put")); !gone || err != nil {
+		t.Fatalf("Delete = %v, %v", gone, err)
+	}
+	put(t, store, "put")
+	if again("put") {
+		t.Error("what was deleted and put once is said to be put again")
+	}
+}
+
 func TestWhatIsPutWhileItIsAsideStays(t *testing.T) {
 	t.Parallel()
 	store := open(t)

@@ -15,7 +15,8 @@ const (
 	sharedFolder = fs.ModeSetgid | 0o770
 	// sharedTop lets a group pass, and neither add, replace nor rename a folder.
 	sharedTop fs.FileMode = 0o750
-	// sharedFile lets the group read.
+	// ownFile and sharedFile are what artifacts have: the one is the owner's, the other lets the group read.
+	ownFile    fs.FileMode = 0o600
 	sharedFile fs.FileMode = 0o640
 )
 
@@ -90,12 +91,30 @@ func shareFile(name string, group int) error {
 	if err != nil {
 		return err
 	}
+	mode := sharedFile
 	if info, err := file.Stat(); err == nil {
-		if stat, known := info.Sys().(*syscall.Stat_t); known && stat.Nlink > 1 {
+		if links(info) > 1 {
 			return file.Close()
 		}
+		mode |= info.Mode() & again
 	}
-	return errors.Join(file.Chown(-1, group), file.Chmod(sharedFile), file.Close())
+	return errors.Join(file.Chown(-1, group), file.Chmod(mode), file.Close())
+}
+
+// links is how many names a file has.
+func links(info fs.FileInfo) uint64 {
+	if stat, known := info.Sys().(*syscall.Stat_t); known {
+		return uint64(stat.Nlink) //nolint:unconvert // it is narrower elsewhere
+	}
+	return 1
+}
+
+// fileMode is the mode of an artifact.
+func (f *Files) fileMode() fs.FileMode {
+	if f.shared {
+		return sharedFile
+	}
+	return ownFile
 }
 
 // Withdraw ends what Share began: the store is its owner's alone again. For one that was never shared it does

@@ -71,6 +71,8 @@ type Artifact struct {
 	Bytes  quantity.Bytes
 	// Written is when it was last put, or asked for from outside.
 	Written time.Time
+	// Again says that it was put, or asked for, more than once: more than one may be about to name it.
+	Again bool
 	// Names are the digests in its text.
 	Names []Digest
 }
@@ -96,8 +98,8 @@ type Stock struct {
 	// Busy is when the oldest attempt that goes on began: until its end it may name what it wrote since. The zero time
 	// says that none goes on.
 	Busy time.Time
-	// Superseded are what checkpoints named before there were newer ones, with when each was named last. What was
-	// written, or asked for, later than that is somebody else's as well.
+	// Superseded are checkpoints that newer ones have replaced, and what was stored for them alone, with when each was
+	// told. What was put, or asked for, more than once or later than that is somebody else's as well.
 	Superseded map[Digest]time.Time
 }
 
@@ -228,7 +230,7 @@ func (d *decider) hold() {
 
 // isYoung reports whether somebody may be about to name the artifact.
 func (d *decider) isYoung(artifact Artifact) bool {
-	if until, is := d.stock.Superseded[artifact.Digest]; is && !artifact.Written.After(until) {
+	if until, is := d.stock.Superseded[artifact.Digest]; is && !artifact.Again && !artifact.Written.After(until) {
 		return false
 	}
 	busy := !d.stock.Busy.IsZero() && !artifact.Written.Before(d.stock.Busy)

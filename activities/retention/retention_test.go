@@ -103,12 +103,13 @@ func TestDecide(t *testing.T) {
 			busy: 9 * time.Hour,
 			artifacts: []retention.Artifact{
 				artifact("old", 2*time.Minute, "part", "same"), artifact("part", 2*time.Minute), artifact("same", 2*time.Minute),
-				artifact("new", time.Minute, "same"), artifact("again", time.Minute),
+				artifact("new", time.Minute, "same"), artifact("again", time.Minute), twice(artifact("twice", 2*time.Minute)),
 			},
 			holders: []retention.Holder{goesOn("a", "new")},
 			superseded: map[retention.Digest]time.Time{
 				of("old"): now.Add(-90 * time.Second), of("part"): now.Add(-90 * time.Second),
 				of("same"): now.Add(-90 * time.Second), of("again"): now.Add(-90 * time.Second),
+				of("twice"): now.Add(-90 * time.Second),
 			},
 			want: map[string]string{"old": retention.Superseded, "part": retention.Superseded},
 		},
@@ -177,6 +178,12 @@ func TestWhatIsHeldStaysWheneverACollectionIsKilled(t *testing.T) {
 			"": w.check,
 		})
 	})
+}
+
+// twice is an artifact that was put twice.
+func twice(artifact retention.Artifact) retention.Artifact {
+	artifact.Again = true
+	return artifact
 }
 
 // world is a stack whose artifacts are collected.

@@ -102,13 +102,15 @@ type StartAttempt struct {
 	Bound time.Duration `json:"bound_ns,omitempty"`
 }
 
-// FromChild is a message from a child to its supervisor. Exactly one of the fields is set.
+// FromChild is a message from a child to its supervisor. Exactly one of the fields is set, but for CheckpointParts.
 type FromChild struct {
 	// Ready is the first message: the child can take attempts.
 	Ready bool `json:"ready,omitempty"`
 	// Progress and Checkpoint belong to the attempt going on.
 	Progress   *Progress       `json:"progress,omitempty"`
 	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`
+	// CheckpointParts are artifacts that were stored for Checkpoint alone: they go with it.
+	CheckpointParts []activities.Ref `json:"checkpoint_parts,omitempty"`
 	// Training is how a split training of the attempt going on goes; it replaces all before it.
 	Training *predictor.Training `json:"training,omitempty"`
 	// Done ends the attempt.

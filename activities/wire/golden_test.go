@@ -173,7 +173,7 @@ func plainMessages() map[string]any {
 		"from_child_recommended": &wire.FromChild{Recommended: &wire.Recommended{Size: size, Error: "no model"}},
 		"from_child_ready":       &wire.FromChild{Ready: true},
 		"from_child_progress":    &wire.FromChild{Progress: &progress},
-		"from_child_checkpoint":  &wire.FromChild{Checkpoint: &ref},
+		"from_child_checkpoint":  &wire.FromChild{Checkpoint: &ref, CheckpointParts: []activities.Ref{ref}},
 		"from_child_training":    &wire.FromChild{Training: &training},
 		"from_child_done":        &wire.FromChild{Done: &answer},
 		"invoke":                 &wire.Invoke{Version: wire.Version, Start: start},

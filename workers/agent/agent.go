@@ -85,6 +85,9 @@ type Options struct {
 	Recorder activities.Recorder
 	// Results keeps results for later runs; nil keeps none.
 	Results slot.Keeper
+	// Superseded is told of checkpoints that newer ones have replaced for good, with what was stored for them alone and
+	// when they were made; nil is not told. It must not block.
+	Superseded func(older []activities.Ref, made time.Time)
 	// Plans hands out the plan.
 	Plans activities.Plans
 	// Output opens what takes the standard output and error of an attempt; nil discards them, but for the log.
@@ -123,6 +126,7 @@ type Agent struct {
 	recorder    activities.Recorder
 	keeper      slot.Keeper
 	declared    func(context.Context, Order) error
+	superseded  func([]activities.Ref, time.Time)
 	plans       activities.Plans
 	output      func(wire.LogSource) activities.Output
 	inventory   func(context.Context, predictor.Host) error
@@ -157,7 +161,8 @@ func New(options Options) (*Agent, error) {
 	a := &Agent{
 		id: options.Host, instance: rand.Text(), client: options.Client, started: options.Started,
 		capacity: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
-		recorder: options.Recorder, keeper: options.Results, declared: options.Declared, plans: options.Plans,
+		recorder: options.Recorder, keeper: options.Results, declared: options.Declared,
+		superseded: options.Superseded, plans: options.Plans,
 		output: options.Output, inventory: options.Inventory, held: options.Held,
 		sampleEvery: options.SampleEvery, childIdle: options.ChildIdle, drain: options.Drain,
 		logger: options.Logger.With("host", options.Host), now: options.Now,

@@ -72,6 +72,7 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 		return wire.Result{}, err
 	}
 	defer try.Close()
+	try.OnSuperseded(a.superseded)
 	size, predicted, fits := a.size(task, try.Need())
 	if impossible, found := unfit(a.id, a.capacity, size, try.Need(), fits); found {
 		_, err := slot.Settle(task, try.Number, try.State(), impossible)
@@ -285,7 +286,7 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 			case message.Progress != nil:
 				r.try.Progress(*message.Progress)
 			case message.Checkpoint != nil:
-				r.try.Checkpoint(*message.Checkpoint)
+				r.try.Checkpoint(*message.Checkpoint, message.CheckpointParts...)
 			case message.Training != nil:
 				r.trained(ctx, *message.Training)
 			case message.Done != nil:

@@ -179,7 +179,7 @@ func (l *launched) follow(ctx context.Context, r *running) {
 			Progress: func(step int, metrics map[string]float64) {
 				r.try.Progress(wire.Progress{Step: step, Metrics: metrics})
 			},
-			Checkpoint: r.try.Checkpoint,
+			Checkpoint: func(ref activities.Ref) { r.try.Checkpoint(ref) },
 			Training:   r.try.Trained,
 			Warn: func(text string) {
 				_, _ = fmt.Fprintf(l.lines.Stderr(), "spillway: %s\n", text) // it never fails

@@ -34,7 +34,7 @@ func NewStages(listed []runs.AnyStage) Stages {
 // hooks are told what an attempt reports while it runs; nil fields ignore it.
 type hooks struct {
 	progress   func(wire.Progress)
-	checkpoint func(activities.Ref)
+	checkpoint func(saved activities.Ref, parts ...activities.Ref)
 	trained    func(predictor.Training)
 }
 
@@ -57,10 +57,10 @@ func (s Stages) execute(
 				hooks.progress(progress)
 			}
 		},
-		Checkpoint: func(ref activities.Ref) {
+		Checkpoint: func(ref activities.Ref, parts ...activities.Ref) {
 			latest.setCheckpoint(ref)
 			if hooks.checkpoint != nil {
-				hooks.checkpoint(ref)
+				hooks.checkpoint(ref, parts...)
 			}
 		},
 	}

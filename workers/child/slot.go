@@ -131,9 +131,11 @@ func (s *slot) attempt(ctx context.Context, start wire.StartAttempt) {
 		}
 	}
 	answer = s.stages.execute(ctx, predictor.Pool, s.store, s.logger, start, hooks{
-		progress:   func(p wire.Progress) { tell(wire.FromChild{Progress: &p}) },
-		checkpoint: func(ref activities.Ref) { tell(wire.FromChild{Checkpoint: &ref}) },
-		trained:    func(training predictor.Training) { tell(wire.FromChild{Training: &training}) },
+		progress: func(p wire.Progress) { tell(wire.FromChild{Progress: &p}) },
+		checkpoint: func(ref activities.Ref, parts ...activities.Ref) {
+			tell(wire.FromChild{Checkpoint: &ref, CheckpointParts: parts})
+		},
+		trained: func(training predictor.Training) { tell(wire.FromChild{Training: &training}) },
 	})
 }
 

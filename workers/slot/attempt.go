@@ -65,6 +65,9 @@ type Attempt struct {
 	money    money
 	asks     sync.WaitGroup // that ask for more of it
 	accrues  accrual
+	// checkpoints are those from which a retry may go on; superseded is told of the others, where it is not nil.
+	checkpoints checkpoints
+	superseded  func(older []activities.Ref, made time.Time)
 
 	every   time.Duration // between two heartbeats
 	journal *Journal
@@ -115,6 +118,9 @@ func Begin(
 	if info.HeartbeatTimeout > 0 {
 		a.every = min(a.every, info.HeartbeatTimeout/beatShare)
 	}
+	if a.state.Checkpoint.Digest != "" {
+		a.checkpoints.add(time.Now(), []activities.Ref{a.state.Checkpoint})
+	}
 	a.state.Spent += a.state.Running // an attempt that was lost has cost something as well
 	a.state.Running = 0
 	a.entry = journal.take(a, info.TaskToken)
@@ -135,11 +141,17 @@ func (a *Attempt) Close() {
 
 // State returns what the attempt would leave for the next one now.
 func (a *Attempt) State() wire.Heartbeat {
+	state, _ := a.numbered()
+	return state
+}
+
+// numbered is State, with the number of its checkpoint.
+func (a *Attempt) numbered() (state wire.Heartbeat, checkpoint int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	state := a.state
+	state = a.state
 	state.Metrics = maps.Clone(state.Metrics)
-	return state
+	return state, a.checkpoints.newest
 }
 
 // Progress notes the newest finished step; the next heartbeat carries it, and the attempt's Record has the last. Of
@@ -196,11 +208,33 @@ func (a *Attempt) News() *predictor.Training {
 	return &news
 }
 
+// OnSuperseded has tell told of checkpoints that are of no use any more, because the server knows of a newer one. It is
+// called once, right after Begin.
+func (a *Attempt) OnSuperseded(tell func(older []activities.Ref, made time.Time)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.superseded = tell
+}
+
+// acknowledged notes that the server knows of the checkpoint of this number.
+func (a *Attempt) acknowledged(number int) {
+	a.mu.Lock()
+	superseded, tell := a.checkpoints.acknowledge(number), a.superseded
+	a.mu.Unlock()
+	if tell == nil {
+		return
+	}
+	for _, one := range superseded {
+		tell(one.refs, one.at)
+	}
+}
+
 // Checkpoint notes the newest checkpoint and has it sent at once, so that a host that dies now loses no more than what
-// came after it.
-func (a *Attempt) Checkpoint(ref activities.Ref) {
+// came after it. Parts are artifacts that were stored for it alone.
+func (a *Attempt) Checkpoint(ref activities.Ref, parts ...activities.Ref) {
 	a.mu.Lock()
 	a.state.Checkpoint = ref
+	a.checkpoints.add(time.Now(), append([]activities.Ref{ref}, parts...))
 	a.mu.Unlock()
 	select {
 	case a.urgent <- struct{}{}:
@@ -342,16 +376,21 @@ func (a *Attempt) beat(ctx context.Context) {
 			return
 		case <-ticker.C:
 			a.accrue(time.Now())
-			state := a.State()
-			a.writeCost(state)
-			activity.RecordHeartbeat(live, state)
-			beatNow(live, state) // Temporal's worker would ask for a cancellation only every eight seconds
+			a.writeCost(a.State())
+			a.send(live)
 		case <-a.urgent:
-			state := a.State()
-			// so that what Temporal's worker holds back is not older than what is sent below
-			activity.RecordHeartbeat(live, state)
-			beatNow(live, state)
+			a.send(live)
 		}
+	}
+}
+
+// send sends the state: through Temporal's worker, so that what that holds back is not older than what is sent next,
+// and past it, since it would hold this back as well and ask for a cancellation only every eight seconds.
+func (a *Attempt) send(ctx context.Context) {
+	state, checkpoint := a.numbered()
+	activity.RecordHeartbeat(ctx, state)
+	if beatNow(ctx, state) {
+		a.acknowledged(checkpoint)
 	}
 }
 
@@ -428,21 +467,22 @@ func withBeater(ctx context.Context, c client.Client, cancel context.CancelCause
 
 // beatNow sends state past the batching of Temporal's worker, which holds details back for up to 80% of the heartbeat
 // timeout. A failure is of no consequence: the details go with the next heartbeat as well.
-func beatNow(ctx context.Context, state wire.Heartbeat) {
+func beatNow(ctx context.Context, state wire.Heartbeat) (acknowledged bool) {
 	b, ok := ctx.Value(beaterKey{}).(beater)
 	if !ok {
-		return
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	err := b.client.RecordActivityHeartbeat(ctx, activity.GetInfo(ctx).TaskToken, state)
 	if cancelled, yes := errors.AsType[*temporal.CanceledError](err); yes {
 		b.cancel(cancelled)
-		return
+		return false
 	}
 	if err != nil {
 		activity.GetLogger(ctx).Debug("the details go with the next heartbeat", "error", err)
 	}
+	return err == nil
 }
 
 // Stopped tells how an attempt ends whose context has ended, from the context's cause.

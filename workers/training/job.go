@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
@@ -17,9 +16,8 @@ import (
 
 const (
 	// DefaultBatch is how many samples a step has where a job does not say.
-	DefaultBatch      = 64
-	defaultCheckpoint = 30 * time.Second
-	mostBatch         = 1 << 24
+	DefaultBatch = 64
+	mostBatch    = 1 << 24
 )
 
 // deviceSet is what may be used.
@@ -64,7 +62,6 @@ func (j Job) normalized() (Job, deviceSet, error) {
 	j.Schedule = cmp.Or(j.Schedule, OneForwardOneBackward)
 	j.Precision = cmp.Or(j.Precision, exec.Float32)
 	j.Recompute = cmp.Or(j.Recompute, RecomputeAuto)
-	j.CheckpointEvery = cmp.Or(j.CheckpointEvery, defaultCheckpoint)
 	j.Logger = cmp.Or(j.Logger, slog.New(slog.DiscardHandler))
 	return j, devices, nil
 }

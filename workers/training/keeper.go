@@ -27,10 +27,14 @@ const (
 // calls its methods.
 type keeper struct {
 	directory string        // absolute
-	every     time.Duration // negative: none but the last
-	meta      exec.Meta
-	pipeline  exec.Pipeline
-	logger    *slog.Logger
+	every     time.Duration // negative: none but the last; 0: as often as is worth it
+	// timeToLoss is how long attempts go on in the mean before they are lost, cost what a checkpoint has taken of late to
+	// be written; 0 where that is not known.
+	timeToLoss time.Duration
+	cost       time.Duration
+	meta       exec.Meta
+	pipeline   exec.Pipeline
+	logger     *slog.Logger
 
 	told func(exec.Checkpoint) // is told of each that is complete, from another goroutine
 
@@ -42,12 +46,13 @@ type keeper struct {
 // saved is a checkpoint or why there is none.
 type saved struct {
 	checkpoint exec.Checkpoint
+	took       time.Duration // to write it
 	err        error
 }
 
 func newKeeper(job Job, layout exec.Layout, pipeline exec.Pipeline, told func(exec.Checkpoint)) keeper {
 	return keeper{
-		directory: filepath.Join(job.Directory, Checkpoints), every: job.CheckpointEvery,
+		directory: filepath.Join(job.Directory, Checkpoints), every: job.CheckpointEvery, timeToLoss: job.TimeToLoss,
 		meta:     exec.Describe(job.Executor.Name(), layout),
 		pipeline: pipeline, logger: job.Logger, begun: time.Now(), told: told,
 	}
@@ -92,7 +97,7 @@ func (k *keeper) newest() string {
 // due begins a checkpoint if it is time for one and none is in the making. step is how many are finished. What goes
 // wrong is logged: the next one may be made, and the last must.
 func (k *keeper) due(ctx context.Context, step int64, loss float64) {
-	if k.every < 0 || k.saving != nil || time.Since(k.begun) < k.every {
+	if k.every < 0 || k.saving != nil || time.Since(k.begun) < k.interval() {
 		return
 	}
 	k.begun = time.Now()
@@ -101,8 +106,17 @@ func (k *keeper) due(ctx context.Context, step int64, loss float64) {
 	}
 }
 
+// interval is the time from the beginning of one checkpoint to that of the next.
+func (k *keeper) interval() time.Duration {
+	if k.every > 0 {
+		return k.every
+	}
+	return Interval(k.cost, k.timeToLoss)
+}
+
 // begin copies the state; the files are written while training goes on.
 func (k *keeper) begin(ctx context.Context, step int64, loss float64) error {
+	began := time.Now()
 	meta := k.meta
 	meta.Step, meta.Loss = step, loss
 	wait, err := exec.Save(ctx, k.pipeline, filepath.Join(k.directory, fmt.Sprintf("%s%09d", prefix, step)), meta)
@@ -115,7 +129,7 @@ func (k *keeper) begin(ctx context.Context, step int64, loss float64) error {
 		if err == nil {
 			k.told(checkpoint) // now, as a step may be long
 		}
-		done <- saved{checkpoint, err}
+		done <- saved{checkpoint, time.Since(began), err}
 	}()
 	k.saving = done
 	return nil
@@ -150,6 +164,10 @@ func (k *keeper) take(ctx context.Context, s saved) {
 		}
 		return
 	}
+	if k.cost == 0 {
+		k.cost = s.took
+	}
+	k.cost = max((k.cost+s.took)/2, 1) // the last ones say most
 	k.complete = append(k.complete, s.checkpoint)
 	for len(k.complete) > kept {
 		old := k.complete[0]

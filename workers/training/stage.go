@@ -259,12 +259,14 @@ func (o opened) close() error {
 func (u *uploader) keep(o opened) (err error) {
 	defer func() { err = errors.Join(err, o.close()) }()
 	c := stored{Step: o.step}
+	var parts []activities.Ref
 	for _, file := range o.files {
 		ref, err := activities.PutStream(u.ctx, file)
 		if err != nil {
 			return fmt.Errorf("store %s: %w", filepath.Base(file.Name()), err)
 		}
 		c.Files = append(c.Files, storedFile{Name: filepath.Base(file.Name()), Ref: ref})
+		parts = append(parts, ref)
 	}
-	return activities.Checkpoint[stored]{}.Save(u.ctx, c)
+	return activities.Checkpoint[stored]{}.Save(u.ctx, c, parts...)
 }

@@ -58,7 +58,7 @@ func attempt(t *testing.T, store activities.Store, resume activities.Ref) (conte
 			}
 			h.steps = append(h.steps, step)
 		},
-		Checkpoint: func(ref activities.Ref) {
+		Checkpoint: func(ref activities.Ref, _ ...activities.Ref) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.checkpoints = append(h.checkpoints, ref)

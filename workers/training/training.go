@@ -44,8 +44,11 @@ type Job struct {
 	Recompute string
 	// Directory gets checkpoints and the result; required, but for InStage.
 	Directory string
-	// CheckpointEvery is the time between checkpoints; 0 is half a minute, a negative number makes none but the last.
+	// CheckpointEvery is the time between checkpoints; 0 is [Interval] of what they take and TimeToLoss, a negative number
+	// makes none but the last.
 	CheckpointEvery time.Duration
+	// TimeToLoss is how long attempts like this one go on in the mean before they are lost with their host; 0 is a day.
+	TimeToLoss time.Duration
 	// Resume is a checkpoint to go on from; empty is none.
 	Resume string
 	// Stop ends the training in good order when it is closed or yields: after the step that is going on a last checkpoint

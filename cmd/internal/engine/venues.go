@@ -59,7 +59,8 @@ func (v *venues) startPool() (err error) {
 		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice,
 		Client: v.temporal, ArtifactsURL: config.artifactsURL(),
 		User: config.StageUser, Builds: stageBuilds{v.builds, config.StageUser},
-		Store: v.store, Declared: v.declared, Results: v.results, Plans: v.plans, Output: v.openOutput,
+		Store: v.store, Superseded: v.space.Superseded, Declared: v.declared, Results: v.results, Plans: v.plans,
+		Output:    v.openOutput,
 		Inventory: v.leases.PutHost, Recorder: v.recorder, Held: v.recorder.Held, Started: v.recorder.Started,
 		Now: config.HostClock, Logger: v.logger,
 	})

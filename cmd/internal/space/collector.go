@@ -107,30 +107,25 @@ func (c *Collector) Given(run string) (reason string, at time.Time, is bool) {
 // Policy is the one in force.
 func (c *Collector) Policy() retention.Policy { return c.options.Policy }
 
-// Superseded notes that a checkpoint has a newer one in its place, which its attempt would start from: it may go, with
-// what only it names. Until is when the older one was named last.
-func (c *Collector) Superseded(ctx context.Context, older activities.Ref, until time.Time) {
-	digest, err := retention.ParseDigest(older.Digest)
-	if err != nil {
-		return
-	}
-	seen := map[retention.Digest]bool{}
-	for next := []retention.Digest{digest}; len(next) > 0; next = next[1:] {
-		if seen[next[0]] {
-			continue
-		}
-		seen[next[0]] = true
-		names, err := scan(ctx, c.options.Store, next[0])
-		if err == nil {
-			next = append(next, names...)
-		}
-	}
+// Superseded notes that a checkpoint, and what was stored for it alone, have a newer one in their place, from which
+// their task would go on: they may go at once. Until is when they were named first: what was written, or asked for,
+// since then is somebody else's as well.
+func (c *Collector) Superseded(older []activities.Ref, until time.Time) {
 	c.mu.Lock()
-	for name := range seen {
-		c.superseded[name] = until
+	for _, ref := range older {
+		if digest, err := retention.ParseDigest(ref.Digest); err == nil {
+			c.superseded[digest] = until
+		}
 	}
 	c.mu.Unlock()
 	c.Ask()
+}
+
+// settled forgets that an artifact was superseded: whoever puts the same bytes from now on wants them.
+func (c *Collector) settled(digest retention.Digest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.superseded, digest)
 }
 
 // Ask asks for a collection soon.
@@ -233,6 +228,7 @@ func (c *Collector) remove(
 	defer func() {
 		for _, one := range taken { // what is left when this ends early
 			err = errors.Join(err, c.change(one, c.options.Store.Restore))
+			c.settled(one.Digest)
 		}
 	}()
 	for _, one := range decision.Remove {
@@ -278,6 +274,7 @@ func (c *Collector) remove(
 		default: // what it names comes after it, and stays as well
 			spare(one.Digest, names, goes)
 		}
+		c.settled(one.Digest)
 		taken = taken[1:]
 	}
 	return removed, nil

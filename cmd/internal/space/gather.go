@@ -93,7 +93,7 @@ func (g *gatherer) gather(
 			return err
 		}
 		s.Artifacts = append(s.Artifacts, retention.Artifact{
-			Digest: digest, Bytes: quantity.Bytes(info.Bytes), Written: info.Written,
+			Digest: digest, Bytes: quantity.Bytes(info.Bytes), Written: info.Written, Again: info.Again,
 		})
 		_, old := superseded[digest]
 		mayGo = mayGo || old || !info.Written.After(now.Add(-policy.Grace))

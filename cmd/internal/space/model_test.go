@@ -26,9 +26,10 @@ var errKilled, errNoAnswer = errors.New("killed"), errors.New("no answer")
 // TestNothingNamedIsMissingWhateverHappens plays a stack with random graphs of references on a real store and real
 // streams. Runs begin by events and by name, start children, continue as new, write artifacts and name them in
 // heartbeats, in results that Temporal keeps back for a while, in stored results, and in inputs that are artifacts
-// themselves; letters die, chains are stored, artifacts are sent; Temporal's list is behind, or has lost a run; the
-// clock goes ahead by years, and back. Collections come at any moment: some are killed before one of their effects,
-// some get no answer to one of their questions, and while one goes on, runs begin that name what is aside.
+// themselves; attempts make checkpoints, some of the same bytes as others, whose older ones are superseded; letters
+// die, chains are stored, artifacts are sent; Temporal's list is behind, or has lost a run; the clock goes ahead by
+// years, and back. Collections come at any moment: some are killed before one of their effects, some get no answer to
+// one of their questions, and while one goes on, runs begin that name what is aside.
 //
 // What is held is always there, and what nobody holds is gone after a collection that nothing has disturbed.
 func TestNothingNamedIsMissingWhateverHappens(t *testing.T) {
@@ -38,7 +39,8 @@ func TestNothingNamedIsMissingWhateverHappens(t *testing.T) {
 		w := newWorld(t, rt, js)
 		rt.Repeat(map[string]func(*rapid.T){
 			"send": w.send, "publish": w.publish, "acknowledge": w.acknowledge, "begin": w.begin, "attempt": w.attempt,
-			"write": w.write, "write more": w.write, "heartbeat": w.heartbeat, "finish": w.finish, "tell": w.tell,
+			"write": w.write, "write more": w.write, "heartbeat": w.heartbeat,
+			"checkpoint": w.checkpoint, "checkpoint more": w.checkpoint, "finish": w.finish, "tell": w.tell,
 			"child": w.child, "continue": w.continueAsNew, "end": w.end, "list": w.list, "lose": w.lose, "die": w.die,
 			"store": w.storeChain, "wait": w.wait, "clock": w.turnClock, "collect": w.collect, "collect again": w.collect,
 			"": w.check,
@@ -85,6 +87,28 @@ type modelRun struct {
 type modelAttempt struct {
 	written   []string
 	heartbeat []string
+	// checkpoints are those that are not superseded, the oldest first; named is which of all of them the last heartbeat
+	// has named, and made how many there were.
+	checkpoints []modelCheckpoint
+	named, made int
+}
+
+// modelCheckpoint is a checkpoint and its parts.
+type modelCheckpoint struct {
+	number int
+	refs   []string
+	at     time.Time
+}
+
+// details are what its heartbeat names.
+func (a *modelAttempt) details() string {
+	names := slices.Clone(a.heartbeat)
+	for _, one := range a.checkpoints {
+		if one.number == a.named {
+			names = append(names, one.refs[0])
+		}
+	}
+	return strings.Join(names, " ")
 }
 
 // modelHolder holds for a while, or as long as the world is there.
@@ -146,8 +170,12 @@ func (w *world) age() time.Time {
 
 // put stores an artifact now.
 func (w *world) put(text string, names []string) (digest string) {
-	text = fmt.Sprintf("%d %s %s", len(w.order), text, strings.Join(names, " "))
-	digest = w.stack.put(text, time.Since(w.wall()))
+	return w.putText(fmt.Sprintf("%d %s", len(w.order), text), names)
+}
+
+// putText stores the same artifact for the same text and names.
+func (w *world) putText(text string, names []string) (digest string) {
+	digest = w.stack.put(text+" "+strings.Join(names, " "), time.Since(w.wall()))
 	w.written[digest], w.names[digest] = w.wall(), names
 	w.order = append(w.order, digest)
 	return digest
@@ -316,8 +344,45 @@ func (w *world) heartbeat(t *rapid.T) {
 	if run, activity := w.busy(t); run != nil {
 		attempt := run.attempts[activity]
 		attempt.heartbeat = w.some(t, run, attempt)
-		run.now.pending[activity].HeartbeatDetails = payloads(strings.Join(attempt.heartbeat, " "))
+		run.now.pending[activity].HeartbeatDetails = payloads(attempt.details())
 	}
+}
+
+// checkpoint stores a checkpoint with its parts, of which there are few, so that others have stored the same. Where a
+// heartbeat with it is acknowledged, those before the one that was acknowledged last are superseded.
+func (w *world) checkpoint(t *rapid.T) {
+	run, activity := w.busy(t)
+	if run == nil {
+		return
+	}
+	attempt := run.attempts[activity]
+	var parts []string
+	for _, part := range rapid.SliceOfNDistinct(rapid.IntRange(0, 3), 0, 2, rapid.ID).Draw(t, "parts") {
+		parts = append(parts, w.putText("part "+strconv.Itoa(part), nil))
+	}
+	state := w.putText("state "+strconv.Itoa(rapid.IntRange(0, 3).Draw(t, "state")), parts)
+	attempt.made++
+	attempt.checkpoints = append(attempt.checkpoints,
+		modelCheckpoint{attempt.made, append([]string{state}, parts...), w.wall()})
+	if !rapid.Bool().Draw(t, "acknowledged") {
+		return
+	}
+	before := attempt.named
+	attempt.named = attempt.made
+	run.now.pending[activity].HeartbeatDetails = payloads(attempt.details())
+	held := map[string]bool{}
+	for _, one := range attempt.checkpoints {
+		for _, ref := range one.refs {
+			held[ref] = held[ref] || one.number >= before
+		}
+	}
+	attempt.checkpoints = slices.DeleteFunc(attempt.checkpoints, func(one modelCheckpoint) bool {
+		if one.number < before {
+			alone := slices.DeleteFunc(slices.Clone(one.refs), func(ref string) bool { return held[ref] })
+			w.c.Superseded(refs(alone...), one.at)
+		}
+		return one.number < before
+	})
 }
 
 // finish ends an attempt, whose result names something, also as a result that others may take.
@@ -465,11 +530,15 @@ func (w *world) ledger(_ context.Context, since time.Time) (known []KnownRun, er
 func (w *world) collect(t *rapid.T) {
 	effects, questions := 0, 0
 	killAt, failAt := rapid.IntRange(0, 30).Draw(t, "killed before effect"), rapid.IntRange(0, 30).Draw(t, "fails")
-	beginAt := rapid.IntRange(0, 10).Draw(t, "a run begins before effect")
+	beginAt, checkpoint := rapid.IntRange(0, 10).Draw(t, "something comes before effect"), rapid.Bool().Draw(t,
+		"it is a checkpoint and no run")
 	began := false
 	w.c.effect = func() error {
 		effects++
-		if effects == beginAt {
+		switch {
+		case effects == beginAt && checkpoint:
+			w.checkpoint(t)
+		case effects == beginAt:
 			began = true
 			w.begin(t)
 		}
@@ -536,6 +605,9 @@ func (w *world) holders(t *rapid.T) (all []modelHolder) {
 			names := slices.Clone(one.names)
 			for _, attempt := range one.attempts {
 				names = slices.Concat(names, attempt.written, attempt.heartbeat)
+				for _, one := range attempt.checkpoints {
+					names = append(names, one.refs...)
+				}
 			}
 			all = append(all, modelHolder{what: fmt.Sprintf("%s (ended %v)", one.name, one.ended), names: names})
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -81,9 +82,16 @@ func (s *stack) put(text string, age time.Duration) (digest string) {
 	sum := sha256.Sum256([]byte(text))
 	digest = hex.EncodeToString(sum[:])
 	name, then := filepath.Join(s.Store.Dir(), digest[:2], digest[2:]), time.Now().Add(-age)
+	mode := fs.FileMode(0o600)
+	if _, err := os.Lstat(name); err == nil {
+		mode |= fs.ModeSticky // it is there already
+	}
 	err := os.MkdirAll(filepath.Dir(name), 0o700)
 	if err == nil {
 		err = os.WriteFile(name, []byte(text), 0o600) // as Put does, but for waiting for the disk
+	}
+	if err == nil {
+		err = os.Chmod(name, mode)
 	}
 	if err := errors.Join(err, os.Chtimes(name, then, then)); err != nil {
 		s.tb.Fatal(err)
@@ -261,7 +269,7 @@ func TestASupersededCheckpointGoesAtOnce(t *testing.T) {
 	all["1"] = s.put(all["shared"]+" "+all["part 1"], 3*time.Minute)
 	all["2"] = s.put(all["shared"]+" "+all["part 2"], time.Minute)
 	s.going("going", "").beat(all["2"])
-	c.Superseded(t.Context(), activities.Ref{Digest: all["1"]}, time.Now().Add(-2*time.Minute))
+	c.Superseded(refs(all["1"], all["part 1"], all["shared"]), time.Now().Add(-2*time.Minute))
 	collection, err := c.Collect(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
@@ -276,6 +284,63 @@ func TestASupersededCheckpointGoesAtOnce(t *testing.T) {
 	if len(c.superseded) != 1 { // the shared one
 		t.Errorf("%d artifacts are still remembered as superseded, want 1", len(c.superseded))
 	}
+}
+
+// TestWhatAnotherHasStoredAsWellIsNotSuperseded has two attempts make the same checkpoint, as trainings with one seed
+// do. The one has newer ones, the other has not told of it yet.
+func TestWhatAnotherHasStoredAsWellIsNotSuperseded(t *testing.T) {
+	t.Parallel()
+	js := streams(t)
+	for name, wanted := range map[string]func(*stack) error{
+		"by nobody else":                func(*stack) error { return nil },
+		"by another who has stored it":  func(s *stack) error { return s.store("checkpoint") },
+		"by somebody who has asked for": func(s *stack) error { return s.Store.Touch(digestOf("checkpoint")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStack(t, js)
+			s.since(day)
+			c := s.collector()
+			run := s.going("one", "")
+			s.going("other", "").beat("nothing yet")
+			err := s.store("checkpoint")
+			if err == nil {
+				err = wanted(s)
+			}
+			if err == nil {
+				err = s.store("newer")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			run.beat(digestOf("newer"))
+			c.Superseded(refs(digestOf("checkpoint")), time.Now())
+			if _, err := c.Collect(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := s.has(digestOf("checkpoint")), name != "by nobody else"; got != want {
+				t.Errorf("the checkpoint is there: %v, want %v", got, want)
+			}
+			// Who stores what was removed wants it.
+			if err := s.store("checkpoint"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Collect(t.Context(), false); err != nil || !s.has(digestOf("checkpoint")) {
+				t.Errorf("stored anew, it is there: %v, %v", s.has(digestOf("checkpoint")), err)
+			}
+		})
+	}
+}
+
+func digestOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// store stores a text as an attempt does.
+func (s *stack) store(text string) error {
+	_, err := s.Store.Put(s.tb.Context(), strings.NewReader(text))
+	return err
 }
 
 func TestAFullDiskLosesNothing(t *testing.T) {
@@ -442,4 +507,11 @@ func TestScarce(t *testing.T) {
 			t.Errorf("%s of %s free, scarce before %v: scarce now %v, want %v", test.free, test.size, test.was, got, test.want)
 		}
 	}
+}
+
+func refs(digests ...string) (refs []activities.Ref) {
+	for _, digest := range digests {
+		refs = append(refs, activities.Ref{Digest: digest})
+	}
+	return refs
 }

@@ -73,7 +73,9 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 		training.RecomputeAlways,
 	}}, "recompute",
 		"when activations are computed again instead of kept; auto is where memory would not do")
-	f.how.Var(flag.Span{Value: &f.checkpointEvery}, "checkpoint-every", "the time between checkpoints (default 30s)")
+	f.how.Var(flag.Span{Value: &f.checkpointEvery}, "checkpoint-every",
+		"the time between checkpoints (default as often as is worth it by what one takes and how often attempts are "+
+			"lost, 5s to 10m)")
 	flags.AddFlagSet(f.how)
 	flags.StringVar(&f.data, "data", "", "`FILE|DIR` of the data, given to the model's data()")
 	flags.BoolVar(&f.dataInPlace, "data-in-place", false,

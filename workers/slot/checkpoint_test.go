@@ -1,0 +1,63 @@
+package slot_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workers/slot"
+	"github.com/spillway-ml/spillway/workers/slot/slottest"
+)
+
+// TestCheckpointsThatTheServerNeedsNoMoreAreSuperseded makes checkpoints faster than they are acknowledged. Whatever is
+// superseded is older than what a retry would start from, and what newer ones hold as well stays.
+func TestCheckpointsThatTheServerNeedsNoMoreAreSuperseded(t *testing.T) {
+	t.Parallel()
+	f, c := slottest.Start(t)
+	ref := func(digest string) activities.Ref { return activities.Ref{Digest: digest, Bytes: 1} }
+	gone := make(chan []activities.Ref, 100)
+	goOn := make(chan struct{})
+	w := start(t, c, func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+		a, err := slot.Begin(ctx, task, input, nil, time.Now())
+		if err != nil {
+			return wire.Result{}, err
+		}
+		a.OnSuperseded(func(older []activities.Ref, _ time.Time) { gone <- older })
+		a.Checkpoint(ref("1"), ref("unchanged"), ref("part 1"))
+		<-goOn
+		for _, digest := range []string{"2", "3", "4"} {
+			a.Checkpoint(ref(digest), ref("unchanged"), ref("part "+digest))
+		}
+		<-goOn
+		ending := slot.Ending{Outcome: predictor.Succeeded}
+		return a.End(ctx, slot.Durable{Recorder: &kept{}}, a.Record(predictor.Pool, "h", ending), ending, input)
+	})
+	set(t, w, 1, false)
+	a := f.Submit(t, stage.Queue(), task("train-1"), "in")
+	newest := func(digest string) {
+		t.Helper()
+		a.AwaitDetails(t, "checkpoint "+digest, func(left wire.Heartbeat) bool { return left.Checkpoint.Digest == digest })
+	}
+	newest("1")
+	goOn <- struct{}{}
+	newest("4")
+	var got []string
+	for len(got) < 6 { // the next heartbeat but one at the latest
+		for _, ref := range <-gone {
+			got = append(got, ref.Digest)
+		}
+	}
+	goOn <- struct{}{}
+	if _, err := a.Wait(t); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"1", "part 1", "2", "part 2", "3", "part 3"}
+	if !slices.Equal(got, want) || len(gone) > 0 {
+		t.Errorf("superseded: got %v and %d more, want %v: the newest and what it holds stay", got, len(gone), want)
+	}
+}
