@@ -57,6 +57,41 @@ func TestAnIDThatIsTakenWithAnotherInputIsRefused(t *testing.T) {
 	}
 }
 
+// TestAnIDThatIsTakenAtOneOfSeveralPipelinesIsRefused publishes what two pipelines would take, of which the second has a
+// run of that ID already: the first must not start alone.
+func TestAnIDThatIsTakenAtOneOfSeveralPipelinesIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, open("first"), open("second"))
+	for _, pipeline := range []string{"first", "second"} {
+		if _, err := s.Bind(t.Context(), wire.Binding{Pipeline: pipeline, Subject: "events.both.*"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish := func(to, id, input string) (run string, err error) {
+		_, run, err = s.Publish(t.Context(), to, id, []byte(input), nil, wire.RunOptions{})
+		return run, err
+	}
+	if run, err := publish("second", "e1", `{"n":1}`); err != nil || run != "second-e1" {
+		t.Fatalf("run %q, %v", run, err)
+	}
+	s.settled()
+	if _, err := publish("first", "e1", `{"n":2}`); err != nil { // of its own: runs of two pipelines may share an ID
+		t.Error(err)
+	}
+	s.settled()
+	_, err := publish("events.both.x", "e1", `{"n":2}`)
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "second-e1") {
+		t.Errorf("got %v, want that run second-e1 has the ID", err)
+	}
+	if run, err := publish("events.both.x", "e2", `{"n":2}`); err != nil || run != "first-e2" {
+		t.Errorf("with another ID: run %q, %v", run, err)
+	}
+	s.settled()
+	if names := s.mem.names(); len(names) != 4 || len(s.reasons()) != 0 {
+		t.Errorf("runs %q and dead letters %q, want two of each pipeline and none", names, s.reasons())
+	}
+}
+
 func TestEqualInputsHaveOneDigest(t *testing.T) {
 	t.Parallel()
 	for a, b := range map[string]string{`{}`: ` { } `, `{"a":1,"b":[2]}`: `{"b": [2], "a": 1}`, `"é"`: `"\u00e9"`} {

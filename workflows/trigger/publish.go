@@ -53,10 +53,11 @@ func (t *Trigger) Publish(
 		}
 		e.header.Set(wire.RunHeader, string(encoded))
 	}
-	start, err := t.snapshot().address(target, &e)
+	starts, err := t.snapshot().address(target, &e)
 	if err != nil {
 		return "", "", fmt.Errorf("publish event for %q: %w", target, err)
 	}
+	start := starts[0]
 	if start.Validates {
 		checking, cancel := context.WithTimeout(ctx, doorCheckLimit)
 		err := t.check(checking, start)
@@ -66,10 +67,7 @@ func (t *Trigger) Publish(
 		} // where nobody answers now, the event is checked when its run is started
 	}
 	if !fresh {
-		looking, cancel := context.WithTimeout(ctx, doorCheckLimit)
-		err := t.starter.Conflict(looking, start)
-		cancel()
-		if errors.Is(err, ErrRefused) {
+		if err := t.conflict(ctx, starts); errors.Is(err, ErrRefused) {
 			return "", "", fmt.Errorf("publish event for %q: %w", target, err)
 		}
 	}
@@ -89,30 +87,36 @@ func (t *Trigger) Publish(
 	return id, start.Run, nil
 }
 
+// conflict refuses an event if one of the runs that it would start is there with another input: it would start some of
+// them, and be a dead letter for the others.
+func (t *Trigger) conflict(ctx context.Context, starts []Start) error {
+	ctx, cancel := context.WithTimeout(ctx, doorCheckLimit)
+	defer cancel()
+	var errs []error
+	for _, start := range starts {
+		errs = append(errs, t.starter.Conflict(ctx, start))
+	}
+	return errors.Join(errs...)
+}
+
 // doorCheckLimit is for how long Publish waits for the pipeline's own check of the input.
 const doorCheckLimit = 15 * time.Second
 
-// address sets the subject of an event for target, a pipeline or a subject, and returns the run that it will start.
-func (t *table) address(target string, e *event) (start Start, err error) {
+// address sets the subject of an event for target, a pipeline or a subject, and returns the runs that it will start, of
+// which the first is what was asked for.
+func (t *table) address(target string, e *event) (starts []Start, err error) {
 	_, isPipeline := t.pipelines[target]
-	var readers []Bound
-	for _, key := range slices.Sorted(maps.Keys(t.bounds)) {
-		bound := t.bounds[key]
-		if bound.Origin == Removed || bound.Binding.Subject == "" {
-			continue
-		}
-		if isPipeline && bound.Binding.Pipeline == target || !isPipeline && isCovered(target, bound.Binding.Subject) {
-			readers = append(readers, bound)
-		}
-	}
+	readers := t.readers(func(bound Bound) bool {
+		return isPipeline && bound.Binding.Pipeline == target || !isPipeline && isCovered(target, bound.Binding.Subject)
+	})
 	if !isPipeline && isWildcard(target) {
-		return Start{}, errors.New("an event is published on one subject: replace the wildcards")
+		return nil, errors.New("an event is published on one subject: replace the wildcards")
 	}
 	if len(readers) == 0 {
 		if strings.Contains(target, ".") {
-			return Start{}, errors.New(t.unbound(target))
+			return nil, errors.New(t.unbound(target))
 		}
-		return Start{}, fmt.Errorf("there is no pipeline of this name; %s", suggestion(target, t.pipelineNames()))
+		return nil, fmt.Errorf("there is no pipeline of this name; %s", suggestion(target, t.pipelineNames()))
 	}
 	// A binding without wildcards first: it is the pipeline's plain address.
 	slices.SortStableFunc(readers, func(a, b Bound) int { return wildcardRank(a) - wildcardRank(b) })
@@ -126,13 +130,38 @@ func (t *table) address(target string, e *event) (start Start, err error) {
 		decision := t.decide(bound, try)
 		if decision.disposition == startRun {
 			e.subject = try.subject
-			return decision.start, nil
+			return append([]Start{decision.start}, t.startedBeside(bound, try)...), nil
 		}
 		if refusal == "" || decision.disposition == deadLetter {
 			refusal = decision.reason
 		}
 	}
-	return Start{}, errors.New(refusal)
+	return nil, errors.New(refusal)
+}
+
+// readers are the bindings to subjects that match, in the order of their keys.
+func (t *table) readers(match func(Bound) bool) []Bound {
+	var readers []Bound
+	for _, key := range slices.Sorted(maps.Keys(t.bounds)) {
+		bound := t.bounds[key]
+		if bound.Origin != Removed && bound.Binding.Subject != "" && match(bound) {
+			readers = append(readers, bound)
+		}
+	}
+	return readers
+}
+
+// startedBeside are the runs that an event starts by other bindings than first.
+func (t *table) startedBeside(first Bound, e event) []Start {
+	var starts []Start
+	for _, bound := range t.readers(func(bound Bound) bool {
+		return bound.Key != first.Key && isCovered(e.subject, bound.Binding.Subject)
+	}) {
+		if decision := t.decide(bound, e); decision.disposition == startRun {
+			starts = append(starts, decision.start)
+		}
+	}
+	return starts
 }
 
 // wildcardRank orders bindings by how plain their subjects are.
