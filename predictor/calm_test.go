@@ -88,7 +88,8 @@ func (f *flow) tick(now float64) {
 		case "slots":
 			f.changes = append(f.changes, now)
 		case "size":
-			f.sizes, f.told = append(f.sizes, now), append(f.told, fmt.Sprintf("%.1f s: %s to %s", now, decision.From, decision.To))
+			f.sizes = append(f.sizes, now)
+			f.told = append(f.told, fmt.Sprintf("%.1f s: %s to %s", now, decision.From, decision.To))
 		}
 	}
 }

@@ -139,8 +139,8 @@ func (i Interval) atLeast(least float64) Interval {
 }
 
 // alike returns the earlier runs of r's pipeline whose first stages are those that r has called so far, and that
-// reused results of earlier runs where r does. A run that has reused none so far is like none that did: it would have
-// taken longer.
+// reused about as many results of earlier runs where r does. A run that has reused none so far is like none that did:
+// it would have taken longer.
 func (m *memory) alike(r *run) []pastRun {
 	kept := m.pasts[r.pipeline()]
 	if kept == nil {
@@ -151,7 +151,8 @@ func (m *memory) alike(r *run) []pastRun {
 	for i, id := range r.Stages {
 		called[i].Name = id.Name
 		if st := m.stages[id]; st != nil && st.Shares[r.ID] != nil {
-			called[i].Reused = st.Shares[r.ID].Reused
+			part := st.Shares[r.ID]
+			called[i].Reused, called[i].Tasks = part.Reused, part.Scheduled+part.Further
 		}
 		reuses = reuses || called[i].Reused > 0
 	}
@@ -168,9 +169,16 @@ func (m *memory) alike(r *run) []pastRun {
 
 func (s pastStage) reuses() bool { return s.Reused > 0 }
 
-// alike reports whether two runs called the same stage in the same way.
+// ran is the part of the tasks that was not reused.
+func (s pastStage) ran() float64 {
+	return float64(s.Tasks) / max(1, float64(s.Tasks)+float64(s.Reused))
+}
+
+// alike reports whether two runs called the same stage in the same way: where they reuse results, what is left to run
+// is at most twice as much in one as in the other. Of a hundred tasks, one takes another time than ninety-nine.
 func (s pastStage) alike(other pastStage) bool {
-	return s.Name == other.Name && s.reuses() == other.reuses()
+	return s.Name == other.Name && s.reuses() == other.reuses() &&
+		(!s.reuses() || s.ran() <= 2*other.ran() && other.ran() <= 2*s.ran())
 }
 
 // after is how many seconds of a run follow the end of a stage: the median over the earlier runs that are alike; 0 when

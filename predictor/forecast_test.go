@@ -74,3 +74,35 @@ func TestTheWaitForTheFirstSlotIsNoPartOfWhatARunTakes(t *testing.T) {
 		t.Errorf("after a checkpoint: %+v known %v, want 70 s", got.Finish, known)
 	}
 }
+
+// TestARunThatReusedLittleIsNoSampleOfOneThatReusedNearlyAll: what is left to run differs by the hundredfold.
+func TestARunThatReusedLittleIsNoSampleOfOneThatReusedNearlyAll(t *testing.T) {
+	t.Parallel()
+	mapped := func(state predictor.State, id string, at float64, reused, ran int) predictor.State {
+		return fold(
+			state, started(id, at, predictor.Goal{}),
+			predictor.Reused{Run: id, Stage: stageNamed("score"), Tasks: reused, From: "other", At: after(at)},
+			hint(id, "score", ran, at), start(id, "score", 0, at),
+		)
+	}
+	var state predictor.State
+	for i, c := range []struct {
+		id          string
+		reused, ran int
+		took        float64
+	}{{"little", 1, 99, 990}, {"most", 99, 1, 10}, {"nearly", 98, 2, 12}} {
+		at := -10000 + 2000*float64(i)
+		state = fold(
+			mapped(state, c.id, at, c.reused, c.ran), record(c.id, "score", 0, at+c.took, c.took),
+			predictor.RunEnded{Run: c.id, State: predictor.RunSucceeded, At: after(at + c.took)},
+		)
+	}
+	state = mapped(state, "now", 0, 198, 2)
+	if got, known := state.Forecast("now", after(1)); !known || got.Runs != 2 || got.Finish.High > 12 {
+		t.Errorf("two of two hundred tasks run: %+v known %v, want at most 12 s as the two runs like it", got, known)
+	}
+	state = mapped(state, "half", 10, 100, 100)
+	if got, known := state.Forecast("half", after(11)); !known || got.Runs != 1 || got.Finish.Mid != 989 {
+		t.Errorf("half of two hundred tasks run: %+v known %v, want 989 s as the one run like it", got, known)
+	}
+}

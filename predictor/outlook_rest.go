@@ -83,7 +83,8 @@ func (d *decider) rest(r *run) rest {
 	case d.memory.pasts[r.pipeline()] == nil:
 		left.missing = "no earlier run of this pipeline has succeeded: nothing is known of " + following(r)
 	case alike == 0:
-		left.missing = "no earlier run of this pipeline called the same stages first: nothing is known of " + following(r)
+		left.missing = "no earlier run of this pipeline called the same stages first and reused as much: nothing is known " +
+			"of " + following(r)
 	case len(left.courses) == 0:
 		left.missing = "it goes on for longer than every earlier run like it, and no task waits or runs now"
 	}

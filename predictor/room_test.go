@@ -84,3 +84,46 @@ func TestAForecastCountsTheWaitForRoom(t *testing.T) {
 		}
 	}
 }
+
+// TestWithheldSlotsDoNotFlap lets large attempts of 3 s follow each other while functions serve the tasks of another
+// stage: the pool has room for them for a moment between two.
+func TestWithheldSlotsDoNotFlap(t *testing.T) {
+	t.Parallel()
+	state := learn(learn(predictor.State{}, "score", 10, 1), "large", 10, 3)
+	state = fold(
+		state, started("other", 0, predictor.Goal{Minimise: predictor.Cost}), hint("other", "large", 100, 0),
+		started("r", 0, predictor.Goal{Minimise: predictor.Latency}), hint("r", "score", 5000, 0),
+	)
+	var changes []float64
+	withheld := 0
+	for large := range 60 {
+		at := 3.1 * float64(large)
+		holds := start("other", "large", large, at)
+		holds.Grant = quantity.Size{CPU: 2 * quantity.Core, Memory: 7 * quantity.GiB}
+		state = fold(state, holds)
+		for _, now := range []float64{at + 0.01, at + 0.5, at + 1.5, at + 2.5, at + 2.9, at + 3.01} {
+			if now == at+3.01 {
+				state = fold(state, record("other", "large", large, at+3, 3))
+			}
+			var plan predictor.Plan
+			plan, state = predictor.Decide(state, laptop(now, 2))
+			if slots(plan, "score", predictor.Function) == 0 {
+				t.Fatalf("at %.1f s nothing spills: %v", now, reasons(plan))
+			}
+			if slots(plan, "score", predictor.Pool) == 0 {
+				withheld++
+			}
+			for _, d := range plan.Decisions {
+				if d.Stage.Name == "score" && d.What == "slots" && d.Venue == predictor.Pool && now > 30 {
+					changes = append(changes, now)
+				}
+			}
+		}
+	}
+	if got := most(changes); got > 10 {
+		t.Errorf("the pool slots changed %d times within a minute, want at most 10", got)
+	}
+	if withheld == 0 {
+		t.Error("no slot was ever withheld")
+	}
+}

@@ -12,11 +12,13 @@ import (
 
 // Time and value kept in hand, so that a choice is not undone by the next attempt.
 const (
-	deadlineReserve = 0.9          // a deadline counts as met when the stage ends within this part of the time left
-	deadlineRelief  = 0.5          // function slots go back once the pool alone ends within this part of it
-	valueRelief     = 1.25         // and once they cost this many times what they save
-	linger          = instant(3e9) // an empty queue is believed after this long: a window refills it between two ticks
-	worthTelling    = 1.0          // seconds of backlog below which it is not told that nothing spills
+	deadlineReserve = 0.9           // a deadline counts as met when the stage ends within this part of the time left
+	deadlineRelief  = 0.5           // function slots go back once the pool alone ends within this part of it
+	valueRelief     = 1.25          // and once they cost this many times what they save
+	linger          = instant(3e9)  // an empty queue is believed after this long: a window refills it between two ticks
+	withheldUntil   = 0.5           // slots are withheld until the wait for room is this part of what began it
+	withholdAgain   = instant(12e9) // and not again for this long: two changes of slots in it are ten a minute
+	worthTelling    = 1.0           // seconds of backlog below which it is not told that nothing spills
 )
 
 // choice is how many function slots a stage gets and why.
@@ -64,9 +66,21 @@ func (d *decider) spill() {
 }
 
 // withhold takes the stage's spare pool slots back where functions end a task before the pool has room for one: a host
-// that had taken it would keep it until it has.
+// that had taken it would keep it until it has. They come back once the pool has room before half of that time is over,
+// and then stay for a while: large attempts that follow each other make room again and again.
 func (d *decider) withhold(w *work, o offer, functions int) {
-	if functions == 0 || w.queued[1] > 0 || w.wait <= o.cold+o.function {
+	st, clock := w.stage, max(1, d.memory.clock)
+	least := o.cold + o.function
+	if st.Withheld {
+		least *= withheldUntil
+	}
+	rests := !st.Withheld && st.Released > 0 && clock-st.Released < withholdAgain
+	withheld := functions > 0 && w.queued[1] == 0 && w.wait > least && !rests
+	if st.Withheld && !withheld {
+		st.Released = clock
+	}
+	st.Withheld = withheld
+	if !withheld {
 		return
 	}
 	w.withheld, w.slots = true, 0

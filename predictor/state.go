@@ -66,9 +66,13 @@ type stage struct {
 	Functions int            `json:"functions,omitempty"`
 	// Eased is the clock since when fewer slots than Slots were needed, and Most how many at most meanwhile; both are 0
 	// while that is not so. Settling tells the same of the size.
-	Eased    instant        `json:"eased,omitempty"`
-	Most     int            `json:"most,omitempty"`
-	Settling settling       `json:"settling,omitzero"`
+	Eased    instant  `json:"eased,omitempty"`
+	Most     int      `json:"most,omitempty"`
+	Settling settling `json:"settling,omitzero"`
+	// Withheld says that pool slots are kept back because functions end a task before the pool has room for it; Released
+	// is the clock when that ended last.
+	Withheld bool           `json:"withheld,omitempty"`
+	Released instant        `json:"released,omitempty"`
 	Class    quantity.Bytes `json:"class,omitempty"`
 
 	model *model
@@ -276,8 +280,13 @@ type saved struct {
 	Begins bool `json:"begins,omitempty"`
 }
 
-// savedVersion is the version that MarshalJSON writes and the only one that UnmarshalJSON reads.
-const savedVersion = 2
+// savedVersion is the version that MarshalJSON writes, and oldestVersion the oldest that UnmarshalJSON reads: what was
+// learned is in no stream any more, so no upgrade may forget it. Version 2 has other names for what a size waits for
+// before it shrinks, which begins anew.
+const (
+	savedVersion  = 3
+	oldestVersion = 2
+)
 
 // MarshalJSON encodes the state for a checkpoint; equal states are equal bytes.
 func (s State) MarshalJSON() ([]byte, error) {
@@ -305,9 +314,9 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &from); err != nil {
 		return fmt.Errorf("decode state: %w", err)
 	}
-	if from.Version != savedVersion {
-		return fmt.Errorf("decode state: version %d, this build reads %d; fold the events from the start instead",
-			from.Version, savedVersion)
+	if from.Version < oldestVersion || from.Version > savedVersion {
+		return fmt.Errorf("decode state: version %d, this build reads %d to %d; fold the events from the start instead",
+			from.Version, oldestVersion, savedVersion)
 	}
 	m := State{}.own()
 	m.term, m.tick, m.now, m.clock = from.Term, from.Tick, from.Now, from.Clock
