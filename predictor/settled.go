@@ -1,8 +1,8 @@
 package predictor
 
 import (
-	"time"
 	"cmp"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/usage"
@@ -10,9 +10,13 @@ import (
 
 // What the last attempts took goes up and down, and so does the line that is fitted to it; a limit that follows is
 // another within the second. So limits that are learned are raised at once, as far as they must be, and lowered only
-// when less has been enough for settleFor, to what was the most meanwhile. What was guessed or declared gives way to
-// what is learned at once.
-const settleFor = instant(2 * time.Minute)
+// when less has been enough for settleFor, or settleSoon where muchSpare of a slot is to spare, to what was the most
+// meanwhile: a large part keeps others waiting. What was guessed or declared gives way to what is learned at once.
+const (
+	settleFor  = instant(2 * time.Minute)
+	settleSoon = instant(30 * time.Second)
+	muchSpare  = 1.0 / 3
+)
 
 // limits is what attempts of a stage are given: a size, and what its memory grows with.
 type limits struct {
@@ -21,7 +25,9 @@ type limits struct {
 }
 
 // at is the limit of memory at these features, in bytes.
-func (l limits) at(features usage.Features) float64 { return float64(l.Base.Memory) + l.Term.At(features) }
+func (l limits) at(features usage.Features) float64 {
+	return float64(l.Base.Memory) + l.Term.At(features)
+}
 
 // settling says since when less than what a stage holds has been enough. The zero value says that it is not.
 type settling struct {
@@ -57,7 +63,12 @@ func (d *decider) settled(st *stage, next Sizing, slot quantity.Size) (Sizing, q
 	}
 	st.Settling.Enough = st.Settling.Enough.raised(need, among)
 	st.Settling.Slot = largerOf(st.Settling.Slot, slot)
-	if clock-st.Settling.Since < settleFor {
+	wait := settleFor
+	if slot := st.Settling.Slot; float64(slot.CPU) < (1-muchSpare)*float64(keptSlot.CPU) ||
+		float64(slot.Memory) < (1-muchSpare)*float64(keptSlot.Memory) {
+		wait = settleSoon
+	}
+	if clock-st.Settling.Since < wait {
 		return next, keptSlot
 	}
 	next.Base, next.Term = st.Settling.Enough.Base, st.Settling.Enough.Term
@@ -108,9 +119,9 @@ func (l limits) spare(held limits, among []usage.Features) bool {
 		float64(l.Base.GPUMemory) < (1-shrinkStep)*float64(held.Base.GPUMemory)
 }
 
-// raised are limits that give at least what both give. Where both grow with the same feature, they are the line from the
-// larger base to the larger limit at the largest need, which lies above squares too; else need is raised by what it is
-// short of anywhere.
+// raised are limits that give at least what both give. Where both grow with the same feature, they are the line from
+// the larger base to the larger limit at the largest need, which lies above squares too; else need is raised by what it
+// is short of anywhere.
 func (l limits) raised(need limits, among []usage.Features) limits {
 	to := need
 	to.Base.CPU, to.Base.GPUMemory = max(l.Base.CPU, need.Base.CPU), max(l.Base.GPUMemory, need.Base.GPUMemory)
@@ -146,7 +157,7 @@ func (l limits) raised(need limits, among []usage.Features) limits {
 	for _, features := range among {
 		missing = max(missing, l.at(features)-need.at(features))
 	}
-	to.Base.Memory, to.Term = need.Base.Memory+roundUp(quantity.Bytes(min(missing, mostMemory)), quantity.MiB), need.Term
+	to.Base.Memory += roundUp(quantity.Bytes(min(missing, mostMemory)), quantity.MiB)
 	return to
 }
 
