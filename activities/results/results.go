@@ -72,9 +72,11 @@ func (r *Results) Keep(ctx context.Context, kept wire.Kept) error {
 }
 
 // publish stores a signed result on a subject.
-func (r *Results) publish(ctx context.Context, subject string, message signed) error {
+func (r *Results) publish(
+	ctx context.Context, subject string, message signed, options ...jetstream.PublishOpt,
+) error {
 	_, err := r.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: message.data, Header: message.header()},
-		jetstream.WithExpectStream(wire.ResultStream))
+		append(options, jetstream.WithExpectStream(wire.ResultStream))...)
 	if err != nil {
 		return fmt.Errorf("keep the result of %s: %w", message.kept.Task, err)
 	}
@@ -84,7 +86,8 @@ func (r *Results) publish(ctx context.Context, subject string, message signed) e
 // Find returns for each key of lookup the latest result that may be taken, with its output, or nil where there is none:
 // that of lookup.Run first, then that of any run that the same code made, but none that was made more than 30 days ago.
 // A result whose output is gone is none. What is found is kept as a result of lookup.For as well, where that is set:
-// for retries of that run, other runs do not find it there.
+// for retries of that run, other runs do not find it there, and so that what it names stays. What cannot be kept so is
+// not taken.
 func (r *Results) Find(ctx context.Context, lookup wire.Lookup) ([]*wire.Kept, error) {
 	var stream jetstream.Stream
 	err := streams.Patiently(ctx, func() (err error) {
@@ -109,41 +112,87 @@ func (r *Results) Find(ctx context.Context, lookup wire.Lookup) ([]*wire.Kept, e
 	return found, errors.Join(errs...)
 }
 
+// takeTries is how often a result is looked up of which the message is another when it is taken: a run has made the same
+// one anew, or the one that had it gives it back. takeWait is how long one waits that came too fast.
+const (
+	takeTries = 3
+	takeWait  = 2 * time.Second
+)
+
 // find returns one result. Full says that no more can be kept for now.
 func (r *Results) find(
 	ctx context.Context, stream jetstream.Stream, lookup wire.Lookup, key wire.ResultKey, full *atomic.Bool,
 ) (*wire.Kept, error) {
-	var message *signed
-	var err error
+	for range takeTries {
+		message, held, err := r.look(ctx, stream, lookup, key)
+		if err != nil || message == nil {
+			return nil, err
+		}
+		found, err := r.read(ctx, message.kept)
+		if found == nil {
+			return nil, err
+		}
+		found.Run = held
+		if lookup.For == "" || lookup.For == held {
+			return found, nil
+		}
+		if full.Load() {
+			return nil, nil
+		}
+		switch err := r.take(ctx, *message, lookup.For); {
+		case err == nil:
+			return found, nil
+		case streams.IsTooFast(err): // what nobody holds for the run may be removed before it is used: its task runs
+			full.Store(true)
+			return nil, nil
+		case !errors.Is(err, errChanged):
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// look returns the latest result that may be taken, and the run that has it, whether it made it or took it; nil when
+// there is none.
+func (r *Results) look(
+	ctx context.Context, stream jetstream.Stream, lookup wire.Lookup, key wire.ResultKey,
+) (message *signed, held string, err error) {
 	if lookup.Run != "" {
 		own := wire.ResultKey{Content: key.Content}
-		if message, err = r.last(ctx, stream, wire.ResultSubject(own, lookup.Run)); err != nil {
-			return nil, err
+		message, err = r.last(ctx, stream, wire.ResultSubject(own, lookup.Run))
+		if err != nil || message != nil {
+			return message, lookup.Run, err
 		}
 	}
-	held := lookup.Run // the run that has it, whether it made it or took it
-	if message == nil && lookup.Shared {
-		message, err = r.last(ctx, stream, wire.ResultSubject(key, ""))
-		if err != nil || message == nil || message.kept.At.Before(lookup.NotBefore) || time.Since(message.kept.At) > keptAge {
-			return nil, err
-		}
-		held = message.kept.Run
+	if !lookup.Shared {
+		return nil, "", nil
 	}
-	if message == nil {
-		return nil, nil
+	message, err = r.last(ctx, stream, wire.ResultSubject(key, ""))
+	if err != nil || message == nil || message.kept.At.Before(lookup.NotBefore) || time.Since(message.kept.At) > keptAge {
+		return nil, "", err
 	}
-	found, err := r.read(ctx, message.kept)
-	if found == nil {
-		return nil, err
+	return message, message.kept.Run, nil
+}
+
+// errChanged says that a result is not stored any more where it was found.
+var errChanged = errors.New("the result was removed, or made anew, meanwhile")
+
+// take keeps a result as one of another run too, if it is still where it was found. Whoever gives back what the run has
+// that it is of (space.Collector) purges it there before looking what is still named: either that run's results are
+// seen to name it, or they are not there and it was not taken. The server decides which, in one step.
+func (r *Results) take(ctx context.Context, message signed, run string) error {
+	waiting, cancel := context.WithTimeout(ctx, takeWait)
+	defer cancel()
+	err := streams.Patiently(waiting, func() error {
+		return r.publish(ctx, wire.TakenSubject(message.kept.Key, run), message,
+			jetstream.WithExpectLastSequenceForSubject(message.sequence, message.subject))
+	})
+	refused, is := errors.AsType[*jetstream.APIError](err)
+	if is && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+		return errChanged
 	}
-	found.Run = held
-	if lookup.For != "" && lookup.For != held && !full.Load() {
-		// Where it cannot be kept, a retry of the run makes it again; the run does not wait for that.
-		if streams.IsTooFast(r.publish(ctx, wire.TakenSubject(found.Key, lookup.For), *message)) {
-			full.Store(true)
-		}
-	}
-	return found, nil
+	return err
 }
 
 // last returns the latest result on a subject as it is stored; nil when there is none that this store may take.
@@ -163,6 +212,7 @@ func (r *Results) last(ctx context.Context, stream jetstream.Stream, subject str
 	if !genuine || read.kept.Version != wire.Version { // that of another version: the task runs again
 		return nil, nil
 	}
+	read.subject, read.sequence = message.Subject, message.Sequence
 	return &read, nil
 }
 

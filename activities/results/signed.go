@@ -24,6 +24,9 @@ type signed struct {
 	kept      wire.Kept
 	data      []byte
 	signature []byte
+
+	subject  string // where it was found
+	sequence uint64
 }
 
 func (m signed) header() nats.Header {

@@ -55,11 +55,12 @@ func doneSubjects(done string) []string {
 }
 
 // IsBuildHeader says whether a header of what the workflow worker of a build publishes goes on to NATS: all that NATS
-// does not act on, and of those on which it does, the ones by which a message is kept once.
+// does not act on, and of those on which it does, the ones by which a message is kept once, or while another is there.
 func IsBuildHeader(name string) bool {
 	switch lower := strings.ToLower(name); {
 	case strings.HasPrefix(lower, "nats-"):
-		return name == MessageIDHeader || lower == "nats-expected-stream" || lower == "nats-expected-last-subject-sequence"
+		return name == MessageIDHeader || lower == "nats-expected-stream" ||
+			lower == "nats-expected-last-subject-sequence" || lower == "nats-expected-last-subject-sequence-subject"
 	default:
 		return !strings.HasPrefix(lower, "kv-")
 	}
