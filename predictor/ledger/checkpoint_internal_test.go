@@ -212,7 +212,7 @@ func TestARunThatTakesInNoMoreIsRestoredWithItsSums(t *testing.T) {
 	at := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 	stage := predictor.StageID{App: "app", Build: "b1", Name: "prep"}
 	whole := New()
-	whole.Remember("long-over")
+	whole.over.add(runKey("long-over"))
 	for i := range maxSettling + 1 {
 		run := fmt.Sprint("r", i)
 		whole.Apply(predictor.RunStarted{Run: run, Pipeline: "p", At: at})

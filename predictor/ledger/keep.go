@@ -58,13 +58,6 @@ func (l *Ledger) Keep(runs []EndedRun) {
 	}
 }
 
-// Remember says that a run has ended that is kept elsewhere: what is told of it late is ignored.
-func (l *Ledger) Remember(run string) {
-	if l.runs[run] == nil {
-		l.over.add(runKey(run))
-	}
-}
-
 // Knows reports whether a run is here.
 func (l *Ledger) Knows(run string) bool { return l.runs[run] != nil }
 

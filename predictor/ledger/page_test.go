@@ -146,8 +146,6 @@ func TestEndedRunsStayUntilTheyAreKept(t *testing.T) {
 		t.Errorf("%d runs are here, want the newest 100", len(runs))
 	}
 	l.Apply(predictor.Sampled{Run: "r3", Stage: score, Task: "t", Attempt: 1, At: after(200)})
-	l.Remember("gone")
-	l.Apply(predictor.Sampled{Run: "gone", Stage: score, Task: "t", Attempt: 1, At: after(200)})
 	if going := l.Going(); len(going) != 0 {
 		t.Errorf("what is told late of ended runs has opened %v", going)
 	}
