@@ -13,7 +13,8 @@ func topics() []*cobra.Command {
   0   What was asked for was done. For run, and for show and retry that follow a run, the run
       succeeded.
   1   It was tried and did not work: the run failed or was cancelled, no stack runs, a run has ended
-      or has not, what it left is gone, doctor found a problem.
+      or has not, what it left is gone, the engine is of a version that does not have what is
+      asked for, doctor found a problem.
   2   It was refused at the door, and nothing was done: a flag or an argument is wrong, or names
       what is not there (a run, a stage, a pipeline, a binding, a dead letter, a file), an input is
       not JSON, a goal cannot be met.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
@@ -20,6 +21,9 @@ type Error struct {
 	Hint string `json:"hint,omitempty"`
 	// RetryAfter is when to ask again, in whole seconds; 0 says nothing about that.
 	RetryAfter time.Duration `json:"-"`
+	// NoRoute says, to clients, of status 404 that the API has nothing at this address, whatever was asked for: the engine
+	// is of another version, or what answered is none.
+	NoRoute bool `json:"-"`
 }
 
 // Error returns the message.
@@ -31,6 +35,16 @@ func (e *Error) Advice() string { return e.Hint }
 // NotFound returns an Error with status 404: what was asked for is not there.
 func NotFound(hint, format string, args ...any) *Error {
 	return &Error{Status: http.StatusNotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// noRoute begins the message of status 404 where the API has nothing at an address. Clients of other versions know it
+// by that.
+const noRoute = "the API has no "
+
+// SaysNoRoute reports whether a message of status 404 is about the address, and not about what was asked for; an empty
+// one is not from the API.
+func SaysNoRoute(message string) bool {
+	return message == "" || strings.HasPrefix(message, noRoute) || strings.HasPrefix(message, apiPlace)
 }
 
 // NoRun returns the Error with status 404 of a run that is not there.

@@ -307,17 +307,19 @@ func checkRun(run string) error {
 	return nil
 }
 
+// apiPlace says where the API is.
+const apiPlace = "the API is at /api/v1"
+
 // missing says why the API has nothing at an address: another version, another method, or nothing at all.
 func (s *Server) missing(header http.Header, r *http.Request) error {
-	const here = "the API is at /api/v1"
 	version, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/"), "/")
 	if number, isVersion := strings.CutPrefix(version, "v"); isVersion && version != "v1" {
 		if number, err := strconv.ParseUint(number, 10, 32); err == nil {
 			refusal := NotFound("ask for /api/v1/"+rest+", or upgrade the engine",
-				"%s: this engine does not have version %d yet", here, number)
+				"%s: this engine does not have version %d yet", apiPlace, number)
 			if number < 1 {
 				refusal = &Error{
-					Status: gone, Message: fmt.Sprintf("%s: version %d is gone", here, number),
+					Status: gone, Message: fmt.Sprintf("%s: version %d is gone", apiPlace, number),
 					Hint: "ask for /api/v1/" + rest,
 				}
 			}
@@ -340,5 +342,5 @@ func (s *Server) missing(header http.Header, r *http.Request) error {
 			Hint: "it takes " + allowed,
 		}
 	}
-	return NotFound(here+", and GET /api/v1/openapi.json describes it", "the API has no %s %s", r.Method, r.URL.Path)
+	return NotFound(apiPlace+", and GET /api/v1/openapi.json describes it", noRoute+"%s %s", r.Method, r.URL.Path)
 }

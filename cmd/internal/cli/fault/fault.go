@@ -64,7 +64,7 @@ func AdviceOf(err error) string {
 }
 
 // IsUsage reports whether err was refused at the door, here or by the engine: because of what the command says, or
-// because what it names is not there.
+// because what it names is not there. What an engine of another version does not have is not of the command's making.
 func IsUsage(err error) bool {
 	if _, ok := errors.AsType[*UsageError](err); ok {
 		return true
@@ -74,8 +74,10 @@ func IsUsage(err error) bool {
 		return false
 	}
 	switch refused.Status {
-	case http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
 		return true
+	case http.StatusNotFound:
+		return !refused.NoRoute
 	default:
 		return false
 	}

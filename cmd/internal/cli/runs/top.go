@@ -124,7 +124,7 @@ func survey(ctx context.Context, calls *client.Client) (display.Overview, error)
 // gone reports whether the engine says that there is nothing: a run was forgotten between two questions.
 func gone(err error) bool {
 	refused, ok := errors.AsType[*web.Error](err)
-	return ok && refused.Status == http.StatusNotFound
+	return ok && refused.Status == http.StatusNotFound && !refused.NoRoute
 }
 
 // lastUse is what each stage held and used in the last whole part of its time.

@@ -291,6 +291,9 @@ func (c *Client) do(request *http.Request) (*http.Response, error) {
 	return nil, errors.Join(refusal(response), response.Body.Close())
 }
 
+// otherVersion is the hint where the engine does not have what this client asks for.
+const otherVersion = "the engine is of another version than this program: stop it and start it again with this one"
+
 // refusal reads the error that the engine answered.
 func refusal(response *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
@@ -306,6 +309,9 @@ func refusal(response *http.Response) error {
 		if json.Unmarshal(answer.Error, &refused) != nil { // /healthz says it in one string
 			_ = json.Unmarshal(answer.Error, &refused.Message)
 		}
+	}
+	if refused.Status == http.StatusNotFound && web.SaysNoRoute(refused.Message) {
+		refused.NoRoute, refused.Hint = true, otherVersion
 	}
 	if refused.Message == "" {
 		refused.Message = "the engine answered " + response.Status

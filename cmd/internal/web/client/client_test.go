@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -121,6 +122,41 @@ func TestARefusalComesBackWithItsStatusAndHint(t *testing.T) {
 	if diff := cmp.Diff(want, refused); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// TestWhatAnEngineOfAnotherVersionDoesNotHaveIsNotMissing asks this one, those of other versions, and something else.
+func TestWhatAnEngineOfAnotherVersionDoesNotHaveIsNotMissing(t *testing.T) {
+	t.Parallel()
+	known, _ := start(t, nil)
+	if _, err := known.Run(t.Context(), "nobody"); !isStatus(err, 404) || isNoRoute(err) {
+		t.Errorf("a run that is not there: %v", err)
+	}
+	for _, address := range []string{"/api/v1/nowhere", "/api/v2/runs", "/nowhere"} {
+		if _, err := known.send(t.Context(), http.MethodGet, address, nil); !isStatus(err, 404) || !isNoRoute(err) {
+			t.Errorf("%s: %v, want that the engine does not have it", address, err)
+		}
+	}
+	for name, answer := range map[string]string{
+		"an API without it":        `{"error":{"message":"the API has no GET /api/v1/runs/x","hint":"the API is at ..."}}`,
+		"another version":          `{"error":{"message":"the API is at /api/v1: this engine does not have version 2 yet"}}`,
+		"what is no engine":        "there is no such page; / shows the runs\n",
+		"what says nothing at all": "",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(answer))
+		}))
+		t.Cleanup(server.Close)
+		_, err := New(server.URL, "token").Run(t.Context(), "x")
+		if !isStatus(err, 404) || !isNoRoute(err) {
+			t.Errorf("%s: %v, want that the engine does not have it", name, err)
+		}
+	}
+}
+
+func isNoRoute(err error) bool {
+	refused, ok := errors.AsType[*web.Error](err)
+	return ok && refused.NoRoute && strings.Contains(refused.Hint, "another version")
 }
 
 func TestAFailingEngineSaysWhy(t *testing.T) {
