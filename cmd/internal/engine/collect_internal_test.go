@@ -13,20 +13,20 @@ func TestCollectionsSuitTheHostAndWhatTheUserSays(t *testing.T) {
 		environment map[string]string
 		want        collections
 	}{
-		"a large host":      {memory: 64 * quantity.GiB, want: collections{50, 8 * quantity.GiB}},
-		"a small host":      {memory: quantity.GiB, want: collections{50, 512 * quantity.MiB}},
-		"a host of no size": {want: collections{percent: 40}},
+		"a large host":      {memory: 64 * quantity.GiB, want: collections{33, 8 * quantity.GiB}},
+		"a small host":      {memory: quantity.GiB, want: collections{33, 512 * quantity.MiB}},
+		"a host of no size": {want: collections{percent: 33}},
 		"the user has a pace": {
 			memory: 64 * quantity.GiB, environment: map[string]string{"GOGC": "200"},
 			want: collections{limit: 8 * quantity.GiB},
 		},
 		"the user has a limit": {
 			memory: 64 * quantity.GiB, environment: map[string]string{"GOMEMLIMIT": "1GiB"},
-			want: collections{percent: 40},
+			want: collections{percent: 33},
 		},
 		"empty says nothing": {
 			memory: quantity.GiB, environment: map[string]string{"GOGC": "", "GOMEMLIMIT": ""},
-			want: collections{50, 512 * quantity.MiB},
+			want: collections{33, 512 * quantity.MiB},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
