@@ -25,6 +25,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -35,6 +36,7 @@ import (
 const (
 	soakMemory = quantity.Bytes(400_000_000) // resident, at the end
 	soakStart  = 1500 * time.Millisecond
+	soakTotals = 300 * time.Millisecond // to add up all runs
 	// soakGrowth is by how much resident memory may grow over the second half: noise, where nothing accumulates.
 	soakGrowth = 1.10
 	// soakInFlight is how many runs are on their way at a time: the flow is as steady as the machine is fast.
@@ -102,6 +104,7 @@ func TestSoak(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := e.soakBill()
+	e.addedUp(runs+fleet.runs, before)
 	e.stop()
 	began = time.Now()
 	e = startEngineOf(t, program, state, app, "--log-level", "debug")
@@ -181,6 +184,24 @@ func (e *testEngine) soakBill() ledger.Bill {
 		e.t.Fatal(err)
 	}
 	return bill
+}
+
+// addedUp looks at what all runs come to: they have succeeded, and cost what the bill has for their attempts.
+func (e *testEngine) addedUp(runs int, bill ledger.Bill) {
+	e.t.Helper()
+	began := time.Now()
+	totals, err := e.client.RunTotals(e.t.Context(), web.RunQuery{})
+	took := time.Since(began)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Logf("%d runs are added up within %s: %s", totals.Runs, took.Round(time.Millisecond), totals.Cost)
+	if took > soakTotals {
+		e.t.Errorf("to add up all runs takes %s, want %s at most", took, soakTotals)
+	}
+	if totals.Runs != runs || totals.States[predictor.RunSucceeded] != runs || totals.Cost != bill.Attempts {
+		e.t.Errorf("all runs come to %+v, want %d that have succeeded and cost %s", totals, runs, bill.Attempts)
+	}
 }
 
 // tell prints what the engine takes now.
