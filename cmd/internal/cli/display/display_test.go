@@ -3,6 +3,8 @@ package display_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -317,6 +320,42 @@ func TestALogOfAllRunsTellsStartsAndEnds(t *testing.T) {
 		"digits-7f3a9c of digits started, deadline 1m, budget $0.5000, minimise cost") ||
 		!strings.Contains(lines[1], "digits-7f3a9c succeeded in 23.4 s for $0.0002147 (pool 203, function 119)") {
 		t.Errorf("got %q", lines)
+	}
+}
+
+// TestALogOfAllRunsKnowsTheLatestOnly tells of more runs than a log knows, one of them from the first to the last.
+func TestALogOfAllRunsKnowsTheLatestOnly(t *testing.T) {
+	t.Parallel()
+	log := display.NewLog(begin)
+	goesOn, over := running().Run, ended().Run
+	told := len(log.Run(goesOn))
+	for i := range 5000 {
+		over.Run, over.EndedAt = fmt.Sprint("r", i), begin.Add(time.Duration(i+1)*time.Second)
+		for range 2 { // as when the page's stream is read again
+			told += len(log.Run(over))
+		}
+	}
+	if want := 1 + 5000*2; told != want { // a start and an end of each
+		t.Errorf("%d lines were told, want %d", told, want)
+	}
+	if known := display.Known(log); known > 1100 {
+		t.Errorf("the log knows %d runs, want those of the latest 1,000 and what goes on", known)
+	}
+	over.Run, over.EndedAt = "r0", begin.Add(time.Second)
+	if again := log.Run(over); again != nil {
+		t.Errorf("a run that was forgotten is told again: %q", again)
+	}
+	goesOn.State, goesOn.EndedAt = over.State, begin.Add(2*time.Second) // by a clock that is behind
+	if end := log.Run(goesOn); len(end) != 1 {
+		t.Errorf("the end of a run that went on is told so: %q", end)
+	}
+}
+
+func TestAnAlertOfTheEngineNamesNoRun(t *testing.T) {
+	t.Parallel()
+	line := display.NewLog(begin).Alert(alerting.LedgerFailing(errors.New("no space"), begin))
+	if !strings.Contains(line, "  alert: the ledger of costs could not be kept: no space") {
+		t.Errorf("got %q", line)
 	}
 }
 

@@ -2,6 +2,7 @@ package display
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
@@ -11,16 +12,22 @@ import (
 // Log turns views and decisions into lines to append, each said once. It is for one goroutine.
 type Log struct {
 	runs   map[string]*logged
+	over   []string  // those of runs that have ended, by when that was told, of a log of all runs; mostOver at most
 	start  time.Time // times are since then; the zero time writes the time of day
 	stages bool
-	since  time.Time // runs that ended before are not told
+	since  time.Time // runs that ended before, and of which it knows nothing, are not told
 }
+
+// mostOver is how many runs that have ended a log of all runs knows, lest it tell an end again that it hears of twice.
+const mostOver = 1000
 
 // logged is what was said about one run.
 type logged struct {
 	state    predictor.RunState
 	started  map[string]bool
 	finished map[string]bool
+	over     bool
+	ended    time.Time // of one that is over
 }
 
 // NewLog returns a log of all runs that have not ended before since: a line at the start and at the end of each, with
@@ -32,10 +39,10 @@ func NewRunLog() *Log { return &Log{runs: map[string]*logged{}, stages: true} }
 
 // Run returns what is new in a view; often nothing.
 func (l *Log) Run(view ledger.RunView) []string {
-	if Ended(view) && view.EndedAt.Before(l.since) {
+	said, seen := l.runs[view.Run]
+	if !seen && Ended(view) && view.EndedAt.Before(l.since) {
 		return nil
 	}
-	said, seen := l.runs[view.Run]
 	if !seen {
 		said = &logged{started: map[string]bool{}, finished: map[string]bool{}}
 		l.runs[view.Run] = said
@@ -57,11 +64,30 @@ func (l *Log) Run(view ledger.RunView) []string {
 	if Ended(view) && said.state != view.State {
 		lines = append(lines, l.clock(view.EndedAt)+"  "+endLine(view))
 	}
-	said.state = view.State
-	if Ended(view) && !l.stages {
+	if Ended(view) && !l.stages && !said.over {
 		said.started, said.finished = nil, nil // only the state is asked for again
+		said.over = true
+		l.forget(view)
 	}
+	said.state = view.State
 	return lines
+}
+
+// forget makes room for a run that has ended. Those that are forgotten count as ended before the log began.
+func (l *Log) forget(view ledger.RunView) {
+	l.runs[view.Run].ended = view.EndedAt
+	l.over = append(l.over, view.Run)
+	if len(l.over) <= mostOver {
+		return
+	}
+	oldest := l.over[0]
+	l.over = slices.Delete(l.over, 0, 1)
+	if gone := l.runs[oldest]; gone != nil {
+		if after := gone.ended.Add(1); after.After(l.since) {
+			l.since = after
+		}
+		delete(l.runs, oldest)
+	}
 }
 
 // stageLines says which stages have started and finished since the last view.
@@ -100,6 +126,9 @@ func (l *Log) Decision(decision predictor.Decision) string {
 
 // Alert returns the line of an alert.
 func (l *Log) Alert(alert predictor.Alert) string {
+	if alert.Run == "" { // what the engine has lost
+		return fmt.Sprintf("%s  alert: %s", l.clock(alert.At), Clean(alert.Message))
+	}
 	return fmt.Sprintf("%s  alert: run %s: %s", l.clock(alert.At), Clean(alert.Run), Clean(alert.Message))
 }
 
