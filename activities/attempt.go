@@ -42,6 +42,9 @@ type Attempt struct {
 	Trained func(predictor.Training)
 	// Past is how earlier split trainings of the stage went, newest first.
 	Past []predictor.Training
+	// TimeToLoss is how long attempts like this one go on in the mean before they are lost with their host; 0 where nobody
+	// says.
+	TimeToLoss time.Duration
 
 	read, written  atomic.Int64
 	fetch, publish stopwatch

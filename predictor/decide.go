@@ -24,6 +24,7 @@ func Decide(s State, snap Snapshot) (Plan, State) {
 	d.settle()
 	d.turnWindows()
 	d.past()
+	d.timesToLoss()
 	d.finish()
 	return d.plan, State{m}
 }

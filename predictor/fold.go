@@ -1,6 +1,7 @@
 package predictor
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -171,6 +172,7 @@ func (m *memory) recorded(e Record) {
 	st.Active = max(st.Active, now)
 	queue := queueOf(e.PoolOnly)
 	running, known := m.attempts[key]
+	m.exposed(e, cmp.Or(e.Grant.DeviceClass, m.grants[key].DeviceClass, st.Slot.DeviceClass))
 	delete(m.attempts, key)
 	delete(m.grants, key)
 	if !known || running.Lost && !running.Replaced {

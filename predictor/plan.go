@@ -144,6 +144,8 @@ type Plan struct {
 	// Trainings tell attempts how earlier split trainings of their stage went, sorted by stage. A stage without a row had
 	// none, or there was no room for them.
 	Trainings []PastTraining `json:"trainings,omitempty"`
+	// TimesToLoss say how often attempts are lost, sorted by device class. A class without a row has UsualTimeToLoss.
+	TimesToLoss []TimeToLoss `json:"times_to_loss,omitempty"`
 	// Decisions are the rows that changed in this plan, each with its reason.
 	Decisions []Decision `json:"decisions,omitempty"`
 }

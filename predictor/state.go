@@ -30,6 +30,7 @@ type memory struct {
 	attempts   map[uint64]attempt
 	grants     map[uint64]quantity.Size // by attempt: what it held when it began, or at its last sample
 	leased     map[string]instant       // by host: the clock when it last had a lease
+	losses     map[string]losses        // by device class
 	recent     recent
 	followed   int // stages that have a live
 }
@@ -146,6 +147,7 @@ func (s State) own() *memory {
 	return &memory{
 		stages: map[StageID]*stage{}, models: map[string]*model{}, runs: map[string]*run{}, pasts: map[string]*past{},
 		attempts: map[uint64]attempt{}, grants: map[uint64]quantity.Size{}, leased: map[string]instant{},
+		losses: map[string]losses{},
 	}
 }
 
@@ -275,6 +277,7 @@ type saved struct {
 	Attempts []attempt                `json:"attempts,omitempty"`
 	Grants   map[uint64]quantity.Size `json:"grants,omitempty"`
 	Leased   map[string]instant       `json:"leased,omitempty"`
+	Losses   map[string]losses        `json:"losses,omitempty"`
 	Recent   []byte                   `json:"recent,omitempty"`
 	// Begins says that runs tell whether they have begun, which those of earlier builds do not.
 	Begins bool `json:"begins,omitempty"`
@@ -294,6 +297,7 @@ func (s State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(saved{
 		Version: savedVersion, Begins: true,
 		Term: m.term, Tick: m.tick, Now: m.now, Clock: m.clock, Grants: m.grants, Leased: m.leased,
+		Losses: m.losses,
 		Stages: slices.SortedFunc(maps.Values(m.stages), func(a, b *stage) int { return compareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *model) int { return strings.Compare(a.Name, b.Name) }),
 		Runs:   slices.SortedFunc(maps.Values(m.runs), func(a, b *run) int { return strings.Compare(a.ID, b.ID) }),
@@ -322,6 +326,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	m.term, m.tick, m.now, m.clock = from.Term, from.Tick, from.Now, from.Clock
 	maps.Copy(m.grants, from.Grants)
 	maps.Copy(m.leased, from.Leased)
+	maps.Copy(m.losses, from.Losses)
 	if err := m.recent.decode(from.Recent); err != nil {
 		return fmt.Errorf("decode state: %w", err)
 	}

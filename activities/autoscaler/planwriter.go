@@ -179,7 +179,8 @@ func compare(last, next predictor.Plan) change {
 	case !slices.Equal(last.Grants, next.Grants), !slices.Equal(last.Placements, next.Placements),
 		!slices.Equal(last.Windows, next.Windows):
 		return holdings
-	case !slices.Equal(last.Sizings, next.Sizings), !slices.EqualFunc(last.Trainings, next.Trainings, samePast):
+	case !slices.Equal(last.Sizings, next.Sizings), !slices.EqualFunc(last.Trainings, next.Trainings, samePast),
+		!slices.Equal(last.TimesToLoss, next.TimesToLoss):
 		return sizings
 	default:
 		return unchanged

@@ -98,6 +98,9 @@ type StartAttempt struct {
 	Resume  activities.Ref  `json:"resume"`
 	// Past is how earlier split trainings of the stage went, newest first; functions are told of none.
 	Past []predictor.Training `json:"past,omitempty"`
+	// TimeToLoss is how long attempts like this one go on in the mean before they are lost with their host; 0 where nobody
+	// says, as of functions.
+	TimeToLoss time.Duration `json:"time_to_loss_ns,omitempty"`
 	// Bound is how long a function may take before its run's money for the task is used up; 0 means no bound.
 	Bound time.Duration `json:"bound_ns,omitempty"`
 }

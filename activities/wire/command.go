@@ -102,4 +102,7 @@ const (
 	// TrainingsEnvironment is how earlier split trainings of the stage went: a JSON list of predictor.Training, newest
 	// first. It is unset when there are none.
 	TrainingsEnvironment = "SPILLWAY_TRAININGS"
+	// TimeToLossEnvironment is how long attempts like this one go on in the mean before they are lost with their host, in
+	// seconds.
+	TimeToLossEnvironment = "SPILLWAY_TIME_TO_LOSS_SECONDS"
 )

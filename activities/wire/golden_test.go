@@ -55,7 +55,7 @@ var (
 	}
 	start = wire.StartAttempt{
 		Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref,
-		Past: []predictor.Training{training}, Bound: time.Minute,
+		Past: []predictor.Training{training}, TimeToLoss: 36 * time.Hour, Bound: time.Minute,
 	}
 	progress = wire.Progress{Step: 3, Metrics: map[string]float64{"loss": 0.25}}
 	answer   = wire.Answer{

@@ -150,6 +150,7 @@ type Agent struct {
 	mu        sync.Mutex
 	sizings   map[predictor.StageID]predictor.Sizing     // of the stages that are placed here
 	trainings map[predictor.StageID][]predictor.Training // of the same
+	toLoss    map[string]time.Duration                   // of the same, by device class
 	running   map[*running]struct{}
 }
 
@@ -361,8 +362,12 @@ func (a *Agent) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 			trainings[past.Stage] = past.Newest
 		}
 	}
+	toLoss := make(map[string]time.Duration, len(plan.TimesToLoss))
+	for _, class := range plan.TimesToLoss {
+		toLoss[class.DeviceClass] = class.Mean
+	}
 	before := a.sizings
-	a.sizings, a.trainings = sizings, trainings
+	a.sizings, a.trainings, a.toLoss = sizings, trainings, toLoss
 	a.mu.Unlock()
 	for _, r := range runs {
 		stage := r.try.Task.Stage
@@ -405,6 +410,13 @@ func (a *Agent) past(stage predictor.StageID) []predictor.Training {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.trainings[stage]
+}
+
+// timeToLoss is how long attempts on devices of a class go on in the mean before they are lost.
+func (a *Agent) timeToLoss(class string) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return cmp.Or(a.toLoss[class], predictor.UsualTimeToLoss)
 }
 
 // size decides how large an attempt is; fits is false when this host has nothing larger than what failed.

@@ -262,7 +262,7 @@ func unstarted(ctx context.Context, err error, output string) (f finish) {
 func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input json.RawMessage) (f finish) {
 	err := c.send(wire.ToChild{Start: &wire.StartAttempt{
 		Task: task, Attempt: r.try.Number, Input: input, Grant: r.held(), Resume: r.try.State().Checkpoint,
-		Past: r.agent.past(task.Stage),
+		Past: r.agent.past(task.Stage), TimeToLoss: r.agent.timeToLoss(r.held().DeviceClass),
 	}})
 	if err != nil {
 		endAll(ctx, c.group)

@@ -45,6 +45,7 @@ type report struct {
 	Resume activities.Ref `json:"resume"`
 	Grant  quantity.Size  `json:"grant"`
 	Past   int            `json:"past,omitempty"`
+	ToLoss time.Duration  `json:"to_loss,omitempty"`
 }
 
 // serve is a stage that does what its input orders.
@@ -115,7 +116,9 @@ func work(start wire.StartAttempt, messages <-chan wire.ToChild, out *json.Encod
 			os.Exit(4)
 		}
 	}
-	report := report{PID: os.Getpid(), Resume: start.Resume, Grant: start.Grant, Past: len(start.Past)}
+	report := report{
+		PID: os.Getpid(), Resume: start.Resume, Grant: start.Grant, Past: len(start.Past), ToLoss: start.TimeToLoss,
+	}
 	switch order.Do {
 	case "fail":
 		return wire.Answer{Error: &wire.StageFailure{Message: "boom"}}

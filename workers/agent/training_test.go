@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -42,7 +43,9 @@ func (h *host) tellings() (found []predictor.Training) {
 func TestATrainingIsSampledOnceForEachReportAndKeptInTheRecord(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, nil)
-	h.obeyed(pasts(predictor.Sizing{Stage: stage, Base: of(1, 64)}, 2, 3))
+	plan := pasts(predictor.Sizing{Stage: stage, Base: of(1, 64)}, 2, 3)
+	plan.TimesToLoss = []predictor.TimeToLoss{{Mean: 36 * time.Hour}}
+	h.obeyed(plan)
 	a := h.submit(t, order{Do: "train"}, nil)
 	first := predictor.Training{Executor: "gomlx", Steps: 1, TotalSteps: 2}
 	await[predictor.Sampled](t, h.recorder, "a sample with the training", func(s predictor.Sampled) bool {
@@ -57,6 +60,9 @@ func TestATrainingIsSampledOnceForEachReportAndKeptInTheRecord(t *testing.T) {
 	}
 	h.obeyed(pasts(predictor.Sizing{Stage: stage, Base: of(2, 64)}))
 	out, _ := decoded(t, h, a)
+	if out.ToLoss != 36*time.Hour {
+		t.Errorf("the attempt knew that it is lost in %s, want a day and a half", out.ToLoss)
+	}
 	if out.Past != 2 {
 		t.Errorf("the attempt knew %d trainings, want the 2 of its stage", out.Past)
 	}
@@ -65,8 +71,9 @@ func TestATrainingIsSampledOnceForEachReportAndKeptInTheRecord(t *testing.T) {
 		t.Errorf("the Record's training (-want +got):\n%s", diff)
 	}
 	h.seen(out.PID)
-	if out, _ := h.done(t, order{}); out.Past != 0 {
-		t.Errorf("the next attempt knew %d trainings, want those of the newest plan, none", out.Past)
+	if out, _ := h.done(t, order{}); out.Past != 0 || out.ToLoss != predictor.UsualTimeToLoss {
+		t.Errorf("the next attempt knew %d trainings and %s to a loss, want those of the newest plan, none and a day",
+			out.Past, out.ToLoss)
 	}
 	if told := h.records()[1].Training; told != nil {
 		t.Errorf("the next Record's training: %+v, want none", told)
@@ -76,9 +83,12 @@ func TestATrainingIsSampledOnceForEachReportAndKeptInTheRecord(t *testing.T) {
 func TestACommandTellsItsTrainingAndKnowsThoseBefore(t *testing.T) {
 	t.Parallel()
 	h, printed, _ := startWithStore(t, 1, nil)
-	h.obeyed(pasts(predictor.Sizing{}, 2, 3))
+	plan := pasts(predictor.Sizing{}, 2, 3)
+	plan.TimesToLoss = []predictor.TimeToLoss{{Mean: 36 * time.Hour}, {DeviceClass: "h200", Mean: time.Hour}}
+	h.obeyed(plan)
 	result, err := h.command(t, "train-1",
-		shell(`printf '{"result": {"past": %s}}\n' "$SPILLWAY_TRAININGS" >$SPILLWAY_REPORT
+		shell(`printf '{"result": {"past": %s, "to_loss": %s}}\n' "$SPILLWAY_TRAININGS" "$SPILLWAY_TIME_TO_LOSS_SECONDS" \
+			>$SPILLWAY_REPORT
 		echo '{"training": {"executor": "torch", "steps": 7, "step_seconds": 0.5}}' >$SPILLWAY_REPORT
 		echo '{"training": {"steps": -7}}' >$SPILLWAY_REPORT`), nil).Wait(t)
 	if err != nil {
@@ -95,6 +105,9 @@ func TestACommandTellsItsTrainingAndKnowsThoseBefore(t *testing.T) {
 	var past []predictor.Training
 	if err := json.Unmarshal(known, &past); err != nil {
 		t.Fatal(err)
+	}
+	if seconds, err := json.Marshal(out.Values["to_loss"]); err != nil || string(seconds) != "129600" {
+		t.Errorf("the command knew that it is lost in %s s, %v, want a day and a half", seconds, err)
 	}
 	if diff := cmp.Diff([]predictor.Training{{StepSeconds: 2}, {StepSeconds: 3}}, past); diff != "" {
 		t.Errorf("what the command knew (-want +got):\n%s", diff)

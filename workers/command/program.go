@@ -48,6 +48,9 @@ type Launch struct {
 	Devices []string
 	// Trainings are how earlier split trainings of the stage went, newest first, at most predictor.PastTrainings of them.
 	Trainings []predictor.Training
+	// TimeToLoss is how long attempts like this one go on in the mean before they are lost with their host; 0 tells it
+	// nothing.
+	TimeToLoss time.Duration
 	// Traceparent is the trace context below which the program's own spans belong; empty tells it none.
 	Traceparent string
 	// Extra are variables of the operator; those of the command win over them.
@@ -187,6 +190,9 @@ func (w *Workspace) common(launch Launch) map[string]string {
 	}
 	if past := trainings(launch.Trainings); past != "" {
 		values[wire.TrainingsEnvironment] = past
+	}
+	if launch.TimeToLoss > 0 {
+		values[wire.TimeToLossEnvironment] = strconv.FormatFloat(launch.TimeToLoss.Seconds(), 'f', 0, 64)
 	}
 	values[wire.RunEnvironment], values[wire.StageEnvironment], values[wire.TaskEnvironment] = launch.Run, launch.Stage,
 		launch.Task

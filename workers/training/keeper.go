@@ -28,10 +28,10 @@ const (
 type keeper struct {
 	directory string        // absolute
 	every     time.Duration // negative: none but the last; 0: as often as is worth it
-	// timeToLoss is how long attempts go on in the mean before they are lost, cost what a checkpoint has taken of late to
-	// be written; 0 where that is not known.
+	// timeToLoss is how long attempts go on in the mean before they are lost; 0 where that is not known.
 	timeToLoss time.Duration
-	cost       time.Duration
+	costs      costs
+	resumed    time.Time // when the step that is going on began; the zero time before the first
 	meta       exec.Meta
 	pipeline   exec.Pipeline
 	logger     *slog.Logger
@@ -46,7 +46,8 @@ type keeper struct {
 // saved is a checkpoint or why there is none.
 type saved struct {
 	checkpoint exec.Checkpoint
-	took       time.Duration // to write it
+	copying    time.Duration // for how long the training waited
+	took       time.Duration // until it was written
 	err        error
 }
 
@@ -94,9 +95,14 @@ func (k *keeper) newest() string {
 	return k.complete[len(k.complete)-1].Directory
 }
 
-// due begins a checkpoint if it is time for one and none is in the making. step is how many are finished. What goes
-// wrong is logged: the next one may be made, and the last must.
+// due begins a checkpoint if it is time for one and none is in the making. It is called after each step; step is how
+// many are finished. What goes wrong is logged: the next one may be made, and the last must.
 func (k *keeper) due(ctx context.Context, step int64, loss float64) {
+	if now := time.Now(); !k.resumed.IsZero() {
+		k.costs.stepped(now.Sub(k.resumed), k.saving != nil)
+	}
+	k.poll(ctx)
+	defer func() { k.resumed = time.Now() }()
 	if k.every < 0 || k.saving != nil || time.Since(k.begun) < k.interval() {
 		return
 	}
@@ -111,7 +117,7 @@ func (k *keeper) interval() time.Duration {
 	if k.every > 0 {
 		return k.every
 	}
-	return Interval(k.cost, k.timeToLoss)
+	return Interval(k.costs.each, k.timeToLoss)
 }
 
 // begin copies the state; the files are written while training goes on.
@@ -123,13 +129,14 @@ func (k *keeper) begin(ctx context.Context, step int64, loss float64) error {
 	if err != nil {
 		return err
 	}
+	copying := time.Since(began)
 	done := make(chan saved, 1)
 	go func() {
 		checkpoint, err := wait()
 		if err == nil {
 			k.told(checkpoint) // now, as a step may be long
 		}
-		done <- saved{checkpoint, time.Since(began), err}
+		done <- saved{checkpoint, copying, time.Since(began), err}
 	}()
 	k.saving = done
 	return nil
@@ -159,15 +166,13 @@ func (k *keeper) drain(ctx context.Context) {
 func (k *keeper) take(ctx context.Context, s saved) {
 	k.saving = nil
 	if s.err != nil {
+		k.costs.beside = 0
 		if ctx.Err() == nil {
 			k.logger.WarnContext(ctx, "a checkpoint could not be made", "error", s.err)
 		}
 		return
 	}
-	if k.cost == 0 {
-		k.cost = s.took
-	}
-	k.cost = max((k.cost+s.took)/2, 1) // the last ones say most
+	k.costs.saved(s.copying, s.took)
 	k.complete = append(k.complete, s.checkpoint)
 	for len(k.complete) > kept {
 		old := k.complete[0]

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -80,6 +81,21 @@ func FromCommand(
 		return "", nil, nil, fmt.Errorf("open the pipe of reports that %s names: %w", wire.ReportEnvironment, err)
 	}
 	return resume, past, file, nil
+}
+
+// TimeToLoss is what the environment of a command says of how long attempts like it go on in the mean before they are
+// lost with their host; 0 where it says nothing.
+func TimeToLoss(lookup func(name string) (value string, set bool)) (time.Duration, error) {
+	text, _ := lookup(wire.TimeToLossEnvironment)
+	if text == "" {
+		return 0, nil
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(seconds > 0 && seconds <= time.Duration(math.MaxInt64).Seconds()/2) {
+		return 0, fmt.Errorf("read %s: %.40q is no number of seconds above 0; leave it out where it is not known",
+			wire.TimeToLossEnvironment, text)
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
 }
 
 // parseTrainings reads the list of earlier trainings.

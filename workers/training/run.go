@@ -265,7 +265,6 @@ func (t *trainer) steps(ctx context.Context) error {
 		if err := t.progress(ctx, step+1 == t.total); err != nil {
 			return t.failed(ctx, err)
 		}
-		t.keeper.poll(ctx)
 		if step+1 < t.total { // the last one comes anyway
 			t.keeper.due(ctx, step+1, report.Loss)
 		}

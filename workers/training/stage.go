@@ -1,6 +1,7 @@
 package training
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,7 @@ func inStage(ctx context.Context, job Job) (result Result, err error) {
 	if job.Past == nil {
 		job.Past = activities.PastTrainings(ctx)
 	}
+	job.TimeToLoss = cmp.Or(job.TimeToLoss, attempt.TimeToLoss)
 	temporary, err := os.MkdirTemp("", "spillway-training-")
 	if err != nil {
 		return Result{}, fmt.Errorf("make a temporary directory: %w", err)

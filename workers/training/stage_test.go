@@ -273,6 +273,20 @@ func TestOutsideACommandStageNothingIsResumedAndReportsGoNowhere(t *testing.T) {
 	}
 }
 
+func TestACommandIsToldHowOftenAttemptsAreLost(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{
+		"": 0, "86400": 24 * time.Hour, "0.5": time.Second / 2, "0": -1, "-3": -1, "NaN": -1, "1e300": -1, "soon": -1,
+	} {
+		got, err := training.TimeToLoss(func(asked string) (string, bool) {
+			return text, asked == wire.TimeToLossEnvironment && text != ""
+		})
+		if err == nil && got != want || err != nil && (want >= 0 || !strings.Contains(err.Error(), "leave it out")) {
+			t.Errorf("%q: got %v and the error %v, want %v", text, got, err, want)
+		}
+	}
+}
+
 func FuzzFromCommand(f *testing.F) {
 	f.Add(`[{"model": "m", "parts": [{"threads": 1}]}]`)
 	f.Add(`[]`)

@@ -44,7 +44,7 @@ type Job struct {
 	Recompute string
 	// Directory gets checkpoints and the result; required, but for InStage.
 	Directory string
-	// CheckpointEvery is the time between checkpoints; 0 is [Interval] of what they take and TimeToLoss, a negative number
+	// CheckpointEvery is the time between checkpoints; 0 is [Interval] of what they cost and TimeToLoss, a negative number
 	// makes none but the last.
 	CheckpointEvery time.Duration
 	// TimeToLoss is how long attempts like this one go on in the mean before they are lost with their host; 0 is a day.

@@ -40,8 +40,13 @@ func trainInAttempt(ctx context.Context, t *tool.Tool, model modelFile, flags *t
 		return err
 	}
 	defer func() { err = errors.Join(err, report.Close()) }()
+	toLoss, err := training.TimeToLoss(t.Deps.Environment)
+	if err != nil {
+		return err
+	}
 	view := newTrainView(t, flags)
-	job := training.Job{Resume: cmp.Or(resume, flags.resume), Past: past} // that of an attempt is the later one
+	// the checkpoint of an attempt is the later one
+	job := training.Job{Resume: cmp.Or(resume, flags.resume), Past: past, TimeToLoss: toLoss}
 	end, err := trainJob(ctx, t, model, flags, view, job, training.InTurn(view.observer(), training.Reports(report)))
 	if err != nil {
 		return err
