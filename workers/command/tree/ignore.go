@@ -2,6 +2,7 @@ package tree
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,25 +12,30 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // IgnoreFile is the name of the file at the top of a directory that says what is left out of it.
 const IgnoreFile = ".spillwayignore"
 
-// usual is what is left out of every directory of code: version control, environments and caches that belong to one
-// machine. An IgnoreFile can take a line back with "!".
-const usual = `.git
+// What is left out of every directory of code: version control and caches, which no program needs, and environments
+// of Python and Node, which belong to one machine. An IgnoreFile can take a line back with "!".
+const (
+	usual = `.git
 .hg
 .svn
 __pycache__/
-.venv/
-venv/
-node_modules/
 .mypy_cache/
 .pytest_cache/
 .ipynb_checkpoints/
 *.pyc
 `
+	environments = `.venv/
+venv/
+node_modules/
+`
+)
 
 // Ignore says which files are left out. A nil Ignore leaves out none. It may be used concurrently.
 //
@@ -54,15 +60,25 @@ type rule struct {
 	segments []string // of the pattern; "**" stands for any number of directories
 	dirOnly  bool
 	keep     bool
+	// environment says that the line is one of environments, and no IgnoreFile's.
+	environment bool
 }
 
 // ReadIgnore returns what to leave out of the directory dir of code: version control, Python and Node environments and
 // caches, and what its IgnoreFile says where it has one. A line that cannot be understood is an error that names it.
 func ReadIgnore(dir string) (*Ignore, error) {
-	ignore, err := ParseIgnore(strings.NewReader(usual))
+	ignore, err := ParseIgnore(strings.NewReader(environments))
 	if err != nil {
 		return nil, err
 	}
+	for i := range ignore.rules {
+		ignore.rules[i].environment = true
+	}
+	caches, err := ParseIgnore(strings.NewReader(usual))
+	if err != nil {
+		return nil, err
+	}
+	ignore.rules = append(ignore.rules, caches.rules...)
 	name := filepath.Join(dir, IgnoreFile)
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -133,16 +149,68 @@ func parseRule(line string) (parsed rule, found bool, err error) {
 // Match reports whether the file with this name, relative to the top and with slashes, is left out. What is in a
 // directory that is left out is not asked for.
 func (i *Ignore) Match(name string, dir bool) bool {
+	r, found := i.deciding(name, dir)
+	return found && !r.keep
+}
+
+// deciding returns the last line that matches.
+func (i *Ignore) deciding(name string, dir bool) (r rule, found bool) {
 	if i == nil {
-		return false
+		return rule{}, false
 	}
 	segments := strings.Split(name, "/")
 	for _, r := range slices.Backward(i.rules) {
 		if (dir || !r.dirOnly) && matches(r.segments, segments) {
-			return !r.keep
+			return r, true
 		}
 	}
-	return false
+	return rule{}, false
+}
+
+// Environments returns the environments of Python and Node in the directory dir that ignore leaves out without being
+// told to, by their paths: a program that needs one misses it. What cannot be read of them is not counted.
+func Environments(ctx context.Context, dir string, ignore *Ignore) ([]Share, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("look for environments: %w", err)
+	}
+	defer root.Close() //nolint:errcheck // it was only read
+	var found []Share
+	err = fs.WalkDir(FS(root), ".", func(name string, d fs.DirEntry, err error) error {
+		switch r, decided := ignore.deciding(name, err == nil && d.IsDir()); {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return nil //nolint:nilerr // packing tells
+		case name == "." || !decided || r.keep:
+			return nil
+		case r.environment:
+			found = append(found, Share{Path: name + "/", Bytes: held(ctx, root, name)})
+			return fs.SkipDir
+		case d.IsDir():
+			return fs.SkipDir
+		default:
+			return nil
+		}
+	})
+	return found, err
+}
+
+// held is what the files in a directory take together, as far as they can be read.
+func held(ctx context.Context, root *os.Root, dir string) (total quantity.Bytes) {
+	_ = fs.WalkDir(FS(root), dir, func(_ string, d fs.DirEntry, err error) error { // what is left out is only named
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return nil //nolint:nilerr // it is not counted
+		}
+		if info, err := d.Info(); err == nil {
+			total += quantity.Bytes(info.Size())
+		}
+		return nil
+	})
+	return total
 }
 
 // matches compares names with patterns one by one; after a "**" it tries the next place for the rest until one fits.

@@ -95,6 +95,42 @@ func TestCachesAreLeftOutUnlessTakenBack(t *testing.T) {
 	}
 }
 
+func TestEnvironmentsAreLeftOutByNameAndBytesUnlessSomebodySaysSo(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		rules string
+		want  []tree.Share
+	}{
+		"nobody says anything":       {"", []tree.Share{{".venv/", 5}, {"a/node_modules/", 3}, {"venv/", 0}}},
+		"one is taken back":          {"!.venv/\n", []tree.Share{{"a/node_modules/", 3}, {"venv/", 0}}},
+		"one is left out":            {"node_modules\n/venv\n", []tree.Share{{".venv/", 5}}},
+		"one is in what is left out": {"a\n", []tree.Share{{".venv/", 5}, {"venv/", 0}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := plant(t, map[string]string{
+				".venv/bin/python": "12", ".venv/lib/m.pyc": "345", "a/node_modules/x/y": "678",
+				"a/node_modules/x/node_modules/z": "", ".git/venv/x": "x", "__pycache__/m.pyc": "x", "train.py": "x",
+				tree.IgnoreFile: test.rules,
+			})
+			if err := os.Mkdir(filepath.Join(dir, "venv"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			ignore, err := tree.ReadIgnore(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := tree.Environments(t.Context(), dir, ignore)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("environments (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // Git knows the language: what it ignores is what we ignore.
 func TestRulesMeanWhatTheyMeanToGit(t *testing.T) {
 	t.Parallel()

@@ -58,6 +58,32 @@ func TestACommandPrintsAsItDoesAloneAndBringsItsFilesBack(t *testing.T) {
 	}
 }
 
+func TestEnvironmentsThatAreNotSentAreNamedOnce(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	stack := clitest.StartStack(t, state)
+	dir := clitest.Directory(t, map[string]string{
+		"train.py": "x", ".venv/bin/python": "12345", "a/node_modules/x": "1", "b/node_modules/x": "1", "c/venv/x": "",
+	})
+	p := &clitest.Program{}
+	p.Play(t, stack)
+	args := []string{"run", "--state", state, "--code", dir, "--", "python", "train.py"}
+	_, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, args...)
+	const told = "spillway: not sent: .venv/ (5 B), a/node_modules/ (1 B), b/node_modules/ (1 B), 1 more; " +
+		"a line such as !.venv/ in .spillwayignore sends it\n"
+	if strings.Count(stderr, "not sent") != 1 {
+		t.Errorf("it is not told once: %s", stderr)
+	}
+	clitest.Contains(t, "standard error", stderr, told)
+	if diff := cmp.Diff(map[string]string{"train.py": "x"}, p.Code); diff != "" {
+		t.Errorf("what the program found (-want +got):\n%s", diff)
+	}
+	clitest.Put(t, dir, map[string]string{".spillwayignore": "!.venv/\nnode_modules\nvenv\n"})
+	if _, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, args...); strings.Contains(stderr, "not sent") {
+		t.Errorf("what the file of rules says is told: %s", stderr)
+	}
+}
+
 func TestAFileThatChangedHereMeanwhileIsNeverOverwritten(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -35,11 +36,16 @@ type Packing struct {
 }
 
 // Send packs a file or a directory into the engine's artifact store. What the engine has already is not sent again: the
-// digest is known from reading alone.
+// digest is known from reading alone. Environments that are left out of code are named.
 func Send(ctx context.Context, t *tool.Tool, calls *client.Client, what Packing) (chain.Packed, error) {
 	packed, err := what.into(ctx, digester{})
 	if err != nil {
 		return chain.Packed{}, err
+	}
+	if what.Code && packed.Tree {
+		if err := tellEnvironments(ctx, t, what.Path); err != nil {
+			return chain.Packed{}, err
+		}
 	}
 	has, err := calls.Has(ctx, packed.Artifact.Digest)
 	if err != nil || has {
@@ -82,6 +88,29 @@ func (p Packing) into(ctx context.Context, store activities.Store) (chain.Packed
 	}
 	ref, err := store.Put(ctx, file)
 	return chain.Packed{Artifact: ref}, errors.Join(err, file.Close())
+}
+
+// tellEnvironments says which environments are left out of a directory of code: a program that needs one would miss it.
+func tellEnvironments(ctx context.Context, t *tool.Tool, dir string) error {
+	ignore, err := tree.ReadIgnore(dir)
+	if err != nil {
+		return err
+	}
+	found, err := tree.Environments(ctx, dir, ignore)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	const named = 3
+	var listed []string
+	for _, one := range found[:min(len(found), named)] {
+		listed = append(listed, fmt.Sprintf("%s (%s)", display.Name(one.Path), one.Bytes))
+	}
+	if more := len(found) - len(listed); more > 0 {
+		listed = append(listed, fmt.Sprintf("%d more", more))
+	}
+	t.Note("not sent: %s; a line such as !%s in %s sends it", strings.Join(listed, ", "), path.Base(found[0].Path)+"/",
+		tree.IgnoreFile)
+	return nil
 }
 
 // digester is a store that keeps nothing: it tells the address that bytes would have.
