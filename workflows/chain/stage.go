@@ -49,7 +49,8 @@ func checkStage(name string) error {
 	return runs.CheckName(name)
 }
 
-func checkOutput(name string) error {
+// CheckOutput refuses what is no name of an output.
+func CheckOutput(name string) error {
 	if name == "result" {
 		return errors.New(`name "result" is that of what the program reports: use another`)
 	}
@@ -177,7 +178,7 @@ func (c *chainReader) files(node *yaml.Node, index int) {
 func (c *chainReader) outputs(node *yaml.Node, s *stage) {
 	paths := map[string]string{}
 	for _, e := range c.entries(node, "outputs") {
-		name := c.name(e.key, "output", checkOutput)
+		name := c.name(e.key, "output", CheckOutput)
 		output := wire.CommandOutput{Name: name}
 		where := e.value
 		if e.value.Kind == yaml.MappingNode {

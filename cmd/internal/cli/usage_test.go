@@ -87,6 +87,18 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 			"dev --keep-bytes -1GiB",
 			"--keep-bytes -1GiB: it is not an amount of bytes",
 		},
+		"a pool larger than the machine": {
+			"dev --pool-memory 1024TiB",
+			"--pool-memory 1024TiB: this machine has ",
+		},
+		"a pool larger than the machine, in a word": {
+			"run --pool-memory 1024TiB -- x",
+			"give less, or leave the flag out for 80% of what is available",
+		},
+		"a cold start longer than an invoke": {
+			"dev --function-cold-start 100h",
+			"--function-cold-start 100h: it is too long\n  hint: write at most 15m",
+		},
 		"attempts that are none": {
 			"run --attempts 0 -- x",
 			"--attempts 0: it is not a whole number in range",
@@ -118,6 +130,18 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 		},
 		"an output without a path": {"run --output model -- x", "--output model: it is not NAME=PATH"},
 		"an output outside":        {"run --output model=../m -- x", "it is not NAME=PATH with a path below"},
+		"an output whose name is a path": {
+			"run --output ../x=m -- x",
+			"--output ../x=m: name \"../x\": use a lower-case letter",
+		},
+		"an output of the wrong way round": {
+			"run --output model.pt=model -- x",
+			"hint: the name stands first, as in --output model=model.pt",
+		},
+		"an output called as what is reported": {
+			"run --output result=m -- x",
+			"--output result=m: name \"result\" is that of what the program reports",
+		},
 		"two outputs of one name":  {"run --output m=a --output m=b -- x", "given twice"},
 		"a file without a place":   {"run --file a.csv -- x", "--file a.csv: it is not PATH=FILE"},
 		"a file outside":           {"run --file /etc/x=y -- x", "it is not PATH=FILE with a path below"},

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/spillway-ml/spillway/activities/alerts"
+	"github.com/spillway-ml/spillway/activities/awslambda"
 	"github.com/spillway-ml/spillway/activities/traces"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
@@ -31,6 +32,7 @@ const (
 const (
 	usualConcurrency = 1000                   // AWS's account limit
 	usualColdStart   = 200 * time.Millisecond // a small Go binary on AWS; a local process takes 5 to 20 ms
+	mostColdStart    = awslambda.MaxTimeout   // nothing would be left of an invoke
 )
 
 // Stack configure the embedded stack, for `dev` and for a `run` that starts its own.
@@ -92,7 +94,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 		"predictor/pricing)")
 	f.Set.Var(CPUList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half; all "+
 		"with --no-burst, and where a command or a chain starts its own stack)")
-	f.Set.Var(Memory{&f.poolMemory}, "pool-memory",
+	f.Set.Var(hostMemory{Memory{&f.poolMemory}}, "pool-memory",
 		"memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
 	f.Set.Var(Memory{&f.artifactsMax}, "artifacts-max",
 		"what artifacts may take together, such as 200GiB: more is refused (default no bound)")
@@ -107,7 +109,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.Var(CPUList{&f.functionCPUs}, "function-cpus",
 		"CPU numbers of local functions (default those that are not the pool's)")
 	f.Set.Var(Count{&f.concurrency, 1}, "function-concurrency", "the most function environments at a time")
-	f.Set.Var(Span{&f.coldStart, true}, "function-cold-start",
+	f.Set.Var(Span{Value: &f.coldStart, orZero: true, most: mostColdStart}, "function-cold-start",
 		"time added to the start of a local environment, which starts faster than on AWS")
 	f.Set.Var(Span{Value: &f.idleAfter}, "idle-after", "how long a stage without work keeps its last slot")
 	f.Set.StringArrayVar(&f.webhooks, "alert-webhook", nil,

@@ -12,12 +12,14 @@ import (
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
-// Span is a flag that takes a positive duration; orZero accepts zero too.
+// Span is a flag that takes a positive duration; orZero accepts zero too, and most bounds it where it is not 0.
 type Span struct {
 	Value  *time.Duration
 	orZero bool
+	most   time.Duration
 }
 
 // String returns the value as a duration is written; empty for none.
@@ -42,6 +44,8 @@ func (s Span) Set(text string) error {
 		return &fault.UsageError{Problem: "it is negative", Hint: hint}
 	case value == 0 && !s.orZero:
 		return &fault.UsageError{Problem: "it is zero", Hint: "leave the flag out for none; " + hint}
+	case s.most > 0 && value > s.most:
+		return &fault.UsageError{Problem: "it is too long", Hint: "write at most " + s.most.String()}
 	}
 	*s.Value = value
 	return nil
@@ -104,6 +108,27 @@ func (m Memory) Set(text string) (err error) {
 		return &fault.UsageError{
 			Problem: "it is not an amount of memory",
 			Hint:    "write it with its unit, such as 512MiB, 1.5GiB or 2GB",
+		}
+	}
+	return nil
+}
+
+// hostMemory is a flag that takes an amount of memory that this machine has.
+type hostMemory struct{ Memory }
+
+// Set reads what Memory reads.
+func (m hostMemory) Set(text string) error {
+	if err := m.Memory.Set(text); err != nil {
+		return err
+	}
+	host, err := enforce.HostSize()
+	if err != nil {
+		return err
+	}
+	if *m.Value > host.Memory {
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("this machine has %s", host.Memory),
+			Hint:    "give less, or leave the flag out for 80% of what is available",
 		}
 	}
 	return nil

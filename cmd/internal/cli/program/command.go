@@ -151,6 +151,12 @@ func (f *Flags) commandOutputs() ([]wire.CommandOutput, error) {
 				Hint: "write --output model=model.pt",
 			}
 		}
+		if err := chain.CheckOutput(name); err != nil {
+			return nil, &fault.UsageError{
+				Problem: fmt.Sprintf("--output %s: %v", text, err),
+				Hint:    "the name stands first, as in --output model=model.pt",
+			}
+		}
 		if slices.ContainsFunc(outputs, func(o wire.CommandOutput) bool {
 			return o.Name == name || o.Path == path.Clean(where)
 		}) {
