@@ -5,6 +5,7 @@ package digits
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -81,9 +82,9 @@ const (
 // Input is what a run is started with. The zero value is valid: it reads the 1,797 images of 8x8 pixels that the
 // package brings along.
 type Input struct {
-	// Dir is a directory in the format of MNIST: train-images-idx3-ubyte and train-labels-idx1-ubyte, and
-	// t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte where they exist, each plain or packed (.gz). Every host that runs
-	// the load stage must see it. Empty means the embedded images.
+	// Dir is the absolute path of a directory in the format of MNIST: train-images-idx3-ubyte and train-labels-idx1-ubyte,
+	// and t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte where they exist, each plain or packed (.gz). Every host that
+	// runs the load stage must see it. Empty means the embedded images.
 	Dir string `json:"dir,omitempty"`
 	// Shards is into how many tasks the labelling of all images is divided, at most one for each image and 100,000; 0
 	// means DefaultShards.
@@ -110,6 +111,9 @@ type Input struct {
 // Validate refuses values that no run can use and says which are possible.
 func (in Input) Validate() error {
 	switch {
+	case in.Dir != "" && !filepath.IsAbs(in.Dir):
+		return fmt.Errorf("dir is %q: give an absolute path, such as /data/mnist, because stages run in directories of "+
+			"their own, or leave it out for the images that the sample brings along", in.Dir)
 	case in.Shards < 0 || in.Shards > maxShards:
 		return fmt.Errorf("shards is %d: give 1 to %d, or leave it out for %d", in.Shards, maxShards, DefaultShards)
 	case in.MaxEpochs < 0 || in.MaxEpochs > maxMaxEpochs:

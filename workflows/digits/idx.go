@@ -28,6 +28,14 @@ const maxPixels = 1 << 30
 // t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte where they exist. Each file may be packed, with .gz at the end of
 // its name.
 func readDir(ctx context.Context, dir string) (Images, error) {
+	switch info, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return Images{}, fmt.Errorf("read %s: there is no such directory on this host: make it, and %w", dir, errNoPair)
+	case err != nil:
+		return Images{}, fmt.Errorf("read %s: %w", dir, err)
+	case !info.IsDir():
+		return Images{}, fmt.Errorf("read %s: it is a file: name the directory that it is in, and %w", dir, errNoPair)
+	}
 	all, err := readPair(ctx, dir, "train")
 	if err != nil {
 		return Images{}, err
@@ -49,14 +57,25 @@ func readDir(ctx context.Context, dir string) (Images, error) {
 }
 
 // errNoPair is wrapped when a directory has neither the image file nor the label file of a pair.
-var errNoPair = errors.New("put the image file and the label file of MNIST's format there, plain or packed (.gz)")
+var errNoPair = errors.New("put the image file and the label file of MNIST's format there: train-images-idx3-ubyte " +
+	"and train-labels-idx1-ubyte, each plain or packed (.gz)")
+
+// isWrong reports whether readDir refuses what it was given, so that reading again cannot help; a disk that fails may
+// work again.
+func isWrong(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	_, failed := errors.AsType[*fs.PathError](err)
+	return !failed || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
+}
 
 // readPair reads the image file and the label file that begin with prefix.
 func readPair(ctx context.Context, dir, prefix string) (Images, error) {
 	imageName, imageErr := findFile(dir, prefix+"-images-idx3-ubyte")
 	labelName, labelErr := findFile(dir, prefix+"-labels-idx1-ubyte")
 	if errors.Is(imageErr, fs.ErrNotExist) && errors.Is(labelErr, fs.ErrNotExist) {
-		return Images{}, fmt.Errorf("read %s: no %s-images-idx3-ubyte: %w", dir, prefix, errNoPair)
+		return Images{}, fmt.Errorf("read %s: no %s-images-idx3-ubyte is there: %w", dir, prefix, errNoPair)
 	}
 	if err := errors.Join(imageErr, labelErr); err != nil {
 		return Images{}, fmt.Errorf("read %s: %w", dir, err)

@@ -3,11 +3,15 @@ package digits
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -107,7 +111,10 @@ func TestReadDirRefuses(t *testing.T) {
 		files map[string][]byte
 		want  []string // parts of the error
 	}{
-		{"an empty directory", nil, []string{"no train-images-idx3-ubyte", "put the image file and the label file"}},
+		{"an empty directory", nil, []string{
+			"no train-images-idx3-ubyte", "put the image file and the label file", "train-labels-idx1-ubyte",
+			"plain or packed (.gz)",
+		}},
 		{"images without labels", map[string][]byte{trainImages: images}, []string{trainLabels, "no such file"}},
 		{"labels without images", map[string][]byte{trainLabels: labels}, []string{trainImages, "no such file"}},
 		{
@@ -202,8 +209,8 @@ func TestReadDirRefuses(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			_, err := readDir(t.Context(), writeDir(t, test.files))
-			if err == nil {
-				t.Fatal("got no error")
+			if err == nil || !isWrong(t.Context(), err) {
+				t.Fatalf("got %v, want an error that no other attempt can mend", err)
 			}
 			for _, part := range test.want {
 				if !strings.Contains(err.Error(), part) {
@@ -216,9 +223,29 @@ func TestReadDirRefuses(t *testing.T) {
 
 func TestReadDirRefusesADirectoryThatIsMissing(t *testing.T) {
 	t.Parallel()
-	missing := filepath.Join(t.TempDir(), "nowhere")
-	if _, err := readDir(t.Context(), missing); !errors.Is(err, errNoPair) || !strings.Contains(err.Error(), missing) {
-		t.Errorf("got %v, want an error that names %s", err, missing)
+	dir := writeDir(t, map[string][]byte{"file": nil})
+	for missing, want := range map[string]string{
+		"nowhere": "there is no such directory on this host",
+		"file":    "it is a file",
+	} {
+		missing = filepath.Join(dir, missing)
+		_, err := readDir(t.Context(), missing)
+		if !errors.Is(err, errNoPair) || !strings.Contains(err.Error(), missing+": "+want) || !isWrong(t.Context(), err) {
+			t.Errorf("got %v, want an error that says %s: %s", err, missing, want)
+		}
+	}
+}
+
+func TestWhatMayPassIsReadAgain(t *testing.T) {
+	t.Parallel()
+	failing := &fs.PathError{Op: "read", Path: "train-images-idx3-ubyte", Err: syscall.EIO}
+	if isWrong(t.Context(), fmt.Errorf("read /data: %w", failing)) {
+		t.Error("a disk that fails is taken for a wrong input")
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := readDir(ended, writeDir(t, nil)); isWrong(ended, err) {
+		t.Errorf("an attempt that was stopped is taken for a wrong input: %v", err)
 	}
 }
 

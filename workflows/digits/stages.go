@@ -27,7 +27,10 @@ func load(ctx context.Context, in Input) (Raw, error) {
 		read = sampleImages
 	}
 	m, err := read()
-	if err != nil {
+	switch {
+	case err != nil && isWrong(ctx, err):
+		return Raw{}, fmt.Errorf("%w: %w", spillway.ErrPermanent, err)
+	case err != nil:
 		return Raw{}, err
 	}
 	spillway.Log(ctx).InfoContext(ctx, "images read", "dir", in.Dir, "images", len(m.Labels), "width", m.Width, "height",

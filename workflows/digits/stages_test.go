@@ -175,6 +175,8 @@ func TestStagesRefuseForGoodWhatNoRetryCanMend(t *testing.T) {
 		call func() error
 	}{
 		{"load: a negative seed", func() error { _, err := load(ctx, Input{Seed: -1}); return err }},
+		{"load: a relative directory", func() error { _, err := load(ctx, Input{Dir: "images"}); return err }},
+		{"load: an empty directory", func() error { _, err := load(ctx, Input{Dir: t.TempDir()}); return err }},
 		{"preprocess: one image", func() error {
 			_, err := preprocess(ctx, PreprocessInput{Raw: Raw{Images: few}})
 			return err
