@@ -113,7 +113,7 @@ func (s *Server) runs(r *http.Request) (answer runsAnswer, err error) {
 }
 
 func (s *Server) run(r *http.Request) (ledger.RunView, error) {
-	return s.engine.Run(r.Context(), r.PathValue("run"))
+	return s.find(r.Context(), r.PathValue("run"))
 }
 
 func (s *Server) history(r *http.Request) (json.RawMessage, error) {
@@ -165,7 +165,11 @@ func (s *Server) publish(r *http.Request) (Published, error) {
 	if err := CheckEvent(event, stack.Pipelines()); err != nil {
 		return Published{}, err
 	}
-	return s.engine.Publish(r.Context(), event)
+	published, err := s.engine.Publish(r.Context(), event)
+	if err == nil {
+		s.accepted.add(published.Run, time.Now())
+	}
+	return published, err
 }
 
 // CheckEvent returns an [Error] with status 400 when the event can start nothing, given the names of the pipelines that

@@ -13,9 +13,9 @@ import (
 
 // knownRun returns a run; when there is none the error names those that are near.
 func (s *Server) knownRun(ctx context.Context, run string) (ledger.RunView, error) {
-	view, err := s.engine.Run(ctx, run)
+	view, err := s.find(ctx, run)
 	refused, isRefusal := errors.AsType[*Error](err)
-	if !isRefusal || refused.Status != http.StatusNotFound {
+	if !isRefusal || refused.Status != http.StatusNotFound || refused.RetryAfter > 0 {
 		return view, err
 	}
 	others, listed := s.engine.Runs(ctx, RunQuery{Limit: usualRuns})

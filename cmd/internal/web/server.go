@@ -56,6 +56,7 @@ type Server struct {
 	feed      *Feed
 	logins    access.Logins
 	room      room
+	accepted  accepted
 	keys      *access.Keys
 	ready     func(context.Context) error
 	logger    *slog.Logger

@@ -94,7 +94,9 @@ func (s *Server) retry(r *http.Request) (retried Retried, err error) {
 			return retried, err
 		}
 	}
-	retried, err = s.engine.Retry(r.Context(), view.Run, request)
+	if retried, err = s.engine.Retry(r.Context(), view.Run, request); err == nil {
+		s.accepted.add(retried.Run, time.Now())
+	}
 	retried.Stages = notNil(retried.Stages)
 	return retried, err
 }

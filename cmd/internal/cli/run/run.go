@@ -55,6 +55,11 @@ that was changed here meanwhile is never overwritten. The exit code is the progr
 always runs, and so do stages of pipelines and chains, but for those that declare a cache: they take
 the result of an earlier run of the same code whose input was the same. With --cache all stages do.
 
+Not sent of a directory of code are version control, caches (__pycache__, *.pyc), environments of
+this machine (.venv, venv, node_modules), which are named when there are any, and what the file
+.spillwayignore at its top says, in the words of a .gitignore: a line such as !node_modules/ takes
+one back. --requirements makes a Python environment where the command runs.
+
 The stack that runs on the state directory is used; without one, a stack is started for the
 occasion, with the flags below, and stopped afterwards. Ctrl-C cancels the run of a stack that was
 started for the occasion, and that of a command; otherwise the run goes on without a display. The

@@ -87,6 +87,11 @@ func showLogs(ctx context.Context, t *tool.Tool, flags logFlags) error {
 	shown := 0
 	ctx, stop := t.WhileRead(ctx)
 	defer stop()
+	if !flags.noFollow {
+		if err := s.AwaitRun(ctx, t, flags.query.Run); err != nil {
+			return session.WithNearRuns(ctx, s, err, flags.query.Run)
+		}
+	}
 	err = s.Client.Logs(ctx, flags.query, !flags.noFollow, func(line logs.Line) error {
 		shown++
 		return show(line)

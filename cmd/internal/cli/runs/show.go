@@ -27,7 +27,7 @@ func showCommand(t *tool.Tool) *cobra.Command {
 		Short: "Show a run: stages, what was predicted and what came, every decision and its reason",
 		Long: `Show one run: time, cost and accuracy, predicted and actual; what each stage queued, ran, used and
 cost; and every decision about it with the reason. With --follow a run that goes on is shown live
-until its end.
+until its end; one whose event was just taken is waited for, a minute at most.
 
 With --why it explains the run: where its time went, row by row, so that the rows sum to its time
 and what nobody can tell is a row of its own; what static sizes would have cost; what was reused of
@@ -87,6 +87,11 @@ func show(ctx context.Context, t *tool.Tool, run string, asJSON, live bool) erro
 		return err
 	}
 	defer s.Client.Close()
+	if live {
+		if err := s.AwaitRun(ctx, t, run); err != nil {
+			return session.WithNearRuns(ctx, s, err, run)
+		}
+	}
 	model, err := follow.Fetch(ctx, s, run, display.Model{})
 	if err != nil {
 		return session.WithNearRuns(ctx, s, err, run)

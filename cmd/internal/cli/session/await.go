@@ -1,0 +1,39 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/wait"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+)
+
+const (
+	// startLimit bounds how long a run is waited for whose event was taken: in a burst, starts are admitted one after the
+	// other. startPoll is the time between two looks.
+	startLimit = time.Minute
+	startPoll  = 100 * time.Millisecond
+)
+
+// AwaitRun returns once there is the run, or an error. One that is on its way is waited for: `spillway trigger` returns
+// when the event is durable, which is before its run begins.
+func (s *Session) AwaitRun(ctx context.Context, t *tool.Tool, run string) error {
+	limit := time.Now().Add(startLimit)
+	for isTold := false; ; {
+		_, err := s.Client.Run(ctx, run)
+		refused, isRefusal := errors.AsType[*web.Error](err)
+		if !isRefusal || refused.Status != http.StatusNotFound || refused.RetryAfter == 0 || time.Now().After(limit) {
+			return err
+		}
+		if !isTold && !t.Quiet {
+			t.Complain("%s; waiting for the run\n", refused.Message)
+			isTold = true
+		}
+		if !wait.For(ctx, startPoll) {
+			return context.Cause(ctx)
+		}
+	}
+}
