@@ -102,13 +102,17 @@ func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
 		}},
 		{"missing", "/runs/nobody", []string{"There is no run nobody."}},
 	}
+	const asked = `performance.getEntriesByType('resource').filter((e) => e.name.includes('/api/v1/runs/')).length`
 	for _, view := range views {
 		b.Open("http://" + listener.Addr().String() + view.path)
 		for _, text := range view.shows {
 			b.Until(fmt.Sprintf("document.body.textContent.includes(%q)", text))
 		}
 		b.Until(`document.querySelector('.connection')?.textContent === 'live'`)
-		for _, width := range []int64{1440, 390} {
+		if requests := evaluate[int](b, asked); view.name == "missing" && requests != 1 {
+			t.Errorf("a run that is not there is asked for %d times", requests)
+		}
+		for _, width := range []int64{1440, 1280, 390} {
 			for _, scheme := range []string{"light", "dark"} {
 				b.look(width, scheme)
 				b.readable(fmt.Sprintf("%s-%d-%s", view.name, width, scheme))
@@ -137,6 +141,23 @@ func (b *tab) readable(name string) {
 	if text := evaluate[string](b,
 		`document.body.innerText.match(/NaN(?! <img)|undefined|\[object|Infinity/)?.[0] ?? ''`); text != "" {
 		b.T.Errorf("%s: the page reads %q", name, text)
+	}
+}
+
+func TestTheTableOfRunsFitsAWindowOf1280Pixels(t *testing.T) {
+	t.Parallel()
+	b := openTab(t)
+	now := time.Now()
+	e := newEngine(t, now)
+	e.history(t, now)
+	listener := listen(t, "127.0.0.1:0")
+	serve(t, e, listener)
+	b.Open("http://" + listener.Addr().String() + "/")
+	b.Until(`document.querySelectorAll('tbody tr').length > 3`)
+	b.look(1280, "light")
+	const over = `(() => { const e = document.querySelector('.scroll'); return e.scrollWidth - e.clientWidth })()`
+	if pixels := evaluate[int](b, over); pixels > 0 {
+		t.Errorf("the table is %d pixels wider than its place", pixels)
 	}
 }
 
