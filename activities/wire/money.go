@@ -9,6 +9,10 @@ import (
 // BudgetError is the type of the application error about what a run's budget does not allow.
 const BudgetError = "SpillwayBudget"
 
+// RaiseBudget ends the message of every such error: it is the advice that helps, and tells them from others where only
+// the message is kept.
+const RaiseBudget = ": raise --budget"
+
 // ReserveUpdate is the update by which an attempt asks the workflow that scheduled its task for more money. It takes
 // a Reserve and returns a Reserved.
 const ReserveUpdate = "spillway.reserve"

@@ -20,6 +20,9 @@ func ParseWorkflowQueue(queue string) (app, build string, ok bool) {
 	return app, build, ok && app != "" && build != "" && !strings.Contains(build, "/")
 }
 
+// StoppedWithRun is why an attempt was stopped whose run was cancelled, or has ended without its task.
+const StoppedWithRun = "the run was cancelled, or ended without this task"
+
 // Task is the first argument of every stage activity: what the engine must know to run it. The second is the user's
 // input, which the engine never decodes.
 type Task struct {

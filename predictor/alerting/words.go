@@ -42,15 +42,15 @@ func dearMessage(r Reading) string {
 	case overspent && r.Known:
 		return fmt.Sprintf("run %s has spent %s, more than its budget of %s, and is expected to cost %s; give it more: "+
 			"spillway goal %s --budget %s",
-			r.Run, r.Spent, r.Goal.Budget, between(r.Cost, dollars), r.Run, flagDollars(max(r.Cost.High, spent)))
+			r.Run, r.Spent, r.Goal.Budget, between(r.Cost, dollars), r.Run, BudgetFlag(max(r.Cost.High, spent)))
 	case overspent:
 		return fmt.Sprintf("run %s has spent %s, more than its budget of %s, and what the rest costs is not known; give it "+
 			"more: spillway goal %s --budget %s",
-			r.Run, r.Spent, r.Goal.Budget, r.Run, flagDollars(2*spent))
+			r.Run, r.Spent, r.Goal.Budget, r.Run, BudgetFlag(2*spent))
 	}
 	return fmt.Sprintf("run %s is expected to cost %s, more than its budget of %s; %s is spent; give it more: spillway "+
 		"goal %s --budget %s",
-		r.Run, between(r.Cost, dollars), r.Goal.Budget, r.Spent, r.Run, flagDollars(r.Cost.High))
+		r.Run, between(r.Cost, dollars), r.Goal.Budget, r.Spent, r.Run, BudgetFlag(r.Cost.High))
 }
 
 // inTimeMessage tells that the deadline is no longer at risk.
@@ -88,7 +88,10 @@ func span(seconds float64) string {
 		return "for ever"
 	}
 	step := time.Second
-	if seconds < 10 {
+	switch {
+	case seconds < 0.1:
+		step = time.Millisecond
+	case seconds < 10:
 		step = 100 * time.Millisecond
 	}
 	return short(time.Duration(max(seconds, 0) * float64(time.Second)).Round(step))
@@ -129,8 +132,8 @@ func short(d time.Duration) string {
 
 func dollars(amount float64) string { return quantity.USD.Times(amount).String() }
 
-// flagDollars is a budget to give: a tenth more than what is expected, rounded up to two digits.
-func flagDollars(amount float64) string {
+// BudgetFlag is what to give to --budget where so many US dollars are expected: a tenth more, rounded up to two digits.
+func BudgetFlag(amount float64) string {
 	wanted := 1.1 * amount
 	if !(wanted > 0) || math.IsInf(wanted, 0) {
 		return "0.01"

@@ -498,7 +498,7 @@ func Stopped(ctx context.Context) (predictor.Outcome, string) {
 	case errors.Is(cause, context.DeadlineExceeded):
 		return predictor.TimedOut, "the attempt ran past the start-to-close timeout of its activity"
 	case errors.As(cause, &cancelled), errors.As(cause, &gone), errors.Is(cause, context.Canceled):
-		return predictor.Cancelled, "the run was cancelled, or ended without this task"
+		return predictor.Cancelled, wire.StoppedWithRun
 	default:
 		return predictor.Lost, "temporal gave the attempt up: " + cause.Error()
 	}

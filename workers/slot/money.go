@@ -115,8 +115,8 @@ func (a *Attempt) Unaffordable() Ending {
 	}
 	return Ending{
 		Outcome: predictor.Failed, Cause: predictor.CauseBudget, Permanent: true,
-		Message: fmt.Sprintf("%s has no more than %s for this task, and that is used up: raise --budget", of,
-			a.money.reserved),
+		Message: fmt.Sprintf("%s has no more than %s for this task, and that is used up%s", of, a.money.reserved,
+			wire.RaiseBudget),
 	}
 }
 

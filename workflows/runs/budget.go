@@ -60,8 +60,8 @@ func (b *budget) reserve(ctx workflow.Context, r *run, stage string) (held quant
 	}
 	if !b.fits(r.goal.Budget, stage) {
 		return 0, temporal.NewNonRetryableApplicationError(fmt.Sprintf(
-			"a task of stage %s costs up to %s, and %s of the %s that this part of the run may spend are spent: raise --budget",
-			stage, b.upper(stage), b.spent, r.goal.Budget), wire.BudgetError, nil)
+			"a task of stage %s costs up to %s, and %s of the %s that this part of the run may spend are spent%s",
+			stage, b.upper(stage), b.spent, r.goal.Budget, wire.RaiseBudget), wire.BudgetError, nil)
 	}
 	held = b.upper(stage)
 	b.reserved += held

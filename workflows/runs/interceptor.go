@@ -333,6 +333,9 @@ func stateOf(err error) predictor.RunState {
 	}
 }
 
+// awaited ends what Temporal says of a workflow that waited when it was cancelled: "Await context canceled".
+const awaited = " context canceled"
+
 // rootMessage is the message of the failure itself, without the layers that Temporal puts around it. Of a cancellation
 // Temporal says one word, and whose it was.
 func rootMessage(err error) string {
@@ -353,7 +356,7 @@ func rootMessage(err error) string {
 		return text
 	}
 	why := ""
-	if cancelled.Details(&why) != nil || why == "" {
+	if cancelled.Details(&why) != nil || why == "" || why == wire.StoppedWithRun || strings.HasSuffix(why, awaited) {
 		return "the run was cancelled"
 	}
 	return "the run was cancelled: " + why

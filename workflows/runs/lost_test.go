@@ -92,6 +92,8 @@ func TestACancelledRunSaysSoInWords(t *testing.T) {
 		{"the run was cancelled", temporal.NewCanceledError()},
 		{"the run was cancelled: it waited", temporal.NewCanceledError("it waited")},
 		{"wait for the weather: canceled", fmt.Errorf("wait for the weather: %w", temporal.NewCanceledError())},
+		{"the run was cancelled", temporal.NewCanceledError("Await context canceled")},
+		{"the run was cancelled", task(wire.StoppedWithRun)},
 		{"the run was cancelled", task()},
 		{"the run was cancelled", task(spending{Spent: 7})},
 		{"the weather: canceled", fmt.Errorf("the weather: %w", task())},

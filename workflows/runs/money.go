@@ -109,7 +109,7 @@ func tooDear(stage string, why account.Refusal) error {
 		spent = fmt.Sprintf("%s is spent, %s more than the budget of %s", why.Spent, over, why.Limit)
 	}
 	return temporal.NewNonRetryableApplicationError(fmt.Sprintf(
-		"%s, and %s: raise --budget", costs, spent), wire.BudgetError, nil)
+		"%s, and %s%s", costs, spent, wire.RaiseBudget), wire.BudgetError, nil)
 }
 
 // answerReserve lets tasks in flight ask for more money than was reserved for them.
