@@ -80,11 +80,11 @@ func reused(run ledger.RunView) string {
 }
 
 // savings says what sizes and earlier runs have saved, as far as that is known.
-func savings(run ledger.RunView) []string {
+func savings(run ledger.RunView, s Style) []string {
 	var lines []string
 	for _, text := range []string{static(run), reused(run)} {
 		if text != "" {
-			lines = append(lines, wrapped("  ", text, tableWidth)...)
+			lines = append(lines, wrapped("  ", text, s.page())...)
 		}
 	}
 	return lines
@@ -114,7 +114,7 @@ func parts(b timeline.Breakdown) []part {
 
 // breakdownLine says in one line, or two, where a run's time went, without the rows that took nothing; none for a run
 // that took no time.
-func breakdownLine(b timeline.Breakdown) []string {
+func breakdownLine(b timeline.Breakdown, s Style) []string {
 	words := []string{"time went to"}
 	for _, row := range parts(b) {
 		if row.took > 0 {
@@ -126,12 +126,13 @@ func breakdownLine(b timeline.Breakdown) []string {
 	}
 	last := len(words) - 1
 	words[last] = strings.TrimSuffix(words[last], ",")
-	return wrappedWords("  ", words, tableWidth)
+	return wrappedWords("  ", words, s.page())
 }
 
 // breakdownTable returns every row of a breakdown with its share; unattributed is always one of them.
 func breakdownTable(b timeline.Breakdown, s Style) []string {
 	t := newTable("time", ">took", ">share", "while")
+	t.spare = []int{3}
 	for _, row := range parts(b) {
 		share := 0.0
 		if b.Wall > 0 {

@@ -2,8 +2,13 @@ package display
 
 import (
 	"fmt"
+	"strings"
 
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
 // CommandEnd returns the line that tells how the run of one command has ended.
@@ -19,17 +24,51 @@ func CommandEnd(run ledger.RunView) string {
 	return line
 }
 
-// Retry returns the line that tells why a command is tried again, given its run before and now, and how often it may
-// fail; empty when it is not.
-func Retry(before, now ledger.RunView, most int) string {
-	if Ended(now) || len(now.Stages) == 0 {
+// moreMoney is the --budget with which a run that has failed for want of money is worth another try: twice what it had,
+// or what it was expected to cost; empty for any other run.
+func moreMoney(run ledger.RunView) string {
+	if run.State != predictor.RunFailed || run.Goal.Budget <= 0 || !strings.Contains(run.Error, wire.RaiseBudget) {
 		return ""
 	}
-	var was ledger.StageView
-	if len(before.Stages) > 0 {
-		was = before.Stages[0]
+	had := max(run.Goal.Budget, run.Totals.Cost)
+	return "--budget " + alerting.BudgetFlag(max(2*had.USD(), expected(run).Cost.High))
+}
+
+// CommandAdvice returns the line that says what helps a command that has failed; empty when nobody knows.
+func CommandAdvice(run ledger.RunView) string {
+	if budget := moreMoney(run); budget != "" {
+		return "run it again with more money: " + budget
 	}
-	is := now.Stages[0]
+	return ""
+}
+
+// Lost reports whether an attempt of a command was lost between two views of its run.
+func Lost(before, now ledger.RunView) bool {
+	was, is := onlyStage(before), onlyStage(now)
+	return is.Lost > was.Lost
+}
+
+// Waits reports whether no attempt of a command has begun yet.
+func Waits(run ledger.RunView) bool {
+	stage := onlyStage(run)
+	return run.Run != "" && !Ended(run) && stage.Attempts == 0 && stage.Running == 0
+}
+
+// onlyStage is the stage of a command's run; the zero StageView before it was scheduled.
+func onlyStage(run ledger.RunView) ledger.StageView {
+	if len(run.Stages) == 0 {
+		return ledger.StageView{}
+	}
+	return run.Stages[0]
+}
+
+// Retry returns the line that tells why a command is tried again, given its run before and now, how often it may fail,
+// and the attempt that was lost where one was; empty when it is not.
+func Retry(before, now ledger.RunView, most int, lost timeline.Attempt) string {
+	if Ended(now) {
+		return ""
+	}
+	was, is := onlyStage(before), onlyStage(now)
 	of := fmt.Sprintf(" (%d of %d)", is.Failed, most)
 	switch {
 	case is.Failed >= most || is.Attempts == was.Attempts:
@@ -38,6 +77,11 @@ func Retry(before, now ledger.RunView, most int) string {
 		return fmt.Sprintf("attempt %d ran out of memory at %s%s; the next one has more", is.Attempts, is.Grant.Memory, of)
 	case is.Failed > was.Failed:
 		return fmt.Sprintf("attempt %d failed%s; it is tried again", is.Attempts, of)
+	case is.Lost > was.Lost && lost.Cause == predictor.CauseBudget:
+		return fmt.Sprintf("attempt %d was stopped: %s; `spillway goal %s --budget USD` gives the run more", is.Attempts,
+			Clean(lost.Error), Clean(now.Run))
+	case is.Lost > was.Lost && lost.Cause != "" && lost.Cause != predictor.CauseHostLost:
+		return fmt.Sprintf("attempt %d was lost: %s; it is tried again", is.Attempts, Clean(lost.Error))
 	case is.Lost > was.Lost:
 		return fmt.Sprintf("attempt %d was lost with its host; it is tried again", is.Attempts)
 	default:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
@@ -209,14 +211,87 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestLiveLinesFitTheTerminal(t *testing.T) {
 	t.Parallel()
-	for _, width := range []int{80, 100, 200} {
-		for _, model := range []display.Model{running(), ended(), failed(), starting()} {
+	large := running()
+	large.Run.Stages[2].Failed, large.Run.Stages[2].Step = 3, 12
+	large.Run.Stages[2].Cost = 313_700 // $0.0000003137
+	large.Run.Stages[2].Memory = map[predictor.Venue]ledger.Memory{
+		predictor.Pool: {Peak: 10_200 * quantity.MiB, Grant: 10_239 * quantity.MiB},
+	}
+	for _, width := range []int{40, 60, 80, 100, 200} {
+		for _, model := range []display.Model{running(), ended(), failed(), starting(), large} {
 			for _, line := range display.Live(model, display.Style{Width: width}) {
 				if n := utf8.RuneCountInString(line); n >= width {
 					t.Errorf("%d columns in a terminal of %d: %s", n, width, line)
 				}
 			}
 		}
+	}
+}
+
+func TestPagesFitANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	page := slices.Concat(pages(display.Style{Width: 60})["why"], display.Summary(ended(), display.Style{Width: 60}))
+	for _, line := range page {
+		if n := utf8.RuneCountInString(line); n >= 60 && strings.Contains(line, "   ") {
+			t.Errorf("%d columns of a table in a terminal of 60: %s", n, line)
+		}
+	}
+	text := strings.Join(page, "\n")
+	if !strings.Contains(text, "  stage         pool+fn      run  memory pool") ||
+		!strings.Contains(text, "a wider terminal also shows longest, CPU, wait, functions") {
+		t.Errorf("not the spare columns are left out:\n%s", text)
+	}
+}
+
+func TestARunThatItsBudgetEndedSaysWithWhatToTryAgain(t *testing.T) {
+	t.Parallel()
+	run := ledger.RunView{
+		Run: "mid-1", State: predictor.RunFailed, Goal: predictor.Goal{Budget: 30_000_000},
+		Error:  "stage mid, task mid-0, attempt 2: the run's budget of $0.00003000 has no more" + wire.RaiseBudget,
+		Totals: ledger.Totals{Cost: 51_830_000},
+	}
+	if got, want := display.CommandAdvice(run), "run it again with more money: --budget 0.00012"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	summary := strings.Join(display.Summary(display.Model{Run: run}, display.Style{Width: 100}), "\n")
+	if want := "`spillway retry mid-1 --budget 0.00012` runs only what is left"; !strings.Contains(summary, want) ||
+		strings.Contains(summary, "after a fix") {
+		t.Errorf("the summary does not say %q:\n%s", want, summary)
+	}
+	run.Latest.Cost = predictor.Interval{Low: 0.1, Mid: 0.2, High: 0.3}
+	if got, want := display.CommandAdvice(run), "run it again with more money: --budget 0.33"; got != want {
+		t.Errorf("with a forecast: got %q, want %q", got, want)
+	}
+	run.Error = "stage mid, task mid-0, attempt 2: no such column"
+	if got := display.CommandAdvice(run); got != "" {
+		t.Errorf("another failure is told to be one of money: %q", got)
+	}
+}
+
+func TestTheListOfRunsFitsTheTerminalAndSaysWhatItLeavesOut(t *testing.T) {
+	t.Parallel()
+	run := missed().Run
+	run.Run = "digits-7qsebaqvem2e"
+	for width, hidden := range map[int]string{
+		60:  "a wider terminal also shows PREDICTED, POOL+FN, PIPELINE, STARTED, GOAL",
+		100: "a wider terminal also shows PREDICTED, POOL+FN, PIPELINE, STARTED",
+		200: "",
+	} {
+		lines := display.Runs([]ledger.RunView{run}, run.EndedAt, display.Style{Width: width})
+		for _, line := range lines {
+			if n := utf8.RuneCountInString(line); n >= width {
+				t.Errorf("%d columns in a terminal of %d: %s", n, width, line)
+			}
+		}
+		text := strings.Join(lines, " ")
+		if !strings.Contains(text, "digits-7qsebaqvem2e") || !strings.HasSuffix(text, hidden) ||
+			(hidden == "") != (len(lines) == 2) {
+			t.Errorf("in %d columns it does not end with %q:\n%s", width, hidden, strings.Join(lines, "\n"))
+		}
+	}
+	piped := display.Runs([]ledger.RunView{run}, run.EndedAt, display.Style{Width: 80, Whole: true})
+	if len(piped) != 2 || !strings.HasSuffix(piped[0], "POOL+FN") {
+		t.Errorf("a pipe is told less:\n%s", strings.Join(piped, "\n"))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -27,11 +28,12 @@ func Live(m Model, s Style) []string {
 	if text := reused(m.Run); text != "" {
 		lines = append(lines, cut("  "+text, s.columns()))
 	}
-	if len(m.Run.Stages) > 0 {
-		lines = append(lines, "", s.paint(dim, stageHeader()))
+	titles, rows := liveStages(m.Run.Stages, s)
+	if len(rows) > 0 {
+		lines = append(lines, "", s.paint(dim, titles))
 	}
-	for _, stage := range m.Run.Stages {
-		lines = append(lines, stageLine(stage, s))
+	for i, stage := range m.Run.Stages {
+		lines = append(lines, rows[i])
 		if line := progressLine(stage, s); line != "" {
 			lines = append(lines, line)
 		}
@@ -75,20 +77,87 @@ func header(m Model, s Style) []string {
 	if len(places) > 0 {
 		lines = append(lines, cut("  "+strings.Join(places, "  "), s.columns()))
 	}
+	if m.Away {
+		lines = append(lines, s.paint(red, cut("  "+Away, s.columns())))
+	}
 	return lines
 }
 
 func stateWord(state predictor.RunState) string { return Style{}.state(state) }
 
-// stageHeader and stageLine share their columns: 2 + 12 + 1 + 12 + 1 + 9 + 1 + 7 + 1 + 5 + 1 + 13 + 1 + 10 = 76.
-func stageHeader() string {
-	return fmt.Sprintf("  %-*s %-*s %9s %7s %5s %13s %10s", nameWidth, "stage", barWidth, "", "tasks", "run", "p+f",
-		"peak/grant", "cost")
+// liveColumn is a column of the stages of the live display.
+type liveColumn struct {
+	title string
+	// width is the least that it takes, so that it stands still while numbers grow.
+	width int
 }
 
-func stageLine(stage ledger.StageView, s Style) string {
+// The columns of the live display, and those that a narrow terminal does without, the first one first.
+var (
+	liveColumns = []liveColumn{
+		{"stage", nameWidth}, {"", barWidth}, {"tasks", 9}, {"run", 7}, {"p+f", 5}, {"peak/grant", 13}, {"cost", 10},
+	}
+	liveSpare = []int{liveBar, 4, 5, 6}
+)
+
+const liveBar = 1 // the column of the bars, whose colours take no room
+
+// liveStages returns the header and a line for each stage, all narrower than the terminal: a line that it broke would
+// be drawn again below itself.
+func liveStages(stages []ledger.StageView, s Style) (header string, lines []string) {
+	rows := make([][]string, len(stages))
+	total := 1
+	widths := make([]int, len(liveColumns))
+	for i, column := range liveColumns {
+		widths[i] = column.width
+	}
+	for i, stage := range stages {
+		rows[i] = liveCells(stage, s)
+		for column, cell := range rows[i] {
+			if column != liveBar {
+				widths[column] = max(widths[column], utf8.RuneCountInString(cell))
+			}
+		}
+	}
+	for _, width := range widths {
+		total += width + 1
+	}
+	for _, column := range liveSpare {
+		if total > s.columns() {
+			total -= widths[column] + 1
+			widths[column] = 0
+		}
+	}
+	titles := make([]string, len(liveColumns))
+	for i, column := range liveColumns {
+		titles[i] = column.title
+	}
+	titles[liveBar] = strings.Repeat(" ", barWidth)
+	for _, row := range rows {
+		lines = append(lines, liveLine(row, widths))
+	}
+	return liveLine(titles, widths), lines
+}
+
+// liveLine writes cells in columns; those without a width are left out.
+func liveLine(cells []string, widths []int) string {
+	line := " "
+	for i, cell := range cells {
+		switch {
+		case widths[i] == 0:
+		case i == 0:
+			line += fmt.Sprintf(" %-*s", widths[i], cell)
+		case i == liveBar:
+			line += " " + cell
+		default:
+			line += fmt.Sprintf(" %*s", widths[i], cell)
+		}
+	}
+	return line
+}
+
+func liveCells(stage ledger.StageView, s Style) []string {
 	total := tasksOf(stage)
-	slots := fmt.Sprintf("%d+%d", stage.Slots[predictor.Pool], stage.Slots[predictor.Function])
 	venue := predictor.Pool // whose sizes are predicted
 	if _, ran := stage.Memory[venue]; !ran {
 		venue = predictor.Function
@@ -97,9 +166,11 @@ func stageLine(stage ledger.StageView, s Style) string {
 	if stage.RunSeconds > 0 {
 		ran = seconds(stage.RunSeconds)
 	}
-	return fmt.Sprintf("  %-*s %s %9s %7s %5s %13s %10s", nameWidth, cut(Clean(stage.Name), nameWidth),
-		s.bar(stage.Done, total, barWidth),
-		fmt.Sprintf("%d/%d", stage.Done, total), ran, slots, memoryAt(stage, venue), stage.Cost)
+	return []string{
+		cut(Clean(stage.Name), nameWidth), s.bar(stage.Done, total, barWidth), fmt.Sprintf("%d/%d", stage.Done, total), ran,
+		fmt.Sprintf("%d+%d", stage.Slots[predictor.Pool], stage.Slots[predictor.Function]), memoryAt(stage, venue),
+		stage.Cost.String(),
+	}
 }
 
 // progressLine shows what a long stage reported of itself last, and failures; empty when there is nothing to show.
@@ -111,16 +182,24 @@ func progressLine(stage ledger.StageView, s Style) string {
 			parts = append(parts, fmt.Sprintf("%s %s", Clean(name), strconv.FormatFloat(stage.Metrics[name], 'g', 4, 64)))
 		}
 	}
+	indent := strings.Repeat(" ", nameWidth+3)
+	room := s.columns() - len(indent)
+	failed := ""
 	if stage.Failed > 0 {
-		parts = append(parts, s.paint(red, Count(stage.Failed, "failed attempt")))
+		failed = cut(Count(stage.Failed, "failed attempt"), room)
+		room -= utf8.RuneCountInString(failed) + 2
 	}
-	if len(parts) == 0 {
+	reported := ""
+	if len(parts) > 0 && room > 0 {
+		reported = cut(strings.Join(parts, "  "), room)
+	}
+	if reported == "" && failed == "" {
 		return ""
 	}
-	if s.Color && stage.Failed > 0 { // colour codes must not be cut in two
-		return strings.Repeat(" ", nameWidth+3) + strings.Join(parts, "  ")
+	if reported != "" && failed != "" {
+		reported += "  "
 	}
-	return cut(strings.Repeat(" ", nameWidth+3)+strings.Join(parts, "  "), s.columns())
+	return indent + reported + s.paint(red, failed)
 }
 
 // decisionText is a decision in one line, with the time since the run's start.
@@ -151,7 +230,7 @@ func alertLine(m Model, alert predictor.Alert, s Style) []string {
 	if alert.Kind == predictor.Recovered {
 		code = green
 	}
-	lines := wrapped("  alert"+at+": ", alert.Message, min(s.columns(), tableWidth))
+	lines := wrapped("  alert"+at+": ", alert.Message, min(s.columns(), s.page()))
 	for i := range lines {
 		lines[i] = s.paint(code, lines[i])
 	}

@@ -33,7 +33,12 @@ type Model struct {
 	Alerts []predictor.Alert
 	// Breakdown is where its time went; nil when that was not asked for.
 	Breakdown *timeline.Breakdown
+	// Away says that the engine does not answer, so that this is how it was.
+	Away bool
 }
+
+// Away is what is said while an engine does not answer.
+const Away = "the stack does not answer: it is tried again for half a minute"
 
 // Style is how lines are written.
 type Style struct {

@@ -19,7 +19,7 @@ func Outlook(o predictor.Outlook, s Style) []string {
 		fmt.Sprintf("so far    %s, %s", seconds(o.Elapsed), money(o.Spent)),
 	}
 	if o.Summary != "" {
-		summary := wrapped("outlook   ", o.Summary, tableWidth)
+		summary := wrapped("outlook   ", o.Summary, s.page())
 		if !o.Feasible {
 			for i := range summary {
 				summary[i] = s.paint(red, summary[i])
@@ -29,7 +29,7 @@ func Outlook(o predictor.Outlook, s Style) []string {
 	}
 	if !o.Known {
 		if o.Why != "" {
-			lines = append(lines, wrapped("unknown   ", o.Why, tableWidth)...)
+			lines = append(lines, wrapped("unknown   ", o.Why, s.page())...)
 		}
 		return lines
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -20,16 +21,16 @@ func Summary(m Model, s Style) []string {
 		lines = append(lines, "  error     "+Clean(run.Error))
 	}
 	if run.Notice != "" {
-		lines = append(lines, wrapped("  notice    ", run.Notice, tableWidth)...)
+		lines = append(lines, wrapped("  notice    ", run.Notice, s.page())...)
 	}
 	lines = append(lines, compare(m, s)...)
 	lines = append(lines, goalLines(m, s)...)
 	for _, alert := range m.Alerts {
 		lines = append(lines, alertLine(m, alert, s)...)
 	}
-	lines = append(lines, savings(run)...)
+	lines = append(lines, savings(run, s)...)
 	if m.Breakdown != nil {
-		lines = append(lines, breakdownLine(*m.Breakdown)...)
+		lines = append(lines, breakdownLine(*m.Breakdown, s)...)
 	}
 	lines = append(lines, stageSummary(run, s)...)
 	for _, stage := range run.Stages {
@@ -38,7 +39,10 @@ func Summary(m Model, s Style) []string {
 				Count(stage.Failed, "failed attempt"))))
 		}
 	}
-	if run.State == predictor.RunFailed {
+	if budget := moreMoney(run); budget != "" {
+		lines = append(lines, fmt.Sprintf("  with more money, `spillway retry %s %s` runs only what is left", Clean(run.Run),
+			budget))
+	} else if run.State == predictor.RunFailed {
 		lines = append(lines, fmt.Sprintf("  after a fix, `spillway retry %s` runs only what failed and what follows "+
 			"(--app serves the fix)", Clean(run.Run)))
 	}
@@ -79,6 +83,7 @@ func stageSummary(run ledger.RunView, s Style) []string {
 		return nil
 	}
 	t := newTable("stage", ">pool+fn", ">wait", ">longest", ">run", ">CPU", ">memory pool", ">functions", ">cost")
+	t.spare = []int{3, 5, 2, 7, 6}
 	for _, stage := range run.Stages {
 		wait, longest := "-", "-"
 		if stage.Wait.Attempts > 0 {
@@ -90,10 +95,10 @@ func stageSummary(run ledger.RunView, s Style) []string {
 	}
 	lines := append([]string{""}, t.lines(s, "  ")...)
 	const columns = "pool+fn: tasks done at each; wait: the middle of one task's; run, CPU: sums; memory: peak/granted"
-	for _, line := range wrapped("  ", columns, tableWidth) {
+	for _, line := range wrapped("  ", columns, s.page()) {
 		lines = append(lines, s.paint(dim, line))
 	}
-	return lines
+	return append(lines, t.note(s, "  ")...)
 }
 
 // compare writes predicted and actual side by side.
@@ -114,7 +119,11 @@ func compare(m Model, s Style) []string {
 	}
 	lines := []string{s.paint(dim, fmt.Sprintf("  %-9s %-14s %s", "", "actual", "predicted"))}
 	for _, row := range rows {
-		lines = append(lines, strings.TrimRight(fmt.Sprintf("  %-9s %-14s %s", row[0], row[1], row[2]), " "))
+		line := strings.TrimRight(fmt.Sprintf("  %-9s %-14s %s", row[0], row[1], row[2]), " ")
+		if middle, _, isRange := strings.Cut(line, " ("); isRange && utf8.RuneCountInString(line) > s.page() {
+			line = middle
+		}
+		lines = append(lines, line)
 	}
 	return lines
 }

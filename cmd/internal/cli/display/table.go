@@ -8,8 +8,9 @@ import (
 const (
 	// tableWidth is the most columns of a table: two halves of a wide terminal, or one page of an editor.
 	tableWidth = 100
-	// leastName is the narrowest that the names of a table are cut to.
+	// leastName is the narrowest that the names of a table are cut to, leastText that other text is.
 	leastName = 12
+	leastText = 16
 )
 
 // table is rows of cells under a header, written in columns. A row may be shorter than the header.
@@ -19,6 +20,12 @@ type table struct {
 	rows  [][]string
 	// terminal is the most columns of a terminal that must not wrap a line; 0 when the table is no part of a screen.
 	terminal int
+	// spare are the columns that are left out where the table is wider than fits, the first one first.
+	spare []int
+	// cuts is the spare column that is cut before it is left out; 0 is none.
+	cuts int
+	// hidden are the titles of those that were.
+	hidden []string
 }
 
 // newTable returns a table whose columns have these titles; a title that begins with ">" is that of numbers.
@@ -35,8 +42,8 @@ func newTable(titles ...string) *table {
 // add appends a row.
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// lines writes the table, each line after indent. Where it is wider than fits, the first column, which has the names,
-// is cut.
+// lines writes the table, each line after indent. Where it is wider than fits, spare columns are left out, and then the
+// first column, which has the names, is cut.
 func (t *table) lines(s Style, indent string) []string {
 	widths := make([]int, len(t.right))
 	for _, row := range t.rows {
@@ -48,16 +55,31 @@ func (t *table) lines(s Style, indent string) []string {
 	for _, width := range widths {
 		total += width + 2
 	}
-	fits := max(tableWidth, s.columns())
+	fits := max(s.page(), s.columns())
 	if t.terminal > 0 {
 		fits = t.terminal
+	}
+	isHidden := make([]bool, len(widths))
+	for _, column := range t.spare {
+		excess := total - fits
+		if excess <= 0 || s.Whole {
+			break
+		}
+		if column == t.cuts && widths[column]-excess >= leastText {
+			widths[column] -= excess
+			total = fits
+			break
+		}
+		isHidden[column] = true
+		total -= widths[column] + 2
+		t.hidden = append(t.hidden, t.rows[0][column])
 	}
 	if excess := total - fits; excess > 0 && !s.Whole {
 		widths[0] = max(widths[0]-excess, min(widths[0], leastName))
 	}
 	lines := make([]string, 0, len(t.rows))
 	for number, row := range t.rows {
-		line := strings.TrimRight(t.line(row, widths, indent), " ")
+		line := strings.TrimRight(t.line(row, widths, isHidden, indent), " ")
 		if t.terminal > 0 {
 			line = s.cut(line, t.terminal)
 		}
@@ -69,13 +91,27 @@ func (t *table) lines(s Style, indent string) []string {
 	return lines
 }
 
-func (t *table) line(row []string, widths []int, indent string) string {
+// note says which columns lines has left out; none when it has none.
+func (t *table) note(s Style, indent string) []string {
+	if len(t.hidden) == 0 {
+		return nil
+	}
+	lines := wrapped(indent, "a wider terminal also shows "+strings.Join(t.hidden, ", "), s.columns())
+	for i := range lines {
+		lines[i] = s.paint(dim, lines[i])
+	}
+	return lines
+}
+
+func (t *table) line(row []string, widths []int, isHidden []bool, indent string) string {
 	var text strings.Builder
 	text.WriteString(indent)
 	for i, cell := range row {
-		if i == 0 {
-			cell = cut(cell, widths[0])
-		} else {
+		if isHidden[i] {
+			continue
+		}
+		cell = cut(cell, widths[i])
+		if i > 0 {
 			text.WriteString("  ")
 		}
 		pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))

@@ -18,6 +18,17 @@ const leastWidth = 40
 
 func (s Style) columns() int { return max(s.Width, leastWidth) - 1 }
 
+// usualWidth is the narrowest terminal that is left to wrap a page by itself.
+const usualWidth = 80
+
+// page is how wide text and tables may be: as a page is, but on a terminal so narrow that it would break every line.
+func (s Style) page() int {
+	if s.Whole || s.Width <= 0 || s.Width >= usualWidth {
+		return tableWidth
+	}
+	return s.columns()
+}
+
 // ANSI codes (ECMA-48, SGR).
 const (
 	bold   = "1"

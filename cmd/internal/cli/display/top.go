@@ -219,17 +219,6 @@ func middle(interval predictor.Interval, write func(float64) string) string {
 	return write(interval.Mid)
 }
 
-// Expected writes for how long a run is expected to go on from its start, and what it is expected to cost; "-" for what
-// is not predicted.
-func Expected(run ledger.RunView) (finish, cost string) {
-	return middle(expected(run).FinishSeconds, seconds), middle(expected(run).Cost, money)
-}
-
-// Took writes how long a run has taken, or took.
-func Took(run ledger.RunView, now time.Time) string {
-	return seconds(Model{Now: now, Run: run}.Wall().Seconds())
-}
-
 // Missed says by how much a run is past its deadline, and by how much it has passed its budget; 0 for a limit that it
 // keeps or has not.
 func Missed(run ledger.RunView, now time.Time) (late time.Duration, dear quantity.Money) {

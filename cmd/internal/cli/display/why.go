@@ -63,14 +63,14 @@ func Why(e Explained, m Model, s Style) []string {
 	lines := []string{s.cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)),
 		s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
 	if run.Error != "" {
-		lines = append(lines, wrapped("  error     ", run.Error, tableWidth)...)
+		lines = append(lines, wrapped("  error     ", run.Error, s.page())...)
 	}
 	lines = append(lines, "  goal      "+goal(run.Goal))
 	if len(e.Retries) > 1 {
-		lines = append(lines, wrapped("  retries   ", strings.Join(e.Retries, " -> "), tableWidth)...)
+		lines = append(lines, wrapped("  retries   ", strings.Join(e.Retries, " -> "), s.page())...)
 	}
 	lines = append(lines, compare(m, s)...)
-	lines = append(lines, savings(run)...)
+	lines = append(lines, savings(run, s)...)
 	lines = append(append(lines, ""), breakdownTable(e.Breakdown, s)...)
 	for _, stage := range run.Stages {
 		lines = append(append(lines, ""), stageWhy(e, stage, m, s)...)
@@ -121,7 +121,7 @@ func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
 			since = "since " + seconds(age.Seconds()) + " after its start"
 		}
 		lines = append(lines, wrapped(fmt.Sprintf("  %s: ", row),
-			fmt.Sprintf("%s (was %s) %s: %s", decision.To, decision.From, since, decision.Reason), tableWidth)...)
+			fmt.Sprintf("%s (was %s) %s: %s", decision.To, decision.From, since, decision.Reason), s.page())...)
 	}
 	return lines
 }
@@ -136,15 +136,15 @@ func failureLines(f Failure, s Style) []string {
 		why += " (" + strings.ReplaceAll(string(f.Cause), "_", " ") + ")"
 	}
 	lines := wrapped("  ", fmt.Sprintf("%s attempt %d at %s after %s with %s: %s", f.Task, f.Number, where,
-		seconds(f.Wall.Seconds()), f.Grant, why), tableWidth)
+		seconds(f.Wall.Seconds()), f.Grant, why), s.page())
 	for i := range lines {
 		lines[i] = s.paint(red, lines[i])
 	}
 	if f.Error != "" {
-		lines = append(lines, wrapped("    ", f.Error, tableWidth)...)
+		lines = append(lines, wrapped("    ", f.Error, s.page())...)
 	}
 	for _, word := range f.LastWords {
-		lines = append(lines, "    | "+s.cut(Clean(word), tableWidth-6))
+		lines = append(lines, "    | "+s.cut(Clean(word), s.page()-6))
 	}
 	return lines
 }

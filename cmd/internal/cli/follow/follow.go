@@ -69,7 +69,10 @@ func (v *Viewer) said() bool { return v.out == v.tool.Out && v.lines > 0 }
 
 // Take shows a message of the stream.
 func (v *Viewer) Take(message client.Message) {
+	v.model.Away = message.Away
 	switch {
+	case message.Away && v.screen == nil:
+		v.append(display.Away)
 	case message.Run != nil:
 		v.model.Run = *message.Run
 		if v.screen == nil && !display.Ended(*message.Run) { // complete says the end, after all decisions
@@ -167,7 +170,7 @@ func ToEnd(
 		return display.Model{}, err
 	}
 	if err := <-ended; err != nil {
-		return display.Model{}, err
+		return display.Model{}, unfollowed(published.Run, err)
 	}
 	model, err := Fetch(context.WithoutCancel(ctx), s, published.Run, viewer.Known())
 	if err != nil {
@@ -175,6 +178,16 @@ func ToEnd(
 	}
 	viewer.Complete(model)
 	return model, nil
+}
+
+// unfollowed says of a run whose stack is gone that it is not lost.
+func unfollowed(run string, err error) error {
+	if !errors.Is(err, client.ErrUnreachable) {
+		return err
+	}
+	return fault.Advise(fmt.Errorf("run %s cannot be followed any more: %w", run, err),
+		fmt.Sprintf("it is not lost: start the stack again with `spillway dev` and it goes on; "+
+			"`spillway show %s --follow` shows it", run))
 }
 
 // Fetch completes a model with what may have come after the last message.

@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/timeline"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
@@ -243,23 +244,64 @@ func TestEveryFailedAttemptButTheLastIsTold(t *testing.T) {
 			Attempts: attempts, Failed: failed, OutOfMemory: outOfMemory, Lost: lost, Grant: quantity.Size{Memory: quantity.GiB},
 		}}}
 	}
+	none := timeline.Attempt{}
 	for name, test := range map[string]struct {
 		before, now ledger.RunView
+		lost        timeline.Attempt
 		want        string
 	}{
-		"nothing yet": {ledger.RunView{}, ledger.RunView{Run: "r"}, ""},
-		"nothing new": {view(1, 1, 0, 0), view(1, 1, 0, 0), ""},
-		"a failure":   {ledger.RunView{}, view(1, 1, 0, 0), "attempt 1 failed (1 of 3); it is tried again"},
+		"nothing yet": {ledger.RunView{}, ledger.RunView{Run: "r"}, none, ""},
+		"nothing new": {view(1, 1, 0, 0), view(1, 1, 0, 0), none, ""},
+		"a failure":   {ledger.RunView{}, view(1, 1, 0, 0), none, "attempt 1 failed (1 of 3); it is tried again"},
 		"want of memory": {
-			view(1, 1, 0, 0), view(2, 2, 1, 0),
+			view(1, 1, 0, 0), view(2, 2, 1, 0), none,
 			"attempt 2 ran out of memory at 1 GiB (2 of 3); the next one has more",
 		},
-		"a lost host":      {view(1, 1, 0, 0), view(2, 1, 0, 1), "attempt 2 was lost with its host; it is tried again"},
-		"the last failure": {view(2, 2, 0, 0), view(3, 3, 0, 0), ""},
-		"a success":        {view(0, 0, 0, 0), view(1, 0, 0, 0), ""},
+		"a lost host": {
+			view(1, 1, 0, 0), view(2, 1, 0, 1), timeline.Attempt{Cause: predictor.CauseHostLost, Error: "gone"},
+			"attempt 2 was lost with its host; it is tried again",
+		},
+		"nobody says why": {
+			view(1, 1, 0, 0), view(2, 1, 0, 1), none, "attempt 2 was lost with its host; it is tried again",
+		},
+		"a budget that is used up": {
+			view(0, 0, 0, 0), view(1, 0, 0, 1),
+			timeline.Attempt{Cause: predictor.CauseBudget, Error: "the run has not answered yet: it is taken again"},
+			"attempt 1 was stopped: the run has not answered yet: it is taken again; `spillway goal r --budget USD` gives " +
+				"the run more",
+		},
+		"a host without memory": {
+			view(0, 0, 0, 0), view(1, 0, 0, 1),
+			timeline.Attempt{Cause: predictor.CauseHostMemory, Error: "the host ran out of memory"},
+			"attempt 1 was lost: the host ran out of memory; it is tried again",
+		},
+		"the last failure": {view(2, 2, 0, 0), view(3, 3, 0, 0), none, ""},
+		"a success":        {view(0, 0, 0, 0), view(1, 0, 0, 0), none, ""},
 	} {
-		if got := display.Retry(test.before, test.now, 3); got != test.want {
+		if got := display.Retry(test.before, test.now, 3, test.lost); got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestACommandWaitsUntilAnAttempt(t *testing.T) {
+	t.Parallel()
+	view := func(state predictor.RunState, stages ...ledger.StageView) ledger.RunView {
+		return ledger.RunView{Run: "r", State: state, Stages: stages}
+	}
+	for name, test := range map[string]struct {
+		run  ledger.RunView
+		want bool
+	}{
+		"nothing is known":       {ledger.RunView{}, false},
+		"nothing is scheduled":   {view(predictor.RunRunning), true},
+		"a task waits":           {view(predictor.RunRunning, ledger.StageView{Scheduled: 1}), true},
+		"an attempt runs":        {view(predictor.RunRunning, ledger.StageView{Running: 1}), false},
+		"an attempt has failed":  {view(predictor.RunRunning, ledger.StageView{Attempts: 1}), false},
+		"it was cancelled early": {view(predictor.RunCancelled), false},
+	} {
+		if got := display.Waits(test.run); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
 		}
 	}
 }

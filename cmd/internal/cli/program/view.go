@@ -13,11 +13,20 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
 // outputLimit bounds how long the rest of a program's output is waited for after its run has ended.
 const outputLimit = 10 * time.Second
+
+// waitLimit is how long a command may wait for its first attempt before that is worth a word.
+const waitLimit = 10 * time.Second
+
+// lookLimit bounds how long the display waits for why an attempt was lost.
+const lookLimit = 2 * time.Second
 
 // View is a view of one command: what the program prints, as it comes, on the streams on which it printed it. Whatever
 // else there is to say goes to standard error.
@@ -29,6 +38,8 @@ type View struct {
 	end     context.CancelFunc
 	most    int // how often the command may fail
 	model   display.Model
+	since   time.Time // the run's first message came
+	waits   bool      // it was said that no attempt has begun
 	working sync.WaitGroup
 	told    chan error // how the log ended
 }
@@ -51,19 +62,38 @@ func (v *View) Take(message client.Message) {
 	if message.Alert != nil && message.Alert.Run == v.model.Run.Run {
 		v.note("alert: %s", display.CleanLine(message.Alert.Message))
 	}
+	if message.Away {
+		v.note("%s", display.Away)
+	}
 	if message.Run == nil {
 		return
 	}
 	before := v.model.Run
 	v.model.Run = *message.Run
 	if before.Run == "" {
+		v.since = time.Now()
 		v.note("run %s started", message.Run.Run)
 		query := logs.Query{Run: message.Run.Run}
 		v.working.Go(func() { v.told <- v.client.Logs(v.life, query, true, v.printer.show) })
 	}
-	if again := display.Retry(before, v.model.Run, v.most); again != "" {
+	var lost timeline.Attempt
+	if display.Lost(before, v.model.Run) {
+		lost = v.lost()
+	}
+	if again := display.Retry(before, v.model.Run, v.most, lost); again != "" {
 		v.note("%s", again)
 	}
+}
+
+// lost is the attempt that was lost last; the zero Attempt when the engine does not tell.
+func (v *View) lost() timeline.Attempt {
+	ctx, cancel := context.WithTimeout(v.life, lookLimit)
+	defer cancel()
+	lost, err := v.client.Attempts(ctx, web.AttemptQuery{Run: v.model.Run.Run, Outcome: string(predictor.Lost)})
+	if err != nil || len(lost) == 0 {
+		return timeline.Attempt{}
+	}
+	return lost[len(lost)-1]
 }
 
 func (v *View) note(format string, args ...any) {
@@ -72,8 +102,14 @@ func (v *View) note(format string, args ...any) {
 	}
 }
 
-// Redraw does nothing: what a program prints is shown once.
-func (*View) Redraw() {}
+// Redraw says once that the command waits, where it does for long: what a program prints is shown once, too.
+func (v *View) Redraw() {
+	if v.waits || !display.Waits(v.model.Run) || time.Since(v.since) < waitLimit {
+		return
+	}
+	v.waits = true
+	v.note("no attempt has begun yet; `spillway show %s --why` says what it waits for", v.model.Run.Run)
+}
 
 // Clear ends a line that has no end.
 func (v *View) Clear() { v.printer.finish() }

@@ -99,6 +99,9 @@ func concludeProgram(
 		}
 	}
 	t.Note("%s", display.CommandEnd(model.Run))
+	if advice := display.CommandAdvice(model.Run); advice != "" {
+		t.Note("%s", advice)
+	}
 	if !succeeded {
 		if code, ended := program.ExitCode(model.Run.Error); ended && model.Run.State == predictor.RunFailed {
 			return &fault.ExitError{Code: code}

@@ -4,7 +4,6 @@ package runs
 
 import (
 	"context"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -90,18 +89,9 @@ func runs(ctx context.Context, t *tool.Tool, query web.RunQuery, asJSON bool) er
 		t.Say("no runs\n")
 		return nil
 	}
-	now := time.Now()
-	table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
-	display.Printf(table, "RUN\tPIPELINE\tSTATE\tSTARTED\tTIME\tPREDICTED\tGOAL\tCOST\tPOOL+FN\n")
-	for _, run := range found {
-		finish, _ := display.Expected(run)
-		display.Printf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d+%d\n", run.Run, run.Pipeline, run.State,
-			startedAt(run.StartedAt, now), display.Took(run, now), finish,
-			display.GoalInShort(run, now), run.Totals.Cost,
-			run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function])
-	}
-	if err := table.Flush(); err != nil {
-		return err
+	style, _ := t.StyleOf(t.Out)
+	for _, line := range display.Runs(found, time.Now(), style) {
+		t.Say("%s\n", display.Own(line))
 	}
 	for _, run := range found {
 		if run.Notice != "" {
@@ -132,17 +122,4 @@ func runTotals(ctx context.Context, t *tool.Tool, query web.RunQuery, asJSON boo
 	}
 	display.Printf(t.Out, "%s\n", display.RunTotals(totals))
 	return nil
-}
-
-// startedAt writes a time of today as such, and others with their day.
-func startedAt(at, now time.Time) string {
-	at, now = at.Local(), now.Local()
-	switch {
-	case at.Format(time.DateOnly) == now.Format(time.DateOnly):
-		return at.Format(time.TimeOnly)
-	case at.Year() == now.Year():
-		return at.Format("Jan 02 15:04")
-	default:
-		return at.Format(time.DateOnly)
-	}
 }

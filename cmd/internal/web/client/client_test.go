@@ -267,9 +267,16 @@ func TestFollowGivesUpOnAnEngineThatIsGone(t *testing.T) {
 		silence: time.Second, patience: 20 * time.Millisecond, first: time.Millisecond,
 		most: time.Millisecond,
 	}
-	err := client.Follow(t.Context(), "", func(Message) error { return nil })
+	var told []Message
+	err := client.Follow(t.Context(), "", func(message Message) error {
+		told = append(told, message)
+		return nil
+	})
 	if !errors.Is(err, ErrUnreachable) {
 		t.Errorf("got %v, want one that wraps ErrUnreachable", err)
+	}
+	if diff := cmp.Diff([]Message{{Away: true}}, told); diff != "" {
+		t.Errorf("told while it is gone (-want +got):\n%s", diff)
 	}
 }
 
@@ -301,7 +308,10 @@ func TestASilentStreamIsOpenedAgain(t *testing.T) {
 		})
 	})
 	client.follow.silence = 50 * time.Millisecond
-	if err := client.Follow(t.Context(), "digits-1", func(Message) error {
+	if err := client.Follow(t.Context(), "digits-1", func(message Message) error {
+		if message.Away {
+			return nil
+		}
 		return ErrStop
 	}); err != nil || opened.Load() != 2 {
 		t.Errorf("got %v after %d streams, want none after 2", err, opened.Load())

@@ -23,6 +23,8 @@ type Message struct {
 	Decision *predictor.Decision
 	Plan     *predictor.Plan
 	Alert    *predictor.Alert
+	// Away says that the engine does not answer, and is tried again. The next message says that it does.
+	Away bool
 }
 
 // ErrStop makes Follow return nil when the function that it calls returns it.
@@ -65,7 +67,21 @@ func (c *Client) Follow(ctx context.Context, run string, told func(Message) erro
 		return nil
 	}
 	var after string
-	return c.persist(ctx, func() (heard bool, err error) { return c.stream(ctx, run, &after, once) })
+	isAway := false
+	return c.persist(ctx, func() (heard bool, err error) {
+		heard, err = c.stream(ctx, run, &after, once)
+		if heard { // a stream that breaks off is taken up again at once, which is worth no word
+			isAway = false
+			return heard, err
+		}
+		if errors.Is(err, ErrUnreachable) && !isAway && ctx.Err() == nil {
+			isAway = true
+			if err := once(Message{Away: true}); err != nil {
+				return heard, err
+			}
+		}
+		return heard, err
+	})
 }
 
 // id is what makes a message the same as another one; empty for the state of something.
