@@ -88,6 +88,8 @@ type Holder struct {
 	Given bool
 	// Names are the digests that it names.
 	Names []Digest
+	// Guessed says that nobody knows what it names: Names are all that it may have.
+	Guessed bool
 }
 
 // Stock is all that there is at one time.
@@ -95,8 +97,8 @@ type Stock struct {
 	At        time.Time
 	Artifacts []Artifact
 	Holders   []Holder
-	// Busy is when the oldest attempt that goes on began: until its end it may name what it wrote since. The zero time
-	// says that none goes on.
+	// Busy is when the oldest attempt that goes on began: until its end it may name what it wrote since, but not what
+	// somebody else wrote, whose run has ended. The zero time says that none goes on.
 	Busy time.Time
 	// Superseded are checkpoints that newer ones have replaced, and what was stored for them alone, with when each was
 	// told. What was put, or asked for, more than once or later than that is somebody else's as well.
@@ -156,6 +158,7 @@ func Decide(policy Policy, stock Stock) Decision {
 		d.index[artifact.Digest] = i
 	}
 	d.holds = make([]int, len(stock.Artifacts))
+	d.known = make([]bool, len(stock.Artifacts))
 	d.mark = make([]int, len(stock.Artifacts))
 	d.reasons = make([]string, len(stock.Artifacts))
 	d.hold()
@@ -170,8 +173,9 @@ type decider struct {
 	stock  Stock
 	index  map[Digest]int
 
-	holds   []int // by artifact: how many holders reach it, the grace of what was just written among them
-	mark    []int // by artifact: the last walk that came by
+	holds   []int  // by artifact: how many holders reach it, the grace of what was just written among them
+	known   []bool // by artifact: a holder that has ended reaches it, whether it has given back or not
+	mark    []int  // by artifact: the last walk that came by
 	walks   int
 	held    quantity.Bytes // of all artifacts that are held
 	ended   []int          // the holders that may give back, the one that ended first first
@@ -208,6 +212,9 @@ func (d *decider) take(names []Digest) {
 // hold takes what every holder holds before any gives back.
 func (d *decider) hold() {
 	for i, holder := range d.stock.Holders {
+		if !holder.Ended.IsZero() && !holder.Guessed {
+			d.walk(holder.Names, func(artifact int) { d.known[artifact] = true })
+		}
 		if holder.Given || len(holder.Names) == 0 {
 			continue
 		}
@@ -220,20 +227,21 @@ func (d *decider) hold() {
 		return d.stock.Holders[a].Ended.Compare(d.stock.Holders[b].Ended)
 	})
 	var young []Digest
-	for _, artifact := range d.stock.Artifacts {
-		if d.isYoung(artifact) {
+	for i, artifact := range d.stock.Artifacts {
+		if d.isYoung(artifact, d.known[i]) {
 			young = append(young, artifact.Digest)
 		}
 	}
 	d.take(young)
 }
 
-// isYoung reports whether somebody may be about to name the artifact.
-func (d *decider) isYoung(artifact Artifact) bool {
+// isYoung reports whether somebody may be about to name the artifact. Known says that one who has ended names it:
+// whoever else is about to has put it as well, or asked for it.
+func (d *decider) isYoung(artifact Artifact, known bool) bool {
 	if until, is := d.stock.Superseded[artifact.Digest]; is && !artifact.Again && !artifact.Written.After(until) {
 		return false
 	}
-	busy := !d.stock.Busy.IsZero() && !artifact.Written.Before(d.stock.Busy)
+	busy := !d.stock.Busy.IsZero() && !artifact.Written.Before(d.stock.Busy) && (artifact.Again || !known)
 	return busy || artifact.Written.After(d.stock.At.Add(-d.policy.Grace))
 }
 

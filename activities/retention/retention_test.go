@@ -113,6 +113,26 @@ func TestDecide(t *testing.T) {
 			},
 			want: map[string]string{"old": retention.Superseded, "part": retention.Superseded},
 		},
+		"what one who has ended names goes beside an attempt that goes on, but not what was put twice": {
+			busy: 9 * time.Hour,
+			artifacts: []retention.Artifact{
+				artifact("list", 5*time.Hour, "file"), artifact("file", 5*time.Hour), twice(artifact("same", 5*time.Hour)),
+				artifact("its own", 5*time.Hour),
+			},
+			holders:   []retention.Holder{goesOn("a"), ended("b", 25*time.Hour, "list", "same")},
+			keepBytes: 1,
+			want: map[string]string{
+				"list": "artifacts take more than 1 B, and run b, which ended 1 day ago, is the oldest",
+				"file": "artifacts take more than 1 B, and run b, which ended 1 day ago, is the oldest",
+			},
+			give: []string{"run b"}, over: 19,
+		},
+		"what nobody knows to be of one who has ended stays beside an attempt that goes on": {
+			busy:      9 * time.Hour,
+			artifacts: []retention.Artifact{artifact("x", 5*time.Hour)},
+			holders:   []retention.Holder{goesOn("a"), guessed(ended("b", 25*time.Hour, "x"))},
+			keepBytes: 1, over: 9,
+		},
 		"a circle that nothing reaches goes": {
 			artifacts: []retention.Artifact{artifact("x", 2*time.Hour, "y"), artifact("y", 2*time.Hour, "x")},
 			want:      map[string]string{"x": retention.Unreached, "y": retention.Unreached},
@@ -178,6 +198,12 @@ func TestWhatIsHeldStaysWheneverACollectionIsKilled(t *testing.T) {
 			"": w.check,
 		})
 	})
+}
+
+// guessed is a holder of which nobody knows what it names.
+func guessed(holder retention.Holder) retention.Holder {
+	holder.Guessed = true
+	return holder
 }
 
 // twice is an artifact that was put twice.

@@ -13,7 +13,7 @@ const (
 	firstAfter = 10 * time.Minute
 	every      = time.Hour
 	// lookEvery is how often it is asked how much room is left.
-	lookEvery = 10 * time.Second
+	lookEvery = time.Second
 	// leastPause and workShare bound the collections that are asked for: each pause is at least that long, and the
 	// share of the time that goes into them at most one part in so many.
 	leastPause = time.Second
@@ -23,7 +23,7 @@ const (
 // pause is how long to wait after a collection that took so long.
 func pause(took time.Duration) time.Duration { return min(max(workShare*took, leastPause), every) }
 
-// Run collects now and then, when it is asked for, and when the disk is nearly full, until ctx ends. Then artifacts are
+// Run collects now and then, when it is asked for, and when the disk fills, until ctx ends. Then artifacts are
 // refused as well, and scarce is told: with what is free when that begins, and with none when it ends.
 func (c *Collector) Run(ctx context.Context, scarce func(free *quantity.Bytes)) {
 	next := time.NewTimer(firstAfter)
@@ -40,8 +40,9 @@ func (c *Collector) Run(ctx context.Context, scarce func(free *quantity.Bytes)) 
 		case <-ctx.Done():
 			return
 		case <-look.C:
-			room.look(ctx)
-			continue
+			if room.look(ctx); !room.shrinks() {
+				continue
+			}
 		case <-rested.C:
 			asked = c.ask
 			continue
@@ -53,6 +54,7 @@ func (c *Collector) Run(ctx context.Context, scarce func(free *quantity.Bytes)) 
 			c.logger.WarnContext(ctx, "space was not given back; it is tried again", "error", err)
 		}
 		room.look(ctx)
+		room.left = room.free
 		asked = nil
 		rested.Reset(pause(time.Since(began)))
 		next.Reset(every)
@@ -65,6 +67,17 @@ type roomWatch struct {
 	tell      func(free *quantity.Bytes)
 	scarce    bool
 	looked    bool
+	free      quantity.Bytes // at the last look
+	left      quantity.Bytes // after the last collection; 0 before the first
+}
+
+// shrinks reports whether half of the room is used up that was left after the last collection: whoever writes so much
+// would fill the disk before the next one comes. As each collection sets the mark anew, few are in vain.
+func (r *roomWatch) shrinks() bool {
+	if r.left == 0 {
+		r.left = r.free
+	}
+	return r.free < r.left/2
 }
 
 // look looks how much room there is.
@@ -74,6 +87,7 @@ func (r *roomWatch) look(ctx context.Context) {
 		r.collector.logger.DebugContext(ctx, "look how much room there is", "error", err)
 		return
 	}
+	r.free = disk.Free
 	was := r.scarce
 	r.scarce = disk.Scarce(was)
 	if r.scarce {

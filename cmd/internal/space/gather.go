@@ -345,7 +345,7 @@ func (s *stock) addLost(lost []KnownRun) {
 		byDay[day] = append(byDay[day], run)
 	}
 	for day, runs := range byDay {
-		holder := retention.Holder{Name: "a run that Temporal has lost"}
+		holder := retention.Holder{Name: "a run that Temporal has lost", Guessed: true}
 		began, over := runs[0].Started, runs[0].Ended
 		for _, run := range runs {
 			if run.Started.Before(began) {
