@@ -146,6 +146,19 @@ func parseRule(line string) (parsed rule, found bool, err error) {
 	return parsed, true, nil
 }
 
+// literal takes from a name what a pattern would read as more than that.
+var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
+
+// Without returns the same rules and that the file or directory of this name, relative to the top and with slashes, is
+// left out whatever they say.
+func (i *Ignore) Without(name string) *Ignore {
+	added := &Ignore{rules: []rule{{segments: strings.Split(literal.Replace(name), "/")}}}
+	if i != nil {
+		added.rules = slices.Concat(i.rules, added.rules)
+	}
+	return added
+}
+
 // Match reports whether the file with this name, relative to the top and with slashes, is left out. What is in a
 // directory that is left out is not asked for.
 func (i *Ignore) Match(name string, dir bool) bool {

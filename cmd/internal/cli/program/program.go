@@ -127,7 +127,9 @@ func Send(
 		}
 	}
 	if sendsCode {
-		sent, err := transfer.Send(ctx, t, s.Client, transfer.Packing{Path: p.directory, Code: true})
+		sent, err := transfer.Send(ctx, t, s.Client, transfer.Packing{
+			Path: p.directory, Code: true, State: s.Stack.StateDir,
+		})
 		if err != nil {
 			return here, err
 		}

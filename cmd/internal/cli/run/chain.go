@@ -73,8 +73,9 @@ func runChain(ctx context.Context, t *tool.Tool, file string, flags *runFlags) (
 func pack(ctx context.Context, t *tool.Tool, s *session.Session, c chain.Chain, directory string) (chain.Chain, error) {
 	packed := map[string]chain.Packed{}
 	for _, one := range c.Files() {
-		sent, err := transfer.Send(ctx, t, s.Client, transfer.Packing{Path: filepath.Join(directory,
-			filepath.FromSlash(one.Path)), Code: one.Use == "code"})
+		sent, err := transfer.Send(ctx, t, s.Client, transfer.Packing{
+			Path: filepath.Join(directory, filepath.FromSlash(one.Path)), Code: one.Use == "code", State: s.Stack.StateDir,
+		})
 		if err != nil {
 			return c, fmt.Errorf("%s of chain %s: %w", one.Use, c.Name(), err)
 		}

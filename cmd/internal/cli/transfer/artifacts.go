@@ -33,6 +33,8 @@ type Packing struct {
 	Path string
 	// Code leaves out of a directory what tree.ReadIgnore names, and bounds it: all else is taken as it is.
 	Code bool
+	// State is the engine's state directory, which is left out: it changes all the time, and holds its credentials.
+	State string
 }
 
 // Send packs a file or a directory into the engine's artifact store. What the engine has already is not sent again: the
@@ -59,6 +61,23 @@ func Send(ctx context.Context, t *tool.Tool, calls *client.Client, what Packing)
 	return what.into(ctx, watched{calls, progress})
 }
 
+// below names a file or directory that lies in the directory dir, wherever links lead, relative to it and with slashes.
+func below(dir, path string) (name string, inside bool) {
+	if path == "" {
+		return "", false
+	}
+	dir, errDir := filepath.EvalSymlinks(dir)
+	path, errPath := filepath.EvalSymlinks(path)
+	if errDir == nil {
+		dir, errDir = filepath.Abs(dir)
+	}
+	if errDir != nil || errPath != nil {
+		return "", false
+	}
+	name, err := filepath.Rel(dir, path)
+	return filepath.ToSlash(name), err == nil && name != "." && filepath.IsLocal(name)
+}
+
 // into packs into a store.
 func (p Packing) into(ctx context.Context, store activities.Store) (chain.Packed, error) {
 	info, err := os.Stat(p.Path)
@@ -72,6 +91,9 @@ func (p Packing) into(ctx context.Context, store activities.Store) (chain.Packed
 			if options.Ignore, err = tree.ReadIgnore(p.Path); err != nil {
 				return chain.Packed{}, &fault.UsageError{Problem: err.Error(), Hint: "correct the file " + tree.IgnoreFile}
 			}
+		}
+		if name, inside := below(p.Path, p.State); inside {
+			options.Ignore = options.Ignore.Without(name)
 		}
 		ref, err := tree.Pack(ctx, store, p.Path, options)
 		if tooLarge, ok := errors.AsType[*tree.SizeError](err); ok {
