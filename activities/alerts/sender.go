@@ -113,8 +113,8 @@ func destinationsOf(options Options) ([]destination, error) {
 }
 
 // Send hands an alert to every destination and returns at once. It reports false for one that it drops, because its ID
-// was sent before or because it comes after Close. When a destination has been away for so long that its queue is full, the oldest alert of the same
-// run makes room, or else the oldest of all.
+// was sent before or because it comes after Close. When a destination has been away for so long that its queue is full,
+// the oldest alert of the same run makes room, or else the oldest of all.
 func (s *Sender) Send(alert predictor.Alert) (sent bool) {
 	data, err := json.Marshal(alert)
 	if err != nil {

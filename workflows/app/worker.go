@@ -130,7 +130,9 @@ func connect(
 	return &servers{
 		nats: connection, refused: refused, stream: stream,
 		// what a build sends is bounded, and a new goal of a run must not get lost
-		recorder: loop.NewRecorder(stream, &loop.RecorderOptions{Acknowledged: true, Logger: logger}), temporal: temporal,
+		recorder: loop.NewRecorder( //nolint:contextcheck // it sends until it is closed
+			stream, &loop.RecorderOptions{Acknowledged: true, Logger: logger}),
+		temporal: temporal,
 	}, nil
 }
 

@@ -57,8 +57,8 @@ func TestAnIDThatIsTakenWithAnotherInputIsRefused(t *testing.T) {
 	}
 }
 
-// TestAnIDThatIsTakenAtOneOfSeveralPipelinesIsRefused publishes what two pipelines would take, of which the second has a
-// run of that ID already: the first must not start alone.
+// TestAnIDThatIsTakenAtOneOfSeveralPipelinesIsRefused publishes what two pipelines would take, of which the second has
+// a run of that ID already: the first must not start alone.
 func TestAnIDThatIsTakenAtOneOfSeveralPipelinesIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, open("first"), open("second"))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,7 +103,7 @@ func TestALookupThatCameTooFastWaits(t *testing.T) {
 	lookup := wire.Lookup{Run: "own-1", Shared: true}
 	for i := range 500 {
 		lookup.Keys = append(lookup.Keys, wire.NewResultKey(predictor.StageID{App: "app", Build: "1", Name: "s"}, false, "",
-			json.RawMessage(fmt.Sprint(i))))
+			json.RawMessage(strconv.Itoa(i))))
 	}
 	useUpAsked(t, build)
 	found, err := results.New(build, store, results.Signing{Public: public}).Find(t.Context(), lookup)

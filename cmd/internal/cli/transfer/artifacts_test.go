@@ -53,7 +53,8 @@ func TestAttackTheStateDirectoryIsSentToStages(t *testing.T) {
 		"train.py": "", "my/data": "", "my/st[a]te*/keys/secret": "secret", tree.IgnoreFile: "!secret\n!keys\n",
 	} {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +67,9 @@ func TestAttackTheStateDirectoryIsSentToStages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, what := range []Packing{
-		{Path: dir, Code: true, State: state}, {Path: dir, State: state}, {Path: link, Code: true, State: state},
+		{Path: dir, Code: true, State: state},
+		{Path: dir, State: state},
+		{Path: link, Code: true, State: state},
 		{Path: filepath.Join(dir, "my"), State: state},
 	} {
 		packed, err := what.into(t.Context(), store)

@@ -132,7 +132,7 @@ func TestWhatAnEngineOfAnotherVersionDoesNotHaveIsNotMissing(t *testing.T) {
 		t.Errorf("a run that is not there: %v", err)
 	}
 	for _, address := range []string{"/api/v1/nowhere", "/api/v2/runs", "/nowhere"} {
-		if _, err := known.send(t.Context(), http.MethodGet, address, nil); !isStatus(err, 404) || !isNoRoute(err) {
+		if err := known.call(t.Context(), http.MethodGet, address, nil, nil); !isStatus(err, 404) || !isNoRoute(err) {
 			t.Errorf("%s: %v, want that the engine does not have it", address, err)
 		}
 	}
