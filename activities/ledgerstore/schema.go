@@ -103,8 +103,8 @@ var migrations = [][]string{
 		sumRows("0, from_ns / 86400000000000, run", ", run"), sumRows("1, from_ns / 86400000000000, ''", ""),
 	},
 	{
-		// What lists of runs are added up by, all of it in one index, so that no run is read for it: the limits of the goal in
-		// force, 0 for none, and what the attempts have cost, at most what 64 bits hold.
+		// What lists of runs are added up by, all of it in one index, so that no run is read for it: the limits of the goal
+		// in force, 0 for none, and what the attempts have cost, at most what 64 bits hold.
 		`ALTER TABLE runs ADD COLUMN deadline_ns BIGINT NOT NULL DEFAULT 0`,
 		`ALTER TABLE runs ADD COLUMN budget_pd BIGINT NOT NULL DEFAULT 0`,
 		`ALTER TABLE runs ADD COLUMN cost_pd BIGINT NOT NULL DEFAULT 0`,
