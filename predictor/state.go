@@ -285,9 +285,9 @@ type saved struct {
 
 // savedVersion is the version that MarshalJSON writes, and oldestVersion the oldest that UnmarshalJSON reads: what was
 // learned is in no stream any more, so no upgrade may forget it. Version 2 has other names for what a size waits for
-// before it shrinks, which begins anew.
+// before it shrinks, which begins anew; version 3 does not know how often attempts are lost.
 const (
-	savedVersion  = 3
+	savedVersion  = 4
 	oldestVersion = 2
 )
 

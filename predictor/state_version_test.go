@@ -52,8 +52,8 @@ func TestAStateIsStoredAsItsVersionSays(t *testing.T) {
 	}
 }
 
-// TestStatesOfEarlierVersionsAreReadAndSizesAreNotForgotten sizes by each checkpoint what the newest sizes. Shares of CPU
-// may differ: what held attempts back was told otherwise before version 3.
+// TestStatesOfEarlierVersionsAreReadAndSizesAreNotForgotten sizes by each checkpoint what the newest sizes. Shares of
+// CPU may differ: what held attempts back was told otherwise before version 3.
 func TestStatesOfEarlierVersionsAreReadAndSizesAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	var snapshot predictor.Snapshot

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -37,7 +38,7 @@ func TestRecordedStreamsAreDecidedAsBefore(t *testing.T) {
 
 func digest(data []byte) string {
 	sum := sha256.Sum256(data)
-	return fmt.Sprintf("%x", sum[:4])
+	return hex.EncodeToString(sum[:4])
 }
 
 // compareLines compares text with that of a golden file, and tells the first line that differs; SPILLWAY_UPDATE=1
