@@ -43,12 +43,19 @@ func (s *Store) Bill(ctx context.Context, request Request) (bill ledger.Bill, er
 	if request.Latest.After(latest) {
 		latest = request.Latest
 	}
-	statement := ledger.NewStatement(request.BillQuery, latest)
-	since, until := statement.Window()
 	if err := s.prepare(ctx); err != nil {
 		return ledger.Bill{}, fmt.Errorf("make a bill: %w", err)
 	}
+	var statement *ledger.Statement
+	var since, until int64
+	var rounded, forgotten time.Time
 	tx, err := s.begin(ctx, func(tx *sql.Tx) error {
+		rounded = s.round(&request.BillQuery)
+		if request.By == ledger.ByRun && request.Run == "" {
+			forgotten = spend.Time(s.runsFrom)
+		}
+		statement = ledger.NewStatement(request.BillQuery, latest)
+		since, until = statement.Window()
 		running, err := unrecorded(ctx, tx, request.Accruing)
 		if err != nil {
 			return err
@@ -72,7 +79,29 @@ func (s *Store) Bill(ctx context.Context, request Request) (bill ledger.Bill, er
 	if bill.Incomplete, err = gaps(ctx, tx, since, until); err != nil {
 		return ledger.Bill{}, fmt.Errorf("make a bill: %w", err)
 	}
+	bill.HoursSince = rounded
+	if since < spend.Nanoseconds(forgotten) {
+		bill.Incomplete = append([]ledger.Gap{{Until: forgotten}}, bill.Incomplete...)
+	}
 	return bill, nil
+}
+
+// round has a window begin and end with whole days where hours are not known any more, and returns from when on they
+// are; the zero time where that changes nothing. The caller holds mu.
+func (s *Store) round(query *ledger.BillQuery) (known time.Time) {
+	if query.Since.IsZero() && query.Until.IsZero() {
+		return known
+	}
+	whole := func(bound *time.Time, up int64) {
+		at := spend.Nanoseconds(*bound)
+		if bound.IsZero() || at >= s.hoursFrom || at%dayLength == 0 {
+			return
+		}
+		*bound, known = spend.Time((at/dayLength+up)*dayLength), spend.Time(s.hoursFrom)
+	}
+	whole(&query.Since, 0)
+	whole(&query.Until, 1)
+	return known
 }
 
 // begin begins to read what was written so far, and calls look while nothing more is: what it sees of the book is of

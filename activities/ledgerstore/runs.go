@@ -268,7 +268,7 @@ func (s *Store) write(ctx context.Context, change func(*writer) error) error {
 	if err != nil {
 		return err
 	}
-	w := &writer{tx: tx, statements: map[string]*sql.Stmt{}}
+	w := &writer{tx: tx, hoursFrom: s.hoursFrom, statements: map[string]*sql.Stmt{}}
 	if err = change(w); err == nil {
 		err = w.sumAll(ctx)
 	}

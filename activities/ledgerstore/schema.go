@@ -141,6 +141,8 @@ const (
 	metaStored   = "stored_ns" // when that was stored
 	metaClosed   = "closed_ns" // until when minutes are closed
 	metaAttempts = "attempts"  // how many attempts are kept one by one
+	metaHours    = "hours_ns"  // from when on hours are known; before it whole days are
+	metaRuns     = "runs_ns"   // from when on what runs that are forgotten have spent is known by run
 	// metaShown is the sequence up to which starts and ends of runs were taken in by an engine that did not keep what is
 	// shown of them; 0 where there is nothing of that kind.
 	metaShown = "shown"

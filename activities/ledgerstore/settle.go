@@ -12,10 +12,6 @@ const (
 	settleRuns = 100
 	// settleAfter is how long ago the end of a run was told, and the last Record behind it, before it is settled.
 	settleAfter = int64(time.Hour)
-	// forgetAfter is how long a run is known of which nothing is kept one by one, and pruneEvery how often such are looked
-	// for. What is told of it later is of another run of that name; the stream tells nothing again after two weeks.
-	forgetAfter = 365 * 24 * time.Hour
-	pruneEvery  = time.Hour
 )
 
 // Values of runs.settled.
@@ -73,13 +69,6 @@ func (w *writer) oldest(ctx context.Context, which int) (run string, told int64,
 		}
 	}
 	return run, told, rows.Err()
-}
-
-// prune forgets runs of which nothing was told for long and nothing is kept one by one: builds may tell of any number.
-func (w *writer) prune(ctx context.Context, now time.Time) error {
-	_, err := w.exec(ctx, `DELETE FROM runs WHERE told_ns < $1 AND NOT EXISTS
-		(SELECT 1 FROM spent WHERE spent.run = runs.run AND spent.task_id <> '')`, spend.Nanoseconds(now.Add(-forgetAfter)))
-	return err
 }
 
 // sumUp puts sums by the hour in the place of the attempts of a run and of what it reused, and returns how many those

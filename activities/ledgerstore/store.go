@@ -47,17 +47,19 @@ type Store struct {
 	writing sync.Mutex
 
 	mu       sync.RWMutex
-	db       *sql.DB       // guarded by mu: has one connection, since SQLite has one writer at a time
-	readers  *sql.DB       // guarded by mu: see what was written when they began, and hold no writer up
-	usable   bool          // guarded by mu: the file is open
-	failure  error         // guarded by mu: why the ledger is not kept now; nil while it is
-	replaced error         // guarded by mu: that a damaged file was put aside, until somebody was told
-	book     *spend.Book   // guarded by mu: the minutes that are not closed; nil when it is to be read again
-	attempts int           // guarded by mu: kept one by one
-	cursor   uint64        // guarded by mu
-	stored   time.Time     // guarded by mu: when the message at cursor was stored
-	pruned   time.Time     // guarded by mu: when runs were forgotten last, by when messages were stored
-	moved    chan struct{} // guarded by mu: closed when cursor moves
+	db       *sql.DB     // guarded by mu: has one connection, since SQLite has one writer at a time
+	readers  *sql.DB     // guarded by mu: see what was written when they began, and hold no writer up
+	usable   bool        // guarded by mu: the file is open
+	failure  error       // guarded by mu: why the ledger is not kept now; nil while it is
+	replaced error       // guarded by mu: that a damaged file was put aside, until somebody was told
+	book     *spend.Book // guarded by mu: the minutes that are not closed; nil when it is to be read again
+	attempts int         // guarded by mu: kept one by one
+	cursor   uint64      // guarded by mu
+	stored   time.Time   // guarded by mu: when the message at cursor was stored
+	// hoursFrom and runsFrom are guarded by mu: from when on hours are known, and what runs that are forgotten have spent;
+	// in nanoseconds since 1970.
+	hoursFrom, runsFrom int64
+	moved               chan struct{} // guarded by mu: closed when cursor moves
 }
 
 // Open opens the ledger in the file at path, and makes it where there is none. Of one that an older engine has written
@@ -363,6 +365,12 @@ func (s *Store) load(ctx context.Context) error {
 		return err
 	}
 	s.cursor, s.stored = uint64(cursor), spend.Time(stored)
+	if s.hoursFrom, err = meta(ctx, s.db, metaHours); err != nil {
+		return err
+	}
+	if s.runsFrom, err = meta(ctx, s.db, metaRuns); err != nil {
+		return err
+	}
 	attempts, err := meta(ctx, s.db, metaAttempts)
 	if err == nil && attempts == 0 { // or an earlier engine did not count them
 		err = s.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE task_id <> ''`).Scan(&attempts)

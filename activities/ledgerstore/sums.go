@@ -43,10 +43,13 @@ type sumDelta struct {
 
 // count takes a row into the sums (sign 1), or out of them (-1); at 0 it does nothing.
 func (w *writer) count(s spend.Span, sign int64) {
-	day := s.From / dayLength
-	if sign == 0 || day != s.To/dayLength {
-		return
+	if day := s.From / dayLength; sign != 0 && day == s.To/dayLength {
+		w.countIn(day, s, sign)
 	}
+}
+
+// countIn takes a row into the sums of a day (sign 1), or out of them (-1).
+func (w *writer) countIn(day int64, s spend.Span, sign int64) {
 	key := sumKey{day: day, venue: string(s.Venue), host: s.Host, owned: s.Owner != nil}
 	if s.Owner != nil {
 		key.run, key.pipeline, key.stage = s.Owner.Run, s.Owner.Pipeline, s.Owner.Stage

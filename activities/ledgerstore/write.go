@@ -172,7 +172,7 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
 	if err != nil {
 		return err
 	}
-	w := &writer{tx: tx, book: s.book, statements: map[string]*sql.Stmt{}}
+	w := &writer{tx: tx, book: s.book, hoursFrom: s.hoursFrom, statements: map[string]*sql.Stmt{}}
 	if err = w.all(ctx, s.cursor, s.stored, lines); err == nil {
 		err = s.settle(ctx, w, s.attempts+w.attempts)
 	}
@@ -181,10 +181,6 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
 	}
 	if err == nil {
 		err = setMeta(ctx, tx, metaAttempts, int64(s.attempts+w.attempts))
-	}
-	pruned := s.pruned
-	if stored := lines[len(lines)-1].Stored; err == nil && stored.Sub(s.pruned) >= pruneEvery {
-		pruned, err = stored, w.prune(ctx, stored)
 	}
 	if err == nil {
 		err = tx.Commit()
@@ -197,7 +193,6 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
 	}
 	last := lines[len(lines)-1]
 	s.attempts += w.attempts
-	s.pruned = pruned
 	s.cursor, s.stored, s.failure = last.Sequence, last.Stored, nil
 	s.wake()
 	return nil
@@ -208,7 +203,8 @@ type writer struct {
 	tx         *sql.Tx
 	book       *spend.Book
 	statements map[string]*sql.Stmt
-	attempts   int // how many there are more
+	attempts   int   // how many there are more
+	hoursFrom  int64 // hours before it are not kept
 	sums       map[sumKey]*sumDelta
 	costs      map[string]quantity.Money // by how much runs have cost more, until charge writes it
 }
@@ -281,8 +277,12 @@ func (w *writer) gap(ctx context.Context, since, until time.Time) error {
 	return err
 }
 
-// hour writes a sum of an hour.
+// hour writes a sum of an hour, or adds it to its day where hours are not kept any more.
 func (w *writer) hour(ctx context.Context, kind string, s spend.Span) error {
+	if s.From < w.hoursFrom {
+		w.countIn(s.From/dayLength, s, 1)
+		return nil
+	}
 	var owner spend.Owner
 	if s.Owner != nil {
 		owner = *s.Owner

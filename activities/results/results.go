@@ -112,8 +112,8 @@ func (r *Results) Find(ctx context.Context, lookup wire.Lookup) ([]*wire.Kept, e
 	return found, errors.Join(errs...)
 }
 
-// takeTries is how often a result is looked up of which the message is another when it is taken: a run has made the same
-// one anew, or the one that had it gives it back. takeWait is how long one waits that came too fast.
+// takeTries is how often a result is looked up of which the message is another when it is taken: a run has made the
+// same one anew, or the one that had it gives it back. takeWait is how long one waits that came too fast.
 const (
 	takeTries = 3
 	takeWait  = 2 * time.Second

@@ -97,6 +97,9 @@ type Stock struct {
 	At        time.Time
 	Artifacts []Artifact
 	Holders   []Holder
+	// Settled is when the Grace began: what was written by then was written at least so long ago, whatever was done to
+	// the clock. The zero time is that At less the Grace.
+	Settled time.Time
 	// Busy is when the oldest attempt that goes on began: until its end it may name what it wrote since, but not what
 	// somebody else wrote, whose run has ended. The zero time says that none goes on.
 	Busy time.Time
@@ -242,7 +245,11 @@ func (d *decider) isYoung(artifact Artifact, known bool) bool {
 		return false
 	}
 	busy := !d.stock.Busy.IsZero() && !artifact.Written.Before(d.stock.Busy) && (artifact.Again || !known)
-	return busy || artifact.Written.After(d.stock.At.Add(-d.policy.Grace))
+	settled := d.stock.Settled
+	if settled.IsZero() {
+		settled = d.stock.At.Add(-d.policy.Grace)
+	}
+	return busy || artifact.Written.After(settled)
 }
 
 // give has the first of the ended holders give back what it holds.
@@ -279,7 +286,7 @@ func (d *decider) giveByBytes() {
 	for len(d.ended) > 0 && d.held > d.policy.KeepBytes {
 		holder := d.stock.Holders[d.ended[0]]
 		age := d.stock.At.Sub(holder.Ended)
-		if age < d.policy.KeepLeast {
+		if max(0, age) < d.policy.KeepLeast { // it may have ended by a clock that is ahead
 			return
 		}
 		d.give(fmt.Sprintf("artifacts take more than %s, and %s, which ended %s ago, is the oldest",

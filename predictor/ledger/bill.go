@@ -46,6 +46,9 @@ type Bill struct {
 	// Incomplete are the times within the bill of which something is not known, because what told of it is gone; oldest
 	// first.
 	Incomplete []Gap `json:"incomplete,omitempty"`
+	// HoursSince says that the bill begins, or ends, before hours are known: with a whole day, in UTC, instead of the time
+	// that was asked for. The zero time says that it does not.
+	HoursSince time.Time `json:"hours_since,omitzero"`
 }
 
 // Gap is a time of which something is not known.

@@ -33,6 +33,8 @@ type apps struct {
 	trigger *trigger.Trigger
 	client  client.Client
 	logger  *slog.Logger
+	// before says since when things have not aged by more than that: see space.Collector.Before.
+	before func(age time.Duration) time.Time
 	//nolint:containedctx // workers live as long as the engine serves, not as long as the call that starts them
 	life context.Context
 

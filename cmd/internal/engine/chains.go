@@ -260,7 +260,7 @@ func (a *apps) idle(busy map[string]bool, now time.Time) (idle []string) {
 func (a *apps) forget(ctx context.Context, needed map[buildID]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	err := a.chains.Forget(time.Now().Add(-devserver.Retention), func(name, digest string) bool {
+	err := a.chains.Forget(a.before(devserver.Retention), func(name, digest string) bool {
 		if needed[buildID{name, digest}] || a.current[name].Digest == digest {
 			return true
 		}

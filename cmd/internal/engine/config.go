@@ -46,6 +46,8 @@ type Config struct {
 	// 0 is the usual.
 	KeepFor   time.Duration
 	KeepBytes quantity.Bytes
+	// KeepHours is for how long costs are known by the hour (see ledgerstore.Store.Forget); 0 is the usual.
+	KeepHours time.Duration
 	// Limits is what holds attempts to their sizes; empty means the best that the host offers.
 	Limits enforce.Mode
 	// StageUser is as whom stages run, functions among them; nil means as the user of this process.

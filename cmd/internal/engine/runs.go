@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
@@ -30,7 +32,7 @@ func (e *Engine) Stack(ctx context.Context) (web.Stack, error) {
 		Version: e.config.Version, PID: os.Getpid(), StateDir: e.config.StateDir, StartedAt: e.started,
 		Addresses: e.addresses,
 		Hosts:     hosts, Apps: e.apps.list(), Policy: e.config.Policy, Functions: e.functions, PoolCPUs: e.config.PoolCPUs,
-		Retention: e.space.Policy(),
+		Retention: e.space.Policy(), KeepHours: cmp.Or(e.config.KeepHours, ledgerstore.UsualHours),
 	}
 	if e.local != nil {
 		stack.FunctionCPUs = e.config.Functions.CPUs

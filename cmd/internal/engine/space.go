@@ -25,6 +25,9 @@ func openSpace(ctx context.Context, s *stores) (*space.Collector, error) {
 	return space.New(ctx, space.Options{
 		StateDir: s.config.StateDir, Policy: KeepPolicy(s.config.KeepFor, s.config.KeepBytes, disk.Size), Store: s.store,
 		Temporal: s.temporal, JetStream: s.stream, Runs: s.knownRuns,
+		Age: func(ctx context.Context, now time.Time) error {
+			return s.ledger.Forget(ctx, now, s.config.KeepHours)
+		},
 		Chains: filepath.Join(s.config.StateDir, "chains"), Logger: s.logger,
 	})
 }

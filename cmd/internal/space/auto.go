@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// firstAfter is when the first collection comes, and every after which each next one does.
+	// firstAfter is when the first collection comes, and every after which each next one does; what is too old elsewhere
+	// is forgotten as often.
 	firstAfter = 10 * time.Minute
 	every      = time.Hour
 	// lookEvery is how often it is asked how much room is left.
@@ -28,6 +29,8 @@ func pause(took time.Duration) time.Duration { return min(max(workShare*took, le
 func (c *Collector) Run(ctx context.Context, scarce func(free *quantity.Bytes)) {
 	next := time.NewTimer(firstAfter)
 	defer next.Stop()
+	age := time.NewTimer(firstAfter)
+	defer age.Stop()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	rested := time.NewTimer(0) // fires when a collection that is asked for may come
@@ -45,6 +48,13 @@ func (c *Collector) Run(ctx context.Context, scarce func(free *quantity.Bytes)) 
 			}
 		case <-rested.C:
 			asked = c.ask
+			continue
+		case <-age.C:
+			now, _ := c.clock.now()
+			if err := c.options.Age(ctx, now); err != nil && ctx.Err() == nil {
+				c.logger.WarnContext(ctx, "what is too old is not forgotten; it is tried again", "error", err)
+			}
+			age.Reset(every)
 			continue
 		case <-asked:
 		case <-next.C:

@@ -19,7 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/retention"
 )
 
-// Options are what a Collector works with. All fields but Runs, Chains and Logger are required.
+// Options are what a Collector works with. All fields but Runs, Age, Chains and Logger are required.
 type Options struct {
 	// StateDir is where it notes what was given back.
 	StateDir string
@@ -33,6 +33,8 @@ type Options struct {
 	// Runs are the runs that go on, or have ended since a time, as the ledger knows them: Temporal's list may be behind,
 	// or have lost some. Nil knows none.
 	Runs func(ctx context.Context, since time.Time) ([]KnownRun, error)
+	// Age forgets elsewhere what is too old by now, the time by which things age, once an hour. Nil forgets nothing.
+	Age func(ctx context.Context, now time.Time) error
 	// Chains is the directory of stored chains, whose code is among the artifacts.
 	Chains string
 	// Logger is told what was done; nil discards it.
@@ -54,13 +56,13 @@ type Collector struct {
 	options Options
 	logger  *slog.Logger
 	ask     chan struct{}
+	clock   *clock
 
 	// effect is called before each change of what is stored, which it can prevent: tests kill a collection by it.
 	effect func() error
 
 	collecting sync.Mutex
 	gatherer   *gatherer // guarded by collecting
-	clock      *clock    // guarded by collecting
 
 	mu         sync.Mutex
 	given      *given                         // guarded by mu
@@ -86,6 +88,9 @@ func New(ctx context.Context, options Options) (*Collector, error) {
 	if options.Runs == nil {
 		options.Runs = func(context.Context, time.Time) ([]KnownRun, error) { return nil, nil }
 	}
+	if options.Age == nil {
+		options.Age = func(context.Context, time.Time) error { return nil }
+	}
 	return &Collector{
 		options: options, logger: logger, ask: make(chan struct{}, 1), given: given,
 		effect:     func() error { return nil },
@@ -102,6 +107,13 @@ func (c *Collector) Given(run string) (reason string, at time.Time, is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.given.run(run)
+}
+
+// Before returns the time before which things have aged by more than age: by this clock a machine whose own is turned
+// ahead forgets nothing at once.
+func (c *Collector) Before(age time.Duration) time.Time {
+	now, _ := c.clock.now()
+	return now.Add(-age)
 }
 
 // Policy is the one in force.
@@ -174,53 +186,63 @@ func (c *Collector) collect(ctx context.Context, dry bool) (retention.Collection
 		// collection.
 		c.logger.WarnContext(ctx, "only what nothing reaches goes now, since it cannot be noted what runs give back",
 			"error", err)
-		policy := c.options.Policy
-		policy.KeepFor, policy.KeepBytes = 1<<63-1, 1<<63-1
-		decision = retention.Decide(policy, stock.Stock)
+		decision = retention.Decide(c.givingNothing(), stock.Stock)
 	}
 	removed, err := c.remove(ctx, stock, decision)
 	return c.summary(stock, decision, removed), err
 }
 
-// see notes until when things have aged: the next engine goes on from there.
+// givingNothing is the policy by which only what nothing reaches goes: no holder gives back what it has not given back
+// before.
+func (c *Collector) givingNothing() retention.Policy {
+	policy := c.options.Policy
+	policy.KeepFor, policy.KeepBytes = 1<<63-1, 1<<63-1
+	return policy
+}
+
+// see notes until when things have aged, and now: the next engine goes on from there.
 func (c *Collector) see(ctx context.Context, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.given.see(now); err != nil { // they are a little younger for the next engine
+	if err := c.given.see(c.clock.latest(), now); err != nil { // they are a little younger for the next engine
 		c.logger.DebugContext(ctx, "it is not noted until when things have aged", "error", err)
 	}
 }
 
-// giveBack notes who gives something back, where a kill does not lose it, and forgets their results.
-func (c *Collector) giveBack(ctx context.Context, stock stock, decision retention.Decision) error {
+// giveBack forgets the results of those who give something back, and notes who they are, where a kill does not lose it.
+// The results go first: of whom it is noted, nobody looks again whether there are some.
+func (c *Collector) giveBack(ctx context.Context, stock stock, decision retention.Decision) (err error) {
 	if len(decision.Give) == 0 {
 		return nil
 	}
-	err := c.effect()
-	if err == nil {
-		c.mu.Lock()
-		err = c.given.add(stock, decision.Give, time.Now())
-		c.mu.Unlock()
+	for _, giving := range decision.Give {
+		if who := stock.who[giving.Holder]; who.results != "" {
+			if err := c.effect(); err != nil {
+				return err
+			}
+			if err := forget(ctx, c.options.JetStream, who.results); err != nil {
+				return err
+			}
+		}
 	}
-	if err != nil {
+	if err := c.effect(); err != nil {
 		return err
 	}
+	c.mu.Lock()
+	err = c.given.add(stock, decision.Give, time.Now())
+	c.mu.Unlock()
 	for _, giving := range decision.Give {
-		if err := c.effect(); err != nil {
-			return err
-		}
-		who := stock.who[giving.Holder]
-		if who.results != "" {
-			err = errors.Join(err, forget(ctx, c.options.JetStream, who.results))
-		}
-		if who.pin != "" {
-			err = errors.Join(err, c.options.Store.Unpin(who.pin, stock.Holders[giving.Holder].Ended))
+		if who := stock.who[giving.Holder]; who.pin != "" && err == nil {
+			if err = c.effect(); err == nil {
+				err = c.options.Store.Unpin(who.pin, stock.Holders[giving.Holder].Ended)
+			}
 		}
 	}
 	return err
 }
 
-// remove takes aside what was decided about, decides again, and deletes what goes by both decisions.
+// remove takes aside what was decided about, decides again, and deletes what goes by both decisions. By the second one
+// nobody gives anything back: of that it would not be noted that it did.
 func (c *Collector) remove(
 	ctx context.Context, before stock, decision retention.Decision,
 ) (removed []retention.Removal, err error) {
@@ -249,7 +271,7 @@ func (c *Collector) remove(
 		return nil, err
 	}
 	goes := map[retention.Digest]bool{}
-	for _, one := range retention.Decide(c.options.Policy, again.Stock).Remove {
+	for _, one := range retention.Decide(c.givingNothing(), again.Stock).Remove {
 		goes[one.Digest] = true
 	}
 	names := map[retention.Digest][]retention.Digest{}
@@ -306,8 +328,7 @@ func (c *Collector) gather(ctx context.Context) (stock, error) {
 	c.mu.Lock()
 	superseded := maps.Clone(c.superseded)
 	c.mu.Unlock()
-	now, _ := c.clock.now()
-	gathered, err := c.gatherer.gather(ctx, superseded, c.options.Policy, now)
+	gathered, err := c.gatherer.gather(ctx, superseded, c.options.Policy, c.clock)
 	if err != nil {
 		return stock{}, err
 	}

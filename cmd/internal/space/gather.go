@@ -25,7 +25,8 @@ import (
 type stock struct {
 	retention.Stock
 
-	who []who // by holder
+	who    []who     // by holder
+	lagged time.Time // when the lag began: what Temporal and the ledger do not say may be so since
 }
 
 // who says who a holder is.
@@ -56,7 +57,7 @@ type gatherer struct {
 	options Options
 	logger  *slog.Logger
 
-	scanned  map[retention.Digest][]retention.Digest // by artifact: the digests in its text
+	scanned  *nameIndex
 	runs     *runReader
 	events   *tail
 	dead     *tail
@@ -73,19 +74,22 @@ type waited struct {
 
 func newGatherer(options Options, logger *slog.Logger) *gatherer {
 	return &gatherer{
-		options: options, logger: logger, scanned: map[retention.Digest][]retention.Digest{},
+		options: options, logger: logger, scanned: newNameIndex(options.StateDir),
 		runs:   newRunReader(options.Temporal),
 		events: newTail(wire.EventStream), dead: newTail(wire.DeadStream), results: newTail(wire.ResultStream),
 		bindings: newTail("KV_" + wire.BindingBucket),
 	}
 }
 
-// gather returns what there is, as old as it is at a time, without who gave back what. Where nothing is old enough to
+// gather returns what there is, as old as it is by a clock, without who gave back what. Where nothing is old enough to
 // go, nobody is asked.
 func (g *gatherer) gather(
-	ctx context.Context, superseded map[retention.Digest]time.Time, policy retention.Policy, now time.Time,
+	ctx context.Context, superseded map[retention.Digest]time.Time, policy retention.Policy, clock *clock,
 ) (stock, error) {
-	s := stock{Stock: retention.Stock{At: now, Superseded: superseded}}
+	s := stock{lagged: clock.before(lag), Stock: retention.Stock{
+		Settled: clock.before(policy.Grace), Superseded: superseded,
+	}}
+	s.At, _ = clock.now()
 	mayGo := false
 	err := g.options.Store.List(ctx, func(info artifact.Info) error {
 		digest, err := retention.ParseDigest(info.Digest)
@@ -96,7 +100,7 @@ func (g *gatherer) gather(
 			Digest: digest, Bytes: quantity.Bytes(info.Bytes), Written: info.Written, Again: info.Again,
 		})
 		_, old := superseded[digest]
-		mayGo = mayGo || old || !info.Written.After(now.Add(-policy.Grace))
+		mayGo = mayGo || old || !info.Written.After(s.Settled)
 		return nil
 	})
 	if err != nil {
@@ -121,31 +125,35 @@ func (g *gatherer) gather(
 	return s, nil
 }
 
-// scan finds what artifacts name. Bytes with a digest never change, so each is read once. One that is damaged names at
-// least what is left of it, until somebody has put it anew.
+// scan finds what artifacts name. Bytes with a digest never change, so each is read once, also by later engines. One
+// that is damaged names at least what is left of it, until somebody has put it anew.
 func (g *gatherer) scan(ctx context.Context, s *stock) error {
-	scanned := make(map[retention.Digest][]retention.Digest, len(s.Artifacts))
+	if err := g.scanned.load(); err != nil {
+		g.logger.WarnContext(ctx, "all artifacts are read again", "error", err)
+	}
 	there := s.Artifacts[:0]
 	for _, one := range s.Artifacts {
-		names, known := g.scanned[one.Digest]
+		names, known := g.scanned.of(one.Digest)
 		if !known {
 			var err error
 			names, err = scan(ctx, g.options.Store, one.Digest)
 			if errors.Is(err, activities.ErrMissing) {
 				continue // somebody has removed it meanwhile
 			}
-			known = err == nil
 			if err != nil && !errors.Is(err, activities.ErrCorrupt) {
 				return err
 			}
-		}
-		if known {
-			scanned[one.Digest] = names
+			if err == nil {
+				g.scanned.learn(one.Digest, names)
+			}
 		}
 		one.Names = names
 		there = append(there, one)
 	}
-	s.Artifacts, g.scanned = there, scanned
+	s.Artifacts = there
+	if err := g.scanned.keep(there); err != nil { // the next engine reads them again
+		g.logger.WarnContext(ctx, "it is not noted what artifacts name", "error", err)
+	}
 	return nil
 }
 
@@ -238,7 +246,7 @@ func (g *gatherer) addEvents(ctx context.Context, s *stock) error {
 	if err := g.events.read(ctx, g.options.JetStream); err != nil {
 		return err
 	}
-	first = g.firstWithinLag(waited{s.At, first})
+	first = g.firstWithinLag(waited{s.At, first}, s.lagged)
 	for sequence, one := range g.events.kept {
 		if sequence >= first {
 			s.hold(who{key: "event/" + strconv.FormatUint(sequence, 10)},
@@ -250,10 +258,9 @@ func (g *gatherer) addEvents(ctx context.Context, s *stock) error {
 
 // firstWithinLag notes which event waits first, and returns the first that waited when the lag began; 0 where nobody
 // has looked yet by then.
-func (g *gatherer) firstWithinLag(now waited) (first uint64) {
+func (g *gatherer) firstWithinLag(now waited, begin time.Time) (first uint64) {
 	g.waited = slices.DeleteFunc(g.waited, func(one waited) bool { return one.at.After(now.at) }) // of a clock turned back
 	g.waited = append(g.waited, now)
-	begin := now.at.Add(-lag)
 	for len(g.waited) > 1 && !g.waited[1].at.After(begin) {
 		g.waited = g.waited[1:]
 	}
@@ -309,6 +316,9 @@ func (g *gatherer) addRuns(ctx context.Context, s *stock, policy retention.Polic
 			retention.Holder{Name: "run " + name, Ended: ended, Names: names})
 	}
 	for token, of := range results {
+		if of.at.After(s.lagged) { // the run that has taken them may have begun just now
+			of.at = time.Time{}
+		}
 		key := "results/" + token + "/" + strconv.FormatInt(of.at.UnixNano(), 10)
 		s.hold(who{key: key, results: resultsOf(token)},
 			retention.Holder{Name: "a run that Temporal knows no more", Ended: of.at, Names: of.names})

@@ -108,10 +108,13 @@ func syncFolder(path string) error {
 	return nil
 }
 
-// see notes until when things have aged.
-func (g *given) see(now time.Time) error {
+// see notes until when things have aged, and now.
+func (g *given) see(latest, now time.Time) error {
 	next := g.kept
-	next.Seen = now
+	next.Seen = latest
+	if next.Since.After(now.Add(mostOff)) { // it was made by a clock that was ahead
+		next.Since = now
+	}
 	if err := g.write(next); err != nil {
 		return err
 	}

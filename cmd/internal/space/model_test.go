@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.temporal.io/api/enums/v1"
-	"pgregory.net/rapid"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -23,50 +21,79 @@ import (
 
 var errKilled, errNoAnswer = errors.New("killed"), errors.New("no answer")
 
-// TestNothingNamedIsMissingWhateverHappens plays a stack with random graphs of references on a real store and real
+// worlds is how many worlds are played, and rounds how many rounds of each. A world is the same whenever it is played.
+const (
+	worlds = 150
+	rounds = 12
+)
+
+// TestNothingNamedIsMissingWhateverHappens plays stacks with random graphs of references on a real store and real
 // streams. Runs begin by events and by name, start children, continue as new, write artifacts and name them in
-// heartbeats, in results that Temporal keeps back for a while, in stored results, and in inputs that are artifacts
-// themselves; attempts make checkpoints, some of the same bytes as others, whose older ones are superseded; letters
-// die, chains are stored, artifacts are sent; Temporal's list is behind, or has lost a run; the clock goes ahead by
-// years, and back. Collections come at any moment: some are killed before one of their effects, some get no answer to
-// one of their questions, and while one goes on, runs begin that name what is aside.
+// heartbeats, in results that Temporal keeps back for a while, in stored results, which others take, and in inputs that
+// are artifacts themselves; attempts make checkpoints, some of the same bytes as others, whose older ones are
+// superseded; letters die, chains are stored, artifacts are sent, and asked for by who names them later;
+// Temporal's list is behind, or has lost a run; the clock goes ahead by years, and back. Collections come at any
+// moment: some are killed before one of their effects, some get no answer to a question, and while one goes on, other
+// things happen, such as that a run begins which names what is aside.
 //
 // What is held is always there, and what nobody holds is gone after a collection that nothing has disturbed.
 func TestNothingNamedIsMissingWhateverHappens(t *testing.T) {
 	t.Parallel()
 	js := streams(t)
-	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(t, rt, js)
-		rt.Repeat(map[string]func(*rapid.T){
-			"send": w.send, "publish": w.publish, "acknowledge": w.acknowledge, "begin": w.begin, "attempt": w.attempt,
-			"write": w.write, "write more": w.write, "heartbeat": w.heartbeat,
-			"checkpoint": w.checkpoint, "checkpoint more": w.checkpoint, "finish": w.finish, "tell": w.tell,
-			"child": w.child, "continue": w.continueAsNew, "end": w.end, "list": w.list, "lose": w.lose, "die": w.die,
-			"store": w.storeChain, "wait": w.wait, "clock": w.turnClock, "collect": w.collect, "collect again": w.collect,
-			"": w.check,
+	for number := range uint64(worlds) {
+		t.Run(strconv.FormatUint(number, 10), func(t *testing.T) {
+			w := newWorld(t, js, number)
+			for range rounds {
+				w.round()
+			}
+			w.over()
 		})
-	})
+	}
 }
 
 // world is a stack, with what is true of it.
 type world struct {
 	*stack
+	*rand.Rand
+
+	test  *testing.T
+	trace []string
 
 	c      *Collector
 	events jetstream.Consumer
+	clock  *clock // that was never restarted: things age at most by it
 
 	ran, skew time.Duration // how long all of it has gone on, and by how much the clock is ahead
 	began     time.Time
-	latest    time.Time // an upper bound of the time by which things age
-	latestAt  time.Duration
+	oldest    time.Time     // the latest of the times by which things aged: what was too old then may be gone
+	looked    time.Duration // when the collector has collected first; negative where it has not
+
+	mostRuns, mostAttempts int  // that go on at a time
+	unsteady               bool // the clock is turned now and then
 
 	written map[string]time.Time // by artifact: when, by the clock
 	names   map[string][]string  // by artifact
 	order   []string             // the artifacts as they came
 	runs    []*modelRun
+	stored  []modelResult
 	waiting [][]string // what events name that wait, in their order
+	asking  []modelClient
 	lasting []modelHolder
-	odd     bool // a run was lost, or the clock was wrong
+	odd     bool      // a run was lost, or the clock was wrong
+	next    *[]func() // what happens at the next moment of the collection that goes on; nil where none does
+}
+
+// modelResult is a result that others may take.
+type modelResult struct {
+	key     wire.ResultKey
+	subject string
+	names   []string
+}
+
+// modelClient has asked for artifacts, which it is about to name.
+type modelClient struct {
+	names []string
+	ran   time.Duration // when it asked
 }
 
 // modelRun is a run, or a child of one.
@@ -79,7 +106,8 @@ type modelRun struct {
 	lost     bool // Temporal does not know it any more
 	started  time.Time
 	ended    time.Time
-	names    []string // all that it has named
+	since    time.Duration // when it began
+	names    []string      // all that it has named
 	attempts map[string]*modelAttempt
 }
 
@@ -119,7 +147,7 @@ type modelHolder struct {
 	room  bool      // it gives back where there is no room
 }
 
-func newWorld(t *testing.T, rt *rapid.T, js jetstream.JetStream) *world {
+func newWorld(t *testing.T, js jetstream.JetStream, number uint64) *world {
 	t.Helper()
 	for _, name := range []string{wire.EventStream, wire.DeadStream, wire.ResultStream} {
 		stream, err := js.Stream(t.Context(), name)
@@ -133,12 +161,24 @@ func newWorld(t *testing.T, rt *rapid.T, js jetstream.JetStream) *world {
 			t.Fatal(err)
 		}
 	}
-	w := &world{stack: newStack(t, js), written: map[string]time.Time{}, names: map[string][]string{}, began: time.Now()}
+	w := &world{
+		stack: newStack(t, js), Rand: rand.New(rand.NewPCG(number, 1)), test: t,
+		written: map[string]time.Time{}, names: map[string][]string{}, began: time.Now(),
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(strings.Join(w.trace, "\n"))
+		}
+	})
 	w.since(100 * day)
-	w.Policy.KeepBytes = quantity.Bytes(rapid.SampledFrom([]int{500, 3000, 1 << 30}).Draw(rt, "keep bytes"))
-	w.Policy.KeepLeast = rapid.SampledFrom([]time.Duration{0, day}).Draw(rt, "keep least")
+	w.Policy.KeepBytes = pick(w, []quantity.Bytes{1 << 30, 1 << 30, 1 << 30, 3000, 500})
+	w.Policy.KeepLeast = pick(w, []time.Duration{0, day})
+	w.mostRuns, w.mostAttempts, w.unsteady = pick(w, []int{1, 2, 4}), pick(w, []int{1, 1, 2, 4}), w.chance(35)
+	if w.unsteady && w.chance(60) { // else the oldest of several attempts holds for the others
+		w.mostAttempts = 1
+	}
 	w.Runs = w.ledger
-	w.latest = w.wall()
+	w.clock = clockOf(w.began, w.wall, func() time.Duration { return w.ran })
 	var err error
 	w.events, err = js.CreateConsumer(t.Context(), wire.EventStream, jetstream.ConsumerConfig{
 		Durable: "run-p", AckPolicy: jetstream.AckExplicitPolicy,
@@ -150,22 +190,74 @@ func newWorld(t *testing.T, rt *rapid.T, js jetstream.JetStream) *world {
 	return w
 }
 
+// chance is true in so many of a hundred cases.
+func (w *world) chance(percent int) bool { return w.IntN(100) < percent }
+
+// pick draws one of some.
+func pick[T any](w *world, of []T) T { return of[w.IntN(len(of))] }
+
+// draw draws as many as there are at most, with those that come twice.
+func draw[T any](w *world, most int, of []T) (drawn []T) {
+	if len(of) == 0 {
+		return nil
+	}
+	for range w.IntN(most + 1) {
+		drawn = append(drawn, pick(w, of))
+	}
+	return drawn
+}
+
+// say notes what happens, for who looks for the cause of a failure.
+func (w *world) say(format string, values ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%9s %+8s  ", w.ran.Round(time.Minute), w.skew.Round(time.Minute))+
+		fmt.Sprintf(format, values...))
+}
+
+// round is one of those of which a world consists.
+func (w *world) round() {
+	for range 1 + w.IntN(6) {
+		w.act()
+		w.check()
+	}
+	if w.chance(65) {
+		w.wait()
+		w.check()
+	}
+	if w.chance(80) {
+		w.collect()
+		w.check()
+	}
+}
+
+// over ends all that goes on, and collects what is left.
+func (w *world) over() {
+	for w.endOne() {
+	}
+	w.list()
+	for range 2 {
+		w.pass(3 * time.Hour)
+		w.collect()
+		w.check()
+	}
+}
+
 // restart is the next engine.
 func (w *world) restart() {
-	w.c = w.collector()
-	w.c.clock.wall, w.c.clock.ran = w.wall, func() time.Duration { return w.ran }
-	w.c.clock.at = w.ran
+	w.c, w.looked = w.collector(), -1
+	w.c.clock = clockOf(w.c.clock.seen, w.wall, func() time.Duration { return w.ran })
 }
 
 // wall is the time by the machine's clock.
 func (w *world) wall() time.Time { return w.began.Add(w.ran + w.skew) }
 
-// age is at least the time by which things age. The collector looks at its clock as well, as it does once an hour.
+// age is at least the time by which things age. The collector looks at its clock as well.
 func (w *world) age() time.Time {
 	w.c.clock.now()
-	w.latest = steady(w.latest, w.wall(), w.ran-w.latestAt)
-	w.latestAt = w.ran
-	return w.latest
+	now, _ := w.clock.now()
+	if now.After(w.oldest) {
+		w.oldest = now
+	}
+	return now
 }
 
 // put stores an artifact now.
@@ -178,19 +270,30 @@ func (w *world) putText(text string, names []string) (digest string) {
 	digest = w.stack.put(text+" "+strings.Join(names, " "), time.Since(w.wall()))
 	w.written[digest], w.names[digest] = w.wall(), names
 	w.order = append(w.order, digest)
+	w.touch(digest)
+	w.say("put %.6s, %s, which names %s", digest, text, brief(names))
 	return digest
 }
 
-// asked draws a few of the artifacts that are there and asks for them, as the API does before somebody names what
-// nothing may hold.
-func (w *world) asked(t *rapid.T) (names []string) {
-	if len(w.order) == 0 {
-		return nil
+// brief writes digests for people.
+func brief(digests []string) string {
+	short := make([]string, len(digests))
+	for i, digest := range digests {
+		short[i] = digest[:6]
 	}
-	for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(w.order)-1), 0, 2).Draw(t, "asked for") {
-		digest := w.order[i]
+	return "[" + strings.Join(short, " ") + "]"
+}
+
+// asked draws a few of the artifacts that are there, more often of those that are aside now, and asks for them, as the
+// API does before somebody names what nothing may hold.
+func (w *world) asked() (names []string) {
+	from := w.order
+	if aside := w.aside(); len(aside) > 0 && w.chance(85) {
+		from = aside
+	}
+	for _, digest := range draw(w, 2, from) {
 		if err := w.Store.Touch(digest); err != nil {
-			t.Fatal(err)
+			w.test.Fatal(err)
 		}
 		if w.whole(digest) {
 			names = append(names, digest)
@@ -200,11 +303,23 @@ func (w *world) asked(t *rapid.T) (names []string) {
 	return names
 }
 
+// aside is what a collection has taken aside.
+func (w *world) aside() (digests []string) {
+	entries, err := os.ReadDir(filepath.Join(w.Store.Dir(), "aside"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		w.test.Fatal(err)
+	}
+	for _, entry := range entries {
+		digests = append(digests, entry.Name())
+	}
+	return digests
+}
+
 // touch brings a file that the store has touched to the time of the world.
 func (w *world) touch(digest string) {
 	name := filepath.Join(w.Store.Dir(), digest[:2], digest[2:])
 	if err := os.Chtimes(name, w.wall(), w.wall()); err != nil {
-		w.tb.Fatal(err)
+		w.test.Fatal(err)
 	}
 	w.written[digest] = w.wall()
 }
@@ -228,295 +343,6 @@ func (w *world) reach(names []string) (all []string) {
 	return all
 }
 
-func (w *world) send(t *rapid.T) {
-	digest := w.put("sent", w.asked(t))
-	if err := w.Store.Pin(digest); err != nil {
-		t.Fatal(err)
-	}
-	pin := filepath.Join(w.Store.Dir(), "pins", digest)
-	if err := os.Chtimes(pin, w.wall(), w.wall()); err != nil {
-		t.Fatal(err)
-	}
-	until := w.wall().Add(w.Policy.KeepFor)
-	w.lasting = append(w.lasting, modelHolder{"what was sent", []string{digest}, until, true})
-}
-
-func (w *world) publish(t *rapid.T) {
-	names := w.asked(t)
-	if _, err := w.JetStream.Publish(w.tb.Context(), "events.p", []byte(strings.Join(names, " "))); err != nil {
-		t.Fatal(err)
-	}
-	w.waiting = append(w.waiting, names)
-}
-
-// acknowledge begins the run of the first event that waits.
-func (w *world) acknowledge(t *rapid.T) {
-	if len(w.waiting) == 0 {
-		return
-	}
-	message, err := w.events.Next()
-	if err == nil {
-		w.start(t, w.waiting[0])
-		err = message.DoubleAck(w.tb.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.waiting = w.waiting[1:]
-}
-
-func (w *world) begin(t *rapid.T) { w.start(t, w.asked(t)) }
-
-// start begins a run, whose input may be an artifact.
-func (w *world) start(t *rapid.T, names []string) {
-	name := fmt.Sprint("run-", len(w.runs))
-	run := &modelRun{name: name, started: w.wall(), attempts: map[string]*modelAttempt{}, names: slices.Clone(names)}
-	if rapid.Bool().Draw(t, "its input is an artifact") {
-		names = []string{w.put("an input", names)}
-		run.names = append(run.names, names...)
-	}
-	run.now = w.temporal.start(name, "", w.wall(), strings.Join(names, " "))
-	run.now.unlisted = rapid.Bool().Draw(t, "the list is behind")
-	// The ledger hears of a run within seconds, and until then its event holds for an hour; that is young by the clock of
-	// the machine, not of the world.
-	young := w.ran < time.Hour/2 && w.skew == 0
-	run.known = !young || !run.now.unlisted || rapid.Bool().Draw(t, "the ledger knows it")
-	w.runs = append(w.runs, run)
-}
-
-// pick draws one of the runs and children that fit; nil where there is none.
-func (w *world) pick(t *rapid.T, fits func(*modelRun) bool) *modelRun {
-	var all []*modelRun
-	for _, run := range w.runs {
-		for _, one := range append([]*modelRun{run}, run.children...) {
-			if fits(one) {
-				all = append(all, one)
-			}
-		}
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all[rapid.IntRange(0, len(all)-1).Draw(t, "run")]
-}
-
-func goesOn(run *modelRun) bool {
-	return run.ended.IsZero() && !run.lost && (run.root == nil || !run.root.lost)
-}
-
-func isBusy(run *modelRun) bool { return goesOn(run) && len(run.attempts) > 0 }
-
-func (w *world) attempt(t *rapid.T) {
-	if run := w.pick(t, goesOn); run != nil {
-		run.attempts[run.now.schedule(w.wall())] = &modelAttempt{}
-	}
-}
-
-// some draws a few of what an attempt may name.
-func (w *world) some(t *rapid.T, run *modelRun, attempt *modelAttempt) (names []string) {
-	all := slices.Concat(attempt.written, w.reach(run.names))
-	if len(all) == 0 {
-		return nil
-	}
-	for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(all)-1), 0, 3).Draw(t, "names") {
-		names = append(names, all[i])
-	}
-	return names
-}
-
-// busy draws an attempt that goes on.
-func (w *world) busy(t *rapid.T) (*modelRun, string) {
-	run := w.pick(t, isBusy)
-	if run == nil {
-		return nil, ""
-	}
-	return run, rapid.SampledFrom(slices.Sorted(maps.Keys(run.attempts))).Draw(t, "attempt")
-}
-
-func (w *world) write(t *rapid.T) {
-	if run, activity := w.busy(t); run != nil {
-		attempt := run.attempts[activity]
-		attempt.written = append(attempt.written, w.put("written", w.some(t, run, attempt)))
-	}
-}
-
-func (w *world) heartbeat(t *rapid.T) {
-	if run, activity := w.busy(t); run != nil {
-		attempt := run.attempts[activity]
-		attempt.heartbeat = w.some(t, run, attempt)
-		run.now.pending[activity].HeartbeatDetails = payloads(attempt.details())
-	}
-}
-
-// checkpoint stores a checkpoint with its parts, of which there are few, so that others have stored the same. Where a
-// heartbeat with it is acknowledged, those before the one that was acknowledged last are superseded.
-func (w *world) checkpoint(t *rapid.T) {
-	run, activity := w.busy(t)
-	if run == nil {
-		return
-	}
-	attempt := run.attempts[activity]
-	var parts []string
-	for _, part := range rapid.SliceOfNDistinct(rapid.IntRange(0, 3), 0, 2, rapid.ID).Draw(t, "parts") {
-		parts = append(parts, w.putText("part "+strconv.Itoa(part), nil))
-	}
-	state := w.putText("state "+strconv.Itoa(rapid.IntRange(0, 3).Draw(t, "state")), parts)
-	attempt.made++
-	attempt.checkpoints = append(attempt.checkpoints,
-		modelCheckpoint{attempt.made, append([]string{state}, parts...), w.wall()})
-	if !rapid.Bool().Draw(t, "acknowledged") {
-		return
-	}
-	before := attempt.named
-	attempt.named = attempt.made
-	run.now.pending[activity].HeartbeatDetails = payloads(attempt.details())
-	held := map[string]bool{}
-	for _, one := range attempt.checkpoints {
-		for _, ref := range one.refs {
-			held[ref] = held[ref] || one.number >= before
-		}
-	}
-	attempt.checkpoints = slices.DeleteFunc(attempt.checkpoints, func(one modelCheckpoint) bool {
-		if one.number < before {
-			alone := slices.DeleteFunc(slices.Clone(one.refs), func(ref string) bool { return held[ref] })
-			w.c.Superseded(refs(alone...), one.at)
-		}
-		return one.number < before
-	})
-}
-
-// finish ends an attempt, whose result names something, also as a result that others may take.
-func (w *world) finish(t *rapid.T) {
-	run, activity := w.busy(t)
-	if run == nil {
-		return
-	}
-	attempt := run.attempts[activity]
-	result, stored := w.some(t, run, attempt), w.some(t, run, attempt)
-	root := run
-	if run.root != nil {
-		root = run.root
-	}
-	if len(stored) > 0 {
-		subject := wire.ResultSubject(wire.ResultKey{Content: strconv.Itoa(len(w.order)), Code: activity}, root.name)
-		if _, err := w.JetStream.Publish(w.tb.Context(), subject, []byte(strings.Join(stored, " "))); err != nil {
-			t.Fatal(err)
-		}
-		root.names = append(root.names, stored...)
-	}
-	run.now.complete(activity, strings.Join(result, " "), rapid.Bool().Draw(t, "kept back"))
-	run.names = append(run.names, result...)
-	delete(run.attempts, activity)
-}
-
-// tell ends the workflow task that is on its way.
-func (w *world) tell(t *rapid.T) {
-	if run := w.pick(t, goesOn); run != nil {
-		run.now.tell()
-	}
-}
-
-func (w *world) child(t *rapid.T) {
-	root := w.pick(t, func(run *modelRun) bool { return goesOn(run) && run.root == nil && len(run.children) < 3 })
-	if root == nil {
-		return
-	}
-	names := w.some(t, root, &modelAttempt{})
-	name := fmt.Sprint(root.name, "/", len(root.children))
-	child := &modelRun{name: name, root: root, attempts: map[string]*modelAttempt{}, names: names, started: w.wall()}
-	child.now = w.temporal.start(name, root.name, w.wall(), strings.Join(names, " "))
-	child.now.unlisted = rapid.Bool().Draw(t, "the list is behind")
-	root.now.children = append(root.now.children, child.now)
-	root.children = append(root.children, child)
-}
-
-// continueAsNew has a run, or a child, whose attempts have ended go on as another workflow with some of what it
-// reaches.
-func (w *world) continueAsNew(t *rapid.T) {
-	run := w.pick(t, func(run *modelRun) bool {
-		return goesOn(run) && len(run.attempts) == 0 && !slices.ContainsFunc(run.children, goesOn)
-	})
-	if run == nil {
-		return
-	}
-	names, before := w.some(t, run, &modelAttempt{}), run.now
-	before.end(w.wall(), enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW)
-	run.now = w.temporal.start(run.name, before.root, w.wall(), strings.Join(names, " "))
-	run.now.unlisted = rapid.Bool().Draw(t, "the list is behind")
-}
-
-// end ends a run, with its children, or a child.
-func (w *world) end(t *rapid.T) {
-	run := w.pick(t, goesOn)
-	if run == nil {
-		return
-	}
-	for _, one := range append([]*modelRun{run}, run.children...) {
-		if goesOn(one) {
-			one.now.end(w.wall(), enums.WORKFLOW_EXECUTION_STATUS_COMPLETED)
-			one.ended = w.wall()
-			clear(one.attempts)
-		}
-	}
-}
-
-// list brings Temporal's list to what there is.
-func (w *world) list(*rapid.T) {
-	for _, one := range w.temporal.executions {
-		one.unlisted = false
-	}
-}
-
-// lose has Temporal lose all workflows of a run that is known.
-func (w *world) lose(t *rapid.T) {
-	run := w.pick(t, func(run *modelRun) bool { return run.root == nil && run.known && !run.lost })
-	if run == nil {
-		return
-	}
-	w.odd, run.lost = true, true
-	w.temporal.executions = slices.DeleteFunc(w.temporal.executions, func(e *fakeExecution) bool {
-		return e.root == run.name
-	})
-}
-
-func (w *world) die(t *rapid.T) {
-	names := w.asked(t)
-	if _, err := w.JetStream.Publish(w.tb.Context(), "spillway.dead.p", []byte(strings.Join(names, " "))); err != nil {
-		t.Fatal(err)
-	}
-	w.lasting = append(w.lasting, modelHolder{"a dead letter", names, time.Now().Add(w.Policy.KeepFor), true})
-}
-
-func (w *world) storeChain(t *rapid.T) {
-	names := w.asked(t)
-	err := os.MkdirAll(w.Chains, 0o700)
-	if err == nil {
-		name := filepath.Join(w.Chains, fmt.Sprintf("c@%d.json", len(w.lasting)))
-		err = os.WriteFile(name, []byte(strings.Join(names, " ")), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.lasting = append(w.lasting, modelHolder{what: "a chain", names: names})
-}
-
-func (w *world) wait(t *rapid.T) {
-	w.age()
-	w.ran += rapid.SampledFrom([]time.Duration{10 * time.Minute, 2 * time.Hour, 3 * day, 20 * day}).Draw(t, "wait")
-	for _, run := range w.runs {
-		run.known = true
-	}
-	w.age()
-}
-
-// turnClock turns the clock ahead by years, back by hours, or as it should be.
-func (w *world) turnClock(t *rapid.T) {
-	w.age()
-	w.skew = rapid.SampledFrom([]time.Duration{0, -5 * time.Hour, 40 * day, 4000 * day}).Draw(t, "the clock is ahead by")
-	w.odd = w.odd || w.skew != 0
-	w.age()
-}
-
 // ledger is what the ledger knows of the runs.
 func (w *world) ledger(_ context.Context, since time.Time) (known []KnownRun, err error) {
 	for _, run := range w.runs {
@@ -527,70 +353,111 @@ func (w *world) ledger(_ context.Context, since time.Time) (known []KnownRun, er
 	return known, nil
 }
 
-func (w *world) collect(t *rapid.T) {
-	effects, questions := 0, 0
-	killAt, failAt := rapid.IntRange(0, 30).Draw(t, "killed before effect"), rapid.IntRange(0, 30).Draw(t, "fails")
-	beginAt, checkpoint := rapid.IntRange(0, 10).Draw(t, "something comes before effect"), rapid.Bool().Draw(t,
-		"it is a checkpoint and no run")
-	began := false
+// meanwhile is what may happen while a collection goes on.
+var meanwhile = []func(*world){
+	(*world).begin, (*world).begin, (*world).begin, (*world).take, (*world).take, (*world).nameAsked,
+	(*world).acknowledge, (*world).finish, (*world).heartbeat, (*world).write, (*world).checkpoint, (*world).child,
+	(*world).continueAsNew,
+	func(w *world) { w.finishRun(w.start(w.asked())) },
+	func(w *world) { w.endOne() },
+}
+
+// later does something now or, within a collection, at its next moment.
+func (w *world) later(do func()) {
+	if w.next != nil && w.chance(80) {
+		*w.next = append(*w.next, do)
+		return
+	}
+	do()
+}
+
+// collect collects, and then a second time where nothing has ended the first one. Things happen meanwhile, at the
+// moments when an effect comes, Temporal's list is read or the ledger is asked.
+func (w *world) collect() {
+	killAt, failOf, failID, quiet := 0, "", "", w.chance(30)
+	switch kind := w.IntN(10); {
+	case kind < 3:
+		killAt = 1 + w.IntN(25)
+	case kind < 5:
+		failOf = pick(w, []string{"list", "describe", "history", "history"})
+		if all := w.temporal.executions; len(all) > 0 && failOf != "list" {
+			failID = pick(w, all).id
+		}
+	}
+	effects, disturbed := 0, false
+	var next []func()
+	w.next = &next
+	moment := func() {
+		for _, do := range next {
+			do()
+		}
+		next = next[:0]
+		if !quiet && w.chance(25) {
+			disturbed = true
+			pick(w, meanwhile)(w)
+		}
+	}
 	w.c.effect = func() error {
 		effects++
-		switch {
-		case effects == beginAt && checkpoint:
-			w.checkpoint(t)
-		case effects == beginAt:
-			began = true
-			w.begin(t)
-		}
+		moment()
 		if killAt > 0 && effects >= killAt {
 			return errKilled
 		}
 		return nil
 	}
-	w.temporal.fail = func(string) error {
-		questions++
-		if failAt > 0 && questions == failAt {
+	w.temporal.fail = func(call, id string) error {
+		if call == "list" {
+			moment()
+		}
+		if call == failOf && (failID == "" || id == failID) {
 			return errNoAnswer
 		}
 		return nil
 	}
-	_, err := w.c.Collect(w.tb.Context(), false)
-	w.c.effect, w.temporal.fail = func() error { return nil }, nil
+	w.say("collect, killed before effect %d, no answer to %s %s", killAt, failOf, failID)
+	_, err := w.c.Collect(w.test.Context(), false)
+	w.c.effect, w.temporal.fail, w.next = func() error { return nil }, nil, nil
+	for _, do := range next {
+		do()
+	}
 	switch {
 	case errors.Is(err, errKilled):
 		w.restart()
 		return
 	case errors.Is(err, errNoAnswer):
-		w.nothingAside(t)
+		w.nothingAside()
 		return
 	case err != nil:
-		t.Fatal(err)
+		w.test.Fatal(err)
 	}
-	w.nothingAside(t)
+	w.nothingAside()
+	w.check()
 	// What a run holds that began meanwhile may be too much together with the rest.
-	again, err := w.c.Collect(w.tb.Context(), false)
-	if err != nil || len(again.Runs) > 0 && !began {
-		t.Fatalf("after a whole collection %+v give back, %v", again.Runs, err)
+	again, err := w.c.Collect(w.test.Context(), false)
+	if err != nil || len(again.Runs) > 0 && !disturbed {
+		w.test.Fatalf("after a whole collection %+v give back, %v", again.Runs, err)
 	}
-	w.nothingIdle(t)
+	if w.looked < 0 {
+		w.looked = w.ran
+	}
+	w.nothingIdle()
 }
 
 // nothingAside wants that a collection has left nothing aside.
-func (w *world) nothingAside(t *rapid.T) {
-	entries, err := os.ReadDir(filepath.Join(w.Store.Dir(), "aside"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) || len(entries) > 0 {
-		t.Fatalf("after a collection, %v is aside, %v", entries, err)
+func (w *world) nothingAside() {
+	if aside := w.aside(); len(aside) > 0 {
+		w.test.Fatalf("after a collection, %s is aside", brief(aside))
 	}
 }
 
 // holders are all that hold something, as far as is true. Those that give back where there is no room are among them
 // only where there is.
-func (w *world) holders(t *rapid.T) (all []modelHolder) {
+func (w *world) holders() (all []modelHolder) {
 	now, room := w.age(), w.Policy.KeepBytes > 1<<20
 	for _, run := range w.runs {
 		_, _, gave := w.c.Given(run.name)
 		if gave && goesOn(run) {
-			t.Fatalf("%s goes on and is said to have given back", run.name)
+			w.test.Fatalf("%s goes on and is said to have given back", run.name)
 		}
 		if gave || !run.ended.IsZero() && now.Sub(run.ended) > w.Policy.KeepFor {
 			continue
@@ -615,8 +482,13 @@ func (w *world) holders(t *rapid.T) (all []modelHolder) {
 	for _, names := range w.waiting {
 		all = append(all, modelHolder{what: "an event that waits", names: names})
 	}
+	for _, one := range w.asking {
+		if w.ran-one.ran < w.Policy.Grace {
+			all = append(all, modelHolder{what: "who has asked for it", names: one.names})
+		}
+	}
 	for _, one := range w.lasting {
-		if (one.until.IsZero() || now.Before(one.until)) && (room || !one.room) {
+		if (one.until.IsZero() || w.oldest.Before(one.until)) && (room || !one.room) {
 			all = append(all, one)
 		}
 	}
@@ -642,11 +514,12 @@ func (w *world) ofLost(run *modelRun, now time.Time) modelHolder {
 }
 
 // check wants that all that is held is there.
-func (w *world) check(t *rapid.T) {
-	for _, holder := range w.holders(t) {
+func (w *world) check() {
+	w.test.Helper()
+	for _, holder := range w.holders() {
 		for _, digest := range w.reach(holder.names) {
 			if !w.has(digest) {
-				t.Fatalf("%s reaches %s, which is gone", holder.what, digest)
+				w.test.Fatalf("%s reaches %.6s, which is gone", holder.what, digest)
 			}
 		}
 	}
@@ -654,20 +527,28 @@ func (w *world) check(t *rapid.T) {
 
 // nothingIdle wants that nothing is there that nobody holds, where that can be said: nothing goes on that may name
 // something yet, all was listed, and the clock was always right.
-func (w *world) nothingIdle(t *rapid.T) {
-	if w.odd || slices.ContainsFunc(w.temporal.executions, func(e *fakeExecution) bool { return e.isOpen() }) {
+func (w *world) nothingIdle() {
+	w.test.Helper()
+	goesOn := slices.ContainsFunc(w.temporal.executions, func(e *fakeExecution) bool { return e.isOpen() })
+	if w.odd || goesOn || w.ran-w.looked < 2*time.Hour {
 		return
 	}
 	now, held := w.wall(), map[string]bool{}
-	for _, holder := range w.holders(t) {
+	holders := w.holders()
+	for digest, written := range w.written { // what was just written holds what it names
+		if now.Sub(written) <= w.Policy.Grace {
+			holders = append(holders, modelHolder{names: []string{digest}})
+		}
+	}
+	for _, holder := range holders {
 		for _, digest := range w.reach(holder.names) {
 			held[digest] = true
 		}
 	}
 	for _, digest := range w.order {
-		old := now.Sub(w.written[digest]) > w.Policy.Grace && w.ran > 2*time.Hour && w.Policy.KeepBytes > 1<<20
+		old := now.Sub(w.written[digest]) > w.Policy.Grace && w.Policy.KeepBytes > 1<<20
 		if old && !held[digest] && w.has(digest) {
-			t.Fatalf("%s is still there: nobody holds it", digest)
+			w.test.Fatalf("%.6s is still there: nobody holds it", digest)
 		}
 	}
 }

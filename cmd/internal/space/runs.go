@@ -56,11 +56,11 @@ type told struct {
 // ended is read once.
 type runReader struct {
 	temporal Histories
-	over     map[string][]retention.Digest // by Temporal's run ID
+	over     map[string]execution // by Temporal's run ID: what has ended; the zero value is of what is gone
 }
 
 func newRunReader(temporal Histories) *runReader {
-	return &runReader{temporal: temporal, over: map[string][]retention.Digest{}}
+	return &runReader{temporal: temporal, over: map[string]execution{}}
 }
 
 // read finds out about all runs. Temporal's list may be behind, so that what it lacks is looked for where a workflow
@@ -68,7 +68,7 @@ func newRunReader(temporal Histories) *runReader {
 func (r *runReader) read(ctx context.Context, known []KnownRun, now time.Time) (told, error) {
 	c := &census{
 		told: told{runs: map[string]*run{}}, reader: r, now: now, seen: map[string]bool{}, latest: map[string]workflowOf{},
-		over: map[string][]retention.Digest{},
+		over: map[string]execution{},
 	}
 	more, err := r.list(ctx)
 	if err != nil {
@@ -95,9 +95,9 @@ type census struct {
 
 	reader *runReader
 	now    time.Time
-	seen   map[string]bool               // by Temporal's run ID
-	latest map[string]workflowOf         // by workflow ID: the one that goes on, or has ended last
-	over   map[string][]retention.Digest // see runReader
+	seen   map[string]bool       // by Temporal's run ID
+	latest map[string]workflowOf // by workflow ID: the one that goes on, or has ended last
+	over   map[string]execution  // see runReader
 }
 
 // workflowOf is a workflow of a run.
@@ -116,10 +116,10 @@ func ofInfo(info *workflowpb.WorkflowExecutionInfo) workflowOf {
 	return workflowOf{info.GetExecution().GetWorkflowId(), info}
 }
 
-// readAll reads workflows, and their children that were not read yet.
+// readAll reads workflows, and those that they tell of: children, and what continued as them.
 func (c *census) readAll(ctx context.Context, workflows []workflowOf) error {
 	for len(workflows) > 0 {
-		found := make([]execution, len(workflows))
+		found, fresh := make([]execution, len(workflows)), make([]bool, len(workflows))
 		reading, readCtx := errgroup.WithContext(ctx)
 		reading.SetLimit(parallel)
 		for i, one := range workflows {
@@ -127,9 +127,9 @@ func (c *census) readAll(ctx context.Context, workflows []workflowOf) error {
 			if c.seen[id] {
 				continue
 			}
-			c.seen[id] = true
-			if names, known := c.reader.over[id]; known {
-				found[i] = execution{info: one.info, names: names}
+			c.seen[id], fresh[i] = true, true
+			if past, known := c.reader.over[id]; known {
+				found[i] = past
 				continue
 			}
 			reading.Go(func() (err error) {
@@ -140,17 +140,21 @@ func (c *census) readAll(ctx context.Context, workflows []workflowOf) error {
 		if err := reading.Wait(); err != nil {
 			return err
 		}
-		var children []workflowOf
+		var others []workflowOf
 		for i, one := range workflows {
-			if found[i].info == nil { // it was read before, or is gone
+			if !fresh[i] {
+				continue
+			}
+			if found[i].info == nil { // it is gone
+				c.over[one.info.GetExecution().GetRunId()] = execution{}
 				continue
 			}
 			c.add(one.run, found[i])
-			for _, child := range found[i].children {
-				children = append(children, workflowOf{one.run, child})
+			for _, other := range found[i].others {
+				others = append(others, workflowOf{one.run, other})
 			}
 		}
-		workflows = children
+		workflows = others
 	}
 	return nil
 }
@@ -177,7 +181,10 @@ func (c *census) add(name string, found execution) {
 		c.latest[id] = workflowOf{name, found.info}
 		return
 	}
-	c.over[found.info.GetExecution().GetRunId()] = found.names
+	info := &workflowpb.WorkflowExecutionInfo{ // all that matters of it from now on
+		Execution: found.info.GetExecution(), Status: found.info.GetStatus(), CloseTime: found.info.GetCloseTime(),
+	}
+	c.over[info.GetExecution().GetRunId()] = execution{info: info, names: found.names, others: found.others}
 	if ended.After(of.ended) {
 		of.ended = ended
 	}
@@ -272,7 +279,12 @@ type execution struct {
 	info     *workflowpb.WorkflowExecutionInfo // nil where the workflow is gone
 	names    []retention.Digest
 	attempts []time.Time                         // when those began that go on
-	children []*workflowpb.WorkflowExecutionInfo // of its that go on
+	others   []*workflowpb.WorkflowExecutionInfo // of its run, which it tells of: Temporal's list may lack them
+}
+
+// begun notes that the workflow has begun a child, or that another has continued as this one.
+func (e *execution) begun(other *common.WorkflowExecution) {
+	e.others = append(e.others, &workflowpb.WorkflowExecutionInfo{Execution: other})
 }
 
 // readOne reads one workflow. Its attempts come before its history: one that ends in between is in the latter.
@@ -293,9 +305,7 @@ func (r *runReader) readOne(ctx context.Context, info *workflowpb.WorkflowExecut
 		found.info = described.GetWorkflowExecutionInfo()
 		for _, child := range described.GetPendingChildren() {
 			if child.GetRunId() != "" { // else it has not begun, and its input is in the history
-				found.children = append(found.children, &workflowpb.WorkflowExecutionInfo{
-					Execution: &common.WorkflowExecution{WorkflowId: child.GetWorkflowId(), RunId: child.GetRunId()},
-				})
+				found.begun(&common.WorkflowExecution{WorkflowId: child.GetWorkflowId(), RunId: child.GetRunId()})
 			}
 		}
 	}
@@ -310,6 +320,12 @@ func (r *runReader) readOne(ctx context.Context, info *workflowpb.WorkflowExecut
 			return execution{}, ignoreGone(fmt.Errorf("read the history of run %s: %w", id, err))
 		}
 		attempts.take(event)
+		if child := event.GetChildWorkflowExecutionStartedEventAttributes(); child != nil {
+			found.begun(child.GetWorkflowExecution())
+		}
+		if before := event.GetWorkflowExecutionStartedEventAttributes().GetContinuedExecutionRunId(); before != "" {
+			found.begun(&common.WorkflowExecution{WorkflowId: id, RunId: before})
+		}
 		events++
 	}
 	if want := found.info.GetHistoryLength(); events < want {

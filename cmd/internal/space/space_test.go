@@ -490,6 +490,127 @@ func TestAClockThatIsYearsAheadTakesNothingThatIsKept(t *testing.T) {
 	s.want(all, "input", "sent")
 }
 
+// killAfter has a collector be killed before one of its effects.
+func (c *Collector) killAfter(effects int) {
+	c.effect = func() error {
+		if effects--; effects < 0 {
+			return errKilled
+		}
+		return nil
+	}
+}
+
+// TestAKilledCollectionLeavesNoResultThatNamesWhatIsGone kills a collection before each of its effects, and goes on
+// with another one.
+func TestAKilledCollectionLeavesNoResultThatNamesWhatIsGone(t *testing.T) {
+	t.Parallel()
+	js := streams(t)
+	for effects := range 8 {
+		s := newStack(t, js)
+		s.since(100 * day)
+		name := fmt.Sprint("old-", effects)
+		model := s.put("model "+name, 40*day)
+		s.ended(name, "", 31*day, "")
+		subject := wire.ResultSubject(wire.ResultKey{Content: "c", Code: "d"}, name)
+		if _, err := js.Publish(t.Context(), subject, []byte(model)); err != nil {
+			t.Fatal(err)
+		}
+		c := s.collector()
+		c.killAfter(effects)
+		if _, err := c.Collect(t.Context(), false); err != nil && !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		if _, err := s.collector().Collect(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		stream, err := js.Stream(t.Context(), wire.ResultStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = stream.GetLastMsgForSubject(t.Context(), subject)
+		if there := err == nil; there || s.has(model) {
+			t.Errorf("killed before effect %d: the result is there: %v, and the model that it names: %v, %v; want neither",
+				effects, there, s.has(model), err)
+		}
+	}
+}
+
+// TestARunThatBeginsAndEndsMeanwhileGivesNothingBackUnseen has a run name what is aside, and end, where there is no
+// room at all.
+func TestARunThatBeginsAndEndsMeanwhileGivesNothingBackUnseen(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, streams(t))
+	s.since(100 * day)
+	s.Policy.KeepBytes, s.Policy.KeepLeast = 1, 0
+	idle := s.put("nobody's", 2*day)
+	c := s.collector()
+	meanwhile := func() { s.ended("new", "", 0, idle) }
+	c.effect = func() error {
+		meanwhile()
+		meanwhile = func() {}
+		return nil
+	}
+	if _, err := c.Collect(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, gave := c.Given("new"); gave || !s.has(idle) {
+		t.Errorf("what the run names is there: %v; it gave back: %v", s.has(idle), gave)
+	}
+	if _, err := c.Collect(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, gave := c.Given("new"); !gave || s.has(idle) {
+		t.Errorf("after the next collection, what the run names is there: %v; it gave back: %v", s.has(idle), gave)
+	}
+}
+
+// TestAChildThatHasEndedAndIsNotListedHolds ends a child of which Temporal's list has not heard.
+func TestAChildThatHasEndedAndIsNotListedHolds(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, streams(t))
+	s.since(100 * day)
+	output := s.put("output", 2*day)
+	root := s.going("going", "")
+	child := s.ended("going/map-1", "going", time.Hour, output)
+	child.unlisted = true
+	root.hasBegun(child, false)
+	c := s.collector()
+	for range 2 {
+		if _, err := c.Collect(t.Context(), false); err != nil || !s.has(output) {
+			t.Fatalf("what the child names is there: %v, %v", s.has(output), err)
+		}
+	}
+	root.end(time.Now(), enums.WORKFLOW_EXECUTION_STATUS_COMPLETED)
+	for range 2 { // what has ended is read once
+		if _, err := c.Collect(t.Context(), false); err != nil || !s.has(output) {
+			t.Fatalf("after the end of its parent, what the child names is there: %v, %v", s.has(output), err)
+		}
+	}
+}
+
+// TestTheGracePassesInTheTimeThatAnEngineRuns has somebody ask for an artifact right before the clock is turned ahead:
+// while that catches up, things age by a day an hour, but who asked has the hour all the same.
+func TestTheGracePassesInTheTimeThatAnEngineRuns(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, streams(t))
+	s.since(100 * day)
+	asked := s.put("asked for", time.Minute)
+	c := s.collector()
+	ran, ahead := time.Duration(0), time.Duration(0)
+	c.clock = clockOf(time.Now(), func() time.Time { return time.Now().Add(ran + ahead) },
+		func() time.Duration { return ran })
+	ahead = 4000 * day
+	for ran < 2*time.Hour {
+		if _, err := c.Collect(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if there := s.has(asked); there != (ran < time.Hour) {
+			t.Fatalf("after %s it is there: %v", ran, there)
+		}
+		ran += 10 * time.Minute
+	}
+}
+
 func TestScarce(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

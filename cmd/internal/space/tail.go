@@ -96,6 +96,7 @@ func (t *tail) readOn(ctx context.Context, js jetstream.JetStream, last uint64) 
 			return err
 		}
 		t.take(metadata.Sequence.Stream, kept{message.Subject(), metadata.Timestamp, namesOf(message)})
+		t.next = metadata.Sequence.Stream + 1 // from where another reading goes on if this one ends early
 		if metadata.NumPending == 0 || metadata.Sequence.Stream >= last {
 			return nil
 		}

@@ -29,6 +29,22 @@ type fakeExecution struct {
 	children        []*fakeExecution          // the first workflow of each
 }
 
+// hasBegun writes that a child has begun. Kept back, it is in the history only once tell is called.
+func (e *fakeExecution) hasBegun(child *fakeExecution, keptBack bool) {
+	e.children = append(e.children, child)
+	e.keptBack = append(e.keptBack, &historypb.HistoryEvent{
+		EventType: enums.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED,
+		Attributes: &historypb.HistoryEvent_ChildWorkflowExecutionStartedEventAttributes{
+			ChildWorkflowExecutionStartedEventAttributes: &historypb.ChildWorkflowExecutionStartedEventAttributes{
+				WorkflowExecution: &common.WorkflowExecution{WorkflowId: child.id, RunId: child.runID},
+			},
+		},
+	})
+	if !keptBack {
+		e.tell()
+	}
+}
+
 func (e *fakeExecution) isOpen() bool { return e.ended.IsZero() }
 
 func (e *fakeExecution) info() *workflowpb.WorkflowExecutionInfo {
@@ -51,8 +67,8 @@ type fakeTemporal struct {
 	executions []*fakeExecution // guarded by mu
 	begun      int              // guarded by mu: how many workflows were started
 	read       int              // guarded by mu: how many histories were read
-	// fail is asked before each answer whether there is none, and why; nil answers all.
-	fail func(call string) error
+	// fail is asked before each answer, about the workflow of that ID, whether there is none, and why; nil answers all.
+	fail func(call, id string) error
 }
 
 var _ Histories = (*fakeTemporal)(nil)
@@ -83,6 +99,11 @@ func (f *fakeTemporal) start(id, root string, at time.Time, input string) *fakeE
 func (e *fakeExecution) add(at time.Time, event *historypb.HistoryEvent) {
 	event.EventId, event.EventTime = int64(len(e.history)+1), timestamppb.New(at)
 	e.history = append(e.history, event)
+}
+
+// follows says which workflow has continued as this one.
+func (e *fakeExecution) follows(before *fakeExecution) {
+	e.history[0].GetWorkflowExecutionStartedEventAttributes().ContinuedExecutionRunId = before.runID
 }
 
 // schedule schedules an activity whose attempt begins at once, and returns its ID.
@@ -144,23 +165,23 @@ func payloads(text string) *common.Payloads {
 	return &common.Payloads{Payloads: []*common.Payload{{Data: []byte(text)}}}
 }
 
-// answers says whether a call has an answer. The caller holds mu.
-func (f *fakeTemporal) answers(call string) error {
+// answers says whether a call has an answer.
+func (f *fakeTemporal) answers(call, id string) error {
 	if f.fail == nil {
 		return nil
 	}
-	return f.fail(call)
+	return f.fail(call, id)
 }
 
 // ListWorkflow implements Histories.
 func (f *fakeTemporal) ListWorkflow(
 	context.Context, *workflowservice.ListWorkflowExecutionsRequest,
 ) (*workflowservice.ListWorkflowExecutionsResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.answers("list"); err != nil {
+	if err := f.answers("list", ""); err != nil {
 		return nil, err
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	answer := &workflowservice.ListWorkflowExecutionsResponse{}
 	for _, e := range f.executions {
 		if !e.unlisted {
@@ -184,11 +205,11 @@ func (f *fakeTemporal) find(id, runID string) (found *fakeExecution) {
 func (f *fakeTemporal) DescribeWorkflowExecution(
 	_ context.Context, id, runID string,
 ) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.answers("describe"); err != nil {
+	if err := f.answers("describe", id); err != nil {
 		return nil, err
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	e := f.find(id, runID)
 	if e == nil {
 		return nil, serviceerror.NewNotFound("gone")
@@ -218,7 +239,10 @@ func (f *fakeTemporal) GetWorkflowHistory(
 	if e == nil {
 		return &events{err: serviceerror.NewNotFound("gone")}
 	}
-	return &events{all: e.history, err: f.answers("history")}
+	if err := f.answers("history", id); err != nil { // some came, the rest does not
+		return &events{all: e.history[:len(e.history)/2], err: err}
+	}
+	return &events{all: e.history}
 }
 
 // histories is how many histories were read.
@@ -228,7 +252,7 @@ func (f *fakeTemporal) histories() int {
 	return f.read
 }
 
-// events iterates over a history. An error comes behind all events.
+// events iterates over a history. An error comes behind the events.
 type events struct {
 	all []*historypb.HistoryEvent
 	err error

@@ -193,6 +193,8 @@ type Stack struct {
 	Functions predictor.FunctionVenue `json:"functions"`
 	// Retention says what artifacts are kept.
 	Retention retention.Policy `json:"retention"`
+	// KeepHours is for how long costs are known by the hour.
+	KeepHours time.Duration `json:"keep_hours_ns"`
 	// PoolCPUs and FunctionCPUs are the CPU numbers that each venue may use here.
 	PoolCPUs     []int `json:"pool_cpus"`
 	FunctionCPUs []int `json:"function_cpus"`

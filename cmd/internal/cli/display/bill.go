@@ -18,6 +18,10 @@ func Bill(bill ledger.Bill, all bool, s Style) []string {
 	for _, gap := range bill.Incomplete {
 		lines = append(lines, s.paint(yellow, incomplete(gap)))
 	}
+	if !bill.HoursSince.IsZero() {
+		lines = append(lines, s.paint(yellow, "of times before "+moment(bill.HoursSince)+
+			" whole days, in UTC, are known: the bill counts all of them"))
+	}
 	if len(bill.Lines) == 0 {
 		return append(lines, "nothing was spent")
 	}

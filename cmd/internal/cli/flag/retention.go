@@ -3,6 +3,7 @@ package flag
 import (
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/activities/retention"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -50,5 +51,30 @@ func (k keep) Set(text string) error {
 		return &fault.UsageError{Problem: "it is longer than histories are kept", Hint: hint}
 	}
 	*k.value = value
+	return nil
+}
+
+// hours is a flag that takes for how long costs are kept by the hour.
+type hours struct{ value *time.Duration }
+
+// String returns the value as a duration is written; empty for none.
+func (h hours) String() string { return Span{Value: h.value}.String() }
+
+// Type is the placeholder in the usage.
+func (h hours) Type() string { return "DURATION" }
+
+// Set reads "720h" or "2160h".
+func (h hours) Set(text string) error {
+	const hint = "write 720h (30 days) to 8760h (a year), such as 2160h; leave the flag out for 90 days"
+	value, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return &fault.UsageError{Problem: "it is not a duration", Hint: hint}
+	case value < ledgerstore.LeastHours:
+		return &fault.UsageError{Problem: "it is too short: what is younger than 30 days may still change", Hint: hint}
+	case value > ledgerstore.MostHours:
+		return &fault.UsageError{Problem: "it is longer than ended runs are known", Hint: hint}
+	}
+	*h.value = value
 	return nil
 }

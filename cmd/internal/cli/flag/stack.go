@@ -58,6 +58,7 @@ type Stack struct {
 	artifactsMax quantity.Bytes
 	keepFor      time.Duration
 	keepBytes    quantity.Bytes
+	keepHours    time.Duration
 	webhooks     []string
 	stageUser    string
 
@@ -102,6 +103,8 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 		"(default 720h, 30 days)")
 	f.Set.Var(room{&f.keepBytes}, "keep-bytes",
 		"what artifacts may take before the runs that ended first give theirs back, such as 200GiB (default 60% of the disk)")
+	f.Set.Var(hours{&f.keepHours}, "keep-hours", "how long costs are known by the hour, from 720h to 8760h; older ones "+
+		"are known by the day (default 2160h, 90 days)")
 	f.Set.Var(Choice{Value: &f.limits, Of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits",
 		"what holds attempts to their sizes (see spillway doctor for what this machine offers)")
 	f.Set.StringVar(&f.stageUser, "stage-user", "",
@@ -185,7 +188,8 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor, KeepBytes: f.keepBytes,
-		Limits: limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
+		KeepHours: f.keepHours,
+		Limits:    limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
 		StageUser: user,
 		Functions: engine.FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor),

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer/transfertest"
 	"github.com/spillway-ml/spillway/workers/enforce"
@@ -72,6 +73,13 @@ func TestTheBuildOfTheBinaryIsToldWithItsMend(t *testing.T) {
 	if !strings.Contains(without.Do, "GOEXPERIMENT=simd go install") {
 		t.Errorf("got %q, want the command", without.Do)
 	}
+}
+
+func TestItIsToldForHowLongCostsAreKnownByTheHour(t *testing.T) {
+	t.Parallel()
+	dir := transfertest.DirectoryOf(t, map[string]string{"ledger.db": "12345"})
+	check(t, examineCosts(dir, 0), fine, "5 B; known by the hour for 90 days (--keep-hours), by run for 365 days")
+	check(t, examineCosts(dir, 30*24*time.Hour), fine, "known by the hour for 30 days")
 }
 
 func TestAStateDirectoryThatCannotBeIsAProblem(t *testing.T) {

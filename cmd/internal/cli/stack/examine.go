@@ -2,6 +2,7 @@ package stack
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"debug/buildinfo"
 	"errors"
@@ -18,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/activities/retention"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/apps"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
@@ -25,6 +27,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
@@ -47,9 +50,15 @@ func examine(ctx context.Context, t *tool.Tool, sources []string) ([]finding, er
 	for _, source := range sources {
 		findings = append(findings, examineApp(ctx, t, source))
 	}
-	kept, found := examineStack(ctx, t)
+	running, found := examineStack(ctx, t)
 	findings = append(findings, found...)
-	return append(findings, examineState(dir), examineRetention(dir, nearestDir(dir), kept), examineAWS(t)), nil
+	var kept *retention.Policy
+	var hours time.Duration
+	if running != nil {
+		kept, hours = &running.Retention, running.KeepHours
+	}
+	return append(findings, examineState(dir), examineRetention(dir, nearestDir(dir), kept), examineCosts(dir, hours),
+		examineAWS(t)), nil
 }
 
 func examineCPUs() finding {
@@ -220,9 +229,9 @@ func examineApp(ctx context.Context, t *tool.Tool, source string) finding {
 		app.Digest, info.GoVersion), ""}
 }
 
-// examineStack says whether a stack runs, and when none does, which usual ports are free; and what the one that
-// runs keeps, nil for none.
-func examineStack(ctx context.Context, t *tool.Tool) (*retention.Policy, []finding) {
+// examineStack says whether a stack runs, and when none does, which usual ports are free; and returns the one that
+// runs, nil for none.
+func examineStack(ctx context.Context, t *tool.Tool) (*web.Stack, []finding) {
 	running, err := session.Connect(ctx, t)
 	if err == nil {
 		defer running.Client.Close()
@@ -234,7 +243,7 @@ func examineStack(ctx context.Context, t *tool.Tool) (*retention.Policy, []findi
 		if err != nil {
 			findings = append(findings, finding{"alerts", notice, err.Error(), "look into spillway.log in the state directory"})
 		}
-		return &running.Stack.Retention, append(findings, examineLosses(alerts, time.Now())...)
+		return &running.Stack, append(findings, examineLosses(alerts, time.Now())...)
 	}
 	if !errors.Is(err, session.ErrNoStack) {
 		return nil, []finding{{"stack", problem, err.Error(), "look into spillway.log in the state directory"}}
@@ -318,6 +327,20 @@ func examineState(dir string) finding {
 		found.Severity, found.Do = notice, "less than 1 GiB is free for builds, artifacts and histories"
 	}
 	return found
+}
+
+// examineCosts says for how long costs are known by the hour, and what the ledger takes. The time is that of the
+// running stack, where one runs, else the usual one.
+func examineCosts(stateDir string, hours time.Duration) finding {
+	size := quantity.Bytes(0)
+	if info, err := os.Stat(ledgerstore.Path(stateDir)); err == nil {
+		size = quantity.Bytes(info.Size())
+	}
+	hours = cmp.Or(hours, ledgerstore.UsualHours)
+	return finding{
+		"costs", fine, fmt.Sprintf("%s; known by the hour for %s (--keep-hours), by run for %s, then by the day", size,
+			spanText(hours), spanText(ledgerstore.MostHours)), "",
+	}
 }
 
 // examineAWS says which settings of AWS are present, never what they are.
