@@ -20,7 +20,10 @@ func TestTotalsReadNoRuns(t *testing.T) {
 	defer store.Close() //nolint:errcheck // it was only read
 	now := time.Unix(1e9, 0)
 	for _, query := range []ledger.Query{
-		{}, {State: predictor.RunRunning}, {Pipeline: "p"}, {Since: now},
+		{},
+		{State: predictor.RunRunning},
+		{Pipeline: "p"},
+		{Since: now},
 		{State: predictor.RunFailed, Pipeline: "p", Since: now},
 	} {
 		statement, values := totalsStatement(query, now)

@@ -80,15 +80,18 @@ func TestRunsAreAddedUp(t *testing.T) {
 		{ledger.Query{}, 10, all},
 		{ledger.Query{Limit: 1, After: ledger.Place{StartedAt: after(2), Run: "quick"}}, 10, all}, // whichever page
 		{
-			ledger.Query{State: predictor.RunRunning}, 20,
+			ledger.Query{State: predictor.RunRunning},
+			20,
 			ledger.RunTotals{Runs: 1, States: states(1, 0, 0, 0), Cost: 11, MissedDeadlines: 1},
 		},
 		{
-			ledger.Query{Pipeline: "p"}, 10,
+			ledger.Query{Pipeline: "p"},
+			10,
 			ledger.RunTotals{Runs: 2, States: states(0, 1, 1, 0), Cost: 1_000_050, MissedDeadlines: 1},
 		},
 		{
-			ledger.Query{Pipeline: "p", Since: after(2)}, 10,
+			ledger.Query{Pipeline: "p", Since: after(2)},
+			10,
 			ledger.RunTotals{Runs: 1, States: states(0, 1, 0, 0)},
 		},
 		{ledger.Query{Pipeline: "none"}, 10, ledger.RunTotals{States: states(0, 0, 0, 0)}},

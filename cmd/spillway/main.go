@@ -18,7 +18,7 @@ func main() {
 }
 
 func run() int {
-	runtime.MemProfileRate = 0 // nobody can ask for a profile, and what is noted for one takes 6 MiB
+	runtime.MemProfileRate = 0                // nobody can ask for a profile, and what is noted for one takes 6 MiB
 	if err := secrecy.Conceal(); err != nil { // before anything is read from the environment
 		fmt.Fprintln(os.Stderr, "warning: other programs of this user may read this one's secrets:", err)
 	}

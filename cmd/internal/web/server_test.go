@@ -86,7 +86,10 @@ func TestRequestsAreAnsweredOrRefused(t *testing.T) {
 			`{"runs":[],"totals":{"runs":0,"states":{"cancelled":0,"failed":0,"running":0,"succeeded":0},` +
 				`"cost_picodollars":0,"missed_deadlines":0,"missed_budgets":0}}`,
 		},
-		"totals are wanted or not":                  {"GET", "/api/v1/runs?totals=all", "", nil, 400, "neither true nor false"},
+		"totals are wanted or not": {
+			"GET", "/api/v1/runs?totals=all", "", nil, 400,
+			"neither true nor false",
+		},
 		"a limit of zero is refused":                {"GET", "/api/v1/runs?limit=0", "", nil, 400, "1 to 1000"},
 		"a limit that is no number is refused":      {"GET", "/api/v1/decisions?limit=x", "", nil, 400, "1 to 5000"},
 		"one run is shown":                          {"GET", "/api/v1/runs/digits-1", "", nil, 200, `"pipeline":"digits"`},
