@@ -58,7 +58,8 @@ func TestAPlanSaysHowLongAttemptsOfADeviceClassGoOnUntilTheyAreLost(t *testing.T
 		"what the attempt did itself is no loss": {[]attempt{
 			{"", 0.01, predictor.Failed, predictor.CauseError},
 			{"", 0.01, predictor.OutOfMemory, predictor.CauseMemoryLimit},
-			{"", 0.01, predictor.Lost, predictor.CauseVenue}, {"", 0.01, predictor.Cancelled, predictor.CauseCancelled},
+			{"", 0.01, predictor.Lost, predictor.CauseVenue},
+			{"", 0.01, predictor.Cancelled, predictor.CauseCancelled},
 		}, nil},
 		"each class for itself": {
 			[]attempt{

@@ -12,13 +12,15 @@ import (
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 )
 
+// For how long costs are known by the hour: by default, at least and at most. What is younger than a month may still be
+// told again, and what is older than a run is known for could not be divided by run any more.
 const (
-	// UsualHours is for how long costs are known by the hour by default, LeastHours and MostHours are the bounds of what
-	// may be asked for: what is younger than a month may still be told again, and what is older than a run is known for
-	// could not be divided by run any more.
 	UsualHours = 90 * 24 * time.Hour
 	LeastHours = 30 * 24 * time.Hour
 	MostHours  = forgetAfter
+)
+
+const (
 	// forgetAfter is how long ago the end of a run was told, and the last Record behind it, before it is forgotten, if
 	// nothing of it is kept one by one. What is told of it later is of another run of that name; the stream tells nothing
 	// again after two weeks.
@@ -33,9 +35,9 @@ const (
 // by the day for each pipeline, stage, venue and host. It may be called at any time, and goes on where another call was
 // cut off.
 //
-// At 50 pipelines of 10 stages on 5 hosts that all run once in every hour, a day takes 60,000 rows of hours (19 MiB), as
-// many of what each run has spent that day, and 2,500 of the day over all runs (11 MiB together): without this 11 GiB a
-// year (see TestTheGrowthOfAYearIsMeasured).
+// At 50 pipelines of 10 stages on 5 hosts that all run once in every hour, a day takes 60,000 rows of hours (19 MiB),
+// as many of what each run has spent that day, and 2,500 of the day over all runs (11 MiB together): without this
+// 11 GiB a year (see TestTheGrowthOfAYearIsMeasured).
 func (s *Store) Forget(ctx context.Context, now time.Time, hours time.Duration) error {
 	if hours == 0 {
 		hours = UsualHours

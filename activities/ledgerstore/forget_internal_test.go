@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -188,7 +189,7 @@ func TestABillOfTimesBeforeHoursTakesInWholeDays(t *testing.T) {
 	p := openPast(t, "", 1)
 	for hour := range 40 { // across midnight
 		at := start.Add(time.Duration(hour) * time.Hour)
-		p.tell(at, attempt("r", fmt.Sprint(hour), "h", time.Hour, at))
+		p.tell(at, attempt("r", strconv.Itoa(hour), "h", time.Hour, at))
 	}
 	p.tell(start.Add(2*oneDay), began("r", start), ended("r", start.Add(2*oneDay)))
 	now := start.Add(50 * oneDay)

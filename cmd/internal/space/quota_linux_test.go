@@ -93,8 +93,8 @@ func TestADiskOfAGigabyteIsEnough(t *testing.T) {
 		t.Error("no run has given back")
 	}
 	t.Logf("%d checkpoints, %s together, and %d runs that left %s in %s: at most %s of a gigabyte were in use; %d runs "+
-		"gave back", trainer.stored, quantity.Bytes(trainer.written), len(runs.runs), runs.left, took.Round(time.Second), most,
-		runs.gave())
+		"gave back", trainer.stored, quantity.Bytes(trainer.written), len(runs.runs), runs.left, took.Round(time.Second),
+		most, runs.gave())
 }
 
 // pythonWithTorch is a Python that has PyTorch; the test skips without one.
@@ -156,6 +156,7 @@ type leaver struct {
 // leave has runs come and go until ctx ends, and looks after each whether what those reach is there that have not given
 // back.
 func (l *leavers) leave(ctx context.Context) {
+	whole := context.WithoutCancel(ctx)                  // a run that has begun to leave something ends
 	content := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
 	for n := 0; ctx.Err() == nil; n++ {
 		run := leaver{name: fmt.Sprint("run-", n)}
@@ -167,7 +168,7 @@ func (l *leavers) leave(ctx context.Context) {
 			if i > 0 {
 				text = fmt.Sprint(n, " names ", run.artifact[0])
 			}
-			ref, err := l.Store.Put(l.tb.Context(), strings.NewReader(text))
+			ref, err := l.Store.Put(whole, strings.NewReader(text))
 			if err != nil {
 				l.tb.Errorf("%s cannot leave an artifact: %v", run.name, err)
 				return
@@ -180,20 +181,20 @@ func (l *leavers) leave(ctx context.Context) {
 		execution.end(time.Now(), enums.WORKFLOW_EXECUTION_STATUS_COMPLETED)
 		l.temporal.mu.Unlock()
 		l.runs = append(l.runs, run)
-		l.look()
+		l.look(whole)
 		pauseFor(ctx, 250*time.Millisecond)
 	}
 }
 
 // look wants what is reached by those that have not given back.
-func (l *leavers) look() {
+func (l *leavers) look(ctx context.Context) {
 	for _, run := range l.runs {
 		for _, digest := range run.artifact {
 			if _, err := os.Lstat(filepath.Join(l.Store.Dir(), digest[:2], digest[2:])); err == nil {
 				continue
 			}
 			// it may be aside, and is gone only once its run is said to have given back
-			content, err := l.Store.Open(l.tb.Context(), digest)
+			content, err := l.Store.Open(ctx, digest)
 			if err == nil {
 				_ = content.Close() // it was only read
 				continue

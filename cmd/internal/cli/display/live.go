@@ -141,19 +141,20 @@ func liveStages(stages []ledger.StageView, s Style) (header string, lines []stri
 
 // liveLine writes cells in columns; those without a width are left out.
 func liveLine(cells []string, widths []int) string {
-	line := " "
+	var line strings.Builder
+	line.WriteByte(' ')
 	for i, cell := range cells {
 		switch {
 		case widths[i] == 0:
 		case i == 0:
-			line += fmt.Sprintf(" %-*s", widths[i], cell)
+			fmt.Fprintf(&line, " %-*s", widths[i], cell)
 		case i == liveBar:
-			line += " " + cell
+			line.WriteString(" " + cell)
 		default:
-			line += fmt.Sprintf(" %*s", widths[i], cell)
+			fmt.Fprintf(&line, " %*s", widths[i], cell)
 		}
 	}
-	return line
+	return line.String()
 }
 
 func liveCells(stage ledger.StageView, s Style) []string {

@@ -258,7 +258,8 @@ func TestEveryFailedAttemptButTheLastIsTold(t *testing.T) {
 			"attempt 2 ran out of memory at 1 GiB (2 of 3); the next one has more",
 		},
 		"a lost host": {
-			view(1, 1, 0, 0), view(2, 1, 0, 1), timeline.Attempt{Cause: predictor.CauseHostLost, Error: "gone"},
+			view(1, 1, 0, 0), view(2, 1, 0, 1),
+			timeline.Attempt{Cause: predictor.CauseHostLost, Error: "gone"},
 			"attempt 2 was lost with its host; it is tried again",
 		},
 		"nobody says why": {

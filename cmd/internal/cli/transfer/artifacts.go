@@ -62,19 +62,19 @@ func Send(ctx context.Context, t *tool.Tool, calls *client.Client, what Packing)
 }
 
 // below names a file or directory that lies in the directory dir, wherever links lead, relative to it and with slashes.
-func below(dir, path string) (name string, inside bool) {
-	if path == "" {
+func below(dir, place string) (name string, inside bool) {
+	if place == "" {
 		return "", false
 	}
 	dir, errDir := filepath.EvalSymlinks(dir)
-	path, errPath := filepath.EvalSymlinks(path)
+	place, errPlace := filepath.EvalSymlinks(place)
 	if errDir == nil {
 		dir, errDir = filepath.Abs(dir)
 	}
-	if errDir != nil || errPath != nil {
+	if errDir != nil || errPlace != nil {
 		return "", false
 	}
-	name, err := filepath.Rel(dir, path)
+	name, err := filepath.Rel(dir, place)
 	return filepath.ToSlash(name), err == nil && name != "." && filepath.IsLocal(name)
 }
 
