@@ -64,6 +64,7 @@ var _ activities.Recorder = (*Recorder)(nil)
 type fact struct {
 	subject string
 	data    []byte
+	ordered bool // of its kind the last one holds: one that is sent again must not come after a newer
 }
 
 // NewRecorder returns a Recorder that publishes through js; nil options are the defaults. The caller closes it.
@@ -151,7 +152,7 @@ func (r *Recorder) Tell(event predictor.Event) {
 	default:
 	}
 	select {
-	case r.facts <- fact{wire.FactSubject(kind), data}:
+	case r.facts <- fact{wire.FactSubject(kind), data, kind == wire.KindGoalChanged}:
 	default:
 		r.drop(string(kind), errors.New("buffer is full"))
 	}
@@ -222,8 +223,9 @@ func (r *Recorder) sendSome(ctx context.Context, next fact) {
 		return
 	}
 	facts := []fact{next}
-	for len(facts) < mostUnacknowledged && len(r.facts) > 0 { // nobody else takes them
-		facts = append(facts, <-r.facts)
+	for !next.ordered && len(facts) < mostUnacknowledged && len(r.facts) > 0 { // nobody else takes them
+		next = <-r.facts
+		facts = append(facts, next)
 	}
 	for pause := retryLeast; ; pause = min(2*pause, retryMost) {
 		if facts = r.sendAll(ctx, facts); len(facts) == 0 {
@@ -254,21 +256,33 @@ func (r *Recorder) sendAll(ctx context.Context, facts []fact) (tooFast []fact) {
 		if futures[i] == nil {
 			continue
 		}
-		select {
-		case <-futures[i].Ok():
-		case err := <-futures[i].Err():
-			switch refused, is := errors.AsType[*jetstream.APIError](err); {
-			case streams.IsTooFast(err):
-				tooFast = append(tooFast, next)
-			case is:
-				r.options.Logger.WarnContext(ctx, "NATS refuses a fact", "subject", next.subject, "error", refused)
-				r.drop(next.subject, err)
-			}
-		case <-ctx.Done():
-			return tooFast
+		err := acknowledgement(ctx, futures[i])
+		switch refused, is := errors.AsType[*jetstream.APIError](err); {
+		case streams.IsTooFast(err):
+			tooFast = append(tooFast, next)
+		case is:
+			r.options.Logger.WarnContext(ctx, "NATS refuses a fact", "subject", next.subject, "error", refused)
+			r.drop(next.subject, err)
 		}
 	}
 	return tooFast
+}
+
+// acknowledgement waits for what the server says of a fact, at most until ctx ends; nil when it says nothing by then.
+func acknowledgement(ctx context.Context, future jetstream.PubAckFuture) error {
+	select {
+	case err := <-future.Err(): // also when ctx has ended
+		return err
+	default:
+	}
+	select {
+	case <-future.Ok():
+		return nil
+	case err := <-future.Err():
+		return err
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 func (r *Recorder) drop(what string, err error) {

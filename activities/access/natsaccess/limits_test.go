@@ -147,6 +147,47 @@ func TestHintsThatCameTooFastAreSentAgain(t *testing.T) {
 	}
 }
 
+// TestGoalsThatCameTooFastKeepTheirOrder has a build tell goals of a run among hints: the last one is in force.
+func TestGoalsThatCameTooFastKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	engine, build := open(t)
+	useUpKept(t, build, "own-1")
+	recorder := loop.NewRecorder(build, &loop.RecorderOptions{Acknowledged: true})
+	const goals = 20
+	for i := range goals {
+		for range 100 {
+			recorder.Tell(predictor.Scheduled{
+				Run: "own-1", Stage: predictor.StageID{App: "app", Name: strings.Repeat("s", 300)}, Expected: 1,
+			})
+		}
+		recorder.Tell(predictor.GoalChanged{Run: "own-1", Goal: predictor.Goal{Deadline: time.Duration(i+1) * time.Second}})
+	}
+	if err := recorder.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := engine.Stream(t.Context(), wire.LoopStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sequence uint64
+	for i := range goals {
+		message, err := stream.GetMsg(t.Context(), sequence+1,
+			jetstream.WithGetMsgSubject(wire.LoopSubject(wire.KindGoalChanged)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sequence = message.Sequence
+		decoded, err := wire.DecodeMessage(message.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed, is := decoded.Event.(predictor.GoalChanged)
+		if want := time.Duration(i+1) * time.Second; !is || changed.Goal.Deadline != want {
+			t.Fatalf("goal %d: got %+v, want a deadline of %s", i, decoded.Event, want)
+		}
+	}
+}
+
 // TestABuildThatIsToldToWaitIsNotSentAway has a build make more entries at once than it may, many times over.
 func TestABuildThatIsToldToWaitIsNotSentAway(t *testing.T) {
 	t.Parallel()
