@@ -160,6 +160,11 @@ func (f *Files) install(temporary, digest string) error {
 	}
 	err := os.Link(temporary, path)
 	if err == nil {
+		if _, err := os.Lstat(f.asidePath(digest)); err == nil { // it was there, and is about to be removed
+			if err := f.mark(digest); err != nil {
+				return err
+			}
+		}
 		if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -157,13 +157,9 @@ func (f *Files) Touch(digest string) error {
 	if err := f.Restore(digest); err != nil {
 		return err
 	}
-	path := f.path(digest)
-	info, err := os.Lstat(path)
-	if err == nil && info.Mode()&again == 0 {
-		err = os.Chmod(path, info.Mode().Perm()|again)
-	}
+	err := f.mark(digest)
 	if err == nil {
-		err = os.Chtimes(path, time.Time{}, time.Now())
+		err = os.Chtimes(f.path(digest), time.Time{}, time.Now())
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("touch artifact %s: %w", digest, err)
@@ -206,7 +202,10 @@ func (f *Files) Restore(digest string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil && !errors.Is(err, fs.ErrExist) { // one that was put meanwhile takes its place
+	if errors.Is(err, fs.ErrExist) { // one that was put meanwhile takes its place
+		err = f.mark(digest)
+	}
+	if err != nil {
 		return fmt.Errorf("restore artifact %s: %w", digest, err)
 	}
 	return f.dropAside(digest)
@@ -222,8 +221,26 @@ func (f *Files) Delete(digest string) (gone bool, err error) {
 		return false, err
 	}
 	// Restore makes the one name before it removes the other: one that began before the removal is seen here.
-	_, err = os.Lstat(f.path(digest))
-	return errors.Is(err, fs.ErrNotExist), nil
+	if _, err = os.Lstat(f.path(digest)); errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err := f.mark(digest); err != nil {
+		return false, fmt.Errorf("delete artifact %s: %w", digest, err)
+	}
+	return false, nil
+}
+
+// mark notes of an artifact, where it is, that more than one may be about to name it.
+func (f *Files) mark(digest string) error {
+	path := f.path(digest)
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode()&again == 0 {
+		err = os.Chmod(path, info.Mode().Perm()|again)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func (f *Files) dropAside(digest string) error {

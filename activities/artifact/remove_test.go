@@ -110,6 +110,35 @@ func TestWhatIsPutOrAskedForSinceTheDecisionIsNotTaken(t *testing.T) {
 
 // TestAnArtifactTellsWhetherMoreThanOneHasPutIt has one put, and then others put the same or ask for it, one after the
 // other and at once.
+func TestAnArtifactThatIsPutWhileItIsAsideIsPutAgain(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*artifact.Files, string) error{
+		"and is put back":        (*artifact.Files).Restore,
+		"and is to be removed":   func(f *artifact.Files, digest string) error { _, err := f.Delete(digest); return err },
+		"and nothing comes then": func(*artifact.Files, string) error { return nil },
+	} {
+		store := open(t)
+		put(t, store, "text")
+		if taken, err := store.Discard(digestOf("text"), time.Now()); !taken || err != nil {
+			t.Fatalf("Discard = %v, %v", taken, err)
+		}
+		put(t, store, "text")
+		if err := end(store, digestOf("text")); err != nil {
+			t.Fatal(err)
+		}
+		err := store.List(t.Context(), func(info artifact.Info) error {
+			if !info.Again {
+				t.Errorf("%s: it is said to be put once", name)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		wantRead(t, store, "text", true)
+	}
+}
+
 func TestAnArtifactTellsWhetherMoreThanOneHasPutIt(t *testing.T) {
 	t.Parallel()
 	store := open(t)
