@@ -42,7 +42,8 @@ type settling struct {
 // the size of a slot with them. Both are learned.
 func (d *decider) settled(st *stage, next Sizing, slot quantity.Size) (Sizing, quantity.Size) {
 	need, held := limits{next.Base, next.Term}, limits{st.Sizing.Base, st.Sizing.Term}
-	if need == held && slot == st.Slot {
+	otherDevice := need.Base.GPU != held.Base.GPU || need.Base.DeviceClass != held.Base.DeviceClass
+	if otherDevice || need == held && slot == st.Slot {
 		st.Settling = settling{}
 		return next, slot
 	}
@@ -53,7 +54,7 @@ func (d *decider) settled(st *stage, next Sizing, slot quantity.Size) (Sizing, q
 	}
 	next.Base, next.Term = kept.Base, kept.Term
 	keptSlot := largerOf(d.slotOf(st, next), st.Slot).AtMost(d.largestHost())
-	if !need.spare(kept, among) && !moved(keptSlot, slot) {
+	if !kept.spare(need, among) && !moved(keptSlot, slot) {
 		st.Settling = settling{}
 		return next, keptSlot
 	}
@@ -64,8 +65,8 @@ func (d *decider) settled(st *stage, next Sizing, slot quantity.Size) (Sizing, q
 	st.Settling.Enough = st.Settling.Enough.raised(need, among)
 	st.Settling.Slot = largerOf(st.Settling.Slot, slot)
 	wait := settleFor
-	if slot := st.Settling.Slot; float64(slot.CPU) < (1-muchSpare)*float64(keptSlot.CPU) ||
-		float64(slot.Memory) < (1-muchSpare)*float64(keptSlot.Memory) {
+	if enough := st.Settling.Slot; float64(enough.CPU) < (1-muchSpare)*float64(keptSlot.CPU) ||
+		float64(enough.Memory) < (1-muchSpare)*float64(keptSlot.Memory) {
 		wait = settleSoon
 	}
 	if clock-st.Settling.Since < wait {
@@ -104,19 +105,18 @@ func (l limits) short(need limits, among []usage.Features) bool {
 		}
 	}
 	return need.Base.CPU > l.Base.CPU && !closeTo(float64(need.Base.CPU), float64(l.Base.CPU)) ||
-		float64(need.Base.GPUMemory) > (1+growStep)*float64(l.Base.GPUMemory) ||
-		need.Base.GPU != l.Base.GPU || need.Base.DeviceClass != l.Base.DeviceClass
+		float64(need.Base.GPUMemory) > (1+growStep)*float64(l.Base.GPUMemory)
 }
 
-// spare reports whether limits that hold give more than need somewhere, and nowhere too little.
-func (l limits) spare(held limits, among []usage.Features) bool {
+// spare reports whether limits give more than is needed somewhere.
+func (l limits) spare(need limits, among []usage.Features) bool {
 	for _, features := range among {
-		if l.at(features) < (1-shrinkStep)*held.at(features) {
+		if need.at(features) < (1-shrinkStep)*l.at(features) {
 			return true
 		}
 	}
-	return l.Base.CPU < held.Base.CPU && !closeTo(float64(l.Base.CPU), float64(held.Base.CPU)) ||
-		float64(l.Base.GPUMemory) < (1-shrinkStep)*float64(held.Base.GPUMemory)
+	return need.Base.CPU < l.Base.CPU && !closeTo(float64(need.Base.CPU), float64(l.Base.CPU)) ||
+		float64(need.Base.GPUMemory) < (1-shrinkStep)*float64(l.Base.GPUMemory)
 }
 
 // raised are limits that give at least what both give. Where both grow with the same feature, they are the line from
