@@ -103,8 +103,9 @@ func (s *Store) Totals(ctx context.Context, query ledger.Query, now time.Time) (
 	return totals, nil
 }
 
-// scanned keeps SQLite from looking runs up by these columns: a plus before a column does.
-var scanned = strings.NewReplacer("started_ns", "+started_ns", "pipeline", "+pipeline")
+// scanned keeps a database from looking runs up by these columns: no index has the expressions. PostgreSQL takes them
+// as well.
+var scanned = strings.NewReplacer("started_ns", "(started_ns + 0)", "pipeline", "(pipeline || '')")
 
 // totalsStatement adds up runs by their states. It reads the index that has all of the columns, and no run.
 func totalsStatement(query ledger.Query, now time.Time) (statement string, values []any) {

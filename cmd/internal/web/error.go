@@ -29,6 +29,9 @@ type Error struct {
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
+// OnItsWay reports whether what is not there yet will be: an event that starts it was just taken.
+func (e *Error) OnItsWay() bool { return e.Status == http.StatusNotFound && e.RetryAfter > 0 }
+
 // Advice returns the hint.
 func (e *Error) Advice() string { return e.Hint }
 

@@ -15,7 +15,7 @@ import (
 func (s *Server) knownRun(ctx context.Context, run string) (ledger.RunView, error) {
 	view, err := s.find(ctx, run)
 	refused, isRefusal := errors.AsType[*Error](err)
-	if !isRefusal || refused.Status != http.StatusNotFound || refused.RetryAfter > 0 {
+	if !isRefusal || refused.Status != http.StatusNotFound || refused.OnItsWay() {
 		return view, err
 	}
 	others, listed := s.engine.Runs(ctx, RunQuery{Limit: usualRuns})

@@ -36,8 +36,9 @@ func logsCommand(t *tool.Tool) *cobra.Command {
 		Long: `Show what the attempts of a run have printed to standard output and standard error, and what they
 print until the run has ended. Each line begins with its stage, task and attempt, then "|" for
 standard output, "!" for standard error, or "*" where spillway says something about the output
-itself. Interrupting it ends the display only. Nothing is redacted: what a program prints is kept
-for a week. With --json each line is one JSON object, on a line of its own.`,
+itself. A run whose event was just taken is waited for, a minute at most. Interrupting it ends the
+display only. Nothing is redacted: what a program prints is kept for a week. With --json each line
+is one JSON object, on a line of its own.`,
 		Example: `  spillway logs digits-7f3a9c
   spillway logs digits-7f3a9c train --tail 20
   spillway logs digits-7f3a9c --task train-2 --no-follow --json | jq -r .text`,

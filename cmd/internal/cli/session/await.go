@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wait"
@@ -25,7 +24,7 @@ func (s *Session) AwaitRun(ctx context.Context, t *tool.Tool, run string) error 
 	for isTold := false; ; {
 		_, err := s.Client.Run(ctx, run)
 		refused, isRefusal := errors.AsType[*web.Error](err)
-		if !isRefusal || refused.Status != http.StatusNotFound || refused.RetryAfter == 0 || time.Now().After(limit) {
+		if !isRefusal || !refused.OnItsWay() || time.Now().After(limit) {
 			return err
 		}
 		if !isTold && !t.Quiet {

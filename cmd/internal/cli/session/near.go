@@ -21,7 +21,7 @@ const MostRuns = 1000
 // given.
 func WithNearRuns(ctx context.Context, session *Session, err error, given ...string) error {
 	refused, ok := errors.AsType[*web.Error](err)
-	if !ok || refused.Status != http.StatusNotFound || refused.RetryAfter > 0 {
+	if !ok || refused.Status != http.StatusNotFound || refused.OnItsWay() {
 		return err
 	}
 	known, listErr := session.Client.Runs(ctx, web.RunQuery{Limit: MostRuns})

@@ -29,7 +29,8 @@ func gcCommand(t *tool.Tool) *cobra.Command {
 		Use:   "gc [FLAGS]",
 		Short: "Remove the artifacts that nothing needs any more",
 		Long: `Remove the artifacts that nothing needs any more, and say what went and why. The stack does so by
-itself once an hour, and when its disk is nearly full.
+itself once an hour, when half of the room that the last time left is used up, and when newer
+checkpoints of a training have replaced older ones.
 
 Kept is whatever a run reaches that goes on or ended less than --keep-for ago (of dev and run; 30
 days), an event that waits, a stored chain or a binding, a dead letter or something that was sent

@@ -45,7 +45,7 @@ func Send(ctx context.Context, t *tool.Tool, calls *client.Client, what Packing)
 		return chain.Packed{}, err
 	}
 	if what.Code && packed.Tree {
-		if err := tellEnvironments(ctx, t, what.Path); err != nil {
+		if err := tellEnvironments(ctx, t, what); err != nil {
 			return chain.Packed{}, err
 		}
 	}
@@ -88,12 +88,9 @@ func (p Packing) into(ctx context.Context, store activities.Store) (chain.Packed
 		options := tree.Options{MaxBytes: tree.Unlimited}
 		if p.Code {
 			options.MaxBytes = 0
-			if options.Ignore, err = tree.ReadIgnore(p.Path); err != nil {
-				return chain.Packed{}, &fault.UsageError{Problem: err.Error(), Hint: "correct the file " + tree.IgnoreFile}
-			}
 		}
-		if name, inside := below(p.Path, p.State); inside {
-			options.Ignore = options.Ignore.Without(name)
+		if options.Ignore, err = p.ignore(); err != nil {
+			return chain.Packed{}, err
 		}
 		ref, err := tree.Pack(ctx, store, p.Path, options)
 		if tooLarge, ok := errors.AsType[*tree.SizeError](err); ok {
@@ -112,13 +109,26 @@ func (p Packing) into(ctx context.Context, store activities.Store) (chain.Packed
 	return chain.Packed{Artifact: ref}, errors.Join(err, file.Close())
 }
 
+// ignore says what of the directory is left out; nil when that is nothing.
+func (p Packing) ignore() (ignore *tree.Ignore, err error) {
+	if p.Code {
+		if ignore, err = tree.ReadIgnore(p.Path); err != nil {
+			return nil, &fault.UsageError{Problem: err.Error(), Hint: "correct the file " + tree.IgnoreFile}
+		}
+	}
+	if name, inside := below(p.Path, p.State); inside {
+		ignore = ignore.Without(name)
+	}
+	return ignore, nil
+}
+
 // tellEnvironments says which environments are left out of a directory of code: a program that needs one would miss it.
-func tellEnvironments(ctx context.Context, t *tool.Tool, dir string) error {
-	ignore, err := tree.ReadIgnore(dir)
+func tellEnvironments(ctx context.Context, t *tool.Tool, what Packing) error {
+	ignore, err := what.ignore()
 	if err != nil {
 		return err
 	}
-	found, err := tree.Environments(ctx, dir, ignore)
+	found, err := tree.Environments(ctx, what.Path, ignore)
 	if err != nil || len(found) == 0 {
 		return err
 	}
