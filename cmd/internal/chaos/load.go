@@ -175,7 +175,11 @@ func (s *sender) drained(ctx context.Context) (time.Time, map[string]ledger.RunV
 
 // serveChain runs the chain once from its file, so that events can start it from then on.
 func (s *sender) serveChain(ctx context.Context) error {
-	path := filepath.Join(s.engine.logs, chainName+".yaml")
+	// The folder of a chain is its code: logs that go on being written do not belong there.
+	path := filepath.Join(s.engine.config.Dir, chainName, chainName+".yaml")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("make the folder of the chain: %w", err)
+	}
 	if err := os.WriteFile(path, ladder, 0o600); err != nil {
 		return fmt.Errorf("write the chain: %w", err)
 	}

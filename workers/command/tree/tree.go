@@ -108,6 +108,9 @@ func PackRoot(ctx context.Context, store activities.Store, root *os.Root, opts O
 		return activities.Ref{}, &SizeError{Dir: dir, Total: total, Limit: limit, Largest: largest(entries, 3)}
 	}
 	ref, err := stream(ctx, store, root, entries)
+	if errors.Is(err, ErrChanged) && opts.Ignore != nil {
+		return activities.Ref{}, fmt.Errorf("pack %s: %w, or name it in %s if it is not needed", dir, err, IgnoreFile)
+	}
 	if err != nil {
 		return activities.Ref{}, fmt.Errorf("pack %s: %w", dir, err)
 	}

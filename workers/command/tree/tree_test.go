@@ -327,8 +327,13 @@ func TestAFileThatIsWrittenWhileItIsPackedIsAnError(t *testing.T) {
 					t.Error(err)
 				}
 			}}
-			if _, err := tree.Pack(t.Context(), store, dir, tree.Options{}); !errors.Is(err, tree.ErrChanged) {
-				t.Errorf("got %v, want ErrChanged", err)
+			ignore, err := tree.ParseIgnore(strings.NewReader("c\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = tree.Pack(t.Context(), store, dir, tree.Options{Ignore: ignore})
+			if !errors.Is(err, tree.ErrChanged) || !strings.Contains(err.Error(), tree.IgnoreFile) {
+				t.Errorf("got %v, want ErrChanged and how to leave the file out", err)
 			}
 		})
 	}
