@@ -56,6 +56,8 @@ type Recorder struct {
 
 	opening sync.Mutex
 	ends    *endsBook // nil until it is open
+
+	starts starts
 }
 
 var _ activities.Recorder = (*Recorder)(nil)
@@ -65,6 +67,7 @@ type fact struct {
 	subject string
 	data    []byte
 	ordered bool // of its kind the last one holds: one that is sent again must not come after a newer
+	start   *start
 }
 
 // NewRecorder returns a Recorder that publishes through js; nil options are the defaults. The caller closes it.
@@ -151,9 +154,11 @@ func (r *Recorder) Tell(event predictor.Event) {
 		return
 	default:
 	}
+	next := fact{wire.FactSubject(kind), data, kind == wire.KindGoalChanged, r.starts.add(event)}
 	select {
-	case r.facts <- fact{wire.FactSubject(kind), data, kind == wire.KindGoalChanged}:
+	case r.facts <- next:
 	default:
+		r.starts.remove(next.start)
 		r.drop(string(kind), errors.New("buffer is full"))
 	}
 }
@@ -217,9 +222,12 @@ const mostUnacknowledged = 256
 // sendSome sends a fact, and where they are acknowledged those that wait behind it as well.
 func (r *Recorder) sendSome(ctx context.Context, next fact) {
 	if !r.options.Acknowledged {
-		if err := r.js.Conn().Publish(next.subject, next.data); err != nil {
+		if err := r.starts.publish(next.start, func() error {
+			return r.js.Conn().Publish(next.subject, next.data)
+		}); err != nil {
 			r.drop(next.subject, err)
 		}
+		r.starts.remove(next.start)
 		return
 	}
 	facts := []fact{next}
@@ -236,6 +244,7 @@ func (r *Recorder) sendSome(ctx context.Context, next fact) {
 		}
 	}
 	for _, lost := range facts {
+		r.starts.remove(lost.start)
 		r.drop(lost.subject, ctx.Err())
 	}
 }
@@ -247,20 +256,24 @@ func (r *Recorder) sendAll(ctx context.Context, facts []fact) (tooFast []fact) {
 	defer cancel()
 	futures := make([]jetstream.PubAckFuture, len(facts))
 	for i, next := range facts {
-		var err error
-		if futures[i], err = r.js.PublishAsync(next.subject, next.data); err != nil {
+		if err := r.starts.publish(next.start, func() (err error) {
+			futures[i], err = r.js.PublishAsync(next.subject, next.data)
+			return err
+		}); err != nil {
 			r.drop(next.subject, err)
 		}
 	}
 	for i, next := range facts {
-		if futures[i] == nil {
+		var err error
+		if futures[i] != nil {
+			err = acknowledgement(ctx, futures[i])
+		}
+		if streams.IsTooFast(err) {
+			tooFast = append(tooFast, next)
 			continue
 		}
-		err := acknowledgement(ctx, futures[i])
-		switch refused, is := errors.AsType[*jetstream.APIError](err); {
-		case streams.IsTooFast(err):
-			tooFast = append(tooFast, next)
-		case is:
+		r.starts.remove(next.start)
+		if refused, is := errors.AsType[*jetstream.APIError](err); is {
 			r.options.Logger.WarnContext(ctx, "NATS refuses a fact", "subject", next.subject, "error", refused)
 			r.drop(next.subject, err)
 		}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -233,5 +235,85 @@ func TestARecorderWaitsWhereTheServerTakesNoMoreForNow(t *testing.T) {
 	}
 	if err := recorder.Close(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// hasty refuses facts that it is asked to acknowledge, because they came too fast.
+type hasty struct {
+	jetstream.JetStream
+
+	refused chan string // the subjects of those
+	over    atomic.Bool // set when it takes everything
+}
+
+func (h *hasty) PublishAsync(subject string, data []byte, options ...jetstream.PublishOpt) (
+	jetstream.PubAckFuture, error,
+) {
+	if h.over.Load() {
+		return h.JetStream.PublishAsync(subject, data, options...)
+	}
+	h.refused <- subject
+	answer := tooFast{err: make(chan error, 1)}
+	answer.err <- &jetstream.APIError{Code: 429}
+	return answer, nil
+}
+
+// tooFast is the refusal of a fact.
+type tooFast struct {
+	jetstream.PubAckFuture
+
+	err chan error
+}
+
+func (tooFast) Ok() <-chan *jetstream.PubAck { return nil }
+func (f tooFast) Err() <-chan error          { return f.err }
+
+func isStartOf(run string) func(predictor.Event) bool {
+	return func(event predictor.Event) bool {
+		started, is := event.(predictor.RunStarted)
+		return is && started.Run == run
+	}
+}
+
+// TestAStartThatComesTooFastIsNotToldBehindTheEnd has the start of a run refused, or wait behind what is, until the run
+// has ended.
+func TestAStartThatComesTooFastIsNotToldBehindTheEnd(t *testing.T) {
+	t.Parallel()
+	run := endingOf("run-1", "train", 0)
+	other := predictor.RunStarted{Run: "run-2", Pipeline: "train", App: "app", At: run.ended.At}
+	for name, before := range map[string][]predictor.Event{
+		"refused":            nil,
+		"behind another one": {predictor.GoalChanged{Run: "run-3"}}, // which is sent alone
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			js := stream(t)
+			forgetful(t, js)
+			server := &hasty{JetStream: js, refused: make(chan string, 1000)}
+			r := recorder(t, server, &loop.RecorderOptions{Acknowledged: true})
+			for _, event := range append(before, run.started, other) {
+				r.Tell(event)
+			}
+			natstest.Receive(t, server.refused, "refusal")
+			if err := r.End(t.Context(), run.started, run.ended, run.done); err != nil {
+				t.Fatal(err)
+			}
+			forgotten(t, js) // what was told twice would not be dropped by the server
+			server.over.Store(true)
+			want := []predictor.Event{run.started, run.ended, other} // the last of what waits
+			var told []predictor.Event
+			for calls, _ := follow(t, js, 0); !slices.ContainsFunc(told, isStartOf(other.Run)); {
+				switch event := natstest.Receive(t, calls, "a start").message.Event.(type) {
+				case predictor.RunStarted, predictor.RunEnded:
+					told = append(told, event)
+				}
+			}
+			if diff := cmp.Diff(want, told); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			if got := r.Dropped(); got != 0 {
+				t.Errorf("%d facts were dropped", got)
+			}
+		})
 	}
 }

@@ -26,10 +26,12 @@ const (
 // End makes the end of a run and its completion event durable, and its start once more, and returns once they are.
 // Telling the same end again has no effect, however much later: the bucket of ends says how far it was told, and the
 // streams are looked through where it cannot, and for an end that is told again after a minute. A run whose pipeline is
-// not known has no completion event, because nobody listens where it would go.
+// not known has no completion event, because nobody listens where it would go. A start of the run that Tell was given
+// and that is not sent yet is left out.
 func (r *Recorder) End(
 	ctx context.Context, started predictor.RunStarted, ended predictor.RunEnded, done wire.Done,
 ) error {
+	r.starts.takeBack(ended.Run)
 	stands, err := r.beginEnd(ctx, started, ended)
 	if err != nil {
 		return fmt.Errorf("tell the end of run %s: %w", ended.Run, err)
