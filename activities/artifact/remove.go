@@ -25,6 +25,9 @@ const (
 	refusal = "refused"
 	// again marks the file of an artifact that was put while it was there: the bit means nothing else for files.
 	again = fs.ModeSticky
+	// first marks one that was put where none was, or that was marked since where one was: binaries that were built before
+	// there were marks rename a file without any to its name, whatever is there.
+	first fs.FileMode = 0o100
 )
 
 // Info says of a stored artifact what its file does.
@@ -34,7 +37,8 @@ type Info struct {
 	Bytes int64
 	// Written is when it was last put, or asked for by Touch; of a pin, when it was made last.
 	Written time.Time
-	// Again says that it was put while it was there, or asked for by Touch: more than one may be about to name it.
+	// Again says that it was put while it was there, or asked for by Touch, or that nobody knows: more than one may be
+	// about to name it.
 	Again bool
 }
 
@@ -104,7 +108,7 @@ func (f *Files) list(ctx context.Context, folder, prefix string, each func(Info)
 			continue
 		}
 		if err := each(Info{
-			Digest: digest, Bytes: info.Size(), Written: info.ModTime(), Again: info.Mode()&again != 0,
+			Digest: digest, Bytes: info.Size(), Written: info.ModTime(), Again: info.Mode()&(again|first) != first,
 		}); err != nil {
 			return err
 		}

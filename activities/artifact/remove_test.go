@@ -3,6 +3,7 @@ package artifact_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -108,8 +109,6 @@ func TestWhatIsPutOrAskedForSinceTheDecisionIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestAnArtifactTellsWhetherMoreThanOneHasPutIt has one put, and then others put the same or ask for it, one after the
-// other and at once.
 func TestAnArtifactThatIsPutWhileItIsAsideIsPutAgain(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*artifact.Files, string) error{
@@ -139,6 +138,35 @@ func TestAnArtifactThatIsPutWhileItIsAsideIsPutAgain(t *testing.T) {
 	}
 }
 
+// TestAnArtifactOfAnEarlierBuildIsMoreThanOnes has binaries put that were built before files said who counts on them:
+// they rename a file of theirs to its name, whatever is there.
+func TestAnArtifactOfAnEarlierBuildIsMoreThanOnes(t *testing.T) {
+	t.Parallel()
+	store := open(t)
+	put(t, store, "put anew")
+	for _, text := range []string{"put", "put anew"} {
+		name := path(store, digestOf(text))
+		err := os.MkdirAll(filepath.Dir(name), 0o700)
+		if err == nil {
+			err = os.WriteFile(name+".new", []byte(text), 0o600)
+		}
+		if err := errors.Join(err, os.Rename(name+".new", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := store.List(t.Context(), func(info artifact.Info) error {
+		if !info.Again {
+			t.Errorf("%s is said to be put once", info.Digest)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAnArtifactTellsWhetherMoreThanOneHasPutIt has one put, and then others put the same or ask for it, one after the
+// other and at once.
 func TestAnArtifactTellsWhetherMoreThanOneHasPutIt(t *testing.T) {
 	t.Parallel()
 	store := open(t)

@@ -71,7 +71,8 @@ type Artifact struct {
 	Bytes  quantity.Bytes
 	// Written is when it was last put, or asked for from outside.
 	Written time.Time
-	// Again says that it was put, or asked for, more than once: more than one may be about to name it.
+	// Again says that it was put, or asked for, more than once, or that nobody knows: more than one may be about to name
+	// it.
 	Again bool
 	// Names are the digests in its text.
 	Names []Digest

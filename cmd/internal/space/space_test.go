@@ -82,7 +82,7 @@ func (s *stack) put(text string, age time.Duration) (digest string) {
 	sum := sha256.Sum256([]byte(text))
 	digest = hex.EncodeToString(sum[:])
 	name, then := filepath.Join(s.Store.Dir(), digest[:2], digest[2:]), time.Now().Add(-age)
-	mode := fs.FileMode(0o600)
+	mode := fs.FileMode(0o700)
 	if _, err := os.Lstat(name); err == nil {
 		mode |= fs.ModeSticky // it is there already
 	}
