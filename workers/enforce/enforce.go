@@ -84,7 +84,8 @@ func Detect() []Offer { return detect() }
 // Options configures an [Enforcer].
 type Options struct {
 	// StateDir is an existing directory of the owner. The groups are named after its path; a file in it, cgroups.lock,
-	// keeps a second owner out and tells the next one what a crashed one left. Required.
+	// keeps a second owner out and tells the next one what a crashed one left. One that is copied, with that file, is
+	// another. Required.
 	StateDir string
 	// Mode is the mode to use; empty means the best usable one.
 	Mode Mode
@@ -155,13 +156,18 @@ func Open(opts Options) (*Enforcer, error) {
 	e := &Enforcer{mode: mode, owner: o, groups: make(map[string]*Group)}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if left := o.record.Directories; len(left) > 0 {
+	name := treeName(directory)
+	left, others := o.left(name)
+	if len(others) > 0 {
+		opts.Logger.Info("the state directory is a copy: the groups of its original are left alone", "directories", others)
+	}
+	if len(left) > 0 {
 		opts.Logger.Info("groups of a crashed owner are removed", "owner_pid", o.record.PID, "directories", left)
 		if err := sweep(ctx, left); err != nil {
 			return nil, errors.Join(fmt.Errorf("remove the groups that a crashed owner left: %w", err), o.release())
 		}
 	}
-	e.tree, err = openTree(ctx, mode, treeName(directory), opts.Processes, o.note)
+	e.tree, err = openTree(ctx, mode, name, opts.Processes, o.note)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("hold processes with %s: %w", mode, err), o.release())
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -18,6 +19,7 @@ const maxRecord = 64 << 10
 // cgroup.
 type owner struct {
 	file   *os.File
+	self   identity
 	record record // what the previous owner wrote
 }
 
@@ -27,6 +29,41 @@ type record struct {
 	PID int `json:"pid"`
 	// Directories are the owner's cgroups, one in each hierarchy; empty after an orderly end.
 	Directories []string `json:"directories"`
+	// File is the file that it was written to: in a copy of the state directory it is that of the original. Zero in a
+	// record of an earlier version.
+	File identity `json:"file"`
+}
+
+// identity tells a file from its copies. One that is moved within its file system keeps it.
+type identity struct {
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
+}
+
+// identify returns the identity of an open file; zero on a system that does not tell.
+func identify(file *os.File) (identity, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return identity{}, fmt.Errorf("look at the lock of the groups: %w", err)
+	}
+	stat, known := info.Sys().(*syscall.Stat_t)
+	if !known {
+		return identity{}, nil
+	}
+	return identity{uint64(stat.Dev), stat.Ino}, nil //nolint:unconvert // it is narrower elsewhere
+}
+
+// left returns the cgroups that a crashed owner left: those that were written down here, or that have the name of this
+// state directory. Others are of a directory of which this one is a copy, and whose owner may live.
+func (o *owner) left(name string) (own, others []string) {
+	for _, directory := range o.record.Directories {
+		if o.record.File == o.self || filepath.Base(directory) == name {
+			own = append(own, directory)
+		} else {
+			others = append(others, directory)
+		}
+	}
+	return own, others
 }
 
 // takeOwnership locks the file at path and reads what its last owner left.
@@ -38,6 +75,10 @@ func takeOwnership(path string) (*owner, error) {
 	text, err := io.ReadAll(io.LimitReader(file, maxRecord))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read the lock of the groups: %w", err), file.Close())
+	}
+	self, err := identify(file)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
 	}
 	last, parseErr := parseRecord(text)
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
@@ -52,7 +93,7 @@ func takeOwnership(path string) (*owner, error) {
 		return nil, errors.Join(fmt.Errorf("read %s: %w; remove the cgroups named %s* and then this file", path, parseErr,
 			namePrefix), file.Close())
 	}
-	return &owner{file: file, record: last}, nil
+	return &owner{file: file, self: self, record: last}, nil
 }
 
 // parseRecord reads a lock file; an empty one is that of an owner without groups. What follows the record is the end of
@@ -70,7 +111,7 @@ func parseRecord(text []byte) (record, error) {
 
 // note writes down where the owner's cgroups are, before they are made.
 func (o *owner) note(directories []string) error {
-	text, err := json.Marshal(record{PID: os.Getpid(), Directories: directories})
+	text, err := json.Marshal(record{PID: os.Getpid(), Directories: directories, File: o.self})
 	if err != nil {
 		return fmt.Errorf("encode the record of groups: %w", err)
 	}

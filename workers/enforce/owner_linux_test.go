@@ -1,6 +1,7 @@
 package enforce_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -58,6 +59,75 @@ func TestALiveOwnerKeepsOthersOutAndItsLeftoversAreSweptWhenItIsKilled(t *testin
 				t.Errorf("cgroups left: %v", got)
 			}
 		})
+	}
+}
+
+// TestACopyOfAStateDirectoryLeavesTheOwnersGroupsAlone opens a copy beside the owner that goes on, as who tries a backup
+// does. A directory that was moved is none.
+func TestACopyOfAStateDirectoryLeavesTheOwnersGroupsAlone(t *testing.T) {
+	t.Parallel()
+	for _, mode := range kernelModes(t) {
+		for name, record := range map[string]func(text []byte) []byte{
+			"": func(text []byte) []byte { return text },
+			"of an earlier version": func(text []byte) []byte {
+				var earlier struct {
+					PID         int      `json:"pid"`
+					Directories []string `json:"directories"`
+				}
+				err := json.Unmarshal(text, &earlier)
+				text, errEncode := json.Marshal(earlier)
+				if err := errors.Join(err, errEncode); err != nil {
+					t.Error(err)
+				}
+				return text
+			},
+		} {
+			t.Run(string(mode)+" "+name, func(t *testing.T) {
+				t.Parallel()
+				dir, copied := t.TempDir(), t.TempDir()
+				owner := self("owner", dir, string(mode))
+				out, err := owner.StdoutPipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := owner.Start(); err != nil {
+					t.Fatal(err)
+				}
+				child := readPID(t, out)
+				text, err := os.ReadFile(filepath.Join(dir, "cgroups.lock"))
+				if err == nil {
+					err = os.WriteFile(filepath.Join(copied, "cgroups.lock"), record(text), 0o600)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				e, err := enforce.Open(enforce.Options{StateDir: copied, Mode: mode})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !alive(child) || len(cgroupsOf(t, dir)) == 0 {
+					t.Errorf("the owner's process is alive: %t; its cgroups: %v", alive(child), cgroupsOf(t, dir))
+				}
+				if err := errors.Join(e.Close(), owner.Process.Kill()); err != nil {
+					t.Fatal(err)
+				}
+				_ = owner.Wait()
+				moved := filepath.Join(t.TempDir(), "moved")
+				if err := os.Rename(dir, moved); err != nil {
+					t.Fatal(err)
+				}
+				e, err = enforce.Open(enforce.Options{StateDir: moved, Mode: mode})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if alive(child) || len(cgroupsOf(t, dir)) > 0 {
+					t.Errorf("the killed owner's process is alive: %t; its cgroups: %v", alive(child), cgroupsOf(t, dir))
+				}
+				if err := e.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
 	}
 }
 
