@@ -136,6 +136,31 @@ func TestNoiseIsNotExplained(t *testing.T) {
 	}
 }
 
+// A sort over next to nothing takes a thousandth of what all others take: relative to its own peak, each error of the
+// others' line would weigh as much as a million of theirs.
+func TestOneTinyPeakDoesNotOutweighAllOthers(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 8))
+		h := following()
+		for i := range usage.MaxAttempts {
+			x, peak := 1e9*math.Exp(3*r.Float64()), 5e9*around(r, 0.01)
+			if i == 20 {
+				x, peak = 2e7, 3e6
+			}
+			h.Add(usage.Attempt{Peak: peak, Features: known(map[string]float64{usage.InputBytes: x})})
+		}
+		need, _ := usage.Learn(h, margin)
+		for _, x := range []float64{1e9, 5e9, 2e10} {
+			limit := need.At(known(map[string]float64{usage.InputBytes: x})) * need.Limit
+			if limit < 5.1e9 || limit > 6e9 {
+				t.Errorf("seed %d: the limit at an input of %g bytes is %.2g bytes, want 5.1e9 to 6e9 where peaks are 5e9",
+					seed, x, limit)
+			}
+		}
+	}
+}
+
 func TestASlopeOverTinyInputsIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	h := following()

@@ -40,6 +40,24 @@ func TestLeavingOneOutEqualsRefitting(t *testing.T) {
 	}
 }
 
+func TestALineThroughZeroIsFoundOverFiveDecades(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		points := make([]point, 30)
+		for i := range points {
+			x := math.Pow(10, 5*r.Float64())
+			points[i] = point{x: x, y: 7 * x * math.Exp(0.02*r.NormFloat64()), weight: 1}
+		}
+		f := fitLine(points, true)
+		for _, x := range []float64{10, 1e5} {
+			if got := f.base + f.slope*x; math.Abs(got-7*x) > 0.05*7*x {
+				t.Errorf("seed %d: the line says %g at %g, want %g", seed, got, x, 7*x)
+			}
+		}
+	}
+}
+
 // The oracle: no line on a fine grid around the solution has a smaller sum of weighted squares.
 func TestLeastSquaresAreLeast(t *testing.T) {
 	t.Parallel()
