@@ -34,6 +34,7 @@ type memory struct {
 	ran    []string // stages, one for each attempt
 	told   []predictor.Reused
 	broken bool
+	lost   int       // of each lookup, how many of its keys have no answer but an error
 	now    time.Time // of the next run; the zero time is that of the test environment
 }
 
@@ -52,6 +53,10 @@ func (m *memory) find(_ context.Context, lookup wire.Lookup) ([]*wire.Kept, erro
 				found[i] = &kept
 			}
 		}
+	}
+	if lost := found[:min(m.lost, len(found))]; len(lost) > 0 {
+		clear(lost)
+		return found, errors.New("the server has no room")
 	}
 	return found, nil
 }
@@ -198,6 +203,11 @@ func TestARunTakesWhatOtherRunsHaveMadeWhereThatIsAskedFor(t *testing.T) {
 		if got := fmt.Sprint(attempts); got != c.want || err != nil {
 			t.Errorf("%s: got attempts %s and error %v, want %s", c.name, got, err, c.want)
 		}
+	}
+	m.now, m.lost = m.now.Add(-time.Second), 1
+	attempts, err := m.run(t, "b1", 3, ordinary, nil)
+	if got, want := fmt.Sprint(attempts), "map[clock:1 first:1 last:1 many:1]"; got != want || err != nil {
+		t.Errorf("one result of each lookup cannot be taken: got attempts %s and error %v, want %s", got, err, want)
 	}
 	m.broken = true
 	if attempts, err := m.run(t, "b1", 3, ordinary, nil); len(attempts) != 4 || err != nil {

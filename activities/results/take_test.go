@@ -3,6 +3,7 @@ package results_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -108,16 +109,27 @@ func TestAResultThatIsMadeAnewMeanwhileIsTaken(t *testing.T) {
 	}
 }
 
-func TestAResultThatCannotBeKeptForTheRunIsNotTaken(t *testing.T) {
+// TestAResultThatCannotBeKeptForTheRunIsNotTakenAndTheOthersAre has the server refuse one of two.
+func TestAResultThatCannotBeKeptForTheRunIsNotTakenAndTheOthersAre(t *testing.T) {
 	t.Parallel()
 	r, js := openBetween(t)
 	keep(t, r, "one", "train", "b1", `1`, `"made"`)
+	keep(t, r, "one", "train", "b1", `2`, `"made"`)
 	full := errors.New("no room")
-	js.happen = func() error { return full }
+	var refused atomic.Bool
+	js.happen = func() error {
+		if refused.Swap(true) {
+			return nil
+		}
+		return full
+	}
 	found, err := r.Find(t.Context(), wire.Lookup{
-		Shared: true, For: "two", Keys: []wire.ResultKey{key("train", "b1", `1`)},
+		Shared: true, For: "two", Keys: []wire.ResultKey{key("train", "b1", `1`), key("train", "b1", `2`)},
 	})
-	if !errors.Is(err, full) || found[0] != nil {
-		t.Errorf("found %+v, %v; want nothing, and why", found[0], err)
+	if !errors.Is(err, full) || len(found) != 2 || (found[0] == nil) == (found[1] == nil) {
+		t.Errorf("found %+v, %v; want one, and why not the other", found, err)
+	}
+	if kept, _, err := r.OfRun(t.Context(), "two"); err != nil || len(kept) != 1 {
+		t.Errorf("kept of the run that looked: %+v, %v; want one", kept, err)
 	}
 }

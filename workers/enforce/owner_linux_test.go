@@ -62,8 +62,8 @@ func TestALiveOwnerKeepsOthersOutAndItsLeftoversAreSweptWhenItIsKilled(t *testin
 	}
 }
 
-// TestACopyOfAStateDirectoryLeavesTheOwnersGroupsAlone opens a copy beside the owner that goes on, as who tries a backup
-// does. A directory that was moved is none.
+// TestACopyOfAStateDirectoryLeavesTheOwnersGroupsAlone opens a copy beside the owner that goes on, as who tries a
+// backup does. A directory that was moved is none.
 func TestACopyOfAStateDirectoryLeavesTheOwnersGroupsAlone(t *testing.T) {
 	t.Parallel()
 	for _, mode := range kernelModes(t) {

@@ -52,7 +52,7 @@ type Ports struct {
 	Window int
 	// Tell publishes a hint; it must not block. Nil publishes none.
 	Tell func(predictor.Event)
-	// Find returns for each key of a lookup a result of an earlier run, or nil. Nil finds none.
+	// Find returns for each key of a lookup a result of an earlier run, or nil, with an error as well. Nil finds none.
 	Find func(context.Context, wire.Lookup) ([]*wire.Kept, error)
 	// End makes a run's end durable, and its start with it; it may be called more than once with the same value. Nil does
 	// nothing.

@@ -121,7 +121,7 @@ func (r *run) lookUp(ctx workflow.Context, asked inquiry) ([]*reused, error) {
 	return answer.Results, nil
 }
 
-// find looks results up. Where that fails nothing is found, and what is not found is run.
+// find looks results up. Those for which that fails are not found, and what is not found is run.
 func (e effects) find(ctx context.Context, asked inquiry) (found, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -139,11 +139,8 @@ func (e effects) find(ctx context.Context, asked inquiry) (found, error) {
 		for i, place := range places {
 			lookup.Keys[i] = asked.Keys[place]
 		}
-		kept, err := e.ports.Find(ctx, lookup)
-		if err != nil {
-			return found{}, nil
-		}
-		for i, one := range kept {
+		kept, _ := e.ports.Find(ctx, lookup) // with an error, those that were found all the same
+		for i, one := range kept[:min(len(kept), len(places))] {
 			if one != nil {
 				answer.Results[places[i]] = &reused{Output: one.Output, From: one.Run, Cost: one.Cost, Wall: one.Wall}
 			}
