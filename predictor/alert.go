@@ -1,6 +1,10 @@
 package predictor
 
-import "time"
+import (
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+)
 
 // AlertKind is what an alert is about.
 type AlertKind string
@@ -35,11 +39,11 @@ type Alert struct {
 	// Recovers is, for Recovered, the kind of the alert that holds no more; empty for the others.
 	Recovers AlertKind `json:"recovers,omitempty"`
 	At       time.Time `json:"at"`
-	Goal     Goal      `json:"goal"`
+	Goal     fact.Goal `json:"goal"`
 	// FinishSeconds is when the run is expected to end, from its start, CostUSD what it is expected to cost altogether, in
 	// US dollars.
-	FinishSeconds Interval `json:"finish_seconds"`
-	CostUSD       Interval `json:"cost_usd"`
+	FinishSeconds fact.Interval `json:"finish_seconds"`
+	CostUSD       fact.Interval `json:"cost_usd"`
 	// Message is one sentence with the numbers, for people.
 	Message string `json:"message"`
 }

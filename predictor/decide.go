@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -18,13 +21,13 @@ import (
 //
 // The Plan's Term is that of the snapshot, its Tick counts within the term. Only stages that have work, or had some
 // within Policy.IdleAfter, have rows: a stage without a row holds nothing.
-func Decide(s State, snap Snapshot) (Plan, State) {
+func Decide(s State, snap plan.Snapshot) (plan.Plan, State) {
 	m := s.own()
 	d := begin(m, snap)
 	d.settle()
 	d.turnWindows()
-	d.past()
-	d.timesToLoss()
+	d.plan.Trainings = m.PastTrainings(d.plan.Sizings)
+	d.plan.TimesToLoss = m.TimesToLoss()
 	d.finish()
 	return d.plan, State{m}
 }
@@ -47,35 +50,35 @@ func (d *decider) settle() {
 }
 
 // forgotten is how long a stage of a build is kept without work; its model is kept on.
-const forgotten = instant(time.Hour)
+const forgotten = memory.Instant(time.Hour)
 
 // decider is one tick.
 type decider struct {
-	memory    *memory
-	now       instant
-	policy    Policy
-	functions FunctionVenue
+	memory    *memory.State
+	now       memory.Instant
+	policy    plan.Policy
+	functions plan.FunctionVenue
 	hosts     []*hostRoom // by ID
 	works     []*work     // by stage
 	committed map[string]quantity.Money
-	plan      Plan
+	plan      plan.Plan
 }
 
 // hostRoom is a host with what this plan has left of it; Room may fall below zero when more runs than fits.
 type hostRoom struct {
-	Host
+	plan.Host
 	index int
 	room  quantity.Size
 }
 
 // work is one stage that holds or wants room.
 type work struct {
-	stage   *stage
+	stage   *memory.Stage
 	size    quantity.Size
 	queued  [2]int
-	running map[Venue]int
+	running map[fact.Venue]int
 	held    map[string]int // running per host that is present
-	oldest  instant        // start of the oldest running attempt at the pool
+	oldest  memory.Instant // start of the oldest running attempt at the pool
 	wall    float64        // seconds a task takes at the pool; a guess when nothing is known
 	wait    float64        // seconds until a host has room for one of the tasks that wait; 0 while one has
 	slack   float64        // seconds until the stage must be done for the earliest deadline; +Inf without one
@@ -93,45 +96,31 @@ type work struct {
 // demand is how many slots the stage could use now: at least one while tasks that a run has scheduled are not done and
 // nobody runs them.
 func (w *work) demand() int {
-	known := w.queued[0] + w.queued[1] + w.running[Pool]
-	if known == 0 && w.running[Function] == 0 && w.unfinished {
+	known := w.queued[0] + w.queued[1] + w.running[fact.Pool]
+	if known == 0 && w.running[fact.Function] == 0 && w.unfinished {
 		return 1
 	}
 	return known
 }
 
-// probeFor is how long after the last word of a run's tasks its stage is polled although its queue is said to be empty.
-const probeFor = instant(10 * time.Minute)
-
-// unfinished reports whether a run has scheduled tasks that are not done. A server that was killed may count a queue as
-// empty until somebody polls it: nobody would poll it then, and the count would stay right for ever.
-func (st *stage) unfinished(now instant) bool {
-	for _, part := range st.Shares {
-		if part.Scheduled > part.Done && now-part.Last <= probeFor {
-			return true
-		}
-	}
-	return false
-}
-
-func begin(m *memory, snap Snapshot) *decider {
+func begin(m *memory.State, snap plan.Snapshot) *decider {
 	d := &decider{
-		memory: m, now: at(snap.Now), policy: sanePolicy(snap.Policy), functions: saneVenue(snap.Functions),
+		memory: m, now: memory.At(snap.Now), policy: sanePolicy(snap.Policy), functions: saneVenue(snap.Functions),
 		committed: map[string]quantity.Money{},
 	}
-	if m.term != snap.Term {
-		m.term, m.tick = snap.Term, 0
+	if m.Term != snap.Term {
+		m.Term, m.Tick = snap.Term, 0
 	}
-	m.tick++
-	m.advance(d.now)
-	d.plan = Plan{Term: m.term, Tick: m.tick, At: snap.Now}
+	m.Tick++
+	m.Advance(d.now)
+	d.plan = plan.Plan{Term: m.Term, Tick: m.Tick, At: snap.Now}
 	d.openHosts(snap.Hosts)
 	d.forget()
 	d.gather()
 	return d
 }
 
-func (d *decider) openHosts(hosts []Host) {
+func (d *decider) openHosts(hosts []plan.Host) {
 	for _, host := range hosts {
 		host.Capacity, host.Free = saneRoom(host.Capacity), saneRoom(host.Free)
 		d.hosts = append(d.hosts, &hostRoom{Host: host, room: host.Capacity})
@@ -147,53 +136,95 @@ func (d *decider) openHosts(hosts []Host) {
 func (d *decider) forget() {
 	m := d.memory
 	used := d.forgetAttempts()
-	for id, st := range m.stages {
+	for id, st := range m.Stages {
 		st.Active = min(st.Active, d.now) // a clock that ran ahead must not keep a stage warm for ever
 		if !used[id] {
-			m.unfollow(st)
+			m.Unfollow(st)
 		}
 		if !used[id] && d.now-st.Active > forgotten && len(st.Shares) == 0 && st.Slots == 0 && st.Functions == 0 {
-			delete(m.stages, id)
+			delete(m.Stages, id)
 		}
 	}
+}
+
+// forgetAttempts loses the attempts whose host has been gone for too long and forgets those of which nothing was heard
+// for longer still. It returns the stages of those that run.
+func (d *decider) forgetAttempts() (used map[fact.StageID]bool) {
+	m := d.memory
+	for _, host := range d.hosts {
+		m.Leased[host.ID] = m.Clock
+	}
+	for host, seen := range m.Leased {
+		if m.Clock-seen > memory.Silence {
+			delete(m.Leased, host)
+		}
+	}
+	used = map[fact.StageID]bool{}
+	for key, running := range m.Attempts {
+		switch {
+		case m.Stages[running.Stage] == nil,
+			m.Clock-running.Heard > memory.Silence+memory.Instant(d.functions.MaxDuration)*functionTurn(running.Venue):
+			delete(m.Attempts, key)
+			delete(m.Grants, key)
+			continue
+		case !running.Runs():
+			continue
+		case running.Venue == fact.Pool && m.Clock-max(running.Heard, m.Leased[running.Host]) > memory.Unleased:
+			m.Lose(key, running)
+			continue
+		}
+		used[running.Stage] = true
+	}
+	return used
+}
+
+// functionTurn is 1 for functions, which may be silent up to their limit, and 0 for the pool, whose supervisors send
+// samples.
+func functionTurn(venue fact.Venue) memory.Instant {
+	if venue == fact.Function {
+		return 1
+	}
+	return 0
 }
 
 // gather lists the stages that hold or want room.
 func (d *decider) gather() {
 	m := d.memory
-	found := map[StageID]*work{}
-	for id, st := range m.stages {
+	found := map[fact.StageID]*work{}
+	for id, st := range m.Stages {
 		idle := time.Duration(d.now-st.Active) < d.policy.IdleAfter
 		if st.Queues[0].Tasks > 0 || st.Queues[1].Tasks > 0 || st.Slots > 0 || st.Functions > 0 ||
-			(idle && !st.Slot.IsZero()) || st.unfinished(d.now) {
+			(idle && !st.Slot.IsZero()) || st.Unfinished(d.now) {
 			found[id] = d.newWork(st)
 		}
 	}
-	for _, running := range m.attempts {
-		if !running.runs() {
+	for _, running := range m.Attempts {
+		if !running.Runs() {
 			continue
 		}
 		w := found[running.Stage]
 		if w == nil {
-			w = d.newWork(m.stages[running.Stage])
+			w = d.newWork(m.Stages[running.Stage])
 			found[running.Stage] = w
 		}
 		w.running[running.Venue]++
-		if running.Venue == Pool {
+		if running.Venue == fact.Pool {
 			w.held[running.Host]++
 			w.oldest = cmp.Or(min(w.oldest, running.Started), running.Started)
 		}
 	}
-	d.works = slices.SortedFunc(maps.Values(found), func(a, b *work) int { return compareStages(a.stage.ID, b.stage.ID) })
+	d.works = slices.SortedFunc(maps.Values(found), func(a, b *work) int {
+		return fact.CompareStages(a.stage.ID, b.stage.ID)
+	})
 	for _, w := range d.works {
 		d.estimate(w)
 	}
 }
 
-func (d *decider) newWork(st *stage) *work {
+func (d *decider) newWork(st *memory.Stage) *work {
 	return &work{
-		stage: st, unfinished: st.unfinished(d.now), queued: [2]int{st.Queues[0].Tasks, st.Queues[1].Tasks},
-		running: map[Venue]int{}, held: map[string]int{}, placed: make([]int, len(d.hosts)),
+		stage: st, unfinished: st.Unfinished(d.now), queued: [2]int{st.Queues[0].Tasks, st.Queues[1].Tasks},
+		running: map[fact.Venue]int{}, held: map[string]int{}, placed: make([]int, len(d.hosts)),
 	}
 }
 
@@ -201,10 +232,10 @@ func (d *decider) newWork(st *stage) *work {
 // the oldest running attempt is a lower bound of what a task takes.
 func (d *decider) estimate(w *work) {
 	w.wall = 1
-	if mean, _, known := w.stage.model.pool(); known {
+	if mean, _, known := w.stage.Model.Pool(); known {
 		w.wall = mean
 	} else if w.oldest > 0 {
-		w.wall = max(1, d.now.since(w.oldest))
+		w.wall = max(1, d.now.Since(w.oldest))
 	}
 	w.wall = max(w.wall, 0.001)
 	w.slack = math.Inf(1)
@@ -217,17 +248,17 @@ func (d *decider) estimate(w *work) {
 
 // timeLeft is how many seconds the stage has until the rest of the run, as earlier runs of the pipeline took it, would
 // miss the deadline. It is below zero when the deadline is lost already.
-func (d *decider) timeLeft(st *stage, part *share) (seconds float64, limited bool) {
-	r := part.run
+func (d *decider) timeLeft(st *memory.Stage, part *memory.Share) (seconds float64, limited bool) {
+	r := part.Run
 	if !r.Known || r.Goal.Deadline <= 0 {
 		return 0, false
 	}
 	due := r.Goal.Deadline - time.Duration(d.now-r.Started)
-	return due.Seconds() - d.memory.after(r, st.ID.Name), true
+	return due.Seconds() - d.memory.After(r, st.ID.Name), true
 }
 
 // decide adds a decision, numbered by its row.
-func (d *decider) decide(decision Decision) {
+func (d *decider) decide(decision plan.Decision) {
 	decision.ID = d.row(len(d.plan.Decisions))
 	decision.At = d.plan.At
 	d.plan.Decisions = append(d.plan.Decisions, decision)
@@ -245,18 +276,18 @@ func (d *decider) finish() {
 		if w.functions > 0 {
 			size := w.size
 			size.Memory = st.Class
-			d.plan.Grants = append(d.plan.Grants, Grant{Stage: st.ID, Venue: Function, Slots: w.functions, Size: size})
+			d.plan.Grants = append(d.plan.Grants, plan.Grant{Stage: st.ID, Venue: fact.Function, Slots: w.functions, Size: size})
 		}
 		if w.slots == 0 {
 			continue
 		}
-		d.plan.Grants = append(d.plan.Grants, Grant{
-			Stage: st.ID, Venue: Pool, Slots: w.slots, Size: w.size, PoolOnly: w.queued[1] > 0,
+		d.plan.Grants = append(d.plan.Grants, plan.Grant{
+			Stage: st.ID, Venue: fact.Pool, Slots: w.slots, Size: w.size, PoolOnly: w.queued[1] > 0,
 		})
 		for _, host := range d.hosts {
 			if slots := w.placed[host.index]; slots > 0 {
 				st.Placed[host.ID] = slots
-				d.plan.Placements = append(d.plan.Placements, Placement{
+				d.plan.Placements = append(d.plan.Placements, plan.Placement{
 					Stage: st.ID, Host: host.ID, Device: host.Capacity.DeviceClass, Slots: slots,
 				})
 			}
@@ -264,8 +295,8 @@ func (d *decider) finish() {
 	}
 }
 
-func sanePolicy(p Policy) Policy {
-	usual := DefaultPolicy()
+func sanePolicy(p plan.Policy) plan.Policy {
+	usual := plan.DefaultPolicy()
 	p.ValueOfTime = max(0, p.ValueOfTime)
 	p.IdleAfter = max(0, p.IdleAfter)
 	if p.Window <= 0 {
@@ -282,10 +313,10 @@ func sanePolicy(p Policy) Policy {
 	return p
 }
 
-func saneVenue(f FunctionVenue) FunctionVenue {
-	f.Concurrency = min(max(0, f.Concurrency), maxSlots)
+func saneVenue(f plan.FunctionVenue) plan.FunctionVenue {
+	f.Concurrency = min(max(0, f.Concurrency), plan.MaxSlots)
 	f.PerGiBSecond, f.PerRequest = max(0, f.PerGiBSecond), max(0, f.PerRequest)
-	f.ColdStart, f.MaxDuration, f.Cores = min(max(0, f.ColdStart), maxWall), min(max(0, f.MaxDuration), maxWall),
+	f.ColdStart, f.MaxDuration, f.Cores = min(max(0, f.ColdStart), fact.MaxWall), min(max(0, f.MaxDuration), fact.MaxWall),
 		max(0, f.Cores)
 	f.Classes = slices.DeleteFunc(slices.Sorted(slices.Values(f.Classes)), func(class quantity.Bytes) bool {
 		return class <= 0 || (f.MaxMemory > 0 && class > f.MaxMemory)
@@ -297,8 +328,8 @@ func saneVenue(f FunctionVenue) FunctionVenue {
 func saneRoom(room quantity.Size) quantity.Size {
 	const most = quantity.Milli(1) << 40
 	room.CPU = min(max(0, room.CPU), most)
-	room.Memory = min(max(0, room.Memory), maxPeakMemory)
+	room.Memory = min(max(0, room.Memory), fact.MaxPeakMemory)
 	room.GPU = min(max(0, room.GPU), most)
-	room.GPUMemory = min(max(0, room.GPUMemory), maxPeakMemory)
+	room.GPUMemory = min(max(0, room.GPUMemory), fact.MaxPeakMemory)
 	return room
 }

@@ -1,41 +1,211 @@
 package predictor
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
 
-// Outlook is what is expected of a run under a goal, and what else could be had.
-type Outlook struct {
-	// Run and Goal say what was asked.
-	Run  string `json:"run"`
-	Goal Goal   `json:"goal"`
-	// At is the time of the answer; Elapsed is how long the run has gone on then, in seconds, and Spent what it has cost,
-	// in US dollars.
-	At      time.Time `json:"at"`
-	Elapsed float64   `json:"elapsed_seconds"`
-	Spent   float64   `json:"spent_usd"`
-	// Known is false when nothing is known of what is left of the run; Why then says what is missing.
-	Known bool   `json:"known"`
-	Why   string `json:"why,omitempty"`
-	// Runs is how many earlier runs say what follows the stages that go on; 0 when nothing is known. What one run says
-	// is a guess.
-	Runs int `json:"earlier_runs,omitempty"`
-	// Chosen is what would be done under the goal, Present what is being done now.
-	Chosen  Alternative `json:"chosen"`
-	Present Alternative `json:"present"`
-	// Alternatives are those on the frontier, by FinishSeconds: of no two does one finish earlier and cost no more.
-	Alternatives []Alternative `json:"alternatives"`
-	// Feasible says that Chosen meets the goal. Summary is one sentence about it, for people: what happens under the goal,
-	// or why it cannot be met and what could be.
-	Feasible bool   `json:"feasible"`
-	Summary  string `json:"summary"`
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/outlook"
+	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/spill"
+)
+
+// Outlook returns what is expected of a run under goal, given what there is in snapshot, and what else could be had. It
+// leaves s as it is.
+//
+// Chosen is what Decide would do on the next tick if goal were the goal in force. Present is what the last plan did: a
+// State that only folds knows it from Obey. Both, and all alternatives, have the pool slots of the next tick, and the
+// function slots that it gives to stages of other runs are not on offer.
+func (s State) Outlook(run string, goal fact.Goal, snapshot plan.Snapshot) outlook.Outlook {
+	out := outlook.Outlook{Run: run, Goal: fact.SaneGoal(goal), At: snapshot.Now, Alternatives: []outlook.Alternative{}}
+	if s.memory == nil || s.memory.Runs[run] == nil || !s.memory.Runs[run].Known {
+		out.Why = "no run " + run + " goes on whose start was seen"
+		out.Feasible, out.Summary = out.Summarise()
+		return out
+	}
+	m := s.memory.Copied()
+	r := m.Runs[run]
+	r.Goal = out.Goal
+	now := memory.At(snapshot.Now)
+	out.Elapsed, out.Spent = now.Since(r.Started), r.Spent.USD()
+	d := begin(m, snapshot)
+	d.settle()
+	d.rest(r).Tell(&out)
+	out.Feasible, out.Summary = out.Summarise()
+	return out
 }
 
-// Alternative is one way to finish a run.
-type Alternative struct {
-	// Name says it in a few words: "pool only", "4 functions for score".
-	Name string `json:"name"`
-	// Functions is how many function slots each stage would have.
-	Functions map[string]int `json:"functions,omitempty"`
-	// FinishSeconds is the time from the run's start to its end, CostUSD what the run costs altogether, in US dollars.
-	FinishSeconds Interval `json:"finish_seconds"`
-	CostUSD       Interval `json:"cost_usd"`
+// rest gathers what is known of the rest of r. The decider has settled what every stage gets.
+func (d *decider) rest(r *memory.Run) outlook.Rest {
+	left := outlook.Rest{Elapsed: d.now.Since(r.Started), Spent: r.Spent, Later: d.memory.LaterCosts(r).AcrossRuns()}
+	alike := len(d.memory.Alike(r))
+	left.Runs = alike
+	var unknown []string
+	backlog, stuck := false, false
+	for _, w := range d.worksOf(r) {
+		c, known := d.course(w, r.ID)
+		if !known {
+			unknown = append(unknown, w.stage.ID.Name)
+			continue
+		}
+		left.Courses = append(left.Courses, c)
+		backlog, stuck = backlog || c.Tasks+c.PoolOnly > 0, stuck || c.Stuck(c.Chosen)
+	}
+	left.Fits = d.room(left.Courses)
+	if stuck {
+		left.Missing = "no host has a valid lease, so nobody takes the tasks that wait for the pool"
+		return left
+	}
+	if alike > 0 && len(unknown) == 0 && backlog {
+		return left
+	}
+	forecast, known := State{d.memory}.Forecast(r.ID, time.Unix(0, int64(d.now)))
+	switch {
+	case known:
+		left.Finish, left.Total, left.Runs, left.ByHistory = forecast.Finish, forecast.Cost, forecast.Runs, true
+	case len(unknown) > 0:
+		left.Missing = "no attempt of " + strings.Join(unknown, " and ") +
+			" has ended yet: how long a task takes is not known"
+	case d.memory.Pasts[r.Key()] == nil:
+		left.Missing = "no earlier run of this pipeline has succeeded: nothing is known of " + following(r)
+	case alike == 0:
+		left.Missing = "no earlier run of this pipeline called the same stages first and reused as much: nothing is known " +
+			"of " + following(r)
+	case len(left.Courses) == 0:
+		left.Missing = "it goes on for longer than every earlier run like it, and no task waits or runs now"
+	}
+	return left
+}
+
+// following names what comes after the stages that r has called.
+func following(r *memory.Run) string {
+	if len(r.Stages) == 0 {
+		return "its stages"
+	}
+	return "what follows " + r.Stages[len(r.Stages)-1].Name
+}
+
+// worksOf lists the stages at which tasks of r wait, are to come or run, in the order in which r called them.
+func (d *decider) worksOf(r *memory.Run) []*work {
+	var found []*work
+	for _, id := range r.Stages {
+		st := d.memory.Stages[id]
+		if st == nil || st.Shares[r.ID] == nil {
+			continue
+		}
+		part := st.Shares[r.ID]
+		going := part.Queued[0]+part.Queued[1]+part.Further > 0 ||
+			slices.ContainsFunc(d.attemptsOf(id), func(a memory.Attempt) bool { return a.Run == r.ID })
+		i := slices.IndexFunc(d.works, func(w *work) bool { return w.stage == st })
+		if !going && (i < 0 || !d.works[i].taken(part)) {
+			continue
+		}
+		if i >= 0 {
+			found = append(found, d.works[i])
+			continue
+		}
+		w := d.newWork(st) // its tasks are only announced
+		d.estimate(w)
+		d.resize(w)
+		found = append(found, w)
+	}
+	return found
+}
+
+// room tells whether the venue has room for so many slots of each course beside what stages of other runs get. What is
+// held or chosen has room in any case.
+func (d *decider) room(courses []outlook.Course) func([]int) bool {
+	slots, cores := d.functions.Concurrency, d.functions.Cores
+	for _, w := range d.works {
+		if slices.ContainsFunc(courses, func(c outlook.Course) bool { return c.Stage == w.stage.ID }) {
+			continue
+		}
+		slots -= w.functions
+		cores -= busy(w.stage.Class) * quantity.Milli(w.functions)
+	}
+	return func(wanted []int) bool {
+		free, spare, more, chosen, held := slots, cores, false, true, true
+		for i, c := range courses {
+			free -= wanted[i]
+			spare -= busy(c.Class) * quantity.Milli(wanted[i])
+			more = more || wanted[i] > 0
+			chosen = chosen && wanted[i] == c.Chosen
+			held = held && wanted[i] == c.Held
+		}
+		return !more || chosen || held || free >= 0 && (d.functions.Cores == 0 || spare >= 0)
+	}
+}
+
+// course follows a stage of the run. known is false while nothing is known about how long a task takes.
+func (d *decider) course(w *work, run string) (c outlook.Course, known bool) {
+	st := w.stage
+	mean, variation, known := st.Model.Pool()
+	if !known {
+		return outlook.Course{}, false
+	}
+	o, refused, _ := d.offer(w)
+	if refused != "" {
+		o = spill.Offer{
+			Tasks: float64(w.queued[0]), Slots: w.slots, Wall: w.wall, Wait: w.wait, Function: w.wall, Venue: d.functions,
+		}
+		for _, part := range st.Shares {
+			o.Tasks += float64(part.Further)
+		}
+	}
+	if len(d.hosts) > 0 {
+		o.Slots = max(o.Slots, 1) // every stage with work has one
+	}
+	c = outlook.Course{
+		Offer: o, Stage: st.ID, Held: st.Functions, PoolOnly: float64(w.queued[1]),
+		Idle: max(0, o.Slots-w.running[fact.Pool]),
+		Part: w.parts()[run], Variation: variation, Chosen: w.functions,
+		After: d.memory.Rests(d.memory.Runs[run], st.ID.Name).AcrossRuns(),
+	}
+	for _, attempt := range d.attemptsOf(st.ID) {
+		age := d.now.Since(attempt.Started)
+		if attempt.Venue == fact.Pool {
+			left := st.Model.Walls[fact.Pool].Residual(age, mean)
+			c.AtPool += left / c.Wall
+			c.Longest = max(c.Longest, left)
+			continue
+		}
+		left := st.Model.Walls[fact.Function].Residual(age, c.Function)
+		c.AtVenue += left / c.Function
+		c.Longest = max(c.Longest, left)
+		c.Running++
+		if attempt.Run == run && st.Class > 0 {
+			c.Committed = min(fact.MaxCost, c.Committed+min(fact.MaxCost, d.functions.Price(st.Class, spill.Span(age+left))))
+		}
+	}
+	if c.Tasks+c.PoolOnly+c.AtPool+c.AtVenue == 0 && w.wait > 0 {
+		c.PoolOnly = 1 // a host has taken it: see taken
+	}
+	c.Most = d.courseLimit(c, w)
+	return c, true
+}
+
+// courseLimit is the largest n that is worth a look: what the venue has for the stage once the stages of other runs
+// have theirs, but no more than there are tasks; what is held or chosen is looked at in any case.
+func (d *decider) courseLimit(c outlook.Course, w *work) int {
+	most := 0
+	if d.functions.Enabled && !d.policy.Static && c.Class > 0 {
+		most = min(int(min(c.Tasks, plan.MaxSlots)), d.limit(c.Class, d.functions.Concurrency, d.functions.Cores))
+	}
+	return max(most, c.Held, w.functions)
+}
+
+// attemptsOf lists the attempts of a stage that run now, by key: sums of them must not depend on the order of a map.
+func (d *decider) attemptsOf(id fact.StageID) []memory.Attempt {
+	var found []memory.Attempt
+	for _, running := range d.memory.Attempts {
+		if running.Stage == id && running.Runs() {
+			found = append(found, running)
+		}
+	}
+	slices.SortFunc(found, func(a, b memory.Attempt) int { return cmp.Compare(a.Key, b.Key) })
+	return found
 }

@@ -51,23 +51,3 @@ func TestAPredictedWaitIsTheEarliestMomentWithEnoughRoom(t *testing.T) {
 		}
 	})
 }
-
-// TestAPoolWithoutRoomFinishesNothingBeforeItHasSome holds for every number of function slots that take no task.
-func TestAPoolWithoutRoomFinishesNothingBeforeItHasSome(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		o := anOffer(t)
-		o.wait = rapid.Float64Range(0, 100).Draw(t, "wait")
-		alone := o
-		alone.slots = 0
-		if got := o.duration(0); got < o.wait+min(o.wall, o.tasks*o.wall/float64(o.slots))-1e-9 {
-			t.Fatalf("T(0) = %v s, but there is no room for %v s and a task takes %v s", got, o.wait, o.wall)
-		}
-		for n := 1; n <= o.most; n++ {
-			if got := o.duration(n); got > alone.duration(n)+1e-9 || got > o.duration(n-1)+o.cold+o.function+1e-9 {
-				t.Fatalf("T(%d) = %v s, %v s without a pool, T(%d) = %v s, for %+v", n, got, alone.duration(n), n-1,
-					o.duration(n-1), o)
-			}
-		}
-	})
-}

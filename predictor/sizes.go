@@ -5,14 +5,16 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/usage"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
-
-// sizeStep is by how much, as a ratio, a size must move before it is changed, but for memory: a limit that follows
-// every attempt would restart children and fill the ledger with decisions that change nothing.
-const sizeStep = 0.10
 
 const (
 	cpuStep  quantity.Milli = 50
@@ -40,25 +42,25 @@ func (d *decider) resize(w *work) {
 	known := !before.IsZero()
 	switch {
 	case len(d.hosts) == 0 && known:
-		next, slot = held.predicting(next), before
+		next, slot = held.Predicting(next), before
 	case known && held.Learned && next.Learned:
 		next, slot = d.settled(st, next, slot)
-	case known && !moved(before, slot) && held.Static == next.Static && held.Learned == next.Learned &&
-		closeTerms(held.Term, next.Term):
-		next, slot = held.predicting(next), before
+	case known && !size.Moved(before, slot) && held.Static == next.Static && held.Learned == next.Learned &&
+		size.CloseTerms(held.Term, next.Term):
+		next, slot = held.Predicting(next), before
 	default:
-		st.Settling = settling{}
+		st.Settling = memory.Settling{}
 	}
-	expected := next.Expected.At(largestNeed(st, next).features())
+	expected := next.Expected.At(largestNeed(st, next).Values())
 	switch {
 	case !known && len(d.hosts) > 0:
-		d.decide(Decision{
-			Stage: st.ID, Venue: Pool, What: "size", From: "none", To: slot.String(),
+		d.decide(plan.Decision{
+			Stage: st.ID, Venue: fact.Pool, What: "size", From: "none", To: slot.String(),
 			Reason: "first size: " + next.Source, Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
 		})
-	case known && (moved(before, slot) || held.Static != next.Static):
-		d.decide(Decision{
-			Stage: st.ID, Venue: Pool, What: "size", From: before.String(), To: slot.String(),
+	case known && (size.Moved(before, slot) || held.Static != next.Static):
+		d.decide(plan.Decision{
+			Stage: st.ID, Venue: fact.Pool, What: "size", From: before.String(), To: slot.String(),
 			Reason: d.sizeReason(st, next), Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
 		})
 	}
@@ -70,34 +72,24 @@ func (d *decider) resize(w *work) {
 	d.plan.Sizings = append(d.plan.Sizings, next)
 }
 
-// predicting is s with what next expects.
-func (s Sizing) predicting(next Sizing) Sizing {
-	s.Floor, s.Expected, s.Attempts, s.Live = next.Floor, next.Expected, next.Attempts, next.Live
-	s.Wall, s.WallFallen = next.Wall, next.WallFallen
-	if next.Learned {
-		s.Source = next.Source
-	}
-	return s
-}
-
-func sizeInputs(st *stage, s Sizing) map[string]float64 {
+func sizeInputs(st *memory.Stage, s size.Sizing) map[string]float64 {
 	return map[string]float64{
-		"attempts": float64(st.model.Attempts), "out_of_memory_attempts": float64(st.model.OutOfMemory),
-		"largest_peak_bytes": st.model.Memory.LargestPeak(), "memory_per_unit_of_feature_bytes": s.Term.PerUnit,
-		"wall_error_ratio": st.model.WallError.quantile(0.5), "memory_error_ratio": st.model.MemoryError.quantile(0.5),
+		"attempts": float64(st.Model.Attempts), "out_of_memory_attempts": float64(st.Model.OutOfMemory),
+		"largest_peak_bytes": st.Model.Memory.LargestPeak(), "memory_per_unit_of_feature_bytes": s.Term.PerUnit,
+		"wall_error_ratio": st.Model.WallError.Quantile(0.5), "memory_error_ratio": st.Model.MemoryError.Quantile(0.5),
 	}
 }
 
-func (d *decider) sizeReason(st *stage, s Sizing) string {
-	known := st.model
+func (d *decider) sizeReason(st *memory.Stage, s size.Sizing) string {
+	known := st.Model
 	switch {
 	case s.Learned:
-		need := known.need.memory
+		need := known.Need.Memory
 		return fmt.Sprintf("%s: peaks up to %s, %d percent above the usual for their input with %d percent head-room, %s "+
 			"cores used at the 90th percentile",
 			s.Source, quantity.Bytes(known.Memory.LargestPeak()), int(math.Round(100*(need.Bound-1))),
 			int(math.Round(100*(need.Limit/need.Bound-1))),
-			quantity.Milli(math.Round(known.Rates.quantile(0.9))))
+			quantity.Milli(math.Round(known.Rates.Quantile(0.9))))
 	case known.MemoryFallen:
 		return "static size: " + offReason("the peak memory", known.MemoryError, d.policy.ErrorBound)
 	default:
@@ -105,54 +97,34 @@ func (d *decider) sizeReason(st *stage, s Sizing) string {
 	}
 }
 
-// growStep and shrinkStep are by how much, as ratios, memory must grow or shrink before it is changed: head-room that
-// is used up is given back at once, and what is spare once it has been for settleFor, because memory is what attempts
-// wait for.
-const growStep, shrinkStep = 0.01, 0.05
-
-// moved reports whether any part of a size changed enough to be changed.
-func moved(from, to quantity.Size) bool {
-	return !closeTo(float64(from.CPU), float64(to.CPU)) ||
-		float64(to.Memory) > (1+growStep)*float64(from.Memory) || float64(to.Memory) < (1-shrinkStep)*float64(from.Memory) ||
-		from.GPU != to.GPU || from.GPUMemory != to.GPUMemory || from.DeviceClass != to.DeviceClass
-}
-
-func closeTo(a, b float64) bool {
-	return math.Abs(a-b) <= sizeStep*max(math.Abs(a), math.Abs(b))
-}
-
-func closeTerms(a, b usage.Term) bool {
-	return a.Feature == b.Feature && a.Power == b.Power && closeTo(a.PerUnit, b.PerUnit)
-}
-
 // sizing models the stage afresh.
-func (d *decider) sizing(st *stage) Sizing {
-	known := st.model
-	known.checkError(d.policy.ErrorBound)
-	needs := known.needs(d.policy.Margin)
+func (d *decider) sizing(st *memory.Stage) size.Sizing {
+	known := st.Model
+	known.CheckError(d.policy.ErrorBound)
+	needs := known.Needs(d.policy.Margin)
 	s := d.first(st)
-	if needs.memoryKnown {
-		s.Expected = expectedOf(needs.memory)
+	if needs.MemoryKnown {
+		s.Expected = size.ExpectedOf(needs.Memory)
 	}
 	switch {
 	case d.policy.Static || d.policy.Shadow || known.MemoryFallen:
 		s.Static = true
-		if d.policy.Shadow && needs.memoryKnown {
-			s.Source = fmt.Sprintf("%s (in shadow; sized: %s)", needs.memory, s.Source)
+		if d.policy.Shadow && needs.MemoryKnown {
+			s.Source = fmt.Sprintf("%s (in shadow; sized: %s)", needs.Memory, s.Source)
 		}
-	case needs.memoryKnown:
+	case needs.MemoryKnown:
 		s = d.learned(st, s, needs)
 	default:
-		s.Floor = min(quantity.Bytes(known.Memory.Unmet()), maxPeakMemory) * GrowAfterOutOfMemory
+		s.Floor = min(quantity.Bytes(known.Memory.Unmet()), fact.MaxPeakMemory) * size.GrowAfterOutOfMemory
 		s.Base.CPU = d.cpu(st, s.Base.CPU)
 	}
-	s.Stage, s.Attempts, s.Wall, s.WallFallen = st.ID, known.Attempts, known.wall(), known.WallFallen
+	s.Stage, s.Attempts, s.Wall, s.WallFallen = st.ID, known.Attempts, known.Wall(), known.WallFallen
 	s.Live = d.liveSize(st, s)
 	return s
 }
 
 // slotOf is the size of one slot at the largest input seen lately.
-func (d *decider) slotOf(st *stage, s Sizing) quantity.Size {
+func (d *decider) slotOf(st *memory.Stage, s size.Sizing) quantity.Size {
 	capacity := d.largestHost()
 	if capacity.IsZero() {
 		return s.Base
@@ -162,8 +134,8 @@ func (d *decider) slotOf(st *stage, s Sizing) quantity.Size {
 }
 
 // largestNeed is the need of the largest attempt that was seen lately or that is announced.
-func largestNeed(st *stage, s Sizing) Need {
-	need := Need{Input: largestInput(st)}
+func largestNeed(st *memory.Stage, s size.Sizing) size.Need {
+	need := size.Need{Input: largestInput(st)}
 	for _, term := range []usage.Term{s.Expected.Term, s.Term} {
 		if term.Feature == "" {
 			continue
@@ -171,28 +143,24 @@ func largestNeed(st *stage, s Sizing) Need {
 		if need.Features == nil {
 			need.Features = map[string]float64{}
 		}
-		need.Features[term.Feature] = st.model.Memory.Largest(term.Feature)
+		need.Features[term.Feature] = st.Model.Memory.Largest(term.Feature)
 	}
 	return need
 }
 
-func largestInput(st *stage) quantity.Bytes {
-	return max(st.Input, quantity.Bytes(st.model.Memory.Largest(usage.InputBytes)))
-}
-
-func expectedOf(need usage.Need) Expected {
-	return Expected{Base: need.Base, Term: need.Term, Ratio: Interval{Low: need.Low, Mid: need.Mid, High: need.High}}
+func largestInput(st *memory.Stage) quantity.Bytes {
+	return max(st.Input, quantity.Bytes(st.Model.Memory.Largest(usage.InputBytes)))
 }
 
 // first is the static size: the declared one, else the first that the host's room and the input gave. The latter is
 // kept with the model, so that falling back leads to the same size every time; a larger input before anything was
 // learned makes it anew.
-func (d *decider) first(st *stage) Sizing {
-	known := st.model
+func (d *decider) first(st *memory.Stage) size.Sizing {
+	known := st.Model
 	capacity := d.largestHost()
 	if st.Declared != known.FirstDeclared || known.First.Base.IsZero() ||
 		(known.Memory.Known() < usage.Enough && st.Input > known.FirstInput) {
-		first := FirstSizing(st.ID, st.Declared, st.Input, d.freest(), capacity)
+		first := size.FirstSizing(st.ID, st.Declared, st.Input, d.freest(), capacity)
 		first.Base.Memory = min(max(first.Base.Memory, d.policy.MinMemory), max(capacity.Memory, d.policy.MinMemory))
 		first.Base.CPU = max(first.Base.CPU, leastCPU)
 		if capacity.IsZero() {
@@ -203,130 +171,85 @@ func (d *decider) first(st *stage) Sizing {
 	return known.First
 }
 
-// checkError decides whether the predictions are good enough to be used: those of a quantity fall from use when the
-// median error of the last attempts passes bound, and come back once it is below bound by a tenth. A wrong time says
-// nothing of the memory, nor the other way round.
-func (m *model) checkError(bound float64) {
-	m.MemoryFallen = m.MemoryError.passes(bound, m.MemoryFallen)
-	m.WallFallen = m.WallError.passes(bound, m.WallFallen)
-}
-
-// passes reports whether the median of these errors passes bound, as it did before.
-func (s series) passes(bound float64, before bool) bool {
-	if before {
-		bound *= 1 - sizeStep
-	}
-	return bound > 0 && len(s.Values) >= enoughErrors && s.quantile(0.5) > bound
-}
-
 // offReason says by how much predictions of a quantity are off.
-func offReason(what string, tracked series, bound float64) string {
+func offReason(what string, tracked usage.Series, bound float64) string {
 	return fmt.Sprintf(
 		"predictions of %s were off by %.0f percent in the median of the last %d attempts, more than the bound of "+
 			"%.0f percent",
-		what, 100*tracked.quantile(0.5), len(tracked.Values), 100*bound)
-}
-
-// wall is the run time at the pool that is expected of an attempt: where such predictions have fallen from use, its
-// interval is all that came.
-func (m *model) wall() Interval {
-	walls := m.Walls[Pool]
-	expected := walls.interval()
-	if m.WallFallen {
-		expected.Low, expected.High = walls.quantile(0), walls.largest()
-	}
-	return expected
+		what, 100*tracked.Quantile(0.5), len(tracked.Values), 100*bound)
 }
 
 // tellWall tells that the run time of a stage is predicted in another way from now on.
-func (d *decider) tellWall(st *stage, held, next Sizing) {
+func (d *decider) tellWall(st *memory.Stage, held, next size.Sizing) {
 	if held.WallFallen == next.WallFallen {
 		return
 	}
-	reason := offReason("the run time", st.model.WallError, d.policy.ErrorBound) + ": the interval is all that came"
+	reason := offReason("the run time", st.Model.WallError, d.policy.ErrorBound) + ": the interval is all that came"
 	if !next.WallFallen {
 		reason = fmt.Sprintf("predictions of the run time are off by %.0f percent in the median of the last %d "+
 			"attempts: the "+
-			"interval is the middle of what came", 100*st.model.WallError.quantile(0.5), len(st.model.WallError.Values))
+			"interval is the middle of what came", 100*st.Model.WallError.Quantile(0.5), len(st.Model.WallError.Values))
 	}
-	written := func(i Interval) string { return seconds(i.Low) + " to " + seconds(i.High) }
-	d.decide(Decision{
-		Stage: st.ID, Venue: Pool, What: "time", From: written(held.Wall), To: written(next.Wall), Reason: reason,
+	written := func(i fact.Interval) string { return words.Seconds(i.Low) + " to " + words.Seconds(i.High) }
+	d.decide(plan.Decision{
+		Stage: st.ID, Venue: fact.Pool, What: "time", From: written(held.Wall), To: written(next.Wall), Reason: reason,
 		Inputs: sizeInputs(st, next), Predicted: next.Wall, PredictedUnit: "seconds",
 	})
 }
 
 // learned sizes by what attempts took: see [usage.Learn] for the memory.
-func (d *decider) learned(st *stage, first Sizing, needs learned) Sizing {
-	memory := needs.memory
+func (d *decider) learned(st *memory.Stage, first size.Sizing, needs memory.Learned) size.Sizing {
+	peaks := needs.Memory
 	s := first
-	s.Learned, s.Guess, s.Source = true, false, memory.String()
+	s.Learned, s.Guess, s.Source = true, false, peaks.String()
 	s.Term = usage.Term{
-		Feature: memory.Term.Feature, Power: memory.Term.Power,
-		PerUnit: memory.Term.PerUnit * memory.Limit,
+		Feature: peaks.Term.Feature, Power: peaks.Term.Power,
+		PerUnit: peaks.Term.PerUnit * peaks.Limit,
 	}
-	s.Base.Memory = max(roundUp(quantity.Bytes(min(memory.Base*memory.Limit, mostMemory)), quantity.MiB),
+	s.Base.Memory = max(size.RoundUp(quantity.Bytes(min(peaks.Base*peaks.Limit, size.MostMemory)), quantity.MiB),
 		d.policy.MinMemory)
 	s.Base.CPU = d.cpu(st, first.Base.CPU)
-	if device := needs.gpuMemory; needs.gpuMemoryKnown && first.Base.GPU > 0 {
+	if device := needs.GPUMemory; needs.GPUMemoryKnown && first.Base.GPU > 0 {
 		// The largest that was ever needed: one term travels with a sizing, and it is the host's.
-		s.Base.GPUMemory = roundUp(quantity.Bytes(min(st.model.GPUMemory.LargestPeak()*device.Limit/device.Bound,
-			mostMemory)), quantity.MiB)
+		s.Base.GPUMemory = size.RoundUp(quantity.Bytes(min(st.Model.GPUMemory.LargestPeak()*device.Limit/device.Bound,
+			size.MostMemory)), quantity.MiB)
 	}
 	return s
 }
 
 // cpu is the 90th percentile of the rates in steps of 50, one core for what uses one, and at least double the limit
 // that held attempts back.
-func (d *decider) cpu(st *stage, otherwise quantity.Milli) quantity.Milli {
-	rates := st.model.Rates
+func (d *decider) cpu(st *memory.Stage, otherwise quantity.Milli) quantity.Milli {
+	rates := st.Model.Rates
 	ceiling := max(d.largestHost().CPU, leastCPU)
-	if len(rates.Values) < enoughRates {
-		if st.model.starved() {
-			return min(max(otherwise, 2*st.model.Starved), ceiling)
+	if len(rates.Values) < memory.EnoughRates {
+		if st.Model.StillStarved() {
+			return min(max(otherwise, 2*st.Model.Starved), ceiling)
 		}
 		return otherwise
 	}
-	rate := quantity.Milli(math.Ceil(rates.quantile(0.9)))
-	if st.model.starved() {
-		rate = max(rate, 2*st.model.Starved)
+	rate := quantity.Milli(math.Ceil(rates.Quantile(0.9)))
+	if st.Model.StillStarved() {
+		rate = max(rate, 2*st.Model.Starved)
 	}
-	fastest := quantity.Milli(rates.largest())
+	fastest := quantity.Milli(rates.Largest())
 	if rate >= oneCoreFrom && rate <= oneCoreTo || rate >= keptWaiting && rate < oneCoreFrom && fastest >= oneCoreFrom {
 		rate = quantity.Core
 	}
 	held := st.Slot.CPU
-	share, worth := st.model.busy(), shortTask
+	share, worth := st.Model.Busy(), shortTask
 	if st.Sizing.Learned && held > 0 && held < quantity.Core {
 		worth = stillShort // a stage between the two keeps what it has
 	}
 	if share < worth {
 		rate = quantity.Milli(math.Ceil(float64(rate) * share))
 	}
-	return min(max(roundUp(rate, cpuStep), leastCPU), ceiling)
+	return min(max(size.RoundUp(rate, cpuStep), leastCPU), ceiling)
 }
-
-// turnaround is how long a slot is without work between two tasks, in seconds: the answer to Temporal, the poll and the
-// reading of the next task. Counted as busy, it would leave a core idle for most of the time that tasks of a
-// millisecond wait: at 1 ms each, one slot does 90 a second and eleven do a thousand (TestShortTasksShareACore).
-const turnaround = 0.010
 
 // A stage shares cores when its slots are busy for less than shortTask of their time, and until they are for more than
 // stillShort.
 const shortTask, stillShort = 0.70, 0.80
-
-// busy is the part of a slot's time in which it runs user code.
-func (m *model) busy() float64 {
-	wall, _, known := m.pool()
-	if !known || wall <= 0 {
-		return 1
-	}
-	return wall / (wall + turnaround)
-}
-
-func roundUp[N ~int64](value, step N) N {
-	return (max(value, 0) + step - 1) / step * step
-}
 
 // largestHost is the capacity of the host with the most memory, then cores; zero without hosts.
 func (d *decider) largestHost() quantity.Size {
@@ -345,4 +268,117 @@ func largest(hosts []*hostRoom, of func(*hostRoom) quantity.Size) quantity.Size 
 	return of(slices.MaxFunc(hosts, func(a, b *hostRoom) int {
 		return cmp.Or(cmp.Compare(of(a).Memory, of(b).Memory), cmp.Compare(of(a).CPU, of(b).CPU), -cmp.Compare(a.ID, b.ID))
 	}))
+}
+
+// What the last attempts took goes up and down, and so does the line that is fitted to it; a limit that follows is
+// another within the second. So limits that are learned are raised at once, as far as they must be, and lowered only
+// when less has been enough for settleFor, or settleSoon where muchSpare of a slot is to spare, to what was the most
+// meanwhile: a large part keeps others waiting. What was guessed or declared gives way to what is learned at once.
+const (
+	settleFor  = memory.Instant(2 * time.Minute)
+	settleSoon = memory.Instant(30 * time.Second)
+	muchSpare  = 1.0 / 3
+)
+
+// settled is next with the limits that the stage holds where these are enough and have not been too much for long, and
+// the size of a slot with them. Both are learned.
+func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size) (size.Sizing, quantity.Size) {
+	need, held := next.Limits(), st.Sizing.Limits()
+	otherDevice := need.Base.GPU != held.Base.GPU || need.Base.DeviceClass != held.Base.DeviceClass
+	if otherDevice || need == held && slot == st.Slot {
+		st.Settling = memory.Settling{}
+		return next, slot
+	}
+	among := d.probes(st, need.Term, held.Term, st.Settling.Enough.Term)
+	kept := held
+	if held.Short(need, among) {
+		kept = held.Raised(need, among)
+	}
+	next.Base, next.Term = kept.Base, kept.Term
+	keptSlot := size.LargerOf(d.slotOf(st, next), st.Slot).AtMost(d.largestHost())
+	if !kept.Spare(need, among) && !size.Moved(keptSlot, slot) {
+		st.Settling = memory.Settling{}
+		return next, keptSlot
+	}
+	clock := max(1, d.memory.Clock)
+	if st.Settling.Since == 0 {
+		st.Settling = memory.Settling{Since: clock, Enough: need, Slot: slot}
+	}
+	st.Settling.Enough = st.Settling.Enough.Raised(need, among)
+	st.Settling.Slot = size.LargerOf(st.Settling.Slot, slot)
+	wait := settleFor
+	if enough := st.Settling.Slot; float64(enough.CPU) < (1-muchSpare)*float64(keptSlot.CPU) ||
+		float64(enough.Memory) < (1-muchSpare)*float64(keptSlot.Memory) {
+		wait = settleSoon
+	}
+	if clock-st.Settling.Since < wait {
+		return next, keptSlot
+	}
+	next.Base, next.Term = st.Settling.Enough.Base, st.Settling.Enough.Term
+	keptSlot = st.Settling.Slot
+	st.Settling = memory.Settling{Since: clock, Enough: need, Slot: slot}
+	return next, keptSlot
+}
+
+// probes are features at which limits with these terms are compared: none, the largest that were seen lately, and,
+// where they grow with different ones, those of every attempt that is remembered.
+func (d *decider) probes(st *memory.Stage, terms ...usage.Term) []usage.Features {
+	names := map[string]float64{}
+	for _, term := range terms {
+		if term.Feature != "" && term.Feature != usage.InputBytes {
+			names[term.Feature] = st.Model.Memory.Largest(term.Feature)
+		}
+	}
+	found := []usage.Features{{}, {Input: float64(largestInput(st)), Named: names}}
+	first := cmp.Or(terms...) // none where all are
+	for _, term := range terms {
+		if term.Feature != "" && term.Feature != first.Feature {
+			return append(found, st.Model.Memory.Features()...)
+		}
+	}
+	return found
+}
+
+// enoughSamples is how many samples a size of running attempts must rest on: a start says little about what follows.
+const enoughSamples = 60
+
+// liveSize is what running attempts of the stage should hold; zero while that is not known, or not asked for.
+func (d *decider) liveSize(st *memory.Stage, s size.Sizing) quantity.Size {
+	if st.Live == nil || s.Learned || s.Static {
+		return quantity.Size{}
+	}
+	if len(d.hosts) == 0 {
+		return st.Live.Told
+	}
+	cpu, peak := st.Live.CPU.Limit(), st.Live.Memory.Limit()
+	if cpu.Samples < enoughSamples || peak.Samples < enoughSamples {
+		return quantity.Size{}
+	}
+	advised := quantity.Size{
+		CPU:    max(size.RoundUp(quantity.Milli(min(cpu.Value, float64(fact.MaxRate))), cpuStep), leastCPU),
+		Memory: max(size.RoundUp(quantity.Bytes(min(peak.Value, size.MostMemory)), quantity.MiB), d.policy.MinMemory),
+	}
+	if advised.CPU >= oneCoreFrom && advised.CPU <= quantity.Core {
+		advised.CPU = quantity.Core // as for attempts that have ended
+	}
+	if st.Model.StillStarved() {
+		advised.CPU = max(advised.CPU, s.Base.CPU)
+	}
+	advised = advised.AtMost(d.largestHost())
+	if told := st.Live.Told; !told.IsZero() && !size.Moved(told, advised) {
+		return told
+	}
+	before := st.Live.Told
+	from := "what they were admitted with"
+	if !before.IsZero() {
+		from = before.String()
+	}
+	d.decide(plan.Decision{
+		Stage: st.ID, Venue: fact.Pool, What: "live size", From: from, To: advised.String(),
+		Reason: fmt.Sprintf("%d samples of attempts that run: memory by the %s, CPU by the %s", peak.Samples, peak.Model,
+			cpu.Model),
+		Inputs: map[string]float64{"samples": float64(peak.Samples), "cpu_milli": cpu.Value, "memory_bytes": peak.Value},
+	})
+	st.Live.Told = advised
+	return advised
 }

@@ -5,12 +5,16 @@ import (
 	"container/heap"
 	"fmt"
 	"math"
+	"slices"
 	"time"
-)
 
-// maxSlots bounds the slots of one stage at one venue, and with them the time that a tick takes, whatever room is
-// claimed.
-const maxSlots = 4096
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/spill"
+	"github.com/spillway-ml/spillway/predictor/words"
+)
 
 // shareHosts gives the room of the hosts to the stages.
 //
@@ -25,7 +29,7 @@ const maxSlots = 4096
 // by stages that needed it lately (calm). Stages without work keep one slot, while it fits, until Policy.IdleAfter.
 func (d *decider) shareHosts() {
 	for _, w := range d.works {
-		w.wanted = max(min(w.demand(), maxSlots), w.running[Pool])
+		w.wanted = max(min(w.demand(), plan.MaxSlots), w.running[fact.Pool])
 		w.kept = d.calm(w.stage, w.wanted)
 		if w.wanted == 0 {
 			w.idle = true
@@ -54,16 +58,16 @@ func (d *decider) shareHosts() {
 // tasks of a millisecond needs now one and now five. So more slots are given at once, and a quarter more than were
 // held, and fewer only when no more were needed for calmFor, and then only when that is a quarter fewer.
 const (
-	calmFor  = instant(20 * time.Second)
+	calmFor  = memory.Instant(20 * time.Second)
 	calmStep = 4 // the part of the slots that a change takes or gives at least
 )
 
 // calm is how many slots a stage that needs so many now keeps while there is room.
-func (d *decider) calm(st *stage, needed int) int {
+func (d *decider) calm(st *memory.Stage, needed int) int {
 	held := st.Slots
 	if needed > held {
 		st.Eased, st.Most = 0, 0
-		if held == 0 || needed >= maxSlots {
+		if held == 0 || needed >= plan.MaxSlots {
 			return needed
 		}
 		return max(needed, held+held/calmStep)
@@ -72,7 +76,7 @@ func (d *decider) calm(st *stage, needed int) int {
 		st.Eased, st.Most = 0, 0
 		return held
 	}
-	clock := max(1, d.memory.clock)
+	clock := max(1, d.memory.Clock)
 	if st.Eased == 0 {
 		st.Eased, st.Most = clock, 0
 	}
@@ -206,7 +210,7 @@ func (n needs) Less(i, j int) bool {
 	return cmp.Or(
 		cmp.Compare(spareA, spareB),
 		cmp.Compare(b.poolFinish(), a.poolFinish()),
-		compareStages(a.stage.ID, b.stage.ID),
+		fact.CompareStages(a.stage.ID, b.stage.ID),
 	) < 0
 }
 
@@ -230,12 +234,13 @@ func (d *decider) explainSlots() {
 		if w.slots == w.stage.Slots {
 			continue
 		}
-		decision := Decision{
-			Stage: w.stage.ID, Venue: Pool, What: "slots", From: count(w.stage.Slots, "slot"), To: count(w.slots, "slot"),
+		decision := plan.Decision{
+			Stage: w.stage.ID, Venue: fact.Pool, What: "slots",
+			From: words.Count(w.stage.Slots, "slot"), To: words.Count(w.slots, "slot"),
 			Reason: d.slotsReason(w), Inputs: w.inputs(),
 		}
-		if _, variation, known := w.stage.model.pool(); known && w.slots > 0 && w.demand() > 0 {
-			decision.Predicted, decision.PredictedUnit = spread(w.poolEnds(), variation, float64(w.demand())), "seconds"
+		if _, variation, known := w.stage.Model.Pool(); known && w.slots > 0 && w.demand() > 0 {
+			decision.Predicted, decision.PredictedUnit = spill.Spread(w.poolEnds(), variation, float64(w.demand())), "seconds"
 		}
 		d.decide(decision)
 	}
@@ -244,40 +249,41 @@ func (d *decider) explainSlots() {
 func (w *work) inputs() map[string]float64 {
 	inputs := map[string]float64{
 		"backlog_tasks": float64(w.queued[0]), "pool_only_tasks": float64(w.queued[1]),
-		"running_tasks": float64(w.running[Pool]), "slot_cores": w.size.CPU.Cores(),
+		"running_tasks": float64(w.running[fact.Pool]), "slot_cores": w.size.CPU.Cores(),
 		"slot_memory_bytes": float64(w.size.Memory),
 	}
-	if mean, _, known := w.stage.model.pool(); known {
+	if mean, _, known := w.stage.Model.Pool(); known {
 		inputs["wall_seconds"] = mean
 	}
 	return inputs
 }
 
 func (d *decider) slotsReason(w *work) string {
-	work := fmt.Sprintf("%s and %s", waiting(w.queued[0]+w.queued[1]), runningNow(w.running[Pool]))
+	work := fmt.Sprintf("%s and %s", words.Waiting(w.queued[0]+w.queued[1]), words.RunningNow(w.running[fact.Pool]))
 	switch {
 	case w.idle && w.slots > 0:
 		return fmt.Sprintf("no task waits or runs; %s for %s more", stays(w.slots),
-			seconds((d.policy.IdleAfter - d.age(w)).Seconds()))
+			words.Seconds((d.policy.IdleAfter - d.age(w)).Seconds()))
 	case w.idle && d.age(w) >= d.policy.IdleAfter:
-		return fmt.Sprintf("no task for %s: an idle stage holds nothing", seconds(d.age(w).Seconds()))
+		return fmt.Sprintf("no task for %s: an idle stage holds nothing", words.Seconds(d.age(w).Seconds()))
 	case w.idle:
 		return "no task waits or runs, and others need the room"
 	case len(d.hosts) == 0:
 		return work + ", but no host has a valid lease"
 	case w.withheld:
-		return fmt.Sprintf("%s; the hosts have room for one in %s, and functions end a task sooner", work, seconds(w.wait))
+		return fmt.Sprintf("%s; the hosts have room for one in %s, and functions end a task sooner", work,
+			words.Seconds(w.wait))
 	case w.slots < w.stage.Slots && !w.limited:
 		return work + ": no more slots are needed"
 	}
-	if _, _, known := w.stage.model.pool(); known {
-		work += fmt.Sprintf(", %s each: done in %s at the pool", seconds(w.wall), seconds(w.poolEnds()))
+	if _, _, known := w.stage.Model.Pool(); known {
+		work += fmt.Sprintf(", %s each: done in %s at the pool", words.Seconds(w.wall), words.Seconds(w.poolEnds()))
 	} else {
 		work += "; no attempt has ended yet to tell how long one takes"
 	}
 	switch {
-	case w.wait >= worthTelling:
-		work += fmt.Sprintf("; the hosts have room for one more in %s", seconds(w.wait))
+	case w.wait >= spill.WorthTelling:
+		work += fmt.Sprintf("; the hosts have room for one more in %s", words.Seconds(w.wait))
 	case w.limited:
 		work += "; the hosts have no room for more slots"
 	}
@@ -289,15 +295,68 @@ func stays(slots int) string {
 	if slots == 1 {
 		return "one slot stays"
 	}
-	return count(slots, "slot") + " stay"
+	return words.Count(slots, "slot") + " stay"
 }
 
-// spread is the interval around the time that n tasks take together, whose own times vary by variation: the middle 80
-// percent of a normal distribution (z = 1.2816) around the sum, and five percent for what the model leaves out.
-func spread(mid, variation, n float64) Interval {
-	if math.IsInf(mid, 0) || math.IsNaN(mid) {
-		return Interval{}
+// holding is what a running attempt keeps of its host, and for how many seconds more, as far as is predicted.
+type holding struct {
+	size quantity.Size
+	left float64
+}
+
+// roomAfter is in how many seconds size fits beside what is held, of which free is left now: 0 when it fits now, +Inf
+// when it does not even fit alone. Held is sorted by the time at which it is given back. It is the earliest moment:
+// whoever asked before may take the room first.
+func roomAfter(size, free quantity.Size, held []holding) float64 {
+	if size.Fits(free) {
+		return 0
 	}
-	around := min(1.2816*variation/math.Sqrt(max(n, 1))+0.05, 1)
-	return Interval{Low: mid * (1 - around), Mid: mid, High: mid * (1 + around)}
+	for _, h := range held {
+		free = free.Plus(h.size)
+		if size.Fits(free) {
+			return h.left
+		}
+	}
+	return math.Inf(1)
+}
+
+// awaitRoom finds out when a host will have room for one more attempt of each stage whose tasks wait. What attempts
+// hold counts, not what slots are planned: a large attempt keeps the others out until it ends.
+func (d *decider) awaitRoom() {
+	held := map[string][]holding{} // by host
+	for key, running := range d.memory.Attempts {
+		st := d.memory.Stages[running.Stage]
+		if running.Venue != fact.Pool || !running.Runs() || st == nil {
+			continue
+		}
+		size := d.memory.Grants[key]
+		if size.IsZero() {
+			size = st.Slot
+		}
+		left := st.Model.Remaining(d.now.Since(running.Started))
+		held[running.Host] = append(held[running.Host], holding{size, left})
+	}
+	free := make([]quantity.Size, len(d.hosts))
+	for i, host := range d.hosts {
+		free[i] = host.Capacity
+		for _, h := range held[host.ID] {
+			free[i] = free[i].Minus(h.size)
+		}
+		slices.SortFunc(held[host.ID], func(a, b holding) int { return cmp.Compare(a.left, b.left) })
+	}
+	for _, w := range d.works {
+		if len(d.hosts) == 0 || w.demand() <= w.running[fact.Pool] {
+			continue
+		}
+		w.wait = spill.NoPool
+		for i, host := range d.hosts {
+			w.wait = min(w.wait, roomAfter(w.size, free[i], held[host.ID]))
+		}
+	}
+}
+
+// taken reports whether a host may have taken tasks of the run's part that it has no room for: no queue counts them
+// any more, and nobody runs them yet.
+func (w *work) taken(part *memory.Share) bool {
+	return w.wait > 0 && w.unfinished && part.Scheduled > part.Done
 }

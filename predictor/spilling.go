@@ -7,18 +7,22 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/spill"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // Time and value kept in hand, so that a choice is not undone by the next attempt.
 const (
-	deadlineReserve = 0.9           // a deadline counts as met when the stage ends within this part of the time left
-	deadlineRelief  = 0.5           // function slots go back once the pool alone ends within this part of it
-	valueRelief     = 1.25          // and once they cost this many times what they save
-	linger          = instant(3e9)  // an empty queue is believed after this long: a window refills it between two ticks
-	withheldUntil   = 0.5           // slots are withheld until the wait for room is this part of what began it
-	withholdAgain   = instant(12e9) // and not again for this long: two changes of slots in it are ten a minute
-	worthTelling    = 1.0           // seconds of backlog below which it is not told that nothing spills
+	deadlineReserve = 0.9                  // a deadline counts as met when the stage ends within this part of what is left
+	deadlineRelief  = 0.5                  // function slots go back once the pool alone ends within this part of it
+	valueRelief     = 1.25                 // and once they cost this many times what they save
+	linger          = memory.Instant(3e9)  // an empty queue is believed after this long: a window refills it meanwhile
+	withheldUntil   = 0.5                  // slots are withheld until the wait for room is this part of what began it
+	withholdAgain   = memory.Instant(12e9) // and not again for this long: two changes of slots in it are ten a minute
 )
 
 // choice is how many function slots a stage gets and why.
@@ -46,7 +50,7 @@ func (d *decider) spill() {
 			w.stage.Backlog = d.now
 		}
 		if d.policy.Static || !d.functions.Enabled {
-			d.setFunctions(w, offer{}, choice{why: "functions are switched off"})
+			d.setFunctions(w, spill.Offer{}, choice{why: "functions are switched off"})
 			continue
 		}
 		o, why, known := d.offer(w)
@@ -54,23 +58,25 @@ func (d *decider) spill() {
 			d.setFunctions(w, o, d.refused(w, why))
 			continue
 		}
-		limit := d.limit(o.class, slots, cores)
+		limit := d.limit(o.Class, slots, cores)
 		picked := d.choose(w, o, limit)
 		d.withhold(w, o, picked.n)
 		d.setFunctions(w, o, picked)
 		slots -= w.functions
-		cores -= busy(o.class) * quantity.Milli(w.functions)
+		cores -= busy(o.Class) * quantity.Milli(w.functions)
 		d.reserve(w, o)
 	}
-	slices.SortStableFunc(d.plan.Decisions[first:], func(a, b Decision) int { return compareStages(a.Stage, b.Stage) })
+	slices.SortStableFunc(d.plan.Decisions[first:], func(a, b plan.Decision) int {
+		return fact.CompareStages(a.Stage, b.Stage)
+	})
 }
 
 // withhold takes the stage's spare pool slots back where functions end a task before the pool has room for one: a host
 // that had taken it would keep it until it has. They come back once the pool has room before half of that time is over,
 // and then stay for a while: large attempts that follow each other make room again and again.
-func (d *decider) withhold(w *work, o offer, functions int) {
-	st, clock := w.stage, max(1, d.memory.clock)
-	least := o.cold + o.function
+func (d *decider) withhold(w *work, o spill.Offer, functions int) {
+	st, clock := w.stage, max(1, d.memory.Clock)
+	least := o.Cold + o.Function
 	if st.Withheld {
 		least *= withheldUntil
 	}
@@ -92,7 +98,7 @@ func (d *decider) withhold(w *work, o offer, functions int) {
 
 // busy is how many cores of a local venue one environment of the class may keep busy.
 func busy(class quantity.Bytes) quantity.Milli {
-	return quantity.Milli(math.Ceil(classCores(class) * float64(quantity.Core)))
+	return quantity.Milli(math.Ceil(spill.ClassCores(class) * float64(quantity.Core)))
 }
 
 // limit is how many slots the venue has left for a class; a local venue of fewer cores than one class has still runs
@@ -111,25 +117,26 @@ func (d *decider) limit(class quantity.Bytes, slots int, cores quantity.Milli) i
 
 // commit adds up what functions that run now may still cost each run.
 func (d *decider) commit() {
-	for _, running := range d.memory.attempts {
-		st := d.memory.stages[running.Stage]
-		if running.Venue != Function || !running.runs() || st == nil || st.Class == 0 {
+	for _, running := range d.memory.Attempts {
+		st := d.memory.Stages[running.Stage]
+		if running.Venue != fact.Function || !running.Runs() || st == nil || st.Class == 0 {
 			continue
 		}
-		longest := max(st.model.Walls[Function].largest(), st.model.Walls[Pool].largest()*slowdown(st.Class, 0))
-		d.committed[running.Run] = min(maxCost, d.committed[running.Run]+
-			min(maxCost, d.functions.Price(st.Class, span(longest))))
+		walls := st.Model.Walls
+		longest := max(walls[fact.Function].Largest(), walls[fact.Pool].Largest()*spill.Slowdown(st.Class, 0))
+		d.committed[running.Run] = min(fact.MaxCost, d.committed[running.Run]+
+			min(fact.MaxCost, d.functions.Price(st.Class, spill.Span(longest))))
 	}
 }
 
 // reserve takes the upper price of what was chosen off the budgets of the stage's runs, so that their next stage does
 // not spend it again.
-func (d *decider) reserve(w *work, o offer) {
+func (d *decider) reserve(w *work, o spill.Offer) {
 	if w.functions == 0 {
 		return
 	}
 	for id, part := range w.parts() {
-		d.committed[id] = min(maxCost, d.committed[id]+o.upperPrice(w.functions).Times(part))
+		d.committed[id] = min(fact.MaxCost, d.committed[id]+o.UpperPrice(w.functions).Times(part))
 	}
 }
 
@@ -164,19 +171,19 @@ func (d *decider) refused(w *work, why refusal) choice {
 // choose decides by the goals of the runs whose tasks wait. Their tasks share a queue, so the run that wants most
 // function slots, of those that it can pay for, decides. Slots once given stay until the backlog is gone, the advantage
 // reverses or the budget ends.
-func (d *decider) choose(w *work, o offer, limit int) choice {
+func (d *decider) choose(w *work, o spill.Offer, limit int) choice {
 	held, queued := w.stage.Functions, w.queued[0]
-	further := o.tasks > float64(queued)
+	further := o.Tasks > float64(queued)
 	if queued == 0 {
 		if held > 0 && (further || d.now-w.stage.Backlog < linger) {
 			return choice{n: min(held, limit), why: "the venue has no room for more"}
 		}
 		return choice{why: "no task waits any more"}
 	}
-	if held == 0 && w.wait == 0 && queued <= w.slots-w.running[Pool] {
+	if held == 0 && w.wait == 0 && queued <= w.slots-w.running[fact.Pool] {
 		return choice{why: "a pool slot is free for every task that waits"}
 	}
-	o.most = min(queued, limit)
+	o.Most = min(queued, limit)
 	picked, keep := d.wish(w, o, held)
 	if held > picked.n && keep {
 		picked.n = min(held, limit)
@@ -189,98 +196,98 @@ func (d *decider) choose(w *work, o offer, limit int) choice {
 
 // wish asks every run that waits how many slots it wants and can pay for; keep is whether any of them still gains by
 // those held.
-func (d *decider) wish(w *work, o offer, held int) (picked choice, keep bool) {
+func (d *decider) wish(w *work, o spill.Offer, held int) (picked choice, keep bool) {
 	parts := w.parts()
 	for _, id := range slices.Sorted(maps.Keys(parts)) {
 		part := w.stage.Shares[id]
-		goal := part.run.Goal
+		goal := part.Run.Goal
 		left, limited := d.timeLeft(w.stage, part)
-		mine := d.bound(o, d.byGoal(o, goal, max(left, 0), limited), part.run, parts[id])
+		mine := d.bound(o, d.byGoal(o, goal, max(left, 0), limited), part.Run, parts[id])
 		mine.told = id
 		if picked.told == "" || mine.n > picked.n {
 			picked = mine
 		}
 		keep = keep || d.keeps(o, held, goal, max(left, 0), limited) &&
-			d.bound(o, choice{n: held}, part.run, parts[id]).n == held
+			d.bound(o, choice{n: held}, part.Run, parts[id]).n == held
 	}
 	if picked.told == "" {
-		return d.byGoal(o, Goal{}, 0, false), d.keeps(o, held, Goal{}, 0, false)
+		return d.byGoal(o, fact.Goal{}, 0, false), d.keeps(o, held, fact.Goal{}, 0, false)
 	}
 	return picked, keep
 }
 
 // byGoal is how many slots one run wants: the least that meet its deadline; none beyond that to save cost, all that
 // help to save time; without a deadline and an objective, as many as are worth their price.
-func (d *decider) byGoal(o offer, goal Goal, left float64, limited bool) choice {
-	wait := o.backlog()
-	if limited && o.duration(0) > deadlineReserve*left {
-		n := o.within(deadlineReserve * left)
+func (d *decider) byGoal(o spill.Offer, goal fact.Goal, left float64, limited bool) choice {
+	wait := o.Backlog()
+	if limited && o.Duration(0) > deadlineReserve*left {
+		n := o.Within(deadlineReserve * left)
 		if n > 0 {
 			return choice{n: n, why: fmt.Sprintf("%s, with %s left to the deadline; %s in %s for %s",
-				wait, seconds(left), finishes(n), seconds(o.duration(n)), o.price(n))}
+				wait, words.Seconds(left), finishes(n), words.Seconds(o.Duration(n)), o.Price(n))}
 		}
 		return choice{why: fmt.Sprintf("%s, with %s left to the deadline, but functions would finish no sooner", wait,
-			seconds(left))}
+			words.Seconds(left))}
 	}
 	switch {
-	case goal.Minimise == Latency:
-		if n := o.fastest(); n > 0 {
+	case goal.Minimise == fact.Latency:
+		if n := o.Fastest(); n > 0 {
 			return choice{n: n, why: fmt.Sprintf("%s; the run minimises latency: %s %s sooner for %s", wait, finishes(n),
-				o.sooner(n), o.price(n))}
+				o.Sooner(n), o.Price(n))}
 		}
 		return choice{why: wait + "; functions would finish no sooner"}
 	case limited:
-		return choice{why: fmt.Sprintf("%s, well within the %s left to the deadline", wait, seconds(left))}
-	case goal.Minimise == Cost:
+		return choice{why: fmt.Sprintf("%s, well within the %s left to the deadline", wait, words.Seconds(left))}
+	case goal.Minimise == fact.Cost:
 		return choice{why: wait + "; the run minimises cost and has no deadline that needs functions"}
 	}
-	n := o.best(d.policy.ValueOfTime)
+	n := o.Best(d.policy.ValueOfTime)
 	if n > 0 {
 		return choice{n: n, why: fmt.Sprintf("%s; %s %s sooner for %s, less than the %s that %s are worth",
-			wait, finishes(n), o.sooner(n), o.price(n), money(o.value(n, d.policy.ValueOfTime)), o.sooner(n))}
+			wait, finishes(n), o.Sooner(n), o.Price(n), money(o.Value(n, d.policy.ValueOfTime)), o.Sooner(n))}
 	}
 	return choice{why: d.notWorth(o, wait)}
 }
 
-func (d *decider) notWorth(o offer, wait string) string {
+func (d *decider) notWorth(o spill.Offer, wait string) string {
 	switch {
-	case o.most == 0:
+	case o.Most == 0:
 		return wait + "; every function slot is taken"
-	case o.duration(1) >= o.duration(0):
+	case o.Duration(1) >= o.Duration(0):
 		return wait + "; functions would finish no sooner"
 	}
 	return fmt.Sprintf("%s; 1 function slot would finish %s sooner for %s, more than the %s that %s are worth",
-		wait, o.sooner(1), o.price(1), money(o.value(1, d.policy.ValueOfTime)), o.sooner(1))
+		wait, o.Sooner(1), o.Price(1), money(o.Value(1, d.policy.ValueOfTime)), o.Sooner(1))
 }
 
 // keeps reports whether held slots still help the run. Environments that are held are warm, so no start is counted.
-func (d *decider) keeps(o offer, held int, goal Goal, left float64, limited bool) bool {
-	o.cold = 0
-	if held == 0 || o.function >= o.duration(0) {
+func (d *decider) keeps(o spill.Offer, held int, goal fact.Goal, left float64, limited bool) bool {
+	o.Cold = 0
+	if held == 0 || o.Function >= o.Duration(0) {
 		return false
 	}
 	switch {
-	case limited && goal.Minimise != Latency:
-		return o.duration(0) > deadlineRelief*left
-	case goal.Minimise == Latency:
+	case limited && goal.Minimise != fact.Latency:
+		return o.Duration(0) > deadlineRelief*left
+	case goal.Minimise == fact.Latency:
 		return true
-	case goal.Minimise == Cost:
+	case goal.Minimise == fact.Cost:
 		return false
 	}
-	return o.value(held, d.policy.ValueOfTime)*valueRelief >= float64(o.price(held))
+	return o.Value(held, d.policy.ValueOfTime)*valueRelief >= float64(o.Price(held))
 }
 
 // bound cuts what a run wants to what its budget has left for its part of the tasks. It says nothing of other runs: a
 // task of theirs that a slot takes which this one pays for is kept within their budget by their own account, which the
 // venue asks before it runs the task.
-func (d *decider) bound(o offer, wanted choice, r *run, part float64) choice {
+func (d *decider) bound(o spill.Offer, wanted choice, r *memory.Run, part float64) choice {
 	if r.Goal.Budget <= 0 || wanted.n == 0 {
 		return wanted
 	}
 	left := max(0, r.Goal.Budget-r.Spent-d.committed[r.ID])
-	if n := o.affordable(wanted.n, left, part); n < wanted.n {
+	if n := o.Affordable(wanted.n, left, part); n < wanted.n {
 		wanted.why += fmt.Sprintf("; %s of the budget of %s is left and that may cost %s, so it is %s",
-			left, r.Goal.Budget, o.upperPrice(wanted.n).Times(part), count(n, "slot"))
+			left, r.Goal.Budget, o.UpperPrice(wanted.n).Times(part), words.Count(n, "slot"))
 		wanted.n = n
 	}
 	return wanted
@@ -288,16 +295,16 @@ func (d *decider) bound(o offer, wanted choice, r *run, part float64) choice {
 
 // setFunctions settles the stage's function slots and tells what changed. That nothing spills is told once for each run
 // and stage, and only when the backlog is worth it.
-func (d *decider) setFunctions(w *work, o offer, picked choice) {
+func (d *decider) setFunctions(w *work, o spill.Offer, picked choice) {
 	st := w.stage
 	w.functions = picked.n
 	if picked.n > 0 {
-		st.Class = o.class
-		w.finish = o.duration(picked.n)
+		st.Class = o.Class
+		w.finish = o.Duration(picked.n)
 	}
-	decision := Decision{
-		Stage: st.ID, Venue: Function, What: "slots",
-		From: count(st.Functions, "slot"), To: count(picked.n, "slot"), Reason: picked.why, Inputs: w.inputs(),
+	decision := plan.Decision{
+		Stage: st.ID, Venue: fact.Function, What: "slots",
+		From: words.Count(st.Functions, "slot"), To: words.Count(picked.n, "slot"), Reason: picked.why, Inputs: w.inputs(),
 	}
 	if picked.n == 0 && st.Functions > 0 {
 		for _, part := range st.Shares {
@@ -310,16 +317,16 @@ func (d *decider) setFunctions(w *work, o offer, picked choice) {
 		}
 		decision.Run = picked.told
 	}
-	if o.class > 0 {
-		decision.Inputs["pool_wait_seconds"] = o.duration(0)
-		decision.Inputs["function_wall_seconds"] = o.function
-		decision.Inputs["cold_start_seconds"] = o.cold
-		decision.Inputs["price_usd"] = o.price(max(1, picked.n)).USD()
+	if o.Class > 0 {
+		decision.Inputs["pool_wait_seconds"] = o.Duration(0)
+		decision.Inputs["function_wall_seconds"] = o.Function
+		decision.Inputs["cold_start_seconds"] = o.Cold
+		decision.Inputs["price_usd"] = o.Price(max(1, picked.n)).USD()
 		decision.Inputs["pool_marginal_price_usd"] = 0 // its hosts are held anyway
 		decision.Inputs["value_of_time_usd_per_hour"] = d.policy.ValueOfTime.USD()
-		decision.Inputs["class_bytes"] = float64(o.class)
-		_, variation, _ := st.model.pool()
-		decision.Predicted, decision.PredictedUnit = spread(o.duration(picked.n), variation, o.tasks), "seconds"
+		decision.Inputs["class_bytes"] = float64(o.Class)
+		_, variation, _ := st.Model.Pool()
+		decision.Predicted, decision.PredictedUnit = spill.Spread(o.Duration(picked.n), variation, o.Tasks), "seconds"
 	}
 	d.decide(decision)
 }
@@ -327,7 +334,7 @@ func (d *decider) setFunctions(w *work, o offer, picked choice) {
 // firstTold reports whether it is news to the run that nothing of this stage spills.
 func (d *decider) firstTold(w *work, id string) bool {
 	part := w.stage.Shares[id]
-	if id == "" || part == nil || part.Declined || w.poolEnds() < worthTelling {
+	if id == "" || part == nil || part.Declined || w.poolEnds() < spill.WorthTelling {
 		return false
 	}
 	for _, other := range w.stage.Shares {
@@ -335,19 +342,6 @@ func (d *decider) firstTold(w *work, id string) bool {
 	}
 	return true
 }
-
-func (o offer) backlog() string {
-	tasks, room := int(o.tasks), ""
-	if o.wait >= worthTelling {
-		room = fmt.Sprintf(", which has no room for %s", seconds(o.wait))
-	}
-	if tasks == 1 {
-		return fmt.Sprintf("1 task waits %s at %s%s", seconds(o.duration(0)), count(o.slots, "pool slot"), room)
-	}
-	return fmt.Sprintf("%d tasks wait %s at %s%s", tasks, seconds(o.duration(0)), count(o.slots, "pool slot"), room)
-}
-
-func (o offer) sooner(n int) string { return seconds(o.duration(0) - o.duration(n)) }
 
 func finishes(n int) string {
 	if n == 1 {
@@ -358,3 +352,112 @@ func finishes(n int) string {
 
 // money writes an amount that was computed as a ratio.
 func money(pico float64) string { return quantity.Money(1).Times(pico).String() }
+
+// refusal is why functions cannot run a stage at all.
+type refusal string
+
+// Almost equal prices: between one core and less, halving the class doubles the time at the same price, so the larger
+// finishes earlier for nothing. Five percent covers the rounding of the bill to milliseconds.
+const sameprice = 1.05
+
+// class picks the memory class: among those that hold the stage and finish within the function's limit, the cheapest
+// per task; among almost equal prices the fastest, then the smallest. A class once chosen stays while it still holds
+// the stage, because another one is another function that starts cold. firstPeaks is how many times the highest peak a
+// function is given while too few attempts have ended to learn a size: the first size is a part of the host, for which
+// a function would be paid though the first attempts took a hundredth of it.
+const firstPeaks = 4
+
+// FunctionOverhead is what the runtime of a function takes besides what an attempt takes at the pool: the connection to
+// the venue, and pages of the program that processes of one host share.
+const FunctionOverhead = 32 * quantity.MiB
+
+// functionMemory is the memory that a function needs for the stage.
+func (d *decider) functionMemory(w *work) quantity.Bytes {
+	known := w.stage.Model
+	seen := max(known.Memory.LargestPeak(), known.Function.LargestPeak())
+	if w.stage.Sizing.Learned {
+		return max(w.size.Memory, quantity.Bytes(known.Function.LargestPeak()*(1+d.policy.Margin))) + FunctionOverhead
+	}
+	if seen == 0 {
+		return w.size.Memory
+	}
+	return min(w.size.Memory, quantity.Bytes(firstPeaks*seen))
+}
+
+func (d *decider) class(w *work, wall, longest float64) (quantity.Bytes, refusal) {
+	rate := quantity.Milli(w.stage.Model.Rates.Quantile(0.9))
+	needed := d.functionMemory(w)
+	var fits []quantity.Bytes
+	tooLong := false
+	for _, class := range d.functions.Classes {
+		if class < needed || w.size.GPU > 0 || w.size.DeviceClass != "" {
+			continue
+		}
+		limit := d.functions.MaxDuration
+		if limit > 0 && longest*spill.Slowdown(class, rate) >= durationShare*limit.Seconds() {
+			tooLong = true
+			continue
+		}
+		fits = append(fits, class)
+	}
+	switch {
+	case w.size.GPU > 0 || w.size.DeviceClass != "":
+		return 0, "it needs a GPU, which functions do not have"
+	case len(fits) == 0 && tooLong:
+		return 0, refusal("a task may take " + words.Seconds(longest) + ", too close to the limit of " +
+			words.Seconds(d.functions.MaxDuration.Seconds()))
+	case len(fits) == 0:
+		return 0, refusal("it needs " + needed.String() + ", more than the largest function has")
+	case slices.Contains(fits, w.stage.Class):
+		return w.stage.Class, ""
+	}
+	price := func(class quantity.Bytes) quantity.Money {
+		return d.functions.Price(class, spill.Span(wall*spill.Slowdown(class, rate)))
+	}
+	cheapest := price(slices.MinFunc(fits, func(a, b quantity.Bytes) int {
+		return int(min(1, max(-1, price(a)-price(b))))
+	}))
+	chosen := quantity.Bytes(0)
+	for _, class := range fits {
+		if float64(price(class)) <= sameprice*float64(cheapest) &&
+			(chosen == 0 || spill.Slowdown(class, rate) < spill.Slowdown(chosen, rate)) {
+			chosen = class
+		}
+	}
+	return chosen, ""
+}
+
+// durationShare is the part of the function's limit that the longest task may take: an invoke that runs into the limit
+// is billed in full and done again at the pool.
+const durationShare = 0.8
+
+// offer prices functions for the stage. known is false while nothing is known about how long a task takes.
+func (d *decider) offer(w *work) (o spill.Offer, why refusal, known bool) {
+	mean, _, known := w.stage.Model.Pool()
+	if !known {
+		return spill.Offer{}, "", false
+	}
+	longest := max(w.stage.Model.Walls[fact.Pool].Quantile(0.99), mean)
+	class, why := d.class(w, mean, longest)
+	if why != "" {
+		return spill.Offer{}, why, true
+	}
+	rate := quantity.Milli(w.stage.Model.Rates.Quantile(0.9))
+	factor := spill.Slowdown(class, rate)
+	o = spill.Offer{
+		Tasks: float64(w.queued[0]), Slots: w.serving(), Wall: w.wall, Wait: w.wait, Class: class, Venue: d.functions,
+		Function: max(w.wall*factor, 0.001), Highest: longest * factor, Cold: d.functions.ColdStart.Seconds(),
+	}
+	walls := w.stage.Model.Walls[fact.Function]
+	if len(walls.Values) > 0 && (w.stage.Class == 0 || w.stage.Class == class) {
+		measured, _ := walls.Mean()
+		o.Function, o.Highest = max(measured, 0.001), max(walls.Largest(), measured)
+	}
+	if colds := w.stage.Model.Colds[fact.Function]; len(colds.Values) > 0 {
+		o.Cold, _ = colds.Mean()
+	}
+	for _, part := range w.stage.Shares {
+		o.Tasks += float64(part.Further)
+	}
+	return o, "", true
+}

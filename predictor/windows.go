@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
-// Temporal's priority keys, of which 1 is served first.
+// Priorities are Temporal's keys, of which 1 is served first.
 const (
-	priorityFirst  = 1
-	priorityLast   = 5
 	priorityLate   = 1
 	priorityTight  = 2
 	priorityUsual  = 3
@@ -40,7 +43,7 @@ func (d *decider) turnWindows() {
 				d.windowRow(w, id, part)
 			}
 			if changed {
-				d.decide(Decision{
+				d.decide(plan.Decision{
 					Stage: w.stage.ID, Run: id, What: "window",
 					From: windowText(before, priority), To: windowText(part.Window, part.Priority),
 					Reason: d.windowReason(w, part, priority),
@@ -49,13 +52,13 @@ func (d *decider) turnWindows() {
 			}
 		}
 	}
-	slices.SortFunc(d.plan.Windows, func(a, b Window) int {
-		return cmp.Or(cmp.Compare(a.Run, b.Run), compareStages(a.Stage, b.Stage))
+	slices.SortFunc(d.plan.Windows, func(a, b plan.Window) int {
+		return cmp.Or(cmp.Compare(a.Run, b.Run), fact.CompareStages(a.Stage, b.Stage))
 	})
 }
 
-func (d *decider) windowRow(w *work, run string, part *share) {
-	d.plan.Windows = append(d.plan.Windows, Window{
+func (d *decider) windowRow(w *work, run string, part *memory.Share) {
+	d.plan.Windows = append(d.plan.Windows, plan.Window{
 		Run: run, Stage: w.stage.ID, Tasks: part.Window,
 		Priority: part.Priority,
 	})
@@ -63,7 +66,7 @@ func (d *decider) windowRow(w *work, run string, part *share) {
 
 // priority is that of the run's tasks by the slack of its deadline: late, tight or usual. It eases later than it
 // tightens, so that it does not swing with every attempt.
-func (d *decider) priority(w *work, part *share, before int) int {
+func (d *decider) priority(w *work, part *memory.Share, before int) int {
 	left, limited := d.timeLeft(w.stage, part)
 	if !limited {
 		return priorityUsual
@@ -84,15 +87,16 @@ func (d *decider) priority(w *work, part *share, before int) int {
 	}
 }
 
-func (d *decider) windowReason(w *work, part *share, before int) string {
+func (d *decider) windowReason(w *work, part *memory.Share, before int) string {
 	left, limited := d.timeLeft(w.stage, part)
 	if limited && part.Priority != before {
-		return fmt.Sprintf("the backlog takes %s more and %s are left to the deadline", seconds(w.finish),
-			seconds(max(left, 0)))
+		return fmt.Sprintf("the backlog takes %s more and %s are left to the deadline", words.Seconds(w.finish),
+			words.Seconds(max(left, 0)))
 	}
-	return fmt.Sprintf("%s need %d tasks in flight each to stay busy", count(w.slots+w.functions, "slot"), tasksPerSlot)
+	return fmt.Sprintf("%s need %d tasks in flight each to stay busy", words.Count(w.slots+w.functions, "slot"),
+		tasksPerSlot)
 }
 
 func windowText(tasks, priority int) string {
-	return fmt.Sprintf("%s, priority %d", count(tasks, "task"), priority)
+	return fmt.Sprintf("%s, priority %d", words.Count(tasks, "task"), priority)
 }

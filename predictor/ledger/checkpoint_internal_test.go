@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -260,7 +261,8 @@ func TestACheckpointThatIsDamagedOrOfAnotherVersionIsRefused(t *testing.T) {
 	}
 }
 
-// layout writes the names and types of all that a checkpoint has.
+// layout writes the names and types of all that a checkpoint has. In which package a type of the predictor is, is in no
+// checkpoint.
 func layout(of reflect.Type, known map[reflect.Type]bool, out *strings.Builder) {
 	if known[of] {
 		return
@@ -268,10 +270,10 @@ func layout(of reflect.Type, known map[reflect.Type]bool, out *strings.Builder) 
 	known[of] = true
 	switch of.Kind() {
 	case reflect.Struct:
-		fmt.Fprintf(out, "%s:", of)
+		fmt.Fprintf(out, "%s:", typeName(of))
 		for field := range of.Fields() {
 			if field.IsExported() {
-				fmt.Fprintf(out, " %s %s", field.Name, field.Type)
+				fmt.Fprintf(out, " %s %s", field.Name, typeName(field.Type))
 			}
 		}
 		out.WriteString("\n")
@@ -284,6 +286,11 @@ func layout(of reflect.Type, known map[reflect.Type]bool, out *strings.Builder) 
 		layout(of.Elem(), known, out)
 	default:
 	}
+}
+
+// typeName is the name of a type, as if the vocabulary of the predictor were declared where it is found.
+func typeName(of reflect.Type) string {
+	return regexp.MustCompile(`\b(fact|plan|size)\.`).ReplaceAllString(of.String(), "predictor.")
 }
 
 // TestTheLayoutOfACheckpointHasItsVersion fails where a type of a checkpoint has changed: then CheckpointVersion is to

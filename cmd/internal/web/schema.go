@@ -148,8 +148,20 @@ func (s *schemas) name(t reflect.Type) error {
 	if err != nil {
 		return err
 	}
-	name := path.Base(t.PkgPath()) + "." + t.Name()
+	name := module(t.PkgPath()) + "." + t.Name()
 	s.named[name] = schema
 	s.known[t] = &jsonschema.Schema{Ref: components + name}
 	return nil
+}
+
+// module is the package whose name clients know of what is declared in a package: the predictor gives its vocabulary
+// from the packages below it.
+func module(declared string) string {
+	if path.Base(path.Dir(declared)) == "predictor" {
+		switch name := path.Base(declared); name {
+		case "fact", "plan", "size", "outlook":
+			return "predictor"
+		}
+	}
+	return path.Base(declared)
 }

@@ -1,0 +1,358 @@
+package fact
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// StageID names one stage of one build of an app. The zero value names nothing.
+type StageID struct {
+	// App is the name given to app.Main.
+	App string `json:"app"`
+	// Build is the digest of the binary, so that a task runs the code that its run was started with.
+	Build string `json:"build"`
+	// Name is the stage's own name.
+	Name string `json:"name"`
+}
+
+// Queue is the task queue that the pool and the spill worker both poll.
+func (s StageID) Queue() string { return s.App + "@" + s.Build + "/" + s.Name }
+
+// PoolQueue is the task queue for what functions must not run; only the pool polls it.
+func (s StageID) PoolQueue() string { return s.Queue() + ".pool" }
+
+// Model is the name under which sizes are learned: it outlives builds.
+func (s StageID) Model() string { return s.App + "/" + s.Name }
+
+// String is the queue's name.
+func (s StageID) String() string { return s.Queue() }
+
+// ParseQueue is the inverse of Queue and PoolQueue; ok is false when the text is neither.
+func ParseQueue(queue string) (stage StageID, poolOnly, ok bool) {
+	app, rest, found := strings.Cut(queue, "@")
+	build, name, slash := strings.Cut(rest, "/")
+	name, poolOnly = strings.CutSuffix(name, ".pool")
+	if !found || !slash || app == "" || build == "" || name == "" {
+		return StageID{}, false, false
+	}
+	return StageID{App: app, Build: build, Name: name}, poolOnly, true
+}
+
+// Venue is where attempts execute.
+type Venue string
+
+// The venues.
+const (
+	// Pool is processes on hosts.
+	Pool Venue = "pool"
+	// Function is Lambda-style functions.
+	Function Venue = "function"
+)
+
+// Objective is what a run without a deadline and without a budget minimises.
+type Objective string
+
+// The objectives. The empty Objective buys time as long as an hour of it costs less than the configured value of time.
+const (
+	// Cost never pays more to finish earlier.
+	Cost Objective = "cost"
+	// Latency pays whatever the budget allows to finish earlier.
+	Latency Objective = "latency"
+)
+
+// Goal is what a run is to achieve. The zero value has neither deadline nor budget.
+type Goal struct {
+	// Deadline is how long after its start the run shall end; 0 means none.
+	Deadline time.Duration `json:"deadline_ns,omitempty"`
+	// Budget is the most that the run may cost; 0 means no limit.
+	Budget quantity.Money `json:"budget_picodollars,omitempty"`
+	// Minimise is the objective within deadline and budget.
+	Minimise Objective `json:"minimise,omitempty"`
+}
+
+// Event is one fact that Fold remembers. Implementations are the structs of this file, always by value.
+type Event interface {
+	// When is the time at which the fact happened, by the clock of whoever saw it.
+	When() time.Time
+}
+
+// RunStarted says that a run began.
+type RunStarted struct {
+	Run      string `json:"run"`
+	Pipeline string `json:"pipeline"`
+	App      string `json:"app"`
+	Build    string `json:"build"`
+	Goal     Goal   `json:"goal"`
+	Input    []byte `json:"input,omitempty"` // the encoded input, cut to 1 KiB, for display
+	Event    string `json:"event,omitempty"` // ID of the event that triggered the run
+	// EventAt is when that event was published; the zero time when none was.
+	EventAt time.Time `json:"event_at,omitzero"`
+	// RetryOf is the run that this one tries again; empty for none.
+	RetryOf string `json:"retry_of,omitempty"`
+	// Traceparent is the trace context that came with the event, as W3C Trace Context writes it; empty for none.
+	Traceparent string    `json:"traceparent,omitempty"`
+	At          time.Time `json:"at"`
+}
+
+// GoalChanged says that the goal of a run going on is another from now on.
+type GoalChanged struct {
+	Run  string    `json:"run"`
+	Goal Goal      `json:"goal"`
+	At   time.Time `json:"at"`
+}
+
+// RunState is how a run stands.
+type RunState string
+
+// The states of a run.
+const (
+	RunRunning   RunState = "running"
+	RunSucceeded RunState = "succeeded"
+	RunFailed    RunState = "failed"
+	RunCancelled RunState = "cancelled"
+)
+
+// RunEnded says that a run is over.
+type RunEnded struct {
+	Run    string    `json:"run"`
+	State  RunState  `json:"state"`
+	Error  string    `json:"error,omitempty"`
+	Result []byte    `json:"result,omitempty"` // the encoded result, cut to 4 KiB, for display
+	At     time.Time `json:"at"`
+}
+
+// Scheduled is the hint that tasks were put on a stage's queue. A hint may be lost or doubled; BacklogObserved corrects
+// it.
+type Scheduled struct {
+	Run      string         `json:"run"`
+	Stage    StageID        `json:"stage"`
+	Tasks    int            `json:"tasks"`               // how many; 0 only announces
+	PoolOnly bool           `json:"pool_only,omitempty"` // on the queue that functions do not poll
+	Input    quantity.Bytes `json:"input_bytes"`         // of one task: the encoded input and the artifacts it names
+	Declared quantity.Size  `json:"declared"`            // the stage's hint; the zero Size when it has none
+	// further tasks of this stage that the run announces: each is hinted again, and then used up, when it is scheduled
+	Expected int       `json:"expected,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+// Reused says that a run took results of earlier runs instead of running tasks.
+type Reused struct {
+	Run   string  `json:"run"`
+	Stage StageID `json:"stage"`
+	Tasks int     `json:"tasks"`
+	// From is the run of which the latest of them came.
+	From string `json:"from"`
+	// Saved is what the tasks cost when they ran, Wall for how long.
+	Saved quantity.Money `json:"saved_picodollars"`
+	Wall  time.Duration  `json:"saved_ns"`
+	At    time.Time      `json:"at"`
+}
+
+// HostHeld says that a host of the pool was there, held or not, from From to At: what it costs is owed by somebody.
+type HostHeld struct {
+	Host         string         `json:"host"`
+	Capacity     quantity.Size  `json:"capacity"`
+	PricePerHour quantity.Money `json:"price_per_hour_picodollars"`
+	From         time.Time      `json:"from"`
+	At           time.Time      `json:"at"`
+}
+
+// BacklogObserved is what the queue itself said: the corrective of hints.
+type BacklogObserved struct {
+	Stage    StageID   `json:"stage"`
+	PoolOnly bool      `json:"pool_only,omitempty"`
+	Tasks    int       `json:"tasks"` // waiting in the queue, not running
+	At       time.Time `json:"at"`
+}
+
+// AttemptStarted says that a venue took a task from the queue and that user code is about to run.
+type AttemptStarted struct {
+	Run     string  `json:"run"`
+	Stage   StageID `json:"stage"`
+	Task    string  `json:"task"`
+	Attempt int     `json:"attempt"`
+	Venue   Venue   `json:"venue"`
+	Host    string  `json:"host"`
+	// Supervisor is the host of the process that supervises the attempt; empty means Host. Instance is which start of that
+	// process it is.
+	Supervisor string        `json:"supervisor,omitempty"`
+	Instance   string        `json:"instance,omitempty"`
+	PoolOnly   bool          `json:"pool_only,omitempty"`
+	Queue      time.Duration `json:"queue_ns"` // from scheduling to here
+	Grant      quantity.Size `json:"grant"`
+	At         time.Time     `json:"at"`
+}
+
+// HostStarted says that the process which supervises the attempts of a venue on a host has started anew: whatever an
+// earlier instance of it ran there is lost. It is told, durably, before the new instance takes its first task.
+type HostStarted struct {
+	// Host is the host of the supervisor: for functions that of the spill worker.
+	Host string `json:"host"`
+	// Venue is where the attempts run that it supervises.
+	Venue Venue `json:"venue"`
+	// Instance names this start among all of the same host and venue; it is random.
+	Instance string    `json:"instance"`
+	At       time.Time `json:"at"`
+}
+
+// Sampled is one look at a running attempt.
+type Sampled struct {
+	Run     string         `json:"run"`
+	Stage   StageID        `json:"stage"`
+	Task    string         `json:"task"`
+	Attempt int            `json:"attempt"`
+	Venue   Venue          `json:"venue"`
+	Host    string         `json:"host"`
+	CPU     quantity.Milli `json:"cpu_milli"`    // mean share since the last sample
+	Memory  quantity.Bytes `json:"memory_bytes"` // resident now
+	// Throttled is the share of the time since the last sample in which the CPU limit held the attempt back, 0 to 1.
+	Throttled float64            `json:"throttled,omitempty"`
+	Grant     quantity.Size      `json:"grant"`             // held now
+	Step      int                `json:"step,omitempty"`    // last Progress step; 0 when none
+	Metrics   map[string]float64 `json:"metrics,omitempty"` // last Progress metrics
+	// Training is how a split training goes; nil when it has told nothing new since the sample before. Its alternatives
+	// and reason are left out while they are those of an earlier sample.
+	Training *Training `json:"training,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+// Outcome is how an attempt ended.
+type Outcome string
+
+// The outcomes. Only OutOfMemory makes the next attempt larger; only Failed and TimedOut count against the stage's
+// attempts.
+const (
+	Succeeded   Outcome = "succeeded"
+	Failed      Outcome = "failed"        // the user's code returned an error, panicked or exited
+	OutOfMemory Outcome = "out_of_memory" // killed at, or refused memory within, its grant
+	TimedOut    Outcome = "timed_out"     // ran past the stage's timeout or the function's limit
+	Cancelled   Outcome = "cancelled"     // the run was cancelled
+	Lost        Outcome = "lost"          // the host or its supervisor went away
+	Refused     Outcome = "refused"       // the venue cannot run this task; it goes to the pool
+)
+
+// Cause is what made an attempt end otherwise than well.
+type Cause string
+
+// The causes. The first four are OutOfMemory or, for CauseHostMemory on a host that enforces limits, Lost.
+const (
+	// CauseMemoryLimit says that the kernel killed the attempt at its own limit.
+	CauseMemoryLimit Cause = "memory_limit"
+	// CauseMemoryRefused says that the system gave it no more memory and it gave up.
+	CauseMemoryRefused Cause = "memory_refused"
+	// CauseHostMemory says that the kernel killed it because the host ran out of memory.
+	CauseHostMemory Cause = "host_memory"
+	// CauseDeviceMemory says that a GPU gave it no more memory.
+	CauseDeviceMemory Cause = "device_memory"
+	// CauseDisk says that it wrote more than it may.
+	CauseDisk Cause = "disk"
+	// CauseTimeout says that it ran past a time limit.
+	CauseTimeout Cause = "timeout"
+	// CauseError says that the user's code returned an error, CausePanic that it panicked.
+	CauseError Cause = "error"
+	CausePanic Cause = "panic"
+	// CauseExit says that the process ended by itself with an exit code, CauseSignal that somebody else killed it.
+	CauseExit   Cause = "exit"
+	CauseSignal Cause = "signal"
+	// CauseStart says that its process could not be started.
+	CauseStart Cause = "start"
+	// CauseImpossible says that no host has what it needs.
+	CauseImpossible Cause = "impossible"
+	// CauseCancelled says that its run was cancelled.
+	CauseCancelled Cause = "cancelled"
+	// CauseHostLost says that its host or supervisor went away: a crash, a reclaimed spot instance, a drain.
+	CauseHostLost Cause = "host_lost"
+	// CauseBudget says that its run's budget had no more for it.
+	CauseBudget Cause = "budget"
+	// CauseVenue says that its venue could not run it, for reasons of the venue.
+	CauseVenue Cause = "venue"
+)
+
+// Record is the durable line about one finished attempt.
+type Record struct {
+	Run      string  `json:"run"`
+	Pipeline string  `json:"pipeline"`
+	Stage    StageID `json:"stage"`
+	Task     string  `json:"task"`
+	Attempt  int     `json:"attempt"` // from 1
+	Venue    Venue   `json:"venue"`
+	Host     string  `json:"host"`
+	PoolOnly bool    `json:"pool_only,omitempty"`
+	Outcome  Outcome `json:"outcome"`
+	Cause    Cause   `json:"cause,omitempty"` // empty on success
+	Error    string  `json:"error,omitempty"` // empty on success
+
+	ScheduledAt time.Time     `json:"scheduled_at"`
+	Queue       time.Duration `json:"queue_ns"` // waiting for a slot and for admission
+	Start       time.Duration `json:"start_ns"` // starting a child or an environment; near 0 when one was reused
+	Cold        bool          `json:"cold"`     // a new child or environment was started
+	// Settle is the time from the end of the user's code to At: its answer was delivered, its output closed.
+	Settle time.Duration `json:"settle_ns,omitempty"`
+	At     time.Time     `json:"at"` // the end
+
+	Grant     quantity.Size  `json:"grant"`
+	Predicted Prediction     `json:"predicted"`
+	Usage     quantity.Usage `json:"usage"`
+	// Features are the numbers that were known of the task before it ran, by name, besides the bytes of its input.
+	Features map[string]float64 `json:"features,omitempty"`
+	// Step is the last step that this attempt reported as done, and Metrics are those that came with it: what came after
+	// the last sample is in no other event. 0 and nil when it reported none, or when it was an attempt of an engine that
+	// did not tell.
+	Step    int                `json:"step,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+	// Training is how a split training went, as the attempt told it last; nil when it told nothing.
+	Training *Training      `json:"training,omitempty"`
+	Cost     quantity.Money `json:"cost_picodollars"`
+}
+
+// Prediction is what was expected of an attempt when it was admitted.
+type Prediction struct {
+	// Memory is the expected peak, in bytes.
+	Memory Interval `json:"memory_bytes"`
+	// Wall is the expected run time, in seconds.
+	Wall Interval `json:"wall_seconds"`
+	// Source says what the prediction rests on: "declared", "host's free room", "23 attempts", "grown after out of
+	// memory".
+	Source string `json:"source"`
+}
+
+// When returns At.
+func (e RunStarted) When() time.Time { return e.At }
+
+// When returns At.
+func (e GoalChanged) When() time.Time { return e.At }
+
+// When returns At.
+func (e RunEnded) When() time.Time { return e.At }
+
+// When returns At.
+func (e Scheduled) When() time.Time { return e.At }
+
+// When returns At.
+func (e Reused) When() time.Time { return e.At }
+
+// When returns At.
+func (e HostHeld) When() time.Time { return e.At }
+
+// When returns At.
+func (e BacklogObserved) When() time.Time { return e.At }
+
+// When returns At.
+func (e AttemptStarted) When() time.Time { return e.At }
+
+// When returns At.
+func (e HostStarted) When() time.Time { return e.At }
+
+// When returns At.
+func (e Sampled) When() time.Time { return e.At }
+
+// When returns At.
+func (e Record) When() time.Time { return e.At }
+
+// CompareStages orders stages by app, name and build.
+func CompareStages(a, b StageID) int {
+	return cmp.Or(strings.Compare(a.App, b.App), strings.Compare(a.Name, b.Name), strings.Compare(a.Build, b.Build))
+}

@@ -1,0 +1,149 @@
+package fact
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// PastTrainings is how many trainings of a stage are kept, and at most told to its next attempts: enough for a median
+// that one odd attempt does not move.
+const PastTrainings = 8
+
+// maxTrainingParts and maxTrainingAlternatives bound a Training, maxTrainingText each of its texts in bytes: it travels
+// in samples, Records and plans.
+const (
+	maxTrainingParts        = 64
+	maxTrainingAlternatives = 64
+	maxTrainingText         = 1 << 10
+)
+
+// Training is what the plan of a split training said beside what came. What is not measured yet is 0.
+type Training struct {
+	// Model is a digest of the names, shapes and types of its parameters; Executor is what ran it: "torch", "gomlx".
+	Model    string `json:"model"`
+	Executor string `json:"executor"`
+	// Schedule is "gpipe" or "1f1b".
+	Schedule string `json:"schedule"`
+	// Batch is the number of samples of a step, MicroBatches into how many parts it is cut.
+	Batch        int `json:"batch"`
+	MicroBatches int `json:"micro_batches"`
+	// Steps counts those that are done, TotalSteps those that are wanted.
+	Steps      int64 `json:"steps"`
+	TotalSteps int64 `json:"total_steps"`
+	// PredictedStepSeconds and StepSeconds are the time of a step; the second is a median.
+	PredictedStepSeconds float64 `json:"predicted_step_seconds"`
+	StepSeconds          float64 `json:"step_seconds,omitempty"`
+	// Bubble is the measured part of the parts' time in which they wait, from 0 to 1.
+	Bubble float64 `json:"bubble,omitempty"`
+	// Parts are in the order in which a sample passes them.
+	Parts []TrainingPart `json:"parts"`
+	// Alternatives are the plans that were not chosen.
+	Alternatives []TrainingAlternative `json:"alternatives,omitempty"`
+	// Reason says why this plan.
+	Reason string `json:"reason,omitempty"`
+}
+
+// TrainingPart is one part of a split.
+type TrainingPart struct {
+	// Device is its ID, Kind "cpu" or "cuda".
+	Device string `json:"device"`
+	Kind   string `json:"kind"`
+	// Threads is how many CPU threads it uses.
+	Threads int `json:"threads,omitempty"`
+	// Ops counts its operations; First and Last name them.
+	Ops   int    `json:"ops"`
+	First string `json:"first,omitempty"`
+	Last  string `json:"last,omitempty"`
+	// Recompute says that activations are computed again before the backward pass.
+	Recompute bool `json:"recompute,omitempty"`
+	// PredictedPeakBytes and PeakBytes are the most that it holds; CapacityBytes is what it may hold, 0 where nothing
+	// bounds it.
+	PredictedPeakBytes quantity.Bytes `json:"predicted_peak_bytes"`
+	PeakBytes          quantity.Bytes `json:"peak_bytes,omitempty"`
+	CapacityBytes      quantity.Bytes `json:"capacity_bytes,omitempty"`
+	// PredictedBusySeconds and BusySeconds are how long it works in a step.
+	PredictedBusySeconds float64 `json:"predicted_busy_seconds"`
+	BusySeconds          float64 `json:"busy_seconds,omitempty"`
+}
+
+// TrainingAlternative is a plan that was considered.
+type TrainingAlternative struct {
+	Partitions   int     `json:"partitions"`
+	MicroBatches int     `json:"micro_batches"`
+	StepSeconds  float64 `json:"step_seconds"`
+	// PeakBytes is the most that its fullest part holds.
+	PeakBytes quantity.Bytes `json:"peak_bytes"`
+	// Reason says why it was not chosen.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Validate says what is wrong with a Training that somebody outside has told: a number that is negative or not finite,
+// or more than anybody reads.
+func (t Training) Validate() error {
+	switch {
+	case t.Batch < 0 || t.MicroBatches < 0:
+		return fmt.Errorf("a step of %d samples in %d micro-batches: neither can be negative", t.Batch, t.MicroBatches)
+	case t.Steps < 0 || t.TotalSteps < 0:
+		return fmt.Errorf("%d steps of %d are done: neither can be negative", t.Steps, t.TotalSteps)
+	case !duration(t.PredictedStepSeconds) || !duration(t.StepSeconds):
+		return fmt.Errorf("a step of %g s, predicted %g s: both must be between 0 and %g", t.StepSeconds,
+			t.PredictedStepSeconds, maxStepSeconds)
+	case !(t.Bubble >= 0 && t.Bubble <= 1):
+		return fmt.Errorf("a bubble of %g: it is a part of time, from 0 to 1", t.Bubble)
+	case len(t.Parts) > maxTrainingParts:
+		return fmt.Errorf("%d parts: at most %d are understood", len(t.Parts), maxTrainingParts)
+	case len(t.Alternatives) > maxTrainingAlternatives:
+		return fmt.Errorf("%d alternatives: at most %d are understood; tell the best of them", len(t.Alternatives),
+			maxTrainingAlternatives)
+	}
+	for _, text := range []string{t.Model, t.Executor, t.Schedule, t.Reason} {
+		if len(text) > maxTrainingText {
+			return fmt.Errorf("a text of %s: at most %s are understood", quantity.Bytes(len(text)),
+				quantity.Bytes(maxTrainingText))
+		}
+	}
+	for i, part := range t.Parts {
+		if err := part.validate(); err != nil {
+			return fmt.Errorf("part %d: %w", i, err)
+		}
+	}
+	for i, other := range t.Alternatives {
+		if other.Partitions < 0 || other.MicroBatches < 0 || other.PeakBytes < 0 || !duration(other.StepSeconds) ||
+			len(other.Reason) > maxTrainingText {
+			return fmt.Errorf("alternative %d: a number is negative or not finite, or its reason longer than %s", i,
+				quantity.Bytes(maxTrainingText))
+		}
+	}
+	return nil
+}
+
+func (p TrainingPart) validate() error {
+	switch {
+	case p.Threads < 0 || p.Ops < 0:
+		return fmt.Errorf("%d operations on %d threads: neither can be negative", p.Ops, p.Threads)
+	case p.PredictedPeakBytes < 0 || p.PeakBytes < 0 || p.CapacityBytes < 0:
+		return fmt.Errorf("a peak of %d bytes, predicted %d, of %d: none can be negative", p.PeakBytes, p.PredictedPeakBytes,
+			p.CapacityBytes)
+	case !duration(p.PredictedBusySeconds) || !duration(p.BusySeconds):
+		return fmt.Errorf("busy for %g s, predicted %g s: both must be between 0 and %g", p.BusySeconds,
+			p.PredictedBusySeconds, maxStepSeconds)
+	}
+	for _, text := range []string{p.Device, p.Kind, p.First, p.Last} {
+		if len(text) > maxTrainingText {
+			return fmt.Errorf("a text of %s: at most %s are understood", quantity.Bytes(len(text)),
+				quantity.Bytes(maxTrainingText))
+		}
+	}
+	return nil
+}
+
+// maxStepSeconds is longer than any step takes.
+const maxStepSeconds = float64(MaxWall / time.Second)
+
+// duration reports whether a number of seconds can be one.
+func duration(seconds float64) bool {
+	return seconds >= 0 && seconds <= maxStepSeconds && !math.IsNaN(seconds)
+}

@@ -1,0 +1,165 @@
+package memory
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// Attempt is one that a venue has taken and whose Record has not come.
+type Attempt struct {
+	Key   uint64       `json:"key"`
+	Stage fact.StageID `json:"stage"`
+	Run   string       `json:"run"`
+	Venue fact.Venue   `json:"venue"`
+	// Host is that of the process that supervises it, Instance names the start of that process; both are unknown of
+	// attempts at functions that an earlier build started.
+	Host     string `json:"host,omitempty"`
+	Instance uint32 `json:"instance,omitempty"`
+	PoolOnly bool   `json:"pool_only,omitempty"`
+	Starving uint8  `json:"starving,omitempty"` // samples in a row in which its limit of CPU held it back
+	// Lost says that its supervisor is gone: it does not run, and its task counts as waiting until somebody takes it
+	// again. Replaced says that somebody has. Such an attempt is kept until its Record comes, so that its task is counted
+	// once.
+	Lost     bool    `json:"lost,omitempty"`
+	Replaced bool    `json:"replaced,omitempty"`
+	Started  Instant `json:"started"`
+	Heard    Instant `json:"heard"` // the clock at its start or last sample
+}
+
+// Runs reports whether the attempt counts as running.
+func (a Attempt) Runs() bool { return !a.Lost && !a.Replaced }
+
+const (
+	// Silence is how long an attempt may go without a start, a sample or a Record before it is forgotten, and its task
+	// with it: the last resort for what neither a new start of its supervisor nor the end of a lease tells. It is time
+	// between ticks, not by the clocks of hosts.
+	Silence = Instant(10 * time.Minute)
+	// Unleased is how long the host of an attempt may be without a lease, and the attempt without a sample, before it is
+	// lost: three leases of five seconds. A lease is gone at once when the server that holds it starts anew, and is back
+	// within a second.
+	Unleased = Instant(15 * time.Second)
+	// longestStep is the most that the clock moves in one tick: what is more is a clock that was set, or a time in which
+	// nobody led.
+	longestStep = Instant(5 * time.Second)
+)
+
+// Advance moves the clock to a tick at now.
+func (m *State) Advance(now Instant) {
+	if m.now > 0 {
+		m.Clock += min(max(0, now-m.now), longestStep)
+	}
+	m.now = now
+}
+
+// hostStarted loses what an earlier instance of a supervisor ran.
+func (m *State) hostStarted(e fact.HostStarted) {
+	if e.Host == "" || e.Instance == "" {
+		return
+	}
+	instance := instanceKey(e.Instance)
+	for key, running := range m.Attempts {
+		theirs := running.Host == e.Host || running.Venue == fact.Function && running.Instance == 0
+		if theirs && running.Venue == e.Venue && running.Instance != instance && running.Runs() {
+			m.Lose(key, running)
+		}
+	}
+}
+
+// instanceKey names an instance in little room; 0 is that of which nothing is known.
+func instanceKey(instance string) uint32 {
+	if instance == "" {
+		return 0
+	}
+	return max(1, uint32(hash(fnvOffset, instance)>>32))
+}
+
+// Lose puts the task of an attempt back that does not run any more.
+func (m *State) Lose(key uint64, running Attempt) {
+	running.Lost = true
+	m.Attempts[key] = running
+	if st := m.Stages[running.Stage]; st != nil {
+		m.again(st, running.Run, queueOf(running.PoolOnly))
+	}
+}
+
+func (m *State) attemptStarted(e fact.AttemptStarted) {
+	now := At(e.At)
+	key := attemptKey(e.Run, e.Task, e.Attempt)
+	if _, running := m.Attempts[key]; running || m.recent.has(key) {
+		return
+	}
+	st := m.stage(e.Stage, now)
+	if st == nil || (e.Venue != fact.Pool && e.Venue != fact.Function) {
+		return
+	}
+	st.Active = max(st.Active, now)
+	m.begun(e.Run, e.Queue)
+	before := attemptKey(e.Run, e.Task, e.Attempt-1)
+	last, known := m.Attempts[before]
+	if !known || last.Lost {
+		m.take(st, e.Run, queueOf(e.PoolOnly), now)
+	} // else its venue died without a word, and its task never came back through the queue's count
+	if known {
+		last.Replaced = true
+		m.Attempts[before] = last
+	}
+	if len(m.Attempts) >= maxAttempts {
+		return
+	}
+	m.Attempts[key] = Attempt{
+		Key: key, Stage: e.Stage, Run: e.Run, Venue: e.Venue, Host: cmp.Or(e.Supervisor, e.Host),
+		Instance: instanceKey(e.Instance),
+		PoolOnly: e.PoolOnly, Started: now, Heard: m.Clock,
+	}
+	m.hold(key, e.Grant)
+}
+
+func (m *State) sampled(e fact.Sampled) {
+	key := attemptKey(e.Run, e.Task, e.Attempt)
+	running, known := m.Attempts[key]
+	if !known || running.Replaced {
+		return
+	}
+	running.Heard = m.Clock
+	m.hold(key, e.Grant)
+	st := m.Stages[running.Stage]
+	if st == nil {
+		return
+	}
+	st.Active = max(st.Active, At(e.At))
+	if running.Lost { // it lives
+		running.Lost = false
+		m.take(st, running.Run, queueOf(running.PoolOnly), At(e.At))
+	}
+	running.Starving++
+	if e.Venue != fact.Pool || !(e.Throttled > throttledShare) {
+		running.Starving = 0
+	}
+	if running.Starving >= starvedSamples {
+		running.Starving = 0
+		st.Model.starve(e.Grant.CPU)
+	}
+	m.Attempts[key] = running
+	m.follow(st, e)
+}
+
+// hold notes what an attempt holds; an event that does not tell changes nothing.
+func (m *State) hold(key uint64, grant quantity.Size) {
+	if grant = fact.SaneSize(grant); !grant.IsZero() {
+		m.Grants[key] = grant
+	}
+}
+
+// again puts a task back that will be tried again. When that was its last try, the next observation of the backlog
+// corrects the count.
+func (m *State) again(st *Stage, run string, queue int) {
+	part := st.Shares[run]
+	if part == nil {
+		return
+	}
+	st.Queues[queue].Tasks = min(st.Queues[queue].Tasks+1, maxTasks)
+	part.Queued[queue] = min(part.Queued[queue]+1, maxTasks)
+}

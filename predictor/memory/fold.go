@@ -1,0 +1,213 @@
+package memory
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+)
+
+// Fold remembers one event.
+//
+// No event can spoil what is remembered: what is doubled, contradicts itself or belongs to no known run is ignored;
+// numbers out of range are cut to it. Events may come in any order; those of one attempt and of one run usually come in
+// theirs.
+func (m *State) Fold(e fact.Event) {
+	switch e := e.(type) {
+	case fact.RunStarted:
+		m.runStarted(e)
+	case fact.GoalChanged:
+		if r := m.Runs[e.Run]; r != nil {
+			r.Goal = fact.SaneGoal(e.Goal)
+		}
+	case fact.RunEnded:
+		m.runEnded(e)
+	case fact.Scheduled:
+		m.scheduled(e)
+	case fact.BacklogObserved:
+		m.backlogObserved(e)
+	case fact.Reused:
+		m.reused(e)
+	case fact.HostStarted:
+		m.hostStarted(e)
+	case fact.AttemptStarted:
+		m.attemptStarted(e)
+	case fact.Sampled:
+		m.sampled(e)
+	case fact.Record:
+		m.recorded(e)
+	}
+}
+
+func (m *State) runStarted(e fact.RunStarted) {
+	if e.Run == "" {
+		return
+	}
+	m.recent.remove(endKey(e.Run)) // the same ID may start again
+	r := m.run(e.Run, At(e.At))
+	if r.Known {
+		return
+	}
+	r.Known, r.App, r.Pipeline, r.Goal, r.Started = true, e.App, e.Pipeline, fact.SaneGoal(e.Goal), At(e.At)
+}
+
+func (m *State) runEnded(e fact.RunEnded) {
+	if e.Run == "" {
+		return
+	}
+	m.recent.add(endKey(e.Run))
+	r := m.Runs[e.Run]
+	if r == nil {
+		return
+	}
+	if e.State == fact.RunSucceeded {
+		m.keepPast(r, At(e.At))
+	}
+	m.drop(r)
+}
+
+func (m *State) scheduled(e fact.Scheduled) {
+	now := At(e.At)
+	if e.Tasks < 0 || (e.Tasks == 0 && e.Expected <= 0) || m.recent.has(endKey(e.Run)) {
+		return
+	}
+	st := m.stage(e.Stage, now)
+	if st == nil {
+		return
+	}
+	tasks, queue := min(e.Tasks, maxTasks), queueOf(e.PoolOnly)
+	st.Active = max(st.Active, now)
+	st.Declared = fact.SaneSize(e.Declared)
+	st.Input = max(st.Input, min(e.Input, fact.MaxPeakMemory))
+	st.Queues[queue].Tasks = min(st.Queues[queue].Tasks+tasks, maxTasks)
+	if tasks > 0 {
+		st.Queues[queue].Hints.add(now, tasks)
+	}
+	part := m.share(st, e.Run, now)
+	if part == nil {
+		return
+	}
+	part.Queued[queue] = min(part.Queued[queue]+tasks, maxTasks)
+	part.Scheduled = min(part.Scheduled+tasks, maxTasks)
+	part.Further = min(max(0, part.Further-tasks)+min(max(0, e.Expected), maxTasks), maxTasks)
+}
+
+func (m *State) reused(e fact.Reused) {
+	now := At(e.At)
+	st := m.stage(e.Stage, now)
+	if st == nil || e.Tasks <= 0 {
+		return
+	}
+	if part := m.share(st, e.Run, now); part != nil {
+		part.Reused = min(part.Reused+min(e.Tasks, maxTasks), maxTasks)
+	}
+}
+
+// begun notes that the first attempt of a run has begun, and how long it has waited in the queue.
+func (m *State) begun(run string, queue time.Duration) {
+	if r := m.Runs[run]; r != nil && !r.Begun {
+		r.Begun, r.Waited = true, Instant(min(max(queue, 0), fact.MaxWall))
+	}
+}
+
+// backlogObserved moves the estimate to the nearest count that the observation allows. The queue's count may be as old
+// as settle, so tasks that were hinted since may be missing from it and tasks that started since may still be in it.
+// Without this allowance an observation made just before a burst would erase the burst, and one made just before the
+// queue ran empty would bring it back.
+func (m *State) backlogObserved(e fact.BacklogObserved) {
+	now := At(e.At)
+	if e.Tasks < 0 || (e.Tasks == 0 && m.Stages[e.Stage] == nil) {
+		return
+	}
+	st := m.stage(e.Stage, now)
+	if st == nil {
+		return
+	}
+	observed, queue := min(e.Tasks, maxTasks), queueOf(e.PoolOnly)
+	if observed > 0 {
+		st.Active = max(st.Active, now)
+	}
+	line := &st.Queues[queue]
+	least := max(0, observed-line.Starts.count(now))
+	most := observed + line.Hints.count(now)
+	line.Tasks = min(max(line.Tasks, least), most)
+	st.settleShares(queue)
+}
+
+// settleShares scales what runs have queued down to what there is.
+func (st *Stage) settleShares(queue int) {
+	sum := 0
+	for _, part := range st.Shares {
+		sum += part.Queued[queue]
+	}
+	if sum <= st.Queues[queue].Tasks {
+		return
+	}
+	for _, part := range st.Shares {
+		part.Queued[queue] = int(float64(part.Queued[queue]) * float64(st.Queues[queue].Tasks) / float64(sum))
+	}
+}
+
+// take removes one task from the queue.
+func (m *State) take(st *Stage, run string, queue int, now Instant) {
+	st.Queues[queue].Tasks = max(0, st.Queues[queue].Tasks-1)
+	st.Queues[queue].Starts.add(now, 1)
+	if part := st.Shares[run]; part != nil {
+		part.Queued[queue] = max(0, part.Queued[queue]-1)
+	}
+}
+
+func (m *State) recorded(e fact.Record) {
+	key := attemptKey(e.Run, e.Task, e.Attempt)
+	if e.Task == "" || !m.recent.add(key) {
+		return
+	}
+	now := At(e.At)
+	st := m.stage(e.Stage, now)
+	if st == nil {
+		return
+	}
+	st.Active = max(st.Active, now)
+	queue := queueOf(e.PoolOnly)
+	running, known := m.Attempts[key]
+	m.exposed(e, cmp.Or(e.Grant.DeviceClass, m.Grants[key].DeviceClass, st.Slot.DeviceClass))
+	delete(m.Attempts, key)
+	delete(m.Grants, key)
+	if !known || running.Lost && !running.Replaced {
+		m.take(st, e.Run, queue, now)
+	}
+	m.begun(e.Run, e.Queue)
+	st.Model.learn(e, now)
+	st.Model.trained(e.Training)
+	m.charge(st, e, now)
+	if running.Replaced {
+		return // its task was taken again already
+	}
+	switch e.Outcome {
+	case fact.Failed, fact.OutOfMemory, fact.TimedOut, fact.Lost:
+		m.again(st, e.Run, queue)
+	case fact.Succeeded, fact.Cancelled, fact.Refused: // done, or hinted anew for the pool's own queue
+	}
+}
+
+func (m *State) charge(st *Stage, e fact.Record, now Instant) {
+	if m.Runs[e.Run] == nil {
+		return
+	}
+	part := m.share(st, e.Run, now)
+	if e.Outcome == fact.Succeeded {
+		part.Done = min(part.Done+1, maxTasks)
+	}
+	cost := min(max(0, e.Cost), fact.MaxCost)
+	part.Cost = min(part.Cost+cost, fact.MaxCost)
+	part.Run.Spent = min(part.Run.Spent+cost, fact.MaxCost)
+	part.Last = max(part.Last, now)
+}
+
+// queueOf is the index of a stage's queue: 0 for the one that functions poll too, 1 for the pool's own.
+func queueOf(poolOnly bool) int {
+	if poolOnly {
+		return 1
+	}
+	return 0
+}

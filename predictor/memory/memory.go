@@ -1,0 +1,411 @@
+package memory
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
+)
+
+// State is everything that is remembered of the past. Maps are looked up by event; every walk over one that can be seen
+// outside is sorted.
+type State struct {
+	Term, Tick uint64
+	now        Instant // of the last tick
+	Clock      Instant // what passed from tick to tick, by their own times but for jumps
+	Stages     map[fact.StageID]*Stage
+	models     map[string]*Model
+	Runs       map[string]*Run
+	Pasts      map[string]*Past // by app/pipeline
+	Attempts   map[uint64]Attempt
+	Grants     map[uint64]quantity.Size // by attempt: what it held when it began, or at its last sample
+	Leased     map[string]Instant       // by host: the clock when it last had a lease
+	losses     map[string]losses        // by device class
+	recent     recent
+	followed   int // stages that have a live
+}
+
+// Bounds of what is remembered. Beyond them the least recently active entry is forgotten, so that no input makes a
+// State grow for ever.
+const (
+	maxRuns     = 4096
+	maxStages   = 8192
+	maxModels   = 8192
+	maxAttempts = 1 << 16
+	maxPasts    = 1024
+	maxTasks    = 10_000_000 // of one hint or observation
+)
+
+// Stage is what is known of one stage of one build.
+type Stage struct {
+	ID       fact.StageID      `json:"id"`
+	Declared quantity.Size     `json:"declared"`
+	Input    quantity.Bytes    `json:"input,omitempty"` // the largest that a hint named
+	Queues   [2]Backlog        `json:"queues"`          // ordinary, pool-only
+	Shares   map[string]*Share `json:"shares,omitempty"`
+	Active   Instant           `json:"active"`            // last time anything happened
+	Backlog  Instant           `json:"backlog,omitempty"` // last tick with an ordinary task waiting
+
+	// Live follows attempts that run; nil while none needs it.
+	Live *Live `json:"live,omitempty"`
+
+	// What the last plan said.
+	Sizing    size.Sizing    `json:"sizing"`
+	Slot      quantity.Size  `json:"slot"`
+	Slots     int            `json:"slots,omitempty"`
+	Placed    map[string]int `json:"placed,omitempty"`
+	Functions int            `json:"functions,omitempty"`
+	// Eased is the clock since when fewer slots than Slots were needed, and Most how many at most meanwhile; both are 0
+	// while that is not so. Settling tells the same of the size.
+	Eased    Instant  `json:"eased,omitempty"`
+	Most     int      `json:"most,omitempty"`
+	Settling Settling `json:"settling,omitzero"`
+	// Withheld says that pool slots are kept back because functions end a task before the pool has room for it; Released
+	// is the clock when that ended last.
+	Withheld bool           `json:"withheld,omitempty"`
+	Released Instant        `json:"released,omitempty"`
+	Class    quantity.Bytes `json:"class,omitempty"`
+
+	Model *Model `json:"-"`
+}
+
+// Settling says since when less than what a stage holds has been enough. The zero value says that it is not.
+type Settling struct {
+	// Since is by the clock.
+	Since Instant `json:"since,omitempty"`
+	// Enough are limits that would have been enough since, Slot the largest slot that they would have come to.
+	Enough size.Limits   `json:"enough"`
+	Slot   quantity.Size `json:"slot"`
+}
+
+// probeFor is how long after the last word of a run's tasks its stage is polled although its queue is said to be empty.
+const probeFor = Instant(10 * time.Minute)
+
+// Unfinished reports whether a run has scheduled tasks that are not done. A server that was killed may count a queue as
+// empty until somebody polls it: nobody would poll it then, and the count would stay right for ever.
+func (st *Stage) Unfinished(now Instant) bool {
+	for _, part := range st.Shares {
+		if part.Scheduled > part.Done && now-part.Last <= probeFor {
+			return true
+		}
+	}
+	return false
+}
+
+// Backlog is the estimate of one queue: hints minus starts, corrected by what the queue itself said.
+type Backlog struct {
+	Tasks  int      `json:"tasks,omitempty"`
+	Hints  recently `json:"hints"`
+	Starts recently `json:"starts"`
+}
+
+// Share is the part of a stage's work that belongs to one run.
+type Share struct {
+	Queued    [2]int         `json:"queued"`
+	Further   int            `json:"further,omitempty"` // tasks that the run is known to schedule later
+	Scheduled int            `json:"scheduled,omitempty"`
+	Done      int            `json:"done,omitempty"`   // of those, as their Records say
+	Reused    int            `json:"reused,omitempty"` // results of earlier runs that were taken instead
+	Cost      quantity.Money `json:"cost,omitempty"`
+	First     Instant        `json:"first"`
+	Last      Instant        `json:"last"`
+	Window    int            `json:"window,omitempty"`
+	Priority  int            `json:"priority,omitempty"`
+	Steered   bool           `json:"steered,omitempty"`  // the run was told a window that is not the default
+	Declined  bool           `json:"declined,omitempty"` // that nothing spills was already told
+
+	Run *Run `json:"-"`
+}
+
+// Run is what is known of one run that goes on.
+type Run struct {
+	ID       string         `json:"id"`
+	App      string         `json:"app,omitempty"`
+	Pipeline string         `json:"pipeline,omitempty"`
+	Goal     fact.Goal      `json:"goal"`
+	Started  Instant        `json:"started,omitempty"`
+	Begun    bool           `json:"begun,omitempty"`  // its first attempt has
+	Waited   Instant        `json:"waited,omitempty"` // for how long that had waited in the queue
+	Known    bool           `json:"known,omitempty"`  // its start was seen
+	Spent    quantity.Money `json:"spent,omitempty"`
+	Active   Instant        `json:"active"`
+	Stages   []fact.StageID `json:"stages,omitempty"` // in order of first scheduling
+}
+
+// Key is the key under which finished runs are kept.
+func (r *Run) Key() string { return r.App + "/" + r.Pipeline }
+
+// Instant is a time in nanoseconds since 1970; 0 is unknown. It survives JSON unchanged, whatever clock and zone it
+// came from.
+type Instant int64
+
+// At returns the instant of t; 0 for times that no clock of ours shows (before 1970, after 2200).
+func At(t time.Time) Instant {
+	if year := t.UTC().Year(); year < 1970 || year > 2200 {
+		return 0
+	}
+	return Instant(t.UnixNano())
+}
+
+// Since returns how many seconds passed from earlier to i, never below zero.
+func (i Instant) Since(earlier Instant) float64 {
+	return max(0, time.Duration(i-earlier).Seconds())
+}
+
+// New remembers nothing.
+func New() *State {
+	return &State{
+		Stages: map[fact.StageID]*Stage{}, models: map[string]*Model{}, Runs: map[string]*Run{}, Pasts: map[string]*Past{},
+		Attempts: map[uint64]Attempt{}, Grants: map[uint64]quantity.Size{}, Leased: map[string]Instant{},
+		losses: map[string]losses{},
+	}
+}
+
+// stage returns what is known of id, made if there is nothing; nil when id names nothing.
+func (m *State) stage(id fact.StageID, now Instant) *Stage {
+	if st := m.Stages[id]; st != nil {
+		return st
+	}
+	if id.App == "" || id.Name == "" {
+		return nil
+	}
+	if len(m.Stages) >= maxStages {
+		m.forgetStage()
+	}
+	st := &Stage{
+		ID: id, Shares: map[string]*Share{}, Placed: map[string]int{}, Active: now,
+		Model: m.model(id.Model(), now),
+	}
+	m.Stages[id] = st
+	return st
+}
+
+func (m *State) model(name string, now Instant) *Model {
+	if known := m.models[name]; known != nil {
+		return known
+	}
+	if len(m.models) >= maxModels {
+		oldest := leastRecent(m.models, func(v *Model) Instant { return v.Active })
+		for _, st := range m.Stages {
+			if st.Model == m.models[oldest] {
+				m.Unfollow(st)
+				delete(m.Stages, st.ID)
+			}
+		}
+		delete(m.models, oldest)
+	}
+	fresh := &Model{Name: name, Active: now}
+	m.models[name] = fresh
+	return fresh
+}
+
+// run returns what is known of a run that goes on, made if there is nothing; nil when id is empty or the run has ended.
+func (m *State) run(id string, now Instant) *Run {
+	if known := m.Runs[id]; known != nil {
+		known.Active = max(known.Active, now)
+		return known
+	}
+	if id == "" || m.recent.has(endKey(id)) {
+		return nil
+	}
+	if len(m.Runs) >= maxRuns {
+		m.drop(m.Runs[leastRecent(m.Runs, func(v *Run) Instant { return v.Active })])
+	}
+	fresh := &Run{ID: id, Active: now}
+	m.Runs[id] = fresh
+	return fresh
+}
+
+// share returns the part of st that belongs to the run, made if there is none; nil for runs that are over or have no
+// name.
+func (m *State) share(st *Stage, id string, now Instant) *Share {
+	if known := st.Shares[id]; known != nil {
+		known.Run.Active = max(known.Run.Active, now)
+		return known
+	}
+	owner := m.run(id, now)
+	if owner == nil {
+		return nil
+	}
+	fresh := &Share{First: now, Last: now, Run: owner}
+	st.Shares[id] = fresh
+	if !slices.Contains(owner.Stages, st.ID) {
+		owner.Stages = append(owner.Stages, st.ID)
+	}
+	return fresh
+}
+
+// drop forgets a run, and what its stages still had queued for it.
+func (m *State) drop(r *Run) {
+	for _, id := range r.Stages {
+		st := m.Stages[id]
+		if st == nil || st.Shares[r.ID] == nil {
+			continue
+		}
+		for q, queued := range st.Shares[r.ID].Queued {
+			st.Queues[q].Tasks = max(0, st.Queues[q].Tasks-queued)
+		}
+		delete(st.Shares, r.ID)
+	}
+	delete(m.Runs, r.ID)
+}
+
+// forgetStage makes room by dropping the stage that has been silent the longest.
+func (m *State) forgetStage() {
+	var oldest *Stage
+	for _, st := range m.Stages {
+		if oldest == nil || cmp.Or(cmp.Compare(st.Active, oldest.Active), fact.CompareStages(st.ID, oldest.ID)) < 0 {
+			oldest = st
+		}
+	}
+	m.Unfollow(oldest)
+	delete(m.Stages, oldest.ID)
+}
+
+// leastRecent returns the key whose value was active the longest ago, the smaller key among equals.
+func leastRecent[V any](entries map[string]V, active func(V) Instant) string {
+	return slices.MinFunc(slices.Collect(maps.Keys(entries)), func(a, b string) int {
+		return cmp.Or(cmp.Compare(active(entries[a]), active(entries[b])), strings.Compare(a, b))
+	})
+}
+
+// saved is the JSON form of a State: sorted, so that equal states are equal bytes.
+type saved struct {
+	Version  int                      `json:"v"`
+	Term     uint64                   `json:"term"`
+	Tick     uint64                   `json:"tick"`
+	Now      Instant                  `json:"now"`
+	Clock    Instant                  `json:"clock,omitempty"`
+	Stages   []*Stage                 `json:"stages,omitempty"`
+	Models   []*Model                 `json:"models,omitempty"`
+	Runs     []*Run                   `json:"runs,omitempty"`
+	Pasts    []*Past                  `json:"pasts,omitempty"`
+	Attempts []Attempt                `json:"attempts,omitempty"`
+	Grants   map[uint64]quantity.Size `json:"grants,omitempty"`
+	Leased   map[string]Instant       `json:"leased,omitempty"`
+	Losses   map[string]losses        `json:"losses,omitempty"`
+	Recent   []byte                   `json:"recent,omitempty"`
+	// Begins says that runs tell whether they have begun, which those of earlier builds do not.
+	Begins bool `json:"begins,omitempty"`
+}
+
+// savedVersion is the version that MarshalJSON writes, and oldestVersion the oldest that UnmarshalJSON reads: what was
+// learned is in no stream any more, so no upgrade may forget it. Version 2 has other names for what a size waits for
+// before it shrinks, which begins anew; version 3 does not know how often attempts are lost.
+const (
+	savedVersion  = 4
+	oldestVersion = 2
+)
+
+// MarshalJSON encodes what is remembered for a checkpoint; equal memories are equal bytes.
+func (m *State) MarshalJSON() ([]byte, error) {
+	return json.Marshal(saved{
+		Version: savedVersion, Begins: true,
+		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.Leased,
+		Losses: m.losses,
+		Stages: slices.SortedFunc(maps.Values(m.Stages), func(a, b *Stage) int { return fact.CompareStages(a.ID, b.ID) }),
+		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int { return strings.Compare(a.Name, b.Name) }),
+		Runs:   slices.SortedFunc(maps.Values(m.Runs), func(a, b *Run) int { return strings.Compare(a.ID, b.ID) }),
+		Pasts: slices.SortedFunc(maps.Values(m.Pasts), func(a, b *Past) int {
+			return strings.Compare(a.Pipeline, b.Pipeline)
+		}),
+		Attempts: slices.SortedFunc(maps.Values(m.Attempts), func(a, b Attempt) int {
+			return cmp.Compare(a.Key, b.Key)
+		}),
+		Recent: m.recent.encode(),
+	})
+}
+
+// UnmarshalJSON decodes what MarshalJSON wrote. On an error m is left as it was: start from an empty one and fold the
+// whole stream.
+func (m *State) UnmarshalJSON(data []byte) error {
+	var from saved
+	if err := json.Unmarshal(data, &from); err != nil {
+		return fmt.Errorf("decode state: %w", err)
+	}
+	if from.Version < oldestVersion || from.Version > savedVersion {
+		return fmt.Errorf("decode state: version %d, this build reads %d to %d; fold the events from the start instead",
+			from.Version, oldestVersion, savedVersion)
+	}
+	read := New()
+	read.Term, read.Tick, read.now, read.Clock = from.Term, from.Tick, from.Now, from.Clock
+	maps.Copy(read.Grants, from.Grants)
+	maps.Copy(read.Leased, from.Leased)
+	maps.Copy(read.losses, from.Losses)
+	if err := read.recent.decode(from.Recent); err != nil {
+		return fmt.Errorf("decode state: %w", err)
+	}
+	for _, v := range from.Models {
+		if v != nil {
+			read.models[v.Name] = v
+		}
+	}
+	for _, v := range from.Runs {
+		if v != nil {
+			read.Runs[v.ID] = v
+		}
+	}
+	for _, v := range from.Pasts {
+		if v != nil {
+			read.Pasts[v.Pipeline] = v
+		}
+	}
+	for _, v := range from.Attempts {
+		v.Heard = min(v.Heard, read.Clock) // earlier builds wrote a time
+		read.Attempts[v.Key] = v
+	}
+	for _, v := range from.Stages {
+		if v != nil {
+			read.adopt(v)
+		}
+	}
+	if !from.Begins {
+		read.begin()
+	}
+	*m = *read
+	return nil
+}
+
+// begin notes of runs that earlier builds kept that they have begun: else the wait of the next attempt, whenever that
+// is, would count as that of the first.
+func (m *State) begin() {
+	for _, running := range m.Attempts {
+		if r := m.Runs[running.Run]; r != nil {
+			r.Begun = true
+		}
+	}
+	for _, st := range m.Stages {
+		for _, part := range st.Shares {
+			part.Run.Begun = part.Run.Begun || part.Done > 0
+		}
+	}
+}
+
+// adopt joins a decoded stage to its model and its runs.
+func (m *State) adopt(st *Stage) {
+	st.Model = m.model(st.ID.Model(), st.Active)
+	if st.Shares == nil {
+		st.Shares = map[string]*Share{}
+	}
+	if st.Placed == nil {
+		st.Placed = map[string]int{}
+	}
+	for id, part := range st.Shares {
+		if part == nil || m.Runs[id] == nil {
+			delete(st.Shares, id)
+			continue
+		}
+		part.Run = m.Runs[id]
+	}
+	if st.Live != nil {
+		m.followed++
+	}
+	m.Stages[st.ID] = st
+}

@@ -1,0 +1,262 @@
+package memory
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
+	"github.com/spillway-ml/spillway/predictor/usage"
+)
+
+// How much of the past a model rests on. Stages of learning pipelines change with their data, so the latest attempts
+// say more than all.
+const (
+	maxRates     = 64
+	maxWalls     = 32
+	maxErrors    = 20
+	EnoughRates  = 5
+	enoughErrors = 5
+)
+
+// Model is what is known of a stage under every build: the latest measurements, and how good the predictions were.
+type Model struct {
+	Name        string         `json:"name"`
+	Active      Instant        `json:"active"`
+	Attempts    int            `json:"attempts,omitempty"`
+	Successes   int            `json:"successes,omitempty"`
+	OutOfMemory int            `json:"out_of_memory,omitempty"`
+	First       size.Sizing    `json:"first"` // the static size, kept once settled
+	FirstInput  quantity.Bytes `json:"first_input,omitempty"`
+	// FirstDeclared is what the stage had declared then.
+	FirstDeclared quantity.Size `json:"first_declared,omitzero"`
+	// MemoryFallen and WallFallen say that the tracked error of one quantity has passed its bound: each is judged alone.
+	MemoryFallen bool `json:"memory_fallen,omitempty"`
+	WallFallen   bool `json:"wall_fallen,omitempty"`
+
+	Function  usage.History  `json:"function"`             // the same at functions, whose runtime takes room besides
+	Memory    usage.History  `json:"memory"`               // of the host, what attempts took and what was not enough
+	GPUMemory usage.History  `json:"gpu_memory"`           // of a device
+	Rates     usage.Series   `json:"rates"`                // thousandths of a core
+	Starved   quantity.Milli `json:"starved,omitempty"`    // largest limit of CPU that held attempts back
+	StarvedAt int            `json:"starved_at,omitempty"` // Successes then
+	// some host tells how long its limits of CPU hold attempts back
+	Counted     bool                        `json:"counted,omitempty"`
+	Starving    int                         `json:"starving,omitempty"` // attempts that were held back since
+	Walls       map[fact.Venue]usage.Series `json:"walls"`              // seconds, of successes
+	Colds       map[fact.Venue]usage.Series `json:"colds"`              // seconds to start a child or an environment
+	WallError   usage.Series                `json:"wall_error"`
+	MemoryError usage.Series                `json:"memory_error"`
+	Trainings   []fact.Training             `json:"trainings,omitempty"` // the newest first
+
+	fitted int     // Attempts when needs were learned
+	Need   Learned `json:"-"`
+}
+
+// Learned is what attempts are learned to take; known is false while too few were measured.
+type Learned struct {
+	Memory, GPUMemory           usage.Need
+	MemoryKnown, GPUMemoryKnown bool
+}
+
+// learn takes what one Record measured. Only successes say what an attempt takes; running out of memory says what is
+// not enough.
+func (m *Model) learn(e fact.Record, now Instant) {
+	m.Active = max(m.Active, now)
+	m.Attempts++
+	if e.Cold && e.Start > 0 {
+		m.keep(&m.Colds, e.Venue, min(e.Start, fact.MaxWall).Seconds())
+	}
+	switch e.Outcome {
+	case fact.Succeeded:
+	case fact.OutOfMemory:
+		m.OutOfMemory++
+		m.ranOut(e)
+		return
+	default:
+		return
+	}
+	m.Successes++
+	if peak := e.Usage.PeakMemory; peak > 0 && peak <= fact.MaxPeakMemory {
+		if e.Usage.Squeezed {
+			peak += peak / squeezedPart
+		}
+		remember(m.memoryAt(e.Venue), e, peak, false)
+		if e.Venue == fact.Pool && e.Predicted.Memory.Mid > 0 {
+			m.MemoryError.Push(usage.RelativeError(e.Predicted.Memory.Mid, float64(peak)), maxErrors)
+		}
+	}
+	if peak := e.Usage.GPUPeakMemory; peak > 0 && peak <= fact.MaxPeakMemory {
+		remember(&m.GPUMemory, e, peak, false)
+	}
+	// A function's rate is that of its class.
+	if rate := e.Usage.CPURate(); e.Venue == fact.Pool && rate > 0 && rate <= fact.MaxRate {
+		m.Rates.Push(float64(rate), maxRates)
+		m.Counted = m.Counted || e.Usage.Throttled > 0
+		if m.heldBack(e, rate) {
+			m.Starving++
+			if m.Starving >= enoughStarving {
+				m.starve(e.Grant.CPU)
+			}
+		}
+	}
+	if wall := e.Usage.Wall; wall > 0 && wall <= fact.MaxWall {
+		m.keep(&m.Walls, e.Venue, wall.Seconds())
+		if e.Venue == fact.Pool && e.Predicted.Wall.Mid > 0 {
+			m.WallError.Push(usage.RelativeError(e.Predicted.Wall.Mid, wall.Seconds()), maxErrors)
+		}
+	}
+}
+
+// heldBack reports whether an attempt was held back by its limit of CPU. Where no host tells, one below a core is
+// thought to have where the attempt used nearly all of it.
+func (m *Model) heldBack(e fact.Record, rate quantity.Milli) bool {
+	if m.Counted {
+		return float64(e.Usage.Throttled) > throttledShare*float64(e.Usage.Wall)
+	}
+	return e.Grant.CPU < quantity.Core && float64(rate) >= nearlyAll*float64(e.Grant.CPU) && e.Grant.CPU > 0
+}
+
+// memoryAt is the history of memory at a venue.
+func (m *Model) memoryAt(venue fact.Venue) *usage.History {
+	if venue == fact.Function {
+		return &m.Function
+	}
+	return &m.Memory
+}
+
+// starve notes that attempts were held back by a limit of cpu.
+func (m *Model) starve(cpu quantity.Milli) {
+	if cpu = min(max(0, cpu), fact.MaxRate); cpu >= m.Starved || !m.StillStarved() {
+		m.Starved, m.StarvedAt, m.Starving = cpu, m.Successes, 0
+	}
+}
+
+// StillStarved reports whether the largest limit that held attempts back still counts.
+func (m *Model) StillStarved() bool { return m.Starved > 0 && m.Successes-m.StarvedAt <= starvedFades }
+
+// squeezedPart is the part that is added to the peak of an attempt whose garbage collector kept it down: without it,
+// each limit teaches a lower one, until attempts do little but collect garbage (TestASqueezeTeachesNoSmallerLimit).
+const squeezedPart = 10
+
+// How soon it is believed that a limit of CPU holds attempts back, in attempts and in samples of one, and for how many
+// successes.
+const (
+	throttledShare = 0.10 // of its time
+	nearlyAll      = 0.95 // of its limit
+	enoughStarving = 3
+	starvedSamples = 10
+	starvedFades   = 512
+)
+
+// ranOut takes the grant that was not enough.
+func (m *Model) ranOut(e fact.Record) {
+	m.OutOfMemory++
+	if e.Cause == fact.CauseDeviceMemory {
+		if failed := min(e.Grant.GPUMemory, fact.MaxPeakMemory); failed > 0 {
+			remember(&m.GPUMemory, e, failed, true)
+		}
+		return
+	}
+	if failed := min(e.Grant.Memory, fact.MaxPeakMemory); failed > 0 {
+		remember(m.memoryAt(e.Venue), e, failed, true)
+	}
+}
+
+// remember adds an attempt to a history, with the features that its Record names.
+func remember(h *usage.History, e fact.Record, peak quantity.Bytes, exceeded bool) {
+	if len(h.Names) == 0 {
+		h.Follow(usage.InputBytes)
+	}
+	if len(e.Features) > 0 && len(h.Names) < usage.MaxFeatures {
+		for _, name := range slices.Sorted(maps.Keys(e.Features)) {
+			h.Follow(name)
+		}
+	}
+	input := float64(min(max(0, e.Usage.Input), fact.MaxPeakMemory))
+	h.Add(usage.Attempt{
+		Peak: float64(peak), Exceeded: exceeded,
+		Features: usage.Features{Input: input, Named: e.Features},
+	})
+}
+
+// Needs returns what attempts take, from memory while no attempt was added.
+func (m *Model) Needs(margin float64) Learned {
+	if m.fitted != m.Attempts || m.fitted == 0 {
+		m.fitted = m.Attempts
+		m.Need.Memory, m.Need.MemoryKnown = usage.Learn(&m.Memory, margin)
+		m.Need.GPUMemory, m.Need.GPUMemoryKnown = usage.Learn(&m.GPUMemory, margin)
+	}
+	return m.Need
+}
+
+func (m *Model) keep(of *map[fact.Venue]usage.Series, venue fact.Venue, seconds float64) {
+	if venue != fact.Pool && venue != fact.Function {
+		return
+	}
+	if *of == nil {
+		*of = map[fact.Venue]usage.Series{}
+	}
+	values := (*of)[venue]
+	values.Push(math.Round(seconds*1e6)/1e6, maxWalls) // microseconds say enough and keep checkpoints short
+	(*of)[venue] = values
+}
+
+// Pool returns the mean run time at the pool in seconds, its variation, and whether any is known.
+func (m *Model) Pool() (mean, variation float64, known bool) {
+	walls := m.Walls[fact.Pool]
+	mean, variation = walls.Mean()
+	return mean, variation, len(walls.Values) > 0
+}
+
+// CheckError decides whether the predictions are good enough to be used: those of a quantity fall from use when the
+// median error of the last attempts passes bound, and come back once it is below bound by a tenth. A wrong time says
+// nothing of the memory, nor the other way round.
+func (m *Model) CheckError(bound float64) {
+	m.MemoryFallen = passes(m.MemoryError, bound, m.MemoryFallen)
+	m.WallFallen = passes(m.WallError, bound, m.WallFallen)
+}
+
+// Wall is the run time at the pool that is expected of an attempt: where such predictions have fallen from use, its
+// interval is all that came.
+func (m *Model) Wall() fact.Interval {
+	walls := m.Walls[fact.Pool]
+	expected := walls.Interval()
+	if m.WallFallen {
+		expected.Low, expected.High = walls.Quantile(0), walls.Largest()
+	}
+	return expected
+}
+
+// Remaining is how many seconds an attempt of this age goes on at the pool. One that has outlived all that are known
+// goes on for as long again.
+func (m *Model) Remaining(age float64) float64 {
+	if left := m.Walls[fact.Pool].Residual(age, 0); left > 0 {
+		return left
+	}
+	return max(1, age)
+}
+
+// turnaround is how long a slot is without work between two tasks, in seconds: the answer to Temporal, the poll and the
+// reading of the next task. Counted as busy, it would leave a core idle for most of the time that tasks of a
+// millisecond wait: at 1 ms each, one slot does 90 a second and eleven do a thousand (TestShortTasksShareACore).
+const turnaround = 0.010
+
+// Busy is the part of a slot's time in which it runs user code.
+func (m *Model) Busy() float64 {
+	wall, _, known := m.Pool()
+	if !known || wall <= 0 {
+		return 1
+	}
+	return wall / (wall + turnaround)
+}
+
+// passes reports whether the median of these errors passes bound, as it did before.
+func passes(s usage.Series, bound float64, before bool) bool {
+	if before {
+		bound *= 1 - size.Step
+	}
+	return bound > 0 && len(s.Values) >= enoughErrors && s.Quantile(0.5) > bound
+}

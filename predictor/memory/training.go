@@ -1,0 +1,48 @@
+package memory
+
+import (
+	"slices"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/size"
+)
+
+// maxPlannedParts bounds the parts of all trainings of a plan, each about 300 bytes of JSON: a plan must fit into one
+// message of a mebibyte.
+const maxPlannedParts = 1024
+
+// PastTrainings are those of the stages that a plan sizes, by stage, as many as a plan has room for.
+func (m *State) PastTrainings(sized []size.Sizing) (rows []plan.PastTraining) {
+	room := maxPlannedParts
+	for _, sizing := range sized {
+		st := m.Stages[sizing.Stage]
+		if st == nil {
+			continue
+		}
+		var newest []fact.Training
+		for _, training := range st.Model.Trainings {
+			if room -= len(training.Parts); room < 0 {
+				break
+			}
+			newest = append(newest, training)
+		}
+		if len(newest) > 0 {
+			rows = append(rows, plan.PastTraining{Stage: sizing.Stage, Newest: newest})
+		}
+	}
+	return rows
+}
+
+// trained keeps what a finished attempt measured of its plan, whatever its outcome: its steps were as long as they
+// were. The newest comes first. What says nothing of the plan, and what nobody corrects by, is left out.
+func (m *Model) trained(told *fact.Training) {
+	if told == nil || told.StepSeconds <= 0 || len(told.Parts) == 0 || told.Validate() != nil {
+		return
+	}
+	kept := *told
+	kept.Alternatives, kept.Reason = nil, ""
+	kept.Parts = slices.Clone(kept.Parts)
+	m.Trainings = slices.Insert(m.Trainings, 0, kept)
+	m.Trainings = m.Trainings[:min(len(m.Trainings), fact.PastTrainings)]
+}

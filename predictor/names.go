@@ -1,0 +1,171 @@
+package predictor
+
+import (
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/outlook"
+	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
+	"github.com/spillway-ml/spillway/predictor/usage"
+)
+
+// The types of [fact].
+type (
+	// StageID names one stage of one build of an app.
+	StageID = fact.StageID
+	// Venue is where attempts execute.
+	Venue = fact.Venue
+	// Objective is what a run without a deadline and without a budget minimises.
+	Objective = fact.Objective
+	// Goal is what a run is to achieve.
+	Goal = fact.Goal
+	// Event is one fact that Fold remembers.
+	Event = fact.Event
+	// RunStarted says that a run began.
+	RunStarted = fact.RunStarted
+	// GoalChanged says that the goal of a run going on is another from now on.
+	GoalChanged = fact.GoalChanged
+	// RunState is how a run stands.
+	RunState = fact.RunState
+	// RunEnded says that a run is over.
+	RunEnded = fact.RunEnded
+	// Scheduled is the hint that tasks were put on a stage's queue.
+	Scheduled = fact.Scheduled
+	// Reused says that a run took results of earlier runs instead of running tasks.
+	Reused = fact.Reused
+	// HostHeld says that a host of the pool was there, held or not, from From to At.
+	HostHeld = fact.HostHeld
+	// BacklogObserved is what the queue itself said.
+	BacklogObserved = fact.BacklogObserved
+	// AttemptStarted says that a venue took a task from the queue and that user code is about to run.
+	AttemptStarted = fact.AttemptStarted
+	// HostStarted says that the process which supervises the attempts of a venue on a host has started anew.
+	HostStarted = fact.HostStarted
+	// Sampled is one look at a running attempt.
+	Sampled = fact.Sampled
+	// Outcome is how an attempt ended.
+	Outcome = fact.Outcome
+	// Cause is what made an attempt end otherwise than well.
+	Cause = fact.Cause
+	// Record is the durable line about one finished attempt.
+	Record = fact.Record
+	// Prediction is what was expected of an attempt when it was admitted.
+	Prediction = fact.Prediction
+	// Interval is a prediction with its spread, in the unit of the field that holds it.
+	Interval = fact.Interval
+	// Training is what the plan of a split training said beside what came.
+	Training = fact.Training
+	// TrainingPart is one part of a split.
+	TrainingPart = fact.TrainingPart
+	// TrainingAlternative is a plan that was considered.
+	TrainingAlternative = fact.TrainingAlternative
+)
+
+// The constants of [fact].
+const (
+	Pool               = fact.Pool
+	Function           = fact.Function
+	Cost               = fact.Cost
+	Latency            = fact.Latency
+	RunRunning         = fact.RunRunning
+	RunSucceeded       = fact.RunSucceeded
+	RunFailed          = fact.RunFailed
+	RunCancelled       = fact.RunCancelled
+	Succeeded          = fact.Succeeded
+	Failed             = fact.Failed
+	OutOfMemory        = fact.OutOfMemory
+	TimedOut           = fact.TimedOut
+	Cancelled          = fact.Cancelled
+	Lost               = fact.Lost
+	Refused            = fact.Refused
+	CauseMemoryLimit   = fact.CauseMemoryLimit
+	CauseMemoryRefused = fact.CauseMemoryRefused
+	CauseHostMemory    = fact.CauseHostMemory
+	CauseDeviceMemory  = fact.CauseDeviceMemory
+	CauseDisk          = fact.CauseDisk
+	CauseTimeout       = fact.CauseTimeout
+	CauseError         = fact.CauseError
+	CausePanic         = fact.CausePanic
+	CauseExit          = fact.CauseExit
+	CauseSignal        = fact.CauseSignal
+	CauseStart         = fact.CauseStart
+	CauseImpossible    = fact.CauseImpossible
+	CauseCancelled     = fact.CauseCancelled
+	CauseHostLost      = fact.CauseHostLost
+	CauseBudget        = fact.CauseBudget
+	CauseVenue         = fact.CauseVenue
+	PastTrainings      = fact.PastTrainings
+)
+
+// The types of [size].
+type (
+	// Sizing is how attempts of one stage are sized when they are admitted.
+	Sizing = size.Sizing
+	// Expected is the peak of memory that attempts of a stage are expected to have.
+	Expected = size.Expected
+	// Need is what is known about an attempt before it runs.
+	Need = size.Need
+)
+
+// GrowAfterOutOfMemory is [size.GrowAfterOutOfMemory].
+const GrowAfterOutOfMemory = size.GrowAfterOutOfMemory
+
+// The types of [plan].
+type (
+	// Snapshot is everything Decide is told besides the State.
+	Snapshot = plan.Snapshot
+	// Host is one machine of the pool, as its agent describes it.
+	Host = plan.Host
+	// FunctionVenue is what Lambda-style functions offer and cost.
+	FunctionVenue = plan.FunctionVenue
+	// Policy is the configuration of the autoscaler.
+	Policy = plan.Policy
+	// Plan is what every venue holds from now on.
+	Plan = plan.Plan
+	// Grant is the room of one stage at one venue.
+	Grant = plan.Grant
+	// Placement is the part of a pool grant that one host carries.
+	Placement = plan.Placement
+	// Window bounds how many tasks of one run and stage are in flight.
+	Window = plan.Window
+	// PastTraining is how earlier split trainings of a stage went.
+	PastTraining = plan.PastTraining
+	// TimeToLoss is how long an attempt on devices of a class goes on in the mean before it is lost with its host.
+	TimeToLoss = plan.TimeToLoss
+	// Decision is one changed row of a plan and why it changed.
+	Decision = plan.Decision
+)
+
+// The constants of [plan].
+const (
+	UsualTimeToLoss = plan.UsualTimeToLoss
+)
+
+// The types of [outlook].
+type (
+	// Forecast is what is expected of a run that goes on.
+	Forecast = outlook.Forecast
+	// Outlook is what is expected of a run under a goal, and what else could be had.
+	Outlook = outlook.Outlook
+	// Alternative is one way to finish a run.
+	Alternative = outlook.Alternative
+)
+
+// ParseQueue is [fact.ParseQueue].
+func ParseQueue(queue string) (stage StageID, poolOnly, ok bool) { return fact.ParseQueue(queue) }
+
+// RelativeError is [usage.RelativeError].
+func RelativeError(predicted, actual float64) float64 { return usage.RelativeError(predicted, actual) }
+
+// FirstSizing is [size.FirstSizing].
+func FirstSizing(stage StageID, declared quantity.Size, input quantity.Bytes, free, capacity quantity.Size) Sizing {
+	return size.FirstSizing(stage, declared, input, free, capacity)
+}
+
+// Relief is [size.Relief].
+func Relief(held, admitted, used, free quantity.Bytes) quantity.Bytes {
+	return size.Relief(held, admitted, used, free)
+}
+
+// DefaultPolicy is [plan.DefaultPolicy].
+func DefaultPolicy() Policy { return plan.DefaultPolicy() }

@@ -1,0 +1,2 @@
+// Package plan has what a tick is asked, and what it answers.
+package plan

@@ -1,0 +1,238 @@
+package plan
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
+)
+
+// MaxSlots bounds the slots of one stage at one venue, and with them the time that a tick takes, whatever room is
+// claimed.
+const MaxSlots = 4096
+
+// Snapshot is everything Decide is told besides the State: the time, the room there is and the terms on which more can
+// be had.
+type Snapshot struct {
+	// Now is the time of the tick.
+	Now time.Time
+	// Term is that of the deciding leader: whoever takes the lead takes the next one. The Plan carries it and counts its
+	// Ticks within it.
+	Term uint64
+	// Hosts are the hosts whose lease is valid now.
+	Hosts []Host
+	// Functions says what the function venue offers.
+	Functions FunctionVenue
+	// Policy is the configuration of the autoscaler.
+	Policy Policy
+}
+
+// Host is one machine of the pool, as its agent describes it.
+type Host struct {
+	// ID is the host's name, unique in the stack.
+	ID string `json:"id"`
+	// Capacity is what its children may hold together.
+	Capacity quantity.Size `json:"capacity"`
+	// Free is what is not granted to running attempts now.
+	Free quantity.Size `json:"free"`
+	// PricePerHour is what holding the whole Capacity costs, in money per hour.
+	PricePerHour quantity.Money `json:"price_per_hour_picodollars"`
+	// CPUs lists the CPU numbers that children are kept on; empty means all.
+	CPUs []int `json:"cpus,omitempty"`
+	// Enforcement names how sizes are enforced: "none", later "cgroup v2" or "cgroup v1".
+	Enforcement string `json:"enforcement"`
+	// At is when the agent wrote this.
+	At time.Time `json:"at"`
+}
+
+// FunctionVenue is what Lambda-style functions offer and cost.
+type FunctionVenue struct {
+	// Enabled is false when nothing may spill.
+	Enabled bool `json:"enabled"`
+	// Concurrency is the most environments at a time over all stages.
+	Concurrency int `json:"concurrency"`
+	// MaxMemory is the largest memory class.
+	MaxMemory quantity.Bytes `json:"max_memory_bytes"`
+	// MaxDuration is the longest an invoke may take.
+	MaxDuration time.Duration `json:"max_duration_ns"`
+	// Classes are the memory classes, ascending, in bytes.
+	Classes []quantity.Bytes `json:"classes_bytes"`
+	// PerGiBSecond is the price of one GiB of configured memory for one second, billed by the millisecond, initialisation
+	// included.
+	PerGiBSecond quantity.Money `json:"per_gib_second_picodollars"`
+	// PerRequest is the price of one invoke.
+	PerRequest quantity.Money `json:"per_request_picodollars"`
+	// Cores is how many CPU cores the venue has altogether when it is local; 0 means as many as it is asked for.
+	Cores quantity.Milli `json:"cores_milli"`
+	// ColdStart is the expected time to start an environment, before any was measured.
+	ColdStart time.Duration `json:"cold_start_ns"`
+}
+
+// Price returns the cost of one invoke that holds memory for wall, rounded up to the millisecond, as AWS bills it. It
+// is exact until it is rounded once, half up, to the picodollar, so that a bill can be checked against the venue's own
+// log to the last unit.
+func (f FunctionVenue) Price(memory quantity.Bytes, wall time.Duration) quantity.Money {
+	milliseconds := (max(wall, 0) + time.Millisecond - 1) / time.Millisecond
+	memory = max(memory, 0)
+	// The product of three fits 128 bits for any price that somebody may ask: then nothing is allocated, and plans try
+	// thousands of prices.
+	const whole = uint64(quantity.GiB) * 1000
+	high, product := bits.Mul64(uint64(max(f.PerGiBSecond, 0)), uint64(memory))
+	overflows := high > 0
+	high, product = bits.Mul64(product, uint64(milliseconds))
+	product, carry := bits.Add64(product, whole/2, 0)
+	if high += carry; !overflows && high < whole {
+		if held, _ := bits.Div64(high, product, whole); held < 1<<62 {
+			return f.PerRequest.Plus(quantity.Money(held))
+		}
+	}
+	return f.PerRequest.Plus(f.PerGiBSecond.Prorated(
+		quantity.Fraction{Of: int64(memory), In: int64(quantity.GiB)}, quantity.Fraction{Of: int64(milliseconds), In: 1000}))
+}
+
+// Policy is the configuration of the autoscaler. The zero value is not useful; use DefaultPolicy.
+type Policy struct {
+	// Static keeps every stage at its declared or first size and never spills (--predictor=off).
+	Static bool `json:"static"`
+	// Shadow sizes as Static does, but predicts what would have been granted, so that the predictions can be watched
+	// (--predictor=shadow).
+	Shadow bool `json:"shadow,omitempty"`
+	// ValueOfTime is what an hour of earlier finish is worth to a run whose goal does not say, per hour.
+	ValueOfTime quantity.Money `json:"value_of_time_picodollars_per_hour"`
+	// IdleAfter is how long a stage without work keeps its last slot.
+	IdleAfter time.Duration `json:"idle_after_ns"`
+	// Window is the number of tasks of one run and stage in flight at first.
+	Window int `json:"window"`
+	// MaxWindow bounds every window.
+	MaxWindow int `json:"max_window"`
+	// Margin is the head-room of memory above the largest of the past peaks for the same input, as a ratio: 0.1 means 10
+	// percent.
+	Margin float64 `json:"margin"`
+	// MinMemory is the smallest memory grant.
+	MinMemory quantity.Bytes `json:"min_memory_bytes"`
+	// ErrorBound is the tracked error of the predictions of run times and of peaks, as a ratio, above which a stage falls
+	// back to its static size and says so.
+	ErrorBound float64 `json:"error_bound"`
+}
+
+// DefaultPolicy returns the defaults that `spillway dev --help` states.
+func DefaultPolicy() Policy {
+	return Policy{
+		ValueOfTime: quantity.USD,
+		IdleAfter:   30 * time.Second,
+		Window:      64,
+		MaxWindow:   500,
+		Margin:      0.10,
+		MinMemory:   16 * quantity.MiB,
+		ErrorBound:  2,
+	}
+}
+
+// Plan is what every venue holds from now on. It is one value: actuators obey their rows and reject plans of a lower
+// term.
+type Plan struct {
+	// Term is that of the leader that decided; a higher term always wins.
+	Term uint64 `json:"term"`
+	// Tick counts plans within a term.
+	Tick uint64 `json:"tick"`
+	// At is when it was decided.
+	At time.Time `json:"at"`
+	// Grants are sorted by stage (app, name, build), then venue. A stage and venue without a row holds nothing.
+	Grants []Grant `json:"grants,omitempty"`
+	// Placements say which host carries how many of a grant's pool slots, sorted by stage, then host.
+	Placements []Placement `json:"placements,omitempty"`
+	// Windows are sorted by run, then stage; a run and stage without a row keeps what it has.
+	Windows []Window `json:"windows,omitempty"`
+	// Sizings say how attempts are sized at admission, sorted by stage.
+	Sizings []size.Sizing `json:"sizings,omitempty"`
+	// Trainings tell attempts how earlier split trainings of their stage went, sorted by stage. A stage without a row had
+	// none, or there was no room for them.
+	Trainings []PastTraining `json:"trainings,omitempty"`
+	// TimesToLoss say how often attempts are lost, sorted by device class. A class without a row has UsualTimeToLoss.
+	TimesToLoss []TimeToLoss `json:"times_to_loss,omitempty"`
+	// Decisions are the rows that changed in this plan, each with its reason.
+	Decisions []Decision `json:"decisions,omitempty"`
+}
+
+// Supersedes reports whether p was decided after other: in a later term, or later in the same one.
+func (p Plan) Supersedes(other Plan) bool {
+	return p.Term > other.Term || p.Term == other.Term && p.Tick > other.Tick
+}
+
+// Grant is the room of one stage at one venue.
+type Grant struct {
+	Stage fact.StageID  `json:"stage"`
+	Venue fact.Venue    `json:"venue"`
+	Slots int           `json:"slots"`
+	Size  quantity.Size `json:"size"` // the default size of one slot
+	// PoolOnly says that the stage's second queue has work and is polled too.
+	PoolOnly bool `json:"pool_only,omitempty"`
+}
+
+// Placement is the part of a pool grant that one host carries.
+type Placement struct {
+	Stage  fact.StageID `json:"stage"`
+	Host   string       `json:"host"`
+	Device string       `json:"device,omitempty"`
+	Slots  int          `json:"slots"`
+}
+
+// The first and the last of Temporal's priority keys.
+const (
+	PriorityFirst = 1
+	PriorityLast  = 5
+)
+
+// Window bounds how many tasks of one run and stage are in flight. A run and stage without a row keeps what it has: the
+// default unless there was one.
+type Window struct {
+	Run   string       `json:"run"`
+	Stage fact.StageID `json:"stage"`
+	Tasks int          `json:"tasks"`
+	// Priority is Temporal's priority key: 1 is first, 5 last, 3 the default.
+	Priority int `json:"priority"`
+}
+
+// PastTraining is how earlier split trainings of a stage went: what came of their plans corrects the next one.
+type PastTraining struct {
+	Stage fact.StageID `json:"stage"`
+	// Newest are up to PastTrainings of them, the newest first, each with a measured time of a step and without its
+	// alternatives and reason.
+	Newest []fact.Training `json:"newest"`
+}
+
+// TimeToLoss is how long an attempt on devices of a class goes on in the mean before it is lost with its host.
+type TimeToLoss struct {
+	// DeviceClass is that of the size which attempts hold; empty is the CPU's.
+	DeviceClass string `json:"device_class,omitempty"`
+	// Mean is more than 0. It is rounded to a power of the square root of two, so that it changes seldom.
+	Mean time.Duration `json:"mean_ns"`
+}
+
+// UsualTimeToLoss is how long an attempt goes on in the mean before it is lost where nothing is known: a host that is
+// started anew each day.
+const UsualTimeToLoss = 24 * time.Hour
+
+// Decision is one changed row of a plan and why it changed. Only changes are stored.
+type Decision struct {
+	// ID is unique within the stack: term, tick and row.
+	ID    string       `json:"id"`
+	At    time.Time    `json:"at"`
+	Stage fact.StageID `json:"stage"`
+	Venue fact.Venue   `json:"venue,omitempty"`
+	Run   string       `json:"run,omitempty"` // for windows
+	// What changed: "slots", "size", "live size", "time" or "window".
+	What string `json:"what"`
+	// From and To are the row before and after, as people read it: "1 slot", "0.9 cores, 96 MiB".
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Reason is one sentence with the numbers that led here.
+	Reason string `json:"reason"`
+	// Inputs are the numbers that the decision used, by name with unit: "backlog_tasks", "pool_wait_seconds".
+	Inputs map[string]float64 `json:"inputs,omitempty"`
+	// Predicted is what the decision expects, in PredictedUnit; the actual is joined to it from later Records.
+	Predicted     fact.Interval `json:"predicted"`
+	PredictedUnit string        `json:"predicted_unit,omitempty"`
+}

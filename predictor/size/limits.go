@@ -1,0 +1,120 @@
+package size
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
+)
+
+// Step is by how much, as a ratio, a size must move before it is changed, but for memory: a limit that follows
+// every attempt would restart children and fill the ledger with decisions that change nothing.
+const Step = 0.10
+
+// Limits is what attempts of a stage are given: a size, and what its memory grows with.
+type Limits struct {
+	Base quantity.Size `json:"base"`
+	Term usage.Term    `json:"term,omitzero"`
+}
+
+// at is the limit of memory at these features, in bytes.
+func (l Limits) at(features usage.Features) float64 {
+	return float64(l.Base.Memory) + l.Term.At(features)
+}
+
+// Short reports whether limits give too little somewhere.
+func (l Limits) Short(need Limits, among []usage.Features) bool {
+	for _, features := range among {
+		if need.at(features) > (1+growStep)*l.at(features) {
+			return true
+		}
+	}
+	return need.Base.CPU > l.Base.CPU && !closeTo(float64(need.Base.CPU), float64(l.Base.CPU)) ||
+		float64(need.Base.GPUMemory) > (1+growStep)*float64(l.Base.GPUMemory)
+}
+
+// Spare reports whether limits give more than is needed somewhere.
+func (l Limits) Spare(need Limits, among []usage.Features) bool {
+	for _, features := range among {
+		if need.at(features) < (1-shrinkStep)*l.at(features) {
+			return true
+		}
+	}
+	return need.Base.CPU < l.Base.CPU && !closeTo(float64(need.Base.CPU), float64(l.Base.CPU)) ||
+		float64(need.Base.GPUMemory) < (1-shrinkStep)*float64(l.Base.GPUMemory)
+}
+
+// Raised are limits that give at least what both give. Where both grow with the same feature, they are the line from
+// the larger base to the larger limit at the largest need, which lies above squares too; else need is raised by what it
+// is short of anywhere.
+func (l Limits) Raised(need Limits, among []usage.Features) Limits {
+	to := need
+	to.Base.CPU, to.Base.GPUMemory = max(l.Base.CPU, need.Base.CPU), max(l.Base.GPUMemory, need.Base.GPUMemory)
+	covers, covered := true, true
+	for _, features := range among {
+		covers = covers && l.at(features) >= need.at(features)
+		covered = covered && need.at(features) >= l.at(features)
+	}
+	switch {
+	case covered:
+		return to
+	case covers:
+		to.Base.Memory, to.Term = l.Base.Memory, l.Term
+		return to
+	}
+	by := need.Term
+	if by.Feature == "" || l.Term.Power == 1 {
+		by.Power = l.Term.Power
+	}
+	by.Feature = cmp.Or(by.Feature, l.Term.Feature)
+	if l.Term.Feature == "" || l.Term.Feature == by.Feature {
+		largest := among[1] // see probes
+		top := max(l.at(largest), need.at(largest))
+		to.Base.Memory = max(l.Base.Memory, need.Base.Memory)
+		by.PerUnit = 1
+		if units := by.At(largest); units > 0 {
+			by.PerUnit = max(0, top-float64(to.Base.Memory)) / units
+			to.Term = by
+			return to
+		}
+	}
+	missing := 0.0
+	for _, features := range among {
+		missing = max(missing, l.at(features)-need.at(features))
+	}
+	to.Base.Memory += RoundUp(quantity.Bytes(min(missing, MostMemory)), quantity.MiB)
+	return to
+}
+
+// LargerOf is the larger of each part of two sizes, on the device of the second.
+func LargerOf(a, b quantity.Size) quantity.Size {
+	b.CPU, b.Memory, b.GPUMemory = max(a.CPU, b.CPU), max(a.Memory, b.Memory), max(a.GPUMemory, b.GPUMemory)
+	return b
+}
+
+// growStep and shrinkStep are by how much, as ratios, memory must grow or shrink before it is changed: head-room that
+// is used up is given back at once, and what is spare once it has been for settleFor, because memory is what attempts
+// wait for.
+const growStep, shrinkStep = 0.01, 0.05
+
+// Moved reports whether any part of a size changed enough to be changed.
+func Moved(from, to quantity.Size) bool {
+	return !closeTo(float64(from.CPU), float64(to.CPU)) ||
+		float64(to.Memory) > (1+growStep)*float64(from.Memory) || float64(to.Memory) < (1-shrinkStep)*float64(from.Memory) ||
+		from.GPU != to.GPU || from.GPUMemory != to.GPUMemory || from.DeviceClass != to.DeviceClass
+}
+
+func closeTo(a, b float64) bool {
+	return math.Abs(a-b) <= Step*max(math.Abs(a), math.Abs(b))
+}
+
+// CloseTerms reports whether two terms grow with the same, and by about as much.
+func CloseTerms(a, b usage.Term) bool {
+	return a.Feature == b.Feature && a.Power == b.Power && closeTo(a.PerUnit, b.PerUnit)
+}
+
+// RoundUp is the least multiple of step that is no smaller than value, and not below 0.
+func RoundUp[N ~int64](value, step N) N {
+	return (max(value, 0) + step - 1) / step * step
+}

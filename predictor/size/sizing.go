@@ -1,0 +1,158 @@
+package size
+
+import (
+	"fmt"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
+)
+
+// Sizing is how attempts of one stage are sized when they are admitted: a model small enough to travel in the Plan.
+//
+// The memory limit is Base.Memory + Term at the attempt's features, never below Floor and never above the host.
+type Sizing struct {
+	Stage fact.StageID `json:"stage"`
+	// Base is the size where Term is zero.
+	Base quantity.Size `json:"base"`
+	// Term is what the limit of memory grows with; the zero Term where it depends on nothing that is known before.
+	Term usage.Term `json:"memory_term,omitzero"`
+	// Floor is the least memory that is ever granted.
+	Floor quantity.Bytes `json:"floor_bytes,omitempty"`
+	// Expected is the peak that is expected, without head-room.
+	Expected Expected `json:"expected"`
+	// Live is what attempts that have run for a while hold, as long as nothing is learned from attempts that have ended;
+	// the zero Size leaves them what they were admitted with.
+	Live quantity.Size `json:"live,omitzero"`
+	// Wall is the expected run time at the pool, in seconds.
+	Wall fact.Interval `json:"wall_seconds"`
+	// WallFallen says that predictions of the run time were off by more than the bound, so that Wall is all that came.
+	WallFallen bool `json:"wall_fallen,omitempty"`
+	// Source says what the sizing rests on; it becomes the Prediction's Source.
+	Source string `json:"source"`
+	// Attempts is how many Records the model has seen.
+	Attempts int `json:"attempts"`
+	// Learned is true when the size rests on Records, false for declared and first sizes.
+	Learned bool `json:"learned,omitempty"`
+	// Guess is true while nobody has declared or measured the memory: the base is a part of the host.
+	Guess bool `json:"guess,omitempty"`
+	// Static says that what is learned is only predicted and not granted: the predictor is off or watches (shadow), or
+	// the tracked error of the peaks passed its bound.
+	Static bool `json:"static,omitempty"`
+}
+
+// Expected is the peak of memory that attempts of a stage are expected to have: (Base + Term) x Ratio. The zero value
+// expects nothing.
+type Expected struct {
+	// Base is in bytes.
+	Base float64 `json:"base_bytes"`
+	// Term adds to it.
+	Term usage.Term `json:"term,omitzero"`
+	// Ratio bounds the middle 80 percent of peaks relative to the line.
+	Ratio fact.Interval `json:"ratio"`
+}
+
+// At returns the expected peak at these features, in bytes.
+func (e Expected) At(features usage.Features) fact.Interval {
+	line := e.Base + e.Term.At(features)
+	return fact.Interval{Low: line * e.Ratio.Low, Mid: line * e.Ratio.Mid, High: line * e.Ratio.High}
+}
+
+// Need is what is known about an attempt before it runs.
+type Need struct {
+	// Input is the size of the encoded input and of the artifacts that it names.
+	Input quantity.Bytes
+	// Features are further numbers that are known of the task, by name.
+	Features map[string]float64
+	// OutOfMemory counts earlier attempts of this task that ran out of memory, of the host or of a device.
+	OutOfMemory int
+	// LargestFailed is the largest memory grant at which this task ran out of memory, LargestFailedGPU the largest grant
+	// of device memory; 0 when it never did.
+	LargestFailed    quantity.Bytes
+	LargestFailedGPU quantity.Bytes
+}
+
+// Values are the numbers that are known of the attempt.
+func (n Need) Values() usage.Features {
+	return usage.Features{Input: float64(n.Input), Named: n.Features}
+}
+
+// GrowAfterOutOfMemory is the least ratio between the memory grant of an attempt and that of the attempt before it that
+// ran out of memory. Doubling finds a need of n times the first grant in log2(n) attempts and overshoots by less than
+// half.
+const GrowAfterOutOfMemory = 2
+
+// growGuess is the same while nothing is known: a guess says little about the need, and one attempt alone with a whole
+// host costs less than a row of kills.
+const growGuess = 4
+
+// MostMemory bounds a limit, so that no sum overflows.
+const MostMemory = float64(quantity.TiB) * 1024
+
+// For returns the size of an attempt and what is expected of it, for a host whose children may hold capacity together.
+// It never returns more than capacity, and never a size with no CPU or no memory while capacity has some.
+// fits is false when the attempt already ran out of memory at all that the host has: no bigger size exists there.
+func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expected fact.Prediction, fits bool) {
+	size = s.Base
+	byFeature := 0.0
+	if !s.Static {
+		byFeature = s.Term.At(need.Values())
+	}
+	size.Memory = max(size.Memory+quantity.Bytes(min(byFeature, MostMemory)), s.Floor)
+	expected = fact.Prediction{Memory: s.Expected.At(need.Values()), Wall: s.Wall, Source: s.Source}
+	fits = true
+	if failed := need.LargestFailed; need.OutOfMemory > 0 && failed > 0 {
+		grow := quantity.Bytes(GrowAfterOutOfMemory)
+		if s.Guess {
+			grow = growGuess
+		}
+		size.Memory = max(size.Memory, failed*grow)
+		expected.Source = fmt.Sprintf("grown after running out of memory at %s", failed)
+		fits = failed < capacity.Memory
+	}
+	if failed := need.LargestFailedGPU; need.OutOfMemory > 0 && failed > 0 {
+		size.GPUMemory = max(size.GPUMemory, failed*GrowAfterOutOfMemory)
+		expected.Source = fmt.Sprintf("grown after running out of device memory at %s", failed)
+		fits = fits && failed < capacity.GPUMemory
+	}
+	size = size.AtMost(capacity)
+	if size.CPU <= 0 {
+		size.CPU = min(quantity.Core, capacity.CPU)
+	}
+	if size.Memory <= 0 {
+		size.Memory = capacity.Memory
+	}
+	return size, expected, fits
+}
+
+// reliefAt is the part of its memory at which a running attempt is given more, and reliefStep how much more at once.
+const reliefAt, reliefStep = 0.90, 1.25
+
+// Relief returns the memory that a running attempt should hold that uses as much as used of held and was admitted with
+// admitted: more while it comes close to its limit and free room is there, held otherwise. It never gives more than the
+// next attempt would get if this one were killed, so that a leak does not eat the host.
+func Relief(held, admitted, used, free quantity.Bytes) quantity.Bytes {
+	if held <= 0 || float64(used) < reliefAt*float64(held) {
+		return held
+	}
+	want := min(quantity.Bytes(reliefStep*float64(held)), admitted*GrowAfterOutOfMemory, held+max(free, 0))
+	return max(held, want)
+}
+
+// Predicting is s with what next expects.
+func (s Sizing) Predicting(next Sizing) Sizing {
+	s.Floor, s.Expected, s.Attempts, s.Live = next.Floor, next.Expected, next.Attempts, next.Live
+	s.Wall, s.WallFallen = next.Wall, next.WallFallen
+	if next.Learned {
+		s.Source = next.Source
+	}
+	return s
+}
+
+// ExpectedOf is the peak that is expected by what was learned.
+func ExpectedOf(need usage.Need) Expected {
+	return Expected{Base: need.Base, Term: need.Term, Ratio: fact.Interval{Low: need.Low, Mid: need.Mid, High: need.High}}
+}
+
+// Limits is what attempts are given, whatever it rests on.
+func (s Sizing) Limits() Limits { return Limits{Base: s.Base, Term: s.Term} }

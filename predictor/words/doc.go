@@ -1,0 +1,2 @@
+// Package words writes numbers as people read them.
+package words

@@ -1,0 +1,73 @@
+package words
+
+import (
+	"math"
+	"strconv"
+	"time"
+)
+
+// Count writes "1 slot", "2 slots".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+// Waiting writes "1 task waits", "3 tasks wait".
+func Waiting(n int) string {
+	switch n {
+	case 0:
+		return "no task waits"
+	case 1:
+		return "1 task waits"
+	default:
+		return strconv.Itoa(n) + " tasks wait"
+	}
+}
+
+// RunningNow writes "1 runs", "3 run".
+func RunningNow(n int) string {
+	switch n {
+	case 0:
+		return "none runs"
+	case 1:
+		return "1 runs"
+	default:
+		return strconv.Itoa(n) + " run"
+	}
+}
+
+// Seconds writes a duration with the digits that matter: "0.12 s", "4.5 s", "24 s", "3m20s".
+func Seconds(s float64) string {
+	switch {
+	case math.IsInf(s, 0) || math.IsNaN(s):
+		return "for ever"
+	case s >= 120:
+		return time.Duration(min(s, 1e9) * float64(time.Second)).Round(time.Second).String()
+	case s >= 9.95:
+		return strconv.FormatFloat(s, 'f', 0, 64) + " s"
+	case s >= 0.0995:
+		return trimmed(s, 1+digitsBelow(s)) + " s"
+	default:
+		return trimmed(s, 3) + " s"
+	}
+}
+
+func digitsBelow(s float64) int {
+	if s >= 1 {
+		return 0
+	}
+	return 1
+}
+
+func trimmed(s float64, digits int) string {
+	text := strconv.FormatFloat(s, 'f', digits, 64)
+	for text[len(text)-1] == '0' && digits > 0 {
+		text, digits = text[:len(text)-1], digits-1
+	}
+	if text[len(text)-1] == '.' {
+		text = text[:len(text)-1]
+	}
+	return text
+}
