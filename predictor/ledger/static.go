@@ -168,17 +168,20 @@ func staticSize(declared quantity.Size, attempts []*attempt) quantity.Size {
 func compareStatic(
 	attempts []*attempt, size quantity.Size, prices *spend.Prices,
 ) (cost quantity.Money, short int, known bool) {
-	byHost := map[string][]pricing.Attempt{}
+	byHost := map[string]*pricing.Comparison{}
+	free := func(quantity.Size, time.Duration) quantity.Money { return 0 }
 	for _, of := range attempts {
 		m := of.manner.Value()
 		host := m.host
 		if m.venue == predictor.Function {
 			host = ""
 		}
-		byHost[host] = append(byHost[host], of.priced())
+		if byHost[host] == nil {
+			byHost[host] = &pricing.Comparison{}
+		}
+		byHost[host].Add(of.priced(), size, free)
 	}
-	free := func(quantity.Size, time.Duration) quantity.Money { return 0 }
-	for name, attempts := range byHost {
+	for name, comparison := range byHost {
 		price, priced := prices.Of(name)
 		if name == "" {
 			price, priced = cheapest(prices, size)
@@ -186,7 +189,6 @@ func compareStatic(
 		if !priced || price.PerHour <= 0 {
 			return 0, 0, false
 		}
-		comparison := pricing.CompareStatic(attempts, size, free)
 		cost = cost.Plus(price.For(size, comparison.Held))
 		short += comparison.Short
 	}

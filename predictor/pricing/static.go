@@ -21,7 +21,8 @@ type Attempt struct {
 	Cost quantity.Money
 }
 
-// Comparison is what attempts cost beside what they would have cost had every one of them held one static size.
+// Comparison is what attempts cost beside what they would have cost had every one of them held one static size. The
+// zero Comparison is that of no attempts.
 type Comparison struct {
 	// Actual is the sum of what they cost.
 	Actual quantity.Money
@@ -40,8 +41,8 @@ type Comparison struct {
 	Held time.Duration
 }
 
-// CompareStatic returns what finished attempts would have cost had each held size, at price (Host.For, or Price.Bill of
-// a function). The zero Comparison is that of no attempts. It assumes:
+// Add adds a finished attempt, and what it would have cost had it held size, at price (Host.For, or Price.Bill of a
+// function). Size and price are the same for all attempts of one Comparison. It assumes:
 //
 //   - An attempt that used more cores than the static size has runs longer in proportion: wall x max(1, (CPU time /
 //     wall) / cores). One that was held back by its grant does not run faster in a larger size, which is in favour of a
@@ -54,28 +55,23 @@ type Comparison struct {
 //     long.
 //   - The static size is paid for while it is held, as the grants were; idle room on hosts is not counted on either
 //     side.
-func CompareStatic(
-	attempts []Attempt, size quantity.Size, price func(quantity.Size, time.Duration) quantity.Money,
-) Comparison {
-	var c Comparison
-	for _, attempt := range attempts {
-		c.Actual = c.Actual.Plus(max(0, attempt.Cost))
-		if !attempt.Made(size) {
-			c.Avoided++
-			continue
-		}
-		c.Attempts++
-		if attempt.OutOfMemory || attempt.Usage.PeakMemory > size.Memory {
-			c.Short++
-		}
-		if _, stretched := attempt.stretch(size.CPU); stretched {
-			c.Stretched++
-		}
-		held := attempt.Held(size)
-		c.Held = add(c.Held, held)
-		c.Static = c.Static.Plus(price(size, held))
+func (c *Comparison) Add(attempt Attempt, size quantity.Size, price func(quantity.Size, time.Duration) quantity.Money) {
+	c.Actual = c.Actual.Plus(max(0, attempt.Cost))
+	if !attempt.Made(size) {
+		c.Avoided++
+		return
 	}
-	return c
+	c.Attempts++
+	if attempt.OutOfMemory || attempt.Usage.PeakMemory > size.Memory {
+		c.Short++
+	}
+	wall, stretched := attempt.stretch(size.CPU)
+	if stretched {
+		c.Stretched++
+	}
+	held := add(max(0, attempt.Start), wall)
+	c.Held = add(c.Held, held)
+	c.Static = c.Static.Plus(price(size, held))
 }
 
 // Made reports whether the attempt would have been made at size: not when it ran out of a smaller grant than that.

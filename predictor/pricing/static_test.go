@@ -84,11 +84,18 @@ func TestARunAtAStaticSize(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(c.want, pricing.CompareStatic([]pricing.Attempt{c.attempt}, c.size, host.For)); diff != "" {
+			if diff := cmp.Diff(c.want, compare([]pricing.Attempt{c.attempt}, c.size, host)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
+}
+
+func compare(attempts []pricing.Attempt, size quantity.Size, host pricing.Host) (c pricing.Comparison) {
+	for _, attempt := range attempts {
+		c.Add(attempt, size, host.For)
+	}
+	return c
 }
 
 func drawAttempts(t *rapid.T, host pricing.Host, grant func(*rapid.T) quantity.Size) []pricing.Attempt {
@@ -113,7 +120,7 @@ func TestAtTheSizeThatWasHeldTheRunCostsWhatItCost(t *testing.T) {
 	size := quantity.Size{CPU: 1500, Memory: 2 * quantity.GiB}
 	rapid.Check(t, func(t *rapid.T) {
 		attempts := drawAttempts(t, host, func(*rapid.T) quantity.Size { return size })
-		got := pricing.CompareStatic(attempts, size, host.For)
+		got := compare(attempts, size, host)
 		if got.Static != got.Actual || got.Short+got.Stretched+got.Avoided != 0 || got.Attempts != len(attempts) {
 			t.Errorf("%d attempts: %+v", len(attempts), got)
 		}
@@ -136,7 +143,7 @@ func TestAStaticSizeThatFitsEveryGrantSavesNothing(t *testing.T) {
 		for _, attempt := range attempts {
 			largest.CPU, largest.Memory = max(largest.CPU, attempt.Grant.CPU), max(largest.Memory, attempt.Grant.Memory)
 		}
-		if got := pricing.CompareStatic(attempts, largest, host.For); got.Static < got.Actual ||
+		if got := compare(attempts, largest, host); got.Static < got.Actual ||
 			got.Short+got.Stretched != 0 {
 			t.Errorf("%s: %+v", largest, got)
 		}

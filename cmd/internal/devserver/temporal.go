@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/server/common/authorization"
 	clusterconfig "go.temporal.io/server/common/cluster"
 	"go.temporal.io/server/common/config"
@@ -109,6 +110,9 @@ func (t *temporalServer) launch(ports *temporalPorts, logger temporalLog) error 
 		hosts[primitives.ServiceName(name)] = static.SingleLocalHost(hostPort(service.RPC.GRPCPort))
 	}
 	ports.handOver()
+	// What Temporal's own workers call the binary that they are of: the digest of a file this large takes a good part of
+	// a start, and nobody asks for it.
+	worker.SetBinaryChecksum("spillway")
 	server, err := temporal.NewServer(
 		temporal.WithConfig(cfg),
 		temporal.ForServices(services),
@@ -221,6 +225,11 @@ func dynamicSettings() dynamicconfig.StaticClient {
 		dynamicconfig.XDCCacheMaxSizeBytes.Key(): 0,
 		// Who starts the same ID again and again is slowed down; by default 10,000 IDs of each shard are remembered.
 		dynamicconfig.BusinessIDReuseLimiterCacheSize.Key(): 500,
+		// What a queue has done since it last wrote down how far it is, half a minute by default, is done again after a
+		// start, which waits for the database meanwhile.
+		dynamicconfig.TimerProcessorUpdateAckInterval.Key():      queueAck,
+		dynamicconfig.TransferProcessorUpdateAckInterval.Key():   queueAck,
+		dynamicconfig.VisibilityProcessorUpdateAckInterval.Key(): queueAck,
 		// Goroutines that work off queues: 512 each by default, of which all but a few wait for the one connection to the
 		// database.
 		dynamicconfig.TimerProcessorSchedulerWorkerCount.Key():                  queueWorkers,
@@ -233,8 +242,10 @@ func dynamicSettings() dynamicconfig.StaticClient {
 }
 
 const (
-	// historyEntries and historyTTL bound the cache of mutable states, queueWorkers the goroutines of a queue.
+	// historyEntries and historyTTL bound the cache of mutable states, queueAck what a start does again of a queue, and
+	// queueWorkers its goroutines.
 	historyEntries = 1024
+	queueAck       = 5 * time.Second
 	historyTTL     = 5 * time.Minute
 	queueWorkers   = 64
 )
