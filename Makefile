@@ -109,6 +109,7 @@ measure-training: ## Take the figures of split training: the same result, bubble
 eval: ## Replay recorded data against the predictor and the planner: make eval DATA=DIR
 	cd $(EVAL) && go run . sizing --data $(abspath $(DATA))
 	cd $(EVAL) && go run . partition --data $(abspath $(DATA))
+	cd $(EVAL) && go run . tasks --data $(abspath $(DATA))
 
 .PHONY: lint
 lint: ## Check style, import directions and determinism of workflows.

@@ -42,7 +42,7 @@ type common struct {
 
 // verbs returns all verbs in the order of their names.
 func verbs() []verb {
-	return []verb{partitions(), sizing()}
+	return []verb{partitions(), sizing(), tasks()}
 }
 
 // The exit codes.

@@ -1,2 +1,2 @@
-// Package series reads recorded time series of use, one reader for each text format.
+// Package series reads recorded data, time series of use and tasks of workflows, one reader for each text format.
 package series

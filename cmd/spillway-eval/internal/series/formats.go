@@ -179,6 +179,7 @@ func records(source io.Reader) rowsOrError {
 
 func read(reader *csv.Reader) rowsOrError {
 	return func(yield func(row, error) bool) {
+		line := 0
 		for {
 			fields, err := reader.Read()
 			if errors.Is(err, io.EOF) {
@@ -187,11 +188,13 @@ func read(reader *csv.Reader) rowsOrError {
 			if err != nil {
 				if _, isText := errors.AsType[*csv.ParseError](err); isText {
 					err = fmt.Errorf("%w: %w", ErrFormat, err)
+				} else {
+					err = fmt.Errorf("after line %d: %w", line, err)
 				}
 				yield(row{}, err)
 				return
 			}
-			line, _ := reader.FieldPos(0)
+			line, _ = reader.FieldPos(0)
 			if !yield(row{fields: fields, line: line}, nil) {
 				return
 			}

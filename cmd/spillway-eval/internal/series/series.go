@@ -34,7 +34,7 @@ var ErrNoFiles = errors.New("no such recorded files")
 
 // Open reads one file in the given format; a name that ends in ".gz" is decompressed on the way.
 // Errors name the file, and the line where there is one.
-func Open(path string, format Format) (read []Series, err error) {
+func Open[T any](path string, format func(io.Reader) ([]T, error)) (read []T, err error) {
 	file, err := os.Open(path) //nolint:gosec // the path is the folder that the caller wants to read
 	if err != nil {
 		return nil, fmt.Errorf("open recorded data: %w", err)

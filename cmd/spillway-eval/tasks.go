@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
+	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/workflow"
+)
+
+func tasks() verb {
+	return verb{
+		name:    "tasks",
+		summary: "tasks of workflows, sized and predicted as the engine does: memory wasted, attempts lost, times",
+		explain: `
+The tasks of each recorded workflow are replayed, attempt by attempt, in the order of their starts. A size knows only
+the tasks of its own workflow that were complete by then; what runs out of memory is tried again at once, at a size that
+the same policy gives. Ours are Fold of what happened, Decide whenever something did and every 5 s besides, and the
+Sizing of the plan: what an engine runs, in virtual time. The first guess is what the workflow asked for.
+
+  wastage_gbh          memory held and not used, GB h: the whole limit of attempts that ran out of it, and what others
+                       had above their peak
+  failures             attempts that ran out of memory; the two are read together
+  wall_error_p50       |expected - actual| / actual of the run time, the median, each at most 5
+  wall_error_mean      the mean of the same
+  coverage_80_peak     tasks whose peak was within the interval that was told for 80%
+  coverage_80_wall     the same of the run time
+  interval_score_peak  Winkler's score of these intervals, natural logarithms: their width, and ten times by how much
+                       what came is outside; less is better
+  interval_score_wall  the same of the run time
+
+Times and intervals: tasks that started when at least five of their process had ended.
+
+Set:
+
+  workflow_tasks  *.csv[.gz], one workflow each; the case "pooled" is all of them`,
+		define: func(*flag.FlagSet) func(context.Context, common) error { return evaluateTasks },
+	}
+}
+
+const taskSet = "workflow_tasks"
+
+// recordedWorkflow is the tasks of one file.
+type recordedWorkflow struct {
+	name  string
+	tasks []series.Task
+}
+
+func evaluateTasks(ctx context.Context, with common) error {
+	paths, err := series.Files(filepath.Join(with.data, taskSet), "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s holds none of the sets: name the folder that contains %s", with.data, taskSet)
+	}
+	if err != nil {
+		return err
+	}
+	var workflows []recordedWorkflow
+	for _, path := range paths {
+		read, err := series.Open(path, series.Tasks)
+		if err != nil {
+			return err
+		}
+		name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".gz"), ".csv")
+		workflows = append(workflows, recordedWorkflow{name, read})
+	}
+	outcomes, err := replayWorkflows(ctx, workflows)
+	if err != nil {
+		return err
+	}
+	pooled := map[string][]workflow.Outcome{}
+	for i, of := range workflows {
+		for policy, all := range outcomes[i] {
+			pooled[policy] = append(pooled[policy], all...)
+		}
+		reportTasks(with.report, of.name, outcomes[i])
+	}
+	reportTasks(with.report, "pooled", pooled)
+	return nil
+}
+
+// taskPolicies make a policy for a workflow, by name.
+func taskPolicies() map[string]func(recordedWorkflow) (workflow.Policy, error) {
+	policies := map[string]func(recordedWorkflow) (workflow.Policy, error){
+		ours: func(of recordedWorkflow) (workflow.Policy, error) { return workflow.NewProduction(of.name) },
+	}
+	for name, rule := range map[string]workflow.Rule{
+		"request": workflow.Requested, "last_32": workflow.Last32,
+	} {
+		policies[name] = func(recordedWorkflow) (workflow.Policy, error) { return workflow.Of(rule), nil }
+	}
+	return policies
+}
+
+// replayWorkflows replays each workflow with each policy, several at a time: outcomes by workflow, then policy.
+func replayWorkflows(ctx context.Context, workflows []recordedWorkflow) ([]map[string][]workflow.Outcome, error) {
+	policies := taskPolicies()
+	names := slices.Sorted(maps.Keys(policies))
+	type replayed struct {
+		outcomes []workflow.Outcome
+		err      error
+	}
+	all := make([]replayed, len(workflows)*len(names))
+	var workers sync.WaitGroup
+	var next atomic.Int64
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(all) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				of, name := workflows[i/len(names)], names[i%len(names)]
+				policy, err := policies[name](of)
+				if err == nil {
+					all[i].outcomes, err = workflow.Replay(of.tasks, policy)
+				}
+				if err != nil {
+					all[i].err = fmt.Errorf("replay %s with %s: %w", of.name, name, err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	outcomes := make([]map[string][]workflow.Outcome, len(workflows))
+	failed := []error{ctx.Err()}
+	for i, one := range all {
+		if outcomes[i/len(names)] == nil {
+			outcomes[i/len(names)] = map[string][]workflow.Outcome{}
+		}
+		outcomes[i/len(names)][names[i%len(names)]] = one.outcomes
+		failed = append(failed, one.err)
+	}
+	return outcomes, errors.Join(failed...)
+}
+
+// taskMetric is one figure of a case.
+type taskMetric struct {
+	name, unit string
+	of         func(workflow.Score) float64
+	n          func(workflow.Score) int
+}
+
+// taskTables are the metrics that belong together, and the policies that have them.
+func taskTables() []struct {
+	metrics   []taskMetric
+	baselines []string
+} {
+	all := func(s workflow.Score) int { return s.Tasks }
+	scored := func(s workflow.Score) int { return s.Scored }
+	return []struct {
+		metrics   []taskMetric
+		baselines []string
+	}{
+		{
+			metrics: []taskMetric{
+				{"wastage_gbh", "gbh", func(s workflow.Score) float64 { return s.Wastage }, all},
+				{"failures", "attempts", func(s workflow.Score) float64 { return float64(s.Failures) }, all},
+			},
+			baselines: []string{"request"},
+		},
+		{
+			metrics: []taskMetric{
+				{"wall_error_p50", "ratio", func(s workflow.Score) float64 { return s.WallMedian }, scored},
+				{"wall_error_mean", "ratio", func(s workflow.Score) float64 { return s.WallMean }, scored},
+			},
+			baselines: []string{"last_32"},
+		},
+		{
+			metrics: []taskMetric{
+				{"coverage_80_peak", "ratio", func(s workflow.Score) float64 { return s.CoveredPeaks }, scored},
+				{"coverage_80_wall", "ratio", func(s workflow.Score) float64 { return s.CoveredWalls }, scored},
+				{"interval_score_peak", "nats", func(s workflow.Score) float64 { return s.PeakInterval }, scored},
+				{"interval_score_wall", "nats", func(s workflow.Score) float64 { return s.WallInterval }, scored},
+			},
+			baselines: []string{"last_32"},
+		},
+	}
+}
+
+// reportTasks writes the tables of one case.
+func reportTasks(into *report, name string, outcomes map[string][]workflow.Outcome) {
+	scores := map[string]workflow.Score{}
+	for policy, of := range outcomes {
+		scores[policy] = workflow.ScoreOf(of)
+	}
+	for _, table := range taskTables() {
+		figures := make([]figure, len(table.metrics))
+		for i, metric := range table.metrics {
+			figures[i] = figure{
+				Eval: "tasks", Set: taskSet, Case: name, Metric: metric.name, Unit: metric.unit,
+				Ours: metric.of(scores[ours]), Baselines: map[string]float64{}, N: metric.n(scores[ours]),
+			}
+			for _, policy := range table.baselines {
+				figures[i].Baselines[policy] = metric.of(scores[policy])
+			}
+		}
+		into.add(figures...)
+	}
+}
