@@ -58,17 +58,10 @@ type decider struct {
 	now       memory.Instant
 	policy    plan.Policy
 	functions plan.FunctionVenue
-	hosts     []*hostRoom // by ID
+	hosts     []plan.Host // by ID
 	works     []*work     // by stage
 	committed map[string]quantity.Money
 	plan      plan.Plan
-}
-
-// hostRoom is a host with what this plan has left of it; Room may fall below zero when more runs than fits.
-type hostRoom struct {
-	plan.Host
-	index int
-	room  quantity.Size
 }
 
 // work is one stage that holds or wants room.
@@ -83,14 +76,14 @@ type work struct {
 	wait    float64        // seconds until a host has room for one of the tasks that wait; 0 while one has
 	slack   float64        // seconds until the stage must be done for the earliest deadline; +Inf without one
 
-	wanted, slots int
-	withheld      bool  // functions end tasks before the pool has room for one
-	kept          int   // slots that the stage keeps while there is room, though fewer may be needed now
-	placed        []int // per host
-	idle, limited bool
-	unfinished    bool
-	functions     int
-	finish        float64 // predicted seconds until the backlog is done
+	slots      int
+	placed     []int // per host
+	withheld   bool  // functions end tasks before the pool has room for one
+	idle       bool
+	limited    bool // it could use more slots than there is room for
+	unfinished bool
+	functions  int
+	finish     float64 // predicted seconds until the backlog is done
 }
 
 // demand is how many slots the stage could use now: at least one while tasks that a run has scheduled are not done and
@@ -123,13 +116,10 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 func (d *decider) openHosts(hosts []plan.Host) {
 	for _, host := range hosts {
 		host.Capacity, host.Free = saneRoom(host.Capacity), saneRoom(host.Free)
-		d.hosts = append(d.hosts, &hostRoom{Host: host, room: host.Capacity})
+		d.hosts = append(d.hosts, host)
 	}
-	slices.SortStableFunc(d.hosts, func(a, b *hostRoom) int { return strings.Compare(a.ID, b.ID) })
-	d.hosts = slices.CompactFunc(d.hosts, func(a, b *hostRoom) bool { return a.ID == b.ID })
-	for i, host := range d.hosts {
-		host.index = i
-	}
+	slices.SortStableFunc(d.hosts, func(a, b plan.Host) int { return strings.Compare(a.ID, b.ID) })
+	d.hosts = slices.CompactFunc(d.hosts, func(a, b plan.Host) bool { return a.ID == b.ID })
 }
 
 // forget drops attempts that went silent and stages that have had nothing to do for long.
@@ -224,7 +214,7 @@ func (d *decider) gather() {
 func (d *decider) newWork(st *memory.Stage) *work {
 	return &work{
 		stage: st, unfinished: st.Unfinished(d.now), queued: [2]int{st.Queues[0].Tasks, st.Queues[1].Tasks},
-		running: map[fact.Venue]int{}, held: map[string]int{}, placed: make([]int, len(d.hosts)),
+		running: map[fact.Venue]int{}, held: map[string]int{},
 	}
 }
 
@@ -284,8 +274,8 @@ func (d *decider) finish() {
 		d.plan.Grants = append(d.plan.Grants, plan.Grant{
 			Stage: st.ID, Venue: fact.Pool, Slots: w.slots, Size: w.size, PoolOnly: w.queued[1] > 0,
 		})
-		for _, host := range d.hosts {
-			if slots := w.placed[host.index]; slots > 0 {
+		for i, host := range d.hosts {
+			if slots := w.placed[i]; slots > 0 {
 				st.Placed[host.ID] = slots
 				d.plan.Placements = append(d.plan.Placements, plan.Placement{
 					Stage: st.ID, Host: host.ID, Device: host.Capacity.DeviceClass, Slots: slots,

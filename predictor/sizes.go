@@ -253,19 +253,19 @@ const shortTask, stillShort = 0.70, 0.80
 
 // largestHost is the capacity of the host with the most memory, then cores; zero without hosts.
 func (d *decider) largestHost() quantity.Size {
-	return largest(d.hosts, func(h *hostRoom) quantity.Size { return h.Capacity })
+	return largest(d.hosts, func(h plan.Host) quantity.Size { return h.Capacity })
 }
 
 // freest is the room of the host with the most free memory, then cores; zero without hosts.
 func (d *decider) freest() quantity.Size {
-	return largest(d.hosts, func(h *hostRoom) quantity.Size { return h.Free })
+	return largest(d.hosts, func(h plan.Host) quantity.Size { return h.Free })
 }
 
-func largest(hosts []*hostRoom, of func(*hostRoom) quantity.Size) quantity.Size {
+func largest(hosts []plan.Host, of func(plan.Host) quantity.Size) quantity.Size {
 	if len(hosts) == 0 {
 		return quantity.Size{}
 	}
-	return of(slices.MaxFunc(hosts, func(a, b *hostRoom) int {
+	return of(slices.MaxFunc(hosts, func(a, b plan.Host) int {
 		return cmp.Or(cmp.Compare(of(a).Memory, of(b).Memory), cmp.Compare(of(a).CPU, of(b).CPU), -cmp.Compare(a.ID, b.ID))
 	}))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/share"
 	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
@@ -39,10 +40,7 @@ func (d *decider) spill() {
 	d.commit()
 	order := slices.Clone(d.works)
 	slices.SortStableFunc(order, func(a, b *work) int {
-		return cmp.Or(
-			cmp.Compare(min(0, a.slack-a.poolFinish()), min(0, b.slack-b.poolFinish())),
-			cmp.Compare(b.poolFinish(), a.poolFinish()),
-		)
+		return share.Neediest(a.slack, a.poolFinish(), b.slack, b.poolFinish())
 	})
 	for _, w := range order {
 		w.finish = w.poolEnds()
@@ -90,8 +88,8 @@ func (d *decider) withhold(w *work, o spill.Offer, functions int) {
 		return
 	}
 	w.withheld, w.slots = true, 0
-	for _, host := range d.hosts {
-		w.placed[host.index] = w.held[host.ID]
+	for i, host := range d.hosts {
+		w.placed[i] = w.held[host.ID]
 		w.slots += w.held[host.ID]
 	}
 }

@@ -1,13 +1,12 @@
-package predictor
+package share
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -23,14 +22,14 @@ func TestAPredictedWaitIsTheEarliestMomentWithEnoughRoom(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		capacity, size := aSize(t, "capacity", 1000), aSize(t, "size", 1200)
-		held := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) holding {
-			return holding{aSize(t, "held", 600), float64(rapid.IntRange(1, 9).Draw(t, "seconds left"))}
+		held := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Holding {
+			return Holding{aSize(t, "held", 600), float64(rapid.IntRange(1, 9).Draw(t, "seconds left"))}
 		}), 0, 8).Draw(t, "running")
 		fitsAt := func(seconds float64) bool {
 			free := capacity
 			for _, h := range held {
-				if h.left > seconds {
-					free = free.Minus(h.size)
+				if h.Left > seconds {
+					free = free.Minus(h.Size)
 				}
 			}
 			return size.Fits(free)
@@ -41,12 +40,8 @@ func TestAPredictedWaitIsTheEarliestMomentWithEnoughRoom(t *testing.T) {
 				want = moment
 			}
 		}
-		free := capacity
-		for _, h := range held {
-			free = free.Minus(h.size)
-		}
-		slices.SortFunc(held, func(a, b holding) int { return cmp.Compare(a.left, b.left) })
-		if got := roomAfter(size, free, held); got != want {
+		rooms := NewRooms([]plan.Host{{ID: "a", Capacity: capacity}}, map[string][]Holding{"a": held})
+		if got := rooms.Wait(size); got != want {
 			t.Fatalf("%s of %s waits %v s beside %v, want %v", size, capacity, got, held, want)
 		}
 	})

@@ -1,0 +1,2 @@
+// Package share gives the room of the pool's hosts to stages.
+package share

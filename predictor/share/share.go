@@ -1,0 +1,231 @@
+package share
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+
+	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// Claim is what one stage wants of the hosts.
+type Claim struct {
+	// Size is that of one slot.
+	Size quantity.Size
+	// Tasks is how many the stage has, those that wait and those that run. Running is how many run, On on which hosts:
+	// these keep their slots where they are.
+	Tasks, Running int
+	On             map[string]int
+	// Kept is how many slots the stage keeps while there is room, though fewer may be needed now (see [Held.Keep]).
+	Kept int
+	// Placed is how many slots it had on which hosts.
+	Placed map[string]int
+	// Wall is how long a task takes, and Slack how long the stage has until its earliest deadline, +Inf without one; in
+	// seconds.
+	Wall, Slack float64
+}
+
+// Needed is how many slots the stage could use now.
+func (c Claim) Needed() int { return max(min(c.Tasks, plan.MaxSlots), c.Running) }
+
+// Slots is what a stage gets.
+type Slots struct {
+	// Total is how many slots, and On how many on each host, in the order of the hosts.
+	Total int
+	On    []int
+	// Limited says that it could use more than there is room for.
+	Limited bool
+}
+
+// Hosts gives the room of the hosts to the stages.
+//
+// What runs keeps its slot. Every stage with work has at least one slot, even one that does not fit: admission makes
+// its attempts wait, so nothing starves. Then, as long as one fits, the next slot goes to the stage that would miss its
+// deadline by most, else to the stage that would finish last (see [Finish]), of equals to the first.
+//
+// Giving one slot at a time to the largest finish minimises the latest finish over the stages when slots are alike:
+// moving a slot from any stage to another could only make the giver the later one. What fits beside is kept for a while
+// by stages that needed it lately, in their order. Attempts on hosts that are gone hold nothing: their tasks come back.
+// Without any host nobody has a slot.
+func Hosts(hosts []plan.Host, claims []Claim) []Slots {
+	rooms := make([]*room, len(hosts))
+	for i, host := range hosts {
+		rooms[i] = &room{Host: host, index: i, left: host.Capacity}
+	}
+	stages := make([]*stage, len(claims))
+	for i, claim := range claims {
+		stages[i] = &stage{Claim: claim, Slots: Slots{On: make([]int, len(hosts))}, order: i}
+		stages[i].begin(rooms)
+	}
+	shareNeeded(rooms, stages)
+	given := make([]Slots, len(stages))
+	for i, s := range stages {
+		for host := s.roomiest(rooms, false); s.Total < s.Kept && host != nil; host = s.roomiest(rooms, false) {
+			s.place(host)
+		}
+		given[i] = s.Slots
+	}
+	return given
+}
+
+// Finish is how many seconds so many slots take for tasks of wall seconds each:
+//
+//	tasks x wall / slots
+//
+// of the slots only those that have something to do; +Inf without one.
+func Finish(tasks, slots int, wall float64) float64 {
+	if slots == 0 {
+		return math.Inf(1)
+	}
+	return float64(tasks) * wall / float64(Serving(tasks, slots))
+}
+
+// Serving is how many of the slots have something to do.
+func Serving(tasks, slots int) int { return min(slots, max(tasks, 1)) }
+
+// room is a host with what is left of it, which may fall below zero when more runs than fits.
+type room struct {
+	plan.Host
+	index int
+	left  quantity.Size
+}
+
+// stage is a claim with what it has got so far.
+type stage struct {
+	Claim
+	Slots
+	order int
+}
+
+// begin gives a stage with work what it has in any case.
+func (s *stage) begin(rooms []*room) {
+	if s.Needed() == 0 {
+		return
+	}
+	for _, host := range rooms {
+		for range s.Claim.On[host.ID] {
+			s.place(host)
+		}
+	}
+	if s.Total == 0 {
+		s.place(s.roomiest(rooms, true))
+	}
+}
+
+// shareNeeded gives the slots that are needed now, one at a time to whoever needs it most.
+func shareNeeded(rooms []*room, stages []*stage) {
+	waiting := make(needs, 0, len(stages))
+	for _, s := range stages {
+		if s.Total < s.Needed() {
+			waiting = append(waiting, s)
+		}
+	}
+	heap.Init(&waiting)
+	for len(waiting) > 0 {
+		s := waiting[0]
+		host := s.roomiest(rooms, false)
+		if host == nil {
+			s.Limited = true
+			heap.Pop(&waiting)
+			continue
+		}
+		s.place(host)
+		if s.Total >= s.Needed() {
+			heap.Pop(&waiting)
+			continue
+		}
+		heap.Fix(&waiting, 0)
+	}
+}
+
+// place gives the stage one slot on the host. Without any host the slot is granted nowhere: it is placed when one
+// joins.
+func (s *stage) place(host *room) {
+	if host == nil {
+		return
+	}
+	s.Total++
+	s.Slots.On[host.index]++
+	host.left = host.left.Minus(s.Size)
+}
+
+// roomiest returns the host for the stage's next slot: one where it had more slots than it has got so far, so that
+// placements do not wander, else the one with the most cores free, then memory. When none has room it is nil, or with
+// force the one with the most.
+func (s *stage) roomiest(rooms []*room, force bool) *room {
+	var best *room
+	rank := func(h *room) (fits, had bool) {
+		return s.Size.Fits(h.left), s.Placed[h.ID] > s.Slots.On[h.index]
+	}
+	for _, host := range rooms {
+		fits, had := rank(host)
+		if !fits && !force {
+			continue
+		}
+		if best == nil {
+			best = host
+			continue
+		}
+		bestFits, bestHad := rank(best)
+		order := cmp.Or(
+			trueFirst(fits, bestFits),
+			trueFirst(s.Size.Fits(host.Capacity), s.Size.Fits(best.Capacity)),
+			trueFirst(had, bestHad),
+			cmp.Compare(best.left.CPU, host.left.CPU),
+			cmp.Compare(best.left.Memory, host.left.Memory),
+		)
+		if order < 0 {
+			best = host
+		}
+	}
+	return best
+}
+
+func trueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// needs is a heap of stages that want another slot, the neediest first.
+type needs []*stage
+
+// Len is the number of stages.
+func (n needs) Len() int { return len(n) }
+
+// Swap exchanges two stages.
+func (n needs) Swap(i, j int) { n[i], n[j] = n[j], n[i] }
+
+// Push adds a stage.
+func (n *needs) Push(s any) { *n = append(*n, s.(*stage)) }
+
+// Pop removes the last stage.
+func (n *needs) Pop() any {
+	last := (*n)[len(*n)-1]
+	*n = (*n)[:len(*n)-1]
+	return last
+}
+
+// Less orders by need, then as the stages were given.
+func (n needs) Less(i, j int) bool {
+	a, b := n[i], n[j]
+	return cmp.Or(
+		Neediest(a.Slack, Finish(a.Tasks, a.Total, a.Wall), b.Slack, Finish(b.Tasks, b.Total, b.Wall)),
+		cmp.Compare(a.order, b.order),
+	) < 0
+}
+
+// Neediest orders two stages by the time by which a deadline would be missed, then by the predicted finish, the latest
+// first; all in seconds.
+func Neediest(slackA, finishA, slackB, finishB float64) int {
+	return cmp.Or(
+		cmp.Compare(min(0, slackA-finishA), min(0, slackB-finishB)),
+		cmp.Compare(finishB, finishA),
+	)
+}
