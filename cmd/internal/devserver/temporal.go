@@ -244,7 +244,7 @@ func dynamicSettings() dynamicconfig.StaticClient {
 const (
 	// historyEntries and historyTTL bound the cache of mutable states, queueAck what a start does again of a queue, and
 	// queueWorkers its goroutines.
-	historyEntries = 1024
+	historyEntries = 512
 	queueAck       = 5 * time.Second
 	historyTTL     = 5 * time.Minute
 	queueWorkers   = 64

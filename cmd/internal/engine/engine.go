@@ -32,25 +32,33 @@ func Start(ctx context.Context, config Config) (*Engine, error) {
 
 // open opens the parts.
 func (e *Engine) open(ctx context.Context, life *lifecycle, config *Config) error {
+	opened := func(part string) {
+		config.Logger.DebugContext(ctx, "opened", "part", part, "after", time.Since(e.began))
+	}
 	base, err := openBase(ctx, life, config)
 	if err != nil {
 		return err
 	}
+	opened("base")
 	stores, err := openStores(ctx, base)
 	if err != nil {
 		return err
 	}
+	opened("stores")
 	reports, err := openReports(ctx, stores)
 	if err != nil {
 		return err
 	}
+	opened("reports")
 	venues, err := openVenues(ctx, reports)
 	if err != nil {
 		return err
 	}
+	opened("venues")
 	if e.front, err = openFront(ctx, venues); err != nil {
 		return err
 	}
+	opened("front")
 	told := alerting.Resume(e.alerts.Recent(alertsKept))
 	life.work("count events", func(ctx context.Context) error { e.countEvents(ctx); return nil })
 	life.work("runs that need somebody", func(ctx context.Context) error { e.noticeRuns(ctx); return nil })

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/big"
 	"os"
@@ -113,6 +114,11 @@ func TestSoak(t *testing.T) {
 		again.Round(time.Millisecond), resident(t, e.command.Process.Pid))
 	if again > soakStart {
 		t.Errorf("the engine was ready after %s, want %s at most", again, soakStart)
+		for _, line := range lastLines(t, log, quantity.MiB) {
+			if strings.Contains(line, "msg=opened") || strings.Contains(line, "msg=ready") {
+				t.Log(line)
+			}
+		}
 	}
 	after := e.soakBill()
 	if before.Pool != after.Pool || before.Function != after.Function {
@@ -122,6 +128,25 @@ func TestSoak(t *testing.T) {
 	e.stop()
 	account := readLog(t, state, stack.Hosts[0], stack.Functions)
 	fleet.check(t, runs, after, account)
+}
+
+// lastLines are those of the end of a file, of so many bytes.
+func lastLines(t *testing.T, path string, bytes quantity.Bytes) []string {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	info, err := file.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(io.NewSectionReader(file, max(0, info.Size()-int64(bytes)), int64(bytes)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(string(text), "\n")
 }
 
 // flow publishes events until there were total, no more at a time than may be in flight, and waits until their runs
