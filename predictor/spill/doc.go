@@ -1,2 +1,2 @@
-// Package spill says what functions would do for a backlog: in what time, and at what price.
+// Package spill says when functions pay for the backlog of a stage.
 package spill

@@ -94,16 +94,16 @@ func (o Offer) Bill(tasks float64, starts int, wall float64) quantity.Money {
 
 // worth is what finishing in T(n) instead of T(0) is worth, less its price.
 func (o Offer) worth(n int, perHour quantity.Money) float64 {
-	return o.Value(n, perHour) - float64(o.Price(n))
+	return o.value(n, perHour) - float64(o.Price(n))
 }
 
-// Value is what finishing in T(n) instead of T(0) is worth.
-func (o Offer) Value(n int, perHour quantity.Money) float64 {
+// value is what finishing in T(n) instead of T(0) is worth.
+func (o Offer) value(n int, perHour quantity.Money) float64 {
 	return (o.Duration(0) - o.Duration(n)) / 3600 * float64(perHour)
 }
 
-// Best returns the smallest n among those of the greatest worth; 0 when none is worth its price.
-func (o Offer) Best(perHour quantity.Money) int {
+// best returns the smallest n among those of the greatest worth; 0 when none is worth its price.
+func (o Offer) best(perHour quantity.Money) int {
 	best, greatest := 0, 0.0
 	for n := 1; n <= o.Most; n++ {
 		if worth := o.worth(n, perHour); worth > greatest {
@@ -113,8 +113,8 @@ func (o Offer) Best(perHour quantity.Money) int {
 	return best
 }
 
-// Fastest returns the smallest n that finishes first.
-func (o Offer) Fastest() int {
+// fastest returns the smallest n that finishes first.
+func (o Offer) fastest() int {
 	best := 0
 	for n := 1; n <= o.Most; n++ {
 		if o.Duration(n) < o.Duration(best)*(1-1e-9) {
@@ -124,19 +124,19 @@ func (o Offer) Fastest() int {
 	return best
 }
 
-// Within returns the least n that finishes within limit seconds, or the fastest when none does.
-func (o Offer) Within(limit float64) int {
+// within returns the least n that finishes within limit seconds, or the fastest when none does.
+func (o Offer) within(limit float64) int {
 	for n := range o.Most + 1 {
 		if o.Duration(n) <= limit {
 			return n
 		}
 	}
-	return o.Fastest()
+	return o.fastest()
 }
 
-// Affordable returns the largest m up to n whose upper price is within money; the tasks that a share of the stage's
+// affordable returns the largest m up to n whose upper price is within money; the tasks that a share of the stage's
 // runs holds cost that share of it.
-func (o Offer) Affordable(n int, money quantity.Money, part float64) int {
+func (o Offer) affordable(n int, money quantity.Money, part float64) int {
 	for ; n > 0; n-- {
 		if float64(o.UpperPrice(n))*part <= float64(money) {
 			return n
@@ -169,8 +169,8 @@ func Slowdown(class quantity.Bytes, rate quantity.Milli) float64 {
 // WorthTelling is how many seconds of backlog are worth a word.
 const WorthTelling = 1.0
 
-// Backlog tells how long the tasks wait, and for what.
-func (o Offer) Backlog() string {
+// told tells how long the tasks wait, and for what.
+func (o Offer) told() string {
 	tasks, room := int(o.Tasks), ""
 	if o.Wait >= WorthTelling {
 		room = fmt.Sprintf(", which has no room for %s", words.Seconds(o.Wait))
@@ -182,8 +182,8 @@ func (o Offer) Backlog() string {
 		words.Count(o.Slots, "pool slot"), room)
 }
 
-// Sooner tells by how much sooner they are done with n slots.
-func (o Offer) Sooner(n int) string { return words.Seconds(o.Duration(0) - o.Duration(n)) }
+// sooner tells by how much sooner they are done with n slots.
+func (o Offer) sooner(n int) string { return words.Seconds(o.Duration(0) - o.Duration(n)) }
 
 // Spread is the interval around the time that n tasks take together, whose own times vary by variation: the middle 80
 // percent of a normal distribution (z = 1.2816) around the sum, and five percent for what the model leaves out.

@@ -31,12 +31,12 @@ func TestTheWorkedExampleOfTheSpillFormula(t *testing.T) {
 	if got := o.Price(1).String(); got != "$0.0002240" {
 		t.Errorf("M(1) = %s, want $0.0002240", got)
 	}
-	if got := o.Best(quantity.USD); got != 1 {
+	if got := o.best(quantity.USD); got != 1 {
 		t.Errorf("best n at $1 an hour = %d, want 1", got)
 	}
 	o.Venue.PerGiBSecond *= 1000
 	o.Venue.PerRequest *= 1000
-	if got := o.Best(quantity.USD); got != 0 {
+	if got := o.best(quantity.USD); got != 0 {
 		t.Errorf("best n at a price a thousand times as high = %d, want 0", got)
 	}
 }
@@ -109,7 +109,7 @@ func TestSpillChoice(t *testing.T) {
 			together, taken := simulated(o, n)
 			return (alone-together)/3600*float64(perHour) - float64(task)*float64(taken) - float64(start)*float64(n)
 		}
-		chosen, best := o.Best(perHour), 0
+		chosen, best := o.best(perHour), 0
 		for n := range o.Most + 1 {
 			if worth(n) > worth(best) {
 				best = n
@@ -127,29 +127,29 @@ func TestSpillGoals(t *testing.T) {
 	t.Parallel()
 	base := Offer{Tasks: 100, Slots: 1, Wall: 1, Function: 1, Highest: 1, Class: quantity.GiB, Venue: lambda(), Most: 20}
 	// T(n) = 100 / (1 + n)
-	if got := base.Within(25); got != 3 {
+	if got := base.within(25); got != 3 {
 		t.Errorf("the least n that ends within 25 s = %d, want 3", got)
 	}
-	if got := base.Within(100); got != 0 {
+	if got := base.within(100); got != 0 {
 		t.Errorf("the least n that ends within 100 s = %d, want 0: the pool does", got)
 	}
-	if got := base.Within(0.5); got != base.Most {
+	if got := base.within(0.5); got != base.Most {
 		t.Errorf("the n for a time that none reaches = %d, want the fastest, %d", got, base.Most)
 	}
-	if got := base.Affordable(20, base.UpperPrice(7), 1); got != 7 {
+	if got := base.affordable(20, base.UpperPrice(7), 1); got != 7 {
 		t.Errorf("the n that the price of 7 affords = %d, want 7", got)
 	}
-	if got := base.Affordable(20, 0, 1); got != 0 {
+	if got := base.affordable(20, 0, 1); got != 0 {
 		t.Errorf("the n that nothing affords = %d, want 0", got)
 	}
 	slow := base
 	slow.Function = 200
-	if got := slow.Fastest(); got != 0 {
+	if got := slow.fastest(); got != 0 {
 		t.Errorf("the fastest n with functions slower than the whole backlog = %d, want 0", got)
 	}
 	alone := base
 	alone.Slots = 0
-	if got := alone.Within(25); got != 4 {
+	if got := alone.within(25); got != 4 {
 		t.Errorf("the least n without a pool that ends within 25 s = %d, want 4", got)
 	}
 	for n := range base.Most {

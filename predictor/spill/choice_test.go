@@ -1,0 +1,116 @@
+package spill
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// waits is a backlog of 100 tasks of a second at two pool slots, with functions as fast, of which one run has all.
+func waits(run Waiting) Backlog {
+	run.Run, run.Part = "r", 1
+	return Backlog{
+		Offer: Offer{
+			Tasks: 100, Slots: 2, Wall: 1, Function: 1, Highest: 1, Cold: 0.1, Class: quantity.GiB, Venue: lambda(),
+		},
+		Queued: 100, Limit: 8, Runs: []Waiting{run}, ValueOfTime: quantity.USD,
+	}
+}
+
+func TestTheGoalOfARunChoosesItsFunctions(t *testing.T) {
+	t.Parallel()
+	deadline := fact.Goal{Deadline: time.Minute}
+	poor := fact.Goal{Minimise: fact.Latency, Budget: quantity.USD.Times(0.001)}
+	for _, row := range []struct {
+		name   string
+		with   func(*Backlog)
+		run    Waiting
+		slots  int
+		reason string
+	}{
+		{"a deadline takes the fewest that meet it", nil, Waiting{Goal: deadline, Left: 40, Limited: true}, 1, "left to the"},
+		{"an easy one takes none", nil, Waiting{Goal: deadline, Left: 100, Limited: true}, 0, "well within"},
+		{"a lost one takes the fastest", nil, Waiting{Goal: deadline, Limited: true}, 8, "with 0 s left"},
+		{"latency takes all that help", nil, Waiting{Goal: fact.Goal{Minimise: fact.Latency}}, 8, "minimises latency"},
+		{"cost takes none", nil, Waiting{Goal: fact.Goal{Minimise: fact.Cost}}, 0, "minimises cost"},
+		{"without a goal, what is worth its price", nil, Waiting{}, 8, "are worth"},
+		{"time worth little", func(b *Backlog) { b.ValueOfTime = quantity.USD.Times(0.01) }, Waiting{}, 0, "more than the"},
+		{"a budget bounds it", nil, Waiting{Goal: poor, Budget: quantity.USD.Times(0.0009)}, 2, "is left and that may"},
+		{"a free pool slot for each", func(b *Backlog) { b.Free = 100 }, Waiting{}, 0, "a pool slot is free"},
+		{"the venue is full", func(b *Backlog) { b.Limit = 0 }, Waiting{}, 0, "every function slot is taken"},
+		{"one more than is held is no news", func(b *Backlog) { b.Held = 7 }, Waiting{}, 8, "are worth"},
+		{
+			"slots that are held stay while they help", func(b *Backlog) { b.Held = 3 },
+			Waiting{Goal: deadline, Left: 70, Limited: true},
+			3, "well within",
+		},
+		{
+			"and go once they do not", func(b *Backlog) { b.Held = 3 },
+			Waiting{Goal: deadline, Left: 120, Limited: true},
+			0, "well within",
+		},
+		{
+			"an empty queue is not believed at once", func(b *Backlog) { b.Held, b.Queued, b.Refills = 3, 0, true },
+			Waiting{},
+			3, "no room for more",
+		},
+		{"but then", func(b *Backlog) { b.Held, b.Queued, b.Tasks = 3, 0, 0 }, Waiting{}, 0, "no task waits any more"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			b := waits(row.run)
+			if row.with != nil {
+				row.with(&b)
+			}
+			got := b.Choose()
+			if got.Slots != row.slots || !strings.Contains(got.Reason, row.reason) {
+				t.Errorf("got %d slots (%s), want %d (%s)", got.Slots, got.Reason, row.slots, row.reason)
+			}
+		})
+	}
+}
+
+func TestTheRunThatWantsMostDecides(t *testing.T) {
+	t.Parallel()
+	b := waits(Waiting{Goal: fact.Goal{Minimise: fact.Cost}})
+	b.Runs[0].Part = 0.5
+	b.Runs = append(b.Runs, Waiting{Run: "s", Part: 0.5, Goal: fact.Goal{Minimise: fact.Latency}})
+	if got := b.Choose(); got.Run != "s" || got.Slots != 8 {
+		t.Errorf("run %q gets %d slots, want all 8 for s: %s", got.Run, got.Slots, got.Reason)
+	}
+}
+
+func TestTheClassIsTheCheapestThatHoldsATask(t *testing.T) {
+	t.Parallel()
+	venue := lambda()
+	venue.Classes = []quantity.Bytes{512 * quantity.MiB, quantity.GiB, coreMemory, 2 * coreMemory}
+	usual := Demand{Memory: 100 * quantity.MiB, Rate: quantity.Core, Wall: 1, Longest: 2}
+	for _, row := range []struct {
+		name   string
+		with   func(*Demand)
+		class  quantity.Bytes
+		reason string
+	}{
+		{"of equal prices the fastest", func(*Demand) {}, coreMemory, ""},
+		{"less of a core, less memory", func(d *Demand) { d.Rate = 200 }, 512 * quantity.MiB, ""},
+		{"more than a core", func(d *Demand) { d.Rate = 2 * quantity.Core }, 2 * coreMemory, ""},
+		{"what is held stays", func(d *Demand) { d.Held = quantity.GiB }, quantity.GiB, ""},
+		{"what is too small does not", func(d *Demand) { d.Held, d.Memory = quantity.GiB, quantity.GiB+1 }, coreMemory, ""},
+		{"too large", func(d *Demand) { d.Memory = 9 * quantity.GiB }, 0, "more than the largest function has"},
+		{"too long", func(d *Demand) { d.Longest = 800 }, 0, "too close to the limit"},
+		{"a device", func(d *Demand) { d.Device = true }, 0, "needs a GPU"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			demand := usual
+			row.with(&demand)
+			class, why := demand.Class(venue)
+			if class != row.class || !strings.Contains(string(why), row.reason) || why == "" != (row.reason == "") {
+				t.Errorf("%+v gets %s (%s), want %s (%s)", demand, class, why, row.class, row.reason)
+			}
+		})
+	}
+}
