@@ -6,6 +6,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
+	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
@@ -109,6 +110,9 @@ type (
 
 // GrowAfterOutOfMemory is [size.GrowAfterOutOfMemory].
 const GrowAfterOutOfMemory = size.GrowAfterOutOfMemory
+
+// FunctionOverhead is [spill.FunctionOverhead].
+const FunctionOverhead = spill.FunctionOverhead
 
 // The types of [plan].
 type (

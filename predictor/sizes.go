@@ -16,18 +16,6 @@ import (
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
-const (
-	cpuStep  quantity.Milli = 50
-	leastCPU quantity.Milli = 100
-	// A mean rate between these uses one core whenever it may run: reading input and waiting for a neighbour keep it
-	// below, a garbage collector lifts it above. A limit below one core would slow it by exactly the part it is short.
-	oneCoreFrom, oneCoreTo quantity.Milli = 850, 1050
-	// A stage of which one attempt used a whole core, and most at least half of one, uses one: a busy host kept the others
-	// waiting, which their rates do not tell from waiting for input. A limit by such rates would slow the stage once the
-	// host is idle again.
-	keptWaiting quantity.Milli = 500
-)
-
 // resize settles how attempts of the stage are sized, keeping the last size while the new one is close, and says why it
 // changed. Without a host nothing says how much there is to give: what is held stays.
 func (d *decider) resize(w *work) {
@@ -162,7 +150,7 @@ func (d *decider) first(st *memory.Stage) size.Sizing {
 		(known.Memory.Known() < usage.Enough && st.Input > known.FirstInput) {
 		first := size.FirstSizing(st.ID, st.Declared, st.Input, d.freest(), capacity)
 		first.Base.Memory = min(max(first.Base.Memory, d.policy.MinMemory), max(capacity.Memory, d.policy.MinMemory))
-		first.Base.CPU = max(first.Base.CPU, leastCPU)
+		first.Base.CPU = max(first.Base.CPU, size.LeastCPU)
 		if capacity.IsZero() {
 			return first // nothing to settle on: no host has joined yet
 		}
@@ -217,39 +205,16 @@ func (d *decider) learned(st *memory.Stage, first size.Sizing, needs memory.Lear
 	return s
 }
 
-// cpu is the 90th percentile of the rates in steps of 50, one core for what uses one, and at least double the limit
-// that held attempts back.
+// cpu is the share of a core that attempts get by the rates that are known.
 func (d *decider) cpu(st *memory.Stage, otherwise quantity.Milli) quantity.Milli {
-	rates := st.Model.Rates
-	ceiling := max(d.largestHost().CPU, leastCPU)
-	if len(rates.Values) < memory.EnoughRates {
-		if st.Model.StillStarved() {
-			return min(max(otherwise, 2*st.Model.Starved), ceiling)
-		}
-		return otherwise
+	known := size.CPU{
+		Rates: st.Model.Rates, Starved: st.Model.StarvedNow(), Busy: st.Model.Busy(), Most: d.largestHost().CPU,
 	}
-	rate := quantity.Milli(math.Ceil(rates.Quantile(0.9)))
-	if st.Model.StillStarved() {
-		rate = max(rate, 2*st.Model.Starved)
+	if st.Sizing.Learned {
+		known.Held = st.Slot.CPU
 	}
-	fastest := quantity.Milli(rates.Largest())
-	if rate >= oneCoreFrom && rate <= oneCoreTo || rate >= keptWaiting && rate < oneCoreFrom && fastest >= oneCoreFrom {
-		rate = quantity.Core
-	}
-	held := st.Slot.CPU
-	share, worth := st.Model.Busy(), shortTask
-	if st.Sizing.Learned && held > 0 && held < quantity.Core {
-		worth = stillShort // a stage between the two keeps what it has
-	}
-	if share < worth {
-		rate = quantity.Milli(math.Ceil(float64(rate) * share))
-	}
-	return min(max(size.RoundUp(rate, cpuStep), leastCPU), ceiling)
+	return known.Share(otherwise)
 }
-
-// A stage shares cores when its slots are busy for less than shortTask of their time, and until they are for more than
-// stillShort.
-const shortTask, stillShort = 0.70, 0.80
 
 // largestHost is the capacity of the host with the most memory, then cores; zero without hosts.
 func (d *decider) largestHost() quantity.Size {
@@ -355,13 +320,10 @@ func (d *decider) liveSize(st *memory.Stage, s size.Sizing) quantity.Size {
 		return quantity.Size{}
 	}
 	advised := quantity.Size{
-		CPU:    max(size.RoundUp(quantity.Milli(min(cpu.Value, float64(fact.MaxRate))), cpuStep), leastCPU),
+		CPU:    size.CPUOf(quantity.Milli(min(cpu.Value, float64(fact.MaxRate)))),
 		Memory: max(size.RoundUp(quantity.Bytes(min(peak.Value, size.MostMemory)), quantity.MiB), d.policy.MinMemory),
 	}
-	if advised.CPU >= oneCoreFrom && advised.CPU <= quantity.Core {
-		advised.CPU = quantity.Core // as for attempts that have ended
-	}
-	if st.Model.StillStarved() {
+	if st.Model.StarvedNow() > 0 {
 		advised.CPU = max(advised.CPU, s.Base.CPU)
 	}
 	advised = advised.AtMost(d.largestHost())

@@ -5,123 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/predictor/usage"
 )
-
-// anySizing draws what a plan may carry, and worse.
-func anySizing(t *rapid.T) predictor.Sizing {
-	bytes := rapid.Int64Range(0, 1<<52)
-	return predictor.Sizing{
-		Base: quantity.Size{
-			CPU:    quantity.Milli(rapid.Int64Range(0, 1e6).Draw(t, "cpu")),
-			Memory: quantity.Bytes(bytes.Draw(t, "memory")),
-		},
-		Term: usage.Term{
-			Feature: rapid.SampledFrom([]string{"", usage.InputBytes, "rows"}).Draw(t, "feature"),
-			Power:   rapid.IntRange(0, 2).Draw(t, "power"), PerUnit: rapid.Float64Range(0, 1e12).Draw(t, "per unit"),
-		},
-		Floor: quantity.Bytes(bytes.Draw(t, "floor")), Static: rapid.Bool().Draw(t, "static"),
-		Guess: rapid.Bool().Draw(t, "guess"),
-	}
-}
-
-func anyNeed(t *rapid.T) predictor.Need {
-	return predictor.Need{
-		Input: quantity.Bytes(rapid.Int64Range(-5, 1<<60).Draw(t, "input")),
-		Features: map[string]float64{"rows": rapid.SampledFrom([]float64{0, 1, 1e9, -1, math.NaN(), math.Inf(1)}).
-			Draw(t, "rows")},
-		OutOfMemory:   rapid.IntRange(0, 3).Draw(t, "kills"),
-		LargestFailed: quantity.Bytes(rapid.Int64Range(0, 1<<45).Draw(t, "failed")),
-	}
-}
-
-func anyCapacity(t *rapid.T) quantity.Size {
-	return quantity.Size{
-		CPU:    quantity.Milli(rapid.Int64Range(1, 256_000).Draw(t, "cores")),
-		Memory: quantity.Bytes(rapid.Int64Range(1, 1<<44).Draw(t, "room")),
-	}
-}
-
-func TestASizeIsNeverAboveTheHostAndNeverNothing(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		sizing, need, capacity := anySizing(t), anyNeed(t), anyCapacity(t)
-		size, expected, fits := sizing.For(need, capacity)
-		if !size.Fits(capacity) || size.CPU <= 0 || size.Memory <= 0 {
-			t.Fatalf("%+v for %+v on %s: got %s", sizing, need, capacity, size)
-		}
-		for _, value := range []float64{expected.Memory.Low, expected.Memory.Mid, expected.Memory.High} {
-			if math.IsNaN(value) || value < 0 {
-				t.Fatalf("expected %+v, want numbers", expected)
-			}
-		}
-		if !fits && need.LargestFailed < capacity.Memory {
-			t.Fatalf("it does not fit, though it only failed with %s of %s", need.LargestFailed, capacity.Memory)
-		}
-	})
-}
-
-func TestAfterAKillTheNextAttemptHasTwiceAsMuchOrAllThatThereIs(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		sizing, need, capacity := anySizing(t), anyNeed(t), anyCapacity(t)
-		need.OutOfMemory = max(need.OutOfMemory, 1)
-		size, _, _ := sizing.For(need, capacity)
-		if size.Memory < min(need.LargestFailed*predictor.GrowAfterOutOfMemory, capacity.Memory) {
-			t.Fatalf("after a kill at %s on %s: got %s", need.LargestFailed, capacity, size)
-		}
-	})
-}
-
-func TestMoreInputNeverMeansLessMemory(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		sizing, need, capacity := anySizing(t), anyNeed(t), anyCapacity(t)
-		less, _, _ := sizing.For(need, capacity)
-		need.Input = max(need.Input, 0) + quantity.Bytes(rapid.Int64Range(0, 1<<40).Draw(t, "more"))
-		more, _, _ := sizing.For(need, capacity)
-		if more.Memory < less.Memory {
-			t.Fatalf("with more input %s, with less %s", more, less)
-		}
-	})
-}
-
-func TestReliefGivesWithinWhatIsFreeAndWithinWhatAKillWouldGive(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		bytes := rapid.Int64Range(0, 1<<40)
-		held, used, free := quantity.Bytes(bytes.Draw(t, "held")), quantity.Bytes(bytes.Draw(t, "used")),
-			quantity.Bytes(rapid.Int64Range(-1<<30, 1<<40).Draw(t, "free"))
-		admitted := quantity.Bytes(rapid.Int64Range(0, int64(held)).Draw(t, "admitted"))
-		got := predictor.Relief(held, admitted, used, free)
-		switch {
-		case got < held:
-			t.Fatalf("%s of %s are used: got %s, less than was held", used, held, got)
-		case got > held && got > held+max(free, 0):
-			t.Fatalf("%s is free: got %s more", free, got-held)
-		case got > held && got > admitted*predictor.GrowAfterOutOfMemory:
-			t.Fatalf("admitted with %s: got %s", admitted, got)
-		}
-	})
-	const mib = quantity.MiB
-	for _, c := range []struct{ held, admitted, used, free, want quantity.Bytes }{
-		{100 * mib, 100 * mib, 80 * mib, 1000 * mib, 100 * mib},   // far from its limit
-		{100 * mib, 100 * mib, 95 * mib, 1000 * mib, 125 * mib},   // close to it
-		{100 * mib, 100 * mib, 95 * mib, 10 * mib, 110 * mib},     // little is free
-		{190 * mib, 100 * mib, 189 * mib, 1000 * mib, 200 * mib},  // as much as after a kill
-		{200 * mib, 100 * mib, 200 * mib, 1000 * mib, 200 * mib},  // and no more
-		{100 * mib, 100 * mib, 100 * mib, -1000 * mib, 100 * mib}, // an overfull host
-	} {
-		if got := predictor.Relief(c.held, c.admitted, c.used, c.free); got != c.want {
-			t.Errorf("%s of %s used, admitted with %s, %s free: got %s, want %s", c.used, c.held, c.admitted, c.free, got,
-				c.want)
-		}
-	}
-}
 
 func TestTheShadowPredictsWhatItDoesNotGrant(t *testing.T) {
 	t.Parallel()
@@ -157,23 +43,5 @@ func TestPeaksThatAreFarFromWhatWasExpectedFallBackToTheStaticSize(t *testing.T)
 	plan, _ := predictor.Decide(fold(state, started("r", 0, predictor.Goal{}), scheduled), laptop(2, 4))
 	if s := plan.Sizings[0]; s.Learned || s.Base != declared {
 		t.Errorf("after peaks ten times those expected: %+v, want the declared size", s)
-	}
-}
-
-func TestDeviceMemoryThatWasNotEnoughGrowsAlone(t *testing.T) {
-	t.Parallel()
-	sizing := predictor.Sizing{Base: quantity.Size{
-		CPU: 1000, Memory: quantity.GiB, GPU: 1000,
-		GPUMemory: 2 * quantity.GiB,
-	}}
-	capacity := quantity.Size{CPU: 4000, Memory: 16 * quantity.GiB, GPU: 1000, GPUMemory: 80 * quantity.GiB}
-	need := predictor.Need{OutOfMemory: 1, LargestFailedGPU: 2 * quantity.GiB}
-	size, _, fits := sizing.For(need, capacity)
-	if size.GPUMemory != 4*quantity.GiB || size.Memory != quantity.GiB || !fits {
-		t.Errorf("got %s, fits %v, want twice the device memory and the same memory", size, fits)
-	}
-	need.LargestFailedGPU = 80 * quantity.GiB
-	if _, _, fits := sizing.For(need, capacity); fits {
-		t.Error("all of the device was not enough, and yet it fits")
 	}
 }

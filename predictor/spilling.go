@@ -233,16 +233,12 @@ func (d *decider) firstTold(w *work, id string) bool {
 // of it.
 const firstPeaks = 4
 
-// FunctionOverhead is what the runtime of a function takes besides what an attempt takes at the pool: the connection to
-// the venue, and pages of the program that processes of one host share.
-const FunctionOverhead = 32 * quantity.MiB
-
 // functionMemory is the memory that a function needs for the stage.
 func (d *decider) functionMemory(w *work) quantity.Bytes {
 	known := w.stage.Model
 	seen := max(known.Memory.LargestPeak(), known.Function.LargestPeak())
 	if w.stage.Sizing.Learned {
-		return max(w.size.Memory, quantity.Bytes(known.Function.LargestPeak()*(1+d.policy.Margin))) + FunctionOverhead
+		return max(w.size.Memory, quantity.Bytes(known.Function.LargestPeak()*(1+d.policy.Margin))) + spill.FunctionOverhead
 	}
 	if seen == 0 {
 		return w.size.Memory

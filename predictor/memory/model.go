@@ -17,7 +17,6 @@ const (
 	maxRates     = 64
 	maxWalls     = 32
 	maxErrors    = 20
-	EnoughRates  = 5
 	enoughErrors = 5
 )
 
@@ -129,13 +128,18 @@ func (m *Model) memoryAt(venue fact.Venue) *usage.History {
 
 // starve notes that attempts were held back by a limit of cpu.
 func (m *Model) starve(cpu quantity.Milli) {
-	if cpu = min(max(0, cpu), fact.MaxRate); cpu >= m.Starved || !m.StillStarved() {
+	if cpu = min(max(0, cpu), fact.MaxRate); cpu >= m.Starved || m.StarvedNow() == 0 {
 		m.Starved, m.StarvedAt, m.Starving = cpu, m.Successes, 0
 	}
 }
 
-// StillStarved reports whether the largest limit that held attempts back still counts.
-func (m *Model) StillStarved() bool { return m.Starved > 0 && m.Successes-m.StarvedAt <= starvedFades }
+// StarvedNow is the largest limit of CPU that held attempts back and still counts; 0 for none.
+func (m *Model) StarvedNow() quantity.Milli {
+	if m.Successes-m.StarvedAt > starvedFades {
+		return 0
+	}
+	return m.Starved
+}
 
 // squeezedPart is the part that is added to the peak of an attempt whose garbage collector kept it down: without it,
 // each limit teaches a lower one, until attempts do little but collect garbage (TestASqueezeTeachesNoSmallerLimit).

@@ -19,6 +19,10 @@ const sameprice = 1.05
 // is billed in full and done again at the pool.
 const durationShare = 0.8
 
+// FunctionOverhead is what the runtime of a function takes besides what an attempt takes at the pool: the connection to
+// the venue, and pages of the program that processes of one host share.
+const FunctionOverhead = 32 * quantity.MiB
+
 // Demand is what a task of a stage takes of a function.
 type Demand struct {
 	Memory quantity.Bytes

@@ -20,3 +20,22 @@ func TestTheResidualIsTheMeanOfWhatLongerAttemptsTookMore(t *testing.T) {
 		}
 	}
 }
+
+func TestTheRelativeErrorIsTheSameAboveAndBelow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ predicted, actual, want float64 }{
+		{10, 10, 0},
+		{10, 20, 1},
+		{20, 10, 1},
+		{1, 100, 99},
+		{0, 5, 0},
+		{5, 0, 0},
+		{math.NaN(), 1, 0},
+		{math.Inf(1), 1, 0},
+		{-1, 1, 0},
+	} {
+		if got := RelativeError(c.predicted, c.actual); got != c.want {
+			t.Errorf("RelativeError(%v, %v) = %v, want %v", c.predicted, c.actual, got, c.want)
+		}
+	}
+}

@@ -1,4 +1,4 @@
-package predictor_test
+package plan_test
 
 import (
 	"math/big"
@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -15,7 +15,7 @@ import (
 func TestThePriceOfAnInvokeIsExact(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		venue := predictor.FunctionVenue{
+		venue := plan.FunctionVenue{
 			PerGiBSecond: quantity.Money(rapid.Int64Range(0, 1e15).Draw(t, "per GiB-second")),
 			PerRequest:   quantity.Money(rapid.Int64Range(0, 1e9).Draw(t, "per request")),
 		}
