@@ -107,8 +107,8 @@ type Policy struct {
 	Window int `json:"window"`
 	// MaxWindow bounds every window.
 	MaxWindow int `json:"max_window"`
-	// Margin is the head-room of memory above the largest of the past peaks for the same input, as a ratio: 0.1 means 10
-	// percent.
+	// Margin is the usual head-room of memory above the largest of the past peaks for the same input, as a ratio: 0.1
+	// means 10 percent. It is given while little is known; a stage whose peaks are known to differ by less has less.
 	Margin float64 `json:"margin"`
 	// MinMemory is the smallest memory grant.
 	MinMemory quantity.Bytes `json:"min_memory_bytes"`

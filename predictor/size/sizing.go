@@ -10,7 +10,8 @@ import (
 
 // Sizing is how attempts of one stage are sized when they are admitted: a model small enough to travel in the Plan.
 //
-// The memory limit is Base.Memory + Term at the attempt's features, never below Floor and never above the host.
+// The memory limit is Base.Memory + Term at the attempt's features, at most Most for an attempt of a task that never
+// ran out of memory, never below Floor and never above the host.
 type Sizing struct {
 	Stage fact.StageID `json:"stage"`
 	// Base is the size where Term is zero.
@@ -19,6 +20,8 @@ type Sizing struct {
 	Term usage.Term `json:"memory_term,omitzero"`
 	// Floor is the least memory that is ever granted.
 	Floor quantity.Bytes `json:"floor_bytes,omitempty"`
+	// Most is the most that a first attempt is granted, however large its input: see [usage.Need]. 0 is no bound.
+	Most quantity.Bytes `json:"most_bytes,omitempty"`
 	// Expected is the peak that is expected, without head-room.
 	Expected Expected `json:"expected"`
 	// Live is what attempts that have run for a while hold, as long as nothing is learned from attempts that have ended;
@@ -77,9 +80,9 @@ func (n Need) Values() usage.Features {
 	return usage.Features{Input: float64(n.Input), Named: n.Features}
 }
 
-// GrowAfterOutOfMemory is the least ratio between the memory grant of an attempt and that of the attempt before it that
-// ran out of memory. Doubling finds a need of n times the first grant in log2(n) attempts and overshoots by less than
-// half.
+// GrowAfterOutOfMemory is the least ratio between the memory grant of an attempt and that of the attempt before it
+// that ran out of memory. Doubling finds a need of n times the first grant in log2(n) attempts and overshoots by less
+// than half.
 const GrowAfterOutOfMemory = 2
 
 // growGuess is the same while nothing is known: a guess says little about the need, and one attempt alone with a whole
@@ -90,15 +93,19 @@ const growGuess = 4
 const MostMemory = float64(quantity.TiB) * 1024
 
 // For returns the size of an attempt and what is expected of it, for a host whose children may hold capacity together.
-// It never returns more than capacity, and never a size with no CPU or no memory while capacity has some.
-// fits is false when the attempt already ran out of memory at all that the host has: no bigger size exists there.
+// It never returns more than capacity, and never a size with no CPU or no memory while capacity has some. fits is
+// false when the attempt already ran out of memory at all that the host has: no bigger size exists there.
 func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expected fact.Prediction, fits bool) {
 	size = s.Base
 	byFeature := 0.0
 	if !s.Static {
 		byFeature = s.Term.At(need.Values())
 	}
-	size.Memory = max(size.Memory+quantity.Bytes(min(byFeature, MostMemory)), s.Floor)
+	size.Memory += quantity.Bytes(min(byFeature, MostMemory))
+	if s.Most > 0 && need.OutOfMemory == 0 {
+		size.Memory = min(size.Memory, s.Most)
+	}
+	size.Memory = max(size.Memory, s.Floor)
 	expected = fact.Prediction{Memory: s.Expected.At(need.Values()), Wall: s.Wall, Source: s.Source}
 	fits = true
 	if failed := need.LargestFailed; need.OutOfMemory > 0 && failed > 0 {
@@ -129,8 +136,8 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 const reliefAt, reliefStep = 0.90, 1.25
 
 // Relief returns the memory that a running attempt should hold that uses as much as used of held and was admitted with
-// admitted: more while it comes close to its limit and free room is there, held otherwise. It never gives more than the
-// next attempt would get if this one were killed, so that a leak does not eat the host.
+// admitted: more while it comes close to its limit and free room is there, held otherwise. It never gives more than
+// the next attempt would get if this one were killed, so that a leak does not eat the host.
 func Relief(held, admitted, used, free quantity.Bytes) quantity.Bytes {
 	if held <= 0 || float64(used) < reliefAt*float64(held) {
 		return held
@@ -143,8 +150,14 @@ func Relief(held, admitted, used, free quantity.Bytes) quantity.Bytes {
 func (s Sizing) Predicting(next Sizing) Sizing {
 	s.Floor, s.Expected, s.Attempts, s.Live = next.Floor, next.Expected, next.Attempts, next.Live
 	s.Wall, s.WallFallen = next.Wall, next.WallFallen
+	if s.Learned && next.Learned {
+		s.Most = next.Most
+	}
 	if next.Learned {
 		s.Source = next.Source
+	}
+	if s.Learned && next.Learned {
+		s.Most = next.Most
 	}
 	return s
 }

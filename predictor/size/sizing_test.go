@@ -23,8 +23,26 @@ func anySizing(t *rapid.T) size.Sizing {
 			Feature: rapid.SampledFrom([]string{"", usage.InputBytes, "rows"}).Draw(t, "feature"),
 			Power:   rapid.IntRange(0, 2).Draw(t, "power"), PerUnit: rapid.Float64Range(0, 1e12).Draw(t, "per unit"),
 		},
-		Floor: quantity.Bytes(bytes.Draw(t, "floor")), Static: rapid.Bool().Draw(t, "static"),
-		Guess: rapid.Bool().Draw(t, "guess"),
+		Floor: quantity.Bytes(bytes.Draw(t, "floor")), Most: quantity.Bytes(bytes.Draw(t, "most")),
+		Static: rapid.Bool().Draw(t, "static"), Guess: rapid.Bool().Draw(t, "guess"),
+	}
+}
+
+// An input far above all others is not granted what a line says before one like it was tried; its next attempt is.
+func TestAFirstAttemptIsGrantedTheMostAtMost(t *testing.T) {
+	t.Parallel()
+	sizing := size.Sizing{
+		Base: quantity.Size{CPU: 1000, Memory: 100 * quantity.MiB},
+		Term: usage.Term{Feature: usage.InputBytes, Power: 1, PerUnit: 1}, Most: 400 * quantity.MiB,
+	}
+	capacity := quantity.Size{CPU: 4000, Memory: 64 * quantity.GiB}
+	need := size.Need{Input: 10 * quantity.GiB}
+	if got, _, _ := sizing.For(need, capacity); got.Memory != sizing.Most {
+		t.Errorf("a first attempt with an input of 10 GiB is granted %v, want %v", got.Memory, sizing.Most)
+	}
+	need.OutOfMemory, need.LargestFailed = 1, sizing.Most
+	if got, _, _ := sizing.For(need, capacity); got.Memory != 10*quantity.GiB+100*quantity.MiB {
+		t.Errorf("the attempt after it is granted %v, want what the line says", got.Memory)
 	}
 }
 

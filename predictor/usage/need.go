@@ -18,9 +18,12 @@ type Need struct {
 	Term Term
 	// Low, Mid and High bound the middle 80 percent of the peaks, relative to the line.
 	Low, Mid, High float64
-	// Bound is what peaks stayed below lately, and Limit what an attempt should be given, relative to the line: Bound with
-	// head-room.
+	// Bound is what peaks stayed below lately, and Limit what an attempt should be given, relative to the line: Bound
+	// with head-room.
 	Bound, Limit float64
+	// Most is what an attempt should be given at most before one like it ran out of memory, in bytes, wherever the line
+	// leads: Beyond times the largest peak that was seen, or the largest limit that was not enough.
+	Most float64
 	// Attempts is how many peaks it rests on.
 	Attempts int
 	// Explained says in words what the need depends on: "input_bytes", "the square of length"; empty when on nothing
@@ -31,8 +34,17 @@ type Need struct {
 // At returns the line at these features, in bytes.
 func (n Need) At(features Features) float64 { return n.Base + n.Term.At(features) }
 
+// Beyond is how far above all that was seen the first limit of an attempt may be. Needs saturate: buffers are full, a
+// cache is as large as it may be, a reference is loaded once. Nothing in the smaller inputs tells at which size, and a
+// line over 100 GB of input that is followed to 1,200 grants seven times what is used. To look for a need by doubling
+// costs at most a few times what knowing it would have (Bentley and Yao, An almost optimal algorithm for unbounded
+// searching, 1976, https://doi.org/10.1016/0020-0190(76)90071-5); where the line was right, one attempt is killed
+// before the line is followed.
+const Beyond = 2
+
 const (
-	// fade is how much less each attempt counts than the next one: after 33 attempts it has lost two thirds of its weight.
+	// fade is how much less each attempt counts than the next one: after 33 attempts it has lost two thirds of its
+	// weight.
 	fade = 0.97
 	// simpler is by how much a feature must lower the cost before it is believed: with noise alone, one of several
 	// features always looks a little better than none (TestNoiseIsNotExplained).
@@ -49,16 +61,13 @@ const (
 
 // Learn finds what the attempts of a history need: it fits a line over each feature, its square, and over none, and
 // takes the one whose limits would have cost the least (each left-out attempt is given the limit that the others
-// suggest; what is spare is paid for, and so is running out of memory). Margin is the head-room, for a history that is
-// full; it is larger for a shorter one:
+// suggest; what is spare is paid for, and so is running out of memory).
 //
-//	limit = bound (1 + margin + 1/(2n))
-//
-// Bound is one of the largest ratios of actual to expected peaks: the largest of n exchangeable ratios is passed by the
-// next one with probability 1/(n+1) (Vovk et al., Algorithmic Learning in a Random World, 2005, on conformal
-// prediction), so without a margin a stage with 64 attempts would run out of memory in 1.5 percent of its attempts, and
-// one with five in 17. A ratio that stands far above the others is left out where all the others would pay more for it
-// than it costs to try that one attempt again. The attempts that ran out of memory enter as having needed somewhat more
+// Limits are above the largest ratio of actual to expected peaks by as much as the spread of these ratios makes worth
+// paying for (see [ratios.bound]): a hundredth where peaks differ by less than that, a tenth where they differ by a
+// twentieth. Margin is by how much the largest ratios are usually above the others, which counts while few attempts
+// say otherwise. A ratio that stands far above the others is left out where all the others would pay more for it than
+// it costs to try that one attempt again. The attempts that ran out of memory enter as having needed somewhat more
 // than their limit. ok is false while fewer than Enough attempts were measured to their end.
 func Learn(h *History, margin float64) (need Need, ok bool) {
 	if h == nil || !h.valid() || h.Known() < Enough {
@@ -79,6 +88,7 @@ func Learn(h *History, margin float64) (need Need, ok bool) {
 			}
 		}
 	}
+	best.Most = Beyond * slices.Max(h.Peaks)
 	return best, true
 }
 
@@ -106,44 +116,20 @@ func (h *History) candidate(column, exponent int, margin float64) (Need, float64
 			need.Explained = "the square of " + need.Explained
 		}
 	}
-	need.Low, need.Mid, need.High = quantile(f.ratios, 0.1), quantile(f.ratios, 0.5), quantile(f.ratios, 0.9)
-	n := float64(len(f.ratios))
-	headroom := 1 + margin + 1/(2*n)
-	need.Bound = bound(f.ratios, headroom)
-	need.Limit = need.Bound * headroom
-	return need, price(points, f, headroom)
+	all := ratiosOf(f.ratios, points)
+	need.Low, need.Mid, need.High = all.quantile(0.1, margin), all.quantile(0.5, margin), all.quantile(0.9, margin)
+	need.Low, need.High = need.Low*(1-rounding), need.High*(1+rounding)
+	largest, limit, above := all.bound(margin)
+	need.Bound, need.Limit = largest, limit
+	return need, all.price(limit, above, margin)
 }
 
-// bound is the ratio, among the largest, at which what is spare and what runs out of memory cost the least together.
-func bound(ratios []float64, headroom float64) float64 {
-	sorted := slices.Sorted(slices.Values(ratios))
-	best, least := 0.0, math.Inf(1)
-	for out := 0; out <= len(sorted)/leftOut; out++ {
-		candidate := sorted[len(sorted)-1-out]
-		total := 0.0
-		for _, r := range sorted {
-			total += cost(candidate * headroom / r)
-		}
-		if total < least {
-			best, least = candidate, total
-		}
-	}
-	return best
-}
+// rounding is what the product of a line and a ratio may be off by: the interval of peaks that are all the same has
+// them in it.
+const rounding = 1e-9
 
-// leftOut is the least number of attempts for each one that a bound may leave out.
-const leftOut = 16
-
-// cost is what an attempt costs that is given limit times its need, in units of that need, besides the need itself.
-func cost(limit float64) float64 {
-	if limit < 1 {
-		return overCost
-	}
-	return limit - 1
-}
-
-// raiseExceeded replaces the limit that an attempt exceeded by what it is thought to have needed: what the line through
-// the others says there, and at least exceededBy times the limit. This is the imputation step of expectation
+// raiseExceeded replaces the limit that an attempt exceeded by what it is thought to have needed: what the line
+// through the others says there, and at least exceededBy times the limit. This is the imputation step of expectation
 // maximisation for censored data, once.
 func (h *History) raiseExceeded(points []point, withSlope bool) {
 	if h.Exceeded == 0 {
@@ -166,26 +152,19 @@ func (h *History) raiseExceeded(points []point, withSlope bool) {
 // exceededBy is how much more than its limit an attempt that passed it is thought to have needed at least.
 const exceededBy = 1.5
 
-// price is the mean cost of the attempts, had each been given the limit that the others suggest.
-func price(points []point, f fitted, headroom float64) float64 {
-	full := bound(f.ratios, headroom)
-	without := bound(others(f.ratios, full), headroom)
+// price is the mean cost of the attempts, had each been given the limit that the others suggest. Only those from the
+// bound up, which above of them pass, have moved it.
+func (r ratios) price(limit float64, above int, margin float64) float64 {
 	total, weights := 0.0, 0.0
-	for i, r := range f.ratios {
-		limit := full
-		if r == full {
-			limit = without
+	for i, one := range r {
+		given := limit
+		if i >= len(r)-1-above {
+			_, given, _ = r.without(i).bound(margin)
 		}
-		total += points[i].weight * cost(limit*headroom/r)
-		weights += points[i].weight
+		total += one.weight * cost(given/one.ratio)
+		weights += one.weight
 	}
 	return total / weights
-}
-
-// others are the ratios without one that equals left.
-func others(ratios []float64, left float64) []float64 {
-	i := slices.Index(ratios, left)
-	return append(slices.Clone(ratios[:i]), ratios[i+1:]...)
 }
 
 // String says what the need rests on, for reasons: "23 attempts, by input_bytes".

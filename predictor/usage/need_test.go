@@ -175,6 +175,47 @@ func TestASlopeOverTinyInputsIsNotBelieved(t *testing.T) {
 	}
 }
 
+func TestAShortHistoryIsCareful(t *testing.T) {
+	t.Parallel()
+	h := following()
+	last := math.Inf(1)
+	for i := range usage.MaxAttempts {
+		h.Add(usage.Attempt{Peak: 100 * mib})
+		need, ok := usage.Learn(h, margin)
+		if !ok {
+			continue
+		}
+		headroom := need.Base*need.Limit/(100*mib) - 1
+		if headroom > last+1e-9 {
+			t.Errorf("after %d equal peaks the head-room is %.1f%%, more than %.1f%% before", i+1, 100*headroom, 100*last)
+		}
+		switch {
+		case i+1 == usage.Enough && (headroom < 0.10 || headroom > 0.30):
+			t.Errorf("after %d equal peaks the head-room is %.1f%%, want 10%% to 30%%", i+1, 100*headroom)
+		case i+1 == usage.MaxAttempts && (headroom < 0.01 || headroom > 0.05):
+			t.Errorf("after %d equal peaks the head-room is %.1f%%, want 1%% to 5%%", i+1, 100*headroom)
+		}
+		last = headroom
+	}
+}
+
+func TestALineIsFollowedToTwiceWhatWasSeen(t *testing.T) {
+	t.Parallel()
+	h := following()
+	for i := range 20 {
+		x := float64(1+i) * mib
+		h.Add(usage.Attempt{Peak: 3 * x, Features: known(map[string]float64{usage.InputBytes: x})})
+	}
+	if need, _ := usage.Learn(h, margin); need.Most != 2*60*mib {
+		t.Errorf("the most is %.0f MiB after peaks up to 60 MiB, want 120", need.Most/mib)
+	}
+	exceeded := known(map[string]float64{usage.InputBytes: 1000 * mib})
+	h.Add(usage.Attempt{Peak: 120 * mib, Exceeded: true, Features: exceeded})
+	if need, _ := usage.Learn(h, margin); need.Most != 2*120*mib {
+		t.Errorf("the most is %.0f MiB after 120 MiB were not enough, want 240", need.Most/mib)
+	}
+}
+
 func TestAMeasuredPeakReplacesTheKillBelowIt(t *testing.T) {
 	t.Parallel()
 	h := following()
