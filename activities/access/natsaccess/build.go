@@ -81,6 +81,8 @@ type build struct {
 
 	gone    chan map[consumer]int // what a look has found to be gone
 	running sync.WaitGroup        // looks
+	ending  sync.Mutex            // held while a look begins, so that close waits for each
+	ended   bool                  // no look begins any more; guarded by ending
 
 	admitted int // how often it was admitted and not released; guarded by proxy.mu
 }
@@ -145,6 +147,9 @@ func (b *build) connect() (err error) {
 
 // close ends the connection and waits for what uses it.
 func (b *build) close() {
+	b.ending.Lock()
+	b.ended = true // a request that is being passed may still want a look
+	b.ending.Unlock()
 	b.connection.Close()
 	b.running.Wait()
 }

@@ -123,11 +123,21 @@ func (b *build) unused(stream string) (unused consumer, found bool) {
 		}
 	}
 	if !b.looking && time.Since(b.looked) >= lookEvery {
-		b.looking, b.looked = true, time.Now()
+		b.looked = time.Now()
 		known := maps.Clone(b.consumers)
-		b.running.Go(func() { b.gone <- b.look(known) })
+		b.looking = b.begin(func() { b.gone <- b.look(known) })
 	}
 	return consumer{}, false
+}
+
+// begin starts what close waits for; began is false once the build is closed.
+func (b *build) begin(look func()) (began bool) {
+	b.ending.Lock()
+	defer b.ending.Unlock()
+	if !b.ended {
+		b.running.Go(look)
+	}
+	return !b.ended
 }
 
 // look asks the server which of these consumers are gone: it forgets those that nobody reads. It stops where the server
