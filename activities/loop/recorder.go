@@ -26,6 +26,9 @@ const (
 	defaultBuffer = 4096
 	// ackWait is how long one try to publish a Record waits for its acknowledgement.
 	ackWait = 5 * time.Second
+	// answerWait is how long the sender waits for the acknowledgements of facts, where they are asked for: a server that
+	// is up remembers as long whom to answer (see natsaccess), and one that is not ends the wait.
+	answerWait = 30 * time.Second
 	// flushWait bounds Close when its context has no deadline.
 	flushWait = 5 * time.Second
 )
@@ -170,8 +173,11 @@ func (r *Recorder) Dropped() uint64 { return r.dropped.Load() }
 // seconds. It leaves the connection open: it is the caller's.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.close.Do(func() { close(r.closing) })
-	ctx, cancel := context.WithTimeout(ctx, flushWait)
-	defer cancel()
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, flushWait)
+		defer cancel()
+	}
 	select {
 	case <-r.done:
 	case <-ctx.Done():
@@ -252,7 +258,7 @@ func (r *Recorder) sendSome(ctx context.Context, next fact) {
 // sendAll sends facts and returns those that came too fast for the server. One whose acknowledgement does not come may
 // have been stored, and counts as sent: told twice, some would count twice.
 func (r *Recorder) sendAll(ctx context.Context, facts []fact) (tooFast []fact) {
-	ctx, cancel := context.WithTimeout(ctx, ackWait)
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 	futures := make([]jetstream.PubAckFuture, len(facts))
 	for i, next := range facts {

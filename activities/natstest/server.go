@@ -17,8 +17,9 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
-// readyWait bounds the start of a server on a busy machine.
-const readyWait = 10 * time.Second
+// requestWait is how long a request waits that has no deadline of its own: long for a busy machine, and not for ever,
+// because some tests stop the server beside one.
+const requestWait = 30 * time.Second
 
 // Server is a server in this process that can be stopped and started again on the same files and port. Who gives no
 // name may do everything.
@@ -115,7 +116,7 @@ func (s *Server) Restart() {
 		s.tb.Fatal(err)
 	}
 	running.Start()
-	if !running.ReadyForConnections(readyWait) {
+	if !running.ReadyForConnections(Patience) {
 		s.tb.Fatal("NATS is not ready")
 	}
 	proxy := natsaccess.New(running, nil)
@@ -151,13 +152,13 @@ func (s *Server) Connect() jetstream.JetStream {
 // Dial is Connect to an address, such as that of a user who was admitted, with more options.
 func (s *Server) Dial(address string, options ...nats.Option) jetstream.JetStream {
 	s.tb.Helper()
-	connection, err := nats.Connect(address, append(options, nats.MaxReconnects(-1),
+	connection, err := nats.Connect(address, append(options, nats.MaxReconnects(-1), nats.Timeout(Patience),
 		nats.ReconnectWait(10*time.Millisecond))...)
 	if err != nil {
 		s.tb.Fatal(err)
 	}
 	s.tb.Cleanup(connection.Close)
-	js, err := jetstream.New(connection)
+	js, err := jetstream.New(connection, jetstream.WithDefaultTimeout(requestWait))
 	if err != nil {
 		s.tb.Fatal(err)
 	}

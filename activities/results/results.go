@@ -87,8 +87,8 @@ func (r *Results) publish(
 // that of lookup.Run first, then that of any run that the same code made, but none that was made more than 30 days ago.
 // A result whose output is gone is none. What is found is kept as a result of lookup.For as well, where that is set:
 // for retries of that run, other runs do not find it there, and so that what it names stays. What cannot be kept so is
-// not taken. With an error there is nil for those that could not be looked up or taken, and the others all the same; all
-// is nil where nobody answers.
+// not taken. With an error there is nil for those that could not be looked up or taken, and the others all the same;
+// all is nil where nobody answers.
 func (r *Results) Find(ctx context.Context, lookup wire.Lookup) ([]*wire.Kept, error) {
 	var stream jetstream.Stream
 	err := streams.Patiently(ctx, func() (err error) {

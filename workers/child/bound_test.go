@@ -17,39 +17,42 @@ import (
 
 func TestAFunctionStopsAtItsBoundOrEndsWithItsEnvironment(t *testing.T) {
 	t.Parallel()
-	released := make(chan struct{})
-	ended := make(chan struct{})
-	listed := child.NewStages([]runs.AnyStage{
-		workflows.NewStage("obeys", func(ctx context.Context, _ int) (int, error) {
-			<-ctx.Done()
-			return 0, ctx.Err()
-		}),
-		workflows.NewStage("ignores", func(context.Context, int) (int, error) {
-			defer close(ended)
-			<-released
-			return 0, nil
-		}),
-	})
-	invoke := child.Function(listed, openStore(t), slog.New(slog.DiscardHandler))
-	call := func(stage string, bound time.Duration) (answer wire.Answer, panicked any) {
-		defer func() { panicked = recover() }()
-		start := attempt(stage, "1")
-		start.Bound = bound
-		answer, err := invoke(t.Context(), wire.Invoke{Version: wire.Version, Start: start})
-		if err != nil {
-			t.Error(err)
+	store := openStore(t)
+	synctest.Test(t, func(t *testing.T) {
+		released := make(chan struct{})
+		ended := make(chan struct{})
+		listed := child.NewStages([]runs.AnyStage{
+			workflows.NewStage("obeys", func(ctx context.Context, _ int) (int, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}),
+			workflows.NewStage("ignores", func(context.Context, int) (int, error) {
+				defer close(ended)
+				<-released
+				return 0, nil
+			}),
+		})
+		invoke := child.Function(listed, store, slog.New(slog.DiscardHandler))
+		call := func(stage string) (answer wire.Answer, panicked any) {
+			defer func() { panicked = recover() }()
+			start := attempt(stage, "1")
+			start.Bound = time.Second
+			answer, err := invoke(t.Context(), wire.Invoke{Version: wire.Version, Start: start})
+			if err != nil {
+				t.Error(err)
+			}
+			return answer, nil
 		}
-		return answer, nil
-	}
-	// The code that obeys is told before its bound, and has the rest of it to stop.
-	if answer, _ := call("obeys", time.Second); answer.Error == nil || !answer.Error.Bounded {
-		t.Errorf("code that stops: got %+v, want an answer that says so", answer)
-	}
-	if answer, panicked := call("ignores", time.Millisecond); panicked != wire.BoundPassed {
-		t.Errorf("code that does not stop: got %+v and a panic of %v, want the environment to end", answer, panicked)
-	}
-	close(released)
-	<-ended
+		// The code that obeys is told before its bound, and has the rest of it to stop.
+		if answer, panicked := call("obeys"); panicked != nil || answer.Error == nil || !answer.Error.Bounded {
+			t.Errorf("code that stops: got %+v and a panic of %v, want an answer that says so", answer, panicked)
+		}
+		if answer, panicked := call("ignores"); panicked != wire.BoundPassed {
+			t.Errorf("code that does not stop: got %+v and a panic of %v, want the environment to end", answer, panicked)
+		}
+		close(released)
+		<-ended
+	})
 }
 
 // TestCodeHasMostOfItsBound: code that ends in time, and looks at its context as a client of a store does, succeeds

@@ -1,6 +1,7 @@
 package natsaccess_test
 
 import (
+	"context"
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
@@ -112,6 +113,16 @@ func TestALookupThatCameTooFastWaits(t *testing.T) {
 	}
 }
 
+// closeRecorder waits until a recorder has sent all that it was told.
+func closeRecorder(t *testing.T, recorder *loop.Recorder) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), natstest.Patience)
+	defer cancel()
+	if err := recorder.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestHintsThatCameTooFastAreSentAgain has a build tell more at once than NATS takes for it.
 func TestHintsThatCameTooFastAreSentAgain(t *testing.T) {
 	t.Parallel()
@@ -125,9 +136,7 @@ func TestHintsThatCameTooFastAreSentAgain(t *testing.T) {
 		})
 	}
 	recorder.Tell(predictor.GoalChanged{Run: "own-1"})
-	if err := recorder.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	closeRecorder(t, recorder)
 	stream, err := engine.Stream(t.Context(), wire.LoopStream)
 	if err != nil {
 		t.Fatal(err)
@@ -162,9 +171,7 @@ func TestGoalsThatCameTooFastKeepTheirOrder(t *testing.T) {
 		}
 		recorder.Tell(predictor.GoalChanged{Run: "own-1", Goal: predictor.Goal{Deadline: time.Duration(i+1) * time.Second}})
 	}
-	if err := recorder.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	closeRecorder(t, recorder)
 	stream, err := engine.Stream(t.Context(), wire.LoopStream)
 	if err != nil {
 		t.Fatal(err)

@@ -29,6 +29,9 @@ import (
 	"github.com/spillway-ml/spillway/activities/access"
 )
 
+// patience is how long a test waits for a server on a busy machine; it decides nothing.
+const patience = 5 * time.Minute
+
 // childDir names, in the environment of a test binary, the state directory that it shall serve from until it is killed.
 const childDir = "SPILLWAY_TEST_DEVSERVER_DIR"
 
@@ -121,7 +124,7 @@ func dialTemporal(t *testing.T, address, dir string) client.Client {
 		Namespace:         Namespace,
 		Logger:            log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 		Credentials:       client.NewAPIKeyStaticCredentials(token),
-		ConnectionOptions: client.ConnectionOptions{TLSDisabled: true},
+		ConnectionOptions: client.ConnectionOptions{TLSDisabled: true, GetSystemInfoTimeout: patience},
 	})
 	if err != nil {
 		t.Fatalf("dial temporal at %s: %v", address, err)
@@ -132,7 +135,7 @@ func dialTemporal(t *testing.T, address, dir string) client.Client {
 func upper(_ context.Context, s string) (string, error) { return strings.ToUpper(s), nil }
 
 func shout(ctx workflow.Context, s string) (string, error) {
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second})
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: patience})
 	var out string
 	err := workflow.ExecuteActivity(ctx, upper, s).Get(ctx, &out)
 	return out, err
@@ -180,7 +183,7 @@ func wantClosed(t *testing.T, address, dir, id string) {
 
 func publish(t *testing.T, nc *nats.Conn, id string) {
 	t.Helper()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +201,7 @@ func wantMessages(t *testing.T, s *Server, want ...string) {
 	t.Helper()
 	nc := connect(t, s)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +223,7 @@ func wantMessages(t *testing.T, s *Server, want ...string) {
 // connect connects to NATS without a socket.
 func connect(t *testing.T, s *Server) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(s.NATSInProcess()))
+	nc, err := nats.Connect("", nats.InProcessServer(s.NATSInProcess()), nats.Timeout(patience))
 	if err != nil {
 		t.Fatalf("connect to nats in process: %v", err)
 	}
@@ -266,7 +269,7 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(url, nats.UserInfo(NATSOwner, token))
+	nc, err := nats.Connect(url, nats.UserInfo(NATSOwner, token), nats.Timeout(patience))
 	if err != nil {
 		t.Fatalf("connect to nats at %s: %v", url, err)
 	}
