@@ -49,9 +49,6 @@ func (d *decider) settle() {
 	}
 }
 
-// forgotten is how long a stage of a build is kept without work; its model is kept on.
-const forgotten = memory.Instant(time.Hour)
-
 // decider is one tick.
 type decider struct {
 	memory    *memory.State
@@ -101,14 +98,10 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 		memory: m, now: memory.At(snap.Now), policy: sanePolicy(snap.Policy), functions: saneVenue(snap.Functions),
 		committed: map[string]quantity.Money{},
 	}
-	if m.Term != snap.Term {
-		m.Term, m.Tick = snap.Term, 0
-	}
-	m.Tick++
-	m.Advance(d.now)
+	m.Begin(snap.Term, d.now)
 	d.plan = plan.Plan{Term: m.Term, Tick: m.Tick, At: snap.Now}
 	d.openHosts(snap.Hosts)
-	d.forget()
+	m.Forget(d.hosts, d.functions.MaxDuration)
 	d.gather()
 	return d
 }
@@ -120,61 +113,6 @@ func (d *decider) openHosts(hosts []plan.Host) {
 	}
 	slices.SortStableFunc(d.hosts, func(a, b plan.Host) int { return strings.Compare(a.ID, b.ID) })
 	d.hosts = slices.CompactFunc(d.hosts, func(a, b plan.Host) bool { return a.ID == b.ID })
-}
-
-// forget drops attempts that went silent and stages that have had nothing to do for long.
-func (d *decider) forget() {
-	m := d.memory
-	used := d.forgetAttempts()
-	for id, st := range m.Stages {
-		st.Active = min(st.Active, d.now) // a clock that ran ahead must not keep a stage warm for ever
-		if !used[id] {
-			m.Unfollow(st)
-		}
-		if !used[id] && d.now-st.Active > forgotten && len(st.Shares) == 0 && st.Slots == 0 && st.Functions == 0 {
-			delete(m.Stages, id)
-		}
-	}
-}
-
-// forgetAttempts loses the attempts whose host has been gone for too long and forgets those of which nothing was heard
-// for longer still. It returns the stages of those that run.
-func (d *decider) forgetAttempts() (used map[fact.StageID]bool) {
-	m := d.memory
-	for _, host := range d.hosts {
-		m.Leased[host.ID] = m.Clock
-	}
-	for host, seen := range m.Leased {
-		if m.Clock-seen > memory.Silence {
-			delete(m.Leased, host)
-		}
-	}
-	used = map[fact.StageID]bool{}
-	for key, running := range m.Attempts {
-		switch {
-		case m.Stages[running.Stage] == nil,
-			m.Clock-running.Heard > memory.Silence+memory.Instant(d.functions.MaxDuration)*functionTurn(running.Venue):
-			delete(m.Attempts, key)
-			delete(m.Grants, key)
-			continue
-		case !running.Runs():
-			continue
-		case running.Venue == fact.Pool && m.Clock-max(running.Heard, m.Leased[running.Host]) > memory.Unleased:
-			m.Lose(key, running)
-			continue
-		}
-		used[running.Stage] = true
-	}
-	return used
-}
-
-// functionTurn is 1 for functions, which may be silent up to their limit, and 0 for the pool, whose supervisors send
-// samples.
-func functionTurn(venue fact.Venue) memory.Instant {
-	if venue == fact.Function {
-		return 1
-	}
-	return 0
 }
 
 // gather lists the stages that hold or want room.

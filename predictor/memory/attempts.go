@@ -2,7 +2,6 @@ package memory
 
 import (
 	"cmp"
-	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -32,28 +31,6 @@ type Attempt struct {
 // Runs reports whether the attempt counts as running.
 func (a Attempt) Runs() bool { return !a.Lost && !a.Replaced }
 
-const (
-	// Silence is how long an attempt may go without a start, a sample or a Record before it is forgotten, and its task
-	// with it: the last resort for what neither a new start of its supervisor nor the end of a lease tells. It is time
-	// between ticks, not by the clocks of hosts.
-	Silence = Instant(10 * time.Minute)
-	// Unleased is how long the host of an attempt may be without a lease, and the attempt without a sample, before it is
-	// lost: three leases of five seconds. A lease is gone at once when the server that holds it starts anew, and is back
-	// within a second.
-	Unleased = Instant(15 * time.Second)
-	// longestStep is the most that the clock moves in one tick: what is more is a clock that was set, or a time in which
-	// nobody led.
-	longestStep = Instant(5 * time.Second)
-)
-
-// Advance moves the clock to a tick at now.
-func (m *State) Advance(now Instant) {
-	if m.now > 0 {
-		m.Clock += min(max(0, now-m.now), longestStep)
-	}
-	m.now = now
-}
-
 // hostStarted loses what an earlier instance of a supervisor ran.
 func (m *State) hostStarted(e fact.HostStarted) {
 	if e.Host == "" || e.Instance == "" {
@@ -63,7 +40,7 @@ func (m *State) hostStarted(e fact.HostStarted) {
 	for key, running := range m.Attempts {
 		theirs := running.Host == e.Host || running.Venue == fact.Function && running.Instance == 0
 		if theirs && running.Venue == e.Venue && running.Instance != instance && running.Runs() {
-			m.Lose(key, running)
+			m.lose(key, running)
 		}
 	}
 }
@@ -76,8 +53,8 @@ func instanceKey(instance string) uint32 {
 	return max(1, uint32(hash(fnvOffset, instance)>>32))
 }
 
-// Lose puts the task of an attempt back that does not run any more.
-func (m *State) Lose(key uint64, running Attempt) {
+// lose puts the task of an attempt back that does not run any more.
+func (m *State) lose(key uint64, running Attempt) {
 	running.Lost = true
 	m.Attempts[key] = running
 	if st := m.Stages[running.Stage]; st != nil {

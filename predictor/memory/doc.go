@@ -1,2 +1,2 @@
-// Package memory is what is remembered of the facts, and how that survives a restart.
+// Package memory is what is remembered of the facts.
 package memory

@@ -77,7 +77,7 @@ func (m *State) Copied() *State {
 	for id, st := range m.Stages {
 		twin.Stages[id] = st.copied(&twin)
 	}
-	twin.Attempts, twin.Grants, twin.Leased = maps.Clone(m.Attempts), maps.Clone(m.Grants), maps.Clone(m.Leased)
+	twin.Attempts, twin.Grants, twin.leased = maps.Clone(m.Attempts), maps.Clone(m.Grants), maps.Clone(m.leased)
 	return &twin
 }
 

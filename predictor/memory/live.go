@@ -21,7 +21,7 @@ const maxLive = 32
 // follow takes a sample of one of the stage's attempts at the pool.
 func (m *State) follow(st *Stage, e fact.Sampled) {
 	if e.Venue != fact.Pool || st.Model.Memory.Known() >= usage.Enough {
-		m.Unfollow(st)
+		m.unfollow(st)
 		return
 	}
 	if st.Live == nil {
@@ -39,8 +39,8 @@ func (m *State) follow(st *Stage, e fact.Sampled) {
 	st.Live.Memory.Observe(usage.Observation{At: e.At, Value: float64(max(0, e.Memory))})
 }
 
-// Unfollow forgets what running attempts of the stage take.
-func (m *State) Unfollow(st *Stage) {
+// unfollow forgets what running attempts of the stage take.
+func (m *State) unfollow(st *Stage) {
 	if st.Live != nil {
 		st.Live = nil
 		m.followed--

@@ -17,7 +17,7 @@ import (
 // State is everything that is remembered of the past. Maps are looked up by event; every walk over one that can be seen
 // outside is sorted.
 type State struct {
-	Term, Tick uint64
+	Term, Tick uint64  // of the last plan
 	now        Instant // of the last tick
 	Clock      Instant // what passed from tick to tick, by their own times but for jumps
 	Stages     map[fact.StageID]*Stage
@@ -26,7 +26,7 @@ type State struct {
 	Pasts      map[string]*Past // by app/pipeline
 	Attempts   map[uint64]Attempt
 	Grants     map[uint64]quantity.Size // by attempt: what it held when it began, or at its last sample
-	Leased     map[string]Instant       // by host: the clock when it last had a lease
+	leased     map[string]Instant       // by host: the clock when it last had a lease
 	losses     map[string]losses        // by device class
 	recent     recent
 	followed   int // stages that have a live
@@ -59,9 +59,9 @@ type Stage struct {
 	// What the last plan said.
 	Sizing    size.Sizing    `json:"sizing"`
 	Slot      quantity.Size  `json:"slot"`
-	Slots     int            `json:"slots,omitempty"`
-	Placed    map[string]int `json:"placed,omitempty"`
-	Functions int            `json:"functions,omitempty"`
+	Slots     int            `json:"slots,omitempty"`     // at the pool
+	Placed    map[string]int `json:"placed,omitempty"`    // slots by host
+	Functions int            `json:"functions,omitempty"` // slots at functions
 	// Eased is the clock since when fewer slots than Slots were needed, and Most how many at most meanwhile; both are 0
 	// while that is not so. Settling tells the same of the size.
 	Eased    Instant  `json:"eased,omitempty"`
@@ -71,9 +71,9 @@ type Stage struct {
 	// is the clock when that ended last.
 	Withheld bool           `json:"withheld,omitempty"`
 	Released Instant        `json:"released,omitempty"`
-	Class    quantity.Bytes `json:"class,omitempty"`
+	Class    quantity.Bytes `json:"class,omitempty"` // memory class of its functions
 
-	Model *Model `json:"-"`
+	Model *Model `json:"-"` // that of its name, under every build
 }
 
 // Settling says since when less than what a stage holds has been enough. The zero value says that it is not.
@@ -108,15 +108,15 @@ type Backlog struct {
 
 // Share is the part of a stage's work that belongs to one run.
 type Share struct {
-	Queued    [2]int         `json:"queued"`
+	Queued    [2]int         `json:"queued"`            // tasks, as [Stage.Queues] has them
 	Further   int            `json:"further,omitempty"` // tasks that the run is known to schedule later
 	Scheduled int            `json:"scheduled,omitempty"`
 	Done      int            `json:"done,omitempty"`   // of those, as their Records say
 	Reused    int            `json:"reused,omitempty"` // results of earlier runs that were taken instead
-	Cost      quantity.Money `json:"cost,omitempty"`
-	First     Instant        `json:"first"`
-	Last      Instant        `json:"last"`
-	Window    int            `json:"window,omitempty"`
+	Cost      quantity.Money `json:"cost,omitempty"`   // of the attempts that have ended
+	First     Instant        `json:"first"`            // when the run called the stage
+	Last      Instant        `json:"last"`             // when its last attempt ended
+	Window    int            `json:"window,omitempty"` // what the run was told last, as is Priority; 0 for the default
 	Priority  int            `json:"priority,omitempty"`
 	Steered   bool           `json:"steered,omitempty"`  // the run was told a window that is not the default
 	Declined  bool           `json:"declined,omitempty"` // that nothing spills was already told
@@ -135,7 +135,7 @@ type Run struct {
 	Waited   Instant        `json:"waited,omitempty"` // for how long that had waited in the queue
 	Known    bool           `json:"known,omitempty"`  // its start was seen
 	Spent    quantity.Money `json:"spent,omitempty"`
-	Active   Instant        `json:"active"`
+	Active   Instant        `json:"active"`           // last time anything happened
 	Stages   []fact.StageID `json:"stages,omitempty"` // in order of first scheduling
 }
 
@@ -163,7 +163,7 @@ func (i Instant) Since(earlier Instant) float64 {
 func New() *State {
 	return &State{
 		Stages: map[fact.StageID]*Stage{}, models: map[string]*Model{}, Runs: map[string]*Run{}, Pasts: map[string]*Past{},
-		Attempts: map[uint64]Attempt{}, Grants: map[uint64]quantity.Size{}, Leased: map[string]Instant{},
+		Attempts: map[uint64]Attempt{}, Grants: map[uint64]quantity.Size{}, leased: map[string]Instant{},
 		losses: map[string]losses{},
 	}
 }
@@ -195,7 +195,7 @@ func (m *State) model(name string, now Instant) *Model {
 		oldest := leastRecent(m.models, func(v *Model) Instant { return v.Active })
 		for _, st := range m.Stages {
 			if st.Model == m.models[oldest] {
-				m.Unfollow(st)
+				m.unfollow(st)
 				delete(m.Stages, st.ID)
 			}
 		}
@@ -265,7 +265,7 @@ func (m *State) forgetStage() {
 			oldest = st
 		}
 	}
-	m.Unfollow(oldest)
+	m.unfollow(oldest)
 	delete(m.Stages, oldest.ID)
 }
 
@@ -308,7 +308,7 @@ const (
 func (m *State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(saved{
 		Version: savedVersion, Begins: true,
-		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.Leased,
+		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.leased,
 		Losses: m.losses,
 		Stages: slices.SortedFunc(maps.Values(m.Stages), func(a, b *Stage) int { return fact.CompareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int { return strings.Compare(a.Name, b.Name) }),
@@ -337,7 +337,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	read := New()
 	read.Term, read.Tick, read.now, read.Clock = from.Term, from.Tick, from.Now, from.Clock
 	maps.Copy(read.Grants, from.Grants)
-	maps.Copy(read.Leased, from.Leased)
+	maps.Copy(read.leased, from.Leased)
 	maps.Copy(read.losses, from.Losses)
 	if err := read.recent.decode(from.Recent); err != nil {
 		return fmt.Errorf("decode state: %w", err)
