@@ -28,7 +28,7 @@ func ExampleDecide() {
 	}
 	// Output:
 	// score at function: 1 slot of 1 core, 1.7 GiB
-	// score at pool: 1 slot of 1 core, 113 MiB
+	// score at pool: 1 slot of 1 core, 104 MiB
 	// first size: 10 attempts
 	// 240 tasks wait and none runs, 0.1 s each: done in 24 s at the pool;
 	//   the hosts have no room for more slots

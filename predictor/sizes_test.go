@@ -59,7 +59,7 @@ func TestSizes(t *testing.T) {
 			"five attempts replace the declared size", 1,
 			[]int{100, 100, 100, 100, 100},
 			declared,
-			quantity.Size{CPU: 1000, Memory: 120 * quantity.MiB},
+			quantity.Size{CPU: 1000, Memory: 111 * quantity.MiB},
 			"5 attempts",
 		},
 		{
@@ -71,7 +71,7 @@ func TestSizes(t *testing.T) {
 		{
 			"one attempt far above all others is left to be tried again", 1, append(repeat(100, 40), 400),
 			quantity.Size{},
-			quantity.Size{CPU: 1000, Memory: 108 * quantity.MiB},
+			quantity.Size{CPU: 1000, Memory: 101 * quantity.MiB},
 			"41 attempts",
 		},
 		{
@@ -89,19 +89,19 @@ func TestSizes(t *testing.T) {
 		{
 			"a stage that mostly waits holds little of a core", 0.12, repeat(100, 10),
 			quantity.Size{},
-			quantity.Size{CPU: 150, Memory: 113 * quantity.MiB},
+			quantity.Size{CPU: 150, Memory: 104 * quantity.MiB},
 			"10 attempts",
 		},
 		{
 			"a stage that uses nearly one core gets one", 0.9, repeat(100, 10),
 			quantity.Size{},
-			quantity.Size{CPU: 1000, Memory: 113 * quantity.MiB},
+			quantity.Size{CPU: 1000, Memory: 104 * quantity.MiB},
 			"10 attempts",
 		},
 		{
 			"a stage that uses several cores gets them, up to the host's", 7.7, repeat(100, 10),
 			quantity.Size{},
-			quantity.Size{CPU: 4000, Memory: 113 * quantity.MiB},
+			quantity.Size{CPU: 4000, Memory: 104 * quantity.MiB},
 			"10 attempts",
 		},
 		{
@@ -277,7 +277,7 @@ func TestAStageThatFunctionsCannotHoldIsToldOnce(t *testing.T) {
 		wall   float64
 		reason string
 	}{
-		{"too large", 12_000, 1, "functions cannot run this stage: it needs 13.2 GiB, more than the largest function has"},
+		{"too large", 12_000, 1, "functions cannot run this stage: it needs 12.2 GiB, more than the largest function has"},
 		{"too long", 100, 800, "functions cannot run this stage: a task may take 13m20s, too close to the limit of 15m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

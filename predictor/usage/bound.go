@@ -60,6 +60,7 @@ func (r ratios) bound(margin float64) (bound, limit float64, above int) {
 		}
 		tail := below.tail(margin)
 		h := min(tail.headroom(perUnit/overCost), largest.ratio*(margin+1/(2*float64(len(r)))))
+		h = max(h, leastHeadroom*largest.ratio)
 		total := overCost * tail.beyond(h)
 		for _, one := range r {
 			total += one.weight * cost((largest.ratio+h)/one.ratio)
@@ -74,6 +75,10 @@ func (r ratios) bound(margin float64) (bound, limit float64, above int) {
 	return bound, limit, above
 }
 
+// leastHeadroom is never gone below: limits that are held are raised only when they are a per cent short of the newest
+// (size.Limits.Short), so what is granted may be as much less than what was learned.
+const leastHeadroom = 0.01
+
 // leftOut is the least weight of attempts for each one that a bound may leave out.
 const leftOut = 16
 
@@ -87,15 +92,22 @@ type tail struct {
 }
 
 // tail is that of the upper quarter of the ratios: where half of the attempts take another way than the others, a
-// lower threshold is between the two and calls the distance between them a tail. What is thought before anything was
-// seen is half an attempt, as in Jeffreys' prior for a rate, with an excess of usual: five equal peaks say little
-// about the sixth (TestAShortHistoryIsCareful).
+// lower threshold is between the two and calls the distance between them a tail. What is thought before the excesses
+// were seen is half an attempt, as in Jeffreys' prior for a rate, with an excess as large as the others are below the
+// threshold: the same noise is on both sides. What is thought of that is one attempt with the usual head-room: five
+// equal peaks say less than fifty (TestAShortHistoryIsCareful).
 func (r ratios) tail(usual float64) tail {
 	threshold := len(r) - 1 - min((len(r)+upperPart-1)/upperPart, len(r)-1)
-	t := tail{attempts: prior, excess: prior * max(usual, leastUsual) * r[threshold].ratio}
+	over := r[threshold].ratio
+	sum, weight := max(usual, leastUsual)*over, 1.0
+	for _, one := range r[:threshold] {
+		sum += one.weight * (over - one.ratio)
+		weight += one.weight
+	}
+	t := tail{attempts: prior, excess: prior * sum / weight}
 	for _, one := range r[threshold+1:] {
 		t.attempts += one.weight
-		t.excess += one.weight * (one.ratio - r[threshold].ratio)
+		t.excess += one.weight * (one.ratio - over)
 	}
 	return t
 }
