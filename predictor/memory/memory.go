@@ -298,10 +298,13 @@ type saved struct {
 
 // savedVersion is the version that MarshalJSON writes, and oldestVersion the oldest that UnmarshalJSON reads: what was
 // learned is in no stream any more, so no upgrade may forget it. Version 2 has other names for what a size waits for
-// before it shrinks, which begins anew; version 3 does not know how often attempts are lost.
+// before it shrinks, which begins anew; version 3 does not know how often attempts are lost; up to version 4
+// attempts that ran out of memory were counted twice.
 const (
-	savedVersion  = 4
+	savedVersion  = 5
 	oldestVersion = 2
+	// countedOnce is the version from which an attempt that ran out of memory is counted once.
+	countedOnce = 5
 )
 
 // MarshalJSON encodes what is remembered for a checkpoint; equal memories are equal bytes.
@@ -344,6 +347,9 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	}
 	for _, v := range from.Models {
 		if v != nil {
+			if from.Version < countedOnce {
+				v.OutOfMemory /= 2
+			}
 			read.models[v.Name] = v
 		}
 	}

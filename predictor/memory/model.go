@@ -71,7 +71,6 @@ func (m *Model) learn(e fact.Record, now Instant) {
 	switch e.Outcome {
 	case fact.Succeeded:
 	case fact.OutOfMemory:
-		m.OutOfMemory++
 		m.ranOut(e)
 		return
 	default:

@@ -1,7 +1,11 @@
 package memory
 
 import (
+	"compress/gzip"
+	"encoding/json"
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
@@ -26,4 +30,47 @@ func TestShortTasksShareACore(t *testing.T) {
 			t.Errorf("%s: got %g of a slot's time busy, want %g", name, got, test.want)
 		}
 	}
+}
+
+func TestAnAttemptThatRanOutOfMemoryIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	var m Model
+	m.learn(fact.Record{Venue: fact.Pool, Outcome: fact.OutOfMemory, Cause: fact.CauseMemoryLimit}, 0)
+	if m.OutOfMemory != 1 || m.Attempts != 1 {
+		t.Errorf("got %d of %d attempts out of memory, want 1 of 1", m.OutOfMemory, m.Attempts)
+	}
+	// The checkpoints of all versions are of the same events.
+	paths, err := filepath.Glob("../testdata/states/v*.json.gz")
+	if err != nil || len(paths) < 4 {
+		t.Fatalf("got the states %v of earlier versions: %v", paths, err)
+	}
+	counts := map[int]string{}
+	for _, path := range paths {
+		count := 0
+		for _, known := range readState(t, path).models {
+			count += known.OutOfMemory
+		}
+		counts[count] = path
+	}
+	if len(counts) != 1 || counts[0] != "" {
+		t.Errorf("attempts out of memory by checkpoint: %v, want the same number, above 0, of each", counts)
+	}
+}
+
+func readState(t *testing.T, path string) *State {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	expanded, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatalf("read %s: %v", path, err)
+	}
+	var state State
+	if err := json.NewDecoder(expanded).Decode(&state); err != nil {
+		t.Fatalf("read %s: %v", path, err)
+	}
+	return &state
 }
