@@ -93,12 +93,26 @@ func taskPolicies() map[string]func(recordedWorkflow) (workflow.Policy, error) {
 	policies := map[string]func(recordedWorkflow) (workflow.Policy, error){
 		ours: func(of recordedWorkflow) (workflow.Policy, error) { return workflow.NewProduction(of.name) },
 	}
-	for name, rule := range map[string]workflow.Rule{
-		"request": workflow.Requested, "last_32": workflow.Last32,
+	for name, rule := range map[string]func(recordedWorkflow) workflow.Rule{
+		"request":          same(workflow.Requested),
+		"witt_percentile":  same(workflow.WittPercentile),
+		"witt_regression":  func(recordedWorkflow) workflow.Rule { return workflow.NewWittRegression() },
+		"witt_low_wastage": func(recordedWorkflow) workflow.Rule { return workflow.NewWittLowWastage() },
+		"tovar":            same(workflow.Tovar),
+		"hindsight":        func(of recordedWorkflow) workflow.Rule { return workflow.NewHindsight(of.tasks) },
+		"last_32":          same(workflow.Last32),
+		"mean_32":          same(workflow.MeanWall),
+		"linear":           same(workflow.LinearWall),
+		"log_log":          same(workflow.LogLogWall),
 	} {
-		policies[name] = func(recordedWorkflow) (workflow.Policy, error) { return workflow.Of(rule), nil }
+		policies[name] = func(of recordedWorkflow) (workflow.Policy, error) { return workflow.Of(rule(of)), nil }
 	}
 	return policies
+}
+
+// same is the rule of every workflow; it remembers nothing.
+func same(rule workflow.Rule) func(recordedWorkflow) workflow.Rule {
+	return func(recordedWorkflow) workflow.Rule { return rule }
 }
 
 // replayWorkflows replays each workflow with each policy, several at a time: outcomes by workflow, then policy.
@@ -162,14 +176,14 @@ func taskTables() []struct {
 				{"wastage_gbh", "gbh", func(s workflow.Score) float64 { return s.Wastage }, all},
 				{"failures", "attempts", func(s workflow.Score) float64 { return float64(s.Failures) }, all},
 			},
-			baselines: []string{"request"},
+			baselines: []string{"request", "witt_percentile", "witt_regression", "witt_low_wastage", "tovar", "hindsight"},
 		},
 		{
 			metrics: []taskMetric{
 				{"wall_error_p50", "ratio", func(s workflow.Score) float64 { return s.WallMedian }, scored},
 				{"wall_error_mean", "ratio", func(s workflow.Score) float64 { return s.WallMean }, scored},
 			},
-			baselines: []string{"last_32"},
+			baselines: []string{"last_32", "mean_32", "linear", "log_log"},
 		},
 		{
 			metrics: []taskMetric{

@@ -66,8 +66,15 @@ func TestWhoKnowsThePeaksWastesAndLosesNothing(t *testing.T) {
 func TestNoSizeKnowsTheFuture(t *testing.T) {
 	t.Parallel()
 	policies := map[string]func() workflow.Policy{"production": func() workflow.Policy { return production(t) }}
-	for name, rule := range rules {
-		policies[name] = func() workflow.Policy { return workflow.Of(rule) }
+	for name, rule := range map[string]func() workflow.Rule{
+		"last_32":     func() workflow.Rule { return workflow.Last32 },
+		"percentile":  func() workflow.Rule { return workflow.WittPercentile },
+		"regression":  workflow.NewWittRegression,
+		"low wastage": workflow.NewWittLowWastage,
+		"tovar":       func() workflow.Rule { return workflow.Tovar },
+		"log-log":     func() workflow.Rule { return workflow.LogLogWall },
+	} {
+		policies[name] = func() workflow.Policy { return workflow.Of(rule()) }
 	}
 	tasks := made(60)
 	for name, policy := range policies {
@@ -94,5 +101,8 @@ func TestNoSizeKnowsTheFuture(t *testing.T) {
 	}
 }
 
-// rules are those that are replayed beside production.
-var rules = map[string]workflow.Rule{"request": workflow.Requested, "last_32": workflow.Last32}
+// rules are those that give what is asked for until five tasks have ended.
+var rules = map[string]workflow.Rule{
+	"request": workflow.Requested, "last_32": workflow.Last32, "percentile": workflow.WittPercentile,
+	"regression": workflow.NewWittRegression(), "low wastage": workflow.NewWittLowWastage(), "tovar": workflow.Tovar,
+}
