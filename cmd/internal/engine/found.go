@@ -38,7 +38,8 @@ func (e *Engine) findLost(ctx context.Context) {
 
 // findRuns tells the loop of the runs of which its stream does not say how they began: their start was told when nobody
 // could hear it, or is lost. Those are the runs that go on by the ledger or by Temporal, and those that ended at
-// Temporal since a time; the zero time asks for none of the latter. Whether one is over, the settler finds out.
+// Temporal since a time; the zero time asks for none of the latter. Whether one is over, the settler finds out by what
+// Temporal says: so the ledger keeps none for ever that goes on by its word alone.
 func (e *Engine) findRuns(ctx context.Context, since time.Time) error {
 	reaching, cancel := context.WithTimeout(ctx, ledgerWait)
 	defer cancel()
@@ -49,7 +50,9 @@ func (e *Engine) findRuns(ctx context.Context, since time.Time) error {
 	if err != nil {
 		return fmt.Errorf("find runs that go on: %w", err)
 	}
+	told := map[string]bool{}
 	for _, run := range kept.Runs {
+		told[run.Run] = true
 		e.tellStart(startOfView(run))
 	}
 	queries := []string{"ExecutionStatus = 'Running'"}
@@ -61,11 +64,20 @@ func (e *Engine) findRuns(ctx context.Context, since time.Time) error {
 			if _, known, err := e.ledger.Run(ctx, started.Run); err != nil || known {
 				return err // one that goes on was told above
 			}
+			told[started.Run] = true
 			e.tellStart(started)
 			return nil
 		}); err != nil {
 			return fmt.Errorf("find runs at Temporal: %w", err)
 		}
+	}
+	if err := e.ledger.EachRun(ctx, e.now(), func(run string, began, ended, at time.Time) error {
+		if began.IsZero() && ended.IsZero() && !told[run] { // only attempts told of it
+			e.tellStart(predictor.RunStarted{Run: run, At: at})
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("find runs of which only attempts told: %w", err)
 	}
 	return nil
 }

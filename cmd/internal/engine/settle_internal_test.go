@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -172,6 +173,56 @@ func inStream(t *testing.T, stream jetstream.JetStream) (events []predictor.Even
 		events = append(events, message.Event)
 	}
 	return events
+}
+
+// TestARunOfWhichOnlyAttemptsToldEndsInTheLedger has an engine begin whose stream does not tell any more of a run that
+// the ledger knows by an attempt: its start and its end were lost, and Temporal has forgotten it.
+func TestARunOfWhichOnlyAttemptsToldEndsInTheLedger(t *testing.T) {
+	t.Parallel()
+	e, stream := engineOver(t, &someTemporal{})
+	e.config = &Config{Clock: time.Now}
+	keeping, end := context.WithCancel(t.Context())
+	var kept sync.WaitGroup
+	t.Cleanup(kept.Wait)
+	t.Cleanup(end)
+	kept.Go(func() { _ = e.ledger.Keep(keeping, stream, nil) }) // until it ends
+	reach := func(sequence int) {
+		t.Helper()
+		waiting, cancel := context.WithTimeout(t.Context(), natstest.Patience)
+		defer cancel()
+		if err := e.ledger.Reach(waiting, uint64(sequence)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.recorder.Record(t.Context(), predictor.Record{
+		Run: "r", Stage: someStage, Task: "score-0", Attempt: 1, Outcome: predictor.Succeeded, At: noon,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	reach(1)
+	if err := e.findRuns(t.Context(), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	reach(2) // that it began
+	for i, event := range inStream(t, stream)[1:] {
+		if err := e.observer.apply(lineOf(uint64(i)+2, event)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settler := newSettler(e)
+	for range goneSweeps {
+		settler.sweep(t.Context(), e.observer.silent(time.Now().Add(time.Hour)))
+	}
+	reach(len(inStream(t, stream)))
+	if view, known, err := e.ledger.Run(t.Context(), "r"); err != nil || !known || view.State != predictor.RunFailed {
+		t.Errorf("the ledger knows the run: %t, %v; it is %s", known, err, view.State)
+	}
+	if err := e.ledger.EachRun(t.Context(), time.Now().Add(time.Hour), func(run string, _, _, _ time.Time) error {
+		t.Errorf("run %s goes on", run)
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestARunWhoseEndWasToldBeforeItWasHeardOfAgainIsSettledOnce(t *testing.T) {
