@@ -376,7 +376,7 @@ func (a *Attempt) beat(ctx context.Context) {
 			return
 		case <-ticker.C:
 			a.accrue(time.Now())
-			a.writeCost(a.State())
+			a.writeDown(a.State())
 			a.send(live)
 		case <-a.urgent:
 			a.send(live)
@@ -401,7 +401,7 @@ func (a *Attempt) Risk(ctx context.Context, most quantity.Money) {
 	a.mu.Unlock()
 	if most > 0 {
 		state := a.State()
-		a.writeCost(state)
+		a.writeDown(state)
 		beatNow(ctx, state)
 	}
 }
@@ -423,7 +423,7 @@ func (a *Attempt) Accrue(ctx context.Context, cost func(lasted time.Duration) qu
 	a.mu.Unlock()
 	a.accrue(now)
 	state := a.State()
-	a.writeCost(state)
+	a.writeDown(state)
 	beatNow(ctx, state)
 }
 
@@ -438,8 +438,8 @@ func (a *Attempt) accrue(now time.Time) {
 	a.state.Running = a.accrues.cost(a.accrues.lasted)
 }
 
-// writeCost writes down in the journal what the attempt has cost, where that has changed.
-func (a *Attempt) writeCost(state wire.Heartbeat) {
+// writeDown notes in the journal what the attempt has cost, and for how long it goes on.
+func (a *Attempt) writeDown(state wire.Heartbeat) {
 	a.mu.Lock()
 	lasted := a.accrues.lasted
 	a.mu.Unlock()
@@ -447,8 +447,9 @@ func (a *Attempt) writeCost(state wire.Heartbeat) {
 	defer a.keeping.Unlock()
 	if a.kept.Running != state.Running {
 		a.kept.Running, a.kept.Lasted = state.Running, lasted
-		a.journal.cost(a.entry, a.kept)
 	}
+	a.kept.Lived = max(time.Since(a.taken), 0)
+	a.journal.update(a.entry, a.kept)
 }
 
 type beaterKey struct{}

@@ -88,6 +88,9 @@ type line struct {
 	Running quantity.Money `json:"running_picodollars,omitempty"`
 	// Lasted is for how long that is, where the attempt ends with the process; 0 where it does not, or nobody tells.
 	Lasted time.Duration `json:"lasted_ns,omitempty"`
+	// Lived is for how long it had been in hand when that was written last, at each heartbeat: whoever gives it back may
+	// come days later. 0 in an entry of an earlier version.
+	Lived time.Duration `json:"lived_ns,omitempty"`
 }
 
 // message says what became of the attempt if it is lost, and for how long it is billed.
@@ -132,7 +135,7 @@ func (j *Journal) take(a *Attempt, token []byte) (entry int) {
 	a.kept = line{
 		Version: wire.Version, Token: token, Task: a.Task, Attempt: a.Number, PoolOnly: a.PoolOnly,
 		ScheduledAt: a.ScheduledAt, Queue: a.queued,
-		Spent: a.state.Spent,
+		Spent: a.state.Spent, Lived: max(time.Since(a.taken), 1),
 	}
 	text, err := json.Marshal(a.kept)
 	if err != nil || entryHead+len(text) > entryBytes {
@@ -147,8 +150,9 @@ func (j *Journal) take(a *Attempt, token []byte) (entry int) {
 	return entry
 }
 
-// cost writes down what an attempt in hand has cost so far; how it stands stays as it is.
-func (j *Journal) cost(entry int, kept line) {
+// update writes down what an attempt in hand has cost so far, and for how long it goes on; how it stands stays as it
+// is.
+func (j *Journal) update(entry int, kept line) {
 	if j == nil || entry == noEntry {
 		return
 	}
@@ -158,7 +162,7 @@ func (j *Journal) cost(entry int, kept line) {
 		_, err = j.file.WriteAt(append(size, text...), int64(entry)*entryBytes+1)
 	}
 	if err != nil {
-		j.logger.Debug("what an attempt costs is not written down", "task", kept.Task.ID, "error", err)
+		j.logger.Debug("an attempt that goes on is written down as it was", "task", kept.Task.ID, "error", err)
 	}
 }
 
@@ -325,6 +329,7 @@ func (j *Journal) record(ctx context.Context, recorder activities.Recorder, kept
 		Run: task.Run, Pipeline: task.Pipeline, Stage: task.Stage, Task: task.ID, Attempt: kept.Attempt, Venue: j.venue,
 		Host:     j.host,
 		PoolOnly: kept.PoolOnly, ScheduledAt: kept.ScheduledAt, Queue: kept.Queue, At: time.Now(),
+		Usage:   quantity.Usage{Wall: kept.Lived},
 		Outcome: predictor.Lost, Cause: predictor.CauseHostLost, Error: kept.message(), Cost: kept.Running,
 	})
 }

@@ -154,6 +154,9 @@ func TestAnAttemptThatEndedWithItsProcessIsBilledForWhatItCanHaveTaken(t *testin
 		t.Errorf("the lost attempt is billed for %v (its run for %v), %v; want at most the %v that it lived and a heartbeat",
 			cost, time.Duration(result.Cost), err, lived)
 	}
+	if lasted := record.Usage.Wall; lasted <= 0 || lasted > lived {
+		t.Errorf("the lost attempt went on for %v, want at most the %v that it lived", lasted, lived)
+	}
 	if !strings.Contains(record.Error, "it ended with that process and is billed for") {
 		t.Errorf("the Record says %q, want for how long it is billed", record.Error)
 	}
