@@ -70,6 +70,7 @@ type Attempt struct {
 	superseded  func(older []activities.Ref, made time.Time)
 
 	every   time.Duration // between two heartbeats
+	late    time.Duration // for how long a heartbeat may be on its way
 	journal *Journal
 	entry   int        // in the journal
 	kept    line       // what it says
@@ -102,6 +103,7 @@ func Begin(
 		stop:        make(chan struct{}),
 		stopped:     make(chan struct{}),
 		every:       maxBeat,
+		late:        beatTimeout,
 	}
 	if a.Number > 1 {
 		a.ScheduledAt, a.queued = info.StartedTime, 0
@@ -117,6 +119,7 @@ func Begin(
 	}
 	if info.HeartbeatTimeout > 0 {
 		a.every = min(a.every, info.HeartbeatTimeout/beatShare)
+		a.late = max(a.late, info.HeartbeatTimeout) // Temporal's worker gives one up after four fifths of that
 	}
 	if a.state.Checkpoint.Digest != "" {
 		a.checkpoints.add(time.Now(), []activities.Ref{a.state.Checkpoint})
@@ -219,7 +222,7 @@ func (a *Attempt) OnSuperseded(tell func(older []activities.Ref, made time.Time)
 // acknowledged notes that the server knows of the checkpoint of this number.
 func (a *Attempt) acknowledged(number int) {
 	a.mu.Lock()
-	superseded, tell := a.checkpoints.acknowledge(number), a.superseded
+	superseded, tell := a.checkpoints.acknowledge(number, time.Now(), a.late), a.superseded
 	a.mu.Unlock()
 	if tell == nil {
 		return

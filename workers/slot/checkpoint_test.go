@@ -47,7 +47,7 @@ func TestCheckpointsThatTheServerNeedsNoMoreAreSuperseded(t *testing.T) {
 	goOn <- struct{}{}
 	newest("4")
 	var got []string
-	for len(got) < 6 { // the next heartbeat but one at the latest
+	for len(got) < 6 { // once no heartbeat with an older one can be on its way
 		for _, ref := range <-gone {
 			got = append(got, ref.Digest)
 		}

@@ -7,13 +7,21 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 )
 
-// checkpoints are those of an attempt from which a retry may go on: the newest that the server is known to have, the
-// one that it had before, since a heartbeat with that may arrive last, and all that are newer. The first may be the one
-// from which the attempt itself has gone on. They are numbered from 1 as they come: the same bytes may come again.
+// checkpoints are those of an attempt from which a retry may go on: the newest that the server has had for so long that
+// no heartbeat with an older one can arrive any more, and all that are newer. The first may be the one from which the
+// attempt itself has gone on. They are numbered from 1 as they come: the same bytes may come again.
 type checkpoints struct {
-	newest       int              // its number; 0 where there is none
-	acknowledged int              // the newest that the server is known to have; 0 where that is none
+	newest int // its number; 0 where there is none
+	// acknowledged are those that the server is known to have had, the oldest first, from the last on that it has had for
+	// so long.
+	acknowledged []acknowledged
 	made         []madeCheckpoint // the oldest first, up to the newest
+}
+
+// acknowledged is when the server was first known to have a checkpoint.
+type acknowledged struct {
+	number int
+	at     time.Time
 }
 
 // madeCheckpoint is a checkpoint, and what was stored for it alone.
@@ -28,12 +36,20 @@ func (c *checkpoints) add(at time.Time, refs []activities.Ref) {
 	c.made = append(c.made, madeCheckpoint{refs, at})
 }
 
-// acknowledge notes that the server has the checkpoint of this number. It returns those that no retry will ask for any
-// more, without what later ones hold as well.
-func (c *checkpoints) acknowledge(number int) (superseded []madeCheckpoint) {
-	before := c.acknowledged
-	c.acknowledged = max(number, before)
-	older := max(before-1-(c.newest-len(c.made)), 0)
+// acknowledge notes that the server has the checkpoint of this number now, where a heartbeat is on its way for no longer
+// than late. It returns those that no retry will ask for any more, without what later ones hold as well.
+func (c *checkpoints) acknowledge(number int, now time.Time, late time.Duration) (superseded []madeCheckpoint) {
+	if n := len(c.acknowledged); n == 0 || c.acknowledged[n-1].number < number {
+		c.acknowledged = append(c.acknowledged, acknowledged{number, now})
+	}
+	for len(c.acknowledged) > 1 && now.Sub(c.acknowledged[1].at) >= late {
+		c.acknowledged = c.acknowledged[1:]
+	}
+	oldest := c.newest - len(c.made) + 1
+	if settled := c.acknowledged[0]; now.Sub(settled.at) >= late {
+		oldest = max(oldest, settled.number)
+	}
+	older := oldest - (c.newest - len(c.made) + 1)
 	superseded, c.made = c.made[:older], slices.Clone(c.made[older:])
 	held := map[activities.Ref]bool{}
 	for _, one := range c.made {

@@ -13,16 +13,16 @@ import (
 
 // TestAKillAtAnyTimeLeavesACheckpointToGoOnFrom plays attempts of one task that make checkpoints, some of the same
 // bytes and with parts that several hold, and tell them in heartbeats: each may be lost before the server has it, or
-// its answer may be, and one that was on its way when the next one was sent may arrive after that. What is superseded
-// is deleted at any time later. The attempt is killed between any two of these steps, and the next one goes on from
-// what the server has: that is always there, whole.
+// its answer may be, and one that is on its way, as what Temporal's worker holds back, may arrive after any number of
+// later ones, until its time is over. What is superseded is deleted at any time later. The attempt is killed between any
+// two of these steps, and the next one goes on from what the server has: that is always there, whole.
 func TestAKillAtAnyTimeLeavesACheckpointToGoOnFrom(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		task := newCheckpointedTask()
 		t.Repeat(map[string]func(*rapid.T){
 			"make": task.make, "make more": task.make, "beat": task.beat, "beat more": task.beat, "arrive": task.arrive,
-			"delete": task.delete, "kill": task.kill, "": task.check,
+			"pass": task.pass, "delete": task.delete, "kill": task.kill, "": task.check,
 		})
 	})
 }
@@ -33,13 +33,22 @@ type told struct {
 	refs   []activities.Ref
 }
 
+// late is a heartbeat that may still arrive, until then.
+type late struct {
+	told  told
+	until time.Time
+}
+
+// lateness is for how long a heartbeat may be on its way.
+const lateness = 5 * time.Second
+
 // checkpointedTask is a task with its attempt, the server and the store.
 type checkpointedTask struct {
-	attempt checkpoints
-	newest  told
-	server  told // the zero value where it has none
-	// late are heartbeats that may still arrive, the one of the last beat and one from before; nil where there is none.
-	late       [2]*told
+	attempt    checkpoints
+	newest     told
+	server     told // the zero value where it has none
+	now        time.Time
+	late       []late
 	store      map[activities.Ref]bool
 	superseded []activities.Ref
 }
@@ -65,32 +74,33 @@ func (c *checkpointedTask) make(t *rapid.T) {
 
 // beat sends a heartbeat.
 func (c *checkpointedTask) beat(t *rapid.T) {
-	c.late = [2]*told{nil, c.late[0]} // one goroutine sends: what was sent longer ago is over
 	sent := c.newest
-	switch rapid.SampledFrom([]string{"acknowledged", "answer lost", "late", "lost"}).Draw(t, "heartbeat") {
+	if rapid.Bool().Draw(t, "another is on its way") {
+		c.late = append(c.late, late{sent, c.now.Add(lateness)})
+	}
+	switch rapid.SampledFrom([]string{"acknowledged", "answer lost", "lost"}).Draw(t, "heartbeat") {
 	case "acknowledged":
-		before := c.server
 		c.server = sent
-		if before.number > 0 && rapid.Bool().Draw(t, "another arrives after it") {
-			c.late[1] = &before
-		}
-		for _, one := range c.attempt.acknowledge(sent.number) {
+		for _, one := range c.attempt.acknowledge(sent.number, c.now, lateness) {
 			c.superseded = append(c.superseded, one.refs...)
 		}
 	case "answer lost":
 		c.server = sent
-	case "late":
-		c.late[0] = &sent
 	}
 }
 
+// pass lets time pass.
+func (c *checkpointedTask) pass(t *rapid.T) {
+	c.now = c.now.Add(time.Duration(rapid.IntRange(1, 3).Draw(t, "seconds")) * time.Second)
+	c.late = slices.DeleteFunc(c.late, func(one late) bool { return !c.now.Before(one.until) })
+}
+
 // arrive has a heartbeat arrive last.
-func (c *checkpointedTask) arrive(*rapid.T) {
-	for i, late := range c.late {
-		if late != nil {
-			c.server, c.late[i] = *late, nil
-			return
-		}
+func (c *checkpointedTask) arrive(t *rapid.T) {
+	if len(c.late) > 0 {
+		i := rapid.IntRange(0, len(c.late)-1).Draw(t, "which")
+		c.server = c.late[i].told
+		c.late = slices.Delete(c.late, i, i+1)
 	}
 }
 
@@ -105,7 +115,7 @@ func (c *checkpointedTask) delete(t *rapid.T) {
 
 // kill ends the attempt; the next one begins with what the server has.
 func (c *checkpointedTask) kill(*rapid.T) {
-	c.attempt, c.late = checkpoints{}, [2]*told{}
+	c.attempt, c.late = checkpoints{}, nil
 	c.newest = told{refs: c.server.refs}
 	if c.server.number > 0 {
 		c.attempt.add(time.Time{}, c.server.refs[:1]) // the server does not know what was stored for it alone
