@@ -106,7 +106,8 @@ func (d *decider) sizing(st *memory.Stage) size.Sizing {
 		s.Floor = min(quantity.Bytes(known.Memory.Unmet()), fact.MaxPeakMemory) * size.GrowAfterOutOfMemory
 		s.Base.CPU = d.cpu(st, s.Base.CPU)
 	}
-	s.Stage, s.Attempts, s.Wall, s.WallFallen = st.ID, known.Attempts, known.Wall(), known.WallFallen
+	s.Stage, s.Attempts = st.ID, known.Attempts
+	s.Duration, s.Wall, s.WallFallen = needs.Wall, known.Wall(), known.WallFallen
 	s.Live = d.liveSize(st, s)
 	return s
 }

@@ -299,9 +299,10 @@ type saved struct {
 // savedVersion is the version that MarshalJSON writes, and oldestVersion the oldest that UnmarshalJSON reads: what was
 // learned is in no stream any more, so no upgrade may forget it. Version 2 has other names for what a size waits for
 // before it shrinks, which begins anew; version 3 does not know how often attempts are lost; up to version 4
-// attempts that ran out of memory were counted twice.
+// attempts that ran out of memory were counted twice; version 5 knows run times without what was known of their
+// attempts.
 const (
-	savedVersion  = 5
+	savedVersion  = 6
 	oldestVersion = 2
 	// countedOnce is the version from which an attempt that ran out of memory is counted once.
 	countedOnce = 5

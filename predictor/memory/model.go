@@ -15,7 +15,7 @@ import (
 // say more than all.
 const (
 	maxRates     = 64
-	maxWalls     = 32
+	maxColds     = 32
 	maxErrors    = 20
 	enoughErrors = 5
 )
@@ -44,9 +44,10 @@ type Model struct {
 	// some host tells how long its limits of CPU hold attempts back
 	Counted     bool                        `json:"counted,omitempty"`
 	Starving    int                         `json:"starving,omitempty"` // attempts that were held back since
-	Walls       map[fact.Venue]usage.Series `json:"walls"`              // seconds, of successes
+	Walls       map[fact.Venue]usage.Times  `json:"walls"`              // of successes
 	Colds       map[fact.Venue]usage.Series `json:"colds"`              // seconds to start a child or an environment
 	WallError   usage.Series                `json:"wall_error"`
+	WallWidth   float64                     `json:"wall_width,omitempty"` // see usage.Widened
 	MemoryError usage.Series                `json:"memory_error"`
 	Trainings   []fact.Training             `json:"trainings,omitempty"` // the newest first
 
@@ -58,6 +59,7 @@ type Model struct {
 type Learned struct {
 	Memory, GPUMemory           usage.Need
 	MemoryKnown, GPUMemoryKnown bool
+	Wall                        usage.Duration // at the pool
 }
 
 // learn takes what one Record measured. Only successes say what an attempt takes; running out of memory says what is
@@ -66,7 +68,7 @@ func (m *Model) learn(e fact.Record, now Instant) {
 	m.Active = max(m.Active, now)
 	m.Attempts++
 	if e.Cold && e.Start > 0 {
-		m.keep(&m.Colds, e.Venue, min(e.Start, fact.MaxWall).Seconds())
+		m.cold(e)
 	}
 	switch e.Outcome {
 	case fact.Succeeded:
@@ -101,10 +103,7 @@ func (m *Model) learn(e fact.Record, now Instant) {
 		}
 	}
 	if wall := e.Usage.Wall; wall > 0 && wall <= fact.MaxWall {
-		m.keep(&m.Walls, e.Venue, wall.Seconds())
-		if e.Venue == fact.Pool && e.Predicted.Wall.Mid > 0 {
-			m.WallError.Push(usage.RelativeError(e.Predicted.Wall.Mid, wall.Seconds()), maxErrors)
-		}
+		m.took(e, wall.Seconds())
 	}
 }
 
@@ -168,21 +167,49 @@ func (m *Model) ranOut(e fact.Record) {
 	}
 }
 
+// took takes how long an attempt ran, and judges what was expected of it.
+func (m *Model) took(e fact.Record, seconds float64) {
+	if e.Venue != fact.Pool && e.Venue != fact.Function {
+		return
+	}
+	if m.Walls == nil {
+		m.Walls = map[fact.Venue]usage.Times{}
+	}
+	times := m.Walls[e.Venue]
+	for _, name := range unfollowed(times.Names, e) {
+		times.Follow(name)
+	}
+	times.Add(microseconds(seconds), featuresOf(e))
+	m.Walls[e.Venue] = times
+	expected := e.Predicted.Wall
+	if e.Venue != fact.Pool || !(expected.Mid > 0) {
+		return
+	}
+	m.WallError.Push(usage.RelativeError(expected.Mid, seconds), maxErrors)
+	if !m.WallFallen { // else the interval is all that came, as wide as that was
+		m.WallWidth = usage.Widened(m.WallWidth, expected, seconds)
+	}
+}
+
 // remember adds an attempt to a history, with the features that its Record names.
 func remember(h *usage.History, e fact.Record, peak quantity.Bytes, exceeded bool) {
-	if len(h.Names) == 0 {
-		h.Follow(usage.InputBytes)
+	for _, name := range unfollowed(h.Names, e) {
+		h.Follow(name)
 	}
-	if len(e.Features) > 0 && len(h.Names) < usage.MaxFeatures {
-		for _, name := range slices.Sorted(maps.Keys(e.Features)) {
-			h.Follow(name)
-		}
+	h.Add(usage.Attempt{Peak: float64(peak), Exceeded: exceeded, Features: featuresOf(e)})
+}
+
+// unfollowed are the features of an attempt that may have to be followed beside those with these names.
+func unfollowed(names []string, e fact.Record) []string {
+	if len(names) > 0 && (len(e.Features) == 0 || len(names) >= usage.MaxFeatures) {
+		return nil
 	}
-	input := float64(min(max(0, e.Usage.Input), fact.MaxPeakMemory))
-	h.Add(usage.Attempt{
-		Peak: float64(peak), Exceeded: exceeded,
-		Features: usage.Features{Input: input, Named: e.Features},
-	})
+	return append([]string{usage.InputBytes}, slices.Sorted(maps.Keys(e.Features))...)
+}
+
+// featuresOf are the numbers that were known of an attempt before it ran.
+func featuresOf(e fact.Record) usage.Features {
+	return usage.Features{Input: float64(min(max(0, e.Usage.Input), fact.MaxPeakMemory)), Named: e.Features}
 }
 
 // Needs returns what attempts take, from memory while no attempt was added.
@@ -191,21 +218,27 @@ func (m *Model) Needs(margin float64) Learned {
 		m.fitted = m.Attempts
 		m.Need.Memory, m.Need.MemoryKnown = usage.Learn(&m.Memory, margin)
 		m.Need.GPUMemory, m.Need.GPUMemoryKnown = usage.Learn(&m.GPUMemory, margin)
+		walls := m.Walls[fact.Pool]
+		m.Need.Wall, _ = usage.LearnDuration(&walls, m.WallWidth)
 	}
 	return m.Need
 }
 
-func (m *Model) keep(of *map[fact.Venue]usage.Series, venue fact.Venue, seconds float64) {
-	if venue != fact.Pool && venue != fact.Function {
+// cold takes how long a child or an environment took to start.
+func (m *Model) cold(e fact.Record) {
+	if e.Venue != fact.Pool && e.Venue != fact.Function {
 		return
 	}
-	if *of == nil {
-		*of = map[fact.Venue]usage.Series{}
+	if m.Colds == nil {
+		m.Colds = map[fact.Venue]usage.Series{}
 	}
-	values := (*of)[venue]
-	values.Push(math.Round(seconds*1e6)/1e6, maxWalls) // microseconds say enough and keep checkpoints short
-	(*of)[venue] = values
+	values := m.Colds[e.Venue]
+	values.Push(microseconds(min(e.Start, fact.MaxWall).Seconds()), maxColds)
+	m.Colds[e.Venue] = values
 }
+
+// microseconds rounds seconds to what says enough and keeps checkpoints short.
+func microseconds(seconds float64) float64 { return math.Round(seconds*1e6) / 1e6 }
 
 // Pool returns the mean run time at the pool in seconds, its variation, and whether any is known.
 func (m *Model) Pool() (mean, variation float64, known bool) {
@@ -222,8 +255,8 @@ func (m *Model) CheckError(bound float64) {
 	m.WallFallen = passes(m.WallError, bound, m.WallFallen)
 }
 
-// Wall is the run time at the pool that is expected of an attempt: where such predictions have fallen from use, its
-// interval is all that came.
+// Wall is the run time at the pool that is expected of an attempt of which nothing is known: the middle of what came
+// lately, whatever its input, or, where such predictions have fallen from use, all of it.
 func (m *Model) Wall() fact.Interval {
 	walls := m.Walls[fact.Pool]
 	expected := walls.Interval()

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
-	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 func TestShortTasksShareACore(t *testing.T) {
@@ -22,9 +21,9 @@ func TestShortTasksShareACore(t *testing.T) {
 		"a second":      {1, 1 / 1.01},
 		"unknown":       {0, 1},
 	} {
-		m := Model{Walls: map[fact.Venue]usage.Series{}}
+		var m Model
 		if test.wall > 0 {
-			m.keep(&m.Walls, fact.Pool, test.wall)
+			m.took(fact.Record{Venue: fact.Pool}, test.wall)
 		}
 		if got := m.Busy(); math.Abs(got-test.want) > 1e-9 {
 			t.Errorf("%s: got %g of a slot's time busy, want %g", name, got, test.want)

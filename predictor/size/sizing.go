@@ -27,9 +27,12 @@ type Sizing struct {
 	// Live is what attempts that have run for a while hold, as long as nothing is learned from attempts that have ended;
 	// the zero Size leaves them what they were admitted with.
 	Live quantity.Size `json:"live,omitzero"`
-	// Wall is the expected run time at the pool, in seconds.
+	// Duration is the run time at the pool that is expected by what is known of an attempt.
+	Duration usage.Duration `json:"duration,omitzero"`
+	// Wall is the same of one of which nothing is known, in seconds: the middle 80 percent of what came lately.
 	Wall fact.Interval `json:"wall_seconds"`
-	// WallFallen says that predictions of the run time were off by more than the bound, so that Wall is all that came.
+	// WallFallen says that predictions of the run time were off by more than the bound, so that Wall is all that came, and
+	// is expected of every attempt.
 	WallFallen bool `json:"wall_fallen,omitempty"`
 	// Source says what the sizing rests on; it becomes the Prediction's Source.
 	Source string `json:"source"`
@@ -106,7 +109,7 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 		size.Memory = min(size.Memory, s.Most)
 	}
 	size.Memory = max(size.Memory, s.Floor)
-	expected = fact.Prediction{Memory: s.Expected.At(need.Values()), Wall: s.Wall, Source: s.Source}
+	expected = fact.Prediction{Memory: s.Expected.At(need.Values()), Wall: s.wallOf(need), Source: s.Source}
 	fits = true
 	if failed := need.LargestFailed; need.OutOfMemory > 0 && failed > 0 {
 		grow := quantity.Bytes(GrowAfterOutOfMemory)
@@ -132,6 +135,14 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 	return size, expected, fits
 }
 
+// wallOf is the run time that is expected of an attempt at the pool.
+func (s Sizing) wallOf(need Need) fact.Interval {
+	if expected, known := s.Duration.At(need.Values()); known && !s.WallFallen {
+		return expected
+	}
+	return s.Wall
+}
+
 // reliefAt is the part of its memory at which a running attempt is given more, and reliefStep how much more at once.
 const reliefAt, reliefStep = 0.90, 1.25
 
@@ -149,7 +160,7 @@ func Relief(held, admitted, used, free quantity.Bytes) quantity.Bytes {
 // Predicting is s with what next expects.
 func (s Sizing) Predicting(next Sizing) Sizing {
 	s.Floor, s.Expected, s.Attempts, s.Live = next.Floor, next.Expected, next.Attempts, next.Live
-	s.Wall, s.WallFallen = next.Wall, next.WallFallen
+	s.Duration, s.Wall, s.WallFallen = next.Duration, next.Wall, next.WallFallen
 	if s.Learned && next.Learned {
 		s.Most = next.Most
 	}

@@ -1,0 +1,171 @@
+package usage
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+)
+
+// Duration is how long attempts of a stage will take, as learned: a curve over one feature at most, and how far the
+// attempts lay from it. The zero value knows nothing. It is small enough to travel with a plan.
+type Duration struct {
+	// Feature is what explains the run time, empty where nothing that is known before does.
+	Feature string `json:"feature,omitempty"`
+	// The curve is Level + Slope (x - Centre) seconds, or Level exp(Slope (ln x - Centre)) where it is a Power.
+	Power  bool    `json:"power,omitempty"`
+	Level  float64 `json:"level"`
+	Slope  float64 `json:"slope,omitempty"`
+	Centre float64 `json:"centre,omitempty"`
+	// From and To bound the values of the feature up to which the curve is followed; it is never below Least seconds.
+	From  float64 `json:"from,omitempty"`
+	To    float64 `json:"to,omitempty"`
+	Least float64 `json:"least,omitempty"`
+	// Fixed and Away are the variance of the curve relative to that of one attempt: Fixed + Away (x - Centre)^2, for a
+	// line divided by the square of what it comes to.
+	Fixed float64 `json:"fixed"`
+	Away  float64 `json:"away,omitempty"`
+	// Below, Middle and Above are the quantiles of 10, 50 and 90 percent of ln(actual / curve), in units of how far an
+	// attempt would lie from a curve that is certain.
+	Below  float64 `json:"below"`
+	Middle float64 `json:"middle"`
+	Above  float64 `json:"above"`
+	// Attempts is how many run times it rests on.
+	Attempts int `json:"attempts"`
+}
+
+// Run times that are told lie between these, in seconds: a clock that ran backwards has measured nothing, and a month
+// is the longest that is believed of any attempt.
+const leastSeconds = 1e-6
+
+var mostSeconds = fact.MaxWall.Seconds()
+
+// At is how long an attempt with these features takes, in seconds: Low and High bound the middle 80 percent. Mid is the
+// median, which every other attempt exceeds; what many attempts take together is that of their mean, which is larger.
+// known is false where nothing is learned, or the attempt lacks the feature.
+//
+// Beyond what was seen the curve is followed only as far as From and To: a line and a power that agree on all that was
+// seen differ by as much as they say not far from there. The interval reaches to where the curve would lead.
+func (d Duration) At(features Features) (expected fact.Interval, known bool) {
+	x := features.Value(d.Feature)
+	if d.Attempts == 0 || x == 0 && d.From > 0 {
+		return fact.Interval{}, false
+	}
+	within := min(max(x, d.From), d.To)
+	near, far, unit := d.curve(within), d.curve(x), d.unit(x)
+	mid := near + d.Middle*d.unit(within)
+	low, high := min(near, far)+d.Below*unit, max(near, far)+d.Above*unit
+	return fact.Interval{
+		Low: seconds(min(low, mid) - rounding), Mid: seconds(mid), High: seconds(max(high, mid) + rounding),
+	}, true
+}
+
+// seconds is the run time with this logarithm.
+func seconds(log float64) float64 { return min(max(math.Exp(log), leastSeconds), mostSeconds) }
+
+// curve is the logarithm of what the curve comes to at x.
+func (d Duration) curve(x float64) float64 {
+	switch {
+	case d.Feature == "":
+		return math.Log(d.Level)
+	case d.Power:
+		return math.Log(d.Level) + d.Slope*(math.Log(x)-d.Centre)
+	}
+	return math.Log(max(d.Level+d.Slope*(x-d.Centre), d.Least))
+}
+
+// unit is how far an attempt at x is expected to lie from the curve, where 1 is how far from one that is certain.
+func (d Duration) unit(x float64) float64 {
+	away, size := 0.0, 1.0
+	switch {
+	case d.Feature == "":
+	case d.Power:
+		away = math.Log(x) - d.Centre
+	default:
+		away, size = x-d.Centre, math.Exp(d.curve(min(max(x, d.From), d.To)))
+	}
+	return min(math.Hypot(1, math.Sqrt(d.Fixed+d.Away*away*away)/size), mostUnit)
+}
+
+// mostUnit keeps an input a million times larger than all others from an interval that is no number.
+const mostUnit = 1e3
+
+// String says what it rests on, for reasons: "23 attempts, by input_bytes".
+func (d Duration) String() string {
+	text := strconv.Itoa(d.Attempts) + " attempts"
+	if d.Feature != "" {
+		text = fmt.Sprintf("%s, by %s", text, d.Feature)
+	}
+	return text
+}
+
+// LearnDuration finds what explains the run times of attempts: over every feature, on the attempts of which it was
+// known, it fits a line and a power, and it takes the one that is closest to the attempts, each predicted by all the
+// others, relative to how close a constant is. It takes the constant where none is closer by more than chance. Width
+// is by what factor the interval is wider than these attempts say, 0 for 1; see [Widened]. ok is false where no run
+// time is known.
+//
+// All is relative, in the logarithm of the run time: a minute more or less is much for a task of seconds and nothing
+// for one of a day. The interval is that of the errors of predictions by all others, weighted by age (see
+// [ratios.quantile]), wider where the curve is known less.
+func LearnDuration(t *Times, width float64) (learned Duration, ok bool) {
+	if t == nil || !t.valid() || len(t.Values) == 0 {
+		return Duration{}, false
+	}
+	best, least := constantTime(t.timed(-1)), 1.0
+	for column, name := range t.Names {
+		attempts := t.timed(column)
+		if len(attempts) < Enough {
+			continue
+		}
+		simple := constantTime(attempts).price()
+		for _, fit := range []func([]timed, string) (curve, bool){lineOfTime, powerOfTime} {
+			next, fits := fit(attempts, name)
+			if part := next.price() / simple; fits && part < least && part < 1-chance(attempts, len(t.Names)) {
+				best, least = next, part
+			}
+		}
+	}
+	if width <= 0 {
+		width = 1
+	}
+	return best.learned(width), true
+}
+
+// chance is by what part the mean of the errors of attempts may differ for one of so many features. Its standard error
+// relative to it is sqrt(pi/2 - 1) for normal errors, divided by the root of how many attempts there are, or their
+// weights are worth (Kish, Survey Sampling, 1965, 8.2): to ask for one of these is the rule of Breiman et al.
+// (Classification and Regression Trees, 1984, 3.4.3). The best of many features is closer by sqrt(2 ln features) by
+// chance alone (TestNoiseExplainsNoRunTime).
+func chance(attempts []timed, features int) float64 {
+	sum, squares := 0.0, 0.0
+	for _, a := range attempts {
+		sum, squares = sum+a.weight, squares+a.weight*a.weight
+	}
+	return math.Sqrt((math.Pi/2-1)*squares) / sum * max(1, math.Sqrt(2*math.Log(float64(features))))
+}
+
+// step is how much one attempt outside or inside of its interval changes the next ones: by 8 percent wider, or by 2
+// narrower. What changes within ten attempts is followed; where nothing does, chance moves the width by a fifth or so.
+const step = 0.1
+
+// The widths: beyond them it is the Duration that is wrong, and not how far attempts lie from it.
+const leastWidth, mostWidth = 0.5, 4
+
+// Widened is the width of intervals after an attempt of which told was expected: wider where it was outside, and
+// narrower, by a quarter of that, where it was inside. Whatever attempts take, four of five are inside in the long run
+// (Gibbs and Candès, Adaptive conformal inference under distribution shift, 2021, https://arxiv.org/abs/2106.00170,
+// here on a logarithm of the width). The errors of past attempts alone do not tell: those that end first are short
+// ones, and attempts that start together are alike. A width of 0 is one of which nothing is known, and counts as 1.
+func Widened(width float64, told fact.Interval, actual float64) float64 {
+	if width <= 0 {
+		width = 1
+	}
+	const missed = 0.2 // of 80 percent
+	change := -missed
+	if actual < told.Low || actual > told.High {
+		change = 1 - missed
+	}
+	return min(max(width*math.Exp(step*change), leastWidth), mostWidth)
+}
