@@ -167,9 +167,6 @@ func (s Sizing) Predicting(next Sizing) Sizing {
 	if next.Learned {
 		s.Source = next.Source
 	}
-	if s.Learned && next.Learned {
-		s.Most = next.Most
-	}
 	return s
 }
 
