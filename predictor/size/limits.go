@@ -37,7 +37,7 @@ func (l Limits) Short(need Limits, among []usage.Features) bool {
 // Spare reports whether limits give more than is needed somewhere.
 func (l Limits) Spare(need Limits, among []usage.Features) bool {
 	for _, features := range among {
-		if need.at(features) < (1-shrinkStep)*l.at(features) {
+		if need.at(features) < shrunk(l.at(features)) {
 			return true
 		}
 	}
@@ -94,14 +94,17 @@ func LargerOf(a, b quantity.Size) quantity.Size {
 }
 
 // growStep and shrinkStep are by how much, as ratios, memory must grow or shrink before it is changed: head-room that
-// is used up is given back at once, and what is spare once it has been for settleFor, because memory is what attempts
-// wait for.
-const growStep, shrinkStep = 0.01, 0.05
+// is used up is given back at once, and what is spare once it has been for a while, because memory is what attempts
+// wait for. Twice as much must be spare as must be missing, so that what is raised is not lowered for the same noise.
+const growStep, shrinkStep = 0.01, 0.02
+
+// shrunk is the memory below which less is worth a change: a MiB is what limits are rounded to.
+func shrunk(memory float64) float64 { return (1-shrinkStep)*memory - float64(quantity.MiB) }
 
 // Moved reports whether any part of a size changed enough to be changed.
 func Moved(from, to quantity.Size) bool {
 	return !closeTo(float64(from.CPU), float64(to.CPU)) ||
-		float64(to.Memory) > (1+growStep)*float64(from.Memory) || float64(to.Memory) < (1-shrinkStep)*float64(from.Memory) ||
+		float64(to.Memory) > (1+growStep)*float64(from.Memory) || float64(to.Memory) < shrunk(float64(from.Memory)) ||
 		from.GPU != to.GPU || from.GPUMemory != to.GPUMemory || from.DeviceClass != to.DeviceClass
 }
 
