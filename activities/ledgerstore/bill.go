@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -172,14 +171,11 @@ func unrecorded(ctx context.Context, tx *sql.Tx, accruing []ledger.Accruing) (ru
 	return running, nil
 }
 
-// lookUp calls visit with each row of a query that ends before a list of values.
-func lookUp(ctx context.Context, tx *sql.Tx, query string, values []string, visit func(*sql.Rows) error) error {
-	for part := range slices.Chunk(values, maxValues) {
-		names, list := make([]string, len(part)), make([]any, len(part))
-		for i, value := range part {
-			names[i], list[i] = "$"+strconv.Itoa(i+1), value
-		}
-		rows, err := tx.QueryContext(ctx, query+"("+strings.Join(names, ", ")+")", list...)
+// lookUp calls visit with each row of a query that ends before a list of texts.
+func lookUp(ctx context.Context, tx *sql.Tx, query string, texts []string, visit func(*sql.Rows) error) error {
+	for part := range slices.Chunk(texts, maxValues) {
+		list, values := listed(part)
+		rows, err := tx.QueryContext(ctx, query+list, values...)
 		if err != nil {
 			return err
 		}

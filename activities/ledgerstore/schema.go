@@ -191,31 +191,39 @@ func migrate(ctx context.Context, db *sql.DB, from int) (err error) {
 	return tx.Commit()
 }
 
-// fillGoals copies the limits of goals from what is shown of runs.
+// goalsAtOnce is of how many runs fillGoals holds the limits at a time.
+const goalsAtOnce = 1000
+
+// fillGoals copies the limits of goals from what is shown of runs, in the order of their names.
 func fillGoals(ctx context.Context, tx *sql.Tx) error {
-	rows, err := tx.QueryContext(ctx, `SELECT shown FROM runs WHERE shown <> ''`)
-	if err != nil {
-		return err
-	}
-	goals := map[string]predictor.Goal{}
-	for err == nil && rows.Next() {
-		var shown string
-		var view ledger.RunView
-		if err = rows.Scan(&shown); err == nil {
-			view, err = decodeRun(shown)
-		}
-		if view.Goal.Deadline > 0 || view.Goal.Budget > 0 {
-			goals[view.Run] = view.Goal
-		}
-	}
-	if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
-		return err
-	}
-	for run, goal := range goals {
-		if _, err := tx.ExecContext(ctx, `UPDATE runs SET deadline_ns = $2, budget_pd = $3 WHERE run = $1`, run,
-			int64(goal.Deadline), int64(goal.Budget)); err != nil {
+	for after, more := "", true; more; {
+		goals := make(map[string]predictor.Goal, goalsAtOnce)
+		rows, err := tx.QueryContext(ctx, `SELECT run, shown FROM runs WHERE run > $1 AND shown <> ''
+			ORDER BY run LIMIT $2`, after, goalsAtOnce)
+		if err != nil {
 			return err
 		}
+		for err == nil && rows.Next() {
+			var shown string
+			var view ledger.RunView
+			if err = rows.Scan(&after, &shown); err == nil {
+				view, err = decodeRun(shown)
+			}
+			goals[after] = view.Goal
+		}
+		if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
+			return err
+		}
+		for run, goal := range goals {
+			if goal.Deadline <= 0 && goal.Budget <= 0 {
+				continue
+			}
+			if _, err := tx.ExecContext(ctx, `UPDATE runs SET deadline_ns = $2, budget_pd = $3 WHERE run = $1`, run,
+				int64(goal.Deadline), int64(goal.Budget)); err != nil {
+				return err
+			}
+		}
+		more = len(goals) == goalsAtOnce
 	}
 	return nil
 }

@@ -148,6 +148,29 @@ func TestTotalsOfAnEarlierSchemaAreFilled(t *testing.T) {
 	}
 }
 
+// TestGoalsOfManyRunsOfAnEarlierSchemaAreFilled opens a ledger of more runs than are looked at at a time.
+func TestGoalsOfManyRunsOfAnEarlierSchemaAreFilled(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	store := open(t, path, nil)
+	var events []predictor.Event
+	const runs = 2000
+	for i := range runs {
+		run := fmt.Sprintf("r%04d", i)
+		events = append(events,
+			predictor.RunStarted{Run: run, Pipeline: "p", Goal: predictor.Goal{Deadline: time.Second}, At: after(0)},
+			predictor.RunEnded{Run: run, State: predictor.RunSucceeded, At: after(2)})
+	}
+	take(t, store, linesOf(1, events...)...)
+	shut(t, store)
+	toSchema4(t, path)
+	store = open(t, path, nil)
+	defer shut(t, store)
+	if got := totalsOf(t, store, ledger.Query{}, after(20)); got.Runs != runs || got.MissedDeadlines != runs {
+		t.Errorf("%d runs, %d of which have missed their deadlines; want %d and all", got.Runs, got.MissedDeadlines, runs)
+	}
+}
+
 // toSchema4 makes a ledger one of schema 4.
 func toSchema4(t *testing.T, path string) {
 	t.Helper()
