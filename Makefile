@@ -84,6 +84,10 @@ measure: ## Take the end-to-end figures: scale, latency, overhead. Minutes, on a
 measure-space: ## Train on a disk of a gigabyte until 720 checkpoints are stored, beside runs that leave artifacts. Minutes, as root, with PyTorch.
 	SPILLWAY_MEASURE=1 SPILLWAY_TEST_REQUIRE=torch,mount go test -count=1 -v -timeout 30m -run 'TestADiskOfAGigabyte' ./cmd/internal/space
 
+.PHONY: measure-ledger
+measure-ledger: ## Take the figures of the ledger, logs and collections: how a year grows, what bills of many runs take. Minutes, on an otherwise idle machine.
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run '(Is|Are)Measured$$|TestMeasure' ./activities/ledgerstore ./activities/logs ./cmd/internal/space
+
 .PHONY: measure-sizes
 measure-sizes: ## Take the figures of sizes: how close they are, how fast they change, what is left behind. Minutes, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestTenRuns|TestUtilisation|TestRunningOutOfMemory|TestIdleStages' ./cmd/internal/engine

@@ -36,8 +36,8 @@ func (c *checkpoints) add(at time.Time, refs []activities.Ref) {
 	c.made = append(c.made, madeCheckpoint{refs, at})
 }
 
-// acknowledge notes that the server has the checkpoint of this number now, where a heartbeat is on its way for no longer
-// than late. It returns those that no retry will ask for any more, without what later ones hold as well.
+// acknowledge notes that the server has the checkpoint of this number now, where a heartbeat is on its way for no
+// longer than late. It returns those that no retry will ask for any more, without what later ones hold as well.
 func (c *checkpoints) acknowledge(number int, now time.Time, late time.Duration) (superseded []madeCheckpoint) {
 	if n := len(c.acknowledged); n == 0 || c.acknowledged[n-1].number < number {
 		c.acknowledged = append(c.acknowledged, acknowledged{number, now})

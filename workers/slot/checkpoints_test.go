@@ -14,8 +14,8 @@ import (
 // TestAKillAtAnyTimeLeavesACheckpointToGoOnFrom plays attempts of one task that make checkpoints, some of the same
 // bytes and with parts that several hold, and tell them in heartbeats: each may be lost before the server has it, or
 // its answer may be, and one that is on its way, as what Temporal's worker holds back, may arrive after any number of
-// later ones, until its time is over. What is superseded is deleted at any time later. The attempt is killed between any
-// two of these steps, and the next one goes on from what the server has: that is always there, whole.
+// later ones, until its time is over. What is superseded is deleted at any time later. The attempt is killed between
+// any two of these steps, and the next one goes on from what the server has: that is always there, whole.
 func TestAKillAtAnyTimeLeavesACheckpointToGoOnFrom(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -54,7 +54,7 @@ func (f *front) startApps(ctx context.Context) error {
 		return nil
 	})
 	f.apps = &apps{
-		chains: f.chains, workers: workers, client: f.temporal, logger: f.logger, life: serving, before: f.space.Before,
+		chains: f.chains, workers: workers, client: f.temporal, logger: f.logger, life: serving, before: f.space.Ago,
 		current: map[string]served{}, stored: map[string]served{}, used: map[string]time.Time{},
 	}
 	f.trigger, err = trigger.New(trigger.Options{

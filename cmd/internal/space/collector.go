@@ -109,9 +109,9 @@ func (c *Collector) Given(run string) (reason string, at time.Time, is bool) {
 	return c.given.run(run)
 }
 
-// Before returns the time before which things have aged by more than age: by this clock a machine whose own is turned
+// Ago returns the time before which things have aged by more than age: by this clock a machine whose own is turned
 // ahead forgets nothing at once.
-func (c *Collector) Before(age time.Duration) time.Time {
+func (c *Collector) Ago(age time.Duration) time.Time {
 	now, _ := c.clock.now()
 	return now.Add(-age)
 }

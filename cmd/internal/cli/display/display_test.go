@@ -228,7 +228,7 @@ func TestLiveLinesFitTheTerminal(t *testing.T) {
 	}
 }
 
-func TestPagesFitANarrowTerminal(t *testing.T) {
+func TestTablesFitANarrowTerminalAndLeaveOutSpareColumns(t *testing.T) {
 	t.Parallel()
 	page := slices.Concat(pages(display.Style{Width: 60})["why"], display.Summary(ended(), display.Style{Width: 60}))
 	for _, line := range page {
