@@ -114,7 +114,7 @@ func TestAttackAStrangerGetsNothingFromTemporal(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer func() { _ = connection.Close() }()
-					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 					defer cancel()
 					if shown != "" {
 						ctx = metadata.AppendToOutgoingContext(ctx, authorizationHeader, shown)

@@ -81,7 +81,7 @@ func TestRunningOutOfMemoryIsHealed(t *testing.T) {
 		t.Errorf("%d tasks are done, want %d", result.Done, tasks)
 	}
 	tries := map[string][]predictor.Record{}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience)
 	for len(tries) < tasks && time.Now().Before(deadline) {
 		clear(tries)
 		for _, record := range records(func(r predictor.Record) bool { return r.Run == run }) {

@@ -195,7 +195,7 @@ func TestDeadLettersAreListedAndReplayed(t *testing.T) {
 	succeed[map[string]int](e, "echo-good", time.Minute)
 	var dead []web.DeadLetter
 	var err error
-	for deadline := time.Now().Add(20 * time.Second); len(dead) < 2 &&
+	for deadline := time.Now().Add(patience); len(dead) < 2 &&
 		time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if dead, err = e.client.Dead(t.Context(), 10); err != nil {
 			t.Fatal(err)

@@ -245,7 +245,7 @@ func TestARunIsCancelledAndStartedAgainOnlyWhenConfirmed(t *testing.T) {
 
 func (b *tab) received(from <-chan string) string {
 	b.T.Helper()
-	ctx, cancel := context.WithTimeout(b.Context, 20*time.Second)
+	ctx, cancel := context.WithTimeout(b.Context, 5*time.Minute)
 	defer cancel()
 	select {
 	case value := <-from:
