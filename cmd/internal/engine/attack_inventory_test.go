@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/spillway-ml/spillway/cmd/internal/proctest"
+	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
@@ -51,7 +51,7 @@ func TestAttackEverythingThatATrainingOpens(t *testing.T) {
 	if _, err := os.Stat("/proc/self/net/tcp"); err != nil {
 		t.Skipf("needs /proc: %v", err)
 	}
-	needTorch(t)
+	torchtest.Python(t) // which the engine tries as well
 	e := (&testEngine{t: t, state: t.TempDir(), temp: temporary(t)}).start(os.Args[0], "")
 	model, err := filepath.Abs("../../../workflows/characters/model.py")
 	if err != nil {
@@ -76,20 +76,6 @@ func TestAttackEverythingThatATrainingOpens(t *testing.T) {
 	e.wantGuards(e.guardsUntilTheEnd(run), "token", "session", "certificate", "credential", "mode",
 		"memory without a name")
 	succeed[chain.Result](e, run, patience)
-}
-
-// needTorch skips the test where no Python that the engine tries has torch.
-func needTorch(tb testing.TB) {
-	tb.Helper()
-	for _, name := range []string{"python3", "/usr/bin/python3"} {
-		if exec.CommandContext(tb.Context(), name, "-c", "import torch").Run() == nil {
-			return
-		}
-	}
-	if slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "torch") {
-		tb.Fatal("neither python3 nor /usr/bin/python3 has torch, and SPILLWAY_TEST_REQUIRE names it")
-	}
-	tb.Skip("neither python3 nor /usr/bin/python3 has torch; install python3-torch")
 }
 
 // guardsUntilTheEnd looks at all that is open again and again until the run has ended, and returns the guards by what

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,11 +22,12 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/exec/torch"
+	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
 	"github.com/spillway-ml/spillway/workers/training"
 )
 
-// quotaModel is a training of half a million parameters, whose checkpoints have those of Adam as well.
-const quotaModel = `
+// halfMillion is a training of half a million parameters, whose checkpoints have those of Adam as well.
+const halfMillion = `
 import torch
 from torch import nn
 
@@ -48,7 +48,7 @@ func TestADiskOfAGigabyteIsEnough(t *testing.T) {
 	if os.Getenv("SPILLWAY_MEASURE") != "1" {
 		t.Skip("it takes minutes; measures only with SPILLWAY_MEASURE=1")
 	}
-	python, disk := pythonWithTorch(t), gigabyte(t)
+	python, disk := torchtest.Python(t), gigabyte(t)
 	s := newStack(t, streams(t))
 	var err error
 	if s.Store, err = artifact.Open(filepath.Join(disk, "artifacts")); err != nil {
@@ -95,21 +95,6 @@ func TestADiskOfAGigabyteIsEnough(t *testing.T) {
 	t.Logf("%d checkpoints, %s together, and %d runs that left %s in %s: at most %s of a gigabyte were in use; %d runs "+
 		"gave back", trainer.stored, quantity.Bytes(trainer.written), len(runs.runs), runs.left, took.Round(time.Second),
 		most, runs.gave())
-}
-
-// pythonWithTorch is a Python that has PyTorch; the test skips without one.
-func pythonWithTorch(t *testing.T) string {
-	t.Helper()
-	for _, name := range []string{"python3", "/usr/bin/python3"} {
-		if osexec.CommandContext(t.Context(), name, "-c", "import torch").Run() == nil {
-			return name
-		}
-	}
-	if slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "torch") {
-		t.Fatal("neither python3 nor /usr/bin/python3 has torch, and SPILLWAY_TEST_REQUIRE names it")
-	}
-	t.Skip("neither python3 nor /usr/bin/python3 has torch; install python3-torch")
-	return ""
 }
 
 // gigabyte is a directory in a file system of a gigabyte; the test skips where it may mount none.
@@ -227,7 +212,7 @@ func (s *stack) train(t *testing.T, c *Collector, python string) (told trainer) 
 	t.Helper()
 	const checkpoints = 720
 	model := filepath.Join(t.TempDir(), "model.py")
-	if err := os.WriteFile(model, []byte(quotaModel), 0o600); err != nil {
+	if err := os.WriteFile(model, []byte(halfMillion), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	executor, err := torch.New(torch.Options{Python: python, Model: model + ":model"})

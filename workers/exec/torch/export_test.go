@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
 )
 
 // RequirePython is a Python that has PyTorch; the test skips without one.
 func RequirePython(tb testing.TB) string {
 	tb.Helper()
-	return requireTorch(tb)
+	return torchtest.Python(tb)
 }
 
 // Processes are the numbers of the processes of a pipeline's parts.

@@ -1,55 +1,30 @@
 package torch
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
 	"github.com/spillway-ml/spillway/workers/graph"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pythonWithTorch is the first Python that has PyTorch; empty where none has.
-var pythonWithTorch = sync.OnceValue(func() string {
-	for _, python := range []string{"python3", "/usr/bin/python3"} {
-		const find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-		if exec.CommandContext(context.Background(), python, "-c", find).Run() == nil {
-			return python
-		}
-	}
-	return ""
-})
-
-func requireTorch(tb testing.TB) string {
-	tb.Helper()
-	python := pythonWithTorch()
-	if python == "" {
-		if slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "torch") {
-			tb.Fatal("neither python3 nor /usr/bin/python3 has torch, and SPILLWAY_TEST_REQUIRE names it")
-		}
-		tb.Skip("neither python3 nor /usr/bin/python3 has torch; install python3-torch")
-	}
-	return python
-}
-
 // looker returns a function that probes models in one Python process, which takes a second or two to start.
 func looker(t *testing.T) func(*testing.T, Options) (graph.Graph, Report, error) {
 	t.Helper()
-	r, err := start(t.Context(), launching{python: requireTorch(t), threads: 1, logger: slog.New(slog.DiscardHandler)})
+	r, err := start(t.Context(), launching{python: torchtest.Python(t), threads: 1, logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +149,7 @@ func TestAGraphIsThatOfTheModel(t *testing.T) {
 func TestATransformersResidualsAndTiedWeightsAreInItsGraph(t *testing.T) {
 	t.Parallel()
 	g, r, err := Probe(t.Context(), Options{
-		Python: requireTorch(t), Model: "testdata/models.py:transformer", Threads: 1,
+		Python: torchtest.Python(t), Model: "testdata/models.py:transformer", Threads: 1,
 		Repeats: 3,
 	})
 	if err != nil {
@@ -322,7 +297,7 @@ func TestMeasureWhatASumOfOperationsIsWorth(t *testing.T) {
 	for _, model := range []string{"mlp", "cnn", "transformer"} {
 		began := time.Now()
 		g, r, err := Probe(t.Context(), Options{
-			Python: requireTorch(t), Model: "testdata/measured.py:" + model, Batch: 64,
+			Python: torchtest.Python(t), Model: "testdata/measured.py:" + model, Batch: 64,
 			Threads: 2, Repeats: 9,
 		})
 		if err != nil {

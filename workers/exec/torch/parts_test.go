@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
 )
 
 // loading is a request to load a part of a file in testdata.
@@ -40,7 +42,7 @@ func newRunner(t *testing.T) *runner {
 		t.Fatal(err)
 	}
 	r, err := start(t.Context(), launching{
-		python: requireTorch(t), threads: 1, shared: shared,
+		python: torchtest.Python(t), threads: 1, shared: shared,
 		logger: slog.New(slog.DiscardHandler),
 	})
 	if err = errors.Join(err, shared.Close()); err != nil {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
 )
 
 // interpreterSource runs the runner's sources up to recipe.py, then one snippet a line. It answers each with what the
@@ -63,7 +65,7 @@ func interpreter(t *testing.T) func(t *testing.T, code string, result any) {
 		texts = append(texts, [2]string{name, string(text)})
 	}
 	//nolint:gosec // the Python that has torch
-	python := exec.CommandContext(t.Context(), requireTorch(t), "-c", interpreterSource)
+	python := exec.CommandContext(t.Context(), torchtest.Python(t), "-c", interpreterSource)
 	python.Env = append(os.Environ(), "OMP_NUM_THREADS=1")
 	stdin, err := python.StdinPipe()
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/clitest"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/exec/torch"
+	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
 )
 
 // characters is the directory of the sample.
@@ -28,24 +28,9 @@ func TestTheChainOfTheSampleIsRight(t *testing.T) {
 	}
 }
 
-// python is one with torch.
-func python(t *testing.T) string {
-	t.Helper()
-	for _, name := range []string{"python3", "/usr/bin/python3"} {
-		if osexec.CommandContext(t.Context(), name, "-c", "import torch").Run() == nil {
-			return name
-		}
-	}
-	if slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "torch") {
-		t.Fatal("neither python3 nor /usr/bin/python3 has torch, and SPILLWAY_TEST_REQUIRE names it")
-	}
-	t.Skip("neither python3 nor /usr/bin/python3 has torch; install python3-torch")
-	return ""
-}
-
 func TestTheSampleTrainsInTwoPartsAndThenWrites(t *testing.T) {
 	t.Parallel()
-	interpreter := python(t)
+	interpreter := torchtest.Python(t)
 	dir := t.TempDir()
 	for _, name := range []string{"model.py", "generate.py"} {
 		text, err := os.ReadFile(filepath.Join(characters, name))
