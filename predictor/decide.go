@@ -161,7 +161,7 @@ func (d *decider) newWork(st *memory.Stage) *work {
 func (d *decider) estimate(w *work) {
 	w.wall = 1
 	if mean, _, known := w.stage.Model.Pool(); known {
-		w.wall = mean
+		w.wall = mean * d.relative(w, fact.Pool)
 	} else if w.oldest > 0 {
 		w.wall = max(1, d.now.Since(w.oldest))
 	}
@@ -172,6 +172,21 @@ func (d *decider) estimate(w *work) {
 			w.slack = min(w.slack, left)
 		}
 	}
+}
+
+// relative is by what factor the tasks that wait take longer than those that ended at a venue did, by their inputs.
+func (d *decider) relative(w *work, venue fact.Venue) float64 {
+	st := w.stage
+	tasks, bytes := 0.0, 0.0
+	for i, queue := range st.Queues {
+		if queued := float64(w.queued[i]); queued > 0 && queue.Input > 0 {
+			tasks, bytes = tasks+queued, bytes+queued*queue.Input
+		}
+	}
+	if tasks == 0 || st.Model.WallFallen {
+		return 1
+	}
+	return st.Model.Needs(d.policy.Margin).Wall.Relative(st.Model.Walls[venue], bytes/tasks)
 }
 
 // timeLeft is how many seconds the stage has until the rest of the run, as earlier runs of the pipeline took it, would

@@ -129,3 +129,46 @@ func TestFoldingAnAttemptWithFeaturesAllocatesNothing(t *testing.T) {
 		t.Errorf("folding the Records of twenty attempts allocates %v times, want 0", got)
 	}
 }
+
+// Slots and functions are decided by the time of the tasks that wait, not by that of the tasks that have ended.
+func TestTasksThatWaitAreExpectedToTakeWhatTheirInputsTake(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		input    int
+		pool     float64
+		function float64
+	}{
+		{"small inputs", 2, 2, 6},
+		{"large inputs", 16, 16, 48},
+		{"inputs of which nothing is known", 0, 8.5, 6},
+		{"inputs far beyond all that were seen", 1000, 32, 96}, // twice the largest
+	} {
+		state := timed(predictor.State{}, 32, func(i int) (int, int, float64) { return 1 + i%16, 1, float64(1 + i%16) })
+		for i := range 4 { // three times as slow, on small inputs only
+			line := record("earlier", "score", 100+i, -10, 6)
+			line.Usage.Input, line.Venue = 2*quantity.MiB, predictor.Function
+			state = predictor.Fold(state, line)
+		}
+		state = fold(state, started("r", 0, predictor.Goal{}))
+		for range 40 {
+			waiting := hint("r", "score", 1, 0)
+			waiting.Input = quantity.Bytes(c.input) * quantity.MiB
+			state = fold(state, waiting)
+		}
+		plan, _ := predictor.Decide(state, laptop(1, 4))
+		pool, function := 0.0, 0.0
+		for _, d := range plan.Decisions {
+			if d.What == "slots" && d.Venue == predictor.Pool {
+				pool = d.Inputs["wall_seconds"]
+			}
+			if d.What == "slots" && d.Venue == predictor.Function {
+				function = d.Inputs["function_wall_seconds"]
+			}
+		}
+		if math.Abs(pool-c.pool) > 0.05*c.pool || math.Abs(function-c.function) > 0.05*c.function {
+			t.Errorf("%s: %.1f s at the pool, %.1f s at functions, want %v and %v\n%v", c.name, pool, function, c.pool,
+				c.function, reasons(plan))
+		}
+	}
+}

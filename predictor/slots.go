@@ -80,8 +80,8 @@ func (w *work) inputs() map[string]float64 {
 		"running_tasks": float64(w.running[fact.Pool]), "slot_cores": w.size.CPU.Cores(),
 		"slot_memory_bytes": float64(w.size.Memory),
 	}
-	if mean, _, known := w.stage.Model.Pool(); known {
-		inputs["wall_seconds"] = mean
+	if _, _, known := w.stage.Model.Pool(); known {
+		inputs["wall_seconds"] = w.wall
 	}
 	return inputs
 }

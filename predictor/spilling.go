@@ -252,10 +252,10 @@ func (d *decider) offer(w *work) (o spill.Offer, why spill.Refusal, known bool) 
 	if !known {
 		return spill.Offer{}, "", false
 	}
-	longest := max(w.stage.Model.Walls[fact.Pool].Quantile(0.99), mean)
+	longest := max(w.stage.Model.Walls[fact.Pool].Quantile(0.99), mean) * d.relative(w, fact.Pool)
 	rate := quantity.Milli(w.stage.Model.Rates.Quantile(0.9))
 	class, why := spill.Demand{
-		Memory: d.functionMemory(w), Rate: rate, Wall: mean, Longest: longest, Held: w.stage.Class,
+		Memory: d.functionMemory(w), Rate: rate, Wall: w.wall, Longest: longest, Held: w.stage.Class,
 		Device: w.size.GPU > 0 || w.size.DeviceClass != "",
 	}.Class(d.functions)
 	if why != "" {
@@ -269,7 +269,8 @@ func (d *decider) offer(w *work) (o spill.Offer, why spill.Refusal, known bool) 
 	walls := w.stage.Model.Walls[fact.Function]
 	if len(walls.Values) > 0 && (w.stage.Class == 0 || w.stage.Class == class) {
 		measured, _ := walls.Mean()
-		o.Function, o.Highest = max(measured, 0.001), max(walls.Largest(), measured)
+		by := d.relative(w, fact.Function)
+		o.Function, o.Highest = max(measured*by, 0.001), max(walls.Largest(), measured)*by
 	}
 	if colds := w.stage.Model.Colds[fact.Function]; len(colds.Values) > 0 {
 		o.Cold, _ = colds.Mean()

@@ -2,9 +2,11 @@ package memory
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // Fold remembers one event.
@@ -79,6 +81,7 @@ func (m *State) scheduled(e fact.Scheduled) {
 	st.Active = max(st.Active, now)
 	st.Declared = fact.SaneSize(e.Declared)
 	st.Input = max(st.Input, min(e.Input, fact.MaxPeakMemory))
+	st.Queues[queue].hinted(tasks, min(e.Input, fact.MaxPeakMemory))
 	st.Queues[queue].Tasks = min(st.Queues[queue].Tasks+tasks, maxTasks)
 	if tasks > 0 {
 		st.Queues[queue].Hints.add(now, tasks)
@@ -90,6 +93,19 @@ func (m *State) scheduled(e fact.Scheduled) {
 	part.Queued[queue] = min(part.Queued[queue]+tasks, maxTasks)
 	part.Scheduled = min(part.Scheduled+tasks, maxTasks)
 	part.Further = min(max(0, part.Further-tasks)+min(max(0, e.Expected), maxTasks), maxTasks)
+}
+
+// hinted takes the input of further tasks into the mean. Which of its tasks a queue has given away is not known, so
+// those that are left are taken for as large as those that are gone.
+func (b *Backlog) hinted(tasks int, input quantity.Bytes) {
+	if tasks <= 0 || input <= 0 {
+		return
+	}
+	if b.Tasks <= 0 || b.Input <= 0 {
+		b.Input = float64(input)
+		return
+	}
+	b.Input = math.Round(b.Input + (float64(input)-b.Input)*float64(tasks)/float64(b.Tasks+tasks))
 }
 
 func (m *State) reused(e fact.Reused) {

@@ -101,7 +101,9 @@ func (st *Stage) Unfinished(now Instant) bool {
 
 // Backlog is the estimate of one queue: hints minus starts, corrected by what the queue itself said.
 type Backlog struct {
-	Tasks  int      `json:"tasks,omitempty"`
+	Tasks int `json:"tasks,omitempty"`
+	// Input is the mean of what hints named as the input of its tasks, in bytes; 0 while none is known.
+	Input  float64  `json:"input,omitempty"`
 	Hints  recently `json:"hints"`
 	Starts recently `json:"starts"`
 }
@@ -300,9 +302,9 @@ type saved struct {
 // learned is in no stream any more, so no upgrade may forget it. Version 2 has other names for what a size waits for
 // before it shrinks, which begins anew; version 3 does not know how often attempts are lost; up to version 4
 // attempts that ran out of memory were counted twice; version 5 knows run times without what was known of their
-// attempts.
+// attempts; version 6 does not know the inputs of tasks that wait.
 const (
-	savedVersion  = 6
+	savedVersion  = 7
 	oldestVersion = 2
 	// countedOnce is the version from which an attempt that ran out of memory is counted once.
 	countedOnce = 5

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 func TestShortTasksShareACore(t *testing.T) {
@@ -72,4 +73,23 @@ func readState(t *testing.T, path string) *State {
 		t.Fatalf("read %s: %v", path, err)
 	}
 	return &state
+}
+
+func TestAQueueKnowsTheMeanInputOfItsTasks(t *testing.T) {
+	t.Parallel()
+	var line Backlog
+	for _, hint := range []struct {
+		tasks int
+		input quantity.Bytes
+		want  float64
+	}{{1, 0, 0}, {1, 100, 100}, {2, 400, 250}, {0, 900, 250}, {4, -1, 250}} {
+		line.hinted(hint.tasks, hint.input)
+		if line.Tasks += hint.tasks; line.Input != hint.want {
+			t.Errorf("after %d more of %d bytes: a mean of %v, want %v", hint.tasks, hint.input, line.Input, hint.want)
+		}
+	}
+	line.Tasks = 0
+	if line.hinted(3, 7); line.Input != 7 {
+		t.Errorf("after the queue was empty: a mean of %v, want that of the tasks since", line.Input)
+	}
 }

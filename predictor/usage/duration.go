@@ -3,6 +3,7 @@ package usage
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
@@ -59,6 +60,30 @@ func (d Duration) At(features Features) (expected fact.Interval, known bool) {
 	return fact.Interval{
 		Low: seconds(min(low, mid) - rounding), Mid: seconds(mid), High: seconds(max(high, mid) + rounding),
 	}, true
+}
+
+// Relative is by what factor an attempt with this input takes longer than those of times do on average, by the curve: 1
+// where it is over another feature or over none. The mean of times multiplied by it is what such attempts take on
+// average, also where times are those of another venue than the curve's.
+func (d Duration) Relative(times Times, input float64) float64 {
+	if d.Attempts == 0 || d.Feature != InputBytes || !(input > 0) || !times.valid() {
+		return 1
+	}
+	column := slices.Index(times.Names, InputBytes)
+	if column < 0 {
+		return 1
+	}
+	followed := func(x float64) float64 { return seconds(d.curve(min(max(x, d.From), d.To))) }
+	sum, known := 0.0, 0
+	for _, x := range times.Columns[column] {
+		if x >= 0 {
+			sum, known = sum+followed(x), known+1
+		}
+	}
+	if known == 0 {
+		return 1
+	}
+	return followed(input) / (sum / float64(known))
 }
 
 // seconds is the run time with this logarithm.
