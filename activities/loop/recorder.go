@@ -29,7 +29,7 @@ const (
 	// answerWait is how long the sender waits for the acknowledgements of facts, where they are asked for: a server that
 	// is up remembers as long whom to answer (see natsaccess), and one that is not ends the wait.
 	answerWait = 30 * time.Second
-	// flushWait bounds Close when its context has no deadline.
+	// flushWait bounds Close when its context has no deadline, and the flush in any case.
 	flushWait = 5 * time.Second
 )
 
@@ -170,13 +170,14 @@ func (r *Recorder) Tell(event predictor.Event) {
 func (r *Recorder) Dropped() uint64 { return r.dropped.Load() }
 
 // Close sends what Tell was given and flushes the connection, until ctx ends or, when it has no deadline, for five
-// seconds. It leaves the connection open: it is the caller's.
+// seconds; to flush it, which waits while the server is away, it takes no longer than that in any case. It leaves the
+// connection open: it is the caller's.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.close.Do(func() { close(r.closing) })
+	brief, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
 	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, flushWait)
-		defer cancel()
+		ctx = brief
 	}
 	select {
 	case <-r.done:
@@ -186,7 +187,10 @@ func (r *Recorder) Close(ctx context.Context) error {
 		return fmt.Errorf("close recorder: %w", ctx.Err())
 	}
 	r.abandon()
-	if err := r.js.Conn().FlushWithContext(ctx); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+	if r.options.Acknowledged { // what is acknowledged needs no flush
+		return nil
+	}
+	if err := r.js.Conn().FlushWithContext(brief); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		return fmt.Errorf("close recorder: %w", err)
 	}
 	return nil
