@@ -45,8 +45,9 @@ func (l Limits) Spare(need Limits, among []usage.Features) bool {
 		float64(need.Base.GPUMemory) < (1-shrinkStep)*float64(l.Base.GPUMemory)
 }
 
-// Raised are limits that give at least what both give. Where both grow with the same feature, they are the line from
-// the larger base to the larger limit at the largest need, which lies above squares too; else need is raised by what it
+// Raised are limits that give at least what both give. Where both grow with the same feature, they are the curve
+// from the larger base to the larger limit at the largest need, of the smaller power, which lies above that of the
+// larger one; else need is raised by what it
 // is short of anywhere.
 func (l Limits) Raised(need Limits, among []usage.Features) Limits {
 	to := need
@@ -64,8 +65,11 @@ func (l Limits) Raised(need Limits, among []usage.Features) Limits {
 		return to
 	}
 	by := need.Term
-	if by.Feature == "" || l.Term.Power == 1 {
+	switch {
+	case by.Feature == "":
 		by.Power = l.Term.Power
+	case l.Term.Feature == by.Feature:
+		by.Power = min(by.Power, l.Term.Power)
 	}
 	by.Feature = cmp.Or(by.Feature, l.Term.Feature)
 	if l.Term.Feature == "" || l.Term.Feature == by.Feature {

@@ -21,7 +21,8 @@ func anySizing(t *rapid.T) size.Sizing {
 		},
 		Term: usage.Term{
 			Feature: rapid.SampledFrom([]string{"", usage.InputBytes, "rows"}).Draw(t, "feature"),
-			Power:   rapid.IntRange(0, 2).Draw(t, "power"), PerUnit: rapid.Float64Range(0, 1e12).Draw(t, "per unit"),
+			Power:   rapid.SampledFrom([]float64{0, 0.5, 1, 2}).Draw(t, "power"),
+			PerUnit: rapid.Float64Range(0, 1e12).Draw(t, "per unit"),
 		},
 		Floor: quantity.Bytes(bytes.Draw(t, "floor")), Most: quantity.Bytes(bytes.Draw(t, "most")),
 		Static: rapid.Bool().Draw(t, "static"), Guess: rapid.Bool().Draw(t, "guess"),

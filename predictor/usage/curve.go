@@ -96,7 +96,7 @@ func powerOfTime(attempts []timed, name string) (curve, bool) {
 		for i, p := range points {
 			errors[i] = math.Abs(p.y - l.at(p.x))
 		}
-		scale := max(madToSigma*quantile(errors, 0.5), leastSigma)
+		scale := max(madToSigma*median(errors), leastSigma)
 		for i, p := range points {
 			weights[i] = p.weight * min(1, huber*scale/errors[i])
 		}
@@ -124,7 +124,7 @@ func lineOfTime(attempts []timed, name string) (curve, bool) {
 		points[i] = point{x: a.x, y: a.seconds, weight: a.weight}
 		errors[i] = a.seconds
 	}
-	middle, least := quantile(errors, 0.5), slices.Min(errors)/Beyond
+	middle, least := median(errors), slices.Min(errors)/Beyond
 	for i, p := range points { // nothing is fitted yet: no few points move the median
 		size := max(p.y, middle)
 		weights[i] = p.weight / (size * size)
@@ -138,7 +138,7 @@ func lineOfTime(attempts []timed, name string) (curve, bool) {
 		for i, p := range points {
 			errors[i] = math.Abs(p.y-l.at(p.x)) / sizeAt(p)
 		}
-		scale := max(madToSigma*quantile(errors, 0.5), leastSigma)
+		scale := max(madToSigma*median(errors), leastSigma)
 		for i, p := range points {
 			weights[i] = p.weight / (sizeAt(p) * sizeAt(p)) * min(1, huber*scale/errors[i])
 		}

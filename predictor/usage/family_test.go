@@ -43,7 +43,7 @@ func families() []family {
 		{"square root", func(r *rand.Rand, _ int) (float64, float64) {
 			x := mib * math.Exp(6*r.Float64())
 			return x, 100 * mib * math.Sqrt(x/mib) * around(r, 0.03)
-		}, 0.005, 0.40},
+		}, 0.005, 0.20},
 		{"saturating", func(r *rand.Rand, _ int) (float64, float64) {
 			x := mib * math.Exp(6*r.Float64())
 			return x, min(20*x, 500*mib) * around(r, 0.03)

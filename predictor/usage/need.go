@@ -47,7 +47,7 @@ const (
 	// weight.
 	fade = 0.97
 	// simpler is by how much a feature must lower the cost before it is believed: with noise alone, one of several
-	// features always looks a little better than none (TestNoiseIsNotExplained).
+	// features and powers always looks a little better than none (TestNoiseIsNotExplained).
 	simpler = 0.90
 	// spread is the ratio between the largest and the smallest value of a feature below which a slope says more about
 	// noise than about it.
@@ -59,9 +59,9 @@ const (
 	overCost = 30
 )
 
-// Learn finds what the attempts of a history need: it fits a line over each feature, its square, and over none, and
-// takes the one whose limits would have cost the least (each left-out attempt is given the limit that the others
-// suggest; what is spare is paid for, and so is running out of memory).
+// Learn finds what the attempts of a history need: it fits a line over each feature, its square, its square
+// root, and over none, and takes the one whose limits would have cost the least (each left-out attempt is given the
+// limit that the others suggest; what is spare is paid for, and so is running out of memory).
 //
 // Limits are above the largest ratio of actual to expected peaks by as much as the spread of these ratios makes worth
 // paying for (see [ratios.bound]): a hundredth where peaks differ by less than that, a tenth where they differ by a
@@ -73,18 +73,26 @@ func Learn(h *History, margin float64) (need Need, ok bool) {
 	if h == nil || !h.valid() || h.Known() < Enough {
 		return Need{}, false
 	}
-	best, cost := h.candidate(-1, 0, margin)
+	best, plain := h.candidate(-1, 0, margin)
+	cost := plain
 	for column, name := range h.Names {
 		if low, high := bounds(h.Columns[column]); high <= spread*low || high <= 0 {
 			continue
 		}
-		for exponent := 1; exponent <= 2; exponent++ {
+		line := plain
+		for _, exponent := range [...]float64{1, 2, 0.5} {
+			if exponent == 0.5 && line >= simpler*plain {
+				continue // where the line is not believed, a third power would be by chance more often
+			}
 			next, price := h.candidate(column, exponent, margin)
 			if name == InputBytes && next.Term.PerUnit*power(h.Largest(name), exponent) > maxPerUnit*h.Largest(name) {
 				continue
 			}
 			if next.Term.PerUnit > 0 && price < simpler*cost {
 				best, cost = next, price
+			}
+			if exponent == 1 {
+				line = price
 			}
 		}
 	}
@@ -93,7 +101,7 @@ func Learn(h *History, margin float64) (need Need, ok bool) {
 }
 
 // candidate fits one line and prices it. Column is the feature's, -1 for none.
-func (h *History) candidate(column, exponent int, margin float64) (Need, float64) {
+func (h *History) candidate(column int, exponent, margin float64) (Need, float64) {
 	points := make([]point, h.Len())
 	weight := 1.0
 	for i := h.Len() - 1; i >= 0; i-- { // the latest first
@@ -112,7 +120,10 @@ func (h *History) candidate(column, exponent int, margin float64) (Need, float64
 	if f.slope > 0 {
 		need.Term = Term{Feature: h.Names[column], Power: exponent, PerUnit: f.slope}
 		need.Explained = h.Names[column]
-		if exponent == 2 {
+		switch exponent {
+		case 0.5:
+			need.Explained = "the square root of " + need.Explained
+		case 2:
 			need.Explained = "the square of " + need.Explained
 		}
 	}
@@ -184,9 +195,8 @@ func bounds(values []float64) (low, high float64) {
 	return low, high
 }
 
-// quantile is the nearest-rank quantile of values, which must not be empty.
-func quantile(values []float64, q float64) float64 {
+// median is the lower median of values, which must not be empty.
+func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
-	rank := int(math.Ceil(q*float64(len(sorted)))) - 1
-	return sorted[min(max(rank, 0), len(sorted)-1)]
+	return sorted[(len(sorted)-1)/2]
 }

@@ -10,8 +10,8 @@ type Term struct {
 	// Feature is its name.
 	Feature string `json:"feature,omitempty"`
 	// Power is 1 where the need grows with the feature, 2 where it grows with its square, as attention does with the
-	// length of a sequence.
-	Power int `json:"power,omitempty"`
+	// length of a sequence, and 1/2 where each more adds less, as with what is found again in an index or a cache.
+	Power float64 `json:"power,omitempty"`
 	// PerUnit is how many bytes each unit of feature^Power adds; 0 or more.
 	PerUnit float64 `json:"per_unit,omitempty"`
 }
@@ -25,8 +25,11 @@ func (t Term) At(features Features) float64 {
 	return min(t.PerUnit*power(features.Value(t.Feature), t.Power), math.MaxFloat64/4)
 }
 
-func power(value float64, exponent int) float64 {
-	if exponent == 2 {
+func power(value, exponent float64) float64 {
+	switch exponent {
+	case 0.5:
+		return math.Sqrt(value)
+	case 2:
 		return value * value
 	}
 	return value
@@ -58,7 +61,7 @@ func fitLine(points []point, withSlope bool) fitted {
 	for i, p := range points {
 		errors[i] = p.y
 	}
-	middle, smallest := quantile(errors, 0.5), slices.Min(errors)
+	middle, smallest := median(errors), slices.Min(errors)
 	for i, p := range points { // nothing is fitted yet: no few points move the median
 		size := max(p.y, middle)
 		weights[i] = p.weight / (size * size)
@@ -69,7 +72,7 @@ func fitLine(points []point, withSlope bool) fitted {
 		for i, p := range points {
 			errors[i] = math.Abs(p.y-l.at(p.x)) / sizeAt(p)
 		}
-		scale := max(madToSigma*quantile(errors, 0.5), leastSigma)
+		scale := max(madToSigma*median(errors), leastSigma)
 		for i, p := range points {
 			weights[i] = p.weight / (sizeAt(p) * sizeAt(p)) * min(1, huber*scale/errors[i])
 		}
