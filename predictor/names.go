@@ -167,8 +167,8 @@ func FirstSizing(stage StageID, declared quantity.Size, input quantity.Bytes, fr
 }
 
 // Relief is [size.Relief].
-func Relief(held, admitted, used, free quantity.Bytes) quantity.Bytes {
-	return size.Relief(held, admitted, used, free)
+func Relief(held, admitted, expected, used, free quantity.Bytes) quantity.Bytes {
+	return size.Relief(held, admitted, expected, used, free)
 }
 
 // DefaultPolicy is [plan.DefaultPolicy].

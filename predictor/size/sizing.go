@@ -146,11 +146,17 @@ func (s Sizing) wallOf(need Need) fact.Interval {
 // reliefAt is the part of its memory at which a running attempt is given more, and reliefStep how much more at once.
 const reliefAt, reliefStep = 0.90, 1.25
 
-// Relief returns the memory that a running attempt should hold that uses as much as used of held and was admitted with
-// admitted: more while it comes close to its limit and free room is there, held otherwise. It never gives more than
-// the next attempt would get if this one were killed, so that a leak does not eat the host.
-func Relief(held, admitted, used, free quantity.Bytes) quantity.Bytes {
-	if held <= 0 || float64(used) < reliefAt*float64(held) {
+// Relief returns the memory that a running attempt should hold that uses as much as used of held, was admitted with
+// admitted and expected to use expected at most (0 where nothing is known): more while it comes close to its limit and
+// free room is there, held otherwise. One that was expected to come close to its limit, because attempts of its stage
+// take about the same, must have passed what was expected. It never gives more than the next attempt would get if this
+// one were killed, so that a leak does not eat the host.
+func Relief(held, admitted, expected, used, free quantity.Bytes) quantity.Bytes {
+	at := quantity.Bytes(reliefAt * float64(held))
+	if expected < held {
+		at = max(at, expected)
+	}
+	if held <= 0 || used <= at {
 		return held
 	}
 	want := min(quantity.Bytes(reliefStep*float64(held)), admitted*GrowAfterOutOfMemory, held+max(free, 0))

@@ -115,7 +115,8 @@ func TestReliefGivesWithinWhatIsFreeAndWithinWhatAKillWouldGive(t *testing.T) {
 		held, used, free := quantity.Bytes(bytes.Draw(t, "held")), quantity.Bytes(bytes.Draw(t, "used")),
 			quantity.Bytes(rapid.Int64Range(-1<<30, 1<<40).Draw(t, "free"))
 		admitted := quantity.Bytes(rapid.Int64Range(0, int64(held)).Draw(t, "admitted"))
-		got := size.Relief(held, admitted, used, free)
+		expected := quantity.Bytes(bytes.Draw(t, "expected"))
+		got := size.Relief(held, admitted, expected, used, free)
 		switch {
 		case got < held:
 			t.Fatalf("%s of %s are used: got %s, less than was held", used, held, got)
@@ -126,15 +127,20 @@ func TestReliefGivesWithinWhatIsFreeAndWithinWhatAKillWouldGive(t *testing.T) {
 		}
 	})
 	const mib = quantity.MiB
-	for _, c := range []struct{ held, admitted, used, free, want quantity.Bytes }{
-		{100 * mib, 100 * mib, 80 * mib, 1000 * mib, 100 * mib},   // far from its limit
-		{100 * mib, 100 * mib, 95 * mib, 1000 * mib, 125 * mib},   // close to it
-		{100 * mib, 100 * mib, 95 * mib, 10 * mib, 110 * mib},     // little is free
-		{190 * mib, 100 * mib, 189 * mib, 1000 * mib, 200 * mib},  // as much as after a kill
-		{200 * mib, 100 * mib, 200 * mib, 1000 * mib, 200 * mib},  // and no more
-		{100 * mib, 100 * mib, 100 * mib, -1000 * mib, 100 * mib}, // an overfull host
+	for _, c := range []struct{ held, admitted, expected, used, free, want quantity.Bytes }{
+		{100 * mib, 100 * mib, 0, 80 * mib, 1000 * mib, 100 * mib},         // far from its limit
+		{100 * mib, 100 * mib, 0, 95 * mib, 1000 * mib, 125 * mib},         // close to it
+		{100 * mib, 100 * mib, 0, 95 * mib, 10 * mib, 110 * mib},           // little is free
+		{190 * mib, 100 * mib, 0, 189 * mib, 1000 * mib, 200 * mib},        // as much as after a kill
+		{200 * mib, 100 * mib, 0, 200 * mib, 1000 * mib, 200 * mib},        // and no more
+		{100 * mib, 100 * mib, 0, 100 * mib, -1000 * mib, 100 * mib},       // an overfull host
+		{100 * mib, 100 * mib, 98 * mib, 97 * mib, 1000 * mib, 100 * mib},  // as expected
+		{100 * mib, 100 * mib, 98 * mib, 98 * mib, 1000 * mib, 100 * mib},  // exactly so
+		{100 * mib, 100 * mib, 98 * mib, 99 * mib, 1000 * mib, 125 * mib},  // more than expected
+		{100 * mib, 100 * mib, 10 * mib, 80 * mib, 1000 * mib, 100 * mib},  // more, and far from its limit
+		{100 * mib, 100 * mib, 150 * mib, 95 * mib, 1000 * mib, 125 * mib}, // a limit below what is expected
 	} {
-		if got := size.Relief(c.held, c.admitted, c.used, c.free); got != c.want {
+		if got := size.Relief(c.held, c.admitted, c.expected, c.used, c.free); got != c.want {
 			t.Errorf("%s of %s used, admitted with %s, %s free: got %s, want %s", c.used, c.held, c.admitted, c.free, got,
 				c.want)
 		}

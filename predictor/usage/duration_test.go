@@ -319,3 +319,28 @@ func BenchmarkLearnDuration(b *testing.B) {
 		}
 	}
 }
+
+// What is learned travels in plans: no input makes it a number that JSON has no word for.
+func TestWhatIsLearnedOfAnyFeatureIsJSON(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var times usage.Times
+		var history usage.History
+		times.Follow("rows")
+		history.Follow("rows")
+		anyOf := rapid.OneOf(rapid.Float64(), rapid.Float64Range(1e300, math.MaxFloat64), rapid.Float64Range(1, 1e3))
+		for range rapid.IntRange(1, 20).Draw(t, "attempts") {
+			rows := anyOf.Draw(t, "rows")
+			features := usage.Features{Named: map[string]float64{"rows": rows}}
+			times.Add(rapid.OneOf(rapid.Just(math.Log(max(rows, 1))), rapid.Float64()).Draw(t, "seconds"), features)
+			peak := rapid.Float64Range(1, 1<<50).Draw(t, "peak") // what is believed of any
+			history.Add(usage.Attempt{Peak: peak, Features: features})
+		}
+		duration, _ := usage.LearnDuration(&times, 0)
+		need, _ := usage.Learn(&history, 0.1)
+		expected, _ := duration.At(usage.Features{Named: map[string]float64{"rows": anyOf.Draw(t, "next")}})
+		if _, err := json.Marshal([]any{duration, need, expected}); err != nil {
+			t.Fatalf("%v: %+v %+v %+v", err, duration, need, expected)
+		}
+	})
+}

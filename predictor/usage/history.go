@@ -35,7 +35,11 @@ type Features struct {
 	Named map[string]float64
 }
 
-// Value returns the named number: 0 where it is not known, or no finite positive number.
+// mostValue bounds the numbers that are known of an attempt: their fourth powers, which are summed where a square
+// explains a peak, are finite.
+const mostValue = 1e60
+
+// Value returns the named number, 1e60 at most: 0 where it is not known, or no finite positive number.
 func (f Features) Value(name string) float64 {
 	value := f.Named[name]
 	if name == InputBytes {
@@ -44,7 +48,7 @@ func (f Features) Value(name string) float64 {
 	if !(value > 0) || math.IsInf(value, 0) {
 		return 0
 	}
-	return value
+	return min(value, mostValue)
 }
 
 // History is what is remembered of the attempts of one stage: the latest MaxAttempts, with at most MaxFeatures features

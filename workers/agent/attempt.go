@@ -33,9 +33,10 @@ type running struct {
 	try   *slot.Attempt
 	room  *reservation
 
-	admitted quantity.Size // the grant it began with
-	began    time.Time     // when it was admitted
-	fixed    bool          // the stage decides its sizes: plans do not change them
+	admitted quantity.Size  // the grant it began with
+	expected quantity.Bytes // the most memory that nine of ten like it use; 0 where that is not known
+	began    time.Time      // when it was admitted
+	fixed    bool           // the stage decides its sizes: plans do not change them
 
 	mu    sync.Mutex
 	grant quantity.Size
@@ -81,7 +82,10 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	if task.Recommends && !task.Command {
 		size, predicted = a.recommended(ctx, try, input, size, predicted)
 	}
-	r := &running{agent: a, try: try, admitted: size, grant: size, fixed: task.Recommends}
+	r := &running{
+		agent: a, try: try, admitted: size, expected: quantity.Bytes(predicted.Memory.High), grant: size,
+		fixed: task.Recommends,
+	}
 	f, account := r.run(ctx, task, input)
 	ending, _ := ended(f)
 	ending.Grant, ending.Cost = r.held(), r.cost(a.now())
@@ -415,7 +419,7 @@ func (r *running) sample() {
 		r.resize(sizing, now)
 	}
 	r.change(now, func(held, free quantity.Size) quantity.Size {
-		held.Memory = predictor.Relief(held.Memory, r.admitted.Memory, l.memory, free.Memory)
+		held.Memory = predictor.Relief(held.Memory, r.admitted.Memory, r.expected, l.memory, free.Memory)
 		return held
 	})
 	state, task := r.try.State(), r.try.Task
@@ -455,7 +459,7 @@ func (r *running) resize(sizing predictor.Sizing, now time.Time) {
 	r.mu.Unlock()
 	if !sizing.Live.IsZero() && now.Sub(r.began) >= liveAfter {
 		want.CPU, want.Memory = sizing.Live.CPU, sizing.Live.Memory
-		if predictor.Relief(held.Memory, r.admitted.Memory, used, held.Memory) > held.Memory {
+		if predictor.Relief(held.Memory, r.admitted.Memory, r.expected, used, held.Memory) > held.Memory {
 			want.Memory = max(want.Memory, held.Memory) // it has just been given more, or is about to be
 		}
 	}
