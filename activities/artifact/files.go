@@ -78,7 +78,7 @@ func (f *Files) Put(ctx context.Context, r io.Reader) (ref activities.Ref, err e
 			_ = os.Remove(temporary.Name()) // sweep takes what cannot be removed now
 		}
 	}()
-	if err = temporary.Chmod(f.fileMode() | first); !f.shared {
+	if err = temporary.Chmod(f.fileMode() | alone); !f.shared {
 		err = nil // it is the owner's alone as it is; without the mark it is taken for more than one's
 	}
 	if err == nil {
@@ -171,7 +171,7 @@ func (f *Files) install(temporary, digest string) error {
 		return syncFolder(folder)
 	}
 	// Where it is not because of that, as in a file system without links, the file is never taken for one's alone.
-	if err := os.Chmod(temporary, f.fileMode()|first|again); err != nil {
+	if err := os.Chmod(temporary, f.fileMode()); err != nil {
 		return err
 	}
 	err = os.Rename(temporary, path)

@@ -23,11 +23,10 @@ const (
 	pins  = "pins"
 	// refusal is the file that says why Puts are refused.
 	refusal = "refused"
-	// again marks the file of an artifact that was put while it was there: the bit means nothing else for files.
-	again = fs.ModeSticky
-	// first marks one that was put where none was, or that was marked since where one was: binaries that were built before
-	// there were marks rename a file without any to its name, whatever is there.
-	first fs.FileMode = 0o100
+	// alone marks the file of an artifact that was put where none was, and neither put nor asked for since: the bit means
+	// nothing else for files. Where it is missing, because binaries that were built before there was a mark have put the
+	// file, or because it is a copy, nobody knows.
+	alone fs.FileMode = 0o100
 )
 
 // Info says of a stored artifact what its file does.
@@ -108,7 +107,7 @@ func (f *Files) list(ctx context.Context, folder, prefix string, each func(Info)
 			continue
 		}
 		if err := each(Info{
-			Digest: digest, Bytes: info.Size(), Written: info.ModTime(), Again: info.Mode()&(again|first) != first,
+			Digest: digest, Bytes: info.Size(), Written: info.ModTime(), Again: info.Mode()&alone == 0,
 		}); err != nil {
 			return err
 		}
@@ -238,8 +237,8 @@ func (f *Files) Delete(digest string) (gone bool, err error) {
 func (f *Files) mark(digest string) error {
 	path := f.path(digest)
 	info, err := os.Lstat(path)
-	if err == nil && info.Mode()&again == 0 {
-		err = os.Chmod(path, info.Mode().Perm()|again)
+	if err == nil && info.Mode()&alone != 0 {
+		err = os.Chmod(path, info.Mode().Perm()&^alone)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

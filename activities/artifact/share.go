@@ -96,7 +96,7 @@ func shareFile(name string, group int) error {
 		if links(info) > 1 {
 			return file.Close()
 		}
-		mode |= info.Mode() & (first | again)
+		mode |= info.Mode() & alone
 	}
 	return errors.Join(file.Chown(-1, group), file.Chmod(mode), file.Close())
 }

@@ -84,7 +84,7 @@ func (s *stack) put(text string, age time.Duration) (digest string) {
 	name, then := filepath.Join(s.Store.Dir(), digest[:2], digest[2:]), time.Now().Add(-age)
 	mode := fs.FileMode(0o700)
 	if _, err := os.Lstat(name); err == nil {
-		mode |= fs.ModeSticky // it is there already
+		mode = 0o600 // it is there already
 	}
 	err := os.MkdirAll(filepath.Dir(name), 0o700)
 	if err == nil {
