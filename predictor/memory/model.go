@@ -193,10 +193,29 @@ func (m *Model) took(e fact.Record, seconds float64) {
 
 // remember adds an attempt to a history, with the features that its Record names.
 func remember(h *usage.History, e fact.Record, peak quantity.Bytes, exceeded bool) {
-	for _, name := range unfollowed(h.Names, e) {
-		h.Follow(name)
+	if len(h.Names) == 0 {
+		h.Follow(usage.InputBytes)
+	}
+	if tells(h, e) {
+		h.Forget()
+		for _, name := range slices.Sorted(maps.Keys(e.Features)) {
+			if e.Features[name] > 0 {
+				h.Follow(name)
+			}
+		}
 	}
 	h.Add(usage.Attempt{Peak: float64(peak), Exceeded: exceeded, Features: featuresOf(e)})
+}
+
+// tells reports whether an attempt tells a number that a history does not follow but may, which is seldom: names are
+// sorted only then.
+func tells(h *usage.History, e fact.Record) bool {
+	for name, value := range e.Features {
+		if value > 0 && !slices.Contains(h.Names, name) {
+			return h.Room()
+		}
+	}
+	return false
 }
 
 // unfollowed are the features of an attempt that may have to be followed beside those with these names.

@@ -80,6 +80,37 @@ func (h *History) Follow(name string) bool {
 	return true
 }
 
+// Room reports whether another feature may be followed, once those that are gone are forgotten.
+func (h *History) Room() bool {
+	if len(h.Names) < MaxFeatures {
+		return true
+	}
+	for i := range h.Names {
+		if h.gone(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// Forget makes room for other features where MaxFeatures are followed: it drops those that are gone. A stage whose code
+// has other parameters now would otherwise be explained by none of them for ever.
+func (h *History) Forget() {
+	if len(h.Names) < MaxFeatures {
+		return
+	}
+	for i := range slices.Backward(h.Names) {
+		if h.gone(i) {
+			h.Names, h.Columns = slices.Delete(h.Names, i, i+1), slices.Delete(h.Columns, i, i+1)
+		}
+	}
+}
+
+// gone reports whether no attempt of a full history knows anything of a feature; that of the input stays.
+func (h *History) gone(i int) bool {
+	return h.Names[i] != InputBytes && len(h.Peaks) == MaxAttempts && h.valid() && slices.Max(h.Columns[i]) <= 0
+}
+
 // Add remembers a. Peaks that are not finite or not positive are left out, and so are such features; it reports whether
 // a was taken.
 //

@@ -2,8 +2,11 @@ package usage_test
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -270,6 +273,59 @@ func TestOnlySoManyFeaturesAreFollowed(t *testing.T) {
 	}
 	if !h.Follow("a") || h.Follow("") {
 		t.Error("a feature that is followed is refused, or one without a name is not")
+	}
+}
+
+func TestFeaturesThatAreGoneMakeRoomForOthers(t *testing.T) {
+	t.Parallel()
+	h := following()
+	for i := range usage.MaxFeatures {
+		h.Follow(string(rune('a' + i)))
+	}
+	add := func(name string, attempts int) {
+		for i := range attempts {
+			h.Forget()
+			h.Follow(name)
+			x := float64(1 + i%10)
+			h.Add(usage.Attempt{Peak: 100 * mib * x, Features: known(map[string]float64{usage.InputBytes: 5, name: x})})
+		}
+	}
+	add("a", usage.MaxAttempts)
+	if h.Follow("rows") {
+		t.Errorf("%v are followed, want no more than %d", h.Names, usage.MaxFeatures)
+	}
+	add("rows", 1)
+	if want := []string{usage.InputBytes, "a", "rows"}; !slices.Equal(h.Names, want) {
+		t.Errorf("%v are followed, want %v: nothing is known of the others", h.Names, want)
+	}
+	add("rows", 2*usage.MaxAttempts)
+	if need, _ := usage.Learn(h, margin); need.Explained != "rows" {
+		t.Errorf("the need is explained by %q, want rows", need.Explained)
+	}
+}
+
+// Parameters may be anything, and there may be thousands of them.
+func TestFeaturesOfAnyNumberAndValueLeadToALimit(t *testing.T) {
+	t.Parallel()
+	h := following()
+	for i := range 2 * usage.MaxAttempts {
+		named := map[string]float64{length: 7}
+		for n, value := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, 1e300, math.MaxFloat64, 5e-324} {
+			named[string(rune('a'+n))] = value
+		}
+		for n := range 2000 {
+			named["p"+strconv.Itoa(n)] = float64(n * i)
+		}
+		h.Forget()
+		for _, name := range slices.Sorted(maps.Keys(named)) {
+			h.Follow(name)
+		}
+		h.Add(usage.Attempt{Peak: 100 * mib, Features: usage.Features{Input: 1e300, Named: named}})
+	}
+	need, ok := usage.Learn(h, margin)
+	limit := need.At(usage.Features{Input: 1e300}) * need.Limit
+	if !ok || limit < 100*mib || limit > 110*mib || need.Most != 200*mib {
+		t.Errorf("got %+v and a limit of %g MiB where every peak is 100 MiB", need, limit/mib)
 	}
 }
 
