@@ -256,10 +256,10 @@ func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size
 		st.Settling = memory.Settling{}
 		return next, slot
 	}
-	among := d.probes(st, need.Term, held.Term, st.Settling.Enough.Term)
+	largest, among := d.probes(st, need.Term, held.Term, st.Settling.Enough.Term)
 	kept := held
 	if held.Short(need, among) {
-		kept = held.Raised(need, among)
+		kept = held.Raised(need, largest, among)
 	}
 	next.Base, next.Term = kept.Base, kept.Term
 	keptSlot := size.LargerOf(d.slotOf(st, next), st.Slot).AtMost(d.largestHost())
@@ -271,7 +271,7 @@ func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size
 	if st.Settling.Since == 0 {
 		st.Settling = memory.Settling{Since: clock, Enough: need, Slot: slot}
 	}
-	st.Settling.Enough = st.Settling.Enough.Raised(need, among)
+	st.Settling.Enough = st.Settling.Enough.Raised(need, largest, among)
 	st.Settling.Slot = size.LargerOf(st.Settling.Slot, slot)
 	wait := settleFor
 	if enough := st.Settling.Slot; float64(enough.CPU) < (1-muchSpare)*float64(keptSlot.CPU) ||
@@ -287,23 +287,24 @@ func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size
 	return next, keptSlot
 }
 
-// probes are features at which limits with these terms are compared: none, the largest that were seen lately, and,
-// where they grow with different ones, those of every attempt that is remembered.
-func (d *decider) probes(st *memory.Stage, terms ...usage.Term) []usage.Features {
+// probes are the largest features that were seen lately, and all at which limits with these terms are compared: none,
+// the largest, and, where they grow with different ones, those of every attempt that is remembered.
+func (d *decider) probes(st *memory.Stage, terms ...usage.Term) (largest usage.Features, among []usage.Features) {
 	names := map[string]float64{}
 	for _, term := range terms {
 		if term.Feature != "" && term.Feature != usage.InputBytes {
 			names[term.Feature] = st.Model.Memory.Largest(term.Feature)
 		}
 	}
-	found := []usage.Features{{}, {Input: float64(largestInput(st)), Named: names}}
+	largest = usage.Features{Input: float64(largestInput(st)), Named: names}
+	among = []usage.Features{{}, largest}
 	first := cmp.Or(terms...) // none where all are
 	for _, term := range terms {
 		if term.Feature != "" && term.Feature != first.Feature {
-			return append(found, st.Model.Memory.Features()...)
+			return largest, append(among, st.Model.Memory.Features()...)
 		}
 	}
-	return found
+	return largest, among
 }
 
 // enoughSamples is how many samples a size of running attempts must rest on: a start says little about what follows.

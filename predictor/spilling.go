@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
@@ -52,8 +53,10 @@ func (d *decider) spill() {
 }
 
 const (
-	withheldUntil = 0.5                  // slots are withheld until the wait for room is this part of what began it
-	withholdAgain = memory.Instant(12e9) // and not again for this long: two changes of slots in it are ten a minute
+	// withheldUntil is to what part of what began it the wait for room must fall before slots are withheld no longer.
+	withheldUntil = 0.5
+	// withholdAgain is for how long they are not withheld again: two changes of slots in it are ten a minute.
+	withholdAgain = memory.Instant(12 * time.Second)
 )
 
 // withhold takes the stage's spare pool slots back where functions end a task before the pool has room for one: a host
@@ -154,7 +157,7 @@ func (d *decider) refused(w *work, why spill.Refusal) spill.Choice {
 }
 
 // linger is how long after a task waited an empty queue is believed: a window refills it between two ticks.
-const linger = memory.Instant(3e9)
+const linger = memory.Instant(3 * time.Second)
 
 // backlog is what waits at the stage, with the goals of its runs.
 func (d *decider) backlog(w *work, o spill.Offer, limit int) spill.Backlog {

@@ -211,7 +211,11 @@ func reportTasks(into *report, name string, outcomes map[string][]workflow.Outco
 				Ours: metric.of(scores[ours]), Baselines: map[string]float64{}, N: metric.n(scores[ours]),
 			}
 			for _, policy := range table.baselines {
-				figures[i].Baselines[policy] = metric.of(scores[policy])
+				score, replayed := scores[policy]
+				if !replayed {
+					panic("no policy is called " + policy) // a score of zero would win
+				}
+				figures[i].Baselines[policy] = metric.of(score)
 			}
 		}
 		into.add(figures...)

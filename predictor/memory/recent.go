@@ -3,6 +3,7 @@ package memory
 import (
 	"encoding/binary"
 	"errors"
+	"time"
 )
 
 // recent remembers the keys of the latest attempts and ended runs, so that a doubled message counts once. It is a
@@ -118,7 +119,7 @@ type recently struct {
 }
 
 // settle is how old the queue's own count may be: Temporal answers DescribeTaskQueue from a cache of five seconds.
-const settle = Instant(5e9)
+const settle = Instant(5 * time.Second)
 
 func (r *recently) roll(now Instant) {
 	switch age := now - r.Since; {

@@ -9,7 +9,7 @@ import (
 // Course is how one stage of a run would go on with n function slots.
 //
 // It is the offer that Decide spills with, seen from a stage at work: with the attempts that run now, the environments
-// that are warm, and the tasks that only the pool takes. With N, P, w, f and c as in offer, h warm environments, Q
+// that are warm, and the tasks that only the pool takes. With N, P, w, f and c as in [spill.Offer], h warm environments, Q
 // tasks for the pool only, and what runs now equal to A tasks at the pool and B at functions, while i of the slots have
 // nothing to do, which may be for want of room:
 //

@@ -12,15 +12,14 @@ import (
 type Forecast struct {
 	// Finish is in how many seconds from now it ends, and Cost what it will have cost altogether by then, in US dollars.
 	Finish, Cost fact.Interval
-	// Runs is on how many earlier runs this rests, at least 1. Of one, the intervals are those of acrossRuns: a guess.
+	// Runs is on how many earlier runs this rests, at least 1. Of one, the intervals are [usage.Series.AcrossRuns]: a guess.
 	Runs int
 }
 
 // ForecastOf compares the run with the earlier runs of its pipeline that called the same stages first, in the same
-// order, and reused results of the same: what is left is what they took less the time that passed, but for the
-// wait for the first attempt, and the interval is their spread. known is false
-// for runs that are unknown or over, and when no earlier run is alike or this run already took longer than all that
-// are.
+// order, and reused results of the same: what is left is what they took less the time that passed, but for the wait
+// for the first attempt, and the interval is their spread. known is false for runs that are unknown or over, and when
+// no earlier run is alike or this run already took longer than all that are.
 func ForecastOf(m *memory.State, run string, now time.Time) (forecast Forecast, known bool) {
 	if m.Runs[run] == nil || !m.Runs[run].Known {
 		return Forecast{}, false

@@ -28,11 +28,11 @@ type host struct {
 func NewRooms(hosts []plan.Host, held map[string][]Holding) Rooms {
 	rooms := make(Rooms, len(hosts))
 	for i, h := range hosts {
-		rooms[i] = host{h.Capacity, held[h.ID]}
+		rooms[i] = host{h.Capacity, slices.Clone(held[h.ID])}
 		for _, holding := range held[h.ID] {
 			rooms[i].free = rooms[i].free.Minus(holding.Size)
 		}
-		slices.SortFunc(held[h.ID], func(a, b Holding) int { return cmp.Compare(a.Left, b.Left) })
+		slices.SortFunc(rooms[i].held, func(a, b Holding) int { return cmp.Compare(a.Left, b.Left) })
 	}
 	return rooms
 }

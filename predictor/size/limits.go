@@ -46,10 +46,9 @@ func (l Limits) Spare(need Limits, among []usage.Features) bool {
 }
 
 // Raised are limits that give at least what both give. Where both grow with the same feature, they are the curve
-// from the larger base to the larger limit at the largest need, of the smaller power, which lies above that of the
-// larger one; else need is raised by what it
-// is short of anywhere.
-func (l Limits) Raised(need Limits, among []usage.Features) Limits {
+// from the larger base to the larger limit at the largest features, of the smaller power, which lies above that of the
+// larger one; else need is raised by what it is short of anywhere among these.
+func (l Limits) Raised(need Limits, largest usage.Features, among []usage.Features) Limits {
 	to := need
 	to.Base.CPU, to.Base.GPUMemory = max(l.Base.CPU, need.Base.CPU), max(l.Base.GPUMemory, need.Base.GPUMemory)
 	covers, covered := true, true
@@ -73,7 +72,6 @@ func (l Limits) Raised(need Limits, among []usage.Features) Limits {
 	}
 	by.Feature = cmp.Or(by.Feature, l.Term.Feature)
 	if l.Term.Feature == "" || l.Term.Feature == by.Feature {
-		largest := among[1] // see probes
 		top := max(l.at(largest), need.at(largest))
 		to.Base.Memory = max(l.Base.Memory, need.Base.Memory)
 		by.PerUnit = 1

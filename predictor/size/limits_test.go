@@ -24,7 +24,7 @@ func TestRaisedLimitsGiveAtLeastWhatBothGive(t *testing.T) {
 		}
 		held, need, largest := limits("held"), limits("need"), rapid.Float64Range(1, 1e6).Draw(t, "largest")
 		among := []usage.Features{{}, {Input: largest}}
-		raised := held.Raised(need, among)
+		raised := held.Raised(need, among[1], among)
 		for part := range 11 {
 			at := []usage.Features{{Input: largest * float64(part) / 10}}
 			for _, given := range []size.Limits{held, need} {

@@ -13,7 +13,7 @@ type Refusal string
 
 // Almost equal prices: between one core and less, halving the class doubles the time at the same price, so the larger
 // finishes earlier for nothing. Five percent covers the rounding of the bill to milliseconds.
-const sameprice = 1.05
+const samePrice = 1.05
 
 // durationShare is the part of the function's limit that the longest task may take: an invoke that runs into the limit
 // is billed in full and done again at the pool.
@@ -73,7 +73,7 @@ func (d Demand) Class(venue plan.FunctionVenue) (quantity.Bytes, Refusal) {
 	}))
 	chosen := quantity.Bytes(0)
 	for _, class := range fits {
-		if float64(price(class)) <= sameprice*float64(cheapest) &&
+		if float64(price(class)) <= samePrice*float64(cheapest) &&
 			(chosen == 0 || Slowdown(class, d.Rate) < Slowdown(chosen, d.Rate)) {
 			chosen = class
 		}

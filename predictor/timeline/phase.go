@@ -75,11 +75,6 @@ func byTime(a, b *Attempt) int {
 	return cmp.Or(cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number))
 }
 
-// Sort sorts attempts by when they were scheduled; among equals by stage, task and number.
-func Sort(attempts []Attempt) {
-	slices.SortFunc(attempts, func(a, b Attempt) int { return byTime(&a, &b) })
-}
-
 // lanes groups attempts by stage, the stage that was scheduled first at the front; within a group they are in the order
 // in which they were given.
 func lanes(attempts []Attempt) [][]*Attempt {

@@ -1,0 +1,34 @@
+package words_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/spillway-ml/spillway/predictor/words"
+)
+
+func TestSecondsHaveTheDigitsThatMatter(t *testing.T) {
+	t.Parallel()
+	for seconds, want := range map[float64]string{
+		0: "0 s", 0.0004: "0 s", 0.02: "0.02 s", 0.0995: "0.1 s", 0.123: "0.12 s", 4.46: "4.5 s", 9.94: "9.9 s",
+		9.95: "10 s", 24.4: "24 s", 119.4: "119 s", 120: "2m0s", 200: "3m20s", 1e300: "277777h46m40s",
+		math.Inf(1): "for ever", math.NaN(): "for ever",
+	} {
+		if got := words.Seconds(seconds); got != want {
+			t.Errorf("%g seconds are written %q, want %q", seconds, got, want)
+		}
+	}
+}
+
+func TestNumbersAgreeWithTheirNouns(t *testing.T) {
+	t.Parallel()
+	for got, want := range map[string]string{
+		words.Count(0, "slot"): "0 slots", words.Count(1, "slot"): "1 slot", words.Count(2, "slot"): "2 slots",
+		words.Waiting(0): "no task waits", words.Waiting(1): "1 task waits", words.Waiting(3): "3 tasks wait",
+		words.RunningNow(0): "none runs", words.RunningNow(1): "1 runs", words.RunningNow(3): "3 run",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
