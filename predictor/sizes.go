@@ -197,7 +197,9 @@ func (d *decider) learned(st *memory.Stage, first size.Sizing, needs memory.Lear
 	}
 	s.Base.Memory = max(size.RoundUp(quantity.Bytes(min(peaks.Base*peaks.Limit, size.MostMemory)), quantity.MiB),
 		d.policy.MinMemory)
-	s.Most = max(size.RoundUp(quantity.Bytes(min(peaks.Most, size.MostMemory)), quantity.MiB), d.policy.MinMemory)
+	if peaks.Most > 0 {
+		s.Most = max(size.RoundUp(quantity.Bytes(min(peaks.Most, size.MostMemory)), quantity.MiB), d.policy.MinMemory)
+	}
 	s.Base.CPU = d.cpu(st, first.Base.CPU)
 	if device := needs.GPUMemory; needs.GPUMemoryKnown && first.Base.GPU > 0 {
 		// The largest that was ever needed: one term travels with a sizing, and it is the host's.

@@ -21,8 +21,9 @@ type Need struct {
 	// Bound is what peaks stayed below lately, and Limit what an attempt should be given, relative to the line: Bound
 	// with head-room.
 	Bound, Limit float64
-	// Most is what an attempt should be given at most before one like it ran out of memory, in bytes, wherever the line
-	// leads: Beyond times the largest peak that was seen, or the largest limit that was not enough.
+	// Most is what a first attempt should be given at most, in bytes, wherever the line leads: Beyond times the largest
+	// peak that was seen, or the largest limit that was not enough. 0 is no bound: one was given as much and ran out of
+	// memory, and none has shown yet what it takes.
 	Most float64
 	// Attempts is how many peaks it rests on.
 	Attempts int
@@ -38,8 +39,8 @@ func (n Need) At(features Features) float64 { return n.Base + n.Term.At(features
 // cache is as large as it may be, a reference is loaded once. Nothing in the smaller inputs tells at which size, and a
 // line over 100 GB of input that is followed to 1,200 grants seven times what is used. To look for a need by doubling
 // costs at most a few times what knowing it would have (Bentley and Yao, An almost optimal algorithm for unbounded
-// searching, 1976, https://doi.org/10.1016/0020-0190(76)90071-5); where the line was right, one attempt is killed
-// before the line is followed.
+// searching, 1976, https://doi.org/10.1016/0020-0190(76)90071-5); where the line was right, one attempt is killed, and
+// what had started with it, before the line is followed.
 const Beyond = 2
 
 const (
@@ -96,7 +97,9 @@ func Learn(h *History, margin float64) (need Need, ok bool) {
 			}
 		}
 	}
-	best.Most = Beyond * slices.Max(h.Peaks)
+	if h.Unmet() < Beyond*h.LargestPeak() {
+		best.Most = Beyond * slices.Max(h.Peaks)
+	}
 	return best, true
 }
 

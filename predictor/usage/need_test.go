@@ -214,8 +214,13 @@ func TestALineIsFollowedToTwiceWhatWasSeen(t *testing.T) {
 	}
 	exceeded := known(map[string]float64{usage.InputBytes: 1000 * mib})
 	h.Add(usage.Attempt{Peak: 120 * mib, Exceeded: true, Features: exceeded})
-	if need, _ := usage.Learn(h, margin); need.Most != 2*120*mib {
-		t.Errorf("the most is %.0f MiB after 120 MiB were not enough, want 240", need.Most/mib)
+	if need, _ := usage.Learn(h, margin); need.Most != 0 || need.At(exceeded)*need.Limit < 3000*mib {
+		t.Errorf("120 MiB were not enough: the most is %.0f MiB, the limit of the next %.0f MiB; want the line for all",
+			need.Most/mib, need.At(exceeded)*need.Limit/mib)
+	}
+	h.Add(usage.Attempt{Peak: 3000 * mib, Features: exceeded})
+	if need, _ := usage.Learn(h, margin); need.Most != 2*3000*mib {
+		t.Errorf("the most is %.0f MiB after a peak of 3000 MiB, want 6000", need.Most/mib)
 	}
 }
 
