@@ -48,8 +48,8 @@ func TestAStateIsStoredAsItsVersionSays(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(want, gotValue); diff != "" {
-		t.Errorf("a checkpoint of version %d (-as it was +as it is): raise savedVersion in memory/memory.go\n%s", stored.Version,
-			diff)
+		t.Errorf("a checkpoint of version %d (-as it was +as it is): raise savedVersion in memory/memory.go\n%s",
+			stored.Version, diff)
 	}
 }
 

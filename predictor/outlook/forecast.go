@@ -12,7 +12,8 @@ import (
 type Forecast struct {
 	// Finish is in how many seconds from now it ends, and Cost what it will have cost altogether by then, in US dollars.
 	Finish, Cost fact.Interval
-	// Runs is on how many earlier runs this rests, at least 1. Of one, the intervals are [usage.Series.AcrossRuns]: a guess.
+	// Runs is on how many earlier runs this rests, at least 1. Of one, the intervals are [usage.Series.AcrossRuns]: a
+	// guess.
 	Runs int
 }
 
