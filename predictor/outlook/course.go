@@ -9,9 +9,9 @@ import (
 // Course is how one stage of a run would go on with n function slots.
 //
 // It is the offer that Decide spills with, seen from a stage at work: with the attempts that run now, the environments
-// that are warm, and the tasks that only the pool takes. With N, P, w, f and c as in [spill.Offer], h warm environments,
-// Q tasks for the pool only, and what runs now equal to A tasks at the pool and B at functions, while i of the slots have
-// nothing to do, which may be for want of room:
+// that are warm, and the tasks that only the pool takes. With N, P, w, f and c as in [spill.Offer], h warm
+// environments, Q tasks for the pool only, and what runs now equal to A tasks at the pool and B at functions, while i
+// of the slots have nothing to do, which may be for want of room:
 //
 //	T(n) = max( (N + Q + A + B + i W/w + max(0, n-h) c/f) / (P/w + n/f),  (Q + A + i W/w) w/P,  stragglers )
 //
