@@ -99,3 +99,25 @@ func TestALostAttemptTakesNoInvokeOfAnother(t *testing.T) {
 		t.Errorf("got %+v, want the invoke to be that of the attempt that succeeded", b)
 	}
 }
+
+// TestTheInvokeOfALostAttemptIsInARecord has an attempt that is taken to have cost less than its invoke did, and a
+// second invoke that is nobody's.
+func TestTheInvokeOfALostAttemptIsInARecord(t *testing.T) {
+	t.Parallel()
+	listed := map[string][]timeline.Attempt{"r": {{
+		Task: "t", Number: 1, Venue: predictor.Function, Outcome: predictor.Lost, Cost: 3,
+	}}}
+	views := map[string]ledger.RunView{"r": {Totals: ledger.Totals{Cost: 3}}}
+	for invokes, wrong := range []int{0, 0, 1} {
+		own := account{
+			attempts: map[string]*held{}, invokes: map[string][]held{}, whole: new(big.Int),
+			venue: predictor.FunctionVenue{MaxDuration: time.Hour, PerRequest: 1000},
+		}
+		for range invokes {
+			own.invokes["5"] = append(own.invokes["5"], held{cost: big.NewInt(5), whole: true})
+		}
+		if b := compare(listed, views, own); len(b.wrong) != wrong {
+			t.Errorf("%d invokes beside one lost attempt: got %q, want %d things wrong", invokes, b.wrong, wrong)
+		}
+	}
+}
