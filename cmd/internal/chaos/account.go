@@ -192,6 +192,12 @@ func compare(listed map[string][]timeline.Attempt, views map[string]ledger.RunVi
 		}
 		b.sum += sum
 	}
+	b.left(own)
+	return b
+}
+
+// left looks at what is in no Record.
+func (b *balance) left(own account) {
 	for key, left := range own.attempts {
 		b.unrecorded++
 		if !left.late {
@@ -209,7 +215,6 @@ func compare(listed map[string][]timeline.Attempt, views map[string]ledger.RunVi
 			}
 		}
 	}
-	return b
 }
 
 // check takes from the own account what the ledger has of an attempt. Budget is that of its run; 0 is none.
