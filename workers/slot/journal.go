@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -137,9 +138,16 @@ func (j *Journal) take(a *Attempt, token []byte) (entry int) {
 		ScheduledAt: a.ScheduledAt, Queue: a.queued,
 		Spent: a.state.Spent, Lived: max(time.Since(a.taken), 1),
 	}
+	grown := a.kept // to the longest that update can write
+	grown.Running, grown.Lasted, grown.Lived = math.MaxInt64, math.MaxInt64, math.MaxInt64
+	longest, err := json.Marshal(grown)
+	if err != nil || entryHead+len(longest) > entryBytes {
+		j.logger.Debug("an attempt is not written down", "task", a.Task.ID, "bytes", len(longest), "error", err)
+		return noEntry
+	}
 	text, err := json.Marshal(a.kept)
-	if err != nil || entryHead+len(text) > entryBytes {
-		j.logger.Debug("an attempt is not written down", "task", a.Task.ID, "bytes", len(text), "error", err)
+	if err != nil {
+		j.logger.Debug("an attempt is not written down", "task", a.Task.ID, "error", err)
 		return noEntry
 	}
 	head := []byte{entryInHand, byte(len(text) >> 8), byte(len(text))}
@@ -157,7 +165,7 @@ func (j *Journal) update(entry int, kept line) {
 		return
 	}
 	text, err := json.Marshal(kept)
-	if err == nil && entryHead+len(text) <= entryBytes {
+	if err == nil { // take has seen to the room
 		size := []byte{byte(len(text) >> 8), byte(len(text))}
 		_, err = j.file.WriteAt(append(size, text...), int64(entry)*entryBytes+1)
 	}
