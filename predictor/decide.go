@@ -79,6 +79,7 @@ type work struct {
 	idle       bool
 	limited    bool // it could use more slots than there is room for
 	unfinished bool
+	doubted    int // tasks that its queue counts and no run is known to have; queued has at most one that is looked for
 	functions  int
 	finish     float64 // predicted seconds until the backlog is done
 }
@@ -144,6 +145,7 @@ func (d *decider) gather() {
 	d.works = slices.SortedFunc(maps.Values(found), func(a, b *work) int {
 		return fact.CompareStages(a.stage.ID, b.stage.ID)
 	})
+	d.doubt()
 	for _, w := range d.works {
 		d.estimate(w)
 	}

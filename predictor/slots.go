@@ -26,7 +26,7 @@ func (d *decider) shareHosts() {
 		st.Eased, st.Most = then.Eased, then.Most
 		w.idle = claim.Needed() == 0
 		switch {
-		case w.idle && d.age(w) >= d.policy.IdleAfter:
+		case w.doubted > 0, w.idle && d.age(w) >= d.policy.IdleAfter:
 			kept = 0
 		case w.idle && st.Slots > 0:
 			kept = max(kept, 1)
@@ -89,6 +89,8 @@ func (w *work) inputs() map[string]float64 {
 func (d *decider) slotsReason(w *work) string {
 	work := fmt.Sprintf("%s and %s", words.Waiting(w.queued[0]+w.queued[1]), words.RunningNow(w.running[fact.Pool]))
 	switch {
+	case w.doubted > 0:
+		return doubtReason(w)
 	case w.idle && w.slots > 0:
 		return fmt.Sprintf("no task waits or runs; %s for %s more", stays(w.slots),
 			words.Seconds((d.policy.IdleAfter - d.age(w)).Seconds()))

@@ -30,6 +30,10 @@ func (d *decider) spill() {
 		if w.queued[0] > 0 {
 			w.stage.Backlog = d.now
 		}
+		if w.doubted > 0 {
+			d.setFunctions(w, spill.Offer{}, spill.Choice{Reason: doubtReason(w)})
+			continue
+		}
 		if d.policy.Static || !d.functions.Enabled {
 			d.setFunctions(w, spill.Offer{}, spill.Choice{Reason: "functions are switched off"})
 			continue

@@ -99,6 +99,16 @@ func (st *Stage) Unfinished(now Instant) bool {
 	return false
 }
 
+// Owes reports whether a run has scheduled tasks that are not done, however long ago.
+func (st *Stage) Owes() bool {
+	for _, part := range st.Shares {
+		if part.Scheduled > part.Done {
+			return true
+		}
+	}
+	return false
+}
+
 // Backlog is the estimate of one queue: hints minus starts, corrected by what the queue itself said.
 type Backlog struct {
 	Tasks int `json:"tasks,omitempty"`

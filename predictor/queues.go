@@ -1,0 +1,46 @@
+package predictor
+
+import (
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/words"
+)
+
+// lookFor is how long one stage is looked at before the next: a server counts anew every five seconds.
+const lookFor = memory.Instant(10 * time.Second)
+
+// doubt counts what waits at a stage as nothing where no run is known to have a task there and none runs. A server that
+// was killed goes on counting tasks that were done before, until somebody polls their queue: slots for all of these
+// would take the pool from what really waits. But hints may be lost, so one such stage at a time has a slot: what the
+// queue really holds starts there, and is believed from then on.
+func (d *decider) doubt() {
+	var doubted []*work
+	for _, w := range d.works {
+		if w.queued != [2]int{} && len(w.running) == 0 && !w.stage.Owes() {
+			doubted = append(doubted, w)
+		}
+	}
+	if len(doubted) == 0 {
+		return
+	}
+	turn := int(max(0, d.memory.Clock)/lookFor) % len(doubted)
+	for i, w := range doubted {
+		w.doubted = w.queued[0] + w.queued[1]
+		for queue, tasks := range w.queued {
+			w.queued[queue] = min(tasks, 1)
+			if i != turn {
+				w.queued[queue] = 0
+			}
+		}
+	}
+}
+
+// doubtReason says why a stage whose queue is doubted has a slot, or none.
+func doubtReason(w *work) string {
+	reason := "the queue counts " + words.Count(w.doubted, "task") + " that no run is known to have"
+	if w.queued == [2]int{} {
+		return reason
+	}
+	return reason + ": one slot looks"
+}
