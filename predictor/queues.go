@@ -36,11 +36,7 @@ func (d *decider) doubt() {
 	}
 }
 
-// doubtReason says why a stage whose queue is doubted has a slot, or none.
-func doubtReason(w *work) string {
-	reason := "the queue counts " + words.Count(w.doubted, "task") + " that no run is known to have"
-	if w.queued == [2]int{} {
-		return reason
-	}
-	return reason + ": one slot looks"
+// doubtReason says why a stage whose queue is doubted has no slot, at the pool but for the one that looks.
+func (w *work) doubtReason() string {
+	return "no run is known to have a task left here, the queue still counts " + words.Count(w.doubted, "task")
 }

@@ -89,8 +89,10 @@ func (w *work) inputs() map[string]float64 {
 func (d *decider) slotsReason(w *work) string {
 	work := fmt.Sprintf("%s and %s", words.Waiting(w.queued[0]+w.queued[1]), words.RunningNow(w.running[fact.Pool]))
 	switch {
+	case w.doubted > 0 && w.queued == [2]int{}:
+		return w.doubtReason()
 	case w.doubted > 0:
-		return doubtReason(w)
+		return w.doubtReason() + ": one slot looks"
 	case w.idle && w.slots > 0:
 		return fmt.Sprintf("no task waits or runs; %s for %s more", stays(w.slots),
 			words.Seconds((d.policy.IdleAfter - d.age(w)).Seconds()))

@@ -31,7 +31,7 @@ func (d *decider) spill() {
 			w.stage.Backlog = d.now
 		}
 		if w.doubted > 0 {
-			d.setFunctions(w, spill.Offer{}, spill.Choice{Reason: doubtReason(w)})
+			d.setFunctions(w, spill.Offer{}, spill.Choice{Reason: w.doubtReason()})
 			continue
 		}
 		if d.policy.Static || !d.functions.Enabled {
