@@ -26,6 +26,8 @@ type verb struct {
 	name, summary string
 	// explain is printed by VERB --help, above the flags.
 	explain string
+	// simulated says that it needs no recorded data.
+	simulated bool
 	// define adds the verb's own flags and returns what runs once they are parsed.
 	define func(*flag.FlagSet) func(context.Context, common) error
 }
@@ -42,7 +44,7 @@ type common struct {
 
 // verbs returns all verbs in the order of their names.
 func verbs() []verb {
-	return []verb{partitions(), sizing(), tasks()}
+	return []verb{partitions(), forecasts(), sizing(), tasks()}
 }
 
 // The exit codes.
@@ -88,13 +90,20 @@ func (e usageError) Error() string { return string(e) }
 func execute(ctx context.Context, v verb, args []string, out, notes io.Writer) error {
 	flags := flag.NewFlagSet(v.name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	data := flags.String("data", "", "`folder` that holds the sets of recorded data, one folder each")
+	data := ""
+	if !v.simulated {
+		flags.StringVar(&data, "data", "", "`folder` that holds the sets of recorded data, one folder each")
+	}
 	asJSON := flags.Bool("json", false, "print one JSON object a line instead of a table")
 	do := v.define(flags)
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		_, _ = fmt.Fprintf(out, "spillway-eval %s --data DIR [flags]: %s\n\n%s\n\nFlags:\n", v.name, v.summary,
+		given := " --data DIR"
+		if v.simulated {
+			given = ""
+		}
+		_, _ = fmt.Fprintf(out, "spillway-eval %s%s [flags]: %s\n\n%s\n\nFlags:\n", v.name, given, v.summary,
 			strings.TrimSpace(v.explain))
 		flags.SetOutput(out)
 		flags.PrintDefaults()
@@ -103,20 +112,20 @@ func execute(ctx context.Context, v verb, args []string, out, notes io.Writer) e
 		return usageError(err.Error())
 	case flags.NArg() > 0:
 		return usageError(fmt.Sprintf("unexpected %q", flags.Arg(0)))
-	case *data == "":
+	case data == "" && !v.simulated:
 		return usageError("--data is missing: name the folder that holds the sets")
 	}
 	into := &report{json: *asJSON, out: out}
-	if err := do(ctx, common{data: *data, report: into, notes: notes}); err != nil {
+	if err := do(ctx, common{data: data, report: into, notes: notes}); err != nil {
 		return err
 	}
 	return into.close()
 }
 
 func overview(out io.Writer) {
-	_, _ = fmt.Fprint(out, "spillway-eval replays recorded data against Spillway's predictor and prints its figures "+
-		"beside those of others.\n\n"+
-		"Usage: spillway-eval VERB --data DIR [--json]\n\nVerbs:\n")
+	_, _ = fmt.Fprint(out, "spillway-eval replays recorded and simulated data against Spillway's predictor and prints "+
+		"its figures beside those of others.\n\n"+
+		"Usage: spillway-eval VERB [--data DIR] [--json]\n\nVerbs:\n")
 	for _, v := range verbs() {
 		_, _ = fmt.Fprintf(out, "  %-10s %s\n", v.name, v.summary)
 	}

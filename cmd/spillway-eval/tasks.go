@@ -89,9 +89,11 @@ func evaluateTasks(ctx context.Context, with common) error {
 }
 
 // taskPolicies make a policy for a workflow, by name.
-func taskPolicies() map[string]func(recordedWorkflow) (workflow.Policy, error) {
-	policies := map[string]func(recordedWorkflow) (workflow.Policy, error){
-		ours: func(of recordedWorkflow) (workflow.Policy, error) { return workflow.NewProduction(of.name) },
+func taskPolicies() map[string]func(context.Context, recordedWorkflow) (workflow.Policy, error) {
+	policies := map[string]func(context.Context, recordedWorkflow) (workflow.Policy, error){
+		ours: func(ctx context.Context, of recordedWorkflow) (workflow.Policy, error) {
+			return workflow.NewProduction(ctx, of.name)
+		},
 	}
 	for name, rule := range map[string]func(recordedWorkflow) workflow.Rule{
 		"request":          same(workflow.Requested),
@@ -105,7 +107,9 @@ func taskPolicies() map[string]func(recordedWorkflow) (workflow.Policy, error) {
 		"linear":           same(workflow.LinearWall),
 		"log_log":          same(workflow.LogLogWall),
 	} {
-		policies[name] = func(of recordedWorkflow) (workflow.Policy, error) { return workflow.Of(rule(of)), nil }
+		policies[name] = func(_ context.Context, of recordedWorkflow) (workflow.Policy, error) {
+			return workflow.Of(rule(of)), nil
+		}
 	}
 	return policies
 }
@@ -130,9 +134,9 @@ func replayWorkflows(ctx context.Context, workflows []recordedWorkflow) ([]map[s
 		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(all) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				of, name := workflows[i/len(names)], names[i%len(names)]
-				policy, err := policies[name](of)
+				policy, err := policies[name](ctx, of)
 				if err == nil {
-					all[i].outcomes, err = workflow.Replay(of.tasks, policy)
+					all[i].outcomes, err = workflow.Replay(ctx, of.tasks, policy)
 				}
 				if err != nil {
 					all[i].err = fmt.Errorf("replay %s with %s: %w", of.name, name, err)

@@ -2,14 +2,16 @@
 // decided as in production.
 //
 //	stack := sim.New(sim.Options{Start: start, Hosts: hosts})
-//	err := stack.Tell(record)                // the ticks before it, then Fold
+//	err := stack.Tell(ctx, record)           // the ticks before it, then Fold
 //	sizing, known := stack.Sizing(stage)     // by the plan of now
 //
-// Nothing reads a clock or draws a random number: the same events give the same plans.
+// An [Agenda] lets tasks arrive, start on the slots of the plan and end. Nothing reads a clock or draws a random
+// number: the same events give the same plans.
 package sim
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -69,8 +71,9 @@ func New(options Options) *Simulation {
 func (s *Simulation) Now() time.Time { return s.snapshot.Now }
 
 // Advance moves the virtual time to the given one and decides at every tick before it. The error is ErrPast where that
-// would be a step back; then nothing has changed.
-func (s *Simulation) Advance(to time.Time) error {
+// would be a step back; then nothing has changed. It is that of ctx where that ended on the way; then the time is that
+// of the last tick.
+func (s *Simulation) Advance(ctx context.Context, to time.Time) error {
 	if to.Before(s.Now()) {
 		return fmt.Errorf("advance from %s to %s: %w; tell events in the order of their times",
 			s.Now().Format(time.RFC3339Nano), to.Format(time.RFC3339Nano), ErrPast)
@@ -79,6 +82,9 @@ func (s *Simulation) Advance(to time.Time) error {
 		s.decide()
 	}
 	for s.due.Before(to) {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("advance to %s: %w", to.Format(time.RFC3339Nano), err)
+		}
 		s.snapshot.Now = s.due
 		s.decide()
 	}
@@ -87,8 +93,8 @@ func (s *Simulation) Advance(to time.Time) error {
 }
 
 // Tell advances to the time of an event and folds it. The error is that of Advance.
-func (s *Simulation) Tell(e predictor.Event) error {
-	if err := s.Advance(e.When()); err != nil {
+func (s *Simulation) Tell(ctx context.Context, e predictor.Event) error {
+	if err := s.Advance(ctx, e.When()); err != nil {
 		return err
 	}
 	s.state = predictor.Fold(s.state, e)

@@ -43,7 +43,7 @@ func record(task int, peak quantity.Bytes, at time.Time) predictor.Record {
 func tell(tb testing.TB, stack *sim.Simulation, events ...predictor.Event) {
 	tb.Helper()
 	for _, event := range events {
-		if err := stack.Tell(event); err != nil {
+		if err := stack.Tell(tb.Context(), event); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -91,7 +91,7 @@ func TestTimePassesWhileNothingIsTold(t *testing.T) {
 	if soon := sizing(t, stack).Base.Memory; soon != large {
 		t.Errorf("%s at once, want the %s that is held for a while", soon, large)
 	}
-	if err := stack.Advance(epoch.Add(10 * time.Minute)); err != nil {
+	if err := stack.Advance(t.Context(), epoch.Add(10*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if later := sizing(t, stack).Base.Memory; later >= large {
@@ -108,7 +108,7 @@ func TestVirtualTimeNeverRunsBackwards(t *testing.T) {
 		for i, seconds := range steps {
 			before := stack.Now()
 			to := before.Add(time.Duration(seconds) * time.Second)
-			err := stack.Tell(record(i, quantity.GiB, to))
+			err := stack.Tell(t.Context(), record(i, quantity.GiB, to))
 			switch now := stack.Now(); {
 			case seconds < 0 && (!errors.Is(err, sim.ErrPast) || !now.Equal(before)):
 				rt.Fatalf("told of %s at %s: %v, and it is %s", to, before, err, now)

@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 
@@ -28,15 +29,15 @@ type ruled struct {
 }
 
 // Size implements Policy.
-func (r *ruled) Size(task Known, failed []float64) (Answer, error) {
+func (r *ruled) Size(_ context.Context, task Known, failed []float64) (Answer, error) {
 	return r.rule(*r.of(task), task, failed), nil
 }
 
 // RanOut implements Policy.
-func (r *ruled) RanOut(Known, float64) error { return nil }
+func (r *ruled) RanOut(context.Context, Known, float64) error { return nil }
 
 // Ended implements Policy.
-func (r *ruled) Ended(task Known, took Took) error {
+func (r *ruled) Ended(_ context.Context, task Known, took Took) error {
 	past := r.of(task)
 	past.Inputs = append(past.Inputs, task.Input)
 	past.Peaks = append(past.Peaks, took.Peak)

@@ -180,7 +180,7 @@ func TestAPolicyThatDoesNotGrowIsRefused(t *testing.T) {
 		tasks := made(1)
 		tasks[0].Peak = 1 << 45
 		rule := func(workflow.Past, workflow.Known, []float64) workflow.Answer { return workflow.Answer{Limit: limit} }
-		if _, err := workflow.Replay(tasks, workflow.Of(rule)); err == nil {
+		if _, err := workflow.Replay(t.Context(), tasks, workflow.Of(rule)); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

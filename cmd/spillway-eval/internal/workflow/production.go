@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -30,13 +31,13 @@ const theHost = "host"
 var start = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // NewProduction returns the production path on one host of LargestHost on which every attempt has room.
-func NewProduction(workflow string) (Policy, error) {
+func NewProduction(ctx context.Context, workflow string) (Policy, error) {
 	room := quantity.Size{CPU: 1 << 10 * quantity.Core, Memory: quantity.Bytes(LargestHost)}
 	p := &production{
 		workflow: workflow, running: map[int]*attempt{},
 		stack: sim.New(sim.Options{Start: start, Hosts: []predictor.Host{{ID: theHost, Capacity: room, Free: room}}}),
 	}
-	return p, p.stack.Tell(predictor.RunStarted{
+	return p, p.stack.Tell(ctx, predictor.RunStarted{
 		Run: workflow, Pipeline: workflow, App: workflow, Build: "recorded", At: start,
 	})
 }
@@ -48,11 +49,11 @@ func (p *production) stage(task Known) predictor.StageID {
 func name(task Known) string { return fmt.Sprintf("task-%d", task.ID+1) }
 
 // Size schedules the task, or takes that it waits again, and admits an attempt by the plan of now.
-func (p *production) Size(task Known, failed []float64) (Answer, error) {
+func (p *production) Size(ctx context.Context, task Known, failed []float64) (Answer, error) {
 	at, stage := start.Add(task.Start), p.stage(task)
 	if len(failed) == 0 {
 		p.running[task.ID] = &attempt{}
-		if err := p.stack.Tell(predictor.Scheduled{
+		if err := p.stack.Tell(ctx, predictor.Scheduled{
 			Run: p.workflow, Stage: stage, Tasks: 1, Input: quantity.Bytes(task.Input),
 			Declared: quantity.Size{
 				CPU: quantity.Milli(task.CPUs * float64(quantity.Core)), Memory: quantity.Bytes(task.Requested),
@@ -71,7 +72,7 @@ func (p *production) Size(task Known, failed []float64) (Answer, error) {
 	now.grant, now.predicted, _ = sizing.For(predictor.Need{
 		Input: quantity.Bytes(task.Input), OutOfMemory: len(failed), LargestFailed: now.largest,
 	}, quantity.Size{CPU: 1 << 10 * quantity.Core, Memory: quantity.Bytes(LargestHost)})
-	err := p.stack.Tell(predictor.AttemptStarted{
+	err := p.stack.Tell(ctx, predictor.AttemptStarted{
 		Run: p.workflow, Stage: stage, Task: name(task), Attempt: now.number, Venue: predictor.Pool, Host: theHost,
 		Grant: now.grant, At: at,
 	})
@@ -79,25 +80,25 @@ func (p *production) Size(task Known, failed []float64) (Answer, error) {
 }
 
 // RanOut implements Policy.
-func (p *production) RanOut(task Known, _ float64) error {
+func (p *production) RanOut(ctx context.Context, task Known, _ float64) error {
 	now := p.running[task.ID]
 	now.largest = max(now.largest, now.grant.Memory)
 	record := p.record(task)
 	record.Outcome, record.Cause = predictor.OutOfMemory, predictor.CauseMemoryLimit
 	record.At = start.Add(task.Start)
 	record.Usage = quantity.Usage{PeakMemory: now.grant.Memory, Input: quantity.Bytes(task.Input)}
-	return p.stack.Tell(record)
+	return p.stack.Tell(ctx, record)
 }
 
 // Ended implements Policy.
-func (p *production) Ended(task Known, took Took) error {
+func (p *production) Ended(ctx context.Context, task Known, took Took) error {
 	record := p.record(task)
 	record.Outcome, record.At = predictor.Succeeded, start.Add(took.At)
 	record.Usage = quantity.Usage{
 		PeakMemory: quantity.Bytes(took.Peak), Wall: took.Wall, Input: quantity.Bytes(task.Input),
 	}
 	delete(p.running, task.ID)
-	return p.stack.Tell(record)
+	return p.stack.Tell(ctx, record)
 }
 
 // record is what is the same of every Record of a task's last attempt.

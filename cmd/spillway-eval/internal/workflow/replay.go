@@ -4,6 +4,7 @@ package workflow
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -39,11 +40,11 @@ type Answer struct {
 type Policy interface {
 	// Size answers for the next attempt of a task that starts now. Failed are the limits of its earlier attempts, the
 	// latest last: none of them was enough.
-	Size(task Known, failed []float64) (Answer, error)
+	Size(ctx context.Context, task Known, failed []float64) (Answer, error)
 	// RanOut tells, at the start of the task, that the limit was not enough.
-	RanOut(task Known, limit float64) error
+	RanOut(ctx context.Context, task Known, limit float64) error
 	// Ended tells, once the task is complete, what it took.
-	Ended(task Known, took Took) error
+	Ended(ctx context.Context, task Known, took Took) error
 }
 
 // Took is what a task took in the end.
@@ -74,7 +75,7 @@ const maxAttempts = 100
 // Replay runs the tasks of one workflow, in the order of their starts, under the protocol "delayed": the size of a task
 // knows the tasks that were complete when it started, and the attempts that ran out of memory before. A task whose
 // limit is below its peak has run out of memory and is tried again at once.
-func Replay(tasks []series.Task, policy Policy) ([]Outcome, error) {
+func Replay(ctx context.Context, tasks []series.Task, policy Policy) ([]Outcome, error) {
 	outcomes := make([]Outcome, len(tasks))
 	ended := map[string]int{}
 	byEnd := make([]int, len(tasks))
@@ -87,12 +88,12 @@ func Replay(tasks []series.Task, policy Policy) ([]Outcome, error) {
 		for ; next < len(tasks) && tasks[byEnd[next]].Complete <= task.Start; next++ {
 			done := tasks[byEnd[next]]
 			took := Took{At: done.Complete, Peak: float64(done.Peak), Wall: done.Run}
-			if err := policy.Ended(knownOf(byEnd[next], done), took); err != nil {
+			if err := policy.Ended(ctx, knownOf(byEnd[next], done), took); err != nil {
 				return nil, fmt.Errorf("tell that task %d of %s ended: %w", byEnd[next]+1, done.Process, err)
 			}
 			ended[done.Process]++
 		}
-		outcome, err := attempts(knownOf(i, task), float64(task.Peak), policy)
+		outcome, err := attempts(ctx, knownOf(i, task), float64(task.Peak), policy)
 		if err != nil {
 			return nil, fmt.Errorf("size task %d of %s: %w", i+1, task.Process, err)
 		}
@@ -102,10 +103,10 @@ func Replay(tasks []series.Task, policy Policy) ([]Outcome, error) {
 	return outcomes, nil
 }
 
-func attempts(known Known, peak float64, policy Policy) (Outcome, error) {
+func attempts(ctx context.Context, known Known, peak float64, policy Policy) (Outcome, error) {
 	var outcome Outcome
 	for {
-		answer, err := policy.Size(known, outcome.Failed)
+		answer, err := policy.Size(ctx, known, outcome.Failed)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -122,7 +123,7 @@ func attempts(known Known, peak float64, policy Policy) (Outcome, error) {
 				len(outcome.Failed)+1, answer.Limit, peak)
 		}
 		outcome.Failed = append(outcome.Failed, answer.Limit)
-		if err := policy.RanOut(known, answer.Limit); err != nil {
+		if err := policy.RanOut(ctx, known, answer.Limit); err != nil {
 			return Outcome{}, err
 		}
 	}

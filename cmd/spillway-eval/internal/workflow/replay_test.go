@@ -1,6 +1,7 @@
 package workflow_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func made(n int) []series.Task {
 
 func production(t *testing.T) workflow.Policy {
 	t.Helper()
-	policy, err := workflow.NewProduction("made")
+	policy, err := workflow.NewProduction(t.Context(), "made")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func production(t *testing.T) workflow.Policy {
 
 func replay(t *testing.T, tasks []series.Task, policy workflow.Policy) []workflow.Outcome {
 	t.Helper()
-	outcomes, err := workflow.Replay(tasks, policy)
+	outcomes, err := workflow.Replay(t.Context(), tasks, policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +47,11 @@ func replay(t *testing.T, tasks []series.Task, policy workflow.Policy) []workflo
 // knowing answers with the peak itself.
 type knowing struct{ tasks []series.Task }
 
-func (k knowing) Size(task workflow.Known, _ []float64) (workflow.Answer, error) {
+func (k knowing) Size(_ context.Context, task workflow.Known, _ []float64) (workflow.Answer, error) {
 	return workflow.Answer{Limit: float64(k.tasks[task.ID].Peak)}, nil
 }
-func (knowing) RanOut(workflow.Known, float64) error      { return nil }
-func (knowing) Ended(workflow.Known, workflow.Took) error { return nil }
+func (knowing) RanOut(context.Context, workflow.Known, float64) error      { return nil }
+func (knowing) Ended(context.Context, workflow.Known, workflow.Took) error { return nil }
 
 func TestWhoKnowsThePeaksWastesAndLosesNothing(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,100 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/sim"
+)
+
+// pool has so many cores.
+func pool(cores int) *sim.Agenda {
+	room := quantity.Size{CPU: quantity.Milli(cores) * quantity.Core, Memory: quantity.Bytes(cores) * 4 * quantity.GiB}
+	return sim.NewAgenda(sim.Options{
+		Start: epoch, Hosts: []predictor.Host{{ID: "host", Capacity: room, Free: room}},
+	})
+}
+
+// taking are n tasks of a run that take so long on a core each.
+func taking(run string, n int, took time.Duration, ended func(task int) error) []sim.Task {
+	tasks := make([]sim.Task, n)
+	for i := range tasks {
+		tasks[i] = sim.Task{
+			Run: run, Pipeline: "p", Stage: stage, Name: fmt.Sprintf("score-%d", i),
+			Declared: quantity.Size{CPU: quantity.Core, Memory: quantity.GiB},
+			Usage:    quantity.Usage{CPU: took, Wall: took, PeakMemory: quantity.GiB / 2},
+			Ended:    func() error { return ended(i) },
+		}
+	}
+	return tasks
+}
+
+// Ten tasks of a minute on four cores: four, four and two, on the slots that are decided.
+func TestTasksStartOnTheSlotsOfThePlan(t *testing.T) {
+	t.Parallel()
+	agenda := pool(4)
+	var ends []time.Duration
+	agenda.At(epoch, func(ctx context.Context) error {
+		if err := agenda.Tell(ctx, predictor.RunStarted{Run: "r", Pipeline: "p", App: "app", At: epoch}); err != nil {
+			return err
+		}
+		return agenda.Arrive(ctx, taking("r", 10, time.Minute, func(int) error {
+			ends = append(ends, agenda.Now().Sub(epoch).Round(time.Second))
+			return nil
+		})...)
+	})
+	if err := agenda.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, end := range ends {
+		if want := time.Duration(i/4+1) * time.Minute; end != want {
+			t.Errorf("task %d ends after %s, want %s: all ends %v", i, end, want, ends)
+		}
+	}
+	if len(ends) != 10 {
+		t.Errorf("%d tasks ended, want 10", len(ends))
+	}
+}
+
+// What a task's end brings about happens at that time, so that stages follow each other.
+func TestWhatFollowsATaskBeginsWhenItEnds(t *testing.T) {
+	t.Parallel()
+	agenda := pool(1)
+	var second time.Time
+	agenda.At(epoch, func(ctx context.Context) error {
+		return agenda.Arrive(ctx, taking("one", 1, time.Minute, func(int) error {
+			agenda.At(agenda.Now(), func(ctx context.Context) error {
+				return agenda.Arrive(ctx, taking("two", 1, time.Second, func(int) error {
+					second = agenda.Now()
+					return nil
+				})...)
+			})
+			return nil
+		})...)
+	})
+	if err := agenda.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := epoch.Add(61 * time.Second); !second.Equal(want) {
+		t.Errorf("the second ends at %s, want %s", second, want)
+	}
+}
+
+func TestAnAgendaEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	agenda := pool(1)
+	agenda.At(epoch, func(context.Context) error {
+		cancel()
+		return nil
+	})
+	agenda.At(epoch.Add(time.Hour), func(context.Context) error { return errors.New("it goes on") })
+	if err := agenda.Run(ctx); !errors.Is(err, context.Canceled) || agenda.Now().After(epoch.Add(time.Minute)) {
+		t.Errorf("got %v at %s, want that it is cancelled at once", err, agenda.Now())
+	}
+}
