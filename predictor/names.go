@@ -171,5 +171,8 @@ func Relief(held, admitted, expected, used, free quantity.Bytes) quantity.Bytes 
 	return size.Relief(held, admitted, expected, used, free)
 }
 
+// Follow is [size.Follow].
+func Follow(held, peak, free quantity.Bytes) quantity.Bytes { return size.Follow(held, peak, free) }
+
 // DefaultPolicy is [plan.DefaultPolicy].
 func DefaultPolicy() Policy { return plan.DefaultPolicy() }

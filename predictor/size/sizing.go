@@ -163,6 +163,16 @@ func Relief(held, admitted, expected, used, free quantity.Bytes) quantity.Bytes 
 	return max(held, want)
 }
 
+// Grows reports whether attempts may take more memory than they are granted, where it is free, because the grant is a
+// guess.
+func (s Sizing) Grows() bool { return s.Guess && !s.Static }
+
+// Follow returns the memory that a running attempt should be counted with that may take more than it holds, in whole
+// MiB: what it holds, or the most that it has taken as far as that is free.
+func Follow(held, peak, free quantity.Bytes) quantity.Bytes {
+	return max(held, min(RoundUp(peak, quantity.MiB), held+max(free, 0)))
+}
+
 // Predicting is s with what next expects.
 func (s Sizing) Predicting(next Sizing) Sizing {
 	s.Floor, s.Expected, s.Attempts, s.Live = next.Floor, next.Expected, next.Attempts, next.Live

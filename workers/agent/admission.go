@@ -10,20 +10,30 @@ import (
 
 // admission hands the host's capacity to attempts in the order in which they ask. The first in the line waits until it
 // fits and nobody overtakes it, so that a large attempt is not starved by small ones.
+//
+// Memory that nobody holds may be lent: an attempt of which little is known holds what it is thought to take, and may
+// take more. What is lent keeps nobody waiting for longer than it takes to call it in, but it is free for nobody else
+// until then: what is held and what is lent are never more than the capacity.
 type admission struct {
 	capacity quantity.Size
 	changed  func() // told after what is held has changed
+	callIn   func() // told that the first in the line waits for nothing but what is lent; it must not block
 
-	mu      sync.Mutex
-	held    quantity.Size
-	waiting []*reservation
+	mu        sync.Mutex
+	held      quantity.Size
+	lent      quantity.Bytes
+	borrowers int
+	waiting   []*reservation
+	called    *reservation // for whom loans were called in last
 }
 
 // reservation is the room of one attempt: waiting for it, holding it, or done with it.
 type reservation struct {
 	admission *admission
 	granted   chan struct{}
-	size      quantity.Size // guarded by the admission's mutex, like released
+	size      quantity.Size  // guarded by the admission's mutex, like what follows
+	lent      quantity.Bytes // that it may take beyond its size
+	borrows   bool
 	released  bool
 }
 
@@ -64,12 +74,18 @@ func (a *admission) admit() {
 	for i, r := range a.waiting {
 		sizes[i] = r.size
 	}
-	n := admitted(a.held, a.capacity, sizes)
+	taken := a.held
+	taken.Memory += a.lent
+	n := admitted(taken, a.capacity, sizes)
 	for _, r := range a.waiting[:n] {
 		a.held = a.held.Plus(r.size)
 		close(r.granted)
 	}
 	a.waiting = slices.Delete(a.waiting, 0, n)
+	if len(a.waiting) > 0 && a.called != a.waiting[0] && a.lent > 0 && admitted(a.held, a.capacity, sizes[n:n+1]) > 0 {
+		a.called = a.waiting[0] // loans are asked for once: what is not given back has been taken
+		a.callIn()
+	}
 }
 
 // release gives the room back, or leaves the line. It may be called several times.
@@ -86,25 +102,79 @@ func (r *reservation) release() {
 		a.waiting = slices.Delete(a.waiting, i, i+1)
 	} else {
 		a.held = a.held.Minus(r.size)
+		r.lend(0)
+	}
+	if r.borrows {
+		a.borrowers--
 	}
 	a.admit()
 }
 
-// resize makes a granted reservation as large as decide says, which is told what is held and what is free besides.
-// It may take more than is free: an attempt that outgrew its grant holds what it holds.
-func (r *reservation) resize(decide func(held, free quantity.Size) quantity.Size) quantity.Size {
+// resize makes a granted reservation as large as decide says, which is told what is held and what is free besides, what
+// is lent to this one included: a loan that is held is one no more. It may take more than is free: an attempt that
+// outgrew its grant holds what it holds.
+func (r *reservation) resize(
+	decide func(held, free quantity.Size) quantity.Size,
+) (size quantity.Size, lent quantity.Bytes) {
 	a := r.admission
 	a.mu.Lock()
 	defer a.changed()
 	defer a.mu.Unlock()
 	if r.released {
-		return r.size
+		return r.size, r.lent
 	}
-	size := decide(r.size, room(a.held, a.capacity))
+	free := room(a.held, a.capacity)
+	free.Memory -= a.lent - r.lent
+	size = decide(r.size, free)
 	a.held = a.held.Minus(r.size).Plus(size)
+	r.lend(max(r.lent-max(size.Memory-r.size.Memory, 0), 0))
 	r.size = size
 	a.admit()
-	return size
+	return size, r.lent
+}
+
+// loan is what a granted reservation may borrow: an equal part of the memory that nobody holds and for which nobody
+// waits first in the line. One part is left for whoever comes next.
+func (r *reservation) loan() quantity.Bytes {
+	a := r.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	free := a.capacity.Memory - a.held.Memory
+	if len(a.waiting) > 0 {
+		free -= a.waiting[0].size.Memory
+	}
+	others := a.borrowers
+	if r.borrows {
+		others--
+	}
+	return max(free, 0) / quantity.Bytes(others+2)
+}
+
+// borrow lends a granted reservation as much as it wants, where there is as much, in place of what it was lent before,
+// and returns what it is lent. Who raises a limit borrows before; who lowers one gives back after.
+func (r *reservation) borrow(want quantity.Bytes) quantity.Bytes {
+	a := r.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.released {
+		return r.lent
+	}
+	if !r.borrows {
+		r.borrows = true
+		a.borrowers++
+	}
+	less := want < r.lent
+	r.lend(min(want, max(a.capacity.Memory-a.held.Memory-(a.lent-r.lent), 0)))
+	if less {
+		a.admit()
+	}
+	return r.lent
+}
+
+// lend notes what is lent; the caller holds mu.
+func (r *reservation) lend(amount quantity.Bytes) {
+	r.admission.lent += amount - r.lent
+	r.lent = amount
 }
 
 // free returns what is not held, never less than nothing.

@@ -187,7 +187,7 @@ func New(options Options) (*Agent, error) {
 	}
 	a.capacity.CPU, a.capacity.Memory = min(a.capacity.CPU, enforcer.Limit().CPU),
 		min(a.capacity.Memory, enforcer.Limit().Memory)
-	a.admission = &admission{capacity: a.capacity, changed: a.touch}
+	a.admission = &admission{capacity: a.capacity, changed: a.touch, callIn: a.callIn}
 	a.children = &children{
 		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment),
 		user: options.User, logger: a.logger,
@@ -332,6 +332,18 @@ func (a *Agent) Running() int { return a.board.Running() }
 // Idle tells how many children wait for an attempt.
 func (a *Agent) Idle() int { return a.children.count() }
 
+// callIn asks for what is lent to running attempts, as far as others wait for it.
+func (a *Agent) callIn() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for r := range a.running {
+		select {
+		case r.recalled <- struct{}{}:
+		default: // it is asked already
+		}
+	}
+}
+
 // touch makes the inventory be reported soon.
 func (a *Agent) touch() {
 	select {
@@ -419,15 +431,13 @@ func (a *Agent) timeToLoss(class string) time.Duration {
 	return cmp.Or(a.toLoss[class], predictor.UsualTimeToLoss)
 }
 
-// size decides how large an attempt is; fits is false when this host has nothing larger than what failed.
-func (a *Agent) size(
-	task wire.Task, need predictor.Need,
-) (size quantity.Size, expected predictor.Prediction, fits bool) {
+// sizingOf is how attempts of the task's stage are sized.
+func (a *Agent) sizingOf(task wire.Task) predictor.Sizing {
 	sizing, known := a.sizing(task.Stage)
 	if !known {
 		sizing = predictor.FirstSizing(task.Stage, task.Declared, task.Input, a.admission.free(), a.capacity)
 	}
-	return sizing.For(need, a.capacity)
+	return sizing
 }
 
 // begin notes that an attempt runs in live from now on, and says so.

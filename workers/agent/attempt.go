@@ -37,9 +37,12 @@ type running struct {
 	expected quantity.Bytes // the most memory that nine of ten like it use; 0 where that is not known
 	began    time.Time      // when it was admitted
 	fixed    bool           // the stage decides its sizes: plans do not change them
+	borrows  bool           // it may take more memory than it holds, where that is free: see lend.go
+	recalled chan struct{}  // what it is lent is asked for
 
 	mu    sync.Mutex
 	grant quantity.Size
+	lent  quantity.Bytes // that it may take beyond its grant
 	meter *meter
 	live  target // set while the attempt goes on in it
 	gauge *gauge
@@ -49,7 +52,7 @@ type running struct {
 // target is what an attempt runs in and what its limits are set on.
 type target struct {
 	group *enforce.Group
-	// tell hands the new grant to the attempt; nil where there is nobody to tell. Abandon is called when it cannot be
+	// tell hands the new limits to the attempt; nil where there is nobody to tell. Abandon is called when it cannot be
 	// told.
 	tell    func(quantity.Size) error
 	abandon func()
@@ -74,7 +77,8 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	}
 	defer try.Close()
 	try.OnSuperseded(a.superseded)
-	size, predicted, fits := a.size(task, try.Need())
+	sizing := a.sizingOf(task)
+	size, predicted, fits := sizing.For(try.Need(), a.capacity)
 	if impossible, found := unfit(a.id, a.capacity, size, try.Need(), fits); found {
 		_, err := slot.Settle(task, try.Number, try.State(), impossible)
 		return wire.Result{}, err
@@ -84,7 +88,8 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	}
 	r := &running{
 		agent: a, try: try, admitted: size, expected: quantity.Bytes(predicted.Memory.High), grant: size,
-		fixed: task.Recommends,
+		fixed: task.Recommends, borrows: sizing.Grows() && !task.Recommends && a.enforcer.Mode() != enforce.None,
+		recalled: make(chan struct{}, 1),
 	}
 	f, account := r.run(ctx, task, input)
 	ending, _ := ended(f)
@@ -163,6 +168,7 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMessage, account *account) (f finish) {
 	a := r.agent
 	admitted := a.now()
+	r.borrow()
 	c, cold, output, err := r.child(ctx, task)
 	account.cold = cold
 	account.start = a.now().Sub(admitted)
@@ -232,7 +238,7 @@ func (r *running) child(ctx context.Context, task wire.Task) (c *child, cold boo
 			}
 		}
 	})
-	c, cold, output, err = a.children.take(waiting, build{task.Stage.App, task.Stage.Build}, task.Stage.Name, r.grant)
+	c, cold, output, err = a.children.take(waiting, build{task.Stage.App, task.Stage.Build}, task.Stage.Name, r.limits())
 	if err != nil && errors.Is(context.Cause(waiting), errUnaffordable) {
 		err = errUnaffordable
 	}
@@ -265,7 +271,7 @@ func unstarted(ctx context.Context, err error, output string) (f finish) {
 // supervise tells the child to start and follows it to the end of the attempt.
 func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input json.RawMessage) (f finish) {
 	err := c.send(wire.ToChild{Start: &wire.StartAttempt{
-		Task: task, Attempt: r.try.Number, Input: input, Grant: r.held(), Resume: r.try.State().Checkpoint,
+		Task: task, Attempt: r.try.Number, Input: input, Grant: r.limits(), Resume: r.try.State().Checkpoint,
 		Past: r.agent.past(task.Stage), TimeToLoss: r.agent.timeToLoss(r.held().DeviceClass),
 	}})
 	if err != nil {
@@ -274,6 +280,8 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 	}
 	samples := time.NewTicker(r.agent.sampleEvery)
 	defer samples.Stop()
+	looks := newLooks(r)
+	defer looks.stop()
 	var timeout <-chan time.Time
 	if task.Timeout > 0 {
 		timer := time.NewTimer(task.Timeout)
@@ -303,6 +311,10 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 				r.unaffordable(&f)
 				endAll(ctx, c.group)
 			}
+		case <-looks.next():
+			looks.look()
+		case <-r.recalled:
+			looks.look()
 		case <-timeout:
 			timeout = nil
 			f.stopped, f.reason = predictor.TimedOut, pastTimeout(task.Timeout)
@@ -418,10 +430,15 @@ func (r *running) sample() {
 	if sizing, known := a.sizing(r.try.Task.Stage); known && !sizing.Live.IsZero() {
 		r.resize(sizing, now)
 	}
-	r.change(now, func(held, free quantity.Size) quantity.Size {
-		held.Memory = predictor.Relief(held.Memory, r.admitted.Memory, r.expected, l.memory, free.Memory)
-		return held
-	})
+	if r.borrows {
+		r.follow(l.peak, now)
+		r.lend()
+	} else {
+		r.change(now, func(held, free quantity.Size) quantity.Size {
+			held.Memory = predictor.Relief(held.Memory, r.admitted.Memory, r.expected, l.memory, free.Memory)
+			return held
+		})
+	}
 	state, task := r.try.State(), r.try.Task
 	a.recorder.Tell(predictor.Sampled{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
@@ -474,27 +491,39 @@ func (r *running) change(now time.Time, decide func(held, free quantity.Size) qu
 	if r.live.group == nil {
 		return
 	}
-	size := r.room.resize(decide)
-	if size == r.grant {
+	before := r.limit()
+	size, lent := r.room.resize(decide)
+	if size == r.grant && lent == r.lent {
 		return
 	}
-	held, err := r.live.group.Resize(size)
-	if err != nil {
-		r.agent.logger.Warn("a running attempt keeps its limits", "task", r.try.Task.ID, "error", err)
-		held = r.grant
+	limit := size
+	limit.Memory += lent
+	if limit != before {
+		held, err := r.live.group.Resize(limit)
+		if err != nil {
+			r.agent.logger.Warn("a running attempt keeps its limits", "task", r.try.Task.ID, "error", err)
+			held = before
+		}
+		if err != nil || held.Memory > limit.Memory {
+			size, lent = r.room.resize(func(now, _ quantity.Size) quantity.Size {
+				now.Memory = held.Memory - lent
+				return now
+			})
+		}
 	}
-	if err != nil || held.Memory > size.Memory {
-		size = r.room.resize(func(now, _ quantity.Size) quantity.Size {
-			now.Memory = held.Memory
-			return now
-		})
-	}
-	r.grant = size
+	r.grant, r.lent = size, lent
 	r.meter.hold(size, now)
+	if limit != before {
+		r.tell()
+	}
+}
+
+// tell hands the attempt its limits; the caller holds mu.
+func (r *running) tell() {
 	if r.live.tell == nil {
 		return
 	}
-	if err := r.live.tell(size); err != nil {
+	if err := r.live.tell(r.limit()); err != nil {
 		r.live.abandon()
 	}
 }
@@ -535,6 +564,7 @@ func (r *running) usage(
 	}
 	usage := gauge.usage(f.answer, state, wall, now)
 	f.kills, f.enforced = gauge.kills(), gauge.counted
+	r.settle(f.kills > 0, usage.PeakMemory, now)
 	usage.Input = input
 	if f.answer != nil {
 		usage.Output = quantity.Bytes(len(f.answer.Output)) + f.answer.Written

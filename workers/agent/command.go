@@ -55,6 +55,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 			a.logger.WarnContext(ctx, "a workspace is left until the agent starts again", "task", task.ID, "error", err)
 		}
 	}()
+	r.borrow() // not for the time in which it was prepared, when nobody could have called it in
 	l, err := r.launch(ctx, task, c, workspace)
 	if err != nil {
 		return unprepared(ctx, err)
@@ -129,14 +130,14 @@ func (r *running) launch(
 ) (*launched, error) {
 	a := r.agent
 	program, err := workspace.Program(command.Launch{
-		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(), Extra: a.children.extra,
-		Trainings: a.past(task.Stage), TimeToLoss: a.timeToLoss(r.held().DeviceClass),
+		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.limits(),
+		Extra: a.children.extra, Trainings: a.past(task.Stage), TimeToLoss: a.timeToLoss(r.held().DeviceClass),
 		Traceparent: wire.AttemptTraceparent(task.Run, task.Traceparent, task.ID, r.try.Number, r.try.PoolOnly),
 	})
 	if err != nil {
 		return nil, err
 	}
-	group, err := a.children.group(ctx, r.held())
+	group, err := a.children.group(ctx, r.limits())
 	if err != nil {
 		return nil, errors.Join(err, program.Discard())
 	}
@@ -193,6 +194,8 @@ func (l *launched) follow(ctx context.Context, r *running) {
 func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f finish) {
 	samples := time.NewTicker(r.agent.sampleEvery)
 	defer samples.Stop()
+	looks := newLooks(r)
+	defer looks.stop()
 	var timeout, kill <-chan time.Time
 	if task.Timeout > 0 {
 		timer := time.NewTimer(task.Timeout)
@@ -215,6 +218,10 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 				f.stopped, f.cause, f.reason = predictor.Failed, predictor.CauseDisk, err.Error()
 				endAll(ctx, l.group)
 			}
+		case <-looks.next():
+			looks.look()
+		case <-r.recalled:
+			looks.look()
 		case <-timeout:
 			timeout = nil
 			f.stopped, f.reason = predictor.TimedOut, pastTimeout(task.Timeout)

@@ -288,6 +288,74 @@ func TestAMemoryHogIsKilledAtItsLimitAndItsNeighbourLives(t *testing.T) {
 	}
 }
 
+// guess is a sizing that nobody has declared or measured.
+func guess(memory quantity.Bytes) predictor.Sizing {
+	return predictor.Sizing{Stage: stage, Base: quantity.Size{CPU: quantity.Core, Memory: memory}, Guess: true}
+}
+
+// memoryHog allocates this many bytes as fast as it can: tail keeps all that it may have to print.
+func memoryHog(bytes quantity.Bytes) wire.Command {
+	return shell(fmt.Sprintf(`head -c %d /dev/zero | tail -c %d >/dev/null`, bytes, bytes))
+}
+
+func TestAnAttemptOfUnknownNeedGrowsAsFastAsItAllocates(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	h, _, _ := startWithStore(t, 2, func(o *Options) { o.SampleEvery = time.Second })
+	h.obeyed(placement(2, guess(16*quantity.MiB)))
+	const need = 700 * quantity.MiB
+	if _, err := h.command(t, "hog-1", memoryHog(need), nil).Wait(t); err != nil {
+		t.Errorf("it needs %s, and the host has 1 GiB: %v", need, err)
+	}
+	records := h.records()
+	if len(records) != 1 || records[0].Grant.Memory < need || records[0].Usage.PeakMemory < need ||
+		records[0].Grant.Memory > 1024*quantity.MiB {
+		t.Errorf("Records: got %+v, want one with a grant of all that it took", records)
+	}
+	await[predictor.Host](t, h.recorder, "an inventory with all room free", func(host predictor.Host) bool {
+		return host.Free == host.Capacity
+	})
+}
+
+func TestAnAttemptThatOutgrowsTheHostIsKilledAtAllThatItHad(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	h, _, _ := startWithStore(t, 1, nil)
+	h.obeyed(placement(1, guess(16*quantity.MiB)))
+	_, err := h.command(t, "hog-1", memoryHog(3*quantity.GiB), nil).Wait(t)
+	var failed *temporal.ApplicationError
+	if !errors.As(err, &failed) || failed.Type() != wire.MemoryError {
+		t.Errorf("the hog: got %v, want a %s", err, wire.MemoryError)
+	}
+	for _, record := range h.records() {
+		if record.Outcome != predictor.OutOfMemory || record.Grant.Memory < record.Usage.PeakMemory ||
+			record.Grant.Memory < 512*quantity.MiB {
+			t.Errorf("Record: got %s with a grant of %s and a peak of %s, want it killed at the limit that it had",
+				record.Outcome, record.Grant.Memory, record.Usage.PeakMemory)
+		}
+	}
+}
+
+func TestWhatIsLentKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	h, _, _ := startWithStore(t, 2, func(o *Options) { o.SampleEvery = time.Hour })
+	h.obeyed(placement(2, guess(16*quantity.MiB)))
+	first := h.command(t, "calm-1", shell(`while :; do sleep 0.05; done`), nil)
+	await[predictor.AttemptStarted](t, h.recorder, "the start of the first", func(predictor.AttemptStarted) bool {
+		return true
+	})
+	h.obeyed(placement(2, predictor.Sizing{}))
+	second := h.command(t, "large-1", shell(`true`), func(task *wire.Task) { task.Declared = of(1, 900) })
+	if _, err := second.Wait(t); err != nil {
+		t.Errorf("an attempt that fits beside what is held: %v", err)
+	}
+	first.Cancel()
+	if _, err := first.Wait(t); err == nil {
+		t.Error("the first: got no error, want its cancellation")
+	}
+}
+
 func TestAForkBombIsContainedAndFullyKilled(t *testing.T) {
 	t.Parallel()
 	enforcetest.Need(t)

@@ -87,6 +87,96 @@ func TestAdmissionNeverGrantsMoreThanThereIsAndServesAllInOrder(t *testing.T) {
 	})
 }
 
+// Whatever attempts borrow, take and give back, and in whatever order: what is held and what is lent is never more than
+// there is, and an attempt that fits waits for no loan once it was called in.
+func TestWhatIsHeldAndWhatIsLentIsNeverMoreThanThereIs(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		capacity := of(64, 1000)
+		called := 0
+		a := &admission{capacity: capacity, changed: func() {}, callIn: func() { called++ }}
+		var all []*reservation
+		mebibytes := rapid.IntRange(1, 600)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			var running []*reservation
+			for _, r := range all {
+				if isGranted(r) && !r.released {
+					running = append(running, r)
+				}
+			}
+			what := rapid.SampledFrom([]string{"come", "borrow", "return", "take", "end"}).Draw(t, "what")
+			if what == "come" || len(running) == 0 {
+				r := &reservation{admission: a, granted: make(chan struct{}), size: of(1, mebibytes.Draw(t, "size"))}
+				all = append(all, r)
+				a.waiting = append(a.waiting, r)
+				a.admit()
+				continue
+			}
+			r := rapid.SampledFrom(running).Draw(t, "attempt")
+			switch what {
+			case "borrow":
+				want := r.loan()
+				if got := r.borrow(max(want, r.lent)); got > max(want, r.lent) {
+					t.Fatalf("lent: got %s, more than the %s that were asked for", got, want)
+				}
+			case "return":
+				r.borrow(r.lent / 2)
+			case "take":
+				took := of(0, mebibytes.Draw(t, "took")).Memory
+				r.resize(func(held, free quantity.Size) quantity.Size {
+					held.Memory = predictor.Follow(held.Memory, min(took, held.Memory+r.lent), free.Memory)
+					return held
+				})
+			case "end":
+				r.release()
+			}
+			if a.held.Memory+a.lent > capacity.Memory || a.lent < 0 {
+				t.Fatalf("after %s: %s are held and %s lent, of %s", what, a.held.Memory, a.lent, capacity.Memory)
+			}
+		}
+		for _, r := range all {
+			if isGranted(r) && !r.released {
+				r.borrow(0)
+			}
+		}
+		if a.lent != 0 {
+			t.Fatalf("all was given back, and %s are lent", a.lent)
+		}
+		if len(a.waiting) > 0 && a.waiting[0].size.Fits(room(a.held, capacity)) {
+			t.Fatal("the first in the line waits though it fits")
+		}
+	})
+}
+
+func TestLoansAreCalledInForWhoWaitsForNothingElse(t *testing.T) {
+	t.Parallel()
+	called := 0
+	a := &admission{capacity: of(8, 100), changed: func() {}, callIn: func() { called++ }}
+	come := func(mebibytes int) *reservation {
+		r := &reservation{admission: a, granted: make(chan struct{}), size: of(1, mebibytes)}
+		a.waiting = append(a.waiting, r)
+		a.admit()
+		return r
+	}
+	first := come(20)
+	if got, want := first.borrow(first.loan()), 40*quantity.MiB; got != want {
+		t.Fatalf("the first was lent %s, want %s: half of what is free", got, want)
+	}
+	second := come(60)
+	if isGranted(second) || called != 1 {
+		t.Fatalf("60 MiB of 100, 20 held and 40 lent: granted %v, called in %d times, want a call", isGranted(second), called)
+	}
+	third := come(50)
+	first.borrow(first.loan())
+	if !isGranted(second) || isGranted(third) || called != 1 {
+		t.Fatalf("after the call: granted %v and %v, called in %d times, want the second and no further call for the third, "+
+			"which does not fit", isGranted(second), isGranted(third), called)
+	}
+	if got := first.loan(); got != 0 {
+		t.Errorf("may borrow %s, want nothing: the first in the line waits for all that is free", got)
+	}
+}
+
 func isGranted(r *reservation) bool {
 	select {
 	case <-r.granted:

@@ -1,0 +1,172 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// An attempt of which little is known is admitted with what it is thought to take, and grows: it is lent a part of the
+// memory that nobody holds, so its limit is above its grant from its first instruction on, and what it takes of that is
+// held by it at the next look. However fast it allocates, the kernel holds nothing back and kills nothing while the
+// host has room. What is lent is given back as soon as another attempt waits for it; where the host is full, there is
+// nothing to lend, and the grant is the limit.
+
+// Looks at an attempt that may outgrow its grant are so close to each other that one which allocates allocatedPerSecond
+// takes no more than what it is lent in between: four times what one thread writes into new pages (a page costs a
+// quarter of a microsecond at least). They are never closer than soonestLook, in which the kernel's numbers are read
+// for a hundredth of a core.
+const (
+	allocatedPerSecond = 4 * quantity.GiB
+	soonestLook        = 50 * time.Millisecond
+)
+
+// lookAfter is when an attempt to which this much is lent must be looked at again.
+func lookAfter(lent quantity.Bytes) time.Duration {
+	return max(time.Duration(float64(lent)/float64(allocatedPerSecond)*float64(time.Second)), soonestLook)
+}
+
+// looks are the looks at an attempt that borrows, besides its samples.
+type looks struct {
+	running *running
+	timer   *time.Timer // nil where the attempt does not borrow
+}
+
+func newLooks(r *running) *looks {
+	l := &looks{running: r}
+	if r.borrows {
+		l.timer = time.NewTimer(soonestLook)
+	}
+	return l
+}
+
+// next fires when the attempt must be looked at.
+func (l *looks) next() <-chan time.Time {
+	if l.timer == nil {
+		return nil
+	}
+	return l.timer.C
+}
+
+// look counts the attempt with what it takes, and lends it its part of what is left.
+func (l *looks) look() {
+	if l.timer == nil {
+		return
+	}
+	l.running.look()
+	l.timer.Reset(lookAfter(l.running.loan()))
+}
+
+func (l *looks) stop() {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+}
+
+func (r *running) look() {
+	r.mu.Lock()
+	gauge := r.gauge
+	r.mu.Unlock()
+	now := r.agent.now()
+	if peak, ok := gauge.peak(); ok {
+		r.follow(peak, now)
+	}
+	r.lend()
+}
+
+// follow makes the attempt hold what it has taken.
+func (r *running) follow(peak quantity.Bytes, now time.Time) {
+	r.change(now, func(held, free quantity.Size) quantity.Size {
+		held.Memory = predictor.Follow(held.Memory, peak, free.Memory)
+		return held
+	})
+}
+
+// borrow takes the first loan of an attempt that may outgrow its grant, before its processes start.
+func (r *running) borrow() {
+	if !r.borrows {
+		return
+	}
+	lent := r.room.borrow(r.room.loan())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lent = lent
+}
+
+// worthLending is by how much, as a part of it, a loan must grow before the limit is changed.
+const worthLending = 8
+
+// lend makes what the attempt is lent its part of what is free now. Books are changed before a limit is raised, and
+// after it is lowered, so that the limits of all are never more than the host has.
+func (r *running) lend() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.live.group == nil {
+		return
+	}
+	before, lent := r.lent, r.room.loan()
+	switch {
+	case lent < before:
+		r.hold(lent)
+		r.lent = r.room.borrow(r.lent)
+	case lent > before+before/worthLending:
+		if lent = r.room.borrow(lent); lent > before {
+			r.hold(lent)
+		}
+		r.lent = r.room.borrow(r.lent)
+	}
+	if r.lent != before {
+		r.tell()
+	}
+}
+
+// hold holds the attempt to its grant and this loan, and notes what is lent then: more than that where the kernel could
+// not take away what it has taken. The caller holds mu.
+func (r *running) hold(lent quantity.Bytes) {
+	limit := r.grant
+	limit.Memory += lent
+	held, err := r.live.group.Resize(limit)
+	if err != nil {
+		r.agent.logger.Warn("a running attempt keeps its limits", "task", r.try.Task.ID, "error", err)
+		return
+	}
+	r.lent = max(held.Memory-r.grant.Memory, lent)
+}
+
+// settle makes the grant of an attempt that is over what it has taken: all that it might take where it was killed for
+// more, and what was not enough.
+func (r *running) settle(killed bool, peak quantity.Bytes, now time.Time) {
+	if !r.borrows {
+		return
+	}
+	r.change(now, func(held, free quantity.Size) quantity.Size {
+		limit := held.Memory + r.lent
+		held.Memory = min(predictor.Follow(held.Memory, peak, free.Memory), limit)
+		if killed {
+			held.Memory = limit
+		}
+		return held
+	})
+}
+
+// loan is what the attempt is lent now.
+func (r *running) loan() quantity.Bytes {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lent
+}
+
+// limit is what the kernel holds the attempt to; the caller holds mu.
+func (r *running) limit() quantity.Size {
+	limit := r.grant
+	limit.Memory += r.lent
+	return limit
+}
+
+// limits is the same.
+func (r *running) limits() quantity.Size {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.limit()
+}
