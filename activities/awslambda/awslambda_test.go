@@ -172,19 +172,24 @@ func TestAZipIsKeptForALittleWhile(t *testing.T) {
 			}
 			return zip
 		}
+		kept := func() []byte {
+			zips.mu.Lock()
+			defer zips.mu.Unlock()
+			return zips.zip
+		}
 		first := get()
 		time.Sleep(zipKept - time.Second)
 		if again := get(); &again[0] != &first[0] {
 			t.Error("the zip was made again for the next class")
 		}
 		time.Sleep(zipKept - time.Second)
-		if zips.zip == nil {
+		if kept() == nil {
 			t.Error("the zip is gone before nobody used it for so long")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if zips.zip != nil {
-			t.Errorf("%d bytes are kept that nobody uses", len(zips.zip))
+		if kept() != nil {
+			t.Errorf("%d bytes are kept that nobody uses", len(kept()))
 		}
 		if again := get(); !cmp.Equal(again, first) {
 			t.Error("the zip that is made again is another one")

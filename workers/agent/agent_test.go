@@ -180,8 +180,26 @@ func TestWhatAnAttemptPrintsIsItsOwn(t *testing.T) {
 // printing keeps what an attempt prints; it is read once the attempt is over.
 type printing struct {
 	source   wire.LogSource
-	out, err bytes.Buffer
+	out, err printed
 	closed   bool
+}
+
+// printed is a buffer that is read while it is written to.
+type printed struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *printed) Write(data []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(data)
+}
+
+func (p *printed) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
 }
 
 func (p *printing) Stdout() io.Writer           { return &p.out }
