@@ -59,6 +59,8 @@ type decider struct {
 	works     []*work     // by stage
 	committed map[string]quantity.Money
 	plan      plan.Plan
+	// experienced are stages that tell what others may take; nil until one asks.
+	experienced []*memory.Model
 }
 
 // work is one stage that holds or wants room.

@@ -171,6 +171,9 @@ func Relief(held, admitted, expected, used, free quantity.Bytes) quantity.Bytes 
 	return size.Relief(held, admitted, expected, used, free)
 }
 
+// GoProgram is [fact.GoProgram].
+const GoProgram = fact.GoProgram
+
 // Follow is [size.Follow].
 func Follow(held, peak, free quantity.Bytes) quantity.Bytes { return size.Follow(held, peak, free) }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
@@ -104,6 +105,9 @@ func (d *decider) sizing(st *memory.Stage) size.Sizing {
 		s = d.learned(st, s, needs)
 	default:
 		s.Floor = min(quantity.Bytes(known.Memory.Unmet()), fact.MaxPeakMemory) * size.GrowAfterOutOfMemory
+		if s.Guess {
+			s = d.guessed(st, s)
+		}
 		s.Base.CPU = d.cpu(st, s.Base.CPU)
 	}
 	s.Stage, s.Attempts = st.ID, known.Attempts
@@ -158,6 +162,60 @@ func (d *decider) first(st *memory.Stage) size.Sizing {
 		known.First, known.FirstInput, known.FirstDeclared = first, st.Input, st.Declared
 	}
 	return known.First
+}
+
+// guessed sizes a stage of which too few attempts have ended by what is alike: see [size.Prior]. What is thought is
+// thought anew when an attempt of its own has ended, or runs that has grown beyond it; what others do meanwhile changes
+// nothing. It is lowered where muchSpare of it is to spare: each of the first attempts tells a little more.
+func (d *decider) guessed(st *memory.Stage, first size.Sizing) size.Sizing {
+	held, known := st.Sizing, st.Model
+	if len(d.hosts) == 0 {
+		return first
+	}
+	grown := quantity.Bytes(0)
+	if held.Grows() && !st.Slot.IsZero() {
+		thought := held.Base.Memory + quantity.Bytes(held.Term.At(largestNeed(st, held).Values()))
+		if st.Live != nil && st.Live.Peak > thought {
+			grown = st.Live.Peak
+		}
+		if grown == 0 && held.Attempts == known.Attempts {
+			first.Base.Memory, first.Term, first.Expected, first.Source = held.Base.Memory, held.Term, held.Expected, held.Source
+			return first
+		}
+	}
+	largest := d.largestHost()
+	s := first.Guessed(d.prior(known, st.ID.App), known.Experience(), grown, min(d.policy.MinMemory, largest.Memory))
+	s.Base = s.Base.AtMost(largest)
+	if now := s.Base.Memory; held.Grows() && s.Term == held.Term && now < held.Base.Memory &&
+		float64(now) > (1-muchSpare)*float64(held.Base.Memory) {
+		s.Base.Memory = held.Base.Memory
+	}
+	return s
+}
+
+// prior is what stages that have something in common with one of this app tell of its peaks.
+func (d *decider) prior(known *memory.Model, app string) size.Prior {
+	if d.experienced == nil {
+		d.experienced = d.memory.Experienced()
+	}
+	var others, program, ofApp, both []size.Experience
+	for _, other := range d.experienced {
+		sameApp := strings.HasPrefix(other.Name, app+"/")
+		sameProgram := other.Program != "" && other.Program == known.Program
+		switch set := other.Experience(); {
+		case other == known:
+		case sameApp && sameProgram:
+			both = append(both, set)
+		case sameApp:
+			ofApp = append(ofApp, set)
+		case sameProgram:
+			program = append(program, set)
+		default:
+			others = append(others, set)
+		}
+	}
+	return size.WeakPrior(known.Program).Learn("of any app", others).Learn("that run "+known.Program, program).
+		Learn("of "+app, ofApp).Learn("of "+app+" that run "+known.Program, both)
 }
 
 // offReason says by how much predictions of a quantity are off.

@@ -63,10 +63,17 @@ func TestSizes(t *testing.T) {
 			"5 attempts",
 		},
 		{
-			"a stage nobody ran gets a part of the host", 1, nil,
+			"a stage nobody ran begins with what a process may take", 1, nil,
 			quantity.Size{},
-			quantity.Size{CPU: 1000, Memory: 4 * quantity.GiB},
-			"the host's free room",
+			quantity.Size{CPU: 1000, Memory: 111 * quantity.MiB},
+			"no stage is known that is like it",
+		},
+		{
+			"each attempt tells", 1,
+			[]int{100, 100},
+			quantity.Size{},
+			quantity.Size{CPU: 1000, Memory: 129 * quantity.MiB},
+			"2 attempts",
 		},
 		{
 			"one attempt far above all others is left to be tried again", 1, append(repeat(100, 40), 400),

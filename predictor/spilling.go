@@ -247,10 +247,14 @@ func (d *decider) functionMemory(w *work) quantity.Bytes {
 	if w.stage.Sizing.Learned {
 		return max(w.size.Memory, quantity.Bytes(known.Function.LargestPeak()*(1+d.policy.Margin))) + spill.FunctionOverhead
 	}
-	if seen == 0 {
-		return w.size.Memory
+	first := w.size.Memory
+	if w.stage.Sizing.Grows() { // at the pool; a function has what it has
+		first = max(first, known.First.Base.Memory)
 	}
-	return min(w.size.Memory, quantity.Bytes(firstPeaks*seen))
+	if seen == 0 {
+		return first
+	}
+	return min(first, quantity.Bytes(firstPeaks*seen))
 }
 
 // offer prices functions for the stage. known is false while nothing is known about how long a task takes.

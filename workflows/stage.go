@@ -31,7 +31,8 @@ type Stage[In, Out any] struct {
 type Hints struct {
 	// CPU is the share of cores that an attempt is given until its use is known; 0 means one core.
 	CPU quantity.Milli
-	// Memory is the limit until its use is known; 0 derives it from the host's free room and the input's size.
+	// Memory is the limit until its use is known; 0 begins with what stages that are alike take, and grows where the host
+	// has room.
 	Memory quantity.Bytes
 	// Timeout bounds one attempt; 0 means none. An attempt past it is killed and counts as failed.
 	Timeout time.Duration

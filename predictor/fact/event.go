@@ -133,6 +133,9 @@ type Scheduled struct {
 	PoolOnly bool           `json:"pool_only,omitempty"` // on the queue that functions do not poll
 	Input    quantity.Bytes `json:"input_bytes"`         // of one task: the encoded input and the artifacts it names
 	Declared quantity.Size  `json:"declared"`            // the stage's hint; the zero Size when it has none
+	// Program is what runs the task: GoProgram, a program or interpreter such as "python3", or the image of a container;
+	// empty where that is not known.
+	Program string `json:"program,omitempty"`
 	// further tasks of this stage that the run announces: each is hinted again, and then used up, when it is scheduled
 	Expected int       `json:"expected,omitempty"`
 	At       time.Time `json:"at"`
@@ -150,6 +153,9 @@ type Reused struct {
 	Wall  time.Duration  `json:"saved_ns"`
 	At    time.Time      `json:"at"`
 }
+
+// GoProgram is the program of a stage that is a function of the user's build.
+const GoProgram = "go"
 
 // HostHeld says that a host of the pool was there, held or not, from From to At: what it costs is owed by somebody.
 type HostHeld struct {
@@ -317,6 +323,8 @@ type Prediction struct {
 	// Source says what the prediction rests on: "declared", "host's free room", "23 attempts", "grown after out of
 	// memory".
 	Source string `json:"source"`
+	// Guess says that the peak is what other stages took, or less: how far it is off says nothing of what is learned.
+	Guess bool `json:"guess,omitempty"`
 }
 
 // When returns At.

@@ -80,6 +80,9 @@ func (m *State) scheduled(e fact.Scheduled) {
 	tasks, queue := min(e.Tasks, maxTasks), queueOf(e.PoolOnly)
 	st.Active = max(st.Active, now)
 	st.Declared = fact.SaneSize(e.Declared)
+	if e.Program != "" {
+		st.Model.Program = e.Program[:min(len(e.Program), maxProgram)]
+	}
 	st.Input = max(st.Input, min(e.Input, fact.MaxPeakMemory))
 	st.Queues[queue].hinted(tasks, min(e.Input, fact.MaxPeakMemory))
 	st.Queues[queue].Tasks = min(st.Queues[queue].Tasks+tasks, maxTasks)
@@ -194,6 +197,9 @@ func (m *State) recorded(e fact.Record) {
 	}
 	m.begun(e.Run, e.Queue)
 	st.Model.learn(e, now)
+	if st.Live != nil {
+		st.Live.Peak = 0 // what has ended is known
+	}
 	st.Model.trained(e.Training)
 	m.charge(st, e, now)
 	if running.Replaced {

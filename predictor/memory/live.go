@@ -11,6 +11,8 @@ import (
 type Live struct {
 	CPU    usage.Selector `json:"cpu"`    // thousandths of a core
 	Memory usage.Selector `json:"memory"` // bytes
+	// Peak is the most that a sample has seen since an attempt has ended.
+	Peak quantity.Bytes `json:"peak,omitempty"`
 	// Told is the size that was last advised; zero before the first.
 	Told quantity.Size `json:"told,omitzero"`
 }
@@ -36,6 +38,7 @@ func (m *State) follow(st *Stage, e fact.Sampled) {
 		m.followed++
 	}
 	st.Live.CPU.Observe(usage.Observation{At: e.At, Value: float64(max(0, e.CPU))})
+	st.Live.Peak = max(st.Live.Peak, min(e.Memory, fact.MaxPeakMemory))
 	st.Live.Memory.Observe(usage.Observation{At: e.At, Value: float64(max(0, e.Memory))})
 }
 

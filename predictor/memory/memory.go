@@ -41,6 +41,10 @@ const (
 	maxAttempts = 1 << 16
 	maxPasts    = 1024
 	maxTasks    = 10_000_000 // of one hint or observation
+	maxProgram  = 128        // bytes of the name of one
+	// maxAlike is how many stages at most tell what others may take: with more, those that nobody has run for long would
+	// count as much as those of today, and a tick would take longer.
+	maxAlike = 256
 )
 
 // Stage is what is known of one stage of one build.
@@ -216,6 +220,20 @@ func (m *State) model(name string, now Instant) *Model {
 	fresh := &Model{Name: name, Active: now}
 	m.models[name] = fresh
 	return fresh
+}
+
+// Experienced are the models of stages with attempts that have ended, those that were active last first.
+func (m *State) Experienced() []*Model {
+	var found []*Model
+	for _, known := range m.models {
+		if known.Experience().Attempts > 0 {
+			found = append(found, known)
+		}
+	}
+	slices.SortFunc(found, func(a, b *Model) int {
+		return cmp.Or(cmp.Compare(b.Active, a.Active), strings.Compare(a.Name, b.Name))
+	})
+	return found[:min(len(found), maxAlike)]
 }
 
 // run returns what is known of a run that goes on, made if there is nothing; nil when id is empty or the run has ended.

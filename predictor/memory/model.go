@@ -24,6 +24,7 @@ const (
 type Model struct {
 	Name        string         `json:"name"`
 	Active      Instant        `json:"active"`
+	Program     string         `json:"program,omitempty"` // what runs it, as the newest hint says
 	Attempts    int            `json:"attempts,omitempty"`
 	Successes   int            `json:"successes,omitempty"`
 	OutOfMemory int            `json:"out_of_memory,omitempty"`
@@ -53,6 +54,9 @@ type Model struct {
 
 	fitted int     // Attempts when needs were learned
 	Need   Learned `json:"-"`
+
+	summed     int // Attempts when peaks were summed up
+	experience size.Experience
 }
 
 // Learned is what attempts are learned to take; known is false while too few were measured.
@@ -84,7 +88,7 @@ func (m *Model) learn(e fact.Record, now Instant) {
 			peak += peak / squeezedPart
 		}
 		remember(m.memoryAt(e.Venue), e, peak, false)
-		if e.Venue == fact.Pool && e.Predicted.Memory.Mid > 0 {
+		if e.Venue == fact.Pool && e.Predicted.Memory.Mid > 0 && !e.Predicted.Guess {
 			m.MemoryError.Push(usage.RelativeError(e.Predicted.Memory.Mid, float64(peak)), maxErrors)
 		}
 	}
@@ -241,6 +245,14 @@ func (m *Model) Needs(margin float64) Learned {
 		m.Need.Wall, _ = usage.LearnDuration(&walls, m.WallWidth)
 	}
 	return m.Need
+}
+
+// Experience is what the peaks at the pool tell of stages that are alike, from memory while no attempt was added.
+func (m *Model) Experience() size.Experience {
+	if m.summed != m.Attempts || m.summed == 0 {
+		m.summed, m.experience = m.Attempts, size.ExperienceOf(m.Memory.Measured())
+	}
+	return m.experience
 }
 
 // cold takes how long a child or an environment took to start.

@@ -56,6 +56,8 @@ type Expected struct {
 	Term usage.Term `json:"term,omitzero"`
 	// Ratio bounds the middle 80 percent of peaks relative to the line.
 	Ratio fact.Interval `json:"ratio"`
+	// Guess says that it rests on what is alike: see [Prior].
+	Guess bool `json:"guess,omitempty"`
 }
 
 // At returns the expected peak at these features, in bytes.
@@ -109,7 +111,9 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 		size.Memory = min(size.Memory, s.Most)
 	}
 	size.Memory = max(size.Memory, s.Floor)
-	expected = fact.Prediction{Memory: s.Expected.At(need.Values()), Wall: s.wallOf(need), Source: s.Source}
+	expected = fact.Prediction{
+		Memory: s.Expected.At(need.Values()), Wall: s.wallOf(need), Source: s.Source, Guess: s.Expected.Guess,
+	}
 	fits = true
 	if failed := need.LargestFailed; need.OutOfMemory > 0 && failed > 0 {
 		grow := quantity.Bytes(GrowAfterOutOfMemory)

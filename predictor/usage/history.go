@@ -195,6 +195,17 @@ func (h *History) place(i int) int {
 // exceeded reports whether the attempt at place needed more than its Peak.
 func (h *History) exceeded(place int) bool { return h.Exceeded&(1<<place) != 0 }
 
+// Measured are the peaks that were measured to their end, in no order.
+func (h *History) Measured() []float64 {
+	measured := make([]float64, 0, len(h.Peaks))
+	for place, peak := range h.Peaks {
+		if !h.exceeded(place) {
+			measured = append(measured, peak)
+		}
+	}
+	return measured
+}
+
 // Known is how many of the attempts ended with a peak that was measured to its end.
 func (h *History) Known() int {
 	known := len(h.Peaks)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
@@ -253,8 +254,26 @@ func (r *run) hint(ctx workflow.Context, c call) {
 	}
 	r.tell(predictor.Scheduled{
 		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
-		Input: c.inputBytes(), Declared: c.stage.Declared, At: workflow.Now(ctx),
+		Input: c.inputBytes(), Declared: c.stage.Declared, Program: c.program(), At: workflow.Now(ctx),
 	})
+}
+
+// program is what runs the task: stages that the same program runs are alike.
+func (c call) program() string {
+	if !c.stage.Command {
+		return predictor.GoProgram
+	}
+	var command struct {
+		Arguments []string `json:"arguments"`
+		Image     string   `json:"image"`
+	}
+	if json.Unmarshal(c.input, &command) != nil || command.Image == "" && len(command.Arguments) == 0 {
+		return "" // the host refuses it, and says why
+	}
+	if command.Image != "" {
+		return command.Image
+	}
+	return path.Base(command.Arguments[0])
 }
 
 // announce tells the loop that tasks of stage will be scheduled from now on.

@@ -52,11 +52,12 @@ display, on NATS, and to each --alert-webhook; another one says when that is ove
 			Short: "How much CPU and memory an attempt gets",
 			Long: `Nobody has to say how large a stage is.
 
-The first attempts get what the stage's code declares, else a quarter of the host. From five
-attempts on, memory is a line over what is known before an attempt runs (the bytes of its input, or
-the number in it that explains the peaks best), raised so far above past peaks as their spread
-demands. CPU follows what was used and how long the limit held attempts back. What is learned
-outlives restarts and new builds.
+The first attempts get what the stage's code declares, else what stages that are alike took (the
+same app, program or interpreter), corrected by each attempt that ends, and grow beyond it where the
+host has room. From five attempts on, memory is a line over what is known before an attempt runs
+(the bytes of its input, or the number in it that explains the peaks best), raised so far above past
+peaks as their spread demands. CPU follows what was used and how long the limit held attempts back.
+What is learned outlives restarts and new builds.
 
 An attempt that runs out of memory is tried again with twice as much, and counts as one of the
 attempts of its stage. Errors, panics, exit codes, timeouts and lost hosts raise nothing. A stage

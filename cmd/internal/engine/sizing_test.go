@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce/enforcetest"
@@ -150,6 +151,106 @@ func TestUtilisationOfThePool(t *testing.T) {
 			100*u.memory/u.memoryGranted)
 	}
 	t.Logf("median run: %.1f s predicted, %.1f s static", median(took), median(tookStatic))
+}
+
+// firstRuns are pipelines of which nothing is known: the two samples, many small tasks, one large one, and tasks whose
+// memory depends on their input.
+func firstRuns(t *testing.T) map[string]func() *testEngine {
+	t.Helper()
+	digits, small := buildDigits(t), buildApp(t, 0)
+	ofApp := func(app, pipeline string, input any) func() *testEngine {
+		return func() *testEngine {
+			e := startEngine(t, t.TempDir(), app, "--no-burst")
+			run := e.publish(pipeline, pipeline, input)
+			if view := e.wait(run, patience); view.State != predictor.RunSucceeded {
+				t.Fatalf("%s: run %s %s: %s\n%s", pipeline, run, view.State, view.Error, e.output)
+			}
+			return e
+		}
+	}
+	ofChain := func(files map[string]string) func() *testEngine {
+		return func() *testEngine {
+			e := startEngine(t, t.TempDir(), "", "--no-burst")
+			code, stdout, stderr := command(t, t.Context(), e.state, "run", filepath.Join(directory(t, files), "chain.yaml"))
+			if code != cli.ExitOK {
+				t.Fatalf("exit code %d\n%s\n%s\n%s", code, stdout, stderr, e.printed())
+			}
+			return e
+		}
+	}
+	return map[string]func() *testEngine{
+		"digits": ofApp(digits, "digits", map[string]any{}),
+		"chain": ofChain(map[string]string{
+			"chain.yaml": squares, "split.py": split, "words.txt": strings.Repeat("word ", 40),
+		}),
+		"many small tasks": ofApp(small, "fan", map[string]any{"shards": 300, "milliseconds": 100}),
+		"one large task":   ofChain(map[string]string{"chain.yaml": large, "large.py": largeTask}),
+		"memory by input":  ofApp(small, "feast", map[string]any{"tasks": 120, "seed": 1, "most_rows": 5_000_000}),
+	}
+}
+
+// large is a chain of one task that takes 800 MiB, as fast as it can, and uses them for a while.
+const large = `name: large
+stages:
+  fit:
+    run: python3 large.py
+`
+
+const largeTask = `import time
+block = bytearray(800 << 20)
+end, total = time.process_time() + 6, 0
+while time.process_time() < end:
+    total += sum(block[:: 1 << 12])
+`
+
+// TestFirstRuns runs pipelines of which nothing is known, each on an engine of its own that has seen nothing, and tells
+// what part of the granted CPU and memory was used, and how often an attempt ran out of memory.
+func TestFirstRuns(t *testing.T) {
+	needMeasure(t)
+	needPython(t)
+	enforcetest.Need(t)
+	var all used
+	tasks, killed := 0, 0
+	for name, begin := range firstRuns(t) {
+		began := time.Now()
+		e := begin()
+		took := time.Since(began)
+		records := e.followRecords()
+		var attempts []predictor.Record
+		e.until("no further Record comes", func() bool {
+			before := len(attempts)
+			time.Sleep(time.Second)
+			attempts = records(func(r predictor.Record) bool { return r.Venue == predictor.Pool })
+			return before > 0 && before == len(attempts)
+		})
+		var mine used
+		out := 0
+		byStage := map[string]*used{}
+		for _, a := range attempts {
+			mine.add(a)
+			all.add(a)
+			if byStage[a.Stage.Name] == nil {
+				byStage[a.Stage.Name] = &used{}
+			}
+			byStage[a.Stage.Name].add(a)
+			tasks++
+			if a.Outcome == predictor.OutOfMemory || a.Outcome == predictor.Lost {
+				out++
+				t.Logf("%s: %s %s at %s, peak %s of %s: %s", name, a.Task, a.Outcome, a.At.Format(time.TimeOnly),
+					a.Usage.PeakMemory, a.Grant.Memory, a.Error)
+			}
+		}
+		killed += out
+		for stage, u := range byStage {
+			t.Logf("%s/%s: %.1f core-seconds of %.1f, %.2f GiB-seconds of %.2f", name, stage, u.cpu, u.cpuGranted,
+				u.memory/float64(quantity.GiB), u.memoryGranted/float64(quantity.GiB))
+		}
+		t.Logf("%-17s %5.1f s, %d attempts, %d killed, CPU used/granted %.1f%%, peak/granted memory %.1f%%", name,
+			took.Seconds(), len(attempts), out, 100*mine.cpu/mine.cpuGranted, 100*mine.memory/mine.memoryGranted)
+		e.stop()
+	}
+	t.Logf("all: %d of %d attempts killed, CPU used/granted %.1f%%, peak/granted memory %.1f%%", killed, tasks,
+		100*all.cpu/all.cpuGranted, 100*all.memory/all.memoryGranted)
 }
 
 // TestIdleStagesCostLittle serves an app of a hundred stages that have all run once, and tells what the engine takes

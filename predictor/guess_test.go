@@ -1,0 +1,138 @@
+package predictor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// ended is a success of a stage of the app "app" that took this much memory.
+func ended(stage string, task int, at float64, peak quantity.Bytes) predictor.Record {
+	r := record("earlier", stage, task, at, 1)
+	r.Usage.PeakMemory = peak
+	return r
+}
+
+// guessOf decides once for one task of a stage, which this program runs.
+func guessOf(
+	t *testing.T, state predictor.State, stage, program string, now float64,
+) (predictor.Sizing, predictor.State) {
+	t.Helper()
+	hinted := hint("r", stage, 1, now)
+	hinted.Program = program
+	state = fold(state, started("r", 0, predictor.Goal{}), hinted)
+	plan, state := predictor.Decide(state, laptop(now, 4))
+	for _, sizing := range plan.Sizings {
+		if sizing.Stage.Name == stage {
+			return sizing, state
+		}
+	}
+	t.Fatalf("no sizing of %s in %+v", stage, plan.Sizings)
+	return predictor.Sizing{}, state
+}
+
+func TestAFirstAttemptBeginsWithWhatIsAlike(t *testing.T) {
+	t.Parallel()
+	seen := func() (state predictor.State) {
+		for n, stage := range []string{"fit", "tune", "embed", "load", "split", "report"} {
+			hinted, peak := hint("earlier", stage, 1, -2000), 900*quantity.MiB
+			hinted.Program = "python3"
+			if n >= 3 {
+				hinted.Program, peak = predictor.GoProgram, 8*quantity.MiB
+			}
+			state = fold(state, hinted, ended(stage, n, -1000, peak))
+		}
+		return state
+	}
+	python, _ := guessOf(t, seen(), "score", "python3", 1)
+	inGo, _ := guessOf(t, seen(), "score", predictor.GoProgram, 1)
+	if python.Base.Memory < 300*quantity.MiB || inGo.Base.Memory > 128*quantity.MiB ||
+		inGo.Base.Memory >= python.Base.Memory/4 {
+		t.Errorf("like three of 900 MiB in Python: got %s; like three of 8 MiB in Go: got %s", python.Base.Memory,
+			inGo.Base.Memory)
+	}
+	want := "no history; like 6 other stages, of app that run python3: "
+	if !strings.HasPrefix(python.Source, want) || !python.Grows() {
+		t.Errorf("it rests on %q, want %q", python.Source, want)
+	}
+}
+
+// A stage of one task a run has ended five times after five runs. It holds what it takes long before that.
+func TestAFewAttemptsTeachASize(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	var got predictor.Sizing
+	for n := range 4 {
+		state = fold(state, ended("fit", n, float64(n)-100, 400*quantity.MiB))
+		got, state = guessOf(t, state, "fit", "python3", float64(n+1))
+		if limit := 400 * quantity.MiB * 2; got.Base.Memory > limit || got.Base.Memory < 400*quantity.MiB {
+			t.Errorf("after %d attempts of 400 MiB: got %s, want 400 to 800 MiB", n+1, got.Base.Memory)
+		}
+	}
+	if got.Learned || !strings.Contains(got.Source, "attempt") {
+		t.Errorf("after four attempts: got %+v, want what attempts taught", got)
+	}
+}
+
+// What others do changes no size: a stage is sized anew when an attempt of its own has ended.
+func TestAGuessIsNotChangedByOthers(t *testing.T) {
+	t.Parallel()
+	first, state := guessOf(t, predictor.State{}, "fit", "python3", 1)
+	for n := range 20 {
+		state = fold(state, ended("other", n, float64(n+2), 2*quantity.GiB))
+		plan, after := predictor.Decide(state, laptop(float64(n+2), 4))
+		state = after
+		for _, sizing := range plan.Sizings {
+			if sizing.Stage.Name == "fit" && sizing.Base != first.Base {
+				t.Fatalf("after %d attempts of another stage: got %s, want %s still", n+1, sizing.Base, first.Base)
+			}
+		}
+	}
+}
+
+// A sample of an attempt that has grown beyond what was thought of it sizes the next.
+func TestWhatRunsTeachesTheNext(t *testing.T) {
+	t.Parallel()
+	first, state := guessOf(t, predictor.State{}, "train", "python3", 1)
+	state = fold(state, start("r", "train", 0, 1))
+	state = sampling(state, 0, 2, 3, 2*quantity.GiB, 950)
+	next, _ := guessOf(t, state, "train", "python3", 4)
+	if next.Base.Memory < quantity.GiB || next.Base.Memory <= first.Base.Memory {
+		t.Errorf("while an attempt runs that takes 2 GiB: got %s, want about as much", next.Base.Memory)
+	}
+}
+
+// How far a guess was off says nothing of what is learned: it switches nothing off.
+func TestAWrongGuessSwitchesNothingOff(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	for n := range 8 { // eight that began at once, when nothing was known
+		r := ended("score", n, float64(n)-100, 100*quantity.MiB)
+		r.Predicted.Memory = predictor.Interval{Low: 1, Mid: 10 * float64(quantity.GiB), High: 1e12}
+		r.Predicted.Guess = true
+		state = fold(state, r)
+	}
+	if got, _ := guessOf(t, state, "score", "", 1); !got.Learned || got.Static {
+		t.Errorf("got %+v, want what eight attempts taught", got)
+	}
+}
+
+// Functions do not grow: what they are given for a stage of which nothing is known rests on no guess.
+func TestAGuessIsForThePool(t *testing.T) {
+	t.Parallel()
+	goal := predictor.Goal{Deadline: 30e9}
+	state := fold(predictor.State{}, started("r", 0, goal), hint("r", "score", 200, 0),
+		ended("score", 0, 0.5, 300*quantity.MiB))
+	plan, _ := predictor.Decide(state, laptop(1, 1))
+	for _, grant := range plan.Grants {
+		if grant.Venue == predictor.Function && grant.Slots > 0 {
+			if grant.Size.Memory < 4*300*quantity.MiB {
+				t.Errorf("a function has %s, want at least four times the one peak that is known", grant.Size.Memory)
+			}
+			return
+		}
+	}
+	t.Error("nothing spills, so nothing was shown")
+}

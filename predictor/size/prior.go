@@ -1,0 +1,190 @@
+package size
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
+	"github.com/spillway-ml/spillway/predictor/words"
+)
+
+// Experience is what the attempts of one stage that have ended tell of its peaks: how many there are, and the mean and
+// the sample variance of their natural logarithms, in bytes. The zero value tells nothing.
+type Experience struct {
+	Attempts       int
+	Mean, Variance float64
+}
+
+// ExperienceOf sums peaks up; those that are not positive are left out.
+func ExperienceOf(peaks []float64) Experience {
+	var e Experience
+	squares := 0.0
+	for _, peak := range peaks { // Welford's algorithm
+		if !(peak > 0) || math.IsInf(peak, 0) {
+			continue
+		}
+		e.Attempts++
+		off := math.Log(peak) - e.Mean
+		e.Mean += off / float64(e.Attempts)
+		squares += off * (math.Log(peak) - e.Mean)
+	}
+	if e.Attempts > 1 {
+		e.Variance = squares / float64(e.Attempts-1)
+	}
+	return e
+}
+
+// Prior is what is thought of the peaks of a stage before enough of its own attempts have ended. The logarithms of the
+// peaks of its attempts are normal about that of the stage, and those of stages that are alike normal about a common
+// mean: what one stage takes tells a little of what others take, the more the more they have in common.
+type Prior struct {
+	// Mean is that of stages: the natural logarithm of a number of bytes.
+	Mean float64
+	// Between is the variance of stages, Within that of the attempts of one.
+	Between, Within float64
+	// Stages is how many it rests on, and Like what the most alike of them are; 0 and empty where nothing is alike.
+	Stages int
+	Like   string
+}
+
+const (
+	// usualPeak is what is thought of a process of which nothing is known: an interpreter takes 10 MiB, with libraries for
+	// numbers 30 to 100, with those for learning 300.
+	usualPeak = 32 * quantity.MiB
+	// goPeak is the same of a function in Go, whose program is there without an interpreter: 6 MiB where it does nothing.
+	goPeak = 12 * quantity.MiB
+	// decade is 10, by which one of ten stages takes more than that, and one of ten less.
+	decade = 10
+	// alike is by how much, as a ratio, the attempts of a stage differ while nothing tells.
+	alike = 1.5
+	// believed is how many stages an opinion counts for that is about to be corrected by others, in its mean and in its
+	// variances.
+	believedMean, believedVariance = 1, 2
+	// outer is the standard normal quantile of 0.9.
+	outer = 1.2816
+)
+
+// WeakPrior is what is thought of a stage that this program runs, before any stage was seen.
+func WeakPrior(program string) Prior {
+	usual := usualPeak
+	if program == fact.GoProgram {
+		usual = goPeak
+	}
+	between, within := math.Log(decade)/outer, math.Log(alike)
+	return Prior{Mean: math.Log(float64(usual)), Between: between * between, Within: within * within}
+}
+
+// Learn corrects the prior by stages that have something in common with the one that is asked for, which they are
+// called by: the normal model with unknown mean and variance in its conjugate form, in which the prior counts as
+// believed stages (Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.3), with each stage's mean weighted by
+// how well its attempts tell it (section 5.4). Called once for each set of stages, first for those that have less in
+// common, it is a hierarchy: what many stages tell is where few that are more alike begin.
+func (p Prior) Learn(like string, stages []Experience) Prior {
+	weight, mean, within, told := 0.0, 0.0, 0.0, 0.0
+	weightOf := func(e Experience) float64 { return p.Between / (p.Between + p.Within/float64(e.Attempts)) }
+	count := 0
+	for _, e := range stages {
+		if e.Attempts == 0 {
+			continue
+		}
+		count++
+		weight += weightOf(e)
+		mean += weightOf(e) * e.Mean
+		if e.Attempts > 1 {
+			within += e.Variance
+			told++
+		}
+	}
+	if count == 0 {
+		return p
+	}
+	mean /= weight
+	spread := 0.0
+	for _, e := range stages {
+		if e.Attempts > 0 {
+			spread += weightOf(e) * (e.Mean - mean) * (e.Mean - mean)
+		}
+	}
+	shift := mean - p.Mean
+	return Prior{
+		Mean: (believedMean*p.Mean + weight*mean) / (believedMean + weight),
+		Between: (believedVariance*p.Between + spread + believedMean*weight/(believedMean+weight)*shift*shift) /
+			(believedVariance + weight),
+		Within: (believedVariance*p.Within + within) / (believedVariance + told),
+		Stages: p.Stages + count, Like: like,
+	}
+}
+
+// Posterior is what is thought of the peak of the next attempt of a stage: its logarithm is normal.
+type Posterior struct {
+	Mean, Deviation float64
+}
+
+// Of is the posterior of the next attempt of a stage with this experience (Gelman et al., section 2.5).
+func (p Prior) Of(own Experience) Posterior {
+	n := float64(own.Attempts)
+	if n == 0 {
+		return Posterior{Mean: p.Mean, Deviation: math.Sqrt(p.Between + p.Within)}
+	}
+	within := (believedVariance*p.Within + (n-1)*own.Variance) / (believedVariance + n - 1)
+	precision := 1/p.Between + n/within
+	return Posterior{
+		Mean:      (p.Mean/p.Between + own.Mean*n/within) / precision,
+		Deviation: math.Sqrt(1/precision + within),
+	}
+}
+
+// Quantile is the peak, in bytes, that is passed as seldom as a standard normal passes z.
+func (p Posterior) Quantile(z float64) float64 {
+	return min(math.Exp(p.Mean+z*p.Deviation), MostMemory)
+}
+
+// enoughForMost is the standard normal quantile of 0.75, with which an attempt of unknown need begins: three of four
+// have enough from the start, and the fourth is lent what it lacks where there is room. Higher, what is held for it
+// lies idle; lower, a host that has no room left admits more attempts than it can let grow.
+const enoughForMost = 0.674
+
+// Guessed is s with the memory that an attempt is thought to take, while too few have ended to learn it. Own is what
+// those of this stage told that have ended, grown what one has taken that still runs (0 for none): it will take that
+// much, or more. It is never below least.
+func (s Sizing) Guessed(p Prior, own Experience, grown, least quantity.Bytes) Sizing {
+	told := own
+	if bound := math.Log(float64(grown)); grown > 0 && (told.Attempts == 0 || bound > told.Mean) {
+		off := bound - told.Mean
+		told.Attempts++
+		told.Mean += off / float64(told.Attempts)
+		if n := float64(told.Attempts); n > 1 {
+			told.Variance = ((n-2)*told.Variance + off*off*(n-1)/n) / (n - 1)
+		}
+	}
+	next := p.Of(told)
+	s.Base.Memory = max(RoundUp(quantity.Bytes(next.Quantile(enoughForMost)), quantity.MiB), least)
+	low, mid, high := next.Quantile(-outer), next.Quantile(0), next.Quantile(outer)
+	s.Expected = Expected{Base: mid, Ratio: fact.Interval{Low: low / mid, Mid: 1, High: high / mid}, Guess: true}
+	if own.Attempts == 0 {
+		s.Term.Feature, s.Term.Power, s.Term.PerUnit = usage.InputBytes, 1, 1
+		s.Expected.Term = s.Term
+	}
+	s.Guess = true
+	s.Source = fmt.Sprintf("%s: %s (%s to %s)", p.restsOn(own.Attempts), quantity.Bytes(mid), quantity.Bytes(low),
+		quantity.Bytes(high))
+	return s
+}
+
+// restsOn says what is known.
+func (p Prior) restsOn(own int) string {
+	known := "no history"
+	if own > 0 {
+		known = words.Count(own, "attempt")
+	}
+	switch p.Stages {
+	case 0:
+		return known + "; no stage is known that is like it"
+	case 1:
+		return known + "; like one other stage " + p.Like
+	default:
+		return fmt.Sprintf("%s; like %d other stages, %s", known, p.Stages, p.Like)
+	}
+}

@@ -1,0 +1,134 @@
+package size_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
+)
+
+// peaks are as many MiB.
+func peaks(mebibytes ...float64) []float64 {
+	bytes := make([]float64, len(mebibytes))
+	for i, m := range mebibytes {
+		bytes[i] = m * float64(quantity.MiB)
+	}
+	return bytes
+}
+
+func guessed(p size.Prior, own size.Experience, grown quantity.Bytes) quantity.Bytes {
+	return size.Sizing{}.Guessed(p, own, grown, quantity.MiB).Base.Memory
+}
+
+// The grant of a stage whose attempts take 40 MiB closes in on them with each that ends.
+func TestAGuessClosesInWithEachAttempt(t *testing.T) {
+	t.Parallel()
+	prior := size.WeakPrior("python3")
+	before := guessed(prior, size.Experience{}, 0)
+	if before < 64*quantity.MiB || before > 256*quantity.MiB {
+		t.Errorf("a stage of which nothing is known begins with %s, want about 100 MiB", before)
+	}
+	for n := 1; n <= 4; n++ {
+		own := size.ExperienceOf(peaks(40, 41, 39, 40)[:n])
+		got := guessed(prior, own, 0)
+		if got >= before || got < 40*quantity.MiB || got > 64*quantity.MiB {
+			t.Errorf("after %d attempts of 40 MiB: got %s, want less than %s, and 40 to 64 MiB", n, got, before)
+		}
+		before = got
+	}
+	wide := guessed(prior, size.ExperienceOf(peaks(10, 160, 20, 80)), 0)
+	if wide < 64*quantity.MiB {
+		t.Errorf("after attempts of 10 to 160 MiB: got %s, want more than for those that are alike", wide)
+	}
+}
+
+// What stages that are alike take is where another begins: nearer to those that have more in common with it.
+func TestAGuessBeginsWithWhatIsAlike(t *testing.T) {
+	t.Parallel()
+	large := []size.Experience{
+		size.ExperienceOf(peaks(900, 1000)), size.ExperienceOf(peaks(1100)), size.ExperienceOf(peaks(1500, 1400, 1450)),
+	}
+	small := []size.Experience{
+		size.ExperienceOf(peaks(10)), size.ExperienceOf(peaks(12, 11)), size.ExperienceOf(peaks(14)),
+	}
+	weak := size.WeakPrior("python3")
+	like := weak.Learn("of any app", large).Learn("of digits", small)
+	if got := guessed(like, size.Experience{}, 0); got > 150*quantity.MiB {
+		t.Errorf("like three small stages of its app: got %s, want less than 150 MiB", got)
+	}
+	got := guessed(weak.Learn("of any app", large), size.Experience{}, 0)
+	if got < 700*quantity.MiB || got > 8*quantity.GiB {
+		t.Errorf("like three large stages of other apps: got %s, want about what they take", got)
+	}
+	sizing := size.Sizing{}.Guessed(like, size.Experience{}, 0, 0)
+	if !strings.HasPrefix(sizing.Source, "no history; like 6 other stages, of digits: ") || !sizing.Guess ||
+		!sizing.Grows() || sizing.Expected.Ratio.Mid != 1 {
+		t.Errorf("got %+v, want a guess that says what it rests on", sizing)
+	}
+}
+
+// An attempt that runs and has grown beyond what was thought of it tells that the next will, too.
+func TestAnAttemptThatGrowsTeachesBeforeItEnds(t *testing.T) {
+	t.Parallel()
+	prior := size.WeakPrior(fact.GoProgram)
+	if got := guessed(prior, size.Experience{}, 800*quantity.MiB); got < 600*quantity.MiB || got > 2*quantity.GiB {
+		t.Errorf("while one runs that has grown to 800 MiB: got %s, want about as much", got)
+	}
+	own := size.ExperienceOf(peaks(100, 100))
+	if got, before := guessed(prior, own, 800*quantity.MiB), guessed(prior, own, 0); got <= before {
+		t.Errorf("after two of 100 MiB, while one runs that has grown to 800 MiB: got %s, want more than %s", got, before)
+	}
+	if got, before := guessed(prior, own, 50*quantity.MiB), guessed(prior, own, 0); got != before {
+		t.Errorf("an attempt that has taken less than others until now: got %s, want %s as without it", got, before)
+	}
+}
+
+// Three of four attempts of stages that are drawn as the model says have enough from the start.
+func TestThreeOfFourFirstAttemptsHaveEnough(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	for known := range 5 {
+		enough, stages := 0, 4000
+		for range stages {
+			prior := size.WeakPrior("")
+			mean := prior.Mean + math.Sqrt(prior.Between)*r.NormFloat64()
+			draw := func() float64 { return math.Exp(mean + math.Sqrt(prior.Within)*r.NormFloat64()) }
+			own := make([]float64, known)
+			for i := range own {
+				own[i] = draw()
+			}
+			if float64(guessed(prior, size.ExperienceOf(own), 0)) >= draw() {
+				enough++
+			}
+		}
+		if share := float64(enough) / float64(stages); share < 0.71 || share > 0.80 {
+			t.Errorf("after %d attempts: %.3f have enough, want about 0.75", known, share)
+		}
+	}
+}
+
+func TestAnyExperienceGivesAGuess(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.SampledFrom([]float64{0, -1, 1, 1e7, 1e15, 1e300, math.Inf(1), math.NaN()})
+		experience := rapid.Custom(func(t *rapid.T) size.Experience {
+			return size.ExperienceOf(rapid.SliceOfN(value, 0, 6).Draw(t, "peaks"))
+		})
+		prior := size.WeakPrior(rapid.SampledFrom([]string{"", "go", "python3"}).Draw(t, "program")).
+			Learn("of any app", rapid.SliceOfN(experience, 0, 6).Draw(t, "any")).
+			Learn("of app", rapid.SliceOfN(experience, 0, 6).Draw(t, "app"))
+		grown := quantity.Bytes(rapid.Int64Range(0, 1<<50).Draw(t, "grown"))
+		got := size.Sizing{}.Guessed(prior, experience.Draw(t, "own"), grown, 16*quantity.MiB)
+		at := got.Expected.At(size.Need{}.Values())
+		if got.Base.Memory < 16*quantity.MiB || float64(got.Base.Memory) > 2*size.MostMemory ||
+			!(at.Low <= at.Mid && at.Mid <= at.High) || math.IsInf(at.High, 0) {
+			t.Fatalf("got %+v, expected %+v", got, at)
+		}
+	})
+}
