@@ -54,6 +54,7 @@ type stage struct {
 	wallErrors, memErrors errorRing
 	waited                waits
 	memory                map[predictor.Venue]held
+	features              []string // see valuesOf; what is there does not change any more
 }
 
 // errorRing keeps the latest relative errors, of which the median is shown.

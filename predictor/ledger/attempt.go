@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math"
 	"time"
 	"unique"
 
@@ -19,11 +20,29 @@ type attempt struct {
 	wall, fetch, publish, settle, cpu   time.Duration
 	peak, predictedMemory               quantity.Bytes
 	predictedWall                       float64
+	memoryBand, wallBand                band
+	values                              []float32 // of the features of stage; see stage.features
 	cost                                quantity.Money
 	manner                              unique.Handle[manner]
 	grant                               unique.Handle[quantity.Size]
 	number                              int32
 	recorded                            bool
+}
+
+// band is the middle 80 percent of a prediction, which has its middle elsewhere.
+type band struct{ low, high float32 }
+
+// around is the prediction with its middle; the zero Interval where nothing was predicted.
+func (b band) around(mid float64) predictor.Interval {
+	if mid <= 0 {
+		return predictor.Interval{}
+	}
+	return predictor.Interval{Low: min(float64(b.low), mid), Mid: mid, High: max(float64(b.high), mid)}
+}
+
+// bandOf is the band of a sound prediction.
+func bandOf(i predictor.Interval) band {
+	return band{float32(min(i.Low, math.MaxFloat32)), float32(min(i.High, math.MaxFloat32))}
 }
 
 // manner is where and how an attempt ran and ended.
@@ -95,12 +114,13 @@ func (a *attempt) record(e predictor.Record) {
 	a.wall, a.fetch, a.publish, a.settle, a.cpu = wall, max(0, e.Usage.Fetch), max(0, e.Usage.Publish), settle,
 		max(0, e.Usage.CPU)
 	a.peak, a.cost = max(0, min(e.Usage.PeakMemory, mostMemory)), max(0, e.Cost)
-	a.predictedWall, a.predictedMemory = 0, 0
+	a.predictedWall, a.predictedMemory, a.wallBand, a.memoryBand = 0, 0, band{}, band{}
 	if sound(e.Predicted.Wall) {
-		a.predictedWall = e.Predicted.Wall.Mid
+		a.predictedWall, a.wallBand = e.Predicted.Wall.Mid, bandOf(e.Predicted.Wall)
 	}
 	if sound(e.Predicted.Memory) {
 		a.predictedMemory = quantity.Bytes(min(e.Predicted.Memory.Mid, mostMemory))
+		a.memoryBand = bandOf(e.Predicted.Memory)
 	}
 	a.failure = e.Error
 	if len(a.failure) > maxFailure {

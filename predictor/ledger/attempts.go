@@ -2,7 +2,7 @@ package ledger
 
 import "slices"
 
-// chunkSize is how many attempts are copied when one of them changes that a snapshot shares: 120 KB.
+// chunkSize is how many attempts are copied when one of them changes that a snapshot shares: 140 KB.
 const chunkSize = 512
 
 // attempts are those of a run, in the order in which they were first heard of. A snapshot shares them: what changes

@@ -19,7 +19,7 @@ import (
 
 // CheckpointVersion is the version of what Checkpoint.Encode writes, and the only one that Restore reads. It changes
 // with the layout of the saved types and whenever the same events are folded to something else.
-const CheckpointVersion = 1
+const CheckpointVersion = 2
 
 // Checkpoint is all that a Ledger knew when the Checkpoint was made, but for the plan, notices, and what attempts did
 // of runs that take in no more: their details can be rebuilt, their sums stay. It does not change any more, so that it
@@ -114,6 +114,7 @@ type savedStage struct {
 	WaitCount                   int
 	ShortestWait, LongestWait   float64
 	Memory                      []savedHeld
+	Features                    []string
 }
 
 type (
@@ -141,6 +142,8 @@ type (
 		Wall, Fetch, Publish, Settle, CPU   time.Duration
 		Peak, PredictedMemory               quantity.Bytes
 		PredictedWall                       float64
+		WallBand, MemoryBand                [2]float32
+		Values                              []float32
 		Cost                                quantity.Money
 		Number                              int32
 		Recorded                            bool
@@ -261,6 +264,7 @@ func (st *stage) save() savedStage {
 		WallErrors: slices.Clone(st.wallErrors.values), NextWallError: st.wallErrors.next,
 		MemErrors: slices.Clone(st.memErrors.values), NextMemError: st.memErrors.next,
 		WaitCount: st.waited.count, ShortestWait: st.waited.shortest, LongestWait: st.waited.longest,
+		Features: st.features,
 	}
 	saved.View.Metrics, saved.Metrics = nil, numbersOf(st.view.Metrics)
 	for _, h := range st.hints {
@@ -284,6 +288,7 @@ func (saved *savedStage) restore(run string) *stage {
 		wallErrors: errorRing{saved.WallErrors, saved.NextWallError},
 		memErrors:  errorRing{saved.MemErrors, saved.NextMemError},
 		waited:     waits{count: saved.WaitCount, shortest: saved.ShortestWait, longest: saved.LongestWait},
+		features:   saved.Features,
 	}
 	st.view.Metrics = mapOf(saved.Metrics)
 	for _, h := range saved.Hints {
@@ -339,6 +344,8 @@ func (k *keptRun) encoded() *savedRun {
 			Scheduled: a.scheduled, Admitted: a.admitted, Started: a.started, Ended: a.ended,
 			Wall: a.wall, Fetch: a.fetch, Publish: a.publish, Settle: a.settle, CPU: a.cpu,
 			Peak: a.peak, PredictedMemory: a.predictedMemory, PredictedWall: a.predictedWall,
+			WallBand:   [2]float32{a.wallBand.low, a.wallBand.high},
+			MemoryBand: [2]float32{a.memoryBand.low, a.memoryBand.high}, Values: a.values,
 			Cost: a.cost, Number: a.number, Recorded: a.recorded,
 		}
 	}
@@ -479,7 +486,8 @@ func (a *account) restoreDetail(saved *savedRun) error {
 			scheduled: s.Scheduled, admitted: s.Admitted, started: s.Started, ended: s.Ended,
 			wall: s.Wall, fetch: s.Fetch, publish: s.Publish, settle: s.Settle, cpu: s.CPU,
 			peak: s.Peak, predictedMemory: s.PredictedMemory, predictedWall: s.PredictedWall,
-			cost: s.Cost, number: s.Number, recorded: s.Recorded,
+			wallBand: band{s.WallBand[0], s.WallBand[1]}, memoryBand: band{s.MemoryBand[0], s.MemoryBand[1]},
+			values: s.Values, cost: s.Cost, number: s.Number, recorded: s.Recorded,
 		}
 		if d.places == nil {
 			d.places = make(map[uint64]int32, len(saved.Attempts))

@@ -19,6 +19,7 @@ type Detail struct {
 	attempts attempts
 	looks    []look
 	waiting  []timeline.Attempt
+	features map[*stage][]string
 }
 
 // Detail returns what the attempts of a run did. It takes little time, however many there are.
@@ -30,6 +31,7 @@ func (l *Ledger) Detail(run string) (detail *Detail, known bool) {
 	return &Detail{
 		course: timeline.Run{EventAt: a.eventAt, StartedAt: a.startedAt, EndedAt: a.endedAt}, state: a.state,
 		attempts: a.detail.attempts.snapshot(), looks: slices.Clone(a.detail.looks), waiting: a.waiting(),
+		features: a.features(),
 	}, true
 }
 

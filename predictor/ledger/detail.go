@@ -1,7 +1,7 @@
 package ledger
 
 // Bounds of what is kept of runs beyond their sums, over all runs. Beyond them that of the oldest ended runs is
-// dropped. A single attempt takes about 200 bytes, a look 32, a point of a curve 40.
+// dropped. A single attempt takes about 300 bytes, a look 32, a point of a curve 40.
 const (
 	maxAttempts = 250_000
 	maxLooks    = 500_000
@@ -19,8 +19,8 @@ type detail struct {
 	trainings []*TrainingView
 }
 
-// usage counts what is kept over all runs.
-type usage struct{ attempts, looks, points, trainings int }
+// tally counts what is kept over all runs.
+type tally struct{ attempts, looks, points, trainings int }
 
 // place returns where the attempt of this key is, with room made for it if there is none; known is false when there is
 // no room: runs that go on have taken it all.

@@ -51,7 +51,7 @@ func live(l *Ledger, id string, tasks int, ends bool) {
 // checkCounts compares what is counted as kept with what is kept.
 func checkCounts(t *testing.T, l *Ledger) {
 	t.Helper()
-	var found usage
+	var found tally
 	for _, a := range l.order {
 		found.attempts += a.detail.attempts.count
 		found.looks += len(a.detail.looks)

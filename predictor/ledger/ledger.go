@@ -30,7 +30,7 @@ type Ledger struct {
 	decisions []predictor.Decision
 	plan      map[predictor.StageID]map[predictor.Venue]int
 	prices    spend.Prices
-	kept      usage
+	kept      tally
 	bounds    bounds
 	latest    int64 // the latest time of any event
 }
@@ -343,6 +343,7 @@ func (l *Ledger) recorded(e predictor.Record) {
 	if kept, known := l.place(a, key); known {
 		kept.stage, kept.task, kept.number = st, e.Task, int32(e.Attempt)
 		kept.record(e)
+		kept.values = st.valuesOf(e)
 	}
 }
 

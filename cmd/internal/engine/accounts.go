@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor/hindsight"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/timeline"
@@ -74,6 +75,15 @@ func (e *Engine) Breakdown(ctx context.Context, run string) (timeline.Breakdown,
 // Curves returns what the tasks of a run reported as progress.
 func (e *Engine) Curves(ctx context.Context, run string) ([]timeline.Curve, error) {
 	return account(ctx, e, run, func(l *ledger.Ledger) ([]timeline.Curve, bool) { return l.Curves(run) })
+}
+
+// Hindsight sets what was predicted of the attempts of a run beside what came.
+func (e *Engine) Hindsight(ctx context.Context, run, stage string, points int) ([]hindsight.Stage, error) {
+	of, err := e.detail(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	return of.Hindsight(stage, points), nil
 }
 
 // Trainings returns how the split trainings of a run go, or went, beside their plans.

@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/retention"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/hindsight"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -109,6 +110,9 @@ type Accounts interface {
 	Breakdown(ctx context.Context, run string) (timeline.Breakdown, error)
 	// Curves returns what the tasks of a run reported as progress.
 	Curves(ctx context.Context, run string) ([]timeline.Curve, error)
+	// Hindsight sets what was predicted of the attempts of a run beside what came, with at most so many points of each
+	// stage; of one stage, or where it is empty of all.
+	Hindsight(ctx context.Context, run, stage string, points int) ([]hindsight.Stage, error)
 	// Trainings returns how the split trainings of a run go, or went, beside their plans.
 	Trainings(ctx context.Context, run string) ([]ledger.TrainingView, error)
 	// Bill returns who spent what.

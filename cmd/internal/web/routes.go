@@ -160,6 +160,15 @@ func (s *Server) accountRoutes() []route {
 			refusing(notFound, gone),
 		asking(s, "GET", "/api/v1/runs/{run}/curves", "Returns what the tasks of a run reported as progress.", s.curves).
 			refusing(notFound, gone),
+		{
+			method: "GET", path: "/api/v1/runs/{run}/sizes",
+			summary: "Sets what was predicted of the attempts of a run beside what came.",
+			query: []parameter{
+				stageParameter, comparedParameter, drawnParameter, widthParameter, revisionParameter,
+			},
+			answer: reflect.TypeFor[sizesAnswer](), kinds: []string{"image/svg+xml"}, refusals: []int{notFound, gone},
+			handler: s.sizes,
+		},
 		asking(s, "GET", "/api/v1/runs/{run}/trainings",
 			"Says what the plans of a run's split trainings predicted, and what came.", s.trainings).refusing(notFound, gone),
 		asking(s, "GET", "/api/v1/diff", "Compares two runs.", s.diff).with(firstParameter, secondParameter).

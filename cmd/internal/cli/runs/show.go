@@ -22,6 +22,7 @@ import (
 
 func showCommand(t *tool.Tool) *cobra.Command {
 	var asJSON, live, history, why bool
+	var sizes sizesFlags
 	command := &cobra.Command{
 		Use:   "show RUN [FLAGS]",
 		Short: "Show a run: stages, what was predicted and what came, every decision and its reason",
@@ -35,15 +36,25 @@ earlier runs, and which runs try each other again; for each stage what was predi
 what it holds, and the latest decision about its size and its slots with the reason; and the latest
 attempts that failed, with their cause and their last words.
 
+With --sizes it sets what was predicted of the attempts of each stage beside what came: peaks of
+memory, with the limits granted and how many were killed at theirs, and run times, over what was
+known before and explains them best. "of 40" counts the attempts that had a prediction. With --svg
+the same is written as a picture, to the terminal's output or to the file that --out names.
+
 The exit code is 0 when the run was shown, 2 when there is none, and with --follow that of run.`,
 		Example: `  spillway show digits-7f3a9c
   spillway show digits-7f3a9c --why
+  spillway show digits-7f3a9c --sizes --svg --out sizes.svg
   spillway show digits-7f3a9c --json | jq .stages
   spillway show digits-7f3a9c --history > testdata/first.json`,
 		Args:              flag.Positional("the name of a run"),
 		ValidArgsFunction: session.Complete(t, session.RunNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := flag.Exclusive([]string{"--history", "--follow", "--why"}, history, live, why); err != nil {
+			shown := []string{"--history", "--follow", "--why", "--sizes"}
+			if err := flag.Exclusive(shown, history, live, why, sizes.on); err != nil {
+				return err
+			}
+			if err := sizes.check(asJSON); err != nil {
 				return err
 			}
 			if err := flag.Exclusive([]string{"--history", "--json"}, history, asJSON); err != nil {
@@ -52,6 +63,8 @@ The exit code is 0 when the run was shown, 2 when there is none, and with --foll
 			switch {
 			case history:
 				return showHistory(cmd.Context(), t, args[0])
+			case sizes.on:
+				return showSizes(cmd.Context(), t, args[0], asJSON, sizes)
 			case why:
 				return explain(cmd.Context(), t, args[0], asJSON)
 			default:
@@ -64,6 +77,7 @@ The exit code is 0 when the run was shown, 2 when there is none, and with --foll
 	command.Flags().BoolVar(&live, "follow", false, "show it live until it has ended; the exit code is then that of run")
 	command.Flags().BoolVar(&history, "history", false,
 		"print the run's recorded history as JSON, for the replay test of its pipeline")
+	sizes.add(command.Flags())
 	return command
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/hindsight"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/timeline"
@@ -56,6 +57,31 @@ func (c *Client) Curves(ctx context.Context, run string) ([]timeline.Curve, erro
 	var answer struct{ Curves []timeline.Curve }
 	err := c.call(ctx, http.MethodGet, ofRun(run, "curves", nil), nil, &answer)
 	return answer.Curves, err
+}
+
+// Hindsight sets what was predicted of the attempts of a run beside what came, with at most so many points of each
+// stage; 0 means the engine's default.
+func (c *Client) Hindsight(ctx context.Context, run string, points int) ([]hindsight.Stage, error) {
+	values := url.Values{}
+	setNumber(values, "points", points)
+	var answer struct{ Stages []hindsight.Stage }
+	err := c.call(ctx, http.MethodGet, ofRun(run, "sizes", values), nil, &answer)
+	return answer.Stages, err
+}
+
+// SizesPicture returns the same as a picture, as SVG.
+func (c *Client) SizesPicture(ctx context.Context, run string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	response, err := c.send(ctx, http.MethodGet, ofRun(run, "sizes", url.Values{"format": {"svg"}}), nil)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return text, nil
 }
 
 // Trainings returns how the split trainings of a run go, or went, beside their plans.

@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/hindsight"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/timeline"
@@ -77,6 +78,11 @@ func (e *Engine) Breakdown(_ context.Context, run string) (timeline.Breakdown, e
 // Curves returns what the tasks of a run reported as progress.
 func (e *Engine) Curves(_ context.Context, run string) ([]timeline.Curve, error) {
 	return account(e, run, func(l *ledger.Ledger, _ time.Time) ([]timeline.Curve, bool) { return l.Curves(run) })
+}
+
+// Hindsight sets what was predicted of the attempts of a run beside what came.
+func (e *Engine) Hindsight(_ context.Context, run, stage string, points int) ([]hindsight.Stage, error) {
+	return detail(e, run, func(d *ledger.Detail, _ time.Time) []hindsight.Stage { return d.Hindsight(stage, points) })
 }
 
 // Trainings returns how the split trainings of a run go, or went, beside their plans.

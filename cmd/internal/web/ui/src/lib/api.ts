@@ -557,6 +557,10 @@ export const breakdown = (id: string) => get<Breakdown>(ofRun(id, '/breakdown'))
 export const curves = (id: string) =>
   get<{ curves: Curve[] | null }>(ofRun(id, '/curves')).then((answer) => answer.curves ?? []);
 
+/** The address of the picture of what was predicted beside what came; each version is asked for anew. */
+export const sizesPicture = (id: string, width: number, points: number, revision: number) =>
+  '/api/v1/' + ofRun(id, `/sizes?format=svg&width=${width}&points=${points}&revision=${revision}`);
+
 export const trainings = (id: string) =>
   get<{ trainings: TrainingView[] | null }>(ofRun(id, '/trainings')).then((answer) => answer.trainings ?? []);
 

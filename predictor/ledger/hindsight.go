@@ -1,0 +1,70 @@
+package ledger
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/hindsight"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
+)
+
+// maxFeatureName bounds the names of features that are kept, in bytes: nobody reads longer ones at an axis.
+const maxFeatureName = 100
+
+// valuesOf are the numbers that were known of an attempt before it ran, in the order of the stage's features, of which
+// new ones are kept while there is room: as many as sizes are learned by. The bytes of the input are the first.
+func (st *stage) valuesOf(e predictor.Record) []float32 {
+	if len(st.features) == 0 {
+		st.features = []string{usage.InputBytes}
+	}
+	if len(st.features) < usage.MaxFeatures {
+		for _, name := range slices.Sorted(maps.Keys(e.Features)) {
+			if len(st.features) < usage.MaxFeatures && len(name) <= maxFeatureName && name != "" &&
+				!slices.Contains(st.features, name) {
+				st.features = append(st.features, name)
+			}
+		}
+	}
+	features := usage.Features{Input: float64(e.Usage.Input), Named: e.Features}
+	values := make([]float32, len(st.features))
+	for i, name := range st.features {
+		values[i] = float32(features.Value(name))
+	}
+	return values
+}
+
+// features are those of the run's stages, to be read while these get more.
+func (a *account) features() map[*stage][]string {
+	of := make(map[*stage][]string, len(a.stages))
+	for _, st := range a.stages {
+		of[st] = slices.Clip(st.features)
+	}
+	return of
+}
+
+// Hindsight sets what was predicted of the attempts beside what came, of one stage or, where none is named, of all,
+// with at most so many points of each.
+func (d *Detail) Hindsight(stage string, points int) []hindsight.Stage {
+	var ended []*attempt
+	for i := range d.attempts.count {
+		if one := d.attempts.at(i); one.recorded && (stage == "" || stage == one.stage.id.Name) {
+			ended = append(ended, one)
+		}
+	}
+	slices.SortStableFunc(ended, func(a, b *attempt) int { return cmp.Compare(a.ended, b.ended) })
+	attempts := make([]hindsight.Attempt, len(ended))
+	for i, a := range ended {
+		m := a.manner.Value()
+		attempts[i] = hindsight.Attempt{
+			Stage: a.stage.id.Name, Venue: m.venue, Outcome: m.outcome, Cause: m.cause,
+			Names: d.features[a.stage], Values: a.values,
+			PredictedMemory: a.memoryBand.around(float64(a.predictedMemory)),
+			PredictedWall:   a.wallBand.around(a.predictedWall),
+			Peak:            a.peak, Granted: max(quantity.Bytes(0), a.grant.Value().Memory), Wall: a.wall.Seconds(),
+		}
+	}
+	return hindsight.Of(attempts, points)
+}
