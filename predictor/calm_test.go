@@ -5,7 +5,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -32,12 +34,16 @@ type flow struct {
 	input     func(task int) quantity.Bytes
 	worstWait float64
 	since     map[int]float64
+	took      func(cpu quantity.Milli) quantity.Usage // what a task takes with so many cores; nil for one
+	cpu       quantity.Milli
+	begun     map[int]predictor.Record
+	shares    []float64 // when the share of cores changed
 }
 
 func newFlow(seed uint64, rate, wall float64) *flow {
 	f := &flow{
 		draw: rand.New(rand.NewPCG(seed, 1)), rate: rate, wall: wall, turn: 0.010, ends: map[int]float64{},
-		since:  map[int]float64{},
+		since: map[int]float64{}, begun: map[int]predictor.Record{},
 		memory: func(int) quantity.Bytes { return 20 * quantity.MiB },
 		input:  func(int) quantity.Bytes { return 0 },
 	}
@@ -56,6 +62,9 @@ func (f *flow) run(from, to float64) {
 				line := record("r", "score", task, end, f.wall)
 				line.Usage.PeakMemory = f.memory(task)
 				line.Usage.Input = f.input(task)
+				if f.took != nil {
+					line.Usage, line.Grant = f.begun[task].Usage, f.begun[task].Grant
+				}
 				f.state, heard = fold(f.state, line), true
 			}
 		}
@@ -67,6 +76,7 @@ func (f *flow) run(from, to float64) {
 		}
 		for len(f.queue) > 0 && len(f.ends) < f.slots {
 			task := f.queue[0]
+			f.begin(task)
 			f.queue, f.ends[task] = f.queue[1:], now+f.wall
 			f.worstWait = max(f.worstWait, now-f.since[task])
 			f.state = fold(f.state, start("r", "score", task, now))
@@ -77,12 +87,28 @@ func (f *flow) run(from, to float64) {
 	}
 }
 
+// begin notes what the task takes that starts now.
+func (f *flow) begin(task int) {
+	if f.took == nil {
+		return
+	}
+	var line predictor.Record
+	line.Usage, line.Grant.CPU = f.took(f.cpu), f.cpu
+	line.Usage.PeakMemory = f.memory(task)
+	f.begun[task], f.wall = line, line.Usage.Wall.Seconds()
+}
+
 func (f *flow) tick(now float64) {
 	var plan predictor.Plan
 	snap := laptop(now, 2)
 	snap.Functions.Enabled = false
 	plan, f.state = predictor.Decide(f.state, snap)
 	f.lastTick, f.slots = now, slots(plan, "score", predictor.Pool)
+	for _, sizing := range plan.Sizings {
+		if share := sizing.Base.CPU; share != f.cpu {
+			f.cpu, f.shares = share, append(f.shares, now)
+		}
+	}
 	for _, decision := range plan.Decisions {
 		switch decision.What {
 		case "slots":
@@ -186,5 +212,53 @@ func TestTheMemoryLimitDoesNotFlap(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTheShareOfCoresDoesNotFlap serves steady flows of tasks that are faster on more cores, at loads at which the pool
+// is idle, full, and now one and now the other.
+func TestTheShareOfCoresDoesNotFlap(t *testing.T) {
+	t.Parallel()
+	for name, took := range map[string]func(cpu float64) (seconds, cores, held float64){
+		"two threads": func(cpu float64) (seconds, cores, held float64) {
+			seconds = 0.4 / min(cpu, 2)
+			return seconds, 0.4 / seconds, max(0, 2-cpu)
+		},
+		"two threads for a part": func(cpu float64) (seconds, cores, held float64) {
+			alone, together := 0.15*max(1, 1/cpu), 0.25/min(cpu, 2)
+			seconds = alone + together
+			return seconds, 0.4 / seconds, ((alone - 0.15) + max(0, 2-cpu)*together) / seconds
+		},
+		"waits": func(cpu float64) (seconds, cores, held float64) {
+			seconds = 0.2 + 0.2*max(1, 1/cpu)
+			return seconds, 0.2 / seconds, (seconds - 0.4) / seconds
+		},
+	} {
+		for _, rate := range []float64{0.5, 2, 4} {
+			t.Run(fmt.Sprintf("%s, %v/s", name, rate), func(t *testing.T) {
+				t.Parallel()
+				for seed := range uint64(2) {
+					f := newFlow(seed, rate, 0.4)
+					f.state, f.cpu = fold(predictor.State{}, started("r", 0, predictor.Goal{})), quantity.Core
+					f.took = func(cpu quantity.Milli) quantity.Usage {
+						seconds, cores, held := took(cpu.Cores())
+						seconds *= 1 + 0.05*f.draw.NormFloat64()
+						wall := time.Duration(seconds * float64(time.Second))
+						return quantity.Usage{
+							Wall: wall, CPU: time.Duration(cores * float64(wall)), Throttled: time.Duration(held * float64(wall)),
+						}
+					}
+					f.run(0, 300)
+					steady := f.shares
+					for len(steady) > 0 && steady[0] < 60 {
+						steady = steady[1:]
+					}
+					if got := most(steady); got > 1 {
+						t.Errorf("seed %d: the share of cores changed %d times within a minute, want at most once: %v\n%s", seed, got,
+							f.shares, strings.Join(f.told, "\n"))
+					}
+				}
+			})
+		}
 	}
 }

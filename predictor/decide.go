@@ -58,6 +58,8 @@ type decider struct {
 	hosts     []plan.Host // by ID
 	works     []*work     // by stage
 	committed map[string]quantity.Money
+	capacity  quantity.Size  // of all hosts
+	claimed   quantity.Milli // by the tasks of all stages: see pool
 	plan      plan.Plan
 	// experienced are stages that tell what others may take; nil until one asks.
 	experienced []*memory.Model
@@ -163,19 +165,24 @@ func (d *decider) newWork(st *memory.Stage) *work {
 // estimate fills in what a task takes and until when the stage must be done. Before anything was measured, the age of
 // the oldest running attempt is a lower bound of what a task takes.
 func (d *decider) estimate(w *work) {
-	w.wall = 1
-	if mean, _, known := w.stage.Model.Pool(); known {
-		w.wall = mean * d.relative(w, fact.Pool)
-	} else if w.oldest > 0 {
-		w.wall = max(1, d.now.Since(w.oldest))
-	}
-	w.wall = max(w.wall, 0.001)
+	d.time(w, w.stage.Slot.CPU)
 	w.slack = math.Inf(1)
 	for _, part := range w.stage.Shares {
 		if left, limited := d.timeLeft(w.stage, part); limited {
 			w.slack = min(w.slack, left)
 		}
 	}
+}
+
+// time fills in what a task takes with a share of cores.
+func (d *decider) time(w *work, cpu quantity.Milli) {
+	w.wall = 1
+	if mean, _, known := w.stage.Model.Pool(cpu); known {
+		w.wall = mean * d.relative(w, fact.Pool)
+	} else if w.oldest > 0 {
+		w.wall = max(1, d.now.Since(w.oldest))
+	}
+	w.wall = max(w.wall, 0.001)
 }
 
 // relative is by what factor the tasks that wait take longer than those that ended at a venue did, by their inputs.

@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/outlook"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/spill"
 )
 
@@ -143,7 +144,7 @@ func (d *decider) room(courses []outlook.Course) func([]int) bool {
 // course follows a stage of the run. known is false while nothing is known about how long a task takes.
 func (d *decider) course(w *work, run string) (c outlook.Course, known bool) {
 	st := w.stage
-	mean, variation, known := st.Model.Pool()
+	mean, variation, known := st.Model.Pool(w.size.CPU)
 	if !known {
 		return outlook.Course{}, false
 	}
@@ -168,12 +169,12 @@ func (d *decider) course(w *work, run string) (c outlook.Course, known bool) {
 	for _, attempt := range d.attemptsOf(st.ID) {
 		age := d.now.Since(attempt.Started)
 		if attempt.Venue == fact.Pool {
-			left := st.Model.Walls[fact.Pool].Residual(age, mean)
+			left := st.Model.Times(fact.Pool, d.memory.Grants[attempt.Key].CPU.Cores()).Residual(age, mean)
 			c.AtPool += left / c.Wall
 			c.Longest = max(c.Longest, left)
 			continue
 		}
-		left := st.Model.Walls[fact.Function].Residual(age, c.Function)
+		left := st.Model.Times(fact.Function, size.ClassCores(st.Class)).Residual(age, c.Function)
 		c.AtVenue += left / c.Function
 		c.Longest = max(c.Longest, left)
 		c.Running++

@@ -22,7 +22,7 @@ import (
 func (d *decider) resize(w *work) {
 	st := w.stage
 	held, before := st.Sizing, st.Slot
-	next := d.sizing(st)
+	next := d.sizing(w)
 	slot := d.slotOf(st, next)
 	d.tellWall(st, held, next)
 	if before.IsZero() && !held.Base.IsZero() { // the plan in force had no slot of it
@@ -50,14 +50,18 @@ func (d *decider) resize(w *work) {
 	case known && (size.Moved(before, slot) || held.Static != next.Static):
 		d.decide(plan.Decision{
 			Stage: st.ID, Venue: fact.Pool, What: "size", From: before.String(), To: slot.String(),
-			Reason: d.sizeReason(st, next), Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
+			Reason: d.sizeReason(w, next, slot), Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
 		})
 	}
 	st.Sizing = next
+	if known && slot.CPU != st.Slot.CPU {
+		st.CPUAt = max(1, d.memory.Clock)
+	}
 	if known || len(d.hosts) > 0 {
 		st.Slot = slot
 	}
 	w.size = slot
+	d.time(w, slot.CPU)
 	d.plan.Sizings = append(d.plan.Sizings, next)
 }
 
@@ -69,8 +73,8 @@ func sizeInputs(st *memory.Stage, s size.Sizing) map[string]float64 {
 	}
 }
 
-func (d *decider) sizeReason(st *memory.Stage, s size.Sizing) string {
-	known := st.Model
+func (d *decider) sizeReason(w *work, s size.Sizing, slot quantity.Size) string {
+	known := w.stage.Model
 	switch {
 	case s.Learned:
 		need := known.Need.Memory
@@ -78,7 +82,7 @@ func (d *decider) sizeReason(st *memory.Stage, s size.Sizing) string {
 			"cores used at the 90th percentile",
 			s.Source, quantity.Bytes(known.Memory.LargestPeak()), int(math.Round(100*(need.Bound-1))),
 			int(math.Round(100*(need.Limit/need.Bound-1))),
-			quantity.Milli(math.Round(known.Rates.Quantile(0.9))))
+			quantity.Milli(math.Round(known.Rates.Quantile(0.9)))) + ", " + d.cores(w).Why(slot.CPU)
 	case known.MemoryFallen:
 		return "static size: " + offReason("the peak memory", known.MemoryError, d.policy.ErrorBound)
 	default:
@@ -87,7 +91,8 @@ func (d *decider) sizeReason(st *memory.Stage, s size.Sizing) string {
 }
 
 // sizing models the stage afresh.
-func (d *decider) sizing(st *memory.Stage) size.Sizing {
+func (d *decider) sizing(w *work) size.Sizing {
+	st := w.stage
 	known := st.Model
 	known.CheckError(d.policy.ErrorBound)
 	needs := known.Needs(d.policy.Margin)
@@ -102,16 +107,17 @@ func (d *decider) sizing(st *memory.Stage) size.Sizing {
 			s.Source = fmt.Sprintf("%s (in shadow; sized: %s)", needs.Memory, s.Source)
 		}
 	case needs.MemoryKnown:
-		s = d.learned(st, s, needs)
+		s = d.learned(w, s, needs)
 	default:
 		s.Floor = min(quantity.Bytes(known.Memory.Unmet()), fact.MaxPeakMemory) * size.GrowAfterOutOfMemory
 		if s.Guess {
 			s = d.guessed(st, s)
 		}
-		s.Base.CPU = d.cpu(st, s.Base.CPU)
+		s.Base.CPU = d.cpu(w, s.Base.CPU)
 	}
 	s.Stage, s.Attempts = st.ID, known.Attempts
-	s.Duration, s.Wall, s.WallFallen = needs.Wall, known.Wall(), known.WallFallen
+	s.Duration, s.Speed = needs.Wall, needs.Speed
+	s.Wall, s.WallFallen = known.Wall(), known.WallFallen
 	s.Live = d.liveSize(st, s)
 	return s
 }
@@ -245,7 +251,8 @@ func (d *decider) tellWall(st *memory.Stage, held, next size.Sizing) {
 }
 
 // learned sizes by what attempts took: see [usage.Learn] for the memory.
-func (d *decider) learned(st *memory.Stage, first size.Sizing, needs memory.Learned) size.Sizing {
+func (d *decider) learned(w *work, first size.Sizing, needs memory.Learned) size.Sizing {
+	st := w.stage
 	peaks := needs.Memory
 	s := first
 	s.Learned, s.Guess, s.Source = true, false, peaks.String()
@@ -258,7 +265,7 @@ func (d *decider) learned(st *memory.Stage, first size.Sizing, needs memory.Lear
 	if peaks.Most > 0 {
 		s.Most = max(size.RoundUp(quantity.Bytes(min(peaks.Most, size.MostMemory)), quantity.MiB), d.policy.MinMemory)
 	}
-	s.Base.CPU = d.cpu(st, first.Base.CPU)
+	s.Base.CPU = d.cpu(w, first.Base.CPU)
 	if device := needs.GPUMemory; needs.GPUMemoryKnown && first.Base.GPU > 0 {
 		// The largest that was ever needed: one term travels with a sizing, and it is the host's.
 		s.Base.GPUMemory = size.RoundUp(quantity.Bytes(min(st.Model.GPUMemory.LargestPeak()*device.Limit/device.Bound,
@@ -267,15 +274,62 @@ func (d *decider) learned(st *memory.Stage, first size.Sizing, needs memory.Lear
 	return s
 }
 
-// cpu is the share of a core that attempts get by the rates that are known.
-func (d *decider) cpu(st *memory.Stage, otherwise quantity.Milli) quantity.Milli {
-	known := size.CPU{
-		Rates: st.Model.Rates, Starved: st.Model.StarvedNow(), Busy: st.Model.Busy(), Most: d.largestHost().CPU,
+// cpu is the share of cores that attempts get by the speed that is known. In a steady state it changes once a minute at
+// most: how many tasks wait, and so how much a core is worth, may be another at every tick. What holds attempts back
+// is mended at once.
+func (d *decider) cpu(w *work, otherwise quantity.Milli) quantity.Milli {
+	known := d.cores(w)
+	share := known.Share(otherwise)
+	if st := w.stage; known.Held > 0 && st.CPUAt > 0 && d.memory.Clock-st.CPUAt < keepCPU &&
+		(share <= known.Held || known.HeldBack < known.Held) {
+		return min(known.Held, max(known.Most, size.LeastCPU))
+	}
+	return share
+}
+
+// keepCPU is for how long a share of cores is kept.
+const keepCPU = memory.Instant(time.Minute)
+
+// cores is what the share of cores of a stage is chosen by.
+func (d *decider) cores(w *work) size.CPU {
+	st := w.stage
+	c := size.CPU{
+		Speed: st.Model.Speed(), HeldBack: st.Model.HeldBack(), Most: d.largestHost().CPU, Tasks: float64(w.demand()),
+	}
+	if len(st.Model.Rates.Values) >= size.EnoughRates {
+		c.Rate = quantity.Milli(math.Ceil(st.Model.Rates.Quantile(0.9)))
+	}
+	if mean, _, known := st.Model.Pool(st.Slot.CPU); known {
+		c.Wall = mean
 	}
 	if st.Sizing.Learned {
-		known.Held = st.Slot.CPU
+		c.Held = st.Slot.CPU
 	}
-	return known.Share(otherwise)
+	all, claimed := d.pool()
+	mine := claim(w)
+	c.Room = max(all.CPU-max(claimed-mine, 0), quantity.Milli(float64(all.CPU)*float64(mine)/float64(max(claimed, 1))))
+	if st.Slot.Memory > 0 {
+		c.Slots = float64(all.Memory) / float64(st.Slot.Memory)
+	}
+	return c
+}
+
+// claim is how many cores the tasks of a stage would hold together.
+func claim(w *work) quantity.Milli {
+	return quantity.Milli(min(w.demand(), plan.MaxSlots)) * min(cmp.Or(w.stage.Slot.CPU, quantity.Core), fact.MaxRate)
+}
+
+// pool is what all hosts have together, and how many cores the tasks of all stages would hold.
+func (d *decider) pool() (all quantity.Size, claimed quantity.Milli) {
+	if d.capacity.IsZero() {
+		for _, host := range d.hosts {
+			d.capacity = d.capacity.Plus(host.Capacity)
+		}
+		for _, w := range d.works {
+			d.claimed += claim(w)
+		}
+	}
+	return d.capacity, d.claimed
 }
 
 // largestHost is the capacity of the host with the most memory, then cores; zero without hosts.
@@ -386,7 +440,7 @@ func (d *decider) liveSize(st *memory.Stage, s size.Sizing) quantity.Size {
 		CPU:    size.CPUOf(quantity.Milli(min(cpu.Value, float64(fact.MaxRate)))),
 		Memory: max(size.RoundUp(quantity.Bytes(min(peak.Value, size.MostMemory)), quantity.MiB), d.policy.MinMemory),
 	}
-	if st.Model.StarvedNow() > 0 {
+	if st.Model.HeldBack() > 0 {
 		advised.CPU = max(advised.CPU, s.Base.CPU)
 	}
 	advised = advised.AtMost(d.largestHost())

@@ -309,7 +309,7 @@ func TestAStageThatFunctionsCannotHoldIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestALimitOfCPUThatHoldsAttemptsBackIsDoubled(t *testing.T) {
+func TestALimitOfCPUThatHoldsAttemptsBackIsRaised(t *testing.T) {
 	t.Parallel()
 	run := func(state predictor.State, from, n int, cores float64, grant quantity.Milli,
 		throttled float64,
@@ -325,13 +325,14 @@ func TestALimitOfCPUThatHoldsAttemptsBackIsDoubled(t *testing.T) {
 	}
 	state := run(predictor.State{}, 0, 10, 0.4, 400, 0.3)
 	_, slot, state := sized(t, state, quantity.Size{}, 0)
-	if slot.CPU != 800 {
-		t.Errorf("held back at 0.4 cores, a slot has %s, want 0.8", slot.CPU)
+	// With a core it would take 0.7 of the time and use 0.57 cores.
+	if slot.CPU < 600 || slot.CPU > quantity.Core {
+		t.Errorf("held back at 0.4 cores, a slot has %s, want 0.6 to 1", slot.CPU)
 	}
-	state = run(state, 100, 60, 0.4, 800, 0.01)
+	state = run(state, 100, 60, 0.4, slot.CPU, 0.01)
 	plan, _ := predictor.Decide(fold(state, hint("r", "score", 1, 2)), laptop(2, 4))
-	if got := plan.Grants[len(plan.Grants)-1].Size.CPU; got != 800 {
-		t.Errorf("no longer held back, it has %s, want 0.8 still: with 0.4 it would be again", got)
+	if got := plan.Grants[len(plan.Grants)-1].Size.CPU; got != slot.CPU {
+		t.Errorf("no longer held back, it has %s, want %s still: with 0.4 it would be again", got, slot.CPU)
 	}
 }
 
@@ -351,8 +352,8 @@ func TestARunningAttemptThatIsHeldBackIsGivenMoreWhileItRuns(t *testing.T) {
 		})
 	}
 	plan, _ = predictor.Decide(state, laptop(13, 4))
-	if got := plan.Sizings[0].Base.CPU; got != 2*quantity.Core {
-		t.Errorf("after twelve samples in which one core held it back it has %s cores, want 2", got)
+	if got := plan.Sizings[0].Base.CPU; got <= quantity.Core {
+		t.Errorf("after twelve samples in which one core held it back it has %s cores, want more", got)
 	}
 }
 

@@ -67,7 +67,7 @@ func (d *decider) explainSlots() {
 			From: words.Count(w.stage.Slots, "slot"), To: words.Count(w.slots, "slot"),
 			Reason: d.slotsReason(w), Inputs: w.inputs(),
 		}
-		if _, variation, known := w.stage.Model.Pool(); known && w.slots > 0 && w.demand() > 0 {
+		if _, variation, known := w.stage.Model.Pool(w.size.CPU); known && w.slots > 0 && w.demand() > 0 {
 			decision.Predicted, decision.PredictedUnit = spill.Spread(w.poolEnds(), variation, float64(w.demand())), "seconds"
 		}
 		d.decide(decision)
@@ -80,7 +80,7 @@ func (w *work) inputs() map[string]float64 {
 		"running_tasks": float64(w.running[fact.Pool]), "slot_cores": w.size.CPU.Cores(),
 		"slot_memory_bytes": float64(w.size.Memory),
 	}
-	if _, _, known := w.stage.Model.Pool(); known {
+	if _, _, known := w.stage.Model.Pool(w.size.CPU); known {
 		inputs["wall_seconds"] = w.wall
 	}
 	return inputs
@@ -108,7 +108,7 @@ func (d *decider) slotsReason(w *work) string {
 	case w.slots < w.stage.Slots && !w.limited:
 		return work + ": no more slots are needed"
 	}
-	if _, _, known := w.stage.Model.Pool(); known {
+	if _, _, known := w.stage.Model.Pool(w.size.CPU); known {
 		work += fmt.Sprintf(", %s each: done in %s at the pool", words.Seconds(w.wall), words.Seconds(w.poolEnds()))
 	} else {
 		work += "; no attempt has ended yet to tell how long one takes"
@@ -138,11 +138,11 @@ func (d *decider) awaitRoom() {
 		if running.Venue != fact.Pool || !running.Runs() || st == nil {
 			continue
 		}
-		size := d.memory.Grants[key]
+		size := d.memory.Grants[key].Size
 		if size.IsZero() {
 			size = st.Slot
 		}
-		left := st.Model.Remaining(d.now.Since(running.Started))
+		left := st.Model.Remaining(d.now.Since(running.Started), size.CPU)
 		held[running.Host] = append(held[running.Host], share.Holding{Size: size, Left: left})
 	}
 	rooms := share.NewRooms(d.hosts, held)

@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/share"
+	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
@@ -90,7 +91,7 @@ func (d *decider) withhold(w *work, o spill.Offer, functions int) {
 
 // busy is how many cores of a local venue one environment of the class may keep busy.
 func busy(class quantity.Bytes) quantity.Milli {
-	return quantity.Milli(math.Ceil(spill.ClassCores(class) * float64(quantity.Core)))
+	return quantity.Milli(math.Ceil(size.ClassCores(class) * float64(quantity.Core)))
 }
 
 // limit is how many slots the venue has left for a class; a local venue of fewer cores than one class has still runs
@@ -114,8 +115,9 @@ func (d *decider) commit() {
 		if running.Venue != fact.Function || !running.Runs() || st == nil || st.Class == 0 {
 			continue
 		}
-		walls := st.Model.Walls
-		longest := max(walls[fact.Function].Largest(), walls[fact.Pool].Largest()*spill.Slowdown(st.Class, 0))
+		atPool, there := st.Model.Times(fact.Pool, 0), st.Model.Times(fact.Function, size.ClassCores(st.Class))
+		longest := max(there.Largest(),
+			atPool.Largest()*spill.Demand{Speed: st.Model.Speed(), Cores: atPool.Reference()}.Slowdown(st.Class))
 		d.committed[running.Run] = min(fact.MaxCost, d.committed[running.Run]+
 			min(fact.MaxCost, d.functions.Price(st.Class, spill.Span(longest))))
 	}
@@ -217,7 +219,7 @@ func (d *decider) setFunctions(w *work, o spill.Offer, picked spill.Choice) {
 		decision.Inputs["pool_marginal_price_usd"] = 0 // its hosts are held anyway
 		decision.Inputs["value_of_time_usd_per_hour"] = d.policy.ValueOfTime.USD()
 		decision.Inputs["class_bytes"] = float64(o.Class)
-		_, variation, _ := st.Model.Pool()
+		_, variation, _ := st.Model.Pool(w.size.CPU)
 		decision.Predicted, decision.PredictedUnit = spill.Spread(o.Duration(picked.Slots), variation, o.Tasks), "seconds"
 	}
 	d.decide(decision)
@@ -259,26 +261,27 @@ func (d *decider) functionMemory(w *work) quantity.Bytes {
 
 // offer prices functions for the stage. known is false while nothing is known about how long a task takes.
 func (d *decider) offer(w *work) (o spill.Offer, why spill.Refusal, known bool) {
-	mean, _, known := w.stage.Model.Pool()
+	mean, _, known := w.stage.Model.Pool(w.size.CPU)
 	if !known {
 		return spill.Offer{}, "", false
 	}
-	longest := max(w.stage.Model.Walls[fact.Pool].Quantile(0.99), mean) * d.relative(w, fact.Pool)
-	rate := quantity.Milli(w.stage.Model.Rates.Quantile(0.9))
-	class, why := spill.Demand{
-		Memory: d.functionMemory(w), Rate: rate, Wall: w.wall, Longest: longest, Held: w.stage.Class,
-		Device: w.size.GPU > 0 || w.size.DeviceClass != "",
-	}.Class(d.functions)
+	atPool := w.stage.Model.Times(fact.Pool, w.size.CPU.Cores())
+	longest := max(atPool.Quantile(0.99), mean) * d.relative(w, fact.Pool)
+	demand := spill.Demand{
+		Memory: d.functionMemory(w), Speed: w.stage.Model.Speed(), Cores: w.size.CPU.Cores(), Wall: w.wall,
+		Longest: longest, Held: w.stage.Class, Device: w.size.GPU > 0 || w.size.DeviceClass != "",
+	}
+	class, why := demand.Class(d.functions)
 	if why != "" {
 		return spill.Offer{}, why, true
 	}
-	factor := spill.Slowdown(class, rate)
+	factor := demand.Slowdown(class)
 	o = spill.Offer{
 		Tasks: float64(w.queued[0]), Slots: w.serving(), Wall: w.wall, Wait: w.wait, Class: class, Venue: d.functions,
 		Function: max(w.wall*factor, 0.001), Highest: longest * factor, Cold: d.functions.ColdStart.Seconds(),
 	}
-	walls := w.stage.Model.Walls[fact.Function]
-	if len(walls.Values) > 0 && (w.stage.Class == 0 || w.stage.Class == class) {
+	walls := w.stage.Model.Times(fact.Function, size.ClassCores(class))
+	if len(walls.Values) > 0 && (w.stage.Class == 0 || w.stage.Class == class || walls.Reference() > 0) {
 		measured, _ := walls.Mean()
 		by := d.relative(w, fact.Function)
 		o.Function, o.Highest = max(measured*by, 0.001), max(walls.Largest(), measured)*by

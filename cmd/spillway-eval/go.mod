@@ -9,6 +9,8 @@ require (
 	k8s.io/autoscaler/vertical-pod-autoscaler v1.7.3
 )
 
+require gonum.org/v1/gonum v0.17.0 // indirect
+
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/blang/semver/v4 v4.0.0 // indirect

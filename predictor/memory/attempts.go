@@ -28,6 +28,13 @@ type Attempt struct {
 	Heard    Instant `json:"heard"` // the clock at its start or last sample
 }
 
+// Holding is what an attempt held when it began, or at its last sample.
+type Holding struct {
+	quantity.Size
+	// Resized says that it had several shares of a core: how long it takes is that of none of them.
+	Resized bool `json:"resized,omitempty"`
+}
+
 // Runs reports whether the attempt counts as running.
 func (a Attempt) Runs() bool { return !a.Lost && !a.Replaced }
 
@@ -117,7 +124,7 @@ func (m *State) sampled(e fact.Sampled) {
 	}
 	if running.Starving >= starvedSamples {
 		running.Starving = 0
-		st.Model.starve(e.Grant.CPU)
+		st.Model.heldBack(e)
 	}
 	m.Attempts[key] = running
 	m.follow(st, e)
@@ -126,7 +133,8 @@ func (m *State) sampled(e fact.Sampled) {
 // hold notes what an attempt holds; an event that does not tell changes nothing.
 func (m *State) hold(key uint64, grant quantity.Size) {
 	if grant = fact.SaneSize(grant); !grant.IsZero() {
-		m.Grants[key] = grant
+		before, told := m.Grants[key]
+		m.Grants[key] = Holding{Size: grant, Resized: before.Resized || told && before.CPU != grant.CPU}
 	}
 }
 

@@ -191,12 +191,14 @@ func (m *State) recorded(e fact.Record) {
 	running, known := m.Attempts[key]
 	m.exposed(e, cmp.Or(e.Grant.DeviceClass, m.Grants[key].DeviceClass, st.Slot.DeviceClass))
 	delete(m.Attempts, key)
+	held, told := m.Grants[key]
+	resized := held.Resized || told && e.Grant.CPU > 0 && e.Grant.CPU != held.CPU
 	delete(m.Grants, key)
 	if !known || running.Lost && !running.Replaced {
 		m.take(st, e.Run, queue, now)
 	}
 	m.begun(e.Run, e.Queue)
-	st.Model.learn(e, now)
+	st.Model.learn(e, resized, now)
 	if st.Live != nil {
 		st.Live.Peak = 0 // what has ended is known
 	}

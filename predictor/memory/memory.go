@@ -25,9 +25,9 @@ type State struct {
 	Runs       map[string]*Run
 	Pasts      map[string]*Past // by app/pipeline
 	Attempts   map[uint64]Attempt
-	Grants     map[uint64]quantity.Size // by attempt: what it held when it began, or at its last sample
-	leased     map[string]Instant       // by host: the clock when it last had a lease
-	losses     map[string]losses        // by device class
+	Grants     map[uint64]Holding // by attempt
+	leased     map[string]Instant // by host: the clock when it last had a lease
+	losses     map[string]losses  // by device class
 	recent     recent
 	followed   int // stages that have a live
 }
@@ -71,6 +71,8 @@ type Stage struct {
 	Eased    Instant  `json:"eased,omitempty"`
 	Most     int      `json:"most,omitempty"`
 	Settling Settling `json:"settling,omitzero"`
+	// CPUAt is the clock when the share of cores of a slot changed last; 0 before.
+	CPUAt Instant `json:"cpu_at,omitempty"`
 	// Withheld says that pool slots are kept back because functions end a task before the pool has room for it; Released
 	// is the clock when that ended last.
 	Withheld bool           `json:"withheld,omitempty"`
@@ -179,7 +181,7 @@ func (i Instant) Since(earlier Instant) float64 {
 func New() *State {
 	return &State{
 		Stages: map[fact.StageID]*Stage{}, models: map[string]*Model{}, Runs: map[string]*Run{}, Pasts: map[string]*Past{},
-		Attempts: map[uint64]Attempt{}, Grants: map[uint64]quantity.Size{}, leased: map[string]Instant{},
+		Attempts: map[uint64]Attempt{}, Grants: map[uint64]Holding{}, leased: map[string]Instant{},
 		losses: map[string]losses{},
 	}
 }
@@ -308,20 +310,20 @@ func leastRecent[V any](entries map[string]V, active func(V) Instant) string {
 
 // saved is the JSON form of a State: sorted, so that equal states are equal bytes.
 type saved struct {
-	Version  int                      `json:"v"`
-	Term     uint64                   `json:"term"`
-	Tick     uint64                   `json:"tick"`
-	Now      Instant                  `json:"now"`
-	Clock    Instant                  `json:"clock,omitempty"`
-	Stages   []*Stage                 `json:"stages,omitempty"`
-	Models   []*Model                 `json:"models,omitempty"`
-	Runs     []*Run                   `json:"runs,omitempty"`
-	Pasts    []*Past                  `json:"pasts,omitempty"`
-	Attempts []Attempt                `json:"attempts,omitempty"`
-	Grants   map[uint64]quantity.Size `json:"grants,omitempty"`
-	Leased   map[string]Instant       `json:"leased,omitempty"`
-	Losses   map[string]losses        `json:"losses,omitempty"`
-	Recent   []byte                   `json:"recent,omitempty"`
+	Version  int                `json:"v"`
+	Term     uint64             `json:"term"`
+	Tick     uint64             `json:"tick"`
+	Now      Instant            `json:"now"`
+	Clock    Instant            `json:"clock,omitempty"`
+	Stages   []*Stage           `json:"stages,omitempty"`
+	Models   []*Model           `json:"models,omitempty"`
+	Runs     []*Run             `json:"runs,omitempty"`
+	Pasts    []*Past            `json:"pasts,omitempty"`
+	Attempts []Attempt          `json:"attempts,omitempty"`
+	Grants   map[uint64]Holding `json:"grants,omitempty"`
+	Leased   map[string]Instant `json:"leased,omitempty"`
+	Losses   map[string]losses  `json:"losses,omitempty"`
+	Recent   []byte             `json:"recent,omitempty"`
 	// Begins says that runs tell whether they have begun, which those of earlier builds do not.
 	Begins bool `json:"begins,omitempty"`
 }
@@ -330,12 +332,14 @@ type saved struct {
 // learned is in no stream any more, so no upgrade may forget it. Version 2 has other names for what a size waits for
 // before it shrinks, which begins anew; version 3 does not know how often attempts are lost; up to version 4
 // attempts that ran out of memory were counted twice; version 5 knows run times without what was known of their
-// attempts; version 6 does not know the inputs of tasks that wait.
+// attempts; version 6 does not know the inputs of tasks that wait, and version 7 the sizes that attempts had.
 const (
-	savedVersion  = 7
+	savedVersion  = 8
 	oldestVersion = 2
 	// countedOnce is the version from which an attempt that ran out of memory is counted once.
 	countedOnce = 5
+	// triedSizes is the version from which it is remembered what attempts took at the sizes that they had.
+	triedSizes = 8
 )
 
 // MarshalJSON encodes what is remembered for a checkpoint; equal memories are equal bytes.
@@ -380,6 +384,9 @@ func (m *State) UnmarshalJSON(data []byte) error {
 		if v != nil {
 			if from.Version < countedOnce {
 				v.OutOfMemory /= 2
+			}
+			if from.Version < triedSizes {
+				v.tryRates()
 			}
 			read.models[v.Name] = v
 		}

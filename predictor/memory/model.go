@@ -36,24 +36,22 @@ type Model struct {
 	MemoryFallen bool `json:"memory_fallen,omitempty"`
 	WallFallen   bool `json:"wall_fallen,omitempty"`
 
-	Function  usage.History  `json:"function"`             // the same at functions, whose runtime takes room besides
-	Memory    usage.History  `json:"memory"`               // of the host, what attempts took and what was not enough
-	GPUMemory usage.History  `json:"gpu_memory"`           // of a device
-	Rates     usage.Series   `json:"rates"`                // thousandths of a core
-	Starved   quantity.Milli `json:"starved,omitempty"`    // largest limit of CPU that held attempts back
-	StarvedAt int            `json:"starved_at,omitempty"` // Successes then
+	Function  usage.History `json:"function"`   // the same at functions, whose runtime takes room besides
+	Memory    usage.History `json:"memory"`     // of the host, what attempts took and what was not enough
+	GPUMemory usage.History `json:"gpu_memory"` // of a device
+	Rates     usage.Series  `json:"rates"`      // thousandths of a core
+	Tries     usage.Tries   `json:"tries"`      // at the sizes that attempts had at the pool
 	// some host tells how long its limits of CPU hold attempts back
 	Counted     bool                        `json:"counted,omitempty"`
-	Starving    int                         `json:"starving,omitempty"` // attempts that were held back since
-	Walls       map[fact.Venue]usage.Times  `json:"walls"`              // of successes
-	Colds       map[fact.Venue]usage.Series `json:"colds"`              // seconds to start a child or an environment
+	Walls       map[fact.Venue]usage.Times  `json:"walls"` // of successes
+	Colds       map[fact.Venue]usage.Series `json:"colds"` // seconds to start a child or an environment
 	WallError   usage.Series                `json:"wall_error"`
 	WallWidth   float64                     `json:"wall_width,omitempty"` // see usage.Widened
 	MemoryError usage.Series                `json:"memory_error"`
 	Trainings   []fact.Training             `json:"trainings,omitempty"` // the newest first
 
-	fitted int     // Attempts when needs were learned
-	Need   Learned `json:"-"`
+	fitted, timed int     // what was known when needs were learned, and run times: see Needs and times
+	Need          Learned `json:"-"`
 
 	summed     int // Attempts when peaks were summed up
 	experience size.Experience
@@ -63,12 +61,15 @@ type Model struct {
 type Learned struct {
 	Memory, GPUMemory           usage.Need
 	MemoryKnown, GPUMemoryKnown bool
-	Wall                        usage.Duration // at the pool
+	Wall                        usage.Duration // at the pool, with as many cores as the newest attempt had
+	Speed                       usage.Speed
 }
 
 // learn takes what one Record measured. Only successes say what an attempt takes; running out of memory says what is
 // not enough.
-func (m *Model) learn(e fact.Record, now Instant) {
+//
+// Resized says that it had several shares of a core while it ran: then its run time is that of none of them.
+func (m *Model) learn(e fact.Record, resized bool, now Instant) {
 	m.Active = max(m.Active, now)
 	m.Attempts++
 	if e.Cold && e.Start > 0 {
@@ -99,25 +100,14 @@ func (m *Model) learn(e fact.Record, now Instant) {
 	if rate := e.Usage.CPURate(); e.Venue == fact.Pool && rate > 0 && rate <= fact.MaxRate {
 		m.Rates.Push(float64(rate), maxRates)
 		m.Counted = m.Counted || e.Usage.Throttled > 0
-		if m.heldBack(e, rate) {
-			m.Starving++
-			if m.Starving >= enoughStarving {
-				m.starve(e.Grant.CPU)
-			}
-		}
 	}
 	if wall := e.Usage.Wall; wall > 0 && wall <= fact.MaxWall {
-		m.took(e, wall.Seconds())
+		m.took(e, resized, wall.Seconds())
+		if rate := e.Usage.CPURate(); !resized && e.Venue == fact.Pool && rate <= fact.MaxRate {
+			m.Tries.Add(e.Grant.CPU.Cores(), microseconds(wall.Seconds()), milli(rate.Cores()),
+				milli(e.Usage.Throttled.Seconds()/wall.Seconds()), featuresOf(e), m.Walls[fact.Pool].Names)
+		}
 	}
-}
-
-// heldBack reports whether an attempt was held back by its limit of CPU. Where no host tells, one below a core is
-// thought to have where the attempt used nearly all of it.
-func (m *Model) heldBack(e fact.Record, rate quantity.Milli) bool {
-	if m.Counted {
-		return float64(e.Usage.Throttled) > throttledShare*float64(e.Usage.Wall)
-	}
-	return e.Grant.CPU < quantity.Core && float64(rate) >= nearlyAll*float64(e.Grant.CPU) && e.Grant.CPU > 0
 }
 
 // memoryAt is the history of memory at a venue.
@@ -128,33 +118,34 @@ func (m *Model) memoryAt(venue fact.Venue) *usage.History {
 	return &m.Memory
 }
 
-// starve notes that attempts were held back by a limit of cpu.
-func (m *Model) starve(cpu quantity.Milli) {
-	if cpu = min(max(0, cpu), fact.MaxRate); cpu >= m.Starved || m.StarvedNow() == 0 {
-		m.Starved, m.StarvedAt, m.Starving = cpu, m.Successes, 0
+// tryRates takes the latest rates as those of attempts that nothing is known to have limited: before version 8 it was
+// not remembered what did.
+func (m *Model) tryRates() {
+	for i := range m.Rates.Values {
+		rate := m.Rates.Values[(m.Rates.Next+i)%len(m.Rates.Values)]
+		m.Tries.Add(0, 0, rate/float64(quantity.Core), 0, usage.Features{}, nil)
 	}
 }
 
-// StarvedNow is the largest limit of CPU that held attempts back and still counts; 0 for none.
-func (m *Model) StarvedNow() quantity.Milli {
-	if m.Successes-m.StarvedAt > starvedFades {
-		return 0
-	}
-	return m.Starved
+// heldBack takes a running attempt that its limit of CPU holds back for the part held of its time.
+func (m *Model) heldBack(e fact.Sampled) {
+	m.Counted = true
+	m.Tries.Add(e.Grant.CPU.Cores(), 0, e.CPU.Cores(), milli(e.Throttled), usage.Features{}, nil)
+}
+
+// HeldBack is the largest limit of CPU that holds attempts back and still counts; 0 for none.
+func (m *Model) HeldBack() quantity.Milli {
+	return quantity.Milli(m.Tries.HeldBack(throttledShare) * float64(quantity.Core))
 }
 
 // squeezedPart is the part that is added to the peak of an attempt whose garbage collector kept it down: without it,
 // each limit teaches a lower one, until attempts do little but collect garbage (TestASqueezeTeachesNoSmallerLimit).
 const squeezedPart = 10
 
-// How soon it is believed that a limit of CPU holds attempts back, in attempts and in samples of one, and for how many
-// successes.
+// How soon it is believed that a limit of CPU holds a running attempt back.
 const (
 	throttledShare = 0.10 // of its time
-	nearlyAll      = 0.95 // of its limit
-	enoughStarving = 3
-	starvedSamples = 10
-	starvedFades   = 512
+	starvedSamples = 10   // in a row
 )
 
 // ranOut takes the grant that was not enough.
@@ -172,7 +163,7 @@ func (m *Model) ranOut(e fact.Record) {
 }
 
 // took takes how long an attempt ran, and judges what was expected of it.
-func (m *Model) took(e fact.Record, seconds float64) {
+func (m *Model) took(e fact.Record, resized bool, seconds float64) {
 	if e.Venue != fact.Pool && e.Venue != fact.Function {
 		return
 	}
@@ -183,7 +174,14 @@ func (m *Model) took(e fact.Record, seconds float64) {
 	for _, name := range unfollowed(times.Names, e) {
 		times.Follow(name)
 	}
-	times.Add(microseconds(seconds), featuresOf(e))
+	cores := e.Grant.CPU.Cores()
+	switch {
+	case resized:
+		cores = 0
+	case e.Venue == fact.Function:
+		cores = size.ClassCores(e.Grant.Memory)
+	}
+	times.AddAt(cores, microseconds(seconds), featuresOf(e))
 	m.Walls[e.Venue] = times
 	expected := e.Predicted.Wall
 	if e.Venue != fact.Pool || !(expected.Mid > 0) {
@@ -241,9 +239,8 @@ func (m *Model) Needs(margin float64) Learned {
 		m.fitted = m.Attempts
 		m.Need.Memory, m.Need.MemoryKnown = usage.Learn(&m.Memory, margin)
 		m.Need.GPUMemory, m.Need.GPUMemoryKnown = usage.Learn(&m.GPUMemory, margin)
-		walls := m.Walls[fact.Pool]
-		m.Need.Wall, _ = usage.LearnDuration(&walls, m.WallWidth)
 	}
+	m.learnTimes()
 	return m.Need
 }
 
@@ -253,6 +250,36 @@ func (m *Model) Experience() size.Experience {
 		m.summed, m.experience = m.Attempts, size.ExperienceOf(m.Memory.Measured())
 	}
 	return m.experience
+}
+
+// learnTimes learns the speed at each size, and how long attempts take with as many cores as the newest had, unless
+// nothing was added.
+func (m *Model) learnTimes() {
+	known := m.Attempts + m.Tries.Attempts
+	if m.timed == known && known > 0 {
+		return
+	}
+	m.timed = known
+	walls := m.Walls[fact.Pool]
+	m.Need.Wall, m.Need.Speed = usage.LearnTimes(&walls, &m.Tries, m.WallWidth, m.Counted)
+}
+
+// Speed is how fast attempts are with so many cores.
+func (m *Model) Speed() usage.Speed {
+	m.learnTimes()
+	return m.Need.Speed
+}
+
+// Times are the latest run times at a venue as they would be with so many cores; with 0 as many as the newest had.
+func (m *Model) Times(venue fact.Venue, cores float64) usage.Times {
+	walls := m.Walls[venue]
+	if cores <= 0 {
+		cores = walls.Reference()
+	}
+	if !walls.Mixed(cores) {
+		return walls
+	}
+	return walls.At(cores, m.Speed())
 }
 
 // cold takes how long a child or an environment took to start.
@@ -268,12 +295,15 @@ func (m *Model) cold(e fact.Record) {
 	m.Colds[e.Venue] = values
 }
 
+// milli rounds a part to what says enough.
+func milli(part float64) float64 { return math.Round(part*1e3) / 1e3 }
+
 // microseconds rounds seconds to what says enough and keeps checkpoints short.
 func microseconds(seconds float64) float64 { return math.Round(seconds*1e6) / 1e6 }
 
-// Pool returns the mean run time at the pool in seconds, its variation, and whether any is known.
-func (m *Model) Pool() (mean, variation float64, known bool) {
-	walls := m.Walls[fact.Pool]
+// Pool returns the mean run time at the pool with so many cores in seconds, its variation, and whether any is known.
+func (m *Model) Pool(cpu quantity.Milli) (mean, variation float64, known bool) {
+	walls := m.Times(fact.Pool, cpu.Cores())
 	mean, variation = walls.Mean()
 	return mean, variation, len(walls.Values) > 0
 }
@@ -287,9 +317,10 @@ func (m *Model) CheckError(bound float64) {
 }
 
 // Wall is the run time at the pool that is expected of an attempt of which nothing is known: the middle of what came
-// lately, whatever its input, or, where such predictions have fallen from use, all of it.
+// lately, whatever its input, with as many cores as the newest attempt had, or, where such predictions have fallen from
+// use, all of it.
 func (m *Model) Wall() fact.Interval {
-	walls := m.Walls[fact.Pool]
+	walls := m.Times(fact.Pool, 0)
 	expected := walls.Interval()
 	if m.WallFallen {
 		expected.Low, expected.High = walls.Quantile(0), walls.Largest()
@@ -297,27 +328,13 @@ func (m *Model) Wall() fact.Interval {
 	return expected
 }
 
-// Remaining is how many seconds an attempt of this age goes on at the pool. One that has outlived all that are known
-// goes on for as long again.
-func (m *Model) Remaining(age float64) float64 {
-	if left := m.Walls[fact.Pool].Residual(age, 0); left > 0 {
+// Remaining is how many seconds an attempt of this age goes on at the pool with so many cores. One that has outlived
+// all that are known goes on for as long again.
+func (m *Model) Remaining(age float64, cpu quantity.Milli) float64 {
+	if left := m.Times(fact.Pool, cpu.Cores()).Residual(age, 0); left > 0 {
 		return left
 	}
 	return max(1, age)
-}
-
-// turnaround is how long a slot is without work between two tasks, in seconds: the answer to Temporal, the poll and the
-// reading of the next task. Counted as busy, it would leave a core idle for most of the time that tasks of a
-// millisecond wait: at 1 ms each, one slot does 90 a second and eleven do a thousand (TestShortTasksShareACore).
-const turnaround = 0.010
-
-// Busy is the part of a slot's time in which it runs user code.
-func (m *Model) Busy() float64 {
-	wall, _, known := m.Pool()
-	if !known || wall <= 0 {
-		return 1
-	}
-	return wall / (wall + turnaround)
 }
 
 // passes reports whether the median of these errors passes bound, as it did before.

@@ -3,7 +3,6 @@ package memory
 import (
 	"compress/gzip"
 	"encoding/json"
-	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,30 +11,10 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-func TestShortTasksShareACore(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		wall float64
-		want float64
-	}{
-		"a millisecond": {0.001, 1.0 / 11},
-		"a second":      {1, 1 / 1.01},
-		"unknown":       {0, 1},
-	} {
-		var m Model
-		if test.wall > 0 {
-			m.took(fact.Record{Venue: fact.Pool}, test.wall)
-		}
-		if got := m.Busy(); math.Abs(got-test.want) > 1e-9 {
-			t.Errorf("%s: got %g of a slot's time busy, want %g", name, got, test.want)
-		}
-	}
-}
-
 func TestAnAttemptThatRanOutOfMemoryIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	var m Model
-	m.learn(fact.Record{Venue: fact.Pool, Outcome: fact.OutOfMemory, Cause: fact.CauseMemoryLimit}, 0)
+	m.learn(fact.Record{Venue: fact.Pool, Outcome: fact.OutOfMemory, Cause: fact.CauseMemoryLimit}, false, 0)
 	if m.OutOfMemory != 1 || m.Attempts != 1 {
 		t.Errorf("got %d of %d attempts out of memory, want 1 of 1", m.OutOfMemory, m.Attempts)
 	}

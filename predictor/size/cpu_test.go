@@ -3,51 +3,118 @@ package size_test
 import (
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
-func TestTheShareOfACoreByTheRatesThatAreKnown(t *testing.T) {
+// learned is what n attempts teach that had so many cores, used this of them and were held back for this part.
+func learned(cores, rate, held float64, n int) usage.Speed {
+	var tries usage.Tries
+	for range n {
+		tries.Add(cores, 2, rate, held, usage.Features{}, nil)
+	}
+	return tries.Learn(usage.Duration{}, true)
+}
+
+// onTwo is a stage of which one and two cores are known, and which is so many times as fast on two.
+func onTwo(faster float64) usage.Speed {
+	var tries usage.Tries
+	for range 8 {
+		tries.Add(1, 2, 1, 2-2/faster, usage.Features{}, nil)
+		tries.Add(2, 2/faster, faster, 0, usage.Features{}, nil)
+	}
+	return tries.Learn(usage.Duration{}, true)
+}
+
+func TestAShareOfCoresIsChosenAlongTheCurve(t *testing.T) {
 	t.Parallel()
 	const core = quantity.Core
-	rates := func(values ...float64) usage.Series { return usage.Series{Values: values} }
 	for _, row := range []struct {
 		name  string
 		known size.CPU
 		want  quantity.Milli
 	}{
-		{"too few rates", size.CPU{Rates: rates(300, 300)}, 400},
-		{"but held back", size.CPU{Rates: rates(300, 300), Starved: 300}, 600},
-		{"steps of 50", size.CPU{Rates: rates(310, 310, 310, 310, 310)}, 350},
-		{"double of what held back", size.CPU{Rates: rates(310, 310, 310, 310, 310), Starved: 300}, 600},
-		{"nearly a core is one", size.CPU{Rates: rates(860, 860, 860, 860, 860)}, core},
-		{"and a little more", size.CPU{Rates: rates(1040, 1040, 1040, 1040, 1040)}, core},
-		{"neighbours kept it waiting", size.CPU{Rates: nineAndOne(600, 990)}, core},
-		{"never above the host", size.CPU{Rates: rates(9000, 9000, 9000, 9000, 9000)}, 4 * core},
-		{"never nothing", size.CPU{Rates: rates(1, 1, 1, 1, 1)}, size.LeastCPU},
-		{"short tasks share a core", size.CPU{Rates: rates(1000, 1000, 1000, 1000, 1000), Busy: 0.5}, 500},
-		{"a bit longer ones do not", size.CPU{Rates: rates(1000, 1000, 1000, 1000, 1000), Busy: 0.75}, core},
-		{"unless they do", size.CPU{Rates: rates(1000, 1000, 1000, 1000, 1000), Busy: 0.75, Held: 500}, 750},
+		{"nothing known", size.CPU{}, 400},
+		{"too few rates", size.CPU{Speed: learned(1, 0.3, 0, 2)}, 400},
+		{"but held back", size.CPU{Speed: learned(0.3, 0.3, 0.7, 2), HeldBack: 300}, core},
+		{"what it uses", size.CPU{Speed: learned(1, 0.31, 0, 8), Rate: 310}, 350},
+		{"what it uses, though its tasks are many", size.CPU{Speed: learned(1, 0.31, 0, 8), Rate: 310, Tasks: 100}, 350},
+		{"held back by what it uses in the mean", size.CPU{Speed: learned(0.3, 0.3, 0.5, 8), Rate: 300, HeldBack: 300}, core},
+		{"nearly a core is one", size.CPU{Speed: learned(1, 0.86, 0, 8), Rate: 860}, core},
+		{"and a little more", size.CPU{Speed: learned(2, 1.04, 0, 8), Rate: 1040}, core},
+		{"nearly a core never held back", size.CPU{Speed: learned(1, 0.99, 0, 8), Rate: 990}, core},
+		{"two where they are worth it", size.CPU{Speed: onTwo(1.9), Rate: 1900}, 2 * core},
+		{"one where they are not", size.CPU{Speed: onTwo(1.3), Rate: 1300}, core},
+		{"one each where many wait", size.CPU{Speed: onTwo(1.9), Rate: 1900, Tasks: 40}, core},
+		{"two where memory is short", size.CPU{Speed: onTwo(1.9), Rate: 1900, Tasks: 40, Slots: 2}, 2 * core},
+		{"tried where it may be", size.CPU{Speed: learned(1, 1, 0.9, 8), Rate: 1000, HeldBack: core}, 2 * core},
+		{"not where many wait", size.CPU{Speed: learned(1, 1, 0.9, 8), Rate: 1000, HeldBack: core, Tasks: 40}, core},
+		{"the whole host", size.CPU{Speed: learned(0, 9, 0, 8), Rate: 9000}, 4 * core},
+		{"never nothing", size.CPU{Speed: learned(1, 0.001, 0, 8), Rate: 1}, size.LeastCPU},
+		{"short tasks share a core", size.CPU{Speed: learned(1, 1, 0, 8), Rate: core, Wall: 0.010}, 500},
+		{"shorter ones more", size.CPU{Speed: learned(1, 1, 0, 8), Rate: core, Wall: 0.001}, 100},
+		{"longer ones do not", size.CPU{Speed: learned(1, 1, 0, 8), Rate: core, Wall: 0.1}, core},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			row.known.Most = 4 * core
-			if row.known.Busy == 0 {
-				row.known.Busy = 1
+			row.known.Most, row.known.Room = 4*core, 4*core
+			if row.known.Wall == 0 {
+				row.known.Wall = 2
 			}
 			if got := row.known.Share(400); got != row.want {
-				t.Errorf("%+v: got %s cores, want %s", row.known, got, row.want)
+				t.Errorf("%+v: got %s cores, want %s: %s", row.known, got, row.want, row.known.Why(got))
 			}
 		})
 	}
 }
 
-// nineAndOne is a rate nine times and another once.
-func nineAndOne(often, once float64) usage.Series {
-	series := usage.Series{Values: []float64{once}}
-	for range 9 {
-		series.Values = append(series.Values, often)
+// TestWhatIsHeldIsKeptWhileItIsAboutAsGood holds each share in turn: the choice is kept where asked again.
+func TestWhatIsHeldIsKeptWhileItIsAboutAsGood(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		part := rapid.Float64Range(0, 1)
+		cores := rapid.SampledFrom([]float64{0, 0.2, 0.5, 1, 2, 4}).Draw(rt, "cores")
+		c := size.CPU{
+			Speed: learned(cores, part.Draw(rt, "rate")*max(1, cores), part.Draw(rt, "held"), 8),
+			Rate:  quantity.Milli(rapid.IntRange(1, 4000).Draw(rt, "rate90")), Wall: 10 * part.Draw(rt, "wall"),
+			Most: 8 * quantity.Core, Room: quantity.Milli(rapid.IntRange(0, 16000).Draw(rt, "room")),
+			Tasks: float64(rapid.IntRange(0, 1000).Draw(rt, "tasks")),
+		}
+		chosen := c.Share(quantity.Core)
+		if chosen < size.LeastCPU || chosen > c.Most {
+			rt.Fatalf("got %s cores of %s", chosen, c.Most)
+		}
+		c.Held = chosen
+		if again := c.Share(quantity.Core); again != chosen {
+			rt.Errorf("%+v: %s cores, and once these are held %s", c, chosen, again)
+		}
+	})
+}
+
+func TestAShareIsToldByHowFastItIs(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		known size.CPU
+		share quantity.Milli
+		want  string
+	}{
+		{size.CPU{Speed: onTwo(1.9), Most: 2000, Room: 2000, Tasks: 1}, 2000, "1.9 times as fast on 2 cores as on 1 core"},
+		{
+			size.CPU{Speed: onTwo(1.9), Most: 2000, Room: 2000, Tasks: 40},
+			1000,
+			"0.53 times as fast on 1 core as on 2 cores, and 40 tasks for 2 cores",
+		},
+		{
+			size.CPU{Speed: learned(0.4, 0.4, 0.6, 8), HeldBack: 400, Most: 2000},
+			1000,
+			"held back by 0.4 cores, 2.5 times as fast on 1 core as on 0.4 cores",
+		},
+	} {
+		if got := row.known.Why(row.share); got != row.want {
+			t.Errorf("got %q, want %q", got, row.want)
+		}
 	}
-	return series
 }

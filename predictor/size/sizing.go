@@ -29,6 +29,8 @@ type Sizing struct {
 	Live quantity.Size `json:"live,omitzero"`
 	// Duration is the run time at the pool that is expected by what is known of an attempt.
 	Duration usage.Duration `json:"duration,omitzero"`
+	// Speed brings it, and Wall, to the size that an attempt is given.
+	Speed usage.Speed `json:"speed,omitzero"`
 	// Wall is the same of one of which nothing is known, in seconds: the middle 80 percent of what came lately.
 	Wall fact.Interval `json:"wall_seconds"`
 	// WallFallen says that predictions of the run time were off by more than the bound, so that Wall is all that came, and
@@ -112,7 +114,7 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 	}
 	size.Memory = max(size.Memory, s.Floor)
 	expected = fact.Prediction{
-		Memory: s.Expected.At(need.Values()), Wall: s.wallOf(need), Source: s.Source, Guess: s.Expected.Guess,
+		Memory: s.Expected.At(need.Values()), Source: s.Source, Guess: s.Expected.Guess,
 	}
 	fits = true
 	if failed := need.LargestFailed; need.OutOfMemory > 0 && failed > 0 {
@@ -136,15 +138,17 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 	if size.Memory <= 0 {
 		size.Memory = capacity.Memory
 	}
+	expected.Wall = s.wallOf(need, size.CPU)
 	return size, expected, fits
 }
 
-// wallOf is the run time that is expected of an attempt at the pool.
-func (s Sizing) wallOf(need Need) fact.Interval {
-	if expected, known := s.Duration.At(need.Values()); known && !s.WallFallen {
-		return expected
+// wallOf is the run time that is expected of an attempt at the pool with so many cores.
+func (s Sizing) wallOf(need Need, cpu quantity.Milli) fact.Interval {
+	expected, known := s.Duration.At(need.Values())
+	if !known || s.WallFallen {
+		expected = s.Wall
 	}
-	return s.Wall
+	return s.Speed.Brought(expected, s.Duration.Cores, cpu.Cores())
 }
 
 // reliefAt is the part of its memory at which a running attempt is given more, and reliefStep how much more at once.
@@ -180,7 +184,7 @@ func Follow(held, peak, free quantity.Bytes) quantity.Bytes {
 // Predicting is s with what next expects.
 func (s Sizing) Predicting(next Sizing) Sizing {
 	s.Floor, s.Expected, s.Attempts, s.Live = next.Floor, next.Expected, next.Attempts, next.Live
-	s.Duration, s.Wall, s.WallFallen = next.Duration, next.Wall, next.WallFallen
+	s.Duration, s.Speed, s.Wall, s.WallFallen = next.Duration, next.Speed, next.Wall, next.WallFallen
 	if s.Learned && next.Learned {
 		s.Most = next.Most
 	}

@@ -7,7 +7,11 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
+
+// oneCore is the class that comes with one core.
+const oneCore = 1769 * quantity.MiB
 
 // waits is a backlog of 100 tasks of a second at two pool slots, with functions as fast, of which one run has all.
 func waits(run Waiting) Backlog {
@@ -86,19 +90,20 @@ func TestTheRunThatWantsMostDecides(t *testing.T) {
 func TestTheClassIsTheCheapestThatHoldsATask(t *testing.T) {
 	t.Parallel()
 	venue := lambda()
-	venue.Classes = []quantity.Bytes{512 * quantity.MiB, quantity.GiB, coreMemory, 2 * coreMemory}
-	usual := Demand{Memory: 100 * quantity.MiB, Rate: quantity.Core, Wall: 1, Longest: 2}
+	venue.Classes = []quantity.Bytes{512 * quantity.MiB, quantity.GiB, oneCore, 2 * oneCore}
+	parallel := usage.Speed{Most: 2, Far: 2, Busy: 1, Rate: 1, Parallel: 1}
+	usual := Demand{Memory: 100 * quantity.MiB, Wall: 1, Longest: 2}
 	for _, row := range []struct {
 		name   string
 		with   func(*Demand)
 		class  quantity.Bytes
 		reason string
 	}{
-		{"of equal prices the fastest", func(*Demand) {}, coreMemory, ""},
-		{"less of a core, less memory", func(d *Demand) { d.Rate = 200 }, 512 * quantity.MiB, ""},
-		{"more than a core", func(d *Demand) { d.Rate = 2 * quantity.Core }, 2 * coreMemory, ""},
+		{"of equal prices the fastest", func(*Demand) {}, oneCore, ""},
+		{"less of a core, less memory", func(d *Demand) { d.Speed = usage.Speed{Most: 1} }, 512 * quantity.MiB, ""},
+		{"more than a core", func(d *Demand) { d.Speed = parallel }, 2 * oneCore, ""},
 		{"what is held stays", func(d *Demand) { d.Held = quantity.GiB }, quantity.GiB, ""},
-		{"what is too small does not", func(d *Demand) { d.Held, d.Memory = quantity.GiB, quantity.GiB+1 }, coreMemory, ""},
+		{"what is too small does not", func(d *Demand) { d.Held, d.Memory = quantity.GiB, quantity.GiB+1 }, oneCore, ""},
 		{"too large", func(d *Demand) { d.Memory = 9 * quantity.GiB }, 0, "more than the largest function has"},
 		{"too long", func(d *Demand) { d.Longest = 800 }, 0, "too close to the limit"},
 		{"a device", func(d *Demand) { d.Device = true }, 0, "needs a GPU"},

@@ -1,10 +1,13 @@
 package spill
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
+	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
@@ -26,14 +29,20 @@ const FunctionOverhead = 32 * quantity.MiB
 // Demand is what a task of a stage takes of a function.
 type Demand struct {
 	Memory quantity.Bytes
-	// Rate is how much of a core it uses at the pool; 0 while nobody has measured it.
-	Rate quantity.Milli
+	// Speed is how fast it is with so many cores, Cores how many it has at the pool; 0 for one.
+	Speed usage.Speed
+	Cores float64
 	// Wall is how long it takes at the pool in the mean, Longest how long the longest do; in seconds.
 	Wall, Longest float64
 	// Device says that it needs a GPU.
 	Device bool
 	// Held is the class that the stage has now; 0 for none.
 	Held quantity.Bytes
+}
+
+// Slowdown is by what factor a task takes longer with a class than at the pool.
+func (d Demand) Slowdown(class quantity.Bytes) float64 {
+	return d.Speed.Slower(cmp.Or(d.Cores, 1), size.ClassCores(class))
 }
 
 // Class picks the memory class: among those that hold the stage and finish within the function's limit, the cheapest
@@ -50,7 +59,7 @@ func (d Demand) Class(venue plan.FunctionVenue) (quantity.Bytes, Refusal) {
 			continue
 		}
 		limit := venue.MaxDuration
-		if limit > 0 && d.Longest*Slowdown(class, d.Rate) >= durationShare*limit.Seconds() {
+		if limit > 0 && d.Longest*d.Slowdown(class) >= durationShare*limit.Seconds() {
 			tooLong = true
 			continue
 		}
@@ -66,7 +75,7 @@ func (d Demand) Class(venue plan.FunctionVenue) (quantity.Bytes, Refusal) {
 		return d.Held, ""
 	}
 	price := func(class quantity.Bytes) quantity.Money {
-		return venue.Price(class, Span(d.Wall*Slowdown(class, d.Rate)))
+		return venue.Price(class, Span(d.Wall*d.Slowdown(class)))
 	}
 	cheapest := price(slices.MinFunc(fits, func(a, b quantity.Bytes) int {
 		return int(min(1, max(-1, price(a)-price(b))))
@@ -74,7 +83,7 @@ func (d Demand) Class(venue plan.FunctionVenue) (quantity.Bytes, Refusal) {
 	chosen := quantity.Bytes(0)
 	for _, class := range fits {
 		if float64(price(class)) <= samePrice*float64(cheapest) &&
-			(chosen == 0 || Slowdown(class, d.Rate) < Slowdown(chosen, d.Rate)) {
+			(chosen == 0 || d.Slowdown(class) < d.Slowdown(chosen)) {
 			chosen = class
 		}
 	}

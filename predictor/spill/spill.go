@@ -150,22 +150,6 @@ func Span(seconds float64) time.Duration {
 	return time.Duration(min(max(seconds, 0), fact.MaxWall.Seconds()) * float64(time.Second))
 }
 
-// coreMemory is the configured memory that comes with one core
-// (https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html).
-const coreMemory = 1769 * quantity.MiB
-
-// ClassCores is how many cores a memory class comes with.
-func ClassCores(class quantity.Bytes) float64 { return float64(class) / float64(coreMemory) }
-
-// Slowdown is by how much longer a task takes with a class than at the pool: as many times as it lacks cores. A stage
-// that nobody measured is taken to use one.
-func Slowdown(class quantity.Bytes, rate quantity.Milli) float64 {
-	if rate <= 0 {
-		rate = quantity.Core
-	}
-	return max(1, rate.Cores()/ClassCores(class))
-}
-
 // WorthTelling is how many seconds of backlog are worth a word.
 const WorthTelling = 1.0
 

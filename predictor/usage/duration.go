@@ -34,6 +34,8 @@ type Duration struct {
 	Above  float64 `json:"above"`
 	// Attempts is how many run times it rests on.
 	Attempts int `json:"attempts"`
+	// Cores is with how many cores it takes that long; 0 where that is not known.
+	Cores float64 `json:"cores,omitempty"`
 }
 
 // Run times that are told lie between these, in seconds: a clock that ran backwards has measured nothing, and a month

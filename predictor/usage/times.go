@@ -1,6 +1,9 @@
 package usage
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // MaxTimes is how many of the latest run times Times keep.
 const MaxTimes = 32
@@ -15,6 +18,8 @@ type Times struct {
 	// 0 where a value was not known.
 	Names   []string    `json:"names,omitempty"`
 	Columns [][]float64 `json:"columns,omitempty"`
+	// Cores are those that the attempts had, by place; 0 where that was not known. Empty where it never was.
+	Cores []float64 `json:"cores,omitempty"`
 }
 
 // notKnown is the value of a feature that was not known.
@@ -37,17 +42,29 @@ func (t *Times) Follow(name string) bool {
 	return true
 }
 
-// Add remembers an attempt; what Series.Push leaves out is left out.
-func (t *Times) Add(seconds float64, features Features) {
+// Add remembers an attempt whose cores are not known; what Series.Push leaves out is left out.
+func (t *Times) Add(seconds float64, features Features) { t.AddAt(0, seconds, features) }
+
+// AddAt remembers an attempt that had so many cores.
+func (t *Times) AddAt(cores, seconds float64, features Features) {
+	t.add(cores, seconds, features, MaxTimes)
+}
+
+// add remembers an attempt, instead of the oldest of limit.
+func (t *Times) add(cores, seconds float64, features Features, limit int) {
 	if !t.valid() {
 		return
 	}
 	place, before := t.Next, len(t.Values)
-	t.Push(seconds, MaxTimes)
+	t.Push(seconds, limit)
 	grown := len(t.Values) > before
 	if !grown && t.Next == place {
 		return // not taken
 	}
+	if grown {
+		place = before
+	}
+	t.had(place, cores)
 	for i, name := range t.Names {
 		value := float64(notKnown)
 		if _, known := features.Named[name]; known || name == InputBytes {
@@ -61,10 +78,58 @@ func (t *Times) Add(seconds float64, features Features) {
 	}
 }
 
+// had notes the cores of the attempt at a place.
+func (t *Times) had(place int, cores float64) {
+	if !(cores > 0) || math.IsInf(cores, 0) {
+		cores = 0
+	}
+	if len(t.Cores) == 0 && cores == 0 {
+		return
+	}
+	if t.Cores == nil {
+		t.Cores = make([]float64, 0, max(cap(t.Values), len(t.Values)))
+	}
+	for len(t.Cores) < len(t.Values) {
+		t.Cores = append(t.Cores, 0)
+	}
+	t.Cores[place] = cores
+}
+
+// Reference is how many cores the newest attempt had of which that is known; 0 where it is known of none.
+func (t *Times) Reference() float64 {
+	for i := range t.Cores {
+		if cores := t.Cores[(t.Next+len(t.Cores)-1-i)%len(t.Cores)]; cores > 0 {
+			return cores
+		}
+	}
+	return 0
+}
+
+// At is what the attempts would have taken with so many cores, as far as it is known how many they had.
+func (t *Times) At(cores float64, speed Speed) Times {
+	brought := *t
+	if !t.Mixed(cores) {
+		return brought
+	}
+	brought.Values = slices.Clone(t.Values)
+	for i, had := range t.Cores {
+		if had > 0 {
+			brought.Values[i] *= speed.Slower(had, cores)
+		}
+	}
+	return brought
+}
+
+// Mixed reports whether an attempt is known to have had other cores than these.
+func (t *Times) Mixed(cores float64) bool {
+	other := func(had float64) bool { return had > 0 && had != cores }
+	return cores > 0 && t.valid() && slices.ContainsFunc(t.Cores, other)
+}
+
 // valid reports whether the columns fit each other; a checkpoint that was tampered with may not.
 func (t *Times) valid() bool {
 	if len(t.Values) > MaxTimes || t.Next < 0 || t.Next >= max(1, len(t.Values)) || len(t.Names) > MaxFeatures ||
-		len(t.Columns) != len(t.Names) {
+		len(t.Columns) != len(t.Names) || len(t.Cores) > 0 && len(t.Cores) != len(t.Values) {
 		return false
 	}
 	for _, column := range t.Columns {

@@ -56,7 +56,8 @@ The first attempts get what the stage's code declares, else what stages that are
 same app, program or interpreter), corrected by each attempt that ends, and grow beyond it where the
 host has room. From five attempts on, memory is a line over what is known before an attempt runs
 (the bytes of its input, or the number in it that explains the peaks best), raised so far above past
-peaks as their spread demands. CPU follows what was used and how long the limit held attempts back.
+peaks as their spread demands. The share of cores is a choice along how fast a stage is with each:
+more where it is worth them, fewer each where many wait; a limit that holds attempts back is raised.
 What is learned outlives restarts and new builds.
 
 An attempt that runs out of memory is tried again with twice as much, and counts as one of the

@@ -1,0 +1,10 @@
+package size
+
+import "github.com/spillway-ml/spillway/predictor/quantity"
+
+// coreMemory is the configured memory that comes with one core of a function
+// (https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html).
+const coreMemory = 1769 * quantity.MiB
+
+// ClassCores is how many cores a memory class of functions comes with.
+func ClassCores(class quantity.Bytes) float64 { return float64(class) / float64(coreMemory) }

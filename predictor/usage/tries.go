@@ -1,0 +1,406 @@
+package usage
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// How much is remembered of attempts at different sizes.
+const (
+	// maxTried is at how many sizes, and maxTries of how many attempts at each. A stage is at few sizes: what it was
+	// declared with, what it was given since, and one above or below.
+	maxTried, maxTries = 4, 8
+	// triesFade is for how many attempts what was seen at a size counts: what held attempts back once holds their like
+	// back until the stage has changed.
+	triesFade = 512
+)
+
+// Tries are what the latest attempts of a stage took at the sizes that they had: what [Speed] is learned from. The zero
+// value remembers nothing. Adding allocates nothing once it is full.
+type Tries struct {
+	Sizes []Tried `json:"sizes,omitempty"`
+	// Attempts is how many were added.
+	Attempts int `json:"attempts,omitempty"`
+}
+
+// Tried is what attempts of one size took.
+type Tried struct {
+	// Cores is the limit; 0 for those of which none is known.
+	Cores float64 `json:"cores"`
+	// Last is how many attempts there were with the last one of this size.
+	Last int `json:"last"`
+	// Times is how long they ran, Rates how many cores they used in the mean, and Held the part of their time in which
+	// the limit held them back, summed over the cores where it held them back on several.
+	Times Times  `json:"times"`
+	Rates Series `json:"rates"`
+	Held  Series `json:"held"`
+}
+
+// sameSize is by what part sizes may differ and count as one.
+const sameSize = 0.02
+
+// Add remembers an attempt that had so many cores, 0 for no limit that is known, used rate of them in the mean, and was
+// held back for the part held of its time. Seconds is how long it ran; 0 of one that still runs or that ran with
+// several sizes.
+func (t *Tries) Add(cores, seconds, rate, held float64, features Features, names []string) {
+	believed := func(value float64) bool { return value >= 0 && value <= mostCores } // NaN is none
+	if !believed(cores) || cores > 0 && cores < leastCores || !believed(rate) || !believed(held) {
+		return
+	}
+	t.Attempts++
+	tried := t.at(cores)
+	tried.Last = t.Attempts
+	tried.Rates.Push(rate, maxTries)
+	tried.Held.Push(held, maxTries)
+	if seconds > 0 && cores > 0 {
+		for _, name := range names {
+			tried.Times.Follow(name)
+		}
+		tried.Times.add(cores, seconds, features, maxTries)
+	}
+}
+
+// is reports whether a size counts as the one that was tried.
+func (t *Tried) is(cores float64) bool { return math.Abs(t.Cores-cores) <= sameSize*cores }
+
+// at is what is remembered of a size; a new one takes the place of the one that was not seen for longest.
+func (t *Tries) at(cores float64) *Tried {
+	oldest := 0
+	for i := range t.Sizes {
+		if tried := &t.Sizes[i]; tried.is(cores) {
+			return tried
+		}
+		if t.Sizes[i].Last < t.Sizes[oldest].Last {
+			oldest = i
+		}
+	}
+	if len(t.Sizes) < maxTried {
+		t.Sizes = append(t.Sizes, Tried{Cores: cores})
+		return &t.Sizes[len(t.Sizes)-1]
+	}
+	t.Sizes[oldest] = Tried{Cores: cores}
+	return &t.Sizes[oldest]
+}
+
+// seen is what attempts of one size say, with the middle of those that are remembered.
+type seen struct {
+	cores, rate, held float64
+	fastest           float64 // largest rate
+	more              bool    // they could have used more
+	counted           bool    // hosts tell what held them back
+	attempts          float64 // that have a run time
+	log               float64 // of the run time relative to what their inputs predict
+}
+
+// HeldBack is the largest limit at which attempts are held back for more than part of their time, and still count; 0
+// where none are.
+func (t *Tries) HeldBack(part float64) (cores float64) {
+	for _, tried := range t.Sizes {
+		if t.Attempts-tried.Last <= triesFade && tried.Held.Quantile(0.5) > part {
+			cores = max(cores, tried.Cores)
+		}
+	}
+	return cores
+}
+
+// What is thought before anything is seen, as standard deviations, and how far what is told by one size may be from
+// what another size would show.
+const (
+	// An attempt waits evenly, or in one piece: Busy is between nothing and its rate.
+	busyDoubt = 0.25
+	// Nothing is known of how much of an attempt could run on several cores; seldom does each further core add more
+	// than a twentieth of the time that one takes.
+	parallelUsual, parallelDoubt = 0.25, 0.5
+	contentionDoubt              = 0.05
+	// How long a limit held an attempt back tells what it would take with one core, but for what waits meanwhile.
+	heldDoubt = 0.10
+	// Cores that are used may only spin, and threads that wait for a limit may wait for each other next.
+	rateDoubt, demandDoubt = 0.15, 0.25
+	// A core that was not used up tells that there was nothing for a second one.
+	alone = 0.10
+	// leastDoubt is how well two run times can be compared on a host that does other work as well.
+	leastDoubt = 0.02
+	// limitPeriod is for how many seconds a limit of CPU holds before it is made up anew: what an attempt computes in
+	// less is held back by no limit above its mean.
+	limitPeriod = 0.100
+)
+
+// row says that the sum of the values with these factors is this, give or take a standard deviation.
+type row struct {
+	by         [3]float64
+	is, spread float64
+}
+
+// Learn finds the curve that attempts follow: by linear regression with what is thought before (Bayes), from the run
+// times at different sizes relative to what times says of their inputs, which are compared with each other, and from
+// what each size tells by itself: cores used, and for how long a limit held attempts back. Counted says that hosts tell
+// the latter; else an attempt that used nearly all of less than one core is taken to have been held back.
+func (t *Tries) Learn(times Duration, counted bool) Speed {
+	var sizes []seen
+	errors := make([]float64, 0, maxTried*maxTries)
+	seconds := 0.0
+	for _, tried := range t.Sizes {
+		if t.Attempts-tried.Last > triesFade || len(tried.Rates.Values) == 0 {
+			continue
+		}
+		at := tried.seen(counted)
+		logs := tried.Times.relative(times)
+		at.attempts = float64(len(logs))
+		if len(logs) > 0 {
+			at.log = median(slices.Clone(logs))
+			for _, value := range logs {
+				errors = append(errors, math.Abs(value-at.log))
+			}
+		}
+		seconds = max(seconds, tried.Times.Quantile(0.5))
+		sizes = append(sizes, at)
+	}
+	if len(sizes) == 0 {
+		return Speed{}
+	}
+	s := Speed{}
+	rate, fastest, compared := rates(sizes)
+	s.Rate = rate
+	largest := slices.MaxFunc(sizes, func(a, b seen) int { return cmp.Compare(a.cores, b.cores) })
+	s.Most, s.Far = largest.cores, max(1, largest.cores)
+	if largest.more {
+		s.Far *= Beyond
+	}
+	// An attempt that computes a part of the time is slowed where that fills the time for which a limit holds: as often
+	// as it computes at all, where one moment says nothing of the next, and for as long as it keeps a core busy.
+	even := 1.0
+	if seconds > 0 {
+		even = min(1, seconds/limitPeriod)
+	}
+	rows := []row{
+		{[3]float64{1, 0, 0}, s.Rate * fastest * even, busyDoubt * max(s.Rate, alone)},
+		{[3]float64{0, 1, 0}, parallelUsual, parallelDoubt},
+		{[3]float64{0, 0, 1}, 0, contentionDoubt},
+	}
+	for _, at := range sizes {
+		rows = append(rows, at.rows(rate, compared)...)
+	}
+	direct := compare(sizes, errors)
+	if s.Sizes = len(direct); s.Sizes > 0 {
+		s.Sizes++
+	}
+	s.solve(append(rows, direct...))
+	return s
+}
+
+// LearnTimes learns how long attempts take with as many cores as the newest had, and how fast they are with others:
+// see [LearnDuration] and [Tries.Learn]. Where attempts had several sizes, each is learned by the other in turn, so
+// that what hangs together with the input is told apart from what does with the size.
+func LearnTimes(times *Times, tries *Tries, width float64, counted bool) (Duration, Speed) {
+	cores := times.Reference()
+	duration, _ := LearnDuration(times, width)
+	speed := tries.Learn(duration, counted)
+	if times.Mixed(cores) {
+		for range turns {
+			brought := times.At(cores, speed)
+			duration, _ = LearnDuration(&brought, width)
+			speed = tries.Learn(duration, counted)
+		}
+	}
+	duration.Cores = cores
+	return duration, speed
+}
+
+// turns is how often each is learned by the other: with inputs that are as many times as large as there are more cores,
+// three are within a tenth (TestSpeedsAreToldApartFromInputs).
+const turns = 3
+
+// seen is the middle of what attempts of this size took.
+func (t *Tried) seen(counted bool) seen {
+	at := seen{
+		cores: t.Cores, rate: t.Rates.Quantile(0.5), held: t.Held.Quantile(0.5), fastest: t.Rates.Largest(),
+	}
+	if at.cores == 0 { // no limit: it had what it took
+		at.cores = max(1, at.fastest)
+	}
+	if !counted && t.Cores > 0 && t.Cores < 1 && at.rate >= nearly*t.Cores {
+		at.held = 1 - t.Cores
+	}
+	at.counted = counted
+	at.more = counted && at.several() > alone || !counted && t.Cores > 1 && at.rate >= nearly*t.Cores
+	return at
+}
+
+// nearly is the part of a limit that an attempt uses which is held back by it.
+const nearly = 0.95
+
+// rates is how many cores attempts use in the mean where they have one, and the fastest of them. What used several
+// cores at once may have waited besides, which those with one core or less tell; sure says that there are some.
+func rates(sizes []seen) (mean, fastest float64, sure bool) {
+	small := slices.DeleteFunc(slices.Clone(sizes), func(s seen) bool { return s.cores > 1 })
+	if len(small) > 0 {
+		sizes = small
+	}
+	for _, at := range sizes {
+		took := at.time(1)
+		mean += min(1, at.rate*took) / float64(len(sizes))
+		fastest = max(fastest, min(1, at.fastest*took))
+	}
+	return mean, fastest, len(small) > 0
+}
+
+// time is about how long the attempts took at this size relative to one core, by what they tell themselves, where they
+// use this rate with one core. Below one core, what they were held back for is what they lack of a core while they
+// compute, at most: threads beyond the first are held back, too.
+func (s seen) time(rate float64) float64 {
+	if s.cores < 1 {
+		return 1 / max(1-min(s.held, s.rate*(1/s.cores-1)), s.cores)
+	}
+	return min(1, max(rate/max(rate, s.rate), 1/s.cores))
+}
+
+// several is for which part of their time the limit held back threads beside the first: of k threads that run together
+// with a limit of c, each is held back for 1 - c/k of the time.
+func (s seen) several() float64 { return max(0, s.held-s.rate*max(0, 1/s.cores-1)) }
+
+// rows is what attempts of one size tell that use this rate with one core; sure says that they are known to.
+func (s seen) rows(rate float64, sure bool) []row {
+	at, took := terms(s.cores), s.time(rate)
+	if s.cores < 1 {
+		rows := []row{{at, took - 1, heldDoubt * took}}
+		if s.rate <= 0 || s.held <= alone || !s.counted {
+			return rows // nothing tells whether others wanted a core
+		}
+		threads := max(2, (s.rate+s.held)*s.cores/s.rate)
+		part := min(1, took*s.cores*s.several()/(threads-1))
+		return append(rows, row{[3]float64{0, 1, 0}, part, alone + (demandDoubt-alone)*part})
+	}
+	var rows []row
+	if s.cores > 1 {
+		doubt := rateDoubt * took
+		if sure { // what uses no more cores than one is no faster
+			doubt = leastDoubt + rateDoubt*(1-took)
+		}
+		rows = append(rows, row{at, took - 1, doubt})
+	}
+	if threads := max(math.Floor(s.cores)+1, s.rate+s.held); s.cores == 1 || s.held > alone {
+		part := min(1, s.cores*took*s.held/(threads-s.cores))
+		rows = append(rows, row{[3]float64{0, 1, 0}, part, alone + (demandDoubt-alone)*part})
+	}
+	return rows
+}
+
+// compare is what run times at different sizes tell: that at each, as many times that at the one seen most.
+func compare(sizes []seen, errors []float64) []row {
+	first := -1
+	for i, at := range sizes {
+		if at.attempts > 0 && (first < 0 || at.attempts > sizes[first].attempts ||
+			at.attempts == sizes[first].attempts && math.Abs(math.Log(at.cores)) < math.Abs(math.Log(sizes[first].cores))) {
+			first = i
+		}
+	}
+	if first < 0 {
+		return nil
+	}
+	spread := usualSpread // until there is more than one attempt of each size or so
+	if len(errors) > len(sizes) {
+		spread = max(leastDoubt, madToSigma*median(errors))
+	}
+	from := sizes[first]
+	away := terms(from.cores)
+	var rows []row
+	for i, at := range sizes {
+		if i == first || at.attempts == 0 {
+			continue
+		}
+		ratio := math.Exp(min(max(at.log-from.log, -mostLog), mostLog))
+		by := terms(at.cores)
+		for k := range by {
+			by[k] -= ratio * away[k]
+		}
+		rows = append(rows, row{by, ratio - 1, spread * ratio * from.time(1) * math.Sqrt(1/at.attempts+1/from.attempts)})
+	}
+	return rows
+}
+
+// mostLog bounds by what factor run times may differ because of the size.
+const mostLog = 10
+
+// sure is a standard deviation for what must be so.
+const sure = 1e-4
+
+// solve fits the values to rows, each within what it can be.
+func (s *Speed) solve(rows []row) {
+	bounds := [3][2]float64{{0, 2}, {0, 1}, {0, 1}}
+	var fixed [3]bool
+	for range len(fixed) + 1 {
+		mean, variance, ok := regress(rows)
+		if !ok {
+			return
+		}
+		s.Busy, s.Parallel, s.Contention, s.Variance = mean[0], mean[1], mean[2], variance
+		worst, by := -1, 0.0
+		for i, value := range mean {
+			if out := max(bounds[i][0]-value, value-bounds[i][1]); !fixed[i] && out > by {
+				worst, by = i, out
+			}
+		}
+		if worst < 0 {
+			break
+		}
+		bound := row{is: min(max(mean[worst], bounds[worst][0]), bounds[worst][1]), spread: sure}
+		bound.by[worst] = 1
+		rows, fixed[worst] = append(rows, bound), true
+	}
+	clamped := s.values()
+	for i := range clamped {
+		clamped[i] = min(max(clamped[i], bounds[i][0]), bounds[i][1])
+	}
+	s.Busy, s.Parallel, s.Contention = clamped[0], clamped[1], clamped[2]
+}
+
+// regress is the mean and the variance (see [Speed.Variance]) of the values by weighted least squares.
+func regress(rows []row) (mean [3]float64, variance [6]float64, ok bool) {
+	precision, weighted := mat.NewSymDense(3, nil), mat.NewVecDense(3, nil)
+	for _, r := range rows {
+		weight := 1 / (r.spread * r.spread)
+		for i := range 3 {
+			weighted.SetVec(i, weighted.AtVec(i)+weight*r.by[i]*r.is)
+			for k := i; k < 3; k++ {
+				precision.SetSym(i, k, precision.At(i, k)+weight*r.by[i]*r.by[k])
+			}
+		}
+	}
+	var factor mat.Cholesky
+	var solution mat.VecDense
+	var covariance mat.SymDense
+	if !factor.Factorize(precision) || factor.SolveVecTo(&solution, weighted) != nil ||
+		factor.InverseTo(&covariance) != nil {
+		return mean, variance, false
+	}
+	for i := range mean {
+		mean[i], variance[i] = solution.AtVec(i), covariance.At(i, i)
+	}
+	variance[3], variance[4], variance[5] = covariance.At(0, 1), covariance.At(0, 2), covariance.At(1, 2)
+	return mean, variance, !floats.HasNaN(mean[:]) && !floats.HasNaN(variance[:])
+}
+
+// relative is the logarithm of each run time relative to what d says of its input; those of which it says nothing are
+// left out.
+func (t *Times) relative(d Duration) []float64 {
+	if !t.valid() {
+		return nil
+	}
+	column := slices.Index(t.Names, d.Feature)
+	logs := make([]float64, 0, len(t.Values))
+	for i, value := range t.Values {
+		log := math.Log(min(max(value, leastSeconds), mostSeconds))
+		if d.Attempts > 0 && d.Feature != "" {
+			if column < 0 || t.Columns[column][i] < 0 || t.Columns[column][i] == 0 && d.From > 0 {
+				continue
+			}
+			log -= d.curve(min(max(t.Columns[column][i], d.From), d.To))
+		}
+		logs = append(logs, log)
+	}
+	return logs
+}
