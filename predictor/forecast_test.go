@@ -1,10 +1,13 @@
 package predictor_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // finished is a run that began at and took so many seconds for two stages, the first of which it may have reused, and
@@ -36,19 +39,19 @@ func TestARunThatReusedResultsIsNoSampleOfOneThatDoesNot(t *testing.T) {
 		state = finished(state, id, -8000+float64(i)*1000, 0, 10, true)
 	}
 	state = fold(state, started("now", 0, predictor.Goal{}))
-	if got, known := state.Forecast("now", after(1)); !known || got.Runs != 2 || got.Finish.Mid != 99 {
-		t.Errorf("before anything is called: %+v known %v, want 99 s as the two runs that did all of it", got, known)
+	if got, known := state.Forecast("now", after(1)); !known || got.Runs != 2 || !about(got.Finish, 99, 0.05) {
+		t.Errorf("before anything is called: %+v known %v, want about 99 s as the two runs that did all of it", got, known)
 	}
 	state = fold(state, hint("now", "prep", 1, 1), start("now", "prep", 0, 1))
-	if got, known := state.Forecast("now", after(2)); !known || got.Runs != 2 || got.Finish.Mid != 98 {
-		t.Errorf("once it has called its first stage: %+v known %v, want 98 s as the two runs that did all of it", got, known)
+	if got, known := state.Forecast("now", after(2)); !known || got.Runs != 2 || !about(got.Finish, 98, 0.05) {
+		t.Errorf("once it has called its first stage: %+v known %v, want about 98 s as the two runs", got, known)
 	}
 	state = fold(
 		state, started("again", 10, predictor.Goal{}),
 		predictor.Reused{Run: "again", Stage: stageNamed("prep"), Tasks: 1, From: "one", At: after(10)},
 	)
-	if got, known := state.Forecast("again", after(11)); !known || got.Runs != 4 || got.Finish.Mid != 9 {
-		t.Errorf("once it has reused its first stage: %+v known %v, want 9 s as the four runs that did so", got, known)
+	if got, known := state.Forecast("again", after(11)); !known || got.Runs != 4 || !about(got.Finish, 9, 0.1) {
+		t.Errorf("once it has reused its first stage: %+v known %v, want about 9 s as the four runs that did so", got, known)
 	}
 }
 
@@ -60,17 +63,17 @@ func TestTheWaitForTheFirstSlotIsNoPartOfWhatARunTakes(t *testing.T) {
 		state = finished(state, id, -9000+float64(i)*2000, 600*float64(i), 100, false)
 	}
 	state = fold(state, started("now", 0, predictor.Goal{}), hint("now", "prep", 1, 0))
-	if got, known := state.Forecast("now", after(50)); !known || got.Finish.Mid != 100 || got.Finish.High != 100 {
-		t.Errorf("while it waits: %+v known %v, want 100 s from its first attempt", got.Finish, known)
+	if got, known := state.Forecast("now", after(50)); !known || !about(got.Finish, 100, 0.05) {
+		t.Errorf("while it waits: %+v known %v, want about 100 s from its first attempt", got.Finish, known)
 	}
 	first := start("now", "prep", 0, 3660) // by a clock that is an hour off
 	first.Queue = time.Minute
 	state = fold(state, first)
-	if got, known := state.Forecast("now", after(90)); !known || got.Finish.Mid != 70 {
+	if got, known := state.Forecast("now", after(90)); !known || !about(got.Finish, 70, 0.05) {
 		t.Errorf("30 s after its first attempt began: %+v known %v, want 70 s", got.Finish, known)
 	}
 	// A State that another has folded half-way knows it as well.
-	if got, known := twinOf(t, state).Forecast("now", after(90)); !known || got.Finish.Mid != 70 {
+	if got, known := twinOf(t, state).Forecast("now", after(90)); !known || !about(got.Finish, 70, 0.05) {
 		t.Errorf("after a checkpoint: %+v known %v, want 70 s", got.Finish, known)
 	}
 }
@@ -85,6 +88,14 @@ func TestARunThatReusedLittleIsNoSampleOfOneThatReusedNearlyAll(t *testing.T) {
 			hint(id, "score", ran, at), start(id, "score", 0, at),
 		)
 	}
+	// ended runs the tasks one after another, all together for so long.
+	ended := func(state predictor.State, id string, at float64, ran int, took float64) predictor.State {
+		each := took / float64(ran)
+		for i := range ran {
+			state = fold(state, start(id, "score", i, at+each*float64(i)), record(id, "score", i, at+each*float64(i+1), each))
+		}
+		return fold(state, predictor.RunEnded{Run: id, State: predictor.RunSucceeded, At: after(at + took)})
+	}
 	var state predictor.State
 	for i, c := range []struct {
 		id          string
@@ -92,17 +103,121 @@ func TestARunThatReusedLittleIsNoSampleOfOneThatReusedNearlyAll(t *testing.T) {
 		took        float64
 	}{{"little", 1, 99, 990}, {"most", 99, 1, 10}, {"nearly", 98, 2, 12}} {
 		at := -10000 + 2000*float64(i)
-		state = fold(
-			mapped(state, c.id, at, c.reused, c.ran), record(c.id, "score", 0, at+c.took, c.took),
-			predictor.RunEnded{Run: c.id, State: predictor.RunSucceeded, At: after(at + c.took)},
-		)
+		state = ended(mapped(state, c.id, at, c.reused, c.ran), c.id, at, c.ran, c.took)
 	}
 	state = mapped(state, "now", 0, 198, 2)
-	if got, known := state.Forecast("now", after(1)); !known || got.Runs != 2 || got.Finish.High > 12 {
-		t.Errorf("two of two hundred tasks run: %+v known %v, want at most 12 s as the two runs like it", got, known)
+	if got, known := state.Forecast("now", after(1)); !known || got.Runs != 2 || got.Finish.High > 40 {
+		t.Errorf("two of two hundred tasks run: %+v known %v, want less than 40 s as the two runs like it", got, known)
 	}
 	state = mapped(state, "half", 10, 100, 100)
-	if got, known := state.Forecast("half", after(11)); !known || got.Runs != 1 || got.Finish.Mid != 989 {
-		t.Errorf("half of two hundred tasks run: %+v known %v, want 989 s as the one run like it", got, known)
+	if got, known := state.Forecast("half", after(11)); !known || got.Runs != 1 || !about(got.Finish, 989, 0.15) {
+		t.Errorf("half of two hundred tasks run: %+v known %v, want about 989 s as the one run like it", got, known)
+	}
+}
+
+// fedRun is a run that began at with an input, whose stage "map" has a task of 10 s for each GiB of it and whose stage
+// "reduce" takes 2 s for each, one after another; it is ended where whole.
+func fedRun(state predictor.State, id, pipeline string, at float64, gibs int, whole bool) predictor.State {
+	begins := started(id, at, predictor.Goal{})
+	begins.Pipeline, begins.InputBytes = pipeline, quantity.Bytes(gibs)*quantity.GiB
+	mapped := hint(id, "map", gibs, at)
+	mapped.Input = quantity.GiB
+	state = fold(state, begins, mapped)
+	if !whole {
+		return state
+	}
+	run := func(stage string, task int, from, wall float64, input quantity.Bytes) {
+		begun, line := start(id, stage, task, from), record(id, stage, task, from+wall, wall)
+		line.Usage.Input = input
+		state = fold(state, begun, line)
+	}
+	for i := range gibs {
+		run("map", i, at+10*float64(i), 10, quantity.GiB)
+	}
+	at += 10 * float64(gibs)
+	reduced := hint(id, "reduce", 1, at)
+	reduced.Input = quantity.Bytes(gibs) * quantity.GiB
+	state = fold(state, reduced)
+	run("reduce", 0, at, 2*float64(gibs), reduced.Input)
+	return fold(state, predictor.RunEnded{Run: id, State: predictor.RunSucceeded, At: after(at + 2*float64(gibs))})
+}
+
+// Runs of 2 to 16 GiB took 24 to 192 s; one of 32 GiB takes 384 s, and not what they did.
+func TestARunTakesWhatItsInputTakes(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	for i, gibs := range []int{4, 2, 16, 8} {
+		state = fedRun(state, fmt.Sprintf("past-%d", i), "p", -4000+1000*float64(i), gibs, true)
+	}
+	state = fedRun(state, "now", "p", 0, 32, false)
+	got, known := state.Forecast("now", after(0))
+	if !known || !about(got.Finish, 384, 0.2) || got.Runs != 4 || !strings.Contains(got.Basis, "4 earlier runs") {
+		t.Errorf("%+v known %v, want about 384 s from four runs", got, known)
+	}
+	small := fedRun(twinOf(t, state), "small", "p", 0, 2, false)
+	if got, known = small.Forecast("small", after(0)); !known || !about(got.Finish, 24, 0.3) {
+		t.Errorf("%+v known %v, want about 24 s", got, known)
+	}
+}
+
+// A pipeline that has never run is guessed from another of its app that went on from the same stage.
+func TestAPipelineThatHasNotRunIsGuessedFromOneThatCalledTheSameStages(t *testing.T) {
+	t.Parallel()
+	state := fedRun(predictor.State{}, "past", "other", -1000, 8, true)
+	state = fedRun(state, "now", "p", 0, 8, false)
+	got, known := state.Forecast("now", after(0))
+	if !known || got.Runs != 0 || !strings.Contains(got.Basis, "a guess") || !strings.Contains(got.Basis, "app/other") {
+		t.Errorf("%+v known %v, want a guess from app/other", got, known)
+	}
+	if !about(got.Finish, 96, 0.35) || got.Finish.High < 1.3*got.Finish.Low {
+		t.Errorf("%+v, want about 96 s, and not for sure", got.Finish)
+	}
+	state = fold(state, started("strange", 0, predictor.Goal{}), hint("strange", "never", 1, 0))
+	if got, known = state.Forecast("strange", after(1)); known {
+		t.Errorf("a run of which nothing is known: %+v", got)
+	}
+}
+
+// Forecasts that did not hold make the next ones wider, and a checkpoint knows it.
+func TestForecastsAreAsWideAsTheyHaveToBe(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	width := func(state predictor.State) float64 {
+		state = fedRun(state, "now", "p", 1e6, 4, false)
+		got, known := state.Forecast("now", after(1e6))
+		if !known {
+			t.Fatal("nothing is known")
+		}
+		return got.Finish.High / got.Finish.Low
+	}
+	for i := range 12 {
+		state = fedRun(state, fmt.Sprintf("calm-%d", i), "p", 1000*float64(i), 4, true)
+	}
+	calm := width(twinOf(t, state))
+	for i := range 12 { // each of another kind: a long wait at the end
+		at := 1e5 + 1000*float64(i)
+		id := fmt.Sprintf("wild-%d", i)
+		state = fedRun(state, id, "p", at, 4, false)
+		state = fold(state, predictor.RunEnded{Run: id, State: predictor.RunSucceeded, At: after(at + 1 + 900*float64(i%2))})
+	}
+	for i := range 8 { // which is forgotten by now, but for how far forecasts were off
+		state = fedRun(state, fmt.Sprintf("calm-again-%d", i), "p", 2e5+1000*float64(i), 4, true)
+	}
+	if wild := width(twinOf(t, state)); wild < 1.1*calm {
+		t.Errorf("from low to high by a factor of %v, and %v before a dozen runs that ended otherwise", wild, calm)
+	}
+}
+
+func BenchmarkForecast(b *testing.B) {
+	var state predictor.State
+	for i := range 8 {
+		state = fedRun(state, fmt.Sprintf("past-%d", i), "p", 1000*float64(i), 1+i*7%16, true)
+	}
+	state = fedRun(state, "now", "p", 9000, 100, false)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, known := state.Forecast("now", after(9000)); !known {
+			b.Fatal("nothing is known")
+		}
 	}
 }

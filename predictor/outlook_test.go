@@ -204,12 +204,10 @@ func TestBetweenStagesEarlierRunsTellTheEnd(t *testing.T) {
 	state := fold(scored(predictor.State{}, 1), started("r", 0, predictor.Goal{}), hint("r", "score", 1, 1),
 		record("r", "score", 0, 2, 1))
 	got := state.Outlook("r", predictor.Goal{Deadline: minutes(2)}, laptop(40, 4))
-	want := []predictor.Alternative{{
-		Name: "pool only", FinishSeconds: predictor.Interval{Low: 50, Mid: 100, High: 200},
-		CostUSD: predictor.Interval{Low: 0.005, Mid: 0.01, High: 0.02},
-	}}
-	if diff := cmp.Diff(want, got.Alternatives); !got.Known || !got.Feasible || diff != "" {
-		t.Errorf("known %v, feasible %v (-want +got):\n%s", got.Known, got.Feasible, diff)
+	// "report" takes about 30 s from now on, and 5 s follow.
+	if !got.Known || !got.Feasible || len(got.Alternatives) != 1 || got.Alternatives[0].Name != "pool only" ||
+		!about(got.Alternatives[0].FinishSeconds, 75, 0.15) || !about(got.Alternatives[0].CostUSD, 0.01, 0.15) {
+		t.Errorf("got %+v, want about 75 s for $0.01 at the pool", got)
 	}
 }
 

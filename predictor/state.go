@@ -29,6 +29,14 @@ func (s State) own() *memory.State {
 // of range are cut to it. Events may come in any order; those of one attempt and of one run usually come in theirs.
 func Fold(s State, e fact.Event) State {
 	m := s.own()
+	switch e := e.(type) {
+	case fact.Scheduled:
+		m.Fold(e)
+		outlook.Tell(m, e.Run, e.At)
+		return State{m}
+	case fact.RunEnded:
+		outlook.Judge(m, e)
+	}
 	m.Fold(e)
 	return State{m}
 }
@@ -52,7 +60,7 @@ func Resume(s State, inForce plan.Plan) State {
 	return State{m}
 }
 
-// Forecast compares the run with the earlier runs of its pipeline: see [outlook.ForecastOf].
+// Forecast says when a run ends and what it costs: see [outlook.ForecastOf].
 func (s State) Forecast(run string, now time.Time) (forecast outlook.Forecast, known bool) {
 	if s.memory == nil {
 		return outlook.Forecast{}, false

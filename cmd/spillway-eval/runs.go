@@ -18,7 +18,7 @@ func forecasts() verb {
 		name:    "runs",
 		summary: "runs of simulated pipelines: when they were expected to end, and for how much",
 		explain: `
-Pipelines of one to six stages, four on a pool of sixteen cores, are run one run after another, with inputs that differ
+Pipelines of one to six stages, four on a pool, are run one run after another, with inputs that differ
 a hundredfold; how many tasks a stage has and how long they take depends on the input in various ways, and each task
 takes more or less by a log-normal factor. Every run but the first of its pipeline is asked, at its start, at a quarter
 and at half of its time, when it will end and what it will cost. What happens is folded and decided on as an engine
@@ -34,9 +34,10 @@ does, in virtual time.
 The baseline earlier_runs is what Spillway told until November 2026: what earlier runs of the pipeline took.`,
 		simulated: true,
 		define: func(flags *flag.FlagSet) func(context.Context, common) error {
-			world := pipelines.World{Together: 4, Cores: 16}
+			world := pipelines.World{Together: 4}
 			flags.Uint64Var(&world.Seed, "seed", 1, "`number` from which everything is drawn")
 			flags.IntVar(&world.Pipelines, "pipelines", 200, "how `many` pipelines, a multiple of 4")
+			flags.IntVar(&world.Cores, "cores", 16, "how `many` cores a pool has")
 			flags.IntVar(&world.Runs, "runs", 6, "how `many` runs each has, at least 2")
 			return func(ctx context.Context, with common) error { return evaluateForecasts(ctx, world, with) }
 		},
@@ -44,9 +45,9 @@ The baseline earlier_runs is what Spillway told until November 2026: what earlie
 }
 
 func evaluateForecasts(ctx context.Context, world pipelines.World, with common) error {
-	if world.Pipelines < world.Together || world.Pipelines%world.Together != 0 || world.Runs < 2 {
-		return usageError(fmt.Sprintf("%d pipelines of %d runs: give a multiple of %d pipelines and at least 2 runs",
-			world.Pipelines, world.Runs, world.Together))
+	if world.Cores < 1 || world.Pipelines < world.Together || world.Pipelines%world.Together != 0 || world.Runs < 2 {
+		return usageError(fmt.Sprintf("%d pipelines of %d runs on %d cores: give a multiple of %d pipelines, at least 2 runs "+
+			"and a core", world.Pipelines, world.Runs, world.Cores, world.Together))
 	}
 	asked, err := replayPools(ctx, world)
 	if err != nil {

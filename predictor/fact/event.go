@@ -87,7 +87,9 @@ type RunStarted struct {
 	Build    string `json:"build"`
 	Goal     Goal   `json:"goal"`
 	Input    []byte `json:"input,omitempty"` // the encoded input, cut to 1 KiB, for display
-	Event    string `json:"event,omitempty"` // ID of the event that triggered the run
+	// InputBytes is how large the encoded input is together with the artifacts that it names; 0 when it is not known.
+	InputBytes quantity.Bytes `json:"input_bytes,omitempty"`
+	Event      string         `json:"event,omitempty"` // ID of the event that triggered the run
 	// EventAt is when that event was published; the zero time when none was.
 	EventAt time.Time `json:"event_at,omitzero"`
 	// RetryOf is the run that this one tries again; empty for none.

@@ -138,6 +138,12 @@ func (l *Ledger) Forecast(run string, now time.Time, forecast predictor.Forecast
 	}
 }
 
+// Expected reports whether a forecast of the run is kept, or none is wanted any more.
+func (l *Ledger) Expected(run string) bool {
+	a := l.runs[run]
+	return a == nil || a.ended() || !a.predicted.At.IsZero()
+}
+
 // Snapshot is a run as it stood when the Snapshot was made: it does not change any more, so that it may be looked at
 // while the ledger takes in more.
 type Snapshot struct {

@@ -62,6 +62,7 @@ func instanceKey(instance string) uint32 {
 
 // lose puts the task of an attempt back that does not run any more.
 func (m *State) lose(key uint64, running Attempt) {
+	m.ran(running, -1)
 	running.Lost = true
 	m.Attempts[key] = running
 	if st := m.Stages[running.Stage]; st != nil {
@@ -72,7 +73,7 @@ func (m *State) lose(key uint64, running Attempt) {
 func (m *State) attemptStarted(e fact.AttemptStarted) {
 	now := At(e.At)
 	key := attemptKey(e.Run, e.Task, e.Attempt)
-	if _, running := m.Attempts[key]; running || m.recent.has(key) {
+	if _, known := m.Attempts[key]; known || m.recent.has(key) {
 		return
 	}
 	st := m.stage(e.Stage, now)
@@ -87,17 +88,20 @@ func (m *State) attemptStarted(e fact.AttemptStarted) {
 		m.take(st, e.Run, queueOf(e.PoolOnly), now)
 	} // else its venue died without a word, and its task never came back through the queue's count
 	if known {
+		m.ran(last, -1)
 		last.Replaced = true
 		m.Attempts[before] = last
 	}
 	if len(m.Attempts) >= maxAttempts {
 		return
 	}
-	m.Attempts[key] = Attempt{
+	running := Attempt{
 		Key: key, Stage: e.Stage, Run: e.Run, Venue: e.Venue, Host: cmp.Or(e.Supervisor, e.Host),
 		Instance: instanceKey(e.Instance),
 		PoolOnly: e.PoolOnly, Started: now, Heard: m.Clock,
 	}
+	m.Attempts[key] = running
+	m.ran(running, 1)
 	m.hold(key, e.Grant)
 }
 
@@ -116,6 +120,7 @@ func (m *State) sampled(e fact.Sampled) {
 	st.Active = max(st.Active, At(e.At))
 	if running.Lost { // it lives
 		running.Lost = false
+		m.ran(running, 1)
 		m.take(st, running.Run, queueOf(running.PoolOnly), At(e.At))
 	}
 	running.Starving++
@@ -128,6 +133,17 @@ func (m *State) sampled(e fact.Sampled) {
 	}
 	m.Attempts[key] = running
 	m.follow(st, e)
+}
+
+// ran notes that one attempt more or less of a run's stage runs from now on.
+func (m *State) ran(running Attempt, by int) {
+	st := m.Stages[running.Stage]
+	if st == nil || st.Shares[running.Run] == nil || !running.Runs() {
+		return
+	}
+	part := st.Shares[running.Run]
+	part.Running = max(0, part.Running+by)
+	part.Load.Most = max(part.Load.Most, part.Running)
 }
 
 // hold notes what an attempt holds; an event that does not tell changes nothing.

@@ -51,6 +51,7 @@ func (m *State) runStarted(e fact.RunStarted) {
 		return
 	}
 	r.Known, r.App, r.Pipeline, r.Goal, r.Started = true, e.App, e.Pipeline, fact.SaneGoal(e.Goal), At(e.At)
+	r.Input = min(max(0, e.InputBytes), fact.MaxPeakMemory)
 }
 
 func (m *State) runEnded(e fact.RunEnded) {
@@ -93,6 +94,7 @@ func (m *State) scheduled(e fact.Scheduled) {
 	if part == nil {
 		return
 	}
+	part.Load.Input += float64(tasks) * float64(min(max(0, e.Input), fact.MaxPeakMemory))
 	part.Queued[queue] = min(part.Queued[queue]+tasks, maxTasks)
 	part.Scheduled = min(part.Scheduled+tasks, maxTasks)
 	part.Further = min(max(0, part.Further-tasks)+min(max(0, e.Expected), maxTasks), maxTasks)
@@ -189,6 +191,7 @@ func (m *State) recorded(e fact.Record) {
 	st.Active = max(st.Active, now)
 	queue := queueOf(e.PoolOnly)
 	running, known := m.Attempts[key]
+	m.ran(running, -1)
 	m.exposed(e, cmp.Or(e.Grant.DeviceClass, m.Grants[key].DeviceClass, st.Slot.DeviceClass))
 	delete(m.Attempts, key)
 	held, told := m.Grants[key]
@@ -221,11 +224,24 @@ func (m *State) charge(st *Stage, e fact.Record, now Instant) {
 	part := m.share(st, e.Run, now)
 	if e.Outcome == fact.Succeeded {
 		part.Done = min(part.Done+1, maxTasks)
+		part.Load.took(e.Usage.Wall)
 	}
 	cost := min(max(0, e.Cost), fact.MaxCost)
 	part.Cost = min(part.Cost+cost, fact.MaxCost)
 	part.Run.Spent = min(part.Run.Spent+cost, fact.MaxCost)
 	part.Last = max(part.Last, now)
+}
+
+// took adds the run time of a task.
+func (l *Load) took(wall time.Duration) {
+	if wall > 0 && wall <= fact.MaxWall {
+		l.Done, l.Busy = min(l.Done+1, maxTasks), l.Busy+microseconds(wall.Seconds())
+		l.Longest = max(l.Longest, microseconds(wall.Seconds()))
+		log := math.Log(max(wall.Seconds(), 1e-6))
+		away := log - l.Logs // Welford's recurrence, numerically stable (Technometrics 4(3), 1962)
+		l.Logs = microseconds(l.Logs + away/float64(l.Done))
+		l.Scatter = microseconds(l.Scatter + away*(log-l.Logs))
+	}
 }
 
 // queueOf is the index of a stage's queue: 0 for the one that functions poll too, 1 for the pool's own.

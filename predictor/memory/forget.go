@@ -69,6 +69,7 @@ func (m *State) forgetAttempts(hosts []plan.Host, longest Instant) (used map[fac
 		}
 		switch {
 		case m.Stages[running.Stage] == nil, m.Clock-running.Heard > patience:
+			m.ran(running, -1)
 			delete(m.Attempts, key)
 			delete(m.Grants, key)
 			continue

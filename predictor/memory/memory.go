@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 // State is everything that is remembered of the past. Maps are looked up by event; every walk over one that can be seen
@@ -28,8 +29,12 @@ type State struct {
 	Grants     map[uint64]Holding // by attempt
 	leased     map[string]Instant // by host: the clock when it last had a lease
 	losses     map[string]losses  // by device class
-	recent     recent
-	followed   int // stages that have a live
+	// Cores is how many cores stages had whose tasks waited, one value for each run and stage; RunWidth by what factor
+	// forecasts of runs are wider than they come to (see usage.Widened), 0 before the first has been judged.
+	Cores    usage.Series
+	RunWidth float64
+	recent   recent
+	followed int // stages that have a live
 }
 
 // Bounds of what is remembered. Beyond them the least recently active entry is forgotten, so that no input makes a
@@ -134,7 +139,9 @@ type Share struct {
 	Cost      quantity.Money `json:"cost,omitempty"`   // of the attempts that have ended
 	First     Instant        `json:"first"`            // when the run called the stage
 	Last      Instant        `json:"last"`             // when its last attempt ended
-	Window    int            `json:"window,omitempty"` // what the run was told last, as is Priority; 0 for the default
+	Load      Load           `json:"load,omitzero"`
+	Running   int            `json:"running,omitempty"` // attempts
+	Window    int            `json:"window,omitempty"`  // what the run was told last, as is Priority; 0 for the default
 	Priority  int            `json:"priority,omitempty"`
 	Steered   bool           `json:"steered,omitempty"`  // the run was told a window that is not the default
 	Declined  bool           `json:"declined,omitempty"` // that nothing spills was already told
@@ -153,8 +160,16 @@ type Run struct {
 	Waited   Instant        `json:"waited,omitempty"` // for how long that had waited in the queue
 	Known    bool           `json:"known,omitempty"`  // its start was seen
 	Spent    quantity.Money `json:"spent,omitempty"`
+	Input    quantity.Bytes `json:"input,omitempty"` // with the artifacts that it names; 0 when it is not known
+	Told     Told           `json:"told,omitzero"`
 	Active   Instant        `json:"active"`           // last time anything happened
 	Stages   []fact.StageID `json:"stages,omitempty"` // in order of first scheduling
+}
+
+// Told is what was once expected of a run, by which forecasts are judged at its end.
+type Told struct {
+	At     Instant       `json:"at"`
+	Finish fact.Interval `json:"finish_seconds"` // from At
 }
 
 // Key is the key under which finished runs are kept.
@@ -323,6 +338,8 @@ type saved struct {
 	Grants   map[uint64]Holding `json:"grants,omitempty"`
 	Leased   map[string]Instant `json:"leased,omitempty"`
 	Losses   map[string]losses  `json:"losses,omitempty"`
+	Cores    usage.Series       `json:"cores,omitzero"`
+	RunWidth float64            `json:"run_width,omitempty"`
 	Recent   []byte             `json:"recent,omitempty"`
 	// Begins says that runs tell whether they have begun, which those of earlier builds do not.
 	Begins bool `json:"begins,omitempty"`
@@ -332,7 +349,8 @@ type saved struct {
 // learned is in no stream any more, so no upgrade may forget it. Version 2 has other names for what a size waits for
 // before it shrinks, which begins anew; version 3 does not know how often attempts are lost; up to version 4
 // attempts that ran out of memory were counted twice; version 5 knows run times without what was known of their
-// attempts; version 6 does not know the inputs of tasks that wait, and version 7 the sizes that attempts had.
+// attempts; version 6 does not know the inputs of tasks that wait, and version 7 the sizes that attempts had, nor of
+// earlier runs more than how long they and their stages took, and of how many tasks.
 const (
 	savedVersion  = 8
 	oldestVersion = 2
@@ -340,6 +358,8 @@ const (
 	countedOnce = 5
 	// triedSizes is the version from which it is remembered what attempts took at the sizes that they had.
 	triedSizes = 8
+	// loaded is the version from which it is remembered how many attempts of a run and stage run.
+	loaded = 8
 )
 
 // MarshalJSON encodes what is remembered for a checkpoint; equal memories are equal bytes.
@@ -347,7 +367,7 @@ func (m *State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(saved{
 		Version: savedVersion, Begins: true,
 		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.leased,
-		Losses: m.losses,
+		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth,
 		Stages: slices.SortedFunc(maps.Values(m.Stages), func(a, b *Stage) int { return fact.CompareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int { return strings.Compare(a.Name, b.Name) }),
 		Runs:   slices.SortedFunc(maps.Values(m.Runs), func(a, b *Run) int { return strings.Compare(a.ID, b.ID) }),
@@ -410,6 +430,12 @@ func (m *State) UnmarshalJSON(data []byte) error {
 			read.adopt(v)
 		}
 	}
+	if from.Version < loaded {
+		for _, running := range read.Attempts {
+			read.ran(running, 1)
+		}
+	}
+	read.Cores, read.RunWidth = from.Cores, from.RunWidth
 	if !from.Begins {
 		read.begin()
 	}

@@ -1,12 +1,18 @@
 package memory
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
+
+// maxCores is how many stages that wanted more slots than they had are remembered, of whatever pipeline.
+const maxCores = 32
 
 // MaxRunsKept is how many finished runs of one pipeline forecasts rest on: the latest, because pipelines change.
 const MaxRunsKept = 8
@@ -23,6 +29,7 @@ type PastRun struct {
 	// Seconds are without those for which its first attempt waited, which say how busy others were.
 	Seconds float64        `json:"seconds"`
 	Cost    quantity.Money `json:"cost"`
+	Input   quantity.Bytes `json:"input,omitempty"`  // of the run, with the artifacts that it names; 0 when not known
 	Stages  []PastStage    `json:"stages,omitempty"` // in order of first scheduling
 }
 
@@ -31,8 +38,42 @@ type PastStage struct {
 	Name   string         `json:"name"`
 	Tasks  int            `json:"tasks"`
 	Reused int            `json:"reused,omitempty"` // results of earlier runs that were taken instead
-	End    float64        `json:"end"`              // when its last attempt ended, as Seconds are counted
+	Start  float64        `json:"start,omitempty"`  // when the run called it, as Seconds are counted
+	End    float64        `json:"end"`              // when its last attempt ended
 	Cost   quantity.Money `json:"cost"`
+	Load   Load           `json:"load,omitzero"` // the zero value in runs that an earlier build kept
+}
+
+// Load is what the tasks of one run and stage came to.
+type Load struct {
+	Done    int     `json:"done,omitempty"`            // tasks whose run time is known
+	Busy    float64 `json:"busy_seconds,omitempty"`    // what these took together
+	Longest float64 `json:"longest_seconds,omitempty"` // and the longest of them
+	// Logs is the mean of the logarithms of these run times, Scatter the sum of the squares of how far they lie from it.
+	Logs    float64 `json:"logs,omitempty"`
+	Scatter float64 `json:"scatter,omitempty"`
+	Input   float64 `json:"input_bytes,omitempty"` // of all tasks that were scheduled, together
+	// Most is how many ran at once.
+	Most int `json:"most,omitempty"`
+}
+
+// Slots is on how many slots the tasks ran in the mean, and whether more would have been of use: list scheduling of
+// tasks that take Busy together takes about
+//
+//	span = Busy / slots + (1 - 1 / slots) mean / 2
+//
+// seconds, the last of them being half done in the mean when the others are.
+func (s PastStage) Slots() (slots float64, limited bool) {
+	most := float64(max(1, s.Load.Most))
+	if s.Load.Done == 0 || s.Tasks <= s.Load.Most {
+		return most, false
+	}
+	half := s.Load.Busy / float64(s.Load.Done) / 2
+	span := s.End - s.Start
+	if span-half <= (s.Load.Busy-half)/most {
+		return most, true
+	}
+	return (s.Load.Busy - half) / (span - half), true
 }
 
 // keepPast adds a run that succeeded to its pipeline's past.
@@ -50,17 +91,22 @@ func (m *State) keepPast(r *Run, now Instant) {
 		m.Pasts[key] = kept
 	}
 	began := min(r.Started+r.Waited, now)
-	done := PastRun{Seconds: now.Since(began), Cost: r.Spent}
+	done := PastRun{Seconds: now.Since(began), Cost: r.Spent, Input: r.Input}
 	for _, id := range r.Stages {
 		st := m.Stages[id]
 		if st == nil || st.Shares[r.ID] == nil {
 			continue
 		}
 		part := st.Shares[r.ID]
-		done.Stages = append(done.Stages, PastStage{
+		stage := PastStage{
 			Name: id.Name, Tasks: part.Scheduled, Reused: part.Reused, Cost: part.Cost,
-			End: min(part.Last.Since(began), done.Seconds),
-		})
+			Start: min(part.First.Since(began), done.Seconds), End: min(part.Last.Since(began), done.Seconds),
+			Load: part.Load,
+		}
+		done.Stages = append(done.Stages, stage)
+		if slots, limited := stage.Slots(); limited {
+			m.Cores.Push(slots*max(st.Slot.CPU, size.LeastCPU).Cores(), maxCores)
+		}
 	}
 	if len(kept.Runs) >= MaxRunsKept {
 		kept.Runs = slices.Delete(kept.Runs, 0, 1)
@@ -86,10 +132,59 @@ func (m *State) Elapsed(r *Run, now Instant) float64 {
 // reused about as many results of earlier runs where r does. A run that has reused none so far is like none that did:
 // it would have taken longer.
 func (m *State) Alike(r *Run) []PastRun {
-	kept := m.Pasts[r.Key()]
-	if kept == nil {
-		return nil
+	if kept := m.Pasts[r.Key()]; kept != nil {
+		return m.alike(r, kept)
 	}
+	return nil
+}
+
+// AlikeAnywhere is Alike, or, where no run of the pipeline is, how runs of another pipeline of the same app went on
+// from the same stages, of the one that ran last. It returns the pipeline as app/pipeline, and nothing for a run that
+// has called no stage and whose pipeline has not run.
+func (m *State) AlikeAnywhere(r *Run) (found []PastRun, pipeline string) {
+	if found = m.Alike(r); len(found) > 0 || len(r.Stages) == 0 {
+		return found, r.Key()
+	}
+	var latest *Past
+	for _, kept := range m.Pasts {
+		if !strings.HasPrefix(kept.Pipeline, r.App+"/") || latest != nil &&
+			cmp.Or(cmp.Compare(kept.Active, latest.Active), strings.Compare(kept.Pipeline, latest.Pipeline)) < 0 {
+			continue
+		}
+		from := Past{Pipeline: kept.Pipeline}
+		for _, earlier := range kept.Runs {
+			if rest, called := earlier.from(r.Stages[0].Name); called {
+				from.Runs = append(from.Runs, rest)
+			}
+		}
+		if those := m.alike(r, &from); len(those) > 0 {
+			found, latest = those, kept
+		}
+	}
+	if latest == nil {
+		return nil, ""
+	}
+	return found, latest.Pipeline
+}
+
+// from is a run as if it had begun when it called a stage. What its input was then is not known.
+func (p PastRun) from(stage string) (rest PastRun, called bool) {
+	i := slices.IndexFunc(p.Stages, func(s PastStage) bool { return s.Name == stage })
+	if i < 0 {
+		return PastRun{}, false
+	}
+	began := p.Stages[i].Start
+	rest = PastRun{Seconds: max(0, p.Seconds-began), Stages: slices.Clone(p.Stages[i:])}
+	for k := range rest.Stages {
+		later := &rest.Stages[k]
+		later.Start, later.End = max(0, later.Start-began), max(0, later.End-began)
+		rest.Cost = min(fact.MaxCost, rest.Cost+min(later.Cost, fact.MaxCost))
+	}
+	return rest, true
+}
+
+// alike returns the runs of one pipeline that are alike.
+func (m *State) alike(r *Run, kept *Past) []PastRun {
 	reuses := false
 	called := make([]PastStage, len(r.Stages))
 	for i, id := range r.Stages {

@@ -1,45 +1,221 @@
 package outlook
 
 import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/usage"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // Forecast is what is expected of a run that goes on.
 type Forecast struct {
 	// Finish is in how many seconds from now it ends, and Cost what it will have cost altogether by then, in US dollars.
 	Finish, Cost fact.Interval
-	// Runs is on how many earlier runs this rests, at least 1. Of one, the intervals are [usage.Series.AcrossRuns]: a
-	// guess.
+	// Runs is on how many earlier runs of its pipeline this rests; 0 where none went like it so far.
 	Runs int
+	// Basis says in a few words what it rests on.
+	Basis string
 }
 
-// ForecastOf compares the run with the earlier runs of its pipeline that called the same stages first, in the same
-// order, and reused results of the same: what is left is what they took less the time that passed, but for the wait
-// for the first attempt, and the interval is their spread. known is false for runs that are unknown or over, and when
-// no earlier run is alike or this run already took longer than all that are.
+// ForecastOf says when a run ends and what it costs by its own tasks: those that wait, those that run for a while, and
+// those of stages that earlier runs called next, as many and as long as the input of this run lets expect; see
+// [Journey.Draw]. known is false for runs that are unknown or over, and where nothing is known of what is left.
 func ForecastOf(m *memory.State, run string, now time.Time) (forecast Forecast, known bool) {
-	if m.Runs[run] == nil || !m.Runs[run].Known {
+	r := m.Runs[run]
+	if r == nil || !r.Known {
 		return Forecast{}, false
 	}
-	r := m.Runs[run]
-	elapsed := m.Elapsed(r, memory.At(now))
-	var took, cost usage.Series
-	for _, earlier := range m.Alike(r) {
-		if earlier.Seconds > elapsed {
-			took.Push(earlier.Seconds, memory.MaxRunsKept)
-			cost.Push(earlier.Cost.USD(), memory.MaxRunsKept)
+	journey, basis, runs := JourneyOf(m, r, memory.At(now))
+	if len(journey.Ways) == 0 {
+		return Forecast{}, false // what follows is not known
+	}
+	forecast = Forecast{Runs: runs, Basis: basis}
+	forecast.Finish, forecast.Cost, known = journey.Draw()
+	if !known {
+		return Forecast{}, false
+	}
+	return forecast, true
+}
+
+// JourneyOf gathers what is left of a run, in words what that rests on, and how many earlier runs of its pipeline.
+func JourneyOf(m *memory.State, r *memory.Run, now memory.Instant) (j Journey, basis string, runs int) {
+	earlier, pipeline := m.AlikeAnywhere(r)
+	j = Journey{
+		Later: map[string]Leg{}, With: map[string]float64{}, Elapsed: m.Elapsed(r, now), Spent: r.Spent.USD(),
+		Width: m.RunWidth, Seed: seedOf(r.ID),
+	}
+	if r.Input > 0 {
+		j.With[RunInput] = float64(r.Input)
+	}
+	ages := agesOf(m, r, j.Elapsed, now)
+	for i, id := range r.Stages {
+		st := m.Stages[id]
+		if st == nil || st.Shares[r.ID] == nil {
+			j.Called = append(j.Called, Leg{Quiet: now.Since(r.Started)})
+			continue
+		}
+		part := st.Shares[r.ID]
+		if i == 0 && r.Input == 0 && part.Load.Input > 0 {
+			j.With[FirstInput] = part.Load.Input
+		}
+		leg := legOf(m, id, earlier, i)
+		leg.Waiting = part.Queued[0] + part.Queued[1] + part.Further
+		leg.Ages, leg.Done, leg.Busy = ages[id], part.Load.Done, part.Load.Busy
+		leg.Since, leg.Quiet = now.Since(part.First), now.Since(part.Last)
+		if part.Scheduled > 0 && part.Load.Input > 0 {
+			leg.Grown = map[string]float64{TaskInput: part.Load.Input / float64(part.Scheduled)}
+		}
+		if part.Load.Busy > 0 {
+			leg.Rate = part.Cost.USD() / part.Load.Busy
+		}
+		j.Called = append(j.Called, leg)
+		j.With[TasksBefore] = float64(max(1, part.Scheduled+part.Further))
+	}
+	for _, past := range earlier {
+		way := Way{Seconds: past.Seconds}
+		for i, stage := range past.Stages {
+			way.Stages = append(way.Stages, Passed{Name: stage.Name, Start: stage.Start, End: stage.End})
+			if _, known := j.Later[stage.Name]; i >= len(r.Stages) && !known {
+				j.Later[stage.Name] = legOf(m, fact.StageID{App: r.App, Name: stage.Name}, earlier, i)
+			}
+		}
+		j.Ways = append(j.Ways, way)
+	}
+	switch {
+	case pipeline != r.Key():
+		basis = fmt.Sprintf("a guess: its own tasks, and what followed the same stages in %s of %s",
+			words.Count(len(earlier), "run"), pipeline)
+	default:
+		basis, runs = fmt.Sprintf("its own tasks and %s", words.Count(len(earlier), "earlier run")), len(earlier)
+	}
+	return j, basis, runs
+}
+
+func seedOf(run string) uint64 {
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(run)) // never fails
+	return sum.Sum64()
+}
+
+// agesOf is for how many seconds the attempts of a run have gone on, by stage, the oldest first. A host's clock may be
+// an hour off: no attempt is older than its stage, and one that is yet to begin is as old as it can be.
+func agesOf(m *memory.State, r *memory.Run, elapsed float64, now memory.Instant) map[fact.StageID][]float64 {
+	ages := map[fact.StageID][]float64{}
+	for _, running := range m.Attempts {
+		if running.Run != r.ID || !running.Runs() {
+			continue
+		}
+		age := now.Since(running.Started)
+		if running.Started > now {
+			age = elapsed
+		}
+		if st := m.Stages[running.Stage]; st != nil && st.Shares[r.ID] != nil {
+			age = min(age, now.Since(st.Shares[r.ID].First))
+		}
+		ages[running.Stage] = append(ages[running.Stage], age)
+	}
+	for _, of := range ages {
+		slices.SortFunc(of, func(a, b float64) int { return cmp.Compare(b, a) })
+	}
+	return ages
+}
+
+// What is thought of a stage before earlier runs tell: how many tasks there are is a count, and the same or in
+// proportion; what they take has a part that does not depend on the input, and depends on what else the hosts do; how
+// many slots it gets depends on what others want.
+func counting() usage.Thought { return usage.Thought{Slope: 1, Give: 0.5, Spread: 0.03} }
+func timing() usage.Thought   { return usage.Thought{Slope: 0.5, Give: 0.5, Spread: 0.1} }
+func slotting() usage.Thought { return usage.Thought{Slope: 1, Give: 0.5, Spread: 0.3} }
+
+// legOf is what earlier runs tell of a stage, the i-th that they called.
+func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) Leg {
+	var counts, means, wholes, slots []usage.Grown
+	var loads []memory.Load
+	leg := Leg{}
+	for number, past := range earlier {
+		k := i
+		if k >= len(past.Stages) || past.Stages[k].Name != id.Name {
+			k = slices.IndexFunc(past.Stages, func(s memory.PastStage) bool { return s.Name == id.Name })
+		}
+		if k < 0 {
+			continue
+		}
+		stage := past.Stages[k]
+		with := map[string]float64{RunInput: float64(past.Input)}
+		if past.Input == 0 {
+			with[FirstInput] = past.Stages[0].Load.Input
+		}
+		timed := maps.Clone(with)
+		if k > 0 {
+			with[TasksBefore] = float64(max(1, past.Stages[k-1].Tasks))
+		}
+		counts = append(counts, usage.Grown{Value: float64(max(1, stage.Tasks)), With: with})
+		wholes = append(wholes, usage.Grown{Value: max(stage.End-stage.Start, 1e-3), With: timed})
+		leg.Price += (stage.Cost.USD() - leg.Price) / float64(number+1)
+		load := stage.Load
+		if load.Done == 0 || !(load.Busy > 0) {
+			continue
+		}
+		loads = append(loads, load)
+		leg.Rate += stage.Cost.USD()
+		timed[TaskInput] = load.Input / float64(max(1, stage.Tasks))
+		means = append(means, usage.Grown{Value: load.Busy / float64(load.Done), With: timed})
+		leg.Most = max(leg.Most, load.Most)
+		had, limited := stage.Slots()
+		if limited {
+			slots = append(slots, usage.Grown{Value: had})
+		}
+		leg.Besides = append(leg.Besides, max(0, stage.End-stage.Start-explained(load, had)))
+	}
+	if len(slots) == 0 {
+		cores := 1.0
+		if st := m.Stages[id]; st != nil && st.Slot.CPU > 0 {
+			cores = max(st.Slot.CPU, size.LeastCPU).Cores()
+		}
+		for _, had := range m.Cores.Values {
+			slots = append(slots, usage.Grown{Value: had / cores})
 		}
 	}
-	if len(took.Values) == 0 {
-		return Forecast{}, false
+	leg.Task = scatterOf(loads)
+	busy := 0.0
+	for n, load := range loads {
+		means[n].Noise = leg.Task / math.Sqrt(float64(load.Done))
+		busy += load.Busy
 	}
-	return Forecast{
-		Finish: took.AcrossRuns().From(-elapsed).AtLeast(0),
-		Cost:   cost.AcrossRuns().AtLeast(r.Spent.USD()),
-		Runs:   len(took.Values),
-	}, true
+	if busy > 0 {
+		leg.Rate /= busy
+	}
+	leg.Count, leg.Whole = usage.LearnGrowth(counts, counting()), usage.LearnGrowth(wholes, timing())
+	leg.Mean, leg.Slots = usage.LearnGrowth(means, timing()), usage.LearnGrowth(slots, slotting())
+	return leg
+}
+
+// explained is how long tasks take that together take so long, list-scheduled on the slots that they had.
+func explained(load memory.Load, slots float64) float64 {
+	return max(load.Longest, load.Busy/slots+(1-1/max(1, slots))*load.Busy/float64(load.Done)/2)
+}
+
+// usualScatter is how far the logarithms of a stage's run times usually lie from their mean in one run, and is worth so
+// many tasks: a quarter more or less, two times in three.
+const (
+	usualScatter      = 0.25
+	usualScatterCount = 2
+)
+
+// scatterOf is how far they lie from it by what runs tell.
+func scatterOf(loads []memory.Load) float64 {
+	squares, count := usualScatterCount*usualScatter*usualScatter, float64(usualScatterCount)
+	for _, load := range loads {
+		squares, count = squares+max(0, load.Scatter), count+float64(max(0, load.Done-1))
+	}
+	return math.Sqrt(squares / count)
 }

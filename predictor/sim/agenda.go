@@ -183,8 +183,9 @@ type entry struct {
 // entries are a heap by time.
 type entries []entry
 
-func (e entries) Len() int       { return len(e) }
-func (e entries) Swap(i, j int)  { e[i], e[j] = e[j], e[i] }
+func (e entries) Len() int      { return len(e) }
+func (e entries) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+
 // Push implements heap.Interface.
 func (e *entries) Push(next any) { *e = append(*e, next.(entry)) }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workflows/internal/account"
 )
 
@@ -127,7 +128,8 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 	started := predictor.RunStarted{
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Goal: r.goal, At: r.startedAt,
 		Event: memo[string](info, EventMemo), Input: preview(in.Args, inputPreview),
-		EventAt: r.options.EventAt, RetryOf: r.options.RetryOf, Traceparent: r.options.Traceparent,
+		InputBytes: sizeOf(in.Args),
+		EventAt:    r.options.EventAt, RetryOf: r.options.RetryOf, Traceparent: r.options.Traceparent,
 	}
 	if r.tell != nil && !workflow.IsReplaying(ctx) { // by each part: the loop forgets what is older than two weeks
 		r.tell(started)
@@ -195,6 +197,18 @@ func short(text string, bytes int) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:bytes], "") + "…"
+}
+
+// sizeOf is how large the first value is, encoded and with the artifacts that it names; 0 where there is none.
+func sizeOf(values []any) quantity.Bytes {
+	if len(values) == 0 {
+		return 0
+	}
+	encoded, err := json.Marshal(values[0])
+	if err != nil {
+		return 0
+	}
+	return inputBytes(encoded)
 }
 
 // preview encodes the first value when it is no larger than limit.

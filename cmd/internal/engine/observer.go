@@ -168,7 +168,8 @@ func grouped(number uint64) string {
 	return text
 }
 
-// forecast asks what is expected of a run, whenever it has taken a step that tells more. The caller holds mu.
+// forecast asks what is expected of a run, as long as nothing is and it has taken a step that tells more; from then on
+// readings does. The caller holds mu.
 func (o *observer) forecast(event predictor.Event) {
 	switch event.(type) {
 	case predictor.RunStarted, predictor.Scheduled:
@@ -176,6 +177,9 @@ func (o *observer) forecast(event predictor.Event) {
 		return
 	}
 	run := runOf(event)
+	if o.ledger.Expected(run) {
+		return
+	}
 	if forecast, known := o.state.Forecast(run, event.When()); known {
 		o.ledger.Forecast(run, event.When(), forecast)
 	}

@@ -1,0 +1,130 @@
+package outlook
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-ml/spillway/predictor/usage"
+)
+
+// always is a quantity that was the same so often that it is nearly certain.
+func always(value float64) usage.Growth {
+	seen := make([]usage.Grown, 40)
+	for i := range seen {
+		seen[i].Value = value
+	}
+	return usage.LearnGrowth(seen, usage.Thought{Slope: 1, Give: 0.5, Spread: 0.001})
+}
+
+func TestWhatIsLeftOfARunByHand(t *testing.T) {
+	t.Parallel()
+	earlier := Way{Stages: []Passed{{"map", 0, 40}, {"reduce", 45, 75}}, Seconds: 80}
+	reduce := map[string]Leg{"reduce": {Count: always(1), Mean: always(30), Rate: 0.01}}
+	for _, c := range []struct {
+		name         string
+		journey      Journey
+		finish, cost float64
+	}{
+		{
+			"ten tasks of 10 s on 5 slots, 5 s, one of 30 s, 5 s",
+			Journey{
+				Called: []Leg{{Waiting: 10, Mean: always(10), Slots: always(5), Rate: 0.01}}, Later: reduce, Ways: []Way{earlier},
+			},
+			20 + 5 + 30 + 5, 1 + 0.3,
+		},
+		{
+			"two that have run 4 s of 10, on two slots, and four that wait",
+			Journey{
+				Called: []Leg{{Waiting: 4, Ages: []float64{4, 4}, Mean: always(10), Slots: always(2)}}, Later: reduce,
+				Ways: []Way{earlier},
+			},
+			6 + 20 + 5 + 30 + 5, 0.3,
+		},
+		{
+			"what passed since the stage before counts",
+			Journey{
+				Called: []Leg{{Done: 10, Busy: 100, Mean: always(10), Quiet: 2}}, Later: reduce, Ways: []Way{earlier},
+			},
+			3 + 30 + 5, 0.3,
+		},
+		{
+			"all stages are done",
+			Journey{Called: []Leg{{Quiet: 30}, {Quiet: 2}}, Ways: []Way{earlier}, Elapsed: 60, Spent: 7},
+			3, 7,
+		},
+		{
+			"tasks of this run tell more than those of others",
+			Journey{
+				Called: []Leg{{
+					Waiting: 10, Done: 100, Busy: 2000, Ages: []float64{0}, Task: 0.01, Slots: always(1),
+					Mean: usage.LearnGrowth([]usage.Grown{{Value: 10}}, usage.Thought{Slope: 1, Give: 1, Spread: 0.5}),
+				}},
+				Ways: []Way{{Stages: []Passed{{"map", 0, 40}}, Seconds: 40}},
+			},
+			220, 0,
+		},
+	} {
+		finish, cost, known := c.journey.Draw()
+		if !known || math.Abs(finish.Mid-c.finish) > 0.03*c.finish || math.Abs(cost.Mid-c.cost) > 0.03*c.cost {
+			t.Errorf("%s: %+v s for $%+v, known %v; want %v s for $%v", c.name, finish, cost, known, c.finish, c.cost)
+		}
+	}
+}
+
+// TestAnAttemptThatHasRunForLongGoesOnAsTheLongerOnesDo compares with what remains of many tasks that lasted so long.
+func TestAnAttemptThatHasRunForLongGoesOnAsTheLongerOnesDo(t *testing.T) {
+	t.Parallel()
+	leg := Leg{Ages: []float64{15}, Mean: always(10), Task: 0.5}
+	journey := Journey{Called: []Leg{leg}, Ways: []Way{{Stages: []Passed{{"map", 0, 40}}, Seconds: 40}}}
+	finish, _, known := journey.Draw()
+	// Log-normal with mean 10 s and s = 0.5: the median of what is longer than 15 s is 18.4 s.
+	if !known || math.Abs(finish.Mid-3.4) > 0.8 {
+		t.Errorf("goes on for %+v, want 3.4 s", finish)
+	}
+	leg.Ages[0] = 1e6
+	if finish, _, known = journey.Draw(); !known || finish.Mid < 1e5 || finish.High > 1e7 {
+		t.Errorf("one that has outlived all by far goes on for %+v, want about as long again", finish)
+	}
+}
+
+func TestForecastsStayInOrderWhateverIsKnown(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		positive := rapid.Float64Range(1e-3, 1e9)
+		grown := func(name string) usage.Growth {
+			var seen []usage.Grown
+			for range rapid.IntRange(0, 3).Draw(t, name) {
+				seen = append(seen, usage.Grown{
+					Value: positive.Draw(t, name), With: map[string]float64{RunInput: positive.Draw(t, "input")},
+				})
+			}
+			return usage.LearnGrowth(seen, usage.Thought{Slope: 0.5, Give: 0.5, Spread: 0.1})
+		}
+		leg := func() Leg {
+			return Leg{
+				Waiting: rapid.SampledFrom([]int{0, 1, 7, 1000, 10_000_000}).Draw(t, "waiting"),
+				Ages:    rapid.SliceOfN(positive, 0, 5).Draw(t, "ages"), Since: positive.Draw(t, "since"),
+				Quiet: positive.Draw(t, "quiet"), Mean: grown("mean"), Task: rapid.Float64Range(0, 3).Draw(t, "task"),
+				Count: grown("count"), Whole: grown("whole"), Slots: grown("slots"),
+				Besides: rapid.SliceOfN(positive, 0, 2).Draw(t, "besides"), Rate: rapid.Float64Range(0, 1).Draw(t, "rate"),
+			}
+		}
+		j := Journey{
+			Called: []Leg{leg()}, Later: map[string]Leg{"b": leg()}, With: map[string]float64{RunInput: positive.Draw(t, "x")},
+			Ways:  []Way{{Stages: []Passed{{"a", 0, 5}, {"b", 3, 9}}, Seconds: 10}},
+			Width: rapid.Float64Range(0, 4).Draw(t, "width"), Elapsed: positive.Draw(t, "elapsed"),
+		}
+		finish, cost, _ := j.Draw()
+		again, _, _ := j.Draw()
+		switch {
+		case finish != again:
+			t.Fatalf("%+v and then %+v", finish, again)
+		case !(0 <= finish.Low && finish.Low <= finish.Mid && finish.Mid <= finish.High):
+			t.Fatalf("ends in %+v", finish)
+		case !(0 <= cost.Low && cost.Low <= cost.Mid && cost.Mid <= cost.High):
+			t.Fatalf("costs %+v", cost)
+		}
+	})
+}
