@@ -133,14 +133,15 @@ func (r *reservation) resize(
 	return size, r.lent
 }
 
-// loan is what a granted reservation may borrow: an equal part of the memory that nobody holds and for which nobody
-// waits first in the line. One part is left for whoever comes next.
+// loan is what a granted reservation may borrow: an equal part of the memory that nobody holds, with one part left for
+// whoever comes next, and without what the first in the line needs if it waits for nothing but what is lent. One that
+// must wait until another ends loses nothing by what is lent meanwhile.
 func (r *reservation) loan() quantity.Bytes {
 	a := r.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	free := a.capacity.Memory - a.held.Memory
-	if len(a.waiting) > 0 {
+	if len(a.waiting) > 0 && a.waiting[0].size.Fits(room(a.held, a.capacity)) {
 		free -= a.waiting[0].size.Memory
 	}
 	others := a.borrowers

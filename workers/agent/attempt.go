@@ -454,11 +454,15 @@ func (r *running) attach(live target, now time.Time) {
 	r.live, r.gauge = live, newGauge(live.group, r.agent.enforcer.Mode(), now)
 }
 
-// detach ends the time in which the attempt can be resized.
+// detach ends the time in which the attempt can be resized. Its processes are gone, or idle: what it leaves behind may
+// be collected for long, and nobody could call in what it is lent.
 func (r *running) detach() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.live = target{}
+	if r.borrows {
+		r.lent = r.room.borrow(0)
+	}
 }
 
 // liveAfter is how long an attempt must have run before it is sized by what attempts that run take: its start says

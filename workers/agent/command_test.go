@@ -336,6 +336,34 @@ func TestAnAttemptThatOutgrowsTheHostIsKilledAtAllThatItHad(t *testing.T) {
 	}
 }
 
+// Two attempts of unknown need grow side by side, and one of them takes all that the host has: the other keeps what it
+// has taken.
+func TestAnAttemptThatOutgrowsTheHostKillsNoNeighbour(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	h, _, _ := startWithStore(t, 2, nil)
+	h.obeyed(placement(2, guess(16*quantity.MiB)))
+	neighbour := h.command(t, "calm-1", shell(`block=$(head -c 60000000 /dev/zero | tr '\0' x)
+		while :; do sleep 0.05; done; echo ${#block}`), nil)
+	await[predictor.Sampled](t, h.recorder, "the neighbour has taken what it needs", func(s predictor.Sampled) bool {
+		return s.Task == "calm-1" && s.Grant.Memory >= 60*quantity.MiB
+	})
+	hog := h.command(t, "hog-1", memoryHog(3*quantity.GiB), nil)
+	await[predictor.Record](t, h.recorder, "the hog is killed", func(r predictor.Record) bool {
+		return r.Task == "hog-1" && r.Outcome == predictor.OutOfMemory
+	})
+	neighbour.Cancel() // its next attempt waits for all that the host has
+	if _, err := hog.Wait(t); err == nil {
+		t.Error("the hog takes 3 GiB, and the host has 1 GiB: got no error")
+	}
+	_, _ = neighbour.Wait(t)
+	for _, record := range h.records() {
+		if record.Task == "calm-1" && (record.Outcome != predictor.Cancelled || record.Grant.Memory > 256*quantity.MiB) {
+			t.Errorf("the neighbour: got %s with %s, want it to run until it is cancelled", record.Outcome, record.Grant.Memory)
+		}
+	}
+}
+
 func TestWhatIsLentKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	enforcetest.Need(t)

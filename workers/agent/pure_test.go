@@ -172,8 +172,8 @@ func TestLoansAreCalledInForWhoWaitsForNothingElse(t *testing.T) {
 		t.Fatalf("after the call: granted %v and %v, called in %d times, want the second and no further call for the third, "+
 			"which does not fit", isGranted(second), isGranted(third), called)
 	}
-	if got := first.loan(); got != 0 {
-		t.Errorf("may borrow %s, want nothing: the first in the line waits for all that is free", got)
+	if got, want := first.loan(), 10*quantity.MiB; got != want {
+		t.Errorf("may borrow %s, want %s: the first in the line waits until another ends, not for what is lent", got, want)
 	}
 }
 
