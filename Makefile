@@ -90,7 +90,7 @@ measure-ledger: ## Take the figures of the ledger, logs and collections: how a y
 
 .PHONY: measure-sizes
 measure-sizes: ## Take the figures of sizes: how close they are, how fast they change, what is left behind. Minutes, on an otherwise idle machine.
-	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestTenRuns|TestUtilisation|TestRunningOutOfMemory|TestIdleStages' ./cmd/internal/engine
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestTenRuns|TestUtilisation|TestFirstRuns|TestRunningOutOfMemory|TestIdleStages' ./cmd/internal/engine
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 10m -run 'TestManyAttempts|TestMeasure|TestWhatAWorkspaceCosts' ./workers/agent ./workers/enforce ./workers/command
 
 .PHONY: measure-overload

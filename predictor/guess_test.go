@@ -59,6 +59,26 @@ func TestAFirstAttemptBeginsWithWhatIsAlike(t *testing.T) {
 	}
 }
 
+// A pipeline that was copied under another name begins with what its model took.
+func TestAStageOfTheSameNameElsewhereIsMostAlike(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	for n, stage := range []predictor.StageID{
+		{App: "other", Build: "b", Name: "fit"}, stageNamed("load"), stageNamed("split"),
+	} {
+		hinted, r := hint("earlier", "", 1, -2000), ended("", n, -1000, 8*quantity.MiB)
+		hinted.Stage, r.Stage, hinted.Program = stage, stage, "python3"
+		if stage.Name == "fit" {
+			r.Usage.PeakMemory = 700 * quantity.MiB
+		}
+		state = fold(state, hinted, r)
+	}
+	got, _ := guessOf(t, state, "fit", "python3", 1)
+	if got.Base.Memory < 150*quantity.MiB || !strings.Contains(got.Source, "that run python3 and are called fit") {
+		t.Errorf("like one of 700 MiB of its name: got %s because of %q", got.Base.Memory, got.Source)
+	}
+}
+
 // A stage of one task a run has ended five times after five runs. It holds what it takes long before that.
 func TestAFewAttemptsTeachASize(t *testing.T) {
 	t.Parallel()

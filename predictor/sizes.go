@@ -204,12 +204,15 @@ func (d *decider) prior(known *memory.Model, app string) size.Prior {
 	if d.experienced == nil {
 		d.experienced = d.memory.Experienced()
 	}
-	var others, program, ofApp, both []size.Experience
+	var others, program, ofApp, both, named []size.Experience
+	name := strings.TrimPrefix(known.Name, app)
 	for _, other := range d.experienced {
 		sameApp := strings.HasPrefix(other.Name, app+"/")
 		sameProgram := other.Program != "" && other.Program == known.Program
 		switch set := other.Experience(); {
 		case other == known:
+		case sameProgram && strings.HasSuffix(other.Name, name):
+			named = append(named, set)
 		case sameApp && sameProgram:
 			both = append(both, set)
 		case sameApp:
@@ -221,7 +224,8 @@ func (d *decider) prior(known *memory.Model, app string) size.Prior {
 		}
 	}
 	return size.WeakPrior(known.Program).Learn("of any app", others).Learn("that run "+known.Program, program).
-		Learn("of "+app, ofApp).Learn("of "+app+" that run "+known.Program, both)
+		Learn("of "+app, ofApp).Learn("of "+app+" that run "+known.Program, both).
+		Learn("that run "+known.Program+" and are called "+strings.TrimPrefix(name, "/"), named)
 }
 
 // offReason says by how much predictions of a quantity are off.
