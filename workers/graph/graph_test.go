@@ -187,6 +187,94 @@ func TestIdealsAreAllSetsThatHoldTheirPredecessors(t *testing.T) {
 	})
 }
 
+func TestIdealsAlongAnOrderLeaveNoGapBeforeTheirFloors(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		next := dag(t, 10)
+		n := len(next)
+		order, floors := graph.Topological(next), make([]int, n)
+		for i := range floors {
+			least := 0
+			if i > 0 {
+				least = floors[i-1]
+			}
+			floors[i] = rapid.IntRange(least, i).Draw(t, "floor")
+		}
+		all, err := graph.EnumerateIdeals(next, 1<<n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]bool{}
+		for id := range all.Count {
+			keeps := true
+			for i, v := range order {
+				for _, w := range order[:floors[i]] {
+					keeps = keeps && (!all.Has(id, v) || all.Has(id, w))
+				}
+			}
+			if keeps {
+				want[fmt.Sprint(all.Difference(id, 0))] = true
+			}
+		}
+		near, err := graph.IdealsAlong(next, order, floors, 1<<n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]int{}
+		for id := range near.Count {
+			set := fmt.Sprint(near.Difference(id, 0))
+			if _, twice := got[set]; twice || !want[set] {
+				t.Fatalf("%s is there twice or should not be", set)
+			}
+			got[set] = id
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%d ideals, want %d", len(got), len(want))
+		}
+		for id := range near.Count { // the steps down lead to all of them with one vertex less
+			down := 0
+			for other := range near.Count {
+				if less := near.Difference(id, other); len(less) == 1 && near.Contains(id, other) {
+					down++
+					step := graph.Step{Vertex: int32(less[0]), Ideal: int32(other)}
+					if !slices.Contains(near.Below[id], step) || other >= id {
+						t.Fatalf("ideal %d lacks the step without %d", id, less[0])
+					}
+				}
+			}
+			if down != len(near.Below[id]) {
+				t.Fatalf("ideal %d has %d steps, want %d", id, len(near.Below[id]), down)
+			}
+		}
+		if _, err := graph.IdealsAlong(next, order, floors, near.Count-1); near.Count > 1 &&
+			!errors.Is(err, graph.ErrTooManyIdeals) {
+			t.Fatalf("with a limit of %d: %v", near.Count-1, err)
+		}
+	})
+}
+
+func TestIdealsReachALimitedWayBeyondTheirFirstGap(t *testing.T) {
+	t.Parallel()
+	const n = 100 // one before the chain of all others
+	next := make([][]int, n)
+	for v := 1; v < n-1; v++ {
+		next[v] = []int{v + 1}
+	}
+	ideals, err := graph.IdealsAlong(next, ascending(n), make([]int, n), 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := 0
+	for id := range ideals.Count {
+		if !ideals.Has(id, 0) {
+			most = max(most, len(ideals.Difference(id, 0)))
+		}
+	}
+	if most != 63 || ideals.Count != n+1+most || len(ideals.Difference(ideals.Count-1, 0)) != n {
+		t.Errorf("%d ideals, %d vertices beyond the gap", ideals.Count, most)
+	}
+}
+
 func TestPrefixesAreTheIdealsOfAChain(t *testing.T) {
 	t.Parallel()
 	order := []int{2, 0, 1}

@@ -152,3 +152,84 @@ func key(set []uint64) string {
 	}
 	return string(text)
 }
+
+// near is an ideal close to a linear order: its first so many places, and those of a mask beyond the one after them.
+// Bit k is place first + 1 + k.
+type near struct {
+	first int
+	ahead uint64
+}
+
+// mostAhead is how many places from its first gap on an ideal of [IdealsAlong] may have.
+const mostAhead = 64
+
+func (i near) has(place int) bool {
+	return place < i.first || (place > i.first && i.ahead>>(place-i.first-1)&1 == 1)
+}
+
+// with adds a place that is missing.
+func (i near) with(place int) near {
+	if place > i.first {
+		i.ahead |= 1 << (place - i.first - 1)
+		return i
+	}
+	run := bits.TrailingZeros64(^i.ahead)
+	return near{first: i.first + 1 + run, ahead: i.ahead >> run >> 1}
+}
+
+// follow lists the places that may be added. before are the places that each needs.
+func (i near) follow(before [][]int, floors []int) []int {
+	var places []int
+	for at := i.first; at < min(len(before), i.first+mostAhead) && floors[at] <= i.first; at++ {
+		missing := func(place int) bool { return !i.has(place) }
+		if missing(at) && !slices.ContainsFunc(before[at], missing) {
+			places = append(places, at)
+		}
+	}
+	return places
+}
+
+// IdealsAlong returns the ideals that keep close to a linear order of all vertices, the graph's edges leading forward
+// in it: floors[i], of 0 to i and never descending, is the first place of the order whose vertex may be missing where
+// that of place i is there. With floors[i] = i they are the prefixes of the order; with 0 everywhere all ideals that
+// reach less than 64 places beyond their first gap. They are closed under union and intersection, so that one leads to
+// each of its supersets vertex by vertex. More than limit are an error that wraps ErrTooManyIdeals.
+func IdealsAlong(next [][]int, order, floors []int, limit int) (*Ideals, error) {
+	n := len(order)
+	place := make([]int, n)
+	for i, v := range order {
+		place[v] = i
+	}
+	before := make([][]int, n)
+	for v, successors := range next {
+		for _, w := range successors {
+			before[place[w]] = append(before[place[w]], place[v])
+		}
+	}
+	s := &Ideals{Below: make([][]Step, 1), words: (n + 63) / 64}
+	all, known := []near{{}}, map[near]int{}
+	for id := 0; id != len(all); id++ { // it grows, by sets of one vertex more
+		for _, at := range all[id].follow(before, floors) {
+			bigger := all[id].with(at)
+			to, old := known[bigger]
+			if !old {
+				if to = len(all); to >= limit {
+					return nil, fmt.Errorf("%w: more than %d along an order of %d vertices", ErrTooManyIdeals, limit, n)
+				}
+				known[bigger] = to
+				all, s.Below = append(all, bigger), append(s.Below, nil)
+			}
+			//nolint:gosec // bounded by limit
+			s.Below[to] = append(s.Below[to], Step{Vertex: int32(order[at]), Ideal: int32(id)})
+		}
+	}
+	s.Count = len(all)
+	s.bits = make([]uint64, s.words*s.Count)
+	for id := 1; id < s.Count; id++ { // as one of those below, with one more
+		step := s.Below[id][0]
+		set := s.bits[id*s.words:][:s.words]
+		copy(set, s.bits[int(step.Ideal)*s.words:][:s.words])
+		set[step.Vertex/64] |= 1 << (step.Vertex % 64)
+	}
+	return s, nil
+}

@@ -9,9 +9,10 @@ import (
 )
 
 // Contiguous solves for [Throughput] with stages that are differences of ideals: no tensor of the forward pass leaves a
-// stage and enters it again. The plan is the best of all such plans where the graph has at most MostIdeals ideals, and
-// the best along several linear orders otherwise. Within Links.Pairs, loads are counted as if every link were
-// Links.Between, and measured afterwards.
+// stage and enters it again. The plan is the best of all such plans where the graph has at most MostIdeals ideals and
+// the pairs of them are few enough for the Budget, and the best along several linear orders and close to the cuts of
+// such plans otherwise. Within Links.Pairs, loads are counted as if every link were Links.Between, and measured
+// afterwards.
 //
 //	best(I, D) = min over ideals J of I and kinds d in D of max(best(J, D - d), load(I \ J, d))
 //
@@ -42,32 +43,97 @@ func Linearised(p Problem) (Plan, error) {
 }
 
 func (in *instance) contiguous() (Plan, error) {
+	found, err := in.stages()
+	if err != nil {
+		return Plan{}, err
+	}
+	if !found.exact {
+		found.widen(in, 1)
+	}
+	return in.planStages(found)
+}
+
+// staging is a contiguous placement of blocks, and how it was found.
+type staging struct {
+	place  []int
+	reason string
+	exact  bool // no contiguous placement is better
+}
+
+// stages is the best staging along several orders, and of all where that is not too much.
+func (in *instance) stages() (staging, error) {
+	place, order, ok := in.linearised()
+	best := staging{place: place, reason: "stages along the order " + order}
+	better, ideals, done := in.exact(place)
+	if better != nil {
+		best.place, ok = better, true
+	}
+	if done {
+		best.exact, best.reason = true, fmt.Sprintf("the best of all contiguous plans over %d ideals", ideals)
+	}
+	if !ok {
+		return best, in.unfit()
+	}
+	return best, nil
+}
+
+// widen improves a staging with a share of the effort that is left.
+func (s *staging) widen(in *instance, share float64) (improved bool) {
+	better, improved := in.widen(s.place, share)
+	if improved {
+		s.place, s.reason = better, s.reason+", then over ideals close to its cuts"
+	}
+	return improved
+}
+
+// planStages measures a staging.
+func (in *instance) planStages(s staging) (Plan, error) {
+	plan, err := in.plan(s.place, s.reason)
+	plan.Optimal = s.exact && len(in.p.Links.Pairs) == 0 && in.p.Links.ThroughHost
+	plan.Stages = in.stagesOf(s.place)
+	return plan, err
+}
+
+// exactShare is the part of the budget that the search over all ideals may take.
+const exactShare = 0.4
+
+// exact searches all ideals for a plan that is no worse than a placement, which may be nil. better is nil where there
+// is none; done is false where that would be too much.
+func (in *instance) exact(place []int) (better []int, count int, done bool) {
 	limit := in.p.MostIdeals
 	if limit == 0 {
 		limit = defaultIdeals
 	}
-	place, order, ok := in.linearised()
-	reason, optimal := "stages along the order "+order, false
+	allowed := in.effort.part(exactShare)
+	limit = min(limit, int(allowed/idealSteps)+1)
 	ideals, err := graph.EnumerateIdeals(in.next, limit)
-	if err == nil && ideals.Count*in.states() <= mostCells {
-		bound := math.Inf(1)
-		if ok {
-			bound = slices.Max(in.loads(place)) * (1 + 1e-9) // the search adds up in another order
-		}
-		optimal = true
-		reason = fmt.Sprintf("the best of all contiguous plans over %d ideals", ideals.Count)
-		if better, _, found := in.search(ideals, bound); found {
-			place, ok = better, true
-		}
+	if err != nil {
+		in.effort.spend(idealSteps * float64(limit))
+		return nil, 0, false
 	}
-	if !ok {
-		return Plan{}, in.unfit()
+	in.effort.spend(idealSteps * float64(ideals.Count))
+	if ideals.Count*in.states() > mostCells {
+		return nil, 0, false
 	}
-	plan, err := in.plan(place, reason)
-	plan.Optimal = optimal && len(in.p.Links.Pairs) == 0 && in.p.Links.ThroughHost
-	plan.Stages = in.stagesOf(place)
-	return plan, err
+	bound := math.Inf(1)
+	if place != nil {
+		bound = slices.Max(in.loads(place)) * (1 + 1e-9) // the search adds up in another order
+	}
+	s := newSearch(in, ideals, bound)
+	s.allowed = allowed
+	if s.takes(allowed) {
+		better, _ = s.all()
+		done = s.steps <= s.allowed
+	}
+	in.effort.spend(s.steps)
+	return better, ideals.Count, done
 }
+
+// idealSteps is what it takes to find an ideal, cellSteps to clear a cell of the table.
+const (
+	idealSteps = 1500
+	cellSteps  = 3
+)
 
 // mostCells bounds the table of the search: 12 bytes each.
 const mostCells = 40_000_000
@@ -123,11 +189,40 @@ const mostPairs = 3_000_000
 // when there is none. pairs is how many stages it looked at.
 func (in *instance) search(ideals *graph.Ideals, bound float64) (place []int, pairs int, found bool) {
 	s := newSearch(in, ideals, bound)
-	for id := 1; id < ideals.Count; id++ {
-		s.at(id)
-	}
-	place, found = s.trace()
+	place, found = s.all()
+	in.effort.spend(s.steps)
 	return place, s.pairs, found
+}
+
+// all fills the table and reads it. Where it takes more steps than are allowed it is abandoned and finds nothing.
+func (s *search) all() (place []int, found bool) {
+	for id := 1; id < s.ideals.Count; id++ {
+		if s.at(id); s.steps > s.allowed {
+			return nil, false
+		}
+	}
+	return s.trace()
+}
+
+// samples is how many ideals takes looks at.
+const samples = 16
+
+// takes estimates whether the search ends within so many steps, by the stages below some of the ideals.
+func (s *search) takes(steps float64) bool {
+	start := s.steps
+	defer func() { clear(s.visited) }()
+	s.dry = true
+	defer func() { s.dry = false }()
+	for i := 1; i <= samples; i++ {
+		id := (s.ideals.Count - 1) * i / samples
+		if id > 0 {
+			s.at(id)
+		}
+		if (s.steps-start)*float64(s.ideals.Count)/samples > steps {
+			return false
+		}
+	}
+	return true
 }
 
 // search holds best(I, D) for all ideals and sets of devices.
@@ -156,13 +251,18 @@ type search struct {
 	loads    []float64
 	feasible []int8
 	pairs    int
+	steps    float64 // taken so far, in the units of a budget
+	allowed  float64 // how many it may take
+	dry      bool    // count, and change nothing
 }
 
 func newSearch(in *instance, ideals *graph.Ideals, bound float64) *search {
 	s := &search{
 		instance: in, ideals: ideals, bound: bound, states: in.states(),
 		inside: make([]bool, len(in.blocks)), readers: make([]int32, len(in.tensors)), visited: make([]int32, ideals.Count),
-		work: make([]float64, len(in.kinds)), border: make([]float64, len(in.kinds)), loads: make([]float64, len(in.kinds)),
+		allowed: math.Inf(1),
+		work:    make([]float64, len(in.kinds)), border: make([]float64, len(in.kinds)),
+		loads: make([]float64, len(in.kinds)),
 	}
 	s.stride = make([]int, len(in.kinds))
 	size := 1
@@ -178,6 +278,7 @@ func newSearch(in *instance, ideals *graph.Ideals, bound float64) *search {
 		s.counts = append(s.counts, counts)
 	}
 	cells := s.states * ideals.Count
+	s.steps = cellSteps * float64(cells)
 	s.best, s.prior, s.by = make([]float64, cells), make([]int32, cells), make([]int8, cells)
 	for i := range s.best {
 		s.best[i] = math.Inf(1)
@@ -196,6 +297,14 @@ func (s *search) at(ideal int) {
 	s.descend(s.top)
 }
 
+// What it takes to look at a stage: by itself, for each tensor of the block by which it is widened and each kind of
+// device, and for each set of devices.
+const (
+	pairSteps  = 20
+	turnSteps  = 12
+	stateSteps = 1
+)
+
 // descend widens the stage by each vertex that can be last in the ideal below, and takes it back.
 func (s *search) descend(below int32) {
 	for _, step := range s.ideals.Below[below] {
@@ -204,6 +313,8 @@ func (s *search) descend(below int32) {
 		}
 		s.visited[step.Ideal] = s.top
 		s.pairs++
+		block := step.Vertex
+		s.steps += pairSteps + turnSteps*float64(len(s.kinds)*(len(s.from[block])+len(s.into[block])))
 		s.turn(int(step.Vertex), true)
 		if s.consider(step.Ideal) {
 			s.descend(step.Ideal)
@@ -274,7 +385,8 @@ func (s *search) consider(ideal int32) bool {
 			s.feasible = append(s.feasible, int8(k))
 		}
 	}
-	if len(s.feasible) == 0 {
+	s.steps += stateSteps * float64(len(s.feasible)*s.states)
+	if len(s.feasible) == 0 || s.dry {
 		return wider
 	}
 	from, to := s.best[int(ideal)*s.states:][:s.states], s.best[int(s.top)*s.states:][:s.states]

@@ -34,6 +34,9 @@ type Remedy struct {
 	Plan Plan
 }
 
+// explainBudget divides the budget of each of the many problems that Explain solves.
+const explainBudget = 8
+
 // Explain tells why a problem has no plan and what would help: more devices, recomputation, smaller micro-batches, a
 // stage of ZeRO, or the optimizer's state in the memory of the host. The last four help training with the objective
 // [Step] only.
@@ -43,6 +46,7 @@ func Explain(p Problem) (Feasibility, error) {
 	}
 	p.IdleWeight = 0
 	p.Moves = -1 // the search moves blocks between devices to save time, not to save memory
+	p.Budget = p.budget() / explainBudget
 	_, err := solve(p)
 	switch {
 	case err == nil:

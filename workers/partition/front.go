@@ -9,10 +9,14 @@ import (
 // mostSubsets bounds how many sets of devices Front solves for.
 const mostSubsets = 64
 
+// fewerBudget divides the budget of sets that are not all devices: plans for them are the choice of few.
+const fewerBudget = 4
+
 // Front returns the plans that no other plan found beats in both time and idle memory, fastest first. It solves for
 // sets of devices: with all of them given, idle memory is what the graph does not need and the same for every plan, so
 // which devices are used is what it turns on. Kinds of devices are used in any number where that is at most 64 sets, in
-// the order of the problem otherwise. Without any plan the error wraps ErrUnfit.
+// the order of the problem otherwise. The set of all devices has the Budget, every other one a quarter of it. Without
+// any plan the error wraps ErrUnfit.
 func Front(p Problem) ([]Plan, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -23,8 +27,13 @@ func Front(p Problem) ([]Plan, error) {
 		return nil, err
 	}
 	var plans []Plan
-	for _, devices := range in.subsets() {
-		plan, err := solveOn(p, devices)
+	sets := in.subsets()
+	for i, devices := range sets {
+		some := p
+		if i < len(sets)-1 {
+			some.Budget = p.budget() / fewerBudget
+		}
+		plan, err := solveOn(some, devices)
 		switch {
 		case errors.Is(err, ErrUnfit), errors.Is(err, ErrProblem): // too few devices, or none of a class that is needed
 			continue
@@ -43,6 +52,7 @@ func Front(p Problem) ([]Plan, error) {
 	}
 	for i := range plans {
 		plans[i].LowerBound = least
+		plans[i].conclude()
 	}
 	return undominated(plans), nil
 }

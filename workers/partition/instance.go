@@ -24,7 +24,8 @@ type instance struct {
 	kindOf  []int
 	line    *timeline // made by the first makespan
 	outputs []graph.Tensor
-	sums    []sums // of each block
+	sums    []sums  // of each block
+	effort  *effort // what is left of the budget, the loose instance's too
 	// gradients says that some operations belong to the backward pass.
 	gradients bool
 	// loose is the same problem with smaller blocks, for plans that need not be contiguous: only what must be together is.
@@ -68,11 +69,12 @@ func newInstance(p Problem) (*instance, error) {
 				ErrProblem, p.Graph.Ops[loose.blocks[b][0]].ID)
 		}
 	}
+	loose.effort = newEffort(p)
 	if !loose.fuse(sets) {
 		return loose, nil
 	}
 	in := build(p, sets)
-	in.loose = loose
+	in.loose, in.effort = loose, loose.effort
 	return in, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/spillway-ml/spillway/workers/graph"
 )
@@ -51,14 +52,40 @@ func (in *instance) latency() (Plan, error) {
 	}
 	slices.SortStableFunc(starts, func(a, b start) int { return compare(a.span, b.span) })
 	best := starts[0]
+	improve := func(s start, place []int, span float64) {
+		if span < best.span*(1-sameTime) {
+			best = start{strings.TrimSuffix(s.name, thenMoves) + thenMoves, place, span}
+		}
+	}
 	for _, s := range starts[:min(2, len(starts))] {
-		if place, span := loose.quicken(s.place, s.span); span < best.span*(1-1e-9) {
-			best = start{s.name + ", then moves", place, span}
+		place, span := loose.quicken(s.place, s.span)
+		improve(s, place, span)
+	}
+	if in.p.Moves == 0 {
+		// Then from the best and from all others in turn, on the longest path.
+		for at, idle := 0, 0; idle < 2*len(starts) && loose.improvable(best.span); at++ {
+			from := best
+			if at%2 == 1 {
+				from = starts[at/2%len(starts)]
+			}
+			least := best.span
+			place, span := loose.restart(from.place, from.span, uint64(at)) //nolint:gosec // it counts from 0
+			improve(from, place, span)
+			if idle++; best.span < least {
+				idle = 0
+			}
 		}
 	}
 	plan, err := loose.plan(best.place, best.name)
 	plan.Stages = loose.stagesOf(best.place)
 	return plan, err
+}
+
+const thenMoves = ", then moves"
+
+// improvable reports whether there is budget left, and anything to gain.
+func (in *instance) improvable(span float64) bool {
+	return !in.effort.spent() && len(in.p.Devices) > 1 && span > in.bound()*(1+sameTime)
 }
 
 // placeFits reports whether every device can run and hold what it is given.
@@ -103,8 +130,22 @@ func (in *instance) quicken(place []int, span float64) (better []int, least floa
 	if moves <= 0 || len(in.p.Devices) < 2 {
 		return place, span
 	}
-	q := quickening{
-		instance: in, random: rand.New(rand.NewPCG(in.p.Seed, uint64(len(in.blocks)))), order: in.firsts(),
+	q := in.newQuickening(place, rand.NewPCG(in.p.Seed, uint64(len(in.blocks))))
+	return q.cool(moves, 0.03, span, q.shift)
+}
+
+// restartSimulations is how many changes a restart simulates at most.
+const restartSimulations = 2000
+
+// restart is a short search from a placement, which moves what is on the longest path.
+func (in *instance) restart(place []int, span float64, number uint64) (better []int, least float64) {
+	q := in.newQuickening(place, rand.NewPCG(in.p.Seed, number))
+	return q.cool(restartSimulations, 0.01, span, q.shorten)
+}
+
+func (in *instance) newQuickening(place []int, source rand.Source) *quickening {
+	q := &quickening{
+		instance: in, random: rand.New(source), order: in.firsts(),
 		place: slices.Clone(place), held: make([]float64, len(in.p.Devices)),
 	}
 	q.at = make([]int, len(q.order))
@@ -114,20 +155,53 @@ func (in *instance) quicken(place []int, span float64) (better []int, least floa
 	for b, d := range place {
 		q.held[d] += in.memory[b]
 	}
-	better, least = slices.Clone(place), span
-	now, heat := span, 0.03
+	return q
+}
+
+// cool tries moves from the present placement, whose makespan is span, while it cools from heat to a hundredth of it,
+// and returns the best placement it passed.
+func (q *quickening) cool(
+	moves int, heat, span float64, shift func() (moved []int, undo func()),
+) (better []int, least float64) {
+	better, least = slices.Clone(q.place), span
+	now := span
 	cool := math.Pow(0.01, 1/float64(moves))
+	if q.line == nil {
+		q.line = q.newTimeline()
+	}
+	before := q.line.steps
+	q.makespan(q.place) // from which changes go on
+	defer func() { q.effort.spend(q.line.steps - before) }()
 	for range moves {
+		if q.effort.left < q.line.steps-before {
+			break
+		}
 		heat *= cool
-		undo, moved := q.shift()
-		if !moved {
+		q.line.steps += shiftSteps
+		moved, undo := shift()
+		if moved == nil {
 			continue
 		}
-		after := in.makespan(q.place)
-		if after > now && q.random.Float64() >= math.Exp((now-after)/(now*heat)) {
+		// What is slower is taken with a chance that depends on by how much: a limit that is drawn once it matters.
+		limit, drawn := now, false
+		exceeds := func(span float64) bool {
+			if span <= limit {
+				return false
+			}
+			if !drawn {
+				drawn = true
+				limit = now - now*heat*math.Log(max(q.random.Float64(), math.SmallestNonzeroFloat64))
+			}
+			return span > limit
+		}
+		after, done := q.line.try(moved, q.place, exceeds)
+		if !done || exceeds(after) {
+			q.line.drop()
 			undo()
 			continue
 		}
+		q.line.keep()
+		q.path = q.path[:0]
 		now = after
 		if now < least*(1-1e-12) {
 			least = now
@@ -136,6 +210,9 @@ func (in *instance) quicken(place []int, span float64) (better []int, least floa
 	}
 	return better, least
 }
+
+// shiftSteps is what it takes to draw a move.
+const shiftSteps = 100
 
 // firsts is the blocks in the order of their first operations.
 func (in *instance) firsts() []int {
@@ -162,19 +239,43 @@ type quickening struct {
 	at     []int // the position of each block in the order
 	place  []int
 	held   []float64
+	path   []int // operations on the longest path of the placement; empty until it is needed
 }
 
 // longestRun bounds how many neighbours in topological order move at once; single moves do not cross the hump of two
 // cuts in a chain.
 const longestRun = 16
 
-// shift moves a run of blocks of one device to another device, or swaps it with as many there; moved is false when that
+// shift moves a run of blocks of one device to another device, or swaps it with as many there; moved is nil when that
 // does not fit.
-func (q *quickening) shift() (undo func(), moved bool) {
+func (q *quickening) shift() (moved []int, undo func()) {
 	b := q.random.IntN(len(q.blocks))
-	from, to := q.place[b], q.neighbour(b)
+	return q.move(b, q.neighbour(b))
+}
+
+// shorten is a shift of what is on the longest path: usually to the device for which it waits, else to any.
+func (q *quickening) shorten() (moved []int, undo func()) {
+	if len(q.path) == 0 {
+		q.path = q.line.criticalPath()
+	}
+	i := q.random.IntN(len(q.path))
+	b := q.blockOf[q.path[i]]
+	if q.random.IntN(3) == 0 {
+		return q.move(b, q.neighbour(b))
+	}
+	if i+1 < len(q.path) && q.random.IntN(2) == 0 {
+		if to := q.place[q.blockOf[q.path[i+1]]]; to != q.place[b] {
+			return q.move(b, to)
+		}
+	}
+	return q.move(b, q.random.IntN(len(q.p.Devices)))
+}
+
+// move moves a run of blocks from b on to another device, or swaps it.
+func (q *quickening) move(b, to int) (moved []int, undo func()) {
+	from := q.place[b]
 	if to == from {
-		return nil, false
+		return nil, nil
 	}
 	var run []int
 	for i, n := q.at[b], 1+q.random.IntN(longestRun); i < len(q.order) && len(run) < n; i++ {
@@ -201,16 +302,17 @@ func (q *quickening) shift() (undo func(), moved bool) {
 	for _, d := range []int{from, to} {
 		if q.held[d] > q.p.Devices[d].room() {
 			undo()
-			return nil, false
+			return nil, nil
 		}
 	}
-	for _, c := range slices.Concat(run, back) {
+	moved = slices.Concat(run, back)
+	for _, c := range moved {
 		if !q.runs(c, q.place[c]) {
 			undo()
-			return nil, false
+			return nil, nil
 		}
 	}
-	return undo, true
+	return moved, undo
 }
 
 func (q *quickening) put(blocks []int, device int) {

@@ -245,8 +245,7 @@ func (l *lister) schedule(op, device int) {
 		l.held[device] += l.memory[b]
 	}
 	l.began[op] = true
-	l.start[op] = max(l.free[device], l.arrives[op][device])
-	l.end[op] = l.start[op] + l.opWork(op, device)
+	l.end[op] = max(l.free[device], l.arrives[op][device]) + l.opWork(op, device)
 	l.free[device] = l.end[op]
 	l.last[device] = op
 }

@@ -3,6 +3,7 @@ package partition
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/spillway-ml/spillway/workers/graph"
@@ -50,6 +51,11 @@ type dream struct {
 	replicas    []int32
 	devices     int
 	bytesSecond float64
+	// Stages that take longer than one of all devices are no part of the best plan; so an ideal has at least so many
+	// devices, and leaves at least as many as the others need.
+	bound float64
+	least []int
+	most  []int
 }
 
 func (in *instance) pipeDream(activations bool) (stages []stageOf, cost float64) {
@@ -118,22 +124,45 @@ func (d *dream) stageTime(below, above, replicas int) float64 {
 func (d *dream) fill(activations bool) {
 	n := d.ideals.Count
 	d.best, d.prior, d.replicas = make([]float64, n*d.devices), make([]int32, n*d.devices), make([]int32, n*d.devices)
+	d.limit()
+	pairs := 0
 	for j := 1; j < n; j++ {
 		row := j * d.devices
 		for m := 1; m <= d.devices; m++ {
 			d.best[row+m-1], d.replicas[row+m-1] = d.stageTime(0, j, m), int32(m) //nolint:gosec // at most mostDevices
 		}
 		for k := 1; k < j; k++ {
-			if d.ideals.Contains(j, k) {
+			if d.most[j] > d.least[k] && d.ideals.Contains(j, k) {
+				pairs++
 				d.follow(k, j, activations)
 			}
 		}
+	}
+	d.effort.spend(dreamSteps * float64(n*n/2+10*pairs))
+}
+
+// dreamSteps is what it takes to look at a pair of ideals, and a tenth of what it takes to follow it.
+const dreamSteps = 5
+
+// limit sets the bound, and how many devices the ideals may have.
+func (d *dream) limit() {
+	last := d.ideals.Count - 1
+	d.bound = d.stageTime(0, last, d.devices) * (1 + sameTime)
+	d.least, d.most = make([]int, last+1), make([]int, last+1)
+	for i := range d.least {
+		need := func(work float64) int {
+			if d.bound <= 0 {
+				return 0
+			}
+			return int(math.Ceil(work/d.bound - sameTime))
+		}
+		d.least[i], d.most[i] = need(d.work[i]), d.devices-need(d.work[last]-d.work[i])
 	}
 }
 
 // follow tries the stage from ideal k to ideal j with every number of replicas.
 func (d *dream) follow(k, j int, activations bool) {
-	for r := 1; r < d.devices; r++ {
+	for r := 1; r <= d.most[j]-d.least[k]; r++ {
 		time := d.stageTime(k, j, r)
 		if activations {
 			time = max(time, d.over(2*d.out[k]/float64(r)))
@@ -141,7 +170,10 @@ func (d *dream) follow(k, j int, activations bool) {
 				time = max(time, d.over(2*d.out[j]/float64(r)))
 			}
 		}
-		for m := r + 1; m <= d.devices; m++ {
+		if time > d.bound {
+			continue
+		}
+		for m := max(r+1, r+d.least[k]); m <= d.most[j]; m++ {
 			value := max(d.best[k*d.devices+m-r-1], time)
 			if cell := j*d.devices + m - 1; value < d.best[cell] {
 				d.best[cell], d.prior[cell], d.replicas[cell] = value, int32(k), int32(r) //nolint:gosec // bounded above

@@ -151,16 +151,26 @@ type timing struct {
 	fits              bool
 }
 
+// keeping is what the parameters of a stage come to on each of its replicas.
+type keeping struct {
+	reduce float64 // the time to sum their gradients
+	held   float64 // bytes of them, their gradients and their state
+}
+
+func (x *pipe) keeps(parameters float64, replicas int) keeping {
+	return keeping{x.reduce(parameters, replicas), x.p.Memory.held(parameters, replicas, x.trains())}
+}
+
 // stage prices a stage of some blocks on replicas of a kind, with what enters it.
-func (x *pipe) stage(s *sums, enters crossing, kind, replicas, stages int) timing {
+func (x *pipe) stage(s *sums, keeps keeping, enters crossing, kind, replicas, stages int) timing {
 	share := x.micro * float64(replicas)
 	t := timing{
 		forward:  s.forward[kind]/share + float64(x.p.Launch),
 		backward: s.backward[kind]/share + float64(x.p.Launch),
-		reduce:   x.reduce(s.parameters, replicas),
+		reduce:   keeps.reduce,
 	}
 	flight := x.inFlight(stages)
-	fixed := x.p.Memory.held(s.parameters, replicas, x.trains()) + s.workspace
+	fixed := keeps.held + s.workspace
 	t.memory = fixed + s.activation/share*flight
 	t.fits = t.memory <= x.kinds[kind].room
 	if math.IsInf(t.forward, 1) {
@@ -268,8 +278,12 @@ type stageOf struct {
 	replicas int
 }
 
+// assessSteps is what it takes to price a pipeline, for each block.
+const assessSteps = 10
+
 // assess prices a whole pipeline. Its stages are in order.
 func (x *pipe) assess(stages []stageOf) (total float64, timings []timing, borders []border) {
+	x.effort.spend(assessSteps * float64(len(x.blocks)))
 	group := make([]int, len(x.blocks))
 	parts := make([]sums, len(stages))
 	for i, s := range stages {
@@ -285,7 +299,8 @@ func (x *pipe) assess(stages []stageOf) (total float64, timings []timing, border
 	var c chainOf
 	for i := len(stages) - 1; i >= 0; i-- {
 		s := stages[i]
-		timings[i] = x.stage(&parts[i], borders[i].forward, s.kind, s.replicas, len(stages)-i)
+		keeps := x.keeps(parts[i].parameters, s.replicas)
+		timings[i] = x.stage(&parts[i], keeps, borders[i].forward, s.kind, s.replicas, len(stages)-i)
 		forward, back := 0.0, 0.0
 		if i+1 < len(stages) {
 			forward = x.hop(borders[i+1].forward, s.replicas, stages[i+1].replicas)

@@ -3,12 +3,14 @@ package partition
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/spillway-ml/spillway/workers/graph"
 )
 
-// pipeline solves for [Step]: PipeDream's plans and the best pipelines along several orders, each polished.
+// pipeline solves for [Step]: PipeDream's plans and the best pipelines along several orders, each polished; then along
+// orders drawn at random as long as the budget lasts and that helps.
 func (in *instance) pipeline() (Plan, error) {
 	best := contest{least: math.Inf(1)}
 	lines := in.lines()
@@ -23,24 +25,48 @@ func (in *instance) pipeline() (Plan, error) {
 				if wide && (micro == 1 || !l.links) {
 					continue // more in flight hides links only
 				}
-				s := pipeSearch{pipe: x, line: l, least: best.least}
-				best.enter(&x, s.run(), "along the order "+l.name)
+				best.search(&x, l)
 			}
 		}
 	}
 	if math.IsInf(best.least, 1) {
 		return Plan{}, in.unfit()
 	}
-	best.plan.LowerBound = graph.Seconds(in.loose.shared())
+	least := in.loose.shared()
+	if len(lines) > 1 { // otherwise there is one order, or all are alike
+		random := rand.New(rand.NewPCG(in.p.Seed, uint64(len(in.blocks))))
+		for idle := 0; idle < idleOrders && !in.effort.spent() && best.least > least*(1+sameTime); idle++ {
+			keys := random.Perm(len(in.blocks))
+			l := in.newLine(in.depthFirst(func(a, b int) int { return keys[a] - keys[b] }))
+			l.name = "drawn at random"
+			before, x := best.least, best.by
+			if best.search(&x, l); best.least < before {
+				idle = 0
+			}
+		}
+	}
+	best.plan.LowerBound = graph.Seconds(least)
 	best.plan.Optimal = len(lines) == 1 && len(lines[0].segments) == len(in.blocks) &&
-		exact(len(in.blocks), len(in.p.Devices))
+		exact(len(in.blocks), len(in.p.Devices)) && !in.effort.spent()
 	return best.plan, nil
 }
 
+// idleOrders is after how many orders drawn in vain the search ends.
+const idleOrders = 4
+
 // contest keeps the best of several pipelines.
 type contest struct {
-	plan  Plan
-	least float64
+	plan   Plan
+	least  float64
+	by     pipe    // what the best one is for
+	labels []label // of the last search, for the next one to overwrite
+}
+
+// search looks along an order for a pipeline that is better than the best so far.
+func (c *contest) search(x *pipe, l line) {
+	s := pipeSearch{pipe: *x, line: l, least: c.least, labels: c.labels[:0]}
+	c.enter(x, s.run(), "along the order "+l.name)
+	c.labels = s.labels
 }
 
 // enter polishes a pipeline and keeps it if it is the best so far; nil is none.
@@ -54,7 +80,7 @@ func (c *contest) enter(x *pipe, stages []stageOf, reason string) {
 	}
 	if plan, err := x.planOf(stages, reason); err == nil {
 		plan.Reason = fmt.Sprintf("%d stages of %d micro-batches, %s", len(plan.Stages), plan.MicroBatches, reason)
-		c.plan, c.least = plan, total
+		c.plan, c.least, c.by = plan, total, *x
 	}
 }
 
@@ -117,7 +143,8 @@ type line struct {
 	prefix   []sums    // of the first i segments
 	least    []float64 // of the first i segments, the work on the fastest device for each block
 	borders  []border
-	links    bool // some border takes time
+	links    bool      // some border takes time
+	keeps    []keeping // of the segments from start to end on replicas; see keepsOf
 }
 
 // mostPlaces bounds segments times devices in the search.
@@ -149,6 +176,9 @@ func (in *instance) newLine(order []int) line {
 		l.prefix, l.least = append(l.prefix, total.clone()), append(l.least, least)
 	}
 	l.borders = in.borders(group, len(segments))
+	if size := (len(segments) + 1) * (len(segments) + 1) * (len(in.p.Devices) + 1); size <= mostKeeps {
+		l.keeps = make([]keeping, size)
+	}
 	l.links = slices.ContainsFunc(l.borders, func(b border) bool {
 		x := pipe{instance: in, micro: 1}
 		return x.hop(b.forward, 1, 1) > 0 || x.hop(b.backward, 1, 1) > 0
@@ -203,6 +233,7 @@ type label struct {
 	replicas int
 	end      int // where its first stage ends
 	rest     int // the label of the stages after it; -1 for none
+	estimate float64
 }
 
 // pipeSearch builds pipelines from the last stage forward. Of two suffixes that start at one place, with the same
@@ -246,6 +277,9 @@ func (x *pipeSearch) run() (stages []stageOf) {
 	x.extend(-1, n)
 	best := -1
 	for at := n - 1; at > 0; at-- {
+		if x.effort.spent() && !math.IsInf(x.least, 1) {
+			return nil
+		}
 		for _, key := range sortedKeys(x.buckets[at]) {
 			for _, i := range x.buckets[at][key] {
 				if x.leastTotal(x.labels[i].chainOf, x.labels[i].used, at) < x.least {
@@ -292,6 +326,9 @@ func sortedKeys(buckets map[bucket][]int) []bucket {
 	return keys
 }
 
+// extendSteps is what it takes to look at a stage in front of a label.
+const extendSteps = 130
+
 // extend puts every possible stage in front of a label, whose own stages begin at the given place.
 func (x *pipeSearch) extend(from, end int) {
 	suffix := label{rest: -1, end: len(x.line.segments)}
@@ -308,8 +345,10 @@ func (x *pipeSearch) extend(from, end int) {
 			}
 			used := suffix.used + replicas*x.stride[kind]
 			for start := end - 1; start >= 0; start-- {
+				x.effort.spend(extendSteps)
 				part := x.part(start, end)
-				t := x.stage(part, x.line.borders[start].forward, kind, replicas, suffix.stages+1)
+				keeps := x.keepsOf(part, start, end, replicas)
+				t := x.stage(part, keeps, x.line.borders[start].forward, kind, replicas, suffix.stages+1)
 				c := x.before(suffix.chainOf, t, forward, back)
 				if !t.fits && x.memoryGrows(t, kind) {
 					break
@@ -324,6 +363,21 @@ func (x *pipeSearch) extend(from, end int) {
 			}
 		}
 	}
+}
+
+// mostKeeps bounds the table of keepsOf, 16 bytes each.
+const mostKeeps = 1_000_000
+
+// keepsOf looks up what the parameters of a part come to.
+func (x *pipeSearch) keepsOf(part *sums, start, end, replicas int) keeping {
+	if x.line.keeps == nil {
+		return x.pipe.keeps(part.parameters, replicas)
+	}
+	at := (start*(len(x.line.segments)+1)+end)*(len(x.p.Devices)+1) + replicas
+	if x.line.keeps[at] == (keeping{}) {
+		x.line.keeps[at] = x.pipe.keeps(part.parameters, replicas)
+	}
+	return x.line.keeps[at]
 }
 
 // memoryGrows reports whether every wider stage is too large as well: all of its memory but what enters it grows.
@@ -409,14 +463,17 @@ func (x *pipeSearch) keep(start int, l label) {
 		}
 	}
 	held = slices.DeleteFunc(held, func(i int) bool { return l.dominates(x.labels[i]) })
+	if !x.exact {
+		l.estimate = x.estimate(l, start)
+	}
 	if !x.exact && len(held) == mostInBucket {
 		worst := held[0]
 		for _, i := range held {
-			if x.estimate(x.labels[i], start) > x.estimate(x.labels[worst], start) {
+			if x.labels[i].estimate > x.labels[worst].estimate {
 				worst = i
 			}
 		}
-		if x.estimate(l, start) >= x.estimate(x.labels[worst], start) {
+		if l.estimate >= x.labels[worst].estimate {
 			return
 		}
 		held = slices.DeleteFunc(held, func(i int) bool { return i == worst })

@@ -3,6 +3,7 @@ package partition
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -22,7 +23,7 @@ type Plan struct {
 	// LowerBound is a time that no plan can beat.
 	LowerBound graph.Seconds
 	// Optimal says that no contiguous plan is faster, in this model of costs and, for Step, with the numbers of
-	// micro-batches that were tried.
+	// micro-batches that were tried; so it does where the plan takes no longer than LowerBound.
 	Optimal bool
 	// PerDevice is in the order of the problem's devices.
 	PerDevice []Share
@@ -30,7 +31,7 @@ type Plan struct {
 	Idle quantity.Bytes
 	// HourlyPrice is that of the devices in use.
 	HourlyPrice quantity.Money
-	// Reason says how the plan was found.
+	// Reason says how the plan was found and, of plans of Solve and Front, how far from the least possible it may be.
 	Reason string
 }
 
@@ -82,6 +83,25 @@ func (p Plan) Loss(problem Problem) float64 {
 		loss += problem.IdleWeight * float64(p.Idle) / float64(all)
 	}
 	return loss
+}
+
+// sameTime is by how much times may differ that are equal but for rounding, as a part.
+const sameTime = 1e-9
+
+// conclude says how far from LowerBound the plan is, which holds for the plan from now on.
+func (p *Plan) conclude() {
+	if p.LowerBound <= 0 || p.StepTime <= 0 {
+		return
+	}
+	switch ratio := float64(p.StepTime / p.LowerBound); {
+	case ratio <= 1+sameTime:
+		p.Optimal = true
+		p.Reason += "; no plan is faster"
+	case ratio < 2:
+		p.Reason += fmt.Sprintf("; within %.0f percent of the least possible", math.Ceil(100*(ratio-1-sameTime)))
+	default:
+		p.Reason += fmt.Sprintf("; at most %.1f times the least possible", math.Ceil(10*ratio)/10)
+	}
 }
 
 // Used returns the indices of the devices that run something.

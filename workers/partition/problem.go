@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/graph"
@@ -124,9 +125,14 @@ type Problem struct {
 	Launch graph.Seconds
 	// Contiguous keeps plans to stages that no tensor leaves and enters again.
 	Contiguous bool
-	// MostIdeals bounds the exact search; 0 means 50,000. Graphs with more are searched along several orders.
+	// Budget is how long the search for better plans goes on, on a core of about 2.5 GHz; 0 means 1 s. What is quick comes
+	// first, and the search ends before where the plan is the least possible or where nothing better is found for long.
+	// Work is counted instead of time: the same problem with the same budget has the same plan on any machine, and a
+	// slower core takes longer for it. What makes the first plan is counted, too, and never left out.
+	Budget time.Duration
+	// MostIdeals bounds the exact search; 0 means 50,000. Graphs with more are searched along orders and close to plans.
 	MostIdeals int
-	// Moves is how many changes the local search tries; 0 means 500,000, a negative number none.
+	// Moves is how many changes the local search tries; 0 means as many as the Budget lasts for, a negative number none.
 	Moves int
 	// Seed chooses the order of the local search. The same problem with the same seed has the same plan.
 	Seed uint64
@@ -180,6 +186,9 @@ func (p Problem) Validate() error {
 		return fmt.Errorf("%w: idle weight %v, launch %v, micro-batches %d of at most %d, at most %d replicas; "+
 			"want 0 or more",
 			ErrProblem, p.IdleWeight, p.Launch, p.MicroBatches, p.MostMicroBatches, p.MostReplicas)
+	}
+	if p.Budget < 0 {
+		return fmt.Errorf("%w: a budget of %v; want a time from 0", ErrProblem, p.Budget)
 	}
 	if p.Objective < Throughput || p.Objective > Latency {
 		return fmt.Errorf("%w: %v is unknown", ErrProblem, p.Objective)

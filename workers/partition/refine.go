@@ -30,48 +30,109 @@ func Refine(p Problem, assignment []int) (Plan, error) {
 
 // refined returns the better of a plan and what the local search makes of its placement.
 func (in *instance) refined(before Plan, place []int) (Plan, error) {
-	if better, improved := in.refine(place); improved {
-		plan, err := in.plan(better, before.Reason+", then moves and swaps")
-		if err != nil {
-			return Plan{}, err
-		}
-		plan.LowerBound = before.LowerBound
-		plan.Stages = in.stagesOf(better)
-		return plan, nil
-	}
-	return before, nil
+	r := in.newRefinement(place)
+	r.standard(place)
+	r.further(place)
+	return r.plan(before)
 }
 
-// refine anneals from the placement several times and returns the best one it saw; improved is false when that is the
-// first.
-func (in *instance) refine(place []int) (better []int, improved bool) {
+// refinement is the best placement that several rounds of annealing have seen.
+type refinement struct {
+	*instance
+	anneal *anneal
+	moves  int // of a round; 0 where there is nothing to move
+	best   []int
+	most   float64
+}
+
+// newRefinement begins with a placement.
+func (in *instance) newRefinement(place []int) *refinement {
 	moves := in.p.Moves
 	if moves == 0 {
 		moves = defaultMoves
 	}
 	if moves < 0 || len(in.p.Devices) < 2 || len(in.blocks) < 2 {
-		return place, false
+		moves = 0
 	}
-	a := newAnneal(in, place)
-	first := a.most()
-	best, bestMost := slices.Clone(place), first
+	r := &refinement{
+		instance: in, anneal: newAnneal(in, place), moves: moves / standardRounds, best: slices.Clone(place),
+	}
+	r.most = r.anneal.most()
+	return r
+}
+
+// standardRounds is how many rounds every placement is given, and idleRounds after how many more the search ends that
+// found nothing better.
+const standardRounds, idleRounds = 5, 8
+
+// standard anneals from a placement.
+func (r *refinement) standard(place []int) {
 	// The first rounds start anew: one in five ends in a bad valley. The later ones start from the best so far, cooler,
 	// and polish it.
-	rounds := []struct {
+	for _, round := range [standardRounds]struct {
 		heat float64
 		anew bool
-	}{{0.1, true}, {0.1, true}, {0.05, true}, {0.02, false}, {0.005, false}}
-	for _, r := range rounds {
-		if r.anew {
-			a.restore(place)
-		} else {
-			a.restore(best)
+	}{{0.1, true}, {0.1, true}, {0.05, true}, {0.02, false}, {0.005, false}} {
+		from := r.best
+		if round.anew {
+			from = place
 		}
-		if most, found := a.round(moves/len(rounds), r.heat, bestMost); most < bestMost*(1-1e-12) {
-			best, bestMost = found, most
+		r.round(from, round.heat)
+	}
+}
+
+// further goes on from a placement and from the best one in turn, until the budget is spent, nothing better is found
+// for long, or nothing better can be. It does nothing where the number of moves was given.
+func (r *refinement) further(place []int) {
+	if r.p.Moves != 0 {
+		return
+	}
+	least := r.bound() * (1 + 1e-9)
+	for at, idle := 0, 0; idle < idleRounds && !r.effort.spent() && r.most > least; at++ {
+		idle++
+		from, heat := r.best, [...]float64{0.03, 0.1, 0.01}[at%3]
+		if at%3 == 1 {
+			from = place
+		}
+		if r.round(from, heat) {
+			idle = 0
 		}
 	}
-	return best, bestMost < first*(1-1e-9)
+}
+
+// round anneals once and reports whether that found something better.
+func (r *refinement) round(from []int, heat float64) (improved bool) {
+	// A move looks at the tensors of a block, on each of the devices.
+	each := moveSteps + moveTensorSteps*float64(len(r.p.Devices)*(2+len(r.tensors)))/float64(len(r.blocks))
+	moves := min(float64(r.moves), r.effort.left/each)
+	if moves < 1 {
+		return false
+	}
+	r.effort.spend(moves * each)
+	r.anneal.restore(from)
+	most, place := r.anneal.round(int(moves), heat, r.most)
+	if most >= r.most*(1-1e-12) {
+		return false
+	}
+	r.best, r.most = place, most
+	return true
+}
+
+// What a move takes: by itself, and for each tensor and device.
+const moveSteps, moveTensorSteps = 80, 10
+
+// plan returns the better of a plan and of what was found.
+func (r *refinement) plan(before Plan) (Plan, error) {
+	if r.most >= float64(before.StepTime)*(1-1e-9) {
+		return before, nil
+	}
+	plan, err := r.instance.plan(r.best, before.Reason+", then moves and swaps")
+	if err != nil {
+		return Plan{}, err
+	}
+	plan.LowerBound = before.LowerBound
+	plan.Stages = r.stagesOf(r.best)
+	return plan, nil
 }
 
 // anneal is a placement with all that a change of it touches.

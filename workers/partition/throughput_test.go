@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,7 +72,7 @@ func TestLoadsAreWhatTheirDefinitionSays(t *testing.T) {
 
 func TestNoPlanBeatsTheLowerBoundAndMovesNeverHarm(t *testing.T) {
 	t.Parallel()
-	better, exact := 0, 0
+	exact := 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, shape{ops: 6, devices: 2, tight: rapid.Bool().Draw(t, "tight")})
 		first, err := partition.Contiguous(p)
@@ -88,15 +90,31 @@ func TestNoPlanBeatsTheLowerBoundAndMovesNeverHarm(t *testing.T) {
 		if !allowed(p, plan.Assignment) || plan.StepTime > first.StepTime || float64(plan.StepTime) < best*(1-1e-9) {
 			t.Fatalf("%v takes %v, after %v; the best of all takes %v", plan.Assignment, plan.StepTime, first.StepTime, best)
 		}
-		if plan.StepTime < first.StepTime {
-			better++
-		}
 		if near(float64(plan.StepTime), best) {
 			exact++
 		}
 	})
-	if better == 0 || exact == 0 {
-		t.Errorf("the local search found something better %d times and the best of all %d times", better, exact)
+	if exact == 0 {
+		t.Error("the local search never found the best of all")
+	}
+}
+
+func TestMovesTakeTheEndsOfAChainTogether(t *testing.T) {
+	t.Parallel()
+	p := partition.Problem{Devices: equal(2, 0), Links: partition.Links{ThroughHost: true}}
+	for i, work := range []graph.Seconds{3, 6, 3} {
+		p.Graph.Ops = append(p.Graph.Ops, graph.Op{ID: strconv.Itoa(i), Costs: map[string]graph.Cost{fast: {Forward: work}}})
+		if i > 0 {
+			p.Graph.Edges = append(p.Graph.Edges, graph.Edge{From: i - 1, To: i, Bytes: 1})
+		}
+	}
+	stages, err := partition.Contiguous(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := solve(t, p)
+	if stages.StepTime != 9 || plan.StepTime != 6 || !plan.Optimal || !strings.Contains(plan.Reason, "no plan is faster") {
+		t.Errorf("stages take %v, the plan %v: %s", stages.StepTime, plan.StepTime, plan.Reason)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
@@ -175,6 +176,10 @@ func (c candidate) fits() error {
 		device, quantity.Bytes(math.Ceil(excess)), partition.ErrUnfit)
 }
 
+// splitBudget is that of one split: a plan prices one for each number of parts and of micro-batches, and improves it by
+// what package partition does not know.
+const splitBudget = 250 * time.Millisecond
+
 // problem is the one that package partition solves.
 func (s setup) problem(devices []exec.Device, microBatches int) partition.Problem {
 	g := s.model.batchGraph(s.batch, microBatches)
@@ -188,8 +193,8 @@ func (s setup) problem(devices []exec.Device, microBatches int) partition.Proble
 	}
 	p := partition.Problem{
 		Graph: g, Objective: partition.Step, Training: true, MicroBatches: microBatches, MostReplicas: 1,
-		Launch: graph.Seconds(s.machine.call),
-		Links:  partition.Links{Between: partition.Link{BytesPerSecond: s.machine.copyRate}},
+		Launch: graph.Seconds(s.machine.call), Budget: splitBudget,
+		Links: partition.Links{Between: partition.Link{BytesPerSecond: s.machine.copyRate}},
 		Memory: partition.Memory{
 			Weight: parameterBytes, Gradient: parameterBytes, Optimizer: s.state,
 			Recompute: s.recompute == RecomputeAuto,
