@@ -171,9 +171,16 @@ func Relief(held, admitted, expected, used, free quantity.Bytes) quantity.Bytes 
 	return max(held, want)
 }
 
-// Grows reports whether attempts may take more memory than they are granted, where it is free, because the grant is a
-// guess.
+// Grows reports whether the memory that attempts are granted is a guess.
 func (s Sizing) Grows() bool { return s.Guess && !s.Static }
+
+// firm is from how many attempts on a limit that is learned is held: of n+1 peaks that come in no order the last is the
+// largest with a probability of 1/(n+1), so a limit at the largest of fewer is passed by more than one in a hundred.
+const firm = 100
+
+// Borrows reports whether attempts may take more memory than they are granted, where it is free: the grant is a guess,
+// or rests on few.
+func (s Sizing) Borrows() bool { return s.Grows() || s.Learned && !s.Static && s.Attempts < firm }
 
 // Follow returns the memory that a running attempt should be counted with that may take more than it holds, in whole
 // MiB: what it holds, or the most that it has taken as far as that is free.

@@ -47,6 +47,26 @@ func TestAFirstAttemptIsGrantedTheMostAtMost(t *testing.T) {
 	}
 }
 
+func TestAGrantIsHeldOnceItRestsOnEnough(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		sizing size.Sizing
+		want   bool
+	}{
+		{size.Sizing{}, false}, // declared
+		{size.Sizing{Guess: true}, true},
+		{size.Sizing{Guess: true, Static: true}, false},
+		{size.Sizing{Learned: true, Attempts: 5}, true},
+		{size.Sizing{Learned: true, Attempts: 99}, true},
+		{size.Sizing{Learned: true, Attempts: 100}, false},
+		{size.Sizing{Learned: true, Attempts: 5, Static: true}, false},
+	} {
+		if got := c.sizing.Borrows(); got != c.want {
+			t.Errorf("%+v: may take more: got %v, want %v", c.sizing, got, c.want)
+		}
+	}
+}
+
 func anyNeed(t *rapid.T) size.Need {
 	return size.Need{
 		Input: quantity.Bytes(rapid.Int64Range(-5, 1<<60).Draw(t, "input")),

@@ -88,7 +88,7 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	}
 	r := &running{
 		agent: a, try: try, admitted: size, expected: quantity.Bytes(predicted.Memory.High), grant: size,
-		fixed: task.Recommends, borrows: sizing.Grows() && !task.Recommends && a.enforcer.Mode() != enforce.None,
+		fixed: task.Recommends, borrows: sizing.Borrows() && !task.Recommends && a.enforcer.Mode() != enforce.None,
 		recalled: make(chan struct{}, 1),
 	}
 	f, account := r.run(ctx, task, input)
