@@ -132,7 +132,8 @@ func (d *decider) slotOf(st *memory.Stage, s size.Sizing) quantity.Size {
 	return slot
 }
 
-// largestNeed is the need of the largest attempt that was seen lately or that is announced.
+// largestNeed is the need of the largest attempt that was seen lately or that is announced. Where several features
+// explain it, it is that of one attempt: none has the largest of each, nor is of two kinds.
 func largestNeed(st *memory.Stage, s size.Sizing) size.Need {
 	need := size.Need{Input: largestInput(st)}
 	for _, term := range []usage.Term{s.Expected.Term, s.Term} {
@@ -142,7 +143,17 @@ func largestNeed(st *memory.Stage, s size.Sizing) size.Need {
 		if need.Features == nil {
 			need.Features = map[string]float64{}
 		}
-		need.Features[term.Feature] = st.Model.Memory.Largest(term.Feature)
+		if term.Simple() {
+			need.Features[term.Feature] = st.Model.Memory.Largest(term.Feature)
+			continue
+		}
+		most := -1.0
+		for _, features := range st.Model.Memory.Features() {
+			features.Input = max(features.Input, float64(st.Input))
+			if adds := term.At(features); adds > most {
+				most, need.Features, need.Input = adds, features.Named, quantity.Bytes(features.Input)
+			}
+		}
 	}
 	return need
 }
@@ -260,10 +271,7 @@ func (d *decider) learned(w *work, first size.Sizing, needs memory.Learned) size
 	peaks := needs.Memory
 	s := first
 	s.Learned, s.Guess, s.Source = true, false, peaks.String()
-	s.Term = usage.Term{
-		Feature: peaks.Term.Feature, Power: peaks.Term.Power,
-		PerUnit: peaks.Term.PerUnit * peaks.Limit,
-	}
+	s.Term = peaks.Term.Scaled(peaks.Limit)
 	s.Base.Memory = max(size.RoundUp(quantity.Bytes(min(peaks.Base*peaks.Limit, size.MostMemory)), quantity.MiB),
 		d.policy.MinMemory)
 	if peaks.Most > 0 {
@@ -377,7 +385,7 @@ func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size
 	largest, among := d.probes(st, need.Term, held.Term, st.Settling.Enough.Term)
 	kept := held
 	if held.Short(need, among) {
-		kept = held.Raised(need, largest, among)
+		kept = held.Raised(need.Ahead(), largest, among)
 	}
 	next.Base, next.Term = kept.Base, kept.Term
 	keptSlot := size.LargerOf(d.slotOf(st, next), st.Slot).AtMost(d.largestHost())
@@ -406,18 +414,23 @@ func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size
 }
 
 // probes are the largest features that were seen lately, and all at which limits with these terms are compared: none,
-// the largest, and, where they grow with different ones, those of every attempt that is remembered.
+// the largest, and, where they grow with different ones or with several, those of every attempt that is remembered.
 func (d *decider) probes(st *memory.Stage, terms ...usage.Term) (largest usage.Features, among []usage.Features) {
 	names := map[string]float64{}
 	for _, term := range terms {
-		if term.Feature != "" && term.Feature != usage.InputBytes {
-			names[term.Feature] = st.Model.Memory.Largest(term.Feature)
+		for _, name := range term.Names() {
+			if name != usage.InputBytes {
+				names[name] = st.Model.Memory.Largest(name)
+			}
 		}
 	}
 	largest = usage.Features{Input: float64(largestInput(st)), Named: names}
 	among = []usage.Features{{}, largest}
 	first := cmp.Or(terms...) // none where all are
 	for _, term := range terms {
+		if !term.Simple() {
+			return largest, append(among[:1], st.Model.Memory.Features()...)
+		}
 		if term.Feature != "" && term.Feature != first.Feature {
 			return largest, append(among, st.Model.Memory.Features()...)
 		}

@@ -10,9 +10,9 @@ import (
 )
 
 // Features returns the numbers that are known of a task before it runs and that its size may depend on, by name: of a
-// command its parameters, of a function the numbers of its input and the lengths of its lists, one object deep
-// ("model.layers", "rows.length"). Numbers below zero are left out. Of many, the first usage.MaxFeatures - 1 by name
-// are taken; the bytes of the input are known besides.
+// command its parameters, of a function the numbers of its input, its booleans as 0 and 1, and the lengths of its
+// lists, one object deep ("model.layers", "rows.length"). Numbers below zero are left out. Of many, the first
+// usage.MaxFeatures - 1 by name are taken; the bytes of the input are known besides.
 func Features(task Task, input json.RawMessage) map[string]float64 {
 	found := map[string]float64{}
 	if task.Command {
@@ -47,6 +47,10 @@ func addFeatures(found map[string]float64, prefix string, object map[string]any)
 		switch v := value.(type) {
 		case float64:
 			addFeature(found, prefix+key, v)
+		case bool:
+			if found[prefix+key] = 0; v {
+				found[prefix+key] = 1
+			}
 		case []any:
 			addFeature(found, prefix+key+".length", float64(len(v)))
 		case map[string]any:

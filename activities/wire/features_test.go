@@ -19,9 +19,9 @@ func TestFeaturesAreTheNumbersOfAnInput(t *testing.T) {
 		want    map[string]float64
 	}{
 		{
-			"numbers, lengths and one object deep", false,
-			`{"epochs": 3, "rows": [1, 2], "model": {"layers": 4, "deeper": {"x": 1}}, "name": "a", "on": true}`,
-			map[string]float64{"epochs": 3, "rows.length": 2, "model.layers": 4},
+			"numbers, booleans, lengths and one object deep", false,
+			`{"epochs": 3, "rows": [1, 2], "model": {"layers": 4, "deeper": {"x": 1}}, "name": "a", "on": true, "off": false}`,
+			map[string]float64{"epochs": 3, "rows.length": 2, "model.layers": 4, "on": 1, "off": 0},
 		},
 		{
 			"artifacts are counted as input", false, `{"data": {"digest": "` + digest + `", "bytes": 7}, "n": 1}`,

@@ -41,6 +41,9 @@ type Model struct {
 	GPUMemory usage.History `json:"gpu_memory"` // of a device
 	Rates     usage.Series  `json:"rates"`      // thousandths of a core
 	Tries     usage.Tries   `json:"tries"`      // at the sizes that attempts had at the pool
+	// MemoryTerm and GPUMemoryTerm are what explained peaks when needs were last learned.
+	MemoryTerm    usage.Term `json:"memory_term,omitzero"`
+	GPUMemoryTerm usage.Term `json:"gpu_memory_term,omitzero"`
 	// some host tells how long its limits of CPU hold attempts back
 	Counted     bool                        `json:"counted,omitempty"`
 	Walls       map[fact.Venue]usage.Times  `json:"walls"` // of successes
@@ -237,8 +240,9 @@ func featuresOf(e fact.Record) usage.Features {
 func (m *Model) Needs(margin float64) Learned {
 	if m.fitted != m.Attempts || m.fitted == 0 {
 		m.fitted = m.Attempts
-		m.Need.Memory, m.Need.MemoryKnown = usage.Learn(&m.Memory, margin)
-		m.Need.GPUMemory, m.Need.GPUMemoryKnown = usage.Learn(&m.GPUMemory, margin)
+		m.Need.Memory, m.Need.MemoryKnown = usage.Learn(&m.Memory, margin, m.MemoryTerm)
+		m.Need.GPUMemory, m.Need.GPUMemoryKnown = usage.Learn(&m.GPUMemory, margin, m.GPUMemoryTerm)
+		m.MemoryTerm, m.GPUMemoryTerm = m.Need.Memory.Term, m.Need.GPUMemory.Term
 	}
 	m.learnTimes()
 	return m.Need

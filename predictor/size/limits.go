@@ -45,7 +45,7 @@ func (l Limits) Spare(need Limits, among []usage.Features) bool {
 		float64(need.Base.GPUMemory) < (1-shrinkStep)*float64(l.Base.GPUMemory)
 }
 
-// Raised are limits that give at least what both give. Where both grow with the same feature, they are the curve
+// Raised are limits that give at least what both give. Where both grow with the same feature alone, they are the curve
 // from the larger base to the larger limit at the largest features, of the smaller power, which lies above that of the
 // larger one; else need is raised by what it is short of anywhere among these.
 func (l Limits) Raised(need Limits, largest usage.Features, among []usage.Features) Limits {
@@ -65,13 +65,11 @@ func (l Limits) Raised(need Limits, largest usage.Features, among []usage.Featur
 	}
 	by := need.Term
 	switch {
-	case by.Feature == "":
-		by.Power = l.Term.Power
-	case l.Term.Feature == by.Feature:
-		by.Power = min(by.Power, l.Term.Power)
+	case by.Feature == "", l.Term.Feature == by.Feature && l.Term.Power < by.Power:
+		by.Power, by.Unit = l.Term.Power, l.Term.Unit
 	}
 	by.Feature = cmp.Or(by.Feature, l.Term.Feature)
-	if l.Term.Feature == "" || l.Term.Feature == by.Feature {
+	if (l.Term.Feature == "" || l.Term.Feature == by.Feature) && l.Term.Simple() && need.Term.Simple() {
 		top := max(l.at(largest), need.at(largest))
 		to.Base.Memory = max(l.Base.Memory, need.Base.Memory)
 		by.PerUnit = 1
@@ -89,6 +87,13 @@ func (l Limits) Raised(need Limits, largest usage.Features, among []usage.Featur
 	return to
 }
 
+// Ahead are limits a step above: what has grown once goes on growing, and would be short again with the next attempts.
+func (l Limits) Ahead() Limits {
+	l.Base.Memory += RoundUp(quantity.Bytes(growStep*float64(l.Base.Memory)), quantity.MiB)
+	l.Term = l.Term.Scaled(1 + growStep)
+	return l
+}
+
 // LargerOf is the larger of each part of two sizes, on the device of the second.
 func LargerOf(a, b quantity.Size) quantity.Size {
 	b.CPU, b.Memory, b.GPUMemory = max(a.CPU, b.CPU), max(a.Memory, b.Memory), max(a.GPUMemory, b.GPUMemory)
@@ -97,8 +102,8 @@ func LargerOf(a, b quantity.Size) quantity.Size {
 
 // growStep and shrinkStep are by how much, as ratios, memory must grow or shrink before it is changed: head-room that
 // is used up is given back at once, and what is spare once it has been for a while, because memory is what attempts
-// wait for. Twice as much must be spare as must be missing, so that what is raised is not lowered for the same noise.
-const growStep, shrinkStep = 0.01, 0.02
+// wait for. More must be spare than must be missing, so that what is raised is not lowered for the same noise.
+const growStep, shrinkStep = 0.01, 0.015
 
 // shrunk is the memory below which less is worth a change: a MiB is what limits are rounded to.
 func shrunk(memory float64) float64 { return (1-shrinkStep)*memory - float64(quantity.MiB) }
@@ -116,7 +121,11 @@ func closeTo(a, b float64) bool {
 
 // CloseTerms reports whether two terms grow with the same, and by about as much.
 func CloseTerms(a, b usage.Term) bool {
-	return a.Feature == b.Feature && a.Power == b.Power && closeTo(a.PerUnit, b.PerUnit)
+	alike := a.Like(b) && closeTo(a.PerUnit, b.PerUnit)
+	for i := range a.And {
+		alike = alike && closeTo(a.And[i].PerUnit, b.And[i].PerUnit)
+	}
+	return alike
 }
 
 // RoundUp is the least multiple of step that is no smaller than value, and not below 0.

@@ -17,10 +17,10 @@ type weighed struct{ ratio, weight float64 }
 // al., Conformal prediction under covariate shift, 2019, https://arxiv.org/abs/1904.06019).
 type ratios []weighed
 
-func ratiosOf(values []float64, points []point) ratios {
+func ratiosOf(values, weights []float64) ratios {
 	found := make(ratios, len(values))
 	for i, value := range values {
-		found[i] = weighed{value, points[i].weight}
+		found[i] = weighed{value, weights[i]}
 	}
 	slices.SortFunc(found, func(a, b weighed) int { return cmp.Compare(a.ratio, b.ratio) })
 	return found

@@ -11,12 +11,12 @@ func TestTheBoundCostsTheLeast(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 5))
-		points, values := make([]point, 5+r.IntN(60)), []float64(nil)
-		for i := range points {
-			points[i].weight = math.Pow(fade, float64(len(points)-1-i))
+		weights, values := make([]float64, 5+r.IntN(60)), []float64(nil)
+		for i := range weights {
+			weights[i] = math.Pow(fade, float64(len(weights)-1-i))
 			values = append(values, math.Exp(0.2*r.NormFloat64()+2*math.Floor(r.Float64()*1.02)))
 		}
-		all := ratiosOf(values, points)
+		all := ratiosOf(values, weights)
 		total := func(out int, limit float64) (sum float64) {
 			below := all[:len(all)-out]
 			tail := below.tail(0.1)
@@ -52,12 +52,12 @@ func TestQuantilesCoverWhatTheySay(t *testing.T) {
 		below, tries := map[float64]float64{}, 4000.0
 		for seed := range uint64(tries) {
 			r := rand.New(rand.NewPCG(seed, 7))
-			points, values := make([]point, n), make([]float64, n)
-			for i := range points {
-				points[i].weight, values[i] = 1, math.Exp(0.1*r.NormFloat64())
+			weights, values := make([]float64, n), make([]float64, n)
+			for i := range weights {
+				weights[i], values[i] = 1, math.Exp(0.1*r.NormFloat64())
 			}
 			next := math.Exp(0.1 * r.NormFloat64())
-			all := ratiosOf(values, points)
+			all := ratiosOf(values, weights)
 			for _, q := range []float64{0.1, 0.5, 0.9} {
 				if next <= all.quantile(q, 0.1) {
 					below[q] += 1 / tries

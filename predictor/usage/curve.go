@@ -55,12 +55,12 @@ const usualSpread = 0.05
 
 // learned is the curve with the quantiles of how far the attempts lie from it.
 func (c curve) learned(width float64) Duration {
-	away, points := make([]float64, len(c.attempts)), make([]point, len(c.attempts))
+	away, weights := make([]float64, len(c.attempts)), make([]float64, len(c.attempts))
 	for i, a := range c.attempts {
 		away[i] = math.Exp((a.log - c.others[i]) / c.unit(a.x))
-		points[i].weight = a.weight
+		weights[i] = a.weight
 	}
-	errors := ratiosOf(away, points)
+	errors := ratiosOf(away, weights)
 	at := func(q float64) float64 { return math.Log(errors.quantile(q, usualSpread)) }
 	d := c.Duration
 	d.Attempts, d.Middle = len(c.attempts), at(0.5)

@@ -166,11 +166,11 @@ func LearnDuration(t *Times, width float64) (learned Duration, ok bool) {
 // (Classification and Regression Trees, 1984, 3.4.3). The best of many features is closer by sqrt(2 ln features) by
 // chance alone (TestNoiseExplainsNoRunTime).
 func chance(attempts []timed, features int) float64 {
-	sum, squares := 0.0, 0.0
-	for _, a := range attempts {
-		sum, squares = sum+a.weight, squares+a.weight*a.weight
+	weights := make([]float64, len(attempts))
+	for i, a := range attempts {
+		weights[i] = a.weight
 	}
-	return math.Sqrt((math.Pi/2-1)*squares) / sum * max(1, math.Sqrt(2*math.Log(float64(features))))
+	return math.Sqrt((math.Pi/2-1)*worthOf(weights)) * max(1, math.Sqrt(2*math.Log(float64(features))))
 }
 
 // step is how much one attempt outside or inside of its interval changes the next ones: by 8 percent wider, or by 2

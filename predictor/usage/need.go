@@ -47,22 +47,13 @@ const (
 	// fade is how much less each attempt counts than the next one: after 33 attempts it has lost two thirds of its
 	// weight.
 	fade = 0.97
-	// simpler is by how much a feature must lower the cost before it is believed: with noise alone, one of several
-	// features and powers always looks a little better than none (TestNoiseIsNotExplained).
-	simpler = 0.90
-	// spread is the ratio between the largest and the smallest value of a feature below which a slope says more about
-	// noise than about it.
-	spread = 1.5
-	// maxPerUnit bounds a slope over bytes of input: text compressed a hundredfold, decoded and held several times over.
-	maxPerUnit = 1024
 	// overCost is what an attempt costs that runs out of memory, in units of its own need held for its own time: it ran
 	// for nothing, the next one is twice as large, and somebody waits.
 	overCost = 30
 )
 
-// Learn finds what the attempts of a history need: it fits a line over each feature, its square, its square
-// root, and over none, and takes the one whose limits would have cost the least (each left-out attempt is given the
-// limit that the others suggest; what is spare is paid for, and so is running out of memory).
+// Learn finds what the attempts of a history need, and what explains it: nothing, or powers and products of features
+// that predict the attempts better than chance would, and whose limits would have cost less (see [search.better]).
 //
 // Limits are above the largest ratio of actual to expected peaks by as much as the spread of these ratios makes worth
 // paying for (see [ratios.bound]): a hundredth where peaks differ by less than that, a tenth where they differ by a
@@ -70,98 +61,24 @@ const (
 // say otherwise. A ratio that stands far above the others is left out where all the others would pay more for it than
 // it costs to try that one attempt again. The attempts that ran out of memory enter as having needed somewhat more
 // than their limit. ok is false while fewer than Enough attempts were measured to their end.
-func Learn(h *History, margin float64) (need Need, ok bool) {
+//
+// Held is what explained the peaks before, the zero Term for nothing: it goes on to as long as nothing is better by as
+// much as it must be better than nothing. Powers of one feature are much alike, and with every attempt another of them
+// fits best.
+func Learn(h *History, margin float64, held Term) (need Need, ok bool) {
 	if h == nil || !h.valid() || h.Known() < Enough {
 		return Need{}, false
 	}
-	best, plain := h.candidate(-1, 0, margin)
-	cost := plain
-	for column, name := range h.Names {
-		if low, high := bounds(h.Columns[column]); high <= spread*low || high <= 0 {
-			continue
-		}
-		line := plain
-		for _, exponent := range [...]float64{1, 2, 0.5} {
-			if exponent == 0.5 && line >= simpler*plain {
-				continue // where the line is not believed, a third power would be by chance more often
-			}
-			next, price := h.candidate(column, exponent, margin)
-			if name == InputBytes && next.Term.PerUnit*power(h.Largest(name), exponent) > maxPerUnit*h.Largest(name) {
-				continue
-			}
-			if next.Term.PerUnit > 0 && price < simpler*cost {
-				best, cost = next, price
-			}
-			if exponent == 1 {
-				line = price
-			}
-		}
-	}
+	need = newSearch(h, margin).best(held).need()
 	if h.Unmet() < Beyond*h.LargestPeak() {
-		best.Most = Beyond * slices.Max(h.Peaks)
+		need.Most = Beyond * slices.Max(h.Peaks)
 	}
-	return best, true
-}
-
-// candidate fits one line and prices it. Column is the feature's, -1 for none.
-func (h *History) candidate(column int, exponent, margin float64) (Need, float64) {
-	points := make([]point, h.Len())
-	weight := 1.0
-	for i := h.Len() - 1; i >= 0; i-- { // the latest first
-		place := h.place(i)
-		p := point{y: h.Peaks[place], weight: weight}
-		if column >= 0 {
-			p.x = power(h.Columns[column][place], exponent)
-		}
-		points[i] = p
-		weight *= fade
-	}
-	withSlope := column >= 0
-	h.raiseExceeded(points, withSlope)
-	f := fitLine(points, withSlope)
-	need := Need{Base: f.base, Attempts: h.Known()}
-	if f.slope > 0 {
-		need.Term = Term{Feature: h.Names[column], Power: exponent, PerUnit: f.slope}
-		need.Explained = h.Names[column]
-		switch exponent {
-		case 0.5:
-			need.Explained = "the square root of " + need.Explained
-		case 2:
-			need.Explained = "the square of " + need.Explained
-		}
-	}
-	all := ratiosOf(f.ratios, points)
-	need.Low, need.Mid, need.High = all.quantile(0.1, margin), all.quantile(0.5, margin), all.quantile(0.9, margin)
-	need.Low, need.High = need.Low*(1-rounding), need.High*(1+rounding)
-	largest, limit, above := all.bound(margin)
-	need.Bound, need.Limit = largest, limit
-	return need, all.price(limit, above, margin)
+	return need, true
 }
 
 // rounding is what the product of a line and a ratio may be off by: the interval of peaks that are all the same has
 // them in it.
 const rounding = 1e-9
-
-// raiseExceeded replaces the limit that an attempt exceeded by what it is thought to have needed: what the line
-// through the others says there, and at least exceededBy times the limit. This is the imputation step of expectation
-// maximisation for censored data, once.
-func (h *History) raiseExceeded(points []point, withSlope bool) {
-	if h.Exceeded == 0 {
-		return
-	}
-	measured := make([]point, 0, len(points))
-	for i, p := range points {
-		if !h.exceeded(h.place(i)) {
-			measured = append(measured, p)
-		}
-	}
-	f := fitLine(measured, withSlope)
-	for i := range points {
-		if h.exceeded(h.place(i)) {
-			points[i].y = max(points[i].y*exceededBy, f.base+f.slope*points[i].x)
-		}
-	}
-}
 
 // exceededBy is how much more than its limit an attempt that passed it is thought to have needed at least.
 const exceededBy = 1.5
@@ -200,6 +117,5 @@ func bounds(values []float64) (low, high float64) {
 
 // median is the lower median of values, which must not be empty.
 func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[(len(sorted)-1)/2]
+	return medianIn(make([]float64, len(values)), values)
 }

@@ -5,84 +5,69 @@ import (
 	"slices"
 )
 
-// Term is the part of a need that one feature explains. The zero value explains nothing.
-type Term struct {
-	// Feature is its name.
-	Feature string `json:"feature,omitempty"`
-	// Power is 1 where the need grows with the feature, 2 where it grows with its square, as attention does with the
-	// length of a sequence, and 1/2 where each more adds less, as with what is found again in an index or a cache.
-	Power float64 `json:"power,omitempty"`
-	// PerUnit is how many bytes each unit of feature^Power adds; 0 or more.
-	PerUnit float64 `json:"per_unit,omitempty"`
-}
-
-// At returns what the term adds for an attempt with these features: 0 where its feature is not known, never negative,
-// never NaN.
-func (t Term) At(features Features) float64 {
-	if !(t.PerUnit > 0) {
-		return 0
-	}
-	return min(t.PerUnit*power(features.Value(t.Feature), t.Power), math.MaxFloat64/4)
-}
-
-func power(value, exponent float64) float64 {
-	switch exponent {
-	case 0.5:
-		return math.Sqrt(value)
-	case 2:
-		return value * value
-	}
-	return value
-}
-
-// point is one attempt as a regression sees it.
+// point is one attempt as a curve of run times sees it.
 type point struct {
-	x, y   float64 // feature^power, peak
+	x, y   float64
 	weight float64 // of the attempt's age
 }
 
-// fitted is need(x) = base + slope x, both 0 or more, and for each point the ratio of its peak to what the line through
-// all the other points says there.
-type fitted struct {
-	base, slope float64
-	ratios      []float64
+// observed are attempts as a regression sees them: their peaks, the weights of their ages, and the columns of what is
+// thought to explain the peaks, of which there are MaxParts at most.
+type observed struct {
+	y, weights []float64
+	columns    [][]float64
 }
 
-// fitLine minimises sum w (y - base - slope x)^2 / f^2 over base >= 0 and slope >= 0, f being the fit itself: relative
-// errors, because what is spare or missing is measured relative to the need, and otherwise the largest inputs alone
-// would decide. The size that each error is relative to is the fitted one, found by reweighting until it settles
+// fitted is the surface through attempts, and for each of them the ratio of its peak to what the surface through all
+// the others says there.
+type fitted struct {
+	surface
+	ratios []float64
+}
+
+// fitSurface minimises sum w (y - s)^2 / s^2, where s = base + sum of slope x, over a base and slopes of 0 or more:
+// relative errors, because what is spare or missing is measured relative to the need, and otherwise the largest inputs
+// alone would decide. The size that each error is relative to is the fitted one, found by reweighting until it settles
 // (Wedderburn, Quasi-likelihood functions, generalized linear models, and the Gauss-Newton method, 1974,
 // https://doi.org/10.1093/biomet/61.3.439): relative to the observed one, a peak of 3 MB among a hundred of 5 GB weighs
 // as much as two million of them. Points that lie far off are given less weight (Huber, Robust estimation of a location
 // parameter, 1964, https://doi.org/10.1214/aoms/1177703732), so that one attempt that leaked does not bend the line for
-// all; it still counts in the ratios.
-func fitLine(points []point, withSlope bool) fitted {
-	weights, errors := make([]float64, len(points)), make([]float64, len(points))
-	for i, p := range points {
-		errors[i] = p.y
+// all; it still counts in the ratios. The points are weighed anew so many rounds.
+func fitSurface(of observed, rounds int) fitted {
+	n := len(of.y)
+	rows := make([]float64, 4*n)
+	weights, errors, spare, ratios := rows[:n:n], rows[n:2*n:2*n], rows[2*n:3*n:3*n], rows[3*n:]
+	middle, smallest := medianIn(spare, of.y), slices.Min(of.y)
+	for i, y := range of.y { // nothing is fitted yet: no few points move the median
+		size := max(y, middle)
+		weights[i] = of.weights[i] / (size * size)
 	}
-	middle, smallest := median(errors), slices.Min(errors)
-	for i, p := range points { // nothing is fitted yet: no few points move the median
-		size := max(p.y, middle)
-		weights[i] = p.weight / (size * size)
-	}
-	l := least(points, weights, withSlope)
-	for range reweightings {
-		sizeAt := func(p point) float64 { return max(l.at(p.x), smallest) } // a line through 0 says 0 at 0
-		for i, p := range points {
-			errors[i] = math.Abs(p.y-l.at(p.x)) / sizeAt(p)
+	var s surface
+	s.least(&of, weights)
+	sizes := ratios // until there are ratios
+	for range rounds {
+		for i, y := range of.y {
+			at := s.at(of.columns, i)
+			sizes[i] = max(at, smallest) // a line through 0 says 0 at 0
+			errors[i] = math.Abs(y-at) / sizes[i]
 		}
-		scale := max(madToSigma*median(errors), leastSigma)
-		for i, p := range points {
-			weights[i] = p.weight / (sizeAt(p) * sizeAt(p)) * min(1, huber*scale/errors[i])
+		scale := max(madToSigma*medianIn(spare, errors), leastSigma)
+		for i, size := range sizes {
+			weights[i] = of.weights[i] / (size * size) * min(1, huber*scale/errors[i])
 		}
-		l = least(points, weights, withSlope)
+		s.least(&of, weights)
 	}
-	f := fitted{base: l.base, slope: l.slope, ratios: make([]float64, len(points))}
-	for i, p := range points {
-		f.ratios[i] = ratio(p.y, l.without(p, weights[i]))
+	for i, y := range of.y {
+		ratios[i] = ratio(y, s.without(&of, i, weights[i]))
 	}
-	return f
+	return fitted{surface: s, ratios: ratios}
+}
+
+// medianIn is the lower median of values, sorted in a spare row as long as they are.
+func medianIn(spare, values []float64) float64 {
+	copy(spare, values)
+	slices.Sort(spare)
+	return spare[(len(spare)-1)/2]
 }
 
 // Constants of the reweighting: huber gives 95 percent of least squares' efficiency for normal errors, madToSigma makes
@@ -95,66 +80,145 @@ const (
 	leastSigma   = 0.01
 )
 
-// line is base + slope x, with the sums that tell how much each point has moved it.
-type line struct {
-	base, slope                float64
-	sum, sumX, sumXX, division float64
-	kind                       int
+// surface is base + sum of slope x.
+type surface struct {
+	// coefficients are the base, then the slopes.
+	coefficients [1 + MaxParts]float64
+	// inverse is that of X'WX over the coefficients that are free, 0 elsewhere: it tells how much each point has moved
+	// them.
+	inverse [1 + MaxParts][1 + MaxParts]float64
+	free    [1 + MaxParts]bool
 }
 
-// The kinds of lines: which of their two coefficients are free.
-const (
-	constant = iota
-	proportional
-	affine
-)
-
-func (l line) at(x float64) float64 { return l.base + l.slope*x }
-
-// least is the line of weighted least squares; a coefficient that would be negative is 0.
-func least(points []point, weights []float64, withSlope bool) line {
-	var l line
-	var sumY, sumXY float64
-	for i, p := range points {
-		w := weights[i]
-		l.sum, l.sumX, l.sumXX = l.sum+w, l.sumX+w*p.x, l.sumXX+w*p.x*p.x
-		sumY, sumXY = sumY+w*p.y, sumXY+w*p.x*p.y
+// at is what the surface comes to for the i-th row of columns.
+func (s *surface) at(columns [][]float64, i int) float64 {
+	sum := s.coefficients[0]
+	for k, column := range columns {
+		sum += s.coefficients[1+k] * column[i]
 	}
-	l.base = sumY / l.sum
-	l.division = l.sum*l.sumXX - l.sumX*l.sumX
-	if !withSlope || l.division <= 1e-9*l.sum*l.sumXX {
-		return l
-	}
-	slope := (l.sum*sumXY - l.sumX*sumY) / l.division
-	switch base := (sumY - slope*l.sumX) / l.sum; {
-	case slope <= 0: // more input never needs less
-	case base < 0:
-		l.kind, l.base, l.slope = proportional, 0, sumXY/l.sumXX
-	default:
-		l.kind, l.base, l.slope = affine, base, slope
-	}
-	return l
+	return sum
 }
 
-// without is what the line through all the other points says at p, in closed form: with the leverage h of p and its
-// residual e, that line misses p by e / (1 - h) (Allen, The relationship between variable selection and data
-// augmentation and a method for prediction, 1974, https://doi.org/10.1080/00401706.1974.10489157). Points at the edge
-// of the inputs, where an error is likeliest, have the most leverage. Its oracle is TestLeavingOneOutEqualsRefitting.
-func (l line) without(p point, weight float64) float64 {
-	var leverage float64
-	switch l.kind {
-	case constant:
-		leverage = 1 / l.sum
-	case proportional:
-		leverage = p.x * p.x / l.sumXX
-	case affine:
-		leverage = (l.sumXX - 2*p.x*l.sumX + p.x*p.x*l.sum) / l.division
+// slopes reports whether each of so many columns has a slope above 0.
+func (s *surface) slopes(columns int) bool {
+	return !slices.Contains(s.free[1:1+columns], false)
+}
+
+// least makes s the surface of weighted least squares; a coefficient that would be negative is 0: slopes first, then
+// the base. A column that is the sum of others has none.
+func (s *surface) least(of *observed, weights []float64) {
+	n := 1 + len(of.columns)
+	squares, products := normal(of, weights)
+	*s = surface{}
+	for k := range n {
+		s.free[k] = true
 	}
-	h := leverage * weight
+	for {
+		invert(&squares, &s.free, &s.inverse, n)
+		worst, lowest := -1, 0.0
+		for k := range n {
+			s.coefficients[k] = 0
+			for m := range n {
+				s.coefficients[k] += s.inverse[k][m] * products[m]
+			}
+			// in units of what the column adds
+			if share := s.coefficients[k] * math.Sqrt(squares[k][k]); k > 0 && s.free[k] && share <= lowest {
+				worst, lowest = k, share // more input never needs less
+			}
+		}
+		if worst < 0 && s.coefficients[0] < 0 {
+			worst = 0
+		}
+		if worst < 0 {
+			return
+		}
+		s.free[worst] = false
+	}
+}
+
+// normal are X'WX and X'Wy.
+func normal(of *observed, weights []float64) (
+	squares [1 + MaxParts][1 + MaxParts]float64, products [1 + MaxParts]float64,
+) {
+	n := 1 + len(of.columns)
+	var row [1 + MaxParts]float64
+	row[0] = 1
+	for i, y := range of.y {
+		for k, column := range of.columns {
+			row[1+k] = column[i]
+		}
+		for k := range n {
+			weighted := weights[i] * row[k]
+			products[k] += weighted * y
+			for m := range n {
+				squares[k][m] += weighted * row[m]
+			}
+		}
+	}
+	return squares, products
+}
+
+// invert makes the inverse of a symmetric matrix over the first n rows and columns that are free, 0 elsewhere: by
+// elimination, with no exchange of rows, which positive matrices do not need. What the rows before it make up is no
+// longer free.
+func invert(of *[1 + MaxParts][1 + MaxParts]float64, free *[1 + MaxParts]bool,
+	inverse *[1 + MaxParts][1 + MaxParts]float64, n int,
+) {
+	matrix := *of
+	*inverse = [1 + MaxParts][1 + MaxParts]float64{}
+	for k := range n {
+		if !free[k] {
+			continue
+		}
+		pivot := matrix[k][k]
+		if !(pivot > sameColumn*of[k][k]) {
+			free[k] = false
+			invert(of, free, inverse, n)
+			return
+		}
+		inverse[k][k] = 1
+		for m := range n {
+			matrix[k][m] /= pivot
+			inverse[k][m] /= pivot
+		}
+		for i := range n {
+			if i == k || !free[i] {
+				continue
+			}
+			by := matrix[i][k]
+			for m := range n {
+				matrix[i][m] -= by * matrix[k][m]
+				inverse[i][m] -= by * inverse[k][m]
+			}
+		}
+	}
+}
+
+// sameColumn is what must be left of the square of a column once those before it are taken out.
+const sameColumn = 1e-9
+
+// without is what the surface through all the other points says at the i-th, in closed form: with the leverage h of
+// the point and its residual e, that surface misses it by e / (1 - h) (Allen, The relationship between variable
+// selection and data augmentation and a method for prediction, 1974,
+// https://doi.org/10.1080/00401706.1974.10489157). Points at the edge of the inputs, where an error is likeliest, have
+// the most leverage. Its oracle is TestLeavingOneOutEqualsRefitting.
+func (s *surface) without(of *observed, i int, weight float64) float64 {
+	var row [1 + MaxParts]float64
+	row[0] = 1
+	for k, column := range of.columns {
+		row[1+k] = column[i]
+	}
+	leverage := 0.0
+	for k := range 1 + len(of.columns) {
+		for m := range 1 + len(of.columns) {
+			leverage += row[k] * s.inverse[k][m] * row[m]
+		}
+	}
+	at, h := s.at(of.columns, i), leverage*weight
 	if h >= mostLeverage { // no other point stands for this one, so nothing tells how wrong the line would be without it
-		return l.at(p.x)
+		return at
 	}
-	return p.y - (p.y-l.at(p.x))/(1-h)
+	return of.y[i] - (of.y[i]-at)/(1-h)
 }
 
 // mostLeverage is the leverage from which a point counts as the only one of its kind.

@@ -1,0 +1,542 @@
+package usage
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+const (
+	// simpler is by how much a feature must lower the cost of limits before it is believed, beside the head-room that all
+	// have: what explains the middle of the peaks and not the largest ones makes limits no better.
+	simpler = 0.90
+	// spread is the ratio between the largest and the smallest value of a feature below which a slope says more about
+	// noise than about it.
+	spread = 1.5
+	// maxPerUnit bounds a slope over bytes of input: text compressed a hundredfold, decoded and held several times over.
+	maxPerUnit = 1024
+	// ranked is how many features are looked at closely, and priced how many of the explanations that predict best are
+	// priced: fits and prices are what takes time (BenchmarkLearnOfManyFeatures).
+	ranked, priced = 4, 4
+	// byChance is how often noise may be taken for an explanation.
+	byChance = 0.05
+	// roughly is how often points are weighed anew where fits are only compared.
+	roughly = 2
+)
+
+// usualPowers are tried of every feature, the likeliest first; see [Term].
+var usualPowers = [...]float64{1, 2, 0.5}
+
+// morePowers are tried of what explains already. Two neighbours differ by a quarter, so that over a decade of inputs
+// what is true lies within 8 percent of one of them (10^(1/8) is 1.33, half of that on either side of the middle, and
+// half again because it is at most half-way between two).
+var morePowers = [...]float64{0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 2.25, 2.5, 2.75, 3}
+
+// factor is a power of a feature: that of the column of a search, or the order of the attempts.
+type factor struct {
+	column   int
+	exponent float64
+}
+
+// inOrder is the column of the order in which attempts came.
+const inOrder = -1
+
+// product is one or two factors; the second of one has no exponent.
+type product [2]factor
+
+func (p product) double() bool { return p[1].exponent > 0 }
+
+// search looks for what explains the peaks of a history.
+type search struct {
+	margin  float64
+	known   int // attempts that were measured to their end
+	names   []string
+	columns [][]float64 // of the names, in the order of the attempts
+	order   []float64   // of the attempts
+	largest []float64   // of each column
+	varied  []int       // the columns whose values differ
+	ranked  [][]float64 // the ranks of the columns, once they were asked for
+	all     observed    // without columns
+
+	exceeded []bool
+	measured observed // those that were not exceeded
+	worth    float64  // the variance of a mean of these relative to that of one
+	values   map[product][]float64
+}
+
+// explained is a surface over products of features, and what it is worth.
+type explained struct {
+	*search
+	fitted
+	products []product
+	// errors are how far the peaks are from what the others say, as logarithms; off is the mean of those that were
+	// measured.
+	errors []float64
+	off    float64
+	// price is the mean cost of limits by it; 0 while it is not known.
+	price float64
+}
+
+func newSearch(h *History, margin float64) *search {
+	n := h.Len()
+	s := &search{
+		margin: margin, known: h.Known(), names: h.Names, values: map[product][]float64{},
+		all: observed{y: make([]float64, n), weights: make([]float64, n)}, exceeded: make([]bool, n),
+		order: make([]float64, n), columns: make([][]float64, len(h.Names)), ranked: make([][]float64, len(h.Names)),
+		largest: make([]float64, len(h.Names)),
+	}
+	weight := 1.0
+	for i := n - 1; i >= 0; i-- { // the latest first
+		place := h.place(i)
+		s.all.y[i], s.all.weights[i], s.exceeded[i] = h.Peaks[place], weight, h.exceeded(place)
+		s.order[i] = float64(1 + i)
+		weight *= fade
+	}
+	for column := range h.Columns {
+		s.columns[column] = make([]float64, n)
+		for i := range n {
+			s.columns[column][i] = h.Columns[column][h.place(i)]
+		}
+		low, high := bounds(s.columns[column])
+		if s.largest[column] = high; high > spread*low && high > 0 {
+			s.varied = append(s.varied, column)
+		}
+	}
+	s.measured = s.without(s.all)
+	s.worth = worthOf(s.measured.weights)
+	return s
+}
+
+// without are the attempts that were measured to their end.
+func (s *search) without(of observed) observed {
+	measured := observed{columns: make([][]float64, len(of.columns))}
+	for i, exceeded := range s.exceeded {
+		if exceeded {
+			continue
+		}
+		measured.y, measured.weights = append(measured.y, of.y[i]), append(measured.weights, of.weights[i])
+		for k, column := range of.columns {
+			measured.columns[k] = append(measured.columns[k], column[i])
+		}
+	}
+	return measured
+}
+
+// best is the explanation that is believed: parts are added to it, one after the other, as long as one is better than
+// chance and worth its while. The one that is held is kept where it is hardly worse.
+func (s *search) best(held Term) explained {
+	nothing := s.explain(nil, reweightings)
+	nothing.price = nothing.cost()
+	best := nothing
+	for found := true; found && len(best.products) < MaxParts; {
+		if best, found = s.better(best); found {
+			best = s.refined(best)
+		}
+	}
+	products, known := s.productsOf(held)
+	if !known {
+		return best
+	}
+	kept := s.explain(products, reweightings)
+	if kept.price = kept.cost(); kept.holds() && kept.price < nothing.price && kept.off < nothing.off &&
+		!best.worthwhile(kept) {
+		return kept
+	}
+	return best
+}
+
+// productsOf are those of a term; known is false where it has none, or its features are no longer followed or differ.
+func (s *search) productsOf(t Term) (products []product, known bool) {
+	for _, part := range t.parts() {
+		one := product{{slices.Index(s.names, part.Feature), part.Power}}
+		known = slices.Contains(s.varied, one[0].column)
+		if part.With != "" {
+			one[1] = factor{slices.Index(s.names, part.With), part.WithPower}
+			known = known && slices.Contains(s.varied, one[1].column)
+		}
+		if !known || !(one[0].exponent > 0) {
+			return nil, false
+		}
+		products = append(products, one)
+	}
+	return products, len(products) > 0
+}
+
+// better is the best explanation with one product, or one factor, more.
+//
+// It is believed if its error is below that of the simpler one by more than that of the best of so many tries is by
+// chance. A number that only grows as attempts come, as that of a shard does, must also explain more than the order in
+// which they came: what changes while a Map runs has nothing to do with its shards, and the next Map begins with shard
+// 0 again. That the input grows is taken at its word.
+func (s *search) better(than explained) (better explained, found bool) {
+	if len(s.varied) == 0 {
+		return than, false
+	}
+	orderly := than
+	for _, exponent := range usualPowers {
+		next := s.explain(with(than.products, product{{inOrder, exponent}}), reweightings)
+		if next.holds() && next.off < orderly.off {
+			orderly = next
+		}
+	}
+	var hopeful []try
+	for _, one := range s.more(than) {
+		if one.explained = s.explain(one.products, roughly); one.holds() {
+			hopeful = append(hopeful, one)
+		}
+	}
+	slices.SortStableFunc(hopeful, func(a, b try) int { return cmp.Compare(a.off, b.off) })
+	var believed []try
+	for _, one := range hopeful[:min(priced, len(hopeful))] {
+		next, reference := s.explain(one.products, reweightings), orderly
+		if s.ofInput(next) {
+			reference = than
+		}
+		if !next.holds() || !next.closer(reference, one.tries) {
+			continue
+		}
+		if next.price = next.cost(); next.worthwhile(than) {
+			one.explained = next
+			believed = append(believed, one)
+		}
+	}
+	if len(believed) == 0 {
+		return than, false
+	}
+	cheapest := slices.MinFunc(believed, func(a, b try) int { return cmp.Compare(a.price, b.price) })
+	slices.SortFunc(believed, func(a, b try) int { return cmp.Compare(a.place, b.place) })
+	for _, one := range believed { // or the first that is as good: with every attempt, another of these is the best
+		if !cheapest.worthwhile(one.explained) && !cheapest.closer(one.explained, 1) {
+			return one.explained, true
+		}
+	}
+	return cheapest.explained, true
+}
+
+// worthwhile reports whether limits by e cost so much less than by a simpler explanation that it is believed.
+func (e explained) worthwhile(simple explained) bool {
+	return e.price < min(simpler*simple.price, simple.price-leastHeadroom)
+}
+
+// try is one explanation, and of how many it could be the best by chance: powers of one feature are nearly the same,
+// and simpler explanations do not compete with others.
+type try struct {
+	explained
+	tries int
+	place int // among all, the likeliest first
+}
+
+// more are the explanations with one product or factor more, or two features.
+func (s *search) more(than explained) (found []try) {
+	singles, pairs := len(s.varied), len(s.varied)*(len(s.varied)-1)/2+len(s.varied)*len(than.products)
+	add := func(products []product, tries int) {
+		found = append(found, try{explained{products: products}, tries, len(found)})
+	}
+	columns := s.likely(than)
+	for _, exponent := range usualPowers {
+		for _, column := range columns {
+			if than.alone(column) || exponent != 1 && s.isFlag(column) {
+				continue // the sum of two powers is nearly a third; those of a flag are all the same
+			}
+			add(with(than.products, product{{column, exponent}}), singles)
+		}
+	}
+	for i, column := range columns {
+		for _, other := range columns[:i] {
+			add(with(than.products, product{{other, 1}, {column, 1}}), singles+pairs)
+			// Neither may be worth much without the other.
+			if len(than.products)+2 <= MaxParts && !than.alone(column) && !than.alone(other) {
+				add(with(with(than.products, product{{other, 1}}), product{{column, 1}}), singles+pairs)
+			}
+		}
+		for k, known := range than.products {
+			if !known.double() && known[0].column != column {
+				next := slices.Clone(than.products)
+				next[k][1] = factor{column, 1}
+				add(next, singles+pairs)
+			}
+		}
+	}
+	return found
+}
+
+// alone reports whether a part of the explanation is a power of a column.
+func (e explained) alone(column int) bool {
+	return slices.ContainsFunc(e.products, func(p product) bool { return !p.double() && p[0].column == column })
+}
+
+// likely are the columns that go up and down with what is not yet explained, those that do so the most first: by the
+// correlation of ranks, for which all powers are the same (Spearman, The proof and measurement of association between
+// two things, 1904, https://doi.org/10.2307/1412159).
+func (s *search) likely(than explained) []int {
+	left, found := ranksOf(than.ratios), slices.Clone(s.varied)
+	together := make([]float64, len(s.columns))
+	for _, column := range s.varied {
+		together[column] = correlation(left, s.ranks(column))
+	}
+	slices.SortStableFunc(found, func(a, b int) int { return cmp.Compare(together[b], together[a]) })
+	return found[:min(ranked, len(found))]
+}
+
+// ranks are those of a column.
+func (s *search) ranks(column int) []float64 {
+	if s.ranked[column] == nil {
+		s.ranked[column] = ranksOf(s.columns[column])
+	}
+	return s.ranked[column]
+}
+
+// ranksOf are the places of values in order; equal ones have the mean of theirs.
+func ranksOf(values []float64) []float64 {
+	order := make([]int, len(values))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(values[a], values[b]) })
+	ranks := make([]float64, len(values))
+	for from := 0; from < len(order); {
+		to := from + 1
+		for to < len(order) && values[order[to]] == values[order[from]] {
+			to++
+		}
+		for _, i := range order[from:to] {
+			ranks[i] = float64(from+to-1) / 2
+		}
+		from = to
+	}
+	return ranks
+}
+
+// correlation is that of two rows of ranks; 0 where one has no differences.
+func correlation(a, b []float64) float64 {
+	middle := float64(len(a)-1) / 2
+	var together, squaresA, squaresB float64
+	for i := range a {
+		awayA, awayB := a[i]-middle, b[i]-middle
+		together, squaresA, squaresB = together+awayA*awayB, squaresA+awayA*awayA, squaresB+awayB*awayB
+	}
+	if squaresA <= 0 || squaresB <= 0 {
+		return 0
+	}
+	return together / math.Sqrt(squaresA*squaresB)
+}
+
+// refined is an explanation with other powers, where these are better by more than chance.
+func (s *search) refined(found explained) explained {
+	for k := range found.products {
+		for f := range found.products[k] {
+			if found.products[k][f].exponent == 0 || s.isFlag(found.products[k][f].column) {
+				continue
+			}
+			nearest := found
+			for _, exponent := range morePowers {
+				shape := slices.Clone(found.products)
+				shape[k][f].exponent = exponent
+				if next := s.explain(shape, roughly); next.holds() && next.off < nearest.off {
+					nearest = next
+				}
+			}
+			if nearest = s.explain(nearest.products, reweightings); !nearest.holds() {
+				continue
+			}
+			if !nearest.closer(found, len(morePowers)) {
+				continue
+			}
+			if nearest.price = nearest.cost(); nearest.worthwhile(found) {
+				found = nearest
+			}
+		}
+	}
+	return found
+}
+
+// isFlag reports whether a column has no other values than 0 and one more: all its powers are the same.
+func (s *search) isFlag(column int) bool {
+	for _, value := range s.columns[column] {
+		if value != 0 && value != s.largest[column] {
+			return false
+		}
+	}
+	return true
+}
+
+// explain fits a surface over products, of which the points are weighed anew so often.
+//
+// The limit that an attempt exceeded is replaced by what the attempt is thought to have needed: what the surface
+// through the others says there, and at least exceededBy times the limit. This is the imputation step of expectation
+// maximisation for censored data, once.
+func (s *search) explain(products []product, rounds int) explained {
+	all := s.all
+	for _, one := range products {
+		all.columns = append(all.columns, s.of(one))
+	}
+	if len(s.measured.y) < len(all.y) {
+		fit := fitSurface(s.without(all), rounds)
+		all.y = slices.Clone(all.y)
+		for i, exceeded := range s.exceeded {
+			if exceeded {
+				all.y[i] = max(all.y[i]*exceededBy, fit.at(all.columns, i))
+			}
+		}
+	}
+	e := explained{search: s, fitted: fitSurface(all, rounds), products: products}
+	e.errors = make([]float64, len(e.ratios))
+	for i, ratio := range e.ratios {
+		e.errors[i] = math.Abs(math.Log(ratio))
+	}
+	e.off = s.mean(func(i int) float64 { return e.errors[i] })
+	return e
+}
+
+// mean is that of the attempts that were measured, weighted by their age.
+func (s *search) mean(of func(i int) float64) float64 {
+	sum, weights := 0.0, 0.0
+	for i, exceeded := range s.exceeded {
+		if !exceeded {
+			sum, weights = sum+s.all.weights[i]*of(i), weights+s.all.weights[i]
+		}
+	}
+	return sum / weights
+}
+
+// closer reports whether e predicts the attempts better than other by more than the best of so many tries does by
+// chance once in twenty times (Bonferroni; TestTheBestOfManyFeaturesOfNoiseIsNotBelieved): the standard error of a mean
+// of paired differences is their deviation divided by the root of how many they are, or their weights are worth (Kish,
+// Survey Sampling, 1965, 8.2).
+func (e explained) closer(other explained, tries int) bool {
+	difference := func(i int) float64 { return other.errors[i] - e.errors[i] }
+	mean := other.off - e.off
+	variance := max(0, e.mean(func(i int) float64 { return difference(i) * difference(i) })-mean*mean)
+	quantile := math.Sqrt2 * math.Erfinv(1-2*byChance/float64(tries)) // of the normal distribution
+	return mean > math.Sqrt(variance*e.worth)*quantile
+}
+
+// of are the values of a product, the largest of which is 1.
+func (s *search) of(p product) []float64 {
+	if known, ok := s.values[p]; ok {
+		return known
+	}
+	values := make([]float64, len(s.order))
+	for i := range values {
+		values[i] = s.value(p, i)
+	}
+	if _, high := bounds(values); high > 0 {
+		for i := range values {
+			values[i] /= high
+		}
+	}
+	s.values[p] = values
+	return values
+}
+
+// value is that of a product for the i-th attempt, its factors relative to their units.
+func (s *search) value(p product, i int) float64 {
+	value := 1.0
+	for _, f := range p {
+		if f.exponent > 0 {
+			value *= power(s.column(f)[i]/s.unit(f), f.exponent)
+		}
+	}
+	return value
+}
+
+func (s *search) column(f factor) []float64 {
+	if f.column == inOrder {
+		return s.order
+	}
+	return s.columns[f.column]
+}
+
+// unit is the largest value of a factor.
+func (s *search) unit(f factor) float64 {
+	if f.column == inOrder {
+		return float64(len(s.order))
+	}
+	return s.largest[f.column]
+}
+
+// holds reports whether all parts of the explanation add something, and none more than is possible for each byte of
+// input.
+func (e explained) holds() bool {
+	if !e.slopes(len(e.products)) {
+		return false
+	}
+	for k, one := range e.products {
+		for _, f := range one {
+			if f.exponent > 0 && f.column != inOrder && e.names[f.column] == InputBytes &&
+				e.coefficients[1+k] > maxPerUnit*e.unit(f) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// ofInput reports whether the input's bytes explain something.
+func (s *search) ofInput(e explained) bool {
+	for _, one := range e.products {
+		for _, f := range one {
+			if f.exponent > 0 && s.names[f.column] == InputBytes {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sorted are the ratios with their weights.
+func (e explained) sorted() ratios { return ratiosOf(e.ratios, e.all.weights) }
+
+// cost is the mean cost of the attempts; see [ratios.price].
+func (e explained) cost() float64 {
+	all := e.sorted()
+	_, limit, above := all.bound(e.margin)
+	return all.price(limit, above, e.margin)
+}
+
+// need is what the explanation comes to.
+func (e explained) need() Need {
+	parts := make([]Part, len(e.products))
+	for k := range parts {
+		parts[k] = e.part(k)
+	}
+	need := Need{Base: e.coefficients[0], Term: termOf(parts), Attempts: e.known}
+	need.Explained = need.Term.String()
+	all := e.sorted()
+	need.Low, need.Mid, need.High = all.quantile(0.1, e.margin), all.quantile(0.5, e.margin), all.quantile(0.9, e.margin)
+	need.Low, need.High = need.Low*(1-rounding), need.High*(1+rounding)
+	need.Bound, need.Limit, _ = all.bound(e.margin)
+	return need
+}
+
+// part is one product in the units of its features.
+func (e explained) part(k int) Part {
+	one, high := e.products[k], 0.0
+	for i := range e.order { // of which the values are parts
+		high = max(high, e.value(one, i))
+	}
+	first, unit := one[0], e.unit(one[0])
+	part := Part{Feature: e.names[first.column], Power: first.exponent, PerUnit: e.coefficients[1+k] / high}
+	switch first.exponent {
+	case 0.5, 1, 2:
+		part.PerUnit /= power(unit, first.exponent)
+	default:
+		part.Unit, part.PerUnit = unit, part.PerUnit/unit
+	}
+	if one.double() {
+		part.With, part.WithPower, part.WithUnit = e.names[one[1].column], one[1].exponent, e.unit(one[1])
+	}
+	return part
+}
+
+// with are products and one more.
+func with(products []product, one product) []product { return append(slices.Clip(products), one) }
+
+// worthOf is the variance of a mean with these weights relative to that of one value.
+func worthOf(weights []float64) float64 {
+	sum, squares := 0.0, 0.0
+	for _, weight := range weights {
+		sum, squares = sum+weight, squares+weight*weight
+	}
+	return squares / (sum * sum)
+}
