@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"slices"
@@ -49,9 +50,10 @@ func verbs() []verb {
 
 // The exit codes.
 const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // as shells say it: 128 and the number of SIGINT
 )
 
 func run(ctx context.Context, args []string, out, notes io.Writer) int {
@@ -76,6 +78,9 @@ func run(ctx context.Context, args []string, out, notes io.Writer) int {
 	case errors.As(err, &misuse):
 		_, _ = fmt.Fprintf(notes, "spillway-eval %s: %v; `spillway-eval %s --help` tells more\n", args[0], err, args[0])
 		return exitUsage
+	case ctx.Err() != nil:
+		_, _ = fmt.Fprintf(notes, "spillway-eval %s: interrupted; what was printed so far stands\n", args[0])
+		return exitInterrupted
 	default:
 		_, _ = fmt.Fprintf(notes, "spillway-eval %s: %v\n", args[0], err)
 		return exitFailed
@@ -105,8 +110,7 @@ func execute(ctx context.Context, v verb, args []string, out, notes io.Writer) e
 		}
 		_, _ = fmt.Fprintf(out, "spillway-eval %s%s [flags]: %s\n\n%s\n\nFlags:\n", v.name, given, v.summary,
 			strings.TrimSpace(v.explain))
-		flags.SetOutput(out)
-		flags.PrintDefaults()
+		_, _ = io.WriteString(out, described(flags))
 		return err
 	case err != nil:
 		return usageError(err.Error())
@@ -115,11 +119,47 @@ func execute(ctx context.Context, v verb, args []string, out, notes io.Writer) e
 	case data == "" && !v.simulated:
 		return usageError("--data is missing: name the folder that holds the sets")
 	}
+	if err := present(data); !v.simulated && err != nil {
+		return err
+	}
 	into := &report{json: *asJSON, out: out}
 	if err := do(ctx, common{data: data, report: into, notes: notes}); err != nil {
 		return err
 	}
 	return into.close()
+}
+
+// present says what is wrong with the folder that --data names.
+func present(data string) error {
+	found, err := os.Stat(data)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("--data %s: there is no such folder", data)
+	case err != nil:
+		return fmt.Errorf("--data: %w", err)
+	case !found.IsDir():
+		return fmt.Errorf("--data %s is a file: name the folder that holds the sets, one folder each", data)
+	default:
+		return nil
+	}
+}
+
+// described lists flags as they are written everywhere else, with two dashes.
+func described(flags *flag.FlagSet) string {
+	var text strings.Builder
+	flags.VisitAll(func(f *flag.Flag) {
+		value, usage := flag.UnquoteUsage(f)
+		line := "  --" + f.Name
+		if value != "" {
+			line += " " + strings.ToUpper(value)
+		}
+		text.WriteString(line + "\n        " + strings.ReplaceAll(usage, "\n", "\n        "))
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" {
+			text.WriteString(" (default " + f.DefValue + ")")
+		}
+		text.WriteString("\n")
+	})
+	return text.String()
 }
 
 func overview(out io.Writer) {
@@ -130,5 +170,5 @@ func overview(out io.Writer) {
 		_, _ = fmt.Fprintf(out, "  %-10s %s\n", v.name, v.summary)
 	}
 	_, _ = fmt.Fprint(out, "\nExit code: 0 when it is done, 1 when data is broken or absent, 2 when the command line "+
-		"is wrong.\n")
+		"is wrong, 130 when it was interrupted.\n")
 }

@@ -116,7 +116,6 @@ func TestTheTableNamesSetsAndPolicies(t *testing.T) {
 	_, out, _ := evaluate(t, "sizing", "--data", "testdata")
 	for _, want := range []string{
 		"sizing / planetlab_cpu / all (n = 1548)", "mean_slack", "spillway", "hindsight", "vpa",
-		"published",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the table lacks %q:\n%s", want, out)
@@ -183,7 +182,74 @@ func TestAnInterruptEndsIt(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	var out, notes bytes.Buffer
-	if code := run(ctx, []string{"sizing", "--data", "testdata"}, &out, &notes); code != exitFailed || out.Len() > 0 {
+	if code := run(ctx, []string{"sizing", "--data", "testdata"}, &out, &notes); code != exitInterrupted || out.Len() > 0 {
 		t.Errorf("exit code %d, output %q", code, out.String())
+	}
+}
+
+func TestAFolderThatIsNotThereIsNamed(t *testing.T) {
+	t.Parallel()
+	missing := filepath.Join(t.TempDir(), "missing")
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"partition", "sizing", "tasks"} {
+		for data, want := range map[string]string{missing: missing + ": there is no such folder", file: file + " is a file"} {
+			if code, _, notes := evaluate(t, verb, "--data", data); code != exitFailed || !strings.Contains(notes, want) {
+				t.Errorf("%s: exit code %d, %q; want %d and %q", verb, code, notes, exitFailed, want)
+			}
+		}
+	}
+}
+
+func TestAnInterruptIsSaidAsOne(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	var out, notes bytes.Buffer
+	code := run(ctx, []string{"tasks", "--data", "testdata"}, &out, &notes)
+	if code != exitInterrupted || !strings.Contains(notes.String(), "interrupted") ||
+		strings.Contains(notes.String(), "context") {
+		t.Errorf("exit code %d, %q; want %d and that it was interrupted", code, &notes, exitInterrupted)
+	}
+}
+
+func TestFlagsAreWrittenWithTwoDashesEverywhere(t *testing.T) {
+	t.Parallel()
+	for _, v := range verbs() {
+		code, out, _ := evaluate(t, v.name, "--help")
+		if code != exitDone || !strings.Contains(out, "  --json\n") || strings.Contains(out, "\n  -json") {
+			t.Errorf("%s --help: %d %s", v.name, code, out)
+		}
+		if has := strings.Contains(out, "  --data FOLDER\n"); has == v.simulated {
+			t.Errorf("%s --help has --data: %v, want %v", v.name, has, !v.simulated)
+		}
+	}
+}
+
+func TestTheHelpOfTasksExplainsEveryBaseline(t *testing.T) {
+	t.Parallel()
+	_, out, _ := evaluate(t, "tasks", "--help")
+	for name := range taskPolicies() {
+		if name != ours && !strings.Contains(out, " "+name+" ") {
+			t.Errorf("--help says nothing of %s", name)
+		}
+	}
+}
+
+func TestWhatIsPublishedHasARowOnlyWhereThereIsSome(t *testing.T) {
+	t.Parallel()
+	value := 1.0
+	for name, test := range map[string]struct {
+		published *float64
+		want      bool
+	}{"none": {nil, false}, "some": {&value, true}} {
+		var out bytes.Buffer
+		r := &report{out: &out}
+		r.add(figure{Eval: "e", Set: "s", Case: "c", Metric: "m"}, figure{Eval: "e", Metric: "n", Published: test.published})
+		if r.err != nil || strings.Contains(out.String(), "published") != test.want {
+			t.Errorf("%s: %v\n%s", name, r.err, &out)
+		}
 	}
 }

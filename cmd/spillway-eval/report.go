@@ -73,12 +73,14 @@ func (r *report) table(figures []figure) error {
 	for _, name := range slices.Sorted(maps.Keys(first.Baselines)) {
 		row(name, func(f figure) string { return f.text(f.Baselines[name]) })
 	}
-	row("published", func(f figure) string {
-		if f.Published == nil {
-			return "-"
-		}
-		return f.text(*f.Published)
-	})
+	if slices.ContainsFunc(figures, func(f figure) bool { return f.Published != nil }) {
+		row("published", func(f figure) string {
+			if f.Published == nil {
+				return "-"
+			}
+			return f.text(*f.Published)
+		})
+	}
 	_, _ = fmt.Fprintln(table)
 	return table.Flush()
 }

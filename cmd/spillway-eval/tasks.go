@@ -41,6 +41,22 @@ Sizing of the plan: what an engine runs, in virtual time. The first guess is wha
 
 Times and intervals: tasks that started when at least five of their process had ended.
 
+Others, beside Spillway's row. Of memory, all after five known tasks of a process and before that the request:
+
+  request           what the workflow asks for, and twice as much each time that it was not enough
+  witt_percentile   the 95th percentile of the peaks (Witt et al., HPCS 2019)
+  witt_regression   the line over the bytes of the input, a standard deviation higher (the same paper)
+  witt_low_wastage  the line that would have wasted the least on the tasks before (Witt et al., IceCube, HPCS 2019)
+  tovar             of the peaks that were seen, the one that would have wasted the least, then the largest, then a node
+                    of 128 GB (Tovar et al., TPDS 2018)
+  hindsight         the constant of each process that wastes the least on these very tasks: it knows the future
+
+Of run times:
+
+  last_32  the median of the latest 32 tasks of the process, and their middle 80% as the interval
+  mean_32  their mean
+  linear   the line over the bytes of the input, log_log a power of them
+
 Set:
 
   workflow_tasks  *.csv[.gz], one workflow each; the case "pooled" is all of them`,
