@@ -39,7 +39,7 @@ var (
 	// ErrFormat says that an artifact is not a packed directory.
 	ErrFormat = errors.New("it is not a packed directory")
 	// ErrChanged says that a file was written while it was packed, so that what was read may be of two versions.
-	ErrChanged = errors.New("it changed while it was packed; write to another name and rename it when it is complete")
+	ErrChanged = errors.New("changed during packing; write to another name and rename when complete")
 	// ErrLeaves says that a symbolic link leads to a place outside, which other machines do not have.
 	ErrLeaves = errors.New("leads out of the directory")
 )
@@ -108,6 +108,9 @@ func PackRoot(ctx context.Context, store activities.Store, root *os.Root, opts O
 		return activities.Ref{}, &SizeError{Dir: dir, Total: total, Limit: limit, Largest: largest(entries, 3)}
 	}
 	ref, err := stream(ctx, store, root, entries)
+	if errors.Is(err, ErrChanged) {
+		err = changed(root, entries, err)
+	}
 	if errors.Is(err, ErrChanged) && opts.Ignore != nil {
 		return activities.Ref{}, fmt.Errorf("pack %s: %w, or name it in %s if it is not needed", dir, err, IgnoreFile)
 	}
@@ -115,6 +118,33 @@ func PackRoot(ctx context.Context, store activities.Store, root *os.Root, opts O
 		return activities.Ref{}, fmt.Errorf("pack %s: %w", dir, err)
 	}
 	return ref, nil
+}
+
+// mostChanged is how many files are named that were written while they were packed.
+const mostChanged = 8
+
+// changed names all files that are not what was listed any more, not only the one at which packing has stopped: whoever
+// leaves that one out would be told of the next.
+func changed(root *os.Root, entries []entry, first error) error {
+	var names []string
+	for _, e := range entries {
+		if !e.mode.IsRegular() {
+			continue
+		}
+		info, err := root.Lstat(e.name)
+		if err == nil && info.Mode().IsRegular() && info.Size() == int64(e.bytes) && info.ModTime().Equal(e.time) {
+			continue
+		}
+		names = append(names, e.name)
+	}
+	if len(names) < 2 {
+		return first
+	}
+	more := ""
+	if left := len(names) - mostChanged; left > 0 {
+		names, more = names[:mostChanged], fmt.Sprintf(" and %d more", left)
+	}
+	return fmt.Errorf("%s%s: %w", strings.Join(names, ", "), more, ErrChanged)
 }
 
 // stream writes the archive of entries into store.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -336,6 +337,34 @@ func TestAFileThatIsWrittenWhileItIsPackedIsAnError(t *testing.T) {
 				t.Errorf("got %v, want ErrChanged and how to leave the file out", err)
 			}
 		})
+	}
+}
+
+func TestAllFilesThatAreWrittenWhileTheyArePackedAreNamed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		growing int
+		want    string
+	}{
+		"a few": {3, ": log-00, log-01, log-02: changed during packing; "},
+		"many":  {12, ", log-06, log-07 and 4 more: changed during packing; "},
+	} {
+		files := map[string]string{"a": strings.Repeat("x", 1<<20), "z": "same"}
+		for i := range test.growing {
+			files[fmt.Sprintf("log-%02d", i)] = "begun"
+		}
+		dir := plant(t, files)
+		store := slowStore{commandtest.NewStore(), func() {
+			for i := range test.growing {
+				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("log-%02d", i)), []byte("begun, went on"), 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+		}}
+		_, err := tree.Pack(t.Context(), store, dir, tree.Options{})
+		if !errors.Is(err, tree.ErrChanged) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want ErrChanged and %q", name, err, test.want)
+		}
 	}
 }
 
