@@ -27,6 +27,9 @@ type Reading struct {
 	// Elapsed is how long the run has gone on, in seconds, and Spent what it has cost.
 	Elapsed float64
 	Spent   quantity.Money
+	// Stopped says that the run was stopped at its budget: what it would still have cost is not spent, and is no
+	// saving.
+	Stopped bool
 	// Known is false while nothing is known of how the run ends: then only what has happened counts.
 	Known bool
 	// Finish is when the run is expected to end, in seconds from its start, and Cost what it is expected to cost
@@ -87,7 +90,7 @@ func Next(w Watch, r Reading) (Watch, predictor.Alert, bool) {
 	case w.deadline.falls(deadline):
 		w.deadline = risk{}
 		alert.Kind, alert.Recovers, alert.Message = predictor.Recovered, predictor.DeadlineAtRisk, inTimeMessage(r)
-	case w.budget.falls(budget):
+	case w.budget.falls(budget) && (!r.Stopped || w.budget.moved):
 		w.budget = risk{}
 		alert.Kind, alert.Recovers, alert.Message = predictor.Recovered, predictor.BudgetAtRisk, inBudgetMessage(r)
 	default:

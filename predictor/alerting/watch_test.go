@@ -301,3 +301,21 @@ func ExampleNext() {
 	// 1s have passed;
 	// give it more time: spillway goal digits-7 --deadline 2m40s
 }
+
+// A run that is stopped at its budget costs less than was expected because it does less: that is no recovery.
+func TestABudgetThatStopsARunDoesNotRecover(t *testing.T) {
+	t.Parallel()
+	reading := moment{elapsed: 1, finish: mid(50), cost: mid(2)}.reading()
+	w, alert, sent := alerting.Next(alerting.Watch{}, reading)
+	if !sent || alert.Kind != predictor.BudgetAtRisk {
+		t.Fatalf("got %+v, want an alert about the budget", alert)
+	}
+	reading.Cost, reading.Stopped = mid(0.5), true
+	if w, alert, sent = alerting.Next(w, reading); sent {
+		t.Errorf("a run that was stopped is told to have recovered: %+v", alert)
+	}
+	reading.Goal.Budget *= 3
+	if _, alert, sent = alerting.Next(w, reading); !sent || alert.Kind != predictor.Recovered {
+		t.Errorf("with a larger budget: got %+v, want that it recovers", alert)
+	}
+}

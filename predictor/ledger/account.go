@@ -34,6 +34,7 @@ type account struct {
 	stale, frozen            bool        // static is to be made again; it is final
 	detail                   detail
 	dropped                  bool // detail was dropped, whatever there was of it
+	stopped                  bool // attempts were ended because the budget had no more for them
 
 	seen    *recent           // attempts recorded and tasks done; nil once the run is settled
 	running map[uint64]*stage // attempts going on
@@ -246,6 +247,7 @@ func (a *account) recorded(e predictor.Record, key, task uint64) *stage {
 		return nil
 	}
 	a.stale = true
+	a.stopped = a.stopped || e.Outcome == predictor.Failed && e.Cause == predictor.CauseBudget
 	a.seen.add(key)
 	if a.running[key] != nil {
 		st.view.Running--
@@ -311,12 +313,21 @@ func (st *stage) compare(e predictor.Record) {
 		st.expected.High += (expected.High - st.expected.High) / st.predictions
 		st.wallErrors.add(expected.Mid, wall)
 	}
-	if expected := e.Predicted.Memory; sound(expected) {
+	if expected := memoryPrediction(e); sound(expected) {
 		memory := &st.view.PredictedMemory
 		memory.Low, memory.Mid, memory.High = max(memory.Low, expected.Low), max(memory.Mid, expected.Mid),
 			max(memory.High, expected.High)
 		st.memErrors.add(expected.Mid, peak)
 	}
+}
+
+// memoryPrediction is what was expected of the peak of an attempt where it ran. What a function is invoked with is
+// expected of the pool: another meter, whose processes share no pages, says nothing about it.
+func memoryPrediction(e predictor.Record) predictor.Interval {
+	if e.Venue == predictor.Function {
+		return predictor.Interval{}
+	}
+	return e.Predicted.Memory
 }
 
 // sound reports whether an interval predicts something.

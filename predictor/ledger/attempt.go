@@ -118,16 +118,17 @@ func (a *attempt) record(e predictor.Record) {
 	if sound(e.Predicted.Wall) {
 		a.predictedWall, a.wallBand = e.Predicted.Wall.Mid, bandOf(e.Predicted.Wall)
 	}
-	if sound(e.Predicted.Memory) {
-		a.predictedMemory = quantity.Bytes(min(e.Predicted.Memory.Mid, mostMemory))
-		a.memoryBand = bandOf(e.Predicted.Memory)
+	if expected := memoryPrediction(e); sound(expected) {
+		a.predictedMemory, a.memoryBand = quantity.Bytes(min(expected.Mid, mostMemory)), bandOf(expected)
 	}
 	a.failure = e.Error
 	if len(a.failure) > maxFailure {
 		a.failure = clip(a.failure, maxFailure)
 	}
 	a.manner = unique.Make(manner{venue: e.Venue, host: e.Host, outcome: e.Outcome, cause: e.Cause, cold: e.Cold})
-	a.grant = unique.Make(e.Grant)
+	if !e.Grant.IsZero() || a.grant == (unique.Handle[quantity.Size]{}) { // whoever finds an attempt lost knows no size
+		a.grant = unique.Make(e.Grant)
+	}
 	a.recorded = true
 }
 

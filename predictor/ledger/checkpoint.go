@@ -77,6 +77,7 @@ type savedRun struct {
 	ID, Pipeline, App, Build          string
 	Failure, Event, RetryOf, Input    string
 	Known, Settled, Frozen, Dropped   bool
+	Stopped                           bool
 	State                             predictor.RunState
 	Goal                              predictor.Goal
 	StartedAt, EndedAt, Last, EventAt time.Time
@@ -184,7 +185,8 @@ func (a *account) keep() keptRun {
 		ID: a.id, Pipeline: a.pipeline, App: a.app, Build: a.build,
 		Failure: a.failure, Event: a.event, RetryOf: a.retryOf, Input: a.input,
 		Known: a.known, Settled: a.settled(), Frozen: a.frozen, Dropped: a.dropped || a.settled(),
-		State: a.state, Goal: a.goal, StartedAt: a.startedAt, EndedAt: a.endedAt, Last: a.last, EventAt: a.eventAt,
+		Stopped: a.stopped,
+		State:   a.state, Goal: a.goal, StartedAt: a.startedAt, EndedAt: a.endedAt, Last: a.last, EventAt: a.eventAt,
 		Revision: a.revision, Kept: a.kept, Decisions: a.decisions, Result: a.result,
 		Predicted: a.predicted, Latest: a.latest,
 	}, places: make(map[*stage]int, len(a.stages))}
@@ -423,7 +425,8 @@ func (l *Ledger) adopt(saved *savedRun) error {
 		id: saved.ID, pipeline: saved.Pipeline, app: saved.App, build: saved.Build,
 		failure: saved.Failure, event: saved.Event, retryOf: saved.RetryOf, input: saved.Input,
 		known: saved.Known, frozen: saved.Frozen, dropped: saved.Dropped, stale: true,
-		state: saved.State, goal: saved.Goal, startedAt: saved.StartedAt, endedAt: saved.EndedAt, last: saved.Last,
+		stopped: saved.Stopped,
+		state:   saved.State, goal: saved.Goal, startedAt: saved.StartedAt, endedAt: saved.EndedAt, last: saved.Last,
 		eventAt: saved.EventAt, revision: saved.Revision, kept: saved.Kept, decisions: saved.Decisions,
 		result: saved.Result, predicted: saved.Predicted, latest: saved.Latest,
 	}

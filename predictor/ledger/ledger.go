@@ -241,6 +241,12 @@ func (l *Ledger) Goal(run string) (pipeline string, goal predictor.Goal, going b
 	return a.pipeline, a.goal, true
 }
 
+// Stopped reports whether attempts of a run were ended because its budget had no more for them.
+func (l *Ledger) Stopped(run string) bool {
+	a := l.runs[run]
+	return a != nil && a.stopped
+}
+
 // Silent lists the runs that go on and of which nothing was heard since then, the oldest first: what they are and how
 // long they have taken, and nothing of their stages.
 func (l *Ledger) Silent(since time.Time) (silent []RunView) {

@@ -104,7 +104,9 @@ func (o *observer) read(runs []string, due bool, snapshot predictor.Snapshot) (r
 			}
 		}
 		if goal.Deadline > 0 || goal.Budget > 0 {
-			readings = append(readings, alerting.Read(pipeline, o.state.Outlook(run, goal, snapshot)))
+			reading := alerting.Read(pipeline, o.state.Outlook(run, goal, snapshot))
+			reading.Stopped = o.ledger.Stopped(run)
+			readings = append(readings, reading)
 		}
 	}
 	return readings

@@ -3,10 +3,12 @@ package display_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/hindsight"
+	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -39,5 +41,52 @@ func TestSizesAreTablesThatFitATerminal(t *testing.T) {
 	golden(t, "sizes.golden", []byte(strings.Join(lines, "\n")+"\n"))
 	if got := display.Sizes("r", nil, display.Style{}); len(got) != 1 || got[0] != "r: no attempt has ended yet" {
 		t.Errorf("of a run without attempts: %q", got)
+	}
+}
+
+// What is expected of a peak is expected at the pool: beside what a function took, by another meter, it would be
+// compared with what it says nothing of.
+func TestWhyComparesPeaksWithinTheirVenue(t *testing.T) {
+	t.Parallel()
+	e, m := explained()
+	e.Run.Stages = e.Run.Stages[2:]
+	e.Run.Stages[0].PredictedMemory = predictor.Interval{Low: 20 << 20, Mid: 22 << 20, High: 25 << 20}
+	text := strings.Join(display.Why(e, m, display.Style{Width: 120}), "\n")
+	for _, want := range []string{"memory        22 MiB (20 MiB to 25 MiB)  23 MiB", "at functions  none                       11 GiB"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+}
+
+func TestAnAttemptOfUnknownSizeIsNotSaidToHoldNothing(t *testing.T) {
+	t.Parallel()
+	e, m := explained()
+	lost := &e.Failures[0].Attempt
+	lost.Outcome, lost.Cause, lost.Grant, lost.Wall = predictor.Lost, predictor.CauseHostLost, quantity.Size{}, 0
+	lost.StartedAt, lost.EndedAt = begin, begin.Add(9*time.Second)
+	text := strings.Join(display.Why(e, m, display.Style{Width: 120}), "\n")
+	if !strings.Contains(text, "after 9.0 s holding what nobody told: lost") || strings.Contains(text, "0 B") {
+		t.Errorf("got\n%s", text)
+	}
+}
+
+func TestAnEstimateThatIsAsLongIsToldWithoutANumber(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		took, static float64
+		want         string
+	}{
+		"as long to a percent": {0.548, 0.552, "took 0.5 s; with one fixed size for each stage and no functions it would have " +
+			"cost $1.00 (as much) and taken about as long"},
+		"longer": {10, 14, "and taken about 14.0 s (40% longer)"},
+	} {
+		e, m := explained()
+		e.Run.Static = ledger.Static{Known: true, Actual: quantity.USD, Cost: quantity.USD, Seconds: test.static}
+		e.Run.Actual.Seconds = test.took
+		text := strings.Join(display.Why(e, m, display.Style{Width: 1000, Whole: true}), " ")
+		if text = strings.Join(strings.Fields(text), " "); !strings.Contains(text, test.want) {
+			t.Errorf("%s: %q is not in %s", name, test.want, text)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -91,8 +92,14 @@ func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
 	t := newTable("", "predicted", "came", "median error")
 	t.add("time", estimate(stage.PredictedWall, seconds), orDash(orUnknown(seconds)(stage.ActualWall)),
 		orDash(median(stage.WallError, stage.WallErrors)))
-	t.add("memory", estimate(stage.PredictedMemory, inUnit("bytes")),
-		orDash(orUnknown(inUnit("bytes"))(float64(stage.PeakMemory))), orDash(median(stage.MemoryError, stage.MemoryErrors)))
+	peak := func(venue predictor.Venue) string {
+		return orDash(orUnknown(inUnit("bytes"))(float64(stage.Memory[venue].Peak)))
+	}
+	t.add("memory", estimate(stage.PredictedMemory, inUnit("bytes")), peak(predictor.Pool),
+		orDash(median(stage.MemoryError, stage.MemoryErrors)))
+	if _, ran := stage.Memory[predictor.Function]; ran {
+		t.add("at functions", "none", peak(predictor.Function), "-")
+	}
 	lines = append(lines, t.lines(s, "  ")...)
 	if !stage.Grant.IsZero() {
 		holds := "  holds " + stage.Grant.String()
@@ -126,6 +133,14 @@ func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
 	return lines
 }
 
+// lasted is how long an attempt ran: what its Record says, or, where none came, from its start to when it was found lost.
+func lasted(a timeline.Attempt) time.Duration {
+	if a.Wall > 0 || a.StartedAt.IsZero() || a.EndedAt.IsZero() {
+		return a.Wall
+	}
+	return max(0, a.EndedAt.Sub(a.StartedAt))
+}
+
 func failureLines(f Failure, s Style) []string {
 	where := string(f.Venue)
 	if f.Host != "" {
@@ -135,8 +150,12 @@ func failureLines(f Failure, s Style) []string {
 	if f.Cause != "" {
 		why += " (" + strings.ReplaceAll(string(f.Cause), "_", " ") + ")"
 	}
-	lines := wrapped("  ", fmt.Sprintf("%s attempt %d at %s after %s with %s: %s", f.Task, f.Number, where,
-		seconds(f.Wall.Seconds()), f.Grant, why), s.page())
+	held := "with " + f.Grant.String()
+	if f.Grant.IsZero() {
+		held = "holding what nobody told"
+	}
+	lines := wrapped("  ", fmt.Sprintf("%s attempt %d at %s after %s %s: %s", f.Task, f.Number, where,
+		seconds(lasted(f.Attempt).Seconds()), held, why), s.page())
 	for i := range lines {
 		lines[i] = s.paint(red, lines[i])
 	}

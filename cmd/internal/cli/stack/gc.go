@@ -154,8 +154,17 @@ func examineRetention(stateDir, nearest string, running *retention.Policy) findi
 	if err != nil {
 		return finding{check, problem, err.Error(), "make the state directory readable, or choose another with --state DIR"}
 	}
+	return retentionFinding(check, used, disk, policy)
+}
+
+// retentionFinding says what artifacts take and may take. A bound that the disk has no room for is never reached: what
+// is kept then depends on when the disk is scarce.
+func retentionFinding(check string, used quantity.Bytes, disk space.Disk, policy retention.Policy) finding {
 	found := finding{check, fine, fmt.Sprintf("%s; kept for %s after a run, within %s (--keep-for, --keep-bytes)",
 		used, spanText(policy.KeepFor), policy.KeepBytes), ""}
+	if fits := used + disk.Free; fits < policy.KeepBytes {
+		found.Found += fmt.Sprintf(", of which the disk has room for %s", fits)
+	}
 	switch {
 	case disk.Scarce(false):
 		found.Severity = problem
