@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/spillway-ml/spillway/workers/schedule"
@@ -403,6 +404,8 @@ func TestBadNumbersAreRefused(t *testing.T) {
 		{Backward: []float64{1, -1}},
 		{Send: []float64{math.Inf(1)}},
 		{Buffer: -1},
+		{Contention: make([]schedule.Contention, 3)},
+		{Contention: []schedule.Contention{{}, {Backward: math.NaN()}}},
 	} {
 		if _, err := schedule.Simulate(must(t, s, err), costs); !errors.Is(err, schedule.ErrSchedule) {
 			t.Errorf("%+v: got %v, want a refusal", costs, err)
@@ -421,4 +424,55 @@ func BenchmarkSimulate(b *testing.B) {
 			}
 		})
 	}
+}
+
+func TestWorkersSlowEachOtherDownWhileBothWork(t *testing.T) {
+	t.Parallel()
+	s := schedule.Schedule{Stages: 2, MicroBatches: 1, Workers: [][]schedule.Instruction{
+		{{Kind: schedule.Forward}, {Kind: schedule.AllReduce}}, {{Kind: schedule.Forward, Stage: 1}},
+	}}
+	costs := schedule.Costs{
+		Forward: []float64{2, 4}, AllReduce: []float64{9, 0},
+		Contention: []schedule.Contention{{Forward: 0.5}, {Forward: 1}},
+	}
+	result, spans, err := schedule.Trace(s, costs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first takes 2 x 1.5 s. By then the second has done 1.5 s of its work, and goes on alone: sums go over links.
+	want := []schedule.Span{
+		{Worker: 0, Instruction: s.Workers[0][0], Start: 0, End: 3},
+		{Worker: 1, Instruction: s.Workers[1][0], Start: 0, End: 5.5},
+		{Worker: 0, Instruction: s.Workers[0][1], Start: 3, End: 12},
+	}
+	if diff := cmp.Diff(want, spans); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]float64{3, 5.5}, result.Busy); diff != "" || result.Makespan != 12 {
+		t.Errorf("it takes %v: %s", result.Makespan, diff)
+	}
+}
+
+func TestContentionMakesNoDifferenceToWorkersThatNeverMeet(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		workers := rapid.IntRange(1, 5).Draw(t, "workers")
+		costs := schedule.Costs{Forward: draw(t, "forward", workers), Backward: draw(t, "backward", workers)}
+		made, err := schedule.GPipe(workers, 1, schedule.Options{}) // one micro-batch is in one place
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone, err := schedule.Simulate(made, costs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		costs.Contention = slices.Repeat([]schedule.Contention{{Forward: 3, Backward: 2, Step: 1}}, workers)
+		beside, err := schedule.Simulate(made, costs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(alone, beside, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
+			t.Fatal(diff)
+		}
+	})
 }

@@ -385,7 +385,21 @@ func simulate(kind string, parts []part, microBatches int) (schedule.Result, err
 		return schedule.Result{}, err
 	}
 	if contended(parts) {
-		return slowed(s, parts)
+		for _, p := range parts {
+			costs.Contention = append(costs.Contention, schedule.Contention{
+				Forward: p.contention.forward, Backward: p.contention.backward, Step: p.contention.step,
+			})
+		}
 	}
 	return schedule.Simulate(s, costs)
+}
+
+// contended reports whether some parts slow others down: on CPUs of one host.
+func contended(parts []part) bool {
+	for _, p := range parts {
+		if p.device.Kind != exec.CUDA && p.contention != (contention{}) && len(parts) > 1 {
+			return true
+		}
+	}
+	return false
 }

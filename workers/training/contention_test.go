@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/spillway-ml/spillway/workers/schedule"
 )
 
 // drawParts draws priced parts of one contention.
@@ -25,34 +23,6 @@ func drawParts(t *rapid.T, c contention) []part {
 
 func drawKind(t *rapid.T) string {
 	return rapid.SampledFrom([]string{OneForwardOneBackward, GPipe}).Draw(t, "schedule")
-}
-
-func TestPartsThatDoNotSlowEachOtherDownTakeWhatTheScheduleTakes(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		parts, microBatches := drawParts(t, contention{}), rapid.IntRange(1, 6).Draw(t, "micro-batches")
-		kind := drawKind(t)
-		want, err := simulate(kind, parts, microBatches)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := instructions(kind, len(parts), microBatches, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := slowed(s, parts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !near(got.Makespan, want.Makespan) {
-			t.Fatalf("%v seconds, want %v", got.Makespan, want.Makespan)
-		}
-		for i := range got.Busy {
-			if !near(got.Busy[i], want.Busy[i]) {
-				t.Fatalf("worker %d is busy for %v seconds, want %v", i, got.Busy[i], want.Busy[i])
-			}
-		}
-	})
 }
 
 func TestContentionCostsNoLessThanNothingAndNoMoreThanAllAtOnce(t *testing.T) {
@@ -98,16 +68,5 @@ func TestTwoPartsOnOneCoreGainNothingFromEachOther(t *testing.T) {
 	}
 	if want := 2.0 * 3 * microBatches; math.Abs(got.Makespan-want) > 1e-9 {
 		t.Errorf("%v seconds; want the work of both one after the other, %v", got.Makespan, want)
-	}
-}
-
-func TestAMessageThatNeverComesIsADeadlock(t *testing.T) {
-	t.Parallel()
-	s := schedule.Schedule{
-		Stages: 1, MicroBatches: 1,
-		Workers: [][]schedule.Instruction{{{Kind: schedule.ReceiveGradient}}},
-	}
-	if _, err := slowed(s, []part{{}}); err == nil {
-		t.Error("want an error")
 	}
 }
