@@ -46,7 +46,7 @@ type running struct {
 	meter *meter
 	live  target // set while the attempt goes on in it
 	gauge *gauge
-	used  quantity.Bytes // memory at the last look
+	used  quantity.Bytes // memory at the last look; the most until then of an attempt that borrows
 }
 
 // target is what an attempt runs in and what its limits are set on.
@@ -420,7 +420,9 @@ func (r *running) sample() {
 		return
 	}
 	r.mu.Lock()
-	r.used = l.memory
+	if !r.borrows {
+		r.used = l.memory
+	}
 	held := r.grant
 	r.mu.Unlock()
 	r.room.resize(func(held, _ quantity.Size) quantity.Size {

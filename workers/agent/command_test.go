@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -361,6 +363,36 @@ func TestAnAttemptThatOutgrowsTheHostKillsNoNeighbour(t *testing.T) {
 		if record.Task == "calm-1" && (record.Outcome != predictor.Cancelled || record.Grant.Memory > 256*quantity.MiB) {
 			t.Errorf("the neighbour: got %s with %s, want it to run until it is cancelled", record.Outcome, record.Grant.Memory)
 		}
+	}
+}
+
+func TestAnAttemptThatGrewHoldsWhatItHasTakenWhateverAPlanSays(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	h, printed, _ := startWithStore(t, 1, nil)
+	h.obeyed(placement(1, guess(16*quantity.MiB)))
+	attempt := h.command(t, "train-1", shell(`head -c 60000000 /dev/zero | tail -c 60000000 >/dev/null
+		echo done; while :; do sleep 0.05; done`), nil)
+	await[predictor.Sampled](t, h.recorder, "it holds what it has taken", func(s predictor.Sampled) bool {
+		return strings.Contains(printed("train-1", 1), "done") && s.Grant.Memory >= 60_000_000
+	})
+	learned := guess(20 * quantity.MiB)
+	learned.Guess, learned.Learned, learned.Attempts = false, true, 5
+	for range 20 {
+		learned.Base.Memory += quantity.MiB
+		h.obeyed(placement(1, learned))
+		h.agent.mu.Lock()
+		running := slices.Collect(maps.Keys(h.agent.running))
+		h.agent.mu.Unlock()
+		for _, r := range running {
+			if held := r.held(); held.Memory < 60_000_000 {
+				t.Errorf("after a plan it holds %s, want the 57 MiB that it has taken", held.Memory)
+			}
+		}
+	}
+	attempt.Cancel()
+	if _, err := attempt.Wait(t); err == nil {
+		t.Error("got no error, want its cancellation")
 	}
 }
 

@@ -75,8 +75,12 @@ func (r *running) look() {
 	r.lend()
 }
 
-// follow makes the attempt hold what it has taken.
+// follow makes the attempt hold what it has taken. It goes on to hold it, whatever a plan says: what is taken back from
+// one that may take it again would be given and taken at every look.
 func (r *running) follow(peak quantity.Bytes, now time.Time) {
+	r.mu.Lock()
+	r.used = predictor.Follow(r.used, peak, peak+quantity.MiB) // as much as it holds then
+	r.mu.Unlock()
 	r.change(now, func(held, free quantity.Size) quantity.Size {
 		held.Memory = predictor.Follow(held.Memory, peak, free.Memory)
 		return held
