@@ -99,6 +99,23 @@ func TestSpeedsAreKnownAfterFiveAttemptsAtOneSizeAndOneAtAnother(t *testing.T) {
 	}
 }
 
+// TestShortAttemptsAreSlowedLessThanTheirRateSays compares attempts so short that what a limit leaves over in its first
+// period is a part of their time.
+func TestShortAttemptsAreSlowedLessThanTheirRateSays(t *testing.T) {
+	t.Parallel()
+	var tries usage.Tries
+	for i := range 6 {
+		if i < 5 {
+			tries.Add(1, 0.29, 1, 0, usage.Features{}, nil)
+			continue
+		}
+		tries.Add(0.5, 0.48, 0.6, 0.4, usage.Features{}, nil)
+	}
+	if got := tries.Learn(usage.Duration{}, true).At(0.5).Mid; math.Abs(got/0.604-1) > 0.1 {
+		t.Errorf("%.3f times as fast on half a core, want 0.604 as measured", got)
+	}
+}
+
 // TestOneSizeTellsOfOthers learns from what attempts of one size tell.
 func TestOneSizeTellsOfOthers(t *testing.T) {
 	t.Parallel()

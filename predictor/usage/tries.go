@@ -189,6 +189,13 @@ func (t *Tries) Learn(times Duration, counted bool) Speed {
 		s.Sizes++
 	}
 	s.solve(append(rows, direct...))
+	if s.Sizes > 0 {
+		for _, at := range sizes {
+			if at.attempts > 0 && at.cores < 1 { // what run times say of a small size is no less for the rate
+				s.Rate = min(s.Rate, at.cores*(1+dot(terms(at.cores), s.values())))
+			}
+		}
+	}
 	return s
 }
 

@@ -60,6 +60,10 @@ func helper(name string, args []string) error {
 			}()
 		}
 		sleep()
+	case "parallel":
+		return serve(parallel)
+	case "garbage":
+		return serve(garbage)
 	case "grow":
 		return grow()
 	case "cache":
