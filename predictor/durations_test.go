@@ -172,3 +172,34 @@ func TestTasksThatWaitAreExpectedToTakeWhatTheirInputsTake(t *testing.T) {
 		}
 	}
 }
+
+// TestPeaksThatAreOffLeaveTheShareOfACoreAlone: each quantity is judged alone.
+func TestPeaksThatAreOffLeaveTheShareOfACoreAlone(t *testing.T) {
+	t.Parallel()
+	sizing := func(wrong bool) predictor.Sizing {
+		state := fold(predictor.State{}, started("r", 0, predictor.Goal{}))
+		for i := range 30 {
+			begun := hint("r", "score", 1, float64(i))
+			begun.Declared = quantity.Size{CPU: 4 * quantity.Core, Memory: quantity.GiB}
+			line := record("r", "score", i, float64(i)+0.5, 10)
+			line.Grant = begun.Declared
+			line.Predicted.Memory = predictor.Interval{Low: 90 << 20, Mid: 100 << 20, High: 110 << 20}
+			if wrong {
+				line.Predicted.Memory.Mid *= 50
+			}
+			state = fold(state, begun, line)
+		}
+		state = fold(state, hint("r", "score", 5, 40))
+		plan, _ := predictor.Decide(state, laptop(41, 8))
+		return plan.Sizings[0]
+	}
+	good, fallen := sizing(false), sizing(true)
+	if !good.Learned || good.Static || !fallen.Static {
+		t.Fatalf("learned %v, static %v and %v; want that wrong peaks alone fall from use", good.Learned, good.Static,
+			fallen.Static)
+	}
+	if fallen.Base.CPU != good.Base.CPU {
+		t.Errorf("%s cores where the peaks are off, %s otherwise: attempts of one core use as much", fallen.Base.CPU,
+			good.Base.CPU)
+	}
+}

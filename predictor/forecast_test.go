@@ -221,3 +221,51 @@ func BenchmarkForecast(b *testing.B) {
 		}
 	}
 }
+
+// What follows a stage counts for the input of the run, and not as it was for others.
+func TestADeadlineIsHeldAgainstWhatFollowsForTheInputOfTheRun(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	for i, gibs := range []int{2, 4, 8, 16} {
+		state = fedRun(state, fmt.Sprintf("past-%d", i), "p", -4000+1000*float64(i), gibs, true)
+	}
+	tight := func(gibs int) bool { // "reduce" takes 2 s for each GiB; "map" has a minute, and would take 10 on one slot
+		begins := started("now", 0, predictor.Goal{Deadline: time.Minute + time.Duration(2*gibs)*time.Second})
+		begins.InputBytes = quantity.Bytes(gibs) * quantity.GiB
+		plan, _ := predictor.Decide(fold(twinOf(t, state), begins, hint("now", "map", 60, 0)), laptop(0, 1))
+		return strings.Contains(strings.Join(reasons(plan), "\n"), "60 s left to the deadline") ||
+			strings.Contains(strings.Join(reasons(plan), "\n"), "59 s left") ||
+			strings.Contains(strings.Join(reasons(plan), "\n"), "61 s left")
+	}
+	for _, gibs := range []int{2, 32} {
+		if !tight(gibs) {
+			t.Errorf("with %d GiB the stage has not about a minute before what follows", gibs)
+		}
+	}
+}
+
+// An attempt that reports its steps ends as they say, however long the others took.
+func TestStepsTellWhenALongAttemptEnds(t *testing.T) {
+	t.Parallel()
+	line := record("past", "train", 0, -900, 100)
+	line.Step = 50
+	state := fold(
+		predictor.State{}, started("past", -1000, predictor.Goal{}), hint("past", "train", 1, -1000),
+		start("past", "train", 0, -1000), line,
+		predictor.RunEnded{Run: "past", State: predictor.RunSucceeded, At: after(-900)},
+		started("now", 0, predictor.Goal{}), hint("now", "train", 1, 0), start("now", "train", 0, 0),
+	)
+	if got, known := state.Forecast("now", after(20)); !known || !about(got.Finish, 80, 0.3) {
+		t.Errorf("without a word: %+v known %v, want about 80 s as before", got.Finish, known)
+	}
+	state = fold(state, predictor.Sampled{
+		Run: "now", Stage: stageNamed("train"), Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "laptop", Step: 5,
+		At: after(20),
+	})
+	if got, known := state.Forecast("now", after(20)); !known || !about(got.Finish, 180, 0.2) {
+		t.Errorf("after 5 of 50 steps in 20 s: %+v known %v, want about 180 s", got.Finish, known)
+	}
+	if got, known := twinOf(t, state).Forecast("now", after(110)); !known || !about(got.Finish, 90, 0.2) {
+		t.Errorf("90 s later: %+v known %v, want about 90 s", got.Finish, known)
+	}
+}

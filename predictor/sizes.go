@@ -103,6 +103,10 @@ func (d *decider) sizing(w *work) size.Sizing {
 	switch {
 	case d.policy.Static || d.policy.Shadow || known.MemoryFallen:
 		s.Static = true
+		if !d.policy.Static && !d.policy.Shadow { // peaks that are off say nothing of the rest
+			s = d.device(st, s, needs)
+			s.Base.CPU = d.cpu(w, s.Base.CPU)
+		}
 		if d.policy.Shadow && needs.MemoryKnown {
 			s.Source = fmt.Sprintf("%s (in shadow; sized: %s)", needs.Memory, s.Source)
 		}
@@ -278,7 +282,12 @@ func (d *decider) learned(w *work, first size.Sizing, needs memory.Learned) size
 		s.Most = max(size.RoundUp(quantity.Bytes(min(peaks.Most, size.MostMemory)), quantity.MiB), d.policy.MinMemory)
 	}
 	s.Base.CPU = d.cpu(w, first.Base.CPU)
-	if device := needs.GPUMemory; needs.GPUMemoryKnown && first.Base.GPU > 0 {
+	return d.device(st, s, needs)
+}
+
+// device sizes the memory of a device by what attempts took of it.
+func (d *decider) device(st *memory.Stage, s size.Sizing, needs memory.Learned) size.Sizing {
+	if device := needs.GPUMemory; needs.GPUMemoryKnown && s.Base.GPU > 0 {
 		// The largest that was ever needed: one term travels with a sizing, and it is the host's.
 		s.Base.GPUMemory = size.RoundUp(quantity.Bytes(min(st.Model.GPUMemory.LargestPeak()*device.Limit/device.Bound,
 			size.MostMemory)), quantity.MiB)

@@ -64,8 +64,8 @@ type RunPrediction struct {
 	FinishSeconds predictor.Interval `json:"finish_seconds"`
 	// Cost is what the run costs altogether, in US dollars.
 	Cost predictor.Interval `json:"cost_usd"`
-	// Runs is on how many earlier runs this rests. One says little: then the intervals are a guess, from half of what it
-	// took to twice that. 0 when nothing was expected, or when an engine told it that did not count.
+	// Runs is on how many earlier runs of the pipeline this rests. One says little: then the intervals are a guess. 0 when
+	// nothing was expected, when it is a guess from another pipeline, or when an engine told it that did not count.
 	Runs int `json:"runs,omitempty"`
 	// At is when this became known; the zero time when it never did.
 	At time.Time `json:"at,omitzero"`

@@ -35,6 +35,32 @@ type Holding struct {
 	Resized bool `json:"resized,omitempty"`
 }
 
+// Progress is the last step that an attempt has reported, and when that was first heard of.
+type Progress struct {
+	Step int     `json:"step"`
+	At   Instant `json:"at"`
+}
+
+// ByProgress is how many seconds an attempt takes altogether if it goes on as fast as until its last step, by how many
+// steps the attempts of its stage had reported when they ended; known is false where it tells none, or where those
+// differ by more than a fifth.
+func (m *State) ByProgress(running Attempt) (seconds float64, known bool) {
+	st, now := m.Stages[running.Stage], m.steps[running.Key]
+	if st == nil {
+		return 0, false
+	}
+	steps, variation := st.Model.Steps.Mean()
+	took := now.At.Since(running.Started)
+	if now.Step <= 0 || !(took > 0) || !(steps > 0) || variation > mostStepVariation {
+		return 0, false
+	}
+	return took * max(1, steps/float64(now.Step)), true
+}
+
+// mostStepVariation is how far the numbers of steps may lie from each other, relative to their mean, for one that goes
+// on to be expected to come to as many.
+const mostStepVariation = 0.2
+
 // Runs reports whether the attempt counts as running.
 func (a Attempt) Runs() bool { return !a.Lost && !a.Replaced }
 
@@ -122,6 +148,9 @@ func (m *State) sampled(e fact.Sampled) {
 		running.Lost = false
 		m.ran(running, 1)
 		m.take(st, running.Run, queueOf(running.PoolOnly), At(e.At))
+	}
+	if before := m.steps[key]; e.Step > before.Step {
+		m.steps[key] = Progress{Step: e.Step, At: At(e.At)}
 	}
 	running.Starving++
 	if e.Venue != fact.Pool || !(e.Throttled > throttledShare) {

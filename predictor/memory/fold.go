@@ -197,6 +197,7 @@ func (m *State) recorded(e fact.Record) {
 	held, told := m.Grants[key]
 	resized := held.Resized || told && e.Grant.CPU > 0 && e.Grant.CPU != held.CPU
 	delete(m.Grants, key)
+	delete(m.steps, key)
 	if !known || running.Lost && !running.Replaced {
 		m.take(st, e.Run, queue, now)
 	}

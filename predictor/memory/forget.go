@@ -72,6 +72,7 @@ func (m *State) forgetAttempts(hosts []plan.Host, longest Instant) (used map[fac
 			m.ran(running, -1)
 			delete(m.Attempts, key)
 			delete(m.Grants, key)
+			delete(m.steps, key)
 			continue
 		case !running.Runs():
 			continue

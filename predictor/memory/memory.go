@@ -26,9 +26,10 @@ type State struct {
 	Runs       map[string]*Run
 	Pasts      map[string]*Past // by app/pipeline
 	Attempts   map[uint64]Attempt
-	Grants     map[uint64]Holding // by attempt
-	leased     map[string]Instant // by host: the clock when it last had a lease
-	losses     map[string]losses  // by device class
+	Grants     map[uint64]Holding  // by attempt
+	steps      map[uint64]Progress // by attempt, of those that report steps
+	leased     map[string]Instant  // by host: the clock when it last had a lease
+	losses     map[string]losses   // by device class
 	// Cores is how many cores stages had whose tasks waited, one value for each run and stage; RunWidth by what factor
 	// forecasts of runs are wider than they come to (see usage.Widened), 0 before the first has been judged.
 	Cores    usage.Series
@@ -196,7 +197,8 @@ func (i Instant) Since(earlier Instant) float64 {
 func New() *State {
 	return &State{
 		Stages: map[fact.StageID]*Stage{}, models: map[string]*Model{}, Runs: map[string]*Run{}, Pasts: map[string]*Past{},
-		Attempts: map[uint64]Attempt{}, Grants: map[uint64]Holding{}, leased: map[string]Instant{},
+		Attempts: map[uint64]Attempt{}, Grants: map[uint64]Holding{},
+		steps: map[uint64]Progress{}, leased: map[string]Instant{},
 		losses: map[string]losses{},
 	}
 }
@@ -325,22 +327,23 @@ func leastRecent[V any](entries map[string]V, active func(V) Instant) string {
 
 // saved is the JSON form of a State: sorted, so that equal states are equal bytes.
 type saved struct {
-	Version  int                `json:"v"`
-	Term     uint64             `json:"term"`
-	Tick     uint64             `json:"tick"`
-	Now      Instant            `json:"now"`
-	Clock    Instant            `json:"clock,omitempty"`
-	Stages   []*Stage           `json:"stages,omitempty"`
-	Models   []*Model           `json:"models,omitempty"`
-	Runs     []*Run             `json:"runs,omitempty"`
-	Pasts    []*Past            `json:"pasts,omitempty"`
-	Attempts []Attempt          `json:"attempts,omitempty"`
-	Grants   map[uint64]Holding `json:"grants,omitempty"`
-	Leased   map[string]Instant `json:"leased,omitempty"`
-	Losses   map[string]losses  `json:"losses,omitempty"`
-	Cores    usage.Series       `json:"cores,omitzero"`
-	RunWidth float64            `json:"run_width,omitempty"`
-	Recent   []byte             `json:"recent,omitempty"`
+	Version  int                 `json:"v"`
+	Term     uint64              `json:"term"`
+	Tick     uint64              `json:"tick"`
+	Now      Instant             `json:"now"`
+	Clock    Instant             `json:"clock,omitempty"`
+	Stages   []*Stage            `json:"stages,omitempty"`
+	Models   []*Model            `json:"models,omitempty"`
+	Runs     []*Run              `json:"runs,omitempty"`
+	Pasts    []*Past             `json:"pasts,omitempty"`
+	Attempts []Attempt           `json:"attempts,omitempty"`
+	Grants   map[uint64]Holding  `json:"grants,omitempty"`
+	Steps    map[uint64]Progress `json:"steps,omitempty"`
+	Leased   map[string]Instant  `json:"leased,omitempty"`
+	Losses   map[string]losses   `json:"losses,omitempty"`
+	Cores    usage.Series        `json:"cores,omitzero"`
+	RunWidth float64             `json:"run_width,omitempty"`
+	Recent   []byte              `json:"recent,omitempty"`
 	// Begins says that runs tell whether they have begun, which those of earlier builds do not.
 	Begins bool `json:"begins,omitempty"`
 }
@@ -367,7 +370,7 @@ func (m *State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(saved{
 		Version: savedVersion, Begins: true,
 		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.leased,
-		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth,
+		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth, Steps: m.steps,
 		Stages: slices.SortedFunc(maps.Values(m.Stages), func(a, b *Stage) int { return fact.CompareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int { return strings.Compare(a.Name, b.Name) }),
 		Runs:   slices.SortedFunc(maps.Values(m.Runs), func(a, b *Run) int { return strings.Compare(a.ID, b.ID) }),
@@ -395,6 +398,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	read := New()
 	read.Term, read.Tick, read.now, read.Clock = from.Term, from.Tick, from.Now, from.Clock
 	maps.Copy(read.Grants, from.Grants)
+	maps.Copy(read.steps, from.Steps)
 	maps.Copy(read.leased, from.Leased)
 	maps.Copy(read.losses, from.Losses)
 	if err := read.recent.decode(from.Recent); err != nil {
@@ -431,9 +435,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 		}
 	}
 	if from.Version < loaded {
-		for _, running := range read.Attempts {
-			read.ran(running, 1)
-		}
+		read.load()
 	}
 	read.Cores, read.RunWidth = from.Cores, from.RunWidth
 	if !from.Begins {
@@ -441,6 +443,13 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	}
 	*m = *read
 	return nil
+}
+
+// load counts the attempts that run of runs that earlier builds kept.
+func (m *State) load() {
+	for _, running := range m.Attempts {
+		m.ran(running, 1)
+	}
 }
 
 // begin notes of runs that earlier builds kept that they have begun: else the wait of the next attempt, whenever that

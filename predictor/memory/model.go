@@ -51,6 +51,7 @@ type Model struct {
 	WallError   usage.Series                `json:"wall_error"`
 	WallWidth   float64                     `json:"wall_width,omitempty"` // see usage.Widened
 	MemoryError usage.Series                `json:"memory_error"`
+	Steps       usage.Series                `json:"steps,omitzero"`      // that attempts had reported when they ended
 	Trainings   []fact.Training             `json:"trainings,omitempty"` // the newest first
 
 	fitted, timed int     // what was known when needs were learned, and run times: see Needs and times
@@ -87,6 +88,9 @@ func (m *Model) learn(e fact.Record, resized bool, now Instant) {
 		return
 	}
 	m.Successes++
+	if e.Step > 0 {
+		m.Steps.Push(float64(e.Step), usage.MaxTimes)
+	}
 	if peak := e.Usage.PeakMemory; peak > 0 && peak <= fact.MaxPeakMemory {
 		if e.Usage.Squeezed {
 			peak += peak / squeezedPart

@@ -220,34 +220,58 @@ func (s PastStage) alike(other PastStage) bool {
 		(!s.reuses() || s.ran() <= 2*other.ran() && other.ran() <= 2*s.ran())
 }
 
-// After is how many seconds of a run follow the end of a stage: the median over the earlier runs that are alike; 0 when
-// there are none.
+// After is how many seconds of a run follow the end of a stage: the median over the earlier runs that are alike, for
+// the input of this one; 0 when there are none.
 func (m *State) After(r *Run, stage string) float64 {
 	return max(0, m.Rests(r, stage).Quantile(0.5))
 }
 
-// Rests is how many seconds of each earlier run that is alike followed the end of a stage.
+// Rests is how many seconds of each earlier run that is alike followed the end of a stage, for the input of this one.
 func (m *State) Rests(r *Run, stage string) usage.Series {
-	var rests usage.Series
-	for _, earlier := range m.Alike(r) {
+	return m.forInput(r, func(earlier PastRun) (rest float64, known bool) {
 		for _, st := range earlier.Stages {
 			if st.Name == stage {
-				rests.Push(earlier.Seconds-st.End, MaxRunsKept)
+				rest, known = earlier.Seconds-st.End, true
 			}
 		}
-	}
-	return rests
+		return rest, known
+	})
 }
 
-// LaterCosts is what the stages that r has not called yet cost each earlier run that is alike, in US dollars.
+// LaterCosts is what the stages that r has not called yet cost each earlier run that is alike, in US dollars, for the
+// input of this one.
 func (m *State) LaterCosts(r *Run) usage.Series {
-	var costs usage.Series
-	for _, earlier := range m.Alike(r) {
+	return m.forInput(r, func(earlier PastRun) (dollars float64, known bool) {
 		sum := quantity.Money(0)
 		for _, st := range earlier.Stages[len(r.Stages):] {
 			sum = min(fact.MaxCost, sum+min(st.Cost, fact.MaxCost))
 		}
-		costs.Push(sum.USD(), MaxRunsKept)
+		return sum.USD(), true
+	})
+}
+
+// forInput is a quantity of each earlier run that is alike, as much more or less as the input of r lets expect; as it
+// was where inputs are not known, or it was nothing in one of the runs.
+func (m *State) forInput(r *Run, of func(PastRun) (value float64, known bool)) usage.Series {
+	const input = "input"
+	var seen []usage.Grown
+	grows := r.Input > 0
+	for _, earlier := range m.Alike(r) {
+		if value, known := of(earlier); known {
+			seen = append(seen, usage.Grown{Value: value, With: map[string]float64{input: float64(earlier.Input)}})
+			grows = grows && value > 0 && earlier.Input > 0
+		}
 	}
-	return costs
+	var values usage.Series
+	var growth usage.Growth
+	if grows {
+		growth = usage.LearnGrowth(seen, usage.Thought{Slope: 0.5, Give: 0.5, Spread: 0.1})
+	}
+	for _, g := range seen {
+		if growth.Known() {
+			g.Value *= growth.Expected(map[string]float64{input: float64(r.Input)}) / growth.Expected(g.With)
+		}
+		values.Push(g.Value, MaxRunsKept)
+	}
+	return values
 }

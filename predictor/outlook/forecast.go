@@ -56,7 +56,7 @@ func JourneyOf(m *memory.State, r *memory.Run, now memory.Instant) (j Journey, b
 	if r.Input > 0 {
 		j.With[RunInput] = float64(r.Input)
 	}
-	ages := agesOf(m, r, j.Elapsed, now)
+	running := goingOf(m, r, j.Elapsed, now)
 	for i, id := range r.Stages {
 		st := m.Stages[id]
 		if st == nil || st.Shares[r.ID] == nil {
@@ -69,7 +69,10 @@ func JourneyOf(m *memory.State, r *memory.Run, now memory.Instant) (j Journey, b
 		}
 		leg := legOf(m, id, earlier, i)
 		leg.Waiting = part.Queued[0] + part.Queued[1] + part.Further
-		leg.Ages, leg.Done, leg.Busy = ages[id], part.Load.Done, part.Load.Busy
+		for _, one := range running[id] {
+			leg.Ages, leg.Totals = append(leg.Ages, one.age), append(leg.Totals, one.total)
+		}
+		leg.Done, leg.Busy = part.Load.Done, part.Load.Busy
 		leg.Since, leg.Quiet = now.Since(part.First), now.Since(part.Last)
 		if part.Scheduled > 0 && part.Load.Input > 0 {
 			leg.Grown = map[string]float64{TaskInput: part.Load.Input / float64(part.Scheduled)}
@@ -106,27 +109,35 @@ func seedOf(run string) uint64 {
 	return sum.Sum64()
 }
 
-// agesOf is for how many seconds the attempts of a run have gone on, by stage, the oldest first. A host's clock may be
-// an hour off: no attempt is older than its stage, and one that is yet to begin is as old as it can be.
-func agesOf(m *memory.State, r *memory.Run, elapsed float64, now memory.Instant) map[fact.StageID][]float64 {
-	ages := map[fact.StageID][]float64{}
+// going is an attempt that runs: for how long, and how long altogether by its steps, 0 where that is not known.
+type going struct{ age, total float64 }
+
+// goingOf are the attempts of a run by stage, the oldest first. A host's clock may be an hour off: no attempt is older
+// than its stage, and one that is yet to begin is as old as it can be.
+func goingOf(m *memory.State, r *memory.Run, elapsed float64, now memory.Instant) map[fact.StageID][]going {
+	found := map[fact.StageID][]going{}
 	for _, running := range m.Attempts {
 		if running.Run != r.ID || !running.Runs() {
 			continue
 		}
-		age := now.Since(running.Started)
+		one := going{age: now.Since(running.Started)}
 		if running.Started > now {
-			age = elapsed
+			one.age = elapsed
 		}
-		if st := m.Stages[running.Stage]; st != nil && st.Shares[r.ID] != nil {
-			age = min(age, now.Since(st.Shares[r.ID].First))
+		if st := m.Stages[running.Stage]; st != nil {
+			if part := st.Shares[r.ID]; part != nil {
+				one.age = min(one.age, now.Since(part.First))
+			}
 		}
-		ages[running.Stage] = append(ages[running.Stage], age)
+		one.total, _ = m.ByProgress(running)
+		found[running.Stage] = append(found[running.Stage], one)
 	}
-	for _, of := range ages {
-		slices.SortFunc(of, func(a, b float64) int { return cmp.Compare(b, a) })
+	for _, of := range found {
+		slices.SortFunc(of, func(a, b going) int {
+			return cmp.Or(cmp.Compare(b.age, a.age), cmp.Compare(b.total, a.total))
+		})
 	}
-	return ages
+	return found
 }
 
 // What is thought of a stage before earlier runs tell: how many tasks there are is a count, and the same or in

@@ -50,7 +50,10 @@ type Leg struct {
 	// how many tasks there will be of a stage that is not called yet.
 	Waiting int
 	Ages    []float64
-	Count   usage.Growth
+	// Totals is for how long each of these runs altogether by the steps that it has reported, 0 where that is not known;
+	// nil where of none is.
+	Totals []float64
+	Count  usage.Growth
 	// Since is for how long the stage has been called, Quiet for how long no attempt of it has ended.
 	Since, Quiet float64
 	// Mean is how long a task takes in the mean of a run, Task the standard deviation of the logarithm of one; Done tasks
@@ -292,7 +295,11 @@ func (l Leg) rest(mean float64, with map[string]float64, random *rand.Rand) (sec
 	}
 	running := make([]float64, len(l.Ages))
 	for i, age := range l.Ages {
-		running[i] = l.goesOn(age, mean, random)
+		if len(l.Totals) > i && l.Totals[i] > 0 {
+			running[i] = l.steps(age, l.Totals[i], random)
+		} else {
+			running[i] = l.goesOn(age, mean, random)
+		}
 		dollars += (running[i] + age) * l.Rate
 	}
 	slots := l.slots(random)
@@ -320,6 +327,16 @@ func (l Leg) goesOn(age, mean float64, random *rand.Rand) float64 {
 	u := passed + (1-passed)*random.Float64()
 	return max(0, l.drawn(mean, math.Sqrt2*math.Erfinv(2*min(u, 1-1e-12)-1))-age)
 }
+
+// steps draws for how long an attempt runs on that reports its steps. The part that it has yet to do is as uncertain as
+// tasks are.
+func (l Leg) steps(age, total float64, random *rand.Rand) float64 {
+	left := max(total-age, (total+age)*leastLeft)
+	return left * math.Exp(max(l.Task, leastLeft)*random.NormFloat64())
+}
+
+// leastLeft is the part of an attempt that may be left when it should have ended by now.
+const leastLeft = 0.02
 
 // slots draws how many tasks run at once.
 func (l Leg) slots(random *rand.Rand) float64 {

@@ -136,6 +136,30 @@ func explain(x, y, weights []float64, thought Thought) (e explanation, evidence 
 // Known reports whether there was an observation.
 func (g Growth) Known() bool { return len(g.explanations) > 0 }
 
+// Expected is the middle of the values that the next observation may come to, by the logarithm: of each explanation in
+// its part. 0 while nothing is known.
+func (g Growth) Expected(with map[string]float64) float64 {
+	sum, parts := 0.0, 0.0
+	for _, e := range g.explanations {
+		if e.knows(with) {
+			parts += e.part
+			sum += e.part * e.at(with)
+		}
+	}
+	if parts == 0 {
+		return 0
+	}
+	return math.Exp(sum / parts)
+}
+
+// at is the logarithm of what the explanation comes to.
+func (e explanation) at(with map[string]float64) float64 {
+	if e.with == "" {
+		return e.level
+	}
+	return e.level + e.slope*(math.Log(with[e.with])-e.centre)
+}
+
 // Draw is one of the values that the next observation may come to, by its probabilities; 0 while nothing is known.
 // What it grows with and is not given counts as the mean of what was seen.
 func (g Growth) Draw(with map[string]float64, random *rand.Rand) float64 {
@@ -167,7 +191,7 @@ func (g Growth) Draw(with map[string]float64, random *rand.Rand) float64 {
 	if chosen.squares > 0 {
 		variance += away * away / chosen.squares
 	}
-	return math.Exp(chosen.level + chosen.slope*away + chosen.scale*math.Sqrt(variance)*student(chosen.freedom, random))
+	return math.Exp(chosen.at(with) + chosen.scale*math.Sqrt(variance)*student(chosen.freedom, random))
 }
 
 func (e explanation) knows(with map[string]float64) bool { return e.with == "" || finite(with[e.with]) }
