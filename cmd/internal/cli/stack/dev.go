@@ -175,7 +175,7 @@ func (l *lines) printf(format string, args ...any) {
 // followAll prints a line for each start and end of a run that has not ended before since, and for each decision, until
 // ctx ends.
 func followAll(ctx context.Context, calls *client.Client, output *lines, since time.Time) {
-	log := display.NewLog(since)
+	log, told := display.NewLog(since), recently{}
 	err := calls.Follow(ctx, "", func(message client.Message) error {
 		switch {
 		case message.Run != nil:
@@ -183,7 +183,9 @@ func followAll(ctx context.Context, calls *client.Client, output *lines, since t
 				output.printf("%s\n", display.Own(line))
 			}
 		case message.Decision != nil:
-			output.printf("%s\n", display.Own(log.Decision(*message.Decision)))
+			if told.first(message.Decision.ID) {
+				output.printf("%s\n", display.Own(log.Decision(*message.Decision)))
+			}
 		case message.Alert != nil:
 			output.printf("%s\n", display.Own(log.Alert(*message.Alert)))
 		}
@@ -192,6 +194,25 @@ func followAll(ctx context.Context, calls *client.Client, output *lines, since t
 	if err != nil && ctx.Err() == nil {
 		output.printf("runs are no longer followed: %v\n", err)
 	}
+}
+
+// mostTold is how many decisions are remembered as told, at least.
+const mostTold = 10_000
+
+// recently remembers what was told: a stream that begins anew, because it was behind or the connection was lost, tells
+// the whole state again, with decisions that have been printed. The zero value remembers nothing.
+type recently struct{ newer, older map[string]bool }
+
+// first reports whether an ID is told for the first time, and remembers it.
+func (r *recently) first(id string) bool {
+	if r.newer[id] || r.older[id] {
+		return false
+	}
+	if r.newer == nil || len(r.newer) >= mostTold {
+		r.older, r.newer = r.newer, map[string]bool{}
+	}
+	r.newer[id] = true
+	return true
 }
 
 // reloadOnChange builds source again when it changed and hands the new build to the stack.
