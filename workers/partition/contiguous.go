@@ -95,7 +95,7 @@ func (in *instance) planStages(s staging) (Plan, error) {
 }
 
 // exactShare is the part of the budget that the search over all ideals may take.
-const exactShare = 0.4
+const exactShare = 0.7
 
 // exact searches all ideals for a plan that is no worse than a placement, which may be nil. better is nil where there
 // is none; done is false where that would be too much.

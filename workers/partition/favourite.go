@@ -73,9 +73,13 @@ func (in *instance) typicalPair() (near, far int) {
 	return devices[0], devices[1]
 }
 
+// favourSteps is what it takes to look at an edge.
+const favourSteps = 5
+
 // span is the longest path, with the ways of all edges that are not favourite.
 func (f *favours) span() float64 {
 	longest := 0.0
+	f.line.effort.spend(favourSteps * float64(len(f.edges)))
 	for _, op := range slices.Backward(f.line.order) {
 		f.tail[op] = 0
 		for _, e := range f.out[op] {

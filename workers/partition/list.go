@@ -190,12 +190,16 @@ func (in *instance) list(child []int) (place []int, ok bool) {
 	return l.chosen, true
 }
 
+// chooseSteps is what it takes to look at an operation on a device.
+const chooseSteps = 5
+
 // choose returns the ready operation and the device that start first. A device waits for the favourite child of its
 // last operation, and takes another only where that one's inputs could be everywhere by then; where nothing else is
 // left, nobody waits.
 func (l *lister) choose(ready []int) (at, device int) {
 	for _, waiting := range []bool{l.child != nil, false} {
 		best := math.Inf(1)
+		l.effort.spend(chooseSteps * float64(len(ready)*len(l.free)))
 		at, device = -1, -1
 		for i, op := range ready {
 			everywhere := 0.0

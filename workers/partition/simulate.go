@@ -180,7 +180,7 @@ func (t *timeline) begin() {
 }
 
 // eventSteps is what it takes to let something happen, in the units of a budget.
-const eventSteps = 90
+const eventSteps = 110
 
 // run goes on to the end and returns when that is. exceeds is told times that the end is no earlier than, and stops the
 // simulation by returning true; done is false then.
