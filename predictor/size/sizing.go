@@ -135,7 +135,11 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 	if size.CPU <= 0 {
 		size.CPU = min(quantity.Core, capacity.CPU)
 	}
-	if size.Memory <= 0 {
+	switch {
+	case size.Memory > 0:
+	case s.Term.PerUnit > 0 && !s.Static: // all that it needs hangs together with an input that is nothing here
+		size.Memory = min(1, capacity.Memory)
+	default:
 		size.Memory = capacity.Memory
 	}
 	expected.Wall = s.wallOf(need, size.CPU)
