@@ -56,10 +56,22 @@ type Expected struct {
 	Base float64 `json:"base_bytes"`
 	// Term adds to it.
 	Term usage.Term `json:"term,omitzero"`
+	// Above is the ratio to which attempts go that pass their limit; 0 where that is not known. See [usage.Need].
+	Above float64 `json:"above,omitempty"`
 	// Ratio bounds the middle 80 percent of peaks relative to the line.
 	Ratio fact.Interval `json:"ratio"`
 	// Guess says that it rests on what is alike: see [Prior].
 	Guess bool `json:"guess,omitempty"`
+}
+
+// again is what an attempt should be given that ran out of memory at failed: at least as much as those took that passed
+// their limits, where they took more than that, and otherwise so many times failed.
+func (e Expected) again(features usage.Features, failed, grow quantity.Bytes) quantity.Bytes {
+	above := (e.Base + e.Term.At(features)) * e.Above
+	if known := RoundUp(quantity.Bytes(min(above, MostMemory)), quantity.MiB); known > failed {
+		return known
+	}
+	return failed * grow
 }
 
 // At returns the expected peak at these features, in bytes.
@@ -88,8 +100,8 @@ func (n Need) Values() usage.Features {
 }
 
 // GrowAfterOutOfMemory is the least ratio between the memory grant of an attempt and that of the attempt before it
-// that ran out of memory. Doubling finds a need of n times the first grant in log2(n) attempts and overshoots by less
-// than half.
+// that ran out of memory, where nothing tells what attempts take that pass their limit. Doubling finds a need of n
+// times the first grant in log2(n) attempts and overshoots by less than half.
 const GrowAfterOutOfMemory = 2
 
 // growGuess is the same while nothing is known: a guess says little about the need, and one attempt alone with a whole
@@ -122,7 +134,11 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 		if s.Guess {
 			grow = growGuess
 		}
-		size.Memory = max(size.Memory, failed*grow)
+		if s.Static {
+			size.Memory = max(size.Memory, failed*grow)
+		} else {
+			size.Memory = max(size.Memory, s.Expected.again(need.Values(), failed, grow))
+		}
 		expected.Source = fmt.Sprintf("grown after running out of memory at %s", failed)
 		fits = failed < capacity.Memory
 	}
@@ -207,7 +223,10 @@ func (s Sizing) Predicting(next Sizing) Sizing {
 
 // ExpectedOf is the peak that is expected by what was learned.
 func ExpectedOf(need usage.Need) Expected {
-	return Expected{Base: need.Base, Term: need.Term, Ratio: fact.Interval{Low: need.Low, Mid: need.Mid, High: need.High}}
+	return Expected{
+		Base: need.Base, Term: need.Term, Ratio: fact.Interval{Low: need.Low, Mid: need.Mid, High: need.High},
+		Above: need.Above,
+	}
 }
 
 // Limits is what attempts are given, whatever it rests on.

@@ -184,3 +184,29 @@ func TestDeviceMemoryThatWasNotEnoughGrowsAlone(t *testing.T) {
 		t.Error("all of the device was not enough, and yet it fits")
 	}
 }
+
+// Some attempts take far more than the others, so that these are not given room for them: what they take is known.
+func TestAnAttemptThatPassedItsLimitIsGivenWhatOthersTookThatDid(t *testing.T) {
+	t.Parallel()
+	capacity := quantity.Size{CPU: 4000, Memory: 64 * quantity.GiB}
+	for _, c := range []struct {
+		name         string
+		above        float64
+		failed, want quantity.Bytes // MiB
+	}{
+		{"three times", 3.15, 105, 315},
+		{"less than twice", 1.5, 105, 150},
+		{"nothing is known", 0, 105, 210},
+		{"more than any", 3.15, 315, 630},
+	} {
+		sizing := size.Sizing{
+			Base: quantity.Size{CPU: 1000, Memory: 105 * quantity.MiB}, Learned: true,
+			Expected: size.Expected{Base: 100 * float64(quantity.MiB), Above: c.above},
+		}
+		need := size.Need{OutOfMemory: 1, LargestFailed: c.failed * quantity.MiB}
+		if got, _, fits := sizing.For(need, capacity); got.Memory != c.want*quantity.MiB || !fits {
+			t.Errorf("%s: after a kill at %d MiB the next attempt is granted %s, want %d MiB", c.name, c.failed, got.Memory,
+				c.want)
+		}
+	}
+}

@@ -505,7 +505,10 @@ func (e explained) need() Need {
 	all := e.sorted()
 	need.Low, need.Mid, need.High = all.quantile(0.1, e.margin), all.quantile(0.5, e.margin), all.quantile(0.9, e.margin)
 	need.Low, need.High = need.Low*(1-rounding), need.High*(1+rounding)
-	need.Bound, need.Limit, _ = all.bound(e.margin)
+	var above int
+	if need.Bound, need.Limit, above = all.bound(e.margin); above >= enoughAbove {
+		need.Above = all[len(all)-1].ratio * need.Limit / need.Bound
+	}
 	return need
 }
 

@@ -21,6 +21,9 @@ type Need struct {
 	// Bound is what peaks stayed below lately, and Limit what an attempt should be given, relative to the line: Bound
 	// with head-room.
 	Bound, Limit float64
+	// Above is what an attempt should be given that passed its limit, relative to the line: as much as those needed that
+	// the limit leaves out. 0 where these are fewer than enoughAbove: then nothing tells.
+	Above float64
 	// Most is what a first attempt should be given at most, in bytes, wherever the line leads: Beyond times the largest
 	// peak that was seen, or the largest limit that was not enough. 0 is no bound: one was given as much and ran out of
 	// memory, and none has shown yet what it takes.
@@ -75,6 +78,9 @@ func Learn(h *History, margin float64, held Term) (need Need, ok bool) {
 	}
 	return need, true
 }
+
+// enoughAbove is how many attempts above the limit tell what the next of their kind needs.
+const enoughAbove = 2
 
 // rounding is what the product of a line and a ratio may be off by: the interval of peaks that are all the same has
 // them in it.

@@ -224,6 +224,27 @@ func TestALineIsFollowedToTwiceWhatWasSeen(t *testing.T) {
 	}
 }
 
+// A retry costs less than to give all attempts room for a mode that three of a hundred take.
+func TestWhatPassesTheLimitTellsWhatTheNextAttemptNeeds(t *testing.T) {
+	t.Parallel()
+	h := following()
+	for i := range usage.MaxAttempts {
+		peak := 100.0 + float64(i%5)
+		if i == 20 || i == 40 {
+			peak = 5000 + float64(i)
+		}
+		h.Add(usage.Attempt{Peak: peak * mib})
+		need, ok := usage.Learn(h, margin, usage.Term{})
+		switch limit, above := need.Base*need.Limit/mib, need.Base*need.Above/mib; {
+		case !ok || i < usage.MaxAttempts-1:
+		case limit > 200:
+			t.Fatalf("the limit is %.0f MiB, want that of the most", limit)
+		case above < 5040 || above > 6000:
+			t.Errorf("after a kill at %.0f MiB the next attempt is given %.0f MiB, want 5040 with head-room", limit, above)
+		}
+	}
+}
+
 func TestAMeasuredPeakReplacesTheKillBelowIt(t *testing.T) {
 	t.Parallel()
 	h := following()
