@@ -70,8 +70,15 @@ type Point struct {
 	Killed bool `json:"killed,omitempty"`
 }
 
+// MostPoints bounds the points of all stages together, but that each may have leastPoints.
+const (
+	MostPoints  = 50_000
+	leastPoints = 20
+)
+
 // Of compares attempts, which are in the order in which they ended, by stage. Stages are in the order in which they
-// first ended one. Of each Comparison at most most points are answered; its counts are of all attempts.
+// first ended one. Of each Comparison at most most points are answered, fewer where there are so many stages that they
+// would be more than MostPoints together; its counts are of all attempts.
 func Of(attempts []Attempt, most int) []Stage {
 	stages := []Stage{}
 	places := map[string]int{}
@@ -85,6 +92,9 @@ func Of(attempts []Attempt, most int) []Stage {
 			by = append(by, nil)
 		}
 		by[place] = append(by[place], a)
+	}
+	if len(by) > 0 {
+		most = min(most, max(leastPoints, MostPoints/len(by)))
 	}
 	for _, of := range by {
 		stages = append(stages, Stage{

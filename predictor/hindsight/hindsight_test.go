@@ -147,3 +147,37 @@ func ExampleOf() {
 	fmt.Printf("run time over %s: %d of %d within the band\n", wall.Feature, wall.Within, wall.Predicted)
 	// Output: run time over epochs: 2 of 5 within the band
 }
+
+func TestFeaturesAreThoseOfTheirName(t *testing.T) {
+	t.Parallel()
+	var attempts []hindsight.Attempt
+	for i := range 20 {
+		one := attempt(float32(i), 3, quantity.Bytes(100+i), 1)
+		if i%2 == 0 { // of another build, which knows them in another order
+			one.Names, one.Values = []string{"rows", "input_bytes"}, []float32{3, float32(i)}
+		}
+		attempts = append(attempts, one)
+	}
+	if got := hindsight.Of(attempts, 100)[0].Memory; got.Feature != "input_bytes" || got.Points[19].At != 19 {
+		t.Errorf("peaks are shown over %q up to %g, want input_bytes up to 19", got.Feature, got.Points[19].At)
+	}
+}
+
+func TestManyStagesShareThePoints(t *testing.T) {
+	t.Parallel()
+	var attempts []hindsight.Attempt
+	for i := range 2000 {
+		for j := range 30 {
+			one := attempt(float32(j), 0, quantity.Bytes(100+j), 1)
+			one.Stage = fmt.Sprint("stage-", i)
+			attempts = append(attempts, one)
+		}
+	}
+	points := 0
+	for _, stage := range hindsight.Of(attempts, 2000) {
+		points += len(stage.Memory.Points)
+	}
+	if points != hindsight.MostPoints {
+		t.Errorf("2,000 stages have %d points, want %d", points, hindsight.MostPoints)
+	}
+}

@@ -40,6 +40,9 @@ const (
 	character = 6.6
 )
 
+// mostStages is how many stages are drawn: browsers refuse pictures of more than some 30,000 pixels.
+const mostStages = 50
+
 // mostTitles is how many points of a plot tell their numbers where the pointer rests: more are too close to be pointed
 // at.
 const mostTitles = 400
@@ -58,8 +61,11 @@ text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,
 `
 
 // Draw returns the picture of a run, this wide and as high as it takes: a row for each stage, with its peaks of memory
-// and its run times over what explains them, side by side where there is room.
+// and its run times over what explains them, side by side where there is room. Of many stages it draws the first, and
+// says how many there are besides.
 func Draw(run string, stages []hindsight.Stage, width int) []byte {
+	besides := max(0, len(stages)-mostStages)
+	stages = stages[:len(stages)-besides]
 	width = min(max(width, LeastWidth), MostWidth)
 	p := &picture{width: width, columns: 1}
 	if width >= sideBySide {
@@ -72,7 +78,7 @@ func Draw(run string, stages []hindsight.Stage, width int) []byte {
 	for _, stage := range stages {
 		height += p.heightOf(stage)
 	}
-	if len(stages) == 0 {
+	if len(stages) == 0 || besides > 0 {
 		height += bareRow
 	}
 	p.Drawing = svg.New(width, height, "What was predicted of "+run+" beside what came", style)
@@ -85,6 +91,9 @@ func Draw(run string, stages []hindsight.Stage, width int) []byte {
 	for _, stage := range stages {
 		p.stage(stage, float64(top))
 		top += p.heightOf(stage)
+	}
+	if besides > 0 {
+		p.Text("m", margin, float64(top+20), words.Count(besides, "more stage")+": ask for one by its name (stage=NAME)")
 	}
 	return p.End()
 }

@@ -147,3 +147,20 @@ func TestPicturesOfManyAttemptsStaySmall(t *testing.T) {
 		t.Errorf("the picture of 2,000 attempts has %d KiB, want at most 800", got>>10)
 	}
 }
+
+func TestOfManyStagesTheFirstAreDrawn(t *testing.T) {
+	t.Parallel()
+	var stages []hindsight.Stage
+	for range 1000 {
+		stages = append(stages, memory("rows", point(1, 2))...)
+	}
+	picture := sizespicture.Draw("r", stages, 400)
+	height := regexp.MustCompile(`height="(\d+)"`).FindSubmatch(picture)
+	if height == nil {
+		t.Fatalf("the picture has no height: %.300s", picture)
+	}
+	if pixels, err := strconv.Atoi(string(height[1])); err != nil || pixels > 30_000 ||
+		!bytes.Contains(picture, []byte("950 more stages")) {
+		t.Errorf("1,000 stages are %s pixels high (%v), want at most 30,000 and a word about the others", height[1], err)
+	}
+}
