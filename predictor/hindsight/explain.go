@@ -14,8 +14,8 @@ const leastExplained = 5
 // with each other: two, which chance passes once in twenty times. One of five attempts in perfect order is just that.
 const beyondChance = 2
 
-// mostRanked is how many attempts a feature is chosen by, evenly taken where there are more: of 2,000, chance explains a
-// fiftieth at most, and a run of 250,000 would be ranked for seconds, feature by feature.
+// mostRanked is how many attempts a feature is chosen by, evenly taken where there are more: chance correlates 2,000 by
+// a fiftieth, and a run of 250,000 would be ranked for seconds, feature by feature.
 const mostRanked = 2000
 
 // explaining returns the feature that explains best what came of the attempts, and its values. Where none does it has
