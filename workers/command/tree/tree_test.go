@@ -356,7 +356,8 @@ func TestAllFilesThatAreWrittenWhileTheyArePackedAreNamed(t *testing.T) {
 		dir := plant(t, files)
 		store := slowStore{commandtest.NewStore(), func() {
 			for i := range test.growing {
-				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("log-%02d", i)), []byte("begun, went on"), 0o600); err != nil {
+				log := filepath.Join(dir, fmt.Sprintf("log-%02d", i))
+				if err := os.WriteFile(log, []byte("begun, went on"), 0o600); err != nil {
 					t.Error(err)
 				}
 			}
