@@ -25,6 +25,7 @@ func (d *decider) resize(w *work) {
 	next := d.sizing(w)
 	slot := d.slotOf(st, next)
 	d.tellWall(st, held, next)
+	d.tellChange(st, held, next)
 	if before.IsZero() && !held.Base.IsZero() { // the plan in force had no slot of it
 		before = d.slotOf(st, held)
 	}
@@ -266,6 +267,22 @@ func (d *decider) tellWall(st *memory.Stage, held, next size.Sizing) {
 	d.decide(plan.Decision{
 		Stage: st.ID, Venue: fact.Pool, What: "time", From: written(held.Wall), To: written(next.Wall), Reason: reason,
 		Inputs: sizeInputs(st, next), Predicted: next.Wall, PredictedUnit: "seconds",
+	})
+}
+
+// tellChange tells that a build of the stage has another need than the one before.
+func (d *decider) tellChange(st *memory.Stage, held, next size.Sizing) {
+	change := st.Model.Change
+	if change.Attempts == 0 || held.Attempts == 0 || held.Attempts >= change.Attempts {
+		return
+	}
+	expected := next.Expected.At(largestNeed(st, next).Values())
+	d.decide(plan.Decision{
+		Stage: st.ID, Venue: fact.Pool, What: "need",
+		From: quantity.Bytes(expected.Mid / change.Factor).String(), To: quantity.Bytes(expected.Mid).String(),
+		Reason: fmt.Sprintf("three attempts of build %s in a row took about %.2g times the memory that was expected; what "+
+			"earlier builds took counts no longer", change.Build, change.Factor),
+		Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
 	})
 }
 

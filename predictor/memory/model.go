@@ -57,6 +57,8 @@ type Model struct {
 	fitted, timed int     // what was known when needs were learned, and run times: see Needs and times
 	Need          Learned `json:"-"`
 
+	Change Change `json:"change,omitzero"`
+
 	summed     int // Attempts when peaks were summed up
 	experience size.Experience
 }
@@ -96,6 +98,7 @@ func (m *Model) learn(e fact.Record, resized bool, now Instant) {
 			peak += peak / squeezedPart
 		}
 		remember(m.memoryAt(e.Venue), e, peak, false)
+		m.changes(e, float64(peak), now)
 		if e.Venue == fact.Pool && e.Predicted.Memory.Mid > 0 && !e.Predicted.Guess {
 			m.MemoryError.Push(usage.RelativeError(e.Predicted.Memory.Mid, float64(peak)), maxErrors)
 		}

@@ -147,6 +147,25 @@ func (h *History) Add(a Attempt) bool {
 	return true
 }
 
+// KeepLatest forgets all attempts but the latest n.
+func (h *History) KeepLatest(n int) {
+	if n >= len(h.Peaks) || !h.valid() {
+		return
+	}
+	latest := History{Names: h.Names, Columns: make([][]float64, len(h.Columns))}
+	for i := len(h.Peaks) - max(n, 0); i < len(h.Peaks); i++ {
+		place := h.place(i)
+		if h.exceeded(place) {
+			latest.Exceeded |= 1 << len(latest.Peaks)
+		}
+		latest.Peaks = append(latest.Peaks, h.Peaks[place])
+		for k, column := range h.Columns {
+			latest.Columns[k] = append(latest.Columns[k], column[place])
+		}
+	}
+	*h = latest
+}
+
 // explained finds the place of an attempt that ran out of memory and whose need a measured one with the same features
 // shows; -1 when there is none.
 func (h *History) explained(a Attempt, row [MaxFeatures]float64) int {
