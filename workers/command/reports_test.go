@@ -284,7 +284,7 @@ func TestACheckpointThatIsWrittenToWhileItIsStoredIsNotKept(t *testing.T) {
 		store.goOn <- struct{}{}
 	}()
 	r := follow(t, w, `{"checkpoint": "model"}`)
-	if len(r.kept) != 0 || len(r.told) != 1 || !strings.Contains(r.told[0], "changed while") {
+	if len(r.kept) != 0 || len(r.told) != 1 || !strings.Contains(r.told[0], "changed during packing") {
 		t.Errorf("got %v kept and %q told, want a warning", r.kept, r.told)
 	}
 }
