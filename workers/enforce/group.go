@@ -22,6 +22,7 @@ type Group struct {
 
 	mu      sync.Mutex // one change at a time
 	held    quantity.Size
+	unsure  bool // a change failed: the kernel may hold something else
 	frozen  bool
 	removed bool
 
@@ -83,6 +84,9 @@ func (g *Group) Start(cmd *exec.Cmd) error {
 // a little more, so what is held may be above what was asked for, but not above what was held. Less than
 // [MinimumMemory] is raised to it.
 //
+// What is held already is not written again: a write of a CPU limit gives the group a new quota at once, so that one
+// which is written often is none.
+//
 // Zero, negative amounts and those above [Enforcer.Limit] are refused with [ErrSize], and nothing changes. On another
 // error the returned size is what is held as far as it is known.
 func (g *Group) Resize(size quantity.Size) (held quantity.Size, err error) {
@@ -94,15 +98,22 @@ func (g *Group) Resize(size quantity.Size) (held quantity.Size, err error) {
 	if err := validate(size, g.enforcer.limit); err != nil {
 		return g.held, fmt.Errorf("resize group %s: %w", g.name, err)
 	}
-	cpu, cpuErr := g.control.setCPU(max(size.CPU, MinimumCPU))
-	if cpuErr == nil {
-		g.held.CPU = cpu
+	var cpuErr, memoryErr error
+	if want := max(size.CPU, MinimumCPU); g.unsure || want != g.held.CPU {
+		var cpu quantity.Milli
+		if cpu, cpuErr = g.control.setCPU(want); cpuErr == nil {
+			g.held.CPU = cpu
+		}
 	}
-	memory, memoryErr := g.control.setMemory(max(size.Memory, MinimumMemory), g.held.Memory)
-	if memoryErr == nil {
-		g.held.Memory = memory
+	if want := max(size.Memory, MinimumMemory); g.unsure || want != g.held.Memory {
+		var memory quantity.Bytes
+		if memory, memoryErr = g.control.setMemory(want, g.held.Memory); memoryErr == nil {
+			g.held.Memory = memory
+		}
 	}
-	if err := errors.Join(cpuErr, memoryErr); err != nil {
+	err = errors.Join(cpuErr, memoryErr)
+	g.unsure = err != nil
+	if err != nil {
 		return g.held, fmt.Errorf("resize group %s to %s: %w", g.name, size, err)
 	}
 	return g.held, nil
@@ -193,6 +204,7 @@ func (g *Group) kill(ctx context.Context) error {
 	})
 	if g.held.CPU > 0 {
 		_, again := g.control.setCPU(g.held.CPU)
+		g.unsure = g.unsure || again != nil
 		err = errors.Join(err, again)
 	}
 	if err != nil {
