@@ -118,7 +118,12 @@ func (r *reservation) resize(
 ) (size quantity.Size, lent quantity.Bytes) {
 	a := r.admission
 	a.mu.Lock()
-	defer a.changed()
+	before := r.size
+	defer func() {
+		if size != before {
+			a.changed()
+		}
+	}()
 	defer a.mu.Unlock()
 	if r.released {
 		return r.size, r.lent
@@ -135,20 +140,22 @@ func (r *reservation) resize(
 
 // loan is what a granted reservation may borrow: an equal part of the memory that nobody holds, with one part left for
 // whoever comes next, and without what the first in the line needs if it waits for nothing but what is lent. One that
-// must wait until another ends loses nothing by what is lent meanwhile.
-func (r *reservation) loan() quantity.Bytes {
+// must wait until another ends may wait for longer: what is lent meanwhile may be taken, and is held then.
+//
+// Called says that it waits for nothing but what is lent.
+func (r *reservation) loan() (part quantity.Bytes, called bool) {
 	a := r.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	free := a.capacity.Memory - a.held.Memory
-	if len(a.waiting) > 0 && a.waiting[0].size.Fits(room(a.held, a.capacity)) {
+	if called = len(a.waiting) > 0 && a.waiting[0].size.Fits(room(a.held, a.capacity)); called {
 		free -= a.waiting[0].size.Memory
 	}
 	others := a.borrowers
 	if r.borrows {
 		others--
 	}
-	return max(free, 0) / quantity.Bytes(others+2)
+	return max(free, 0) / quantity.Bytes(others+2), called
 }
 
 // borrow lends a granted reservation as much as it wants, where there is as much, in place of what it was lent before,

@@ -144,6 +144,7 @@ type Agent struct {
 	commands  command.Options
 	admission *admission
 	children  *children
+	assists   chan struct{} // holds one for each program that prepares an attempt
 	board     *slot.Board
 	changed   chan struct{} // the inventory is out of date
 
@@ -193,6 +194,7 @@ func New(options Options) (*Agent, error) {
 		user: options.User, logger: a.logger,
 		maxIdle: idlePerCPU * max(len(a.cpus), 1), patience: options.ReadyTimeout,
 	}
+	a.assists = make(chan struct{}, mostAssists)
 	a.board = slot.NewBoard(options.Client, a.handle, a.logger)
 	return a, nil
 }
@@ -442,17 +444,23 @@ func (a *Agent) sizingOf(task wire.Task) predictor.Sizing {
 
 // begin notes that an attempt runs in live from now on, and says so.
 func (a *Agent) begin(r *running, live target) {
-	now := a.now()
-	r.attach(live, now)
-	a.mu.Lock()
-	a.running[r] = struct{}{}
-	a.mu.Unlock()
+	now := a.attend(r, live)
 	task := r.try.Task
 	a.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
 		Instance: a.instance,
 		PoolOnly: r.try.PoolOnly, Queue: r.try.Queue(now), Grant: r.held(), At: now,
 	})
+}
+
+// attend makes an attempt that is in live from now on one that is resized, and whose loan is called in.
+func (a *Agent) attend(r *running, live target) (now time.Time) {
+	now = a.now()
+	r.attach(live, now)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.running[r] = struct{}{}
+	return now
 }
 
 // end notes that an attempt no longer runs.

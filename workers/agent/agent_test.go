@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce/enforcetest"
 	"github.com/spillway-ml/spillway/workers/slot/slottest"
 )
 
@@ -600,3 +601,56 @@ func await[E any](t *testing.T, r *recorder, what string, want func(E) bool) {
 }
 
 var _ activities.Recorder = (*recorder)(nil)
+
+// An attempt waits for its process, and what it was lent is called in meanwhile.
+func TestWhatIsLentToAnAttemptThatStartsKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	h := start(t, 1, func(o *Options) {
+		o.Environment = map[string]string{"TEST_STUCK": "1"}
+		o.ReadyTimeout, o.SampleEvery = time.Hour, time.Hour
+	})
+	h.obeyed(placement(1, guess(64*quantity.MiB)))
+	attempt := h.submit(t, order{Do: "report"}, func(task *wire.Task) { task.Declared = quantity.Size{} })
+	awaitTrue(t, func() bool {
+		h.agent.admission.mu.Lock()
+		defer h.agent.admission.mu.Unlock()
+		return h.agent.admission.lent > 0
+	})
+	room, err := h.agent.admission.reserve(t.Context(), of(1, 900))
+	if err != nil {
+		t.Fatal(err)
+	}
+	room.release()
+	attempt.Cancel()
+	if _, err := attempt.Wait(t); err == nil {
+		t.Error("got no error, want its cancellation")
+	}
+}
+
+// A child that has kept more of its last attempt than the next may hold is not used again.
+func TestAChildThatKeepsTooMuchIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	h := start(t, 1, nil)
+	whole := func(task *wire.Task) { task.Declared = of(1, 1000) }
+	first, _ := decoded(t, h, h.submit(t, order{Do: "keep", Bytes: 300 * quantity.MiB}, whole))
+	h.obeyed(placement(1, predictor.Sizing{Stage: stage, Base: of(1, 100)}))
+	second, _ := h.done(t, order{Do: "report"})
+	records := h.records()
+	if first.PID == second.PID || !records[1].Cold {
+		t.Errorf("a child of 300 MiB served an attempt that may hold 100 MiB: %+v", records[1])
+	}
+}
+
+// awaitTrue waits until is does.
+func awaitTrue(t *testing.T, is func() bool) {
+	t.Helper()
+	for !is() {
+		select {
+		case <-t.Context().Done():
+			t.Fatal(context.Cause(t.Context()))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}

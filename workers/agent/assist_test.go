@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -36,6 +37,13 @@ func TestWhatPreparesAnAttemptIsHeldAndLeavesNothing(t *testing.T) {
 		t.Errorf("got %q, %v, want a group of its own", out, err)
 	}
 	gone(left)
+	h.agent.assists <- struct{}{} // as many as may run
+	full, end := context.WithCancel(t.Context())
+	end()
+	if err := h.agent.assist(full, of(1, 64))(exec.Command("true")); !errors.Is(err, context.Canceled) {
+		t.Errorf("one more than may run: got %v, want that it waits until it is cancelled", err)
+	}
+	<-h.agent.assists
 	if _, err := run(t.Context(), "head -c 3000000000 /dev/zero | tail -c 3000000000 >/dev/null; exit 3"); err == nil ||
 		!strings.Contains(err.Error(), "more than the 512 MiB of memory") {
 		t.Errorf("half of the host's memory exceeded: got %v, want an error that says so", err)

@@ -46,7 +46,8 @@ type running struct {
 	meter *meter
 	live  target // set while the attempt goes on in it
 	gauge *gauge
-	used  quantity.Bytes // memory at the last look; the most until then of an attempt that borrows
+	used  quantity.Bytes // memory at the last look
+	last  quantity.Bytes // the limit of memory of a borrower when its work was over; 0 before
 }
 
 // target is what an attempt runs in and what its limits are set on.
@@ -93,7 +94,7 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	}
 	f, account := r.run(ctx, task, input)
 	ending, _ := ended(f)
-	ending.Grant, ending.Cost = r.held(), r.cost(a.now())
+	ending.Grant, ending.Cost = r.grantOf(ending), r.cost(a.now())
 	record := try.Record(predictor.Pool, a.id, ending)
 	record.Queue, record.Start, record.Cold = account.queue, account.start, account.cold
 	record.At, record.Usage, record.Predicted = a.now(), account.usage, predicted
@@ -168,10 +169,13 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMessage, account *account) (f finish) {
 	a := r.agent
 	admitted := a.now()
-	r.borrow()
 	c, cold, output, err := r.child(ctx, task)
 	account.cold = cold
 	account.start = a.now().Sub(admitted)
+	if err != nil {
+		a.end(r)
+		r.detach()
+	}
 	switch {
 	case errors.Is(err, errUnaffordable):
 		r.unaffordable(&f)
@@ -227,6 +231,8 @@ func (r *running) child(ctx context.Context, task wire.Task) (c *child, cold boo
 	watch.Go(func() {
 		samples := time.NewTicker(a.sampleEvery)
 		defer samples.Stop()
+		looks := newLooks(r)
+		defer looks.stop()
 		for {
 			select {
 			case <-waiting.Done():
@@ -235,10 +241,19 @@ func (r *running) child(ctx context.Context, task wire.Task) (c *child, cold boo
 				if !r.affords(ctx) { // what it asks for is also for the time after the start
 					stop(errUnaffordable)
 				}
+				looks.look()
+			case <-looks.next():
+				looks.look()
+			case <-r.recalled:
+				looks.look()
 			}
 		}
 	})
-	c, cold, output, err = a.children.take(waiting, build{task.Stage.App, task.Stage.Build}, task.Stage.Name, r.limits())
+	c, cold, output, err = a.children.take(waiting, build{task.Stage.App, task.Stage.Build}, task.Stage.Name,
+		func() quantity.Size { // not before there is a group, when nobody could call in what it is lent
+			r.borrow()
+			return r.limits()
+		}, func(group *enforce.Group) { a.attend(r, target{group: group}) })
 	if err != nil && errors.Is(context.Cause(waiting), errUnaffordable) {
 		err = errUnaffordable
 	}
@@ -307,6 +322,7 @@ func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input
 			}
 		case <-samples.C:
 			r.sample()
+			looks.again()
 			if f.stopped == "" && !r.affords(ctx) {
 				r.unaffordable(&f)
 				endAll(ctx, c.group)
@@ -420,9 +436,7 @@ func (r *running) sample() {
 		return
 	}
 	r.mu.Lock()
-	if !r.borrows {
-		r.used = l.memory
-	}
+	r.used = l.memory
 	held := r.grant
 	r.mu.Unlock()
 	r.room.resize(func(held, _ quantity.Size) quantity.Size {
@@ -433,7 +447,7 @@ func (r *running) sample() {
 		r.resize(sizing, now)
 	}
 	if r.borrows {
-		r.follow(l.peak, now)
+		r.follow(l.memory, now)
 		r.lend()
 	} else {
 		r.change(now, func(held, free quantity.Size) quantity.Size {
@@ -498,30 +512,47 @@ func (r *running) change(now time.Time, decide func(held, free quantity.Size) qu
 		return
 	}
 	before := r.limit()
-	size, lent := r.room.resize(decide)
-	if size == r.grant && lent == r.lent {
+	wanted := r.grant.Memory
+	size, lent := r.room.resize(func(held, free quantity.Size) quantity.Size {
+		size := decide(held, free)
+		wanted = size.Memory
+		size.Memory = max(size.Memory, held.Memory) // what is given up is nobody's before the kernel has lowered the limit
+		return size
+	})
+	if size == r.grant && lent == r.lent && wanted == size.Memory {
 		return
 	}
 	limit := size
-	limit.Memory += lent
+	limit.Memory = wanted + lent
+	memory := limit.Memory // that the kernel allows
 	if limit != before {
 		held, err := r.live.group.Resize(limit)
 		if err != nil {
 			r.agent.logger.Warn("a running attempt keeps its limits", "task", r.try.Task.ID, "error", err)
-			held = before
+			memory = before.Memory
 		}
-		if err != nil || held.Memory > limit.Memory {
-			size, lent = r.room.resize(func(now, _ quantity.Size) quantity.Size {
-				now.Memory = held.Memory - lent
-				return now
-			})
-		}
+		memory = max(memory, held.Memory)
+	}
+	if memory != size.Memory+lent {
+		size, lent = r.room.resize(func(now, _ quantity.Size) quantity.Size {
+			now.Memory = booked(now.Memory, lent, memory)
+			return now
+		})
 	}
 	r.grant, r.lent = size, lent
 	r.meter.hold(size, now)
 	if limit != before {
 		r.tell()
 	}
+}
+
+// booked is the memory that an attempt holds of what the kernel allows, while this much is lent of it: what it gives up
+// comes off what it holds, and where it has more than it holds and is lent, it holds all of it.
+func booked(held, lent, allowed quantity.Bytes) quantity.Bytes {
+	if allowed-lent > held {
+		return allowed
+	}
+	return allowed - lent
 }
 
 // tell hands the attempt its limits; the caller holds mu.

@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// kept is what an attempt leaves to the next.
+var kept []byte
+
 // order is the input of every test's stage.
 type order struct {
 	Do    string         `json:"do"`
@@ -144,6 +147,11 @@ func work(start wire.StartAttempt, messages <-chan wire.ToChild, out *json.Encod
 			block[i] = 1
 		}
 		tell(wire.FromChild{Progress: &wire.Progress{Step: int(block[0])}})
+	case "keep": // for as long as it lives
+		kept = make([]byte, order.Bytes)
+		for i := 0; i < len(kept); i += 4096 {
+			kept[i] = 1
+		}
 	case "print":
 		fmt.Printf("%d to out\n", start.Attempt)
 		fmt.Fprint(os.Stderr, "to err, without an end")

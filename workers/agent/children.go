@@ -41,22 +41,30 @@ type children struct {
 	made atomic.Int64 // groups
 }
 
-// take returns an idle child of b, or starts one, which makes it cold, and waits until it is ready. It is held to size.
-// The caller gives it back or kills it. When a new child is not ready, its output comes with the error.
+// take returns an idle child of b, or starts one, which makes it cold, and waits until it is ready. It is held to what
+// limit says, which is asked when there is something to hold; enter is told its group before a new child starts. The
+// caller gives it back or kills it. When a new child is not ready, its output comes with the error.
 func (s *children) take(
-	ctx context.Context, b build, stage string, size quantity.Size,
+	ctx context.Context, b build, stage string, limit func() quantity.Size, enter func(*enforce.Group),
 ) (c *child, cold bool, output string, err error) {
-	if c := s.pick(ctx, b, stage); c != nil {
-		if _, err := c.group.Resize(size); err != nil {
+	for c := s.pick(ctx, b, stage); c != nil; c = s.pick(ctx, b, stage) {
+		size := limit()
+		held, err := c.group.Resize(size)
+		if err != nil {
 			c.kill(ctx)
 			return nil, false, "", err
 		}
-		return c, false, "", nil
+		if held.Memory <= max(size.Memory, enforce.MinimumMemory) {
+			enter(c.group)
+			return c, false, "", nil
+		}
+		c.kill(ctx) // it has kept more of its last attempt than this one may hold
 	}
 	path, err := s.builds.Path(ctx, b.app, b.digest)
 	if err != nil {
 		return nil, true, "", fmt.Errorf("%w: %s of %s: %w", errUnavailable, b.digest, b.app, err)
 	}
+	size := limit()
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path) // it outlives the attempt
 	cmd.Env = environment(s.user.Lookup(os.LookupEnv), b, s.artifacts, size, s.groups.Mode() != enforce.None, s.extra)
 	if s.user != nil {
@@ -66,6 +74,7 @@ func (s *children) take(
 	if err != nil {
 		return nil, true, "", err
 	}
+	enter(group)
 	c, err = startChild(ctx, cmd, b, newOutput(s.logger.With("app", b.app, "build", b.digest)), group, s.start)
 	if err != nil {
 		removeGroup(ctx, group)

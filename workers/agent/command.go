@@ -21,6 +21,10 @@ import (
 // usualGrace is the time between SIGTERM and SIGKILL of a command that does not say.
 const usualGrace = 10 * time.Second
 
+// mostAssists is how many programs that prepare attempts run at a time on a host: each may take half of it, beside what
+// attempts hold.
+const mostAssists = 1
+
 // launched is a command that is about to run, or runs.
 type launched struct {
 	workspace *command.Workspace
@@ -55,6 +59,8 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 			a.logger.WarnContext(ctx, "a workspace is left until the agent starts again", "task", task.ID, "error", err)
 		}
 	}()
+	// An engine's container is in no group of ours, so that nobody could lower its limit.
+	r.borrows = r.borrows && c.Image == ""
 	r.borrow() // not for the time in which it was prepared, when nobody could have called it in
 	l, err := r.launch(ctx, task, c, workspace)
 	if err != nil {
@@ -101,10 +107,17 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 
 // assist runs programs that prepare an attempt of a size, such as pip, each in a group of its own that ends with it,
 // with ctx, and with the next agent if not with this one. It may take half of the host, or the size where that is more:
-// to install takes more than many programs that use what was installed.
+// to install takes more than many programs that use what was installed. That is not in the books, so no more than
+// mostAssists run at a time, and the others wait.
 func (a *Agent) assist(ctx context.Context, size quantity.Size) func(*exec.Cmd) error {
 	size.CPU, size.Memory = max(size.CPU, a.capacity.CPU/2), max(size.Memory, a.capacity.Memory/2)
 	return func(cmd *exec.Cmd) error {
+		select {
+		case a.assists <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		defer func() { <-a.assists }()
 		group, err := a.children.group(ctx, size)
 		if err != nil {
 			return err
@@ -130,7 +143,7 @@ func (r *running) launch(
 ) (*launched, error) {
 	a := r.agent
 	program, err := workspace.Program(command.Launch{
-		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.limits(),
+		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(),
 		Extra: a.children.extra, Trainings: a.past(task.Stage), TimeToLoss: a.timeToLoss(r.held().DeviceClass),
 		Traceparent: wire.AttemptTraceparent(task.Run, task.Traceparent, task.ID, r.try.Number, r.try.PoolOnly),
 	})
@@ -210,6 +223,7 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 			return f
 		case <-samples.C:
 			r.sample()
+			looks.again()
 			if f.stopped == "" && !r.affords(ctx) {
 				r.unaffordable(&f)
 				endAll(ctx, l.group)

@@ -366,13 +366,13 @@ func TestAnAttemptThatOutgrowsTheHostKillsNoNeighbour(t *testing.T) {
 	}
 }
 
-func TestAnAttemptThatGrewHoldsWhatItHasTakenWhateverAPlanSays(t *testing.T) {
+func TestAnAttemptThatGrewHoldsWhatItTakesWhateverAPlanSays(t *testing.T) {
 	t.Parallel()
 	enforcetest.Need(t)
 	h, printed, _ := startWithStore(t, 1, nil)
 	h.obeyed(placement(1, guess(16*quantity.MiB)))
-	attempt := h.command(t, "train-1", shell(`head -c 60000000 /dev/zero | tail -c 60000000 >/dev/null
-		echo done; while :; do sleep 0.05; done`), nil)
+	attempt := h.command(t, "train-1", shell(`block=$(head -c 60000000 /dev/zero | tr '\0' x)
+		echo done; while :; do sleep 0.05; done; echo ${#block}`), nil)
 	await[predictor.Sampled](t, h.recorder, "it holds what it has taken", func(s predictor.Sampled) bool {
 		return strings.Contains(printed("train-1", 1), "done") && s.Grant.Memory >= 60_000_000
 	})
@@ -386,13 +386,126 @@ func TestAnAttemptThatGrewHoldsWhatItHasTakenWhateverAPlanSays(t *testing.T) {
 		h.agent.mu.Unlock()
 		for _, r := range running {
 			if held := r.held(); held.Memory < 60_000_000 {
-				t.Errorf("after a plan it holds %s, want the 57 MiB that it has taken", held.Memory)
+				t.Errorf("after a plan it holds %s, want the 57 MiB that it takes", held.Memory)
 			}
 		}
 	}
 	attempt.Cancel()
 	if _, err := attempt.Wait(t); err == nil {
 		t.Error("got no error, want its cancellation")
+	}
+}
+
+// theOne is the attempt that runs.
+func (h *host) theOne(t *testing.T) *running {
+	t.Helper()
+	h.agent.mu.Lock()
+	defer h.agent.mu.Unlock()
+	for r := range h.agent.running {
+		return r
+	}
+	t.Fatal("no attempt runs")
+	return nil
+}
+
+// An attempt is to give up what it takes: the kernel refuses, and the books go on to have all that it may take.
+func TestWhatTheKernelDoesNotTakeBackIsHeld(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	h, printed, _ := startWithStore(t, 1, func(o *Options) { o.SampleEvery = time.Hour })
+	h.obeyed(placement(1, guess(200*quantity.MiB)))
+	attempt := h.command(t, "train-1", shell(`block=$(head -c 60000000 /dev/zero | tr '\0' x)
+		echo done; while :; do sleep 0.05; done; echo ${#block}`), nil)
+	awaitTrue(t, func() bool { return strings.Contains(printed("train-1", 1), "done") })
+	r := h.theOne(t)
+	r.mu.Lock()
+	r.hold(0)
+	r.lent = r.room.borrow(r.lent)
+	r.mu.Unlock()
+	all := h.agent.capacity
+	all.CPU, all.Memory = quantity.Core, all.Memory-r.held().Memory
+	room, err := h.agent.admission.reserve(t.Context(), all) // nothing is left to lend
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer room.release()
+	r.change(time.Now(), func(held, _ quantity.Size) quantity.Size {
+		held.Memory = 16 * quantity.MiB
+		return held
+	})
+	r.mu.Lock()
+	booked := r.limit()
+	held, err := r.live.group.Resize(booked)
+	r.mu.Unlock()
+	if err != nil || booked.Memory < 60_000_000 || booked.Memory >= 200*quantity.MiB || held.Memory != booked.Memory {
+		t.Errorf("it takes 57 MiB: the books have %s and the kernel %s (%v), want the same, and less than 200 MiB", booked.Memory,
+			held.Memory, err)
+	}
+	attempt.Cancel()
+	if _, err := attempt.Wait(t); err == nil {
+		t.Error("got no error, want its cancellation")
+	}
+}
+
+// An attempt that says that it was refused memory is tried again with more than all that it might take.
+func TestWhatWasRefusedIsTheLimitThatFailed(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	h, _, _ := startWithStore(t, 1, nil)
+	h.obeyed(placement(1, guess(16*quantity.MiB)))
+	_, err := h.command(t, "train-1", shell(`echo '{"out_of_memory": "host"}' >$SPILLWAY_REPORT; sleep 0.2; exit 1`),
+		nil).Wait(t)
+	if err == nil {
+		t.Fatal("got no error")
+	}
+	record := h.records()[0]
+	if record.Outcome != predictor.OutOfMemory || record.Grant.Memory < 512*quantity.MiB {
+		t.Errorf("Record: got %s with a grant of %s, want that it ran out of memory with half of the host's 1 GiB",
+			record.Outcome, record.Grant.Memory)
+	}
+}
+
+// What is lent is taken back, so a command is told of what it holds.
+func TestACommandIsToldOfWhatItHolds(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	h, printed, _ := startWithStore(t, 1, nil)
+	h.obeyed(placement(1, guess(64*quantity.MiB)))
+	if _, err := h.command(t, "train-1", shell(`echo $SPILLWAY_MEMORY_BYTES`), nil).Wait(t); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := printed("train-1", 1), strconv.FormatInt(int64(64*quantity.MiB), 10)+"\n"; got != want {
+		t.Errorf("it was told of %q, want %q", got, want)
+	}
+}
+
+// A container is held to what its engine was told at the start, so it borrows nothing.
+func TestAContainerBorrowsNothing(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	bin := t.TempDir()
+	engine := `#!/bin/sh
+case $1 in run) for argument; do case $argument in --memory=*) echo $argument;; esac; done; esac
+`
+	if err := os.WriteFile(filepath.Join(bin, "podman"), []byte(engine), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h, printed, _ := startWithStore(t, 1, nil)
+	h.agent.commands.Lookup = func(name string) (string, bool) {
+		if name == "PATH" {
+			return bin + ":" + os.Getenv("PATH"), true
+		}
+		return os.LookupEnv(name)
+	}
+	h.obeyed(placement(1, guess(64*quantity.MiB)))
+	c := shell(`true`)
+	c.Image = "registry.example/fit"
+	if _, err := h.command(t, "train-1", c, nil).Wait(t); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("--memory=%d\n", 64*quantity.MiB)
+	if got := printed("train-1", 1); got != want {
+		t.Errorf("the engine was told %q, want %q", got, want)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/slot"
 )
 
 // An attempt of which little is known is admitted with what it is thought to take, and grows: it is lent a part of the
@@ -55,7 +56,20 @@ func (l *looks) look() {
 		return
 	}
 	l.running.look()
-	l.timer.Reset(lookAfter(l.running.loan()))
+	l.again()
+}
+
+// again sets the time of the next look. An attempt to which nothing is lent cannot outgrow its grant: the next sample,
+// or whoever calls loans in, looks at it.
+func (l *looks) again() {
+	if l.timer == nil {
+		return
+	}
+	if lent := l.running.loan(); lent > 0 {
+		l.timer.Reset(lookAfter(lent))
+	} else {
+		l.timer.Stop()
+	}
 }
 
 func (l *looks) stop() {
@@ -68,21 +82,24 @@ func (r *running) look() {
 	r.mu.Lock()
 	gauge := r.gauge
 	r.mu.Unlock()
+	if gauge == nil {
+		return // it waits for its process
+	}
 	now := r.agent.now()
-	if peak, ok := gauge.peak(); ok {
-		r.follow(peak, now)
+	if taken, ok := gauge.memory(); ok {
+		r.follow(taken, now)
 	}
 	r.lend()
 }
 
-// follow makes the attempt hold what it has taken. It goes on to hold it, whatever a plan says: what is taken back from
-// one that may take it again would be given and taken at every look.
-func (r *running) follow(peak quantity.Bytes, now time.Time) {
+// follow makes the attempt hold what it takes now, and no plan takes that from it. What it took before and has given
+// back it need not hold: a size of running attempts would be raised to their peaks at every look.
+func (r *running) follow(taken quantity.Bytes, now time.Time) {
 	r.mu.Lock()
-	r.used = predictor.Follow(r.used, peak, peak+quantity.MiB) // as much as it holds then
+	r.used = predictor.Follow(0, taken, taken+quantity.MiB) // as much as it holds then
 	r.mu.Unlock()
 	r.change(now, func(held, free quantity.Size) quantity.Size {
-		held.Memory = predictor.Follow(held.Memory, peak, free.Memory)
+		held.Memory = predictor.Follow(held.Memory, taken, free.Memory)
 		return held
 	})
 }
@@ -92,14 +109,24 @@ func (r *running) borrow() {
 	if !r.borrows {
 		return
 	}
-	lent := r.room.borrow(r.room.loan())
+	part, _ := r.room.loan()
+	lent := r.room.borrow(part)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lent = lent
 }
 
-// worthLending is by how much, as a part of it, a loan must grow before the limit is changed.
+// worthLending is by how much, as a part of it, a loan must become another before the limit is changed.
 const worthLending = 8
+
+// nextLoan is what an attempt is lent whose loan is held, and whose part is another now. Called says that somebody
+// waits for what is lent.
+func nextLoan(held, part quantity.Bytes, called bool) quantity.Bytes {
+	if part < held && called || max(part, held)-min(part, held) > held/worthLending {
+		return part
+	}
+	return held
+}
 
 // lend makes what the attempt is lent its part of what is free now. Books are changed before a limit is raised, and
 // after it is lowered, so that the limits of all are never more than the host has.
@@ -109,12 +136,13 @@ func (r *running) lend() {
 	if r.live.group == nil {
 		return
 	}
-	before, lent := r.lent, r.room.loan()
-	switch {
+	before := r.lent
+	part, called := r.room.loan()
+	switch lent := nextLoan(before, part, called); {
 	case lent < before:
 		r.hold(lent)
 		r.lent = r.room.borrow(r.lent)
-	case lent > before+before/worthLending:
+	case lent > before:
 		if lent = r.room.borrow(lent); lent > before {
 			r.hold(lent)
 		}
@@ -144,6 +172,9 @@ func (r *running) settle(killed bool, peak quantity.Bytes, now time.Time) {
 	if !r.borrows {
 		return
 	}
+	r.mu.Lock()
+	r.last = r.limit().Memory
+	r.mu.Unlock()
 	r.change(now, func(held, free quantity.Size) quantity.Size {
 		limit := held.Memory + r.lent
 		held.Memory = min(predictor.Follow(held.Memory, peak, free.Memory), limit)
@@ -152,6 +183,16 @@ func (r *running) settle(killed bool, peak quantity.Bytes, now time.Time) {
 		}
 		return held
 	})
+}
+
+// grantOf is what an attempt held that ended so: one that ran out of memory all that it might take, whoever refused it
+// more, since that is what was not enough.
+func (r *running) grantOf(ending slot.Ending) quantity.Size {
+	held := r.held()
+	if ending.Outcome == predictor.OutOfMemory && ending.Cause != predictor.CauseDeviceMemory {
+		held.Memory = max(held.Memory, r.last)
+	}
+	return held
 }
 
 // loan is what the attempt is lent now.

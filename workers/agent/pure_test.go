@@ -115,7 +115,7 @@ func TestWhatIsHeldAndWhatIsLentIsNeverMoreThanThereIs(t *testing.T) {
 			r := rapid.SampledFrom(running).Draw(t, "attempt")
 			switch what {
 			case "borrow":
-				want := r.loan()
+				want, _ := r.loan()
 				if got := r.borrow(max(want, r.lent)); got > max(want, r.lent) {
 					t.Fatalf("lent: got %s, more than the %s that were asked for", got, want)
 				}
@@ -159,7 +159,11 @@ func TestLoansAreCalledInForWhoWaitsForNothingElse(t *testing.T) {
 		return r
 	}
 	first := come(20)
-	if got, want := first.borrow(first.loan()), 40*quantity.MiB; got != want {
+	borrow := func(r *reservation) quantity.Bytes {
+		part, _ := r.loan()
+		return r.borrow(part)
+	}
+	if got, want := borrow(first), 40*quantity.MiB; got != want {
 		t.Fatalf("the first was lent %s, want %s: half of what is free", got, want)
 	}
 	second := come(60)
@@ -167,13 +171,76 @@ func TestLoansAreCalledInForWhoWaitsForNothingElse(t *testing.T) {
 		t.Fatalf("60 MiB of 100, 20 held and 40 lent: granted %v, called in %d times, want a call", isGranted(second), called)
 	}
 	third := come(50)
-	first.borrow(first.loan())
+	if _, called := first.loan(); !called {
+		t.Error("the second waits for nothing but what is lent: got no call")
+	}
+	borrow(first)
 	if !isGranted(second) || isGranted(third) || called != 1 {
 		t.Fatalf("after the call: granted %v and %v, called in %d times, want the second and no further call for the third, "+
 			"which does not fit", isGranted(second), isGranted(third), called)
 	}
-	if got, want := first.loan(), 10*quantity.MiB; got != want {
-		t.Errorf("may borrow %s, want %s: the first in the line waits until another ends, not for what is lent", got, want)
+	if got, called := first.loan(); got != 10*quantity.MiB || called {
+		t.Errorf("may borrow %s, called in: %v, want 10 MiB: the first in the line waits until another ends, not for what "+
+			"is lent", got, called)
+	}
+}
+
+func TestALoanThatIsALittleOtherIsNotWorthAWrite(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name               string
+		held, part, called quantity.Bytes
+		want               quantity.Bytes
+	}{
+		{"the first", 0, 10, 0, 10},
+		{"none", 0, 0, 0, 0},
+		{"a little more", 80, 90, 0, 80},
+		{"more", 80, 91, 0, 91},
+		{"a little less", 80, 70, 0, 80},
+		{"less", 80, 69, 0, 69},
+		{"a little less, for which somebody waits", 80, 79, 1, 79},
+		{"a little more, while somebody waits", 80, 81, 1, 80},
+		{"nothing is left", 80, 0, 0, 0},
+	} {
+		if got := nextLoan(tt.held, tt.part, tt.called > 0); got != tt.want {
+			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// The books have what the kernel allows, whether it took back what was given up or not.
+func TestTheBooksHaveWhatTheKernelAllows(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name                string
+		held, lent, allowed quantity.Bytes
+		want                quantity.Bytes
+	}{
+		{"it grew", 300, 100, 400, 300},
+		{"it gave up 100", 300, 100, 300, 200},
+		{"it gave up 100, and the kernel took 30 back", 300, 100, 370, 270},
+		{"the kernel took nothing back", 300, 100, 400, 300},
+		{"the kernel refused a raise beyond its loan", 350, 0, 320, 320},
+		{"the kernel allows no less", 1, 1, 4, 4},
+	} {
+		if got := booked(tt.held, tt.lent, tt.allowed); got != tt.want {
+			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestAReservationThatDoesNotChangeTellsNobody(t *testing.T) {
+	t.Parallel()
+	told := 0
+	a := &admission{capacity: of(8, 100), changed: func() { told++ }, callIn: func() {}}
+	r := &reservation{admission: a, granted: make(chan struct{}), size: of(1, 20)}
+	a.waiting = append(a.waiting, r)
+	a.admit()
+	for _, memory := range []int{20, 20, 30, 30} {
+		r.resize(func(quantity.Size, quantity.Size) quantity.Size { return of(1, memory) })
+	}
+	if told != 1 {
+		t.Errorf("told %d times that what is held has changed, want once", told)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
 
@@ -67,7 +68,8 @@ func (a *Agent) recommended(
 func (a *Agent) ask(
 	ctx context.Context, task wire.Task, size quantity.Size, question wire.ProposeSize,
 ) (wire.Recommended, error) {
-	c, _, _, err := a.children.take(ctx, build{task.Stage.App, task.Stage.Build}, task.Stage.Name, size)
+	c, _, _, err := a.children.take(ctx, build{task.Stage.App, task.Stage.Build}, task.Stage.Name,
+		func() quantity.Size { return size }, func(*enforce.Group) {})
 	if err != nil {
 		return wire.Recommended{}, err
 	}

@@ -14,7 +14,6 @@ import (
 // looked is what an attempt takes now.
 type looked struct {
 	memory    quantity.Bytes // that cannot be taken away from it
-	peak      quantity.Bytes // the most of it until now
 	rate      quantity.Milli // mean share of cores since the last look
 	throttled float64        // the part of the time since the last look in which its CPU limit held it back
 }
@@ -51,8 +50,8 @@ func (g *gauge) sample(now time.Time) (l looked, ok bool) {
 	}
 	since := now.Sub(g.lastAt)
 	l = looked{
-		memory: usage.WorkingSet, peak: usage.PeakWorkingSet,
-		rate: max(quantity.Usage{CPU: usage.CPU - g.last.CPU, Wall: since}.CPURate(), 0),
+		memory: usage.WorkingSet,
+		rate:   max(quantity.Usage{CPU: usage.CPU - g.last.CPU, Wall: since}.CPURate(), 0),
 	}
 	if throttled := usage.Throttled - g.last.Throttled; since > 0 && throttled > 0 {
 		l.throttled = min(throttled.Seconds()/since.Seconds(), 1)
@@ -61,10 +60,11 @@ func (g *gauge) sample(now time.Time) (l looked, ok bool) {
 	return l, true
 }
 
-// peak is the most memory that the attempt has taken until now; ok is false when the kernel's numbers cannot be read.
-func (g *gauge) peak() (peak quantity.Bytes, ok bool) {
+// memory is what the attempt takes now that cannot be taken away from it; ok is false when the kernel's numbers cannot
+// be read.
+func (g *gauge) memory() (taken quantity.Bytes, ok bool) {
 	usage, err := g.group.Usage()
-	return usage.PeakWorkingSet, err == nil
+	return usage.WorkingSet, err == nil
 }
 
 // kills is how many processes of the attempt the kernel has killed for memory.
