@@ -4,8 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // ended is a success of a stage of the app "app" that took this much memory.
@@ -90,9 +93,12 @@ func TestAFewAttemptsTeachASize(t *testing.T) {
 		if limit := 400 * quantity.MiB * 2; got.Base.Memory > limit || got.Base.Memory < 400*quantity.MiB {
 			t.Errorf("after %d attempts of 400 MiB: got %s, want 400 to 800 MiB", n+1, got.Base.Memory)
 		}
+		if !strings.HasPrefix(got.Source, words.Count(n+1, "attempt")+";") {
+			t.Errorf("after %d attempts it rests on %q", n+1, got.Source)
+		}
 	}
-	if got.Learned || !strings.Contains(got.Source, "attempt") {
-		t.Errorf("after four attempts: got %+v, want what attempts taught", got)
+	if got.Learned {
+		t.Errorf("after four attempts: got %+v, want a guess", got)
 	}
 }
 
@@ -155,4 +161,34 @@ func TestAGuessIsForThePool(t *testing.T) {
 		}
 	}
 	t.Error("nothing spills, so nothing was shown")
+}
+
+// What cannot be given more while it runs begins with a part of the host.
+func TestWhatCannotGrowBeginsWithAPartOfTheHost(t *testing.T) {
+	t.Parallel()
+	hinted := hint("r", "fit", 1, 1)
+	hinted.Program, hinted.Fixed = "registry.example/fit", true
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hinted)
+	plan, state := predictor.Decide(state, laptop(2, 4))
+	want := laptop(2, 4).Hosts[0].Capacity.Memory / 4
+	if got := plan.Sizings[0]; got.Base.Memory != want || !strings.Contains(got.Source, "host's free room") {
+		t.Errorf("in a container: got %s because of %q, want %s", got.Base.Memory, got.Source, want)
+	}
+	state = fold(state, ended("fit", 0, 3, 40*quantity.MiB))
+	if got, _ := guessOf(t, state, "fit", "python3", 4); got.Base.Memory >= want {
+		t.Errorf("and when it is a program of the host: got %s, want a guess", got.Base.Memory)
+	}
+}
+
+// A moment without a host changes nothing of what is thought.
+func TestAGuessOutlivesAMomentWithoutAHost(t *testing.T) {
+	t.Parallel()
+	before, state := guessOf(t, predictor.State{}, "fit", "python3", 1)
+	for n := range 2 {
+		_, state = predictor.Decide(state, predictor.Snapshot{Now: after(float64(n + 2)), Policy: predictor.DefaultPolicy()})
+	}
+	plan, _ := predictor.Decide(state, laptop(4, 4))
+	if diff := cmp.Diff(before, plan.Sizings[0]); diff != "" {
+		t.Errorf("the sizing before and after (-before +after):\n%s", diff)
+	}
 }

@@ -115,7 +115,7 @@ func (d *decider) sizing(w *work) size.Sizing {
 		s = d.learned(w, s, needs)
 	default:
 		s.Floor = min(quantity.Bytes(known.Memory.Unmet()), fact.MaxPeakMemory) * size.GrowAfterOutOfMemory
-		if s.Guess {
+		if s.Guess && !known.Fixed { // those are held to the first size, which is no guess at what they take
 			s = d.guessed(st, s)
 		}
 		s.Base.CPU = d.cpu(w, s.Base.CPU)
@@ -192,27 +192,37 @@ func (d *decider) first(st *memory.Stage) size.Sizing {
 func (d *decider) guessed(st *memory.Stage, first size.Sizing) size.Sizing {
 	held, known := st.Sizing, st.Model
 	if len(d.hosts) == 0 {
+		if held.Grows() { // what is thought holds, though nothing says how much there is to give
+			first.Floor, first.Expected, first.Source = max(first.Floor, held.Floor), held.Expected, held.Source
+		}
 		return first
 	}
 	grown := quantity.Bytes(0)
 	if held.Grows() && !st.Slot.IsZero() {
-		thought := held.Base.Memory + quantity.Bytes(held.Term.At(largestNeed(st, held).Values()))
-		if st.Live != nil && st.Live.Peak > thought {
+		if st.Live != nil && st.Live.Peak > guessAt(held, largestNeed(st, held)) {
 			grown = st.Live.Peak
 		}
 		if grown == 0 && held.Attempts == known.Attempts {
-			first.Base.Memory, first.Term, first.Expected, first.Source = held.Base.Memory, held.Term, held.Expected, held.Source
+			first.Base.Memory, first.Term, first.Floor = held.Base.Memory, held.Term, max(first.Floor, held.Floor)
+			first.Expected, first.Source = held.Expected, held.Source
 			return first
 		}
 	}
 	largest := d.largestHost()
-	s := first.Guessed(d.prior(known, st.ID.App), known.Experience(), grown, min(d.policy.MinMemory, largest.Memory))
+	s := first.Guessed(d.prior(known, st.ID.App), known.Experience(),
+		quantity.Bytes(known.Memory.Largest(usage.InputBytes)), grown, min(d.policy.MinMemory, largest.Memory))
 	s.Base = s.Base.AtMost(largest)
-	if now := s.Base.Memory; held.Grows() && s.Term == held.Term && now < held.Base.Memory &&
-		float64(now) > (1-muchSpare)*float64(held.Base.Memory) {
-		s.Base.Memory = held.Base.Memory
+	need := largestNeed(st, s)
+	now, before := guessAt(s, need), guessAt(held, need)
+	if held.Grows() && s.Term == held.Term && now < before && float64(now) > (1-muchSpare)*float64(before) {
+		s.Base.Memory, s.Floor = held.Base.Memory, max(s.Floor, held.Floor)
 	}
 	return s
+}
+
+// guessAt is the memory of an attempt that needs so much.
+func guessAt(s size.Sizing, need size.Need) quantity.Bytes {
+	return max(s.Base.Memory+quantity.Bytes(s.Term.At(need.Values())), s.Floor)
 }
 
 // prior is what stages that have something in common with one of this app tell of its peaks.

@@ -138,6 +138,9 @@ type Scheduled struct {
 	// Program is what runs the task: GoProgram, a program or interpreter such as "python3", or the image of a container;
 	// empty where that is not known.
 	Program string `json:"program,omitempty"`
+	// Fixed says that attempts are given no more memory while they run: those in containers, whose engine holds them to
+	// what it was told at the start, and those of a stage that decides its own sizes.
+	Fixed bool `json:"fixed,omitempty"`
 	// further tasks of this stage that the run announces: each is hinted again, and then used up, when it is scheduled
 	Expected int       `json:"expected,omitempty"`
 	At       time.Time `json:"at"`

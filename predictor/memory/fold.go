@@ -83,6 +83,7 @@ func (m *State) scheduled(e fact.Scheduled) {
 	st.Declared = fact.SaneSize(e.Declared)
 	if e.Program != "" {
 		st.Model.Program = e.Program[:min(len(e.Program), maxProgram)]
+		st.Model.Fixed = e.Fixed
 	}
 	st.Input = max(st.Input, min(e.Input, fact.MaxPeakMemory))
 	st.Queues[queue].hinted(tasks, min(e.Input, fact.MaxPeakMemory))

@@ -149,7 +149,10 @@ const enoughForMost = 0.674
 // Guessed is s with the memory that an attempt is thought to take, while too few have ended to learn it. Own is what
 // those of this stage told that have ended, grown what one has taken that still runs (0 for none): it will take that
 // much, or more. It is never below least.
-func (s Sizing) Guessed(p Prior, own Experience, grown, least quantity.Bytes) Sizing {
+//
+// Largest is the largest input among those that have ended; 0 where none had one. An attempt with a larger one is given
+// more by what it has beyond that: a byte for each byte, or as much as each byte of the largest took at most.
+func (s Sizing) Guessed(p Prior, own Experience, largest, grown, least quantity.Bytes) Sizing {
 	told := own
 	if bound := math.Log(float64(grown)); grown > 0 && (told.Attempts == 0 || bound > told.Mean) {
 		off := bound - told.Mean
@@ -160,12 +163,19 @@ func (s Sizing) Guessed(p Prior, own Experience, grown, least quantity.Bytes) Si
 		}
 	}
 	next := p.Of(told)
-	s.Base.Memory = max(RoundUp(quantity.Bytes(next.Quantile(enoughForMost)), quantity.MiB), least)
+	limit := max(RoundUp(quantity.Bytes(next.Quantile(enoughForMost)), quantity.MiB), least)
 	low, mid, high := next.Quantile(-outer), next.Quantile(0), next.Quantile(outer)
 	s.Expected = Expected{Base: mid, Ratio: fact.Interval{Low: low / mid, Mid: 1, High: high / mid}, Guess: true}
-	if own.Attempts == 0 {
-		s.Term.Feature, s.Term.Power, s.Term.PerUnit = usage.InputBytes, 1, 1
-		s.Expected.Term = s.Term
+	s.Base.Memory, s.Term = limit, usage.Term{Feature: usage.InputBytes, Power: 1, PerUnit: 1}
+	s.Expected.Term = s.Term
+	if own.Attempts > 0 { // what its largest input takes is in what they took
+		if largest > 0 {
+			s.Term.PerUnit = min(1, float64(limit-least)/float64(largest))
+		}
+		s.Base.Memory -= quantity.Bytes(s.Term.PerUnit * float64(largest))
+		s.Floor = max(s.Floor, limit)
+		part := mid / float64(limit)
+		s.Expected.Base, s.Expected.Term = part*float64(s.Base.Memory), s.Term.Scaled(part)
 	}
 	s.Guess = true
 	s.Source = fmt.Sprintf("%s: %s (%s to %s)", p.restsOn(own.Attempts), quantity.Bytes(mid), quantity.Bytes(low),

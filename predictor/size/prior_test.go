@@ -23,7 +23,7 @@ func peaks(mebibytes ...float64) []float64 {
 }
 
 func guessed(p size.Prior, own size.Experience, grown quantity.Bytes) quantity.Bytes {
-	return size.Sizing{}.Guessed(p, own, grown, quantity.MiB).Base.Memory
+	return size.Sizing{}.Guessed(p, own, 0, grown, quantity.MiB).Base.Memory
 }
 
 // The grant of a stage whose attempts take 40 MiB closes in on them with each that ends.
@@ -66,7 +66,7 @@ func TestAGuessBeginsWithWhatIsAlike(t *testing.T) {
 	if got < 700*quantity.MiB || got > 8*quantity.GiB {
 		t.Errorf("like three large stages of other apps: got %s, want about what they take", got)
 	}
-	sizing := size.Sizing{}.Guessed(like, size.Experience{}, 0, 0)
+	sizing := size.Sizing{}.Guessed(like, size.Experience{}, 0, 0, 0)
 	if !strings.HasPrefix(sizing.Source, "no history; like 6 other stages, of digits: ") || !sizing.Guess ||
 		!sizing.Grows() || sizing.Expected.Ratio.Mid != 1 {
 		t.Errorf("got %+v, want a guess that says what it rests on", sizing)
@@ -86,6 +86,35 @@ func TestAnAttemptThatGrowsTeachesBeforeItEnds(t *testing.T) {
 	}
 	if got, before := guessed(prior, own, 50*quantity.MiB), guessed(prior, own, 0); got != before {
 		t.Errorf("an attempt that has taken less than others until now: got %s, want %s as without it", got, before)
+	}
+}
+
+// An input that is larger than those that were measured is given more, by what it has beyond them.
+func TestAGuessGrowsWithWhatAnInputHasBeyondTheLargestMeasured(t *testing.T) {
+	t.Parallel()
+	host := quantity.Size{CPU: quantity.Core, Memory: quantity.TiB}
+	own := size.ExperienceOf(peaks(40))
+	at := func(largest, input quantity.Bytes) quantity.Bytes {
+		s := size.Sizing{}.Guessed(size.WeakPrior("python3"), own, largest, 0, 16*quantity.MiB)
+		got, expected, _ := s.For(size.Need{Input: input}, host)
+		if !(expected.Memory.Low > 0 && expected.Memory.Low <= expected.Memory.Mid &&
+			expected.Memory.Mid <= expected.Memory.High) {
+			t.Errorf("with an input of %s: %+v is expected", input, expected.Memory)
+		}
+		return got.Memory
+	}
+	usual := at(quantity.MiB, quantity.MiB)
+	if got := at(quantity.MiB, 0); got != usual || got < 40*quantity.MiB || got > 80*quantity.MiB {
+		t.Errorf("after one of 40 MiB at 1 MiB: got %s without an input and %s with the same, want 40 to 80 MiB", got, usual)
+	}
+	if got, want := at(quantity.MiB, 2*quantity.GiB), usual+2*quantity.GiB-quantity.MiB; got != want {
+		t.Errorf("after one of 40 MiB at 1 MiB: got %s for 2 GiB, want %s", got, want)
+	}
+	if got := at(quantity.GiB, quantity.GiB); got != usual {
+		t.Errorf("after one of 40 MiB at 1 GiB: got %s for as much, want %s", got, usual)
+	}
+	if got := at(quantity.GiB, 2*quantity.GiB); got <= usual || got > 2*usual {
+		t.Errorf("after one of 40 MiB at 1 GiB: got %s for twice that, want more than %s, and not twice that", got, usual)
 	}
 }
 
@@ -124,7 +153,9 @@ func TestAnyExperienceGivesAGuess(t *testing.T) {
 			Learn("of any app", rapid.SliceOfN(experience, 0, 6).Draw(t, "any")).
 			Learn("of app", rapid.SliceOfN(experience, 0, 6).Draw(t, "app"))
 		grown := quantity.Bytes(rapid.Int64Range(0, 1<<50).Draw(t, "grown"))
-		got := size.Sizing{}.Guessed(prior, experience.Draw(t, "own"), grown, 16*quantity.MiB)
+		largest := quantity.Bytes(rapid.Int64Range(0, 1<<50).Draw(t, "largest input"))
+		got := size.Sizing{}.Guessed(prior, experience.Draw(t, "own"), largest, grown,
+			16*quantity.MiB)
 		at := got.Expected.At(size.Need{}.Values())
 		if got.Base.Memory < 16*quantity.MiB || float64(got.Base.Memory) > 2*size.MostMemory ||
 			!(at.Low <= at.Mid && at.Mid <= at.High) || math.IsInf(at.High, 0) {

@@ -215,7 +215,7 @@ func (s Sizing) Predicting(next Sizing) Sizing {
 	if s.Learned && next.Learned {
 		s.Most = next.Most
 	}
-	if next.Learned {
+	if next.Learned || s.Guess && next.Guess {
 		s.Source = next.Source
 	}
 	return s

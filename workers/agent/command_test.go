@@ -438,8 +438,8 @@ func TestWhatTheKernelDoesNotTakeBackIsHeld(t *testing.T) {
 	held, err := r.live.group.Resize(booked)
 	r.mu.Unlock()
 	if err != nil || booked.Memory < 60_000_000 || booked.Memory >= 200*quantity.MiB || held.Memory != booked.Memory {
-		t.Errorf("it takes 57 MiB: the books have %s and the kernel %s (%v), want the same, and less than 200 MiB", booked.Memory,
-			held.Memory, err)
+		t.Errorf("it takes 57 MiB: the books have %s and the kernel %s (%v), want the same, and less than 200 MiB",
+			booked.Memory, held.Memory, err)
 	}
 	attempt.Cancel()
 	if _, err := attempt.Wait(t); err == nil {

@@ -252,28 +252,30 @@ func (r *run) hint(ctx workflow.Context, c call) {
 	if r.tell == nil || workflow.IsReplaying(ctx) {
 		return
 	}
+	program, image := c.program()
 	r.tell(predictor.Scheduled{
 		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
-		Input: c.inputBytes(), Declared: c.stage.Declared, Program: c.program(), At: workflow.Now(ctx),
+		Input: c.inputBytes(), Declared: c.stage.Declared, Program: program, Fixed: image || c.stage.Recommends,
+		At: workflow.Now(ctx),
 	})
 }
 
-// program is what runs the task: stages that the same program runs are alike.
-func (c call) program() string {
+// program is what runs the task, and whether that is an image: stages that the same program runs are alike.
+func (c call) program() (name string, image bool) {
 	if !c.stage.Command {
-		return predictor.GoProgram
+		return predictor.GoProgram, false
 	}
 	var command struct {
 		Arguments []string `json:"arguments"`
 		Image     string   `json:"image"`
 	}
 	if json.Unmarshal(c.input, &command) != nil || command.Image == "" && len(command.Arguments) == 0 {
-		return "" // the host refuses it, and says why
+		return "", false // the host refuses it, and says why
 	}
 	if command.Image != "" {
-		return command.Image
+		return command.Image, true
 	}
-	return path.Base(command.Arguments[0])
+	return path.Base(command.Arguments[0]), false
 }
 
 // announce tells the loop that tasks of stage will be scheduled from now on.
