@@ -8,7 +8,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// busy is a state in which n stages have a history of 64 attempts and a backlog.
+// busyState is one in which n stages have a history of 64 attempts at two sizes, four that run and a backlog.
 func busyState(n int) predictor.State {
 	var state predictor.State
 	state = fold(state, started("r", 0, predictor.Goal{}))
@@ -18,9 +18,15 @@ func busyState(n int) predictor.State {
 			line := record("earlier", stage, task, -100, 0.1+float64(task%7)/10)
 			line.Usage.PeakMemory = quantity.Bytes(task%13+50) * quantity.MiB
 			line.Usage.Input = quantity.Bytes(task%5) * quantity.MiB
+			line.Grant.CPU = quantity.Core * quantity.Milli(1+task%2)
 			state = fold(state, line)
 		}
 		state = fold(state, hint("r", stage, 10+i%50, 0))
+		for task := range 4 {
+			begun := start("r", stage, task, 0)
+			begun.Grant.CPU = quantity.Core * quantity.Milli(1+task%2)
+			state = fold(state, begun)
+		}
 	}
 	return state
 }

@@ -262,3 +262,86 @@ func TestTheShareOfCoresDoesNotFlap(t *testing.T) {
 		}
 	}
 }
+
+// TestSamplesDoNotMakeTheShareOfCoresFlap runs a dozen attempts of two minutes at a time for four hours, of which the
+// second thread only spins: one core holds them back, and two make them no faster.
+func TestSamplesDoNotMakeTheShareOfCoresFlap(t *testing.T) {
+	t.Parallel()
+	const attempts, wall = 12, 120
+	rate := func(cpu quantity.Milli) float64 { return min(cpu.Cores(), 1.95) }
+	held := func(cpu quantity.Milli) float64 { return 1.95 - rate(cpu) }
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "score", attempts, 0))
+	cpu, tasks := quantity.Core, 0
+	var told []string
+	var running [attempts]struct {
+		task int
+		cpu  quantity.Milli
+	}
+	for second := range 4 * 3600 {
+		now := float64(second)
+		for i := range running {
+			one := &running[i]
+			if left := (second + i*wall/attempts) % wall; left == 0 && second > 0 {
+				line := record("r", "score", one.task, now, wall)
+				line.Grant.CPU = one.cpu
+				line.Usage.CPU = time.Duration(rate(one.cpu) * float64(line.Usage.Wall))
+				line.Usage.Throttled = time.Duration(held(one.cpu) * float64(line.Usage.Wall))
+				state = fold(state, line, hint("r", "score", 1, now))
+			} else if second > 0 {
+				state = predictor.Fold(state, predictor.Sampled{
+					Run: "r", Stage: stageNamed("score"), Task: fmt.Sprintf("score-%d", one.task), Attempt: 1,
+					Venue: predictor.Pool, Host: "laptop", CPU: quantity.Milli(1000 * rate(one.cpu)), Memory: quantity.MiB,
+					Throttled: held(one.cpu), Grant: quantity.Size{CPU: one.cpu}, At: after(now),
+				})
+				continue
+			}
+			one.task, one.cpu, tasks = tasks, cpu, tasks+1
+			begun := start("r", "score", one.task, now)
+			begun.Grant.CPU = one.cpu
+			state = predictor.Fold(state, begun)
+		}
+		if second%5 > 0 {
+			continue
+		}
+		var plan predictor.Plan
+		snap := laptop(now, 64)
+		snap.Functions.Enabled = false
+		plan, state = predictor.Decide(state, snap)
+		if next := plan.Sizings[0].Base.CPU; next != cpu {
+			told, cpu = append(told, fmt.Sprintf("%d s: %s to %s", second, cpu, next)), next
+		}
+	}
+	if len(told) > 8 { // two cores are tried again each 512 attempts
+		t.Errorf("the share of cores changed %d times in four hours, want 8 at most:\n%s", len(told),
+			strings.Join(told, "\n"))
+	}
+}
+
+// TestAPhaseOfAnAttemptDoesNotOutweighThoseThatEnded samples the start of an attempt, which computes; the rest waits.
+func TestAPhaseOfAnAttemptDoesNotOutweighThoseThatEnded(t *testing.T) {
+	t.Parallel()
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "score", 2, 0))
+	for task := range 20 {
+		line := record("earlier", "score", task, -100, 3600)
+		line.Usage.CPU, line.Grant.CPU = time.Minute, quantity.Core
+		line.Usage.Throttled = time.Second
+		state = predictor.Fold(state, line)
+	}
+	plan, state := predictor.Decide(state, laptop(0, 4))
+	share := plan.Sizings[0].Base.CPU
+	if share > quantity.Core/5 {
+		t.Fatalf("a share of %s cores for attempts that use a sixtieth of one", share)
+	}
+	state = predictor.Fold(state, start("r", "score", 100, 1))
+	for second := range 200 {
+		state = predictor.Fold(state, predictor.Sampled{
+			Run: "r", Stage: stageNamed("score"), Task: "score-100", Attempt: 1, Venue: predictor.Pool, Host: "laptop",
+			CPU: share, Memory: quantity.MiB, Throttled: 0.5, Grant: quantity.Size{CPU: share}, At: after(float64(second + 2)),
+		})
+	}
+	plan, _ = predictor.Decide(state, laptop(203, 4))
+	if slower := plan.Sizings[0].Speed.Slower(1, share.Cores()); slower > 1.5 {
+		t.Errorf("after 200 s of its start an attempt of an hour is expected to take %.1f times as long with %s cores",
+			slower, share)
+	}
+}

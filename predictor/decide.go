@@ -60,6 +60,7 @@ type decider struct {
 	committed map[string]quantity.Money
 	capacity  quantity.Size  // of all hosts
 	claimed   quantity.Milli // by the tasks of all stages: see pool
+	pooled    bool           // both are known
 	plan      plan.Plan
 	// experienced are stages that tell what others may take; nil until one asks.
 	experienced []*memory.Model

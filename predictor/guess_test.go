@@ -56,7 +56,7 @@ func TestAFirstAttemptBeginsWithWhatIsAlike(t *testing.T) {
 		t.Errorf("like three of 900 MiB in Python: got %s; like three of 8 MiB in Go: got %s", python.Base.Memory,
 			inGo.Base.Memory)
 	}
-	want := "no history; like 6 other stages, of app that run python3: "
+	want := "no history; like 6 other stages of app that run python3: "
 	if !strings.HasPrefix(python.Source, want) || !python.Grows() {
 		t.Errorf("it rests on %q, want %q", python.Source, want)
 	}

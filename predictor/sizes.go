@@ -369,7 +369,8 @@ func claim(w *work) quantity.Milli {
 
 // pool is what all hosts have together, and how many cores the tasks of all stages would hold.
 func (d *decider) pool() (all quantity.Size, claimed quantity.Milli) {
-	if d.capacity.IsZero() {
+	if !d.pooled {
+		d.pooled = true
 		for _, host := range d.hosts {
 			d.capacity = d.capacity.Plus(host.Capacity)
 		}

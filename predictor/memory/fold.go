@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
@@ -82,7 +83,7 @@ func (m *State) scheduled(e fact.Scheduled) {
 	st.Active = max(st.Active, now)
 	st.Declared = fact.SaneSize(e.Declared)
 	if e.Program != "" {
-		st.Model.Program = e.Program[:min(len(e.Program), maxProgram)]
+		st.Model.Program = strings.ToValidUTF8(e.Program[:min(len(e.Program), maxProgram)], "")
 		st.Model.Fixed = e.Fixed
 	}
 	st.Input = max(st.Input, min(e.Input, fact.MaxPeakMemory))

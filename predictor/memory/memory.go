@@ -404,13 +404,15 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	if err := read.recent.decode(from.Recent); err != nil {
 		return fmt.Errorf("decode state: %w", err)
 	}
+	if from.Version < triedSizes {
+		if err := trySizes(from.Models, data); err != nil {
+			return fmt.Errorf("decode state: %w", err)
+		}
+	}
 	for _, v := range from.Models {
 		if v != nil {
 			if from.Version < countedOnce {
 				v.OutOfMemory /= 2
-			}
-			if from.Version < triedSizes {
-				v.tryRates()
 			}
 			read.models[v.Name] = v
 		}
@@ -442,6 +444,25 @@ func (m *State) UnmarshalJSON(data []byte) error {
 		read.begin()
 	}
 	*m = *read
+	return nil
+}
+
+// trySizes teaches models what versions before triedSizes say of sizes.
+func trySizes(models []*Model, data []byte) error {
+	var earlier struct {
+		Models []*struct {
+			Starved   quantity.Milli `json:"starved"`    // largest limit of CPU that held attempts back
+			StarvedAt int            `json:"starved_at"` // Successes then
+		} `json:"models"`
+	}
+	if err := json.Unmarshal(data, &earlier); err != nil {
+		return fmt.Errorf("read what held attempts back: %w", err)
+	}
+	for i, known := range models {
+		if known != nil {
+			known.tryRates(earlier.Models[i].Starved, earlier.Models[i].StarvedAt)
+		}
+	}
 	return nil
 }
 

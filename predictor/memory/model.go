@@ -55,7 +55,9 @@ type Model struct {
 	Steps       usage.Series                `json:"steps,omitzero"`      // that attempts had reported when they ended
 	Trainings   []fact.Training             `json:"trainings,omitempty"` // the newest first
 
-	fitted, timed int     // what was known when needs were learned, and run times: see Needs and times
+	fitted, timed int // what was known when needs were learned, and run times: see Needs and learnTimes
+	noted         int // how often a running attempt told something new of its size
+	brought       []brought
 	Need          Learned `json:"-"`
 
 	Change Change `json:"change,omitzero"`
@@ -71,6 +73,16 @@ type Learned struct {
 	Wall                        usage.Duration // at the pool, with as many cores as the newest attempt had
 	Speed                       usage.Speed
 }
+
+// brought are the run times at a venue as they would be with so many cores.
+type brought struct {
+	venue fact.Venue
+	cores float64
+	times usage.Times
+}
+
+// maxBrought is for how many venues and sizes brought run times are kept at a time: what a stage has, had and may get.
+const maxBrought = 8
 
 // learn takes what one Record measured. Only successes say what an attempt takes; running out of memory says what is
 // not enough.
@@ -130,23 +142,30 @@ func (m *Model) memoryAt(venue fact.Venue) *usage.History {
 }
 
 // tryRates takes the latest rates as those of attempts that nothing is known to have limited: before version 8 it was
-// not remembered what did.
-func (m *Model) tryRates() {
+// not remembered what did, but for the largest limit that held attempts back, and how many had succeeded then.
+func (m *Model) tryRates(heldBack quantity.Milli, successes int) {
 	for i := range m.Rates.Values {
 		rate := m.Rates.Values[(m.Rates.Next+i)%len(m.Rates.Values)]
 		m.Tries.Add(0, 0, rate/float64(quantity.Core), 0, usage.Features{}, nil)
+	}
+	if ago := m.Successes - successes; heldBack > 0 && ago >= 0 {
+		cores := heldBack.Cores() // by how much is not known: for one thread more than it has room for
+		m.Tries.Note(cores, cores, math.Floor(cores)+1-cores, ago)
 	}
 }
 
 // heldBack takes a running attempt that its limit of CPU holds back for the part held of its time.
 func (m *Model) heldBack(e fact.Sampled) {
+	counted := m.Counted
 	m.Counted = true
-	m.Tries.Add(e.Grant.CPU.Cores(), 0, e.CPU.Cores(), milli(e.Throttled), usage.Features{}, nil)
+	if m.Tries.Note(e.Grant.CPU.Cores(), e.CPU.Cores(), milli(e.Throttled), 0) || !counted {
+		m.noted++
+	}
 }
 
 // HeldBack is the largest limit of CPU that holds attempts back and still counts; 0 for none.
 func (m *Model) HeldBack() quantity.Milli {
-	return quantity.Milli(m.Tries.HeldBack(throttledShare) * float64(quantity.Core))
+	return quantity.Milli(math.Round(m.Tries.HeldBack(throttledShare) * float64(quantity.Core)))
 }
 
 // squeezedPart is the part that is added to the peak of an attempt whose garbage collector kept it down: without it,
@@ -267,11 +286,11 @@ func (m *Model) Experience() size.Experience {
 // learnTimes learns the speed at each size, and how long attempts take with as many cores as the newest had, unless
 // nothing was added.
 func (m *Model) learnTimes() {
-	known := m.Attempts + m.Tries.Attempts
+	known := m.Attempts + m.noted
 	if m.timed == known && known > 0 {
 		return
 	}
-	m.timed = known
+	m.timed, m.brought = known, nil
 	walls := m.Walls[fact.Pool]
 	m.Need.Wall, m.Need.Speed = usage.LearnTimes(&walls, &m.Tries, m.WallWidth, m.Counted)
 }
@@ -284,14 +303,27 @@ func (m *Model) Speed() usage.Speed {
 
 // Times are the latest run times at a venue as they would be with so many cores; with 0 as many as the newest had.
 func (m *Model) Times(venue fact.Venue, cores float64) usage.Times {
-	walls := m.Walls[venue]
-	if cores <= 0 {
-		cores = walls.Reference()
+	m.learnTimes()
+	for _, known := range m.brought {
+		if known.venue == venue && known.cores == cores {
+			return known.times
+		}
 	}
-	if !walls.Mixed(cores) {
+	walls := m.Walls[venue]
+	at := cores
+	if cores <= 0 {
+		at = walls.Reference()
+	}
+	if !walls.Mixed(at) {
 		return walls
 	}
-	return walls.At(cores, m.Speed())
+	times := walls.At(at, m.Need.Speed)
+	kept := m.brought
+	if len(kept) >= maxBrought {
+		kept = nil
+	}
+	m.brought = append(slices.Clip(kept), brought{venue, cores, times}) // copies of m keep theirs
+	return times
 }
 
 // cold takes how long a child or an environment took to start.

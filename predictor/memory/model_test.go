@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -70,5 +73,44 @@ func TestAQueueKnowsTheMeanInputOfItsTasks(t *testing.T) {
 	line.Tasks = 0
 	if line.hinted(3, 7); line.Input != 7 {
 		t.Errorf("after the queue was empty: a mean of %v, want that of the tasks since", line.Input)
+	}
+}
+
+func TestWhatHeldAttemptsBackIsReadOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	state := readState(t, "../testdata/states/v7.json.gz")
+	if got := state.models["grow/second"].HeldBack(); got != 150 {
+		t.Errorf("a state that knows that 0.15 cores held attempts back says %s", got)
+	}
+	if got := state.models["grow/first"].HeldBack(); got != 0 {
+		t.Errorf("a state that knows nothing that held attempts back says %s", got)
+	}
+}
+
+func TestALimitThatHeldAttemptsBackIsTheOneThatTheyHad(t *testing.T) {
+	t.Parallel()
+	for cpu := quantity.Milli(10); cpu < 20_000; cpu += 7 {
+		var m Model
+		m.heldBack(fact.Sampled{Grant: quantity.Size{CPU: cpu}, CPU: cpu, Throttled: 0.5})
+		if got := m.HeldBack(); got != cpu {
+			t.Fatalf("%d thousandths of a core held an attempt back, got %d", cpu, got)
+		}
+	}
+}
+
+func TestTheNameOfAProgramIsCutBetweenLetters(t *testing.T) {
+	t.Parallel()
+	state := New()
+	state.Fold(fact.Scheduled{
+		Run: "r", Stage: fact.StageID{App: "app", Build: "b", Name: "s"}, At: time.Unix(1, 0),
+		Program: strings.Repeat("x€", 50), Tasks: 1,
+	})
+	for _, known := range state.models {
+		if !utf8.ValidString(known.Program) || len(known.Program) < maxProgram-utf8.UTFMax {
+			t.Errorf("got %q", known.Program)
+		}
+	}
+	if len(state.models) != 1 {
+		t.Errorf("%d stages are known, want 1", len(state.models))
 	}
 }

@@ -195,6 +195,6 @@ func (p Prior) restsOn(own int) string {
 	case 1:
 		return known + "; like one other stage " + p.Like
 	default:
-		return fmt.Sprintf("%s; like %d other stages, %s", known, p.Stages, p.Like)
+		return fmt.Sprintf("%s; like %d other stages %s", known, p.Stages, p.Like)
 	}
 }

@@ -67,7 +67,7 @@ func TestAGuessBeginsWithWhatIsAlike(t *testing.T) {
 		t.Errorf("like three large stages of other apps: got %s, want about what they take", got)
 	}
 	sizing := size.Sizing{}.Guessed(like, size.Experience{}, 0, 0, 0)
-	if !strings.HasPrefix(sizing.Source, "no history; like 6 other stages, of digits: ") || !sizing.Guess ||
+	if !strings.HasPrefix(sizing.Source, "no history; like 6 other stages of digits: ") || !sizing.Guess ||
 		!sizing.Grows() || sizing.Expected.Ratio.Mid != 1 {
 		t.Errorf("got %+v, want a guess that says what it rests on", sizing)
 	}

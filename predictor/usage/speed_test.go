@@ -116,6 +116,41 @@ func TestShortAttemptsAreSlowedLessThanTheirRateSays(t *testing.T) {
 	}
 }
 
+// TestARunningAttemptCountsUntilOneEnds notes a limit that holds an attempt back, which no other tells.
+func TestARunningAttemptCountsUntilOneEnds(t *testing.T) {
+	t.Parallel()
+	var tries usage.Tries
+	tries.Note(1, 1, 0.5, 0)
+	if got := tries.HeldBack(0.1); got != 1 {
+		t.Errorf("held back by %v cores, want 1", got)
+	}
+	if speed := tries.Learn(usage.Duration{}, true); speed.Far != 2 {
+		t.Errorf("while no attempt has ended the curve is followed to %v cores, want 2", speed.Far)
+	}
+	tries.Add(2, 10, 0.1, 0, usage.Features{}, nil)
+	if got := tries.HeldBack(0.1); got != 1 {
+		t.Errorf("after an attempt of another size: held back by %v cores, want 1", got)
+	}
+	tries.Add(1, 10, 0.1, 0, usage.Features{}, nil)
+	if got := tries.HeldBack(0.1); got != 0 {
+		t.Errorf("after one of the same size: held back by %v cores, want none", got)
+	}
+	without := usage.Tries{}
+	without.Add(1, 10, 0.1, 0, usage.Features{}, nil)
+	before := without.Learn(usage.Duration{}, true)
+	without.Note(0.1, 0.1, 0.9, 0)
+	if after := without.Learn(usage.Duration{}, true); after != before || without.Attempts != 1 {
+		t.Errorf("a phase of an attempt changes what ended ones tell to %+v of %d, want %+v of 1", plain(after),
+			without.Attempts, plain(before))
+	}
+	for range 600 {
+		without.Add(1, 10, 0.1, 0, usage.Features{}, nil)
+	}
+	if got := without.HeldBack(0.1); got != 0 {
+		t.Errorf("after 600 more: held back by %v cores, want none", got)
+	}
+}
+
 // TestOneSizeTellsOfOthers learns from what attempts of one size tell.
 func TestOneSizeTellsOfOthers(t *testing.T) {
 	t.Parallel()
@@ -185,6 +220,10 @@ func TestNoSpeedIsOutOfBounds(t *testing.T) {
 		var tries usage.Tries
 		number := rapid.OneOf(rapid.Float64Range(0, 4), rapid.Float64(), rapid.Just(0.0), rapid.Just(math.NaN()))
 		for range rapid.IntRange(0, 40).Draw(rt, "attempts") {
+			if rapid.Bool().Draw(rt, "runs") {
+				tries.Note(number.Draw(rt, "cores"), number.Draw(rt, "rate"), number.Draw(rt, "held"), 0)
+				continue
+			}
 			tries.Add(number.Draw(rt, "cores"), number.Draw(rt, "seconds"), number.Draw(rt, "rate"),
 				number.Draw(rt, "held"), usage.Features{Input: number.Draw(rt, "input")}, []string{usage.InputBytes})
 		}

@@ -23,7 +23,7 @@ const (
 // value remembers nothing. Adding allocates nothing once it is full.
 type Tries struct {
 	Sizes []Tried `json:"sizes,omitempty"`
-	// Attempts is how many were added.
+	// Attempts is how many ended attempts were added.
 	Attempts int `json:"attempts,omitempty"`
 }
 
@@ -31,8 +31,10 @@ type Tries struct {
 type Tried struct {
 	// Cores is the limit; 0 for those of which none is known.
 	Cores float64 `json:"cores"`
-	// Last is how many attempts there were with the last one of this size.
+	// Last is how many attempts there were with the last one of this size that ended.
 	Last int `json:"last"`
+	// Running is what a running attempt of this size took since the last one ended.
+	Running Running `json:"running,omitzero"`
 	// Times is how long they ran, Rates how many cores they used in the mean, and Held the part of their time in which
 	// the limit held them back, summed over the cores where it held them back on several.
 	Times Times  `json:"times"`
@@ -40,20 +42,31 @@ type Tried struct {
 	Held  Series `json:"held"`
 }
 
+// Running is what a running attempt takes that its limit holds back. It is one phase of an attempt, which says that the
+// limit holds it back, but not for which part of its whole time; so it is not counted with attempts that ended. The
+// zero value is of none.
+type Running struct {
+	// At is how many attempts had ended then; below 0 where more have ended since than were added.
+	At int `json:"at,omitempty"`
+	// Rate is how many cores it used, and Held the part of the time in which the limit held it back, from 0 to 1; above 0
+	// where there is one.
+	Rate float64 `json:"rate"`
+	Held float64 `json:"held"`
+}
+
 // sameSize is by what part sizes may differ and count as one.
 const sameSize = 0.02
 
 // Add remembers an attempt that had so many cores, 0 for no limit that is known, used rate of them in the mean, and was
-// held back for the part held of its time. Seconds is how long it ran; 0 of one that still runs or that ran with
-// several sizes.
+// held back for the part held of its time. Seconds is how long it ran; 0 where that is not known. It takes the place of
+// what running attempts of its size told.
 func (t *Tries) Add(cores, seconds, rate, held float64, features Features, names []string) {
-	believed := func(value float64) bool { return value >= 0 && value <= mostCores } // NaN is none
-	if !believed(cores) || cores > 0 && cores < leastCores || !believed(rate) || !believed(held) {
+	if !believed(cores, rate, held) {
 		return
 	}
 	t.Attempts++
 	tried := t.at(cores)
-	tried.Last = t.Attempts
+	tried.Last, tried.Running = t.Attempts, Running{}
 	tried.Rates.Push(rate, maxTries)
 	tried.Held.Push(held, maxTries)
 	if seconds > 0 && cores > 0 {
@@ -62,6 +75,32 @@ func (t *Tries) Add(cores, seconds, rate, held float64, features Features, names
 		}
 		tried.Times.add(cores, seconds, features, maxTries)
 	}
+}
+
+// believed reports whether an attempt may have taken this; NaN is not.
+func believed(cores, rate, held float64) bool {
+	for _, value := range []float64{cores, rate, held} {
+		if !(value >= 0 && value <= mostCores) {
+			return false
+		}
+	}
+	return cores == 0 || cores >= leastCores
+}
+
+// Note notes that a limit of so many cores, above 0, holds an attempt back for the part held of its time that has not
+// ended, and that uses rate of them meanwhile. Ago is since how many ended attempts that is so, 0 for now. It reports
+// whether that may change what [Tries.Learn] says.
+func (t *Tries) Note(cores, rate, held float64, ago int) (changes bool) {
+	if !believed(cores, rate, held) || cores == 0 || held == 0 {
+		return false
+	}
+	tried := t.at(cores)
+	if len(tried.Rates.Values) == 0 {
+		tried.Last = t.Attempts - ago
+	}
+	again := t.holds(*tried, 0)
+	tried.Running = Running{At: t.Attempts - ago, Rate: rate, Held: held}
+	return !again || len(tried.Rates.Values) == 0
 }
 
 // is reports whether a size counts as the one that was tried.
@@ -96,15 +135,21 @@ type seen struct {
 	log               float64 // of the run time relative to what their inputs predict
 }
 
-// HeldBack is the largest limit at which attempts are held back for more than part of their time, and still count; 0
-// where none are.
+// HeldBack is the largest limit at which attempts are held back for more than part of their time, or one that runs is,
+// and still count; 0 where none are.
 func (t *Tries) HeldBack(part float64) (cores float64) {
 	for _, tried := range t.Sizes {
-		if t.Attempts-tried.Last <= triesFade && tried.Held.Quantile(0.5) > part {
+		ended := t.Attempts-tried.Last <= triesFade && tried.Held.Quantile(0.5) > part
+		if ended || t.holds(tried, part) {
 			cores = max(cores, tried.Cores)
 		}
 	}
 	return cores
+}
+
+// holds reports whether a running attempt of this size is held back for more than part of its time, and still counts.
+func (t *Tries) holds(tried Tried, part float64) bool {
+	return tried.Running.Held > part && t.Attempts-tried.Running.At <= triesFade
 }
 
 // What is thought before anything is seen, as standard deviations, and how far what is told by one size may be from
@@ -138,7 +183,8 @@ type row struct {
 // Learn finds the curve that attempts follow: by linear regression with what is thought before (Bayes), from the run
 // times at different sizes relative to what times says of their inputs, which are compared with each other, and from
 // what each size tells by itself: cores used, and for how long a limit held attempts back. Counted says that hosts tell
-// the latter; else an attempt that used nearly all of less than one core is taken to have been held back.
+// the latter; else an attempt that used nearly all of less than one core is taken to have been held back. What running
+// attempts tell counts while no other has ended.
 func (t *Tries) Learn(times Duration, counted bool) Speed {
 	var sizes []seen
 	errors := make([]float64, 0, maxTried*maxTries)
@@ -160,6 +206,9 @@ func (t *Tries) Learn(times Duration, counted bool) Speed {
 		sizes = append(sizes, at)
 	}
 	if len(sizes) == 0 {
+		sizes = t.running()
+	}
+	if len(sizes) == 0 {
 		return Speed{}
 	}
 	s := Speed{}
@@ -167,7 +216,10 @@ func (t *Tries) Learn(times Duration, counted bool) Speed {
 	s.Rate = rate
 	largest := slices.MaxFunc(sizes, func(a, b seen) int { return cmp.Compare(a.cores, b.cores) })
 	s.Most, s.Far = largest.cores, max(1, largest.cores)
-	if largest.more {
+	if largest.more || slices.ContainsFunc(t.Sizes, func(tried Tried) bool {
+		now := tried.now()
+		return tried.is(largest.cores) && t.holds(tried, alone) && now.more
+	}) {
 		s.Far *= Beyond
 	}
 	// An attempt that computes a part of the time is slowed where that fills the time for which a limit holds: as often
@@ -188,7 +240,9 @@ func (t *Tries) Learn(times Duration, counted bool) Speed {
 	if s.Sizes = len(direct); s.Sizes > 0 {
 		s.Sizes++
 	}
-	s.solve(append(rows, direct...))
+	if !s.solve(append(rows, direct...)) {
+		return Speed{} // numbers so far apart tell nothing
+	}
 	if s.Sizes > 0 {
 		for _, at := range sizes {
 			if at.attempts > 0 && at.cores < 1 { // what run times say of a small size is no less for the rate
@@ -237,6 +291,24 @@ func (t *Tried) seen(counted bool) seen {
 	return at
 }
 
+// running is what running attempts take, where nothing else is known.
+func (t *Tries) running() (sizes []seen) {
+	for _, tried := range t.Sizes {
+		if t.holds(tried, 0) {
+			sizes = append(sizes, tried.now())
+		}
+	}
+	return sizes
+}
+
+// now is what a running attempt of this size takes, as hosts tell.
+func (t *Tried) now() seen {
+	now := t.Running
+	at := seen{cores: t.Cores, rate: now.Rate, held: now.Held, fastest: now.Rate, counted: true}
+	at.more = at.several() > alone
+	return at
+}
+
 // nearly is the part of a limit that an attempt uses which is held back by it.
 const nearly = 0.95
 
@@ -262,7 +334,10 @@ func (s seen) time(rate float64) float64 {
 	if s.cores < 1 {
 		return 1 / max(1-min(s.held, s.rate*(1/s.cores-1)), s.cores)
 	}
-	return min(1, max(rate/max(rate, s.rate), 1/s.cores))
+	if !(s.rate > rate) {
+		return 1 // none used is none saved
+	}
+	return min(1, max(rate/s.rate, 1/s.cores))
 }
 
 // several is for which part of their time the limit held back threads beside the first: of k threads that run together
@@ -335,14 +410,14 @@ const mostLog = 10
 // sure is a standard deviation for what must be so.
 const sure = 1e-4
 
-// solve fits the values to rows, each within what it can be.
-func (s *Speed) solve(rows []row) {
+// solve fits the values to rows, each within what it can be; ok is false where they are too far apart to.
+func (s *Speed) solve(rows []row) (ok bool) {
 	bounds := [3][2]float64{{0, 2}, {0, 1}, {0, 1}}
 	var fixed [3]bool
 	for range len(fixed) + 1 {
 		mean, variance, ok := regress(rows)
 		if !ok {
-			return
+			return false
 		}
 		s.Busy, s.Parallel, s.Contention, s.Variance = mean[0], mean[1], mean[2], variance
 		worst, by := -1, 0.0
@@ -363,6 +438,7 @@ func (s *Speed) solve(rows []row) {
 		clamped[i] = min(max(clamped[i], bounds[i][0]), bounds[i][1])
 	}
 	s.Busy, s.Parallel, s.Contention = clamped[0], clamped[1], clamped[2]
+	return true
 }
 
 // regress is the mean and the variance (see [Speed.Variance]) of the values by weighted least squares.
