@@ -46,8 +46,8 @@ The baseline earlier_runs is what Spillway told until November 2026: what earlie
 
 func evaluateForecasts(ctx context.Context, world pipelines.World, with common) error {
 	if world.Cores < 1 || world.Pipelines < world.Together || world.Pipelines%world.Together != 0 || world.Runs < 2 {
-		return usageError(fmt.Sprintf("%d pipelines of %d runs on %d cores: give a multiple of %d pipelines, at least 2 runs "+
-			"and a core", world.Pipelines, world.Runs, world.Cores, world.Together))
+		return usageError(fmt.Sprintf("%d pipelines of %d runs on %d cores: give a multiple of %d pipelines, at least 2 "+
+			"runs and a core", world.Pipelines, world.Runs, world.Cores, world.Together))
 	}
 	asked, err := replayPools(ctx, world)
 	if err != nil {

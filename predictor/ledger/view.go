@@ -139,12 +139,12 @@ type StageView struct {
 	// what those that succeeded took. A zero Interval means that nothing was expected.
 	PredictedWall predictor.Interval `json:"predicted_wall_seconds"`
 	ActualWall    float64            `json:"actual_wall_seconds"`
-	// PredictedMemory is the highest memory that was expected of any attempt at the pool, in bytes, to be compared with the
-	// peak there.
+	// PredictedMemory is the highest memory that was expected of any attempt at the pool, in bytes, to be compared with
+	// the peak there.
 	PredictedMemory predictor.Interval `json:"predicted_memory_bytes"`
 	// WallError and MemoryError are the medians of predictor.RelativeError over attempts that were predicted and
-	// succeeded, of memory at the pool: 0 is exact, 1 is twice as much or half. WallErrors and MemoryErrors say over how many, the latest at
-	// most.
+	// succeeded, of memory at the pool: 0 is exact, 1 is twice as much or half. WallErrors and MemoryErrors say over how
+	// many, the latest at most.
 	WallError    float64 `json:"wall_error"`
 	MemoryError  float64 `json:"memory_error"`
 	WallErrors   int     `json:"wall_errors"`

@@ -52,7 +52,9 @@ func TestWhyComparesPeaksWithinTheirVenue(t *testing.T) {
 	e.Run.Stages = e.Run.Stages[2:]
 	e.Run.Stages[0].PredictedMemory = predictor.Interval{Low: 20 << 20, Mid: 22 << 20, High: 25 << 20}
 	text := strings.Join(display.Why(e, m, display.Style{Width: 120}), "\n")
-	for _, want := range []string{"memory        22 MiB (20 MiB to 25 MiB)  23 MiB", "at functions  none                       11 GiB"} {
+	for _, want := range []string{
+		"memory        22 MiB (20 MiB to 25 MiB)  23 MiB", "at functions  none                       11 GiB",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
@@ -77,8 +79,10 @@ func TestAnEstimateThatIsAsLongIsToldWithoutANumber(t *testing.T) {
 		took, static float64
 		want         string
 	}{
-		"as long to a percent": {0.548, 0.552, "took 0.5 s; with one fixed size for each stage and no functions it would have " +
-			"cost $1.00 (as much) and taken about as long"},
+		"as long to a percent": {
+			0.548, 0.552, "took 0.5 s; with one fixed size for each stage and no functions it would have " +
+				"cost $1.00 (as much) and taken about as long",
+		},
 		"longer": {10, 14, "and taken about 14.0 s (40% longer)"},
 	} {
 		e, m := explained()

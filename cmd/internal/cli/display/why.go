@@ -133,7 +133,8 @@ func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
 	return lines
 }
 
-// lasted is how long an attempt ran: what its Record says, or, where none came, from its start to when it was found lost.
+// lasted is how long an attempt ran: what its Record says, or, where none came, from its start to when it was found
+// lost.
 func lasted(a timeline.Attempt) time.Duration {
 	if a.Wall > 0 || a.StartedAt.IsZero() || a.EndedAt.IsZero() {
 		return a.Wall
