@@ -31,7 +31,8 @@ import (
 type memory struct {
 	mu     sync.Mutex
 	kept   []wire.Kept
-	ran    []string // stages, one for each attempt
+	ran    []string // stages, one for each attempt of the newest run
+	runs   int      // which that is: attempts of a run that failed may end after it
 	told   []predictor.Reused
 	broken bool
 	lost   int       // of each lookup, how many of its keys have no answer but an error
@@ -67,10 +68,13 @@ var failing = temporal.NewNonRetryableApplicationError("it fails", wire.StageErr
 func (m *memory) attempt(
 	fails func(stage string) bool,
 ) func(context.Context, wire.Task, json.RawMessage) (wire.Result, error) {
+	run := m.runs
 	return func(_ context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.ran = append(m.ran, task.Stage.Name)
+		if run == m.runs {
+			m.ran = append(m.ran, task.Stage.Name)
+		}
 		if fails != nil && fails(task.ID) {
 			return wire.Result{}, failing
 		}
@@ -131,6 +135,10 @@ func (m *memory) run(
 			t.Fatal(err)
 		}
 	}
+	m.mu.Lock()
+	m.runs++
+	m.ran, m.told = nil, nil
+	m.mu.Unlock()
 	stages := []runs.AnyStage{first, many, clock, last}
 	ports := runs.Ports{App: "app", Build: build, Stages: stages, Find: m.find, Tell: func(event predictor.Event) {
 		if told, ok := event.(predictor.Reused); ok {
@@ -143,9 +151,10 @@ func (m *memory) run(
 	for _, stage := range stages {
 		env.RegisterActivityWithOptions(m.attempt(fails), activity.RegisterOptions{Name: stage.Name()})
 	}
-	m.ran, m.told = nil, nil
 	env.ExecuteWorkflow(pipeline.Name(), n)
 	attempts = map[string]int{}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, stage := range m.ran {
 		attempts[stage]++
 	}
