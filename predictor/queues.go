@@ -24,16 +24,35 @@ func (d *decider) doubt() {
 	if len(doubted) == 0 {
 		return
 	}
-	turn := int(max(0, d.memory.Clock)/lookFor) % len(doubted)
-	for i, w := range doubted {
+	looked := d.lookedAt(doubted)
+	for _, w := range doubted {
 		w.doubted = w.queued[0] + w.queued[1]
 		for queue, tasks := range w.queued {
 			w.queued[queue] = min(tasks, 1)
-			if i != turn {
+			if w != looked {
 				w.queued[queue] = 0
 			}
 		}
 	}
+}
+
+// lookedAt is the stage that is looked at: the one of the last tick for lookFor, then the one that waits the longest.
+func (d *decider) lookedAt(doubted []*work) *work {
+	clock := max(1, d.memory.Clock)
+	latest, oldest := doubted[0], doubted[0]
+	for _, w := range doubted {
+		if w.stage.Looked > latest.stage.Looked {
+			latest = w
+		}
+		if w.stage.Looked < oldest.stage.Looked {
+			oldest = w
+		}
+	}
+	if began := latest.stage.Looked; began > 0 && clock-began < lookFor {
+		return latest
+	}
+	oldest.stage.Looked = clock
+	return oldest
 }
 
 // doubtReason says why a stage whose queue is doubted has no slot, at the pool but for the one that looks.

@@ -20,14 +20,11 @@ func TestTasksThatNoRunHasAreLookedForOneStageAtATime(t *testing.T) {
 		state = fold(state, hint("r", stage, 1, 0), start("r", stage, 1, 1), record("r", stage, 1, 2, 1))
 	}
 	state = fold(learn(state, "waits", 10, 600), hint("r", "waits", 8, 3))
-	for i := range 6 {
-		state = fold(state, counted(fmt.Sprint("ended-", i), 30, 4)) // the server was killed and counts them again
-	}
-	looked := map[string]int{}
+	looked, turns, last := map[string]int{}, 0, ""
 	for tick := range 60 {
 		now := 100 + float64(tick)
-		for i := range 6 {
-			state = fold(state, counted(fmt.Sprint("ended-", i), 30, now))
+		for i := range min(6, tick+1) { // one is heard of after the other
+			state = fold(state, counted(fmt.Sprint("ended-", 5-i), 30, now)) // the server was killed and counts them again
 		}
 		var plan predictor.Plan
 		plan, state = predictor.Decide(state, laptop(now, 8))
@@ -38,6 +35,9 @@ func TestTasksThatNoRunHasAreLookedForOneStageAtATime(t *testing.T) {
 			}
 			others++
 			looked[grant.Stage.Name]++
+			if grant.Stage.Name != last {
+				turns, last = turns+1, grant.Stage.Name
+			}
 			if grant.Venue != predictor.Pool || grant.Slots > 1 {
 				t.Errorf("after %d s a stage of which all is done has %+v", tick, grant)
 			}
@@ -46,6 +46,9 @@ func TestTasksThatNoRunHasAreLookedForOneStageAtATime(t *testing.T) {
 			t.Fatalf("after %d s %d stages of which all is done have slots, and what waits has %d of 8: %+v\n%s", tick, others,
 				waits, plan.Grants, strings.Join(reasons(plan), "\n"))
 		}
+	}
+	if turns > 6 {
+		t.Errorf("in a minute %d stages were looked at in turn, want 6: %v", turns, looked)
 	}
 	for i := range 6 {
 		if seconds := looked[fmt.Sprint("ended-", i)]; seconds < 9 {

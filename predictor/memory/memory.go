@@ -84,6 +84,8 @@ type Stage struct {
 	Withheld bool           `json:"withheld,omitempty"`
 	Released Instant        `json:"released,omitempty"`
 	Class    quantity.Bytes `json:"class,omitempty"` // memory class of its functions
+	// Looked is the clock when a slot last began to look for tasks that its queue counts and no run is known to have.
+	Looked Instant `json:"looked,omitempty"`
 
 	Model *Model `json:"-"` // that of its name, under every build
 }
