@@ -5,6 +5,7 @@ go 1.26.8
 ignore ./cmd/internal/web/ui/node_modules
 
 require (
+	github.com/NVIDIA/go-nvml v0.12.9-0
 	github.com/aws/aws-lambda-go v1.55.1
 	github.com/aws/aws-sdk-go-v2 v1.47.6
 	github.com/aws/aws-sdk-go-v2/config v1.33.14

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer/transfertest"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/device"
 	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
@@ -30,13 +33,40 @@ func TestWhatHoldsAttemptsIsTold(t *testing.T) {
 	check(t, examineLimits([]enforce.Offer{no, none}), notice, "none; cgroup v2: it is not mounted")
 }
 
-func TestGPUsAreLookedForWithoutTheirLibrary(t *testing.T) {
+func TestGPUsAreToldWithWhatIsWrongWithThem(t *testing.T) {
 	t.Parallel()
-	check(t, examineGPU(t.TempDir()), fine, "no NVIDIA driver")
-	check(t, examineGPU(transfertest.DirectoryOf(t, map[string]string{"proc/driver/nvidia/gpus/0000:01/information": ""})),
-		fine, "GPUs: 1")
-	check(t, examineGPU(transfertest.DirectoryOf(t, map[string]string{"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": ""})),
-		notice, "library without a GPU")
+	gpu := func(index int, free quantity.Bytes) device.State {
+		return device.State{
+			Device: device.Device{Index: index, Instance: -1, Class: "h100", Memory: 80 * quantity.GiB}, Free: free,
+		}
+	}
+	busy, lost, worn := gpu(1, 10*quantity.GiB), gpu(2, 0), gpu(3, 80*quantity.GiB)
+	busy.Processes = []device.Process{{PID: 4242, Memory: 70 * quantity.GiB}}
+	lost.Wrong, worn.Uncorrected = "has fallen off the bus", 2
+	all := device.Reading{
+		Driver: "550.54.15", CUDA: "12.4", Devices: []device.State{gpu(0, 80*quantity.GiB), busy},
+	}
+	check(t, examineGPU("/", all, nil), fine, "NVIDIA driver 550.54.15 for CUDA 12.4: GPU 0 h100, 80 GiB of 80 GiB free; "+
+		"GPU 1 h100, 10 GiB of 80 GiB free (1 program on it)")
+	all.Devices = []device.State{lost, worn}
+	got := examineGPU("/", all, nil)
+	check(t, got, notice, "GPU 3 h100")
+	if got.Do != "GPU 2 has fallen off the bus; GPU 3 has had 2 memory errors that could not be corrected: see "+
+		"nvidia-smi -q" {
+		t.Error(got.Do)
+	}
+	check(t, examineGPU("/", device.Reading{Driver: "550.54.15"}, nil), notice, "without a GPU")
+	check(t, examineGPU("/", device.Reading{}, errors.New("the driver has not answered")), problem, "not answered")
+}
+
+func TestWhyNoGPUIsSeenIsTold(t *testing.T) {
+	t.Parallel()
+	none := func(files map[string]string) finding {
+		return examineGPU(transfertest.DirectoryOf(t, files), device.Reading{}, device.ErrNone)
+	}
+	check(t, none(nil), fine, "no NVIDIA driver")
+	check(t, none(map[string]string{"proc/driver/nvidia/gpus/0000:01/information": ""}), notice, "GPUs: 1, but none can")
+	check(t, none(map[string]string{"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": ""}), notice, "library without a GPU")
 }
 
 func TestMemoryIsReadFromMeminfo(t *testing.T) {

@@ -30,6 +30,8 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
+	"github.com/spillway-ml/spillway/workers/device"
 	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
@@ -43,9 +45,12 @@ func examine(ctx context.Context, t *tool.Tool, sources []string) ([]finding, er
 	if err != nil {
 		return nil, err
 	}
+	driver := device.Open()
+	reading, unread := driver.Read(ctx)
+	defer func() { _ = driver.Close() }() // it was only read
 	findings := []finding{
-		examineCPUs(), examineMemory("/proc/meminfo"), examineKernel(), examineLimits(enforce.Detect()), examineGPU("/"),
-		examineGo(ctx), examineC(), examineOwnBuild(ownExperiments()),
+		examineCPUs(), examineMemory("/proc/meminfo"), examineKernel(), examineLimits(enforce.Detect()),
+		examineGPU("/", reading, unread), examineGo(ctx), examineC(), examineOwnBuild(ownExperiments()),
 	}
 	for _, source := range sources {
 		findings = append(findings, examineApp(ctx, t, source))
@@ -148,11 +153,52 @@ func examineLimits(offers []enforce.Offer) finding {
 	return finding{"limits", notice, "none", "sizes are kept by GOMAXPROCS, GOMEMLIMIT and admission only"}
 }
 
-// examineGPU looks for the driver's directory in /proc, and its library where the linker looks.
-func examineGPU(root string) finding {
+// examineGPU says which GPUs the driver tells of; root is where its files are looked for when it tells of none.
+func examineGPU(root string, reading device.Reading, err error) finding {
+	switch {
+	case errors.Is(err, device.ErrNone):
+		return examineDriver(root, err)
+	case err != nil:
+		return finding{"GPU", problem, err.Error(), "stages that ask for a GPU find none here"}
+	case len(reading.Devices) == 0:
+		return finding{
+			"GPU", notice, "NVIDIA driver " + reading.Driver + " without a GPU", "hand the GPU to this container or machine",
+		}
+	}
+	found := finding{Check: "GPU", Severity: fine}
+	var models, wrong []string
+	for _, d := range reading.Devices {
+		if d.Wrong != "" {
+			wrong = append(wrong, d.Label()+" "+d.Wrong)
+			continue
+		}
+		text := fmt.Sprintf("%s %s, %s of %s free", d.Label(), d.Class, d.Free, d.Memory)
+		if n := len(d.Processes); n > 0 {
+			text += fmt.Sprintf(" (%s on it)", words.Count(n, "program"))
+		}
+		if d.Uncorrected > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s has had %d memory errors that could not be corrected: see nvidia-smi -q",
+				d.Label(), d.Uncorrected))
+		}
+		models = append(models, text)
+	}
+	found.Found = fmt.Sprintf("NVIDIA driver %s for CUDA %s: %s", reading.Driver, reading.CUDA,
+		cmp.Or(strings.Join(models, "; "), "none that works"))
+	if len(wrong) > 0 {
+		found.Severity, found.Do = notice, strings.Join(wrong, "; ")
+	}
+	return found
+}
+
+// examineDriver says why no GPU is seen: it looks for the driver's directory in /proc, and its library where the linker
+// looks.
+func examineDriver(root string, none error) finding {
 	cards, err := filepath.Glob(filepath.Join(root, "proc/driver/nvidia/gpus/*"))
 	if err == nil && len(cards) > 0 {
-		return finding{"GPU", fine, "NVIDIA driver, GPUs: " + strconv.Itoa(len(cards)), ""}
+		return finding{
+			"GPU", notice, "NVIDIA driver, GPUs: " + strconv.Itoa(len(cards)) + ", but none can be asked: " + none.Error(),
+			"give this container NVIDIA's libraries (NVIDIA_DRIVER_CAPABILITIES=compute,utility), or use a build with cgo",
+		}
 	}
 	for _, pattern := range []string{
 		"usr/lib/*/libnvidia-ml.so*", "usr/lib64/libnvidia-ml.so*",

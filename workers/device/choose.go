@@ -1,0 +1,129 @@
+package device
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// Need is what an attempt asks of the devices of its host.
+type Need struct {
+	// Count is how many whole devices (GPUs, or instances of one), at least one.
+	Count int
+	// Class is that of all of them; empty takes any, but all of one class.
+	Class string
+	// Memory is what the attempt may take of each; zero when nobody knows.
+	Memory quantity.Bytes
+}
+
+// Choose returns the UUIDs of the devices that an attempt gets, in their order on the host, or why it gets none: held
+// are those that other attempts have, by UUID, and own the PIDs of Spillway's attempts. It is a pure function, and the
+// same devices are chosen for the same values.
+//
+// A device that another program uses is free as far as its memory goes; where several would do, those with the least
+// memory are taken, so that large ones are left for who needs them, and of the same size those with the lowest number.
+func Choose(devices []State, held map[string]bool, own map[int]bool, need Need) (uuids []string, why string) {
+	if need.Count < 1 {
+		return nil, ""
+	}
+	var reasons []string
+	byClass := map[string][]State{}
+	for _, d := range devices {
+		if why := unusable(d, held, own, need); why != "" {
+			reasons = append(reasons, d.Label()+" "+why)
+			continue
+		}
+		byClass[d.Class] = append(byClass[d.Class], d)
+	}
+	var best []State
+	for _, some := range byClass {
+		if len(some) < need.Count {
+			for _, d := range some {
+				reasons = append(reasons, fmt.Sprintf("%s (%s) is free", d.Label(), d.Class))
+			}
+			continue
+		}
+		slices.SortFunc(some, func(a, b State) int { return cmp.Or(cmp.Compare(a.Memory, b.Memory), order(a, b)) })
+		some = some[:need.Count]
+		if best == nil || cmp.Or(cmp.Compare(last(some).Memory, last(best).Memory), order(some[0], best[0])) < 0 {
+			best = some
+		}
+	}
+	if best == nil {
+		slices.Sort(reasons)
+		return nil, fmt.Sprintf("%s asked for, %d on this host: %s", need, len(devices), strings.Join(reasons, "; "))
+	}
+	slices.SortFunc(best, order)
+	for _, d := range best {
+		uuids = append(uuids, d.UUID)
+	}
+	return uuids, ""
+}
+
+func last(states []State) State { return states[len(states)-1] }
+
+func order(a, b State) int {
+	return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Instance, b.Instance))
+}
+
+// unusable says why an attempt cannot have a device; empty when it can.
+func unusable(d State, held map[string]bool, own map[int]bool, need Need) string {
+	switch {
+	case d.Wrong != "":
+		return d.Wrong
+	case need.Class != "" && need.Class != d.Class:
+		return "is " + d.Class
+	case held[d.UUID]:
+		return "is held by another attempt"
+	case need.Memory > d.Memory:
+		return fmt.Sprintf("has %s", d.Memory)
+	case need.Memory > d.Free:
+		text := fmt.Sprintf("has %s free of %s", d.Free, d.Memory)
+		if by := others(d.Processes, own); by != "" {
+			text += ": used" + by
+		}
+		return text
+	case need.Memory == 0 && len(strangers(d.Processes, own)) > 0:
+		return "is used" + others(d.Processes, own)
+	}
+	return ""
+}
+
+// strangers are the processes that are not Spillway's.
+func strangers(processes []Process, own map[int]bool) []Process {
+	return slices.DeleteFunc(slices.Clone(processes), func(p Process) bool { return own[p.PID] })
+}
+
+func others(processes []Process, own map[int]bool) string {
+	var list []string
+	for _, p := range strangers(processes, own) {
+		if p.Memory < 0 {
+			list = append(list, fmt.Sprintf("process %d", p.PID))
+			continue
+		}
+		list = append(list, fmt.Sprintf("process %d with %s", p.PID, p.Memory))
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	const most = 3
+	if len(list) > most {
+		list = append(list[:most], fmt.Sprintf("%d more", len(list)-most))
+	}
+	return " by " + strings.Join(list, ", ")
+}
+
+// String writes the need for people: "2 h100 with 40 GiB each".
+func (n Need) String() string {
+	text := fmt.Sprintf("%d %s", n.Count, cmp.Or(n.Class, "GPU"))
+	if n.Class == "" && n.Count > 1 {
+		text += "s"
+	}
+	if n.Memory > 0 {
+		text += fmt.Sprintf(" with %s each", n.Memory)
+	}
+	return text
+}

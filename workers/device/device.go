@@ -1,0 +1,108 @@
+// Package device sees the GPUs of this host, how they are used and by whom, and says which of them an attempt gets.
+//
+// What it reads comes from NVIDIA's management library (NVML), which is part of the driver and loaded when it is asked
+// for the first time; a build without cgo, and a host without the driver, see no GPU and say why.
+package device
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// ErrNone says that this host has no GPU that could be asked for: no driver, or a build without cgo. The error that
+// wraps it says which.
+var ErrNone = errors.New("no GPU is seen")
+
+// Device is one GPU, or one instance of a GPU that is cut into several (MIG), as its driver describes it. It does not
+// change while the driver is loaded.
+type Device struct {
+	// UUID names it on every host and in CUDA_VISIBLE_DEVICES: "GPU-604ac76c-..." or "MIG-...".
+	UUID string `json:"uuid"`
+	// Index is the GPU's number in the order of the PCI bus, which is that of nvidia-smi; Instance that of a MIG instance
+	// on it, -1 for a whole GPU.
+	Index    int `json:"index"`
+	Instance int `json:"instance"`
+	// Minor is the number in /dev/nvidia0; -1 when the driver does not tell.
+	Minor int `json:"minor"`
+	// Name is the product, "NVIDIA H100 80GB HBM3"; Class how sizes and prices call it, "h100" (see Class).
+	Name  string `json:"name"`
+	Class string `json:"class"`
+	// Memory is what programs can have of it: without what the driver keeps for itself, where it says how much.
+	Memory quantity.Bytes `json:"memory_bytes"`
+	// Capability is the version of its instructions, "9.0"; empty when the driver does not tell.
+	Capability string `json:"capability,omitempty"`
+}
+
+// Whole reports whether it is a GPU and no instance of one.
+func (d Device) Whole() bool { return d.Instance < 0 }
+
+// Label is how people call it on its host: "GPU 3", or "GPU 3 instance 1".
+func (d Device) Label() string {
+	if d.Whole() {
+		return fmt.Sprintf("GPU %d", d.Index)
+	}
+	return fmt.Sprintf("GPU %d instance %d", d.Index, d.Instance)
+}
+
+// State is a device at one moment.
+type State struct {
+	Device
+	// Used is the memory that programs hold, Free what is left. Both are zero when Wrong says why nothing is known.
+	Used quantity.Bytes `json:"used_bytes"`
+	Free quantity.Bytes `json:"free_bytes"`
+	// Busy is the share of the last moments (a sixth of a second to a second) in which a kernel ran, 0 to 1; -1 when the
+	// driver does not tell, as for MIG instances.
+	Busy float64 `json:"busy"`
+	// Watts is what it draws; -1 when the driver does not tell.
+	Watts float64 `json:"watts"`
+	// Uncorrected counts the memory errors since the driver was loaded that could not be corrected; -1 when it has no such
+	// memory or does not tell.
+	Uncorrected int64 `json:"uncorrected"`
+	// Processes are those that compute on it, by PID of the machine (not of a container).
+	Processes []Process `json:"processes,omitempty"`
+	// Wrong says why no attempt can use it: it fell off the bus, or wants a reset. Empty when one can.
+	Wrong string `json:"wrong,omitempty"`
+}
+
+// Process is a program that has a context on a device.
+type Process struct {
+	PID int `json:"pid"`
+	// Memory is what it holds of the device; -1 when the driver does not tell, as in some containers.
+	Memory quantity.Bytes `json:"memory_bytes"`
+}
+
+// Reading is what a host's driver said at one moment.
+type Reading struct {
+	// Driver is its version, "550.54.15"; CUDA the newest version that it runs, "12.4".
+	Driver string `json:"driver"`
+	CUDA   string `json:"cuda"`
+	// Devices are by Index and Instance. A GPU that is cut into instances is not among them, its instances are.
+	Devices []State `json:"devices"`
+}
+
+// noise are words of product names that tell no model from another; lines are those that a model is named with.
+var (
+	noise = []string{"nvidia", "tesla", "geforce", "quadro", "graphics", "gpu", "mock"}
+	lines = []string{"rtx", "gtx", "titan"}
+)
+
+// Class returns the short name of a product that sizes and prices use: its model in lower case, such as "h100" of
+// "NVIDIA H100 80GB HBM3", "a10g" of "NVIDIA A10G", "l40s", "t4", and "rtx-4090" of "NVIDIA GeForce RTX 4090". Memory
+// and interconnect are no part of it: what a device holds stands beside its class. Empty for an empty name.
+func Class(product string) string {
+	words := strings.FieldsFunc(strings.ToLower(product), func(r rune) bool { return r == ' ' || r == '-' || r == '/' })
+	line := ""
+	for _, word := range words {
+		switch {
+		case slices.Contains(lines, word):
+			line = word + "-"
+		case !slices.Contains(noise, word):
+			return line + word
+		}
+	}
+	return strings.Join(words, "-")
+}

@@ -1,0 +1,22 @@
+//go:build !cgo || !linux
+
+package device
+
+import (
+	"context"
+	"fmt"
+)
+
+// Reader asks the driver.
+type Reader struct{}
+
+// Open returns a reader that sees nothing.
+func Open() *Reader { return &Reader{} }
+
+// Read says that this build cannot see a GPU.
+func (*Reader) Read(context.Context) (Reading, error) {
+	return Reading{}, fmt.Errorf("read the GPUs: %w: this program was built without cgo or not for Linux", ErrNone)
+}
+
+// Close does nothing.
+func (*Reader) Close() error { return nil }

@@ -1,0 +1,224 @@
+//go:build cgo && linux
+
+package device
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// server is the driver's own mock of a DGX A100 with the functions that it lacks and Reader calls. Its second GPU is
+// busy with a program of 30 GiB.
+func server() *dgxa100.Server {
+	s := dgxa100.New()
+	for i, d := range s.Devices {
+		complete(d.(*dgxa100.Device), i)
+	}
+	return s
+}
+
+func complete(d *dgxa100.Device, number int) {
+	used := uint64(0)
+	var running []nvml.ProcessInfo
+	if number == 1 {
+		used = 30 << 30
+		running = []nvml.ProcessInfo{{Pid: 4242, UsedGpuMemory: used}}
+	}
+	d.GetMemoryInfo_v2Func = func() (nvml.Memory_v2, nvml.Return) {
+		const reserved = 512 << 20
+		return nvml.Memory_v2{Total: 40 << 30, Reserved: reserved, Used: used, Free: 40<<30 - reserved - used}, nvml.SUCCESS
+	}
+	d.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
+		return nvml.Utilization{Gpu: uint32(10 * number)}, nvml.SUCCESS
+	}
+	d.GetPowerUsageFunc = func() (uint32, nvml.Return) { return 61_500, nvml.SUCCESS }
+	d.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) {
+		return 0, nvml.SUCCESS
+	}
+	d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return running, nvml.SUCCESS }
+}
+
+func read(t *testing.T, library nvml.Interface) Reading {
+	t.Helper()
+	reader := over(library)
+	reading, err := reader.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return reading
+}
+
+func TestAHostOfEightGPUsIsRead(t *testing.T) {
+	t.Parallel()
+	library := server()
+	reading := read(t, library)
+	if len(reading.Devices) != 8 || reading.Driver != "550.54.15" || reading.CUDA != "12.4" {
+		t.Fatalf("%d devices, driver %s, CUDA %s", len(reading.Devices), reading.Driver, reading.CUDA)
+	}
+	want := State{
+		Device: Device{
+			UUID: library.Devices[1].(*dgxa100.Device).UUID, Index: 1, Instance: -1, Minor: 1,
+			Name: "Mock NVIDIA A100-SXM4-40GB", Class: "a100", Memory: 39*quantity.GiB + 512*quantity.MiB, Capability: "8.0",
+		},
+		Used: 30 * quantity.GiB, Free: 9*quantity.GiB + 512*quantity.MiB, Busy: .1, Watts: 61.5,
+		Processes: []Process{{PID: 4242, Memory: 30 * quantity.GiB}},
+	}
+	if diff := cmp.Diff(want, reading.Devices[1]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What an older driver has not, or does not tell, is not known; the rest is.
+func TestWhatADriverDoesNotTellIsNotKnown(t *testing.T) {
+	t.Parallel()
+	library := server()
+	library.LookupSymbolFunc = func(symbol string) error { return errors.New("no " + symbol) }
+	d := library.Devices[0].(*dgxa100.Device)
+	d.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
+		return nvml.Utilization{}, nvml.ERROR_NOT_SUPPORTED
+	}
+	d.GetPowerUsageFunc = func() (uint32, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
+	d.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) {
+		return 0, nvml.ERROR_NOT_SUPPORTED
+	}
+	d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
+		return []nvml.ProcessInfo{{Pid: 7, UsedGpuMemory: ^uint64(0)}}, nvml.SUCCESS
+	}
+	d.MemoryInfo = nvml.Memory{Total: 40 << 30, Used: 1 << 30, Free: 39 << 30}
+	got := read(t, library).Devices[0]
+	if got.Memory != 40*quantity.GiB || got.Busy != -1 || got.Watts != -1 || got.Uncorrected != -1 || got.Wrong != "" {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff([]Process{{PID: 7, Memory: -1}}, got.Processes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestADeviceThatDisappearsIsNamedAndTheOthersStay(t *testing.T) {
+	t.Parallel()
+	library := server()
+	reader := over(library)
+	before, err := reader.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	library.Devices[2].(*dgxa100.Device).GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
+		return nvml.Utilization{}, nvml.ERROR_GPU_IS_LOST
+	}
+	inner := library.DeviceGetHandleByIndexFunc
+	library.DeviceGetHandleByIndexFunc = func(index int) (nvml.Device, nvml.Return) {
+		if index == 5 {
+			return nil, nvml.ERROR_GPU_IS_LOST
+		}
+		return inner(index)
+	}
+	after, err := reader.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(after.Devices) != len(before.Devices) {
+		t.Fatalf("%d devices", len(after.Devices))
+	}
+	for i, d := range after.Devices {
+		if gone := i == 2 || i == 5; gone != strings.Contains(d.Wrong, "fallen off the bus") {
+			t.Errorf("GPU %d: %q", i, d.Wrong)
+		}
+	}
+}
+
+func TestAHostWithoutADriverSaysSo(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[nvml.Return]string{
+		nvml.ERROR_LIBRARY_NOT_FOUND:       "there is no NVIDIA driver",
+		nvml.ERROR_DRIVER_NOT_LOADED:       "kernel driver is not loaded",
+		nvml.ERROR_LIB_RM_VERSION_MISMATCH: "different versions",
+	} {
+		library := &mock.Interface{InitFunc: func() nvml.Return { return code }}
+		_, err := over(library).Read(t.Context())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v", code, err)
+		}
+		if none := code != nvml.ERROR_LIB_RM_VERSION_MISMATCH; none != errors.Is(err, ErrNone) {
+			t.Errorf("%d: ErrNone is %t", code, !none)
+		}
+	}
+	// This machine's own library, or none: whichever, the answer is no panic.
+	if _, err := Open().Read(t.Context()); err != nil {
+		t.Log(err)
+	}
+}
+
+func TestInstancesStandInPlaceOfTheGPUThatIsCut(t *testing.T) {
+	t.Parallel()
+	library := server()
+	cut, empty := library.Devices[3].(*dgxa100.Device), library.Devices[4].(*dgxa100.Device)
+	for _, d := range []*dgxa100.Device{cut, empty} {
+		if _, code := d.SetMigMode(1); code != nvml.SUCCESS {
+			t.Fatal(code)
+		}
+		d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }
+		d.GetMigDeviceHandleByIndexFunc = func(int) (nvml.Device, nvml.Return) { return nil, nvml.ERROR_NOT_FOUND }
+	}
+	cut.GetMigDeviceHandleByIndexFunc = func(index int) (nvml.Device, nvml.Return) {
+		if index != 0 && index != 2 {
+			return nil, nvml.ERROR_NOT_FOUND
+		}
+		return &mock.Device{
+			GetUUIDFunc: func() (string, nvml.Return) { return "MIG-" + string(rune('a'+index)), nvml.SUCCESS },
+			GetNameFunc: func() (string, nvml.Return) { return "NVIDIA A100-SXM4-40GB MIG 3g.20gb", nvml.SUCCESS },
+			GetMemoryInfo_v2Func: func() (nvml.Memory_v2, nvml.Return) {
+				return nvml.Memory_v2{Total: 20 << 30, Free: 20 << 30}, nvml.SUCCESS
+			},
+			GetComputeRunningProcessesFunc: func() ([]nvml.ProcessInfo, nvml.Return) { return nil, nvml.SUCCESS },
+		}, nvml.SUCCESS
+	}
+	reading := read(t, library)
+	var labels []string
+	for _, d := range reading.Devices[3:6] {
+		labels = append(labels, d.Label()+" "+d.UUID[:5]+" "+d.Class)
+	}
+	want := []string{"GPU 3 instance 0 MIG-a a100", "GPU 3 instance 2 MIG-c a100", "GPU 4 " + empty.UUID[:5] + " a100"}
+	if diff := cmp.Diff(want, labels); diff != "" {
+		t.Error(diff)
+	}
+	if wrong := reading.Devices[5].Wrong; !strings.Contains(wrong, "has none") {
+		t.Errorf("GPU 4: %q", wrong)
+	}
+}
+
+// A driver that never answers holds nobody up for longer than the patience, and is asked by one caller at a time.
+func TestADriverThatHangsIsToldOf(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		library, hung, calls := server(), make(chan struct{}), 0
+		library.DeviceGetCountFunc = func() (int, nvml.Return) {
+			calls++
+			<-hung
+			return 0, nvml.SUCCESS
+		}
+		reader := over(library)
+		for range 2 {
+			_, err := reader.Read(t.Context())
+			if err == nil || !strings.Contains(err.Error(), "has not answered for 10s") {
+				t.Errorf("%v", err)
+			}
+		}
+		close(hung)
+		synctest.Wait()
+		if _, err := reader.Read(t.Context()); err != nil || calls != 2 {
+			t.Errorf("after it woke: %v, %d calls", err, calls)
+		}
+	})
+}
