@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wait"
-	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
 // errFinal says that sending the same alert again cannot succeed.
@@ -18,7 +18,7 @@ var errFinal = errors.New("no further try can succeed")
 
 // delivery is an alert on its way, with its JSON.
 type delivery struct {
-	alert predictor.Alert
+	alert alerting.Alert
 	data  []byte
 }
 

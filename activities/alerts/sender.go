@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
 const (
@@ -37,7 +37,7 @@ type Options struct {
 	Retry Retry
 	// Earlier are alerts that were sent before, as Stored returns them: Recent knows them, and Send does not send them
 	// again.
-	Earlier []predictor.Alert
+	Earlier []alerting.Alert
 	// Logger takes a line for every alert that is given up; nil discards them. It is never given a webhook's path or
 	// query, which are secrets.
 	Logger *slog.Logger
@@ -59,9 +59,9 @@ type Sender struct {
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	recent []predictor.Alert // guarded by mu; oldest first
-	known  map[string]bool   // guarded by mu; the IDs of recent
-	closed bool              // guarded by mu
+	recent []alerting.Alert // guarded by mu; oldest first
+	known  map[string]bool  // guarded by mu; the IDs of recent
+	closed bool             // guarded by mu
 }
 
 // destination is where alerts go.
@@ -69,7 +69,7 @@ type destination interface {
 	// name is what may be logged of it.
 	name() string
 	// deliver sends one alert once. A failure that another try cannot fix is wrapped in errFinal.
-	deliver(ctx context.Context, alert predictor.Alert, data []byte) error
+	deliver(ctx context.Context, alert alerting.Alert, data []byte) error
 }
 
 // New returns a Sender that is at work. The caller closes it. A webhook that CheckWebhook refuses is an error.
@@ -80,7 +80,7 @@ func New(options Options) (*Sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	earlier := slices.SortedStableFunc(slices.Values(options.Earlier), func(a, b predictor.Alert) int {
+	earlier := slices.SortedStableFunc(slices.Values(options.Earlier), func(a, b alerting.Alert) int {
 		return a.At.Compare(b.At)
 	})
 	for _, alert := range earlier {
@@ -115,7 +115,7 @@ func destinationsOf(options Options) ([]destination, error) {
 // Send hands an alert to every destination and returns at once. It reports false for one that it drops, because its ID
 // was sent before or because it comes after Close. When a destination has been away for so long that its queue is full,
 // the oldest alert of the same run makes room, or else the oldest of all.
-func (s *Sender) Send(alert predictor.Alert) (sent bool) {
+func (s *Sender) Send(alert alerting.Alert) (sent bool) {
 	data, err := json.Marshal(alert)
 	if err != nil {
 		s.logger.Error("alert dropped", "alert", alert.ID, "error", err)
@@ -134,7 +134,7 @@ func (s *Sender) Send(alert predictor.Alert) (sent bool) {
 }
 
 // remember keeps an alert for Recent. The caller holds mu, or nobody else has s yet.
-func (s *Sender) remember(alert predictor.Alert) {
+func (s *Sender) remember(alert alerting.Alert) {
 	if s.known[alert.ID] {
 		return
 	}
@@ -147,7 +147,7 @@ func (s *Sender) remember(alert predictor.Alert) {
 }
 
 // Recent returns the latest n alerts, newest first, whether or not they have been delivered.
-func (s *Sender) Recent(n int) []predictor.Alert {
+func (s *Sender) Recent(n int) []alerting.Alert {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := slices.Clone(s.recent[max(0, len(s.recent)-max(0, n)):])

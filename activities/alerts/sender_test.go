@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spillway-ml/spillway/activities/alerts"
-	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
 // soon tries again quickly, for as long as a loaded machine may need.
@@ -57,7 +57,7 @@ func drain(t *testing.T, s *alerts.Sender) {
 // post is what a receiver got.
 type post struct {
 	id, contentType, token string
-	alert                  predictor.Alert
+	alert                  alerting.Alert
 }
 
 // receiver answers with the statuses in turn, the last one for ever.
@@ -309,11 +309,11 @@ func (b *lockedBuffer) String() string {
 
 func TestRecentIsNewestFirstAndBounded(t *testing.T) {
 	t.Parallel()
-	s := sender(t, alerts.Options{Earlier: []predictor.Alert{alert("old", 2), alert("old", 1)}})
+	s := sender(t, alerts.Options{Earlier: []alerting.Alert{alert("old", 2), alert("old", 1)}})
 	s.Send(alert("old", 2)) // known already
 	s.Send(alert("r", 3))
-	want := []predictor.Alert{alert("r", 3), alert("old", 2), alert("old", 1)}
-	for n, want := range map[int][]predictor.Alert{-1: nil, 0: nil, 1: want[:1], 2: want[:2], 9: want} {
+	want := []alerting.Alert{alert("r", 3), alert("old", 2), alert("old", 1)}
+	for n, want := range map[int][]alerting.Alert{-1: nil, 0: nil, 1: want[:1], 2: want[:2], 9: want} {
 		if diff := cmp.Diff(want, s.Recent(n)); diff != "" && len(want)+len(s.Recent(n)) > 0 {
 			t.Errorf("the latest %d (-want +got):\n%s", n, diff)
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
 // Stream is the stream of JetStream that stores alerts.
@@ -40,13 +40,13 @@ func EnsureStream(ctx context.Context, js jetstream.JetStream) error {
 }
 
 // Stored returns the latest limit alerts of the stream, newest first. An alert that this build cannot read is left out.
-func Stored(ctx context.Context, js jetstream.JetStream, limit int) ([]predictor.Alert, error) {
+func Stored(ctx context.Context, js jetstream.JetStream, limit int) ([]alerting.Alert, error) {
 	stream, err := js.Stream(ctx, Stream)
 	if err != nil {
 		return nil, fmt.Errorf("read stored alerts: %w", err)
 	}
 	state := stream.CachedInfo().State
-	var found []predictor.Alert
+	var found []alerting.Alert
 	for sequence := state.LastSeq; sequence >= max(state.FirstSeq, 1) && len(found) < limit; sequence-- {
 		message, err := stream.GetMsg(ctx, sequence)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -55,7 +55,7 @@ func Stored(ctx context.Context, js jetstream.JetStream, limit int) ([]predictor
 		if err != nil {
 			return found, fmt.Errorf("read stored alert %d: %w", sequence, err)
 		}
-		var alert predictor.Alert
+		var alert alerting.Alert
 		if json.Unmarshal(message.Data, &alert) == nil && alert.ID != "" {
 			found = append(found, alert)
 		}
@@ -65,7 +65,7 @@ func Stored(ctx context.Context, js jetstream.JetStream, limit int) ([]predictor
 
 // store publishes an alert so that the stream keeps it once. It is also an ordinary publication: whoever subscribes to
 // the subject gets it.
-func store(ctx context.Context, js jetstream.JetStream, alert predictor.Alert, data []byte) error {
+func store(ctx context.Context, js jetstream.JetStream, alert alerting.Alert, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, ackWait)
 	defer cancel()
 	_, err := js.Publish(ctx, wire.AlertSubject(alert.Pipeline), data, jetstream.WithMsgID(alert.ID),
@@ -78,7 +78,7 @@ type stream struct{ js jetstream.JetStream }
 
 func (s stream) name() string { return Stream }
 
-func (s stream) deliver(ctx context.Context, alert predictor.Alert, data []byte) error {
+func (s stream) deliver(ctx context.Context, alert alerting.Alert, data []byte) error {
 	err := store(ctx, s.js, alert, data)
 	if streams.IsFinal(err) {
 		return fmt.Errorf("%w: %w", errFinal, err)

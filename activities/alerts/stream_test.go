@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/alerts"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
 func TestAlertsAreStoredOnceAndReachSubscribers(t *testing.T) {
@@ -32,14 +33,14 @@ func TestAlertsAreStoredOnceAndReachSubscribers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]predictor.Alert{alert("r", 2), alert("r", 1), alert("r", 0)}, stored); diff != "" {
+	if diff := cmp.Diff([]alerting.Alert{alert("r", 2), alert("r", 1), alert("r", 0)}, stored); diff != "" {
 		t.Errorf("stored (-want +got):\n%s", diff)
 	}
 	message, err := live.NextMsg(10 * time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got predictor.Alert
+	var got alerting.Alert
 	if err := json.Unmarshal(message.Data, &got); err != nil || got.ID != alert("r", 0).ID {
 		t.Errorf("a subscriber got %s (%v)", message.Data, err)
 	}
@@ -69,7 +70,7 @@ func TestStoredReadsTheLatestAndSkipsWhatItCannotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := alerts.Stored(t.Context(), js, 3)
-	if diff := cmp.Diff([]predictor.Alert{alert("r", 4), alert("r", 2), alert("r", 1)}, got); err != nil || diff != "" {
+	if diff := cmp.Diff([]alerting.Alert{alert("r", 4), alert("r", 2), alert("r", 1)}, got); err != nil || diff != "" {
 		t.Errorf("stored: %v (-want +got):\n%s", err, diff)
 	}
 }
@@ -89,10 +90,10 @@ func TestEnsureStreamMayRunAgain(t *testing.T) {
 }
 
 // alert is the n-th of a run.
-func alert(run string, n int) predictor.Alert {
-	return predictor.Alert{
-		ID: fmt.Sprintf("%s/%s/%d", run, predictor.DeadlineAtRisk, n), Run: run, Pipeline: "digits",
-		Kind: predictor.DeadlineAtRisk,
+func alert(run string, n int) alerting.Alert {
+	return alerting.Alert{
+		ID: fmt.Sprintf("%s/%s/%d", run, alerting.KindDeadlineAtRisk, n), Run: run, Pipeline: "digits",
+		Kind: alerting.KindDeadlineAtRisk,
 		At:   time.Date(2026, 11, 20, 9, 0, n, 0, time.UTC), Goal: predictor.Goal{Deadline: time.Minute},
 		FinishSeconds: predictor.Interval{Low: 60, Mid: 70, High: 80}, Message: "late",
 	}

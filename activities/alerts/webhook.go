@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
 // WebhooksVariable is the environment variable with URLs to which alerts are posted, with spaces between them, for
@@ -79,7 +79,7 @@ func (e *laterError) Error() string { return "the receiver answered " + strconv.
 
 func (w *webhook) name() string { return w.address.Host }
 
-func (w *webhook) deliver(ctx context.Context, alert predictor.Alert, data []byte) error {
+func (w *webhook) deliver(ctx context.Context, alert alerting.Alert, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, postWait)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.address.String(), bytes.NewReader(data))

@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/telemetry"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -44,7 +45,7 @@ func everything() *telemetry.Metrics {
 		metrics.Apply(wire.Message{Event: event})
 	}
 	metrics.Apply(wire.Message{Decision: &predictor.Decision{Stage: stage, Venue: predictor.Pool, What: "slots"}})
-	metrics.CountAlert(predictor.Alert{Kind: predictor.DeadlineAtRisk})
+	metrics.CountAlert(alerting.Alert{Kind: alerting.KindDeadlineAtRisk})
 	metrics.SetDevice(telemetry.DeviceReading{
 		GPU: "0", UUID: "GPU-1", Device: "nvidia0", Model: "NVIDIA H200", Host: "host-1", Busy: 0.5, EngineActive: 0.25,
 		Used: 3 * quantity.GiB, Free: quantity.GiB,

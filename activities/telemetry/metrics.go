@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
 // EventResult is what became of an event that was to start a run.
@@ -42,7 +43,7 @@ const other = "other"
 //
 // Labels: app, stage and pipeline are names that users declare, venue is "pool" or "function", outcome is a
 // predictor.Outcome, quantity is "wall" or "memory", what is a changed row of a plan, state is a predictor.RunState,
-// result is an EventResult, kind is a predictor.AlertKind, host is a host of the pool.
+// result is an EventResult, kind is a alerting.Kind, host is a host of the pool.
 //
 // Attempts and runs leave exemplars, which scrapers that ask for OpenMetrics or for native histograms get: the run, and
 // the ID of its trace.
@@ -247,9 +248,9 @@ func outcomes() []predictor.Outcome {
 }
 
 // alertKinds lists every kind of alert.
-func alertKinds() []predictor.AlertKind {
-	return []predictor.AlertKind{
-		predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered, predictor.StreamsLost, predictor.LedgerFailing,
-		predictor.DiskScarce,
+func alertKinds() []alerting.Kind {
+	return []alerting.Kind{
+		alerting.KindDeadlineAtRisk, alerting.KindBudgetAtRisk, alerting.KindRecovered, alerting.KindStreamsLost,
+		alerting.KindLedgerFailing, alerting.KindDiskScarce,
 	}
 }

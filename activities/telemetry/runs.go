@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -32,7 +33,7 @@ type goingRun struct {
 
 // CountAlert counts one alert. An unknown kind counts as "other". Alerts that are sent again, with the same ID, are the
 // caller's to leave out.
-func (m *Metrics) CountAlert(alert predictor.Alert) {
+func (m *Metrics) CountAlert(alert alerting.Alert) {
 	kind := alert.Kind
 	if !slices.Contains(alertKinds(), kind) {
 		kind = other

@@ -7,6 +7,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/telemetry"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -64,8 +65,8 @@ func TestReuseAndAlertsAreCounted(t *testing.T) {
 		predictor.Reused{Run: "run-1", Stage: stage, Tasks: 3, Saved: quantity.USD / 2, At: noon},
 		predictor.Reused{Run: "run-1", Stage: stage, Tasks: -3, Saved: -1, At: noon},
 	)
-	metrics.CountAlert(predictor.Alert{Kind: predictor.Recovered})
-	metrics.CountAlert(predictor.Alert{Kind: "invented"})
+	metrics.CountAlert(alerting.Alert{Kind: alerting.KindRecovered})
+	metrics.CountAlert(alerting.Alert{Kind: "invented"})
 	check(t, metrics, map[string]string{
 		`spillway_reused_tasks_total{app="digits",stage="train"}`:  "3",
 		`spillway_saved_dollars_total{app="digits",stage="train"}`: "0.5",

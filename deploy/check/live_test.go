@@ -23,6 +23,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/telemetry"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -73,7 +74,7 @@ func busy(t *testing.T) *httptest.Server {
 			{Stage: stage, Venue: predictor.Pool, Slots: 2, Size: size},
 			{Stage: stage, Venue: predictor.Function, Slots: 2, Size: size},
 		}})
-		metrics.CountAlert(predictor.Alert{Kind: predictor.DeadlineAtRisk})
+		metrics.CountAlert(alerting.Alert{Kind: alerting.KindDeadlineAtRisk})
 		metrics.CountEvent(telemetry.EventDead)
 		metrics.SetDevice(telemetry.DeviceReading{
 			GPU: "0", UUID: "GPU-1", Device: "nvidia0", Model: "H200", Host: "host-1",

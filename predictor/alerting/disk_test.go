@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -14,15 +13,15 @@ func TestAScarceDiskIsToldOnceAndEndsByItsOwnAlert(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
 	scarce := alerting.DiskScarce(512*quantity.MiB, at)
-	if scarce.Kind != predictor.DiskScarce || !strings.Contains(scarce.Message, "512 MiB left") || scarce.Run != "" {
+	if scarce.Kind != alerting.KindDiskScarce || !strings.Contains(scarce.Message, "512 MiB left") || scarce.Run != "" {
 		t.Errorf("got %+v, want an alert about no run with what is left", scarce)
 	}
 	again, eased := alerting.DiskScarce(quantity.MiB, at.Add(time.Hour)), alerting.DiskEased(scarce, at.Add(time.Minute))
-	if scarce.ID == again.ID || eased.ID == scarce.ID || eased.Kind != predictor.Recovered ||
-		eased.Recovers != predictor.DiskScarce {
+	if scarce.ID == again.ID || eased.ID == scarce.ID || eased.Kind != alerting.KindRecovered ||
+		eased.Recovers != alerting.KindDiskScarce {
 		t.Errorf("got %+v and %+v after %+v, want three IDs, and the second to recover the first", again, eased, scarce)
 	}
-	if watches := alerting.Resume([]predictor.Alert{scarce, eased}); len(watches) > 1 {
+	if watches := alerting.Resume([]alerting.Alert{scarce, eased}); len(watches) > 1 {
 		t.Errorf("watches of runs that there are not: %v", watches)
 	}
 }

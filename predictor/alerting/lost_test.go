@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
@@ -24,9 +23,9 @@ func TestALossOfMessagesSaysWhichAndWhatItMeans(t *testing.T) {
 		t.Errorf("got %q, %q", other.Message, bindings.Message)
 	}
 	ids := map[string]bool{}
-	for _, alert := range []predictor.Alert{one, other, bindings} {
+	for _, alert := range []alerting.Alert{one, other, bindings} {
 		ids[alert.ID] = true
-		if alert.Kind != predictor.StreamsLost || alert.Run != "" {
+		if alert.Kind != alerting.KindStreamsLost || alert.Run != "" {
 			t.Errorf("got %+v, want that it is about no run", alert)
 		}
 	}

@@ -16,10 +16,10 @@ func TestEachLossOfStreamsIsAnAlertOfItsOwn(t *testing.T) {
 	if one.ID == other.ID || one.ID == "" {
 		t.Errorf("the IDs are %q and %q, want two", one.ID, other.ID)
 	}
-	if one.Kind != predictor.StreamsLost || !strings.Contains(one.Message, "A, B") || one.Run != "" {
+	if one.Kind != alerting.KindStreamsLost || !strings.Contains(one.Message, "A, B") || one.Run != "" {
 		t.Errorf("got %+v, want the names of the streams and no run", one)
 	}
-	watches := alerting.Resume([]predictor.Alert{one, other})
+	watches := alerting.Resume([]alerting.Alert{one, other})
 	reading := alerting.Reading{Run: "r", At: at, Goal: predictor.Goal{Deadline: time.Second}, Elapsed: 2}
 	if _, alert, due := alerting.Next(watches["r"], reading); !due || alert.ID != "r/deadline_at_risk/1" {
 		t.Errorf("the first alert about a run is %+v, %v", alert, due)

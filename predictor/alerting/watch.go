@@ -63,7 +63,7 @@ type risk struct {
 }
 
 // kinds is the order in which they are counted.
-var kinds = [...]predictor.AlertKind{predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered}
+var kinds = [...]Kind{KindDeadlineAtRisk, KindBudgetAtRisk, KindRecovered}
 
 // Next takes a reading and returns what is told by then, and the alert to send, if there is one. The same readings lead
 // to the same alerts with the same IDs: run, kind and how many of that kind the run had.
@@ -71,30 +71,30 @@ var kinds = [...]predictor.AlertKind{predictor.DeadlineAtRisk, predictor.BudgetA
 // A limit is at risk when the middle of the forecast is past it in two readings in a row, or the whole forecast is (its
 // low end), or it has been passed. It is safe again when the middle is 5 percent below it, or the goal was changed to
 // one that is not at risk. Each turn is told once; two that fall together are told one after the other, risks first.
-func Next(w Watch, r Reading) (Watch, predictor.Alert, bool) {
+func Next(w Watch, r Reading) (Watch, Alert, bool) {
 	deadline, budget := deadlineOf(r), budgetOf(r)
 	w.deadline.note(deadline, w.goal.Deadline != r.Goal.Deadline)
 	w.budget.note(budget, w.goal.Budget != r.Goal.Budget)
 	w.goal = r.Goal
-	alert := predictor.Alert{
+	alert := Alert{
 		Run: r.Run, Pipeline: r.Pipeline, At: r.At, Goal: r.Goal, FinishSeconds: r.Finish,
 		CostUSD: r.Cost,
 	}
 	switch {
 	case w.deadline.rises(deadline):
 		w.deadline.open = true
-		alert.Kind, alert.Message = predictor.DeadlineAtRisk, lateMessage(r)
+		alert.Kind, alert.Message = KindDeadlineAtRisk, lateMessage(r)
 	case w.budget.rises(budget):
 		w.budget.open = true
-		alert.Kind, alert.Message = predictor.BudgetAtRisk, dearMessage(r)
+		alert.Kind, alert.Message = KindBudgetAtRisk, dearMessage(r)
 	case w.deadline.falls(deadline):
 		w.deadline = risk{}
-		alert.Kind, alert.Recovers, alert.Message = predictor.Recovered, predictor.DeadlineAtRisk, inTimeMessage(r)
+		alert.Kind, alert.Recovers, alert.Message = KindRecovered, KindDeadlineAtRisk, inTimeMessage(r)
 	case w.budget.falls(budget) && (!r.Stopped || w.budget.moved):
 		w.budget = risk{}
-		alert.Kind, alert.Recovers, alert.Message = predictor.Recovered, predictor.BudgetAtRisk, inBudgetMessage(r)
+		alert.Kind, alert.Recovers, alert.Message = KindRecovered, KindBudgetAtRisk, inBudgetMessage(r)
 	default:
-		return w, predictor.Alert{}, false
+		return w, Alert{}, false
 	}
 	kind := slices.Index(kinds[:], alert.Kind)
 	w.told[kind]++

@@ -166,7 +166,7 @@ func TestScenarios(t *testing.T) {
 			t.Parallel()
 			var w alerting.Watch
 			for _, m := range scenario.moments {
-				var alert predictor.Alert
+				var alert alerting.Alert
 				var sent bool
 				w, alert, sent = alerting.Next(w, m.reading())
 				want := ""
@@ -211,7 +211,7 @@ func TestEveryKindTakesTurns(t *testing.T) {
 		var w alerting.Watch
 		seen, risks, recoveries := map[string]bool{}, 0, 0
 		for i := range rapid.IntRange(1, 100).Draw(t, "readings") {
-			var alert predictor.Alert
+			var alert alerting.Alert
 			var sent bool
 			w, alert, sent = alerting.Next(w, moment{
 				elapsed: float64(i), finish: mid(rapid.Float64Range(50, 150).Draw(t, "finish")),
@@ -224,7 +224,7 @@ func TestEveryKindTakesTurns(t *testing.T) {
 				t.Fatalf("alert %q %q", alert.ID, alert.Message)
 			}
 			seen[alert.ID] = true
-			if alert.Kind == predictor.Recovered {
+			if alert.Kind == alerting.KindRecovered {
 				recoveries++
 			} else {
 				risks++
@@ -240,9 +240,9 @@ func TestAWatchResumesFromWhatWasSent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var w alerting.Watch
-		var alerts []predictor.Alert
+		var alerts []alerting.Alert
 		for i := range rapid.IntRange(0, 60).Draw(t, "readings") {
-			var alert predictor.Alert
+			var alert alerting.Alert
 			var sent bool
 			w, alert, sent = alerting.Next(w, moment{
 				elapsed: float64(i), finish: mid(rapid.SampledFrom([]float64{80, 200}).Draw(t, "finish")),
@@ -257,7 +257,7 @@ func TestAWatchResumesFromWhatWasSent(t *testing.T) {
 		// count.
 		for i, finish := range []float64{200, 200, 80, 80, 200, 200, 80, 80} {
 			m := moment{elapsed: 60 + float64(i), finish: mid(finish), cost: mid(finish / 100)}
-			var a, b predictor.Alert
+			var a, b alerting.Alert
 			w, a, _ = alerting.Next(w, m.reading())
 			resumed, b, _ = alerting.Next(resumed, m.reading())
 			if diff := cmp.Diff(a, b); diff != "" && len(alerts) > 0 {
@@ -286,7 +286,7 @@ func TestAReadingIsWhatTheNextTickWillDo(t *testing.T) {
 func ExampleNext() {
 	var watch alerting.Watch
 	for elapsed := range 3 {
-		var alert predictor.Alert
+		var alert alerting.Alert
 		var sent bool
 		watch, alert, sent = alerting.Next(watch, alerting.Reading{
 			Run: "digits-7", Goal: predictor.Goal{Deadline: 2 * time.Minute}, Elapsed: float64(elapsed), Known: true,
@@ -307,7 +307,7 @@ func TestABudgetThatStopsARunDoesNotRecover(t *testing.T) {
 	t.Parallel()
 	reading := moment{elapsed: 1, finish: mid(50), cost: mid(2)}.reading()
 	w, alert, sent := alerting.Next(alerting.Watch{}, reading)
-	if !sent || alert.Kind != predictor.BudgetAtRisk {
+	if !sent || alert.Kind != alerting.KindBudgetAtRisk {
 		t.Fatalf("got %+v, want an alert about the budget", alert)
 	}
 	reading.Cost, reading.Stopped = mid(0.5), true
@@ -315,7 +315,7 @@ func TestABudgetThatStopsARunDoesNotRecover(t *testing.T) {
 		t.Errorf("a run that was stopped is told to have recovered: %+v", alert)
 	}
 	reading.Goal.Budget *= 3
-	if _, alert, sent = alerting.Next(w, reading); !sent || alert.Kind != predictor.Recovered {
+	if _, alert, sent = alerting.Next(w, reading); !sent || alert.Kind != alerting.KindRecovered {
 		t.Errorf("with a larger budget: got %+v, want that it recovers", alert)
 	}
 }

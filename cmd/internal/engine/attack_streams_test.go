@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
 // deleteStreams deletes everything that NATS keeps.
@@ -51,7 +51,7 @@ func TestAttackDeletedStreamsAreMadeAnewAndRunsGoOn(t *testing.T) {
 		alerts, err := e.client.Alerts(t.Context(), 10)
 		var messages []string
 		for _, alert := range alerts {
-			if alert.Kind == predictor.StreamsLost {
+			if alert.Kind == alerting.KindStreamsLost {
 				messages = append(messages, alert.Message)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
@@ -32,7 +33,7 @@ func cutBlocks(t *testing.T, state, stream string, part float64) {
 }
 
 // told waits for an alert that says all of this.
-func (e *testEngine) told(kind predictor.AlertKind, texts ...string) (alert predictor.Alert) {
+func (e *testEngine) told(kind alerting.Kind, texts ...string) (alert alerting.Alert) {
 	e.t.Helper()
 	e.until("it is told: "+strings.Join(texts, ", "), func() bool {
 		alerts, err := e.client.Alerts(e.t.Context(), 100)
@@ -79,7 +80,7 @@ func TestADamagedFileOfTheLoopLosesNoRunAndNoBill(t *testing.T) {
 			cutBlocks(t, state, wire.LoopStream, part)
 
 			e = startEngine(t, state, "", "--no-burst")
-			alert := e.told(predictor.StreamsLost, wire.LoopStream, "has lost")
+			alert := e.told(alerting.KindStreamsLost, wire.LoopStream, "has lost")
 			for _, was := range before {
 				view := e.wait(was.Run, patience)
 				if view.State != predictor.RunSucceeded || view.Totals.Cost != was.Totals.Cost || view.Totals.Attempts != 5 ||
@@ -114,8 +115,8 @@ func TestADamagedFileOfTheLoopLosesNoRunAndNoBill(t *testing.T) {
 				}
 			}
 			alerts, err := e.client.Alerts(t.Context(), 100)
-			lost := slices.DeleteFunc(alerts, func(one predictor.Alert) bool {
-				return one.Kind != predictor.StreamsLost || !strings.Contains(one.Message, wire.LoopStream)
+			lost := slices.DeleteFunc(alerts, func(one alerting.Alert) bool {
+				return one.Kind != alerting.KindStreamsLost || !strings.Contains(one.Message, wire.LoopStream)
 			})
 			if err != nil || len(lost) != 1 || lost[0].ID != alert.ID {
 				t.Errorf("told %+v, %v; want it once", lost, err)

@@ -80,7 +80,7 @@ func openReports(ctx context.Context, s *stores) (*reports, error) {
 }
 
 // alert tells everybody who wants to know.
-func (r *reports) alert(alert predictor.Alert) {
+func (r *reports) alert(alert alerting.Alert) {
 	if !r.alerts.Send(alert) { // it was told before
 		return
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
 // stream opens JetStream on the engine's server.
@@ -116,7 +117,7 @@ func TestARestartTellsNothingOfYesterdayAgain(t *testing.T) {
 	t.Parallel()
 	var alerted atomic.Int64
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		var alert predictor.Alert
+		var alert alerting.Alert
 		if json.NewDecoder(r.Body).Decode(&alert) == nil && alert.Run == "fan-yesterday" {
 			alerted.Add(1)
 		}

@@ -64,7 +64,7 @@ func (e *Engine) giveSpaceBack(ctx context.Context) {
 	if e.observer.whole(ctx) != nil {
 		return
 	}
-	var last predictor.Alert
+	var last alerting.Alert
 	e.space.Run(ctx, func(free *quantity.Bytes) {
 		if free != nil {
 			last = alerting.DiskScarce(*free, e.now())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -147,9 +148,9 @@ func (e *testEngine) loseArtifacts(run string) string {
 
 func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
 	t.Parallel()
-	alerts := make(chan predictor.Alert, 10)
+	alerts := make(chan alerting.Alert, 10)
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		var alert predictor.Alert
+		var alert alerting.Alert
 		if err := json.NewDecoder(r.Body).Decode(&alert); err == nil {
 			alerts <- alert
 		}
@@ -191,7 +192,7 @@ func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
 	}
 	select {
 	case alert := <-alerts:
-		if alert.Run != run || alert.Kind != predictor.DeadlineAtRisk || alert.Goal.Deadline != soon {
+		if alert.Run != run || alert.Kind != alerting.KindDeadlineAtRisk || alert.Goal.Deadline != soon {
 			t.Errorf("got alert %+v, want one about the deadline of %s", alert, soon)
 		}
 	case <-time.After(patience):

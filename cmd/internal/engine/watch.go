@@ -113,6 +113,6 @@ func (o *observer) read(runs []string, due bool, snapshot predictor.Snapshot) (r
 }
 
 // Alerts returns the latest alerts.
-func (e *Engine) Alerts(_ context.Context, limit int) ([]predictor.Alert, error) {
+func (e *Engine) Alerts(_ context.Context, limit int) ([]alerting.Alert, error) {
 	return e.alerts.Recent(limit), nil
 }

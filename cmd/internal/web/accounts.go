@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/timeline"
 )
@@ -138,7 +139,7 @@ func (s *Server) diff(r *http.Request) (diff ledger.Diff, err error) {
 }
 
 type alertsAnswer struct {
-	Alerts []predictor.Alert `json:"alerts"`
+	Alerts []alerting.Alert `json:"alerts"`
 }
 
 // alerts answers GET /api/v1/alerts.

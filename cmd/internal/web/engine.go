@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/retention"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/hindsight"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
@@ -122,7 +123,7 @@ type Accounts interface {
 	// Prices returns the catalogue of prices in force.
 	Prices(ctx context.Context) ([]pricing.Row, error)
 	// Alerts returns the latest alerts, newest first, at most limit.
-	Alerts(ctx context.Context, limit int) ([]predictor.Alert, error)
+	Alerts(ctx context.Context, limit int) ([]alerting.Alert, error)
 }
 
 // Space gives space on the disk back.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
@@ -83,7 +84,7 @@ func (f *Feed) Planned(plan predictor.Plan) {
 }
 
 // Alerted says that an alert was raised, or holds no more.
-func (f *Feed) Alerted(alert predictor.Alert) {
+func (f *Feed) Alerted(alert alerting.Alert) {
 	f.add(&change{name: StreamAlert, run: alert.Run, id: alert.ID, value: alert})
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/webtest"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -120,8 +121,8 @@ func live(engine *webtest.Engine) {
 		Run: "digits-2", State: predictor.RunSucceeded,
 		Result: []byte(`{"a":"<b>"}`), At: begin.Add(30 * time.Second),
 	})
-	engine.Alert(predictor.Alert{
-		ID: "a", Run: "digits-1", Pipeline: "digits", Kind: predictor.DeadlineAtRisk, At: begin,
+	engine.Alert(alerting.Alert{
+		ID: "a", Run: "digits-1", Pipeline: "digits", Kind: alerting.KindDeadlineAtRisk, At: begin,
 		Message: "late",
 	})
 	engine.Decide(predictor.Plan{

@@ -12,6 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 )
@@ -36,9 +37,8 @@ func newSchemas() *schemas {
 		reflect.TypeFor[predictor.RunState](): enum(predictor.RunRunning, predictor.RunSucceeded, predictor.RunFailed,
 			predictor.RunCancelled),
 		reflect.TypeFor[predictor.Objective](): enum(predictor.Cost, predictor.Latency),
-		reflect.TypeFor[predictor.AlertKind](): enum(predictor.DeadlineAtRisk, predictor.BudgetAtRisk, predictor.Recovered,
-			predictor.StreamsLost,
-			predictor.LedgerFailing, predictor.DiskScarce),
+		reflect.TypeFor[alerting.Kind](): enum(alerting.KindDeadlineAtRisk, alerting.KindBudgetAtRisk, alerting.KindRecovered,
+			alerting.KindStreamsLost, alerting.KindLedgerFailing, alerting.KindDiskScarce),
 		reflect.TypeFor[predictor.Cause](): enum(predictor.CauseMemoryLimit, predictor.CauseMemoryRefused,
 			predictor.CauseHostMemory, predictor.CauseDeviceMemory,
 			predictor.CauseDisk, predictor.CauseTimeout, predictor.CauseError, predictor.CausePanic, predictor.CauseExit,

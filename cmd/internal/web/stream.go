@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
@@ -24,7 +25,7 @@ const (
 	StreamDecision = "decision"
 	// StreamPlan carries the predictor.Plan in force, without its decisions.
 	StreamPlan = "plan"
-	// StreamAlert carries a predictor.Alert. After a reset an alert may come again; its ID tells.
+	// StreamAlert carries a alerting.Alert. After a reset an alert may come again; its ID tells.
 	StreamAlert = "alert"
 )
 
@@ -32,7 +33,7 @@ func streamMessages() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		StreamReset: reflect.TypeFor[nothing](), StreamRun: reflect.TypeFor[ledger.RunView](),
 		StreamDecision: reflect.TypeFor[predictor.Decision](),
-		StreamPlan:     reflect.TypeFor[predictor.Plan](), StreamAlert: reflect.TypeFor[predictor.Alert](),
+		StreamPlan:     reflect.TypeFor[predictor.Plan](), StreamAlert: reflect.TypeFor[alerting.Alert](),
 	}
 }
 

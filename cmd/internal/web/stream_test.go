@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
@@ -47,7 +48,7 @@ func (e oneRun) Plan(context.Context) (predictor.Plan, error) {
 
 var begun = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
-func (e oneRun) Alerts(context.Context, int) ([]predictor.Alert, error) { return nil, nil }
+func (e oneRun) Alerts(context.Context, int) ([]alerting.Alert, error) { return nil, nil }
 
 var shared = predictor.StageID{App: "digits", Build: "0123456789ab", Name: "score"}
 

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
@@ -222,13 +223,13 @@ func change(decision predictor.Decision) string {
 }
 
 // alertLine is an alert with the time since the run's start, broken into lines that fit.
-func alertLine(m Model, alert predictor.Alert, s Style) []string {
+func alertLine(m Model, alert alerting.Alert, s Style) []string {
 	at := ""
 	if age := alert.At.Sub(m.Run.StartedAt); age >= 0 && !m.Run.StartedAt.IsZero() {
 		at = " at " + seconds(age.Seconds())
 	}
 	code := red
-	if alert.Kind == predictor.Recovered {
+	if alert.Kind == alerting.KindRecovered {
 		code = green
 	}
 	lines := wrapped("  alert"+at+": ", alert.Message, min(s.columns(), s.page()))

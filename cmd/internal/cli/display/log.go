@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
@@ -125,7 +126,7 @@ func (l *Log) Decision(decision predictor.Decision) string {
 }
 
 // Alert returns the line of an alert.
-func (l *Log) Alert(alert predictor.Alert) string {
+func (l *Log) Alert(alert alerting.Alert) string {
 	if alert.Run == "" { // what the engine has lost
 		return fmt.Sprintf("%s  alert: %s", l.clock(alert.At), Clean(alert.Message))
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/timeline"
@@ -30,7 +31,7 @@ type Model struct {
 	// HostPrice is what the pool costs, per hour.
 	HostPrice quantity.Money
 	// Alerts are those about it that came while it was followed, oldest first.
-	Alerts []predictor.Alert
+	Alerts []alerting.Alert
 	// Breakdown is where its time went; nil when that was not asked for.
 	Breakdown *timeline.Breakdown
 	// Away says that the engine does not answer, so that this is how it was.

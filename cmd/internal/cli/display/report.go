@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/timeline"
@@ -29,7 +30,7 @@ type Report struct {
 	Static      *ReportStatic                   `json:"static"`
 	Reused      ReportReuse                     `json:"reused"`
 	Breakdown   *timeline.Breakdown             `json:"breakdown,omitempty"`
-	Alerts      []predictor.Alert               `json:"alerts,omitempty"`
+	Alerts      []alerting.Alert                `json:"alerts,omitempty"`
 	Venues      map[predictor.Venue]ReportVenue `json:"venues"`
 	Stages      []ReportStage                   `json:"stages"`
 	Totals      ReportTotals                    `json:"totals"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/timeline"
@@ -152,8 +153,8 @@ func overview() display.Overview {
 			GrantedCPU: 1, UsedCPU: 0.97,
 			GrantedMemory: 256 << 20, UsedMemory: 180 << 20,
 		}}},
-		Alerts: []predictor.Alert{{
-			Run: m.Run.Run, Kind: predictor.DeadlineAtRisk,
+		Alerts: []alerting.Alert{{
+			Run: m.Run.Run, Kind: alerting.KindDeadlineAtRisk,
 			At: time.Date(2026, 11, 20, 9, 0, 10, 0, time.Local), Message: "ends after 1m10s, 10 s past its deadline",
 		}},
 	}
@@ -163,8 +164,8 @@ func overview() display.Overview {
 func pages(s display.Style) map[string][]string {
 	e, m := explained()
 	alerted := running()
-	alerted.Alerts = []predictor.Alert{{
-		Run: "digits-7f3a9c", Kind: predictor.DeadlineAtRisk,
+	alerted.Alerts = []alerting.Alert{{
+		Run: "digits-7f3a9c", Kind: alerting.KindDeadlineAtRisk,
 		At: begin.Add(10 * time.Second), Message: "it ends after 1m10s (58.0 s to 1m22s), past its deadline of 1m; give " +
 			"more time or functions",
 	}}
@@ -173,8 +174,8 @@ func pages(s display.Style) map[string][]string {
 		Lost: "this is how it was: the engine does not answer",
 	}
 	recovered := m
-	recovered.Alerts = []predictor.Alert{{
-		Kind: predictor.Recovered, At: begin.Add(20 * time.Second),
+	recovered.Alerts = []alerting.Alert{{
+		Kind: alerting.KindRecovered, At: begin.Add(20 * time.Second),
 		Message: "it ends in time again",
 	}}
 	goal := ended().Run

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/timeline"
@@ -29,7 +30,7 @@ type Overview struct {
 	// Use is what the stages of a run held and used last, by run and stage.
 	Use map[string]map[string]timeline.Held `json:"use"`
 	// Alerts are the latest alerts, newest first.
-	Alerts []predictor.Alert `json:"alerts"`
+	Alerts []alerting.Alert `json:"alerts"`
 	// Lost says why what is shown is not what is now; empty when it is.
 	Lost string `json:"-"`
 }

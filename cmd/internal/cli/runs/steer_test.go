@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/clitest"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -290,8 +291,8 @@ func TestARetryIsFollowedToItsEnd(t *testing.T) {
 					Wall: 3100 * time.Millisecond, At: clitest.Begin,
 				},
 			)
-			stack.Alert(predictor.Alert{
-				ID: "a1", Run: retried.Run, Kind: predictor.DeadlineAtRisk, At: clitest.Begin,
+			stack.Alert(alerting.Alert{
+				ID: "a1", Run: retried.Run, Kind: alerting.KindDeadlineAtRisk, At: clitest.Begin,
 				Message: "it ends too late",
 			})
 			clitest.Finish(stack, retried.Run, "digits", clitest.ServedDigits.Build, predictor.RunSucceeded, "{}", clitest.Begin)

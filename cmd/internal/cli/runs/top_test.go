@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/clitest"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
 // terminal is a pseudo-terminal: what a command writes to inside comes out of shown, and press is the keyboard.
@@ -118,8 +119,8 @@ func TestTopFollowsTheStackAndGivesTheTerminalBack(t *testing.T) {
 			ended := terminal.watch(t.Context(), state, complaints)
 			terminal.eventually(t, "the run", shows("\x1b[?1049h", "digits-9"))
 			stack.Apply("digits-10", predictor.RunStarted{Run: "digits-10", Pipeline: "digits", App: "digits", At: time.Now()})
-			stack.Alert(predictor.Alert{
-				ID: "a", Run: "digits-10", Kind: predictor.BudgetAtRisk, At: time.Now(),
+			stack.Alert(alerting.Alert{
+				ID: "a", Run: "digits-10", Kind: alerting.KindBudgetAtRisk, At: time.Now(),
 				Message: "it costs too much",
 			})
 			terminal.eventually(t, "what was told", shows("digits-10", "it costs too much"))

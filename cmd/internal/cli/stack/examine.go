@@ -28,7 +28,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
-	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/words"
 	"github.com/spillway-ml/spillway/workers/device"
@@ -316,9 +316,9 @@ const (
 )
 
 // examineLosses tells of what the engine has lost or made anew of late.
-func examineLosses(alerts []predictor.Alert, now time.Time) (findings []finding) {
+func examineLosses(alerts []alerting.Alert, now time.Time) (findings []finding) {
 	for _, alert := range alerts {
-		lost := alert.Kind == predictor.StreamsLost || alert.Kind == predictor.LedgerFailing
+		lost := alert.Kind == alerting.KindStreamsLost || alert.Kind == alerting.KindLedgerFailing
 		if !lost || now.Sub(alert.At) > lossesFor {
 			continue
 		}

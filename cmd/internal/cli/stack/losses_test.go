@@ -5,17 +5,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
 func TestDoctorTellsOfWhatWasLostOfLate(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
-	found := examineLosses([]predictor.Alert{
-		{Kind: predictor.StreamsLost, At: now.Add(-time.Hour), Message: "a stream"},
-		{Kind: predictor.LedgerFailing, At: now.Add(-time.Hour), Message: "the ledger"},
-		{Kind: predictor.DeadlineAtRisk, At: now, Message: "a run"},
-		{Kind: predictor.StreamsLost, At: now.Add(-8 * 24 * time.Hour), Message: "long ago"},
+	found := examineLosses([]alerting.Alert{
+		{Kind: alerting.KindStreamsLost, At: now.Add(-time.Hour), Message: "a stream"},
+		{Kind: alerting.KindLedgerFailing, At: now.Add(-time.Hour), Message: "the ledger"},
+		{Kind: alerting.KindDeadlineAtRisk, At: now, Message: "a run"},
+		{Kind: alerting.KindStreamsLost, At: now.Add(-8 * 24 * time.Hour), Message: "long ago"},
 	}, now)
 	text := strings.Join(findingLines(found), "\n")
 	if len(found) != 2 || !strings.Contains(text, "a stream") || !strings.Contains(text, "the ledger") {

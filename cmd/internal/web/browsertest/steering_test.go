@@ -318,7 +318,7 @@ func TestAnAlertOfTheEngineIsNamedInWords(t *testing.T) {
 	b.Until(`document.querySelector('.connection')?.textContent === 'live'`)
 	e.Alert(alerting.StreamsLost([]string{"EVENTS"}, now))
 	e.Alert(alerting.LedgerFailing(errors.New("no space left on device"), now))
-	e.Alert(predictor.Alert{ID: "disk/1", Kind: predictor.DiskScarce, At: now, Message: "1.0 GiB is free"})
+	e.Alert(alerting.Alert{ID: "disk/1", Kind: alerting.KindDiskScarce, At: now, Message: "1.0 GiB is free"})
 	for name, message := range map[string]string{
 		"streams lost": "EVENTS", "ledger failing": "no space left on device", "disk nearly full": "1.0 GiB is free",
 	} {
@@ -328,9 +328,10 @@ func TestAnAlertOfTheEngineIsNamedInWords(t *testing.T) {
 	b.heardNothingBad(listener.Addr().String())
 }
 
-func atRisk(at time.Time) predictor.Alert {
-	return predictor.Alert{
-		ID: "digits-running/deadline/1", Run: "digits-running", Pipeline: "digits", Kind: predictor.DeadlineAtRisk, At: at,
+func atRisk(at time.Time) alerting.Alert {
+	return alerting.Alert{
+		ID: "digits-running/deadline/1", Run: "digits-running", Pipeline: "digits",
+		Kind: alerting.KindDeadlineAtRisk, At: at,
 		Goal:          predictor.Goal{Deadline: 90 * time.Second},
 		FinishSeconds: predictor.Interval{Low: 110, Mid: 125, High: 140},
 		Message:       "the end is expected after 2m05s, 35 s past the deadline " + hostile,

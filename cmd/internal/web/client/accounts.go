@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/web"
-	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/hindsight"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
@@ -133,10 +133,10 @@ func (c *Client) Prices(ctx context.Context) ([]pricing.Row, error) {
 }
 
 // Alerts returns the latest alerts, newest first. A limit of 0 means the engine's default.
-func (c *Client) Alerts(ctx context.Context, limit int) ([]predictor.Alert, error) {
+func (c *Client) Alerts(ctx context.Context, limit int) ([]alerting.Alert, error) {
 	values := url.Values{}
 	setNumber(values, "limit", limit)
-	var answer struct{ Alerts []predictor.Alert }
+	var answer struct{ Alerts []alerting.Alert }
 	err := c.call(ctx, http.MethodGet, "/api/v1/alerts?"+values.Encode(), nil, &answer)
 	return answer.Alerts, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/webtest"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -38,7 +39,7 @@ func lived(engine *webtest.Engine) {
 		At: begin,
 	},
 		predictor.RunEnded{Run: "digits-2", State: predictor.RunFailed, At: begin.Add(time.Minute)})
-	engine.Alert(predictor.Alert{ID: "a", Run: "digits-1", Kind: predictor.BudgetAtRisk, At: begin})
+	engine.Alert(alerting.Alert{ID: "a", Run: "digits-1", Kind: alerting.KindBudgetAtRisk, At: begin})
 }
 
 // TestAccountsComeBackAsTheEngineGivesThem asks the engine the same without HTTP.
@@ -195,10 +196,10 @@ func TestFollowTellsAlertsOnce(t *testing.T) {
 	var raise sync.Once
 	err := client.Follow(ctx, "digits-1", func(message Message) error {
 		raise.Do(func() {
-			engine.Alert(predictor.Alert{ID: "other", Run: "digits-2"})
-			engine.Alert(predictor.Alert{ID: "b", Run: "digits-1"})
-			engine.Alert(predictor.Alert{ID: "b", Run: "digits-1"})
-			engine.Alert(predictor.Alert{ID: "c", Run: "digits-1"})
+			engine.Alert(alerting.Alert{ID: "other", Run: "digits-2"})
+			engine.Alert(alerting.Alert{ID: "b", Run: "digits-1"})
+			engine.Alert(alerting.Alert{ID: "b", Run: "digits-1"})
+			engine.Alert(alerting.Alert{ID: "c", Run: "digits-1"})
 		})
 		if message.Alert != nil {
 			told = append(told, message.Alert.ID)

@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
@@ -22,7 +23,7 @@ type Message struct {
 	Run      *ledger.RunView
 	Decision *predictor.Decision
 	Plan     *predictor.Plan
-	Alert    *predictor.Alert
+	Alert    *alerting.Alert
 	// Away says that the engine does not answer, and is tried again. The next message says that it does.
 	Away bool
 }

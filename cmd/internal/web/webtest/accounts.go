@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/hindsight"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
@@ -139,7 +140,7 @@ func (e *Engine) Prices(context.Context) ([]pricing.Row, error) {
 }
 
 // Alert keeps an alert and tells it to the streams.
-func (e *Engine) Alert(alert predictor.Alert) {
+func (e *Engine) Alert(alert alerting.Alert) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	e.alerts = append(e.alerts, alert)
@@ -147,7 +148,7 @@ func (e *Engine) Alert(alert predictor.Alert) {
 }
 
 // Alerts returns what Alert was given, newest first.
-func (e *Engine) Alerts(_ context.Context, limit int) ([]predictor.Alert, error) {
+func (e *Engine) Alerts(_ context.Context, limit int) ([]alerting.Alert, error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	newest := slices.Clone(e.alerts[max(0, len(e.alerts)-limit):])

@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
@@ -46,7 +47,7 @@ type Engine struct {
 	plan     predictor.Plan
 	bindings []web.Binding
 	dead     []web.DeadLetter
-	alerts   []predictor.Alert
+	alerts   []alerting.Alert
 	events   int
 	printed  []logs.Line
 	news     chan struct{} // closed by the next Print
