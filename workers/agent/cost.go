@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
@@ -37,4 +39,44 @@ func (m *meter) hold(size quantity.Size, now time.Time) {
 // cost returns what the attempt cost until now.
 func (m *meter) cost(now time.Time) quantity.Money {
 	return m.total + ledger.PoolCost(m.host, m.held, now.Sub(m.since))
+}
+
+// moneyPatience is how long an attempt waits in its slot for the run's word that it may cost something.
+const moneyPatience = 2 * time.Minute
+
+// errUnaffordable says that the run's money does not allow to wait for a child any longer.
+var errUnaffordable = errors.New("the run's money does not allow to wait for the stage's process any longer")
+
+// perLook is what the attempt costs from one look to the next.
+func (r *running) perLook() quantity.Money {
+	a := r.agent
+	return ledger.PoolCost(predictor.Host{PricePerHour: a.price, Capacity: a.capacity}, r.held(), a.sampleEvery)
+}
+
+// affords reports whether the run's money allows the attempt to go on until the next look.
+func (r *running) affords(ctx context.Context) bool {
+	return r.try.Afford(ctx, r.cost(r.agent.now()), r.perLook())
+}
+
+// unaffordable ends an attempt that may cost no more.
+func (r *running) unaffordable(f *finish) {
+	ending := r.try.Unaffordable()
+	f.stopped, f.cause, f.reason = ending.Outcome, ending.Cause, ending.Message
+}
+
+// stopMeter stops the cost at now.
+func (r *running) stopMeter(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.meter.hold(quantity.Size{}, now)
+}
+
+// cost is what the attempt cost until now; nothing when it was never admitted.
+func (r *running) cost(now time.Time) quantity.Money {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.meter == nil {
+		return 0
+	}
+	return r.meter.cost(now)
 }

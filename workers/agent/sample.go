@@ -2,11 +2,13 @@ package agent
 
 import (
 	"os"
+	"os/exec"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
 )
@@ -104,6 +106,68 @@ func (g *gauge) usage(answer *wire.Answer, state *os.ProcessState, wall time.Dur
 	}
 	if !g.counted && answer.CPU > 0 {
 		usage.CPU = max(usage.CPU, answer.CPU) // in finer steps
+	}
+	return usage
+}
+
+// sample publishes what the attempt takes now, and gives it more memory when it comes close to its limit. An attempt
+// that outgrew its grant, where nothing holds it, is counted with what it takes, so that its neighbours are not
+// admitted into memory that is not there.
+func (r *running) sample() {
+	a := r.agent
+	now := a.now()
+	r.mu.Lock()
+	gauge := r.gauge
+	r.mu.Unlock()
+	l, ok := gauge.sample(now)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	r.used = l.memory
+	held := r.grant
+	r.mu.Unlock()
+	r.room.resize(func(held, _ quantity.Size) quantity.Size {
+		held.Memory = max(held.Memory, l.memory)
+		return held
+	})
+	if sizing, known := a.sizing(r.try.Task.Stage); known && !sizing.Live.IsZero() {
+		r.resize(sizing, now)
+	}
+	if r.borrows {
+		r.follow(l.memory, now)
+		r.lend()
+	} else {
+		r.change(now, func(held, free quantity.Size) quantity.Size {
+			held.Memory = predictor.Relief(held.Memory, r.admitted.Memory, r.expected, l.memory, free.Memory)
+			return held
+		})
+	}
+	state, task := r.try.State(), r.try.Task
+	a.recorder.Tell(predictor.Sampled{
+		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
+		CPU: l.rate, Memory: l.memory, Throttled: l.throttled, Grant: held, Step: state.Step, Metrics: state.Metrics,
+		Training: r.try.News(), At: now,
+	})
+}
+
+// usage is what the attempt took, with what the end of its process adds; f is told what the kernel killed.
+func (r *running) usage(
+	f *finish, process *exec.Cmd, wall time.Duration, now time.Time, input quantity.Bytes,
+) quantity.Usage {
+	r.mu.Lock()
+	gauge := r.gauge
+	r.mu.Unlock()
+	var state *os.ProcessState
+	if f.exit != nil {
+		state = process.ProcessState
+	}
+	usage := gauge.usage(f.answer, state, wall, now)
+	f.kills, f.enforced = gauge.kills(), gauge.counted
+	r.settle(f.kills > 0, usage.PeakMemory, now)
+	usage.Input = input
+	if f.answer != nil {
+		usage.Output = quantity.Bytes(len(f.answer.Output)) + f.answer.Written
 	}
 	return usage
 }
