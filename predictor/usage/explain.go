@@ -61,18 +61,19 @@ type search struct {
 	exceeded []bool
 	measured observed // those that were not exceeded
 	worth    float64  // the variance of a mean of these relative to that of one
-	values   map[product][]float64
+	values   map[product]column
 }
+
+// column are the values of a product, the largest of which is 1: of all attempts, and of those that were measured.
+type column struct{ all, measured []float64 }
 
 // explained is a surface over products of features, and what it is worth.
 type explained struct {
 	*search
 	fitted
 	products []product
-	// errors are how far the peaks are from what the others say, as logarithms; off is the mean of those that were
-	// measured.
-	errors []float64
-	off    float64
+	// off is how far the peaks that were measured are from what the others say, as a mean of logarithms.
+	off float64
 	// price is the mean cost of limits by it; 0 while it is not known.
 	price float64
 }
@@ -80,7 +81,7 @@ type explained struct {
 func newSearch(h *History, margin float64) *search {
 	n := h.Len()
 	s := &search{
-		margin: margin, known: h.Known(), names: h.Names, values: map[product][]float64{},
+		margin: margin, known: h.Known(), names: h.Names, values: map[product]column{},
 		all: observed{y: make([]float64, n), weights: make([]float64, n)}, exceeded: make([]bool, n),
 		order: make([]float64, n), columns: make([][]float64, len(h.Names)), ranked: make([][]float64, len(h.Names)),
 		largest: make([]float64, len(h.Names)),
@@ -102,21 +103,20 @@ func newSearch(h *History, margin float64) *search {
 			s.varied = append(s.varied, column)
 		}
 	}
-	s.measured = s.without(s.all)
+	s.measured = observed{y: s.without(s.all.y), weights: s.without(s.all.weights)}
 	s.worth = worthOf(s.measured.weights)
 	return s
 }
 
-// without are the attempts that were measured to their end.
-func (s *search) without(of observed) observed {
-	measured := observed{columns: make([][]float64, len(of.columns))}
+// without are the values of the attempts that were measured to their end.
+func (s *search) without(values []float64) []float64 {
+	if s.known == len(values) {
+		return values
+	}
+	measured := make([]float64, 0, s.known)
 	for i, exceeded := range s.exceeded {
-		if exceeded {
-			continue
-		}
-		measured.y, measured.weights = append(measured.y, of.y[i]), append(measured.weights, of.weights[i])
-		for k, column := range of.columns {
-			measured.columns[k] = append(measured.columns[k], column[i])
+		if !exceeded {
+			measured = append(measured, values[i])
 		}
 	}
 	return measured
@@ -328,14 +328,7 @@ func (s *search) refined(found explained) explained {
 			if found.products[k][f].exponent == 0 || s.isFlag(found.products[k][f].column) {
 				continue
 			}
-			nearest := found
-			for _, exponent := range morePowers {
-				shape := slices.Clone(found.products)
-				shape[k][f].exponent = exponent
-				if next := s.explain(shape, roughly); next.holds() && next.off < nearest.off {
-					nearest = next
-				}
-			}
+			nearest := s.nearest(found, k, f)
 			if nearest = s.explain(nearest.products, reweightings); !nearest.holds() {
 				continue
 			}
@@ -348,6 +341,28 @@ func (s *search) refined(found explained) explained {
 		}
 	}
 	return found
+}
+
+// nearest is the explanation with another power of one factor that predicts best where fits are only compared: from the
+// power that it has to either side, until it has become worse twice.
+func (s *search) nearest(found explained, k, f int) explained {
+	nearest, at := found, found.products[k][f].exponent
+	for _, way := range [...]int{-1, 1} {
+		worse, last := 0, math.Inf(1)
+		for i := slices.Index(morePowers[:], at) + way; i >= 0 && i < len(morePowers) && worse < 2; i += way {
+			shape := slices.Clone(found.products)
+			shape[k][f].exponent = morePowers[i]
+			next := s.explain(shape, roughly)
+			if next.holds() && next.off < nearest.off {
+				nearest = next
+			}
+			if !next.holds() || next.off >= last {
+				worse++
+			}
+			last = next.off
+		}
+	}
+	return nearest
 }
 
 // isFlag reports whether a column has no other values than 0 and one more: all its powers are the same.
@@ -366,13 +381,18 @@ func (s *search) isFlag(column int) bool {
 // through the others says there, and at least exceededBy times the limit. This is the imputation step of expectation
 // maximisation for censored data, once.
 func (s *search) explain(products []product, rounds int) explained {
-	all := s.all
-	for _, one := range products {
-		all.columns = append(all.columns, s.of(one))
+	all, measured := s.all, s.measured
+	all.columns = make([][]float64, len(products))
+	measured.columns = make([][]float64, len(products))
+	for k, one := range products {
+		values := s.of(one)
+		all.columns[k], measured.columns[k] = values.all, values.measured
 	}
-	if len(s.measured.y) < len(all.y) {
-		fit := fitSurface(s.without(all), rounds)
-		all.y = slices.Clone(all.y)
+	if s.known < len(all.y) {
+		var weights [MaxAttempts]float64
+		fit := surfaceOf(&measured, weights[:len(measured.y)], rounds)
+		var thought [MaxAttempts]float64
+		all.y = append(thought[:0], all.y...)
 		for i, exceeded := range s.exceeded {
 			if exceeded {
 				all.y[i] = max(all.y[i]*exceededBy, fit.at(all.columns, i))
@@ -380,13 +400,12 @@ func (s *search) explain(products []product, rounds int) explained {
 		}
 	}
 	e := explained{search: s, fitted: fitSurface(all, rounds), products: products}
-	e.errors = make([]float64, len(e.ratios))
-	for i, ratio := range e.ratios {
-		e.errors[i] = math.Abs(math.Log(ratio))
-	}
-	e.off = s.mean(func(i int) float64 { return e.errors[i] })
+	e.off = s.mean(e.missed)
 	return e
 }
+
+// missed is how far the i-th peak is from what the others say, as a logarithm.
+func (e explained) missed(i int) float64 { return math.Abs(math.Log(e.ratios[i])) }
 
 // mean is that of the attempts that were measured, weighted by their age.
 func (s *search) mean(of func(i int) float64) float64 {
@@ -404,15 +423,18 @@ func (s *search) mean(of func(i int) float64) float64 {
 // of paired differences is their deviation divided by the root of how many they are, or their weights are worth (Kish,
 // Survey Sampling, 1965, 8.2).
 func (e explained) closer(other explained, tries int) bool {
-	difference := func(i int) float64 { return other.errors[i] - e.errors[i] }
 	mean := other.off - e.off
-	variance := max(0, e.mean(func(i int) float64 { return difference(i) * difference(i) })-mean*mean)
+	squares := e.mean(func(i int) float64 {
+		difference := other.missed(i) - e.missed(i)
+		return difference * difference
+	})
+	variance := max(0, squares-mean*mean)
 	quantile := math.Sqrt2 * math.Erfinv(1-2*byChance/float64(tries)) // of the normal distribution
 	return mean > math.Sqrt(variance*e.worth)*quantile
 }
 
-// of are the values of a product, the largest of which is 1.
-func (s *search) of(p product) []float64 {
+// of are the values of a product.
+func (s *search) of(p product) column {
 	if known, ok := s.values[p]; ok {
 		return known
 	}
@@ -425,8 +447,9 @@ func (s *search) of(p product) []float64 {
 			values[i] /= high
 		}
 	}
-	s.values[p] = values
-	return values
+	found := column{values, s.without(values)}
+	s.values[p] = found
+	return found
 }
 
 // value is that of a product for the i-th attempt, its factors relative to their units.

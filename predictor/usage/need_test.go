@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -467,6 +468,18 @@ func BenchmarkLearn(b *testing.B) {
 }
 
 func BenchmarkLearnOfManyFeatures(b *testing.B) {
+	benchmarkLearn(b, 2, func(f map[string]float64) float64 { return 50 + f["f1"]*f["f2"] + 10*f["f3"] })
+}
+
+func BenchmarkLearnOfThreeParts(b *testing.B) {
+	benchmarkLearn(b, 3, func(f map[string]float64) float64 {
+		return 50 + f["f1"]*f["f2"] + 10*f["f3"] + 5*math.Pow(f["f4"], 1.5)
+	})
+}
+
+// benchmarkLearn learns what MaxFeatures features, of which so many parts explain peaks in MiB, lead to.
+func benchmarkLearn(b *testing.B, parts int, peakOf func(map[string]float64) float64) {
+	b.Helper()
 	r := rand.New(rand.NewPCG(1, 1))
 	h := &usage.History{}
 	named := map[string]float64{}
@@ -476,13 +489,14 @@ func BenchmarkLearnOfManyFeatures(b *testing.B) {
 			named[name] = math.Exp(3 * r.Float64())
 			h.Follow(name)
 		}
-		peak := (50 + named["f1"]*named["f2"] + 10*named["f3"]) * mib * around(r, 0.05)
+		peak := peakOf(named) * mib * around(r, 0.05)
 		h.Add(usage.Attempt{Peak: peak, Exceeded: i%9 == 3, Features: known(named)})
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if need, _ := usage.Learn(h, margin, usage.Term{}); need.Explained == "" {
-			b.Fatalf("got %+v, want an explanation", need)
+		need, _ := usage.Learn(h, margin, usage.Term{})
+		if got := strings.Count(need.Explained, "f"); got < parts {
+			b.Fatalf("got %+v, want an explanation by %d features", need, parts)
 		}
 	}
 }

@@ -34,40 +34,75 @@ type fitted struct {
 // parameter, 1964, https://doi.org/10.1214/aoms/1177703732), so that one attempt that leaked does not bend the line for
 // all; it still counts in the ratios. The points are weighed anew so many rounds.
 func fitSurface(of observed, rounds int) fitted {
-	n := len(of.y)
-	rows := make([]float64, 4*n)
-	weights, errors, spare, ratios := rows[:n:n], rows[n:2*n:2*n], rows[2*n:3*n:3*n], rows[3*n:]
-	middle, smallest := medianIn(spare, of.y), slices.Min(of.y)
-	for i, y := range of.y { // nothing is fitted yet: no few points move the median
-		size := max(y, middle)
-		weights[i] = of.weights[i] / (size * size)
-	}
-	var s surface
-	s.least(&of, weights)
-	sizes := ratios // until there are ratios
-	for range rounds {
-		for i, y := range of.y {
-			at := s.at(of.columns, i)
-			sizes[i] = max(at, smallest) // a line through 0 says 0 at 0
-			errors[i] = math.Abs(y-at) / sizes[i]
-		}
-		scale := max(madToSigma*medianIn(spare, errors), leastSigma)
-		for i, size := range sizes {
-			weights[i] = of.weights[i] / (size * size) * min(1, huber*scale/errors[i])
-		}
-		s.least(&of, weights)
-	}
+	var weights [MaxAttempts]float64 // a History has no more; on the stack, since there are hundreds of fits
+	s := surfaceOf(&of, weights[:len(of.y)], rounds)
+	ratios := make([]float64, len(of.y))
 	for i, y := range of.y {
 		ratios[i] = ratio(y, s.without(&of, i, weights[i]))
 	}
 	return fitted{surface: s, ratios: ratios}
 }
 
-// medianIn is the lower median of values, sorted in a spare row as long as they are.
+// surfaceOf is the surface of [fitSurface]; weights get those that the points had last.
+func surfaceOf(of *observed, weights []float64, rounds int) (s surface) {
+	n := len(of.y)
+	var rows [3][MaxAttempts]float64
+	sizes, errors, spare := rows[0][:n], rows[1][:n], rows[2][:n]
+	middle, smallest := medianIn(spare, of.y), slices.Min(of.y)
+	for i, y := range of.y { // nothing is fitted yet: no few points move the median
+		size := max(y, middle)
+		weights[i] = of.weights[i] / (size * size)
+	}
+	s.least(of, weights)
+	for range rounds {
+		s.all(sizes, of.columns)
+		for i, y := range of.y {
+			at := sizes[i]
+			if sizes[i] < smallest { // a line through 0 says 0 at 0
+				sizes[i] = smallest
+			}
+			errors[i] = math.Abs(y-at) / sizes[i]
+		}
+		most := huber * max(madToSigma*medianIn(spare, errors), leastSigma)
+		for i, size := range sizes {
+			weights[i] = of.weights[i] / (size * size)
+			if errors[i] > most {
+				weights[i] *= most / errors[i]
+			}
+		}
+		s.least(of, weights)
+	}
+	return s
+}
+
+// medianIn is the lower median of values, looked for in a spare row as long as they are (Hoare, Algorithm 65: Find,
+// 1961, https://doi.org/10.1145/366622.366647): a fit looks for one in every round, and to sort took a third of its
+// time.
 func medianIn(spare, values []float64) float64 {
 	copy(spare, values)
-	slices.Sort(spare)
-	return spare[(len(spare)-1)/2]
+	k := (len(spare) - 1) / 2
+	for low, high := 0, len(spare)-1; low < high; {
+		pivot, i, j := spare[k], low, high
+		for i <= j {
+			for spare[i] < pivot {
+				i++
+			}
+			for pivot < spare[j] {
+				j--
+			}
+			if i <= j {
+				spare[i], spare[j] = spare[j], spare[i]
+				i, j = i+1, j-1
+			}
+		}
+		if j < k {
+			low = i
+		}
+		if k < i {
+			high = j
+		}
+	}
+	return spare[k]
 }
 
 // Constants of the reweighting: huber gives 95 percent of least squares' efficiency for normal errors, madToSigma makes
@@ -97,6 +132,19 @@ func (s *surface) at(columns [][]float64, i int) float64 {
 		sum += s.coefficients[1+k] * column[i]
 	}
 	return sum
+}
+
+// all are what the surface comes to for every row of columns.
+func (s *surface) all(values []float64, columns [][]float64) {
+	for i := range values {
+		values[i] = s.coefficients[0]
+	}
+	for k, column := range columns {
+		slope := s.coefficients[1+k]
+		for i, x := range column[:len(values)] {
+			values[i] += slope * x
+		}
+	}
 }
 
 // slopes reports whether each of so many columns has a slope above 0.
@@ -140,19 +188,27 @@ func (s *surface) least(of *observed, weights []float64) {
 func normal(of *observed, weights []float64) (
 	squares [1 + MaxParts][1 + MaxParts]float64, products [1 + MaxParts]float64,
 ) {
-	n := 1 + len(of.columns)
-	var row [1 + MaxParts]float64
-	row[0] = 1
-	for i, y := range of.y {
-		for k, column := range of.columns {
-			row[1+k] = column[i]
+	y := of.y[:len(weights)]
+	for i, weight := range weights {
+		products[0] += weight * y[i]
+		squares[0][0] += weight
+	}
+	for k, column := range of.columns {
+		column = column[:len(weights)]
+		product, sum, square := 0.0, 0.0, 0.0
+		for i, weight := range weights {
+			weighted := weight * column[i]
+			product += weighted * y[i]
+			sum += weighted
+			square += weighted * column[i]
 		}
-		for k := range n {
-			weighted := weights[i] * row[k]
-			products[k] += weighted * y
-			for m := range n {
-				squares[k][m] += weighted * row[m]
+		products[1+k], squares[1+k][0], squares[0][1+k], squares[1+k][1+k] = product, sum, sum, square
+		for m, other := range of.columns[:k] {
+			other, mixed := other[:len(weights)], 0.0
+			for i, weight := range weights {
+				mixed += weight * column[i] * other[i]
 			}
+			squares[1+k][1+m], squares[1+m][1+k] = mixed, mixed
 		}
 	}
 	return squares, products

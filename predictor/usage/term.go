@@ -174,6 +174,10 @@ func powerInWords(name string, exponent float64) string {
 	return fmt.Sprintf("%s to the power of %s", name, strconv.FormatFloat(exponent, 'g', 3, 64))
 }
 
+// mostPower is the largest power that is tried; see morePowers.
+const mostPower = 3
+
+// power is value^exponent; of quarters, which are what is tried, by roots, which take a tenth of the time.
 func power(value, exponent float64) float64 {
 	switch exponent {
 	case 0.5:
@@ -185,6 +189,13 @@ func power(value, exponent float64) float64 {
 	}
 	if value <= 0 || !(exponent > 0) { // not known; or a term of a later version
 		return value
+	}
+	if quarters := 4 * exponent; quarters <= 4*mostPower && quarters == math.Trunc(quarters) {
+		root, product := math.Sqrt(math.Sqrt(value)), 1.0
+		for range int(quarters) {
+			product *= root
+		}
+		return product
 	}
 	return math.Pow(value, exponent)
 }
