@@ -43,7 +43,7 @@ func (s Span) Set(text string) error {
 	case value < 0:
 		return &fault.UsageError{Problem: "it is negative", Hint: hint}
 	case value == 0 && !s.orZero:
-		return &fault.UsageError{Problem: "it is zero", Hint: "leave the flag out for none; " + hint}
+		return &fault.UsageError{Problem: "it is zero", Hint: "leave the flag out, or " + hint}
 	case s.most > 0 && value > s.most:
 		return &fault.UsageError{Problem: "it is too long", Hint: "write at most " + s.most.String()}
 	}

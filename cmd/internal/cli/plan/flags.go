@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -17,6 +18,7 @@ type planFlags struct {
 	devices, format, objective, svg string
 	lambda                          float64
 	microBatches, batch             int
+	budget                          time.Duration // 0 is the usual
 	training, inference             bool
 	weightBytes, optimizerBytes     float64
 	zero                            int
@@ -42,6 +44,8 @@ func (f *planFlags) add(set *pflag.FlagSet) {
 	set.Var(flag.Count{Value: &f.batch, Least: 1}, "batch",
 		"samples of a batch: the most micro-batches; a model is run with so many (default 32), and Piper's costs are "+
 			"multiplied by it (default: its own)")
+	set.Var(flag.Span{Value: &f.budget}, "budget",
+		"how long to search for better plans, counted in the work of a core of 2.5 GHz (default 1s)")
 	set.BoolVar(&f.training, "training", false, "plan for training (default where the graph has a backward pass)")
 	set.BoolVar(&f.inference, "inference", false, "plan for inference: no backward pass, no gradients")
 	set.Var(flag.Weight{Value: &f.weightBytes, Least: 1}, "weight-bytes",
@@ -101,8 +105,8 @@ func (f *planFlags) problem(found graph.Recorded, list devicelist.List) (partiti
 	}
 	p := partition.Problem{
 		Graph: found.Graph, Devices: list.Devices, Links: list.Links, IdleWeight: f.lambda, MicroBatches: f.microBatches,
-		MostMicroBatches: found.Samples,
-		Training:         training && forward, // otherwise the operations hold all that already
+		MostMicroBatches: found.Samples, Budget: f.budget,
+		Training: training && forward, // otherwise the operations hold all that already
 		Memory: partition.Memory{
 			Weight: f.weightBytes, Gradient: f.weightBytes, Optimizer: max(16-2*f.weightBytes, 0),
 			ZeRO: f.zero, Recompute: f.recompute,

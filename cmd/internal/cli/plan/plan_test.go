@@ -93,6 +93,40 @@ func TestLambdaChoosesFewerDevices(t *testing.T) {
 	}
 }
 
+// TestALargerBudgetFindsABetterPlan divides twelve chains of eight operations, all of other lengths, that one operation
+// feeds and one takes in: to begin with, devices end at different times.
+func TestALargerBudgetFindsABetterPlan(t *testing.T) {
+	t.Parallel()
+	const chains, length = 12, 8
+	g := clitest.ChainGraph(2+chains*length, 0)
+	g.Edges = nil
+	for i := range g.Ops {
+		g.Ops[i].Costs[graph.Accelerator] = graph.Cost{Forward: 0.010 + 0.001*graph.Seconds(i*i%29)}
+	}
+	for chain := range chains {
+		before := 0
+		for i := range length {
+			op := 1 + chain*length + i
+			g.Edges = append(g.Edges, graph.Edge{From: before, To: op, Bytes: quantity.MiB})
+			before = op
+		}
+		g.Edges = append(g.Edges, graph.Edge{From: before, To: len(g.Ops) - 1, Bytes: quantity.MiB})
+	}
+	name, devices := clitest.WriteGraph(t, g), clitest.Write(t, "devices.yaml", clitest.TwoDevices)
+	seconds := func(budget string) float64 {
+		args := []string{name, "--devices", devices, "--inference", "--objective", "latency", "--budget", budget}
+		return float64(planJSON(t, cli.ExitOK, args...).Plan.Seconds)
+	}
+	if quick, long := seconds("1ns"), seconds("500ms"); long >= quick {
+		t.Errorf("a plan of %v s with half a second to search and of %v s with none", long, quick)
+	}
+	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "plan", name, "--devices", devices, "--budget", "0")
+	if code != cli.ExitUsage {
+		t.Errorf("no budget at all: got exit %d, want that of a wrong flag: %s", code, stderr)
+	}
+	clitest.Contains(t, "standard error", stderr, "leave the flag out")
+}
+
 func TestInferenceIsAStreamUnlessLatencyIsAskedFor(t *testing.T) {
 	t.Parallel()
 	name, devices := clitest.WriteGraph(t, clitest.ChainGraph(4, 0)), clitest.Write(t, "devices.yaml", clitest.TwoDevices)
