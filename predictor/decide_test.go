@@ -226,6 +226,9 @@ func TestAForecastFromOneEarlierRunSaysSoAndIsNoIntervalWithoutWidth(t *testing.
 		started("now", 200, predictor.Goal{}), hint("now", "prep", 1, 200), start("now", "prep", 0, 200),
 	)
 	got, known := state.Forecast("now", after(210))
+	if got.Basis != "its own tasks and one earlier run, so it is wide" {
+		t.Errorf("it rests on %q, want that one run tells little", got.Basis)
+	}
 	if !known || got.Runs != 1 || !about(got.Finish, 90, 0.25) || !about(got.Cost, 0.1, 0.25) ||
 		got.Finish.High < 1.25*got.Finish.Mid || got.Finish.Low > 0.8*got.Finish.Mid {
 		t.Errorf("after 10 s: %+v known %v, want about 90 s for $0.10, and as little certainty as one run gives", got, known)

@@ -128,7 +128,7 @@ func fedRun(state predictor.State, id, pipeline string, at float64, gibs int, wh
 	}
 	run := func(stage string, task int, from, wall float64, input quantity.Bytes) {
 		begun, line := start(id, stage, task, from), record(id, stage, task, from+wall, wall)
-		line.Usage.Input = input
+		line.Usage.Input, line.Cost = input, quantity.USD/1000*quantity.Money(wall)
 		state = fold(state, begun, line)
 	}
 	for i := range gibs {
@@ -151,12 +151,44 @@ func TestARunTakesWhatItsInputTakes(t *testing.T) {
 	}
 	state = fedRun(state, "now", "p", 0, 32, false)
 	got, known := state.Forecast("now", after(0))
-	if !known || !about(got.Finish, 384, 0.2) || got.Runs != 4 || !strings.Contains(got.Basis, "4 earlier runs") {
+	if !known || !about(got.Finish, 384, 0.2) || got.Runs != 4 || got.Basis != "its own tasks and 4 earlier runs" {
 		t.Errorf("%+v known %v, want about 384 s from four runs", got, known)
 	}
 	small := fedRun(twinOf(t, state), "small", "p", 0, 2, false)
 	if got, known = small.Forecast("small", after(0)); !known || !about(got.Finish, 24, 0.3) {
 		t.Errorf("%+v known %v, want about 24 s", got, known)
+	}
+}
+
+// Before it has called a stage, a run is forecast by its input, and how probable it is that it misses its goal is told.
+func TestAForecastTellsHowProbableItIsThatTheGoalIsMissed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name       string
+		goal       predictor.Goal
+		passed     float64 // seconds since the start
+		late, dear [2]float64
+	}{
+		{name: "none"},
+		{"hopeless", predictor.Goal{Deadline: 10 * time.Second, Budget: 1}, 0, [2]float64{0.95, 1}, [2]float64{0.95, 1}},
+		{"in doubt", predictor.Goal{Deadline: 96 * time.Second}, 0, [2]float64{0.2, 0.8}, [2]float64{}},
+		{"easy", predictor.Goal{Deadline: time.Hour, Budget: quantity.USD}, 0, [2]float64{0, 0.05}, [2]float64{0, 0.05}},
+		{"past", predictor.Goal{Deadline: time.Minute}, 61, [2]float64{1, 1}, [2]float64{}},
+	} {
+		var state predictor.State
+		for i, gibs := range []int{4, 16} {
+			state = fedRun(state, fmt.Sprintf("past-%d", i), "p", -2000+1000*float64(i), gibs, true)
+		}
+		begins := started("now", 0, c.goal)
+		begins.InputBytes = 8 * quantity.GiB
+		state = fold(state, begins)
+		got, known := state.Forecast("now", after(c.passed))
+		if !known || got.Basis != "its input and 2 earlier runs" {
+			t.Errorf("%s: %+v, known %v", c.name, got, known)
+		}
+		if got.Late < c.late[0] || got.Late > c.late[1] || got.Dear < c.dear[0] || got.Dear > c.dear[1] {
+			t.Errorf("%s: late with %v, want %v; dear with %v, want %v", c.name, got.Late, c.late, got.Dear, c.dear)
+		}
 	}
 }
 
@@ -166,7 +198,8 @@ func TestAPipelineThatHasNotRunIsGuessedFromOneThatCalledTheSameStages(t *testin
 	state := fedRun(predictor.State{}, "past", "other", -1000, 8, true)
 	state = fedRun(state, "now", "p", 0, 8, false)
 	got, known := state.Forecast("now", after(0))
-	if !known || got.Runs != 0 || !strings.Contains(got.Basis, "a guess") || !strings.Contains(got.Basis, "app/other") {
+	const basis = "its own tasks and what followed the same stages in 1 run of app/other, a guess"
+	if !known || got.Runs != 0 || got.Basis != basis {
 		t.Errorf("%+v known %v, want a guess from app/other", got, known)
 	}
 	if !about(got.Finish, 96, 0.35) || got.Finish.High < 1.3*got.Finish.Low {

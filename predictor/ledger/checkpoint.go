@@ -17,9 +17,13 @@ import (
 	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
-// CheckpointVersion is the version of what Checkpoint.Encode writes, and the only one that Restore reads. It changes
-// with the layout of the saved types and whenever the same events are folded to something else.
-const CheckpointVersion = 2
+// CheckpointVersion is the version of what Checkpoint.Encode writes. It changes with the layout of the saved types and
+// whenever the same events are folded to something else. oldestCheckpoint is the oldest version that Restore reads:
+// forecasts of version 2 do not say what they rest on, nor how probable it is that they miss the goal.
+const (
+	CheckpointVersion = 3
+	oldestCheckpoint  = 2
+)
 
 // Checkpoint is all that a Ledger knew when the Checkpoint was made, but for the plan, notices, and what attempts did
 // of runs that take in no more: their details can be rebuilt, their sums stay. It does not change any more, so that it
@@ -384,16 +388,17 @@ func (t *table[T]) place(value unique.Handle[T]) int {
 // errCheckpoint says that what was read is no checkpoint of a ledger.
 var errCheckpoint = errors.New("it contradicts itself")
 
-// Restore returns the ledger of a checkpoint. It fails for one of another version, and for one that makes no sense.
+// Restore returns the ledger of a checkpoint. It fails for one of a version that it does not read, and for one that
+// makes no sense.
 func Restore(r io.Reader) (*Ledger, error) {
 	in := gob.NewDecoder(r)
 	var head savedLedger
 	if err := in.Decode(&head); err != nil {
 		return nil, fmt.Errorf("read a checkpoint of the ledger: %w", err)
 	}
-	if head.Version != CheckpointVersion {
-		return nil, fmt.Errorf("read a checkpoint of the ledger: it has version %d, this engine reads %d", head.Version,
-			CheckpointVersion)
+	if head.Version < oldestCheckpoint || head.Version > CheckpointVersion {
+		return nil, fmt.Errorf("read a checkpoint of the ledger: it has version %d, this engine reads %d to %d",
+			head.Version, oldestCheckpoint, CheckpointVersion)
 	}
 	l := New()
 	l.latest, l.over, l.prices = head.Latest, head.Over.restore(), spend.PricesOf(head.Prices)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -250,14 +251,45 @@ func TestACheckpointThatIsDamagedOrOfAnotherVersionIsRefused(t *testing.T) {
 			t.Fatalf("the first %d of %d bytes are taken for a whole checkpoint", cut, written.Len())
 		}
 	}
-	other := l.Checkpoint()
-	other.head.Version++
-	var newer bytes.Buffer
-	if err := other.Encode(&newer); err != nil {
+	for _, version := range []int{oldestCheckpoint - 1, CheckpointVersion + 1} {
+		other := l.Checkpoint()
+		other.head.Version = version
+		var written bytes.Buffer
+		if err := other.Encode(&written); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("version %d, this engine reads 2 to 3", version)
+		if _, err := Restore(&written); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a checkpoint of another version: %v", err)
+		}
+	}
+}
+
+// TestACheckpointOfAnEarlierVersionIsGoneOnWith reads what an engine wrote whose forecasts did not say what they rest
+// on.
+func TestACheckpointOfAnEarlierVersionIsGoneOnWith(t *testing.T) {
+	t.Parallel()
+	written, err := os.ReadFile("testdata/version-2.checkpoint")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Restore(&newer); err == nil || !strings.Contains(err.Error(), "version 3, this engine reads 2") {
-		t.Errorf("a checkpoint of another version: %v", err)
+	l, err := Restore(bytes.NewReader(written))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, _ := l.Run("ended")
+	going, known := l.Run("going")
+	if ended.Totals.Cost != 7 || ended.Actual.Seconds != 60 || !known {
+		t.Errorf("the run that ended is %+v; want what it has taken", ended)
+	}
+	expected := going.Predicted
+	if expected.Runs != 4 || expected.FinishSeconds.Mid != 60 || expected.Cost.High != 3 || expected.Basis != "" {
+		t.Errorf("the forecast of the run that goes on is %+v; want what was told", expected)
+	}
+	at := expected.At.Add(time.Second)
+	l.Forecast("going", at, predictor.Forecast{Finish: predictor.Interval{Mid: 50}, Basis: "its own tasks", Late: 0.5})
+	if read, _ := again(t, l).Run("going"); read.Latest.Basis != "its own tasks" || read.Latest.Late != 0.5 {
+		t.Errorf("the next forecast is %+v; want what it rests on, and how probable it is that it is late", read.Latest)
 	}
 }
 
@@ -301,7 +333,7 @@ func TestTheLayoutOfACheckpointHasItsVersion(t *testing.T) {
 	known := map[reflect.Type]bool{}
 	layout(reflect.TypeFor[savedLedger](), known, &text)
 	layout(reflect.TypeFor[savedRun](), known, &text)
-	const version, want = 2, "fcac769cda1fbb70"
+	const version, want = 3, "38bc1d194b7e6c93"
 	if got := strconv.FormatUint(keyOf(text.String()), 16); CheckpointVersion != version || got != want {
 		t.Errorf("version %d, layout %s; want %d, %s. It is now:\n%s", CheckpointVersion, got, version, want, text.String())
 	}

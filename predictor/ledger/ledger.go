@@ -131,7 +131,8 @@ func (l *Ledger) Forecast(run string, now time.Time, forecast predictor.Forecast
 	finish := forecast.Finish
 	a.latest = RunPrediction{
 		FinishSeconds: predictor.Interval{Low: finish.Low + elapsed, Mid: finish.Mid + elapsed, High: finish.High + elapsed},
-		Cost:          forecast.Cost, Runs: forecast.Runs, At: now,
+		Cost:          forecast.Cost, Runs: forecast.Runs, Basis: forecast.Basis, Late: forecast.Late, Dear: forecast.Dear,
+		At: now,
 	}
 	if a.predicted.At.IsZero() {
 		a.predicted = a.latest

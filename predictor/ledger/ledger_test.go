@@ -85,7 +85,7 @@ func TestARunIsAccountedFromItsEvents(t *testing.T) {
 	}})
 	l.Forecast("r", after(5), predictor.Forecast{
 		Finish: predictor.Interval{Low: 10, Mid: 20, High: 30},
-		Cost:   predictor.Interval{Mid: 0.1}, Runs: 3,
+		Cost:   predictor.Interval{Mid: 0.1}, Runs: 3, Basis: "its own tasks", Late: 0.25, Dear: 0.75,
 	})
 	l.Forecast("r", after(9), predictor.Forecast{Finish: predictor.Interval{Mid: 1}})
 	want := ledger.RunView{
@@ -114,7 +114,7 @@ func TestARunIsAccountedFromItsEvents(t *testing.T) {
 		},
 		Predicted: ledger.RunPrediction{
 			FinishSeconds: predictor.Interval{Low: 15, Mid: 25, High: 35}, Cost: predictor.Interval{Mid: 0.1}, Runs: 3,
-			At: after(5),
+			Basis: "its own tasks", Late: 0.25, Dear: 0.75, At: after(5),
 		},
 		Latest: ledger.RunPrediction{FinishSeconds: predictor.Interval{Low: 9, Mid: 10, High: 9}, At: after(9)},
 		Static: ledger.Static{ // no host has told its price

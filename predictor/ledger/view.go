@@ -64,9 +64,16 @@ type RunPrediction struct {
 	FinishSeconds predictor.Interval `json:"finish_seconds"`
 	// Cost is what the run costs altogether, in US dollars.
 	Cost predictor.Interval `json:"cost_usd"`
-	// Runs is on how many earlier runs of the pipeline this rests. One says little: then the intervals are a guess. 0 when
+	// Runs is on how many earlier runs of the pipeline this rests. One says little: then the intervals are wide. 0 when
 	// nothing was expected, when it is a guess from another pipeline, or when an engine told it that did not count.
 	Runs int `json:"runs,omitempty"`
+	// Basis says in a few words what this rests on; empty when nothing was expected, or when an engine told it that did
+	// not say so.
+	Basis string `json:"basis,omitempty"`
+	// Late is how probable it was that the run ends after the deadline of the goal that it had then, and Dear that it
+	// costs more than the budget, from 0 to 1; 0 without such a limit.
+	Late float64 `json:"late_probability,omitempty"`
+	Dear float64 `json:"dear_probability,omitempty"`
 	// At is when this became known; the zero time when it never did.
 	At time.Time `json:"at,omitzero"`
 }

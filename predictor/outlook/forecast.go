@@ -2,7 +2,6 @@ package outlook
 
 import (
 	"cmp"
-	"fmt"
 	"hash/fnv"
 	"maps"
 	"math"
@@ -22,8 +21,11 @@ type Forecast struct {
 	Finish, Cost fact.Interval
 	// Runs is on how many earlier runs of its pipeline this rests; 0 where none went like it so far.
 	Runs int
-	// Basis says in a few words what it rests on.
+	// Basis says in a few words what it rests on: "its own tasks and 4 earlier runs".
 	Basis string
+	// Late is how probable it is that it ends after the deadline of its goal, and Dear that it costs more than the budget;
+	// 0 without such a limit.
+	Late, Dear float64
 }
 
 // ForecastOf says when a run ends and what it costs by its own tasks: those that wait, those that run for a while, and
@@ -38,10 +40,16 @@ func ForecastOf(m *memory.State, run string, now time.Time) (forecast Forecast, 
 	if len(journey.Ways) == 0 {
 		return Forecast{}, false // what follows is not known
 	}
-	forecast = Forecast{Runs: runs, Basis: basis}
-	forecast.Finish, forecast.Cost, known = journey.Draw()
+	drawn, known := journey.Draw()
 	if !known {
 		return Forecast{}, false
+	}
+	forecast = Forecast{Finish: drawn.Finish(), Cost: drawn.Cost(), Runs: runs, Basis: basis}
+	if r.Goal.Deadline > 0 {
+		forecast.Late = drawn.Later(r.Goal.Deadline.Seconds() - memory.At(now).Since(r.Started))
+	}
+	if r.Goal.Budget > 0 {
+		forecast.Dear = drawn.Dearer(r.Goal.Budget.USD())
 	}
 	return forecast, true
 }
@@ -93,14 +101,34 @@ func JourneyOf(m *memory.State, r *memory.Run, now memory.Instant) (j Journey, b
 		}
 		j.Ways = append(j.Ways, way)
 	}
+	if pipeline == r.Key() {
+		runs = len(earlier)
+	}
+	return j, basisOf(r, earlier, pipeline), runs
+}
+
+// basisOf says what a forecast rests on, for people.
+func basisOf(r *memory.Run, earlier []memory.PastRun, pipeline string) string {
+	own := ""
+	switch {
+	case len(r.Stages) > 0:
+		own = "its own tasks"
+	case r.Input > 0:
+		own = "its input"
+	}
+	and := func(what string) string {
+		if own == "" {
+			return what
+		}
+		return own + " and " + what
+	}
 	switch {
 	case pipeline != r.Key():
-		basis = fmt.Sprintf("a guess: its own tasks, and what followed the same stages in %s of %s",
-			words.Count(len(earlier), "run"), pipeline)
-	default:
-		basis, runs = fmt.Sprintf("its own tasks and %s", words.Count(len(earlier), "earlier run")), len(earlier)
+		return and("what followed the same stages in "+words.Count(len(earlier), "run")+" of "+pipeline) + ", a guess"
+	case len(earlier) == 1:
+		return and("one earlier run") + ", so it is wide"
 	}
-	return j, basis, runs
+	return and(words.Count(len(earlier), "earlier run"))
 }
 
 func seedOf(run string) uint64 {

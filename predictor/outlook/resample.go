@@ -79,22 +79,45 @@ type Leg struct {
 // one time in three, and a run of six stages of a hundred tasks takes about a millisecond.
 const resamples = 128
 
-// Draw lets the rest of the run happen again and again, by what is known and by chance. It returns in how many seconds
-// it ends, and what the run will have cost altogether by then; known is false where nothing is left to be told of.
-func (j Journey) Draw() (finish, cost fact.Interval, known bool) {
+// Drawn is how the rest of a run may go, each way as probable as any other: in how many seconds it ends, and what it
+// will have cost altogether by then, in US dollars, both sorted.
+type Drawn struct{ ends, dollars []float64 }
+
+// Draw lets the rest of the run happen again and again, by what is known and by chance. known is false where nothing is
+// left to be told of.
+func (j Journey) Draw() (drawn Drawn, known bool) {
 	random := rand.New(rand.NewPCG(j.Seed, uint64(len(j.Called))))
 	means := make([][]float64, len(j.Called))
 	for i, leg := range j.Called {
 		means[i] = leg.means(j.With, random)
 	}
-	ends, dollars := make([]float64, resamples), make([]float64, resamples)
+	drawn = Drawn{make([]float64, resamples), make([]float64, resamples)}
 	for i := range resamples {
-		ends[i], dollars[i] = j.once(i, means, random)
+		end, dollars := j.once(i, means, random)
+		drawn.ends[i], drawn.dollars[i] = end, j.Spent+dollars
 	}
-	slices.Sort(ends)
-	slices.Sort(dollars)
-	finish = widened(middle(ends), j.Width)
-	return finish, middle(dollars).From(j.Spent), finish.Mid > 0
+	slices.Sort(drawn.ends)
+	slices.Sort(drawn.dollars)
+	widen(drawn.ends, j.Width)
+	return drawn, drawn.Finish().Mid > 0
+}
+
+// Finish is the middle 80 percent of when it ends, in seconds from now.
+func (d Drawn) Finish() fact.Interval { return middle(d.ends) }
+
+// Cost is the middle 80 percent of what it will have cost, in US dollars.
+func (d Drawn) Cost() fact.Interval { return middle(d.dollars) }
+
+// Later is how probable it is that it does not end within so many seconds from now.
+func (d Drawn) Later(seconds float64) float64 { return above(d.ends, seconds) }
+
+// Dearer is how probable it is that it costs more than so many US dollars.
+func (d Drawn) Dearer(dollars float64) float64 { return above(d.dollars, dollars) }
+
+// above is the part of sorted values that are larger than most.
+func above(sorted []float64, most float64) float64 {
+	i, _ := slices.BinarySearch(sorted, math.Nextafter(most, math.Inf(1)))
+	return float64(len(sorted)-i) / float64(len(sorted))
 }
 
 // middle has the middle 80 percent of sorted values.
@@ -103,13 +126,14 @@ func middle(sorted []float64) fact.Interval {
 	return fact.Interval{Low: at(0.1), Mid: at(0.5), High: at(0.9)}
 }
 
-// widened moves the ends of an interval away from its middle, in the logarithm.
-func widened(i fact.Interval, width float64) fact.Interval {
-	if !(width > 0) || !(i.Low > 0) {
-		return i
+// widen moves sorted values away from their middle, in the logarithm; 0 stays where it is.
+func widen(sorted []float64, width float64) {
+	mid := middle(sorted).Mid
+	if !(width > 0) || !(mid > 0) {
+		return
 	}
-	return fact.Interval{
-		Low: i.Mid * math.Pow(i.Low/i.Mid, width), Mid: i.Mid, High: i.Mid * math.Pow(i.High/i.Mid, width),
+	for i, value := range sorted {
+		sorted[i] = mid * math.Pow(value/mid, width)
 	}
 }
 

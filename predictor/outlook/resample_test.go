@@ -66,7 +66,8 @@ func TestWhatIsLeftOfARunByHand(t *testing.T) {
 			220, 0,
 		},
 	} {
-		finish, cost, known := c.journey.Draw()
+		drawn, known := c.journey.Draw()
+		finish, cost := drawn.Finish(), drawn.Cost()
 		if !known || math.Abs(finish.Mid-c.finish) > 0.03*c.finish || math.Abs(cost.Mid-c.cost) > 0.03*c.cost {
 			t.Errorf("%s: %+v s for $%+v, known %v; want %v s for $%v", c.name, finish, cost, known, c.finish, c.cost)
 		}
@@ -78,13 +79,15 @@ func TestAnAttemptThatHasRunForLongGoesOnAsTheLongerOnesDo(t *testing.T) {
 	t.Parallel()
 	leg := Leg{Ages: []float64{15}, Mean: always(10), Task: 0.5}
 	journey := Journey{Called: []Leg{leg}, Ways: []Way{{Stages: []Passed{{"map", 0, 40}}, Seconds: 40}}}
-	finish, _, known := journey.Draw()
+	drawn, known := journey.Draw()
+	finish := drawn.Finish()
 	// Log-normal with mean 10 s and s = 0.5: the median of what is longer than 15 s is 18.4 s.
 	if !known || math.Abs(finish.Mid-3.4) > 0.8 {
 		t.Errorf("goes on for %+v, want 3.4 s", finish)
 	}
 	leg.Ages[0] = 1e6
-	if finish, _, known = journey.Draw(); !known || finish.Mid < 1e5 || finish.High > 1e7 {
+	drawn, known = journey.Draw()
+	if finish = drawn.Finish(); !known || finish.Mid < 1e5 || finish.High > 1e7 {
 		t.Errorf("one that has outlived all by far goes on for %+v, want about as long again", finish)
 	}
 }
@@ -116,11 +119,14 @@ func TestForecastsStayInOrderWhateverIsKnown(t *testing.T) {
 			Ways:  []Way{{Stages: []Passed{{"a", 0, 5}, {"b", 3, 9}}, Seconds: 10}},
 			Width: rapid.Float64Range(0, 4).Draw(t, "width"), Elapsed: positive.Draw(t, "elapsed"),
 		}
-		finish, cost, _ := j.Draw()
-		again, _, _ := j.Draw()
+		drawn, _ := j.Draw()
+		finish, cost := drawn.Finish(), drawn.Cost()
+		again, _ := j.Draw()
 		switch {
-		case finish != again:
-			t.Fatalf("%+v and then %+v", finish, again)
+		case finish != again.Finish():
+			t.Fatalf("%+v and then %+v", finish, again.Finish())
+		case drawn.Later(finish.Mid) > 0.5 || drawn.Dearer(cost.Mid) > 0.5:
+			t.Fatalf("later than the middle with %v, dearer with %v", drawn.Later(finish.Mid), drawn.Dearer(cost.Mid))
 		case !(0 <= finish.Low && finish.Low <= finish.Mid && finish.Mid <= finish.High):
 			t.Fatalf("ends in %+v", finish)
 		case !(0 <= cost.Low && cost.Low <= cost.Mid && cost.Mid <= cost.High):

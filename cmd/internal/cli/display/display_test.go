@@ -141,6 +141,7 @@ func missed() display.Model {
 	m.Run.Predicted = ledger.RunPrediction{
 		FinishSeconds: predictor.Interval{Low: 11, Mid: 22, High: 44},
 		Cost:          predictor.Interval{Low: 0.0001, Mid: 0.0002, High: 0.0004}, Runs: 1,
+		Basis: "its input and one earlier run, so it is wide",
 	}
 	return m
 }
@@ -161,6 +162,58 @@ func starting() display.Model {
 	}}
 }
 
+// hopeless is a run that will probably miss its goal.
+func hopeless() display.Model {
+	m := running()
+	m.Run.Stages, m.Decisions = nil, nil
+	m.Run.Predicted = ledger.RunPrediction{
+		FinishSeconds: predictor.Interval{Low: 58, Mid: 73, High: 91.2},
+		Cost:          predictor.Interval{Low: 0.4, Mid: 0.61, High: 0.812}, Runs: 4,
+		Basis: "its own tasks and 4 earlier runs", Late: 0.83, Dear: 0.7109,
+	}
+	m.Run.Latest = m.Run.Predicted
+	return m
+}
+
+func TestWhatIsExpectedIsSaidWithAWarningWhereTheGoalWillProbablyBeMissed(t *testing.T) {
+	t.Parallel()
+	const expected = "expected to end after 73.0 s (58.0 s to 91.2 s) for $0.6100 ($0.4000 to $0.8120); " +
+		"rests on its own tasks and 4 earlier runs"
+	const late = "its deadline of 1m (83%)"
+	for _, c := range []struct {
+		name    string
+		change  func(*ledger.RunView)
+		warning string
+	}{
+		{"both", func(*ledger.RunView) {}, "warning: it will probably miss " + late + " and its budget of $0.5000 (71%); " +
+			"`spillway goal digits-7f3a9c` shows what else could be had, and --deadline 1m35s --budget 0.82 there gives enough"},
+		{"late", func(run *ledger.RunView) { run.Predicted.Dear = 0.5 }, "warning: it will probably miss " + late +
+			"; `spillway goal digits-7f3a9c` shows what else could be had, and --deadline 1m35s there gives enough"},
+		{"neither", func(run *ledger.RunView) { run.Predicted.Late, run.Predicted.Dear = 0.5, 0 }, ""},
+		{"another goal", func(run *ledger.RunView) { run.Goal = predictor.Goal{} }, ""},
+	} {
+		run := hopeless().Run
+		c.change(&run)
+		want := []string{expected}
+		if c.warning != "" {
+			want = append(want, c.warning)
+		}
+		if diff := cmp.Diff(want, display.Expected(run)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+	if got := display.Expected(starting().Run); got != nil {
+		t.Errorf("of a run of which nothing is known it says %q", got)
+	}
+	log := display.NewRunLog()
+	if lines := log.Run(hopeless().Run); len(lines) != 3 || !strings.HasSuffix(lines[1], expected) {
+		t.Errorf("the log of a run says %q, want its start, what is expected, and a warning", lines)
+	}
+	if lines := log.Run(hopeless().Run); len(lines) != 0 {
+		t.Errorf("and then %q, want it once", lines)
+	}
+}
+
 func TestRenderingsAreAsTheGoldenFilesHaveThem(t *testing.T) {
 	t.Parallel()
 	narrow := display.Style{Width: 80, ASCII: true}
@@ -169,6 +222,7 @@ func TestRenderingsAreAsTheGoldenFilesHaveThem(t *testing.T) {
 		"live-unicode":   display.Live(running(), display.Style{Width: 120}),
 		"live-color":     display.Live(running(), display.Style{Width: 80, Color: true}),
 		"live-starting":  display.Live(starting(), narrow),
+		"live-hopeless":  display.Live(hopeless(), narrow),
 		"summary":        display.Summary(ended(), narrow),
 		"summary-missed": display.Summary(missed(), narrow),
 		"summary-failed": display.Summary(failed(), narrow),

@@ -55,19 +55,23 @@ func header(m Model, s Style) []string {
 
 	now := "elapsed " + seconds(m.Wall().Seconds())
 	if finish := m.Run.Predicted.FinishSeconds; known(finish) {
-		now += "  predicted " + predicted(m.Run.Predicted, finish, seconds)
+		now += "  predicted " + between(finish, seconds)
 	} else if !Ended(m.Run) {
 		now += "  predicted: unknown until an earlier run matches"
 	}
 	cost := fmt.Sprintf("cost %s (pool %s/h)", m.Run.Totals.Cost, m.HostPrice)
 	if expected := m.Run.Predicted.Cost; known(expected) {
-		if m.Run.Predicted.Runs == 1 {
-			cost += "  predicted " + predicted(m.Run.Predicted, expected, money)
-		} else {
-			cost += fmt.Sprintf("  predicted %s to %s", money(expected.Low), money(expected.High))
-		}
+		cost += fmt.Sprintf("  predicted %s to %s", money(expected.Low), money(expected.High))
 	}
 	lines := []string{first, cut("  "+now, s.columns()), cut("  "+cost, s.columns())}
+	if basis := basisOf(m.Run.Predicted); basis != "" {
+		lines = append(lines, s.paint(dim, cut("  "+basis, s.columns())))
+	}
+	if warning := warningOf(m.Run, m.Run.Latest); warning != "" && len(m.Alerts) == 0 && !Ended(m.Run) {
+		for _, line := range wrapped("  ", warning, s.columns()) {
+			lines = append(lines, s.paint(red, line))
+		}
+	}
 	var places []string
 	if m.Page != "" {
 		places = append(places, "page "+m.Page)

@@ -27,6 +27,7 @@ type logged struct {
 	state    predictor.RunState
 	started  map[string]bool
 	finished map[string]bool
+	expected bool // what is expected of it
 	over     bool
 	ended    time.Time // of one that is over
 }
@@ -58,6 +59,12 @@ func (l *Log) Run(view ledger.RunView) []string {
 	}
 	if l.stages {
 		now := view.StartedAt.Add(time.Duration(view.Actual.Seconds * float64(time.Second)))
+		if expected := Expected(view); len(expected) > 0 && !said.expected && !Ended(view) {
+			said.expected = true
+			for _, line := range expected {
+				lines = append(lines, l.clock(now)+"  "+line)
+			}
+		}
 		for _, line := range stageLines(view, said) {
 			lines = append(lines, l.clock(now)+"  "+line)
 		}

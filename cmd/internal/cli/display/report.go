@@ -39,11 +39,14 @@ type Report struct {
 }
 
 // Compared is a quantity as predicted and as it came. EarlierRuns is on how many earlier runs the prediction of a run
-// rests: of one, the interval is a guess. It is left out where that is not told.
+// rests: of one, the interval is wide. Basis says in words on what, and MissProbability how probable it was then that
+// the run misses the limit that its goal has for this quantity. What is not told is left out.
 type Compared struct {
-	Predicted   *predictor.Interval `json:"predicted"`
-	EarlierRuns int                 `json:"earlier_runs,omitempty"`
-	Actual      *float64            `json:"actual"`
+	Predicted       *predictor.Interval `json:"predicted"`
+	EarlierRuns     int                 `json:"earlier_runs,omitempty"`
+	Basis           string              `json:"basis,omitempty"`
+	MissProbability float64             `json:"miss_probability,omitempty"`
+	Actual          *float64            `json:"actual"`
 }
 
 // ReportVenue says what a venue may use on this host.
@@ -117,9 +120,13 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 	report := Report{
 		Run: run.Run, Pipeline: run.Pipeline, App: run.App, Build: run.Build, State: run.State, Error: run.Error,
 		RetryOf: run.RetryOf, Goal: run.Goal, StartedAt: run.StartedAt,
-		WallSeconds: Compared{Predicted: orNil(run.Predicted.FinishSeconds), EarlierRuns: run.Predicted.Runs},
+		WallSeconds: Compared{
+			Predicted: orNil(run.Predicted.FinishSeconds), EarlierRuns: run.Predicted.Runs, Basis: run.Predicted.Basis,
+			MissProbability: run.Predicted.Late,
+		},
 		CostUSD: Compared{
-			Predicted: orNil(run.Predicted.Cost), EarlierRuns: run.Predicted.Runs, Actual: new(run.Totals.Cost.USD()),
+			Predicted: orNil(run.Predicted.Cost), EarlierRuns: run.Predicted.Runs, Basis: run.Predicted.Basis,
+			MissProbability: run.Predicted.Dear, Actual: new(run.Totals.Cost.USD()),
 		},
 		Venues: map[predictor.Venue]ReportVenue{
 			predictor.Pool:     {CPUs: append([]int{}, poolCPUs...)},

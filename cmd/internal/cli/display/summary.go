@@ -105,10 +105,10 @@ func stageSummary(run ledger.RunView, s Style) []string {
 func compare(m Model, s Style) []string {
 	predictedTime, predictedCost := "unknown", "unknown"
 	if finish := m.Run.Predicted.FinishSeconds; known(finish) {
-		predictedTime = predicted(m.Run.Predicted, finish, seconds)
+		predictedTime = between(finish, seconds)
 	}
 	if cost := m.Run.Predicted.Cost; known(cost) {
-		predictedCost = predicted(m.Run.Predicted, cost, money)
+		predictedCost = between(cost, money)
 	}
 	rows := [][3]string{
 		{"time", seconds(m.Wall().Seconds()), predictedTime},
@@ -124,6 +124,9 @@ func compare(m Model, s Style) []string {
 			line = middle
 		}
 		lines = append(lines, line)
+	}
+	if basis := basisOf(m.Run.Predicted); basis != "" {
+		lines = append(lines, s.paint(dim, cut(fmt.Sprintf("  %-24s %s", "", basis), s.page())))
 	}
 	return lines
 }

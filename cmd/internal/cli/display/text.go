@@ -115,15 +115,6 @@ func between(interval predictor.Interval, write func(float64) string) string {
 	return fmt.Sprintf("%s (%s to %s)", write(interval.Mid), write(interval.Low), write(interval.High))
 }
 
-// predicted writes an interval of what was predicted of a run. What one earlier run took is said as that: its
-// interval is a guess.
-func predicted(of ledger.RunPrediction, interval predictor.Interval, write func(float64) string) string {
-	if of.Runs == 1 {
-		return write(interval.Mid) + " (as the one earlier run)"
-	}
-	return between(interval, write)
-}
-
 // money writes an amount of US dollars as quantity.Money does.
 func money(usd float64) string {
 	amount, err := quantity.Dollars(usd)

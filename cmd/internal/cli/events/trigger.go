@@ -6,9 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
 // Commands are the commands of this package.
@@ -29,6 +32,10 @@ running (` + "`spillway dev`" + `). An event with the ID of an earlier one start
 repeated safely when its ID is given; with another input it is refused. Stages that declare a cache
 take the result of an earlier run of the same code whose input was the same; with --cache all stages
 do.
+
+Where earlier runs tell, it says when the run is expected to end and for how much, each with the
+interval in which 8 of 10 runs end, and warns when that misses the deadline or the budget. A
+forecast never keeps a run from starting.
 
 The exit code is 0 when the event is durable, 1 when no stack runs, and 2 when there is no such
 pipeline or the event can start nothing.`,
@@ -59,10 +66,29 @@ func trigger(ctx context.Context, t *tool.Tool, pipeline string, flags *flag.Eve
 	if err != nil {
 		return err
 	}
+	view, began := s.Began(ctx, published.Run)
+	began = began && !display.Ended(view) // an event of before starts nothing
 	if asJSON {
-		return t.WriteJSON(published)
+		told := triggered{Published: published}
+		if began && !view.Predicted.At.IsZero() {
+			told.Forecast = &view.Predicted
+		}
+		return t.WriteJSON(told)
 	}
 	t.Say("run %s is triggered by event %s; `spillway show %s --follow` shows it\n", published.Run, published.Event,
 		published.Run)
+	if began {
+		for _, line := range display.Expected(view) {
+			t.Say("%s\n", display.Own(line))
+		}
+	}
 	return nil
+}
+
+// triggered is what --json prints. Forecast is what is expected of the run; nil while nothing is, or the run has not
+// begun within moments.
+type triggered struct {
+	web.Published
+
+	Forecast *ledger.RunPrediction `json:"forecast,omitempty"`
 }

@@ -60,6 +60,9 @@ this machine (.venv, venv, node_modules), which are named when there are any, an
 .spillwayignore at its top says, in the words of a .gitignore: a line such as !node_modules/ takes
 one back. --requirements makes a Python environment where the command runs.
 
+Where earlier runs tell, it says at the start when the run is expected to end and for how much, and
+warns when that misses the deadline or the budget. A forecast never keeps a run from starting.
+
 The stack that runs on the state directory is used; without one, a stack is started for the
 occasion, with the flags below, and stopped afterwards. Ctrl-C cancels the run of a stack that was
 started for the occasion, and that of a command; otherwise the run goes on without a display. The

@@ -8,6 +8,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
 const (
@@ -15,7 +16,26 @@ const (
 	// other. startPoll is the time between two looks.
 	startLimit = time.Minute
 	startPoll  = 100 * time.Millisecond
+	// beganLimit bounds how long a run is waited for that nobody waits for, to say what is expected of it.
+	beganLimit = 2 * time.Second
 )
+
+// Began returns a run whose event was just taken once it has begun, with what is expected of it; false where it has not
+// within moments, or that cannot be told: it goes on all the same.
+func (s *Session) Began(ctx context.Context, run string) (view ledger.RunView, began bool) {
+	limited, cancel := context.WithTimeout(ctx, beganLimit)
+	defer cancel()
+	for {
+		view, err := s.Client.Run(limited, run)
+		if err == nil {
+			return view, true
+		}
+		refused, isRefusal := errors.AsType[*web.Error](err)
+		if !isRefusal || !refused.OnItsWay() || !wait.For(limited, startPoll) {
+			return ledger.RunView{}, false
+		}
+	}
+}
 
 // AwaitRun returns once there is the run, or an error. One that is on its way is waited for: `spillway trigger` returns
 // when the event is durable, which is before its run begins.

@@ -72,6 +72,14 @@ func (e *Engine) Apply(run string, events ...predictor.Event) {
 	}
 }
 
+// Forecast tells what is expected of a run.
+func (e *Engine) Forecast(run string, now time.Time, forecast predictor.Forecast) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.ledger.Forecast(run, now, forecast)
+	e.Feed.RunChanged(run)
+}
+
 // Decide puts a plan in force and keeps its decisions.
 func (e *Engine) Decide(plan predictor.Plan) {
 	e.mutex.Lock()
