@@ -57,6 +57,58 @@ func TestACommandStageIsNotAFunctionToCall(t *testing.T) {
 	}
 }
 
+// Fixed says that attempts cannot be given more while they run: who guesses at their need must know.
+func TestAHintTellsWhichAttemptsCannotGrow(t *testing.T) {
+	t.Parallel()
+	sizes := func(_ context.Context, _ square, proposed spillway.Proposal) (spillway.Size, error) {
+		return proposed.Size, nil
+	}
+	recommended := squared.WithRecommender(sizes)
+	inImage := listing
+	inImage.Image = "registry.example/list"
+	for name, c := range map[string]struct {
+		pipeline runs.AnyPipeline
+		stage    runs.AnyStage
+		input    any
+		output   string
+		program  string
+		fixed    bool
+	}{
+		"a command":             {spillway.NewPipeline("p", shell.Run), shell, listing, `{}`, "ls", false},
+		"a command in an image": {spillway.NewPipeline("p", shell.Run), shell, inImage, `{}`, inImage.Image, true},
+		"a function":            {spillway.NewPipeline("p", squared.Run), squared, square{}, `1`, predictor.GoProgram, false},
+		"a function that sizes itself": {
+			spillway.NewPipeline("p", recommended.Run), recommended, square{}, `1`, predictor.GoProgram, true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var suite testsuite.WorkflowTestSuite
+			suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+			env := suite.NewTestWorkflowEnvironment()
+			env.SetTestTimeout(time.Minute)
+			var hints []predictor.Scheduled
+			ports := runs.Ports{Stages: []runs.AnyStage{c.stage}, Tell: func(e predictor.Event) {
+				if scheduled, ok := e.(predictor.Scheduled); ok && scheduled.Tasks > 0 {
+					hints = append(hints, scheduled)
+				}
+			}}
+			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+			runs.Register(env, ports, []runs.AnyPipeline{c.pipeline})
+			env.RegisterActivityWithOptions(func(context.Context, wire.Task, json.RawMessage) (wire.Result, error) {
+				return wire.Result{Output: json.RawMessage(c.output)}, nil
+			}, activity.RegisterOptions{Name: c.stage.Name()})
+			env.ExecuteWorkflow("p", c.input)
+			if err := env.GetWorkflowError(); err != nil {
+				t.Fatal(err)
+			}
+			if len(hints) != 1 || hints[0].Fixed != c.fixed || hints[0].Program != c.program {
+				t.Errorf("hints %+v: want one of %s, fixed: %t", hints, c.program, c.fixed)
+			}
+		})
+	}
+}
+
 func TestTheTaskOfACommandCarriesItsFilesAndNoFunctionMayTakeIt(t *testing.T) {
 	t.Parallel()
 	for name, pipeline := range map[string]runs.AnyPipeline{

@@ -114,3 +114,28 @@ func TestTheNameOfAProgramIsCutBetweenLetters(t *testing.T) {
 		t.Errorf("%d stages are known, want 1", len(state.models))
 	}
 }
+
+// Run times that were brought to a size are kept until a Record comes, and no longer.
+func TestRunTimesThatAreKeptForASizeHaveEveryRecord(t *testing.T) {
+	t.Parallel()
+	var m Model
+	ended := func(cpu quantity.Milli, wall time.Duration) {
+		m.learn(fact.Record{
+			Venue: fact.Pool, Outcome: fact.Succeeded, Grant: quantity.Size{CPU: cpu},
+			Usage: quantity.Usage{Wall: wall, CPU: wall},
+		}, false, 0)
+	}
+	ended(quantity.Core, time.Second)
+	ended(2*quantity.Core, time.Second)
+	for n := 2; n < 10; n++ {
+		for _, cores := range []float64{1, 2} {
+			if got := m.Times(fact.Pool, cores); len(got.Values) != n {
+				t.Fatalf("with %v cores: got %d run times, want those of %d Records", cores, len(got.Values), n)
+			}
+		}
+		if len(m.brought) == 0 {
+			t.Fatal("no run times are kept, so the test shows nothing")
+		}
+		ended(quantity.Core, time.Duration(n)*time.Second)
+	}
+}

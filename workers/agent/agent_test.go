@@ -333,6 +333,35 @@ func TestAStageMayDecideItsOwnSizes(t *testing.T) {
 	}
 }
 
+// The process that is asked for a size is in the books: on a full host it waits.
+func TestAStageIsAskedForItsSizesOnceThereIsRoom(t *testing.T) {
+	t.Parallel()
+	h := start(t, 1, nil)
+	room, err := h.agent.admission.reserve(t.Context(), h.agent.capacity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempt := h.submit(t, order{Do: "report", Bytes: 100 * quantity.MiB}, func(task *wire.Task) {
+		task.Recommends = true
+	})
+	awaitTrue(t, func() bool {
+		h.agent.admission.mu.Lock()
+		defer h.agent.admission.mu.Unlock()
+		return len(h.agent.admission.waiting) > 0
+	})
+	if started := h.agent.children.made.Load(); started > 0 {
+		t.Errorf("%d processes were started on a full host", started)
+	}
+	room.release()
+	out, _ := decoded(t, h, attempt)
+	if want := 100 * quantity.MiB; out.Grant.Memory != want {
+		t.Errorf("it was given %s, want the %s that it asked for", out.Grant.Memory, want)
+	}
+	await[predictor.Host](t, h.recorder, "an inventory with all room free", func(host predictor.Host) bool {
+		return host.Free == host.Capacity
+	})
+}
+
 func TestACheckpointIsWhereTheNextAttemptStarts(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, nil)

@@ -465,17 +465,27 @@ func TestWhatWasRefusedIsTheLimitThatFailed(t *testing.T) {
 	}
 }
 
-// What is lent is taken back, so a command is told of what it holds.
+// What is lent is taken back, so a command is told of what it holds. Go is told of no limit that may be raised.
 func TestACommandIsToldOfWhatItHolds(t *testing.T) {
 	t.Parallel()
 	enforcetest.Need(t)
 	h, printed, _ := startWithStore(t, 1, nil)
-	h.obeyed(placement(1, guess(64*quantity.MiB)))
-	if _, err := h.command(t, "train-1", shell(`echo $SPILLWAY_MEMORY_BYTES`), nil).Wait(t); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := printed("train-1", 1), strconv.FormatInt(int64(64*quantity.MiB), 10)+"\n"; got != want {
-		t.Errorf("it was told of %q, want %q", got, want)
+	script := `echo $SPILLWAY_MEMORY_BYTES ${GOMEMLIMIT-none}`
+	memory := 64 * quantity.MiB
+	for id, c := range map[string]struct {
+		sizing predictor.Sizing
+		want   string
+	}{
+		"guessed-1":  {guess(memory), fmt.Sprintf("%d none\n", memory)},
+		"declared-1": {predictor.Sizing{Stage: stage, Base: of(1, 64)}, fmt.Sprintf("%d %d\n", memory, memory*9/10)},
+	} {
+		h.obeyed(placement(1, c.sizing))
+		if _, err := h.command(t, id, shell(script), nil).Wait(t); err != nil {
+			t.Fatal(err)
+		}
+		if got := printed(id, 1); got != c.want {
+			t.Errorf("%s: it was told of %q, want %q", id, got, c.want)
+		}
 	}
 }
 

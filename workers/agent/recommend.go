@@ -21,7 +21,7 @@ const recommendTimeout = 2 * time.Second
 var errSilent = errors.New("it did not answer in time")
 
 // recommended asks the app for the size of an attempt that would be given proposed, in a child that is used for nothing
-// else meanwhile. Whatever goes wrong, the attempt is given what was proposed, and expected says why.
+// else meanwhile and holds as much. Whatever goes wrong, the attempt is given what was proposed, and expected says why.
 func (a *Agent) recommended(
 	ctx context.Context, try *slot.Attempt, input json.RawMessage, proposed quantity.Size, expected predictor.Prediction,
 ) (quantity.Size, predictor.Prediction) {
@@ -64,10 +64,16 @@ func (a *Agent) recommended(
 	return size.AtMost(a.capacity), expected
 }
 
-// ask puts one question to a child.
+// ask puts one question to a child of this size, once there is room for it. The attempt asks for its own room after
+// that: one that held the room of its question and wanted more could wait for another that does the same.
 func (a *Agent) ask(
 	ctx context.Context, task wire.Task, size quantity.Size, question wire.ProposeSize,
 ) (wire.Recommended, error) {
+	room, err := a.admission.reserve(ctx, size)
+	if err != nil {
+		return wire.Recommended{}, err
+	}
+	defer room.release()
 	c, _, _, err := a.children.take(ctx, build{task.Stage.App, task.Stage.Build}, task.Stage.Name,
 		func() quantity.Size { return size }, func(*enforce.Group) {})
 	if err != nil {

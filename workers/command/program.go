@@ -43,6 +43,9 @@ type Launch struct {
 	// Grant is the attempt's size; libraries that make a thread for each core are told of it. The zero Size tells them
 	// nothing.
 	Grant quantity.Size
+	// Grows says that the attempt may take more memory than its grant: a program in Go is told no limit then, to which it
+	// would spend its time collecting garbage while there is room.
+	Grows bool
 	// Devices are the indices or UUIDs of the GPUs that the program may use, as CUDA names them; nil says nothing about
 	// GPUs. A container has these only, numbered from 0.
 	Devices []string
@@ -180,7 +183,9 @@ func (w *Workspace) common(launch Launch) map[string]string {
 		values[wire.CPUEnvironment] = strconv.FormatInt(int64(cpu), 10)
 	}
 	if memory := launch.Grant.Memory; memory > 0 {
-		values["GOMEMLIMIT"] = strconv.FormatInt(int64(float64(memory)*memoryShare), 10)
+		if !launch.Grows {
+			values["GOMEMLIMIT"] = strconv.FormatInt(int64(float64(memory)*memoryShare), 10)
+		}
 		values[wire.MemoryEnvironment] = strconv.FormatInt(int64(memory), 10)
 	}
 	maps.Copy(values, launch.Extra)

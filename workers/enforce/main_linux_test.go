@@ -2,6 +2,7 @@ package enforce_test
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -185,6 +186,10 @@ func own(stateDir string, mode enforce.Mode) error {
 	return nil
 }
 
+// programVar names the program that the first process of a virtual machine runs, with its own arguments; this one where
+// it is not set.
+const programVar = "ENFORCE_TEST_PROGRAM"
+
 // machine makes this process the first one of a virtual machine: it mounts what the tests need, runs them in a child,
 // collects what ends and switches the machine off.
 func machine() {
@@ -207,13 +212,20 @@ func boot() (status int, err error) {
 	if err := os.Chmod("/tmp", 0o1777); err != nil {
 		return 0, err
 	}
+	// Shells open what a program was given by descriptor.
+	if err := errors.Join(os.Symlink("/proc/self/fd", "/dev/fd"), loopback()); err != nil {
+		return 0, err
+	}
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return 0, err
 	}
 	fmt.Printf("linux %s, %d CPUs\n", unix.ByteSliceToString(name.Release[:]), runtime.NumCPU())
-	pid, err := syscall.ForkExec("/init", append([]string{"enforce.test"}, os.Args[1:]...),
-		&syscall.ProcAttr{Env: append(os.Environ(), "TMPDIR=/tmp"), Files: []uintptr{0, 1, 2}, Dir: "/tmp"})
+	program := cmp.Or(os.Getenv(programVar), "/init")
+	pid, err := syscall.ForkExec(program, append([]string{program}, os.Args[1:]...),
+		&syscall.ProcAttr{
+			Env: append(os.Environ(), "TMPDIR=/tmp", "PATH=/usr/bin:/bin"), Files: []uintptr{0, 1, 2}, Dir: "/tmp",
+		})
 	if err != nil {
 		return 0, err
 	}
@@ -228,6 +240,23 @@ func boot() (status int, err error) {
 			return state.ExitStatus(), nil
 		}
 	}
+}
+
+// loopback switches the machine's only network interface on: tests have servers of their own.
+func loopback() error {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open a socket to switch lo on: %w", err)
+	}
+	request, err := unix.NewIfreq("lo")
+	if err == nil {
+		request.SetUint16(unix.IFF_UP)
+		err = unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, request)
+	}
+	if err := errors.Join(err, unix.Close(socket)); err != nil {
+		return fmt.Errorf("switch lo on: %w", err)
+	}
+	return nil
 }
 
 // patience is how long tests wait for what must happen. ENFORCE_TEST_PATIENCE multiplies it, for emulated machines.
