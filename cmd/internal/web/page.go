@@ -45,6 +45,9 @@ type Page struct {
 	files map[string]pageFile // by address
 }
 
+// runAddress is where the page of a run is.
+const runAddress = "/runs/{run...}"
+
 // views are the addresses of the page, besides those of runs; ui/src/lib/route.ts reads them.
 var views = []string{"/", "/decisions", "/capacity", "/compare", "/costs"}
 
@@ -80,9 +83,22 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	file.serve(w, r)
 }
 
+// withoutRun answers for the address of a run that there is not: with the document, which says so, as not found.
+func (p *Page) withoutRun(w http.ResponseWriter, r *http.Request) {
+	file := p.files["/index.html"]
+	header := w.Header()
+	header.Set("Content-Security-Policy", pagePolicy)
+	header.Set("Content-Type", file.kind)
+	header.Set("Cache-Control", file.cache)
+	w.WriteHeader(http.StatusNotFound)
+	if r.Method == http.MethodGet {
+		_, _ = w.Write(file.text) // the client went away; there is nobody to tell
+	}
+}
+
 // addresses are where the page has something to show, as patterns of a mux.
 func (p *Page) addresses() []string {
-	addresses := slices.AppendSeq([]string{"/runs/{run...}"}, maps.Keys(p.files))
+	addresses := slices.AppendSeq([]string{runAddress}, maps.Keys(p.files))
 	for _, view := range views {
 		if view == "/" {
 			view = "/{$}"

@@ -3,6 +3,7 @@ package web_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -136,6 +137,43 @@ func TestThePageIsAnsweredBesideTheAPI(t *testing.T) {
 		server.ServeHTTP(recorder, request)
 		if got := recorder.Header().Get("Content-Type"); got != want {
 			t.Errorf("%s is %q, want %q", path, got, want)
+		}
+	}
+}
+
+// TestThePageOfARunThatThereIsNotIsNotFound asks as the owner, who is told, and as somebody else, who is not: which
+// runs there are is nobody else's business.
+func TestThePageOfARunThatThereIsNotIsNotFound(t *testing.T) {
+	t.Parallel()
+	engine := newEngine(t)
+	page := web.NewPage()
+	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: engine, Page: page})
+	starting := web.New(web.Options{
+		Keys: accesstest.Keys(), Engine: engine, Page: page,
+		Ready: func(context.Context) error { return web.Starting("reads the past") },
+	})
+	document := askPage(t, http.MethodGet, "/", nil).Body.String()
+	for _, c := range []struct {
+		path   string
+		server *web.Server
+		owner  bool
+		want   int
+	}{
+		{"/runs/nowhere", server, true, http.StatusNotFound},
+		{"/runs/nowhere?stage=train", server, true, http.StatusNotFound},
+		{"/runs/nowhere", server, false, http.StatusOK},
+		{"/runs/digits-1", server, true, http.StatusOK},
+		{"/runs/nowhere", starting, true, http.StatusOK},
+	} {
+		request := accesstest.Arrived(httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.path, http.NoBody), 7474)
+		if c.owner {
+			request.Header.Set("Authorization", "Bearer "+accesstest.Keys().Token())
+		}
+		recorder := httptest.NewRecorder()
+		c.server.ServeHTTP(recorder, request)
+		if recorder.Code != c.want || recorder.Body.String() != document {
+			t.Errorf("%s (owner: %t) is answered with %d and %d bytes, want %d and the document", c.path, c.owner,
+				recorder.Code, recorder.Body.Len(), c.want)
 		}
 	}
 }

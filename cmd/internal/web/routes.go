@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -251,9 +252,41 @@ func (s *Server) mount(options Options) {
 	s.mux.Handle("/", options.Page)
 	for _, address := range options.Page.addresses() {
 		pattern := http.MethodGet + " " + address
-		s.mux.Handle(pattern, options.Page)
+		if address == runAddress {
+			s.mux.HandleFunc(pattern, s.runPage(options.Page))
+		} else {
+			s.mux.Handle(pattern, options.Page)
+		}
 		s.rules[pattern] = access.Rule{Needs: access.Anyone, MaxBody: bodyLimit}
 	}
+}
+
+// runPageLimit is how long the page of a run waits to hear whether there is such a run. An engine that is starting does
+// not know, and the page says so itself.
+const runPageLimit = time.Second
+
+// runPage answers for the page of a run: as not found where the owner asks and there is none. Nobody else is told which
+// runs there are.
+func (s *Server) runPage(page *Page) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if access.CallerOf(r.Context()) == access.Owner && s.hasNoRun(r.Context(), r.PathValue("run")) {
+			page.withoutRun(w, r)
+			return
+		}
+		page.ServeHTTP(w, r)
+	}
+}
+
+// hasNoRun reports whether it is certain that there is no such run, now or in a moment.
+func (s *Server) hasNoRun(ctx context.Context, run string) bool {
+	ctx, cancel := context.WithTimeout(ctx, runPageLimit)
+	defer cancel()
+	if run == "" || s.ready(ctx) != nil {
+		return false
+	}
+	_, err := s.find(ctx, run)
+	refused, isRefusal := errors.AsType[*Error](err)
+	return isRefusal && refused.Status == http.StatusNotFound && !refused.OnItsWay()
 }
 
 // pattern is what the mux knows the route by.
