@@ -297,6 +297,20 @@ func TestTablesFitANarrowTerminalAndLeaveOutSpareColumns(t *testing.T) {
 	}
 }
 
+// What a summary advises to ask for later needs a stack, and that of a command ends with it.
+func TestARunWithAStackOfItsOwnSaysThatAnotherIsNeeded(t *testing.T) {
+	t.Parallel()
+	model := ended()
+	const want = "first start one with `spillway dev`"
+	if text := strings.Join(display.Summary(model, display.Style{Width: 100}), "\n"); strings.Contains(text, want) {
+		t.Errorf("a stack that goes on: got\n%s", text)
+	}
+	model.Own = true
+	if text := strings.Join(display.Summary(model, display.Style{Width: 100}), "\n"); !strings.Contains(text, want) {
+		t.Errorf("got\n%s\nwant %q", text, want)
+	}
+}
+
 func TestARunThatItsBudgetEndedSaysWithWhatToTryAgain(t *testing.T) {
 	t.Parallel()
 	run := ledger.RunView{

@@ -36,6 +36,8 @@ type Model struct {
 	Breakdown *timeline.Breakdown
 	// Away says that the engine does not answer, so that this is how it was.
 	Away bool
+	// Own says that the stack was started for this run and ends with it.
+	Own bool
 }
 
 // Away is what is said while an engine does not answer.

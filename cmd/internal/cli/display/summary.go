@@ -50,6 +50,10 @@ func Summary(m Model, s Style) []string {
 		lines = append(lines, fmt.Sprintf("  %s; `spillway show %s` lists them with their reasons",
 			Count(len(m.Decisions), "decision"), Clean(run.Run)))
 	}
+	if m.Own {
+		lines = append(lines, "  the stack was started for this run and has ended with it: first start one with "+
+			"`spillway dev`")
+	}
 	return lines
 }
 

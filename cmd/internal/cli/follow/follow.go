@@ -52,7 +52,7 @@ func NewViewer(t *tool.Tool, s *session.Session, out io.Writer) *Viewer {
 		tool: t, out: out, log: display.NewRunLog(),
 		model: display.Model{
 			Now: time.Now(), Page: s.Stack.Addresses.HTTP, TemporalUI: s.Stack.Addresses.TemporalUI,
-			HostPrice: s.Stack.HostPricePerHour(),
+			HostPrice: s.Stack.HostPricePerHour(), Own: s.Engine != nil,
 		},
 	}
 	if tool.IsTerminal(out) {
