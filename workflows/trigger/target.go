@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -62,10 +64,30 @@ func (p *pipeline) check(input any) error {
 	if p.schema == nil {
 		return nil
 	}
-	if err := p.schema.Validate(input); err != nil {
-		return errors.New(describeViolation(p.Pipeline.Name, err.Error()))
+	err := p.schema.Validate(input)
+	if err == nil {
+		return nil
 	}
-	return nil
+	text := describeViolation(p.Pipeline.Name, err.Error())
+	if strings.Contains(text, "additional properties") {
+		text += p.instead(input)
+	}
+	return errors.New(text)
+}
+
+// instead says which properties the input may have, where it has one of another name itself.
+func (p *pipeline) instead(input any) string {
+	given, isObject := input.(map[string]any)
+	known := p.schema.Schema().Properties
+	if !isObject || len(known) == 0 {
+		return ""
+	}
+	for name := range given {
+		if known[name] == nil {
+			return "; it may have " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+		}
+	}
+	return ""
 }
 
 // violation matches one step of the schema library's messages: "validating /properties/m/items: ".

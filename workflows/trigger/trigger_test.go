@@ -97,7 +97,7 @@ func TestBadEventsBecomeDeadLetters(t *testing.T) {
 		},
 		"an unknown field": {
 			"events.digits", `{"epoch":3}`, "",
-			[]string{"does not fit pipeline digits", "epoch"},
+			[]string{"does not fit pipeline digits", `["epoch"]; it may have epochs, name, parts`},
 			"digits",
 		},
 		"an array for an object": {

@@ -400,8 +400,8 @@ func TestTakenPortsAreRefusedByName(t *testing.T) {
 			if !errors.As(err, &refused) || refused.Name != tt.name || refused.Port != taken {
 				t.Fatalf("Start: got %v, want a PortError of %s", err, tt.name)
 			}
-			want := fmt.Sprintf("%[1]s %[2]d is taken; stop the program that listens on it or choose another with --%[1]s (0 "+
-				"takes a free one)", tt.name, taken)
+			want := fmt.Sprintf("--%s %d is taken; stop the program that listens on it, choose another, or leave the flag out "+
+				"for a free one", tt.name, taken)
 			if err.Error() != want {
 				t.Errorf("message: got %q, want %q", err, want)
 			}

@@ -11,7 +11,7 @@ import (
 
 // PortError says that a configured port is taken, and what to do.
 type PortError struct {
-	// Name is how a user knows the port: "temporal-port", "ui-port" or "nats-port".
+	// Name is how a user knows the port: "http-port", "temporal-port", "ui-port" or "nats-port".
 	Name string
 	// Port is the configured port.
 	Port int
@@ -22,11 +22,11 @@ type PortError struct {
 // Error implements error.
 func (e *PortError) Error() string {
 	if !errors.Is(e.Err, syscall.EADDRINUSE) {
-		return fmt.Sprintf("%[1]s %[2]d cannot be listened on: %[3]v; choose another with --%[1]s (0 takes a free one)",
+		return fmt.Sprintf("--%s %d cannot be listened on: %v; choose another, or leave the flag out for a free one",
 			e.Name, e.Port, e.Err)
 	}
-	return fmt.Sprintf("%[1]s %[2]d is taken; stop the program that listens on it or choose another with --%[1]s (0 "+
-		"takes a free one)", e.Name, e.Port)
+	return fmt.Sprintf("--%s %d is taken; stop the program that listens on it, choose another, or leave the flag out for "+
+		"a free one", e.Name, e.Port)
 }
 
 // Unwrap returns the cause.

@@ -71,7 +71,7 @@ func listen(ctx context.Context, ports Ports) (net.Listener, error) {
 	}
 	listener, err := open(port)
 	if err != nil {
-		return nil, fmt.Errorf("listen on port %d for the API: %w; choose another with --http-port", port, err)
+		return nil, &devserver.PortError{Name: "http-port", Port: port, Err: err}
 	}
 	return listener, nil
 }
