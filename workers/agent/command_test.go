@@ -145,7 +145,10 @@ func TestACommandFailsWithItsCause(t *testing.T) {
 			"an exit code", shell("echo one; echo two >&2; exit 3"), predictor.Failed, predictor.CauseExit, "exit code 3: two",
 			3,
 		},
-		{"a signal", shell("kill -SEGV $$"), predictor.Failed, predictor.CauseSignal, "SIGSEGV", 3},
+		{
+			"a signal", shell("kill -SEGV $$"), predictor.Failed, predictor.CauseSignal,
+			"the command was killed by SIGSEGV (segmentation fault)", 3,
+		},
 		{
 			"a program that is not there",
 			wire.Command{Arguments: []string{"no-such-program"}},

@@ -201,7 +201,7 @@ func (f *follower) progress(step, metrics json.RawMessage) error {
 	var number float64
 	if err := json.Unmarshal(step, &number); err != nil || number != math.Trunc(number) || number < 0 ||
 		number > math.MaxInt32 {
-		return fmt.Errorf("%s is not the number of a step", quote(step))
+		return fmt.Errorf("%s is not the number of a step; write how many are done, such as 3", quote(step))
 	}
 	finite := make(map[string]float64)
 	var refused []string

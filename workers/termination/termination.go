@@ -112,13 +112,13 @@ func describe(e Evidence) string {
 	case e.Code == 127:
 		return status + " (command not found)"
 	case e.Code > 128 && e.Code < 128+65:
-		return fmt.Sprintf("%s (128+%d: a process of it was killed by %s)", status, e.Code-128,
+		return fmt.Sprintf("%s, 128+%d: a process of it was killed by %s", status, e.Code-128,
 			signalName(syscall.Signal(e.Code-128)))
 	}
 	return status
 }
 
-// signalName returns "SIGSEGV, segmentation fault" for the signals that programs die of, and words for the others.
+// signalName returns "SIGSEGV (segmentation fault)" for the signals that programs die of, and words for the others.
 func signalName(signal syscall.Signal) string {
 	names := map[syscall.Signal]string{
 		syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGILL: "SIGILL",
@@ -129,7 +129,7 @@ func signalName(signal syscall.Signal) string {
 		syscall.SIGXFSZ: "SIGXFSZ",
 	}
 	if name, known := names[signal]; known {
-		return name + ", " + signal.String()
+		return name + " (" + signal.String() + ")"
 	}
 	return signal.String()
 }

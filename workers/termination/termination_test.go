@@ -224,13 +224,13 @@ func TestAllEvidenceIsWeighed(t *testing.T) {
 			"SIGKILL is no proof",
 			termination.Evidence{Signal: syscall.SIGKILL},
 			termination.Signalled,
-			"killed by SIGKILL, killed",
+			"killed by SIGKILL (killed)",
 		},
 		{
 			"SIGSEGV",
 			termination.Evidence{Signal: syscall.SIGSEGV},
 			termination.Signalled,
-			"killed by SIGSEGV, segmentation fault",
+			"killed by SIGSEGV (segmentation fault)",
 		},
 		{
 			"the kernel killed it",
