@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -38,6 +39,24 @@ func held(host string, from, to float64, perHour quantity.Money) predictor.HostH
 
 func run(id string) predictor.RunStarted {
 	return predictor.RunStarted{Run: id, Pipeline: "p-" + id, App: "app", Build: "b1", At: epoch}
+}
+
+// An engine that was down for an hour finds an attempt lost that ran for eight seconds before: it held nothing since.
+func TestALostAttemptHeldItsGrantForAsLongAsItWasSeen(t *testing.T) {
+	t.Parallel()
+	lost := line("r", "train", "t0", predictor.Pool, "h", 100, 3700, 2*cent)
+	lost.Outcome, lost.Queue, lost.Start, lost.Usage.Wall = predictor.Lost, time.Second, time.Second, 8*time.Second
+	got := ledger.Charge(lost)
+	if got.Held != 9*time.Second || got.From != after(101).UnixNano() || got.To != after(110).UnixNano() {
+		t.Errorf("it held for %v, from %d to %d; want 9 s from 101 s on", got.Held, got.From, got.To)
+	}
+	if got.Pool != 2*cent || got.Wasted != 2*cent || got.Counted != after(3700).UnixNano() {
+		t.Errorf("got %+v, want all that it cost, counted when it was found", got)
+	}
+	lost.At = after(105) // a clock that was turned back
+	if got := ledger.Charge(lost); got.Held < 0 || got.To > after(105).UnixNano() {
+		t.Errorf("found before its end: held for %v until %d", got.Held, got.To)
+	}
 }
 
 func TestStaticSizesArePricedAsThePoolWouldHaveBeen(t *testing.T) {

@@ -55,15 +55,19 @@ func (l *Ledger) accruing(attempt *attempt, now int64) (of Accruing, known bool)
 }
 
 // Charge is what an attempt held and cost, as its Record tells: its cost, spread evenly over the time for which the
-// grant was held. It does not say whether the attempt was the first to finish its task. Owner has the names that the
-// Record has.
+// grant was held. A lost attempt held it for as long as it was seen to run, however much later somebody found it lost.
+// It does not say whether the attempt was the first to finish its task. Owner has the names that the Record has.
 func Charge(e predictor.Record) spend.Span {
 	var a attempt
 	a.record(e)
+	to := a.ended
+	if e.Outcome == predictor.Lost {
+		to = min(to, a.started+int64(a.wall+a.settle))
+	}
 	s := spend.Span{
 		Owner: &spend.Owner{Run: e.Run, Pipeline: e.Pipeline, Stage: e.Stage.Model()}, Venue: e.Venue, Host: e.Host,
-		From: a.admitted, To: a.ended, Counted: a.ended,
-		Sums: spend.Sums{Attempts: 1, Held: time.Duration(a.ended - a.admitted)},
+		From: a.admitted, To: to, Counted: a.ended,
+		Sums: spend.Sums{Attempts: 1, Held: time.Duration(to - a.admitted)},
 	}
 	if e.Outcome != predictor.Succeeded {
 		s.Wasted = a.cost
