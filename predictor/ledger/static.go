@@ -169,7 +169,6 @@ func compareStatic(
 	attempts []*attempt, size quantity.Size, prices *spend.Prices,
 ) (cost quantity.Money, short int, known bool) {
 	byHost := map[string]*pricing.Comparison{}
-	free := func(quantity.Size, time.Duration) quantity.Money { return 0 }
 	for _, of := range attempts {
 		m := of.manner.Value()
 		host := m.host
@@ -179,7 +178,7 @@ func compareStatic(
 		if byHost[host] == nil {
 			byHost[host] = &pricing.Comparison{}
 		}
-		byHost[host].Add(of.priced(), size, free)
+		byHost[host].Add(of.priced(), size)
 	}
 	for name, comparison := range byHost {
 		price, priced := prices.Of(name)
@@ -199,7 +198,7 @@ func compareStatic(
 func (a *attempt) priced() pricing.Attempt {
 	return pricing.Attempt{
 		Grant: a.grant.Value(), Usage: quantity.Usage{CPU: a.cpu, Wall: a.wall, PeakMemory: a.peak},
-		Start: time.Duration(a.started - a.admitted), Cost: a.cost,
+		Start:       time.Duration(a.started - a.admitted),
 		OutOfMemory: a.manner.Value().outcome == predictor.OutOfMemory,
 	}
 }

@@ -45,11 +45,5 @@ func less(a, b quantity.Fraction) bool {
 // For returns the price of holding size on the host for held: its Share of PerHour, rounded half up to the picodollar.
 // A negative price, size or time counts as nothing.
 func (h Host) For(size quantity.Size, held time.Duration) quantity.Money {
-	return h.whole().Prorated(h.Share(size), hours(held))
-}
-
-func (h Host) whole() quantity.Money { return max(0, h.PerHour) }
-
-func hours(held time.Duration) quantity.Fraction {
-	return quantity.Fraction{Of: int64(max(0, held)), In: int64(time.Hour)}
+	return max(0, h.PerHour).Prorated(h.Share(size), quantity.Fraction{Of: int64(max(0, held)), In: int64(time.Hour)})
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"regexp"
 	"slices"
 	"strconv"
@@ -28,6 +29,9 @@ const (
 	mostText   = 400 // bytes of a field
 )
 
+// Functions have any number of MiB from 128, https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
+const leastFunctionMemory = 128 * quantity.MiB
+
 // The columns of a catalogue's file, in this order.
 var columns = []string{
 	"kind", "provider", "region", "name", "cpu_milli", "memory_bytes", "gpu_class", "gpus", "gpu_memory_bytes",
@@ -43,7 +47,7 @@ var (
 var embedded []byte
 
 // Default returns the embedded catalogue: AWS's list prices in us-east-1, each with its date and source. It knows no
-// day on which it expires: show Offer.Dated beside a price.
+// day on which it expires: show Row.Dated beside a price.
 func Default() Catalogue {
 	catalogue, err := Parse(bytes.NewReader(embedded), time.Time{})
 	if err != nil {
@@ -306,6 +310,22 @@ func (p *parser) complete(rows []Row) error {
 		}
 	}
 	return nil
+}
+
+// names yields the rows of each name of sorted rows.
+func names(rows []Row) iter.Seq[[]Row] {
+	return func(yield func([]Row) bool) {
+		for start := 0; start < len(rows); {
+			end := start + 1
+			for end < len(rows) && compareNames(rows[end], rows[start]) == 0 {
+				end++
+			}
+			if !yield(rows[start:end]) {
+				return
+			}
+			start = end
+		}
+	}
 }
 
 func (p *parser) line(row Row) int {

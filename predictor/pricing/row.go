@@ -44,7 +44,7 @@ const (
 	PerGiBSecond Unit = "gib-second"
 	// PerRequest is one invoke or call.
 	PerRequest Unit = "request"
-	// PerGiBMonth is one GiB kept for a Month.
+	// PerGiBMonth is one GiB kept for a month of 730 hours: 365 x 24 / 12, as in https://calculator.aws.
 	PerGiBMonth Unit = "gib-month"
 )
 
@@ -92,7 +92,7 @@ func compareRows(a, b Row) int {
 	return cmp.Or(compareNames(a, b), cmp.Compare(a.Unit, b.Unit))
 }
 
-// compareNames is 0 for the rows that together are one Offer.
+// compareNames is 0 for the rows of one name, which are one Offer.
 func compareNames(a, b Row) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Region, b.Region), cmp.Compare(a.Name, b.Name))
 }

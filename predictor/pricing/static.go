@@ -17,32 +17,19 @@ type Attempt struct {
 	Start time.Duration
 	// OutOfMemory says that it was killed at, or refused memory within, its grant.
 	OutOfMemory bool
-	// Cost is what it cost.
-	Cost quantity.Money
 }
 
-// Comparison is what attempts cost beside what they would have cost had every one of them held one static size. The
-// zero Comparison is that of no attempts.
+// Comparison adds up what attempts come to had every one of them held one static size. The zero Comparison is that of
+// no attempts.
 type Comparison struct {
-	// Actual is the sum of what they cost.
-	Actual quantity.Money
-	// Static is what the same work would have cost at the static size. Where Short is not 0, that size does not finish the
-	// work, and Static is no price for it.
-	Static quantity.Money
-	// Attempts is how many attempts there would have been.
-	Attempts int
-	// Avoided is how many attempts ran out of a grant smaller than the static size, and would not have been needed.
-	Avoided int
-	// Short is how many attempts need more memory than the static size.
+	// Short is how many attempts need more memory than the static size: where it is not 0, that size does not finish the
+	// work.
 	Short int
-	// Stretched is how many would have run longer, for want of cores.
-	Stretched int
 	// Held is for how long the static size would have been held, over all attempts.
 	Held time.Duration
 }
 
-// Add adds a finished attempt, and what it would have cost had it held size, at price (Host.For, or Price.Bill of a
-// function). Size and price are the same for all attempts of one Comparison. It assumes:
+// Add adds a finished attempt, had it held size, which is the same for all attempts of one Comparison. It assumes:
 //
 //   - An attempt that used more cores than the static size has runs longer in proportion: wall x max(1, (CPU time /
 //     wall) / cores). One that was held back by its grant does not run faster in a larger size, which is in favour of a
@@ -55,23 +42,14 @@ type Comparison struct {
 //     long.
 //   - The static size is paid for while it is held, as the grants were; idle room on hosts is not counted on either
 //     side.
-func (c *Comparison) Add(attempt Attempt, size quantity.Size, price func(quantity.Size, time.Duration) quantity.Money) {
-	c.Actual = c.Actual.Plus(max(0, attempt.Cost))
+func (c *Comparison) Add(attempt Attempt, size quantity.Size) {
 	if !attempt.Made(size) {
-		c.Avoided++
 		return
 	}
-	c.Attempts++
 	if attempt.OutOfMemory || attempt.Usage.PeakMemory > size.Memory {
 		c.Short++
 	}
-	wall, stretched := attempt.stretch(size.CPU)
-	if stretched {
-		c.Stretched++
-	}
-	held := add(max(0, attempt.Start), wall)
-	c.Held = add(c.Held, held)
-	c.Static = c.Static.Plus(price(size, held))
+	c.Held = add(c.Held, attempt.Held(size))
 }
 
 // Made reports whether the attempt would have been made at size: not when it ran out of a smaller grant than that.
@@ -81,24 +59,23 @@ func (a Attempt) Made(size quantity.Size) bool {
 
 // Held returns for how long the attempt would have held size.
 func (a Attempt) Held(size quantity.Size) time.Duration {
-	wall, _ := a.stretch(size.CPU)
-	return add(max(0, a.Start), wall)
+	return add(max(0, a.Start), a.stretched(size.CPU))
 }
 
-// stretch returns how long the attempt runs on so many cores, and whether that is longer than it did.
-func (a Attempt) stretch(cores quantity.Milli) (wall time.Duration, longer bool) {
-	wall = max(0, a.Usage.Wall)
+// stretched returns how long the attempt runs on so many cores, which is never shorter than it did.
+func (a Attempt) stretched(cores quantity.Milli) time.Duration {
+	wall := max(0, a.Usage.Wall)
 	if cores <= 0 {
-		return wall, false
+		return wall
 	}
 	// wall x (CPU / wall) / cores = CPU time / cores; the quotient is split so that it does not overflow.
 	cpu, share := max(0, a.Usage.CPU), time.Duration(cores)
 	whole, rest := cpu/share, cpu%share
 	if whole > (1<<63-1)/time.Duration(quantity.Core)-1 {
-		return 1<<63 - 1, true
+		return 1<<63 - 1
 	}
 	least := whole*time.Duration(quantity.Core) + time.Duration(float64(rest)/float64(share)*float64(quantity.Core))
-	return max(wall, least), least > wall
+	return max(wall, least)
 }
 
 // add returns the sum of two durations that are not negative, the longest there is where that overflows.

@@ -149,9 +149,9 @@ func (h *host) forget(before int64) int {
 // at least a part, between since and until.
 //
 // A minute costs what the host's presence in it costs. What is left of that when the holders' own costs are taken off
-// is idle, and never less than nothing. It is divided by the time for which each held anything, as
-// pricing.Host.Attribute does and for its reason. What was there while nobody held anything for a whole minute is
-// nobody's.
+// is idle, and never less than nothing. It is divided by the time for which each held anything, whatever its size: any
+// holding, large or small, keeps the host from being given back. What was there while nobody held anything for a whole
+// minute is nobody's.
 func (h *host) idle(name string, since, until int64, visit func(Span)) {
 	if len(h.presences) == 0 {
 		return

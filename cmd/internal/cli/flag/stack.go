@@ -192,8 +192,8 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 		Limits:    limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
 		StageUser: user,
 		Functions: engine.FunctionConfig{
-			Enabled: burst, PerGiBSecond: function.GiBSecond.Times(f.priceFactor),
-			PerRequest:  function.Request.Times(f.priceFactor),
+			Enabled: burst, PerGiBSecond: function.Prices[pricing.PerGiBSecond].Times(f.priceFactor),
+			PerRequest:  function.Prices[pricing.PerRequest].Times(f.priceFactor),
 			Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,
 		},
 	}, nil
@@ -270,14 +270,15 @@ func (f *Stack) catalogue() (prices pricing.Catalogue, source string, err error)
 }
 
 // usualPrices returns what a CPU of the pool costs in an hour, and what functions cost.
-func usualPrices(catalogue pricing.Catalogue, source string) (cpu quantity.Money, function pricing.Price, err error) {
+func usualPrices(catalogue pricing.Catalogue, source string) (cpu quantity.Money, function pricing.Offer, err error) {
 	host, known := catalogue.Lookup(pricing.OnDemandHost, usualRegion, usualHost)
 	functions, offered := catalogue.Lookup(pricing.Function, usualRegion, usualFunction)
 	if !known || !offered || host.Capacity.CPU <= 0 {
 		return 0, function, &fault.UsageError{Problem: fmt.Sprintf("%s has no %s or no %s in %s", source, usualHost,
 			usualFunction, usualRegion), Hint: "add both rows: they are the defaults of --host-price and of functions"}
 	}
-	return host.Host().For(quantity.Size{CPU: quantity.Core}, time.Hour), functions.Price, nil
+	whole := pricing.Host{PerHour: host.Prices[pricing.PerHour], Capacity: host.Capacity}
+	return whole.For(quantity.Size{CPU: quantity.Core}, time.Hour), functions, nil
 }
 
 // limitModes are the values of --limits.
